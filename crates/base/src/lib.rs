@@ -1,0 +1,17 @@
+//! Words that every layer shares: units, ids and seeded random numbers.
+//!
+//! Nothing here does I/O, allocates on a request's path or knows another crate. A quantity carries its unit in
+//! its type, so that an offset in bytes cannot be taken for a slot number or a duration.
+#![forbid(unsafe_code)]
+
+mod bytes;
+mod ids;
+mod nanos;
+mod quantity;
+mod rng;
+
+pub use bytes::{Bytes, GIB, KIB, MIB, SECTOR, TIB};
+pub use ids::{BlockId, DeviceClass, DeviceId, ExtentId, Slot};
+pub use nanos::Nanos;
+pub use quantity::ParseQuantityError;
+pub use rng::Rng;

@@ -1,0 +1,102 @@
+//! Random numbers from a seed: the same seed gives the same numbers on every machine and in every version.
+//!
+//! xoshiro256** (Blackman and Vigna, 2018) seeded by splitmix64. Written here, and not taken from a crate, because a
+//! crate may change its stream between versions, and then every recorded seed would replay something else.
+
+/// A stream of random numbers. Cheap to copy: a copy continues the same stream on its own.
+#[derive(Clone, Debug)]
+pub struct Rng {
+    state: [u64; 4],
+}
+
+impl Rng {
+    /// The stream of a seed.
+    pub fn new(seed: u64) -> Rng {
+        let mut z = seed;
+        let state = std::array::from_fn(|_| {
+            z = z.wrapping_add(0x9e37_79b9_7f4a_7c15);
+            let x = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+            let x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+            x ^ (x >> 31)
+        });
+        Rng { state }
+    }
+
+    /// An independent stream, for one part of a larger whole: adding draws to one part leaves the others as they were.
+    pub fn fork(&mut self) -> Rng {
+        Rng::new(self.next_u64())
+    }
+
+    /// A uniform 64-bit number.
+    pub fn next_u64(&mut self) -> u64 {
+        let s = &mut self.state;
+        let result = s[1].wrapping_mul(5).rotate_left(7).wrapping_mul(9);
+        let t = s[1] << 17;
+        s[2] ^= s[0];
+        s[3] ^= s[1];
+        s[1] ^= s[2];
+        s[0] ^= s[3];
+        s[2] ^= t;
+        s[3] = s[3].rotate_left(45);
+        result
+    }
+
+    /// A uniform number in `0..limit`, by multiply and shift; the bias is below `limit` / 2^64.
+    ///
+    /// # Panics
+    /// Where `limit` is zero.
+    pub fn below(&mut self, limit: u64) -> u64 {
+        assert!(limit > 0, "there is no number below zero");
+        ((u128::from(self.next_u64()) * u128::from(limit)) >> 64) as u64
+    }
+
+    /// A uniform number in `low..high`.
+    pub fn between(&mut self, low: u64, high: u64) -> u64 {
+        low + self.below(high - low)
+    }
+
+    /// A uniform number in `0.0..1.0`.
+    pub fn unit(&mut self) -> f64 {
+        (self.next_u64() >> 11) as f64 / (1u64 << 53) as f64
+    }
+
+    /// True with the given probability.
+    pub fn chance(&mut self, probability: f64) -> bool {
+        self.unit() < probability
+    }
+
+    /// Fills a slice with random bytes.
+    pub fn fill(&mut self, bytes: &mut [u8]) {
+        for piece in bytes.chunks_mut(8) {
+            let word = self.next_u64().to_le_bytes();
+            piece.copy_from_slice(&word[..piece.len()]);
+        }
+    }
+
+    /// Puts a slice in random order.
+    pub fn shuffle<T>(&mut self, items: &mut [T]) {
+        for i in (1..items.len()).rev() {
+            items.swap(i, self.below(i as u64 + 1) as usize);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_seed_gives_the_same_numbers_for_ever() {
+        let mut rng = Rng::new(42);
+        let first: Vec<u64> = (0..3).map(|_| rng.next_u64()).collect();
+        assert_eq!(first, [1_546_998_764_402_558_742, 6_990_951_692_964_543_102, 12_544_586_762_248_559_009]);
+    }
+
+    #[test]
+    fn numbers_below_a_limit_reach_every_value() {
+        let mut rng = Rng::new(1);
+        let mut seen = [0u32; 7];
+        (0..7_000).for_each(|_| seen[rng.below(7) as usize] += 1);
+        assert!(seen.iter().all(|&n| (800..1_200).contains(&n)), "{seen:?}");
+    }
+}

@@ -1,0 +1,1 @@
+//! Configuration, life of the daemon, admin socket, status types

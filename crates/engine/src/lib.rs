@@ -1,0 +1,1 @@
+//! The volume: map, space, journal, recovery, background work

@@ -1,0 +1,1 @@
+//! On-disk structures: superblock, journal batch, map page

@@ -1,0 +1,1 @@
+//! A volume as a FUSE file, and a loop device over it

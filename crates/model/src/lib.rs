@@ -1,0 +1,1 @@
+//! Timing models of SSDs and hard disks, pure

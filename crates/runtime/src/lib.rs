@@ -1,0 +1,1 @@
+//! Runtime and Device traits, buffers, executor, locks

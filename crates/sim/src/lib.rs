@@ -1,0 +1,1 @@
+//! The virtual world: clock, modelled devices, faults, crashes, oracle

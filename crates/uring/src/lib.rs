@@ -1,0 +1,1 @@
+//! The real world: io_uring reactor, devices, sockets
