@@ -1,1 +1,39 @@
-//! Runtime and Device traits, buffers, executor, locks
+//! What a shard runs on, in the real world and in the virtual one: the traits [`Runtime`] and [`Device`], buffers,
+//! the executor that both worlds share, and the locks of the engine.
+//!
+//! A shard is one thread. Nothing here is `Send`; there are no atomics on a request's path, no allocation per request
+//! in steady state, and no clock: the world above (`uring` or `sim`) supplies time, and completes I/O.
+
+mod arena;
+mod device;
+mod event;
+mod executor;
+mod lock;
+mod semaphore;
+
+pub use arena::{Arena, Buf};
+pub use device::{Device, Geometry};
+pub use event::Event;
+pub use executor::{Executor, Order, Sleep, yield_now};
+pub use lock::{LockGuard, LockTable, Mode};
+pub use semaphore::{Permit, Semaphore};
+
+use braid_base::Nanos;
+use std::future::Future;
+
+/// Time and tasks. Cheap to clone: a handle to the world that runs the shard.
+pub trait Runtime: Clone + 'static {
+    /// The time now: monotonic, from an arbitrary start.
+    fn now(&self) -> Nanos;
+
+    /// Completes at `deadline`, or at once where that has passed. Precise to a few microseconds in the real world.
+    fn sleep_until(&self, deadline: Nanos) -> Sleep;
+
+    /// Runs a task beside the others of this shard until it ends.
+    fn spawn(&self, task: impl Future<Output = ()> + 'static);
+
+    /// Completes after `duration`.
+    fn sleep(&self, duration: Nanos) -> Sleep {
+        self.sleep_until(self.now() + duration)
+    }
+}

@@ -1,0 +1,56 @@
+//! What can go wrong, by what the reader can do about it.
+
+use std::fmt;
+use std::io;
+
+/// The kinds of failure. Each tells what to do next; the message says what happened to what.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ErrorKind {
+    /// What is on a device is not what was written there: run `check`, restore from another copy.
+    Corrupt,
+    /// A device failed a request: look at the device.
+    Io,
+    /// No slot is free: discard data, or add a device.
+    NoSpace,
+    /// A device of the volume is missing: bring it back.
+    Degraded,
+    /// The volume needs a feature that this version lacks: use a newer version.
+    Unsupported,
+    /// The request itself is wrong: outside the volume, or against a rule.
+    Invalid,
+}
+
+/// A failure: its kind, and a sentence that names the thing, the value, the limit and the remedy.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Error {
+    kind: ErrorKind,
+    message: String,
+}
+
+/// What the engine's verbs return.
+pub type Result<T> = std::result::Result<T, Error>;
+
+impl Error {
+    /// A failure of `kind`, described by `message`.
+    pub fn new(kind: ErrorKind, message: impl Into<String>) -> Error {
+        Error { kind, message: message.into() }
+    }
+
+    /// An I/O error of a device, with what was tried.
+    pub fn io(attempt: impl fmt::Display, error: &io::Error) -> Error {
+        Error::new(ErrorKind::Io, format!("{attempt}: {error}"))
+    }
+
+    /// What to do next.
+    pub fn kind(&self) -> ErrorKind {
+        self.kind
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl std::error::Error for Error {}

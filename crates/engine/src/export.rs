@@ -1,0 +1,73 @@
+//! What a front (NBD, FUSE, …) serves: a range of bytes with the verbs of a disk.
+
+use crate::Result;
+use braid_base::Bytes;
+use braid_runtime::Buf;
+use std::future::Future;
+
+/// Whether a write may wait in volatile caches.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Durability {
+    /// Until the next flush.
+    Volatile,
+    /// No: durable before the reply (forced unit access, FUA).
+    Fua,
+}
+
+/// What zeroing does with the room of what it zeroes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Zeroing {
+    /// Frees it: later writes are allocated anew.
+    MayDiscard,
+    /// Keeps it, so that later writes find room.
+    KeepAllocated,
+}
+
+/// Whether bytes take room on a device.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Allocation {
+    /// Written, and not discarded since.
+    Data,
+    /// Never written, or discarded: reads as zeros, takes no room.
+    Hole,
+}
+
+/// A disk as a guest sees it. [`crate::Volume`] is one; tests of the fronts bring simpler ones.
+///
+/// Requests of any offset and length within `size()`, aligned or not, may run at the same time. One buffer holds at most
+/// [`braid_runtime::Arena::LARGEST`]; a front splits what is larger. A range beyond the end is `Invalid`, and nothing is
+/// done.
+pub trait Export: Clone + 'static {
+    /// Bytes that the guest can address.
+    fn size(&self) -> Bytes;
+
+    /// The request size and alignment that cost least: at least the block size, at most the extent size.
+    fn preferred_block(&self) -> Bytes;
+
+    /// Fills `into` with the bytes at `offset`.
+    fn read(&self, offset: Bytes, into: &Buf) -> impl Future<Output = Result<()>>;
+
+    /// Writes `from` at `offset`.
+    fn write(&self, offset: Bytes, from: &Buf, durability: Durability) -> impl Future<Output = Result<()>>;
+
+    /// Makes every write that was acknowledged before this call durable.
+    fn flush(&self) -> impl Future<Output = Result<()>>;
+
+    /// Frees a range: it reads as zeros afterwards.
+    fn discard(&self, offset: Bytes, len: Bytes) -> impl Future<Output = Result<()>>;
+
+    /// Makes a range read as zeros.
+    fn write_zeroes(
+        &self,
+        offset: Bytes,
+        len: Bytes,
+        zeroing: Zeroing,
+        durability: Durability,
+    ) -> impl Future<Output = Result<()>>;
+
+    /// Brings a range into the memory cache, where there is one.
+    fn prefetch(&self, offset: Bytes, len: Bytes) -> impl Future<Output = Result<()>>;
+
+    /// Whether the byte at `offset` takes room, and for how many bytes from there, at most `limit`, that stays so.
+    fn allocation(&self, offset: Bytes, limit: Bytes) -> (Allocation, Bytes);
+}

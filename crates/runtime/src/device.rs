@@ -1,0 +1,45 @@
+//! The one interface of everything that stores bytes: real devices, modelled ones, and the wrappers that emulate
+//! timing, inject faults or record. A wrapper has the same shape as what it wraps.
+
+use crate::Buf;
+use braid_base::{Bytes, DeviceClass};
+use std::future::Future;
+use std::io;
+
+/// What a device is, fixed while it is open.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Geometry {
+    /// Bytes that it stores.
+    pub size: Bytes,
+    /// What kind of device it is.
+    pub class: DeviceClass,
+    /// Offsets and lengths of reads and writes must be multiples of this power of two: 1 for memory, 512 or 4096 with
+    /// direct I/O.
+    pub alignment: Bytes,
+}
+
+/// A device: bytes from 0 to `geometry().size`.
+///
+/// Offsets and lengths are multiples of the alignment and lie within the size; anything else is `InvalidInput`. Requests
+/// may run at the same time and complete in any order; overlapping ones that run at the same time leave either's bytes.
+/// A write is volatile until a flush that starts after it completed has itself completed.
+///
+/// A future that has started must be polled to its end: the kernel may be working on its buffer. (The buffer itself
+/// stays allocated in any case, so that an abandoned future is a lost result, never a memory error.)
+pub trait Device: 'static {
+    /// What this device is.
+    fn geometry(&self) -> Geometry;
+
+    /// Fills all of `into` with the bytes at `offset`.
+    fn read(&self, offset: Bytes, into: &Buf) -> impl Future<Output = io::Result<()>>;
+
+    /// Writes all of `from` at `offset`.
+    fn write(&self, offset: Bytes, from: &Buf) -> impl Future<Output = io::Result<()>>;
+
+    /// Makes every write that completed before this call durable.
+    fn flush(&self) -> impl Future<Output = io::Result<()>>;
+
+    /// Says that a range's bytes are no longer needed: a hint that costs little. What the range reads as afterwards is
+    /// not defined. A device without such a command does nothing.
+    fn discard(&self, offset: Bytes, len: Bytes) -> impl Future<Output = io::Result<()>>;
+}

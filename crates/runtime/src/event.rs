@@ -1,0 +1,32 @@
+//! A condition that tasks wait for.
+
+use std::cell::RefCell;
+use std::future::poll_fn;
+use std::rc::Rc;
+use std::task::{Poll, Waker};
+
+/// Tasks wait until something that they test themselves has become true. Cheap to clone: a handle.
+#[derive(Clone, Default)]
+pub struct Event {
+    waiting: Rc<RefCell<Vec<Waker>>>,
+}
+
+impl Event {
+    /// Wakes every task that waits, to test its condition again.
+    pub fn notify(&self) {
+        let woken = std::mem::take(&mut *self.waiting.borrow_mut());
+        woken.into_iter().for_each(Waker::wake);
+    }
+
+    /// Completes once `test` gives a value; tested now and after each [`Event::notify`].
+    pub async fn wait_for<T>(&self, mut test: impl FnMut() -> Option<T>) -> T {
+        poll_fn(|cx| match test() {
+            Some(value) => Poll::Ready(value),
+            None => {
+                self.waiting.borrow_mut().push(cx.waker().clone());
+                Poll::Pending
+            }
+        })
+        .await
+    }
+}

@@ -1,0 +1,356 @@
+//! The executor that the real and the virtual world share: tasks by number, a ready queue, timers.
+//!
+//! A waker is a task's number, not an `Arc`: waking pushes the number onto the ready queue of the executor that the
+//! task belongs to. Wakers must stay on the thread of their executor; waking from another thread panics (cross-thread
+//! messages come in through the reactor). A task woken twice before it runs, runs once.
+#![allow(unsafe_code)]
+
+use braid_base::{Nanos, Rng};
+use slab::Slab;
+use std::cell::{Cell, RefCell};
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
+use std::rc::{Rc, Weak};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::task::{Context, Poll, RawWaker, RawWakerVTable, Waker};
+
+/// In which order ready tasks run.
+pub enum Order {
+    /// First woken, first run.
+    Fifo,
+    /// By seed, so that a simulation sees schedules that a queue would never produce.
+    Random(Rng),
+}
+
+/// Tasks and timers of one shard. Cheap to clone: a handle.
+///
+/// It has no clock and no I/O: its owner calls [`Executor::run_ready`], finds out by [`Executor::next_timer`] how long
+/// it may sleep, and tells the time with [`Executor::fire_timers`].
+#[derive(Clone)]
+pub struct Executor {
+    inner: Rc<Inner>,
+}
+
+struct Inner {
+    ready: Rc<Ready>,
+    tasks: RefCell<Slab<Option<Task>>>,
+    timers: RefCell<Timers>,
+    order: RefCell<Order>,
+}
+
+type Task = Pin<Box<dyn Future<Output = ()>>>;
+
+struct Ready {
+    id: u32,
+    queue: RefCell<VecDeque<u32>>,
+    /// By task: whether it is in the queue already.
+    queued: RefCell<Vec<bool>>,
+}
+
+#[derive(Default)]
+struct Timers {
+    /// (deadline, sequence): equal deadlines fire in the order in which they were set.
+    heap: BinaryHeap<Reverse<(Nanos, u64, usize)>>,
+    wakers: Slab<Waker>,
+    sequence: u64,
+    /// The latest time that has been told.
+    fired: Nanos,
+}
+
+impl Executor {
+    /// An executor without tasks.
+    pub fn new(order: Order) -> Executor {
+        let inner = Inner {
+            ready: register(),
+            tasks: RefCell::default(),
+            timers: RefCell::default(),
+            order: RefCell::new(order),
+        };
+        Executor { inner: Rc::new(inner) }
+    }
+
+    /// Adds a task; it runs at the next [`Executor::run_ready`].
+    pub fn spawn(&self, task: impl Future<Output = ()> + 'static) {
+        let key = self.inner.tasks.borrow_mut().insert(Some(Box::pin(task))) as u32;
+        self.inner.ready.push(key);
+    }
+
+    /// Runs ready tasks until none is left. Returns how many polls that took.
+    pub fn run_ready(&self) -> usize {
+        let mut polls = 0;
+        while let Some(key) = self.next_ready() {
+            self.poll_task(key);
+            polls += 1;
+        }
+        polls
+    }
+
+    /// Runs the tasks that are ready now, but not those that these make ready: so that a task which yields does not
+    /// keep the reactor from looking at the kernel. Returns how many polls that took.
+    pub fn run_round(&self) -> usize {
+        let round = self.inner.ready.queue.borrow().len();
+        (0..round).map_while(|_| self.next_ready()).map(|key| self.poll_task(key)).count()
+    }
+
+    /// Whether a task waits to run.
+    pub fn is_ready(&self) -> bool {
+        !self.inner.ready.queue.borrow().is_empty()
+    }
+
+    /// The earliest deadline, if any timer is set.
+    pub fn next_timer(&self) -> Option<Nanos> {
+        self.inner.timers.borrow().heap.peek().map(|Reverse((deadline, _, _))| *deadline)
+    }
+
+    /// Wakes every task whose deadline is at or before `now`, earliest first.
+    pub fn fire_timers(&self, now: Nanos) {
+        {
+            let mut timers = self.inner.timers.borrow_mut();
+            timers.fired = timers.fired.max(now);
+        }
+        loop {
+            let waker = {
+                let mut timers = self.inner.timers.borrow_mut();
+                match timers.heap.peek() {
+                    Some(Reverse((deadline, _, _))) if *deadline <= now => {}
+                    _ => return,
+                }
+                let Some(Reverse((_, _, key))) = timers.heap.pop() else { return };
+                timers.wakers.remove(key)
+            };
+            waker.wake();
+        }
+    }
+
+    /// A future that completes when [`Executor::fire_timers`] reaches `deadline`.
+    pub fn sleep_until(&self, deadline: Nanos) -> Sleep {
+        Sleep { executor: self.clone(), deadline, timer: None }
+    }
+
+    /// Drops every task, wherever it stands: a power cut, or the end of a world.
+    pub fn clear(&self) {
+        let tasks = std::mem::take(&mut *self.inner.tasks.borrow_mut());
+        drop(tasks);
+        self.inner.ready.queue.borrow_mut().clear();
+        self.inner.ready.queued.borrow_mut().fill(false);
+        *self.inner.timers.borrow_mut() = Timers::default();
+    }
+
+    fn next_ready(&self) -> Option<u32> {
+        let mut queue = self.inner.ready.queue.borrow_mut();
+        let key = match &mut *self.inner.order.borrow_mut() {
+            Order::Random(rng) if queue.len() > 1 => {
+                let at = rng.below(queue.len() as u64) as usize;
+                queue.swap_remove_front(at)
+            }
+            _ => queue.pop_front(),
+        }?;
+        self.inner.ready.queued.borrow_mut()[key as usize] = false;
+        Some(key)
+    }
+
+    fn poll_task(&self, key: u32) {
+        // The task leaves its place while it runs, so that it may spawn others.
+        let Some(mut task) = self.inner.tasks.borrow_mut().get_mut(key as usize).and_then(Option::take)
+        else {
+            return;
+        };
+        let waker = waker_of(self.inner.ready.id, key);
+        let done = task.as_mut().poll(&mut Context::from_waker(&waker)).is_ready();
+        let mut tasks = self.inner.tasks.borrow_mut();
+        if done {
+            tasks.try_remove(key as usize);
+            drop(tasks);
+            drop(task);
+        } else if let Some(place) = tasks.get_mut(key as usize) {
+            *place = Some(task);
+        }
+    }
+}
+
+/// The wait for a deadline. Dropped early, its timer still wakes the task once, for nothing.
+pub struct Sleep {
+    executor: Executor,
+    deadline: Nanos,
+    timer: Option<usize>,
+}
+
+impl Future for Sleep {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        let deadline = self.deadline;
+        let timer = {
+            let mut timers = self.executor.inner.timers.borrow_mut();
+            if timers.fired >= deadline {
+                return Poll::Ready(());
+            }
+            match self.timer {
+                Some(timer) => {
+                    timers.wakers[timer].clone_from(cx.waker());
+                    timer
+                }
+                None => timers.set(deadline, cx.waker().clone()),
+            }
+        };
+        self.timer = Some(timer);
+        Poll::Pending
+    }
+}
+
+impl Timers {
+    fn set(&mut self, deadline: Nanos, waker: Waker) -> usize {
+        let timer = self.wakers.insert(waker);
+        self.sequence += 1;
+        self.heap.push(Reverse((deadline, self.sequence, timer)));
+        timer
+    }
+}
+
+/// Lets every other ready task run once before this one goes on.
+pub async fn yield_now() {
+    let mut yielded = false;
+    poll_fn(|cx| {
+        if std::mem::replace(&mut yielded, true) {
+            return Poll::Ready(());
+        }
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await;
+}
+
+impl Ready {
+    fn push(&self, key: u32) {
+        let mut queued = self.queued.borrow_mut();
+        let at = key as usize;
+        if at >= queued.len() {
+            queued.resize(at + 1, false);
+        }
+        if !std::mem::replace(&mut queued[at], true) {
+            self.queue.borrow_mut().push_back(key);
+        }
+    }
+}
+
+thread_local! {
+    /// This thread's number: the upper half of the id of each of its executors.
+    static THREAD: u32 = {
+        static NEXT: AtomicU32 = AtomicU32::new(1);
+        NEXT.fetch_add(1, Ordering::Relaxed) << 16
+    };
+    /// The executors of this thread: one in a daemon, a few in tests that crash one world and open the next.
+    static EXECUTORS: RefCell<Vec<Weak<Ready>>> = const { RefCell::new(Vec::new()) };
+    static NEXT_EXECUTOR: Cell<u16> = const { Cell::new(0) };
+}
+
+/// A new ready queue, known to the wakers of this thread.
+fn register() -> Rc<Ready> {
+    let number = NEXT_EXECUTOR.replace(NEXT_EXECUTOR.get().wrapping_add(1));
+    let id = THREAD.with(|thread| thread | u32::from(number));
+    let ready = Rc::new(Ready { id, queue: RefCell::default(), queued: RefCell::default() });
+    EXECUTORS.with_borrow_mut(|executors| {
+        executors.retain(|e| e.strong_count() > 0);
+        executors.push(Rc::downgrade(&ready));
+    });
+    ready
+}
+
+fn waker_of(executor: u32, task: u32) -> Waker {
+    let number = (u64::from(executor) << 32 | u64::from(task)) as usize;
+    // SAFETY: the pointer is a number that is never followed; all functions of the table accept any number, from any
+    // thread (a foreign one panics).
+    unsafe { Waker::from_raw(RawWaker::new(std::ptr::without_provenance(number), &VTABLE)) }
+}
+
+const VTABLE: RawWakerVTable =
+    RawWakerVTable::new(|number| RawWaker::new(number, &VTABLE), wake, wake, |_| {});
+
+fn wake(number: *const ()) {
+    let (executor, task) = ((number.addr() >> 32) as u32, number.addr() as u32);
+    let here = THREAD.with(|thread| *thread);
+    assert_eq!(here >> 16, executor >> 16, "a waker left the thread of its executor");
+    let ready = EXECUTORS.with_borrow(|all| all.iter().filter_map(Weak::upgrade).find(|r| r.id == executor));
+    // An executor that has ended has no task left to wake.
+    if let Some(ready) = ready {
+        ready.push(task);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Event;
+
+    fn run_to(executor: &Executor, now: Nanos) {
+        executor.run_ready();
+        while let Some(next) = executor.next_timer().filter(|&next| next <= now) {
+            executor.fire_timers(next);
+            executor.run_ready();
+        }
+    }
+
+    #[test]
+    fn sleepers_wake_in_order_of_deadline() {
+        let executor = Executor::new(Order::Fifo);
+        let woken = Rc::new(RefCell::new(Vec::new()));
+        for millis in [5, 1, 3] {
+            let (sleep, woken) = (executor.sleep_until(Nanos::from_millis(millis)), woken.clone());
+            executor.spawn(async move {
+                sleep.await;
+                woken.borrow_mut().push(millis);
+            });
+        }
+        run_to(&executor, Nanos::from_millis(4));
+        assert_eq!(*woken.borrow(), [1, 3]);
+        run_to(&executor, Nanos::from_millis(5));
+        assert_eq!(*woken.borrow(), [1, 3, 5]);
+    }
+
+    #[test]
+    fn a_seed_decides_the_order_of_ready_tasks() {
+        let order_of = |order: Order| {
+            let executor = Executor::new(order);
+            let ran = Rc::new(RefCell::new(Vec::new()));
+            for task in 0..20 {
+                let ran = ran.clone();
+                executor.spawn(async move { ran.borrow_mut().push(task) });
+            }
+            executor.run_ready();
+            ran.take()
+        };
+        let by_seed = |seed| order_of(Order::Random(Rng::new(seed)));
+        assert_eq!(order_of(Order::Fifo), (0..20).collect::<Vec<_>>());
+        assert_eq!(by_seed(1), by_seed(1));
+        assert_ne!(by_seed(1), by_seed(2));
+    }
+
+    #[test]
+    fn a_task_may_spawn_and_notify_others_while_it_runs() {
+        let executor = Executor::new(Order::Fifo);
+        let (event, done) = (Event::default(), Rc::new(Cell::new(false)));
+        let spawner = {
+            let (executor, event, done) = (executor.clone(), event.clone(), done.clone());
+            async move {
+                executor.spawn(async move {
+                    done.set(true);
+                    event.notify();
+                });
+            }
+        };
+        let waited = Rc::new(Cell::new(false));
+        let waiter = {
+            let (event, done, waited) = (event.clone(), done.clone(), waited.clone());
+            async move {
+                event.wait_for(|| done.get().then_some(())).await;
+                waited.set(true);
+            }
+        };
+        executor.spawn(waiter);
+        executor.spawn(spawner);
+        executor.run_ready();
+        assert!(waited.get());
+    }
+}

@@ -1,0 +1,269 @@
+//! Locks by number: many readers or one writer for each extent, first come, first served.
+//!
+//! Only extents that someone holds or waits for take any room. Once the tables have grown to what the load needs,
+//! taking and waiting allocate nothing.
+
+use foldhash::fast::FixedState;
+use hashbrown::HashMap;
+use hashbrown::hash_map::Entry;
+use slab::Slab;
+use std::cell::RefCell;
+use std::future::Future;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll, Waker};
+
+/// How a lock is held.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Mode {
+    /// Beside others who hold it shared.
+    Shared,
+    /// Alone.
+    Exclusive,
+}
+
+/// Locks by number. Cheap to clone: a handle.
+#[derive(Clone, Default)]
+pub struct LockTable {
+    inner: Rc<RefCell<Inner>>,
+}
+
+#[derive(Default)]
+struct Inner {
+    locks: HashMap<u64, Lock, FixedState>,
+    waiters: Slab<Waiter>,
+}
+
+/// Who holds a lock, and who waits, as a list through `Waiter::next`.
+struct Lock {
+    holders: Holders,
+    waiting: Option<(usize, usize)>,
+}
+
+#[derive(Clone, Copy)]
+enum Holders {
+    Shared(u32),
+    Exclusive,
+}
+
+struct Waiter {
+    mode: Mode,
+    waker: Waker,
+    granted: bool,
+    /// The future was dropped: pass over.
+    gone: bool,
+    next: Option<usize>,
+}
+
+impl LockTable {
+    /// Waits for lock `number`, behind everyone who asked for it before.
+    pub fn lock(&self, number: u64, mode: Mode) -> Locking<'_> {
+        Locking { table: self, number, mode, waiter: None }
+    }
+
+    /// Takes lock `number` where that needs no waiting.
+    pub fn try_lock(&self, number: u64, mode: Mode) -> Option<LockGuard> {
+        let taken = self.inner.borrow_mut().take(number, mode);
+        taken.then(|| LockGuard { table: self.clone(), number, mode })
+    }
+}
+
+impl Inner {
+    fn take(&mut self, number: u64, mode: Mode) -> bool {
+        match self.locks.entry(number) {
+            Entry::Vacant(entry) => {
+                entry.insert(Lock { holders: Holders::of(mode), waiting: None });
+                true
+            }
+            Entry::Occupied(mut entry) => {
+                let lock = entry.get_mut();
+                lock.waiting.is_none() && lock.holders.admit(mode)
+            }
+        }
+    }
+
+    fn enqueue(&mut self, number: u64, mode: Mode, waker: Waker) -> usize {
+        let waiter = self.waiters.insert(Waiter { mode, waker, granted: false, gone: false, next: None });
+        let lock = self.locks.get_mut(&number).expect("a lock that is waited for is held");
+        lock.waiting = match lock.waiting {
+            None => Some((waiter, waiter)),
+            Some((first, last)) => {
+                self.waiters[last].next = Some(waiter);
+                Some((first, waiter))
+            }
+        };
+        waiter
+    }
+
+    fn release(&mut self, number: u64, mode: Mode) {
+        let lock = self.locks.get_mut(&number).expect("a lock that is released is held");
+        let left = match (mode, lock.holders) {
+            (Mode::Exclusive, Holders::Exclusive) => 0,
+            (Mode::Shared, Holders::Shared(count)) => count - 1,
+            _ => panic!("a lock was released in another mode than it was taken"),
+        };
+        lock.holders = Holders::Shared(left);
+        self.grant(number);
+    }
+
+    /// Grants the waiters at the head of the list as far as they go together.
+    fn grant(&mut self, number: u64) {
+        let Some(lock) = self.locks.get_mut(&number) else { return };
+        while let Some((first, last)) = lock.waiting {
+            let waiter = &mut self.waiters[first];
+            if !waiter.gone && !lock.holders.admit(waiter.mode) {
+                return;
+            }
+            lock.waiting = waiter.next.map(|next| (next, last));
+            if waiter.gone {
+                self.waiters.remove(first);
+            } else {
+                waiter.granted = true;
+                waiter.waker.wake_by_ref();
+            }
+        }
+        if matches!(lock.holders, Holders::Shared(0)) {
+            self.locks.remove(&number);
+        }
+    }
+}
+
+impl Holders {
+    fn of(mode: Mode) -> Holders {
+        match mode {
+            Mode::Shared => Holders::Shared(1),
+            Mode::Exclusive => Holders::Exclusive,
+        }
+    }
+
+    /// Adds a holder where the present ones allow it.
+    fn admit(&mut self, mode: Mode) -> bool {
+        match (*self, mode) {
+            (Holders::Shared(count), Mode::Shared) => *self = Holders::Shared(count + 1),
+            (Holders::Shared(0), Mode::Exclusive) => *self = Holders::Exclusive,
+            _ => return false,
+        }
+        true
+    }
+}
+
+/// The wait for a lock; see [`LockTable::lock`].
+pub struct Locking<'a> {
+    table: &'a LockTable,
+    number: u64,
+    mode: Mode,
+    waiter: Option<usize>,
+}
+
+impl Future for Locking<'_> {
+    type Output = LockGuard;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<LockGuard> {
+        let (table, number, mode) = (self.table, self.number, self.mode);
+        let mut inner = table.inner.borrow_mut();
+        match self.waiter {
+            None if inner.take(number, mode) => {}
+            None => {
+                self.waiter = Some(inner.enqueue(number, mode, cx.waker().clone()));
+                return Poll::Pending;
+            }
+            Some(waiter) if inner.waiters[waiter].granted => {
+                inner.waiters.remove(waiter);
+                self.waiter = None;
+            }
+            Some(waiter) => {
+                inner.waiters[waiter].waker.clone_from(cx.waker());
+                return Poll::Pending;
+            }
+        }
+        Poll::Ready(LockGuard { table: table.clone(), number, mode })
+    }
+}
+
+impl Drop for Locking<'_> {
+    fn drop(&mut self) {
+        let Some(waiter) = self.waiter else { return };
+        let mut inner = self.table.inner.borrow_mut();
+        if inner.waiters[waiter].granted {
+            inner.waiters.remove(waiter);
+            inner.release(self.number, self.mode);
+        } else {
+            inner.waiters[waiter].gone = true;
+            inner.grant(self.number);
+        }
+    }
+}
+
+/// A lock held; given back when dropped.
+#[must_use]
+pub struct LockGuard {
+    table: LockTable,
+    number: u64,
+    mode: Mode,
+}
+
+impl Drop for LockGuard {
+    fn drop(&mut self) {
+        self.table.inner.borrow_mut().release(self.number, self.mode);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Executor, Order, yield_now};
+    use braid_base::Rng;
+    use std::cell::Cell;
+
+    #[test]
+    fn one_writer_or_many_readers_under_any_schedule() {
+        for seed in 0..50 {
+            let executor = Executor::new(Order::Random(Rng::new(seed)));
+            let (table, state, done) =
+                (LockTable::default(), Rc::new(Cell::new((0i32, 0i32))), Rc::new(Cell::new(0)));
+            for task in 0..30u64 {
+                let (table, state, done) = (table.clone(), state.clone(), done.clone());
+                let mode = if task % 3 == 0 { Mode::Exclusive } else { Mode::Shared };
+                executor.spawn(async move {
+                    for _ in 0..10 {
+                        let guard = table.lock(5, mode).await;
+                        let (readers, writers) = state.get();
+                        let here = if mode == Mode::Shared { (1, 0) } else { (0, 1) };
+                        state.set((readers + here.0, writers + here.1));
+                        let (readers, writers) = state.get();
+                        assert!(writers == 0 || (writers == 1 && readers == 0), "seed {seed}");
+                        yield_now().await;
+                        let (readers, writers) = state.get();
+                        state.set((readers - here.0, writers - here.1));
+                        drop(guard);
+                    }
+                    done.set(done.get() + 1);
+                });
+            }
+            executor.run_ready();
+            assert_eq!(done.get(), 30, "seed {seed}: a task was forgotten");
+            let inner = table.inner.borrow();
+            assert!(
+                inner.locks.is_empty() && inner.waiters.is_empty(),
+                "seed {seed}: something was left behind"
+            );
+        }
+    }
+
+    #[test]
+    fn whoever_stops_waiting_lets_the_next_one_through() {
+        let executor = Executor::new(Order::Fifo);
+        let table = LockTable::default();
+        let reader = table.try_lock(1, Mode::Shared).unwrap();
+        {
+            let mut impatient = Box::pin(table.lock(1, Mode::Exclusive));
+            let mut cx = Context::from_waker(Waker::noop());
+            assert!(impatient.as_mut().poll(&mut cx).is_pending());
+            assert!(table.try_lock(1, Mode::Shared).is_none(), "nobody overtakes a writer that waits");
+        }
+        executor.run_ready();
+        assert!(table.try_lock(1, Mode::Shared).is_some());
+        drop(reader);
+        assert!(table.try_lock(1, Mode::Exclusive).is_some());
+    }
+}

@@ -1,0 +1,169 @@
+//! A counting semaphore: the bound of every queue and pool.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll, Waker};
+
+/// Permits, handed out first come, first served. Cheap to clone: a handle.
+#[derive(Clone)]
+pub struct Semaphore {
+    inner: Rc<Inner>,
+}
+
+struct Inner {
+    available: Cell<usize>,
+    waiters: RefCell<VecDeque<Rc<Waiter>>>,
+    /// Whoever waits for any release at all.
+    watchers: RefCell<Vec<Waker>>,
+    releases: Cell<u64>,
+}
+
+struct Waiter {
+    wanted: usize,
+    granted: Cell<bool>,
+    waker: RefCell<Waker>,
+}
+
+impl Semaphore {
+    /// A semaphore with `permits` available.
+    pub fn new(permits: usize) -> Semaphore {
+        let inner = Inner {
+            available: Cell::new(permits),
+            waiters: RefCell::default(),
+            watchers: RefCell::default(),
+            releases: Cell::new(0),
+        };
+        Semaphore { inner: Rc::new(inner) }
+    }
+
+    /// Permits that nobody holds.
+    pub fn available(&self) -> usize {
+        self.inner.available.get()
+    }
+
+    /// Takes `count` permits, waiting behind everyone who asked before. Allocates only where it has to wait.
+    pub fn acquire(&self, count: usize) -> Acquire {
+        Acquire { semaphore: self.clone(), count, waiter: None }
+    }
+
+    /// Takes `count` permits where they are free and nobody waits.
+    pub fn try_acquire(&self, count: usize) -> Option<Permit> {
+        let available = self.inner.available.get();
+        if available < count || !self.inner.waiters.borrow().is_empty() {
+            return None;
+        }
+        self.inner.available.set(available - count);
+        Some(Permit { semaphore: self.clone(), count })
+    }
+
+    /// Gives `count` permits back, or adds them.
+    pub fn release(&self, count: usize) {
+        let inner = &self.inner;
+        inner.available.set(inner.available.get() + count);
+        inner.releases.set(inner.releases.get() + 1);
+        inner.grant();
+        inner.watchers.borrow_mut().drain(..).for_each(Waker::wake);
+    }
+
+    /// Completes at the next release, whoever gets it.
+    pub async fn released(&self) {
+        let before = self.inner.releases.get();
+        poll_fn(|cx| {
+            if self.inner.releases.get() != before {
+                return Poll::Ready(());
+            }
+            self.inner.watchers.borrow_mut().push(cx.waker().clone());
+            Poll::Pending
+        })
+        .await;
+    }
+}
+
+impl Inner {
+    /// Grants the waiters at the head as far as the permits reach. Nobody overtakes.
+    fn grant(&self) {
+        let mut waiters = self.waiters.borrow_mut();
+        while let Some(first) = waiters.front() {
+            if first.wanted > self.available.get() {
+                return;
+            }
+            self.available.set(self.available.get() - first.wanted);
+            first.granted.set(true);
+            first.waker.borrow().wake_by_ref();
+            waiters.pop_front();
+        }
+    }
+}
+
+/// The wait for permits; see [`Semaphore::acquire`].
+pub struct Acquire {
+    semaphore: Semaphore,
+    count: usize,
+    waiter: Option<Rc<Waiter>>,
+}
+
+impl Future for Acquire {
+    type Output = Permit;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Permit> {
+        let count = self.count;
+        match &self.waiter {
+            None => {
+                if let Some(permit) = self.semaphore.try_acquire(count) {
+                    return Poll::Ready(permit);
+                }
+                let waker = RefCell::new(cx.waker().clone());
+                let waiter = Rc::new(Waiter { wanted: count, granted: Cell::new(false), waker });
+                self.semaphore.inner.waiters.borrow_mut().push_back(waiter.clone());
+                self.waiter = Some(waiter);
+                Poll::Pending
+            }
+            Some(waiter) if waiter.granted.get() => {
+                self.waiter = None;
+                Poll::Ready(Permit { semaphore: self.semaphore.clone(), count })
+            }
+            Some(waiter) => {
+                waiter.waker.borrow_mut().clone_from(cx.waker());
+                Poll::Pending
+            }
+        }
+    }
+}
+
+impl Drop for Acquire {
+    /// Leaves the queue; permits granted but not taken go to the next.
+    fn drop(&mut self) {
+        let Some(waiter) = self.waiter.take() else { return };
+        if waiter.granted.get() {
+            return self.semaphore.release(self.count);
+        }
+        let inner = &self.semaphore.inner;
+        inner.waiters.borrow_mut().retain(|w| !Rc::ptr_eq(w, &waiter));
+        inner.grant();
+    }
+}
+
+/// Permits held; given back when dropped.
+#[must_use]
+pub struct Permit {
+    semaphore: Semaphore,
+    count: usize,
+}
+
+impl Permit {
+    /// Keeps the permits out: [`Semaphore::release`] gives them back by number.
+    pub fn forget(mut self) {
+        self.count = 0;
+    }
+}
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        if self.count > 0 {
+            self.semaphore.release(self.count);
+        }
+    }
+}
