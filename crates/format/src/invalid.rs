@@ -1,0 +1,28 @@
+//! Why bytes from a device are not believed.
+
+use std::fmt;
+
+/// Bytes that are not what they should be, and why.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Invalid {
+    /// There is no such structure here at all.
+    Absent,
+    /// There was one, but the checksum does not fit: torn, overwritten or rotten.
+    Checksum,
+    /// The checksum fits, but a value is outside what this version writes.
+    Value(String),
+    /// Written by a version with a feature that this one does not know.
+    Feature(String),
+}
+
+impl fmt::Display for Invalid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Invalid::Absent => f.write_str("nothing of Braid's is here"),
+            Invalid::Checksum => f.write_str("the checksum does not fit the content"),
+            Invalid::Value(what) | Invalid::Feature(what) => f.write_str(what),
+        }
+    }
+}
+
+impl std::error::Error for Invalid {}
