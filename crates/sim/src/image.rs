@@ -1,0 +1,139 @@
+//! Bytes of a disk, kept sparse: only pages that were written take memory, so that a disk of 4 TiB costs nothing.
+
+use braid_base::{Bytes, Rng};
+use foldhash::fast::FixedState;
+use hashbrown::HashMap;
+use std::ops::Range;
+
+/// What a disk holds before anything was written to it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Blank {
+    /// Zeros: a new disk.
+    Zeros,
+    /// What looks like old data, from a seed: a used disk. Who trusts bytes that he has not written will notice.
+    Garbage(u64),
+}
+
+/// Bytes by page. Pages that are not there are blank.
+#[derive(Clone)]
+pub(crate) struct Image {
+    pages: HashMap<u64, Page, FixedState>,
+    blank: Blank,
+}
+
+type Page = Box<[u8; PAGE]>;
+const PAGE: usize = 4096;
+const SECTOR: usize = braid_base::SECTOR.as_usize();
+
+/// A discard of at most this many pages changes blank pages too; a larger one only those that were written.
+const BLANK_PAGES_DISCARDED: u64 = 256;
+
+impl Image {
+    pub(crate) fn new(blank: Blank) -> Image {
+        Image { pages: HashMap::default(), blank }
+    }
+
+    /// Copies bytes from `offset` until `target` is full.
+    pub(crate) fn read(&self, offset: Bytes, target: &mut [u8]) {
+        self.read_over(offset, target, None);
+    }
+
+    /// As [`Image::read`], but pages that `over` has hide those of this image.
+    pub(crate) fn read_over(&self, offset: Bytes, target: &mut [u8], over: Option<&Image>) {
+        for_each_page(offset, target.len(), |page, within, part| {
+            let target = &mut target[part];
+            match over.and_then(|image| image.pages.get(&page)).or_else(|| self.pages.get(&page)) {
+                Some(bytes) => target.copy_from_slice(&bytes[within]),
+                None if self.blank == Blank::Zeros => target.fill(0),
+                None => target.copy_from_slice(&blank_page(self.blank, page)[within]),
+            }
+        });
+    }
+
+    /// Writes `source` at `offset`.
+    pub(crate) fn write(&mut self, offset: Bytes, source: &[u8]) {
+        for_each_page(offset, source.len(), |page, within, part| {
+            self.page_mut(page)[within].copy_from_slice(&source[part]);
+        });
+    }
+
+    /// As [`Image::write`] to an image that lies over `under`: its pages begin as copies of those beneath.
+    pub(crate) fn write_over(&mut self, offset: Bytes, source: &[u8], under: &Image) {
+        for_each_page(offset, source.len(), |page, within, part| {
+            let bytes = self.pages.entry(page).or_insert_with(|| under.copy_of(page));
+            bytes[within].copy_from_slice(&source[part]);
+        });
+    }
+
+    /// Moves all pages of `over` into this image.
+    pub(crate) fn absorb(&mut self, over: &mut Image) {
+        self.pages.extend(over.pages.drain());
+    }
+
+    /// Forgets all pages.
+    pub(crate) fn clear(&mut self) {
+        self.pages.clear();
+    }
+
+    /// Makes a range hold what a discarded range may hold, by sector: what it held, zeros, or anything. The same `seed`
+    /// gives the same bytes. Where this image lies over another, pages that it lacks begin as those of `under`.
+    pub(crate) fn discard(&mut self, offset: Bytes, len: Bytes, seed: u64, under: Option<&Image>) {
+        let pages = offset.0 / PAGE as u64..(offset + len).0.div_ceil(PAGE as u64);
+        let touched: Vec<u64> = if pages.end - pages.start <= BLANK_PAGES_DISCARDED {
+            pages.collect()
+        } else {
+            let beneath = under.iter().flat_map(|image| image.pages.keys());
+            self.pages.keys().chain(beneath).copied().filter(|page| pages.contains(page)).collect()
+        };
+        for page in touched {
+            let start = (page * PAGE as u64).max(offset.0) - page * PAGE as u64;
+            let end = ((page + 1) * PAGE as u64).min((offset + len).0) - page * PAGE as u64;
+            let bytes = match under {
+                Some(under) => self.pages.entry(page).or_insert_with(|| under.copy_of(page)),
+                None => self.page_mut(page),
+            };
+            scramble(&mut bytes[start as usize..end as usize], &mut Rng::new(seed ^ page));
+        }
+    }
+
+    fn page_mut(&mut self, page: u64) -> &mut Page {
+        let blank = self.blank;
+        self.pages.entry(page).or_insert_with(|| blank_page(blank, page))
+    }
+
+    fn copy_of(&self, page: u64) -> Page {
+        self.pages.get(&page).cloned().unwrap_or_else(|| blank_page(self.blank, page))
+    }
+}
+
+/// Calls `visit(page, range within the page, range within the whole)` for each page of a range.
+fn for_each_page(offset: Bytes, len: usize, mut visit: impl FnMut(u64, Range<usize>, Range<usize>)) {
+    let mut done = 0;
+    while done < len {
+        let at = offset.0 + done as u64;
+        let (page, start) = (at / PAGE as u64, (at % PAGE as u64) as usize);
+        let count = (PAGE - start).min(len - done);
+        visit(page, start..start + count, done..done + count);
+        done += count;
+    }
+}
+
+fn blank_page(blank: Blank, page: u64) -> Page {
+    let mut bytes = Box::new([0; PAGE]);
+    if let Blank::Garbage(seed) = blank {
+        Rng::new(seed ^ page.wrapping_mul(0x9e37_79b9_7f4a_7c15)).fill(&mut bytes[..]);
+    }
+    bytes
+}
+
+/// One fate for most of a discarded page, sometimes one for each sector.
+fn scramble(bytes: &mut [u8], rng: &mut Rng) {
+    let whole = rng.below(4);
+    for sector in bytes.chunks_mut(SECTOR) {
+        match if whole == 3 { rng.below(3) } else { whole } {
+            0 => {}
+            1 => sector.fill(0),
+            _ => rng.fill(sector),
+        }
+    }
+}

@@ -1,0 +1,232 @@
+//! The runtime of the virtual world: the shared executor, ready tasks in seed order, and a clock that jumps to the next
+//! timer as soon as nothing is ready.
+//!
+//! Tasks hold the world and the world holds the tasks: call [`World::halt`] at its end, or both stay in memory.
+
+use crate::Power;
+use braid_base::{Nanos, Rng};
+use braid_runtime::{Executor, Order, Runtime, Sleep};
+use std::cell::{Cell, RefCell};
+use std::future::Future;
+use std::rc::Rc;
+
+/// A world with its own time. Cheap to clone: a handle.
+#[derive(Clone)]
+pub struct World {
+    inner: Rc<Inner>,
+}
+
+struct Inner {
+    seed: u64,
+    executor: Executor,
+    now: Cell<Nanos>,
+    rng: RefCell<Rng>,
+    power: Power,
+}
+
+/// Polls without any passing of time after which tasks are taken to be spinning: far more than a burst of real work.
+const POLLS_AT_ONE_TIME: usize = 20_000_000;
+
+/// Why the world stopped running.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Stop {
+    /// What was asked for has come.
+    Done,
+    /// The power was cut.
+    Cut,
+    /// Nothing is ready, and no timer is set.
+    Idle,
+}
+
+impl World {
+    /// A world at time zero, with the power on. The same seed gives the same schedule.
+    pub fn new(seed: u64) -> World {
+        let mut rng = Rng::new(seed);
+        let executor = Executor::new(Order::Random(rng.fork()));
+        let (now, rng) = (Cell::new(Nanos::ZERO), RefCell::new(rng));
+        World { inner: Rc::new(Inner { seed, executor, now, rng, power: Power::default() }) }
+    }
+
+    /// Runs until `future` has ended, jumping over the time in which nothing happens.
+    ///
+    /// # Panics
+    /// Where every task waits for another (deadlock), where tasks spin, or where the power is cut.
+    pub fn block_on<T: 'static>(&self, future: impl Future<Output = T> + 'static) -> T {
+        let seed = self.inner.seed;
+        let output = self.block_on_until_cut(future);
+        output.unwrap_or_else(|| panic!("seed {seed}: the power was cut before the future ended"))
+    }
+
+    /// As [`World::block_on`], but gives `None` where the power is cut before the future has ended. The world stands
+    /// still then: [`World::halt`] it.
+    pub fn block_on_until_cut<T: 'static>(&self, future: impl Future<Output = T> + 'static) -> Option<T> {
+        let output = Rc::new(Cell::new(None));
+        let done = Rc::new(Cell::new(false));
+        {
+            let (output, done) = (output.clone(), done.clone());
+            self.spawn(async move {
+                output.set(Some(future.await));
+                done.set(true);
+            });
+        }
+        match self.run(Nanos::MAX, || done.get()) {
+            Stop::Done => output.take(),
+            Stop::Cut => None,
+            Stop::Idle => {
+                let (seed, now) = (self.inner.seed, self.now());
+                panic!("seed {seed}: deadlock at {now}: every task waits, and no timer is set")
+            }
+        }
+    }
+
+    /// Runs for `duration` of virtual time, or until the power is cut.
+    pub fn run_for(&self, duration: Nanos) {
+        let end = self.now() + duration;
+        if self.run(end, || false) != Stop::Cut {
+            self.advance_to(end);
+        }
+    }
+
+    /// Ends the world: drops every task, wherever it stands, and cuts the power.
+    pub fn halt(&self) {
+        self.inner.power.cut();
+        self.inner.executor.clear();
+    }
+
+    /// The power of this world's disks.
+    pub fn power(&self) -> Power {
+        self.inner.power.clone()
+    }
+
+    /// The seed that this world follows from.
+    pub fn seed(&self) -> u64 {
+        self.inner.seed
+    }
+
+    /// A new stream of random numbers that follows from the seed and from how many were taken before.
+    pub fn fork_rng(&self) -> Rng {
+        self.inner.rng.borrow_mut().fork()
+    }
+
+    /// Runs until `done`, the cut, or until nothing more happens before or at `end`.
+    fn run(&self, end: Nanos, done: impl Fn() -> bool) -> Stop {
+        loop {
+            if let Some(stop) = self.run_ready(&done) {
+                return stop;
+            }
+            match self.inner.executor.next_timer() {
+                Some(next) if next <= end => self.advance_to(next),
+                _ => return Stop::Idle,
+            }
+        }
+    }
+
+    /// Runs what is ready at this time. `None` where nothing is ready any more.
+    fn run_ready(&self, done: &impl Fn() -> bool) -> Option<Stop> {
+        let mut polls = 0;
+        loop {
+            if done() {
+                return Some(Stop::Done);
+            }
+            if self.inner.power.is_off() {
+                return Some(Stop::Cut);
+            }
+            if !self.inner.executor.is_ready() {
+                return None;
+            }
+            polls += self.inner.executor.run_round();
+            let (seed, now) = (self.inner.seed, self.now());
+            assert!(polls < POLLS_AT_ONE_TIME, "seed {seed}: tasks spin at {now}: time cannot pass");
+        }
+    }
+
+    fn advance_to(&self, now: Nanos) {
+        let now = now.max(self.inner.now.get());
+        self.inner.now.set(now);
+        self.inner.executor.fire_timers(now);
+    }
+}
+
+impl Runtime for World {
+    fn now(&self) -> Nanos {
+        self.inner.now.get()
+    }
+
+    fn sleep_until(&self, deadline: Nanos) -> Sleep {
+        self.inner.executor.sleep_until(deadline)
+    }
+
+    fn spawn(&self, task: impl Future<Output = ()> + 'static) {
+        self.inner.executor.spawn(task);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use braid_runtime::{Event, yield_now};
+
+    /// Runs a few tasks that sleep and race, and gives what happened when.
+    fn history_of(seed: u64) -> Vec<(Nanos, u64)> {
+        let world = World::new(seed);
+        let history = Rc::new(RefCell::new(Vec::new()));
+        for task in 0..10 {
+            let (world, history, mut rng) = (world.clone(), history.clone(), world.fork_rng());
+            world.clone().spawn(async move {
+                for _ in 0..10 {
+                    world.sleep(Nanos(rng.below(5))).await;
+                    history.borrow_mut().push((world.now(), task));
+                }
+            });
+        }
+        world.run_for(Nanos(100));
+        assert_eq!(world.now(), Nanos(100));
+        history.take()
+    }
+
+    #[test]
+    fn a_seed_decides_everything() {
+        assert_eq!(history_of(1).len(), 100);
+        assert_eq!(history_of(1), history_of(1));
+        assert_ne!(history_of(1), history_of(2));
+    }
+
+    #[test]
+    fn time_jumps_to_the_next_timer() {
+        let world = World::new(1);
+        let sleeper = world.clone();
+        world.block_on(async move { sleeper.sleep(Nanos::from_secs(3_600)).await });
+        assert_eq!(world.now(), Nanos::from_secs(3_600));
+    }
+
+    #[test]
+    #[should_panic(expected = "seed 77: deadlock")]
+    fn a_deadlock_names_the_seed() {
+        World::new(77).block_on(async { Event::default().wait_for(|| None::<()>).await });
+    }
+
+    #[test]
+    fn a_power_cut_ends_the_world_and_drops_its_tasks() {
+        let world = World::new(1);
+        let held = Rc::new(());
+        for _ in 0..3 {
+            let (world, held) = (world.clone(), held.clone());
+            world.clone().spawn(async move {
+                let _held = held;
+                world.sleep(Nanos::MAX).await;
+            });
+        }
+        let power = world.power();
+        let cutter = world.clone();
+        let output = world.block_on_until_cut(async move {
+            cutter.sleep(Nanos::from_millis(1)).await;
+            power.cut();
+            yield_now().await;
+            yield_now().await;
+        });
+        assert!(output.is_none());
+        assert_eq!(Rc::strong_count(&held), 4);
+        world.halt();
+        assert_eq!(Rc::strong_count(&held), 1);
+    }
+}
