@@ -1,1 +1,107 @@
-//! Timing models of SSDs and hard disks, pure
+//! How long SSDs and hard disks take: timing models, and a library of named ones.
+//!
+//! A model takes requests and says when each completes. It moves no bytes and knows no clock: `now` is an argument, so
+//! the same code runs in virtual time and gives a real file the timing of a device in real time. Everything random
+//! comes from the seed; the same seed and the same submissions give the same completion times on every machine.
+//!
+//! Limits, so that nobody relies on more: contents are not modelled (a cache hit is a matter of addresses), nor are
+//! errors, power states, or wear. Memory is bounded by the device's queue and buffer and by the number of requests
+//! outstanding; a request allocates nothing once those have grown to their size.
+#![forbid(unsafe_code)]
+
+pub mod hdd;
+mod library;
+mod link;
+mod rate;
+pub mod ssd;
+
+pub use library::{Figure, Measure, Spec, Standing, Timing, UnknownModel, by_name, library};
+pub use rate::Rate;
+
+use braid_base::{Bytes, Nanos};
+
+/// What a request does.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Op {
+    /// Reads bytes.
+    Read,
+    /// Writes bytes; they may be volatile until a flush.
+    Write,
+    /// Makes every write that completed before it durable.
+    Flush,
+    /// Says that the bytes are not needed any more.
+    Discard,
+}
+
+/// A request to a device. Flush has offset and len zero.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Request {
+    /// What it does.
+    pub op: Op,
+    /// Where it begins on the device.
+    pub offset: Bytes,
+    /// How long it is.
+    pub len: Bytes,
+}
+
+/// A timing model of one device of a given size: takes requests, says when each completes.
+///
+/// The caller asks `next_event`, waits until then, and calls `advance`. However far and in however many steps it
+/// advances, the completion times are the same.
+pub trait Model {
+    /// Hands a request to the device at `now`; `tag` comes back on completion. `now` never runs backwards.
+    ///
+    /// Requests beyond the depth of the device's queue wait outside it, in order of submission.
+    ///
+    /// # Panics
+    /// Where the request does not lie within the device.
+    fn submit(&mut self, tag: u64, request: Request, now: Nanos);
+
+    /// The time at which something next completes or changes inside, `None` when idle with nothing outstanding.
+    ///
+    /// Advancing to it always makes progress. A device with buffered writes has events though no request is
+    /// outstanding.
+    fn next_event(&self) -> Option<Nanos>;
+
+    /// Advances to `now` (which may be past several events) and appends the tag of every request completed, in order
+    /// of completion.
+    fn advance(&mut self, now: Nanos, completed: &mut Vec<u64>);
+}
+
+/// A model of either class.
+#[derive(Clone, Debug)]
+pub enum DeviceModel {
+    /// A solid-state drive.
+    Ssd(ssd::Ssd),
+    /// A hard disk.
+    Hdd(hdd::Hdd),
+}
+
+impl Model for DeviceModel {
+    fn submit(&mut self, tag: u64, request: Request, now: Nanos) {
+        match self {
+            DeviceModel::Ssd(ssd) => ssd.submit(tag, request, now),
+            DeviceModel::Hdd(hdd) => hdd.submit(tag, request, now),
+        }
+    }
+
+    fn next_event(&self) -> Option<Nanos> {
+        match self {
+            DeviceModel::Ssd(ssd) => ssd.next_event(),
+            DeviceModel::Hdd(hdd) => hdd.next_event(),
+        }
+    }
+
+    fn advance(&mut self, now: Nanos, completed: &mut Vec<u64>) {
+        match self {
+            DeviceModel::Ssd(ssd) => ssd.advance(now, completed),
+            DeviceModel::Hdd(hdd) => hdd.advance(now, completed),
+        }
+    }
+}
+
+/// A request must lie within its device: one that does not is the caller's bug.
+fn assert_within(request: Request, size: Bytes) {
+    let end = request.offset.checked_add(request.len);
+    assert!(end.is_some_and(|end| end <= size), "{request:?} does not lie within a device of {size}");
+}

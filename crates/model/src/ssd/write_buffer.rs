@@ -1,0 +1,77 @@
+//! What the write buffer of an SSD holds, and what it owes to the flash.
+//!
+//! Only amounts are kept. Buffered bytes become room in proportion to what has been programmed for them, so that a write
+//! that costs five times its bytes stays five times as long.
+
+use crate::ssd::translation::Cost;
+use braid_base::Bytes;
+
+/// The amounts.
+#[derive(Clone, Debug, Default)]
+pub struct WriteBuffer {
+    /// Buffered and not yet being programmed.
+    waiting: Bytes,
+    /// Buffered and being programmed.
+    leaving: Bytes,
+    /// Bytes to program for what is waiting.
+    owed: Bytes,
+    /// Bytes to merge before that.
+    merges: Bytes,
+    /// Programs under way.
+    programs: u32,
+}
+
+impl WriteBuffer {
+    /// Takes a write with its cost.
+    pub fn insert(&mut self, len: Bytes, cost: Cost) {
+        self.waiting += len;
+        self.owed += cost.programmed;
+        self.merges += cost.merged;
+    }
+
+    /// How much of the buffer is taken.
+    pub fn taken(&self) -> Bytes {
+        self.waiting + self.leaving
+    }
+
+    /// Whether everything is in the flash.
+    pub fn is_drained(&self) -> bool {
+        self.taken() == Bytes::ZERO && self.merges == Bytes::ZERO && self.programs == 0
+    }
+
+    /// Whether there is a whole flash page to program, or a part of one and no program under way that more could come
+    /// after.
+    pub fn program_is_due(&self, flash_page: Bytes) -> bool {
+        self.merges > Bytes::ZERO
+            || self.owed >= flash_page
+            || self.waiting > Bytes::ZERO && self.programs == 0
+    }
+
+    /// Begins at most `share` of the merges; `None` where there are none.
+    pub fn take_merge(&mut self, share: Bytes) -> Option<Bytes> {
+        if self.merges == Bytes::ZERO {
+            return None;
+        }
+        let merged = share.min(self.merges);
+        self.merges -= merged;
+        self.programs += 1;
+        Some(merged)
+    }
+
+    /// Begins to program at most `flash_page` of what is owed; returns the room that this will make.
+    pub fn take_page(&mut self, flash_page: Bytes) -> Bytes {
+        let owed = self.owed.min(flash_page);
+        let room = if owed == self.owed { self.waiting } else { self.waiting * owed.0 / self.owed.0 };
+        self.owed -= owed;
+        self.waiting -= room;
+        self.leaving += room;
+        self.programs += 1;
+        room
+    }
+
+    /// A program or merge is over that makes this room.
+    pub fn programmed(&mut self, room: Bytes) {
+        self.leaving -= room;
+        self.programs -= 1;
+    }
+}

@@ -1,0 +1,187 @@
+//! What happens to requests that wait: order, buffers, flushes.
+
+use crate::driver::drive;
+use braid_base::{Bytes, GIB, KIB, Nanos, Rng};
+use braid_model::{DeviceModel, Model, Op, Request, Timing, by_name, library};
+
+const SIZE: Bytes = Bytes(64 << 30);
+const FLUSH: Request = Request { op: Op::Flush, offset: Bytes::ZERO, len: Bytes::ZERO };
+
+fn build(name: &str) -> DeviceModel {
+    by_name(name).expect("a name of the library").build(SIZE, 1)
+}
+
+fn small(op: Op, at: u64) -> Request {
+    Request { op, offset: KIB * 4 * at, len: KIB * 4 }
+}
+
+fn random(rng: &mut Rng, op: Op) -> Request {
+    small(op, rng.below(SIZE / (KIB * 4)))
+}
+
+/// Advances until the request `tag` has completed; returns when.
+fn completion_of(device: &mut DeviceModel, tag: u64) -> Nanos {
+    let mut completed = Vec::new();
+    loop {
+        let now = device.next_event().expect("the request is outstanding");
+        device.advance(now, &mut completed);
+        if completed.contains(&tag) {
+            return now;
+        }
+    }
+}
+
+#[test]
+fn a_disk_that_orders_by_position_serves_more_than_one_that_takes_the_oldest() {
+    let rate = |weighed| {
+        let mut spec = by_name("exos-x20").unwrap().clone();
+        if let Timing::Hdd(params) = &mut spec.timing {
+            params.weighed = weighed;
+        }
+        let mut rng = Rng::new(3);
+        let mut device = spec.build(spec.capacity, 1);
+        2_000.0 / drive(&mut device, 32, 2_000, Nanos::ZERO, |_| random(&mut rng, Op::Read)).as_secs_f64()
+    };
+    let (by_position, oldest_first) = (rate(32), rate(1));
+    assert!(by_position > 1.7 * oldest_first, "{by_position} against {oldest_first} reads/s");
+}
+
+#[test]
+fn a_far_read_does_not_starve_among_near_ones() {
+    for name in ["mba3073", "barracuda-7200.12", "exos-x20"] {
+        let mut device = build(name);
+        let mut rng = Rng::new(4);
+        let mut completed = Vec::new();
+        (0..31).for_each(|tag| device.submit(tag, small(Op::Read, rng.below(1 << 14)), Nanos::ZERO));
+        device.submit(u64::MAX, small(Op::Read, (SIZE - GIB) / (KIB * 4)), Nanos::ZERO);
+        let mut now = Nanos::ZERO;
+        while !completed.contains(&u64::MAX) {
+            completed.clear();
+            now = device.next_event().unwrap();
+            device.advance(now, &mut completed);
+            completed.iter().for_each(|&tag| device.submit(tag, small(Op::Read, rng.below(1 << 14)), now));
+        }
+        assert!(now < Nanos::from_secs(4), "{name}: the far read took {now}");
+    }
+}
+
+#[test]
+fn reads_and_buffered_writes_both_go_on_when_both_press() {
+    for spec in library() {
+        let mut device = spec.build(SIZE, 1);
+        let mut rng = Rng::new(5);
+        let mut completed = Vec::new();
+        let (mut reads, mut writes, mut now) = (0u32, 0u32, Nanos::ZERO);
+        let depth = if spec.name == "nvme-ssd" { 256 } else { 16 };
+        let mut submit = |device: &mut DeviceModel, tag: u64, now| {
+            let op = if tag.is_multiple_of(2) { Op::Read } else { Op::Write };
+            device.submit(tag, random(&mut rng, op), now);
+        };
+        (0..depth).for_each(|tag| submit(&mut device, tag, now));
+        while reads + writes < 12_000 {
+            completed.clear();
+            now = device.next_event().unwrap();
+            device.advance(now, &mut completed);
+            for &tag in &completed {
+                *if tag.is_multiple_of(2) { &mut reads } else { &mut writes } += 1;
+                submit(&mut device, tag, now);
+            }
+        }
+        assert!(reads > 200 && writes > 200, "{}: {reads} reads, {writes} writes", spec.name);
+    }
+}
+
+#[test]
+fn a_flush_waits_for_buffered_writes() {
+    for name in ["mba3073", "exos-x20", "x25-m", "sata-ssd"] {
+        let flush_time = |writes: u64| {
+            let mut device = build(name);
+            let mut rng = Rng::new(6);
+            let written = drive(&mut device, 1, writes, Nanos::ZERO, |_| random(&mut rng, Op::Write));
+            device.submit(u64::MAX, FLUSH, written);
+            completion_of(&mut device, u64::MAX) - written
+        };
+        let (few, many) = (flush_time(1), flush_time(40));
+        assert!(many > few, "{name}: {few} after one write, {many} after forty");
+        let disk_time = Nanos::from_millis(40);
+        assert!(
+            by_name(name).unwrap().class != braid_base::DeviceClass::Hdd || many > disk_time,
+            "{name}: {many}"
+        );
+    }
+}
+
+#[test]
+fn a_flush_of_a_protected_buffer_waits_for_nothing() {
+    let mut device = build("nvme-ssd");
+    let mut rng = Rng::new(7);
+    let written = drive(&mut device, 32, 1_000, Nanos::ZERO, |_| random(&mut rng, Op::Write));
+    device.submit(u64::MAX, FLUSH, written);
+    assert!(completion_of(&mut device, u64::MAX) - written < Nanos::from_micros(40));
+}
+
+#[test]
+fn writes_complete_at_once_with_the_write_cache_and_take_the_arm_without() {
+    let mut rng = Rng::new(8);
+    let mut mean_time = |on| {
+        let mut device = by_name("cheetah-15k5").unwrap().clone().with_write_cache(on).build(SIZE, 1);
+        drive(&mut device, 1, 50, Nanos::ZERO, |_| random(&mut rng, Op::Write)) / 50
+    };
+    assert!(mean_time(true) < Nanos::from_micros(200));
+    assert!(mean_time(false) > Nanos::from_millis(4));
+}
+
+#[test]
+fn small_sequential_requests_stream() {
+    for name in ["mba3073", "cheetah-15k5", "barracuda-7200.12", "exos-x20"] {
+        for op in [Op::Read, Op::Write] {
+            let mut device = build(name);
+            let count = 20_000;
+            let time = drive(&mut device, 1, count, Nanos::ZERO, |at| small(op, at));
+            let rate = 4.096e-3 * count as f64 / time.as_secs_f64();
+            assert!(rate > 30.0, "{name}: {op:?} of 4 KiB, one after the other, run at {rate} MB/s");
+        }
+    }
+}
+
+#[test]
+fn a_read_of_what_was_just_read_takes_no_turn() {
+    let mut device = build("barracuda-7200.12");
+    let first = drive(&mut device, 1, 1, Nanos::ZERO, |_| small(Op::Read, 1_000_000));
+    let again = drive(&mut device, 1, 1, first, |_| small(Op::Read, 1_000_000)) - first;
+    assert!(again < Nanos::from_micros(200), "{again}");
+}
+
+#[test]
+fn a_thoughtful_sequential_reader_finds_everything_read_ahead() {
+    let mut device = build("mba3073");
+    let mut now = Nanos::ZERO;
+    let mut slow = 0;
+    for at in 0..2_000 {
+        let done = drive(&mut device, 1, 1, now, |_| small(Op::Read, at));
+        slow += u32::from(done - now > Nanos::from_millis(1));
+        now = done + Nanos::from_millis(3);
+    }
+    assert_eq!(slow, 1, "only the first read waits for the platter");
+}
+
+#[test]
+fn requests_beyond_the_queue_depth_wait_their_turn() {
+    let mut device = build("memoright-gt");
+    (0..10).for_each(|tag| device.submit(tag, small(Op::Read, 100 * tag), Nanos::ZERO));
+    let mut completed = Vec::new();
+    device.advance(Nanos::from_secs(1), &mut completed);
+    assert_eq!(completed, (0..10).collect::<Vec<_>>());
+}
+
+#[test]
+fn random_writes_near_one_another_are_cheap_on_a_drive_that_merges() {
+    let mut rng = Rng::new(9);
+    let mut rate = |span: u64| {
+        let mut device = build("memoright-gt");
+        2_000.0
+            / drive(&mut device, 1, 2_000, Nanos::ZERO, |_| small(Op::Write, rng.below(span))).as_secs_f64()
+    };
+    let (near, far) = (rate(2_048), rate(1 << 24));
+    assert!(near > 10.0 * far, "{near} writes/s within 8 MiB, {far} over the whole drive");
+}
