@@ -18,6 +18,23 @@ pub struct Geometry {
     pub alignment: Bytes,
 }
 
+impl Geometry {
+    /// Refuses a range that is not aligned or does not lie within the size, as every device must.
+    ///
+    /// # Errors
+    /// `InvalidInput`, naming the range and the limit.
+    pub fn check(&self, offset: Bytes, len: Bytes) -> io::Result<()> {
+        let invalid = |problem: String| Err(io::Error::new(io::ErrorKind::InvalidInput, problem));
+        if !offset.is_aligned(self.alignment) || !len.is_aligned(self.alignment) {
+            return invalid(format!("{len:?} at {offset:?} are no multiples of {:?}", self.alignment));
+        }
+        match offset.checked_add(len) {
+            Some(end) if end <= self.size => Ok(()),
+            _ => invalid(format!("{len:?} at {offset:?} reach beyond the device's size of {:?}", self.size)),
+        }
+    }
+}
+
 /// A device: bytes from 0 to `geometry().size`.
 ///
 /// Offsets and lengths are multiples of the alignment and lie within the size; anything else is `InvalidInput`. Requests

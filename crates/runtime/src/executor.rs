@@ -53,7 +53,9 @@ struct Ready {
 struct Timers {
     /// (deadline, sequence): equal deadlines fire in the order in which they were set.
     heap: BinaryHeap<Reverse<(Nanos, u64, usize)>>,
-    wakers: Slab<Waker>,
+    timers: Slab<Timer>,
+    /// Timers in the heap whose sleep was dropped.
+    dropped: usize,
     sequence: u64,
     /// The latest time that has been told.
     fired: Nanos,
@@ -99,9 +101,9 @@ impl Executor {
         !self.inner.ready.queue.borrow().is_empty()
     }
 
-    /// The earliest deadline, if any timer is set.
+    /// The earliest deadline that somebody waits for.
     pub fn next_timer(&self) -> Option<Nanos> {
-        self.inner.timers.borrow().heap.peek().map(|Reverse((deadline, _, _))| *deadline)
+        self.inner.timers.borrow_mut().next()
     }
 
     /// Wakes every task whose deadline is at or before `now`, earliest first.
@@ -113,14 +115,12 @@ impl Executor {
         loop {
             let waker = {
                 let mut timers = self.inner.timers.borrow_mut();
-                match timers.heap.peek() {
-                    Some(Reverse((deadline, _, _))) if *deadline <= now => {}
-                    _ => return,
+                if timers.next().is_none_or(|deadline| deadline > now) {
+                    return;
                 }
-                let Some(Reverse((_, _, key))) = timers.heap.pop() else { return };
-                timers.wakers.remove(key)
+                timers.pop()
             };
-            waker.wake();
+            waker.into_iter().for_each(Waker::wake);
         }
     }
 
@@ -135,7 +135,9 @@ impl Executor {
         drop(tasks);
         self.inner.ready.queue.borrow_mut().clear();
         self.inner.ready.queued.borrow_mut().fill(false);
-        *self.inner.timers.borrow_mut() = Timers::default();
+        let mut timers = self.inner.timers.borrow_mut();
+        // A sleep outside of the tasks may still hold the id of a timer: no number is used twice.
+        *timers = Timers { sequence: timers.sequence, ..Timers::default() };
     }
 
     fn next_ready(&self) -> Option<u32> {
@@ -170,42 +172,103 @@ impl Executor {
     }
 }
 
-/// The wait for a deadline. Dropped early, its timer still wakes the task once, for nothing.
+/// The wait for a deadline. Dropped early, it wakes nobody.
 pub struct Sleep {
     executor: Executor,
     deadline: Nanos,
-    timer: Option<usize>,
+    timer: Option<TimerId>,
+}
+
+struct Timer {
+    sequence: u64,
+    /// `None` once the sleep was dropped.
+    waker: Option<Waker>,
+}
+
+/// A place in the slab, and whose it was when the timer was set.
+#[derive(Clone, Copy)]
+struct TimerId {
+    key: usize,
+    sequence: u64,
 }
 
 impl Future for Sleep {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-        let deadline = self.deadline;
+        let (deadline, timer) = (self.deadline, self.timer);
         let timer = {
             let mut timers = self.executor.inner.timers.borrow_mut();
             if timers.fired >= deadline {
                 return Poll::Ready(());
             }
-            match self.timer {
-                Some(timer) => {
-                    timers.wakers[timer].clone_from(cx.waker());
+            match timer.and_then(|id| timers.pending(id)) {
+                Some(pending) => {
+                    pending.waker = Some(cx.waker().clone());
                     timer
                 }
-                None => timers.set(deadline, cx.waker().clone()),
+                None => Some(timers.set(deadline, cx.waker().clone())),
             }
         };
-        self.timer = Some(timer);
+        self.timer = timer;
         Poll::Pending
     }
 }
 
+impl Drop for Sleep {
+    fn drop(&mut self) {
+        if let Some(id) = self.timer {
+            self.executor.inner.timers.borrow_mut().cancel(id);
+        }
+    }
+}
+
 impl Timers {
-    fn set(&mut self, deadline: Nanos, waker: Waker) -> usize {
-        let timer = self.wakers.insert(waker);
+    fn set(&mut self, deadline: Nanos, waker: Waker) -> TimerId {
         self.sequence += 1;
-        self.heap.push(Reverse((deadline, self.sequence, timer)));
-        timer
+        let sequence = self.sequence;
+        let key = self.timers.insert(Timer { sequence, waker: Some(waker) });
+        self.heap.push(Reverse((deadline, sequence, key)));
+        TimerId { key, sequence }
+    }
+
+    fn pending(&mut self, id: TimerId) -> Option<&mut Timer> {
+        self.timers.get_mut(id.key).filter(|timer| timer.sequence == id.sequence)
+    }
+
+    fn cancel(&mut self, id: TimerId) {
+        let Some(timer) = self.pending(id) else { return };
+        timer.waker = None;
+        self.dropped += 1;
+        // The heap forgets dropped timers when they reach its top; where they are the most, all at once.
+        if self.dropped > 64 && self.dropped > self.heap.len() / 2 {
+            let timers = &mut self.timers;
+            self.heap.retain(|Reverse((_, _, key))| {
+                let wanted = timers[*key].waker.is_some();
+                if !wanted {
+                    timers.remove(*key);
+                }
+                wanted
+            });
+            self.dropped = 0;
+        }
+    }
+
+    /// The earliest deadline, after forgetting the dropped timers before it.
+    fn next(&mut self) -> Option<Nanos> {
+        loop {
+            let Reverse((deadline, _, key)) = self.heap.peek()?;
+            if self.timers[*key].waker.is_some() {
+                return Some(*deadline);
+            }
+            self.pop();
+            self.dropped -= 1;
+        }
+    }
+
+    fn pop(&mut self) -> Option<Waker> {
+        let Reverse((_, _, key)) = self.heap.pop()?;
+        self.timers.remove(key).waker
     }
 }
 
@@ -307,6 +370,24 @@ mod tests {
         assert_eq!(*woken.borrow(), [1, 3]);
         run_to(&executor, Nanos::from_millis(5));
         assert_eq!(*woken.borrow(), [1, 3, 5]);
+    }
+
+    #[test]
+    fn a_dropped_sleep_leaves_no_timer() {
+        let executor = Executor::new(Order::Fifo);
+        let mut cx = Context::from_waker(Waker::noop());
+        let mut kept = executor.sleep_until(Nanos(700));
+        assert!(Pin::new(&mut kept).poll(&mut cx).is_pending());
+        for deadline in 1..=1_000 {
+            let mut sleep = executor.sleep_until(Nanos(deadline));
+            assert!(Pin::new(&mut sleep).poll(&mut cx).is_pending());
+        }
+        assert!(executor.inner.timers.borrow().heap.len() < 100, "dropped timers pile up");
+        assert_eq!(executor.next_timer(), Some(Nanos(700)));
+        executor.fire_timers(Nanos(700));
+        assert!(Pin::new(&mut kept).poll(&mut cx).is_ready());
+        assert_eq!(executor.next_timer(), None);
+        assert!(executor.inner.timers.borrow().timers.is_empty());
     }
 
     #[test]

@@ -5,6 +5,8 @@
 //! in steady state, and no clock: the world above (`uring` or `sim`) supplies time, and completes I/O.
 
 mod arena;
+#[cfg(feature = "conformance")]
+pub mod conformance;
 mod device;
 mod event;
 mod executor;

@@ -1,1 +1,32 @@
-//! The real world: io_uring reactor, devices, sockets
+//! The real world: one io_uring for each shard, and what it drives: block devices, files, memory, sockets, messages
+//! from other threads, signals.
+//!
+//! A [`Ring`] is a shard's [`braid_runtime::Runtime`]. Everything here belongs to the thread of its ring; only a
+//! mailbox's [`Sender`] may leave it. Every operation in flight owns what the kernel works on, so that a dropped
+//! future is a lost result and never a memory error.
+//!
+//! Linux 5.11 is the oldest kernel that this works on (timed waits of the ring); 6.1 is where nothing is missing. What
+//! a kernel refuses is listed by [`Ring::fallbacks`].
+
+mod file;
+mod listener;
+mod mailbox;
+mod memory;
+mod open;
+mod operation;
+mod reactor;
+mod readiness;
+mod ring;
+mod ring_file;
+mod setup;
+mod signals;
+mod stream;
+
+pub use file::{FileDevice, Flush};
+pub use listener::{Address, Listener};
+pub use mailbox::{Receiver, Sender, TrySendError, mailbox};
+pub use memory::MemoryDevice;
+pub use open::Access;
+pub use ring::Ring;
+pub use signals::{Signal, Signals};
+pub use stream::Stream;

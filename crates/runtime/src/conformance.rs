@@ -1,0 +1,175 @@
+//! What every device must do, as one test body for all of them: real, modelled and wrapped.
+//!
+//! `conformance::device(&runtime, device, seed)` runs to its end, or panics with what the device did wrong and the
+//! seed that shows it again. It overwrites the first MiB of the device and its last block.
+
+use crate::{Arena, Buf, Device, Event, Runtime};
+use braid_base::{Bytes, MIB, Rng};
+use std::cell::Cell;
+use std::io;
+use std::rc::Rc;
+
+/// Tasks that use the device at the same time, each in a part of its own.
+const TASKS: u64 = 8;
+/// Requests of each task.
+const REQUESTS: usize = 200;
+
+/// Runs every check on `device`, which must hold at least 64 KiB.
+///
+/// # Panics
+/// Where the device does not do what [`Device`] promises.
+pub async fn device<R: Runtime, D: Device>(runtime: &R, device: Rc<D>, seed: u64) {
+    let arena = Arena::new(MIB * 4);
+    refuses_what_does_not_fit(&arena, &*device).await;
+    reaches_the_last_byte(&arena, &*device).await;
+    reads_what_was_written(runtime, &arena, &device, seed).await;
+    discards_only_what_it_is_told(&arena, &*device).await;
+    device.flush().await.expect("a flush of a sound device succeeds");
+}
+
+/// Offsets and lengths beyond the end or not aligned are `InvalidInput`, and change nothing.
+async fn refuses_what_does_not_fit<D: Device>(arena: &Arena, device: &D) {
+    let geometry = device.geometry();
+    let unit = geometry.alignment;
+    assert!(unit.0.is_power_of_two(), "the alignment is a power of two, not {unit:?}");
+    let buf = arena.alloc(unit * 2).await;
+    let last = geometry.size - unit;
+    let mut refused = vec![
+        (last, buf.clone()),
+        (geometry.size, buf.slice(Bytes::ZERO..unit)),
+        (Bytes(u64::MAX).align_down(unit), buf.clone()),
+    ];
+    if unit > Bytes(1) {
+        refused.push((Bytes(1), buf.slice(Bytes::ZERO..unit)));
+        refused.push((Bytes::ZERO, buf.slice(Bytes::ZERO..unit + Bytes(1))));
+        refused.push((Bytes(unit.0 / 2), buf.slice(Bytes::ZERO..Bytes(unit.0 / 2))));
+    }
+    for (offset, buf) in refused {
+        let range = format!("{:?} at {offset:?}", buf.len());
+        assert_invalid(device.read(offset, &buf).await, "read", &range);
+        assert_invalid(device.write(offset, &buf).await, "write", &range);
+        assert_invalid(device.discard(offset, buf.len()).await, "discard", &range);
+    }
+}
+
+fn assert_invalid(result: io::Result<()>, operation: &str, range: &str) {
+    let kind = result.map_err(|error| error.kind());
+    assert_eq!(kind, Err(io::ErrorKind::InvalidInput), "a {operation} of {range} must be refused");
+}
+
+async fn reaches_the_last_byte<D: Device>(arena: &Arena, device: &D) {
+    let geometry = device.geometry();
+    let buf = arena.alloc(geometry.alignment).await;
+    let last = geometry.size - geometry.alignment;
+    buf.with_bytes_mut(|bytes| bytes.fill(0xb5));
+    device.write(last, &buf).await.expect("the last block can be written");
+    buf.fill_zero();
+    device.read(last, &buf).await.expect("the last block can be read");
+    assert!(
+        buf.with_bytes(|bytes| bytes.iter().all(|&b| b == 0xb5)),
+        "the last block holds what was written"
+    );
+}
+
+/// Tasks write, read, flush and compare at random places, at the same time, each against its own memory of its part.
+async fn reads_what_was_written<R: Runtime, D: Device>(
+    runtime: &R,
+    arena: &Arena,
+    device: &Rc<D>,
+    seed: u64,
+) {
+    let geometry = device.geometry();
+    let part = Bytes(geometry.size.min(MIB).0 / TASKS).align_down(geometry.alignment);
+    assert!(part >= geometry.alignment * 2, "{:?} are too few to test", geometry.size);
+    let (left, ended) = (Rc::new(Cell::new(TASKS)), Event::default());
+    for number in 0..TASKS {
+        let task = Task { device: device.clone(), start: part * number, len: part, seed };
+        let (arena, left, ended) = (arena.clone(), left.clone(), ended.clone());
+        runtime.spawn(async move {
+            task.run(&arena, &mut Rng::new(seed ^ (number << 32))).await;
+            left.set(left.get() - 1);
+            ended.notify();
+        });
+    }
+    ended.wait_for(|| (left.get() == 0).then_some(())).await;
+}
+
+/// One task, and the part of the device that only it uses.
+struct Task<D> {
+    device: Rc<D>,
+    start: Bytes,
+    len: Bytes,
+    seed: u64,
+}
+
+impl<D: Device> Task<D> {
+    async fn run(&self, arena: &Arena, rng: &mut Rng) {
+        let mut expected = vec![0; self.len.as_usize()];
+        let whole = arena.alloc(self.len).await;
+        whole.fill_zero();
+        self.write(Bytes::ZERO, &whole).await;
+        drop(whole);
+        for _ in 0..REQUESTS {
+            let (at, len) = self.random_range(rng);
+            let buf = arena.alloc(len).await;
+            let place = at.as_usize()..(at + len).as_usize();
+            if rng.chance(0.5) {
+                rng.fill(&mut expected[place.clone()]);
+                buf.copy_from_slice(Bytes::ZERO, &expected[place]);
+                self.write(at, &buf).await;
+            } else {
+                self.compare(at, &buf, &expected[place]).await;
+            }
+            if rng.chance(0.02) {
+                self.device.flush().await.expect("a flush of a sound device succeeds");
+            }
+        }
+        let whole = arena.alloc(self.len).await;
+        self.compare(Bytes::ZERO, &whole, &expected).await;
+    }
+
+    async fn write(&self, at: Bytes, buf: &Buf) {
+        let result = self.device.write(self.start + at, buf).await;
+        result.unwrap_or_else(|e| panic!("seed {}: a write within the device succeeds: {e}", self.seed));
+    }
+
+    async fn compare(&self, at: Bytes, buf: &Buf, expected: &[u8]) {
+        let offset = self.start + at;
+        let result = self.device.read(offset, buf).await;
+        result.unwrap_or_else(|e| panic!("seed {}: a read within the device succeeds: {e}", self.seed));
+        let wrong = buf.with_bytes(|bytes| bytes.iter().zip(expected).position(|(a, b)| a != b));
+        assert_eq!(wrong, None, "seed {}: {:?} read at {offset:?} differ at this byte", self.seed, buf.len());
+    }
+
+    fn random_range(&self, rng: &mut Rng) -> (Bytes, Bytes) {
+        let unit = self.device.geometry().alignment;
+        let units = self.len / unit;
+        let at = rng.below(units);
+        let len = rng.between(1, units - at + 1);
+        (unit * at, unit * len)
+    }
+}
+
+/// What lies beside a discarded range stays, and the range can be written again.
+async fn discards_only_what_it_is_told<D: Device>(arena: &Arena, device: &D) {
+    let geometry = device.geometry();
+    let unit = geometry.alignment.max(Bytes(4096));
+    let buf = arena.alloc(unit * 4).await;
+    buf.with_bytes_mut(|bytes| bytes.fill(0x5b));
+    device.write(Bytes::ZERO, &buf).await.expect("a write within the device succeeds");
+    device.discard(unit, unit * 2).await.expect("a discard of a sound device succeeds");
+    buf.fill_zero();
+    device.read(Bytes::ZERO, &buf).await.expect("a discarded range can be read");
+    for beside in [Bytes::ZERO..unit, unit * 3..unit * 4] {
+        let kept = buf.slice(beside).with_bytes(|bytes| bytes.iter().all(|&b| b == 0x5b));
+        assert!(kept, "what lies beside a discarded range stays");
+    }
+    buf.with_bytes_mut(|bytes| bytes.fill(0x77));
+    device.write(Bytes::ZERO, &buf).await.expect("a discarded range can be written");
+    buf.fill_zero();
+    device.read(Bytes::ZERO, &buf).await.expect("a written range can be read");
+    assert!(
+        buf.with_bytes(|bytes| bytes.iter().all(|&b| b == 0x77)),
+        "a discarded range holds what was written"
+    );
+}

@@ -1,0 +1,203 @@
+//! A block device or a regular file as a device.
+
+use crate::Ring;
+use crate::open::{Access, failed, open};
+use crate::ring_file::RingFile;
+use braid_base::{Bytes, DeviceClass};
+use braid_runtime::{Buf, Device, Geometry};
+use rustix::fs::FlockOperation;
+use std::cell::Cell;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// How far a flush reaches.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Flush {
+    /// To the disk: what was flushed survives a power cut.
+    ToDisk,
+    /// To the host's page cache, at no cost: what was flushed survives the death of the daemon (kill -9), but not a
+    /// power cut or crash of the host. For files that stand for a device, whose flush time a model charges.
+    ToPageCache,
+}
+
+/// A block device, or a regular file that stands for one. It is locked while open.
+///
+/// A flush that failed fails for ever: the kernel forgets what it could not write, and a later flush that succeeds
+/// would hide it. Opening the device anew starts afresh.
+pub struct FileDevice {
+    file: RingFile,
+    path: PathBuf,
+    geometry: Geometry,
+    memory_alignment: Bytes,
+    flush: Flush,
+    flush_failed: Cell<bool>,
+    discard: Cell<Discard>,
+}
+
+/// How this file takes a discard. Tried in this order, so that an older kernel or a device without it is found out by
+/// the first discard.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Discard {
+    /// By command: block devices, Linux 6.12.
+    Command,
+    /// By punching a hole: files. Block devices do it by a write of zeros that costs them no writing. The kernel does
+    /// this in a thread of its own, so it does not hold up the shard.
+    Hole,
+    /// Not at all.
+    Never,
+}
+
+impl FileDevice {
+    /// Opens a block device or regular file, and locks it against a second opening.
+    ///
+    /// The size is that of the block device, or the length of the file now, down to a multiple of the alignment:
+    /// what the kernel says for direct access, else 512 bytes.
+    ///
+    /// # Errors
+    /// `ResourceBusy` where another process has it; `NotFound`, `PermissionDenied`, `InvalidInput` (empty, or not a
+    /// file) and `Unsupported` (direct access). Messages name the path and the remedy. Blocks the shard while it opens,
+    /// at most a fifth of a second where the device is in use.
+    pub fn open(ring: &Ring, path: &Path, class: DeviceClass, access: Access) -> io::Result<FileDevice> {
+        let opened = open(path, access)?;
+        let discard = if opened.is_block_device { Discard::Command } else { Discard::Hole };
+        Ok(FileDevice {
+            file: RingFile::new(ring, opened.file),
+            path: path.to_owned(),
+            geometry: Geometry { size: opened.size, class, alignment: opened.alignment },
+            memory_alignment: opened.memory_alignment,
+            flush: Flush::ToDisk,
+            flush_failed: Cell::new(false),
+            discard: Cell::new(discard),
+        })
+    }
+
+    /// The same with flushes that reach as far as `flush` says; [`Flush::ToDisk`] unless told.
+    pub fn with_flush(mut self, flush: Flush) -> FileDevice {
+        self.flush = flush;
+        self
+    }
+
+    /// The path that it was opened by.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Refuses what the kernel would refuse without saying why.
+    fn check(&self, offset: Bytes, buf: &Buf) -> io::Result<()> {
+        self.geometry.check(offset, buf.len())?;
+        if !Bytes(buf.as_ptr().addr() as u64).is_aligned(self.memory_alignment) {
+            let problem = format!("a buffer's address is no multiple of {:?}", self.memory_alignment);
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, problem));
+        }
+        Ok(())
+    }
+
+    /// How far a request of `len` bytes has come after `count` more: where the rest must start aligned, maybe less.
+    fn advance(&self, done: Bytes, count: u32, len: Bytes) -> io::Result<Bytes> {
+        let reached = done + Bytes(count.into());
+        let next = if reached == len { len } else { reached.align_down(self.geometry.alignment) };
+        if next > done {
+            return Ok(next);
+        }
+        Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the file has become shorter since it was opened"))
+    }
+
+    fn failed(&self, operation: &str, offset: Bytes, len: Bytes, error: io::Error) -> io::Error {
+        failed(&self.path, &format!("{operation} {len:?} at {offset:?} of"), error)
+    }
+}
+
+impl Device for FileDevice {
+    fn geometry(&self) -> Geometry {
+        self.geometry
+    }
+
+    async fn read(&self, offset: Bytes, into: &Buf) -> io::Result<()> {
+        self.check(offset, into)?;
+        let mut done = Bytes::ZERO;
+        while done < into.len() {
+            let read = again(|| self.file.read(offset, into, done)).await;
+            let next = read.and_then(|count| self.advance(done, count, into.len()));
+            done = next.map_err(|e| self.failed("read", offset, into.len(), e))?;
+        }
+        Ok(())
+    }
+
+    async fn write(&self, offset: Bytes, from: &Buf) -> io::Result<()> {
+        self.check(offset, from)?;
+        let mut done = Bytes::ZERO;
+        while done < from.len() {
+            let written = again(|| self.file.write(offset, from, done)).await;
+            let next = written.and_then(|count| self.advance(done, count, from.len()));
+            done = next.map_err(|e| self.failed("write", offset, from.len(), e))?;
+        }
+        Ok(())
+    }
+
+    async fn flush(&self) -> io::Result<()> {
+        if self.flush == Flush::ToPageCache {
+            return Ok(());
+        }
+        let result = again(|| self.file.sync_data()).await;
+        if let Err(error) = result {
+            self.flush_failed.set(true);
+            return Err(failed(&self.path, "flush", error));
+        }
+        if self.flush_failed.get() {
+            let lost =
+                io::Error::other("an earlier flush failed, and what was written before it may be lost");
+            return Err(failed(&self.path, "promise a flush of", lost));
+        }
+        Ok(())
+    }
+
+    async fn discard(&self, offset: Bytes, len: Bytes) -> io::Result<()> {
+        self.geometry.check(offset, len)?;
+        if len == Bytes::ZERO {
+            return Ok(());
+        }
+        loop {
+            let way = self.discard.get();
+            let result = match way {
+                Discard::Command => again(|| self.file.discard(offset, len)).await,
+                Discard::Hole => again(|| self.file.punch_hole(offset, len)).await,
+                Discard::Never => return Ok(()),
+            };
+            match result {
+                Err(error) if is_unsupported(&error) => self.discard.set(way.next()),
+                result => return result.map(drop).map_err(|e| self.failed("discard", offset, len, e)),
+            }
+        }
+    }
+}
+
+impl Drop for FileDevice {
+    /// Unlocks by hand: older kernels close a registered file a little later than they were told.
+    fn drop(&mut self) {
+        // Nobody can hear of a failure, and closing unlocks too.
+        let _ = rustix::fs::flock(self.file.file(), FlockOperation::Unlock);
+    }
+}
+
+impl Discard {
+    fn next(self) -> Discard {
+        match self {
+            Discard::Command => Discard::Hole,
+            Discard::Hole | Discard::Never => Discard::Never,
+        }
+    }
+}
+
+/// Runs an operation until it is not interrupted.
+async fn again<F: Future<Output = io::Result<u32>>>(start: impl Fn() -> F) -> io::Result<u32> {
+    loop {
+        match start().await {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            result => return result,
+        }
+    }
+}
+
+fn is_unsupported(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::EOPNOTSUPP | libc::ENOTTY | libc::ENOSYS | libc::EINVAL))
+}

@@ -1,0 +1,123 @@
+//! Sockets that accept connections.
+
+use crate::stream::wait_ready;
+use crate::{Ring, Stream};
+use rustix::io::Errno;
+use rustix::net::{SocketFlags, accept_with};
+use std::fmt;
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+
+/// A socket that accepts connections. Closed when dropped; a Unix socket's file then goes too.
+pub struct Listener {
+    ring: Ring,
+    socket: OwnedFd,
+    address: Address,
+    /// The device and inode of a Unix socket's file, so that only our own is removed.
+    file: Option<(u64, u64)>,
+}
+
+/// Where a listener listens.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Address {
+    /// The file of a Unix socket.
+    Unix(PathBuf),
+    /// Address and port of a TCP socket; the port that the system chose where 0 was asked for.
+    Tcp(SocketAddr),
+}
+
+impl Listener {
+    /// Listens on a Unix socket at `path`. A socket file that nobody listens on any more is replaced.
+    ///
+    /// # Errors
+    /// `AddrInUse` where somebody listens there, `AlreadyExists` where another kind of file is there.
+    pub fn bind_unix(ring: &Ring, path: &Path) -> io::Result<Listener> {
+        remove_stale(path)?;
+        let listener = UnixListener::bind(path).map_err(|e| cannot_listen(path.display(), e))?;
+        listener.set_nonblocking(true)?;
+        let file = std::fs::metadata(path).ok().map(|m| (m.dev(), m.ino()));
+        let address = Address::Unix(path.to_owned());
+        Ok(Listener { ring: ring.clone(), socket: listener.into(), address, file })
+    }
+
+    /// Listens on a TCP address; port 0 lets the system choose one.
+    ///
+    /// # Errors
+    /// `AddrInUse` where somebody listens there, `AddrNotAvailable`, `PermissionDenied` for ports below 1024.
+    pub fn bind_tcp(ring: &Ring, address: SocketAddr) -> io::Result<Listener> {
+        let listener = TcpListener::bind(address).map_err(|e| cannot_listen(address, e))?;
+        listener.set_nonblocking(true)?;
+        let address = Address::Tcp(listener.local_addr()?);
+        Ok(Listener { ring: ring.clone(), socket: listener.into(), address, file: None })
+    }
+
+    /// Where it listens.
+    pub fn local_address(&self) -> &Address {
+        &self.address
+    }
+
+    /// The next connection. May be dropped at any time.
+    ///
+    /// # Errors
+    /// Where the process has too many open files; the connection then waits, and the caller should too before it tries
+    /// again.
+    pub async fn accept(&self) -> io::Result<Stream> {
+        loop {
+            match accept_with(&self.socket, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC) {
+                Ok(socket) => return Stream::from_fd(&self.ring, socket),
+                Err(Errno::WOULDBLOCK) => wait_ready(&self.ring, &self.socket, libc::POLLIN).await?,
+                // The client has gone again.
+                Err(Errno::CONNABORTED | Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        if let Address::Unix(path) = &self.address
+            && std::fs::metadata(path).is_ok_and(|m| self.file == Some((m.dev(), m.ino())))
+        {
+            // Nobody can hear of a failure; the next to bind finds the file stale.
+            let _ = std::fs::remove_file(path);
+        }
+    }
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Address::Unix(path) => write!(f, "unix:{}", path.display()),
+            Address::Tcp(address) => write!(f, "{address}"),
+        }
+    }
+}
+
+/// Removes the socket file of a process that has died.
+fn remove_stale(path: &Path) -> io::Result<()> {
+    let Ok(found) = std::fs::symlink_metadata(path) else { return Ok(()) };
+    if !found.file_type().is_socket() {
+        let problem = format!("{} exists and is no socket: choose another path", path.display());
+        return Err(io::Error::new(io::ErrorKind::AlreadyExists, problem));
+    }
+    match UnixStream::connect(path) {
+        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => std::fs::remove_file(path),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        _ => Err(cannot_listen(path.display(), io::ErrorKind::AddrInUse.into())),
+    }
+}
+
+fn cannot_listen(place: impl fmt::Display, error: io::Error) -> io::Error {
+    let remedy = match error.kind() {
+        io::ErrorKind::AddrInUse => ": another process listens there; stop it or choose another address",
+        io::ErrorKind::PermissionDenied => ": choose a directory that you may write to, or a port above 1023",
+        io::ErrorKind::NotFound => ": its directory does not exist; make it first",
+        _ => "",
+    };
+    io::Error::new(error.kind(), format!("cannot listen on {place}: {error}{remedy}"))
+}

@@ -1,0 +1,159 @@
+//! Opening a block device or file as a device: its size, its alignment, and the lock that keeps a second daemon away.
+#![allow(unsafe_code)]
+
+use braid_base::{Bytes, SECTOR};
+use rustix::fs::{AtFlags, FlockOperation, StatxFlags};
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
+use std::path::Path;
+use std::thread;
+use std::time::Duration;
+
+/// How a file is reached.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Access {
+    /// Past the host's page cache (O_DIRECT): what is written once is in memory once, and a device's speed is seen.
+    Direct,
+    /// Through the host's page cache: for files that stand for a device, and file systems without direct I/O.
+    Cached,
+}
+
+/// What opening found.
+pub(crate) struct Opened {
+    pub(crate) file: File,
+    pub(crate) size: Bytes,
+    /// Of offsets and lengths.
+    pub(crate) alignment: Bytes,
+    /// Of addresses in memory.
+    pub(crate) memory_alignment: Bytes,
+    pub(crate) is_block_device: bool,
+}
+
+/// Opens `path` for reading and writing, alone.
+pub(crate) fn open(path: &Path, access: Access) -> io::Result<Opened> {
+    let kind = std::fs::metadata(path).map_err(|e| failed(path, "look at", e))?.file_type();
+    let is_block_device = kind.is_block_device();
+    if !is_block_device && !kind.is_file() {
+        let problem = format!("{} is neither a block device nor a regular file", path.display());
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, problem));
+    }
+    let direct = if access == Access::Direct { libc::O_DIRECT } else { 0 };
+    let exclusive = if is_block_device { libc::O_EXCL } else { 0 };
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).custom_flags(direct | exclusive | libc::O_CLOEXEC);
+    let file = options.open(path).map_err(|e| refused(path, access, e))?;
+    lock(path, &file)?;
+    let (alignment, memory_alignment) = match access {
+        Access::Cached => (SECTOR, Bytes(1)),
+        Access::Direct => direct_alignment(path, &file, is_block_device)?,
+    };
+    let bytes = if is_block_device { block_device_size(&file) } else { file.metadata().map(|m| m.len()) };
+    let size = Bytes(bytes.map_err(|e| failed(path, "ask for the size of", e))?).align_down(alignment);
+    if size == Bytes::ZERO {
+        let problem = format!(
+            "{} holds no {alignment}: give it a size, for example by `truncate -s 10G {0}`",
+            path.display()
+        );
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, problem));
+    }
+    Ok(Opened { file, size, alignment, memory_alignment, is_block_device })
+}
+
+/// An error with what was tried on which path before it; the cause stays beneath it.
+pub(crate) fn failed(path: &Path, tried: &str, error: io::Error) -> io::Error {
+    let problem = format!("cannot {tried} {}: {error}", path.display());
+    io::Error::new(error.kind(), Explained { problem, cause: error })
+}
+
+fn refused(path: &Path, access: Access, error: io::Error) -> io::Error {
+    let remedy = match error.raw_os_error() {
+        Some(libc::EBUSY) => return busy(path),
+        Some(libc::EACCES | libc::EPERM) => {
+            "its owner, root or a member of its group (often `disk`) may open it"
+        }
+        Some(libc::EROFS) => {
+            "it is read-only: make it writable (`blockdev --setrw`, or remount its file system)"
+        }
+        Some(libc::EINVAL) if access == Access::Direct => {
+            "its file system has no direct I/O: use cached access"
+        }
+        _ => return failed(path, "open", error),
+    };
+    let problem = format!("cannot open {}: {error}: {remedy}", path.display());
+    io::Error::new(error.kind(), Explained { problem, cause: error })
+}
+
+fn busy(path: &Path) -> io::Error {
+    let problem = format!(
+        "{0} is in use by another process (a second daemon, a mounted file system, LVM or RAID): stop that first; \
+         `fuser -v {0}` and `lsblk {0}` show who it is",
+        path.display()
+    );
+    io::Error::new(io::ErrorKind::ResourceBusy, problem)
+}
+
+/// Takes the advisory lock that every daemon takes. A block device's may be held for a moment by udev, which looks at
+/// each device that was closed after writing: hence a few tries.
+fn lock(path: &Path, file: &File) -> io::Result<()> {
+    for _ in 0..LOCK_TRIES {
+        match rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => return Ok(()),
+            Err(rustix::io::Errno::WOULDBLOCK) => thread::sleep(LOCK_PAUSE),
+            Err(error) => return Err(failed(path, "lock", error.into())),
+        }
+    }
+    Err(busy(path))
+}
+
+const LOCK_TRIES: u32 = 10;
+const LOCK_PAUSE: Duration = Duration::from_millis(20);
+
+/// What direct I/O needs: of offsets and lengths, and of addresses.
+fn direct_alignment(path: &Path, file: &File, is_block_device: bool) -> io::Result<(Bytes, Bytes)> {
+    let statx = rustix::fs::statx(file, "", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN);
+    if let Ok(found) = statx.as_ref()
+        && found.stx_mask & StatxFlags::DIOALIGN.bits() != 0
+    {
+        if found.stx_dio_offset_align == 0 {
+            let problem = format!("{}: its file system has no direct I/O: use cached access", path.display());
+            return Err(io::Error::new(io::ErrorKind::Unsupported, problem));
+        }
+        let alignment = Bytes(found.stx_dio_offset_align.into()).max(SECTOR);
+        return Ok((alignment, Bytes(found.stx_dio_mem_align.max(1).into())));
+    }
+    // Before Linux 6.1, and on file systems that do not say: a block device's own unit, or what suits all.
+    let block = is_block_device.then(|| rustix::fs::ioctl_blksszget(file).ok()).flatten();
+    let alignment = block.map_or(Bytes(4096), |bytes| Bytes(bytes.into()));
+    Ok((alignment, alignment))
+}
+
+fn block_device_size(file: &File) -> io::Result<u64> {
+    let mut bytes = 0u64;
+    // SAFETY: BLKGETSIZE64 writes 64 bits to its argument.
+    let result = unsafe { libc::ioctl(file.as_raw_fd(), BLKGETSIZE64, &raw mut bytes) };
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(bytes) }
+}
+
+/// `_IOR(0x12, 114, size_t)` of linux/fs.h.
+const BLKGETSIZE64: libc::Ioctl = 0x8008_1272;
+
+/// An error with its context and its cause.
+#[derive(Debug)]
+struct Explained {
+    problem: String,
+    cause: io::Error,
+}
+
+impl std::fmt::Display for Explained {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.problem)
+    }
+}
+
+impl std::error::Error for Explained {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        Some(&self.cause)
+    }
+}

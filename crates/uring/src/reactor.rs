@@ -1,0 +1,294 @@
+//! The reactor: the ring's two queues, and the operations in flight.
+//!
+//! Operations are queued as they are started and submitted together: one system call for each turn of the loop
+//! submits them and waits. An operation is a place in a slab that owns what the kernel works on until its completion
+//! is reaped; the place's number is the `user_data` of its submission.
+#![allow(unsafe_code)]
+
+use crate::setup::{self, FILES, REGION};
+use braid_base::Nanos;
+use braid_runtime::{Arena, Buf};
+use io_uring::{EnterFlags, IoUring, opcode, squeue, types};
+use slab::Slab;
+use std::cell::Cell;
+use std::io;
+use std::os::fd::RawFd;
+use std::rc::Rc;
+use std::task::{Poll, Waker};
+
+/// The queues, and what is in flight.
+pub(crate) struct Reactor {
+    uring: IoUring,
+    operations: Slab<Place>,
+    /// Operations in flight that a device works on: they end by themselves.
+    device_operations: usize,
+    /// Free places in the table of registered files.
+    free_files: Vec<u32>,
+    /// Why the arena is not registered, if it is not.
+    registered: Result<(), String>,
+    fallbacks: Vec<String>,
+    /// Keeps the registered memory: the last field, so that the ring is closed before.
+    arena: Arena,
+}
+
+struct Place {
+    progress: Progress,
+    keep: Keep,
+}
+
+enum Progress {
+    Waiting(Option<Waker>),
+    Done(i32),
+    /// Its future was dropped: the result is for nobody.
+    Abandoned,
+}
+
+/// What the kernel works on, kept until it is done.
+pub(crate) enum Keep {
+    /// Nothing: it waits for something outside.
+    Nothing,
+    /// Nothing of ours, but a device is at work.
+    Device,
+    /// A buffer that is read from or written to.
+    Buf(#[expect(dead_code, reason = "held, not looked at")] Buf),
+    /// A counter that an eventfd is read into.
+    Word(#[expect(dead_code, reason = "held, not looked at")] Rc<Cell<u64>>),
+}
+
+/// How long to wait for a completion.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Patience {
+    /// Submit only.
+    None,
+    /// Until one comes, or this much time has passed.
+    For(Nanos),
+    /// Until one comes.
+    Endless,
+}
+
+/// The `user_data` of cancellations, whose results nobody wants.
+const CANCELLATION: u64 = u64::MAX;
+
+impl Reactor {
+    pub(crate) fn open(entries: u32, arena: &Arena) -> io::Result<Reactor> {
+        let mut fallbacks = Vec::new();
+        let uring = setup::open(entries, &mut fallbacks)?;
+        let registered = setup::register_arena(&uring, arena.region());
+        let files = setup::register_files(&uring);
+        let free_files = if files.is_ok() { (0..FILES).rev().collect() } else { Vec::new() };
+        fallbacks.extend(registered.clone().err());
+        fallbacks.extend(files.err());
+        let operations = Slab::with_capacity(entries as usize);
+        let arena = arena.clone();
+        Ok(Reactor { uring, operations, device_operations: 0, free_files, registered, fallbacks, arena })
+    }
+
+    pub(crate) fn registered(&self) -> Result<(), String> {
+        self.registered.clone()
+    }
+
+    pub(crate) fn fallbacks(&self) -> &[String] {
+        &self.fallbacks
+    }
+
+    /// Queues an operation. It is submitted at the end of this turn of the loop, or now where the queue is full.
+    ///
+    /// Every pointer in `entry` must lead into what `keep` holds.
+    pub(crate) fn start(&mut self, entry: squeue::Entry, keep: Keep) -> usize {
+        self.device_operations += usize::from(keep.is_device());
+        let key = self.operations.insert(Place { progress: Progress::Waiting(None), keep });
+        self.push(entry.user_data(key as u64));
+        key
+    }
+
+    /// The result of an operation, once it is there; else remembers whom to wake.
+    pub(crate) fn poll(&mut self, key: usize, waker: &Waker) -> Poll<i32> {
+        match &mut self.operations[key].progress {
+            Progress::Done(result) => {
+                let result = *result;
+                self.operations.remove(key);
+                Poll::Ready(result)
+            }
+            Progress::Waiting(Some(known)) => {
+                known.clone_from(waker);
+                Poll::Pending
+            }
+            Progress::Waiting(none) => {
+                *none = Some(waker.clone());
+                Poll::Pending
+            }
+            Progress::Abandoned => panic!("an operation was polled after it was dropped"),
+        }
+    }
+
+    /// Gives up the result of an operation. What it works on is kept until the kernel is done; a wait that may never
+    /// end otherwise is cancelled.
+    pub(crate) fn abandon(&mut self, key: usize, cancel: bool) {
+        let place = &mut self.operations[key];
+        if matches!(place.progress, Progress::Done(_)) {
+            self.operations.remove(key);
+            return;
+        }
+        place.progress = Progress::Abandoned;
+        if cancel {
+            self.push(opcode::AsyncCancel::new(key as u64).build().user_data(CANCELLATION));
+        }
+    }
+
+    /// The number of the registered buffer that holds `buf`, if any does.
+    pub(crate) fn buffer_of(&self, buf: &Buf) -> Option<u16> {
+        let (start, len) = self.arena.region();
+        let at = buf.as_ptr().addr().wrapping_sub(start.addr());
+        (self.registered.is_ok() && at < len).then_some((at / REGION) as u16)
+    }
+
+    /// Puts a file into the table of registered files; `None` where that is full or missing.
+    pub(crate) fn register_file(&mut self, fd: RawFd) -> Option<u32> {
+        let place = self.free_files.pop()?;
+        match self.uring.submitter().register_files_update(place, &[fd]) {
+            Ok(_) => Some(place),
+            Err(_) => {
+                self.free_files.push(place);
+                None
+            }
+        }
+    }
+
+    /// Takes a file out of the table. Operations in flight keep it open until they are done.
+    pub(crate) fn unregister_file(&mut self, place: u32) {
+        // What is queued names the file by its place, and must find it there.
+        self.submit_queued();
+        // Where this fails the place is lost, and the file stays open as long as the ring: no harm beyond that.
+        if self.uring.submitter().register_files_update(place, &[-1]).is_ok() {
+            self.free_files.push(place);
+        }
+    }
+
+    /// Submits what is queued, waits as told, and reaps. Returns how many operations completed.
+    pub(crate) fn turn(&mut self, patience: Patience) -> usize {
+        let reaped = self.reap();
+        if reaped > 0 || patience == Patience::None {
+            if self.has_kernel_work() {
+                self.enter(Patience::None);
+            }
+        } else {
+            self.enter(patience);
+        }
+        reaped + self.reap()
+    }
+
+    /// Submits all that is queued, without waiting.
+    pub(crate) fn submit_queued(&mut self) {
+        while !self.uring.submission().is_empty() {
+            self.enter(Patience::None);
+            self.reap();
+        }
+    }
+
+    /// Whether entering the kernel would move anything on: queued operations, or completions it has to work off.
+    fn has_kernel_work(&mut self) -> bool {
+        let queue = self.uring.submission();
+        !queue.is_empty() || queue.taskrun() || queue.cq_overflow()
+    }
+
+    fn push(&mut self, entry: squeue::Entry) {
+        // SAFETY: what the entry points to is kept in its place until its completion is reaped; `open` and `start`
+        // say so. A cancellation points to nothing.
+        while unsafe { self.uring.submission().push(&entry) }.is_err() {
+            self.enter(Patience::None);
+            self.reap();
+        }
+    }
+
+    /// One io_uring_enter.
+    ///
+    /// # Panics
+    /// Where the kernel refuses for a reason that no retry mends: without its ring a shard can do nothing.
+    fn enter(&mut self, patience: Patience) {
+        let queued = self.uring.submission().len() as u32;
+        let (want, flags) = match patience {
+            Patience::None => (0, EnterFlags::GETEVENTS),
+            // Who only waits for guests is idle, and must not look busy with I/O in the system's statistics.
+            _ if self.device_operations == 0 && self.uring.params().is_feature_no_iowait() => {
+                (1, EnterFlags::GETEVENTS | EnterFlags::EXT_ARG | EnterFlags::NO_IOWAIT)
+            }
+            _ => (1, EnterFlags::GETEVENTS | EnterFlags::EXT_ARG),
+        };
+        let timeout = match patience {
+            Patience::For(time) => {
+                types::Timespec::new().sec(time.0 / 1_000_000_000).nsec((time.0 % 1_000_000_000) as u32)
+            }
+            _ => types::Timespec::new(),
+        };
+        let args = match patience {
+            Patience::For(_) => types::SubmitArgs::new().timespec(&timeout),
+            _ => types::SubmitArgs::new(),
+        };
+        let args = (want > 0).then_some(&args);
+        // SAFETY: the argument is the structure that EXT_ARG announces, and lives until the call returns; without
+        // EXT_ARG there is none.
+        let entered = unsafe { self.uring.submitter().enter(queued, want, flags.bits(), args) };
+        match entered.map_err(|error| error.raw_os_error()) {
+            // Interrupted, timed out, or too many completions unreaped: the caller reaps and comes back.
+            Ok(_) | Err(Some(libc::EINTR | libc::ETIME | libc::EBUSY | libc::EAGAIN)) => {}
+            Err(code) => panic!("io_uring_enter failed ({:?})", code.map(io::Error::from_raw_os_error)),
+        }
+    }
+
+    /// Takes the completions that are there, and wakes who waits for them. Returns how many operations completed.
+    pub(crate) fn reap(&mut self) -> usize {
+        let Reactor { uring, operations, device_operations, .. } = self;
+        let mut reaped = 0;
+        for completion in uring.completion() {
+            if completion.user_data() == CANCELLATION {
+                continue;
+            }
+            reaped += 1;
+            let key = completion.user_data() as usize;
+            let place = &mut operations[key];
+            *device_operations -= usize::from(place.keep.is_device());
+            match std::mem::replace(&mut place.progress, Progress::Done(completion.result())) {
+                Progress::Waiting(waker) => {
+                    place.keep = Keep::Nothing;
+                    waker.into_iter().for_each(Waker::wake);
+                }
+                Progress::Abandoned => drop(operations.remove(key)),
+                Progress::Done(_) => panic!("an operation completed twice"),
+            }
+        }
+        reaped
+    }
+
+    /// Waits until the kernel works on nothing of ours any more, cancelling what would wait for ever.
+    fn drain(&mut self) {
+        let is_waiting = |(key, place): (usize, &Place)| {
+            (!matches!(place.progress, Progress::Done(_)) && !place.keep.is_device()).then_some(key)
+        };
+        let waiting: Vec<usize> = self.operations.iter().filter_map(is_waiting).collect();
+        for key in waiting {
+            self.push(opcode::AsyncCancel::new(key as u64).build().user_data(CANCELLATION));
+        }
+        while self.operations.iter().any(|(_, place)| !matches!(place.progress, Progress::Done(_))) {
+            self.turn(Patience::Endless);
+        }
+    }
+}
+
+impl Drop for Reactor {
+    /// The kernel may be writing to buffers that are about to be freed: waits for it.
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            self.drain();
+            return;
+        }
+        // After a panic the ring may be unusable: rather lose the memory than let the kernel write to freed memory.
+        std::mem::forget(std::mem::take(&mut self.operations));
+        std::mem::forget(self.arena.clone());
+    }
+}
+
+impl Keep {
+    fn is_device(&self) -> bool {
+        matches!(self, Keep::Buf(_) | Keep::Device)
+    }
+}

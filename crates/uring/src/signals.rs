@@ -1,0 +1,71 @@
+//! The signals that ask a daemon to stop, as something to wait for.
+#![allow(unsafe_code)]
+
+use crate::Ring;
+use crate::stream::wait_ready;
+use rustix::io::Errno;
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::{FromRawFd, OwnedFd};
+
+/// SIGTERM and SIGINT of this process, received instead of being obeyed.
+pub struct Signals {
+    ring: Ring,
+    file: OwnedFd,
+}
+
+/// A request to stop.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Signal {
+    /// SIGTERM: from the service manager, or `kill`.
+    Terminate,
+    /// SIGINT: control-C in the terminal.
+    Interrupt,
+}
+
+impl Signals {
+    /// Blocks both signals in this thread from here on, and receives them. Threads that exist already would still obey
+    /// them: call this before the first is made, for threads inherit what is blocked.
+    ///
+    /// # Errors
+    /// Where the process has too many open files.
+    pub fn new(ring: &Ring) -> io::Result<Signals> {
+        let mut set = MaybeUninit::uninit();
+        // SAFETY: sigemptyset makes the set valid for the calls after it; none keeps the pointer.
+        let fd = unsafe {
+            libc::sigemptyset(set.as_mut_ptr());
+            libc::sigaddset(set.as_mut_ptr(), libc::SIGTERM);
+            libc::sigaddset(set.as_mut_ptr(), libc::SIGINT);
+            let failed = libc::pthread_sigmask(libc::SIG_BLOCK, set.as_ptr(), std::ptr::null_mut());
+            if failed != 0 {
+                return Err(io::Error::from_raw_os_error(failed));
+            }
+            libc::signalfd(-1, set.as_ptr(), libc::SFD_NONBLOCK | libc::SFD_CLOEXEC)
+        };
+        if fd < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: a new descriptor that nobody else has.
+        let file = unsafe { OwnedFd::from_raw_fd(fd) };
+        Ok(Signals { ring: ring.clone(), file })
+    }
+
+    /// The next signal. May be dropped at any time.
+    ///
+    /// # Errors
+    /// None that is known; the kernel's, should it refuse.
+    pub async fn recv(&self) -> io::Result<Signal> {
+        let mut record = [0u8; size_of::<libc::signalfd_siginfo>()];
+        loop {
+            match rustix::io::read(&self.file, &mut record) {
+                Ok(_) => break,
+                Err(Errno::WOULDBLOCK) => wait_ready(&self.ring, &self.file, libc::POLLIN).await?,
+                Err(Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        // The record starts with the signal's number.
+        let number = i32::from_ne_bytes([record[0], record[1], record[2], record[3]]);
+        Ok(if number == libc::SIGINT { Signal::Interrupt } else { Signal::Terminate })
+    }
+}

@@ -1,0 +1,134 @@
+//! Sockets: echoes over both kinds, backpressure, dropped waits, stale socket files.
+
+use braid_base::{MIB, Nanos};
+use braid_runtime::{Arena, Runtime};
+use braid_uring::{Address, Listener, Ring, Stream};
+use std::future::{Future, poll_fn};
+use std::io::{self, IoSlice, Read, Write};
+use std::net::TcpStream;
+use std::os::unix::net::UnixStream;
+use std::pin::pin;
+use std::task::Poll;
+use std::thread;
+
+fn with_ring(body: impl AsyncFnOnce(&Ring)) {
+    let arena = Arena::new(MIB);
+    let ring = Ring::new(64, &arena).unwrap();
+    ring.block_on(body(&ring));
+    ring.clear();
+}
+
+/// Sends 4 MiB and expects them back, at once: more than any socket's buffer.
+fn expect_echo(mut send: impl Write + Send + 'static, mut receive: impl Read) {
+    let sent: Vec<u8> = (0..4 << 20).map(|n: u32| (n * 7) as u8).collect();
+    let copy = sent.clone();
+    let sender = thread::spawn(move || send.write_all(&copy).unwrap());
+    let mut received = vec![0; sent.len()];
+    receive.read_exact(&mut received).unwrap();
+    assert!(sent == received);
+    sender.join().unwrap();
+}
+
+async fn echo(stream: &Stream) {
+    let mut bytes = vec![0; 100_000];
+    loop {
+        match stream.try_recv(&mut bytes).unwrap() {
+            Some(0) => return,
+            Some(count) => stream.send_all(&bytes[..count]).await.unwrap(),
+            None => stream.readable().await.unwrap(),
+        }
+    }
+}
+
+#[test]
+fn tcp_echoes() {
+    with_ring(async |ring| {
+        let listener = Listener::bind_tcp(ring, "127.0.0.1:0".parse().unwrap()).unwrap();
+        let Address::Tcp(address) = *listener.local_address() else { panic!("a TCP address") };
+        let client = thread::spawn(move || {
+            let stream = TcpStream::connect(address).unwrap();
+            expect_echo(stream.try_clone().unwrap(), stream);
+        });
+        echo(&listener.accept().await.unwrap()).await;
+        client.join().unwrap();
+    });
+}
+
+#[test]
+fn unix_echoes_and_a_stale_socket_file_is_replaced() {
+    with_ring(async |ring| {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("socket");
+        // A listener that dies without removing its file.
+        drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
+        assert!(path.exists());
+        let listener = Listener::bind_unix(ring, &path).unwrap();
+        let refused = Listener::bind_unix(ring, &path).err().unwrap();
+        assert_eq!(refused.kind(), io::ErrorKind::AddrInUse, "{refused}");
+        // That question was a connection, which has ended again.
+        echo(&listener.accept().await.unwrap()).await;
+        let client = thread::spawn({
+            let path = path.clone();
+            move || {
+                let stream = UnixStream::connect(path).unwrap();
+                expect_echo(stream.try_clone().unwrap(), stream);
+            }
+        });
+        echo(&listener.accept().await.unwrap()).await;
+        client.join().unwrap();
+        drop(listener);
+        assert!(!path.exists());
+        std::fs::write(&path, "precious").unwrap();
+        let refused = Listener::bind_unix(ring, &path).err().unwrap();
+        assert_eq!(refused.kind(), io::ErrorKind::AlreadyExists, "{refused}");
+    });
+}
+
+#[test]
+fn the_end_of_the_other_side_is_seen_and_sending_to_it_fails_without_a_signal() {
+    with_ring(async |ring| {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        let stream = Stream::from_fd(ring, ours.into()).unwrap();
+        assert_eq!(stream.try_recv(&mut [0; 8]).unwrap(), None);
+        let closer = thread::spawn(move || drop(theirs));
+        stream.readable().await.unwrap();
+        closer.join().unwrap();
+        assert_eq!(stream.try_recv(&mut [0; 8]).unwrap(), Some(0));
+        let error = stream.try_send(&[IoSlice::new(b"hello")]).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::BrokenPipe);
+        let error = stream.recv_exact(&mut [0; 8]).await.unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::UnexpectedEof);
+    });
+}
+
+#[test]
+fn many_slices_go_out_in_one_call() {
+    with_ring(async |ring| {
+        let (ours, mut theirs) = UnixStream::pair().unwrap();
+        let stream = Stream::from_fd(ring, ours.into()).unwrap();
+        let slices: Vec<_> = (0..2_000).map(|_| IoSlice::new(b"ab")).collect();
+        assert_eq!(stream.try_send(&slices).unwrap(), Some(2_048), "as many as one call takes");
+        let mut received = [0; 2_048];
+        theirs.read_exact(&mut received).unwrap();
+    });
+}
+
+#[test]
+fn a_dropped_wait_does_not_keep_the_connection_open() {
+    with_ring(async |ring| {
+        let (ours, mut theirs) = UnixStream::pair().unwrap();
+        let stream = Stream::from_fd(ring, ours.into()).unwrap();
+        for _ in 0..500 {
+            let mut wait = pin!(stream.readable());
+            poll_fn(|cx| {
+                assert!(wait.as_mut().poll(cx).is_pending());
+                Poll::Ready(())
+            })
+            .await;
+        }
+        drop(stream);
+        let reader = thread::spawn(move || theirs.read(&mut [0; 8]).unwrap());
+        ring.sleep(Nanos::from_millis(10)).await;
+        assert_eq!(reader.join().unwrap(), 0);
+    });
+}
