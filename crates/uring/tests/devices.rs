@@ -1,5 +1,7 @@
 //! Devices of the real world: the body that every device must pass, locks, errors.
 
+#![allow(clippy::unwrap_used, reason = "a test may")]
+
 use braid_base::{Bytes, DeviceClass, KIB, MIB};
 use braid_runtime::{Arena, Device, conformance};
 use braid_uring::{Access, FileDevice, Flush, MemoryDevice, Ring};

@@ -1,5 +1,7 @@
 //! The loop: timers, many operations at once, dropped futures, messages, signals.
 
+#![allow(clippy::unwrap_used, reason = "a test may")]
+
 use braid_base::{Bytes, DeviceClass, KIB, MIB, Nanos, Rng};
 use braid_runtime::{Arena, Device, Event, Runtime, yield_now};
 use braid_uring::{Access, FileDevice, Ring, Signal, Signals, TrySendError, mailbox};

@@ -1,5 +1,7 @@
 //! Sockets: echoes over both kinds, backpressure, dropped waits, stale socket files.
 
+#![allow(clippy::unwrap_used, reason = "a test may")]
+
 use braid_base::{MIB, Nanos};
 use braid_runtime::{Arena, Runtime};
 use braid_uring::{Address, Listener, Ring, Stream};
