@@ -1,0 +1,197 @@
+//! One connection from its greeting to its end: negotiate, receive and start requests, drain.
+//!
+//! Three kinds of tasks share a [`Session`]: the receiver (here), the tags that go on with requests that wait, and the
+//! sender that goes on where the client does not read. The receiver never waits without having sent, or handed to the
+//! sender, what its own requests have answered: a client may wait for just that.
+
+use crate::handshake::{Agreed, Facts, Handshake, Step};
+use crate::inbox::Inbox;
+use crate::memory::{Fit, Held};
+use crate::request::{LongWrite, PIECE, Payload, Work, check, fail, needs_quiet, serve};
+use crate::session::{Session, TAGS};
+use crate::tags::Tags;
+use crate::wire::options::greeting;
+use crate::wire::{NBD_CMD_DISC, NBD_CMD_WRITE, NBD_ESHUTDOWN, Request};
+use braid_base::Bytes;
+use braid_engine::Export;
+use braid_uring::Ring;
+use std::cell::Cell;
+use std::io;
+use std::rc::Rc;
+
+/// Agrees with the client on how to go on; `None` where it does not want to, or cannot.
+pub async fn negotiate(
+    session: &Session,
+    inbox: &mut Inbox<'_>,
+    facts: &Facts,
+) -> io::Result<Option<Agreed>> {
+    session.stream.send_all(&greeting()).await?;
+    let mut handshake = Handshake::new(facts);
+    let mut output = Vec::new();
+    loop {
+        let (used, step) = handshake.receive(inbox.bytes(), &mut output);
+        inbox.consume(used);
+        session.stream.send_all(&output).await?;
+        output.clear();
+        match step {
+            Step::Next => {}
+            Step::More if inbox.receive().await? == 0 => return Ok(None),
+            Step::More => {}
+            Step::Start(agreed) => return Ok(Some(agreed)),
+            Step::Close => return Ok(None),
+        }
+    }
+}
+
+/// Serves requests until the client says goodbye, vanishes or breaks the protocol. Then answers what is in flight.
+///
+/// `drains` is called in between: from there on the client's time is limited.
+pub async fn transmit<E: Export>(
+    ring: &Ring,
+    session: &Rc<Session>,
+    inbox: Inbox<'_>,
+    export: &Rc<E>,
+    drains: impl FnOnce(),
+) {
+    let after_poll = session.clone();
+    let tags = Tags::new(ring.clone(), Rc::new(move || after_poll.send_soon()));
+    let sender = session.clone();
+    ring.spawn(async move { sender.run_sender().await });
+
+    let start = |work| tags.start(serve(session.clone(), export.clone(), work));
+    let size = export.size();
+    // An error says that the connection broke: as with its end, what is in flight is all that is left.
+    let _ = Receiver { session, inbox, size, start, put_off: Cell::new(false) }.run().await;
+    drains();
+    session.send();
+    session.at_most_in_flight(0).await;
+    tags.close();
+    session.finish();
+}
+
+/// Receives requests and starts them.
+struct Receiver<'a, S> {
+    session: &'a Session,
+    inbox: Inbox<'a>,
+    size: Bytes,
+    start: S,
+    /// Sending was put off once, to see whether more requests have come.
+    put_off: Cell<bool>,
+}
+
+impl<S: Fn(Work)> Receiver<'_, S> {
+    async fn run(&mut self) -> io::Result<()> {
+        loop {
+            let Some(head) = self.inbox.bytes().first_chunk() else {
+                self.more().await?;
+                continue;
+            };
+            let Some(request) = Request::decode(head) else { return Ok(()) };
+            self.inbox.consume(Request::LEN);
+            if request.command == NBD_CMD_DISC {
+                return Ok(());
+            }
+            self.session.count(|counters| counters.requests += 1);
+            self.tag().await;
+            match check(&request, self.size, self.session.agreed.get()) {
+                _ if self.session.is_stopping() => self.refuse(&request, NBD_ESHUTDOWN).await?,
+                Err(error) => self.refuse(&request, error).await?,
+                Ok(()) if request.command == NBD_CMD_WRITE && request.len > 0 => self.write(request).await?,
+                Ok(()) if needs_quiet(self.session, &request) => self.alone(request).await,
+                Ok(()) => {
+                    self.session.begin();
+                    (self.start)(Work::Plain(request));
+                }
+            }
+        }
+    }
+
+    /// Waits until a tag is free.
+    async fn tag(&self) {
+        if self.session.in_flight() >= TAGS {
+            self.session.send();
+            self.session.at_most_in_flight(TAGS - 1).await;
+        }
+    }
+
+    /// Receives more. Sends first what is ready, or once in a while looks for more requests before it sends, so that
+    /// their replies leave together.
+    async fn more(&mut self) -> io::Result<()> {
+        let several = self.session.in_flight() > 1;
+        if several && !self.put_off.replace(true) && self.inbox.try_receive()?.is_some_and(|count| count > 0)
+        {
+            return Ok(());
+        }
+        self.put_off.set(false);
+        self.session.send();
+        some(self.inbox.receive().await?).map(drop)
+    }
+
+    async fn refuse(&mut self, request: &Request, error: u32) -> io::Result<()> {
+        let mut left = if request.command == NBD_CMD_WRITE { request.len as usize } else { 0 };
+        while left > 0 {
+            let count = left.min(self.inbox.bytes().len());
+            self.inbox.consume(count);
+            left -= count;
+            if left > 0 {
+                self.more().await?;
+            }
+        }
+        self.session.begin();
+        fail(self.session, request, error);
+        Ok(())
+    }
+
+    /// Receives the bytes of a write and starts it, in pieces where it is long.
+    async fn write(&mut self, request: Request) -> io::Result<()> {
+        let (mut offset, mut left) = (Bytes(request.offset), Bytes(u64::from(request.len)));
+        let mut whole: Option<Rc<LongWrite>> = None;
+        while left > Bytes::ZERO {
+            self.tag().await;
+            let held = self.alloc(left.min(PIECE)).await;
+            self.fill(&held).await?;
+            let len = held.buf.len();
+            if len < left && whole.is_none() {
+                whole = Some(Rc::new(LongWrite { left: Cell::new(left), error: Cell::new(0) }));
+            }
+            self.session.begin();
+            (self.start)(Work::Write(request, Payload { held, offset, whole: whole.clone() }));
+            (offset, left) = (offset + len, left - len);
+        }
+        Ok(())
+    }
+
+    async fn alloc(&self, len: Bytes) -> Held {
+        if let Some(held) = self.session.share.try_alloc(len) {
+            return held;
+        }
+        self.session.send();
+        self.session.share.alloc(len, Fit::AtMost).await
+    }
+
+    async fn fill(&mut self, held: &Held) -> io::Result<()> {
+        let len = held.buf.len();
+        let mut done = Bytes::of_len(self.inbox.take_into(&held.buf));
+        while done < len {
+            self.session.send();
+            let rest = held.buf.slice(done..len);
+            done += Bytes::of_len(some(self.inbox.receive_into(&rest).await?)?);
+        }
+        Ok(())
+    }
+
+    /// Serves a request while nothing else is in flight.
+    async fn alone(&mut self, request: Request) {
+        self.session.send();
+        self.session.at_most_in_flight(0).await;
+        self.session.begin();
+        (self.start)(Work::Plain(request));
+        self.session.send();
+        self.session.at_most_in_flight(0).await;
+    }
+}
+
+/// No bytes are the end.
+fn some(count: usize) -> io::Result<usize> {
+    if count == 0 { Err(io::ErrorKind::UnexpectedEof.into()) } else { Ok(count) }
+}

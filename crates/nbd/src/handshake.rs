@@ -1,0 +1,401 @@
+//! The negotiation: a pure state machine, bytes in and bytes out.
+//!
+//! One call handles one message, so that whoever drives it can send the answer before the next one is looked at: a
+//! client that asks much and reads nothing gets no further than its socket. There is one export; the empty name means
+//! it too.
+
+use crate::wire::options::*;
+use crate::wire::*;
+
+/// The longest option content: a name (4096 at most, says the protocol) and room for context queries. Longer ones are
+/// answered with NBD_REP_ERR_TOO_BIG and skipped.
+pub const OPTION_LARGEST: u32 = 32 << 10;
+/// The largest payload of a request, announced as the maximum block size: what all clients of today expect.
+pub const PAYLOAD_LARGEST: u32 = 32 << 20;
+/// The number under which `base:allocation` appears in replies.
+pub const ALLOCATION_CONTEXT: u32 = 1;
+
+const ALLOCATION: &[u8] = b"base:allocation";
+
+/// What the negotiation tells about the export.
+#[derive(Clone, Debug)]
+pub struct Facts {
+    /// Its name.
+    pub name: String,
+    /// Its size in bytes.
+    pub size: u64,
+    /// The request size that costs least, in bytes.
+    pub preferred_block: u32,
+    /// NBD_FLAG_…, but SEND_DF, which depends on the client.
+    pub flags: u16,
+}
+
+/// What client and server have agreed on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Agreed {
+    /// Reads are answered with structured replies.
+    pub structured: bool,
+    /// Block status may be asked for `base:allocation`.
+    pub allocation: bool,
+}
+
+/// What comes after a call of [`Handshake::receive`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Step {
+    /// Nothing was taken: more bytes are needed first.
+    More,
+    /// A message was handled: send the output, then call again.
+    Next,
+    /// Send the output; requests follow.
+    Start(Agreed),
+    /// Send the output, then close.
+    Close,
+}
+
+/// One client's negotiation.
+pub struct Handshake<'a> {
+    facts: &'a Facts,
+    state: State,
+    zeroes: Zeroes,
+    agreed: Agreed,
+}
+
+enum State {
+    /// The client's flags come first.
+    Flags,
+    /// Options, one after the other.
+    Options,
+    /// The rest of an option that is too long: bytes left.
+    Skip(u32),
+}
+
+/// Whether 124 zeros follow the answer to NBD_OPT_EXPORT_NAME: wanted by clients of the protocol's first decade.
+enum Zeroes {
+    Sent,
+    Omitted,
+}
+
+impl<'a> Handshake<'a> {
+    /// A negotiation about the export that `facts` describes; [`greeting`] has been sent.
+    pub fn new(facts: &'a Facts) -> Handshake<'a> {
+        Handshake { facts, state: State::Flags, zeroes: Zeroes::Sent, agreed: Agreed::default() }
+    }
+
+    /// Handles at most one message at the start of `input` and adds the answer to `output`. Returns how many bytes of
+    /// the input were used.
+    ///
+    /// `input` may hold any amount; a message that is whole has at most [`OptionHead::LEN`] + [`OPTION_LARGEST`] bytes.
+    pub fn receive(&mut self, input: &[u8], output: &mut Vec<u8>) -> (usize, Step) {
+        match self.state {
+            State::Flags => match input.first_chunk() {
+                Some(flags) => (4, self.client_flags(u32::from_be_bytes(*flags))),
+                None => (0, Step::More),
+            },
+            State::Options => match input.first_chunk() {
+                Some(head) => self.option(OptionHead::decode(head), &input[OptionHead::LEN..], output),
+                None => (0, Step::More),
+            },
+            State::Skip(_) if input.is_empty() => (0, Step::More),
+            State::Skip(left) => {
+                let skipped = left.min(u32::try_from(input.len()).unwrap_or(u32::MAX));
+                self.state = if skipped == left { State::Options } else { State::Skip(left - skipped) };
+                (skipped as usize, Step::Next)
+            }
+        }
+    }
+
+    /// Flags that this server does not know mean a protocol that it does not speak.
+    fn client_flags(&mut self, flags: u32) -> Step {
+        let known = NBD_FLAG_FIXED_NEWSTYLE | NBD_FLAG_NO_ZEROES;
+        if flags & !u32::from(known) != 0 {
+            return Step::Close;
+        }
+        if flags & u32::from(NBD_FLAG_NO_ZEROES) != 0 {
+            self.zeroes = Zeroes::Omitted;
+        }
+        self.state = State::Options;
+        Step::Next
+    }
+
+    fn option(&mut self, head: Option<OptionHead>, rest: &[u8], output: &mut Vec<u8>) -> (usize, Step) {
+        let Some(OptionHead { option, len }) = head else { return (0, Step::Close) };
+        if len > OPTION_LARGEST {
+            if option == NBD_OPT_EXPORT_NAME {
+                return (0, Step::Close);
+            }
+            put_option_reply(output, option, NBD_REP_ERR_TOO_BIG, &[]);
+            self.state = State::Skip(len);
+            return (OptionHead::LEN, Step::Next);
+        }
+        let Some(content) = rest.get(..len as usize) else { return (0, Step::More) };
+        (OptionHead::LEN + content.len(), self.answer(option, content, output))
+    }
+
+    fn answer(&mut self, option: u32, content: &[u8], output: &mut Vec<u8>) -> Step {
+        let outcome = match option {
+            NBD_OPT_EXPORT_NAME => return self.export_name(content, output),
+            NBD_OPT_GO => match self.info(option, content, output) {
+                Ok(()) => {
+                    put_option_reply(output, option, NBD_REP_ACK, &[]);
+                    return Step::Start(self.agreed);
+                }
+                refused => refused,
+            },
+            NBD_OPT_ABORT => {
+                put_option_reply(output, option, NBD_REP_ACK, &[]);
+                return Step::Close;
+            }
+            NBD_OPT_INFO => self.info(option, content, output),
+            NBD_OPT_LIST => self.list(content, output),
+            NBD_OPT_STRUCTURED_REPLY => self.structured_reply(content),
+            NBD_OPT_LIST_META_CONTEXT => self.list_contexts(content, output),
+            NBD_OPT_SET_META_CONTEXT => self.set_contexts(content, output),
+            _ => Err(NBD_REP_ERR_UNSUP),
+        };
+        put_option_reply(output, option, outcome.err().unwrap_or(NBD_REP_ACK), &[]);
+        Step::Next
+    }
+
+    fn export_name(&mut self, name: &[u8], output: &mut Vec<u8>) -> Step {
+        if !self.is_export(name) {
+            return Step::Close;
+        }
+        output.extend(self.facts.size.to_be_bytes());
+        output.extend(self.flags().to_be_bytes());
+        if matches!(self.zeroes, Zeroes::Sent) {
+            output.extend([0; 124]);
+        }
+        Step::Start(self.agreed)
+    }
+
+    fn info(&self, option: u32, content: &[u8], output: &mut Vec<u8>) -> Result<(), u32> {
+        let query = InfoQuery::decode(content).ok_or(NBD_REP_ERR_INVALID)?;
+        if !self.is_export(query.name) {
+            return Err(NBD_REP_ERR_UNKNOWN);
+        }
+        let mut put = |info: u16, fields: [&[u8]; 3]| {
+            let [first, second, third] = fields;
+            put_option_reply(output, option, NBD_REP_INFO, &[&info.to_be_bytes(), first, second, third]);
+        };
+        let (size, flags) = (self.facts.size.to_be_bytes(), self.flags().to_be_bytes());
+        put(NBD_INFO_EXPORT, [&size, &flags, &[]]);
+        if query.wants(NBD_INFO_NAME) {
+            put(NBD_INFO_NAME, [self.facts.name.as_bytes(), &[], &[]]);
+        }
+        if query.wants(NBD_INFO_BLOCK_SIZE) {
+            let (preferred, largest) =
+                (self.facts.preferred_block.to_be_bytes(), PAYLOAD_LARGEST.to_be_bytes());
+            put(NBD_INFO_BLOCK_SIZE, [&1u32.to_be_bytes(), &preferred, &largest]);
+        }
+        Ok(())
+    }
+
+    fn list(&self, content: &[u8], output: &mut Vec<u8>) -> Result<(), u32> {
+        if !content.is_empty() {
+            return Err(NBD_REP_ERR_INVALID);
+        }
+        let name = self.facts.name.as_bytes();
+        let len = (name.len() as u32).to_be_bytes();
+        put_option_reply(output, NBD_OPT_LIST, NBD_REP_SERVER, &[&len, name]);
+        Ok(())
+    }
+
+    fn structured_reply(&mut self, content: &[u8]) -> Result<(), u32> {
+        if !content.is_empty() {
+            return Err(NBD_REP_ERR_INVALID);
+        }
+        self.agreed.structured = true;
+        Ok(())
+    }
+
+    /// No query, the namespace alone, or the whole name: all give the one context there is.
+    fn list_contexts(&self, content: &[u8], output: &mut Vec<u8>) -> Result<(), u32> {
+        let query = self.context_query(content)?;
+        if query.count == 0 || query.queries().any(|q| q == b"base:" || q == ALLOCATION) {
+            put_context(output, NBD_OPT_LIST_META_CONTEXT, 0);
+        }
+        Ok(())
+    }
+
+    /// Each choice replaces the one before it, even where it fails.
+    fn set_contexts(&mut self, content: &[u8], output: &mut Vec<u8>) -> Result<(), u32> {
+        self.agreed.allocation = false;
+        let query = self.context_query(content)?;
+        if query.queries().any(|q| q == ALLOCATION) {
+            self.agreed.allocation = true;
+            put_context(output, NBD_OPT_SET_META_CONTEXT, ALLOCATION_CONTEXT);
+        }
+        Ok(())
+    }
+
+    fn context_query<'b>(&self, content: &'b [u8]) -> Result<ContextQuery<'b>, u32> {
+        let query = ContextQuery::decode(content).ok_or(NBD_REP_ERR_INVALID)?;
+        if !self.agreed.structured {
+            return Err(NBD_REP_ERR_INVALID);
+        }
+        self.is_export(query.name).then_some(query).ok_or(NBD_REP_ERR_UNKNOWN)
+    }
+
+    fn is_export(&self, name: &[u8]) -> bool {
+        name.is_empty() || name == self.facts.name.as_bytes()
+    }
+
+    fn flags(&self) -> u16 {
+        self.facts.flags | if self.agreed.structured { NBD_FLAG_SEND_DF } else { 0 }
+    }
+}
+
+fn put_context(output: &mut Vec<u8>, option: u32, context: u32) {
+    put_option_reply(output, option, NBD_REP_META_CONTEXT, &[&context.to_be_bytes(), ALLOCATION]);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn facts() -> Facts {
+        let flags = NBD_FLAG_HAS_FLAGS | NBD_FLAG_SEND_FLUSH;
+        Facts { name: "vol".into(), size: 1 << 30, preferred_block: 4096, flags }
+    }
+
+    fn string(text: &str) -> Vec<u8> {
+        [&(text.len() as u32).to_be_bytes(), text.as_bytes()].concat()
+    }
+
+    /// Runs a whole conversation; gives the types of the answers, and the last step.
+    fn converse(options: &[(u32, Vec<u8>)]) -> (Vec<u32>, Step, Vec<u8>) {
+        let facts = facts();
+        let mut handshake = Handshake::new(&facts);
+        let mut input = vec![0, 0, 0, 3];
+        options.iter().for_each(|(option, content)| input.extend(encode_option(*option, content)));
+        let (mut output, mut last, mut at) = (Vec::new(), Step::Next, 0);
+        while last == Step::Next {
+            let (used, step) = handshake.receive(&input[at..], &mut output);
+            (at, last) = (at + used, step);
+        }
+        (replies_in(&output), last, output)
+    }
+
+    fn replies_in(mut output: &[u8]) -> Vec<u32> {
+        let mut replies = Vec::new();
+        while output.len() >= 20 && output[..8] == NBD_OPTION_REPLY_MAGIC.to_be_bytes() {
+            replies.push(u32::from_be_bytes(output[12..16].try_into().unwrap()));
+            let len = u32::from_be_bytes(output[16..20].try_into().unwrap()) as usize;
+            output = &output[20 + len..];
+        }
+        replies
+    }
+
+    fn go(name: &str, wanted: &[u16]) -> (u32, Vec<u8>) {
+        let mut content = string(name);
+        content.extend((wanted.len() as u16).to_be_bytes());
+        wanted.iter().for_each(|info| content.extend(info.to_be_bytes()));
+        (NBD_OPT_GO, content)
+    }
+
+    fn contexts(option: u32, queries: &[&str]) -> (u32, Vec<u8>) {
+        let mut content = string("");
+        content.extend((queries.len() as u32).to_be_bytes());
+        queries.iter().for_each(|query| content.extend(string(query)));
+        (option, content)
+    }
+
+    #[test]
+    fn a_modern_client_gets_structured_replies_and_allocation() {
+        let (replies, step, output) = converse(&[
+            (NBD_OPT_STRUCTURED_REPLY, vec![]),
+            contexts(NBD_OPT_SET_META_CONTEXT, &["base:allocation", "qemu:dirty-bitmap"]),
+            go("vol", &[NBD_INFO_BLOCK_SIZE, NBD_INFO_NAME]),
+        ]);
+        let set = [NBD_REP_ACK, NBD_REP_META_CONTEXT, NBD_REP_ACK];
+        let start = [NBD_REP_INFO, NBD_REP_INFO, NBD_REP_INFO, NBD_REP_ACK];
+        assert_eq!(replies, [&set[..], &start].concat());
+        assert_eq!(step, Step::Start(Agreed { structured: true, allocation: true }));
+        let block_sizes =
+            [&[0, 3, 0, 0, 0, 1, 0, 0, 0x10, 0], PAYLOAD_LARGEST.to_be_bytes().as_slice()].concat();
+        assert!(output.windows(block_sizes.len()).any(|window| window == block_sizes));
+    }
+
+    #[test]
+    fn an_old_client_starts_by_name_alone() {
+        let (_, step, output) = converse(&[(NBD_OPT_EXPORT_NAME, b"vol".to_vec())]);
+        assert_eq!(step, Step::Start(Agreed::default()));
+        assert_eq!(output, [&(1u64 << 30).to_be_bytes(), [0, 5].as_slice()].concat());
+        let (_, step, _) = converse(&[(NBD_OPT_EXPORT_NAME, b"other".to_vec())]);
+        assert_eq!(step, Step::Close);
+    }
+
+    #[test]
+    fn what_is_not_known_or_wrong_is_refused_and_the_talk_goes_on() {
+        let (replies, step, _) = converse(&[
+            (NBD_OPT_STARTTLS, vec![]),
+            (99, vec![1, 2, 3]),
+            (NBD_OPT_LIST, vec![0]),
+            (NBD_OPT_LIST, vec![]),
+            (NBD_OPT_GO, vec![0, 0]),
+            go("other", &[]),
+            contexts(NBD_OPT_SET_META_CONTEXT, &["base:allocation"]),
+            (NBD_OPT_INFO, vec![0; OPTION_LARGEST as usize + 1]),
+            (NBD_OPT_ABORT, vec![]),
+        ]);
+        let expected = [
+            NBD_REP_ERR_UNSUP,
+            NBD_REP_ERR_UNSUP,
+            NBD_REP_ERR_INVALID,
+            NBD_REP_SERVER,
+            NBD_REP_ACK,
+            NBD_REP_ERR_INVALID,
+            NBD_REP_ERR_UNKNOWN,
+            NBD_REP_ERR_INVALID,
+            NBD_REP_ERR_TOO_BIG,
+            NBD_REP_ACK,
+        ];
+        assert_eq!((replies.as_slice(), step), (expected.as_slice(), Step::Close));
+    }
+
+    #[test]
+    fn contexts_are_listed_by_namespace() {
+        for (queries, found) in [(&[][..], true), (&["base:"], true), (&["qemu:"], false)] {
+            let listed = contexts(NBD_OPT_LIST_META_CONTEXT, queries);
+            let (replies, ..) = converse(&[(NBD_OPT_STRUCTURED_REPLY, vec![]), listed]);
+            assert_eq!(replies.contains(&NBD_REP_META_CONTEXT), found, "{queries:?}");
+        }
+    }
+
+    proptest! {
+        /// However the bytes are cut, the conversation is the same, and no message is held back for more than it needs.
+        #[test]
+        fn any_bytes_in_any_cut_give_the_same_answers(
+            options in prop::collection::vec((0u32..12, prop::collection::vec(0u8..8, 0..40)), 0..8),
+            noise in prop::collection::vec(any::<u8>(), 0..40),
+            cut in 1usize..30,
+        ) {
+            let mut input = vec![0, 0, 0, 3];
+            options.iter().for_each(|(option, content)| input.extend(encode_option(*option, content)));
+            input.extend(noise);
+            prop_assert_eq!(answers_to(&input, cut), answers_to(&input, input.len()));
+        }
+
+        #[test]
+        fn noise_never_panics(input in prop::collection::vec(any::<u8>(), 0..300)) {
+            answers_to(&input, input.len().max(1));
+        }
+    }
+
+    /// Feeds `input` with at most `cut` more bytes at a time.
+    fn answers_to(input: &[u8], cut: usize) -> (Vec<u8>, Step) {
+        let facts = facts();
+        let mut handshake = Handshake::new(&facts);
+        let (mut output, mut start, mut end) = (Vec::new(), 0, 0);
+        loop {
+            let (used, step) = handshake.receive(&input[start..end], &mut output);
+            start += used;
+            match step {
+                Step::Next => {}
+                Step::More if end < input.len() => end = (end + cut).min(input.len()),
+                last => return (output, last),
+            }
+        }
+    }
+}

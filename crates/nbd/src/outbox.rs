@@ -1,0 +1,176 @@
+//! Replies on their way out: a queue, and one vectored send for as many as are ready.
+//!
+//! The queue is bounded: every request has one last part in it at most, and further parts wait for room. Heads and
+//! payloads go to the kernel from where they lie.
+
+use crate::memory::Held;
+use crate::wire::Head;
+use braid_runtime::{Buf, Event};
+use braid_uring::Stream;
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::collections::vec_deque::Iter;
+use std::io::{self, IoSlice};
+
+/// Replies that one call hands to the kernel at most: 128 slices, below the kernel's 1024, and a stack of 64 small
+/// frames, see [`gather`].
+const BATCH: usize = 64;
+
+/// Parts beyond each request's last one that may wait.
+const EXTRA_PARTS: usize = 64;
+
+/// What is sent for a request, or a part of it.
+pub struct Reply {
+    /// Head of the protocol.
+    pub head: Head,
+    /// Bytes that follow the head.
+    pub payload: Option<Held>,
+    /// Whether the request is done with this.
+    pub ends: Ends,
+}
+
+/// Whether a reply is the last of its request.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Ends {
+    /// The request's tag is free once this is sent.
+    Request,
+    /// More parts follow.
+    Part,
+}
+
+/// How far a call of [`Outbox::send`] came.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Sent {
+    /// Nothing is left.
+    All,
+    /// The client must read first.
+    Blocked,
+}
+
+/// The queue of one connection.
+#[derive(Default)]
+pub struct Outbox {
+    queue: RefCell<VecDeque<Reply>>,
+    /// Bytes of the first reply that are sent already.
+    started: Cell<usize>,
+    /// The client is gone: replies are dropped.
+    abandoned: Cell<bool>,
+    /// Notified when parts have left.
+    left: Event,
+}
+
+impl Outbox {
+    /// Adds a reply. Returns how many requests end with that without being sent: 1 where the client is gone, else 0.
+    pub fn push(&self, reply: Reply) -> usize {
+        if self.abandoned.get() {
+            return usize::from(reply.ends == Ends::Request);
+        }
+        self.queue.borrow_mut().push_back(reply);
+        0
+    }
+
+    /// Waits until another part may be added.
+    pub async fn room(&self) {
+        self.left.wait_for(|| (self.queue.borrow().len() < EXTRA_PARTS).then_some(())).await;
+    }
+
+    /// Whether nothing waits.
+    pub fn is_empty(&self) -> bool {
+        self.queue.borrow().is_empty()
+    }
+
+    /// Sends as much as the socket takes. Returns how many requests have ended with it, and how far it came; an error
+    /// means that the client is gone.
+    pub fn send(&self, stream: &Stream) -> (usize, io::Result<Sent>) {
+        let mut ended = 0;
+        while !self.is_empty() {
+            let sent = gather(self.queue.borrow().iter(), self.started.get(), None, &|slices| {
+                stream.try_send(slices)
+            });
+            match sent {
+                Ok(Some(bytes)) => ended += self.advance(bytes),
+                Ok(None) => return (ended, Ok(Sent::Blocked)),
+                Err(error) => return (ended, Err(error)),
+            }
+        }
+        (ended, Ok(Sent::All))
+    }
+
+    /// Drops what waits and whatever will be added. Returns how many requests end with that.
+    pub fn abandon(&self) -> usize {
+        self.abandoned.set(true);
+        let dropped = std::mem::take(&mut *self.queue.borrow_mut());
+        self.left.notify();
+        dropped.iter().filter(|reply| reply.ends == Ends::Request).count()
+    }
+
+    /// Drops what is sent: `bytes` more.
+    fn advance(&self, bytes: usize) -> usize {
+        let mut queue = self.queue.borrow_mut();
+        let (mut sent, mut ended) = (self.started.get() + bytes, 0);
+        while let Some(first) = queue.front().filter(|first| first.len() <= sent) {
+            sent -= first.len();
+            ended += usize::from(first.ends == Ends::Request);
+            queue.pop_front();
+        }
+        self.started.set(sent);
+        drop(queue);
+        self.left.notify();
+        ended
+    }
+}
+
+impl Reply {
+    fn len(&self) -> usize {
+        self.head.as_bytes().len() + self.payload.as_ref().map_or(0, |held| held.buf.len().as_usize())
+    }
+}
+
+/// The slices of the replies up to one of them, as a list on the stack.
+struct Gathered<'a> {
+    slices: [&'a [u8]; 2],
+    before: Option<&'a Gathered<'a>>,
+    count: usize,
+}
+
+/// Calls `send` with the slices of up to [`BATCH`] replies, without their first `skip` bytes.
+///
+/// A buffer shows its bytes to a closure only; so each reply is a frame on the stack, which costs less than a copy of
+/// 4 KiB and needs no allocation.
+fn gather(
+    mut replies: Iter<'_, Reply>,
+    skip: usize,
+    before: Option<&Gathered<'_>>,
+    send: &dyn Fn(&[IoSlice]) -> io::Result<Option<usize>>,
+) -> io::Result<Option<usize>> {
+    let count = before.map_or(0, |before| before.count);
+    let Some(reply) = (count < BATCH).then(|| replies.next()).flatten() else {
+        return send_gathered(before, send);
+    };
+    let head = reply.head.as_bytes();
+    let with_payload = |payload: &[u8]| {
+        let (head_skip, payload_skip) = (skip.min(head.len()), skip.saturating_sub(head.len()));
+        let slices = [&head[head_skip..], &payload[payload_skip..]];
+        gather(replies, 0, Some(&Gathered { slices, before, count: count + 1 }), send)
+    };
+    match reply.payload.as_ref().map(|held| &held.buf) {
+        Some(buf) => Buf::with_bytes(buf, with_payload),
+        None => with_payload(&[]),
+    }
+}
+
+fn send_gathered(
+    last: Option<&Gathered<'_>>,
+    send: &dyn Fn(&[IoSlice]) -> io::Result<Option<usize>>,
+) -> io::Result<Option<usize>> {
+    let mut slices = [IoSlice::new(&[]); BATCH * 2];
+    let mut first = slices.len();
+    let newest_first = std::iter::successors(last, |gathered| gathered.before);
+    for slice in newest_first.flat_map(|gathered| gathered.slices.into_iter().rev()) {
+        if !slice.is_empty() {
+            first -= 1;
+            slices[first] = IoSlice::new(slice);
+        }
+    }
+    send(&slices[first..])
+}

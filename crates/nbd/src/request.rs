@@ -1,0 +1,357 @@
+//! One request: what is allowed, what it asks of the export, what is answered.
+
+use crate::handshake::{ALLOCATION_CONTEXT, Agreed, PAYLOAD_LARGEST};
+use crate::memory::{Fit, GUARANTEE_SMALLEST, Held};
+use crate::session::Session;
+use crate::wire::*;
+use braid_base::{Bytes, KIB};
+use braid_engine::{Allocation, Durability, Error, ErrorKind, Export, Zeroing};
+use std::cell::Cell;
+use std::rc::Rc;
+
+/// Longer reads and writes are served in pieces of this size: large enough for any device, small enough that a request
+/// of 32 MiB does not need 32 MiB.
+pub const PIECE: Bytes = Bytes(256 * KIB.0);
+
+/// A hole inside a read gets a part of its own from this length on, or where it reaches to the end. Shorter ones are
+/// read as data: a part costs about as much as so many bytes.
+const HOLE_WORTH_A_PART: Bytes = Bytes(32 * KIB.0);
+
+/// Extents in one block status reply: what fits a page. The client asks again from where they end.
+const EXTENTS_AT_MOST: usize = 512;
+
+/// Questions to the export for one block status reply, where neighbours are alike.
+const LOOKUPS_AT_MOST: usize = 8 * EXTENTS_AT_MOST;
+
+/// The bytes of a write, or a piece of them.
+pub struct Payload {
+    /// The bytes.
+    pub held: Held,
+    /// Where they go.
+    pub offset: Bytes,
+    /// For a piece: the write that it is a piece of.
+    pub whole: Option<Rc<LongWrite>>,
+}
+
+/// A write that comes in pieces; the piece that is done last replies.
+pub struct LongWrite {
+    /// Bytes whose pieces are not done.
+    pub left: Cell<Bytes>,
+    /// The first error, or 0.
+    pub error: Cell<u32>,
+}
+
+/// What is served: any request but a write, or a write with its bytes.
+pub enum Work {
+    /// The request is all there is.
+    Plain(Request),
+    /// Bytes to write.
+    Write(Request, Payload),
+}
+
+/// Whether the export may be asked; else the error of the protocol.
+pub fn check(request: &Request, size: Bytes, agreed: Agreed) -> Result<(), u32> {
+    let flags = match request.command {
+        NBD_CMD_READ if agreed.structured => NBD_CMD_FLAG_DF,
+        NBD_CMD_WRITE_ZEROES if request.flags & NBD_CMD_FLAG_FAST_ZERO != 0 => return Err(NBD_ENOTSUP),
+        NBD_CMD_WRITE_ZEROES => NBD_CMD_FLAG_NO_HOLE,
+        NBD_CMD_BLOCK_STATUS if agreed.allocation => NBD_CMD_FLAG_REQ_ONE,
+        NBD_CMD_READ | NBD_CMD_WRITE | NBD_CMD_FLUSH | NBD_CMD_TRIM | NBD_CMD_CACHE => 0,
+        _ => return Err(NBD_EINVAL),
+    };
+    if request.flags & !(flags | NBD_CMD_FLAG_FUA) != 0 {
+        return Err(NBD_EINVAL);
+    }
+    if request.command == NBD_CMD_FLUSH {
+        return Ok(());
+    }
+    let end = Bytes(request.offset).checked_add(Bytes(u64::from(request.len)));
+    if end.is_none_or(|end| end > size) {
+        let grows = matches!(request.command, NBD_CMD_WRITE | NBD_CMD_WRITE_ZEROES);
+        return Err(if grows { NBD_ENOSPC } else { NBD_EINVAL });
+    }
+    let has_payload = matches!(request.command, NBD_CMD_READ | NBD_CMD_WRITE);
+    let too_long = has_payload && request.len > PAYLOAD_LARGEST;
+    let no_extent = request.command == NBD_CMD_BLOCK_STATUS && request.len == 0;
+    if too_long || no_extent { Err(NBD_EINVAL) } else { Ok(()) }
+}
+
+/// Serves a request that [`check`] has let through, to its last reply.
+pub async fn serve<E: Export>(session: Rc<Session>, export: Rc<E>, work: Work) {
+    match work {
+        Work::Write(request, payload) => write(&session, &*export, &request, payload).await,
+        Work::Plain(request) if request.len == 0 && request.command != NBD_CMD_FLUSH => {
+            succeed(&session, &request)
+        }
+        Work::Plain(request) => match request.command {
+            NBD_CMD_READ if session.agreed.get().structured => read_parts(&session, &*export, &request).await,
+            NBD_CMD_READ => read_whole(&session, &*export, &request).await,
+            NBD_CMD_BLOCK_STATUS => block_status(&session, &*export, &request).await,
+            _ => match change(&*export, &request).await {
+                Ok(()) => succeed(&session, &request),
+                Err(error) => fail(&session, &request, number_of(&error)),
+            },
+        },
+    }
+}
+
+/// Answers a request that was refused or has failed.
+pub fn fail(session: &Session, request: &Request, error: u32) {
+    session.count(|counters| counters.errors += 1);
+    let has_parts = matches!(request.command, NBD_CMD_READ | NBD_CMD_BLOCK_STATUS);
+    let head = match has_parts && session.agreed.get().structured {
+        true => Head::error(request.cookie, error),
+        false => Head::simple(request.cookie, error),
+    };
+    session.reply(head, None);
+}
+
+fn succeed(session: &Session, request: &Request) {
+    let head = match request.command == NBD_CMD_READ && session.agreed.get().structured {
+        true => Head::done(request.cookie),
+        false => Head::simple(request.cookie, 0),
+    };
+    session.reply(head, None);
+}
+
+/// A read with structured replies: a part for each piece and for each hole.
+async fn read_parts<E: Export>(session: &Session, export: &E, request: &Request) {
+    let whole = request.flags & NBD_CMD_FLAG_DF != 0;
+    if whole && Bytes(u64::from(request.len)) > GUARANTEE_SMALLEST {
+        return fail(session, request, NBD_EOVERFLOW);
+    }
+    let (mut at, len) = range_of(request);
+    let end = at + len;
+    loop {
+        let (allocation, run) = if whole { (Allocation::Data, len) } else { next_run(export, at, end) };
+        let (run, payload) = match allocation {
+            Allocation::Hole => (run, None),
+            Allocation::Data => {
+                let fit = if whole { Fit::Exact } else { Fit::AtMost };
+                let held = session.share.alloc(run, fit).await;
+                if let Err(error) = export.read(at, &held.buf).await {
+                    return fail(session, request, number_of(&error));
+                }
+                (held.buf.len(), Some(held))
+            }
+        };
+        let part = if at + run == end { Part::Last } else { Part::More };
+        let head = match allocation {
+            Allocation::Hole => Head::offset_hole(request.cookie, part, at.0, run.0 as u32),
+            Allocation::Data => Head::offset_data(request.cookie, part, at.0, run.0 as u32),
+        };
+        match part {
+            Part::Last => return session.reply(head, payload),
+            Part::More => session.reply_part(head, payload).await,
+        }
+        at += run;
+    }
+}
+
+/// What the next part of a read is: a hole worth a part, or up to [`PIECE`] bytes of data and short holes.
+fn next_run<E: Export>(export: &E, at: Bytes, end: Bytes) -> (Allocation, Bytes) {
+    let mut len = Bytes::ZERO;
+    while len < PIECE.min(end - at) {
+        let left = end - at - len;
+        let (allocation, run) = export.allocation(at + len, left);
+        if allocation == Allocation::Hole && run >= HOLE_WORTH_A_PART.min(left) {
+            if len == Bytes::ZERO {
+                return (Allocation::Hole, run);
+            }
+            break;
+        }
+        len += run;
+    }
+    (Allocation::Data, len.min(PIECE))
+}
+
+/// A read with a simple reply: one head, then all the bytes. A read of more than one piece has the connection to itself
+/// (see [`needs_quiet`]), for nothing may come between its pieces.
+async fn read_whole<E: Export>(session: &Session, export: &E, request: &Request) {
+    let (mut at, len) = range_of(request);
+    let end = at + len;
+    let mut head = Head::simple(request.cookie, 0);
+    loop {
+        let held = session.share.alloc((end - at).min(session.share.guarantee()), Fit::Exact).await;
+        let run = held.buf.len();
+        if let Err(error) = export.read(at, &held.buf).await {
+            if head.as_bytes().is_empty() {
+                // The head has promised all the bytes. Nothing but the end of the connection says otherwise.
+                session.count(|counters| counters.errors += 1);
+                session.abandon();
+                return session.reply(Head::NONE, None);
+            }
+            return fail(session, request, number_of(&error));
+        }
+        if at + run == end {
+            return session.reply(head, Some(held));
+        }
+        session.reply_part(head, Some(held)).await;
+        (head, at) = (Head::NONE, at + run);
+    }
+}
+
+/// Whether nothing else may be in flight beside this request.
+pub fn needs_quiet(session: &Session, request: &Request) -> bool {
+    let long = u64::from(request.len) > session.share.guarantee().0;
+    request.command == NBD_CMD_READ && long && !session.agreed.get().structured
+}
+
+async fn write<E: Export>(session: &Session, export: &E, request: &Request, payload: Payload) {
+    let Payload { held, offset, whole } = payload;
+    let written = export.write(offset, &held.buf, durability_of(request)).await;
+    let len = held.buf.len();
+    drop(held);
+    let mut error = written.err().map_or(0, |error| number_of(&error));
+    if let Some(whole) = whole {
+        if whole.error.get() == 0 {
+            whole.error.set(error);
+        }
+        whole.left.set(whole.left.get() - len);
+        if whole.left.get() > Bytes::ZERO {
+            return session.end(1);
+        }
+        error = whole.error.get();
+    }
+    match error {
+        0 => succeed(session, request),
+        error => fail(session, request, error),
+    }
+}
+
+async fn change<E: Export>(export: &E, request: &Request) -> braid_engine::Result<()> {
+    let (offset, len) = range_of(request);
+    match request.command {
+        NBD_CMD_FLUSH => export.flush().await,
+        NBD_CMD_CACHE => export.prefetch(offset, len).await,
+        NBD_CMD_TRIM => {
+            export.discard(offset, len).await?;
+            match durability_of(request) {
+                Durability::Volatile => Ok(()),
+                Durability::Fua => export.flush().await,
+            }
+        }
+        NBD_CMD_WRITE_ZEROES => {
+            let keep = request.flags & NBD_CMD_FLAG_NO_HOLE != 0;
+            let zeroing = if keep { Zeroing::KeepAllocated } else { Zeroing::MayDiscard };
+            export.write_zeroes(offset, len, zeroing, durability_of(request)).await
+        }
+        other => panic!("command {other} was let through by `check`, but is not served"),
+    }
+}
+
+async fn block_status<E: Export>(session: &Session, export: &E, request: &Request) {
+    let Held { buf, permit } =
+        session.share.alloc(Bytes::of_len(EXTENTS_AT_MOST * EXTENT_LEN), Fit::Exact).await;
+    let most = if request.flags & NBD_CMD_FLAG_REQ_ONE != 0 { 1 } else { EXTENTS_AT_MOST };
+    let (mut at, len) = range_of(request);
+    let end = at + len;
+    let (mut extents, mut extent) = (0, (Allocation::Data, Bytes::ZERO));
+    for _ in 0..LOOKUPS_AT_MOST {
+        if at == end {
+            break;
+        }
+        let (allocation, run) = export.allocation(at, end - at);
+        let run = run.min(end - at);
+        if allocation != extent.0 && extent.1 > Bytes::ZERO {
+            put_extent_at(&buf, extents, extent);
+            extents += 1;
+            extent.1 = Bytes::ZERO;
+            if extents == most {
+                break;
+            }
+        }
+        extent = (allocation, extent.1 + run);
+        at += run;
+    }
+    if extent.1 > Bytes::ZERO {
+        put_extent_at(&buf, extents, extent);
+        extents += 1;
+    }
+    let buf = buf.slice(Bytes::ZERO..Bytes::of_len(extents * EXTENT_LEN));
+    let head = Head::block_status(request.cookie, ALLOCATION_CONTEXT, extents as u32);
+    session.reply(head, Some(Held { buf, permit }));
+}
+
+fn put_extent_at(buf: &braid_runtime::Buf, extents: usize, (allocation, len): (Allocation, Bytes)) {
+    let state = match allocation {
+        Allocation::Data => 0,
+        Allocation::Hole => NBD_STATE_HOLE | NBD_STATE_ZERO,
+    };
+    buf.copy_from_slice(Bytes::of_len(extents * EXTENT_LEN), &encode_extent(len.0 as u32, state));
+}
+
+fn range_of(request: &Request) -> (Bytes, Bytes) {
+    (Bytes(request.offset), Bytes(u64::from(request.len)))
+}
+
+fn durability_of(request: &Request) -> Durability {
+    match request.flags & NBD_CMD_FLAG_FUA {
+        0 => Durability::Volatile,
+        _ => Durability::Fua,
+    }
+}
+
+fn number_of(error: &Error) -> u32 {
+    match error.kind() {
+        ErrorKind::Invalid => NBD_EINVAL,
+        ErrorKind::NoSpace => NBD_ENOSPC,
+        _ => NBD_EIO,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SIZE: Bytes = Bytes(1 << 40);
+    const MODERN: Agreed = Agreed { structured: true, allocation: true };
+
+    fn request(command: u16, flags: u16, offset: u64, len: u32) -> Request {
+        Request { flags, command, cookie: 0, offset, len }
+    }
+
+    #[test]
+    fn a_write_beyond_the_end_has_no_space_and_a_read_is_wrong() {
+        for (command, error) in [
+            (NBD_CMD_READ, NBD_EINVAL),
+            (NBD_CMD_WRITE, NBD_ENOSPC),
+            (NBD_CMD_WRITE_ZEROES, NBD_ENOSPC),
+            (NBD_CMD_TRIM, NBD_EINVAL),
+            (NBD_CMD_CACHE, NBD_EINVAL),
+            (NBD_CMD_BLOCK_STATUS, NBD_EINVAL),
+        ] {
+            assert_eq!(check(&request(command, 0, SIZE.0 - 1, 1), SIZE, MODERN), Ok(()));
+            for (offset, len) in [(SIZE.0 - 1, 2), (SIZE.0, 1), (u64::MAX, u32::MAX), (1 << 63, 1)] {
+                assert_eq!(
+                    check(&request(command, 0, offset, len), SIZE, MODERN),
+                    Err(error),
+                    "command {command}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn flags_and_commands_that_were_not_offered_are_refused() {
+        let checked = |command, flags, agreed| check(&request(command, flags, 0, 512), SIZE, agreed);
+        assert_eq!(checked(NBD_CMD_READ, NBD_CMD_FLAG_DF, MODERN), Ok(()));
+        assert_eq!(checked(NBD_CMD_READ, NBD_CMD_FLAG_DF, Agreed::default()), Err(NBD_EINVAL));
+        assert_eq!(checked(NBD_CMD_BLOCK_STATUS, NBD_CMD_FLAG_REQ_ONE, MODERN), Ok(()));
+        assert_eq!(checked(NBD_CMD_BLOCK_STATUS, 0, Agreed::default()), Err(NBD_EINVAL));
+        assert_eq!(checked(NBD_CMD_WRITE_ZEROES, NBD_CMD_FLAG_NO_HOLE | NBD_CMD_FLAG_FUA, MODERN), Ok(()));
+        assert_eq!(checked(NBD_CMD_WRITE_ZEROES, NBD_CMD_FLAG_FAST_ZERO, MODERN), Err(NBD_ENOTSUP));
+        assert_eq!(checked(NBD_CMD_WRITE, NBD_CMD_FLAG_NO_HOLE, MODERN), Err(NBD_EINVAL));
+        assert_eq!(checked(NBD_CMD_FLUSH, 0, MODERN), Ok(()));
+        assert_eq!(checked(8, 0, MODERN), Err(NBD_EINVAL));
+    }
+
+    #[test]
+    fn payloads_beyond_the_announced_maximum_are_refused() {
+        for command in [NBD_CMD_READ, NBD_CMD_WRITE] {
+            assert_eq!(check(&request(command, 0, 0, PAYLOAD_LARGEST), SIZE, MODERN), Ok(()));
+            assert_eq!(check(&request(command, 0, 0, PAYLOAD_LARGEST + 1), SIZE, MODERN), Err(NBD_EINVAL));
+        }
+        assert_eq!(check(&request(NBD_CMD_TRIM, 0, 0, u32::MAX), SIZE, MODERN), Ok(()));
+    }
+}

@@ -1,0 +1,192 @@
+//! What the tasks of one connection share: its limits, its replies, how it ends.
+
+use crate::handshake::Agreed;
+use crate::memory::{Held, Share};
+use crate::outbox::{Ends, Outbox, Reply, Sent};
+use crate::server::Counters;
+use crate::signal::Signal;
+use crate::wire::Head;
+use braid_base::Nanos;
+use braid_uring::Stream;
+use std::cell::Cell;
+use std::rc::Rc;
+
+/// Requests of one connection that are served at the same time. More wait unread in the socket. Clients of today send
+/// 64 at most unless told otherwise.
+pub const TAGS: usize = 64;
+
+/// One connection, as its tasks see it.
+pub struct Session {
+    /// The socket.
+    pub stream: Stream,
+    /// Memory that its requests may hold.
+    pub share: Share,
+    /// The server's counters.
+    pub counters: Rc<Cell<Counters>>,
+    /// What was negotiated.
+    pub agreed: Cell<Agreed>,
+    /// When it is closed by force; [`Nanos::MAX`] while all is well.
+    pub deadline: Cell<Nanos>,
+    outbox: Outbox,
+    /// Requests received, and not yet answered to the last byte.
+    in_flight: Cell<usize>,
+    /// The receiver waits for fewer requests in flight.
+    fewer: Signal,
+    /// The sender waits for something to do.
+    outgoing: Signal,
+    /// The socket takes nothing: the sender waits for that to change.
+    blocked: Cell<bool>,
+    stage: Cell<Stage>,
+}
+
+/// How far a connection has come.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Stage {
+    Serving,
+    /// The server stops: new requests are refused, and the socket is closed once nothing is in flight.
+    Stopping,
+    /// Nothing is received any more.
+    Ended,
+}
+
+impl Session {
+    /// A connection that may negotiate until `deadline`.
+    pub fn new(stream: Stream, share: Share, counters: Rc<Cell<Counters>>, deadline: Nanos) -> Session {
+        Session {
+            stream,
+            share,
+            counters,
+            agreed: Cell::default(),
+            deadline: Cell::new(deadline),
+            outbox: Outbox::default(),
+            in_flight: Cell::new(0),
+            fewer: Signal::default(),
+            outgoing: Signal::default(),
+            blocked: Cell::new(false),
+            stage: Cell::new(Stage::Serving),
+        }
+    }
+
+    /// Counts a request that is about to be served, or a piece of one.
+    pub fn begin(&self) {
+        self.in_flight.set(self.in_flight.get() + 1);
+    }
+
+    /// Counts `requests` as ended.
+    pub fn end(&self, requests: usize) {
+        if requests > 0 {
+            self.in_flight.set(self.in_flight.get() - requests);
+            self.fewer.notify();
+        }
+    }
+
+    /// Requests that are being served, or whose replies wait.
+    pub fn in_flight(&self) -> usize {
+        self.in_flight.get()
+    }
+
+    /// Waits until at most `most` requests are in flight.
+    pub async fn at_most_in_flight(&self, most: usize) {
+        self.fewer.wait_until(|| self.in_flight.get() <= most).await;
+    }
+
+    /// Queues the last reply of a request. It leaves with the next [`Session::send`].
+    pub fn reply(&self, head: Head, payload: Option<Held>) {
+        self.end(self.outbox.push(Reply { head, payload, ends: Ends::Request }));
+    }
+
+    /// Queues a part of a reply, once there is room for it.
+    pub async fn reply_part(&self, head: Head, payload: Option<Held>) {
+        self.outbox.room().await;
+        self.outbox.push(Reply { head, payload, ends: Ends::Part });
+    }
+
+    /// Sends the replies that wait, as far as the socket takes them now; the sender's task sends the rest.
+    pub fn send(&self) {
+        if self.blocked.get() || self.outbox.is_empty() {
+            return;
+        }
+        let (ended, sent) = self.outbox.send(&self.stream);
+        self.end(ended);
+        match sent {
+            Ok(Sent::All) => self.close_if_stopped(),
+            Ok(Sent::Blocked) => {
+                self.blocked.set(true);
+                self.outgoing.notify();
+            }
+            Err(_) => self.abandon(),
+        }
+    }
+
+    /// Makes the sender's task send, after the tasks that are ready now.
+    pub fn send_soon(&self) {
+        if !self.outbox.is_empty() {
+            self.outgoing.notify();
+        }
+    }
+
+    /// The sender's task: sends what others have queued, and waits where the client does not read.
+    pub async fn run_sender(&self) {
+        loop {
+            let work = || self.stage.get() == Stage::Ended || self.blocked.get() || !self.outbox.is_empty();
+            self.outgoing.wait_until(work).await;
+            if self.blocked.get() {
+                let writable = self.stream.writable().await;
+                self.blocked.set(false);
+                if writable.is_err() {
+                    self.abandon();
+                }
+            }
+            self.send();
+            if self.stage.get() == Stage::Ended && self.outbox.is_empty() {
+                return;
+            }
+        }
+    }
+
+    /// Drops all replies, also those to come: the client is gone, or does not read. Requests that are being served go on
+    /// to their end.
+    pub fn abandon(&self) {
+        self.end(self.outbox.abandon());
+        self.close();
+    }
+
+    /// Refuses new requests from now on, and closes once those in flight are answered.
+    pub fn stop(&self, deadline: Nanos) {
+        if self.stage.get() == Stage::Serving {
+            self.stage.set(Stage::Stopping);
+        }
+        self.deadline.set(self.deadline.get().min(deadline));
+        self.close_if_stopped();
+    }
+
+    /// Whether new requests are refused.
+    pub fn is_stopping(&self) -> bool {
+        self.stage.get() != Stage::Serving
+    }
+
+    /// Says that nothing is received any more: the sender's task ends once the last reply is out.
+    pub fn finish(&self) {
+        self.stage.set(Stage::Ended);
+        self.outgoing.notify();
+    }
+
+    /// Changes the server's counters.
+    pub fn count(&self, change: impl FnOnce(&mut Counters)) {
+        let mut counters = self.counters.get();
+        change(&mut counters);
+        self.counters.set(counters);
+    }
+
+    fn close_if_stopped(&self) {
+        if self.stage.get() == Stage::Stopping && self.in_flight.get() == 0 {
+            self.close();
+        }
+    }
+
+    /// Wakes whoever waits for the socket, on either side.
+    fn close(&self) {
+        // It fails where the other side has closed already, which is what is wanted.
+        let _ = self.stream.shutdown();
+    }
+}

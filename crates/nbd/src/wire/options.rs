@@ -1,0 +1,227 @@
+//! The messages of the negotiation: greeting, options, answers.
+
+use super::{IHAVEOPT, NBD_OPTION_REPLY_MAGIC, NBDMAGIC, split_u16, split_u32, split_u64};
+
+/// Server and client: options are answered even where they are unknown.
+pub const NBD_FLAG_FIXED_NEWSTYLE: u16 = 1 << 0;
+/// Server and client: no 124 zeros after the answer to NBD_OPT_EXPORT_NAME.
+pub const NBD_FLAG_NO_ZEROES: u16 = 1 << 1;
+
+/// Choose an export and start; cannot be refused but by closing.
+pub const NBD_OPT_EXPORT_NAME: u32 = 1;
+/// End the session.
+pub const NBD_OPT_ABORT: u32 = 2;
+/// Name the exports.
+pub const NBD_OPT_LIST: u32 = 3;
+/// Encrypt.
+pub const NBD_OPT_STARTTLS: u32 = 5;
+/// Describe an export.
+pub const NBD_OPT_INFO: u32 = 6;
+/// Describe an export and start.
+pub const NBD_OPT_GO: u32 = 7;
+/// Use structured replies from now on.
+pub const NBD_OPT_STRUCTURED_REPLY: u32 = 8;
+/// Which metadata contexts there are.
+pub const NBD_OPT_LIST_META_CONTEXT: u32 = 9;
+/// Choose metadata contexts.
+pub const NBD_OPT_SET_META_CONTEXT: u32 = 10;
+
+/// Done.
+pub const NBD_REP_ACK: u32 = 1;
+/// An export's name.
+pub const NBD_REP_SERVER: u32 = 2;
+/// A fact about an export.
+pub const NBD_REP_INFO: u32 = 3;
+/// A metadata context and its number.
+pub const NBD_REP_META_CONTEXT: u32 = 4;
+/// The option is not known here.
+pub const NBD_REP_ERR_UNSUP: u32 = (1 << 31) | 1;
+/// The option's content makes no sense.
+pub const NBD_REP_ERR_INVALID: u32 = (1 << 31) | 3;
+/// No export has this name.
+pub const NBD_REP_ERR_UNKNOWN: u32 = (1 << 31) | 6;
+/// The server is about to stop.
+pub const NBD_REP_ERR_SHUTDOWN: u32 = (1 << 31) | 7;
+/// The option is longer than this server takes.
+pub const NBD_REP_ERR_TOO_BIG: u32 = (1 << 31) | 9;
+
+/// Size and transmission flags.
+pub const NBD_INFO_EXPORT: u16 = 0;
+/// The export's canonical name.
+pub const NBD_INFO_NAME: u16 = 1;
+/// Request sizes.
+pub const NBD_INFO_BLOCK_SIZE: u16 = 3;
+
+/// The server's first bytes: that it speaks fixed newstyle.
+pub fn greeting() -> [u8; 18] {
+    let mut bytes = [0; 18];
+    bytes[..8].copy_from_slice(&NBDMAGIC.to_be_bytes());
+    bytes[8..16].copy_from_slice(&IHAVEOPT.to_be_bytes());
+    bytes[16..].copy_from_slice(&(NBD_FLAG_FIXED_NEWSTYLE | NBD_FLAG_NO_ZEROES).to_be_bytes());
+    bytes
+}
+
+/// The head of an option; `len` bytes of content follow.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct OptionHead {
+    /// NBD_OPT_….
+    pub option: u32,
+    /// Bytes of content.
+    pub len: u32,
+}
+
+impl OptionHead {
+    /// Bytes that an option's head takes.
+    pub const LEN: usize = 16;
+
+    /// Reads an option's head; `None` where the magic number is wrong.
+    pub fn decode(bytes: &[u8; OptionHead::LEN]) -> Option<OptionHead> {
+        let (magic, rest) = split_u64(bytes)?;
+        let (option, rest) = split_u32(rest)?;
+        let (len, _) = split_u32(rest)?;
+        (magic == IHAVEOPT).then_some(OptionHead { option, len })
+    }
+}
+
+/// An option as a client sends it: head and content.
+pub fn encode_option(option: u32, content: &[u8]) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(OptionHead::LEN + content.len());
+    bytes.extend(IHAVEOPT.to_be_bytes());
+    bytes.extend(option.to_be_bytes());
+    bytes.extend((content.len() as u32).to_be_bytes());
+    bytes.extend(content);
+    bytes
+}
+
+/// The content of NBD_OPT_INFO and NBD_OPT_GO.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct InfoQuery<'a> {
+    /// The export; empty is the default one.
+    pub name: &'a [u8],
+    /// The facts asked for, two bytes each.
+    wanted: &'a [u8],
+}
+
+impl<'a> InfoQuery<'a> {
+    /// Reads the content; `None` where lengths do not add up.
+    pub fn decode(content: &'a [u8]) -> Option<InfoQuery<'a>> {
+        let (name, rest) = split_string(content)?;
+        let (count, wanted) = split_u16(rest)?;
+        (wanted.len() == usize::from(count) * 2).then_some(InfoQuery { name, wanted })
+    }
+
+    /// Whether the client asks for this fact (NBD_INFO_…).
+    pub fn wants(&self, info: u16) -> bool {
+        self.wanted.chunks_exact(2).any(|field| field == info.to_be_bytes())
+    }
+}
+
+/// The content of NBD_OPT_LIST_META_CONTEXT and NBD_OPT_SET_META_CONTEXT.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ContextQuery<'a> {
+    /// The export; empty is the default one.
+    pub name: &'a [u8],
+    /// How many queries `queries` gives.
+    pub count: u32,
+    queries: &'a [u8],
+}
+
+impl<'a> ContextQuery<'a> {
+    /// Reads the content; `None` where lengths do not add up.
+    pub fn decode(content: &'a [u8]) -> Option<ContextQuery<'a>> {
+        let (name, rest) = split_string(content)?;
+        let (count, queries) = split_u32(rest)?;
+        let mut rest = queries;
+        // Each query takes at least four bytes, so that a large count ends the loop early.
+        for _ in 0..count {
+            rest = split_string(rest)?.1;
+        }
+        rest.is_empty().then_some(ContextQuery { name, count, queries })
+    }
+
+    /// The queries, such as `base:allocation` or, in a list, `base:`.
+    pub fn queries(&self) -> impl Iterator<Item = &'a [u8]> + use<'a> {
+        let mut rest = self.queries;
+        std::iter::from_fn(move || {
+            let (query, after) = split_string(rest)?;
+            rest = after;
+            Some(query)
+        })
+    }
+}
+
+/// Adds the answer to an option.
+pub fn put_option_reply(out: &mut Vec<u8>, option: u32, reply: u32, content: &[&[u8]]) {
+    let len: usize = content.iter().map(|field| field.len()).sum();
+    out.extend(NBD_OPTION_REPLY_MAGIC.to_be_bytes());
+    out.extend(option.to_be_bytes());
+    out.extend(reply.to_be_bytes());
+    out.extend((len as u32).to_be_bytes());
+    content.iter().for_each(|field| out.extend(*field));
+}
+
+/// A string with its length before it.
+fn split_string(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
+    let (len, rest) = split_u32(bytes)?;
+    rest.split_at_checked(len as usize)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn string(text: &[u8]) -> Vec<u8> {
+        [&(text.len() as u32).to_be_bytes(), text].concat()
+    }
+
+    proptest! {
+        #[test]
+        fn any_content_is_a_query_or_none(content in prop::collection::vec(any::<u8>(), 0..200)) {
+            if let Some(query) = InfoQuery::decode(&content) {
+                prop_assert!(query.name.len() <= content.len());
+            }
+            if let Some(query) = ContextQuery::decode(&content) {
+                prop_assert_eq!(query.queries().count(), query.count as usize);
+            }
+        }
+
+        #[test]
+        fn queries_are_decoded_as_they_were_encoded(
+            name in prop::collection::vec(any::<u8>(), 0..50),
+            queries in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..20), 0..5),
+            cut in 1usize..20,
+        ) {
+            let count = queries.len() as u32;
+            let strings: Vec<u8> = queries.iter().flat_map(|query| string(query)).collect();
+            let content = [string(&name), count.to_be_bytes().to_vec(), strings].concat();
+            let query = ContextQuery::decode(&content).expect("well formed");
+            prop_assert_eq!(query.name, &name[..]);
+            prop_assert!(query.queries().eq(queries.iter().map(|query| &query[..])));
+            prop_assert_eq!(ContextQuery::decode(&content[..content.len().saturating_sub(cut)]), None);
+        }
+
+        #[test]
+        fn any_bytes_are_an_option_or_none(bytes: [u8; OptionHead::LEN]) {
+            let decoded = OptionHead::decode(&bytes);
+            prop_assert_eq!(decoded.is_some(), bytes[..8] == IHAVEOPT.to_be_bytes());
+        }
+    }
+
+    #[test]
+    fn an_info_query_knows_what_is_wanted() {
+        let content = [string(b"vol"), vec![0, 2, 0, 3, 0, 1]].concat();
+        let query = InfoQuery::decode(&content).unwrap();
+        assert_eq!(query.name, b"vol");
+        assert!(
+            query.wants(NBD_INFO_BLOCK_SIZE) && query.wants(NBD_INFO_NAME) && !query.wants(NBD_INFO_EXPORT)
+        );
+        assert_eq!(InfoQuery::decode(&content[..content.len() - 1]), None);
+    }
+
+    #[test]
+    fn a_count_beyond_the_content_is_refused_without_a_long_loop() {
+        let content = [string(b""), u32::MAX.to_be_bytes().to_vec()].concat();
+        assert_eq!(ContextQuery::decode(&content), None);
+    }
+}
