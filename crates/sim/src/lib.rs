@@ -6,11 +6,17 @@
 #![forbid(unsafe_code)]
 
 mod disk;
+mod faulty;
 mod image;
+mod oracle;
 mod power;
+mod stamp;
 mod world;
 
 pub use disk::{Disk, DiskOptions};
+pub use faulty::{FaultPlan, Faults, Faulty, Operation, Step, Trace, Traced};
 pub use image::Blank;
+pub use oracle::{FlushId, Mismatch, Oracle, ReadId, WriteId};
 pub use power::Power;
+pub use stamp::{read_stamp, stamp};
 pub use world::World;

@@ -1,0 +1,273 @@
+//! What a volume may answer: a byte-exact model of every legal value of every byte.
+//!
+//! Each write has a beginning, an acknowledgement (none while in flight) and may be durable: by a flush that began after
+//! the acknowledgement and has ended, or by FUA. Write A *comes before* write B where A was acknowledged before B
+//! began; otherwise they overlap in time and either's byte may be on top. Then a byte may hold
+//! - after a crash: the value of any write that does not come before a durable one; what was there before all of
+//!   them, if none is durable. So: the last flushed value, or any later write's, acknowledged or not.
+//! - without a crash: the value of any write that does not come before one acknowledged before the read began; what
+//!   was there before, if there is none.
+//!
+//! Discards and zeroing are writes of zeros. A failed write may or may not have happened: it makes its value legal and
+//! displaces no other. What was read once stays: where several values were legal and nothing was in flight, the value
+//! found counts as written; and after a crash what was found becomes the truth.
+
+mod check;
+mod settle;
+
+pub use check::Mismatch;
+
+use crate::stamp::stamp;
+use braid_base::Bytes;
+use braid_engine::Durability;
+use std::ops::Range;
+
+/// All that is known about a volume's bytes.
+pub struct Oracle {
+    /// What lies beneath all `writes`.
+    base: Vec<u8>,
+    /// Writes that still decide what some byte may be, in the order in which they began.
+    writes: Vec<Write>,
+    flushes: Vec<(FlushId, Moment)>,
+    reads: Vec<(ReadId, Moment)>,
+    /// The number of events so far: a clock.
+    now: Moment,
+    next_write: u64,
+    /// A crash happened, and nobody has looked yet.
+    is_crashed: bool,
+}
+
+/// A write that was begun, by number.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct WriteId(pub u64);
+
+/// A flush that was begun.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct FlushId(Moment);
+
+/// A read that was begun.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ReadId(Moment);
+
+type Moment = u64;
+
+#[derive(Clone)]
+struct Write {
+    id: WriteId,
+    range: Range<usize>,
+    content: Content,
+    begun: Moment,
+    acknowledged: Option<Moment>,
+    is_durable: bool,
+    outcome: Outcome,
+    /// The parts of `range` for which this write still matters, in order.
+    parts: Vec<Range<usize>>,
+}
+
+#[derive(Clone)]
+enum Content {
+    Bytes(Box<[u8]>),
+    Zeros,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Outcome {
+    /// Happens, or has happened.
+    Certain,
+    /// Failed: may have happened.
+    Failed,
+    /// Not a write: what a read found where several values were legal.
+    Observed,
+}
+
+/// The number of writes from which on it pays to forget those that no longer matter.
+const SETTLE_FROM: usize = 48;
+
+impl Oracle {
+    /// A volume of `size` that reads as zeros.
+    pub fn new(size: Bytes) -> Oracle {
+        Oracle {
+            base: vec![0; size.as_usize()],
+            writes: Vec::new(),
+            flushes: Vec::new(),
+            reads: Vec::new(),
+            now: 0,
+            next_write: 0,
+            is_crashed: false,
+        }
+    }
+
+    /// The volume's size.
+    pub fn size(&self) -> Bytes {
+        Bytes::of_len(self.base.len())
+    }
+
+    /// Fills `bytes` with what the next write should write at `offset`, so that a [`Mismatch`] can name it.
+    pub fn stamp_next(&self, offset: Bytes, bytes: &mut [u8]) {
+        stamp(self.next_write, offset, bytes);
+    }
+
+    /// A write of `bytes` begins.
+    pub fn begin_write(&mut self, offset: Bytes, bytes: &[u8]) -> WriteId {
+        self.begin(offset, bytes.len(), Content::Bytes(bytes.into()))
+    }
+
+    /// A discard, or a write of zeros, begins.
+    pub fn begin_zero(&mut self, offset: Bytes, len: Bytes) -> WriteId {
+        self.begin(offset, len.as_usize(), Content::Zeros)
+    }
+
+    /// A write, discard or zeroing was acknowledged.
+    pub fn end_write(&mut self, id: WriteId, durability: Durability) {
+        self.end(id, Outcome::Certain, durability);
+        if durability == Durability::Fua {
+            self.settle_if_many();
+        }
+    }
+
+    /// A write, discard or zeroing ended with an error.
+    pub fn fail_write(&mut self, id: WriteId) {
+        self.end(id, Outcome::Failed, Durability::Volatile);
+    }
+
+    /// A flush begins: it will cover what was acknowledged until now.
+    pub fn begin_flush(&mut self) -> FlushId {
+        let now = self.tick();
+        self.flushes.push((FlushId(now), now));
+        FlushId(now)
+    }
+
+    /// A flush was acknowledged.
+    pub fn end_flush(&mut self, id: FlushId) {
+        let begun = take_open(&mut self.flushes, id);
+        for write in &mut self.writes {
+            write.is_durable |= write.acknowledged.is_some_and(|acknowledged| acknowledged < begun);
+        }
+        self.settle_if_many();
+    }
+
+    /// A flush ended with an error: it makes nothing durable.
+    pub fn fail_flush(&mut self, id: FlushId) {
+        take_open(&mut self.flushes, id);
+    }
+
+    /// A read begins.
+    pub fn begin_read(&mut self) -> ReadId {
+        let now = self.tick();
+        self.reads.push((ReadId(now), now));
+        ReadId(now)
+    }
+
+    /// A read ended and gave `found`.
+    ///
+    /// # Errors
+    /// Where some byte is not what it may be.
+    pub fn end_read(&mut self, id: ReadId, offset: Bytes, found: &[u8]) -> Result<(), Mismatch> {
+        let begun = take_open(&mut self.reads, id);
+        self.check_read(offset.as_usize(), found, begun)
+    }
+
+    /// A read ended with an error.
+    pub fn fail_read(&mut self, id: ReadId) {
+        take_open(&mut self.reads, id);
+    }
+
+    /// A read that nothing overlapped gave `found`.
+    ///
+    /// # Errors
+    /// Where some byte is not what it may be.
+    pub fn expect_read(&mut self, offset: Bytes, found: &[u8]) -> Result<(), Mismatch> {
+        let id = self.begin_read();
+        self.end_read(id, offset, found)
+    }
+
+    /// The power was cut: whatever was in flight may have happened. May be told again before anyone has looked: a crash
+    /// during recovery.
+    pub fn crash(&mut self) {
+        self.flushes.clear();
+        self.reads.clear();
+        self.is_crashed = true;
+    }
+
+    /// All bytes of the volume after a crash were `found`. That is the truth from now on.
+    ///
+    /// # Errors
+    /// Where some byte is not what it may be; nothing changes then.
+    pub fn verify_after_crash(&mut self, found: &[u8]) -> Result<(), Mismatch> {
+        assert_eq!(found.len(), self.base.len(), "all bytes are verified at once");
+        self.check_after_crash(found)?;
+        self.base.copy_from_slice(found);
+        self.writes.clear();
+        self.is_crashed = false;
+        Ok(())
+    }
+
+    fn begin(&mut self, offset: Bytes, len: usize, content: Content) -> WriteId {
+        assert!(!self.is_crashed, "verify the volume before it is written again");
+        let range = offset.as_usize()..offset.as_usize() + len;
+        assert!(range.end <= self.base.len(), "a write of {range:?} beyond {}", self.base.len());
+        let id = WriteId(self.next_write);
+        self.next_write += 1;
+        let begun = self.tick();
+        self.writes.push(Write {
+            id,
+            parts: vec![range.clone()],
+            range,
+            content,
+            begun,
+            acknowledged: None,
+            is_durable: false,
+            outcome: Outcome::Certain,
+        });
+        id
+    }
+
+    fn end(&mut self, id: WriteId, outcome: Outcome, durability: Durability) {
+        let now = self.tick();
+        let at = self.writes.binary_search_by_key(&id, |write| write.id);
+        let write =
+            &mut self.writes[at.expect("a write that ends has begun in this life, and has not ended")];
+        assert_eq!(write.acknowledged.replace(now), None, "write {} ended twice", id.0);
+        write.outcome = outcome;
+        write.is_durable = durability == Durability::Fua;
+    }
+
+    fn settle_if_many(&mut self) {
+        if self.writes.len() >= SETTLE_FROM {
+            self.settle();
+        }
+    }
+
+    fn tick(&mut self) -> Moment {
+        self.now += 1;
+        self.now
+    }
+}
+
+impl Write {
+    /// Whether this write, where it counts, hides what came before it.
+    fn displaces(&self) -> bool {
+        self.outcome != Outcome::Failed
+    }
+
+    /// Whether it was acknowledged before `moment`.
+    fn is_before(&self, moment: Moment) -> bool {
+        self.acknowledged.is_some_and(|acknowledged| acknowledged < moment)
+    }
+
+    /// What it wrote to a part of its range; `None` stands for zeros.
+    fn bytes(&self, part: &Range<usize>) -> Option<&[u8]> {
+        match &self.content {
+            Content::Bytes(bytes) => Some(&bytes[part.start - self.range.start..part.end - self.range.start]),
+            Content::Zeros => None,
+        }
+    }
+}
+
+fn take_open<Id: PartialEq>(open: &mut Vec<(Id, Moment)>, id: Id) -> Moment {
+    let at = open.iter().position(|(other, _)| *other == id);
+    open.swap_remove(at.expect("what ends has begun in this life, and has not ended")).1
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,221 @@
+//! Comparing what was found with what is legal, interval by interval: between two neighbouring borders of writes every
+//! byte has the same candidates, so whole intervals compare at the speed of memory.
+
+use super::{Content, Moment, Oracle, Outcome, Write, WriteId};
+use crate::stamp::read_stamp;
+use braid_base::Bytes;
+use std::fmt;
+use std::ops::Range;
+
+/// A byte that holds what it may not hold.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Mismatch {
+    /// Where it is in the volume.
+    pub offset: Bytes,
+    /// What was found.
+    pub found: u8,
+    /// How many bytes from there are wrong, as far as the same values are legal.
+    pub run: Bytes,
+    /// What would have been legal, and why.
+    pub legal: Vec<(u8, String)>,
+    /// The write that the bytes found there were stamped for, and the offset in that stamp.
+    pub stamp: Option<(WriteId, Bytes)>,
+}
+
+/// An interval with the same candidates for every byte.
+struct Interval<'a> {
+    range: Range<usize>,
+    /// Legal writes.
+    writes: &'a [&'a Write],
+    /// Whether what lies beneath is legal too.
+    base_is_legal: bool,
+    /// Whether every write there was acknowledged before the moment asked for.
+    is_quiet: bool,
+}
+
+impl Oracle {
+    /// Checks a read that began at `begun` and ends now.
+    pub(super) fn check_read(&mut self, start: usize, found: &[u8], begun: Moment) -> Result<(), Mismatch> {
+        let mut observed = Vec::new();
+        self.check(start, found, begun, |write| write.is_before(begun), &mut observed)?;
+        for part in observed {
+            self.observe(part.clone(), &found[part.start - start..part.end - start]);
+        }
+        Ok(())
+    }
+
+    pub(super) fn check_after_crash(&self, found: &[u8]) -> Result<(), Mismatch> {
+        self.check(0, found, Moment::MAX, |write| write.is_durable, &mut Vec::new())
+    }
+
+    /// Checks `found` at `start`, where writes that `counts` accepts hide those before them. Puts the quiet intervals of
+    /// which `found` chose one of several values into `observed`.
+    fn check(
+        &self,
+        start: usize,
+        found: &[u8],
+        begun: Moment,
+        counts: impl Fn(&Write) -> bool,
+        observed: &mut Vec<Range<usize>>,
+    ) -> Result<(), Mismatch> {
+        let whole = start..start + found.len();
+        let mut legal = Vec::new();
+        for_each_interval(&self.writes, whole.clone(), |range, active| {
+            let newest = active.iter().map(|&at| &self.writes[at]).filter(|w| w.displaces() && counts(w));
+            let newest = newest.map(|write| write.begun).max();
+            legal.clear();
+            let candidates = active.iter().map(|&at| &self.writes[at]);
+            legal.extend(candidates.filter(|w| newest.is_none_or(|newest| !w.is_before(newest))));
+            let is_quiet = active.iter().all(|&at| self.writes[at].is_before(begun));
+            let interval =
+                Interval { range: range.clone(), writes: &legal, base_is_legal: newest.is_none(), is_quiet };
+            let part = &found[range.start - start..range.end - start];
+            if self.check_interval(&interval, part)? && interval.is_quiet {
+                observed.push(range);
+            }
+            Ok(())
+        })
+    }
+
+    /// Checks one interval. True where `found` differs from some other legal value.
+    fn check_interval(&self, interval: &Interval, found: &[u8]) -> Result<bool, Mismatch> {
+        let range = &interval.range;
+        let base = interval.base_is_legal.then(|| &self.base[range.clone()]);
+        let choices = interval.writes.len() + usize::from(base.is_some());
+        let mut equal = usize::from(base.is_some_and(|base| base == found));
+        for write in interval.writes {
+            match write.bytes(range) {
+                Some(bytes) => equal += usize::from(bytes == found),
+                None => equal += usize::from(is_zero(found)),
+            }
+        }
+        if equal > 0 {
+            return Ok(equal < choices);
+        }
+        let is_legal = |at: usize| {
+            base.is_some_and(|base| base[at] == found[at])
+                || interval.writes.iter().any(|write| value(write, range.start + at) == found[at])
+        };
+        match (0..found.len()).find(|&at| !is_legal(at)) {
+            None => Ok(true),
+            Some(at) => {
+                let run = (at..found.len()).take_while(|&at| !is_legal(at)).count();
+                Err(self.mismatch(interval, at, run, found))
+            }
+        }
+    }
+
+    fn mismatch(&self, interval: &Interval, at: usize, run: usize, found: &[u8]) -> Mismatch {
+        let offset = interval.range.start + at;
+        let mut legal = Vec::new();
+        if interval.base_is_legal {
+            legal.push((self.base[offset], "durable, or never written".to_owned()));
+        }
+        legal.extend(interval.writes.iter().map(|write| (value(write, offset), write.to_string())));
+        Mismatch {
+            offset: Bytes::of_len(offset),
+            found: found[at],
+            run: Bytes::of_len(run),
+            legal,
+            stamp: self.stamp_in(interval.range.start, at..at + run, found),
+        }
+    }
+
+    /// The first whole word among the wrong bytes, if it carries a stamp.
+    fn stamp_in(&self, start: usize, wrong: Range<usize>, found: &[u8]) -> Option<(WriteId, Bytes)> {
+        let first = (start + wrong.start).next_multiple_of(8) - start;
+        let word = found.get(first..first + 8).filter(|_| first + 8 <= wrong.end)?;
+        let (number, offset) = read_stamp(word.try_into().ok()?, self.next_write, self.size())?;
+        Some((WriteId(number), offset))
+    }
+
+    /// Takes what a read found for written, so that the next read must find the same.
+    fn observe(&mut self, range: Range<usize>, found: &[u8]) {
+        let overlapping =
+            |write: &&Write| write.parts.iter().any(|p| p.start < range.end && range.start < p.end);
+        let is_durable = self.writes.iter().filter(overlapping).all(|write| write.is_durable);
+        let id = self.begin(Bytes::of_len(range.start), range.len(), Content::Bytes(found.into()));
+        let now = self.tick();
+        let write = self.writes.last_mut().expect("it was begun just now");
+        assert_eq!(write.id, id);
+        write.acknowledged = Some(now);
+        write.outcome = Outcome::Observed;
+        write.is_durable = is_durable;
+    }
+}
+
+/// Calls `visit` for each interval of `whole` with the writes (by index) that matter there; the intervals in order,
+/// without gaps.
+pub(super) fn for_each_interval<E>(
+    writes: &[Write],
+    whole: Range<usize>,
+    mut visit: impl FnMut(Range<usize>, &[usize]) -> Result<(), E>,
+) -> Result<(), E> {
+    let clip = |part: &Range<usize>| part.start.max(whole.start)..part.end.min(whole.end);
+    let mut parts: Vec<(Range<usize>, usize)> = Vec::new();
+    let mut borders = vec![whole.start, whole.end];
+    for (at, write) in writes.iter().enumerate() {
+        for part in write.parts.iter().map(clip).filter(|part| part.start < part.end) {
+            borders.extend([part.start, part.end]);
+            parts.push((part, at));
+        }
+    }
+    borders.sort_unstable();
+    borders.dedup();
+    parts.sort_unstable_by_key(|(part, at)| (part.start, *at));
+    let mut coming = parts.iter().peekable();
+    let mut active: Vec<(usize, usize)> = Vec::new();
+    let mut indexes = Vec::new();
+    for pair in borders.windows(2) {
+        active.retain(|&(end, _)| end > pair[0]);
+        while let Some((part, at)) = coming.next_if(|(part, _)| part.start == pair[0]) {
+            active.push((part.end, *at));
+        }
+        indexes.clear();
+        indexes.extend(active.iter().map(|&(_, at)| at));
+        visit(pair[0]..pair[1], &indexes)?;
+    }
+    Ok(())
+}
+
+fn value(write: &Write, offset: usize) -> u8 {
+    write.bytes(&(offset..offset + 1)).map_or(0, |bytes| bytes[0])
+}
+
+fn is_zero(bytes: &[u8]) -> bool {
+    bytes.iter().fold(0, |all, byte| all | byte) == 0
+}
+
+impl fmt::Display for Write {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let verb = match (self.outcome, &self.content) {
+            (Outcome::Observed, _) => "read",
+            (_, Content::Bytes(_)) => "write",
+            (_, Content::Zeros) => "zeroing",
+        };
+        let state = match (self.outcome, self.acknowledged, self.is_durable) {
+            (Outcome::Failed, ..) => "failed",
+            (_, None, _) => "in flight",
+            (_, Some(_), true) => "durable",
+            (_, Some(_), false) => "acknowledged, not flushed",
+        };
+        let Range { start, end } = self.range;
+        write!(f, "{verb} {} of {} bytes at {start:#x}, {state}", self.id.0, end - start)
+    }
+}
+
+impl fmt::Display for Mismatch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "wrong bytes: {} from offset {:#x}: found {:#04x}", self.run.0, self.offset.0, self.found)?;
+        if let Some((write, offset)) = self.stamp {
+            write!(f, ", which is what write {} wrote at {:#x}", write.0, offset.0)?;
+        }
+        f.write_str("; legal:")?;
+        for (value, reason) in &self.legal {
+            write!(f, " {value:#04x} ({reason})")?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for Mismatch {}
