@@ -8,6 +8,7 @@
 mod disk;
 mod faulty;
 mod image;
+mod media;
 mod oracle;
 mod power;
 mod stamp;

@@ -1,8 +1,10 @@
 //! The crash model itself: it must be able to lose, keep, tear and reorder what was not flushed, and nothing else.
 
+#![allow(clippy::unwrap_used)]
+
 use braid_base::{Bytes, KIB, MIB, Nanos, Rng, SECTOR, TIB};
-use braid_runtime::{Arena, Buf, Device, Runtime};
-use braid_sim::{Blank, Disk, DiskOptions, World};
+use braid_runtime::{Arena, Buf, Device, Runtime, conformance};
+use braid_sim::{Blank, Disk, DiskOptions, FaultPlan, Faults, Faulty, Trace, Traced, World};
 use std::cell::Cell;
 use std::rc::Rc;
 
@@ -246,5 +248,18 @@ fn software_that_restarts_without_a_power_cut_loses_nothing() {
         });
         next.halt();
         assert_eq!(bytes, [6; 4096], "seed {seed}");
+    }
+}
+
+#[test]
+fn a_disk_and_its_wrappers_do_what_every_device_must() {
+    for seed in 0..5 {
+        let world = World::new(seed);
+        let disk = Disk::new(&world, DiskOptions::ssd(MIB * 2).with_blank(Blank::Garbage(seed)));
+        let faulty = Faulty::new(disk, &Faults::new(FaultPlan::default(), world.fork_rng()));
+        let device = Rc::new(Traced::new(faulty, &Trace::default()));
+        let runtime = world.clone();
+        world.block_on(async move { conformance::device(&runtime, device, seed).await });
+        world.halt();
     }
 }

@@ -1,0 +1,240 @@
+//! What is on a disk and in its cache, and what a power cut leaves of it; see [`crate::Disk`] for the rules.
+
+use crate::image::{Blank, Image};
+use braid_base::{Bytes, Rng, SECTOR};
+use braid_runtime::Buf;
+use slab::Slab;
+use std::collections::VecDeque;
+
+/// What is on the disk and in its cache.
+pub(crate) struct Media {
+    /// What survives a power cut.
+    durable: Image,
+    /// What reads see where it differs: pages over `durable`.
+    cached: Image,
+    /// Changes that took effect and are not flushed, oldest first, numbered from `first_number`.
+    unflushed: VecDeque<Change>,
+    first_number: u64,
+    /// Changes that began and have not taken effect.
+    in_flight: Slab<Change>,
+}
+
+/// What a write or a discard does.
+pub(crate) struct Change {
+    pub(crate) offset: Bytes,
+    pub(crate) content: Content,
+}
+
+/// What a range becomes.
+pub(crate) enum Content {
+    /// Bytes.
+    Written(Box<[u8]>),
+    /// Still in the writer's buffer.
+    Arriving(Buf),
+    /// Reads as what [`Image::discard`] makes of this length and seed.
+    Discarded(Bytes, u64),
+}
+
+impl Media {
+    /// A medium that was never written.
+    pub(crate) fn new(blank: Blank) -> Media {
+        Media {
+            durable: Image::new(blank),
+            cached: Image::new(Blank::Zeros),
+            unflushed: VecDeque::new(),
+            first_number: 0,
+            in_flight: Slab::new(),
+        }
+    }
+
+    /// What is durable.
+    pub(crate) fn read_durable(&self, offset: Bytes, into: &mut [u8]) {
+        self.durable.read(offset, into);
+    }
+
+    /// Changes what is durable and what is read, at once.
+    pub(crate) fn poke(&mut self, offset: Bytes, bytes: &[u8]) {
+        self.durable.write(offset, bytes);
+        self.cached.write_over(offset, bytes, &self.durable);
+    }
+
+    /// A change begins that takes effect later; gives its key for [`Media::apply_begun`].
+    pub(crate) fn begin(&mut self, change: Change) -> usize {
+        self.in_flight.insert(change)
+    }
+
+    /// The change that began under `key` takes effect.
+    pub(crate) fn apply_begun(&mut self, key: usize) {
+        let change = self.in_flight.remove(key);
+        self.apply(change);
+    }
+
+    /// What reads see.
+    pub(crate) fn read(&self, offset: Bytes, into: &mut [u8]) {
+        self.durable.read_over(offset, into, Some(&self.cached));
+    }
+
+    /// The number of the next change that takes effect.
+    pub(crate) fn next_number(&self) -> u64 {
+        self.first_number + self.unflushed.len() as u64
+    }
+
+    /// Makes a change visible to reads.
+    pub(crate) fn apply(&mut self, change: Change) {
+        let change = change.arrived();
+        change.apply(&mut self.cached, Some(&self.durable));
+        self.unflushed.push_back(change);
+    }
+
+    /// Makes the changes with numbers below `end` durable.
+    pub(crate) fn flush_before(&mut self, end: u64) {
+        if end >= self.next_number() {
+            self.first_number = self.next_number();
+            self.unflushed.clear();
+            self.durable.absorb(&mut self.cached);
+            return;
+        }
+        while self.first_number < end {
+            let Some(change) = self.unflushed.pop_front() else { return };
+            change.apply(&mut self.durable, None);
+            self.first_number += 1;
+        }
+    }
+
+    /// Lets everything that began take effect.
+    pub(crate) fn finish_in_flight(&mut self) {
+        let changes: Vec<Change> = self.in_flight.drain().collect();
+        changes.into_iter().for_each(|change| self.apply(change));
+    }
+
+    /// Keeps, loses or tears every change that is not flushed, whether it took effect or not.
+    pub(crate) fn power_cut(&mut self, rng: &mut Rng) {
+        self.first_number = self.next_number();
+        let mut changes: Vec<Change> = self.unflushed.drain(..).collect();
+        changes.extend(self.in_flight.drain().map(Change::arrived));
+        self.cached.clear();
+        let fates = Fates::choose(changes.len(), rng);
+        let mut order: Vec<usize> = (0..changes.len()).collect();
+        if rng.chance(0.5) {
+            rng.shuffle(&mut order);
+        }
+        for at in order {
+            match fates.of(at, rng) {
+                Fate::Lost => {}
+                Fate::Kept => changes[at].apply(&mut self.durable, None),
+                Fate::BySector => changes[at].apply_some_sectors(&mut self.durable, rng),
+            }
+        }
+    }
+
+    /// A medium in the same state.
+    pub(crate) fn copy(&self) -> Media {
+        let copy = |change: &Change| Change {
+            offset: change.offset,
+            content: match &change.content {
+                Content::Written(bytes) => Content::Written(bytes.clone()),
+                Content::Arriving(buf) => Content::Written(buf.to_vec().into()),
+                Content::Discarded(len, seed) => Content::Discarded(*len, *seed),
+            },
+        };
+        Media {
+            durable: self.durable.clone(),
+            cached: self.cached.clone(),
+            unflushed: self.unflushed.iter().map(copy).collect(),
+            first_number: self.first_number,
+            in_flight: self.in_flight.iter().map(|(key, change)| (key, copy(change))).collect(),
+        }
+    }
+}
+
+impl Change {
+    /// Takes the bytes out of the writer's buffer.
+    fn arrived(self) -> Change {
+        match self.content {
+            Content::Arriving(buf) => {
+                Change { offset: self.offset, content: Content::Written(buf.to_vec().into()) }
+            }
+            content => Change { offset: self.offset, content },
+        }
+    }
+
+    /// Changes `image`, whose missing pages are those of `under`.
+    fn apply(&self, image: &mut Image, under: Option<&Image>) {
+        match (&self.content, under) {
+            (Content::Written(bytes), Some(under)) => image.write_over(self.offset, bytes, under),
+            (Content::Written(bytes), None) => image.write(self.offset, bytes),
+            (Content::Discarded(len, seed), under) => image.discard(self.offset, *len, *seed, under),
+            (Content::Arriving(_), _) => unreachable!("a change arrives before it is applied"),
+        }
+    }
+
+    /// Keeps, loses or tears each sector on its own.
+    fn apply_some_sectors(&self, image: &mut Image, rng: &mut Rng) {
+        let Content::Written(bytes) = &self.content else {
+            // A discard scrambles sectors by itself.
+            return self.apply(image, None);
+        };
+        let kept = [0.1, 0.5, 0.9][rng.below(3) as usize];
+        let mut at = 0;
+        while at < bytes.len() {
+            let offset = self.offset + Bytes::of_len(at);
+            let next_sector = (offset + Bytes(1)).align_up(SECTOR);
+            let len = (next_sector - offset).as_usize().min(bytes.len() - at);
+            let sector = &bytes[at..at + len];
+            if rng.chance(1.0 / 8.0) {
+                let cut = rng.below(len as u64 + 1) as usize;
+                let part = if rng.chance(0.5) { 0..cut } else { cut..len };
+                image.write(offset + Bytes::of_len(part.start), &sector[part]);
+            } else if rng.chance(kept) {
+                image.write(offset, sector);
+            }
+            at += len;
+        }
+    }
+}
+
+/// What a power cut does to a change.
+enum Fate {
+    Lost,
+    Kept,
+    BySector,
+}
+
+/// How a power cut treats all changes together: extremes find other bugs than mixtures.
+enum Fates {
+    AllLost,
+    AllKept,
+    /// All kept but this one.
+    OneLost(usize),
+    /// All lost but this one.
+    OneKept(usize),
+    Mixed,
+}
+
+impl Fates {
+    fn choose(changes: usize, rng: &mut Rng) -> Fates {
+        let one = rng.below(changes.max(1) as u64) as usize;
+        match rng.below(6) {
+            0 => Fates::AllLost,
+            1 => Fates::AllKept,
+            2 => Fates::OneLost(one),
+            3 => Fates::OneKept(one),
+            _ => Fates::Mixed,
+        }
+    }
+
+    fn of(&self, change: usize, rng: &mut Rng) -> Fate {
+        let kept = match self {
+            Fates::AllLost => false,
+            Fates::AllKept => true,
+            Fates::OneLost(one) => change != *one,
+            Fates::OneKept(one) => change == *one,
+            Fates::Mixed => match rng.below(4) {
+                0 => true,
+                1 => false,
+                _ => return Fate::BySector,
+            },
+        };
+        if kept { Fate::Kept } else { Fate::Lost }
+    }
+}
