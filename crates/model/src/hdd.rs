@@ -16,6 +16,7 @@
 //!
 //! Left out: defects, thermal calibration, errors and retries, and partial reads that begin in the middle of a transfer.
 
+mod arm;
 mod geometry;
 mod read_buffer;
 mod seek;
@@ -27,6 +28,7 @@ pub use seek::{Curve, Seek};
 use crate::link::Link;
 use crate::rate::Rate;
 use crate::{Model, Op, Request, assert_within};
+use arm::Arm;
 use braid_base::{Bytes, Nanos, Rng, SECTOR};
 use read_buffer::ReadBuffer;
 use std::cmp::Reverse;
@@ -71,10 +73,7 @@ pub struct Params {
 pub struct Hdd {
     params: Params,
     size: Bytes,
-    geometry: Geometry,
-    curve: Curve,
-    /// Where in its turn the spindle stood at time zero.
-    phase: Nanos,
+    arm: Arm,
     link: Link,
     /// Requests beyond the queue depth, in order.
     outside: VecDeque<(u64, Request)>,
@@ -86,8 +85,6 @@ pub struct Hdd {
     queue: Vec<Waiting>,
     /// What the arm does.
     job: Option<Job>,
-    /// The cylinder and head at which the arm stands after the last job.
-    arm: (u32, u32),
     destage_next: bool,
     writes: WriteBuffer,
     reads: ReadBuffer,
@@ -140,16 +137,13 @@ impl Hdd {
         Hdd {
             params: *params,
             size,
-            geometry: Geometry::new(params, size),
-            curve: Curve::fit(params.seek),
-            phase: Nanos(phase),
+            arm: Arm::new(Geometry::new(params, size), Curve::fit(params.seek), Nanos(phase)),
             link: Link::new(params.interface, params.command),
             outside: VecDeque::new(),
             held: 0,
             intake: VecDeque::with_capacity(params.queue_depth),
             queue: Vec::with_capacity(params.queue_depth),
             job: None,
-            arm: (0, 0),
             destage_next: false,
             writes: WriteBuffer::new(params.buffer, params.buffered_runs),
             reads: ReadBuffer::new(params.read_ahead, size),
@@ -224,7 +218,7 @@ impl Hdd {
 
     fn admit_read(&mut self, tag: u64, request: Request, now: Nanos) {
         let (sector, count) = sectors_of(request);
-        self.reads.follow(now, &self.geometry);
+        self.reads.follow(now, &self.arm.geometry);
         if !self.writes.holds(sector, count) && !self.reads.take(sector, count) {
             self.enqueue(tag, request, now, now);
             return;
@@ -233,14 +227,14 @@ impl Hdd {
         if self.job.is_none()
             && let Some(end) = self.reads.stalled()
         {
-            let wait = self.position(self.geometry.locate(end), Op::Read, now);
+            let wait = self.arm.wait_for_sector(end, now);
             self.reads.resume(now + wait);
         }
     }
 
     fn enqueue(&mut self, tag: u64, request: Request, now: Nanos, ready: Nanos) {
         let (sector, count) = sectors_of(request);
-        let place = self.geometry.locate(sector);
+        let place = self.arm.geometry.locate(sector);
         self.queue.push(Waiting { tag, op: request.op, sector, count, place, since: now, ready });
     }
 
@@ -258,7 +252,7 @@ impl Hdd {
                 return;
             }
             if count > 0 {
-                self.writes.insert(sector, count, now, &self.geometry);
+                self.writes.insert(sector, count, now, &self.arm.geometry);
             }
             self.intake.pop_front();
             self.complete_over_link(tag, request.len, now);
@@ -278,9 +272,8 @@ impl Hdd {
     /// Gives the arm its next job, if it is free and there is one.
     fn start(&mut self, now: Nanos) {
         while self.job.is_none() {
-            if let Some(sector) = self.reads.follow(now, &self.geometry) {
-                let place = self.geometry.locate(sector);
-                self.arm = (place.cylinder, place.head);
+            if let Some(sector) = self.reads.follow(now, &self.arm.geometry) {
+                self.arm.leave_at(sector);
             }
             let pressed = !self.intake.is_empty() || self.writes.is_filling();
             let destage = self.writes.has_runs() && (self.queue.is_empty() || pressed && self.destage_next);
@@ -302,7 +295,7 @@ impl Hdd {
             let position = if continues {
                 Nanos::ZERO
             } else {
-                self.position(waiting.place, waiting.op, now.max(waiting.ready))
+                self.arm.wait_for(waiting.place, waiting.op, now.max(waiting.ready))
             };
             position.0 as i64 - (now.saturating_sub(waiting.since) / AGEING).0 as i64
         };
@@ -321,28 +314,28 @@ impl Hdd {
         let (from, begins) = continued.unwrap_or_else(|| {
             self.reads.stop();
             let from = now.max(waiting.ready);
-            (waiting.sector, from + self.position(waiting.place, waiting.op, from))
+            (waiting.sector, from + self.arm.wait_for(waiting.place, waiting.op, from))
         });
-        let ends = begins + self.geometry.passing(from, end - from);
+        let ends = begins + self.arm.geometry.passing(from, end - from);
         self.job = Some(Job { begins, ends, work: Work::Serve(waiting) });
-        self.leave_arm_at(end - 1);
+        self.arm.leave_at(end - 1);
     }
 
     fn start_destage(&mut self, now: Nanos) {
         let cost = |run: &Run| {
             let age = now.saturating_sub(run.since) / BUFFERED_AGEING;
-            let position =
-                position(&self.geometry, &self.curve, self.arm, run.place, Op::Write, now + self.phase);
+            let position = self.arm.wait_for(run.place, Op::Write, now);
             position.0 as i64 - age.0 as i64
         };
-        let Some(run) = self.writes.take(self.arm.0, self.most_destaged(), &self.geometry, cost) else {
+        let Some(run) = self.writes.take(self.arm.cylinder(), self.most_destaged(), &self.arm.geometry, cost)
+        else {
             return;
         };
         self.reads.stop();
-        let begins = now + self.position(run.place, Op::Write, now);
-        let ends = begins + self.geometry.passing(run.sector, run.count);
+        let begins = now + self.arm.wait_for(run.place, Op::Write, now);
+        let ends = begins + self.arm.geometry.passing(run.sector, run.count);
         self.job = Some(Job { begins, ends, work: Work::Destage });
-        self.leave_arm_at(run.sector + run.count - 1);
+        self.arm.leave_at(run.sector + run.count - 1);
     }
 
     /// A destage takes about one turn, so that a read does not wait for longer.
@@ -368,32 +361,9 @@ impl Hdd {
 
     fn read_ahead(&mut self, sector: u64, end: u64, now: Nanos) {
         let next = end.min(self.size.align_up(SECTOR) / SECTOR - 1);
-        let wait = self.position(self.geometry.locate(next), Op::Read, now);
+        let wait = self.arm.wait_for_sector(next, now);
         self.reads.start(sector, end, now + wait);
     }
-
-    fn leave_arm_at(&mut self, sector: u64) {
-        let place = self.geometry.locate(sector);
-        self.arm = (place.cylinder, place.head);
-    }
-
-    fn position(&self, to: Place, op: Op, now: Nanos) -> Nanos {
-        position(&self.geometry, &self.curve, self.arm, to, op, now + self.phase)
-    }
-}
-
-/// How long from `now` until a place begins to pass under its head: the seek or switch of heads, then the rest of the
-/// turn. `now` counts from when the index mark passed at time zero.
-fn position(geometry: &Geometry, curve: &Curve, arm: (u32, u32), to: Place, op: Op, now: Nanos) -> Nanos {
-    let distance = arm.0.abs_diff(to.cylinder);
-    let seek = match op {
-        _ if distance == 0 && arm.1 != to.head => geometry.head_switch(),
-        Op::Write => curve.write(distance, geometry.stroke()),
-        _ => curve.read(distance, geometry.stroke()),
-    };
-    let turn = geometry.revolution().0;
-    let angle = (now + seek).0 % turn;
-    seek + Nanos((to.angle.0 + turn - angle) % turn)
 }
 
 /// A request's first sector and how many it touches.
