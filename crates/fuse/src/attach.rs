@@ -1,0 +1,220 @@
+//! A kernel block device for a served volume: made, found again and removed. This is the side of the command line.
+//!
+//! It must run in another process than the daemon, for opening the file is a request to the daemon. All of it is
+//! synchronous. Nothing is remembered beside the kernel's own state: a loop device carries the name of the file that it
+//! was made for, so that a later process, or one after a crash, finds it.
+
+use crate::filesystem::sector_size;
+use crate::loop_device::{LoopDevice, Status, lock};
+use crate::mounts::{MOUNT_KIND, Use, list, mounts, uses};
+use crate::protocol::FILE_NAME;
+use braid_engine::{Error, ErrorKind, Result};
+use rustix::io::Errno;
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// One way to make a volume a block device of the kernel: the interface that all of them share.
+pub trait Attachment {
+    /// What it is called: `loop`, later `ublk`, `nbd`.
+    fn kind(&self) -> &'static str;
+
+    /// Makes the block device and gives its path; where there is one already, gives that.
+    fn attach(&self) -> Result<PathBuf>;
+
+    /// The block device, if there is one that works.
+    fn device(&self) -> Result<Option<PathBuf>>;
+
+    /// Removes the block device, and returns once it is gone. Refused while it is in use: the error says by whom.
+    fn detach(&self) -> Result<()>;
+}
+
+/// By a loop device over the file that [`crate::Server`] serves.
+pub struct LoopAttachment {
+    /// The mounted directory, without symbolic links.
+    directory: PathBuf,
+}
+
+/// A loop device whose daemon is dead: every request to it fails.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Stale {
+    /// The block device.
+    pub device: PathBuf,
+    /// What keeps it: to be unmounted. Empty where it is about to go.
+    pub uses: Vec<Use>,
+}
+
+impl LoopAttachment {
+    /// The attachment of the volume that is served in `directory`; see [`crate::Server::start`].
+    ///
+    /// # Errors
+    /// Where the directory does not exist.
+    pub fn new(directory: &Path) -> Result<LoopAttachment> {
+        Ok(LoopAttachment { directory: resolve(directory)? })
+    }
+
+    fn file(&self) -> PathBuf {
+        self.directory.join(FILE_NAME)
+    }
+
+    /// Loop devices that were made for this file, by this or an earlier daemon.
+    fn loop_devices(&self) -> Result<Vec<(LoopDevice, Status)>> {
+        let name = loop_name(&self.file());
+        let mut all = LoopDevice::bound()?;
+        all.retain(|(_, status)| status.name == name);
+        Ok(all)
+    }
+
+    /// The one whose file lies in the mount that is there now, and serves.
+    fn live(&self) -> Result<Option<LoopDevice>> {
+        let Some(mounted) = self.mounted()? else { return Ok(None) };
+        Ok(self
+            .loop_devices()?
+            .into_iter()
+            .find(|(_, status)| status.backing == mounted)
+            .map(|(device, _)| device))
+    }
+
+    /// The number of the file system that serves in the directory, if one does.
+    fn mounted(&self) -> Result<Option<(u32, u32)>> {
+        if rustix::fs::statfs(&self.directory).err() == Some(Errno::NOTCONN) {
+            return Ok(None);
+        }
+        // The last of several upon each other is the one that is seen.
+        let mounts = mounts()?;
+        let here = mounts.iter().rfind(|mount| mount.point == self.directory && mount.kind == MOUNT_KIND);
+        Ok(here.map(|mount| mount.device))
+    }
+
+    fn stale(&self) -> Result<Vec<LoopDevice>> {
+        let mounted = self.mounted()?;
+        let left = self.loop_devices()?.into_iter().filter(|(_, status)| Some(status.backing) != mounted);
+        Ok(left.map(|(device, _)| device).collect())
+    }
+
+    fn open_file(&self) -> Result<File> {
+        let file = self.file();
+        OpenOptions::new().read(true).write(true).open(&file).map_err(|error| {
+            let attempt = format!("opening {} (is the volume served? see 'braid serve')", file.display());
+            Error::io(attempt, &error)
+        })
+    }
+}
+
+impl Attachment for LoopAttachment {
+    fn kind(&self) -> &'static str {
+        "loop"
+    }
+
+    /// Direct I/O, so that no byte is cached twice and the volume's flushes mean what they say; refused where the kernel
+    /// does not grant it. Stale devices of the same volume are marked to go as soon as nobody uses them.
+    fn attach(&self) -> Result<PathBuf> {
+        let _lock = lock()?;
+        if let Some(device) = self.live()? {
+            return Ok(device.path());
+        }
+        for device in self.stale()? {
+            device.clear_when_unused()?;
+        }
+        let file = self.open_file()?;
+        let size = file.metadata().map_err(|error| Error::io("the size of the volume", &error))?.len();
+        let mut first = vec![0; FIRST_BYTES.min(size as usize)];
+        file.read_exact_at(&mut first, 0)
+            .map_err(|error| Error::io("reading the volume's first bytes", &error))?;
+        let device = LoopDevice::configure(&file, sector_size(&first, size), &loop_name(&self.file()))?;
+        device.check(size).inspect_err(|_| drop(device.clear_when_unused()))?;
+        Ok(device.path())
+    }
+
+    fn device(&self) -> Result<Option<PathBuf>> {
+        Ok(self.live()?.map(|device| device.path()))
+    }
+
+    /// A stale device counts too: detaching after a crash is how to get rid of it.
+    fn detach(&self) -> Result<()> {
+        let _lock = lock()?;
+        let devices = self.loop_devices()?;
+        if devices.is_empty() {
+            let message = format!("the volume at {} is not attached", self.directory.display());
+            return Err(Error::new(ErrorKind::Invalid, message));
+        }
+        for (device, _) in devices {
+            let path = device.path();
+            refuse_used(&path)?;
+            device.clear_unused().map_err(|error| match error.kind() {
+                io::ErrorKind::ResourceBusy => in_use(&path, "held open by another program"),
+                _ => Error::io(format_args!("detaching {}", path.display()), &error),
+            })?;
+            if !device.wait_until_gone(PATIENCE) {
+                return Err(in_use(&path, "still open in another program; it goes when that closes it"));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The loop devices over a volume served in `directory` whose daemon is dead. [`LoopAttachment::attach`] marks them to go
+/// when nobody uses them any more; what each is used for is to be unmounted.
+pub fn stale(directory: &Path) -> Result<Vec<Stale>> {
+    let attachment = LoopAttachment::new(directory)?;
+    let describe = |device: LoopDevice| {
+        let device = device.path();
+        Ok(Stale { uses: uses(&device)?, device })
+    };
+    attachment.stale()?.into_iter().map(describe).collect()
+}
+
+/// All that is looked at to find out what a volume holds: the superblock of btrfs lies furthest back.
+const FIRST_BYTES: usize = 68 << 10;
+
+/// How long a detached device may take to go: until the last program that had a look at it has closed it.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// The kernel keeps 63 bytes of a loop device's name. A longer path keeps its end, behind a number made of all of it.
+fn loop_name(file: &Path) -> Vec<u8> {
+    const ROOM: usize = 63;
+    let path = file.as_os_str().as_bytes();
+    if path.len() <= ROOM {
+        return path.to_vec();
+    }
+    // FNV-1a, 64 bits.
+    let number = path.iter().fold(0xcbf2_9ce4_8422_2325u64, |hash, &byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    });
+    let mut name = format!("{number:016x}").into_bytes();
+    name.extend_from_slice(&path[path.len() - (ROOM - name.len())..]);
+    name
+}
+
+/// The path without symbolic links. The directory itself may be a dead mount, which must not be looked at.
+fn resolve(directory: &Path) -> Result<PathBuf> {
+    let absolute = std::path::absolute(directory).map_err(|error| Error::io(directory.display(), &error))?;
+    let (Some(parent), Some(name)) = (absolute.parent(), absolute.file_name()) else { return Ok(absolute) };
+    let parent = parent.canonicalize().map_err(|error| Error::io(parent.display(), &error))?;
+    Ok(parent.join(name))
+}
+
+fn refuse_used(device: &Path) -> Result<()> {
+    let uses = uses(device)?;
+    if uses.is_empty() { Ok(()) } else { Err(in_use(device, &list(&uses))) }
+}
+
+fn in_use(device: &Path, how: &str) -> Error {
+    Error::new(ErrorKind::Invalid, format!("{} is {how}: unmount or close it first", device.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_paths_with_equal_ends_have_different_names() {
+        let (one, two) = (format!("/a/{}/volume", "x".repeat(80)), format!("/b/{}/volume", "x".repeat(80)));
+        assert_eq!(loop_name(Path::new(&one)).len(), 63);
+        assert_ne!(loop_name(Path::new(&one)), loop_name(Path::new(&two)));
+        assert_eq!(loop_name(Path::new("/run/braid/v/volume")), b"/run/braid/v/volume");
+    }
+}

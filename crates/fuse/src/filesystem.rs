@@ -1,0 +1,136 @@
+//! What lies on a volume: which file system, and the size of the sectors that it was made for.
+
+use braid_engine::{Error, ErrorKind, Result};
+use rustix::mount::MountFlags;
+use std::fmt;
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+/// A file system that is recognised by its superblock.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum FileSystem {
+    /// ext4, and ext2 and ext3, which the same driver mounts.
+    Ext4,
+    /// XFS.
+    Xfs,
+    /// btrfs.
+    Btrfs,
+}
+
+impl FileSystem {
+    /// The name by which the kernel knows it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            FileSystem::Ext4 => "ext4",
+            FileSystem::Xfs => "xfs",
+            FileSystem::Btrfs => "btrfs",
+        }
+    }
+
+    /// Looks at the first 68 KiB of a device or volume.
+    fn identify(first: &[u8]) -> Option<FileSystem> {
+        if at(first, 0) == Some(*b"XFSB") {
+            return Some(FileSystem::Xfs);
+        }
+        if at(first, 1024 + 56) == Some([0x53, 0xef]) {
+            return Some(FileSystem::Ext4);
+        }
+        (at(first, (64 << 10) + 64) == Some(*b"_BHRfS_M")).then_some(FileSystem::Btrfs)
+    }
+}
+
+impl fmt::Display for FileSystem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// Mounts the file system that lies on `device` on `directory`, and says which it was.
+///
+/// # Errors
+/// Where none is recognised, or the kernel does not mount it.
+pub fn mount(device: &Path, directory: &Path) -> Result<FileSystem> {
+    let mut first = vec![0; 68 << 10];
+    let opened = File::open(device).map_err(|error| Error::io(device.display(), &error))?;
+    opened.read_exact_at(&mut first, 0).map_err(|error| Error::io(device.display(), &error))?;
+    drop(opened);
+    let Some(found) = FileSystem::identify(&first) else {
+        let device = device.display();
+        let message =
+            format!("{device} holds no ext4, XFS or btrfs: make one, for example with 'mkfs.ext4 {device}'");
+        return Err(Error::new(ErrorKind::Invalid, message));
+    };
+    rustix::mount::mount(device, directory, found.name(), MountFlags::empty(), None).map_err(|error| {
+        let attempt = format!("mounting the {found} on {} on {}", device.display(), directory.display());
+        Error::io(attempt, &error.into())
+    })?;
+    Ok(found)
+}
+
+/// The sector size for a block device over a volume of `size` bytes that begins with `first`.
+///
+/// 4096, so that no guest sends what the engine could only serve by reading a block first. But 512 where 4096 would make
+/// the volume unreadable or shorter: it was filled through a door with sectors of 512 bytes (NBD, a virtual machine), and
+/// what lies there counts in those; or its size is no multiple of 4096.
+pub(crate) fn sector_size(first: &[u8], size: u64) -> u32 {
+    const PREFERRED: u32 = 4096;
+    const SMALL: u32 = 512;
+    let holds_small_sectors = match FileSystem::identify(first) {
+        Some(FileSystem::Xfs) => at(first, 102).map(u16::from_be_bytes) < Some(PREFERRED as u16),
+        Some(FileSystem::Ext4) => at(first, 1024 + 24).map(u32::from_le_bytes) < Some(PREFERRED.ilog2() - 10),
+        Some(FileSystem::Btrfs) => false,
+        None => has_partitions_in_small_sectors(first),
+    };
+    if holds_small_sectors || !size.is_multiple_of(PREFERRED.into()) { SMALL } else { PREFERRED }
+}
+
+/// A GPT header in the second sector; or an MBR, of which nothing says how large its sectors are, unless it only
+/// protects a GPT.
+fn has_partitions_in_small_sectors(first: &[u8]) -> bool {
+    const GPT: [u8; 8] = *b"EFI PART";
+    const PROTECTIVE: u8 = 0xee;
+    let is_mbr = at(first, 510) == Some([0x55, 0xaa]);
+    let kinds = (0..4).filter_map(|entry| at::<1>(first, 446 + 16 * entry + 4)).map(|[kind]| kind);
+    at(first, 512) == Some(GPT) || is_mbr && kinds.into_iter().any(|kind| kind != 0 && kind != PROTECTIVE)
+}
+
+fn at<const LEN: usize>(bytes: &[u8], offset: usize) -> Option<[u8; LEN]> {
+    bytes.get(offset..)?.first_chunk().copied()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn first_bytes(pieces: &[(usize, &[u8])]) -> Vec<u8> {
+        let mut bytes = vec![0; 68 << 10];
+        for (offset, piece) in pieces {
+            bytes[*offset..][..piece.len()].copy_from_slice(piece);
+        }
+        bytes
+    }
+
+    #[test]
+    fn an_empty_volume_has_large_sectors_unless_its_size_is_odd() {
+        assert_eq!(sector_size(&[0; 68 << 10], 1 << 30), 4096);
+        assert_eq!(sector_size(&[0; 68 << 10], (1 << 30) + 512), 512);
+    }
+
+    #[test]
+    fn what_was_made_for_small_sectors_gets_them() {
+        let small_xfs = first_bytes(&[(0, b"XFSB"), (102, &512u16.to_be_bytes())]);
+        let large_xfs = first_bytes(&[(0, b"XFSB"), (102, &4096u16.to_be_bytes())]);
+        let small_ext4 = first_bytes(&[(1080, &[0x53, 0xef]), (1048, &0u32.to_le_bytes())]);
+        let large_ext4 = first_bytes(&[(1080, &[0x53, 0xef]), (1048, &2u32.to_le_bytes())]);
+        let small_gpt = first_bytes(&[(510, &[0x55, 0xaa]), (450, &[0xee]), (512, b"EFI PART")]);
+        let large_gpt = first_bytes(&[(510, &[0x55, 0xaa]), (450, &[0xee]), (4096, b"EFI PART")]);
+        let mbr = first_bytes(&[(510, &[0x55, 0xaa]), (450, &[0x83])]);
+        for small in [small_xfs, small_ext4, small_gpt, mbr] {
+            assert_eq!(sector_size(&small, 1 << 30), 512);
+        }
+        for large in [large_xfs, large_ext4, large_gpt] {
+            assert_eq!(sector_size(&large, 1 << 30), 4096);
+        }
+    }
+}

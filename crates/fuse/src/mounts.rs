@@ -1,0 +1,133 @@
+//! Who uses a block device: mounts, swap, and devices stacked upon it, as `/proc` and `/sys` show them.
+
+use braid_engine::{Error, Result};
+use std::ffi::OsString;
+use std::fmt;
+use std::fs;
+use std::os::unix::ffi::OsStringExt;
+use std::path::{Path, PathBuf};
+
+/// The file system type that a served volume is mounted with: FUSE, and of what kind.
+pub(crate) const MOUNT_KIND: &str = "fuse.braid";
+
+/// One line of `/proc/self/mountinfo`.
+pub(crate) struct Mount {
+    /// Number of the device, as `stat` has it.
+    pub device: (u32, u32),
+    pub point: PathBuf,
+    pub kind: String,
+    pub source: PathBuf,
+}
+
+/// One way in which a block device is in use.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Use {
+    /// It, or a partition of it, is mounted there.
+    Mounted(PathBuf),
+    /// It, or a partition of it, is swap space.
+    Swap,
+    /// A device of that name is made of it: device mapper, md.
+    Holder(String),
+}
+
+impl fmt::Display for Use {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Use::Mounted(point) => write!(f, "mounted on {}", point.display()),
+            Use::Swap => write!(f, "in use as swap"),
+            Use::Holder(name) => write!(f, "in use by {name}"),
+        }
+    }
+}
+
+/// Every mount that this process sees.
+pub(crate) fn mounts() -> Result<Vec<Mount>> {
+    Ok(read("/proc/self/mountinfo")?.lines().filter_map(parse).collect())
+}
+
+/// Every use of a block device and of its partitions, as far as this process sees: a mount in another mount namespace
+/// does not show here.
+pub fn uses(device: &Path) -> Result<Vec<Use>> {
+    let is_it = |source: &Path| source == device || is_partition(device, source);
+    let mounted =
+        mounts()?.into_iter().filter(|mount| is_it(&mount.source)).map(|mount| Use::Mounted(mount.point));
+    let swaps = read("/proc/swaps")?;
+    let swap =
+        swaps.lines().filter_map(|line| line.split_whitespace().next()).filter(|name| is_it(Path::new(name)));
+    let name = device.file_name().unwrap_or_default();
+    let holders =
+        fs::read_dir(Path::new("/sys/class/block").join(name).join("holders")).into_iter().flatten();
+    let holder = holders.flatten().map(|entry| Use::Holder(entry.file_name().to_string_lossy().into_owned()));
+    Ok(mounted.chain(swap.map(|_| Use::Swap)).chain(holder).collect())
+}
+
+/// What is in use and by whom, as the end of a sentence.
+pub(crate) fn list(uses: &[Use]) -> String {
+    uses.iter().map(Use::to_string).collect::<Vec<_>>().join(", ")
+}
+
+/// `/dev/loop3p1` is a partition of `/dev/loop3`, and `/dev/loop31` is none.
+fn is_partition(device: &Path, other: &Path) -> bool {
+    let (device, other) = (device.as_os_str().as_encoded_bytes(), other.as_os_str().as_encoded_bytes());
+    let number = other.strip_prefix(device).and_then(|rest| rest.strip_prefix(b"p"));
+    number.is_some_and(|number| !number.is_empty() && number.iter().all(u8::is_ascii_digit))
+}
+
+fn read(path: &str) -> Result<String> {
+    let bytes = fs::read(path).map_err(|error| Error::io(path, &error))?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+/// `36 35 98:0 /root /mount/point options… optional… - kind source options`.
+fn parse(line: &str) -> Option<Mount> {
+    let (place, what) = line.split_once(" - ")?;
+    let mut place = place.split(' ').skip(2);
+    let (major, minor) = place.next()?.split_once(':')?;
+    let point = unescape(place.nth(1)?);
+    let mut what = what.split(' ');
+    let kind = what.next()?.to_owned();
+    let device = (major.parse().ok()?, minor.parse().ok()?);
+    Some(Mount { device, point, kind, source: unescape(what.next()?) })
+}
+
+/// Blanks and backslashes stand there as `\040`: a backslash and three octal digits.
+fn unescape(text: &str) -> PathBuf {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let [first, after @ ..] = rest {
+        let code = after.get(..3).and_then(|digits| std::str::from_utf8(digits).ok());
+        let code = code.and_then(|digits| u8::from_str_radix(digits, 8).ok());
+        match code.filter(|_| *first == b'\\') {
+            Some(code) => (bytes.push(code), rest = &after[3..]).1,
+            None => (bytes.push(*first), rest = after).1,
+        }
+    }
+    PathBuf::from(OsString::from_vec(bytes))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mount_is_read_with_blanks_in_its_name() {
+        let line = r"36 35 7:12 / /mnt/my\040disk rw,noatime shared:1 master:2 - ext4 /dev/loop12 rw,errors=continue";
+        let mount = parse(line).unwrap();
+        assert_eq!(mount.device, (7, 12));
+        assert_eq!(mount.point, Path::new("/mnt/my disk"));
+        assert_eq!((mount.kind.as_str(), mount.source.as_path()), ("ext4", Path::new("/dev/loop12")));
+    }
+
+    #[test]
+    fn a_mount_without_optional_fields_is_read_too() {
+        assert_eq!(parse("1 0 0:40 / / rw - fuse.braid vol rw").unwrap().kind, MOUNT_KIND);
+    }
+
+    #[test]
+    fn partitions_are_told_from_devices_with_longer_numbers() {
+        let device = Path::new("/dev/loop3");
+        assert!(is_partition(device, Path::new("/dev/loop3p1")));
+        assert!(!is_partition(device, Path::new("/dev/loop31")));
+        assert!(!is_partition(device, Path::new("/dev/loop3p")));
+    }
+}

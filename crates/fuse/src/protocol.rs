@@ -1,0 +1,345 @@
+//! What the kernel asks, as values: the requests of the FUSE protocol (7.23 and later, `linux/fuse.h`), decoded.
+//!
+//! A directory with one file needs few of them; what is not listed here is answered "not implemented", and the kernel
+//! then stops asking. Fields are in the byte order of the machine, for both ends are on it.
+//!
+//! Every request begins with 40 bytes of header; what follows by kind of request fits in 40 more, but for the bytes of
+//! a write and for long names. So 80 bytes are received in one place, and all beyond in another: the bytes of a write
+//! then start at the beginning of a buffer of their own, aligned as direct I/O on the devices needs them.
+
+use braid_base::Bytes;
+use braid_engine::Durability;
+use zerocopy::{FromBytes, Immutable, KnownLayout};
+
+/// What the kernel asks, of which file, and the number to answer under.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Request {
+    pub unique: u64,
+    pub node: Node,
+    pub operation: Operation,
+}
+
+/// What a request is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Node {
+    /// The directory.
+    Root,
+    /// The file.
+    Volume,
+    /// Neither: nothing that this server ever named.
+    Unknown,
+}
+
+/// The requests that are answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Operation {
+    /// The first request of all: versions and limits.
+    Init {
+        major: u32,
+        minor: u32,
+        max_readahead: u32,
+        features: u64,
+    },
+    /// Whether the directory holds a name; `known` where that is the name of the volume.
+    Lookup {
+        known: bool,
+    },
+    /// Size, owner, mode.
+    Attributes,
+    /// A change of those; only one that changes nothing can succeed.
+    SetAttributes {
+        size: Option<Bytes>,
+        other: bool,
+    },
+    Open,
+    OpenDirectory,
+    /// Names of the directory, from the entry numbered `from`.
+    ListDirectory {
+        from: u64,
+        room: u32,
+    },
+    Read {
+        offset: Bytes,
+        len: Bytes,
+    },
+    Write {
+        offset: Bytes,
+        len: Bytes,
+        durability: Durability,
+    },
+    /// Make what was written durable: fsync.
+    Sync,
+    /// A range reads as zeros and takes no room.
+    PunchHole {
+        offset: Bytes,
+        len: Bytes,
+    },
+    /// A range reads as zeros; it may grow the file where `keep_size` is not set, which is refused.
+    ZeroRange {
+        offset: Bytes,
+        len: Bytes,
+        keep_size: bool,
+    },
+    /// The next byte at or after `offset` that takes room, or that does not.
+    Seek {
+        offset: Bytes,
+        hole: bool,
+    },
+    FileSystemSize,
+    /// A handle is closed (each `close`, then the last one): nothing to do, for nothing is cached here.
+    Close,
+    /// Nobody waits for an answer.
+    Unanswered,
+    /// Not served.
+    NotImplemented,
+    /// Served, but not with these arguments.
+    NotSupported,
+    /// Shorter than its kind needs.
+    Malformed,
+}
+
+/// What is received apart from the bytes of a write: the header and the longest fixed part.
+pub(crate) const HEAD: usize = 80;
+
+/// The name of the one file.
+pub(crate) const FILE_NAME: &str = "volume";
+
+const HEADER: usize = 40;
+const ROOT_NODE: u64 = 1;
+pub(crate) const VOLUME_NODE: u64 = 2;
+
+/// Open flag of the machine: each write is durable before its reply.
+const O_DSYNC: u32 = 0o10000;
+const FALLOC_KEEP_SIZE: u32 = 0x01;
+const FALLOC_PUNCH_HOLE: u32 = 0x02;
+const FALLOC_ZERO_RANGE: u32 = 0x10;
+const SEEK_DATA: u32 = 3;
+const SEEK_HOLE: u32 = 4;
+const SET_SIZE: u32 = 1 << 3;
+const SET_MODE_OR_OWNER: u32 = 0b111;
+
+/// Reads a request from its first bytes, of which `received` came. `None` where not even the header came.
+pub(crate) fn decode(head: &[u8; HEAD], received: usize) -> Option<Request> {
+    if received < HEADER {
+        return None;
+    }
+    let (header, body) = Header::read_from_prefix(&head[..received.min(HEAD)]).ok()?;
+    let node = match header.node {
+        ROOT_NODE => Node::Root,
+        VOLUME_NODE => Node::Volume,
+        _ => Node::Unknown,
+    };
+    let operation = operation(header.opcode, body).unwrap_or(Operation::Malformed);
+    Some(Request { unique: header.unique, node, operation })
+}
+
+fn operation(opcode: u32, body: &[u8]) -> Option<Operation> {
+    Some(match opcode {
+        1 => Operation::Lookup { known: is_file_name(body) },
+        // Forget, interrupt, batch forget. An interrupted request is answered when it is done: it cannot be undone.
+        2 | 36 | 42 => Operation::Unanswered,
+        3 => Operation::Attributes,
+        4 => set_attributes(body)?,
+        14 => Operation::Open,
+        15 => read::<ReadOrWrite>(body)?.as_read(),
+        16 => read::<ReadOrWrite>(body)?.as_write(),
+        17 => Operation::FileSystemSize,
+        // Release, flush (on each close: not a flush of the disk), release of a directory.
+        18 | 25 | 29 => Operation::Close,
+        20 => Operation::Sync,
+        26 => init(body)?,
+        27 => Operation::OpenDirectory,
+        28 => read::<ReadOrWrite>(body)?.as_list(),
+        // Destroy: the mount goes.
+        38 => Operation::Close,
+        43 => allocate(read(body)?),
+        46 => seek(read(body)?),
+        _ => Operation::NotImplemented,
+    })
+}
+
+/// A name ends with a zero; a longer one has none within these bytes.
+fn is_file_name(body: &[u8]) -> bool {
+    body.strip_prefix(FILE_NAME.as_bytes()).is_some_and(|rest| rest.first() == Some(&0))
+}
+
+fn read<T: FromBytes + KnownLayout + Immutable>(body: &[u8]) -> Option<T> {
+    T::read_from_prefix(body).ok().map(|(value, _)| value)
+}
+
+fn init(body: &[u8]) -> Option<Operation> {
+    let init: Init = read(body)?;
+    let features = u64::from(init.flags) | u64::from(init.flags2) << 32;
+    let Init { major, minor, max_readahead, .. } = init;
+    Some(Operation::Init { major, minor, max_readahead, features })
+}
+
+fn set_attributes(body: &[u8]) -> Option<Operation> {
+    let set: SetAttributes = read(body)?;
+    let size = (set.valid & SET_SIZE != 0).then_some(Bytes(set.size));
+    Some(Operation::SetAttributes { size, other: set.valid & SET_MODE_OR_OWNER != 0 })
+}
+
+fn allocate(allocate: Allocate) -> Operation {
+    let (offset, len) = (Bytes(allocate.offset), Bytes(allocate.len));
+    let keep_size = allocate.mode & FALLOC_KEEP_SIZE != 0;
+    match allocate.mode & !FALLOC_KEEP_SIZE {
+        FALLOC_PUNCH_HOLE if keep_size => Operation::PunchHole { offset, len },
+        FALLOC_ZERO_RANGE => Operation::ZeroRange { offset, len, keep_size },
+        _ => Operation::NotSupported,
+    }
+}
+
+fn seek(seek: Seek) -> Operation {
+    match seek.whence {
+        SEEK_DATA => Operation::Seek { offset: Bytes(seek.offset), hole: false },
+        SEEK_HOLE => Operation::Seek { offset: Bytes(seek.offset), hole: true },
+        _ => Operation::NotSupported,
+    }
+}
+
+impl ReadOrWrite {
+    fn as_read(&self) -> Operation {
+        Operation::Read { offset: Bytes(self.offset), len: Bytes(self.size.into()) }
+    }
+
+    fn as_write(&self) -> Operation {
+        let durability = if self.flags & O_DSYNC != 0 { Durability::Fua } else { Durability::Volatile };
+        Operation::Write { offset: Bytes(self.offset), len: Bytes(self.size.into()), durability }
+    }
+
+    fn as_list(&self) -> Operation {
+        Operation::ListDirectory { from: self.offset, room: self.size }
+    }
+}
+
+/// `fuse_in_header`.
+#[derive(FromBytes, KnownLayout, Immutable)]
+#[repr(C)]
+struct Header {
+    len: u32,
+    opcode: u32,
+    unique: u64,
+    node: u64,
+    uid: u32,
+    gid: u32,
+    pid: u32,
+    extension_len: u16,
+    padding: u16,
+}
+
+/// `fuse_init_in`, as far as it is used.
+#[derive(FromBytes, KnownLayout, Immutable)]
+#[repr(C)]
+struct Init {
+    major: u32,
+    minor: u32,
+    max_readahead: u32,
+    flags: u32,
+    flags2: u32,
+}
+
+/// `fuse_setattr_in`, as far as it is used.
+#[derive(FromBytes, KnownLayout, Immutable)]
+#[repr(C)]
+struct SetAttributes {
+    valid: u32,
+    padding: u32,
+    handle: u64,
+    size: u64,
+}
+
+/// `fuse_read_in` and `fuse_write_in`, which have the same shape.
+#[derive(FromBytes, KnownLayout, Immutable)]
+#[repr(C)]
+struct ReadOrWrite {
+    handle: u64,
+    offset: u64,
+    size: u32,
+    kind_flags: u32,
+    lock_owner: u64,
+    /// The flags that the file was opened with.
+    flags: u32,
+    padding: u32,
+}
+
+/// `fuse_fallocate_in`.
+#[derive(FromBytes, KnownLayout, Immutable)]
+#[repr(C)]
+struct Allocate {
+    handle: u64,
+    offset: u64,
+    len: u64,
+    mode: u32,
+    padding: u32,
+}
+
+/// `fuse_lseek_in`.
+#[derive(FromBytes, KnownLayout, Immutable)]
+#[repr(C)]
+struct Seek {
+    handle: u64,
+    offset: u64,
+    whence: u32,
+    padding: u32,
+}
+
+const _: () = assert!(size_of::<Header>() == HEADER);
+const _: () = assert!(HEADER + size_of::<ReadOrWrite>() == HEAD);
+const _: () = assert!(size_of::<Allocate>() == 32 && size_of::<Seek>() == 24);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn request(opcode: u32, node: u64, body: &[u8]) -> Operation {
+        let mut head = [0; HEAD];
+        head[4..8].copy_from_slice(&opcode.to_ne_bytes());
+        head[8..16].copy_from_slice(&77u64.to_ne_bytes());
+        head[16..24].copy_from_slice(&node.to_ne_bytes());
+        head[40..40 + body.len()].copy_from_slice(body);
+        let request = decode(&head, 40 + body.len()).unwrap();
+        assert_eq!(request.unique, 77);
+        request.operation
+    }
+
+    fn words(words: &[u64]) -> Vec<u8> {
+        words.iter().flat_map(|word| word.to_ne_bytes()).collect()
+    }
+
+    #[test]
+    fn only_the_one_name_is_known() {
+        assert_eq!(request(1, 1, b"volume\0"), Operation::Lookup { known: true });
+        assert_eq!(request(1, 1, b"volumes\0"), Operation::Lookup { known: false });
+        assert_eq!(request(1, 1, b"other\0"), Operation::Lookup { known: false });
+    }
+
+    #[test]
+    fn a_write_to_a_file_opened_for_synchronous_writes_is_durable_before_its_reply() {
+        let (offset, len) = (Bytes(8192), Bytes(4096));
+        let volatile = words(&[0, 8192, 4096, 0, 0]);
+        let durable = words(&[0, 8192, 4096, 0, 0o10000]);
+        assert_eq!(
+            request(16, 2, &volatile),
+            Operation::Write { offset, len, durability: Durability::Volatile }
+        );
+        assert_eq!(request(16, 2, &durable), Operation::Write { offset, len, durability: Durability::Fua });
+    }
+
+    #[test]
+    fn holes_and_zeros_are_told_apart_and_preallocation_is_refused() {
+        let (offset, len) = (Bytes(4096), Bytes(8192));
+        assert_eq!(request(43, 2, &words(&[0, 4096, 8192, 3])), Operation::PunchHole { offset, len });
+        assert_eq!(
+            request(43, 2, &words(&[0, 4096, 8192, 0x11])),
+            Operation::ZeroRange { offset, len, keep_size: true }
+        );
+        assert_eq!(request(43, 2, &words(&[0, 4096, 8192, 0])), Operation::NotSupported);
+    }
+
+    #[test]
+    fn a_request_that_is_cut_short_is_malformed_and_a_cut_header_is_none() {
+        assert_eq!(request(16, 2, &[0; 39]), Operation::Malformed);
+        assert_eq!(decode(&[0; HEAD], 39), None);
+    }
+}

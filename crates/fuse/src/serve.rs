@@ -1,0 +1,152 @@
+//! One request, served: the verbs of FUSE upon the verbs of an export.
+
+use crate::connection::Connection;
+use crate::protocol::{Node, Operation, Request};
+use crate::reply::{Reply, Shape, Terms};
+use braid_base::Bytes;
+use braid_engine::{Allocation, Durability, Error, ErrorKind, Export, Zeroing};
+use braid_runtime::{Arena, Buf, yield_now};
+use rustix::io::Errno;
+use std::rc::Rc;
+
+/// What every task serves from. Cheap to clone: handles.
+#[derive(Clone)]
+pub(crate) struct Service<E> {
+    pub export: E,
+    pub arena: Arena,
+    pub connection: Rc<Connection>,
+    pub shape: Shape,
+    pub terms: Terms,
+}
+
+impl<E: Export> Service<E> {
+    /// Serves a request and sends the answer; `bytes` are those of a write.
+    pub async fn answer(&self, request: Request, bytes: Option<Buf>) {
+        let unique = request.unique;
+        let served = match request.operation {
+            Operation::Unanswered => return,
+            Operation::Read { offset, len } => match self.read(offset, len).await {
+                Ok(Some(bytes)) => return self.connection.send_bytes(unique, &bytes),
+                Ok(None) => Ok(Reply::done(unique)),
+                Err(error) => Err(error),
+            },
+            Operation::Write { offset, durability, .. } => {
+                self.write(offset, bytes, durability).await.map(|written| Reply::written(unique, written))
+            }
+            Operation::Sync => self.sync().await.map(|()| Reply::done(unique)),
+            Operation::PunchHole { offset, len } => {
+                self.punch_hole(offset, len).await.map(|()| Reply::done(unique))
+            }
+            Operation::ZeroRange { offset, len, keep_size } => {
+                self.zero_range(offset, len, keep_size).await.map(|()| Reply::done(unique))
+            }
+            Operation::Seek { offset, hole } => {
+                self.seek(offset, hole).await.map(|found| Reply::found(unique, found))
+            }
+            _ => describe(request, &self.shape, self.terms),
+        };
+        self.connection.send(&served.unwrap_or_else(|error| Reply::failed(unique, error)));
+    }
+
+    /// The bytes at `offset`, fewer at the end of the volume, `None` beyond it.
+    async fn read(&self, offset: Bytes, len: Bytes) -> Result<Option<Buf>, Errno> {
+        let len = self.clip(offset, len).min(Arena::LARGEST);
+        if len == Bytes::ZERO {
+            return Ok(None);
+        }
+        let bytes = self.arena.alloc(len).await;
+        self.export.read(offset, &bytes).await.map_err(|error| errno_of(&error))?;
+        Ok(Some(bytes))
+    }
+
+    async fn write(&self, offset: Bytes, bytes: Option<Buf>, durability: Durability) -> Result<Bytes, Errno> {
+        let bytes = bytes.ok_or(Errno::INVAL)?;
+        if self.clip(offset, bytes.len()) < bytes.len() {
+            return Err(Errno::NOSPC);
+        }
+        self.export.write(offset, &bytes, durability).await.map_err(|error| errno_of(&error))?;
+        Ok(bytes.len())
+    }
+
+    async fn sync(&self) -> Result<(), Errno> {
+        self.export.flush().await.map_err(|error| errno_of(&error))
+    }
+
+    async fn punch_hole(&self, offset: Bytes, len: Bytes) -> Result<(), Errno> {
+        let len = self.clip(offset, len);
+        if len == Bytes::ZERO {
+            return Ok(());
+        }
+        self.export.discard(offset, len).await.map_err(|error| errno_of(&error))
+    }
+
+    /// The kernel asks for this where a block device is zeroed and its room is to be kept.
+    async fn zero_range(&self, offset: Bytes, len: Bytes, keep_size: bool) -> Result<(), Errno> {
+        let clipped = self.clip(offset, len);
+        if clipped < len && !keep_size {
+            return Err(Errno::NOSPC);
+        }
+        if clipped == Bytes::ZERO {
+            return Ok(());
+        }
+        let zeroed = self.export.write_zeroes(offset, clipped, Zeroing::KeepAllocated, Durability::Volatile);
+        zeroed.await.map_err(|error| errno_of(&error))
+    }
+
+    /// The next byte at or after `offset` in a hole, or in data; a hole follows the end.
+    async fn seek(&self, offset: Bytes, hole: bool) -> Result<Bytes, Errno> {
+        let wanted = if hole { Allocation::Hole } else { Allocation::Data };
+        let (mut at, size) = (offset, self.shape.size);
+        while at < size {
+            let (allocation, len) = self.export.allocation(at, size - at);
+            if allocation == wanted {
+                return Ok(at);
+            }
+            assert!(len > Bytes::ZERO, "an export says for how long an allocation goes on");
+            at += len;
+            yield_now().await;
+        }
+        if hole && offset < size { Ok(size) } else { Err(Errno::NXIO) }
+    }
+
+    /// How much of a range lies within the volume.
+    fn clip(&self, offset: Bytes, len: Bytes) -> Bytes {
+        len.min(self.shape.size.saturating_sub(offset))
+    }
+}
+
+/// Answers what is about the directory and the file, but not about bytes.
+fn describe(request: Request, shape: &Shape, terms: Terms) -> Result<Reply, Errno> {
+    let Request { unique, node, operation } = request;
+    match operation {
+        Operation::Init { major, minor, max_readahead, features } => {
+            Reply::init(unique, major, minor, max_readahead, features, terms).ok_or(Errno::PROTO)
+        }
+        Operation::FileSystemSize => Ok(Reply::file_system_size(unique, shape)),
+        Operation::Close => Ok(Reply::done(unique)),
+        _ if node == Node::Unknown => Err(Errno::NOENT),
+        Operation::Lookup { known: true } if node == Node::Root => Ok(Reply::entry(unique, shape)),
+        Operation::Lookup { .. } => Err(Errno::NOENT),
+        Operation::Attributes => Ok(Reply::attributes(unique, node, shape)),
+        Operation::SetAttributes { size, other } => {
+            let changes = other || size.is_some_and(|size| size != shape.size);
+            if changes { Err(Errno::PERM) } else { Ok(Reply::attributes(unique, node, shape)) }
+        }
+        Operation::Open => Ok(Reply::opened_file(unique)),
+        Operation::OpenDirectory => Ok(Reply::opened_directory(unique)),
+        Operation::ListDirectory { from, room } => Ok(Reply::directory(unique, from, room)),
+        Operation::Malformed => Err(Errno::INVAL),
+        Operation::NotSupported => Err(Errno::OPNOTSUPP),
+        _ => Err(Errno::NOSYS),
+    }
+}
+
+/// The kernel knows fewer kinds of failure than the engine.
+fn errno_of(error: &Error) -> Errno {
+    match error.kind() {
+        ErrorKind::NoSpace => Errno::NOSPC,
+        ErrorKind::Invalid => Errno::INVAL,
+        ErrorKind::Unsupported => Errno::OPNOTSUPP,
+        ErrorKind::Corrupt | ErrorKind::Io | ErrorKind::Degraded => Errno::IO,
+    }
+}

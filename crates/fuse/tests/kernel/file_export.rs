@@ -1,0 +1,101 @@
+//! An export over a sparse file, without caches of its own: what it acknowledged survives `kill -9`.
+
+use braid_base::{Bytes, KIB, Nanos};
+use braid_engine::{Allocation, Durability, Error, ErrorKind, Export, Result, Zeroing};
+use braid_runtime::{Buf, Runtime};
+use braid_uring::Ring;
+use rustix::fs::{FallocateFlags, SeekFrom};
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::rc::Rc;
+
+/// Sparse file, size, and how long each read and write takes at least.
+#[derive(Clone)]
+pub struct FileExport {
+    ring: Ring,
+    file: Rc<File>,
+    size: Bytes,
+    delay: Nanos,
+}
+
+impl FileExport {
+    pub fn open(ring: &Ring, path: &Path, size: Bytes, delay: Nanos) -> FileExport {
+        let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path).unwrap();
+        file.set_len(size.0).unwrap();
+        FileExport { ring: ring.clone(), file: Rc::new(file), size, delay }
+    }
+
+    async fn wait(&self, offset: Bytes, len: Bytes) -> Result<()> {
+        if offset + len > self.size {
+            return Err(Error::new(ErrorKind::Invalid, "beyond the end"));
+        }
+        if self.delay > Nanos(0) {
+            self.ring.sleep(self.delay).await;
+        }
+        Ok(())
+    }
+
+    fn allocate(&self, flags: FallocateFlags, offset: Bytes, len: Bytes) -> Result<()> {
+        rustix::fs::fallocate(&*self.file, flags | FallocateFlags::KEEP_SIZE, offset.0, len.0)
+            .map_err(|error| failed(error.into()))
+    }
+}
+
+fn failed(error: io::Error) -> Error {
+    Error::io("the sparse file", &error)
+}
+
+impl Export for FileExport {
+    fn size(&self) -> Bytes {
+        self.size
+    }
+
+    fn preferred_block(&self) -> Bytes {
+        KIB * 128
+    }
+
+    async fn read(&self, offset: Bytes, into: &Buf) -> Result<()> {
+        self.wait(offset, into.len()).await?;
+        into.with_bytes_mut(|bytes| self.file.read_exact_at(bytes, offset.0)).map_err(failed)
+    }
+
+    async fn write(&self, offset: Bytes, from: &Buf, _: Durability) -> Result<()> {
+        self.wait(offset, from.len()).await?;
+        from.with_bytes(|bytes| self.file.write_all_at(bytes, offset.0)).map_err(failed)
+    }
+
+    async fn flush(&self) -> Result<()> {
+        Ok(())
+    }
+
+    async fn discard(&self, offset: Bytes, len: Bytes) -> Result<()> {
+        self.wait(offset, len).await?;
+        self.allocate(FallocateFlags::PUNCH_HOLE, offset, len)
+    }
+
+    async fn write_zeroes(&self, offset: Bytes, len: Bytes, zeroing: Zeroing, _: Durability) -> Result<()> {
+        self.wait(offset, len).await?;
+        // A file in memory cannot zero a range and keep its room: make it anew.
+        self.allocate(FallocateFlags::PUNCH_HOLE, offset, len)?;
+        match zeroing {
+            Zeroing::MayDiscard => Ok(()),
+            Zeroing::KeepAllocated => self.allocate(FallocateFlags::empty(), offset, len),
+        }
+    }
+
+    async fn prefetch(&self, _: Bytes, _: Bytes) -> Result<()> {
+        Ok(())
+    }
+
+    fn allocation(&self, offset: Bytes, limit: Bytes) -> (Allocation, Bytes) {
+        let seek = |from| rustix::fs::seek(&*self.file, from).map(Bytes);
+        let data = seek(SeekFrom::Data(offset.0)).unwrap_or(self.size);
+        if data > offset {
+            return (Allocation::Hole, (data - offset).min(limit));
+        }
+        let hole = seek(SeekFrom::Hole(offset.0)).unwrap_or(self.size);
+        (Allocation::Data, (hole - offset).min(limit))
+    }
+}
