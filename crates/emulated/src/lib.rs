@@ -1,1 +1,89 @@
-//! soon
+//! The timing of a device model for any device, in real and in virtual time.
+//!
+//! [`Emulated`] has the shape of what it wraps. A request does its real I/O on the inner device and completes when both
+//! that and the model are done. What the real I/O or the machine's scheduling took beyond the model is the request's
+//! lateness, which the wrapper counts: an emulation is as good as its lateness is small.
+//!
+//! The model does not run ahead of time: a driver task sleeps until the model's next event for as long as requests are
+//! outstanding, and takes one event after another, so that the model sees no difference to a device that is never late.
+#![forbid(unsafe_code)]
+
+mod driver;
+mod lateness;
+
+pub use lateness::Lateness;
+
+use braid_base::Bytes;
+use braid_model::{DeviceModel, Model, Op, Request};
+use braid_runtime::{Buf, Device, Geometry, Runtime};
+use driver::Driver;
+use std::io;
+
+/// A device with the timing of a model.
+///
+/// Geometry, bytes and errors are the inner device's; an error, too, takes the model's time.
+pub struct Emulated<R: Runtime, D: Device, M: Model + 'static = DeviceModel> {
+    inner: D,
+    driver: Driver<R, M>,
+}
+
+impl<R: Runtime, D: Device, M: Model + 'static> Emulated<R, D, M> {
+    /// Gives `inner` the timing of `model`, which must be a device of the same size or larger. Starts one task of the
+    /// runtime, which ends with the device.
+    pub fn new(runtime: R, inner: D, model: M) -> Emulated<R, D, M> {
+        Emulated { inner, driver: Driver::start(runtime, model) }
+    }
+
+    /// The device that does the real I/O.
+    pub fn inner(&self) -> &D {
+        &self.inner
+    }
+
+    /// How far requests were later than the model, since the start or the last [`Emulated::reset_lateness`].
+    pub fn lateness(&self) -> Lateness {
+        self.driver.lateness()
+    }
+
+    /// Counts lateness anew.
+    pub fn reset_lateness(&self) {
+        self.driver.reset_lateness();
+    }
+
+    /// Does the real work while the model's time runs, and ends with the later of the two.
+    async fn run(
+        &self,
+        op: Op,
+        offset: Bytes,
+        len: Bytes,
+        work: impl Future<Output = io::Result<()>>,
+    ) -> io::Result<()> {
+        // A model takes no request that does not fit its device: such a one is refused before, in no time.
+        self.inner.geometry().check(offset, len)?;
+        let turn = self.driver.submit(Request { op, offset, len });
+        let result = work.await;
+        turn.await;
+        result
+    }
+}
+
+impl<R: Runtime, D: Device, M: Model + 'static> Device for Emulated<R, D, M> {
+    fn geometry(&self) -> Geometry {
+        self.inner.geometry()
+    }
+
+    async fn read(&self, offset: Bytes, into: &Buf) -> io::Result<()> {
+        self.run(Op::Read, offset, into.len(), self.inner.read(offset, into)).await
+    }
+
+    async fn write(&self, offset: Bytes, from: &Buf) -> io::Result<()> {
+        self.run(Op::Write, offset, from.len(), self.inner.write(offset, from)).await
+    }
+
+    async fn flush(&self) -> io::Result<()> {
+        self.run(Op::Flush, Bytes::ZERO, Bytes::ZERO, self.inner.flush()).await
+    }
+
+    async fn discard(&self, offset: Bytes, len: Bytes) -> io::Result<()> {
+        self.run(Op::Discard, offset, len, self.inner.discard(offset, len)).await
+    }
+}

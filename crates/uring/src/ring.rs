@@ -1,8 +1,9 @@
 //! A shard's world: an executor on an io_uring.
 //!
 //! The loop runs the tasks that are ready, then enters the kernel once, to submit what they queued and to wait for the
-//! next completion or timer. A timed wait in the kernel overshoots (21 µs in the median on a virtual machine), so the
-//! loop waits until [`SPIN`] before the deadline and polls for completions from there.
+//! next completion or timer. A timed wait in the kernel overshoots (4 to 20 µs in the median on a virtual machine, more
+//! when it is busy; the thread's timer slack makes no difference), so the loop waits until [`SPIN`] before the deadline
+//! and polls for completions from there.
 
 use crate::reactor::{Patience, Reactor};
 use braid_base::Nanos;
@@ -11,7 +12,6 @@ use rustix::time::{ClockId, clock_gettime};
 use std::cell::{Cell, RefCell, RefMut};
 use std::future::Future;
 use std::io;
-use std::num::NonZeroU64;
 use std::pin::pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
@@ -47,8 +47,6 @@ impl Ring {
     /// Where the kernel has no io_uring or forbids it; the message says what to do. What is merely slower than it
     /// could be is no error: see [`Ring::fallbacks`].
     pub fn new(entries: u32, arena: &Arena) -> io::Result<Ring> {
-        // The default slack lets the kernel delay this thread's timers by 50 µs. Refused or not, the loop compensates.
-        let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
         let reactor = RefCell::new(Reactor::open(entries, arena)?);
         let executor = Executor::new(Order::Fifo);
         Ok(Ring { inner: Rc::new(Inner { executor, reactor, running: Cell::new(false) }) })

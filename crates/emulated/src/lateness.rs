@@ -1,0 +1,28 @@
+//! How well an emulation keeps the model's time.
+
+use braid_base::Nanos;
+
+/// How far requests completed after the time that the model gave them, because the real I/O took longer or the machine
+/// was busy.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub struct Lateness {
+    /// Requests completed.
+    pub requests: u64,
+    /// The sum over all requests.
+    pub total: Nanos,
+    /// The greatest of a single request.
+    pub max: Nanos,
+}
+
+impl Lateness {
+    /// The mean over all requests; zero where there was none.
+    pub fn mean(&self) -> Nanos {
+        self.total / self.requests.max(1)
+    }
+
+    pub(crate) fn record(&mut self, lateness: Nanos) {
+        self.requests += 1;
+        self.total += lateness;
+        self.max = self.max.max(lateness);
+    }
+}
