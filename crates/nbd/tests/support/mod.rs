@@ -1,6 +1,8 @@
 //! A disk in memory, and a server of it in a thread of its own.
 #![allow(dead_code, reason = "each test binary uses its part")]
 
+pub mod raw;
+
 use braid_base::{Bytes, GIB, KIB, MIB, Nanos};
 use braid_engine::{Allocation, Durability, Error, ErrorKind, Export, Result, Zeroing};
 use braid_nbd::{Counters, Server, ServerConfig};
@@ -124,6 +126,9 @@ impl Export for MemoryDisk {
     }
 
     fn allocation(&self, offset: Bytes, limit: Bytes) -> (Allocation, Bytes) {
+        if self.kind == Kind::Broken {
+            return (Allocation::Data, limit);
+        }
         let written = self.written.borrow();
         let first = (offset / BLOCK) as usize;
         let last = ((offset + limit - Bytes(1)) / BLOCK) as usize;

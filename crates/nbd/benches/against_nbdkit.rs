@@ -1,0 +1,171 @@
+//! Braid's NBD server against nbdkit's memory plugin, on this machine, over Unix sockets: requests per second and the
+//! server's processor time per request. The two alternate, so that a busy neighbour hits both.
+//!
+//! `cargo bench -p braid-nbd [-- ROUNDS]`; needs nbdkit and fio.
+
+#[path = "../tests/support/mod.rs"]
+mod support;
+
+use braid_base::GIB;
+use braid_nbd::wire::{NBD_CMD_READ, Request};
+use serde_json::Value;
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command};
+use std::time::{Duration, Instant};
+use support::raw::RawClient;
+use support::{Running, Setup, installed, run_client};
+
+const SECONDS: u64 = 3;
+
+fn main() {
+    if !installed("fio", "fio") || !installed("nbdkit", "nbdkit") {
+        return;
+    }
+    // `cargo test` runs benches too, with this argument's absence; `cargo bench` passes --bench.
+    let arguments: Vec<String> = std::env::args().collect();
+    if !arguments.iter().any(|argument| argument == "--bench") {
+        return;
+    }
+    let rounds = arguments.iter().find_map(|argument| argument.parse().ok()).unwrap_or(5);
+    let braid = Running::start(Setup { size: GIB, arena: GIB / 8, ..Setup::default() });
+    let directory = tempfile::tempdir().expect("a directory");
+    let nbdkit = Nbdkit::start(directory.path().join("nbdkit.sock"));
+    for socket in [&braid.socket, &nbdkit.socket] {
+        fio(socket, &["--rw=write", "--bs=1M", "--iodepth=4"]);
+    }
+    let braid_cpu = || thread_seconds(braid.thread_id);
+    let nbdkit_cpu = || process_seconds(nbdkit.child.id());
+    println!("{rounds} rounds of {SECONDS} s each, 4 KiB over 256 MiB; Braid / nbdkit");
+    for load in LOADS {
+        let mut results: Vec<(Sample, Sample)> = Vec::new();
+        for _ in 0..rounds {
+            results
+                .push((measure(load, &braid.socket, &braid_cpu), measure(load, &nbdkit.socket, &nbdkit_cpu)));
+        }
+        report(load.name, &results);
+    }
+}
+
+struct Load {
+    name: &'static str,
+    run: fn(&Path) -> f64,
+}
+
+const LOADS: &[Load] = &[
+    Load { name: "fio read, depth 1", run: |socket| fio_timed(socket, &["--rw=randread", "--iodepth=1"]) },
+    Load { name: "fio read, depth 64", run: |socket| fio_timed(socket, &["--rw=randread", "--iodepth=64"]) },
+    Load { name: "fio write, depth 1", run: |socket| fio_timed(socket, &["--rw=randwrite", "--iodepth=1"]) },
+    Load {
+        name: "fio write, depth 64",
+        run: |socket| fio_timed(socket, &["--rw=randwrite", "--iodepth=64"]),
+    },
+    Load { name: "batches of 64 reads", run: batches },
+];
+
+struct Sample {
+    per_second: f64,
+    cpu_micros: f64,
+}
+
+fn measure(load: &Load, socket: &Path, cpu: &dyn Fn() -> f64) -> Sample {
+    let (before, start) = (cpu(), Instant::now());
+    let requests = (load.run)(socket);
+    let elapsed = start.elapsed().min(Duration::from_secs(SECONDS)).as_secs_f64();
+    Sample { per_second: requests / elapsed, cpu_micros: (cpu() - before) * 1e6 / requests }
+}
+
+fn report(name: &str, results: &[(Sample, Sample)]) {
+    let speeds: Vec<f64> = results.iter().map(|(ours, theirs)| ours.per_second / theirs.per_second).collect();
+    let costs: Vec<f64> = results.iter().map(|(ours, theirs)| ours.cpu_micros / theirs.cpu_micros).collect();
+    let median_of = |value: &dyn Fn(&(Sample, Sample)) -> f64| median(results.iter().map(value).collect()).0;
+    let (speed, slowest, fastest) = median(speeds);
+    let (cost, cheapest, dearest) = median(costs);
+    println!(
+        "{name:20}  speed {speed:.2} ({slowest:.2}..{fastest:.2})  cpu {cost:.2} ({cheapest:.2}..{dearest:.2})   \
+         {:.0}/s {:.2} us against {:.0}/s {:.2} us",
+        median_of(&|r| r.0.per_second),
+        median_of(&|r| r.0.cpu_micros),
+        median_of(&|r| r.1.per_second),
+        median_of(&|r| r.1.cpu_micros),
+    );
+}
+
+/// Median, least and greatest.
+fn median(mut values: Vec<f64>) -> (f64, f64, f64) {
+    values.sort_by(f64::total_cmp);
+    (values[values.len() / 2], values[0], values[values.len() - 1])
+}
+
+fn fio_timed(socket: &Path, load: &[&str]) -> f64 {
+    let timed = ["--bs=4k".to_owned(), "--time_based".to_owned(), format!("--runtime={SECONDS}")];
+    let shown = fio(socket, &[load, &timed.each_ref().map(String::as_str)].concat());
+    let job = &shown["jobs"][0];
+    job["read"]["total_ios"].as_f64().unwrap_or(0.0) + job["write"]["total_ios"].as_f64().unwrap_or(0.0)
+}
+
+fn fio(socket: &Path, load: &[&str]) -> Value {
+    let uri = format!("--uri=nbd+unix:///?socket={}", socket.display());
+    let fixed =
+        ["--name=load", "--ioengine=nbd", "--size=256M", "--randrepeat=1", "--output-format=json", &uri];
+    let output = run_client("fio", &[&fixed, load].concat());
+    let text = String::from_utf8_lossy(&output.stdout);
+    let json = text.find('{').map_or("", |start| &text[start..]);
+    serde_json::from_str(json).expect("fio writes JSON")
+}
+
+/// A client that sends 64 requests at a time, and then reads all replies.
+fn batches(socket: &Path) -> f64 {
+    let mut client = RawClient::simple(socket);
+    let (start, mut requests, mut place) = (Instant::now(), 0u64, 1u64);
+    while start.elapsed() < Duration::from_secs(SECONDS) {
+        let mut batch = Vec::new();
+        for cookie in 0..64 {
+            place = place.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            let offset = (place >> 33) % 65_536 * 4096;
+            batch.extend(Request { flags: 0, command: NBD_CMD_READ, cookie, offset, len: 4096 }.encode());
+        }
+        client.stream.write_all(&batch).expect("the server receives");
+        client.receive(64 * (16 + 4096));
+        requests += 64;
+    }
+    requests as f64
+}
+
+struct Nbdkit {
+    child: Child,
+    socket: PathBuf,
+}
+
+impl Nbdkit {
+    fn start(socket: PathBuf) -> Nbdkit {
+        let mut command = Command::new("nbdkit");
+        let child =
+            command.args(["-f", "-U"]).arg(&socket).args(["memory", "1G"]).spawn().expect("nbdkit starts");
+        while !socket.exists() {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        Nbdkit { child, socket }
+    }
+}
+
+impl Drop for Nbdkit {
+    fn drop(&mut self) {
+        self.child.kill().and_then(|()| self.child.wait()).expect("nbdkit ends");
+    }
+}
+
+/// Processor time of one of our threads.
+fn thread_seconds(thread: u32) -> f64 {
+    let stat = fs::read_to_string(format!("/proc/self/task/{thread}/schedstat")).expect("schedstat");
+    stat.split(' ').next().and_then(|nanos| nanos.parse::<f64>().ok()).expect("a number") / 1e9
+}
+
+/// Processor time of a process, with its threads that have ended: hundredths of a second.
+fn process_seconds(process: u32) -> f64 {
+    let stat = fs::read_to_string(format!("/proc/{process}/stat")).expect("stat");
+    let fields: Vec<&str> = stat.rsplit(')').next().expect("fields").split_whitespace().collect();
+    let ticks = |at: usize| fields[at].parse::<f64>().expect("ticks");
+    (ticks(11) + ticks(12)) / 100.0
+}
