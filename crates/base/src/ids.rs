@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-/// A device of a volume, by its place in the volume's device table. A volume has at most 64.
+/// A device of a volume, by its place in the volume's device table. A volume has at most 32.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct DeviceId(pub u8);
 

@@ -25,9 +25,9 @@ pub fn part_size(extent_size: Bytes, block_size: Bytes) -> Bytes {
     (extent_size / PARTS).max(block_size)
 }
 
-/// The journal's length for a volume of `volume_size`: 2^-17 of it (0.00076 %), 1 MiB to 64 MiB, whole pages.
+/// The journal's length for a volume of `volume_size`: 2^-18 of it (0.00038 %), 1 MiB to 64 MiB, whole pages.
 pub fn journal_len(volume_size: Bytes) -> Bytes {
-    (volume_size / (1 << 17)).clamp(MIB, MIB * 64).align_up(KIB * 4)
+    (volume_size / (1 << 18)).clamp(MIB, MIB * 64).align_up(KIB * 4)
 }
 
 /// The length of one map image for `extents` extents.
@@ -44,7 +44,7 @@ mod tests {
     fn metadata_takes_at_most_a_ten_thousandth_at_the_default_extent_size() {
         for size in [Bytes(150_000_000_000), TIB, TIB * 4, TIB * 100] {
             let extents = (size / (KIB * 128)) as u32;
-            let superblocks = SUPERBLOCK_ROOM * 3 * 2;
+            let superblocks = METADATA_START * 2;
             let metadata = map_len(extents, 1) * 2 + journal_len(size) + superblocks;
             let share = metadata.0 as f64 / size.0 as f64;
             assert!(share <= 0.0001, "{size}: {metadata} is {:.5} %", share * 100.0);

@@ -10,6 +10,7 @@ pub mod conformance;
 mod device;
 mod event;
 mod executor;
+mod join;
 mod lock;
 mod semaphore;
 
@@ -17,6 +18,7 @@ pub use arena::{Arena, Buf};
 pub use device::{Device, Geometry};
 pub use event::Event;
 pub use executor::{Executor, Order, Sleep, yield_now};
+pub use join::join_all;
 pub use lock::{LockGuard, LockTable, Mode};
 pub use semaphore::{Permit, Semaphore};
 

@@ -1,0 +1,95 @@
+//! Work behind the scenes: what the policy plans, and checkpoints. Guests come first.
+
+mod mover;
+mod probe;
+
+use crate::core::Core;
+use braid_base::Nanos;
+use braid_policy::Move;
+use braid_runtime::{Device, Runtime};
+use std::future::{Future, poll_fn};
+use std::pin::pin;
+use std::rc::Rc;
+use std::task::Poll;
+
+/// How long a failed job rests before it is tried again.
+const REST_AFTER_FAILURE: Nanos = Nanos::from_secs(1);
+
+impl<R: Runtime, D: Device> Core<R, D> {
+    /// Starts the background jobs; they end once `closing` is set.
+    pub fn start_background(self: &Rc<Self>) {
+        self.jobs.set(2);
+        let core = self.clone();
+        self.rt.spawn(async move {
+            core.follow_plan().await;
+            core.end_job();
+        });
+        let core = self.clone();
+        self.rt.spawn(async move {
+            core.keep_journal_short().await;
+            core.end_job();
+        });
+    }
+
+    pub fn end_job(&self) {
+        self.jobs.set(self.jobs.get() - 1);
+        self.attention.notify();
+    }
+
+    /// Asks the policy when it wants to be asked, and does what it says, one thing after the other.
+    async fn follow_plan(&self) {
+        let mut moves = Vec::new();
+        while !self.closing.get() {
+            moves.clear();
+            let next = self.with_policy(|policy, view| policy.plan(view, &mut moves));
+            for job in moves.drain(..) {
+                if self.closing.get() {
+                    return;
+                }
+                // A failed move leaves everything as it was, and is counted by the device that failed it.
+                let _outcome = self.run_move(job).await;
+            }
+            let next = next.max(self.rt.now() + Nanos::from_millis(1));
+            let changed = self.policy_changes.get();
+            self.pause(next, || self.policy_changes.get() != changed).await;
+        }
+    }
+
+    async fn run_move(&self, job: Move) -> crate::Result<()> {
+        match job {
+            Move::Migrate { extent, target } => self.migrate(extent, target).await,
+            Move::Mirror { extent, target } => self.mirror(extent, target).await,
+            Move::WriteBack { block } => self.write_back(block).await,
+            Move::Demote { block } => self.demote(block).await,
+            Move::Probe { device, direction, len } => self.probe(device, direction, len).await,
+        }
+    }
+
+    async fn keep_journal_short(&self) {
+        while !self.closing.get() {
+            let due = || self.closing.get() || self.journal.wants_checkpoint();
+            self.attention.wait_for(|| due().then_some(())).await;
+            if self.closing.get() {
+                return;
+            }
+            if let Err(error) = self.checkpoint().await {
+                // The journal cannot be freed: whoever waits for room in it must hear of that.
+                self.commits.fail(error);
+                self.journal.roomier.notify();
+                self.pause(self.rt.now() + REST_AFTER_FAILURE, || false).await;
+            }
+        }
+    }
+
+    /// Waits until `deadline`, until the volume closes, or until `interrupt` becomes true at a notification.
+    async fn pause(&self, deadline: Nanos, interrupt: impl Fn() -> bool) {
+        let mut sleep = pin!(self.rt.sleep_until(deadline));
+        let mut notified =
+            pin!(self.attention.wait_for(|| (self.closing.get() || interrupt()).then_some(())));
+        poll_fn(|cx| {
+            let over = sleep.as_mut().poll(cx).is_ready() || notified.as_mut().poll(cx).is_ready();
+            if over { Poll::Ready(()) } else { Poll::Pending }
+        })
+        .await;
+    }
+}

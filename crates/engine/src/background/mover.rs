@@ -1,0 +1,119 @@
+//! Moves of extents: read source, write target, then switch the map. The record follows with the next commit, which
+//! flushes the target before it; until then the old slot stays as it is.
+//!
+//! No lock is held while bytes are copied. A guest that writes to the extent meanwhile wins: the copy is worthless then,
+//! and the move stops (a policy that still wants it asks again).
+
+use crate::Result;
+use crate::core::Core;
+use braid_base::{Bytes, DeviceId, ExtentId, Nanos};
+use braid_format::SlotNumber;
+use braid_format::map_page::Entry;
+use braid_policy::Origin;
+use braid_runtime::{Device, Mode, Runtime};
+
+/// Longest wait for a device to have no guest, before one step of a copy; then it goes on all the same, so that a busy
+/// volume still moves.
+const PATIENCE: Nanos = Nanos::from_millis(10);
+const POLL: Nanos = Nanos::from_millis(1);
+
+impl<R: Runtime, D: Device> Core<R, D> {
+    /// Gives an extent a new home on `target`.
+    pub async fn migrate(&self, extent: ExtentId, target: DeviceId) -> Result<()> {
+        let wanted = |entry: &Entry, home: DeviceId, second: Option<DeviceId>| {
+            entry.home != SlotNumber::NONE && home != target && second != Some(target)
+        };
+        let Some((before, slot)) = self.begin_copy(extent, target, wanted).await? else { return Ok(()) };
+        let copied = self.copy_extent(before, slot).await;
+        let _guard = self.locks.lock(Self::lock_number(extent), Mode::Exclusive).await;
+        let mut state = self.state.borrow_mut();
+        let disturbed = state.unwatch(extent);
+        if disturbed || copied.is_err() {
+            state.release(slot);
+            self.background.borrow_mut().migrations_stopped += 1;
+            return copied.map(|_| ());
+        }
+        state.set_extent(extent, Entry { home: slot, ..before });
+        state.retire(before.home);
+        let mut background = self.background.borrow_mut();
+        background.migrations += 1;
+        background.migrated_bytes += copied.unwrap_or_default().0;
+        Ok(())
+    }
+
+    /// Gives an extent its second required copy on `target`.
+    pub async fn mirror(&self, extent: ExtentId, target: DeviceId) -> Result<()> {
+        let wanted = |entry: &Entry, home: DeviceId, _| {
+            self.shape.copies > 1
+                && entry.home != SlotNumber::NONE
+                && entry.second == SlotNumber::NONE
+                && home != target
+        };
+        let Some((before, slot)) = self.begin_copy(extent, target, wanted).await? else { return Ok(()) };
+        let copied = self.copy_extent(before, slot).await;
+        let _guard = self.locks.lock(Self::lock_number(extent), Mode::Exclusive).await;
+        let mut state = self.state.borrow_mut();
+        if state.unwatch(extent) || copied.is_err() {
+            state.release(slot);
+            return copied.map(|_| ());
+        }
+        state.set_extent(extent, Entry { second: slot, behind: 0, ..before });
+        self.background.borrow_mut().mirrors += 1;
+        Ok(())
+    }
+
+    /// Takes a slot and begins to watch the extent, with no write under way. None where the move is not wanted any more
+    /// or has no room.
+    async fn begin_copy(
+        &self,
+        extent: ExtentId,
+        target: DeviceId,
+        wanted: impl FnOnce(&Entry, DeviceId, Option<DeviceId>) -> bool,
+    ) -> Result<Option<(Entry, SlotNumber)>> {
+        self.wait_for_journal().await?;
+        let _guard = self.locks.lock(Self::lock_number(extent), Mode::Exclusive).await;
+        let mut state = self.state.borrow_mut();
+        let entry = state.map.get(extent);
+        let device = |slot: SlotNumber| state.space.locate(slot).map(|s| s.device);
+        let Some(home) = device(entry.home) else { return Ok(None) };
+        if !wanted(&entry, home, device(entry.second)) || !state.watch(extent) {
+            return Ok(None);
+        }
+        match state.take(target) {
+            Some(slot) => Ok(Some((entry, slot))),
+            None => {
+                state.unwatch(extent);
+                self.background.borrow_mut().migrations_stopped += 1;
+                Ok(None)
+            }
+        }
+    }
+
+    /// Copies the valid parts of an extent's home to another slot. Returns how much that was.
+    async fn copy_extent(&self, entry: Entry, slot: SlotNumber) -> Result<Bytes> {
+        let (mut at, mut copied) = (Bytes::ZERO, Bytes::ZERO);
+        while at < self.shape.extent_size {
+            let limit = (at + self.bounce_limit()).min(self.shape.extent_size);
+            let (valid, end) = self.shape.run(entry.valid, at, limit);
+            if valid {
+                self.give_way(entry.home).await;
+                let bytes = self.copies.alloc(end - at).await;
+                self.read_slot(entry.home, at..end, &bytes, Origin::Background).await?;
+                self.give_way(slot).await;
+                self.write_slot(slot, &(at..end), Some(&bytes), entry.valid, Origin::Background).await?;
+                copied += end - at;
+            }
+            at = end;
+        }
+        Ok(copied)
+    }
+
+    /// Lets the guests of a slot's device go first, for a while.
+    async fn give_way(&self, slot: SlotNumber) {
+        let member = self.locate(slot).0;
+        let patience = self.rt.now() + PATIENCE;
+        while member.guests() > 0 && self.rt.now() < patience && !self.closing.get() {
+            self.rt.sleep(POLL).await;
+        }
+    }
+}

@@ -1,0 +1,39 @@
+//! Probes: one request to a device that no guest uses, to learn how fast it would be.
+//!
+//! A read asks for a random place among the slots; a write goes to a free slot, which is free again afterwards, so that
+//! nothing can refer to what it wrote.
+
+use crate::Result;
+use crate::core::Core;
+use braid_base::{Bytes, DeviceId};
+use braid_policy::{Direction, Origin};
+use braid_runtime::{Arena, Device, Runtime};
+
+impl<R: Runtime, D: Device> Core<R, D> {
+    /// Measures a device, unless a guest is using it.
+    pub async fn probe(&self, device: DeviceId, direction: Direction, len: Bytes) -> Result<()> {
+        let member = &self.members[device.index()];
+        let longest = self.shape.extent_size.min(Arena::LARGEST);
+        let len = len.align_up(member.alignment).clamp(member.alignment, longest);
+        if member.guests() > 0 || member.entry.slots == 0 {
+            return Ok(());
+        }
+        let bytes = self.copies.alloc(len).await;
+        self.background.borrow_mut().probes += 1;
+        match direction {
+            Direction::Read => {
+                let index = self.dice.borrow_mut().below(u64::from(member.entry.slots)) as u32;
+                let at = member.slot_offset(index, self.shape.extent_size);
+                self.device_read(member, at, &bytes, Origin::Probe).await
+            }
+            Direction::Write => {
+                let Some(slot) = self.state.borrow_mut().take(device) else { return Ok(()) };
+                bytes.fill_zero();
+                let at = self.locate(slot).1;
+                let written = self.device_write(member, at, &bytes, Origin::Probe).await;
+                self.state.borrow_mut().release(slot);
+                written
+            }
+        }
+    }
+}

@@ -1,0 +1,160 @@
+//! What all verbs of a volume share. Each verb is in the file of its name.
+
+use crate::cache::ExtentCache;
+use crate::commit::Commits;
+use crate::journal::Journal;
+use crate::member::{Member, Timed};
+use crate::shape::Shape;
+use crate::state::State;
+use crate::stats::{BackgroundStats, GuestStats};
+use crate::{Error, ErrorKind, Result};
+use braid_base::{Bytes, DeviceId, ExtentId, Rng};
+use braid_format::SlotNumber;
+use braid_format::superblock::Superblock;
+use braid_policy::{Access, Completion, Direction, Origin, Policy, View};
+use braid_runtime::{Arena, Buf, Device, Event, LockTable, Runtime};
+use std::cell::{Cell, RefCell};
+use std::fmt;
+
+pub(crate) struct Core<R, D> {
+    pub rt: R,
+    pub shape: Shape,
+    pub members: Vec<Member<D>>,
+    pub superblock: RefCell<Superblock>,
+    /// Never borrowed across an await.
+    pub state: RefCell<State>,
+    /// By extent.
+    pub locks: LockTable,
+    pub policy: RefCell<Box<dyn Policy>>,
+    pub cache: RefCell<ExtentCache>,
+    pub journal: Journal,
+    pub commits: Commits,
+    /// For unaligned edges and background copies. Whoever holds a buffer of it takes no second one.
+    pub bounce: Arena,
+    /// For whole blocks of extra copies, held while a buffer of `bounce` is.
+    pub blocks: Arena,
+    /// For moves and probes; a buffer of it may be held while one of `bounce` is asked for.
+    pub copies: Arena,
+    /// Which places are probed.
+    pub dice: RefCell<Rng>,
+    /// How often the policy was changed.
+    pub policy_changes: Cell<u64>,
+    pub guests: RefCell<GuestStats>,
+    pub background: RefCell<BackgroundStats>,
+    /// Wakes background jobs: something to do, or the end.
+    pub attention: Event,
+    pub closing: Cell<bool>,
+    /// Background jobs that have not ended.
+    pub jobs: Cell<usize>,
+}
+
+impl<R: Runtime, D: Device> Core<R, D> {
+    /// Refuses a range that does not lie within the volume.
+    pub fn check_range(&self, offset: Bytes, len: Bytes) -> Result<()> {
+        let size = self.shape.volume_size;
+        match offset.checked_add(len) {
+            Some(end) if end <= size => Ok(()),
+            _ => Err(Error::new(
+                ErrorKind::Invalid,
+                format!(
+                    "a request for {len} at byte {} reaches beyond the volume's {} bytes",
+                    offset.0, size.0
+                ),
+            )),
+        }
+    }
+
+    /// The device of a slot, and where the slot lies on it.
+    pub fn locate(&self, slot: SlotNumber) -> (&Member<D>, Bytes) {
+        let slot = self.state.borrow().space.locate(slot).expect("the map names slots that exist");
+        let member = &self.members[slot.device.index()];
+        (member, member.slot_offset(slot.index, self.shape.extent_size))
+    }
+
+    /// The device of a slot.
+    pub fn device_of(&self, slot: SlotNumber) -> DeviceId {
+        self.locate(slot).0.id
+    }
+
+    /// Lets the policy decide, with the volume as it is now.
+    pub fn with_policy<T>(&self, decide: impl FnOnce(&mut dyn Policy, &View) -> T) -> T {
+        let mut state = self.state.borrow_mut();
+        for (view, member) in state.views.iter_mut().zip(&self.members) {
+            view.in_flight = member.guests();
+        }
+        let view = View {
+            now: self.rt.now(),
+            extent_size: self.shape.extent_size,
+            block_size: self.shape.block_size,
+            devices: &state.views,
+            homes: &*state,
+        };
+        decide(&mut **self.policy.borrow_mut(), &view)
+    }
+
+    /// Reads from a device on someone's behalf; the policy learns how long it took.
+    pub async fn device_read(&self, member: &Member<D>, at: Bytes, into: &Buf, origin: Origin) -> Result<()> {
+        let result = member.read(&self.rt, at, into, origin).await;
+        self.completed(member, Direction::Read, into.len(), origin, result, || {
+            format!("read {} at byte {}", into.len(), at.0)
+        })
+    }
+
+    /// Writes to a device on someone's behalf; the policy learns how long it took.
+    pub async fn device_write(
+        &self,
+        member: &Member<D>,
+        at: Bytes,
+        from: &Buf,
+        origin: Origin,
+    ) -> Result<()> {
+        let result = member.write(&self.rt, at, from, origin).await;
+        self.completed(member, Direction::Write, from.len(), origin, result, || {
+            format!("write {} at byte {}", from.len(), at.0)
+        })
+    }
+
+    fn completed(
+        &self,
+        member: &Member<D>,
+        direction: Direction,
+        len: Bytes,
+        origin: Origin,
+        result: std::io::Result<Timed>,
+        attempt: impl FnOnce() -> String,
+    ) -> Result<()> {
+        match result {
+            Ok(Timed { latency }) => {
+                let completion = Completion { device: member.id, direction, len, latency, origin };
+                self.policy.borrow_mut().on_complete(&completion);
+                Ok(())
+            }
+            Err(error) => {
+                Err(Error::io(format_args!("{} could not {}", self.describe(member.id), attempt()), &error))
+            }
+        }
+    }
+
+    /// A device, for people.
+    pub fn describe(&self, device: DeviceId) -> impl fmt::Display + use<R, D> {
+        let entry = &self.members[device.index()].entry;
+        let model =
+            if entry.model.is_empty() { String::new() } else { format!(", emulated {}", entry.model) };
+        format!("device {device} ({}{model})", entry.class)
+    }
+
+    /// What the policy learns of a guest's access.
+    pub fn access(&self, piece: &crate::shape::Piece, direction: Direction, cached: bool) -> Access {
+        let block_size = self.shape.block_size;
+        let first = self.shape.block_of(piece.extent, piece.range.start);
+        let last = self.shape.block_of(piece.extent, piece.range.end - Bytes(1));
+        debug_assert!(block_size > Bytes::ZERO);
+        let blocks = (last.0 - first.0 + 1) as u32;
+        Access { extent: piece.extent, first_block: first, blocks, direction, cached }
+    }
+
+    /// The number of an extent's lock.
+    pub fn lock_number(extent: ExtentId) -> u64 {
+        u64::from(extent.0)
+    }
+}

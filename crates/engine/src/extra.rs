@@ -1,0 +1,248 @@
+//! Extra copies: made on reads that a policy admits, kept up to date by writes, dirty under write-back, dropped at will
+//! once clean.
+
+use crate::Result;
+use crate::core::Core;
+use crate::shape::Piece;
+use braid_base::{BlockId, Bytes, DeviceId};
+use braid_format::SlotNumber;
+use braid_format::journal::Extra;
+use braid_format::map_page::Entry;
+use braid_policy::Origin;
+use braid_runtime::{Buf, Device, LockGuard, Mode, Runtime};
+use std::ops::Range;
+
+impl<R: Runtime, D: Device> Core<R, D> {
+    /// Makes clean extra copies of the blocks of a piece that was just read. The guard is the extent's, exclusive.
+    pub async fn promote(&self, piece: Piece, bytes: Buf, device: DeviceId, guard: LockGuard) {
+        for (block, range) in self.blocks_of(&piece) {
+            let whole = range == self.shape.range_of(block).range;
+            let known = self.state.borrow().extras.get(block).is_some();
+            if !whole || known || !self.is_written(&piece, &range) {
+                continue;
+            }
+            let Some((slot, place)) = self.take_block(device, &piece) else { break };
+            let part = bytes.slice(range.start - piece.range.start..range.end - piece.range.start);
+            let written = self.write_block(slot, place, Bytes::ZERO, &part, Origin::Background).await;
+            if written.is_err() {
+                // Counted by the device; the home still has the bytes.
+                self.release_block(slot, place);
+                break;
+            }
+            self.state.borrow_mut().set_extra(block, Some(Extra { slot, place, dirty: false }));
+            self.policy.borrow_mut().extra_made(block, device);
+            self.background.borrow_mut().promotions += 1;
+        }
+        drop(guard);
+    }
+
+    /// Brings the extra copies of what was written to the home up to date.
+    pub async fn update_extras(&self, piece: &Piece, from: &Buf) -> Result<()> {
+        if self.state.borrow().extras.is_empty() {
+            return Ok(());
+        }
+        for (block, range) in self.blocks_of(piece) {
+            let Some(extra) = self.state.borrow().extras.get(block) else { continue };
+            let part = from.slice(range.start - piece.range.start..range.end - piece.range.start);
+            let within = range.start % self.shape.block_size;
+            let written = self.write_block(extra.slot, extra.place, within, &part, Origin::Guest).await;
+            match written {
+                Err(_) if !extra.dirty => self.drop_extra(block),
+                result => result?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes a piece to extra copies alone, which are dirty then. False where the caller must write it to the home:
+    /// there is no room, or the journal could not hold more dirty blocks.
+    pub async fn write_extra(&self, piece: &Piece, from: &Buf, device: DeviceId) -> Result<bool> {
+        let blocks: Vec<(BlockId, Range<Bytes>)> = self.blocks_of(piece).collect();
+        if self.state.borrow().extras.dirty() + blocks.len() > self.journal.most_dirty() {
+            return Ok(false);
+        }
+        for (block, range) in blocks {
+            let part = from.slice(range.start - piece.range.start..range.end - piece.range.start);
+            let known = self.state.borrow().extras.get(block);
+            if let Some(extra) = known {
+                let within = range.start % self.shape.block_size;
+                self.write_block(extra.slot, extra.place, within, &part, Origin::Guest).await?;
+                self.state.borrow_mut().set_extra(block, Some(Extra { dirty: true, ..extra }));
+                continue;
+            }
+            let Some((slot, place)) = self.take_block(device, piece) else { return Ok(false) };
+            let written = self.write_whole_block(block, &range, &part, slot, place).await;
+            if let Err(error) = written {
+                self.release_block(slot, place);
+                return Err(error);
+            }
+            self.state.borrow_mut().set_extra(block, Some(Extra { slot, place, dirty: true }));
+            self.policy.borrow_mut().extra_made(block, device);
+        }
+        Ok(true)
+    }
+
+    /// Fills a new block slot: what the guest wrote, and around it what the block held before.
+    async fn write_whole_block(
+        &self,
+        block: BlockId,
+        range: &Range<Bytes>,
+        part: &Buf,
+        slot: SlotNumber,
+        place: u16,
+    ) -> Result<()> {
+        let whole = self.shape.range_of(block);
+        if whole.range == *range {
+            return self.write_block(slot, place, Bytes::ZERO, part, Origin::Guest).await;
+        }
+        let bytes = self.blocks.alloc(self.shape.block_size).await;
+        self.read_copies(&whole, &bytes, Origin::Guest).await?;
+        bytes.copy_from(range.start - whole.range.start, part);
+        self.write_block(slot, place, Bytes::ZERO, &bytes, Origin::Guest).await
+    }
+
+    /// Brings the home of a dirty block up to date; its extra copy is clean then.
+    pub async fn write_back(&self, block: BlockId) -> Result<()> {
+        self.wait_for_journal().await?;
+        let whole = self.shape.range_of(block);
+        let _guard = self.locks.lock(Self::lock_number(whole.extent), Mode::Exclusive).await;
+        let Some(extra) = self.state.borrow().extras.get(block).filter(|e| e.dirty) else { return Ok(()) };
+        let entry = self.state.borrow().map.get(whole.extent);
+        let bytes = self.blocks.alloc(self.shape.block_size).await;
+        self.read_copies(&whole, &bytes, Origin::Background).await?;
+        for slot in [entry.home, entry.second].into_iter().filter(|&s| s != SlotNumber::NONE) {
+            self.write_slot(slot, &whole.range, Some(&bytes), entry.valid, Origin::Background).await?;
+        }
+        self.state.borrow_mut().disturb(whole.extent);
+        let valid = entry.valid | self.shape.parts_touched(&whole.range);
+        let mut state = self.state.borrow_mut();
+        state.set_extent(whole.extent, Entry { valid, ..entry });
+        state.set_extra(block, Some(Extra { dirty: false, ..extra }));
+        drop(state);
+        self.background.borrow_mut().write_backs += 1;
+        Ok(())
+    }
+
+    /// Drops the extra copy of a block, written back before where it is dirty.
+    pub async fn demote(&self, block: BlockId) -> Result<()> {
+        self.write_back(block).await?;
+        let extent = self.shape.range_of(block).extent;
+        let _guard = self.locks.lock(Self::lock_number(extent), Mode::Exclusive).await;
+        if self.state.borrow().extras.get(block).is_some_and(|e| !e.dirty) {
+            self.drop_extra(block);
+        }
+        Ok(())
+    }
+
+    /// Drops the extra copies that a range of zeros covers, and zeros what it covers of others.
+    pub async fn drop_extras(&self, piece: &Piece) -> Result<()> {
+        if self.state.borrow().extras.is_empty() {
+            return Ok(());
+        }
+        for (block, range) in self.blocks_of(piece) {
+            let Some(extra) = self.state.borrow().extras.get(block) else { continue };
+            if !extra.dirty || range == self.shape.range_of(block).range {
+                self.drop_extra(block);
+                continue;
+            }
+            let zeros = self.blocks.alloc(range.end - range.start).await;
+            zeros.fill_zero();
+            let within = range.start % self.shape.block_size;
+            self.write_block(extra.slot, extra.place, within, &zeros, Origin::Guest).await?;
+        }
+        Ok(())
+    }
+
+    /// Whether any block of an extent has an extra copy.
+    pub fn has_extras(&self, piece: &Piece) -> bool {
+        let state = self.state.borrow();
+        let whole = Piece { extent: piece.extent, range: Bytes::ZERO..self.shape.extent_size };
+        !state.extras.is_empty() && self.blocks_of(&whole).any(|(block, _)| state.extras.get(block).is_some())
+    }
+
+    /// Forgets an extra copy. The caller holds its extent's lock, exclusive.
+    fn drop_extra(&self, block: BlockId) {
+        let mut state = self.state.borrow_mut();
+        let Some(extra) = state.extras.get(block) else { return };
+        state.set_extra(block, None);
+        state.retire_block(block, extra);
+        drop(state);
+        self.policy.borrow_mut().extra_gone(block);
+    }
+
+    /// A free block slot of a device: of the divided slots, of another one as far as the policy allows, or one that a
+    /// clean extra copy gives up.
+    fn take_block(&self, device: DeviceId, piece: &Piece) -> Option<(SlotNumber, u16)> {
+        let allowed = {
+            let state = self.state.borrow();
+            self.policy.borrow().extra_slots(&state.views[device.index()])
+        };
+        {
+            let mut state = self.state.borrow_mut();
+            if let Some(taken) = state.extras.take(device) {
+                return Some(taken);
+            }
+            if state.extras.divided(device) < allowed
+                && let Some(slot) = state.take(device)
+            {
+                state.extras.divide(device, slot);
+                return state.extras.take(device);
+            }
+        }
+        let victim = self.policy.borrow_mut().evict(device)?;
+        let extent = self.shape.range_of(victim).extent;
+        // Someone may be reading the victim: then this block stays without an extra copy.
+        let guard = match extent == piece.extent {
+            true => None,
+            false => Some(self.locks.try_lock(Self::lock_number(extent), Mode::Exclusive)?),
+        };
+        if self.state.borrow().extras.get(victim).is_none_or(|e| e.dirty) {
+            return None;
+        }
+        self.drop_extra(victim);
+        drop(guard);
+        self.state.borrow_mut().extras.take(device)
+    }
+
+    fn release_block(&self, slot: SlotNumber, place: u16) {
+        let device = self.device_of(slot);
+        let mut state = self.state.borrow_mut();
+        if let Some(slot) = state.extras.release(device, slot, place) {
+            state.release(slot);
+        }
+    }
+
+    async fn write_block(
+        &self,
+        slot: SlotNumber,
+        place: u16,
+        within: Bytes,
+        from: &Buf,
+        origin: Origin,
+    ) -> Result<()> {
+        let start = self.shape.block_size * u64::from(place) + within;
+        // All of a block slot counts as valid: what was not written is read first where the device needs whole sectors.
+        self.write_slot(slot, &(start..start + from.len()), Some(from), u16::MAX, origin).await
+    }
+
+    /// The blocks that a piece touches, each with the range of the extent that it touches of it.
+    fn blocks_of(&self, piece: &Piece) -> impl Iterator<Item = (BlockId, Range<Bytes>)> + use<R, D> {
+        let (shape, piece) = (self.shape, piece.clone());
+        let mut at = piece.range.start;
+        std::iter::from_fn(move || {
+            if at >= piece.range.end {
+                return None;
+            }
+            let end = (at.align_down(shape.block_size) + shape.block_size).min(piece.range.end);
+            let range = at..end;
+            at = end;
+            Some((shape.block_of(piece.extent, range.start), range))
+        })
+    }
+
+    /// Whether all of a range is valid at the home: zeros need no extra copy.
+    fn is_written(&self, piece: &Piece, range: &Range<Bytes>) -> bool {
+        let parts = self.shape.parts_touched(range);
+        self.state.borrow().map.get(piece.extent).valid & parts == parts
+    }
+}

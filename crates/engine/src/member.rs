@@ -1,0 +1,125 @@
+//! A device in use by the volume: reads and writes in slots, timed, counted, and flushed only when there is a reason.
+
+use crate::stats::DeviceStats;
+use braid_base::{Bytes, DeviceId, Nanos};
+use braid_format::superblock::DeviceEntry;
+use braid_policy::{Direction, Origin};
+use braid_runtime::{Buf, Device, Runtime};
+use std::cell::{Cell, RefCell};
+use std::io;
+
+/// A device of the volume.
+pub(crate) struct Member<D> {
+    pub id: DeviceId,
+    pub entry: DeviceEntry,
+    pub device: D,
+    pub alignment: Bytes,
+    /// Requests of guests in flight.
+    guests: Cell<u32>,
+    /// Writes that completed, and how many of them a flush has covered.
+    written: Cell<u64>,
+    flushed: Cell<u64>,
+    pub stats: RefCell<DeviceStats>,
+}
+
+/// How long a device took.
+pub(crate) struct Timed {
+    pub latency: Nanos,
+}
+
+impl<D: Device> Member<D> {
+    pub fn new(id: DeviceId, entry: DeviceEntry, device: D) -> Member<D> {
+        let alignment = device.geometry().alignment;
+        Member {
+            id,
+            entry,
+            device,
+            alignment,
+            guests: Cell::new(0),
+            // What an earlier run wrote may not be flushed: the first flush is never skipped.
+            written: Cell::new(1),
+            flushed: Cell::new(0),
+            stats: RefCell::default(),
+        }
+    }
+
+    /// Where a slot of this device lies.
+    pub fn slot_offset(&self, index: u32, extent_size: Bytes) -> Bytes {
+        self.entry.slots_offset + extent_size * u64::from(index)
+    }
+
+    /// Requests of guests that it is serving.
+    pub fn guests(&self) -> u32 {
+        self.guests.get()
+    }
+
+    pub async fn read<R: Runtime>(&self, rt: &R, at: Bytes, into: &Buf, origin: Origin) -> io::Result<Timed> {
+        let start = self.begin(rt, origin);
+        let result = self.device.read(at, into).await;
+        self.end(rt, start, Direction::Read, into.len(), origin, result)
+    }
+
+    pub async fn write<R: Runtime>(
+        &self,
+        rt: &R,
+        at: Bytes,
+        from: &Buf,
+        origin: Origin,
+    ) -> io::Result<Timed> {
+        let start = self.begin(rt, origin);
+        let result = self.device.write(at, from).await;
+        // Counted even where it failed: some of it may have been written.
+        self.written.set(self.written.get() + 1);
+        self.end(rt, start, Direction::Write, from.len(), origin, result)
+    }
+
+    /// Makes all completed writes durable; does nothing where none completed since the last flush began.
+    pub async fn flush(&self) -> io::Result<()> {
+        let written = self.written.get();
+        if self.flushed.get() >= written {
+            return Ok(());
+        }
+        let result = self.device.flush().await;
+        let mut stats = self.stats.borrow_mut();
+        stats.flushes += 1;
+        match &result {
+            Ok(()) => self.flushed.set(self.flushed.get().max(written)),
+            Err(_) => stats.errors += 1,
+        }
+        result
+    }
+
+    fn begin<R: Runtime>(&self, rt: &R, origin: Origin) -> Nanos {
+        if origin == Origin::Guest {
+            self.guests.set(self.guests.get() + 1);
+        }
+        rt.now()
+    }
+
+    fn end<R: Runtime>(
+        &self,
+        rt: &R,
+        start: Nanos,
+        direction: Direction,
+        len: Bytes,
+        origin: Origin,
+        result: io::Result<()>,
+    ) -> io::Result<Timed> {
+        if origin == Origin::Guest {
+            self.guests.set(self.guests.get() - 1);
+        }
+        let mut stats = self.stats.borrow_mut();
+        match result {
+            Ok(()) => {
+                let latency = rt.now().saturating_sub(start);
+                stats.record(direction, origin, len, latency);
+                Ok(Timed { latency })
+            }
+            Err(error) => {
+                stats.errors += 1;
+                stats.last_error = Some(error.to_string());
+                Err(error)
+            }
+        }
+    }
+}

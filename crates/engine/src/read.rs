@@ -1,0 +1,230 @@
+//! The life of a read: split by extent, shared lock, which copy, device, next copy on an error.
+
+use crate::Result;
+use crate::core::Core;
+use crate::shape::Piece;
+use braid_base::Bytes;
+use braid_format::SlotNumber;
+use braid_format::journal::Extra;
+use braid_format::map_page::Entry;
+use braid_policy::{Direction, Origin};
+use braid_runtime::{Buf, Device, LockGuard, Mode, Runtime, join_all};
+use std::ops::Range;
+use std::rc::Rc;
+
+/// Where a run of bytes comes from.
+enum Source {
+    /// Never written or discarded: no device is touched.
+    Zeros,
+    /// A required copy; the second is asked where the first fails.
+    Required(SlotNumber, SlotNumber),
+    /// An extra copy; the home is asked where it fails, unless it is dirty.
+    Extra(Extra, SlotNumber),
+}
+
+impl<R: Runtime, D: Device> Core<R, D> {
+    /// Fills `into` with the bytes at `offset`.
+    pub async fn read(self: &Rc<Self>, offset: Bytes, into: &Buf) -> Result<()> {
+        self.check_range(offset, into.len())?;
+        let mut pieces = self.shape.pieces(offset, into.len());
+        match (pieces.next(), pieces.next()) {
+            (None, _) => Ok(()),
+            (Some(piece), None) => self.read_piece(piece, into.clone()).await,
+            (Some(_), Some(_)) => {
+                let all = self.shape.pieces(offset, into.len()).map(|piece| {
+                    let start =
+                        self.shape.extent_size * u64::from(piece.extent.0) + piece.range.start - offset;
+                    let part = into.slice(start..start + piece.len());
+                    self.read_piece(piece, part)
+                });
+                join_all(all).await.into_iter().collect()
+            }
+        }
+    }
+
+    async fn read_piece(self: &Rc<Self>, piece: Piece, into: Buf) -> Result<()> {
+        let lock = Self::lock_number(piece.extent);
+        let guard = self.locks.lock(lock, Mode::Shared).await;
+        let hit = self.cache.borrow_mut().read(&piece, &into);
+        let access = self.access(&piece, Direction::Read, hit);
+        self.with_policy(|policy, view| policy.on_access(&access, view));
+        {
+            let mut guests = self.guests.borrow_mut();
+            guests.cache_hits += u64::from(hit);
+            guests.cache_misses += u64::from(!hit);
+        }
+        if hit {
+            return Ok(());
+        }
+        let mapped = self.state.borrow().map.get(piece.extent).home != SlotNumber::NONE;
+        if !mapped && self.state.borrow().extras.is_empty() {
+            into.fill_zero();
+            return Ok(());
+        }
+        let fetch = mapped && self.cache.borrow_mut().wants(piece.extent);
+        let admit = self.with_policy(|policy, view| policy.admit(&access, view));
+        if !fetch && admit.is_none() {
+            return self.read_copies(&piece, &into, Origin::Guest).await;
+        }
+        // To keep what is read, no write may be under way: the lock must be exclusive.
+        drop(guard);
+        let guard = self.locks.lock(lock, Mode::Exclusive).await;
+        if fetch {
+            self.fetch(&piece, &into).await
+        } else {
+            self.read_and_promote(piece, into, admit, guard).await
+        }
+    }
+
+    /// Brings an extent into the memory cache, where there is one.
+    pub async fn prefetch(&self, piece: &Piece) -> Result<()> {
+        let (cached, limit) = self.cache.borrow().len_and_limit();
+        let mapped = self.state.borrow().map.get(piece.extent).home != SlotNumber::NONE;
+        if limit == 0 || !mapped || cached > 0 && self.cache.borrow().contains(piece.extent) {
+            return Ok(());
+        }
+        let _guard = self.locks.lock(Self::lock_number(piece.extent), Mode::Exclusive).await;
+        let nothing = Piece { extent: piece.extent, range: Bytes::ZERO..Bytes(1) };
+        let into = self.bounce.alloc(Bytes(1)).await;
+        self.fetch(&nothing, &into).await
+    }
+
+    /// Reads all of an extent into the memory cache, and the piece out of it.
+    async fn fetch(&self, piece: &Piece, into: &Buf) -> Result<()> {
+        let buf = {
+            let mut cache = self.cache.borrow_mut();
+            // Someone else may have brought it while this task waited for the lock.
+            if cache.read(piece, into) {
+                return Ok(());
+            }
+            cache.room()
+        };
+        let Some(buf) = buf else { return self.read_copies(piece, into, Origin::Guest).await };
+        let whole = Piece { extent: piece.extent, range: Bytes::ZERO..self.shape.extent_size };
+        self.read_copies(&whole, &buf, Origin::Guest).await?;
+        into.copy_from(Bytes::ZERO, &buf.slice(piece.range.clone()));
+        self.cache.borrow_mut().insert(piece.extent, buf);
+        Ok(())
+    }
+
+    /// Reads a piece and leaves it to a task of its own to make extra copies of its blocks, which keeps the lock.
+    async fn read_and_promote(
+        self: &Rc<Self>,
+        piece: Piece,
+        into: Buf,
+        device: Option<braid_base::DeviceId>,
+        guard: LockGuard,
+    ) -> Result<()> {
+        self.read_copies(&piece, &into, Origin::Guest).await?;
+        let copy = self.bounce.try_alloc(into.len());
+        // Where memory is short, the extra copy has to wait for another read.
+        if let (Some(device), Some(copy)) = (device, copy) {
+            copy.copy_from(Bytes::ZERO, &into);
+            let core = self.clone();
+            self.rt.spawn(async move { core.promote(piece, copy, device, guard).await });
+        }
+        Ok(())
+    }
+
+    /// Reads a piece from whichever copies hold its current bytes. The caller holds the extent's lock.
+    pub async fn read_copies(&self, piece: &Piece, into: &Buf, origin: Origin) -> Result<()> {
+        let mut at = piece.range.start;
+        while at < piece.range.end {
+            let (source, end) = self.source_at(piece, at);
+            let part = into.slice(at - piece.range.start..end - piece.range.start);
+            match source {
+                Source::Zeros => part.fill_zero(),
+                Source::Required(home, second) => {
+                    self.read_required(home, second, at..end, &part, origin).await?
+                }
+                Source::Extra(extra, home) => self.read_extra(extra, home, at..end, &part, origin).await?,
+            }
+            at = end;
+        }
+        Ok(())
+    }
+
+    /// Where the bytes from `at` come from, and how far that holds.
+    fn source_at(&self, piece: &Piece, at: Bytes) -> (Source, Bytes) {
+        let state = self.state.borrow();
+        let block_end = (at.align_down(self.shape.block_size) + self.shape.block_size).min(piece.range.end);
+        if let Some(extra) = state.extras.get(self.shape.block_of(piece.extent, at)) {
+            let entry = state.map.get(piece.extent);
+            let home = if extra.dirty { SlotNumber::NONE } else { entry.home };
+            return (Source::Extra(extra, home), block_end);
+        }
+        let Entry { home, valid, second, behind } = state.map.get(piece.extent);
+        let (is_valid, mut end) = self.shape.run(valid, at, piece.range.end);
+        if !state.extras.is_empty() {
+            // The run ends where the next extra copy begins.
+            let mut block = block_end;
+            while block < end && state.extras.get(self.shape.block_of(piece.extent, block)).is_none() {
+                block += self.shape.block_size;
+            }
+            end = end.min(block);
+        }
+        if home == SlotNumber::NONE || !is_valid {
+            return (Source::Zeros, end);
+        }
+        let current = behind & self.shape.parts_touched(&(at..end)) == 0;
+        (Source::Required(home, if current { second } else { SlotNumber::NONE }), end)
+    }
+
+    async fn read_required(
+        &self,
+        home: SlotNumber,
+        second: SlotNumber,
+        range: Range<Bytes>,
+        into: &Buf,
+        origin: Origin,
+    ) -> Result<()> {
+        match self.read_slot(home, range.clone(), into, origin).await {
+            Err(_) if second != SlotNumber::NONE => self.read_slot(second, range, into, origin).await,
+            result => result,
+        }
+    }
+
+    async fn read_extra(
+        &self,
+        extra: Extra,
+        home: SlotNumber,
+        range: Range<Bytes>,
+        into: &Buf,
+        origin: Origin,
+    ) -> Result<()> {
+        let within = range.start % self.shape.block_size;
+        let start = self.shape.block_size * u64::from(extra.place) + within;
+        let in_slot = start..start + (range.end - range.start);
+        match self.read_slot(extra.slot, in_slot, into, origin).await {
+            Err(_) if home != SlotNumber::NONE => self.read_slot(home, range, into, origin).await,
+            result => result,
+        }
+    }
+
+    /// Reads a range of a slot, whatever its alignment.
+    pub async fn read_slot(
+        &self,
+        slot: SlotNumber,
+        range: Range<Bytes>,
+        into: &Buf,
+        origin: Origin,
+    ) -> Result<()> {
+        let (member, start) = self.locate(slot);
+        let (first, align) = (start + range.start, member.alignment);
+        if first.is_aligned(align) && into.len().is_aligned(align) {
+            return self.device_read(member, first, into, origin).await;
+        }
+        let span = first.align_down(align)..(first + into.len()).align_up(align);
+        let mut at = span.start;
+        // One bounce buffer is enough, but for a read of nearly the largest buffer's length.
+        while at < span.end {
+            let end = (at + self.bounce_limit()).min(span.end);
+            let bounce = self.bounce.alloc(end - at).await;
+            self.device_read(member, at, &bounce, origin).await?;
+            let wanted = at.max(first)..end.min(first + into.len());
+            into.copy_from(wanted.start - first, &bounce.slice(wanted.start - at..wanted.end - at));
+            at = end;
+        }
+        Ok(())
+    }
+}

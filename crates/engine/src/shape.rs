@@ -1,0 +1,148 @@
+//! The sizes of a volume and the arithmetic of ranges within its extents.
+
+use braid_base::{BlockId, Bytes, ExtentId};
+use braid_format::layout;
+use std::ops::Range;
+
+/// The sizes of a volume, fixed at creation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shape {
+    /// What the guest can address.
+    pub volume_size: Bytes,
+    /// The unit of placement.
+    pub extent_size: Bytes,
+    /// The unit of caching.
+    pub block_size: Bytes,
+    /// The unit in which the map knows what was written.
+    pub part_size: Bytes,
+    /// Required copies of each extent.
+    pub copies: u8,
+}
+
+/// A range within one extent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Piece {
+    pub extent: ExtentId,
+    /// Offsets from the start of the extent.
+    pub range: Range<Bytes>,
+}
+
+impl Piece {
+    pub fn len(&self) -> Bytes {
+        self.range.end - self.range.start
+    }
+}
+
+impl Shape {
+    pub(crate) fn new(volume_size: Bytes, extent_size: Bytes, block_size: Bytes, copies: u8) -> Shape {
+        let part_size = layout::part_size(extent_size, block_size);
+        Shape { volume_size, extent_size, block_size, part_size, copies }
+    }
+
+    /// Extents of the volume.
+    pub fn extents(&self) -> u32 {
+        self.volume_size.0.div_ceil(self.extent_size.0) as u32
+    }
+
+    /// The extent that holds the byte at `offset`.
+    pub fn extent_of(&self, offset: Bytes) -> ExtentId {
+        ExtentId((offset / self.extent_size) as u32)
+    }
+
+    /// Cuts a range of the volume where extents meet, in order.
+    pub(crate) fn pieces(&self, offset: Bytes, len: Bytes) -> impl Iterator<Item = Piece> + use<> {
+        let (size, end) = (self.extent_size, offset + len);
+        let mut at = offset;
+        std::iter::from_fn(move || {
+            if at >= end {
+                return None;
+            }
+            let start = at % size;
+            let piece_len = (size - start).min(end - at);
+            let piece = Piece { extent: ExtentId((at / size) as u32), range: start..start + piece_len };
+            at += piece_len;
+            Some(piece)
+        })
+    }
+
+    /// The valid bits of an extent that was written whole.
+    pub(crate) fn all_parts(&self) -> u16 {
+        mask(0, self.extent_size / self.part_size)
+    }
+
+    /// The parts that a range touches.
+    pub(crate) fn parts_touched(&self, range: &Range<Bytes>) -> u16 {
+        mask(range.start / self.part_size, range.end.0.div_ceil(self.part_size.0))
+    }
+
+    /// The parts that a range covers whole.
+    pub(crate) fn parts_covered(&self, range: &Range<Bytes>) -> u16 {
+        let (first, end) = (range.start.0.div_ceil(self.part_size.0), range.end / self.part_size);
+        if first < end { mask(first, end) } else { 0 }
+    }
+
+    /// The longest run from `at`, up to `end`, of parts that are all valid or all not; and which.
+    pub(crate) fn run(&self, valid: u16, at: Bytes, end: Bytes) -> (bool, Bytes) {
+        let part_valid = |at: Bytes| valid >> (at / self.part_size) & 1 == 1;
+        let first = part_valid(at);
+        let mut reach = at;
+        while reach < end && part_valid(reach) == first {
+            reach = (reach.align_down(self.part_size) + self.part_size).min(end);
+        }
+        (first, reach)
+    }
+
+    /// The block that holds the byte at `at` within an extent.
+    pub(crate) fn block_of(&self, extent: ExtentId, at: Bytes) -> BlockId {
+        BlockId(u64::from(extent.0) * (self.extent_size / self.block_size) + at / self.block_size)
+    }
+
+    /// The extent of a block, and the block's range within it.
+    pub(crate) fn range_of(&self, block: BlockId) -> Piece {
+        let per_extent = self.extent_size / self.block_size;
+        let start = self.block_size * (block.0 % per_extent);
+        Piece { extent: ExtentId((block.0 / per_extent) as u32), range: start..start + self.block_size }
+    }
+}
+
+/// Bits `first..end`.
+fn mask(first: u64, end: u64) -> u16 {
+    (((1u32 << end) - 1) & !((1u32 << first) - 1)) as u16
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use braid_base::{KIB, MIB};
+
+    fn shape() -> Shape {
+        Shape::new(MIB * 10, KIB * 128, KIB * 4, 1)
+    }
+
+    #[test]
+    fn a_range_is_cut_where_extents_meet() {
+        let pieces: Vec<Piece> = shape().pieces(KIB * 127, KIB * 130).collect();
+        let lens: Vec<u64> = pieces.iter().map(|p| p.len() / KIB).collect();
+        assert_eq!((pieces[0].extent.0, lens), (0, vec![1, 128, 1]));
+    }
+
+    #[test]
+    fn parts_are_touched_or_covered() {
+        let shape = shape();
+        assert_eq!(shape.part_size, KIB * 8);
+        assert_eq!(shape.parts_touched(&(KIB * 4..KIB * 20)), 0b111);
+        assert_eq!(shape.parts_covered(&(KIB * 4..KIB * 20)), 0b010);
+        assert_eq!(shape.parts_covered(&(KIB * 4..KIB * 8)), 0);
+        assert_eq!(shape.parts_covered(&(Bytes::ZERO..KIB * 128)), shape.all_parts());
+        assert_eq!(shape.run(0b110, KIB * 4, KIB * 128), (false, KIB * 8));
+        assert_eq!(shape.run(0b110, KIB * 9, KIB * 128), (true, KIB * 24));
+        assert_eq!(shape.run(0b110, KIB * 9, KIB * 12), (true, KIB * 12));
+    }
+
+    #[test]
+    fn small_extents_have_fewer_parts() {
+        let shape = Shape::new(MIB, KIB * 4, KIB * 4, 1);
+        assert_eq!((shape.part_size, shape.all_parts()), (KIB * 4, 1));
+        assert_eq!(shape.range_of(shape.block_of(ExtentId(7), Bytes::ZERO)).extent, ExtentId(7));
+    }
+}

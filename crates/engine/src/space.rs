@@ -1,0 +1,133 @@
+//! Slots: which are free on each device. A bit for each, and the search goes on where it last ended, so that extents
+//! written one after the other lie one after the other.
+
+use braid_base::{DeviceId, Slot};
+use braid_format::SlotNumber;
+use braid_format::superblock::DeviceEntry;
+
+/// The extent slots of all devices.
+pub(crate) struct Space {
+    devices: Vec<Slots>,
+}
+
+struct Slots {
+    first: u32,
+    count: u32,
+    free: u32,
+    /// A bit for each slot: 1 is taken.
+    taken: Vec<u64>,
+    /// The word that the next search begins with.
+    next: usize,
+}
+
+impl Space {
+    pub fn new(devices: &[DeviceEntry]) -> Space {
+        let slots = devices.iter().map(|d| {
+            let words = d.slots.div_ceil(64) as usize;
+            let mut taken = vec![0; words];
+            // Bits beyond the last slot are taken for ever.
+            if let (Some(last), over @ 1..) = (taken.last_mut(), d.slots % 64) {
+                *last = u64::MAX << over;
+            }
+            Slots { first: d.first_slot, count: d.slots, free: d.slots, taken, next: 0 }
+        });
+        Space { devices: slots.collect() }
+    }
+
+    /// Takes a free slot of a device.
+    pub fn take(&mut self, device: DeviceId) -> Option<SlotNumber> {
+        let slots = &mut self.devices[device.index()];
+        if slots.free == 0 {
+            return None;
+        }
+        let words = slots.taken.len();
+        let word = (slots.next..words).chain(0..slots.next).find(|&w| slots.taken[w] != u64::MAX)?;
+        let bit = slots.taken[word].trailing_ones();
+        slots.taken[word] |= 1 << bit;
+        slots.next = word;
+        slots.free -= 1;
+        Some(SlotNumber(slots.first + word as u32 * 64 + bit))
+    }
+
+    /// Marks a slot as taken, as the map says. False where it was taken before, or there is no such slot.
+    pub fn claim(&mut self, number: SlotNumber) -> bool {
+        let Some(Slot { device, index }) = self.locate(number) else { return false };
+        let slots = &mut self.devices[device.index()];
+        let (word, bit) = (index as usize / 64, 1 << (index % 64));
+        let free = slots.taken[word] & bit == 0;
+        slots.taken[word] |= bit;
+        slots.free -= u32::from(free);
+        free
+    }
+
+    /// Gives a slot back.
+    pub fn release(&mut self, number: SlotNumber) {
+        let Slot { device, index } = self.locate(number).expect("a slot that is released exists");
+        let slots = &mut self.devices[device.index()];
+        let (word, bit) = (index as usize / 64, 1 << (index % 64));
+        assert!(slots.taken[word] & bit != 0, "slot {device}:{index} was free already");
+        slots.taken[word] &= !bit;
+        slots.free += 1;
+    }
+
+    /// Which device a slot lies on, and where there; none for a number that is no slot's.
+    pub fn locate(&self, number: SlotNumber) -> Option<Slot> {
+        let found = self.devices.iter().position(|d| (d.first..d.first + d.count).contains(&number.0))?;
+        Some(Slot { device: DeviceId(found as u8), index: number.0 - self.devices[found].first })
+    }
+
+    /// Free slots of a device.
+    pub fn free(&self, device: DeviceId) -> u32 {
+        self.devices[device.index()].free
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use braid_base::{Bytes, DeviceClass};
+    use braid_format::Uuid;
+
+    fn space(counts: &[u32]) -> Space {
+        let mut first = 1;
+        let entries = counts.iter().map(|&slots| {
+            let entry = DeviceEntry {
+                uuid: Uuid::default(),
+                size: Bytes::ZERO,
+                class: DeviceClass::Ssd,
+                model: String::new(),
+                slots,
+                first_slot: first,
+                slots_offset: Bytes::ZERO,
+                journal: None,
+                map: [None, None],
+            };
+            first += slots;
+            entry
+        });
+        Space::new(&entries.collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn every_slot_is_given_once_and_no_more() {
+        let mut space = space(&[70, 64, 1]);
+        for (device, count) in [(0, 70), (1, 64), (2, 1)] {
+            let device = DeviceId(device);
+            let mut taken: Vec<u32> = std::iter::from_fn(|| space.take(device)).map(|n| n.0).collect();
+            taken.sort_unstable();
+            taken.dedup();
+            assert_eq!((taken.len(), space.free(device)), (count, 0));
+            assert!(taken.iter().all(|&n| space.locate(SlotNumber(n)).unwrap().device == device));
+        }
+        space.release(SlotNumber(66));
+        assert_eq!(space.take(DeviceId(0)), Some(SlotNumber(66)));
+    }
+
+    #[test]
+    fn a_slot_that_is_claimed_twice_or_does_not_exist_is_noticed() {
+        let mut space = space(&[10, 10]);
+        assert!(space.claim(SlotNumber(11)));
+        assert!(!space.claim(SlotNumber(11)));
+        assert!(!space.claim(SlotNumber(0)) && !space.claim(SlotNumber(21)));
+    }
+}

@@ -1,0 +1,252 @@
+//! What the volume knows, and what of it the journal does not know yet. Synchronous: nothing here waits.
+//!
+//! A change is applied here once the data that it speaks of has been written, and becomes a record at the next commit.
+//! Until that is durable, a slot that the change freed stays taken, and a map page that is written meanwhile shows the
+//! extent as it was before ([`State::durable_entry`]): so neither can run ahead of the journal.
+
+use crate::extras::Extras;
+use crate::map::Map;
+use crate::shape::Shape;
+use crate::space::Space;
+use braid_base::{BlockId, DeviceId, ExtentId};
+use braid_format::SlotNumber;
+use braid_format::journal::{Extra, Record};
+use braid_format::map_page::{self, Entry};
+use braid_format::superblock::DeviceEntry;
+use braid_policy::{DeviceView, Homes};
+use foldhash::fast::FixedState;
+use hashbrown::HashMap;
+use std::collections::BTreeSet;
+
+pub(crate) struct State {
+    pub map: Map,
+    pub space: Space,
+    pub extras: Extras,
+    /// Changes since the last commit began.
+    pending: Changes,
+    /// Changes of the commit that is being written.
+    committing: Changes,
+    /// Map pages that are older on the devices than the journal says.
+    stale_pages: BTreeSet<u32>,
+    /// Extents that a background job is copying: a guest's write marks them, and wins.
+    watched: HashMap<ExtentId, bool, FixedState>,
+    /// The devices as the policy sees them; `free` is kept true by [`State::refresh`].
+    pub views: Vec<DeviceView>,
+    copies: u8,
+}
+
+/// Changes that are not in the journal yet.
+#[derive(Default)]
+struct Changes {
+    /// Changed extents, with what the journal still says of them.
+    extents: HashMap<ExtentId, Entry, FixedState>,
+    /// Changed blocks, with the dirty extra copy that the journal still says they have.
+    blocks: HashMap<BlockId, Option<Extra>, FixedState>,
+    /// Slots that nothing uses once these changes are durable.
+    freed: Vec<SlotNumber>,
+    /// Block slots likewise.
+    freed_blocks: Vec<Extra>,
+}
+
+impl State {
+    pub fn new(shape: &Shape, devices: &[DeviceEntry]) -> State {
+        let views = devices.iter().enumerate().map(|(i, d)| DeviceView {
+            id: DeviceId(i as u8),
+            class: d.class,
+            slots: d.slots,
+            free: d.slots,
+            in_flight: 0,
+        });
+        State {
+            map: Map::new(shape.extents()),
+            space: Space::new(devices),
+            extras: Extras::new(devices.len(), shape.extent_size / shape.block_size),
+            pending: Changes::default(),
+            committing: Changes::default(),
+            stale_pages: BTreeSet::new(),
+            watched: HashMap::default(),
+            views: views.collect(),
+            copies: shape.copies,
+        }
+    }
+
+    /// Changes that wait for a commit.
+    pub fn pending(&self) -> usize {
+        self.pending.extents.len() + self.pending.blocks.len()
+    }
+
+    /// Slots that wait for a commit to be free.
+    pub fn freeing(&self) -> usize {
+        self.pending.freed.len() + self.committing.freed.len()
+    }
+
+    /// The required copies of an extent are now these. The data that they speak of has been written.
+    pub fn set_extent(&mut self, extent: ExtentId, entry: Entry) {
+        let before = self.map.get(extent);
+        if before != entry {
+            self.pending.extents.entry(extent).or_insert(before);
+            self.map.set(extent, entry);
+        }
+    }
+
+    /// The extra copy of a block is now this, or gone. A block slot that it leaves behind is the caller's.
+    pub fn set_extra(&mut self, block: BlockId, extra: Option<Extra>) {
+        let before = self.extras.get(block).filter(|e| e.dirty);
+        if before != extra.filter(|e| e.dirty) {
+            self.pending.blocks.entry(block).or_insert(before);
+        }
+        self.extras.set(block, extra);
+    }
+
+    /// Nothing uses a slot any more: it is free once the changes so far are durable.
+    pub fn retire(&mut self, slot: SlotNumber) {
+        self.pending.freed.push(slot);
+    }
+
+    /// Nothing uses the block slot of an extra copy any more. It is free at once, unless the journal may still say that a
+    /// dirty one lies there.
+    pub fn retire_block(&mut self, block: BlockId, extra: Extra) {
+        if self.pending.blocks.contains_key(&block) || self.committing.blocks.contains_key(&block) {
+            self.pending.freed_blocks.push(extra);
+        } else {
+            self.release_block(extra);
+        }
+    }
+
+    fn release_block(&mut self, extra: Extra) {
+        let device = self.space.locate(extra.slot).expect("an extra copy lies in a slot that exists").device;
+        if let Some(slot) = self.extras.release(device, extra.slot, extra.place) {
+            self.release(slot);
+        }
+    }
+
+    /// Gives back a slot that no record ever spoke of.
+    pub fn release(&mut self, slot: SlotNumber) {
+        self.space.release(slot);
+        self.refresh(slot);
+    }
+
+    /// Takes a slot of a device.
+    pub fn take(&mut self, device: DeviceId) -> Option<SlotNumber> {
+        let slot = self.space.take(device)?;
+        self.refresh(slot);
+        Some(slot)
+    }
+
+    fn refresh(&mut self, slot: SlotNumber) {
+        let device = self.space.locate(slot).expect("a slot that is taken or released exists").device;
+        self.views[device.index()].free = self.space.free(device);
+    }
+
+    /// Recounts the free slots of all devices, after recovery claimed what is in use.
+    pub fn refresh_all(&mut self) {
+        for view in &mut self.views {
+            view.free = self.space.free(view.id);
+        }
+    }
+
+    /// Begins a commit: the records of all changes so far, into `records`.
+    pub fn begin_commit(&mut self, records: &mut Vec<Record>) {
+        assert!(
+            self.committing.extents.is_empty() && self.committing.blocks.is_empty(),
+            "one commit runs at a time"
+        );
+        self.committing = std::mem::take(&mut self.pending);
+        records.clear();
+        records.extend(self.committing.extents.keys().map(|&e| Record::Extent(e, self.map.get(e))));
+        records.extend(self.committing.blocks.keys().map(|&b| {
+            // Clean extra copies are not recorded: for the journal such a block has none.
+            Record::Extra(b, self.extras.get(b).filter(|e| e.dirty))
+        }));
+        records.sort_unstable_by_key(|record| match record {
+            Record::Extent(extent, _) => (0, u64::from(extent.0)),
+            Record::Extra(block, _) => (1, block.0),
+        });
+    }
+
+    /// The commit is durable: what it freed is free.
+    pub fn end_commit(&mut self) {
+        let done = std::mem::take(&mut self.committing);
+        let per_page = map_page::extents_per_page(self.copies);
+        self.stale_pages.extend(done.extents.keys().map(|e| e.0 / per_page));
+        done.freed.into_iter().for_each(|slot| self.release(slot));
+        done.freed_blocks.into_iter().for_each(|extra| self.release_block(extra));
+    }
+
+    /// What the journal and the map pages say of an extent now: not what has not been committed.
+    pub fn durable_entry(&self, extent: ExtentId) -> Entry {
+        let before = self.committing.extents.get(&extent).or_else(|| self.pending.extents.get(&extent));
+        before.copied().unwrap_or_else(|| self.map.get(extent))
+    }
+
+    /// The dirty extra copies that the journal says there are: not what has not been committed.
+    pub fn durable_extras(&self) -> Vec<(BlockId, Extra)> {
+        let changed = |block: &BlockId| {
+            let before = self.committing.blocks.get(block).or_else(|| self.pending.blocks.get(block));
+            before.copied()
+        };
+        let unchanged = self.extras.dirty_blocks().into_iter().filter(|(block, _)| changed(block).is_none());
+        let blocks = self.committing.blocks.keys().chain(self.pending.blocks.keys());
+        let mut all: Vec<_> = blocks.filter_map(|b| Some((*b, changed(b)??))).chain(unchanged).collect();
+        all.sort_unstable_by_key(|(block, _)| *block);
+        all.dedup_by_key(|(block, _)| *block);
+        all
+    }
+
+    /// A map page is older than the journal says.
+    pub fn mark_stale(&mut self, extent: ExtentId) {
+        self.stale_pages.insert(extent.0 / map_page::extents_per_page(self.copies));
+    }
+
+    /// Map pages that are older than the journal says.
+    pub fn stale_pages(&self) -> usize {
+        self.stale_pages.len()
+    }
+
+    /// Takes all stale pages, for a checkpoint; those that it could not write come back by [`State::put_back`].
+    pub fn take_stale_pages(&mut self) -> BTreeSet<u32> {
+        std::mem::take(&mut self.stale_pages)
+    }
+
+    /// Marks pages as stale again.
+    pub fn put_back(&mut self, pages: impl IntoIterator<Item = u32>) {
+        self.stale_pages.extend(pages);
+    }
+
+    /// Watches an extent for writes of guests. False where someone watches it already.
+    pub fn watch(&mut self, extent: ExtentId) -> bool {
+        self.watched.insert(extent, false).is_none_or(|before| {
+            self.watched.insert(extent, before);
+            false
+        })
+    }
+
+    /// A guest is about to write to an extent.
+    pub fn disturb(&mut self, extent: ExtentId) {
+        if !self.watched.is_empty()
+            && let Some(disturbed) = self.watched.get_mut(&extent)
+        {
+            *disturbed = true;
+        }
+    }
+
+    /// Stops watching; whether a guest wrote meanwhile.
+    pub fn unwatch(&mut self, extent: ExtentId) -> bool {
+        self.watched.remove(&extent).expect("an extent that is no longer watched was watched")
+    }
+
+    /// Bytes of memory that the tables take.
+    pub fn memory(&self) -> usize {
+        self.map.memory() + self.extras.len() * 24
+    }
+}
+
+impl Homes for State {
+    fn extents(&self) -> u32 {
+        self.map.extents()
+    }
+
+    fn home(&self, extent: ExtentId) -> Option<DeviceId> {
+        self.space.locate(self.map.get(extent).home).map(|slot| slot.device)
+    }
+}

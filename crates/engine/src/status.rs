@@ -1,0 +1,198 @@
+//! What an administrator sees: status, and why a byte lies where it lies.
+
+use crate::core::Core;
+use crate::shape::Shape;
+use crate::stats::{BackgroundStats, DeviceStats, GuestStats};
+use crate::{Result, Volume};
+use braid_base::{Bytes, DeviceClass, DeviceId, ExtentId};
+use braid_format::{SlotNumber, Uuid};
+use braid_runtime::{Device, Runtime};
+
+/// A volume at one moment.
+#[derive(Clone, Debug)]
+pub struct Status {
+    /// Its name.
+    pub name: String,
+    /// Its identity.
+    pub uuid: Uuid,
+    /// Its sizes.
+    pub shape: Shape,
+    /// The policy with its settings.
+    pub policy: String,
+    /// Extents that have a home.
+    pub mapped_extents: u32,
+    /// Blocks with an extra copy, and how many of these are dirty.
+    pub extra_blocks: (usize, usize),
+    /// Extents in the memory cache, and how many there may be.
+    pub cached_extents: (usize, usize),
+    /// Bytes of memory that the map takes.
+    pub map_memory: usize,
+    /// Changes that wait for a commit.
+    pub pending_changes: usize,
+    /// Map pages that are older than the journal.
+    pub stale_pages: usize,
+    /// Bytes of the journal that recovery would read.
+    pub journal: Bytes,
+    /// Why no flush can succeed any more, if that is so.
+    pub failure: Option<String>,
+    /// What guests did.
+    pub guests: GuestStats,
+    /// What happened behind the scenes.
+    pub background: BackgroundStats,
+    /// The devices, by id.
+    pub devices: Vec<DeviceStatus>,
+}
+
+/// A device at one moment.
+#[derive(Clone, Debug)]
+pub struct DeviceStatus {
+    /// Which one.
+    pub id: DeviceId,
+    /// What kind.
+    pub class: DeviceClass,
+    /// The model that it emulates; empty for none.
+    pub model: String,
+    /// Its identity.
+    pub uuid: Uuid,
+    /// Its size.
+    pub size: Bytes,
+    /// Extent slots.
+    pub slots: u32,
+    /// Of these free.
+    pub free: u32,
+    /// Requests of guests that it is serving.
+    pub in_flight: u32,
+    /// What it did.
+    pub stats: DeviceStats,
+    /// What the policy knows of it.
+    pub figures: Vec<(&'static str, f64)>,
+}
+
+/// Where a byte of the volume lies, and why.
+#[derive(Clone, Debug)]
+pub struct Explanation {
+    /// The byte that was asked for.
+    pub offset: Bytes,
+    /// Its extent.
+    pub extent: ExtentId,
+    /// The home: device, and where on it the byte lies.
+    pub home: Option<(DeviceId, Bytes)>,
+    /// Whether the byte was written since its extent was allocated; else it reads as zero.
+    pub written: bool,
+    /// The second required copy, and whether it is behind.
+    pub second: Option<(DeviceId, Bytes, bool)>,
+    /// The extra copy: device, and whether it is dirty.
+    pub extra: Option<(DeviceId, bool)>,
+    /// Whether the memory cache holds its extent.
+    pub cached: bool,
+    /// The policy's reason, with numbers.
+    pub reason: String,
+}
+
+impl<R: Runtime, D: Device> Volume<R, D> {
+    /// The volume now. Costs a copy of the counters.
+    pub fn status(&self) -> Status {
+        let core = &self.core;
+        let (state, superblock) = (core.state.borrow(), core.superblock.borrow());
+        let policy = core.policy.borrow();
+        let device = |member: &crate::member::Member<D>| {
+            let view = &state.views[member.id.index()];
+            DeviceStatus {
+                id: member.id,
+                class: member.entry.class,
+                model: member.entry.model.clone(),
+                uuid: member.entry.uuid,
+                size: member.entry.size,
+                slots: view.slots,
+                free: view.free,
+                in_flight: member.guests(),
+                stats: member.stats.borrow().clone(),
+                figures: policy.figures(member.id),
+            }
+        };
+        Status {
+            name: superblock.name.clone(),
+            uuid: superblock.volume,
+            shape: core.shape,
+            policy: crate::create::written_policy(&**policy),
+            mapped_extents: state.map.mapped(),
+            extra_blocks: (state.extras.len(), state.extras.dirty()),
+            cached_extents: core.cache.borrow().len_and_limit(),
+            map_memory: state.memory(),
+            pending_changes: state.pending(),
+            stale_pages: state.stale_pages(),
+            journal: core.journal.live_room(),
+            failure: core.commits.failure().map(|e| e.to_string()),
+            guests: core.guests.borrow().clone(),
+            background: *core.background.borrow(),
+            devices: core.members.iter().map(device).collect(),
+        }
+    }
+
+    /// Where a byte lies, and why.
+    pub fn explain(&self, offset: Bytes) -> Result<Explanation> {
+        let core = &self.core;
+        core.check_range(offset, Bytes(1))?;
+        let (shape, extent) = (&core.shape, core.shape.extent_of(offset));
+        let within = offset % shape.extent_size;
+        let (entry, extra) = {
+            let state = core.state.borrow();
+            (state.map.get(extent), state.extras.get(shape.block_of(extent, within)))
+        };
+        let part = shape.parts_touched(&(within..within + Bytes(1)));
+        let place = |slot: SlotNumber| {
+            (slot != SlotNumber::NONE).then(|| {
+                let (member, start) = core.locate(slot);
+                (member.id, start + within)
+            })
+        };
+        Ok(Explanation {
+            offset,
+            extent,
+            home: place(entry.home),
+            written: entry.valid & part != 0 || extra.is_some_and(|e| e.dirty),
+            second: place(entry.second).map(|(device, at)| (device, at, entry.behind & part != 0)),
+            extra: extra.map(|e| (core.device_of(e.slot), e.dirty)),
+            cached: core.cache.borrow().contains(extent),
+            reason: core.with_policy(|policy, view| policy.explain(extent, view)),
+        })
+    }
+}
+
+impl<R: Runtime, D: Device> Core<R, D> {
+    /// Tells a new policy which extra copies there are. Those on devices where it wants none go, in the background.
+    pub fn adopt_extras(self: &std::rc::Rc<Self>) {
+        let (all, views) = {
+            let state = self.state.borrow();
+            let located = state.extras.all().map(|(block, extra)| {
+                let slot = state.space.locate(extra.slot).expect("an extra copy lies in a slot that exists");
+                (block, slot.device)
+            });
+            let mut all: Vec<_> = located.collect();
+            all.sort_unstable();
+            (all, state.views.clone())
+        };
+        let mut unwanted = Vec::new();
+        for (block, device) in all {
+            let mut policy = self.policy.borrow_mut();
+            match policy.extra_slots(&views[device.index()]) {
+                0 => unwanted.push(block),
+                _ => policy.extra_made(block, device),
+            }
+        }
+        if unwanted.is_empty() {
+            return;
+        }
+        let core = self.clone();
+        self.jobs.set(self.jobs.get() + 1);
+        self.rt.spawn(async move {
+            for block in unwanted {
+                // A block that cannot be written back stays as it is, and is read from where it is.
+                if core.closing.get() || core.demote(block).await.is_err() {
+                    break;
+                }
+            }
+            core.end_job();
+        });
+    }
+}

@@ -1,0 +1,268 @@
+//! The life of a write: split by extent, lock, where it goes, devices, map.
+//!
+//! The lock is shared where the write changes bytes that the map already says are valid: such writes may overlap, as
+//! on any disk. It is exclusive where the copy-set changes or is more than the home: a new extent, the rest of a part that
+//! must become zero, an extra or second copy, an extent in the memory cache, or an edge that the device cannot write
+//! alone.
+
+use crate::core::Core;
+use crate::shape::Piece;
+use crate::{Durability, Error, ErrorKind, Result};
+use braid_base::{Bytes, DeviceId, ExtentId};
+use braid_format::SlotNumber;
+use braid_format::map_page::Entry;
+use braid_policy::{Direction, Origin, Placement};
+use braid_runtime::{Arena, Buf, Device, Mode, Runtime, join_all};
+use std::ops::Range;
+use std::rc::Rc;
+
+impl<R: Runtime, D: Device> Core<R, D> {
+    /// Writes `from` at `offset`.
+    pub async fn write(self: &Rc<Self>, offset: Bytes, from: &Buf, durability: Durability) -> Result<()> {
+        self.check_range(offset, from.len())?;
+        let mut pieces = self.shape.pieces(offset, from.len());
+        match (pieces.next(), pieces.next()) {
+            (None, _) => {}
+            (Some(piece), None) => self.write_piece(piece, from.clone()).await?,
+            (Some(_), Some(_)) => {
+                let all = self.shape.pieces(offset, from.len()).map(|piece| {
+                    let start =
+                        self.shape.extent_size * u64::from(piece.extent.0) + piece.range.start - offset;
+                    let part = from.slice(start..start + piece.len());
+                    self.write_piece(piece, part)
+                });
+                join_all(all).await.into_iter().collect::<Result<()>>()?;
+            }
+        }
+        match durability {
+            Durability::Volatile => Ok(()),
+            Durability::Fua => self.commit().await,
+        }
+    }
+
+    async fn write_piece(self: &Rc<Self>, piece: Piece, from: Buf) -> Result<()> {
+        self.wait_for_journal().await?;
+        let lock = Self::lock_number(piece.extent);
+        let mut mode = self.lock_for_write(&piece);
+        let mut guard = self.locks.lock(lock, mode).await;
+        // While this task waited, the extent may have moved into the cache or lost its home.
+        while mode == Mode::Shared && self.lock_for_write(&piece) == Mode::Exclusive {
+            mode = Mode::Exclusive;
+            drop(guard);
+            guard = self.locks.lock(lock, mode).await;
+        }
+        self.state.borrow_mut().disturb(piece.extent);
+        let result = self.write_copies(&piece, &from).await;
+        match &result {
+            Ok(()) => self.cache.borrow_mut().write(&piece, &from),
+            // What the devices hold of it now is unknown; the next read must ask them.
+            Err(_) => self.cache.borrow_mut().remove(piece.extent),
+        }
+        drop(guard);
+        result
+    }
+
+    fn lock_for_write(&self, piece: &Piece) -> Mode {
+        let state = self.state.borrow();
+        let entry = state.map.get(piece.extent);
+        if entry.home == SlotNumber::NONE || entry.second != SlotNumber::NONE || !state.extras.is_empty() {
+            return Mode::Exclusive;
+        }
+        let edges = self.shape.parts_touched(&piece.range) & !self.shape.parts_covered(&piece.range);
+        let device = state.space.locate(entry.home).expect("the map names slots that exist").device;
+        let align = self.members[device.index()].alignment;
+        let aligned = piece.range.start.is_aligned(align) && piece.range.end.is_aligned(align);
+        if edges & !entry.valid != 0 || !aligned || self.cache.borrow().contains(piece.extent) {
+            return Mode::Exclusive;
+        }
+        Mode::Shared
+    }
+
+    async fn write_copies(self: &Rc<Self>, piece: &Piece, from: &Buf) -> Result<()> {
+        let entry = self.state.borrow().map.get(piece.extent);
+        let cached = self.cache.borrow().contains(piece.extent);
+        let access = self.access(piece, Direction::Write, cached);
+        let placement = self.with_policy(|policy, view| {
+            policy.on_access(&access, view);
+            if entry.home == SlotNumber::NONE { Placement::Home } else { policy.place_write(&access, view) }
+        });
+        match placement {
+            Placement::Home if entry.home == SlotNumber::NONE => self.write_new(piece, from).await,
+            Placement::Home => self.write_home(piece, from, entry).await,
+            Placement::NewHome(target) => match self.write_moved(piece, from, target).await? {
+                true => Ok(()),
+                false => self.write_home(piece, from, entry).await,
+            },
+            Placement::Extra(device) => match self.write_extra(piece, from, device).await? {
+                true => Ok(()),
+                false => self.write_home(piece, from, entry).await,
+            },
+        }
+    }
+
+    /// The first write to an extent, or the first since it was discarded: allocates its required copies.
+    async fn write_new(&self, piece: &Piece, from: &Buf) -> Result<()> {
+        let home = self.allocate(piece.extent).await?;
+        let second = match self.shape.copies {
+            1 => SlotNumber::NONE,
+            _ => self.allocate_second(home).await?,
+        };
+        let fresh = Entry { home, valid: 0, second, behind: 0 };
+        let result = self.write_home(piece, from, fresh).await;
+        if result.is_err() {
+            let mut state = self.state.borrow_mut();
+            [home, second].into_iter().filter(|&s| s != SlotNumber::NONE).for_each(|s| state.release(s));
+        }
+        result
+    }
+
+    /// Writes to the required copies, and to extra copies where there are any, at the same time.
+    async fn write_home(&self, piece: &Piece, from: &Buf, entry: Entry) -> Result<()> {
+        let slots = [entry.home, entry.second];
+        if entry.second == SlotNumber::NONE {
+            self.write_slot(entry.home, &piece.range, Some(from), entry.valid, Origin::Guest).await?;
+        } else {
+            let both = slots
+                .iter()
+                .map(|&slot| self.write_slot(slot, &piece.range, Some(from), entry.valid, Origin::Guest));
+            join_all(both).await.into_iter().collect::<Result<()>>()?;
+        }
+        self.update_extras(piece, from).await?;
+        let valid = entry.valid | self.shape.parts_touched(&piece.range);
+        let mut state = self.state.borrow_mut();
+        state.set_extent(piece.extent, Entry { valid, ..entry });
+        Ok(())
+    }
+
+    /// Writes all of an extent, as the memory cache holds it with this piece written, to a new home.
+    /// False where there is no room for it.
+    async fn write_moved(&self, piece: &Piece, from: &Buf, target: DeviceId) -> Result<bool> {
+        let Some(slot) = self.state.borrow_mut().take(target) else { return Ok(false) };
+        let whole = {
+            let cache = self.cache.borrow();
+            let buf = cache.whole(piece.extent).expect("a write that is placed anew is cached");
+            buf.copy_from(piece.range.start, from);
+            buf.clone()
+        };
+        let all = Bytes::ZERO..self.shape.extent_size;
+        if let Err(error) =
+            self.write_slot(slot, &all, Some(&whole), self.shape.all_parts(), Origin::Guest).await
+        {
+            self.state.borrow_mut().release(slot);
+            return Err(error);
+        }
+        self.update_extras(piece, from).await?;
+        let mut state = self.state.borrow_mut();
+        let before = state.map.get(piece.extent);
+        state.set_extent(piece.extent, Entry { home: slot, valid: self.shape.all_parts(), ..before });
+        state.retire(before.home);
+        drop(state);
+        self.background.borrow_mut().migrations += 1;
+        Ok(true)
+    }
+
+    /// Writes a range of a slot. Of the parts that it touches, those not `valid` become zero where it does not reach;
+    /// edges that the device cannot write alone are read first. `from` is none for zeros.
+    pub async fn write_slot(
+        &self,
+        slot: SlotNumber,
+        range: &Range<Bytes>,
+        from: Option<&Buf>,
+        valid: u16,
+        origin: Origin,
+    ) -> Result<()> {
+        let (member, start) = self.locate(slot);
+        let (head, tail) =
+            (self.pad(range.start, range.start, valid), self.pad(range.end, range.end - Bytes(1), valid));
+        let align = member.alignment;
+        let span = range.start.align_down(align).min(head.start)..range.end.align_up(align).max(tail.end);
+        if let Some(from) = from.filter(|_| span == *range) {
+            return self.device_write(member, start + range.start, from, origin).await;
+        }
+        let mut at = span.start;
+        while at < span.end {
+            let end = (at + self.bounce_limit()).min(span.end);
+            let bounce = self.bounce.alloc(end - at).await;
+            bounce.fill_zero();
+            for edge in [range.start, range.end].into_iter().filter(|e| !e.is_aligned(align)) {
+                let block = edge.align_down(align);
+                if (at..end).contains(&block) && self.is_valid(block, valid) {
+                    let part = bounce.slice(block - at..block - at + align);
+                    self.device_read(member, start + block, &part, origin).await?;
+                }
+            }
+            let wanted = at.max(range.start)..end.min(range.end);
+            if wanted.start < wanted.end {
+                let part = bounce.slice(wanted.start - at..wanted.end - at);
+                match from {
+                    None => part.fill_zero(),
+                    Some(from) => {
+                        let source = wanted.start - range.start..wanted.end - range.start;
+                        part.copy_from(Bytes::ZERO, &from.slice(source));
+                    }
+                }
+            }
+            self.device_write(member, start + at, &bounce, origin).await?;
+            at = end;
+        }
+        Ok(())
+    }
+
+    /// What must become zero around an edge: the part that holds `inside`, where that is not valid; else nothing.
+    fn pad(&self, edge: Bytes, inside: Bytes, valid: u16) -> Range<Bytes> {
+        if self.is_valid(inside, valid) {
+            return edge..edge;
+        }
+        let part = inside.align_down(self.shape.part_size);
+        part..part + self.shape.part_size
+    }
+
+    fn is_valid(&self, at: Bytes, valid: u16) -> bool {
+        valid >> (at / self.shape.part_size) & 1 == 1
+    }
+
+    /// The largest bounce buffer.
+    pub fn bounce_limit(&self) -> Bytes {
+        Arena::LARGEST
+    }
+
+    /// A slot for a new extent: where the policy wants it, else wherever there is room.
+    pub async fn allocate(&self, extent: ExtentId) -> Result<SlotNumber> {
+        let wanted = self.with_policy(|policy, view| policy.place_new(extent, view));
+        if let Some(slot) = self.state.borrow_mut().take(wanted) {
+            return Ok(slot);
+        }
+        self.allocate_anywhere(None).await
+    }
+
+    /// A slot on another device than `home`'s.
+    pub async fn allocate_second(&self, home: SlotNumber) -> Result<SlotNumber> {
+        let not = self.device_of(home);
+        let result = self.allocate_anywhere(Some(not)).await;
+        if result.is_err() {
+            self.state.borrow_mut().release(home);
+        }
+        result
+    }
+
+    /// The device with the most free slots; once more after a commit, which may free some.
+    async fn allocate_anywhere(&self, not: Option<DeviceId>) -> Result<SlotNumber> {
+        loop {
+            let choice = self.with_policy(|policy, view| match not {
+                None => policy.next_choice(view),
+                Some(not) => view.with_room().filter(|d| d.id != not).max_by_key(|d| d.free).map(|d| d.id),
+            });
+            if let Some(slot) = choice.and_then(|device| self.state.borrow_mut().take(device)) {
+                return Ok(slot);
+            }
+            if self.state.borrow().freeing() == 0 {
+                return Err(Error::new(
+                    ErrorKind::NoSpace,
+                    "no device of the volume has a free slot: discard data that is no longer needed (fstrim), or make a \
+                     larger volume",
+                ));
+            }
+            self.commit().await?;
+        }
+    }
+}

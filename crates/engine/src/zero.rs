@@ -1,0 +1,108 @@
+//! Discard and write zeros.
+//!
+//! Parts that a range covers whole are no longer valid, which reads as zeros and costs a record; what it covers of
+//! other parts is written with zeros. A discarded extent of which nothing is valid loses its copies, and is allocated
+//! anew by the next write.
+
+use crate::core::Core;
+use crate::shape::Piece;
+use crate::{Durability, Result, Zeroing};
+use braid_base::Bytes;
+use braid_format::SlotNumber;
+use braid_format::map_page::Entry;
+use braid_policy::Origin;
+use braid_runtime::{Device, Mode, Runtime};
+use std::ops::Range;
+
+impl<R: Runtime, D: Device> Core<R, D> {
+    /// Makes a range read as zeros.
+    pub async fn zero(
+        &self,
+        offset: Bytes,
+        len: Bytes,
+        zeroing: Zeroing,
+        durability: Durability,
+    ) -> Result<()> {
+        self.check_range(offset, len)?;
+        // One extent after the other: a discard of a whole disk must not keep guests from their extents.
+        for piece in self.shape.pieces(offset, len) {
+            self.zero_piece(piece, zeroing).await?;
+        }
+        match durability {
+            Durability::Volatile => Ok(()),
+            Durability::Fua => self.commit().await,
+        }
+    }
+
+    async fn zero_piece(&self, piece: Piece, zeroing: Zeroing) -> Result<()> {
+        if zeroing == Zeroing::MayDiscard && self.is_hole(&piece) {
+            return Ok(());
+        }
+        self.wait_for_journal().await?;
+        let _guard = self.locks.lock(Self::lock_number(piece.extent), Mode::Exclusive).await;
+        self.state.borrow_mut().disturb(piece.extent);
+        self.drop_extras(&piece).await?;
+        let entry = self.state.borrow().map.get(piece.extent);
+        if entry.home == SlotNumber::NONE {
+            return match zeroing {
+                Zeroing::MayDiscard => Ok(()),
+                Zeroing::KeepAllocated => self.allocate_empty(&piece).await,
+            };
+        }
+        let covered = self.shape.parts_covered(&piece.range);
+        self.zero_edges(&piece, entry, covered).await?;
+        self.cache.borrow_mut().zero(&piece);
+        let extras_left = self.has_extras(&piece);
+        let left = Entry { valid: entry.valid & !covered, behind: entry.behind & !covered, ..entry };
+        let mut state = self.state.borrow_mut();
+        if left.valid == 0 && zeroing == Zeroing::MayDiscard && !extras_left {
+            self.cache.borrow_mut().remove(piece.extent);
+            state.set_extent(piece.extent, Entry::default());
+            let slots = [entry.home, entry.second];
+            slots.into_iter().filter(|&s| s != SlotNumber::NONE).for_each(|s| state.retire(s));
+        } else {
+            state.set_extent(piece.extent, left);
+        }
+        Ok(())
+    }
+
+    /// Whether nothing needs to be done for a discard, as far as can be seen without the lock.
+    fn is_hole(&self, piece: &Piece) -> bool {
+        let state = self.state.borrow();
+        state.map.get(piece.extent).home == SlotNumber::NONE && state.extras.is_empty()
+    }
+
+    /// Room for an extent of which nothing is valid yet.
+    async fn allocate_empty(&self, piece: &Piece) -> Result<()> {
+        let home = self.allocate(piece.extent).await?;
+        let second =
+            if self.shape.copies == 1 { SlotNumber::NONE } else { self.allocate_second(home).await? };
+        self.state.borrow_mut().set_extent(piece.extent, Entry { home, valid: 0, second, behind: 0 });
+        Ok(())
+    }
+
+    /// Writes zeros where the range covers only a bit of a valid part.
+    async fn zero_edges(&self, piece: &Piece, entry: Entry, covered: u16) -> Result<()> {
+        let range = &piece.range;
+        let inner_start = range.start.align_up(self.shape.part_size).min(range.end);
+        let inner_end = range.end.align_down(self.shape.part_size).max(inner_start);
+        let edges: [Range<Bytes>; 2] = match covered {
+            0 => [range.start..inner_start, inner_start..range.end],
+            _ => [range.start..inner_start, inner_end..range.end],
+        };
+        for edge in edges {
+            // An edge lies within one part.
+            if edge.start < edge.end && entry.valid & self.shape.parts_touched(&edge) != 0 {
+                self.write_zeros(entry, edge).await?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn write_zeros(&self, entry: Entry, range: Range<Bytes>) -> Result<()> {
+        for slot in [entry.home, entry.second].into_iter().filter(|&s| s != SlotNumber::NONE) {
+            self.write_slot(slot, &range, None, entry.valid, Origin::Guest).await?;
+        }
+        Ok(())
+    }
+}

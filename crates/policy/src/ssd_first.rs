@@ -1,0 +1,123 @@
+//! `ssd-first`: fill the SSDs, then the disks; once the SSDs are full, cache reads from the disks on them.
+//!
+//! The first of the two systems that Wu and Reddy compare with (section II): capacity on the SSD is allocated first, and
+//! caching on the SSD begins when that is exhausted. The paper does not say where the cache finds room on a full SSD:
+//! here a share of its slots (`cache`) is kept for it. Blocks are admitted at the first read, written through, and
+//! evicted least recently used first.
+
+use crate::{Access, BadSetting, DeviceView, Direction, Lru, Move, Policy, Settings, View};
+use braid_base::{BlockId, DeviceClass, DeviceId, ExtentId, Nanos};
+
+/// Fill the SSDs first, then cache on them.
+pub struct SsdFirst {
+    /// Share of an SSD's slots for extra copies.
+    cache: f64,
+    ssds: Vec<DeviceId>,
+    /// Cached blocks of each device, by id.
+    cached: Vec<Lru<BlockId>>,
+    /// Which SSD gets the next cached block.
+    turn: usize,
+}
+
+impl SsdFirst {
+    /// Settings: `cache` (10%), the share of the SSDs that is kept for caching.
+    pub fn new(settings: &mut Settings, devices: &[DeviceView]) -> Result<SsdFirst, BadSetting> {
+        let ssds: Vec<DeviceId> =
+            devices.iter().filter(|d| d.class == DeviceClass::Ssd).map(|d| d.id).collect();
+        if ssds.is_empty() {
+            return Err(BadSetting::new(
+                "policy ssd-first needs an SSD, and the volume has none: use another policy",
+            ));
+        }
+        let cache = settings.take_share("cache")?.unwrap_or(0.1);
+        Ok(SsdFirst { cache, ssds, cached: vec![Lru::default(); devices.len()], turn: 0 })
+    }
+
+    fn has_room_for_homes(&self, device: &DeviceView) -> bool {
+        device.free > self.extra_slots(device)
+    }
+
+    fn is_ssd(&self, device: DeviceId) -> bool {
+        self.ssds.contains(&device)
+    }
+}
+
+impl Policy for SsdFirst {
+    fn name(&self) -> &'static str {
+        "ssd-first"
+    }
+
+    fn settings(&self) -> String {
+        format!("cache={}%", self.cache * 100.0)
+    }
+
+    fn place_new(&mut self, _extent: ExtentId, view: &View) -> DeviceId {
+        let ssds = view.devices.iter().filter(|d| d.class == DeviceClass::Ssd && self.has_room_for_homes(d));
+        let disks = view.with_room().filter(|d| d.class == DeviceClass::Hdd);
+        let roomiest = ssds.max_by_key(|d| d.free).or_else(|| disks.max_by_key(|d| d.free));
+        roomiest.or_else(|| view.with_room().next()).map_or(view.devices[0].id, |d| d.id)
+    }
+
+    fn admit(&mut self, read: &Access, view: &View) -> Option<DeviceId> {
+        let home = view.homes.home(read.extent)?;
+        let full = view.devices.iter().all(|d| !self.is_ssd(d.id) || !self.has_room_for_homes(d));
+        if self.is_ssd(home) || !full || self.cache == 0.0 {
+            return None;
+        }
+        self.turn = (self.turn + 1) % self.ssds.len();
+        Some(self.ssds[self.turn])
+    }
+
+    fn extra_slots(&self, device: &DeviceView) -> u32 {
+        match device.class {
+            DeviceClass::Ssd => (f64::from(device.slots) * self.cache) as u32,
+            DeviceClass::Hdd => 0,
+        }
+    }
+
+    fn evict(&mut self, device: DeviceId) -> Option<BlockId> {
+        self.cached[device.index()].oldest()
+    }
+
+    fn extra_made(&mut self, block: BlockId, device: DeviceId) {
+        self.cached[device.index()].touch(block);
+    }
+
+    fn extra_gone(&mut self, block: BlockId) {
+        self.cached.iter_mut().for_each(|lru| {
+            lru.remove(block);
+        });
+    }
+
+    fn on_access(&mut self, access: &Access, _view: &View) {
+        if access.direction == Direction::Write {
+            return;
+        }
+        for block in (access.first_block.0..).take(access.blocks as usize).map(BlockId) {
+            for lru in &mut self.cached {
+                if lru.contains(block) {
+                    lru.touch(block);
+                }
+            }
+        }
+    }
+
+    fn plan(&mut self, view: &View, _moves: &mut Vec<Move>) -> Nanos {
+        view.now + Nanos::from_secs(3600)
+    }
+
+    fn explain(&self, extent: ExtentId, view: &View) -> String {
+        let cached: usize = self.cached.iter().map(Lru::len).sum();
+        let room: u32 = view.devices.iter().map(|d| d.free.saturating_sub(self.extra_slots(d))).sum();
+        let next = match view.homes.home(extent) {
+            None => "the next write allocates it: on an SSD with room, else on a disk",
+            Some(home) if self.is_ssd(home) => "it lies on an SSD and stays",
+            Some(_) => "it lies on a disk; blocks that are read are cached on an SSD once the SSDs are full",
+        };
+        format!(
+            "{room} slot(s) for homes are free, {:.0} % of each SSD is kept for the cache, {cached} block(s) are \
+             cached; {next}",
+            self.cache * 100.0
+        )
+    }
+}
