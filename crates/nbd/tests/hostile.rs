@@ -1,0 +1,280 @@
+//! Clients that break the rules, vanish or dawdle: memory stays bounded, nothing leaks, others are served.
+//!
+//! Each test ends by stopping its server, which fails where connections or buffers are left.
+
+mod support;
+
+use braid_base::{GIB, KIB, MIB, Nanos, Rng};
+use braid_nbd::wire::options::*;
+use braid_nbd::wire::*;
+use std::io::{Read, Write};
+use std::net::Shutdown;
+use std::time::{Duration, Instant};
+use support::raw::{RawClient, Reply};
+use support::{Kind, Running, Setup};
+
+/// Another client writes and reads, in time.
+fn still_serves(server: &Running) {
+    let start = Instant::now();
+    let mut client = RawClient::simple(&server.socket);
+    client.request(NBD_CMD_WRITE, 0, 1, 8192, 4);
+    client.send(b"good");
+    assert_eq!(client.reply(), Reply::Simple(1, 0));
+    client.request(NBD_CMD_READ, 0, 2, 8192, 4);
+    assert_eq!(client.reply(), Reply::Simple(2, 0));
+    assert_eq!(client.receive(4), b"good");
+    client.request(NBD_CMD_DISC, 0, 3, 0, 0);
+    client.expect_close();
+    assert!(start.elapsed() < Duration::from_secs(5), "served, but after {:?}", start.elapsed());
+}
+
+fn noise(rng: &mut Rng) -> Vec<u8> {
+    let len = rng.between(1, 5_000);
+    (0..len).map(|_| rng.below(256) as u8).collect()
+}
+
+/// Sends what the server may not want to have; it may close at any time.
+fn send_anyway(client: &mut RawClient, bytes: &[u8]) {
+    let _ = client.stream.write_all(bytes);
+}
+
+#[test]
+fn noise_at_any_stage_ends_only_the_connection_that_it_came_from() {
+    let server = Running::start(Setup { negotiation_time: Nanos::from_secs(1), ..Setup::default() });
+    for seed in 0..100 {
+        let mut rng = Rng::new(seed);
+        let mut client = match seed % 5 {
+            0 => RawClient::connect(&server.socket),
+            1 => {
+                let mut client = RawClient::connect(&server.socket);
+                client.send(&3u32.to_be_bytes());
+                client
+            }
+            2 => {
+                let mut client = RawClient::connect(&server.socket);
+                client.send(&3u32.to_be_bytes());
+                let option = rng.below(12) as u32;
+                let content = noise(&mut rng);
+                client.send(&encode_option(option, &content));
+                client
+            }
+            3 => RawClient::simple(&server.socket),
+            _ => {
+                let mut client = RawClient::structured(&server.socket);
+                let (command, flags) = (rng.below(9) as u16, rng.below(32) as u16);
+                client.request(command, flags, seed, rng.below(1 << 27), rng.below(1 << 32) as u32);
+                client
+            }
+        };
+        for _ in 0..3 {
+            send_anyway(&mut client, &noise(&mut rng));
+        }
+        if seed % 3 > 0 {
+            client.stream.shutdown(Shutdown::Write).expect("half closed");
+            client.expect_close();
+        }
+    }
+    server.wait_until("all that noise is gone", |state| state.counters.open == 0);
+    still_serves(&server);
+    server.stop();
+}
+
+#[test]
+fn an_option_of_four_gibibytes_is_refused_and_never_stored() {
+    let server = Running::start(Setup { negotiation_time: Nanos::from_secs(1), ..Setup::default() });
+    let mut client = RawClient::connect(&server.socket);
+    client.send(&3u32.to_be_bytes());
+    let mut head = encode_option(NBD_OPT_INFO, &[]);
+    head[12..].fill(0xff);
+    client.send(&head);
+    let reply = client.receive(20);
+    assert_eq!(reply[12..16], NBD_REP_ERR_TOO_BIG.to_be_bytes());
+    still_serves(&server);
+    client.expect_close();
+    server.stop();
+}
+
+#[test]
+fn a_client_that_does_not_negotiate_is_closed_in_time() {
+    let server = Running::start(Setup { negotiation_time: Nanos::from_millis(300), ..Setup::default() });
+    let start = Instant::now();
+    RawClient::connect(&server.socket).expect_close();
+    assert!(start.elapsed() < Duration::from_secs(5));
+    let mut patient = RawClient::simple(&server.socket);
+    std::thread::sleep(Duration::from_millis(1_000));
+    patient.request(NBD_CMD_FLUSH, 0, 9, 0, 0);
+    assert_eq!(patient.reply(), Reply::Simple(9, 0), "the limit is for the negotiation only");
+    server.stop();
+}
+
+#[test]
+fn a_write_that_cannot_be_is_skipped_to_its_end() {
+    let server = Running::start(Setup::default());
+    let mut client = RawClient::simple(&server.socket);
+    let len = 40 << 20;
+    client.request(NBD_CMD_WRITE, 0, 1, 0, len);
+    client.send(&vec![0x55; len as usize]);
+    client.request(NBD_CMD_WRITE, 0, 2, MIB.0 * 64 - 1, 2);
+    client.send(&[1, 2]);
+    client.request(NBD_CMD_FLUSH, 0, 3, 0, 0);
+    assert_eq!(client.reply(), Reply::Simple(1, NBD_EINVAL));
+    assert_eq!(client.reply(), Reply::Simple(2, NBD_ENOSPC));
+    assert_eq!(client.reply(), Reply::Simple(3, 0));
+    server.stop();
+}
+
+#[test]
+fn clients_that_never_read_hold_their_share_and_no_more() {
+    let setup = Setup { arena: MIB * 16, max_connections: 8, ..Setup::default() };
+    let server = Running::start(setup);
+    let mut fill = RawClient::simple(&server.socket);
+    for at in 0..2 {
+        fill.request(NBD_CMD_WRITE, 0, at, at * MIB.0 * 32, 32 << 20);
+        fill.send(&vec![7; 32 << 20]);
+        assert_eq!(fill.reply(), Reply::Simple(at, 0));
+    }
+    drop(fill);
+    let mut slow: Vec<RawClient> = (0..6).map(|_| RawClient::structured(&server.socket)).collect();
+    for client in &mut slow {
+        client.stream.set_nonblocking(true).expect("nonblocking");
+        for cookie in 0..1_000 {
+            let len = if cookie % 2 == 0 { 32 << 20 } else { 4096 };
+            let request = Request { flags: 0, command: NBD_CMD_READ, cookie, offset: 0, len };
+            send_anyway(client, &request.encode());
+        }
+    }
+    std::thread::sleep(Duration::from_millis(300));
+    let held = server.state().held;
+    assert!(held > MIB * 8, "the test is meant to use up memory, but holds {held}");
+    assert!(held <= MIB * 14, "two connections' guarantees must be left, but {held} are held");
+    still_serves(&server);
+    drop(slow);
+    server.wait_until("buffers come back", |state| state.held.0 == 0 && state.counters.open == 0);
+    server.stop();
+}
+
+#[test]
+fn a_client_that_vanishes_leaves_nothing_behind() {
+    for kind in [Kind::Fast, Kind::Slow(Nanos::from_millis(30))] {
+        let server = Running::start(Setup { kind, ..Setup::default() });
+        for seed in 0..30 {
+            let mut rng = Rng::new(seed);
+            let mut client = match seed % 2 {
+                0 => RawClient::simple(&server.socket),
+                _ => RawClient::structured(&server.socket),
+            };
+            for cookie in 0..rng.between(1, 100) {
+                let (offset, len) = (rng.below(32 << 20), rng.between(1, 600_000) as u32);
+                match rng.below(4) {
+                    0 => {
+                        client.request(NBD_CMD_WRITE, 0, cookie, offset, len);
+                        send_anyway(&mut client, &vec![1; len as usize]);
+                    }
+                    1 => client.request(NBD_CMD_TRIM, 0, cookie, offset, len),
+                    _ => client.request(NBD_CMD_READ, 0, cookie, offset, len.min(8192)),
+                }
+            }
+            // Goes in the middle of a write's bytes, or of a request's head.
+            client.request(NBD_CMD_WRITE, 0, 0, 0, 1 << 20);
+            let rest = rng.between(0, 300_000) as usize;
+            send_anyway(&mut client, &vec![2; rest]);
+            if seed % 3 == 0 {
+                send_anyway(&mut client, &NBD_REQUEST_MAGIC.to_be_bytes());
+            }
+        }
+        server.wait_until("all have gone", |state| state.counters.open == 0 && state.held.0 == 0);
+        still_serves(&server);
+        server.stop();
+    }
+}
+
+#[test]
+fn a_goodbye_is_heard_after_all_replies() {
+    let server = Running::start(Setup { kind: Kind::Slow(Nanos::from_millis(50)), ..Setup::default() });
+    for says_goodbye in [true, false] {
+        let mut client = RawClient::simple(&server.socket);
+        (0..10).for_each(|cookie| client.request(NBD_CMD_READ, 0, cookie, 0, 512));
+        match says_goodbye {
+            true => client.request(NBD_CMD_DISC, 0, 99, 0, 0),
+            false => client.stream.shutdown(Shutdown::Write).expect("half closed"),
+        }
+        let mut all = Vec::new();
+        client.stream.read_to_end(&mut all).expect("replies, then the end");
+        assert_eq!(all.len(), 10 * (16 + 512), "goodbye: {says_goodbye}");
+    }
+    server.stop();
+}
+
+#[test]
+fn a_client_that_does_not_read_its_last_replies_is_closed_in_time() {
+    let setup = Setup { drain_time: Nanos::from_millis(300), ..Setup::default() };
+    let server = Running::start(setup);
+    let mut client = RawClient::simple(&server.socket);
+    (0..50).for_each(|cookie| client.request(NBD_CMD_READ, 0, cookie, 0, 1 << 20));
+    client.request(NBD_CMD_DISC, 0, 99, 0, 0);
+    server.wait_until("it is closed", |state| state.counters.open == 0 && state.held.0 == 0);
+    server.stop();
+}
+
+#[test]
+fn connections_beyond_the_limit_are_closed_at_once() {
+    let server = Running::start(Setup { max_connections: 4, ..Setup::default() });
+    let mut admitted: Vec<RawClient> = (0..4).map(|_| RawClient::simple(&server.socket)).collect();
+    for _ in 0..200 {
+        let mut stream = std::os::unix::net::UnixStream::connect(&server.socket).expect("it listens");
+        let mut nothing = Vec::new();
+        stream.read_to_end(&mut nothing).expect("an end");
+        assert!(nothing.is_empty());
+    }
+    server.wait_until("they are counted", |state| state.counters.refused == 200);
+    admitted[0].request(NBD_CMD_FLUSH, 0, 5, 0, 0);
+    assert_eq!(admitted[0].reply(), Reply::Simple(5, 0));
+    drop(admitted.pop());
+    server.wait_until("one has left", |state| state.counters.open == 3);
+    still_serves(&server);
+    server.stop();
+}
+
+#[test]
+fn a_server_that_stops_answers_what_is_in_flight_and_refuses_the_rest() {
+    let setup = Setup { kind: Kind::Slow(Nanos::from_millis(500)), ..Setup::default() };
+    let server = Running::start(setup);
+    let idle = RawClient::simple(&server.socket);
+    let talking = RawClient::connect(&server.socket);
+    let mut client = RawClient::simple(&server.socket);
+    client.request(NBD_CMD_FLUSH, 0, 1, 0, 0);
+    server.wait_until("it is in flight", |state| state.counters.requests == 1);
+    server.begin_stop();
+    std::thread::sleep(Duration::from_millis(150));
+    client.request(NBD_CMD_FLUSH, 0, 2, 0, 0);
+    assert_eq!(client.reply(), Reply::Simple(2, NBD_ESHUTDOWN));
+    assert_eq!(client.reply(), Reply::Simple(1, 0));
+    for mut client in [client, idle, talking] {
+        client.expect_close();
+    }
+    server.stop();
+}
+
+#[test]
+fn an_idle_connection_costs_no_processor_time() {
+    let server = Running::start(Setup { size: GIB, ..Setup::default() });
+    let mut client = RawClient::simple(&server.socket);
+    for cookie in 0..1_000 {
+        client.request(NBD_CMD_READ, 0, cookie, KIB.0 * cookie, 512);
+        client.receive(16 + 512);
+    }
+    let cpu = || {
+        let stat = std::fs::read_to_string(format!("/proc/self/task/{}/schedstat", server.thread_id));
+        stat.expect("schedstat")
+            .split(' ')
+            .next()
+            .and_then(|nanos| nanos.parse::<u64>().ok())
+            .expect("a number")
+    };
+    let before = cpu();
+    std::thread::sleep(Duration::from_secs(1));
+    let used = Duration::from_nanos(cpu() - before);
+    // The test's own server looks every 20 ms whether it should stop.
+    assert!(used < Duration::from_millis(30), "an idle second took {used:?}");
+    server.stop();
+}
