@@ -1,5 +1,5 @@
 //! A disk in memory, and a server of it in a thread of its own.
-#![allow(dead_code, reason = "each test binary uses its part")]
+#![allow(dead_code, clippy::unwrap_used, reason = "each test binary uses its part; a test may unwrap")]
 
 pub mod raw;
 
