@@ -76,7 +76,7 @@ fn an_emulated_device_is_a_device() {
 #[test]
 fn a_device_of_the_library_is_a_device() {
     with_ring(async |ring, _| {
-        let model = braid_model::by_name("nvme").or(braid_model::library().last()).unwrap().build(MIB * 2, 1);
+        let model = braid_model::by_name("nvme-ssd").unwrap().build(MIB * 2, 1);
         let device = emulate(ring, model);
         conformance::device(ring, Rc::new(device), 1).await;
     });
@@ -138,7 +138,7 @@ fn depth_helps_up_to_the_models_channels() {
         println!("requests per second at depth 1, 4, 16: {at_depth:.0?}");
         assert!(at_depth[0] <= 10_000.0 && at_depth[2] <= 40_000.0, "{at_depth:?}");
         assert!(at_depth[1] > 2.0 * at_depth[0], "{at_depth:?}");
-        assert!(at_depth[2] > 20_000.0, "{at_depth:?}");
+        assert!(at_depth[2] > 10_000.0, "{at_depth:?}");
     });
 }
 
@@ -222,7 +222,7 @@ fn a_quick_request_overtakes_a_slow_one_and_a_dropped_one_is_forgotten() {
         let slow_done = Rc::new(Cell::new(false));
         let (slow, done, slow_buf) = (device.clone(), slow_done.clone(), buf.clone());
         ring.spawn(async move {
-            slow.read(Bytes(50_000), &slow_buf).await.unwrap();
+            slow.read(Bytes(1_000_000), &slow_buf).await.unwrap();
             done.set(true);
         });
         ring.sleep(Nanos::from_millis(1)).await;
@@ -235,7 +235,9 @@ fn a_quick_request_overtakes_a_slow_one_and_a_dropped_one_is_forgotten() {
         drop(dropped);
         device.read(Bytes(500), &buf).await.unwrap();
         assert!(!slow_done.get(), "the quick one came later and is done before");
-        ring.sleep(Nanos::from_millis(60)).await;
-        assert!(slow_done.get());
+        while !slow_done.get() {
+            ring.sleep(Nanos::from_millis(10)).await;
+        }
+        assert_eq!(device.lateness().requests, 2, "the dropped one is not counted");
     });
 }

@@ -138,7 +138,7 @@ impl Device for FileDevice {
         if self.flush == Flush::ToPageCache {
             return Ok(());
         }
-        let result = again(|| self.file.sync_data()).await;
+        let result = again(|| self.file.sync()).await;
         if let Err(error) = result {
             self.flush_failed.set(true);
             return Err(failed(&self.path, "flush", error));

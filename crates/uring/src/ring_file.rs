@@ -48,7 +48,7 @@ impl RingFile {
     }
 
     /// fdatasync(2).
-    pub(crate) fn sync_data(&self) -> Operation {
+    pub(crate) fn sync(&self) -> Operation {
         let entry = opcode::Fsync::new(self.fd()).flags(types::FsyncFlags::DATASYNC).build();
         self.start(entry, Keep::Device)
     }

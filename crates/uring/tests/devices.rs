@@ -57,6 +57,21 @@ fn a_file_past_the_cache_is_a_device() {
     });
 }
 
+/// `BRAID_TEST_BLOCK_DEVICE=/dev/loop7 cargo test -p braid-uring -- --ignored` overwrites the device's first MiB.
+#[test]
+#[ignore = "needs a block device that may be overwritten, and the right to"]
+fn a_block_device_is_a_device_that_only_one_may_open() {
+    let path = std::env::var("BRAID_TEST_BLOCK_DEVICE").unwrap();
+    let path = Path::new(&path);
+    with_ring(async |ring, _| {
+        for access in [Access::Direct, Access::Cached] {
+            let device = open(ring, path, access).unwrap();
+            assert_eq!(open(ring, path, access).err().unwrap().kind(), io::ErrorKind::ResourceBusy);
+            conformance::device(ring, Rc::new(device), 4).await;
+        }
+    });
+}
+
 #[test]
 fn buffers_of_the_rings_own_arena_and_of_another_one_both_work() {
     with_ring(async |ring, own| {
