@@ -5,6 +5,7 @@
 //! seed: schedule, completion times, contents and the moment of the power cut, so that each failure can be replayed.
 #![forbid(unsafe_code)]
 
+mod campaign;
 mod disk;
 mod faulty;
 mod image;
@@ -12,12 +13,15 @@ mod media;
 mod oracle;
 mod power;
 mod stamp;
+mod workload;
 mod world;
 
+pub use campaign::{Campaign, Failure, Points, Report, Subject};
 pub use disk::{Disk, DiskOptions};
 pub use faulty::{FaultPlan, Faults, Faulty, Operation, Step, Trace, Traced};
 pub use image::Blank;
 pub use oracle::{FlushId, Mismatch, Oracle, ReadId, WriteId};
 pub use power::Power;
 pub use stamp::{read_stamp, stamp};
+pub use workload::{Errors, Mix, SharedOracle, Workload, read_all};
 pub use world::World;

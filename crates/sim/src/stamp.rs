@@ -1,7 +1,7 @@
 //! Bytes that look random and tell where they come from: so that a wrong byte names the write that it belongs to.
 //!
-//! Each aligned word of 8 bytes is the number of a write (24 bits) and the word's place in the volume (40 bits), put
-//! through a mixing function that can be undone.
+//! Each aligned word of 8 bytes is the number of a write plus one (24 bits) and the word's place in the volume (40 bits),
+//! put through a mixing function that can be undone. Zeros are no stamp.
 
 use braid_base::Bytes;
 
@@ -15,7 +15,7 @@ pub fn stamp(number: u64, offset: Bytes, bytes: &mut [u8]) {
         let at = offset.as_usize() + done;
         let within = at % WORD;
         let count = (WORD - within).min(bytes.len() - done);
-        let word = mix(number << PLACE_BITS | (at / WORD) as u64).to_le_bytes();
+        let word = mix((number + 1) << PLACE_BITS | (at / WORD) as u64).to_le_bytes();
         bytes[done..done + count].copy_from_slice(&word[within..within + count]);
         done += count;
     }
@@ -25,7 +25,8 @@ pub fn stamp(number: u64, offset: Bytes, bytes: &mut [u8]) {
 /// writes so far, `size` the volume's size.
 pub fn read_stamp(word: [u8; WORD], limit: u64, size: Bytes) -> Option<(u64, Bytes)> {
     let plain = unmix(u64::from_le_bytes(word));
-    let (number, place) = (plain >> PLACE_BITS, plain & ((1 << PLACE_BITS) - 1));
+    let number = (plain >> PLACE_BITS).checked_sub(1)?;
+    let place = plain & ((1 << PLACE_BITS) - 1);
     let offset = Bytes(place * WORD as u64);
     (number < limit && offset < size).then_some((number, offset))
 }
@@ -56,6 +57,7 @@ mod tests {
         stamp(17, Bytes(4099), &mut bytes);
         let word: [u8; 8] = bytes[5..13].try_into().unwrap();
         assert_eq!(read_stamp(word, 100, Bytes(1 << 20)), Some((17, Bytes(4104))));
+        assert_eq!(read_stamp([0; 8], 100, Bytes(1 << 20)), None, "zeros are no stamp");
         assert_eq!(read_stamp([0xee; 8], 100, Bytes(1 << 20)), None);
     }
 

@@ -14,8 +14,10 @@ pub struct Mismatch {
     pub offset: Bytes,
     /// What was found.
     pub found: u8,
-    /// How many bytes from there are wrong, as far as the same values are legal.
-    pub run: Bytes,
+    /// How many bytes are wrong from there to `end`.
+    pub wrong: Bytes,
+    /// Behind the last wrong byte for which the same writes are legal.
+    pub end: Bytes,
     /// What would have been legal, and why.
     pub legal: Vec<(u8, String)>,
     /// The write that the bytes found there were stamped for, and the offset in that stamp.
@@ -96,17 +98,14 @@ impl Oracle {
             base.is_some_and(|base| base[at] == found[at])
                 || interval.writes.iter().any(|write| value(write, range.start + at) == found[at])
         };
-        match (0..found.len()).find(|&at| !is_legal(at)) {
-            None => Ok(true),
-            Some(at) => {
-                let run = (at..found.len()).take_while(|&at| !is_legal(at)).count();
-                Err(self.mismatch(interval, at, run, found))
-            }
-        }
+        let wrong: Vec<usize> = (0..found.len()).filter(|&at| !is_legal(at)).collect();
+        if wrong.is_empty() { Ok(true) } else { Err(self.mismatch(interval, &wrong, found)) }
     }
 
-    fn mismatch(&self, interval: &Interval, at: usize, run: usize, found: &[u8]) -> Mismatch {
-        let offset = interval.range.start + at;
+    /// What is wrong in an interval: `wrong` are the places within it.
+    fn mismatch(&self, interval: &Interval, wrong: &[usize], found: &[u8]) -> Mismatch {
+        let (first, last) = (wrong[0], wrong[wrong.len() - 1]);
+        let offset = interval.range.start + first;
         let mut legal = Vec::new();
         if interval.base_is_legal {
             legal.push((self.base[offset], "durable, or never written".to_owned()));
@@ -114,10 +113,11 @@ impl Oracle {
         legal.extend(interval.writes.iter().map(|write| (value(write, offset), write.to_string())));
         Mismatch {
             offset: Bytes::of_len(offset),
-            found: found[at],
-            run: Bytes::of_len(run),
+            found: found[first],
+            wrong: Bytes::of_len(wrong.len()),
+            end: Bytes::of_len(interval.range.start + last + 1),
             legal,
-            stamp: self.stamp_in(interval.range.start, at..at + run, found),
+            stamp: self.stamp_in(interval.range.start, first..last + 1, found),
         }
     }
 
@@ -206,7 +206,8 @@ impl fmt::Display for Write {
 
 impl fmt::Display for Mismatch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "wrong bytes: {} from offset {:#x}: found {:#04x}", self.run.0, self.offset.0, self.found)?;
+        let Mismatch { offset, wrong, end, found, .. } = self;
+        write!(f, "{} wrong bytes from offset {:#x} to {:#x}: {found:#04x}", wrong.0, offset.0, end.0)?;
         if let Some((write, offset)) = self.stamp {
             write!(f, ", which is what write {} wrote at {:#x}", write.0, offset.0)?;
         }

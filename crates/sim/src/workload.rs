@@ -1,0 +1,299 @@
+//! A seeded guest: clients that read, write, flush, discard and zero at the same time, in places where they meet, and
+//! check every byte they read against the [`Oracle`].
+
+use crate::{Mismatch, Oracle, World};
+use braid_base::{Bytes, KIB, Nanos, Rng};
+use braid_engine::{Durability, Error, Export, Zeroing};
+use braid_runtime::{Arena, Buf, Event, Runtime};
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+
+/// The oracle of one volume, shared by all who use it.
+pub type SharedOracle = Rc<RefCell<Oracle>>;
+
+/// What guests do to a volume.
+#[derive(Clone, Debug)]
+pub struct Workload {
+    /// Clients that run at the same time.
+    pub clients: u64,
+    /// Requests of all clients together.
+    pub requests: u64,
+    /// The largest request. At most [`Arena::LARGEST`].
+    pub largest: Bytes,
+    /// The longest pause between two requests of a client; most are far shorter.
+    pub pause: Nanos,
+    /// How often each kind of request comes.
+    pub mix: Mix,
+    /// What an error of the export means.
+    pub errors: Errors,
+}
+
+/// Shares of the kinds of requests, relative to their sum.
+#[derive(Clone, Copy, Debug)]
+pub struct Mix {
+    /// Reads, each verified.
+    pub read: u64,
+    /// Writes that may wait in volatile caches.
+    pub write: u64,
+    /// Writes that are durable when acknowledged.
+    pub fua: u64,
+    /// Flushes.
+    pub flush: u64,
+    /// Discards.
+    pub discard: u64,
+    /// Write-zeroes, of either kind and durability.
+    pub zero: u64,
+    /// Prefetches.
+    pub prefetch: u64,
+}
+
+/// What an error of the export means.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Errors {
+    /// A bug: nothing fails underneath.
+    Forbidden,
+    /// News: devices fail. A failed write may have happened.
+    Tolerated,
+}
+
+impl Default for Mix {
+    fn default() -> Mix {
+        Mix { read: 30, write: 42, fua: 6, flush: 8, discard: 6, zero: 6, prefetch: 2 }
+    }
+}
+
+impl Default for Workload {
+    fn default() -> Workload {
+        Workload {
+            clients: 4,
+            requests: 150,
+            largest: KIB * 64,
+            pause: Nanos::from_millis(2),
+            mix: Mix::default(),
+            errors: Errors::Forbidden,
+        }
+    }
+}
+
+impl Workload {
+    /// The same with another number of requests.
+    pub fn with_requests(&self, requests: u64) -> Workload {
+        Workload { requests, ..self.clone() }
+    }
+
+    /// Runs all clients to their end, or to the first failure. Buffers come from `arena`, one of `largest` for each client.
+    ///
+    /// # Errors
+    /// The first wrong byte, or the first error where these are forbidden, as a sentence.
+    pub async fn run<E: Export>(
+        &self,
+        world: &World,
+        export: &E,
+        oracle: &SharedOracle,
+        arena: &Arena,
+        rng: &mut Rng,
+    ) -> Result<(), String> {
+        let shared = Rc::new(Shared {
+            workload: self.clone(),
+            left: Cell::new(self.requests),
+            running: Cell::new(self.clients),
+            failure: RefCell::default(),
+            ended: Event::default(),
+        });
+        let hot_spots = std::array::from_fn(|_| Bytes(rng.below(export.size().0)));
+        for _ in 0..self.clients {
+            let client = Client {
+                shared: shared.clone(),
+                world: world.clone(),
+                export: export.clone(),
+                oracle: oracle.clone(),
+                buf: arena.alloc(self.largest).await,
+                rng: rng.fork(),
+                hot_spots,
+            };
+            world.spawn(client.run());
+        }
+        let outcome = || match &*shared.failure.borrow() {
+            Some(failure) => Some(Err(failure.clone())),
+            None => (shared.running.get() == 0).then_some(Ok(())),
+        };
+        shared.ended.wait_for(outcome).await
+    }
+}
+
+/// What the clients of one run share.
+struct Shared {
+    workload: Workload,
+    /// Requests that nobody has begun.
+    left: Cell<u64>,
+    running: Cell<u64>,
+    failure: RefCell<Option<String>>,
+    ended: Event,
+}
+
+struct Client<E> {
+    shared: Rc<Shared>,
+    world: World,
+    export: E,
+    oracle: SharedOracle,
+    buf: Buf,
+    rng: Rng,
+    /// Where the clients meet.
+    hot_spots: [Bytes; 3],
+}
+
+/// What a client's request came to.
+type Outcome = Result<(), String>;
+
+impl<E: Export> Client<E> {
+    async fn run(mut self) {
+        while self.shared.left.get() > 0 && self.shared.failure.borrow().is_none() {
+            self.shared.left.set(self.shared.left.get() - 1);
+            self.rest().await;
+            if let Err(failure) = self.request().await {
+                self.shared.failure.borrow_mut().get_or_insert(failure);
+                self.shared.ended.notify();
+            }
+        }
+        self.shared.running.set(self.shared.running.get() - 1);
+        self.shared.ended.notify();
+    }
+
+    /// Half of the requests follow at once; few wait as long as the pause may be, so that background work gets its turn.
+    async fn rest(&mut self) {
+        let pause = self.shared.workload.pause.0;
+        let longest = [0, 0, pause / 16, pause][self.rng.below(4) as usize];
+        if longest > 0 {
+            self.world.sleep(Nanos(self.rng.below(longest))).await;
+        }
+    }
+
+    async fn request(&mut self) -> Outcome {
+        let Mix { read, write, fua, flush, discard, zero, prefetch } = self.shared.workload.mix;
+        let verbs = [read, write, fua, flush, discard, zero, prefetch];
+        let mut drawn = self.rng.below(verbs.iter().sum());
+        let verb = verbs.iter().position(|&share| {
+            let is_chosen = drawn < share;
+            drawn = drawn.saturating_sub(share);
+            is_chosen
+        });
+        let (offset, len) = self.choose_range();
+        match verb {
+            Some(0) => self.read(offset, len).await,
+            Some(1) => self.write(offset, len, Durability::Volatile).await,
+            Some(2) => self.write(offset, len, Durability::Fua).await,
+            Some(3) => self.flush().await,
+            Some(4) => self.discard(offset, len).await,
+            Some(5) => self.write_zeroes(offset, len).await,
+            _ => self.accept("prefetch", offset, self.export.prefetch(offset, len).await),
+        }
+    }
+
+    async fn read(&self, offset: Bytes, len: Bytes) -> Outcome {
+        let into = self.buf.slice(Bytes::ZERO..len);
+        let id = self.oracle.borrow_mut().begin_read();
+        let result = self.export.read(offset, &into).await;
+        let mut oracle = self.oracle.borrow_mut();
+        if result.is_err() {
+            oracle.fail_read(id);
+            return self.accept("read", offset, result);
+        }
+        into.with_bytes(|bytes| oracle.end_read(id, offset, bytes)).map_err(|m| describe("a read", &m))
+    }
+
+    async fn write(&self, offset: Bytes, len: Bytes, durability: Durability) -> Outcome {
+        let from = self.buf.slice(Bytes::ZERO..len);
+        let id = {
+            let mut oracle = self.oracle.borrow_mut();
+            from.with_bytes_mut(|bytes| oracle.stamp_next(offset, bytes));
+            from.with_bytes(|bytes| oracle.begin_write(offset, bytes))
+        };
+        let result = self.export.write(offset, &from, durability).await;
+        match &result {
+            Ok(()) => self.oracle.borrow_mut().end_write(id, durability),
+            Err(_) => self.oracle.borrow_mut().fail_write(id),
+        }
+        self.accept("write", offset, result)
+    }
+
+    async fn flush(&self) -> Outcome {
+        let id = self.oracle.borrow_mut().begin_flush();
+        let result = self.export.flush().await;
+        match &result {
+            Ok(()) => self.oracle.borrow_mut().end_flush(id),
+            Err(_) => self.oracle.borrow_mut().fail_flush(id),
+        }
+        self.accept("flush", Bytes::ZERO, result)
+    }
+
+    async fn discard(&self, offset: Bytes, len: Bytes) -> Outcome {
+        let id = self.oracle.borrow_mut().begin_zero(offset, len);
+        let result = self.export.discard(offset, len).await;
+        match &result {
+            Ok(()) => self.oracle.borrow_mut().end_write(id, Durability::Volatile),
+            Err(_) => self.oracle.borrow_mut().fail_write(id),
+        }
+        self.accept("discard", offset, result)
+    }
+
+    async fn write_zeroes(&mut self, offset: Bytes, len: Bytes) -> Outcome {
+        let zeroing = if self.rng.chance(0.5) { Zeroing::MayDiscard } else { Zeroing::KeepAllocated };
+        let durability = if self.rng.chance(0.2) { Durability::Fua } else { Durability::Volatile };
+        let id = self.oracle.borrow_mut().begin_zero(offset, len);
+        let result = self.export.write_zeroes(offset, len, zeroing, durability).await;
+        match &result {
+            Ok(()) => self.oracle.borrow_mut().end_write(id, durability),
+            Err(_) => self.oracle.borrow_mut().fail_write(id),
+        }
+        self.accept("write-zeroes", offset, result)
+    }
+
+    fn accept(&self, verb: &str, offset: Bytes, result: Result<(), Error>) -> Outcome {
+        match (result, self.shared.workload.errors) {
+            (Err(error), Errors::Forbidden) => {
+                Err(format!("{verb} at {:#x} failed: {:?}: {error}", offset.0, error.kind()))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Half in the hot spots; whole blocks, whole sectors, or any bytes at all.
+    fn choose_range(&mut self) -> (Bytes, Bytes) {
+        let (size, largest) = (self.export.size(), self.shared.workload.largest.min(self.export.size()));
+        let rng = &mut self.rng;
+        let unit = [self.export.preferred_block(), KIB * 4, Bytes(512), Bytes(1)][rng.below(4) as usize];
+        let unit = if unit > largest { Bytes(512).min(largest) } else { unit };
+        let longest = (largest / unit).min(1 << rng.below(17));
+        let len = unit * (1 + rng.below(longest));
+        let start = match rng.chance(0.5) {
+            true => self.hot_spots[rng.below(3) as usize] + Bytes(rng.below(16 << 10)),
+            false => Bytes(rng.below(size.0)),
+        };
+        let start = start.min(size - len).align_down(unit);
+        (start, len)
+    }
+}
+
+/// Reads all bytes of a volume, in pieces.
+///
+/// # Errors
+/// The first error of the export, as a sentence.
+pub async fn read_all<E: Export>(export: &E, arena: &Arena) -> Result<Vec<u8>, String> {
+    let mut bytes = vec![0; export.size().as_usize()];
+    let buf = arena.alloc(READ_ALL_PIECE).await;
+    for (at, piece) in bytes.chunks_mut(READ_ALL_PIECE.as_usize()).enumerate() {
+        let offset = READ_ALL_PIECE * at as u64;
+        let into = buf.slice(Bytes::ZERO..Bytes::of_len(piece.len()));
+        let failed = |error: Error| format!("read of all at {:#x} failed: {error}", offset.0);
+        export.read(offset, &into).await.map_err(failed)?;
+        into.copy_to_slice(Bytes::ZERO, piece);
+    }
+    Ok(bytes)
+}
+
+/// The piece in which a whole volume is read.
+pub(crate) const READ_ALL_PIECE: Bytes = Bytes(256 << 10);
+
+pub(crate) fn describe(occasion: &str, mismatch: &Mismatch) -> String {
+    format!("{occasion} found {mismatch}")
+}

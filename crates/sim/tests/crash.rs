@@ -1,0 +1,90 @@
+//! Campaigns of power cuts on toy engines: the crash model and the oracle must find every classical mistake, and none
+//! in an engine that is right. The real engine's campaigns are in `engine.rs`.
+
+mod toy;
+
+use braid_sim::{Campaign, DiskOptions, Failure, Points, Report, Workload};
+use toy::{DISK, Layout, Mistake, Toy};
+
+const COMMAND: &str = "cargo test -p braid-sim --test crash -- --nocapture";
+
+fn campaign() -> Campaign {
+    Campaign {
+        command: COMMAND,
+        seeds: 0..6,
+        points: Points::Spread(50),
+        disks: vec![DiskOptions::ssd(DISK)],
+        workload: Workload::default(),
+    }
+}
+
+fn survives(layout: Layout) -> Report {
+    let report = campaign().run(&Toy { layout, mistake: Mistake::None });
+    let report = report.unwrap_or_else(|failure| panic!("{layout:?}: {failure}"));
+    println!("{layout:?}: {report:?}");
+    report
+}
+
+fn fails(layout: Layout, mistake: Mistake) -> Failure {
+    let result = campaign().run(&Toy { layout, mistake });
+    let failure = result.expect_err(&format!("{layout:?} with {mistake:?} was taken for right"));
+    println!("{layout:?}, {mistake:?}: {failure}\n");
+    failure
+}
+
+#[test]
+fn an_engine_that_writes_in_place_passes_every_cut_point() {
+    let report = survives(Layout::InPlace);
+    assert!(report.trials > 250 && report.cuts_in_recovery > 20, "{report:?}");
+}
+
+#[test]
+fn an_engine_that_flushes_data_then_map_passes_every_cut_point() {
+    let report = survives(Layout::Mapped);
+    assert!(report.trials > 250 && report.cuts_in_recovery > 20, "{report:?}");
+}
+
+#[test]
+fn an_engine_without_a_journal_loses_flushed_data() {
+    let failure = fails(Layout::Mapped, Mistake::MapIsNeverWritten);
+    assert!(failure.message.contains("durable"), "{failure}");
+    assert!(failure.to_string().contains("BRAID_CRASH_SEED=0 BRAID_CRASH_POINT="), "{failure}");
+}
+
+#[test]
+fn a_flush_that_does_not_flush_is_found() {
+    fails(Layout::InPlace, Mistake::FlushIsNotPassedOn);
+}
+
+#[test]
+fn a_map_that_is_durable_before_its_data_is_found() {
+    fails(Layout::Mapped, Mistake::MapBeforeData);
+}
+
+#[test]
+fn a_torn_map_that_is_trusted_is_found() {
+    fails(Layout::Mapped, Mistake::MapWithoutChecksum);
+}
+
+#[test]
+fn a_slot_that_is_reused_too_early_is_found() {
+    fails(Layout::Mapped, Mistake::SlotIsReusedTooEarly);
+}
+
+#[test]
+fn fua_that_is_ignored_is_found() {
+    fails(Layout::Mapped, Mistake::FuaIsIgnored);
+    fails(Layout::InPlace, Mistake::FuaIsIgnored);
+}
+
+#[test]
+fn a_missing_lock_is_found() {
+    fails(Layout::InPlace, Mistake::BlockIsNotLocked);
+}
+
+#[test]
+fn a_failure_is_found_again_at_its_seed_and_point() {
+    let toy = Toy { layout: Layout::Mapped, mistake: Mistake::MapBeforeData };
+    let first = campaign().run(&toy).unwrap_err();
+    assert_eq!(campaign().run(&toy), Err(first));
+}
