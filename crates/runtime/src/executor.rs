@@ -5,11 +5,11 @@
 //! messages come in through the reactor). A task woken twice before it runs, runs once.
 #![allow(unsafe_code)]
 
+use crate::timers::{TimerId, Timers};
 use braid_base::{Nanos, Rng};
 use slab::Slab;
 use std::cell::{Cell, RefCell};
-use std::cmp::Reverse;
-use std::collections::{BinaryHeap, VecDeque};
+use std::collections::VecDeque;
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::rc::{Rc, Weak};
@@ -47,18 +47,6 @@ struct Ready {
     queue: RefCell<VecDeque<u32>>,
     /// By task: whether it is in the queue already.
     queued: RefCell<Vec<bool>>,
-}
-
-#[derive(Default)]
-struct Timers {
-    /// (deadline, sequence): equal deadlines fire in the order in which they were set.
-    heap: BinaryHeap<Reverse<(Nanos, u64, usize)>>,
-    timers: Slab<Timer>,
-    /// Timers in the heap whose sleep was dropped.
-    dropped: usize,
-    sequence: u64,
-    /// The latest time that has been told.
-    fired: Nanos,
 }
 
 impl Executor {
@@ -108,20 +96,12 @@ impl Executor {
 
     /// Wakes every task whose deadline is at or before `now`, earliest first.
     pub fn fire_timers(&self, now: Nanos) {
-        {
+        let due = || {
             let mut timers = self.inner.timers.borrow_mut();
             timers.fired = timers.fired.max(now);
-        }
-        loop {
-            let waker = {
-                let mut timers = self.inner.timers.borrow_mut();
-                if timers.next().is_none_or(|deadline| deadline > now) {
-                    return;
-                }
-                timers.pop()
-            };
-            waker.into_iter().for_each(Waker::wake);
-        }
+            timers.take_due(now)
+        };
+        std::iter::from_fn(due).for_each(Waker::wake);
     }
 
     /// A future that completes when [`Executor::fire_timers`] reaches `deadline`.
@@ -135,9 +115,7 @@ impl Executor {
         drop(tasks);
         self.inner.ready.queue.borrow_mut().clear();
         self.inner.ready.queued.borrow_mut().fill(false);
-        let mut timers = self.inner.timers.borrow_mut();
-        // A sleep outside of the tasks may still hold the id of a timer: no number is used twice.
-        *timers = Timers { sequence: timers.sequence, ..Timers::default() };
+        self.inner.timers.borrow_mut().clear();
     }
 
     fn next_ready(&self) -> Option<u32> {
@@ -179,19 +157,6 @@ pub struct Sleep {
     timer: Option<TimerId>,
 }
 
-struct Timer {
-    sequence: u64,
-    /// `None` once the sleep was dropped.
-    waker: Option<Waker>,
-}
-
-/// A place in the slab, and whose it was when the timer was set.
-#[derive(Clone, Copy)]
-struct TimerId {
-    key: usize,
-    sequence: u64,
-}
-
 impl Future for Sleep {
     type Output = ();
 
@@ -202,12 +167,9 @@ impl Future for Sleep {
             if timers.fired >= deadline {
                 return Poll::Ready(());
             }
-            match timer.and_then(|id| timers.pending(id)) {
-                Some(pending) => {
-                    pending.waker = Some(cx.waker().clone());
-                    timer
-                }
+            match timer.filter(|&id| timers.set_waker(id, cx.waker())) {
                 None => Some(timers.set(deadline, cx.waker().clone())),
+                known => known,
             }
         };
         self.timer = timer;
@@ -220,55 +182,6 @@ impl Drop for Sleep {
         if let Some(id) = self.timer {
             self.executor.inner.timers.borrow_mut().cancel(id);
         }
-    }
-}
-
-impl Timers {
-    fn set(&mut self, deadline: Nanos, waker: Waker) -> TimerId {
-        self.sequence += 1;
-        let sequence = self.sequence;
-        let key = self.timers.insert(Timer { sequence, waker: Some(waker) });
-        self.heap.push(Reverse((deadline, sequence, key)));
-        TimerId { key, sequence }
-    }
-
-    fn pending(&mut self, id: TimerId) -> Option<&mut Timer> {
-        self.timers.get_mut(id.key).filter(|timer| timer.sequence == id.sequence)
-    }
-
-    fn cancel(&mut self, id: TimerId) {
-        let Some(timer) = self.pending(id) else { return };
-        timer.waker = None;
-        self.dropped += 1;
-        // The heap forgets dropped timers when they reach its top; where they are the most, all at once.
-        if self.dropped > 64 && self.dropped > self.heap.len() / 2 {
-            let timers = &mut self.timers;
-            self.heap.retain(|Reverse((_, _, key))| {
-                let wanted = timers[*key].waker.is_some();
-                if !wanted {
-                    timers.remove(*key);
-                }
-                wanted
-            });
-            self.dropped = 0;
-        }
-    }
-
-    /// The earliest deadline, after forgetting the dropped timers before it.
-    fn next(&mut self) -> Option<Nanos> {
-        loop {
-            let Reverse((deadline, _, key)) = self.heap.peek()?;
-            if self.timers[*key].waker.is_some() {
-                return Some(*deadline);
-            }
-            self.pop();
-            self.dropped -= 1;
-        }
-    }
-
-    fn pop(&mut self) -> Option<Waker> {
-        let Reverse((_, _, key)) = self.heap.pop()?;
-        self.timers.remove(key).waker
     }
 }
 
@@ -373,21 +286,13 @@ mod tests {
     }
 
     #[test]
-    fn a_dropped_sleep_leaves_no_timer() {
+    fn a_dropped_sleep_wakes_nobody() {
         let executor = Executor::new(Order::Fifo);
-        let mut cx = Context::from_waker(Waker::noop());
-        let mut kept = executor.sleep_until(Nanos(700));
-        assert!(Pin::new(&mut kept).poll(&mut cx).is_pending());
-        for deadline in 1..=1_000 {
-            let mut sleep = executor.sleep_until(Nanos(deadline));
-            assert!(Pin::new(&mut sleep).poll(&mut cx).is_pending());
-        }
-        assert!(executor.inner.timers.borrow().heap.len() < 100, "dropped timers pile up");
-        assert_eq!(executor.next_timer(), Some(Nanos(700)));
-        executor.fire_timers(Nanos(700));
-        assert!(Pin::new(&mut kept).poll(&mut cx).is_ready());
+        let mut sleep = executor.sleep_until(Nanos(5));
+        assert!(Pin::new(&mut sleep).poll(&mut Context::from_waker(Waker::noop())).is_pending());
+        assert_eq!(executor.next_timer(), Some(Nanos(5)));
+        drop(sleep);
         assert_eq!(executor.next_timer(), None);
-        assert!(executor.inner.timers.borrow().timers.is_empty());
     }
 
     #[test]

@@ -13,6 +13,7 @@ mod executor;
 mod join;
 mod lock;
 mod semaphore;
+mod timers;
 
 pub use arena::{Arena, Buf};
 pub use device::{Device, Geometry};

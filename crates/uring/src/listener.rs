@@ -1,6 +1,5 @@
 //! Sockets that accept connections.
 
-use crate::stream::wait_ready;
 use crate::{Ring, Stream};
 use rustix::io::Errno;
 use rustix::net::{SocketFlags, accept_with};
@@ -69,7 +68,7 @@ impl Listener {
         loop {
             match accept_with(&self.socket, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC) {
                 Ok(socket) => return Stream::from_fd(&self.ring, socket),
-                Err(Errno::WOULDBLOCK) => wait_ready(&self.ring, &self.socket, libc::POLLIN).await?,
+                Err(Errno::WOULDBLOCK) => self.ring.readable(&self.socket).await?,
                 // The client has gone again.
                 Err(Errno::CONNABORTED | Errno::INTR) => {}
                 Err(error) => return Err(error.into()),

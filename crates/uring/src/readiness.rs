@@ -1,4 +1,5 @@
-//! Waiting for a file that is read by system calls beside the ring, such as `/dev/fuse`: the ring only says when.
+//! Waiting for a file that is read and written by system calls beside the ring, such as a socket or `/dev/fuse`: the
+//! ring only says when.
 
 use crate::Ring;
 use crate::operation::Operation;
@@ -9,9 +10,15 @@ use std::os::fd::{AsFd, AsRawFd};
 
 impl Ring {
     /// Completes once `file` has something to read, or has come to its end, or has failed: the next read tells which.
+    /// May be dropped at any time.
     pub async fn readable(&self, file: &impl AsFd) -> io::Result<()> {
+        self.ready(file, libc::POLLIN).await
+    }
+
+    /// Waits until `file` has one of `events` of poll(2), or an error or end.
+    pub(crate) async fn ready(&self, file: &impl AsFd, events: i16) -> io::Result<()> {
         let fd = types::Fd(file.as_fd().as_raw_fd());
-        let entry = opcode::PollAdd::new(fd, libc::POLLIN as u32).build();
+        let entry = opcode::PollAdd::new(fd, events as u32).build();
         Operation::start_wait(self, entry, Keep::Nothing).await.map(drop)
     }
 }

@@ -2,7 +2,6 @@
 #![allow(unsafe_code)]
 
 use crate::Ring;
-use crate::stream::wait_ready;
 use rustix::io::Errno;
 use std::io;
 use std::mem::MaybeUninit;
@@ -59,7 +58,7 @@ impl Signals {
         loop {
             match rustix::io::read(&self.file, &mut record) {
                 Ok(_) => break,
-                Err(Errno::WOULDBLOCK) => wait_ready(&self.ring, &self.file, libc::POLLIN).await?,
+                Err(Errno::WOULDBLOCK) => self.ring.readable(&self.file).await?,
                 Err(Errno::INTR) => {}
                 Err(error) => return Err(error.into()),
             }

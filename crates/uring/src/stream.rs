@@ -4,13 +4,10 @@
 //! can collect many replies for one vectored send.
 
 use crate::Ring;
-use crate::operation::Operation;
-use crate::reactor::Keep;
-use io_uring::{opcode, types};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, Shutdown, recv, sendmsg};
 use std::io::{self, IoSlice};
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::OwnedFd;
 
 /// A connected stream socket, Unix or TCP. Closed when dropped.
 pub struct Stream {
@@ -65,12 +62,12 @@ impl Stream {
     /// Completes once there is something to receive, the other side has ended, or the connection broke: try then. May
     /// be dropped at any time.
     pub async fn readable(&self) -> io::Result<()> {
-        self.ready(libc::POLLIN | libc::POLLRDHUP).await
+        self.ring.ready(&self.socket, libc::POLLIN | libc::POLLRDHUP).await
     }
 
     /// Completes once there is room to send, or the connection broke: try then. May be dropped at any time.
     pub async fn writable(&self) -> io::Result<()> {
-        self.ready(libc::POLLOUT).await
+        self.ring.ready(&self.socket, libc::POLLOUT).await
     }
 
     /// Receives until `into` is full.
@@ -108,16 +105,6 @@ impl Stream {
     pub fn shutdown(&self) -> io::Result<()> {
         Ok(rustix::net::shutdown(&self.socket, Shutdown::Both)?)
     }
-
-    async fn ready(&self, events: i16) -> io::Result<()> {
-        wait_ready(&self.ring, &self.socket, events).await
-    }
-}
-
-/// Waits until `fd` has one of `events`, or an error or end.
-pub(crate) async fn wait_ready(ring: &Ring, fd: &OwnedFd, events: i16) -> io::Result<()> {
-    let entry = opcode::PollAdd::new(types::Fd(fd.as_raw_fd()), events as u32).build();
-    Operation::start_wait(ring, entry, Keep::Nothing).await.map(drop)
 }
 
 /// What one sendmsg(2) takes at most (IOV_MAX).
