@@ -1,7 +1,7 @@
 //! Braid's NBD server against nbdkit's memory plugin, on this machine, over Unix sockets: requests per second and the
 //! server's processor time per request. The two alternate, so that a busy neighbour hits both.
 //!
-//! `cargo bench -p braid-nbd [-- ROUNDS]`; needs nbdkit and fio.
+//! `cargo bench -p braid-nbd [-- ROUNDS [PART-OF-A-LOAD'S-NAME]]`; needs nbdkit and fio.
 
 #[path = "../tests/support/mod.rs"]
 mod support;
@@ -17,18 +17,19 @@ use std::time::{Duration, Instant};
 use support::raw::RawClient;
 use support::{Running, Setup, installed, run_client};
 
-const SECONDS: u64 = 3;
+const SECONDS: u64 = 2;
 
 fn main() {
     if !installed("fio", "fio") || !installed("nbdkit", "nbdkit") {
         return;
     }
-    // `cargo test` runs benches too, with this argument's absence; `cargo bench` passes --bench.
-    let arguments: Vec<String> = std::env::args().collect();
-    if !arguments.iter().any(|argument| argument == "--bench") {
+    let (flags, arguments): (Vec<_>, Vec<_>) = std::env::args().skip(1).partition(|a| a.starts_with("--"));
+    // `cargo test --all-targets` runs benches too, but without this flag.
+    if !flags.iter().any(|flag| flag == "--bench") {
         return;
     }
-    let rounds = arguments.iter().find_map(|argument| argument.parse().ok()).unwrap_or(5);
+    let rounds = arguments.first().and_then(|argument| argument.parse().ok()).unwrap_or(5);
+    let wanted = arguments.get(1).map_or("", String::as_str);
     let braid = Running::start(Setup { size: GIB, arena: GIB / 8, ..Setup::default() });
     let directory = tempfile::tempdir().expect("a directory");
     let nbdkit = Nbdkit::start(directory.path().join("nbdkit.sock"));
@@ -38,7 +39,7 @@ fn main() {
     let braid_cpu = || thread_seconds(braid.thread_id);
     let nbdkit_cpu = || process_seconds(nbdkit.child.id());
     println!("{rounds} rounds of {SECONDS} s each, 4 KiB over 256 MiB; Braid / nbdkit");
-    for load in LOADS {
+    for load in LOADS.iter().filter(|load| load.name.contains(wanted)) {
         let mut results: Vec<(Sample, Sample)> = Vec::new();
         for _ in 0..rounds {
             results
@@ -50,7 +51,8 @@ fn main() {
 
 struct Load {
     name: &'static str,
-    run: fn(&Path) -> f64,
+    /// Gives requests done, and in how many seconds.
+    run: fn(&Path) -> (f64, f64),
 }
 
 const LOADS: &[Load] = &[
@@ -62,6 +64,7 @@ const LOADS: &[Load] = &[
         run: |socket| fio_timed(socket, &["--rw=randwrite", "--iodepth=64"]),
     },
     Load { name: "batches of 64 reads", run: batches },
+    Load { name: "nbdcopy, by 256 KiB", run: nbdcopy },
 ];
 
 struct Sample {
@@ -70,10 +73,9 @@ struct Sample {
 }
 
 fn measure(load: &Load, socket: &Path, cpu: &dyn Fn() -> f64) -> Sample {
-    let (before, start) = (cpu(), Instant::now());
-    let requests = (load.run)(socket);
-    let elapsed = start.elapsed().min(Duration::from_secs(SECONDS)).as_secs_f64();
-    Sample { per_second: requests / elapsed, cpu_micros: (cpu() - before) * 1e6 / requests }
+    let before = cpu();
+    let (requests, seconds) = (load.run)(socket);
+    Sample { per_second: requests / seconds, cpu_micros: (cpu() - before) * 1e6 / requests }
 }
 
 fn report(name: &str, results: &[(Sample, Sample)]) {
@@ -98,11 +100,12 @@ fn median(mut values: Vec<f64>) -> (f64, f64, f64) {
     (values[values.len() / 2], values[0], values[values.len() - 1])
 }
 
-fn fio_timed(socket: &Path, load: &[&str]) -> f64 {
+fn fio_timed(socket: &Path, load: &[&str]) -> (f64, f64) {
     let timed = ["--bs=4k".to_owned(), "--time_based".to_owned(), format!("--runtime={SECONDS}")];
     let shown = fio(socket, &[load, &timed.each_ref().map(String::as_str)].concat());
     let job = &shown["jobs"][0];
-    job["read"]["total_ios"].as_f64().unwrap_or(0.0) + job["write"]["total_ios"].as_f64().unwrap_or(0.0)
+    let done = |kind: &str| job[kind]["total_ios"].as_f64().unwrap_or(0.0);
+    (done("read") + done("write"), SECONDS as f64)
 }
 
 fn fio(socket: &Path, load: &[&str]) -> Value {
@@ -116,7 +119,7 @@ fn fio(socket: &Path, load: &[&str]) -> Value {
 }
 
 /// A client that sends 64 requests at a time, and then reads all replies.
-fn batches(socket: &Path) -> f64 {
+fn batches(socket: &Path) -> (f64, f64) {
     let mut client = RawClient::simple(socket);
     let (start, mut requests, mut place) = (Instant::now(), 0u64, 1u64);
     while start.elapsed() < Duration::from_secs(SECONDS) {
@@ -130,7 +133,17 @@ fn batches(socket: &Path) -> f64 {
         client.receive(64 * (16 + 4096));
         requests += 64;
     }
-    requests as f64
+    (requests as f64, start.elapsed().as_secs_f64())
+}
+
+/// A copy of the data to nowhere: four connections, 64 requests of 256 KiB each. Holes are skipped.
+fn nbdcopy(socket: &Path) -> (f64, f64) {
+    let (start, mut copies) = (Instant::now(), 0);
+    while start.elapsed() < Duration::from_secs(SECONDS) {
+        run_client("nbdcopy", &[&format!("nbd+unix:///?socket={}", socket.display()), "null:"]);
+        copies += 1;
+    }
+    (f64::from(copies) * 1024.0, start.elapsed().as_secs_f64())
 }
 
 struct Nbdkit {

@@ -14,6 +14,7 @@ use crate::wire::options::greeting;
 use crate::wire::{NBD_CMD_DISC, NBD_CMD_WRITE, NBD_ESHUTDOWN, Request};
 use braid_base::Bytes;
 use braid_engine::Export;
+use braid_runtime::yield_now;
 use braid_uring::Ring;
 use std::cell::Cell;
 use std::io;
@@ -106,10 +107,12 @@ impl<S: Fn(Work)> Receiver<'_, S> {
         }
     }
 
-    /// Waits until a tag is free.
+    /// Waits until a tag is free. The others of this shard get their turn in any case: a full inbox holds thousands of
+    /// requests.
     async fn tag(&self) {
         if self.session.in_flight() >= TAGS {
             self.session.send();
+            yield_now().await;
             self.session.at_most_in_flight(TAGS - 1).await;
         }
     }

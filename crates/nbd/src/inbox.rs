@@ -16,6 +16,9 @@ const DIRECT: usize = 16 << 10;
 /// either side; clients that work one request at a time are back within that.
 const SPIN: Nanos = Nanos::from_micros(40);
 
+/// Times in a row that the socket may have something at once before the other tasks get their turn.
+const TURNS: u32 = 8;
+
 /// Bytes received and not yet used, and the socket that more come from.
 pub struct Inbox<'a> {
     ring: &'a Ring,
@@ -25,13 +28,15 @@ pub struct Inbox<'a> {
     end: usize,
     /// How long the next wait is likely to be.
     expected_wait: Nanos,
+    /// How often in a row there was no wait.
+    turns: u32,
 }
 
 impl<'a> Inbox<'a> {
     /// An empty one.
     pub fn new(ring: &'a Ring, stream: &'a Stream) -> Inbox<'a> {
         let bytes = vec![0; ROOM].into_boxed_slice();
-        Inbox { ring, stream, bytes, start: 0, end: 0, expected_wait: Nanos::ZERO }
+        Inbox { ring, stream, bytes, start: 0, end: 0, expected_wait: Nanos::ZERO, turns: 0 }
     }
 
     /// What is there.
@@ -71,6 +76,7 @@ impl<'a> Inbox<'a> {
 
     /// Receives, waiting for it. `Ok(0)` at the end.
     pub async fn receive(&mut self) -> io::Result<usize> {
+        self.take_turns().await;
         if let Some(count) = self.try_receive()? {
             return Ok(count);
         }
@@ -101,11 +107,21 @@ impl<'a> Inbox<'a> {
         if target.len().as_usize() < DIRECT {
             return Ok(if self.receive().await? == 0 { 0 } else { self.take_into(target) });
         }
+        self.take_turns().await;
         loop {
             match target.with_bytes_mut(|bytes| self.stream.try_recv(bytes))? {
                 Some(count) => return Ok(count),
                 None => self.stream.readable().await?,
             }
+        }
+    }
+
+    /// A client that always has something to say must not keep the others of this shard from being heard.
+    async fn take_turns(&mut self) {
+        self.turns += 1;
+        if self.turns >= TURNS {
+            self.turns = 0;
+            yield_now().await;
         }
     }
 

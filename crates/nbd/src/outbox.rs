@@ -6,7 +6,6 @@
 use crate::memory::Held;
 use crate::wire::Head;
 use braid_runtime::{Buf, Event};
-use braid_uring::Stream;
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::collections::vec_deque::Iter;
@@ -47,6 +46,9 @@ pub enum Sent {
     Blocked,
 }
 
+/// Hands slices to a socket: gives the number of bytes that it took, `None` where it takes nothing now.
+pub type Send<'a> = &'a dyn Fn(&[IoSlice]) -> io::Result<Option<usize>>;
+
 /// The queue of one connection.
 #[derive(Default)]
 pub struct Outbox {
@@ -79,14 +81,12 @@ impl Outbox {
         self.queue.borrow().is_empty()
     }
 
-    /// Sends as much as the socket takes. Returns how many requests have ended with it, and how far it came; an error
-    /// means that the client is gone.
-    pub fn send(&self, stream: &Stream) -> (usize, io::Result<Sent>) {
+    /// Sends as much as the socket takes: `send` hands slices to it. Returns how many requests have ended with it, and how
+    /// far it came; an error means that the client is gone.
+    pub fn send(&self, send: Send<'_>) -> (usize, io::Result<Sent>) {
         let mut ended = 0;
         while !self.is_empty() {
-            let sent = gather(self.queue.borrow().iter(), self.started.get(), None, &|slices| {
-                stream.try_send(slices)
-            });
+            let sent = gather(self.queue.borrow().iter(), self.started.get(), None, send);
             match sent {
                 Ok(Some(bytes)) => ended += self.advance(bytes),
                 Ok(None) => return (ended, Ok(Sent::Blocked)),
@@ -141,7 +141,7 @@ fn gather(
     mut replies: Iter<'_, Reply>,
     skip: usize,
     before: Option<&Gathered<'_>>,
-    send: &dyn Fn(&[IoSlice]) -> io::Result<Option<usize>>,
+    send: Send<'_>,
 ) -> io::Result<Option<usize>> {
     let count = before.map_or(0, |before| before.count);
     let Some(reply) = (count < BATCH).then(|| replies.next()).flatten() else {
@@ -159,10 +159,7 @@ fn gather(
     }
 }
 
-fn send_gathered(
-    last: Option<&Gathered<'_>>,
-    send: &dyn Fn(&[IoSlice]) -> io::Result<Option<usize>>,
-) -> io::Result<Option<usize>> {
+fn send_gathered(last: Option<&Gathered<'_>>, send: Send<'_>) -> io::Result<Option<usize>> {
     let mut slices = [IoSlice::new(&[]); BATCH * 2];
     let mut first = slices.len();
     let newest_first = std::iter::successors(last, |gathered| gathered.before);
@@ -173,4 +170,65 @@ fn send_gathered(
         }
     }
     send(&slices[first..])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::memory::Memory;
+    use braid_base::{Bytes, MIB, Rng};
+    use braid_runtime::Arena;
+
+    /// Replies with and without payload, and the bytes that they are.
+    fn replies(rng: &mut Rng, count: u64) -> (Outbox, Vec<u8>) {
+        let memory = Memory::new(Arena::new(MIB * 4), MIB * 4, 1).unwrap();
+        let (share, outbox, mut bytes) = (memory.share(), Outbox::default(), Vec::new());
+        for cookie in 0..count {
+            let payload = rng.chance(0.5).then(|| share.try_alloc(Bytes(rng.between(1, 9_000))).unwrap());
+            let head = Head::simple(cookie, 0);
+            bytes.extend(head.as_bytes());
+            if let Some(held) = &payload {
+                held.buf.with_bytes_mut(|b| b.fill(cookie as u8));
+                bytes.extend(held.buf.to_vec());
+            }
+            assert_eq!(outbox.push(Reply { head, payload, ends: Ends::Request }), 0);
+        }
+        (outbox, bytes)
+    }
+
+    #[test]
+    fn replies_arrive_in_order_however_little_the_socket_takes() {
+        for seed in 0..200 {
+            let rng = RefCell::new(Rng::new(seed));
+            let (outbox, expected) = replies(&mut rng.borrow_mut(), 1 + seed);
+            let (arrived, mut ended) = (RefCell::new(Vec::new()), 0);
+            let socket = |slices: &[IoSlice]| {
+                let mut takes = rng.borrow_mut().below(20_000) as usize;
+                if takes < 5_000 {
+                    return Ok(None);
+                }
+                let before = arrived.borrow().len();
+                for slice in slices {
+                    assert!(!slice.is_empty());
+                    let part = slice.len().min(takes);
+                    arrived.borrow_mut().extend_from_slice(&slice[..part]);
+                    takes -= part;
+                }
+                Ok(Some(arrived.borrow().len() - before))
+            };
+            while !outbox.is_empty() {
+                ended += outbox.send(&socket).0;
+            }
+            assert_eq!(ended as u64, 1 + seed, "seed {seed}");
+            assert!(*arrived.borrow() == expected, "seed {seed}");
+        }
+    }
+
+    #[test]
+    fn replies_to_nobody_end_their_requests() {
+        let (outbox, _) = replies(&mut Rng::new(1), 5);
+        assert_eq!(outbox.abandon(), 5);
+        let late = |ends| outbox.push(Reply { head: Head::simple(1, 0), payload: None, ends });
+        assert_eq!((late(Ends::Request), late(Ends::Part), outbox.is_empty()), (1, 0, true));
+    }
 }

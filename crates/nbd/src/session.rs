@@ -106,7 +106,7 @@ impl Session {
         if self.blocked.get() || self.outbox.is_empty() {
             return;
         }
-        let (ended, sent) = self.outbox.send(&self.stream);
+        let (ended, sent) = self.outbox.send(&|slices| self.stream.try_send(slices));
         self.end(ended);
         match sent {
             Ok(Sent::All) => self.close_if_stopped(),

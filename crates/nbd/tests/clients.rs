@@ -43,6 +43,17 @@ fn nbdinfo_lists_the_export() {
     assert_eq!(listed["exports"][0]["export-name"], "vol");
 }
 
+#[test]
+fn tcp_clients_get_the_same_export() {
+    if !installed("nbdinfo", "libnbd-bin") {
+        return;
+    }
+    let server = Running::start(Setup::default());
+    let shown = run_client("nbdinfo", &["--size", &format!("nbd://127.0.0.1:{}/vol", server.port)]);
+    assert_eq!(String::from_utf8_lossy(&shown.stdout).trim(), (MIB.0 * 64).to_string());
+    server.stop();
+}
+
 /// An image of `size` MiB: a third data, the rest holes.
 fn sparse_image(path: &std::path::Path, mib: usize) -> Vec<u8> {
     let mut image = vec![0u8; mib << 20];

@@ -154,6 +154,32 @@ fn clients_that_never_read_hold_their_share_and_no_more() {
 }
 
 #[test]
+fn a_client_that_never_pauses_does_not_keep_others_waiting() {
+    let server = Running::start(Setup::default());
+    let mut flood = RawClient::simple(&server.socket);
+    let mut replies = flood.stream.try_clone().expect("a second handle");
+    let reader = std::thread::spawn(move || {
+        let mut bytes = vec![0; 1 << 20];
+        while replies.read(&mut bytes).is_ok_and(|count| count > 0) {}
+    });
+    let stop = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
+    let stopped = stop.clone();
+    let writer = std::thread::spawn(move || {
+        let request = Request { flags: 0, command: NBD_CMD_READ, cookie: 0, offset: 0, len: 1 };
+        let batch: Vec<u8> = request.encode().repeat(2_000);
+        while !stopped.load(std::sync::atomic::Ordering::Relaxed) {
+            send_anyway(&mut flood, &batch);
+        }
+        flood.stream.shutdown(Shutdown::Write).expect("half closed");
+    });
+    (0..20).for_each(|_| still_serves(&server));
+    stop.store(true, std::sync::atomic::Ordering::Relaxed);
+    writer.join().expect("the writer ends");
+    reader.join().expect("the reader ends");
+    server.stop();
+}
+
+#[test]
 fn a_client_that_vanishes_leaves_nothing_behind() {
     for kind in [Kind::Fast, Kind::Slow(Nanos::from_millis(30))] {
         let server = Running::start(Setup { kind, ..Setup::default() });

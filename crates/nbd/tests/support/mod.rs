@@ -7,7 +7,7 @@ use braid_base::{Bytes, GIB, KIB, MIB, Nanos};
 use braid_engine::{Allocation, Durability, Error, ErrorKind, Export, Result, Zeroing};
 use braid_nbd::{Counters, Server, ServerConfig};
 use braid_runtime::{Arena, Buf, Runtime};
-use braid_uring::{Listener, Ring};
+use braid_uring::{Address, Listener, Ring};
 use std::cell::RefCell;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -173,6 +173,8 @@ pub struct State {
 /// A server that runs until it is dropped.
 pub struct Running {
     pub socket: PathBuf,
+    /// The port of 127.0.0.1 that it listens on too.
+    pub port: u16,
     /// The server's thread, for its processor time.
     pub thread_id: u32,
     state: Arc<Mutex<State>>,
@@ -191,8 +193,8 @@ impl Running {
             let (socket, state, stop) = (socket.clone(), state.clone(), stop.clone());
             std::thread::spawn(move || run(setup, &socket, &state, &stop, &ready))
         };
-        let thread_id = is_ready.recv().expect("the server starts");
-        Running { socket, thread_id, state, stop, thread: Some(thread), _directory: directory }
+        let (thread_id, port) = is_ready.recv().expect("the server starts");
+        Running { socket, port, thread_id, state, stop, thread: Some(thread), _directory: directory }
     }
 
     pub fn uri(&self) -> String {
@@ -237,7 +239,13 @@ impl Drop for Running {
     }
 }
 
-fn run(setup: Setup, socket: &Path, state: &Mutex<State>, stop: &AtomicBool, ready: &mpsc::Sender<u32>) {
+fn run(
+    setup: Setup,
+    socket: &Path,
+    state: &Mutex<State>,
+    stop: &AtomicBool,
+    ready: &mpsc::Sender<(u32, u16)>,
+) {
     let arena = Arena::new(setup.arena);
     let ring = Ring::new(256, &arena).expect("a ring");
     let disk = MemoryDisk::new(&ring, setup.size, setup.kind);
@@ -248,14 +256,21 @@ fn run(setup: Setup, socket: &Path, state: &Mutex<State>, stop: &AtomicBool, rea
     config.drain_time = setup.drain_time;
     let server = Server::new(ring.clone(), disk, config).expect("a server");
     let listener = Listener::bind_unix(&ring, socket).expect("a listener");
+    let tcp = Listener::bind_tcp(&ring, "127.0.0.1:0".parse().unwrap()).expect("a listener");
+    let port = match tcp.local_address() {
+        Address::Tcp(address) => address.port(),
+        Address::Unix(path) => panic!("not TCP: {}", path.display()),
+    };
     let tell = |server: &Server<MemoryDisk>| {
         let held = Bytes::of_len(arena.region().1) - arena.available();
         *state.lock().unwrap() = State { counters: server.counters(), held };
     };
     ring.block_on(async {
-        let listening = server.clone();
-        ring.spawn(async move { listening.serve(listener).await });
-        ready.send(thread_id()).expect("the test waits");
+        for listener in [listener, tcp] {
+            let server = server.clone();
+            ring.spawn(async move { server.serve(listener).await });
+        }
+        ready.send((thread_id(), port)).expect("the test waits");
         while !stop.load(Ordering::SeqCst) {
             ring.sleep(Nanos::from_millis(20)).await;
             tell(&server);
