@@ -13,6 +13,7 @@
 //! found counts as written; and after a crash what was found becomes the truth.
 
 mod check;
+mod history;
 mod settle;
 
 pub use check::Mismatch;
@@ -20,6 +21,7 @@ pub use check::Mismatch;
 use crate::stamp::stamp;
 use braid_base::Bytes;
 use braid_engine::Durability;
+use history::{History, Kind};
 use std::ops::Range;
 
 /// All that is known about a volume's bytes.
@@ -35,6 +37,7 @@ pub struct Oracle {
     next_write: u64,
     /// A crash happened, and nobody has looked yet.
     is_crashed: bool,
+    history: History,
 }
 
 /// A write that was begun, by number.
@@ -94,6 +97,7 @@ impl Oracle {
             now: 0,
             next_write: 0,
             is_crashed: false,
+            history: History::default(),
         }
     }
 
@@ -140,6 +144,8 @@ impl Oracle {
     /// A flush was acknowledged.
     pub fn end_flush(&mut self, id: FlushId) {
         let begun = take_open(&mut self.flushes, id);
+        let now = self.tick();
+        self.history.add(now, None, Kind::FlushEnds(begun));
         for write in &mut self.writes {
             write.is_durable |= write.acknowledged.is_some_and(|acknowledged| acknowledged < begun);
         }
@@ -187,6 +193,7 @@ impl Oracle {
         self.flushes.clear();
         self.reads.clear();
         self.is_crashed = true;
+        self.history.add(self.now, None, Kind::Crash);
     }
 
     /// All bytes of the volume after a crash were `found`. That is the truth from now on.
@@ -199,6 +206,7 @@ impl Oracle {
         self.base.copy_from_slice(found);
         self.writes.clear();
         self.is_crashed = false;
+        self.history.add(self.now, None, Kind::Verified);
         Ok(())
     }
 
@@ -206,6 +214,14 @@ impl Oracle {
         assert!(!self.is_crashed, "verify the volume before it is written again");
         let range = offset.as_usize()..offset.as_usize() + len;
         assert!(range.end <= self.base.len(), "a write of {range:?} beyond {}", self.base.len());
+        let kind = if matches!(content, Content::Zeros) { Kind::ZeroBegins } else { Kind::WriteBegins };
+        let id = self.push(range.clone(), content).id;
+        self.history.add(self.now, Some(range), kind(id));
+        id
+    }
+
+    /// Adds a write that begins now.
+    fn push(&mut self, range: Range<usize>, content: Content) -> &mut Write {
         let id = WriteId(self.next_write);
         self.next_write += 1;
         let begun = self.tick();
@@ -219,7 +235,7 @@ impl Oracle {
             is_durable: false,
             outcome: Outcome::Certain,
         });
-        id
+        self.writes.last_mut().expect("it was pushed just now")
     }
 
     fn end(&mut self, id: WriteId, outcome: Outcome, durability: Durability) {
@@ -230,6 +246,11 @@ impl Oracle {
         assert_eq!(write.acknowledged.replace(now), None, "write {} ended twice", id.0);
         write.outcome = outcome;
         write.is_durable = durability == Durability::Fua;
+        let kind = match outcome {
+            Outcome::Failed => Kind::Failed(id),
+            _ => Kind::Acknowledged(id, durability),
+        };
+        self.history.add(now, Some(write.range.clone()), kind);
     }
 
     fn settle_if_many(&mut self) {

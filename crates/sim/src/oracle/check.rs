@@ -1,6 +1,7 @@
 //! Comparing what was found with what is legal, interval by interval: between two neighbouring borders of writes every
 //! byte has the same candidates, so whole intervals compare at the speed of memory.
 
+use super::history::Kind;
 use super::{Content, Moment, Oracle, Outcome, Write, WriteId};
 use crate::stamp::read_stamp;
 use braid_base::Bytes;
@@ -22,7 +23,12 @@ pub struct Mismatch {
     pub legal: Vec<(u8, String)>,
     /// The write that the bytes found there were stamped for, and the offset in that stamp.
     pub stamp: Option<(WriteId, Bytes)>,
+    /// What was done to the range from `offset` to `end`, one line for each event, numbered in order.
+    pub history: Vec<String>,
 }
+
+/// How much of the history a message shows.
+const HISTORY_LINES: usize = 40;
 
 /// An interval with the same candidates for every byte.
 struct Interval<'a> {
@@ -118,6 +124,7 @@ impl Oracle {
             end: Bytes::of_len(interval.range.start + last + 1),
             legal,
             stamp: self.stamp_in(interval.range.start, first..last + 1, found),
+            history: self.history.of(&(offset..interval.range.start + last + 1)),
         }
     }
 
@@ -134,13 +141,12 @@ impl Oracle {
         let overlapping =
             |write: &&Write| write.parts.iter().any(|p| p.start < range.end && range.start < p.end);
         let is_durable = self.writes.iter().filter(overlapping).all(|write| write.is_durable);
-        let id = self.begin(Bytes::of_len(range.start), range.len(), Content::Bytes(found.into()));
-        let now = self.tick();
-        let write = self.writes.last_mut().expect("it was begun just now");
-        assert_eq!(write.id, id);
-        write.acknowledged = Some(now);
+        let write = self.push(range.clone(), Content::Bytes(found.into()));
+        write.acknowledged = Some(write.begun);
         write.outcome = Outcome::Observed;
         write.is_durable = is_durable;
+        let (id, begun) = (write.id, write.begun);
+        self.history.add(begun, Some(range), Kind::Observed(id));
     }
 }
 
@@ -215,7 +221,11 @@ impl fmt::Display for Mismatch {
         for (value, reason) in &self.legal {
             write!(f, " {value:#04x} ({reason})")?;
         }
-        Ok(())
+        let omitted = self.history.len().saturating_sub(HISTORY_LINES);
+        if omitted > 0 {
+            write!(f, "\n  … {omitted} earlier events")?;
+        }
+        self.history.iter().skip(omitted).try_for_each(|line| write!(f, "\n  {line}"))
     }
 }
 

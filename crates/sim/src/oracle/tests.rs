@@ -168,6 +168,8 @@ fn a_mismatch_names_the_place_the_value_and_the_legal_writes() {
         "write 1 of 32 bytes at 0x10, durable",
         "2 of 32",
         "not flushed",
+        "4: 1 is acknowledged and durable 0x10..0x30",
+        "crash",
     ] {
         assert!(message.contains(part), "{part}: {message}");
     }

@@ -1,0 +1,78 @@
+//! What happened to a range, in order: a wrong byte is understood by what its guests did to it.
+
+use super::{Moment, WriteId};
+use braid_engine::Durability;
+use std::collections::VecDeque;
+use std::fmt;
+use std::ops::Range;
+
+/// The latest events of a volume.
+#[derive(Default)]
+pub(super) struct History {
+    events: VecDeque<Event>,
+}
+
+struct Event {
+    moment: Moment,
+    /// Which bytes it concerns; `None` for all.
+    range: Option<Range<usize>>,
+    kind: Kind,
+}
+
+/// What happened.
+#[derive(Clone, Copy)]
+pub(super) enum Kind {
+    WriteBegins(WriteId),
+    ZeroBegins(WriteId),
+    Acknowledged(WriteId, Durability),
+    Failed(WriteId),
+    /// A read found one of several legal values, which counts as written under this number.
+    Observed(WriteId),
+    /// A flush that began at the given moment ended.
+    FlushEnds(Moment),
+    Crash,
+    Verified,
+}
+
+/// More than a campaign's trial has; a longer simulation forgets its beginning.
+const EVENTS: usize = 8_192;
+
+impl History {
+    pub(super) fn add(&mut self, moment: Moment, range: Option<Range<usize>>, kind: Kind) {
+        if self.events.len() == EVENTS {
+            self.events.pop_front();
+        }
+        self.events.push_back(Event { moment, range, kind });
+    }
+
+    /// What concerns `range`, as one line each, from the first write to it.
+    pub(super) fn of(&self, range: &Range<usize>) -> Vec<String> {
+        let touches = |event: &&Event| {
+            event.range.as_ref().is_none_or(|other| other.start < range.end && range.start < other.end)
+        };
+        let from_first_write =
+            self.events.iter().skip_while(|event| event.range.is_none() || !touches(event));
+        from_first_write.filter(touches).map(Event::to_string).collect()
+    }
+}
+
+impl fmt::Display for Event {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: ", self.moment)?;
+        match self.kind {
+            Kind::WriteBegins(id) => write!(f, "write {} begins", id.0)?,
+            Kind::ZeroBegins(id) => write!(f, "zeroing {} begins", id.0)?,
+            Kind::Acknowledged(id, Durability::Fua) => write!(f, "{} is acknowledged and durable", id.0)?,
+            Kind::Acknowledged(id, Durability::Volatile) => write!(f, "{} is acknowledged", id.0)?,
+            Kind::Failed(id) => write!(f, "{} fails", id.0)?,
+            Kind::Observed(id) => write!(f, "a read settles on one of several values, as {}", id.0)?,
+            Kind::FlushEnds(begun) => write!(f, "the flush ends that began at {begun}")?,
+            Kind::Crash => f.write_str("crash")?,
+            Kind::Verified => f.write_str("verified")?,
+        }
+        match &self.range {
+            Some(range) => write!(f, " {:#x}..{:#x}", range.start, range.end),
+            None => Ok(()),
+        }
+    }
+}
