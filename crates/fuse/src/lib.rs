@@ -4,15 +4,28 @@
 //! the block device by an [`Attachment`]: today a [`LoopAttachment`], later ublk and the kernel's NBD client.
 //!
 //! # When the daemon is killed
-//! Its channel to the kernel closes, and with it every request in flight fails at once and every later one too: nothing
-//! hangs. The mount of the file stays, dead, and so does the loop device over it, and whatever is mounted on that. A
-//! restarted daemon takes the dead mount away and mounts afresh; it cannot revive the old loop device. So:
+//! Its channel to the kernel closes, and with it every request in flight fails at once, and every later one too: nothing
+//! hangs. The mount of the file stays, dead (`ENOTCONN`), and so does the loop device over it, and whatever is mounted
+//! on that. A restarted daemon takes the dead mount away and mounts afresh; it cannot revive the old loop device.
 //!
-//! * ext4 gives up its journal at the first failed write and turns read-only; XFS shuts down; both report I/O errors
-//!   to their users. What they had flushed is on the volume, as after a power cut.
-//! * Unmount them. The stale loop device then goes by itself, once [`Attachment::attach`] has marked it; [`stale`]
-//!   lists those that are left, and where they are still mounted.
-//! * Attach again, and mount again: the file system replays its journal.
+//! What a mounted file system does then (seen on Linux 6.18):
+//!
+//! | | ext4 | XFS | btrfs |
+//! |---|---|---|---|
+//! | read of cached bytes | works | works | works |
+//! | read past the cache | `EIO` | `EIO` | `EIO` |
+//! | buffered write | taken until the next commit fails, and lost | the same | the same |
+//! | fsync, syncfs | `EIO` | `EIO` | `EIO` |
+//! | from then on | journal aborted, read-only (`emergency_ro`) | shut down, all changes `EIO` | forced read-only |
+//! | plain `umount` | some milliseconds | some milliseconds | some milliseconds |
+//!
+//! What was flushed before is on the volume, as after a power cut. So: unmount (XFS, for
+//! one, is not mounted twice), attach again, mount again; the file system replays its journal. The stale loop device goes with the last mount on
+//! it, once [`Attachment::attach`] has marked it or [`Attachment::detach`] has removed it; [`stale`] lists those that
+//! are left, and where they are still mounted.
+//!
+//! A daemon that is alive but does not answer (stopped by a signal, waiting for a disk) is waited for without a limit, as
+//! with any disk. Killing it ends the wait.
 //!
 //! # What a loop device costs
 //! It hands a flush or a discard to the file from the same kernel thread that hands over reads and writes, and waits

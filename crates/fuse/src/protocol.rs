@@ -342,4 +342,15 @@ mod tests {
         assert_eq!(request(16, 2, &[0; 39]), Operation::Malformed);
         assert_eq!(decode(&[0; HEAD], 39), None);
     }
+    #[test]
+    fn no_bytes_make_it_panic() {
+        let mut rng = braid_base::Rng::new(3);
+        for _ in 0..20_000 {
+            let mut head = [0; HEAD];
+            rng.fill(&mut head);
+            head[4..8].copy_from_slice(&(rng.below(60) as u32).to_ne_bytes());
+            let received = rng.below(200) as usize;
+            assert_eq!(decode(&head, received).is_some(), received >= HEADER);
+        }
+    }
 }
