@@ -6,7 +6,7 @@ use crate::{Error, ErrorKind, Result};
 use braid_base::Bytes;
 use braid_format::layout::{SMALLEST_DEVICE, superblock_offsets};
 use braid_format::superblock::{self, Superblock};
-use braid_format::{Invalid, Uuid};
+use braid_format::Invalid;
 use braid_runtime::Device;
 
 /// What the copies of a superblock on one device say.
@@ -60,10 +60,12 @@ pub(crate) async fn read_superblock<D: Device>(device: &D, name: &str) -> Result
     }
 }
 
-/// The identity of the volume that a device belongs to, its name, and its place there.
-pub async fn identify<D: Device>(device: &D, name: &str) -> Result<(Uuid, String, usize)> {
-    let Superblock { volume, name, this_device, .. } = read_superblock(device, name).await?.superblock;
-    Ok((volume, name, this_device.index()))
+/// The superblock of a device: which volume it belongs to, as which of its devices, and what it emulates. Reads only.
+///
+/// # Errors
+/// `Invalid` where the device belongs to no volume, `Unsupported` where a newer version made it.
+pub async fn identify<D: Device>(device: &D, name: &str) -> Result<Superblock> {
+    Ok(read_superblock(device, name).await?.superblock)
 }
 
 /// Puts the devices of a volume in order, and decides which superblock counts.
