@@ -19,10 +19,10 @@
 //! | from then on | journal aborted, read-only (`emergency_ro`) | shut down, all changes `EIO` | forced read-only |
 //! | plain `umount` | some milliseconds | some milliseconds | some milliseconds |
 //!
-//! What was flushed before is on the volume, as after a power cut. So: unmount (XFS, for
-//! one, is not mounted twice), attach again, mount again; the file system replays its journal. The stale loop device goes with the last mount on
-//! it, once [`Attachment::attach`] has marked it or [`Attachment::detach`] has removed it; [`stale`] lists those that
-//! are left, and where they are still mounted.
+//! What was flushed before is on the volume, as after a power cut. So: unmount (XFS, for one, is not mounted twice),
+//! attach again, mount again; the file system replays its journal. The stale loop device goes with the last mount on it,
+//! once [`Attachment::attach`] has marked it or [`Attachment::detach`] has removed it; [`stale`] lists those that are
+//! left, and where they are still mounted.
 //!
 //! A daemon that is alive but does not answer (stopped by a signal, waiting for a disk) is waited for without a limit, as
 //! with any disk. Killing it ends the wait.

@@ -4,10 +4,10 @@
 //! turn receives one request into the inbox, passes the turn on, serves, and answers. So there is no queue between
 //! receiving and serving, no task and no allocation per request, and what is not yet received waits in the kernel.
 //!
-//! All happens on the shard's own thread. The library `fuser` reads on a thread of its own: its handing each request
-//! over to the shard cost 7.0 µs of processor time per 4 KiB read at depth 1 where one thread takes 4.1 (and 28k instead
-//! of 41k requests per second on an idle machine of 2 cores); and as an arena's buffers belong to the shard, each write
-//! would be copied once more, through memory that no arena bounds.
+//! All happens on the shard's own thread. The library `fuser` reads on a thread of its own. In a prototype, handing each
+//! request over to the shard cost 7.0 µs of processor time per 4 KiB read at depth 1 where one thread takes 4.1 (28k
+//! instead of 41k requests per second on an idle machine of 2 cores; on a busy one, the extra thread can win). And as an
+//! arena's buffers belong to the shard, each write would be copied once more, through memory that no arena bounds.
 //!
 //! The arena may be shared with the engine. A write of up to [`COPIED`] is copied out of the inbox into a buffer of its
 //! size; a larger one keeps the inbox, and a new one is taken where there is room for it at once. Whoever has the turn
