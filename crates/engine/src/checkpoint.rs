@@ -17,6 +17,7 @@ const GROUP: usize = 256;
 impl<R: Runtime, D: Device> Core<R, D> {
     /// Writes all stale map pages, and moves the journal's tail up to where it stood when this began.
     pub async fn checkpoint(&self) -> Result<()> {
+        let _alone = self.checkpoints.acquire(1).await;
         let done = self.journal.newest();
         let pages: Vec<u32> = self.state.borrow_mut().take_stale_pages().into_iter().collect();
         let result = self.write_pages(&pages).await;

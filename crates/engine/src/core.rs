@@ -12,7 +12,7 @@ use braid_base::{Bytes, DeviceId, ExtentId, Rng};
 use braid_format::SlotNumber;
 use braid_format::superblock::Superblock;
 use braid_policy::{Access, Completion, Direction, Origin, Policy, View};
-use braid_runtime::{Arena, Buf, Device, Event, LockTable, Runtime};
+use braid_runtime::{Arena, Buf, Device, Event, LockTable, Runtime, Semaphore};
 use std::cell::{Cell, RefCell};
 use std::fmt;
 
@@ -29,6 +29,8 @@ pub(crate) struct Core<R, D> {
     pub cache: RefCell<ExtentCache>,
     pub journal: Journal,
     pub commits: Commits,
+    /// One checkpoint runs at a time: the next one must not take for written what this one is writing.
+    pub checkpoints: Semaphore,
     /// For unaligned edges and background copies. Whoever holds a buffer of it takes no second one.
     pub bounce: Arena,
     /// For whole blocks of extra copies, held while a buffer of `bounce` is.

@@ -134,14 +134,17 @@ impl<R: Runtime, D: Device> Core<R, D> {
         Ok(())
     }
 
-    /// Drops the extra copies that a range of zeros covers, and zeros what it covers of others.
-    pub async fn drop_extras(&self, piece: &Piece) -> Result<()> {
+    /// Before a range becomes zero: zeros what it covers of dirty extra copies at its edges, and drops the clean ones.
+    pub async fn zero_extra_edges(&self, piece: &Piece) -> Result<()> {
         if self.state.borrow().extras.is_empty() {
             return Ok(());
         }
         for (block, range) in self.blocks_of(piece) {
             let Some(extra) = self.state.borrow().extras.get(block) else { continue };
-            if !extra.dirty || range == self.shape.range_of(block).range {
+            if range == self.shape.range_of(block).range {
+                continue;
+            }
+            if !extra.dirty {
                 self.drop_extra(block);
                 continue;
             }
@@ -151,6 +154,19 @@ impl<R: Runtime, D: Device> Core<R, D> {
             self.write_block(extra.slot, extra.place, within, &zeros, Origin::Guest).await?;
         }
         Ok(())
+    }
+
+    /// Drops the extra copies of blocks that a range covers whole: at the same instant as the home's parts become
+    /// invalid, or a commit in between would bring back what the home holds.
+    pub fn drop_covered_extras(&self, piece: &Piece) {
+        if self.state.borrow().extras.is_empty() {
+            return;
+        }
+        for (block, range) in self.blocks_of(piece) {
+            if range == self.shape.range_of(block).range {
+                self.drop_extra(block);
+            }
+        }
     }
 
     /// Whether any block of an extent has an extra copy.

@@ -4,9 +4,9 @@
 use crate::create::buffer;
 use crate::{Error, ErrorKind, Result};
 use braid_base::Bytes;
+use braid_format::Invalid;
 use braid_format::layout::{SMALLEST_DEVICE, superblock_offsets};
 use braid_format::superblock::{self, Superblock};
-use braid_format::Invalid;
 use braid_runtime::Device;
 
 /// What the copies of a superblock on one device say.

@@ -15,7 +15,8 @@ use crate::{Error, ErrorKind, Result};
 use braid_base::{Bytes, DeviceId, ExtentId, MIB, Nanos, Rng};
 use braid_format::SlotNumber;
 use braid_format::superblock::{LONGEST_POLICY, Superblock};
-use braid_runtime::{Arena, Buf, Device, Event, LockTable, Runtime};
+use braid_policy::Policy;
+use braid_runtime::{Arena, Buf, Device, Event, LockTable, Runtime, Semaphore};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
@@ -91,6 +92,7 @@ impl<R: Runtime, D: Device> Volume<R, D> {
             cache: RefCell::new(ExtentCache::new(options.cache_extents, shape.extent_size)),
             journal,
             commits: Commits::default(),
+            checkpoints: Semaphore::new(1),
             bounce: Arena::new(BOUNCE),
             blocks: Arena::new(MIB),
             copies: Arena::new(Arena::LARGEST * 2),
@@ -130,10 +132,7 @@ impl<R: Runtime, D: Device> Volume<R, D> {
                 format!("the policy's settings have {} characters: at most {LONGEST_POLICY}", written.len());
             return Err(Error::new(ErrorKind::Invalid, message));
         }
-        *core.policy.borrow_mut() = policy;
-        core.adopt_extras();
-        core.policy_changes.set(core.policy_changes.get() + 1);
-        core.attention.notify();
+        self.replace_policy(policy);
         let superblock = {
             let mut superblock = core.superblock.borrow_mut();
             superblock.policy = written;
@@ -143,6 +142,20 @@ impl<R: Runtime, D: Device> Volume<R, D> {
         let order: Vec<usize> = (0..core.members.len()).collect();
         let devices: Vec<&D> = core.members.iter().map(|m| &m.device).collect();
         write_superblocks(&devices, &superblock, &order).await
+    }
+
+    /// Puts a policy in charge that was made elsewhere, until the volume is closed: for experiments and tests.
+    pub fn replace_policy(&self, policy: Box<dyn Policy>) {
+        let core = &self.core;
+        *core.policy.borrow_mut() = policy;
+        core.adopt_extras();
+        core.policy_changes.set(core.policy_changes.get() + 1);
+        core.attention.notify();
+    }
+
+    /// Brings the map pages up to date now, which makes the journal short. It happens by itself in time.
+    pub async fn checkpoint(&self) -> Result<()> {
+        self.core.checkpoint().await
     }
 
     /// The policy with its settings, as `name,key=value,…`.

@@ -128,15 +128,20 @@ impl<R: Runtime, D: Device> Core<R, D> {
             join_all(both).await.into_iter().collect::<Result<()>>()?;
         }
         self.update_extras(piece, from).await?;
-        let valid = entry.valid | self.shape.parts_touched(&piece.range);
         let mut state = self.state.borrow_mut();
+        // Others who share the lock may have made parts valid since `entry` was read.
+        let now = state.map.get(piece.extent);
+        let valid = entry.valid | now.valid | self.shape.parts_touched(&piece.range);
         state.set_extent(piece.extent, Entry { valid, ..entry });
         Ok(())
     }
 
     /// Writes all of an extent, as the memory cache holds it with this piece written, to a new home.
-    /// False where there is no room for it.
+    /// False where there is no room for it, or where a second required copy would have to follow.
     async fn write_moved(&self, piece: &Piece, from: &Buf, target: DeviceId) -> Result<bool> {
+        if self.state.borrow().map.get(piece.extent).second != SlotNumber::NONE {
+            return Ok(false);
+        }
         let Some(slot) = self.state.borrow_mut().take(target) else { return Ok(false) };
         let whole = {
             let cache = self.cache.borrow();

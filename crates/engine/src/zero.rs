@@ -41,7 +41,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         self.wait_for_journal().await?;
         let _guard = self.locks.lock(Self::lock_number(piece.extent), Mode::Exclusive).await;
         self.state.borrow_mut().disturb(piece.extent);
-        self.drop_extras(&piece).await?;
+        self.zero_extra_edges(&piece).await?;
         let entry = self.state.borrow().map.get(piece.extent);
         if entry.home == SlotNumber::NONE {
             return match zeroing {
@@ -52,6 +52,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         let covered = self.shape.parts_covered(&piece.range);
         self.zero_edges(&piece, entry, covered).await?;
         self.cache.borrow_mut().zero(&piece);
+        // From here to the end nothing waits.
+        self.drop_covered_extras(&piece);
         let extras_left = self.has_extras(&piece);
         let left = Entry { valid: entry.valid & !covered, behind: entry.behind & !covered, ..entry };
         let mut state = self.state.borrow_mut();
