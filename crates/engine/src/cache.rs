@@ -2,8 +2,8 @@
 //! them, the same under every policy compared).
 //!
 //! The paper reads the whole extent at the first miss. That costs a random read of 4 KiB thirty times its bytes, so here
-//! an extent is read whole when it is missed for the second time within the last `HISTORY` times `limit` misses; a
-//! sequential reader still gets it, one request later.
+//! an extent is read whole when it is missed for the second time while the first miss is still among the last quarter of
+//! `limit` that missed; a sequential reader still gets it, one request later.
 
 use crate::shape::Piece;
 use braid_base::{Bytes, ExtentId};
@@ -23,7 +23,7 @@ pub(crate) struct ExtentCache {
     missed: Lru<ExtentId>,
 }
 
-/// Extents that a first miss is remembered for, in multiples of the cache.
+/// First misses are remembered for one in this many of the extents that the cache holds.
 const HISTORY: usize = 4;
 
 impl ExtentCache {
@@ -85,7 +85,7 @@ impl ExtentCache {
         if self.missed.touch(extent) {
             return true;
         }
-        if self.missed.len() > self.limit * HISTORY {
+        if self.missed.len() > self.limit.div_ceil(HISTORY) {
             self.missed.pop_oldest();
         }
         false

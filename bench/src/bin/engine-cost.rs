@@ -1,0 +1,73 @@
+//! What the engine costs: processor time of a 4 KiB read and write through a whole volume on memory devices.
+//!
+//! `cargo run --release -p braid-bench --bin engine-cost`
+
+use anyhow::Result;
+use braid_base::{Bytes, DeviceClass, GIB, KIB, MIB, Rng};
+use braid_bench::{machine, median, thread_cpu_time};
+use braid_engine::{CreateOptions, Durability, Export, OpenOptions, Volume, create};
+use braid_format::Uuid;
+use braid_runtime::Arena;
+use braid_uring::{MemoryDevice, Ring};
+
+const REQUESTS: u64 = 500_000;
+const ROUNDS: usize = 7;
+const SEED: u64 = 1;
+
+fn main() -> Result<()> {
+    println!("engine-cost: {REQUESTS} requests of 4 KiB at random, {ROUNDS} rounds, seed {SEED}; {}", machine());
+    for (policy, cache) in [("wardrop", 100), ("wardrop", 0), ("ssd-only", 0), ("ssd-first", 0)] {
+        let [read, write] = measure(policy, cache)?;
+        for (what, figures) in [("read", read), ("write", write)] {
+            let (middle, low, high) = median(&figures);
+            println!("{policy:10} cache {cache:3} {what:5}: median {middle:.3} µs of processor time ({low:.3} to {high:.3})");
+        }
+    }
+    Ok(())
+}
+
+fn measure(policy: &str, cache_extents: usize) -> Result<[Vec<f64>; 2]> {
+    let arena = Arena::new(MIB * 4);
+    let ring = Ring::new(64, &arena)?;
+    let (rt, policy) = (ring.clone(), policy.to_owned());
+    let figures = ring.block_on(async move {
+        let devices = || -> Result<Vec<MemoryDevice>> {
+            Ok(vec![MemoryDevice::new(GIB, DeviceClass::Ssd)?, MemoryDevice::new(GIB, DeviceClass::Hdd)?])
+        };
+        let devices = devices()?;
+        let mut options = CreateOptions::new("bench", Uuid([1; 16]));
+        options.policy = policy;
+        options.size = Some(MIB * 512);
+        create(&devices, &options).await?;
+        let open = OpenOptions { names: vec!["a".into(), "b".into()], cache_extents, rewrite_map: false };
+        let (volume, _) = Volume::open(rt, devices, open).await?;
+        let large = arena.alloc(MIB).await;
+        for offset in (0..512).map(|i| MIB * i) {
+            volume.write(offset, &large, Durability::Volatile).await?;
+        }
+        volume.flush().await?;
+        let buf = arena.alloc(KIB * 4).await;
+        let mut rng = Rng::new(SEED);
+        let (mut reads, mut writes) = (Vec::new(), Vec::new());
+        for _ in 0..ROUNDS {
+            let start = thread_cpu_time();
+            for _ in 0..REQUESTS {
+                volume.read(place(&mut rng), &buf).await?;
+            }
+            reads.push((thread_cpu_time() - start).as_secs_f64() * 1e6 / REQUESTS as f64);
+            let start = thread_cpu_time();
+            for _ in 0..REQUESTS {
+                volume.write(place(&mut rng), &buf, Durability::Volatile).await?;
+            }
+            writes.push((thread_cpu_time() - start).as_secs_f64() * 1e6 / REQUESTS as f64);
+        }
+        volume.close().await?;
+        Ok::<_, anyhow::Error>([reads, writes])
+    });
+    ring.clear();
+    figures
+}
+
+fn place(rng: &mut Rng) -> Bytes {
+    KIB * 4 * rng.below(MIB * 512 / (KIB * 4))
+}

@@ -1,0 +1,25 @@
+//! What benchmarks share: processor time, medians, and a line that says what machine this is.
+
+use std::time::Duration;
+
+/// Processor time of this thread so far.
+pub fn thread_cpu_time() -> Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec as u32)
+}
+
+/// The median of some figures, with the smallest and the largest.
+pub fn median(figures: &[f64]) -> (f64, f64, f64) {
+    let mut sorted = figures.to_vec();
+    sorted.sort_unstable_by(f64::total_cmp);
+    (sorted[sorted.len() / 2], sorted[0], sorted[sorted.len() - 1])
+}
+
+/// The processor and the kernel, for the head of a report.
+pub fn machine() -> String {
+    let cpu = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let model = cpu.lines().find_map(|l| l.strip_prefix("model name")).unwrap_or(": unknown");
+    let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    let cores = std::thread::available_parallelism().map_or(0, usize::from);
+    format!("{cores} cores{}, Linux {}", model.trim_start_matches(['\t', ' ']), kernel.trim())
+}
