@@ -8,7 +8,7 @@ use crate::handshake::{Agreed, Facts, Handshake, Step};
 use crate::inbox::Inbox;
 use crate::memory::{Fit, Held};
 use crate::request::{LongWrite, PIECE, Payload, Work, check, fail, needs_quiet, serve};
-use crate::session::{Session, TAGS};
+use crate::session::Session;
 use crate::tags::Tags;
 use crate::wire::options::greeting;
 use crate::wire::{NBD_CMD_DISC, NBD_CMD_WRITE, NBD_ESHUTDOWN, Request};
@@ -65,7 +65,7 @@ pub async fn transmit<E: Export>(
     let _ = Receiver { session, inbox, size, start, put_off: Cell::new(false) }.run().await;
     drains();
     session.send();
-    session.at_most_in_flight(0).await;
+    session.quiet().await;
     tags.close();
     session.finish();
 }
@@ -110,10 +110,10 @@ impl<S: Fn(Work)> Receiver<'_, S> {
     /// Waits until a tag is free. The others of this shard get their turn in any case: a full inbox holds thousands of
     /// requests.
     async fn tag(&self) {
-        if self.session.in_flight() >= TAGS {
+        if !self.session.has_tag() {
             self.session.send();
             yield_now().await;
-            self.session.at_most_in_flight(TAGS - 1).await;
+            self.session.tag().await;
         }
     }
 
@@ -186,11 +186,11 @@ impl<S: Fn(Work)> Receiver<'_, S> {
     /// Serves a request while nothing else is in flight.
     async fn alone(&mut self, request: Request) {
         self.session.send();
-        self.session.at_most_in_flight(0).await;
+        self.session.quiet().await;
         self.session.begin();
         (self.start)(Work::Plain(request));
         self.session.send();
-        self.session.at_most_in_flight(0).await;
+        self.session.quiet().await;
     }
 }
 

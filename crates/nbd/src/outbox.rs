@@ -4,6 +4,7 @@
 //! payloads go to the kernel from where they lie.
 
 use crate::memory::Held;
+use crate::request::PIECE;
 use crate::wire::Head;
 use braid_runtime::{Buf, Event};
 use std::cell::{Cell, RefCell};
@@ -17,6 +18,9 @@ const BATCH: usize = 64;
 
 /// Parts beyond each request's last one that may wait.
 const EXTRA_PARTS: usize = 64;
+
+/// One piece of a long read, or 64 replies of 4 KiB.
+const FULL: usize = PIECE.as_usize();
 
 /// What is sent for a request, or a part of it.
 pub struct Reply {
@@ -53,6 +57,8 @@ pub type Send<'a> = &'a dyn Fn(&[IoSlice]) -> io::Result<Option<usize>>;
 #[derive(Default)]
 pub struct Outbox {
     queue: RefCell<VecDeque<Reply>>,
+    /// Bytes of all replies in the queue.
+    bytes: Cell<usize>,
     /// Bytes of the first reply that are sent already.
     started: Cell<usize>,
     /// The client is gone: replies are dropped.
@@ -67,13 +73,22 @@ impl Outbox {
         if self.abandoned.get() {
             return usize::from(reply.ends == Ends::Request);
         }
+        self.bytes.set(self.bytes.get() + reply.len());
         self.queue.borrow_mut().push_back(reply);
         0
     }
 
     /// Waits until another part may be added.
     pub async fn room(&self) {
-        self.left.wait_for(|| (self.queue.borrow().len() < EXTRA_PARTS).then_some(())).await;
+        let has_room = || !self.is_full() && self.queue.borrow().len() < EXTRA_PARTS;
+        self.left.wait_for(|| has_room().then_some(())).await;
+    }
+
+    /// Whether so much waits that it should be sent before more is made ready: the buffers that it frees are then still
+    /// in the processor's cache when the next request gets them. (Without this, nbdcopy's 64 requests of 256 KiB went
+    /// through memory twice.)
+    pub fn is_full(&self) -> bool {
+        self.bytes.get() >= FULL
     }
 
     /// Whether nothing waits.
@@ -100,6 +115,7 @@ impl Outbox {
     pub fn abandon(&self) -> usize {
         self.abandoned.set(true);
         let dropped = std::mem::take(&mut *self.queue.borrow_mut());
+        self.bytes.set(0);
         self.left.notify();
         dropped.iter().filter(|reply| reply.ends == Ends::Request).count()
     }
@@ -110,6 +126,7 @@ impl Outbox {
         let (mut sent, mut ended) = (self.started.get() + bytes, 0);
         while let Some(first) = queue.front().filter(|first| first.len() <= sent) {
             sent -= first.len();
+            self.bytes.set(self.bytes.get() - first.len());
             ended += usize::from(first.ends == Ends::Request);
             queue.pop_front();
         }

@@ -30,7 +30,7 @@ pub struct Session {
     outbox: Outbox,
     /// Requests received, and not yet answered to the last byte.
     in_flight: Cell<usize>,
-    /// The receiver waits for fewer requests in flight.
+    /// The receiver waits for fewer requests in flight, or fewer bytes unsent.
     fewer: Signal,
     /// The sender waits for something to do.
     outgoing: Signal,
@@ -85,9 +85,19 @@ impl Session {
         self.in_flight.get()
     }
 
-    /// Waits until at most `most` requests are in flight.
-    pub async fn at_most_in_flight(&self, most: usize) {
-        self.fewer.wait_until(|| self.in_flight.get() <= most).await;
+    /// Waits until nothing is in flight.
+    pub async fn quiet(&self) {
+        self.fewer.wait_until(|| self.in_flight.get() == 0).await;
+    }
+
+    /// Whether one more request may be begun.
+    pub fn has_tag(&self) -> bool {
+        self.in_flight.get() < TAGS && !self.outbox.is_full()
+    }
+
+    /// Waits until one more request may be begun.
+    pub async fn tag(&self) {
+        self.fewer.wait_until(|| self.has_tag()).await;
     }
 
     /// Queues the last reply of a request. It leaves with the next [`Session::send`].
@@ -108,6 +118,7 @@ impl Session {
         }
         let (ended, sent) = self.outbox.send(&|slices| self.stream.try_send(slices));
         self.end(ended);
+        self.fewer.notify();
         match sent {
             Ok(Sent::All) => self.close_if_stopped(),
             Ok(Sent::Blocked) => {

@@ -125,7 +125,9 @@ fn a_write_that_cannot_be_is_skipped_to_its_end() {
 
 #[test]
 fn clients_that_never_read_hold_their_share_and_no_more() {
-    let setup = Setup { arena: MIB * 16, max_connections: 8, ..Setup::default() };
+    // A slow disk: a fast one's reads are not begun before the client takes the replies to those before.
+    let kind = Kind::Slow(Nanos::from_millis(20));
+    let setup = Setup { kind, arena: MIB * 16, max_connections: 8, ..Setup::default() };
     let server = Running::start(setup);
     let mut fill = RawClient::simple(&server.socket);
     for at in 0..2 {
