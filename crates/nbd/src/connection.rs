@@ -94,6 +94,9 @@ impl<S: Fn(Work)> Receiver<'_, S> {
             }
             self.session.count(|counters| counters.requests += 1);
             self.tag().await;
+            if self.session.is_abandoned() {
+                return Ok(());
+            }
             match check(&request, self.size, self.session.agreed.get()) {
                 _ if self.session.is_stopping() => self.refuse(&request, NBD_ESHUTDOWN).await?,
                 Err(error) => self.refuse(&request, error).await?,

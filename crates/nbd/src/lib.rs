@@ -6,7 +6,7 @@
 #![forbid(unsafe_code)]
 
 mod connection;
-mod handshake;
+pub mod handshake;
 mod inbox;
 mod memory;
 mod outbox;

@@ -120,6 +120,11 @@ impl Outbox {
         dropped.iter().filter(|reply| reply.ends == Ends::Request).count()
     }
 
+    /// Whether [`Outbox::abandon`] was called.
+    pub fn is_abandoned(&self) -> bool {
+        self.abandoned.get()
+    }
+
     /// Drops what is sent: `bytes` more.
     fn advance(&self, bytes: usize) -> usize {
         let mut queue = self.queue.borrow_mut();

@@ -140,9 +140,11 @@ async fn read_parts<E: Export>(session: &Session, export: &E, request: &Request)
             Allocation::Hole => Head::offset_hole(request.cookie, part, at.0, run.0 as u32),
             Allocation::Data => Head::offset_data(request.cookie, part, at.0, run.0 as u32),
         };
-        match part {
-            Part::Last => return session.reply(head, payload),
-            Part::More => session.reply_part(head, payload).await,
+        if part == Part::Last {
+            return session.reply(head, payload);
+        }
+        if !session.reply_part(head, payload).await {
+            return session.end(1);
         }
         at += run;
     }
@@ -179,14 +181,16 @@ async fn read_whole<E: Export>(session: &Session, export: &E, request: &Request)
                 // The head has promised all the bytes. Nothing but the end of the connection says otherwise.
                 session.count(|counters| counters.errors += 1);
                 session.abandon();
-                return session.reply(Head::NONE, None);
+                return session.end(1);
             }
             return fail(session, request, number_of(&error));
         }
         if at + run == end {
             return session.reply(head, Some(held));
         }
-        session.reply_part(head, Some(held)).await;
+        if !session.reply_part(head, Some(held)).await {
+            return session.end(1);
+        }
         (head, at) = (Head::NONE, at + run);
     }
 }

@@ -105,10 +105,16 @@ impl Session {
         self.end(self.outbox.push(Reply { head, payload, ends: Ends::Request }));
     }
 
-    /// Queues a part of a reply, once there is room for it.
-    pub async fn reply_part(&self, head: Head, payload: Option<Held>) {
+    /// Queues a part of a reply, once there is room for it. Returns false where nobody waits for the rest any more.
+    pub async fn reply_part(&self, head: Head, payload: Option<Held>) -> bool {
         self.outbox.room().await;
         self.outbox.push(Reply { head, payload, ends: Ends::Part });
+        !self.is_abandoned()
+    }
+
+    /// Whether the client is known to be gone.
+    pub fn is_abandoned(&self) -> bool {
+        self.outbox.is_abandoned()
     }
 
     /// Sends the replies that wait, as far as the socket takes them now; the sender's task sends the rest.
@@ -159,6 +165,7 @@ impl Session {
     /// to their end.
     pub fn abandon(&self) {
         self.end(self.outbox.abandon());
+        self.fewer.notify();
         self.close();
     }
 
