@@ -15,12 +15,17 @@ const ROUNDS: usize = 7;
 const SEED: u64 = 1;
 
 fn main() -> Result<()> {
-    println!("engine-cost: {REQUESTS} requests of 4 KiB at random, {ROUNDS} rounds, seed {SEED}; {}", machine());
+    println!(
+        "engine-cost: {REQUESTS} requests of 4 KiB at random, {ROUNDS} rounds, seed {SEED}; {}",
+        machine()
+    );
     for (policy, cache) in [("wardrop", 100), ("wardrop", 0), ("ssd-only", 0), ("ssd-first", 0)] {
         let [read, write] = measure(policy, cache)?;
         for (what, figures) in [("read", read), ("write", write)] {
             let (middle, low, high) = median(&figures);
-            println!("{policy:10} cache {cache:3} {what:5}: median {middle:.3} µs of processor time ({low:.3} to {high:.3})");
+            println!(
+                "{policy:10} cache {cache:3} {what:5}: median {middle:.3} µs of processor time ({low:.3} to {high:.3})"
+            );
         }
     }
     Ok(())

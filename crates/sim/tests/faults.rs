@@ -1,0 +1,301 @@
+//! What the engine does when devices fail, vanish, come from elsewhere or fill up.
+
+use braid_base::{Bytes, DeviceId, KIB, MIB, Nanos, Rng};
+use braid_engine::{
+    CreateOptions, Durability, Error, ErrorKind, Export, OpenOptions, Result, Volume, Zeroing, check, create,
+};
+use braid_format::Uuid;
+use braid_runtime::{Arena, Buf, Runtime};
+use braid_sim::{Blank, Disk, DiskOptions, FaultPlan, Faults, Faulty, World};
+
+type Rig = Volume<World, Faulty<Disk>>;
+
+/// Two disks with faults that a test can switch on.
+struct Bench {
+    world: World,
+    disks: Vec<Disk>,
+    faults: Vec<Faults>,
+    arena: Arena,
+}
+
+fn bench(seed: u64) -> Bench {
+    bench_in(World::new(seed))
+}
+
+fn bench_in(world: World) -> Bench {
+    let seed = world.seed();
+    let options = [DiskOptions::ssd(MIB * 8), DiskOptions::hdd(MIB * 8)];
+    let disks = options.map(|o| Disk::new(&world, o.with_blank(Blank::Garbage(seed)))).to_vec();
+    let faults = disks.iter().map(|_| Faults::new(FaultPlan::default(), world.fork_rng())).collect();
+    Bench { world, disks, faults, arena: Arena::new(MIB * 4) }
+}
+
+impl Bench {
+    fn devices(&self) -> Vec<Faulty<Disk>> {
+        self.disks.iter().zip(&self.faults).map(|(disk, faults)| Faulty::new(disk.clone(), faults)).collect()
+    }
+
+    fn run<T: 'static>(&self, test: impl Future<Output = T> + 'static) -> T {
+        let result = self.world.block_on(test);
+        self.world.halt();
+        result
+    }
+}
+
+fn options(identity: u8) -> CreateOptions {
+    let mut options = CreateOptions::new("faulty", Uuid([identity; 16]));
+    (options.size, options.overwrite) = (Some(MIB * 4), true);
+    options
+}
+
+async fn open(world: World, devices: Vec<Faulty<Disk>>) -> Result<Rig> {
+    let names = (0..devices.len()).map(|i| format!("disk {i}")).collect();
+    let options = OpenOptions { names, cache_extents: 0, rewrite_map: false };
+    Volume::open(world, devices, options).await.map(|(volume, _)| volume)
+}
+
+async fn make(world: World, devices: Vec<Faulty<Disk>>, options: &CreateOptions) -> Rig {
+    create(&devices, options).await.expect("the devices are fit");
+    open(world, devices).await.expect("what was just made can be opened")
+}
+
+fn filled(arena: &Arena, len: Bytes, value: u8) -> Buf {
+    let buf = arena.try_alloc(len).expect("the arena is large enough");
+    buf.with_bytes_mut(|bytes| bytes.fill(value));
+    buf
+}
+
+async fn holds(volume: &Rig, arena: &Arena, offset: Bytes, len: Bytes, value: u8) -> Result<bool> {
+    let buf = filled(arena, len, !value);
+    volume.read(offset, &buf).await?;
+    Ok(buf.with_bytes(|bytes| bytes.iter().all(|&b| b == value)))
+}
+
+fn refused<T>(result: Result<T>) -> Error {
+    result.err().expect("this must be refused")
+}
+
+#[test]
+fn a_read_error_on_one_required_copy_is_answered_from_the_other() {
+    let bench = bench(1);
+    let (world, devices, arena, faults) =
+        (bench.world.clone(), bench.devices(), bench.arena.clone(), bench.faults.clone());
+    bench.run(async move {
+        let volume = make(world, devices, &CreateOptions { copies: 2, ..options(1) }).await;
+        volume.write(Bytes::ZERO, &filled(&arena, MIB, 7), Durability::Fua).await.unwrap();
+        for failing in &faults {
+            failing.set(FaultPlan { reads: 1.0, ..FaultPlan::default() });
+            assert!(holds(&volume, &arena, Bytes::ZERO, MIB, 7).await.unwrap());
+            failing.set(FaultPlan::default());
+        }
+        let errors: u64 = volume.status().devices.iter().map(|d| d.stats.errors).sum();
+        assert!(errors > 0, "an error that was made good is counted all the same");
+    });
+}
+
+#[test]
+fn a_device_that_vanishes_is_named_and_what_lies_elsewhere_still_reads() {
+    let bench = bench(2);
+    let (world, devices, arena, faults) =
+        (bench.world.clone(), bench.devices(), bench.arena.clone(), bench.faults.clone());
+    bench.run(async move {
+        let policy = "stripe".to_owned();
+        let volume = make(world, devices, &CreateOptions { policy, ..options(2) }).await;
+        volume.write(Bytes::ZERO, &filled(&arena, KIB * 256, 9), Durability::Fua).await.unwrap();
+        faults[1].vanish();
+        assert!(holds(&volume, &arena, Bytes::ZERO, KIB * 128, 9).await.unwrap());
+        let error = refused(holds(&volume, &arena, KIB * 128, KIB * 4, 9).await);
+        assert!(error.kind() == ErrorKind::Io && error.to_string().contains("device d1 (hdd)"), "{error}");
+        assert!(volume.write(KIB * 128, &filled(&arena, KIB, 1), Durability::Volatile).await.is_err());
+    });
+}
+
+/// A device may drop what it could not flush and succeed at the next flush. So after one failure no flush may succeed:
+/// the guest would believe that its data is safe.
+#[test]
+fn after_a_failed_flush_no_flush_succeeds_until_the_volume_is_opened_again() {
+    let bench = bench(3);
+    let (world, devices, arena, faults) =
+        (bench.world.clone(), bench.devices(), bench.arena.clone(), bench.faults.clone());
+    let again = bench.devices();
+    bench.run(async move {
+        let volume = make(world.clone(), devices, &options(3)).await;
+        volume.write(Bytes::ZERO, &filled(&arena, KIB * 64, 1), Durability::Fua).await.unwrap();
+        volume.write(KIB * 64, &filled(&arena, KIB * 64, 2), Durability::Volatile).await.unwrap();
+        faults.iter().for_each(|f| f.set(FaultPlan { flushes: 1.0, ..FaultPlan::default() }));
+        assert_eq!(refused(volume.flush().await).kind(), ErrorKind::Io);
+        faults.iter().for_each(|f| f.set(FaultPlan::default()));
+        let error = refused(volume.flush().await);
+        assert!(error.to_string().contains("no flush can succeed"), "{error}");
+        assert!(volume.status().failure.is_some());
+        assert!(volume.write(MIB, &filled(&arena, KIB, 3), Durability::Fua).await.is_err());
+        drop(volume);
+        let volume = open(world, again).await.unwrap();
+        assert!(holds(&volume, &arena, Bytes::ZERO, KIB * 64, 1).await.unwrap(), "what was flushed is there");
+        volume.flush().await.unwrap();
+    });
+}
+
+#[test]
+fn a_write_error_during_a_move_leaves_the_extent_where_it_was() {
+    let bench = bench(4);
+    let (world, devices, arena, faults) =
+        (bench.world.clone(), bench.devices(), bench.arena.clone(), bench.faults.clone());
+    bench.run(async move {
+        let policy = "ssd-only".to_owned();
+        let volume = make(world.clone(), devices, &CreateOptions { policy, ..options(4) }).await;
+        volume.write(Bytes::ZERO, &filled(&arena, MIB, 5), Durability::Fua).await.unwrap();
+        faults[1].set(FaultPlan { writes: 1.0, ..FaultPlan::default() });
+        // Reads from the SSD are made slow to the policy by the disk's being idle: it will want to move, and cannot.
+        volume.set_policy("wardrop,period=20ms,step=1,alpha=1000").await.unwrap_err();
+        faults[1].set(FaultPlan::default());
+        volume.set_policy("wardrop,period=20ms,step=1,alpha=1000").await.unwrap();
+        faults[1].set(FaultPlan { writes: 1.0, ..FaultPlan::default() });
+        for _ in 0..200 {
+            assert!(holds(&volume, &arena, KIB * 512, KIB * 4, 5).await.unwrap());
+            world.sleep(Nanos::from_millis(2)).await;
+        }
+        assert_eq!(volume.status().background.migrations, 0);
+        assert!(holds(&volume, &arena, Bytes::ZERO, MIB, 5).await.unwrap());
+    });
+}
+
+#[test]
+fn foreign_missing_doubled_and_forgotten_devices_are_refused_by_name() {
+    let one = bench(5);
+    let other = bench_in(one.world.clone());
+    let devices = |b: &Bench, which: &[usize]| -> Vec<Faulty<Disk>> {
+        let all = b.devices();
+        which.iter().map(|&i| all[i].clone()).collect()
+    };
+    let both = [devices(&one, &[0, 1]), devices(&other, &[0, 1])];
+    let (first, foreign) = (devices(&one, &[0]), devices(&other, &[1]));
+    let old = one.disks[0].fork(&one.world);
+    let world = one.world.clone();
+    let faults = one.faults[0].clone();
+    let disk1 = one.disks[1].clone();
+    one.run(async move {
+        for (identity, devices) in both.iter().enumerate() {
+            make(world.clone(), devices.clone(), &options(identity as u8 + 1)).await.close().await.unwrap();
+        }
+        let error = refused(open(world.clone(), first.clone()).await);
+        assert!(error.kind() == ErrorKind::Degraded && error.to_string().contains("d1 (hdd"), "{error}");
+        let mixed = vec![first[0].clone(), foreign[0].clone()];
+        let error = refused(open(world.clone(), mixed).await);
+        assert!(error.to_string().contains("another volume"), "{error}");
+        let twice = vec![first[0].clone(), first[0].clone(), both[0][1].clone()];
+        let error = refused(open(world.clone(), twice).await);
+        assert!(error.to_string().contains("copy of the other"), "{error}");
+        // A blank device was never of a volume.
+        let blank = vec![Faulty::new(old.clone(), &faults), both[0][1].clone()];
+        let error = refused(open(world.clone(), blank).await);
+        assert!(error.to_string().contains("belongs to no volume"), "{error}");
+        // A copy of d0 that misses two openings was left behind.
+        let copy = copy_of(&world, &first[0], &old).await;
+        for _ in 0..2 {
+            open(world.clone(), both[0].clone()).await.unwrap().close().await.unwrap();
+        }
+        let stale = vec![Faulty::new(copy, &faults), Faulty::new(disk1, &faults)];
+        let error = refused(open(world.clone(), stale).await);
+        assert!(error.to_string().contains("left behind"), "{error}");
+        open(world, both[0].clone()).await.unwrap();
+    });
+}
+
+/// Copies the bytes of a device onto a disk.
+async fn copy_of(_: &World, from: &Faulty<Disk>, to: &Disk) -> Disk {
+    use braid_runtime::Device;
+    let buf = Arena::new(MIB).alloc(MIB).await;
+    for at in (0..8).map(|i| MIB * i) {
+        from.read(at, &buf).await.unwrap();
+        to.write(at, &buf).await.unwrap();
+    }
+    to.flush().await.unwrap();
+    to.clone()
+}
+
+#[test]
+fn a_full_device_sends_new_extents_to_the_others() {
+    let bench = bench(7);
+    let (world, devices, arena) = (bench.world.clone(), bench.devices(), bench.arena.clone());
+    bench.run(async move {
+        let all = CreateOptions { policy: "hdd-only".to_owned(), size: Some(MIB * 10), ..options(7) };
+        let volume = make(world, devices, &all).await;
+        for i in 0..10u8 {
+            volume
+                .write(MIB * u64::from(i), &filled(&arena, MIB, i + 1), Durability::Volatile)
+                .await
+                .unwrap();
+        }
+        volume.flush().await.unwrap();
+        for i in 0..10u8 {
+            assert!(holds(&volume, &arena, MIB * u64::from(i), MIB, i + 1).await.unwrap());
+        }
+        let status = volume.status();
+        assert_eq!(status.devices[1].free, 0, "the disk is full");
+        assert!(status.devices[0].slots > status.devices[0].free, "the rest went to the SSD");
+        volume.discard(Bytes::ZERO, MIB * 10).await.unwrap();
+        volume.flush().await.unwrap();
+        let status = volume.status();
+        assert!(status.devices.iter().all(|d| d.free == d.slots), "discard gives every slot back");
+        assert!(holds(&volume, &arena, MIB * 3, MIB, 0).await.unwrap());
+    });
+}
+
+#[test]
+fn zeros_that_keep_their_room_are_allocated_and_read_as_zeros() {
+    let bench = bench(8);
+    let (world, devices, arena) = (bench.world.clone(), bench.devices(), bench.arena.clone());
+    bench.run(async move {
+        let volume = make(world, devices, &options(8)).await;
+        volume.write(KIB * 100, &filled(&arena, KIB * 300, 3), Durability::Volatile).await.unwrap();
+        volume.write_zeroes(KIB * 50, KIB * 500, Zeroing::KeepAllocated, Durability::Fua).await.unwrap();
+        assert_eq!(volume.allocation(KIB * 50, MIB).0, braid_engine::Allocation::Data);
+        assert!(holds(&volume, &arena, Bytes::ZERO, MIB, 0).await.unwrap());
+    });
+}
+
+#[test]
+fn damage_of_either_kind_is_found_and_told_apart() {
+    let bench = bench(9);
+    let (world, devices, arena) = (bench.world.clone(), bench.devices(), bench.arena.clone());
+    let (disks, again) = (bench.disks.clone(), bench.devices());
+    bench.run(async move {
+        let names = ["ssd".to_owned(), "hdd".to_owned()];
+        let volume = make(world.clone(), devices.clone(), &options(9)).await;
+        volume.write(Bytes::ZERO, &filled(&arena, MIB, 4), Durability::Fua).await.unwrap();
+        volume.close().await.unwrap();
+        let superblock = volume.superblock();
+        drop(volume);
+        let report = check(again.clone(), &names).await.unwrap();
+        assert!(report.repairable.is_empty() && report.fatal.is_empty(), "{report:?}");
+        assert_eq!(report.mapped_extents, 8);
+        let mut rng = Rng::new(9);
+        let mut rot = [0; 64];
+        rng.fill(&mut rot);
+        let images: Vec<(usize, Bytes)> = [superblock.metadata_device, superblock.second_metadata_device]
+            .iter()
+            .enumerate()
+            .map(|(image, d): (usize, &DeviceId)| {
+                (d.index(), superblock.devices[d.index()].map[image].unwrap())
+            })
+            .collect();
+        disks[0].poke(Bytes(100), &rot);
+        disks[images[0].0].poke(images[0].1 + Bytes(500), &rot);
+        let report = check(again.clone(), &names).await.unwrap();
+        assert_eq!((report.repairable.len(), report.fatal.len()), (2, 0), "{report:?}");
+        let names = names.to_vec();
+        let open = OpenOptions { names: names.clone(), cache_extents: 0, rewrite_map: true };
+        let (volume, recovery) = Volume::open(world.clone(), again.clone(), open).await.unwrap();
+        assert_eq!(recovery.pages_from_second_image, 1);
+        assert!(holds(&volume, &arena, Bytes::ZERO, MIB, 4).await.unwrap());
+        volume.close().await.unwrap();
+        let report = check(again.clone(), &names).await.unwrap();
+        assert!(report.repairable.is_empty(), "opening with a repair mends both: {report:?}");
+        for (disk, image) in images {
+            disks[disk].poke(image + Bytes(500), &rot);
+        }
+        let report = check(again, &names).await.unwrap();
+        assert!(report.fatal.iter().any(|f| f.contains("neither image")), "{report:?}");
+    });
+}
