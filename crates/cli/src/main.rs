@@ -1,2 +1,112 @@
-//! The `braid` command.
-fn main() {}
+//! The `braid` command: words in, words out. What it does is `braid-control`'s; each verb has the file of its name.
+//!
+//! Exit status: 0 done, 1 the work failed, 2 bad usage, 3 data unsafe or lost. Answers go to standard output, as text or,
+//! with `--json`, as JSON; everything else goes to standard error.
+#![forbid(unsafe_code)]
+
+mod attach;
+mod check;
+mod completions;
+mod create;
+mod explain;
+mod import;
+mod output;
+mod policy;
+mod serve;
+mod status;
+mod table;
+mod volume_options;
+mod watch;
+
+use braid_control::{Result, StateDir};
+use clap::{Parser, Subcommand};
+use output::Output;
+use std::io::IsTerminal;
+use std::process::ExitCode;
+
+/// One fast, large, safe block volume out of SSDs and hard disks.
+#[derive(Parser)]
+#[command(name = "braid", version, max_term_width = 100, after_help = EXAMPLES)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+    /// Answers as JSON, with units in the names of fields; errors too
+    #[arg(long, global = true)]
+    json: bool,
+}
+
+const EXAMPLES: &str = "\
+Try it without hardware, with the timing of an SSD and a hard disk of the past:
+  braid serve --temporary --ssd memory,size=1GiB,model=x25-m --hdd memory,size=4GiB,model=mba3073
+
+With devices (all that is on them is lost):
+  braid create vault --ssd /dev/nvme0n1 --hdd /dev/sda --hdd /dev/sdb
+  braid serve vault
+  braid attach vault
+
+Environment:
+  BRAID_STATE_DIR  where names of volumes and sockets are kept
+                   (default: /var/lib/braid for root, else the user's state directory)
+  BRAID_LOG        what is logged to standard error: error, warn, info (default of serve) or debug
+
+Exit status: 0 done, 1 the work failed, 2 bad usage, 3 data unsafe or lost.";
+
+#[derive(Subcommand)]
+enum Command {
+    Create(create::Arguments),
+    Serve(serve::Arguments),
+    Stop(serve::StopArguments),
+    Attach(attach::Arguments),
+    Detach(attach::DetachArguments),
+    Status(status::Arguments),
+    Explain(explain::Arguments),
+    Check(check::Arguments),
+    Policy(policy::Arguments),
+    Import(import::Arguments),
+    Forget(import::ForgetArguments),
+    Completions(completions::Arguments),
+}
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let output = Output { json: cli.json };
+    log_to_stderr(matches!(cli.command, Command::Serve(_)));
+    match run(cli.command, output) {
+        Ok(status) => ExitCode::from(status),
+        Err(error) => {
+            output.fail(&error);
+            ExitCode::from(error.exit_status())
+        }
+    }
+}
+
+fn run(command: Command, output: Output) -> Result<u8> {
+    let state = StateDir::from_environment()?;
+    match command {
+        Command::Create(arguments) => create::run(&state, &arguments, output),
+        Command::Serve(arguments) => serve::run(&state, &arguments, output),
+        Command::Stop(arguments) => serve::stop(&state, &arguments, output),
+        Command::Attach(arguments) => attach::run(&state, &arguments, output),
+        Command::Detach(arguments) => attach::detach(&state, &arguments, output),
+        Command::Status(arguments) => status::run(&state, &arguments, output),
+        Command::Explain(arguments) => explain::run(&state, &arguments, output),
+        Command::Check(arguments) => check::run(&state, &arguments, output),
+        Command::Policy(arguments) => policy::run(&state, &arguments, output),
+        Command::Import(arguments) => import::run(&state, &arguments, output),
+        Command::Forget(arguments) => import::forget(&state, &arguments, output),
+        Command::Completions(arguments) => completions::run(&arguments, output),
+    }
+}
+
+/// A daemon tells what it does; other verbs only what is wrong.
+fn log_to_stderr(serves: bool) {
+    let usual = if serves { "info" } else { "warn" };
+    let filter = std::env::var("BRAID_LOG").unwrap_or_else(|_| usual.to_owned());
+    let filter = tracing_subscriber::EnvFilter::try_new(&filter).unwrap_or_else(|_| usual.into());
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .with_ansi(std::io::stderr().is_terminal())
+        .with_target(false)
+        .init();
+}

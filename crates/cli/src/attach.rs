@@ -1,0 +1,63 @@
+//! `braid attach` and `braid detach`.
+
+use crate::output::{Output, print};
+use braid_control::{Attached, Result, StateDir, VolumeName};
+use clap::Args;
+use std::path::PathBuf;
+
+/// Make a served volume a block device of this machine, and print its path
+///
+/// Needs root. Without it, use the volume by NBD: braid status tells the URI.
+#[derive(Args)]
+#[command(after_help = "\
+Examples:
+  mkfs.ext4 $(braid attach vault)
+  braid attach vault --mount /mnt/vault
+
+JSON: name, device, kind, mounted_on, file_system.")]
+pub struct Arguments {
+    /// The volume
+    name: VolumeName,
+    /// Mount the file system that is on it here
+    #[arg(long, value_name = "DIR")]
+    mount: Option<PathBuf>,
+}
+
+/// Unmount a volume's block device, and remove it; the daemon goes on
+#[derive(Args)]
+#[command(after_help = "JSON: name, unmounted (a list of directories).")]
+pub struct DetachArguments {
+    /// The volume
+    name: VolumeName,
+}
+
+/// Runs the verb.
+pub fn run(state: &StateDir, arguments: &Arguments, output: Output) -> Result<u8> {
+    let mount = arguments.mount.as_ref().map(std::path::absolute).transpose();
+    let mount = mount.map_err(|e| braid_control::Error::io("the directory to mount on", &e))?;
+    let attached: Attached = braid_control::attach(state, &arguments.name, mount.as_deref())?;
+    output.show(&attached, || attached.device.display().to_string());
+    if let (Some(directory), Some(file_system)) = (&attached.mounted_on, &attached.file_system) {
+        eprintln!(
+            "{file_system} is mounted on {}; braid detach {} ends it",
+            directory.display(),
+            attached.name
+        );
+    }
+    Ok(0)
+}
+
+/// Runs the verb.
+pub fn detach(state: &StateDir, arguments: &DetachArguments, output: Output) -> Result<u8> {
+    let name = &arguments.name;
+    let unmounted = braid_control::detach(state, name)?;
+    if output.json {
+        print(&serde_json::json!({ "name": name, "unmounted": unmounted }).to_string());
+        return Ok(0);
+    }
+    for directory in unmounted {
+        print(&format!("unmounted {}", directory.display()));
+    }
+    print(&format!("volume '{name}' is no block device any more; it is still served"));
+    Ok(0)
+}

@@ -1,0 +1,47 @@
+//! `braid create`.
+
+use crate::output::Output;
+use crate::volume_options::VolumeOptions;
+use braid_base::Bytes;
+use braid_control::{CreateReport, Durability, Result, StateDir, VolumeName};
+use clap::Args;
+
+/// Make a volume on devices; what lies on them is lost
+#[derive(Args)]
+#[command(after_help = "\
+Examples:
+  braid create vault --ssd /dev/nvme0n1 --hdd /dev/sda --hdd /dev/sdb
+  braid create safe --ssd /dev/nvme0n1 --hdd /dev/sda --copies 2 --policy ssd-first
+  braid create trial --ssd fast.img,size=2GiB,model=x25-m --hdd slow.img,size=8GiB,model=mba3073
+
+JSON: name, uuid, size_bytes, extent_bytes, policy, durability (power_cut or daemon_crash: what a
+flush survives), devices (path, class, model, size_bytes, made).")]
+pub struct Arguments {
+    /// The volume's name: letters, digits, '-', '_' and '.'
+    name: VolumeName,
+    #[command(flatten)]
+    volume: VolumeOptions,
+}
+
+/// Runs the verb.
+pub fn run(state: &StateDir, arguments: &Arguments, output: Output) -> Result<u8> {
+    let new = arguments.volume.new_volume(arguments.name.clone())?;
+    let report = braid_control::create(state, &new)?;
+    output.show(&report, || describe(&report));
+    Ok(0)
+}
+
+fn describe(report: &CreateReport) -> String {
+    let CreateReport { name, policy, .. } = report;
+    let mut text = format!("volume '{name}' of {}, policy {policy}\n", Bytes(report.size_bytes));
+    for (place, device) in report.devices.iter().enumerate() {
+        let model = device.model.as_ref().map_or_else(String::new, |model| format!(", timing of {model}"));
+        let (class, size) = (&device.class, Bytes(device.size_bytes));
+        text += &format!("  d{place}  {class}  {size}  {}{model}\n", device.name());
+    }
+    if report.durability == Durability::DaemonCrash {
+        text += "Emulated devices keep their bytes in files of this machine: a flush survives the death of the daemon, \
+                 not a power cut.\n";
+    }
+    text + &format!("Next: braid serve {name}")
+}

@@ -1,0 +1,61 @@
+//! `braid import` and `braid forget`.
+
+use crate::check::describe;
+use crate::output::{Output, print};
+use braid_base::Bytes;
+use braid_control::{Result, StateDir, VolumeName};
+use clap::Args;
+use std::path::PathBuf;
+
+/// Find a volume on its devices, and note its name and their paths here
+///
+/// For devices that came from another machine or have other paths now. Nothing on them changes.
+#[derive(Args)]
+#[command(after_help = "\
+Example:
+  braid import /dev/sdb /dev/sdc /dev/nvme1n1
+
+JSON: name, uuid, size_bytes, policy, devices (path, class, model, size_bytes, made), check (as of
+braid check).")]
+pub struct Arguments {
+    /// All devices of the volume, in any order
+    #[arg(required = true, value_name = "PATH")]
+    paths: Vec<PathBuf>,
+    /// Note it by another name than its own
+    #[arg(long = "as", value_name = "NAME")]
+    name: Option<VolumeName>,
+}
+
+/// Forget a volume's name and paths; its devices stay as they are, and import finds it again
+#[derive(Args)]
+pub struct ForgetArguments {
+    /// The volume
+    name: VolumeName,
+}
+
+/// Runs the verb.
+pub fn run(state: &StateDir, arguments: &Arguments, output: Output) -> Result<u8> {
+    let report = braid_control::import(state, &arguments.paths, arguments.name.clone())?;
+    output.show(&report, || {
+        let (name, size) = (&report.name, Bytes(report.size_bytes));
+        let found = describe(&report.check);
+        format!("volume '{name}' of {size}, policy {}\n{found}\nNext: braid serve {name}", report.policy)
+    });
+    Ok(report.check.exit_status())
+}
+
+/// Runs the verb.
+pub fn forget(state: &StateDir, arguments: &ForgetArguments, output: Output) -> Result<u8> {
+    let name = &arguments.name;
+    let devices: Vec<String> =
+        state.load(name).map(|record| record.devices.iter().map(|d| d.name()).collect()).unwrap_or_default();
+    braid_control::forget(state, name)?;
+    match output.json {
+        true => print(&serde_json::json!({ "name": name, "forgotten": true }).to_string()),
+        false => print(&format!(
+            "volume '{name}' is forgotten; to have it back: braid import {}",
+            devices.join(" ")
+        )),
+    }
+    Ok(0)
+}

@@ -1,0 +1,36 @@
+//! `braid policy`.
+
+use crate::output::Output;
+use braid_control::{Result, StateDir, VolumeName};
+use clap::Args;
+
+/// Show the policy that places a volume's data, or change it
+///
+/// A change copies no data now: what the new policy wants elsewhere moves in the background, while the volume is served.
+#[derive(Args)]
+#[command(after_help = "\
+Policies: wardrop, ssd-first, ssd-only, hdd-only, stripe, static.
+
+Examples:
+  braid policy vault
+  braid policy vault wardrop,period=1s
+  braid policy vault static,ssd=80%
+
+JSON: name, policy.")]
+pub struct Arguments {
+    /// The volume
+    name: VolumeName,
+    /// The policy to be
+    #[arg(value_name = "POLICY[,KEY=VALUE...]")]
+    policy: Option<String>,
+}
+
+/// Runs the verb.
+pub fn run(state: &StateDir, arguments: &Arguments, output: Output) -> Result<u8> {
+    let report = match &arguments.policy {
+        None => braid_control::policy(state, &arguments.name)?,
+        Some(policy) => braid_control::set_policy(state, &arguments.name, policy)?,
+    };
+    output.show(&report, || report.policy.clone());
+    Ok(0)
+}

@@ -1,0 +1,82 @@
+//! `braid serve`, and `braid stop`, its end from another terminal.
+
+use crate::output::{Output, print};
+use crate::volume_options::VolumeOptions;
+use braid_control::{
+    Client, Error, ErrorKind, NbdAddress, Ready, Result, ServeOptions, StateDir, VolumeName,
+};
+use clap::Args;
+
+/// Serve a volume, in the foreground, until SIGTERM or SIGINT
+///
+/// Prints one line when guests may come: the URIs of the volume's NBD exports. Logs to standard error.
+#[derive(Args)]
+#[command(after_help = "\
+Examples:
+  braid serve vault
+  braid serve vault --nbd 127.0.0.1:10809 --nbd unix:/run/vault.sock
+  braid serve --temporary --ssd memory,size=1GiB,model=x25-m --hdd memory,size=4GiB,model=mba3073
+
+SIGTERM and SIGINT end it: no new guests, replies to requests in flight for up to 10 s, then the
+volume is closed. A second signal ends the wait.
+
+JSON, one line when ready: name, nbd_uris, admin_socket, process_id.")]
+pub struct Arguments {
+    /// The volume
+    #[arg(required_unless_present = "temporary")]
+    name: Option<VolumeName>,
+    /// Where to export it by NBD, instead of a socket in the state directory; may be repeated
+    #[arg(long, value_name = "unix:PATH|HOST:PORT")]
+    nbd: Vec<NbdAddress>,
+    /// Extents in the memory cache
+    #[arg(long, value_name = "EXTENTS", default_value_t = ServeOptions::default().cache_extents)]
+    cache: usize,
+    /// Make the volume now, and remove it and the files made for it at the end
+    #[arg(long)]
+    temporary: bool,
+    #[command(flatten)]
+    volume: VolumeOptions,
+}
+
+/// End the daemon of a volume as SIGTERM does, and wait until the volume is closed
+#[derive(Args)]
+pub struct StopArguments {
+    /// The volume
+    name: VolumeName,
+}
+
+/// The name of a temporary volume that is given none.
+const TEMPORARY: &str = "temporary";
+
+/// Runs the verb.
+pub fn run(state: &StateDir, arguments: &Arguments, output: Output) -> Result<u8> {
+    let options = ServeOptions { nbd: arguments.nbd.clone(), cache_extents: arguments.cache };
+    let ready = |ready: &Ready| output.show(ready, || ready.nbd_uris.join(" "));
+    match (&arguments.name, arguments.temporary) {
+        (name, true) => {
+            let name = name.clone().map_or_else(|| TEMPORARY.parse(), Ok)?;
+            let new = arguments.volume.new_volume(name)?;
+            braid_control::serve_temporary(state, &new, &options, ready)?;
+        }
+        (_, false) if arguments.volume.any() => {
+            let problem = "options of a new volume belong to braid create, or to braid serve --temporary";
+            return Err(Error::new(ErrorKind::Usage, problem));
+        }
+        (Some(name), false) => braid_control::serve(state, name, &options, ready)?,
+        (None, false) => {
+            return Err(Error::new(ErrorKind::Usage, "which volume? name one, or add --temporary"));
+        }
+    }
+    Ok(0)
+}
+
+/// Runs the verb.
+pub fn stop(state: &StateDir, arguments: &StopArguments, output: Output) -> Result<u8> {
+    let name = &arguments.name;
+    Client::connect(state, name)?.stop()?;
+    match output.json {
+        true => print(&serde_json::json!({ "name": name, "stopped": true }).to_string()),
+        false => print(&format!("volume '{name}' is closed")),
+    }
+    Ok(0)
+}

@@ -1,0 +1,284 @@
+//! `braid status`: all volumes in a line each, or one in full.
+
+use crate::output::Output;
+use crate::table::Table;
+use crate::watch::{Rates, watch};
+use braid_base::{Bytes, Nanos};
+use braid_control::{
+    Durability, OperationReport, Result, StateDir, StatusReport, VolumeName, VolumeReport, attached_device,
+    volume_report,
+};
+use clap::Args;
+use std::fmt::Write;
+
+/// Show all volumes, or one in full: devices, guests, background work
+#[derive(Args)]
+#[command(after_help = "\
+Examples:
+  braid status
+  braid status vault --watch
+  braid status vault --json | jq '.devices[] | {id, requests_share, latency_ns_p99}'
+
+JSON of a volume that is served: name, served (true), uuid, process_id, uptime_seconds, nbd_uris,
+nbd_connections, attached_file, policy, size_bytes, extent_bytes, block_bytes, copies, mapped_bytes,
+extra_bytes, dirty_bytes, cache_bytes, cache_limit_bytes, map_memory_bytes, journal_bytes,
+stale_pages, pending_changes, durability (power_cut, daemon_crash or none: what a flush survives),
+failure, guests, background, devices.
+  guests: read, write, flush (requests, bytes, latency_ns_mean, _p50, _p95, _p99, _p999, _max),
+    discard_requests, cache_hits, cache_misses, errors
+  background: migrations, migrations_stopped, migrated_bytes, mirrors, promotions, write_backs,
+    probes, commits, checkpoints
+  devices: id, path, class, model, uuid, size_bytes, slots_bytes, used_bytes, data_share,
+    requests_share, in_flight, read_requests, write_requests, read_bytes, written_bytes,
+    background_bytes, flushes, errors, last_error, latency_ns_mean, _p50, _p95, _p99, _p999, _max,
+    lateness_ns_mean, lateness_ns_max, policy_figures
+JSON of one that is not: name, served (false), uuid, temporary, devices (path, class, model,
+size_bytes, made). Without NAME: volumes, a list of these. With --watch: a line every second.")]
+pub struct Arguments {
+    /// The volume
+    name: Option<VolumeName>,
+    /// Show it anew every second, until interrupted
+    #[arg(long)]
+    watch: bool,
+}
+
+/// Runs the verb.
+pub fn run(state: &StateDir, arguments: &Arguments, output: Output) -> Result<u8> {
+    if arguments.watch {
+        return watch(state, arguments.name.as_ref(), output);
+    }
+    match &arguments.name {
+        Some(name) => {
+            let report = volume_report(state, name)?;
+            output.show(&report, || describe(state, name, &report, None));
+        }
+        None => {
+            let reports = all(state)?;
+            output.show(&serde_json::json!({ "volumes": reports }), || overview(&reports));
+        }
+    }
+    Ok(0)
+}
+
+/// Every volume that can be told of; what cannot is logged.
+pub fn all(state: &StateDir) -> Result<Vec<VolumeReport>> {
+    let report = |name| volume_report(state, &name).inspect_err(|error| tracing::warn!("{error}")).ok();
+    Ok(state.names()?.into_iter().filter_map(report).collect())
+}
+
+/// A line for each volume.
+pub fn overview(reports: &[VolumeReport]) -> String {
+    if reports.is_empty() {
+        return "there is no volume yet: braid create --help\n".to_owned();
+    }
+    let mut table = Table::new(&["volume", "state", ">size", ">mapped", "policy", "nbd"]);
+    for report in reports {
+        table.row(match report {
+            VolumeReport::Served(status) => vec![
+                status.name.clone(),
+                if status.failure.is_some() { "FAILED".to_owned() } else { "served".to_owned() },
+                Bytes(status.size_bytes).to_string(),
+                percent(status.mapped_bytes as f64 / status.size_bytes as f64),
+                name_of(&status.policy).to_owned(),
+                status.nbd_uris.join(" "),
+            ],
+            VolumeReport::Resting(resting) => {
+                let state = if resting.temporary { "left over" } else { "not served" };
+                let none = || "-".to_owned();
+                vec![resting.name.clone(), state.to_owned(), none(), none(), none(), none()]
+            }
+        });
+    }
+    table.render("")
+}
+
+/// A volume in full; with rates where it is watched.
+pub fn describe(state: &StateDir, name: &VolumeName, report: &VolumeReport, rates: Option<&Rates>) -> String {
+    match report {
+        VolumeReport::Served(status) => {
+            let device = status.attached_file.as_ref().and_then(|_| attached_device(state, name));
+            let attached = device.map(|device| format!("  attached as {}\n", device.display()));
+            head(status)
+                + &attached.unwrap_or_default()
+                + &devices(status, rates)
+                + &guests(status, rates)
+                + &background(status)
+        }
+        VolumeReport::Resting(resting) => {
+            let mut text = format!("volume '{name}' is not served: braid serve {name}\n");
+            if resting.temporary {
+                text = format!("volume '{name}' was temporary, and its daemon died: braid forget {name}\n");
+            }
+            let mut table = Table::new(&["device", "class", "model", ">size", "path"]);
+            for (place, device) in resting.devices.iter().enumerate() {
+                let model = device.model.clone().unwrap_or_else(|| "-".to_owned());
+                let size = Bytes(device.size_bytes).to_string();
+                table.row(vec![format!("d{place}"), device.class.clone(), model, size, device.name()]);
+            }
+            text + &table.render("  ")
+        }
+    }
+}
+
+fn head(status: &StatusReport) -> String {
+    let StatusReport { name, process_id, policy, copies, .. } = status;
+    let uptime = Nanos::from_secs(status.uptime_seconds as u64);
+    let mut text = format!("volume '{name}', served for {uptime} by process {process_id}\n");
+    if let Some(failure) = &status.failure {
+        text += &format!(
+            "  FAILED: no flush can succeed any more: {failure}\n  Look at the device, stop the daemon and serve anew.\n"
+        );
+    }
+    let (size, extent) = (Bytes(status.size_bytes), Bytes(status.extent_bytes));
+    let mapped = Bytes(status.mapped_bytes);
+    let share = percent(status.mapped_bytes as f64 / status.size_bytes as f64);
+    let copies = if *copies == 1 { "one copy".to_owned() } else { format!("{copies} copies") };
+    text += &format!("  size    {size}, {mapped} mapped ({share}); extents of {extent}, {copies}\n");
+    text += &format!("  policy  {policy}\n");
+    for uri in &status.nbd_uris {
+        text += &format!("  nbd     {uri}\n");
+    }
+    text += match status.durability {
+        Durability::PowerCut => "",
+        Durability::DaemonCrash => {
+            "  emulated devices: a flush survives the death of the daemon, not a power cut of this machine\n"
+        }
+        Durability::None => "  a device is memory: nothing survives the daemon\n",
+    };
+    text
+}
+
+fn devices(status: &StatusReport, rates: Option<&Rates>) -> String {
+    let mut columns = vec![
+        "device",
+        "class",
+        "model",
+        ">used",
+        ">of",
+        ">data",
+        ">requests",
+        ">mean",
+        ">p50",
+        ">p99",
+        ">max",
+    ];
+    columns.extend([">in flight", ">errors"]);
+    if rates.is_some() {
+        columns.extend([">now/s", ">now mean"]);
+    }
+    columns.push("path");
+    let mut table = Table::new(&columns);
+    for (place, device) in status.devices.iter().enumerate() {
+        let latency = &device.latency;
+        let mut cells = vec![
+            device.id.clone(),
+            device.class.clone(),
+            device.model.clone().unwrap_or_else(|| "-".to_owned()),
+            Bytes(device.used_bytes).to_string(),
+            Bytes(device.slots_bytes).to_string(),
+            percent(device.data_share),
+            percent(device.requests_share),
+            time(latency.latency_ns_mean),
+            time(latency.latency_ns_p50),
+            time(latency.latency_ns_p99),
+            time(latency.latency_ns_max),
+            device.in_flight.to_string(),
+            device.errors.to_string(),
+        ];
+        if let Some(rates) = rates {
+            cells.extend(rates.device(place));
+        }
+        cells.push(device.path.clone());
+        table.row(cells);
+    }
+    let mut text = "\n".to_owned() + &table.render("  ");
+    for device in &status.devices {
+        if let Some(error) = &device.last_error {
+            text += &format!("  {}: last error: {error}\n", device.id);
+        }
+    }
+    text
+}
+
+fn guests(status: &StatusReport, rates: Option<&Rates>) -> String {
+    let guests = &status.guests;
+    let mut columns =
+        vec!["guests", ">requests", ">bytes", ">mean", ">p50", ">p95", ">p99", ">p99.9", ">max"];
+    if rates.is_some() {
+        columns.extend([">now/s", ">now bytes/s", ">now mean"]);
+    }
+    let mut table = Table::new(&columns);
+    for (name, operation) in [("read", &guests.read), ("write", &guests.write), ("flush", &guests.flush)] {
+        let OperationReport { requests, bytes, latency } = operation;
+        let mut cells = vec![
+            name.to_owned(),
+            requests.to_string(),
+            Bytes(*bytes).to_string(),
+            time(latency.latency_ns_mean),
+            time(latency.latency_ns_p50),
+            time(latency.latency_ns_p95),
+            time(latency.latency_ns_p99),
+            time(latency.latency_ns_p999),
+            time(latency.latency_ns_max),
+        ];
+        if let Some(rates) = rates {
+            cells.extend(rates.operation(name));
+        }
+        table.row(cells);
+    }
+    let (hits, pieces) = (guests.cache_hits, guests.cache_hits + guests.cache_misses);
+    let hit_share = if pieces == 0 { 0.0 } else { hits as f64 / pieces as f64 };
+    format!(
+        "\n{}  {} NBD connections, {} discards, {} errors; memory cache {} of {}, {} of reads\n",
+        table.render("  "),
+        status.nbd_connections,
+        guests.discard_requests,
+        guests.errors,
+        Bytes(status.cache_bytes),
+        Bytes(status.cache_limit_bytes),
+        percent(hit_share),
+    )
+}
+
+fn background(status: &StatusReport) -> String {
+    let background = &status.background;
+    let mut text = format!(
+        "  background: {} migrations ({}), {} stopped, {} probes, {} commits, {} checkpoints, journal {}",
+        background.migrations,
+        Bytes(background.migrated_bytes),
+        background.migrations_stopped,
+        background.probes,
+        background.commits,
+        background.checkpoints,
+        Bytes(status.journal_bytes),
+    );
+    if status.extra_bytes > 0 || background.promotions > 0 {
+        let (extra, dirty) = (Bytes(status.extra_bytes), Bytes(status.dirty_bytes));
+        let (promotions, write_backs) = (background.promotions, background.write_backs);
+        write!(text, ", extra copies {extra} ({dirty} dirty), {promotions} made, {write_backs} written back")
+            .expect("a string takes all that is written to it");
+    }
+    text + "\n"
+}
+
+fn name_of(policy: &str) -> &str {
+    policy.split(',').next().unwrap_or_default()
+}
+
+fn percent(share: f64) -> String {
+    format!("{:.0} %", share * 100.0)
+}
+
+/// A time, or nothing where nothing was measured.
+pub fn time(ns: u64) -> String {
+    if ns == 0 { "-".to_owned() } else { short(ns) }
+}
+
+fn short(ns: u64) -> String {
+    match ns {
+        0..1_000 => format!("{ns} ns"),
+        1_000..1_000_000 => format!("{:.0} µs", ns as f64 / 1e3),
+        1_000_000..1_000_000_000 => format!("{:.1} ms", ns as f64 / 1e6),
+        _ => format!("{:.1} s", ns as f64 / 1e9),
+    }
+}

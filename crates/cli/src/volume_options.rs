@@ -1,0 +1,73 @@
+//! What a new volume is made of: options that `create` and `serve --temporary` share.
+
+use braid_base::{Bytes, DeviceClass};
+use braid_control::{DeviceSpec, Error, ErrorKind, NewVolume, Result, VolumeName};
+use clap::Args;
+
+/// Options of a new volume.
+#[derive(Args, Debug)]
+#[command(next_help_heading = "The new volume")]
+pub struct VolumeOptions {
+    /// An SSD: a block device or a file. With size=, a missing file is made, sparse. With model=, the device gets the
+    /// timing of that model, and its flushes reach this machine's page cache only: for trials, not for data that must
+    /// survive a power cut. `memory` as PATH: only with serve --temporary. Repeat it for each device
+    #[arg(long, value_name = "PATH[,size=S][,model=M]")]
+    ssd: Vec<String>,
+    /// A hard disk: as --ssd. Models are x25-m, x25-e, memoright-gt, transcend-16g, sata-ssd, nvme-ssd (SSDs), mba3073,
+    /// cheetah-15k5, barracuda-7200.12, exos-x20 (disks)
+    #[arg(long, value_name = "PATH[,size=S][,model=M]")]
+    hdd: Vec<String>,
+    /// What decides where data lies and when it moves [default: wardrop]
+    #[arg(long, value_name = "POLICY[,KEY=VALUE...]")]
+    policy: Option<String>,
+    /// The unit of placement, 4KiB to 64MiB [default: 128KiB]
+    #[arg(long, value_name = "SIZE")]
+    extent: Option<Bytes>,
+    /// The unit of caching, 4KiB to 64KiB [default: 4KiB]
+    #[arg(long, value_name = "SIZE")]
+    block: Option<Bytes>,
+    /// Required copies of everything, on different devices: 1 or 2 [default: 1]
+    #[arg(long, value_name = "COUNT")]
+    copies: Option<u8>,
+    /// The volume's size [default: all that the devices hold]
+    #[arg(long)]
+    size: Option<Bytes>,
+    /// Overwrite devices that hold something
+    #[arg(long)]
+    force: bool,
+}
+
+impl VolumeOptions {
+    /// The volume that these options describe.
+    pub fn new_volume(&self, name: VolumeName) -> Result<NewVolume> {
+        let ssds = self.ssd.iter().map(|text| DeviceSpec::parse(DeviceClass::Ssd, text));
+        let hdds = self.hdd.iter().map(|text| DeviceSpec::parse(DeviceClass::Hdd, text));
+        let devices = ssds.chain(hdds).collect::<Result<Vec<_>>>()?;
+        if devices.is_empty() {
+            let problem = "a volume is made of devices: name at least one with --ssd PATH or --hdd PATH";
+            return Err(Error::new(ErrorKind::Usage, problem));
+        }
+        let usual = NewVolume::new(name, devices);
+        Ok(NewVolume {
+            policy: self.policy.clone().unwrap_or(usual.policy),
+            extent_size: self.extent.unwrap_or(usual.extent_size),
+            block_size: self.block.unwrap_or(usual.block_size),
+            copies: self.copies.unwrap_or(usual.copies),
+            size: self.size,
+            overwrite: self.force,
+            ..usual
+        })
+    }
+
+    /// Whether any was given.
+    pub fn any(&self) -> bool {
+        !self.ssd.is_empty()
+            || !self.hdd.is_empty()
+            || self.policy.is_some()
+            || self.extent.is_some()
+            || self.block.is_some()
+            || self.copies.is_some()
+            || self.size.is_some()
+            || self.force
+    }
+}

@@ -1,0 +1,122 @@
+//! `braid status --watch`: the same every second, with what happened in between.
+
+use crate::output::Output;
+use crate::status::{all, describe, overview, time};
+use braid_base::Bytes;
+use braid_control::{LatencyReport, Result, StateDir, StatusReport, VolumeName, VolumeReport, volume_report};
+use std::io::IsTerminal;
+use std::time::Duration;
+
+/// Shows a volume, or all, until interrupted or until it cannot be told of any more.
+pub fn watch(state: &StateDir, name: Option<&VolumeName>, output: Output) -> Result<u8> {
+    let mut before: Option<VolumeReport> = None;
+    loop {
+        let Some(name) = name else {
+            let reports = all(state)?;
+            output.show(&serde_json::json!({ "volumes": reports }), || screen(&overview(&reports)));
+            std::thread::sleep(INTERVAL);
+            continue;
+        };
+        let now = volume_report(state, name)?;
+        let rates = Rates::between(before.as_ref(), &now);
+        output.show(&now, || screen(&describe(state, name, &now, Some(&rates))));
+        before = Some(now);
+        std::thread::sleep(INTERVAL);
+    }
+}
+
+const INTERVAL: Duration = Duration::from_secs(1);
+
+/// A text that takes the place of the one before, on a terminal.
+fn screen(text: &str) -> String {
+    const HOME: &str = "\x1b[H";
+    const CLEAR_LINE: &str = "\x1b[K\n";
+    const CLEAR_BELOW: &str = "\x1b[J";
+    if !std::io::stdout().is_terminal() {
+        return format!("{text}\n");
+    }
+    // Line by line over what was there: clearing first would flicker.
+    HOME.to_owned() + &text.trim_end().replace('\n', CLEAR_LINE) + CLEAR_LINE + CLEAR_BELOW
+}
+
+/// What happened between two reports.
+pub struct Rates {
+    devices: Vec<Rate>,
+    operations: Vec<(&'static str, Rate)>,
+}
+
+/// Requests of one kind between two reports.
+#[derive(Default)]
+struct Rate {
+    requests_per_second: f64,
+    bytes_per_second: f64,
+    latency_ns_mean: u64,
+}
+
+impl Rates {
+    /// All zero where there was no report before, or another daemon gave it.
+    pub fn between(before: Option<&VolumeReport>, now: &VolumeReport) -> Rates {
+        let VolumeReport::Served(now) = now else {
+            return Rates { devices: Vec::new(), operations: Vec::new() };
+        };
+        let before = match before {
+            Some(VolumeReport::Served(before)) if before.process_id == now.process_id => before,
+            _ => now,
+        };
+        let seconds = (now.uptime_seconds - before.uptime_seconds).max(1e-3);
+        let device = |place: usize| {
+            let totals = |status: &StatusReport| {
+                let device = &status.devices[place];
+                let requests = device.read_requests + device.write_requests;
+                (requests, device.read_bytes + device.written_bytes, device.latency)
+            };
+            Rate::between(totals(before), totals(now), seconds)
+        };
+        let operation = |name, totals: &dyn Fn(&StatusReport) -> braid_control::OperationReport| {
+            let flat = |status| {
+                let operation = totals(status);
+                (operation.requests, operation.bytes, operation.latency)
+            };
+            (name, Rate::between(flat(before), flat(now), seconds))
+        };
+        Rates {
+            devices: (0..now.devices.len()).map(device).collect(),
+            operations: vec![
+                operation("read", &|status| status.guests.read),
+                operation("write", &|status| status.guests.write),
+                operation("flush", &|status| status.guests.flush),
+            ],
+        }
+    }
+
+    /// Cells for a device: requests per second, mean response time.
+    pub fn device(&self, place: usize) -> [String; 2] {
+        let rate = &self.devices[place];
+        [format!("{:.0}", rate.requests_per_second), time(rate.latency_ns_mean)]
+    }
+
+    /// Cells for a kind of request: requests and bytes per second, mean response time.
+    pub fn operation(&self, name: &str) -> [String; 3] {
+        let found = self.operations.iter().find(|(known, _)| *known == name);
+        let none = Rate::default();
+        let rate = found.map_or(&none, |(_, rate)| rate);
+        let bytes = Bytes(rate.bytes_per_second as u64);
+        [format!("{:.0}", rate.requests_per_second), bytes.to_string(), time(rate.latency_ns_mean)]
+    }
+}
+
+impl Rate {
+    fn between(before: (u64, u64, LatencyReport), now: (u64, u64, LatencyReport), seconds: f64) -> Rate {
+        let (requests, bytes) = (now.0.saturating_sub(before.0), now.1.saturating_sub(before.1));
+        // The sum of all response times is the mean times the count.
+        let total = |(requests, _, latency): (u64, u64, LatencyReport)| {
+            u128::from(requests) * u128::from(latency.latency_ns_mean)
+        };
+        let took = total(now).saturating_sub(total(before));
+        Rate {
+            requests_per_second: requests as f64 / seconds,
+            bytes_per_second: bytes as f64 / seconds,
+            latency_ns_mean: if requests == 0 { 0 } else { (took / u128::from(requests)) as u64 },
+        }
+    }
+}

@@ -1,0 +1,130 @@
+//! The daemon's end of the admin socket: a task for each connection, which reads a line, does what it says and replies.
+
+use crate::daemon::Daemon;
+use crate::policy::refused;
+use crate::protocol::{Envelope, LONGEST_REQUEST, PROTOCOL_VERSION, Reply, Request};
+use crate::{Error, ErrorKind, PolicyReport, Result};
+use braid_base::{Bytes, Nanos};
+use braid_engine::Export;
+use braid_runtime::Runtime;
+use braid_uring::{Listener, Stream};
+use serde::Serialize;
+use serde_json::Value;
+use std::rc::Rc;
+
+/// Connections at a time; a further one is refused.
+const MOST_CONNECTIONS: usize = 16;
+/// How long to wait where no connection can be accepted.
+const ACCEPT_AGAIN: Nanos = Nanos::from_millis(100);
+
+/// Accepts connections for as long as the daemon runs.
+pub(crate) async fn serve_admin(daemon: Rc<Daemon>, listener: Listener) {
+    let open = Rc::new(());
+    loop {
+        let Ok(stream) = listener.accept().await else {
+            daemon.ring.sleep(ACCEPT_AGAIN).await;
+            continue;
+        };
+        let daemon = daemon.clone();
+        let place = (Rc::strong_count(&open) <= MOST_CONNECTIONS).then(|| open.clone());
+        daemon.ring.clone().spawn(async move {
+            // An error says that the client has gone.
+            let _ended = match place {
+                Some(_place) => converse(&daemon, &stream).await,
+                None => send(&stream, &Reply::Error(too_many())).await,
+            };
+        });
+    }
+}
+
+fn too_many() -> Error {
+    let problem = format!("{MOST_CONNECTIONS} admin connections are open: close one, as of a status --watch");
+    Error::new(ErrorKind::Busy, problem)
+}
+
+/// Requests and replies, in turn, until the client ends or breaks the rules.
+async fn converse(daemon: &Rc<Daemon>, stream: &Stream) -> std::io::Result<()> {
+    let mut received = Vec::new();
+    while let Some(line) = next_line(stream, &mut received).await? {
+        let reply = match line {
+            Ok(line) => answer(daemon, &line).await.map_or_else(Reply::Error, Reply::Ok),
+            Err(too_long) => return send(stream, &Reply::Error(too_long)).await,
+        };
+        send(stream, &reply).await?;
+    }
+    Ok(())
+}
+
+async fn send(stream: &Stream, reply: &Reply) -> std::io::Result<()> {
+    let mut line = serde_json::to_vec(reply).map_err(std::io::Error::other)?;
+    line.push(b'\n');
+    stream.send_all(&line).await
+}
+
+/// The next line, without its end; none where the client has ended. What came after it stays in `received`.
+async fn next_line(stream: &Stream, received: &mut Vec<u8>) -> std::io::Result<Option<Result<Vec<u8>>>> {
+    let mut searched = 0;
+    loop {
+        if let Some(end) = received[searched..].iter().position(|&byte| byte == b'\n') {
+            let rest = received.split_off(searched + end + 1);
+            let mut line = std::mem::replace(received, rest);
+            line.pop();
+            return Ok(Some(Ok(line)));
+        }
+        searched = received.len();
+        if searched >= LONGEST_REQUEST {
+            let problem = format!("a request is longer than {LONGEST_REQUEST} bytes");
+            return Ok(Some(Err(Error::new(ErrorKind::Usage, problem))));
+        }
+        let mut piece = [0; 4096];
+        match stream.try_recv(&mut piece)? {
+            None => stream.readable().await?,
+            Some(0) => return Ok(None),
+            Some(count) => received.extend_from_slice(&piece[..count]),
+        }
+    }
+}
+
+async fn answer(daemon: &Rc<Daemon>, line: &[u8]) -> Result<Value> {
+    let usage = |problem: String| Error::new(ErrorKind::Usage, problem);
+    let version = serde_json::from_slice::<Value>(line).ok().and_then(|value| value.get("version")?.as_u64());
+    if version.is_some_and(|version| version != u64::from(PROTOCOL_VERSION)) {
+        let problem =
+            format!("this daemon speaks version {PROTOCOL_VERSION} of the admin protocol: use its braid");
+        return Err(Error::new(ErrorKind::Unsupported, problem));
+    }
+    let envelope: Envelope =
+        serde_json::from_slice(line).map_err(|e| usage(format!("this is no request to a daemon: {e}")))?;
+    match envelope.request {
+        Request::Status => value(&daemon.status()),
+        Request::Explain { offset_bytes } => value(&daemon.explain(Bytes(offset_bytes))?),
+        Request::Policy => value(&policy(daemon)),
+        Request::SetPolicy { policy: text } => {
+            daemon.volume.set_policy(&text).await.map_err(refused)?;
+            tracing::info!("policy {}", daemon.volume.policy());
+            value(&policy(daemon))
+        }
+        Request::Attach => value(&daemon.attachment.attach(&daemon.volume).await?),
+        Request::Detach => done(daemon.attachment.detach().await),
+        Request::Flush => done(daemon.volume.flush().await.map_err(Error::from)),
+        Request::Checkpoint => {
+            daemon.volume.flush().await?;
+            done(daemon.volume.checkpoint().await.map_err(Error::from))
+        }
+        Request::Stop => done(daemon.stop_and_wait().await),
+    }
+}
+
+fn policy(daemon: &Daemon) -> PolicyReport {
+    PolicyReport { name: daemon.name.to_string(), policy: daemon.volume.policy() }
+}
+
+fn value(report: &impl Serialize) -> Result<Value> {
+    serde_json::to_value(report)
+        .map_err(|error| Error::new(ErrorKind::Io, format!("the reply cannot be written as JSON: {error}")))
+}
+
+/// The reply where there is nothing to say.
+fn done(result: Result<()>) -> Result<Value> {
+    result.map(|()| Value::Object(serde_json::Map::new()))
+}

@@ -1,0 +1,117 @@
+//! The command line's part of `attach` and `detach`: a loop device over the file that the daemon serves, and a mount of
+//! the file system on it.
+
+use crate::client::Client;
+use crate::protocol::{AttachReply, Request};
+use crate::state_dir::{StateDir, VolumeName};
+use crate::{Error, ErrorKind, Result};
+use braid_fuse::{Attachment, LoopAttachment, Use, mount, uses};
+use rustix::mount::UnmountFlags;
+use serde::{Deserialize, Serialize};
+use std::path::{Path, PathBuf};
+
+/// A volume that is a block device.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Attached {
+    /// The volume.
+    pub name: String,
+    /// The block device.
+    pub device: PathBuf,
+    /// How: `loop`.
+    pub kind: String,
+    /// Where the file system on it is mounted, as far as that was asked for.
+    pub mounted_on: Option<PathBuf>,
+    /// The file system.
+    pub file_system: Option<String>,
+}
+
+/// Makes a served volume a block device of the kernel; where it is one, finds that. Mounts the file system on it where
+/// a directory is given.
+///
+/// # Errors
+/// `Unsupported` where the machine or the user cannot: says what to do instead.
+pub fn attach(state: &StateDir, name: &VolumeName, directory: Option<&Path>) -> Result<Attached> {
+    let mut client = Client::connect(state, name)?;
+    let uris = client.status()?.nbd_uris;
+    refuse_without_means(name, uris.first())?;
+    if let Some(directory) = directory.filter(|directory| !directory.is_dir()) {
+        let shown = directory.display();
+        return Err(Error::new(
+            ErrorKind::Invalid,
+            format!("{shown} is no directory to mount on: mkdir {shown}"),
+        ));
+    }
+    let AttachReply { directory: served, .. } = client.call(Request::Attach)?;
+    let attachment = LoopAttachment::new(&served)?;
+    let device = attachment.attach()?;
+    let file_system = match directory {
+        Some(directory) => Some(mount(&device, directory)?.to_string()),
+        None => None,
+    };
+    let (kind, mounted_on) = (attachment.kind().to_owned(), directory.map(Path::to_owned));
+    Ok(Attached { name: name.to_string(), device, kind, mounted_on, file_system })
+}
+
+/// Unmounts what lies on the volume's block device, removes the device, and has the daemon serve the file no more.
+/// Works after the daemon has died, too.
+///
+/// # Errors
+/// `Busy` where a file system is in use: then everything goes on.
+pub fn detach(state: &StateDir, name: &VolumeName) -> Result<Vec<PathBuf>> {
+    state.load(name)?;
+    let mut unmounted = Vec::new();
+    let served = state.mount_dir(name);
+    let attachment = LoopAttachment::new(&served)?;
+    if let Some(device) = attachment.device()? {
+        unmounted = unmount_all(&device)?;
+    }
+    attachment.detach()?;
+    match Client::connect(state, name) {
+        Ok(mut client) => client.call::<serde_json::Value>(Request::Detach).map(drop)?,
+        Err(error) if error.kind() == ErrorKind::NotServed => {}
+        Err(error) => return Err(error),
+    }
+    Ok(unmounted)
+}
+
+/// The block device of a volume, where it is one. Asks the file, and so must not run in the daemon.
+pub fn attached_device(state: &StateDir, name: &VolumeName) -> Option<PathBuf> {
+    LoopAttachment::new(&state.mount_dir(name)).ok()?.device().ok()?
+}
+
+fn unmount_all(device: &Path) -> Result<Vec<PathBuf>> {
+    let mut unmounted = Vec::new();
+    for point in uses(device)?.into_iter().filter_map(|used| match used {
+        Use::Mounted(point) => Some(point),
+        _ => None,
+    }) {
+        rustix::mount::unmount(&point, UnmountFlags::NOFOLLOW).map_err(|error| {
+            let (device, shown) = (device.display(), point.display());
+            let remedy = format!("`fuser -vm {shown}` shows who uses it");
+            Error::new(
+                ErrorKind::Busy,
+                format!("{device} is mounted on {shown}: unmounting it: {error}: {remedy}"),
+            )
+        })?;
+        unmounted.push(point);
+    }
+    Ok(unmounted)
+}
+
+fn refuse_without_means(name: &VolumeName, uri: Option<&String>) -> Result<()> {
+    let missing = if !rustix::process::geteuid().is_root() {
+        "needs root: the kernel lets nobody else make a block device"
+    } else if !Path::new("/dev/fuse").exists() {
+        "needs the kernel's FUSE, and there is no /dev/fuse: modprobe fuse"
+    } else if !Path::new("/dev/loop-control").exists() {
+        "needs loop devices, and there is no /dev/loop-control: modprobe loop"
+    } else {
+        return Ok(());
+    };
+    let uri = uri.map_or("the export", String::as_str);
+    let problem = format!(
+        "a block device for volume '{name}' {missing}. Without one, use the volume by NBD, which any user may: for example \
+         qemu-img info '{uri}', nbdcopy FILE '{uri}', or a virtual machine with -drive file='{uri}'"
+    );
+    Err(Error::new(ErrorKind::Unsupported, problem))
+}

@@ -1,0 +1,145 @@
+//! The daemon's part of `attach`: serves the volume as a file in a FUSE mount of its own. The loop device over it is the
+//! command line's part, for the daemon must never open that file: it would wait for its own answer.
+
+use crate::devices::OpenDevice;
+use crate::protocol::AttachReply;
+use crate::{Error, ErrorKind, Result, VolumeName};
+use braid_base::Nanos;
+use braid_engine::Volume;
+use braid_fuse::{Server, protect_from_reclaim};
+use braid_runtime::{Arena, Runtime, Semaphore};
+use braid_uring::Ring;
+use std::cell::{Cell, RefCell};
+use std::io;
+use std::path::PathBuf;
+use std::rc::Rc;
+
+/// The volume as a file, or the possibility of it.
+pub(crate) struct Attachment {
+    ring: Ring,
+    arena: Arena,
+    name: VolumeName,
+    directory: PathBuf,
+    server: Rc<RefCell<Option<Rc<Server>>>>,
+    /// One attaches or detaches at a time.
+    turn: Semaphore,
+    protected: Cell<bool>,
+    /// A device is memory, which may be mapped larger than the machine's: it cannot be locked.
+    lies_in_memory: bool,
+}
+
+/// Requests of the kernel that are served at a time.
+const IN_FLIGHT: u16 = 64;
+/// How long the end of the daemon waits for a detach.
+const PATIENCE: Nanos = Nanos::from_secs(10);
+const POLL: Nanos = Nanos::from_millis(100);
+
+impl Attachment {
+    pub fn new(
+        ring: &Ring,
+        arena: &Arena,
+        name: &VolumeName,
+        directory: PathBuf,
+        lies_in_memory: bool,
+    ) -> Attachment {
+        Attachment {
+            ring: ring.clone(),
+            arena: arena.clone(),
+            name: name.clone(),
+            directory,
+            server: Rc::default(),
+            turn: Semaphore::new(1),
+            protected: Cell::new(false),
+            lies_in_memory,
+        }
+    }
+
+    /// The file, where the volume is served as one.
+    pub fn file(&self) -> Option<PathBuf> {
+        self.server.borrow().as_ref().map(|server| server.file().to_owned())
+    }
+
+    /// Serves the volume as a file, unless it is served so already.
+    pub async fn attach(&self, volume: &Volume<Ring, OpenDevice>) -> Result<AttachReply> {
+        let _turn = self.turn.acquire(1).await;
+        if self.file().is_none() {
+            self.protect();
+            let name = self.name.as_str();
+            let started =
+                Server::start(&self.ring, volume.clone(), &self.arena, &self.directory, name, IN_FLIGHT);
+            let server = Rc::new(started.await?);
+            tracing::info!("served as the file {}", server.file().display());
+            self.watch(server.clone());
+            *self.server.borrow_mut() = Some(server);
+        }
+        let file = self.file().expect("the server was started or found above");
+        Ok(AttachReply { file, directory: self.directory.clone() })
+    }
+
+    /// Forgets the server when its mount is gone, whoever took it off.
+    fn watch(&self, server: Rc<Server>) {
+        let slot = self.server.clone();
+        self.ring.spawn(async move {
+            if let Err(error) = server.ended().await {
+                tracing::error!("the file is served no more: {error}");
+            }
+            slot.borrow_mut().take_if(|current| Rc::ptr_eq(current, &server));
+        });
+    }
+
+    /// Ends serving the volume as a file.
+    ///
+    /// # Errors
+    /// `Busy` while the file is open.
+    pub async fn detach(&self) -> Result<()> {
+        let _turn = self.turn.acquire(1).await;
+        let Some(server) = self.server.borrow().clone() else { return Ok(()) };
+        server.stop().await.map_err(|error| match error.kind() {
+            io::ErrorKind::ResourceBusy => {
+                let (file, name) = (server.file().display(), &self.name);
+                let problem =
+                    format!("{file} is in use, by a block device or a program: braid detach {name}");
+                Error::new(ErrorKind::Busy, problem)
+            }
+            _ => Error::io(format_args!("unmounting {}", self.directory.display()), &error),
+        })?;
+        tracing::info!("served as a file no more");
+        Ok(())
+    }
+
+    /// Ends with the daemon: waits a while for whoever uses the file, then takes it away.
+    pub async fn end(&self) {
+        let deadline = self.ring.now() + PATIENCE;
+        let mut warned = false;
+        loop {
+            match self.detach().await {
+                Ok(()) => return,
+                Err(error) if error.kind() == ErrorKind::Busy && self.ring.now() < deadline => {
+                    if !std::mem::replace(&mut warned, true) {
+                        tracing::warn!("{error}; waiting {PATIENCE} for that");
+                    }
+                    self.ring.sleep(POLL).await;
+                }
+                Err(error) => {
+                    tracing::error!(
+                        "{error}; it stays behind, and its requests fail from now on: unmount what lies on it"
+                    );
+                    let server = self.server.borrow().clone();
+                    // Nothing is left to try; the mount is dead once the daemon has ended.
+                    server.inspect(|server| drop(server.unmount_lazily()));
+                    return;
+                }
+            }
+        }
+    }
+
+    /// A daemon that serves its own machine's kernel must not wait for memory that only it can free.
+    fn protect(&self) {
+        if self.lies_in_memory || self.protected.replace(true) {
+            return;
+        }
+        for missing in protect_from_reclaim() {
+            tracing::warn!("short of memory, the machine may hang on this volume: {missing}");
+        }
+    }
+}

@@ -1,0 +1,121 @@
+//! The command line's end of the admin socket. Synchronous: one connection, one request at a time.
+
+use crate::protocol::{Envelope, LONGEST_REPLY, PROTOCOL_VERSION, Reply, Request};
+use crate::report::{ExplainReport, RestingReport, StatusReport, VolumeReport};
+use crate::state_dir::{StateDir, VolumeName, VolumeRecord};
+use crate::{Error, ErrorKind, PolicyReport, Result};
+use braid_base::Bytes;
+use serde::de::DeserializeOwned;
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::time::Duration;
+
+/// A connection to the daemon of a volume.
+pub struct Client {
+    name: VolumeName,
+    stream: BufReader<UnixStream>,
+}
+
+/// How long a daemon may take to reply: a flush of slow devices takes its time, a daemon that hangs does not end.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+impl Client {
+    /// Connects to the daemon of a volume.
+    ///
+    /// # Errors
+    /// `NotServed` where there is none; `Invalid` where there is no such volume.
+    pub fn connect(state: &StateDir, name: &VolumeName) -> Result<Client> {
+        let path = state.admin_socket(name);
+        let stream = UnixStream::connect(&path).map_err(|error| match error.kind() {
+            io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => not_served(state, name),
+            _ => state.failed("connect to", &path, &error),
+        })?;
+        let limited = stream.set_read_timeout(Some(PATIENCE)).and(stream.set_write_timeout(Some(PATIENCE)));
+        limited.map_err(|e| state.failed("use", &path, &e))?;
+        Ok(Client { name: name.clone(), stream: BufReader::new(stream) })
+    }
+
+    /// The volume now.
+    pub fn status(&mut self) -> Result<StatusReport> {
+        self.call(Request::Status)
+    }
+
+    /// Where a byte lies, and why.
+    pub fn explain(&mut self, offset: Bytes) -> Result<ExplainReport> {
+        self.call(Request::Explain { offset_bytes: offset.0 })
+    }
+
+    /// The policy in charge.
+    pub fn policy(&mut self) -> Result<PolicyReport> {
+        self.call(Request::Policy)
+    }
+
+    /// Makes every write so far durable.
+    pub fn flush(&mut self) -> Result<()> {
+        self.call::<serde_json::Value>(Request::Flush).map(drop)
+    }
+
+    /// Makes the journal short.
+    pub fn checkpoint(&mut self) -> Result<()> {
+        self.call::<serde_json::Value>(Request::Checkpoint).map(drop)
+    }
+
+    /// Drains and stops the daemon; returns when it has closed the volume.
+    ///
+    /// # Errors
+    /// `Unsafe` where it could not be closed.
+    pub fn stop(&mut self) -> Result<()> {
+        self.call::<serde_json::Value>(Request::Stop).map(drop)
+    }
+
+    /// Any request, and its reply as the type that the request documents.
+    pub fn call<T: DeserializeOwned>(&mut self, request: Request) -> Result<T> {
+        let envelope = Envelope { version: PROTOCOL_VERSION, request };
+        let mut line = serde_json::to_vec(&envelope).expect("a request is plain text and numbers");
+        line.push(b'\n');
+        self.stream.get_mut().write_all(&line).map_err(|e| self.failed(&e))?;
+        let mut reply = Vec::new();
+        let read = (&mut self.stream).take(LONGEST_REPLY as u64).read_until(b'\n', &mut reply);
+        read.map_err(|e| self.failed(&e))?;
+        let odd = |error: serde_json::Error| {
+            let problem = format!("the daemon of volume '{}' gave no valid reply ({error})", self.name);
+            Error::new(ErrorKind::Io, problem + ": it may be of another version, or may just have ended")
+        };
+        match serde_json::from_slice(&reply).map_err(odd)? {
+            Reply::Ok(value) => serde_json::from_value(value).map_err(odd),
+            Reply::Error(error) => Err(error),
+        }
+    }
+
+    fn failed(&self, error: &io::Error) -> Error {
+        match error.kind() {
+            io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
+                let problem = format!("the daemon of volume '{}' did not answer for {PATIENCE:?}", self.name);
+                Error::new(ErrorKind::Io, problem + ": a device may hang; see its log and the kernel's")
+            }
+            _ => Error::io(format_args!("talking to the daemon of volume '{}'", self.name), error),
+        }
+    }
+}
+
+/// A volume as it is, served or not.
+pub fn volume_report(state: &StateDir, name: &VolumeName) -> Result<VolumeReport> {
+    match Client::connect(state, name) {
+        Ok(mut client) => Ok(VolumeReport::Served(Box::new(client.status()?))),
+        Err(error) if error.kind() == ErrorKind::NotServed => {
+            let VolumeRecord { name, uuid, temporary, devices, .. } = state.load(name)?;
+            let name = name.to_string();
+            Ok(VolumeReport::Resting(RestingReport { name, served: false, uuid, temporary, devices }))
+        }
+        Err(error) => Err(error),
+    }
+}
+
+fn not_served(state: &StateDir, name: &VolumeName) -> Error {
+    match state.load(name) {
+        Ok(_) => {
+            Error::new(ErrorKind::NotServed, format!("volume '{name}' is not served: braid serve {name}"))
+        }
+        Err(error) => error,
+    }
+}

@@ -1,0 +1,189 @@
+//! From the engine's counters to the reports: units into names, counts into shares.
+
+use crate::devices::OpenDevice;
+use crate::members::Member;
+use crate::report::{
+    BackgroundReport, CopyReport, DeviceReport, Durability, ExplainReport, GuestReport, LatencyReport,
+    OperationReport, StatusReport,
+};
+use braid_base::{Bytes, DeviceId, Nanos};
+use braid_engine::{BackgroundStats, DeviceStatus, Explanation, GuestStats, Latency, Status};
+
+/// The part of a status that the engine knows; the daemon fills in the rest.
+pub(crate) fn status_report(name: &str, uptime: Nanos, status: Status, members: &[Member]) -> StatusReport {
+    let (extent, block) = (status.shape.extent_size, status.shape.block_size);
+    let total = Totals::of(&status.devices);
+    let devices = status.devices.iter().zip(members);
+    StatusReport {
+        name: name.to_owned(),
+        served: true,
+        uuid: status.uuid.to_string(),
+        process_id: std::process::id(),
+        uptime_seconds: uptime.as_secs_f64(),
+        nbd_uris: Vec::new(),
+        nbd_connections: 0,
+        attached_file: None,
+        policy: status.policy,
+        size_bytes: status.shape.volume_size.0,
+        extent_bytes: extent.0,
+        block_bytes: block.0,
+        copies: status.shape.copies,
+        mapped_bytes: (extent * u64::from(status.mapped_extents)).0,
+        extra_bytes: (block * status.extra_blocks.0 as u64).0,
+        dirty_bytes: (block * status.extra_blocks.1 as u64).0,
+        cache_bytes: (extent * status.cached_extents.0 as u64).0,
+        cache_limit_bytes: (extent * status.cached_extents.1 as u64).0,
+        map_memory_bytes: status.map_memory as u64,
+        journal_bytes: status.journal.0,
+        stale_pages: status.stale_pages as u64,
+        pending_changes: status.pending_changes as u64,
+        durability: durability(members),
+        failure: status.failure,
+        guests: guest_report(&status.guests),
+        background: background_report(&status.background),
+        devices: devices.map(|(device, member)| device_report(device, member, extent, &total)).collect(),
+    }
+}
+
+/// Sums over the devices, for shares.
+struct Totals {
+    used_slots: u64,
+    requests: u64,
+}
+
+impl Totals {
+    fn of(devices: &[DeviceStatus]) -> Totals {
+        Totals {
+            used_slots: devices.iter().map(used_slots).sum(),
+            requests: devices.iter().map(guest_requests).sum(),
+        }
+    }
+}
+
+fn used_slots(device: &DeviceStatus) -> u64 {
+    u64::from(device.slots - device.free)
+}
+
+fn guest_requests(device: &DeviceStatus) -> u64 {
+    device.stats.guest_reads + device.stats.guest_writes
+}
+
+fn share(part: u64, whole: u64) -> f64 {
+    if whole == 0 { 0.0 } else { part as f64 / whole as f64 }
+}
+
+/// What a flush survives is decided by the weakest device.
+pub(crate) fn durability(members: &[Member]) -> Durability {
+    let is_memory = |m: &Member| matches!(m.device, OpenDevice::Memory(_) | OpenDevice::EmulatedMemory(_));
+    if members.iter().any(is_memory) {
+        Durability::None
+    } else if members.iter().any(|m| matches!(m.device, OpenDevice::EmulatedFile(_))) {
+        Durability::DaemonCrash
+    } else {
+        Durability::PowerCut
+    }
+}
+
+fn device_report(device: &DeviceStatus, member: &Member, extent: Bytes, total: &Totals) -> DeviceReport {
+    let (stats, lateness) = (&device.stats, member.device.lateness());
+    DeviceReport {
+        id: device.id.to_string(),
+        path: member.name.clone(),
+        class: device.class.to_string(),
+        model: Some(device.model.clone()).filter(|model| !model.is_empty()),
+        uuid: device.uuid.to_string(),
+        size_bytes: device.size.0,
+        slots_bytes: (extent * u64::from(device.slots)).0,
+        used_bytes: (extent * used_slots(device)).0,
+        data_share: share(used_slots(device), total.used_slots),
+        requests_share: share(guest_requests(device), total.requests),
+        in_flight: device.in_flight,
+        read_requests: stats.guest_reads,
+        write_requests: stats.guest_writes,
+        read_bytes: stats.guest_read_bytes,
+        written_bytes: stats.guest_write_bytes,
+        background_bytes: stats.background_bytes,
+        flushes: stats.flushes,
+        errors: stats.errors,
+        last_error: stats.last_error.clone(),
+        latency: latency_report(&stats.latency_ns),
+        lateness_ns_mean: lateness.map(|lateness| lateness.mean().0),
+        lateness_ns_max: lateness.map(|lateness| lateness.max.0),
+        policy_figures: device.figures.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect(),
+    }
+}
+
+fn latency_report(latency: &Latency) -> LatencyReport {
+    if latency.is_empty() {
+        return LatencyReport::default();
+    }
+    LatencyReport {
+        latency_ns_mean: latency.mean().round() as u64,
+        latency_ns_p50: latency.value_at_quantile(0.5),
+        latency_ns_p95: latency.value_at_quantile(0.95),
+        latency_ns_p99: latency.value_at_quantile(0.99),
+        latency_ns_p999: latency.value_at_quantile(0.999),
+        latency_ns_max: latency.max(),
+    }
+}
+
+fn guest_report(guests: &GuestStats) -> GuestReport {
+    let operation =
+        |requests, bytes, latency| OperationReport { requests, bytes, latency: latency_report(latency) };
+    GuestReport {
+        read: operation(guests.reads, guests.read_bytes, &guests.read_latency_ns),
+        write: operation(guests.writes, guests.write_bytes, &guests.write_latency_ns),
+        flush: operation(guests.flushes, 0, &guests.flush_latency_ns),
+        discard_requests: guests.discards,
+        cache_hits: guests.cache_hits,
+        cache_misses: guests.cache_misses,
+        errors: guests.errors,
+    }
+}
+
+fn background_report(background: &BackgroundStats) -> BackgroundReport {
+    BackgroundReport {
+        migrations: background.migrations,
+        migrations_stopped: background.migrations_stopped,
+        migrated_bytes: background.migrated_bytes,
+        mirrors: background.mirrors,
+        promotions: background.promotions,
+        write_backs: background.write_backs,
+        probes: background.probes,
+        commits: background.commits,
+        checkpoints: background.checkpoints,
+    }
+}
+
+/// Where a byte lies, with the devices by their paths.
+pub(crate) fn explain_report(
+    name: &str,
+    policy: String,
+    explanation: Explanation,
+    status: &Status,
+    members: &[Member],
+) -> ExplainReport {
+    let copy = |device: DeviceId, offset: Option<Bytes>, state: &str| CopyReport {
+        device: device.to_string(),
+        class: status.devices[device.index()].class.to_string(),
+        path: members[device.index()].name.clone(),
+        offset_bytes: offset.map(|offset| offset.0),
+        state: state.to_owned(),
+    };
+    ExplainReport {
+        name: name.to_owned(),
+        offset_bytes: explanation.offset.0,
+        extent: explanation.extent.0,
+        home: explanation.home.map(|(device, at)| copy(device, Some(at), "current")),
+        second: explanation
+            .second
+            .map(|(device, at, behind)| copy(device, Some(at), if behind { "behind" } else { "current" })),
+        extra: explanation
+            .extra
+            .map(|(device, dirty)| copy(device, None, if dirty { "dirty" } else { "clean" })),
+        written: explanation.written,
+        cached: explanation.cached,
+        policy,
+        reason: explanation.reason,
+    }
+}

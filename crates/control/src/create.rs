@@ -1,0 +1,206 @@
+//! `braid create`: makes a volume on devices, and notes its name.
+
+use crate::devices::{OpenDevice, Prepared, prepare, refuse_duplicates};
+use crate::lock::VolumeLock;
+use crate::members::Member;
+use crate::policy::check_policy;
+use crate::report::Durability;
+use crate::ring::on_ring;
+use crate::spec::{DeviceSpec, Storage};
+use crate::state_dir::{DeviceRecord, RECORD_VERSION, StateDir, VolumeName, VolumeRecord};
+use crate::{Error, ErrorKind, Result};
+use braid_base::{Bytes, KIB};
+use braid_engine::CreateOptions;
+use braid_format::Uuid;
+use braid_format::superblock::Superblock;
+use braid_runtime::Device;
+use braid_uring::Ring;
+use serde::{Deserialize, Serialize};
+use std::path::PathBuf;
+
+/// What a new volume shall be.
+#[derive(Clone, PartialEq, Debug)]
+pub struct NewVolume {
+    /// Its name.
+    pub name: VolumeName,
+    /// Its devices, in the order of their places.
+    pub devices: Vec<DeviceSpec>,
+    /// The policy, as `name,key=value,…`.
+    pub policy: String,
+    /// The unit of placement.
+    pub extent_size: Bytes,
+    /// The unit of caching.
+    pub block_size: Bytes,
+    /// Required copies of each extent, 1 or 2.
+    pub copies: u8,
+    /// Its size; none for as much as the devices hold.
+    pub size: Option<Bytes>,
+    /// Whether devices may be overwritten that hold something else.
+    pub overwrite: bool,
+}
+
+impl NewVolume {
+    /// The defaults: `wardrop`, 128 KiB extents, 4 KiB blocks, one copy, all the room there is.
+    pub fn new(name: VolumeName, devices: Vec<DeviceSpec>) -> NewVolume {
+        NewVolume {
+            name,
+            devices,
+            policy: "wardrop".to_owned(),
+            extent_size: KIB * 128,
+            block_size: KIB * 4,
+            copies: 1,
+            size: None,
+            overwrite: false,
+        }
+    }
+}
+
+/// A volume that was made.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct CreateReport {
+    /// Its name.
+    pub name: String,
+    /// Its identity.
+    pub uuid: String,
+    /// What the guest sees.
+    pub size_bytes: u64,
+    /// The unit of placement.
+    pub extent_bytes: u64,
+    /// The policy with all its settings.
+    pub policy: String,
+    /// What a flush will survive.
+    pub durability: Durability,
+    /// Its devices, by place.
+    pub devices: Vec<DeviceRecord>,
+}
+
+/// Makes a volume and notes its name. Where that fails, files that it made are gone again.
+///
+/// # Errors
+/// `Invalid` where the name is taken, a device holds something, or the volume does not fit; `Usage` for memory.
+pub fn create(state: &StateDir, new: &NewVolume) -> Result<CreateReport> {
+    if new.devices.iter().any(|device| device.storage == Storage::Memory) {
+        let problem = "a device in memory ends with its daemon: use braid serve --temporary, or a path";
+        return Err(Error::new(ErrorKind::Usage, problem));
+    }
+    check_policy(&new.policy, &new.devices)?;
+    let _lock = VolumeLock::take(state, &new.name, "created")?;
+    refuse_known(state, &new.name)?;
+    let made = on_ring(async |ring| make(ring, new, false).await);
+    let (members, superblock, record) = made.inspect_err(|_| drop(state.remove(&new.name)))?;
+    drop(members);
+    state.save(&record).inspect_err(|_| remove_made(&record))?;
+    let emulated = record.devices.iter().any(|device| device.model.is_some());
+    Ok(CreateReport {
+        name: new.name.to_string(),
+        uuid: record.uuid,
+        size_bytes: superblock.volume_size.0,
+        extent_bytes: superblock.extent_size.0,
+        policy: superblock.policy,
+        durability: if emulated { Durability::DaemonCrash } else { Durability::PowerCut },
+        devices: record.devices,
+    })
+}
+
+/// Makes the volume on its devices, and leaves these open. Where it fails, files that it made are gone again.
+pub(crate) async fn make(
+    ring: &Ring,
+    new: &NewVolume,
+    temporary: bool,
+) -> Result<(Vec<Member>, Superblock, VolumeRecord)> {
+    let identity = Uuid(uuid::Uuid::new_v4().into_bytes());
+    let uuid = identity.to_string();
+    let mut record = VolumeRecord {
+        version: RECORD_VERSION,
+        name: new.name.clone(),
+        uuid,
+        temporary,
+        devices: Vec::new(),
+    };
+    let made = write_volume(ring, new, identity, &mut record).await;
+    let (members, superblock) = made.inspect_err(|_| remove_made(&record))?;
+    Ok((members, superblock, record))
+}
+
+/// Opens the devices, notes each in the record, and writes the volume's metadata to them.
+async fn write_volume(
+    ring: &Ring,
+    new: &NewVolume,
+    identity: Uuid,
+    record: &mut VolumeRecord,
+) -> Result<(Vec<Member>, Superblock)> {
+    let mut members = Vec::new();
+    for (place, spec) in new.devices.iter().enumerate() {
+        let storage = absolute(&spec.storage)?;
+        let spec = DeviceSpec { storage, ..spec.clone() };
+        let prepared = prepare(&spec)?;
+        record.devices.push(DeviceRecord {
+            made: prepared == Prepared::Made,
+            ..DeviceRecord::new(&spec.storage, spec.class, spec.model.as_deref(), 0)
+        });
+        refuse_duplicates(record.devices.iter().filter_map(|device| device.path.as_deref()))?;
+        let (model, seed) = (spec.model.as_deref(), place as u64);
+        let device = OpenDevice::open(ring, &spec.storage, spec.class, model, spec.size, seed)?;
+        record.devices[place].size_bytes = device.geometry().size.0;
+        members.push(Member { device, name: spec.name() });
+    }
+    let options = CreateOptions {
+        name: new.name.to_string(),
+        identity,
+        size: new.size,
+        extent_size: new.extent_size,
+        block_size: new.block_size,
+        copies: new.copies,
+        policy: new.policy.clone(),
+        models: new.devices.iter().map(|spec| spec.model.clone().unwrap_or_default()).collect(),
+        overwrite: new.overwrite,
+    };
+    let superblock = braid_engine::create(&crate::members::handles(&members), &options).await;
+    let superblock = superblock.map_err(|error| name_devices(error.into(), &members))?;
+    Ok((members, superblock))
+}
+
+/// Paths are kept as they will be found from anywhere. Symbolic links stay: those of /dev/disk/by-id are steadier than
+/// what they lead to.
+fn absolute(storage: &Storage) -> Result<Storage> {
+    let Storage::Path(path) = storage else { return Ok(storage.clone()) };
+    let absolute = std::path::absolute(path).map_err(|e| Error::io(path.display(), &e))?;
+    Ok(Storage::Path(absolute))
+}
+
+/// The engine calls the devices of a volume that does not exist yet by their places; people know their paths.
+fn name_devices(error: Error, members: &[Member]) -> Error {
+    let message = error.to_string();
+    let names = members.iter().enumerate().map(|(place, member)| (format!("d{place}"), &member.name));
+    let words: Vec<&str> = message.split(|c: char| !c.is_ascii_alphanumeric()).collect();
+    let named: Vec<String> = names
+        .filter(|(id, _)| words.contains(&id.as_str()))
+        .map(|(id, name)| format!("{id} is {name}"))
+        .collect();
+    match named.is_empty() {
+        true => error,
+        false => Error::new(error.kind(), format!("{message} ({})", named.join(", "))),
+    }
+}
+
+/// Removes the files that were made for a volume.
+pub(crate) fn remove_made(record: &VolumeRecord) {
+    let made: Vec<&PathBuf> =
+        record.devices.iter().filter(|d| d.made).filter_map(|d| d.path.as_ref()).collect();
+    for path in made {
+        if let Err(error) = std::fs::remove_file(path) {
+            tracing::warn!("{} could not be removed: {error}", path.display());
+        }
+    }
+}
+
+/// Makes sure that nobody has taken a name yet.
+pub(crate) fn refuse_known(state: &StateDir, name: &VolumeName) -> Result<()> {
+    if !state.knows(name) {
+        return Ok(());
+    }
+    let problem = format!(
+        "there is a volume '{name}' already, see braid status {name}: choose another name, or braid forget {name}"
+    );
+    Err(Error::new(ErrorKind::Invalid, problem))
+}

@@ -1,0 +1,335 @@
+//! The daemon of one volume: opens it, serves it, and closes it.
+//!
+//! One thread. It ends when it is told to, by SIGTERM, SIGINT or the admin socket: no new connections, replies to what is
+//! in flight (for a bounded time), then the volume is closed, so that the next opening replays nothing. A second signal
+//! ends the wait for clients. Ended in any other way it loses what was not flushed, as any disk does.
+
+use crate::address::{NbdAddress, nbd_uri};
+use crate::admin::serve_admin;
+use crate::attachment::Attachment;
+use crate::collect::{durability, explain_report, status_report};
+use crate::create::{make, refuse_known, remove_made};
+use crate::devices::OpenDevice;
+use crate::lock::VolumeLock;
+use crate::members::{Member, handles, names, open_members};
+use crate::policy::check_policy;
+use crate::report::{Durability, ExplainReport, StatusReport};
+use crate::state_dir::{StateDir, VolumeName};
+use crate::{Error, ErrorKind, NewVolume, Result};
+use braid_base::{Bytes, Nanos};
+use braid_engine::{OpenOptions, Recovery, Volume};
+use braid_nbd::{Server, ServerConfig};
+use braid_runtime::{Arena, Event, Runtime};
+use braid_uring::{Listener, Ring, Signal, Signals};
+use serde::{Deserialize, Serialize};
+use std::cell::{Cell, RefCell};
+use std::future::{Future, poll_fn};
+use std::path::PathBuf;
+use std::pin::pin;
+use std::rc::Rc;
+use std::task::Poll;
+
+/// How a volume is served.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ServeOptions {
+    /// Where it is exported by NBD; none for a Unix socket in the state directory.
+    pub nbd: Vec<NbdAddress>,
+    /// Extents in the memory cache.
+    pub cache_extents: usize,
+}
+
+impl Default for ServeOptions {
+    /// 100 extents, as in the paper that `wardrop` follows.
+    fn default() -> ServeOptions {
+        ServeOptions { nbd: Vec::new(), cache_extents: 100 }
+    }
+}
+
+/// A daemon that serves: what it tells whoever started it.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Ready {
+    /// The volume.
+    pub name: String,
+    /// The URIs of its NBD exports.
+    pub nbd_uris: Vec<String>,
+    /// The admin socket.
+    pub admin_socket: PathBuf,
+    /// The daemon's process.
+    pub process_id: u32,
+}
+
+/// A volume that is served, and its doors.
+pub(crate) struct Daemon {
+    pub ring: Ring,
+    pub name: VolumeName,
+    pub volume: Volume<Ring, OpenDevice>,
+    pub attachment: Attachment,
+    members: Vec<Member>,
+    nbd: Server<Volume<Ring, OpenDevice>>,
+    nbd_uris: Vec<String>,
+    started: Nanos,
+    /// Notified at every change of what follows.
+    changed: Event,
+    stopping: Cell<bool>,
+    /// How closing went, once it is over.
+    closed: RefCell<Option<Result<()>>>,
+    /// Admin requests that wait to tell that.
+    waiting: Cell<usize>,
+}
+
+/// Memory for requests of guests: the NBD server holds at most half of it.
+const ARENA: Bytes = Bytes(96 << 20);
+/// Operations that are queued between two submissions.
+const ENTRIES: u32 = 256;
+/// How long whoever asked for the stop may take to read how it went.
+const LAST_WORDS: Nanos = Nanos::from_secs(1);
+
+/// Serves a volume until the process is told to stop. `ready` is called once guests may come.
+///
+/// # Errors
+/// Before it serves: `Busy` where somebody else does, and whatever keeps the volume from opening; nothing was changed
+/// then. After: `Unsafe` where the volume could not be closed.
+pub fn serve(
+    state: &StateDir,
+    name: &VolumeName,
+    options: &ServeOptions,
+    ready: impl FnOnce(&Ready),
+) -> Result<()> {
+    let record = state.load(name)?;
+    if record.temporary {
+        let problem = format!("volume '{name}' was temporary, and its daemon died: braid forget {name}");
+        return Err(Error::new(ErrorKind::Invalid, problem));
+    }
+    let _lock = VolumeLock::take(state, name, "served")?;
+    in_world(async |world| {
+        let doors = Doors::bind(&world.ring, state, name, options)?;
+        let members = open_members(&world.ring, &record).await?;
+        run(world, state, name, members, doors, ready).await
+    })
+}
+
+/// Makes a volume, serves it until the process is told to stop, and removes what was made. Devices may be memory.
+pub fn serve_temporary(
+    state: &StateDir,
+    new: &NewVolume,
+    options: &ServeOptions,
+    ready: impl FnOnce(&Ready),
+) -> Result<()> {
+    check_policy(&new.policy, &new.devices)?;
+    let _lock = VolumeLock::take(state, &new.name, "served")?;
+    refuse_known(state, &new.name)?;
+    let served = in_world(async |world| {
+        let doors = Doors::bind(&world.ring, state, &new.name, options)?;
+        let (members, _, record) = make(&world.ring, new, true).await?;
+        let served = match state.save(&record) {
+            Ok(()) => run(world, state, &new.name, members, doors, ready).await,
+            Err(error) => Err(error),
+        };
+        remove_made(&record);
+        served
+    });
+    let removed = state.remove(&new.name);
+    served.and(removed)
+}
+
+/// What a daemon stands on.
+struct World {
+    ring: Ring,
+    arena: Arena,
+    signals: Signals,
+}
+
+fn in_world<T>(work: impl AsyncFnOnce(&World) -> Result<T>) -> Result<T> {
+    let arena = Arena::new(ARENA);
+    let ring = Ring::new(ENTRIES, &arena)?;
+    let signals = Signals::new(&ring)?;
+    for fallback in ring.fallbacks() {
+        tracing::warn!("{fallback}");
+    }
+    let world = World { ring, arena, signals };
+    let result = world.ring.block_on(work(&world));
+    world.ring.clear();
+    result
+}
+
+/// The sockets. Bound before anything on a device is touched; who connects meanwhile waits.
+struct Doors {
+    nbd: Vec<Listener>,
+    admin: Listener,
+    cache_extents: usize,
+}
+
+impl Doors {
+    fn bind(ring: &Ring, state: &StateDir, name: &VolumeName, options: &ServeOptions) -> Result<Doors> {
+        let usual = [NbdAddress::Unix(state.nbd_socket(name))];
+        let addresses = if options.nbd.is_empty() { &usual[..] } else { &options.nbd };
+        let bind = |address: &NbdAddress| match address {
+            NbdAddress::Unix(path) => Listener::bind_unix(ring, path),
+            NbdAddress::Tcp(address) => Listener::bind_tcp(ring, *address),
+        };
+        let nbd = addresses.iter().map(bind).collect::<std::io::Result<_>>()?;
+        let admin = Listener::bind_unix(ring, &state.admin_socket(name))?;
+        Ok(Doors { nbd, admin, cache_extents: options.cache_extents })
+    }
+}
+
+/// The life of the daemon.
+async fn run(
+    world: &World,
+    state: &StateDir,
+    name: &VolumeName,
+    members: Vec<Member>,
+    doors: Doors,
+    ready: impl FnOnce(&Ready),
+) -> Result<()> {
+    let open = OpenOptions { names: names(&members), cache_extents: doors.cache_extents, rewrite_map: false };
+    let (volume, recovery) = Volume::open(world.ring.clone(), handles(&members), open).await?;
+    log_recovery(name, &recovery);
+    let daemon = Daemon::start(world, state, name, members, volume, doors)?;
+    ready(&Ready {
+        name: name.to_string(),
+        nbd_uris: daemon.nbd_uris.clone(),
+        admin_socket: state.admin_socket(name),
+        process_id: std::process::id(),
+    });
+    let asked = daemon.changed.wait_for(|| daemon.stopping.get().then_some(()));
+    match first_of(world.signals.recv(), asked).await {
+        First::Left(signal) => tracing::info!("{}: stopping", signal.map_or("no signals", describe)),
+        First::Right(()) => tracing::info!("asked to stop"),
+    }
+    let closed = daemon.close(&world.signals).await;
+    daemon.tell_how_it_went(&closed).await;
+    closed
+}
+
+fn describe(signal: Signal) -> &'static str {
+    match signal {
+        Signal::Terminate => "SIGTERM",
+        Signal::Interrupt => "SIGINT",
+    }
+}
+
+fn log_recovery(name: &VolumeName, recovery: &Recovery) {
+    let Recovery { pages_from_second_image, batches, records } = recovery;
+    match records {
+        0 => tracing::info!("volume '{name}' is open; it was closed well"),
+        _ => tracing::info!(
+            "volume '{name}' is open; replayed {records} records in {batches} batches of its journal"
+        ),
+    }
+    if *pages_from_second_image > 0 {
+        tracing::warn!("{pages_from_second_image} map pages came from the second image: braid check {name}");
+    }
+}
+
+impl Daemon {
+    fn start(
+        world: &World,
+        state: &StateDir,
+        name: &VolumeName,
+        members: Vec<Member>,
+        volume: Volume<Ring, OpenDevice>,
+        doors: Doors,
+    ) -> Result<Rc<Daemon>> {
+        let (ring, arena) = (&world.ring, &world.arena);
+        let nbd = Server::new(ring.clone(), volume.clone(), ServerConfig::new(name.as_str(), arena))?;
+        let nbd_uris = doors.nbd.iter().map(|listener| nbd_uri(name, listener.local_address())).collect();
+        let in_memory = durability(&members) == Durability::None;
+        let attachment = Attachment::new(ring, arena, name, state.mount_dir(name), in_memory);
+        for listener in doors.nbd {
+            let nbd = nbd.clone();
+            ring.spawn(async move { nbd.serve(listener).await });
+        }
+        let daemon = Rc::new(Daemon {
+            ring: ring.clone(),
+            name: name.clone(),
+            volume,
+            attachment,
+            members,
+            nbd,
+            nbd_uris,
+            started: ring.now(),
+            changed: Event::default(),
+            stopping: Cell::new(false),
+            closed: RefCell::default(),
+            waiting: Cell::new(0),
+        });
+        ring.spawn(serve_admin(daemon.clone(), doors.admin));
+        Ok(daemon)
+    }
+
+    /// The volume now.
+    pub fn status(&self) -> StatusReport {
+        let uptime = self.ring.now().saturating_sub(self.started);
+        StatusReport {
+            nbd_uris: self.nbd_uris.clone(),
+            nbd_connections: self.nbd.counters().open,
+            attached_file: self.attachment.file(),
+            ..status_report(self.name.as_str(), uptime, self.volume.status(), &self.members)
+        }
+    }
+
+    /// Where a byte lies, and why.
+    pub fn explain(&self, offset: Bytes) -> Result<ExplainReport> {
+        let explanation = self.volume.explain(offset)?;
+        let (policy, status) = (self.volume.policy(), self.volume.status());
+        Ok(explain_report(self.name.as_str(), policy, explanation, &status, &self.members))
+    }
+
+    /// Tells the daemon to stop, and waits until it has closed the volume.
+    pub async fn stop_and_wait(&self) -> Result<()> {
+        self.waiting.set(self.waiting.get() + 1);
+        self.stopping.set(true);
+        self.changed.notify();
+        self.changed.wait_for(|| self.closed.borrow().clone()).await
+    }
+
+    /// Lets the guests finish, and closes the volume.
+    async fn close(&self, signals: &Signals) -> Result<()> {
+        let guests = async {
+            self.nbd.shutdown().await;
+            self.attachment.end().await;
+        };
+        if let First::Right(_) = first_of(guests, signals.recv()).await {
+            tracing::warn!("a second signal: not waiting for guests any longer");
+        }
+        let name = &self.name;
+        self.volume.close().await.map_err(|error| {
+            let problem = format!(
+                "volume '{name}' could not be closed: {error}; what guests wrote after their last successful flush may \
+                 be lost"
+            );
+            Error::new(ErrorKind::Unsafe, problem)
+        })?;
+        tracing::info!("volume '{name}' is closed");
+        Ok(())
+    }
+
+    /// Replies to whoever asked for the stop, as far as they listen.
+    async fn tell_how_it_went(&self, closed: &Result<()>) {
+        let waiting = self.waiting.replace(0);
+        *self.closed.borrow_mut() = Some(closed.clone());
+        self.changed.notify();
+        if waiting > 0 {
+            self.ring.sleep(LAST_WORDS).await;
+        }
+    }
+}
+
+/// Which of two was first.
+enum First<L, R> {
+    Left(L),
+    Right(R),
+}
+
+/// Waits for the first of two; the other is dropped where it stands.
+async fn first_of<L, R>(left: impl Future<Output = L>, right: impl Future<Output = R>) -> First<L, R> {
+    let (mut left, mut right) = (pin!(left), pin!(right));
+    poll_fn(|cx| {
+        if let Poll::Ready(done) = left.as_mut().poll(cx) {
+            return Poll::Ready(First::Left(done));
+        }
+        right.as_mut().poll(cx).map(First::Right)
+    })
+    .await
+}

@@ -1,0 +1,245 @@
+//! Devices as a volume's daemon opens them: real ones by direct I/O; emulated ones, whose bytes lie in a file or in
+//! memory and whose timing is a model's.
+//!
+//! An emulated device's flush takes the model's time but goes no further than this machine's page cache: what was
+//! flushed survives the death of the daemon, not a power cut. Waiting for the real disk as well would make the timing
+//! that of the real disk.
+
+use crate::spec::{DeviceSpec, Storage, find_model};
+use crate::{Error, ErrorKind, Result};
+use braid_base::{Bytes, DeviceClass};
+use braid_emulated::{Emulated, Lateness};
+use braid_engine::identify;
+use braid_format::superblock::Superblock;
+use braid_runtime::{Buf, Device, Geometry};
+use braid_uring::{Access, FileDevice, Flush, MemoryDevice, Ring};
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::Path;
+use std::rc::Rc;
+
+/// A device of a volume, open. Cheap to clone: a handle.
+#[derive(Clone)]
+pub(crate) enum OpenDevice {
+    File(Rc<FileDevice>),
+    EmulatedFile(Rc<Emulated<Ring, FileDevice>>),
+    Memory(Rc<MemoryDevice>),
+    EmulatedMemory(Rc<Emulated<Ring, MemoryDevice>>),
+}
+
+impl OpenDevice {
+    /// How late an emulated device is behind its model.
+    pub fn lateness(&self) -> Option<Lateness> {
+        match self {
+            OpenDevice::File(_) | OpenDevice::Memory(_) => None,
+            OpenDevice::EmulatedFile(device) => Some(device.lateness()),
+            OpenDevice::EmulatedMemory(device) => Some(device.lateness()),
+        }
+    }
+
+    /// Opens a device that was found or just specified. `seed` makes models of one kind differ.
+    pub fn open(
+        ring: &Ring,
+        storage: &Storage,
+        class: DeviceClass,
+        model: Option<&str>,
+        size: Option<Bytes>,
+        seed: u64,
+    ) -> Result<OpenDevice> {
+        let invalid = |problem| Error::new(ErrorKind::Unsupported, format!("{}: {problem}", storage.name()));
+        let spec = model.map(|name| find_model(class, name)).transpose().map_err(invalid)?;
+        let emulation = |size| spec.map(|spec| spec.build(size, seed));
+        match storage {
+            Storage::Memory => {
+                let device = MemoryDevice::new(size.unwrap_or_default(), class)?;
+                Ok(match emulation(device.geometry().size) {
+                    None => OpenDevice::Memory(Rc::new(device)),
+                    Some(model) => {
+                        OpenDevice::EmulatedMemory(Rc::new(Emulated::new(ring.clone(), device, model)))
+                    }
+                })
+            }
+            Storage::Path(path) if spec.is_some() => {
+                let device =
+                    FileDevice::open(ring, path, class, Access::Cached)?.with_flush(Flush::ToPageCache);
+                let model = emulation(device.geometry().size).expect("the model was found above");
+                Ok(OpenDevice::EmulatedFile(Rc::new(Emulated::new(ring.clone(), device, model))))
+            }
+            Storage::Path(path) => Ok(OpenDevice::File(Rc::new(open_real(ring, path, class)?))),
+        }
+    }
+}
+
+/// Past the page cache, or through it where the file system has no direct I/O; flushes reach the disk either way.
+fn open_real(ring: &Ring, path: &Path, class: DeviceClass) -> io::Result<FileDevice> {
+    match FileDevice::open(ring, path, class, Access::Direct) {
+        Err(error) if needs_cache(&error) => {
+            tracing::warn!("{error}; it is slower so, and as safe");
+            FileDevice::open(ring, path, class, Access::Cached)
+        }
+        result => result,
+    }
+}
+
+fn needs_cache(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::Unsupported || error.to_string().contains("no direct I/O")
+}
+
+/// Reads the superblock of the device at `path`, and closes it again.
+pub(crate) async fn look(ring: &Ring, path: &Path) -> Result<Superblock> {
+    // The class does not matter for reading; it is the superblock that tells it.
+    let device = FileDevice::open(ring, path, DeviceClass::Ssd, Access::Cached)?;
+    Ok(identify(&device, &path.display().to_string()).await?)
+}
+
+/// What [`prepare`] did to a path.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Prepared {
+    /// It is as it was.
+    Found,
+    /// It was not there, and is a sparse file now.
+    Made,
+}
+
+/// Makes the file of a device that has a size and does not exist yet, sparse.
+///
+/// # Errors
+/// Where it does not exist and no size was given, and where it exists with another size.
+pub(crate) fn prepare(spec: &DeviceSpec) -> Result<Prepared> {
+    let Storage::Path(path) = &spec.storage else { return Ok(Prepared::Found) };
+    let (class, shown) = (spec.class, path.display());
+    let invalid = |problem: String| Err(Error::new(ErrorKind::Invalid, problem));
+    match (std::fs::metadata(path), spec.size) {
+        (Err(error), Some(size)) if error.kind() == io::ErrorKind::NotFound => {
+            make_file(path, size).map_err(|e| Error::io(format_args!("cannot make {shown}"), &e))?;
+            Ok(Prepared::Made)
+        }
+        (Err(error), None) if error.kind() == io::ErrorKind::NotFound => invalid(format!(
+            "{shown} does not exist: check the path, or give a size to have a file made, as in \
+             --{class} {shown},size=10GiB"
+        )),
+        (Err(error), _) => Err(Error::io(format_args!("cannot look at {shown}"), &error)),
+        (Ok(_), None) => Ok(Prepared::Found),
+        (Ok(found), Some(size)) if found.is_file() && found.len() == 0 => {
+            let file = OpenOptions::new().write(true).open(path);
+            let grown = file.and_then(|file| file.set_len(size.0));
+            grown.map_err(|e| Error::io(format_args!("cannot give {shown} its size"), &e))?;
+            Ok(Prepared::Found)
+        }
+        (Ok(found), Some(size)) if found.is_file() && found.len() != size.0 => invalid(format!(
+            "{shown} exists with {}, and size={size} was asked for: leave the size out, or use another path",
+            Bytes(found.len())
+        )),
+        (Ok(found), Some(_)) if found.file_type().is_block_device() => {
+            invalid(format!("{shown} is a block device, whose size is given: leave size= out"))
+        }
+        (Ok(_), Some(_)) => Ok(Prepared::Found),
+    }
+}
+
+fn make_file(path: &Path, size: Bytes) -> io::Result<()> {
+    let file = File::create_new(path)?;
+    file.set_len(size.0).inspect_err(|_| drop(std::fs::remove_file(path)))
+}
+
+/// Refuses one device under two paths, before its lock says "in use by another process".
+pub(crate) fn refuse_duplicates<'a>(paths: impl Iterator<Item = &'a Path>) -> Result<()> {
+    let mut seen: Vec<((u64, u64), &Path)> = Vec::new();
+    for path in paths {
+        let Ok(found) = std::fs::metadata(path) else { continue };
+        let identity = if found.file_type().is_block_device() {
+            (u64::MAX, found.rdev())
+        } else {
+            (found.dev(), found.ino())
+        };
+        if let Some((_, other)) = seen.iter().find(|(known, _)| *known == identity) {
+            let problem =
+                format!("{} and {} are the same device: give each once", other.display(), path.display());
+            return Err(Error::new(ErrorKind::Invalid, problem));
+        }
+        seen.push((identity, path));
+    }
+    Ok(())
+}
+
+impl Device for OpenDevice {
+    fn geometry(&self) -> Geometry {
+        match self {
+            OpenDevice::File(device) => device.geometry(),
+            OpenDevice::EmulatedFile(device) => device.geometry(),
+            OpenDevice::Memory(device) => device.geometry(),
+            OpenDevice::EmulatedMemory(device) => device.geometry(),
+        }
+    }
+
+    async fn read(&self, offset: Bytes, into: &Buf) -> io::Result<()> {
+        match self {
+            OpenDevice::File(device) => device.read(offset, into).await,
+            OpenDevice::EmulatedFile(device) => device.read(offset, into).await,
+            OpenDevice::Memory(device) => device.read(offset, into).await,
+            OpenDevice::EmulatedMemory(device) => device.read(offset, into).await,
+        }
+    }
+
+    async fn write(&self, offset: Bytes, from: &Buf) -> io::Result<()> {
+        match self {
+            OpenDevice::File(device) => device.write(offset, from).await,
+            OpenDevice::EmulatedFile(device) => device.write(offset, from).await,
+            OpenDevice::Memory(device) => device.write(offset, from).await,
+            OpenDevice::EmulatedMemory(device) => device.write(offset, from).await,
+        }
+    }
+
+    async fn flush(&self) -> io::Result<()> {
+        match self {
+            OpenDevice::File(device) => device.flush().await,
+            OpenDevice::EmulatedFile(device) => device.flush().await,
+            OpenDevice::Memory(device) => device.flush().await,
+            OpenDevice::EmulatedMemory(device) => device.flush().await,
+        }
+    }
+
+    async fn discard(&self, offset: Bytes, len: Bytes) -> io::Result<()> {
+        match self {
+            OpenDevice::File(device) => device.discard(offset, len).await,
+            OpenDevice::EmulatedFile(device) => device.discard(offset, len).await,
+            OpenDevice::Memory(device) => device.discard(offset, len).await,
+            OpenDevice::EmulatedMemory(device) => device.discard(offset, len).await,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use braid_base::MIB;
+
+    fn spec(path: &Path, size: Option<Bytes>) -> DeviceSpec {
+        DeviceSpec { class: DeviceClass::Hdd, storage: Storage::Path(path.into()), size, model: None }
+    }
+
+    #[test]
+    fn a_missing_file_is_made_only_where_a_size_is_given() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("disk.img");
+        let error = prepare(&spec(&path, None)).unwrap_err().to_string();
+        assert!(error.contains("does not exist") && error.contains("size=10GiB"), "{error}");
+        assert_eq!(prepare(&spec(&path, Some(MIB * 8))), Ok(Prepared::Made));
+        assert_eq!(std::fs::metadata(&path).unwrap().len(), 8 << 20);
+        assert_eq!(prepare(&spec(&path, Some(MIB * 8))), Ok(Prepared::Found));
+        let error = prepare(&spec(&path, Some(MIB * 9))).unwrap_err().to_string();
+        assert!(error.contains("8 MiB") && error.contains("9 MiB"), "{error}");
+    }
+
+    #[test]
+    fn one_device_under_two_names_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let (path, link) = (dir.path().join("a"), dir.path().join("b"));
+        std::fs::write(&path, "x").unwrap();
+        std::os::unix::fs::symlink(&path, &link).unwrap();
+        assert!(refuse_duplicates([path.as_path()].into_iter()).is_ok());
+        let error = refuse_duplicates([path.as_path(), &link].into_iter()).unwrap_err();
+        assert!(error.to_string().contains("the same device"), "{error}");
+    }
+}

@@ -1,0 +1,102 @@
+//! What can go wrong, by what the reader can do about it, and the exit status that says so to scripts.
+
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::io;
+
+/// The kinds of failure; stable, and the same on the admin socket and in `--json`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ErrorKind {
+    /// The words of the command or request are wrong.
+    Usage,
+    /// What was asked does not fit the volume, its devices or their content.
+    Invalid,
+    /// Another process has the volume or the device.
+    Busy,
+    /// The volume is not served, and the request needs a daemon.
+    NotServed,
+    /// A device, file or socket failed.
+    Io,
+    /// No slot is free.
+    NoSpace,
+    /// A device of the volume is missing.
+    Degraded,
+    /// The volume needs a newer version, or the machine lacks something.
+    Unsupported,
+    /// What is on a device is not what was written there.
+    Corrupt,
+    /// What guests were promised may be lost.
+    Unsafe,
+}
+
+/// A failure: its kind, and a sentence that names the thing, the value, the limit and the remedy.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Error {
+    kind: ErrorKind,
+    message: String,
+}
+
+/// What the verbs of this crate return.
+pub type Result<T> = std::result::Result<T, Error>;
+
+impl Error {
+    /// A failure of `kind`, described by `message`.
+    pub fn new(kind: ErrorKind, message: impl Into<String>) -> Error {
+        Error { kind, message: message.into() }
+    }
+
+    /// A failure of a file or socket, with what was tried.
+    pub fn io(attempt: impl fmt::Display, error: &io::Error) -> Error {
+        Error::new(ErrorKind::Io, format!("{attempt}: {error}"))
+    }
+
+    /// What to do next.
+    pub fn kind(&self) -> ErrorKind {
+        self.kind
+    }
+
+    /// The exit status of a command: 1 the work failed, 2 bad usage, 3 data unsafe or lost.
+    pub fn exit_status(&self) -> u8 {
+        match self.kind {
+            ErrorKind::Usage => 2,
+            ErrorKind::Corrupt | ErrorKind::Unsafe => 3,
+            _ => 1,
+        }
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl std::error::Error for Error {}
+
+impl From<braid_engine::Error> for Error {
+    fn from(error: braid_engine::Error) -> Error {
+        let kind = match error.kind() {
+            braid_engine::ErrorKind::Corrupt => ErrorKind::Corrupt,
+            braid_engine::ErrorKind::Io => ErrorKind::Io,
+            braid_engine::ErrorKind::NoSpace => ErrorKind::NoSpace,
+            braid_engine::ErrorKind::Degraded => ErrorKind::Degraded,
+            braid_engine::ErrorKind::Unsupported => ErrorKind::Unsupported,
+            braid_engine::ErrorKind::Invalid => ErrorKind::Invalid,
+        };
+        Error::new(kind, error.to_string())
+    }
+}
+
+/// An error of a device or socket that says by itself what was tried on what.
+impl From<io::Error> for Error {
+    fn from(error: io::Error) -> Error {
+        let kind = match error.kind() {
+            io::ErrorKind::ResourceBusy | io::ErrorKind::AddrInUse => ErrorKind::Busy,
+            io::ErrorKind::InvalidInput => ErrorKind::Invalid,
+            io::ErrorKind::Unsupported => ErrorKind::Unsupported,
+            _ => ErrorKind::Io,
+        };
+        Error::new(kind, error.to_string())
+    }
+}

@@ -1,0 +1,102 @@
+//! `braid import`: a volume is found from its devices alone, and its name noted here. And `braid forget`, the opposite.
+
+use crate::check::CheckReport;
+use crate::create::remove_made;
+use crate::lock::VolumeLock;
+use crate::members::{handles, names, open_paths};
+use crate::ring::on_ring;
+use crate::spec::Storage;
+use crate::state_dir::{DeviceRecord, RECORD_VERSION, StateDir, VolumeName, VolumeRecord};
+use crate::{Error, ErrorKind, Result};
+use braid_format::superblock::Superblock;
+use serde::{Deserialize, Serialize};
+use std::path::PathBuf;
+
+/// A volume that was found.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct ImportReport {
+    /// The name under which it is noted.
+    pub name: String,
+    /// Its identity.
+    pub uuid: String,
+    /// What the guest sees.
+    pub size_bytes: u64,
+    /// The policy that it was left with.
+    pub policy: String,
+    /// Its devices, by place.
+    pub devices: Vec<DeviceRecord>,
+    /// What a check of it found.
+    pub check: CheckReport,
+}
+
+/// Finds the volume on devices given in any order, checks it, and notes it under its own name or `name`. Where it is
+/// known here already, its paths are those of now. Nothing on the devices changes.
+///
+/// # Errors
+/// Where the devices are not all those of one volume, as at serving; `Invalid` where another volume has the name.
+pub fn import(state: &StateDir, paths: &[PathBuf], name: Option<VolumeName>) -> Result<ImportReport> {
+    let absolute = |path: &PathBuf| std::path::absolute(path).map_err(|e| Error::io(path.display(), &e));
+    let paths = paths.iter().map(absolute).collect::<Result<Vec<_>>>()?;
+    let (superblock, found, ordered) = on_ring(async |ring| {
+        let (superblock, members) = open_paths(ring, &paths).await?;
+        let ordered = names(&members);
+        let found = braid_engine::check(handles(&members), &ordered).await?;
+        Ok((superblock, found, ordered))
+    })?;
+    let name = name.map_or_else(|| superblock.name.parse(), Ok)?;
+    let record = record(&superblock, name.clone(), &ordered);
+    let _lock = VolumeLock::take(state, &name, "imported")?;
+    refuse_other(state, &record)?;
+    state.save(&record)?;
+    Ok(ImportReport {
+        name: name.to_string(),
+        uuid: record.uuid,
+        size_bytes: superblock.volume_size.0,
+        policy: superblock.policy,
+        devices: record.devices,
+        check: CheckReport::new(name.as_str(), found),
+    })
+}
+
+fn record(superblock: &Superblock, name: VolumeName, paths: &[String]) -> VolumeRecord {
+    let devices = superblock.devices.iter().zip(paths).map(|(entry, path)| {
+        let model = Some(entry.model.as_str()).filter(|model| !model.is_empty());
+        DeviceRecord::new(&Storage::Path(PathBuf::from(path)), entry.class, model, entry.size.0)
+    });
+    let uuid = superblock.volume.to_string();
+    VolumeRecord { version: RECORD_VERSION, name, uuid, temporary: false, devices: devices.collect() }
+}
+
+fn refuse_other(state: &StateDir, record: &VolumeRecord) -> Result<()> {
+    if !state.knows(&record.name) {
+        return Ok(());
+    }
+    let (name, known) = (&record.name, state.load(&record.name)?);
+    if known.uuid == record.uuid {
+        return Ok(());
+    }
+    let problem = format!(
+        "another volume is called '{name}' here already ({}): import this one ({}) by another name with --as NAME",
+        known.uuid, record.uuid
+    );
+    Err(Error::new(ErrorKind::Invalid, problem))
+}
+
+/// Forgets a volume's name and paths. Its devices stay as they are: [`import`] finds it again. Only what was temporary
+/// goes, with the files that were made for it.
+///
+/// # Errors
+/// `Busy` while somebody works on it, `Invalid` where there is none.
+pub fn forget(state: &StateDir, name: &VolumeName) -> Result<()> {
+    if !state.knows(name) {
+        return state.load(name).map(drop);
+    }
+    let _lock = VolumeLock::take(state, name, "forgotten")?;
+    // A record that cannot be read is one more reason to forget it.
+    if let Ok(record) = state.load(name).as_ref()
+        && record.temporary
+    {
+        remove_made(record);
+    }
+    state.remove(name)
+}

@@ -1,0 +1,90 @@
+//! `braid policy`: which policy places a volume's data, and a change of it, on a running volume or one that rests.
+
+use crate::client::Client;
+use crate::lock::VolumeLock;
+use crate::members::{handles, names, open_members};
+use crate::protocol::Request;
+use crate::ring::on_ring;
+use crate::spec::DeviceSpec;
+use crate::state_dir::{StateDir, VolumeName};
+use crate::{Error, ErrorKind, Result};
+use braid_base::DeviceId;
+use braid_engine::{OpenOptions, Volume};
+use braid_policy::DeviceView;
+use serde::{Deserialize, Serialize};
+
+/// The policy of a volume.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct PolicyReport {
+    /// The volume.
+    pub name: String,
+    /// The policy with all its settings, as `name,key=value,…`.
+    pub policy: String,
+}
+
+/// The policy of a volume, from its daemon, or from its devices where nobody serves it.
+pub fn policy(state: &StateDir, name: &VolumeName) -> Result<PolicyReport> {
+    match Client::connect(state, name) {
+        Ok(mut client) => client.policy(),
+        Err(error) if error.kind() == ErrorKind::NotServed => {
+            let record = state.load(name)?;
+            let _lock = VolumeLock::take(state, name, "read")?;
+            let paths = record.paths()?;
+            let first =
+                paths.first().ok_or_else(|| Error::new(ErrorKind::Invalid, "the record names no device"))?;
+            let superblock = on_ring(async |ring| crate::devices::look(ring, first).await)?;
+            Ok(PolicyReport { name: name.to_string(), policy: superblock.policy })
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// Puts another policy in charge. No data is copied now; what the policy wants elsewhere moves in the background while
+/// the volume is served.
+pub fn set_policy(state: &StateDir, name: &VolumeName, text: &str) -> Result<PolicyReport> {
+    match Client::connect(state, name) {
+        Ok(mut client) => client.call(Request::SetPolicy { policy: text.to_owned() }),
+        Err(error) if error.kind() == ErrorKind::NotServed => {
+            let record = state.load(name)?;
+            let _lock = VolumeLock::take(state, name, "changed")?;
+            let policy = on_ring(async |ring| {
+                let members = open_members(ring, &record).await?;
+                let options = OpenOptions { names: names(&members), cache_extents: 0, rewrite_map: false };
+                let (volume, _) = Volume::open(ring.clone(), handles(&members), options).await?;
+                let changed = volume.set_policy(text).await.map_err(refused);
+                let policy = volume.policy();
+                volume.close().await?;
+                changed.map(|()| policy)
+            })?;
+            Ok(PolicyReport { name: name.to_string(), policy })
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// A policy that is none is a wrong word of the command.
+pub(crate) fn refused(error: braid_engine::Error) -> Error {
+    match error.kind() {
+        braid_engine::ErrorKind::Invalid => Error::new(ErrorKind::Usage, error.to_string()),
+        _ => error.into(),
+    }
+}
+
+/// Checks a policy for devices that are not open yet.
+///
+/// # Errors
+/// `Usage`: names the setting, the value and what would be right.
+pub fn check_policy(text: &str, devices: &[DeviceSpec]) -> Result<()> {
+    let view = |(place, spec): (usize, &DeviceSpec)| DeviceView {
+        id: DeviceId(place as u8),
+        class: spec.class,
+        slots: SLOTS,
+        free: SLOTS,
+        in_flight: 0,
+    };
+    let views: Vec<DeviceView> = devices.iter().enumerate().map(view).collect();
+    braid_policy::parse(text, &views).map(drop).map_err(|e| Error::new(ErrorKind::Usage, e.to_string()))
+}
+
+/// Any number of slots will do to read a policy's settings.
+const SLOTS: u32 = 1 << 20;

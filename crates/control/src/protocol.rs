@@ -1,0 +1,98 @@
+//! The words of the admin socket: one JSON object per line, one reply per request, in order.
+//!
+//! ```text
+//! → {"version":1,"request":"status"}
+//! ← {"ok":{"name":"vault",…}}
+//! → {"version":1,"request":"explain","offset_bytes":4096}
+//! ← {"error":{"kind":"invalid","message":"…"}}
+//! ```
+//!
+//! A client that sends another version is refused with the version that is spoken here, and may try again.
+
+use crate::Error;
+use serde::{Deserialize, Serialize};
+use std::path::PathBuf;
+
+/// The version that is spoken here.
+pub const PROTOCOL_VERSION: u32 = 1;
+/// The longest request, in bytes with its newline: a policy with all its settings fits many times.
+pub const LONGEST_REQUEST: usize = 16 << 10;
+/// The longest reply: the status of 32 devices fits many times.
+pub const LONGEST_REPLY: usize = 1 << 20;
+
+/// A request with its version.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub(crate) struct Envelope {
+    pub version: u32,
+    #[serde(flatten)]
+    pub request: Request,
+}
+
+/// What a daemon can be asked.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(tag = "request", rename_all = "snake_case")]
+pub enum Request {
+    /// The volume now: a [`crate::StatusReport`].
+    Status,
+    /// Where a byte lies, and why: a [`crate::ExplainReport`].
+    Explain {
+        /// The byte.
+        offset_bytes: u64,
+    },
+    /// The policy: a [`crate::PolicyReport`].
+    Policy,
+    /// Puts another policy in charge; no data is copied now: a [`crate::PolicyReport`].
+    SetPolicy {
+        /// `name,key=value,…`.
+        policy: String,
+    },
+    /// Serves the volume as a file, for a loop device: [`AttachReply`]. Where it is served so already, says where.
+    Attach,
+    /// Ends that. Refused while the file is open.
+    Detach,
+    /// Makes every write so far durable.
+    Flush,
+    /// Makes the journal short.
+    Checkpoint,
+    /// Drains and stops the daemon. The reply comes when the volume is closed.
+    Stop,
+}
+
+/// A reply: what was asked for, or why not.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Reply {
+    /// What was asked for; an empty object where there is nothing to say.
+    Ok(serde_json::Value),
+    /// Why not.
+    Error(Error),
+}
+
+/// Where the volume appears as a file.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(crate) struct AttachReply {
+    /// The file.
+    pub file: PathBuf,
+    /// A directory of its own, where it is.
+    pub directory: PathBuf,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ErrorKind;
+
+    #[test]
+    fn the_lines_are_as_documented() {
+        let line = |request| serde_json::to_string(&Envelope { version: PROTOCOL_VERSION, request }).unwrap();
+        assert_eq!(line(Request::Status), r#"{"version":1,"request":"status"}"#);
+        assert_eq!(
+            line(Request::Explain { offset_bytes: 4096 }),
+            r#"{"version":1,"request":"explain","offset_bytes":4096}"#
+        );
+        let reply = Reply::Error(Error::new(ErrorKind::NoSpace, "full"));
+        let text = r#"{"error":{"kind":"no_space","message":"full"}}"#;
+        assert_eq!(serde_json::to_string(&reply).unwrap(), text);
+        assert_eq!(serde_json::from_str::<Reply>(text).unwrap(), reply);
+    }
+}

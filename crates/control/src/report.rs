@@ -1,0 +1,267 @@
+//! What status and explain say: the stable JSON of `--json` and of the admin socket, and what tables and dashboards are
+//! made from. Units stand in the names: `_bytes`, `_ns` (nanoseconds), `_seconds`; a `_share` is from 0 to 1; what has
+//! no unit is a count. Counters begin at 0 when the daemon starts. Fields may be added; none changes its meaning.
+
+use crate::DeviceRecord;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+/// A served volume at one moment.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct StatusReport {
+    /// The name that it is served by.
+    pub name: String,
+    /// True: tells it from a [`RestingReport`].
+    pub served: bool,
+    /// Its identity.
+    pub uuid: String,
+    /// The daemon's process.
+    pub process_id: u32,
+    /// How long the daemon serves it.
+    pub uptime_seconds: f64,
+    /// The URIs of its NBD exports.
+    pub nbd_uris: Vec<String>,
+    /// NBD connections that are open.
+    pub nbd_connections: u64,
+    /// The file that is the volume, where it is attached.
+    pub attached_file: Option<PathBuf>,
+    /// The policy with its settings, as `name,key=value,…`.
+    pub policy: String,
+    /// What the guest sees.
+    pub size_bytes: u64,
+    /// The unit of placement.
+    pub extent_bytes: u64,
+    /// The unit of caching.
+    pub block_bytes: u64,
+    /// Required copies of each extent.
+    pub copies: u8,
+    /// Extents that have a home, in bytes of the volume.
+    pub mapped_bytes: u64,
+    /// Blocks with an extra copy, in bytes.
+    pub extra_bytes: u64,
+    /// Of these dirty: newer than any required copy.
+    pub dirty_bytes: u64,
+    /// What the memory cache holds.
+    pub cache_bytes: u64,
+    /// What it may hold.
+    pub cache_limit_bytes: u64,
+    /// Memory that the map takes.
+    pub map_memory_bytes: u64,
+    /// What recovery would have to read.
+    pub journal_bytes: u64,
+    /// Map pages that are older than the journal.
+    pub stale_pages: u64,
+    /// Changes that wait for a commit.
+    pub pending_changes: u64,
+    /// What a flush survives.
+    pub durability: Durability,
+    /// Why no flush can succeed any more, if that is so: the volume must be served anew.
+    pub failure: Option<String>,
+    /// What guests did.
+    pub guests: GuestReport,
+    /// What happened behind the scenes.
+    pub background: BackgroundReport,
+    /// The devices, by their place in the volume.
+    pub devices: Vec<DeviceReport>,
+}
+
+/// A volume that nobody serves.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct RestingReport {
+    /// Its name.
+    pub name: String,
+    /// False: tells it from a [`StatusReport`].
+    pub served: bool,
+    /// Its identity.
+    pub uuid: String,
+    /// Made by `serve --temporary`, whose daemon died.
+    pub temporary: bool,
+    /// Its devices, by place, as they were when it was noted.
+    pub devices: Vec<DeviceRecord>,
+}
+
+/// A volume, served or not: `served` tells which.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum VolumeReport {
+    /// It is served.
+    Served(Box<StatusReport>),
+    /// It is not.
+    Resting(RestingReport),
+}
+
+/// What a flush that succeeded survives.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Durability {
+    /// A power cut.
+    PowerCut,
+    /// The death of the daemon, but no power cut: a device is emulated on a file.
+    DaemonCrash,
+    /// Nothing: a device is memory.
+    None,
+}
+
+/// A device of the volume.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct DeviceReport {
+    /// Its place in the volume: `d0`.
+    pub id: String,
+    /// Its path, or `memory`.
+    pub path: String,
+    /// `ssd` or `hdd`.
+    pub class: String,
+    /// The model that it emulates.
+    pub model: Option<String>,
+    /// Its identity.
+    pub uuid: String,
+    /// Its size.
+    pub size_bytes: u64,
+    /// Room for extents.
+    pub slots_bytes: u64,
+    /// Of that in use.
+    pub used_bytes: u64,
+    /// Its share of all that is in use.
+    pub data_share: f64,
+    /// Its share of the guests' requests to devices.
+    pub requests_share: f64,
+    /// Guests' requests that it is serving now.
+    pub in_flight: u32,
+    /// Guests' reads.
+    pub read_requests: u64,
+    /// Guests' writes.
+    pub write_requests: u64,
+    /// Bytes read for guests.
+    pub read_bytes: u64,
+    /// Bytes written for guests.
+    pub written_bytes: u64,
+    /// Bytes of moves, metadata and probes.
+    pub background_bytes: u64,
+    /// Flushes.
+    pub flushes: u64,
+    /// Requests that failed.
+    pub errors: u64,
+    /// What the last of these said.
+    pub last_error: Option<String>,
+    /// Response times of guests' requests.
+    #[serde(flatten)]
+    pub latency: LatencyReport,
+    /// Of an emulated device: how much later than its model requests completed, on average.
+    pub lateness_ns_mean: Option<u64>,
+    /// The latest of all.
+    pub lateness_ns_max: Option<u64>,
+    /// What the policy knows of it, by names with units.
+    pub policy_figures: BTreeMap<String, f64>,
+}
+
+/// Response times since the daemon started. The histogram behind it has two digits.
+#[derive(Clone, Copy, Default, PartialEq, Debug, Serialize, Deserialize)]
+pub struct LatencyReport {
+    /// The mean; 0 where nothing was measured, as all of these.
+    pub latency_ns_mean: u64,
+    /// Half of all requests took no longer.
+    pub latency_ns_p50: u64,
+    /// 95 % took no longer.
+    pub latency_ns_p95: u64,
+    /// 99 % took no longer.
+    pub latency_ns_p99: u64,
+    /// 99.9 % took no longer.
+    pub latency_ns_p999: u64,
+    /// The longest.
+    pub latency_ns_max: u64,
+}
+
+/// What guests did.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct GuestReport {
+    /// Reads.
+    pub read: OperationReport,
+    /// Writes.
+    pub write: OperationReport,
+    /// Flushes; they have no bytes.
+    pub flush: OperationReport,
+    /// Requests to discard or write zeros.
+    pub discard_requests: u64,
+    /// Pieces of reads that the memory cache served.
+    pub cache_hits: u64,
+    /// Pieces of reads that it did not.
+    pub cache_misses: u64,
+    /// Requests that failed.
+    pub errors: u64,
+}
+
+/// One kind of request.
+#[derive(Clone, Copy, Default, PartialEq, Debug, Serialize, Deserialize)]
+pub struct OperationReport {
+    /// How many.
+    pub requests: u64,
+    /// How much in all.
+    pub bytes: u64,
+    /// How long they took.
+    #[serde(flatten)]
+    pub latency: LatencyReport,
+}
+
+/// What happened behind the scenes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct BackgroundReport {
+    /// Extents that got a new home.
+    pub migrations: u64,
+    /// Migrations that gave way to a guest's write, or found no room.
+    pub migrations_stopped: u64,
+    /// Bytes that migrations copied.
+    pub migrated_bytes: u64,
+    /// Second required copies made.
+    pub mirrors: u64,
+    /// Extra copies made.
+    pub promotions: u64,
+    /// Dirty blocks written back.
+    pub write_backs: u64,
+    /// Measurements of devices without guests.
+    pub probes: u64,
+    /// Commits of the journal.
+    pub commits: u64,
+    /// Checkpoints.
+    pub checkpoints: u64,
+}
+
+/// Where a byte of the volume lies, and why.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct ExplainReport {
+    /// The volume.
+    pub name: String,
+    /// The byte that was asked for.
+    pub offset_bytes: u64,
+    /// The number of its extent.
+    pub extent: u32,
+    /// The home, where the extent has one.
+    pub home: Option<CopyReport>,
+    /// The second required copy, where there is one.
+    pub second: Option<CopyReport>,
+    /// The extra copy of its block, where there is one.
+    pub extra: Option<CopyReport>,
+    /// Whether the byte was written since its extent was allocated; else it reads as zero.
+    pub written: bool,
+    /// Whether the memory cache holds the extent.
+    pub cached: bool,
+    /// The policy.
+    pub policy: String,
+    /// The policy's reason, with numbers.
+    pub reason: String,
+}
+
+/// One copy of a byte.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct CopyReport {
+    /// The device's place in the volume: `d0`.
+    pub device: String,
+    /// `ssd` or `hdd`.
+    pub class: String,
+    /// The device's path, or `memory`.
+    pub path: String,
+    /// Where on the device the byte lies; not told of extra copies.
+    pub offset_bytes: Option<u64>,
+    /// `current`, `behind` (a second copy that is older), `clean` or `dirty` (extra copies).
+    pub state: String,
+}

@@ -1,0 +1,145 @@
+//! `PATH[,size=S][,model=M]`: how a device is named on the command line.
+//!
+//! `memory` in place of a path is memory, which does not survive the daemon. A path that holds a comma cannot be
+//! written: use a symbolic link.
+
+use crate::{Error, ErrorKind, Result};
+use braid_base::{Bytes, DeviceClass};
+use braid_model::{Spec, UnknownModel, by_name};
+use std::path::PathBuf;
+
+/// A device that a volume shall be made of.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct DeviceSpec {
+    /// SSD or disk.
+    pub class: DeviceClass,
+    /// What stores its bytes.
+    pub storage: Storage,
+    /// The size that was asked for.
+    pub size: Option<Bytes>,
+    /// The model whose timing it emulates.
+    pub model: Option<String>,
+}
+
+/// What stores a device's bytes.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Storage {
+    /// A block device, or a regular file.
+    Path(PathBuf),
+    /// Memory of the daemon.
+    Memory,
+}
+
+/// The word for [`Storage::Memory`].
+const MEMORY: &str = "memory";
+
+impl DeviceSpec {
+    /// Reads `PATH[,size=S][,model=M]` as a device of `class`. Touches nothing.
+    ///
+    /// # Errors
+    /// `Usage`: names the part that is wrong, and what would be right.
+    pub fn parse(class: DeviceClass, text: &str) -> Result<DeviceSpec> {
+        let usage = |problem: String| Error::new(ErrorKind::Usage, problem);
+        let mut parts = text.split(',');
+        let storage = match parts.next().unwrap_or_default() {
+            "" => return Err(usage(format!("--{class} '{text}' names no path: use {}", shape(class)))),
+            MEMORY => Storage::Memory,
+            path => Storage::Path(PathBuf::from(path)),
+        };
+        let mut spec = DeviceSpec { class, storage, size: None, model: None };
+        for part in parts {
+            let wrong =
+                |why: &str| usage(format!("'{part}' in --{class} {text} {why}: use {}", shape(class)));
+            let (key, value) = part.split_once('=').ok_or_else(|| wrong("is no key=value"))?;
+            match key {
+                "size" if spec.size.is_none() => {
+                    let size = value.parse().map_err(|e| usage(format!("--{class} {text}: size: {e}")))?;
+                    spec.size = Some(size);
+                }
+                "model" if spec.model.is_none() => {
+                    let model =
+                        find_model(class, value).map_err(|e| usage(format!("--{class} {text}: {e}")))?;
+                    spec.model = Some(model.name.to_owned());
+                }
+                "size" | "model" => return Err(wrong("is given twice")),
+                _ => return Err(wrong("is not known")),
+            }
+        }
+        if spec.storage == Storage::Memory && spec.size.is_none() {
+            return Err(usage(format!(
+                "--{class} {text}: memory needs a size, as in --{class} memory,size=1GiB"
+            )));
+        }
+        Ok(spec)
+    }
+
+    /// What to call it in messages.
+    pub fn name(&self) -> String {
+        self.storage.name()
+    }
+}
+
+impl Storage {
+    /// What to call it in messages and in status: the path, or `memory`.
+    pub fn name(&self) -> String {
+        match self {
+            Storage::Path(path) => path.display().to_string(),
+            Storage::Memory => MEMORY.to_owned(),
+        }
+    }
+}
+
+fn shape(class: DeviceClass) -> String {
+    format!("--{class} PATH[,size=10GiB][,model=NAME]")
+}
+
+/// The model of a name, which must be of the class of its device.
+pub(crate) fn find_model(class: DeviceClass, name: &str) -> std::result::Result<&'static Spec, String> {
+    let model = by_name(name).ok_or_else(|| UnknownModel(name.to_owned()).to_string())?;
+    if model.class != class {
+        return Err(format!(
+            "{name} ({}) is a model of class {}: use --{}",
+            model.title, model.class, model.class
+        ));
+    }
+    Ok(model)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use braid_base::GIB;
+    use std::path::Path;
+
+    fn ssd(text: &str) -> Result<DeviceSpec> {
+        DeviceSpec::parse(DeviceClass::Ssd, text)
+    }
+
+    #[test]
+    fn a_path_may_have_a_size_and_a_model() {
+        let spec = ssd("/dev/sdb").unwrap();
+        assert_eq!((spec.storage, spec.size, spec.model), (Storage::Path("/dev/sdb".into()), None, None));
+        let spec = ssd("fast.img,model=x25-m,size=2GiB").unwrap();
+        assert_eq!(spec.storage, Storage::Path(Path::new("fast.img").into()));
+        assert_eq!((spec.size, spec.model.as_deref()), (Some(GIB * 2), Some("x25-m")));
+        assert_eq!(ssd("memory,size=1GiB").unwrap().storage, Storage::Memory);
+    }
+
+    #[test]
+    fn what_is_wrong_is_named_with_what_would_be_right() {
+        for (text, expected) in [
+            ("", "names no path"),
+            ("a.img,size", "is no key=value"),
+            ("a.img,size=big", "'big' is not a size"),
+            ("a.img,size=1GiB,size=2GiB", "is given twice"),
+            ("a.img,colour=red", "is not known"),
+            ("a.img,model=x26", "x25-m"),
+            ("a.img,model=mba3073", "use --hdd"),
+            ("memory", "size=1GiB"),
+        ] {
+            let error = ssd(text).unwrap_err();
+            assert!(error.to_string().contains(expected), "{text}: {error}");
+            assert_eq!(error.exit_status(), 2, "{text}");
+        }
+    }
+}

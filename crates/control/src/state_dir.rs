@@ -1,0 +1,399 @@
+//! What this machine remembers: names of volumes, the paths of their devices, and where their sockets are.
+//!
+//! ```text
+//! $BRAID_STATE_DIR/NAME/volume.json   the record: paths of the devices
+//!                       lock          held by the one process that works on the volume; holds its number
+//!                       admin.sock    the admin socket of its daemon
+//!                       nbd.sock      its NBD export, unless told otherwise
+//!                       mount/        the file that `attach` makes a block device of
+//! ```
+//!
+//! Only its owner may enter. Nothing here is needed to have the bytes back: the devices alone say all about a volume,
+//! and `braid import` writes the record anew.
+
+use crate::spec::Storage;
+use crate::{Error, ErrorKind, Result};
+use braid_base::DeviceClass;
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::fs::{DirBuilder, File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+/// The name of a volume: a directory here, a field of its superblock, an export of its daemon.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct VolumeName(String);
+
+/// What the superblock has room for.
+const LONGEST_NAME: usize = braid_format::superblock::LONGEST_NAME;
+
+impl VolumeName {
+    /// The name as text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for VolumeName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl FromStr for VolumeName {
+    type Err = Error;
+    fn from_str(text: &str) -> Result<VolumeName> {
+        let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+        let starts_well = text.starts_with(|c: char| c.is_ascii_alphanumeric());
+        if starts_well && text.len() <= LONGEST_NAME && text.chars().all(allowed) {
+            return Ok(VolumeName(text.to_owned()));
+        }
+        let problem = format!(
+            "'{text}' is no name of a volume: use 1 to {LONGEST_NAME} letters, digits, '-', '_' or '.', the first a \
+             letter or digit"
+        );
+        Err(Error::new(ErrorKind::Usage, problem))
+    }
+}
+
+impl TryFrom<String> for VolumeName {
+    type Error = Error;
+    fn try_from(text: String) -> Result<VolumeName> {
+        text.parse()
+    }
+}
+
+impl From<VolumeName> for String {
+    fn from(name: VolumeName) -> String {
+        name.0
+    }
+}
+
+/// What this machine remembers of a volume. All but the paths is a copy of what the devices say, for people.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct VolumeRecord {
+    /// Version of this file's format.
+    pub version: u32,
+    /// The name here.
+    pub name: VolumeName,
+    /// The identity in the superblock.
+    pub uuid: String,
+    /// Made by `serve --temporary`: goes when its daemon ends.
+    pub temporary: bool,
+    /// The devices, by their place in the volume.
+    pub devices: Vec<DeviceRecord>,
+}
+
+/// A device in a record.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct DeviceRecord {
+    /// Its path; none for memory.
+    pub path: Option<PathBuf>,
+    /// `ssd` or `hdd`.
+    pub class: String,
+    /// The model that it emulates.
+    pub model: Option<String>,
+    /// Its size.
+    pub size_bytes: u64,
+    /// Whether its file was made with the volume, and goes with it where that is temporary.
+    pub made: bool,
+}
+
+/// The version of records that this program writes and reads.
+pub(crate) const RECORD_VERSION: u32 = 1;
+
+impl DeviceRecord {
+    pub(crate) fn new(
+        storage: &Storage,
+        class: DeviceClass,
+        model: Option<&str>,
+        size_bytes: u64,
+    ) -> DeviceRecord {
+        let path = match storage {
+            Storage::Path(path) => Some(path.clone()),
+            Storage::Memory => None,
+        };
+        DeviceRecord {
+            path,
+            class: class.to_string(),
+            model: model.map(str::to_owned),
+            size_bytes,
+            made: false,
+        }
+    }
+
+    /// What to call it in messages and in status.
+    pub fn name(&self) -> String {
+        self.path.as_ref().map_or_else(|| Storage::Memory.name(), |path| path.display().to_string())
+    }
+}
+
+impl VolumeRecord {
+    /// The paths of its devices.
+    ///
+    /// # Errors
+    /// `Invalid` where one was memory: it went with its daemon.
+    pub fn paths(&self) -> Result<Vec<PathBuf>> {
+        let path = |device: &DeviceRecord| {
+            device.path.clone().ok_or_else(|| {
+                let name = &self.name;
+                let problem = format!(
+                    "volume '{name}' lay in the memory of a daemon that has ended: braid forget {name}"
+                );
+                Error::new(ErrorKind::Invalid, problem)
+            })
+        };
+        self.devices.iter().map(path).collect()
+    }
+}
+
+/// The state directory.
+#[derive(Clone, Debug)]
+pub struct StateDir {
+    root: PathBuf,
+}
+
+impl StateDir {
+    /// `BRAID_STATE_DIR`; else `/var/lib/braid` for root, and the user's state directory for others.
+    pub fn from_environment() -> Result<StateDir> {
+        let set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+        let root = if let Some(root) = set("BRAID_STATE_DIR") {
+            root
+        } else if rustix::process::geteuid().is_root() {
+            PathBuf::from("/var/lib/braid")
+        } else if let Some(state) = set("XDG_STATE_HOME") {
+            state.join("braid")
+        } else if let Some(home) = set("HOME") {
+            home.join(".local/state/braid")
+        } else {
+            let problem = "there is no home directory to keep state in: set BRAID_STATE_DIR";
+            return Err(Error::new(ErrorKind::Usage, problem));
+        };
+        StateDir::new(&root)
+    }
+
+    /// The state directory at a path. Touches nothing.
+    pub fn new(root: &Path) -> Result<StateDir> {
+        let absolute = std::path::absolute(root);
+        let root =
+            absolute.map_err(|e| Error::io(format_args!("the state directory {}", root.display()), &e))?;
+        Ok(StateDir { root })
+    }
+
+    /// The directory itself.
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// Where a volume's files are.
+    pub fn volume_dir(&self, name: &VolumeName) -> PathBuf {
+        self.root.join(name.as_str())
+    }
+
+    /// The admin socket of a volume's daemon.
+    pub fn admin_socket(&self, name: &VolumeName) -> PathBuf {
+        self.volume_dir(name).join("admin.sock")
+    }
+
+    /// Where a volume's NBD export is unless told otherwise.
+    pub fn nbd_socket(&self, name: &VolumeName) -> PathBuf {
+        self.volume_dir(name).join("nbd.sock")
+    }
+
+    /// Where the file that is the volume appears when it is attached.
+    pub fn mount_dir(&self, name: &VolumeName) -> PathBuf {
+        self.volume_dir(name).join("mount")
+    }
+
+    pub(crate) fn lock_file(&self, name: &VolumeName) -> PathBuf {
+        self.volume_dir(name).join("lock")
+    }
+
+    fn record_file(&self, name: &VolumeName) -> PathBuf {
+        self.volume_dir(name).join("volume.json")
+    }
+
+    /// Every volume that has a record, by name.
+    pub fn names(&self) -> Result<Vec<VolumeName>> {
+        let failed = |e| self.failed("read", &self.root, &e);
+        let entries = match std::fs::read_dir(&self.root) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            entries => entries.map_err(failed)?,
+        };
+        let mut names = Vec::new();
+        for entry in entries {
+            let name = entry.map_err(failed)?.file_name();
+            let name = name.to_str().and_then(|name| name.parse().ok());
+            names.extend(name.filter(|name| self.record_file(name).exists()));
+        }
+        names.sort();
+        Ok(names)
+    }
+
+    /// Whether a volume has a record.
+    pub fn knows(&self, name: &VolumeName) -> bool {
+        self.record_file(name).exists()
+    }
+
+    /// A volume's record.
+    ///
+    /// # Errors
+    /// `Invalid` where there is none: names those that there are.
+    pub fn load(&self, name: &VolumeName) -> Result<VolumeRecord> {
+        let path = self.record_file(name);
+        let text = match std::fs::read_to_string(&path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(self.unknown(name)),
+            text => text.map_err(|e| self.failed("read", &path, &e))?,
+        };
+        let shown = path.display();
+        let record: VolumeRecord = serde_json::from_str(&text).map_err(|error| {
+            let problem = format!(
+                "{shown} is no record of a volume ({error}): remove it, and braid import its devices"
+            );
+            Error::new(ErrorKind::Invalid, problem)
+        })?;
+        if record.version != RECORD_VERSION {
+            let problem = format!(
+                "{shown} has version {}, and this program knows version {RECORD_VERSION}: use a newer one",
+                record.version
+            );
+            return Err(Error::new(ErrorKind::Unsupported, problem));
+        }
+        Ok(record)
+    }
+
+    /// Writes a volume's record: whole or not at all, and durable.
+    pub fn save(&self, record: &VolumeRecord) -> Result<()> {
+        let path = self.record_file(&record.name);
+        let text = serde_json::to_string_pretty(record).map_err(|error| {
+            let problem = format!("the record of volume '{}' cannot be written: {error}", record.name);
+            Error::new(ErrorKind::Invalid, problem)
+        })?;
+        self.make_dir(&self.volume_dir(&record.name))?;
+        write_atomically(&path, text.as_bytes()).map_err(|e| self.failed("write", &path, &e))
+    }
+
+    /// Forgets a volume: its record and sockets, not its devices. The caller holds its lock.
+    pub(crate) fn remove(&self, name: &VolumeName) -> Result<()> {
+        let dir = self.volume_dir(name);
+        // The record first: what is left after a crash is no volume any more.
+        for path in
+            [self.record_file(name), self.admin_socket(name), self.nbd_socket(name), self.lock_file(name)]
+        {
+            match std::fs::remove_file(&path) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                    return Err(self.failed("remove", &path, &error));
+                }
+                _ => {}
+            }
+        }
+        // Whatever else is there is not ours: then the directory stays.
+        let _ = std::fs::remove_dir(self.mount_dir(name));
+        let _ = std::fs::remove_dir(dir);
+        Ok(())
+    }
+
+    /// Makes a directory here, and those above it, for their owner alone.
+    pub(crate) fn make_dir(&self, path: &Path) -> Result<()> {
+        let made = DirBuilder::new().recursive(true).mode(0o700).create(path);
+        made.map_err(|e| self.failed("make", path, &e))
+    }
+
+    fn unknown(&self, name: &VolumeName) -> Error {
+        let known: Vec<String> = self.names().unwrap_or_default().iter().map(VolumeName::to_string).collect();
+        let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
+        let problem = format!(
+            "there is no volume '{name}' in {}: the volumes there are: {known}; braid create makes one, braid import \
+             finds one on its devices",
+            self.root.display()
+        );
+        Error::new(ErrorKind::Invalid, problem)
+    }
+
+    pub(crate) fn failed(&self, tried: &str, path: &Path, error: &io::Error) -> Error {
+        let remedy = match error.kind() {
+            io::ErrorKind::PermissionDenied => {
+                ": run as its owner, or set BRAID_STATE_DIR to a directory of your own"
+            }
+            _ => "",
+        };
+        Error::new(ErrorKind::Io, format!("cannot {tried} {}: {error}{remedy}", path.display()))
+    }
+}
+
+/// Replaces a file so that a power cut leaves the old one or the new one.
+fn write_atomically(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let new = path.with_extension("new");
+    let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&new)?;
+    file.write_all(bytes)?;
+    file.sync_all()?;
+    std::fs::rename(&new, path)?;
+    let dir = path.parent().expect("a file lies in a directory");
+    File::open(dir)?.sync_all()?;
+    // The directory itself may be new too.
+    dir.parent().map_or(Ok(()), |above| File::open(above)?.sync_all())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+
+    fn record(name: &str) -> VolumeRecord {
+        let storage = Storage::Path("/dev/sdb".into());
+        let device = DeviceRecord::new(&storage, DeviceClass::Ssd, Some("x25-m"), 1 << 30);
+        let name = name.parse().unwrap();
+        VolumeRecord {
+            version: RECORD_VERSION,
+            name,
+            uuid: "u".to_owned(),
+            temporary: false,
+            devices: vec![device],
+        }
+    }
+
+    #[test]
+    fn a_record_comes_back_as_it_was_saved_and_goes_when_forgotten() {
+        let dir = tempfile::tempdir().unwrap();
+        let state = StateDir::new(&dir.path().join("deep/state")).unwrap();
+        let record = record("vault");
+        assert_eq!(state.names(), Ok(vec![]));
+        state.save(&record).unwrap();
+        assert_eq!(state.load(&record.name), Ok(record.clone()));
+        assert_eq!(state.names(), Ok(vec![record.name.clone()]));
+        let mode = std::fs::metadata(state.volume_dir(&record.name)).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o700);
+        state.remove(&record.name).unwrap();
+        assert!(!state.volume_dir(&record.name).exists());
+    }
+
+    #[test]
+    fn an_unknown_volume_is_told_with_those_there_are() {
+        let dir = tempfile::tempdir().unwrap();
+        let state = StateDir::new(dir.path()).unwrap();
+        state.save(&record("vault")).unwrap();
+        let error = state.load(&"valut".parse().unwrap()).unwrap_err().to_string();
+        assert!(error.contains("'valut'") && error.contains("are: vault"), "{error}");
+    }
+
+    #[test]
+    fn a_record_of_a_newer_version_is_left_alone() {
+        let dir = tempfile::tempdir().unwrap();
+        let state = StateDir::new(dir.path()).unwrap();
+        state.save(&VolumeRecord { version: 2, ..record("vault") }).unwrap();
+        let error = state.load(&"vault".parse().unwrap()).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
+    }
+
+    #[test]
+    fn names_that_lead_out_of_the_directory_are_refused() {
+        let long = "x".repeat(64);
+        for wrong in ["", ".", "..", "a/b", "../x", "-x", ".x", "a b", "ä", long.as_str()] {
+            assert!(wrong.parse::<VolumeName>().is_err(), "{wrong}");
+        }
+        assert!("vm-1.disk_2".parse::<VolumeName>().is_ok());
+    }
+}
