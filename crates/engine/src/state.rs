@@ -26,6 +26,10 @@ pub(crate) struct State {
     pending: Changes,
     /// Changes of the commit that is being written.
     committing: Changes,
+    /// Slots that nothing uses any more, durably: the device is told before they are free again.
+    trims: Vec<SlotNumber>,
+    /// How many of them the device is being told of right now.
+    trimming: usize,
     /// Map pages that are older on the devices than the journal says.
     stale_pages: BTreeSet<u32>,
     /// Extents that a background job is copying: a guest's write marks them, and wins.
@@ -63,6 +67,8 @@ impl State {
             extras: Extras::new(devices.len(), shape.extent_size / shape.block_size),
             pending: Changes::default(),
             committing: Changes::default(),
+            trims: Vec::new(),
+            trimming: 0,
             stale_pages: BTreeSet::new(),
             watched: HashMap::default(),
             views: views.collect(),
@@ -78,6 +84,28 @@ impl State {
     /// Slots that wait for a commit to be free.
     pub fn freeing(&self) -> usize {
         self.pending.freed.len() + self.committing.freed.len()
+    }
+
+    /// Takes the slots that wait for their device to be told; each comes back by [`State::end_trim`].
+    pub fn take_trims(&mut self) -> Vec<SlotNumber> {
+        self.trimming += self.trims.len();
+        std::mem::take(&mut self.trims)
+    }
+
+    /// A slot is free.
+    pub fn end_trim(&mut self, slot: SlotNumber) {
+        self.trimming -= 1;
+        self.release(slot);
+    }
+
+    /// How many slots devices are being told of.
+    pub fn trimming(&self) -> usize {
+        self.trimming
+    }
+
+    /// Whether slots wait for their device to be told.
+    pub fn has_trims(&self) -> bool {
+        !self.trims.is_empty()
     }
 
     /// The required copies of an extent are now these. The data that they speak of has been written.
@@ -169,7 +197,7 @@ impl State {
         let done = std::mem::take(&mut self.committing);
         let per_page = map_page::extents_per_page(self.copies);
         self.stale_pages.extend(done.extents.keys().map(|e| e.0 / per_page));
-        done.freed.into_iter().for_each(|slot| self.release(slot));
+        self.trims.extend(done.freed);
         done.freed_blocks.into_iter().for_each(|extra| self.release_block(extra));
     }
 

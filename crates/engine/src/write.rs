@@ -8,13 +8,16 @@
 use crate::core::Core;
 use crate::shape::Piece;
 use crate::{Durability, Error, ErrorKind, Result};
-use braid_base::{Bytes, DeviceId, ExtentId};
+use braid_base::{Bytes, DeviceId, ExtentId, Nanos};
 use braid_format::SlotNumber;
 use braid_format::map_page::Entry;
 use braid_policy::{Direction, Origin, Placement};
 use braid_runtime::{Arena, Buf, Device, Mode, Runtime, join_all};
 use std::ops::Range;
 use std::rc::Rc;
+
+/// How long a guest waits before it looks again whether a slot that is being trimmed is free.
+const WAIT_FOR_TRIM: Nanos = Nanos::from_millis(1);
 
 impl<R: Runtime, D: Device> Core<R, D> {
     /// Writes `from` at `offset`.
@@ -259,6 +262,13 @@ impl<R: Runtime, D: Device> Core<R, D> {
             });
             if let Some(slot) = choice.and_then(|device| self.state.borrow_mut().take(device)) {
                 return Ok(slot);
+            }
+            if self.release_trims() {
+                continue;
+            }
+            if self.state.borrow().trimming() > 0 {
+                self.rt.sleep(WAIT_FOR_TRIM).await;
+                continue;
             }
             if self.state.borrow().freeing() == 0 {
                 return Err(Error::new(

@@ -23,7 +23,11 @@ impl Event {
         poll_fn(|cx| match test() {
             Some(value) => Poll::Ready(value),
             None => {
-                self.waiting.borrow_mut().push(cx.waker().clone());
+                let mut waiting = self.waiting.borrow_mut();
+                // A task that is polled for another reason waits here already.
+                if !waiting.iter().any(|known| known.will_wake(cx.waker())) {
+                    waiting.push(cx.waker().clone());
+                }
                 Poll::Pending
             }
         })

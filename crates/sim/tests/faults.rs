@@ -220,7 +220,7 @@ fn a_full_device_sends_new_extents_to_the_others() {
     let (world, devices, arena) = (bench.world.clone(), bench.devices(), bench.arena.clone());
     bench.run(async move {
         let all = CreateOptions { policy: "hdd-only".to_owned(), size: Some(MIB * 10), ..options(7) };
-        let volume = make(world, devices, &all).await;
+        let volume = make(world.clone(), devices, &all).await;
         for i in 0..10u8 {
             volume
                 .write(MIB * u64::from(i), &filled(&arena, MIB, i + 1), Durability::Volatile)
@@ -236,6 +236,7 @@ fn a_full_device_sends_new_extents_to_the_others() {
         assert!(status.devices[0].slots > status.devices[0].free, "the rest went to the SSD");
         volume.discard(Bytes::ZERO, MIB * 10).await.unwrap();
         volume.flush().await.unwrap();
+        world.sleep(Nanos::from_secs(1)).await;
         let status = volume.status();
         assert!(status.devices.iter().all(|d| d.free == d.slots), "discard gives every slot back");
         assert!(holds(&volume, &arena, MIB * 3, MIB, 0).await.unwrap());

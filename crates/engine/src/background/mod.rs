@@ -1,7 +1,9 @@
-//! Work behind the scenes: what the policy plans, and checkpoints. Guests come first.
+//! Work behind the scenes: what the policy plans, checkpoints, and telling devices what they may forget. Guests come
+//! first.
 
 mod mover;
 mod probe;
+mod trim;
 
 use crate::core::Core;
 use braid_base::Nanos;
@@ -18,7 +20,7 @@ const REST_AFTER_FAILURE: Nanos = Nanos::from_secs(1);
 impl<R: Runtime, D: Device> Core<R, D> {
     /// Starts the background jobs; they end once `closing` is set.
     pub fn start_background(self: &Rc<Self>) {
-        self.jobs.set(2);
+        self.jobs.set(3);
         let core = self.clone();
         self.rt.spawn(async move {
             core.follow_plan().await;
@@ -27,6 +29,11 @@ impl<R: Runtime, D: Device> Core<R, D> {
         let core = self.clone();
         self.rt.spawn(async move {
             core.keep_journal_short().await;
+            core.end_job();
+        });
+        let core = self.clone();
+        self.rt.spawn(async move {
+            core.trim_freed().await;
             core.end_job();
         });
     }
