@@ -1,0 +1,112 @@
+//! The baselines: what they place where, and which settings they refuse.
+
+use crate::volume::{HDD, SSD, Volume, devices};
+use braid_base::{DeviceClass, ExtentId, Nanos};
+use braid_policy::{Direction, Policy, parse};
+
+fn mixed(hdds: usize) -> Volume {
+    let mut classes = vec![(DeviceClass::Ssd, 1000)];
+    classes.extend(vec![(DeviceClass::Hdd, 1000); hdds]);
+    Volume::new(&devices(&classes), 1000)
+}
+
+fn place(policy: &str, volume: &mut Volume, count: u32) -> Vec<u32> {
+    let mut policy = parse(policy, &volume.devices).expect("the policy is right");
+    let mut counts = vec![0; volume.devices.len()];
+    for extent in 0..count {
+        counts[volume.allocate(&mut *policy, extent).index()] += 1;
+    }
+    counts
+}
+
+#[test]
+fn each_baseline_splits_as_it_says() {
+    assert_eq!(place("ssd-only", &mut mixed(2), 100), [100, 0, 0]);
+    assert_eq!(place("hdd-only", &mut mixed(2), 100), [0, 50, 50]);
+    assert_eq!(place("stripe", &mut mixed(3), 100), [25, 25, 25, 25]);
+    assert_eq!(place("static,ssd=80%", &mut mixed(1), 100), [80, 20]);
+    assert_eq!(place("static,ssd=80%", &mut mixed(4), 100), [80, 5, 5, 5, 5]);
+    assert_eq!(place("static,d0=50%,d1=30%", &mut mixed(2), 100), [50, 30, 20]);
+    assert_eq!(place("static,ssd=0%", &mut mixed(1), 100), [0, 100]);
+}
+
+#[test]
+fn every_prefix_of_a_static_split_is_split_as_well_as_whole_extents_allow() {
+    for percent in [10, 30, 55, 90] {
+        let mut volume = mixed(1);
+        let mut policy = parse(&format!("static,ssd={percent}%"), &volume.devices).unwrap();
+        let mut on_ssd = 0.0;
+        for extent in 0..300u32 {
+            on_ssd += f64::from(volume.allocate(&mut *policy, extent) == SSD);
+            let wanted = f64::from(percent) / 100.0 * f64::from(extent + 1);
+            assert!((on_ssd - wanted).abs() <= 1.0, "{percent} %: {on_ssd} of {}", extent + 1);
+        }
+    }
+}
+
+#[test]
+fn ssd_first_fills_the_ssd_but_for_its_cache_and_admits_only_then() {
+    let mut volume = mixed(1);
+    let mut policy = parse("ssd-first,cache=20%", &volume.devices).unwrap();
+    for extent in 0..800 {
+        assert_eq!(volume.allocate(&mut *policy, extent), SSD);
+        let read = volume.access(&mut *policy, extent, Direction::Read);
+        assert_eq!(policy.admit(&read, &volume.view()), None);
+    }
+    assert_eq!(volume.allocate(&mut *policy, 800), HDD);
+    let read = volume.access(&mut *policy, 800, Direction::Read);
+    assert_eq!(policy.admit(&read, &volume.view()), Some(SSD));
+    assert_eq!(policy.extra_slots(&volume.devices[0]), 200);
+    policy.extra_made(braid_base::BlockId(1), SSD);
+    policy.extra_made(braid_base::BlockId(2), SSD);
+    assert_eq!(policy.evict(SSD), Some(braid_base::BlockId(1)));
+    policy.extra_gone(braid_base::BlockId(1));
+    assert_eq!(policy.evict(SSD), Some(braid_base::BlockId(2)));
+}
+
+#[test]
+fn a_baseline_never_moves_anything_and_says_so() {
+    for name in ["ssd-only", "hdd-only", "stripe", "static,ssd=80%"] {
+        let mut volume = mixed(1);
+        let mut policy = parse(name, &volume.devices).unwrap();
+        assert!(volume.tick(&mut *policy).is_empty() && volume.now > Nanos::from_secs(60));
+        assert!(policy.explain(ExtentId(0), &volume.view()).contains("never moves"), "{name}");
+    }
+}
+
+#[test]
+fn settings_written_out_make_the_same_policy_again() {
+    let volume = mixed(2);
+    for text in ["wardrop,step=0.5", "static,ssd=80%", "ssd-first,cache=5%", "stripe"] {
+        let settings = |p: &dyn Policy| match p.settings() {
+            s if s.is_empty() => p.name().to_owned(),
+            s => format!("{},{s}", p.name()),
+        };
+        let once = settings(&*parse(text, &volume.devices).unwrap());
+        assert_eq!(settings(&*parse(&once, &volume.devices).unwrap()), once);
+    }
+}
+
+#[test]
+fn wrong_settings_are_refused_with_what_would_be_right() {
+    let volume = mixed(1);
+    let ssd_only = Volume::new(&devices(&[(DeviceClass::Ssd, 10)]), 5);
+    let cases = [
+        ("tiering", &volume, "wardrop"),
+        ("wardrop,alpa=3", &volume, "alpha"),
+        ("wardrop,floor=x", &volume, "0.0001 to 0.5"),
+        ("wardrop,period=2", &volume, "2s"),
+        ("wardrop,step=0.1,step=0.2", &volume, "twice"),
+        ("wardrop,step", &volume, "key=value"),
+        ("static", &volume, "ssd=80%"),
+        ("static,ssd=120%", &volume, "80%"),
+        ("static,ssd=80%,hdd=80%", &volume, "100 %"),
+        ("static,d0=80%", &ssd_only, "100 %"),
+        ("hdd-only", &ssd_only, "another policy"),
+    ];
+    for (text, volume, hint) in cases {
+        let error =
+            parse(text, &volume.devices).err().unwrap_or_else(|| panic!("{text} is wrong")).to_string();
+        assert!(error.contains(hint), "{text}: {error}");
+    }
+}

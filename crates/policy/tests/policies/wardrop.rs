@@ -1,0 +1,236 @@
+//! `wardrop` against the equations of Wu and Reddy, section II, and against what this implementation adds.
+
+use crate::volume::{HDD, SSD, Volume, complete, devices, figure};
+use braid_base::{DeviceClass, DeviceId, ExtentId, Nanos};
+use braid_policy::{Access, Completion, Direction, Move, Origin, Placement, Policy, parse};
+
+fn one_and_one() -> Volume {
+    Volume::new(&devices(&[(DeviceClass::Ssd, 1000), (DeviceClass::Hdd, 1000)]), 1500)
+}
+
+fn wardrop(volume: &Volume, settings: &str) -> Box<dyn Policy> {
+    parse(&format!("wardrop{settings}"), &volume.devices).expect("the settings are right")
+}
+
+/// Ticks to the end of the present period.
+fn end_period(volume: &mut Volume, policy: &mut dyn Policy) -> Vec<Move> {
+    let ends = Nanos((volume.now.0 / 2_000_000_000 + 1) * 2_000_000_000);
+    while volume.now < ends {
+        volume.tick(policy);
+    }
+    volume.tick(policy)
+}
+
+#[test]
+fn shares_and_tokens_follow_equation_1() {
+    let mut volume = one_and_one();
+    let mut policy = wardrop(&volume, ",step=1,weight=1");
+    volume.tick(&mut *policy);
+    // Q = 0.7 and 0.3, R = 0.50 and 0.51 ms: within the range in which α = 10 per ms needs no clamp.
+    complete(&mut *policy, SSD, 70, 0.50);
+    complete(&mut *policy, HDD, 30, 0.51);
+    end_period(&mut volume, &mut *policy);
+    let mean = 0.7 * 0.50 + 0.3 * 0.51;
+    let (ssd, hdd) = (0.7 + 10.0 * (mean - 0.50) * 0.7, 0.3 + 10.0 * (mean - 0.51) * 0.3);
+    assert!((figure(&*policy, SSD, "share") - 0.7).abs() < 1e-9);
+    assert!((figure(&*policy, SSD, "target_share") - ssd).abs() < 1e-6);
+    assert!((figure(&*policy, HDD, "target_share") - hdd).abs() < 1e-6);
+    assert_eq!(figure(&*policy, SSD, "tokens"), ((ssd - 0.7) * 100.0).ceil());
+    assert_eq!(figure(&*policy, HDD, "tokens"), 0.0);
+}
+
+#[test]
+fn a_response_time_is_an_average_that_takes_a_hundredth_of_each_sample() {
+    let volume = one_and_one();
+    let mut policy = wardrop(&volume, "");
+    complete(&mut *policy, SSD, 1, 2.0);
+    complete(&mut *policy, SSD, 1, 4.0);
+    assert!((figure(&*policy, SSD, "response_ms") - (0.99 * 2.0 + 0.01 * 4.0)).abs() < 1e-9);
+}
+
+#[test]
+fn new_extents_take_the_tokens_first_and_then_follow_the_target() {
+    let mut volume = one_and_one();
+    let mut policy = wardrop(&volume, ",step=0.1");
+    volume.tick(&mut *policy);
+    complete(&mut *policy, SSD, 60, 1.0);
+    complete(&mut *policy, HDD, 40, 9.0);
+    end_period(&mut volume, &mut *policy);
+    let (tokens, target) = (figure(&*policy, SSD, "tokens") as u32, figure(&*policy, SSD, "target_share"));
+    assert!((tokens, (target - 0.7).abs() < 0.01) == (10, true), "{tokens} tokens, target {target}");
+    let first: Vec<DeviceId> = (0..tokens).map(|e| volume.allocate(&mut *policy, e)).collect();
+    assert!(first.iter().all(|&d| d == SSD));
+    let later = (tokens..tokens + 200).filter(|&e| volume.allocate(&mut *policy, e) == SSD).count();
+    assert!((later as f64 / 200.0 - target).abs() < 0.02, "{later} of 200");
+}
+
+#[test]
+fn tokens_that_are_left_do_not_roll_over() {
+    let mut volume = one_and_one();
+    let mut policy = wardrop(&volume, "");
+    volume.tick(&mut *policy);
+    complete(&mut *policy, SSD, 50, 1.0);
+    complete(&mut *policy, HDD, 50, 9.0);
+    end_period(&mut volume, &mut *policy);
+    assert!(figure(&*policy, SSD, "tokens") > 0.0);
+    end_period(&mut volume, &mut *policy);
+    assert_eq!(figure(&*policy, SSD, "tokens"), 0.0);
+}
+
+#[test]
+fn hot_extents_move_with_the_tokens_that_allocation_leaves() {
+    let mut volume = one_and_one();
+    let mut policy = wardrop(&volume, "");
+    for extent in 0..200 {
+        volume.settle(extent, if extent < 100 { SSD } else { HDD });
+    }
+    volume.tick(&mut *policy);
+    for extent in 90..130 {
+        volume.access(&mut *policy, extent, Direction::Write);
+    }
+    complete(&mut *policy, SSD, 50, 1.0);
+    complete(&mut *policy, HDD, 50, 9.0);
+    end_period(&mut volume, &mut *policy);
+    let tokens = figure(&*policy, SSD, "tokens") as usize;
+    let mut moved = Vec::new();
+    for _ in 0..9 {
+        moved.extend(volume.tick(&mut *policy));
+    }
+    assert!(!moved.is_empty() && moved.len() <= tokens, "{} of {tokens}", moved.len());
+    for job in moved {
+        let Move::Migrate { extent, target } = job else { panic!("{job:?}") };
+        assert!(
+            (100..130).contains(&extent.0) && target == SSD,
+            "only hot extents of the disk move: {job:?}"
+        );
+    }
+}
+
+#[test]
+fn a_write_to_a_cached_extent_of_the_loaded_device_takes_it_along() {
+    let mut volume = one_and_one();
+    let mut policy = wardrop(&volume, "");
+    volume.settle(0, HDD);
+    volume.settle(1, SSD);
+    volume.tick(&mut *policy);
+    complete(&mut *policy, SSD, 50, 1.0);
+    complete(&mut *policy, HDD, 50, 9.0);
+    end_period(&mut volume, &mut *policy);
+    let write = |extent, cached| Access {
+        extent: ExtentId(extent),
+        first_block: braid_base::BlockId(0),
+        blocks: 1,
+        direction: Direction::Write,
+        cached,
+    };
+    assert_eq!(policy.place_write(&write(0, false), &volume.view()), Placement::Home);
+    assert_eq!(policy.place_write(&write(1, true), &volume.view()), Placement::Home);
+    assert_eq!(policy.place_write(&write(0, true), &volume.view()), Placement::NewHome(SSD));
+}
+
+#[test]
+fn a_device_without_guests_is_probed_as_guests_would_use_it_and_gets_nothing_else() {
+    let mut volume = one_and_one();
+    let mut policy = wardrop(&volume, "");
+    let first = volume.tick(&mut *policy);
+    let probed = |moves: &[Move], device| {
+        moves.iter().any(|m| matches!(m, Move::Probe { device: d, .. } if *d == device))
+    };
+    assert!(probed(&first, SSD) && probed(&first, HDD), "nothing is known yet: {first:?}");
+    // What the probes found: a disk far slower than the SSD.
+    for (device, millis) in [(SSD, 0.2), (HDD, 8.0)] {
+        policy.on_complete(&Completion {
+            device,
+            direction: Direction::Read,
+            len: braid_base::Bytes(4096),
+            latency: Nanos::from_micros((millis * 1000.0) as u64),
+            origin: Origin::Probe,
+        });
+    }
+    let mut extent = 0;
+    for period in 0..20 {
+        complete(&mut *policy, SSD, 1000, 0.2);
+        let moves = end_period(&mut volume, &mut *policy);
+        assert_eq!((probed(&moves, SSD), probed(&moves, HDD)), (false, true), "period {period}");
+        if period >= 5 {
+            for _ in 0..20 {
+                assert_eq!(volume.allocate(&mut *policy, extent), SSD, "period {period}");
+                extent += 1;
+            }
+        }
+    }
+    // The SSD is overloaded now: the disk, known from its probes, begins to gain.
+    for _ in 0..5 {
+        complete(&mut *policy, SSD, 1000, 40.0);
+        end_period(&mut volume, &mut *policy);
+    }
+    assert!(figure(&*policy, HDD, "target_share") > 0.02 && figure(&*policy, HDD, "tokens") > 0.0);
+}
+
+#[test]
+fn an_idle_volume_is_left_alone() {
+    let mut volume = one_and_one();
+    let mut policy = wardrop(&volume, "");
+    complete(&mut *policy, SSD, 10, 1.0);
+    complete(&mut *policy, HDD, 10, 9.0);
+    end_period(&mut volume, &mut *policy);
+    for _ in 0..5 {
+        assert_eq!(end_period(&mut volume, &mut *policy), []);
+    }
+}
+
+#[test]
+fn cold_extents_leave_a_device_that_fills_up_until_there_is_room_again() {
+    let mut volume = one_and_one();
+    let mut policy = wardrop(&volume, "");
+    (0..970).for_each(|e| volume.settle(e, SSD));
+    for extent in 0..50 {
+        volume.access(&mut *policy, extent, Direction::Read);
+    }
+    for _ in 0..2_000 {
+        for job in volume.tick(&mut *policy) {
+            let Move::Migrate { extent, target } = job else { continue };
+            assert!(target == HDD && extent.0 >= 50, "{job:?}");
+            volume.settle(extent.0, target);
+        }
+    }
+    let free = volume.devices[SSD.index()].free;
+    assert!((100..120).contains(&free), "{free} slots are free: 10 % were wanted");
+    assert_eq!(volume.home(0), Some(SSD));
+}
+
+#[test]
+fn any_number_of_devices_share_without_a_sum_above_one() {
+    let classes = [DeviceClass::Ssd, DeviceClass::Hdd, DeviceClass::Hdd, DeviceClass::Hdd, DeviceClass::Hdd];
+    let mut volume = Volume::new(&devices(&classes.map(|c| (c, 1000))), 100);
+    let mut policy = wardrop(&volume, "");
+    volume.tick(&mut *policy);
+    for round in 1..50u32 {
+        for device in 0..5u8 {
+            let millis = f64::from((round * 7 + u32::from(device) * 13) % 29 + 1);
+            complete(&mut *policy, DeviceId(device), 10 * u32::from(device) + 1, millis);
+        }
+        end_period(&mut volume, &mut *policy);
+        let targets: Vec<f64> = (0..5).map(|d| figure(&*policy, DeviceId(d), "target_share")).collect();
+        assert!(
+            (targets.iter().sum::<f64>() - 1.0).abs() < 1e-9 && targets.iter().all(|&t| t >= 0.0099),
+            "{targets:?}"
+        );
+    }
+}
+
+#[test]
+fn an_explanation_names_numbers_and_what_may_happen_next() {
+    let mut volume = one_and_one();
+    let mut policy = wardrop(&volume, "");
+    volume.settle(3, HDD);
+    volume.tick(&mut *policy);
+    volume.access(&mut *policy, 3, Direction::Read);
+    complete(&mut *policy, SSD, 50, 1.0);
+    complete(&mut *policy, HDD, 50, 9.0);
+    end_period(&mut volume, &mut *policy);
+    let text = policy.explain(ExtentId(3), &volume.view());
+    for part in ["d0 response time 1.00 ms", "share 50.0 %", "d1 shall lose load", "hot"] {
+        assert!(text.contains(part), "'{part}' is missing: {text}");
+    }
+}
