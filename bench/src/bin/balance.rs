@@ -6,7 +6,7 @@
 use anyhow::{Context, Result};
 use braid_base::{Bytes, DeviceClass, GIB, KIB, MIB, Nanos, Rng};
 use braid_emulated::Emulated;
-use braid_engine::{CreateOptions, Durability, Export, OpenOptions, Volume, create};
+use braid_engine::{CreateOptions, Durability, Export, OpenOptions, Status, Volume, create};
 use braid_format::Uuid;
 use braid_runtime::{Arena, Runtime};
 use braid_sim::World;
@@ -22,7 +22,8 @@ fn main() -> Result<()> {
     let default =
         ["ssd-only", "hdd-only", "stripe", "static,ssd=90%", "static,ssd=80%", "static,ssd=70%", "wardrop"];
     let policies = if policies.is_empty() { default.map(str::to_owned).to_vec() } else { policies };
-    for ssd in ["x25-m", "transcend-16g"] {
+    let ssds = std::env::var("SSD").unwrap_or_else(|_| "x25-m,transcend-16g".to_owned());
+    for ssd in ssds.split(',') {
         println!(
             "# {ssd} and mba3073, seed {SEED}, virtual time: 1 client for 30 s, then 10 for 60 s; figures of the last 20 s"
         );
@@ -88,21 +89,20 @@ fn run(ssd: &str, policy: &str) -> Result<()> {
             latency.set((0, 0));
             rt.sleep(Nanos::from_secs(20)).await;
             let after = volume.status();
-            let count = |s: &braid_engine::Status, i: usize| s.devices[i].stats.guest_reads + s.devices[i].stats.guest_writes;
+            let count = |s: &Status, i: usize| s.devices[i].stats.guest_reads + s.devices[i].stats.guest_writes;
             let requests = [0, 1].map(|i| count(&after, i) - count(&before, i));
             let total = (requests[0] + requests[1]).max(1);
             let used = [0, 1].map(|i| f64::from(after.devices[i].slots - after.devices[i].free));
-            let figure = |i: usize, name: &str| {
-                after.devices[i].figures.iter().find(|(n, _)| *n == name).map_or(f64::NAN, |(_, v)| *v)
-            };
+            let sum_ms = |s: &Status, i: usize| s.devices[i].stats.latency_ns.mean() * count(s, i) as f64 / 1e6;
+            let response = [0, 1].map(|i| (sum_ms(&after, i) - sum_ms(&before, i)) / requests[i] as f64);
             lines.push(format!(
                 "{wanted:2} clients {:7.2} MB/s mean {:6.2} ms, on ssd {:4.1} % of data {:4.1} % of requests, R {:.2} / {:.2} ms, {} migrations, {} probes",
                 done.get() as f64 / 20e6,
                 latency.get().0 as f64 / 1e6 / latency.get().1.max(1) as f64,
                 100.0 * used[0] / (used[0] + used[1]),
                 100.0 * requests[0] as f64 / total as f64,
-                figure(0, "response_ms"),
-                figure(1, "response_ms"),
+                response[0],
+                response[1],
                 after.background.migrations,
                 after.background.probes,
             ));

@@ -18,7 +18,9 @@
 //! Where this differs from the paper, and why:
 //! - N devices: each has its own P_d, clamped to `floor` and renormalised (DESIGN section 7).
 //! - α = 10/ms leaves [0, 1] for differences beyond 0.1 ms, so that the paper's P jumps between the bounds while R_d
-//!   differs at all. The change within one period is limited to `step`; `step=1` is the paper's.
+//!   differs at all. Here the change within one period is limited to `step` times |R̄ − R_d| / R̄, at most `step`: large
+//!   steps far from equilibrium, small ones near it. `step=1` sets no limit, as in the paper.
+//! - The paper starts with any P, and says that it does not matter. Here the first P follows from probes, as 1 / R_d².
 //! - The paper allocates at least `floor` on each device so that its speed can be measured, at the guests' cost: with one
 //!   client on an SSD, every extent that goes to the disk is slow for ever. Here a device at the floor gets no
 //!   allocations; a probe, as large as the guests' requests are on average and as often a read, measures it once in a
@@ -39,6 +41,8 @@ pub struct Wardrop {
     hot: Lru<ExtentId>,
     heat: Heat,
     guests: MeanRequest,
+    /// Whether a period has had load: before, P follows the probes.
+    loaded: bool,
     period_ends: Nanos,
     next_tick: Nanos,
     allocated_in_tick: bool,
@@ -57,7 +61,7 @@ struct Constants {
     weight: f64,
     /// Least share of a device.
     floor: f64,
-    /// Largest change of a share within a period.
+    /// Largest change of a share within a period; from 1 on there is no limit.
     step: f64,
     /// Length of the list of hot extents.
     hot: usize,
@@ -134,6 +138,7 @@ impl Wardrop {
             hot: Lru::default(),
             heat: Heat::new(0),
             guests: MeanRequest::default(),
+            loaded: false,
             period_ends: Nanos::ZERO,
             next_tick: Nanos::ZERO,
             allocated_in_tick: false,
@@ -149,6 +154,7 @@ impl Wardrop {
         if total == 0 {
             return;
         }
+        self.loaded = true;
         let Constants { alpha, beta, floor, step, .. } = self.settings;
         for device in &mut self.devices {
             device.share = device.requests as f64 / total as f64;
@@ -162,7 +168,11 @@ impl Wardrop {
             let response_ms = device.response_ms.unwrap_or(mean_ms);
             let share = device.share.max(floor);
             let change = alpha * (mean_ms - response_ms) * share;
-            device.target = (share + change.clamp(-step, step)).clamp(floor, 1.0);
+            let limit = match step {
+                1.0.. => f64::INFINITY,
+                _ => step * ((mean_ms - response_ms).abs() / mean_ms.max(1e-9)).min(1.0),
+            };
+            device.target = (share + change.clamp(-limit, limit)).clamp(floor, 1.0);
         }
         renormalise(&mut self.devices, floor);
         for device in &mut self.devices {
@@ -172,6 +182,20 @@ impl Wardrop {
                 device.tokens = (gain * beta).ceil() as u32;
             }
         }
+    }
+
+    /// The first P, once probes have told how fast each device is. A device far slower than another starts at the floor.
+    fn begin(&mut self) {
+        if self.loaded || self.devices.iter().any(|d| d.response_ms.is_none()) {
+            return;
+        }
+        let speed = |d: &Balance| d.response_ms.map_or(0.0, |r| r.max(1e-6).powi(-2));
+        let sum: f64 = self.devices.iter().map(speed).sum();
+        for device in &mut self.devices {
+            device.target = (speed(device) / sum).max(self.settings.floor);
+            device.share = device.target;
+        }
+        renormalise(&mut self.devices, self.settings.floor);
     }
 
     /// The devices that shall lose load.
@@ -337,6 +361,7 @@ impl Policy for Wardrop {
         } else if !self.allocated_in_tick {
             self.migrate_hot(view, moves);
         }
+        self.begin();
         self.migrate_cold(view, moves);
         self.allocated_in_tick = false;
         self.next_tick = view.now + self.settings.period / TICKS;
