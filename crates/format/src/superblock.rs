@@ -41,9 +41,10 @@
 //! There are three copies on each device; the valid one with the highest sequence counts. All copies of all devices
 //! are written at each change, one copy after the other with a flush between, so that a power cut leaves one whole.
 
-use crate::layout::MOST_DEVICES;
-use crate::{Invalid, Uuid};
+use crate::layout::{METADATA_START, MOST_DEVICES, SMALLEST_DEVICE, map_len};
+use crate::{Invalid, Uuid, journal};
 use braid_base::{Bytes, DeviceClass, DeviceId};
+use std::ops::RangeInclusive;
 
 /// The length of a superblock.
 pub const SIZE: Bytes = Bytes(8192);
@@ -53,6 +54,8 @@ pub const LONGEST_NAME: usize = 63;
 pub const LONGEST_POLICY: usize = 1023;
 
 const MAGIC: [u8; 8] = *b"BRAIDVOL";
+/// The lengths that [`crate::layout::journal_len`] gives.
+const JOURNAL_LEN: RangeInclusive<Bytes> = Bytes(1 << 20)..=Bytes(64 << 20);
 const VERSION: u32 = 1;
 const TABLE: usize = 4096;
 const ENTRY: usize = 128;
@@ -244,6 +247,38 @@ impl Superblock {
         if next > u64::from(u32::MAX) {
             return wrong(format!("{next} slots are more than the map can number"));
         }
+        self.verify_metadata()
+    }
+
+    /// Journal and map images are where recovery looks for them: on their devices, one behind the other before the slots.
+    fn verify_metadata(&self) -> Result<(), Invalid> {
+        let wrong = |what: String| Err(Invalid::Value(what));
+        let (first, second) =
+            (&self.devices[self.metadata_device.index()], &self.devices[self.second_metadata_device.index()]);
+        if first.journal.is_none() || first.map[0].is_none() || second.map[1].is_none() {
+            return wrong("the journal or a map image is on no device".to_owned());
+        }
+        let map_len = map_len(self.extents(), self.copies);
+        for (i, device) in self.devices.iter().enumerate() {
+            if device.size < SMALLEST_DEVICE {
+                return wrong(format!("d{i} has {}, less than {SMALLEST_DEVICE}", device.size));
+            }
+            if device
+                .journal
+                .is_some_and(|(_, len)| !JOURNAL_LEN.contains(&len) || !len.is_aligned(journal::PAGE))
+            {
+                return wrong(format!("the journal on d{i} has a length that none can have"));
+            }
+            let maps = device.map.into_iter().flatten().map(|offset| (offset, map_len));
+            let mut free = METADATA_START;
+            for (offset, len) in device.journal.into_iter().chain(maps) {
+                let end = offset.checked_add(len).filter(|end| *end <= device.slots_offset);
+                match end {
+                    Some(end) if offset >= free && offset.is_aligned(journal::PAGE) => free = end,
+                    _ => return wrong(format!("the metadata of d{i} overlaps or reaches beyond its room")),
+                }
+            }
+        }
         Ok(())
     }
 }
@@ -339,9 +374,10 @@ impl Fields<'_> {
 
     fn text(&self, at: usize, room: usize) -> Result<String, Invalid> {
         let bytes = &self.0[at..at + room];
-        let len = bytes.iter().position(|&b| b == 0).unwrap_or(room);
+        let wrong = |what: &str| Invalid::Value(format!("a text in the superblock {what}"));
+        let len = bytes.iter().position(|&b| b == 0).ok_or_else(|| wrong("has no end"))?;
         let text = std::str::from_utf8(&bytes[..len]);
-        text.map(str::to_owned).map_err(|_| Invalid::Value("a text in the superblock is no UTF-8".to_owned()))
+        text.map(str::to_owned).map_err(|_| wrong("is no UTF-8"))
     }
 }
 
@@ -358,9 +394,9 @@ mod tests {
             model: "x25-m".to_owned(),
             slots: 8000,
             first_slot,
-            slots_offset: MIB,
-            journal: (i == 0).then_some((KIB * 128, MIB)),
-            map: [(i == 0).then_some(KIB * 256), (i == 1).then_some(KIB * 128)],
+            slots_offset: MIB * 2,
+            journal: (i == 0).then_some((KIB * 32, MIB)),
+            map: [(i == 0).then_some(KIB * 32 + MIB), (i == 1).then_some(KIB * 32)],
         };
         Superblock {
             sequence: 7,
@@ -410,6 +446,34 @@ mod tests {
             change(&mut wrong);
             assert!(matches!(Superblock::decode(&wrong.encode()), Err(Invalid::Value(_))), "change {i}");
         }
+    }
+
+    /// Each of these, with a checksum that fits, made opening panic.
+    #[test]
+    fn metadata_that_is_not_where_it_must_be_is_refused() {
+        let change: [fn(&mut Superblock); 7] = [
+            |s| s.devices[0].journal = None,
+            |s| s.devices[1].map[1] = None,
+            |s| s.devices[0].journal = Some((KIB * 32, KIB * 4)),
+            |s| s.devices[0].map[0] = Some(KIB * 64),
+            |s| s.devices[1].map[1] = Some(MIB * 2),
+            |s| s.devices[1].map[1] = Some(KIB * 33),
+            |s| s.devices[1].map[1] = Some(Bytes(u64::MAX - 4095)),
+        ];
+        for (i, change) in change.iter().enumerate() {
+            let mut wrong = superblock();
+            change(&mut wrong);
+            assert!(matches!(Superblock::decode(&wrong.encode()), Err(Invalid::Value(_))), "change {i}");
+        }
+    }
+
+    #[test]
+    fn a_text_without_an_end_is_refused() {
+        let mut bytes = superblock().encode();
+        bytes[96..160].fill(b'x');
+        let crc = crc32c::crc32c(&bytes[12..]);
+        bytes[8..12].copy_from_slice(&crc.to_le_bytes());
+        assert!(matches!(Superblock::decode(&bytes), Err(Invalid::Value(_))));
     }
 
     #[test]
