@@ -9,6 +9,7 @@ use braid_nbd::{Counters, Server, ServerConfig};
 use braid_runtime::{Arena, Buf, Runtime};
 use braid_uring::{Address, Listener, Ring};
 use std::cell::RefCell;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::rc::Rc;
@@ -292,7 +293,9 @@ fn thread_id() -> u32 {
 pub fn installed(programme: &str, package: &str) -> bool {
     let found = Path::new("/usr/bin").join(programme).exists();
     if !found {
-        eprintln!("SKIPPED: {programme} is not installed (apt-get install {package})");
+        // Past the capture of the output of tests: this must be seen.
+        let _ =
+            writeln!(std::io::stderr(), "SKIPPED: {programme} is not installed (apt-get install {package})");
     }
     found
 }
