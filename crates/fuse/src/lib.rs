@@ -47,4 +47,5 @@ pub use attach::{Attachment, LoopAttachment, Stale, stale};
 pub use filesystem::{FileSystem, mount};
 pub use memory::{Unprotected, protect_from_reclaim};
 pub use mounts::{Use, uses};
+pub use protocol::{HEAD as REQUEST_HEAD, describe_request};
 pub use server::Server;

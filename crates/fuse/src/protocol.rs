@@ -99,7 +99,7 @@ pub(crate) enum Operation {
 }
 
 /// What is received apart from the bytes of a write: the header and the longest fixed part.
-pub(crate) const HEAD: usize = 80;
+pub const HEAD: usize = 80;
 
 /// The name of the one file.
 pub(crate) const FILE_NAME: &str = "volume";
@@ -131,6 +131,12 @@ pub(crate) fn decode(head: &[u8; HEAD], received: usize) -> Option<Request> {
     };
     let operation = operation(header.opcode, body).unwrap_or(Operation::Malformed);
     Some(Request { unique: header.unique, node, operation })
+}
+
+/// What the kernel asks, for people: the first [`HEAD`] bytes of a request, of which `received` came. `None` where not
+/// even the header came.
+pub fn describe_request(head: &[u8; HEAD], received: usize) -> Option<String> {
+    decode(head, received).map(|request| format!("{request:?}"))
 }
 
 fn operation(opcode: u32, body: &[u8]) -> Option<Operation> {

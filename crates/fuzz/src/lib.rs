@@ -1,0 +1,51 @@
+//! Hostile bytes for everything that reads bytes which nobody vouches for: devices, network, command line, kernel.
+//!
+//! A [`Target`] is a function of bytes that must not panic, whatever they are. Two things feed it:
+//!
+//! - `tests/mutations.rs`, on stable Rust, within `make test`: valid bytes, damaged at random by seed.
+//! - `fuzz/`, with cargo-fuzz on nightly Rust, by `make fuzz`: guided by the coverage of the code.
+//!
+//! Where a checksum guards a decoder, the target makes it fit after the damage. Otherwise nothing but the checksum would
+//! ever be tested, and a checksum does not keep out whoever can compute one.
+#![forbid(unsafe_code)]
+
+mod disk;
+mod door;
+mod mutate;
+mod text;
+mod volume;
+
+pub use mutate::mutate;
+
+/// A reader of bytes.
+pub struct Target {
+    /// Its name in commands.
+    pub name: &'static str,
+    /// Reads the bytes; panics where it is wrong.
+    pub run: fn(&[u8]),
+    /// Bytes that it accepts, to begin with.
+    pub valid: fn() -> Vec<Vec<u8>>,
+    /// How many inputs `make test` tries: about a second's worth.
+    pub tries: u64,
+}
+
+/// Every reader.
+pub const TARGETS: &[Target] = &[
+    Target { name: "superblock", run: disk::superblock, valid: disk::superblocks, tries: 50_000 },
+    Target { name: "journal", run: disk::journal, valid: disk::journals, tries: 100_000 },
+    Target { name: "map_page", run: disk::map_page, valid: disk::map_pages, tries: 50_000 },
+    Target { name: "volume", run: volume::open, valid: volume::damages, tries: 300 },
+    Target { name: "nbd_handshake", run: door::nbd_handshake, valid: door::handshakes, tries: 100_000 },
+    Target { name: "nbd_request", run: door::nbd_request, valid: door::requests, tries: 200_000 },
+    Target { name: "fuse_request", run: door::fuse_request, valid: door::fuse_requests, tries: 200_000 },
+    Target { name: "quantity", run: text::quantity, valid: text::quantities, tries: 200_000 },
+    Target { name: "policy", run: text::policy, valid: text::policies, tries: 100_000 },
+];
+
+/// The target of a name.
+///
+/// # Panics
+/// Where there is none.
+pub fn target(name: &str) -> &'static Target {
+    TARGETS.iter().find(|target| target.name == name).expect("a target is in the table")
+}

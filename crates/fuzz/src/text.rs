@@ -1,0 +1,62 @@
+//! What people write: quantities with units, policies with settings.
+
+use braid_base::{Bytes, DeviceClass, DeviceId, Nanos};
+use braid_policy::{DeviceView, NAMES};
+
+/// A text is a quantity or an error that shows it.
+pub fn quantity(bytes: &[u8]) {
+    let text = String::from_utf8_lossy(bytes);
+    if let Err(error) = text.parse::<Bytes>() {
+        assert!(error.to_string().contains(&*text));
+    }
+    if let Err(error) = text.parse::<Nanos>() {
+        assert!(error.to_string().contains(&*text));
+    }
+}
+
+pub fn quantities() -> Vec<Vec<u8>> {
+    [
+        "4096",
+        "128KiB",
+        "1.5 GiB",
+        "73GB",
+        "5ms",
+        "85µs",
+        "1.5s",
+        "10min",
+        "18446744073709551615",
+        "0.0000001TiB",
+    ]
+    .map(|text| text.as_bytes().to_vec())
+    .into()
+}
+
+/// A policy that is taken is taken again, as the superblock holds it.
+pub fn policy(bytes: &[u8]) {
+    let text = String::from_utf8_lossy(bytes);
+    let device = |id, class| DeviceView { id: DeviceId(id), class, slots: 1000, free: 1000, in_flight: 0 };
+    let mixed = [device(0, DeviceClass::Ssd), device(1, DeviceClass::Hdd), device(2, DeviceClass::Hdd)];
+    for devices in [&mixed[..], &mixed[..1], &[device(0, DeviceClass::Hdd)]] {
+        let Ok(policy) = braid_policy::parse(&text, devices) else { continue };
+        let settings = policy.settings();
+        let written = if settings.is_empty() {
+            policy.name().to_owned()
+        } else {
+            format!("{},{settings}", policy.name())
+        };
+        let again = braid_policy::parse(&written, devices);
+        let again = again.unwrap_or_else(|e| panic!("'{text}' was taken, '{written}' was not: {e}"));
+        assert_eq!(again.settings(), settings, "'{text}'");
+    }
+}
+
+pub fn policies() -> Vec<Vec<u8>> {
+    let settings = [
+        "wardrop,period=2s,hot=100",
+        "static,ssd=80%",
+        "static,ssd=0.25",
+        "stripe,unit=64KiB",
+        "wardrop,period=0.000001s,alpha=1e308",
+    ];
+    NAMES.iter().chain(&settings).map(|text| text.as_bytes().to_vec()).collect()
+}
