@@ -1,0 +1,88 @@
+//! The part of the style that a machine can see.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Lines of a file, its tests not counted.
+const LONGEST: usize = 500;
+
+/// Rooms that fill with whatever has no place.
+const NOT_A_ROOM: &[&str] = &["common", "utils", "util", "helpers", "helper", "misc", "manager"];
+
+/// What is left to do belongs in the tracker; what is written here so that this file does not find itself.
+const LEFT_TO_DO: &[&str] = &[concat!("TO", "DO"), concat!("FIX", "ME"), concat!("XX", "X")];
+
+/// What is wrong in the Rust files below `root`: a sentence for each.
+pub fn style(root: &Path) -> Vec<String> {
+    let mut files = Vec::new();
+    for folder in ["crates", "bench", "fuzz"] {
+        collect(&root.join(folder), &mut files);
+    }
+    assert!(files.len() > 50, "the source is where this check looks for it");
+    files.sort();
+    files.iter().flat_map(|file| check(file.strip_prefix(root).unwrap_or(file), &read(file))).collect()
+}
+
+fn read(file: &Path) -> String {
+    fs::read_to_string(file).unwrap_or_else(|e| panic!("{} cannot be read: {e}", file.display()))
+}
+
+fn collect(folder: &Path, files: &mut Vec<PathBuf>) {
+    let Ok(entries) = fs::read_dir(folder) else { return };
+    for path in entries.filter_map(|entry| Some(entry.ok()?.path())) {
+        if path.is_dir() && !path.ends_with("target") {
+            collect(&path, files);
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            files.push(path);
+        }
+    }
+}
+
+fn check(file: &Path, text: &str) -> Vec<String> {
+    let mut wrong = Vec::new();
+    let name = file.display();
+    let room =
+        file.iter().filter_map(|part| Path::new(part).file_stem()?.to_str()).find(|r| NOT_A_ROOM.contains(r));
+    if let Some(room) = room {
+        wrong.push(format!(
+            "{name}: '{room}' says nothing of what is in it: name the file after what it does"
+        ));
+    }
+    let lines = lines_without_tests(text);
+    if lines > LONGEST {
+        wrong.push(format!("{name} has {lines} lines without its tests: split it, {LONGEST} at most"));
+    }
+    for (number, line) in text.lines().enumerate() {
+        if let Some(mark) = LEFT_TO_DO.iter().find(|mark| line.contains(*mark)) {
+            wrong.push(format!("{name}:{}: {mark}: do it, or say in words what is not done", number + 1));
+        }
+    }
+    wrong
+}
+
+/// Tests stand at the end of their file.
+fn lines_without_tests(text: &str) -> usize {
+    let tests = text.find("\n#[cfg(test)]\nmod ").unwrap_or(text.len());
+    text[..tests].lines().count()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_wrong_is_named_with_its_place() {
+        let found = check(Path::new("crates/engine/src/utils.rs"), concat!("fn f() {}\n// TO", "DO later\n"));
+        assert_eq!(found.len(), 2, "{found:?}");
+        assert!(found[1].starts_with("crates/engine/src/utils.rs:2: "), "{found:?}");
+        assert!(check(Path::new("crates/nbd/tests/support/mod.rs"), "").is_empty());
+    }
+
+    #[test]
+    fn tests_do_not_make_a_file_long() {
+        let long = "x\n".repeat(LONGEST);
+        let with_tests = format!("{long}\n#[cfg(test)]\nmod tests {{\n{long}}}\n");
+        assert!(check(Path::new("a.rs"), &with_tests).is_empty());
+        assert_eq!(check(Path::new("a.rs"), &format!("{long}y\n")).len(), 1);
+    }
+}

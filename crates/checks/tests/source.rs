@@ -1,0 +1,22 @@
+//! The checks, applied to this source.
+
+use braid_checks::{layering, licensing, metadata, root, style};
+
+fn expect_none(wrong: &[String]) {
+    assert!(wrong.is_empty(), "\n{}\n", wrong.join("\n"));
+}
+
+#[test]
+fn crates_import_only_from_lower_layers() {
+    expect_none(&layering(&metadata(&["--no-deps"])));
+}
+
+#[test]
+fn everything_linked_stands_under_an_allowed_licence() {
+    expect_none(&licensing(&metadata(&[])));
+}
+
+#[test]
+fn files_follow_the_style() {
+    expect_none(&style(&root()));
+}
