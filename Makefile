@@ -1,0 +1,35 @@
+# Braid: one verb for each thing a developer does. `make help` lists them.
+
+SEEDS ?= 100
+SECONDS ?= 60
+
+.PHONY: help test demo build crash fuzz bench install-tools clean
+
+help: ## list these verbs
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 16
+
+test: ## install what is missing, then format, lints, checks of the source, all tests
+	@scripts/install-tools
+	@scripts/test
+
+demo: ## install what is missing, build, show a volume at work
+	@scripts/install-tools
+	@scripts/demo
+
+build: ## the programme, optimised: target/release/braid
+	cargo build --release
+
+crash: ## power cuts at every device operation, SEEDS=n workloads of each kind
+	BRAID_CRASH_SEEDS=$(SEEDS) cargo test --release -p braid-sim --test engine -- --nocapture
+
+fuzz: ## hostile bytes for SECONDS=n on each target; with cargo-fuzz where it is installed
+	@scripts/fuzz $(SECONDS)
+
+bench: ## measurements of the io_uring reactor and of the NBD server
+	cargo bench --workspace --benches
+
+install-tools: ## install what tests and demo need, as far as this machine allows
+	@scripts/install-tools
+
+clean: ## remove what was built
+	cargo clean
