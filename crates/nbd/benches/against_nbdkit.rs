@@ -1,7 +1,8 @@
 //! Braid's NBD server against nbdkit's memory plugin, on this machine, over Unix sockets: requests per second and the
 //! server's processor time per request. The two alternate, so that a busy neighbour hits both.
 //!
-//! `cargo bench -p braid-nbd [-- ROUNDS [PART-OF-A-LOAD'S-NAME]]`; needs nbdkit and fio.
+//! `cargo bench -p braid-nbd [-- ROUNDS [PART-OF-A-LOAD'S-NAME]]`; needs nbdkit and fio. With `BRAID=PATH` the daemon at
+//! that path serves a temporary volume on two memory devices; without, the server here serves memory alone.
 
 #[path = "../tests/support/mod.rs"]
 mod support;
@@ -30,20 +31,37 @@ fn main() {
     }
     let rounds = arguments.first().and_then(|argument| argument.parse().ok()).unwrap_or(5);
     let wanted = arguments.get(1).map_or("", String::as_str);
-    let braid = Running::start(Setup { size: GIB, arena: GIB / 8, ..Setup::default() });
     let directory = tempfile::tempdir().expect("a directory");
-    let nbdkit = Nbdkit::start(directory.path().join("nbdkit.sock"));
-    for socket in [&braid.socket, &nbdkit.socket] {
+    let nbdkit = Daemon::start("nbdkit", directory.path().join("nbdkit.sock"), |socket| {
+        ["-f", "-U", socket, "memory", "1G"].map(str::to_owned).to_vec()
+    });
+    let nbdkit_cpu = || process_seconds(nbdkit.child.id());
+    let (daemon, server);
+    let (braid_socket, braid_cpu): (&Path, Box<dyn Fn() -> f64>) = match std::env::var("BRAID") {
+        Ok(program) => {
+            daemon = Daemon::start(&program, directory.path().join("braid.sock"), |socket| {
+                let memory = ["--ssd", "memory,size=1GiB", "--hdd", "memory,size=1GiB", "--size", "1GiB"];
+                let fixed = ["serve", "--temporary", "--nbd"].map(str::to_owned);
+                [&fixed[..], &[format!("unix:{socket}")], &memory.map(str::to_owned)].concat()
+            });
+            let process = daemon.child.id();
+            (&daemon.socket, Box::new(move || process_seconds(process)))
+        }
+        Err(_) => {
+            server = Running::start(Setup { size: GIB, arena: GIB / 8, ..Setup::default() });
+            let thread = server.thread_id;
+            (&server.socket, Box::new(move || thread_seconds(thread)))
+        }
+    };
+    for socket in [braid_socket, &nbdkit.socket] {
         fio(socket, &["--rw=write", "--bs=1M", "--iodepth=4"]);
     }
-    let braid_cpu = || thread_seconds(braid.thread_id);
-    let nbdkit_cpu = || process_seconds(nbdkit.child.id());
     println!("{rounds} rounds of {SECONDS} s each, 4 KiB over 256 MiB; Braid / nbdkit");
     for load in LOADS.iter().filter(|load| load.name.contains(wanted)) {
         let mut results: Vec<(Sample, Sample)> = Vec::new();
         for _ in 0..rounds {
             results
-                .push((measure(load, &braid.socket, &braid_cpu), measure(load, &nbdkit.socket, &nbdkit_cpu)));
+                .push((measure(load, braid_socket, &*braid_cpu), measure(load, &nbdkit.socket, &nbdkit_cpu)));
         }
         report(load.name, &results);
     }
@@ -146,26 +164,26 @@ fn nbdcopy(socket: &Path) -> (f64, f64) {
     (f64::from(copies) * 1024.0, start.elapsed().as_secs_f64())
 }
 
-struct Nbdkit {
+/// A server in a process of its own.
+struct Daemon {
     child: Child,
     socket: PathBuf,
 }
 
-impl Nbdkit {
-    fn start(socket: PathBuf) -> Nbdkit {
-        let mut command = Command::new("nbdkit");
-        let child =
-            command.args(["-f", "-U"]).arg(&socket).args(["memory", "1G"]).spawn().expect("nbdkit starts");
+impl Daemon {
+    fn start(program: &str, socket: PathBuf, arguments: impl Fn(&str) -> Vec<String>) -> Daemon {
+        let text = socket.to_str().expect("a path in UTF-8");
+        let child = Command::new(program).args(arguments(text)).spawn().expect("the server starts");
         while !socket.exists() {
             std::thread::sleep(Duration::from_millis(10));
         }
-        Nbdkit { child, socket }
+        Daemon { child, socket }
     }
 }
 
-impl Drop for Nbdkit {
+impl Drop for Daemon {
     fn drop(&mut self) {
-        self.child.kill().and_then(|()| self.child.wait()).expect("nbdkit ends");
+        self.child.kill().and_then(|()| self.child.wait()).expect("the server ends");
     }
 }
 
