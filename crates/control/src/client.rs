@@ -5,8 +5,11 @@ use crate::report::{ExplainReport, RestingReport, StatusReport, VolumeReport};
 use crate::state_dir::{StateDir, VolumeName, VolumeRecord};
 use crate::{Error, ErrorKind, PolicyReport, Result};
 use braid_base::Bytes;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use serde::de::DeserializeOwned;
 use std::io::{self, BufRead, BufReader, Read, Write};
+use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
@@ -18,6 +21,8 @@ pub struct Client {
 
 /// How long a daemon may take to reply: a flush of slow devices takes its time, a daemon that hangs does not end.
 const PATIENCE: Duration = Duration::from_secs(120);
+/// How long its process may take to end after it has closed the volume.
+const LAST_STEPS: Duration = Duration::from_secs(5);
 
 impl Client {
     /// Connects to the daemon of a volume.
@@ -60,12 +65,20 @@ impl Client {
         self.call::<serde_json::Value>(Request::Checkpoint).map(drop)
     }
 
-    /// Drains and stops the daemon; returns when it has closed the volume.
+    /// Drains and stops the daemon; returns when it has closed the volume and its process is gone: until then it has its
+    /// locks, and the next verb would be refused.
     ///
     /// # Errors
     /// `Unsafe` where it could not be closed.
     pub fn stop(&mut self) -> Result<()> {
-        self.call::<serde_json::Value>(Request::Stop).map(drop)
+        let process = watch_process(self.status()?.process_id);
+        let stopped = self.call::<serde_json::Value>(Request::Stop).map(drop);
+        if let Some(process) = process {
+            let seconds = Timespec { tv_sec: LAST_STEPS.as_secs() as i64, tv_nsec: 0 };
+            // Whether it went in time or not: the volume is closed.
+            let _ended = poll(&mut [PollFd::new(&process, PollFlags::IN)], Some(&seconds));
+        }
+        stopped
     }
 
     /// Any request, and its reply as the type that the request documents.
@@ -96,6 +109,14 @@ impl Client {
             _ => Error::io(format_args!("talking to the daemon of volume '{}'", self.name), error),
         }
     }
+}
+
+/// A daemon's process, unless it is this one, as in tests, or cannot be seen from here.
+fn watch_process(id: u32) -> Option<OwnedFd> {
+    if id == std::process::id() {
+        return None;
+    }
+    pidfd_open(Pid::from_raw(id as i32)?, PidfdFlags::empty()).ok()
 }
 
 /// A volume as it is, served or not.

@@ -46,7 +46,7 @@ pub enum Request {
         /// `name,key=value,…`.
         policy: String,
     },
-    /// Serves the volume as a file, for a loop device: [`AttachReply`]. Where it is served so already, says where.
+    /// Serves the volume as a file, for a loop device: an `AttachReply`. Where it is served so already, says where.
     Attach,
     /// Ends that. Refused while the file is open.
     Detach,
