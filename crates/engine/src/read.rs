@@ -85,7 +85,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         }
         let _guard = self.locks.lock(Self::lock_number(piece.extent), Mode::Exclusive).await;
         let nothing = Piece { extent: piece.extent, range: Bytes::ZERO..Bytes(1) };
-        let into = self.bounce.alloc(Bytes(1)).await;
+        // Not of `bounce`: reading may take a buffer of that.
+        let into = self.blocks.alloc(Bytes(1)).await;
         self.fetch(&nothing, &into).await
     }
 
