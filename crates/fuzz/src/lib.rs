@@ -14,6 +14,7 @@ mod door;
 mod mutate;
 mod text;
 mod volume;
+mod words;
 
 pub use mutate::mutate;
 
@@ -40,6 +41,8 @@ pub const TARGETS: &[Target] = &[
     Target { name: "fuse_request", run: door::fuse_request, valid: door::fuse_requests, tries: 200_000 },
     Target { name: "quantity", run: text::quantity, valid: text::quantities, tries: 200_000 },
     Target { name: "policy", run: text::policy, valid: text::policies, tries: 100_000 },
+    Target { name: "command_line", run: words::command_line, valid: words::command_lines, tries: 200_000 },
+    Target { name: "admin_request", run: words::admin_request, valid: words::admin_requests, tries: 200_000 },
 ];
 
 /// The target of a name.

@@ -60,4 +60,16 @@ macro_rules! targets {
     };
 }
 
-targets!(superblock, journal, map_page, volume, nbd_handshake, nbd_request, fuse_request, quantity, policy);
+targets!(
+    superblock,
+    journal,
+    map_page,
+    volume,
+    nbd_handshake,
+    nbd_request,
+    fuse_request,
+    quantity,
+    policy,
+    command_line,
+    admin_request
+);
