@@ -71,8 +71,10 @@ impl<R: Runtime, D: Device> Core<R, D> {
             self.device_write(member, at, &buffer.slice(part), Origin::Background).await?;
             first += run;
         }
-        let flushed = member.flush().await;
-        flushed.map_err(|e| Error::io(format_args!("{} could not flush the map", self.describe(device)), &e))
+        let flushed = member.flush(&self.rt).await;
+        flushed
+            .map_err(|e| Error::io(format_args!("{} could not flush the map", self.describe(device)), &e))?;
+        Ok(())
     }
 }
 

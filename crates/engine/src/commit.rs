@@ -5,8 +5,11 @@
 //! the devices are flushed; then the records are written and flushed; then the slots that they freed are free.
 
 use crate::core::Core;
+use crate::member::Timed;
 use crate::{Error, Result};
+use braid_base::Bytes;
 use braid_format::journal::Record;
+use braid_policy::{Completion, Direction, Origin};
 use braid_runtime::{Device, Event, Runtime, join_all};
 use std::cell::{Cell, RefCell};
 
@@ -100,8 +103,16 @@ impl<R: Runtime, D: Device> Core<R, D> {
 
     async fn flush_devices(&self) -> Result<()> {
         let flushes = self.members.iter().map(async |member| {
-            let result = member.flush().await;
-            result.map_err(|e| Error::io(format_args!("{} could not flush", self.describe(member.id)), &e))
+            let result = member.flush(&self.rt).await;
+            let describe = |e| Error::io(format_args!("{} could not flush", self.describe(member.id)), &e);
+            if let Some(Timed { latency }) = result.map_err(describe)? {
+                // A guest waits for this as it waits for a write: a device that is slow to flush is slow.
+                let (direction, origin) = (Direction::Flush, Origin::Guest);
+                let completion =
+                    Completion { device: member.id, direction, len: Bytes::ZERO, latency, origin };
+                self.policy.borrow_mut().on_complete(&completion);
+            }
+            Ok(())
         });
         join_all(flushes).await.into_iter().collect()
     }

@@ -164,7 +164,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         let member = &self.members[journal.device.index()];
         let batch = journal.buffer.slice(Bytes::ZERO..room.align_up(member.alignment.max(PAGE)));
         self.device_write(member, journal.offset + place, &batch, Origin::Background).await?;
-        let flushed = member.flush().await;
+        let flushed = member.flush(&self.rt).await;
         flushed.map_err(|e| {
             Error::io(format_args!("{} could not flush the journal", self.describe(member.id)), &e)
         })?;

@@ -73,12 +73,14 @@ impl<D: Device> Member<D> {
         self.end(rt, start, Direction::Write, from.len(), origin, result)
     }
 
-    /// Makes all completed writes durable; does nothing where none completed since the last flush began.
-    pub async fn flush(&self) -> io::Result<()> {
+    /// Makes all completed writes durable, and says how long that took; does nothing where none completed since the last
+    /// flush began.
+    pub async fn flush<R: Runtime>(&self, rt: &R) -> io::Result<Option<Timed>> {
         let written = self.written.get();
         if self.flushed.get() >= written {
-            return Ok(());
+            return Ok(None);
         }
+        let start = rt.now();
         let result = self.device.flush().await;
         let mut stats = self.stats.borrow_mut();
         stats.flushes += 1;
@@ -86,7 +88,7 @@ impl<D: Device> Member<D> {
             Ok(()) => self.flushed.set(self.flushed.get().max(written)),
             Err(_) => stats.errors += 1,
         }
-        result
+        result.map(|()| Some(Timed { latency: rt.now().saturating_sub(start) }))
     }
 
     fn begin<R: Runtime>(&self, rt: &R, origin: Origin) -> Nanos {

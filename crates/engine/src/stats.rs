@@ -62,7 +62,7 @@ impl DeviceStats {
                 self.guest_reads += 1;
                 self.guest_read_bytes += len.0;
             }
-            Direction::Write => {
+            Direction::Write | Direction::Flush => {
                 self.guest_writes += 1;
                 self.guest_write_bytes += len.0;
             }

@@ -87,6 +87,8 @@ pub enum Direction {
     Read,
     /// From the guest.
     Write,
+    /// Nowhere: what was written became durable. Only a [`Completion`] has this, with a length of zero.
+    Flush,
 }
 
 /// What a device did for a guest, or for a probe.
@@ -94,7 +96,7 @@ pub enum Direction {
 pub struct Completion {
     /// Which device.
     pub device: DeviceId,
-    /// Read or write.
+    /// Read, write or flush.
     pub direction: Direction,
     /// How much.
     pub len: Bytes,

@@ -20,6 +20,10 @@
 //! - α = 10/ms leaves [0, 1] for differences beyond 0.1 ms, so that the paper's P jumps between the bounds while R_d
 //!   differs at all. Here the change within one period is limited to `step` times |R̄ − R_d| / R̄, at most `step`: large
 //!   steps far from equilibrium, small ones near it. `step=1` sets no limit, as in the paper.
+//! - P goes on from the last P where that is ahead of Q in the same direction: the shares of requests follow the shares
+//!   of allocations only as data is replaced, and P must not wait for them.
+//! - A flush is a request of which the response time counts. The paper's ext2 sent none; today's file systems wait for
+//!   one at each fsync, and a disk that takes writes into its cache in no time pays for them there.
 //! - The paper starts with any P, and says that it does not matter. Here the first P follows from probes, as 1 / R_d².
 //! - The paper allocates at least `floor` on each device so that its speed can be measured, at the guests' cost: with one
 //!   client on an SSD, every extent that goes to the disk is slow for ever. Here a device at the floor gets no
@@ -93,7 +97,7 @@ struct Balance {
 /// Ticks in a period: how often migration gets its part of the tokens.
 const TICKS: u64 = 10;
 /// Weight of a probe in the average: there is one in a period, not hundreds.
-const PROBE_WEIGHT: f64 = 0.25;
+const PROBE_WEIGHT: f64 = 0.5;
 /// Cold extents that leave a filling device in one tick, at most.
 const COLD_BATCH: usize = 8;
 
@@ -168,11 +172,12 @@ impl Wardrop {
             let response_ms = device.response_ms.unwrap_or(mean_ms);
             let share = device.share.max(floor);
             let change = alpha * (mean_ms - response_ms) * share;
+            let base = if change > 0.0 { share.max(device.target) } else { share.min(device.target) };
             let limit = match step {
                 1.0.. => f64::INFINITY,
                 _ => step * ((mean_ms - response_ms).abs() / mean_ms.max(1e-9)).min(1.0),
             };
-            device.target = (share + change.clamp(-limit, limit)).clamp(floor, 1.0);
+            device.target = (base + change.clamp(-limit, limit)).clamp(floor, 1.0);
         }
         renormalise(&mut self.devices, floor);
         for device in &mut self.devices {
@@ -186,7 +191,7 @@ impl Wardrop {
 
     /// The first P, once probes have told how fast each device is. A device far slower than another starts at the floor.
     fn begin(&mut self) {
-        if self.loaded || self.devices.iter().any(|d| d.response_ms.is_none()) {
+        if self.loaded || self.devices.iter().any(|d| d.response_ms.is_none() || d.requests > 0) {
             return;
         }
         let speed = |d: &Balance| d.response_ms.map_or(0.0, |r| r.max(1e-6).powi(-2));
@@ -425,7 +430,10 @@ impl Default for MeanRequest {
 
 impl MeanRequest {
     fn learn(&mut self, direction: Direction, len: Bytes) {
-        const WEIGHT: f64 = 0.001;
+        const WEIGHT: f64 = 0.01;
+        if direction == Direction::Flush {
+            return;
+        }
         self.len += WEIGHT * (len.0 as f64 - self.len);
         self.read_share += WEIGHT * (f64::from(direction == Direction::Read) - self.read_share);
     }

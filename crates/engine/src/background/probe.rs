@@ -26,7 +26,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
                 let at = member.slot_offset(index, self.shape.extent_size);
                 self.device_read(member, at, &bytes, Origin::Probe).await
             }
-            Direction::Write => {
+            Direction::Write | Direction::Flush => {
                 let Some(slot) = self.state.borrow_mut().take(device) else { return Ok(()) };
                 bytes.fill_zero();
                 let at = self.locate(slot).1;
