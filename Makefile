@@ -25,8 +25,9 @@ crash: ## power cuts at every device operation, SEEDS=n workloads of each kind
 fuzz: ## hostile bytes for SECONDS=n on each target; with cargo-fuzz where it is installed
 	@scripts/fuzz $(SECONDS)
 
-bench: ## measurements of the io_uring reactor and of the NBD server
+bench: ## measurements: reactor, NBD server against nbdkit, engine, opening, balance of policies
 	cargo bench --workspace --benches
+	@for bin in bench/src/bin/*.rs; do cargo run --release -p braid-bench --bin $$(basename $$bin .rs) || exit 1; done
 
 install-tools: ## install what tests and demo need, as far as this machine allows
 	@scripts/install-tools
