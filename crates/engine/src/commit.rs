@@ -116,12 +116,4 @@ impl<R: Runtime, D: Device> Core<R, D> {
         });
         join_all(flushes).await.into_iter().collect()
     }
-
-    /// Waits until there is room for more records than guests can add at the same time.
-    pub async fn wait_for_journal(&self) -> Result<()> {
-        while self.state.borrow().pending() >= self.journal.most_pending() {
-            self.commit().await?;
-        }
-        Ok(())
-    }
 }

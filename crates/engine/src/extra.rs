@@ -58,7 +58,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
     /// there is no room, or the journal could not hold more dirty blocks.
     pub async fn write_extra(&self, piece: &Piece, from: &Buf, device: DeviceId) -> Result<bool> {
         let blocks: Vec<(BlockId, Range<Bytes>)> = self.blocks_of(piece).collect();
-        if self.state.borrow().extras.dirty() + blocks.len() > self.journal.most_dirty() {
+        if !self.may_dirty() {
             return Ok(false);
         }
         for (block, range) in blocks {
@@ -103,7 +103,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
 
     /// Brings the home of a dirty block up to date; its extra copy is clean then.
     pub async fn write_back(&self, block: BlockId) -> Result<()> {
-        self.wait_for_journal().await?;
+        let _room = self.reserve(2).await?;
         let whole = self.shape.range_of(block);
         let _guard = self.locks.lock(Self::lock_number(whole.extent), Mode::Exclusive).await;
         let Some(extra) = self.state.borrow().extras.get(block).filter(|e| e.dirty) else { return Ok(()) };
@@ -167,6 +167,13 @@ impl<R: Runtime, D: Device> Core<R, D> {
                 self.drop_extra(block);
             }
         }
+    }
+
+    /// Records that a change to a piece adds at most: one of its extent, and one of each block.
+    pub fn most_records(&self, piece: &Piece) -> usize {
+        let blocks =
+            piece.range.end.0.div_ceil(self.shape.block_size.0) - piece.range.start / self.shape.block_size;
+        1 + blocks as usize
     }
 
     /// Whether any block of an extent has an extra copy.

@@ -9,7 +9,7 @@ use braid_base::{Bytes, DeviceId};
 use braid_format::journal::{self, LARGEST_BATCH, MOST_RECORDS, PAGE, Record};
 use braid_policy::Origin;
 use braid_runtime::{Arena, Buf, Device, Event, Permit, Runtime, Semaphore};
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 
 /// The journal of a volume that is open.
@@ -22,6 +22,24 @@ pub(crate) struct Journal {
     buffer: Buf,
     /// A checkpoint has made room.
     pub roomier: Event,
+    /// Records that requests under way may still add.
+    reserved: Cell<usize>,
+    /// A request has added what it had to.
+    settled: Event,
+}
+
+/// The right to add so many changes; given back when dropped, when they have been added.
+#[must_use]
+pub(crate) struct Reservation<'a> {
+    journal: &'a Journal,
+    records: usize,
+}
+
+impl Drop for Reservation<'_> {
+    fn drop(&mut self) {
+        self.journal.reserved.set(self.journal.reserved.get() - self.records);
+        self.journal.settled.notify();
+    }
 }
 
 /// Places of batches in the ring.
@@ -33,25 +51,23 @@ pub(crate) struct Ring {
     next_sequence: u64,
 }
 
-/// Records that may pile up beyond the limit because their writers had passed it already.
-const OVERSHOOT: usize = 1024;
-
 impl Journal {
     pub fn new(device: DeviceId, offset: Bytes, ring: Ring) -> Journal {
         let buffer = Arena::new(LARGEST_BATCH).try_alloc(LARGEST_BATCH).expect("a new arena has room");
         let (writer, roomier) = (Semaphore::new(1), Event::default());
-        Journal { device, offset, ring: RefCell::new(ring), writer, buffer, roomier }
+        let (reserved, settled) = (Cell::new(0), Event::default());
+        Journal { device, offset, ring: RefCell::new(ring), writer, buffer, roomier, reserved, settled }
     }
 
-    /// Changes that may wait for a commit: a commit of them all takes a quarter of the ring.
+    /// Changes that may wait for a commit: a commit of them all takes less than a quarter of the ring,
+    /// and than the largest batch.
     pub fn most_pending(&self) -> usize {
-        let quarter = (self.ring.borrow().len / 4).as_usize() / 20;
-        quarter.min(MOST_RECORDS) - OVERSHOOT
+        ((self.ring.borrow().len / 4).as_usize() / journal::RECORD).min(MOST_RECORDS) * 7 / 8
     }
 
     /// Dirty extra copies that there may be: the batch that ends a checkpoint holds them all, in an eighth of the ring.
     pub fn most_dirty(&self) -> usize {
-        ((self.ring.borrow().len / 8).as_usize() / 20).min(MOST_RECORDS) - OVERSHOOT
+        self.most_pending() / 2
     }
 
     /// The newest batch that was written.
@@ -71,7 +87,7 @@ impl Journal {
     }
 
     fn reserve(&self) -> Bytes {
-        journal::room(self.most_dirty() + OVERSHOOT)
+        journal::room(self.most_dirty())
     }
 }
 
@@ -113,6 +129,33 @@ fn fit(len: Bytes, oldest: Bytes, head: Bytes, room: Bytes) -> Option<Bytes> {
 }
 
 impl<R: Runtime, D: Device> Core<R, D> {
+    /// Waits until one commit has room for `records` more changes, beside those that wait and those that others have
+    /// reserved room for.
+    pub async fn reserve(&self, records: usize) -> Result<Reservation<'_>> {
+        let journal = &self.journal;
+        let most = journal.most_pending();
+        assert!(records <= most, "a request for {records} records is more than the journal's {most}");
+        loop {
+            let pending = self.state.borrow().pending();
+            if pending + journal.reserved.get() + records <= most {
+                journal.reserved.set(journal.reserved.get() + records);
+                return Ok(Reservation { journal, records });
+            }
+            if pending > 0 {
+                self.commit().await?;
+            } else {
+                let reserved = journal.reserved.get();
+                let settled = || (journal.reserved.get() < reserved).then_some(());
+                journal.settled.wait_for(settled).await;
+            }
+        }
+    }
+
+    /// Whether so many more dirty extra copies as requests under way have reserved room for can be remembered.
+    pub fn may_dirty(&self) -> bool {
+        self.state.borrow().extras.dirty() + self.journal.reserved.get() <= self.journal.most_dirty()
+    }
+
     /// Writes a batch and makes it durable. The permit keeps other batches back until the caller has drawn the
     /// consequences.
     pub async fn append(&self, records: &[Record]) -> Result<Permit> {

@@ -82,13 +82,17 @@ impl<D: Device> Member<D> {
         }
         let start = rt.now();
         let result = self.device.flush().await;
+        let latency = rt.now().saturating_sub(start);
         let mut stats = self.stats.borrow_mut();
         stats.flushes += 1;
         match &result {
-            Ok(()) => self.flushed.set(self.flushed.get().max(written)),
+            Ok(()) => {
+                stats.flush_time += latency;
+                self.flushed.set(self.flushed.get().max(written));
+            }
             Err(_) => stats.errors += 1,
         }
-        result.map(|()| Some(Timed { latency: rt.now().saturating_sub(start) }))
+        result.map(|()| Some(Timed { latency }))
     }
 
     fn begin<R: Runtime>(&self, rt: &R, origin: Origin) -> Nanos {

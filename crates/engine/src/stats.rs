@@ -19,6 +19,8 @@ pub struct DeviceStats {
     pub background_bytes: u64,
     /// Flushes.
     pub flushes: u64,
+    /// How long those that succeeded took, all together.
+    pub flush_time: Nanos,
     /// Requests that failed.
     pub errors: u64,
     /// What the last of them said.
@@ -44,6 +46,7 @@ impl Default for DeviceStats {
             guest_write_bytes: 0,
             background_bytes: 0,
             flushes: 0,
+            flush_time: Nanos::ZERO,
             errors: 0,
             last_error: None,
             latency_ns: latency(),

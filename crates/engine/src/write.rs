@@ -44,7 +44,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
     }
 
     async fn write_piece(self: &Rc<Self>, piece: Piece, from: Buf) -> Result<()> {
-        self.wait_for_journal().await?;
+        let _room = self.reserve(self.most_records(&piece)).await?;
         let lock = Self::lock_number(piece.extent);
         let mut mode = self.lock_for_write(&piece);
         let mut guard = self.locks.lock(lock, mode).await;

@@ -11,8 +11,11 @@ use braid_base::Bytes;
 use braid_format::SlotNumber;
 use braid_format::map_page::Entry;
 use braid_policy::Origin;
-use braid_runtime::{Device, Mode, Runtime};
+use braid_runtime::{Device, Mode, Runtime, yield_now};
 use std::ops::Range;
+
+/// Extents that a discard passes over before it lets others run.
+const HOLES_IN_A_ROW: usize = 1024;
 
 impl<R: Runtime, D: Device> Core<R, D> {
     /// Makes a range read as zeros.
@@ -25,8 +28,12 @@ impl<R: Runtime, D: Device> Core<R, D> {
     ) -> Result<()> {
         self.check_range(offset, len)?;
         // One extent after the other: a discard of a whole disk must not keep guests from their extents.
-        for piece in self.shape.pieces(offset, len) {
+        for (i, piece) in self.shape.pieces(offset, len).enumerate() {
             self.zero_piece(piece, zeroing).await?;
+            // Holes cost so little that a discard of TiBs would not let go of the shard by itself.
+            if i % HOLES_IN_A_ROW == HOLES_IN_A_ROW - 1 {
+                yield_now().await;
+            }
         }
         match durability {
             Durability::Volatile => Ok(()),
@@ -38,7 +45,9 @@ impl<R: Runtime, D: Device> Core<R, D> {
         if zeroing == Zeroing::MayDiscard && self.is_hole(&piece) {
             return Ok(());
         }
-        self.wait_for_journal().await?;
+        // A clean extra copy goes without a record.
+        let dirty = self.state.borrow().extras.dirty();
+        let _room = self.reserve(self.most_records(&piece).min(1 + dirty)).await?;
         let _guard = self.locks.lock(Self::lock_number(piece.extent), Mode::Exclusive).await;
         self.state.borrow_mut().disturb(piece.extent);
         self.zero_extra_edges(&piece).await?;

@@ -36,7 +36,8 @@ pub const MOST_RECORDS: usize = (LARGEST_BATCH.as_usize() - HEADER) / RECORD;
 
 const MAGIC: [u8; 8] = *b"BRAIDJRN";
 const HEADER: usize = 32;
-const RECORD: usize = 20;
+/// The length of a record, in bytes.
+pub const RECORD: usize = 20;
 
 /// One change of the map.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

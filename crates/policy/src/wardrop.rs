@@ -404,12 +404,9 @@ impl Policy for Wardrop {
 
     fn figures(&self, device: DeviceId) -> Vec<(&'static str, f64)> {
         let b = &self.devices[device.index()];
-        vec![
-            ("response_ms", b.response_ms.unwrap_or(f64::NAN)),
-            ("share", b.share),
-            ("target_share", b.target),
-            ("tokens", f64::from(b.tokens)),
-        ]
+        let known = b.response_ms.map(|response| ("response_ms", response));
+        let shares = [("share", b.share), ("target_share", b.target), ("tokens", f64::from(b.tokens))];
+        known.into_iter().chain(shares).collect()
     }
 }
 

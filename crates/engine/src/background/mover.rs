@@ -20,6 +20,7 @@ const POLL: Nanos = Nanos::from_millis(1);
 impl<R: Runtime, D: Device> Core<R, D> {
     /// Gives an extent a new home on `target`.
     pub async fn migrate(&self, extent: ExtentId, target: DeviceId) -> Result<()> {
+        let _room = self.reserve(1).await?;
         let wanted = |entry: &Entry, home: DeviceId, second: Option<DeviceId>| {
             entry.home != SlotNumber::NONE && home != target && second != Some(target)
         };
@@ -43,6 +44,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
 
     /// Gives an extent its second required copy on `target`.
     pub async fn mirror(&self, extent: ExtentId, target: DeviceId) -> Result<()> {
+        let _room = self.reserve(1).await?;
         let wanted = |entry: &Entry, home: DeviceId, _| {
             self.shape.copies > 1
                 && entry.home != SlotNumber::NONE
@@ -70,7 +72,6 @@ impl<R: Runtime, D: Device> Core<R, D> {
         target: DeviceId,
         wanted: impl FnOnce(&Entry, DeviceId, Option<DeviceId>) -> bool,
     ) -> Result<Option<(Entry, SlotNumber)>> {
-        self.wait_for_journal().await?;
         let _guard = self.locks.lock(Self::lock_number(extent), Mode::Exclusive).await;
         let mut state = self.state.borrow_mut();
         let entry = state.map.get(extent);
