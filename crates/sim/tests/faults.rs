@@ -207,10 +207,10 @@ async fn copy_of(_: &World, from: &Faulty<Disk>, to: &Disk) -> Disk {
     use braid_runtime::Device;
     let buf = Arena::new(MIB).alloc(MIB).await;
     for at in (0..8).map(|i| MIB * i) {
-        from.read(at, &buf).await.unwrap();
-        to.write(at, &buf).await.unwrap();
+        from.read(at, &buf).await.expect("nothing fails here");
+        to.write(at, &buf).await.expect("nothing fails here");
     }
-    to.flush().await.unwrap();
+    to.flush().await.expect("nothing fails here");
     to.clone()
 }
 
