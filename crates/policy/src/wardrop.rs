@@ -29,7 +29,8 @@
 //!   client on an SSD, every extent that goes to the disk is slow for ever. Here a device at the floor gets no
 //!   allocations; a probe, as large as the guests' requests are on average and as often a read, measures it once in a
 //!   period in which the device had no guest.
-//! - "Cold migration in idle time" has no water marks in the paper: `free-low` and `free-high` are ours.
+//! - "Cold migration in idle time" has no water marks in the paper: `free-low` and `free-high` are ours. While guests
+//!   leave no idle time, one extent moves in each tick.
 
 use crate::{
     Access, BadSetting, Completion, DeviceView, Direction, Heat, Lru, Move, Origin, Placement, Policy,
@@ -98,7 +99,7 @@ struct Balance {
 const TICKS: u64 = 10;
 /// Weight of a probe in the average: there is one in a period, not hundreds.
 const PROBE_WEIGHT: f64 = 0.5;
-/// Cold extents that leave a filling device in one tick, at most.
+/// Cold extents that leave a filling device in one tick, at most, while no guest uses either device.
 const COLD_BATCH: usize = 8;
 
 impl Wardrop {
@@ -265,13 +266,15 @@ impl Wardrop {
             let Some(target) = roomiest.filter(|t| t.id != device.id && free(t) > free_high) else {
                 continue;
             };
-            if !*shedding || device.in_flight > 0 || target.in_flight > 0 {
+            if !*shedding {
                 continue;
             }
+            // Under a load that never pauses it must go on all the same, or hot extents would find no room.
+            let batch = if device.in_flight + target.in_flight == 0 { COLD_BATCH } else { 1 };
             let (hot, homes) = (&self.hot, view.homes);
             let wanted = |e: ExtentId| homes.home(e) == Some(device.id) && !hot.contains(e);
             let found = |extent| moves.push(Move::Migrate { extent, target: target.id });
-            self.heat.find_cold(homes.extents(), 4096, COLD_BATCH, wanted, found);
+            self.heat.find_cold(homes.extents(), 4096, batch, wanted, found);
         }
     }
 
