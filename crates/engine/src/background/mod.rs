@@ -14,6 +14,9 @@ use std::pin::pin;
 use std::rc::Rc;
 use std::task::Poll;
 
+/// How far the map images may be behind the journal, in time: so far the second one is behind what a lost first metadata
+/// device knew.
+const OLDEST_MAP: Nanos = Nanos::from_secs(30);
 /// How long a failed job rests before it is tried again.
 const REST_AFTER_FAILURE: Nanos = Nanos::from_secs(1);
 
@@ -74,10 +77,13 @@ impl<R: Runtime, D: Device> Core<R, D> {
 
     async fn keep_journal_short(&self) {
         while !self.closing.get() {
-            let due = || self.closing.get() || self.journal.wants_checkpoint();
-            self.attention.wait_for(|| due().then_some(())).await;
+            let oldest = self.rt.now() + OLDEST_MAP;
+            self.pause(oldest, || self.journal.wants_checkpoint()).await;
             if self.closing.get() {
                 return;
+            }
+            if self.state.borrow().stale_pages() == 0 && !self.journal.wants_checkpoint() {
+                continue;
             }
             if let Err(error) = self.checkpoint().await {
                 // The journal cannot be freed: whoever waits for room in it must hear of that.
