@@ -8,6 +8,7 @@ mod attach;
 mod check;
 mod completions;
 mod create;
+mod demo;
 mod explain;
 mod import;
 mod output;
@@ -64,6 +65,7 @@ enum Command {
     Policy(policy::Arguments),
     Import(import::Arguments),
     Forget(import::ForgetArguments),
+    Demo(Box<demo::Arguments>),
     Completions(completions::Arguments),
 }
 
@@ -94,6 +96,7 @@ fn run(command: Command, output: Output) -> Result<u8> {
         Command::Policy(arguments) => policy::run(&state, &arguments, output),
         Command::Import(arguments) => import::run(&state, &arguments, output),
         Command::Forget(arguments) => import::forget(&state, &arguments, output),
+        Command::Demo(arguments) => demo::run(&arguments, output),
         Command::Completions(arguments) => completions::run(&arguments, output),
     }
 }

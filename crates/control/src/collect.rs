@@ -7,7 +7,8 @@ use crate::report::{
     OperationReport, StatusReport,
 };
 use braid_base::{Bytes, DeviceId, Nanos};
-use braid_engine::{BackgroundStats, DeviceStatus, Explanation, GuestStats, Latency, Status};
+use braid_engine::{BackgroundStats, DeviceStatus, Explanation, GuestStats, Latency, Status, latency};
+use std::collections::BTreeMap;
 
 /// The part of a status that the engine knows; the daemon fills in the rest.
 pub(crate) fn status_report(name: &str, uptime: Nanos, status: Status, members: &[Member]) -> StatusReport {
@@ -104,13 +105,20 @@ fn device_report(device: &DeviceStatus, member: &Member, extent: Bytes, total: &
         written_bytes: stats.guest_write_bytes,
         background_bytes: stats.background_bytes,
         flushes: stats.flushes,
+        flush_latency_ns_mean: stats.flush_time.0 / stats.flushes.max(1),
         errors: stats.errors,
         last_error: stats.last_error.clone(),
         latency: latency_report(&stats.latency_ns),
         lateness_ns_mean: lateness.map(|lateness| lateness.mean().0),
         lateness_ns_max: lateness.map(|lateness| lateness.max.0),
-        policy_figures: device.figures.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect(),
+        policy_figures: known_figures(&device.figures),
     }
+}
+
+/// What the policy does not know yet is no number, and JSON has no word for that: it is left out.
+fn known_figures(figures: &[(&'static str, f64)]) -> BTreeMap<String, f64> {
+    let known = figures.iter().filter(|(_, value)| value.is_finite());
+    known.map(|(name, value)| ((*name).to_owned(), *value)).collect()
 }
 
 fn latency_report(latency: &Latency) -> LatencyReport {
@@ -138,7 +146,17 @@ fn guest_report(guests: &GuestStats) -> GuestReport {
         cache_hits: guests.cache_hits,
         cache_misses: guests.cache_misses,
         errors: guests.errors,
+        latency_ns_counts: latency_counts(guests),
     }
+}
+
+/// Reads, writes and flushes in one histogram: what it counts, in order of time.
+fn latency_counts(guests: &GuestStats) -> Vec<(u64, u64)> {
+    let mut all = latency();
+    for each in [&guests.read_latency_ns, &guests.write_latency_ns, &guests.flush_latency_ns] {
+        all.add(each).expect("histograms of response times have one shape");
+    }
+    all.iter_recorded().map(|step| (step.value_iterated_to(), step.count_at_value())).collect()
 }
 
 fn background_report(background: &BackgroundStats) -> BackgroundReport {

@@ -140,6 +140,9 @@ pub struct DeviceReport {
     pub background_bytes: u64,
     /// Flushes.
     pub flushes: u64,
+    /// How long a flush took on average.
+    #[serde(default)]
+    pub flush_latency_ns_mean: u64,
     /// Requests that failed.
     pub errors: u64,
     /// What the last of these said.
@@ -189,6 +192,10 @@ pub struct GuestReport {
     pub cache_misses: u64,
     /// Requests that failed.
     pub errors: u64,
+    /// Response times of reads, writes and flushes together: pairs of a time in nanoseconds and how many requests took
+    /// about that long. The difference of two moments gives the percentiles between them.
+    #[serde(default)]
+    pub latency_ns_counts: Vec<(u64, u64)>,
 }
 
 /// One kind of request.

@@ -1,0 +1,125 @@
+//! dbench, the workload of Wu and Reddy's paper: what to start, and what it says at the end.
+
+use braid_control::{Error, ErrorKind, Result};
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+/// What dbench measured.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Outcome {
+    /// Of its clients' reads and writes, after its warm-up; 10^6 bytes per second, by its own count.
+    pub throughput_mb_per_second: f64,
+    /// Over all its operations, those of file names included.
+    pub latency_ms_mean: f64,
+    /// The longest operation after its warm-up.
+    pub latency_ms_max: f64,
+}
+
+/// The load file of Debian's package.
+pub const LOAD: &str = "/usr/share/dbench/client.txt";
+
+/// dbench with `clients` in `directory` for `time`, in the control group whose list of processes is `group`.
+pub fn command(directory: &Path, clients: u32, time: Duration, group: Option<&Path>) -> Command {
+    let arguments = ["-t", &time.as_secs().to_string(), "-c", LOAD].map(str::to_owned);
+    let mut command = match group {
+        None => Command::new("dbench"),
+        Some(group) => {
+            // The shell enters the group and becomes dbench: none of its memory is charged elsewhere.
+            let mut shell = Command::new("sh");
+            shell.args(["-c", "echo $$ > \"$0\" && exec dbench \"$@\""]).arg(group);
+            shell
+        }
+    };
+    command.args(arguments).arg("-D").arg(directory).arg(clients.to_string());
+    command
+}
+
+/// The time at the start of a run that dbench does not count: a fifth, by its own rule.
+pub fn warm_up(time: Duration) -> Duration {
+    Duration::from_secs(time.as_secs() / 5)
+}
+
+/// Reads what dbench printed.
+///
+/// # Errors
+/// Where the last line is missing: dbench did not come to its end.
+pub fn parse(text: &str) -> Result<Outcome> {
+    let odd = || {
+        let end: Vec<&str> = text.lines().rev().take(3).collect();
+        Error::new(ErrorKind::Io, format!("dbench printed no result; its last lines: {}", end.join(" / ")))
+    };
+    // Throughput 259.619 MB/sec  2 clients  2 procs  max_latency=49.415 ms
+    let result = text.lines().rev().find_map(|line| line.strip_prefix("Throughput ")).ok_or_else(odd)?;
+    let (throughput, rest) = result.split_once(" MB/sec").ok_or_else(odd)?;
+    let latest = rest.split_once("max_latency=").and_then(|(_, rest)| rest.split(' ').next());
+    let number = |text: &str| text.trim().parse::<f64>().map_err(|_| odd());
+    //  Operation      Count    AvgLat    MaxLat
+    let operations = text.lines().filter_map(|line| {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let [_, count, mean, longest] = words[..] else { return None };
+        longest.parse::<f64>().ok()?;
+        Some((count.parse::<u64>().ok()? as f64, mean.parse::<f64>().ok()?))
+    });
+    let (count, total) = operations.fold((0.0, 0.0), |(n, t), (count, mean)| (n + count, t + count * mean));
+    Ok(Outcome {
+        throughput_mb_per_second: number(throughput)?,
+        latency_ms_mean: if count > 0.0 { total / count } else { 0.0 },
+        latency_ms_max: number(latest.ok_or_else(odd)?)?,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Of dbench 4.00, as Debian has it.
+    const SAMPLE: &str = "\
+dbench version 4.00 - Copyright Andrew Tridgell 1999-2004
+
+Running for 5 seconds with load '/usr/share/dbench/client.txt' and minimum warmup 1 secs
+0 of 2 processes prepared for launch   0 sec
+2 of 2 processes prepared for launch   0 sec
+releasing clients
+   2     45479   277.88 MB/sec  execute   1 sec  latency 35.624 ms
+   2     69286   267.04 MB/sec  execute   2 sec  latency 14.027 ms
+   2  cleanup   5 sec
+   0  cleanup   5 sec
+
+ Operation      Count    AvgLat    MaxLat
+ ----------------------------------------
+ NTCreateX      41000     0.015     7.616
+ Unlink          8000     0.404    20.009
+ Flush           1000     1.427    49.400
+
+Throughput 259.619 MB/sec  2 clients  2 procs  max_latency=49.415 ms
+";
+
+    #[test]
+    fn the_result_is_read_from_the_last_line_and_the_mean_from_the_operations() {
+        let outcome = parse(SAMPLE).unwrap();
+        assert_eq!(outcome.throughput_mb_per_second, 259.619);
+        assert_eq!(outcome.latency_ms_max, 49.415);
+        let mean = (41_000.0 * 0.015 + 8_000.0 * 0.404 + 1_000.0 * 1.427) / 50_000.0;
+        assert!((outcome.latency_ms_mean - mean).abs() < 1e-9, "{outcome:?}");
+    }
+
+    #[test]
+    fn a_run_that_was_cut_off_is_an_error_with_its_last_words() {
+        let cut = SAMPLE.split("\n Operation").next().unwrap();
+        let error = parse(cut).unwrap_err().to_string();
+        assert!(error.contains("cleanup"), "{error}");
+        assert!(parse("").is_err());
+    }
+
+    #[test]
+    fn dbench_enters_its_control_group_before_it_allocates() {
+        let plain = command(Path::new("/mnt"), 4, Duration::from_secs(9), None);
+        assert_eq!(plain.get_program(), "dbench");
+        let grouped =
+            command(Path::new("/mnt"), 4, Duration::from_secs(9), Some(Path::new("/g/cgroup.procs")));
+        let arguments: Vec<_> = grouped.get_args().map(|a| a.to_string_lossy().into_owned()).collect();
+        assert_eq!(grouped.get_program(), "sh");
+        assert_eq!(arguments[2..], ["/g/cgroup.procs", "-t", "9", "-c", LOAD, "-D", "/mnt", "4"]);
+    }
+}

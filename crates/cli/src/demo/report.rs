@@ -1,0 +1,146 @@
+//! One table of all runs, or the same as JSON.
+
+use super::dbench::Outcome;
+use super::measure::Interval;
+use crate::table::Table;
+use serde::Serialize;
+
+/// One policy at one number of clients.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct Run {
+    /// With its settings, as it was given.
+    pub policy: String,
+    /// Clients of the workload.
+    pub clients: u32,
+    /// 10^6 bytes per second, as the workload counts them.
+    pub throughput_mb_per_second: f64,
+    /// Of the workload's operations.
+    pub latency_ms_mean: f64,
+    /// Of the workload's operations.
+    pub latency_ms_max: f64,
+    /// The volume and its devices meanwhile.
+    pub volume: Interval,
+}
+
+impl Run {
+    /// Brings together what the workload and what the daemon says.
+    pub fn new(policy: &str, clients: u32, outcome: Outcome, volume: Interval) -> Run {
+        let Outcome { throughput_mb_per_second, latency_ms_mean, latency_ms_max } = outcome;
+        let policy = policy.to_owned();
+        Run { policy, clients, throughput_mb_per_second, latency_ms_mean, latency_ms_max, volume }
+    }
+
+    /// The run in a line, when it has just ended.
+    pub fn line(&self) -> String {
+        let Run { policy, clients, throughput_mb_per_second, .. } = self;
+        format!("  {policy}, {}: {throughput_mb_per_second:.0} MB/s", count(*clients, "client"))
+    }
+}
+
+/// All runs.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct Report {
+    /// What the runs were made with: workload, devices, limits, and what was missing.
+    pub conditions: Vec<String>,
+    /// The runs, in their order.
+    pub runs: Vec<Run>,
+    /// From the start of the first to the end of the last.
+    pub wall_seconds: f64,
+}
+
+impl Report {
+    /// The table, with what its numbers mean beneath. `workload` is dbench or fio.
+    pub fn table(&self, workload: &str) -> String {
+        let mean = format!(">{workload} mean ms");
+        let mut table = Table::new(&[
+            "policy",
+            ">clients",
+            ">MB/s",
+            &mean,
+            ">volume p99 ms",
+            ">data ssd/hdd %",
+            ">requests ssd/hdd %",
+            ">response ssd/hdd ms",
+            ">of flushes ms",
+        ]);
+        for (place, run) in self.runs.iter().enumerate() {
+            let repeated = place > 0 && self.runs[place - 1].policy == run.policy;
+            table.row(vec![
+                if repeated { String::new() } else { run.policy.clone() },
+                run.clients.to_string(),
+                format!("{:.1}", run.throughput_mb_per_second),
+                format!("{:.2}", run.latency_ms_mean),
+                format!("{:.1}", run.volume.latency_ns_p99 as f64 / 1e6),
+                pair(run, |d| Some(format!("{:.0}", d.data_share * 100.0))),
+                pair(run, |d| Some(format!("{:.0}", d.requests_share * 100.0))),
+                pair(run, |d| (d.requests > 0).then(|| millis(d.response_ns_mean))),
+                pair(run, |d| (d.flushes > 0).then(|| millis(d.flush_ns_mean))),
+            ]);
+        }
+        let mut text = table.render("");
+        text.push('\n');
+        for line in &self.conditions {
+            text += &format!("{line}\n");
+        }
+        text
+    }
+}
+
+fn pair(run: &Run, figure: impl Fn(&super::measure::DeviceInterval) -> Option<String>) -> String {
+    let each = run.volume.devices.iter().map(|device| figure(device).unwrap_or_else(|| "-".to_owned()));
+    each.collect::<Vec<_>>().join(" / ")
+}
+
+fn millis(nanos: u64) -> String {
+    format!("{:.2}", nanos as f64 / 1e6)
+}
+
+/// `1 client`, `4 clients`.
+pub fn count(number: u32, what: &str) -> String {
+    if number == 1 { format!("1 {what}") } else { format!("{number} {what}s") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::measure::DeviceInterval;
+    use super::*;
+
+    fn run(policy: &str, clients: u32) -> Run {
+        let device = |class: &str, share, requests| DeviceInterval {
+            class: class.to_owned(),
+            data_share: share,
+            requests_share: share,
+            requests,
+            response_ns_mean: 1_230_000,
+            flushes: requests / 2,
+            flush_ns_mean: 2_500_000,
+            lateness_ns_mean: 20_000,
+        };
+        let volume = Interval {
+            seconds: 10.0,
+            requests: 100,
+            latency_ns_p99: 12_340_000,
+            volume_bytes: 1 << 20,
+            migrations: 0,
+            devices: vec![device("ssd", 1.0, 100), device("hdd", 0.0, 0)],
+        };
+        let outcome = Outcome { throughput_mb_per_second: 61.6, latency_ms_mean: 0.09, latency_ms_max: 14.7 };
+        Run::new(policy, clients, outcome, volume)
+    }
+
+    #[test]
+    fn a_policy_is_named_once_and_an_idle_device_has_no_response_time() {
+        let runs = vec![run("ssd-only", 1), run("ssd-only", 10)];
+        let report = Report { conditions: vec!["what it is".to_owned()], runs, wall_seconds: 1.0 };
+        let text = report.table("dbench");
+        let lines: Vec<&str> = text.lines().collect();
+        assert!(lines[0].starts_with("policy    clients  MB/s  dbench mean ms  volume p99 ms"), "{text}");
+        let words: Vec<&str> = lines[1].split_whitespace().collect();
+        assert_eq!(words[..5], ["ssd-only", "1", "61.6", "0.09", "12.3"]);
+        assert!(
+            lines[1].contains("100 / 0") && lines[1].contains("1.23 / -") && lines[1].ends_with("2.50 / -")
+        );
+        assert!(lines[2].trim_start().starts_with("10 "), "{text}");
+        assert_eq!(lines.last(), Some(&"what it is"));
+    }
+}
