@@ -66,3 +66,22 @@ impl Map {
         self.homes.capacity() * 8 + self.seconds.capacity() * 16
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_extent_with_one_copy_takes_eight_bytes() {
+        let mut map = Map::new(100_000);
+        for extent in (0..100_000).map(ExtentId) {
+            map.set(extent, Entry { home: SlotNumber(extent.0 + 1), valid: 7, ..Entry::default() });
+        }
+        assert_eq!((map.memory(), map.mapped()), (800_000, 100_000));
+        let with_second = Entry { home: SlotNumber(1), valid: 1, second: SlotNumber(9), behind: 1 };
+        map.set(ExtentId(5), with_second);
+        assert_eq!(map.get(ExtentId(5)), with_second);
+        map.set(ExtentId(5), Entry::default());
+        assert_eq!((map.get(ExtentId(5)), map.mapped()), (Entry::default(), 99_999));
+    }
+}

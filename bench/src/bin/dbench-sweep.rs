@@ -1,0 +1,177 @@
+//! Real dbench on emulated devices: `wardrop` against every static split, the baselines, another SSD, and a change of load.
+//!
+//! `cargo build --release && cargo run --release -p braid-bench --bin dbench-sweep -- [rounds [seconds [demo's options]]]`
+//!
+//! Each round runs `braid demo --json` once, with all policies one after the other, in an order that moves on by one
+//! from round to round, so that what else the machine does hits all alike. Ratios are taken within a round; of rounds
+//! the median is given with the smallest and the largest. Needs root and what the demo needs.
+
+use anyhow::{Context, Result, bail};
+use braid_bench::{machine, median};
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+
+/// What the throughput of a policy was in each round.
+type Rounds = BTreeMap<String, Vec<f64>>;
+
+struct Bench {
+    braid: PathBuf,
+    rounds: usize,
+    seconds: u32,
+    options: Vec<String>,
+}
+
+const WARDROP: &str = "wardrop";
+
+fn main() -> Result<()> {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let number = |place: usize, usual: u32| match arguments.get(place) {
+        Some(text) => {
+            text.parse().with_context(|| format!("'{text}' is no number: [rounds [seconds [options]]]"))
+        }
+        None => Ok(usual),
+    };
+    let here = std::env::current_exe()?;
+    let bench = Bench {
+        braid: here.with_file_name("braid"),
+        rounds: number(0, 3)? as usize,
+        seconds: number(1, 15)?,
+        options: arguments.iter().skip(2).cloned().collect(),
+    };
+    println!("# dbench-sweep {}: {}", arguments.join(" "), machine());
+    println!(
+        "# x25-m and mba3073 unless said; models' seeds are fixed; {} rounds of {} s each",
+        bench.rounds, bench.seconds
+    );
+    bench.sweep()?;
+    bench.one_client()?;
+    bench.slower_ssd()?;
+    bench.change_of_load()
+}
+
+impl Bench {
+    /// At 10 clients: the best static split, and the baselines.
+    fn sweep(&self) -> Result<()> {
+        let splits = (1..10).rev().map(|tenth| format!("static,ssd={}%", tenth * 10));
+        let baselines = ["ssd-only", "hdd-only", "stripe", WARDROP].map(str::to_owned);
+        let policies: Vec<String> = splits.chain(baselines).collect();
+        let rounds = self.compare(&policies, 10)?;
+        print_rounds("10 clients", &rounds);
+        let is_split = |policy: &str| policy.starts_with("static") || policy.ends_with("-only");
+        let wardrop = rounds.get(WARDROP).context("wardrop ran")?;
+        let splits = || rounds.iter().filter(|(policy, _)| is_split(policy));
+        // Best by its median: the best of each round would reward whoever is lucky most often.
+        let best = splits().max_by(|a, b| median(a.1).0.total_cmp(&median(b.1).0)).context("a split ran")?;
+        print_ratio(&format!("wardrop / best static split ({})", best.0), wardrop, best.1, "at least 0.95");
+        for other in ["stripe", "ssd-only", "hdd-only"] {
+            print_ratio(&format!("wardrop / {other}"), wardrop, &rounds[other], "above 1");
+        }
+        Ok(())
+    }
+
+    fn one_client(&self) -> Result<()> {
+        let rounds = self.compare(&["ssd-only", "hdd-only", WARDROP].map(str::to_owned), 1)?;
+        print_rounds("1 client", &rounds);
+        let single = |policy: &str| median(&rounds[policy]).0;
+        let best = if single("ssd-only") > single("hdd-only") { "ssd-only" } else { "hdd-only" };
+        print_ratio(
+            &format!("wardrop / best single device ({best})"),
+            &rounds[WARDROP],
+            &rounds[best],
+            "at least 0.97",
+        );
+        Ok(())
+    }
+
+    /// With an SSD that is slower than the disk, the share moves to the disk by itself.
+    fn slower_ssd(&self) -> Result<()> {
+        println!("\nshare of requests on the SSD under wardrop, 10 clients");
+        for ssd in ["x25-m", "transcend-16g"] {
+            let mut shares = Vec::new();
+            for _ in 0..self.rounds {
+                let runs = self.demo(&[WARDROP.to_owned()], "10,10", self.seconds, &["--ssd", ssd])?;
+                shares.push(100.0 * figure(last(&runs)?, "/volume/devices/0/requests_share")?);
+            }
+            println!("    {ssd:16} {} %", spread(&shares));
+        }
+        Ok(())
+    }
+
+    /// From 1 to 10 clients: response times of the devices 40 to 60 s after the change.
+    fn change_of_load(&self) -> Result<()> {
+        println!(
+            "\nresponse times of the devices under wardrop, ms ssd / hdd, after a change from 1 to 10 clients"
+        );
+        for _ in 0..self.rounds {
+            let runs = self.demo(&[WARDROP.to_owned()], "1,10,10,10", 20, &[])?;
+            let mut texts = Vec::new();
+            let mut apart = 0.0;
+            for run in &runs {
+                let [ssd, hdd] =
+                    [0, 1].map(|i| figure(run, &format!("/volume/devices/{i}/response_ns_mean")));
+                let (ssd, hdd) = (ssd? / 1e6, hdd? / 1e6);
+                apart = 100.0 * (ssd.max(hdd) / ssd.min(hdd).max(1e-9) - 1.0);
+                let share = 100.0 * figure(run, "/volume/devices/0/requests_share")?;
+                texts.push(format!("{ssd:.2} / {hdd:.2} ({share:.0} % on ssd)"));
+            }
+            println!("    {}: at the end {apart:.0} % apart (within 20)", texts.join(", "));
+        }
+        Ok(())
+    }
+
+    /// Throughput of each policy in each round.
+    fn compare(&self, policies: &[String], clients: u32) -> Result<Rounds> {
+        let mut rounds = Rounds::new();
+        for round in 0..self.rounds {
+            let mut order = policies.to_vec();
+            order.rotate_left(round % policies.len());
+            for run in self.demo(&order, &clients.to_string(), self.seconds, &[])? {
+                let policy = run["policy"].as_str().context("a run names its policy")?;
+                rounds.entry(policy.to_owned()).or_default().push(figure(&run, "/throughput_mb_per_second")?);
+            }
+        }
+        Ok(rounds)
+    }
+
+    fn demo(&self, policies: &[String], clients: &str, seconds: u32, more: &[&str]) -> Result<Vec<Value>> {
+        let mut command = Command::new(&self.braid);
+        command.args(["demo", "--json", "--over", "kernel", "--clients", clients]);
+        command.args(["--policies", &policies.join(" "), "--seconds", &seconds.to_string()]);
+        command.args(more).args(&self.options).stderr(Stdio::piped());
+        let output = command.output().with_context(|| format!("running {}", self.braid.display()))?;
+        if !output.status.success() {
+            bail!("{command:?}: {}\n{}", output.status, String::from_utf8_lossy(&output.stderr));
+        }
+        let report: Value = serde_json::from_slice(&output.stdout)?;
+        Ok(report["runs"].as_array().context("a report has runs")?.clone())
+    }
+}
+
+fn last(runs: &[Value]) -> Result<&Value> {
+    runs.last().context("a report has a run")
+}
+
+fn figure(run: &Value, path: &str) -> Result<f64> {
+    run.pointer(path).and_then(Value::as_f64).with_context(|| format!("a run has {path}"))
+}
+
+fn print_rounds(what: &str, rounds: &Rounds) {
+    println!("\n{what}: MB/s of dbench, median (smallest to largest)");
+    for (policy, figures) in rounds {
+        println!("    {policy:16} {}", spread(figures));
+    }
+}
+
+/// Round by round: what slows the machine slows both.
+fn print_ratio(what: &str, ones: &[f64], others: &[f64], wanted: &str) {
+    let ratios: Vec<f64> = ones.iter().zip(others).map(|(one, other)| one / other).collect();
+    let (middle, least, most) = median(&ratios);
+    println!("  {what}: {middle:.2} ({least:.2} to {most:.2}); wanted: {wanted}");
+}
+
+fn spread(figures: &[f64]) -> String {
+    let (middle, least, most) = median(figures);
+    format!("{middle:6.1} ({least:.1} to {most:.1})")
+}
