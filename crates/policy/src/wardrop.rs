@@ -21,10 +21,11 @@
 //!   differs at all. Here the change within one period is limited to `step` times |R̄ − R_d| / R̄, at most `step`: large
 //!   steps far from equilibrium, small ones near it. `step=1` sets no limit, as in the paper.
 //! - P goes on from the last P where that is ahead of Q in the same direction: the shares of requests follow the shares
-//!   of allocations only as data is replaced, and P must not wait for them.
+//!   of allocations only as data is replaced, and P must not wait for them. Not with `step=1`.
 //! - A flush is a request of which the response time counts. The paper's ext2 sent none; today's file systems wait for
 //!   one at each fsync, and a disk that takes writes into its cache in no time pays for them there.
-//! - The paper starts with any P, and says that it does not matter. Here the first P follows from probes, as 1 / R_d².
+//! - The paper starts with any P, and says that it does not matter. Here the first P follows from probes, as 1 / R_d²; until these
+//!   have answered, everything goes to the SSDs.
 //! - The paper allocates at least `floor` on each device so that its speed can be measured, at the guests' cost: with one
 //!   client on an SSD, every extent that goes to the disk is slow for ever. Here a device at the floor gets no
 //!   allocations; a probe, as large as the guests' requests are on average and as often a read, measures it once in a
@@ -36,7 +37,7 @@ use crate::{
     Access, BadSetting, Completion, DeviceView, Direction, Heat, Lru, Move, Origin, Placement, Policy,
     Settings, View,
 };
-use braid_base::{Bytes, DeviceId, ExtentId, Nanos};
+use braid_base::{Bytes, DeviceClass, DeviceId, ExtentId, Nanos};
 
 /// Allocation and migration towards Wardrop equilibrium.
 pub struct Wardrop {
@@ -127,19 +128,23 @@ impl Wardrop {
                 devices.len()
             )));
         }
-        let even = 1.0 / devices.len().max(1) as f64;
-        let balance = Balance {
+        // Until something is measured, the SSDs are taken to be faster.
+        let fast = devices.iter().any(|d| d.class == DeviceClass::Ssd);
+        let balance = |device: &DeviceView| Balance {
             response_ms: None,
             requests: 0,
-            share: even,
-            target: even,
+            share: 0.0,
+            target: if fast && device.class == DeviceClass::Hdd { constants.floor } else { 1.0 },
             tokens: 0,
             credit: 0.0,
             shedding: false,
         };
+        let mut balances: Vec<Balance> = devices.iter().map(balance).collect();
+        renormalise(&mut balances, constants.floor);
+        balances.iter_mut().for_each(|b| b.share = b.target);
         Ok(Wardrop {
             settings: constants,
-            devices: vec![balance; devices.len()],
+            devices: balances,
             hot: Lru::default(),
             heat: Heat::new(0),
             guests: MeanRequest::default(),
@@ -159,8 +164,8 @@ impl Wardrop {
         if total == 0 {
             return;
         }
-        self.loaded = true;
         let Constants { alpha, beta, floor, step, .. } = self.settings;
+        let go_on = std::mem::replace(&mut self.loaded, true) && step < 1.0;
         for device in &mut self.devices {
             device.share = device.requests as f64 / total as f64;
             device.requests = 0;
@@ -173,7 +178,11 @@ impl Wardrop {
             let response_ms = device.response_ms.unwrap_or(mean_ms);
             let share = device.share.max(floor);
             let change = alpha * (mean_ms - response_ms) * share;
-            let base = if change > 0.0 { share.max(device.target) } else { share.min(device.target) };
+            let base = match go_on {
+                false => share,
+                true if change > 0.0 => share.max(device.target),
+                true => share.min(device.target),
+            };
             let limit = match step {
                 1.0.. => f64::INFINITY,
                 _ => step * ((mean_ms - response_ms).abs() / mean_ms.max(1e-9)).min(1.0),
@@ -283,7 +292,12 @@ impl Wardrop {
         let loaded = self.devices.iter().any(|d| d.requests > 0);
         for device in view.devices {
             let balance = &self.devices[device.id.index()];
-            if balance.requests == 0 && (loaded || balance.response_ms.is_none()) {
+            if balance.response_ms.is_none() {
+                // Nothing is known of the guests either: one of each kind, on every device alike.
+                for direction in [Direction::Write, Direction::Read] {
+                    moves.push(Move::Probe { device: device.id, direction, len: view.block_size });
+                }
+            } else if balance.requests == 0 && loaded {
                 let (direction, len) = self.guests.next_probe();
                 moves.push(Move::Probe { device: device.id, direction, len });
             }
@@ -294,9 +308,9 @@ impl Wardrop {
 /// Makes the targets add up to 1 with none below the floor.
 fn renormalise(devices: &mut [Balance], floor: f64) {
     let spare: f64 = devices.iter().map(|d| d.target - floor).sum();
-    let room = 1.0 - floor * devices.len() as f64;
+    let (room, even) = (1.0 - floor * devices.len() as f64, 1.0 / devices.len() as f64);
     for device in devices.iter_mut() {
-        let above = if spare > 0.0 { (device.target - floor) / spare } else { 1.0 / room.max(1e-9) };
+        let above = if spare > 0.0 { (device.target - floor) / spare } else { even };
         device.target = floor + above * room;
     }
 }
