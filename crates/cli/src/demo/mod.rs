@@ -132,6 +132,7 @@ pub fn run(arguments: &Arguments, output: Output) -> Result<u8> {
         stage.say(&conditions[0]);
     }
     let directory = make_directory(&parent, &mut guard)?;
+    stage.say(&format!("$ cd {}; export BRAID_STATE_DIR=$PWD/state", directory.display()));
     let group =
         if over == Over::Kernel { limit_memory(arguments.memory, &mut guard, &mut conditions) } else { None };
     let (ssd, hdd, size) = (arguments.ssd.clone(), arguments.hdd.clone(), arguments.size);

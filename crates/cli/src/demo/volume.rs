@@ -2,8 +2,10 @@
 
 use super::guard::Guard;
 use super::stage::{Program, Stage, run};
+use braid_base::{Bytes, MIB};
 use braid_control::{Client, Error, ErrorKind, Result, StateDir, StatusReport, VolumeName};
 use std::cell::RefCell;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::rc::Rc;
@@ -18,7 +20,7 @@ pub struct Plan {
     /// The model of the disk.
     pub hdd: String,
     /// The volume's size; each device is a little larger, so that either can hold it all.
-    pub size: braid_base::Bytes,
+    pub size: Bytes,
 }
 
 /// A volume that is served. It is taken away by the guard that it was made with.
@@ -36,8 +38,8 @@ const NAME: &str = "demo";
 
 impl Plan {
     /// Room for the map, the journal and the slots that moves need.
-    fn device_size(&self) -> braid_base::Bytes {
-        self.size + self.size / 32 + braid_base::MIB * 256
+    fn device_size(&self) -> Bytes {
+        (self.size + self.size / 32 + MIB * 256).align_up(MIB)
     }
 
     /// Where the volume's file system is mounted.
@@ -51,10 +53,14 @@ impl Plan {
         let braid = std::env::current_exe().map_err(|e| Error::io("finding this program", &e))?;
         let volume = Volume { stage, directory: &self.directory, state, name: NAME.parse()?, braid };
         let device = |file: &str, model: &str| {
-            format!("{},size={},model={model}", self.directory.join(file).display(), self.device_size().0)
+            format!(
+                "{},size={}MiB,model={model}",
+                self.directory.join(file).display(),
+                self.device_size() / MIB
+            )
         };
         let (ssd, hdd) = (device("ssd.img", &self.ssd), device("hdd.img", &self.hdd));
-        let size = self.size.0.to_string();
+        let size = format!("{}MiB", self.size / MIB);
         let arguments =
             ["serve", "--temporary", NAME, "--ssd", &ssd, "--hdd", &hdd, "--policy", policy, "--size", &size];
         let (ready, log) = (self.directory.join("serve.out"), self.directory.join("serve.log"));
@@ -93,7 +99,8 @@ impl Volume<'_> {
         // Before attaching: that may fail half-way.
         guard.after("the block device", move || {
             let mut detach = Command::new(&braid);
-            let detached = detach.args(["detach", NAME]).env("BRAID_STATE_DIR", &state).output();
+            let detached =
+                detach.args(["detach", NAME]).env("BRAID_STATE_DIR", &state).process_group(0).output();
             let output = detached.map_err(|e| Error::io("running braid detach", &e))?;
             let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
             if output.status.success() || said.contains("not attached") {
@@ -134,6 +141,8 @@ impl Volume<'_> {
         self.stage.say(&format!("$ braid {shown}"));
         let mut command = Command::new(&self.braid);
         command.args(arguments).env("BRAID_STATE_DIR", self.state.root()).env_remove("BRAID_LOG");
+        // A Ctrl-C in the terminal is the demo's alone.
+        command.process_group(0);
         command
     }
 }

@@ -1,0 +1,175 @@
+//! The whole demo, short: over a block device and over NBD, to its end and interrupted; and that it leaves nothing.
+
+use rustix::process::{Pid, Signal, kill_process};
+use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::sync::{Mutex, MutexGuard};
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+
+/// One demo at a time: the machine is small.
+static TURN: Mutex<()> = Mutex::new(());
+
+/// A directory on a disk for a demo's files, and what is needed to see that they are gone.
+struct Stand {
+    directory: TempDir,
+    _turn: MutexGuard<'static, ()>,
+}
+
+impl Stand {
+    fn new() -> Stand {
+        let turn = TURN.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let directory = TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+        Stand { directory, _turn: turn }
+    }
+
+    fn demo(&self, over: &str, more: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_braid"));
+        command.args(["demo", "--quick", "--over", over, "--dir"]).arg(self.directory.path()).args(more);
+        command
+    }
+
+    /// No file, mount, loop device, process or control group is left.
+    fn assert_nothing_left(&self, demo: u32) {
+        let path = self.directory.path();
+        let left: Vec<PathBuf> = fs::read_dir(path).unwrap().flatten().map(|entry| entry.path()).collect();
+        assert!(left.is_empty(), "files: {left:?}");
+        let name = path.to_str().unwrap();
+        let mounts = fs::read_to_string("/proc/self/mounts").unwrap();
+        assert!(!mounts.contains(name), "mounts: {mounts}");
+        for entry in fs::read_dir("/sys/block").into_iter().flatten().flatten() {
+            let backing = fs::read_to_string(entry.path().join("loop/backing_file")).unwrap_or_default();
+            assert!(!backing.contains(name), "{:?} over {backing}", entry.path());
+        }
+        for entry in fs::read_dir("/proc").unwrap().flatten() {
+            let words = fs::read(entry.path().join("cmdline")).unwrap_or_default();
+            let words = String::from_utf8_lossy(&words).replace('\0', " ");
+            assert!(!words.contains(name), "process {:?}: {words}", entry.path());
+        }
+        for parent in ["/sys/fs/cgroup", "/sys/fs/cgroup/memory", "/sys/fs/cgroup/unified"] {
+            let group = Path::new(parent).join(format!("braid-demo-{demo}"));
+            assert!(!group.exists(), "{}", group.display());
+        }
+    }
+}
+
+/// Says past the capture of the output of tests why this one cannot run; whether it cannot.
+fn skipped(over: &str, output: &Output) -> bool {
+    let said = String::from_utf8_lossy(&output.stderr);
+    let missing = said
+        .lines()
+        .find_map(|line| line.split_once("the demo ").filter(|(_, rest)| rest.contains(" needs ")));
+    if output.status.success() || missing.is_none() {
+        return false;
+    }
+    let _ = writeln!(std::io::stderr(), "SKIPPED: the demo over {over}: {}", said.trim());
+    true
+}
+
+fn end(child: std::process::Child) -> (u32, Output) {
+    (child.id(), child.wait_with_output().unwrap())
+}
+
+fn start(mut command: Command) -> std::process::Child {
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+}
+
+#[test]
+fn a_quick_demo_on_a_block_device_prints_one_table_and_leaves_nothing() {
+    let stand = Stand::new();
+    let (id, output) = end(start(stand.demo("kernel", &[])));
+    stand.assert_nothing_left(id);
+    if skipped("kernel", &output) {
+        return;
+    }
+    let (table, said) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{said}");
+    for policy in ["ssd-only", "hdd-only", "stripe", "static,ssd=80%", "wardrop"] {
+        assert_eq!(table.lines().filter(|line| line.starts_with(policy)).count(), 1, "{policy}: {table}");
+    }
+    assert!(
+        said.contains("$ braid serve --temporary demo") && said.contains("$ braid attach demo"),
+        "{said}"
+    );
+}
+
+#[test]
+fn a_quick_demo_over_nbd_tells_all_in_json_and_leaves_nothing() {
+    let stand = Stand::new();
+    let (id, output) =
+        end(start(stand.demo("nbd", &["--json", "--policies", "stripe wardrop", "--clients", "1,2"])));
+    stand.assert_nothing_left(id);
+    if skipped("nbd", &output) {
+        return;
+    }
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout)
+        .unwrap_or_else(|error| panic!("{error}: {}", String::from_utf8_lossy(&output.stderr)));
+    let runs = report["runs"].as_array().unwrap();
+    let seen: Vec<_> =
+        runs.iter().map(|run| (run["policy"].as_str().unwrap(), run["clients"].as_u64().unwrap())).collect();
+    assert_eq!(seen, [("stripe", 1), ("stripe", 2), ("wardrop", 1), ("wardrop", 2)]);
+    for run in runs {
+        assert!(run["throughput_mb_per_second"].as_f64().unwrap() > 0.0, "{run}");
+        let volume = &run["volume"];
+        assert!(volume["latency_ns_p99"].as_u64().unwrap() > 0, "{run}");
+        let shares =
+            volume["devices"].as_array().unwrap().iter().map(|d| d["requests_share"].as_f64().unwrap());
+        assert!((shares.sum::<f64>() - 1.0).abs() < 1e-6, "{run}");
+    }
+}
+
+#[test]
+fn an_interrupted_demo_leaves_nothing() {
+    for (over, sign, signal) in [
+        ("kernel", "$ mkfs.ext4", Signal::INT),
+        ("kernel", "$ braid attach", Signal::TERM),
+        ("nbd", "$ braid serve", Signal::INT),
+    ] {
+        let stand = Stand::new();
+        let mut child = start(stand.demo(over, &["--seconds", "60", "--clients", "4"]));
+        let mut lines = BufReader::new(child.stderr.take().unwrap()).lines().map_while(Result::ok);
+        let mut said = Vec::new();
+        let begun = lines.by_ref().any(|line| {
+            said.push(line.clone());
+            line.contains(sign)
+        });
+        if begun {
+            // In the middle of the workload, or while the block device is made.
+            let wait = if sign.contains("attach") { 20 } else { 1_500 };
+            std::thread::sleep(Duration::from_millis(wait));
+            kill_process(Pid::from_child(&child), signal).unwrap();
+        }
+        let interrupted = Instant::now();
+        said.extend(lines);
+        let (id, mut output) = end(child);
+        output.stderr = said.join("\n").into_bytes();
+        stand.assert_nothing_left(id);
+        if skipped(over, &output) {
+            continue;
+        }
+        assert!(begun, "{said:?}");
+        assert_eq!(output.status.code(), Some(1), "{said:?}");
+        assert!(said.iter().any(|line| line.contains("interrupted")), "{said:?}");
+        assert!(!said.iter().any(|line| line.contains("could not be undone")), "{said:?}");
+        assert!(interrupted.elapsed() < Duration::from_secs(30), "{:?}", interrupted.elapsed());
+    }
+}
+
+#[test]
+fn wrong_words_are_refused_before_anything_is_made() {
+    let stand = Stand::new();
+    for (words, expected) in [
+        (&["--policies", "wardrop,speed=9"][..], "speed"),
+        (&["--ssd", "x26"], "x25-m"),
+        (&["--policies", " "], "names none"),
+        (&["--clients", "0"], "clients"),
+    ] {
+        let (id, output) = end(start(stand.demo("nbd", words)));
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{words:?}: {said}");
+        assert!(said.contains(expected), "{words:?}: {said}");
+        stand.assert_nothing_left(id);
+    }
+}
