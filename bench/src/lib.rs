@@ -1,5 +1,7 @@
 //! What benchmarks share: processor time, medians, and a line that says what machine this is.
 
+pub mod balance;
+
 use std::time::Duration;
 
 /// Processor time of this thread so far.
