@@ -4,7 +4,7 @@ use crate::cache::ExtentCache;
 use crate::commit::Commits;
 use crate::journal::Journal;
 use crate::member::{Member, Timed};
-use crate::shape::Shape;
+use crate::shape::{Piece, Shape};
 use crate::state::State;
 use crate::stats::{BackgroundStats, GuestStats};
 use crate::{Error, ErrorKind, Result};
@@ -146,11 +146,9 @@ impl<R: Runtime, D: Device> Core<R, D> {
     }
 
     /// What the policy learns of a guest's access.
-    pub fn access(&self, piece: &crate::shape::Piece, direction: Direction, cached: bool) -> Access {
-        let block_size = self.shape.block_size;
+    pub fn access(&self, piece: &Piece, direction: Direction, cached: bool) -> Access {
         let first = self.shape.block_of(piece.extent, piece.range.start);
         let last = self.shape.block_of(piece.extent, piece.range.end - Bytes(1));
-        debug_assert!(block_size > Bytes::ZERO);
         let blocks = (last.0 - first.0 + 1) as u32;
         Access { extent: piece.extent, first_block: first, blocks, direction, cached }
     }
