@@ -1,5 +1,7 @@
 //! The whole demo, short: over a block device and over NBD, to its end and interrupted; and that it leaves nothing.
 
+#![allow(clippy::unwrap_used)]
+
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
