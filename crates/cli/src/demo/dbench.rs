@@ -19,8 +19,14 @@ pub struct Outcome {
 /// The load file of Debian's package.
 pub const LOAD: &str = "/usr/share/dbench/client.txt";
 
-/// dbench with `clients` in `directory` for `time`, in the control group whose list of processes is `group`.
-pub fn command(directory: &Path, clients: u32, time: Duration, group: Option<&Path>) -> Command {
+/// dbench with `options` and `clients` in `directory` for `time`, in the control group whose list of processes is `group`.
+pub fn command(
+    options: &str,
+    directory: &Path,
+    clients: u32,
+    time: Duration,
+    group: Option<&Path>,
+) -> Command {
     let arguments = ["-t", &time.as_secs().to_string(), "-c", LOAD].map(str::to_owned);
     let mut command = match group {
         None => Command::new("dbench"),
@@ -31,7 +37,8 @@ pub fn command(directory: &Path, clients: u32, time: Duration, group: Option<&Pa
             shell
         }
     };
-    command.args(arguments).arg("-D").arg(directory).arg(clients.to_string());
+    command.args(arguments).args(options.split_whitespace());
+    command.arg("-D").arg(directory).arg(clients.to_string());
     command
 }
 
@@ -114,12 +121,12 @@ Throughput 259.619 MB/sec  2 clients  2 procs  max_latency=49.415 ms
 
     #[test]
     fn dbench_enters_its_control_group_before_it_allocates() {
-        let plain = command(Path::new("/mnt"), 4, Duration::from_secs(9), None);
+        let plain = command("-s", Path::new("/mnt"), 4, Duration::from_secs(9), None);
         assert_eq!(plain.get_program(), "dbench");
         let grouped =
-            command(Path::new("/mnt"), 4, Duration::from_secs(9), Some(Path::new("/g/cgroup.procs")));
+            command("-s", Path::new("/mnt"), 4, Duration::from_secs(9), Some(Path::new("/g/cgroup.procs")));
         let arguments: Vec<_> = grouped.get_args().map(|a| a.to_string_lossy().into_owned()).collect();
         assert_eq!(grouped.get_program(), "sh");
-        assert_eq!(arguments[2..], ["/g/cgroup.procs", "-t", "9", "-c", LOAD, "-D", "/mnt", "4"]);
+        assert_eq!(arguments[2..], ["/g/cgroup.procs", "-t", "9", "-c", LOAD, "-s", "-D", "/mnt", "4"]);
     }
 }

@@ -83,6 +83,9 @@ pub struct Arguments {
     /// Memory that the workload may use, its page cache included
     #[arg(long, default_value = "1GiB")]
     memory: Bytes,
+    /// Options of dbench
+    #[arg(long, default_value = DBENCH_OPTIONS, allow_hyphen_values = true)]
+    dbench_options: String,
     /// Options that ext4 is mounted with
     #[arg(long, default_value = MOUNT_OPTIONS)]
     mount_options: String,
@@ -97,6 +100,10 @@ pub struct Arguments {
     over: Option<Over>,
 }
 
+/// Every write waits for the volume (O_SYNC). Without, a page cache of 1 GiB takes in what dbench writes and deletes again,
+/// and two processor cores are the limit, not the devices.
+const DBENCH_OPTIONS: &str = "-s";
+
 /// Inode tables are not written behind the workload's back. No barriers, as by default in the ext3 of the paper's kernel: an
 /// fsync waits for its writes, not for a flush of every device's cache, which takes the disk so long that no share of
 /// the data on it would pay.
@@ -108,6 +115,7 @@ struct Comparison {
     clients: Vec<u32>,
     time: Duration,
     over: Over,
+    dbench_options: String,
     mount_options: String,
     plan: Plan,
     /// The control group of the workload.
@@ -137,8 +145,8 @@ pub fn run(arguments: &Arguments, output: Output) -> Result<u8> {
         if over == Over::Kernel { limit_memory(arguments.memory, &mut guard, &mut conditions) } else { None };
     let (ssd, hdd, size) = (arguments.ssd.clone(), arguments.hdd.clone(), arguments.size);
     let plan = Plan { directory, ssd, hdd, size };
-    let mount_options = arguments.mount_options.clone();
-    let comparison = Comparison { policies, clients, time, over, mount_options, plan, group };
+    let (dbench_options, mount_options) = (arguments.dbench_options.clone(), arguments.mount_options.clone());
+    let comparison = Comparison { policies, clients, time, over, dbench_options, mount_options, plan, group };
     comparison.describe(&mut conditions);
     let start = Instant::now();
     let compared = comparison.run(&stage, arguments.keep, &mut guard);
@@ -213,13 +221,27 @@ impl Comparison {
     fn describe(&self, conditions: &mut Vec<String>) {
         let Plan { ssd, hdd, size, .. } = &self.plan;
         let (workload, seconds) = (self.workload(), self.time.as_secs());
-        let on = match self.over {
-            Over::Kernel => format!("ext4 ({}) on a loop device on FUSE", self.mount_options),
-            Over::Nbd => "NBD, past the page cache".to_owned(),
-        };
-        conditions.push(format!(
-            "{workload} on {on}; a volume of {size} on two files with the timing of {ssd} and {hdd}."
-        ));
+        let devices = format!("two files with the timing of {ssd} and {hdd}");
+        conditions.push(match self.over {
+            Over::Kernel => format!(
+                "dbench {} on ext4 ({}) on a loop device on FUSE; a volume of {size} on {devices}.",
+                self.dbench_options, self.mount_options
+            ),
+            Over::Nbd => format!("fio over NBD, past the page cache; a volume of {size} on {devices}."),
+        });
+        if self.over == Over::Kernel && self.dbench_options.contains("-s") {
+            conditions.push(
+                "With -s every write waits for the volume; without it the page cache takes in most, and processors are the limit."
+                    .to_owned(),
+            );
+        }
+        if self.over == Over::Kernel && self.mount_options.contains("barrier=0") {
+            conditions.push(
+                "barrier=0 as by default in ext3 of the paper's kernel; with barriers (--mount-options noinit_itable) every fsync \
+                 waits for a flush of each device written to, and the SSD alone is best."
+                    .to_owned(),
+            );
+        }
         conditions.push(format!(
             "Runs of {seconds} s in this order, the first {} s of each not counted; a fresh volume and file system for each policy.",
             dbench::warm_up(self.time).as_secs()
@@ -272,7 +294,10 @@ impl Comparison {
             Over::Kernel => {
                 let group = self.group.as_ref().map(MemoryGroup::processes);
                 let point = self.plan.mount_point();
-                (dbench::command(&point, clients, self.time, group.as_deref()), dbench::parse)
+                (
+                    dbench::command(&self.dbench_options, &point, clients, self.time, group.as_deref()),
+                    dbench::parse,
+                )
             }
             Over::Nbd => (fio::command(&volume.nbd_uri()?, clients, self.time, warm_up), fio::parse),
         };
