@@ -115,15 +115,19 @@ fn plan<D: Device>(devices: &[D], options: &CreateOptions) -> Result<Superblock>
     let views = views(&entries);
     let policy = braid_policy::parse(&options.policy, &views)
         .map_err(|e| Error::new(ErrorKind::Invalid, e.to_string()))?;
-    let room = |uses: &dyn Fn(&DeviceView) -> bool| -> Bytes {
-        let slots = views.iter().filter(|&v| uses(v)).map(|v| {
-            let spare = SPARE_SLOTS.max(v.slots / SPARE_SHARE);
-            v.slots.saturating_sub(spare + policy.extra_slots(v))
-        });
-        extent_size * slots.map(u64::from).sum::<u64>() / u64::from(options.copies)
+    let room = |view: &DeviceView| {
+        let spare = SPARE_SLOTS.max(view.slots / SPARE_SHARE);
+        u64::from(view.slots.saturating_sub(spare + policy.extra_slots(view)))
     };
-    let most = room(&|_| true);
-    let size = options.size.unwrap_or_else(|| room(&|v| policy.uses(v)).align_down(extent_size));
+    let (all, largest) = views.iter().map(room).fold((0, 0), |(all, largest), r| (all + r, r.max(largest)));
+    let most = extent_size
+        * match options.copies {
+            1 => all,
+            // The second copy lies on another device: what the others have no room for, the largest cannot use.
+            _ => (all / 2).min(all - largest),
+        };
+    let homes = extent_size * views.iter().filter(|v| policy.uses(v)).map(room).sum::<u64>();
+    let size = options.size.unwrap_or(homes.min(most));
     if size > most {
         return invalid(format!(
             "a volume of {size} does not fit: the devices have room for {most} (after metadata, {} cop{} and slots kept \

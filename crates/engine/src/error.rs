@@ -10,7 +10,7 @@ pub enum ErrorKind {
     Corrupt,
     /// A device failed a request: look at the device.
     Io,
-    /// No slot is free: discard data, or add a device.
+    /// No slot is free, or what a device lies on is full: discard data, or add a device.
     NoSpace,
     /// A device of the volume is missing: bring it back.
     Degraded,
@@ -36,9 +36,14 @@ impl Error {
         Error { kind, message: message.into() }
     }
 
-    /// An I/O error of a device, with what was tried.
+    /// An I/O error of a device, with what was tried. `NoSpace` where a device is a sparse file, and what it lies on is
+    /// full: a virtual machine then waits for room instead of giving up.
     pub fn io(attempt: impl fmt::Display, error: &io::Error) -> Error {
-        Error::new(ErrorKind::Io, format!("{attempt}: {error}"))
+        let kind = match error.kind() {
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => ErrorKind::NoSpace,
+            _ => ErrorKind::Io,
+        };
+        Error::new(kind, format!("{attempt}: {error}"))
     }
 
     /// What to do next.
