@@ -25,13 +25,13 @@ extra_bytes, dirty_bytes, cache_bytes, cache_limit_bytes, map_memory_bytes, jour
 stale_pages, pending_changes, durability (power_cut, daemon_crash or none: what a flush survives),
 failure, guests, background, devices.
   guests: read, write, flush (requests, bytes, latency_ns_mean, _p50, _p95, _p99, _p999, _max),
-    discard_requests, cache_hits, cache_misses, errors
+    discard_requests, cache_hits, cache_misses, errors, latency_ns_counts (pairs: time, requests)
   background: migrations, migrations_stopped, migrated_bytes, mirrors, promotions, write_backs,
     probes, commits, checkpoints
   devices: id, path, class, model, uuid, size_bytes, slots_bytes, used_bytes, data_share,
     requests_share, in_flight, read_requests, write_requests, read_bytes, written_bytes,
-    background_bytes, flushes, errors, last_error, latency_ns_mean, _p50, _p95, _p99, _p999, _max,
-    lateness_ns_mean, lateness_ns_max, policy_figures
+    background_bytes, flushes, flush_latency_ns_mean, errors, last_error, latency_ns_mean, _p50,
+    _p95, _p99, _p999, _max, lateness_ns_mean, lateness_ns_max, policy_figures
 JSON of one that is not: name, served (false), uuid, temporary, devices (path, class, model,
 size_bytes, made). Without NAME: volumes, a list of these. With --watch: a line every second.")]
 pub struct Arguments {
@@ -149,45 +149,28 @@ fn head(status: &StatusReport) -> String {
 }
 
 fn devices(status: &StatusReport, rates: Option<&Rates>) -> String {
-    let mut columns = vec![
-        "device",
-        "class",
-        "model",
-        ">used",
-        ">of",
-        ">data",
-        ">requests",
-        ">mean",
-        ">p50",
-        ">p99",
-        ">max",
-    ];
-    columns.extend([">in flight", ">errors"]);
+    let mut columns =
+        vec!["device", "class", "model", ">used", ">data", ">requests", ">mean", ">p99", ">in flight"];
+    columns.push(">errors");
     if rates.is_some() {
         columns.extend([">now/s", ">now mean"]);
     }
     columns.push("path");
     let mut table = Table::new(&columns);
     for (place, device) in status.devices.iter().enumerate() {
-        let latency = &device.latency;
         let mut cells = vec![
             device.id.clone(),
             device.class.clone(),
             device.model.clone().unwrap_or_else(|| "-".to_owned()),
-            Bytes(device.used_bytes).to_string(),
-            Bytes(device.slots_bytes).to_string(),
+            format!("{} of {}", Bytes(device.used_bytes), Bytes(device.slots_bytes)),
             percent(device.data_share),
             percent(device.requests_share),
-            time(latency.latency_ns_mean),
-            time(latency.latency_ns_p50),
-            time(latency.latency_ns_p99),
-            time(latency.latency_ns_max),
+            time(device.latency.latency_ns_mean),
+            time(device.latency.latency_ns_p99),
             device.in_flight.to_string(),
             device.errors.to_string(),
         ];
-        if let Some(rates) = rates {
-            cells.extend(rates.device(place));
-        }
+        cells.extend(rates.into_iter().flat_map(|rates| rates.device(place)));
         cells.push(device.path.clone());
         table.row(cells);
     }
@@ -221,9 +204,7 @@ fn guests(status: &StatusReport, rates: Option<&Rates>) -> String {
             time(latency.latency_ns_p999),
             time(latency.latency_ns_max),
         ];
-        if let Some(rates) = rates {
-            cells.extend(rates.operation(name));
-        }
+        cells.extend(rates.into_iter().flat_map(|rates| rates.operation(name)));
         table.row(cells);
     }
     let (hits, pieces) = (guests.cache_hits, guests.cache_hits + guests.cache_misses);

@@ -82,7 +82,7 @@ const ARENA: Bytes = Bytes(96 << 20);
 /// Operations that are queued between two submissions.
 const ENTRIES: u32 = 256;
 /// How long whoever asked for the stop may take to read how it went.
-const LAST_WORDS: Nanos = Nanos::from_secs(1);
+const LAST_WORDS: Nanos = Nanos::from_millis(50);
 
 /// Serves a volume until the process is told to stop. `ready` is called once guests may come.
 ///

@@ -1,0 +1,120 @@
+//! The admin socket, as other programmes speak to it: whatever they send, the daemon answers in a line and goes on.
+
+use crate::machine::{Machine, have, have_block_devices, number, qemu_io_ok};
+use serde_json::Value;
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::net::UnixStream;
+use std::time::{Duration, Instant};
+
+struct Connection(BufReader<UnixStream>);
+
+impl Connection {
+    fn open(machine: &Machine) -> Connection {
+        let stream = UnixStream::connect(machine.state().join("vault/admin.sock")).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        Connection(BufReader::new(stream))
+    }
+
+    fn send(&mut self, text: &str) {
+        // The daemon may have ended the connection already; its last words are read all the same.
+        let _ = self.0.get_mut().write_all(text.as_bytes());
+    }
+
+    /// The next reply, none where the daemon ended the connection.
+    fn reply(&mut self) -> Option<Value> {
+        let mut line = String::new();
+        let read = self.0.read_line(&mut line).ok().filter(|&count| count > 0);
+        read.map(|_| serde_json::from_str(&line).unwrap())
+    }
+
+    fn kind(&mut self) -> String {
+        self.reply().unwrap()["error"]["kind"].as_str().unwrap().to_owned()
+    }
+}
+
+#[test]
+fn requests_are_answered_in_order_and_nonsense_with_an_error() {
+    let machine = Machine::new();
+    machine.create("vault", &[]);
+    let _daemon = machine.serve(&["vault"]);
+    let mut connection = Connection::open(&machine);
+    // Two in one piece, and one in two pieces.
+    connection.send(
+        "{\"version\":1,\"request\":\"policy\"}\n{\"version\":1,\"request\":\"flush\"}\n{\"version\":1,",
+    );
+    assert_eq!(connection.reply().unwrap()["ok"]["name"], "vault");
+    assert_eq!(connection.reply().unwrap()["ok"], serde_json::json!({}));
+    connection.send("\"request\":\"checkpoint\"}\n");
+    assert_eq!(connection.reply().unwrap()["ok"], serde_json::json!({}));
+    for nonsense in
+        ["", "{}", "[1,2", "{\"version\":1,\"request\":\"dance\"}", "{\"version\":1,\"request\":\"explain\"}"]
+    {
+        connection.send(&format!("{nonsense}\n"));
+        assert_eq!(connection.kind(), "usage", "{nonsense}");
+    }
+    connection.send("{\"version\":2,\"request\":\"status\"}\n");
+    assert_eq!(connection.kind(), "unsupported");
+    connection.send(&"x".repeat(20 << 10));
+    assert_eq!(connection.kind(), "usage");
+    assert_eq!(connection.reply(), None, "a line without an end did not end the connection");
+    assert_eq!(machine.json(&["status", "vault"])["served"], true);
+}
+
+#[test]
+fn one_connection_too_many_is_told_so() {
+    let machine = Machine::new();
+    machine.create("vault", &[]);
+    let _daemon = machine.serve(&["vault"]);
+    let mut all: Vec<Connection> = (0..16).map(|_| Connection::open(&machine)).collect();
+    assert_eq!(Connection::open(&machine).kind(), "busy");
+    all.pop();
+    std::thread::sleep(Duration::from_millis(200));
+    assert_eq!(machine.json(&["status", "vault"])["served"], true);
+}
+
+/// A client that holds its connection, and one that asks for the stop.
+#[test]
+fn stop_waits_for_nobody_for_ever_and_says_how_it_went() {
+    if !have(&["qemu-io"]) {
+        return;
+    }
+    let machine = Machine::new();
+    machine.create("vault", &[]);
+    let mut daemon = machine.serve(&["vault"]);
+    qemu_io_ok(&daemon.uri, &["write -P 1 0 1M"]);
+    let path = daemon.uri.split("socket=").nth(1).unwrap().to_owned();
+    let _idle = UnixStream::connect(path).unwrap();
+    let started = Instant::now();
+    assert!(machine.ok(&["stop", "vault"]).contains("is closed"));
+    assert!(started.elapsed() < Duration::from_secs(20), "{:?}", started.elapsed());
+    assert_eq!(daemon.wait().status, 0);
+    machine.refused(&["stop", "vault"], 1, &["is not served"]);
+    // What was written is there though no client flushed it.
+    let daemon = machine.serve(&["vault"]);
+    qemu_io_ok(&daemon.uri, &["read -P 1 0 1M"]);
+}
+
+/// The daemon cannot take the file from a loop device; it waits a while, and then ends all the same.
+#[test]
+fn a_daemon_whose_block_device_is_in_use_ends_after_a_while_and_loses_nothing() {
+    if !have_block_devices() {
+        return;
+    }
+    let machine = Machine::new();
+    machine.create("vault", &[]);
+    let daemon = machine.serve(&["vault"]);
+    let device = machine.ok(&["attach", "vault"]).trim().to_owned();
+    std::fs::write(&device, vec![5; 1 << 20]).unwrap();
+    std::fs::File::open(&device).unwrap().sync_all().unwrap();
+    let ended = daemon.terminate();
+    assert_eq!(ended.status, 0, "{ended:?}");
+    assert!(ended.stderr.contains("is in use") && ended.stderr.contains("stays behind"), "{}", ended.stderr);
+    machine.ok(&["detach", "vault"]);
+    let daemon = machine.serve(&["vault"]);
+    let device = machine.ok(&["attach", "vault"]).trim().to_owned();
+    let bytes = std::fs::read(&device).unwrap();
+    assert!(bytes[..1 << 20].iter().all(|&byte| byte == 5));
+    assert!(number(&machine.json(&["status", "vault"]), "mapped_bytes") > 0.0);
+    machine.ok(&["detach", "vault"]);
+    assert_eq!(daemon.terminate().status, 0);
+}

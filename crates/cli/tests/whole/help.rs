@@ -1,0 +1,67 @@
+//! The help is part of the interface: its text is kept beside this file, and a change of it is seen in review.
+//!
+//! `BRAID_UPDATE_HELP=1 cargo test -p braid --test whole help` writes it anew.
+
+use crate::machine::Machine;
+use std::path::Path;
+
+const VERBS: &[&str] = &[
+    "create",
+    "serve",
+    "stop",
+    "attach",
+    "detach",
+    "status",
+    "explain",
+    "check",
+    "policy",
+    "import",
+    "forget",
+    "completions",
+];
+
+#[test]
+fn the_help_is_as_it_was_reviewed() {
+    let machine = Machine::new();
+    let mut text = machine.ok(&["--help"]);
+    for verb in VERBS {
+        text += &format!("\n==== braid {verb} --help ====\n{}", machine.ok(&[verb, "--help"]));
+    }
+    let kept = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/whole/help.txt");
+    if std::env::var_os("BRAID_UPDATE_HELP").is_some() {
+        std::fs::write(&kept, &text).unwrap();
+    }
+    let expected = std::fs::read_to_string(&kept).unwrap_or_default();
+    for (number, (now, then)) in text.lines().zip(expected.lines()).enumerate() {
+        assert_eq!(now, then, "line {} of help.txt; BRAID_UPDATE_HELP=1 writes it anew", number + 1);
+    }
+    assert_eq!(text.lines().count(), expected.lines().count(), "BRAID_UPDATE_HELP=1 writes help.txt anew");
+}
+
+/// The names in the help are those that the programme knows.
+#[test]
+fn the_help_names_every_model_and_every_policy() {
+    let machine = Machine::new();
+    let names = |words: &[&str]| {
+        let said = machine.refused(words, 2, &["use one of"]);
+        let list = said.split("use one of ").nth(1).unwrap().trim().to_owned();
+        list.split(", ").map(str::to_owned).collect::<Vec<_>>()
+    };
+    let create = machine.ok(&["create", "--help"]);
+    for model in names(&["create", "x", "--ssd", "a,model=nosuch"]) {
+        assert!(create.contains(&model), "create --help does not name the model {model}");
+    }
+    let policy = machine.ok(&["policy", "--help"]);
+    for name in names(&["create", "x", "--ssd", "a", "--policy", "nosuch"]) {
+        assert!(policy.contains(&name), "policy --help does not name the policy {name}");
+    }
+}
+
+#[test]
+fn completions_know_the_verbs() {
+    let machine = Machine::new();
+    for shell in ["bash", "zsh", "fish"] {
+        let script = machine.ok(&["completions", shell]);
+        assert!(VERBS.iter().all(|verb| script.contains(verb)), "{shell}");
+    }
+}

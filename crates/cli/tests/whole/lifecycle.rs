@@ -1,0 +1,100 @@
+//! From create to the second serving; and the doors of a daemon.
+
+use crate::machine::{Machine, client, have, qemu_io_ok};
+
+#[test]
+fn what_was_copied_in_comes_out_again_after_a_stop_and_a_start() {
+    if !have(&["nbdcopy"]) {
+        return;
+    }
+    let machine = Machine::new();
+    let said = machine.ok(&["create", "vault", "--ssd", "a.img,size=64MiB", "--hdd", "b.img,size=128MiB"]);
+    assert!(said.contains("Next: braid serve vault"), "{said}");
+    let bytes: Vec<u8> = (0..40u32 << 18).flat_map(|i| i.wrapping_mul(2_654_435_761).to_le_bytes()).collect();
+    let (source, target) = (machine.path("source"), machine.path("target"));
+    std::fs::write(&source, &bytes).unwrap();
+
+    let daemon = machine.serve(&["vault"]);
+    assert!(daemon.uri.starts_with("nbd+unix:///vault?socket="), "{}", daemon.uri);
+    client("nbdcopy", &["--flush", source.to_str().unwrap(), &daemon.uri]);
+    let ended = daemon.terminate();
+    assert_eq!(ended.status, 0, "{ended:?}");
+    assert!(ended.stderr.contains("volume 'vault' is closed"), "{}", ended.stderr);
+
+    let daemon = machine.serve(&["vault"]);
+    client("nbdcopy", &[&daemon.uri, target.to_str().unwrap()]);
+    assert_eq!(daemon.terminate().status, 0);
+    let copied = std::fs::read(&target).unwrap();
+    assert!(copied.starts_with(&bytes), "what came out is not what went in");
+    assert!(copied[bytes.len()..].iter().all(|&byte| byte == 0), "what was never written is not zero");
+    assert_eq!(machine.json(&["check", "vault"])["clean"], true);
+}
+
+#[test]
+fn a_volume_is_served_on_all_addresses_that_are_asked_for() {
+    if !have(&["qemu-io"]) {
+        return;
+    }
+    let machine = Machine::new();
+    machine.create("vault", &[]);
+    let daemon = machine.serve(&["vault", "--nbd", "127.0.0.1:0", "--nbd", "unix:door"]);
+    let uris: Vec<&str> = daemon.uri.split(' ').collect();
+    assert_eq!(uris.len(), 2, "{uris:?}");
+    assert!(uris[0].starts_with("nbd://127.0.0.1:") && !uris[0].contains(":0/"), "{uris:?}");
+    qemu_io_ok(uris[0], &["write -P 7 1M 64k", "flush"]);
+    qemu_io_ok(uris[1], &["read -P 7 1M 64k", "read -P 0 2M 64k"]);
+    machine.refused(&["serve", "vault", "--nbd", "0.0.0.0:10809"], 2, &["TLS", "ssh"]);
+}
+
+#[test]
+fn a_temporary_volume_leaves_nothing_behind() {
+    if !have(&["qemu-io"]) {
+        return;
+    }
+    let machine = Machine::new();
+    let (ssd, hdd) = ("memory,size=64MiB", "slow.img,size=64MiB,model=mba3073");
+    let daemon = machine.serve(&["--temporary", "--ssd", ssd, "--hdd", hdd]);
+    qemu_io_ok(&daemon.uri, &["write -P 9 0 1M", "flush", "read -P 9 0 1M"]);
+    assert!(machine.path("slow.img").exists());
+    let status = machine.json(&["status", "temporary"]);
+    assert_eq!(status["durability"], "none");
+    assert_eq!(status["devices"][1]["model"], "mba3073");
+    machine.ok(&["stop", "temporary"]);
+    drop(daemon);
+    assert!(!machine.path("slow.img").exists());
+    assert_eq!(std::fs::read_dir(machine.state()).unwrap().count(), 0);
+}
+
+#[test]
+fn a_volume_is_found_from_its_devices_alone() {
+    if !have(&["qemu-io"]) {
+        return;
+    }
+    let machine = Machine::new();
+    machine.create("vault", &["--policy", "hdd-only"]);
+    let daemon = machine.serve(&["vault"]);
+    qemu_io_ok(&daemon.uri, &["write -P 5 0 1M", "flush"]);
+    assert_eq!(daemon.terminate().status, 0);
+    machine.ok(&["forget", "vault"]);
+    machine.refused(&["serve", "vault"], 1, &["no volume 'vault'", "braid import"]);
+    std::fs::rename(machine.path("vault.ssd"), machine.path("moved")).unwrap();
+    let found = machine.json(&["import", "vault.hdd", "moved"]);
+    assert_eq!(found["name"], "vault");
+    assert_eq!(found["check"]["clean"], true);
+    assert!(found["policy"].as_str().unwrap().starts_with("hdd-only"), "{found}");
+    assert!(found["devices"][0]["path"].as_str().unwrap().ends_with("/moved"), "{found}");
+    let daemon = machine.serve(&["vault"]);
+    qemu_io_ok(&daemon.uri, &["read -P 5 0 1M"]);
+}
+
+#[test]
+fn where_the_work_fails_nothing_is_left_behind() {
+    let machine = Machine::new();
+    machine.refused(
+        &["create", "vault", "--ssd", "a.img,size=64MiB", "--hdd", "b.img,size=1MiB"],
+        1,
+        &["1 MiB", "d1 is ", "b.img"],
+    );
+    assert!(!machine.path("a.img").exists() && !machine.path("b.img").exists());
+    machine.refused(&["status", "vault"], 1, &["no volume 'vault'"]);
+}

@@ -1,0 +1,222 @@
+//! What tests stand on: a directory with state and devices, commands that are run in it, daemons that are started there.
+
+use serde_json::Value;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::thread::JoinHandle;
+use tempfile::TempDir;
+
+/// A machine of its own, as far as Braid sees: state directory and devices.
+pub struct Machine {
+    directory: TempDir,
+}
+
+/// How a command ended.
+#[derive(Debug)]
+pub struct Ended {
+    pub status: i32,
+    pub stdout: String,
+    pub stderr: String,
+}
+
+impl Machine {
+    pub fn new() -> Machine {
+        Machine { directory: TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).unwrap() }
+    }
+
+    /// A path in the machine's directory.
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
+    /// The state directory.
+    pub fn state(&self) -> PathBuf {
+        self.path("state")
+    }
+
+    /// `braid` with these words, run in the machine's directory.
+    pub fn command(&self, words: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_braid"));
+        command.args(words).current_dir(self.directory.path()).env("BRAID_STATE_DIR", self.state());
+        command.env_remove("BRAID_LOG").stdin(Stdio::null());
+        command
+    }
+
+    /// Runs `braid` to its end.
+    pub fn braid(&self, words: &[&str]) -> Ended {
+        run(self.command(words))
+    }
+
+    /// Runs `braid`, which must succeed; gives what it says.
+    pub fn ok(&self, words: &[&str]) -> String {
+        let ended = self.braid(words);
+        assert_eq!(ended.status, 0, "braid {words:?}: {ended:?}");
+        ended.stdout
+    }
+
+    /// Runs `braid --json`, which must succeed; gives the report.
+    pub fn json(&self, words: &[&str]) -> Value {
+        let text = self.ok(&[words, &["--json"]].concat());
+        serde_json::from_str(&text).unwrap_or_else(|error| panic!("braid {words:?}: {error}: {text}"))
+    }
+
+    /// Runs `braid`, which must fail with this status and a sentence that holds all of `words`; gives the sentence.
+    pub fn refused(&self, words: &[&str], status: i32, expected: &[&str]) -> String {
+        let ended = self.braid(words);
+        assert_eq!(ended.status, status, "braid {words:?}: {ended:?}");
+        for part in expected {
+            assert!(ended.stderr.contains(part), "braid {words:?} does not say '{part}': {}", ended.stderr);
+        }
+        ended.stderr
+    }
+
+    /// A volume of two real files, an SSD of 64 MiB and a disk of 128 MiB.
+    pub fn create(&self, name: &str, more: &[&str]) {
+        let (ssd, hdd) = (format!("{name}.ssd,size=64MiB"), format!("{name}.hdd,size=128MiB"));
+        self.ok(&[&["create", name, "--ssd", &ssd, "--hdd", &hdd], more].concat());
+    }
+
+    /// Starts a daemon, and waits until it is ready.
+    pub fn serve(&self, words: &[&str]) -> Daemon {
+        Daemon::start(self.command(&[&["serve"], words].concat()))
+    }
+}
+
+/// A daemon that runs; ended with the test.
+pub struct Daemon {
+    child: Child,
+    /// The URIs of its exports.
+    pub uri: String,
+    log: Option<JoinHandle<String>>,
+}
+
+impl Daemon {
+    /// Starts it, and waits for its line.
+    pub fn start(mut command: Command) -> Daemon {
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut stderr = child.stderr.take().unwrap();
+        let log = std::thread::spawn(move || {
+            let mut text = String::new();
+            stderr.read_to_string(&mut text).unwrap();
+            text
+        });
+        let mut uri = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut uri).unwrap();
+        let mut daemon = Daemon { child, uri: uri.trim().to_owned(), log: Some(log) };
+        if daemon.uri.is_empty() {
+            let ended = daemon.wait();
+            panic!("the daemon did not get ready: {ended:?}");
+        }
+        daemon
+    }
+
+    /// Its process.
+    pub fn process(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Asks it to end with SIGTERM, and waits for that.
+    pub fn terminate(mut self) -> Ended {
+        self.signal(rustix::process::Signal::TERM);
+        self.wait()
+    }
+
+    /// Kills it, as with `kill -9`.
+    pub fn kill(mut self) {
+        self.signal(rustix::process::Signal::KILL);
+        self.wait();
+    }
+
+    /// Waits until it has ended by itself.
+    pub fn wait(&mut self) -> Ended {
+        let status = self.child.wait().unwrap();
+        let stderr = self.log.take().map(|log| log.join().unwrap()).unwrap_or_default();
+        Ended { status: status.code().unwrap_or(-1), stdout: String::new(), stderr }
+    }
+
+    fn signal(&self, signal: rustix::process::Signal) {
+        let process = rustix::process::Pid::from_child(&self.child);
+        rustix::process::kill_process(process, signal).unwrap();
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        if self.log.is_some() {
+            let _ = self.child.kill();
+            let _ = self.child.wait();
+        }
+    }
+}
+
+/// Runs a command to its end.
+pub fn run(mut command: Command) -> Ended {
+    let output = command.stdin(Stdio::null()).output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
+    Ended {
+        status: output.status.code().unwrap_or(-1),
+        stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
+        stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
+    }
+}
+
+/// Runs a client, which must succeed; gives what it says.
+pub fn client(programme: &str, arguments: &[&str]) -> String {
+    let mut command = Command::new(programme);
+    command.args(arguments);
+    let ended = run(command);
+    assert_eq!(ended.status, 0, "{programme} {arguments:?}: {ended:?}");
+    ended.stdout
+}
+
+/// Runs qemu-io with these commands on an export; says whether all went well, and what it said.
+pub fn qemu_io(uri: &str, commands: &[&str]) -> (bool, String) {
+    let mut command = Command::new("qemu-io");
+    command.args(["-f", "raw", uri]);
+    for words in commands {
+        command.args(["-c", words]);
+    }
+    let ended = run(command);
+    let said = ended.stdout + &ended.stderr;
+    let well = ended.status == 0 && !said.contains("failed") && !said.contains("error");
+    (well, said)
+}
+
+/// Runs qemu-io, which must find and do all as told.
+pub fn qemu_io_ok(uri: &str, commands: &[&str]) {
+    let (well, said) = qemu_io(uri, commands);
+    assert!(well, "qemu-io {uri} {commands:?}: {said}");
+}
+
+/// Whether these programmes are all there. Where one is not, says so past the capture of the output of tests.
+pub fn have(programmes: &[&str]) -> bool {
+    let paths = std::env::var_os("PATH").unwrap_or_default();
+    let found = |programme: &&str| {
+        let mut places: Vec<PathBuf> = std::env::split_paths(&paths).collect();
+        places.extend(["/usr/sbin".into(), "/sbin".into()]);
+        places.iter().any(|place| place.join(programme).exists())
+    };
+    let missing: Vec<&str> = programmes.iter().filter(|p| !found(p)).copied().collect();
+    missing.is_empty() || skip(&format!("{} not installed", missing.join(", ")))
+}
+
+/// Whether the kernel lets this process make block devices.
+pub fn have_block_devices() -> bool {
+    let is_root = rustix::process::geteuid().is_root();
+    let there = ["/dev/fuse", "/dev/loop-control"].iter().all(|path| Path::new(path).exists());
+    (is_root && there) || skip("a block device needs root, /dev/fuse and /dev/loop-control")
+}
+
+/// Says that the test is skipped, and why. Always false.
+pub fn skip(why: &str) -> bool {
+    let test = std::thread::current().name().unwrap_or("a test").to_owned();
+    let _ = writeln!(std::io::stderr(), "SKIPPED: {test}: {why}");
+    false
+}
+
+/// A number of a report, by its path: `devices.0.errors`.
+pub fn number(report: &Value, path: &str) -> f64 {
+    let pointer = format!("/{}", path.replace('.', "/"));
+    let found = report.pointer(&pointer).and_then(Value::as_f64);
+    found.unwrap_or_else(|| panic!("{path} is no number in {report}"))
+}

@@ -1,0 +1,63 @@
+//! A change of policy, and the reasons that are given for where data lies.
+
+use crate::machine::{Machine, have, number, qemu_io_ok};
+
+#[test]
+fn a_change_of_policy_copies_nothing_and_outlives_the_daemon() {
+    if !have(&["qemu-io"]) {
+        return;
+    }
+    let machine = Machine::new();
+    machine.create("vault", &["--policy", "hdd-only"]);
+    let daemon = machine.serve(&["vault"]);
+    qemu_io_ok(&daemon.uri, &["write -P 1 0 8M", "flush"]);
+    let before = machine.json(&["status", "vault"]);
+    assert_eq!(number(&before, "devices.1.data_share"), 1.0);
+    assert_eq!(machine.ok(&["policy", "vault"]).trim(), "hdd-only");
+
+    let changed = machine.json(&["policy", "vault", "ssd-only"]);
+    assert_eq!(changed["policy"], "ssd-only");
+    let after = machine.json(&["status", "vault"]);
+    assert_eq!(number(&after, "background.migrations"), 0.0);
+    assert_eq!(after["devices"][1]["used_bytes"], before["devices"][1]["used_bytes"]);
+    qemu_io_ok(&daemon.uri, &["write -P 2 32M 8M", "flush", "read -P 1 0 8M"]);
+    let home = |offset: &str| machine.json(&["explain", "vault", offset])["home"]["class"].clone();
+    assert_eq!((home("0"), home("32MiB")), ("hdd".into(), "ssd".into()));
+    assert_eq!(daemon.terminate().status, 0);
+
+    assert_eq!(machine.ok(&["policy", "vault"]).trim(), "ssd-only");
+    // Also while nobody serves it.
+    assert!(machine.ok(&["policy", "vault", "static,ssd=50%"]).starts_with("static,d0=50%,d1=50%"));
+    let daemon = machine.serve(&["vault"]);
+    assert!(machine.ok(&["policy", "vault"]).starts_with("static,"));
+    qemu_io_ok(&daemon.uri, &["read -P 1 0 8M", "read -P 2 32M 8M"]);
+    machine.refused(&["policy", "vault", "wardrop,period=1"], 2, &["period", "2s"]);
+    assert!(
+        machine.ok(&["policy", "vault"]).starts_with("static,"),
+        "a policy that is none changed something"
+    );
+}
+
+#[test]
+fn explain_says_where_a_byte_lies_and_why() {
+    if !have(&["qemu-io"]) {
+        return;
+    }
+    let machine = Machine::new();
+    machine.create("vault", &[]);
+    machine.refused(&["explain", "vault", "0"], 1, &["is not served", "braid serve vault"]);
+    let daemon = machine.serve(&["vault", "--cache", "0"]);
+    qemu_io_ok(&daemon.uri, &["write -P 1 1M 128k", "flush"]);
+    let report = machine.json(&["explain", "vault", "1049600"]);
+    assert_eq!((report["extent"].as_u64(), report["written"].as_bool()), (Some(8), Some(true)));
+    let (home, path) = (&report["home"], report["home"]["path"].as_str().unwrap());
+    let at = home["offset_bytes"].as_u64().unwrap();
+    let device = std::fs::read(path).unwrap();
+    assert_eq!(device[at as usize], 1, "the byte does not lie where explain says");
+    assert!(report["reason"].as_str().unwrap().contains("response time"), "{report}");
+    let text = machine.ok(&["explain", "vault", "1MiB"]);
+    assert!(text.contains("home    d") && text.contains("why     "), "{text}");
+    let text = machine.ok(&["explain", "vault", "100MiB"]);
+    assert!(text.contains("never written"), "{text}");
+    machine.refused(&["explain", "vault", "1TiB"], 1, &["beyond the volume"]);
+}

@@ -1,0 +1,153 @@
+//! What is refused: a second daemon, and devices that are not those of the volume. Each is a sentence, and changes nothing.
+
+use crate::machine::{Machine, have, qemu_io_ok};
+use std::path::PathBuf;
+
+#[test]
+fn a_second_daemon_is_told_who_was_first() {
+    if !have(&["qemu-io"]) {
+        return;
+    }
+    let machine = Machine::new();
+    machine.create("vault", &[]);
+    let daemon = machine.serve(&["vault"]);
+    let process = daemon.process().to_string();
+    machine.refused(&["serve", "vault"], 1, &[&format!("served by process {process}"), "braid stop vault"]);
+    machine.refused(&["check", "vault"], 1, &["served by process"]);
+    machine.refused(&["forget", "vault"], 1, &["served by process"]);
+    // From another state directory, only the devices themselves can tell.
+    machine.refused(&["import", "vault.ssd", "vault.hdd"], 1, &["in use by another process"]);
+    machine.refused(&["create", "other", "--ssd", "vault.ssd", "--force"], 1, &["in use by another process"]);
+    qemu_io_ok(&daemon.uri, &["write -P 3 0 1M", "flush", "read -P 3 0 1M"]);
+    assert_eq!(daemon.terminate().status, 0);
+}
+
+#[test]
+fn a_device_that_is_missing_is_named_and_the_rest_stays_as_it_is() {
+    let machine = Machine::new();
+    machine.create("vault", &[]);
+    std::fs::rename(machine.path("vault.hdd"), machine.path("away")).unwrap();
+    unchanged(&machine, &["vault.ssd", "away"], || {
+        let expected = ["lacks 1 of its 2 devices", "d1 (hdd, ", "vault.hdd", "nothing was changed"];
+        machine.refused(&["serve", "vault"], 1, &expected);
+        machine.refused(&["import", "vault.ssd"], 1, &["lacks 1 of its 2 devices", "bring them back"]);
+    });
+    std::fs::rename(machine.path("away"), machine.path("vault.hdd")).unwrap();
+    assert_eq!(machine.serve(&["vault"]).terminate().status, 0);
+}
+
+#[test]
+fn a_device_of_another_volume_or_of_none_is_refused() {
+    let machine = Machine::new();
+    machine.create("vault", &[]);
+    machine.create("other", &[]);
+    std::fs::rename(machine.path("vault.hdd"), machine.path("away")).unwrap();
+    std::fs::copy(machine.path("other.hdd"), machine.path("vault.hdd")).unwrap();
+    unchanged(&machine, &["vault.ssd", "vault.hdd"], || {
+        machine.refused(&["serve", "vault"], 1, &["belongs to another volume", "'other'", "'vault'"]);
+    });
+    std::fs::write(machine.path("vault.hdd"), vec![7; 128 << 20]).unwrap();
+    unchanged(&machine, &["vault.ssd", "vault.hdd"], || {
+        machine.refused(&["serve", "vault"], 1, &["vault.hdd belongs to no volume"]);
+    });
+    for class in ["ssd", "hdd"] {
+        std::fs::copy(machine.path(&format!("other.{class}")), machine.path(&format!("vault.{class}")))
+            .unwrap();
+    }
+    machine.refused(&["serve", "vault"], 1, &["belongs to volume 'other'", "not to 'vault'"]);
+}
+
+#[test]
+fn a_copy_of_a_device_is_refused_beside_it_and_instead_of_it() {
+    let machine = Machine::new();
+    machine.create("vault", &[]);
+    std::fs::copy(machine.path("vault.hdd"), machine.path("copy")).unwrap();
+    unchanged(&machine, &["vault.ssd", "vault.hdd", "copy"], || {
+        machine.refused(&["import", "vault.ssd", "vault.hdd", "copy"], 1, &["one is a copy of the other"]);
+        machine.refused(&["import", "vault.ssd", "vault.ssd"], 1, &["are the same device"]);
+    });
+    for _ in 0..3 {
+        assert_eq!(machine.serve(&["vault"]).terminate().status, 0);
+    }
+    std::fs::rename(machine.path("copy"), machine.path("vault.hdd")).unwrap();
+    unchanged(&machine, &["vault.ssd", "vault.hdd"], || {
+        machine.refused(&["serve", "vault"], 1, &["old copy of device d1", "openings ago"]);
+    });
+}
+
+#[test]
+fn a_volume_of_a_newer_version_is_refused_and_left_alone() {
+    let machine = Machine::new();
+    machine.create("vault", &[]);
+    for name in ["vault.ssd", "vault.hdd"] {
+        let mut bytes = std::fs::read(machine.path(name)).unwrap();
+        let last = (bytes.len() - (16 << 10)) / (16 << 10) * (16 << 10);
+        for at in [0, 16 << 10, last] {
+            set_feature(&mut bytes[at..at + (8 << 10)]);
+        }
+        std::fs::write(machine.path(name), bytes).unwrap();
+    }
+    unchanged(&machine, &["vault.ssd", "vault.hdd"], || {
+        let expected = ["vault.ssd", "made by a newer version", "use that version"];
+        machine.refused(&["serve", "vault"], 1, &expected);
+        machine.refused(&["check", "vault", "--repair"], 1, &expected);
+        machine.refused(&["import", "vault.ssd", "vault.hdd"], 1, &expected);
+    });
+}
+
+/// Sets a bit that this version does not know in the field of features that an older version must not touch, and makes
+/// the checksum fit, as the version would that knows it.
+fn set_feature(superblock: &mut [u8]) {
+    assert_eq!(&superblock[..8], b"BRAIDVOL");
+    superblock[40] |= 4;
+    let crc = crc32c::crc32c(&superblock[12..]);
+    superblock[8..12].copy_from_slice(&crc.to_le_bytes());
+}
+
+#[test]
+fn devices_that_hold_something_are_not_overwritten_unless_told() {
+    let machine = Machine::new();
+    machine.create("vault", &[]);
+    std::fs::write(machine.path("photos"), vec![1; 64 << 20]).unwrap();
+    unchanged(&machine, &["vault.ssd", "photos"], || {
+        let expected = ["belongs to volume 'vault'", "--force", "d0 is ", "vault.ssd"];
+        machine.refused(&["create", "new", "--ssd", "vault.ssd"], 1, &expected);
+        machine.refused(&["create", "new", "--hdd", "photos"], 1, &["is not empty", "--force"]);
+        machine.refused(&["create", "vault", "--hdd", "photos"], 1, &["there is a volume 'vault' already"]);
+    });
+    machine.ok(&["create", "new", "--hdd", "photos", "--force"]);
+}
+
+#[test]
+fn wrong_words_are_exit_status_two() {
+    let machine = Machine::new();
+    machine.create("vault", &[]);
+    for (words, expected) in [
+        (&["create", "x"][..], "--ssd PATH or --hdd PATH"),
+        (&["create", "x", "--ssd", "a.img,model=nosuch"], "x25-m"),
+        (&["create", "x", "--ssd", "a.img,model=mba3073"], "--hdd"),
+        (&["create", "x", "--ssd", "memory,size=64MiB"], "--temporary"),
+        (&["create", "x", "--ssd", "vault.ssd", "--policy", "nosuch"], "wardrop"),
+        (&["create", "x", "--ssd", "vault.ssd", "--size", "huge"], "10GiB"),
+        (&["create", "../x", "--ssd", "vault.ssd"], "no name of a volume"),
+        (&["serve"], "NAME"),
+        (&["serve", "vault", "--ssd", "vault.ssd"], "--temporary"),
+        (&["explain", "vault"], "OFFSET"),
+        (&["policy", "vault", "wardrop,nosuch=1"], "nosuch"),
+        (&["nosuch"], "nosuch"),
+    ] {
+        machine.refused(words, 2, &[expected]);
+    }
+    let ended = machine.braid(&["policy", "vault", "nosuch", "--json"]);
+    let answer: serde_json::Value = serde_json::from_str(&ended.stdout).unwrap();
+    assert_eq!(answer["error"]["kind"], "usage", "{answer}");
+}
+
+/// Nothing in these files is another byte afterwards.
+fn unchanged(machine: &Machine, files: &[&str], attempt: impl FnOnce()) {
+    let paths: Vec<PathBuf> = files.iter().map(|name| machine.path(name)).collect();
+    let sums = || paths.iter().map(|path| crc32c::crc32c(&std::fs::read(path).unwrap())).collect::<Vec<_>>();
+    let before = sums();
+    attempt();
+    assert_eq!(before, sums(), "{files:?} have changed");
+}

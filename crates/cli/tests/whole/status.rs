@@ -1,0 +1,91 @@
+//! What status says: for people, for scripts, and while it is watched.
+
+use crate::machine::{Machine, have, number, qemu_io_ok};
+use serde_json::Value;
+use std::io::{BufRead, BufReader};
+use std::process::Stdio;
+
+fn keys(value: &Value) -> Vec<&str> {
+    value.as_object().unwrap().keys().map(String::as_str).collect()
+}
+
+/// The fields that scripts rely on. One may be added here; one that goes or changes its meaning breaks a promise.
+#[test]
+fn the_fields_of_status_are_those_that_are_documented() {
+    if !have(&["qemu-io"]) {
+        return;
+    }
+    let machine = Machine::new();
+    let (ssd, hdd) = ("a.img,size=64MiB,model=x25-m", "b.img,size=64MiB,model=mba3073");
+    machine.ok(&["create", "vault", "--ssd", ssd, "--hdd", hdd]);
+    let resting = machine.json(&["status", "vault"]);
+    assert_eq!(keys(&resting), ["devices", "name", "served", "temporary", "uuid"]);
+    let daemon = machine.serve(&["vault"]);
+    qemu_io_ok(&daemon.uri, &["write -P 1 0 1M", "read -P 1 0 1M", "flush"]);
+    let status = machine.json(&["status", "vault"]);
+    let help = machine.ok(&["status", "--help"]);
+    let documented = |keys: &[&str]| {
+        for key in keys {
+            let word = key.strip_prefix("latency_ns").filter(|rest| !rest.is_empty()).unwrap_or(key);
+            assert!(help.contains(word), "status --help does not name {key}");
+        }
+    };
+    for part in
+        [&status, &status["guests"], &status["guests"]["read"], &status["background"], &status["devices"][0]]
+    {
+        documented(&keys(part));
+    }
+    assert_eq!(
+        (status["served"].as_bool(), status["durability"].as_str()),
+        (Some(true), Some("daemon_crash"))
+    );
+    assert_eq!(number(&status, "process_id") as u32, daemon.process());
+    assert_eq!(status["nbd_uris"][0].as_str(), Some(daemon.uri.as_str()));
+    assert_eq!(number(&status, "guests.write.bytes"), f64::from(1 << 20));
+    assert!(number(&status, "guests.flush.requests") >= 1.0);
+    assert!(number(&status, "guests.write.latency_ns_p99") > 0.0);
+    assert_eq!(
+        (&status["devices"][0]["class"], &status["devices"][0]["model"]),
+        (&"ssd".into(), &"x25-m".into())
+    );
+    let written = number(&status, "devices.0.written_bytes") + number(&status, "devices.1.written_bytes");
+    assert!(written >= f64::from(1 << 20), "{status}");
+    let shares = number(&status, "devices.0.data_share") + number(&status, "devices.1.data_share");
+    assert!((shares - 1.0).abs() < 1e-9, "{status}");
+}
+
+#[test]
+fn people_see_every_device_and_every_volume() {
+    let machine = Machine::new();
+    assert!(machine.ok(&["status"]).contains("braid create"));
+    machine.create("vault", &[]);
+    machine.create("other", &[]);
+    let _daemon = machine.serve(&["vault"]);
+    let all = machine.ok(&["status"]);
+    let line =
+        |name: &str| all.lines().find(|line| line.starts_with(name)).unwrap_or_else(|| panic!("{all}"));
+    assert!(line("vault").contains(" served ") && line("other").contains("not served"), "{all}");
+    let one = machine.ok(&["status", "vault"]);
+    for part in ["vault.ssd", "vault.hdd", "in flight", "guests", "background", "policy  wardrop"] {
+        assert!(one.contains(part), "{part}: {one}");
+    }
+    assert!(machine.ok(&["status", "other"]).contains("braid serve other"));
+    assert_eq!(machine.json(&["status"])["volumes"].as_array().unwrap().len(), 2);
+}
+
+#[test]
+fn a_watched_volume_is_told_of_every_second() {
+    let machine = Machine::new();
+    machine.create("vault", &[]);
+    let _daemon = machine.serve(&["vault"]);
+    let mut watch = machine.command(&["status", "vault", "--watch", "--json"]);
+    let mut watch = watch.stdout(Stdio::piped()).spawn().unwrap();
+    let lines = BufReader::new(watch.stdout.take().unwrap()).lines();
+    let uptimes: Vec<f64> = lines
+        .take(3)
+        .map(|line| number(&serde_json::from_str(&line.unwrap()).unwrap(), "uptime_seconds"))
+        .collect();
+    watch.kill().unwrap();
+    watch.wait().unwrap();
+    assert!(uptimes.windows(2).all(|pair| pair[1] - pair[0] > 0.5), "{uptimes:?}");
+}

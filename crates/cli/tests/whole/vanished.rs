@@ -1,0 +1,63 @@
+//! A device that dies under a volume, and comes back under another name.
+//!
+//! The device is a block device of the kernel, made by another Braid daemon: when that one is killed, every request to it
+//! fails, as of a disk that was pulled out.
+
+use crate::machine::{Machine, have, have_block_devices, number, qemu_io, qemu_io_ok};
+
+#[test]
+fn a_device_that_vanishes_is_told_and_what_was_flushed_is_there_when_it_is_back() {
+    if !have_block_devices() || !have(&["qemu-io"]) {
+        return;
+    }
+    let machine = Machine::new();
+    machine.ok(&["create", "disk", "--hdd", "disk.img,size=192MiB"]);
+    let disk = machine.serve(&["disk"]);
+    let _cleanup = Detach(&machine);
+    let device = machine.ok(&["attach", "disk"]).trim().to_owned();
+    machine.ok(&["create", "vault", "--ssd", "fast.img,size=64MiB", "--hdd", &device, "--policy", "stripe"]);
+    let vault = machine.serve(&["vault", "--cache", "0"]);
+    qemu_io_ok(&vault.uri, &["write -P 6 0 16M", "flush"]);
+
+    disk.kill();
+    let (well, said) = qemu_io(&vault.uri, &["read -P 6 0 16M"]);
+    assert!(!well && said.contains("Input/output error"), "{said}");
+    // What lies on the other device is still read, and nothing that was not written is made up.
+    let first = machine.json(&["explain", "vault", "0"]);
+    let ssd = if first["home"]["class"] == "ssd" { "0" } else { "128k" };
+    qemu_io_ok(&vault.uri, &[&format!("read -P 6 {ssd} 4k")]);
+    let (well, _) = qemu_io(&vault.uri, &["write -P 7 0 1M", "flush"]);
+    assert!(!well, "a flush to a device that is gone was answered with success");
+    let status = machine.json(&["status", "vault"]);
+    assert!(number(&status, "devices.1.errors") > 0.0, "{status}");
+    assert!(status["devices"][1]["last_error"].as_str().unwrap().contains(&device), "{status}");
+    let text = machine.ok(&["status", "vault"]);
+    assert!(text.contains("last error"), "{text}");
+    let ended = vault.terminate();
+    assert_eq!(ended.status, 3, "{ended:?}");
+    assert!(
+        ended.stderr.contains("could not be closed") && ended.stderr.contains("may be lost"),
+        "{}",
+        ended.stderr
+    );
+
+    machine.ok(&["detach", "disk"]);
+    let disk = machine.serve(&["disk"]);
+    let device = machine.ok(&["attach", "disk"]).trim().to_owned();
+    machine.ok(&["import", &device, "fast.img"]);
+    let vault = machine.serve(&["vault"]);
+    // 0 to 1 MiB was being overwritten: there, both are right.
+    qemu_io_ok(&vault.uri, &["read -P 6 1M 15M", "write -P 8 0 1M", "flush", "read -P 8 0 1M"]);
+    assert_eq!(vault.terminate().status, 0);
+    machine.ok(&["detach", "disk"]);
+    assert_eq!(disk.terminate().status, 0);
+}
+
+/// Takes the block device away even where the test failed.
+struct Detach<'a>(&'a Machine);
+
+impl Drop for Detach<'_> {
+    fn drop(&mut self) {
+        self.0.braid(&["detach", "disk"]);
+    }
+}
