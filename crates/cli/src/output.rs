@@ -21,6 +21,18 @@ impl Output {
         }
     }
 
+    /// Gives a report as [`Output::show`] does, from a process that goes on whether anybody listens or not.
+    pub fn announce(self, report: &impl Serialize, text: impl FnOnce() -> String) {
+        let line = match self.json {
+            true => serde_json::to_string(report).expect("a report is plain text and numbers"),
+            false => text(),
+        };
+        let mut stdout = std::io::stdout().lock();
+        if let Err(error) = writeln!(stdout, "{line}").and_then(|()| stdout.flush()) {
+            tracing::warn!("nobody reads standard output ({error}): {line}");
+        }
+    }
+
     /// Says why a command failed.
     pub fn fail(self, error: &Error) {
         if self.json {

@@ -28,9 +28,10 @@ pub struct Arguments {
     /// Where to export it by NBD, instead of a socket in the state directory; may be repeated
     #[arg(long, value_name = "unix:PATH|HOST:PORT")]
     nbd: Vec<NbdAddress>,
-    /// Extents in the memory cache
-    #[arg(long, value_name = "EXTENTS", default_value_t = ServeOptions::default().cache_extents)]
-    cache: usize,
+    /// Extents in the memory cache, at most a million
+    #[arg(long, value_name = "EXTENTS", default_value_t = ServeOptions::default().cache_extents as u32,
+          value_parser = clap::value_parser!(u32).range(0..=1_000_000))]
+    cache: u32,
     /// Make the volume now, and remove it and the files made for it at the end
     #[arg(long)]
     temporary: bool,
@@ -50,8 +51,8 @@ const TEMPORARY: &str = "temporary";
 
 /// Runs the verb.
 pub fn run(state: &StateDir, arguments: &Arguments, output: Output) -> Result<u8> {
-    let options = ServeOptions { nbd: arguments.nbd.clone(), cache_extents: arguments.cache };
-    let ready = |ready: &Ready| output.show(ready, || ready.nbd_uris.join(" "));
+    let options = ServeOptions { nbd: arguments.nbd.clone(), cache_extents: arguments.cache as usize };
+    let ready = |ready: &Ready| output.announce(ready, || ready.nbd_uris.join(" "));
     match (&arguments.name, arguments.temporary) {
         (name, true) => {
             let name = name.clone().map_or_else(|| TEMPORARY.parse(), Ok)?;

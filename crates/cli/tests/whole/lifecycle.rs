@@ -98,3 +98,25 @@ fn where_the_work_fails_nothing_is_left_behind() {
     assert!(!machine.path("a.img").exists() && !machine.path("b.img").exists());
     machine.refused(&["status", "vault"], 1, &["no volume 'vault'"]);
 }
+
+/// A daemon that was started with its output closed served nobody: it ended, with success, where it could not say that
+/// it was ready.
+#[test]
+fn a_daemon_serves_though_nobody_reads_what_it_says() {
+    let machine = Machine::new();
+    machine.create("vault", &[]);
+    let mut command = machine.command(&["serve", "vault"]);
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let mut daemon = command.stdout(writer).stderr(std::process::Stdio::null()).spawn().unwrap();
+    let served = (0..100).any(|_| {
+        std::thread::sleep(std::time::Duration::from_millis(100));
+        machine.json(&["status", "vault"])["served"] == true
+    });
+    if served {
+        machine.ok(&["stop", "vault"]);
+    }
+    let _ = daemon.kill();
+    daemon.wait().unwrap();
+    assert!(served);
+}

@@ -132,6 +132,7 @@ fn wrong_words_are_exit_status_two() {
         (&["create", "../x", "--ssd", "vault.ssd"], "no name of a volume"),
         (&["serve"], "NAME"),
         (&["serve", "vault", "--ssd", "vault.ssd"], "--temporary"),
+        (&["serve", "vault", "--cache", "2000000"], "1000000"),
         (&["explain", "vault"], "OFFSET"),
         (&["policy", "vault", "wardrop,nosuch=1"], "nosuch"),
         (&["nosuch"], "nosuch"),
