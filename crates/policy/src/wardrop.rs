@@ -80,8 +80,10 @@ struct Constants {
 /// What is known of one device.
 #[derive(Clone, Copy, Debug)]
 struct Balance {
-    /// R_d in milliseconds, exponentially averaged; unknown until something completed.
+    /// R_d in milliseconds, exponentially averaged over guests' requests; unknown while there are none.
     response_ms: Option<f64>,
+    /// What probes say: of reads, of writes.
+    probed_ms: [Option<f64>; 2],
     /// Requests of guests in this period.
     requests: u64,
     /// Q_d of the last period with load.
@@ -102,6 +104,16 @@ const TICKS: u64 = 10;
 const PROBE_WEIGHT: f64 = 0.5;
 /// Cold extents that leave a filling device in one tick, at most, while no guest uses either device.
 const COLD_BATCH: usize = 8;
+
+impl Balance {
+    /// R_d in milliseconds: of guests, or else of probes, as guests mix reads and writes.
+    fn response_ms(&self, read_share: f64) -> Option<f64> {
+        self.response_ms.or(match self.probed_ms {
+            [Some(read), Some(write)] => Some(read_share * read + (1.0 - read_share) * write),
+            [one, other] => one.or(other),
+        })
+    }
+}
 
 impl Wardrop {
     /// Settings: `period` (2s), `alpha` (10 per ms), `beta` (100), `weight` (0.01), `floor` (0.01), `step` (0.25),
@@ -132,6 +144,7 @@ impl Wardrop {
         let fast = devices.iter().any(|d| d.class == DeviceClass::Ssd);
         let balance = |device: &DeviceView| Balance {
             response_ms: None,
+            probed_ms: [None; 2],
             requests: 0,
             share: 0.0,
             target: if fast && device.class == DeviceClass::Hdd { constants.floor } else { 1.0 },
@@ -168,14 +181,19 @@ impl Wardrop {
         let go_on = std::mem::replace(&mut self.loaded, true) && step < 1.0;
         for device in &mut self.devices {
             device.share = device.requests as f64 / total as f64;
+            if device.requests == 0 {
+                // What guests saw before is no news; the probes are.
+                device.response_ms = None;
+            }
             device.requests = 0;
         }
-        let known = self.devices.iter().filter_map(|d| d.response_ms.map(|r| (r, d.share)));
+        let reads = self.guests.read_share;
+        let known = self.devices.iter().filter_map(|d| d.response_ms(reads).map(|r| (r, d.share)));
         let mean_ms: f64 =
             known.clone().map(|(r, q)| r * q).sum::<f64>() / known.map(|(_, q)| q).sum::<f64>().max(1e-9);
         for device in &mut self.devices {
             // A device of unknown speed neither gains nor loses until a probe has told.
-            let response_ms = device.response_ms.unwrap_or(mean_ms);
+            let response_ms = device.response_ms(reads).unwrap_or(mean_ms);
             let share = device.share.max(floor);
             let change = alpha * (mean_ms - response_ms) * share;
             let base = match go_on {
@@ -201,10 +219,11 @@ impl Wardrop {
 
     /// The first P, once probes have told how fast each device is. A device far slower than another starts at the floor.
     fn begin(&mut self) {
-        if self.loaded || self.devices.iter().any(|d| d.response_ms.is_none() || d.requests > 0) {
+        let reads = self.guests.read_share;
+        if self.loaded || self.devices.iter().any(|d| d.response_ms(reads).is_none() || d.requests > 0) {
             return;
         }
-        let speed = |d: &Balance| d.response_ms.map_or(0.0, |r| r.max(1e-6).powi(-2));
+        let speed = |d: &Balance| d.response_ms(reads).map_or(0.0, |r| r.max(1e-6).powi(-2));
         let sum: f64 = self.devices.iter().map(speed).sum();
         for device in &mut self.devices {
             device.target = (speed(device) / sum).max(self.settings.floor);
@@ -292,7 +311,7 @@ impl Wardrop {
         let loaded = self.devices.iter().any(|d| d.requests > 0);
         for device in view.devices {
             let balance = &self.devices[device.id.index()];
-            if balance.response_ms.is_none() {
+            if balance.response_ms(self.guests.read_share).is_none() {
                 // Nothing is known of the guests either: one of each kind, on every device alike.
                 for direction in [Direction::Write, Direction::Read] {
                     moves.push(Move::Probe { device: device.id, direction, len: view.block_size });
@@ -360,14 +379,20 @@ impl Policy for Wardrop {
     }
 
     fn on_complete(&mut self, completion: &Completion) {
-        let weight = match completion.origin {
-            Origin::Guest => self.settings.weight,
-            Origin::Probe => PROBE_WEIGHT,
-            Origin::Background => return,
-        };
+        let reads = self.guests.read_share;
         let device = &mut self.devices[completion.device.index()];
         let sample = completion.latency.as_millis_f64();
-        let average = device.response_ms.get_or_insert(sample);
+        let (average, weight) = match completion.origin {
+            Origin::Guest => {
+                let start = device.response_ms(reads).unwrap_or(sample);
+                (device.response_ms.get_or_insert(start), self.settings.weight)
+            }
+            Origin::Probe => {
+                let kind = usize::from(completion.direction != Direction::Read);
+                (device.probed_ms[kind].get_or_insert(sample), PROBE_WEIGHT)
+            }
+            Origin::Background => return,
+        };
         *average += weight * (sample - *average);
         if completion.origin == Origin::Guest {
             device.requests += 1;
@@ -393,7 +418,8 @@ impl Policy for Wardrop {
     fn explain(&self, extent: ExtentId, view: &View) -> String {
         let each = view.devices.iter().map(|d| {
             let b = &self.devices[d.id.index()];
-            let response = b.response_ms.map_or("unknown".to_owned(), |r| format!("{r:.2} ms"));
+            let response =
+                b.response_ms(self.guests.read_share).map_or("unknown".to_owned(), |r| format!("{r:.2} ms"));
             format!(
                 "{} response time {response}, share {:.1} %, target {:.1} %, {} token(s)",
                 d.id,
@@ -421,7 +447,7 @@ impl Policy for Wardrop {
 
     fn figures(&self, device: DeviceId) -> Vec<(&'static str, f64)> {
         let b = &self.devices[device.index()];
-        let known = b.response_ms.map(|response| ("response_ms", response));
+        let known = b.response_ms(self.guests.read_share).map(|response| ("response_ms", response));
         let shares = [("share", b.share), ("target_share", b.target), ("tokens", f64::from(b.tokens))];
         known.into_iter().chain(shares).collect()
     }
