@@ -93,16 +93,23 @@ impl ExtentCache {
 
     /// A buffer for an extent that is to be read whole; the least recently used one goes for it.
     pub fn room(&mut self) -> Option<Buf> {
-        while self.bufs.len() >= self.limit {
-            let oldest = self.used.pop_oldest()?;
+        self.shrink_below_limit();
+        self.arena.as_ref()?.try_alloc(self.extent_size)
+    }
+
+    fn shrink_below_limit(&mut self) {
+        while self.bufs.len() >= self.limit
+            && let Some(oldest) = self.used.pop_oldest()
+        {
             self.bufs.remove(&oldest);
         }
-        self.arena.as_ref()?.try_alloc(self.extent_size)
     }
 
     /// Keeps an extent that was read whole.
     pub fn insert(&mut self, extent: ExtentId, buf: Buf) {
         self.missed.remove(extent);
+        // Others may have taken the room that was made for this one.
+        self.shrink_below_limit();
         self.bufs.insert(extent, buf);
         self.used.touch(extent);
     }
