@@ -172,7 +172,7 @@ async fn find_batches<D: Device>(
     superblock: &Superblock,
 ) -> Result<Vec<Batch>> {
     // Batches may reach from one piece of reading into the next: two pieces lie side by side.
-    let (step, window) = (LARGEST_BATCH, buffer_pair().await);
+    let (step, window) = (LARGEST_BATCH, buffer(LARGEST_BATCH).await);
     let (mut batches, mut start) = (Vec::new(), Bytes::ZERO);
     let failed = |e| Error::io("the journal could not be read", &e);
     let read = async |at: Bytes, into: &Buf| -> Result<Bytes> {
@@ -199,10 +199,6 @@ async fn find_batches<D: Device>(
     }
     batches.sort_unstable_by_key(|(header, _)| header.sequence);
     Ok(batches)
-}
-
-async fn buffer_pair() -> Buf {
-    buffer(LARGEST_BATCH).await
 }
 
 /// Marks every slot that the map or an extra copy uses. A slot used twice is damage.
