@@ -15,34 +15,11 @@ mod link;
 mod rate;
 pub mod ssd;
 
+pub use braid_base::{Op, Request};
 pub use library::{Figure, Measure, Spec, Standing, Timing, UnknownModel, by_name, library};
 pub use rate::Rate;
 
 use braid_base::{Bytes, Nanos};
-
-/// What a request does.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum Op {
-    /// Reads bytes.
-    Read,
-    /// Writes bytes; they may be volatile until a flush.
-    Write,
-    /// Makes every write that completed before it durable.
-    Flush,
-    /// Says that the bytes are not needed any more.
-    Discard,
-}
-
-/// A request to a device. Flush has offset and len zero.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Request {
-    /// What it does.
-    pub op: Op,
-    /// Where it begins on the device.
-    pub offset: Bytes,
-    /// How long it is.
-    pub len: Bytes,
-}
 
 /// A timing model of one device of a given size: takes requests, says when each completes.
 ///

@@ -1,0 +1,36 @@
+//! What a device or a volume is asked for: the one word that traces, workloads and device models share.
+
+use crate::{Bytes, Nanos};
+
+/// What a request does.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Op {
+    /// Reads bytes.
+    Read,
+    /// Writes bytes; they may be volatile until a flush.
+    Write,
+    /// Makes every write that completed before it durable.
+    Flush,
+    /// Says that the bytes are not needed any more.
+    Discard,
+}
+
+/// A request. Flush has offset and len zero.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Request {
+    /// What it does.
+    pub op: Op,
+    /// Where it begins.
+    pub offset: Bytes,
+    /// How long it is.
+    pub len: Bytes,
+}
+
+/// A request that comes at a time of its own, whatever became of the ones before it: open loop.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Arrival {
+    /// When, from the start of the trace or workload.
+    pub at: Nanos,
+    /// What is asked for.
+    pub request: Request,
+}
