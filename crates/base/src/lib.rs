@@ -1,4 +1,4 @@
-//! Words that every layer shares: units, ids, requests and seeded random numbers.
+//! Words that every layer shares: units, ids, requests, settings and seeded random numbers.
 //!
 //! Nothing here does I/O, allocates on a request's path or knows another crate. A quantity carries its unit in
 //! its type, so that an offset in bytes cannot be taken for a slot number or a duration.
@@ -10,6 +10,7 @@ mod nanos;
 mod quantity;
 mod request;
 mod rng;
+mod settings;
 
 pub use bytes::{Bytes, GIB, KIB, MIB, SECTOR, TIB};
 pub use ids::{BlockId, DeviceClass, DeviceId, ExtentId, Slot};
@@ -17,3 +18,4 @@ pub use nanos::Nanos;
 pub use quantity::ParseQuantityError;
 pub use request::{Arrival, Op, Request};
 pub use rng::Rng;
+pub use settings::{BadSetting, Settings};

@@ -8,16 +8,16 @@
 mod fixed;
 mod heat;
 mod lru;
-mod settings;
 mod ssd_first;
 mod wardrop;
 
 pub use fixed::Fixed;
 pub use heat::Heat;
 pub use lru::Lru;
-pub use settings::{BadSetting, Settings};
 pub use ssd_first::SsdFirst;
 pub use wardrop::Wardrop;
+
+pub use braid_base::{BadSetting, Settings};
 
 use braid_base::{BlockId, Bytes, DeviceClass, DeviceId, ExtentId, Nanos};
 
@@ -234,12 +234,12 @@ pub trait Policy {
 
 /// Makes a policy from `name` or `name,key=value,…`, for volumes with these devices.
 pub fn parse(text: &str, devices: &[DeviceView]) -> Result<Box<dyn Policy>, BadSetting> {
-    let mut settings = Settings::parse(text)?;
+    let mut settings = Settings::parse("policy", text)?;
     let policy: Box<dyn Policy> = match settings.name() {
         "wardrop" => Box::new(Wardrop::new(&mut settings, devices)?),
         "ssd-first" => Box::new(SsdFirst::new(&mut settings, devices)?),
         "ssd-only" | "hdd-only" | "stripe" | "static" => Box::new(Fixed::new(&mut settings, devices)?),
-        other => return Err(BadSetting::unknown_policy(other, NAMES)),
+        other => return Err(BadSetting::unknown_name("policy", other, NAMES.iter().copied())),
     };
     settings.finish()?;
     Ok(policy)

@@ -1,0 +1,230 @@
+//! `name,key=value,…`: how a policy or a workload is written on the command line, and a policy in the superblock.
+
+use crate::quantity::parse_quantity;
+use crate::{Bytes, Nanos};
+use std::fmt;
+use std::ops::RangeInclusive;
+use std::str::FromStr;
+
+/// The settings of one named thing, taken one by one; what nobody takes is an error.
+pub struct Settings {
+    /// What is set, for messages: `policy`, `workload`.
+    kind: &'static str,
+    name: String,
+    pairs: Vec<(String, String)>,
+    known: Vec<&'static str>,
+}
+
+/// A name or setting that is none: names the thing, the value and what would have been right.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct BadSetting(String);
+
+impl BadSetting {
+    /// With a whole sentence.
+    pub fn new(message: impl Into<String>) -> BadSetting {
+        BadSetting(message.into())
+    }
+
+    /// `name` is none of the `names` of its kind.
+    pub fn unknown_name<'a>(kind: &str, name: &str, names: impl IntoIterator<Item = &'a str>) -> BadSetting {
+        let names: Vec<&str> = names.into_iter().collect();
+        BadSetting(format!("there is no {kind} '{name}': use one of {}", names.join(", ")))
+    }
+}
+
+impl fmt::Display for BadSetting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for BadSetting {}
+
+impl Settings {
+    /// Reads `name` or `name,key=value,…`. `kind` says in messages what is named: `policy`, `workload`.
+    pub fn parse(kind: &'static str, text: &str) -> Result<Settings, BadSetting> {
+        let mut parts = text.split(',').map(str::trim);
+        let name = parts.next().unwrap_or_default().to_owned();
+        let mut pairs: Vec<(String, String)> = Vec::new();
+        for part in parts {
+            let Some((key, value)) = part.split_once('=') else {
+                return Err(BadSetting(format!("'{part}' in {kind} '{text}' is no key=value")));
+            };
+            if pairs.iter().any(|(known, _)| known == key) {
+                return Err(BadSetting(format!("{kind} '{text}' sets {key} twice")));
+            }
+            pairs.push((key.to_owned(), value.to_owned()));
+        }
+        Ok(Settings { kind, name, pairs, known: Vec::new() })
+    }
+
+    /// The name before the first comma.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The value of `key`, or `default` where it is not set. `expected` says what a value looks like.
+    pub fn take<T: FromStr>(
+        &mut self,
+        key: &'static str,
+        default: T,
+        expected: &str,
+    ) -> Result<T, BadSetting> {
+        match self.take_text(key) {
+            None => Ok(default),
+            Some(text) => text.parse().map_err(|_| self.bad(key, &text, expected)),
+        }
+    }
+
+    /// A number within `low..=high`, or `default`.
+    pub fn take_within(
+        &mut self,
+        key: &'static str,
+        default: f64,
+        low: f64,
+        high: f64,
+    ) -> Result<f64, BadSetting> {
+        let expected = format!("a number from {low} to {high}");
+        let value = self.take(key, default, &expected)?;
+        if (low..=high).contains(&value) {
+            Ok(value)
+        } else {
+            Err(self.bad(key, &value.to_string(), &expected))
+        }
+    }
+
+    /// A share such as `80%` or `0.8`, from 0 to 1.
+    pub fn take_share(&mut self, key: &'static str) -> Result<Option<f64>, BadSetting> {
+        let Some(text) = self.take_text(key) else { return Ok(None) };
+        let value = match text.strip_suffix('%') {
+            Some(percent) => percent.parse::<f64>().map(|p| p / 100.0),
+            None => text.parse::<f64>(),
+        };
+        match value {
+            Ok(value) if (0.0..=1.0).contains(&value) => Ok(Some(value)),
+            _ => Err(self.bad(key, &text, "a share such as 80% or 0.8")),
+        }
+    }
+
+    /// A count such as `1000`, `10K` or `2.5M` (thousands, millions, `G` thousand millions) within `range`, or `default`.
+    pub fn take_count(
+        &mut self,
+        key: &'static str,
+        default: u64,
+        range: RangeInclusive<u64>,
+    ) -> Result<u64, BadSetting> {
+        const UNITS: &[(&str, u64)] = &[("", 1), ("K", 1_000), ("M", 1_000_000), ("G", 1_000_000_000)];
+        let expected = format!("a number from {} to {}, such as 500 or 10K", range.start(), range.end());
+        let read = |text: &str| parse_quantity(text, UNITS, "a count").ok();
+        self.take_in(key, default, range, read, &expected)
+    }
+
+    /// A size such as `4KiB` within `range`, or `default`.
+    pub fn take_bytes(
+        &mut self,
+        key: &'static str,
+        default: Bytes,
+        range: RangeInclusive<Bytes>,
+    ) -> Result<Bytes, BadSetting> {
+        let expected = format!("a size from {} to {}", range.start(), range.end());
+        self.take_in(key, default, range, |text| text.parse().ok(), &expected)
+    }
+
+    /// A time such as `5ms` within `range`, or `default`.
+    pub fn take_time(
+        &mut self,
+        key: &'static str,
+        default: Nanos,
+        range: RangeInclusive<Nanos>,
+    ) -> Result<Nanos, BadSetting> {
+        let expected = format!("a time from {} to {}, such as 5ms", range.start(), range.end());
+        self.take_in(key, default, range, |text| text.parse().ok(), &expected)
+    }
+
+    fn take_in<T: PartialOrd>(
+        &mut self,
+        key: &'static str,
+        default: T,
+        range: RangeInclusive<T>,
+        read: impl Fn(&str) -> Option<T>,
+        expected: &str,
+    ) -> Result<T, BadSetting> {
+        let Some(text) = self.take_text(key) else { return Ok(default) };
+        match read(&text) {
+            Some(value) if range.contains(&value) => Ok(value),
+            _ => Err(self.bad(key, &text, expected)),
+        }
+    }
+
+    /// The text of `key`, if it is set.
+    pub fn take_text(&mut self, key: &'static str) -> Option<String> {
+        self.known.push(key);
+        let at = self.pairs.iter().position(|(k, _)| k == key)?;
+        Some(self.pairs.remove(at).1)
+    }
+
+    /// Whether `key` is set and nobody has taken it yet.
+    pub fn is_set(&self, key: &str) -> bool {
+        self.pairs.iter().any(|(k, _)| k == key)
+    }
+
+    /// Refuses whatever nobody has taken; returns the keys that were asked for, in that order.
+    pub fn finish(self) -> Result<Vec<&'static str>, BadSetting> {
+        let Some((key, _)) = self.pairs.first() else { return Ok(self.known) };
+        let known = if self.known.is_empty() { "none".to_owned() } else { self.known.join(", ") };
+        Err(BadSetting(format!(
+            "{} {} has no setting '{key}': its settings are {known}",
+            self.kind, self.name
+        )))
+    }
+
+    /// The error of a `value` of `key` that does not do; `expected` says what would.
+    pub fn bad(&self, key: &str, value: &str, expected: &str) -> BadSetting {
+        BadSetting(format!("setting {key}={value} of {} {}: use {expected}", self.kind, self.name))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{GIB, KIB};
+
+    fn settings(text: &str) -> Settings {
+        Settings::parse("workload", text).expect(text)
+    }
+
+    #[test]
+    fn settings_are_taken_by_key_and_the_rest_is_refused() {
+        let mut s = settings("zipf,requests=10M,size=8KiB,pause=5ms,read=70%");
+        assert_eq!(s.take_count("requests", 1, 1..=u64::MAX), Ok(10_000_000));
+        assert_eq!(s.take_bytes("size", KIB, KIB..=GIB), Ok(KIB * 8));
+        assert_eq!(s.take_time("pause", Nanos::ZERO, Nanos::ZERO..=Nanos::MAX), Ok(Nanos::from_millis(5)));
+        let error = s.finish().expect_err("read was not taken").to_string();
+        assert_eq!(error, "workload zipf has no setting 'read': its settings are requests, size, pause");
+    }
+
+    #[test]
+    fn a_value_outside_its_limits_names_them() {
+        let error = |text: &str| {
+            let mut s = settings(text);
+            let taken =
+                s.take_count("n", 1, 1..=64).map(|_| ()).and(s.take_bytes("s", KIB, KIB..=GIB).map(|_| ()));
+            taken.expect_err(text).to_string()
+        };
+        assert!(
+            error("x,n=65").contains("n=65 of workload x: use a number from 1 to 64"),
+            "{}",
+            error("x,n=65")
+        );
+        assert!(error("x,n=0").contains("1 to 64") && error("x,n=-1").contains("1 to 64"));
+        assert!(error("x,s=2GiB").contains("from 1 KiB to 1 GiB"));
+        assert!(error("x,n=NaN").contains("1 to 64") && error("x,n=").contains("1 to 64"));
+    }
+
+    #[test]
+    fn a_key_without_a_value_or_set_twice_is_refused() {
+        let refused = |text| Settings::parse("policy", text).map(|_| ()).expect_err(text).to_string();
+        assert!(refused("static,ssd").contains("'ssd' in policy 'static,ssd' is no key=value"));
+        assert!(refused("static,ssd=1,ssd=2").contains("sets ssd twice"));
+    }
+}
