@@ -1,6 +1,6 @@
 //! What runs a model against a clock: requests wait in a slab, and one task sleeps until the model's next event.
 
-use crate::Lateness;
+use crate::{Lateness, Usage};
 use braid_base::Nanos;
 use braid_model::{Model, Request};
 use braid_runtime::{Runtime, Sleep};
@@ -34,6 +34,7 @@ struct State<M> {
     task: Option<Waker>,
     ended: bool,
     lateness: Lateness,
+    usage: Usage,
 }
 
 enum Progress {
@@ -55,6 +56,7 @@ impl<R: Runtime, M: Model + 'static> Driver<R, M> {
             task: None,
             ended: false,
             lateness: Lateness::default(),
+            usage: Usage::default(),
         };
         let shared = Rc::new(Shared { runtime: runtime.clone(), state: RefCell::new(state) });
         runtime.spawn(Task { shared: shared.clone(), sleep: None });
@@ -69,6 +71,7 @@ impl<R: Runtime, M: Model + 'static> Driver<R, M> {
         state.advance(now);
         let tag = state.requests.insert(Progress::Waiting(None));
         state.outstanding += 1;
+        state.usage.begin(request, now);
         state.model.submit(tag as u64, request, now);
         if state.next_wake() < state.armed {
             state.task.iter().for_each(Waker::wake_by_ref);
@@ -78,6 +81,12 @@ impl<R: Runtime, M: Model + 'static> Driver<R, M> {
 
     pub(crate) fn lateness(&self) -> Lateness {
         self.shared.state.borrow().lateness
+    }
+
+    pub(crate) fn usage(&self) -> Usage {
+        let mut usage = self.shared.state.borrow().usage;
+        usage.pass_to(self.shared.runtime.now());
+        usage
     }
 
     pub(crate) fn reset_lateness(&self) {
@@ -136,6 +145,7 @@ impl<M: Model> State<M> {
             self.model.advance(time, &mut self.completed);
             for tag in self.completed.drain(..) {
                 self.outstanding -= 1;
+                self.usage.end(time);
                 let progress = &mut self.requests[tag as usize];
                 match std::mem::replace(progress, Progress::Done(time)) {
                     Progress::Waiting(waker) => waker.into_iter().for_each(Waker::wake),

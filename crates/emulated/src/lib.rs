@@ -10,13 +10,16 @@
 
 mod driver;
 mod lateness;
+mod usage;
 
 pub use lateness::Lateness;
+pub use usage::Usage;
 
 use braid_base::Bytes;
 use braid_model::{DeviceModel, Model, Op, Request};
 use braid_runtime::{Buf, Device, Geometry, Runtime};
 use driver::Driver;
+use std::cell::Cell;
 use std::io;
 
 /// A device with the timing of a model.
@@ -25,13 +28,14 @@ use std::io;
 pub struct Emulated<R: Runtime, D: Device, M: Model + 'static = DeviceModel> {
     inner: D,
     driver: Driver<R, M>,
+    timed: Cell<bool>,
 }
 
 impl<R: Runtime, D: Device, M: Model + 'static> Emulated<R, D, M> {
     /// Gives `inner` the timing of `model`, which must be a device of the same size or larger. Starts one task of the
     /// runtime, which ends with the device.
     pub fn new(runtime: R, inner: D, model: M) -> Emulated<R, D, M> {
-        Emulated { inner, driver: Driver::start(runtime, model) }
+        Emulated { inner, driver: Driver::start(runtime, model), timed: Cell::new(true) }
     }
 
     /// The device that does the real I/O.
@@ -49,6 +53,17 @@ impl<R: Runtime, D: Device, M: Model + 'static> Emulated<R, D, M> {
         self.driver.reset_lateness();
     }
 
+    /// What the device was asked for and how busy it was, since the start.
+    pub fn usage(&self) -> Usage {
+        self.driver.usage()
+    }
+
+    /// Switches the model off or on. While it is off, requests take no time but that of the real I/O, the model does not
+    /// learn of them, and they count for nothing: for filling a device before a simulation begins.
+    pub fn set_timed(&self, timed: bool) {
+        self.timed.set(timed);
+    }
+
     /// Does the real work while the model's time runs, and ends with the later of the two.
     async fn run(
         &self,
@@ -59,6 +74,9 @@ impl<R: Runtime, D: Device, M: Model + 'static> Emulated<R, D, M> {
     ) -> io::Result<()> {
         // A model takes no request that does not fit its device: such a one is refused before, in no time.
         self.inner.geometry().check(offset, len)?;
+        if !self.timed.get() {
+            return work.await;
+        }
         let turn = self.driver.submit(Request { op, offset, len });
         let result = work.await;
         turn.await;

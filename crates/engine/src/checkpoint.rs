@@ -69,6 +69,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
             let part = map_page::SIZE * first as u64..map_page::SIZE * (first + run) as u64;
             let at = image + map_page::SIZE * u64::from(pages[first]);
             self.device_write(member, at, &buffer.slice(part), Origin::Background).await?;
+            self.background.borrow_mut().map_bytes += map_page::SIZE.0 * run as u64;
             first += run;
         }
         let flushed = member.flush(&self.rt).await;

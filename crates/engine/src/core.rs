@@ -127,6 +127,9 @@ impl<R: Runtime, D: Device> Core<R, D> {
     ) -> Result<()> {
         match result {
             Ok(Timed { latency }) => {
+                if origin == Origin::Probe {
+                    self.background.borrow_mut().probed_bytes += len.0;
+                }
                 let completion = Completion { device: member.id, direction, len, latency, origin };
                 self.policy.borrow_mut().on_complete(&completion);
                 Ok(())

@@ -31,7 +31,9 @@ impl<R: Runtime, D: Device> Core<R, D> {
             }
             self.state.borrow_mut().set_extra(block, Some(Extra { slot, place, dirty: false }));
             self.policy.borrow_mut().extra_made(block, device);
-            self.background.borrow_mut().promotions += 1;
+            let mut background = self.background.borrow_mut();
+            background.promotions += 1;
+            background.promoted_bytes += self.shape.block_size.0;
         }
         drop(guard);
     }
@@ -119,7 +121,9 @@ impl<R: Runtime, D: Device> Core<R, D> {
         state.set_extent(whole.extent, Entry { valid, ..entry });
         state.set_extra(block, Some(Extra { dirty: false, ..extra }));
         drop(state);
-        self.background.borrow_mut().write_backs += 1;
+        let mut background = self.background.borrow_mut();
+        background.write_backs += 1;
+        background.written_back_bytes += self.shape.block_size.0;
         Ok(())
     }
 

@@ -211,6 +211,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         flushed.map_err(|e| {
             Error::io(format_args!("{} could not flush the journal", self.describe(member.id)), &e)
         })?;
+        self.background.borrow_mut().journal_bytes += batch.len().0;
         let mut ring = journal.ring.borrow_mut();
         ring.live.push_back((sequence, place, room));
         ring.next_sequence += 1;

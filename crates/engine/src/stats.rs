@@ -25,6 +25,8 @@ pub struct DeviceStats {
     pub errors: u64,
     /// What the last of them said.
     pub last_error: Option<String>,
+    /// Response times of guests' requests, added up.
+    pub guest_time: Nanos,
     /// Response times of guests' requests, in nanoseconds.
     pub latency_ns: Latency,
 }
@@ -49,6 +51,7 @@ impl Default for DeviceStats {
             flush_time: Nanos::ZERO,
             errors: 0,
             last_error: None,
+            guest_time: Nanos::ZERO,
             latency_ns: latency(),
         }
     }
@@ -70,6 +73,7 @@ impl DeviceStats {
                 self.guest_write_bytes += len.0;
             }
         }
+        self.guest_time += took;
         self.latency_ns.saturating_record(took.0);
     }
 }
@@ -133,14 +137,26 @@ pub struct BackgroundStats {
     pub migrated_bytes: u64,
     /// Second copies made.
     pub mirrors: u64,
+    /// Bytes copied for them.
+    pub mirrored_bytes: u64,
     /// Extra copies made.
     pub promotions: u64,
+    /// Bytes written for them.
+    pub promoted_bytes: u64,
     /// Dirty blocks written back.
     pub write_backs: u64,
+    /// Bytes copied for them.
+    pub written_back_bytes: u64,
     /// Probes of devices without guests.
     pub probes: u64,
+    /// Bytes read and written by them.
+    pub probed_bytes: u64,
     /// Commits of the journal.
     pub commits: u64,
+    /// Bytes written to the journal.
+    pub journal_bytes: u64,
     /// Checkpoints.
     pub checkpoints: u64,
+    /// Bytes of map pages written by them.
+    pub map_bytes: u64,
 }

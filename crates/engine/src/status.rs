@@ -27,6 +27,8 @@ pub struct Status {
     pub cached_extents: (usize, usize),
     /// Bytes of memory that the map takes.
     pub map_memory: usize,
+    /// Bytes of memory that the policy takes, about.
+    pub policy_memory: usize,
     /// Changes that wait for a commit.
     pub pending_changes: usize,
     /// Map pages that are older than the journal.
@@ -119,6 +121,7 @@ impl<R: Runtime, D: Device> Volume<R, D> {
             extra_blocks: (state.extras.len(), state.extras.dirty()),
             cached_extents: core.cache.borrow().len_and_limit(),
             map_memory: state.memory(),
+            policy_memory: policy.memory(),
             pending_changes: state.pending(),
             stale_pages: state.stale_pages(),
             journal: core.journal.live_room(),

@@ -165,7 +165,9 @@ impl<R: Runtime, D: Device> Core<R, D> {
         state.set_extent(piece.extent, Entry { home: slot, valid: self.shape.all_parts(), ..before });
         state.retire(before.home);
         drop(state);
-        self.background.borrow_mut().migrations += 1;
+        let mut background = self.background.borrow_mut();
+        background.migrations += 1;
+        background.migrated_bytes += self.shape.extent_size.0;
         Ok(true)
     }
 

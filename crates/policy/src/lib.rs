@@ -226,6 +226,11 @@ pub trait Policy {
         Vec::new()
     }
 
+    /// Bytes of memory that it takes, about.
+    fn memory(&self) -> usize {
+        0
+    }
+
     /// Devices that homes are placed on by choice: what a volume's size is computed from.
     fn uses(&self, _device: &DeviceView) -> bool {
         true

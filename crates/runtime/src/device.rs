@@ -5,6 +5,7 @@ use crate::Buf;
 use braid_base::{Bytes, DeviceClass};
 use std::future::Future;
 use std::io;
+use std::rc::Rc;
 
 /// What a device is, fixed while it is open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,4 +60,27 @@ pub trait Device: 'static {
     /// Says that a range's bytes are no longer needed: a hint that costs little. What the range reads as afterwards is
     /// not defined. A device without such a command does nothing.
     fn discard(&self, offset: Bytes, len: Bytes) -> impl Future<Output = io::Result<()>>;
+}
+
+/// A handle to a device is a device: so that whoever opened it can still ask it things while a volume owns it.
+impl<D: Device> Device for Rc<D> {
+    fn geometry(&self) -> Geometry {
+        (**self).geometry()
+    }
+
+    fn read(&self, offset: Bytes, into: &Buf) -> impl Future<Output = io::Result<()>> {
+        (**self).read(offset, into)
+    }
+
+    fn write(&self, offset: Bytes, from: &Buf) -> impl Future<Output = io::Result<()>> {
+        (**self).write(offset, from)
+    }
+
+    fn flush(&self) -> impl Future<Output = io::Result<()>> {
+        (**self).flush()
+    }
+
+    fn discard(&self, offset: Bytes, len: Bytes) -> impl Future<Output = io::Result<()>> {
+        (**self).discard(offset, len)
+    }
 }

@@ -60,7 +60,9 @@ impl<R: Runtime, D: Device> Core<R, D> {
             return copied.map(|_| ());
         }
         state.set_extent(extent, Entry { second: slot, behind: 0, ..before });
-        self.background.borrow_mut().mirrors += 1;
+        let mut background = self.background.borrow_mut();
+        background.mirrors += 1;
+        background.mirrored_bytes += copied.unwrap_or_default().0;
         Ok(())
     }
 

@@ -1,0 +1,153 @@
+//! A device without bytes: what a volume writes about itself is kept whole, what guests write is not.
+//!
+//! For simulations, where it counts where data goes and not what it is. Of guests' data a tag of 8 bytes is kept for each
+//! sector (see [`SectorTags`]), or nothing at all; so the memory that a simulation takes follows the data that is mapped,
+//! or not even that, and never the number of requests.
+//!
+//! It takes no time: [`braid_emulated`](../braid_emulated/index.html) gives it some. It loses nothing at a power cut,
+//! for nobody cuts the power here: [`crate::Disk`] is for that.
+
+use crate::image::{Blank, Image};
+use crate::sector_tags::SectorTags;
+use braid_base::Bytes;
+use braid_runtime::{Buf, Device, Geometry};
+use std::cell::{Cell, RefCell};
+use std::io;
+use std::ops::Range;
+
+/// What is kept of guests' data.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Payload {
+    /// The first word of each sector: reads give it back, and leave the rest of the buffer alone.
+    Tags,
+    /// Nothing: reads leave the buffer alone.
+    Nothing,
+}
+
+/// A device without bytes.
+pub struct Hollow {
+    geometry: Geometry,
+    payload: Payload,
+    /// Where guests' data lies.
+    data: Cell<(Bytes, Bytes)>,
+    /// What lies elsewhere.
+    metadata: RefCell<Image>,
+    tags: RefCell<SectorTags>,
+}
+
+impl Hollow {
+    /// A device of zeros that keeps everything, until [`Hollow::set_data`] says what it need not keep.
+    ///
+    /// # Panics
+    /// Where the alignment is smaller than a sector: tags are by sector.
+    pub fn new(geometry: Geometry, payload: Payload) -> Hollow {
+        assert!(geometry.alignment >= braid_base::SECTOR, "a tag belongs to a whole sector");
+        Hollow {
+            geometry,
+            payload,
+            data: Cell::new((Bytes::ZERO, Bytes::ZERO)),
+            metadata: RefCell::new(Image::new(Blank::Zeros)),
+            tags: RefCell::default(),
+        }
+    }
+
+    /// From now on, only the payload of this range is kept. What it holds so far is forgotten.
+    pub fn set_data(&self, range: Range<Bytes>) {
+        self.data.set((range.start, range.end));
+    }
+
+    /// Bytes of memory that the tags take.
+    pub fn tags_memory(&self) -> usize {
+        self.tags.borrow().memory()
+    }
+
+    /// Whether a range lies in the data.
+    ///
+    /// # Panics
+    /// Where it lies across its border: no slot does.
+    fn is_data(&self, offset: Bytes, len: Bytes) -> bool {
+        let (start, end) = self.data.get();
+        let inside = start <= offset && offset + len <= end;
+        assert!(inside || offset + len <= start || end <= offset, "{len:?} at {offset:?} cross a border");
+        inside
+    }
+}
+
+impl Device for Hollow {
+    fn geometry(&self) -> Geometry {
+        self.geometry
+    }
+
+    async fn read(&self, offset: Bytes, into: &Buf) -> io::Result<()> {
+        self.geometry.check(offset, into.len())?;
+        match self.payload {
+            _ if !self.is_data(offset, into.len()) => {
+                into.with_bytes_mut(|bytes| self.metadata.borrow().read(offset, bytes));
+            }
+            Payload::Tags => into.with_bytes_mut(|bytes| self.tags.borrow().read(offset, bytes)),
+            Payload::Nothing => {}
+        }
+        Ok(())
+    }
+
+    async fn write(&self, offset: Bytes, from: &Buf) -> io::Result<()> {
+        self.geometry.check(offset, from.len())?;
+        match self.payload {
+            _ if !self.is_data(offset, from.len()) => {
+                from.with_bytes(|bytes| self.metadata.borrow_mut().write(offset, bytes));
+            }
+            Payload::Tags => from.with_bytes(|bytes| self.tags.borrow_mut().write(offset, bytes)),
+            Payload::Nothing => {}
+        }
+        Ok(())
+    }
+
+    async fn flush(&self) -> io::Result<()> {
+        Ok(())
+    }
+
+    async fn discard(&self, offset: Bytes, len: Bytes) -> io::Result<()> {
+        self.geometry.check(offset, len)?;
+        if self.payload == Payload::Tags && self.is_data(offset, len) {
+            self.tags.borrow_mut().set(offset, len, DISCARDED);
+        }
+        Ok(())
+    }
+}
+
+/// The tag of what was discarded: nobody writes it, so whoever relies on what lies there is found out.
+const DISCARDED: u64 = u64::MAX - 1;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::World;
+    use braid_base::{DeviceClass, KIB, MIB, SECTOR};
+    use braid_runtime::Arena;
+
+    fn read_back(payload: Payload) -> (u8, u64, u8) {
+        let world = World::new(1);
+        world.block_on(async move {
+            let device =
+                Hollow::new(Geometry { size: MIB, class: DeviceClass::Ssd, alignment: SECTOR }, payload);
+            device.set_data(KIB * 512..MIB);
+            let buf = Arena::new(MIB).alloc(KIB * 4).await;
+            buf.with_bytes_mut(|bytes| bytes.fill(0x11));
+            device.write(KIB * 8, &buf).await.unwrap();
+            device.write(KIB * 600, &buf).await.unwrap();
+            buf.with_bytes_mut(|bytes| bytes.fill(0x22));
+            device.read(KIB * 8, &buf).await.unwrap();
+            let metadata = buf.with_bytes(|bytes| bytes[4000]);
+            buf.with_bytes_mut(|bytes| bytes.fill(0x22));
+            device.read(KIB * 600, &buf).await.unwrap();
+            let tag = buf.with_bytes(|bytes| u64::from_le_bytes(*bytes[512..].first_chunk().unwrap()));
+            (metadata, tag, buf.with_bytes(|bytes| bytes[4000]))
+        })
+    }
+
+    #[test]
+    fn metadata_is_kept_whole_and_data_as_far_as_asked() {
+        assert_eq!(read_back(Payload::Tags), (0x11, 0x1111_1111_1111_1111, 0x22));
+        assert_eq!(read_back(Payload::Nothing), (0x11, 0x2222_2222_2222_2222, 0x22));
+    }
+}
