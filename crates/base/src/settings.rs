@@ -113,10 +113,23 @@ impl Settings {
         default: u64,
         range: RangeInclusive<u64>,
     ) -> Result<u64, BadSetting> {
+        match self.take_text(key) {
+            None => Ok(default),
+            Some(text) => self.read_count(key, &text, range),
+        }
+    }
+
+    /// Reads a count within `range` from the `text` of `key`: for settings that may be a count or a word.
+    pub fn read_count(
+        &self,
+        key: &'static str,
+        text: &str,
+        range: RangeInclusive<u64>,
+    ) -> Result<u64, BadSetting> {
         const UNITS: &[(&str, u64)] = &[("", 1), ("K", 1_000), ("M", 1_000_000), ("G", 1_000_000_000)];
-        let expected = format!("a number from {} to {}, such as 500 or 10K", range.start(), range.end());
-        let read = |text: &str| parse_quantity(text, UNITS, "a count").ok();
-        self.take_in(key, default, range, read, &expected)
+        let expected = || format!("a number from {} to {}, such as 500 or 10K", range.start(), range.end());
+        let value = parse_quantity(text, UNITS, "a count").ok().filter(|value| range.contains(value));
+        value.ok_or_else(|| self.bad(key, text, &expected()))
     }
 
     /// A size such as `4KiB` within `range`, or `default`.

@@ -1,0 +1,91 @@
+//! The workloads by name.
+
+use crate::{Workload, dbench, netapp, random, sequential, zipf};
+use braid_base::{BadSetting, Settings};
+
+/// What a workload is, for people.
+#[derive(Clone, Copy, Debug)]
+pub struct About {
+    /// Its name.
+    pub name: &'static str,
+    /// What it imitates, in one line.
+    pub summary: &'static str,
+    /// Its settings in groups: its own, and those that it shares with others.
+    pub groups: &'static [&'static [Setting]],
+}
+
+/// A setting of a workload, for people.
+#[derive(Clone, Copy, Debug)]
+pub struct Setting {
+    /// Its name.
+    pub key: &'static str,
+    /// What holds where it is not set. Empty: nothing, the setting chooses another way.
+    pub default: &'static str,
+    /// What it means.
+    pub meaning: &'static str,
+}
+
+impl About {
+    /// All its settings.
+    pub fn settings(&self) -> impl Iterator<Item = &'static Setting> {
+        self.groups.iter().flat_map(|group| group.iter())
+    }
+}
+
+/// Makes a workload from `name` or `name,key=value,…` and a seed.
+///
+/// # Errors
+/// A name or a setting that is none, or a value outside its limits: says what would be right.
+pub fn parse(text: &str, seed: u64) -> Result<Workload, BadSetting> {
+    let mut settings = Settings::parse("workload", text)?;
+    let Some((_, make)) = WORKLOADS.iter().find(|(about, _)| about.name == settings.name()) else {
+        let names = WORKLOADS.iter().map(|(about, _)| about.name);
+        return Err(BadSetting::unknown_name("workload", settings.name(), names));
+    };
+    let workload = make(&mut settings, seed)?;
+    settings.finish()?;
+    Ok(workload)
+}
+
+/// All workloads, with what they are.
+pub fn names() -> impl Iterator<Item = &'static About> {
+    WORKLOADS.iter().map(|(about, _)| about)
+}
+
+type Make = fn(&mut Settings, u64) -> Result<Workload, BadSetting>;
+
+const WORKLOADS: &[(About, Make)] = &[
+    (random::ABOUT, random::new),
+    (sequential::ABOUT, sequential::new),
+    (zipf::ABOUT, zipf::new),
+    (dbench::ABOUT, dbench::new),
+    (netapp::ABOUT, netapp::new),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_settings_that_people_are_told_of_are_those_that_are_taken() {
+        for (about, make) in WORKLOADS {
+            let mut settings = Settings::parse("workload", about.name).expect(about.name);
+            make(&mut settings, 1).expect(about.name);
+            let mut taken = settings.finish().expect("nothing was set");
+            let mut told: Vec<&str> = about.settings().map(|setting| setting.key).collect();
+            taken.sort_unstable();
+            taken.dedup();
+            told.sort_unstable();
+            assert_eq!(taken, told, "{}", about.name);
+        }
+    }
+
+    #[test]
+    fn an_unknown_name_is_answered_with_the_known_ones() {
+        let error = parse("zipff", 1).expect_err("no such workload").to_string();
+        assert!(
+            error.contains("no workload 'zipff'") && error.contains("random, sequential, zipf"),
+            "{error}"
+        );
+    }
+}

@@ -1,0 +1,110 @@
+//! Generated workloads: who asks a volume for which bytes, and when. One file per workload, which opens with its source,
+//! its figures and what is assumed.
+//!
+//! A workload comes from `name,key=value,…` and a seed: the same text and seed give the same requests on every machine
+//! and in every version. It is a value without clock or I/O; whoever runs it says when a request has completed by asking
+//! for the next step. Requests lie within [`Workload::span`], in whole sectors, and are never empty, but for flushes.
+//! Generating one allocates nothing.
+//!
+//! A workload that imitates a published one is called `…-like`, never by the name of the real one.
+#![forbid(unsafe_code)]
+
+mod catalogue;
+mod dbench;
+mod draw;
+mod netapp;
+mod pace;
+mod random;
+mod sequential;
+mod smb;
+mod target;
+mod zipf;
+
+pub use braid_base::BadSetting;
+pub use catalogue::{About, Setting, names, parse};
+
+use braid_base::{Arrival, Bytes, Nanos, Request};
+use std::fmt;
+use std::ops::Range;
+use std::sync::Arc;
+
+/// A workload, ready to be started as often as needed: each start gives the same requests.
+#[derive(Clone)]
+pub struct Workload {
+    name: &'static str,
+    span: Bytes,
+    requests: Option<u64>,
+    filled: Vec<Range<Bytes>>,
+    load: Arc<dyn Fn() -> Load + Send + Sync>,
+}
+
+/// The requests of a workload, from its first one on.
+pub enum Load {
+    /// Requests come at times of their own, whatever became of the ones before them. Times never fall.
+    Open(Arrivals),
+    /// Each client does one thing after the other.
+    Closed(Vec<Client>),
+}
+
+/// Requests with their times.
+pub type Arrivals = Box<dyn Iterator<Item = Arrival> + Send>;
+
+/// What one client does: the next step is asked for once the last one is done. A client that ends is gone.
+pub type Client = Box<dyn Iterator<Item = Step> + Send>;
+
+/// What a client does next.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Step {
+    /// Waits, then makes a request, and is done when that is complete.
+    Request {
+        /// How long the client waits first.
+        think: Nanos,
+        /// What it asks for then.
+        request: Request,
+    },
+    /// Waits until all clients that have not ended stand at such a step.
+    Meet,
+}
+
+impl Workload {
+    pub(crate) fn new(
+        name: &'static str,
+        span: Bytes,
+        requests: Option<u64>,
+        load: impl Fn() -> Load + Send + Sync + 'static,
+    ) -> Workload {
+        Workload { name, span, requests, filled: vec![Bytes::ZERO..span], load: Arc::new(load) }
+    }
+
+    /// Its name, as [`parse`] takes it.
+    pub fn name(&self) -> &'static str {
+        self.name
+    }
+
+    /// How many bytes of a volume it needs: all requests end below.
+    pub fn span(&self) -> Bytes {
+        self.span
+    }
+
+    /// How many requests it makes in all, where that is known; flushes count. `None`: unknown, or without end.
+    pub fn requests(&self) -> Option<u64> {
+        self.requests
+    }
+
+    /// What holds bytes before the first request, in order and without overlap. Who runs the workload writes it
+    /// beforehand: a read of what was never written would not meet a device.
+    pub fn filled(&self) -> &[Range<Bytes>] {
+        &self.filled
+    }
+
+    /// Starts it from the beginning.
+    pub fn start(&self) -> Load {
+        (self.load)()
+    }
+}
+
+impl fmt::Debug for Workload {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "workload {} over {}", self.name, self.span)
+    }
+}

@@ -1,0 +1,175 @@
+//! When requests come: at a rate of their own (open loop), or each after the last one of its client (closed loop).
+
+use crate::catalogue::Setting;
+use crate::draw::exponential;
+use crate::{Client, Load, Step};
+use braid_base::{Arrival, BadSetting, Nanos, Request, Rng, Settings};
+
+/// Open or closed loop, and how many requests in all.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Pace {
+    /// Requests of all clients together; `None` without end.
+    pub requests: Option<u64>,
+    kind: Kind,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Kind {
+    Open { gap: f64 },
+    Closed { clients: u64, think: f64, join: Nanos },
+}
+
+/// The settings that [`Pace::take`] takes.
+pub(crate) const SETTINGS: &[Setting] = &[
+    Setting { key: "requests", default: "1M", meaning: "requests of all clients together, or `endless`" },
+    Setting { key: "clients", default: "1", meaning: "clients, each with one request at a time" },
+    Setting {
+        key: "think",
+        default: "0s",
+        meaning: "mean wait of a client before a request, exponentially distributed",
+    },
+    Setting {
+        key: "rate",
+        default: "",
+        meaning: "requests per second, as a Poisson process, instead of clients: open loop",
+    },
+];
+
+/// The settings that [`Pace::take_processes`] takes.
+pub(crate) const PROCESSES: &[Setting] = &[
+    Setting { key: "requests", default: "1M", meaning: "requests of all processes together, or `endless`" },
+    Setting { key: "clients", default: "10", meaning: "processes, each with one request at a time" },
+    Setting { key: "join", default: "0s", meaning: "when all processes but the first begin" },
+];
+
+const DAY: Nanos = Nanos::from_secs(86_400);
+
+/// The most clients of any workload.
+pub(crate) const MOST_CLIENTS: u64 = 65_536;
+
+impl Pace {
+    /// Takes `requests`, `clients`, `think`, `rate`.
+    pub fn take(settings: &mut Settings) -> Result<Pace, BadSetting> {
+        let requests = take_requests(settings, Some(1_000_000))?;
+        let is_closed = settings.is_set("clients") || settings.is_set("think");
+        let clients = settings.take_count("clients", 1, 1..=MOST_CLIENTS)?;
+        let think = settings.take_time("think", Nanos::ZERO, Nanos::ZERO..=DAY)?;
+        let is_open = settings.is_set("rate");
+        let rate = settings.take_count("rate", 1, 1..=1_000_000_000)?;
+        if is_open && is_closed {
+            return Err(BadSetting::new(format!(
+                "workload {} has a rate and clients or think: give a rate for requests that come by themselves, or \
+                 clients that wait for their last request",
+                settings.name()
+            )));
+        }
+        let kind = match is_open {
+            true => Kind::Open { gap: 1e9 / rate as f64 },
+            false => Kind::Closed { clients, think: think.0 as f64, join: Nanos::ZERO },
+        };
+        Ok(Pace { requests, kind })
+    }
+
+    /// Takes `requests`, `clients` and `join`: always a closed loop, without thinking.
+    pub fn take_processes(settings: &mut Settings) -> Result<Pace, BadSetting> {
+        let requests = take_requests(settings, Some(1_000_000))?;
+        let clients = settings.take_count("clients", 10, 1..=MOST_CLIENTS)?;
+        let join = settings.take_time("join", Nanos::ZERO, Nanos::ZERO..=DAY)?;
+        Ok(Pace { requests, kind: Kind::Closed { clients, think: 0.0, join } })
+    }
+
+    /// How many streams of requests there are.
+    pub fn streams(&self) -> u64 {
+        match self.kind {
+            Kind::Open { .. } => 1,
+            Kind::Closed { clients, .. } => clients,
+        }
+    }
+
+    /// Gives each stream its requests, which `make` makes from the number of the stream and random numbers of its own.
+    pub fn load<I>(&self, seed: u64, make: impl Fn(u64, Rng) -> I) -> Load
+    where
+        I: Iterator<Item = Request> + Send + 'static,
+    {
+        let mut rng = Rng::new(seed);
+        match self.kind {
+            Kind::Open { gap } => {
+                let (requests, times) = (make(0, rng.fork()), rng.fork());
+                let left = self.requests.unwrap_or(u64::MAX);
+                Load::Open(Box::new(Poisson { requests, rng: times, gap, now: 0.0, left }))
+            }
+            Kind::Closed { clients, think, join } => Load::Closed(
+                (0..clients)
+                    .map(|client| {
+                        let (requests, times) = (make(client, rng.fork()), rng.fork());
+                        let left = self.requests.map_or(u64::MAX, |all| share(all, client, clients));
+                        let join = if client == 0 { Nanos::ZERO } else { join };
+                        Box::new(Thinking { requests, rng: times, think, join, left }) as Client
+                    })
+                    .collect(),
+            ),
+        }
+    }
+}
+
+/// Takes `requests`: a number, or `endless` for `None`.
+pub(crate) fn take_requests(
+    settings: &mut Settings,
+    default: Option<u64>,
+) -> Result<Option<u64>, BadSetting> {
+    match settings.take_text("requests").as_deref() {
+        None => Ok(default),
+        Some("endless") => Ok(None),
+        Some(text) => settings.read_count("requests", text, 1..=u64::MAX / 2).map(Some),
+    }
+}
+
+/// What one of `parts` gets of `all`, so that the sum is `all`.
+fn share(all: u64, part: u64, parts: u64) -> u64 {
+    all / parts + u64::from(part < all % parts)
+}
+
+struct Poisson<I> {
+    requests: I,
+    rng: Rng,
+    /// Mean time between requests, in nanoseconds.
+    gap: f64,
+    /// In nanoseconds; the sum of parts of one is kept.
+    now: f64,
+    left: u64,
+}
+
+impl<I: Iterator<Item = Request>> Iterator for Poisson<I> {
+    type Item = Arrival;
+
+    fn next(&mut self) -> Option<Arrival> {
+        self.left = self.left.checked_sub(1)?;
+        let request = self.requests.next()?;
+        self.now += exponential(&mut self.rng, self.gap);
+        Some(Arrival { at: Nanos(self.now as u64), request })
+    }
+}
+
+struct Thinking<I> {
+    requests: I,
+    rng: Rng,
+    /// Mean, in nanoseconds.
+    think: f64,
+    /// What it waits before its first request, besides.
+    join: Nanos,
+    left: u64,
+}
+
+impl<I: Iterator<Item = Request>> Iterator for Thinking<I> {
+    type Item = Step;
+
+    fn next(&mut self) -> Option<Step> {
+        self.left = self.left.checked_sub(1)?;
+        let request = self.requests.next()?;
+        let think = match self.think {
+            0.0 => Nanos::ZERO,
+            mean => Nanos(exponential(&mut self.rng, mean) as u64),
+        };
+        Some(Step::Request { think: think + std::mem::take(&mut self.join), request })
+    }
+}

@@ -1,0 +1,108 @@
+//! `zipf`: some places are far more popular than others, by Zipf's law.
+//!
+//! The span is cut into units; the k-th most popular unit gets a share proportional to 1 / k^theta. Which unit is the k-th
+//! the seed decides, so that popular units lie apart (`placement=scattered`), or they lie in order of popularity from the
+//! start of the span (`placement=packed`). Within a unit that holds several requests, every place is equally likely.
+//! `theta=0.99` is the skew of YCSB (Cooper et al., SoCC 2010); of storage traces are known exponents from 0.6 to 1.2
+//! [memory].
+
+use crate::draw::{Scatter, Zipf};
+use crate::target::{self, Target};
+use crate::{About, Setting, Workload, pace};
+use braid_base::{BadSetting, Request, Rng, Settings};
+
+pub(crate) const ABOUT: About = About {
+    name: "zipf",
+    summary: "reads and writes of one size; popularity of places by Zipf's law",
+    groups: &[OWN, target::SETTINGS, pace::SETTINGS],
+};
+
+const OWN: &[Setting] = &[
+    Setting { key: "theta", default: "0.99", meaning: "exponent of the law, 0 (all alike) to 4" },
+    Setting {
+        key: "hot20",
+        default: "",
+        meaning: "share of requests that the most popular fifth shall get, 20% to 99.9%, instead of theta",
+    },
+    Setting {
+        key: "unit",
+        default: "",
+        meaning: "what is more or less popular as a whole: a multiple of size; size itself",
+    },
+    Setting {
+        key: "placement",
+        default: "scattered",
+        meaning: "`scattered`: popular units lie apart; `packed`: side by side",
+    },
+];
+
+pub(crate) fn new(settings: &mut Settings, seed: u64) -> Result<Workload, BadSetting> {
+    let mut target = Target::take(settings)?;
+    let has_theta = settings.is_set("theta");
+    let theta = settings.take_within("theta", 0.99, 0.0, 4.0)?;
+    let hot = settings.take_share("hot20")?;
+    let unit = settings.take_bytes("unit", target.size, target.size..=target.span)?;
+    let placement = settings.take("placement", Placement::Scattered, "scattered or packed")?;
+    let pace = pace::Pace::take(settings)?;
+    if !unit.is_aligned(target.size) {
+        return Err(settings.bad("unit", &unit.to_string(), &format!("a multiple of size, {}", target.size)));
+    }
+    target.span = target.span.align_down(unit);
+    let units = target.span / unit;
+    let per_unit = unit / target.size;
+    let ranks = match hot {
+        None => Zipf::new(units, theta),
+        Some(share) if has_theta || !(0.2..=0.999).contains(&share) => {
+            return Err(settings.bad("hot20", &share.to_string(), "20% to 99.9%, and no theta beside it"));
+        }
+        Some(share) => Zipf::new(units, Zipf::exponent_for(units, 0.2, share)),
+    };
+    let load = move || {
+        // All clients find the same units popular.
+        let scatter = (placement == Placement::Scattered).then(|| Scatter::new(units, &mut Rng::new(!seed)));
+        pace.load(seed, |_, rng| Popular {
+            target,
+            ranks: ranks.clone(),
+            scatter: scatter.clone(),
+            per_unit,
+            rng,
+        })
+    };
+    Ok(Workload::new(ABOUT.name, target.span, pace.requests, load))
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Placement {
+    Scattered,
+    Packed,
+}
+
+impl std::str::FromStr for Placement {
+    type Err = ();
+    fn from_str(text: &str) -> Result<Placement, ()> {
+        match text {
+            "scattered" => Ok(Placement::Scattered),
+            "packed" => Ok(Placement::Packed),
+            _ => Err(()),
+        }
+    }
+}
+
+struct Popular {
+    target: Target,
+    ranks: Zipf,
+    scatter: Option<Scatter>,
+    per_unit: u64,
+    rng: Rng,
+}
+
+impl Iterator for Popular {
+    type Item = Request;
+
+    fn next(&mut self) -> Option<Request> {
+        let rank = self.ranks.draw(&mut self.rng);
+        let unit = self.scatter.as_ref().map_or(rank, |scatter| scatter.place(rank));
+        let within = if self.per_unit == 1 { 0 } else { self.rng.below(self.per_unit) };
+        Some(self.target.request(unit * self.per_unit + within, &mut self.rng))
+    }
+}

@@ -1,0 +1,71 @@
+//! `random`, `sequential`, `zipf`: as asked.
+
+mod measure;
+
+use braid_base::KIB;
+use braid_workload::parse;
+use measure::{assert_near, figures, requests, share_of_busiest};
+
+#[test]
+fn random_has_the_share_of_reads_size_and_rate_asked_for() {
+    let f = figures("random,read=30%,size=8KiB,rate=500,requests=200K", 200_000);
+    assert_near("read share", f.read, 0.3, 0.02);
+    assert_near("mean size", f.mean, 8192.0, 0.0);
+    assert_near("requests per second", f.requests / f.seconds, 500.0, 0.01);
+    assert!(f.sequential < 0.001, "{f:?}");
+}
+
+#[test]
+fn random_hits_all_places_alike() {
+    let workload = parse("random,span=4MiB", 1).expect("sound");
+    let all = requests(&workload, 200_000);
+    let busiest = share_of_busiest(&all, workload.span(), KIB * 4, 0.2);
+    assert!((0.2..0.23).contains(&busiest), "{busiest}");
+}
+
+#[test]
+fn sequential_is_sequential_for_every_client() {
+    let f = figures("sequential,clients=7,span=1GiB,size=64KiB,read=100%", 50_000);
+    assert!(f.sequential > 0.99 && f.read == 1.0, "{f:?}");
+}
+
+#[test]
+fn thinking_takes_its_mean() {
+    let f = figures("random,think=5ms,requests=100K", 100_000);
+    assert_near("seconds", f.seconds, 500.0, 0.02);
+}
+
+/// Exact by the sums: with exponent 0.99 over 65,536 units the first fifth gets 84.9 %.
+#[test]
+fn zipf_gives_the_popular_fifth_its_share_scattered_or_packed() {
+    let exact = {
+        let sum = |m: u64| (1..=m).map(|k| (k as f64).powf(-0.99)).sum::<f64>();
+        sum(13_107) / sum(65_536)
+    };
+    for placement in ["scattered", "packed"] {
+        let workload = parse(&format!("zipf,span=256MiB,placement={placement}"), 1).expect("sound");
+        let share = share_of_busiest(&requests(&workload, 1_000_000), workload.span(), KIB * 4, 0.2);
+        // Chance makes the busiest fifth of a sample a little busier than the law's.
+        assert!((exact - 0.002..exact + 0.02).contains(&share), "{placement}: {share}, by the law {exact}");
+    }
+}
+
+#[test]
+fn popular_places_lie_apart_unless_asked_otherwise() {
+    let first_mib = |placement: &str| {
+        let workload = parse(&format!("zipf,span=256MiB,placement={placement}"), 1).expect("sound");
+        let all = requests(&workload, 100_000);
+        all.iter().filter(|(_, _, r)| r.offset < KIB * 1024).count() as f64 / all.len() as f64
+    };
+    assert!(first_mib("packed") > 0.45, "{}", first_mib("packed"));
+    assert!(first_mib("scattered") < 0.15, "{}", first_mib("scattered"));
+}
+
+#[test]
+fn a_share_of_the_busiest_fifth_can_be_asked_for() {
+    for (text, wanted) in [("57%", 0.57), ("84%", 0.84)] {
+        let workload = parse(&format!("zipf,span=64MiB,hot20={text}"), 1).expect("sound");
+        let share = share_of_busiest(&requests(&workload, 1_000_000), workload.span(), KIB * 4, 0.2);
+        assert!((wanted - 0.005..wanted + 0.02).contains(&share), "{text}: {share}");
+    }
+}
