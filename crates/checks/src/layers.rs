@@ -36,6 +36,14 @@ const CRATES: &[Crate] = &[
     of(2, "emulated", NotMet, &["base", "model", "runtime"]),
     of(3, "uring", Met, &["base", "runtime"]),
     of(3, "sim", NotMet, &["base", "format", "policy", "model", "runtime", "engine", "emulated"]),
+    of(
+        4,
+        "lab",
+        NotMet,
+        &[
+            "base", "format", "policy", "model", "workload", "trace", "runtime", "engine", "emulated", "sim",
+        ],
+    ),
     of(4, "nbd", NotMet, &["base", "runtime", "uring", "engine"]),
     of(4, "fuse", Met, &["base", "runtime", "uring", "engine"]),
     of(
@@ -47,7 +55,7 @@ const CRATES: &[Crate] = &[
             "fuse",
         ],
     ),
-    of(6, "cli", Met, &["base", "control"]),
+    of(6, "cli", Met, &["base", "control", "lab", "trace"]),
 ];
 
 /// Beside the layers: nothing of the product imports these, and they may import anything.

@@ -1,0 +1,373 @@
+//! Who asks the volume for what, and when.
+//!
+//! Open loop: requests come at their times. A fixed number of tasks take them in order; where all are busy, a request waits
+//! until one is free, and that wait is its queue time. Closed loop: each client is a task that waits for its last
+//! request before it makes the next one.
+//!
+//! Requests are widened to whole sectors, as a kernel would. One that is longer than a buffer is made in parts, one after
+//! the other, and counts as one.
+
+use crate::recorder::Recorder;
+use crate::series::Series;
+use crate::source::Source;
+use crate::sweep::Gauge;
+use crate::verify::Verifier;
+use crate::{Beyond, Error, ErrorKind, Result, Setup};
+use braid_base::{Arrival, Bytes, Nanos, Op, Request, SECTOR};
+use braid_engine::{Durability, Export, Volume};
+use braid_runtime::{Arena, Buf, Device, Event, Runtime};
+use braid_sim::World;
+use braid_workload::{Client, Step};
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::sync::Arc;
+
+/// All guests of a volume, and what they saw.
+pub(crate) struct Guests<D: Device> {
+    pub rt: World,
+    pub volume: Volume<World, D>,
+    pub recorder: RefCell<Recorder>,
+    pub series: RefCell<Series>,
+    pub verifier: Option<Rc<RefCell<Verifier>>>,
+    /// Requests left out.
+    pub dropped: Cell<u64>,
+    memory: Memory,
+    size: Bytes,
+    beyond: Beyond,
+    /// When the load began.
+    start: Nanos,
+    speed: f64,
+    /// Requests begun, and how many there may be.
+    begun: Cell<u64>,
+    limit: u64,
+    /// Tasks that have not ended.
+    running: Cell<usize>,
+    meeting: Meeting,
+    failure: RefCell<Option<Error>>,
+    ended: Event,
+    gauge: Arc<Gauge>,
+}
+
+/// What requests read into and write from.
+enum Memory {
+    /// All the same bytes, for nobody looks at them.
+    Shared(Buf),
+    /// Bytes of their own.
+    Own(Arena),
+}
+
+/// Where clients wait for each other.
+#[derive(Default)]
+struct Meeting {
+    waiting: Cell<usize>,
+    number: Cell<u64>,
+    met: Event,
+}
+
+/// Memory for requests whose bytes count: far more than a request usually needs, for each that may run.
+const MOST_MEMORY: Bytes = Bytes(256 << 20);
+/// Requests between two looks of the progress display.
+const LOOK: u64 = 1024;
+
+impl<D: Device> Guests<D> {
+    /// Guests of a volume who have not begun.
+    pub fn new(
+        rt: &World,
+        volume: Volume<World, D>,
+        setup: &Setup,
+        verifier: Option<Rc<RefCell<Verifier>>>,
+        gauge: Arc<Gauge>,
+    ) -> Guests<D> {
+        let memory = match verifier {
+            None => Memory::Shared(
+                Arena::new(Arena::LARGEST).try_alloc(Arena::LARGEST).expect("a new arena has room"),
+            ),
+            Some(_) => Memory::Own(Arena::new((Arena::LARGEST * setup.outstanding as u64).min(MOST_MEMORY))),
+        };
+        let size = volume.size().align_down(SECTOR);
+        Guests {
+            rt: rt.clone(),
+            volume,
+            recorder: RefCell::default(),
+            series: RefCell::new(Series::new(setup.interval, setup.duration)),
+            verifier,
+            dropped: Cell::new(0),
+            memory,
+            size,
+            beyond: setup.beyond,
+            start: rt.now(),
+            speed: setup.speed,
+            begun: Cell::new(0),
+            limit: setup.requests.unwrap_or(u64::MAX),
+            running: Cell::new(0),
+            meeting: Meeting::default(),
+            failure: RefCell::default(),
+            ended: Event::default(),
+            gauge,
+        }
+    }
+
+    /// Starts the load.
+    pub fn begin(self: &Rc<Self>, source: Source, outstanding: usize) {
+        match source {
+            Source::Open(arrivals) => {
+                let arrivals = Rc::new(RefCell::new(InTime { arrivals, latest: Nanos::ZERO }));
+                for _ in 0..outstanding {
+                    self.spawn(self.clone().serve(arrivals.clone()));
+                }
+            }
+            Source::Closed(clients) => {
+                clients.into_iter().for_each(|client| self.spawn(self.clone().follow(client)));
+            }
+            Source::Shared { requests, clients, think } => {
+                let requests = Rc::new(RefCell::new(requests));
+                for _ in 0..clients {
+                    self.spawn(self.clone().replay(requests.clone(), think));
+                }
+            }
+        }
+    }
+
+    /// Completes when the load has ended, or failed.
+    pub async fn end(&self) -> Result<()> {
+        let over = || (self.running.get() == 0 || self.failure.borrow().is_some()).then_some(());
+        self.ended.wait_for(over).await;
+        self.failure.take().map_or(Ok(()), Err)
+    }
+
+    /// Requests begun.
+    pub fn begun(&self) -> u64 {
+        self.begun.get()
+    }
+
+    fn spawn(self: &Rc<Self>, task: impl Future<Output = Result<()>> + 'static) {
+        self.running.set(self.running.get() + 1);
+        let guests = self.clone();
+        self.rt.spawn(async move {
+            if let Err(error) = task.await {
+                guests.failure.borrow_mut().get_or_insert(error);
+            }
+            guests.running.set(guests.running.get() - 1);
+            guests.meet_if_all_wait();
+            guests.ended.notify();
+        });
+    }
+
+    /// One of the tasks of an open loop.
+    async fn serve(self: Rc<Self>, arrivals: Rc<RefCell<InTime>>) -> Result<()> {
+        while self.may_begin() {
+            let Some(arrival) = arrivals.borrow_mut().next().transpose()? else { return Ok(()) };
+            let at = self.start + self.in_time(arrival.at);
+            if at > self.rt.now() {
+                self.rt.sleep_until(at).await;
+            }
+            self.request(arrival.request, at).await?;
+        }
+        Ok(())
+    }
+
+    fn in_time(&self, at: Nanos) -> Nanos {
+        if self.speed == 1.0 { at } else { Nanos((at.0 as f64 / self.speed) as u64) }
+    }
+
+    /// A client of a closed loop.
+    async fn follow(self: Rc<Self>, mut client: Client) -> Result<()> {
+        while self.may_begin() {
+            match client.next() {
+                None => return Ok(()),
+                Some(Step::Meet) => {
+                    self.begun.set(self.begun.get() - 1);
+                    self.meet().await;
+                }
+                Some(Step::Request { think, request }) => {
+                    if think > Nanos::ZERO {
+                        self.rt.sleep(think).await;
+                    }
+                    self.request(request, self.rt.now()).await?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// A client that takes its requests from a trace.
+    async fn replay(
+        self: Rc<Self>,
+        requests: Rc<RefCell<Box<dyn Iterator<Item = Result<Request>>>>>,
+        think: Nanos,
+    ) -> Result<()> {
+        while self.may_begin() {
+            let Some(request) = requests.borrow_mut().next().transpose()? else { return Ok(()) };
+            if think > Nanos::ZERO {
+                self.rt.sleep(think).await;
+            }
+            self.request(request, self.rt.now()).await?;
+        }
+        Ok(())
+    }
+
+    /// Counts a request as begun, unless there have been enough.
+    fn may_begin(&self) -> bool {
+        let begun = self.begun.get();
+        if begun == self.limit {
+            return false;
+        }
+        self.begun.set(begun + 1);
+        if begun.is_multiple_of(LOOK) {
+            self.gauge.show(begun, self.rt.now().saturating_sub(self.start));
+        }
+        true
+    }
+
+    async fn meet(&self) {
+        let number = self.meeting.number.get();
+        self.meeting.waiting.set(self.meeting.waiting.get() + 1);
+        self.meet_if_all_wait();
+        let met = || (self.meeting.number.get() != number).then_some(());
+        self.meeting.met.wait_for(met).await;
+    }
+
+    fn meet_if_all_wait(&self) {
+        let meeting = &self.meeting;
+        if meeting.waiting.get() > 0 && meeting.waiting.get() == self.running.get() {
+            meeting.waiting.set(0);
+            meeting.number.set(meeting.number.get() + 1);
+            meeting.met.notify();
+        }
+    }
+
+    /// Makes a request that arrived at `at`, and notes how long it took.
+    async fn request(&self, request: Request, at: Nanos) -> Result<()> {
+        let Some(request) = self.fit(request)? else {
+            self.dropped.set(self.dropped.get() + 1);
+            return Ok(());
+        };
+        let admitted = self.rt.now();
+        match request.op {
+            Op::Flush => self.volume.flush().await?,
+            Op::Read | Op::Write | Op::Discard if request.len <= Arena::LARGEST => self.part(request).await?,
+            Op::Read | Op::Write | Op::Discard => {
+                let (mut at, end) = (request.offset, request.offset + request.len);
+                while at < end {
+                    let len = (end - at).min(Arena::LARGEST);
+                    self.part(Request { op: request.op, offset: at, len }).await?;
+                    at += len;
+                }
+            }
+        }
+        self.recorder.borrow_mut().record(request.op, request.len, at, admitted, self.rt.now());
+        Ok(())
+    }
+
+    /// Widens a request to whole sectors and makes it fit the volume; none where it is left out.
+    fn fit(&self, request: Request) -> Result<Option<Request>> {
+        let Request { op, offset, len } = request;
+        if op == Op::Flush {
+            return Ok(Some(request));
+        }
+        let beyond = |end: Option<Bytes>| match self.beyond {
+            Beyond::Drop => Ok(None),
+            Beyond::Wrap => {
+                let len = len.max(SECTOR).align_up(SECTOR).min(self.size);
+                let offset = (offset.align_down(SECTOR) % self.size).min(self.size - len);
+                Ok(Some(Request { op, offset, len }))
+            }
+            Beyond::Refuse => Err(Error::new(
+                ErrorKind::Setup,
+                format!(
+                    "request {} asks for {len} at byte {}{}, and the volume has {} bytes: use a larger --size, or --beyond wrap \
+                     or drop",
+                    self.begun.get(),
+                    offset.0,
+                    if end.is_none() { ", beyond 2^64" } else { "" },
+                    self.size.0,
+                ),
+            )),
+        };
+        match offset.checked_add(len) {
+            Some(end) if end <= self.size => {
+                let offset = offset.align_down(SECTOR);
+                Ok(Some(Request { op, offset, len: end.align_up(SECTOR) - offset }))
+            }
+            end => beyond(end),
+        }
+    }
+
+    /// Makes a request of at most a buffer's length.
+    async fn part(&self, request: Request) -> Result<()> {
+        let Request { op, offset, len } = request;
+        if len == Bytes::ZERO {
+            return Ok(());
+        }
+        match &self.verifier {
+            None => self.unverified(op, offset, len).await,
+            Some(verifier) => self.verified(op, offset, len, verifier).await,
+        }
+    }
+
+    async fn unverified(&self, op: Op, offset: Bytes, len: Bytes) -> Result<()> {
+        let Memory::Shared(buf) = &self.memory else {
+            unreachable!("without a verifier the memory is shared")
+        };
+        match op {
+            Op::Read => self.volume.read(offset, &buf.slice(Bytes::ZERO..len)).await?,
+            Op::Write => {
+                self.volume.write(offset, &buf.slice(Bytes::ZERO..len), Durability::Volatile).await?;
+            }
+            Op::Discard => self.volume.discard(offset, len).await?,
+            Op::Flush => {}
+        }
+        Ok(())
+    }
+
+    async fn verified(&self, op: Op, offset: Bytes, len: Bytes, verifier: &RefCell<Verifier>) -> Result<()> {
+        let Memory::Own(arena) = &self.memory else {
+            unreachable!("with a verifier each request has memory")
+        };
+        match op {
+            Op::Read => {
+                let buf = arena.alloc(len).await;
+                let read = verifier.borrow_mut().begin_read(offset, len);
+                self.volume.read(offset, &buf).await?;
+                let right = verifier.borrow_mut().end_read(&read, &buf);
+                right.map_err(|mismatch| self.wrong_data(&mismatch))?;
+            }
+            Op::Write => {
+                let buf = arena.alloc(len).await;
+                let write = verifier.borrow_mut().begin_write(offset, &buf);
+                self.volume.write(offset, &buf, Durability::Volatile).await?;
+                verifier.borrow_mut().end_write(write);
+            }
+            Op::Discard => {
+                let write = verifier.borrow_mut().begin_discard(offset, len);
+                self.volume.discard(offset, len).await?;
+                verifier.borrow_mut().end_write(write);
+            }
+            Op::Flush => {}
+        }
+        Ok(())
+    }
+
+    fn wrong_data(&self, mismatch: &crate::verify::Mismatch) -> Error {
+        let message = format!("wrong data after {} of simulated time: {mismatch}", self.rt.now());
+        Error::new(ErrorKind::WrongData, message)
+    }
+}
+
+/// Arrivals whose times never fall: one that is out of order comes as late as the one before it.
+struct InTime {
+    arrivals: Box<dyn Iterator<Item = Result<Arrival>>>,
+    latest: Nanos,
+}
+
+impl Iterator for InTime {
+    type Item = Result<Arrival>;
+
+    fn next(&mut self) -> Option<Result<Arrival>> {
+        let next = self.arrivals.next()?;
+        Some(next.map(|arrival| {
+            self.latest = self.latest.max(arrival.at);
+            Arrival { at: self.latest, ..arrival }
+        }))
+    }
+}

@@ -1,0 +1,297 @@
+//! What comes out of a simulation: plain data, the same for the same setup, with units in its names.
+
+use crate::recorder::Times;
+use braid_base::DeviceClass;
+use serde::ser::SerializeMap;
+use serde::{Serialize, Serializer};
+
+/// What a simulation measured, from the end of the warm-up on.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct Outcome {
+    /// The policy with all its settings.
+    pub policy: String,
+    /// The workload as it was given, or the trace's file.
+    pub load: String,
+    /// The seed.
+    pub seed: u64,
+    /// The volume's size.
+    pub volume_bytes: u64,
+    /// The unit of placement.
+    pub extent_bytes: u64,
+    /// Time of the simulation that was measured.
+    pub simulated_seconds: f64,
+    /// Time of the simulation before that.
+    pub warm_up_seconds: f64,
+    /// Bytes that guests read and wrote, per second.
+    pub throughput_bytes_per_second: f64,
+    /// Reads and writes per second.
+    pub requests_per_second: f64,
+    /// Reads and writes together.
+    pub all: Operation,
+    /// Reads.
+    pub read: Operation,
+    /// Writes.
+    pub write: Operation,
+    /// Flushes.
+    pub flush: Operation,
+    /// Discards.
+    pub discard: Operation,
+    /// Requests beyond the volume's end that were left out.
+    pub dropped_requests: u64,
+    /// Lines of the trace that could not be read.
+    pub bad_lines: u64,
+    /// Share of reads that the memory cache served.
+    pub cache_hit_ratio: f64,
+    /// Pieces of reads that the memory cache served.
+    pub cache_hits: u64,
+    /// Pieces of reads that it did not serve.
+    pub cache_misses: u64,
+    /// What happened behind the scenes.
+    pub background: Background,
+    /// Data that has a home.
+    pub mapped_bytes: u64,
+    /// Memory of the map.
+    pub map_memory_bytes: u64,
+    /// Memory of the policy, about.
+    pub policy_memory_bytes: u64,
+    /// Bytes that were read and verified by their tags; zero with tags off.
+    pub verified_bytes: u64,
+    /// The devices, by id.
+    pub devices: Vec<DeviceOutcome>,
+    /// How it changed over time: intervals of equal length, but for the last.
+    pub intervals: Vec<Interval>,
+}
+
+/// Requests of one kind. In JSON the times are flat: `latency_ns_mean`, `queue_ns_p99` and so on.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct Operation {
+    /// Requests completed.
+    pub requests: u64,
+    /// Bytes read or written by them.
+    pub bytes: u64,
+    /// From arrival to completion.
+    pub latency: Distribution,
+    /// From arrival until the volume took the request.
+    pub queue: Distribution,
+    /// In the volume.
+    pub service: Distribution,
+}
+
+/// Times in nanoseconds. Mean and maximum are exact, percentiles within one per cent.
+#[derive(Clone, Copy, PartialEq, Debug, Default)]
+pub struct Distribution {
+    /// The mean.
+    pub mean: f64,
+    /// Half are at most so long.
+    pub p50: u64,
+    /// 95 of 100.
+    pub p95: u64,
+    /// 99 of 100.
+    pub p99: u64,
+    /// 999 of 1000.
+    pub p999: u64,
+    /// The longest.
+    pub max: u64,
+}
+
+/// Bytes moved behind the scenes, by cause.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
+pub struct Background {
+    /// Extents that got a new home.
+    pub migrations: u64,
+    /// Migrations that gave way to a write or found no room.
+    pub migrations_stopped: u64,
+    /// Bytes copied by migrations.
+    pub migrated_bytes: u64,
+    /// Bytes copied for second copies.
+    pub mirrored_bytes: u64,
+    /// Bytes written for extra copies.
+    pub promoted_bytes: u64,
+    /// Bytes written back from dirty extra copies.
+    pub written_back_bytes: u64,
+    /// Probes of devices without guests.
+    pub probes: u64,
+    /// Bytes of probes.
+    pub probed_bytes: u64,
+    /// Commits of the journal.
+    pub commits: u64,
+    /// Bytes written to the journal.
+    pub journal_bytes: u64,
+    /// Checkpoints of the map.
+    pub checkpoints: u64,
+    /// Bytes of map pages written.
+    pub map_bytes: u64,
+}
+
+/// What a device did.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct DeviceOutcome {
+    /// Its id in the volume.
+    pub id: String,
+    /// `ssd` or `hdd`.
+    pub class: String,
+    /// The model of its timing.
+    pub model: String,
+    /// Its size.
+    pub size_bytes: u64,
+    /// Share of the time in which it had a request.
+    pub utilisation: f64,
+    /// Requests that it had on average, background included.
+    pub queue_depth_mean: f64,
+    /// Its share of the guests' requests that reached a device.
+    pub requests_share: f64,
+    /// Its share of the guests' bytes that reached a device.
+    pub bytes_share: f64,
+    /// Its share of the data, by extent, at the end.
+    pub data_share: f64,
+    /// Guests' reads.
+    pub guest_reads: u64,
+    /// Guests' writes.
+    pub guest_writes: u64,
+    /// Bytes read for guests.
+    pub guest_read_bytes: u64,
+    /// Bytes written for guests.
+    pub guest_written_bytes: u64,
+    /// Bytes read and written for background work, metadata and probes.
+    pub background_bytes: u64,
+    /// All bytes read.
+    pub read_bytes: u64,
+    /// All bytes written: what wears an SSD.
+    pub written_bytes: u64,
+    /// All bytes written, in sizes of the device per day.
+    pub drive_writes_per_day: f64,
+    /// Flushes.
+    pub flushes: u64,
+    /// Response times of guests' requests. In JSON flat: `response_ns_mean` and so on.
+    #[serde(flatten, serialize_with = "serialize_response")]
+    pub response: Distribution,
+    /// What the policy says of it at the end: names with units, and numbers.
+    #[serde(serialize_with = "serialize_pairs")]
+    pub policy_figures: Vec<(String, f64)>,
+}
+
+/// What happened in an interval.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct Interval {
+    /// Its beginning, from the end of the warm-up.
+    pub start_seconds: f64,
+    /// Its length.
+    pub length_seconds: f64,
+    /// Reads and writes that completed.
+    pub requests: u64,
+    /// Reads and writes per second.
+    pub requests_per_second: f64,
+    /// Bytes of them, per second.
+    pub throughput_bytes_per_second: f64,
+    /// Mean time from arrival to completion.
+    pub latency_ns_mean: f64,
+    /// Bytes migrated.
+    pub migrated_bytes: u64,
+    /// The devices, by id.
+    pub devices: Vec<IntervalDevice>,
+}
+
+/// What a device did in an interval.
+#[derive(Clone, Copy, PartialEq, Debug, Serialize)]
+pub struct IntervalDevice {
+    /// Its share of the guests' requests that reached a device.
+    pub requests_share: f64,
+    /// Its share of the guests' bytes that reached a device.
+    pub bytes_share: f64,
+    /// Its share of the data at the end of the interval.
+    pub data_share: f64,
+    /// Guests' bytes, per second.
+    pub throughput_bytes_per_second: f64,
+    /// Mean response time of guests' requests; zero where there was none.
+    pub response_ns_mean: f64,
+    /// Share of the time in which it had a request.
+    pub utilisation: f64,
+    /// Requests that it had on average.
+    pub queue_depth_mean: f64,
+}
+
+impl DeviceOutcome {
+    /// What kind of device it is.
+    pub fn is(&self, class: DeviceClass) -> bool {
+        self.class == class.to_string()
+    }
+}
+
+impl Distribution {
+    pub(crate) fn of(times: &Times) -> Distribution {
+        if times.count == 0 {
+            return Distribution::default();
+        }
+        let quantile = |q| times.histogram.value_at_quantile(q).min(times.max.0);
+        Distribution {
+            mean: times.sum.0 as f64 / times.count as f64,
+            p50: quantile(0.5),
+            p95: quantile(0.95),
+            p99: quantile(0.99),
+            p999: quantile(0.999),
+            max: times.max.0,
+        }
+    }
+
+    fn write<M: SerializeMap>(&self, map: &mut M, names: [&'static str; 6]) -> Result<(), M::Error> {
+        let [mean, p50, p95, p99, p999, max] = names;
+        map.serialize_entry(mean, &self.mean)?;
+        map.serialize_entry(p50, &self.p50)?;
+        map.serialize_entry(p95, &self.p95)?;
+        map.serialize_entry(p99, &self.p99)?;
+        map.serialize_entry(p999, &self.p999)?;
+        map.serialize_entry(max, &self.max)
+    }
+}
+
+macro_rules! names {
+    ($of:literal) => {
+        [
+            concat!($of, "_ns_mean"),
+            concat!($of, "_ns_p50"),
+            concat!($of, "_ns_p95"),
+            concat!($of, "_ns_p99"),
+            concat!($of, "_ns_p999"),
+            concat!($of, "_ns_max"),
+        ]
+    };
+}
+
+impl Serialize for Operation {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(Some(20))?;
+        map.serialize_entry("requests", &self.requests)?;
+        map.serialize_entry("bytes", &self.bytes)?;
+        self.latency.write(&mut map, names!("latency"))?;
+        self.queue.write(&mut map, names!("queue"))?;
+        self.service.write(&mut map, names!("service"))?;
+        map.end()
+    }
+}
+
+fn serialize_response<S: Serializer>(response: &Distribution, serializer: S) -> Result<S::Ok, S::Error> {
+    let mut map = serializer.serialize_map(Some(6))?;
+    response.write(&mut map, names!("response"))?;
+    map.end()
+}
+
+fn serialize_pairs<S: Serializer>(pairs: &[(String, f64)], serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_map(pairs.iter().map(|(name, value)| (name, value)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_flat_with_their_unit_in_the_name() {
+        let operation = Operation {
+            requests: 3,
+            queue: Distribution { p999: 7, ..Default::default() },
+            ..Default::default()
+        };
+        let json = serde_json::to_value(&operation).unwrap();
+        assert_eq!((json["requests"].as_u64(), json["queue_ns_p999"].as_u64()), (Some(3), Some(7)));
+        assert_eq!(json.as_object().unwrap().len(), 20);
+    }
+}

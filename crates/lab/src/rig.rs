@@ -1,0 +1,162 @@
+//! The devices and the volume of a simulation, filled and ready.
+//!
+//! Making, filling and opening the volume takes no time of the simulation: the devices' timing is off until the load
+//! begins. After the fill the volume is closed and opened anew, so that the policy starts as after any restart: with the
+//! data in place, and without a memory of how it came there.
+
+use crate::setup::DeviceSetup;
+use crate::verify::Verifier;
+use crate::{Error, Prefill, Result, Setup};
+use braid_base::{Bytes, Rng, SECTOR};
+use braid_emulated::Emulated;
+use braid_engine::{CreateOptions, Durability, Export, OpenOptions, Volume, create};
+use braid_format::Uuid;
+use braid_model::{DeviceModel, UnknownModel};
+use braid_runtime::{Arena, Buf, Device, Geometry};
+use braid_sim::{Hollow, Payload, World};
+use std::cell::RefCell;
+use std::ops::Range;
+use std::rc::Rc;
+
+/// A device of a simulation: a model's timing over something without bytes.
+pub(crate) type Simulated<D> = Rc<Emulated<World, D>>;
+
+/// A volume, and handles to its devices.
+pub(crate) struct Rig<D: Device> {
+    pub volume: Volume<World, Simulated<D>>,
+    pub devices: Vec<Simulated<D>>,
+    /// The devices' setups, one for each.
+    pub kinds: Vec<DeviceSetup>,
+}
+
+/// What the load needs of a volume, as far as it is known beforehand.
+pub(crate) struct Need {
+    /// Where its requests end.
+    pub span: Option<Bytes>,
+    /// What it takes to be written.
+    pub filled: Option<Vec<Range<Bytes>>>,
+}
+
+/// Makes the devices and the volume, fills it, and leaves it open with the devices' timing on. `wrap` may put something
+/// between a device's timing and what it keeps.
+pub(crate) async fn build<D: Device>(
+    world: &World,
+    setup: &Setup,
+    need: &Need,
+    verifier: Option<&RefCell<Verifier>>,
+    wrap: impl Fn(usize, Rc<Hollow>) -> D,
+) -> Result<Rig<D>> {
+    let kinds: Vec<DeviceSetup> =
+        setup.devices.iter().flat_map(|kind| std::iter::repeat_n(kind.clone(), kind.count)).collect();
+    let mut rng = Rng::new(setup.seed);
+    let (mut hollows, mut devices) = (Vec::new(), Vec::new());
+    for (place, kind) in kinds.iter().enumerate() {
+        let model = model(kind, rng.next_u64())?;
+        let payload = if setup.tags { Payload::Tags } else { Payload::Nothing };
+        let geometry = Geometry { size: kind.size, class: kind.class, alignment: SECTOR };
+        let hollow = Rc::new(Hollow::new(geometry, payload));
+        let device = Rc::new(Emulated::new(world.clone(), wrap(place, hollow.clone()), model));
+        device.set_timed(false);
+        hollows.push(hollow);
+        devices.push(device);
+    }
+    let options = options(setup, need, &kinds)?;
+    let superblock = create(&devices, &options).await?;
+    for (hollow, entry) in hollows.iter().zip(&superblock.devices) {
+        let len = superblock.extent_size * u64::from(entry.slots);
+        hollow.set_data(entry.slots_offset..entry.slots_offset + len);
+    }
+    let mut volume = open(world, &devices, setup).await?;
+    let filled = filled(setup, need, volume.size());
+    if !filled.is_empty() {
+        let arena = Arena::new(Arena::LARGEST);
+        let buf = arena.alloc(setup.extent_size.min(Arena::LARGEST)).await;
+        for range in filled {
+            fill(&volume, range, &buf, verifier).await?;
+        }
+        volume.flush().await?;
+    }
+    if options.policy != setup.policy {
+        volume.set_policy(&setup.policy).await?;
+    }
+    volume.close().await?;
+    drop(volume);
+    volume = open(world, &devices, setup).await?;
+    devices.iter().for_each(|device| device.set_timed(true));
+    Ok(Rig { volume, devices, kinds })
+}
+
+fn model(kind: &DeviceSetup, seed: u64) -> Result<DeviceModel> {
+    let spec = braid_model::by_name(&kind.model)
+        .ok_or_else(|| Error::setup(UnknownModel(kind.model.clone()).to_string()))?;
+    if spec.class != kind.class {
+        return Err(Error::setup(format!(
+            "{} ({}) is a model of class {}: use --{}",
+            spec.name, spec.title, spec.class, spec.class
+        )));
+    }
+    Ok(spec.build(kind.size, seed))
+}
+
+fn options(setup: &Setup, need: &Need, kinds: &[DeviceSetup]) -> Result<CreateOptions> {
+    let size = match (setup.size, need.span) {
+        (Some(size), Some(span)) if size < span => {
+            return Err(Error::setup(format!(
+                "the volume has {size}, and the workload needs {span}: use a larger --size or a workload that needs less"
+            )));
+        }
+        (Some(size), _) => Some(size.align_down(SECTOR)),
+        (None, span) => span.map(|span| span.align_up(setup.extent_size)),
+    };
+    let mut options = CreateOptions::new("simulated", Uuid([0x5e; 16]));
+    options.size = size;
+    options.extent_size = setup.extent_size;
+    options.block_size = setup.block_size;
+    options.copies = setup.copies;
+    options.policy = setup.prefill_policy.clone().unwrap_or_else(|| setup.policy.clone());
+    options.models = kinds.iter().map(|kind| kind.model.clone()).collect();
+    options.overwrite = true;
+    Ok(options)
+}
+
+async fn open<D: Device>(
+    world: &World,
+    devices: &[Simulated<D>],
+    setup: &Setup,
+) -> Result<Volume<World, Simulated<D>>> {
+    let options = OpenOptions {
+        names: (0..devices.len()).map(|place| format!("d{place}")).collect(),
+        cache_extents: setup.cache_extents,
+        rewrite_map: false,
+    };
+    Ok(Volume::open(world.clone(), devices.to_vec(), options).await?.0)
+}
+
+fn filled(setup: &Setup, need: &Need, size: Bytes) -> Vec<Range<Bytes>> {
+    match (setup.prefill, &need.filled) {
+        (Prefill::None, _) => Vec::new(),
+        (Prefill::Used, Some(filled)) => filled.clone(),
+        (Prefill::Used, None) | (Prefill::All, _) => vec![Bytes::ZERO..size],
+    }
+}
+
+/// Writes a range, an extent at a time.
+async fn fill<D: Device>(
+    volume: &Volume<World, D>,
+    range: Range<Bytes>,
+    buf: &Buf,
+    verifier: Option<&RefCell<Verifier>>,
+) -> Result<()> {
+    let mut at = range.start;
+    while at < range.end {
+        let end = (at.align_down(buf.len()) + buf.len()).min(range.end);
+        let part = buf.slice(Bytes::ZERO..end - at);
+        let write = verifier.map(|verifier| verifier.borrow_mut().begin_write(at, &part));
+        volume.write(at, &part, Durability::Volatile).await?;
+        if let (Some(verifier), Some(write)) = (verifier, write) {
+            verifier.borrow_mut().end_write(write);
+        }
+        at = end;
+    }
+    Ok(())
+}

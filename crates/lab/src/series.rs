@@ -1,0 +1,167 @@
+//! How a simulation changed over time: counters noted at equal intervals, at most a few hundred. Where the time grows
+//! beyond that, every other note is dropped and the interval doubles, so that memory does not follow the trace's length.
+
+use crate::guests::Guests;
+use crate::outcome::{Interval, IntervalDevice};
+use crate::recorder::Recorder;
+use crate::rig::Simulated;
+use braid_base::{Bytes, Nanos};
+use braid_emulated::Usage;
+use braid_engine::Status;
+use braid_runtime::Device;
+
+/// Notes, oldest first: the first stands at the end of the warm-up.
+pub(crate) struct Series {
+    pub interval: Nanos,
+    notes: Vec<Note>,
+}
+
+/// All counters at one moment.
+#[derive(Clone)]
+pub(crate) struct Note {
+    pub at: Nanos,
+    pub requests: u64,
+    pub bytes: Bytes,
+    pub time: Nanos,
+    pub migrated_bytes: u64,
+    pub devices: Vec<DeviceNote>,
+}
+
+/// A device's counters at one moment.
+#[derive(Clone, Copy)]
+pub(crate) struct DeviceNote {
+    pub requests: u64,
+    pub bytes: u64,
+    pub time: Nanos,
+    pub used: u32,
+    pub usage: Usage,
+}
+
+/// The interval of a series of unknown length, at first.
+const FIRST: Nanos = Nanos::from_millis(100);
+/// Notes, at most.
+const MOST: usize = 512;
+/// Intervals of a series of known length.
+const USUAL: u64 = 200;
+
+impl Series {
+    /// An empty series, of intervals of this length, or of one that fits a simulation of `duration`.
+    pub fn new(interval: Option<Nanos>, duration: Option<Nanos>) -> Series {
+        let fitting = duration.map_or(FIRST, |duration| duration / USUAL);
+        let interval = interval.unwrap_or(fitting).max(Nanos::from_micros(1));
+        Series { interval, notes: Vec::new() }
+    }
+
+    /// Adds a note.
+    pub fn push(&mut self, note: Note) {
+        if self.notes.len() >= MOST && self.notes.len() % 2 == 1 {
+            let mut place = 0;
+            self.notes.retain(|_| {
+                place += 1;
+                place % 2 == 1
+            });
+            self.interval = self.interval * 2;
+        }
+        self.notes.push(note);
+    }
+
+    /// The first note.
+    pub fn first(&self) -> &Note {
+        &self.notes[0]
+    }
+
+    /// The last note.
+    pub fn last(&self) -> &Note {
+        &self.notes[self.notes.len() - 1]
+    }
+
+    /// What happened between the notes.
+    pub fn intervals(&self) -> Vec<Interval> {
+        let begin = self.first().at;
+        self.notes
+            .windows(2)
+            .filter(|pair| pair[1].at > pair[0].at)
+            .map(|pair| between(begin, &pair[0], &pair[1]))
+            .collect()
+    }
+}
+
+impl Note {
+    /// The counters now.
+    pub fn take<D: Device>(
+        now: Nanos,
+        recorder: &Recorder,
+        status: &Status,
+        devices: &[Simulated<D>],
+    ) -> Note {
+        let (requests, bytes, time) = recorder.totals();
+        let note = |(device, simulated): (&braid_engine::DeviceStatus, &Simulated<D>)| DeviceNote {
+            requests: device.stats.guest_reads + device.stats.guest_writes,
+            bytes: device.stats.guest_read_bytes + device.stats.guest_write_bytes,
+            time: device.stats.guest_time,
+            used: device.slots - device.free,
+            usage: simulated.usage(),
+        };
+        Note {
+            at: now,
+            requests,
+            bytes,
+            time,
+            migrated_bytes: status.background.migrated_bytes,
+            devices: status.devices.iter().zip(devices).map(note).collect(),
+        }
+    }
+}
+
+/// Takes notes until the world ends.
+pub(crate) async fn keep<D: Device>(guests: std::rc::Rc<Guests<Simulated<D>>>, devices: Vec<Simulated<D>>) {
+    use braid_runtime::Runtime;
+    loop {
+        let next = {
+            let series = guests.series.borrow();
+            series.last().at + series.interval
+        };
+        guests.rt.sleep_until(next).await;
+        let note = Note::take(guests.rt.now(), &guests.recorder.borrow(), &guests.volume.status(), &devices);
+        guests.series.borrow_mut().push(note);
+    }
+}
+
+fn between(begin: Nanos, before: &Note, after: &Note) -> Interval {
+    let seconds = (after.at - before.at).as_secs_f64();
+    let requests = after.requests - before.requests;
+    Interval {
+        start_seconds: (before.at - begin).as_secs_f64(),
+        length_seconds: seconds,
+        requests,
+        requests_per_second: requests as f64 / seconds,
+        throughput_bytes_per_second: (after.bytes - before.bytes).0 as f64 / seconds,
+        latency_ns_mean: ratio((after.time - before.time).0, requests),
+        migrated_bytes: after.migrated_bytes - before.migrated_bytes,
+        devices: devices_between(before, after),
+    }
+}
+
+/// What each device did between two notes.
+pub(crate) fn devices_between(before: &Note, after: &Note) -> Vec<IntervalDevice> {
+    let pairs = || before.devices.iter().zip(&after.devices);
+    let elapsed = after.at - before.at;
+    let requests: u64 = pairs().map(|(b, a)| a.requests - b.requests).sum();
+    let bytes: u64 = pairs().map(|(b, a)| a.bytes - b.bytes).sum();
+    let used: u64 = after.devices.iter().map(|device| u64::from(device.used)).sum();
+    let device = |(before, after): (&DeviceNote, &DeviceNote)| IntervalDevice {
+        requests_share: ratio(after.requests - before.requests, requests),
+        bytes_share: ratio(after.bytes - before.bytes, bytes),
+        data_share: ratio(u64::from(after.used), used),
+        throughput_bytes_per_second: ratio(after.bytes - before.bytes, elapsed.0) * 1e9,
+        response_ns_mean: ratio((after.time - before.time).0, after.requests - before.requests),
+        utilisation: ratio((after.usage.busy - before.usage.busy).0, elapsed.0),
+        queue_depth_mean: ratio((after.usage.waited - before.usage.waited).0, elapsed.0),
+    };
+    pairs().map(device).collect()
+}
+
+/// A part of a whole; zero where the whole is.
+pub(crate) fn ratio(part: u64, whole: u64) -> f64 {
+    if whole == 0 { 0.0 } else { part as f64 / whole as f64 }
+}

@@ -1,0 +1,202 @@
+//! What shall be simulated: plain data, so that a sweep is a list of it.
+
+use crate::{Error, Result};
+use braid_base::{Bytes, DeviceClass, KIB, Nanos};
+use std::path::PathBuf;
+
+/// One simulation: devices, volume, load, and what is measured of it. The same setup gives the same outcome.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Setup {
+    /// What the volume is made of.
+    pub devices: Vec<DeviceSetup>,
+    /// The policy, as `name,key=value,…`.
+    pub policy: String,
+    /// Who asks for what, and when.
+    pub load: Load,
+    /// Seed of workload, devices and schedule.
+    pub seed: u64,
+    /// The volume's size; none for what the workload needs, or, under a trace, all that the devices hold.
+    pub size: Option<Bytes>,
+    /// The unit of placement.
+    pub extent_size: Bytes,
+    /// The unit of caching.
+    pub block_size: Bytes,
+    /// Required copies of each extent.
+    pub copies: u8,
+    /// Extents in the memory cache; 0 for none.
+    pub cache_extents: usize,
+    /// What holds bytes before the load begins.
+    pub prefill: Prefill,
+    /// The policy that places what is prefilled; none for the one that is measured.
+    pub prefill_policy: Option<String>,
+    /// For how long the load runs before anything is measured.
+    pub warm_up: Nanos,
+    /// For how long it is measured then; none for until the load ends.
+    pub duration: Option<Nanos>,
+    /// After how many requests the load ends, warm-up included; none for as many as it has.
+    pub requests: Option<u64>,
+    /// Open loop: how much faster than written requests come. 1 is as written.
+    pub speed: f64,
+    /// Open loop: requests in the volume at the same time, at most. More wait outside, which counts as queue time.
+    pub outstanding: usize,
+    /// What becomes of requests beyond the volume's end.
+    pub beyond: Beyond,
+    /// Whether every read is verified, by a tag of 8 bytes for each block of the volume and of the devices.
+    pub tags: bool,
+    /// Length of an interval of the time series; none for one that fits.
+    pub interval: Option<Nanos>,
+}
+
+/// Devices of a kind.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct DeviceSetup {
+    /// SSD or disk.
+    pub class: DeviceClass,
+    /// How large each is.
+    pub size: Bytes,
+    /// Which model gives them their timing.
+    pub model: String,
+    /// How many there are of it.
+    pub count: usize,
+}
+
+/// Who asks for what, and when.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Load {
+    /// A generated workload, as `name,key=value,…`.
+    Workload(String),
+    /// A recorded one.
+    Trace(Trace),
+}
+
+/// A recorded load.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Trace {
+    /// The file.
+    pub path: PathBuf,
+    /// How many clients replay it, each taking the next request when its last one is complete: closed loop. None for
+    /// the times of the trace: open loop.
+    pub clients: Option<usize>,
+    /// How long a client waits before each request.
+    pub think: Nanos,
+    /// Whether a line that cannot be read ends the simulation; otherwise such lines are counted.
+    pub strict: bool,
+}
+
+/// What holds bytes before the load begins. What was never written reads as zeros without touching a device.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Prefill {
+    /// Nothing.
+    None,
+    /// What the workload says: usually all that it uses. Under a trace, the whole volume.
+    Used,
+    /// The whole volume.
+    All,
+}
+
+/// What becomes of requests beyond the volume's end.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Beyond {
+    /// They end the simulation with an error.
+    Refuse,
+    /// Their address is taken modulo the volume's size.
+    Wrap,
+    /// They are left out and counted.
+    Drop,
+}
+
+impl Setup {
+    /// The usual: extents of 128 KiB, blocks of 4 KiB, one copy, 100 extents of memory cache, filled as the workload says,
+    /// no warm-up, measured until the load ends, seed 1, tags off.
+    pub fn new(devices: Vec<DeviceSetup>, policy: impl Into<String>, load: Load) -> Setup {
+        Setup {
+            devices,
+            policy: policy.into(),
+            load,
+            seed: 1,
+            size: None,
+            extent_size: KIB * 128,
+            block_size: KIB * 4,
+            copies: 1,
+            cache_extents: 100,
+            prefill: Prefill::Used,
+            prefill_policy: None,
+            warm_up: Nanos::ZERO,
+            duration: None,
+            requests: None,
+            speed: 1.0,
+            outstanding: 256,
+            beyond: Beyond::Refuse,
+            tags: false,
+            interval: None,
+        }
+    }
+}
+
+/// The most devices of one kind.
+const MOST_DEVICES: u64 = 32;
+
+impl DeviceSetup {
+    /// Reads `SIZE,model=M[,count=N]` as devices of `class`.
+    ///
+    /// # Errors
+    /// Names the part that is wrong, and what would be right.
+    pub fn parse(class: DeviceClass, text: &str) -> Result<DeviceSetup> {
+        let shape =
+            format!("--{class} SIZE,model=NAME[,count=N], as in --{class} 80GiB,model={}", usual(class));
+        let wrong = |why: String| Error::setup(format!("--{class} {text}: {why}; use {shape}"));
+        let mut parts = text.split(',').map(str::trim);
+        let size = parts.next().unwrap_or_default().parse::<Bytes>().map_err(|e| wrong(e.to_string()))?;
+        let (mut model, mut count) = (None, None);
+        for part in parts {
+            match part.split_once('=') {
+                Some(("model", value)) if model.is_none() => model = Some(value.to_owned()),
+                Some(("count", value)) if count.is_none() => {
+                    let number = value.parse::<u64>().ok().filter(|n| (1..=MOST_DEVICES).contains(n));
+                    count = Some(
+                        number.ok_or_else(|| wrong(format!("count={value} is not 1 to {MOST_DEVICES}")))?,
+                    );
+                }
+                Some(("model" | "count", _)) => return Err(wrong(format!("'{part}' is given twice"))),
+                _ => return Err(wrong(format!("'{part}' is not known"))),
+            }
+        }
+        let model = model.ok_or_else(|| wrong("a simulated device needs a model".to_owned()))?;
+        Ok(DeviceSetup { class, size, model, count: count.unwrap_or(1) as usize })
+    }
+}
+
+fn usual(class: DeviceClass) -> &'static str {
+    match class {
+        DeviceClass::Ssd => "x25-m",
+        DeviceClass::Hdd => "mba3073",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_device_has_a_size_a_model_and_perhaps_a_count() {
+        let disks = DeviceSetup::parse(DeviceClass::Hdd, "73GB,model=mba3073,count=4").unwrap();
+        assert_eq!((disks.size, disks.model.as_str(), disks.count), (Bytes(73_000_000_000), "mba3073", 4));
+        assert_eq!(DeviceSetup::parse(DeviceClass::Ssd, "80GiB,model=x25-m").unwrap().count, 1);
+    }
+
+    #[test]
+    fn what_is_wrong_is_named_with_what_would_be_right() {
+        for (text, expected) in [
+            ("", "is not a size"),
+            ("big,model=x25-m", "'big' is not a size"),
+            ("80GiB", "needs a model"),
+            ("80GiB,x25-m", "'x25-m' is not known"),
+            ("80GiB,model=a,model=b", "given twice"),
+            ("80GiB,model=x25-m,count=0", "1 to 32"),
+            ("80GiB,model=x25-m,count=many", "1 to 32"),
+        ] {
+            let error = DeviceSetup::parse(DeviceClass::Ssd, text).unwrap_err().to_string();
+            assert!(error.contains(expected) && error.contains("--ssd SIZE,model=NAME"), "{text}: {error}");
+        }
+    }
+}

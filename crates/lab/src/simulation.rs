@@ -1,0 +1,280 @@
+//! One simulation: build, warm up, measure, and put together what came out.
+
+use crate::guests::Guests;
+use crate::outcome::{Background, DeviceOutcome, Distribution, Operation, Outcome};
+use crate::recorder::Kind;
+use crate::rig::{self, Rig, Simulated};
+use crate::series::{self, Note, devices_between, ratio};
+use crate::setup::DeviceSetup;
+use crate::source::{self, Opened};
+use crate::sweep::Gauge;
+use crate::verify::Verifier;
+use crate::{Error, ErrorKind, Result, Setup};
+use braid_base::{Nanos, Op};
+use braid_engine::{BackgroundStats, DeviceStatus, Status};
+use braid_runtime::{Device, Runtime};
+use braid_sim::{Hollow, World};
+use serde::Serialize;
+use std::cell::RefCell;
+use std::future::poll_fn;
+use std::pin::pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Instant;
+
+/// A simulation that has ended.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct Run {
+    /// What came out: the same on every machine.
+    #[serde(flatten)]
+    pub outcome: Outcome,
+    /// How long the machine took, filling the volume included: not the same twice.
+    pub wall_seconds: f64,
+    /// Requests begun, warm-up included, for each second of that after the filling.
+    pub requests_per_wall_second: f64,
+}
+
+/// Runs one simulation on this thread.
+///
+/// # Errors
+/// `Setup` where devices, policy and load do not exist or do not fit together, `Volume` where the volume failed a
+/// request, `WrongData` where a read was wrong.
+pub fn simulate(setup: &Setup) -> Result<Run> {
+    run(setup, &Arc::default())
+}
+
+/// As [`simulate`], showing how far it is.
+pub(crate) fn run(setup: &Setup, gauge: &Arc<Gauge>) -> Result<Run> {
+    run_on(setup, gauge, |_, hollow| hollow)
+}
+
+/// As [`run`], on devices that `wrap` may break.
+pub(crate) fn run_on<D: Device>(
+    setup: &Setup,
+    gauge: &Arc<Gauge>,
+    wrap: impl Fn(usize, Rc<Hollow>) -> D + 'static,
+) -> Result<Run> {
+    check(setup)?;
+    let begun = Instant::now();
+    let opened = source::open(setup)?;
+    let world = World::in_order(setup.seed);
+    let result = world.block_on(measure(world.clone(), setup.clone(), opened, gauge.clone(), wrap));
+    world.halt();
+    let Measured { outcome, begun: requests, filled } = result?;
+    Ok(Run {
+        outcome,
+        wall_seconds: begun.elapsed().as_secs_f64(),
+        requests_per_wall_second: requests as f64 / filled.elapsed().as_secs_f64().max(1e-9),
+    })
+}
+
+struct Measured {
+    outcome: Outcome,
+    begun: u64,
+    /// When the volume was filled.
+    filled: Instant,
+}
+
+fn check(setup: &Setup) -> Result<()> {
+    if setup.devices.is_empty() {
+        return Err(Error::setup("a volume is made of devices: name at least one with --ssd or --hdd"));
+    }
+    if !(setup.speed > 0.0 && setup.speed.is_finite()) {
+        return Err(Error::setup(format!("speed {}: use a number above 0", setup.speed)));
+    }
+    if setup.outstanding == 0 || setup.outstanding > 1 << 20 {
+        return Err(Error::setup(format!("{} requests outstanding: use 1 to 2^20", setup.outstanding)));
+    }
+    if setup.requests == Some(0) || setup.duration == Some(Nanos::ZERO) {
+        return Err(Error::setup(
+            "a simulation of nothing: use at least one request, and a duration above 0",
+        ));
+    }
+    Ok(())
+}
+
+async fn measure<D: Device>(
+    world: World,
+    setup: Setup,
+    opened: Opened,
+    gauge: Arc<Gauge>,
+    wrap: impl Fn(usize, Rc<Hollow>) -> D,
+) -> Result<Measured> {
+    let verifier = setup.tags.then(|| Rc::new(RefCell::new(Verifier::default())));
+    let Opened { source, need, name, requests } = opened;
+    let Rig { volume, devices, kinds } = rig::build(&world, &setup, &need, verifier.as_deref(), wrap).await?;
+    let filled = Instant::now();
+    gauge.expect(setup.requests.into_iter().chain(requests).min(), setup.duration.map(|d| setup.warm_up + d));
+    let guests = Rc::new(Guests::new(&world, volume, &setup, verifier, gauge.clone()));
+    guests.begin(source, setup.outstanding);
+    if within(&guests, world.now() + setup.warm_up).await? {
+        let message = format!(
+            "the load ended after {}, within the warm-up of {}: use a longer load or a shorter --warm-up",
+            world.now(),
+            setup.warm_up
+        );
+        return Err(Error::new(ErrorKind::Setup, message));
+    }
+    let before = guests.volume.status();
+    guests.recorder.borrow_mut().restart(world.now());
+    let note = Note::take(world.now(), &guests.recorder.borrow(), &before, &devices);
+    guests.series.borrow_mut().push(note);
+    world.spawn(series::keep(guests.clone(), devices.clone()));
+    within(&guests, setup.duration.map_or(Nanos::MAX, |duration| world.now() + duration)).await?;
+    let after = guests.volume.status();
+    let note = Note::take(world.now(), &guests.recorder.borrow(), &after, &devices);
+    guests.series.borrow_mut().push(note);
+    let outcome = put_together(&setup, name, &guests, &kinds, &before, &after);
+    Ok(Measured { outcome, begun: guests.begun(), filled })
+}
+
+/// Lets the load run until `deadline`; whether it ended before.
+async fn within<D: Device>(guests: &Guests<Simulated<D>>, deadline: Nanos) -> Result<bool> {
+    let (mut end, mut sleep) = (pin!(guests.end()), pin!(guests.rt.sleep_until(deadline)));
+    poll_fn(|cx| {
+        if let Poll::Ready(result) = end.as_mut().poll(cx) {
+            return Poll::Ready(result.map(|()| true));
+        }
+        sleep.as_mut().poll(cx).map(|()| Ok(false))
+    })
+    .await
+}
+
+fn put_together<D: Device>(
+    setup: &Setup,
+    load: String,
+    guests: &Guests<Simulated<D>>,
+    kinds: &[DeviceSetup],
+    before: &Status,
+    after: &Status,
+) -> Outcome {
+    let (recorder, series) = (guests.recorder.borrow(), guests.series.borrow());
+    let measured = series.last().at - series.first().at;
+    let seconds = measured.as_secs_f64().max(1e-9);
+    let kind = |op| operation(&[recorder.kind(op)]);
+    let all = operation(&[recorder.kind(Op::Read), recorder.kind(Op::Write)]);
+    let (hits, misses) = (
+        after.guests.cache_hits - before.guests.cache_hits,
+        after.guests.cache_misses - before.guests.cache_misses,
+    );
+    let shares = devices_between(series.first(), series.last());
+    let device = |place: usize| {
+        let usage = (series.first().devices[place].usage, series.last().devices[place].usage);
+        let counters = (&before.devices[place], &after.devices[place]);
+        let mut outcome = device_outcome(&kinds[place], counters, usage, seconds);
+        outcome.utilisation = shares[place].utilisation;
+        outcome.queue_depth_mean = shares[place].queue_depth_mean;
+        outcome.requests_share = shares[place].requests_share;
+        outcome.bytes_share = shares[place].bytes_share;
+        outcome.data_share = shares[place].data_share;
+        outcome
+    };
+    Outcome {
+        policy: after.policy.clone(),
+        load,
+        seed: setup.seed,
+        volume_bytes: after.shape.volume_size.0,
+        extent_bytes: after.shape.extent_size.0,
+        simulated_seconds: measured.as_secs_f64(),
+        warm_up_seconds: setup.warm_up.as_secs_f64(),
+        throughput_bytes_per_second: all.bytes as f64 / seconds,
+        requests_per_second: all.requests as f64 / seconds,
+        all,
+        read: kind(Op::Read),
+        write: kind(Op::Write),
+        flush: kind(Op::Flush),
+        discard: kind(Op::Discard),
+        dropped_requests: guests.dropped.get(),
+        bad_lines: 0,
+        cache_hit_ratio: ratio(hits, hits + misses),
+        cache_hits: hits,
+        cache_misses: misses,
+        background: background(&before.background, &after.background),
+        mapped_bytes: after.shape.extent_size.0 * u64::from(after.mapped_extents),
+        map_memory_bytes: after.map_memory as u64,
+        policy_memory_bytes: after.policy_memory as u64,
+        verified_bytes: guests.verifier.as_ref().map_or(0, |verifier| verifier.borrow().verified().0),
+        devices: (0..kinds.len()).map(device).collect(),
+        intervals: series.intervals(),
+    }
+}
+
+fn operation(kinds: &[&Kind]) -> Operation {
+    let sum = |times: fn(&Kind) -> crate::recorder::Times| {
+        let mut all = kinds.iter().map(|kind| times(kind));
+        let first = all.next().unwrap_or_default();
+        Distribution::of(&all.fold(first, |sum, times| sum.plus(&times)))
+    };
+    Operation {
+        requests: kinds.iter().map(|kind| kind.requests).sum(),
+        bytes: kinds.iter().map(|kind| kind.bytes.0).sum(),
+        latency: sum(Kind::latency),
+        queue: sum(Kind::queue),
+        service: sum(Kind::service),
+    }
+}
+
+fn background(before: &BackgroundStats, after: &BackgroundStats) -> Background {
+    Background {
+        migrations: after.migrations - before.migrations,
+        migrations_stopped: after.migrations_stopped - before.migrations_stopped,
+        migrated_bytes: after.migrated_bytes - before.migrated_bytes,
+        mirrored_bytes: after.mirrored_bytes - before.mirrored_bytes,
+        promoted_bytes: after.promoted_bytes - before.promoted_bytes,
+        written_back_bytes: after.written_back_bytes - before.written_back_bytes,
+        probes: after.probes - before.probes,
+        probed_bytes: after.probed_bytes - before.probed_bytes,
+        commits: after.commits - before.commits,
+        journal_bytes: after.journal_bytes - before.journal_bytes,
+        checkpoints: after.checkpoints - before.checkpoints,
+        map_bytes: after.map_bytes - before.map_bytes,
+    }
+}
+
+/// What a device did; its shares are filled in by the caller.
+fn device_outcome(
+    kind: &DeviceSetup,
+    (before, after): (&DeviceStatus, &DeviceStatus),
+    (usage_before, usage): (braid_emulated::Usage, braid_emulated::Usage),
+    seconds: f64,
+) -> DeviceOutcome {
+    let (b, a) = (&before.stats, &after.stats);
+    let requests = a.guest_reads + a.guest_writes - b.guest_reads - b.guest_writes;
+    let mut histogram = a.latency_ns.clone();
+    histogram.subtract(&b.latency_ns).expect("what was counted before is a part of what is counted now");
+    let quantile = |q| if requests == 0 { 0 } else { histogram.value_at_quantile(q) };
+    let written_bytes = (usage.written_bytes - usage_before.written_bytes).0;
+    DeviceOutcome {
+        id: after.id.to_string(),
+        class: kind.class.to_string(),
+        model: kind.model.clone(),
+        size_bytes: kind.size.0,
+        utilisation: 0.0,
+        queue_depth_mean: 0.0,
+        requests_share: 0.0,
+        bytes_share: 0.0,
+        data_share: 0.0,
+        guest_reads: a.guest_reads - b.guest_reads,
+        guest_writes: a.guest_writes - b.guest_writes,
+        guest_read_bytes: a.guest_read_bytes - b.guest_read_bytes,
+        guest_written_bytes: a.guest_write_bytes - b.guest_write_bytes,
+        background_bytes: a.background_bytes - b.background_bytes,
+        read_bytes: (usage.read_bytes - usage_before.read_bytes).0,
+        written_bytes,
+        drive_writes_per_day: written_bytes as f64 / kind.size.0 as f64 / (seconds / 86_400.0),
+        flushes: usage.flushes - usage_before.flushes,
+        response: Distribution {
+            mean: ratio((a.guest_time - b.guest_time).0, requests),
+            p50: quantile(0.5),
+            p95: quantile(0.95),
+            p99: quantile(0.99),
+            p999: quantile(0.999),
+            max: if requests == 0 { 0 } else { histogram.max() },
+        },
+        policy_figures: after.figures.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,211 @@
+//! Simulations whose results are known beforehand.
+
+use super::*;
+use crate::{Load, Progress, sweep};
+use braid_base::{Bytes, DeviceClass};
+use braid_model::{DeviceModel, Model, Request};
+use braid_runtime::{Buf, Geometry};
+use std::cell::Cell;
+use std::io;
+
+fn devices() -> Vec<DeviceSetup> {
+    vec![
+        DeviceSetup::parse(DeviceClass::Ssd, "1GiB,model=x25-m").unwrap(),
+        DeviceSetup::parse(DeviceClass::Hdd, "4GiB,model=mba3073,count=2").unwrap(),
+    ]
+}
+
+fn setup(policy: &str, workload: &str) -> Setup {
+    Setup { tags: true, ..Setup::new(devices(), policy, Load::Workload(workload.to_owned())) }
+}
+
+const MIXED: &str = "random,span=256MiB,size=4KiB,read=60%,clients=6,requests=4000";
+
+#[test]
+fn a_setup_has_one_outcome_on_any_number_of_threads() {
+    let policies = ["wardrop", "stripe", "ssd-first", "ssd-only", "static,ssd=50%", "wardrop,beta=50"];
+    let setups: Vec<Setup> = policies.iter().map(|policy| setup(policy, MIXED)).collect();
+    let outcomes = |threads| -> Vec<Outcome> {
+        let runs = sweep(&setups, Some(threads), |_: &Progress| {});
+        runs.into_iter().map(|run| run.unwrap().outcome).collect()
+    };
+    let alone = outcomes(1);
+    assert!(alone.iter().all(|outcome| outcome.all.requests == 4000 && outcome.verified_bytes > 0));
+    assert_ne!(alone[0].all, alone[1].all, "policies differ");
+    for threads in [2, 4] {
+        assert_eq!(outcomes(threads), alone, "{threads} threads");
+    }
+}
+
+#[test]
+fn tags_change_nothing_but_what_is_verified() {
+    let with = simulate(&setup("wardrop", MIXED)).unwrap().outcome;
+    let without = simulate(&Setup { tags: false, ..setup("wardrop", MIXED) }).unwrap().outcome;
+    assert_eq!(without, Outcome { verified_bytes: 0, ..with });
+}
+
+#[test]
+fn another_seed_has_another_outcome() {
+    let [one, two] = [1, 2].map(|seed| simulate(&Setup { seed, ..setup("stripe", MIXED) }).unwrap().outcome);
+    assert_ne!(one.all, two.all);
+}
+
+/// Loses one write of guests' data and says that all is well.
+struct Forgetful {
+    device: Rc<Hollow>,
+    writes_left: Cell<u64>,
+}
+
+impl Device for Forgetful {
+    fn geometry(&self) -> Geometry {
+        self.device.geometry()
+    }
+
+    async fn read(&self, offset: Bytes, into: &Buf) -> io::Result<()> {
+        self.device.read(offset, into).await
+    }
+
+    async fn write(&self, offset: Bytes, from: &Buf) -> io::Result<()> {
+        let left = self.writes_left.get();
+        if from.len() == Bytes(4096) && left > 0 {
+            self.writes_left.set(left - 1);
+            if left == 1 {
+                return Ok(());
+            }
+        }
+        self.device.write(offset, from).await
+    }
+
+    async fn flush(&self) -> io::Result<()> {
+        self.device.flush().await
+    }
+
+    async fn discard(&self, offset: Bytes, len: Bytes) -> io::Result<()> {
+        self.device.discard(offset, len).await
+    }
+}
+
+#[test]
+fn tags_find_a_device_that_loses_one_write() {
+    let hot = "random,span=8MiB,size=4KiB,read=70%,clients=4,requests=20000";
+    let setup = Setup { cache_extents: 0, ..setup("ssd-only", hot) };
+    let lossy = |lost| move |_: usize, device: Rc<Hollow>| Forgetful { device, writes_left: Cell::new(lost) };
+    assert!(run_on(&setup, &Arc::default(), lossy(0)).is_ok());
+    let error = run_on(&setup, &Arc::default(), lossy(1001)).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::WrongData);
+    assert!(error.to_string().contains("the last write there was write"), "{error}");
+}
+
+#[test]
+fn a_closed_loop_obeys_littles_law() {
+    for clients in [1, 4, 16] {
+        let workload =
+            format!("random,span=256MiB,size=4KiB,read=100%,clients={clients},think=2ms,requests=endless");
+        let duration = Some(Nanos::from_secs(60));
+        let setup = Setup { cache_extents: 0, duration, ..setup("stripe", &workload) };
+        let outcome = simulate(&setup).unwrap().outcome;
+        let in_system = outcome.requests_per_second * (outcome.all.latency.mean / 1e9 + 2e-3);
+        let off = in_system / f64::from(clients) - 1.0;
+        assert!(off.abs() < 0.02, "{clients} clients: {in_system:.3} in thought or in the volume");
+        let in_devices: f64 = outcome.devices.iter().map(|device| device.queue_depth_mean).sum();
+        let in_volume = outcome.requests_per_second * outcome.all.latency.mean / 1e9;
+        assert!((in_devices / in_volume - 1.0).abs() < 0.02, "{in_devices:.3} in devices of {in_volume:.3}");
+    }
+}
+
+/// What the model of the SSD takes for one random read of 4 KiB while nothing else happens.
+fn service_time() -> f64 {
+    let spec = braid_model::by_name("x25-m").unwrap();
+    let mut model: DeviceModel = spec.build(devices()[0].size, 1);
+    let (mut now, mut sum) = (Nanos::ZERO, Nanos::ZERO);
+    let mut rng = braid_base::Rng::new(1);
+    for _ in 0..1000 {
+        let offset = Bytes(4096 * rng.below(1 << 17));
+        model.submit(0, Request { op: Op::Read, offset, len: Bytes(4096) }, now);
+        let (begun, mut completed) = (now, Vec::new());
+        while completed.is_empty() {
+            now = model.next_event().unwrap();
+            model.advance(now, &mut completed);
+        }
+        sum += now - begun;
+        now += Nanos::from_millis(20);
+    }
+    sum.0 as f64 / 1000.0
+}
+
+#[test]
+fn an_open_loop_at_a_low_rate_takes_what_the_model_takes() {
+    let workload = "random,span=512MiB,size=4KiB,read=100%,rate=20,requests=2000";
+    let setup = Setup { cache_extents: 0, ..setup("ssd-only", workload) };
+    let outcome = simulate(&setup).unwrap().outcome;
+    let (simulated, model) = (outcome.all.latency.mean, service_time());
+    assert!((simulated / model - 1.0).abs() < 0.02, "{simulated} ns simulated, {model} ns by the model");
+    assert_eq!(outcome.all.queue.max, 0);
+    assert!((outcome.requests_per_second / 20.0 - 1.0).abs() < 0.1, "{}", outcome.requests_per_second);
+}
+
+#[test]
+fn an_overloaded_open_loop_queues_outside_the_volume() {
+    let workload = "random,span=512MiB,size=4KiB,read=100%,rate=2000,requests=4000";
+    let overloaded = Setup { outstanding: 8, cache_extents: 0, ..setup("hdd-only", workload) };
+    let slow = simulate(&overloaded).unwrap().outcome;
+    assert!(slow.all.queue.mean > 10.0 * slow.all.service.mean, "{:?}", slow.all);
+    assert!(slow.requests_per_second < 1000.0);
+    let sum = slow.all.queue.mean + slow.all.service.mean;
+    assert!((sum / slow.all.latency.mean - 1.0).abs() < 1e-9);
+    let relaxed = simulate(&Setup { speed: 0.05, ..overloaded }).unwrap().outcome;
+    assert!(relaxed.all.queue.mean < relaxed.all.service.mean, "{:?}", relaxed.all);
+}
+
+#[test]
+fn what_does_not_fit_is_refused_with_the_remedy() {
+    let base = setup("stripe", MIXED);
+    let disk = |text: &str| vec![DeviceSetup::parse(DeviceClass::Hdd, text).unwrap()];
+    let cases = [
+        (Setup { devices: vec![], ..base.clone() }, "name at least one"),
+        (Setup { devices: disk("1GiB,model=x26-m"), ..base.clone() }, "x25-m"),
+        (Setup { devices: disk("1GiB,model=x25-m"), ..base.clone() }, "use --ssd"),
+        (Setup { policy: "balance".into(), ..base.clone() }, "wardrop"),
+        (Setup { load: Load::Workload("randam".into()), ..base.clone() }, "random"),
+        (Setup { size: Some(Bytes(1 << 40)), ..base.clone() }, "does not fit"),
+        (Setup { size: Some(Bytes(1 << 20)), ..base.clone() }, "the workload needs"),
+        (Setup { warm_up: Nanos::from_secs(3600), ..base.clone() }, "within the warm-up"),
+        (Setup { speed: 0.0, ..base.clone() }, "speed"),
+        (Setup { requests: Some(0), ..base }, "nothing"),
+    ];
+    for (setup, expected) in cases {
+        let error = simulate(&setup).unwrap_err().to_string();
+        assert!(error.contains(expected), "'{error}' does not say '{expected}'");
+    }
+}
+
+#[test]
+fn warm_up_and_duration_bound_what_is_measured() {
+    let endless = "random,span=256MiB,size=4KiB,read=60%,clients=4,requests=endless";
+    let interval = Some(Nanos::from_millis(500));
+    let whole = Setup { duration: Some(Nanos::from_secs(3)), interval, ..setup("stripe", endless) };
+    let tail = Setup { warm_up: Nanos::from_secs(2), duration: Some(Nanos::from_secs(1)), ..whole.clone() };
+    let [whole, tail] = [whole, tail].map(|setup| simulate(&setup).unwrap().outcome);
+    assert_eq!((whole.simulated_seconds, tail.simulated_seconds), (3.0, 1.0));
+    assert_eq!((whole.intervals.len(), tail.intervals.len()), (6, 2));
+    let counted: u64 = whole.intervals.iter().map(|interval| interval.requests).sum();
+    assert_eq!(counted, whole.all.requests);
+    let late: u64 = whole.intervals.iter().filter(|i| i.start_seconds > 1.999).map(|i| i.requests).sum();
+    assert!(late.abs_diff(tail.all.requests) <= 1, "{late} and {}", tail.all.requests);
+}
+
+#[test]
+fn what_was_not_filled_costs_no_device_time() {
+    let reads = "random,span=256MiB,size=4KiB,read=100%,clients=4,requests=2000";
+    let empty = Setup { prefill: crate::Prefill::None, ..setup("stripe", reads) };
+    let outcome = simulate(&empty).unwrap().outcome;
+    assert_eq!((outcome.all.latency.max, outcome.mapped_bytes), (0, 0));
+}
+
+#[test]
+fn the_fill_may_be_placed_by_another_policy() {
+    let placed = Setup { prefill_policy: Some("hdd-only".into()), ..setup("ssd-only", MIXED) };
+    let outcome = simulate(&placed).unwrap().outcome;
+    assert!(outcome.policy.starts_with("ssd-only"));
+    assert_eq!(outcome.devices[0].data_share, 0.0);
+}

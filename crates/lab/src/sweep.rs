@@ -1,0 +1,122 @@
+//! Many simulations on all cores: each in a world of its own on one thread, so that how many run beside it cannot change
+//! what comes out.
+
+use crate::simulation::{Run, run};
+use crate::{Result, Setup};
+use braid_base::Nanos;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, mpsc};
+use std::time::{Duration, Instant};
+
+/// How far a sweep is.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Progress {
+    /// Simulations that have ended.
+    pub finished: usize,
+    /// Simulations in all.
+    pub total: usize,
+    /// Requests begun, of all simulations together.
+    pub requests: u64,
+    /// Simulated time, of all simulations together.
+    pub simulated: Nanos,
+    /// The part that is done, 0 to 1; none where a load's length is not known.
+    pub share: Option<f64>,
+    /// Since the sweep began.
+    pub elapsed: Duration,
+}
+
+/// How far one simulation is, for other threads to look at.
+#[derive(Default)]
+pub(crate) struct Gauge {
+    requests: AtomicU64,
+    simulated: AtomicU64,
+    /// What is expected; zero where that is not known.
+    all_requests: AtomicU64,
+    all_simulated: AtomicU64,
+    ended: AtomicU64,
+}
+
+/// How often progress is shown.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// Runs simulations on `threads` threads, or as many as there are cores where that is none. Results come in the order of
+/// the setups. `progress` is called about ten times a second.
+pub fn sweep(
+    setups: &[Setup],
+    threads: Option<usize>,
+    mut progress: impl FnMut(&Progress),
+) -> Vec<Result<Run>> {
+    let cores = || std::thread::available_parallelism().map_or(1, |cores| cores.get());
+    let threads = threads.unwrap_or_else(cores).clamp(1, setups.len().max(1));
+    let gauges: Vec<Arc<Gauge>> = setups.iter().map(|_| Arc::default()).collect();
+    let (next, begun) = (AtomicUsize::new(0), Instant::now());
+    let mut results: Vec<Option<Result<Run>>> = setups.iter().map(|_| None).collect();
+    std::thread::scope(|scope| {
+        let (done, ended) = mpsc::channel();
+        for _ in 0..threads {
+            let (done, next, gauges) = (done.clone(), &next, &gauges);
+            scope.spawn(move || {
+                loop {
+                    let place = next.fetch_add(1, Relaxed);
+                    let Some(setup) = setups.get(place) else { return };
+                    let result = run(setup, &gauges[place]);
+                    gauges[place].ended.store(1, Relaxed);
+                    if done.send((place, result)).is_err() {
+                        return;
+                    }
+                }
+            });
+        }
+        drop(done);
+        loop {
+            match ended.recv_timeout(LOOK) {
+                Ok((place, result)) => results[place] = Some(result),
+                Err(mpsc::RecvTimeoutError::Timeout) => {}
+                Err(mpsc::RecvTimeoutError::Disconnected) => return,
+            }
+            progress(&look(&gauges, begun.elapsed()));
+        }
+    });
+    results.into_iter().map(|result| result.expect("every simulation came to an end")).collect()
+}
+
+fn look(gauges: &[Arc<Gauge>], elapsed: Duration) -> Progress {
+    let sum = |of: fn(&Gauge) -> &AtomicU64| gauges.iter().map(|gauge| of(gauge).load(Relaxed)).sum::<u64>();
+    let shares: Option<Vec<f64>> = gauges.iter().map(|gauge| gauge.share()).collect();
+    Progress {
+        finished: gauges.iter().filter(|gauge| gauge.ended.load(Relaxed) == 1).count(),
+        total: gauges.len(),
+        requests: sum(|gauge| &gauge.requests),
+        simulated: Nanos(sum(|gauge| &gauge.simulated)),
+        share: shares.map(|shares| shares.iter().sum::<f64>() / shares.len().max(1) as f64),
+        elapsed,
+    }
+}
+
+impl Gauge {
+    /// How far the simulation is.
+    pub fn show(&self, requests: u64, simulated: Nanos) {
+        self.requests.store(requests, Relaxed);
+        self.simulated.store(simulated.0, Relaxed);
+    }
+
+    /// How far it will go.
+    pub fn expect(&self, requests: Option<u64>, simulated: Option<Nanos>) {
+        self.all_requests.store(requests.unwrap_or(0), Relaxed);
+        self.all_simulated.store(simulated.map_or(0, |time| time.0), Relaxed);
+    }
+
+    /// The part that is done. One that has not begun counts as of known length.
+    fn share(&self) -> Option<f64> {
+        if self.ended.load(Relaxed) == 1 {
+            return Some(1.0);
+        }
+        let part = |done: &AtomicU64, all: &AtomicU64| {
+            let (done, all) = (done.load(Relaxed), all.load(Relaxed));
+            (all > 0).then(|| (done as f64 / all as f64).min(1.0))
+        };
+        let parts = [part(&self.requests, &self.all_requests), part(&self.simulated, &self.all_simulated)];
+        let known = parts.into_iter().flatten().reduce(f64::max);
+        known.or((self.requests.load(Relaxed) == 0).then_some(0.0))
+    }
+}
