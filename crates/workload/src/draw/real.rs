@@ -26,7 +26,9 @@ pub(crate) fn exp(x: f64) -> f64 {
         return 0.0;
     }
     let x = x.min(700.0);
-    let k = (x * (1.0 / LN_2)).round();
+    // Adding 1.5 · 2^52 rounds to a whole number, which its last bits then hold.
+    let shifted = x * (1.0 / LN_2) + ROUNDING;
+    let k = shifted - ROUNDING;
     let r = (x - k * LN_2_HIGH) - k * LN_2_LOW;
     let (r2, r4) = (r * r, r * r * (r * r));
     let pair = |n: usize| INVERSE_FACTORIAL[n] + r * INVERSE_FACTORIAL[n + 1];
@@ -34,7 +36,7 @@ pub(crate) fn exp(x: f64) -> f64 {
     let middle = pair(4) + r2 * pair(6);
     let high = (pair(8) + r2 * pair(10)) + r4 * pair(12);
     let series = low + r4 * (middle + r4 * high);
-    series * f64::from_bits(((k as i64 + 1023) as u64) << 52)
+    series * f64::from_bits(shifted.to_bits().wrapping_add(1023) << 52)
 }
 
 /// 1 / n! for n up to 13.
@@ -49,6 +51,7 @@ const INVERSE_FACTORIAL: [f64; 14] = {
     }
     inverse
 };
+const ROUNDING: f64 = 6_755_399_441_055_744.0;
 const LN_2: f64 = std::f64::consts::LN_2;
 /// ln 2 cut after 32 bits, so that its product with any power of two here is exact; and the rest.
 const LN_2_HIGH: f64 = f64::from_bits(LN_2.to_bits() & !0x1f_ffff);

@@ -15,6 +15,8 @@ pub(crate) struct Zipf {
     /// H(1½) − 1, and H(n + ½).
     low: f64,
     high: f64,
+    /// 1 / (1 − s), where s is not so near to 1 that digits would be lost.
+    root: Option<f64>,
     /// Below this distance from the rank no refusal is possible.
     safe: f64,
 }
@@ -26,7 +28,8 @@ impl Zipf {
     /// Where `n` is zero or above 2^52, or `s` not within 0 to 16.
     pub fn new(n: u64, s: f64) -> Zipf {
         assert!((1..=1 << 52).contains(&n) && (0.0..=16.0).contains(&s), "Zipf of {n} with exponent {s}");
-        let mut zipf = Zipf { n, s, low: 0.0, high: 0.0, safe: 0.0 };
+        let root = ((1.0 - s).abs() > 1e-4).then(|| 1.0 / (1.0 - s));
+        let mut zipf = Zipf { n, s, low: 0.0, high: 0.0, root, safe: 0.0 };
         zipf.low = zipf.area(1.5) - 1.0;
         zipf.high = zipf.area(n as f64 + 0.5);
         zipf.safe = 2.0 - zipf.inverse(zipf.area(2.5) - exp(-s * ln(2.0)));
@@ -38,7 +41,7 @@ impl Zipf {
         loop {
             let u = self.high + rng.unit() * (self.low - self.high);
             let x = self.inverse(u);
-            let k = (x + 0.5).floor().clamp(1.0, self.n as f64);
+            let k = ((x + 0.5) as u64).clamp(1, self.n) as f64;
             if k - x <= self.safe || u >= self.area(k + 0.5) - exp(-self.s * ln(k)) {
                 return k as u64 - 1;
             }
@@ -76,16 +79,19 @@ impl Zipf {
         head + (self.area(b) - self.area(a)) + (power(b) - power(a)) / 2.0 + (slope(b) - slope(a)) / 12.0
     }
 
-    /// H: the integral of x^-s from 1 to x.
+    /// H: the integral of x^-s from 1 to x, (x^(1-s) − 1) / (1 − s), or ln x for s = 1.
     fn area(&self, x: f64) -> f64 {
         let log = ln(x);
         growth((1.0 - self.s) * log) * log
     }
 
-    /// The inverse of H.
+    /// The inverse of H: (1 + area (1 − s))^(1 / (1 − s)), or e^area for s = 1.
     fn inverse(&self, area: f64) -> f64 {
         let t = (area * (1.0 - self.s)).max(-1.0 + 1e-15);
-        exp(relative_log(t) * area)
+        match self.root {
+            Some(root) => exp(ln(1.0 + t) * root),
+            None => exp(relative_log(t) * area),
+        }
     }
 }
 
