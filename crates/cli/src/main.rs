@@ -14,6 +14,7 @@ mod import;
 mod output;
 mod policy;
 mod serve;
+mod simulate;
 mod status;
 mod table;
 mod volume_options;
@@ -65,6 +66,7 @@ enum Command {
     Policy(policy::Arguments),
     Import(import::Arguments),
     Forget(import::ForgetArguments),
+    Simulate(Box<simulate::Arguments>),
     Demo(Box<demo::Arguments>),
     Completions(completions::Arguments),
 }
@@ -96,6 +98,7 @@ fn run(command: Command, output: Output) -> Result<u8> {
         Command::Policy(arguments) => policy::run(&state, &arguments, output),
         Command::Import(arguments) => import::run(&state, &arguments, output),
         Command::Forget(arguments) => import::forget(&state, &arguments, output),
+        Command::Simulate(arguments) => simulate::run(&arguments, output),
         Command::Demo(arguments) => demo::run(&arguments, output),
         Command::Completions(arguments) => completions::run(&arguments, output),
     }

@@ -61,7 +61,7 @@ pub(crate) async fn build<D: Device>(
         devices.push(device);
     }
     let options = options(setup, need, &kinds)?;
-    let superblock = create(&devices, &options).await?;
+    let superblock = create(&devices, &options).await.map_err(|error| Error::setup(error.to_string()))?;
     for (hollow, entry) in hollows.iter().zip(&superblock.devices) {
         let len = superblock.extent_size * u64::from(entry.slots);
         hollow.set_data(entry.slots_offset..entry.slots_offset + len);
@@ -77,7 +77,8 @@ pub(crate) async fn build<D: Device>(
         volume.flush().await?;
     }
     if options.policy != setup.policy {
-        volume.set_policy(&setup.policy).await?;
+        let changed = volume.set_policy(&setup.policy).await;
+        changed.map_err(|error| Error::setup(error.to_string()))?;
     }
     volume.close().await?;
     drop(volume);

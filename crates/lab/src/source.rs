@@ -11,6 +11,7 @@ pub(crate) enum Source {
     Open(Box<dyn Iterator<Item = Result<Arrival>>>),
     /// By clients that each have their own.
     Closed(Vec<Client>),
+    #[expect(dead_code, reason = "traces make it")]
     /// By clients that take them one after the other from the same trace.
     Shared { requests: Box<dyn Iterator<Item = Result<Request>>>, clients: usize, think: Nanos },
 }

@@ -17,6 +17,7 @@ const VERBS: &[&str] = &[
     "policy",
     "import",
     "forget",
+    "simulate",
     "completions",
 ];
 

@@ -15,5 +15,6 @@ mod machine;
 mod policy;
 mod refused;
 mod repair;
+mod simulate;
 mod status;
 mod vanished;

@@ -1,0 +1,66 @@
+//! The progress of simulations, on standard error, where that is a terminal.
+
+use braid_lab::Progress;
+use indicatif::{ProgressBar, ProgressStyle};
+use std::time::Duration;
+
+/// A bar with speed and time left.
+pub struct Bar {
+    bar: ProgressBar,
+}
+
+/// Steps of a full bar.
+const FULL: u64 = 1000;
+
+impl Bar {
+    pub fn new() -> Bar {
+        let style = ProgressStyle::with_template("{bar:30} {msg}").expect("the bar's template is one");
+        Bar { bar: ProgressBar::new(FULL).with_style(style) }
+    }
+
+    /// Shows how far the simulations are.
+    pub fn show(&self, progress: &Progress) {
+        let seconds = progress.elapsed.as_secs_f64().max(1e-3);
+        let speed = progress.requests as f64 / seconds / 1e6;
+        let mut text = format!(
+            "{} of {} done, {:.1} M requests, {speed:.2} M/s, {} simulated",
+            progress.finished,
+            progress.total,
+            progress.requests as f64 / 1e6,
+            clock(progress.simulated.as_secs_f64()),
+        );
+        if let Some(share) = progress.share.filter(|share| *share > 0.0) {
+            self.bar.set_position((share * FULL as f64) as u64);
+            text += &format!(", {} left", clock(seconds * (1.0 - share) / share));
+        }
+        self.bar.set_message(text);
+    }
+
+    /// Removes the bar.
+    pub fn end(&self) {
+        self.bar.finish_and_clear();
+    }
+}
+
+/// `3 s`, `2:05 min`, `1:02:05 h`.
+pub fn clock(seconds: f64) -> String {
+    let whole = Duration::from_secs_f64(seconds.clamp(0.0, 1e12)).as_secs();
+    let (hours, minutes, rest) = (whole / 3600, whole / 60 % 60, whole % 60);
+    match (hours, minutes) {
+        (0, 0) if seconds < 10.0 => format!("{seconds:.1} s"),
+        (0, 0) => format!("{rest} s"),
+        (0, _) => format!("{minutes}:{rest:02} min"),
+        _ => format!("{hours}:{minutes:02}:{rest:02} h"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::clock;
+
+    #[test]
+    fn times_are_shown_as_a_clock_shows_them() {
+        let shown = [0.25, 59.4, 125.0, 3725.0].map(clock);
+        assert_eq!(shown, ["0.2 s", "59 s", "2:05 min", "1:02:05 h"]);
+    }
+}

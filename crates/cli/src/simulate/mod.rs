@@ -1,0 +1,317 @@
+//! `braid simulate`: what a volume would do on modelled devices, in virtual time; policy beside policy in one table.
+
+mod bar;
+mod table;
+
+use crate::output::Output;
+use bar::Bar;
+use braid_base::{Bytes, DeviceClass, Nanos};
+use braid_control::{Error, ErrorKind, Result};
+use braid_lab::{Beyond, DeviceSetup, Load, Prefill, Run, Setup, Trace, sweep};
+use clap::{Args, ValueEnum};
+use serde::Serialize;
+use std::path::PathBuf;
+use std::time::Instant;
+
+/// Simulate a volume on modelled devices under a workload or a trace
+///
+/// The engine that serves volumes runs in virtual time, over models of SSDs and disks: nothing is read or written, and an
+/// hour may pass in a second. Several policies, workloads, traces or numbers of clients are simulated on all cores, and
+/// come out side by side. The same command gives the same figures on every machine.
+#[derive(Args)]
+#[command(after_help = "\
+Examples:
+  braid simulate --ssd 80GiB,model=x25-m --hdd 73GB,model=mba3073,count=4 --workload zipf,clients=16 \\
+    --policy wardrop --policy stripe --policy static,ssd=80%
+  braid simulate --ssd 32GB,model=x25-e --hdd 73GB,model=mba3073 --workload netapp-like --clients 1,4,10
+  braid simulate --ssd 80GiB,model=x25-m --hdd 320GB,model=barracuda-7200.12 --trace web.csv.gz --speed 4
+
+What is filled before the load begins costs no time; neither does a read of what was never written. Hits in the memory
+cache and the work of the processor take no time either. Queue time is what a request waits outside the volume, because
+--outstanding others are in it; service time is what it takes in the volume, queues of the devices included.
+
+JSON: wall_seconds, runs. Each run: given (policy, load, clients, as on the command line), and either error (kind,
+message), or wall_seconds and requests_per_wall_second (the only figures that differ from machine to machine), policy
+(with all settings), load, seed, volume_bytes, extent_bytes, simulated_seconds, warm_up_seconds,
+throughput_bytes_per_second, requests_per_second, all, read, write, flush, discard, dropped_requests, bad_lines,
+cache_hit_ratio, cache_hits, cache_misses, background, mapped_bytes, map_memory_bytes, policy_memory_bytes,
+verified_bytes, devices, intervals.
+  all (reads and writes), read, write, flush, discard: requests, bytes, and of latency, queue and service:
+    latency_ns_mean, _p50, _p95, _p99, _p999, _max
+  background: migrations, migrations_stopped, migrated_bytes, mirrored_bytes, promoted_bytes, written_back_bytes,
+    probes, probed_bytes, commits, journal_bytes, checkpoints, map_bytes
+  devices: id, class, model, size_bytes, utilisation, queue_depth_mean, requests_share, bytes_share, data_share,
+    guest_reads, guest_writes, guest_read_bytes, guest_written_bytes, background_bytes, read_bytes, written_bytes,
+    drive_writes_per_day, flushes, response_ns_mean, _p50, _p95, _p99, _p999, _max, policy_figures
+  intervals: start_seconds, length_seconds, requests, requests_per_second, throughput_bytes_per_second,
+    latency_ns_mean, migrated_bytes, devices (requests_share, bytes_share, data_share,
+    throughput_bytes_per_second, response_ns_mean, utilisation, queue_depth_mean)")]
+pub struct Arguments {
+    /// SSDs of a model. Repeat it for other kinds
+    #[arg(long, value_name = "SIZE,model=M[,count=N]", help_heading = "The volume")]
+    ssd: Vec<String>,
+    /// Hard disks of a model. Repeat it for other kinds
+    #[arg(long, value_name = "SIZE,model=M[,count=N]", help_heading = "The volume")]
+    hdd: Vec<String>,
+    /// What decides where data lies and when it moves. Repeat it to compare [default: wardrop]
+    #[arg(long, value_name = "POLICY[,KEY=VALUE...]", help_heading = "The volume")]
+    policy: Vec<String>,
+    /// The volume's size [default: what the workload needs; under a trace, what the devices hold]
+    #[arg(long, help_heading = "The volume")]
+    size: Option<Bytes>,
+    /// The unit of placement
+    #[arg(long, value_name = "SIZE", default_value = "128KiB", help_heading = "The volume")]
+    extent: Bytes,
+    /// The unit of caching
+    #[arg(long, value_name = "SIZE", default_value = "4KiB", help_heading = "The volume")]
+    block: Bytes,
+    /// Required copies of everything
+    #[arg(long, value_name = "COUNT", default_value_t = 1, help_heading = "The volume")]
+    copies: u8,
+    /// Extents in the memory cache
+    #[arg(long, value_name = "EXTENTS", default_value_t = 100, help_heading = "The volume")]
+    cache: usize,
+    /// What holds bytes before the load begins
+    #[arg(long, default_value = "used", help_heading = "The volume")]
+    prefill: Fill,
+    /// The policy that places what is filled before [default: the one that is simulated]
+    #[arg(long, value_name = "POLICY", help_heading = "The volume")]
+    prefill_policy: Option<String>,
+    /// A generated load. Repeat it to compare
+    #[arg(long, value_name = "WORKLOAD[,KEY=VALUE...]", help_heading = "The load")]
+    workload: Vec<String>,
+    /// A recorded load. Repeat it to compare
+    #[arg(long, value_name = "FILE", help_heading = "The load")]
+    trace: Vec<PathBuf>,
+    /// Clients that each wait for their last request (closed loop); several numbers to compare
+    #[arg(long, value_delimiter = ',', help_heading = "The load")]
+    clients: Vec<u32>,
+    /// How long a client waits before each request
+    #[arg(long, value_name = "TIME", help_heading = "The load")]
+    think: Option<Nanos>,
+    /// How much faster requests come than their times say (open loop)
+    #[arg(long, value_name = "FACTOR", default_value_t = 1.0, help_heading = "The load")]
+    speed: f64,
+    /// Requests in the volume at the same time, at most (open loop); more wait outside
+    #[arg(long, value_name = "COUNT", default_value_t = 256, help_heading = "The load")]
+    outstanding: usize,
+    /// Seed of workload and devices
+    #[arg(long, default_value_t = 1, help_heading = "The load")]
+    seed: u64,
+    /// What becomes of requests beyond the volume's end
+    #[arg(long, default_value = "refuse", help_heading = "The load")]
+    beyond: End,
+    /// End at a line of a trace that cannot be read, instead of counting it
+    #[arg(long, help_heading = "The load")]
+    strict: bool,
+    /// How long the load runs before anything is measured
+    #[arg(long, value_name = "TIME", default_value = "0s", help_heading = "What is measured")]
+    warm_up: Nanos,
+    /// How long it is measured then [default: until the load ends]
+    #[arg(long, value_name = "TIME", help_heading = "What is measured")]
+    duration: Option<Nanos>,
+    /// Requests after which the load ends, warm-up included
+    #[arg(long, value_name = "COUNT", help_heading = "What is measured")]
+    requests: Option<u64>,
+    /// Length of an interval of the time series [default: one that fits]
+    #[arg(long, value_name = "TIME", help_heading = "What is measured")]
+    interval: Option<Nanos>,
+    /// Verify that every read returns the last write
+    #[arg(long, help_heading = "What is measured")]
+    tags: bool,
+    /// Simulations at the same time [default: one for each core]
+    #[arg(long, value_name = "COUNT", help_heading = "What is measured")]
+    threads: Option<usize>,
+}
+
+/// What is filled.
+#[derive(Clone, Copy, ValueEnum)]
+enum Fill {
+    /// Nothing
+    None,
+    /// What the workload uses; under a trace, the whole volume
+    Used,
+    /// The whole volume
+    All,
+}
+
+/// What becomes of requests beyond the end.
+#[derive(Clone, Copy, ValueEnum)]
+enum End {
+    /// An error
+    Refuse,
+    /// Their address is taken modulo the volume's size
+    Wrap,
+    /// They are left out and counted
+    Drop,
+}
+
+/// What a run was asked for on the command line.
+#[derive(Clone, Serialize)]
+struct Given {
+    policy: String,
+    load: String,
+    clients: Option<u32>,
+}
+
+/// A run, and what came of it.
+#[derive(Serialize)]
+struct Row {
+    given: Given,
+    #[serde(flatten)]
+    result: Ended,
+}
+
+/// What came of a run.
+#[derive(Serialize)]
+#[serde(untagged)]
+enum Ended {
+    Done(Box<Run>),
+    Failed { error: Error },
+}
+
+#[derive(Serialize)]
+struct Report {
+    wall_seconds: f64,
+    runs: Vec<Row>,
+}
+
+/// Runs the verb.
+pub fn run(arguments: &Arguments, output: Output) -> Result<u8> {
+    let planned = plan(arguments)?;
+    let setups: Vec<Setup> = planned.iter().map(|(_, setup)| setup.clone()).collect();
+    let (begun, bar) = (Instant::now(), Bar::new());
+    let results = sweep(&setups, arguments.threads, |progress| bar.show(progress));
+    bar.end();
+    let rows = planned.into_iter().zip(results).map(|((given, _), result)| Row {
+        given,
+        result: match result {
+            Ok(run) => Ended::Done(Box::new(run)),
+            Err(error) => Ended::Failed { error: failure(&error) },
+        },
+    });
+    let report = Report { runs: rows.collect(), wall_seconds: begun.elapsed().as_secs_f64() };
+    let mut failed: Vec<&Row> =
+        report.runs.iter().filter(|row| matches!(row.result, Ended::Failed { .. })).collect();
+    if let (Some(Row { result: Ended::Failed { error }, .. }), true) =
+        (failed.first(), failed.len() == report.runs.len())
+    {
+        return Err(error.clone());
+    }
+    output.show(&report, || table::describe(&report, &setups[0]));
+    let mut status = 0;
+    for row in failed.drain(..) {
+        if let Ended::Failed { error } = &row.result {
+            eprintln!("braid: {} under {}: {error}", row.given.load, row.given.policy);
+            status = status.max(error.exit_status());
+        }
+    }
+    Ok(status)
+}
+
+/// Every policy under every load with every number of clients.
+fn plan(arguments: &Arguments) -> Result<Vec<(Given, Setup)>> {
+    let usage = |problem: &str| Err(Error::new(ErrorKind::Usage, problem));
+    let devices = devices(arguments)?;
+    if devices.is_empty() {
+        return usage("a volume is made of devices: name at least one, as in --ssd 80GiB,model=x25-m");
+    }
+    if arguments.workload.is_empty() && arguments.trace.is_empty() {
+        return usage("a simulation needs a load: --workload NAME or --trace FILE");
+    }
+    if arguments.threads == Some(0) {
+        return usage("--threads 0: use at least 1");
+    }
+    let usual = vec!["wardrop".to_owned()];
+    let policies = if arguments.policy.is_empty() { &usual } else { &arguments.policy };
+    let clients: Vec<Option<u32>> = match arguments.clients.as_slice() {
+        [] => vec![None],
+        numbers => numbers.iter().copied().map(Some).collect(),
+    };
+    let mut planned = Vec::new();
+    for (name, load) in loads(arguments) {
+        for &clients in &clients {
+            for policy in policies {
+                let given = Given { policy: policy.clone(), load: name.clone(), clients };
+                let load = with_clients(load.clone(), clients, arguments.think);
+                planned.push((given, setup(arguments, devices.clone(), policy, load)));
+            }
+        }
+    }
+    Ok(planned)
+}
+
+fn devices(arguments: &Arguments) -> Result<Vec<DeviceSetup>> {
+    let ssds = arguments.ssd.iter().map(|text| DeviceSetup::parse(DeviceClass::Ssd, text));
+    let hdds = arguments.hdd.iter().map(|text| DeviceSetup::parse(DeviceClass::Hdd, text));
+    ssds.chain(hdds).map(|device| device.map_err(|error| failure(&error))).collect()
+}
+
+fn loads(arguments: &Arguments) -> Vec<(String, Load)> {
+    let workloads = arguments.workload.iter().map(|text| (text.clone(), Load::Workload(text.clone())));
+    let traces = arguments.trace.iter().map(|path| {
+        let (think, strict) = (Nanos::ZERO, arguments.strict);
+        (path.display().to_string(), Load::Trace(Trace { path: path.clone(), clients: None, think, strict }))
+    });
+    workloads.chain(traces).collect()
+}
+
+/// The load with clients and their waits as the options say; a workload takes them as its settings.
+fn with_clients(load: Load, clients: Option<u32>, think: Option<Nanos>) -> Load {
+    match load {
+        Load::Workload(mut text) => {
+            if let Some(clients) = clients {
+                text += &format!(",clients={clients}");
+            }
+            if let Some(think) = think {
+                text += &format!(",think={}ns", think.0);
+            }
+            Load::Workload(text)
+        }
+        Load::Trace(trace) => Load::Trace(Trace {
+            clients: clients.map(|clients| clients as usize).or(think.map(|_| 1)),
+            think: think.unwrap_or(Nanos::ZERO),
+            ..trace
+        }),
+    }
+}
+
+fn setup(arguments: &Arguments, devices: Vec<DeviceSetup>, policy: &str, load: Load) -> Setup {
+    Setup {
+        seed: arguments.seed,
+        size: arguments.size,
+        extent_size: arguments.extent,
+        block_size: arguments.block,
+        copies: arguments.copies,
+        cache_extents: arguments.cache,
+        prefill: match arguments.prefill {
+            Fill::None => Prefill::None,
+            Fill::Used => Prefill::Used,
+            Fill::All => Prefill::All,
+        },
+        prefill_policy: arguments.prefill_policy.clone(),
+        warm_up: arguments.warm_up,
+        duration: arguments.duration,
+        requests: arguments.requests,
+        speed: arguments.speed,
+        outstanding: arguments.outstanding,
+        beyond: match arguments.beyond {
+            End::Refuse => Beyond::Refuse,
+            End::Wrap => Beyond::Wrap,
+            End::Drop => Beyond::Drop,
+        },
+        tags: arguments.tags,
+        interval: arguments.interval,
+        ..Setup::new(devices, policy, load)
+    }
+}
+
+fn failure(error: &braid_lab::Error) -> Error {
+    let kind = match error.kind() {
+        braid_lab::ErrorKind::Setup => ErrorKind::Usage,
+        braid_lab::ErrorKind::Trace => ErrorKind::Io,
+        braid_lab::ErrorKind::Volume => ErrorKind::Invalid,
+        braid_lab::ErrorKind::WrongData => ErrorKind::Corrupt,
+    };
+    Error::new(kind, error.to_string())
+}

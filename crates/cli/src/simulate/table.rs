@@ -1,0 +1,256 @@
+//! Simulations for people: one table of what guests saw, one of what devices did, side by side.
+
+use super::bar::clock;
+use super::{Ended, Report, Row};
+use crate::status::time;
+use crate::table::Table;
+use braid_base::Bytes;
+use braid_lab::{DeviceOutcome, Operation, Outcome, Run, Setup};
+
+/// The whole report.
+pub fn describe(report: &Report, setup: &Setup) -> String {
+    let done: Vec<(&Row, &Run)> = report
+        .runs
+        .iter()
+        .filter_map(|row| match &row.result {
+            Ended::Done(run) => Some((row, &**run)),
+            Ended::Failed { .. } => None,
+        })
+        .collect();
+    let Some((first, run)) = done.first() else { return String::new() };
+    let loads = done.iter().any(|(row, _)| row.given.load != first.given.load);
+    let clients = done.iter().any(|(row, _)| row.given.clients != first.given.clients);
+    let columns = Columns { loads, clients };
+    let mut text = heading(setup, (!loads).then_some(&run.outcome));
+    text += &guests(&done, columns);
+    if let [(_, run)] = done.as_slice() {
+        text += &kinds(&run.outcome);
+    }
+    text += &devices(&done, columns);
+    if let [(_, run)] = done.as_slice() {
+        text += &behind_the_scenes(&run.outcome);
+    }
+    text + &closing(&done, report)
+}
+
+/// What tells rows apart beside the policy.
+#[derive(Clone, Copy)]
+struct Columns {
+    loads: bool,
+    clients: bool,
+}
+
+impl Columns {
+    fn names(self) -> Vec<&'static str> {
+        let mut names = vec!["policy"];
+        names.extend(self.loads.then_some("load"));
+        names.extend(self.clients.then_some(">clients"));
+        names
+    }
+
+    fn cells(self, row: &Row) -> Vec<String> {
+        let mut cells = vec![row.given.policy.clone()];
+        cells.extend(self.loads.then(|| row.given.load.clone()));
+        cells.extend(self.clients.then(|| row.given.clients.map_or("-".to_owned(), |n| n.to_string())));
+        cells
+    }
+}
+
+fn heading(setup: &Setup, one_load: Option<&Outcome>) -> String {
+    let kinds = setup.devices.iter().map(|kind| {
+        let (class, size, model) = (kind.class, kind.size, &kind.model);
+        match kind.count {
+            1 => format!("{class} {model} of {size}"),
+            count => format!("{count} × {class} {model} of {size}"),
+        }
+    });
+    let mut text = format!("simulated: {}\n", kinds.collect::<Vec<_>>().join(", "));
+    if let Some(outcome) = one_load {
+        let volume = Bytes(outcome.volume_bytes);
+        text += &format!("  load {}, seed {}, on a volume of {volume}\n", outcome.load, outcome.seed);
+    }
+    text + "\n"
+}
+
+fn guests(done: &[(&Row, &Run)], columns: Columns) -> String {
+    let mut names = columns.names();
+    names.extend([
+        ">MB/s",
+        ">requests/s",
+        ">mean",
+        ">p50",
+        ">p95",
+        ">p99",
+        ">p99.9",
+        ">max",
+        ">queue",
+        ">cache",
+        ">moved",
+        ">measured",
+    ]);
+    let mut table = Table::new(&names);
+    for (row, Run { outcome, .. }) in done {
+        let latency = &outcome.all.latency;
+        let mut cells = columns.cells(row);
+        cells.extend([
+            format!("{:.2}", outcome.throughput_bytes_per_second / 1e6),
+            format!("{:.0}", outcome.requests_per_second),
+            time(latency.mean as u64),
+            time(latency.p50),
+            time(latency.p95),
+            time(latency.p99),
+            time(latency.p999),
+            time(latency.max),
+            time(outcome.all.queue.mean as u64),
+            percent(outcome.cache_hit_ratio),
+            Bytes(moved(outcome)).to_string(),
+            clock(outcome.simulated_seconds),
+        ]);
+        table.row(cells);
+    }
+    table.render("  ")
+}
+
+/// Reads and writes of a single simulation apart, with the wait outside the volume.
+fn kinds(outcome: &Outcome) -> String {
+    let mut table = Table::new(&[
+        "guests",
+        ">requests",
+        ">bytes",
+        ">mean",
+        ">p50",
+        ">p95",
+        ">p99",
+        ">p99.9",
+        ">max",
+        ">queue mean",
+        ">queue p99",
+        ">service mean",
+        ">service p99",
+    ]);
+    let kinds = [
+        ("read", &outcome.read),
+        ("write", &outcome.write),
+        ("flush", &outcome.flush),
+        ("discard", &outcome.discard),
+    ];
+    for (name, kind) in kinds.into_iter().filter(|(_, kind)| kind.requests > 0) {
+        let Operation { requests, bytes, latency, queue, service } = kind;
+        table.row(vec![
+            name.to_owned(),
+            requests.to_string(),
+            Bytes(*bytes).to_string(),
+            time(latency.mean as u64),
+            time(latency.p50),
+            time(latency.p95),
+            time(latency.p99),
+            time(latency.p999),
+            time(latency.max),
+            time(queue.mean as u64),
+            time(queue.p99),
+            time(service.mean as u64),
+            time(service.p99),
+        ]);
+    }
+    format!("\n{}", table.render("  "))
+}
+
+fn devices(done: &[(&Row, &Run)], columns: Columns) -> String {
+    let mut names = columns.names();
+    names.extend([
+        "device",
+        "class",
+        "model",
+        ">requests",
+        ">data",
+        ">mean",
+        ">p99",
+        ">busy",
+        ">depth",
+        ">read",
+        ">written",
+        ">background",
+        ">writes/day",
+    ]);
+    let mut table = Table::new(&names);
+    for (row, Run { outcome, .. }) in done {
+        let mut lead = columns.cells(row);
+        for device in &outcome.devices {
+            let mut cells = lead.clone();
+            cells.extend(device_cells(device));
+            table.row(cells);
+            // Said once for all devices of a simulation.
+            lead.iter_mut().for_each(String::clear);
+        }
+    }
+    format!("\n{}", table.render("  "))
+}
+
+fn device_cells(device: &DeviceOutcome) -> Vec<String> {
+    let wear =
+        if device.class == "ssd" { format!("{:.2}", device.drive_writes_per_day) } else { "-".to_owned() };
+    vec![
+        device.id.clone(),
+        device.class.clone(),
+        device.model.clone(),
+        percent(device.requests_share),
+        percent(device.data_share),
+        time(device.response.mean as u64),
+        time(device.response.p99),
+        percent(device.utilisation),
+        format!("{:.2}", device.queue_depth_mean),
+        Bytes(device.read_bytes).to_string(),
+        Bytes(device.written_bytes).to_string(),
+        Bytes(device.background_bytes).to_string(),
+        wear,
+    ]
+}
+
+fn behind_the_scenes(outcome: &Outcome) -> String {
+    let background = &outcome.background;
+    let moved = [
+        ("migrated", background.migrated_bytes),
+        ("mirrored", background.mirrored_bytes),
+        ("promoted", background.promoted_bytes),
+        ("written back", background.written_back_bytes),
+        ("probes", background.probed_bytes),
+        ("journal", background.journal_bytes),
+        ("map", background.map_bytes),
+    ];
+    let moved =
+        moved.iter().filter(|(_, bytes)| *bytes > 0).map(|(what, bytes)| format!("{what} {}", Bytes(*bytes)));
+    let moved = moved.collect::<Vec<_>>().join(", ");
+    let moved = if moved.is_empty() { "nothing".to_owned() } else { moved };
+    let mut text = format!(
+        "\n  policy      {}\n  background  {moved}; {} migrations, {} stopped, {} probes\n  memory      map {}, policy {}\n",
+        outcome.policy,
+        background.migrations,
+        background.migrations_stopped,
+        background.probes,
+        Bytes(outcome.map_memory_bytes),
+        Bytes(outcome.policy_memory_bytes),
+    );
+    if outcome.verified_bytes > 0 {
+        text += &format!("  verified    {} read, all as last written\n", Bytes(outcome.verified_bytes));
+    }
+    if outcome.dropped_requests + outcome.bad_lines > 0 {
+        let (dropped, bad) = (outcome.dropped_requests, outcome.bad_lines);
+        text +=
+            &format!("  left out    {dropped} requests beyond the end, {bad} lines that could not be read\n");
+    }
+    text
+}
+
+fn closing(done: &[(&Row, &Run)], report: &Report) -> String {
+    let requests: f64 = done.iter().map(|(_, run)| run.outcome.all.requests as f64).sum();
+    format!("\n{:.2} M requests in {} of this machine's time\n", requests / 1e6, clock(report.wall_seconds),)
+}
+
+fn moved(outcome: &Outcome) -> u64 {
+    let b = &outcome.background;
+    b.migrated_bytes + b.mirrored_bytes + b.promoted_bytes + b.written_back_bytes
+}
+
+fn percent(share: f64) -> String {
+    format!("{:.0} %", share * 100.0)
+}

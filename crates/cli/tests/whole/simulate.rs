@@ -1,0 +1,92 @@
+//! `braid simulate`: a table for people, JSON for programmes, and errors that say what would be right.
+
+use crate::machine::Machine;
+use serde_json::Value;
+
+const DEVICES: &[&str] = &["--ssd", "1GiB,model=x25-m", "--hdd", "4GB,model=mba3073,count=2"];
+const LOAD: &[&str] = &["--workload", "random,span=128MiB,requests=3000"];
+
+fn words<'a>(more: &[&'a str]) -> Vec<&'a str> {
+    [&["simulate"], DEVICES, LOAD, more].concat()
+}
+
+fn runs(machine: &Machine, more: &[&str]) -> Vec<Value> {
+    machine.json(&words(more))["runs"].as_array().unwrap().clone()
+}
+
+#[test]
+fn policies_and_numbers_of_clients_come_out_side_by_side() {
+    let machine = Machine::new();
+    let compared = ["--policy", "wardrop", "--policy", "stripe", "--clients", "1,4", "--tags"];
+    let runs = runs(&machine, &compared);
+    let given: Vec<(&str, u64)> = runs
+        .iter()
+        .map(|run| (run["given"]["policy"].as_str().unwrap(), run["given"]["clients"].as_u64().unwrap()))
+        .collect();
+    assert_eq!(given, [("wardrop", 1), ("stripe", 1), ("wardrop", 4), ("stripe", 4)]);
+    for run in &runs {
+        assert_eq!(run["all"]["requests"], 3000);
+        assert_eq!(run["devices"].as_array().unwrap().len(), 3);
+        assert!(run["verified_bytes"].as_u64().unwrap() > 0);
+        assert!(run["read"]["latency_ns_p99"].as_u64() > run["read"]["latency_ns_p50"].as_u64());
+    }
+    assert!(
+        runs[3]["throughput_bytes_per_second"].as_f64() > runs[1]["throughput_bytes_per_second"].as_f64()
+    );
+    let text = machine.ok(&words(&compared));
+    for expected in ["policy", "clients", "MB/s", "p99.9", "stripe", "2 × hdd mba3073", "x25-m"] {
+        assert!(text.contains(expected), "'{expected}' is not in {text}");
+    }
+}
+
+#[test]
+fn the_same_command_gives_the_same_figures() {
+    let machine = Machine::new();
+    let figures = |threads: &str| -> Vec<Value> {
+        let runs = runs(&machine, &["--policy", "wardrop", "--policy", "ssd-first", "--threads", threads]);
+        let without_wall_time = |mut run: Value| {
+            let fields = run.as_object_mut().unwrap();
+            fields.remove("wall_seconds").unwrap();
+            fields.remove("requests_per_wall_second").unwrap();
+            run
+        };
+        runs.into_iter().map(without_wall_time).collect()
+    };
+    assert_eq!(figures("1"), figures("2"));
+}
+
+#[test]
+fn a_single_simulation_tells_all_of_it() {
+    let machine = Machine::new();
+    let text = machine.ok(&words(&["--tags"]));
+    for expected in ["queue mean", "service p99", "background", "memory", "verified", "writes/day"] {
+        assert!(text.contains(expected), "'{expected}' is not in {text}");
+    }
+}
+
+#[test]
+fn what_is_wrong_is_named_with_what_would_be_right() {
+    let machine = Machine::new();
+    let refused = |words: &[&str], expected: &[&str]| {
+        machine.refused(words, 2, expected);
+    };
+    refused(&["simulate"], &["--ssd 80GiB,model=x25-m"]);
+    refused(&["simulate", "--ssd", "1GiB,model=x25-m"], &["--workload NAME or --trace FILE"]);
+    refused(&[&["simulate", "--ssd", "1GiB,model=x99"], LOAD].concat(), &["'x99'", "x25-m", "mba3073"]);
+    refused(&[&["simulate", "--hdd", "1GiB,model=x25-m"], LOAD].concat(), &["use --ssd"]);
+    refused(&[&["simulate"], DEVICES, &["--workload", "randam"]].concat(), &["no workload 'randam'", "zipf"]);
+    refused(&words(&["--policy", "balance"]), &["no policy 'balance'", "wardrop"]);
+    refused(&words(&["--size", "1TiB"]), &["does not fit"]);
+    refused(&words(&["--warm-up", "10h"]), &["within the warm-up"]);
+}
+
+#[test]
+fn what_fails_beside_others_does_not_hide_them() {
+    let machine = Machine::new();
+    let more = ["--policy", "stripe", "--policy", "stripe,wrong=1", "--json"];
+    let ended = machine.braid(&words(&more));
+    assert_eq!(ended.status, 2, "{ended:?}");
+    let report: Value = serde_json::from_str(&ended.stdout).unwrap();
+    assert_eq!(report["runs"][0]["all"]["requests"], 3000);
+    assert!(report["runs"][1]["error"]["message"].as_str().unwrap().contains("wrong"));
+}
