@@ -24,7 +24,9 @@ const LOADS: [(&str, u64, u64, bool); 6] = [
 fn main() {
     let wanted: Vec<String> = std::env::args().skip(1).filter(|word| !word.starts_with('-')).collect();
     println!("ns per request, best / median of {RUNS} runs; 64 GiB, 4 KiB");
-    for spec in library().iter().filter(|spec| wanted.is_empty() || wanted.iter().any(|name| *name == *spec.name)) {
+    for spec in
+        library().iter().filter(|spec| wanted.is_empty() || wanted.iter().any(|name| *name == *spec.name))
+    {
         println!("{}", spec.name);
         for (name, depth, reads, random) in LOADS {
             let mut device = spec.build(SIZE, 1);

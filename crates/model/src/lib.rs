@@ -43,6 +43,33 @@ pub trait Model {
     /// Advances to `now` (which may be past several events) and appends the tag of every request completed, in order
     /// of completion.
     fn advance(&mut self, now: Nanos, completed: &mut Vec<u64>);
+
+    /// What the device has carried and what that has worn, as far as the model counts it: nothing, unless it says so.
+    fn counters(&self) -> Counters {
+        Counters::default()
+    }
+}
+
+/// What a device has carried, and what that has worn, since the model was built. Only solid-state drives count.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub struct Counters {
+    /// Bytes that the host has read.
+    pub read: Bytes,
+    /// Bytes that the host has written.
+    pub written: Bytes,
+    /// Bytes programmed into the flash: the host's, and `copied`.
+    pub flash_written: Bytes,
+    /// Bytes that collection or merges have copied.
+    pub copied: Bytes,
+    /// Blocks erased.
+    pub erases: u64,
+}
+
+impl Counters {
+    /// Bytes programmed for each byte that the host has written; 1 where it has written none.
+    pub fn write_amplification(&self) -> f64 {
+        if self.written == Bytes::ZERO { 1.0 } else { self.flash_written.0 as f64 / self.written.0 as f64 }
+    }
 }
 
 /// A model of either class.
@@ -73,6 +100,13 @@ impl Model for DeviceModel {
         match self {
             DeviceModel::Ssd(ssd) => ssd.advance(now, completed),
             DeviceModel::Hdd(hdd) => hdd.advance(now, completed),
+        }
+    }
+
+    fn counters(&self) -> Counters {
+        match self {
+            DeviceModel::Ssd(ssd) => ssd.counters(),
+            DeviceModel::Hdd(hdd) => hdd.counters(),
         }
     }
 }

@@ -51,7 +51,8 @@ pub struct Figure {
     pub source: &'static str,
 }
 
-/// A way to measure a device. Sequential requests are of 128 KiB, random ones of 4 KiB, aligned.
+/// A way to measure a device. Sequential requests are of 128 KiB, random ones of 4 KiB, aligned. Unless told otherwise an SSD
+/// has been written once in order before.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum Measure {
     /// Reads one after the other, `depth` outstanding, from this share of the device on.
@@ -77,8 +78,8 @@ pub enum Measure {
         depth: usize,
         /// The share of the device that they are spread over.
         span: f64,
-        /// Whether the device was discarded before, instead of in use all over.
-        fresh: bool,
+        /// What an SSD that maps pages holds before; other devices have no states.
+        state: ssd::State,
     },
 }
 
@@ -106,6 +107,14 @@ impl Spec {
             Timing::Ssd(params) => DeviceModel::Ssd(ssd::Ssd::new(params, size, seed)),
             Timing::Hdd(params) => DeviceModel::Hdd(hdd::Hdd::new(params, size, seed)),
         }
+    }
+
+    /// The same model that starts in a state; only an SSD that maps pages has states.
+    pub fn with_state(mut self, state: ssd::State) -> Spec {
+        if let Timing::Ssd(params) = &mut self.timing {
+            params.state = state;
+        }
+        self
     }
 
     /// The same model with a disk's write cache switched; an SSD has no such switch and stays as it is.

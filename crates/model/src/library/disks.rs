@@ -8,6 +8,7 @@ use crate::library::Measure::{RandomRead, RandomWrite, SequentialRead, Sequentia
 use crate::library::Standing::{Assumed, Derived, Paper, Sheet};
 use crate::library::{Spec, Timing, figure};
 use crate::rate::Rate;
+use crate::ssd::State;
 use braid_base::{Bytes, DeviceClass, KIB, MIB, Nanos};
 
 /// The 15,000 rpm disk of Wu and Reddy's paper.
@@ -171,7 +172,13 @@ pub(super) const BARRACUDA_7200_12: Spec = Spec {
         figure(SequentialWrite { depth: 8 }, 125.0, 0.10, Assumed, "sustained, outer edge"),
         figure(RandomRead { depth: 1 }, 79.0, 0.10, Derived, "8.5 + 4.17 ms"),
         figure(RandomRead { depth: 32 }, 130.0, 0.30, Assumed, "NCQ"),
-        figure(RandomWrite { depth: 32, span: 1.0, fresh: false }, 150.0, 0.30, Assumed, "write cache on"),
+        figure(
+            RandomWrite { depth: 32, span: 1.0, state: State::Filled },
+            150.0,
+            0.30,
+            Assumed,
+            "write cache on",
+        ),
     ],
 };
 
@@ -234,6 +241,12 @@ pub(super) const EXOS_X20: Spec = Spec {
         figure(SequentialWrite { depth: 8 }, 285.0, 0.10, Sheet, "sustained, outer edge (a14)"),
         figure(RandomRead { depth: 1 }, 82.0, 0.10, Assumed, "8 + 4.16 ms"),
         figure(RandomRead { depth: 16 }, 168.0, 0.10, Sheet, "depth 16 (a14)"),
-        figure(RandomWrite { depth: 16, span: 1.0, fresh: false }, 550.0, 0.10, Sheet, "depth 16 (a14)"),
+        figure(
+            RandomWrite { depth: 16, span: 1.0, state: State::Filled },
+            550.0,
+            0.10,
+            Sheet,
+            "depth 16 (a14)",
+        ),
     ],
 };

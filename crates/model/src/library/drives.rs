@@ -1,14 +1,17 @@
 //! The solid-state drives. Each figure says where it comes from and how well it is known.
 //!
 //! Where a sheet states what comes out and not what is inside, the inside is solved from it: `command` from the request
-//! rate at depth 32, `latency` from the rate at depth one, `program` from the sequential write rate, and the
-//! constants of `translation` from the random write rates.
+//! rate at depth 32, `latency` from the rate at depth one, `program` from the sequential write rate, and what the
+//! drive does for a random write from the rates of random writes.
+//!
+//! Those that map pages start in the steady state, as after long use: what lasts, and what sheets call sustained. As new
+//! they are faster for as long as it takes to overwrite them at random once or twice.
 
 use crate::library::Measure::{RandomRead, RandomWrite, SequentialRead, SequentialWrite};
 use crate::library::Standing::{Assumed, Review, Sheet};
 use crate::library::{Spec, Timing, figure};
 use crate::rate::Rate;
-use crate::ssd::{FlushCost, Params, TranslationParams};
+use crate::ssd::{Blocks, FlushCost, Mapping, Pages, Params, State};
 use braid_base::{Bytes, DeviceClass, KIB, MIB, Nanos};
 
 /// The SSD of Wu and Reddy's paper.
@@ -19,15 +22,20 @@ pub(super) const X25_M: Spec = Spec {
     // 156,301,488 sectors [assumed].
     capacity: Bytes(156_301_488 * 512),
     timing: Timing::Ssd(Params {
-        // [review] (b2)
-        channels: 10,
+        // Ten channels [review] (b2) with four dies each [assumed].
+        channels: 40,
         // [review] (b4)
         flash_page: Bytes(KIB.0 * 4),
         // 50 nm MLC [assumed].
         read: Nanos::from_micros(50),
-        // From 70 MB/s over ten channels [derived]; the class has 600 to 900 [assumed], of which more than one die per
-        // channel hides a part.
-        program: Nanos::from_micros(544),
+        // The class has 600 to 900 [assumed]. Less than 70 MB/s would be left over for the sheet's random writes with all
+        // the copies that so little spare flash makes: the flash must be faster than the drive takes in.
+        program: Nanos::from_micros(780),
+        // 128 pages [review] (b4).
+        erase_block: Bytes(KIB.0 * 512),
+        // [assumed]
+        erase: Nanos::from_millis(2),
+        suspend: None,
         // [assumed]
         channel: Rate::from_mb(100),
         // 250 read [sheet], 254 measured [review] (b1) with 128 KiB requests.
@@ -38,6 +46,8 @@ pub(super) const X25_M: Spec = Spec {
         command: Nanos(13_000),
         // From 6,000 reads/s at low depth [review] (b4). The sheet's 85 µs [assumed] leaves the host out.
         latency: Nanos::from_micros(47),
+        // 70 MB/s [sheet] (b1).
+        intake: Some(Rate::from_mb(70)),
         // SRAM in the controller [assumed].
         buffer: Bytes(KIB.0 * 256),
         // [assumed]
@@ -45,16 +55,21 @@ pub(super) const X25_M: Spec = Spec {
         // NCQ [review] (b2).
         queue_depth: 32,
         read_ahead: false,
-        translation: TranslationParams {
-            // [assumed]
-            streams: 8,
-            reach: 0,
-            merge: Bytes::ZERO,
-            // From 10,000/s new and 6,400/s used over 8 GB [review] (b3), and 3,300/s over the whole drive [assumed].
-            base: 1.59,
-            fill: 0.80,
-            span: 2.81,
-        },
+        // [assumed]
+        streams: 8,
+        // The 50 nm generation never learned it [review] (b3).
+        trim: false,
+        mapping: Mapping::Pages(Pages {
+            // 80 GiB of flash [assumed] for 80 GB.
+            spare: 0.073,
+            // From 10,000/s new over 8 GB, at depth 3 [review] (b3).
+            update: Nanos::from_micros(100),
+            // 16 MB of memory [review] (b2) for 4 bytes per page [assumed].
+            map_held: 0.2,
+            // From 3,300/s over the whole drive [assumed].
+            map_miss: Nanos::from_micros(254),
+        }),
+        state: State::Steady,
     }),
     figures: &[
         figure(SequentialRead { depth: 8, from: 0.0 }, 250.0, 0.10, Sheet, "(b1)"),
@@ -62,21 +77,21 @@ pub(super) const X25_M: Spec = Spec {
         figure(RandomRead { depth: 1 }, 6_000.0, 0.10, Review, "low depth (b4)"),
         figure(RandomRead { depth: 32 }, 35_000.0, 0.10, Assumed, "sheet"),
         figure(
-            RandomWrite { depth: 3, span: 0.1, fresh: true },
+            RandomWrite { depth: 3, span: 0.1, state: State::Fresh },
             10_000.0,
             0.10,
             Review,
             "new, 8 GB, depth 3 (b3)",
         ),
         figure(
-            RandomWrite { depth: 3, span: 0.1, fresh: false },
+            RandomWrite { depth: 3, span: 0.1, state: State::Steady },
             6_400.0,
             0.10,
             Review,
             "used, 8 GB, depth 3 (b3)",
         ),
         figure(
-            RandomWrite { depth: 32, span: 1.0, fresh: false },
+            RandomWrite { depth: 32, span: 1.0, state: State::Steady },
             3_300.0,
             0.10,
             Assumed,
@@ -93,14 +108,19 @@ pub(super) const X25_E: Spec = Spec {
     // 62,500,000 sectors [assumed].
     capacity: Bytes(62_500_000 * 512),
     timing: Timing::Ssd(Params {
-        // [review] (b6)
-        channels: 10,
+        // Ten channels [review] (b6) with four dies each [assumed].
+        channels: 40,
         // As the X25-M's [assumed].
         flash_page: Bytes(KIB.0 * 4),
         // 50 nm SLC [assumed].
         read: Nanos::from_micros(25),
-        // From 170 MB/s over ten channels [derived]; the class has 200 to 250 [assumed].
-        program: Nanos::from_micros(200),
+        // The class has 200 to 250 [assumed].
+        program: Nanos::from_micros(225),
+        // 64 pages [assumed].
+        erase_block: Bytes(KIB.0 * 256),
+        // [assumed]
+        erase: Nanos::from_micros(1_500),
+        suspend: None,
         // [assumed]
         channel: Rate::from_mb(100),
         // 250 read [sheet] (b5).
@@ -111,6 +131,8 @@ pub(super) const X25_E: Spec = Spec {
         command: Nanos(13_000),
         // As the X25-M's [assumed].
         latency: Nanos::from_micros(47),
+        // 170 MB/s [sheet] (b5).
+        intake: Some(Rate::from_mb(170)),
         // [assumed]
         buffer: Bytes(KIB.0 * 256),
         // [assumed]
@@ -118,16 +140,21 @@ pub(super) const X25_E: Spec = Spec {
         // NCQ [assumed].
         queue_depth: 32,
         read_ahead: false,
-        translation: TranslationParams {
-            // [assumed]
-            streams: 8,
-            reach: 0,
-            merge: Bytes::ZERO,
-            // From 3,300/s over the whole drive [sheet] (b6) and a little below 9,000/s over 8 GB [review] (b3).
-            base: 1.30,
-            fill: 0.70,
-            span: 10.6,
-        },
+        // [assumed]
+        streams: 8,
+        // As the X25-M's [assumed].
+        trim: false,
+        mapping: Mapping::Pages(Pages {
+            // 40 GiB of flash [assumed] for 32 GB.
+            spare: 0.34,
+            // From a little below 9,000/s over 8 GB [review] (b3).
+            update: Nanos::from_micros(113),
+            // 16 MB of memory for 4 bytes per page [assumed].
+            map_held: 0.5,
+            // From 3,300/s over the whole drive [sheet] (b6).
+            map_miss: Nanos::from_micros(380),
+        }),
+        state: State::Steady,
     }),
     figures: &[
         figure(SequentialRead { depth: 8, from: 0.0 }, 250.0, 0.10, Sheet, "(b5)"),
@@ -135,13 +162,19 @@ pub(super) const X25_E: Spec = Spec {
         figure(RandomRead { depth: 1 }, 7_000.0, 0.20, Assumed, "the X25-M's 6,000, less the faster flash"),
         figure(RandomRead { depth: 32 }, 35_000.0, 0.10, Sheet, "(b6)"),
         figure(
-            RandomWrite { depth: 3, span: 0.25, fresh: false },
+            RandomWrite { depth: 3, span: 0.25, state: State::Steady },
             8_800.0,
             0.10,
             Review,
             "used, 8 GB, depth 3: below 9,000 (b3)",
         ),
-        figure(RandomWrite { depth: 32, span: 1.0, fresh: false }, 3_300.0, 0.10, Sheet, "full span (b6)"),
+        figure(
+            RandomWrite { depth: 32, span: 1.0, state: State::Steady },
+            3_300.0,
+            0.10,
+            Sheet,
+            "full span (b6)",
+        ),
     ],
 };
 
@@ -161,6 +194,10 @@ pub(super) const MEMORIGHT_GT: Spec = Spec {
         read: Nanos::from_micros(25),
         program: Nanos::from_micros(200),
         // [assumed]
+        erase_block: Bytes(KIB.0 * 256),
+        erase: Nanos::from_micros(1_500),
+        suspend: None,
+        // [assumed]
         channel: Rate::from_mb(50),
         // SATA 1.5 Gb/s [assumed].
         read_rate: Rate::from_mb(150),
@@ -169,6 +206,7 @@ pub(super) const MEMORIGHT_GT: Spec = Spec {
         // The two together from 120 MB/s at depth one with 128 KiB requests, hence 0.3 to 0.4 ms per 32 KB [assumed].
         command: Nanos::from_micros(100),
         latency: Nanos::from_micros(118),
+        intake: None,
         // [assumed]; a larger one would hide random writes for longer than uFLIP's start-up phase.
         buffer: Bytes(KIB.0 * 512),
         // DRAM with a power-loss capacitor [assumed].
@@ -177,24 +215,24 @@ pub(super) const MEMORIGHT_GT: Spec = Spec {
         queue_depth: 1,
         // Sequential reads are a little faster than random ones [assumed].
         read_ahead: true,
-        translation: TranslationParams {
-            // About eight sequential writers stay cheap [assumed].
-            streams: 8,
-            // Random writes inside 8 MB of 32 GB cost no more than sequential ones [assumed].
-            reach: 16,
+        // About eight sequential writers stay cheap [assumed].
+        streams: 8,
+        // Of 2008 [assumed].
+        trim: false,
+        mapping: Mapping::Blocks(Blocks {
             // From 5 ms per random write [assumed].
             merge: Bytes(KIB.0 * 640),
-            base: 1.0,
-            fill: 0.0,
-            span: 0.0,
-        },
+            // Random writes inside 8 MB of 32 GB cost no more than sequential ones [assumed].
+            reach: 1.0 / 4_096.0,
+        }),
+        state: State::Filled,
     }),
     figures: &[
         figure(SequentialRead { depth: 1, from: 0.0 }, 120.0, 0.10, Assumed, "maker's figure"),
         figure(SequentialWrite { depth: 1 }, 120.0, 0.10, Assumed, "maker's figure"),
         figure(RandomRead { depth: 1 }, 2_500.0, 0.20, Assumed, "uFLIP: 0.4 ms, for 32 KB"),
         figure(
-            RandomWrite { depth: 1, span: 1.0, fresh: false },
+            RandomWrite { depth: 1, span: 1.0, state: State::Steady },
             200.0,
             0.20,
             Assumed,
@@ -220,6 +258,10 @@ pub(super) const TRANSCEND_16G: Spec = Spec {
         // From 100 MB/s over eight [derived].
         program: Nanos::from_micros(225),
         // [assumed]
+        erase_block: Bytes(KIB.0 * 256),
+        erase: Nanos::from_micros(1_500),
+        suspend: None,
+        // [assumed]
         channel: Rate::from_mb(40),
         // SATA 3 Gb/s [sheet] (b10), as much as gets through.
         read_rate: Rate::from_mb(250),
@@ -228,6 +270,7 @@ pub(super) const TRANSCEND_16G: Spec = Spec {
         // The two together from 150 MB/s at depth one with 128 KiB requests, and about 2,000 reads/s [assumed].
         command: Nanos::from_micros(100),
         latency: Nanos::from_micros(250),
+        intake: None,
         // None for data, or very small [assumed]; enough for one request to follow another without a gap.
         buffer: Bytes(KIB.0 * 256),
         // [assumed]
@@ -236,22 +279,25 @@ pub(super) const TRANSCEND_16G: Spec = Spec {
         queue_depth: 1,
         // [assumed]
         read_ahead: true,
-        translation: TranslationParams {
-            // [assumed]
-            streams: 4,
-            reach: 0,
-            // From about 18 ms and worse per random write, tens per second [assumed].
-            merge: Bytes(MIB.0 * 2),
-            base: 1.0,
-            fill: 0.0,
-            span: 0.0,
-        },
+        // [assumed]
+        streams: 4,
+        // Of 2008 [assumed].
+        trim: false,
+        // From about 18 ms and worse per random write, tens per second [assumed].
+        mapping: Mapping::Blocks(Blocks { merge: Bytes(MIB.0 * 2), reach: 0.0 }),
+        state: State::Filled,
     }),
     figures: &[
         figure(SequentialRead { depth: 1, from: 0.0 }, 150.0, 0.10, Sheet, "maximum (b10)"),
         figure(SequentialWrite { depth: 1 }, 100.0, 0.10, Sheet, "maximum (b10)"),
         figure(RandomRead { depth: 1 }, 2_000.0, 0.20, Assumed, "controllers of the class"),
-        figure(RandomWrite { depth: 1, span: 1.0, fresh: false }, 40.0, 0.50, Assumed, "order of 20 to 60"),
+        figure(
+            RandomWrite { depth: 1, span: 1.0, state: State::Steady },
+            40.0,
+            0.50,
+            Assumed,
+            "order of 20 to 60",
+        ),
     ],
 };
 
@@ -271,6 +317,11 @@ pub(super) const SATA_SSD: Spec = Spec {
         flash_page: Bytes(KIB.0 * 16),
         read: Nanos::from_micros(45),
         program: Nanos::from_micros(450),
+        // Three pages for each of 4 strings in 128 layers, of 16 KiB [assumed].
+        erase_block: Bytes(MIB.0 * 24),
+        erase: Nanos::from_micros(3_500),
+        // [assumed]
+        suspend: Some(Nanos::from_micros(30)),
         // [assumed]
         channel: Rate::from_mb(800),
         // From 560 and 530 MB/s [sheet] with 128 KiB requests, 561 and 531 measured [review] (c1).
@@ -281,6 +332,7 @@ pub(super) const SATA_SSD: Spec = Spec {
         command: Nanos(3_300),
         // From 13,000 reads/s and 36,000 writes/s at depth one [sheet] (c1).
         latency: Nanos(16_500),
+        intake: None,
         // [assumed]
         buffer: Bytes(MIB.0 * 32),
         // [assumed]
@@ -288,17 +340,12 @@ pub(super) const SATA_SSD: Spec = Spec {
         // NCQ.
         queue_depth: 32,
         read_ahead: false,
-        translation: TranslationParams {
-            // [assumed]
-            streams: 16,
-            reach: 0,
-            merge: Bytes::ZERO,
-            // The sheet's 88,000 over a small span; over the whole drive the 30,000/s that the PM893, of the same flash,
-            // states as sustained [sheet] (c2).
-            base: 1.0,
-            fill: 1.0,
-            span: 7.0,
-        },
+        // [assumed]
+        streams: 16,
+        trim: true,
+        // 1 TiB of flash for 1 TB is 10 %, less what the SLC cache and bad blocks take [assumed].
+        mapping: Pages::spare(0.07),
+        state: State::Steady,
     }),
     figures: &[
         figure(SequentialRead { depth: 8, from: 0.0 }, 560.0, 0.10, Sheet, "(c1)"),
@@ -306,21 +353,21 @@ pub(super) const SATA_SSD: Spec = Spec {
         figure(RandomRead { depth: 1 }, 13_000.0, 0.10, Sheet, "(c1)"),
         figure(RandomRead { depth: 32 }, 98_000.0, 0.10, Sheet, "(c1); 94,003 measured"),
         figure(
-            RandomWrite { depth: 1, span: 0.01, fresh: false },
+            RandomWrite { depth: 1, span: 0.01, state: State::Filled },
             36_000.0,
             0.10,
             Sheet,
             "(c1), a small span",
         ),
         figure(
-            RandomWrite { depth: 32, span: 0.01, fresh: false },
+            RandomWrite { depth: 32, span: 0.01, state: State::Filled },
             88_000.0,
             0.10,
             Sheet,
             "(c1), a small span; 84,058 measured",
         ),
         figure(
-            RandomWrite { depth: 32, span: 1.0, fresh: false },
+            RandomWrite { depth: 32, span: 1.0, state: State::Steady },
             30_000.0,
             0.20,
             Assumed,
@@ -347,7 +394,12 @@ pub(super) const NVME_SSD: Spec = Spec {
         flash_page: Bytes(KIB.0 * 16),
         read: Nanos::from_micros(55),
         // From 4,200 MB/s [derived]; the class has 350 to 500 [assumed].
-        program: Nanos::from_micros(486),
+        program: Nanos::from_micros(480),
+        // Three pages for each of 4 strings in 144 layers, of 16 KiB [assumed].
+        erase_block: Bytes(MIB.0 * 27),
+        erase: Nanos::from_micros(3_500),
+        // [assumed]
+        suspend: Some(Nanos::from_micros(30)),
         // [assumed]
         channel: Rate::from_mb(1_200),
         // 7,100 MB/s [sheet] (c2) with 128 KiB requests.
@@ -358,6 +410,7 @@ pub(super) const NVME_SSD: Spec = Spec {
         command: Nanos(343),
         // From 75 µs per read and 15 to 20 per write [assumed].
         latency: Nanos(15_500),
+        intake: None,
         // [assumed]
         buffer: Bytes(MIB.0 * 64),
         // Power-loss protection; 12 µs [review] (d5).
@@ -365,23 +418,26 @@ pub(super) const NVME_SSD: Spec = Spec {
         // One queue of the usual size; the interface would allow 65,536 [assumed].
         queue_depth: 1_024,
         read_ahead: false,
-        translation: TranslationParams {
-            // [assumed]
-            streams: 16,
-            reach: 0,
-            merge: Bytes::ZERO,
-            // From 200,000 writes/s over the whole drive [sheet] (c2); how it divides is [assumed].
-            base: 1.2,
-            fill: 1.2,
-            span: 2.73,
-        },
+        // [assumed]
+        streams: 16,
+        trim: true,
+        // 8 TiB of flash for 7.68 TB is 14.5 % [assumed], less what bad blocks take; from 200,000 writes/s over the whole
+        // drive [sheet] (c2).
+        mapping: Pages::spare(0.13),
+        state: State::Steady,
     }),
     figures: &[
         figure(SequentialRead { depth: 32, from: 0.0 }, 7_100.0, 0.10, Sheet, "(c2)"),
         figure(SequentialWrite { depth: 32 }, 4_200.0, 0.10, Sheet, "(c2)"),
         figure(RandomRead { depth: 1 }, 13_300.0, 0.10, Assumed, "75 µs"),
         figure(RandomRead { depth: 256 }, 1_100_000.0, 0.10, Sheet, "(c2)"),
-        figure(RandomWrite { depth: 1, span: 0.01, fresh: false }, 60_000.0, 0.20, Assumed, "15 to 20 µs"),
-        figure(RandomWrite { depth: 256, span: 1.0, fresh: false }, 200_000.0, 0.10, Sheet, "(c2)"),
+        figure(
+            RandomWrite { depth: 1, span: 0.01, state: State::Filled },
+            60_000.0,
+            0.20,
+            Assumed,
+            "15 to 20 µs",
+        ),
+        figure(RandomWrite { depth: 256, span: 1.0, state: State::Steady }, 200_000.0, 0.10, Sheet, "(c2)"),
     ],
 };

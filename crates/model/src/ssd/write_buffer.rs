@@ -3,7 +3,6 @@
 //! Only amounts are kept. Buffered bytes become room in proportion to what has been programmed for them, so that a write
 //! that costs five times its bytes stays five times as long.
 
-use crate::ssd::translation::Cost;
 use braid_base::Bytes;
 
 /// The amounts.
@@ -15,6 +14,8 @@ pub struct WriteBuffer {
     leaving: Bytes,
     /// Bytes to program for what is waiting.
     owed: Bytes,
+    /// Room for each byte that is programmed, in 2^-20.
+    room: u64,
     /// Bytes to merge before that.
     merges: Bytes,
     /// Programs under way.
@@ -22,11 +23,12 @@ pub struct WriteBuffer {
 }
 
 impl WriteBuffer {
-    /// Takes a write with its cost.
-    pub fn insert(&mut self, len: Bytes, cost: Cost) {
+    /// Takes a write of `len`, for which so much is to be programmed and merged.
+    pub fn insert(&mut self, len: Bytes, owed: Bytes, merges: Bytes) {
         self.waiting += len;
-        self.owed += cost.programmed;
-        self.merges += cost.merged;
+        self.owed += owed;
+        self.merges += merges;
+        self.room = (self.waiting.0 << 20) / self.owed.0.max(1);
     }
 
     /// How much of the buffer is taken.
@@ -39,12 +41,14 @@ impl WriteBuffer {
         self.taken() == Bytes::ZERO && self.merges == Bytes::ZERO && self.programs == 0
     }
 
-    /// Whether there is a whole flash page to program, or a part of one and no program under way that more could come
-    /// after.
-    pub fn program_is_due(&self, flash_page: Bytes) -> bool {
-        self.merges > Bytes::ZERO
-            || self.owed >= flash_page
-            || self.waiting > Bytes::ZERO && self.programs == 0
+    /// Whether there is a whole flash page to program, or a merge.
+    pub fn has_page(&self, flash_page: Bytes) -> bool {
+        self.merges > Bytes::ZERO || self.owed >= flash_page
+    }
+
+    /// Whether there is that, or a part of a page and no program under way that more could come after.
+    pub fn is_due(&self, flash_page: Bytes) -> bool {
+        self.has_page(flash_page) || self.waiting > Bytes::ZERO && self.programs == 0
     }
 
     /// Begins at most `share` of the merges; `None` where there are none.
@@ -61,7 +65,7 @@ impl WriteBuffer {
     /// Begins to program at most `flash_page` of what is owed; returns the room that this will make.
     pub fn take_page(&mut self, flash_page: Bytes) -> Bytes {
         let owed = self.owed.min(flash_page);
-        let room = if owed == self.owed { self.waiting } else { self.waiting * owed.0 / self.owed.0 };
+        let room = if owed == self.owed { self.waiting } else { Bytes((owed.0 * self.room) >> 20) };
         self.owed -= owed;
         self.waiting -= room;
         self.leaving += room;

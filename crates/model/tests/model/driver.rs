@@ -1,6 +1,7 @@
 //! A closed loop in virtual time: so many requests are always outstanding.
 
 use braid_base::{Bytes, KIB, MIB, Nanos, Rng};
+use braid_model::ssd::State;
 use braid_model::{DeviceModel, Measure, Model, Op, Request, Spec, Timing};
 
 /// Keeps `depth` requests outstanding until `count` have completed; returns the time at which the last did.
@@ -27,6 +28,10 @@ pub fn drive(
 
 /// Measures a model at its full capacity: MB/s of sequential access, requests per second of random access.
 pub fn measure(spec: &Spec, measure: Measure) -> f64 {
+    let spec = match measure {
+        Measure::RandomWrite { state, .. } => &spec.clone().with_state(state),
+        _ => &spec.clone().with_state(State::Filled),
+    };
     let mut device = spec.build(spec.capacity, 7);
     let mut rng = Rng::new(11);
     let sequential = KIB * 128;
@@ -54,10 +59,7 @@ pub fn measure(spec: &Spec, measure: Measure) -> f64 {
             let mut next = |_| request(Op::Read, small * rng.below(slots), small);
             run(&mut device, depth, 4 * depth as u64, 3_000.max(20 * depth as u64), &mut next)
         }
-        Measure::RandomWrite { depth, span, fresh } => {
-            if fresh {
-                drive(&mut device, 1, 1, Nanos::ZERO, |_| request(Op::Discard, Bytes::ZERO, spec.capacity));
-            }
+        Measure::RandomWrite { depth, span, .. } => {
             let slots = (spec.capacity / small) as f64 * span;
             let mut next = |_| request(Op::Write, small * rng.below(slots as u64), small);
             let warm_up = 2 * (buffer_of(spec) / small).min(buffered_runs_of(spec)) + 2_000;

@@ -5,3 +5,4 @@ mod driver;
 mod promises;
 mod queues;
 mod sheets;
+mod wear;

@@ -92,7 +92,7 @@ fn reads_and_buffered_writes_both_go_on_when_both_press() {
 
 #[test]
 fn a_flush_waits_for_buffered_writes() {
-    for name in ["mba3073", "exos-x20", "x25-m", "sata-ssd"] {
+    for name in ["mba3073", "exos-x20", "transcend-16g", "sata-ssd"] {
         let flush_time = |writes: u64| {
             let mut device = build(name);
             let mut rng = Rng::new(6);

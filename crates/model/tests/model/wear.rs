@@ -1,0 +1,101 @@
+//! What solid-state drives wear, and how garbage collection comes out in request rates.
+
+use crate::driver::drive;
+use braid_base::{Bytes, GIB, KIB, MIB, Nanos, Rng};
+use braid_model::ssd::State;
+use braid_model::{Counters, DeviceModel, Model, Op, Request, by_name};
+
+const SIZE: Bytes = Bytes(1 << 30);
+
+fn build(name: &str, state: State) -> DeviceModel {
+    by_name(name).expect("a name of the library").clone().with_state(state).build(SIZE, 1)
+}
+
+/// Random 4 KiB writes within the first `span`; returns their rate per second, and when they end.
+fn write_randomly(device: &mut DeviceModel, span: Bytes, count: u64, start: Nanos) -> (f64, Nanos) {
+    let mut rng = Rng::new(start.0 + 1);
+    let places = span / (KIB * 4);
+    let next = |_| Request { op: Op::Write, offset: KIB * 4 * rng.below(places), len: KIB * 4 };
+    let end = drive(device, 32, count, start, next);
+    (count as f64 / (end - start).as_secs_f64(), end)
+}
+
+fn write_in_order(device: &mut DeviceModel, start: Nanos) -> (f64, Nanos) {
+    let next = |at| Request { op: Op::Write, offset: KIB * 128 * at, len: KIB * 128 };
+    let count = SIZE / (KIB * 128);
+    let end = drive(device, 8, count, start, next);
+    (SIZE.0 as f64 / 1e6 / (end - start).as_secs_f64(), end)
+}
+
+#[test]
+fn random_writes_slow_down_once_the_spare_flash_is_used_up_and_recover_after_a_pass_in_order() {
+    for name in ["sata-ssd", "nvme-ssd"] {
+        let mut device = build(name, State::Filled);
+        let (first, now) = write_randomly(&mut device, SIZE, 15_000, Nanos::ZERO);
+        let (_, now) = write_randomly(&mut device, SIZE, 600_000, now);
+        let (worn, now) = write_randomly(&mut device, SIZE, 100_000, now);
+        assert!(worn < 0.6 * first, "{name}: {first} writes/s at first, {worn} later");
+        let (slow, now) = write_in_order(&mut device, now);
+        let (fast, now) = write_in_order(&mut device, now);
+        let (again, _) = write_randomly(&mut device, SIZE, 15_000, now);
+        assert!(fast > 1.5 * slow, "{name}: {slow} MB/s over a fragmented drive, {fast} after that");
+        assert!(again > 1.5 * worn, "{name}: {again} writes/s after a pass in order, {worn} before");
+    }
+}
+
+#[test]
+fn what_the_flash_is_written_is_what_the_host_writes_and_what_is_copied() {
+    for name in ["x25-m", "x25-e", "memoright-gt", "transcend-16g", "sata-ssd", "nvme-ssd"] {
+        let mut device = build(name, State::Steady);
+        write_randomly(&mut device, SIZE, 20_000, Nanos::ZERO);
+        let counters = device.counters();
+        assert_eq!(counters.written, KIB * 4 * 20_000, "{name}");
+        assert_eq!(counters.flash_written, counters.written + counters.copied, "{name}");
+        assert!(counters.write_amplification() > 1.5 && counters.erases > 0, "{name}: {counters:?}");
+    }
+}
+
+#[test]
+fn more_spare_flash_means_less_wear() {
+    let amplification = |name| {
+        let mut device = build(name, State::Steady);
+        write_randomly(&mut device, SIZE, 100_000, Nanos::ZERO);
+        device.counters().write_amplification()
+    };
+    let [little, more, most] = ["sata-ssd", "nvme-ssd", "x25-e"].map(amplification);
+    assert!(little > 1.3 * more && more > 1.3 * most && most > 1.5, "{little}, {more}, {most}");
+}
+
+#[test]
+fn a_write_in_order_wears_a_drive_by_its_bytes() {
+    for name in ["x25-m", "sata-ssd", "nvme-ssd"] {
+        let mut device = build(name, State::Filled);
+        let (_, now) = write_in_order(&mut device, Nanos::ZERO);
+        write_in_order(&mut device, now);
+        let counters = device.counters();
+        assert_eq!((counters.written, counters.flash_written), (SIZE * 2, SIZE * 2), "{name}");
+    }
+}
+
+#[test]
+fn a_discard_makes_room_on_drives_that_take_it_and_on_no_others() {
+    for (name, takes) in [("sata-ssd", true), ("x25-m", false)] {
+        let mut device = build(name, State::Steady);
+        let step = MIB * 32;
+        let discard = |at| Request { op: Op::Discard, offset: GIB / 2 + step * at, len: step };
+        let now = drive(&mut device, 1, 16, Nanos::ZERO, discard);
+        let (_, now) = write_randomly(&mut device, SIZE / 2, 300_000, now);
+        let before = device.counters();
+        write_randomly(&mut device, SIZE / 2, 100_000, now);
+        let after = device.counters();
+        let copied = (after.copied - before.copied).0 as f64 / (after.written - before.written).0 as f64;
+        assert_eq!(copied < 0.5, takes, "{name}: {copied} copies per write");
+    }
+}
+
+#[test]
+fn a_disk_does_not_wear() {
+    let mut device = by_name("exos-x20").unwrap().build(SIZE, 1);
+    write_randomly(&mut device, SIZE, 100, Nanos::ZERO);
+    assert_eq!(device.counters(), Counters::default());
+}
