@@ -16,6 +16,11 @@ impl Heat {
         Heat { levels: vec![0; extents as usize], hand: 0 }
     }
 
+    /// Bytes of memory that it takes.
+    pub fn memory(&self) -> usize {
+        self.levels.capacity()
+    }
+
     /// An access.
     pub fn warm(&mut self, extent: ExtentId) {
         if extent.index() >= self.levels.len() {

@@ -8,6 +8,7 @@
 mod fixed;
 mod heat;
 mod lru;
+mod mean_request;
 mod ssd_first;
 mod wardrop;
 

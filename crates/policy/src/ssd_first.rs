@@ -106,6 +106,10 @@ impl Policy for SsdFirst {
         view.now + Nanos::from_secs(3600)
     }
 
+    fn memory(&self) -> usize {
+        self.cached.iter().map(Lru::memory).sum()
+    }
+
     fn explain(&self, extent: ExtentId, view: &View) -> String {
         let cached: usize = self.cached.iter().map(Lru::len).sum();
         let room: u32 = view.devices.iter().map(|d| d.free.saturating_sub(self.extra_slots(d))).sum();

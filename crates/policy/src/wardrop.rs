@@ -15,13 +15,23 @@
 //! once. Tokens that are left at the end of the period are gone. Apart from that, cold extents leave a device that
 //! fills up.
 //!
-//! Where this differs from the paper, and why:
-//! - N devices: each has its own P_d, clamped to `floor` and renormalised (DESIGN section 7).
-//! - α = 10/ms leaves [0, 1] for differences beyond 0.1 ms, so that the paper's P jumps between the bounds while R_d
-//!   differs at all. Here the change within one period is limited to `step` times |R̄ − R_d| / R̄, at most `step`: large
-//!   steps far from equilibrium, small ones near it. `step=1` sets no limit, as in the paper.
+//! Where this differs from the paper, and why; `step=1` switches the first four off:
+//! - α = 10/ms leaves [0, 1] for differences beyond 0.1 ms, so that the paper's P jumps between the bounds, while a device
+//!   at its floor gains next to nothing, since Q_d is a factor of the change. Here a share changes by `step` times the difference
+//!   relative to the greater of R̄ and R_d: large steps far from equilibrium, small ones near it, and out of the floor.
+//!   How much response times change with shares differs between loads by a factor of ten: while a device goes on in one
+//!   direction its steps become longer from period to period, and shorter when it turns.
+//! - A weight of 0.01 makes R_d what the last hundred requests took. A guest that does one thing after another sends
+//!   thousands in a period, and the last hundred say little of them. Here R_d goes towards the mean of the whole
+//!   period by as much as that many steps of 0.01 would take it.
 //! - P goes on from the last P where that is ahead of Q in the same direction: the shares of requests follow the shares
-//!   of allocations only as data is replaced, and P must not wait for them. Not with `step=1`.
+//!   of allocations only as data is replaced, and P must not wait for them. It is a quarter ahead at most.
+//! - The paper's token is an extent, so β = 100 says that a hundred extents carry the load; a file system that reuses
+//!   2,000 extents takes minutes to balance, and one very hot extent upsets it. Here a token stands for 1/β of the requests: a
+//!   migrated extent takes as many as it carried in the last period, the hottest go first, and one that carries more
+//!   than there are stays. A new extent takes what one in use carries on average. Migration is then bounded by what it costs:
+//!   `pace` bytes for each byte that guests moved in the last period.
+//! - N devices: each has its own P_d, clamped to `floor` and renormalised (DESIGN section 7).
 //! - A flush is a request of which the response time counts. The paper's ext2 sent none; today's file systems wait for
 //!   one at each fsync, and a disk that takes writes into its cache in no time pays for them there.
 //! - The paper starts with any P, and says that it does not matter. Here the first P follows from probes, as 1 / R_d²; until these
@@ -33,10 +43,17 @@
 //! - "Cold migration in idle time" has no water marks in the paper: `free-low` and `free-high` are ours. While guests
 //!   leave no idle time, one extent moves in each tick.
 
+mod balance;
+mod constants;
+
+pub use constants::Constants;
+
+use crate::mean_request::MeanRequest;
 use crate::{
     Access, BadSetting, Completion, DeviceView, Direction, Heat, Lru, Move, Origin, Placement, Policy,
     Settings, View,
 };
+use balance::{Balance, renormalise};
 use braid_base::{Bytes, DeviceClass, DeviceId, ExtentId, Nanos};
 
 /// Allocation and migration towards Wardrop equilibrium.
@@ -44,58 +61,36 @@ pub struct Wardrop {
     settings: Constants,
     devices: Vec<Balance>,
     /// Extents accessed last: only these count as hot.
-    hot: Lru<ExtentId>,
+    hot: Lru<ExtentId, Requests>,
     heat: Heat,
     guests: MeanRequest,
+    traffic: Traffic,
     /// Whether a period has had load: before, P follows the probes.
     loaded: bool,
     period_ends: Nanos,
     next_tick: Nanos,
-    allocated_in_tick: bool,
 }
 
-/// The constants of section III-B, and ours.
-#[derive(Clone, Copy, Debug)]
-struct Constants {
-    /// Length of the sample period.
-    period: Nanos,
-    /// α, per millisecond.
-    alpha: f64,
-    /// β, in extents.
-    beta: f64,
-    /// Weight of one completed request in the average response time.
-    weight: f64,
-    /// Least share of a device.
-    floor: f64,
-    /// Largest change of a share within a period; from 1 on there is no limit.
-    step: f64,
-    /// Length of the list of hot extents.
-    hot: usize,
-    /// Below this share of free slots a device sheds cold extents …
-    free_low: f64,
-    /// … until it has this share.
-    free_high: f64,
+/// What guests asked of one extent.
+#[derive(Clone, Copy, Debug, Default)]
+struct Requests {
+    /// In this period.
+    now: u32,
+    /// In the last one.
+    last: u32,
 }
 
-/// What is known of one device.
-#[derive(Clone, Copy, Debug)]
-struct Balance {
-    /// R_d in milliseconds, exponentially averaged over guests' requests; unknown while there are none.
-    response_ms: Option<f64>,
-    /// What probes say: of reads, of writes.
-    probed_ms: [Option<f64>; 2],
-    /// Requests of guests in this period.
-    requests: u64,
-    /// Q_d of the last period with load.
-    share: f64,
-    /// P_d.
-    target: f64,
-    /// Extents that may still come here in this period.
-    tokens: u32,
-    /// What is due to it of the allocations that follow P.
-    credit: f64,
-    /// Whether it sheds cold extents.
-    shedding: bool,
+/// What all guests did.
+#[derive(Clone, Copy, Debug, Default)]
+struct Traffic {
+    /// Accesses that went to a device, in this period and in the last one.
+    requests: Requests,
+    /// Bytes to and from devices in this period.
+    bytes: Bytes,
+    /// Hot extents that were accessed in the last period.
+    extents: u32,
+    /// Bytes of hot extents that may still move in this period.
+    budget: Bytes,
 }
 
 /// Ticks in a period: how often migration gets its part of the tokens.
@@ -105,52 +100,14 @@ const PROBE_WEIGHT: f64 = 0.5;
 /// Cold extents that leave a filling device in one tick, at most, while no guest uses either device.
 const COLD_BATCH: usize = 8;
 
-impl Balance {
-    /// R_d in milliseconds: of guests, or else of probes, as guests mix reads and writes.
-    fn response_ms(&self, read_share: f64) -> Option<f64> {
-        self.response_ms.or(match self.probed_ms {
-            [Some(read), Some(write)] => Some(read_share * read + (1.0 - read_share) * write),
-            [one, other] => one.or(other),
-        })
-    }
-}
-
 impl Wardrop {
-    /// Settings: `period` (2s), `alpha` (10 per ms), `beta` (100), `weight` (0.01), `floor` (0.01), `step` (0.25),
-    /// `hot` (100), `free-low` (0.05), `free-high` (0.1).
+    /// With the [`Constants`] of the settings.
     pub fn new(settings: &mut Settings, devices: &[DeviceView]) -> Result<Wardrop, BadSetting> {
-        let constants = Constants {
-            period: settings.take("period", Nanos::from_secs(2), "a time such as 2s")?,
-            alpha: settings.take_within("alpha", 10.0, 0.0, 1e6)?,
-            beta: settings.take_within("beta", 100.0, 0.0, 1e6)?,
-            weight: settings.take_within("weight", 0.01, 1e-6, 1.0)?,
-            floor: settings.take_within("floor", 0.01, 1e-4, 0.5)?,
-            step: settings.take_within("step", 0.25, 0.0, 1.0)?,
-            hot: settings.take("hot", 100, "a number of extents such as 100")?,
-            free_low: settings.take_within("free-low", 0.05, 0.0, 1.0)?,
-            free_high: settings.take_within("free-high", 0.1, 0.0, 1.0)?,
-        };
-        if constants.period < Nanos::from_millis(10) {
-            return Err(BadSetting::new("setting period of policy wardrop: use at least 10ms"));
-        }
-        if constants.floor * devices.len() as f64 > 1.0 {
-            return Err(BadSetting::new(format!(
-                "setting floor={} of policy wardrop: {} devices cannot all have that share; use less",
-                constants.floor,
-                devices.len()
-            )));
-        }
+        let constants = Constants::read(settings, devices.len())?;
         // Until something is measured, the SSDs are taken to be faster.
         let fast = devices.iter().any(|d| d.class == DeviceClass::Ssd);
-        let balance = |device: &DeviceView| Balance {
-            response_ms: None,
-            probed_ms: [None; 2],
-            requests: 0,
-            share: 0.0,
-            target: if fast && device.class == DeviceClass::Hdd { constants.floor } else { 1.0 },
-            tokens: 0,
-            credit: 0.0,
-            shedding: false,
+        let balance = |device: &DeviceView| {
+            Balance::new(if fast && device.class == DeviceClass::Hdd { constants.floor } else { 1.0 })
         };
         let mut balances: Vec<Balance> = devices.iter().map(balance).collect();
         renormalise(&mut balances, constants.floor);
@@ -161,58 +118,76 @@ impl Wardrop {
             hot: Lru::default(),
             heat: Heat::new(0),
             guests: MeanRequest::default(),
+            traffic: Traffic::default(),
             loaded: false,
             period_ends: Nanos::ZERO,
             next_tick: Nanos::ZERO,
-            allocated_in_tick: false,
         })
     }
 
     /// Equation (1), at the end of a period.
     fn end_period(&mut self) {
+        self.end_traffic();
         let total: u64 = self.devices.iter().map(|d| d.requests).sum();
         for device in &mut self.devices {
-            device.tokens = 0;
+            device.tokens = 0.0;
         }
         if total == 0 {
             return;
         }
-        let Constants { alpha, beta, floor, step, .. } = self.settings;
-        let go_on = std::mem::replace(&mut self.loaded, true) && step < 1.0;
-        for device in &mut self.devices {
-            device.share = device.requests as f64 / total as f64;
-            if device.requests == 0 {
-                // What guests saw before is no news; the probes are.
-                device.response_ms = None;
-            }
-            device.requests = 0;
-        }
+        let constants = self.settings;
+        let Constants { beta, floor, .. } = constants;
+        let go_on = std::mem::replace(&mut self.loaded, true);
         let reads = self.guests.read_share;
+        for device in &mut self.devices {
+            device.end_period(total, reads, &constants);
+        }
         let known = self.devices.iter().filter_map(|d| d.response_ms(reads).map(|r| (r, d.share)));
         let mean_ms: f64 =
             known.clone().map(|(r, q)| r * q).sum::<f64>() / known.map(|(_, q)| q).sum::<f64>().max(1e-9);
         for device in &mut self.devices {
             // A device of unknown speed neither gains nor loses until a probe has told.
             let response_ms = device.response_ms(reads).unwrap_or(mean_ms);
-            let share = device.share.max(floor);
-            let change = alpha * (mean_ms - response_ms) * share;
-            let base = match go_on {
-                false => share,
-                true if change > 0.0 => share.max(device.target),
-                true => share.min(device.target),
-            };
-            let limit = match step {
-                1.0.. => f64::INFINITY,
-                _ => step * ((mean_ms - response_ms).abs() / mean_ms.max(1e-9)).min(1.0),
-            };
-            device.target = (base + change.clamp(-limit, limit)).clamp(floor, 1.0);
+            device.aim(response_ms, mean_ms, go_on, &constants);
         }
         renormalise(&mut self.devices, floor);
         for device in &mut self.devices {
             let gain = device.target - device.share;
             // A device at the floor may be below it by chance: that is no reason to move anything there.
             if gain > 0.0 && device.target > floor {
-                device.tokens = (gain * beta).ceil() as u32;
+                device.tokens = (gain * beta).ceil();
+            }
+        }
+    }
+
+    /// Begins to count anew what guests do.
+    fn end_traffic(&mut self) {
+        let turn = |requests: &mut Requests| *requests = Requests { now: 0, last: requests.now };
+        turn(&mut self.traffic.requests);
+        let extents = &mut self.traffic.extents;
+        *extents = 0;
+        self.hot.update_values(|requests| {
+            turn(requests);
+            *extents += u32::from(requests.last > 0);
+        });
+        let bytes = std::mem::take(&mut self.traffic.bytes);
+        self.traffic.budget = Bytes((bytes.0 as f64 * self.settings.pace) as u64);
+    }
+
+    /// What a new extent takes of the tokens.
+    fn cost_of_new(&self) -> f64 {
+        match self.settings.as_in_the_paper() {
+            true => 1.0,
+            false => (self.settings.beta / f64::from(self.traffic.extents.max(1))).min(1.0),
+        }
+    }
+
+    /// What a hot extent takes of the tokens when it moves.
+    fn cost_of(&self, requests: Requests) -> f64 {
+        match self.settings.as_in_the_paper() {
+            true => 1.0,
+            false => {
+                self.settings.beta * f64::from(requests.last) / f64::from(self.traffic.requests.last.max(1))
             }
         }
     }
@@ -240,8 +215,9 @@ impl Wardrop {
 
     /// The device with the most tokens that has room.
     fn shall_gain(&self, view: &View) -> Option<DeviceId> {
-        let with_tokens = view.with_room().filter(|d| self.devices[d.id.index()].tokens > 0);
-        with_tokens.max_by_key(|d| self.devices[d.id.index()].tokens).map(|d| d.id)
+        let tokens = |d: &&DeviceView| self.devices[d.id.index()].tokens;
+        let with_tokens = view.with_room().filter(|d| tokens(d) > 0.0);
+        with_tokens.max_by(|a, b| tokens(a).total_cmp(&tokens(b))).map(|d| d.id)
     }
 
     /// The device that is owed most by the distribution P, among those with room and above the floor.
@@ -266,21 +242,46 @@ impl Wardrop {
         Some(best)
     }
 
+    /// Takes tokens of a device; what is not there cannot be taken.
+    fn spend(&mut self, device: DeviceId, cost: f64) {
+        let tokens = &mut self.devices[device.index()].tokens;
+        *tokens = (*tokens - cost).max(0.0);
+    }
+
     /// Hot extents from losers to gainers, with this tick's part of the tokens that allocation has left.
     fn migrate_hot(&mut self, view: &View, moves: &mut Vec<Move>) {
         let ticks_left =
             ((self.period_ends.saturating_sub(view.now)).0 * TICKS / self.settings.period.0).max(1);
         let Some(target) = self.shall_gain(view) else { return };
-        let due = u64::from(self.devices[target.index()].tokens).div_ceil(ticks_left);
-        let lose =
-            |e: &ExtentId| view.homes.home(*e).is_some_and(|home| home != target && self.shall_lose(home));
-        let chosen: Vec<ExtentId> = self.hot.newest_first().filter(lose).take(due as usize).collect();
-        for extent in chosen {
+        let tokens = self.devices[target.index()].tokens;
+        let mut due = (tokens / ticks_left as f64).ceil();
+        let mut budget = self.traffic.budget / ticks_left;
+        for (extent, cost) in self.hot_on_losers(target, view) {
+            let fits = self.settings.as_in_the_paper() || view.extent_size <= budget;
+            if due <= 0.0 || !fits {
+                break;
+            }
+            if cost > self.devices[target.index()].tokens {
+                continue;
+            }
+            due -= cost;
+            budget = budget.saturating_sub(view.extent_size);
+            self.traffic.budget = self.traffic.budget.saturating_sub(view.extent_size);
             // Once moved it must prove itself again, or it would move back with the next tokens.
             self.hot.remove(extent);
             moves.push(Move::Migrate { extent, target });
-            self.devices[target.index()].tokens -= 1;
+            self.spend(target, cost);
         }
+    }
+
+    /// The hot extents that may move to `target`, with what they cost: the hottest first, in the paper the last accessed.
+    fn hot_on_losers(&self, target: DeviceId, view: &View) -> Vec<(ExtentId, f64)> {
+        let lose =
+            |e: ExtentId| view.homes.home(e).is_some_and(|home| home != target && self.shall_lose(home));
+        let hot = self.hot.values_newest_first().map(|(extent, requests)| (extent, self.cost_of(requests)));
+        let mut found: Vec<(ExtentId, f64)> = hot.filter(|&(e, cost)| cost > 0.0 && lose(e)).collect();
+        found.sort_by(|a, b| b.1.total_cmp(&a.1));
+        found
     }
 
     /// Cold extents off devices that fill up, to the one with the largest share of free slots.
@@ -324,34 +325,18 @@ impl Wardrop {
     }
 }
 
-/// Makes the targets add up to 1 with none below the floor.
-fn renormalise(devices: &mut [Balance], floor: f64) {
-    let spare: f64 = devices.iter().map(|d| d.target - floor).sum();
-    let (room, even) = (1.0 - floor * devices.len() as f64, 1.0 / devices.len() as f64);
-    for device in devices.iter_mut() {
-        let above = if spare > 0.0 { (device.target - floor) / spare } else { even };
-        device.target = floor + above * room;
-    }
-}
-
 impl Policy for Wardrop {
     fn name(&self) -> &'static str {
         "wardrop"
     }
 
     fn settings(&self) -> String {
-        let Constants { period, alpha, beta, weight, floor, step, hot, free_low, free_high } = self.settings;
-        format!(
-            "period={}ms,alpha={alpha},beta={beta},weight={weight},floor={floor},step={step},hot={hot},\
-             free-low={free_low},free-high={free_high}",
-            period.0 / 1_000_000
-        )
+        self.settings.to_string()
     }
 
     fn place_new(&mut self, _extent: ExtentId, view: &View) -> DeviceId {
-        self.allocated_in_tick = true;
         if let Some(device) = self.shall_gain(view) {
-            self.devices[device.index()].tokens -= 1;
+            self.spend(device, self.cost_of_new());
             return device;
         }
         let fallback = view.devices[0].id;
@@ -364,14 +349,20 @@ impl Policy for Wardrop {
         if !write.cached || home.is_none_or(|home| home == target || !self.shall_lose(home)) {
             return Placement::Home;
         }
-        self.devices[target.index()].tokens -= 1;
+        let requests = self.hot.value(write.extent).unwrap_or_default();
+        self.spend(target, self.cost_of(requests).max(self.cost_of_new()));
         Placement::NewHome(target)
     }
 
     fn on_access(&mut self, access: &Access, _view: &View) {
         self.heat.warm(access.extent);
+        if access.cached && access.direction == Direction::Read {
+            // No device has to do with it.
+            return;
+        }
+        self.traffic.requests.now += 1;
         if self.settings.hot > 0 {
-            self.hot.touch(access.extent);
+            self.hot.touch_value(access.extent).now += 1;
             if self.hot.len() > self.settings.hot {
                 self.hot.pop_oldest();
             }
@@ -379,24 +370,26 @@ impl Policy for Wardrop {
     }
 
     fn on_complete(&mut self, completion: &Completion) {
-        let reads = self.guests.read_share;
+        let paper = self.settings.as_in_the_paper();
         let device = &mut self.devices[completion.device.index()];
         let sample = completion.latency.as_millis_f64();
-        let (average, weight) = match completion.origin {
+        match completion.origin {
             Origin::Guest => {
-                let start = device.response_ms(reads).unwrap_or(sample);
-                (device.response_ms.get_or_insert(start), self.settings.weight)
+                device.requests += 1;
+                device.sum_ms += sample;
+                self.traffic.bytes += completion.len;
+                self.guests.learn(completion.direction, completion.len);
+                if paper {
+                    let average = device.response_ms.get_or_insert(sample);
+                    *average += self.settings.weight * (sample - *average);
+                }
             }
             Origin::Probe => {
                 let kind = usize::from(completion.direction != Direction::Read);
-                (device.probed_ms[kind].get_or_insert(sample), PROBE_WEIGHT)
+                let average = device.probed_ms[kind].get_or_insert(sample);
+                *average += PROBE_WEIGHT * (sample - *average);
             }
-            Origin::Background => return,
-        };
-        *average += weight * (sample - *average);
-        if completion.origin == Origin::Guest {
-            device.requests += 1;
-            self.guests.learn(completion.direction, completion.len);
+            Origin::Background => {}
         }
     }
 
@@ -405,14 +398,17 @@ impl Policy for Wardrop {
             self.probe(view, moves);
             self.end_period();
             self.period_ends = view.now + self.settings.period;
-        } else if !self.allocated_in_tick {
+        } else {
             self.migrate_hot(view, moves);
         }
         self.begin();
         self.migrate_cold(view, moves);
-        self.allocated_in_tick = false;
         self.next_tick = view.now + self.settings.period / TICKS;
         self.next_tick
+    }
+
+    fn memory(&self) -> usize {
+        self.hot.memory() + self.heat.memory()
     }
 
     fn explain(&self, extent: ExtentId, view: &View) -> String {
@@ -421,7 +417,7 @@ impl Policy for Wardrop {
             let response =
                 b.response_ms(self.guests.read_share).map_or("unknown".to_owned(), |r| format!("{r:.2} ms"));
             format!(
-                "{} response time {response}, share {:.1} %, target {:.1} %, {} token(s)",
+                "{} response time {response}, share {:.1} %, target {:.1} %, {:.0} token(s)",
                 d.id,
                 b.share * 100.0,
                 b.target * 100.0,
@@ -448,43 +444,7 @@ impl Policy for Wardrop {
     fn figures(&self, device: DeviceId) -> Vec<(&'static str, f64)> {
         let b = &self.devices[device.index()];
         let known = b.response_ms(self.guests.read_share).map(|response| ("response_ms", response));
-        let shares = [("share", b.share), ("target_share", b.target), ("tokens", f64::from(b.tokens))];
+        let shares = [("share", b.share), ("target_share", b.target), ("tokens", b.tokens)];
         known.into_iter().chain(shares).collect()
-    }
-}
-
-/// What guests ask for on average, so that a probe asks the same.
-#[derive(Clone, Copy, Debug)]
-struct MeanRequest {
-    len: f64,
-    read_share: f64,
-    /// Reads owed to probes.
-    reads_due: f64,
-}
-
-impl Default for MeanRequest {
-    fn default() -> MeanRequest {
-        MeanRequest { len: 4096.0, read_share: 0.5, reads_due: 0.0 }
-    }
-}
-
-impl MeanRequest {
-    fn learn(&mut self, direction: Direction, len: Bytes) {
-        const WEIGHT: f64 = 0.01;
-        if direction == Direction::Flush {
-            return;
-        }
-        self.len += WEIGHT * (len.0 as f64 - self.len);
-        self.read_share += WEIGHT * (f64::from(direction == Direction::Read) - self.read_share);
-    }
-
-    fn next_probe(&mut self) -> (Direction, Bytes) {
-        let len = Bytes(self.len as u64).align_up(Bytes(4096));
-        self.reads_due += self.read_share;
-        if self.reads_due < 1.0 {
-            return (Direction::Write, len);
-        }
-        self.reads_due -= 1.0;
-        (Direction::Read, len)
     }
 }

@@ -8,15 +8,19 @@ mod trim;
 use crate::core::Core;
 use braid_base::Nanos;
 use braid_policy::Move;
-use braid_runtime::{Device, Runtime};
+use braid_runtime::{Device, Runtime, join_all};
+use std::cell::RefCell;
 use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::rc::Rc;
 use std::task::Poll;
+use std::vec::Drain;
 
 /// How far the map images may be behind the journal, in time: so far the second one is behind what a lost first metadata
 /// device knew.
 const OLDEST_MAP: Nanos = Nanos::from_secs(30);
+/// Moves that run at the same time: each mostly waits for guests to leave a device alone.
+const MOVES_AT_ONCE: usize = 8;
 /// How long a failed job rests before it is tried again.
 const REST_AFTER_FAILURE: Nanos = Nanos::from_secs(1);
 
@@ -46,22 +50,28 @@ impl<R: Runtime, D: Device> Core<R, D> {
         self.attention.notify();
     }
 
-    /// Asks the policy when it wants to be asked, and does what it says, one thing after the other.
+    /// Asks the policy when it wants to be asked, and does what it says, a few moves at a time and in its order.
     async fn follow_plan(&self) {
         let mut moves = Vec::new();
         while !self.closing.get() {
             moves.clear();
             let next = self.with_policy(|policy, view| policy.plan(view, &mut moves));
-            for job in moves.drain(..) {
-                if self.closing.get() {
-                    return;
-                }
-                // A failed move leaves everything as it was, and is counted by the device that failed it.
-                let _outcome = self.run_move(job).await;
-            }
+            let at_once = MOVES_AT_ONCE.min(moves.len());
+            let rest = RefCell::new(moves.drain(..));
+            join_all((0..at_once).map(|_| self.run_moves(&rest))).await;
+            drop(rest);
             let next = next.max(self.rt.now() + Nanos::from_millis(1));
             let changed = self.policy_changes.get();
             self.pause(next, || self.policy_changes.get() != changed).await;
+        }
+    }
+
+    /// Runs one move after the other, as long as there are any.
+    async fn run_moves(&self, rest: &RefCell<Drain<'_, Move>>) {
+        while !self.closing.get() {
+            let Some(job) = rest.borrow_mut().next() else { return };
+            // A failed move leaves everything as it was, and is counted by the device that failed it.
+            let _outcome = self.run_move(job).await;
         }
     }
 

@@ -1,0 +1,120 @@
+//! One device's side of the equilibrium: its response time R, its share Q, and the share P that it shall have next.
+
+use super::constants::Constants;
+
+/// What is known of one device.
+#[derive(Clone, Copy, Debug)]
+pub struct Balance {
+    /// R_d in milliseconds, exponentially averaged over guests' requests; unknown while there are none.
+    pub response_ms: Option<f64>,
+    /// The sum of all response times of guests in this period.
+    pub sum_ms: f64,
+    /// What probes say: of reads, of writes.
+    pub probed_ms: [Option<f64>; 2],
+    /// Requests of guests in this period.
+    pub requests: u64,
+    /// Q_d of the last period with load.
+    pub share: f64,
+    /// P_d.
+    pub target: f64,
+    /// What `step` is multiplied by: more than 1 after steps in one direction, less after turns.
+    stride: f64,
+    /// Whether the last step was up.
+    rising: Option<bool>,
+    /// What may still come here in this period, in parts of the load: β of them are all of it.
+    pub tokens: f64,
+    /// What is due to it of the allocations that follow P.
+    pub credit: f64,
+    /// Whether it sheds cold extents.
+    pub shedding: bool,
+}
+
+/// Longest step of a share in one period, and how far P is ahead of Q at most.
+const LONGEST_STEP: f64 = 0.25;
+/// Strides: how they grow and shrink, and their bounds.
+const STRIDE_GROWTH: f64 = 1.5;
+const STRIDE_TURN: f64 = 0.4;
+const STRIDES: (f64, f64) = (0.25, 3.0);
+
+impl Balance {
+    /// A device of which nothing is known, with a first P.
+    pub fn new(target: f64) -> Balance {
+        Balance {
+            response_ms: None,
+            sum_ms: 0.0,
+            probed_ms: [None; 2],
+            requests: 0,
+            share: 0.0,
+            target,
+            stride: 1.0,
+            rising: None,
+            tokens: 0.0,
+            credit: 0.0,
+            shedding: false,
+        }
+    }
+
+    /// R_d in milliseconds: of guests, or else of probes, as guests mix reads and writes.
+    pub fn response_ms(&self, read_share: f64) -> Option<f64> {
+        self.response_ms.or(match self.probed_ms {
+            [Some(read), Some(write)] => Some(read_share * read + (1.0 - read_share) * write),
+            [one, other] => one.or(other),
+        })
+    }
+
+    /// Q_d and R_d at the end of a period in which guests sent `total` requests to all devices.
+    pub fn end_period(&mut self, total: u64, read_share: f64, constants: &Constants) {
+        self.share = self.requests as f64 / total as f64;
+        match self.requests {
+            // What guests saw before is no news; the probes are.
+            0 => self.response_ms = None,
+            _ if constants.as_in_the_paper() => {}
+            requests => {
+                let mean_ms = self.sum_ms / requests as f64;
+                let before = self.response_ms(read_share).unwrap_or(mean_ms);
+                let followed = 1.0 - (1.0 - constants.weight).powf(requests as f64);
+                self.response_ms = Some(before + followed * (mean_ms - before));
+            }
+        }
+        (self.requests, self.sum_ms) = (0, 0.0);
+    }
+
+    /// P_d, before all of them are made to add up to 1: equation (1). Without `go_on` the last P says nothing.
+    pub fn aim(&mut self, response_ms: f64, mean_ms: f64, go_on: bool, constants: &Constants) {
+        let Constants { alpha, floor, step, .. } = *constants;
+        let share = self.share.max(floor);
+        let difference = mean_ms - response_ms;
+        let target = match constants.as_in_the_paper() {
+            true => share + alpha * difference * share,
+            false => self.stride(share, step * difference / mean_ms.max(response_ms).max(1e-9), go_on),
+        };
+        self.target = target.clamp(floor, 1.0);
+    }
+
+    /// P_d after a step from Q_d, or from the last P where that is ahead of Q in the same direction.
+    fn stride(&mut self, share: f64, change: f64, go_on: bool) -> f64 {
+        let rising = change > 0.0;
+        let factor = match self.rising.replace(rising) {
+            None => 1.0,
+            Some(before) if before == rising => STRIDE_GROWTH,
+            Some(_) => STRIDE_TURN,
+        };
+        self.stride = (self.stride * factor).clamp(STRIDES.0, STRIDES.1);
+        let base = match go_on {
+            false => share,
+            true if rising => share.max(self.target),
+            true => share.min(self.target),
+        };
+        (base + change * self.stride).clamp(share - LONGEST_STEP, share + LONGEST_STEP)
+    }
+}
+
+/// Makes the targets add up to 1 with none below the floor.
+pub fn renormalise(devices: &mut [Balance], floor: f64) {
+    let spare: f64 = devices.iter().map(|d| d.target - floor).sum();
+    let (room, even) = (1.0 - floor * devices.len() as f64, 1.0 / devices.len() as f64);
+    for device in devices.iter_mut() {
+        let above = if spare > 0.0 { (device.target - floor) / spare } else { even };
+        device.target = floor + above * room;
+    }
+}
