@@ -1,6 +1,9 @@
 //! The workloads by name.
 
-use crate::{Workload, dbench, netapp, random, sequential, zipf};
+use crate::{
+    Workload, checkpoint, dbench, diurnal, email, financial1, financial2, hot_cold, iometer, netapp,
+    postmark, random, sequential, tpch, websearch, zipf,
+};
 use braid_base::{BadSetting, Settings};
 
 /// What a workload is, for people.
@@ -58,8 +61,18 @@ const WORKLOADS: &[(About, Make)] = &[
     (random::ABOUT, random::new),
     (sequential::ABOUT, sequential::new),
     (zipf::ABOUT, zipf::new),
+    (hot_cold::ABOUT, hot_cold::new),
+    (diurnal::ABOUT, diurnal::new),
+    (iometer::ABOUT, iometer::new),
     (dbench::ABOUT, dbench::new),
     (netapp::ABOUT, netapp::new),
+    (postmark::ABOUT, postmark::new),
+    (email::ABOUT, email::new),
+    (tpch::ABOUT, tpch::new),
+    (financial1::ABOUT, financial1::new),
+    (financial2::ABOUT, financial2::new),
+    (websearch::ABOUT, websearch::new),
+    (checkpoint::ABOUT, checkpoint::new),
 ];
 
 #[cfg(test)]

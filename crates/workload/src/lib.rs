@@ -10,14 +10,27 @@
 #![forbid(unsafe_code)]
 
 mod catalogue;
+mod checkpoint;
 mod dbench;
+mod diurnal;
 mod draw;
+mod email;
+mod file_system;
+mod financial1;
+mod financial2;
+mod hot_cold;
+mod iometer;
 mod netapp;
+mod oltp;
 mod pace;
+mod postmark;
 mod random;
 mod sequential;
 mod smb;
 mod target;
+mod times;
+mod tpch;
+mod websearch;
 mod zipf;
 
 pub use braid_base::BadSetting;
@@ -74,6 +87,10 @@ impl Workload {
         load: impl Fn() -> Load + Send + Sync + 'static,
     ) -> Workload {
         Workload { name, span, requests, filled: vec![Bytes::ZERO..span], load: Arc::new(load) }
+    }
+
+    pub(crate) fn with_filled(self, filled: Vec<Range<Bytes>>) -> Workload {
+        Workload { filled, ..self }
     }
 
     /// Its name, as [`parse`] takes it.

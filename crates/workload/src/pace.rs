@@ -2,6 +2,7 @@
 
 use crate::catalogue::Setting;
 use crate::draw::exponential;
+use crate::times::Times;
 use crate::{Client, Load, Step};
 use braid_base::{Arrival, BadSetting, Nanos, Request, Rng, Settings};
 
@@ -15,7 +16,7 @@ pub(crate) struct Pace {
 
 #[derive(Clone, Copy, Debug)]
 enum Kind {
-    Open { gap: f64 },
+    Open(Times),
     Closed { clients: u64, think: f64, join: Nanos },
 }
 
@@ -42,7 +43,8 @@ pub(crate) const PROCESSES: &[Setting] = &[
     Setting { key: "join", default: "0s", meaning: "when all processes but the first begin" },
 ];
 
-const DAY: Nanos = Nanos::from_secs(86_400);
+/// The longest time of any setting but the length of a day.
+pub(crate) const DAY: Nanos = Nanos::from_secs(86_400);
 
 /// The most clients of any workload.
 pub(crate) const MOST_CLIENTS: u64 = 65_536;
@@ -64,7 +66,7 @@ impl Pace {
             )));
         }
         let kind = match is_open {
-            true => Kind::Open { gap: 1e9 / rate as f64 },
+            true => Kind::Open(Times::new(rate as f64)),
             false => Kind::Closed { clients, think: think.0 as f64, join: Nanos::ZERO },
         };
         Ok(Pace { requests, kind })
@@ -78,10 +80,15 @@ impl Pace {
         Ok(Pace { requests, kind: Kind::Closed { clients, think: 0.0, join } })
     }
 
+    /// An open loop.
+    pub fn open(requests: Option<u64>, times: Times) -> Pace {
+        Pace { requests, kind: Kind::Open(times) }
+    }
+
     /// How many streams of requests there are.
     pub fn streams(&self) -> u64 {
         match self.kind {
-            Kind::Open { .. } => 1,
+            Kind::Open(_) => 1,
             Kind::Closed { clients, .. } => clients,
         }
     }
@@ -93,18 +100,19 @@ impl Pace {
     {
         let mut rng = Rng::new(seed);
         match self.kind {
-            Kind::Open { gap } => {
-                let (requests, times) = (make(0, rng.fork()), rng.fork());
+            Kind::Open(times) => {
+                let (requests, rng) = (make(0, rng.fork()), rng.fork());
                 let left = self.requests.unwrap_or(u64::MAX);
-                Load::Open(Box::new(Poisson { requests, rng: times, gap, now: 0.0, left }))
+                Load::Open(Box::new(Timed { requests, rng, times, left }))
             }
             Kind::Closed { clients, think, join } => Load::Closed(
                 (0..clients)
                     .map(|client| {
-                        let (requests, times) = (make(client, rng.fork()), rng.fork());
+                        let (requests, thinker) =
+                            (make(client, rng.fork()), Thinker { mean: think, rng: rng.fork() });
                         let left = self.requests.map_or(u64::MAX, |all| share(all, client, clients));
                         let join = if client == 0 { Nanos::ZERO } else { join };
-                        Box::new(Thinking { requests, rng: times, think, join, left }) as Client
+                        Box::new(Thinking { requests, thinker, join, left }) as Client
                     })
                     .collect(),
             ),
@@ -129,32 +137,26 @@ fn share(all: u64, part: u64, parts: u64) -> u64 {
     all / parts + u64::from(part < all % parts)
 }
 
-struct Poisson<I> {
+struct Timed<I> {
     requests: I,
     rng: Rng,
-    /// Mean time between requests, in nanoseconds.
-    gap: f64,
-    /// In nanoseconds; the sum of parts of one is kept.
-    now: f64,
+    times: Times,
     left: u64,
 }
 
-impl<I: Iterator<Item = Request>> Iterator for Poisson<I> {
+impl<I: Iterator<Item = Request>> Iterator for Timed<I> {
     type Item = Arrival;
 
     fn next(&mut self) -> Option<Arrival> {
         self.left = self.left.checked_sub(1)?;
         let request = self.requests.next()?;
-        self.now += exponential(&mut self.rng, self.gap);
-        Some(Arrival { at: Nanos(self.now as u64), request })
+        Some(Arrival { at: self.times.next(&mut self.rng), request })
     }
 }
 
 struct Thinking<I> {
     requests: I,
-    rng: Rng,
-    /// Mean, in nanoseconds.
-    think: f64,
+    thinker: Thinker,
     /// What it waits before its first request, besides.
     join: Nanos,
     left: u64,
@@ -166,10 +168,28 @@ impl<I: Iterator<Item = Request>> Iterator for Thinking<I> {
     fn next(&mut self) -> Option<Step> {
         self.left = self.left.checked_sub(1)?;
         let request = self.requests.next()?;
-        let think = match self.think {
+        Some(Step::Request { think: self.thinker.think() + std::mem::take(&mut self.join), request })
+    }
+}
+
+/// Waits before requests, exponentially distributed.
+pub(crate) struct Thinker {
+    /// In nanoseconds.
+    mean: f64,
+    rng: Rng,
+}
+
+impl Thinker {
+    /// With this mean; zero is no wait at all.
+    pub fn new(mean: Nanos, rng: Rng) -> Thinker {
+        Thinker { mean: mean.0 as f64, rng }
+    }
+
+    /// The next wait.
+    pub fn think(&mut self) -> Nanos {
+        match self.mean {
             0.0 => Nanos::ZERO,
             mean => Nanos(exponential(&mut self.rng, mean) as u64),
-        };
-        Some(Step::Request { think: think + std::mem::take(&mut self.join), request })
+        }
     }
 }

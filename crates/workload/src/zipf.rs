@@ -88,12 +88,19 @@ impl std::str::FromStr for Placement {
     }
 }
 
-struct Popular {
+/// Requests to units by Zipf's law. `scatter` says where the unit of a rank lies; a unit has room for `per_unit` requests.
+pub(crate) struct Popular {
     target: Target,
     ranks: Zipf,
     scatter: Option<Scatter>,
     per_unit: u64,
     rng: Rng,
+}
+
+impl Popular {
+    pub fn new(target: Target, ranks: Zipf, scatter: Option<Scatter>, per_unit: u64, rng: Rng) -> Popular {
+        Popular { target, ranks, scatter, per_unit, rng }
+    }
 }
 
 impl Iterator for Popular {

@@ -69,3 +69,35 @@ fn a_share_of_the_busiest_fifth_can_be_asked_for() {
         assert!((wanted - 0.005..wanted + 0.02).contains(&share), "{text}: {share}");
     }
 }
+
+#[test]
+fn the_hot_set_gets_its_share_and_moves() {
+    let text = "hot-cold,span=64MiB,unit=64KiB,every=100K,requests=200K";
+    let workload = parse(text, 1).expect("sound");
+    let all = requests(&workload, usize::MAX);
+    let busiest = |part: &[_]| share_of_busiest(part, workload.span(), KIB * 64, 0.1);
+    assert_near("share of the first hot set", busiest(&all[..100_000]), 0.9, 0.01);
+    assert_near("share of the second", busiest(&all[100_000..]), 0.9, 0.01);
+    assert_near("share of any tenth over both", busiest(&all), 0.475, 0.05);
+    let stays = requests(&parse(&text.replace("100K", "never"), 1).expect("sound"), usize::MAX);
+    assert_near("share where it stays", busiest(&stays), 0.9, 0.01);
+}
+
+#[test]
+fn a_tenth_of_the_hot_set_is_replaced_where_asked() {
+    let hot_units = |requests: &[(_, _, braid_base::Request)]| {
+        let mut counts = vec![0; 1024];
+        requests.iter().for_each(|(_, _, r)| counts[(r.offset / (KIB * 64)) as usize] += 1);
+        (0..1024).filter(|&unit| counts[unit] > 100).collect::<std::collections::BTreeSet<usize>>()
+    };
+    let text = "hot-cold,span=64MiB,unit=64KiB,every=50K,shift=10%,requests=100K";
+    let all = requests(&parse(text, 1).expect("sound"), usize::MAX);
+    let (before, after) = (hot_units(&all[..50_000]), hot_units(&all[50_000..]));
+    assert_eq!((before.len(), after.len(), before.intersection(&after).count()), (102, 102, 92));
+}
+
+#[test]
+fn the_rate_of_diurnal_follows_the_day() {
+    let f = figures("diurnal,rate=1000,low=20%,day=100s,requests=60K", usize::MAX);
+    assert_near("seconds for the requests of a day", f.seconds, 100.0, 0.05);
+}

@@ -19,3 +19,19 @@ use braid_base::Rng;
 pub(crate) fn exponential(rng: &mut Rng, mean: f64) -> f64 {
     -mean * ln(1.0 - rng.unit())
 }
+
+/// From the standard normal distribution, by Marsaglia's polar method; its second number is not used.
+pub(crate) fn normal(rng: &mut Rng) -> f64 {
+    loop {
+        let (x, y) = (2.0 * rng.unit() - 1.0, 2.0 * rng.unit() - 1.0);
+        let square = x * x + y * y;
+        if square > 0.0 && square < 1.0 {
+            return x * (-2.0 * ln(square) / square).sqrt();
+        }
+    }
+}
+
+/// From the Pareto distribution above `low` with this index, cut at `high`.
+pub(crate) fn pareto(rng: &mut Rng, low: f64, index: f64, high: f64) -> f64 {
+    (low * exp(-ln(1.0 - rng.unit()) / index)).min(high)
+}

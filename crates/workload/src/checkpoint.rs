@@ -1,0 +1,175 @@
+//! `checkpoint`: a parallel program whose processes compute, write their state together, and later read it.
+//!
+//! The pattern for which Chen et al., "Using Working Set Reorganization to Manage Storage Systems with Hard and Solid State
+//! Disks", section III, spread new writes over all devices and move what is read later: a checkpoint is written at full
+//! bandwidth, once, and read after a crash or by the analysis. The paper gives no figures of such a run; sizes and times are
+//! guessed.
+//!
+//! A round: all processes compute, meet, write their state in sequence, flush, and meet again; then they meet after
+//! each of the `reads` passes over the checkpoint. Checkpoints go to two places by turns, for the last one must survive while
+//! the next is written. `layout=own`: a file per process. `layout=shared`: one file, in which the processes' requests
+//! interleave. A process reads what another one wrote, as after a restart on other nodes.
+
+use crate::pace::{DAY, MOST_CLIENTS};
+use crate::target::LARGEST_SPAN;
+use crate::{About, Client, Load, Setting, Step, Workload};
+use braid_base::{BadSetting, Bytes, GIB, KIB, MIB, Nanos, Op, Request, SECTOR, Settings};
+
+pub(crate) const ABOUT: About = About {
+    name: "checkpoint",
+    summary: "parallel program: compute, write a checkpoint together, read it",
+    groups: &[OWN],
+};
+
+const OWN: &[Setting] = &[
+    Setting { key: "clients", default: "16", meaning: "processes" },
+    Setting { key: "state", default: "64MiB", meaning: "bytes that each process writes in a checkpoint" },
+    Setting { key: "size", default: "1MiB", meaning: "size of a request, a multiple of 512 B" },
+    Setting { key: "rounds", default: "5", meaning: "checkpoints" },
+    Setting { key: "reads", default: "1", meaning: "how often each checkpoint is read" },
+    Setting { key: "compute", default: "10s", meaning: "time between checkpoints" },
+    Setting {
+        key: "layout",
+        default: "own",
+        meaning: "`own`: a file per process; `shared`: one file, interleaved",
+    },
+];
+
+pub(crate) fn new(settings: &mut Settings, _seed: u64) -> Result<Workload, BadSetting> {
+    let clients = settings.take_count("clients", 16, 1..=MOST_CLIENTS)?;
+    let state = settings.take_bytes("state", MIB * 64, KIB..=GIB * 1024)?;
+    let size = settings.take_bytes("size", MIB, SECTOR..=MIB * 64)?;
+    let rounds = settings.take_count("rounds", 5, 1..=1_000_000)?;
+    let reads = settings.take_count("reads", 1, 0..=1_000_000)?;
+    let compute = settings.take_time("compute", Nanos::from_secs(10), Nanos::ZERO..=DAY)?;
+    let layout = settings.take("layout", Layout::Own, "own or shared")?;
+    if !size.is_aligned(SECTOR) || size > state {
+        return Err(settings.bad(
+            "size",
+            &size.to_string(),
+            &format!("a multiple of 512 B, at most state, {state}"),
+        ));
+    }
+    let pieces = state / size;
+    let checkpoint = size * pieces * clients;
+    let span = checkpoint * 2;
+    if span > LARGEST_SPAN {
+        let limit = format!("at most {} for all processes", LARGEST_SPAN / 2);
+        return Err(settings.bad("state", &state.to_string(), &limit));
+    }
+    let plan = Plan { clients, pieces, size, rounds, reads, compute, layout };
+    let requests = u128::from(rounds * clients) * u128::from(pieces * (1 + reads) + 1);
+    let load = move || {
+        Load::Closed((0..clients).map(|client| Box::new(Process::new(plan, client)) as Client).collect())
+    };
+    Ok(Workload::new(ABOUT.name, span, u64::try_from(requests).ok(), load).with_filled(Vec::new()))
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Layout {
+    Own,
+    Shared,
+}
+
+impl std::str::FromStr for Layout {
+    type Err = ();
+    fn from_str(text: &str) -> Result<Layout, ()> {
+        match text {
+            "own" => Ok(Layout::Own),
+            "shared" => Ok(Layout::Shared),
+            _ => Err(()),
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Plan {
+    clients: u64,
+    /// Requests of one process in a checkpoint.
+    pieces: u64,
+    size: Bytes,
+    rounds: u64,
+    reads: u64,
+    compute: Nanos,
+    layout: Layout,
+}
+
+impl Plan {
+    /// Where a piece of a process's state lies in the checkpoint of a round.
+    fn place(&self, round: u64, client: u64, piece: u64) -> Bytes {
+        let within = match self.layout {
+            Layout::Own => client * self.pieces + piece,
+            Layout::Shared => piece * self.clients + client,
+        };
+        self.size * (round % 2 * self.clients * self.pieces + within)
+    }
+}
+
+/// One process. Its state is the next step of the round.
+struct Process {
+    plan: Plan,
+    client: u64,
+    round: u64,
+    next: Next,
+}
+
+#[derive(Clone, Copy)]
+enum Next {
+    /// All have computed: the request that follows the meeting waits for the computation.
+    Start,
+    Write(u64),
+    Flush,
+    /// Meets, then reads the given pass.
+    Meet(u64),
+    Read {
+        pass: u64,
+        piece: u64,
+    },
+}
+
+impl Process {
+    fn new(plan: Plan, client: u64) -> Process {
+        Process { plan, client, round: 0, next: Next::Start }
+    }
+
+    fn request(&self, op: Op, client: u64, piece: u64) -> Request {
+        Request { op, offset: self.plan.place(self.round, client, piece), len: self.plan.size }
+    }
+}
+
+impl Iterator for Process {
+    type Item = Step;
+
+    fn next(&mut self) -> Option<Step> {
+        let plan = self.plan;
+        if self.round == plan.rounds {
+            return None;
+        }
+        let (step, next) = match self.next {
+            Next::Start => (Step::Meet, Next::Write(0)),
+            Next::Write(piece) => {
+                let think = if piece == 0 { plan.compute } else { Nanos::ZERO };
+                let step = Step::Request { think, request: self.request(Op::Write, self.client, piece) };
+                (step, if piece + 1 < plan.pieces { Next::Write(piece + 1) } else { Next::Flush })
+            }
+            Next::Flush => {
+                let request = Request { op: Op::Flush, offset: Bytes::ZERO, len: Bytes::ZERO };
+                (Step::Request { think: Nanos::ZERO, request }, Next::Meet(0))
+            }
+            Next::Meet(pass) if pass < plan.reads => (Step::Meet, Next::Read { pass, piece: 0 }),
+            Next::Meet(_) => {
+                self.round += 1;
+                (Step::Meet, Next::Write(0))
+            }
+            Next::Read { pass, piece } => {
+                let writer = (self.client + 1) % plan.clients;
+                let step =
+                    Step::Request { think: Nanos::ZERO, request: self.request(Op::Read, writer, piece) };
+                let is_last = piece + 1 == plan.pieces;
+                (step, if is_last { Next::Meet(pass + 1) } else { Next::Read { pass, piece: piece + 1 } })
+            }
+        };
+        self.next = next;
+        Some(step)
+    }
+}

@@ -1,0 +1,270 @@
+//! `postmark-like`: many small files that are created, read, appended to and deleted, as PostMark does it.
+//!
+//! | figure | value | standing |
+//! |---|---|---|
+//! | files, transactions, sizes | 10,000, 50,000, 4 KB to 500 KB | paper: Xiao et al., PASS, section V |
+//! | algorithm | below | paper: C source of PostMark 1.5 (Katcher, Network Appliance TR-3022, 1997) |
+//! | a transaction | read a whole file or append to it (1 in 2); then create a file or delete one (1 in 2) | same |
+//! | size of a file | uniform between the two limits | same |
+//! | size of an append | uniform up to what is left to the largest size | same |
+//! | table of files | twice the files at the start; what does not fit is not created | same |
+//! | sync | none; each file is opened and closed for each operation | same |
+//!
+//! PASS, table I, has 86.9 MB written for 71.2 MB read, 1.22; the algorithm with these parameters comes to 1.4, whatever is
+//! cached. Which parameter was another one there is not known.
+//!
+//! First all files are created, then come the transactions, then all files are deleted. Several clients have files of their own.
+//!
+//! At block level a page cache and its flusher make of each operation what stands here [assumed]: a file is read and written
+//! in requests of up to `size`, in sequence; every write reaches the device, once; `cached` is the share of reads that the cache
+//! answers; and the attributes of a file (a block of them belongs to 16 files) are written for the share `attributes` of
+//! creations, appends and deletions. The file system is a model (see `file_system.rs`); where it has no room, nothing is created.
+//! Memory: 4 bytes for each 4 KiB of space, 32 bytes for each file.
+
+use crate::file_system::{CLUSTER, Extent, File, FileSystem, MOST_CLUSTERS};
+use crate::pace::MOST_CLIENTS;
+use crate::target::LARGEST_SPAN;
+use crate::{About, Client, Load, Setting, Step, Workload};
+use braid_base::{BadSetting, Bytes, KIB, MIB, Nanos, Op, Request, Rng, Settings};
+
+pub(crate) const ABOUT: About = About {
+    name: "postmark-like",
+    summary: "small files created, read, appended to and deleted (PostMark)",
+    groups: &[OWN],
+};
+
+const OWN: &[Setting] = &[
+    Setting { key: "files", default: "10K", meaning: "files of a client at the start" },
+    Setting { key: "transactions", default: "50K", meaning: "transactions of a client" },
+    Setting { key: "low", default: "4KB", meaning: "size of the smallest file" },
+    Setting { key: "high", default: "500KB", meaning: "size of the largest file" },
+    Setting { key: "clients", default: "1", meaning: "processes, each with files of its own" },
+    Setting { key: "size", default: "128KiB", meaning: "largest request, a multiple of 4 KiB" },
+    Setting { key: "cached", default: "0%", meaning: "share of files that the page cache reads from memory" },
+    Setting {
+        key: "attributes",
+        default: "25%",
+        meaning: "share of changes of files that write a block of attributes",
+    },
+    Setting {
+        key: "discard",
+        default: "no",
+        meaning: "`yes`: the space of deleted files is discarded; `no`",
+    },
+];
+
+pub(crate) fn new(settings: &mut Settings, seed: u64) -> Result<Workload, BadSetting> {
+    let files = settings.take_count("files", 10_000, 1..=4_000_000)?;
+    let transactions = settings.take_count("transactions", 50_000, 0..=u64::MAX / 2)?;
+    let low = settings.take_bytes("low", Bytes(4_000), Bytes(1)..=MIB * 1024)?;
+    let high = settings.take_bytes("high", Bytes(500_000), Bytes(1)..=MIB * 1024)?;
+    let clients = settings.take_count("clients", 1, 1..=MOST_CLIENTS)?;
+    let size = settings.take_bytes("size", KIB * 128, CLUSTER..=MIB * 64)?;
+    let cached = settings.take_share("cached")?.unwrap_or(0.0);
+    let attributes = settings.take_share("attributes")?.unwrap_or(0.25);
+    let discards = settings.take("discard", Discards::No, "yes or no")?;
+    if low > high {
+        return Err(settings.bad("low", &low.to_string(), &format!("at most high, {high}")));
+    }
+    if !size.is_aligned(CLUSTER) {
+        return Err(settings.bad("size", &size.to_string(), "a multiple of 4 KiB"));
+    }
+    // Room for twice the files at the start, of mean size, each with half a cluster lost.
+    let clusters = ((low + high) * files).align_up(CLUSTER) / CLUSTER + files + high / CLUSTER + 1;
+    let span = FileSystem::span(files * 2, clusters);
+    if clusters * clients > MOST_CLUSTERS || span * clients > LARGEST_SPAN {
+        let room = CLUSTER * MOST_CLUSTERS;
+        return Err(settings.bad(
+            "files",
+            &files.to_string(),
+            &format!("fewer or smaller files: all have room for {room}"),
+        ));
+    }
+    let plan = Plan { files, transactions, low, high, size, cached, attributes, discards, clusters, span };
+    let load = move || {
+        let mut rng = Rng::new(seed);
+        Load::Closed(
+            (0..clients).map(|client| Box::new(PostMark::new(plan, client, rng.fork())) as Client).collect(),
+        )
+    };
+    Ok(Workload::new(ABOUT.name, span * clients, None, load).with_filled(Vec::new()))
+}
+
+#[derive(Clone, Copy)]
+struct Plan {
+    files: u64,
+    transactions: u64,
+    low: Bytes,
+    high: Bytes,
+    size: Bytes,
+    cached: f64,
+    attributes: f64,
+    discards: Discards,
+    clusters: u64,
+    /// Of one client.
+    span: Bytes,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Discards {
+    Yes,
+    No,
+}
+
+impl std::str::FromStr for Discards {
+    type Err = ();
+    fn from_str(text: &str) -> Result<Discards, ()> {
+        match text {
+            "yes" => Ok(Discards::Yes),
+            "no" => Ok(Discards::No),
+            _ => Err(()),
+        }
+    }
+}
+
+struct PostMark {
+    plan: Plan,
+    rng: Rng,
+    disk: FileSystem,
+    /// Files that exist, in no order.
+    live: Vec<File>,
+    /// Numbers that no file has.
+    numbers: Vec<u32>,
+    phase: Phase,
+    /// What the present operation still asks for.
+    extent: Option<Extent>,
+    attributes: Option<Request>,
+    /// A file whose clusters are free once they have been discarded.
+    gone: Option<File>,
+}
+
+#[derive(Clone, Copy)]
+enum Phase {
+    /// So many files are still to be created.
+    Create(u64),
+    /// So many halves of transactions are left: the first ones are even.
+    Transactions(u64),
+    Delete,
+}
+
+impl PostMark {
+    fn new(plan: Plan, client: u64, rng: Rng) -> PostMark {
+        let disk = FileSystem::new(plan.span * client, plan.files * 2, plan.clusters);
+        let most = plan.files as usize * 2;
+        PostMark {
+            plan,
+            rng,
+            disk,
+            live: Vec::with_capacity(most),
+            numbers: (0..plan.files as u32 * 2).rev().collect(),
+            phase: Phase::Create(plan.files),
+            extent: None,
+            attributes: None,
+            gone: None,
+        }
+    }
+
+    /// Begins the next operation; false when all is done. It may ask for nothing.
+    fn operate(&mut self) -> bool {
+        match self.phase {
+            Phase::Create(0) => self.phase = Phase::Transactions(self.plan.transactions * 2),
+            Phase::Create(left) => {
+                self.phase = Phase::Create(left - 1);
+                self.create();
+            }
+            Phase::Transactions(0) => self.phase = Phase::Delete,
+            Phase::Transactions(_) if self.live.is_empty() => return false,
+            Phase::Transactions(left) => {
+                self.phase = Phase::Transactions(left - 1);
+                match (left % 2, self.rng.chance(0.5)) {
+                    (0, true) => self.read(),
+                    (0, false) => self.append(),
+                    (_, true) => self.create(),
+                    (_, false) => self.delete(),
+                }
+            }
+            Phase::Delete if self.live.is_empty() => return false,
+            Phase::Delete => self.delete(),
+        }
+        true
+    }
+
+    fn any(&mut self) -> usize {
+        self.rng.below(self.live.len() as u64) as usize
+    }
+
+    fn read(&mut self) {
+        let at = self.any();
+        if !self.rng.chance(self.plan.cached) {
+            self.extent = Some(FileSystem::whole(&self.live[at], Op::Read));
+        }
+    }
+
+    fn append(&mut self) {
+        let at = self.any();
+        let left = self.plan.high.saturating_sub(self.live[at].len);
+        if left > Bytes::ZERO {
+            let len = Bytes(1 + self.rng.below(left.0));
+            self.extent = self.disk.append(&mut self.live[at], len);
+            self.touch(self.live[at].number);
+        }
+    }
+
+    fn create(&mut self) {
+        let len = self.plan.low + Bytes(self.rng.below((self.plan.high - self.plan.low).0 + 1));
+        let Some(number) = self.numbers.pop() else { return };
+        let mut file = FileSystem::create(number);
+        self.extent = self.disk.append(&mut file, len);
+        match self.extent {
+            Some(_) => self.live.push(file),
+            None => return self.numbers.push(number),
+        }
+        self.touch(number);
+    }
+
+    fn delete(&mut self) {
+        let at = self.any();
+        let file = self.live.swap_remove(at);
+        self.numbers.push(file.number);
+        if self.plan.discards == Discards::Yes {
+            self.extent = Some(FileSystem::whole(&file, Op::Discard));
+        }
+        self.gone = Some(file);
+        self.touch(file.number);
+    }
+
+    /// The attributes of a file have changed.
+    fn touch(&mut self, number: u32) {
+        if self.rng.chance(self.plan.attributes) {
+            self.attributes = Some(self.disk.attributes_of(number));
+        }
+    }
+
+    fn request(&mut self) -> Option<Request> {
+        loop {
+            if let Some(extent) = &mut self.extent
+                && let Some(request) = self.disk.request(extent, self.plan.size)
+            {
+                return Some(request);
+            }
+            if let Some(request) = self.attributes.take() {
+                return Some(request);
+            }
+            if let Some(file) = self.gone.take() {
+                self.disk.delete(file);
+            }
+            self.extent = None;
+            if !self.operate() {
+                return None;
+            }
+        }
+    }
+}
+
+impl Iterator for PostMark {
+    type Item = Step;
+
+    fn next(&mut self) -> Option<Step> {
+        self.request().map(|request| Step::Request { think: Nanos::ZERO, request })
+    }
+}

@@ -1,0 +1,84 @@
+//! IOmeter's access specifications, TPC-H's scan, the parallel program: against the tables at the head of their files.
+
+mod measure;
+
+use braid_base::{Bytes, GIB, KIB, MIB, Op};
+use braid_workload::{Load, Step, parse};
+use measure::{assert_near, figures, requests};
+
+#[test]
+fn iometer_specifications_have_their_shares_and_sizes() {
+    // Name, share of reads, share of sequential requests, mean size by the table.
+    let specs = [
+        ("file-server", 0.8, 0.0, 11_366.4),
+        ("web-server", 1.0, 0.0, 16_035.8),
+        ("workstation", 0.8, 0.2, 8192.0),
+        ("database", 0.67, 0.0, 8192.0),
+        ("pass-50", 0.5, 0.5, 4096.0),
+        ("pass-90", 0.9, 0.5, 4096.0),
+    ];
+    for (spec, read, sequential, mean) in specs {
+        let f = figures(&format!("iometer-like,spec={spec}"), 500_000);
+        assert_near(&format!("{spec}: read share"), f.read, read, 0.01);
+        assert_near(&format!("{spec}: mean size"), f.mean, mean, 0.015);
+        assert!((f.sequential - sequential).abs() < 0.005, "{spec}: {} sequential", f.sequential);
+    }
+}
+
+#[test]
+fn the_file_server_has_its_commonest_sizes() {
+    let all = requests(&parse("iometer-like", 1).expect("sound"), 200_000);
+    let share = |len: Bytes| all.iter().filter(|(_, _, r)| r.len == len).count() as f64 / all.len() as f64;
+    assert_near("4 KiB", share(KIB * 4), 0.6, 0.02);
+    assert_near("64 KiB", share(KIB * 64), 0.1, 0.03);
+    assert_near("512 B", share(Bytes(512)), 0.1, 0.03);
+}
+
+#[test]
+fn a_scan_reads_the_table_once_in_sequence_and_is_bound_by_the_processor() {
+    let workload = parse("tpch-q1-like,scans=1", 1).expect("sound");
+    let all = requests(&workload, usize::MAX);
+    assert_eq!(all.len() as u64, GIB / (KIB * 128));
+    assert!(all.iter().all(|(_, _, r)| r.op == Op::Read));
+    let in_sequence = all.windows(2).filter(|w| w[0].2.offset + w[0].2.len == w[1].2.offset).count();
+    assert_eq!(in_sequence, all.len() - 1);
+    let seconds = all.iter().map(|(at, ..)| at.as_secs_f64()).fold(0.0, f64::max);
+    assert_near("seconds if devices took no time", seconds, GIB.0 as f64 / 60e6, 0.001);
+}
+
+#[test]
+fn a_checkpoint_is_written_whole_by_all_and_read_by_others_after_they_met() {
+    for layout in ["own", "shared"] {
+        let text = format!("checkpoint,clients=4,state=4MiB,rounds=2,layout={layout}");
+        let workload = parse(&text, 1).expect("sound");
+        assert!(workload.filled().is_empty() && workload.span() == MIB * 32);
+        let all = requests(&workload, usize::MAX);
+        assert_eq!(workload.requests(), Some(all.len() as u64));
+        // Each round covers one half of the span once by writes, then once by reads.
+        for (round, half) in all.chunks(all.len() / 2).enumerate() {
+            let first_read = half.iter().position(|(_, _, r)| r.op == Op::Read).expect("a round reads");
+            for (part, op) in [(&half[..first_read], Op::Write), (&half[first_read..], Op::Read)] {
+                let mut at: Vec<u64> =
+                    part.iter().filter(|(_, _, r)| r.op == op).map(|(_, _, r)| r.offset / MIB).collect();
+                at.sort_unstable();
+                let expected: Vec<u64> = (0..16).map(|piece| piece + 16 * round as u64).collect();
+                assert_eq!(at, expected, "{text}: {op:?} of round {round}");
+            }
+        }
+    }
+}
+
+#[test]
+fn processes_of_a_parallel_program_compute_once_a_round() {
+    let workload = parse("checkpoint,clients=2,state=2MiB,rounds=3,compute=7s", 1).expect("sound");
+    let Load::Closed(clients) = workload.start() else { panic!("closed") };
+    for client in clients {
+        let thought: f64 = client
+            .filter_map(|step| match step {
+                Step::Request { think, .. } => Some(think.as_secs_f64()),
+                Step::Meet => None,
+            })
+            .sum();
+        assert_near("seconds", thought, 21.0, 0.0);
+    }
+}

@@ -1,0 +1,84 @@
+//! `financial1-like`, `financial2-like` and `websearch-like` against the published statistics of the traces.
+
+mod measure;
+
+use braid_base::{MIB, Nanos, Request};
+use braid_workload::parse;
+use measure::{assert_near, of, requests, share_of_busiest};
+use std::collections::BTreeSet;
+
+type Requests = Vec<(Nanos, u64, Request)>;
+
+fn whole(name: &str) -> Requests {
+    requests(&parse(name, 1).expect(name), usize::MAX)
+}
+
+fn places(all: &Requests) -> f64 {
+    all.iter().map(|(_, _, r)| r.offset.0).collect::<BTreeSet<u64>>().len() as f64
+}
+
+#[test]
+fn financial1_like_has_the_statistics_of_the_trace() {
+    let all = whole("financial1-like");
+    let f = of(&all);
+    assert_near("requests", f.requests, 5_334_987.0, 0.0);
+    assert_near("read share", f.read, 0.2316, 0.01);
+    assert_near("mean size", f.mean, 3.4 * 1024.0, 0.01);
+    assert_near("duration", f.seconds, 43_712.0, 0.04);
+    assert_near("different places", places(&all), 710_908.0, 0.05);
+    let busiest = share_of_busiest(&all, MIB * 8010, MIB * 10, 0.2);
+    assert_near("requests to the busiest fifth", busiest, 0.57, 0.01);
+    assert!(f.sequential < 0.03, "DFTL counts 2 % in its part of the trace: {f:?}");
+}
+
+#[test]
+fn financial2_like_has_the_statistics_of_the_trace() {
+    let all = whole("financial2-like");
+    let f = of(&all);
+    assert_near("requests", f.requests, 3_699_194.0, 0.0);
+    assert_near("read share", f.read, 0.8235, 0.01);
+    assert_near("mean size", f.mean, 2.4 * 1024.0, 0.01);
+    assert_near("duration", f.seconds, 41_100.0, 0.04);
+    assert_near("different places", places(&all), 296_072.0, 0.05);
+    let busiest = share_of_busiest(&all, MIB * 8010, MIB * 10, 0.2);
+    assert_near("requests to the busiest fifth", busiest, 0.84, 0.01);
+}
+
+#[test]
+fn the_other_account_of_the_financial_traces_can_be_had() {
+    for (name, rate, read, kib) in
+        [("financial1-like", 825.0, 0.154, 16.1), ("financial2-like", 431.0, 0.785, 18.8)]
+    {
+        let f = of(&whole(&format!("{name},figures=hayashi,burst=1,requests=1M")));
+        assert_near("read share", f.read, read, 0.01);
+        assert_near("mean size", f.mean, kib * 1024.0, 0.01);
+        // A million requests are the quiet beginning of the day.
+        assert!(f.requests / f.seconds < rate, "{name}: {f:?}");
+    }
+}
+
+/// The rate triples within the day; bursts are seen in the counts of single seconds.
+#[test]
+fn financial1_like_comes_in_bursts_and_triples_within_the_day() {
+    let all = whole("financial1-like");
+    let mut seconds = vec![0.0; 50_000];
+    all.iter().for_each(|(at, ..)| seconds[at.as_secs_f64() as usize] += 1.0);
+    let mean =
+        |range: std::ops::Range<usize>| seconds[range.clone()].iter().sum::<f64>() / range.len() as f64;
+    assert_near("noon against midnight", mean(20_000..24_000) / mean(0..2000), 3.0, 0.1);
+    let noon = &seconds[20_000..24_000];
+    let m = mean(20_000..24_000);
+    let dispersion = noon.iter().map(|c| (c - m).powi(2)).sum::<f64>() / noon.len() as f64 / m;
+    assert!(dispersion > 20.0, "a Poisson process has 1, here {dispersion}");
+}
+
+#[test]
+fn websearch_like_has_the_statistics_of_the_trace() {
+    let all = whole("websearch-like");
+    let f = of(&all);
+    assert_near("requests", f.requests, 1_055_448.0, 0.0);
+    assert_near("writes", (1.0 - f.read) * f.requests, 212.0, 0.25);
+    assert_near("mean size", f.mean, 15.05 * 1024.0, 0.01);
+    assert_near("rate", f.requests / f.seconds, 335.0, 0.01);
+    assert_near("different places", places(&all), 480_446.0, 0.01);
+}
