@@ -36,7 +36,7 @@ use std::collections::{BinaryHeap, VecDeque};
 use write_buffer::{Run, WriteBuffer};
 
 /// What a disk is made of. The size is not part of it: a smaller device has fewer cylinders of the same kind.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Params {
     /// One turn of the spindle.
     pub revolution: Nanos,

@@ -19,7 +19,7 @@
 use braid_base::Nanos;
 
 /// The figures of a data sheet from which the curve follows.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Seek {
     /// To the next cylinder, for a read.
     pub track_read: Nanos,
