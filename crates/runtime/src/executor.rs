@@ -11,8 +11,9 @@ use slab::Slab;
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::future::{Future, poll_fn};
+use std::mem::ManuallyDrop;
 use std::pin::Pin;
-use std::rc::{Rc, Weak};
+use std::rc::Rc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::task::{Context, Poll, RawWaker, RawWakerVTable, Waker};
 
@@ -44,9 +45,14 @@ type Task = Pin<Box<dyn Future<Output = ()>>>;
 
 struct Ready {
     id: u32,
-    queue: RefCell<VecDeque<u32>>,
+    queue: RefCell<Queue>,
+}
+
+#[derive(Default)]
+struct Queue {
+    order: VecDeque<u32>,
     /// By task: whether it is in the queue already.
-    queued: RefCell<Vec<bool>>,
+    queued: Vec<bool>,
 }
 
 impl Executor {
@@ -80,13 +86,13 @@ impl Executor {
     /// Runs the tasks that are ready now, but not those that these make ready: so that a task which yields does not
     /// keep the reactor from looking at the kernel. Returns how many polls that took.
     pub fn run_round(&self) -> usize {
-        let round = self.inner.ready.queue.borrow().len();
+        let round = self.inner.ready.queue.borrow().order.len();
         (0..round).map_while(|_| self.next_ready()).map(|key| self.poll_task(key)).count()
     }
 
     /// Whether a task waits to run.
     pub fn is_ready(&self) -> bool {
-        !self.inner.ready.queue.borrow().is_empty()
+        !self.inner.ready.queue.borrow().order.is_empty()
     }
 
     /// The earliest deadline that somebody waits for.
@@ -96,11 +102,7 @@ impl Executor {
 
     /// Wakes every task whose deadline is at or before `now`, earliest first.
     pub fn fire_timers(&self, now: Nanos) {
-        let due = || {
-            let mut timers = self.inner.timers.borrow_mut();
-            timers.fired = timers.fired.max(now);
-            timers.take_due(now)
-        };
+        let due = || self.inner.timers.borrow_mut().take_due(now);
         std::iter::from_fn(due).for_each(Waker::wake);
     }
 
@@ -113,21 +115,21 @@ impl Executor {
     pub fn clear(&self) {
         let tasks = std::mem::take(&mut *self.inner.tasks.borrow_mut());
         drop(tasks);
-        self.inner.ready.queue.borrow_mut().clear();
-        self.inner.ready.queued.borrow_mut().fill(false);
+        *self.inner.ready.queue.borrow_mut() = Queue::default();
         self.inner.timers.borrow_mut().clear();
     }
 
     fn next_ready(&self) -> Option<u32> {
         let mut queue = self.inner.ready.queue.borrow_mut();
+        let Queue { order, queued } = &mut *queue;
         let key = match &mut *self.inner.order.borrow_mut() {
-            Order::Random(rng) if queue.len() > 1 => {
-                let at = rng.below(queue.len() as u64) as usize;
-                queue.swap_remove_front(at)
+            Order::Random(rng) if order.len() > 1 => {
+                let at = rng.below(order.len() as u64) as usize;
+                order.swap_remove_front(at)
             }
-            _ => queue.pop_front(),
+            _ => order.pop_front(),
         }?;
-        self.inner.ready.queued.borrow_mut()[key as usize] = false;
+        queued[key as usize] = false;
         Some(key)
     }
 
@@ -137,7 +139,8 @@ impl Executor {
         else {
             return;
         };
-        let waker = waker_of(self.inner.ready.id, key);
+        // A waker is a number: there is nothing to drop.
+        let waker = ManuallyDrop::new(waker_of(self.inner.ready.id, key));
         let done = task.as_mut().poll(&mut Context::from_waker(&waker)).is_ready();
         let mut tasks = self.inner.tasks.borrow_mut();
         if done {
@@ -164,16 +167,15 @@ impl Future for Sleep {
         let (deadline, timer) = (self.deadline, self.timer);
         let timer = {
             let mut timers = self.executor.inner.timers.borrow_mut();
-            if timers.fired >= deadline {
-                return Poll::Ready(());
-            }
-            match timer.filter(|&id| timers.set_waker(id, cx.waker())) {
-                None => Some(timers.set(deadline, cx.waker().clone())),
-                known => known,
+            match timer {
+                // A timer that has fired is none any more.
+                _ if timers.fired >= deadline => None,
+                Some(id) if timers.set_waker(id, cx.waker()) => return Poll::Pending,
+                _ => Some(timers.set(deadline, cx.waker().clone())),
             }
         };
         self.timer = timer;
-        Poll::Pending
+        if timer.is_none() { Poll::Ready(()) } else { Poll::Pending }
     }
 }
 
@@ -200,13 +202,13 @@ pub async fn yield_now() {
 
 impl Ready {
     fn push(&self, key: u32) {
-        let mut queued = self.queued.borrow_mut();
+        let Queue { order, queued } = &mut *self.queue.borrow_mut();
         let at = key as usize;
         if at >= queued.len() {
             queued.resize(at + 1, false);
         }
         if !std::mem::replace(&mut queued[at], true) {
-            self.queue.borrow_mut().push_back(key);
+            order.push_back(key);
         }
     }
 }
@@ -218,20 +220,34 @@ thread_local! {
         NEXT.fetch_add(1, Ordering::Relaxed) << 16
     };
     /// The executors of this thread: one in a daemon, a few in tests that crash one world and open the next.
-    static EXECUTORS: RefCell<Vec<Weak<Ready>>> = const { RefCell::new(Vec::new()) };
+    static EXECUTORS: RefCell<Vec<Rc<Ready>>> = const { RefCell::new(Vec::new()) };
     static NEXT_EXECUTOR: Cell<u16> = const { Cell::new(0) };
+    /// The executor of this thread that was last woken, with its id: zero for none. It is one of `EXECUTORS`.
+    static LAST: Cell<(u32, *const Ready)> = const { Cell::new((0, std::ptr::null())) };
 }
 
-/// A new ready queue, known to the wakers of this thread.
+/// A new ready queue, known to the wakers of this thread until [`forget`].
 fn register() -> Rc<Ready> {
     let number = NEXT_EXECUTOR.replace(NEXT_EXECUTOR.get().wrapping_add(1));
     let id = THREAD.with(|thread| thread | u32::from(number));
-    let ready = Rc::new(Ready { id, queue: RefCell::default(), queued: RefCell::default() });
-    EXECUTORS.with_borrow_mut(|executors| {
-        executors.retain(|e| e.strong_count() > 0);
-        executors.push(Rc::downgrade(&ready));
-    });
+    let ready = Rc::new(Ready { id, queue: RefCell::default() });
+    EXECUTORS.with_borrow_mut(|executors| executors.push(ready.clone()));
     ready
+}
+
+/// From now on, wakers of this executor wake nobody.
+fn forget(id: u32) {
+    if LAST.get().0 == id {
+        LAST.set((0, std::ptr::null()));
+    }
+    // Where the thread itself ends, its wakers have gone before.
+    let _ = EXECUTORS.try_with(|executors| executors.borrow_mut().retain(|ready| ready.id != id));
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        forget(self.ready.id);
+    }
 }
 
 fn waker_of(executor: u32, task: u32) -> Waker {
@@ -246,11 +262,23 @@ const VTABLE: RawWakerVTable =
 
 fn wake(number: *const ()) {
     let (executor, task) = ((number.addr() >> 32) as u32, number.addr() as u32);
+    let (last, ready) = LAST.get();
+    if last == executor {
+        // SAFETY: `LAST` belongs to this thread, and points to a queue that `EXECUTORS` keeps: `forget` clears both.
+        unsafe { &*ready }.push(task);
+    } else {
+        wake_other(executor, task);
+    }
+}
+
+#[cold]
+fn wake_other(executor: u32, task: u32) {
     let here = THREAD.with(|thread| *thread);
     assert_eq!(here >> 16, executor >> 16, "a waker left the thread of its executor");
-    let ready = EXECUTORS.with_borrow(|all| all.iter().filter_map(Weak::upgrade).find(|r| r.id == executor));
     // An executor that has ended has no task left to wake.
+    let ready = EXECUTORS.with_borrow(|all| all.iter().find(|ready| ready.id == executor).cloned());
     if let Some(ready) = ready {
+        LAST.set((executor, Rc::as_ptr(&ready)));
         ready.push(task);
     }
 }
