@@ -59,7 +59,7 @@ impl DeviceSpec {
                 "model" if spec.model.is_none() => {
                     let model =
                         find_model(class, value).map_err(|e| usage(format!("--{class} {text}: {e}")))?;
-                    spec.model = Some(model.name.to_owned());
+                    spec.model = Some(model.name.to_string());
                 }
                 "size" | "model" => return Err(wrong("is given twice")),
                 _ => return Err(wrong("is not known")),

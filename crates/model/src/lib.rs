@@ -1,4 +1,4 @@
-//! How long SSDs and hard disks take: timing models, and a library of named ones.
+//! How long SSDs, hard disks, memory and groups of these take: timing models, and a library of named ones.
 //!
 //! A model takes requests and says when each completes. It moves no bytes and knows no clock: `now` is an argument, so
 //! the same code runs in virtual time and gives a real file the timing of a device in real time. Everything random
@@ -9,17 +9,22 @@
 //! outstanding; a request allocates nothing once those have grown to their size.
 #![forbid(unsafe_code)]
 
+pub mod dram;
+pub mod group;
 pub mod hdd;
 mod library;
 mod link;
+mod measure;
 mod rate;
 pub mod ssd;
 
 pub use braid_base::{Op, Request};
-pub use library::{Figure, Measure, Spec, Standing, Timing, UnknownModel, by_name, library};
+pub use library::{Figure, InvalidModel, Measure, Spec, Standing, Timing, UnknownModel, by_name, library};
+pub use measure::{drive, measure};
 pub use rate::Rate;
 
 use braid_base::{Bytes, Nanos};
+use std::ops::Add;
 
 /// A timing model of one device of a given size: takes requests, says when each completes.
 ///
@@ -72,13 +77,30 @@ impl Counters {
     }
 }
 
-/// A model of either class.
+impl Add for Counters {
+    type Output = Counters;
+    fn add(self, other: Counters) -> Counters {
+        Counters {
+            read: self.read + other.read,
+            written: self.written + other.written,
+            flash_written: self.flash_written + other.flash_written,
+            copied: self.copied + other.copied,
+            erases: self.erases + other.erases,
+        }
+    }
+}
+
+/// A model of any kind.
 #[derive(Clone, Debug)]
 pub enum DeviceModel {
     /// A solid-state drive.
-    Ssd(ssd::Ssd),
+    Ssd(Box<ssd::Ssd>),
     /// A hard disk.
-    Hdd(hdd::Hdd),
+    Hdd(Box<hdd::Hdd>),
+    /// Memory.
+    Dram(dram::Dram),
+    /// Several devices as one.
+    Group(Box<group::Group>),
 }
 
 impl Model for DeviceModel {
@@ -86,6 +108,8 @@ impl Model for DeviceModel {
         match self {
             DeviceModel::Ssd(ssd) => ssd.submit(tag, request, now),
             DeviceModel::Hdd(hdd) => hdd.submit(tag, request, now),
+            DeviceModel::Dram(dram) => dram.submit(tag, request, now),
+            DeviceModel::Group(group) => group.submit(tag, request, now),
         }
     }
 
@@ -93,6 +117,8 @@ impl Model for DeviceModel {
         match self {
             DeviceModel::Ssd(ssd) => ssd.next_event(),
             DeviceModel::Hdd(hdd) => hdd.next_event(),
+            DeviceModel::Dram(dram) => dram.next_event(),
+            DeviceModel::Group(group) => group.next_event(),
         }
     }
 
@@ -100,6 +126,8 @@ impl Model for DeviceModel {
         match self {
             DeviceModel::Ssd(ssd) => ssd.advance(now, completed),
             DeviceModel::Hdd(hdd) => hdd.advance(now, completed),
+            DeviceModel::Dram(dram) => dram.advance(now, completed),
+            DeviceModel::Group(group) => group.advance(now, completed),
         }
     }
 
@@ -107,6 +135,8 @@ impl Model for DeviceModel {
         match self {
             DeviceModel::Ssd(ssd) => ssd.counters(),
             DeviceModel::Hdd(hdd) => hdd.counters(),
+            DeviceModel::Dram(dram) => dram.counters(),
+            DeviceModel::Group(group) => group.counters(),
         }
     }
 }

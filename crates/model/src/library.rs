@@ -5,18 +5,20 @@
 
 mod disks;
 mod drives;
+mod memory;
 
-use crate::{DeviceModel, hdd, ssd};
-use braid_base::{Bytes, DeviceClass};
+use crate::{DeviceModel, dram, group, hdd, ssd};
+use braid_base::{Bytes, DeviceClass, KIB, MIB};
+use std::borrow::Cow;
 use std::fmt;
 
 /// A named model: its data-sheet identity; builds a `DeviceModel`.
-#[derive(Clone, Debug)]
+#[derive(Clone, PartialEq, Debug)]
 pub struct Spec {
     /// What commands call it.
-    pub name: &'static str,
+    pub name: Cow<'static, str>,
     /// Maker and model.
-    pub title: &'static str,
+    pub title: Cow<'static, str>,
     /// SSD or disk.
     pub class: DeviceClass,
     /// The size of the real device.
@@ -28,16 +30,20 @@ pub struct Spec {
 }
 
 /// What a model is made of.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, PartialEq, Debug)]
 pub enum Timing {
     /// A solid-state drive.
     Ssd(ssd::Params),
     /// A hard disk.
     Hdd(hdd::Params),
+    /// Memory.
+    Dram(dram::Params),
+    /// Several devices as one.
+    Group(Box<group::Params>),
 }
 
 /// A published speed.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Figure {
     /// What was measured.
     pub measure: Measure,
@@ -104,29 +110,78 @@ impl Spec {
     /// It behaves like the real device scaled down: what depends on distance or span depends on the share of `size`.
     pub fn build(&self, size: Bytes, seed: u64) -> DeviceModel {
         match &self.timing {
-            Timing::Ssd(params) => DeviceModel::Ssd(ssd::Ssd::new(params, size, seed)),
-            Timing::Hdd(params) => DeviceModel::Hdd(hdd::Hdd::new(params, size, seed)),
+            Timing::Ssd(params) => DeviceModel::Ssd(Box::new(ssd::Ssd::new(params, size, seed))),
+            Timing::Hdd(params) => DeviceModel::Hdd(Box::new(hdd::Hdd::new(params, size, seed))),
+            Timing::Dram(params) => DeviceModel::Dram(dram::Dram::new(params, size)),
+            Timing::Group(params) => DeviceModel::Group(Box::new(group::Group::new(params, size, seed))),
         }
+    }
+
+    /// So many of these as one device, striped: RAID 0. Its size is theirs together.
+    ///
+    /// # Errors
+    /// Where there are none or too many, or `unit` is no power of two from 4 KiB to 64 MiB.
+    pub fn raid0(&self, count: usize, unit: Bytes) -> Result<Spec, InvalidModel> {
+        if !unit.0.is_power_of_two() || !(KIB * 4..=MIB * 64).contains(&unit) {
+            let problem = format!("a stripe unit of {unit}: use a power of two from 4KiB to 64MiB");
+            return Err(InvalidModel(problem));
+        }
+        self.group(count, group::Level::Striped { unit }, "raid0", self.capacity.0.checked_mul(count as u64))
+    }
+
+    /// So many of these as one device, mirrored: RAID 1. Its size is that of one.
+    ///
+    /// # Errors
+    /// Where there are none or too many.
+    pub fn raid1(&self, count: usize) -> Result<Spec, InvalidModel> {
+        self.group(count, group::Level::Mirrored, "raid1", Some(self.capacity.0))
+    }
+
+    fn group(
+        &self,
+        count: usize,
+        level: group::Level,
+        word: &str,
+        capacity: Option<u64>,
+    ) -> Result<Spec, InvalidModel> {
+        let (most, name) = (group::MOST_MEMBERS, &self.name);
+        let capacity = capacity.filter(|_| (1..=most).contains(&count)).ok_or_else(|| {
+            InvalidModel(format!(
+                "a group of {count} devices of {name}: use 1 to {most}, of at most 16 EiB in all"
+            ))
+        })?;
+        Ok(Spec {
+            name: Cow::Owned(format!("{word} of {count} {name}")),
+            title: Cow::Owned(format!("{count} × {}, {word}", self.title)),
+            class: self.class,
+            capacity: Bytes(capacity),
+            timing: Timing::Group(Box::new(group::Params { member: self.clone(), count, level })),
+            figures: &[],
+        })
     }
 
     /// The same model that starts in a state; only an SSD that maps pages has states.
     pub fn with_state(mut self, state: ssd::State) -> Spec {
-        if let Timing::Ssd(params) = &mut self.timing {
-            params.state = state;
+        match &mut self.timing {
+            Timing::Ssd(params) => params.state = state,
+            Timing::Group(params) => params.member = params.member.clone().with_state(state),
+            Timing::Hdd(_) | Timing::Dram(_) => {}
         }
         self
     }
 
     /// The same model with a disk's write cache switched; an SSD has no such switch and stays as it is.
     pub fn with_write_cache(mut self, on: bool) -> Spec {
-        if let Timing::Hdd(params) = &mut self.timing {
-            params.write_cache = on;
+        match &mut self.timing {
+            Timing::Hdd(params) => params.write_cache = on,
+            Timing::Group(params) => params.member = params.member.clone().with_write_cache(on),
+            Timing::Ssd(_) | Timing::Dram(_) => {}
         }
         self
     }
 }
 
-/// All named models: SSDs, then disks.
+/// All named models: SSDs, disks, memory.
 pub fn library() -> &'static [Spec] {
     LIBRARY
 }
@@ -151,6 +206,18 @@ impl fmt::Display for UnknownModel {
 }
 
 impl std::error::Error for UnknownModel {}
+
+/// A model that cannot be: says what is wrong, and what would be right.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct InvalidModel(pub String);
+
+impl fmt::Display for InvalidModel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for InvalidModel {}
 
 impl fmt::Display for Standing {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -185,4 +252,5 @@ static LIBRARY: &[Spec] = &[
     disks::CHEETAH_15K5,
     disks::BARRACUDA_7200_12,
     disks::EXOS_X20,
+    memory::DRAM,
 ];

@@ -222,7 +222,7 @@ mod tests {
     fn disk(name: &str, size: Bytes) -> Geometry {
         match &by_name(name).unwrap().timing {
             Timing::Hdd(params) => Geometry::new(params, size),
-            Timing::Ssd(_) => panic!("{name} is no disk"),
+            _ => panic!("{name} is no disk"),
         }
     }
 

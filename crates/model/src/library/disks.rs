@@ -10,11 +10,12 @@ use crate::library::{Spec, Timing, figure};
 use crate::rate::Rate;
 use crate::ssd::State;
 use braid_base::{Bytes, DeviceClass, KIB, MIB, Nanos};
+use std::borrow::Cow;
 
 /// The 15,000 rpm disk of Wu and Reddy's paper.
 pub(super) const MBA3073: Spec = Spec {
-    name: "mba3073",
-    title: "Fujitsu MBA3073, 15,000 rpm, 73 GB",
+    name: Cow::Borrowed("mba3073"),
+    title: Cow::Borrowed("Fujitsu MBA3073, 15,000 rpm, 73 GB"),
     class: DeviceClass::Hdd,
     // 143,374,744 sectors [assumed].
     capacity: Bytes(143_374_744 * 512),
@@ -68,8 +69,8 @@ pub(super) const MBA3073: Spec = Spec {
 
 /// The disk of Hystor's measurements.
 pub(super) const CHEETAH_15K5: Spec = Spec {
-    name: "cheetah-15k5",
-    title: "Seagate Cheetah 15K.5 ST373455SS, 15,000 rpm, 73 GB",
+    name: Cow::Borrowed("cheetah-15k5"),
+    title: Cow::Borrowed("Seagate Cheetah 15K.5 ST373455SS, 15,000 rpm, 73 GB"),
     class: DeviceClass::Hdd,
     // 143,374,744 sectors [assumed], half of the 146 GB model's [paper] (a3).
     capacity: Bytes(143_374_744 * 512),
@@ -123,8 +124,8 @@ pub(super) const CHEETAH_15K5: Spec = Spec {
 
 /// The disk of the PASS paper.
 pub(super) const BARRACUDA_7200_12: Spec = Spec {
-    name: "barracuda-7200.12",
-    title: "Seagate Barracuda 7200.12 ST3320418AS, 7,200 rpm, 320 GB",
+    name: Cow::Borrowed("barracuda-7200.12"),
+    title: Cow::Borrowed("Seagate Barracuda 7200.12 ST3320418AS, 7,200 rpm, 320 GB"),
     class: DeviceClass::Hdd,
     // 625,142,448 sectors [assumed].
     capacity: Bytes(625_142_448 * 512),
@@ -184,8 +185,8 @@ pub(super) const BARRACUDA_7200_12: Spec = Spec {
 
 /// A current 7,200 rpm disk.
 pub(super) const EXOS_X20: Spec = Spec {
-    name: "exos-x20",
-    title: "Seagate Exos X20 ST20000NM007D, 7,200 rpm, 20 TB",
+    name: Cow::Borrowed("exos-x20"),
+    title: Cow::Borrowed("Seagate Exos X20 ST20000NM007D, 7,200 rpm, 20 TB"),
     class: DeviceClass::Hdd,
     // 39,063,650,304 sectors [derived] (a7).
     capacity: Bytes(39_063_650_304 * 512),

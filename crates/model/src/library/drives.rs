@@ -13,11 +13,12 @@ use crate::library::{Spec, Timing, figure};
 use crate::rate::Rate;
 use crate::ssd::{Blocks, FlushCost, Mapping, Pages, Params, State};
 use braid_base::{Bytes, DeviceClass, KIB, MIB, Nanos};
+use std::borrow::Cow;
 
 /// The SSD of Wu and Reddy's paper.
 pub(super) const X25_M: Spec = Spec {
-    name: "x25-m",
-    title: "Intel X25-M SSDSA2MH080G1GC, 50 nm MLC, 80 GB",
+    name: Cow::Borrowed("x25-m"),
+    title: Cow::Borrowed("Intel X25-M SSDSA2MH080G1GC, 50 nm MLC, 80 GB"),
     class: DeviceClass::Ssd,
     // 156,301,488 sectors [assumed].
     capacity: Bytes(156_301_488 * 512),
@@ -102,8 +103,8 @@ pub(super) const X25_M: Spec = Spec {
 
 /// The SSD of the PASS and Hystor papers. Controller and interface are those of the X25-M.
 pub(super) const X25_E: Spec = Spec {
-    name: "x25-e",
-    title: "Intel X25-E SSDSA2SH032G1GN, 50 nm SLC, 32 GB",
+    name: Cow::Borrowed("x25-e"),
+    title: Cow::Borrowed("Intel X25-E SSDSA2SH032G1GN, 50 nm SLC, 32 GB"),
     class: DeviceClass::Ssd,
     // 62,500,000 sectors [assumed].
     capacity: Bytes(62_500_000 * 512),
@@ -180,8 +181,8 @@ pub(super) const X25_E: Spec = Spec {
 
 /// The second SSD of Wu and Reddy's paper; a good writer for 2008. All figures are remembered from uFLIP (b9).
 pub(super) const MEMORIGHT_GT: Spec = Spec {
-    name: "memoright-gt",
-    title: "MemoRight GT MR25.2-032S, SLC, 32 GB",
+    name: Cow::Borrowed("memoright-gt"),
+    title: Cow::Borrowed("MemoRight GT MR25.2-032S, SLC, 32 GB"),
     class: DeviceClass::Ssd,
     // [assumed]
     capacity: Bytes(62_500_000 * 512),
@@ -243,8 +244,8 @@ pub(super) const MEMORIGHT_GT: Spec = Spec {
 
 /// The third SSD of Wu and Reddy's paper; a poor random writer.
 pub(super) const TRANSCEND_16G: Spec = Spec {
-    name: "transcend-16g",
-    title: "Transcend TS16GSSD25S-S, SLC, 16 GB",
+    name: Cow::Borrowed("transcend-16g"),
+    title: Cow::Borrowed("Transcend TS16GSSD25S-S, SLC, 16 GB"),
     class: DeviceClass::Ssd,
     // [sheet] (b10)
     capacity: Bytes(31_277_056 * 512),
@@ -305,8 +306,8 @@ pub(super) const TRANSCEND_16G: Spec = Spec {
 ///
 /// Its SLC cache is left out: at 1 TB the drive still writes near the interface's limit after it [assumed].
 pub(super) const SATA_SSD: Spec = Spec {
-    name: "sata-ssd",
-    title: "Samsung 870 EVO, TLC, SATA, 1 TB",
+    name: Cow::Borrowed("sata-ssd"),
+    title: Cow::Borrowed("Samsung 870 EVO, TLC, SATA, 1 TB"),
     class: DeviceClass::Ssd,
     // As the makers agreed for 1,000 GB.
     capacity: Bytes(1_000_204_886_016),
@@ -382,8 +383,8 @@ pub(super) const SATA_SSD: Spec = Spec {
 /// SLC cache is full, and a volume that moves data in the background fills any cache. It also is the one whose flush
 /// has been measured. Its latencies are assumed, where the 990 PRO's have been measured.
 pub(super) const NVME_SSD: Spec = Spec {
-    name: "nvme-ssd",
-    title: "Solidigm D7-P5520, TLC, PCIe 4.0 x4, 7.68 TB",
+    name: Cow::Borrowed("nvme-ssd"),
+    title: Cow::Borrowed("Solidigm D7-P5520, TLC, PCIe 4.0 x4, 7.68 TB"),
     class: DeviceClass::Ssd,
     // As the makers agreed for 7,680 GB.
     capacity: Bytes(7_681_501_126_656),

@@ -1,7 +1,7 @@
 //! What the `Model` trait promises, for every named model under a mixed load.
 
 use braid_base::{Bytes, GIB, KIB, Nanos, Rng};
-use braid_model::{DeviceModel, Model, Op, Request, Spec, library};
+use braid_model::{DeviceModel, Model, Op, Request, Spec, by_name, library};
 
 const SIZE: Bytes = GIB;
 
@@ -60,6 +60,12 @@ fn each_model(check: impl Fn(&Spec)) {
         check(spec);
         check(&spec.clone().with_write_cache(false));
     }
+    for name in ["mba3073", "x25-m", "dram"] {
+        let spec = by_name(name).unwrap();
+        check(&spec.raid0(3, KIB * 64).unwrap());
+        check(&spec.raid1(2).unwrap());
+        check(&spec.raid1(2).unwrap().raid0(2, KIB * 128).unwrap());
+    }
 }
 
 #[test]
@@ -79,7 +85,8 @@ fn a_seed_gives_the_same_completion_times() {
         let load = mixed_load(2, 1_000);
         let run = |seed| run_by_events(&mut spec.build(SIZE, seed), &load);
         assert_eq!(run(5), run(5), "{}", spec.name);
-        assert_ne!(run(5), run(6), "{}: the seed has no effect", spec.name);
+        let chance = !spec.name.contains("dram");
+        assert_eq!(run(5) != run(6), chance, "{}: the effect of the seed", spec.name);
     });
 }
 

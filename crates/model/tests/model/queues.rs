@@ -1,8 +1,7 @@
 //! What happens to requests that wait: order, buffers, flushes.
 
-use crate::driver::drive;
 use braid_base::{Bytes, GIB, KIB, Nanos, Rng};
-use braid_model::{DeviceModel, Model, Op, Request, Timing, by_name, library};
+use braid_model::{DeviceModel, Model, Op, Request, Timing, by_name, drive, library};
 
 const SIZE: Bytes = Bytes(64 << 30);
 const FLUSH: Request = Request { op: Op::Flush, offset: Bytes::ZERO, len: Bytes::ZERO };

@@ -1,8 +1,7 @@
 //! The models against their published figures.
 
-use crate::driver::measure;
 use braid_base::{DeviceClass, Rng};
-use braid_model::{Standing, Timing, UnknownModel, by_name, hdd, library};
+use braid_model::{Standing, Timing, UnknownModel, by_name, hdd, library, measure};
 use std::fmt::Write;
 
 #[test]
@@ -62,13 +61,13 @@ fn the_mean_seek_over_random_pairs_is_the_average_seek() {
 fn an_unknown_name_is_answered_with_the_names_there_are() {
     assert!(by_name("floppy").is_none());
     let message = UnknownModel("floppy".to_owned()).to_string();
-    assert!(library().iter().all(|spec| message.contains(spec.name)), "{message}");
+    assert!(library().iter().all(|spec| message.contains(&*spec.name)), "{message}");
 }
 
 #[test]
 fn names_are_unique_and_classes_fit() {
     for spec in library() {
-        assert_eq!(by_name(spec.name).unwrap().title, spec.title);
+        assert_eq!(by_name(&spec.name).unwrap().title, spec.title);
         assert_eq!(spec.class == DeviceClass::Hdd, matches!(spec.timing, Timing::Hdd(_)));
     }
 }

@@ -1,9 +1,8 @@
 //! What solid-state drives wear, and how garbage collection comes out in request rates.
 
-use crate::driver::drive;
 use braid_base::{Bytes, GIB, KIB, MIB, Nanos, Rng};
 use braid_model::ssd::State;
-use braid_model::{Counters, DeviceModel, Model, Op, Request, by_name};
+use braid_model::{Counters, DeviceModel, Model, Op, Request, by_name, drive};
 
 const SIZE: Bytes = Bytes(1 << 30);
 

@@ -1,0 +1,216 @@
+//! Several devices that are used as one: striped (RAID 0) or mirrored (RAID 1).
+//!
+//! Rules:
+//! - Striped: units of a fixed size lie on the members in turn. A request has at most one part on each member, since what it
+//!   touches there is contiguous.
+//! - Mirrored: a write goes to all members. A read goes to the member with the fewest requests outstanding, and among
+//!   those to the one whose last request ended nearest, so that a sequential reader keeps its member.
+//! - A request completes with its last part. Flushes and discards go wherever they concern something.
+//!
+//! Left out: the controller's own time and memory; put a `dram` before it for that.
+
+use crate::library::Spec;
+use crate::{Counters, DeviceModel, Model, Op, Request, assert_within};
+use braid_base::{Bytes, Nanos, Rng};
+
+/// What a group is made of.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Params {
+    /// What each member is.
+    pub member: Spec,
+    /// How many there are: 1 to 64.
+    pub count: usize,
+    /// How they are used.
+    pub level: Level,
+}
+
+/// How the members of a group are used.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Level {
+    /// RAID 0.
+    Striped {
+        /// What lies on one member before the next one's turn.
+        unit: Bytes,
+    },
+    /// RAID 1.
+    Mirrored,
+}
+
+/// The most members of a group.
+pub const MOST_MEMBERS: usize = 64;
+
+/// A group at work.
+#[derive(Clone, Debug)]
+pub struct Group {
+    size: Bytes,
+    level: Level,
+    members: Vec<Member>,
+    /// Requests by the tag that their parts have, and the tags that are free.
+    requests: Vec<Parts>,
+    free: Vec<usize>,
+    /// Completed since the last `advance`, which takes them.
+    completed: Vec<u64>,
+    /// Scratch for what members have completed.
+    parts: Vec<u64>,
+}
+
+#[derive(Clone, Debug)]
+struct Member {
+    model: DeviceModel,
+    /// Its next event, or the end of time.
+    next: Nanos,
+    outstanding: usize,
+    /// Where its last request ended.
+    head: Bytes,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Parts {
+    tag: u64,
+    left: usize,
+}
+
+impl Group {
+    /// A group that holds `size`; its members differ in the seed.
+    pub fn new(params: &Params, size: Bytes, seed: u64) -> Group {
+        let member_size = match params.level {
+            Level::Striped { unit } => unit * size.0.div_ceil(unit.0).div_ceil(params.count as u64),
+            Level::Mirrored => size,
+        };
+        let mut rng = Rng::new(seed);
+        let mut member = || {
+            let model = params.member.build(member_size, rng.next_u64());
+            Member { model, next: Nanos::MAX, outstanding: 0, head: Bytes::ZERO }
+        };
+        Group {
+            size,
+            level: params.level,
+            members: (0..params.count).map(|_| member()).collect(),
+            requests: Vec::new(),
+            free: Vec::new(),
+            completed: Vec::new(),
+            parts: Vec::new(),
+        }
+    }
+}
+
+impl Model for Group {
+    fn submit(&mut self, tag: u64, request: Request, now: Nanos) {
+        assert_within(request, self.size);
+        self.run(now);
+        let parts = self.free.pop().unwrap_or(self.requests.len());
+        if parts == self.requests.len() {
+            self.requests.push(Parts { tag, left: 0 });
+        }
+        self.requests[parts] = Parts { tag, left: 0 };
+        match (request.op, self.level) {
+            (Op::Flush, _) | (Op::Write | Op::Discard, Level::Mirrored) => {
+                (0..self.members.len()).for_each(|member| self.submit_part(parts, member, request, now));
+            }
+            (Op::Read, Level::Mirrored) => {
+                self.submit_part(parts, self.nearest(request.offset), request, now)
+            }
+            (_, Level::Striped { unit }) => {
+                for member in 0..self.members.len() {
+                    if let Some((offset, len)) = self.part_of(request, member, unit) {
+                        self.submit_part(parts, member, Request { offset, len, ..request }, now);
+                    }
+                }
+            }
+        }
+    }
+
+    fn next_event(&self) -> Option<Nanos> {
+        self.members.iter().map(|member| member.next).min().filter(|at| *at < Nanos::MAX)
+    }
+
+    fn advance(&mut self, now: Nanos, completed: &mut Vec<u64>) {
+        self.run(now);
+        completed.append(&mut self.completed);
+    }
+
+    fn counters(&self) -> Counters {
+        self.members.iter().fold(Counters::default(), |sum, member| sum + member.model.counters())
+    }
+}
+
+impl Group {
+    /// Brings the members' events up to `now` about, in order of time.
+    fn run(&mut self, now: Nanos) {
+        while let Some(member) = self.members.iter_mut().min_by_key(|member| member.next)
+            && member.next <= now
+        {
+            member.model.advance(member.next, &mut self.parts);
+            member.next = member.model.next_event().unwrap_or(Nanos::MAX);
+            member.outstanding -= self.parts.len();
+            for part in self.parts.drain(..) {
+                let request = &mut self.requests[part as usize];
+                request.left -= 1;
+                if request.left == 0 {
+                    self.completed.push(request.tag);
+                    self.free.push(part as usize);
+                }
+            }
+        }
+    }
+
+    fn submit_part(&mut self, parts: usize, member: usize, request: Request, now: Nanos) {
+        self.requests[parts].left += 1;
+        let member = &mut self.members[member];
+        member.model.submit(parts as u64, request, now);
+        member.next = member.model.next_event().unwrap_or(Nanos::MAX);
+        member.outstanding += 1;
+        if request.op != Op::Flush {
+            member.head = request.offset + request.len;
+        }
+    }
+
+    /// What of a request lies on a member. A request of no bytes lies where it begins.
+    fn part_of(&self, request: Request, member: usize, unit: Bytes) -> Option<(Bytes, Bytes)> {
+        let (count, member) = (self.members.len() as u64, member as u64);
+        let (start, end) = (request.offset, request.offset + request.len);
+        let first = start / unit;
+        let last = if request.len == Bytes::ZERO { first } else { (end.0 - 1) / unit.0 };
+        let own_first = first + (member + count - first % count) % count;
+        if own_first > last {
+            return None;
+        }
+        let own_last = last - (last % count + count - member) % count;
+        let within = |at: u64| unit * (at / count);
+        let from = within(own_first) + if own_first == first { start - unit * first } else { Bytes::ZERO };
+        let to = within(own_last) + if own_last == last { end - unit * last } else { unit };
+        Some((from, to - from))
+    }
+
+    fn nearest(&self, offset: Bytes) -> usize {
+        let cost = |member: &Member| (member.outstanding, member.head.0.abs_diff(offset.0));
+        (0..self.members.len()).min_by_key(|&at| cost(&self.members[at])).expect("a group has members")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::by_name;
+    use braid_base::{GIB, KIB};
+
+    #[test]
+    fn every_byte_of_a_striped_request_lies_on_one_member() {
+        let spec = by_name("nvme-ssd").unwrap().raid0(3, KIB * 64).unwrap();
+        let DeviceModel::Group(group) = spec.build(GIB, 1) else { panic!("a group was asked for") };
+        let mut rng = Rng::new(1);
+        for _ in 0..2_000 {
+            let (offset, len) = (Bytes(rng.below(1 << 24)), Bytes(rng.below(1 << 20)));
+            let request = Request { op: Op::Read, offset, len };
+            let parts: Vec<_> =
+                (0..3).filter_map(|member| group.part_of(request, member, KIB * 64)).collect();
+            assert_eq!(parts.iter().map(|part| part.1).sum::<Bytes>(), len, "{request:?}");
+            for at in [offset, offset + len / 2, (offset + len).saturating_sub(Bytes(1))] {
+                let (unit, count) = (at / (KIB * 64), 3);
+                let place = KIB * 64 * (unit / count) + at % (KIB * 64);
+                let (from, part) = group.part_of(request, (unit % count) as usize, KIB * 64).unwrap();
+                assert!(len == Bytes::ZERO || from <= place && place < from + part, "{request:?}: {at:?}");
+            }
+        }
+    }
+}
