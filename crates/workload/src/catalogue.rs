@@ -2,7 +2,7 @@
 
 use crate::{
     Workload, checkpoint, dbench, diurnal, email, financial1, financial2, hot_cold, iometer, netapp,
-    postmark, random, sequential, tpch, websearch, zipf,
+    postmark, random, sequential, tpcc, tpch, websearch, zipf,
 };
 use braid_base::{BadSetting, Settings};
 
@@ -68,6 +68,7 @@ const WORKLOADS: &[(About, Make)] = &[
     (netapp::ABOUT, netapp::new),
     (postmark::ABOUT, postmark::new),
     (email::ABOUT, email::new),
+    (tpcc::ABOUT, tpcc::new),
     (tpch::ABOUT, tpch::new),
     (financial1::ABOUT, financial1::new),
     (financial2::ABOUT, financial2::new),

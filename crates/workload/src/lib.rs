@@ -29,6 +29,7 @@ mod sequential;
 mod smb;
 mod target;
 mod times;
+mod tpcc;
 mod tpch;
 mod websearch;
 mod zipf;

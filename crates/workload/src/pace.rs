@@ -133,7 +133,7 @@ pub(crate) fn take_requests(
 }
 
 /// What one of `parts` gets of `all`, so that the sum is `all`.
-fn share(all: u64, part: u64, parts: u64) -> u64 {
+pub(crate) fn share(all: u64, part: u64, parts: u64) -> u64 {
     all / parts + u64::from(part < all % parts)
 }
 
