@@ -1,0 +1,129 @@
+//! Compression, told by the first bytes and undone as a stream: nothing is ever held decompressed as a whole, so a small
+//! file that unpacks to terabytes costs time and no memory.
+//!
+//! A decompressor's own memory is bounded too: 128 MiB of window for zstd (what `zstd` itself writes without `--long=28` or
+//! more), 128 MiB in all for xz (its dictionary at `-9` is 64 MiB).
+
+use std::fmt;
+use std::io::{self, Cursor, Read};
+
+/// How a source is compressed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Compression {
+    /// Not at all.
+    Plain,
+    /// gzip, of one member or several.
+    Gzip,
+    /// xz, of one stream or several.
+    Xz,
+    /// zstd, of one frame or several.
+    Zstd,
+}
+
+impl fmt::Display for Compression {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Compression::Plain => "plain",
+            Compression::Gzip => "gzip",
+            Compression::Xz => "xz",
+            Compression::Zstd => "zstd",
+        })
+    }
+}
+
+/// The content of a source, decompressed.
+pub(crate) type Content<'a> = Box<dyn Read + Send + 'a>;
+
+/// The base-2 logarithm of the largest zstd window.
+const ZSTD_WINDOW_LOG: u32 = 27;
+/// What the xz decoder may use, in bytes.
+const XZ_MEMORY: u64 = 128 << 20;
+
+/// Tells the compression, and gives what is within.
+pub(crate) fn decompress<'a>(mut source: impl Read + Send + 'a) -> io::Result<(Compression, Content<'a>)> {
+    let mut first = Vec::with_capacity(6);
+    source.by_ref().take(6).read_to_end(&mut first)?;
+    let compression = tell(&first);
+    let source = Cursor::new(first).chain(source);
+    let content: Content<'a> = match compression {
+        Compression::Plain => Box::new(source),
+        Compression::Gzip => Box::new(flate2::read::MultiGzDecoder::new(source)),
+        Compression::Xz => {
+            let stream =
+                liblzma::stream::Stream::new_stream_decoder(XZ_MEMORY, liblzma::stream::CONCATENATED)?;
+            Box::new(liblzma::read::XzDecoder::new_stream(source, stream))
+        }
+        Compression::Zstd => {
+            let mut decoder = zstd::stream::read::Decoder::new(source)?;
+            decoder.window_log_max(ZSTD_WINDOW_LOG)?;
+            Box::new(decoder)
+        }
+    };
+    Ok((compression, content))
+}
+
+fn tell(first: &[u8]) -> Compression {
+    match first {
+        [0x1f, 0x8b, ..] => Compression::Gzip,
+        [0xfd, b'7', b'z', b'X', b'Z', 0, ..] => Compression::Xz,
+        // A frame of data, or the frame to be skipped with which pzstd begins.
+        [0x28, 0xb5, 0x2f, 0xfd, ..] | [0x50..=0x5f, 0x2a, 0x4d, 0x18, ..] => Compression::Zstd,
+        _ => Compression::Plain,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+
+    fn unpack(bytes: &[u8]) -> io::Result<(Compression, Vec<u8>)> {
+        let (compression, mut content) = decompress(bytes)?;
+        let mut all = Vec::new();
+        content.read_to_end(&mut all)?;
+        Ok((compression, all))
+    }
+
+    fn packed(compression: Compression, bytes: &[u8]) -> Vec<u8> {
+        match compression {
+            Compression::Plain => bytes.to_vec(),
+            Compression::Gzip => {
+                let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+                encoder.write_all(bytes).unwrap();
+                encoder.finish().unwrap()
+            }
+            Compression::Xz => {
+                let mut encoder = liblzma::write::XzEncoder::new(Vec::new(), 1);
+                encoder.write_all(bytes).unwrap();
+                encoder.finish().unwrap()
+            }
+            Compression::Zstd => zstd::encode_all(bytes, 1).unwrap(),
+        }
+    }
+
+    const ALL: [Compression; 4] = [Compression::Plain, Compression::Gzip, Compression::Xz, Compression::Zstd];
+
+    #[test]
+    fn each_compression_is_told_by_content_and_undone_also_in_several_parts() {
+        for compression in ALL {
+            let one = packed(compression, b"0,1,512,r,0.5\n");
+            let two = [one.clone(), one].concat();
+            assert_eq!(unpack(&two).unwrap(), (compression, b"0,1,512,r,0.5\n".repeat(2)), "{compression}");
+        }
+    }
+
+    #[test]
+    fn a_source_shorter_than_any_mark_is_plain() {
+        for bytes in [&b""[..], b"x", &[0x1f]] {
+            assert_eq!(unpack(bytes).unwrap(), (Compression::Plain, bytes.to_vec()));
+        }
+    }
+
+    #[test]
+    fn a_torn_stream_is_an_error_and_not_a_short_trace() {
+        for compression in &ALL[1..] {
+            let bytes = packed(*compression, &b"0,1,512,r,0.5\n".repeat(100));
+            assert!(unpack(&bytes[..bytes.len() - 6]).is_err(), "{compression}");
+        }
+    }
+}

@@ -1,0 +1,116 @@
+//! Telling the format by content. A file's name is never asked: it is often wrong, and a pipe has none.
+//!
+//! 1. A magic number or heading decides: compact, blktrace, fio.
+//! 2. What is not text is oracleGeneral, if its first records make sense as such.
+//! 3. Each text format is shown the lines within the first 64 KiB (at most 200); the one that finds most records wins, if
+//!    it finds them in at least half of the lines that are not empty. So a heading, or some bad lines, do no harm.
+//! 4. Of the three formats with five columns, the rule in `formats/columns.rs` finds the right one.
+
+use crate::Error;
+use crate::compact;
+use crate::devices::Devices;
+use crate::format::Format;
+use crate::formats::{self, blkparse, blktrace, columns, fio, oracle_general};
+use crate::number::{Fields, whole};
+use crate::options::Options;
+use crate::problems::Excerpt;
+
+/// How much of the beginning is looked at.
+pub(crate) const VIEW: usize = 64 << 10;
+const MOST_LINES: usize = 200;
+
+/// The text formats without a heading, the more particular first: that decides between equals.
+const TEXT: [Format; 7] = [
+    Format::Spc,
+    Format::Msr,
+    Format::CloudPhysics,
+    Format::Blkparse,
+    Format::SsdSim,
+    Format::DiskSim,
+    Format::Arc,
+];
+
+/// The format of a trace that begins so.
+pub(crate) fn detect(beginning: &[u8], options: &Options) -> Result<Format, Error> {
+    if beginning.is_empty() {
+        return Err(Error::Unrecognised(
+            "the trace is empty: there is nothing to tell its format by".to_owned(),
+        ));
+    }
+    if beginning.starts_with(compact::MAGIC) {
+        return Ok(Format::Compact);
+    }
+    if blktrace::ByteOrder::tell(beginning).is_some() {
+        return Ok(Format::Blktrace);
+    }
+    if beginning.starts_with(fio::HEADING) {
+        return Ok(Format::Fio);
+    }
+    if !is_text(beginning) {
+        return match oracle_general::plausible(beginning) {
+            true => Ok(Format::OracleGeneral),
+            false => Err(unknown(beginning)),
+        };
+    }
+    let lines = lines(beginning);
+    let found = |format| (records(format, &lines, beginning, options), format);
+    // The first of equals: `max_by_key` would give the last.
+    let best = TEXT.into_iter().rev().map(found).max_by_key(|&(records, _)| records);
+    match best {
+        Some((records, format)) if records > 0 && records * 2 >= lines.len() => Ok(match format {
+            Format::DiskSim if addresses_are_bytes(&lines) => Format::MsrCut,
+            format => format,
+        }),
+        _ => Err(unknown(beginning)),
+    }
+}
+
+fn is_text(beginning: &[u8]) -> bool {
+    let odd = |byte: &&u8| !matches!(byte, b'\t' | b'\n' | b'\r' | b' '..=b'~' | 0x80..);
+    beginning.iter().filter(odd).count() * 100 <= beginning.len()
+}
+
+/// The lines that the view holds whole, and are not empty.
+fn lines(beginning: &[u8]) -> Vec<&[u8]> {
+    let mut lines: Vec<&[u8]> = beginning.split(|&byte| byte == b'\n').collect();
+    if beginning.len() >= VIEW && lines.len() > 1 {
+        lines.pop();
+    }
+    let content = |line: &&[u8]| !line.is_empty() && !line.starts_with(b"#");
+    lines.into_iter().map(<[u8]>::trim_ascii).filter(content).take(MOST_LINES).collect()
+}
+
+/// How many records a format finds. Units do not matter: an override that does not fit is an error later.
+fn records(format: Format, lines: &[&[u8]], beginning: &[u8], options: &Options) -> usize {
+    let usual = Options { event: options.event, ..Options::default() };
+    let Ok(units) = usual.units(format) else { return 0 };
+    let Some(mut reader) = formats::lines(format, units, &usual, beginning) else { return 0 };
+    let mut devices = Devices::default();
+    let mut is_record = |line: &&&[u8]| {
+        // Events of blkparse that are of no interest are lines of it all the same.
+        match reader.record(line, &mut devices) {
+            Ok(Some(_)) => true,
+            Ok(None) => format == Format::Blkparse && blkparse::is_device(Fields::by_space(line).get(0)),
+            Err(_) => false,
+        }
+    };
+    lines.iter().filter(|line| is_record(line)).count()
+}
+
+/// Whether all addresses and lengths of five columns are multiples of a sector's bytes.
+fn addresses_are_bytes(lines: &[&[u8]]) -> bool {
+    let is_multiple = |field| whole(field).is_none_or(|value| value.is_multiple_of(columns::SECTOR_BYTES));
+    lines.iter().all(|line| {
+        let fields = Fields::by_space(line);
+        is_multiple(fields.get(2)) && is_multiple(fields.get(3))
+    })
+}
+
+fn unknown(beginning: &[u8]) -> Error {
+    let first = beginning.split(|&byte| byte == b'\n').next().unwrap_or_default();
+    Error::Unrecognised(format!(
+        "the trace begins with {}, which is no format that is known: name it, if it is one of {}",
+        Excerpt(first),
+        Format::names()
+    ))
+}

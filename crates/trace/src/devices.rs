@@ -1,0 +1,69 @@
+//! The devices of a trace: ASUs, disks, files. Each has a label, by which people select it, and a number in order of first
+//! appearance, by which this crate keeps it.
+
+use crate::problems::Reason;
+use foldhash::fast::FixedState;
+use hashbrown::HashMap;
+use std::cmp::Ordering;
+
+/// The labels of devices met so far.
+#[derive(Debug, Default)]
+pub(crate) struct Devices {
+    numbers: HashMap<Box<[u8]>, u16, FixedState>,
+    labels: Vec<String>,
+    /// The device of the record before: the same more often than not.
+    last: Option<u16>,
+}
+
+/// No trace of block devices has more; what seems to have is not what it was taken for.
+pub(crate) const MOST_DEVICES: usize = 1024;
+const LONGEST_LABEL: usize = 255;
+
+impl Devices {
+    /// The number of the device with this label.
+    pub(crate) fn number(&mut self, label: &[u8]) -> Result<u16, Reason> {
+        if let Some(last) = self.last
+            && self.labels[usize::from(last)].as_bytes() == label
+        {
+            return Ok(last);
+        }
+        let number = match self.numbers.get(label) {
+            Some(&number) => number,
+            None => self.add(label)?,
+        };
+        self.last = Some(number);
+        Ok(number)
+    }
+
+    fn add(&mut self, label: &[u8]) -> Result<u16, Reason> {
+        if self.labels.len() >= MOST_DEVICES {
+            return Err("more than 1024 devices");
+        }
+        if label.is_empty() || label.len() > LONGEST_LABEL {
+            return Err("the device has no name, or one of more than 255 bytes");
+        }
+        let text = std::str::from_utf8(label).map_err(|_| "the device's name is not text")?;
+        if text.chars().any(|c| c.is_control() || c.is_whitespace()) {
+            return Err("the device's name has spaces or control characters in it");
+        }
+        let number = self.labels.len() as u16;
+        self.numbers.insert(label.into(), number);
+        self.labels.push(text.to_owned());
+        Ok(number)
+    }
+
+    /// All labels, by number.
+    pub(crate) fn labels(&self) -> &[String] {
+        &self.labels
+    }
+}
+
+/// The order in which devices are laid out: those with numbers for labels first, by number, then by label.
+pub(crate) fn layout_order(a: &str, b: &str) -> Ordering {
+    match (a.parse::<u64>(), b.parse::<u64>()) {
+        (Ok(a), Ok(b)) => a.cmp(&b),
+        (Ok(_), Err(_)) => Ordering::Less,
+        (Err(_), Ok(_)) => Ordering::Greater,
+        (Err(_), Err(_)) => a.cmp(b),
+    }
+}

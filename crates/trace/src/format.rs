@@ -1,0 +1,126 @@
+//! The formats by name, and in which units each counts.
+
+use braid_base::{Bytes, Nanos, SECTOR};
+use std::fmt;
+use std::str::FromStr;
+
+/// A format of traces; each is described in the file of its name in `formats/`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Format {
+    /// Storage Performance Council, as in the UMass repository: `ASU,LBA,size,opcode,time`.
+    Spc,
+    /// MSR Cambridge CSV.
+    Msr,
+    /// What the kernel and blktrace write.
+    Blktrace,
+    /// What blkparse prints.
+    Blkparse,
+    /// fio's iolog, version 2 or 3.
+    Fio,
+    /// DiskSim's ASCII format: `milliseconds device sector sectors flags`.
+    DiskSim,
+    /// SSDSim's and MQSim's: `nanoseconds device sector sectors op`.
+    SsdSim,
+    /// Slices of MSR traces: `milliseconds device byte bytes op`.
+    MsrCut,
+    /// CloudPhysics CSV: `version,time,op,size,lbn`.
+    CloudPhysics,
+    /// The ARC paper's `.lis`: `block blocks 0 number`.
+    Arc,
+    /// libCacheSim's oracleGeneral binary.
+    OracleGeneral,
+    /// Braid's own.
+    Compact,
+}
+
+/// In which units a format counts, where the trace itself does not say.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Units {
+    /// One unit of time; `None` where the format leaves no doubt.
+    pub time: Option<Nanos>,
+    /// One unit of address (and of length, where the format counts that in blocks); `None` where it is the byte.
+    pub block: Option<Bytes>,
+}
+
+impl Format {
+    /// All formats.
+    pub const ALL: [Format; 12] = [
+        Format::Spc,
+        Format::Msr,
+        Format::Blktrace,
+        Format::Blkparse,
+        Format::Fio,
+        Format::DiskSim,
+        Format::SsdSim,
+        Format::MsrCut,
+        Format::CloudPhysics,
+        Format::Arc,
+        Format::OracleGeneral,
+        Format::Compact,
+    ];
+
+    /// Its name in commands.
+    pub fn name(self) -> &'static str {
+        match self {
+            Format::Spc => "spc",
+            Format::Msr => "msr",
+            Format::Blktrace => "blktrace",
+            Format::Blkparse => "blkparse",
+            Format::Fio => "fio",
+            Format::DiskSim => "disksim",
+            Format::SsdSim => "ssdsim",
+            Format::MsrCut => "msr-cut",
+            Format::CloudPhysics => "cloudphysics",
+            Format::Arc => "arc",
+            Format::OracleGeneral => "oracle-general",
+            Format::Compact => "compact",
+        }
+    }
+
+    /// The units of the format; those that are `Some` may be overridden by [`crate::Options`].
+    pub fn units(self) -> Units {
+        let (time, block) = match self {
+            Format::Spc => (Some(Nanos::from_secs(1)), Some(SECTOR)),
+            Format::Msr => (Some(Nanos(100)), None),
+            Format::Blktrace | Format::Blkparse | Format::Compact => (None, None),
+            Format::Fio => (Some(Nanos::from_micros(1)), None),
+            Format::DiskSim => (Some(Nanos::from_millis(1)), Some(SECTOR)),
+            Format::SsdSim => (Some(Nanos(1)), Some(SECTOR)),
+            Format::MsrCut => (Some(Nanos::from_millis(1)), None),
+            Format::CloudPhysics => (Some(Nanos::from_micros(1)), Some(SECTOR)),
+            Format::Arc => (Some(Nanos::from_millis(1)), Some(SECTOR)),
+            Format::OracleGeneral => (Some(Nanos::from_secs(1)), Some(SECTOR)),
+        };
+        Units { time, block }
+    }
+
+    /// What its records are called in messages.
+    pub fn word_for_record(self) -> &'static str {
+        match self {
+            Format::Blktrace | Format::OracleGeneral => "record",
+            Format::Compact => "block",
+            _ => "line",
+        }
+    }
+}
+
+impl fmt::Display for Format {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for Format {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Format, String> {
+        let found = Format::ALL.into_iter().find(|format| format.name() == text);
+        found.ok_or_else(|| format!("'{text}' is no format of traces: use one of {}", Format::names()))
+    }
+}
+
+impl Format {
+    /// The names of all formats, for messages.
+    pub fn names() -> String {
+        Format::ALL.map(Format::name).join(", ")
+    }
+}

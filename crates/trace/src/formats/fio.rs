@@ -1,0 +1,111 @@
+//! fio's iolog, versions 2 and 3: fio(1), "TRACE FILE FORMAT". Written by `--write_iolog`, replayed by `--read_iolog`.
+//!
+//! ```text
+//! fio version 3 iolog               fio version 2 iolog
+//! 17 /dev/sda add                   /dev/sda add
+//! 202 /dev/sda open                 /dev/sda open
+//! 206 /dev/sda read 61440 4096      /dev/sda read 61440 4096
+//! |            |    |     length    /dev/sda wait 250
+//! |            |    offset, in bytes
+//! |            read, write, trim, sync, datasync, or add, open, close
+//! microseconds since the start
+//! ```
+//! Version 2 has no times but those of `wait`. fio's manual calls them microseconds after the wait before; fio itself (seen in
+//! 3.33, `DDIR_WAIT` in `iolog.c`) waits until so many *milliseconds* after its start. Both are in use, so the waits within
+//! the first 64 KiB decide: if each is larger than the one before, they are fio's; if not, the manual's.
+
+use crate::decode::{LineFormat, Raw};
+use crate::devices::Devices;
+use crate::number::{Fields, time, whole};
+use crate::problems::Reason;
+use braid_base::{Nanos, Op};
+
+/// Without its version, with which it continues.
+pub(crate) const HEADING: &[u8] = b"fio version ";
+
+pub(crate) struct Fio {
+    pub microsecond: Nanos,
+    pub clock: Clock,
+}
+
+/// Where times come from.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Clock {
+    /// Version 3: each line has its own.
+    Lines,
+    /// Version 2: waits since the start, in milliseconds; the time that the last one reached.
+    WaitsSinceStart(u64),
+    /// Version 2: waits one after another, in microseconds; their sum.
+    WaitsInTurn(u64),
+}
+
+impl Clock {
+    /// From the beginning of the trace; `None` where that is no iolog of a version that is known.
+    pub(crate) fn tell(beginning: &[u8]) -> Option<Clock> {
+        let mut lines = beginning.split(|&byte| byte == b'\n').map(<[u8]>::trim_ascii);
+        match lines.next()?.strip_prefix(HEADING)? {
+            b"3 iolog" => Some(Clock::Lines),
+            b"2 iolog" => {
+                let mut last = 0;
+                let wait = |line| {
+                    let fields = Fields::by_space(line);
+                    (fields.get(1) == b"wait").then(|| whole(fields.get(2))).flatten()
+                };
+                let growing = lines.filter_map(wait).all(|wait| std::mem::replace(&mut last, wait) < wait);
+                Some(if growing { Clock::WaitsSinceStart(0) } else { Clock::WaitsInTurn(0) })
+            }
+            _ => None,
+        }
+    }
+}
+
+impl LineFormat for Fio {
+    fn record(&mut self, line: &[u8], devices: &mut Devices) -> Result<Option<Raw>, Reason> {
+        if line.starts_with(HEADING) {
+            return Ok(None);
+        }
+        let fields = Fields::by_space(line);
+        let (own, at) = match self.clock {
+            Clock::Lines => (1, time(fields.get(0), self.microsecond).ok_or("the line begins with no time")?),
+            Clock::WaitsSinceStart(at) | Clock::WaitsInTurn(at) => (0, at),
+        };
+        let op = match fields.get(own + 1) {
+            b"add" | b"open" | b"close" => return Ok(None),
+            b"wait" => return self.wait(fields.get(own + 2)).map(|()| None),
+            b"read" => Op::Read,
+            b"write" => Op::Write,
+            b"trim" => Op::Discard,
+            b"sync" | b"datasync" => Op::Flush,
+            _ => {
+                return Err(
+                    "no action that is known: read, write, trim, sync, datasync, wait, add, open, close",
+                );
+            }
+        };
+        let device = devices.number(fields.get(own))?;
+        if op == Op::Flush {
+            return Ok(Some(Raw { at, device, op, offset: 0, len: 0, number: 0 }));
+        }
+        let offset = whole(fields.get(own + 2)).ok_or("no offset after the action")?;
+        let len = whole(fields.get(own + 3)).ok_or("no length after the offset")?;
+        Ok(Some(Raw { at, device, op, offset, len, number: 0 }))
+    }
+}
+
+impl Fio {
+    fn wait(&mut self, field: &[u8]) -> Result<(), Reason> {
+        const NO_WAIT: Reason = "no time after wait";
+        match &mut self.clock {
+            Clock::Lines => return Err("version 3 has no wait: each line has its time"),
+            Clock::WaitsSinceStart(at) => {
+                let until = time(field, self.microsecond * 1_000).ok_or(NO_WAIT)?;
+                *at = until.max(*at);
+            }
+            Clock::WaitsInTurn(at) => {
+                let wait = time(field, self.microsecond).ok_or(NO_WAIT)?;
+                *at = at.checked_add(wait).ok_or(NO_WAIT)?;
+            }
+        }
+        Ok(())
+    }
+}

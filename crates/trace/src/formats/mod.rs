@@ -1,0 +1,67 @@
+//! The formats, each in the file of its name, and which decoder reads which.
+
+pub(crate) mod arc;
+pub(crate) mod blkparse;
+pub(crate) mod blktrace;
+pub(crate) mod cloudphysics;
+pub(crate) mod columns;
+pub(crate) mod fio;
+pub(crate) mod msr;
+pub(crate) mod oracle_general;
+pub(crate) mod spc;
+
+use crate::compact::CompactReader;
+use crate::decode::{Decode, LineFormat, Lines};
+use crate::format::Format;
+use crate::options::Options;
+use crate::{Error, Format as F};
+use blktrace::ByteOrder;
+use braid_base::{Bytes, Nanos};
+
+/// What knows the lines of a text format; `None` for a binary one. `beginning` is that of the trace.
+pub(crate) fn lines(
+    format: Format,
+    (unit, block): (Nanos, Bytes),
+    options: &Options,
+    beginning: &[u8],
+) -> Option<Box<dyn LineFormat>> {
+    Some(match format {
+        F::Spc => Box::new(spc::Spc { second: unit, block }),
+        F::Msr => Box::new(msr::Msr { tick: unit, label: Vec::new() }),
+        F::Blkparse => Box::new(blkparse::Blkparse { event: options.event }),
+        F::Fio => {
+            let clock = fio::Clock::tell(beginning)?;
+            Box::new(fio::Fio { microsecond: unit, clock })
+        }
+        F::SsdSim => Box::new(columns::Columns { unit, whole: true, block }),
+        F::DiskSim => Box::new(columns::Columns { unit, whole: false, block }),
+        F::MsrCut => Box::new(columns::Columns { unit, whole: false, block: Bytes(1) }),
+        F::CloudPhysics => Box::new(cloudphysics::CloudPhysics { microsecond: unit, block }),
+        F::Arc => Box::new(arc::Arc { between: unit, block, lines: 0 }),
+        F::Blktrace | F::OracleGeneral | F::Compact => return None,
+    })
+}
+
+/// What reads a format.
+pub(crate) fn decoder(format: Format, options: &Options, beginning: &[u8]) -> Result<Box<dyn Decode>, Error> {
+    let units = options.units(format)?;
+    if let Some(lines) = lines(format, units, options, beginning) {
+        return Ok(Box::new(Lines::new(lines)));
+    }
+    let (unit, block) = units;
+    match format {
+        F::Blktrace => match ByteOrder::tell(beginning) {
+            Some(order) => Ok(Box::new(blktrace::Blktrace::new(options.event, order))),
+            None => Err(not_that(format, "a record of version 7 (magic number 0x65617407)")),
+        },
+        F::OracleGeneral => Ok(Box::new(oracle_general::OracleGeneral { second: unit, block, number: 0 })),
+        F::Compact => Ok(Box::new(CompactReader::new(beginning)?)),
+        _ => Err(not_that(format, "'fio version 2 iolog' or 'fio version 3 iolog'")),
+    }
+}
+
+fn not_that(format: Format, beginning: &str) -> Error {
+    Error::Unrecognised(format!(
+        "the trace is not of format {format}: it does not begin with {beginning}; leave the format out to have it told by content"
+    ))
+}

@@ -1,0 +1,129 @@
+//! Burstiness of arrivals by entropy, as in Xiao et al., "PASS: A Hybrid Storage System for Performance-Synchronization
+//! Tradeoffs Using SSDs", section V-C and figure 5; the entropy plot is that of Wang, Ailamaki, Faloutsos, "Capturing the
+//! spatio-temporal behavior of real traffic data" (Performance Evaluation 49, 2002).
+//!
+//! The time from the first to the last request is cut into 2^k bins of equal length. With p_i the share of requests in
+//! bin i, H(k) = -sum p_i log2 p_i, in bits. Uniform arrivals give H(k) = k, a single burst 0: the slope of H over k is 1
+//! or 0, and the burstier the smaller. The slope given here is that of the straight line of least squares through k = 0
+//! to log2 of the number of requests, at most 21 (figure 5's largest): beyond, there are more bins than requests, and H
+//! cannot grow.
+//!
+//! Exact for up to a million requests. Beyond, see `arrivals.rs`: up to k = 18 a bin holds 32 or more of its fine bins, and
+//! the error is lost in the plot; at k = 21 it holds 4 to 8.
+
+use super::arrivals::Arrivals;
+use braid_base::Nanos;
+
+/// How unevenly requests come.
+#[derive(Clone, PartialEq, Debug, serde::Serialize)]
+pub struct Burstiness {
+    /// The slope of entropy over the binary logarithm of bins: 1 is uniform, 0 a single burst.
+    pub entropy_slope: f64,
+    /// Up to which k the slope was taken.
+    pub entropy_slope_k_max: u32,
+    /// The entropy in bits with 2^k bins, for k = 0, 1, 2 and so on.
+    pub entropy_bits: Vec<f64>,
+}
+
+const LARGEST_K: u32 = 21;
+
+#[derive(Default)]
+pub(super) struct Counting {
+    arrivals: Arrivals,
+    requests: u64,
+}
+
+impl Counting {
+    pub(super) fn add(&mut self, at: Nanos) {
+        self.arrivals.add(at.0);
+        self.requests += 1;
+    }
+
+    pub(super) fn finish(self) -> Burstiness {
+        if self.requests == 0 {
+            return Burstiness { entropy_slope: 0.0, entropy_slope_k_max: 0, entropy_bits: Vec::new() };
+        }
+        let mut bins = self.arrivals.bins(LARGEST_K);
+        let mut entropy_bits = vec![entropy(&bins, self.requests)];
+        for _ in 0..LARGEST_K {
+            bins.iter_mut().for_each(|(bin, _)| *bin /= 2);
+            bins.dedup_by(|second, first| {
+                let same = first.0 == second.0;
+                first.1 += if same { second.1 } else { 0 };
+                same
+            });
+            entropy_bits.push(entropy(&bins, self.requests));
+        }
+        entropy_bits.reverse();
+        let largest = self.requests.ilog2().min(LARGEST_K);
+        let entropy_slope = slope(&entropy_bits[..=largest as usize]);
+        Burstiness { entropy_slope, entropy_slope_k_max: largest, entropy_bits }
+    }
+}
+
+fn entropy(bins: &[(u32, u64)], requests: u64) -> f64 {
+    let term = |&(_, count): &(u32, u64)| {
+        let p = count as f64 / requests as f64;
+        -p * p.log2()
+    };
+    // Adding nothing to zero keeps a single burst from being called minus zero.
+    bins.iter().map(term).sum::<f64>() + 0.0
+}
+
+/// Of the line of least squares through the values at 0, 1, 2 ….
+fn slope(values: &[f64]) -> f64 {
+    let n = values.len() as f64;
+    let (mean_x, mean_y) = ((n - 1.0) / 2.0, values.iter().sum::<f64>() / n);
+    let (mut above, mut below) = (0.0, 0.0);
+    for (x, y) in values.iter().enumerate() {
+        above += (x as f64 - mean_x) * (y - mean_y);
+        below += (x as f64 - mean_x).powi(2);
+    }
+    if below > 0.0 { above / below } else { 0.0 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use braid_base::Rng;
+
+    fn of(times: impl Iterator<Item = u64>) -> Burstiness {
+        let mut counting = Counting::default();
+        times.for_each(|at| counting.add(Nanos(at)));
+        counting.finish()
+    }
+
+    #[test]
+    fn uniform_arrivals_have_a_slope_of_one_and_a_burst_of_zero() {
+        let uniform = of((0..65_536).map(|n| n * 1_000_003));
+        assert!((uniform.entropy_slope - 1.0).abs() < 0.01, "{}", uniform.entropy_slope);
+        assert_eq!(uniform.entropy_bits.len(), 22);
+        for (k, entropy) in uniform.entropy_bits.iter().enumerate().take(16) {
+            assert!((entropy - k as f64).abs() < 0.01, "H({k}) = {entropy}");
+        }
+        let burst = of((0..1000).map(|_| 7));
+        assert_eq!((burst.entropy_slope, burst.entropy_bits[21]), (0.0, 0.0));
+    }
+
+    #[test]
+    fn a_cascade_of_uneven_halves_has_the_slope_that_theory_gives_it() {
+        // The b-model of Wang et al.: of each interval one half has the share b of requests, again and again. Its slope is
+        // the entropy of (b, 1 - b): for 0.8, 0.722 bits.
+        let mut rng = Rng::new(9);
+        let mut times: Vec<u64> = (0..400_000)
+            .map(|_| (0..36).fold(0, |time, _| time << 1 | u64::from(rng.chance(0.2))))
+            .chain([0, (1 << 36) - 1])
+            .collect();
+        times.sort_unstable();
+        let found = of(times.into_iter());
+        let upper = slope(&found.entropy_bits[..=12]);
+        assert!((upper - 0.7219).abs() < 0.01, "{upper}");
+    }
+
+    #[test]
+    fn no_requests_and_one_request_have_no_burstiness() {
+        assert_eq!(of(std::iter::empty()).entropy_bits, []);
+        assert_eq!(of(std::iter::once(0)).entropy_slope, 0.0);
+        assert!(of([0, u64::MAX].into_iter()).entropy_bits[1] > 0.99);
+    }
+}

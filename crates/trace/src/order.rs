@@ -1,0 +1,109 @@
+//! Times that run backwards.
+//!
+//! Many real traces are not quite in order: several processors note events, or completions are noted with the time of
+//! arrival. A window of records is held back and put into order; the order of records with equal times stays. What is older
+//! than a record that has already left the window gets that record's time, and is counted: it is *late*.
+
+use crate::decode::Raw;
+use std::collections::VecDeque;
+
+/// Puts records into the order of their times, as far as its window reaches.
+pub(crate) struct Order {
+    held: VecDeque<Raw>,
+    window: usize,
+    /// The time of the record that left last.
+    left: u64,
+    reordered: u64,
+    late: u64,
+}
+
+/// How many records are held back where nothing else is asked for.
+pub(crate) const USUAL_WINDOW: usize = 1024;
+/// A record that goes to the front of a window costs a move of half of it.
+pub(crate) const LARGEST_WINDOW: usize = 65_536;
+
+impl Order {
+    pub(crate) fn new(window: usize) -> Order {
+        Order { held: VecDeque::with_capacity(window + 1), window, left: 0, reordered: 0, late: 0 }
+    }
+
+    /// Takes a record, gives the oldest where the window is full.
+    #[inline]
+    pub(crate) fn push(&mut self, mut raw: Raw) -> Option<Raw> {
+        if raw.at < self.left {
+            raw.at = self.left;
+            self.late += 1;
+        }
+        if self.window == 0 {
+            self.left = raw.at;
+            return Some(raw);
+        }
+        match self.held.back() {
+            Some(newest) if newest.at > raw.at => {
+                let place = self.held.partition_point(|held| held.at <= raw.at);
+                self.held.insert(place, raw);
+                self.reordered += 1;
+            }
+            _ => self.held.push_back(raw),
+        }
+        (self.held.len() > self.window).then(|| self.pop()).flatten()
+    }
+
+    /// Gives the oldest that is held.
+    pub(crate) fn pop(&mut self) -> Option<Raw> {
+        let raw = self.held.pop_front()?;
+        self.left = raw.at;
+        Some(raw)
+    }
+
+    /// Records that were put into order.
+    pub(crate) fn reordered(&self) -> u64 {
+        self.reordered
+    }
+
+    /// Records that were older than the window reaches.
+    pub(crate) fn late(&self) -> u64 {
+        self.late
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use braid_base::{Op, Rng};
+
+    fn ordered(window: usize, times: &[u64]) -> (Vec<(u64, u64)>, u64) {
+        let mut order = Order::new(window);
+        let raw =
+            |(number, &at)| Raw { at, number: number as u64, device: 0, op: Op::Read, offset: 0, len: 1 };
+        let mut out: Vec<Raw> = times.iter().enumerate().filter_map(|r| order.push(raw(r))).collect();
+        out.extend(std::iter::from_fn(|| order.pop()));
+        (out.iter().map(|raw| (raw.at, raw.number)).collect(), order.late())
+    }
+
+    #[test]
+    fn what_the_window_reaches_is_sorted_and_equal_times_keep_their_order() {
+        let (out, late) = ordered(3, &[5, 1, 5, 2, 9, 9, 8]);
+        assert_eq!(out, [(1, 1), (2, 3), (5, 0), (5, 2), (8, 6), (9, 4), (9, 5)]);
+        assert_eq!(late, 0);
+    }
+
+    #[test]
+    fn without_a_window_late_records_get_the_time_of_the_one_before() {
+        let (out, late) = ordered(0, &[5, 1, 6]);
+        assert_eq!((out, late), (vec![(5, 0), (5, 1), (6, 2)], 1));
+    }
+
+    #[test]
+    fn no_record_is_lost_and_no_time_runs_backwards_whatever_comes() {
+        let mut rng = Rng::new(3);
+        for window in [0, 1, 7, 100] {
+            let times: Vec<u64> = (0..1000).map(|_| rng.below(50)).collect();
+            let (out, _) = ordered(window, &times);
+            assert!(out.windows(2).all(|pair| pair[0].0 <= pair[1].0));
+            let mut numbers: Vec<u64> = out.iter().map(|record| record.1).collect();
+            numbers.sort_unstable();
+            assert!(numbers.into_iter().eq(0..1000));
+        }
+    }
+}

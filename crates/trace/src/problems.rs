@@ -1,0 +1,84 @@
+//! Bad records: the first are kept with number and reason, the rest counted, so that a trace of nothing but rubbish costs
+//! no memory.
+
+use crate::Error;
+use crate::format::Format;
+use std::fmt;
+
+/// What is wrong with a record, in words that follow "line 17: ".
+pub(crate) type Reason = &'static str;
+
+/// A record that was skipped.
+#[derive(Clone, PartialEq, Eq, Debug, serde::Serialize)]
+pub struct Problem {
+    /// The number of the line (from 1), or of the record or block in a binary format (from 0).
+    pub number: u64,
+    /// What is wrong, with the beginning of the record where that is text.
+    pub reason: String,
+}
+
+/// All the records that were skipped.
+#[derive(Clone, Debug)]
+pub struct Problems {
+    format: Format,
+    kept: Vec<Problem>,
+    count: u64,
+    strict: bool,
+}
+
+/// How many problems are kept word for word.
+pub const KEPT_PROBLEMS: usize = 20;
+
+/// How much of a bad line is shown.
+const EXCERPT: usize = 60;
+
+impl Problems {
+    pub(crate) fn new(format: Format, strict: bool) -> Problems {
+        Problems { format, kept: Vec::new(), count: 0, strict }
+    }
+
+    pub(crate) fn format(&self) -> Format {
+        self.format
+    }
+
+    /// The first [`KEPT_PROBLEMS`].
+    pub fn kept(&self) -> &[Problem] {
+        &self.kept
+    }
+
+    /// How many there are in all.
+    pub fn count(&self) -> u64 {
+        self.count
+    }
+
+    /// A problem as a sentence.
+    pub fn describe(&self, problem: &Problem) -> String {
+        format!("{} {}: {}", self.format.word_for_record(), problem.number, problem.reason)
+    }
+
+    /// Notes a problem. Fails where reading is strict.
+    pub(crate) fn note(&mut self, number: u64, reason: impl FnOnce() -> String) -> Result<(), Error> {
+        self.count += 1;
+        if self.kept.len() >= KEPT_PROBLEMS && !self.strict {
+            return Ok(());
+        }
+        let reason = reason();
+        if self.strict {
+            let place = format!("{} {number}", self.format.word_for_record());
+            return Err(Error::Strict { place, reason });
+        }
+        self.kept.push(Problem { number, reason });
+        Ok(())
+    }
+}
+
+/// The beginning of a line, fit to be printed.
+pub(crate) struct Excerpt<'a>(pub &'a [u8]);
+
+impl fmt::Display for Excerpt<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let shown = &self.0[..self.0.len().min(EXCERPT)];
+        let rest = if shown.len() < self.0.len() { "..." } else { "" };
+        write!(f, "'{}{rest}'", shown.escape_ascii())
+    }
+}

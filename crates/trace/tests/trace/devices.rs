@@ -1,0 +1,81 @@
+//! Several devices in one trace.
+
+use crate::texts::{error, problems, records};
+use braid_base::{Bytes, TIB};
+use braid_trace::{Layout, Options, Place, TraceFile};
+
+const TWO: &[u8] = b"10,0,512,r,0.0\n2,4096,512,w,0.1\n10,8192,1024,r,0.2\n";
+
+fn file(text: &[u8]) -> (tempfile::TempDir, std::path::PathBuf) {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a trace");
+    std::fs::write(&path, text).unwrap();
+    (folder, path)
+}
+
+#[test]
+fn a_file_is_read_twice_so_that_each_device_gets_the_room_it_needs_in_order_of_their_numbers() {
+    let (_folder, path) = file(TWO);
+    let trace = TraceFile::open(&path, &Options::default(), None).unwrap();
+    let survey = trace.survey();
+    let place = |device: &str, base, span| Place { device: device.to_owned(), base, span };
+    let three = Bytes(3 << 20);
+    let five = Bytes(5 << 20);
+    assert_eq!(survey.places, [place("2", Bytes::ZERO, three), place("10", three, five)]);
+    assert_eq!((survey.span, survey.tally.records), (three + five, 3));
+    assert_eq!(survey.duration.as_secs_f64(), 0.2);
+    for _ in 0..2 {
+        let offsets: Vec<Bytes> =
+            trace.reader().unwrap().arrivals().map(|arrival| arrival.unwrap().request.offset).collect();
+        assert_eq!(offsets, [three, Bytes(4096 * 512), three + Bytes(8192 * 512)]);
+    }
+}
+
+#[test]
+fn what_is_read_once_has_its_devices_a_fixed_span_apart_in_order_of_appearance() {
+    let records = records(TWO, &Options::default());
+    assert_eq!(records[1].arrival.request.offset, TIB + Bytes(4096 * 512));
+    assert_eq!((records[1].device, records[1].within), (1, Bytes(4096 * 512)));
+    let small = Options { layout: Layout::Apart(Bytes(1 << 20)), ..Options::default() };
+    let (said, given) = problems(TWO, &small);
+    assert_eq!(given, 1);
+    assert!(said[0].contains("line 2") && said[0].contains("beyond the 1 MiB"), "{said:?}");
+}
+
+#[test]
+fn one_device_can_be_picked_out_at_its_own_addresses() {
+    let only = Options { device: Some("10".to_owned()), ..Options::default() };
+    let records = records(TWO, &only);
+    assert_eq!(records[1].arrival.request.offset, Bytes(8192 * 512));
+    assert_eq!(records.len(), 2);
+    // Time starts with the first request of that device.
+    let other = Options { device: Some("2".to_owned()), ..Options::default() };
+    assert_eq!(self::records(TWO, &other)[0].arrival.at.0, 0);
+}
+
+#[test]
+fn a_layout_of_another_trace_is_refused() {
+    let places = vec![Place { device: "10".to_owned(), base: Bytes::ZERO, span: TIB }];
+    let other = Options { layout: Layout::Packed(places), ..Options::default() };
+    assert!(error(TWO, &other).to_string().contains("device '2' has no place"));
+}
+
+#[test]
+fn more_devices_than_any_trace_has_are_bad_records() {
+    let text: String = (0..2000).map(|asu| format!("{asu},0,512,r,0.0\n")).collect();
+    let (said, given) = problems(text.as_bytes(), &Options::default());
+    assert_eq!(given, 1024);
+    assert!(said[0].contains("line 1025: more than 1024 devices"), "{said:?}");
+}
+
+#[test]
+fn a_file_that_is_missing_or_is_a_pipe_is_named() {
+    let open =
+        |path: &str| TraceFile::open(path.as_ref(), &Options::default(), None).err().unwrap().to_string();
+    assert!(open("/no/such/trace").contains("/no/such/trace"));
+    assert!(open("/dev/null").contains("read only once"));
+    let (_folder, path) = file(b"0,0,512,r,0\n0,0,512,r,zero\n");
+    let strict = Options { strict: true, ..Options::default() };
+    let said = TraceFile::open(&path, &strict, None).err().unwrap().to_string();
+    assert!(said.contains("a trace, line 2: "), "{said}");
+}

@@ -1,0 +1,12 @@
+//! Traces as users meet them: every format, bad lines, torn files, hostile bytes, conversions, and real traces where they are.
+
+#![allow(clippy::unwrap_used, reason = "all of this is a test")]
+
+mod compact;
+mod convert;
+mod devices;
+mod formats;
+mod hostile;
+mod measures;
+mod real;
+mod texts;
