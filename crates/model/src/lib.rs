@@ -17,11 +17,13 @@ mod link;
 mod measure;
 mod rate;
 pub mod ssd;
+mod text;
 
 pub use braid_base::{Op, Request};
 pub use library::{Figure, InvalidModel, Measure, Spec, Standing, Timing, UnknownModel, by_name, library};
 pub use measure::{drive, measure};
 pub use rate::Rate;
+pub use text::LONGEST_TEXT;
 
 use braid_base::{Bytes, Nanos};
 use std::ops::Add;

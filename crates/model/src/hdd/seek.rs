@@ -51,7 +51,17 @@ const CUT: f64 = 0.107;
 
 impl Curve {
     /// Solves the constants from the sheet's figures.
+    ///
+    /// # Panics
+    /// Where no curve has them.
     pub fn fit(sheet: Seek) -> Curve {
+        Curve::solve(sheet).unwrap_or_else(|| {
+            panic!("no rising curve has an average of {} and a full stroke of {}", sheet.average, sheet.full)
+        })
+    }
+
+    /// Solves the constants from the sheet's figures; `None` where no rising curve has them.
+    pub fn solve(sheet: Seek) -> Option<Curve> {
         let ns = |time: Nanos| time.0 as f64;
         let (a, full, average) = (ns(sheet.settle), ns(sheet.full), ns(sheet.average));
         // Distances of random pairs have density 2(1 − d). The integrals of that density times 1, √d and d:
@@ -64,13 +74,7 @@ impl Curve {
         let e = (a * short_one + (full - a) * root + full * long_one - average)
             / ((1.0 - CUT) * root + long_one - long_linear);
         let b = (full - e * (1.0 - CUT) - a) / CUT.sqrt();
-        assert!(
-            b >= 0.0 && e >= 0.0,
-            "no rising curve has an average of {} and a full stroke of {}",
-            sheet.average,
-            sheet.full
-        );
-        Curve { sheet, a, b, c: full - e, e }
+        (b >= 0.0 && e >= 0.0).then_some(Curve { sheet, a, b, c: full - e, e })
     }
 
     /// The time for a read over `distance` of the `stroke` (the distance from the first to the last cylinder).

@@ -6,4 +6,5 @@ mod groups;
 mod promises;
 mod queues;
 mod sheets;
+mod texts;
 mod wear;
