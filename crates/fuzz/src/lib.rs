@@ -41,6 +41,7 @@ pub const TARGETS: &[Target] = &[
     Target { name: "fuse_request", run: door::fuse_request, valid: door::fuse_requests, tries: 200_000 },
     Target { name: "quantity", run: text::quantity, valid: text::quantities, tries: 200_000 },
     Target { name: "policy", run: text::policy, valid: text::policies, tries: 100_000 },
+    Target { name: "model", run: text::model, valid: text::models, tries: 100_000 },
     Target { name: "command_line", run: words::command_line, valid: words::command_lines, tries: 200_000 },
     Target { name: "admin_request", run: words::admin_request, valid: words::admin_requests, tries: 200_000 },
 ];

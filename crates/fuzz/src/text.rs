@@ -1,6 +1,7 @@
-//! What people write: quantities with units, policies with settings.
+//! What people write: quantities with units, policies with settings, device models.
 
-use braid_base::{Bytes, DeviceClass, DeviceId, Nanos};
+use braid_base::{Bytes, DeviceClass, DeviceId, KIB, MIB, Nanos};
+use braid_model::{Model, Op, Request, Spec};
 use braid_policy::{DeviceView, NAMES};
 
 /// A text is a quantity or an error that shows it.
@@ -59,4 +60,32 @@ pub fn policies() -> Vec<Vec<u8>> {
         "wardrop,period=0.000001s,alpha=1e308",
     ];
     NAMES.iter().chain(&settings).map(|text| text.as_bytes().to_vec()).collect()
+}
+
+/// A model that is taken is taken again as it is written, and serves requests.
+pub fn model(bytes: &[u8]) {
+    let text = String::from_utf8_lossy(bytes);
+    let Ok(spec) = Spec::from_toml(&text) else { return };
+    let written = spec.to_toml().expect("a model from a text is no group");
+    assert_eq!(Spec::from_toml(&written), Ok(spec.clone()), "{written}");
+    let mut device = spec.build(MIB, 1);
+    for at in 0..8 {
+        let op = [Op::Read, Op::Write][at as usize % 2];
+        device.submit(at, Request { op, offset: KIB * 100 * at, len: KIB * 4 }, Nanos::ZERO);
+    }
+    let mut done = Vec::new();
+    while let Some(at) = device.next_event().filter(|_| done.len() < 8) {
+        device.advance(at, &mut done);
+    }
+    assert_eq!(done.len(), 8, "{written}");
+}
+
+pub fn models() -> Vec<Vec<u8>> {
+    let texts = braid_model::library().iter().filter_map(|spec| spec.to_toml().ok());
+    // Without the comments, so that damage meets what means something.
+    let bare = |text: String| {
+        let lines: Vec<&str> = text.lines().filter(|line| line.contains(" = ")).collect();
+        lines.join("\n").into_bytes()
+    };
+    texts.map(bare).collect()
 }

@@ -70,6 +70,7 @@ targets!(
     fuse_request,
     quantity,
     policy,
+    model,
     command_line,
     admin_request
 );
