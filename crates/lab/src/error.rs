@@ -13,6 +13,8 @@ pub enum ErrorKind {
     Volume,
     /// A read returned something else than the last write: the engine or a device is broken.
     WrongData,
+    /// Whoever asked for it does not want it any more.
+    Stopped,
 }
 
 /// A failure: its kind, and a sentence that names the thing, the value, the limit and the remedy.
@@ -34,6 +36,11 @@ impl Error {
     /// A setup that asks for what cannot be.
     pub(crate) fn setup(message: impl Into<String>) -> Error {
         Error::new(ErrorKind::Setup, message)
+    }
+
+    /// A simulation that ends early because it shall.
+    pub(crate) fn stopped() -> Error {
+        Error::new(ErrorKind::Stopped, "stopped before its end")
     }
 
     /// What kind of failure.

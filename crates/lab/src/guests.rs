@@ -1,19 +1,20 @@
 //! Who asks the volume for what, and when.
 //!
-//! Open loop: requests come at their times. A fixed number of tasks take them in order; where all are busy, a request waits
-//! until one is free, and that wait is its queue time. Closed loop: each client is a task that waits for its last
+//! Open loop: requests come at their times. A fixed number of tasks take them in order (`gate.rs`); where all are busy, a
+//! request waits until one is free, and that wait is its queue time. Closed loop: each client is a task that waits for its last
 //! request before it makes the next one.
 //!
 //! Requests are widened to whole sectors, as a kernel would. One that is longer than a buffer is made in parts, one after
 //! the other, and counts as one.
 
+use crate::gate::Gate;
 use crate::recorder::Recorder;
 use crate::series::Series;
 use crate::source::Source;
 use crate::sweep::Gauge;
 use crate::verify::Verifier;
 use crate::{Beyond, Error, ErrorKind, Result, Setup};
-use braid_base::{Arrival, Bytes, Nanos, Op, Request, SECTOR};
+use braid_base::{Bytes, Nanos, Op, Request, SECTOR};
 use braid_engine::{Durability, Export, Volume};
 use braid_runtime::{Arena, Buf, Device, Event, Runtime};
 use braid_sim::World;
@@ -43,6 +44,7 @@ pub(crate) struct Guests<D: Device> {
     /// Tasks that have not ended.
     running: Cell<usize>,
     meeting: Meeting,
+    thinking: Thinking,
     failure: RefCell<Option<Error>>,
     ended: Event,
     gauge: Arc<Gauge>,
@@ -64,9 +66,28 @@ struct Meeting {
     met: Event,
 }
 
+/// How long clients think, all together.
+#[derive(Default)]
+struct Thinking {
+    clients: Cell<i64>,
+    since: Cell<Nanos>,
+    total: Cell<Nanos>,
+}
+
+impl Thinking {
+    /// Counts the time up to now, after which `more` clients think, and says how much it is.
+    fn change(&self, now: Nanos, more: i64) -> Nanos {
+        let passed = now - self.since.replace(now);
+        let total = self.total.get() + passed * self.clients.get() as u64;
+        self.total.set(total);
+        self.clients.set(self.clients.get() + more);
+        total
+    }
+}
+
 /// Memory for requests whose bytes count: far more than a request usually needs, for each that may run.
 const MOST_MEMORY: Bytes = Bytes(256 << 20);
-/// Requests between two looks of the progress display.
+/// Requests between two looks at whether to stop, and of the progress display.
 const LOOK: u64 = 1024;
 
 impl<D: Device> Guests<D> {
@@ -101,6 +122,7 @@ impl<D: Device> Guests<D> {
             limit: setup.requests.unwrap_or(u64::MAX),
             running: Cell::new(0),
             meeting: Meeting::default(),
+            thinking: Thinking::default(),
             failure: RefCell::default(),
             ended: Event::default(),
             gauge,
@@ -111,9 +133,9 @@ impl<D: Device> Guests<D> {
     pub fn begin(self: &Rc<Self>, source: Source, outstanding: usize) {
         match source {
             Source::Open(arrivals) => {
-                let arrivals = Rc::new(RefCell::new(InTime { arrivals, latest: Nanos::ZERO }));
-                for _ in 0..outstanding {
-                    self.spawn(self.clone().serve(arrivals.clone()));
+                let gate = Rc::new(Gate::new(&self.rt, arrivals, self.start, self.speed));
+                for place in 0..outstanding {
+                    self.spawn(self.clone().serve(gate.clone(), place));
                 }
             }
             Source::Closed(clients) => {
@@ -154,20 +176,15 @@ impl<D: Device> Guests<D> {
     }
 
     /// One of the tasks of an open loop.
-    async fn serve(self: Rc<Self>, arrivals: Rc<RefCell<InTime>>) -> Result<()> {
-        while self.may_begin() {
-            let Some(arrival) = arrivals.borrow_mut().next().transpose()? else { return Ok(()) };
-            let at = self.start + self.in_time(arrival.at);
-            if at > self.rt.now() {
-                self.rt.sleep_until(at).await;
+    async fn serve(self: Rc<Self>, gate: Rc<Gate>, place: usize) -> Result<()> {
+        while let Some(arrival) = gate.admit(place).await? {
+            if !self.may_begin() {
+                gate.close();
+                return Ok(());
             }
-            self.request(arrival.request, at).await?;
+            self.request(arrival.request, arrival.at).await?;
         }
         Ok(())
-    }
-
-    fn in_time(&self, at: Nanos) -> Nanos {
-        if self.speed == 1.0 { at } else { Nanos((at.0 as f64 / self.speed) as u64) }
     }
 
     /// A client of a closed loop.
@@ -180,9 +197,7 @@ impl<D: Device> Guests<D> {
                     self.meet().await;
                 }
                 Some(Step::Request { think, request }) => {
-                    if think > Nanos::ZERO {
-                        self.rt.sleep(think).await;
-                    }
+                    self.think(think).await;
                     self.request(request, self.rt.now()).await?;
                 }
             }
@@ -198,12 +213,23 @@ impl<D: Device> Guests<D> {
     ) -> Result<()> {
         while self.may_begin() {
             let Some(request) = requests.borrow_mut().next().transpose()? else { return Ok(()) };
-            if think > Nanos::ZERO {
-                self.rt.sleep(think).await;
-            }
+            self.think(think).await;
             self.request(request, self.rt.now()).await?;
         }
         Ok(())
+    }
+
+    async fn think(&self, time: Nanos) {
+        if time > Nanos::ZERO {
+            self.thinking.change(self.rt.now(), 1);
+            self.rt.sleep(time).await;
+            self.thinking.change(self.rt.now(), -1);
+        }
+    }
+
+    /// Time that clients have spent thinking, all together.
+    pub fn thought(&self) -> Nanos {
+        self.thinking.change(self.rt.now(), 0)
     }
 
     /// Counts a request as begun, unless there have been enough.
@@ -214,6 +240,10 @@ impl<D: Device> Guests<D> {
         }
         self.begun.set(begun + 1);
         if begun.is_multiple_of(LOOK) {
+            if self.gauge.is_stopped() {
+                self.failure.borrow_mut().get_or_insert_with(Error::stopped);
+                return false;
+            }
             self.gauge.show(begun, self.rt.now().saturating_sub(self.start));
         }
         true
@@ -351,23 +381,5 @@ impl<D: Device> Guests<D> {
     fn wrong_data(&self, mismatch: &crate::verify::Mismatch) -> Error {
         let message = format!("wrong data after {} of simulated time: {mismatch}", self.rt.now());
         Error::new(ErrorKind::WrongData, message)
-    }
-}
-
-/// Arrivals whose times never fall: one that is out of order comes as late as the one before it.
-struct InTime {
-    arrivals: Box<dyn Iterator<Item = Result<Arrival>>>,
-    latest: Nanos,
-}
-
-impl Iterator for InTime {
-    type Item = Result<Arrival>;
-
-    fn next(&mut self) -> Option<Result<Arrival>> {
-        let next = self.arrivals.next()?;
-        Some(next.map(|arrival| {
-            self.latest = self.latest.max(arrival.at);
-            Arrival { at: self.latest, ..arrival }
-        }))
     }
 }

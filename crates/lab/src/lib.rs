@@ -16,6 +16,7 @@
 #![forbid(unsafe_code)]
 
 mod error;
+mod gate;
 mod guests;
 mod outcome;
 mod recorder;
@@ -31,4 +32,4 @@ pub use error::{Error, ErrorKind, Result};
 pub use outcome::{Background, DeviceOutcome, Distribution, Interval, IntervalDevice, Operation, Outcome};
 pub use setup::{Beyond, DeviceSetup, Load, Prefill, Setup, Trace};
 pub use simulation::{Run, simulate};
-pub use sweep::{Progress, sweep};
+pub use sweep::{Progress, sweep, sweep_while};

@@ -1,7 +1,7 @@
 //! What comes out of a simulation: plain data, the same for the same setup, with units in its names.
 
-use crate::recorder::Times;
 use braid_base::DeviceClass;
+use braid_engine::Latency;
 use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
 
@@ -22,6 +22,8 @@ pub struct Outcome {
     pub simulated_seconds: f64,
     /// Time of the simulation before that.
     pub warm_up_seconds: f64,
+    /// Time that clients of a closed loop waited by themselves before requests, all together.
+    pub think_seconds: f64,
     /// Bytes that guests read and wrote, per second.
     pub throughput_bytes_per_second: f64,
     /// Reads and writes per second.
@@ -218,18 +220,15 @@ impl DeviceOutcome {
 }
 
 impl Distribution {
-    pub(crate) fn of(times: &Times) -> Distribution {
-        if times.count == 0 {
-            return Distribution::default();
-        }
-        let quantile = |q| times.histogram.value_at_quantile(q).min(times.max.0);
+    pub(crate) fn of(times: &Latency) -> Distribution {
+        let quantile = |share| times.quantile(share).0;
         Distribution {
-            mean: times.sum.0 as f64 / times.count as f64,
+            mean: times.mean(),
             p50: quantile(0.5),
             p95: quantile(0.95),
             p99: quantile(0.99),
             p999: quantile(0.999),
-            max: times.max.0,
+            max: times.max().0,
         }
     }
 

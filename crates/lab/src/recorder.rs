@@ -1,7 +1,7 @@
 //! What guests saw: response times by kind of request, with the wait for admission apart from the time in the volume.
 
 use braid_base::{Bytes, Nanos, Op};
-use hdrhistogram::Histogram;
+use braid_engine::Latency;
 
 /// What guests saw from a moment on.
 #[derive(Default)]
@@ -12,25 +12,16 @@ pub(crate) struct Recorder {
 }
 
 /// What became of the requests of one kind.
+#[derive(Default)]
 pub(crate) struct Kind {
     pub requests: u64,
     pub bytes: Bytes,
     /// From arrival to completion, of requests that were admitted at once.
-    direct: Times,
+    direct: Latency,
     /// Of those that were not: the whole, and its two parts.
-    delayed: Times,
-    queued: Times,
-    served: Times,
-}
-
-/// Times of requests: exactly what can be added up, and a histogram of the rest.
-#[derive(Clone)]
-pub(crate) struct Times {
-    pub count: u64,
-    pub sum: Nanos,
-    pub max: Nanos,
-    /// In nanoseconds, to two digits.
-    pub histogram: Histogram<u64>,
+    delayed: Latency,
+    queued: Latency,
+    served: Latency,
 }
 
 impl Recorder {
@@ -67,7 +58,7 @@ impl Recorder {
         for kind in [self.kind(Op::Read), self.kind(Op::Write)] {
             totals.0 += kind.requests;
             totals.1 += kind.bytes;
-            totals.2 += kind.direct.sum + kind.delayed.sum;
+            totals.2 += kind.direct.sum() + kind.delayed.sum();
         }
         totals
     }
@@ -82,63 +73,29 @@ fn place(op: Op) -> usize {
     }
 }
 
-impl Default for Kind {
-    fn default() -> Kind {
-        let [direct, delayed, queued, served] = std::array::from_fn(|_| Times::default());
-        Kind { requests: 0, bytes: Bytes::ZERO, direct, delayed, queued, served }
-    }
-}
-
 impl Kind {
     /// From arrival to completion.
-    pub fn latency(&self) -> Times {
-        self.direct.plus(&self.delayed)
+    pub fn latency(&self) -> Latency {
+        both(&self.direct, &self.delayed)
     }
 
     /// From arrival until the volume took the request.
-    pub fn queue(&self) -> Times {
+    pub fn queue(&self) -> Latency {
         let mut times = self.queued.clone();
-        times.count += self.direct.count;
-        times.histogram.record_n(0, self.direct.count).expect("zero fits any histogram");
+        times.record_zeros(self.direct.len());
         times
     }
 
     /// In the volume.
-    pub fn service(&self) -> Times {
-        self.direct.plus(&self.served)
+    pub fn service(&self) -> Latency {
+        both(&self.direct, &self.served)
     }
 }
 
-/// The longest time that a histogram tells from longer ones.
-const LONGEST: u64 = 1_000_000_000_000;
-
-impl Default for Times {
-    fn default() -> Times {
-        let histogram =
-            Histogram::new_with_bounds(1, LONGEST, 2).expect("the bounds of a histogram are in order");
-        Times { count: 0, sum: Nanos::ZERO, max: Nanos::ZERO, histogram }
-    }
-}
-
-impl Times {
-    fn record(&mut self, time: Nanos) {
-        self.count += 1;
-        self.sum += time;
-        self.max = self.max.max(time);
-        self.histogram.saturating_record(time.0);
-    }
-
-    /// Both together.
-    pub fn plus(&self, other: &Times) -> Times {
-        let mut histogram = self.histogram.clone();
-        histogram.add(&other.histogram).expect("both have the same bounds");
-        Times {
-            count: self.count + other.count,
-            sum: self.sum + other.sum,
-            max: self.max.max(other.max),
-            histogram,
-        }
-    }
+fn both(one: &Latency, other: &Latency) -> Latency {
+    let mut sum = one.clone();
+    sum.add(other);
+    sum
 }
 
 #[cfg(test)]
@@ -152,9 +109,9 @@ mod tests {
             recorder.record(Op::Read, Bytes(512), Nanos(arrived), Nanos(admitted), Nanos(done));
         }
         let read = recorder.kind(Op::Read);
-        let sums = [read.latency(), read.queue(), read.service()].map(|times| (times.count, times.sum.0));
+        let sums = [read.latency(), read.queue(), read.service()].map(|times| (times.len(), times.sum().0));
         assert_eq!(sums, [(3, 310), (3, 50), (3, 260)]);
-        assert_eq!(read.queue().histogram.value_at_quantile(0.5), 0);
+        assert_eq!(read.queue().quantile(0.5), Nanos::ZERO);
         recorder.restart(Nanos(500));
         recorder.record(Op::Read, Bytes(512), Nanos(0), Nanos(0), Nanos(499));
         assert_eq!(recorder.totals().0, 0, "what completed before does not count");

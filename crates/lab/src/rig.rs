@@ -5,6 +5,7 @@
 //! data in place, and without a memory of how it came there.
 
 use crate::setup::DeviceSetup;
+use crate::sweep::Gauge;
 use crate::verify::Verifier;
 use crate::{Error, Prefill, Result, Setup};
 use braid_base::{Bytes, Rng, SECTOR};
@@ -44,6 +45,7 @@ pub(crate) async fn build<D: Device>(
     setup: &Setup,
     need: &Need,
     verifier: Option<&RefCell<Verifier>>,
+    gauge: &Gauge,
     wrap: impl Fn(usize, Rc<Hollow>) -> D,
 ) -> Result<Rig<D>> {
     let kinds: Vec<DeviceSetup> =
@@ -72,7 +74,7 @@ pub(crate) async fn build<D: Device>(
         let arena = Arena::new(Arena::LARGEST);
         let buf = arena.alloc(setup.extent_size.min(Arena::LARGEST)).await;
         for range in filled {
-            fill(&volume, range, &buf, verifier).await?;
+            fill(&volume, range, &buf, verifier, gauge).await?;
         }
         volume.flush().await?;
     }
@@ -147,9 +149,13 @@ async fn fill<D: Device>(
     range: Range<Bytes>,
     buf: &Buf,
     verifier: Option<&RefCell<Verifier>>,
+    gauge: &Gauge,
 ) -> Result<()> {
     let mut at = range.start;
     while at < range.end {
+        if gauge.is_stopped() {
+            return Err(Error::stopped());
+        }
         let end = (at.align_down(buf.len()) + buf.len()).min(range.end);
         let part = buf.slice(Bytes::ZERO..end - at);
         let write = verifier.map(|verifier| verifier.borrow_mut().begin_write(at, &part));

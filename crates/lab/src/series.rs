@@ -98,7 +98,7 @@ impl Note {
         let note = |(device, simulated): (&braid_engine::DeviceStatus, &Simulated<D>)| DeviceNote {
             requests: device.stats.guest_reads + device.stats.guest_writes,
             bytes: device.stats.guest_read_bytes + device.stats.guest_write_bytes,
-            time: device.stats.guest_time,
+            time: device.stats.latency.sum(),
             used: device.slots - device.free,
             usage: simulated.usage(),
         };

@@ -133,6 +133,29 @@ impl Setup {
     }
 }
 
+impl Load {
+    /// The load with this many clients that each wait so long before a request; a workload takes both as its settings. A
+    /// trace for which only the wait is given has one client.
+    pub fn with_clients(self, clients: Option<u32>, think: Option<Nanos>) -> Load {
+        match self {
+            Load::Workload(mut text) => {
+                if let Some(clients) = clients {
+                    text += &format!(",clients={clients}");
+                }
+                if let Some(think) = think {
+                    text += &format!(",think={}ns", think.0);
+                }
+                Load::Workload(text)
+            }
+            Load::Trace(trace) => Load::Trace(Trace {
+                clients: clients.map(|clients| clients as usize).or(think.map(|_| 1)),
+                think: think.unwrap_or(Nanos::ZERO),
+                ..trace
+            }),
+        }
+    }
+}
+
 /// The most devices of one kind.
 const MOST_DEVICES: u64 = 32;
 

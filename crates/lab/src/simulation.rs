@@ -11,7 +11,7 @@ use crate::sweep::Gauge;
 use crate::verify::Verifier;
 use crate::{Error, ErrorKind, Result, Setup};
 use braid_base::{Nanos, Op};
-use braid_engine::{BackgroundStats, DeviceStatus, Status};
+use braid_engine::{BackgroundStats, DeviceStatus, Latency, Status};
 use braid_runtime::{Device, Runtime};
 use braid_sim::{Hollow, World};
 use serde::Serialize;
@@ -103,7 +103,8 @@ async fn measure<D: Device>(
 ) -> Result<Measured> {
     let verifier = setup.tags.then(|| Rc::new(RefCell::new(Verifier::default())));
     let Opened { source, need, name, requests } = opened;
-    let Rig { volume, devices, kinds } = rig::build(&world, &setup, &need, verifier.as_deref(), wrap).await?;
+    let Rig { volume, devices, kinds } =
+        rig::build(&world, &setup, &need, verifier.as_deref(), &gauge, wrap).await?;
     let filled = Instant::now();
     gauge.expect(setup.requests.into_iter().chain(requests).min(), setup.duration.map(|d| setup.warm_up + d));
     let guests = Rc::new(Guests::new(&world, volume, &setup, verifier, gauge.clone()));
@@ -118,6 +119,7 @@ async fn measure<D: Device>(
     }
     let before = guests.volume.status();
     guests.recorder.borrow_mut().restart(world.now());
+    let thought = guests.thought();
     let note = Note::take(world.now(), &guests.recorder.borrow(), &before, &devices);
     guests.series.borrow_mut().push(note);
     world.spawn(series::keep(guests.clone(), devices.clone()));
@@ -125,7 +127,8 @@ async fn measure<D: Device>(
     let after = guests.volume.status();
     let note = Note::take(world.now(), &guests.recorder.borrow(), &after, &devices);
     guests.series.borrow_mut().push(note);
-    let outcome = put_together(&setup, name, &guests, &kinds, &before, &after);
+    let mut outcome = put_together(&setup, name, &guests, &kinds, &before, &after);
+    outcome.think_seconds = (guests.thought() - thought).as_secs_f64();
     Ok(Measured { outcome, begun: guests.begun(), filled })
 }
 
@@ -178,6 +181,7 @@ fn put_together<D: Device>(
         extent_bytes: after.shape.extent_size.0,
         simulated_seconds: measured.as_secs_f64(),
         warm_up_seconds: setup.warm_up.as_secs_f64(),
+        think_seconds: 0.0,
         throughput_bytes_per_second: all.bytes as f64 / seconds,
         requests_per_second: all.requests as f64 / seconds,
         all,
@@ -201,10 +205,10 @@ fn put_together<D: Device>(
 }
 
 fn operation(kinds: &[&Kind]) -> Operation {
-    let sum = |times: fn(&Kind) -> crate::recorder::Times| {
-        let mut all = kinds.iter().map(|kind| times(kind));
-        let first = all.next().unwrap_or_default();
-        Distribution::of(&all.fold(first, |sum, times| sum.plus(&times)))
+    let sum = |times: fn(&Kind) -> Latency| {
+        let mut sum = Latency::default();
+        kinds.iter().for_each(|kind| sum.add(&times(kind)));
+        Distribution::of(&sum)
     };
     Operation {
         requests: kinds.iter().map(|kind| kind.requests).sum(),
@@ -240,10 +244,8 @@ fn device_outcome(
     seconds: f64,
 ) -> DeviceOutcome {
     let (b, a) = (&before.stats, &after.stats);
-    let requests = a.guest_reads + a.guest_writes - b.guest_reads - b.guest_writes;
-    let mut histogram = a.latency_ns.clone();
-    histogram.subtract(&b.latency_ns).expect("what was counted before is a part of what is counted now");
-    let quantile = |q| if requests == 0 { 0 } else { histogram.value_at_quantile(q) };
+    // What the policy does not know yet is no number.
+    let known = after.figures.iter().filter(|(_, value)| value.is_finite());
     let written_bytes = (usage.written_bytes - usage_before.written_bytes).0;
     DeviceOutcome {
         id: after.id.to_string(),
@@ -264,15 +266,8 @@ fn device_outcome(
         written_bytes,
         drive_writes_per_day: written_bytes as f64 / kind.size.0 as f64 / (seconds / 86_400.0),
         flushes: usage.flushes - usage_before.flushes,
-        response: Distribution {
-            mean: ratio((a.guest_time - b.guest_time).0, requests),
-            p50: quantile(0.5),
-            p95: quantile(0.95),
-            p99: quantile(0.99),
-            p999: quantile(0.999),
-            max: if requests == 0 { 0 } else { histogram.max() },
-        },
-        policy_figures: after.figures.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect(),
+        response: Distribution::of(&a.latency.since(&b.latency)),
+        policy_figures: known.map(|(name, value)| ((*name).to_owned(), *value)).collect(),
     }
 }
 

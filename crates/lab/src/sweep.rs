@@ -2,9 +2,10 @@
 //! what comes out.
 
 use crate::simulation::{Run, run};
-use crate::{Result, Setup};
+use crate::{Error, Result, Setup};
 use braid_base::Nanos;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::ops::ControlFlow;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
@@ -33,7 +34,9 @@ pub(crate) struct Gauge {
     /// What is expected; zero where that is not known.
     all_requests: AtomicU64,
     all_simulated: AtomicU64,
-    ended: AtomicU64,
+    ended: AtomicBool,
+    /// Whether it shall end early.
+    stopped: AtomicBool,
 }
 
 /// How often progress is shown.
@@ -45,6 +48,19 @@ pub fn sweep(
     setups: &[Setup],
     threads: Option<usize>,
     mut progress: impl FnMut(&Progress),
+) -> Vec<Result<Run>> {
+    sweep_while(setups, threads, |how_far| {
+        progress(how_far);
+        ControlFlow::Continue(())
+    })
+}
+
+/// As [`sweep`], until `progress` breaks it: simulations that run then end within a few thousand requests, with an error
+/// of kind `Stopped`, and no more begin.
+pub fn sweep_while(
+    setups: &[Setup],
+    threads: Option<usize>,
+    mut progress: impl FnMut(&Progress) -> ControlFlow<()>,
 ) -> Vec<Result<Run>> {
     let cores = || std::thread::available_parallelism().map_or(1, |cores| cores.get());
     let threads = threads.unwrap_or_else(cores).clamp(1, setups.len().max(1));
@@ -59,8 +75,9 @@ pub fn sweep(
                 loop {
                     let place = next.fetch_add(1, Relaxed);
                     let Some(setup) = setups.get(place) else { return };
-                    let result = run(setup, &gauges[place]);
-                    gauges[place].ended.store(1, Relaxed);
+                    let gauge = &gauges[place];
+                    let result = if gauge.is_stopped() { Err(Error::stopped()) } else { run(setup, gauge) };
+                    gauge.ended.store(true, Relaxed);
                     if done.send((place, result)).is_err() {
                         return;
                     }
@@ -74,7 +91,9 @@ pub fn sweep(
                 Err(mpsc::RecvTimeoutError::Timeout) => {}
                 Err(mpsc::RecvTimeoutError::Disconnected) => return,
             }
-            progress(&look(&gauges, begun.elapsed()));
+            if progress(&look(&gauges, begun.elapsed())).is_break() {
+                gauges.iter().for_each(|gauge| gauge.stopped.store(true, Relaxed));
+            }
         }
     });
     results.into_iter().map(|result| result.expect("every simulation came to an end")).collect()
@@ -84,7 +103,7 @@ fn look(gauges: &[Arc<Gauge>], elapsed: Duration) -> Progress {
     let sum = |of: fn(&Gauge) -> &AtomicU64| gauges.iter().map(|gauge| of(gauge).load(Relaxed)).sum::<u64>();
     let shares: Option<Vec<f64>> = gauges.iter().map(|gauge| gauge.share()).collect();
     Progress {
-        finished: gauges.iter().filter(|gauge| gauge.ended.load(Relaxed) == 1).count(),
+        finished: gauges.iter().filter(|gauge| gauge.ended.load(Relaxed)).count(),
         total: gauges.len(),
         requests: sum(|gauge| &gauge.requests),
         simulated: Nanos(sum(|gauge| &gauge.simulated)),
@@ -100,6 +119,11 @@ impl Gauge {
         self.simulated.store(simulated.0, Relaxed);
     }
 
+    /// Whether the simulation shall end early.
+    pub fn is_stopped(&self) -> bool {
+        self.stopped.load(Relaxed)
+    }
+
     /// How far it will go.
     pub fn expect(&self, requests: Option<u64>, simulated: Option<Nanos>) {
         self.all_requests.store(requests.unwrap_or(0), Relaxed);
@@ -108,7 +132,7 @@ impl Gauge {
 
     /// The part that is done. One that has not begun counts as of known length.
     fn share(&self) -> Option<f64> {
-        if self.ended.load(Relaxed) == 1 {
+        if self.ended.load(Relaxed) {
             return Some(1.0);
         }
         let part = |done: &AtomicU64, all: &AtomicU64| {

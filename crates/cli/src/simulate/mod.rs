@@ -32,7 +32,7 @@ cache and the work of the processor take no time either. Queue time is what a re
 
 JSON: wall_seconds, runs. Each run: given (policy, load, clients, as on the command line), and either error (kind,
 message), or wall_seconds and requests_per_wall_second (the only figures that differ from machine to machine), policy
-(with all settings), load, seed, volume_bytes, extent_bytes, simulated_seconds, warm_up_seconds,
+(with all settings), load, seed, volume_bytes, extent_bytes, simulated_seconds, warm_up_seconds, think_seconds,
 throughput_bytes_per_second, requests_per_second, all, read, write, flush, discard, dropped_requests, bad_lines,
 cache_hit_ratio, cache_hits, cache_misses, background, mapped_bytes, map_memory_bytes, policy_memory_bytes,
 verified_bytes, devices, intervals.
@@ -233,7 +233,7 @@ fn plan(arguments: &Arguments) -> Result<Vec<(Given, Setup)>> {
         for &clients in &clients {
             for policy in policies {
                 let given = Given { policy: policy.clone(), load: name.clone(), clients };
-                let load = with_clients(load.clone(), clients, arguments.think);
+                let load = load.clone().with_clients(clients, arguments.think);
                 planned.push((given, setup(arguments, devices.clone(), policy, load)));
             }
         }
@@ -254,26 +254,6 @@ fn loads(arguments: &Arguments) -> Vec<(String, Load)> {
         (path.display().to_string(), Load::Trace(Trace { path: path.clone(), clients: None, think, strict }))
     });
     workloads.chain(traces).collect()
-}
-
-/// The load with clients and their waits as the options say; a workload takes them as its settings.
-fn with_clients(load: Load, clients: Option<u32>, think: Option<Nanos>) -> Load {
-    match load {
-        Load::Workload(mut text) => {
-            if let Some(clients) = clients {
-                text += &format!(",clients={clients}");
-            }
-            if let Some(think) = think {
-                text += &format!(",think={}ns", think.0);
-            }
-            Load::Workload(text)
-        }
-        Load::Trace(trace) => Load::Trace(Trace {
-            clients: clients.map(|clients| clients as usize).or(think.map(|_| 1)),
-            think: think.unwrap_or(Nanos::ZERO),
-            ..trace
-        }),
-    }
 }
 
 fn setup(arguments: &Arguments, devices: Vec<DeviceSetup>, policy: &str, load: Load) -> Setup {
@@ -310,7 +290,7 @@ fn failure(error: &braid_lab::Error) -> Error {
     let kind = match error.kind() {
         braid_lab::ErrorKind::Setup => ErrorKind::Usage,
         braid_lab::ErrorKind::Trace => ErrorKind::Io,
-        braid_lab::ErrorKind::Volume => ErrorKind::Invalid,
+        braid_lab::ErrorKind::Volume | braid_lab::ErrorKind::Stopped => ErrorKind::Invalid,
         braid_lab::ErrorKind::WrongData => ErrorKind::Corrupt,
     };
     Error::new(kind, error.to_string())

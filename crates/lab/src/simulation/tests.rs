@@ -1,12 +1,13 @@
 //! Simulations whose results are known beforehand.
 
 use super::*;
-use crate::{Load, Progress, sweep};
+use crate::{Load, Prefill, Progress, sweep, sweep_while};
 use braid_base::{Bytes, DeviceClass};
 use braid_model::{DeviceModel, Model, Request};
 use braid_runtime::{Buf, Geometry};
 use std::cell::Cell;
 use std::io;
+use std::ops::ControlFlow;
 
 fn devices() -> Vec<DeviceSetup> {
     vec![
@@ -42,6 +43,25 @@ fn tags_change_nothing_but_what_is_verified() {
     let with = simulate(&setup("wardrop", MIXED)).unwrap().outcome;
     let without = simulate(&Setup { tags: false, ..setup("wardrop", MIXED) }).unwrap().outcome;
     assert_eq!(without, Outcome { verified_bytes: 0, ..with });
+}
+
+#[test]
+fn a_sweep_that_is_not_wanted_any_more_ends_early() {
+    let long = setup("stripe", "random,span=256MiB,requests=100000000000");
+    let filling = Setup { prefill: Prefill::All, size: Some(Bytes(1 << 40)), ..long.clone() };
+    let filling = Setup {
+        devices: vec![DeviceSetup::parse(DeviceClass::Hdd, "20TB,model=exos-x20").unwrap()],
+        ..filling
+    };
+    let never_begun = setup("wardrop", MIXED);
+    let setups = [long, filling, never_begun];
+    let mut looks = 0;
+    let results = sweep_while(&setups, Some(2), |_| {
+        looks += 1;
+        if looks < 2 { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+    });
+    let kinds: Vec<_> = results.iter().map(|result| result.as_ref().map_err(Error::kind).err()).collect();
+    assert_eq!(kinds, [Some(ErrorKind::Stopped); 3]);
 }
 
 #[test]
