@@ -24,6 +24,9 @@ pub struct Arguments {
     /// Note it by another name than its own
     #[arg(long = "as", value_name = "NAME")]
     name: Option<VolumeName>,
+    /// The file of a model that its devices emulate, where that is not kept here. Repeat it for each
+    #[arg(long = "model", value_name = "FILE.toml")]
+    models: Vec<PathBuf>,
 }
 
 /// Forget a volume's name and paths; its devices stay as they are, and import finds it again
@@ -35,7 +38,7 @@ pub struct ForgetArguments {
 
 /// Runs the verb.
 pub fn run(state: &StateDir, arguments: &Arguments, output: Output) -> Result<u8> {
-    let report = braid_control::import(state, &arguments.paths, arguments.name.clone())?;
+    let report = braid_control::import(state, &arguments.paths, arguments.name.clone(), &arguments.models)?;
     output.show(&report, || {
         let (name, size) = (&report.name, Bytes(report.size_bytes));
         let found = describe(&report.check);

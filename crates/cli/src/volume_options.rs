@@ -9,12 +9,12 @@ use clap::Args;
 #[command(next_help_heading = "The new volume")]
 pub struct VolumeOptions {
     /// An SSD: a block device or a file. With size=, a missing file is made, sparse. With model=, the device gets the
-    /// timing of that model, and its flushes reach this machine's page cache only: for trials, not for data that must
+    /// timing of that model or file (braid device show), and its flushes reach this machine's page cache only: for trials, not for data that must
     /// survive a power cut. `memory` as PATH: only with serve --temporary. Repeat it for each device
     #[arg(long, value_name = "PATH[,size=S][,model=M]")]
     ssd: Vec<String>,
     /// A hard disk: as --ssd. Models are x25-m, x25-e, memoright-gt, transcend-16g, sata-ssd, nvme-ssd (SSDs), mba3073,
-    /// cheetah-15k5, barracuda-7200.12, exos-x20 (disks)
+    /// cheetah-15k5, barracuda-7200.12, exos-x20 (disks), dram (memory: --ssd), or your own: FILE.toml
     #[arg(long, value_name = "PATH[,size=S][,model=M]")]
     hdd: Vec<String>,
     /// What decides where data lies and when it moves [default: wardrop]

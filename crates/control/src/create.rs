@@ -3,6 +3,7 @@
 use crate::devices::{OpenDevice, Prepared, prepare, refuse_duplicates};
 use crate::lock::VolumeLock;
 use crate::members::Member;
+use crate::models::{self, OwnModels};
 use crate::policy::check_policy;
 use crate::report::Durability;
 use crate::ring::on_ring;
@@ -115,6 +116,7 @@ pub(crate) async fn make(
         name: new.name.clone(),
         uuid,
         temporary,
+        models: OwnModels::new(),
         devices: Vec::new(),
     };
     let made = write_volume(ring, new, identity, &mut record).await;
@@ -129,18 +131,24 @@ async fn write_volume(
     identity: Uuid,
     record: &mut VolumeRecord,
 ) -> Result<(Vec<Member>, Superblock)> {
-    let mut members = Vec::new();
+    let (mut members, mut stored_models) = (Vec::new(), Vec::new());
     for (place, spec) in new.devices.iter().enumerate() {
         let storage = absolute(&spec.storage)?;
         let spec = DeviceSpec { storage, ..spec.clone() };
+        let model = spec.model.as_deref().map(|model| models::find(spec.class, model)).transpose()?;
         let prepared = prepare(&spec)?;
+        let stored = model.as_ref().map(|model| model.stored.as_str());
         record.devices.push(DeviceRecord {
             made: prepared == Prepared::Made,
-            ..DeviceRecord::new(&spec.storage, spec.class, spec.model.as_deref(), 0)
+            ..DeviceRecord::new(&spec.storage, spec.class, stored, 0)
         });
+        stored_models.push(stored.unwrap_or_default().to_owned());
+        if let Some((name, text)) = model.as_ref().and_then(|model| model.own.clone()) {
+            models::keep(&mut record.models, name, text)?;
+        }
         refuse_duplicates(record.devices.iter().filter_map(|device| device.path.as_deref()))?;
-        let (model, seed) = (spec.model.as_deref(), place as u64);
-        let device = OpenDevice::open(ring, &spec.storage, spec.class, model, spec.size, seed)?;
+        let (model, seed) = (model.map(|model| model.spec), place as u64);
+        let device = OpenDevice::open(ring, &spec.storage, spec.class, model.as_ref(), spec.size, seed)?;
         record.devices[place].size_bytes = device.geometry().size.0;
         members.push(Member { device, name: spec.name() });
     }
@@ -152,7 +160,7 @@ async fn write_volume(
         block_size: new.block_size,
         copies: new.copies,
         policy: new.policy.clone(),
-        models: new.devices.iter().map(|spec| spec.model.clone().unwrap_or_default()).collect(),
+        models: stored_models,
         overwrite: new.overwrite,
     };
     let superblock = braid_engine::create(&crate::members::handles(&members), &options).await;

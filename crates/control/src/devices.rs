@@ -5,12 +5,13 @@
 //! flushed survives the death of the daemon, not a power cut. Waiting for the real disk as well would make the timing
 //! that of the real disk.
 
-use crate::spec::{DeviceSpec, Storage, find_model};
+use crate::spec::{DeviceSpec, Storage};
 use crate::{Error, ErrorKind, Result};
 use braid_base::{Bytes, DeviceClass};
 use braid_emulated::{Emulated, Lateness};
 use braid_engine::identify;
 use braid_format::superblock::Superblock;
+use braid_model::Spec;
 use braid_runtime::{Buf, Device, Geometry};
 use braid_uring::{Access, FileDevice, Flush, MemoryDevice, Ring};
 use std::fs::{File, OpenOptions};
@@ -43,13 +44,11 @@ impl OpenDevice {
         ring: &Ring,
         storage: &Storage,
         class: DeviceClass,
-        model: Option<&str>,
+        model: Option<&Spec>,
         size: Option<Bytes>,
         seed: u64,
     ) -> Result<OpenDevice> {
-        let invalid = |problem| Error::new(ErrorKind::Unsupported, format!("{}: {problem}", storage.name()));
-        let spec = model.map(|name| find_model(class, name)).transpose().map_err(invalid)?;
-        let emulation = |size| spec.map(|spec| spec.build(size, seed));
+        let emulation = |size| model.map(|model| model.build(size, seed));
         match storage {
             Storage::Memory => {
                 let device = MemoryDevice::new(size.unwrap_or_default(), class)?;
@@ -60,10 +59,10 @@ impl OpenDevice {
                     }
                 })
             }
-            Storage::Path(path) if spec.is_some() => {
+            Storage::Path(path) if model.is_some() => {
                 let device =
                     FileDevice::open(ring, path, class, Access::Cached)?.with_flush(Flush::ToPageCache);
-                let model = emulation(device.geometry().size).expect("the model was found above");
+                let model = emulation(device.geometry().size).expect("there is a model");
                 Ok(OpenDevice::EmulatedFile(Rc::new(Emulated::new(ring.clone(), device, model))))
             }
             Storage::Path(path) => Ok(OpenDevice::File(Rc::new(open_real(ring, path, class)?))),

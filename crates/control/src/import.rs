@@ -2,8 +2,10 @@
 
 use crate::check::CheckReport;
 use crate::create::remove_made;
+use crate::devices::look;
 use crate::lock::VolumeLock;
 use crate::members::{handles, names, open_paths};
+use crate::models::{self, OwnModels};
 use crate::ring::on_ring;
 use crate::spec::Storage;
 use crate::state_dir::{DeviceRecord, RECORD_VERSION, StateDir, VolumeName, VolumeRecord};
@@ -30,21 +32,33 @@ pub struct ImportReport {
 }
 
 /// Finds the volume on devices given in any order, checks it, and notes it under its own name or `name`. Where it is
-/// known here already, its paths are those of now. Nothing on the devices changes.
+/// known here already, its paths are those of now. Nothing on the devices changes. `models` are files of models that
+/// its devices emulate and that are not kept here.
 ///
 /// # Errors
 /// Where the devices are not all those of one volume, as at serving; `Invalid` where another volume has the name.
-pub fn import(state: &StateDir, paths: &[PathBuf], name: Option<VolumeName>) -> Result<ImportReport> {
+pub fn import(
+    state: &StateDir,
+    paths: &[PathBuf],
+    name: Option<VolumeName>,
+    models: &[PathBuf],
+) -> Result<ImportReport> {
+    let given = models::read_all(models)?;
     let absolute = |path: &PathBuf| std::path::absolute(path).map_err(|e| Error::io(path.display(), &e));
     let paths = paths.iter().map(absolute).collect::<Result<Vec<_>>>()?;
-    let (superblock, found, ordered) = on_ring(async |ring| {
-        let (superblock, members) = open_paths(ring, &paths).await?;
+    let (superblock, found, ordered, own) = on_ring(async |ring| {
+        let mut own = match paths.first() {
+            Some(path) => known_models(state, &look(ring, path).await?)?,
+            None => OwnModels::new(),
+        };
+        own.extend(given);
+        let (superblock, members) = open_paths(ring, &paths, &own).await?;
         let ordered = names(&members);
         let found = braid_engine::check(handles(&members), &ordered).await?;
-        Ok((superblock, found, ordered))
+        Ok((superblock, found, ordered, own))
     })?;
     let name = name.map_or_else(|| superblock.name.parse(), Ok)?;
-    let record = record(&superblock, name.clone(), &ordered);
+    let record = record(&superblock, name.clone(), &ordered, own);
     let _lock = VolumeLock::take(state, &name, "imported")?;
     refuse_other(state, &record)?;
     state.save(&record)?;
@@ -58,13 +72,26 @@ pub fn import(state: &StateDir, paths: &[PathBuf], name: Option<VolumeName>) -> 
     })
 }
 
-fn record(superblock: &Superblock, name: VolumeName, paths: &[String]) -> VolumeRecord {
+/// The models that the record of this volume keeps, if it is known here under any name.
+fn known_models(state: &StateDir, volume: &Superblock) -> Result<OwnModels> {
+    let uuid = volume.volume.to_string();
+    let mut records = state.names()?.into_iter().filter_map(|name| state.load(&name).ok());
+    Ok(records.find(|record| record.uuid == uuid).map(|record| record.models).unwrap_or_default())
+}
+
+fn record(
+    superblock: &Superblock,
+    name: VolumeName,
+    paths: &[String],
+    mut models: OwnModels,
+) -> VolumeRecord {
     let devices = superblock.devices.iter().zip(paths).map(|(entry, path)| {
         let model = Some(entry.model.as_str()).filter(|model| !model.is_empty());
         DeviceRecord::new(&Storage::Path(PathBuf::from(path)), entry.class, model, entry.size.0)
     });
     let uuid = superblock.volume.to_string();
-    VolumeRecord { version: RECORD_VERSION, name, uuid, temporary: false, devices: devices.collect() }
+    models.retain(|name, _| superblock.devices.iter().any(|entry| models::is_own(&entry.model, name)));
+    VolumeRecord { version: RECORD_VERSION, name, uuid, temporary: false, devices: devices.collect(), models }
 }
 
 fn refuse_other(state: &StateDir, record: &VolumeRecord) -> Result<()> {

@@ -4,6 +4,7 @@
 //!
 //! ```text
 //! spec.rs devices.rs        `PATH,model=x25-m,size=10GiB`, and the device that it opens
+//! models.rs                 device models: by name, or from a file of one's own
 //! state_dir.rs lock.rs      names → paths on this machine; one process per volume
 //! create.rs check.rs        verbs of a volume that nobody serves
 //! import.rs policy.rs
@@ -29,6 +30,7 @@ mod error;
 mod import;
 mod lock;
 mod members;
+mod models;
 mod policy;
 mod protocol;
 mod report;
@@ -44,6 +46,7 @@ pub use create::{CreateReport, NewVolume, create};
 pub use daemon::{Ready, ServeOptions, serve, serve_temporary};
 pub use error::{Error, ErrorKind, Result};
 pub use import::{ImportReport, forget, import};
+pub use models::{ModelReport, find_model, models, show_model};
 pub use policy::{PolicyReport, check_policy, policy, set_policy};
 pub use protocol::{LONGEST_REPLY, LONGEST_REQUEST, PROTOCOL_VERSION, Reply, Request};
 pub use report::{

@@ -1,6 +1,7 @@
 //! The devices of a volume that exists: found by their paths, known by their superblocks, opened as what they are.
 
 use crate::devices::{OpenDevice, look, refuse_duplicates};
+use crate::models::{self, OwnModels};
 use crate::spec::Storage;
 use crate::state_dir::VolumeRecord;
 use crate::{Error, ErrorKind, Result};
@@ -24,7 +25,7 @@ pub(crate) struct Member {
 pub(crate) async fn open_members(ring: &Ring, record: &VolumeRecord) -> Result<Vec<Member>> {
     let paths = record.paths()?;
     refuse_missing(record, &paths)?;
-    let (superblock, members) = open_paths(ring, &paths).await?;
+    let (superblock, members) = open_paths(ring, &paths, &record.models).await?;
     if superblock.volume.to_string() != record.uuid {
         let name = &record.name;
         let problem = format!(
@@ -40,16 +41,23 @@ pub(crate) async fn open_members(ring: &Ring, record: &VolumeRecord) -> Result<V
     Ok(members)
 }
 
-/// Opens whatever lies on these devices, in the order of their places; with the superblock of the first path.
-pub(crate) async fn open_paths(ring: &Ring, paths: &[PathBuf]) -> Result<(Superblock, Vec<Member>)> {
+/// Opens whatever lies on these devices, in the order of their places; with the superblock of the first path. `own` are
+/// the texts of models that are not of the library.
+pub(crate) async fn open_paths(
+    ring: &Ring,
+    paths: &[PathBuf],
+    own: &OwnModels,
+) -> Result<(Superblock, Vec<Member>)> {
     refuse_duplicates(paths.iter().map(PathBuf::as_path))?;
     let (mut first, mut members) = (None, Vec::new());
     for path in paths {
         let superblock = look(ring, path).await?;
         let (entry, place) = (superblock.this_entry(), superblock.this_device);
-        let model = Some(entry.model.as_str()).filter(|model| !model.is_empty());
         let storage = Storage::Path(path.clone());
-        let device = OpenDevice::open(ring, &storage, entry.class, model, None, u64::from(place.0))?;
+        let model = Some(entry.model.as_str()).filter(|model| !model.is_empty());
+        let model = model.map(|model| models::reopen(entry.class, model, own)).transpose();
+        let model = model.map_err(|e| Error::new(e.kind(), format!("{}: {e}", storage.name())))?;
+        let device = OpenDevice::open(ring, &storage, entry.class, model.as_ref(), None, u64::from(place.0))?;
         members.push((place, Member { device, name: storage.name() }));
         first.get_or_insert(superblock);
     }

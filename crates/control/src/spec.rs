@@ -1,11 +1,12 @@
-//! `PATH[,size=S][,model=M]`: how a device is named on the command line.
+//! `PATH[,size=S][,model=M]`: how a device is named on the command line. A model is a name of the library, or a file: what
+//! holds a `/` or ends in `.toml`.
 //!
 //! `memory` in place of a path is memory, which does not survive the daemon. A path that holds a comma cannot be
 //! written: use a symbolic link.
 
+use crate::models::{find, is_file};
 use crate::{Error, ErrorKind, Result};
 use braid_base::{Bytes, DeviceClass};
-use braid_model::{Spec, UnknownModel, by_name};
 use std::path::PathBuf;
 
 /// A device that a volume shall be made of.
@@ -17,7 +18,7 @@ pub struct DeviceSpec {
     pub storage: Storage,
     /// The size that was asked for.
     pub size: Option<Bytes>,
-    /// The model whose timing it emulates.
+    /// The model whose timing it emulates: a name of the library, or the path of a file.
     pub model: Option<String>,
 }
 
@@ -57,9 +58,11 @@ impl DeviceSpec {
                     spec.size = Some(size);
                 }
                 "model" if spec.model.is_none() => {
-                    let model =
-                        find_model(class, value).map_err(|e| usage(format!("--{class} {text}: {e}")))?;
-                    spec.model = Some(model.name.to_string());
+                    // A file is read when the device is opened.
+                    if !is_file(value) {
+                        find(class, value).map_err(|e| usage(format!("--{class} {text}: {e}")))?;
+                    }
+                    spec.model = Some(value.to_owned());
                 }
                 "size" | "model" => return Err(wrong("is given twice")),
                 _ => return Err(wrong("is not known")),
@@ -90,19 +93,7 @@ impl Storage {
 }
 
 fn shape(class: DeviceClass) -> String {
-    format!("--{class} PATH[,size=10GiB][,model=NAME]")
-}
-
-/// The model of a name, which must be of the class of its device.
-pub(crate) fn find_model(class: DeviceClass, name: &str) -> std::result::Result<&'static Spec, String> {
-    let model = by_name(name).ok_or_else(|| UnknownModel(name.to_owned()).to_string())?;
-    if model.class != class {
-        return Err(format!(
-            "{name} ({}) is a model of class {}: use --{}",
-            model.title, model.class, model.class
-        ));
-    }
-    Ok(model)
+    format!("--{class} PATH[,size=10GiB][,model=NAME|FILE.toml]")
 }
 
 #[cfg(test)]

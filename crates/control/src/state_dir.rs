@@ -9,12 +9,13 @@
 //! ```
 //!
 //! Only its owner may enter. Nothing here is needed to have the bytes back: the devices alone say all about a volume,
-//! and `braid import` writes the record anew.
+//! and `braid import` writes the record anew. Only the text of a model that came from a file is to be given again.
 
 use crate::spec::Storage;
 use crate::{Error, ErrorKind, Result};
 use braid_base::DeviceClass;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::fmt;
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{self, Write};
@@ -72,7 +73,8 @@ impl From<VolumeName> for String {
     }
 }
 
-/// What this machine remembers of a volume. All but the paths is a copy of what the devices say, for people.
+/// What this machine remembers of a volume. All but the paths and the texts of models is a copy of what the devices say,
+/// for people.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct VolumeRecord {
     /// Version of this file's format.
@@ -85,6 +87,9 @@ pub struct VolumeRecord {
     pub temporary: bool,
     /// The devices, by their place in the volume.
     pub devices: Vec<DeviceRecord>,
+    /// Texts of the models that came from files, by name: what the devices do not say.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub models: BTreeMap<String, String>,
 }
 
 /// A device in a record.
@@ -352,6 +357,7 @@ mod tests {
             uuid: "u".to_owned(),
             temporary: false,
             devices: vec![device],
+            models: BTreeMap::new(),
         }
     }
 

@@ -1,0 +1,246 @@
+//! Device models by their name in the library, or from a TOML file of one's own.
+//!
+//! A superblock has room for a model's name only. So a volume's record keeps the text of each model that came from a file,
+//! as it was when the volume was made: changing or removing the file later changes nothing. In the superblock such a
+//! model is `own:NAME`, so that it is never taken for one of the library. A volume that is imported where the text is not
+//! known needs the file again: `braid import --model FILE`. Opening it without would be opening another device.
+
+use crate::{Error, ErrorKind, Result};
+use braid_base::DeviceClass;
+use braid_model::{LONGEST_TEXT, Spec, UnknownModel, by_name, library};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::path::Path;
+
+/// Models from files, by their names: their texts.
+pub(crate) type OwnModels = BTreeMap<String, String>;
+
+/// What stands before the name of a model that is not of the library.
+const OWN: &str = "own:";
+
+/// A model that was asked for.
+pub(crate) struct Model {
+    /// What superblock and record call it.
+    pub stored: String,
+    pub spec: Spec,
+    /// Its name and text where it came from a file.
+    pub own: Option<(String, String)>,
+}
+
+/// Whether a model that was asked for is a file, by the look of it: no file is touched.
+pub(crate) fn is_file(model: &str) -> bool {
+    model.contains('/') || model.ends_with(".toml")
+}
+
+/// The model of a name or of a file, for a device of `class`.
+///
+/// # Errors
+/// `Usage` where there is none, or one that is wrong or of the other class.
+pub fn find_model(class: DeviceClass, model: &str) -> Result<Spec> {
+    find(class, model).map(|found| found.spec)
+}
+
+/// A model, for people and scripts.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct ModelReport {
+    /// What commands call it.
+    pub name: String,
+    /// Maker and model.
+    pub title: String,
+    /// `ssd` or `hdd`.
+    pub class: String,
+    /// The size of the real device.
+    pub capacity_bytes: u64,
+    /// The model as a file of one's own would have it, with what each field means.
+    pub toml: String,
+}
+
+/// All named models.
+pub fn models() -> Vec<ModelReport> {
+    library().iter().map(|spec| report(spec, spec.to_toml().unwrap_or_default())).collect()
+}
+
+/// The model of a name or of a file.
+///
+/// # Errors
+/// As of [`find_model`].
+pub fn show_model(model: &str) -> Result<ModelReport> {
+    if is_file(model) {
+        let (spec, text) = read(Path::new(model))?;
+        return Ok(report(&spec, text));
+    }
+    let unknown = || Error::new(ErrorKind::Usage, UnknownModel(model.to_owned()).to_string());
+    let spec = by_name(model).ok_or_else(unknown)?;
+    Ok(report(spec, spec.to_toml().unwrap_or_default()))
+}
+
+fn report(spec: &Spec, toml: String) -> ModelReport {
+    ModelReport {
+        name: spec.name.to_string(),
+        title: spec.title.to_string(),
+        class: spec.class.to_string(),
+        capacity_bytes: spec.capacity.0,
+        toml,
+    }
+}
+
+/// The model of a name or of a file, with what is to be kept of it.
+pub(crate) fn find(class: DeviceClass, model: &str) -> Result<Model> {
+    let usage = |problem: String| Error::new(ErrorKind::Usage, problem);
+    let found = if is_file(model) {
+        let (spec, text) = read(Path::new(model))?;
+        Model { stored: format!("{OWN}{}", spec.name), own: Some((spec.name.to_string(), text)), spec }
+    } else {
+        let spec = by_name(model).ok_or_else(|| usage(UnknownModel(model.to_owned()).to_string()))?;
+        Model { stored: spec.name.to_string(), own: None, spec: spec.clone() }
+    };
+    of_class(class, &found.spec).map_err(usage)?;
+    Ok(found)
+}
+
+/// The model that a superblock names.
+///
+/// # Errors
+/// `Unsupported` where this program does not know it, or its text is not at hand.
+pub(crate) fn reopen(class: DeviceClass, stored: &str, own: &OwnModels) -> Result<Spec> {
+    let unsupported = |problem: String| Error::new(ErrorKind::Unsupported, problem);
+    let spec = match stored.strip_prefix(OWN) {
+        None => by_name(stored)
+            .cloned()
+            .ok_or_else(|| unsupported(UnknownModel(stored.to_owned()).to_string()))?,
+        Some(name) => {
+            let text = own.get(name).ok_or_else(|| {
+                unsupported(format!(
+                    "it emulates '{name}', a model from a file, whose text this machine does not keep: give the file \
+                     once more with braid import PATH… --model FILE.toml"
+                ))
+            })?;
+            Spec::from_toml(text).map_err(|error| {
+                unsupported(format!("the text of its model '{name}' is no model any more: {error}"))
+            })?
+        }
+    };
+    of_class(class, &spec).map_err(unsupported)?;
+    Ok(spec)
+}
+
+/// Whether a superblock means the model of this name from a file.
+pub(crate) fn is_own(stored: &str, name: &str) -> bool {
+    stored.strip_prefix(OWN) == Some(name)
+}
+
+/// Reads models from files, for volumes that name them.
+pub(crate) fn read_all(paths: &[impl AsRef<Path>]) -> Result<OwnModels> {
+    let mut models = OwnModels::new();
+    for path in paths {
+        let (spec, text) = read(path.as_ref())?;
+        keep(&mut models, spec.name.to_string(), text)?;
+    }
+    Ok(models)
+}
+
+/// Adds a model to those that a record keeps.
+///
+/// # Errors
+/// `Usage` where there is another of its name.
+pub(crate) fn keep(models: &mut OwnModels, name: String, text: String) -> Result<()> {
+    match models.get(&name) {
+        Some(known) if *known != text => {
+            let problem =
+                format!("two different models are called '{name}': change the name in one of the files");
+            Err(Error::new(ErrorKind::Usage, problem))
+        }
+        _ => {
+            models.insert(name, text);
+            Ok(())
+        }
+    }
+}
+
+/// Reads a model's file.
+fn read(path: &Path) -> Result<(Spec, String)> {
+    let shown = path.display();
+    let usage = |problem: String| Error::new(ErrorKind::Usage, problem);
+    let found = std::fs::metadata(path).map_err(|e| {
+        usage(format!("the model file {shown} cannot be read: {e}; braid device show prints one"))
+    })?;
+    if !found.is_file() || found.len() > LONGEST_TEXT.0 {
+        return Err(usage(format!("{shown} is no model file: use a text file of at most {LONGEST_TEXT}")));
+    }
+    let text = std::fs::read_to_string(path)
+        .map_err(|e| usage(format!("the model file {shown} cannot be read: {e}")))?;
+    let spec = Spec::from_toml(&text).map_err(|error| usage(format!("model file {shown}: {error}")))?;
+    Ok((spec, text))
+}
+
+fn of_class(class: DeviceClass, spec: &Spec) -> std::result::Result<(), String> {
+    if spec.class == class {
+        return Ok(());
+    }
+    let Spec { name, title, class: own, .. } = spec;
+    Err(format!("{name} ({title}) is a model of class {own}: use --{own}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn file(dir: &tempfile::TempDir, name: &str, text: &str) -> String {
+        let path = dir.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        path.display().to_string()
+    }
+
+    fn own(name: &str) -> String {
+        by_name("mba3073").unwrap().to_toml().unwrap().replace("\"mba3073\"", &format!("\"{name}\""))
+    }
+
+    #[test]
+    fn a_file_is_read_kept_and_found_again_without_the_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = file(&dir, "mine.toml", &own("mine"));
+        let found = find(DeviceClass::Hdd, &path).unwrap();
+        std::fs::remove_file(&path).unwrap();
+        assert_eq!(found.stored, "own:mine");
+        let mut kept = OwnModels::new();
+        let (name, text) = found.own.unwrap();
+        keep(&mut kept, name, text).unwrap();
+        let again = reopen(DeviceClass::Hdd, "own:mine", &kept).unwrap();
+        assert_eq!(again.timing, by_name("mba3073").unwrap().timing);
+    }
+
+    #[test]
+    fn a_model_of_a_file_is_never_taken_for_one_of_the_library() {
+        let error = reopen(DeviceClass::Hdd, "own:mba3073", &OwnModels::new()).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unsupported);
+        assert!(error.to_string().contains("--model FILE.toml"), "{error}");
+    }
+
+    #[test]
+    fn what_is_wrong_with_a_file_is_told_with_its_path() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = |name: &str| dir.path().join(name).display().to_string();
+        file(&dir, "disk.toml", &own("disk"));
+        file(&dir, "bad.toml", "kind = \"hdd\"");
+        for (model, class, expected) in [
+            (path("none.toml"), DeviceClass::Hdd, "braid device show prints one"),
+            (path("bad.toml"), DeviceClass::Hdd, "'name' is missing"),
+            (path("disk.toml"), DeviceClass::Ssd, "use --hdd"),
+            (path(""), DeviceClass::Hdd, "is no model file"),
+            ("x26".to_owned(), DeviceClass::Ssd, "use one of"),
+        ] {
+            let error = find_model(class, &model).unwrap_err();
+            assert!(error.to_string().contains(expected), "{model}: {error}");
+            assert_eq!(error.exit_status(), 2, "{model}");
+        }
+    }
+
+    #[test]
+    fn two_models_of_one_name_must_be_the_same() {
+        let dir = tempfile::tempdir().unwrap();
+        let one = file(&dir, "one.toml", &own("mine"));
+        let other = file(&dir, "other.toml", &own("mine").replace("\"4ms\"", "\"5ms\""));
+        assert_eq!(read_all(&[&one, &one]).unwrap().len(), 1);
+        assert!(read_all(&[&one, &other]).unwrap_err().to_string().contains("two different models"));
+    }
+}
