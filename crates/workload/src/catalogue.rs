@@ -95,6 +95,14 @@ mod tests {
     }
 
     #[test]
+    fn nothing_generated_goes_by_the_name_of_what_it_imitates() {
+        let own = ["random", "sequential", "zipf", "hot-cold", "diurnal", "checkpoint"];
+        let stray: Vec<&str> =
+            names().map(|about| about.name).filter(|n| !own.contains(n) && !n.ends_with("-like")).collect();
+        assert!(stray.is_empty(), "{stray:?}");
+    }
+
+    #[test]
     fn an_unknown_name_is_answered_with_the_known_ones() {
         let error = parse("zipff", 1).expect_err("no such workload").to_string();
         assert!(

@@ -22,7 +22,7 @@
 //! cached. Memory: 4 bytes for each 4 KiB of space.
 
 use crate::draw::{Scatter, Zipf, exp, normal, pareto};
-use crate::file_system::{CLUSTER, Extent, File, FileSystem, MOST_CLUSTERS};
+use crate::file_system::{CLUSTER, Extent, File, FileSystem, MOST_CLUSTERS, MOST_FILES};
 use crate::pace::{DAY, MOST_CLIENTS, Thinker};
 use crate::target::LARGEST_SPAN;
 use crate::{About, Client, Load, Setting, Step, Workload};
@@ -82,13 +82,10 @@ pub(crate) fn new(settings: &mut Settings, seed: u64) -> Result<Workload, BadSet
     // Twice what mailboxes have at the start, and room for one to be rewritten.
     let clusters = filled * mailboxes * 2 / CLUSTER + mailboxes + LARGEST_MAILBOX / CLUSTER * 8;
     let span = JOURNAL + FileSystem::span(mailboxes, clusters);
-    if clusters * clients > MOST_CLUSTERS || span * clients > LARGEST_SPAN {
-        let room = CLUSTER * MOST_CLUSTERS;
-        return Err(settings.bad(
-            "mailboxes",
-            &mailboxes.to_string(),
-            &format!("fewer or smaller ones: all have room for {room}"),
-        ));
+    if clusters * clients > MOST_CLUSTERS || mailboxes * clients > MOST_FILES || span * clients > LARGEST_SPAN
+    {
+        let expected = format!("fewer or smaller ones: at most {MOST_FILES} in {}", CLUSTER * MOST_CLUSTERS);
+        return Err(settings.bad("mailboxes", &mailboxes.to_string(), &expected));
     }
     let plan = Plan { mailboxes, transactions, think, filled, read, rewrite, theta, journal, clusters, span };
     let load = move || {
@@ -173,7 +170,7 @@ impl Mail {
             start,
             journal: Bytes::ZERO,
             transactions: plan.transactions,
-            parts: VecDeque::with_capacity(8),
+            parts: VecDeque::with_capacity(16),
         }
     }
 

@@ -13,6 +13,8 @@ use braid_base::{Bytes, Op, Request};
 pub(crate) const CLUSTER: Bytes = Bytes(4096);
 /// The most clusters that a workload may have in all its file systems: 256 MiB of tables.
 pub(crate) const MOST_CLUSTERS: u64 = 1 << 26;
+/// The most files that a workload may have in all its file systems.
+pub(crate) const MOST_FILES: u64 = 1 << 22;
 /// Clusters that are left for a file that grows.
 const RESERVED: u32 = 8;
 /// Bytes of attributes of a file, as an inode has in ext3.

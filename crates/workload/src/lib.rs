@@ -4,7 +4,8 @@
 //! A workload comes from `name,key=value,…` and a seed: the same text and seed give the same requests on every machine
 //! and in every version. It is a value without clock or I/O; whoever runs it says when a request has completed by asking
 //! for the next step. Requests lie within [`Workload::span`], in whole sectors, and are never empty, but for flushes.
-//! Generating one allocates nothing.
+//! Generating one allocates nothing. A workload that has started takes a few hundred bytes for each client; those with files
+//! take tables as well, at most half a GiB whatever is set, a few MiB by default.
 //!
 //! A workload that imitates a published one is called `…-like`, never by the name of the real one.
 #![forbid(unsafe_code)]
@@ -23,6 +24,7 @@ mod iometer;
 mod netapp;
 mod oltp;
 mod pace;
+mod page_cache;
 mod postmark;
 mod random;
 mod sequential;

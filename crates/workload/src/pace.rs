@@ -17,7 +17,7 @@ pub(crate) struct Pace {
 #[derive(Clone, Copy, Debug)]
 enum Kind {
     Open(Times),
-    Closed { clients: u64, think: f64, join: Nanos },
+    Closed { clients: u64, think: Nanos },
 }
 
 /// The settings that [`Pace::take`] takes.
@@ -34,13 +34,6 @@ pub(crate) const SETTINGS: &[Setting] = &[
         default: "",
         meaning: "requests per second, as a Poisson process, instead of clients: open loop",
     },
-];
-
-/// The settings that [`Pace::take_processes`] takes.
-pub(crate) const PROCESSES: &[Setting] = &[
-    Setting { key: "requests", default: "1M", meaning: "requests of all processes together, or `endless`" },
-    Setting { key: "clients", default: "10", meaning: "processes, each with one request at a time" },
-    Setting { key: "join", default: "0s", meaning: "when all processes but the first begin" },
 ];
 
 /// The longest time of any setting but the length of a day.
@@ -67,17 +60,9 @@ impl Pace {
         }
         let kind = match is_open {
             true => Kind::Open(Times::new(rate as f64)),
-            false => Kind::Closed { clients, think: think.0 as f64, join: Nanos::ZERO },
+            false => Kind::Closed { clients, think },
         };
         Ok(Pace { requests, kind })
-    }
-
-    /// Takes `requests`, `clients` and `join`: always a closed loop, without thinking.
-    pub fn take_processes(settings: &mut Settings) -> Result<Pace, BadSetting> {
-        let requests = take_requests(settings, Some(1_000_000))?;
-        let clients = settings.take_count("clients", 10, 1..=MOST_CLIENTS)?;
-        let join = settings.take_time("join", Nanos::ZERO, Nanos::ZERO..=DAY)?;
-        Ok(Pace { requests, kind: Kind::Closed { clients, think: 0.0, join } })
     }
 
     /// An open loop.
@@ -105,18 +90,55 @@ impl Pace {
                 let left = self.requests.unwrap_or(u64::MAX);
                 Load::Open(Box::new(Timed { requests, rng, times, left }))
             }
-            Kind::Closed { clients, think, join } => Load::Closed(
-                (0..clients)
-                    .map(|client| {
-                        let (requests, thinker) =
-                            (make(client, rng.fork()), Thinker { mean: think, rng: rng.fork() });
-                        let left = self.requests.map_or(u64::MAX, |all| share(all, client, clients));
-                        let join = if client == 0 { Nanos::ZERO } else { join };
-                        Box::new(Thinking { requests, thinker, join, left }) as Client
-                    })
-                    .collect(),
-            ),
+            Kind::Closed { clients, think } => {
+                let processes = Processes { requests: self.requests, clients, join: Nanos::ZERO };
+                processes.load(seed, |client, mut rng| {
+                    let mut thinker = Thinker::new(think, rng.fork());
+                    make(client, rng).map(move |request| (thinker.think(), request))
+                })
+            }
         }
+    }
+}
+
+/// A closed loop of clients that think in ways of their own.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Processes {
+    /// Requests of all together; `None` without end.
+    pub requests: Option<u64>,
+    pub clients: u64,
+    /// When all but the first begin.
+    join: Nanos,
+}
+
+/// The settings that [`Processes::take`] takes.
+pub(crate) const PROCESSES: &[Setting] = &[
+    Setting { key: "requests", default: "1M", meaning: "requests of all processes together, or `endless`" },
+    Setting { key: "clients", default: "10", meaning: "processes, each with one request at a time" },
+    Setting { key: "join", default: "0s", meaning: "when all processes but the first begin" },
+];
+
+impl Processes {
+    /// Takes `requests`, `clients` and `join`.
+    pub fn take(settings: &mut Settings) -> Result<Processes, BadSetting> {
+        let requests = take_requests(settings, Some(1_000_000))?;
+        let clients = settings.take_count("clients", 10, 1..=MOST_CLIENTS)?;
+        let join = settings.take_time("join", Nanos::ZERO, Nanos::ZERO..=DAY)?;
+        Ok(Processes { requests, clients, join })
+    }
+
+    /// Gives each client its requests, each with the wait before it.
+    pub fn load<I>(&self, seed: u64, make: impl Fn(u64, Rng) -> I) -> Load
+    where
+        I: Iterator<Item = (Nanos, Request)> + Send + 'static,
+    {
+        let mut rng = Rng::new(seed);
+        let client = |number| {
+            let left = self.requests.map_or(u64::MAX, |all| share(all, number, self.clients));
+            let join = if number == 0 { Nanos::ZERO } else { self.join };
+            Box::new(Thinking { requests: make(number, rng.fork()), join, left }) as Client
+        };
+        Load::Closed((0..self.clients).map(client).collect())
     }
 }
 
@@ -156,19 +178,18 @@ impl<I: Iterator<Item = Request>> Iterator for Timed<I> {
 
 struct Thinking<I> {
     requests: I,
-    thinker: Thinker,
     /// What it waits before its first request, besides.
     join: Nanos,
     left: u64,
 }
 
-impl<I: Iterator<Item = Request>> Iterator for Thinking<I> {
+impl<I: Iterator<Item = (Nanos, Request)>> Iterator for Thinking<I> {
     type Item = Step;
 
     fn next(&mut self) -> Option<Step> {
         self.left = self.left.checked_sub(1)?;
-        let request = self.requests.next()?;
-        Some(Step::Request { think: self.thinker.think() + std::mem::take(&mut self.join), request })
+        let (think, request) = self.requests.next()?;
+        Some(Step::Request { think: think + std::mem::take(&mut self.join), request })
     }
 }
 

@@ -21,7 +21,7 @@
 //! creations, appends and deletions. The file system is a model (see `file_system.rs`); where it has no room, nothing is created.
 //! Memory: 4 bytes for each 4 KiB of space, 32 bytes for each file.
 
-use crate::file_system::{CLUSTER, Extent, File, FileSystem, MOST_CLUSTERS};
+use crate::file_system::{CLUSTER, Extent, File, FileSystem, MOST_CLUSTERS, MOST_FILES};
 use crate::pace::MOST_CLIENTS;
 use crate::target::LARGEST_SPAN;
 use crate::{About, Client, Load, Setting, Step, Workload};
@@ -72,13 +72,9 @@ pub(crate) fn new(settings: &mut Settings, seed: u64) -> Result<Workload, BadSet
     // Room for twice the files at the start, of mean size, each with half a cluster lost.
     let clusters = ((low + high) * files).align_up(CLUSTER) / CLUSTER + files + high / CLUSTER + 1;
     let span = FileSystem::span(files * 2, clusters);
-    if clusters * clients > MOST_CLUSTERS || span * clients > LARGEST_SPAN {
-        let room = CLUSTER * MOST_CLUSTERS;
-        return Err(settings.bad(
-            "files",
-            &files.to_string(),
-            &format!("fewer or smaller files: all have room for {room}"),
-        ));
+    if clusters * clients > MOST_CLUSTERS || files * clients > MOST_FILES || span * clients > LARGEST_SPAN {
+        let expected = format!("fewer or smaller files: at most {MOST_FILES} in {}", CLUSTER * MOST_CLUSTERS);
+        return Err(settings.bad("files", &files.to_string(), &expected));
     }
     let plan = Plan { files, transactions, low, high, size, cached, attributes, discards, clusters, span };
     let load = move || {
