@@ -152,7 +152,7 @@ impl Guests {
 
     fn phase(&self, clients: u64, before: &Status, after: &Status) -> Phase {
         let count = |s: &Status, i: usize| s.devices[i].stats.guest_reads + s.devices[i].stats.guest_writes;
-        let sum_ms = |s: &Status, i: usize| s.devices[i].stats.latency_ns.mean() * count(s, i) as f64 / 1e6;
+        let sum_ms = |s: &Status, i: usize| s.devices[i].stats.latency.sum().as_millis_f64();
         let requests = [0, 1].map(|i| (count(after, i) - count(before, i)) as f64);
         let used = [0, 1].map(|i| f64::from(after.devices[i].slots - after.devices[i].free));
         let share = |of: [f64; 2]| of.map(|part| part / (of[0] + of[1]).max(1.0));

@@ -1,6 +1,6 @@
 //! How fast a simulation is: requests per second of one core through the whole engine, and what each part costs.
 //!
-//! `cargo run --release -p braid-bench --bin simulate-speed`
+//! `cargo run --release -p braid-bench --bin simulate-speed -- [REQUESTS [PART]]`; a part by a word of its name.
 //!
 //! One X25-M of 80 GiB and four MBA3073 of 73 GB under `wardrop`; 4 KiB at random places in 8 GiB, 70 % reads, 8,000
 //! requests per second as a Poisson process (open loop): the SSD is busy four fifths of the time, and the disks answer
@@ -30,19 +30,26 @@ fn main() -> Result<()> {
         "simulate-speed: {WORKLOAD}, {requests} requests, seed {SEED}, least of {ROUNDS}; {}",
         machine()
     );
-    let parts: [(&str, &dyn Fn(u64) -> Result<f64>); 7] = [
+    let parts: [(&str, &dyn Fn(u64) -> Result<f64>); 8] = [
         ("the workload alone", &workload),
         ("the model of the SSD alone", &model),
+        ("tasks that sleep until each request's time", &sleepers),
         ("a device in virtual time: model, timers, tasks", &device),
         ("the volume alone, on devices that take no time", &volume),
         ("the whole under ssd-only", &|n| whole("ssd-only", n, false)),
         ("the whole under wardrop", &|n| whole("wardrop", n, false)),
         ("the whole under wardrop, tags on", &|n| whole("wardrop", n, true)),
     ];
-    for (name, part) in parts {
+    let only = std::env::args().nth(2);
+    for (name, part) in
+        parts.into_iter().filter(|(name, _)| only.as_ref().is_none_or(|word| name.contains(word)))
+    {
         let seconds = part(requests)?;
         let nanos = seconds * 1e9 / requests as f64;
         println!("{nanos:8.1} ns per request  {:6.2} M/s  {name}", 1e3 / nanos);
+    }
+    if only.is_some() {
+        return Ok(());
     }
     let (one, two) = (side_by_side(1, requests)?, side_by_side(2, requests)?);
     println!(
@@ -99,6 +106,25 @@ fn hollow(size: Bytes, class: DeviceClass) -> Rc<Hollow> {
     let device = Hollow::new(Geometry { size, class, alignment: SECTOR }, Payload::Nothing);
     device.set_data(Bytes::ZERO..size);
     Rc::new(device)
+}
+
+/// Eight tasks take the requests in turn and wait for their times.
+fn sleepers(requests: u64) -> Result<f64> {
+    let all: Rc<Vec<Arrival>> = Rc::new(arrivals(requests)?.collect());
+    least(|| {
+        let world = World::in_order(SEED);
+        for first in 0..8 {
+            let (world, all) = (world.clone(), all.clone());
+            world.clone().spawn(async move {
+                for arrival in all[first..].iter().step_by(8) {
+                    world.sleep_until(arrival.at).await;
+                }
+            });
+        }
+        world.run_for(Nanos::from_secs(requests / 8_000 * 2));
+        world.halt();
+        Ok(())
+    })
 }
 
 /// Eight tasks take the requests in turn and make them at their times.

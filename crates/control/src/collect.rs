@@ -7,7 +7,7 @@ use crate::report::{
     OperationReport, StatusReport,
 };
 use braid_base::{Bytes, DeviceId, Nanos};
-use braid_engine::{BackgroundStats, DeviceStatus, Explanation, GuestStats, Latency, Status, latency};
+use braid_engine::{BackgroundStats, DeviceStatus, Explanation, GuestStats, Latency, Status};
 use std::collections::BTreeMap;
 
 /// The part of a status that the engine knows; the daemon fills in the rest.
@@ -108,7 +108,7 @@ fn device_report(device: &DeviceStatus, member: &Member, extent: Bytes, total: &
         flush_latency_ns_mean: stats.flush_time.0 / stats.flushes.max(1),
         errors: stats.errors,
         last_error: stats.last_error.clone(),
-        latency: latency_report(&stats.latency_ns),
+        latency: latency_report(&stats.latency),
         lateness_ns_mean: lateness.map(|lateness| lateness.mean().0),
         lateness_ns_max: lateness.map(|lateness| lateness.max.0),
         policy_figures: known_figures(&device.figures),
@@ -127,11 +127,11 @@ fn latency_report(latency: &Latency) -> LatencyReport {
     }
     LatencyReport {
         latency_ns_mean: latency.mean().round() as u64,
-        latency_ns_p50: latency.value_at_quantile(0.5),
-        latency_ns_p95: latency.value_at_quantile(0.95),
-        latency_ns_p99: latency.value_at_quantile(0.99),
-        latency_ns_p999: latency.value_at_quantile(0.999),
-        latency_ns_max: latency.max(),
+        latency_ns_p50: latency.quantile(0.5).0,
+        latency_ns_p95: latency.quantile(0.95).0,
+        latency_ns_p99: latency.quantile(0.99).0,
+        latency_ns_p999: latency.quantile(0.999).0,
+        latency_ns_max: latency.max().0,
     }
 }
 
@@ -139,9 +139,9 @@ fn guest_report(guests: &GuestStats) -> GuestReport {
     let operation =
         |requests, bytes, latency| OperationReport { requests, bytes, latency: latency_report(latency) };
     GuestReport {
-        read: operation(guests.reads, guests.read_bytes, &guests.read_latency_ns),
-        write: operation(guests.writes, guests.write_bytes, &guests.write_latency_ns),
-        flush: operation(guests.flushes, 0, &guests.flush_latency_ns),
+        read: operation(guests.reads, guests.read_bytes, &guests.read_latency),
+        write: operation(guests.writes, guests.write_bytes, &guests.write_latency),
+        flush: operation(guests.flushes, 0, &guests.flush_latency),
         discard_requests: guests.discards,
         cache_hits: guests.cache_hits,
         cache_misses: guests.cache_misses,
@@ -152,11 +152,11 @@ fn guest_report(guests: &GuestStats) -> GuestReport {
 
 /// Reads, writes and flushes in one histogram: what it counts, in order of time.
 fn latency_counts(guests: &GuestStats) -> Vec<(u64, u64)> {
-    let mut all = latency();
-    for each in [&guests.read_latency_ns, &guests.write_latency_ns, &guests.flush_latency_ns] {
-        all.add(each).expect("histograms of response times have one shape");
+    let mut all = Latency::default();
+    for each in [&guests.read_latency, &guests.write_latency, &guests.flush_latency] {
+        all.add(each);
     }
-    all.iter_recorded().map(|step| (step.value_iterated_to(), step.count_at_value())).collect()
+    all.counts().map(|(time, count)| (time.0, count)).collect()
 }
 
 fn background_report(background: &BackgroundStats) -> BackgroundReport {

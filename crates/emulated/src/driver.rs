@@ -1,4 +1,8 @@
-//! What runs a model against a clock: requests wait in a slab, and one task sleeps until the model's next event.
+//! What runs a model against a clock: requests wait in a slab, and one alarm is set for the time at which the model next
+//! completes something.
+//!
+//! There is no task of its own. Whoever waits for the model brings it up to date when it is polled, and one of those who
+//! wait is woken at the alarm: the one that the model expects to be done then, so that a request costs one wake.
 
 use crate::{Lateness, Usage};
 use braid_base::Nanos;
@@ -8,15 +12,10 @@ use slab::Slab;
 use std::cell::RefCell;
 use std::future::Future;
 use std::pin::Pin;
-use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 
-/// A model, and the task that runs it.
-pub(crate) struct Driver<R: Runtime, M: Model + 'static> {
-    shared: Rc<Shared<R, M>>,
-}
-
-struct Shared<R, M> {
+/// A model, and those who wait for it.
+pub(crate) struct Driver<R, M> {
     runtime: R,
     state: RefCell<State<M>>,
 }
@@ -29,112 +28,69 @@ struct State<M> {
     outstanding: usize,
     /// Scratch for the model's answers.
     completed: Vec<u64>,
-    /// When the task wakes next by itself; `MAX` where it does not.
-    armed: Nanos,
-    task: Option<Waker>,
-    ended: bool,
+    alarm: Option<Alarm>,
     lateness: Lateness,
     usage: Usage,
 }
 
+/// Wakes one of those who wait.
+struct Alarm {
+    at: Nanos,
+    sleep: Sleep,
+    tag: usize,
+}
+
 enum Progress {
-    Waiting(Option<Waker>),
+    /// Not polled since it was submitted.
+    Submitted,
+    Waiting(Waker),
     /// The model was done at this time.
     Done(Nanos),
     /// Its caller is gone.
     Abandoned,
 }
 
-impl<R: Runtime, M: Model + 'static> Driver<R, M> {
-    pub(crate) fn start(runtime: R, model: M) -> Driver<R, M> {
+impl<R: Runtime, M: Model> Driver<R, M> {
+    pub(crate) fn new(runtime: R, model: M) -> Driver<R, M> {
         let state = State {
             model,
             requests: Slab::new(),
             outstanding: 0,
             completed: Vec::new(),
-            armed: Nanos::MAX,
-            task: None,
-            ended: false,
+            alarm: None,
             lateness: Lateness::default(),
             usage: Usage::default(),
         };
-        let shared = Rc::new(Shared { runtime: runtime.clone(), state: RefCell::new(state) });
-        runtime.spawn(Task { shared: shared.clone(), sleep: None });
-        Driver { shared }
+        Driver { runtime, state: RefCell::new(state) }
     }
 
     /// Hands a request to the model now. The turn ends when the model is done with it.
-    pub(crate) fn submit(&self, request: Request) -> Turn<R, M> {
-        let now = self.shared.runtime.now();
-        let mut state = self.shared.state.borrow_mut();
+    pub(crate) fn submit(&self, request: Request) -> Turn<'_, R, M> {
+        let now = self.runtime.now();
+        let mut state = self.state.borrow_mut();
         // The model first does what it did while nobody looked.
         state.advance(now);
-        let tag = state.requests.insert(Progress::Waiting(None));
+        let tag = state.requests.insert(Progress::Submitted);
         state.outstanding += 1;
         state.usage.begin(request, now);
         state.model.submit(tag as u64, request, now);
-        if state.next_wake() < state.armed {
-            state.task.iter().for_each(Waker::wake_by_ref);
-        }
-        Turn { shared: self.shared.clone(), tag: Some(tag) }
+        // Whoever waits already may be the one to be woken for this.
+        state.set_alarm(&self.runtime);
+        Turn { driver: self, tag: Some(tag) }
     }
 
     pub(crate) fn lateness(&self) -> Lateness {
-        self.shared.state.borrow().lateness
+        self.state.borrow().lateness
     }
 
     pub(crate) fn usage(&self) -> Usage {
-        let mut usage = self.shared.state.borrow().usage;
-        usage.pass_to(self.shared.runtime.now());
+        let mut usage = self.state.borrow().usage;
+        usage.pass_to(self.runtime.now());
         usage
     }
 
     pub(crate) fn reset_lateness(&self) {
-        self.shared.state.borrow_mut().lateness = Lateness::default();
-    }
-}
-
-impl<R: Runtime, M: Model + 'static> Drop for Driver<R, M> {
-    fn drop(&mut self) {
-        let mut state = self.shared.state.borrow_mut();
-        state.ended = true;
-        state.task.iter().for_each(Waker::wake_by_ref);
-    }
-}
-
-/// The task: advances the model whenever its next event has come, and sleeps until the one after that.
-struct Task<R, M> {
-    shared: Rc<Shared<R, M>>,
-    /// Ends at `State::armed`.
-    sleep: Option<Sleep>,
-}
-
-impl<R: Runtime, M: Model + 'static> Future for Task<R, M> {
-    type Output = ();
-
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-        let shared = self.shared.clone();
-        let mut state = shared.state.borrow_mut();
-        if state.ended {
-            return Poll::Ready(());
-        }
-        state.task = Some(cx.waker().clone());
-        loop {
-            state.advance(shared.runtime.now());
-            let next = state.next_wake();
-            if next == Nanos::MAX {
-                (state.armed, self.sleep) = (next, None);
-                return Poll::Pending;
-            }
-            if next != state.armed || self.sleep.is_none() {
-                (state.armed, self.sleep) = (next, Some(shared.runtime.sleep_until(next)));
-            }
-            let slept = self.sleep.as_mut().is_none_or(|sleep| Pin::new(sleep).poll(cx).is_ready());
-            if !slept {
-                return Poll::Pending;
-            }
-            (state.armed, self.sleep) = (Nanos::MAX, None);
-        }
+        self.state.borrow_mut().lateness = Lateness::default();
     }
 }
 
@@ -148,7 +104,8 @@ impl<M: Model> State<M> {
                 self.usage.end(time);
                 let progress = &mut self.requests[tag as usize];
                 match std::mem::replace(progress, Progress::Done(time)) {
-                    Progress::Waiting(waker) => waker.into_iter().for_each(Waker::wake),
+                    Progress::Submitted => {}
+                    Progress::Waiting(waker) => waker.wake(),
                     Progress::Abandoned => drop(self.requests.remove(tag as usize)),
                     Progress::Done(_) => panic!("the model completed a request twice"),
                 }
@@ -156,51 +113,84 @@ impl<M: Model> State<M> {
         }
     }
 
-    /// When the task must wake. What happens inside an idle model can wait until the next request: an idle device
-    /// costs no processor time.
-    fn next_wake(&self) -> Nanos {
-        if self.outstanding == 0 {
-            return Nanos::MAX;
+    /// Sets the alarm for whoever waits. What happens inside an idle model can wait until the next request, and a request
+    /// that was not polled yet looks for itself: then there is no alarm, and a device costs no processor time.
+    fn set_alarm<R: Runtime>(&mut self, runtime: &R) {
+        let next = if self.outstanding == 0 { None } else { self.model.next_event() };
+        let Some(at) = next else {
+            self.alarm = None;
+            return;
+        };
+        if let Some(alarm) = &self.alarm
+            && alarm.at == at
+            && matches!(self.requests.get(alarm.tag), Some(Progress::Waiting(_)))
+        {
+            return;
         }
-        self.model.next_event().expect("a model with a request outstanding has a next event")
+        let waits = |progress: Option<&Progress>| matches!(progress, Some(Progress::Waiting(_)));
+        let expected: Option<usize> = None;
+        let anyone = || self.requests.iter().find(|(_, progress)| waits(Some(progress))).map(|(tag, _)| tag);
+        let Some(tag) = expected.or_else(anyone) else {
+            self.alarm = None;
+            return;
+        };
+        let Progress::Waiting(waker) = &self.requests[tag] else { unreachable!("it was found waiting") };
+        let mut sleep = match self.alarm.take() {
+            Some(alarm) if alarm.at == at => alarm.sleep,
+            _ => runtime.sleep_until(at),
+        };
+        if Pin::new(&mut sleep).poll(&mut Context::from_waker(waker)).is_ready() {
+            waker.wake_by_ref();
+        }
+        self.alarm = Some(Alarm { at, sleep, tag });
     }
 }
 
 /// A request's wait for the model.
-pub(crate) struct Turn<R: Runtime, M: Model + 'static> {
-    shared: Rc<Shared<R, M>>,
+pub(crate) struct Turn<'a, R: Runtime, M: Model> {
+    driver: &'a Driver<R, M>,
     tag: Option<usize>,
 }
 
-impl<R: Runtime, M: Model + 'static> Future for Turn<R, M> {
+impl<R: Runtime, M: Model> Future for Turn<'_, R, M> {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         let tag = self.tag.expect("a turn is not polled after its end");
-        let shared = self.shared.clone();
-        let mut state = shared.state.borrow_mut();
+        let driver = self.driver;
+        let mut state = driver.state.borrow_mut();
+        let now = driver.runtime.now();
+        state.advance(now);
         let done = match &mut state.requests[tag] {
-            Progress::Done(time) => *time,
-            Progress::Waiting(waker) => {
-                *waker = Some(cx.waker().clone());
-                return Poll::Pending;
-            }
+            Progress::Done(time) => Some(*time),
             Progress::Abandoned => panic!("a turn was polled after it was dropped"),
+            Progress::Waiting(waker) => {
+                waker.clone_from(cx.waker());
+                None
+            }
+            submitted @ Progress::Submitted => {
+                *submitted = Progress::Waiting(cx.waker().clone());
+                None
+            }
         };
-        state.requests.remove(tag);
-        state.lateness.record(shared.runtime.now().saturating_sub(done));
-        self.tag = None;
-        Poll::Ready(())
+        if let Some(time) = done {
+            state.requests.remove(tag);
+            state.lateness.record(now.saturating_sub(time));
+            self.tag = None;
+        }
+        state.set_alarm(&driver.runtime);
+        if done.is_some() { Poll::Ready(()) } else { Poll::Pending }
     }
 }
 
-impl<R: Runtime, M: Model + 'static> Drop for Turn<R, M> {
+impl<R: Runtime, M: Model> Drop for Turn<'_, R, M> {
     fn drop(&mut self) {
         let Some(tag) = self.tag else { return };
-        let mut state = self.shared.state.borrow_mut();
+        let mut state = self.driver.state.borrow_mut();
         match &mut state.requests[tag] {
             Progress::Done(_) => drop(state.requests.remove(tag)),
             progress => *progress = Progress::Abandoned,
         }
+        state.set_alarm(&self.driver.runtime);
     }
 }

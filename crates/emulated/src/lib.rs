@@ -4,8 +4,8 @@
 //! that and the model are done. What the real I/O or the machine's scheduling took beyond the model is the request's
 //! lateness, which the wrapper counts: an emulation is as good as its lateness is small.
 //!
-//! The model does not run ahead of time: a driver task sleeps until the model's next event for as long as requests are
-//! outstanding, and takes one event after another, so that the model sees no difference to a device that is never late.
+//! The model does not run ahead of time: whoever waits for a request is woken at the model's next event, and takes one
+//! event after another, so that the model sees no difference to a device that is never late.
 #![forbid(unsafe_code)]
 
 mod driver;
@@ -32,10 +32,9 @@ pub struct Emulated<R: Runtime, D: Device, M: Model + 'static = DeviceModel> {
 }
 
 impl<R: Runtime, D: Device, M: Model + 'static> Emulated<R, D, M> {
-    /// Gives `inner` the timing of `model`, which must be a device of the same size or larger. Starts one task of the
-    /// runtime, which ends with the device.
+    /// Gives `inner` the timing of `model`, which must be a device of the same size or larger.
     pub fn new(runtime: R, inner: D, model: M) -> Emulated<R, D, M> {
-        Emulated { inner, driver: Driver::start(runtime, model), timed: Cell::new(true) }
+        Emulated { inner, driver: Driver::new(runtime, model), timed: Cell::new(true) }
     }
 
     /// The device that does the real I/O.

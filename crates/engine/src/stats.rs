@@ -1,11 +1,11 @@
 //! Counters of a volume and its devices: plain cells, added to on the way, read by status.
 
+use crate::Latency;
 use braid_base::{Bytes, Nanos};
 use braid_policy::{Direction, Origin};
-use hdrhistogram::Histogram;
 
 /// What a device has done since the volume was opened.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct DeviceStats {
     /// Reads and writes of guests.
     pub guest_reads: u64,
@@ -25,36 +25,8 @@ pub struct DeviceStats {
     pub errors: u64,
     /// What the last of them said.
     pub last_error: Option<String>,
-    /// Response times of guests' requests, added up.
-    pub guest_time: Nanos,
-    /// Response times of guests' requests, in nanoseconds.
-    pub latency_ns: Latency,
-}
-
-/// Response times, in nanoseconds, from 1 µs to 1000 s with two digits.
-pub type Latency = Histogram<u64>;
-
-/// An empty histogram of response times.
-pub fn latency() -> Latency {
-    Histogram::new_with_bounds(1_000, 1_000_000_000_000, 2).expect("the bounds of a histogram are in order")
-}
-
-impl Default for DeviceStats {
-    fn default() -> DeviceStats {
-        DeviceStats {
-            guest_reads: 0,
-            guest_writes: 0,
-            guest_read_bytes: 0,
-            guest_write_bytes: 0,
-            background_bytes: 0,
-            flushes: 0,
-            flush_time: Nanos::ZERO,
-            errors: 0,
-            last_error: None,
-            guest_time: Nanos::ZERO,
-            latency_ns: latency(),
-        }
-    }
+    /// Response times of guests' requests.
+    pub latency: Latency,
 }
 
 impl DeviceStats {
@@ -73,13 +45,12 @@ impl DeviceStats {
                 self.guest_write_bytes += len.0;
             }
         }
-        self.guest_time += took;
-        self.latency_ns.saturating_record(took.0);
+        self.latency.record(took);
     }
 }
 
 /// What guests did since the volume was opened.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct GuestStats {
     /// Requests to read.
     pub reads: u64,
@@ -99,31 +70,12 @@ pub struct GuestStats {
     pub cache_misses: u64,
     /// Requests that failed.
     pub errors: u64,
-    /// Response times of reads, in nanoseconds.
-    pub read_latency_ns: Latency,
-    /// Response times of writes, in nanoseconds.
-    pub write_latency_ns: Latency,
-    /// Response times of flushes, in nanoseconds.
-    pub flush_latency_ns: Latency,
-}
-
-impl Default for GuestStats {
-    fn default() -> GuestStats {
-        GuestStats {
-            reads: 0,
-            writes: 0,
-            flushes: 0,
-            discards: 0,
-            read_bytes: 0,
-            write_bytes: 0,
-            cache_hits: 0,
-            cache_misses: 0,
-            errors: 0,
-            read_latency_ns: latency(),
-            write_latency_ns: latency(),
-            flush_latency_ns: latency(),
-        }
-    }
+    /// Response times of reads.
+    pub read_latency: Latency,
+    /// Response times of writes.
+    pub write_latency: Latency,
+    /// Response times of flushes.
+    pub flush_latency: Latency,
 }
 
 /// What happened behind the scenes since the volume was opened.

@@ -172,9 +172,9 @@ impl<R: Runtime, D: Device> Volume<R, D> {
         &self,
         start: Nanos,
         result: Result<T>,
-        record: impl FnOnce(&mut crate::GuestStats, u64),
+        record: impl FnOnce(&mut crate::GuestStats, Nanos),
     ) -> Result<T> {
-        let took = self.core.rt.now().saturating_sub(start).0;
+        let took = self.core.rt.now().saturating_sub(start);
         let mut guests = self.core.guests.borrow_mut();
         guests.errors += u64::from(result.is_err());
         record(&mut guests, took);
@@ -197,7 +197,7 @@ impl<R: Runtime, D: Device> Export for Volume<R, D> {
         self.timed(start, result, |guests, took| {
             guests.reads += 1;
             guests.read_bytes += into.len().0;
-            guests.read_latency_ns.saturating_record(took);
+            guests.read_latency.record(took);
         })
     }
 
@@ -207,7 +207,7 @@ impl<R: Runtime, D: Device> Export for Volume<R, D> {
         self.timed(start, result, |guests, took| {
             guests.writes += 1;
             guests.write_bytes += from.len().0;
-            guests.write_latency_ns.saturating_record(took);
+            guests.write_latency.record(took);
         })
     }
 
@@ -216,7 +216,7 @@ impl<R: Runtime, D: Device> Export for Volume<R, D> {
         let result = self.core.commit().await;
         self.timed(start, result, |guests, took| {
             guests.flushes += 1;
-            guests.flush_latency_ns.saturating_record(took);
+            guests.flush_latency.record(took);
         })
     }
 

@@ -1,0 +1,179 @@
+//! Where requests of an open loop come in: whoever is idle waits here for the next one.
+//!
+//! One alarm is set for the next arrival, however many are idle, and it wakes the one that became idle last: so a load that
+//! needs few tasks at a time uses the same few, whose memory is at hand.
+
+use crate::Result;
+use braid_base::{Arrival, Nanos};
+use braid_runtime::{Runtime, Sleep};
+use braid_sim::World;
+use std::cell::RefCell;
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::task::{Context, Poll, Waker};
+
+/// The arrivals that are still to come, and who waits for them.
+pub(crate) struct Gate {
+    rt: World,
+    inner: RefCell<Inner>,
+}
+
+struct Inner {
+    arrivals: Box<dyn Iterator<Item = Result<Arrival>>>,
+    /// The first that nobody has taken; none at the end.
+    next: Option<Result<Arrival>>,
+    /// When the load began, and how much faster than written it runs.
+    start: Nanos,
+    speed: f64,
+    /// The latest time so far: one that is out of order comes as late as the one before it.
+    latest: Nanos,
+    /// Who waits, by its number, last come last.
+    idle: Vec<(usize, Waker)>,
+    alarm: Option<(Nanos, Sleep)>,
+}
+
+impl Gate {
+    /// Lets arrivals in from `start` on, `speed` times as fast as written.
+    pub fn new(
+        rt: &World,
+        arrivals: Box<dyn Iterator<Item = Result<Arrival>>>,
+        start: Nanos,
+        speed: f64,
+    ) -> Gate {
+        let (idle, latest) = (Vec::new(), Nanos::ZERO);
+        let mut inner = Inner { arrivals, next: None, start, speed, latest, idle, alarm: None };
+        inner.fetch();
+        Gate { rt: rt.clone(), inner: RefCell::new(inner) }
+    }
+
+    /// The next arrival, once its time has come, with that time on the world's clock; none at the end. `number` is the
+    /// caller's own.
+    pub async fn admit(&self, number: usize) -> Result<Option<Arrival>> {
+        poll_fn(|cx| self.inner.borrow_mut().poll(&self.rt, number, cx)).await.transpose()
+    }
+
+    /// Lets nobody in any more.
+    pub fn close(&self) {
+        let mut inner = self.inner.borrow_mut();
+        inner.arrivals = Box::new(std::iter::empty());
+        inner.next = None;
+        inner.arm(&self.rt);
+    }
+}
+
+impl Inner {
+    fn poll(&mut self, rt: &World, number: usize, cx: &Context<'_>) -> Poll<Option<Result<Arrival>>> {
+        let place = self.idle.iter().rposition(|(idle, _)| *idle == number);
+        if !self.is_due(rt.now()) {
+            match place {
+                Some(place) => self.idle[place].1.clone_from(cx.waker()),
+                None => self.idle.push((number, cx.waker().clone())),
+            }
+            self.arm(rt);
+            return Poll::Pending;
+        }
+        if let Some(place) = place {
+            self.idle.remove(place);
+        }
+        let arrival = self.next.take();
+        if arrival.is_some() {
+            self.fetch();
+        }
+        self.arm(rt);
+        Poll::Ready(arrival)
+    }
+
+    /// Whether the next arrival has come; the end and a failure count as one.
+    fn is_due(&self, now: Nanos) -> bool {
+        !matches!(&self.next, Some(Ok(arrival)) if arrival.at > now)
+    }
+
+    /// Takes the next arrival out of the load.
+    fn fetch(&mut self) {
+        self.next = self.arrivals.next().map(|next| {
+            let Arrival { at, request } = next?;
+            let at = if self.speed == 1.0 { at } else { Nanos((at.0 as f64 / self.speed) as u64) };
+            self.latest = self.latest.max(self.start + at);
+            Ok(Arrival { at: self.latest, request })
+        });
+        if let Some(Err(_)) = self.next {
+            // Nothing comes after a failure.
+            self.arrivals = Box::new(std::iter::empty());
+        }
+    }
+
+    /// Sees to it that the one who became idle last is woken when the next arrival comes.
+    fn arm(&mut self, rt: &World) {
+        let Some((_, last)) = self.idle.last() else {
+            self.alarm = None;
+            return;
+        };
+        let at = match &self.next {
+            Some(Ok(arrival)) => arrival.at,
+            _ => Nanos::ZERO,
+        };
+        if at <= rt.now() {
+            return last.wake_by_ref();
+        }
+        let mut sleep = match self.alarm.take() {
+            Some((set, sleep)) if set == at => sleep,
+            _ => rt.sleep_until(at),
+        };
+        if Pin::new(&mut sleep).poll(&mut Context::from_waker(last)).is_ready() {
+            last.wake_by_ref();
+        }
+        self.alarm = Some((at, sleep));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Error, ErrorKind};
+    use braid_base::{Bytes, Op, Request};
+    use std::cell::RefCell;
+    use std::rc::Rc;
+
+    fn arrival(at: u64) -> Result<Arrival> {
+        Ok(Arrival { at: Nanos(at), request: Request { op: Op::Read, offset: Bytes(at), len: Bytes(512) } })
+    }
+
+    /// Who was let in when, and with which arrival: each task is busy for 15 ns.
+    fn admitted(arrivals: Vec<Result<Arrival>>, tasks: usize, speed: f64) -> Vec<(u64, usize, u64)> {
+        let world = World::in_order(1);
+        let gate = Rc::new(Gate::new(&world, Box::new(arrivals.into_iter()), Nanos(100), speed));
+        let history = Rc::new(RefCell::new(Vec::new()));
+        for number in 0..tasks {
+            let (world, gate, history) = (world.clone(), gate.clone(), history.clone());
+            world.clone().spawn(async move {
+                while let Ok(Some(arrival)) = gate.admit(number).await {
+                    history.borrow_mut().push((world.now().0, number, arrival.request.offset.0));
+                    world.sleep(Nanos(15)).await;
+                }
+            });
+        }
+        world.run_for(Nanos(10_000));
+        world.halt();
+        history.take()
+    }
+
+    #[test]
+    fn arrivals_come_at_their_times_to_the_last_idle() {
+        let arrivals = [10, 40, 50, 50, 20].map(arrival).into();
+        // At 150 two come at once, and the one that is out of order comes with them.
+        let expected = [(110, 2, 10), (140, 2, 40), (150, 1, 50), (150, 0, 50), (155, 2, 20)];
+        assert_eq!(admitted(arrivals, 3, 1.0), expected);
+    }
+
+    #[test]
+    fn whoever_is_late_waits_for_a_task() {
+        let arrivals = [0, 0, 0, 60].map(arrival).into();
+        assert_eq!(admitted(arrivals, 1, 2.0), [(100, 0, 0), (115, 0, 0), (130, 0, 0), (145, 0, 60)]);
+    }
+
+    #[test]
+    fn a_failure_ends_it() {
+        let broken = Err(Error::new(ErrorKind::Trace, "line 3"));
+        assert_eq!(admitted(vec![arrival(10), broken, arrival(20)], 2, 1.0), [(110, 1, 10)]);
+    }
+}
