@@ -10,6 +10,7 @@
 #![forbid(unsafe_code)]
 
 pub mod dram;
+mod fit;
 pub mod group;
 pub mod hdd;
 mod library;
@@ -20,8 +21,9 @@ pub mod ssd;
 mod text;
 
 pub use braid_base::{Op, Request};
-pub use library::{Figure, InvalidModel, Measure, Spec, Standing, Timing, UnknownModel, by_name, library};
-pub use measure::{drive, measure};
+pub use fit::{Fitted, Observed};
+pub use library::{Figure, InvalidModel, Spec, Standing, Timing, UnknownModel, by_name, library};
+pub use measure::{Measure, Requests, drive, measure};
 pub use rate::Rate;
 pub use text::LONGEST_TEXT;
 

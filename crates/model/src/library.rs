@@ -7,7 +7,7 @@ mod disks;
 mod drives;
 mod memory;
 
-use crate::{DeviceModel, dram, group, hdd, ssd};
+use crate::{DeviceModel, Measure, dram, group, hdd, ssd};
 use braid_base::{Bytes, DeviceClass, KIB, MIB};
 use std::borrow::Cow;
 use std::fmt;
@@ -55,38 +55,6 @@ pub struct Figure {
     pub standing: Standing,
     /// Where it comes from, and under what conditions.
     pub source: &'static str,
-}
-
-/// A way to measure a device. Sequential requests are of 128 KiB, random ones of 4 KiB, aligned. Unless told otherwise an SSD
-/// has been written once in order before.
-#[derive(Clone, Copy, PartialEq, Debug)]
-pub enum Measure {
-    /// Reads one after the other, `depth` outstanding, from this share of the device on.
-    SequentialRead {
-        /// Requests outstanding.
-        depth: usize,
-        /// Where to begin, 0 to 1.
-        from: f64,
-    },
-    /// Writes one after the other, `depth` outstanding, from the start, longer than a buffer can hide.
-    SequentialWrite {
-        /// Requests outstanding.
-        depth: usize,
-    },
-    /// Reads at uniformly random places.
-    RandomRead {
-        /// Requests outstanding.
-        depth: usize,
-    },
-    /// Writes at uniformly random places, longer than a buffer can hide.
-    RandomWrite {
-        /// Requests outstanding.
-        depth: usize,
-        /// The share of the device that they are spread over.
-        span: f64,
-        /// What an SSD that maps pages holds before; other devices have no states.
-        state: ssd::State,
-    },
 }
 
 /// How well a figure is known.

@@ -4,9 +4,9 @@
 //! stand for drives that the papers attached to a plain Linux host, and the two SATA disks ship with it on.
 
 use crate::hdd::{Params, Seek};
-use crate::library::Measure::{RandomRead, RandomWrite, SequentialRead, SequentialWrite};
 use crate::library::Standing::{Assumed, Derived, Paper, Sheet};
 use crate::library::{Spec, Timing, figure};
+use crate::measure::Measure::{RandomRead, RandomWrite, SequentialRead, SequentialWrite};
 use crate::rate::Rate;
 use crate::ssd::State;
 use braid_base::{Bytes, DeviceClass, KIB, MIB, Nanos};

@@ -7,9 +7,9 @@
 //! Those that map pages start in the steady state, as after long use: what lasts, and what sheets call sustained. As new
 //! they are faster for as long as it takes to overwrite them at random once or twice.
 
-use crate::library::Measure::{RandomRead, RandomWrite, SequentialRead, SequentialWrite};
 use crate::library::Standing::{Assumed, Review, Sheet};
 use crate::library::{Spec, Timing, figure};
+use crate::measure::Measure::{RandomRead, RandomWrite, SequentialRead, SequentialWrite};
 use crate::rate::Rate;
 use crate::ssd::{Blocks, FlushCost, Mapping, Pages, Params, State};
 use braid_base::{Bytes, DeviceClass, KIB, MIB, Nanos};

@@ -1,9 +1,9 @@
 //! Memory. All of its figures are assumed: no source is at hand.
 
 use crate::dram::Params;
-use crate::library::Measure::{RandomRead, RandomWrite, SequentialRead, SequentialWrite};
 use crate::library::Standing::Assumed;
 use crate::library::{Spec, Timing, figure};
+use crate::measure::Measure::{RandomRead, RandomWrite, SequentialRead, SequentialWrite};
 use crate::rate::Rate;
 use crate::ssd::State;
 use braid_base::{Bytes, DeviceClass, GIB, Nanos};

@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 #![allow(clippy::unwrap_used, reason = "a test may")]
 
+mod fits;
 mod groups;
 mod promises;
 mod queues;

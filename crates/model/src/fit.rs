@@ -1,0 +1,130 @@
+//! A model from measurements: what `braid device calibrate` makes of what it has seen.
+//!
+//! A measure tells one parameter more than others: the time that a read takes beside the way tells the settling time, the
+//! reads per second at depth 32 how many requests a disk weighs. Each parameter is first computed, and then corrected by
+//! what the model itself does under the same measure in virtual time, a few rounds of all. What no measure tells is
+//! assumed, and said to be.
+
+mod disk;
+mod drive;
+
+use crate::library::{InvalidModel, Spec, Timing, by_name};
+use crate::measure::{Measure, measure};
+use crate::rate::Rate;
+use crate::ssd::State;
+use braid_base::{Bytes, DeviceClass, KIB, MIB, Nanos};
+use std::borrow::Cow;
+
+/// What has been measured of a device.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Observed {
+    /// SSD or disk.
+    pub class: DeviceClass,
+    /// Its size.
+    pub size: Bytes,
+    /// Measures with their values: MB/s of sequential access, else requests per second. Those of `Observed::wanted`.
+    pub figures: Vec<(Measure, f64)>,
+    /// How long a flush took behind a single write.
+    pub flush: Option<Nanos>,
+}
+
+/// A model that was made from measurements.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Fitted {
+    /// The model.
+    pub spec: Spec,
+    /// Fields that no measurement tells, in words.
+    pub assumed: &'static str,
+}
+
+impl Observed {
+    /// What is measured of a device of this class, in this order; without `writes` only what destroys nothing.
+    pub fn wanted(class: DeviceClass, writes: bool) -> Vec<Measure> {
+        let wanted = match class {
+            DeviceClass::Hdd => disk::WANTED,
+            DeviceClass::Ssd => drive::WANTED,
+        };
+        wanted.iter().copied().filter(|measure| writes || !measure.writes()).collect()
+    }
+
+    /// The model that does what was measured.
+    ///
+    /// # Errors
+    /// Where a measure is missing that it cannot be made without, or a value is none.
+    pub fn fit(&self, name: &str, title: &str) -> Result<Fitted, InvalidModel> {
+        if let Some((measure, value)) =
+            self.figures.iter().find(|(_, value)| !(*value > 0.0 && *value < 1e12))
+        {
+            return Err(InvalidModel(format!("{measure:?} came to {value}: measure once more")));
+        }
+        if self.size < MIB {
+            return Err(InvalidModel(format!("a device of {}: at least 1 MiB can be measured", self.size)));
+        }
+        let start = by_name(if self.class == DeviceClass::Hdd { "mba3073" } else { "sata-ssd" });
+        let mut spec = start.expect("both are names of the library").clone();
+        spec.name = Cow::Owned(name.to_owned());
+        spec.title = Cow::Owned(title.to_owned());
+        spec.capacity = self.size;
+        spec.figures = &[];
+        let assumed = match self.class {
+            DeviceClass::Hdd => disk::fit(&mut spec, self)?,
+            DeviceClass::Ssd => drive::fit(&mut spec, self)?,
+        };
+        Ok(Fitted { spec, assumed })
+    }
+
+    /// The value of a measure, if it was made.
+    fn get(&self, wanted: Measure) -> Option<f64> {
+        self.figures.iter().find(|(measure, _)| *measure == wanted).map(|(_, value)| *value)
+    }
+
+    /// The value of a measure.
+    fn need(&self, wanted: Measure) -> Result<f64, InvalidModel> {
+        self.get(wanted).ok_or_else(|| InvalidModel(format!("{wanted:?} was not measured: a model needs it")))
+    }
+
+    /// How much longer each request took than it does on the model, in nanoseconds; zero where it was not measured.
+    fn lacks(&self, spec: &Spec, wanted: Measure) -> f64 {
+        let period = |value: f64| 1e9 * wanted.value(1.0) / value;
+        self.get(wanted).map_or(0.0, |seen| period(seen) - period(measure(spec, wanted)))
+    }
+}
+
+/// A time with something added to it, within limits.
+fn adjusted(time: Nanos, by: f64, least: Nanos, most: Nanos) -> Nanos {
+    Nanos((time.0 as f64 + by).max(0.0) as u64).clamp(least, most)
+}
+
+/// A rate at which so many bytes take so much longer.
+fn slower(rate: Rate, len: Bytes, by: f64) -> Rate {
+    rate_of(len, 1e9 * len.0 as f64 / rate.0 as f64 + by)
+}
+
+/// The rate at which so many bytes take a time in nanoseconds.
+fn rate_of(len: Bytes, time: f64) -> Rate {
+    Rate((1e9 * len.0 as f64 / time.max(1.0)).clamp(1e6, 1e12) as u64)
+}
+
+const START: Measure = Measure::SequentialRead { depth: 8, from: 0.0 };
+const END: Measure = Measure::SequentialRead { depth: 8, from: 0.96 };
+const ONE: Measure = Measure::RandomRead { depth: 1 };
+const MANY: Measure = Measure::RandomRead { depth: 32 };
+const SAME: Measure = Measure::SameRead { len: Bytes(KIB.0 * 4) };
+const SAME_LONG: Measure = Measure::SameRead { len: Bytes(KIB.0 * 128) };
+const WRITE: Measure = Measure::SequentialWrite { depth: 8 };
+const WRITE_ONE: Measure = Measure::RandomWrite { depth: 1, span: 1.0, state: State::Filled };
+const WRITE_MANY: Measure = Measure::RandomWrite { depth: 32, span: 1.0, state: State::Filled };
+
+fn hdd(spec: &mut Spec) -> &mut crate::hdd::Params {
+    match &mut spec.timing {
+        Timing::Hdd(params) => params,
+        _ => unreachable!("a disk's model is fitted from a disk's"),
+    }
+}
+
+fn ssd(spec: &mut Spec) -> &mut crate::ssd::Params {
+    match &mut spec.timing {
+        Timing::Ssd(params) => params,
+        _ => unreachable!("an SSD's model is fitted from an SSD's"),
+    }
+}
