@@ -4,7 +4,7 @@
 //!
 //! ```text
 //! spec.rs devices.rs        `PATH,model=x25-m,size=10GiB`, and the device that it opens
-//! models.rs                 device models: by name, or from a file of one's own
+//! models.rs calibrate.rs    device models: by name, from a file of one's own, or made from measurements
 //! state_dir.rs lock.rs      names → paths on this machine; one process per volume
 //! create.rs check.rs        verbs of a volume that nobody serves
 //! import.rs policy.rs
@@ -20,6 +20,7 @@ mod address;
 mod admin;
 mod attach;
 mod attachment;
+mod calibrate;
 mod check;
 mod client;
 mod collect;
@@ -40,6 +41,7 @@ mod state_dir;
 
 pub use address::NbdAddress;
 pub use attach::{Attached, attach, attached_device, detach};
+pub use calibrate::{CalibrateOptions, CalibrateReport, MeasuredReport, calibrate};
 pub use check::{CheckReport, check, repair};
 pub use client::{Client, volume_report};
 pub use create::{CreateReport, NewVolume, create};

@@ -1,0 +1,164 @@
+//! `braid device`: models of devices, and how to make one.
+
+use crate::output::{Output, print};
+use braid_base::{Bytes, DeviceClass, Nanos};
+use braid_control::{
+    CalibrateOptions, CalibrateReport, Error, ErrorKind, Result, calibrate, models, show_model,
+};
+use clap::{Args, Subcommand};
+use std::io::IsTerminal;
+use std::path::{Path, PathBuf};
+
+/// Models of devices: show them, or make one by measuring a device
+#[derive(Args)]
+pub struct Arguments {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Subcommand)]
+enum Verb {
+    Show(ShowArguments),
+    Calibrate(CalibrateArguments),
+}
+
+/// Show a device model as TOML, with what each field means; or list the models
+///
+/// What it prints can be changed and used as a model of one's own: model=FILE.toml.
+#[derive(Args)]
+#[command(after_help = "\
+Examples:
+  braid device show
+  braid device show sata-ssd > mine.toml
+
+JSON: name, title, class, capacity_bytes, toml; without MODEL a list of these.")]
+struct ShowArguments {
+    /// A named model, or a file to check
+    model: Option<String>,
+}
+
+/// Measure a device or a file, and make a model of it
+///
+/// Reads only, unless --write says that what is on it may be destroyed. A file that does not exist is made, if a size is
+/// given, written, measured with reads and writes, and removed. Nothing else should use the device meanwhile.
+#[derive(Args)]
+#[command(after_help = "\
+Examples:
+  braid device calibrate /dev/sdb --output sdb.toml
+  braid device calibrate /dev/sdb --write --seconds 300 --output sdb.toml
+  braid device calibrate /mnt/pool/scratch,size=16GiB --output pool.toml
+
+JSON: path, class, size_bytes, written, figures (measure, unit, measured, model), flush_latency_ns,
+lateness_ns_mean (of an emulated device), toml.")]
+struct CalibrateArguments {
+    /// A block device or a file; with model=, what is measured is the emulation
+    #[arg(value_name = "PATH[,size=S][,model=M]")]
+    device: String,
+    /// Where the model goes [default: standard output]
+    #[arg(long, value_name = "FILE.toml")]
+    output: Option<PathBuf>,
+    /// About how long to measure
+    #[arg(long, value_name = "N", default_value_t = 60, value_parser = clap::value_parser!(u32).range(5..=86_400))]
+    seconds: u32,
+    /// Measure writes too: destroys what is on the device
+    #[arg(long)]
+    write: bool,
+    /// Which class it is: ssd or hdd [default: what it behaves like]
+    #[arg(long)]
+    class: Option<DeviceClass>,
+    /// What to call the model [default: the name of the file it goes to]
+    #[arg(long)]
+    name: Option<String>,
+}
+
+/// Runs the verb.
+pub fn run(arguments: &Arguments, output: Output) -> Result<u8> {
+    match &arguments.verb {
+        Verb::Show(arguments) => show(arguments, output),
+        Verb::Calibrate(arguments) => run_calibrate(arguments, output),
+    }
+}
+
+fn show(arguments: &ShowArguments, output: Output) -> Result<u8> {
+    match &arguments.model {
+        Some(model) => {
+            let report = show_model(model)?;
+            output.show(&report, || report.toml.clone());
+        }
+        None => {
+            let all = models();
+            output.show(&all, || {
+                let line = |model: &braid_control::ModelReport| {
+                    let (name, class, size) = (&model.name, &model.class, Bytes(model.capacity_bytes));
+                    format!("{name:18} {class:4} {:>9}  {}\n", size.to_string(), model.title)
+                };
+                all.iter().map(line).collect()
+            });
+        }
+    }
+    Ok(0)
+}
+
+fn run_calibrate(arguments: &CalibrateArguments, output: Output) -> Result<u8> {
+    let options = CalibrateOptions {
+        device: arguments.device.clone(),
+        class: arguments.class,
+        time: Nanos::from_secs(arguments.seconds.into()),
+        write: arguments.write,
+        name: name(arguments),
+    };
+    if let Some(path) = &arguments.output {
+        refuse_existing(path)?;
+    }
+    let told = std::io::stderr().is_terminal();
+    let report = calibrate(&options, &|at, of, what| {
+        if told && at == 0 {
+            eprintln!("{what}");
+        } else if told {
+            eprintln!("{at} of {of}: {what}");
+        }
+    })?;
+    match &arguments.output {
+        Some(path) => {
+            let written = std::fs::write(path, &report.toml);
+            written.map_err(|e| Error::io(format_args!("cannot write {}", path.display()), &e))?;
+            output.show(&report, || describe(&report, path));
+        }
+        None if output.json => output.show(&report, String::new),
+        None => print(report.toml.trim_end()),
+    }
+    Ok(0)
+}
+
+fn describe(report: &CalibrateReport, path: &Path) -> String {
+    let mut text = format!("{} behaves like this:\n", report.path);
+    for figure in &report.figures {
+        let unit = if figure.unit == "megabytes_per_second" { "MB/s" } else { "per second" };
+        text += &format!(
+            "  {:44} {:>10.1} {unit:10} (model {:.1})\n",
+            figure.measure, figure.measured, figure.model
+        );
+    }
+    if let Some(flush) = report.flush_latency_ns {
+        text += &format!("  {:44} {:>10}\n", "flush behind a write", Nanos(flush).to_string());
+    }
+    let class = &report.class;
+    text + &format!("Next: --{class} PATH,model={}", path.display())
+}
+
+/// The model's name: as given, or that of its file, as far as a name may be.
+fn name(arguments: &CalibrateArguments) -> String {
+    let stem = arguments.output.as_ref().and_then(|path| path.file_stem()).and_then(|stem| stem.to_str());
+    let name = arguments.name.as_deref().or(stem).unwrap_or("calibrated");
+    let allowed = |c: char| if c.is_ascii_alphanumeric() || "-_.".contains(c) { c } else { '-' };
+    name.chars().take(40).map(allowed).collect()
+}
+
+/// Before minutes of measuring, and not after.
+fn refuse_existing(path: &Path) -> Result<()> {
+    if !path.exists() {
+        return Ok(());
+    }
+    let problem = format!("{} exists already: use another name with --output, or remove it", path.display());
+    Err(Error::new(ErrorKind::Usage, problem))
+}

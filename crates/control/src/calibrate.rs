@@ -1,0 +1,309 @@
+//! `braid device calibrate`: measures a device or file, and makes a model of it.
+//!
+//! A closed loop for each measure of `braid_model::Observed`, on the ring and past the page cache. The first part of each
+//! does not count. Nothing is written unless that was asked for, or the file is a scratch file: one that did not exist,
+//! is made, written whole and removed again. A device of a volume is never written.
+
+mod load;
+
+use crate::devices::{OpenDevice, Prepared, look, prepare};
+use crate::models;
+use crate::spec::{DeviceSpec, Storage};
+use crate::{Error, ErrorKind, Result};
+use braid_base::{Bytes, DeviceClass, Nanos};
+use braid_model::{Fitted, Measure, Observed, measure};
+use braid_runtime::{Arena, Device};
+use braid_uring::{Access, FileDevice, Ring};
+use load::Load;
+use serde::{Deserialize, Serialize};
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::rc::Rc;
+
+/// What shall be measured, and how.
+#[derive(Clone, PartialEq, Debug)]
+pub struct CalibrateOptions {
+    /// The device, as `PATH[,size=S][,model=M]`.
+    pub device: String,
+    /// Which class it is; none where that shall follow from what it does.
+    pub class: Option<DeviceClass>,
+    /// About how long it may take, without writing a scratch file.
+    pub time: Nanos,
+    /// Whether what is on it may be destroyed.
+    pub write: bool,
+    /// What to call the model.
+    pub name: String,
+}
+
+/// What was measured, and the model.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct CalibrateReport {
+    /// The device's path.
+    pub path: String,
+    /// `ssd` or `hdd`.
+    pub class: String,
+    /// The device's size.
+    pub size_bytes: u64,
+    /// Whether writes were measured.
+    pub written: bool,
+    /// What was measured, beside what the model does.
+    pub figures: Vec<MeasuredReport>,
+    /// How long a flush took behind a single write.
+    pub flush_latency_ns: Option<u64>,
+    /// Of an emulated device: how much later than its model requests completed, on average.
+    pub lateness_ns_mean: Option<u64>,
+    /// The model: a file of one's own.
+    pub toml: String,
+}
+
+/// A measure.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct MeasuredReport {
+    /// What was done.
+    pub measure: String,
+    /// `megabytes_per_second` or `requests_per_second`.
+    pub unit: String,
+    /// What came out.
+    pub measured: f64,
+    /// What the model does.
+    pub model: f64,
+}
+
+/// The least that can be measured: less lies under the arm of a disk at once.
+const SMALLEST: Bytes = Bytes(64 << 20);
+
+/// The largest arena that a load needs: 32 requests of 128 KiB, and what they leave.
+const ARENA: Bytes = Bytes(8 << 20);
+
+/// Measures a device, and makes a model of it. `progress` hears what comes next: its number, how many there are, what.
+///
+/// # Errors
+/// `Usage` where the words are wrong; `Invalid` where the device holds what must not be destroyed, or cannot be measured.
+pub fn calibrate(
+    options: &CalibrateOptions,
+    progress: &dyn Fn(usize, usize, &str),
+) -> Result<CalibrateReport> {
+    let device = parse(options)?;
+    let Storage::Path(path) = &device.storage else {
+        return Err(Error::new(ErrorKind::Usage, "memory has no timing of its own: name a device or a file"));
+    };
+    let made = prepare(&device)? == Prepared::Made;
+    let result = on_ring(async |ring, arena| {
+        let opened = Rc::new(open(ring, &device, path, options.write, made).await?);
+        let (writes, scratch) = (options.write || made, made && device.model.is_none());
+        let class = options.class.or(device.model.is_some().then_some(device.class));
+        Session { load: Load::new(ring, arena, opened), options, progress, writes, scratch, class }
+            .run()
+            .await
+    });
+    if made && let Err(error) = std::fs::remove_file(path) {
+        tracing::warn!("{} could not be removed: {error}", path.display());
+    }
+    result
+}
+
+fn on_ring<T>(work: impl AsyncFnOnce(&Ring, &Arena) -> Result<T>) -> Result<T> {
+    let arena = Arena::new(ARENA);
+    let ring = Ring::new(64, &arena)?;
+    let result = ring.block_on(work(&ring, &arena));
+    ring.clear();
+    result
+}
+
+/// Reads the words: the class is that of the model, if there is one.
+fn parse(options: &CalibrateOptions) -> Result<DeviceSpec> {
+    let text = &options.device;
+    let as_class = |class| {
+        let device = DeviceSpec::parse(class, text)?;
+        let model = device.model.as_deref().map(|model| models::find_model(class, model));
+        model.transpose().map(|_| device)
+    };
+    match options.class {
+        Some(class) => as_class(class),
+        None => as_class(DeviceClass::Ssd).or_else(|_| as_class(DeviceClass::Hdd)),
+    }
+}
+
+/// Opens the device, once it is sure that measuring it does no harm and means something.
+async fn open(ring: &Ring, device: &DeviceSpec, path: &Path, write: bool, made: bool) -> Result<OpenDevice> {
+    let invalid = |problem: String| Err(Error::new(ErrorKind::Invalid, problem));
+    let shown = path.display();
+    if write
+        && !made
+        && let Ok(superblock) = look(ring, path).await
+    {
+        return invalid(format!(
+            "{shown} belongs to volume '{}': measure reads only, without --write, or use another device",
+            superblock.name
+        ));
+    }
+    let opened = match device.model.as_deref() {
+        Some(model) => {
+            let model = models::find_model(device.class, model)?;
+            OpenDevice::open(ring, &device.storage, device.class, Some(&model), None, 1)?
+        }
+        None => {
+            refuse_sparse(path, made)?;
+            // Through the page cache it would be this machine's memory that is measured.
+            OpenDevice::File(Rc::new(FileDevice::open(ring, path, device.class, Access::Direct)?))
+        }
+    };
+    let size = opened.geometry().size;
+    if size < SMALLEST {
+        return invalid(format!("{shown} has {size}: at least {SMALLEST} can be measured"));
+    }
+    Ok(opened)
+}
+
+/// What was never written is read without touching the disk.
+fn refuse_sparse(path: &Path, made: bool) -> Result<()> {
+    let shown = path.display();
+    let found = std::fs::metadata(path).map_err(|e| Error::io(format_args!("cannot look at {shown}"), &e))?;
+    if made || !found.is_file() || found.blocks() * 512 >= found.len() / 10 * 9 {
+        return Ok(());
+    }
+    let problem = format!(
+        "{shown} is sparse, and what was never written is read without touching the disk: write it first, or name a \
+         file that does not exist, with size=: it is made, written, measured and removed"
+    );
+    Err(Error::new(ErrorKind::Invalid, problem))
+}
+
+/// One calibration.
+struct Session<'a> {
+    load: Load,
+    options: &'a CalibrateOptions,
+    progress: &'a dyn Fn(usize, usize, &str),
+    writes: bool,
+    scratch: bool,
+    class: Option<DeviceClass>,
+}
+
+impl Session<'_> {
+    async fn run(self) -> Result<CalibrateReport> {
+        let size = self.load.size();
+        if self.scratch {
+            (self.progress)(0, 0, "the scratch file is written");
+            self.load.fill().await?;
+        }
+        let class = self.class().await?;
+        let wanted = Observed::wanted(class, self.writes);
+        let whole: f64 = wanted.iter().map(|wanted| weight(*wanted)).sum();
+        let mut figures = Vec::new();
+        for (at, measure) in wanted.iter().enumerate() {
+            (self.progress)(at + 1, wanted.len(), &words(*measure));
+            let seconds = self.options.time.as_secs_f64() * weight(*measure) / whole;
+            figures.push((*measure, self.load.run(*measure, Nanos::from_secs_f64(seconds)).await?));
+        }
+        let flush = if self.writes { Some(self.load.flush().await?) } else { None };
+        self.report(&Observed { class, size, figures, flush })
+    }
+
+    /// The class that was given, or else the one that the device behaves like.
+    async fn class(&self) -> Result<DeviceClass> {
+        if let Some(class) = self.class {
+            return Ok(class);
+        }
+        let rate = self.load.run(Measure::RandomRead { depth: 1 }, Nanos::from_millis(500)).await?;
+        Ok(if rate < SLOWEST_SSD { DeviceClass::Hdd } else { DeviceClass::Ssd })
+    }
+
+    fn report(&self, observed: &Observed) -> Result<CalibrateReport> {
+        let path = self.options.device.split(',').next().unwrap_or_default();
+        let title = format!("{path}, calibrated");
+        let invalid = |error: braid_model::InvalidModel| {
+            let problem = format!(
+                "no model came of what was measured of {path}: {error}; see that nothing else uses it"
+            );
+            Error::new(ErrorKind::Invalid, problem)
+        };
+        let fitted = observed.fit(&self.options.name, &title).map_err(invalid)?;
+        let figures: Vec<MeasuredReport> = observed
+            .figures
+            .iter()
+            .map(|(wanted, measured)| MeasuredReport {
+                measure: words(*wanted),
+                unit: unit(*wanted).to_owned(),
+                measured: *measured,
+                model: measure(&fitted.spec, *wanted),
+            })
+            .collect();
+        let lateness = self.load.device().lateness().map(|lateness| lateness.mean().0);
+        Ok(CalibrateReport {
+            path: path.to_owned(),
+            class: observed.class.to_string(),
+            size_bytes: observed.size.0,
+            written: self.writes,
+            toml: text(self.options, &fitted, &figures, observed.flush).map_err(invalid)?,
+            figures,
+            flush_latency_ns: observed.flush.map(|time| time.0),
+            lateness_ns_mean: lateness,
+        })
+    }
+}
+
+/// No SSD known takes as long as a millisecond for a single read.
+const SLOWEST_SSD: f64 = 1_000.0;
+
+/// The model's text, below what was measured.
+fn text(
+    options: &CalibrateOptions,
+    fitted: &Fitted,
+    figures: &[MeasuredReport],
+    flush: Option<Nanos>,
+) -> std::result::Result<String, braid_model::InvalidModel> {
+    let seconds = options.time.as_secs_f64();
+    let write = if options.write { " --write" } else { "" };
+    let mut text = format!(
+        "# Measured by braid device calibrate {} --seconds {seconds}{write}\n\
+         # in closed loops past the page cache; the first part of each does not count.\n#\n\
+         # {:42}   measured      model\n",
+        options.device, "what"
+    );
+    for MeasuredReport { measure, unit, measured, model } in figures {
+        let unit = if unit == MEGABYTES { "MB/s" } else { "per second" };
+        text += &format!("# {measure:42} {measured:10.1} {model:10.1} {unit}\n");
+    }
+    if let Some(flush) = flush {
+        text += &format!("# {:42} {flush}\n", "flush behind a write");
+    }
+    text += &format!("#\n# Assumed, since no measurement tells: {}.\n\n", fitted.assumed);
+    Ok(text + &fitted.spec.to_toml()?)
+}
+
+/// The share of the time that a measure gets.
+fn weight(measure: Measure) -> f64 {
+    match measure {
+        Measure::SameRead { .. } => 0.3,
+        Measure::BackwardRead => 0.5,
+        Measure::RandomRead { depth: 1 } | Measure::RandomWrite { .. } => 2.0,
+        _ => 1.0,
+    }
+}
+
+const MEGABYTES: &str = "megabytes_per_second";
+
+fn unit(measure: Measure) -> &'static str {
+    match measure {
+        Measure::SequentialRead { .. } | Measure::SequentialWrite { .. } => MEGABYTES,
+        _ => "requests_per_second",
+    }
+}
+
+/// A measure in words.
+fn words(measure: Measure) -> String {
+    let depth = measure.depth();
+    match measure {
+        Measure::SequentialRead { from: 0.0, .. } => {
+            format!("sequential reads from the start, depth {depth}")
+        }
+        Measure::SequentialRead { .. } => format!("sequential reads near the end, depth {depth}"),
+        Measure::SequentialWrite { .. } => format!("sequential writes, depth {depth}"),
+        Measure::RandomRead { .. } => format!("random 4 KiB reads, depth {depth}"),
+        Measure::RandomWrite { .. } => format!("random 4 KiB writes, depth {depth}"),
+        Measure::NearRead => "reads near one another".to_owned(),
+        Measure::FarRead => "reads at both ends in turn".to_owned(),
+        Measure::BackwardRead => "reads backwards (median)".to_owned(),
+        Measure::SameRead { len } => format!("the same {len} again (median)"),
+    }
+}
