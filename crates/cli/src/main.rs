@@ -11,6 +11,7 @@ mod create;
 mod demo;
 mod explain;
 mod import;
+mod lab;
 mod output;
 mod policy;
 mod serve;
@@ -67,6 +68,7 @@ enum Command {
     Import(import::Arguments),
     Forget(import::ForgetArguments),
     Simulate(Box<simulate::Arguments>),
+    Lab(lab::Arguments),
     Demo(Box<demo::Arguments>),
     Completions(completions::Arguments),
 }
@@ -99,6 +101,7 @@ fn run(command: Command, output: Output) -> Result<u8> {
         Command::Import(arguments) => import::run(&state, &arguments, output),
         Command::Forget(arguments) => import::forget(&state, &arguments, output),
         Command::Simulate(arguments) => simulate::run(&arguments, output),
+        Command::Lab(arguments) => lab::run(&arguments, output),
         Command::Demo(arguments) => demo::run(&arguments, output),
         Command::Completions(arguments) => completions::run(&arguments, output),
     }

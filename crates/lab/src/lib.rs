@@ -9,6 +9,9 @@
 //! rig.rs          devices and volume, filled                       guests.rs  who asks the volume for what, and when
 //! recorder.rs     what guests saw     series.rs  how it changed    verify.rs  whether every read was right
 //! outcome.rs      what comes out: plain data
+//!
+//! experiment.rs   what an experiment is: a declaration            experiments/  those of each paper
+//! study.rs        runs declarations                               judge.rs      ours beside the paper's
 //! ```
 //!
 //! What is not modelled: the processor (the engine's own work and hits in the memory cache take no time), the host's bus,
@@ -16,8 +19,11 @@
 #![forbid(unsafe_code)]
 
 mod error;
+pub mod experiment;
+pub mod experiments;
 mod gate;
 mod guests;
+pub mod judge;
 mod outcome;
 mod recorder;
 mod rig;
@@ -25,6 +31,7 @@ mod series;
 mod setup;
 mod simulation;
 mod source;
+pub mod study;
 mod sweep;
 mod verify;
 

@@ -4,7 +4,7 @@ mod bar;
 mod table;
 
 use crate::output::Output;
-use bar::Bar;
+pub use bar::Bar;
 use braid_base::{Bytes, DeviceClass, Nanos};
 use braid_control::{Error, ErrorKind, Result};
 use braid_lab::{Beyond, DeviceSetup, Load, Prefill, Run, Setup, Trace, sweep};
@@ -286,7 +286,8 @@ fn setup(arguments: &Arguments, devices: Vec<DeviceSetup>, policy: &str, load: L
     }
 }
 
-fn failure(error: &braid_lab::Error) -> Error {
+/// A failure of the lab as one of a command.
+pub fn failure(error: &braid_lab::Error) -> Error {
     let kind = match error.kind() {
         braid_lab::ErrorKind::Setup => ErrorKind::Usage,
         braid_lab::ErrorKind::Trace => ErrorKind::Io,

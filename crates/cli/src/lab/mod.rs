@@ -1,0 +1,149 @@
+//! `braid lab`: tables and figures of papers, made again in virtual time, beside what the papers say.
+
+mod text;
+
+use crate::output::Output;
+use crate::simulate::{Bar, failure};
+use crate::table::Table;
+use braid_control::Result;
+use braid_lab::experiment::Experiment;
+use braid_lab::experiments::{all, find};
+use braid_lab::study::{How, Study, study};
+use clap::{Args, Subcommand};
+use serde::Serialize;
+use std::time::Instant;
+
+/// Make tables and figures of papers again, beside what the papers say
+///
+/// An experiment is a table or figure of a paper: systems, devices and loads are simulated as `braid simulate` does, on all
+/// cores, and come out beside the published values, with what differs from the paper and with whether its claims hold.
+/// The same command gives the same figures on every machine.
+#[derive(Args)]
+pub struct Arguments {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Subcommand)]
+enum Verb {
+    List(List),
+    Run(Run),
+}
+
+/// List the experiments
+#[derive(Args)]
+#[command(after_help = "\
+Example:
+  braid lab list
+
+JSON: experiments (id, title, paper, place, published, simulations).")]
+struct List {}
+
+/// Run experiments
+#[derive(Args)]
+#[command(after_help = "\
+Examples:
+  braid lab run wardrop/fig6
+  braid lab run wardrop --json
+
+JSON: wall_seconds (differs from run to run), studies. Each study: id, title, paper, seed, quick, warm_up_seconds,
+measured_seconds, axis, places, series (label, devices, policy, load; {x} is the place on the axis), tables (measure,
+unit, more_is_better, values: a list for each series with a value for each place), claims (claim, place, verdicts, why),
+published, differs.
+  verdicts: of (the series that it speaks of), holds (null where numbers are only shown), and
+    numbers (quantity, paper, ours, ratio of ours to the paper's, needed, holds)")]
+struct Run {
+    #[command(flatten)]
+    which: Which,
+}
+
+/// Which experiments, and how.
+#[derive(Args)]
+struct Which {
+    /// An experiment as `braid lab list` names it, a system for all of its, or `all`
+    #[arg(value_name = "ID", required = true)]
+    ids: Vec<String>,
+    #[command(flatten)]
+    options: Options,
+}
+
+/// How experiments are run.
+#[derive(Args)]
+struct Options {
+    /// Runs of a twentieth of their length: to see that they work, not to compare
+    #[arg(long)]
+    quick: bool,
+    /// Seed of workloads and devices
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Simulations at the same time [default: one for each core]
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u16).range(1..))]
+    threads: Option<u16>,
+}
+
+#[derive(Serialize)]
+struct Listed {
+    experiments: Vec<Entry>,
+}
+
+#[derive(Serialize)]
+struct Entry {
+    id: &'static str,
+    title: &'static str,
+    paper: &'static str,
+    place: &'static str,
+    published: &'static str,
+    simulations: usize,
+}
+
+#[derive(Serialize)]
+struct Ran {
+    studies: Vec<Study>,
+    wall_seconds: f64,
+}
+
+/// Runs the verb.
+pub fn run(arguments: &Arguments, output: Output) -> Result<u8> {
+    match &arguments.verb {
+        Verb::List(List {}) => list(output),
+        Verb::Run(run) => {
+            let begun = Instant::now();
+            let studies = studies(&run.which.ids, &run.which.options)?;
+            let ran = Ran { studies, wall_seconds: begun.elapsed().as_secs_f64() };
+            output.show(&ran, || ran.studies.iter().map(text::describe).collect::<Vec<_>>().join("\n"));
+        }
+    }
+    Ok(0)
+}
+
+fn list(output: Output) {
+    let simulations = |e: &Experiment| e.series.len() * e.axis.places().len();
+    let entry = |e: &'static Experiment| Entry {
+        id: e.id,
+        title: e.title,
+        paper: e.paper.title,
+        place: e.place,
+        published: e.published,
+        simulations: simulations(e),
+    };
+    let listed = Listed { experiments: all().into_iter().map(entry).collect() };
+    output.show(&listed, || {
+        let mut table = Table::new(&["experiment", ">simulations", "what it shows", "paper"]);
+        for e in &listed.experiments {
+            let authors = e.paper.split(',').next().unwrap_or(e.paper);
+            let place = format!("{authors}, {}", e.place);
+            table.row(vec![e.id.to_owned(), e.simulations.to_string(), e.title.to_owned(), place]);
+        }
+        table.render("  ")
+    });
+}
+
+/// Runs what was asked for, with a bar.
+fn studies(ids: &[String], options: &Options) -> Result<Vec<Study>> {
+    let experiments = find(ids).map_err(|error| failure(&error))?;
+    let how = How { seed: options.seed, quick: options.quick, threads: options.threads.map(usize::from) };
+    let bar = Bar::new();
+    let studies = study(&experiments, how, |progress| bar.show(progress));
+    bar.end();
+    studies.map_err(|error| failure(&error))
+}

@@ -1,0 +1,121 @@
+//! A study for people: its tables, what the paper says beside ours, what differs, and a line for each claim.
+
+use crate::table::Table;
+use braid_lab::judge::{Judged, Verdict};
+use braid_lab::study::Study;
+
+/// Everything about a study.
+pub fn describe(study: &Study) -> String {
+    let mut text = format!("{}: {}\n  {}; seed {}", study.id, study.title, study.paper, study.seed);
+    text += &match study.quick {
+        true => format!(
+            ", quick: {:.1} s measured after {:.1} s, too short to compare\n",
+            study.measured_seconds, study.warm_up_seconds
+        ),
+        false => format!(", {} s measured after {} s\n", study.measured_seconds, study.warm_up_seconds),
+    };
+    for table in 0..study.tables.len() {
+        text += &measured(study, table);
+    }
+    text += "\n  the paper's values beside ours\n";
+    text += &compared(study);
+    text += &format!("    {}\n", study.published);
+    text += "\n  what differs from the paper\n";
+    for difference in &study.differs {
+        text += &wrapped("  - ", difference);
+    }
+    text += "\n";
+    for judged in &study.claims {
+        text += &line(judged);
+    }
+    text
+}
+
+fn measured(study: &Study, table: usize) -> String {
+    let measured = &study.tables[table];
+    let mut columns = vec![format!(">{}", study.axis)];
+    columns.extend(study.series.iter().map(|series| format!(">{}", series.label)));
+    let columns: Vec<&str> = columns.iter().map(String::as_str).collect();
+    let mut table = Table::new(&columns);
+    for (place, number) in study.places.iter().enumerate() {
+        let mut cells = vec![number.to_string()];
+        cells.extend(measured.values.iter().map(|row| short(row[place])));
+        table.row(cells);
+    }
+    let better = if measured.more_is_better { "more" } else { "less" };
+    let better = if measured.unit == "%" { String::new() } else { format!("; {better} is better") };
+    format!("\n  {}, {}{better}\n{}", measured.measure, measured.unit, table.render("  "))
+}
+
+fn compared(study: &Study) -> String {
+    let mut table = Table::new(&["", ">paper", ">ours", ">ours/paper", ">needed", ""]);
+    let verdicts = study.claims.iter().flat_map(|claim| &claim.verdicts);
+    let mut seen: Vec<&str> = Vec::new();
+    for number in verdicts.flat_map(|verdict| &verdict.numbers) {
+        if seen.contains(&number.quantity.as_str()) {
+            continue;
+        }
+        seen.push(&number.quantity);
+        table.row(vec![
+            number.quantity.clone(),
+            number.paper.clone(),
+            short(number.ours),
+            number.ratio.map_or("-".to_owned(), |ratio| format!("{ratio:.2}")),
+            number.needed.clone(),
+            match number.holds {
+                Some(true) => "yes".to_owned(),
+                Some(false) => "no".to_owned(),
+                None => String::new(),
+            },
+        ]);
+    }
+    table.render("    ")
+}
+
+/// Whether a claim holds, in a line.
+fn line(judged: &Judged) -> String {
+    let tested: Vec<&Verdict> = judged.verdicts.iter().filter(|verdict| verdict.holds.is_some()).collect();
+    if tested.is_empty() {
+        return String::new();
+    }
+    let said = |verdict: &&Verdict| {
+        let holds = if verdict.holds == Some(true) { "holds" } else { "does not hold" };
+        match &verdict.of {
+            Some(of) => format!("{holds} ({of})"),
+            None => holds.to_owned(),
+        }
+    };
+    let verdicts = tested.iter().map(said).collect::<Vec<_>>().join(", ");
+    let mut text = wrapped("  ", &format!("CLAIM {verdicts}: {}", judged.claim));
+    if let Some(why) = &judged.why {
+        text += &wrapped("    ", &format!("why: {why}"));
+    }
+    text
+}
+
+/// A number with three digits that count.
+fn short(number: f64) -> String {
+    let places = match number.abs() {
+        n if n >= 100.0 => 0,
+        n if n >= 10.0 => 1,
+        n if n >= 1.0 => 2,
+        _ => 3,
+    };
+    format!("{number:.places$}")
+}
+
+/// A paragraph in lines of 110 characters, the first begun with `lead`.
+fn wrapped(lead: &str, text: &str) -> String {
+    let (mut lines, mut line) = (String::new(), lead.to_owned());
+    let indent = " ".repeat(lead.len() + 2);
+    for word in text.split(' ') {
+        if line.len() + word.len() > 110 {
+            lines += line.trim_end();
+            lines.push('\n');
+            line = indent.clone();
+        }
+        line += word;
+        line.push(' ');
+    }
+    lines + line.trim_end() + "\n"
+}

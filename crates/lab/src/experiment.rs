@@ -1,0 +1,283 @@
+//! What an experiment is: a declaration of which systems run which loads on which devices, what is measured of them, and what
+//! the paper says of it. Data only: [`crate::study`] runs it, [`crate::judge`] compares, [`crate::report`] shows.
+//!
+//! `{x}` in a policy or a load stands for the place on the axis, `{half}` for half the length of the runs, as in `30000ms`.
+
+use crate::Prefill;
+use braid_base::DeviceClass;
+
+/// A table or figure of a paper, as it is made again here.
+#[derive(Clone, Copy, Debug)]
+pub struct Experiment {
+    /// `system/figure`, as in `wardrop/fig5`.
+    pub id: &'static str,
+    /// What it shows.
+    pub title: &'static str,
+    /// Where it comes from.
+    pub paper: &'static Paper,
+    /// Which figure or table, and which part of the text speaks of it.
+    pub place: &'static str,
+    /// What runs from left to right.
+    pub axis: Axis,
+    /// What is compared, each at every place of the axis.
+    pub series: &'static [Series],
+    /// What is measured, one table and one plot each.
+    pub measures: &'static [Measure],
+    /// How the load's own programme counts; none where it counts as the volume does.
+    pub counting: Option<Counting>,
+    /// What holds data before a run begins.
+    pub prefill: Prefill,
+    /// How long each run is.
+    pub times: Times,
+    /// What the paper says, and how it is tested here.
+    pub claims: &'static [Claim],
+    /// Which values the paper gives in numbers, and which only in a plot.
+    pub published: &'static str,
+    /// What is not as it was in the paper, beyond what [`Paper::differs`] says of all its experiments.
+    pub differs: &'static [&'static str],
+}
+
+/// A paper.
+#[derive(Clone, Copy, Debug)]
+pub struct Paper {
+    /// Authors and title.
+    pub title: &'static str,
+    /// The system, in a word: what ids begin with.
+    pub system: &'static str,
+    /// What is not as it was in the paper, in all of its experiments.
+    pub differs: &'static [&'static str],
+}
+
+/// What runs from left to right.
+#[derive(Clone, Copy, Debug)]
+pub enum Axis {
+    /// A run for each number.
+    Numbers {
+        /// What the numbers are.
+        label: &'static str,
+        /// The numbers, rising.
+        places: &'static [u32],
+    },
+    /// Parts of the same run, one after the other.
+    Phases {
+        /// What the numbers are.
+        label: &'static str,
+        /// The parts.
+        phases: &'static [Phase],
+    },
+}
+
+/// A part of a run.
+#[derive(Clone, Copy, Debug)]
+pub struct Phase {
+    /// Its place on the axis.
+    pub place: u32,
+    /// Where measuring begins, as a part of the run.
+    pub from: f64,
+    /// Where it ends.
+    pub to: f64,
+    /// Clients that have not begun yet.
+    pub waiting: u32,
+}
+
+/// How long runs are.
+#[derive(Clone, Copy, Debug)]
+pub struct Times {
+    /// Seconds before anything is measured. Under [`Axis::Phases`] a part of the run's length.
+    pub warm_up: u32,
+    /// Seconds that are measured then.
+    pub measured: u32,
+}
+
+/// One of the systems that are compared.
+#[derive(Clone, Copy, Debug)]
+pub struct Series {
+    /// What it is called in tables and plots.
+    pub label: &'static str,
+    /// The devices, as on the command line: `80GB,model=x25-m,count=1`.
+    pub devices: &'static [(DeviceClass, &'static str)],
+    /// The policy.
+    pub policy: &'static str,
+    /// The workload.
+    pub load: &'static str,
+    /// The series whose place it may take in claims: another setting of the same system.
+    pub variant_of: Option<&'static str>,
+}
+
+/// How a programme counts what it does, where the volume sees less of it: a page cache answers, gathers and forgets.
+///
+/// What the programme has done follows from the time that its processes spent on the processor, since every read and write
+/// of it takes the same there on average, wherever it is answered.
+#[derive(Clone, Copy, Debug)]
+pub struct Counting {
+    /// What it is called.
+    pub programme: &'static str,
+    /// Seconds of a processor for a read or write.
+    pub think_seconds: f64,
+    /// Bytes of a read or write.
+    pub bytes: f64,
+    /// Operations that the programme counts for each read or write.
+    pub operations: f64,
+    /// Reads and writes of one process from start to end.
+    pub whole: f64,
+}
+
+/// What is measured.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Measure {
+    /// MB/s that the load's programme counts.
+    Throughput,
+    /// Mean milliseconds of an operation that the load's programme counts.
+    Latency,
+    /// Operations per second that the load's programme counts.
+    Operations,
+    /// Seconds until each process has done its whole share.
+    Finish,
+    /// Mean milliseconds of a read or write of the volume.
+    VolumeLatency,
+    /// Share of data on SSDs at the end, per cent.
+    SsdShare,
+}
+
+/// What the paper says, and how it is tested.
+#[derive(Clone, Copy, Debug)]
+pub struct Claim {
+    /// The claim, in our words.
+    pub sentence: &'static str,
+    /// Where the paper says it.
+    pub place: &'static str,
+    /// All of these must hold.
+    pub tests: &'static [Test],
+    /// Why it does not hold here, where it does not and the reason is known.
+    pub why: &'static str,
+}
+
+/// A number of ours beside what the paper says of it.
+#[derive(Clone, Copy, Debug)]
+pub struct Test {
+    /// What is compared.
+    pub quantity: Quantity,
+    /// What the paper says.
+    pub published: Published,
+    /// What ours must be for the claim to hold.
+    pub bound: Bound,
+}
+
+/// A number that follows from an experiment's measures. Series are named by their labels, `at` and `from` are places.
+#[expect(missing_docs, reason = "what the fields are is said once for all of them")]
+#[derive(Clone, Copy, Debug)]
+pub enum Quantity {
+    /// A series at a place.
+    Value { measure: Measure, series: &'static str, at: u32 },
+    /// The best value of a series.
+    Best { measure: Measure, series: &'static str },
+    /// The place where a series is best.
+    BestPlace { measure: Measure, series: &'static str },
+    /// A series divided by the best of others at a place.
+    Ratio { measure: Measure, of: &'static str, to: &'static [&'static str], at: u32 },
+    /// As [`Quantity::Ratio`], where it is worst for the series, from a place on.
+    WorstRatio { measure: Measure, of: &'static str, to: &'static [&'static str], from: u32 },
+    /// A series at one place divided by itself at another.
+    Change { measure: Measure, series: &'static str, at: u32, from: u32 },
+}
+
+/// What the paper says of a number.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub enum Published {
+    /// This.
+    Number(f64),
+    /// Something between.
+    Range(f64, f64),
+    /// It says it in words or shows it in a plot, without a number.
+    Words,
+}
+
+/// What a number must be.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub enum Bound {
+    /// So much or more.
+    AtLeast(f64),
+    /// So much or less.
+    AtMost(f64),
+    /// Between, ends included.
+    Within(f64, f64),
+    /// It is only shown.
+    Shown,
+}
+
+impl Measure {
+    /// What it is called.
+    pub fn name(self) -> &'static str {
+        match self {
+            Measure::Throughput => "throughput",
+            Measure::Latency => "mean latency of an operation",
+            Measure::Operations => "operations per second",
+            Measure::Finish => "time to finish the workload",
+            Measure::VolumeLatency => "mean latency of the volume's reads and writes",
+            Measure::SsdShare => "share of data on SSDs",
+        }
+    }
+
+    /// Its unit.
+    pub fn unit(self) -> &'static str {
+        match self {
+            Measure::Throughput => "MB/s",
+            Measure::Latency | Measure::VolumeLatency => "ms",
+            Measure::Operations => "1/s",
+            Measure::Finish => "s",
+            Measure::SsdShare => "%",
+        }
+    }
+
+    /// Whether more is better.
+    pub fn more_is_better(self) -> bool {
+        match self {
+            Measure::Throughput | Measure::Operations | Measure::SsdShare => true,
+            Measure::Latency | Measure::VolumeLatency | Measure::Finish => false,
+        }
+    }
+}
+
+impl Quantity {
+    /// The measure that it is a number of.
+    pub fn measure(&self) -> Measure {
+        match *self {
+            Quantity::Value { measure, .. }
+            | Quantity::Best { measure, .. }
+            | Quantity::BestPlace { measure, .. }
+            | Quantity::Ratio { measure, .. }
+            | Quantity::WorstRatio { measure, .. }
+            | Quantity::Change { measure, .. } => measure,
+        }
+    }
+
+    /// The series that it speaks of, itself first.
+    pub fn series(&self) -> Vec<&'static str> {
+        match *self {
+            Quantity::Value { series, .. }
+            | Quantity::Best { series, .. }
+            | Quantity::BestPlace { series, .. }
+            | Quantity::Change { series, .. } => vec![series],
+            Quantity::Ratio { of, to, .. } | Quantity::WorstRatio { of, to, .. } => {
+                std::iter::once(of).chain(to.iter().copied()).collect()
+            }
+        }
+    }
+}
+
+impl Axis {
+    /// What its numbers are.
+    pub fn label(&self) -> &'static str {
+        match self {
+            Axis::Numbers { label, .. } | Axis::Phases { label, .. } => label,
+        }
+    }
+
+    /// Its places, rising.
+    pub fn places(&self) -> Vec<u32> {
+        match self {
+            Axis::Numbers { places, .. } => places.to_vec(),
+            Axis::Phases { phases, .. } => phases.iter().map(|phase| phase.place).collect(),
+        }
+    }
+}

@@ -1,0 +1,33 @@
+//! The experiments: one file for each table or figure, in a folder for each paper. An id is the folder's name and the
+//! file's.
+
+pub mod wardrop;
+
+use crate::experiment::Experiment;
+use crate::{Error, Result};
+
+/// All of them, paper after paper.
+pub fn all() -> Vec<&'static Experiment> {
+    [wardrop::ALL].into_iter().flatten().copied().collect()
+}
+
+/// The experiments that these names stand for: an id, a system for all of its, or `all`. In the order of [`all`], each
+/// once.
+///
+/// # Errors
+/// A name that stands for nothing, with those that do.
+pub fn find(names: &[String]) -> Result<Vec<&'static Experiment>> {
+    let known = all();
+    let is_meant = |experiment: &Experiment, name: &str| {
+        name == "all" || experiment.id == name || experiment.paper.system == name
+    };
+    if let Some(unknown) = names.iter().find(|name| !known.iter().any(|e| is_meant(e, name))) {
+        let ids: Vec<&str> = known.iter().map(|experiment| experiment.id).collect();
+        return Err(Error::setup(format!("no experiment '{unknown}': use one of {}", ids.join(", "))));
+    }
+    let meant = |e: &&Experiment| names.iter().any(|name| is_meant(e, name));
+    Ok(known.into_iter().filter(meant).collect())
+}
+
+#[cfg(test)]
+mod tests;

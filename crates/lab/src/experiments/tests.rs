@@ -1,0 +1,96 @@
+//! Every declaration is complete, and speaks of what it has.
+
+use super::*;
+use crate::experiment::{Axis, Bound, Published, Quantity};
+use crate::study::{How, plan};
+
+const HOW: How = How { seed: 1, quick: false, threads: None };
+
+#[test]
+fn ids_are_unique_and_begin_with_their_system() {
+    let mut ids: Vec<&str> = all().iter().map(|experiment| experiment.id).collect();
+    assert!(all().iter().all(|e| e.id.split_once('/').is_some_and(|(system, _)| system == e.paper.system)));
+    let count = ids.len();
+    ids.sort_unstable();
+    ids.dedup();
+    assert_eq!(ids.len(), count);
+}
+
+#[test]
+fn all_of_wu_and_reddy_is_there() {
+    for figure in ["fig1", "fig5", "fig6", "fig7", "fig8", "fig9", "fig10", "fig11", "table3"] {
+        assert_eq!(find(&[format!("wardrop/{figure}")]).unwrap().len(), 1, "{figure}");
+    }
+    assert_eq!(find(&["wardrop".to_owned()]).unwrap().len(), 9);
+}
+
+#[test]
+fn every_declaration_says_what_is_published_and_what_differs() {
+    for e in all() {
+        assert!(!e.title.is_empty() && !e.place.is_empty() && !e.published.is_empty(), "{}", e.id);
+        assert!(!e.paper.differs.is_empty() && !e.claims.is_empty() && !e.measures.is_empty(), "{}", e.id);
+        let places = e.axis.places();
+        assert!(places.len() > 1 && places.is_sorted_by(|a, b| a < b), "{}", e.id);
+        for claim in e.claims {
+            assert!(
+                !claim.sentence.is_empty() && !claim.place.is_empty() && !claim.tests.is_empty(),
+                "{}",
+                e.id
+            );
+        }
+        // Numbers without a claim are the paper's, or there would be no reason to show them.
+        let shown = e.claims.iter().flat_map(|claim| claim.tests).filter(|test| test.bound == Bound::Shown);
+        assert!(shown.into_iter().all(|test| test.published != Published::Words), "{}", e.id);
+    }
+}
+
+#[test]
+fn claims_speak_of_series_places_and_measures_that_are_there() {
+    for e in all() {
+        let labels: Vec<&str> = e.series.iter().map(|series| series.label).collect();
+        for (place, label) in labels.iter().enumerate() {
+            assert!(!labels[..place].contains(label), "{}: {label} twice", e.id);
+        }
+        assert!(e.series.iter().filter_map(|s| s.variant_of).all(|of| labels.contains(&of)), "{}", e.id);
+        for test in e.claims.iter().flat_map(|claim| claim.tests) {
+            assert!(e.measures.contains(&test.quantity.measure()), "{}: {test:?}", e.id);
+            assert!(
+                test.quantity.series().iter().all(|series| labels.contains(series)),
+                "{}: {test:?}",
+                e.id
+            );
+            let at = match test.quantity {
+                Quantity::Value { at, .. } | Quantity::Ratio { at, .. } => vec![at],
+                Quantity::WorstRatio { from, .. } => vec![from],
+                Quantity::Change { at, from, .. } => vec![at, from],
+                Quantity::Best { .. } | Quantity::BestPlace { .. } => Vec::new(),
+            };
+            assert!(at.iter().all(|at| e.axis.places().contains(at)), "{}: {test:?}", e.id);
+        }
+    }
+}
+
+/// Devices, policies and workloads are texts: each is one that simulations know.
+#[test]
+fn every_simulation_can_be_set_up() {
+    for e in all() {
+        for setup in plan(e, HOW).unwrap() {
+            let crate::Load::Workload(load) = &setup.load else { panic!("{}: a trace", e.id) };
+            braid_workload::parse(load, 1).unwrap_or_else(|error| panic!("{}: {error}", e.id));
+            assert!(
+                setup.devices.iter().all(|device| braid_model::by_name(&device.model).is_some()),
+                "{}",
+                e.id
+            );
+        }
+        if let Axis::Phases { phases, .. } = e.axis {
+            assert!(phases.iter().all(|phase| 0.0 <= phase.from && phase.from < phase.to && phase.to <= 1.0));
+        }
+    }
+}
+
+#[test]
+fn an_unknown_name_is_answered_with_those_that_are_known() {
+    let error = find(&["wardrop/fig99".to_owned()]).unwrap_err().to_string();
+    assert!(error.contains("'wardrop/fig99'") && error.contains("wardrop/fig6"), "{error}");
+}

@@ -1,0 +1,71 @@
+//! Figure 1: every static split between SSD and disk, which is why the paper looks for the best one by itself.
+
+use super::{DBENCH_COUNTS, ONE_AND_ONE, PAPER, series, test};
+use crate::Prefill;
+use crate::experiment::Bound::Within;
+use crate::experiment::Measure::{Latency, Throughput};
+use crate::experiment::Published::Number;
+use crate::experiment::Quantity::BestPlace;
+use crate::experiment::{Axis, Claim, Experiment, Times};
+
+const SPLIT: &str = "static,ssd={x}%";
+
+/// The declaration.
+pub const EXPERIMENT: Experiment = Experiment {
+    id: "wardrop/fig1",
+    title: "dbench under static splits between one SSD and one disk",
+    paper: &PAPER,
+    place: "figure 1 and section II",
+    axis: Axis::Numbers {
+        label: "per cent on the SSD",
+        places: &[0, 10, 20, 30, 40, 50, 60, 70, 80, 90, 100],
+    },
+    series: &[
+        series("2 processes", ONE_AND_ONE, SPLIT, "dbench-like,think=100us,clients=2,requests=endless"),
+        series("6 processes", ONE_AND_ONE, SPLIT, "dbench-like,think=100us,clients=6,requests=endless"),
+        series("10 processes", ONE_AND_ONE, SPLIT, "dbench-like,think=100us,clients=10,requests=endless"),
+    ],
+    measures: &[Throughput, Latency],
+    counting: Some(DBENCH_COUNTS),
+    prefill: Prefill::Used,
+    times: Times { warm_up: 20, measured: 60 },
+    claims: &[
+        Claim {
+            sentence: "With 2 and with 6 processes all data belongs on the SSD.",
+            place: "section II",
+            tests: &[
+                test(
+                    BestPlace { measure: Throughput, series: "2 processes" },
+                    Number(100.0),
+                    Within(100.0, 100.0),
+                ),
+                test(
+                    BestPlace { measure: Throughput, series: "6 processes" },
+                    Number(100.0),
+                    Within(100.0, 100.0),
+                ),
+            ],
+            why: "",
+        },
+        Claim {
+            sentence: "With 10 processes throughput is highest with about 80 % on the SSD, and latency lowest with about 70 %: a \
+                       disk beside the SSD helps once there is enough to do at the same time.",
+            place: "section II",
+            tests: &[
+                test(
+                    BestPlace { measure: Throughput, series: "10 processes" },
+                    Number(80.0),
+                    Within(70.0, 90.0),
+                ),
+                test(
+                    BestPlace { measure: Latency, series: "10 processes" },
+                    Number(70.0),
+                    Within(60.0, 90.0),
+                ),
+            ],
+            why: "",
+        },
+    ],
+    published: "The text gives the best splits. The curves are plotted only, not published as numbers.",
+    differs: &[],
+};

@@ -1,0 +1,81 @@
+//! Figure 10: dbench on a disk beside an SSD that writes worse than it, the MemoRight GT.
+
+use super::{
+    DBENCH, DBENCH_COUNTS, HDD_ONLY, PAPER, PAPERS_RULE, PROCESSES, SSD_ONLY, WARDROP, WITH_MEMORIGHT,
+    papers_rule, series, test,
+};
+use crate::Prefill;
+use crate::experiment::Bound::AtLeast;
+use crate::experiment::Measure::{Latency, SsdShare, Throughput};
+use crate::experiment::Published::Words;
+use crate::experiment::Quantity::Ratio;
+use crate::experiment::{Claim, Experiment, Times};
+
+const STATIC_10: &str = "10/90";
+const STATIC_20: &str = "20/80";
+const STATIC_30: &str = "30/70";
+const STATIC_50: &str = "50/50";
+const STATIC_70: &str = "70/30";
+
+/// The declaration.
+pub const EXPERIMENT: Experiment = Experiment {
+    id: "wardrop/fig10",
+    title: "dbench on a MemoRight GT and one disk",
+    paper: &PAPER,
+    place: "figure 10 and section III-C",
+    axis: PROCESSES,
+    series: &[
+        series(WARDROP, WITH_MEMORIGHT, "wardrop", DBENCH),
+        papers_rule(PAPERS_RULE, WARDROP, WITH_MEMORIGHT, DBENCH),
+        series(SSD_ONLY, WITH_MEMORIGHT, "ssd-only", DBENCH),
+        series(HDD_ONLY, WITH_MEMORIGHT, "hdd-only", DBENCH),
+        series(STATIC_10, WITH_MEMORIGHT, "static,ssd=10%", DBENCH),
+        series(STATIC_20, WITH_MEMORIGHT, "static,ssd=20%", DBENCH),
+        series(STATIC_30, WITH_MEMORIGHT, "static,ssd=30%", DBENCH),
+        series(STATIC_50, WITH_MEMORIGHT, "static,ssd=50%", DBENCH),
+        series(STATIC_70, WITH_MEMORIGHT, "static,ssd=70%", DBENCH),
+    ],
+    measures: &[Throughput, Latency, SsdShare],
+    counting: Some(DBENCH_COUNTS),
+    prefill: Prefill::Used,
+    times: Times { warm_up: 240, measured: 60 },
+    claims: &[
+        Claim {
+            sentence: "The disk alone is ahead of the SSD alone, which writes badly.",
+            place: "section III-C",
+            tests: &[test(
+                Ratio { measure: Throughput, of: HDD_ONLY, to: &[SSD_ONLY], at: 10 },
+                Words,
+                AtLeast(1.0),
+            )],
+            why: "",
+        },
+        Claim {
+            sentence: "The policy matches the best static split.",
+            place: "section III-C",
+            tests: &[test(
+                Ratio {
+                    measure: Throughput,
+                    of: WARDROP,
+                    to: &[STATIC_10, STATIC_20, STATIC_30, STATIC_50, STATIC_70],
+                    at: 10,
+                },
+                Words,
+                AtLeast(0.95),
+            )],
+            why: "",
+        },
+        Claim {
+            sentence: "Even here both devices together are ahead of the better one alone.",
+            place: "section III-C",
+            tests: &[test(
+                Ratio { measure: Throughput, of: WARDROP, to: &[SSD_ONLY, HDD_ONLY], at: 10 },
+                Words,
+                AtLeast(1.0),
+            )],
+            why: "",
+        },
+    ],
+    published: "The curves are plotted only, not published as numbers.",
+    differs: &["Which static split the paper found best is not said: the best of five is taken."],
+};

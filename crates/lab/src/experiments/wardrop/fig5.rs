@@ -1,0 +1,79 @@
+//! Figure 5: dbench on one SSD and one disk, against each device alone and the static split that figure 1 found.
+
+use super::{
+    DBENCH, DBENCH_COUNTS, HDD_ONLY, ONE_AND_ONE, PAPER, PAPERS_RULE, PROCESSES, SSD_ONLY, WARDROP,
+    papers_rule, series, test,
+};
+use crate::Prefill;
+use crate::experiment::Bound::{AtLeast, Shown, Within};
+use crate::experiment::Measure::{Latency, Operations, Throughput};
+use crate::experiment::Published::{Number, Words};
+use crate::experiment::Quantity::{Best, BestPlace, Ratio, WorstRatio};
+use crate::experiment::{Claim, Experiment, Times};
+
+const STATIC_80: &str = "80/20";
+const STATIC_70: &str = "70/30";
+
+/// The declaration.
+pub const EXPERIMENT: Experiment = Experiment {
+    id: "wardrop/fig5",
+    title: "dbench on one SSD and one disk",
+    paper: &PAPER,
+    place: "figure 5 and section III-C",
+    axis: PROCESSES,
+    series: &[
+        series(WARDROP, ONE_AND_ONE, "wardrop", DBENCH),
+        papers_rule(PAPERS_RULE, WARDROP, ONE_AND_ONE, DBENCH),
+        series(SSD_ONLY, ONE_AND_ONE, "ssd-only", DBENCH),
+        series(HDD_ONLY, ONE_AND_ONE, "hdd-only", DBENCH),
+        series(STATIC_80, ONE_AND_ONE, "static,ssd=80%", DBENCH),
+        series(STATIC_70, ONE_AND_ONE, "static,ssd=70%", DBENCH),
+    ],
+    measures: &[Throughput, Latency, Operations],
+    counting: Some(DBENCH_COUNTS),
+    prefill: Prefill::Used,
+    times: Times { warm_up: 240, measured: 60 },
+    claims: &[
+        Claim {
+            sentence: "The policy does nearly as well as the split of 80/20, or better, whatever the number of processes.",
+            place: "section III-C",
+            tests: &[test(
+                WorstRatio { measure: Throughput, of: WARDROP, to: &[STATIC_80], from: 1 },
+                Words,
+                AtLeast(0.95),
+            )],
+            why: "",
+        },
+        Claim {
+            sentence: "With many processes the policy reaches a higher throughput than the SSD alone or the disk alone.",
+            place: "section III-C",
+            tests: &[test(
+                Ratio { measure: Throughput, of: WARDROP, to: &[SSD_ONLY, HDD_ONLY], at: 10 },
+                Words,
+                AtLeast(1.0),
+            )],
+            why: "",
+        },
+        Claim {
+            sentence: "Splits of 70/30 and 80/20 perform alike.",
+            place: "section III-C",
+            tests: &[test(
+                Ratio { measure: Throughput, of: STATIC_70, to: &[STATIC_80], at: 10 },
+                Words,
+                Within(0.9, 1.1),
+            )],
+            why: "",
+        },
+        Claim {
+            sentence: "The SSD's throughput rises with the number of processes to about 620 MB/s at 8, and falls after that.",
+            place: "sections II and III-C",
+            tests: &[
+                test(BestPlace { measure: Throughput, series: SSD_ONLY }, Number(8.0), Within(6.0, 10.0)),
+                test(Best { measure: Throughput, series: SSD_ONLY }, Number(620.0), Shown),
+            ],
+            why: "",
+        },
+    ],
+    published: "The text gives the SSD's peak. The curves are plotted only, not published as numbers.",
+    differs: &[],
+};

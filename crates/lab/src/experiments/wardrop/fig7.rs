@@ -1,0 +1,70 @@
+//! Figure 7: dbench on one SSD and four disks.
+
+use super::{
+    DBENCH, DBENCH_COUNTS, HDD_ONLY, ONE_AND_FOUR, ONE_AND_ONE, PAPER, PAPERS_RULE, PROCESSES, STRIPE,
+    WARDROP, papers_rule, series, test,
+};
+use crate::Prefill;
+use crate::experiment::Bound::AtLeast;
+use crate::experiment::Measure::{Latency, Throughput};
+use crate::experiment::Published::Words;
+use crate::experiment::Quantity::Ratio;
+use crate::experiment::{Claim, Experiment, Times};
+
+const WITH_ONE: &str = "wardrop, 1 disk";
+const PAPERS_RULE_WITH_ONE: &str = "paper's rule, 1 disk";
+const STATIC_80: &str = "80/20";
+
+/// The declaration.
+pub const EXPERIMENT: Experiment = Experiment {
+    id: "wardrop/fig7",
+    title: "dbench on one SSD and four disks",
+    paper: &PAPER,
+    place: "figure 7 and section III-C",
+    axis: PROCESSES,
+    series: &[
+        series(WARDROP, ONE_AND_FOUR, "wardrop", DBENCH),
+        papers_rule(PAPERS_RULE, WARDROP, ONE_AND_FOUR, DBENCH),
+        series(WITH_ONE, ONE_AND_ONE, "wardrop", DBENCH),
+        papers_rule(PAPERS_RULE_WITH_ONE, WITH_ONE, ONE_AND_ONE, DBENCH),
+        series(HDD_ONLY, ONE_AND_FOUR, "hdd-only", DBENCH),
+        series(STRIPE, ONE_AND_FOUR, "stripe", DBENCH),
+        series(STATIC_80, ONE_AND_FOUR, "static,ssd=80%", DBENCH),
+    ],
+    measures: &[Throughput, Latency],
+    counting: Some(DBENCH_COUNTS),
+    prefill: Prefill::Used,
+    times: Times { warm_up: 240, measured: 60 },
+    claims: &[
+        Claim {
+            sentence: "Four disks instead of one improve the policy's throughput.",
+            place: "section III-C",
+            tests: &[test(
+                Ratio { measure: Throughput, of: WARDROP, to: &[WITH_ONE], at: 10 },
+                Words,
+                AtLeast(1.0),
+            )],
+            why: "",
+        },
+        Claim {
+            sentence: "With four disks the policy is ahead of striping over all five devices, of the four disks alone, and of the split of 80/20.",
+            place: "section III-C",
+            tests: &[
+                test(Ratio { measure: Throughput, of: WARDROP, to: &[STRIPE], at: 10 }, Words, AtLeast(1.0)),
+                test(
+                    Ratio { measure: Throughput, of: WARDROP, to: &[HDD_ONLY], at: 10 },
+                    Words,
+                    AtLeast(1.0),
+                ),
+                test(
+                    Ratio { measure: Throughput, of: WARDROP, to: &[STATIC_80], at: 10 },
+                    Words,
+                    AtLeast(1.0),
+                ),
+            ],
+            why: "",
+        },
+    ],
+    published: "The curves are plotted only, not published as numbers.",
+    differs: &["The disks alone are striped by extents of 128 KiB, as the volume places them."],
+};

@@ -1,0 +1,66 @@
+//! Figure 8: how much data the policy keeps on the SSD under dbench, with one, two and four disks.
+
+use super::{
+    DBENCH, DBENCH_COUNTS, ONE_AND_FOUR, ONE_AND_ONE, ONE_AND_TWO, PAPER, PROCESSES, papers_rule, series,
+    test,
+};
+use crate::Prefill;
+use crate::experiment::Bound::{AtMost, Within};
+use crate::experiment::Measure::SsdShare;
+use crate::experiment::Published::{Range, Words};
+use crate::experiment::Quantity::{Change, Ratio, Value};
+use crate::experiment::{Claim, Experiment, Times};
+
+const ONE: &str = "1 disk";
+const PAPERS_ONE: &str = "1 disk, paper's rule";
+const TWO: &str = "2 disks";
+const PAPERS_TWO: &str = "2 disks, paper's rule";
+const FOUR: &str = "4 disks";
+const PAPERS_FOUR: &str = "4 disks, paper's rule";
+
+/// The declaration.
+pub const EXPERIMENT: Experiment = Experiment {
+    id: "wardrop/fig8",
+    title: "Data on the SSD under dbench",
+    paper: &PAPER,
+    place: "figure 8 and section III-C",
+    axis: PROCESSES,
+    series: &[
+        series(ONE, ONE_AND_ONE, "wardrop", DBENCH),
+        papers_rule(PAPERS_ONE, ONE, ONE_AND_ONE, DBENCH),
+        series(TWO, ONE_AND_TWO, "wardrop", DBENCH),
+        papers_rule(PAPERS_TWO, TWO, ONE_AND_TWO, DBENCH),
+        series(FOUR, ONE_AND_FOUR, "wardrop", DBENCH),
+        papers_rule(PAPERS_FOUR, FOUR, ONE_AND_FOUR, DBENCH),
+    ],
+    measures: &[SsdShare],
+    counting: Some(DBENCH_COUNTS),
+    prefill: Prefill::Used,
+    times: Times { warm_up: 240, measured: 60 },
+    claims: &[
+        Claim {
+            sentence: "With one disk about 65 to 70 % of the data is on the SSD (asked here: 55 to 75 % at 10 processes).",
+            place: "section III-C",
+            tests: &[test(
+                Value { measure: SsdShare, series: ONE, at: 10 },
+                Range(65.0, 70.0),
+                Within(55.0, 75.0),
+            )],
+            why: "",
+        },
+        Claim {
+            sentence: "With four disks less of it is on the SSD than with one.",
+            place: "section III-C",
+            tests: &[test(Ratio { measure: SsdShare, of: FOUR, to: &[ONE], at: 10 }, Words, AtMost(0.99))],
+            why: "",
+        },
+        Claim {
+            sentence: "With more processes a little more of it is on the disk.",
+            place: "section III-C",
+            tests: &[test(Change { measure: SsdShare, series: ONE, at: 10, from: 2 }, Words, AtMost(1.0))],
+            why: "",
+        },
+    ],
+    published: "The text gives the range for one disk. The curves are plotted only, not published as numbers.",
+    differs: &[],
+};

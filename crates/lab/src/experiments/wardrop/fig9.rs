@@ -1,0 +1,52 @@
+//! Figure 9: how much data the policy keeps on the SSD under the NetApp trace.
+
+use super::{
+    NETAPP, NETAPP_COUNTS, ONE_AND_ONE, PAPER, PAPERS_RULE, PROCESSES, WARDROP, papers_rule, series, test,
+};
+use crate::Prefill;
+use crate::experiment::Bound::{AtMost, Within};
+use crate::experiment::Measure::SsdShare;
+use crate::experiment::Published::{Number, Words};
+use crate::experiment::Quantity::{Change, Value};
+use crate::experiment::{Claim, Experiment, Times};
+
+/// The declaration.
+pub const EXPERIMENT: Experiment = Experiment {
+    id: "wardrop/fig9",
+    title: "Data on the SSD under the NetApp trace",
+    paper: &PAPER,
+    place: "figure 9 and section III-C",
+    axis: PROCESSES,
+    series: &[
+        series(WARDROP, ONE_AND_ONE, "wardrop", NETAPP),
+        papers_rule(PAPERS_RULE, WARDROP, ONE_AND_ONE, NETAPP),
+    ],
+    measures: &[SsdShare],
+    counting: Some(NETAPP_COUNTS),
+    prefill: Prefill::Used,
+    times: Times { warm_up: 240, measured: 120 },
+    claims: &[
+        Claim {
+            sentence: "About half of the data is on the SSD, and with many processes slightly less than half.",
+            place: "section III-C",
+            tests: &[test(
+                Value { measure: SsdShare, series: WARDROP, at: 10 },
+                Number(50.0),
+                Within(40.0, 50.0),
+            )],
+            why: "",
+        },
+        Claim {
+            sentence: "With more processes a little more of it is on the disk.",
+            place: "section III-C",
+            tests: &[test(
+                Change { measure: SsdShare, series: WARDROP, at: 10, from: 2 },
+                Words,
+                AtMost(1.0),
+            )],
+            why: "",
+        },
+    ],
+    published: "The text gives about 50 %, and slightly more than 50 % on the disk at many processes. The curves are plotted only, not published as numbers.",
+    differs: &[],
+};

@@ -1,0 +1,109 @@
+//! Wu and Reddy, "A Novel Approach to Manage A Hybrid Storage System": figures 1, 5 to 11 and table III.
+//!
+//! Figures 2 to 4 show how it is built; tables I and II are the workloads, which the crate `workload` holds to its word.
+
+pub mod fig1;
+pub mod fig10;
+pub mod fig11;
+pub mod fig5;
+pub mod fig6;
+pub mod fig7;
+pub mod fig8;
+pub mod fig9;
+pub mod table3;
+
+use crate::experiment::{Axis, Bound, Counting, Experiment, Paper, Published, Quantity, Series, Test};
+use braid_base::DeviceClass::{self, Hdd, Ssd};
+
+/// In the paper's order.
+pub const ALL: &[&Experiment] = &[
+    &fig1::EXPERIMENT,
+    &fig5::EXPERIMENT,
+    &fig6::EXPERIMENT,
+    &fig7::EXPERIMENT,
+    &fig8::EXPERIMENT,
+    &fig9::EXPERIMENT,
+    &table3::EXPERIMENT,
+    &fig10::EXPERIMENT,
+    &fig11::EXPERIMENT,
+];
+
+const PAPER: Paper = Paper {
+    title: "Wu and Reddy, \"A Novel Approach to Manage A Hybrid Storage System\"",
+    system: "wardrop",
+    differs: &[
+        "The workload is generated: counts and mean sizes of operations are those of tables I and II, and what they leave open \
+         is estimated (crates/workload/src/dbench.rs and netapp.rs say what). The real dbench and the real trace are not used.",
+        "The devices are models. Of the Fujitsu MBA3073 no data sheet was at hand, and its seek times, transfer rates and write \
+         cache are assumed; of the Intel X25-M the inner workings are, and the rates are the sheet's and measured ones \
+         (crates/model/src/library).",
+        "File system and page cache are part of the workload's model. Throughput and latency are counted as dbench counts them: \
+         with the operations that memory answers, and with those on names and attributes, which are taken to cost the \
+         processor's time alone. A process has one operation at a time, so that by Little's law its latency follows from its \
+         rate, here as in the paper's own numbers.",
+        "'wardrop' is Braid's default, which differs from the paper's rule as crates/policy/src/wardrop.rs lists; \
+         'wardrop, paper's rule' is step=1,hot=100: equation (1), and a hundred hot extents.",
+        "One run with one seed, where the paper has the mean of ten.",
+    ],
+};
+
+const ONE_AND_ONE: &[(DeviceClass, &str)] = &[(Ssd, "80GB,model=x25-m"), (Hdd, "73GB,model=mba3073")];
+const ONE_AND_TWO: &[(DeviceClass, &str)] = &[(Ssd, "80GB,model=x25-m"), (Hdd, "73GB,model=mba3073,count=2")];
+const ONE_AND_FOUR: &[(DeviceClass, &str)] =
+    &[(Ssd, "80GB,model=x25-m"), (Hdd, "73GB,model=mba3073,count=4")];
+const WITH_MEMORIGHT: &[(DeviceClass, &str)] =
+    &[(Ssd, "32GB,model=memoright-gt"), (Hdd, "73GB,model=mba3073")];
+const WITH_TRANSCEND: &[(DeviceClass, &str)] =
+    &[(Ssd, "16GB,model=transcend-16g"), (Hdd, "73GB,model=mba3073")];
+
+const DBENCH: &str = "dbench-like,think=100us,clients={x},requests=endless";
+const NETAPP: &str = "netapp-like,think=950us,clients={x},requests=endless";
+
+/// The paper's processes: it speaks of 1, 2, 6, 8 and 10.
+const PROCESSES: Axis = Axis::Numbers { label: "processes", places: &[1, 2, 4, 6, 8, 10, 12] };
+
+const WARDROP: &str = "wardrop";
+const PAPERS_RULE: &str = "wardrop, paper's rule";
+const SSD_ONLY: &str = "SSD only";
+const HDD_ONLY: &str = "disk only";
+const STRIPE: &str = "stripe";
+
+/// Reads and writes of dbench: tables I and II.
+const DBENCH_COUNTS: Counting =
+    counting(100e-6, [5_315_377.0, 11_853.0], [1_690_616.0, 25_720.0], 19_615_625.0);
+/// Likewise of the NetApp trace.
+const NETAPP_COUNTS: Counting = counting(950e-6, [43_044.0, 18_105.0], [47_626.0, 6_204.0], 428_763.0);
+
+const fn counting(think_seconds: f64, reads: [f64; 2], writes: [f64; 2], operations: f64) -> Counting {
+    let whole = reads[0] + writes[0];
+    Counting {
+        programme: "dbench",
+        think_seconds,
+        bytes: (reads[0] * reads[1] + writes[0] * writes[1]) / whole,
+        operations: operations / whole,
+        whole,
+    }
+}
+
+const fn series(
+    label: &'static str,
+    devices: &'static [(DeviceClass, &'static str)],
+    policy: &'static str,
+    load: &'static str,
+) -> Series {
+    Series { label, devices, policy, load, variant_of: None }
+}
+
+/// The policy as the paper has it, beside the series of ours that it may replace.
+const fn papers_rule(
+    label: &'static str,
+    of: &'static str,
+    devices: &'static [(DeviceClass, &'static str)],
+    load: &'static str,
+) -> Series {
+    Series { label, devices, policy: "wardrop,step=1,hot=100", load, variant_of: Some(of) }
+}
+
+const fn test(quantity: Quantity, published: Published, bound: Bound) -> Test {
+    Test { quantity, published, bound }
+}

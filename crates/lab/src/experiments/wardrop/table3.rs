@@ -1,0 +1,102 @@
+//! Table III: one process of the NetApp trace becomes ten, and the policy follows.
+
+use super::{
+    HDD_ONLY, NETAPP_COUNTS, ONE_AND_ONE, PAPER, PAPERS_RULE, SSD_ONLY, WARDROP, papers_rule, series, test,
+};
+use crate::Prefill;
+use crate::experiment::Bound::{AtLeast, AtMost, Shown, Within};
+use crate::experiment::Measure::{Latency, SsdShare, Throughput};
+use crate::experiment::Published::Number;
+use crate::experiment::Quantity::{Change, Ratio, Value};
+use crate::experiment::{Axis, Claim, Experiment, Phase, Times};
+
+const NETAPP_THAT_GROWS: &str = "netapp-like,think=950us,clients=10,join={half},requests=endless";
+
+/// The declaration.
+pub const EXPERIMENT: Experiment = Experiment {
+    id: "wardrop/table3",
+    title: "One process of the NetApp trace that becomes ten",
+    paper: &PAPER,
+    place: "table III and section III-C",
+    axis: Axis::Phases {
+        label: "processes",
+        phases: &[
+            Phase { place: 1, from: 0.25, to: 0.5, waiting: 9 },
+            Phase { place: 10, from: 0.75, to: 1.0, waiting: 0 },
+        ],
+    },
+    series: &[
+        series(HDD_ONLY, ONE_AND_ONE, "hdd-only", NETAPP_THAT_GROWS),
+        series(SSD_ONLY, ONE_AND_ONE, "ssd-only", NETAPP_THAT_GROWS),
+        series(WARDROP, ONE_AND_ONE, "wardrop", NETAPP_THAT_GROWS),
+        papers_rule(PAPERS_RULE, WARDROP, ONE_AND_ONE, NETAPP_THAT_GROWS),
+    ],
+    measures: &[Throughput, Latency, SsdShare],
+    counting: Some(NETAPP_COUNTS),
+    prefill: Prefill::Used,
+    times: Times { warm_up: 0, measured: 600 },
+    claims: &[
+        Claim {
+            sentence: "The table.",
+            place: "table III",
+            tests: &[
+                test(Value { measure: Throughput, series: HDD_ONLY, at: 1 }, Number(12.3106), Shown),
+                test(Value { measure: Throughput, series: HDD_ONLY, at: 10 }, Number(25.9799), Shown),
+                test(Value { measure: Throughput, series: SSD_ONLY, at: 1 }, Number(12.413), Shown),
+                test(Value { measure: Throughput, series: SSD_ONLY, at: 10 }, Number(23.6754), Shown),
+                test(Value { measure: Throughput, series: WARDROP, at: 1 }, Number(11.5769), Shown),
+                test(Value { measure: Throughput, series: WARDROP, at: 10 }, Number(36.8594), Shown),
+                test(Value { measure: Latency, series: HDD_ONLY, at: 1 }, Number(0.2), Shown),
+                test(Value { measure: Latency, series: HDD_ONLY, at: 10 }, Number(0.894), Shown),
+                test(Value { measure: Latency, series: SSD_ONLY, at: 1 }, Number(0.199), Shown),
+                test(Value { measure: Latency, series: SSD_ONLY, at: 10 }, Number(0.933), Shown),
+                test(Value { measure: Latency, series: WARDROP, at: 1 }, Number(0.214), Shown),
+                test(Value { measure: Latency, series: WARDROP, at: 10 }, Number(0.613), Shown),
+                test(Value { measure: SsdShare, series: WARDROP, at: 1 }, Number(65.25), Shown),
+                test(Value { measure: SsdShare, series: WARDROP, at: 10 }, Number(55.08), Shown),
+            ],
+            why: "",
+        },
+        Claim {
+            sentence: "With 10 processes the policy is ahead of either device alone.",
+            place: "section III-C",
+            tests: &[
+                test(
+                    Ratio { measure: Throughput, of: WARDROP, to: &[SSD_ONLY, HDD_ONLY], at: 10 },
+                    Number(1.419),
+                    AtLeast(1.0),
+                ),
+                test(
+                    Ratio { measure: Latency, of: WARDROP, to: &[SSD_ONLY, HDD_ONLY], at: 10 },
+                    Number(0.686),
+                    AtMost(1.0),
+                ),
+            ],
+            why: "",
+        },
+        Claim {
+            sentence: "With 1 process it is a little behind the better device, for there is nothing to do at the same time.",
+            place: "section III-C",
+            tests: &[test(
+                Ratio { measure: Throughput, of: WARDROP, to: &[SSD_ONLY, HDD_ONLY], at: 1 },
+                Number(0.933),
+                Within(0.85, 1.01),
+            )],
+            why: "",
+        },
+        Claim {
+            sentence: "The share of data on the SSD follows the load: less of it with 10 processes.",
+            place: "section III-C",
+            tests: &[test(
+                Change { measure: SsdShare, series: WARDROP, at: 10, from: 1 },
+                Number(0.844),
+                AtMost(0.99),
+            )],
+            why: "",
+        },
+    ],
+    published: "All of the table is published as numbers; the ratios are derived from it.",
+    differs: &[
+        "Each half is measured over its second half: how fast the policy follows is another question. How long the paper's run was is not said.",
+    ],
+};

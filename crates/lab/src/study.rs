@@ -1,0 +1,284 @@
+//! Runs experiments: their declarations become setups, these are simulated on all cores, and what came out becomes tables.
+//!
+//! Experiments that ask for the same simulation share it.
+
+use crate::experiment::{Axis, Counting, Experiment, Measure, Series};
+use crate::judge::{self, Judged};
+use crate::{DeviceSetup, Error, Load, Outcome, Progress, Result, Setup, sweep};
+use braid_base::{DeviceClass, Nanos};
+use serde::Serialize;
+
+/// An experiment that has been run: plain data, the same on every machine.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct Study {
+    /// The experiment's id.
+    pub id: String,
+    /// What it shows.
+    pub title: String,
+    /// The paper, and the place in it.
+    pub paper: String,
+    /// Seed of all simulations.
+    pub seed: u64,
+    /// Whether it was shortened: its numbers are not worth comparing then.
+    pub quick: bool,
+    /// Seconds before measuring, and measured ones; under phases the length of the run.
+    pub warm_up_seconds: f64,
+    /// Seconds measured.
+    pub measured_seconds: f64,
+    /// What runs from left to right.
+    pub axis: String,
+    /// The places on it.
+    pub places: Vec<u32>,
+    /// What was simulated, by series.
+    pub series: Vec<Simulated>,
+    /// A table for each measure.
+    pub tables: Vec<Table>,
+    /// What the paper says, beside ours.
+    pub claims: Vec<Judged>,
+    /// Which values the paper gives in numbers.
+    pub published: String,
+    /// What is not as in the paper.
+    pub differs: Vec<String>,
+}
+
+/// What a series was.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct Simulated {
+    /// What it is called.
+    pub label: String,
+    /// Its devices, as on the command line.
+    pub devices: Vec<String>,
+    /// Its policy, `{x}` for the place on the axis.
+    pub policy: String,
+    /// Its load, likewise.
+    pub load: String,
+}
+
+/// What was measured of one kind.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct Table {
+    /// What it is called.
+    pub measure: String,
+    /// Its unit.
+    pub unit: String,
+    /// Whether more is better.
+    pub more_is_better: bool,
+    /// For each series a value at each place.
+    pub values: Vec<Vec<f64>>,
+    #[serde(skip)]
+    pub(crate) of: Option<Measure>,
+}
+
+/// How experiments are run.
+#[derive(Clone, Copy, Debug)]
+pub struct How {
+    /// Seed of workloads and devices.
+    pub seed: u64,
+    /// Whether runs are shortened, to see that they work.
+    pub quick: bool,
+    /// Simulations at the same time; none for one on each core.
+    pub threads: Option<usize>,
+}
+
+/// Runs of a quick study are so much shorter.
+const QUICK: f64 = 0.05;
+
+/// Runs experiments, and calls `progress` about ten times a second.
+///
+/// # Errors
+/// The first simulation that failed.
+pub fn study(experiments: &[&Experiment], how: How, progress: impl FnMut(&Progress)) -> Result<Vec<Study>> {
+    let mut setups: Vec<Setup> = Vec::new();
+    let mut needed: Vec<Vec<usize>> = Vec::new();
+    for experiment in experiments {
+        let mut places = Vec::new();
+        for setup in plan(experiment, how)? {
+            places.push(setups.iter().position(|known| *known == setup).unwrap_or_else(|| {
+                setups.push(setup);
+                setups.len() - 1
+            }));
+        }
+        needed.push(places);
+    }
+    let runs: Vec<Outcome> = sweep(&setups, how.threads, progress)
+        .into_iter()
+        .zip(&setups)
+        .map(|(run, setup)| {
+            let named = |error: Error| {
+                let Load::Workload(load) = &setup.load else { return error };
+                Error::new(error.kind(), format!("{load} under {}: {error}", setup.policy))
+            };
+            run.map(|run| run.outcome).map_err(named)
+        })
+        .collect::<Result<_>>()?;
+    let outcomes = |places: &Vec<usize>| places.iter().map(|&place| &runs[place]).collect::<Vec<_>>();
+    Ok(experiments
+        .iter()
+        .zip(&needed)
+        .map(|(experiment, places)| put_together(experiment, how, &outcomes(places)))
+        .collect())
+}
+
+/// The setups of an experiment: series after series, place after place.
+///
+/// # Errors
+/// Devices that cannot be.
+pub fn plan(experiment: &Experiment, how: How) -> Result<Vec<Setup>> {
+    let times = Lengths::of(experiment, how);
+    let mut setups = Vec::new();
+    for series in experiment.series {
+        let devices: Vec<DeviceSetup> = series
+            .devices
+            .iter()
+            .map(|&(class, text)| DeviceSetup::parse(class, text))
+            .collect::<Result<_>>()?;
+        for (place, (warm_up, measured)) in
+            experiment.axis.places().into_iter().zip(times.of_places(experiment))
+        {
+            let load = Load::Workload(fill_in(series.load, place, times.all / 2.0));
+            setups.push(Setup {
+                seed: how.seed,
+                prefill: experiment.prefill,
+                warm_up: seconds(warm_up),
+                duration: Some(seconds(measured)),
+                ..Setup::new(devices.clone(), fill_in(series.policy, place, times.all / 2.0), load)
+            });
+        }
+    }
+    Ok(setups)
+}
+
+fn fill_in(text: &str, place: u32, half: f64) -> String {
+    text.replace("{x}", &place.to_string()).replace("{half}", &format!("{}ms", (half * 1e3).round()))
+}
+
+fn seconds(seconds: f64) -> Nanos {
+    Nanos((seconds * 1e9).round() as u64)
+}
+
+/// How long runs are, in seconds.
+struct Lengths {
+    warm_up: f64,
+    measured: f64,
+    all: f64,
+}
+
+impl Lengths {
+    fn of(experiment: &Experiment, how: How) -> Lengths {
+        let scale = if how.quick { QUICK } else { 1.0 };
+        let (warm_up, measured) =
+            (f64::from(experiment.times.warm_up) * scale, f64::from(experiment.times.measured) * scale);
+        Lengths { warm_up, measured, all: warm_up + measured }
+    }
+
+    /// Warm-up and measured time at each place of the axis.
+    fn of_places(&self, experiment: &Experiment) -> Vec<(f64, f64)> {
+        match experiment.axis {
+            Axis::Numbers { places, .. } => vec![(self.warm_up, self.measured); places.len()],
+            Axis::Phases { phases, .. } => {
+                phases.iter().map(|p| (self.all * p.from, self.all * (p.to - p.from))).collect()
+            }
+        }
+    }
+}
+
+fn put_together(experiment: &Experiment, how: How, outcomes: &[&Outcome]) -> Study {
+    let places = experiment.axis.places();
+    let table = |&measure: &Measure| Table {
+        measure: measure.name().to_owned(),
+        unit: measure.unit().to_owned(),
+        more_is_better: measure.more_is_better(),
+        values: outcomes
+            .chunks(places.len())
+            .map(|row| {
+                row.iter().enumerate().map(|(i, outcome)| value(experiment, i, measure, outcome)).collect()
+            })
+            .collect(),
+        of: Some(measure),
+    };
+    let tables: Vec<Table> = experiment.measures.iter().map(table).collect();
+    let claims = judge::judge(experiment, &tables);
+    let times = Lengths::of(experiment, how);
+    let owned = |texts: &[&str]| texts.iter().map(|&text| text.to_owned()).collect::<Vec<_>>();
+    Study {
+        id: experiment.id.to_owned(),
+        title: experiment.title.to_owned(),
+        paper: format!("{}, {}", experiment.paper.title, experiment.place),
+        seed: how.seed,
+        quick: how.quick,
+        warm_up_seconds: times.warm_up,
+        measured_seconds: times.measured,
+        axis: experiment.axis.label().to_owned(),
+        places,
+        series: experiment.series.iter().map(simulated).collect(),
+        tables,
+        claims,
+        published: experiment.published.to_owned(),
+        differs: owned(experiment.differs).into_iter().chain(owned(experiment.paper.differs)).collect(),
+    }
+}
+
+fn simulated(series: &Series) -> Simulated {
+    Simulated {
+        label: series.label.to_owned(),
+        devices: series.devices.iter().map(|(class, text)| format!("--{class} {text}")).collect(),
+        policy: series.policy.to_owned(),
+        load: series.load.to_owned(),
+    }
+}
+
+/// A measure of one run; `index` is that of the place on the axis.
+fn value(experiment: &Experiment, index: usize, measure: Measure, outcome: &Outcome) -> f64 {
+    let (place, waiting) = match experiment.axis {
+        Axis::Numbers { places, .. } => (places[index], 0),
+        Axis::Phases { phases, .. } => (phases[index].place, phases[index].waiting),
+    };
+    let rates = Rates::of(outcome, experiment.counting, waiting);
+    match measure {
+        Measure::Throughput => rates.bytes / 1e6,
+        Measure::Operations => rates.operations,
+        // Little's law: so many processes, each with one operation at a time, the processor's part included.
+        Measure::Latency => rates.latency_seconds * 1e3,
+        Measure::Finish => {
+            f64::from(place) * experiment.counting.map_or(0.0, |c| c.whole) / rates.requests.max(1e-9)
+        }
+        Measure::VolumeLatency => outcome.all.latency.mean / 1e6,
+        Measure::SsdShare => {
+            let ssds = outcome.devices.iter().filter(|device| device.is(DeviceClass::Ssd));
+            ssds.map(|device| device.data_share).sum::<f64>() * 100.0
+        }
+    }
+}
+
+/// What the load's programme counts, per second.
+struct Rates {
+    /// Reads and writes.
+    requests: f64,
+    bytes: f64,
+    operations: f64,
+    latency_seconds: f64,
+}
+
+impl Rates {
+    fn of(outcome: &Outcome, counting: Option<Counting>, waiting: u32) -> Rates {
+        let Some(counting) = counting else {
+            return Rates {
+                requests: outcome.requests_per_second,
+                bytes: outcome.throughput_bytes_per_second,
+                operations: outcome.requests_per_second,
+                latency_seconds: outcome.all.latency.mean / 1e9,
+            };
+        };
+        let seconds = outcome.simulated_seconds.max(1e-9);
+        let thought = outcome.think_seconds - f64::from(waiting) * seconds;
+        let requests = (thought / counting.think_seconds / seconds).max(1e-9);
+        let each = [&outcome.read, &outcome.write, &outcome.flush];
+        let waited = each.iter().map(|op| op.latency.mean * op.requests as f64).sum::<f64>() / 1e9;
+        Rates {
+            requests,
+            bytes: requests * counting.bytes,
+            operations: requests * counting.operations,
+            latency_seconds: (thought + waited) / seconds / (requests * counting.operations),
+        }
+    }
+}
