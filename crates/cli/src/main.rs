@@ -9,6 +9,7 @@ mod check;
 mod completions;
 mod create;
 mod demo;
+mod device;
 mod explain;
 mod import;
 mod lab;
@@ -67,6 +68,7 @@ enum Command {
     Policy(policy::Arguments),
     Import(import::Arguments),
     Forget(import::ForgetArguments),
+    Device(device::Arguments),
     Simulate(Box<simulate::Arguments>),
     Lab(lab::Arguments),
     Demo(Box<demo::Arguments>),
@@ -100,6 +102,7 @@ fn run(command: Command, output: Output) -> Result<u8> {
         Command::Policy(arguments) => policy::run(&state, &arguments, output),
         Command::Import(arguments) => import::run(&state, &arguments, output),
         Command::Forget(arguments) => import::forget(&state, &arguments, output),
+        Command::Device(arguments) => device::run(&arguments, output),
         Command::Simulate(arguments) => simulate::run(&arguments, output),
         Command::Lab(arguments) => lab::run(&arguments, output),
         Command::Demo(arguments) => demo::run(&arguments, output),
