@@ -56,6 +56,7 @@ const CRATES: &[Crate] = &[
         ],
     ),
     of(6, "cli", Met, &["base", "control", "lab", "trace"]),
+    of(6, "python", NotMet, &["base", "lab", "trace"]),
 ];
 
 /// Beside the layers: nothing of the product imports these, and they may import anything.

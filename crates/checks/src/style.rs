@@ -15,7 +15,7 @@ const LEFT_TO_DO: &[&str] = &[concat!("TO", "DO"), concat!("FIX", "ME"), concat!
 /// What is wrong in the Rust files below `root`: a sentence for each.
 pub fn style(root: &Path) -> Vec<String> {
     let mut files = Vec::new();
-    for folder in ["crates", "bench", "fuzz"] {
+    for folder in ["crates", "bench", "fuzz", "python/src"] {
         collect(&root.join(folder), &mut files);
     }
     assert!(files.len() > 50, "the source is where this check looks for it");

@@ -27,8 +27,13 @@ impl Survey {
         for record in reader.by_ref() {
             duration = record?.arrival.at;
         }
+        Ok(Survey::so_far(reader, duration))
+    }
+
+    /// What a reader has found out up to here; `duration` is the time of its last record.
+    pub fn so_far(reader: &Reader, duration: Nanos) -> Survey {
         let places = pack(&reader.devices());
-        Ok(Survey { tally: reader.tally(), duration, span: span_of(&places), places })
+        Survey { tally: reader.tally(), duration, span: span_of(&places), places }
     }
 
     /// From what a complete trace of the compact format says of itself.
