@@ -15,12 +15,14 @@
 //! once. Tokens that are left at the end of the period are gone. Apart from that, cold extents leave a device that
 //! fills up.
 //!
-//! Where this differs from the paper, and why; `step=1` switches the first four off:
+//! Where this differs from the paper, and why; `step=1` switches the first five off:
 //! - α = 10/ms leaves [0, 1] for differences beyond 0.1 ms, so that the paper's P jumps between the bounds, while a device
 //!   at its floor gains next to nothing, since Q_d is a factor of the change. Here a share changes by `step` times the difference
 //!   relative to the greater of R̄ and R_d: large steps far from equilibrium, small ones near it, and out of the floor.
 //!   How much response times change with shares differs between loads by a factor of ten: while a device goes on in one
 //!   direction its steps become longer from period to period, and shorter when it turns.
+//! - While extents move, response times are those of devices that copy, and of shares that are on their way. Here hot extents
+//!   move in the first half of a period, and what guests see in the second half counts for R and Q.
 //! - A weight of 0.01 makes R_d what the last hundred requests took. A guest that does one thing after another sends
 //!   thousands in a period, and the last hundred say little of them. Here R_d goes towards the mean of the whole
 //!   period by as much as that many steps of 0.01 would take it.
@@ -69,6 +71,8 @@ pub struct Wardrop {
     loaded: bool,
     period_ends: Nanos,
     next_tick: Nanos,
+    /// Whether what guests see now counts for R and Q.
+    measuring: bool,
 }
 
 /// What guests asked of one extent.
@@ -122,6 +126,7 @@ impl Wardrop {
             loaded: false,
             period_ends: Nanos::ZERO,
             next_tick: Nanos::ZERO,
+            measuring: true,
         })
     }
 
@@ -138,6 +143,7 @@ impl Wardrop {
         let constants = self.settings;
         let Constants { beta, floor, .. } = constants;
         let go_on = std::mem::replace(&mut self.loaded, true);
+        self.measuring = true;
         let reads = self.guests.read_share;
         for device in &mut self.devices {
             device.end_period(total, reads, &constants);
@@ -156,6 +162,7 @@ impl Wardrop {
             // A device at the floor may be below it by chance: that is no reason to move anything there.
             if gain > 0.0 && device.target > floor {
                 device.tokens = (gain * beta).ceil();
+                self.measuring = constants.as_in_the_paper();
             }
         }
     }
@@ -242,6 +249,14 @@ impl Wardrop {
         Some(best)
     }
 
+    /// When the hot extents of this period have moved.
+    fn migration_ends(&self) -> Nanos {
+        match self.settings.as_in_the_paper() {
+            true => self.period_ends,
+            false => self.period_ends.saturating_sub(self.settings.period / 2),
+        }
+    }
+
     /// Takes tokens of a device; what is not there cannot be taken.
     fn spend(&mut self, device: DeviceId, cost: f64) {
         let tokens = &mut self.devices[device.index()].tokens;
@@ -251,7 +266,7 @@ impl Wardrop {
     /// Hot extents from losers to gainers, with this tick's part of the tokens that allocation has left.
     fn migrate_hot(&mut self, view: &View, moves: &mut Vec<Move>) {
         let ticks_left =
-            ((self.period_ends.saturating_sub(view.now)).0 * TICKS / self.settings.period.0).max(1);
+            ((self.migration_ends().saturating_sub(view.now)).0 * TICKS / self.settings.period.0).max(1);
         let Some(target) = self.shall_gain(view) else { return };
         let tokens = self.devices[target.index()].tokens;
         let mut due = (tokens / ticks_left as f64).ceil();
@@ -375,8 +390,10 @@ impl Policy for Wardrop {
         let sample = completion.latency.as_millis_f64();
         match completion.origin {
             Origin::Guest => {
-                device.requests += 1;
-                device.sum_ms += sample;
+                if self.measuring {
+                    device.requests += 1;
+                    device.sum_ms += sample;
+                }
                 self.traffic.bytes += completion.len;
                 self.guests.learn(completion.direction, completion.len);
                 if paper {
@@ -398,8 +415,10 @@ impl Policy for Wardrop {
             self.probe(view, moves);
             self.end_period();
             self.period_ends = view.now + self.settings.period;
-        } else {
+        } else if view.now < self.migration_ends() {
             self.migrate_hot(view, moves);
+        } else {
+            self.measuring = true;
         }
         self.begin();
         self.migrate_cold(view, moves);

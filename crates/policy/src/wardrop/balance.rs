@@ -31,6 +31,8 @@ pub struct Balance {
 
 /// Longest step of a share in one period, and how far P is ahead of Q at most.
 const LONGEST_STEP: f64 = 0.25;
+/// Response times that are less apart, relative to the greater one, are near enough to equilibrium for strides not to grow.
+const ALIKE: f64 = 0.2;
 /// Strides: how they grow and shrink, and their bounds.
 const STRIDE_GROWTH: f64 = 1.5;
 const STRIDE_TURN: f64 = 0.4;
@@ -86,26 +88,29 @@ impl Balance {
         let difference = mean_ms - response_ms;
         let target = match constants.as_in_the_paper() {
             true => share + alpha * difference * share,
-            false => self.stride(share, step * difference / mean_ms.max(response_ms).max(1e-9), go_on),
+            false => {
+                let apart = difference / mean_ms.max(response_ms).max(1e-9);
+                let change = step * self.stride(apart) * apart;
+                let base = match go_on {
+                    false => share,
+                    true if change > 0.0 => share.max(self.target),
+                    true => share.min(self.target),
+                };
+                (base + change).clamp(share - LONGEST_STEP, share + LONGEST_STEP)
+            }
         };
         self.target = target.clamp(floor, 1.0);
     }
 
-    /// P_d after a step from Q_d, or from the last P where that is ahead of Q in the same direction.
-    fn stride(&mut self, share: f64, change: f64, go_on: bool) -> f64 {
-        let rising = change > 0.0;
-        let factor = match self.rising.replace(rising) {
-            None => 1.0,
-            Some(before) if before == rising => STRIDE_GROWTH,
-            Some(_) => STRIDE_TURN,
+    /// The stride for response times that are `apart`, relative to the greater one.
+    fn stride(&mut self, apart: f64) -> f64 {
+        let factor = match self.rising.replace(apart > 0.0) {
+            Some(rising) if rising != (apart > 0.0) => STRIDE_TURN,
+            Some(_) if apart.abs() > ALIKE => STRIDE_GROWTH,
+            _ => 1.0,
         };
         self.stride = (self.stride * factor).clamp(STRIDES.0, STRIDES.1);
-        let base = match go_on {
-            false => share,
-            true if rising => share.max(self.target),
-            true => share.min(self.target),
-        };
-        (base + change * self.stride).clamp(share - LONGEST_STEP, share + LONGEST_STEP)
+        self.stride
     }
 }
 
