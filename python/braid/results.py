@@ -51,7 +51,11 @@ class Background(TypedDict):
     map_bytes: int
 
 
-class Devices(TypedDict):
+Classes = TypedDict("Classes", {"class": Column})
+"""The field of devices whose name is a word of Python's: ``ssd`` or ``hdd``."""
+
+
+class Devices(Classes):
     """A column for each field, with a row for each device."""
 
     id: Column
@@ -103,10 +107,6 @@ class Intervals(TypedDict):
     latency_ns_mean: Column
     migrated_bytes: Column
     devices: IntervalDevices
-
-
-# ``class`` is a field of devices, and a word of Python's.
-Devices.__annotations__["class"] = Column
 
 
 class Run(TypedDict):

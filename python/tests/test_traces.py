@@ -1,6 +1,10 @@
 """Traces as columns."""
 
 import gzip
+import os
+import signal
+import threading
+import time
 from pathlib import Path
 
 import numpy as np
@@ -66,6 +70,26 @@ def test_what_cannot_be_read_is_named(tmp_path):
     (tmp_path / "rubbish").write_bytes(bytes(range(256)) * 16)
     with pytest.raises(braid.TraceError, match="rubbish: "):
         braid.read_trace(tmp_path / "rubbish")
+
+
+def test_ctrl_c_ends_the_reading_of_an_endless_trace(tmp_path):
+    path = tmp_path / "endless"
+    os.mkfifo(path)
+
+    def write():
+        with open(path, "wb", buffering=0) as pipe:
+            try:
+                while True:
+                    pipe.write(b"0,8,4096,R,0.0\n" * 1000)
+            except BrokenPipeError:
+                pass
+
+    threading.Thread(target=write).start()
+    threading.Timer(0.3, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+    begun = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        braid.read_trace(path)
+    assert time.monotonic() - begun < 5
 
 
 def test_real_traces_are_read():
