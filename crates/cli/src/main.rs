@@ -19,6 +19,7 @@ mod serve;
 mod simulate;
 mod status;
 mod table;
+mod trace;
 mod volume_options;
 mod watch;
 
@@ -70,6 +71,7 @@ enum Command {
     Forget(import::ForgetArguments),
     Device(device::Arguments),
     Simulate(Box<simulate::Arguments>),
+    Trace(trace::Arguments),
     Lab(lab::Arguments),
     Demo(Box<demo::Arguments>),
     Completions(completions::Arguments),
@@ -104,6 +106,7 @@ fn run(command: Command, output: Output) -> Result<u8> {
         Command::Forget(arguments) => import::forget(&state, &arguments, output),
         Command::Device(arguments) => device::run(&arguments, output),
         Command::Simulate(arguments) => simulate::run(&arguments, output),
+        Command::Trace(arguments) => trace::run(&arguments, output),
         Command::Lab(arguments) => lab::run(&arguments, output),
         Command::Demo(arguments) => demo::run(&arguments, output),
         Command::Completions(arguments) => completions::run(&arguments, output),

@@ -171,7 +171,7 @@ impl<W: Write> Fio<W> {
                 self.waited = millis;
             }
             2 => {}
-            _ => write!(self.out, "{} ", self.last.0 / 1_000)?,
+            _ => write!(self.out, "{} ", self.micros())?,
         }
         let action = match request.op {
             Op::Read => "read",
@@ -186,8 +186,13 @@ impl<W: Write> Fio<W> {
     fn act(&mut self, file: &str, action: &str) -> io::Result<()> {
         match self.version {
             2 => writeln!(self.out, "{file} {action}"),
-            _ => writeln!(self.out, "{} {file} {action}", self.last.0 / 1_000),
+            _ => writeln!(self.out, "{} {file} {action}", self.micros()),
         }
+    }
+
+    /// The first is at 1 µs: fio (3.33) takes a time of zero for none, and would not wait until the second.
+    fn micros(&self) -> u64 {
+        self.last.0 / 1_000 + 1
     }
 
     fn finish(mut self) -> io::Result<()> {

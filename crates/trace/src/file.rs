@@ -28,7 +28,7 @@ impl TraceFile {
         let survey = match compact_survey(path, options)? {
             Some(survey) => survey,
             None => {
-                let apart = Options { layout: Layout::Apart(SURVEYED), ..options.clone() };
+                let apart = Options { layout: Layout::ROOMY, ..options.clone() };
                 Survey::of(&mut open(path, &apart, watch.clone())?)?
             }
         };
@@ -47,9 +47,6 @@ impl TraceFile {
         open(&self.path, &self.options, self.watch.clone())
     }
 }
-
-/// Room for each device where nothing is known of it yet: a thousand of them fit into all addresses.
-pub(crate) const SURVEYED: braid_base::Bytes = braid_base::Bytes(1 << 52);
 
 /// Opens the trace in a file with any options.
 pub fn open(path: &Path, options: &Options, watch: Option<Watch>) -> Result<Reader<'static>, Error> {

@@ -37,6 +37,11 @@ pub enum Layout {
     Packed(Vec<Place>),
 }
 
+impl Layout {
+    /// Apart, with room for any device: where records are looked at and not replayed.
+    pub const ROOMY: Layout = Layout::Apart(Bytes(1 << 52));
+}
+
 /// Where a device lies.
 #[derive(Clone, PartialEq, Eq, Debug, serde::Serialize)]
 pub struct Place {
@@ -119,5 +124,17 @@ impl Options {
             return Err(Error::Options(format!("a window of {window} records: use {most} at most")));
         }
         Ok(())
+    }
+}
+
+impl std::str::FromStr for Event {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Event, String> {
+        match text {
+            "queue" => Ok(Event::Queue),
+            "issue" => Ok(Event::Issue),
+            "complete" => Ok(Event::Complete),
+            _ => Err(format!("'{text}' is no event of a request: use queue, issue or complete")),
+        }
     }
 }

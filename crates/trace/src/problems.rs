@@ -30,7 +30,7 @@ pub struct Problems {
 pub const KEPT_PROBLEMS: usize = 20;
 
 /// How much of a bad line is shown.
-const EXCERPT: usize = 60;
+const EXCERPT: usize = 80;
 
 impl Problems {
     pub(crate) fn new(format: Format, strict: bool) -> Problems {
@@ -77,8 +77,17 @@ pub(crate) struct Excerpt<'a>(pub &'a [u8]);
 
 impl fmt::Display for Excerpt<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let shown = &self.0[..self.0.len().min(EXCERPT)];
-        let rest = if shown.len() < self.0.len() { "..." } else { "" };
-        write!(f, "'{}{rest}'", shown.escape_ascii())
+        // What is no text grows fourfold by being escaped.
+        let mut shown = 0;
+        f.write_str("'")?;
+        for byte in self.0 {
+            let escaped = byte.escape_ascii();
+            shown += escaped.len();
+            if shown > EXCERPT {
+                return f.write_str("...'");
+            }
+            write!(f, "{escaped}")?;
+        }
+        f.write_str("'")
     }
 }

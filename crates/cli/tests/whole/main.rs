@@ -17,4 +17,5 @@ mod refused;
 mod repair;
 mod simulate;
 mod status;
+mod trace;
 mod vanished;

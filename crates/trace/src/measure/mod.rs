@@ -1,6 +1,6 @@
 //! What papers say of a trace, from one pass over its records. Each measure has its file, which defines it.
 //!
-//! Memory: a few MiB, at most 64 MiB for times of arrival, and about 40 bytes for each distinct block of 4 KiB up to
+//! Memory: a few MiB, at most 64 MiB for times of arrival, and 50 to 100 bytes for each distinct block of 4 KiB up to
 //! [`Limits::blocks`]. A trace that touches more is measured on a sample of its blocks (see `blocks.rs`), which
 //! [`Footprint::sampled_share`] tells.
 //!
@@ -71,7 +71,7 @@ pub struct Limits {
 }
 
 impl Default for Limits {
-    /// 4 Mi blocks are 16 GiB of footprint, and take 160 MiB.
+    /// 4 Mi blocks are 16 GiB of footprint, and take up to 400 MiB.
     fn default() -> Limits {
         Limits { blocks: 4 << 20 }
     }

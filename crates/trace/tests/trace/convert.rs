@@ -86,7 +86,7 @@ fn devices_survive_the_compact_format_where_their_places_are_known() {
     assert_eq!((reader.device_label(second.device), second.within), ("/dev/sdb", Bytes(512)));
     let (_, text) = converted(&compact, Target::Fio3);
     let text = String::from_utf8(text).unwrap();
-    assert!(text.contains("1 /dev/sdb write 512 512\n") && text.contains("/dev/sdb close"), "{text}");
+    assert!(text.contains("2 /dev/sdb write 512 512\n") && text.contains("/dev/sdb close"), "{text}");
 }
 
 #[test]

@@ -1,0 +1,44 @@
+//! `braid trace`: recorded loads. Each of its verbs has the file of its name.
+
+mod convert;
+mod info;
+mod reading;
+mod report;
+
+use crate::output::Output;
+use braid_control::{Error, ErrorKind, Result};
+use clap::{Args, Subcommand};
+
+/// Measure block traces, and convert them
+///
+/// Traces are read in these formats, plain or compressed by gzip, xz or zstd, and told by what is in them: spc, msr, blktrace,
+/// blkparse, fio (iolog 2 and 3), disksim, ssdsim (also MQSim), msr-cut, cloudphysics, arc, oracle-general, compact.
+#[derive(Args)]
+pub struct Arguments {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Subcommand)]
+enum Verb {
+    Info(Box<info::Arguments>),
+    Convert(Box<convert::Arguments>),
+}
+
+/// Runs the verb.
+pub fn run(arguments: &Arguments, output: Output) -> Result<u8> {
+    match &arguments.verb {
+        Verb::Info(arguments) => info::run(arguments, output),
+        Verb::Convert(arguments) => convert::run(arguments, output),
+    }
+}
+
+/// What is wrong with a trace, as this programme says it.
+fn failed(error: braid_trace::Error) -> Error {
+    let kind = match error {
+        braid_trace::Error::Io { .. } => ErrorKind::Io,
+        braid_trace::Error::Options(_) => ErrorKind::Usage,
+        braid_trace::Error::Unrecognised(_) | braid_trace::Error::Strict { .. } => ErrorKind::Invalid,
+    };
+    Error::new(kind, error.to_string())
+}

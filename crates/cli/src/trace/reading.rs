@@ -1,0 +1,124 @@
+//! What all verbs that read a trace have in common: which trace, how it is to be read, how far it is read.
+
+use super::failed;
+use braid_base::{Bytes, Nanos};
+use braid_control::Result;
+use braid_trace::{Event, Format, Layout, Options, Reader, Tally, TraceFile, Watch};
+use clap::Args;
+use indicatif::{ProgressBar, ProgressStyle};
+use std::path::Path;
+use std::sync::Arc;
+
+/// How a trace is to be read.
+#[derive(Args)]
+pub struct Reading {
+    /// Its format, where content does not tell it rightly
+    #[arg(long, help_heading = "Reading")]
+    format: Option<Format>,
+    /// What an address counts, in formats of sectors or blocks [default: 512B]
+    #[arg(long, value_name = "SIZE", help_heading = "Reading")]
+    block: Option<Bytes>,
+    /// What a time counts [default: what the format says; of arc, a line each 1ms]
+    #[arg(long, value_name = "TIME", help_heading = "Reading")]
+    time_unit: Option<Nanos>,
+    /// Divide times by this, as for a trace whose clock was stretched
+    #[arg(long, value_name = "FACTOR", default_value_t = 1.0, help_heading = "Reading")]
+    speed: f64,
+    /// Only this device: an ASU, a disk, a file's name
+    #[arg(long, value_name = "LABEL", help_heading = "Reading")]
+    device: Option<String>,
+    /// Of blktrace and blkparse, which event is the request: queue, issue or complete
+    #[arg(long, default_value = "queue", help_heading = "Reading")]
+    event: Event,
+    /// Records held back to put in order what is not in order of time, up to 65536
+    #[arg(long, value_name = "RECORDS", default_value_t = Options::default().window, help_heading = "Reading")]
+    window: usize,
+    /// End at the first bad record, instead of counting and skipping it
+    #[arg(long, help_heading = "Reading")]
+    strict: bool,
+}
+
+impl Reading {
+    /// The same as the library takes it.
+    pub fn options(&self, layout: Layout) -> Options {
+        Options {
+            format: self.format,
+            time_unit: self.time_unit,
+            block: self.block,
+            speed: self.speed,
+            device: self.device.clone(),
+            layout,
+            event: self.event,
+            window: self.window,
+            strict: self.strict,
+        }
+    }
+}
+
+/// Opens a trace to be read once: a file, or standard input for `-`. The bar follows.
+pub fn open_once(path: &Path, options: &Options, bar: &Bar) -> Result<Reader<'static>> {
+    if path == Path::new("-") {
+        let reader = Reader::open(std::io::stdin(), options).map_err(failed)?;
+        return Ok(reader.named("standard input".to_owned()));
+    }
+    braid_trace::open(path, options, bar.watch(path)).map_err(failed)
+}
+
+/// Opens a file to be read twice. The bar follows both times.
+pub fn open_twice(path: &Path, options: &Options, bar: &Bar) -> Result<TraceFile> {
+    let file = TraceFile::open(path, options, bar.watch(path)).map_err(failed)?;
+    bar.bar.set_position(0);
+    Ok(file)
+}
+
+/// How far a file is read. Shown on a terminal alone.
+pub struct Bar {
+    bar: ProgressBar,
+}
+
+impl Bar {
+    /// Nothing is read yet.
+    pub fn new() -> Bar {
+        let template = "{bar:30} {percent:>3} %  {bytes_per_sec}, about {eta} left";
+        let style = ProgressStyle::with_template(template).expect("the bar's template is one");
+        Bar { bar: ProgressBar::new(0).with_style(style) }
+    }
+
+    fn watch(&self, path: &Path) -> Option<Watch> {
+        self.bar.set_length(std::fs::metadata(path).map_or(0, |file| file.len()));
+        let bar = self.bar.clone();
+        Some(Arc::new(move |bytes| bar.inc(bytes)))
+    }
+}
+
+impl Drop for Bar {
+    fn drop(&mut self) {
+        self.bar.finish_and_clear();
+    }
+}
+
+/// What was not as it should be, in lines for people; none where all was.
+pub fn complaints(reader: &Reader) -> String {
+    const SHOWN: usize = 5;
+    let Tally { bad_records, reordered_records, late_records, .. } = reader.tally();
+    let mut text = String::new();
+    if bad_records > 0 {
+        let word = reader.format().word_for_record();
+        text += &format!("\n  {bad_records} bad {word}s were skipped:\n");
+        let problems = reader.problems();
+        for problem in problems.kept().iter().take(SHOWN) {
+            text += &format!("    {}\n", problems.describe(problem));
+        }
+        if bad_records > SHOWN as u64 {
+            text += "    ...\n";
+        }
+    }
+    if late_records > 0 {
+        text += &format!(
+            "\n  {late_records} records came too late to be put in order and have the time of the one before; a larger --window may help\n"
+        );
+    } else if reordered_records > 0 {
+        text += &format!("\n  {reordered_records} records were put in order of time\n");
+    }
+    text
+}

@@ -1,0 +1,143 @@
+//! Traces on the command line: measured, converted, refused; and replayed by fio.
+
+use crate::machine::{Machine, client, have, number, run};
+use serde_json::Value;
+use std::process::Stdio;
+
+const SPC: &str = "0,8,4096,w,0.0\n3,0,8192,r,0.25\n0,16,512,R,0.5\n0,16,512,r,0.75\n";
+
+fn machine(text: &str) -> Machine {
+    let machine = Machine::new();
+    std::fs::write(machine.path("t.spc"), text).unwrap();
+    machine
+}
+
+fn keys(value: &Value) -> Vec<&String> {
+    value.as_object().unwrap().keys().collect()
+}
+
+/// The fields that scripts rely on. One may be added here; one that goes or changes its meaning breaks a promise.
+#[test]
+fn info_says_what_its_help_documents() {
+    let machine = machine(SPC);
+    let found = machine.json(&["trace", "info", "t.spc"]);
+    assert_eq!((&found["format"], &found["compression"]), (&"spc".into(), &"plain".into()));
+    assert_eq!((number(&found, "records"), number(&found, "requests.read_share")), (4.0, 0.75));
+    assert_eq!(number(&found, "rate.duration_seconds"), 0.75);
+    assert_eq!(number(&found, "footprint.footprint_blocks"), 4.0);
+    assert_eq!(number(&found, "sizes.read.size_bytes_max"), 8192.0);
+    assert_eq!(found["miss_ratios"]["method"], "exact");
+    assert_eq!(
+        (&found["devices"][1]["device"], number(&found, "devices.1.end_bytes")),
+        (&"3".into(), 8192.0)
+    );
+    let help = machine.ok(&["trace", "info", "--help"]);
+    let parts =
+        ["requests", "rate", "sizes", "footprint", "seeks", "locality", "burstiness", "reuse", "working_set"];
+    let documented = parts.iter().flat_map(|part| keys(&found[part])).chain(keys(&found));
+    let all = documented.chain(keys(&found["sizes"]["all"])).chain(keys(&found["miss_ratios"]["points"][0]));
+    for key in all {
+        // Percentiles stand as `_p90` after the first of their kind.
+        let known = help.contains(key) || key.rfind('_').is_some_and(|at| help.contains(&key[at..]));
+        assert!(known, "trace info --help does not name {key}");
+    }
+    let said = machine.ok(&["trace", "info", "t.spc"]);
+    for part in ["4 requests in 750 ms", "75.0 %", "footprint", "hottest 20 %", "LRU cache", "device"] {
+        assert!(said.contains(part), "'{part}' is not in {said}");
+    }
+}
+
+#[test]
+fn bad_lines_are_named_and_strict_ends_with_the_remedy() {
+    let machine = machine(&(SPC.to_owned() + "0,16,512,q,0.75\n" + SPC));
+    let found = machine.json(&["trace", "info", "t.spc"]);
+    assert_eq!((number(&found, "bad_records"), number(&found, "problems.0.number")), (1.0, 5.0));
+    assert!(machine.ok(&["trace", "info", "t.spc"]).contains("line 5: the fourth field, the opcode"));
+    let words = ["t.spc", "line 5", "neither r nor w", "without --strict"];
+    machine.refused(&["trace", "info", "t.spc", "--strict"], 1, &words);
+}
+
+#[test]
+fn what_cannot_be_read_is_refused_with_the_remedy() {
+    let machine = machine("Dear reader,\n");
+    machine.refused(&["trace", "info", "t.spc"], 1, &["t.spc", "'Dear reader,'", "name it", "blkparse"]);
+    machine.refused(&["trace", "info", "missing"], 1, &["missing", "No such file"]);
+    machine.refused(&["trace", "info", "t.spc", "--format", "nosuch"], 2, &["nosuch", "use one of spc"]);
+    machine.refused(&["trace", "info", "t.spc", "--format", "msr", "--block", "4KiB"], 2, &["in bytes"]);
+    machine.refused(&["trace", "convert", "t.spc", "x", "--to", "pdf"], 2, &["pdf", "compact, spc, fio2"]);
+    machine.refused(&["trace", "convert", "t.spc", "x", "--to", "spc", "--zstd", "3"], 2, &["--zstd"]);
+    machine.refused(&["trace", "convert", "t.spc", "x"], 1, &["Dear reader"]);
+    assert!(!machine.path("x").exists() && !machine.path("x.partial").exists());
+}
+
+#[test]
+fn a_trace_survives_all_conversions() {
+    let machine = machine(SPC);
+    let found = machine.json(&["trace", "convert", "t.spc", "t.trace", "--zstd", "3"]);
+    assert_eq!((number(&found, "records"), number(&found, "places.1.base_bytes")), (4.0, f64::from(1 << 20)));
+    machine.refused(&["trace", "convert", "t.spc", "t.trace"], 2, &["t.trace exists", "--force"]);
+    machine.ok(&["trace", "convert", "t.trace", "t.trace", "--force"]);
+    machine.ok(&["trace", "convert", "t.trace", "t.iolog", "--to", "fio3"]);
+    machine.ok(&["trace", "convert", "t.iolog", "back.spc", "--to", "spc"]);
+    // fio has names where SPC has numbers; beside these all comes back.
+    let info = |file| machine.json(&["trace", "info", file]);
+    for part in ["requests", "rate", "sizes", "footprint", "locality", "burstiness", "reuse"] {
+        assert_eq!(info("back.spc")[part], info("t.spc")[part], "{part}");
+    }
+    let only = machine.json(&["trace", "info", "t.trace", "--device", "3"]);
+    assert_eq!((number(&only, "records"), number(&only, "other_devices_records")), (1.0, 3.0));
+}
+
+#[test]
+fn a_trace_comes_through_a_pipe_and_goes_through_one() {
+    let machine = machine(SPC);
+    let text = std::fs::File::open(machine.path("t.spc")).unwrap();
+    let mut convert = machine.command(&["trace", "convert", "-", "-", "--span", "1GiB"]);
+    let converted = convert.stdin(Stdio::from(text)).stderr(Stdio::null()).output().unwrap().stdout;
+    std::fs::write(machine.path("t.trace"), &converted).unwrap();
+    let mut info = machine.command(&["trace", "info", "-", "--json"]);
+    let info = info.stdin(std::fs::File::open(machine.path("t.trace")).unwrap()).output().unwrap();
+    let found: Value = serde_json::from_slice(&info.stdout).unwrap();
+    assert_eq!((number(&found, "records"), &found["format"]), (4.0, &"compact".into()));
+    assert_eq!(number(&found, "devices.0.end_bytes"), f64::from((1 << 30) + 8192));
+}
+
+#[test]
+fn fio_replays_what_was_converted_at_its_times() {
+    if !have(&["fio"]) {
+        return;
+    }
+    let machine = machine(SPC);
+    std::fs::File::create(machine.path("disk")).unwrap().set_len(1 << 20).unwrap();
+    for target in ["fio2", "fio3"] {
+        machine.ok(&["trace", "convert", "t.spc", target, "--to", target]);
+        let path = |name| machine.path(name).display().to_string();
+        let said = client(
+            "fio",
+            &[
+                "--name=replay",
+                "--ioengine=psync",
+                "--output-format=json",
+                &format!("--read_iolog={}", path(target)),
+                &format!("--replay_redirect={}", path("disk")),
+            ],
+        );
+        let said: Value = serde_json::from_str(&said[said.find('{').unwrap()..]).unwrap();
+        let figure = |path: &str| number(&said["jobs"][0], path);
+        assert_eq!((figure("read.total_ios"), figure("write.total_ios")), (3.0, 1.0), "{target}");
+        // Waits of version 2 count from the start of fio itself.
+        assert!((500.0..5_000.0).contains(&figure("job_runtime")), "{target}: {}", figure("job_runtime"));
+    }
+}
+
+#[test]
+fn who_closes_the_pipe_has_read_enough() {
+    let machine = machine(&SPC.repeat(20_000));
+    let mut shell = std::process::Command::new("sh");
+    let programme = env!("CARGO_BIN_EXE_braid");
+    let line = format!("{programme} trace convert t.spc - --to spc | head -n 1; exit ${{PIPESTATUS:-0}}");
+    shell.args(["-c", &line]).current_dir(machine.path(""));
+    let ended = run(shell);
+    assert_eq!((ended.status, ended.stderr.as_str()), (0, ""));
+    assert_eq!(ended.stdout, "0,8,4096,w,0.000000000\n");
+}
