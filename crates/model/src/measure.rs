@@ -35,7 +35,8 @@ pub enum Measure {
         /// What an SSD that maps pages holds before; other devices have no states.
         state: State,
     },
-    /// One read after the other at random places within a two-thousandth of the device: what an arm does without the way.
+    /// One read after the other at random places within a two-thousandth of the device: what an arm does without the way. But
+    /// not within less than 256 MiB, which a disk's buffer might hold.
     NearRead,
     /// One read after the other at random places in the first and the last hundredth of the device in turn.
     FarRead,
@@ -135,7 +136,9 @@ impl Requests {
             Measure::SequentialWrite { .. } => SEQUENTIAL * (at % (self.size / SEQUENTIAL)),
             Measure::RandomRead { .. } => random(0, small),
             Measure::RandomWrite { span, .. } => random(0, share(span)),
-            Measure::NearRead => random(small / 2, share(1.0 / 2_000.0)),
+            Measure::NearRead => {
+                random(small / 2, share(1.0 / 2_000.0).max((MIB * 256 / SMALL).min(small / 4)))
+            }
             Measure::FarRead => {
                 random(if at.is_multiple_of(2) { 0 } else { small - share(0.01) }, share(0.01))
             }

@@ -77,7 +77,9 @@ fn seeks(spec: &mut Spec, seen: &Observed) -> Result<(), InvalidModel> {
     let beside = params.revolution.as_secs_f64() / 2.0 + params.command.as_secs_f64();
     let seek = |rate: f64| ((1.0 / rate - beside) * 1e9).max(0.0);
     let average = seek(seen.need(ONE)?).max(2e5);
-    let settle = seen.get(Measure::NearRead).map_or(average * 0.15, seek);
+    // Reads that take less than a part of a turn have been in a buffer.
+    let near = seen.get(Measure::NearRead).filter(|rate| 1.0 / rate > 0.4 * params.revolution.as_secs_f64());
+    let settle = near.map_or(average * 0.15, seek);
     let full = seen.get(Measure::FarRead).map_or(average * 2.1, seek);
     set_seeks(spec, settle, average, full);
     Ok(())
@@ -114,10 +116,19 @@ fn correct(spec: &mut Spec, seen: &Observed) {
     let lacks = |spec: &Spec, measure| seen.lacks(spec, measure);
     let seek = hdd(spec).seek;
     let add = |time: Nanos, by: f64| time.0 as f64 + by;
-    let settle = add(seek.settle, lacks(spec, Measure::NearRead));
+    let near =
+        seen.get(Measure::NearRead).is_some_and(|rate| 1e9 / rate > 0.4 * hdd(spec).revolution.0 as f64);
+    let settle = add(seek.settle, if near { lacks(spec, Measure::NearRead) } else { 0.0 });
     let average = add(seek.average, lacks(spec, ONE));
     let full = add(seek.full, lacks(spec, Measure::FarRead));
     set_seeks(spec, settle, average, full);
+    for (wanted, inner) in [(START, false), (END, true)] {
+        let off = seen.get(wanted).map_or(1.0, |seen| seen / measure(spec, wanted)).clamp(0.9, 1.1);
+        let params = hdd(spec);
+        let rate = if inner { &mut params.inner } else { &mut params.outer };
+        *rate = Rate(((rate.0 as f64 * off) as u64).clamp(5_000_000, 10_000_000_000));
+        params.inner = params.inner.min(params.outer);
+    }
     let (command, long) = (lacks(spec, SAME), lacks(spec, SAME_LONG));
     if command.abs().max(long.abs()) < 1e6 {
         let params = hdd(spec);
