@@ -45,6 +45,17 @@ pub struct Number {
     pub holds: Option<bool>,
 }
 
+/// A number with three digits that count.
+pub fn shown(number: f64) -> String {
+    let places = match number.abs() {
+        n if n >= 100.0 => 0,
+        n if n >= 10.0 => 1,
+        n if n >= 1.0 => 2,
+        _ => 3,
+    };
+    format!("{number:.places$}")
+}
+
 /// Tests all claims of an experiment.
 pub(crate) fn judge(experiment: &Experiment, tables: &[Table]) -> Vec<Judged> {
     experiment.claims.iter().map(|claim| judged(experiment, tables, claim)).collect()

@@ -12,6 +12,7 @@
 //!
 //! experiment.rs   what an experiment is: a declaration            experiments/  those of each paper
 //! study.rs        runs declarations                               judge.rs      ours beside the paper's
+//! report/         a page with plots of what came out
 //! ```
 //!
 //! What is not modelled: the processor (the engine's own work and hits in the memory cache take no time), the host's bus,
@@ -26,6 +27,7 @@ mod guests;
 pub mod judge;
 mod outcome;
 mod recorder;
+pub mod report;
 mod rig;
 mod series;
 mod setup;

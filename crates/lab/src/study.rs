@@ -2,7 +2,7 @@
 //!
 //! Experiments that ask for the same simulation share it.
 
-use crate::experiment::{Axis, Counting, Experiment, Measure, Series};
+use crate::experiment::{Axis, Counting, Experiment, Measure, Published, Quantity, Series, Test};
 use crate::judge::{self, Judged};
 use crate::{DeviceSetup, Error, Load, Outcome, Progress, Result, Setup, sweep};
 use braid_base::{DeviceClass, Nanos};
@@ -15,8 +15,10 @@ pub struct Study {
     pub id: String,
     /// What it shows.
     pub title: String,
-    /// The paper, and the place in it.
+    /// The paper.
     pub paper: String,
+    /// The place in it.
+    pub place: String,
     /// Seed of all simulations.
     pub seed: u64,
     /// Whether it was shortened: its numbers are not worth comparing then.
@@ -37,8 +39,10 @@ pub struct Study {
     pub claims: Vec<Judged>,
     /// Which values the paper gives in numbers.
     pub published: String,
-    /// What is not as in the paper.
+    /// What is not as in the paper, in this experiment.
     pub differs: Vec<String>,
+    /// What is not as in the paper, in all experiments of that paper.
+    pub differs_in_all: Vec<String>,
 }
 
 /// What a series was.
@@ -52,6 +56,8 @@ pub struct Simulated {
     pub policy: String,
     /// Its load, likewise.
     pub load: String,
+    /// The series of which it is another setting.
+    pub variant_of: Option<String>,
 }
 
 /// What was measured of one kind.
@@ -65,8 +71,23 @@ pub struct Table {
     pub more_is_better: bool,
     /// For each series a value at each place.
     pub values: Vec<Vec<f64>>,
+    /// The paper's values.
+    pub published: Vec<PaperValue>,
     #[serde(skip)]
     pub(crate) of: Option<Measure>,
+}
+
+/// A value that the paper gives.
+#[derive(Clone, Copy, PartialEq, Debug, Serialize)]
+pub struct PaperValue {
+    /// Of which series, from 0 on.
+    pub series: usize,
+    /// At which place.
+    pub at: u32,
+    /// The value, or the lower end of a range.
+    pub low: f64,
+    /// The value, or the upper end of a range.
+    pub high: f64,
 }
 
 /// How experiments are run.
@@ -194,6 +215,7 @@ fn put_together(experiment: &Experiment, how: How, outcomes: &[&Outcome]) -> Stu
                 row.iter().enumerate().map(|(i, outcome)| value(experiment, i, measure, outcome)).collect()
             })
             .collect(),
+        published: published(experiment, measure),
         of: Some(measure),
     };
     let tables: Vec<Table> = experiment.measures.iter().map(table).collect();
@@ -203,7 +225,8 @@ fn put_together(experiment: &Experiment, how: How, outcomes: &[&Outcome]) -> Stu
     Study {
         id: experiment.id.to_owned(),
         title: experiment.title.to_owned(),
-        paper: format!("{}, {}", experiment.paper.title, experiment.place),
+        paper: experiment.paper.title.to_owned(),
+        place: experiment.place.to_owned(),
         seed: how.seed,
         quick: how.quick,
         warm_up_seconds: times.warm_up,
@@ -214,8 +237,25 @@ fn put_together(experiment: &Experiment, how: How, outcomes: &[&Outcome]) -> Stu
         tables,
         claims,
         published: experiment.published.to_owned(),
-        differs: owned(experiment.differs).into_iter().chain(owned(experiment.paper.differs)).collect(),
+        differs: owned(experiment.differs),
+        differs_in_all: owned(experiment.paper.differs),
     }
+}
+
+/// The values that the paper gives of a measure.
+fn published(experiment: &Experiment, measure: Measure) -> Vec<PaperValue> {
+    let tests = experiment.claims.iter().flat_map(|claim| claim.tests);
+    let value = |test: &Test| {
+        let Quantity::Value { measure: of, series, at } = test.quantity else { return None };
+        let series = experiment.series.iter().position(|known| known.label == series)?;
+        let (low, high) = match test.published {
+            Published::Number(number) => (number, number),
+            Published::Range(low, high) => (low, high),
+            Published::Words => return None,
+        };
+        (of == measure).then_some(PaperValue { series, at, low, high })
+    };
+    tests.filter_map(value).collect()
 }
 
 fn simulated(series: &Series) -> Simulated {
@@ -224,6 +264,7 @@ fn simulated(series: &Series) -> Simulated {
         devices: series.devices.iter().map(|(class, text)| format!("--{class} {text}")).collect(),
         policy: series.policy.to_owned(),
         load: series.load.to_owned(),
+        variant_of: series.variant_of.map(str::to_owned),
     }
 }
 

@@ -5,12 +5,14 @@ mod text;
 use crate::output::Output;
 use crate::simulate::{Bar, failure};
 use crate::table::Table;
-use braid_control::Result;
+use braid_control::{Error, ErrorKind, Result};
 use braid_lab::experiment::Experiment;
 use braid_lab::experiments::{all, find};
+use braid_lab::report::{figures, page};
 use braid_lab::study::{How, Study, study};
 use clap::{Args, Subcommand};
 use serde::Serialize;
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 /// Make tables and figures of papers again, beside what the papers say
@@ -28,6 +30,7 @@ pub struct Arguments {
 enum Verb {
     List(List),
     Run(Run),
+    Report(Report),
 }
 
 /// List the experiments
@@ -46,15 +49,40 @@ Examples:
   braid lab run wardrop/fig6
   braid lab run wardrop --json
 
-JSON: wall_seconds (differs from run to run), studies. Each study: id, title, paper, seed, quick, warm_up_seconds,
-measured_seconds, axis, places, series (label, devices, policy, load; {x} is the place on the axis), tables (measure,
-unit, more_is_better, values: a list for each series with a value for each place), claims (claim, place, verdicts, why),
-published, differs.
+JSON: wall_seconds (differs from run to run), studies. Each study: id, title, paper, place, seed, quick,
+warm_up_seconds, measured_seconds, axis, places, series (label, devices, policy, load, variant_of; {x} is the place on
+the axis), tables (measure, unit, more_is_better, values: a list for each series with a value for each place, and
+published: series, at, low, high), claims (claim, place, verdicts, why), published, differs, differs_in_all.
   verdicts: of (the series that it speaks of), holds (null where numbers are only shown), and
     numbers (quantity, paper, ours, ratio of ours to the paper's, needed, holds)")]
 struct Run {
     #[command(flatten)]
     which: Which,
+}
+
+/// Make a page with plots of all experiments
+///
+/// One HTML page that needs nothing but itself: what holds, and for each experiment the plots, the paper's values beside
+/// ours, what differs, and what was simulated.
+#[derive(Args)]
+#[command(after_help = "\
+Examples:
+  braid lab report --output lab.html --svg plots
+  braid lab report wardrop/fig6 wardrop/table3
+
+JSON: output_path, svg_paths, experiments, wall_seconds.")]
+struct Report {
+    /// Experiments as `braid lab list` names them, or systems [default: all]
+    #[arg(value_name = "ID")]
+    ids: Vec<String>,
+    /// Where the page goes
+    #[arg(long, value_name = "FILE", default_value = "lab-report.html")]
+    output: PathBuf,
+    /// A directory that gets each plot as a file, too
+    #[arg(long, value_name = "DIR")]
+    svg: Option<PathBuf>,
+    #[command(flatten)]
+    options: Options,
 }
 
 /// Which experiments, and how.
@@ -112,8 +140,54 @@ pub fn run(arguments: &Arguments, output: Output) -> Result<u8> {
             let ran = Ran { studies, wall_seconds: begun.elapsed().as_secs_f64() };
             output.show(&ran, || ran.studies.iter().map(text::describe).collect::<Vec<_>>().join("\n"));
         }
+        Verb::Report(report) => write_report(report, output)?,
     }
     Ok(0)
+}
+
+#[derive(Serialize)]
+struct Written {
+    output_path: PathBuf,
+    svg_paths: Vec<PathBuf>,
+    experiments: usize,
+    wall_seconds: f64,
+}
+
+fn write_report(report: &Report, output: Output) -> Result<()> {
+    let begun = Instant::now();
+    let everything = ["all".to_owned()];
+    let ids = if report.ids.is_empty() { &everything[..] } else { &report.ids };
+    // What cannot be written later is refused before the work.
+    write(&report.output, "")?;
+    if let Some(directory) = &report.svg {
+        std::fs::create_dir_all(directory)
+            .map_err(|error| cannot("make the directory", directory, &error))?;
+    }
+    let studies = studies(ids, &report.options)?;
+    write(&report.output, &page(&studies))?;
+    let mut svg_paths = Vec::new();
+    for figure in report.svg.iter().flat_map(|_| studies.iter().flat_map(figures)) {
+        let path = report.svg.as_deref().unwrap_or(Path::new(".")).join(&figure.file_name);
+        write(&path, &figure.svg)?;
+        svg_paths.push(path);
+    }
+    let wall_seconds = begun.elapsed().as_secs_f64();
+    let written =
+        Written { output_path: report.output.clone(), svg_paths, experiments: studies.len(), wall_seconds };
+    output.show(&written, || {
+        let (page, plots) = (written.output_path.display(), written.svg_paths.len());
+        let plots = if plots == 0 { String::new() } else { format!(" and {plots} plots") };
+        format!("wrote {page}{plots}: {} experiments", written.experiments)
+    });
+    Ok(())
+}
+
+fn write(path: &Path, text: &str) -> Result<()> {
+    std::fs::write(path, text).map_err(|error| cannot("write", path, &error))
+}
+
+fn cannot(what: &str, path: &Path, error: &std::io::Error) -> Error {
+    Error::new(ErrorKind::Io, format!("cannot {what} {}: {error}; name another place", path.display()))
 }
 
 fn list(output: Output) {

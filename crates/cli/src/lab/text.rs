@@ -1,12 +1,13 @@
 //! A study for people: its tables, what the paper says beside ours, what differs, and a line for each claim.
 
 use crate::table::Table;
-use braid_lab::judge::{Judged, Verdict};
+use braid_lab::judge::{Judged, Verdict, shown};
 use braid_lab::study::Study;
 
 /// Everything about a study.
 pub fn describe(study: &Study) -> String {
-    let mut text = format!("{}: {}\n  {}; seed {}", study.id, study.title, study.paper, study.seed);
+    let mut text =
+        format!("{}: {}\n  {}, {}; seed {}", study.id, study.title, study.paper, study.place, study.seed);
     text += &match study.quick {
         true => format!(
             ", quick: {:.1} s measured after {:.1} s, too short to compare\n",
@@ -21,7 +22,7 @@ pub fn describe(study: &Study) -> String {
     text += &compared(study);
     text += &format!("    {}\n", study.published);
     text += "\n  what differs from the paper\n";
-    for difference in &study.differs {
+    for difference in study.differs.iter().chain(&study.differs_in_all) {
         text += &wrapped("  - ", difference);
     }
     text += "\n";
@@ -39,7 +40,7 @@ fn measured(study: &Study, table: usize) -> String {
     let mut table = Table::new(&columns);
     for (place, number) in study.places.iter().enumerate() {
         let mut cells = vec![number.to_string()];
-        cells.extend(measured.values.iter().map(|row| short(row[place])));
+        cells.extend(measured.values.iter().map(|row| shown(row[place])));
         table.row(cells);
     }
     let better = if measured.more_is_better { "more" } else { "less" };
@@ -59,7 +60,7 @@ fn compared(study: &Study) -> String {
         table.row(vec![
             number.quantity.clone(),
             number.paper.clone(),
-            short(number.ours),
+            shown(number.ours),
             number.ratio.map_or("-".to_owned(), |ratio| format!("{ratio:.2}")),
             number.needed.clone(),
             match number.holds {
@@ -91,17 +92,6 @@ fn line(judged: &Judged) -> String {
         text += &wrapped("    ", &format!("why: {why}"));
     }
     text
-}
-
-/// A number with three digits that count.
-fn short(number: f64) -> String {
-    let places = match number.abs() {
-        n if n >= 100.0 => 0,
-        n if n >= 10.0 => 1,
-        n if n >= 1.0 => 2,
-        _ => 3,
-    };
-    format!("{number:.places$}")
 }
 
 /// A paragraph in lines of 110 characters, the first begun with `lead`.

@@ -10,6 +10,7 @@ mod attach;
 mod full;
 mod help;
 mod kill;
+mod lab;
 mod lifecycle;
 mod machine;
 mod policy;

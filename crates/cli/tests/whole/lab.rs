@@ -1,0 +1,79 @@
+//! `braid lab`: a list, a quick run of an experiment from end to end, a page, and errors that say what would be right.
+
+use crate::machine::Machine;
+use serde_json::Value;
+
+#[test]
+fn every_figure_of_wu_and_reddy_is_listed() {
+    let machine = Machine::new();
+    let listed = machine.json(&["lab", "list"]);
+    let experiments = listed["experiments"].as_array().unwrap();
+    let ids: Vec<&str> = experiments.iter().map(|e| e["id"].as_str().unwrap()).collect();
+    for figure in ["fig1", "fig5", "fig6", "fig7", "fig8", "fig9", "fig10", "fig11", "table3"] {
+        assert!(ids.contains(&format!("wardrop/{figure}").as_str()), "{figure} is not in {ids:?}");
+    }
+    assert!(machine.ok(&["lab", "list"]).contains("wardrop/table3"));
+}
+
+#[test]
+fn an_experiment_comes_out_beside_the_papers_values() {
+    let machine = Machine::new();
+    let ran = machine.json(&["lab", "run", "wardrop/table3", "--quick"]);
+    let study = &ran["studies"][0];
+    assert_eq!((study["id"].as_str(), study["quick"].as_bool()), (Some("wardrop/table3"), Some(true)));
+    assert_eq!(study["places"], serde_json::json!([1, 10]));
+    let numbers: Vec<&Value> = study["claims"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .flat_map(|claim| claim["verdicts"].as_array().unwrap())
+        .flat_map(|verdict| verdict["numbers"].as_array().unwrap())
+        .collect();
+    let of_disk = "throughput of disk only, processes 10, MB/s";
+    let number = numbers.iter().find(|number| number["quantity"] == of_disk).unwrap();
+    assert_eq!(number["paper"], "25.9799");
+    assert!(number["ours"].as_f64().unwrap() > 0.0 && number["ratio"].as_f64().unwrap() > 0.0);
+    let text = machine.ok(&["lab", "run", "wardrop/table3", "--quick"]);
+    for expected in ["ours/paper", "what differs from the paper", "CLAIM", "too short to compare"] {
+        assert!(text.contains(expected), "'{expected}' is not in {text}");
+    }
+}
+
+#[test]
+fn the_same_seed_gives_the_same_study_on_any_number_of_threads() {
+    let machine = Machine::new();
+    let studies = |threads: &str| {
+        machine.json(&["lab", "run", "wardrop/fig9", "--quick", "--threads", threads])["studies"].clone()
+    };
+    assert_eq!(studies("1"), studies("2"));
+}
+
+#[test]
+fn a_report_is_one_page_and_its_plots() {
+    let machine = Machine::new();
+    let path = |name| machine.path(name).display().to_string();
+    let (page, plots) = (path("lab.html"), path("plots"));
+    let words = ["lab", "report", "wardrop/fig9", "--quick", "--output", &page, "--svg", &plots];
+    let written = machine.json(&words);
+    assert_eq!(written["experiments"], 1);
+    let page = std::fs::read_to_string(&page).unwrap();
+    assert!(page.starts_with("<!DOCTYPE html>") && page.contains("<svg ") && !page.contains("<script"));
+    let plots = written["svg_paths"].as_array().unwrap();
+    assert_eq!(plots.len(), 1);
+    assert!(std::fs::read_to_string(plots[0].as_str().unwrap()).unwrap().starts_with("<svg "));
+}
+
+#[test]
+fn what_is_wrong_is_named_with_what_would_be_right() {
+    let machine = Machine::new();
+    machine.refused(
+        &["lab", "run", "wardrop/fig2"],
+        2,
+        &["'wardrop/fig2'", "wardrop/fig1", "wardrop/table3"],
+    );
+    machine.refused(
+        &["lab", "report", "wardrop/fig9", "--output", "/nowhere/at/all.html"],
+        1,
+        &["/nowhere/at/all.html"],
+    );
+}

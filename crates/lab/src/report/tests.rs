@@ -1,0 +1,96 @@
+//! A page is well-formed, needs nothing but itself, and says what the declarations say.
+
+use super::*;
+use crate::experiments::find;
+use crate::study::{How, study};
+
+fn studies() -> Vec<Study> {
+    let experiments = find(&["wardrop/fig9".to_owned(), "wardrop/table3".to_owned()]).unwrap();
+    study(&experiments, How { seed: 1, quick: true, threads: None }, |_| {}).unwrap()
+}
+
+/// Reads elements as XML would, and gives their names with their attributes.
+fn elements(text: &str) -> Vec<String> {
+    let (mut open, mut found) = (Vec::new(), Vec::new());
+    let mut rest = text.strip_prefix("<!DOCTYPE html>").unwrap_or(text);
+    while let Some(begin) = rest.find('<') {
+        let end = begin + rest[begin..].find('>').expect("what is opened with < ends with >");
+        let inside = &rest[begin + 1..end];
+        rest = &rest[end + 1..];
+        let name = |text: &str| text.split_whitespace().next().unwrap_or_default().to_owned();
+        if let Some(closed) = inside.strip_prefix('/') {
+            assert_eq!(open.pop().as_deref(), Some(closed), "closed in the order of opening");
+        } else {
+            assert_eq!(inside.matches('"').count() % 2, 0, "quotes of <{inside}>");
+            found.push(inside.to_owned());
+            if name(inside) == "style" {
+                // What it holds is not markup.
+                rest = &rest[rest.find("</style>").expect("a style ends")..];
+            }
+            if !inside.ends_with('/') {
+                open.push(name(inside));
+            }
+        }
+    }
+    assert!(open.is_empty(), "left open: {open:?}");
+    found
+}
+
+#[test]
+fn the_page_is_well_formed_and_needs_nothing_but_itself() {
+    let studies = studies();
+    let page = page(&studies);
+    let elements = elements(&page);
+    for element in &elements {
+        assert!(!element.starts_with("script") && !element.starts_with("link"), "{element}");
+        let from_elsewhere = ["src=", "href=\"http", "url("].iter().any(|text| element.contains(text));
+        assert!(!from_elsewhere, "{element}");
+    }
+    assert!(!page.contains("@import") && !page.contains("url("));
+    assert!(elements.iter().any(|e| e.starts_with("meta name=\"viewport\"")));
+    assert!(page.contains("@media print") && page.contains("prefers-color-scheme: dark"));
+    let plots = elements.iter().filter(|e| e.starts_with("svg ")).count();
+    assert_eq!(plots, studies.iter().map(|study| study.tables.len()).sum::<usize>());
+}
+
+#[test]
+fn the_page_says_what_the_declarations_say() {
+    let studies = studies();
+    let page = page(&studies);
+    let plain = |text: &str| text.replace('"', "&quot;");
+    for study in &studies {
+        let texts =
+            [&study.title, &study.published].into_iter().chain(&study.differs).chain(&study.differs_in_all);
+        for text in
+            texts.chain(study.claims.iter().map(|judged| &judged.claim).filter(|c| *c != "The table."))
+        {
+            assert!(page.contains(&plain(text)), "'{text}' is not on the page");
+        }
+    }
+    assert!(page.contains("--quick: too short"));
+}
+
+#[test]
+fn plots_are_documents_of_their_own_with_names_of_their_own() {
+    let figures: Vec<Figure> = studies().iter().flat_map(figures).collect();
+    let mut names: Vec<&str> = figures.iter().map(|figure| figure.file_name.as_str()).collect();
+    assert!(names.contains(&"wardrop-table3-throughput.svg"), "{names:?}");
+    names.dedup();
+    assert_eq!(names.len(), figures.len());
+    for figure in &figures {
+        let elements = elements(&figure.svg);
+        assert!(elements[0].contains("xmlns=\"http://www.w3.org/2000/svg\""), "{}", elements[0]);
+        // Dashes and marks tell curves apart where colours do not.
+        assert!(figure.svg.contains("wardrop") && figure.svg.contains("<polyline"));
+    }
+}
+
+#[test]
+fn the_same_experiment_gives_the_same_page_on_one_thread() {
+    let experiments = find(&["wardrop/fig9".to_owned()]).unwrap();
+    let page_on = |threads| {
+        let how = How { seed: 1, quick: true, threads: Some(threads) };
+        page(&study(&experiments, how, |_| {}).unwrap())
+    };
+    assert_eq!(page_on(1), page_on(2));
+}
