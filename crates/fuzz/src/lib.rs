@@ -13,6 +13,7 @@ mod disk;
 mod door;
 mod mutate;
 mod text;
+mod trace;
 mod volume;
 mod words;
 
@@ -42,6 +43,7 @@ pub const TARGETS: &[Target] = &[
     Target { name: "quantity", run: text::quantity, valid: text::quantities, tries: 200_000 },
     Target { name: "policy", run: text::policy, valid: text::policies, tries: 100_000 },
     Target { name: "model", run: text::model, valid: text::models, tries: 100_000 },
+    Target { name: "trace", run: trace::trace, valid: trace::traces, tries: 20_000 },
     Target { name: "command_line", run: words::command_line, valid: words::command_lines, tries: 200_000 },
     Target { name: "admin_request", run: words::admin_request, valid: words::admin_requests, tries: 200_000 },
 ];

@@ -71,6 +71,7 @@ targets!(
     quantity,
     policy,
     model,
+    trace,
     command_line,
     admin_request
 );
