@@ -68,3 +68,9 @@ impl From<braid_base::BadSetting> for Error {
         Error::setup(error.to_string())
     }
 }
+
+impl From<braid_trace::Error> for Error {
+    fn from(error: braid_trace::Error) -> Error {
+        Error::new(ErrorKind::Trace, error.to_string())
+    }
+}

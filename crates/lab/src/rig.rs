@@ -138,7 +138,11 @@ async fn open<D: Device>(
 fn filled(setup: &Setup, need: &Need, size: Bytes) -> Vec<Range<Bytes>> {
     match (setup.prefill, &need.filled) {
         (Prefill::None, _) => Vec::new(),
-        (Prefill::Used, Some(filled)) => filled.clone(),
+        // A trace may reach beyond the volume; what becomes of that, `Beyond` says.
+        (Prefill::Used, Some(filled)) => {
+            let within = |range: &Range<Bytes>| range.start.min(size)..range.end.min(size);
+            filled.iter().map(within).filter(|range| !range.is_empty()).collect()
+        }
         (Prefill::Used, None) | (Prefill::All, _) => vec![Bytes::ZERO..size],
     }
 }

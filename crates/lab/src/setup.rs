@@ -88,7 +88,7 @@ pub struct Trace {
 pub enum Prefill {
     /// Nothing.
     None,
-    /// What the workload says: usually all that it uses. Under a trace, the whole volume.
+    /// What the workload says: usually all that it uses. Under a trace, all up to the end of its last device.
     Used,
     /// The whole volume.
     All,

@@ -102,7 +102,7 @@ async fn measure<D: Device>(
     wrap: impl Fn(usize, Rc<Hollow>) -> D,
 ) -> Result<Measured> {
     let verifier = setup.tags.then(|| Rc::new(RefCell::new(Verifier::default())));
-    let Opened { source, need, name, requests } = opened;
+    let Opened { source, need, name, requests, bad_lines } = opened;
     let Rig { volume, devices, kinds } =
         rig::build(&world, &setup, &need, verifier.as_deref(), &gauge, wrap).await?;
     let filled = Instant::now();
@@ -128,6 +128,7 @@ async fn measure<D: Device>(
     let note = Note::take(world.now(), &guests.recorder.borrow(), &after, &devices);
     guests.series.borrow_mut().push(note);
     let mut outcome = put_together(&setup, name, &guests, &kinds, &before, &after);
+    outcome.bad_lines = bad_lines;
     outcome.think_seconds = (guests.thought() - thought).as_secs_f64();
     Ok(Measured { outcome, begun: guests.begun(), filled })
 }

@@ -1,8 +1,9 @@
 //! Where requests come from: a generated workload or a trace.
 
 use crate::rig::Need;
-use crate::{Error, Load, Result, Setup};
-use braid_base::{Arrival, Nanos, Request};
+use crate::{Load, Result, Setup, Trace};
+use braid_base::{Arrival, Bytes, Nanos, Request};
+use braid_trace::{Options, TraceFile};
 use braid_workload::Client;
 
 /// Requests, in the way in which they come.
@@ -11,7 +12,6 @@ pub(crate) enum Source {
     Open(Box<dyn Iterator<Item = Result<Arrival>>>),
     /// By clients that each have their own.
     Closed(Vec<Client>),
-    #[expect(dead_code, reason = "traces make it")]
     /// By clients that take them one after the other from the same trace.
     Shared { requests: Box<dyn Iterator<Item = Result<Request>>>, clients: usize, think: Nanos },
 }
@@ -24,6 +24,8 @@ pub(crate) struct Opened {
     pub name: String,
     /// How many requests it has, where that is known.
     pub requests: Option<u64>,
+    /// Records of a trace that could not be read.
+    pub bad_lines: u64,
 }
 
 /// Opens the load of a setup.
@@ -36,11 +38,31 @@ pub(crate) fn open(setup: &Setup) -> Result<Opened> {
                 braid_workload::Load::Open(arrivals) => Source::Open(Box::new(arrivals.map(Ok))),
                 braid_workload::Load::Closed(clients) => Source::Closed(clients),
             };
-            Ok(Opened { source, need, name: text.clone(), requests: workload.requests() })
+            let (name, requests) = (text.clone(), workload.requests());
+            Ok(Opened { source, need, name, requests, bad_lines: 0 })
         }
-        Load::Trace(trace) => Err(Error::new(
-            crate::ErrorKind::Trace,
-            format!("{}: traces cannot be simulated yet: use a workload", trace.path.display()),
-        )),
+        Load::Trace(trace) => open_trace(trace),
     }
+}
+
+/// Reads a trace once through, so that its devices are laid one after another, and opens it anew.
+fn open_trace(trace: &Trace) -> Result<Opened> {
+    let options = Options { strict: trace.strict, ..Options::default() };
+    let file = TraceFile::open(&trace.path, &options, None)?;
+    let survey = file.survey();
+    let arrivals = file.reader()?.map(|record| -> Result<Arrival> { Ok(record?.arrival) });
+    let source = match trace.clients {
+        None => Source::Open(Box::new(arrivals)),
+        Some(clients) => {
+            let requests = Box::new(arrivals.map(|arrival| Ok(arrival?.request)));
+            Source::Shared { requests, clients, think: trace.think }
+        }
+    };
+    Ok(Opened {
+        source,
+        need: Need { span: None, filled: Some(vec![Bytes::ZERO..survey.span]) },
+        name: trace.path.display().to_string(),
+        requests: Some(survey.tally.records),
+        bad_lines: survey.tally.bad_records,
+    })
 }

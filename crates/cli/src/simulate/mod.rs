@@ -129,7 +129,7 @@ pub struct Arguments {
 enum Fill {
     /// Nothing
     None,
-    /// What the workload uses; under a trace, the whole volume
+    /// What the workload uses; under a trace, all up to the end of its last device
     Used,
     /// The whole volume
     All,

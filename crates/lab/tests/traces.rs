@@ -1,0 +1,85 @@
+//! A recorded load in place of a generated one.
+
+use braid_base::{Bytes, DeviceClass, GIB, Nanos};
+use braid_lab::{Beyond, DeviceSetup, ErrorKind, Load, Setup, Trace, simulate};
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+
+const REQUESTS: u64 = 200;
+
+fn devices() -> Vec<DeviceSetup> {
+    let device = |class, model: &str| DeviceSetup { class, size: GIB, model: model.to_owned(), count: 1 };
+    vec![device(DeviceClass::Ssd, "x25-m"), device(DeviceClass::Hdd, "mba3073")]
+}
+
+/// A trace in the text of the Storage Performance Council: two units, a request every 10 ms, every fourth a write.
+fn spc(folder: &Path, more: &str) -> PathBuf {
+    let mut text = String::new();
+    for number in 0..REQUESTS {
+        let (unit, op) = (number % 2, if number % 4 == 0 { 'w' } else { 'r' });
+        let (block, at) = (number * 7919 % 50_000 * 8, number as f64 / 100.0);
+        writeln!(text, "{unit},{block},4096,{op},{at:.6}").expect("a string takes text");
+    }
+    let path = folder.join("trace.spc");
+    std::fs::write(&path, text + more).expect("a temporary folder can be written");
+    path
+}
+
+fn replay(path: PathBuf, clients: Option<usize>) -> Setup {
+    let trace = Trace { path, clients, think: Nanos::ZERO, strict: false };
+    let mut setup = Setup::new(devices(), "wardrop", Load::Trace(trace));
+    setup.tags = true;
+    setup
+}
+
+#[test]
+fn a_trace_is_replayed_at_its_times_and_reads_meet_devices() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let setup = replay(spc(folder.path(), ""), None);
+    let outcome = simulate(&setup).expect("the trace is in order").outcome;
+    assert_eq!((outcome.read.requests, outcome.write.requests), (REQUESTS * 3 / 4, REQUESTS / 4));
+    // The last request comes after 1.99 s.
+    assert!((1.98..2.05).contains(&outcome.simulated_seconds), "{} s", outcome.simulated_seconds);
+    let reads: u64 = outcome.devices.iter().map(|device| device.read_bytes).sum();
+    assert!(reads > 0, "what is read was filled before");
+
+    let mut faster = setup.clone();
+    faster.speed = 4.0;
+    let outcome = simulate(&faster).expect("the trace is in order").outcome;
+    assert!((0.49..0.55).contains(&outcome.simulated_seconds), "{} s", outcome.simulated_seconds);
+}
+
+#[test]
+fn clients_replay_a_trace_as_fast_as_the_volume_allows() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let outcome = simulate(&replay(spc(folder.path(), ""), Some(4))).expect("the trace is in order").outcome;
+    assert_eq!(outcome.all.requests, REQUESTS);
+    assert!(outcome.simulated_seconds < 1.0, "{} s", outcome.simulated_seconds);
+}
+
+#[test]
+fn bad_lines_are_counted_and_end_a_strict_simulation() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let mut setup = replay(spc(folder.path(), "0,17,4096,r,what\n"), None);
+    assert_eq!(simulate(&setup).expect("the rest is in order").outcome.bad_lines, 1);
+    let Load::Trace(trace) = &mut setup.load else { panic!("a trace") };
+    trace.strict = true;
+    let error = simulate(&setup).expect_err("the last line is bad");
+    assert_eq!(error.kind(), ErrorKind::Trace);
+    assert!(error.to_string().contains("201"), "{error}");
+}
+
+#[test]
+fn what_lies_beyond_the_volume_is_refused_wrapped_or_dropped_as_asked() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    // Both units use 200 MB; the volume holds 100 MB.
+    let mut setup = replay(spc(folder.path(), ""), Some(1));
+    setup.size = Some(Bytes(100 << 20));
+    let error = simulate(&setup).expect_err("a request lies beyond the end");
+    assert!(error.to_string().contains("--beyond"), "{error}");
+    setup.beyond = Beyond::Drop;
+    let dropped = simulate(&setup).expect("the rest fits").outcome;
+    assert!(dropped.dropped_requests > 0 && dropped.all.requests + dropped.dropped_requests == REQUESTS);
+    setup.beyond = Beyond::Wrap;
+    assert_eq!(simulate(&setup).expect("all fits").outcome.all.requests, REQUESTS);
+}
