@@ -13,6 +13,7 @@ mod kill;
 mod lab;
 mod lifecycle;
 mod machine;
+mod models;
 mod policy;
 mod refused;
 mod repair;

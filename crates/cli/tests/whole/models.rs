@@ -1,0 +1,136 @@
+//! Models of one's own: volumes on them, and how to make them.
+
+use crate::machine::Machine;
+
+/// A model like the MBA3073, by another name.
+fn write_model(machine: &Machine, name: &str) {
+    let text = machine.ok(&["device", "show", "mba3073"]);
+    std::fs::write(machine.path("mine.toml"), text.replace("\"mba3073\"", &format!("\"{name}\""))).unwrap();
+}
+
+#[test]
+fn a_volume_keeps_the_model_of_its_file_and_needs_the_file_again_only_where_it_is_not_known() {
+    let machine = Machine::new();
+    write_model(&machine, "mine");
+    let disk = "slow.img,size=128MiB,model=mine.toml";
+    let said = machine.ok(&["create", "vault", "--ssd", "fast.img,size=64MiB,model=dram", "--hdd", disk]);
+    assert!(said.contains("timing of own:mine"), "{said}");
+    std::fs::remove_file(machine.path("mine.toml")).unwrap();
+
+    let daemon = machine.serve(&["vault"]);
+    let status = machine.json(&["status", "vault"]);
+    assert_eq!(status["devices"][1]["model"], "own:mine");
+    assert_eq!(daemon.terminate().status, 0);
+    assert_eq!(machine.json(&["check", "vault"])["clean"], true);
+    // Known here under its name: its paths may change.
+    machine.ok(&["import", "slow.img", "fast.img"]);
+
+    machine.ok(&["forget", "vault"]);
+    machine.refused(&["import", "slow.img", "fast.img"], 1, &["slow.img", "'mine'", "--model FILE.toml"]);
+    write_model(&machine, "other");
+    machine.refused(&["import", "slow.img", "fast.img", "--model", "mine.toml"], 1, &["'mine'"]);
+    write_model(&machine, "mine");
+    machine.ok(&["import", "slow.img", "fast.img", "--model", "mine.toml"]);
+    std::fs::remove_file(machine.path("mine.toml")).unwrap();
+    assert_eq!(machine.serve(&["vault"]).terminate().status, 0);
+}
+
+#[test]
+fn a_file_that_is_no_model_makes_no_volume_and_no_files() {
+    let machine = Machine::new();
+    let create = |model: &str| {
+        vec![
+            "create".to_owned(),
+            "vault".to_owned(),
+            "--hdd".to_owned(),
+            format!("a.img,size=64MiB,model={model}"),
+        ]
+    };
+    let refused = |model: &str, expected: &[&str]| {
+        let words = create(model);
+        machine.refused(&words.iter().map(String::as_str).collect::<Vec<_>>(), 2, expected);
+        assert!(!machine.path("a.img").exists(), "{model}");
+    };
+    refused("none.toml", &["none.toml cannot be read"]);
+    std::fs::write(machine.path("bad.toml"), "kind = \"hdd\"\n").unwrap();
+    refused("bad.toml", &["bad.toml", "'name' is missing"]);
+    std::fs::write(machine.path("ssd.toml"), machine.ok(&["device", "show", "x25-m"])).unwrap();
+    refused("./ssd.toml", &["use --ssd"]);
+}
+
+#[test]
+fn a_model_that_is_shown_is_a_model_that_can_be_used() {
+    let machine = Machine::new();
+    let list = machine.json(&["device", "show"]);
+    assert!(list.as_array().unwrap().len() >= 11, "{list}");
+    for model in list.as_array().unwrap() {
+        let name = model["name"].as_str().unwrap();
+        std::fs::write(machine.path("shown.toml"), machine.ok(&["device", "show", name])).unwrap();
+        assert_eq!(machine.json(&["device", "show", "shown.toml"])["toml"], model["toml"], "{name}");
+    }
+    machine.refused(&["device", "show", "nosuch"], 2, &["use one of", "x25-m"]);
+}
+
+#[test]
+fn a_file_with_the_timing_of_a_disk_gives_that_disk_back() {
+    let machine = Machine::new();
+    let device = "slow.img,size=1GiB,model=mba3073";
+    let words = ["device", "calibrate", device, "--seconds", "13", "--output", "mine.toml"];
+    let report = machine.json(&words);
+    assert!(!machine.path("slow.img").exists(), "a scratch file is left behind");
+    let late = report["lateness_ns_mean"].as_u64().unwrap();
+    if late > 300_000 {
+        return eprintln!("SKIPPED: requests were {late} ns late on average: this machine is too busy");
+    }
+    assert_eq!((report["class"].as_str(), report["written"].as_bool()), (Some("hdd"), Some(true)));
+    let figure = |what: &str| {
+        let figures = report["figures"].as_array().unwrap();
+        let found =
+            figures.iter().find(|figure| figure["measure"].as_str().unwrap().starts_with(what)).unwrap();
+        (found["measured"].as_f64().unwrap(), found["model"].as_f64().unwrap())
+    };
+    // What the model's data sheet says, and what its own model of the same size does.
+    for (what, published) in
+        [("random 4 KiB reads, depth 1", 180.0), ("sequential reads from the start", 125.0)]
+    {
+        let (measured, model) = figure(what);
+        assert!((measured / published - 1.0).abs() < 0.1, "{what}: {measured} of {published}");
+        assert!((model / published - 1.0).abs() < 0.1, "{what}: {model} of {published}");
+    }
+    for figure in report["figures"].as_array().unwrap() {
+        let ratio = figure["model"].as_f64().unwrap() / figure["measured"].as_f64().unwrap();
+        assert!((0.75..1.33).contains(&ratio), "the model does not do what was measured: {figure}");
+    }
+    let text = std::fs::read_to_string(machine.path("mine.toml")).unwrap();
+    for line in [
+        "name = \"mine\"",
+        "revolution = \"4ms\"",
+        "write_cache = true",
+        "# Measured by braid device calibrate",
+    ] {
+        assert!(text.contains(line), "{line}: {text}");
+    }
+    machine.ok(&["create", "vault", "--hdd", "b.img,size=64MiB,model=mine.toml"]);
+}
+
+#[test]
+fn calibration_writes_nothing_that_was_not_given_to_it() {
+    let machine = Machine::new();
+    machine.create("vault", &[]);
+    let refused = |words: &[&str], expected: &[&str]| {
+        machine.refused(
+            &[&["device", "calibrate"], words].concat(),
+            if expected[0] == "usage" { 2 } else { 1 },
+            &expected[1..],
+        );
+    };
+    refused(&["vault.ssd", "--write"], &["", "belongs to volume 'vault'", "without --write"]);
+    refused(&["vault.ssd"], &["", "is sparse", "size="]);
+    refused(&["small.img,size=8MiB"], &["", "at least 64 MiB"]);
+    assert!(!machine.path("small.img").exists());
+    refused(&["memory,size=1GiB"], &["usage", "memory has no timing"]);
+    refused(&["none.img"], &["", "none.img does not exist"]);
+    std::fs::write(machine.path("there.toml"), "").unwrap();
+    refused(&["vault.ssd", "--output", "there.toml"], &["usage", "exists already"]);
+    assert_eq!(machine.json(&["check", "vault"])["clean"], true);
+}
