@@ -71,8 +71,8 @@ enum Command {
     Forget(import::ForgetArguments),
     Device(device::Arguments),
     Simulate(Box<simulate::Arguments>),
-    Trace(trace::Arguments),
     Lab(lab::Arguments),
+    Trace(trace::Arguments),
     Demo(Box<demo::Arguments>),
     Completions(completions::Arguments),
 }
@@ -106,8 +106,8 @@ fn run(command: Command, output: Output) -> Result<u8> {
         Command::Forget(arguments) => import::forget(&state, &arguments, output),
         Command::Device(arguments) => device::run(&arguments, output),
         Command::Simulate(arguments) => simulate::run(&arguments, output),
-        Command::Trace(arguments) => trace::run(&arguments, output),
         Command::Lab(arguments) => lab::run(&arguments, output),
+        Command::Trace(arguments) => trace::run(&arguments, output),
         Command::Demo(arguments) => demo::run(&arguments, output),
         Command::Completions(arguments) => completions::run(&arguments, output),
     }
