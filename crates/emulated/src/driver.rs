@@ -6,7 +6,7 @@
 
 use crate::{Lateness, Usage};
 use braid_base::Nanos;
-use braid_model::{Model, Request};
+use braid_model::{Counters, Model, Request};
 use braid_runtime::{Runtime, Sleep};
 use slab::Slab;
 use std::cell::RefCell;
@@ -87,6 +87,10 @@ impl<R: Runtime, M: Model> Driver<R, M> {
         let mut usage = self.state.borrow().usage;
         usage.pass_to(self.runtime.now());
         usage
+    }
+
+    pub(crate) fn counters(&self) -> Counters {
+        self.state.borrow().model.counters()
     }
 
     pub(crate) fn reset_lateness(&self) {

@@ -16,7 +16,7 @@ pub use lateness::Lateness;
 pub use usage::Usage;
 
 use braid_base::Bytes;
-use braid_model::{DeviceModel, Model, Op, Request};
+use braid_model::{Counters, DeviceModel, Model, Op, Request};
 use braid_runtime::{Buf, Device, Geometry, Runtime};
 use driver::Driver;
 use std::cell::Cell;
@@ -55,6 +55,11 @@ impl<R: Runtime, D: Device, M: Model + 'static> Emulated<R, D, M> {
     /// What the device was asked for and how busy it was, since the start.
     pub fn usage(&self) -> Usage {
         self.driver.usage()
+    }
+
+    /// What the model counts: for an SSD what its flash has been written and erased, copies included.
+    pub fn counters(&self) -> Counters {
+        self.driver.counters()
     }
 
     /// Switches the model off or on. While it is off, requests take no time but that of the real I/O, the model does not

@@ -45,7 +45,7 @@ pub trait Model {
 
     /// The time at which something next completes or changes inside, `None` when idle with nothing outstanding.
     ///
-    /// Advancing to it always makes progress. A device with buffered writes has events though no request is
+    /// Advancing to it always makes progress. A device with buffered writes may have events though no request is
     /// outstanding.
     fn next_event(&self) -> Option<Nanos>;
 
