@@ -39,7 +39,11 @@ impl Bytes {
 
     /// The largest multiple of `unit` that is not greater.
     pub const fn align_down(self, unit: Bytes) -> Bytes {
-        Bytes(self.0 - self.0 % unit.0)
+        // Units are powers of two but for a few, and a division takes longer than all else here.
+        match unit.0.is_power_of_two() {
+            true => Bytes(self.0 & !(unit.0 - 1)),
+            false => Bytes(self.0 - self.0 % unit.0),
+        }
     }
 
     /// The smallest multiple of `unit` that is not smaller.
@@ -49,7 +53,10 @@ impl Bytes {
 
     /// Whether this is a multiple of `unit`.
     pub const fn is_aligned(self, unit: Bytes) -> bool {
-        self.0.is_multiple_of(unit.0)
+        match unit.0.is_power_of_two() {
+            true => self.0 & (unit.0 - 1) == 0,
+            false => self.0.is_multiple_of(unit.0),
+        }
     }
 
     /// The sum, or `None` where it does not fit: for offsets and lengths that come from outside.

@@ -19,8 +19,34 @@ pub(crate) struct ExtentCache {
     arena: Option<Arena>,
     bufs: HashMap<ExtentId, Buf, FixedState>,
     used: Lru<ExtentId>,
-    /// Extents that were missed once.
-    missed: Lru<ExtentId>,
+    missed: Missed,
+}
+
+/// Extents that were missed once: for each of a few places, which of the extents that belong there was missed last, and as
+/// the how manieth. Where two that belong to one place take turns, a second miss goes unnoticed; that is rare, and costs
+/// less than a table that is never wrong.
+struct Missed {
+    places: Box<[(u32, u64)]>,
+    /// Misses so far.
+    count: u64,
+    /// How many misses back a first miss counts.
+    history: u64,
+}
+
+impl Missed {
+    fn new(history: usize) -> Missed {
+        let places = (history * 4).next_power_of_two().max(1);
+        Missed { places: vec![(0, 0); places].into(), count: 0, history: history as u64 }
+    }
+
+    /// Whether an extent was missed before, a short while ago. It counts as missed now.
+    fn again(&mut self, extent: ExtentId) -> bool {
+        self.count += 1;
+        let spread = (u64::from(extent.0).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as usize;
+        let place = &mut self.places[spread & (self.places.len() - 1)];
+        let (before, count) = std::mem::replace(place, (extent.0, self.count));
+        before == extent.0 && count > 0 && self.count - count <= self.history
+    }
 }
 
 /// First misses are remembered for one in this many of the extents that the cache holds.
@@ -37,7 +63,7 @@ impl ExtentCache {
             arena,
             bufs: HashMap::default(),
             used: Lru::default(),
-            missed: Lru::default(),
+            missed: Missed::new(limit.div_ceil(HISTORY)),
         }
     }
 
@@ -79,16 +105,7 @@ impl ExtentCache {
 
     /// Remembers a miss; true where the extent should be read whole now.
     pub fn wants(&mut self, extent: ExtentId) -> bool {
-        if self.limit == 0 || self.bufs.contains_key(&extent) {
-            return false;
-        }
-        if self.missed.touch(extent) {
-            return true;
-        }
-        if self.missed.len() > self.limit.div_ceil(HISTORY) {
-            self.missed.pop_oldest();
-        }
-        false
+        self.limit > 0 && self.missed.again(extent)
     }
 
     /// A buffer for an extent that is to be read whole; the least recently used one goes for it.
@@ -107,7 +124,6 @@ impl ExtentCache {
 
     /// Keeps an extent that was read whole.
     pub fn insert(&mut self, extent: ExtentId, buf: Buf) {
-        self.missed.remove(extent);
         // Others may have taken the room that was made for this one.
         self.shrink_below_limit();
         self.bufs.insert(extent, buf);

@@ -96,7 +96,9 @@ impl<R: Runtime, D: Device> Core<R, D> {
 
     /// Reads from a device on someone's behalf; the policy learns how long it took.
     pub async fn device_read(&self, member: &Member<D>, at: Bytes, into: &Buf, origin: Origin) -> Result<()> {
-        let result = member.read(&self.rt, at, into, origin).await;
+        let start = member.begin(&self.rt, origin);
+        let result = member.device.read(at, into).await;
+        let result = member.end(&self.rt, start, Direction::Read, into.len(), origin, result);
         self.completed(member, Direction::Read, into.len(), origin, result, || {
             format!("read {} at byte {}", into.len(), at.0)
         })
@@ -110,7 +112,9 @@ impl<R: Runtime, D: Device> Core<R, D> {
         from: &Buf,
         origin: Origin,
     ) -> Result<()> {
-        let result = member.write(&self.rt, at, from, origin).await;
+        let start = member.begin(&self.rt, origin);
+        let result = member.device.write(at, from).await;
+        let result = member.end(&self.rt, start, Direction::Write, from.len(), origin, result);
         self.completed(member, Direction::Write, from.len(), origin, result, || {
             format!("write {} at byte {}", from.len(), at.0)
         })
@@ -150,10 +154,9 @@ impl<R: Runtime, D: Device> Core<R, D> {
 
     /// What the policy learns of a guest's access.
     pub fn access(&self, piece: &Piece, direction: Direction, cached: bool) -> Access {
-        let first = self.shape.block_of(piece.extent, piece.range.start);
-        let last = self.shape.block_of(piece.extent, piece.range.end - Bytes(1));
-        let blocks = (last.0 - first.0 + 1) as u32;
-        Access { extent: piece.extent, first_block: first, blocks, direction, cached }
+        let first_block = self.shape.block_of(piece.extent, piece.range.start);
+        let blocks = self.shape.blocks_touched(piece) as u32;
+        Access { extent: piece.extent, first_block, blocks, direction, cached }
     }
 
     /// The number of an extent's lock.

@@ -175,9 +175,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
 
     /// Records that a change to a piece adds at most: one of its extent, and one of each block.
     pub fn most_records(&self, piece: &Piece) -> usize {
-        let blocks =
-            piece.range.end.0.div_ceil(self.shape.block_size.0) - piece.range.start / self.shape.block_size;
-        1 + blocks as usize
+        1 + self.shape.blocks_touched(piece) as usize
     }
 
     /// Whether any block of an extent has an extra copy.

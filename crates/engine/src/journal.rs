@@ -24,6 +24,8 @@ pub(crate) struct Journal {
     pub roomier: Event,
     /// Records that requests under way may still add.
     reserved: Cell<usize>,
+    /// See [`Journal::most_pending`].
+    most_pending: usize,
     /// A request has added what it had to.
     settled: Event,
 }
@@ -56,13 +58,15 @@ impl Journal {
         let buffer = Arena::new(LARGEST_BATCH).try_alloc(LARGEST_BATCH).expect("a new arena has room");
         let (writer, roomier) = (Semaphore::new(1), Event::default());
         let (reserved, settled) = (Cell::new(0), Event::default());
-        Journal { device, offset, ring: RefCell::new(ring), writer, buffer, roomier, reserved, settled }
+        let most_pending = ((ring.len / 4).as_usize() / journal::RECORD).min(MOST_RECORDS) * 7 / 8;
+        let ring = RefCell::new(ring);
+        Journal { device, offset, ring, writer, buffer, roomier, reserved, most_pending, settled }
     }
 
     /// Changes that may wait for a commit: a commit of them all takes less than a quarter of the ring,
     /// and than the largest batch.
     pub fn most_pending(&self) -> usize {
-        ((self.ring.borrow().len / 4).as_usize() / journal::RECORD).min(MOST_RECORDS) * 7 / 8
+        self.most_pending
     }
 
     /// Dirty extra copies that there may be: the batch that ends a checkpoint holds them all, in an eighth of the ring.
@@ -136,12 +140,10 @@ impl<R: Runtime, D: Device> Core<R, D> {
         let most = journal.most_pending();
         assert!(records <= most, "a request for {records} records is more than the journal's {most}");
         loop {
-            let pending = self.state.borrow().pending();
-            if pending + journal.reserved.get() + records <= most {
-                journal.reserved.set(journal.reserved.get() + records);
-                return Ok(Reservation { journal, records });
+            if let Some(reservation) = self.try_reserve(records) {
+                return Ok(reservation);
             }
-            if pending > 0 {
+            if self.state.borrow().pending() > 0 {
                 self.commit().await?;
             } else {
                 let reserved = journal.reserved.get();
@@ -149,6 +151,17 @@ impl<R: Runtime, D: Device> Core<R, D> {
                 journal.settled.wait_for(settled).await;
             }
         }
+    }
+
+    /// As [`Core::reserve`], where that needs no waiting.
+    pub fn try_reserve(&self, records: usize) -> Option<Reservation<'_>> {
+        let journal = &self.journal;
+        let reserved = journal.reserved.get() + records;
+        if self.state.borrow().pending() + reserved > journal.most_pending() {
+            return None;
+        }
+        journal.reserved.set(reserved);
+        Some(Reservation { journal, records })
     }
 
     /// Whether so many more dirty extra copies as requests under way have reserved room for can be remembered.

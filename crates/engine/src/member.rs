@@ -4,7 +4,7 @@ use crate::stats::DeviceStats;
 use braid_base::{Bytes, DeviceId, Nanos};
 use braid_format::superblock::DeviceEntry;
 use braid_policy::{Direction, Origin};
-use braid_runtime::{Buf, Device, Runtime};
+use braid_runtime::{Device, Runtime};
 use std::cell::{Cell, RefCell};
 use std::io;
 
@@ -53,26 +53,6 @@ impl<D: Device> Member<D> {
         self.guests.get()
     }
 
-    pub async fn read<R: Runtime>(&self, rt: &R, at: Bytes, into: &Buf, origin: Origin) -> io::Result<Timed> {
-        let start = self.begin(rt, origin);
-        let result = self.device.read(at, into).await;
-        self.end(rt, start, Direction::Read, into.len(), origin, result)
-    }
-
-    pub async fn write<R: Runtime>(
-        &self,
-        rt: &R,
-        at: Bytes,
-        from: &Buf,
-        origin: Origin,
-    ) -> io::Result<Timed> {
-        let start = self.begin(rt, origin);
-        let result = self.device.write(at, from).await;
-        // Counted even where it failed: some of it may have been written.
-        self.written.set(self.written.get() + 1);
-        self.end(rt, start, Direction::Write, from.len(), origin, result)
-    }
-
     /// Makes all completed writes durable, and says how long that took; does nothing where none completed since the last
     /// flush began.
     pub async fn flush<R: Runtime>(&self, rt: &R) -> io::Result<Option<Timed>> {
@@ -95,14 +75,16 @@ impl<D: Device> Member<D> {
         result.map(|()| Some(Timed { latency }))
     }
 
-    fn begin<R: Runtime>(&self, rt: &R, origin: Origin) -> Nanos {
+    /// A request begins: gives the time, for [`Member::end`].
+    pub fn begin<R: Runtime>(&self, rt: &R, origin: Origin) -> Nanos {
         if origin == Origin::Guest {
             self.guests.set(self.guests.get() + 1);
         }
         rt.now()
     }
 
-    fn end<R: Runtime>(
+    /// A request that began at `start` has ended.
+    pub fn end<R: Runtime>(
         &self,
         rt: &R,
         start: Nanos,
@@ -113,6 +95,10 @@ impl<D: Device> Member<D> {
     ) -> io::Result<Timed> {
         if origin == Origin::Guest {
             self.guests.set(self.guests.get() - 1);
+        }
+        if direction == Direction::Write {
+            // Counted even where it failed: some of it may have been written.
+            self.written.set(self.written.get() + 1);
         }
         let mut stats = self.stats.borrow_mut();
         match result {

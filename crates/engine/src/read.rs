@@ -2,8 +2,9 @@
 
 use crate::Result;
 use crate::core::Core;
+use crate::member::Member;
 use crate::shape::Piece;
-use braid_base::Bytes;
+use braid_base::{Bytes, DeviceId};
 use braid_format::SlotNumber;
 use braid_format::journal::Extra;
 use braid_format::map_page::Entry;
@@ -22,53 +23,109 @@ enum Source {
     Extra(Extra, SlotNumber),
 }
 
+/// How a piece is read, as far as can be said without waiting.
+enum Way<'a, D> {
+    /// It has been: from the memory cache, or zeros.
+    Done,
+    /// From one place of one device: nearly every read.
+    Device(&'a Member<D>, Bytes),
+    /// From several places, or into the memory cache where that is true, or with extra copies made on a device.
+    Further(bool, Option<DeviceId>),
+}
+
 impl<R: Runtime, D: Device> Core<R, D> {
     /// Fills `into` with the bytes at `offset`.
     pub async fn read(self: &Rc<Self>, offset: Bytes, into: &Buf) -> Result<()> {
         self.check_range(offset, into.len())?;
-        let mut pieces = self.shape.pieces(offset, into.len());
-        match (pieces.next(), pieces.next()) {
-            (None, _) => Ok(()),
-            (Some(piece), None) => self.read_piece(piece, into.clone()).await,
-            (Some(_), Some(_)) => {
-                let all = self.shape.pieces(offset, into.len()).map(|piece| {
-                    let start =
-                        self.shape.extent_size * u64::from(piece.extent.0) + piece.range.start - offset;
-                    let part = into.slice(start..start + piece.len());
-                    self.read_piece(piece, part)
-                });
-                join_all(all).await.into_iter().collect()
+        if into.is_empty() {
+            return Ok(());
+        }
+        match self.shape.only_piece(offset, into.len()) {
+            Some(piece) => self.read_piece(piece, into).await,
+            None => Box::pin(self.read_pieces(offset, into)).await,
+        }
+    }
+
+    async fn read_pieces(self: &Rc<Self>, offset: Bytes, into: &Buf) -> Result<()> {
+        let all = self.shape.pieces(offset, into.len()).map(async |piece| {
+            let start = self.shape.extent_size * u64::from(piece.extent.0) + piece.range.start - offset;
+            let part = into.slice(start..start + piece.len());
+            self.read_piece(piece, &part).await
+        });
+        join_all(all).await.into_iter().collect()
+    }
+
+    async fn read_piece(self: &Rc<Self>, piece: Piece, into: &Buf) -> Result<()> {
+        let guard = self.locks.lock(Self::lock_number(piece.extent), Mode::Shared).await;
+        match self.way_of(&piece, into) {
+            Way::Done => Ok(()),
+            Way::Device(member, at) => self.device_read(member, at, into, Origin::Guest).await,
+            Way::Further(fetch, admit) => {
+                Box::pin(self.read_further(piece, into.clone(), guard, fetch, admit)).await
             }
         }
     }
 
-    async fn read_piece(self: &Rc<Self>, piece: Piece, into: Buf) -> Result<()> {
-        let lock = Self::lock_number(piece.extent);
-        let guard = self.locks.lock(lock, Mode::Shared).await;
-        let hit = self.cache.borrow_mut().read(&piece, &into);
-        let access = self.access(&piece, Direction::Read, hit);
-        self.with_policy(|policy, view| policy.on_access(&access, view));
+    /// Looks into the memory cache, tells the policy, and finds out where else the bytes are.
+    fn way_of(&self, piece: &Piece, into: &Buf) -> Way<'_, D> {
+        let hit = self.cache.borrow_mut().read(piece, into);
+        let (mapped, extras) = {
+            let state = self.state.borrow();
+            (state.map.get(piece.extent).home != SlotNumber::NONE, !state.extras.is_empty())
+        };
+        let access = self.access(piece, Direction::Read, hit);
+        let admit = self.with_policy(|policy, view| {
+            policy.on_access(&access, view);
+            if !hit && (mapped || extras) { policy.admit(&access, view) } else { None }
+        });
         {
             let mut guests = self.guests.borrow_mut();
             guests.cache_hits += u64::from(hit);
             guests.cache_misses += u64::from(!hit);
         }
         if hit {
-            return Ok(());
+            return Way::Done;
         }
-        let mapped = self.state.borrow().map.get(piece.extent).home != SlotNumber::NONE;
-        if !mapped && self.state.borrow().extras.is_empty() {
+        if !mapped && !extras {
             into.fill_zero();
-            return Ok(());
+            return Way::Done;
         }
         let fetch = mapped && self.cache.borrow_mut().wants(piece.extent);
-        let admit = self.with_policy(|policy, view| policy.admit(&access, view));
+        match self.only_place(piece) {
+            Some((member, at)) if !fetch && admit.is_none() => Way::Device(member, at),
+            _ => Way::Further(fetch, admit),
+        }
+    }
+
+    /// Where a piece lies, if all of it is valid in one place that its device can read alone, and there is no other copy.
+    fn only_place(&self, piece: &Piece) -> Option<(&Member<D>, Bytes)> {
+        let state = self.state.borrow();
+        let entry = state.map.get(piece.extent);
+        let parts = self.shape.parts_touched(&piece.range);
+        let only = entry.second == SlotNumber::NONE && state.extras.is_empty();
+        if !only || entry.home == SlotNumber::NONE || entry.valid & parts != parts {
+            return None;
+        }
+        let slot = state.space.locate(entry.home).expect("the map names slots that exist");
+        let member = &self.members[slot.device.index()];
+        let at = member.slot_offset(slot.index, self.shape.extent_size) + piece.range.start;
+        (at.is_aligned(member.alignment) && piece.len().is_aligned(member.alignment)).then_some((member, at))
+    }
+
+    async fn read_further(
+        self: &Rc<Self>,
+        piece: Piece,
+        into: Buf,
+        guard: LockGuard,
+        fetch: bool,
+        admit: Option<DeviceId>,
+    ) -> Result<()> {
         if !fetch && admit.is_none() {
             return self.read_copies(&piece, &into, Origin::Guest).await;
         }
         // To keep what is read, no write may be under way: the lock must be exclusive.
         drop(guard);
-        let guard = self.locks.lock(lock, Mode::Exclusive).await;
+        let guard = self.locks.lock(Self::lock_number(piece.extent), Mode::Exclusive).await;
         if fetch {
             self.fetch(&piece, &into).await
         } else {
@@ -113,7 +170,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         self: &Rc<Self>,
         piece: Piece,
         into: Buf,
-        device: Option<braid_base::DeviceId>,
+        device: Option<DeviceId>,
         guard: LockGuard,
     ) -> Result<()> {
         self.read_copies(&piece, &into, Origin::Guest).await?;

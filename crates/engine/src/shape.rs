@@ -17,6 +17,10 @@ pub struct Shape {
     pub part_size: Bytes,
     /// Required copies of each extent.
     pub copies: u8,
+    /// The sizes as powers of two: on the path of every request a shift stands for a division.
+    extent_bits: u32,
+    block_bits: u32,
+    part_bits: u32,
 }
 
 /// A range within one extent.
@@ -36,7 +40,12 @@ impl Piece {
 impl Shape {
     pub(crate) fn new(volume_size: Bytes, extent_size: Bytes, block_size: Bytes, copies: u8) -> Shape {
         let part_size = layout::part_size(extent_size, block_size);
-        Shape { volume_size, extent_size, block_size, part_size, copies }
+        let bits = |size: Bytes| {
+            assert!(size.0.is_power_of_two(), "{size} is no power of two");
+            size.0.ilog2()
+        };
+        let (extent_bits, block_bits, part_bits) = (bits(extent_size), bits(block_size), bits(part_size));
+        Shape { volume_size, extent_size, block_size, part_size, copies, extent_bits, block_bits, part_bits }
     }
 
     /// Extents of the volume.
@@ -46,7 +55,15 @@ impl Shape {
 
     /// The extent that holds the byte at `offset`.
     pub fn extent_of(&self, offset: Bytes) -> ExtentId {
-        ExtentId((offset / self.extent_size) as u32)
+        ExtentId((offset.0 >> self.extent_bits) as u32)
+    }
+
+    /// A range of the volume as a piece, where it lies within one extent.
+    #[inline]
+    pub(crate) fn only_piece(&self, offset: Bytes, len: Bytes) -> Option<Piece> {
+        let start = Bytes(offset.0 & (self.extent_size.0 - 1));
+        let range = start..start + len;
+        (range.end <= self.extent_size).then(|| Piece { extent: self.extent_of(offset), range })
     }
 
     /// Cuts a range of the volume where extents meet, in order.
@@ -72,18 +89,19 @@ impl Shape {
 
     /// The parts that a range touches.
     pub(crate) fn parts_touched(&self, range: &Range<Bytes>) -> u16 {
-        mask(range.start / self.part_size, range.end.0.div_ceil(self.part_size.0))
+        mask(range.start.0 >> self.part_bits, (range.end.0 + self.part_size.0 - 1) >> self.part_bits)
     }
 
     /// The parts that a range covers whole.
     pub(crate) fn parts_covered(&self, range: &Range<Bytes>) -> u16 {
-        let (first, end) = (range.start.0.div_ceil(self.part_size.0), range.end / self.part_size);
+        let first = (range.start.0 + self.part_size.0 - 1) >> self.part_bits;
+        let end = range.end.0 >> self.part_bits;
         if first < end { mask(first, end) } else { 0 }
     }
 
     /// The longest run from `at`, up to `end`, of parts that are all valid or all not; and which.
     pub(crate) fn run(&self, valid: u16, at: Bytes, end: Bytes) -> (bool, Bytes) {
-        let part_valid = |at: Bytes| valid >> (at / self.part_size) & 1 == 1;
+        let part_valid = |at: Bytes| valid >> (at.0 >> self.part_bits) & 1 == 1;
         let first = part_valid(at);
         let mut reach = at;
         while reach < end && part_valid(reach) == first {
@@ -94,7 +112,15 @@ impl Shape {
 
     /// The block that holds the byte at `at` within an extent.
     pub(crate) fn block_of(&self, extent: ExtentId, at: Bytes) -> BlockId {
-        BlockId(u64::from(extent.0) * (self.extent_size / self.block_size) + at / self.block_size)
+        let blocks = u64::from(extent.0) << (self.extent_bits - self.block_bits);
+        BlockId(blocks + (at.0 >> self.block_bits))
+    }
+
+    /// How many blocks a piece touches.
+    #[inline]
+    pub(crate) fn blocks_touched(&self, piece: &Piece) -> u64 {
+        let end = (piece.range.end.0 + self.block_size.0 - 1) >> self.block_bits;
+        end - (piece.range.start.0 >> self.block_bits)
     }
 
     /// The extent of a block, and the block's range within it.

@@ -12,7 +12,7 @@ use braid_base::{Bytes, DeviceId, ExtentId, Nanos};
 use braid_format::SlotNumber;
 use braid_format::map_page::Entry;
 use braid_policy::{Direction, Origin, Placement};
-use braid_runtime::{Arena, Buf, Device, Mode, Runtime, join_all};
+use braid_runtime::{Arena, Buf, Device, LockGuard, Mode, Runtime, join_all};
 use std::ops::Range;
 use std::rc::Rc;
 
@@ -23,18 +23,10 @@ impl<R: Runtime, D: Device> Core<R, D> {
     /// Writes `from` at `offset`.
     pub async fn write(self: &Rc<Self>, offset: Bytes, from: &Buf, durability: Durability) -> Result<()> {
         self.check_range(offset, from.len())?;
-        let mut pieces = self.shape.pieces(offset, from.len());
-        match (pieces.next(), pieces.next()) {
-            (None, _) => {}
-            (Some(piece), None) => self.write_piece(piece, from.clone()).await?,
-            (Some(_), Some(_)) => {
-                let all = self.shape.pieces(offset, from.len()).map(|piece| {
-                    let start =
-                        self.shape.extent_size * u64::from(piece.extent.0) + piece.range.start - offset;
-                    let part = from.slice(start..start + piece.len());
-                    self.write_piece(piece, part)
-                });
-                join_all(all).await.into_iter().collect::<Result<()>>()?;
+        if !from.is_empty() {
+            match self.shape.only_piece(offset, from.len()) {
+                Some(piece) => self.write_piece(&piece, from).await?,
+                None => Box::pin(self.write_pieces(offset, from)).await?,
             }
         }
         match durability {
@@ -43,29 +35,54 @@ impl<R: Runtime, D: Device> Core<R, D> {
         }
     }
 
-    async fn write_piece(self: &Rc<Self>, piece: Piece, from: Buf) -> Result<()> {
-        let _room = self.reserve(self.most_records(&piece)).await?;
-        let lock = Self::lock_number(piece.extent);
-        let mut mode = self.lock_for_write(&piece);
-        let mut guard = self.locks.lock(lock, mode).await;
-        // While this task waited, the extent may have moved into the cache or lost its home.
-        while mode == Mode::Shared && self.lock_for_write(&piece) == Mode::Exclusive {
-            mode = Mode::Exclusive;
-            drop(guard);
-            guard = self.locks.lock(lock, mode).await;
-        }
-        self.state.borrow_mut().disturb(piece.extent);
-        let result = self.write_copies(&piece, &from).await;
-        match &result {
-            Ok(()) => self.cache.borrow_mut().write(&piece, &from),
-            // What the devices hold of it now is unknown; the next read must ask them.
-            Err(_) => self.cache.borrow_mut().remove(piece.extent),
-        }
-        drop(guard);
-        result
+    async fn write_pieces(self: &Rc<Self>, offset: Bytes, from: &Buf) -> Result<()> {
+        let all = self.shape.pieces(offset, from.len()).map(async |piece| {
+            let start = self.shape.extent_size * u64::from(piece.extent.0) + piece.range.start - offset;
+            let part = from.slice(start..start + piece.len());
+            self.write_piece(&piece, &part).await
+        });
+        join_all(all).await.into_iter().collect()
     }
 
-    fn lock_for_write(&self, piece: &Piece) -> Mode {
+    async fn write_piece(self: &Rc<Self>, piece: &Piece, from: &Buf) -> Result<()> {
+        let records = self.most_records(piece);
+        let _room = match self.try_reserve(records) {
+            Some(room) => room,
+            None => Box::pin(self.reserve(records)).await?,
+        };
+        let (mode, guard) = self.lock_to_write(piece).await;
+        self.state.borrow_mut().disturb(piece.extent);
+        if mode == Mode::Exclusive {
+            return Box::pin(self.write_alone(piece, from, guard)).await;
+        }
+        let (entry, placement) = self.place(piece, false);
+        if placement != Placement::Home {
+            return Box::pin(self.write_placed(piece, from, entry, placement)).await;
+        }
+        // Nearly every write: to one place of one device, and no other copy is there or comes meanwhile.
+        let (member, start) = self.locate(entry.home);
+        self.device_write(member, start + piece.range.start, from, Origin::Guest).await?;
+        self.make_valid(piece, entry);
+        Ok(())
+    }
+
+    /// Takes the lock of an extent as a write needs it.
+    async fn lock_to_write(&self, piece: &Piece) -> (Mode, LockGuard) {
+        let lock = Self::lock_number(piece.extent);
+        let mode = self.mode_to_write(piece);
+        if let Some(guard) = self.locks.try_lock(lock, mode) {
+            return (mode, guard);
+        }
+        let guard = self.locks.lock(lock, mode).await;
+        // While this task waited, the extent may have moved into the cache or lost its home.
+        if mode == Mode::Exclusive || self.mode_to_write(piece) == Mode::Shared {
+            return (mode, guard);
+        }
+        drop(guard);
+        (Mode::Exclusive, self.locks.lock(lock, Mode::Exclusive).await)
+    }
+
+    fn mode_to_write(&self, piece: &Piece) -> Mode {
         let state = self.state.borrow();
         let entry = state.map.get(piece.extent);
         if entry.home == SlotNumber::NONE || entry.second != SlotNumber::NONE || !state.extras.is_empty() {
@@ -81,14 +98,38 @@ impl<R: Runtime, D: Device> Core<R, D> {
         Mode::Shared
     }
 
-    async fn write_copies(self: &Rc<Self>, piece: &Piece, from: &Buf) -> Result<()> {
+    /// Tells the policy of a write and asks it where that goes.
+    fn place(&self, piece: &Piece, cached: bool) -> (Entry, Placement) {
         let entry = self.state.borrow().map.get(piece.extent);
-        let cached = self.cache.borrow().contains(piece.extent);
         let access = self.access(piece, Direction::Write, cached);
         let placement = self.with_policy(|policy, view| {
             policy.on_access(&access, view);
             if entry.home == SlotNumber::NONE { Placement::Home } else { policy.place_write(&access, view) }
         });
+        (entry, placement)
+    }
+
+    /// Writes a piece of an extent that nobody else uses meanwhile.
+    async fn write_alone(self: &Rc<Self>, piece: &Piece, from: &Buf, guard: LockGuard) -> Result<()> {
+        let cached = self.cache.borrow().contains(piece.extent);
+        let (entry, placement) = self.place(piece, cached);
+        let result = self.write_placed(piece, from, entry, placement).await;
+        match &result {
+            Ok(()) => self.cache.borrow_mut().write(piece, from),
+            // What the devices hold of it now is unknown; the next read must ask them.
+            Err(_) => self.cache.borrow_mut().remove(piece.extent),
+        }
+        drop(guard);
+        result
+    }
+
+    async fn write_placed(
+        self: &Rc<Self>,
+        piece: &Piece,
+        from: &Buf,
+        entry: Entry,
+        placement: Placement,
+    ) -> Result<()> {
         match placement {
             Placement::Home if entry.home == SlotNumber::NONE => self.write_new(piece, from).await,
             Placement::Home => self.write_home(piece, from, entry).await,
@@ -131,12 +172,17 @@ impl<R: Runtime, D: Device> Core<R, D> {
             join_all(both).await.into_iter().collect::<Result<()>>()?;
         }
         self.update_extras(piece, from).await?;
+        self.make_valid(piece, entry);
+        Ok(())
+    }
+
+    /// What a piece touches of its extent has been written to the required copies.
+    fn make_valid(&self, piece: &Piece, entry: Entry) {
         let mut state = self.state.borrow_mut();
         // Others who share the lock may have made parts valid since `entry` was read.
         let now = state.map.get(piece.extent);
         let valid = entry.valid | now.valid | self.shape.parts_touched(&piece.range);
         state.set_extent(piece.extent, Entry { valid, ..entry });
-        Ok(())
     }
 
     /// Writes all of an extent, as the memory cache holds it with this piece written, to a new home.

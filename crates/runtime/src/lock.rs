@@ -1,11 +1,11 @@
 //! Locks by number: many readers or one writer for each extent, first come, first served.
 //!
 //! Only extents that someone holds or waits for take any room. Once the tables have grown to what the load needs,
-//! taking and waiting allocate nothing.
+//! taking and waiting allocate nothing. A lock has a place of its own, which it shares with few others; only where
+//! another of these is held does it go into a table.
 
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
-use hashbrown::hash_map::Entry;
 use slab::Slab;
 use std::cell::RefCell;
 use std::future::Future;
@@ -28,13 +28,26 @@ pub struct LockTable {
     inner: Rc<RefCell<Inner>>,
 }
 
-#[derive(Default)]
 struct Inner {
-    locks: HashMap<u64, Lock, FixedState>,
+    /// By the low bits of the number. Whether a place is taken, its lock says.
+    near: Box<[(u64, Lock); NEAR]>,
+    /// Locks whose place was taken by another when they were.
+    far: HashMap<u64, Lock, FixedState>,
     waiters: Slab<Waiter>,
 }
 
-/// Who holds a lock, and who waits, as a list through `Waiter::next`.
+/// Places of locks: more than requests usually run at a time.
+const NEAR: usize = 256;
+
+impl Default for Inner {
+    fn default() -> Inner {
+        let free = (0, Lock { holders: Holders::Shared(0), waiting: None });
+        Inner { near: Box::new([free; NEAR]), far: HashMap::default(), waiters: Slab::default() }
+    }
+}
+
+/// Who holds a lock, and who waits, as a list through `Waiter::next`. One that nobody holds is free.
+#[derive(Clone, Copy)]
 struct Lock {
     holders: Holders,
     waiting: Option<(usize, usize)>,
@@ -69,50 +82,70 @@ impl LockTable {
 }
 
 impl Inner {
+    #[inline]
     fn take(&mut self, number: u64, mode: Mode) -> bool {
-        match self.locks.entry(number) {
-            Entry::Vacant(entry) => {
-                entry.insert(Lock { holders: Holders::of(mode), waiting: None });
-                true
+        let (known, lock) = &mut self.near[number as usize % NEAR];
+        if lock.holders.is_none() {
+            if self.far.is_empty() || !self.far.contains_key(&number) {
+                (*known, lock.holders) = (number, Holders::of(mode));
+                return true;
             }
-            Entry::Occupied(mut entry) => {
-                let lock = entry.get_mut();
-                lock.waiting.is_none() && lock.holders.admit(mode)
-            }
+        } else if *known == number {
+            return lock.waiting.is_none() && lock.holders.admit(mode);
         }
+        let free = Lock { holders: Holders::Shared(0), waiting: None };
+        let lock = self.far.entry(number).or_insert(free);
+        lock.waiting.is_none() && lock.holders.admit(mode)
+    }
+
+    /// A lock that is held.
+    #[inline]
+    fn held(&mut self, number: u64) -> &mut Lock {
+        let (known, lock) = &mut self.near[number as usize % NEAR];
+        if *known == number && !lock.holders.is_none() {
+            return lock;
+        }
+        self.far.get_mut(&number).expect("a lock that is waited for or released is held")
     }
 
     fn enqueue(&mut self, number: u64, mode: Mode, waker: Waker) -> usize {
         let waiter = self.waiters.insert(Waiter { mode, waker, granted: false, gone: false, next: None });
-        let lock = self.locks.get_mut(&number).expect("a lock that is waited for is held");
-        lock.waiting = match lock.waiting {
-            None => Some((waiter, waiter)),
-            Some((first, last)) => {
-                self.waiters[last].next = Some(waiter);
-                Some((first, waiter))
-            }
-        };
+        let lock = self.held(number);
+        let before = lock.waiting;
+        lock.waiting = Some((before.map_or(waiter, |(first, _)| first), waiter));
+        if let Some((_, last)) = before {
+            self.waiters[last].next = Some(waiter);
+        }
         waiter
     }
 
+    #[inline]
     fn release(&mut self, number: u64, mode: Mode) {
-        let lock = self.locks.get_mut(&number).expect("a lock that is released is held");
+        let lock = self.held(number);
         let left = match (mode, lock.holders) {
             (Mode::Exclusive, Holders::Exclusive) => 0,
             (Mode::Shared, Holders::Shared(count)) => count - 1,
             _ => panic!("a lock was released in another mode than it was taken"),
         };
-        lock.holders = Holders::Shared(left);
-        self.grant(number);
+        if lock.waiting.is_some() || left == 0 && !self.far.is_empty() {
+            return self.release_further(number, left);
+        }
+        self.held(number).holders = Holders::Shared(left);
     }
 
-    /// Grants the waiters at the head of the list as far as they go together.
-    fn grant(&mut self, number: u64) {
-        let Some(lock) = self.locks.get_mut(&number) else { return };
+    /// Releases a lock that someone waits for, or that may be in the table.
+    fn release_further(&mut self, number: u64, left: u32) {
+        let mut lock = *self.held(number);
+        lock.holders = Holders::Shared(left);
+        self.grant(number, lock);
+    }
+
+    /// Grants the waiters at the head of the list as far as they go together. `lock` is the lock as it is now.
+    fn grant(&mut self, number: u64, mut lock: Lock) {
         while let Some((first, last)) = lock.waiting {
             let waiter = &mut self.waiters[first];
             if !waiter.gone && !lock.holders.admit(waiter.mode) {
-                return;
+                break;
             }
             lock.waiting = waiter.next.map(|next| (next, last));
             if waiter.gone {
@@ -122,8 +155,9 @@ impl Inner {
                 waiter.waker.wake_by_ref();
             }
         }
-        if matches!(lock.holders, Holders::Shared(0)) {
-            self.locks.remove(&number);
+        *self.held(number) = lock;
+        if lock.holders.is_none() {
+            self.far.remove(&number);
         }
     }
 }
@@ -134,6 +168,10 @@ impl Holders {
             Mode::Shared => Holders::Shared(1),
             Mode::Exclusive => Holders::Exclusive,
         }
+    }
+
+    fn is_none(self) -> bool {
+        matches!(self, Holders::Shared(0))
     }
 
     /// Adds a holder where the present ones allow it.
@@ -189,7 +227,8 @@ impl Drop for Locking<'_> {
             inner.release(self.number, self.mode);
         } else {
             inner.waiters[waiter].gone = true;
-            inner.grant(self.number);
+            let lock = *inner.held(self.number);
+            inner.grant(self.number, lock);
         }
     }
 }
@@ -244,7 +283,9 @@ mod tests {
             assert_eq!(done.get(), 30, "seed {seed}: a task was forgotten");
             let inner = table.inner.borrow();
             assert!(
-                inner.locks.is_empty() && inner.waiters.is_empty(),
+                inner.far.is_empty()
+                    && inner.waiters.is_empty()
+                    && inner.near.iter().all(|(_, l)| l.holders.is_none()),
                 "seed {seed}: something was left behind"
             );
         }
