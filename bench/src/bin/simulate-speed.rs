@@ -24,13 +24,16 @@ const ROUNDS: usize = 5;
 const WORKLOAD: &str = "random,span=8GiB,rate=8000";
 const SEED: u64 = 1;
 
+/// What is measured, and how: the seconds that so many requests take.
+type Part<'a> = (&'a str, &'a dyn Fn(u64) -> Result<f64>);
+
 fn main() -> Result<()> {
     let requests = std::env::args().nth(1).map_or(Ok(2_000_000), |text| text.parse())?;
     println!(
         "simulate-speed: {WORKLOAD}, {requests} requests, seed {SEED}, least of {ROUNDS}; {}",
         machine()
     );
-    let parts: [(&str, &dyn Fn(u64) -> Result<f64>); 8] = [
+    let parts: [Part; 8] = [
         ("the workload alone", &workload),
         ("the model of the SSD alone", &model),
         ("tasks that sleep until each request's time", &sleepers),
