@@ -177,6 +177,8 @@ pub enum Quantity {
     Ratio { measure: Measure, of: &'static str, to: &'static [&'static str], at: u32 },
     /// As [`Quantity::Ratio`], where it is worst for the series, from a place on.
     WorstRatio { measure: Measure, of: &'static str, to: &'static [&'static str], from: u32 },
+    /// A series divided by the sum of others at a place.
+    RatioToSum { measure: Measure, of: &'static str, to: &'static [&'static str], at: u32 },
     /// A series at one place divided by itself at another.
     Change { measure: Measure, series: &'static str, at: u32, from: u32 },
 }
@@ -247,6 +249,7 @@ impl Quantity {
             | Quantity::BestPlace { measure, .. }
             | Quantity::Ratio { measure, .. }
             | Quantity::WorstRatio { measure, .. }
+            | Quantity::RatioToSum { measure, .. }
             | Quantity::Change { measure, .. } => measure,
         }
     }
@@ -258,9 +261,9 @@ impl Quantity {
             | Quantity::Best { series, .. }
             | Quantity::BestPlace { series, .. }
             | Quantity::Change { series, .. } => vec![series],
-            Quantity::Ratio { of, to, .. } | Quantity::WorstRatio { of, to, .. } => {
-                std::iter::once(of).chain(to.iter().copied()).collect()
-            }
+            Quantity::Ratio { of, to, .. }
+            | Quantity::RatioToSum { of, to, .. }
+            | Quantity::WorstRatio { of, to, .. } => std::iter::once(of).chain(to.iter().copied()).collect(),
         }
     }
 }

@@ -71,11 +71,11 @@ fn judged(experiment: &Experiment, tables: &[Table], claim: &Claim) -> Judged {
         .map(|series| series.label)
         .collect();
     let results = Results { experiment, tables };
-    let mut verdicts = vec![results.verdict(claim, None)];
-    verdicts
-        .extend(ranks(experiment, &variants).into_iter().map(|labels| results.verdict(claim, Some(&labels))));
-    if verdicts.len() > 1 {
-        verdicts[0].of = named.iter().find(|name| has_variant(experiment, name)).map(|&name| name.to_owned());
+    let spoken_of = named.iter().copied().find(|name| has_variant(experiment, name));
+    let mut verdicts = vec![results.verdict(claim, &[], spoken_of)];
+    for labels in ranks(experiment, &variants) {
+        let stand_in = spoken_of.map(|label| results.stand_in(label, &labels));
+        verdicts.push(results.verdict(claim, &labels, stand_in));
     }
     let fails = verdicts.iter().any(|verdict| verdict.holds == Some(false));
     let why = (fails && !claim.why.is_empty()).then(|| claim.why.to_owned());
@@ -107,12 +107,11 @@ struct Results<'a> {
 }
 
 impl Results<'_> {
-    fn verdict(&self, claim: &Claim, variants: Option<&[&str]>) -> Verdict {
-        let numbers: Vec<Number> =
-            claim.tests.iter().map(|test| self.number(test, variants.unwrap_or_default())).collect();
+    fn verdict(&self, claim: &Claim, variants: &[&str], of: Option<&str>) -> Verdict {
+        let numbers: Vec<Number> = claim.tests.iter().map(|test| self.number(test, variants)).collect();
         let tested: Vec<bool> = numbers.iter().filter_map(|number| number.holds).collect();
         Verdict {
-            of: variants.and_then(|labels| labels.first()).map(|&label| label.to_owned()),
+            of: of.map(str::to_owned),
             holds: (!tested.is_empty()).then(|| tested.iter().all(|&holds| holds)),
             numbers,
         }
@@ -158,6 +157,9 @@ impl Results<'_> {
             Quantity::Best { series, .. } => at(series, best_place(series)),
             Quantity::BestPlace { series, .. } => f64::from(best_place(series)),
             Quantity::Ratio { of, to, at: place, .. } => at(of, place) / best_of(to, place),
+            Quantity::RatioToSum { of, to, at: place, .. } => {
+                at(of, place) / to.iter().map(|series| at(series, place)).sum::<f64>()
+            }
             Quantity::WorstRatio { of, to, from, .. } => {
                 let ratios = places.iter().filter(|&&p| p >= from).map(|&p| at(of, p) / best_of(to, p));
                 let worst = |a, b| if better(measure, a, b) == a { b } else { a };
@@ -197,6 +199,9 @@ impl Results<'_> {
             }
             Quantity::Ratio { of, to, at, .. } => {
                 format!("{name} of {}, {axis} {at}, as a multiple of {}", label(of), best_of(to))
+            }
+            Quantity::RatioToSum { of, to, at, .. } => {
+                format!("{name} of {}, {axis} {at}, as a part of {} added up", label(of), to.join(" and "))
             }
             Quantity::WorstRatio { of, to, from, .. } => format!(
                 "{name} of {} as a multiple of {}, where that is worst from {axis} {from} on",

@@ -60,7 +60,9 @@ fn claims_speak_of_series_places_and_measures_that_are_there() {
                 e.id
             );
             let at = match test.quantity {
-                Quantity::Value { at, .. } | Quantity::Ratio { at, .. } => vec![at],
+                Quantity::Value { at, .. } | Quantity::Ratio { at, .. } | Quantity::RatioToSum { at, .. } => {
+                    vec![at]
+                }
                 Quantity::WorstRatio { from, .. } => vec![from],
                 Quantity::Change { at, from, .. } => vec![at, from],
                 Quantity::Best { .. } | Quantity::BestPlace { .. } => Vec::new(),

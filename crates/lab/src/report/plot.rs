@@ -20,6 +20,8 @@ const COLOURS: [RGBColor; 8] = [
     RGBColor(70, 150, 200),
     RGBColor(150, 60, 60),
 ];
+/// Dashes of the first variant of a series, and of the second: pixels of ink and of gap.
+const DASHES: [(i32, i32); 2] = [(8, 5), (2, 4)];
 /// Text and axes.
 const INK: RGBColor = RGBColor(0, 0, 0);
 /// Lines of the grid.
@@ -105,9 +107,9 @@ fn label(y: f64, most: f64) -> String {
 
 fn curve(chart: &mut Chart, look: Look, points: &[(f64, f64)]) -> Drawn {
     let (style, points) = (look.colour.stroke_width(2), points.iter().copied());
-    match look.dashed {
-        true => chart.draw_series(DashedLineSeries::new(points.clone(), 7, 5, style))?,
-        false => chart.draw_series(LineSeries::new(points.clone(), style))?,
+    match look.dash {
+        Some((on, off)) => chart.draw_series(DashedLineSeries::new(points.clone(), on, off, style))?,
+        None => chart.draw_series(LineSeries::new(points.clone(), style))?,
     };
     chart.draw_series(points.map(|point| look.mark(point)))?;
     Ok(())
@@ -123,13 +125,13 @@ fn legend_below(area: &Area, study: &Study, table: &Table) -> Drawn {
     for (number, series) in study.series.iter().enumerate() {
         let (look, (x, y)) = (Look::of(study, number), place(number));
         let style = look.colour.stroke_width(2);
-        match look.dashed {
-            true => {
-                for begin in [x, x + 12, x + 24] {
-                    area.draw(&PathElement::new([(begin, y), (begin + 7, y)], style))?;
+        match look.dash {
+            Some((on, off)) => {
+                for begin in (x..x + 30).step_by((on + off) as usize) {
+                    area.draw(&PathElement::new([(begin, y), (begin + on, y)], style))?;
                 }
             }
-            false => area.draw(&PathElement::new([(x, y), (x + 30, y)], style))?,
+            None => area.draw(&PathElement::new([(x, y), (x + 30, y)], style))?,
         }
         area.draw(&look.mark((x + 15, y)))?;
         area.draw(&Text::new(series.label.clone(), (x + 38, y - 8), font.clone()))?;
@@ -146,7 +148,8 @@ fn legend_below(area: &Area, study: &Study, table: &Table) -> Drawn {
 #[derive(Clone, Copy)]
 struct Look {
     colour: RGBColor,
-    dashed: bool,
+    /// Pixels of ink and of gap.
+    dash: Option<(i32, i32)>,
     shape: usize,
 }
 
@@ -159,8 +162,10 @@ impl Look {
         };
         let is_base = |&number: &usize| base(number) == number;
         let rank = (0..base(number)).filter(is_base).count();
-        let dashed = base(number) != number;
-        Look { colour: COLOURS[rank % COLOURS.len()], dashed, shape: rank }
+        let variants_before =
+            (0..number).filter(|&other| other != base(number) && base(other) == base(number)).count();
+        let dash = (base(number) != number).then(|| DASHES[variants_before % DASHES.len()]);
+        Look { colour: COLOURS[rank % COLOURS.len()], dash, shape: rank }
     }
 
     fn mark<'b, C: Clone + 'static>(self, at: C) -> DynElement<'static, SVGBackend<'b>, C> {

@@ -37,8 +37,8 @@ pub const EXPERIMENT: Experiment = Experiment {
     ],
     measures: &[Throughput, Latency, SsdShare],
     counting: Some(DBENCH_COUNTS),
-    prefill: Prefill::Used,
-    times: Times { warm_up: 240, measured: 60 },
+    prefill: Prefill::None,
+    times: Times { warm_up: 120, measured: 60 },
     claims: &[
         Claim {
             sentence: "The disk alone is ahead of the SSD alone, which writes badly.",
@@ -57,13 +57,15 @@ pub const EXPERIMENT: Experiment = Experiment {
                 Ratio {
                     measure: Throughput,
                     of: WARDROP,
-                    to: &[STATIC_10, STATIC_20, STATIC_30, STATIC_50, STATIC_70],
+                    to: &[HDD_ONLY, STATIC_10, STATIC_20, STATIC_30, STATIC_50, STATIC_70],
                     at: 10,
                 },
                 Words,
                 AtLeast(0.95),
             )],
-            why: "",
+            why: "The share of data is that of the best split, but moves cost much on this SSD, which copies 640 KiB for a \
+                  write out of order; and extents that are placed one by one as the load asks lie out of order, which makes \
+                  more such writes. Striped files keep their order.",
         },
         Claim {
             sentence: "Even here both devices together are ahead of the better one alone.",
@@ -77,5 +79,7 @@ pub const EXPERIMENT: Experiment = Experiment {
         },
     ],
     published: "The curves are plotted only, not published as numbers.",
-    differs: &["Which static split the paper found best is not said: the best of five is taken."],
+    differs: &[
+        "Which static split the paper found best is not said: the best of five is taken, and of the disk alone.",
+    ],
 };

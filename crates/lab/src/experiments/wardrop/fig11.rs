@@ -37,8 +37,8 @@ pub const EXPERIMENT: Experiment = Experiment {
     ],
     measures: &[Throughput, Latency, SsdShare],
     counting: Some(DBENCH_COUNTS),
-    prefill: Prefill::Used,
-    times: Times { warm_up: 240, measured: 60 },
+    prefill: Prefill::None,
+    times: Times { warm_up: 120, measured: 60 },
     claims: &[
         Claim {
             sentence: "The disk alone is ahead of the SSD alone, which writes badly.",
@@ -57,7 +57,7 @@ pub const EXPERIMENT: Experiment = Experiment {
                 Ratio {
                     measure: Throughput,
                     of: WARDROP,
-                    to: &[STATIC_10, STATIC_20, STATIC_30, STATIC_50, STATIC_70],
+                    to: &[HDD_ONLY, STATIC_10, STATIC_20, STATIC_30, STATIC_50, STATIC_70],
                     at: 10,
                 },
                 Words,
@@ -73,9 +73,12 @@ pub const EXPERIMENT: Experiment = Experiment {
                 Words,
                 AtLeast(1.0),
             )],
-            why: "",
+            why: "The disk is twenty times as fast as this SSD, so that there is next to nothing to be gained; the policy \
+                  comes within a per cent of the disk.",
         },
     ],
     published: "The curves are plotted only, not published as numbers.",
-    differs: &["Which static split the paper found best is not said: the best of five is taken."],
+    differs: &[
+        "Which static split the paper found best is not said: the best of five is taken, and of the disk alone.",
+    ],
 };

@@ -2,7 +2,7 @@
 
 use super::{
     HDD_ONLY, NETAPP, NETAPP_COUNTS, ONE_AND_ONE, PAPER, PAPERS_RULE, PROCESSES, SSD_ONLY, STRIPE, WARDROP,
-    papers_rule, series, test,
+    no_hot_moves, papers_rule, series, test,
 };
 use crate::Prefill;
 use crate::experiment::Bound::{AtLeast, AtMost};
@@ -21,47 +21,60 @@ pub const EXPERIMENT: Experiment = Experiment {
     series: &[
         series(WARDROP, ONE_AND_ONE, "wardrop", NETAPP),
         papers_rule(PAPERS_RULE, WARDROP, ONE_AND_ONE, NETAPP),
+        no_hot_moves(ONE_AND_ONE, NETAPP),
         series(SSD_ONLY, ONE_AND_ONE, "ssd-only", NETAPP),
         series(HDD_ONLY, ONE_AND_ONE, "hdd-only", NETAPP),
         series(STRIPE, ONE_AND_ONE, "stripe", NETAPP),
     ],
     measures: &[Throughput, Latency, Finish],
     counting: Some(NETAPP_COUNTS),
-    prefill: Prefill::Used,
+    prefill: Prefill::None,
     times: Times { warm_up: 240, measured: 120 },
     claims: &[
         Claim {
-            sentence: "With 10 processes the policy has nearly 38 % more throughput than the SSD alone and nearly 16 % more than striping.",
+            sentence: "With 10 processes the policy has nearly 38 % more throughput than the SSD alone.",
             place: "section III-C and figure 6a",
-            tests: &[
-                test(
-                    Ratio { measure: Throughput, of: WARDROP, to: &[SSD_ONLY], at: 10 },
-                    Number(1.38),
-                    AtLeast(1.38),
-                ),
-                test(
-                    Ratio { measure: Throughput, of: WARDROP, to: &[STRIPE], at: 10 },
-                    Number(1.16),
-                    AtLeast(1.16),
-                ),
-            ],
+            tests: &[test(
+                Ratio { measure: Throughput, of: WARDROP, to: &[SSD_ONLY], at: 10 },
+                Number(1.38),
+                AtLeast(1.38),
+            )],
+            why: "The SSD is better here than it was there. In table III the paper's X25-M is slower than the disk at ten processes (23.7 against \
+                  26.0 MB/s). The model keeps the drive's published rates and is about four times as fast under the same load, while the \
+                  disk's model comes close to the table. So both devices added up are less than 38 % ahead of the SSD alone, and no policy \
+                  can be. Why the paper's drive was that slow is not said; reviews of its generation report that small random \
+                  writes fragmented it until it lost most of its speed. Braid's default loses time by moves: extents that were hot in the last period are \
+                  those that the page cache has just written back, and are not touched again for a while, so that moving them costs both \
+                  devices time and shifts little load. 'wardrop, no hot moves' shows what that costs.",
+        },
+        Claim {
+            sentence: "With 10 processes it has nearly 16 % more throughput than striping.",
+            place: "section III-C and figure 6a",
+            tests: &[test(
+                Ratio { measure: Throughput, of: WARDROP, to: &[STRIPE], at: 10 },
+                Number(1.16),
+                AtLeast(1.16),
+            )],
             why: "",
         },
         Claim {
-            sentence: "With 10 processes its latency is nearly 28 % lower than the SSD's alone and 17 % lower than that of striping.",
+            sentence: "With 10 processes its latency is nearly 28 % lower than that of the SSD alone.",
             place: "section III-C and figure 6b",
-            tests: &[
-                test(
-                    Ratio { measure: Latency, of: WARDROP, to: &[SSD_ONLY], at: 10 },
-                    Number(0.72),
-                    AtMost(0.72),
-                ),
-                test(
-                    Ratio { measure: Latency, of: WARDROP, to: &[STRIPE], at: 10 },
-                    Number(0.83),
-                    AtMost(0.83),
-                ),
-            ],
+            tests: &[test(
+                Ratio { measure: Latency, of: WARDROP, to: &[SSD_ONLY], at: 10 },
+                Number(0.72),
+                AtMost(0.72),
+            )],
+            why: "As with throughput, of which latency is the other side: the SSD is better here than it was there, and moves of hot extents cost time.",
+        },
+        Claim {
+            sentence: "With 10 processes its latency is 17 % lower than that of striping.",
+            place: "section III-C and figure 6b",
+            tests: &[test(
+                Ratio { measure: Latency, of: WARDROP, to: &[STRIPE], at: 10 },
+                Number(0.83),
+                AtMost(0.83),
+            )],
             why: "",
         },
         Claim {
@@ -72,7 +85,7 @@ pub const EXPERIMENT: Experiment = Experiment {
                 Words,
                 AtLeast(1.0),
             )],
-            why: "",
+            why: "The SSD is better here than it was there, as said above.",
         },
     ],
     published: "The text gives the four ratios at 10 processes. The curves are plotted only, not published as numbers.",

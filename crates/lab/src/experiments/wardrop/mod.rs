@@ -41,8 +41,13 @@ const PAPER: Paper = Paper {
          with the operations that memory answers, and with those on names and attributes, which are taken to cost the \
          processor's time alone. A process has one operation at a time, so that by Little's law its latency follows from its \
          rate, here as in the paper's own numbers.",
+        "Each process has a processor for itself, where the paper's machine had four cores: with more than four processes more can \
+         be done at the same time than there.",
         "'wardrop' is Braid's default, which differs from the paper's rule as crates/policy/src/wardrop.rs lists; \
-         'wardrop, paper's rule' is step=1,hot=100: equation (1), and a hundred hot extents.",
+         'wardrop, paper's rule' is step=1,hot=100: equation (1), and a hundred hot extents. 'wardrop, no hot moves' is pace=0: \
+         ours without migration of hot extents.",
+        "Volumes begin empty, and the load itself writes its files there before anything is measured, so that allocation has \
+         its part; reads of what is not yet written reach no device.",
         "One run with one seed, where the paper has the mean of ten.",
     ],
 };
@@ -64,6 +69,7 @@ const PROCESSES: Axis = Axis::Numbers { label: "processes", places: &[1, 2, 4, 6
 
 const WARDROP: &str = "wardrop";
 const PAPERS_RULE: &str = "wardrop, paper's rule";
+const NO_HOT_MOVES: &str = "wardrop, no hot moves";
 const SSD_ONLY: &str = "SSD only";
 const HDD_ONLY: &str = "disk only";
 const STRIPE: &str = "stripe";
@@ -92,6 +98,11 @@ const fn series(
     load: &'static str,
 ) -> Series {
     Series { label, devices, policy, load, variant_of: None }
+}
+
+/// Our policy without migration of hot extents: only allocation and writes through the memory cache shift load.
+const fn no_hot_moves(devices: &'static [(DeviceClass, &'static str)], load: &'static str) -> Series {
+    Series { label: NO_HOT_MOVES, devices, policy: "wardrop,pace=0", load, variant_of: Some(WARDROP) }
 }
 
 /// The policy as the paper has it, beside the series of ours that it may replace.
