@@ -267,9 +267,22 @@ fn text(
     if let Some(flush) = flush {
         text += &format!("# {:42} {flush}\n", "flush behind a write");
     }
-    text += &format!("#\n# Assumed, since no measurement tells: {}.\n\n", fitted.assumed);
+    text += "#\n# Assumed, since no measurement tells:";
+    let mut column = LINE;
+    for word in fitted.assumed.split(' ') {
+        if column + word.len() >= LINE {
+            text += "\n#  ";
+            column = 0;
+        }
+        text += &format!(" {word}");
+        column += word.len() + 1;
+    }
+    text += "\n\n";
     Ok(text + &fitted.spec.to_toml()?)
 }
+
+/// Where a line of words ends.
+const LINE: usize = 100;
 
 /// The share of the time that a measure gets.
 fn weight(measure: Measure) -> f64 {

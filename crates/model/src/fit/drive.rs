@@ -76,7 +76,12 @@ fn correct(spec: &mut Spec, seen: &Observed) {
     ssd(spec).command = adjusted(ssd(spec).command, by, Nanos(10), most);
     if let Some(intake) = ssd(spec).intake {
         let by = seen.lacks(spec, WRITE);
-        ssd(spec).intake = Some(slower(intake, WRITE.len(), by));
+        let params = ssd(spec);
+        params.intake = Some(slower(intake, WRITE.len(), by));
+        if by < 0.0 {
+            // It may be the interface that holds writes up.
+            params.write_rate = slower(params.write_rate, WRITE.len(), by);
+        }
     }
     let by = seen.lacks(spec, WRITE_MANY);
     if let Mapping::Pages(pages) = ssd(spec).mapping {
