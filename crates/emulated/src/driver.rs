@@ -22,23 +22,29 @@ pub(crate) struct Driver<R, M> {
 
 struct State<M> {
     model: M,
+    /// The model's next event; the end of time where it has none.
+    next: Nanos,
     /// By tag: the requests that the model or their caller is not done with.
     requests: Slab<Progress>,
-    /// Requests that the model is not done with.
-    outstanding: usize,
+    /// How many of them wait with a waker.
+    waiting: usize,
     /// Scratch for the model's answers.
     completed: Vec<u64>,
-    alarm: Option<Alarm>,
+    alarm: Alarm,
     lateness: Lateness,
     usage: Usage,
 }
 
 /// Wakes one of those who wait.
 struct Alarm {
-    at: Nanos,
     sleep: Sleep,
+    /// The end of time where it is not set.
+    at: Nanos,
+    /// Who is woken; `NOBODY` where that one does not wait any more.
     tag: usize,
 }
+
+const NOBODY: usize = usize::MAX;
 
 enum Progress {
     /// Not polled since it was submitted.
@@ -54,10 +60,11 @@ impl<R: Runtime, M: Model> Driver<R, M> {
     pub(crate) fn new(runtime: R, model: M) -> Driver<R, M> {
         let state = State {
             model,
+            next: Nanos::MAX,
             requests: Slab::new(),
-            outstanding: 0,
+            waiting: 0,
             completed: Vec::new(),
-            alarm: None,
+            alarm: Alarm { sleep: runtime.sleep_until(Nanos::MAX), at: Nanos::MAX, tag: NOBODY },
             lateness: Lateness::default(),
             usage: Usage::default(),
         };
@@ -71,12 +78,12 @@ impl<R: Runtime, M: Model> Driver<R, M> {
         // The model first does what it did while nobody looked.
         state.advance(now);
         let tag = state.requests.insert(Progress::Submitted);
-        state.outstanding += 1;
         state.usage.begin(request, now);
         state.model.submit(tag as u64, request, now);
+        state.next = state.model.next_event().unwrap_or(Nanos::MAX);
         // Whoever waits already may be the one to be woken for this.
-        state.set_alarm(&self.runtime);
-        Turn { driver: self, tag: Some(tag) }
+        state.set_alarm();
+        Turn { driver: self, tag }
     }
 
     pub(crate) fn lateness(&self) -> Lateness {
@@ -100,101 +107,124 @@ impl<R: Runtime, M: Model> Driver<R, M> {
 
 impl<M: Model> State<M> {
     /// Takes the model's events up to `now`, one after another, and wakes the requests that are done.
+    #[inline]
     fn advance(&mut self, now: Nanos) {
-        while let Some(time) = self.model.next_event().filter(|&time| time <= now) {
-            self.model.advance(time, &mut self.completed);
-            for tag in self.completed.drain(..) {
-                self.outstanding -= 1;
-                self.usage.end(time);
-                let progress = &mut self.requests[tag as usize];
-                match std::mem::replace(progress, Progress::Done(time)) {
-                    Progress::Submitted => {}
-                    Progress::Waiting(waker) => waker.wake(),
-                    Progress::Abandoned => drop(self.requests.remove(tag as usize)),
-                    Progress::Done(_) => panic!("the model completed a request twice"),
+        while self.next <= now {
+            self.take_event();
+        }
+    }
+
+    fn take_event(&mut self) {
+        let time = self.next;
+        self.model.advance(time, &mut self.completed);
+        self.next = self.model.next_event().unwrap_or(Nanos::MAX);
+        for tag in self.completed.drain(..) {
+            let tag = tag as usize;
+            self.usage.end(time);
+            match std::mem::replace(&mut self.requests[tag], Progress::Done(time)) {
+                Progress::Submitted => {}
+                Progress::Waiting(waker) => {
+                    self.waiting -= 1;
+                    if self.alarm.tag == tag {
+                        self.alarm.tag = NOBODY;
+                    }
+                    waker.wake();
                 }
+                Progress::Abandoned => drop(self.requests.remove(tag)),
+                Progress::Done(_) => panic!("the model completed a request twice"),
             }
         }
     }
 
     /// Sets the alarm for whoever waits. What happens inside an idle model can wait until the next request, and a request
     /// that was not polled yet looks for itself: then there is no alarm, and a device costs no processor time.
-    fn set_alarm<R: Runtime>(&mut self, runtime: &R) {
-        let next = if self.outstanding == 0 { None } else { self.model.next_event() };
-        let Some(at) = next else {
-            self.alarm = None;
-            return;
-        };
-        if let Some(alarm) = &self.alarm
-            && alarm.at == at
-            && matches!(self.requests.get(alarm.tag), Some(Progress::Waiting(_)))
-        {
-            return;
+    #[inline]
+    fn set_alarm(&mut self) {
+        let is_set = self.alarm.at == self.next && self.alarm.tag != NOBODY;
+        if self.waiting > 0 && !is_set {
+            self.set_alarm_anew();
+        } else if self.waiting == 0 && self.alarm.at != Nanos::MAX {
+            self.alarm.sleep.reset(Nanos::MAX);
+            (self.alarm.at, self.alarm.tag) = (Nanos::MAX, NOBODY);
         }
-        let waits = |progress: Option<&Progress>| matches!(progress, Some(Progress::Waiting(_)));
-        let expected: Option<usize> = None;
-        let anyone = || self.requests.iter().find(|(_, progress)| waits(Some(progress))).map(|(tag, _)| tag);
-        let Some(tag) = expected.or_else(anyone) else {
-            self.alarm = None;
-            return;
+    }
+
+    fn set_alarm_anew(&mut self) {
+        let expected = self.model.next_tag().map(|tag| tag as usize);
+        let is_waiting = |tag: &usize| matches!(self.requests.get(*tag), Some(Progress::Waiting(_)));
+        let anyone = || {
+            let found = self.requests.iter().find(|(_, progress)| matches!(progress, Progress::Waiting(_)));
+            found.expect("those who wait are counted").0
         };
+        let tag = expected.filter(is_waiting).unwrap_or_else(anyone);
         let Progress::Waiting(waker) = &self.requests[tag] else { unreachable!("it was found waiting") };
-        let mut sleep = match self.alarm.take() {
-            Some(alarm) if alarm.at == at => alarm.sleep,
-            _ => runtime.sleep_until(at),
-        };
-        if Pin::new(&mut sleep).poll(&mut Context::from_waker(waker)).is_ready() {
+        if self.alarm.at != self.next {
+            self.alarm.sleep.reset(self.next);
+        }
+        if Pin::new(&mut self.alarm.sleep).poll(&mut Context::from_waker(waker)).is_ready() {
             waker.wake_by_ref();
         }
-        self.alarm = Some(Alarm { at, sleep, tag });
+        (self.alarm.at, self.alarm.tag) = (self.next, tag);
+    }
+
+    /// The caller of a request waits, or is gone: its waker is none any more.
+    fn set_progress(&mut self, tag: usize, progress: Progress) {
+        self.waiting += usize::from(matches!(progress, Progress::Waiting(_)));
+        let before = std::mem::replace(&mut self.requests[tag], progress);
+        self.waiting -= usize::from(matches!(before, Progress::Waiting(_)));
+        if self.alarm.tag == tag {
+            self.alarm.tag = NOBODY;
+        }
     }
 }
 
 /// A request's wait for the model.
 pub(crate) struct Turn<'a, R: Runtime, M: Model> {
     driver: &'a Driver<R, M>,
-    tag: Option<usize>,
+    /// `NOBODY` once it has ended.
+    tag: usize,
 }
 
 impl<R: Runtime, M: Model> Future for Turn<'_, R, M> {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-        let tag = self.tag.expect("a turn is not polled after its end");
-        let driver = self.driver;
+        let (tag, driver) = (self.tag, self.driver);
+        assert!(tag != NOBODY, "a turn is not polled after its end");
         let mut state = driver.state.borrow_mut();
         let now = driver.runtime.now();
         state.advance(now);
-        let done = match &mut state.requests[tag] {
-            Progress::Done(time) => Some(*time),
+        match &state.requests[tag] {
+            Progress::Done(time) => {
+                let lateness = now.saturating_sub(*time);
+                state.lateness.record(lateness);
+                state.requests.remove(tag);
+                state.set_alarm();
+                drop(state);
+                self.tag = NOBODY;
+                return Poll::Ready(());
+            }
+            Progress::Waiting(waker) if waker.will_wake(cx.waker()) => {}
+            Progress::Waiting(_) | Progress::Submitted => {
+                state.set_progress(tag, Progress::Waiting(cx.waker().clone()));
+            }
             Progress::Abandoned => panic!("a turn was polled after it was dropped"),
-            Progress::Waiting(waker) => {
-                waker.clone_from(cx.waker());
-                None
-            }
-            submitted @ Progress::Submitted => {
-                *submitted = Progress::Waiting(cx.waker().clone());
-                None
-            }
-        };
-        if let Some(time) = done {
-            state.requests.remove(tag);
-            state.lateness.record(now.saturating_sub(time));
-            self.tag = None;
         }
-        state.set_alarm(&driver.runtime);
-        if done.is_some() { Poll::Ready(()) } else { Poll::Pending }
+        state.set_alarm();
+        Poll::Pending
     }
 }
 
 impl<R: Runtime, M: Model> Drop for Turn<'_, R, M> {
     fn drop(&mut self) {
-        let Some(tag) = self.tag else { return };
-        let mut state = self.driver.state.borrow_mut();
-        match &mut state.requests[tag] {
-            Progress::Done(_) => drop(state.requests.remove(tag)),
-            progress => *progress = Progress::Abandoned,
+        if self.tag == NOBODY {
+            return;
         }
-        state.set_alarm(&self.driver.runtime);
+        let mut state = self.driver.state.borrow_mut();
+        match &state.requests[self.tag] {
+            Progress::Done(_) => drop(state.requests.remove(self.tag)),
+            _ => state.set_progress(self.tag, Progress::Abandoned),
+        }
+        state.set_alarm();
     }
 }

@@ -18,7 +18,7 @@ pub use usage::Usage;
 use braid_base::Bytes;
 use braid_model::{Counters, DeviceModel, Model, Op, Request};
 use braid_runtime::{Buf, Device, Geometry, Runtime};
-use driver::Driver;
+use driver::{Driver, Turn};
 use std::cell::Cell;
 use std::io;
 
@@ -68,44 +68,51 @@ impl<R: Runtime, D: Device, M: Model + 'static> Emulated<R, D, M> {
         self.timed.set(timed);
     }
 
-    /// Does the real work while the model's time runs, and ends with the later of the two.
-    async fn run(
-        &self,
-        op: Op,
-        offset: Bytes,
-        len: Bytes,
-        work: impl Future<Output = io::Result<()>>,
-    ) -> io::Result<()> {
+    /// Hands a request to the model, unless its timing is off.
+    fn turn(&self, op: Op, offset: Bytes, len: Bytes) -> io::Result<Option<Turn<'_, R, M>>> {
         // A model takes no request that does not fit its device: such a one is refused before, in no time.
         self.inner.geometry().check(offset, len)?;
-        if !self.timed.get() {
-            return work.await;
-        }
-        let turn = self.driver.submit(Request { op, offset, len });
-        let result = work.await;
-        turn.await;
-        result
+        Ok(self.timed.get().then(|| self.driver.submit(Request { op, offset, len })))
     }
 }
 
+/// The real work is done while the model's time runs: a request ends with the later of the two.
 impl<R: Runtime, D: Device, M: Model + 'static> Device for Emulated<R, D, M> {
     fn geometry(&self) -> Geometry {
         self.inner.geometry()
     }
 
     async fn read(&self, offset: Bytes, into: &Buf) -> io::Result<()> {
-        self.run(Op::Read, offset, into.len(), self.inner.read(offset, into)).await
+        let turn = self.turn(Op::Read, offset, into.len())?;
+        let result = self.inner.read(offset, into).await;
+        wait(turn).await;
+        result
     }
 
     async fn write(&self, offset: Bytes, from: &Buf) -> io::Result<()> {
-        self.run(Op::Write, offset, from.len(), self.inner.write(offset, from)).await
+        let turn = self.turn(Op::Write, offset, from.len())?;
+        let result = self.inner.write(offset, from).await;
+        wait(turn).await;
+        result
     }
 
     async fn flush(&self) -> io::Result<()> {
-        self.run(Op::Flush, Bytes::ZERO, Bytes::ZERO, self.inner.flush()).await
+        let turn = self.turn(Op::Flush, Bytes::ZERO, Bytes::ZERO)?;
+        let result = self.inner.flush().await;
+        wait(turn).await;
+        result
     }
 
     async fn discard(&self, offset: Bytes, len: Bytes) -> io::Result<()> {
-        self.run(Op::Discard, offset, len, self.inner.discard(offset, len)).await
+        let turn = self.turn(Op::Discard, offset, len)?;
+        let result = self.inner.discard(offset, len).await;
+        wait(turn).await;
+        result
+    }
+}
+
+async fn wait<R: Runtime, M: Model>(turn: Option<Turn<'_, R, M>>) {
+    if let Some(turn) = turn {
+        turn.await;
     }
 }

@@ -1,7 +1,7 @@
 //! What a front (NBD, FUSE, …) serves: a range of bytes with the verbs of a disk.
 
 use crate::Result;
-use braid_base::Bytes;
+use braid_base::{Bytes, Request};
 use braid_runtime::Buf;
 use std::future::Future;
 
@@ -70,4 +70,9 @@ pub trait Export: Clone + 'static {
 
     /// Whether the byte at `offset` takes room, and for how many bytes from there, at most `limit`, that stays so.
     fn allocation(&self, offset: Bytes, limit: Bytes) -> (Allocation, Bytes);
+
+    /// A guest asks for this. A front says so once for each read, write, flush, zeroing or discard that lies within `size()`,
+    /// as the guest asked for it, before it serves it with the verbs above, be it in pieces or not at all. For whoever
+    /// records; does nothing by itself.
+    fn asked(&self, _request: Request) {}
 }

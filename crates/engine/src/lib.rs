@@ -49,5 +49,5 @@ pub use open::identify;
 pub use recover::Recovery;
 pub use shape::Shape;
 pub use stats::{BackgroundStats, DeviceStats, GuestStats};
-pub use status::{DeviceStatus, Explanation, Status};
+pub use status::{DeviceGlance, DeviceStatus, Explanation, Glance, Status};
 pub use volume::{OpenOptions, Volume};

@@ -4,7 +4,7 @@ use crate::core::Core;
 use crate::shape::Shape;
 use crate::stats::{BackgroundStats, DeviceStats, GuestStats};
 use crate::{Result, Volume};
-use braid_base::{Bytes, DeviceClass, DeviceId, ExtentId};
+use braid_base::{Bytes, DeviceClass, DeviceId, ExtentId, Nanos};
 use braid_format::{SlotNumber, Uuid};
 use braid_runtime::{Device, Runtime};
 
@@ -43,6 +43,28 @@ pub struct Status {
     pub background: BackgroundStats,
     /// The devices, by id.
     pub devices: Vec<DeviceStatus>,
+}
+
+/// What changes all the time, for those who look often: a copy of a few counters.
+#[derive(Clone, Debug, Default)]
+pub struct Glance {
+    /// Bytes that migrations have copied.
+    pub migrated_bytes: u64,
+    /// The devices, by id.
+    pub devices: Vec<DeviceGlance>,
+}
+
+/// What changes all the time about a device.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct DeviceGlance {
+    /// Requests of guests.
+    pub requests: u64,
+    /// Bytes that guests read and wrote.
+    pub bytes: u64,
+    /// Response times of guests' requests, all together.
+    pub time: Nanos,
+    /// Slots in use.
+    pub used: u32,
 }
 
 /// A device at one moment.
@@ -128,6 +150,25 @@ impl<R: Runtime, D: Device> Volume<R, D> {
             failure: core.commits.failure().map(|e| e.to_string()),
             guests: core.guests.borrow().clone(),
             background: *core.background.borrow(),
+            devices: core.members.iter().map(device).collect(),
+        }
+    }
+
+    /// As much of [`Volume::status`] as a time series needs.
+    pub fn glance(&self) -> Glance {
+        let core = &self.core;
+        let state = core.state.borrow();
+        let device = |member: &crate::member::Member<D>| {
+            let (stats, view) = (member.stats.borrow(), &state.views[member.id.index()]);
+            DeviceGlance {
+                requests: stats.guest_reads + stats.guest_writes,
+                bytes: stats.guest_read_bytes + stats.guest_write_bytes,
+                time: stats.latency.sum(),
+                used: view.slots - view.free,
+            }
+        };
+        Glance {
+            migrated_bytes: core.background.borrow().migrated_bytes,
             devices: core.members.iter().map(device).collect(),
         }
     }

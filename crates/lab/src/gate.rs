@@ -29,7 +29,12 @@ struct Inner {
     latest: Nanos,
     /// Who waits, by its number, last come last.
     idle: Vec<(usize, Waker)>,
-    alarm: Option<(Nanos, Sleep)>,
+    /// By number: whether it is among them.
+    is_idle: Vec<bool>,
+    alarm: Sleep,
+    /// When the alarm is set for, and whom it wakes.
+    alarm_at: Nanos,
+    alarm_for: usize,
 }
 
 impl Gate {
@@ -40,8 +45,18 @@ impl Gate {
         start: Nanos,
         speed: f64,
     ) -> Gate {
-        let (idle, latest) = (Vec::new(), Nanos::ZERO);
-        let mut inner = Inner { arrivals, next: None, start, speed, latest, idle, alarm: None };
+        let mut inner = Inner {
+            arrivals,
+            next: None,
+            start,
+            speed,
+            latest: Nanos::ZERO,
+            idle: Vec::new(),
+            is_idle: Vec::new(),
+            alarm: rt.sleep_until(Nanos::MAX),
+            alarm_at: Nanos::MAX,
+            alarm_for: usize::MAX,
+        };
         inner.fetch();
         Gate { rt: rt.clone(), inner: RefCell::new(inner) }
     }
@@ -63,17 +78,23 @@ impl Gate {
 
 impl Inner {
     fn poll(&mut self, rt: &World, number: usize, cx: &Context<'_>) -> Poll<Option<Result<Arrival>>> {
-        let place = self.idle.iter().rposition(|(idle, _)| *idle == number);
-        if !self.is_due(rt.now()) {
-            match place {
-                Some(place) => self.idle[place].1.clone_from(cx.waker()),
-                None => self.idle.push((number, cx.waker().clone())),
+        if number >= self.is_idle.len() {
+            self.is_idle.resize(number + 1, false);
+        }
+        let is_due = self.is_due(rt.now());
+        if std::mem::replace(&mut self.is_idle[number], !is_due) {
+            let place = self.idle.iter().rposition(|(idle, _)| *idle == number);
+            let place = place.expect("who is idle is among the idle");
+            match is_due {
+                true => drop(self.idle.remove(place)),
+                false => self.idle[place].1.clone_from(cx.waker()),
             }
+        } else if !is_due {
+            self.idle.push((number, cx.waker().clone()));
+        }
+        if !is_due {
             self.arm(rt);
             return Poll::Pending;
-        }
-        if let Some(place) = place {
-            self.idle.remove(place);
         }
         let arrival = self.next.take();
         if arrival.is_some() {
@@ -104,10 +125,7 @@ impl Inner {
 
     /// Sees to it that the one who became idle last is woken when the next arrival comes.
     fn arm(&mut self, rt: &World) {
-        let Some((_, last)) = self.idle.last() else {
-            self.alarm = None;
-            return;
-        };
+        let Some((number, last)) = self.idle.last() else { return };
         let at = match &self.next {
             Some(Ok(arrival)) => arrival.at,
             _ => Nanos::ZERO,
@@ -115,14 +133,16 @@ impl Inner {
         if at <= rt.now() {
             return last.wake_by_ref();
         }
-        let mut sleep = match self.alarm.take() {
-            Some((set, sleep)) if set == at => sleep,
-            _ => rt.sleep_until(at),
-        };
-        if Pin::new(&mut sleep).poll(&mut Context::from_waker(last)).is_ready() {
+        if (self.alarm_at, self.alarm_for) == (at, *number) {
+            return;
+        }
+        if self.alarm_at != at {
+            self.alarm.reset(at);
+        }
+        (self.alarm_at, self.alarm_for) = (at, *number);
+        if Pin::new(&mut self.alarm).poll(&mut Context::from_waker(last)).is_ready() {
             last.wake_by_ref();
         }
-        self.alarm = Some((at, sleep));
     }
 }
 

@@ -7,7 +7,7 @@ use crate::recorder::Recorder;
 use crate::rig::Simulated;
 use braid_base::{Bytes, Nanos};
 use braid_emulated::Usage;
-use braid_engine::Status;
+use braid_engine::{DeviceGlance, Glance};
 use braid_runtime::Device;
 
 /// Notes, oldest first: the first stands at the end of the warm-up.
@@ -30,10 +30,7 @@ pub(crate) struct Note {
 /// A device's counters at one moment.
 #[derive(Clone, Copy)]
 pub(crate) struct DeviceNote {
-    pub requests: u64,
-    pub bytes: u64,
-    pub time: Nanos,
-    pub used: u32,
+    pub guests: DeviceGlance,
     pub usage: Usage,
 }
 
@@ -91,15 +88,12 @@ impl Note {
     pub fn take<D: Device>(
         now: Nanos,
         recorder: &Recorder,
-        status: &Status,
+        glance: &Glance,
         devices: &[Simulated<D>],
     ) -> Note {
         let (requests, bytes, time) = recorder.totals();
-        let note = |(device, simulated): (&braid_engine::DeviceStatus, &Simulated<D>)| DeviceNote {
-            requests: device.stats.guest_reads + device.stats.guest_writes,
-            bytes: device.stats.guest_read_bytes + device.stats.guest_write_bytes,
-            time: device.stats.latency.sum(),
-            used: device.slots - device.free,
+        let note = |(guests, simulated): (&DeviceGlance, &Simulated<D>)| DeviceNote {
+            guests: *guests,
             usage: simulated.usage(),
         };
         Note {
@@ -107,8 +101,8 @@ impl Note {
             requests,
             bytes,
             time,
-            migrated_bytes: status.background.migrated_bytes,
-            devices: status.devices.iter().zip(devices).map(note).collect(),
+            migrated_bytes: glance.migrated_bytes,
+            devices: glance.devices.iter().zip(devices).map(note).collect(),
         }
     }
 }
@@ -122,7 +116,7 @@ pub(crate) async fn keep<D: Device>(guests: std::rc::Rc<Guests<Simulated<D>>>, d
             series.last().at + series.interval
         };
         guests.rt.sleep_until(next).await;
-        let note = Note::take(guests.rt.now(), &guests.recorder.borrow(), &guests.volume.status(), &devices);
+        let note = Note::take(guests.rt.now(), &guests.recorder.borrow(), &guests.volume.glance(), &devices);
         guests.series.borrow_mut().push(note);
     }
 }
@@ -146,15 +140,18 @@ fn between(begin: Nanos, before: &Note, after: &Note) -> Interval {
 pub(crate) fn devices_between(before: &Note, after: &Note) -> Vec<IntervalDevice> {
     let pairs = || before.devices.iter().zip(&after.devices);
     let elapsed = after.at - before.at;
-    let requests: u64 = pairs().map(|(b, a)| a.requests - b.requests).sum();
-    let bytes: u64 = pairs().map(|(b, a)| a.bytes - b.bytes).sum();
-    let used: u64 = after.devices.iter().map(|device| u64::from(device.used)).sum();
+    let requests: u64 = pairs().map(|(b, a)| a.guests.requests - b.guests.requests).sum();
+    let bytes: u64 = pairs().map(|(b, a)| a.guests.bytes - b.guests.bytes).sum();
+    let used: u64 = after.devices.iter().map(|device| u64::from(device.guests.used)).sum();
     let device = |(before, after): (&DeviceNote, &DeviceNote)| IntervalDevice {
-        requests_share: ratio(after.requests - before.requests, requests),
-        bytes_share: ratio(after.bytes - before.bytes, bytes),
-        data_share: ratio(u64::from(after.used), used),
-        throughput_bytes_per_second: ratio(after.bytes - before.bytes, elapsed.0) * 1e9,
-        response_ns_mean: ratio((after.time - before.time).0, after.requests - before.requests),
+        requests_share: ratio(after.guests.requests - before.guests.requests, requests),
+        bytes_share: ratio(after.guests.bytes - before.guests.bytes, bytes),
+        data_share: ratio(u64::from(after.guests.used), used),
+        throughput_bytes_per_second: ratio(after.guests.bytes - before.guests.bytes, elapsed.0) * 1e9,
+        response_ns_mean: ratio(
+            (after.guests.time - before.guests.time).0,
+            after.guests.requests - before.guests.requests,
+        ),
         utilisation: ratio((after.usage.busy - before.usage.busy).0, elapsed.0),
         queue_depth_mean: ratio((after.usage.waited - before.usage.waited).0, elapsed.0),
     };

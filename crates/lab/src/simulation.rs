@@ -120,12 +120,12 @@ async fn measure<D: Device>(
     let before = guests.volume.status();
     guests.recorder.borrow_mut().restart(world.now());
     let thought = guests.thought();
-    let note = Note::take(world.now(), &guests.recorder.borrow(), &before, &devices);
+    let note = Note::take(world.now(), &guests.recorder.borrow(), &guests.volume.glance(), &devices);
     guests.series.borrow_mut().push(note);
     world.spawn(series::keep(guests.clone(), devices.clone()));
     within(&guests, setup.duration.map_or(Nanos::MAX, |duration| world.now() + duration)).await?;
     let after = guests.volume.status();
-    let note = Note::take(world.now(), &guests.recorder.borrow(), &after, &devices);
+    let note = Note::take(world.now(), &guests.recorder.borrow(), &guests.volume.glance(), &devices);
     guests.series.borrow_mut().push(note);
     let mut outcome = put_together(&setup, name, &guests, &kinds, &before, &after);
     outcome.bad_lines = bad_lines;

@@ -172,6 +172,14 @@ impl Model for Hdd {
         due.into_iter().chain(job).min()
     }
 
+    fn next_tag(&self) -> Option<u64> {
+        match (self.due.peek(), self.job) {
+            (Some(Reverse((at, _, tag))), job) if job.is_none_or(|job| *at <= job.ends) => Some(*tag),
+            (_, Some(Job { work: Work::Serve(waiting), .. })) => Some(waiting.tag),
+            _ => None,
+        }
+    }
+
     fn advance(&mut self, now: Nanos, completed: &mut Vec<u64>) {
         self.run(now);
         completed.append(&mut self.completed);

@@ -49,6 +49,12 @@ pub trait Model {
     /// outstanding.
     fn next_event(&self) -> Option<Nanos>;
 
+    /// The request that completes at the next event or soon after, as far as the model knows: so that its caller is woken
+    /// then and no other.
+    fn next_tag(&self) -> Option<u64> {
+        None
+    }
+
     /// Advances to `now` (which may be past several events) and appends the tag of every request completed, in order
     /// of completion.
     fn advance(&mut self, now: Nanos, completed: &mut Vec<u64>);
@@ -123,6 +129,15 @@ impl Model for DeviceModel {
             DeviceModel::Hdd(hdd) => hdd.next_event(),
             DeviceModel::Dram(dram) => dram.next_event(),
             DeviceModel::Group(group) => group.next_event(),
+        }
+    }
+
+    fn next_tag(&self) -> Option<u64> {
+        match self {
+            DeviceModel::Ssd(ssd) => ssd.next_tag(),
+            DeviceModel::Hdd(hdd) => hdd.next_tag(),
+            DeviceModel::Dram(dram) => dram.next_tag(),
+            DeviceModel::Group(group) => group.next_tag(),
         }
     }
 

@@ -116,6 +116,10 @@ impl Model for Ssd {
         Some(self.due_next().min(self.wake)).filter(|at| *at < Nanos::MAX)
     }
 
+    fn next_tag(&self) -> Option<u64> {
+        self.due.peek().map(|Reverse((_, _, tag))| *tag)
+    }
+
     fn advance(&mut self, now: Nanos, completed: &mut Vec<u64>) {
         self.run(now);
         completed.append(&mut self.completed);

@@ -160,6 +160,16 @@ pub struct Sleep {
     timer: Option<TimerId>,
 }
 
+impl Sleep {
+    /// Waits for another deadline from now on; nobody is woken for it until it is polled again.
+    pub fn reset(&mut self, deadline: Nanos) {
+        self.deadline = deadline;
+        if let Some(id) = self.timer.take() {
+            self.executor.inner.timers.borrow_mut().cancel(id);
+        }
+    }
+}
+
 impl Future for Sleep {
     type Output = ();
 

@@ -1,6 +1,11 @@
-//! The timers of an executor: a timing wheel of eleven levels with 64 places each, and a bit for each place that is in use.
+//! The timers of an executor: the next few in a sorted list, the others on a timing wheel of eleven levels with 64 places
+//! each, and a bit for each place that is in use.
 //!
-//! A timer stands on the level of the highest group of six bits in which its deadline differs from the time that has
+//! Every timer of the list comes before every timer of the wheel. A new one goes to the list if it comes before those of
+//! the wheel, and when the list is full, its later half goes to the wheel: so a world with few timers has them all in a
+//! line of memory, and one with thousands has them on the wheel.
+//!
+//! On the wheel, a timer stands on the level of the highest group of six bits in which its deadline differs from the time that has
 //! been told, at the place that this group says. So all timers of a level come before all of the next one, those of a
 //! place before those of the next place, and on the lowest level a place is one nanosecond. As time goes on, the timers
 //! of the place that it enters move to lower levels, in their order: timers with the same deadline fire in the order in
@@ -11,6 +16,8 @@ use braid_base::Nanos;
 use std::task::Waker;
 
 pub(crate) struct Timers {
+    /// The next timers, the earliest last: deadline and place in `timers`.
+    near: Vec<(Nanos, u32)>,
     levels: [Level; LEVELS],
     /// A bit for each level that holds a timer.
     in_use: u16,
@@ -18,7 +25,7 @@ pub(crate) struct Timers {
     /// The first place of `timers` that is free; the others follow through `Timer::next`.
     free: u32,
     sequence: u64,
-    /// The earliest timer and its deadline, where they are known.
+    /// The earliest timer of the wheel and its deadline, where they are known.
     earliest: Option<(Nanos, u32)>,
     /// The latest time that has been told: every timer is later.
     pub(crate) fired: Nanos,
@@ -42,6 +49,13 @@ struct Timer {
     next: u32,
 }
 
+/// An end of a place's timers.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum End {
+    First,
+    Last,
+}
+
 /// A place in the table, and whose it was when the timer was set.
 #[derive(Clone, Copy)]
 pub(crate) struct TimerId {
@@ -49,6 +63,10 @@ pub(crate) struct TimerId {
     sequence: u64,
 }
 
+/// Timers in the list, at most.
+const NEAR: usize = 32;
+/// The level of a timer that is in the list.
+const LISTED: u8 = u8::MAX;
 /// 6 bits for each level.
 const LEVEL_BITS: u32 = 6;
 const PLACES: usize = 1 << LEVEL_BITS;
@@ -60,6 +78,7 @@ const NONE: u32 = u32::MAX;
 impl Default for Timers {
     fn default() -> Timers {
         Timers {
+            near: Vec::with_capacity(NEAR + 1),
             levels: std::array::from_fn(|_| Level { in_use: 0, ends: [(NONE, NONE); PLACES] }),
             in_use: 0,
             timers: Vec::new(),
@@ -96,11 +115,11 @@ impl Timers {
                 self.timers.len() as u32 - 1
             }
         };
-        // Where there are others and the earliest is not known, it stays so.
-        if self.in_use == 0 || self.earliest.is_some_and(|(earliest, _)| deadline < earliest) {
-            self.earliest = Some((deadline, key));
+        if self.find_earliest().is_none_or(|(earliest, _)| deadline < earliest) {
+            self.list(key, deadline);
+        } else {
+            self.link(key, End::Last);
         }
-        self.link(key);
         TimerId { key, sequence: self.sequence }
     }
 
@@ -122,12 +141,16 @@ impl Timers {
 
     /// The earliest deadline that somebody waits for.
     pub(crate) fn next(&mut self) -> Option<Nanos> {
-        self.find_earliest().map(|(deadline, _)| deadline)
+        match self.near.last() {
+            Some((deadline, _)) => Some(*deadline),
+            None => self.find_earliest().map(|(deadline, _)| deadline),
+        }
     }
 
     /// Takes the earliest timer that is due at `now`; once there is none, `now` is the time that has been told.
     pub(crate) fn take_due(&mut self, now: Nanos) -> Option<Waker> {
-        match self.find_earliest() {
+        let earliest = self.near.last().copied().or_else(|| self.find_earliest());
+        match earliest {
             Some((deadline, key)) if deadline <= now => self.take(key),
             _ => {
                 self.advance(now);
@@ -147,6 +170,9 @@ impl Timers {
             return;
         }
         self.fired = now;
+        if self.in_use & !1 == 0 {
+            return;
+        }
         // Timers of the places that time has entered belong on lower levels now.
         let mut levels = self.in_use & !1;
         while levels != 0 {
@@ -166,12 +192,26 @@ impl Timers {
         self.clear_bit(level, place);
         while key != NONE {
             let next = self.timers[key as usize].next;
-            self.link(key);
+            self.link(key, End::Last);
             key = next;
         }
     }
 
-    /// The earliest timer; of several with the same deadline the one that was set first.
+    /// Puts a timer that was just set into the list.
+    fn list(&mut self, key: u32, deadline: Nanos) {
+        self.timers[key as usize].level = LISTED;
+        let later = self.near.iter().rposition(|(other, _)| *other > deadline);
+        self.near.insert(later.map_or(0, |place| place + 1), (deadline, key));
+        if self.near.len() > NEAR {
+            // The latest first, each before all that are on the wheel.
+            for place in 0..NEAR / 2 {
+                self.link(self.near[place].1, End::First);
+            }
+            self.near.drain(..NEAR / 2);
+        }
+    }
+
+    /// The earliest timer of the wheel; of several with the same deadline the one that was set first.
     fn find_earliest(&mut self) -> Option<(Nanos, u32)> {
         if self.earliest.is_some() || self.in_use == 0 {
             return self.earliest;
@@ -192,30 +232,52 @@ impl Timers {
         self.earliest
     }
 
-    /// Appends a timer to the place where it belongs.
-    fn link(&mut self, key: u32) {
+    /// Puts a timer on the wheel, at one end of the place where it belongs.
+    fn link(&mut self, key: u32, end: End) {
         let deadline = self.timers[key as usize].deadline.0;
         let differs = deadline ^ self.fired.0;
         let level = (differs | 1).ilog2() / LEVEL_BITS;
         let place = (deadline >> (LEVEL_BITS * level)) as usize % PLACES;
-        let (level_bit, level) = (1 << level, level as usize);
+        self.in_use |= 1 << level;
+        let level = level as usize;
+        self.levels[level].in_use |= 1 << place;
         let ends = &mut self.levels[level].ends[place];
-        let last = ends.1;
-        ends.1 = key;
-        if last == NONE {
-            ends.0 = key;
-            self.levels[level].in_use |= 1 << place;
-            self.in_use |= level_bit;
-        } else {
-            self.timers[last as usize].next = key;
-        }
+        let (first, last) = *ends;
         let timer = &mut self.timers[key as usize];
-        (timer.previous, timer.next) = (last, NONE);
         (timer.level, timer.place) = (level as u8, place as u8);
+        (timer.previous, timer.next) = if end == End::Last { (last, NONE) } else { (NONE, first) };
+        match end {
+            _ if first == NONE => *ends = (key, key),
+            End::Last => {
+                ends.1 = key;
+                self.timers[last as usize].next = key;
+            }
+            End::First => {
+                ends.0 = key;
+                self.timers[first as usize].previous = key;
+            }
+        }
+        if end == End::First {
+            self.earliest = None;
+        }
     }
 
     /// Takes a timer out.
     fn take(&mut self, key: u32) -> Option<Waker> {
+        if self.timers[key as usize].level == LISTED {
+            let place = self.near.iter().rposition(|(_, listed)| *listed == key);
+            self.near.remove(place.expect("a timer in the list is in the list"));
+        } else {
+            self.unlink(key);
+        }
+        let timer = &mut self.timers[key as usize];
+        timer.sequence = 0;
+        timer.next = std::mem::replace(&mut self.free, key);
+        timer.waker.take()
+    }
+
+    /// Takes a timer off the wheel.
+    fn unlink(&mut self, key: u32) {
         let Timer { level, place, previous, next, .. } = self.timers[key as usize];
         let (level, place) = (usize::from(level), usize::from(place));
         match previous {
@@ -232,10 +294,6 @@ impl Timers {
         if self.earliest.is_some_and(|(_, earliest)| earliest == key) {
             self.earliest = None;
         }
-        let timer = &mut self.timers[key as usize];
-        timer.sequence = 0;
-        timer.next = std::mem::replace(&mut self.free, key);
-        timer.waker.take()
     }
 
     fn clear_bit(&mut self, level: usize, place: usize) {

@@ -143,12 +143,17 @@ impl World {
             if self.inner.power.is_off() {
                 return Some(Stop::Cut);
             }
-            if !self.inner.executor.is_ready() {
+            let ran = self.inner.executor.run_round();
+            if ran == 0 {
                 return None;
             }
-            polls += self.inner.executor.run_round();
-            let (seed, now) = (self.inner.seed, self.now());
-            assert!(polls < POLLS_AT_ONE_TIME, "seed {seed}: tasks spin at {now}: time cannot pass");
+            polls += ran;
+            assert!(
+                polls < POLLS_AT_ONE_TIME,
+                "seed {}: tasks spin at {}: time cannot pass",
+                self.inner.seed,
+                self.now()
+            );
         }
     }
 
