@@ -131,7 +131,7 @@ impl<M: Model> State<M> {
                     waker.wake();
                 }
                 Progress::Abandoned => drop(self.requests.remove(tag)),
-                Progress::Done(_) => panic!("the model completed a request twice"),
+                Progress::Done(_) => unreachable!("a model completes a request once"),
             }
         }
     }
@@ -167,7 +167,7 @@ impl<M: Model> State<M> {
         (self.alarm.at, self.alarm.tag) = (self.next, tag);
     }
 
-    /// The caller of a request waits, or is gone: its waker is none any more.
+    /// What the caller of a request that the model is not done with does now; a waker that it left is none any more.
     fn set_progress(&mut self, tag: usize, progress: Progress) {
         self.waiting += usize::from(matches!(progress, Progress::Waiting(_)));
         let before = std::mem::replace(&mut self.requests[tag], progress);
@@ -193,7 +193,13 @@ impl<R: Runtime, M: Model> Future for Turn<'_, R, M> {
         assert!(tag != NOBODY, "a turn is not polled after its end");
         let mut state = driver.state.borrow_mut();
         let now = driver.runtime.now();
-        state.advance(now);
+        if state.next <= now {
+            if matches!(state.requests[tag], Progress::Waiting(_)) {
+                // Whoever looks for itself needs no wake.
+                state.set_progress(tag, Progress::Submitted);
+            }
+            state.advance(now);
+        }
         match &state.requests[tag] {
             Progress::Done(time) => {
                 let lateness = now.saturating_sub(*time);

@@ -1,12 +1,12 @@
 //! The wrapper in real time, over memory: what a model says is what a request takes.
 #![allow(clippy::unwrap_used, reason = "a test may")]
 
-use braid_base::{Bytes, DeviceClass, KIB, MIB, Nanos};
+use braid_base::{Bytes, DeviceClass, KIB, MIB, Nanos, Rng};
 use braid_emulated::Emulated;
 use braid_model::{Model, Op, Request};
-use braid_runtime::{Arena, Buf, Device, Event, Geometry, Runtime, conformance};
+use braid_runtime::{Arena, Buf, Device, Event, Executor, Geometry, Order, Runtime, Sleep, conformance};
 use braid_uring::{MemoryDevice, Ring};
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::future::{Future, poll_fn};
 use std::io;
@@ -240,4 +240,63 @@ fn a_quick_request_overtakes_a_slow_one_and_a_dropped_one_is_forgotten() {
         }
         assert_eq!(device.lateness().requests, 2, "the dropped one is not counted");
     });
+}
+
+/// A world whose clock goes on at every look, and in which ready tasks run in any order: as on a busy machine.
+#[derive(Clone)]
+struct Busy {
+    executor: Executor,
+    clock: Rc<RefCell<(Nanos, Rng)>>,
+}
+
+impl Runtime for Busy {
+    fn now(&self) -> Nanos {
+        let (now, rng) = &mut *self.clock.borrow_mut();
+        *now += Nanos(rng.below(40_000));
+        *now
+    }
+
+    fn sleep_until(&self, deadline: Nanos) -> Sleep {
+        self.executor.sleep_until(deadline)
+    }
+
+    fn spawn(&self, task: impl Future<Output = ()> + 'static) {
+        self.executor.spawn(task);
+    }
+}
+
+#[test]
+fn no_request_is_forgotten_on_a_busy_machine() {
+    for seed in 0..40 {
+        let executor = Executor::new(Order::Random(Rng::new(seed)));
+        let rt = Busy { executor: executor.clone(), clock: Rc::new(RefCell::new((Nanos(1), Rng::new(seed)))) };
+        let inner = MemoryDevice::new(MIB * 2, DeviceClass::Ssd).unwrap();
+        let device = Rc::new(Emulated::new(rt.clone(), inner, Fixed::new(READ_TIME, 3)));
+        let (arena, left) = (Arena::new(MIB), Rc::new(Cell::new(8)));
+        for task in 0..8 {
+            let (device, left, arena, rt) = (device.clone(), left.clone(), arena.clone(), rt.clone());
+            let mut rng = Rng::new(seed * 8 + task);
+            executor.spawn(async move {
+                let buf = arena.alloc(KIB * 4).await;
+                for _ in 0..100 {
+                    if rng.chance(0.2) {
+                        rt.sleep(Nanos(rng.below(300_000))).await;
+                    }
+                    device.write(KIB * 4 * rng.below(64), &buf).await.unwrap();
+                    device.flush().await.unwrap();
+                }
+                left.set(left.get() - 1);
+            });
+        }
+        executor.run_ready();
+        while left.get() > 0 {
+            let next = executor.next_timer().filter(|deadline| *deadline < Nanos::MAX);
+            let next = next.unwrap_or_else(|| panic!("seed {seed}: {} tasks wait for nothing", left.get()));
+            let now = rt.now().max(next);
+            rt.clock.borrow_mut().0 = now;
+            executor.fire_timers(now);
+            executor.run_ready();
+        }
+        executor.clear();
+    }
 }
