@@ -83,6 +83,14 @@ impl Executor {
         polls
     }
 
+    /// Runs the next ready task; false where there is none.
+    #[inline]
+    pub fn run_next(&self) -> bool {
+        let Some(key) = self.next_ready() else { return false };
+        self.poll_task(key);
+        true
+    }
+
     /// Runs the tasks that are ready now, but not those that these make ready: so that a task which yields does not
     /// keep the reactor from looking at the kernel. Returns how many polls that took.
     pub fn run_round(&self) -> usize {

@@ -115,7 +115,7 @@ impl Timers {
                 self.timers.len() as u32 - 1
             }
         };
-        if self.find_earliest().is_none_or(|(earliest, _)| deadline < earliest) {
+        if self.in_use == 0 || self.find_earliest().is_none_or(|(earliest, _)| deadline < earliest) {
             self.list(key, deadline);
         } else {
             self.link(key, End::Last);
@@ -197,11 +197,15 @@ impl Timers {
         }
     }
 
-    /// Puts a timer that was just set into the list.
+    /// Puts a timer that was just set into the list: most come before nearly all others.
     fn list(&mut self, key: u32, deadline: Nanos) {
         self.timers[key as usize].level = LISTED;
-        let later = self.near.iter().rposition(|(other, _)| *other > deadline);
-        self.near.insert(later.map_or(0, |place| place + 1), (deadline, key));
+        self.near.push((deadline, key));
+        let mut place = self.near.len() - 1;
+        while place > 0 && self.near[place - 1].0 <= deadline {
+            self.near.swap(place, place - 1);
+            place -= 1;
+        }
         if self.near.len() > NEAR {
             // The latest first, each before all that are on the wheel.
             for place in 0..NEAR / 2 {
@@ -264,11 +268,13 @@ impl Timers {
 
     /// Takes a timer out.
     fn take(&mut self, key: u32) -> Option<Waker> {
-        if self.timers[key as usize].level == LISTED {
+        if self.timers[key as usize].level != LISTED {
+            self.unlink(key);
+        } else if self.near.last().is_some_and(|(_, last)| *last == key) {
+            self.near.pop();
+        } else {
             let place = self.near.iter().rposition(|(_, listed)| *listed == key);
             self.near.remove(place.expect("a timer in the list is in the list"));
-        } else {
-            self.unlink(key);
         }
         let timer = &mut self.timers[key as usize];
         timer.sequence = 0;

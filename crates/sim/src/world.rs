@@ -135,26 +135,18 @@ impl World {
 
     /// Runs what is ready at this time. `None` where nothing is ready any more.
     fn run_ready(&self, done: &impl Fn() -> bool) -> Option<Stop> {
-        let mut polls = 0;
-        loop {
+        for _ in 0..POLLS_AT_ONE_TIME {
             if done() {
                 return Some(Stop::Done);
             }
             if self.inner.power.is_off() {
                 return Some(Stop::Cut);
             }
-            let ran = self.inner.executor.run_round();
-            if ran == 0 {
+            if !self.inner.executor.run_next() {
                 return None;
             }
-            polls += ran;
-            assert!(
-                polls < POLLS_AT_ONE_TIME,
-                "seed {}: tasks spin at {}: time cannot pass",
-                self.inner.seed,
-                self.now()
-            );
         }
+        panic!("seed {}: tasks spin at {}: time cannot pass", self.inner.seed, self.now());
     }
 
     fn advance_to(&self, now: Nanos) {
