@@ -272,20 +272,29 @@ impl<D: Device> Guests<D> {
             self.dropped.set(self.dropped.get() + 1);
             return Ok(());
         };
-        let admitted = self.rt.now();
-        match request.op {
-            Op::Flush => self.volume.flush().await?,
-            Op::Read | Op::Write | Op::Discard if request.len <= Arena::LARGEST => self.part(request).await?,
-            Op::Read | Op::Write | Op::Discard => {
-                let (mut at, end) = (request.offset, request.offset + request.len);
-                while at < end {
-                    let len = (end - at).min(Arena::LARGEST);
-                    self.part(Request { op: request.op, offset: at, len }).await?;
-                    at += len;
-                }
+        let (admitted, Request { op, offset, len }) = (self.rt.now(), request);
+        match (&self.memory, op) {
+            (Memory::Shared(buf), Op::Read) if len <= Arena::LARGEST => {
+                self.volume.read(offset, &buf.slice(Bytes::ZERO..len)).await?;
             }
+            (Memory::Shared(buf), Op::Write) if len <= Arena::LARGEST => {
+                let from = buf.slice(Bytes::ZERO..len);
+                self.volume.write(offset, &from, Durability::Volatile).await?;
+            }
+            (_, Op::Flush) => Box::pin(self.volume.flush()).await?,
+            _ => Box::pin(self.in_parts(request)).await?,
         }
-        self.recorder.borrow_mut().record(request.op, request.len, at, admitted, self.rt.now());
+        self.recorder.borrow_mut().record(op, len, at, admitted, self.rt.now());
+        Ok(())
+    }
+
+    async fn in_parts(&self, request: Request) -> Result<()> {
+        let (mut at, end) = (request.offset, request.offset + request.len);
+        while at < end {
+            let len = (end - at).min(Arena::LARGEST);
+            self.part(Request { op: request.op, offset: at, len }).await?;
+            at += len;
+        }
         Ok(())
     }
 
@@ -326,9 +335,6 @@ impl<D: Device> Guests<D> {
     /// Makes a request of at most a buffer's length.
     async fn part(&self, request: Request) -> Result<()> {
         let Request { op, offset, len } = request;
-        if len == Bytes::ZERO {
-            return Ok(());
-        }
         match &self.verifier {
             None => self.unverified(op, offset, len).await,
             Some(verifier) => self.verified(op, offset, len, verifier).await,

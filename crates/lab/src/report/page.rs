@@ -43,7 +43,7 @@ a { color: inherit; } .faint { color: var(--faint); } .holds { color: var(--good
 figure svg { width: 100%; height: auto; }
 .wide { overflow-x: auto; } table { border-collapse: collapse; font-size: .9rem; font-variant-numeric: tabular-nums; }
 th, td { text-align: right; padding: .2rem .6rem; border-bottom: 1px solid var(--line); vertical-align: top; }
-th:first-child, td:first-child { text-align: left; min-width: 10rem; } td.text, th.text { text-align: left; }
+th:first-child, td:first-child { text-align: left; min-width: 6rem; } td.text, th.text { text-align: left; }
 code { font-size: .85em; overflow-wrap: anywhere; }
 @media print { body { font-size: 10pt; max-width: none; padding: 0; } .wide { overflow: visible; }
   figure, tr, li { break-inside: avoid; } h2, h3 { break-after: avoid; } figure { flex-basis: 45%; } }

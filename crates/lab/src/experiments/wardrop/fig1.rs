@@ -50,8 +50,8 @@ pub const EXPERIMENT: Experiment = Experiment {
                   one end to the other the curve of 2 processes falls by a tenth.",
         },
         Claim {
-            sentence: "With 10 processes throughput is highest with about 80 % on the SSD, and latency lowest with about 70 %: a \
-                       disk beside the SSD helps once there is enough to do at the same time.",
+            sentence: "With 10 processes throughput is highest with about 80 % on the SSD, and latency lowest with about 70 %: \
+                       a disk beside the SSD helps once there is enough to do at the same time.",
             place: "section II",
             tests: &[
                 test(

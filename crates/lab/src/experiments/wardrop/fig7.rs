@@ -47,7 +47,8 @@ pub const EXPERIMENT: Experiment = Experiment {
             why: "",
         },
         Claim {
-            sentence: "With four disks the policy is ahead of striping over all five devices, of the four disks alone, and of the split of 80/20.",
+            sentence: "With four disks the policy is ahead of striping over all five devices, of the four disks alone, and of \
+                       the split of 80/20.",
             place: "section III-C",
             tests: &[
                 test(Ratio { measure: Throughput, of: WARDROP, to: &[STRIPE], at: 10 }, Words, AtLeast(1.0)),

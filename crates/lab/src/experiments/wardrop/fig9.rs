@@ -34,7 +34,8 @@ pub const EXPERIMENT: Experiment = Experiment {
                 Number(50.0),
                 Within(40.0, 50.0),
             )],
-            why: "The better a device, the more data it gets, and the SSD is better here than it was in the paper, as figure 6 and table III show.",
+            why: "The better a device, the more data it gets, and the SSD is better here than it was in the paper, as figure 6 \
+                  and table III show.",
         },
         Claim {
             sentence: "With more processes a little more of it is on the disk.",
