@@ -29,8 +29,10 @@ enum Way<'a, D> {
     Done,
     /// From one place of one device: nearly every read.
     Device(&'a Member<D>, Bytes),
-    /// From several places, or into the memory cache where that is true, or with extra copies made on a device.
-    Further(bool, Option<DeviceId>),
+    /// Into the memory cache, with all of its extent.
+    Fetch,
+    /// From several places, or with extra copies made on a device.
+    Further(Option<DeviceId>),
 }
 
 impl<R: Runtime, D: Device> Core<R, D> {
@@ -60,9 +62,13 @@ impl<R: Runtime, D: Device> Core<R, D> {
         match self.way_of(&piece, into) {
             Way::Done => Ok(()),
             Way::Device(member, at) => self.device_read(member, at, into, Origin::Guest).await,
-            Way::Further(fetch, admit) => {
-                Box::pin(self.read_further(piece, into.clone(), guard, fetch, admit)).await
+            Way::Fetch => {
+                // To keep what is read, no write may be under way: the lock must be exclusive.
+                drop(guard);
+                let _guard = self.locks.lock(Self::lock_number(piece.extent), Mode::Exclusive).await;
+                self.fetch(&piece, into).await
             }
+            Way::Further(admit) => Box::pin(self.read_further(piece, into.clone(), guard, admit)).await,
         }
     }
 
@@ -90,10 +96,12 @@ impl<R: Runtime, D: Device> Core<R, D> {
             into.fill_zero();
             return Way::Done;
         }
-        let fetch = mapped && self.cache.borrow_mut().wants(piece.extent);
+        if mapped && self.cache.borrow_mut().wants(piece.extent) {
+            return Way::Fetch;
+        }
         match self.only_place(piece) {
-            Some((member, at)) if !fetch && admit.is_none() => Way::Device(member, at),
-            _ => Way::Further(fetch, admit),
+            Some((member, at)) if admit.is_none() => Way::Device(member, at),
+            _ => Way::Further(admit),
         }
     }
 
@@ -117,20 +125,15 @@ impl<R: Runtime, D: Device> Core<R, D> {
         piece: Piece,
         into: Buf,
         guard: LockGuard,
-        fetch: bool,
         admit: Option<DeviceId>,
     ) -> Result<()> {
-        if !fetch && admit.is_none() {
+        if admit.is_none() {
             return self.read_copies(&piece, &into, Origin::Guest).await;
         }
-        // To keep what is read, no write may be under way: the lock must be exclusive.
+        // As above: what is promoted must not change meanwhile.
         drop(guard);
         let guard = self.locks.lock(Self::lock_number(piece.extent), Mode::Exclusive).await;
-        if fetch {
-            self.fetch(&piece, &into).await
-        } else {
-            self.read_and_promote(piece, into, admit, guard).await
-        }
+        self.read_and_promote(piece, into, admit, guard).await
     }
 
     /// Brings an extent into the memory cache, where there is one.
@@ -157,9 +160,12 @@ impl<R: Runtime, D: Device> Core<R, D> {
             }
             cache.room()
         };
-        let Some(buf) = buf else { return self.read_copies(piece, into, Origin::Guest).await };
+        let Some(buf) = buf else { return Box::pin(self.read_copies(piece, into, Origin::Guest)).await };
         let whole = Piece { extent: piece.extent, range: Bytes::ZERO..self.shape.extent_size };
-        self.read_copies(&whole, &buf, Origin::Guest).await?;
+        match self.only_place(&whole) {
+            Some((member, at)) => self.device_read(member, at, &buf, Origin::Guest).await?,
+            None => Box::pin(self.read_copies(&whole, &buf, Origin::Guest)).await?,
+        }
         into.copy_from(Bytes::ZERO, &buf.slice(piece.range.clone()));
         self.cache.borrow_mut().insert(piece.extent, buf);
         Ok(())

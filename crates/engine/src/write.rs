@@ -52,18 +52,26 @@ impl<R: Runtime, D: Device> Core<R, D> {
         };
         let (mode, guard) = self.lock_to_write(piece).await;
         self.state.borrow_mut().disturb(piece.extent);
+        let cached = mode == Mode::Exclusive && self.cache.borrow().contains(piece.extent);
+        let (entry, placement) = self.place(piece, cached);
+        let result = if placement == Placement::Home && (mode == Mode::Shared || self.is_plain(piece, &entry))
+        {
+            // Nearly every write: to one place of one device, and no other copy is there or comes meanwhile.
+            let (member, start) = self.locate(entry.home);
+            let written = self.device_write(member, start + piece.range.start, from, Origin::Guest).await;
+            written.map(|()| self.make_valid(piece, entry))
+        } else {
+            Box::pin(self.write_placed(piece, from, entry, placement)).await
+        };
         if mode == Mode::Exclusive {
-            return Box::pin(self.write_alone(piece, from, guard)).await;
+            match &result {
+                Ok(()) => self.cache.borrow_mut().write(piece, from),
+                // What the devices hold of it now is unknown; the next read must ask them.
+                Err(_) => self.cache.borrow_mut().remove(piece.extent),
+            }
         }
-        let (entry, placement) = self.place(piece, false);
-        if placement != Placement::Home {
-            return Box::pin(self.write_placed(piece, from, entry, placement)).await;
-        }
-        // Nearly every write: to one place of one device, and no other copy is there or comes meanwhile.
-        let (member, start) = self.locate(entry.home);
-        self.device_write(member, start + piece.range.start, from, Origin::Guest).await?;
-        self.make_valid(piece, entry);
-        Ok(())
+        drop(guard);
+        result
     }
 
     /// Takes the lock of an extent as a write needs it.
@@ -83,19 +91,23 @@ impl<R: Runtime, D: Device> Core<R, D> {
     }
 
     fn mode_to_write(&self, piece: &Piece) -> Mode {
+        let entry = self.state.borrow().map.get(piece.extent);
+        let shared = self.is_plain(piece, &entry) && !self.cache.borrow().contains(piece.extent);
+        if shared { Mode::Shared } else { Mode::Exclusive }
+    }
+
+    /// Whether a write to the home changes nothing but bytes of one device that are valid already, and that it can write
+    /// alone.
+    fn is_plain(&self, piece: &Piece, entry: &Entry) -> bool {
         let state = self.state.borrow();
-        let entry = state.map.get(piece.extent);
         if entry.home == SlotNumber::NONE || entry.second != SlotNumber::NONE || !state.extras.is_empty() {
-            return Mode::Exclusive;
+            return false;
         }
         let edges = self.shape.parts_touched(&piece.range) & !self.shape.parts_covered(&piece.range);
         let device = state.space.locate(entry.home).expect("the map names slots that exist").device;
         let align = self.members[device.index()].alignment;
         let aligned = piece.range.start.is_aligned(align) && piece.range.end.is_aligned(align);
-        if edges & !entry.valid != 0 || !aligned || self.cache.borrow().contains(piece.extent) {
-            return Mode::Exclusive;
-        }
-        Mode::Shared
+        edges & !entry.valid == 0 && aligned
     }
 
     /// Tells the policy of a write and asks it where that goes.
@@ -107,20 +119,6 @@ impl<R: Runtime, D: Device> Core<R, D> {
             if entry.home == SlotNumber::NONE { Placement::Home } else { policy.place_write(&access, view) }
         });
         (entry, placement)
-    }
-
-    /// Writes a piece of an extent that nobody else uses meanwhile.
-    async fn write_alone(self: &Rc<Self>, piece: &Piece, from: &Buf, guard: LockGuard) -> Result<()> {
-        let cached = self.cache.borrow().contains(piece.extent);
-        let (entry, placement) = self.place(piece, cached);
-        let result = self.write_placed(piece, from, entry, placement).await;
-        match &result {
-            Ok(()) => self.cache.borrow_mut().write(piece, from),
-            // What the devices hold of it now is unknown; the next read must ask them.
-            Err(_) => self.cache.borrow_mut().remove(piece.extent),
-        }
-        drop(guard);
-        result
     }
 
     async fn write_placed(
