@@ -40,7 +40,9 @@ const CRATES: &[Crate] = &[
         4,
         "lab",
         NotMet,
-        &["base", "format", "policy", "model", "workload", "trace", "runtime", "engine", "emulated", "sim"],
+        &[
+            "base", "format", "policy", "model", "workload", "trace", "runtime", "engine", "emulated", "sim",
+        ],
     ),
     of(4, "nbd", NotMet, &["base", "runtime", "uring", "engine"]),
     of(4, "fuse", Met, &["base", "runtime", "uring", "engine"]),
@@ -49,8 +51,8 @@ const CRATES: &[Crate] = &[
         "control",
         Met,
         &[
-            "base", "format", "policy", "model", "runtime", "engine", "emulated", "uring", "sim", "nbd",
-            "fuse",
+            "base", "format", "policy", "model", "trace", "runtime", "engine", "emulated", "uring", "sim",
+            "nbd", "fuse",
         ],
     ),
     of(6, "cli", Met, &["base", "control", "lab", "trace"]),

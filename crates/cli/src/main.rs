@@ -107,7 +107,7 @@ fn run(command: Command, output: Output) -> Result<u8> {
         Command::Device(arguments) => device::run(&arguments, output),
         Command::Simulate(arguments) => simulate::run(&arguments, output),
         Command::Lab(arguments) => lab::run(&arguments, output),
-        Command::Trace(arguments) => trace::run(&arguments, output),
+        Command::Trace(arguments) => trace::run(&state, &arguments, output),
         Command::Demo(arguments) => demo::run(&arguments, output),
         Command::Completions(arguments) => completions::run(&arguments, output),
     }

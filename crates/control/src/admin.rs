@@ -3,6 +3,7 @@
 use crate::daemon::Daemon;
 use crate::policy::refused;
 use crate::protocol::{Envelope, LONGEST_REQUEST, PROTOCOL_VERSION, Reply, Request};
+use crate::record::send_recording;
 use crate::{Error, ErrorKind, PolicyReport, Result};
 use braid_base::{Bytes, Nanos};
 use braid_engine::Export;
@@ -46,11 +47,22 @@ fn too_many() -> Error {
 async fn converse(daemon: &Rc<Daemon>, stream: &Stream) -> std::io::Result<()> {
     let mut received = Vec::new();
     while let Some(line) = next_line(stream, &mut received).await? {
-        let reply = match line {
-            Ok(line) => answer(daemon, &line).await.map_or_else(Reply::Error, Reply::Ok),
+        let request = match line {
+            Ok(line) => request(&line),
             Err(too_long) => return send(stream, &Reply::Error(too_long)).await,
         };
-        send(stream, &reply).await?;
+        let reply = match request {
+            Ok(Request::Record) => match daemon.recorder.start() {
+                Some(recording) => {
+                    send(stream, &Reply::Ok(nothing())).await?;
+                    return send_recording(daemon, stream, recording).await;
+                }
+                None => Err(recorded_already(daemon)),
+            },
+            Ok(request) => answer(daemon, request).await,
+            Err(error) => Err(error),
+        };
+        send(stream, &reply.map_or_else(Reply::Error, Reply::Ok)).await?;
     }
     Ok(())
 }
@@ -85,7 +97,8 @@ async fn next_line(stream: &Stream, received: &mut Vec<u8>) -> std::io::Result<O
     }
 }
 
-async fn answer(daemon: &Rc<Daemon>, line: &[u8]) -> Result<Value> {
+/// What a line asks for.
+fn request(line: &[u8]) -> Result<Request> {
     let usage = |problem: String| Error::new(ErrorKind::Usage, problem);
     let version = serde_json::from_slice::<Value>(line).ok().and_then(|value| value.get("version")?.as_u64());
     if version.is_some_and(|version| version != u64::from(PROTOCOL_VERSION)) {
@@ -95,7 +108,11 @@ async fn answer(daemon: &Rc<Daemon>, line: &[u8]) -> Result<Value> {
     }
     let envelope: Envelope =
         serde_json::from_slice(line).map_err(|e| usage(format!("this is no request to a daemon: {e}")))?;
-    match envelope.request {
+    Ok(envelope.request)
+}
+
+async fn answer(daemon: &Rc<Daemon>, request: Request) -> Result<Value> {
+    match request {
         Request::Status => value(&daemon.status()),
         Request::Explain { offset_bytes } => value(&daemon.explain(Bytes(offset_bytes))?),
         Request::Policy => value(&policy(daemon)),
@@ -104,7 +121,7 @@ async fn answer(daemon: &Rc<Daemon>, line: &[u8]) -> Result<Value> {
             tracing::info!("policy {}", daemon.volume.policy());
             value(&policy(daemon))
         }
-        Request::Attach => value(&daemon.attachment.attach(&daemon.volume).await?),
+        Request::Attach => value(&daemon.attachment.attach(&daemon.export).await?),
         Request::Detach => done(daemon.attachment.detach().await),
         Request::Flush => done(daemon.volume.flush().await.map_err(Error::from)),
         Request::Checkpoint => {
@@ -112,7 +129,14 @@ async fn answer(daemon: &Rc<Daemon>, line: &[u8]) -> Result<Value> {
             done(daemon.volume.checkpoint().await.map_err(Error::from))
         }
         Request::Stop => done(daemon.stop_and_wait().await),
+        // The connection's own matter.
+        Request::Record => Err(recorded_already(daemon)),
     }
+}
+
+fn recorded_already(daemon: &Daemon) -> Error {
+    let problem = format!("volume '{}' is recorded already: end that recording first", daemon.name);
+    Error::new(ErrorKind::Busy, problem)
 }
 
 fn policy(daemon: &Daemon) -> PolicyReport {
@@ -126,5 +150,9 @@ fn value(report: &impl Serialize) -> Result<Value> {
 
 /// The reply where there is nothing to say.
 fn done(result: Result<()>) -> Result<Value> {
-    result.map(|()| Value::Object(serde_json::Map::new()))
+    result.map(|()| nothing())
+}
+
+fn nothing() -> Value {
+    Value::Object(serde_json::Map::new())
 }

@@ -1,11 +1,10 @@
 //! The daemon's part of `attach`: serves the volume as a file in a FUSE mount of its own. The loop device over it is the
 //! command line's part, for the daemon must never open that file: it would wait for its own answer.
 
-use crate::devices::OpenDevice;
 use crate::protocol::AttachReply;
 use crate::{Error, ErrorKind, Result, VolumeName};
 use braid_base::Nanos;
-use braid_engine::Volume;
+use braid_engine::Export;
 use braid_fuse::{Server, protect_from_reclaim};
 use braid_runtime::{Arena, Runtime, Semaphore};
 use braid_uring::Ring;
@@ -60,13 +59,13 @@ impl Attachment {
     }
 
     /// Serves the volume as a file, unless it is served so already.
-    pub async fn attach(&self, volume: &Volume<Ring, OpenDevice>) -> Result<AttachReply> {
+    pub async fn attach(&self, export: &impl Export) -> Result<AttachReply> {
         let _turn = self.turn.acquire(1).await;
         if self.file().is_none() {
             self.protect();
             let name = self.name.as_str();
             let started =
-                Server::start(&self.ring, volume.clone(), &self.arena, &self.directory, name, IN_FLIGHT);
+                Server::start(&self.ring, export.clone(), &self.arena, &self.directory, name, IN_FLIGHT);
             let server = Rc::new(started.await?);
             tracing::info!("served as the file {}", server.file().display());
             self.watch(server.clone());

@@ -100,6 +100,11 @@ impl Client {
         }
     }
 
+    /// The volume's name, and the connection for what is no request and no reply.
+    pub(crate) fn into_stream(self) -> (String, BufReader<UnixStream>) {
+        (self.name.to_string(), self.stream)
+    }
+
     fn failed(&self, error: &io::Error) -> Error {
         match error.kind() {
             io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {

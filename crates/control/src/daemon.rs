@@ -13,6 +13,7 @@ use crate::devices::OpenDevice;
 use crate::lock::VolumeLock;
 use crate::members::{Member, handles, names, open_members};
 use crate::policy::check_policy;
+use crate::recorded::{Recorded, Recorder};
 use crate::report::{Durability, ExplainReport, StatusReport};
 use crate::state_dir::{StateDir, VolumeName};
 use crate::{Error, ErrorKind, NewVolume, Result};
@@ -63,9 +64,12 @@ pub(crate) struct Daemon {
     pub ring: Ring,
     pub name: VolumeName,
     pub volume: Volume<Ring, OpenDevice>,
+    /// The volume as fronts serve it.
+    pub export: Export,
+    pub recorder: Rc<Recorder<Ring>>,
     pub attachment: Attachment,
     members: Vec<Member>,
-    nbd: Server<Volume<Ring, OpenDevice>>,
+    nbd: Server<Export>,
     nbd_uris: Vec<String>,
     started: Nanos,
     /// Notified at every change of what follows.
@@ -77,10 +81,14 @@ pub(crate) struct Daemon {
     waiting: Cell<usize>,
 }
 
+type Export = Recorded<Ring, Volume<Ring, OpenDevice>>;
+
 /// Memory for requests of guests: the NBD server holds at most half of it.
 const ARENA: Bytes = Bytes(96 << 20);
 /// Operations that are queued between two submissions.
 const ENTRIES: u32 = 256;
+/// How long whoever records may take to read the last of it.
+const LAST_RECORDS: Nanos = Nanos::from_secs(1);
 /// How long whoever asked for the stop may take to read how it went.
 const LAST_WORDS: Nanos = Nanos::from_millis(50);
 
@@ -232,7 +240,8 @@ impl Daemon {
         doors: Doors,
     ) -> Result<Rc<Daemon>> {
         let (ring, arena) = (&world.ring, &world.arena);
-        let nbd = Server::new(ring.clone(), volume.clone(), ServerConfig::new(name.as_str(), arena))?;
+        let (export, recorder) = Recorded::new(ring.clone(), volume.clone());
+        let nbd = Server::new(ring.clone(), export.clone(), ServerConfig::new(name.as_str(), arena))?;
         let nbd_uris = doors.nbd.iter().map(|listener| nbd_uri(name, listener.local_address())).collect();
         let in_memory = durability(&members) == Durability::None;
         let attachment = Attachment::new(ring, arena, name, state.mount_dir(name), in_memory);
@@ -244,6 +253,8 @@ impl Daemon {
             ring: ring.clone(),
             name: name.clone(),
             volume,
+            export,
+            recorder,
             attachment,
             members,
             nbd,
@@ -276,6 +287,11 @@ impl Daemon {
         Ok(explain_report(self.name.as_str(), policy, explanation, &status, &self.members))
     }
 
+    /// Whether it is about to end.
+    pub fn is_stopping(&self) -> bool {
+        self.stopping.get()
+    }
+
     /// Tells the daemon to stop, and waits until it has closed the volume.
     pub async fn stop_and_wait(&self) -> Result<()> {
         self.waiting.set(self.waiting.get() + 1);
@@ -292,6 +308,10 @@ impl Daemon {
         };
         if let First::Right(_) = first_of(guests, signals.recv()).await {
             tracing::warn!("a second signal: not waiting for guests any longer");
+        }
+        self.stopping.set(true);
+        if let First::Right(()) = first_of(self.recorder.idle(), self.ring.sleep(LAST_RECORDS)).await {
+            tracing::warn!("whoever records does not read: the trace has no end");
         }
         let name = &self.name;
         self.volume.close().await.map_err(|error| {

@@ -32,8 +32,12 @@ mod import;
 mod lock;
 mod members;
 mod models;
+mod notes;
 mod policy;
 mod protocol;
+mod record;
+mod recorded;
+mod recording;
 mod report;
 mod ring;
 mod spec;
@@ -51,6 +55,7 @@ pub use import::{ImportReport, forget, import};
 pub use models::{ModelReport, find_model, models, show_model};
 pub use policy::{PolicyReport, check_policy, policy, set_policy};
 pub use protocol::{LONGEST_REPLY, LONGEST_REQUEST, PROTOCOL_VERSION, Reply, Request};
+pub use recording::{Received, Recording};
 pub use report::{
     BackgroundReport, CopyReport, DeviceReport, Durability, ExplainReport, GuestReport, LatencyReport,
     OperationReport, RestingReport, StatusReport, VolumeReport,

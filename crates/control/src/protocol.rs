@@ -54,6 +54,9 @@ pub enum Request {
     Flush,
     /// Makes the journal short.
     Checkpoint,
+    /// Records what guests ask for. After the reply, an empty object, the connection carries a trace in the compact format
+    /// (`crates/trace/src/compact/mod.rs`) until the client ends its side of it. One recording at a time.
+    Record,
     /// Drains and stops the daemon. The reply comes when the volume is closed.
     Stop,
 }

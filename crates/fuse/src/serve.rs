@@ -3,7 +3,7 @@
 use crate::connection::Connection;
 use crate::protocol::{Node, Operation, Request};
 use crate::reply::{Reply, Shape, Terms};
-use braid_base::Bytes;
+use braid_base::{Bytes, Op};
 use braid_engine::{Allocation, Durability, Error, ErrorKind, Export, Zeroing};
 use braid_runtime::{Arena, Buf, yield_now};
 use rustix::io::Errno;
@@ -54,6 +54,7 @@ impl<E: Export> Service<E> {
         if len == Bytes::ZERO {
             return Ok(None);
         }
+        self.asked(Op::Read, offset, len);
         let bytes = self.arena.alloc(len).await;
         self.export.read(offset, &bytes).await.map_err(|error| errno_of(&error))?;
         Ok(Some(bytes))
@@ -64,11 +65,13 @@ impl<E: Export> Service<E> {
         if self.clip(offset, bytes.len()) < bytes.len() {
             return Err(Errno::NOSPC);
         }
+        self.asked(Op::Write, offset, bytes.len());
         self.export.write(offset, &bytes, durability).await.map_err(|error| errno_of(&error))?;
         Ok(bytes.len())
     }
 
     async fn sync(&self) -> Result<(), Errno> {
+        self.asked(Op::Flush, Bytes::ZERO, Bytes::ZERO);
         self.export.flush().await.map_err(|error| errno_of(&error))
     }
 
@@ -77,6 +80,7 @@ impl<E: Export> Service<E> {
         if len == Bytes::ZERO {
             return Ok(());
         }
+        self.asked(Op::Discard, offset, len);
         self.export.discard(offset, len).await.map_err(|error| errno_of(&error))
     }
 
@@ -89,6 +93,7 @@ impl<E: Export> Service<E> {
         if clipped == Bytes::ZERO {
             return Ok(());
         }
+        self.asked(Op::Write, offset, clipped);
         let zeroed = self.export.write_zeroes(offset, clipped, Zeroing::KeepAllocated, Durability::Volatile);
         zeroed.await.map_err(|error| errno_of(&error))
     }
@@ -107,6 +112,10 @@ impl<E: Export> Service<E> {
             yield_now().await;
         }
         if hole && offset < size { Ok(size) } else { Err(Errno::NXIO) }
+    }
+
+    fn asked(&self, op: Op, offset: Bytes, len: Bytes) {
+        self.export.asked(braid_base::Request { op, offset, len });
     }
 
     /// How much of a range lies within the volume.

@@ -4,7 +4,7 @@ use crate::handshake::{ALLOCATION_CONTEXT, Agreed, PAYLOAD_LARGEST};
 use crate::memory::{Fit, GUARANTEE_SMALLEST, Held};
 use crate::session::Session;
 use crate::wire::*;
-use braid_base::{Bytes, KIB};
+use braid_base::{Bytes, KIB, Op};
 use braid_engine::{Allocation, Durability, Error, ErrorKind, Export, Zeroing};
 use std::cell::Cell;
 use std::rc::Rc;
@@ -78,6 +78,9 @@ pub fn check(request: &Request, size: Bytes, agreed: Agreed) -> Result<(), u32> 
 
 /// Serves a request that [`check`] has let through, to its last reply.
 pub async fn serve<E: Export>(session: Rc<Session>, export: Rc<E>, work: Work) {
+    if let Some(asked) = asked(&work) {
+        export.asked(asked);
+    }
     match work {
         Work::Write(request, payload) => write(&session, &*export, &request, payload).await,
         Work::Plain(request) if request.len == 0 && request.command != NBD_CMD_FLUSH => {
@@ -93,6 +96,27 @@ pub async fn serve<E: Export>(session: Rc<Session>, export: Rc<E>, work: Work) {
             },
         },
     }
+}
+
+/// What the guest asks of the disk; none where it only asks about it, and where this is not the beginning of a long write.
+fn asked(work: &Work) -> Option<braid_base::Request> {
+    let request = match work {
+        Work::Write(request, payload) if payload.offset.0 == request.offset => request,
+        Work::Write(..) => return None,
+        Work::Plain(request) => request,
+    };
+    let op = match request.command {
+        NBD_CMD_FLUSH => {
+            return Some(braid_base::Request { op: Op::Flush, offset: Bytes::ZERO, len: Bytes::ZERO });
+        }
+        _ if request.len == 0 => return None,
+        NBD_CMD_READ => Op::Read,
+        NBD_CMD_WRITE => Op::Write,
+        NBD_CMD_WRITE_ZEROES if request.flags & NBD_CMD_FLAG_NO_HOLE != 0 => Op::Write,
+        NBD_CMD_WRITE_ZEROES | NBD_CMD_TRIM => Op::Discard,
+        _ => return None,
+    };
+    Some(braid_base::Request { op, offset: Bytes(request.offset), len: Bytes(request.len.into()) })
 }
 
 /// Answers a request that was refused or has failed.

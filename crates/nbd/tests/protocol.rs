@@ -2,7 +2,7 @@
 
 mod support;
 
-use braid_base::{KIB, MIB};
+use braid_base::{Bytes, KIB, MIB, Op, Request};
 use braid_nbd::wire::*;
 use support::raw::{RawClient, Reply};
 use support::{BAD_BYTE, Kind, Running, Setup};
@@ -40,6 +40,41 @@ fn holes_in_a_read_take_no_bytes() {
     assert_eq!((kind, payload[8]), (NBD_REPLY_TYPE_OFFSET_DATA, 2));
     let (flags, kind, _) = part(client.reply());
     assert_eq!((flags, kind), (NBD_REPLY_FLAG_DONE, NBD_REPLY_TYPE_OFFSET_HOLE));
+    server.stop();
+}
+
+/// Whatever a request becomes, the export hears of it once and as it was: a recorder depends on that.
+#[test]
+fn the_export_is_told_once_what_the_guest_asks_for() {
+    let server = Running::start(Setup { keep_asked: true, ..Setup::default() });
+    let mut client = with_two_blocks(&server);
+    let asked = |op, offset, len| Request { op, offset: Bytes(offset), len };
+    let block = KIB * 4;
+    assert_eq!(server.asked(), [asked(Op::Write, 0, block), asked(Op::Write, 64 << 10, block)]);
+    let plain = [
+        (NBD_CMD_READ, 0, 0, 1 << 20, Some(Op::Read)),
+        (NBD_CMD_READ, 0, 8 << 20, 4096, Some(Op::Read)),
+        (NBD_CMD_READ, 0, 0, 0, None),
+        (NBD_CMD_TRIM, NBD_CMD_FLAG_FUA, 1 << 20, 1 << 20, Some(Op::Discard)),
+        (NBD_CMD_WRITE_ZEROES, NBD_CMD_FLAG_FUA, 1 << 20, 8 << 20, Some(Op::Discard)),
+        (NBD_CMD_WRITE_ZEROES, NBD_CMD_FLAG_NO_HOLE, 1 << 20, 8 << 20, Some(Op::Write)),
+        (NBD_CMD_FLUSH, 0, 0, 0, Some(Op::Flush)),
+        (NBD_CMD_CACHE, 0, 0, 4096, None),
+        (NBD_CMD_BLOCK_STATUS, 0, 0, 1 << 20, None),
+        // Refused: beyond the end.
+        (NBD_CMD_READ, 0, 1 << 40, 4096, None),
+    ];
+    for (number, (command, flags, offset, len, op)) in plain.into_iter().enumerate() {
+        client.request(command, flags, 3 + number as u64, offset, len);
+        while matches!(client.reply(), Reply::Part(_, flags, ..) if flags & NBD_REPLY_FLAG_DONE == 0) {}
+        let expected: Vec<Request> =
+            op.into_iter().map(|op| asked(op, offset, Bytes(u64::from(len)))).collect();
+        assert_eq!(server.asked(), expected, "command {command} at {offset}");
+    }
+    // A write that is served in pieces of 256 KiB.
+    client.request(NBD_CMD_WRITE, 0, 99, 4096, 1 << 20);
+    client.send(&[7; 1 << 20]);
+    assert_eq!((client.reply(), server.asked()), (Reply::Simple(99, 0), vec![asked(Op::Write, 4096, MIB)]));
     server.stop();
 }
 

@@ -29,7 +29,7 @@ mod reader;
 mod source;
 mod survey;
 
-pub use compact::{BlockCompression, CompactWriter, Header};
+pub use compact::{BlockCompression, COMPACT_END_LEN, CompactEnd, CompactWriter, Header, compact_end};
 pub use compression::Compression;
 pub use convert::{Converted, Target, convert};
 pub use error::Error;

@@ -3,13 +3,14 @@
 mod convert;
 mod info;
 mod reading;
+mod record;
 mod report;
 
 use crate::output::Output;
-use braid_control::{Error, ErrorKind, Result};
+use braid_control::{Error, ErrorKind, Result, StateDir};
 use clap::{Args, Subcommand};
 
-/// Measure block traces, and convert them
+/// Measure block traces, convert them, record a volume
 ///
 /// Traces are read in these formats, plain or compressed by gzip, xz or zstd, and told by what is in them: spc, msr, blktrace,
 /// blkparse, fio (iolog 2 and 3), disksim, ssdsim (also MQSim), msr-cut, cloudphysics, arc, oracle-general, compact.
@@ -23,13 +24,15 @@ pub struct Arguments {
 enum Verb {
     Info(Box<info::Arguments>),
     Convert(Box<convert::Arguments>),
+    Record(record::Arguments),
 }
 
 /// Runs the verb.
-pub fn run(arguments: &Arguments, output: Output) -> Result<u8> {
+pub fn run(state: &StateDir, arguments: &Arguments, output: Output) -> Result<u8> {
     match &arguments.verb {
         Verb::Info(arguments) => info::run(arguments, output),
         Verb::Convert(arguments) => convert::run(arguments, output),
+        Verb::Record(arguments) => record::run(state, arguments, output),
     }
 }
 

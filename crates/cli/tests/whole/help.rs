@@ -28,6 +28,7 @@ const VERBS: &[&str] = &[
     "trace",
     "trace info",
     "trace convert",
+    "trace record",
     "completions",
 ];
 

@@ -15,6 +15,7 @@ mod lifecycle;
 mod machine;
 mod models;
 mod policy;
+mod record;
 mod refused;
 mod repair;
 mod simulate;

@@ -3,7 +3,7 @@
 
 pub mod raw;
 
-use braid_base::{Bytes, GIB, KIB, MIB, Nanos};
+use braid_base::{Bytes, GIB, KIB, MIB, Nanos, Request};
 use braid_engine::{Allocation, Durability, Error, ErrorKind, Export, Result, Zeroing};
 use braid_nbd::{Counters, Server, ServerConfig};
 use braid_runtime::{Arena, Buf, Runtime};
@@ -40,6 +40,8 @@ pub struct MemoryDisk {
     bytes: Rc<RefCell<Vec<u8>>>,
     /// By block: whether it was written.
     written: Rc<RefCell<Vec<bool>>>,
+    /// What guests asked for, where a test wants to know.
+    asked: Option<Arc<Mutex<Vec<Request>>>>,
 }
 
 impl MemoryDisk {
@@ -50,6 +52,7 @@ impl MemoryDisk {
             kind,
             bytes: Rc::new(RefCell::new(vec![0; size.as_usize()])),
             written: Rc::new(RefCell::new(vec![false; blocks])),
+            asked: None,
         }
     }
 
@@ -137,6 +140,12 @@ impl Export for MemoryDisk {
         let len = (offset.align_down(BLOCK) + BLOCK * run - offset).min(limit);
         (if written[first] { Allocation::Data } else { Allocation::Hole }, len)
     }
+
+    fn asked(&self, request: Request) {
+        if let Some(asked) = &self.asked {
+            asked.lock().unwrap().push(request);
+        }
+    }
 }
 
 /// How a test's server is set up.
@@ -148,6 +157,8 @@ pub struct Setup {
     pub max_connections: usize,
     pub negotiation_time: Nanos,
     pub drain_time: Nanos,
+    /// Whether [`Running::asked`] is kept.
+    pub keep_asked: bool,
 }
 
 impl Default for Setup {
@@ -159,6 +170,7 @@ impl Default for Setup {
             max_connections: 16,
             negotiation_time: Nanos::from_secs(5),
             drain_time: Nanos::from_secs(2),
+            keep_asked: false,
         }
     }
 }
@@ -179,6 +191,7 @@ pub struct Running {
     /// The server's thread, for its processor time.
     pub thread_id: u32,
     state: Arc<Mutex<State>>,
+    asked: Arc<Mutex<Vec<Request>>>,
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
     _directory: tempfile::TempDir,
@@ -189,13 +202,15 @@ impl Running {
         let directory = tempfile::tempdir().expect("a temporary directory");
         let socket = directory.path().join("nbd.sock");
         let (state, stop) = (Arc::new(Mutex::new(State::default())), Arc::new(AtomicBool::new(false)));
+        let asked = Arc::new(Mutex::new(Vec::new()));
         let (ready, is_ready) = mpsc::channel();
         let thread = {
             let (socket, state, stop) = (socket.clone(), state.clone(), stop.clone());
-            std::thread::spawn(move || run(setup, &socket, &state, &stop, &ready))
+            let asked = setup.keep_asked.then(|| asked.clone());
+            std::thread::spawn(move || run(setup, asked, &socket, &state, &stop, &ready))
         };
         let (thread_id, port) = is_ready.recv().expect("the server starts");
-        Running { socket, port, thread_id, state, stop, thread: Some(thread), _directory: directory }
+        Running { socket, port, thread_id, state, asked, stop, thread: Some(thread), _directory: directory }
     }
 
     pub fn uri(&self) -> String {
@@ -204,6 +219,11 @@ impl Running {
 
     pub fn state(&self) -> State {
         *self.state.lock().unwrap()
+    }
+
+    /// What the server said that guests asked for; forgotten hereby.
+    pub fn asked(&self) -> Vec<Request> {
+        std::mem::take(&mut *self.asked.lock().unwrap())
     }
 
     /// Waits until the server's state is as wanted.
@@ -242,6 +262,7 @@ impl Drop for Running {
 
 fn run(
     setup: Setup,
+    asked: Option<Arc<Mutex<Vec<Request>>>>,
     socket: &Path,
     state: &Mutex<State>,
     stop: &AtomicBool,
@@ -249,7 +270,7 @@ fn run(
 ) {
     let arena = Arena::new(setup.arena);
     let ring = Ring::new(256, &arena).expect("a ring");
-    let disk = MemoryDisk::new(&ring, setup.size, setup.kind);
+    let disk = MemoryDisk { asked, ..MemoryDisk::new(&ring, setup.size, setup.kind) };
     let mut config = ServerConfig::new("vol", &arena);
     config.memory = setup.arena;
     config.max_connections = setup.max_connections;

@@ -66,6 +66,7 @@ mod write;
 
 pub use header::Header;
 pub(crate) use read::CompactReader;
+pub use read::{COMPACT_END_LEN, CompactEnd, compact_end};
 pub(crate) use read::{Tail, tail};
 pub use write::{BlockCompression, CompactWriter};
 

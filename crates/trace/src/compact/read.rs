@@ -209,6 +209,12 @@ impl Decode for CompactReader {
                     format!("the end tells of {told} records, and blocks with {found} were there")
                 })?;
             }
+            if end.dropped > 0 {
+                let dropped = end.dropped;
+                batch.problems.note(number, || {
+                    format!("{dropped} requests are missing in the trace: its recorder had no room for them")
+                })?;
+            }
             self.finish(source, batch)?;
             return Ok(false);
         }
@@ -262,6 +268,24 @@ pub(crate) struct Tail {
     pub duration: Nanos,
     /// One past the last byte that a record speaks of.
     pub end: Bytes,
+}
+
+/// What the last bytes of a compact trace say of it; `None` where they are not its end: whoever wrote it was cut off.
+pub fn compact_end(ending: &[u8]) -> Option<CompactEnd> {
+    let End { records, dropped, .. } = End::decode(ending.last_chunk::<HEAD>()?)?;
+    Some(CompactEnd { records, dropped })
+}
+
+/// The length of the end of a compact trace.
+pub const COMPACT_END_LEN: usize = HEAD;
+
+/// What the end of a compact trace says.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct CompactEnd {
+    /// Records in all.
+    pub records: u64,
+    /// Requests that the recorder had no room for.
+    pub dropped: u64,
 }
 
 /// Reads header and end of a compact trace, of which `beginning` are the first and `ending` the last bytes. `None` where it

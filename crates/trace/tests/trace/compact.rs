@@ -2,7 +2,10 @@
 
 use crate::texts::{arrival, problems, tuple};
 use braid_base::{Arrival, Bytes, Nanos, Op, Rng};
-use braid_trace::{BlockCompression, CompactWriter, Header, Options, Place, Reader, TraceFile};
+use braid_trace::{
+    BlockCompression, COMPACT_END_LEN, CompactEnd, CompactWriter, Header, Options, Place, Reader, TraceFile,
+    compact_end,
+};
 use proptest::prelude::*;
 
 fn write(header: &Header, compression: BlockCompression, arrivals: &[Arrival]) -> Vec<u8> {
@@ -96,6 +99,19 @@ fn three_blocks() -> (Vec<u8>, Vec<usize>) {
     }
     begins.push(writer.out().len());
     (writer.finish(0).unwrap(), begins)
+}
+
+#[test]
+fn what_its_recorder_had_no_room_for_is_said() {
+    let mut writer = CompactWriter::open(Vec::new(), &Header::default(), BlockCompression::None).unwrap();
+    sequence(3).iter().for_each(|arrival| writer.push(arrival).unwrap());
+    let bytes = writer.finish(12_345).unwrap();
+    let (said, given) = problems(&bytes, &Options::default());
+    assert_eq!((given, said.len()), (3, 1), "{said:?}");
+    assert!(said[0].contains("12345 requests are missing"), "{said:?}");
+    assert_eq!(compact_end(&bytes), Some(CompactEnd { records: 3, dropped: 12_345 }));
+    assert_eq!(compact_end(&bytes[..bytes.len() - 1]), None);
+    assert_eq!(compact_end(&bytes[bytes.len() - COMPACT_END_LEN + 1..]), None);
 }
 
 #[test]

@@ -1,0 +1,187 @@
+//! `braid trace record`.
+
+use crate::output::Output;
+use braid_base::{Bytes, Nanos};
+use braid_control::{Client, Error, ErrorKind, Received, Recording, Result, StateDir, VolumeName};
+use braid_trace::{COMPACT_END_LEN, compact_end};
+use clap::Args;
+use indicatif::{ProgressBar, ProgressStyle};
+use serde::Serialize;
+use signal_hook::consts::{SIGINT, SIGTERM};
+use std::fs::{File, OpenOptions};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+/// Record what guests ask of a volume that is served, until Ctrl-C or for some seconds
+///
+/// Each request's time, kind, place and length go into a trace in Braid's compact format; bytes of guests do not. The volume
+/// never waits for it: what cannot be written quickly enough is left out, and the trace says how much that was. If the daemon
+/// or this command is killed, all can be read but the last half second.
+#[derive(Args)]
+#[command(after_help = "\
+Examples:
+  braid trace record vault --output monday.trace --seconds 3600
+  braid trace info monday.trace
+  braid simulate --trace monday.trace --ssd 80GiB,model=x25-m --hdd 320GB,model=barracuda-7200.12
+
+Requests are noted as they come, before they are served, whether by NBD or by attach. Zeroing counts
+as a discard where it may be one.
+
+JSON: name, output, records, dropped_requests, recorded_seconds, output_bytes.")]
+pub struct Arguments {
+    /// The volume
+    name: VolumeName,
+    /// Where to write the trace
+    #[arg(long, value_name = "FILE")]
+    output: PathBuf,
+    /// End after so many seconds
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..))]
+    seconds: Option<u64>,
+    /// Replace FILE if it exists
+    #[arg(long)]
+    force: bool,
+}
+
+#[derive(Serialize)]
+struct Report {
+    name: String,
+    output: String,
+    records: u64,
+    dropped_requests: u64,
+    recorded_seconds: f64,
+    output_bytes: u64,
+}
+
+/// Runs the verb.
+pub fn run(state: &StateDir, arguments: &Arguments, output: Output) -> Result<u8> {
+    let told_to_end = Arc::new(AtomicBool::new(false));
+    catch_signals(&told_to_end).map_err(|error| Error::io("catching signals", &error))?;
+    // The file comes second: a volume that cannot be recorded costs nobody the file that is there.
+    let recording = Recording::start(Client::connect(state, &arguments.name)?)?;
+    let mut written = Written::open(&arguments.output, arguments.force)?;
+    let start = Instant::now();
+    let deadline = arguments.seconds.map(|seconds| start + Duration::from_secs(seconds));
+    let is_over = || told_to_end.load(Ordering::Relaxed) || deadline.is_some_and(|end| Instant::now() >= end);
+    let took = receive(recording, &mut written, &is_over, start)?;
+    let report = written.report(&arguments.name, took)?;
+    output.show(&report, || describe(&report));
+    Ok(0)
+}
+
+/// The first signal ends the recording, the second the command: the file may lie where writing waits for ever.
+fn catch_signals(told_to_end: &Arc<AtomicBool>) -> std::io::Result<()> {
+    for signal in [SIGINT, SIGTERM] {
+        signal_hook::flag::register_conditional_shutdown(signal, 1, told_to_end.clone())?;
+        signal_hook::flag::register(signal, told_to_end.clone())?;
+    }
+    Ok(())
+}
+
+/// How long the daemon may take to send the last of it.
+const LAST_RECORDS: Duration = Duration::from_secs(10);
+
+/// Copies what comes until it is over; says how long it ran.
+fn receive(
+    mut recording: Recording,
+    written: &mut Written,
+    is_over: &dyn Fn() -> bool,
+    start: Instant,
+) -> Result<Duration> {
+    let bar = bar();
+    let mut piece = vec![0; 64 << 10];
+    let mut stopped: Option<Instant> = None;
+    loop {
+        if stopped.is_none() && is_over() {
+            recording.stop()?;
+            stopped = Some(Instant::now());
+        }
+        if stopped.is_some_and(|stopped| stopped.elapsed() > LAST_RECORDS) {
+            let problem = format!("the daemon did not end the recording within {LAST_RECORDS:?}");
+            return Err(Error::new(ErrorKind::Io, problem + "; what came until then is kept"));
+        }
+        match recording.receive(&mut piece)? {
+            Received::Bytes(count) => written.write(&piece[..count])?,
+            Received::Nothing => {}
+            Received::End => break,
+        }
+        bar.set_position(written.bytes);
+    }
+    bar.finish_and_clear();
+    Ok(stopped.map_or_else(|| start.elapsed(), |stopped| stopped - start))
+}
+
+fn bar() -> ProgressBar {
+    let template = "recording for {elapsed}: {bytes}; Ctrl-C ends it";
+    let style = ProgressStyle::with_template(template).expect("the bar's template is one");
+    ProgressBar::new_spinner().with_style(style)
+}
+
+/// The trace as it is written.
+struct Written {
+    path: PathBuf,
+    file: File,
+    bytes: u64,
+    /// The last bytes: the end, once it has come.
+    last: Vec<u8>,
+}
+
+impl Written {
+    fn open(path: &Path, force: bool) -> Result<Written> {
+        let mut options = OpenOptions::new();
+        let options = if force { options.create(true).truncate(true) } else { options.create_new(true) };
+        let file = options.write(true).open(path).map_err(|error| match error.kind() {
+            std::io::ErrorKind::AlreadyExists => {
+                let problem = format!("{} exists: name another file, or add --force", path.display());
+                Error::new(ErrorKind::Usage, problem)
+            }
+            _ => Error::io(format_args!("cannot write {}", path.display()), &error),
+        })?;
+        Ok(Written { path: path.to_owned(), file, bytes: 0, last: Vec::new() })
+    }
+
+    fn write(&mut self, piece: &[u8]) -> Result<()> {
+        let failed = |error: std::io::Error| {
+            let path = self.path.display();
+            let problem = format!(
+                "cannot write {path}: {error}; the recording has ended, and what {path} holds can be read"
+            );
+            Error::new(ErrorKind::Io, problem)
+        };
+        self.file.write_all(piece).map_err(failed)?;
+        self.bytes += piece.len() as u64;
+        self.last.extend_from_slice(&piece[piece.len().saturating_sub(COMPACT_END_LEN)..]);
+        self.last.drain(..self.last.len().saturating_sub(COMPACT_END_LEN));
+        Ok(())
+    }
+
+    fn report(self, name: &VolumeName, took: Duration) -> Result<Report> {
+        let Some(end) = compact_end(&self.last) else {
+            let problem = format!(
+                "the daemon of volume '{name}' died; what it recorded until then is in {}",
+                self.path.display()
+            );
+            return Err(Error::new(ErrorKind::Io, problem));
+        };
+        Ok(Report {
+            name: name.to_string(),
+            output: self.path.display().to_string(),
+            records: end.records,
+            dropped_requests: end.dropped,
+            recorded_seconds: took.as_secs_f64(),
+            output_bytes: self.bytes,
+        })
+    }
+}
+
+fn describe(report: &Report) -> String {
+    let Report { name, output, records, dropped_requests, .. } = report;
+    let (took, size) = (Nanos::from_secs_f64(report.recorded_seconds), Bytes(report.output_bytes));
+    let mut text = format!("{records} requests of volume '{name}' in {took} are in {output} ({size})");
+    if *dropped_requests > 0 {
+        text += &format!("\n{dropped_requests} more are not: the trace could not be written quickly enough");
+    }
+    text
+}

@@ -1,0 +1,266 @@
+//! What guests ask for is recorded, all of it or counted, and the volume goes on whatever becomes of the recorder.
+
+use crate::machine::{Daemon, Machine, client, have, have_block_devices, number, qemu_io_ok, run};
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+const MEMORY: &[&str] = &["--temporary", "--ssd", "memory,size=96MiB", "--hdd", "memory,size=96MiB"];
+
+/// A recording of the temporary volume into `trace`, once it runs.
+fn record(machine: &Machine, more: &[&str]) -> Child {
+    let words = [&["trace", "record", "temporary", "--output", "trace", "--json"], more].concat();
+    let mut command = machine.command(&words);
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    wait_until("the header is there", || std::fs::metadata(machine.path("trace")).is_ok_and(|f| f.len() > 0));
+    child
+}
+
+fn wait_until(what: &str, mut test: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !test() {
+        assert!(start.elapsed() < Duration::from_secs(20), "{what}: not within 20 s");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Waits for the end of a recording that was told to end; gives its report.
+fn report(child: Child) -> Value {
+    let ended = child.wait_with_output().unwrap();
+    assert!(ended.status.success(), "{ended:?}");
+    serde_json::from_slice(&ended.stdout).unwrap()
+}
+
+fn interrupt(child: &Child) {
+    kill_process(Pid::from_child(child), Signal::INT).unwrap();
+}
+
+/// Lets fio loose on the volume; gives how many reads and writes it did.
+fn fio(daemon: &Daemon, more: &[&str]) -> [f64; 2] {
+    let uri = format!("--uri={}", daemon.uri);
+    let common = ["--name=load", "--ioengine=nbd", &uri, "--size=64m", "--bs=4k", "--output-format=json"];
+    let said = client("fio", &[&common, more].concat());
+    let said: Value = serde_json::from_str(&said[said.find('{').unwrap()..]).unwrap();
+    ["read", "write"].map(|op| number(&said["jobs"][0], &format!("{op}.total_ios")))
+}
+
+#[test]
+fn what_guests_asked_for_is_in_the_trace_byte_by_byte() {
+    if !have(&["qemu-io"]) {
+        return;
+    }
+    let machine = Machine::new();
+    let daemon = machine.serve(MEMORY);
+    qemu_io_ok(&daemon.uri, &["write 0 1M"]);
+    let child = record(&machine, &[]);
+    qemu_io_ok(&daemon.uri, &["write 64k 8k", "read 1M 4k", "discard 2M 1M", "flush"]);
+    interrupt(&child);
+    let told = report(child);
+    let found = machine.json(&["trace", "info", "trace"]);
+    assert_eq!(
+        (number(&told, "dropped_requests"), number(&found, "bad_records")),
+        (0.0, 0.0),
+        "{told} {found}"
+    );
+    assert_eq!(number(&told, "records"), number(&found, "records"));
+    assert_eq!(number(&found, "requests.written_bytes"), 8192.0);
+    // qemu-io reads a little of every disk by itself, to see what it is.
+    assert!(number(&found, "requests.read_bytes") >= 4096.0, "{found}");
+    assert_eq!(number(&found, "requests.discarded_bytes"), f64::from(1 << 20));
+    assert!(number(&found, "requests.flush_requests") >= 1.0);
+    let text = machine.ok(&["trace", "convert", "trace", "-", "--to", "fio3"]);
+    for line in ["device0 write 65536 8192", "device0 read 1048576 4096", "device0 trim 2097152 1048576"] {
+        assert!(text.contains(line), "{line}: {text}");
+    }
+    machine.refused(&["trace", "record", "temporary", "--output", "trace"], 2, &["exists", "--force"]);
+
+    let devices = ["--ssd", "64MiB,model=x25-m", "--hdd", "192MiB,model=barracuda-7200.12"];
+    let replay = ["simulate", "--trace", "trace", "--policy", "wardrop"];
+    let simulated = machine.json(&[&replay[..], &devices].concat());
+    for op in ["read", "write", "flush", "discard"] {
+        let replayed = number(&simulated, &format!("runs.0.{op}.requests"));
+        assert_eq!(replayed, number(&found, &format!("requests.{op}_requests")), "{op}: {simulated}");
+    }
+}
+
+/// What a kernel asks of an attached volume comes by another front.
+#[test]
+fn an_attached_volume_is_recorded() {
+    if !have_block_devices() || !have(&["dd", "blkdiscard"]) {
+        return;
+    }
+    let machine = Machine::new();
+    let daemon = machine.serve(MEMORY);
+    let device = machine.ok(&["attach", "temporary"]).trim().to_owned();
+    let child = record(&machine, &[]);
+    let to = format!("of={device}");
+    client("dd", &["if=/dev/zero", &to, "bs=64k", "count=4", "seek=16", "oflag=direct", "conv=fsync"]);
+    client("blkdiscard", &["--offset", "8MiB", "--length", "1MiB", &device]);
+    interrupt(&child);
+    report(child);
+    machine.ok(&["detach", "temporary"]);
+    let found = machine.json(&["trace", "info", "trace"]);
+    assert_eq!(number(&found, "requests.written_bytes"), 262_144.0, "{found}");
+    assert_eq!(number(&found, "requests.discarded_bytes"), 1_048_576.0, "{found}");
+    assert!(number(&found, "requests.flush_requests") >= 1.0, "{found}");
+    let text = machine.ok(&["trace", "convert", "trace", "-", "--to", "fio3"]);
+    assert!(text.contains("device0 write 1048576 "), "{text}");
+    assert_eq!(daemon.terminate().status, 0);
+}
+
+#[test]
+fn a_trace_for_which_there_is_no_room_ends_the_recording_and_not_the_volume() {
+    if !have(&["qemu-io"]) {
+        return;
+    }
+    let machine = Machine::new();
+    let daemon = machine.serve(MEMORY);
+    let full = ["trace", "record", "temporary", "--output", "/dev/full", "--force"];
+    machine.refused(&full, 1, &["/dev/full", "No space left on device", "has ended"]);
+    qemu_io_ok(&daemon.uri, &["write -P 7 0 64k", "read -P 7 0 64k"]);
+    record_again(&machine);
+    assert_eq!(daemon.terminate().status, 0);
+}
+
+#[test]
+fn every_request_under_load_is_recorded() {
+    if !have(&["fio"]) {
+        return;
+    }
+    let machine = Machine::new();
+    let daemon = machine.serve(MEMORY);
+    let child = record(&machine, &[]);
+    let load = ["--rw=randrw", "--iodepth=32", "--io_size=256m", "--randseed=7", "--bsrange=4k-1m"];
+    let [reads, writes] = fio(&daemon, &load);
+    interrupt(&child);
+    let told = report(child);
+    let found = machine.json(&["trace", "info", "trace"]);
+    assert_eq!((number(&told, "dropped_requests"), number(&found, "bad_records")), (0.0, 0.0));
+    let requests = ["read", "write"].map(|op| number(&found, &format!("requests.{op}_requests")));
+    assert!(reads > 100.0 && writes > 100.0, "{reads} {writes}");
+    // Also of holes, and of more than fits into one buffer.
+    assert_eq!(requests, [reads, writes]);
+}
+
+#[test]
+fn a_recording_ends_by_itself_and_there_is_one_at_a_time() {
+    let machine = Machine::new();
+    let _daemon = machine.serve(MEMORY);
+    let child = record(&machine, &["--seconds", "2"]);
+    let words = ["trace", "record", "temporary", "--output", "other"];
+    machine.refused(&words, 1, &["temporary", "recorded already"]);
+    let told = report(child);
+    let seconds = number(&told, "recorded_seconds");
+    assert!((1.9..5.0).contains(&seconds), "{seconds}");
+    assert!(!machine.path("other").exists(), "a file of a recording that was refused");
+    machine.ok(&["trace", "record", "temporary", "--output", "other", "--seconds", "1"]);
+    machine.refused(&["trace", "record", "nosuch", "--output", "x"], 1, &["nosuch"]);
+    assert!(!machine.path("x").exists());
+}
+
+#[test]
+fn a_daemon_that_stops_ends_its_recording_well() {
+    let machine = Machine::new();
+    let daemon = machine.serve(MEMORY);
+    let child = record(&machine, &[]);
+    assert_eq!(daemon.terminate().status, 0);
+    report(child);
+    assert_eq!(number(&machine.json(&["trace", "info", "trace"]), "bad_records"), 0.0);
+}
+
+#[test]
+fn what_a_daemon_recorded_before_it_was_killed_can_be_read() {
+    if !have(&["qemu-io"]) {
+        return;
+    }
+    let machine = Machine::new();
+    let daemon = machine.serve(MEMORY);
+    let child = record(&machine, &[]);
+    let header = std::fs::metadata(machine.path("trace")).unwrap().len();
+    qemu_io_ok(&daemon.uri, &["write 0 4k"]);
+    wait_until("a block is written", || std::fs::metadata(machine.path("trace")).unwrap().len() > header);
+    daemon.kill();
+    let ended = child.wait_with_output().unwrap();
+    let said = String::from_utf8(ended.stderr).unwrap();
+    assert!(ended.status.code() == Some(1) && said.contains("died"), "{said}");
+    let found = machine.json(&["trace", "info", "trace"]);
+    assert_eq!((number(&found, "requests.written_bytes"), number(&found, "bad_records")), (4096.0, 1.0));
+}
+
+/// Somebody asks for a recording and then reads nothing of it.
+#[test]
+fn a_recorder_that_does_not_read_costs_its_own_records_alone() {
+    if !have(&["fio"]) {
+        return;
+    }
+    let machine = Machine::new();
+    let daemon = machine.serve(MEMORY);
+    let stream = record_by_hand(&machine);
+    let [requests, _] = fio(&daemon, &["--rw=randread", "--iodepth=64", "--io_size=1g"]);
+    assert_eq!(requests, 262_144.0);
+    stream.shutdown(std::net::Shutdown::Write).unwrap();
+    let (mut reader, mut line, mut trace) = (BufReader::new(stream), String::new(), Vec::new());
+    reader.read_line(&mut line).unwrap();
+    assert_eq!(line, "{\"ok\":{}}\n");
+    reader.read_to_end(&mut trace).unwrap();
+    std::fs::write(machine.path("trace"), &trace).unwrap();
+    let eight = |at: usize| u64::from_le_bytes(trace[at..at + 8].try_into().unwrap());
+    let end = trace.len() - 48;
+    let (records, dropped) = (eight(end + 8), eight(end + 32));
+    assert!(dropped > 0, "{records} records found room in sockets and notes");
+    assert!((records + dropped) as f64 >= requests, "{records} + {dropped} of {requests}");
+    let found = machine.json(&["trace", "info", "trace"]);
+    assert_eq!(number(&found, "records"), records as f64);
+    let problem = found["problems"][0]["reason"].as_str().unwrap();
+    assert!(problem.starts_with(&format!("{dropped} requests are missing")), "{problem}");
+}
+
+/// A daemon that stops gives a recorder a second to read the end, and no more.
+#[test]
+fn a_recorder_that_does_not_read_does_not_hold_up_the_end_of_the_daemon() {
+    if !have(&["fio"]) {
+        return;
+    }
+    let machine = Machine::new();
+    let daemon = machine.serve(MEMORY);
+    let _stream = record_by_hand(&machine);
+    fio(&daemon, &["--rw=randread", "--iodepth=64", "--io_size=1g"]);
+    let start = Instant::now();
+    let ended = daemon.terminate();
+    assert!(start.elapsed() < Duration::from_secs(5), "{:?}", start.elapsed());
+    assert!(ended.status == 0 && ended.stderr.contains("the trace has no end"), "{ended:?}");
+}
+
+/// Asks for a recording, and reads nothing of it.
+fn record_by_hand(machine: &Machine) -> UnixStream {
+    let socket = machine.state().join("temporary").join("admin.sock");
+    let mut stream =
+        UnixStream::connect(&socket).unwrap_or_else(|error| panic!("{}: {error}", socket.display()));
+    stream.write_all(b"{\"version\":1,\"request\":\"record\"}\n").unwrap();
+    stream
+}
+
+#[test]
+fn a_recorder_that_is_killed_leaves_the_volume_and_what_came() {
+    let machine = Machine::new();
+    let daemon = machine.serve(MEMORY);
+    let mut child = record(&machine, &[]);
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert_eq!(machine.json(&["trace", "info", "trace"])["format"], "compact");
+    record_again(&machine);
+    assert_eq!(daemon.terminate().status, 0);
+}
+
+/// Records once more; it may take the daemon a moment to see that nobody listens to the recording before.
+fn record_again(machine: &Machine) {
+    let again = ["trace", "record", "temporary", "--output", "again", "--seconds", "1"];
+    wait_until("another may record", || {
+        let mut command: Command = machine.command(&again);
+        command.stderr(Stdio::null());
+        run(command).status == 0
+    });
+}

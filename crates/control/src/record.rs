@@ -1,0 +1,100 @@
+//! The daemon's part of `braid trace record`: after the reply to the request, the admin connection carries a trace in the
+//! compact format, until the client ends its side of it or the daemon stops.
+//!
+//! The daemon opens no file and starts no thread. Every 20 ms it turns what was noted into blocks and sends them; guests come
+//! in between. A client that does not read makes notes pile up to their limit and then be dropped, and the end of
+//! the trace says how many were: nothing else waits for it.
+
+use crate::daemon::Daemon;
+use crate::notes::Note;
+use crate::recorded::Recording;
+use braid_base::Nanos;
+use braid_engine::Export;
+use braid_runtime::{Runtime, yield_now};
+use braid_trace::{BlockCompression, CompactWriter, Header};
+use braid_uring::{Ring, Stream};
+use std::io;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// How often notes are looked at: rarely enough to cost nothing, often enough that they find room.
+const INTERVAL: Nanos = Nanos::from_millis(20);
+/// How old notes may be that lie in no block yet: what a daemon that dies takes with it.
+const LONGEST_WAIT: Nanos = Nanos::from_millis(500);
+/// Notes that become records before guests have their turn: about 10 µs.
+const AT_ONCE: usize = 256;
+
+/// Sends a recording to its end.
+pub(crate) async fn send_recording(
+    daemon: &Daemon,
+    stream: &Stream,
+    recording: Recording<Ring>,
+) -> io::Result<()> {
+    let start = daemon.ring.now();
+    let header = Header {
+        name: daemon.name.to_string(),
+        span: Some(daemon.volume.size()),
+        unix_ns: SystemTime::now().duration_since(UNIX_EPOCH).ok().map(|since| since.as_nanos() as u64),
+        ..Header::default()
+    };
+    let mut writer = CompactWriter::open(Vec::new(), &header, BlockCompression::None)?;
+    let (mut refused, mut last_block) = (0, start);
+    loop {
+        daemon.ring.sleep(INTERVAL).await;
+        let ends = daemon.is_stopping() || client_ended(stream)?;
+        if ends {
+            recording.stop();
+        }
+        refused += write_notes(stream, &recording, &mut writer, start).await?;
+        if ends {
+            break;
+        }
+        let now = daemon.ring.now();
+        if now.saturating_sub(last_block) >= LONGEST_WAIT {
+            last_block = now;
+            writer.end_block()?;
+        }
+        send(stream, &mut writer).await?;
+    }
+    let (dropped, records) = (recording.dropped() + refused, writer.records());
+    stream.send_all(&writer.finish(dropped)?).await?;
+    tracing::info!("recorded {records} requests, dropped {dropped}");
+    Ok(())
+}
+
+/// Turns all notes into records; says how many no trace can hold, which none should be.
+async fn write_notes(
+    stream: &Stream,
+    recording: &Recording<Ring>,
+    writer: &mut CompactWriter<Vec<u8>>,
+    start: Nanos,
+) -> io::Result<u64> {
+    let mut notes = [Note::default(); AT_ONCE];
+    let mut refused = 0;
+    loop {
+        let taken = recording.take(&mut notes);
+        for note in &notes[..taken] {
+            refused += u64::from(writer.push(&note.arrival(start)).is_err());
+        }
+        if taken < AT_ONCE {
+            return Ok(refused);
+        }
+        send(stream, writer).await?;
+        yield_now().await;
+    }
+}
+
+/// Sends the blocks that are complete.
+async fn send(stream: &Stream, writer: &mut CompactWriter<Vec<u8>>) -> io::Result<()> {
+    let out = writer.out();
+    if !out.is_empty() {
+        stream.send_all(out).await?;
+        out.clear();
+    }
+    Ok(())
+}
+
+/// Whether the client has ended its side. What it says instead is of no interest.
+fn client_ended(stream: &Stream) -> io::Result<bool> {
+    let mut said = [0; 64];
+    Ok(stream.try_recv(&mut said)? == Some(0))
+}

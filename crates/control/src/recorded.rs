@@ -1,0 +1,253 @@
+//! A volume whose guests' requests can be noted while it is served: the export that the daemon's fronts serve.
+//!
+//! While nobody records, that costs the test of a flag for each request. While somebody does, a look at the clock and a
+//! note of 24 bytes. Zeroing that may discard is noted as a discard, zeroing that may not as a write; prefetches are not.
+//!
+//! Noted is what fronts say by [`Export::asked`], not the verbs that they call, although those pass by here too: a front
+//! serves a long write in pieces, a read of a hole without reading, and a discard that is to be durable with a flush. The
+//! verbs are what the front made of a request; a trace holds what the guest made.
+
+use crate::notes::{Note, Notes};
+use braid_base::{Bytes, Op, Request};
+use braid_engine::{Allocation, Durability, Export, Result, Zeroing};
+use braid_runtime::{Buf, Event, Runtime};
+use std::cell::{Cell, RefCell};
+use std::future::Future;
+use std::rc::Rc;
+
+/// An export, and the notes of what is asked of it.
+#[derive(Clone)]
+pub(crate) struct Recorded<R, E> {
+    export: E,
+    recorder: Rc<Recorder<R>>,
+}
+
+/// Notes what guests ask for, as long as somebody wants to know.
+pub(crate) struct Recorder<R> {
+    runtime: R,
+    records: Cell<bool>,
+    notes: RefCell<Notes>,
+    /// Notified when a recording has ended.
+    ended: Event,
+    busy: Cell<bool>,
+}
+
+/// A recording. Ends when dropped.
+pub(crate) struct Recording<R> {
+    recorder: Rc<Recorder<R>>,
+}
+
+/// Notes between two looks at them: at a look each 20 ms this is enough for three million requests per second.
+const ROOM: usize = 1 << 16;
+/// No reader takes a longer one; only zeroing can be as long.
+const LONGEST_WRITE: Bytes = Bytes(256 << 20);
+
+impl<R: Runtime, E: Export> Recorded<R, E> {
+    /// The export as it is, and what can record it.
+    pub fn new(runtime: R, export: E) -> (Recorded<R, E>, Rc<Recorder<R>>) {
+        let recorder = Rc::new(Recorder::new(runtime));
+        (Recorded { export, recorder: recorder.clone() }, recorder)
+    }
+}
+
+impl<R: Runtime> Recorder<R> {
+    fn new(runtime: R) -> Recorder<R> {
+        Recorder {
+            runtime,
+            records: Cell::new(false),
+            notes: RefCell::new(Notes::new(1)),
+            ended: Event::default(),
+            busy: Cell::new(false),
+        }
+    }
+
+    /// Begins to note. None where somebody records already.
+    pub fn start(self: &Rc<Self>) -> Option<Recording<R>> {
+        if self.busy.replace(true) {
+            return None;
+        }
+        *self.notes.borrow_mut() = Notes::new(ROOM);
+        self.records.set(true);
+        Some(Recording { recorder: self.clone() })
+    }
+
+    /// Completes once nobody records.
+    pub async fn idle(&self) {
+        self.ended.wait_for(|| (!self.busy.get()).then_some(())).await;
+    }
+
+    /// Notes a request, if somebody records.
+    #[inline]
+    fn asked(&self, request: Request) {
+        if self.records.get() {
+            self.note(request);
+        }
+    }
+
+    fn note(&self, request: Request) {
+        let Request { op, offset, len } = request;
+        let now = self.runtime.now();
+        let mut notes = self.notes.borrow_mut();
+        if op != Op::Write || len <= LONGEST_WRITE {
+            return notes.note(now, request);
+        }
+        let (mut at, end) = (offset, offset + len);
+        while at < end {
+            let len = LONGEST_WRITE.min(end - at);
+            notes.note(now, Request { op, offset: at, len });
+            at += len;
+        }
+    }
+}
+
+impl<R> Recording<R> {
+    /// Takes the oldest notes; says how many.
+    pub fn take(&self, into: &mut [Note]) -> usize {
+        self.recorder.notes.borrow_mut().take(into)
+    }
+
+    /// How many notes there was no room for.
+    pub fn dropped(&self) -> u64 {
+        self.recorder.notes.borrow().dropped()
+    }
+
+    /// Notes nothing more; what is noted can still be taken.
+    pub fn stop(&self) {
+        self.recorder.records.set(false);
+    }
+}
+
+impl<R> Drop for Recording<R> {
+    fn drop(&mut self) {
+        self.recorder.records.set(false);
+        *self.recorder.notes.borrow_mut() = Notes::new(1);
+        self.recorder.busy.set(false);
+        self.recorder.ended.notify();
+    }
+}
+
+impl<R: Runtime, E: Export> Export for Recorded<R, E> {
+    fn size(&self) -> Bytes {
+        self.export.size()
+    }
+
+    fn preferred_block(&self) -> Bytes {
+        self.export.preferred_block()
+    }
+
+    fn read(&self, offset: Bytes, into: &Buf) -> impl Future<Output = Result<()>> {
+        self.export.read(offset, into)
+    }
+
+    fn write(&self, offset: Bytes, from: &Buf, durability: Durability) -> impl Future<Output = Result<()>> {
+        self.export.write(offset, from, durability)
+    }
+
+    fn flush(&self) -> impl Future<Output = Result<()>> {
+        self.export.flush()
+    }
+
+    fn discard(&self, offset: Bytes, len: Bytes) -> impl Future<Output = Result<()>> {
+        self.export.discard(offset, len)
+    }
+
+    fn write_zeroes(
+        &self,
+        offset: Bytes,
+        len: Bytes,
+        zeroing: Zeroing,
+        durability: Durability,
+    ) -> impl Future<Output = Result<()>> {
+        self.export.write_zeroes(offset, len, zeroing, durability)
+    }
+
+    fn prefetch(&self, offset: Bytes, len: Bytes) -> impl Future<Output = Result<()>> {
+        self.export.prefetch(offset, len)
+    }
+
+    fn allocation(&self, offset: Bytes, limit: Bytes) -> (Allocation, Bytes) {
+        self.export.allocation(offset, limit)
+    }
+
+    #[inline]
+    fn asked(&self, request: Request) {
+        self.recorder.asked(request);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use braid_base::{Arrival, MIB, Nanos};
+    use braid_sim::World;
+
+    fn request(op: Op, offset: u64, len: Bytes) -> Request {
+        Request { op, offset: Bytes(offset), len }
+    }
+
+    fn taken(recording: &Recording<World>, start: Nanos) -> Vec<Arrival> {
+        let mut notes = [Note::default(); 64];
+        let count = recording.take(&mut notes);
+        notes[..count].iter().map(|note| note.arrival(start)).collect()
+    }
+
+    #[test]
+    fn what_is_asked_while_somebody_records_is_noted_at_its_time() {
+        let world = World::new(1);
+        let recorder = Rc::new(Recorder::new(world.clone()));
+        world.clone().block_on(async move {
+            let read = request(Op::Read, 512, Bytes(512));
+            recorder.asked(read);
+            let recording = recorder.start().expect("nobody records");
+            let start = world.now();
+            assert!(recorder.start().is_none(), "two record");
+            recorder.asked(read);
+            world.sleep(Nanos::from_millis(5)).await;
+            recorder.asked(request(Op::Flush, 0, Bytes::ZERO));
+            let notes = taken(&recording, start);
+            assert_eq!(
+                notes.iter().map(|note| note.at).collect::<Vec<_>>(),
+                [Nanos::ZERO, Nanos::from_millis(5)]
+            );
+            assert_eq!((notes[0].request, notes[1].request.op), (read, Op::Flush));
+            recorder.asked(read);
+            recording.stop();
+            recorder.asked(read);
+            assert_eq!((taken(&recording, start).len(), recording.dropped()), (1, 0));
+            drop(recording);
+            recorder.idle().await;
+            recorder.asked(read);
+            let again = recorder.start().expect("nobody records any more");
+            assert_eq!(taken(&again, start), []);
+        });
+    }
+
+    #[test]
+    fn notes_that_nobody_takes_are_dropped_and_counted() {
+        let recorder = Rc::new(Recorder::new(World::new(1)));
+        let recording = recorder.start().expect("nobody records");
+        (0..ROOM as u64 + 7).for_each(|n| recorder.asked(request(Op::Read, n, Bytes(512))));
+        assert_eq!(recording.dropped(), 7);
+        assert_eq!(taken(&recording, Nanos::ZERO)[3].request.offset, Bytes(3));
+        drop(recording);
+        let again = recorder.start().expect("nobody records any more");
+        assert_eq!(again.dropped(), 0);
+    }
+
+    /// A guest may zero more in one request than any trace has in one.
+    #[test]
+    fn a_write_that_no_trace_can_hold_is_noted_in_pieces() {
+        let recorder = Rc::new(Recorder::new(World::new(1)));
+        let recording = recorder.start().expect("nobody records");
+        recorder.asked(request(Op::Write, 4096, MIB * 600));
+        recorder.asked(request(Op::Discard, 0, MIB * 600));
+        let pieces: Vec<Request> = taken(&recording, Nanos::ZERO).iter().map(|note| note.request).collect();
+        let expected = [
+            request(Op::Write, 4096, LONGEST_WRITE),
+            request(Op::Write, 4096 + LONGEST_WRITE.0, LONGEST_WRITE),
+            request(Op::Write, 4096 + 2 * LONGEST_WRITE.0, MIB * 88),
+            request(Op::Discard, 0, MIB * 600),
+        ];
+        assert_eq!(pieces, expected);
+    }
+}
