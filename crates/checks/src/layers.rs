@@ -40,9 +40,7 @@ const CRATES: &[Crate] = &[
         4,
         "lab",
         NotMet,
-        &[
-            "base", "format", "policy", "model", "workload", "trace", "runtime", "engine", "emulated", "sim",
-        ],
+        &["base", "format", "policy", "model", "workload", "trace", "runtime", "engine", "emulated", "sim"],
     ),
     of(4, "nbd", NotMet, &["base", "runtime", "uring", "engine"]),
     of(4, "fuse", Met, &["base", "runtime", "uring", "engine"]),
