@@ -42,7 +42,7 @@ impl Fixed {
             "stripe" => ("stripe", Rule::RoundRobin(devices.iter().map(|d| d.id).collect()), String::new()),
             _ => {
                 let shares = shares(settings, devices)?;
-                let pairs = shares.iter().enumerate().map(|(i, s)| format!("d{i}={}%", s * 100.0));
+                let pairs = shares.iter().enumerate().map(|(i, &share)| format!("d{i}={}", percent(share)));
                 let text = pairs.collect::<Vec<_>>().join(",");
                 ("static", Rule::Shares(shares), text)
             }
@@ -68,7 +68,7 @@ fn shares(settings: &mut Settings, devices: &[DeviceView]) -> Result<Vec<f64>, B
         ));
     }
     let split_evenly = |rest: f64, count: usize| if count == 0 { 0.0 } else { rest / count as f64 };
-    let shares: Vec<f64> = if ssd.is_some() || hdd.is_some() {
+    let mut shares: Vec<f64> = if ssd.is_some() || hdd.is_some() {
         let ssd = ssd.unwrap_or_else(|| 1.0 - hdd.unwrap_or(0.0));
         let hdd = hdd.unwrap_or(1.0 - ssd);
         let count = |class| devices.iter().filter(|d| d.class == class).count();
@@ -82,6 +82,8 @@ fn shares(settings: &mut Settings, devices: &[DeviceView]) -> Result<Vec<f64>, B
         let unnamed = named.iter().filter(|s| s.is_none()).count();
         named.iter().map(|s| s.unwrap_or(split_evenly(rest.max(0.0), unnamed))).collect()
     };
+    // What is left of 80 % is 20 %, and not 19.999999999999996 %.
+    shares.iter_mut().for_each(|share| *share = (*share * FINENESS).round() / FINENESS);
     let sum: f64 = shares.iter().sum();
     if (sum - 1.0).abs() > 0.001 {
         return Err(BadSetting::new(format!(
@@ -91,6 +93,15 @@ fn shares(settings: &mut Settings, devices: &[DeviceView]) -> Result<Vec<f64>, B
     }
     Ok(shares)
 }
+
+/// A share in per cent, without more digits than it has: read again, it is the same share.
+fn percent(share: f64) -> String {
+    let text = format!("{:.10}", share * 100.0);
+    format!("{}%", text.trim_end_matches('0').trim_end_matches('.'))
+}
+
+/// Shares are multiples of one over this, 10 digits of a per cent: finer than an extent of the largest volume.
+const FINENESS: f64 = 1e12;
 
 impl Policy for Fixed {
     fn name(&self) -> &'static str {
