@@ -7,9 +7,11 @@
 
 use crate::{Error, ErrorKind, Result};
 use braid_base::DeviceClass;
-use braid_model::{LONGEST_TEXT, Spec, UnknownModel, by_name, library};
+use braid_model::{Found, InvalidModel, Spec, UnknownModel, by_name, library};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use std::fs::File;
+use std::io;
 use std::path::Path;
 
 /// Models from files, by their names: their texts.
@@ -25,11 +27,6 @@ pub(crate) struct Model {
     pub spec: Spec,
     /// Its name and text where it came from a file.
     pub own: Option<(String, String)>,
-}
-
-/// Whether a model that was asked for is a file, by the look of it: no file is touched.
-pub(crate) fn is_file(model: &str) -> bool {
-    model.contains('/') || model.ends_with(".toml")
 }
 
 /// The model of a name or of a file, for a device of `class`.
@@ -65,13 +62,9 @@ pub fn models() -> Vec<ModelReport> {
 /// # Errors
 /// As of [`find_model`].
 pub fn show_model(model: &str) -> Result<ModelReport> {
-    if is_file(model) {
-        let (spec, text) = read(Path::new(model))?;
-        return Ok(report(&spec, text));
-    }
-    let unknown = || Error::new(ErrorKind::Usage, UnknownModel(model.to_owned()).to_string());
-    let spec = by_name(model).ok_or_else(unknown)?;
-    Ok(report(spec, spec.to_toml().unwrap_or_default()))
+    let Found { spec, text } = braid_model::find(model, open).map_err(usage)?;
+    let text = text.unwrap_or_else(|| spec.to_toml().unwrap_or_default());
+    Ok(report(&spec, text))
 }
 
 fn report(spec: &Spec, toml: String) -> ModelReport {
@@ -86,16 +79,13 @@ fn report(spec: &Spec, toml: String) -> ModelReport {
 
 /// The model of a name or of a file, with what is to be kept of it.
 pub(crate) fn find(class: DeviceClass, model: &str) -> Result<Model> {
-    let usage = |problem: String| Error::new(ErrorKind::Usage, problem);
-    let found = if is_file(model) {
-        let (spec, text) = read(Path::new(model))?;
-        Model { stored: format!("{OWN}{}", spec.name), own: Some((spec.name.to_string(), text)), spec }
-    } else {
-        let spec = by_name(model).ok_or_else(|| usage(UnknownModel(model.to_owned()).to_string()))?;
-        Model { stored: spec.name.to_string(), own: None, spec: spec.clone() }
-    };
-    of_class(class, &found.spec).map_err(usage)?;
-    Ok(found)
+    let Found { spec, text } = braid_model::find(model, open).map_err(usage)?;
+    spec.fits(class).map_err(usage)?;
+    let name = spec.name.to_string();
+    Ok(match text {
+        Some(text) => Model { stored: format!("{OWN}{name}"), own: Some((name, text)), spec },
+        None => Model { stored: name, own: None, spec },
+    })
 }
 
 /// The model that a superblock names.
@@ -120,7 +110,7 @@ pub(crate) fn reopen(class: DeviceClass, stored: &str, own: &OwnModels) -> Resul
             })?
         }
     };
-    of_class(class, &spec).map_err(unsupported)?;
+    spec.fits(class).map_err(|error| unsupported(error.to_string()))?;
     Ok(spec)
 }
 
@@ -133,7 +123,7 @@ pub(crate) fn is_own(stored: &str, name: &str) -> bool {
 pub(crate) fn read_all(paths: &[impl AsRef<Path>]) -> Result<OwnModels> {
     let mut models = OwnModels::new();
     for path in paths {
-        let (spec, text) = read(path.as_ref())?;
+        let (spec, text) = braid_model::read(path.as_ref(), open).map_err(usage)?;
         keep(&mut models, spec.name.to_string(), text)?;
     }
     Ok(models)
@@ -157,28 +147,17 @@ pub(crate) fn keep(models: &mut OwnModels, name: String, text: String) -> Result
     }
 }
 
-/// Reads a model's file.
-fn read(path: &Path) -> Result<(Spec, String)> {
-    let shown = path.display();
-    let usage = |problem: String| Error::new(ErrorKind::Usage, problem);
-    let found = std::fs::metadata(path).map_err(|e| {
-        usage(format!("the model file {shown} cannot be read: {e}; braid device show prints one"))
-    })?;
-    if !found.is_file() || found.len() > LONGEST_TEXT.0 {
-        return Err(usage(format!("{shown} is no model file: use a text file of at most {LONGEST_TEXT}")));
+/// Opens a model's file.
+fn open(path: &Path) -> io::Result<File> {
+    // Asked first: a pipe would wait for its writer.
+    match std::fs::metadata(path)?.is_file() {
+        true => File::open(path),
+        false => Err(io::Error::new(io::ErrorKind::InvalidInput, "it is no regular file")),
     }
-    let text = std::fs::read_to_string(path)
-        .map_err(|e| usage(format!("the model file {shown} cannot be read: {e}")))?;
-    let spec = Spec::from_toml(&text).map_err(|error| usage(format!("model file {shown}: {error}")))?;
-    Ok((spec, text))
 }
 
-fn of_class(class: DeviceClass, spec: &Spec) -> std::result::Result<(), String> {
-    if spec.class == class {
-        return Ok(());
-    }
-    let Spec { name, title, class: own, .. } = spec;
-    Err(format!("{name} ({title}) is a model of class {own}: use --{own}"))
+fn usage(problem: InvalidModel) -> Error {
+    Error::new(ErrorKind::Usage, problem.to_string())
 }
 
 #[cfg(test)]
@@ -226,7 +205,7 @@ mod tests {
             (path("none.toml"), DeviceClass::Hdd, "braid device show prints one"),
             (path("bad.toml"), DeviceClass::Hdd, "'name' is missing"),
             (path("disk.toml"), DeviceClass::Ssd, "use --hdd"),
-            (path(""), DeviceClass::Hdd, "is no model file"),
+            (path(""), DeviceClass::Hdd, "is no regular file"),
             ("x26".to_owned(), DeviceClass::Ssd, "use one of"),
         ] {
             let error = find_model(class, &model).unwrap_err();

@@ -4,9 +4,10 @@
 //! `memory` in place of a path is memory, which does not survive the daemon. A path that holds a comma cannot be
 //! written: use a symbolic link.
 
-use crate::models::{find, is_file};
+use crate::models::find;
 use crate::{Error, ErrorKind, Result};
 use braid_base::{Bytes, DeviceClass};
+use braid_model::is_file;
 use std::path::PathBuf;
 
 /// A device that a volume shall be made of.
@@ -65,6 +66,9 @@ impl DeviceSpec {
                     spec.model = Some(value.to_owned());
                 }
                 "size" | "model" => return Err(wrong("is given twice")),
+                "raid0" | "raid1" | "unit" => {
+                    return Err(wrong("is for braid simulate alone, a volume takes each disk as a device"));
+                }
                 _ => return Err(wrong("is not known")),
             }
         }
@@ -124,6 +128,7 @@ mod tests {
             ("a.img,size=big", "'big' is not a size"),
             ("a.img,size=1GiB,size=2GiB", "is given twice"),
             ("a.img,colour=red", "is not known"),
+            ("a.img,raid0=4", "a volume takes each disk as a device: use --ssd PATH"),
             ("a.img,model=x26", "x25-m"),
             ("a.img,model=mba3073", "use --hdd"),
             ("memory", "size=1GiB"),

@@ -9,9 +9,10 @@
 //!
 //! Left out: the controller's own time and memory; put a `dram` before it for that.
 
-use crate::library::Spec;
+use crate::library::{InvalidModel, Spec};
 use crate::{Counters, DeviceModel, Model, Op, Request, assert_within};
-use braid_base::{Bytes, Nanos, Rng};
+use braid_base::{Bytes, KIB, MIB, Nanos, Rng};
+use std::ops::RangeInclusive;
 
 /// What a group is made of.
 #[derive(Clone, PartialEq, Debug)]
@@ -35,6 +36,24 @@ pub enum Level {
     /// RAID 1.
     Mirrored,
 }
+
+impl Level {
+    /// That there is such a level.
+    ///
+    /// # Errors
+    /// Where the stripe unit is no power of two from 4 KiB to 64 MiB.
+    pub fn check(self) -> Result<(), InvalidModel> {
+        match self {
+            Level::Striped { unit } if !unit.0.is_power_of_two() || !UNITS.contains(&unit) => {
+                let problem = format!("a stripe unit of {unit}: use a power of two from 4KiB to 64MiB");
+                Err(InvalidModel(problem))
+            }
+            Level::Striped { .. } | Level::Mirrored => Ok(()),
+        }
+    }
+}
+
+const UNITS: RangeInclusive<Bytes> = Bytes(4 * KIB.0)..=Bytes(64 * MIB.0);
 
 /// The most members of a group.
 pub const MOST_MEMBERS: usize = 64;
@@ -192,7 +211,7 @@ impl Group {
 mod tests {
     use super::*;
     use crate::by_name;
-    use braid_base::{GIB, KIB};
+    use braid_base::GIB;
 
     #[test]
     fn every_byte_of_a_striped_request_lies_on_one_member() {

@@ -10,6 +10,7 @@
 #![forbid(unsafe_code)]
 
 pub mod dram;
+mod find;
 mod fit;
 pub mod group;
 pub mod hdd;
@@ -21,6 +22,7 @@ pub mod ssd;
 mod text;
 
 pub use braid_base::{Op, Request};
+pub use find::{Found, find, is_file, read};
 pub use fit::{Fitted, Observed};
 pub use library::{Figure, InvalidModel, Spec, Standing, Timing, UnknownModel, by_name, library};
 pub use measure::{Measure, Requests, drive, measure};

@@ -8,7 +8,7 @@ mod drives;
 mod memory;
 
 use crate::{DeviceModel, Measure, dram, group, hdd, ssd};
-use braid_base::{Bytes, DeviceClass, KIB, MIB};
+use braid_base::{Bytes, DeviceClass};
 use std::borrow::Cow;
 use std::fmt;
 
@@ -88,30 +88,29 @@ impl Spec {
     /// So many of these as one device, striped: RAID 0. Its size is theirs together.
     ///
     /// # Errors
-    /// Where there are none or too many, or `unit` is no power of two from 4 KiB to 64 MiB.
+    /// As of [`Spec::group`].
     pub fn raid0(&self, count: usize, unit: Bytes) -> Result<Spec, InvalidModel> {
-        if !unit.0.is_power_of_two() || !(KIB * 4..=MIB * 64).contains(&unit) {
-            let problem = format!("a stripe unit of {unit}: use a power of two from 4KiB to 64MiB");
-            return Err(InvalidModel(problem));
-        }
-        self.group(count, group::Level::Striped { unit }, "raid0", self.capacity.0.checked_mul(count as u64))
+        self.group(count, group::Level::Striped { unit })
     }
 
     /// So many of these as one device, mirrored: RAID 1. Its size is that of one.
     ///
     /// # Errors
-    /// Where there are none or too many.
+    /// As of [`Spec::group`].
     pub fn raid1(&self, count: usize) -> Result<Spec, InvalidModel> {
-        self.group(count, group::Level::Mirrored, "raid1", Some(self.capacity.0))
+        self.group(count, group::Level::Mirrored)
     }
 
-    fn group(
-        &self,
-        count: usize,
-        level: group::Level,
-        word: &str,
-        capacity: Option<u64>,
-    ) -> Result<Spec, InvalidModel> {
+    /// So many of these as one device.
+    ///
+    /// # Errors
+    /// Where there are none or too many, or the level is none.
+    pub fn group(&self, count: usize, level: group::Level) -> Result<Spec, InvalidModel> {
+        level.check()?;
+        let (word, capacity) = match level {
+            group::Level::Striped { .. } => ("raid0", self.capacity.0.checked_mul(count as u64)),
+            group::Level::Mirrored => ("raid1", Some(self.capacity.0)),
+        };
         let (most, name) = (group::MOST_MEMBERS, &self.name);
         let capacity = capacity.filter(|_| (1..=most).contains(&count)).ok_or_else(|| {
             InvalidModel(format!(

@@ -1,0 +1,124 @@
+//! Models by their name in the library, or from a TOML file of one's own.
+//!
+//! What holds a `/` or ends in `.toml` is a file. Who asks for a model opens its file: nothing here does. At most
+//! `LONGEST_TEXT` of it is read.
+
+use crate::library::{InvalidModel, Spec, UnknownModel, by_name};
+use crate::text::LONGEST_TEXT;
+use braid_base::DeviceClass;
+use std::io::{self, Read};
+use std::path::Path;
+
+/// A model that was asked for.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Found {
+    /// The model.
+    pub spec: Spec,
+    /// Its text, where it came from a file.
+    pub text: Option<String>,
+}
+
+/// The model that `model` names, a name of the library or a file that `open` opens.
+///
+/// # Errors
+/// Where there is none, or one that is wrong: names the file and field, and what would be right.
+pub fn find<R: Read>(model: &str, open: impl FnOnce(&Path) -> io::Result<R>) -> Result<Found, InvalidModel> {
+    if is_file(model) {
+        let (spec, text) = read(Path::new(model), open)?;
+        return Ok(Found { spec, text: Some(text) });
+    }
+    let spec = by_name(model).ok_or_else(|| InvalidModel(UnknownModel(model.to_owned()).to_string()))?;
+    Ok(Found { spec: spec.clone(), text: None })
+}
+
+/// Whether a model that was asked for is a file, by the look of it: no file is touched.
+pub fn is_file(model: &str) -> bool {
+    model.contains('/') || model.ends_with(".toml")
+}
+
+/// The model in the file at `path`, which `open` opens, and its text.
+///
+/// # Errors
+/// Where it cannot be read or is no model: names the file and field, and what would be right.
+pub fn read<R: Read>(
+    path: &Path,
+    open: impl FnOnce(&Path) -> io::Result<R>,
+) -> Result<(Spec, String), InvalidModel> {
+    let shown = path.display();
+    let unreadable = |error: io::Error| {
+        InvalidModel(format!("the model file {shown} cannot be read: {error}; braid device show prints one"))
+    };
+    let mut text = String::new();
+    let longest = LONGEST_TEXT.0;
+    let read = open(path).and_then(|file| file.take(longest + 1).read_to_string(&mut text));
+    // A character that the limit cuts is no text either: the length is the news then.
+    match read {
+        Err(error) if error.kind() != io::ErrorKind::InvalidData => return Err(unreadable(error)),
+        Ok(len) if len as u64 <= longest => {}
+        _ => {
+            let problem = format!("{shown} is no model file: use a text file of at most {LONGEST_TEXT}");
+            return Err(InvalidModel(problem));
+        }
+    }
+    let spec =
+        Spec::from_toml(&text).map_err(|error| InvalidModel(format!("model file {shown}: {error}")))?;
+    Ok((spec, text))
+}
+
+impl Spec {
+    /// That a device of `class` can be one of these.
+    ///
+    /// # Errors
+    /// Where it is a model of the other class: says which.
+    pub fn fits(&self, class: DeviceClass) -> Result<(), InvalidModel> {
+        if self.class == class {
+            return Ok(());
+        }
+        let Spec { name, title, class: own, .. } = self;
+        Err(InvalidModel(format!("{name} ({title}) is a model of class {own}: use --{own}")))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn no_file(path: &Path) -> io::Result<&'static [u8]> {
+        panic!("{} was opened", path.display())
+    }
+
+    #[test]
+    fn a_name_opens_no_file_and_a_path_is_no_name() {
+        assert_eq!(find("mba3073", no_file).unwrap().text, None);
+        let text = by_name("mba3073").unwrap().to_toml().unwrap().replace("\"mba3073\"", "\"mine\"");
+        for path in ["mine.toml", "./mine", "/tmp/mba3073"] {
+            let found = find(path, |_| Ok(text.as_bytes())).unwrap();
+            assert_eq!((&*found.spec.name, found.text.as_deref()), ("mine", Some(&*text)), "{path}");
+            assert_eq!(found.spec.timing, by_name("mba3073").unwrap().timing);
+        }
+    }
+
+    #[test]
+    fn what_is_wrong_with_a_file_is_told_with_its_path_and_the_remedy() {
+        let missing = |_: &Path| Err::<&[u8], _>(io::Error::from(io::ErrorKind::NotFound));
+        let error = find("none.toml", missing).unwrap_err().to_string();
+        assert!(error.starts_with("the model file none.toml cannot be read: "), "{error}");
+        assert!(error.ends_with("braid device show prints one"), "{error}");
+        for (text, expected) in [
+            (&b"kind = \"hdd\""[..], "model file bad.toml: 'name' is missing"),
+            (&[0xff; 10][..], "bad.toml is no model file: use a text file of at most 64 KiB"),
+            (&[b'#'; (64 << 10) + 1][..], "bad.toml is no model file"),
+        ] {
+            let error = find("bad.toml", |_| Ok(text)).unwrap_err().to_string();
+            assert!(error.starts_with(expected), "{error}");
+        }
+        let error = find("x26", no_file).unwrap_err().to_string();
+        assert!(error.contains("use one of x25-m"), "{error}");
+    }
+
+    #[test]
+    fn a_file_without_end_is_read_up_to_the_limit() {
+        let error = find("/dev/zero", |_| Ok(io::repeat(b' '))).unwrap_err().to_string();
+        assert!(error.contains("at most 64 KiB"), "{error}");
+    }
+}
