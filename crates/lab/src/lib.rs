@@ -4,7 +4,7 @@
 //! [`Outcome`] to the last digit, on any machine and beside any number of others.
 //!
 //! ```text
-//! setup.rs        what shall be simulated: plain data
+//! setup.rs        what shall be simulated: plain data             device.rs  devices of it, from text to model
 //! simulation.rs   one simulation from its beginning to its end     sweep.rs   many of them, on all cores
 //! rig.rs          devices and volume, filled                       guests.rs  who asks the volume for what, and when
 //! recorder.rs     what guests saw     series.rs  how it changed    verify.rs  whether every read was right
@@ -19,6 +19,7 @@
 //! file systems, and whatever the device models leave out.
 #![forbid(unsafe_code)]
 
+mod device;
 mod error;
 pub mod experiment;
 pub mod experiments;
@@ -37,8 +38,9 @@ pub mod study;
 mod sweep;
 mod verify;
 
+pub use device::{DeviceSetup, Group};
 pub use error::{Error, ErrorKind, Result};
 pub use outcome::{Background, DeviceOutcome, Distribution, Interval, IntervalDevice, Operation, Outcome};
-pub use setup::{Beyond, DeviceSetup, Load, Prefill, Setup, Trace};
+pub use setup::{Beyond, Load, Prefill, Setup, Trace};
 pub use simulation::{Run, simulate};
 pub use sweep::{Progress, sweep, sweep_while};

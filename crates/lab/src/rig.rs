@@ -4,15 +4,14 @@
 //! begins. After the fill the volume is closed and opened anew, so that the policy starts as after any restart: with the
 //! data in place, and without a memory of how it came there.
 
-use crate::setup::DeviceSetup;
 use crate::sweep::Gauge;
 use crate::verify::Verifier;
-use crate::{Error, Prefill, Result, Setup};
+use crate::{DeviceSetup, Error, Prefill, Result, Setup};
 use braid_base::{Bytes, Rng, SECTOR};
 use braid_emulated::Emulated;
 use braid_engine::{CreateOptions, Durability, Export, OpenOptions, Volume, create};
 use braid_format::Uuid;
-use braid_model::{DeviceModel, UnknownModel};
+use braid_model::Spec;
 use braid_runtime::{Arena, Buf, Device, Geometry};
 use braid_sim::{Hollow, Payload, World};
 use std::cell::RefCell;
@@ -26,7 +25,7 @@ pub(crate) type Simulated<D> = Rc<Emulated<World, D>>;
 pub(crate) struct Rig<D: Device> {
     pub volume: Volume<World, Simulated<D>>,
     pub devices: Vec<Simulated<D>>,
-    /// The devices' setups, one for each.
+    /// The devices' setups, one for each; its model is the model's own name.
     pub kinds: Vec<DeviceSetup>,
 }
 
@@ -48,12 +47,11 @@ pub(crate) async fn build<D: Device>(
     gauge: &Gauge,
     wrap: impl Fn(usize, Rc<Hollow>) -> D,
 ) -> Result<Rig<D>> {
-    let kinds: Vec<DeviceSetup> =
-        setup.devices.iter().flat_map(|kind| std::iter::repeat_n(kind.clone(), kind.count)).collect();
+    let (kinds, specs): (Vec<DeviceSetup>, Vec<Spec>) = models(setup)?.into_iter().unzip();
     let mut rng = Rng::new(setup.seed);
     let (mut hollows, mut devices) = (Vec::new(), Vec::new());
-    for (place, kind) in kinds.iter().enumerate() {
-        let model = model(kind, rng.next_u64())?;
+    for (place, (kind, spec)) in kinds.iter().zip(&specs).enumerate() {
+        let model = spec.build(kind.size, rng.next_u64());
         let payload = if setup.tags { Payload::Tags } else { Payload::Nothing };
         let geometry = Geometry { size: kind.size, class: kind.class, alignment: SECTOR };
         let hollow = Rc::new(Hollow::new(geometry, payload));
@@ -89,16 +87,16 @@ pub(crate) async fn build<D: Device>(
     Ok(Rig { volume, devices, kinds })
 }
 
-fn model(kind: &DeviceSetup, seed: u64) -> Result<DeviceModel> {
-    let spec = braid_model::by_name(&kind.model)
-        .ok_or_else(|| Error::setup(UnknownModel(kind.model.clone()).to_string()))?;
-    if spec.class != kind.class {
-        return Err(Error::setup(format!(
-            "{} ({}) is a model of class {}: use --{}",
-            spec.name, spec.title, spec.class, spec.class
-        )));
+/// Each device with its model; the setup names the model by its own name.
+fn models(setup: &Setup) -> Result<Vec<(DeviceSetup, Spec)>> {
+    let mut models = Vec::new();
+    for kind in &setup.devices {
+        // Found once for all of a kind: a file may change meanwhile.
+        let spec = kind.spec()?;
+        let named = DeviceSetup { model: spec.name.to_string(), ..kind.clone() };
+        models.extend(std::iter::repeat_n((named, spec), kind.count));
     }
-    Ok(spec.build(kind.size, seed))
+    Ok(models)
 }
 
 fn options(setup: &Setup, need: &Need, kinds: &[DeviceSetup]) -> Result<CreateOptions> {

@@ -1,7 +1,7 @@
 //! What shall be simulated: plain data, so that a sweep is a list of it.
 
-use crate::{Error, Result};
-use braid_base::{Bytes, DeviceClass, KIB, Nanos};
+use crate::DeviceSetup;
+use braid_base::{Bytes, KIB, Nanos};
 use std::path::PathBuf;
 
 /// One simulation: devices, volume, load, and what is measured of it. The same setup gives the same outcome.
@@ -45,19 +45,6 @@ pub struct Setup {
     pub tags: bool,
     /// Length of an interval of the time series; none for one that fits.
     pub interval: Option<Nanos>,
-}
-
-/// Devices of a kind.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct DeviceSetup {
-    /// SSD or disk.
-    pub class: DeviceClass,
-    /// How large each is.
-    pub size: Bytes,
-    /// Which model gives them their timing.
-    pub model: String,
-    /// How many there are of it.
-    pub count: usize,
 }
 
 /// Who asks for what, and when.
@@ -152,74 +139,6 @@ impl Load {
                 think: think.unwrap_or(Nanos::ZERO),
                 ..trace
             }),
-        }
-    }
-}
-
-/// The most devices of one kind.
-const MOST_DEVICES: u64 = 32;
-
-impl DeviceSetup {
-    /// Reads `SIZE,model=M[,count=N]` as devices of `class`.
-    ///
-    /// # Errors
-    /// Names the part that is wrong, and what would be right.
-    pub fn parse(class: DeviceClass, text: &str) -> Result<DeviceSetup> {
-        let shape =
-            format!("--{class} SIZE,model=NAME[,count=N], as in --{class} 80GiB,model={}", usual(class));
-        let wrong = |why: String| Error::setup(format!("--{class} {text}: {why}; use {shape}"));
-        let mut parts = text.split(',').map(str::trim);
-        let size = parts.next().unwrap_or_default().parse::<Bytes>().map_err(|e| wrong(e.to_string()))?;
-        let (mut model, mut count) = (None, None);
-        for part in parts {
-            match part.split_once('=') {
-                Some(("model", value)) if model.is_none() => model = Some(value.to_owned()),
-                Some(("count", value)) if count.is_none() => {
-                    let number = value.parse::<u64>().ok().filter(|n| (1..=MOST_DEVICES).contains(n));
-                    count = Some(
-                        number.ok_or_else(|| wrong(format!("count={value} is not 1 to {MOST_DEVICES}")))?,
-                    );
-                }
-                Some(("model" | "count", _)) => return Err(wrong(format!("'{part}' is given twice"))),
-                _ => return Err(wrong(format!("'{part}' is not known"))),
-            }
-        }
-        let model = model.ok_or_else(|| wrong("a simulated device needs a model".to_owned()))?;
-        Ok(DeviceSetup { class, size, model, count: count.unwrap_or(1) as usize })
-    }
-}
-
-fn usual(class: DeviceClass) -> &'static str {
-    match class {
-        DeviceClass::Ssd => "x25-m",
-        DeviceClass::Hdd => "mba3073",
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_device_has_a_size_a_model_and_perhaps_a_count() {
-        let disks = DeviceSetup::parse(DeviceClass::Hdd, "73GB,model=mba3073,count=4").unwrap();
-        assert_eq!((disks.size, disks.model.as_str(), disks.count), (Bytes(73_000_000_000), "mba3073", 4));
-        assert_eq!(DeviceSetup::parse(DeviceClass::Ssd, "80GiB,model=x25-m").unwrap().count, 1);
-    }
-
-    #[test]
-    fn what_is_wrong_is_named_with_what_would_be_right() {
-        for (text, expected) in [
-            ("", "is not a size"),
-            ("big,model=x25-m", "'big' is not a size"),
-            ("80GiB", "needs a model"),
-            ("80GiB,x25-m", "'x25-m' is not known"),
-            ("80GiB,model=a,model=b", "given twice"),
-            ("80GiB,model=x25-m,count=0", "1 to 32"),
-            ("80GiB,model=x25-m,count=many", "1 to 32"),
-        ] {
-            let error = DeviceSetup::parse(DeviceClass::Ssd, text).unwrap_err().to_string();
-            assert!(error.contains(expected) && error.contains("--ssd SIZE,model=NAME"), "{text}: {error}");
         }
     }
 }

@@ -5,11 +5,10 @@ use crate::outcome::{Background, DeviceOutcome, Distribution, Operation, Outcome
 use crate::recorder::Kind;
 use crate::rig::{self, Rig, Simulated};
 use crate::series::{self, Note, devices_between, ratio};
-use crate::setup::DeviceSetup;
 use crate::source::{self, Opened};
 use crate::sweep::Gauge;
 use crate::verify::Verifier;
-use crate::{Error, ErrorKind, Result, Setup};
+use crate::{DeviceSetup, Error, ErrorKind, Result, Setup};
 use braid_base::{Nanos, Op};
 use braid_engine::{BackgroundStats, DeviceStatus, Latency, Status};
 use braid_runtime::{Device, Runtime};

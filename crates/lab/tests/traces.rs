@@ -8,7 +8,8 @@ use std::path::{Path, PathBuf};
 const REQUESTS: u64 = 200;
 
 fn devices() -> Vec<DeviceSetup> {
-    let device = |class, model: &str| DeviceSetup { class, size: GIB, model: model.to_owned(), count: 1 };
+    let device =
+        |class, model: &str| DeviceSetup { class, size: GIB, model: model.to_owned(), count: 1, group: None };
     vec![device(DeviceClass::Ssd, "x25-m"), device(DeviceClass::Hdd, "mba3073")]
 }
 

@@ -229,3 +229,37 @@ fn the_fill_may_be_placed_by_another_policy() {
     assert!(outcome.policy.starts_with("ssd-only"));
     assert_eq!(outcome.devices[0].data_share, 0.0);
 }
+
+#[test]
+fn four_striped_disks_stream_four_times_as_fast_as_one_and_a_mirror_as_one() {
+    let stream = |device: &str| {
+        let disk = vec![DeviceSetup::parse(DeviceClass::Hdd, device).unwrap()];
+        let load = Load::Workload("sequential,span=512MiB,size=4MiB,read=100%,clients=1,requests=500".into());
+        let outcome =
+            simulate(&Setup { cache_extents: 0, ..Setup::new(disk, "stripe", load) }).unwrap().outcome;
+        (outcome.throughput_bytes_per_second / 1e6, outcome.devices[0].model.clone())
+    };
+    let (one, _) = stream("4GiB,model=mba3073");
+    let (striped, name) = stream("16GiB,model=mba3073,raid0=4");
+    assert_eq!(name, "raid0 of 4 mba3073");
+    assert!((3.4..4.3).contains(&(striped / one)), "{one} MB/s alone, {striped} MB/s striped");
+    let (mirrored, name) = stream("4GiB,model=mba3073,raid1=2");
+    assert_eq!(name, "raid1 of 2 mba3073");
+    assert!((0.9..2.1).contains(&(mirrored / one)), "{one} MB/s alone, {mirrored} MB/s mirrored");
+}
+
+#[test]
+fn groups_of_any_kind_of_device_can_be_simulated() {
+    let models =
+        [(DeviceClass::Ssd, "transcend-16g"), (DeviceClass::Ssd, "dram"), (DeviceClass::Hdd, "mba3073")];
+    for (class, model) in models {
+        for group in ["raid0=64,unit=4KiB", "raid0=3,unit=64MiB", "raid1=5", "raid0=1"] {
+            let text = format!("300MiB,model={model},{group},count=2");
+            let devices = vec![DeviceSetup::parse(class, &text).unwrap()];
+            let load = Load::Workload("random,span=100MiB,size=64KiB,read=50%,clients=8,requests=500".into());
+            let setup = Setup { tags: true, ..Setup::new(devices, "stripe", load) };
+            let outcome = simulate(&setup).unwrap_or_else(|error| panic!("{text}: {error}")).outcome;
+            assert_eq!((outcome.all.requests, outcome.devices.len()), (500, 2), "{text}");
+        }
+    }
+}

@@ -1,0 +1,218 @@
+//! `SIZE,model=M[,count=N][,raid0=N[,unit=S]|,raid1=N]`: a device that is simulated, from its text to its model.
+//!
+//! A model is a name of the library, or a file: what holds a `/` or ends in `.toml`. The file is read once for each
+//! simulation. A group is one device to the volume, however many disks it is made of; SIZE is the size of that device.
+
+use crate::{Error, Result};
+use braid_base::{Bytes, DeviceClass, KIB};
+use braid_model::group::{Level, MOST_MEMBERS};
+use braid_model::{Found, InvalidModel, Spec};
+use std::fs::File;
+use std::io;
+use std::path::Path;
+
+/// Devices of a kind.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct DeviceSetup {
+    /// SSD or disk.
+    pub class: DeviceClass,
+    /// How large each is.
+    pub size: Bytes,
+    /// Which model gives them their timing: a name of the library, or the path of a file.
+    pub model: String,
+    /// How many there are of it.
+    pub count: usize,
+    /// What each is made of; none for one of the model itself.
+    pub group: Option<Group>,
+}
+
+/// Several of a model as one device.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Group {
+    /// How many.
+    pub members: usize,
+    /// How they are used.
+    pub level: Level,
+}
+
+impl DeviceSetup {
+    /// Reads `SIZE,model=M[,count=N][,raid0=N[,unit=S]|,raid1=N]` as devices of `class`. Touches no file.
+    ///
+    /// # Errors
+    /// Names the part that is wrong, and what would be right.
+    pub fn parse(class: DeviceClass, text: &str) -> Result<DeviceSetup> {
+        let wrong = |why: String| Error::setup(format!("--{class} {text}: {why}; use {}", shape(class)));
+        let mut parts = text.split(',').map(str::trim);
+        let size = parts.next().unwrap_or_default().parse::<Bytes>().map_err(|e| wrong(e.to_string()))?;
+        let mut given = Given::default();
+        parts.try_for_each(|part| given.add(part)).map_err(wrong)?;
+        let model = given.model.ok_or_else(|| wrong("a simulated device needs a model".to_owned()))?;
+        let count = number("count", given.count, MOST_DEVICES).map_err(wrong)?.unwrap_or(1);
+        let group = given.group().map_err(wrong)?;
+        Ok(DeviceSetup { class, size, model: model.to_owned(), count, group })
+    }
+
+    /// The model of each of these devices.
+    ///
+    /// # Errors
+    /// Where there is none, or one that is wrong or of the other class.
+    pub(crate) fn spec(&self) -> Result<Spec> {
+        let setup = |error: InvalidModel| Error::setup(error.to_string());
+        let Found { spec, .. } = braid_model::find(&self.model, open).map_err(setup)?;
+        spec.fits(self.class).map_err(setup)?;
+        match self.group {
+            None => Ok(spec),
+            Some(Group { members, level }) => spec.group(members, level).map_err(setup),
+        }
+    }
+}
+
+/// The parts after the size, each as it was given.
+#[derive(Default)]
+struct Given<'a> {
+    model: Option<&'a str>,
+    count: Option<&'a str>,
+    raid0: Option<&'a str>,
+    unit: Option<&'a str>,
+    raid1: Option<&'a str>,
+}
+
+impl<'a> Given<'a> {
+    fn add(&mut self, part: &'a str) -> std::result::Result<(), String> {
+        let (key, value) = part.split_once('=').unwrap_or_default();
+        let place = match key {
+            "model" => &mut self.model,
+            "count" => &mut self.count,
+            "raid0" => &mut self.raid0,
+            "unit" => &mut self.unit,
+            "raid1" => &mut self.raid1,
+            _ => return Err(format!("'{part}' is not known")),
+        };
+        match place.replace(value) {
+            None => Ok(()),
+            Some(_) => Err(format!("'{part}' is given twice")),
+        }
+    }
+
+    fn group(&self) -> std::result::Result<Option<Group>, String> {
+        let unit = self.unit.map(str::parse::<Bytes>).transpose().map_err(|e| e.to_string())?;
+        let striped = number("raid0", self.raid0, MOST_MEMBERS)?;
+        let mirrored = number("raid1", self.raid1, MOST_MEMBERS)?;
+        let (members, level) = match (striped, mirrored, unit) {
+            (Some(members), None, unit) => (members, Level::Striped { unit: unit.unwrap_or(USUAL_UNIT) }),
+            (None, Some(members), None) => (members, Level::Mirrored),
+            (None, None, None) => return Ok(None),
+            (Some(_), Some(_), _) => return Err("a device is raid0 or raid1".to_owned()),
+            (None, _, Some(_)) => return Err("only raid0 has a unit".to_owned()),
+        };
+        level.check().map_err(|e| e.to_string())?;
+        Ok(Some(Group { members, level }))
+    }
+}
+
+fn number(key: &str, value: Option<&str>, most: usize) -> std::result::Result<Option<usize>, String> {
+    let Some(value) = value else { return Ok(None) };
+    let number = value.parse::<usize>().ok().filter(|n| (1..=most).contains(n));
+    number.map(Some).ok_or_else(|| format!("{key}={value} is not 1 to {most}"))
+}
+
+fn shape(class: DeviceClass) -> String {
+    let usual = match class {
+        DeviceClass::Ssd => "x25-m",
+        DeviceClass::Hdd => "mba3073",
+    };
+    format!(
+        "--{class} SIZE,model=NAME|FILE.toml[,count=N][,raid0=N[,unit=64KiB]][,raid1=N], as in --{class} \
+         80GiB,model={usual}"
+    )
+}
+
+/// Opens a model's file.
+fn open(path: &Path) -> io::Result<File> {
+    // Asked first: a pipe would wait for its writer, and be empty for the next simulation.
+    match std::fs::metadata(path)?.is_file() {
+        true => File::open(path),
+        false => Err(io::Error::new(io::ErrorKind::InvalidInput, "it is no regular file")),
+    }
+}
+
+/// The most devices of one kind.
+const MOST_DEVICES: usize = 32;
+
+/// The stripe unit of a group for which none is given: a small request meets one member, a usual extent two.
+const USUAL_UNIT: Bytes = Bytes(64 * KIB.0);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use braid_base::MIB;
+
+    fn ssd(text: &str) -> Result<DeviceSetup> {
+        DeviceSetup::parse(DeviceClass::Ssd, text)
+    }
+
+    fn hdd(text: &str) -> Result<DeviceSetup> {
+        DeviceSetup::parse(DeviceClass::Hdd, text)
+    }
+
+    #[test]
+    fn a_device_has_a_size_a_model_and_perhaps_a_count() {
+        let disks = hdd("73GB,model=mba3073,count=4").unwrap();
+        assert_eq!((disks.size, disks.model.as_str(), disks.count), (Bytes(73_000_000_000), "mba3073", 4));
+        let one = ssd("80GiB,model=./my.toml").unwrap();
+        assert_eq!((one.model.as_str(), one.count, one.group), ("./my.toml", 1, None));
+    }
+
+    #[test]
+    fn a_device_may_be_a_group() {
+        let group = |text: &str| hdd(text).unwrap().group.unwrap();
+        let striped = |members, unit| Group { members, level: Level::Striped { unit } };
+        assert_eq!(group("292GB,model=mba3073,raid0=4"), striped(4, KIB * 64));
+        assert_eq!(group("292GB,unit=1MiB,model=mba3073,raid0=4"), striped(4, MIB));
+        assert_eq!(group("73GB,model=mba3073,raid1=2"), Group { members: 2, level: Level::Mirrored });
+        let spec = hdd("292GB,model=mba3073,raid0=4,count=2").unwrap().spec().unwrap();
+        assert_eq!((&*spec.name, spec.class), ("raid0 of 4 mba3073", DeviceClass::Hdd));
+    }
+
+    #[test]
+    fn what_is_wrong_is_named_with_what_would_be_right() {
+        for (text, expected) in [
+            ("", "is not a size"),
+            ("big,model=x25-m", "'big' is not a size"),
+            ("80GiB", "needs a model"),
+            ("80GiB,x25-m", "'x25-m' is not known"),
+            ("80GiB,model=a,model=b", "given twice"),
+            ("80GiB,model=x25-m,count=0", "count=0 is not 1 to 32"),
+            ("80GiB,model=x25-m,count=many", "1 to 32"),
+            ("80GiB,model=x25-m,raid0=65", "raid0=65 is not 1 to 64"),
+            ("80GiB,model=x25-m,raid1=0", "raid1=0 is not 1 to 64"),
+            ("80GiB,model=x25-m,raid0=2,raid1=2", "raid0 or raid1"),
+            ("80GiB,model=x25-m,raid0=2,raid0=4", "'raid0=4' is given twice"),
+            ("80GiB,model=x25-m,raid1=2,unit=64KiB", "only raid0 has a unit"),
+            ("80GiB,model=x25-m,unit=64KiB", "only raid0 has a unit"),
+            ("80GiB,model=x25-m,raid0=2,unit=big", "'big' is not a size"),
+            ("80GiB,model=x25-m,raid0=2,unit=96KiB", "a power of two from 4KiB to 64MiB"),
+        ] {
+            let error = ssd(text).unwrap_err().to_string();
+            assert!(error.contains(expected) && error.contains("--ssd SIZE,model=NAME"), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_model_comes_from_a_file_and_must_be_of_the_class() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("mine.toml").display().to_string();
+        let text = braid_model::by_name("mba3073").unwrap().to_toml().unwrap();
+        std::fs::write(&path, text.replace("\"mba3073\"", "\"mine\"")).unwrap();
+        assert_eq!(hdd(&format!("73GB,model={path}")).unwrap().spec().unwrap().name, "mine");
+        let mirror = hdd(&format!("73GB,model={path},raid1=2")).unwrap().spec().unwrap();
+        assert_eq!(mirror.name, "raid1 of 2 mine");
+
+        let error = |device: Result<DeviceSetup>| device.unwrap().spec().unwrap_err().to_string();
+        assert!(error(ssd(&format!("73GB,model={path}"))).contains("use --hdd"));
+        assert!(error(hdd("73GB,model=none.toml")).contains("the model file none.toml cannot be read"));
+        assert!(error(hdd(&format!("73GB,model={}", folder.path().display()))).contains("no regular file"));
+        std::fs::write(&path, "kind = \"hdd\"").unwrap();
+        assert!(error(hdd(&format!("73GB,model={path}"))).contains("mine.toml: 'name' is missing"));
+    }
+}
