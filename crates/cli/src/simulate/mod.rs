@@ -25,6 +25,10 @@ Examples:
     --policy wardrop --policy stripe --policy static,ssd=80%
   braid simulate --ssd 32GB,model=x25-e --hdd 73GB,model=mba3073 --workload netapp-like --clients 1,4,10
   braid simulate --ssd 80GiB,model=x25-m --hdd 320GB,model=barracuda-7200.12 --trace web.csv.gz --speed 4
+  braid simulate --ssd 2GiB,model=dram --hdd 292GB,model=./mine.toml,raid0=4 --workload zipf --policy ssd-first
+
+The model dram is the protected memory of an array controller: what it holds survives a power cut. It is a device of class
+ssd like any other, and the policy decides what lies on it. --cache is the volume's own memory, through which writes go.
 
 What is filled before the load begins costs no time; neither does a read of what was never written. Hits in the memory
 cache and the work of the processor take no time either. Queue time is what a request waits outside the volume, because
@@ -47,11 +51,12 @@ verified_bytes, devices, intervals.
     latency_ns_mean, migrated_bytes, devices (requests_share, bytes_share, data_share,
     throughput_bytes_per_second, response_ns_mean, utilisation, queue_depth_mean)")]
 pub struct Arguments {
-    /// SSDs of a model. Repeat it for other kinds
-    #[arg(long, value_name = "SIZE,model=M[,count=N]", help_heading = "The volume")]
+    /// SSDs of a model: a name (braid device show) or a file, FILE.toml. raid0=N[,unit=64KiB] or raid1=N makes each device
+    /// of N of them, striped or mirrored; SIZE is that of the whole. Repeat it for other kinds
+    #[arg(long, value_name = "SIZE,model=M[,count=N][,raid0=N|,raid1=N]", help_heading = "The volume")]
     ssd: Vec<String>,
-    /// Hard disks of a model. Repeat it for other kinds
-    #[arg(long, value_name = "SIZE,model=M[,count=N]", help_heading = "The volume")]
+    /// Hard disks of a model: as --ssd
+    #[arg(long, value_name = "SIZE,model=M[,count=N][,raid0=N|,raid1=N]", help_heading = "The volume")]
     hdd: Vec<String>,
     /// What decides where data lies and when it moves. Repeat it to compare [default: wardrop]
     #[arg(long, value_name = "POLICY[,KEY=VALUE...]", help_heading = "The volume")]

@@ -21,7 +21,7 @@ pub fn describe(report: &Report, setup: &Setup) -> String {
     let loads = done.iter().any(|(row, _)| row.given.load != first.given.load);
     let clients = done.iter().any(|(row, _)| row.given.clients != first.given.clients);
     let columns = Columns { loads, clients };
-    let mut text = heading(setup, (!loads).then_some(&run.outcome));
+    let mut text = heading(setup, &run.outcome, !loads);
     text += &guests(&done, columns);
     if let [(_, run)] = done.as_slice() {
         text += &kinds(&run.outcome);
@@ -56,16 +56,19 @@ impl Columns {
     }
 }
 
-fn heading(setup: &Setup, one_load: Option<&Outcome>) -> String {
+/// What is simulated, with the names that the models have themselves.
+fn heading(setup: &Setup, outcome: &Outcome, one_load: bool) -> String {
+    let mut place = 0;
     let kinds = setup.devices.iter().map(|kind| {
-        let (class, size, model) = (kind.class, kind.size, &kind.model);
+        let DeviceOutcome { class, model, .. } = &outcome.devices[place];
+        place += kind.count;
         match kind.count {
-            1 => format!("{class} {model} of {size}"),
-            count => format!("{count} × {class} {model} of {size}"),
+            1 => format!("{class} {model} of {}", kind.size),
+            count => format!("{count} × {class} {model} of {}", kind.size),
         }
     });
     let mut text = format!("simulated: {}\n", kinds.collect::<Vec<_>>().join(", "));
-    if let Some(outcome) = one_load {
+    if one_load {
         let volume = Bytes(outcome.volume_bytes);
         text += &format!("  load {}, seed {}, on a volume of {volume}\n", outcome.load, outcome.seed);
     }

@@ -64,6 +64,34 @@ fn a_single_simulation_tells_all_of_it() {
     }
 }
 
+/// A model of one's own was refused here, and taken wherever a volume is made.
+#[test]
+fn models_of_ones_own_and_groups_are_simulated_under_their_own_names() {
+    let machine = Machine::new();
+    let disk = machine.ok(&["device", "show", "mba3073"]).replace("\"mba3073\"", "\"mine\"");
+    std::fs::write(machine.path("disk.toml"), disk).unwrap();
+    let load = ["--workload", "sequential,span=512MiB,size=4MiB,read=100%,requests=300", "--cache", "0"];
+    let words = |device: &'static str| [&["simulate", "--hdd", device, "--policy", "stripe"], &load[..]].concat();
+    let stream = |device: &'static str| {
+        let run = machine.json(&words(device))["runs"][0].clone();
+        let name = run["devices"][0]["model"].as_str().unwrap().to_owned();
+        (run["throughput_bytes_per_second"].as_f64().unwrap(), name)
+    };
+    let (named, _) = stream("4GiB,model=mba3073");
+    let (one, name) = stream("4GiB,model=disk.toml");
+    assert_eq!((one, name.as_str()), (named, "mine"));
+    let (striped, name) = stream("16GiB,model=disk.toml,raid0=4,unit=64KiB");
+    assert_eq!(name, "raid0 of 4 mine");
+    assert!((3.4..4.3).contains(&(striped / one)), "{one} B/s alone, {striped} B/s striped");
+    assert_eq!(stream("4GiB,model=disk.toml,raid1=2").1, "raid1 of 2 mine");
+
+    let text = machine.ok(&words("16GiB,model=disk.toml,raid0=4,count=2"));
+    assert!(text.contains("simulated: 2 × hdd raid0 of 4 mine of 16 GiB\n"), "{text}");
+    machine.refused(&words("4GiB,model=none.toml"), 2, &["none.toml cannot be read", "braid device show"]);
+    machine.refused(&words("4GiB,model=disk.toml,raid0=99"), 2, &["raid0=99 is not 1 to 64"]);
+    machine.refused(&["create", "x", "--hdd", "a.img,raid0=4"], 2, &["takes each disk as a device"]);
+}
+
 #[test]
 fn what_is_wrong_is_named_with_what_would_be_right() {
     let machine = Machine::new();
