@@ -50,7 +50,8 @@ def simulate(
 
     The arguments are the options of ``braid simulate``, whose ``--help`` says more; None stands for their default.
 
-    :param ssd: SSDs of a model, ``"80GiB,model=x25-m,count=2"``; several in a list.
+    :param ssd: SSDs of a model, ``"80GiB,model=x25-m,count=2"``; several in a list. A model may be a file, ``model=mine.toml``,
+        and a device a group, ``raid0=4,unit=64KiB`` or ``raid1=2``.
     :param hdd: Hard disks of a model, likewise.
     :param policy: What decides where data lies, ``"wardrop"`` (the default) or ``"static,ssd=80%"``.
     :param workload: A generated load, ``"zipf,clients=16"``; or

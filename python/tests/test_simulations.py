@@ -57,6 +57,13 @@ def test_the_same_seed_gives_the_same_columns_on_any_number_of_threads():
     assert alone["all.latency_ns_mean"][0] != alone["all.latency_ns_mean"][1], "another seed"
 
 
+def test_a_model_may_be_a_file_and_a_device_a_group(tmp_path):
+    with pytest.raises(braid.SetupError, match="none.toml cannot be read"):
+        braid.simulate(**{**SHORT, "hdd": f"4GB,model={tmp_path}/none.toml"})
+    runs = braid.sweep(**{**SHORT, "hdd": [["4GB,model=mba3073"], ["4GB,model=mba3073,raid0=2"]]})
+    assert [run["devices"]["model"][1] for run in runs] == ["mba3073", "raid0 of 2 mba3073"]
+
+
 def test_the_command_line_gives_the_same_figures():
     programme = os.environ.get("BRAID") or shutil.which("braid")
     if not programme:

@@ -25,7 +25,7 @@ Examples:
     --policy wardrop --policy stripe --policy static,ssd=80%
   braid simulate --ssd 32GB,model=x25-e --hdd 73GB,model=mba3073 --workload netapp-like --clients 1,4,10
   braid simulate --ssd 80GiB,model=x25-m --hdd 320GB,model=barracuda-7200.12 --trace web.csv.gz --speed 4
-  braid simulate --ssd 2GiB,model=dram --hdd 292GB,model=./mine.toml,raid0=4 --workload zipf --policy ssd-first
+  braid simulate --ssd 256MiB,model=dram --hdd 292GB,model=./mine.toml,raid0=4 --workload zipf --policy ssd-first
 
 The model dram is the protected memory of an array controller: what it holds survives a power cut. It is a device of class
 ssd like any other, and the policy decides what lies on it. --cache is the volume's own memory, through which writes go.
