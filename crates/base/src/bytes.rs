@@ -48,7 +48,10 @@ impl Bytes {
 
     /// The smallest multiple of `unit` that is not smaller.
     pub const fn align_up(self, unit: Bytes) -> Bytes {
-        Bytes(self.0.next_multiple_of(unit.0))
+        match unit.0.is_power_of_two() {
+            true => Bytes((self.0 + (unit.0 - 1)) & !(unit.0 - 1)),
+            false => Bytes(self.0.next_multiple_of(unit.0)),
+        }
     }
 
     /// Whether this is a multiple of `unit`.
@@ -109,8 +112,10 @@ impl Mul<u64> for Bytes {
 /// How many whole times `other` fits.
 impl Div for Bytes {
     type Output = u64;
+    #[inline]
     fn div(self, other: Bytes) -> u64 {
-        self.0 / other.0
+        // As in `align_down`.
+        if other.0.is_power_of_two() { self.0 >> other.0.trailing_zeros() } else { self.0 / other.0 }
     }
 }
 

@@ -9,6 +9,7 @@
 //! outstanding; a request allocates nothing once those have grown to their size.
 #![forbid(unsafe_code)]
 
+mod agenda;
 pub mod dram;
 mod find;
 mod fit;

@@ -29,12 +29,12 @@ mod write_buffer;
 pub use page_map::State;
 pub use params::{Blocks, FlushCost, Mapping, Pages, Params};
 
+use crate::agenda::Agenda;
 use crate::link::Link;
 use crate::{Counters, Model, Op, Request, assert_within};
 use braid_base::{Bytes, Nanos, Rng};
 use flash::Flash;
-use std::cmp::Reverse;
-use std::collections::{BinaryHeap, VecDeque};
+use std::collections::VecDeque;
 use translation::{Cost, Translation};
 
 /// An SSD at work.
@@ -58,9 +58,8 @@ pub struct Ssd {
     wake: Nanos,
     /// Ends of the last sequential reads, the latest first.
     read_ends: [Bytes; 8],
-    /// Completions that are certain: time, order, tag.
-    due: BinaryHeap<Reverse<(Nanos, u64, u64)>>,
-    order: u64,
+    /// Completions that are certain: tags.
+    due: Agenda<u64>,
     /// Completed since the last `advance`, which takes them.
     completed: Vec<u64>,
     counters: Counters,
@@ -89,15 +88,10 @@ impl Ssd {
             intake: VecDeque::new(),
             wake: Nanos::MAX,
             read_ends: [Bytes::ZERO; 8],
-            due: BinaryHeap::new(),
-            order: 0,
+            due: Agenda::with_capacity(params.queue_depth.min(64)),
             completed: Vec::new(),
             counters: Counters::default(),
         }
-    }
-
-    fn due_next(&self) -> Nanos {
-        self.due.peek().map_or(Nanos::MAX, |Reverse((at, ..))| *at)
     }
 }
 
@@ -113,11 +107,11 @@ impl Model for Ssd {
     }
 
     fn next_event(&self) -> Option<Nanos> {
-        Some(self.due_next().min(self.wake)).filter(|at| *at < Nanos::MAX)
+        Some(self.due.next().min(self.wake)).filter(|at| *at < Nanos::MAX)
     }
 
     fn next_tag(&self) -> Option<u64> {
-        self.due.peek().map(|Reverse((_, _, tag))| *tag)
+        self.due.first().copied()
     }
 
     fn advance(&mut self, now: Nanos, completed: &mut Vec<u64>) {
@@ -135,7 +129,7 @@ impl Ssd {
     /// Brings every event up to `now` about, in order of time.
     fn run(&mut self, now: Nanos) {
         loop {
-            let due = self.due_next();
+            let due = self.due.next();
             if due.min(self.wake) > now {
                 return;
             }
@@ -143,7 +137,7 @@ impl Ssd {
                 self.take_in(self.wake);
                 continue;
             }
-            let Some(Reverse((at, _, tag))) = self.due.pop() else { return };
+            let Some((at, tag)) = self.due.take() else { return };
             self.completed.push(tag);
             self.held -= 1;
             if let Some((tag, request)) = self.outside.pop_front() {
@@ -252,7 +246,6 @@ impl Ssd {
     }
 
     fn complete(&mut self, tag: u64, through: Nanos) {
-        self.order += 1;
-        self.due.push(Reverse((through + self.params.latency, self.order, tag)));
+        self.due.add(through + self.params.latency, tag);
     }
 }

@@ -5,6 +5,7 @@
 //! asks (`settle`), in the order of the times at which they begin, so that an undisturbed drive needs no event at all,
 //! and that it does not matter when and how often it is asked.
 
+use crate::agenda::Agenda;
 use crate::rate::Rate;
 use crate::ssd::params::{Mapping, Params};
 use crate::ssd::translation::Cost;
@@ -17,9 +18,9 @@ use std::collections::VecDeque;
 pub struct Flash {
     timing: Timing,
     channels: Vec<Channel>,
-    /// Channels that were busy when they were last looked at, in order of the time at which to look again. Programs take
-    /// about the same time each, so that a new time belongs near the end: a sorted queue is quicker than a heap.
-    busy: VecDeque<(Nanos, u32)>,
+    /// Channels that were busy when they were last looked at, by the time at which to look again. Programs take about the
+    /// same time each, so that a new time belongs near the end.
+    busy: Agenda<u32>,
     /// Channels that were not: the first has been idle for longest. Some may have become busy since.
     idle: VecDeque<u32>,
     buffer: WriteBuffer,
@@ -83,7 +84,7 @@ impl Flash {
                 rate: params.channel,
             },
             channels: vec![Channel { is_idle: true, ..Channel::default() }; params.channels as usize],
-            busy: VecDeque::with_capacity(params.channels as usize),
+            busy: Agenda::with_capacity(params.channels as usize),
             idle: (0..params.channels).collect(),
             buffer: WriteBuffer::default(),
             since: Nanos::ZERO,
@@ -158,10 +159,9 @@ impl Flash {
         if self.is_due() {
             self.program_on_idle();
         }
-        while let Some(&(time, at)) = self.busy.front()
-            && time <= now
+        while self.busy.next() <= now
+            && let Some((time, at)) = self.busy.take()
         {
-            self.busy.pop_front();
             if let Some(again) = self.look(at, time) {
                 self.look_again(at, again);
             }
@@ -198,11 +198,15 @@ impl Flash {
     /// where nothing is under way.
     pub fn room_comes(&self, wanted: Bytes) -> Option<Nanos> {
         let mut room = Bytes::ZERO;
-        let enough = self.busy.iter().find(|(_, at)| {
+        let mut comes = None;
+        for (time, at) in self.busy.iter() {
+            comes = Some(*time);
             room += self.channels[*at as usize].program.map_or(Bytes::ZERO, |(_, room)| room);
-            room >= wanted
-        });
-        enough.or(self.busy.back()).map(|(time, _)| *time)
+            if room >= wanted {
+                break;
+            }
+        }
+        comes
     }
 
     fn is_due(&self) -> bool {
@@ -229,11 +233,7 @@ impl Flash {
     fn look_again(&mut self, at: u32, time: Nanos) {
         debug_assert!(self.busy.len() < self.channels.len(), "a channel is queued twice");
         self.channels[at as usize].is_busy = true;
-        let mut place = self.busy.len();
-        while place > 0 && self.busy[place - 1].0 > time {
-            place -= 1;
-        }
-        self.busy.insert(place, (time, at));
+        self.busy.add(time, at);
     }
 
     /// Begins a channel's share of a merge, or else a flash page's worth of what the buffer owes; returns when that will be

@@ -127,6 +127,8 @@ impl Streams {
 /// What the controller does for the map at each random write.
 #[derive(Clone, Debug)]
 struct Update {
+    /// What a random write takes; it changes with `regions_written` alone, which seldom does. Zero where it is not known.
+    next: Nanos,
     time: Nanos,
     miss: Nanos,
     held: f64,
@@ -149,6 +151,7 @@ impl Update {
         let mut recent_in = Box::new([0; REGIONS]);
         recent_in[0] = RECENT as u16;
         (pages.update > Nanos::ZERO || pages.map_miss > Nanos::ZERO).then(|| Update {
+            next: Nanos::ZERO,
             time: pages.update,
             miss: pages.map_miss,
             held: pages.map_held,
@@ -163,10 +166,14 @@ impl Update {
     /// The time for a random write: with the share of the map that is missed, once random writes have met all of what
     /// they will.
     fn time(&mut self, offset: Bytes) -> Nanos {
+        let before = self.regions_written;
         self.remember(offset);
-        let wanted = f64::from(self.regions_written) / REGIONS as f64;
-        let missed = (1.0 - self.held / wanted).max(0.0);
-        self.time + Nanos((self.miss.0 as f64 * missed) as u64)
+        if self.regions_written != before || self.next == Nanos::ZERO {
+            let wanted = f64::from(self.regions_written) / REGIONS as f64;
+            let missed = (1.0 - self.held / wanted).max(0.0);
+            self.next = self.time + Nanos((self.miss.0 as f64 * missed) as u64);
+        }
+        self.next
     }
 
     fn remember(&mut self, offset: Bytes) {
