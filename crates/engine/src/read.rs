@@ -42,33 +42,36 @@ impl<R: Runtime, D: Device> Core<R, D> {
         if into.is_empty() {
             return Ok(());
         }
-        match self.shape.only_piece(offset, into.len()) {
-            Some(piece) => self.read_piece(piece, into).await,
-            None => Box::pin(self.read_pieces(offset, into)).await,
+        if !self.shape.is_one_piece(offset, into.len()) {
+            return Box::pin(self.read_pieces(offset, into)).await;
         }
+        let piece = self.shape.one_piece(offset, into.len());
+        self.read_piece(&piece, into).await
     }
 
     async fn read_pieces(self: &Rc<Self>, offset: Bytes, into: &Buf) -> Result<()> {
         let all = self.shape.pieces(offset, into.len()).map(async |piece| {
             let start = self.shape.extent_size * u64::from(piece.extent.0) + piece.range.start - offset;
             let part = into.slice(start..start + piece.len());
-            self.read_piece(piece, &part).await
+            self.read_piece(&piece, &part).await
         });
         join_all(all).await.into_iter().collect()
     }
 
-    async fn read_piece(self: &Rc<Self>, piece: Piece, into: &Buf) -> Result<()> {
+    async fn read_piece(self: &Rc<Self>, piece: &Piece, into: &Buf) -> Result<()> {
         let guard = self.locks.lock(Self::lock_number(piece.extent), Mode::Shared).await;
-        match self.way_of(&piece, into) {
+        match self.way_of(piece, into) {
             Way::Done => Ok(()),
             Way::Device(member, at) => self.device_read(member, at, into, Origin::Guest).await,
             Way::Fetch => {
                 // To keep what is read, no write may be under way: the lock must be exclusive.
                 drop(guard);
                 let _guard = self.locks.lock(Self::lock_number(piece.extent), Mode::Exclusive).await;
-                self.fetch(&piece, into).await
+                self.fetch(piece, into).await
             }
-            Way::Further(admit) => Box::pin(self.read_further(piece, into.clone(), guard, admit)).await,
+            Way::Further(admit) => {
+                Box::pin(self.read_further(piece.clone(), into.clone(), guard, admit)).await
+            }
         }
     }
 

@@ -58,12 +58,21 @@ impl Shape {
         ExtentId((offset.0 >> self.extent_bits) as u32)
     }
 
-    /// A range of the volume as a piece, where it lies within one extent.
+    /// Whether a range of the volume lies within one extent.
     #[inline]
-    pub(crate) fn only_piece(&self, offset: Bytes, len: Bytes) -> Option<Piece> {
-        let start = Bytes(offset.0 & (self.extent_size.0 - 1));
-        let range = start..start + len;
-        (range.end <= self.extent_size).then(|| Piece { extent: self.extent_of(offset), range })
+    pub(crate) fn is_one_piece(&self, offset: Bytes, len: Bytes) -> bool {
+        self.within(offset) + len <= self.extent_size
+    }
+
+    /// A range of the volume that lies within one extent.
+    #[inline]
+    pub(crate) fn one_piece(&self, offset: Bytes, len: Bytes) -> Piece {
+        let start = self.within(offset);
+        Piece { extent: self.extent_of(offset), range: start..start + len }
+    }
+
+    fn within(&self, offset: Bytes) -> Bytes {
+        Bytes(offset.0 & (self.extent_size.0 - 1))
     }
 
     /// Cuts a range of the volume where extents meet, in order.

@@ -23,11 +23,12 @@ impl<R: Runtime, D: Device> Core<R, D> {
     /// Writes `from` at `offset`.
     pub async fn write(self: &Rc<Self>, offset: Bytes, from: &Buf, durability: Durability) -> Result<()> {
         self.check_range(offset, from.len())?;
-        if !from.is_empty() {
-            match self.shape.only_piece(offset, from.len()) {
-                Some(piece) => self.write_piece(&piece, from).await?,
-                None => Box::pin(self.write_pieces(offset, from)).await?,
-            }
+        if from.is_empty() {
+        } else if self.shape.is_one_piece(offset, from.len()) {
+            let piece = self.shape.one_piece(offset, from.len());
+            self.write_piece(&piece, from).await?;
+        } else {
+            Box::pin(self.write_pieces(offset, from)).await?;
         }
         match durability {
             Durability::Volatile => Ok(()),
@@ -50,7 +51,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
             Some(room) => room,
             None => Box::pin(self.reserve(records)).await?,
         };
-        let (mode, guard) = self.lock_to_write(piece).await;
+        let guard = self.lock_to_write(piece).await;
+        let mode = guard.mode();
         self.state.borrow_mut().disturb(piece.extent);
         let cached = mode == Mode::Exclusive && self.cache.borrow().contains(piece.extent);
         let (entry, placement) = self.place(piece, cached);
@@ -75,19 +77,19 @@ impl<R: Runtime, D: Device> Core<R, D> {
     }
 
     /// Takes the lock of an extent as a write needs it.
-    async fn lock_to_write(&self, piece: &Piece) -> (Mode, LockGuard) {
+    async fn lock_to_write(&self, piece: &Piece) -> LockGuard {
         let lock = Self::lock_number(piece.extent);
         let mode = self.mode_to_write(piece);
         if let Some(guard) = self.locks.try_lock(lock, mode) {
-            return (mode, guard);
+            return guard;
         }
         let guard = self.locks.lock(lock, mode).await;
         // While this task waited, the extent may have moved into the cache or lost its home.
         if mode == Mode::Exclusive || self.mode_to_write(piece) == Mode::Shared {
-            return (mode, guard);
+            return guard;
         }
         drop(guard);
-        (Mode::Exclusive, self.locks.lock(lock, Mode::Exclusive).await)
+        self.locks.lock(lock, Mode::Exclusive).await
     }
 
     fn mode_to_write(&self, piece: &Piece) -> Mode {

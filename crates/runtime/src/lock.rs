@@ -241,6 +241,13 @@ pub struct LockGuard {
     mode: Mode,
 }
 
+impl LockGuard {
+    /// How it is held.
+    pub fn mode(&self) -> Mode {
+        self.mode
+    }
+}
+
 impl Drop for LockGuard {
     fn drop(&mut self) {
         self.table.inner.borrow_mut().release(self.number, self.mode);

@@ -203,9 +203,10 @@ impl Timers {
         self.near.push((deadline, key));
         let mut place = self.near.len() - 1;
         while place > 0 && self.near[place - 1].0 <= deadline {
-            self.near.swap(place, place - 1);
+            self.near[place] = self.near[place - 1];
             place -= 1;
         }
+        self.near[place] = (deadline, key);
         if self.near.len() > NEAR {
             // The latest first, each before all that are on the wheel.
             for place in 0..NEAR / 2 {
