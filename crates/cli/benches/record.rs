@@ -3,8 +3,9 @@
 //!
 //! `cargo bench -p braid --bench record [-- TURNS [MILLISECONDS]]`; needs fio. A turn is so long, and each with a recording is
 //! held against the mean of the two without beside it: on a shared machine the speed of one and the same thing wanders by
-//! a third within seconds, and the cost is a hundredth. fio runs through all turns of its depth; beginning and ending a
-//! recording is not counted.
+//! a third within seconds, and the cost is a hundredth. Where these two differ by more than a tenth the machine has changed
+//! (at depth 1 both sides may come to sleep between requests, or cease to, which makes a factor of four), and the turn
+//! counts for the totals alone. fio runs through all turns of its depth; beginning and ending a recording is not counted.
 
 use braid_control::{Client, StateDir};
 use rustix::process::{Pid, Signal, kill_process};
@@ -71,22 +72,22 @@ impl Bench {
     }
 
     /// One turn more without than with, these between.
-    fn turns(&mut self, depth: &str, turns: u64) -> Vec<[Sample; 2]> {
+    fn turns(&mut self, depth: &str, turns: u64) -> Vec<[Sample; 3]> {
         let depth = format!("--iodepth={depth}");
         let mut fio = self.fio(&["--rw=randread", "--bs=4k", "--time_based", "--runtime=3600", &depth]);
         std::thread::sleep(Duration::from_secs(1));
         let mut before = self.turn(None);
-        let mut pairs = Vec::new();
+        let mut triples = Vec::new();
         for _ in 0..turns {
             let recorded = self.recorded();
             let after = self.turn(None);
-            pairs.push([mean(before, after), recorded]);
+            triples.push([before, recorded, after]);
             before = after;
         }
         assert!(fio.try_wait().expect("fio is ours").is_none(), "fio ended before its time");
         kill_process(Pid::from_child(&fio), Signal::TERM).expect("fio is told to end");
         fio.wait().expect("fio ends");
-        pairs
+        triples
     }
 
     fn turn(&mut self, recorder: Option<u32>) -> Sample {
@@ -164,15 +165,26 @@ fn mean(one: Sample, other: Sample) -> Sample {
     }
 }
 
-/// `pairs` hold what was without a recording, and what was with one.
-fn report(depth: &str, pairs: &[[Sample; 2]]) {
+/// Each triple is a turn with a recording between two without.
+fn report(depth: &str, triples: &[[Sample; 3]]) {
     let speed = |sample: &Sample| sample.requests / sample.seconds;
     let cost = |sample: &Sample| sample.daemon_ns / sample.requests;
-    let ratio = |value: fn(&Sample) -> f64| Spread::of(pairs.iter().map(|[off, on]| value(on) / value(off)));
+    let is_steady = |[before, _, after]: &&[Sample; 3]| (speed(before) / speed(after) - 1.0).abs() < 0.1;
+    let pair = |[before, on, after]: &[Sample; 3]| [mean(*before, *after), *on];
+    let all: Vec<[Sample; 2]> = triples.iter().map(pair).collect();
+    let steady: Vec<[Sample; 2]> = triples.iter().filter(is_steady).map(pair).collect();
+    println!("depth {depth}, recorded / not recorded; {} of {} turns count", steady.len(), all.len());
+    if steady.is_empty() {
+        return println!("  the machine is too restless");
+    }
+    let ratio = |value: fn(&Sample) -> f64| Spread::of(steady.iter().map(|[off, on]| value(on) / value(off)));
     let median = |which: usize, value: fn(&Sample) -> f64| {
-        Spread::of(pairs.iter().map(|pair| value(&pair[which]))).median
+        Spread::of(steady.iter().map(|pair| value(&pair[which]))).median
     };
-    println!("depth {depth}, recorded / not recorded");
+    let total =
+        |which: usize, value: fn(&Sample) -> f64| all.iter().map(|pair| value(&pair[which])).sum::<f64>();
+    let [off, on] =
+        [0, 1].map(|which| total(which, |sample| sample.requests) / total(which, |sample| sample.seconds));
     println!("  requests per second  {}", ratio(speed));
     println!("  daemon's cpu         {}", ratio(cost));
     println!(
@@ -183,6 +195,7 @@ fn report(depth: &str, pairs: &[[Sample; 2]]) {
         median(0, cost),
         median(1, |sample| sample.recorder_ns / sample.requests),
     );
+    println!("  over all turns {on:.0}/s against {off:.0}/s: {:.3}", on / off);
 }
 
 /// A median, how sure it is, and between what half of the figures lie.

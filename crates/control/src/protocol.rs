@@ -7,6 +7,8 @@
 //! ← {"error":{"kind":"invalid","message":"…"}}
 //! ```
 //!
+//! One request ends that: after the reply to `record` the connection carries bytes of a trace, and its end is the recording's.
+//!
 //! A client that sends another version is refused with the version that is spoken here, and may try again.
 
 use crate::Error;

@@ -180,6 +180,8 @@ mod tests {
     use super::*;
     use braid_base::{Arrival, MIB, Nanos};
     use braid_sim::World;
+    use braid_trace::{BlockCompression, CompactWriter, Header};
+    use std::time::{Duration, Instant};
 
     fn request(op: Op, offset: u64, len: Bytes) -> Request {
         Request { op, offset: Bytes(offset), len }
@@ -249,5 +251,42 @@ mod tests {
             request(Op::Discard, 0, MIB * 600),
         ];
         assert_eq!(pieces, expected);
+    }
+
+    /// `cargo test --release -p braid-control --lib measure -- --ignored --nocapture`
+    #[test]
+    #[ignore = "a measurement"]
+    fn measure_what_noting_and_writing_a_request_down_takes() {
+        const AT_A_TIME: u64 = 4_000;
+        const TIMES: u64 = 2_500;
+        let ring = braid_uring::Ring::new(8, &braid_runtime::Arena::new(MIB)).expect("a ring");
+        let recorder = Rc::new(Recorder::new(ring.clone()));
+        let recording = recorder.start().expect("nobody records");
+        let (mut rng, start) = (braid_base::Rng::new(1), ring.now());
+        let mut writer =
+            CompactWriter::open(Vec::new(), &Header::default(), BlockCompression::None).expect("memory");
+        let (mut noting, mut writing, mut bytes) = (Duration::ZERO, Duration::ZERO, 0);
+        for _ in 0..TIMES {
+            let offsets: Vec<u64> = (0..AT_A_TIME).map(|_| rng.next_u64() >> 36 << 12).collect();
+            let begin = Instant::now();
+            offsets.iter().for_each(|&offset| recorder.asked(request(Op::Read, offset, Bytes(4096))));
+            let noted = Instant::now();
+            let mut notes = [Note::default(); 256];
+            while let taken @ 1.. = recording.take(&mut notes) {
+                let write = |note: &Note| writer.push(&note.arrival(start)).expect("memory");
+                notes[..taken].iter().for_each(write);
+                bytes += writer.out().len();
+                writer.out().clear();
+            }
+            noting += noted - begin;
+            writing += noted.elapsed();
+        }
+        let each = |total: Duration| total.as_nanos() as f64 / (AT_A_TIME * TIMES) as f64;
+        println!("noting {:.1} ns, writing {:.1} ns a request", each(noting), each(writing));
+        println!(
+            "{:.1} bytes a record, {} dropped",
+            bytes as f64 / (AT_A_TIME * TIMES) as f64,
+            recording.dropped()
+        );
     }
 }
