@@ -71,7 +71,8 @@ fn models_of_ones_own_and_groups_are_simulated_under_their_own_names() {
     let disk = machine.ok(&["device", "show", "mba3073"]).replace("\"mba3073\"", "\"mine\"");
     std::fs::write(machine.path("disk.toml"), disk).unwrap();
     let load = ["--workload", "sequential,span=512MiB,size=4MiB,read=100%,requests=300", "--cache", "0"];
-    let words = |device: &'static str| [&["simulate", "--hdd", device, "--policy", "stripe"], &load[..]].concat();
+    let words =
+        |device: &'static str| [&["simulate", "--hdd", device, "--policy", "stripe"], &load[..]].concat();
     let stream = |device: &'static str| {
         let run = machine.json(&words(device))["runs"][0].clone();
         let name = run["devices"][0]["model"].as_str().unwrap().to_owned();
