@@ -41,7 +41,7 @@ fn main() -> Result<()> {
         ("the volume alone, on devices that take no time", &volume),
         ("the whole under ssd-only", &|n| whole("ssd-only", n, false)),
         ("the whole under wardrop", &|n| whole("wardrop", n, false)),
-        ("the whole under wardrop, tags on", &|n| whole("wardrop", n, true)),
+        ("the whole with tags on, under wardrop", &|n| whole("wardrop", n, true)),
     ];
     let only = std::env::args().nth(2);
     for (name, part) in

@@ -70,6 +70,8 @@ impl<R: Runtime, D: Device, M: Model + 'static> Emulated<R, D, M> {
 
     /// Hands a request to the model, unless its timing is off.
     fn turn(&self, op: Op, offset: Bytes, len: Bytes) -> io::Result<Option<Turn<'_, R, M>>> {
+        // The model takes as long as memory does.
+        self.inner.expect(offset);
         // A model takes no request that does not fit its device: such a one is refused before, in no time.
         self.inner.geometry().check(offset, len)?;
         Ok(self.timed.get().then(|| self.driver.submit(Request { op, offset, len })))

@@ -3,7 +3,7 @@
 //! One alarm is set for the next arrival, however many are idle, and it wakes the one that became idle last: so a load that
 //! needs few tasks at a time uses the same few, whose memory is at hand.
 
-use crate::Result;
+use crate::{Error, Result};
 use braid_base::{Arrival, Nanos};
 use braid_runtime::{Runtime, Sleep};
 use braid_sim::World;
@@ -21,7 +21,9 @@ pub(crate) struct Gate {
 struct Inner {
     arrivals: Box<dyn Iterator<Item = Result<Arrival>>>,
     /// The first that nobody has taken; none at the end.
-    next: Option<Result<Arrival>>,
+    next: Option<Arrival>,
+    /// Why there are no more. Apart from `next`, which is moved with every request.
+    failure: Option<Error>,
     /// When the load began, and how much faster than written it runs.
     start: Nanos,
     speed: f64,
@@ -48,6 +50,7 @@ impl Gate {
         let mut inner = Inner {
             arrivals,
             next: None,
+            failure: None,
             start,
             speed,
             latest: Nanos::ZERO,
@@ -61,10 +64,28 @@ impl Gate {
         Gate { rt: rt.clone(), inner: RefCell::new(inner) }
     }
 
-    /// The next arrival, once its time has come, with that time on the world's clock; none at the end. `number` is the
-    /// caller's own.
-    pub async fn admit(&self, number: usize) -> Result<Option<Arrival>> {
-        poll_fn(|cx| self.inner.borrow_mut().poll(&self.rt, number, cx)).await.transpose()
+    /// The next arrival, once its time has come, with that time on the world's clock; none at the end, and after a
+    /// failure. `number` is the caller's own.
+    pub async fn admit(&self, number: usize) -> Option<Arrival> {
+        poll_fn(|cx| self.inner.borrow_mut().poll(&self.rt, number, cx)).await;
+        let mut inner = self.inner.borrow_mut();
+        // Taken here and not handed on by the poll, which would move it once more.
+        let arrival = inner.next;
+        if arrival.is_some() {
+            inner.fetch();
+        }
+        inner.arm(&self.rt);
+        arrival
+    }
+
+    /// The one that is admitted next.
+    pub fn next(&self) -> Option<Arrival> {
+        self.inner.borrow().next
+    }
+
+    /// Whether the arrivals came to a good end: their failure is given once.
+    pub fn end(&self) -> Result<()> {
+        self.inner.borrow_mut().failure.take().map_or(Ok(()), Err)
     }
 
     /// Lets nobody in any more.
@@ -77,7 +98,7 @@ impl Gate {
 }
 
 impl Inner {
-    fn poll(&mut self, rt: &World, number: usize, cx: &Context<'_>) -> Poll<Option<Result<Arrival>>> {
+    fn poll(&mut self, rt: &World, number: usize, cx: &Context<'_>) -> Poll<()> {
         if number >= self.is_idle.len() {
             self.is_idle.resize(number + 1, false);
         }
@@ -96,40 +117,35 @@ impl Inner {
             self.arm(rt);
             return Poll::Pending;
         }
-        let arrival = self.next.take();
-        if arrival.is_some() {
-            self.fetch();
-        }
-        self.arm(rt);
-        Poll::Ready(arrival)
+        Poll::Ready(())
     }
 
-    /// Whether the next arrival has come; the end and a failure count as one.
+    /// Whether the next arrival has come; the end counts as one.
     fn is_due(&self, now: Nanos) -> bool {
-        !matches!(&self.next, Some(Ok(arrival)) if arrival.at > now)
+        self.next.is_none_or(|arrival| arrival.at <= now)
     }
 
     /// Takes the next arrival out of the load.
     fn fetch(&mut self) {
-        self.next = self.arrivals.next().map(|next| {
-            let Arrival { at, request } = next?;
-            let at = if self.speed == 1.0 { at } else { Nanos((at.0 as f64 / self.speed) as u64) };
-            self.latest = self.latest.max(self.start + at);
-            Ok(Arrival { at: self.latest, request })
-        });
-        if let Some(Err(_)) = self.next {
-            // Nothing comes after a failure.
-            self.arrivals = Box::new(std::iter::empty());
-        }
+        let Arrival { at, request } = match self.arrivals.next() {
+            Some(Ok(arrival)) => arrival,
+            end => {
+                self.failure = end.and_then(Result::err);
+                // Nothing comes after a failure.
+                self.arrivals = Box::new(std::iter::empty());
+                self.next = None;
+                return;
+            }
+        };
+        let at = if self.speed == 1.0 { at } else { faster(at, self.speed) };
+        self.latest = self.latest.max(self.start + at);
+        self.next = Some(Arrival { at: self.latest, request });
     }
 
     /// Sees to it that the one who became idle last is woken when the next arrival comes.
     fn arm(&mut self, rt: &World) {
         let Some((number, last)) = self.idle.last() else { return };
-        let at = match &self.next {
-            Some(Ok(arrival)) => arrival.at,
-            _ => Nanos::ZERO,
-        };
+        let at = self.next.map_or(Nanos::ZERO, |arrival| arrival.at);
         if at <= rt.now() {
             return last.wake_by_ref();
         }
@@ -146,10 +162,16 @@ impl Inner {
     }
 }
 
+/// Of its own, or the division would be made for nothing where the speed is 1.
+#[cold]
+fn faster(at: Nanos, speed: f64) -> Nanos {
+    Nanos((at.0 as f64 / speed) as u64)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Error, ErrorKind};
+    use crate::ErrorKind;
     use braid_base::{Bytes, Op, Request};
     use std::cell::RefCell;
     use std::rc::Rc;
@@ -166,7 +188,7 @@ mod tests {
         for number in 0..tasks {
             let (world, gate, history) = (world.clone(), gate.clone(), history.clone());
             world.clone().spawn(async move {
-                while let Ok(Some(arrival)) = gate.admit(number).await {
+                while let Some(arrival) = gate.admit(number).await {
                     history.borrow_mut().push((world.now().0, number, arrival.request.offset.0));
                     world.sleep(Nanos(15)).await;
                 }
@@ -174,6 +196,9 @@ mod tests {
         }
         world.run_for(Nanos(10_000));
         world.halt();
+        if let Err(failure) = gate.end() {
+            assert!(failure.to_string().contains("line 3"), "{failure}");
+        }
         history.take()
     }
 

@@ -14,7 +14,7 @@ use crate::source::Source;
 use crate::sweep::Gauge;
 use crate::verify::Verifier;
 use crate::{Beyond, Error, ErrorKind, Result, Setup};
-use braid_base::{Bytes, Nanos, Op, Request, SECTOR};
+use braid_base::{Arrival, Bytes, Nanos, Op, Request, SECTOR};
 use braid_engine::{Durability, Export, Volume};
 use braid_runtime::{Arena, Buf, Device, Event, Runtime};
 use braid_sim::World;
@@ -55,7 +55,48 @@ enum Memory {
     /// All the same bytes, for nobody looks at them.
     Shared(Buf),
     /// Bytes of their own.
-    Own(Arena),
+    Own(Buffers),
+}
+
+/// Buffers of an arena, of which the last few stay at hand: most requests are as long as the ones before them, and then
+/// the arena need not be cut up and joined again for each.
+struct Buffers {
+    arena: Arena,
+    spare: RefCell<Vec<Buf>>,
+    /// Requests that wait for room: as long as there are any, nothing is spare.
+    waiting: Cell<usize>,
+}
+
+/// Buffers that stay at hand.
+const SPARE: usize = 32;
+
+impl Buffers {
+    fn new(size: Bytes) -> Buffers {
+        Buffers { arena: Arena::new(size), spare: RefCell::default(), waiting: Cell::new(0) }
+    }
+
+    async fn take(&self, len: Bytes) -> Buf {
+        let spare = self.spare.borrow_mut().pop_if(|buf| buf.len() == len);
+        if let Some(buf) = spare.or_else(|| self.arena.try_alloc(len)) {
+            return buf;
+        }
+        self.spare.borrow_mut().clear();
+        self.waiting.set(self.waiting.get() + 1);
+        let buf = self.arena.alloc(len).await;
+        self.waiting.set(self.waiting.get() - 1);
+        buf
+    }
+
+    fn give_back(&self, buf: Buf) {
+        let mut spare = self.spare.borrow_mut();
+        if self.waiting.get() > 0 {
+            return;
+        }
+        if spare.len() == SPARE || spare.last().is_some_and(|last| last.len() != buf.len()) {
+            spare.clear();
+        }
+        spare.push(buf);
+    }
 }
 
 /// Where clients wait for each other.
@@ -103,7 +144,9 @@ impl<D: Device> Guests<D> {
             None => Memory::Shared(
                 Arena::new(Arena::LARGEST).try_alloc(Arena::LARGEST).expect("a new arena has room"),
             ),
-            Some(_) => Memory::Own(Arena::new((Arena::LARGEST * setup.outstanding as u64).min(MOST_MEMORY))),
+            Some(_) => {
+                Memory::Own(Buffers::new((Arena::LARGEST * setup.outstanding as u64).min(MOST_MEMORY)))
+            }
         };
         let size = volume.size().align_down(SECTOR);
         Guests {
@@ -177,14 +220,19 @@ impl<D: Device> Guests<D> {
 
     /// One of the tasks of an open loop.
     async fn serve(self: Rc<Self>, gate: Rc<Gate>, place: usize) -> Result<()> {
-        while let Some(arrival) = gate.admit(place).await? {
+        while let Some(arrival) = gate.admit(place).await {
             if !self.may_begin() {
                 gate.close();
                 return Ok(());
             }
-            self.request(arrival.request, arrival.at).await?;
+            if let Some(verifier) = &self.verifier
+                && let Some(next) = gate.next()
+            {
+                verifier.borrow().expect(next.request.offset);
+            }
+            self.request(&arrival).await?;
         }
-        Ok(())
+        gate.end()
     }
 
     /// A client of a closed loop.
@@ -198,7 +246,7 @@ impl<D: Device> Guests<D> {
                 }
                 Some(Step::Request { think, request }) => {
                     self.think(think).await;
-                    self.request(request, self.rt.now()).await?;
+                    self.request(&Arrival { at: self.rt.now(), request }).await?;
                 }
             }
         }
@@ -214,7 +262,7 @@ impl<D: Device> Guests<D> {
         while self.may_begin() {
             let Some(request) = requests.borrow_mut().next().transpose()? else { return Ok(()) };
             self.think(think).await;
-            self.request(request, self.rt.now()).await?;
+            self.request(&Arrival { at: self.rt.now(), request }).await?;
         }
         Ok(())
     }
@@ -266,11 +314,17 @@ impl<D: Device> Guests<D> {
         }
     }
 
-    /// Makes a request that arrived at `at`, and notes how long it took.
-    async fn request(&self, request: Request, at: Nanos) -> Result<()> {
-        let Some(request) = self.fit(request)? else {
-            self.dropped.set(self.dropped.get() + 1);
-            return Ok(());
+    /// Makes a request that has arrived, and notes how long it took.
+    async fn request(&self, &Arrival { at, request }: &Arrival) -> Result<()> {
+        let request = match self.fits(&request) {
+            true => request,
+            false => match self.fit(request)? {
+                Some(request) => request,
+                None => {
+                    self.dropped.set(self.dropped.get() + 1);
+                    return Ok(());
+                }
+            },
         };
         let (admitted, Request { op, offset, len }) = (self.rt.now(), request);
         match (&self.memory, op) {
@@ -296,6 +350,12 @@ impl<D: Device> Guests<D> {
             at += len;
         }
         Ok(())
+    }
+
+    /// Whether a request asks for whole sectors of the volume, as nearly all do.
+    fn fits(&self, Request { offset, len, .. }: &Request) -> bool {
+        let end = offset.checked_add(*len);
+        offset.is_aligned(SECTOR) && len.is_aligned(SECTOR) && end.is_some_and(|end| end <= self.size)
     }
 
     /// Widens a request to whole sectors and makes it fit the volume; none where it is left out.
@@ -357,22 +417,24 @@ impl<D: Device> Guests<D> {
     }
 
     async fn verified(&self, op: Op, offset: Bytes, len: Bytes, verifier: &RefCell<Verifier>) -> Result<()> {
-        let Memory::Own(arena) = &self.memory else {
+        let Memory::Own(buffers) = &self.memory else {
             unreachable!("with a verifier each request has memory")
         };
         match op {
             Op::Read => {
-                let buf = arena.alloc(len).await;
+                let buf = buffers.take(len).await;
                 let read = verifier.borrow_mut().begin_read(offset, len);
                 self.volume.read(offset, &buf).await?;
                 let right = verifier.borrow_mut().end_read(&read, &buf);
                 right.map_err(|mismatch| self.wrong_data(&mismatch))?;
+                buffers.give_back(buf);
             }
             Op::Write => {
-                let buf = arena.alloc(len).await;
+                let buf = buffers.take(len).await;
                 let write = verifier.borrow_mut().begin_write(offset, &buf);
                 self.volume.write(offset, &buf, Durability::Volatile).await?;
                 verifier.borrow_mut().end_write(write);
+                buffers.give_back(buf);
             }
             Op::Discard => {
                 let write = verifier.borrow_mut().begin_discard(offset, len);

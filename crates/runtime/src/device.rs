@@ -48,6 +48,12 @@ pub trait Device: 'static {
     /// What this device is.
     fn geometry(&self) -> Geometry;
 
+    /// Says that a read or write at `offset` follows at once. A device that lies in memory may begin to bring what it
+    /// needs for that into the processor's cache; others have nothing to do.
+    fn expect(&self, offset: Bytes) {
+        let _ = offset;
+    }
+
     /// Fills all of `into` with the bytes at `offset`.
     fn read(&self, offset: Bytes, into: &Buf) -> impl Future<Output = io::Result<()>>;
 
@@ -66,6 +72,10 @@ pub trait Device: 'static {
 impl<D: Device> Device for Rc<D> {
     fn geometry(&self) -> Geometry {
         (**self).geometry()
+    }
+
+    fn expect(&self, offset: Bytes) {
+        (**self).expect(offset);
     }
 
     fn read(&self, offset: Bytes, into: &Buf) -> impl Future<Output = io::Result<()>> {

@@ -12,6 +12,7 @@ mod event;
 mod executor;
 mod join;
 mod lock;
+mod prefetch;
 mod semaphore;
 mod timers;
 
@@ -21,6 +22,7 @@ pub use event::Event;
 pub use executor::{Executor, Order, Sleep, yield_now};
 pub use join::join_all;
 pub use lock::{LockGuard, LockTable, Mode};
+pub use prefetch::prefetch;
 pub use semaphore::{Permit, Semaphore};
 
 use braid_base::Nanos;

@@ -78,6 +78,12 @@ impl Device for Hollow {
         self.geometry
     }
 
+    fn expect(&self, offset: Bytes) {
+        if self.payload == Payload::Tags {
+            self.tags.borrow().expect(offset);
+        }
+    }
+
     async fn read(&self, offset: Bytes, into: &Buf) -> io::Result<()> {
         self.geometry.check(offset, into.len())?;
         match self.payload {

@@ -4,6 +4,7 @@
 //! as much beside. Blocks that were never set take nothing by the MiB, and read as zero.
 
 use braid_base::{Bytes, KIB, SECTOR};
+use braid_runtime::prefetch;
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 
@@ -36,6 +37,21 @@ impl SectorTags {
         }
     }
 
+    /// Says that the tag at `offset` will be asked for soon. There are more tags than fit in the processor's cache.
+    pub fn expect(&self, offset: Bytes) {
+        let (chunk, place) = place_of(offset / BLOCK);
+        if let Some(Some(chunk)) = self.chunks.get(chunk) {
+            prefetch(&chunk[place]);
+        }
+    }
+
+    /// The tag of all sectors of a range, where all sectors of the blocks that it touches have the same.
+    pub fn of_all(&self, offset: Bytes, len: Bytes) -> Option<u64> {
+        let first = self.block(offset / BLOCK);
+        let mut others = offset / BLOCK + 1..(offset + len).align_up(BLOCK) / BLOCK;
+        (first != MIXED && others.all(|block| self.block(block) == first)).then_some(first)
+    }
+
     /// Gives every sector of a range the same tag. Offset and length are whole sectors.
     pub fn set(&mut self, offset: Bytes, len: Bytes, tag: u64) {
         self.update(offset, len, |_| tag);
@@ -51,10 +67,19 @@ impl SectorTags {
 
     /// Puts the tags into bytes that lie at `offset`, and leaves all but the first word of each sector as it is.
     pub fn read(&self, offset: Bytes, bytes: &mut [u8]) {
-        let mut at = offset;
-        for sector in bytes.chunks_exact_mut(SECTOR.as_usize()) {
-            sector[..8].copy_from_slice(&self.get(at).to_le_bytes());
-            at += SECTOR;
+        let (mut at, mut rest) = (offset, bytes);
+        while !rest.is_empty() {
+            let until_end = (BLOCK - at % BLOCK).as_usize().min(rest.len());
+            let (in_block, behind) = rest.split_at_mut(until_end);
+            let block = at / BLOCK;
+            let tag = self.block(block);
+            let tags = if tag == MIXED { self.mixed[&block] } else { [tag; SECTORS] };
+            let sectors = in_block.chunks_exact_mut(SECTOR.as_usize());
+            for (sector, tag) in sectors.zip(&tags[sector_of(at)..]) {
+                sector[..8].copy_from_slice(&tag.to_le_bytes());
+            }
+            at += Bytes::of_len(until_end);
+            rest = behind;
         }
     }
 
@@ -101,17 +126,22 @@ impl SectorTags {
     }
 
     fn block(&self, block: u64) -> u64 {
-        let (chunk, place) = (block as usize / CHUNK, block as usize % CHUNK);
+        let (chunk, place) = place_of(block);
         self.chunks.get(chunk).and_then(Option::as_ref).map_or(0, |chunk| chunk[place])
     }
 
     fn set_block(&mut self, block: u64, tag: u64) {
-        let (chunk, place) = (block as usize / CHUNK, block as usize % CHUNK);
+        let (chunk, place) = place_of(block);
         if chunk >= self.chunks.len() {
             self.chunks.resize_with(chunk + 1, || None);
         }
         self.chunks[chunk].get_or_insert_with(|| Box::new([0; CHUNK]))[place] = tag;
     }
+}
+
+/// The chunk of a block, and its place there.
+fn place_of(block: u64) -> (usize, usize) {
+    (block as usize / CHUNK, block as usize % CHUNK)
 }
 
 fn sector_of(offset: Bytes) -> usize {
