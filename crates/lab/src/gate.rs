@@ -64,12 +64,16 @@ impl Gate {
         Gate { rt: rt.clone(), inner: RefCell::new(inner) }
     }
 
-    /// The next arrival, once its time has come, with that time on the world's clock; none at the end, and after a
-    /// failure. `number` is the caller's own.
-    pub async fn admit(&self, number: usize) -> Option<Arrival> {
+    /// Completes when the time of the next arrival has come, or at the end: then [`Gate::take`] it, at once. `number` is
+    /// the caller's own.
+    pub async fn admit(&self, number: usize) {
         poll_fn(|cx| self.inner.borrow_mut().poll(&self.rt, number, cx)).await;
+    }
+
+    /// The arrival for which the caller was admitted, with its time on the world's clock; none at the end, and after a failure.
+    /// A future that gave it would move it twice more, which costs more than all else here.
+    pub fn take(&self) -> Option<Arrival> {
         let mut inner = self.inner.borrow_mut();
-        // Taken here and not handed on by the poll, which would move it once more.
         let arrival = inner.next;
         if arrival.is_some() {
             inner.fetch();
@@ -127,15 +131,13 @@ impl Inner {
 
     /// Takes the next arrival out of the load.
     fn fetch(&mut self) {
-        let Arrival { at, request } = match self.arrivals.next() {
-            Some(Ok(arrival)) => arrival,
-            end => {
-                self.failure = end.and_then(Result::err);
-                // Nothing comes after a failure.
-                self.arrivals = Box::new(std::iter::empty());
-                self.next = None;
-                return;
-            }
+        let next = self.arrivals.next();
+        let Some(Ok(Arrival { at, request })) = next else {
+            self.failure = next.and_then(Result::err);
+            // Nothing comes after a failure.
+            self.arrivals = Box::new(std::iter::empty());
+            self.next = None;
+            return;
         };
         let at = if self.speed == 1.0 { at } else { faster(at, self.speed) };
         self.latest = self.latest.max(self.start + at);
@@ -188,7 +190,9 @@ mod tests {
         for number in 0..tasks {
             let (world, gate, history) = (world.clone(), gate.clone(), history.clone());
             world.clone().spawn(async move {
-                while let Some(arrival) = gate.admit(number).await {
+                loop {
+                    gate.admit(number).await;
+                    let Some(arrival) = gate.take() else { return };
                     history.borrow_mut().push((world.now().0, number, arrival.request.offset.0));
                     world.sleep(Nanos(15)).await;
                 }

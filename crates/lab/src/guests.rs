@@ -220,7 +220,9 @@ impl<D: Device> Guests<D> {
 
     /// One of the tasks of an open loop.
     async fn serve(self: Rc<Self>, gate: Rc<Gate>, place: usize) -> Result<()> {
-        while let Some(arrival) = gate.admit(place).await {
+        loop {
+            gate.admit(place).await;
+            let Some(arrival) = gate.take() else { return gate.end() };
             if !self.may_begin() {
                 gate.close();
                 return Ok(());
@@ -232,7 +234,6 @@ impl<D: Device> Guests<D> {
             }
             self.request(&arrival).await?;
         }
-        gate.end()
     }
 
     /// A client of a closed loop.

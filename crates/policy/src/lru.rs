@@ -2,6 +2,7 @@
 
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
+use hashbrown::hash_map::Entry;
 use std::hash::Hash;
 
 /// Least recently used first. All operations take constant time; room grows to the largest number of members.
@@ -67,32 +68,33 @@ impl<K: Copy + Eq + Hash, V: Copy + Default> Lru<K, V> {
 
     /// As [`Lru::touch`], but gives its value; the default where it is new.
     pub fn touch_value(&mut self, key: K) -> &mut V {
-        let place = match self.places.get(&key) {
-            Some(&place) => {
+        let place = match self.places.entry(key) {
+            Entry::Occupied(known) => {
+                let place = *known.get();
                 if self.ends.is_none_or(|(newest, _)| newest != place) {
                     self.unlink(place);
                     self.link_newest(place);
                 }
                 place
             }
-            None => {
-                let place = self.new_node(key);
-                self.places.insert(key, place);
+            Entry::Vacant(new) => {
+                let node = Node { key, value: V::default(), newer: NONE, older: NONE };
+                let place = match self.free.pop() {
+                    Some(place) => {
+                        self.nodes[place as usize] = node;
+                        place
+                    }
+                    None => {
+                        self.nodes.push(node);
+                        self.nodes.len() as u32 - 1
+                    }
+                };
+                new.insert(place);
                 self.link_newest(place);
                 place
             }
         };
         &mut self.nodes[place as usize].value
-    }
-
-    fn new_node(&mut self, key: K) -> u32 {
-        let node = Node { key, value: V::default(), newer: NONE, older: NONE };
-        if let Some(place) = self.free.pop() {
-            self.nodes[place as usize] = node;
-            return place;
-        }
-        self.nodes.push(node);
-        self.nodes.len() as u32 - 1
     }
 
     /// Changes the value of every member.

@@ -25,6 +25,7 @@ struct Random {
 impl Iterator for Random {
     type Item = Request;
 
+    #[inline]
     fn next(&mut self) -> Option<Request> {
         let piece = self.rng.below(self.target.pieces());
         Some(self.target.request(piece, &mut self.rng))
