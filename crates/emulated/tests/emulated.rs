@@ -269,7 +269,8 @@ impl Runtime for Busy {
 fn no_request_is_forgotten_on_a_busy_machine() {
     for seed in 0..40 {
         let executor = Executor::new(Order::Random(Rng::new(seed)));
-        let rt = Busy { executor: executor.clone(), clock: Rc::new(RefCell::new((Nanos(1), Rng::new(seed)))) };
+        let rt =
+            Busy { executor: executor.clone(), clock: Rc::new(RefCell::new((Nanos(1), Rng::new(seed)))) };
         let inner = MemoryDevice::new(MIB * 2, DeviceClass::Ssd).unwrap();
         let device = Rc::new(Emulated::new(rt.clone(), inner, Fixed::new(READ_TIME, 3)));
         let (arena, left) = (Arena::new(MIB), Rc::new(Cell::new(8)));
