@@ -137,6 +137,25 @@ fn after_a_failed_flush_no_flush_succeeds_until_the_volume_is_opened_again() {
 }
 
 #[test]
+fn what_no_guest_flushes_is_committed_in_time_and_its_slots_are_free_again() {
+    let bench = bench(9);
+    let (world, devices, arena) = (bench.world.clone(), bench.devices(), bench.arena.clone());
+    bench.run(async move {
+        let volume = make(world.clone(), devices, &options(9)).await;
+        let free = |volume: &Rig| volume.status().devices.iter().map(|d| d.free).sum::<u32>();
+        let before = free(&volume);
+        volume.write(Bytes::ZERO, &filled(&arena, MIB, 1), Durability::Volatile).await.unwrap();
+        volume.flush().await.unwrap();
+        assert_eq!(free(&volume), before - 8);
+        volume.discard(Bytes::ZERO, MIB).await.unwrap();
+        world.sleep(Nanos::from_millis(500)).await;
+        assert_eq!((volume.status().pending_changes, free(&volume)), (8, before - 8), "not durable yet");
+        world.sleep(Nanos::from_secs(6)).await;
+        assert_eq!((volume.status().pending_changes, free(&volume)), (0, before));
+    });
+}
+
+#[test]
 fn a_write_error_during_a_move_leaves_the_extent_where_it_was() {
     let bench = bench(4);
     let (world, devices, arena, faults) =

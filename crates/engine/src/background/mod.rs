@@ -19,6 +19,9 @@ use std::vec::Drain;
 /// How far the map images may be behind the journal, in time: so far the second one is behind what a lost first metadata
 /// device knew.
 const OLDEST_MAP: Nanos = Nanos::from_secs(30);
+/// How long a change of the map waits for a commit where no guest flushes: as long as the usual file systems wait. Until
+/// then the slots that it freed cannot be used again.
+const OLDEST_CHANGE: Nanos = Nanos::from_secs(5);
 /// Moves that run at the same time: each mostly waits for guests to leave a device alone.
 const MOVES_AT_ONCE: usize = 8;
 /// How long a failed job rests before it is tried again.
@@ -27,7 +30,7 @@ const REST_AFTER_FAILURE: Nanos = Nanos::from_secs(1);
 impl<R: Runtime, D: Device> Core<R, D> {
     /// Starts the background jobs; they end once `closing` is set.
     pub fn start_background(self: &Rc<Self>) {
-        self.jobs.set(3);
+        self.jobs.set(4);
         let core = self.clone();
         self.rt.spawn(async move {
             core.follow_plan().await;
@@ -36,6 +39,11 @@ impl<R: Runtime, D: Device> Core<R, D> {
         let core = self.clone();
         self.rt.spawn(async move {
             core.keep_journal_short().await;
+            core.end_job();
+        });
+        let core = self.clone();
+        self.rt.spawn(async move {
+            core.commit_in_time().await;
             core.end_job();
         });
         let core = self.clone();
@@ -82,6 +90,18 @@ impl<R: Runtime, D: Device> Core<R, D> {
             Move::WriteBack { block } => self.write_back(block).await,
             Move::Demote { block } => self.demote(block).await,
             Move::Probe { device, direction, len } => self.probe(device, direction, len).await,
+        }
+    }
+
+    /// Commits what no guest has flushed.
+    async fn commit_in_time(&self) {
+        while !self.closing.get() {
+            self.pause(self.rt.now() + OLDEST_CHANGE, || false).await;
+            if self.closing.get() || self.state.borrow().pending() == 0 {
+                continue;
+            }
+            // A failure is remembered, and told to every flush from now on.
+            let _told = self.commit().await;
         }
     }
 
