@@ -25,14 +25,18 @@
 //!   move in the first half of a period, and what guests see in the second half counts for R and Q.
 //! - A weight of 0.01 makes R_d what the last hundred requests took. A guest that does one thing after another sends
 //!   thousands in a period, and the last hundred say little of them. Here R_d goes towards the mean of the whole
-//!   period by as much as that many steps of 0.01 would take it.
+//!   period by as much as that many steps of 0.01 would take it, but two fifths of the way at most: the means of periods
+//!   scatter too.
 //! - P goes on from the last P where that is ahead of Q in the same direction: the shares of requests follow the shares
 //!   of allocations only as data is replaced, and P must not wait for them. It is a quarter ahead at most.
 //! - The paper's token is an extent, so β = 100 says that a hundred extents carry the load; a file system that reuses
 //!   2,000 extents takes minutes to balance, and one very hot extent upsets it. Here a token stands for 1/β of the requests: a
 //!   migrated extent takes as many as it carried in the last period, the hottest go first, and one that carries more
-//!   than there are stays. A new extent takes what one in use carries on average. Migration is then bounded by what it costs:
-//!   `pace` bytes for each byte that guests moved in the last period.
+//!   than there are stays. A new extent takes what one in use carries on average.
+//! - The paper moves whatever was accessed last. But much of that is not accessed again, and copies cost both devices
+//!   time: near equilibrium a move costs more than it can bring. Here an extent carries what guests asked of it in
+//!   two periods running, or the average of some, whichever is more; and it moves only where its guests will have saved more
+//!   time within `payback` than the copy takes.
 //! - N devices: each has its own P_d, clamped to `floor` and renormalised (DESIGN section 7).
 //! - A flush is a request of which the response time counts. The paper's ext2 sent none; today's file systems wait for
 //!   one at each fsync, and a disk that takes writes into its cache in no time pays for them there.
@@ -47,6 +51,7 @@
 
 mod balance;
 mod constants;
+mod traffic;
 
 pub use constants::Constants;
 
@@ -56,7 +61,8 @@ use crate::{
     Settings, View,
 };
 use balance::{Balance, renormalise};
-use braid_base::{Bytes, DeviceClass, DeviceId, ExtentId, Nanos};
+use braid_base::{DeviceClass, DeviceId, ExtentId, Nanos};
+use traffic::{Requests, Traffic};
 
 /// Allocation and migration towards Wardrop equilibrium.
 pub struct Wardrop {
@@ -75,28 +81,17 @@ pub struct Wardrop {
     measuring: bool,
 }
 
-/// What guests asked of one extent.
-#[derive(Clone, Copy, Debug, Default)]
-struct Requests {
-    /// In this period.
-    now: u32,
-    /// In the last one.
-    last: u32,
+/// What a move makes devices do: a write to an extent that the memory cache holds whole takes it along without reading it.
+#[derive(Clone, Copy)]
+enum Copying {
+    ReadAndWrite,
+    WriteOnly,
 }
 
-/// What all guests did.
-#[derive(Clone, Copy, Debug, Default)]
-struct Traffic {
-    /// Accesses that went to a device, in this period and in the last one.
-    requests: Requests,
-    /// Bytes to and from devices in this period.
-    bytes: Bytes,
-    /// Hot extents that were accessed in the last period.
-    extents: u32,
-    /// Bytes of hot extents that may still move in this period.
-    budget: Bytes,
-}
-
+/// Response times that are so many times apart are far from equilibrium.
+const FAR_APART: f64 = 4.0;
+/// How much longer than near equilibrium the good of a move lasts far from it, at most.
+const LONGEST_LASTING: f64 = 10.0;
 /// Ticks in a period: how often migration gets its part of the tokens.
 const TICKS: u64 = 10;
 /// Weight of a probe in the average: there is one in a period, not hundreds.
@@ -169,16 +164,13 @@ impl Wardrop {
 
     /// Begins to count anew what guests do.
     fn end_traffic(&mut self) {
-        let turn = |requests: &mut Requests| *requests = Requests { now: 0, last: requests.now };
-        turn(&mut self.traffic.requests);
+        self.traffic.requests.turn();
         let extents = &mut self.traffic.extents;
         *extents = 0;
         self.hot.update_values(|requests| {
-            turn(requests);
+            requests.turn();
             *extents += u32::from(requests.last > 0);
         });
-        let bytes = std::mem::take(&mut self.traffic.bytes);
-        self.traffic.budget = Bytes((bytes.0 as f64 * self.settings.pace) as u64);
     }
 
     /// What a new extent takes of the tokens.
@@ -193,9 +185,7 @@ impl Wardrop {
     fn cost_of(&self, requests: Requests) -> f64 {
         match self.settings.as_in_the_paper() {
             true => 1.0,
-            false => {
-                self.settings.beta * f64::from(requests.last) / f64::from(self.traffic.requests.last.max(1))
-            }
+            false => self.settings.beta * requests.expected() / f64::from(self.traffic.requests.last.max(1)),
         }
     }
 
@@ -249,6 +239,27 @@ impl Wardrop {
         Some(best)
     }
 
+    /// Whether the guests of an extent save more time within `payback`, by its move between these devices, than copying it
+    /// costs. Far from equilibrium, what is saved is saved for longer.
+    fn pays(&self, requests: &Requests, from: DeviceId, to: DeviceId, copying: Copying, view: &View) -> bool {
+        if self.settings.as_in_the_paper() {
+            return true;
+        }
+        let reads = self.guests.read_share;
+        let (source, target) = (&self.devices[from.index()], &self.devices[to.index()]);
+        let response_ms = |d: &Balance| d.response_ms(reads).unwrap_or(0.0);
+        let (slow, quick) = (response_ms(source), response_ms(target));
+        let periods = self.settings.payback.0 as f64 / self.settings.period.0 as f64;
+        let lasting = (slow / quick.max(1e-6) / FAR_APART).clamp(1.0, LONGEST_LASTING);
+        let saved_ms = requests.expected() * periods * lasting * (slow - quick);
+        let cost_ms = target.copying_ms(Direction::Write, view.extent_size, quick)
+            + match copying {
+                Copying::ReadAndWrite => source.copying_ms(Direction::Read, view.extent_size, slow),
+                Copying::WriteOnly => 0.0,
+            };
+        saved_ms > cost_ms
+    }
+
     /// When the hot extents of this period have moved.
     fn migration_ends(&self) -> Nanos {
         match self.settings.as_in_the_paper() {
@@ -270,18 +281,14 @@ impl Wardrop {
         let Some(target) = self.shall_gain(view) else { return };
         let tokens = self.devices[target.index()].tokens;
         let mut due = (tokens / ticks_left as f64).ceil();
-        let mut budget = self.traffic.budget / ticks_left;
         for (extent, cost) in self.hot_on_losers(target, view) {
-            let fits = self.settings.as_in_the_paper() || view.extent_size <= budget;
-            if due <= 0.0 || !fits {
+            if due <= 0.0 {
                 break;
             }
             if cost > self.devices[target.index()].tokens {
                 continue;
             }
             due -= cost;
-            budget = budget.saturating_sub(view.extent_size);
-            self.traffic.budget = self.traffic.budget.saturating_sub(view.extent_size);
             // Once moved it must prove itself again, or it would move back with the next tokens.
             self.hot.remove(extent);
             moves.push(Move::Migrate { extent, target });
@@ -291,10 +298,13 @@ impl Wardrop {
 
     /// The hot extents that may move to `target`, with what they cost: the hottest first, in the paper the last accessed.
     fn hot_on_losers(&self, target: DeviceId, view: &View) -> Vec<(ExtentId, f64)> {
-        let lose =
-            |e: ExtentId| view.homes.home(e).is_some_and(|home| home != target && self.shall_lose(home));
-        let hot = self.hot.values_newest_first().map(|(extent, requests)| (extent, self.cost_of(requests)));
-        let mut found: Vec<(ExtentId, f64)> = hot.filter(|&(e, cost)| cost > 0.0 && lose(e)).collect();
+        let lose = |e: ExtentId, requests: Requests| {
+            let home = view.homes.home(e).filter(|&home| home != target && self.shall_lose(home));
+            home.is_some_and(|home| self.pays(&requests, home, target, Copying::ReadAndWrite, view))
+        };
+        let hot = self.hot.values_newest_first().filter(|&(e, requests)| lose(e, requests));
+        let mut found: Vec<(ExtentId, f64)> =
+            hot.map(|(e, requests)| (e, self.cost_of(requests))).filter(|(_, cost)| *cost > 0.0).collect();
         found.sort_by(|a, b| b.1.total_cmp(&a.1));
         found
     }
@@ -361,10 +371,15 @@ impl Policy for Wardrop {
     fn place_write(&mut self, write: &Access, view: &View) -> Placement {
         let home = view.homes.home(write.extent);
         let Some(target) = self.shall_gain(view) else { return Placement::Home };
-        if !write.cached || home.is_none_or(|home| home == target || !self.shall_lose(home)) {
+        let requests = self.hot.value(write.extent).unwrap_or_default();
+        let gains = |home: DeviceId| {
+            home != target
+                && self.shall_lose(home)
+                && self.pays(&requests, home, target, Copying::WriteOnly, view)
+        };
+        if !write.cached || !home.is_some_and(gains) {
             return Placement::Home;
         }
-        let requests = self.hot.value(write.extent).unwrap_or_default();
         self.spend(target, self.cost_of(requests).max(self.cost_of_new()));
         Placement::NewHome(target)
     }
@@ -394,7 +409,6 @@ impl Policy for Wardrop {
                     device.requests += 1;
                     device.sum_ms += sample;
                 }
-                self.traffic.bytes += completion.len;
                 self.guests.learn(completion.direction, completion.len);
                 if paper {
                     let average = device.response_ms.get_or_insert(sample);
@@ -406,7 +420,7 @@ impl Policy for Wardrop {
                 let average = device.probed_ms[kind].get_or_insert(sample);
                 *average += PROBE_WEIGHT * (sample - *average);
             }
-            Origin::Background => {}
+            Origin::Background => device.learn_copying(completion.direction, completion.len, sample),
         }
     }
 

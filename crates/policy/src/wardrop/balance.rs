@@ -1,6 +1,8 @@
 //! One device's side of the equilibrium: its response time R, its share Q, and the share P that it shall have next.
 
 use super::constants::Constants;
+use crate::Direction;
+use braid_base::Bytes;
 
 /// What is known of one device.
 #[derive(Clone, Copy, Debug)]
@@ -11,6 +13,8 @@ pub struct Balance {
     pub sum_ms: f64,
     /// What probes say: of reads, of writes.
     pub probed_ms: [Option<f64>; 2],
+    /// What a copied byte takes, in milliseconds: to read, to write.
+    copying_ms: [Option<f64>; 2],
     /// Requests of guests in this period.
     pub requests: u64,
     /// Q_d of the last period with load.
@@ -29,14 +33,20 @@ pub struct Balance {
     pub shedding: bool,
 }
 
+/// How far the mean of one period counts at most: response times of one period scatter, and shares must not follow that.
+const FOLLOWED_MOST: f64 = 0.4;
+/// Background work on less is of the journal or the map.
+const SMALLEST_COPY: Bytes = Bytes(32 << 10);
+/// Weight of one copy in the average.
+const COPY_WEIGHT: f64 = 0.05;
 /// Longest step of a share in one period, and how far P is ahead of Q at most.
 const LONGEST_STEP: f64 = 0.25;
 /// Response times that are less apart, relative to the greater one, are near enough to equilibrium for strides not to grow.
 const ALIKE: f64 = 0.2;
 /// Strides: how they grow and shrink, and their bounds.
-const STRIDE_GROWTH: f64 = 1.5;
+const STRIDE_GROWTH: f64 = 1.2;
 const STRIDE_TURN: f64 = 0.4;
-const STRIDES: (f64, f64) = (0.25, 3.0);
+const STRIDES: (f64, f64) = (0.25, 1.5);
 
 impl Balance {
     /// A device of which nothing is known, with a first P.
@@ -45,6 +55,7 @@ impl Balance {
             response_ms: None,
             sum_ms: 0.0,
             probed_ms: [None; 2],
+            copying_ms: [None; 2],
             requests: 0,
             share: 0.0,
             target,
@@ -64,6 +75,23 @@ impl Balance {
         })
     }
 
+    /// Takes note of background work.
+    pub fn learn_copying(&mut self, direction: Direction, len: Bytes, taken_ms: f64) {
+        if len < SMALLEST_COPY {
+            return;
+        }
+        let sample = taken_ms / len.0 as f64;
+        let average = self.copying_ms[usize::from(direction != Direction::Read)].get_or_insert(sample);
+        *average += COPY_WEIGHT * (sample - *average);
+    }
+
+    /// How long the device takes to read or write `len` of a copy, in milliseconds; as long as a guest's request where
+    /// nothing was copied yet.
+    pub fn copying_ms(&self, direction: Direction, len: Bytes, response_ms: f64) -> f64 {
+        let known = self.copying_ms[usize::from(direction != Direction::Read)];
+        known.map_or(response_ms, |per_byte| per_byte * len.0 as f64)
+    }
+
     /// Q_d and R_d at the end of a period in which guests sent `total` requests to all devices.
     pub fn end_period(&mut self, total: u64, read_share: f64, constants: &Constants) {
         self.share = self.requests as f64 / total as f64;
@@ -74,7 +102,7 @@ impl Balance {
             requests => {
                 let mean_ms = self.sum_ms / requests as f64;
                 let before = self.response_ms(read_share).unwrap_or(mean_ms);
-                let followed = 1.0 - (1.0 - constants.weight).powf(requests as f64);
+                let followed = (1.0 - (1.0 - constants.weight).powf(requests as f64)).min(FOLLOWED_MOST);
                 self.response_ms = Some(before + followed * (mean_ms - before));
             }
         }

@@ -19,8 +19,8 @@ pub struct Constants {
     pub floor: f64,
     /// Change of a share within a period, for response times that differ without bound; 1 is the paper's rule instead.
     pub step: f64,
-    /// Bytes of hot extents that may move for each byte of guests.
-    pub pace: f64,
+    /// The time in which the move of a hot extent must have saved guests more than it cost.
+    pub payback: Nanos,
     /// Length of the list of hot extents.
     pub hot: usize,
     /// Below this share of free slots a device sheds cold extents …
@@ -31,7 +31,7 @@ pub struct Constants {
 
 impl Constants {
     /// Settings: `period` (2s), `alpha` (10 per ms), `beta` (100), `weight` (0.01), `floor` (0.01), `step` (0.25),
-    /// `pace` (0.5), `hot` (4096), `free-low` (0.05), `free-high` (0.1). The paper's hot list has 100 extents.
+    /// `payback` (8s), `hot` (4096), `free-low` (0.05), `free-high` (0.1). The paper's hot list has 100 extents.
     pub fn read(settings: &mut Settings, devices: usize) -> Result<Constants, BadSetting> {
         let constants = Constants {
             period: settings.take("period", Nanos::from_secs(2), "a time such as 2s")?,
@@ -40,7 +40,7 @@ impl Constants {
             weight: settings.take_within("weight", 0.01, 1e-6, 1.0)?,
             floor: settings.take_within("floor", 0.01, 1e-4, 0.5)?,
             step: settings.take_within("step", 0.25, 0.0, 1.0)?,
-            pace: settings.take_within("pace", 0.5, 0.0, 1000.0)?,
+            payback: settings.take("payback", Nanos::from_secs(8), "a time such as 8s")?,
             hot: settings.take("hot", 4096, "a number of extents such as 4096")?,
             free_low: settings.take_within("free-low", 0.05, 0.0, 1.0)?,
             free_high: settings.take_within("free-high", 0.1, 0.0, 1.0)?,
@@ -65,12 +65,13 @@ impl Constants {
 
 impl fmt::Display for Constants {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Constants { period, alpha, beta, weight, floor, step, pace, hot, free_low, free_high } = self;
+        let Constants { period, alpha, beta, weight, floor, step, payback, hot, free_low, free_high } = self;
         write!(
             f,
-            "period={}ms,alpha={alpha},beta={beta},weight={weight},floor={floor},step={step},pace={pace},hot={hot},\
+            "period={}ms,alpha={alpha},beta={beta},weight={weight},floor={floor},step={step},payback={}ms,hot={hot},\
              free-low={free_low},free-high={free_high}",
-            period.0 / 1_000_000
+            period.0 / 1_000_000,
+            payback.0 / 1_000_000
         )
     }
 }

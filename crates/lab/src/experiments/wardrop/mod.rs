@@ -44,7 +44,7 @@ const PAPER: Paper = Paper {
         "Each process has a processor for itself, where the paper's machine had four cores: with more than four processes more can \
          be done at the same time than there.",
         "'wardrop' is Braid's default, which differs from the paper's rule as crates/policy/src/wardrop.rs lists; \
-         'wardrop, paper's rule' is step=1,hot=100: equation (1), and a hundred hot extents. 'wardrop, no hot moves' is pace=0: \
+         'wardrop, paper's rule' is step=1,hot=100: equation (1), and a hundred hot extents. 'wardrop, no hot moves' is payback=0s: \
          ours without migration of hot extents.",
         "Volumes begin empty, and the load itself writes its files there before anything is measured, so that allocation has \
          its part; reads of what is not yet written reach no device.",
@@ -102,7 +102,7 @@ const fn series(
 
 /// Our policy without migration of hot extents: only allocation and writes through the memory cache shift load.
 const fn no_hot_moves(devices: &'static [(DeviceClass, &'static str)], load: &'static str) -> Series {
-    Series { label: NO_HOT_MOVES, devices, policy: "wardrop,pace=0", load, variant_of: Some(WARDROP) }
+    Series { label: NO_HOT_MOVES, devices, policy: "wardrop,payback=0s", load, variant_of: Some(WARDROP) }
 }
 
 /// The policy as the paper has it, beside the series of ours that it may replace.
