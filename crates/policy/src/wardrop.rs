@@ -25,18 +25,18 @@
 //!   move in the first half of a period, and what guests see in the second half counts for R and Q.
 //! - A weight of 0.01 makes R_d what the last hundred requests took. A guest that does one thing after another sends
 //!   thousands in a period, and the last hundred say little of them. Here R_d goes towards the mean of the whole
-//!   period by as much as that many steps of 0.01 would take it, but two fifths of the way at most: the means of periods
-//!   scatter too.
+//!   period by as much as that many steps of 0.01 would take it, but two fifths of the way at most, for the means of periods
+//!   scatter too; and a share changes only as far as this R and that of the last period alone agree, so that what has come to
+//!   rest is not pushed on by what was.
 //! - P goes on from the last P where that is ahead of Q in the same direction: the shares of requests follow the shares
 //!   of allocations only as data is replaced, and P must not wait for them. It is a quarter ahead at most.
 //! - The paper's token is an extent, so β = 100 says that a hundred extents carry the load; a file system that reuses
 //!   2,000 extents takes minutes to balance, and one very hot extent upsets it. Here a token stands for 1/β of the requests: a
-//!   migrated extent takes as many as it carried in the last period, the hottest go first, and one that carries more
-//!   than there are stays. A new extent takes what one in use carries on average.
+//!   migrated extent takes as many as it carries on average, the hottest go first, and one that carries more than there are
+//!   stays. A new extent takes what one in use carries.
 //! - The paper moves whatever was accessed last. But much of that is not accessed again, and copies cost both devices
-//!   time: near equilibrium a move costs more than it can bring. Here an extent carries what guests asked of it in
-//!   two periods running, or the average of some, whichever is more; and it moves only where its guests will have saved more
-//!   time within `payback` than the copy takes.
+//!   time: near equilibrium a move costs more than it can bring. Here an extent moves only where what is sure of its
+//!   requests (both of the last two periods had them) will have saved guests more time within `payback` than the copy takes.
 //! - N devices: each has its own P_d, clamped to `floor` and renormalised (DESIGN section 7).
 //! - A flush is a request of which the response time counts. The paper's ext2 sent none; today's file systems wait for
 //!   one at each fsync, and a disk that takes writes into its cache in no time pays for them there.
@@ -60,7 +60,7 @@ use crate::{
     Access, BadSetting, Completion, DeviceView, Direction, Heat, Lru, Move, Origin, Placement, Policy,
     Settings, View,
 };
-use balance::{Balance, renormalise};
+use balance::{Against, Balance, renormalise};
 use braid_base::{DeviceClass, DeviceId, ExtentId, Nanos};
 use traffic::{Requests, Traffic};
 
@@ -143,13 +143,20 @@ impl Wardrop {
         for device in &mut self.devices {
             device.end_period(total, reads, &constants);
         }
-        let known = self.devices.iter().filter_map(|d| d.response_ms(reads).map(|r| (r, d.share)));
-        let mean_ms: f64 =
-            known.clone().map(|(r, q)| r * q).sum::<f64>() / known.map(|(_, q)| q).sum::<f64>().max(1e-9);
+        let mean = |response: fn(&Balance, f64) -> Option<f64>| {
+            let known = self.devices.iter().filter_map(|d| response(d, reads).map(|r| (r, d.share)));
+            known.clone().map(|(r, q)| r * q).sum::<f64>() / known.map(|(_, q)| q).sum::<f64>().max(1e-9)
+        };
+        let (mean_ms, last_mean_ms) = (mean(Balance::response_ms), mean(Balance::last_ms));
         for device in &mut self.devices {
             // A device of unknown speed neither gains nor loses until a probe has told.
-            let response_ms = device.response_ms(reads).unwrap_or(mean_ms);
-            device.aim(response_ms, mean_ms, go_on, &constants);
+            let against = |response_ms: Option<f64>, mean_ms: f64| Against {
+                response_ms: response_ms.unwrap_or(mean_ms),
+                mean_ms,
+            };
+            let average = against(device.response_ms(reads), mean_ms);
+            let last = against(device.last_ms(reads), last_mean_ms);
+            device.aim(average, last, go_on, &constants);
         }
         renormalise(&mut self.devices, floor);
         for device in &mut self.devices {
@@ -185,7 +192,7 @@ impl Wardrop {
     fn cost_of(&self, requests: Requests) -> f64 {
         match self.settings.as_in_the_paper() {
             true => 1.0,
-            false => self.settings.beta * requests.expected() / f64::from(self.traffic.requests.last.max(1)),
+            false => self.settings.beta * requests.likely() / f64::from(self.traffic.requests.last.max(1)),
         }
     }
 
@@ -251,7 +258,7 @@ impl Wardrop {
         let (slow, quick) = (response_ms(source), response_ms(target));
         let periods = self.settings.payback.0 as f64 / self.settings.period.0 as f64;
         let lasting = (slow / quick.max(1e-6) / FAR_APART).clamp(1.0, LONGEST_LASTING);
-        let saved_ms = requests.expected() * periods * lasting * (slow - quick);
+        let saved_ms = requests.lasting() * periods * lasting * (slow - quick);
         let cost_ms = target.copying_ms(Direction::Write, view.extent_size, quick)
             + match copying {
                 Copying::ReadAndWrite => source.copying_ms(Direction::Read, view.extent_size, slow),

@@ -9,6 +9,8 @@ use braid_base::Bytes;
 pub struct Balance {
     /// R_d in milliseconds, exponentially averaged over guests' requests; unknown while there are none.
     pub response_ms: Option<f64>,
+    /// The mean of guests' requests in the last period that had any.
+    last_ms: Option<f64>,
     /// The sum of all response times of guests in this period.
     pub sum_ms: f64,
     /// What probes say: of reads, of writes.
@@ -53,6 +55,7 @@ impl Balance {
     pub fn new(target: f64) -> Balance {
         Balance {
             response_ms: None,
+            last_ms: None,
             sum_ms: 0.0,
             probed_ms: [None; 2],
             copying_ms: [None; 2],
@@ -73,6 +76,11 @@ impl Balance {
             [Some(read), Some(write)] => Some(read_share * read + (1.0 - read_share) * write),
             [one, other] => one.or(other),
         })
+    }
+
+    /// As [`Balance::response_ms`], but of guests in the last period alone.
+    pub fn last_ms(&self, read_share: f64) -> Option<f64> {
+        self.last_ms.or_else(|| self.response_ms(read_share))
     }
 
     /// Takes note of background work.
@@ -97,27 +105,27 @@ impl Balance {
         self.share = self.requests as f64 / total as f64;
         match self.requests {
             // What guests saw before is no news; the probes are.
-            0 => self.response_ms = None,
+            0 => (self.response_ms, self.last_ms) = (None, None),
             _ if constants.as_in_the_paper() => {}
             requests => {
                 let mean_ms = self.sum_ms / requests as f64;
                 let before = self.response_ms(read_share).unwrap_or(mean_ms);
                 let followed = (1.0 - (1.0 - constants.weight).powf(requests as f64)).min(FOLLOWED_MOST);
                 self.response_ms = Some(before + followed * (mean_ms - before));
+                self.last_ms = Some(mean_ms);
             }
         }
         (self.requests, self.sum_ms) = (0, 0.0);
     }
 
     /// P_d, before all of them are made to add up to 1: equation (1). Without `go_on` the last P says nothing.
-    pub fn aim(&mut self, response_ms: f64, mean_ms: f64, go_on: bool, constants: &Constants) {
+    pub fn aim(&mut self, average: Against, last: Against, go_on: bool, constants: &Constants) {
         let Constants { alpha, floor, step, .. } = *constants;
         let share = self.share.max(floor);
-        let difference = mean_ms - response_ms;
         let target = match constants.as_in_the_paper() {
-            true => share + alpha * difference * share,
+            true => share + alpha * (average.mean_ms - average.response_ms) * share,
             false => {
-                let apart = difference / mean_ms.max(response_ms).max(1e-9);
+                let apart = agreed(average.apart(), last.apart());
                 let change = step * self.stride(apart) * apart;
                 let base = match go_on {
                     false => share,
@@ -132,6 +140,9 @@ impl Balance {
 
     /// The stride for response times that are `apart`, relative to the greater one.
     fn stride(&mut self, apart: f64) -> f64 {
+        if apart == 0.0 {
+            return self.stride;
+        }
         let factor = match self.rising.replace(apart > 0.0) {
             Some(rising) if rising != (apart > 0.0) => STRIDE_TURN,
             Some(_) if apart.abs() > ALIKE => STRIDE_GROWTH,
@@ -140,6 +151,25 @@ impl Balance {
         self.stride = (self.stride * factor).clamp(STRIDES.0, STRIDES.1);
         self.stride
     }
+}
+
+/// The response time of a device, and the mean of all devices by their shares.
+#[derive(Clone, Copy)]
+pub struct Against {
+    pub response_ms: f64,
+    pub mean_ms: f64,
+}
+
+impl Against {
+    /// How far the device is ahead of the mean, relative to the greater of both.
+    fn apart(self) -> f64 {
+        (self.mean_ms - self.response_ms) / self.mean_ms.max(self.response_ms).max(1e-9)
+    }
+}
+
+/// What is true of both: the smaller of two differences in the same direction, and nothing of two that point apart.
+fn agreed(one: f64, other: f64) -> f64 {
+    if one * other <= 0.0 { 0.0 } else { one.abs().min(other.abs()).copysign(one) }
 }
 
 /// Makes the targets add up to 1 with none below the floor.
