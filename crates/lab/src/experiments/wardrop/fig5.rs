@@ -43,9 +43,7 @@ pub const EXPERIMENT: Experiment = Experiment {
                 Words,
                 AtLeast(0.95),
             )],
-            why: "Braid's default loses time by moves: extents that were hot in the last period are those that the page cache \
-                  has just written back, and are not touched again for a while, so that moving them costs both devices time \
-                  and shifts little load. 'wardrop, no hot moves' shows what that costs.",
+            why: "",
         },
         Claim {
             sentence: "With many processes the policy reaches a higher throughput than the SSD alone or the disk alone.",

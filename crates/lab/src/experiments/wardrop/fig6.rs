@@ -43,10 +43,7 @@ pub const EXPERIMENT: Experiment = Experiment {
                   processes (23.7 against 26.0 MB/s). The model keeps the drive's published rates and is about four times as \
                   fast under the same load, while the disk's model comes close to the table. So both devices added up are less \
                   than 38 % ahead of the SSD alone, and no policy can be. Why the paper's drive was that slow is not said; \
-                  reviews of its generation report that small random writes fragmented it until it lost most of its speed. \
-                  Braid's default loses time by moves: extents that were hot in the last period are those that the page cache \
-                  has just written back, and are not touched again for a while, so that moving them costs both devices time \
-                  and shifts little load. 'wardrop, no hot moves' shows what that costs.",
+                  reviews of its generation report that small random writes fragmented it until it lost most of its speed.",
         },
         Claim {
             sentence: "With 10 processes it has nearly 16 % more throughput than striping.",
@@ -66,8 +63,7 @@ pub const EXPERIMENT: Experiment = Experiment {
                 Number(0.72),
                 AtMost(0.72),
             )],
-            why: "As with throughput, of which latency is the other side: the SSD is better here than it was there, and moves \
-                  of hot extents cost time.",
+            why: "As with throughput, of which latency is the other side: the SSD is better here than it was there.",
         },
         Claim {
             sentence: "With 10 processes its latency is 17 % lower than that of striping.",

@@ -65,7 +65,7 @@ pub const EXPERIMENT: Experiment = Experiment {
             ],
             why: "The write caches of four disks take at once nearly all that the page cache writes back, so that the disks \
                   alone, striping and the paper's rule are all bound by the processes' own time. In the paper four cores bound \
-                  all of them at less. Braid's default loses time by moves besides.",
+                  all of them at less.",
         },
     ],
     published: "The curves are plotted only, not published as numbers.",

@@ -75,11 +75,7 @@ pub const EXPERIMENT: Experiment = Experiment {
                 ),
             ],
             why: "The SSD is four times as fast here as in the table, the disk about as fast as there, so that the disk can \
-                  add a quarter at most, where there it could more than double. The paper's rule and 'wardrop, no hot moves' \
-                  come within a few per cent of the SSD with a quarter to a third of the data on the disk. \
-                  Braid's default loses time by moves: extents that were hot in the last period are those that the page cache \
-                  has just written back, and are not touched again for a while, so that moving them costs both devices time \
-                  and shifts little load. 'wardrop, no hot moves' shows what that costs.",
+                  add a quarter at most, where there it could more than double.",
         },
         Claim {
             sentence: "With 10 processes it has about three quarters of what both devices have alone, added up (derived from \
