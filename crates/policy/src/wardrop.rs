@@ -100,7 +100,7 @@ const PROBE_WEIGHT: f64 = 0.5;
 const COLD_BATCH: usize = 8;
 
 impl Wardrop {
-    /// With the [`Constants`] of the settings.
+    /// With these settings, which `wardrop/constants.rs` lists with their defaults.
     pub fn new(settings: &mut Settings, devices: &[DeviceView]) -> Result<Wardrop, BadSetting> {
         let constants = Constants::read(settings, devices.len())?;
         // Until something is measured, the SSDs are taken to be faster.
