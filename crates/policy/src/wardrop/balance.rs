@@ -128,9 +128,9 @@ impl Balance {
                 let apart = agreed(average.apart(), last.apart());
                 let change = step * self.stride(apart) * apart;
                 let base = match go_on {
+                    false => share,
                     true if change > 0.0 => share.max(self.target),
-                    true if change < 0.0 => share.min(self.target),
-                    _ => share,
+                    true => share.min(self.target),
                 };
                 (base + change).clamp(share - LONGEST_STEP, share + LONGEST_STEP)
             }
