@@ -1,7 +1,7 @@
 //! What comes when, the earliest first: for few entries, of which a new one comes after nearly all others or before them.
 //!
-//! A sorted queue, which is quicker than a heap as long as that holds: a new entry is passed along from the nearer end. Of entries with the same time the one that was
-//! added first comes first.
+//! A sorted queue, which is quicker than a heap as long as that holds: a new entry is passed along from the nearer end. Of
+//! entries with the same time the one that was added first comes first.
 
 use braid_base::Nanos;
 use std::collections::VecDeque;

@@ -26,8 +26,8 @@
 //! - A weight of 0.01 makes R_d what the last hundred requests took. A guest that does one thing after another sends
 //!   thousands in a period, and the last hundred say little of them. Here R_d goes towards the mean of the whole
 //!   period by as much as that many steps of 0.01 would take it, but two fifths of the way at most, for the means of periods
-//!   scatter too; and a share changes only as far as this R and that of the last period alone agree, so that what has come to
-//!   rest is not pushed on by what was.
+//!   scatter too; and P takes a step only as far as this R and that of the last period alone agree, so that what has come to
+//!   rest is not pushed on by what was. Where they disagree, P does not gain, and stays where it was below Q.
 //! - P goes on from the last P where that is ahead of Q in the same direction: the shares of requests follow the shares
 //!   of allocations only as data is replaced, and P must not wait for them. It is a quarter ahead at most.
 //! - The paper's token is an extent, so β = 100 says that a hundred extents carry the load; a file system that reuses

@@ -181,3 +181,22 @@ pub fn renormalise(devices: &mut [Balance], floor: f64) {
         device.target = floor + above * room;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn against(response_ms: f64, mean_ms: f64) -> Against {
+        Against { response_ms, mean_ms }
+    }
+
+    #[test]
+    fn a_step_is_as_long_as_the_average_and_the_last_period_agree_on() {
+        let (far, near, slower) =
+            (against(1.0, 4.0).apart(), against(1.0, 2.0).apart(), against(4.0, 2.0).apart());
+        assert_eq!((far, near, slower), (0.75, 0.5, -0.5));
+        assert_eq!((agreed(far, near), agreed(near, far)), (0.5, 0.5));
+        assert_eq!((agreed(far, slower), agreed(0.0, far)), (0.0, 0.0));
+        assert_eq!(agreed(-0.75, slower), -0.5);
+    }
+}
