@@ -1,70 +1,116 @@
 //! What comes when, the earliest first: for few entries, of which a new one comes after nearly all others or before them.
 //!
-//! A sorted queue, which is quicker than a heap as long as that holds: a new entry is passed along from the nearer end. Of
+//! A sorted list, which is quicker than a heap as long as that holds: a new entry is passed along from the nearer end. Of
 //! entries with the same time the one that was added first comes first.
+//!
+//! What has been taken leaves its place at the front of the memory, so that the entries follow one another without a
+//! wrap. They move to the front when the memory is used up, which is seldom: there is a few times what they need.
 
 use braid_base::Nanos;
-use std::collections::VecDeque;
 
 /// Entries with the time of each.
 #[derive(Clone, Debug)]
-pub(crate) struct Agenda<T>(VecDeque<(Nanos, T)>);
+pub(crate) struct Agenda<T> {
+    places: Vec<(Nanos, T)>,
+    /// Places whose entries have been taken.
+    taken: usize,
+}
 
 impl<T: Copy> Agenda<T> {
     /// An empty one, with room for so many.
     pub(crate) fn with_capacity(count: usize) -> Agenda<T> {
-        Agenda(VecDeque::with_capacity(count))
+        Agenda { places: Vec::with_capacity(4 * count), taken: 0 }
     }
 
     /// Adds an entry.
     #[inline]
     pub(crate) fn add(&mut self, at: Nanos, entry: T) {
-        let queue = &mut self.0;
-        let len = queue.len();
-        if len > 0 && at < queue[len / 2].0 {
-            queue.push_front((at, entry));
-            let mut place = 0;
-            while queue[place + 1].0 <= at {
-                queue[place] = queue[place + 1];
-                place += 1;
-            }
-            queue[place] = (at, entry);
+        let entries = &self.places[self.taken..];
+        if self.taken > 0 && !entries.is_empty() && at < entries[entries.len() / 2].0 {
+            self.add_near_front(at, entry);
         } else {
-            queue.push_back((at, entry));
-            let mut place = len;
-            while place > 0 && queue[place - 1].0 > at {
-                queue[place] = queue[place - 1];
-                place -= 1;
-            }
-            queue[place] = (at, entry);
+            self.add_near_end(at, entry);
         }
+    }
+
+    #[inline]
+    fn add_near_end(&mut self, at: Nanos, entry: T) {
+        if self.places.len() == self.places.capacity() {
+            self.places.drain(..self.taken);
+            self.taken = 0;
+        }
+        self.places.push((at, entry));
+        let entries = &mut self.places[self.taken..];
+        let mut place = entries.len() - 1;
+        while place > 0 && entries[place - 1].0 > at {
+            entries[place] = entries[place - 1];
+            place -= 1;
+        }
+        entries[place] = (at, entry);
+    }
+
+    fn add_near_front(&mut self, at: Nanos, entry: T) {
+        self.taken -= 1;
+        let entries = &mut self.places[self.taken..];
+        let mut place = 0;
+        while place + 1 < entries.len() && entries[place + 1].0 <= at {
+            entries[place] = entries[place + 1];
+            place += 1;
+        }
+        entries[place] = (at, entry);
     }
 
     /// The earliest time; the end of time where there is no entry.
     #[inline]
     pub(crate) fn next(&self) -> Nanos {
-        self.0.front().map_or(Nanos::MAX, |(at, _)| *at)
+        self.places.get(self.taken).map_or(Nanos::MAX, |(at, _)| *at)
     }
 
     /// The earliest entry.
     #[inline]
     pub(crate) fn first(&self) -> Option<&T> {
-        self.0.front().map(|(_, entry)| entry)
+        self.places.get(self.taken).map(|(_, entry)| entry)
     }
 
     /// Takes the earliest entry out.
     #[inline]
     pub(crate) fn take(&mut self) -> Option<(Nanos, T)> {
-        self.0.pop_front()
-    }
-
-    /// All entries, the earliest first.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &(Nanos, T)> {
-        self.0.iter()
+        let first = *self.places.get(self.taken)?;
+        self.taken += 1;
+        Some(first)
     }
 
     /// How many entries there are.
     pub(crate) fn len(&self) -> usize {
-        self.0.len()
+        self.places.len() - self.taken
+    }
+
+    /// All entries, the earliest first.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &(Nanos, T)> {
+        self.places[self.taken..].iter()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use braid_base::Rng;
+
+    #[test]
+    fn entries_come_in_order_of_time_and_then_of_being_added() {
+        let (mut rng, mut agenda) = (Rng::new(1), Agenda::with_capacity(4));
+        let mut sorted: Vec<(Nanos, u64)> = Vec::new();
+        for entry in 0..20_000 {
+            // Few times, so that many are the same.
+            let at = Nanos(entry / 100 + rng.below(8));
+            sorted.insert(sorted.partition_point(|other| other.0 <= at), (at, entry));
+            agenda.add(at, entry);
+            for _ in 0..rng.below(3) {
+                let first = (!sorted.is_empty()).then(|| sorted.remove(0));
+                assert_eq!(agenda.next(), first.map_or(Nanos::MAX, |(at, _)| at));
+                assert_eq!((agenda.first().copied(), agenda.take()), (first.map(|(_, entry)| entry), first));
+            }
+            assert!(agenda.len() == sorted.len() && agenda.iter().eq(&sorted), "after {entry}");
+        }
     }
 }
