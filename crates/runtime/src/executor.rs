@@ -1,29 +1,21 @@
-//! The executor that the real and the virtual world share: tasks by number, a ready queue, timers.
+//! The executor that the real and the virtual world share: tasks by number, those that are ready, timers.
 //!
-//! A waker is a task's number, not an `Arc`: waking pushes the number onto the ready queue of the executor that the
+//! A waker is a task's number, not an `Arc`: waking adds the number to those that are ready in the executor that the
 //! task belongs to. Wakers must stay on the thread of their executor; waking from another thread panics (cross-thread
 //! messages come in through the reactor). A task woken twice before it runs, runs once.
 #![allow(unsafe_code)]
 
+use crate::ready::{Order, Ready};
 use crate::timers::{TimerId, Timers};
-use braid_base::{Nanos, Rng};
+use braid_base::Nanos;
 use slab::Slab;
 use std::cell::{Cell, RefCell};
-use std::collections::VecDeque;
 use std::future::{Future, poll_fn};
 use std::mem::ManuallyDrop;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::task::{Context, Poll, RawWaker, RawWakerVTable, Waker};
-
-/// In which order ready tasks run.
-pub enum Order {
-    /// First woken, first run.
-    Fifo,
-    /// By seed, so that a simulation sees schedules that a queue would never produce.
-    Random(Rng),
-}
 
 /// Tasks and timers of one shard. Cheap to clone: a handle.
 ///
@@ -38,32 +30,14 @@ struct Inner {
     ready: Rc<Ready>,
     tasks: RefCell<Slab<Option<Task>>>,
     timers: RefCell<Timers>,
-    order: RefCell<Order>,
 }
 
 type Task = Pin<Box<dyn Future<Output = ()>>>;
 
-struct Ready {
-    id: u32,
-    queue: RefCell<Queue>,
-}
-
-#[derive(Default)]
-struct Queue {
-    order: VecDeque<u32>,
-    /// By task: whether it is in the queue already.
-    queued: Vec<bool>,
-}
-
 impl Executor {
     /// An executor without tasks.
     pub fn new(order: Order) -> Executor {
-        let inner = Inner {
-            ready: register(),
-            tasks: RefCell::default(),
-            timers: RefCell::default(),
-            order: RefCell::new(order),
-        };
+        let inner = Inner { ready: register(order), tasks: RefCell::default(), timers: RefCell::default() };
         Executor { inner: Rc::new(inner) }
     }
 
@@ -76,7 +50,7 @@ impl Executor {
     /// Runs ready tasks until none is left. Returns how many polls that took.
     pub fn run_ready(&self) -> usize {
         let mut polls = 0;
-        while let Some(key) = self.next_ready() {
+        while let Some(key) = self.inner.ready.pop() {
             self.poll_task(key);
             polls += 1;
         }
@@ -86,7 +60,7 @@ impl Executor {
     /// Runs the next ready task; false where there is none.
     #[inline]
     pub fn run_next(&self) -> bool {
-        let Some(key) = self.next_ready() else { return false };
+        let Some(key) = self.inner.ready.pop() else { return false };
         self.poll_task(key);
         true
     }
@@ -94,21 +68,23 @@ impl Executor {
     /// Runs the tasks that are ready now, but not those that these make ready: so that a task which yields does not
     /// keep the reactor from looking at the kernel. Returns how many polls that took.
     pub fn run_round(&self) -> usize {
-        let round = self.inner.ready.queue.borrow().order.len();
-        (0..round).map_while(|_| self.next_ready()).map(|key| self.poll_task(key)).count()
+        let round = self.inner.ready.len();
+        (0..round).map_while(|_| self.inner.ready.pop()).map(|key| self.poll_task(key)).count()
     }
 
     /// Whether a task waits to run.
     pub fn is_ready(&self) -> bool {
-        !self.inner.ready.queue.borrow().order.is_empty()
+        !self.inner.ready.is_empty()
     }
 
     /// The earliest deadline that somebody waits for.
+    #[inline]
     pub fn next_timer(&self) -> Option<Nanos> {
         self.inner.timers.borrow_mut().next()
     }
 
     /// Wakes every task whose deadline is at or before `now`, earliest first.
+    #[inline]
     pub fn fire_timers(&self, now: Nanos) {
         let due = || self.inner.timers.borrow_mut().take_due(now);
         std::iter::from_fn(due).for_each(Waker::wake);
@@ -123,24 +99,11 @@ impl Executor {
     pub fn clear(&self) {
         let tasks = std::mem::take(&mut *self.inner.tasks.borrow_mut());
         drop(tasks);
-        *self.inner.ready.queue.borrow_mut() = Queue::default();
+        self.inner.ready.clear();
         self.inner.timers.borrow_mut().clear();
     }
 
-    fn next_ready(&self) -> Option<u32> {
-        let mut queue = self.inner.ready.queue.borrow_mut();
-        let Queue { order, queued } = &mut *queue;
-        let key = match &mut *self.inner.order.borrow_mut() {
-            Order::Random(rng) if order.len() > 1 => {
-                let at = rng.below(order.len() as u64) as usize;
-                order.swap_remove_front(at)
-            }
-            _ => order.pop_front(),
-        }?;
-        queued[key as usize] = false;
-        Some(key)
-    }
-
+    #[inline]
     fn poll_task(&self, key: u32) {
         // The task leaves its place while it runs, so that it may spawn others.
         let Some(mut task) = self.inner.tasks.borrow_mut().get_mut(key as usize).and_then(Option::take)
@@ -150,14 +113,17 @@ impl Executor {
         // A waker is a number: there is nothing to drop.
         let waker = ManuallyDrop::new(waker_of(self.inner.ready.id, key));
         let done = task.as_mut().poll(&mut Context::from_waker(&waker)).is_ready();
-        let mut tasks = self.inner.tasks.borrow_mut();
         if done {
-            tasks.try_remove(key as usize);
-            drop(tasks);
-            drop(task);
-        } else if let Some(place) = tasks.get_mut(key as usize) {
+            self.end(key, task);
+        } else if let Some(place @ None) = self.inner.tasks.borrow_mut().get_mut(key as usize) {
             *place = Some(task);
         }
+    }
+
+    #[inline(never)]
+    fn end(&self, key: u32, task: Task) {
+        self.inner.tasks.borrow_mut().try_remove(key as usize);
+        drop(task);
     }
 }
 
@@ -165,6 +131,7 @@ impl Executor {
 pub struct Sleep {
     executor: Executor,
     deadline: Nanos,
+    /// Its own, once it had to wait.
     timer: Option<TimerId>,
 }
 
@@ -172,7 +139,7 @@ impl Sleep {
     /// Waits for another deadline from now on; nobody is woken for it until it is polled again.
     pub fn reset(&mut self, deadline: Nanos) {
         self.deadline = deadline;
-        if let Some(id) = self.timer.take() {
+        if let Some(id) = self.timer {
             self.executor.inner.timers.borrow_mut().cancel(id);
         }
     }
@@ -182,25 +149,21 @@ impl Future for Sleep {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-        let (deadline, timer) = (self.deadline, self.timer);
-        let timer = {
-            let mut timers = self.executor.inner.timers.borrow_mut();
-            match timer {
-                // A timer that has fired is none any more.
-                _ if timers.fired >= deadline => None,
-                Some(id) if timers.set_waker(id, cx.waker()) => return Poll::Pending,
-                _ => Some(timers.set(deadline, cx.waker().clone())),
-            }
-        };
-        self.timer = timer;
-        if timer.is_none() { Poll::Ready(()) } else { Poll::Pending }
+        let Sleep { executor, deadline, timer } = &mut *self;
+        let mut timers = executor.inner.timers.borrow_mut();
+        if timers.fired >= *deadline {
+            return Poll::Ready(());
+        }
+        let id = *timer.get_or_insert_with(|| timers.add());
+        timers.set(id, *deadline, cx.waker());
+        Poll::Pending
     }
 }
 
 impl Drop for Sleep {
     fn drop(&mut self) {
         if let Some(id) = self.timer {
-            self.executor.inner.timers.borrow_mut().cancel(id);
+            self.executor.inner.timers.borrow_mut().remove(id);
         }
     }
 }
@@ -218,19 +181,6 @@ pub async fn yield_now() {
     .await;
 }
 
-impl Ready {
-    fn push(&self, key: u32) {
-        let Queue { order, queued } = &mut *self.queue.borrow_mut();
-        let at = key as usize;
-        if at >= queued.len() {
-            queued.resize(at + 1, false);
-        }
-        if !std::mem::replace(&mut queued[at], true) {
-            order.push_back(key);
-        }
-    }
-}
-
 thread_local! {
     /// This thread's number: the upper half of the id of each of its executors.
     static THREAD: u32 = {
@@ -244,11 +194,11 @@ thread_local! {
     static LAST: Cell<(u32, *const Ready)> = const { Cell::new((0, std::ptr::null())) };
 }
 
-/// A new ready queue, known to the wakers of this thread until [`forget`].
-fn register() -> Rc<Ready> {
+/// The ready tasks of a new executor, known to the wakers of this thread until [`forget`].
+fn register(order: Order) -> Rc<Ready> {
     let number = NEXT_EXECUTOR.replace(NEXT_EXECUTOR.get().wrapping_add(1));
     let id = THREAD.with(|thread| thread | u32::from(number));
-    let ready = Rc::new(Ready { id, queue: RefCell::default() });
+    let ready = Rc::new(Ready::new(id, order));
     EXECUTORS.with_borrow_mut(|executors| executors.push(ready.clone()));
     ready
 }
@@ -282,7 +232,7 @@ fn wake(number: *const ()) {
     let (executor, task) = ((number.addr() >> 32) as u32, number.addr() as u32);
     let (last, ready) = LAST.get();
     if last == executor {
-        // SAFETY: `LAST` belongs to this thread, and points to a queue that `EXECUTORS` keeps: `forget` clears both.
+        // SAFETY: `LAST` belongs to this thread, and points to one that `EXECUTORS` keeps: `forget` clears both.
         unsafe { &*ready }.push(task);
     } else {
         wake_other(executor, task);
@@ -305,6 +255,7 @@ fn wake_other(executor: u32, task: u32) {
 mod tests {
     use super::*;
     use crate::Event;
+    use braid_base::Rng;
 
     fn run_to(executor: &Executor, now: Nanos) {
         executor.run_ready();

@@ -13,16 +13,18 @@ mod executor;
 mod join;
 mod lock;
 mod prefetch;
+mod ready;
 mod semaphore;
 mod timers;
 
 pub use arena::{Arena, Buf};
 pub use device::{Device, Geometry};
 pub use event::Event;
-pub use executor::{Executor, Order, Sleep, yield_now};
+pub use executor::{Executor, Sleep, yield_now};
 pub use join::join_all;
 pub use lock::{LockGuard, LockTable, Mode};
 pub use prefetch::prefetch;
+pub use ready::Order;
 pub use semaphore::{Permit, Semaphore};
 
 use braid_base::Nanos;

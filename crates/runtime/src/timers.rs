@@ -1,6 +1,8 @@
 //! The timers of an executor: the next few in a sorted list, the others on a timing wheel of eleven levels with 64 places
 //! each, and a bit for each place that is in use.
 //!
+//! A timer belongs to whoever added it until it is removed, and may be set again and again.
+//!
 //! Every timer of the list comes before every timer of the wheel. A new one goes to the list if it comes before those of
 //! the wheel, and when the list is full, its later half goes to the wheel: so a world with few timers has them all in a
 //! line of memory, and one with thousands has them on the wheel.
@@ -24,7 +26,6 @@ pub(crate) struct Timers {
     timers: Vec<Timer>,
     /// The first place of `timers` that is free; the others follow through `Timer::next`.
     free: u32,
-    sequence: u64,
     /// The earliest timer of the wheel and its deadline, where they are known.
     earliest: Option<(Nanos, u32)>,
     /// The latest time that has been told: every timer is later.
@@ -40,8 +41,7 @@ struct Level {
 
 struct Timer {
     deadline: Nanos,
-    /// Never given to another timer; zero for none.
-    sequence: u64,
+    /// Whom it wakes; none while it is not set.
     waker: Option<Waker>,
     level: u8,
     place: u8,
@@ -56,12 +56,9 @@ enum End {
     Last,
 }
 
-/// A place in the table, and whose it was when the timer was set.
+/// A place in the table.
 #[derive(Clone, Copy)]
-pub(crate) struct TimerId {
-    key: u32,
-    sequence: u64,
-}
+pub(crate) struct TimerId(u32);
 
 /// Timers in the list, at most.
 const NEAR: usize = 32;
@@ -83,7 +80,6 @@ impl Default for Timers {
             in_use: 0,
             timers: Vec::new(),
             free: NONE,
-            sequence: 0,
             earliest: None,
             fired: Nanos::ZERO,
         }
@@ -91,55 +87,48 @@ impl Default for Timers {
 }
 
 impl Timers {
-    /// Sets a timer that wakes a task at `deadline`, which must be later than the time that has been told.
-    pub(crate) fn set(&mut self, deadline: Nanos, waker: Waker) -> TimerId {
+    /// Adds a timer, which is not set yet.
+    pub(crate) fn add(&mut self) -> TimerId {
+        let key = self.free;
+        if let Some(timer) = self.timers.get(key as usize) {
+            self.free = timer.next;
+            return TimerId(key);
+        }
+        let timer =
+            Timer { deadline: Nanos::ZERO, waker: None, level: 0, place: 0, previous: NONE, next: NONE };
+        self.timers.push(timer);
+        TimerId(self.timers.len() as u32 - 1)
+    }
+
+    /// Removes a timer for good.
+    pub(crate) fn remove(&mut self, id: TimerId) {
+        self.cancel(id);
+        self.timers[id.0 as usize].next = std::mem::replace(&mut self.free, id.0);
+    }
+
+    /// Sets a timer to wake a task at `deadline`, which must be later than the time that has been told. One that is set
+    /// already keeps its deadline, and wakes this task instead.
+    #[inline]
+    pub(crate) fn set(&mut self, TimerId(key): TimerId, deadline: Nanos, waker: &Waker) {
         debug_assert!(deadline > self.fired, "a deadline that has passed");
-        self.sequence += 1;
-        let timer = Timer {
-            deadline,
-            sequence: self.sequence,
-            waker: Some(waker),
-            level: 0,
-            place: 0,
-            previous: NONE,
-            next: NONE,
-        };
-        let key = match self.timers.get_mut(self.free as usize) {
-            Some(free) => {
-                let key = std::mem::replace(&mut self.free, free.next);
-                *free = timer;
-                key
-            }
-            None => {
-                self.timers.push(timer);
-                self.timers.len() as u32 - 1
-            }
-        };
-        if self.in_use == 0 || self.find_earliest().is_none_or(|(earliest, _)| deadline < earliest) {
-            self.list(key, deadline);
-        } else {
-            self.link(key, End::Last);
+        let timer = &mut self.timers[key as usize];
+        let before = timer.waker.replace(waker.clone());
+        if before.is_none() {
+            timer.deadline = deadline;
+            self.enter(key, deadline);
         }
-        TimerId { key, sequence: self.sequence }
     }
 
-    /// Changes whom a timer wakes. False where it has fired.
-    pub(crate) fn set_waker(&mut self, id: TimerId, waker: &Waker) -> bool {
-        let Some(timer) = self.pending(id) else { return false };
-        if !timer.waker.as_ref().is_some_and(|known| known.will_wake(waker)) {
-            timer.waker = Some(waker.clone());
-        }
-        true
-    }
-
-    /// Forgets a timer, unless it has fired.
-    pub(crate) fn cancel(&mut self, id: TimerId) {
-        if self.pending(id).is_some() {
-            self.take(id.key);
+    /// Forgets what a timer was set to, unless it has fired.
+    #[inline]
+    pub(crate) fn cancel(&mut self, TimerId(key): TimerId) {
+        if self.timers[key as usize].waker.take().is_some() {
+            self.leave(key);
         }
     }
 
     /// The earliest deadline that somebody waits for.
+    #[inline]
     pub(crate) fn next(&mut self) -> Option<Nanos> {
         match self.near.last() {
             Some((deadline, _)) => Some(*deadline),
@@ -148,32 +137,41 @@ impl Timers {
     }
 
     /// Takes the earliest timer that is due at `now`; once there is none, `now` is the time that has been told.
+    #[inline]
     pub(crate) fn take_due(&mut self, now: Nanos) -> Option<Waker> {
-        let earliest = self.near.last().copied().or_else(|| self.find_earliest());
-        match earliest {
-            Some((deadline, key)) if deadline <= now => self.take(key),
-            _ => {
-                self.advance(now);
-                None
+        let due = match self.near.is_empty() {
+            false => self.near.pop_if(|(deadline, _)| *deadline <= now),
+            true => self
+                .find_earliest()
+                .filter(|(deadline, _)| *deadline <= now)
+                .inspect(|(_, key)| self.unlink(*key)),
+        };
+        let Some((_, key)) = due else {
+            self.advance(now);
+            return None;
+        };
+        self.timers[key as usize].waker.take()
+    }
+
+    /// Forgets the time, and what all timers were set to.
+    pub(crate) fn clear(&mut self) {
+        (0..self.timers.len() as u32).for_each(|key| self.cancel(TimerId(key)));
+        self.fired = Nanos::ZERO;
+    }
+
+    /// Tells a time that no timer is due at.
+    #[inline]
+    fn advance(&mut self, now: Nanos) {
+        if now > self.fired {
+            self.fired = now;
+            if self.in_use & !1 != 0 {
+                self.turn(now);
             }
         }
     }
 
-    /// Forgets all timers and the time. A sleep may still hold the id of one: no sequence number is used twice.
-    pub(crate) fn clear(&mut self) {
-        *self = Timers { sequence: self.sequence, ..Timers::default() };
-    }
-
-    /// Tells a time that no timer is due at.
-    fn advance(&mut self, now: Nanos) {
-        if now <= self.fired {
-            return;
-        }
-        self.fired = now;
-        if self.in_use & !1 == 0 {
-            return;
-        }
-        // Timers of the places that time has entered belong on lower levels now.
+    /// Moves timers of the places that time has entered to lower levels, where they belong now.
+    fn turn(&mut self, now: Nanos) {
         let mut levels = self.in_use & !1;
         while levels != 0 {
             let level = levels.trailing_zeros() as usize;
@@ -197,23 +195,33 @@ impl Timers {
         }
     }
 
-    /// Puts a timer that was just set into the list: most come before nearly all others.
+    /// Puts a timer that was just set into the list or on the wheel.
+    #[inline]
+    fn enter(&mut self, key: u32, deadline: Nanos) {
+        if self.in_use == 0 || self.find_earliest().is_none_or(|(earliest, _)| deadline < earliest) {
+            self.list(key, deadline);
+        } else {
+            self.link(key, End::Last);
+        }
+    }
+
+    /// Puts a timer into the list: most come before nearly all others.
     fn list(&mut self, key: u32, deadline: Nanos) {
         self.timers[key as usize].level = LISTED;
-        self.near.push((deadline, key));
-        let mut place = self.near.len() - 1;
-        while place > 0 && self.near[place - 1].0 <= deadline {
-            self.near[place] = self.near[place - 1];
-            place -= 1;
-        }
-        self.near[place] = (deadline, key);
+        let sooner = self.near.iter().rev().take_while(|(listed, _)| *listed <= deadline).count();
+        self.near.insert(self.near.len() - sooner, (deadline, key));
         if self.near.len() > NEAR {
-            // The latest first, each before all that are on the wheel.
-            for place in 0..NEAR / 2 {
-                self.link(self.near[place].1, End::First);
-            }
-            self.near.drain(..NEAR / 2);
+            self.list_fewer();
         }
+    }
+
+    /// Moves the later half of the list to the wheel: the latest first, each before all that are there.
+    #[cold]
+    fn list_fewer(&mut self) {
+        for place in 0..NEAR / 2 {
+            self.link(self.near[place].1, End::First);
+        }
+        self.near.drain(..NEAR / 2);
     }
 
     /// The earliest timer of the wheel; of several with the same deadline the one that was set first.
@@ -267,20 +275,16 @@ impl Timers {
         }
     }
 
-    /// Takes a timer out.
-    fn take(&mut self, key: u32) -> Option<Waker> {
-        if self.timers[key as usize].level != LISTED {
-            self.unlink(key);
-        } else if self.near.last().is_some_and(|(_, last)| *last == key) {
+    /// Takes a timer out of the list, or off the wheel.
+    #[inline]
+    fn leave(&mut self, key: u32) {
+        if self.near.last().is_some_and(|(_, last)| *last == key) {
             self.near.pop();
+        } else if self.timers[key as usize].level == LISTED {
+            self.near.retain(|(_, listed)| *listed != key);
         } else {
-            let place = self.near.iter().rposition(|(_, listed)| *listed == key);
-            self.near.remove(place.expect("a timer in the list is in the list"));
+            self.unlink(key);
         }
-        let timer = &mut self.timers[key as usize];
-        timer.sequence = 0;
-        timer.next = std::mem::replace(&mut self.free, key);
-        timer.waker.take()
     }
 
     /// Takes a timer off the wheel.
@@ -309,10 +313,6 @@ impl Timers {
             self.in_use &= !(1 << level);
         }
     }
-
-    fn pending(&mut self, id: TimerId) -> Option<&mut Timer> {
-        self.timers.get_mut(id.key as usize).filter(|timer| timer.sequence == id.sequence)
-    }
 }
 
 #[cfg(test)]
@@ -337,13 +337,15 @@ mod tests {
     fn behaves_as_a_list(seed: u64, most_bits: u64) {
         let (mut rng, mut timers) = (Rng::new(seed), Timers::default());
         let (mut list, woken) = (BTreeMap::new(), Arc::new(AtomicU64::new(0)));
-        let mut now = 0;
+        let (mut now, mut unset) = (0, Vec::new());
         for number in 1..3_000u64 {
             let span = 1 << rng.below(most_bits);
             match rng.below(10) {
                 0..5 => {
                     let deadline = now + 1 + rng.below(span);
-                    let id = timers.set(Nanos(deadline), Arc::new(Numbered(number, woken.clone())).into());
+                    // Now and then one that has fired or was cancelled before.
+                    let id = unset.pop().filter(|_| rng.chance(0.7)).unwrap_or_else(|| timers.add());
+                    timers.set(id, Nanos(deadline), &Arc::new(Numbered(number, woken.clone())).into());
                     list.insert((deadline, number), id);
                 }
                 5 if !list.is_empty() => {
@@ -351,10 +353,10 @@ mod tests {
                     let (&key, &id) = list.iter().nth(place).unwrap();
                     timers.cancel(id);
                     list.remove(&key);
-                    assert!(
-                        !timers.set_waker(id, Waker::noop()),
-                        "seed {seed}: a cancelled timer is pending"
-                    );
+                    match rng.chance(0.5) {
+                        true => timers.remove(id),
+                        false => unset.push(id),
+                    }
                 }
                 _ => {
                     // Now and then to the very deadline, now and then beyond several.
@@ -362,7 +364,8 @@ mod tests {
                     now = if rng.chance(0.5) { next } else { now + rng.below(span) };
                     while let Some(waker) = timers.take_due(Nanos(now)) {
                         waker.wake();
-                        let ((deadline, expected), _) = list.pop_first().unwrap();
+                        let ((deadline, expected), id) = list.pop_first().unwrap();
+                        unset.push(id);
                         assert!(deadline <= now, "seed {seed}: too early");
                         assert_eq!(woken.load(Relaxed), expected, "seed {seed}: out of order");
                     }
@@ -385,7 +388,7 @@ mod tests {
     fn a_timer_at_the_end_of_time_is_none_too_many() {
         let mut timers = Timers::default();
         for deadline in [u64::MAX, u64::MAX - 1, 1 << 63, 1] {
-            timers.set(Nanos(deadline), Waker::noop().clone());
+            set(&mut timers, deadline);
         }
         for deadline in [1, 1 << 63, u64::MAX - 1, u64::MAX] {
             assert_eq!(timers.next(), Some(Nanos(deadline)));
@@ -397,25 +400,43 @@ mod tests {
     }
 
     #[test]
-    fn cancelled_timers_do_not_pile_up() {
+    fn removed_timers_do_not_pile_up() {
         let mut timers = Timers::default();
-        timers.set(Nanos(700), Waker::noop().clone());
+        set(&mut timers, 700);
         for deadline in 1..=1_000 {
-            let id = timers.set(Nanos(deadline), Waker::noop().clone());
-            timers.cancel(id);
+            let id = set(&mut timers, deadline);
+            timers.remove(id);
         }
         assert_eq!(timers.timers.len(), 2);
         assert_eq!(timers.next(), Some(Nanos(700)));
     }
 
     #[test]
-    fn the_id_of_a_timer_that_fired_means_no_other() {
+    fn a_timer_that_is_set_keeps_its_deadline_and_wakes_whom_it_was_told_last() {
+        let (mut timers, woken) = (Timers::default(), Arc::new(AtomicU64::new(0)));
+        let waker = |number| Waker::from(Arc::new(Numbered(number, woken.clone())));
+        let id = timers.add();
+        timers.set(id, Nanos(5), &waker(1));
+        timers.set(id, Nanos(9), &waker(2));
+        assert_eq!(timers.next(), Some(Nanos(5)));
+        timers.take_due(Nanos(5)).unwrap().wake();
+        assert_eq!((woken.load(Relaxed), timers.next()), (2, None));
+    }
+
+    #[test]
+    fn timers_outlive_what_was_forgotten() {
         let mut timers = Timers::default();
-        let fired = timers.set(Nanos(1), Waker::noop().clone());
-        timers.take_due(Nanos(1));
-        timers.set(Nanos(2), Waker::noop().clone());
-        timers.cancel(fired);
-        assert!(!timers.set_waker(fired, Waker::noop()));
-        assert_eq!(timers.next(), Some(Nanos(2)));
+        let ids: Vec<TimerId> = (1..100).map(|deadline| set(&mut timers, deadline)).collect();
+        assert!(timers.take_due(Nanos(1)).is_some());
+        timers.clear();
+        assert_eq!((timers.next(), timers.fired), (None, Nanos::ZERO));
+        ids.into_iter().for_each(|id| timers.set(id, Nanos(1), Waker::noop()));
+        assert_eq!(std::iter::from_fn(|| timers.take_due(Nanos(1))).count(), 99);
+    }
+
+    fn set(timers: &mut Timers, deadline: u64) -> TimerId {
+        let id = timers.add();
+        timers.set(id, Nanos(deadline), Waker::noop());
+        id
     }
 }

@@ -149,6 +149,7 @@ impl World {
         panic!("seed {}: tasks spin at {}: time cannot pass", self.inner.seed, self.now());
     }
 
+    #[inline]
     fn advance_to(&self, now: Nanos) {
         let now = now.max(self.inner.now.get());
         self.inner.now.set(now);

@@ -1,0 +1,167 @@
+//! The tasks of an executor that wait to run, each once, and in which order they do.
+//!
+//! Mostly there is one: a timer wakes a task, which runs and waits again. So the first has a place of its own, and
+//! the queue is for those behind it.
+
+use braid_base::Rng;
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+
+/// In which order ready tasks run.
+pub enum Order {
+    /// First woken, first run.
+    Fifo,
+    /// By seed, so that a simulation sees schedules that a queue would never produce.
+    Random(Rng),
+}
+
+/// Tasks by number.
+pub(crate) struct Ready {
+    /// Of the executor.
+    pub(crate) id: u32,
+    /// `NOBODY` only where nobody is behind either.
+    first: Cell<u32>,
+    /// How many are behind the first.
+    behind: Cell<usize>,
+    queue: RefCell<Queue>,
+}
+
+/// Those behind the first.
+struct Queue {
+    order: Order,
+    keys: VecDeque<u32>,
+    /// By task: whether it is in `keys`.
+    queued: Vec<bool>,
+}
+
+const NOBODY: u32 = u32::MAX;
+
+impl Ready {
+    pub(crate) fn new(id: u32, order: Order) -> Ready {
+        let queue = RefCell::new(Queue { order, keys: VecDeque::new(), queued: Vec::new() });
+        Ready { id, first: Cell::new(NOBODY), behind: Cell::new(0), queue }
+    }
+
+    /// How many tasks wait to run.
+    pub(crate) fn len(&self) -> usize {
+        self.behind.get() + usize::from(!self.is_empty())
+    }
+
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.first.get() == NOBODY
+    }
+
+    /// Adds a task, behind all others, unless it waits already.
+    #[inline]
+    pub(crate) fn push(&self, key: u32) {
+        match self.first.get() {
+            NOBODY => self.first.set(key),
+            first if first == key => {}
+            _ => self.push_behind(key),
+        }
+    }
+
+    /// Takes the task that runs next.
+    #[inline]
+    pub(crate) fn pop(&self) -> Option<u32> {
+        let key = match self.behind.get() {
+            0 => self.first.replace(NOBODY),
+            _ => self.pop_one(),
+        };
+        (key != NOBODY).then_some(key)
+    }
+
+    /// Forgets all.
+    pub(crate) fn clear(&self) {
+        self.first.set(NOBODY);
+        self.behind.set(0);
+        let mut queue = self.queue.borrow_mut();
+        queue.keys.clear();
+        queue.queued.clear();
+    }
+
+    fn push_behind(&self, key: u32) {
+        let mut queue = self.queue.borrow_mut();
+        if !queue.mark(key, true) {
+            queue.keys.push_back(key);
+            self.behind.set(queue.keys.len());
+        }
+    }
+
+    /// Takes one of several.
+    fn pop_one(&self) -> u32 {
+        let mut queue = self.queue.borrow_mut();
+        let several = queue.keys.len() as u64 + 1;
+        let place = match &mut queue.order {
+            Order::Fifo => 0,
+            Order::Random(rng) => rng.below(several) as usize,
+        };
+        let mut key = self.first.get();
+        if place > 0 {
+            // The first goes to the place of the one that runs, and the next one comes first.
+            queue.mark(key, true);
+            std::mem::swap(&mut queue.keys[place - 1], &mut key);
+            queue.mark(key, false);
+        }
+        let next = queue.keys.pop_front().expect("there are several");
+        queue.mark(next, false);
+        self.first.set(next);
+        self.behind.set(queue.keys.len());
+        key
+    }
+}
+
+impl Queue {
+    /// Says whether a task is in the queue now; gives whether it was before.
+    fn mark(&mut self, key: u32, is_queued: bool) -> bool {
+        let at = key as usize;
+        if at >= self.queued.len() {
+            self.queued.resize(at + 1, false);
+        }
+        std::mem::replace(&mut self.queued[at], is_queued)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Pushes and pops as a plain queue does, in which `Random` takes any and moves the first to its place.
+    fn behaves_as_a_queue(seed: u64, random: bool) {
+        let mut rng = Rng::new(seed);
+        let order = if random { Order::Random(Rng::new(seed + 1)) } else { Order::Fifo };
+        let (ready, mut expected, mut draw) = (Ready::new(1, order), VecDeque::new(), Rng::new(seed + 1));
+        for _ in 0..2_000 {
+            match rng.below(100) {
+                0..50 => {
+                    let key = rng.below(7) as u32;
+                    ready.push(key);
+                    if !expected.contains(&key) {
+                        expected.push_back(key);
+                    }
+                }
+                50..99 => {
+                    let several = random && expected.len() > 1;
+                    let place = if several { draw.below(expected.len() as u64) as usize } else { 0 };
+                    assert_eq!(ready.pop(), expected.swap_remove_front(place), "seed {seed}");
+                }
+                _ => {
+                    ready.clear();
+                    expected.clear();
+                }
+            }
+            assert_eq!((ready.len(), ready.is_empty()), (expected.len(), expected.is_empty()), "seed {seed}");
+        }
+    }
+
+    #[test]
+    fn tasks_run_once_for_any_number_of_wakes_first_woken_first() {
+        (0..20).for_each(|seed| behaves_as_a_queue(seed, false));
+    }
+
+    #[test]
+    fn at_random_any_of_them_comes_next() {
+        (0..20).for_each(|seed| behaves_as_a_queue(seed, true));
+    }
+}
