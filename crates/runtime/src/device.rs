@@ -24,15 +24,20 @@ impl Geometry {
     ///
     /// # Errors
     /// `InvalidInput`, naming the range and the limit.
+    #[inline]
     pub fn check(&self, offset: Bytes, len: Bytes) -> io::Result<()> {
-        let invalid = |problem: String| Err(io::Error::new(io::ErrorKind::InvalidInput, problem));
-        if !offset.is_aligned(self.alignment) || !len.is_aligned(self.alignment) {
-            return invalid(format!("{len:?} at {offset:?} are no multiples of {:?}", self.alignment));
-        }
-        match offset.checked_add(len) {
-            Some(end) if end <= self.size => Ok(()),
-            _ => invalid(format!("{len:?} at {offset:?} reach beyond the device's size of {:?}", self.size)),
-        }
+        let is_aligned = offset.is_aligned(self.alignment) && len.is_aligned(self.alignment);
+        let is_within = offset.checked_add(len).is_some_and(|end| end <= self.size);
+        if is_aligned && is_within { Ok(()) } else { Err(self.refusal(offset, len, is_aligned)) }
+    }
+
+    #[cold]
+    fn refusal(&self, offset: Bytes, len: Bytes, is_aligned: bool) -> io::Error {
+        let problem = match is_aligned {
+            false => format!("{len:?} at {offset:?} are no multiples of {:?}", self.alignment),
+            true => format!("{len:?} at {offset:?} reach beyond the device's size of {:?}", self.size),
+        };
+        io::Error::new(io::ErrorKind::InvalidInput, problem)
     }
 }
 
