@@ -121,16 +121,18 @@ impl Inner {
 
     #[inline]
     fn release(&mut self, number: u64, mode: Mode) {
+        let all_near = self.far.is_empty();
         let lock = self.held(number);
         let left = match (mode, lock.holders) {
             (Mode::Exclusive, Holders::Exclusive) => 0,
             (Mode::Shared, Holders::Shared(count)) => count - 1,
             _ => panic!("a lock was released in another mode than it was taken"),
         };
-        if lock.waiting.is_some() || left == 0 && !self.far.is_empty() {
-            return self.release_further(number, left);
+        if lock.waiting.is_none() && (left > 0 || all_near) {
+            lock.holders = Holders::Shared(left);
+        } else {
+            self.release_further(number, left);
         }
-        self.held(number).holders = Holders::Shared(left);
     }
 
     /// Releases a lock that someone waits for, or that may be in the table.
