@@ -18,8 +18,15 @@ pub enum ErrorKind {
 }
 
 /// A failure: its kind, and a sentence that names the thing, the value, the limit and the remedy.
+///
+/// One word long: the result of a request passes through many hands, and nearly all are none.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Error {
+    failure: Box<Failure>,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+struct Failure {
     kind: ErrorKind,
     message: String,
 }
@@ -30,7 +37,7 @@ pub type Result<T> = std::result::Result<T, Error>;
 impl Error {
     /// A failure of `kind`, described by `message`.
     pub fn new(kind: ErrorKind, message: impl Into<String>) -> Error {
-        Error { kind, message: message.into() }
+        Error { failure: Box::new(Failure { kind, message: message.into() }) }
     }
 
     /// A setup that asks for what cannot be.
@@ -45,13 +52,13 @@ impl Error {
 
     /// What kind of failure.
     pub fn kind(&self) -> ErrorKind {
-        self.kind
+        self.failure.kind
     }
 }
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.message)
+        f.write_str(&self.failure.message)
     }
 }
 
