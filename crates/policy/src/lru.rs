@@ -1,95 +1,101 @@
 //! A set that remembers the order in which its members were last used, with a value for each where one is wanted.
+//!
+//! A policy asks it at every request of a guest, and for many of these the oldest member goes and a new one comes. So it is
+//! one table of nodes, which are in two lists each: that of their age, and a chain of those whose keys have the same hash.
+//! Whoever knows a node is at its key without another search, and nothing is ever moved.
 
 use foldhash::fast::FixedState;
-use hashbrown::HashMap;
-use hashbrown::hash_map::Entry;
-use std::hash::Hash;
+use std::hash::{BuildHasher, Hash};
 
 /// Least recently used first. All operations take constant time; room grows to the largest number of members.
 #[derive(Clone, Debug)]
 pub struct Lru<K, V = ()> {
-    places: HashMap<K, u32, FixedState>,
+    hasher: FixedState,
     nodes: Vec<Node<K, V>>,
-    free: Vec<u32>,
-    /// The most and the least recently used.
-    ends: Option<(u32, u32)>,
+    /// The first node of each chain. As many as a power of two, and at least `SPARSE` times the nodes.
+    chains: Vec<u32>,
+    /// The first node that no member uses; the others follow as in a chain.
+    free: u32,
+    len: usize,
+    newest: u32,
+    oldest: u32,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Node<K, V> {
     key: K,
-    value: V,
+    /// The next node of the same chain.
+    chained: u32,
     newer: u32,
     older: u32,
+    value: V,
 }
 
+/// No node.
 const NONE: u32 = u32::MAX;
+/// Chains for each node: most have one node or none.
+const SPARSE: usize = 2;
+/// Chains of the smallest table.
+const FEWEST: usize = 16;
 
 impl<K, V> Default for Lru<K, V> {
     fn default() -> Lru<K, V> {
-        Lru { places: HashMap::default(), nodes: Vec::new(), free: Vec::new(), ends: None }
+        Lru {
+            hasher: FixedState::default(),
+            nodes: Vec::new(),
+            chains: vec![NONE; FEWEST],
+            free: NONE,
+            len: 0,
+            newest: NONE,
+            oldest: NONE,
+        }
     }
 }
 
 impl<K: Copy + Eq + Hash, V: Copy + Default> Lru<K, V> {
     /// How many members there are.
     pub fn len(&self) -> usize {
-        self.places.len()
+        self.len
     }
 
     /// Bytes of memory that it takes, about.
     pub fn memory(&self) -> usize {
-        self.places.allocation_size()
-            + self.nodes.capacity() * size_of::<Node<K, V>>()
-            + self.free.capacity() * size_of::<u32>()
+        self.chains.capacity() * size_of::<u32>() + self.nodes.capacity() * size_of::<Node<K, V>>()
     }
 
     /// Whether there are none.
     pub fn is_empty(&self) -> bool {
-        self.places.is_empty()
+        self.len == 0
     }
 
     /// Whether `key` is a member.
     pub fn contains(&self, key: K) -> bool {
-        self.places.contains_key(&key)
+        self.find(key).is_some()
     }
 
     /// The value of a member.
     pub fn value(&self, key: K) -> Option<V> {
-        self.places.get(&key).map(|&place| self.nodes[place as usize].value)
+        self.find(key).map(|place| self.nodes[place as usize].value)
     }
 
     /// Makes `key` the most recently used, adding it where it is new. Returns whether it was a member before.
     pub fn touch(&mut self, key: K) -> bool {
-        let before = self.len();
+        let before = self.len;
         self.touch_value(key);
-        self.len() == before
+        self.len == before
     }
 
     /// As [`Lru::touch`], but gives its value; the default where it is new.
     pub fn touch_value(&mut self, key: K) -> &mut V {
-        let place = match self.places.entry(key) {
-            Entry::Occupied(known) => {
-                let place = *known.get();
-                if self.ends.is_none_or(|(newest, _)| newest != place) {
-                    self.unlink(place);
-                    self.link_newest(place);
-                }
+        let place = match self.find(key) {
+            Some(place) if place == self.newest => place,
+            Some(place) => {
+                self.unlink(place);
+                self.link_newest(place);
                 place
             }
-            Entry::Vacant(new) => {
-                let node = Node { key, value: V::default(), newer: NONE, older: NONE };
-                let place = match self.free.pop() {
-                    Some(place) => {
-                        self.nodes[place as usize] = node;
-                        place
-                    }
-                    None => {
-                        self.nodes.push(node);
-                        self.nodes.len() as u32 - 1
-                    }
-                };
-                new.insert(place);
+            None => {
+                let place = self.add(key);
                 self.link_newest(place);
                 place
             }
@@ -99,7 +105,7 @@ impl<K: Copy + Eq + Hash, V: Copy + Default> Lru<K, V> {
 
     /// Changes the value of every member.
     pub fn update_values(&mut self, mut update: impl FnMut(&mut V)) {
-        let mut next = self.ends.map_or(NONE, |(newest, _)| newest);
+        let mut next = self.newest;
         while let Some(node) = self.nodes.get_mut(next as usize) {
             update(&mut node.value);
             next = node.older;
@@ -108,22 +114,21 @@ impl<K: Copy + Eq + Hash, V: Copy + Default> Lru<K, V> {
 
     /// Removes `key`; returns whether it was a member.
     pub fn remove(&mut self, key: K) -> bool {
-        let Some(place) = self.places.remove(&key) else { return false };
-        self.unlink(place);
-        self.free.push(place);
+        let Some(place) = self.find(key) else { return false };
+        self.remove_place(place);
         true
     }
 
     /// Removes and returns the least recently used.
     pub fn pop_oldest(&mut self) -> Option<K> {
         let oldest = self.oldest()?;
-        self.remove(oldest);
+        self.remove_place(self.oldest);
         Some(oldest)
     }
 
     /// The least recently used.
     pub fn oldest(&self) -> Option<K> {
-        self.ends.map(|(_, oldest)| self.nodes[oldest as usize].key)
+        self.nodes.get(self.oldest as usize).map(|node| node.key)
     }
 
     /// All members, most recently used first.
@@ -133,7 +138,7 @@ impl<K: Copy + Eq + Hash, V: Copy + Default> Lru<K, V> {
 
     /// All members with their values, most recently used first.
     pub fn values_newest_first(&self) -> impl Iterator<Item = (K, V)> {
-        let mut next = self.ends.map_or(NONE, |(newest, _)| newest);
+        let mut next = self.newest;
         std::iter::from_fn(move || {
             let node = self.nodes.get(next as usize)?;
             next = node.older;
@@ -141,31 +146,95 @@ impl<K: Copy + Eq + Hash, V: Copy + Default> Lru<K, V> {
         })
     }
 
+    /// The chain of a key.
+    #[inline]
+    fn chain_of(&self, key: K) -> usize {
+        self.hasher.hash_one(key) as usize & (self.chains.len() - 1)
+    }
+
+    #[inline]
+    fn find(&self, key: K) -> Option<u32> {
+        let mut place = self.chains[self.chain_of(key)];
+        while let Some(node) = self.nodes.get(place as usize) {
+            if node.key == key {
+                return Some(place);
+            }
+            place = node.chained;
+        }
+        None
+    }
+
+    /// Takes a node for a new member, and adds it to its chain.
+    fn add(&mut self, key: K) -> u32 {
+        let mut node = Node { key, chained: NONE, newer: NONE, older: NONE, value: V::default() };
+        let place = match self.nodes.get_mut(self.free as usize) {
+            Some(free) => {
+                let place = self.free;
+                self.free = free.chained;
+                place
+            }
+            None => {
+                self.nodes.push(node);
+                if self.nodes.len() * SPARSE > self.chains.len() {
+                    self.grow();
+                }
+                self.nodes.len() as u32 - 1
+            }
+        };
+        let chain = self.chain_of(key);
+        node.chained = std::mem::replace(&mut self.chains[chain], place);
+        self.nodes[place as usize] = node;
+        self.len += 1;
+        place
+    }
+
+    /// Twice as many chains. No node is free then, and the last one is in no chain yet.
+    #[cold]
+    fn grow(&mut self) {
+        self.chains = vec![NONE; self.chains.len() * 2];
+        for place in 0..self.nodes.len() - 1 {
+            let chain = self.chain_of(self.nodes[place].key);
+            self.nodes[place].chained = std::mem::replace(&mut self.chains[chain], place as u32);
+        }
+    }
+
+    fn remove_place(&mut self, place: u32) {
+        self.unlink(place);
+        let Node { key, chained, .. } = self.nodes[place as usize];
+        let chain = self.chain_of(key);
+        let mut before = self.chains[chain];
+        if before == place {
+            self.chains[chain] = chained;
+        } else {
+            while self.nodes[before as usize].chained != place {
+                before = self.nodes[before as usize].chained;
+            }
+            self.nodes[before as usize].chained = chained;
+        }
+        self.nodes[place as usize].chained = std::mem::replace(&mut self.free, place);
+        self.len -= 1;
+    }
+
     fn unlink(&mut self, place: u32) {
         let Node { newer, older, .. } = self.nodes[place as usize];
-        let (mut newest, mut oldest) = self.ends.expect("a set with a member has ends");
         match self.nodes.get_mut(newer as usize) {
             Some(node) => node.older = older,
-            None => newest = older,
+            None => self.newest = older,
         }
         match self.nodes.get_mut(older as usize) {
             Some(node) => node.newer = newer,
-            None => oldest = newer,
+            None => self.oldest = newer,
         }
-        self.ends = (newest != NONE).then_some((newest, oldest));
     }
 
     fn link_newest(&mut self, place: u32) {
-        let (older, oldest) = match self.ends {
-            None => (NONE, place),
-            Some((newest, oldest)) => {
-                self.nodes[newest as usize].newer = place;
-                (newest, oldest)
-            }
-        };
+        let older = std::mem::replace(&mut self.newest, place);
+        match self.nodes.get_mut(older as usize) {
+            Some(node) => node.newer = place,
+            None => self.oldest = place,
+        }
         let node = &mut self.nodes[place as usize];
         (node.newer, node.older) = (NONE, older);
-        self.ends = Some((place, oldest));
     }
 }
 
@@ -208,5 +277,19 @@ mod tests {
         lru.remove(1);
         lru.touch(1);
         assert_eq!(lru.values_newest_first().collect::<Vec<_>>(), [(1, 0), (3, 2), (2, 2)]);
+    }
+
+    #[test]
+    fn whoever_comes_takes_the_room_of_whoever_went() {
+        let mut lru = Lru::<u64>::default();
+        for key in 0..1_000 {
+            lru.touch(key);
+        }
+        let memory = lru.memory();
+        for key in 1_000..10_000 {
+            assert_eq!(lru.pop_oldest(), Some(key - 1_000));
+            assert!(!lru.touch(key) && lru.contains(key - 999) && !lru.contains(key - 1_000));
+        }
+        assert_eq!((lru.len(), lru.memory()), (1_000, memory));
     }
 }
