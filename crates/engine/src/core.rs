@@ -8,7 +8,7 @@ use crate::shape::{Piece, Shape};
 use crate::state::State;
 use crate::stats::{BackgroundStats, GuestStats};
 use crate::{Error, ErrorKind, Result};
-use braid_base::{Bytes, DeviceId, ExtentId, Rng};
+use braid_base::{Bytes, DeviceId, ExtentId, Nanos, Rng};
 use braid_format::SlotNumber;
 use braid_format::superblock::Superblock;
 use braid_policy::{Access, Completion, Direction, Origin, Policy, View};
@@ -80,10 +80,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
 
     /// Lets the policy decide, with the volume as it is now.
     pub fn with_policy<T>(&self, decide: impl FnOnce(&mut dyn Policy, &View) -> T) -> T {
-        let mut state = self.state.borrow_mut();
-        for (view, member) in state.views.iter_mut().zip(&self.members) {
-            view.in_flight = member.guests();
-        }
+        let state = self.state.borrow();
         let view = View {
             now: self.rt.now(),
             extent_size: self.shape.extent_size,
@@ -94,9 +91,14 @@ impl<R: Runtime, D: Device> Core<R, D> {
         decide(&mut **self.policy.borrow_mut(), &view)
     }
 
+    /// Requests of guests that a device is serving.
+    pub fn guests_of(&self, member: &Member<D>) -> u32 {
+        self.state.borrow().views[member.id.index()].in_flight
+    }
+
     /// Reads from a device on someone's behalf; the policy learns how long it took.
     pub async fn device_read(&self, member: &Member<D>, at: Bytes, into: &Buf, origin: Origin) -> Result<()> {
-        let start = member.begin(&self.rt, origin);
+        let start = self.begin(member, origin);
         let result = member.device.read(at, into).await;
         let result = member.end(&self.rt, start, Direction::Read, into.len(), origin, result);
         self.completed(member, Direction::Read, into.len(), origin, result, || {
@@ -112,12 +114,20 @@ impl<R: Runtime, D: Device> Core<R, D> {
         from: &Buf,
         origin: Origin,
     ) -> Result<()> {
-        let start = member.begin(&self.rt, origin);
+        let start = self.begin(member, origin);
         let result = member.device.write(at, from).await;
         let result = member.end(&self.rt, start, Direction::Write, from.len(), origin, result);
         self.completed(member, Direction::Write, from.len(), origin, result, || {
             format!("write {} at byte {}", from.len(), at.0)
         })
+    }
+
+    /// A request to a device begins: gives the time.
+    fn begin(&self, member: &Member<D>, origin: Origin) -> Nanos {
+        if origin == Origin::Guest {
+            self.state.borrow_mut().views[member.id.index()].in_flight += 1;
+        }
+        self.rt.now()
     }
 
     fn completed(
@@ -129,6 +139,9 @@ impl<R: Runtime, D: Device> Core<R, D> {
         result: std::io::Result<Timed>,
         attempt: impl FnOnce() -> String,
     ) -> Result<()> {
+        if origin == Origin::Guest {
+            self.state.borrow_mut().views[member.id.index()].in_flight -= 1;
+        }
         match result {
             Ok(Timed { latency }) => {
                 if origin == Origin::Probe {

@@ -14,8 +14,6 @@ pub(crate) struct Member<D> {
     pub entry: DeviceEntry,
     pub device: D,
     pub alignment: Bytes,
-    /// Requests of guests in flight.
-    guests: Cell<u32>,
     /// Writes that completed, and how many of them a flush has covered.
     written: Cell<u64>,
     flushed: Cell<u64>,
@@ -35,7 +33,6 @@ impl<D: Device> Member<D> {
             entry,
             device,
             alignment,
-            guests: Cell::new(0),
             // What an earlier run wrote may not be flushed: the first flush is never skipped.
             written: Cell::new(1),
             flushed: Cell::new(0),
@@ -46,11 +43,6 @@ impl<D: Device> Member<D> {
     /// Where a slot of this device lies.
     pub fn slot_offset(&self, index: u32, extent_size: Bytes) -> Bytes {
         self.entry.slots_offset + extent_size * u64::from(index)
-    }
-
-    /// Requests of guests that it is serving.
-    pub fn guests(&self) -> u32 {
-        self.guests.get()
     }
 
     /// Makes all completed writes durable, and says how long that took; does nothing where none completed since the last
@@ -75,14 +67,6 @@ impl<D: Device> Member<D> {
         result.map(|()| Some(Timed { latency }))
     }
 
-    /// A request begins: gives the time, for [`Member::end`].
-    pub fn begin<R: Runtime>(&self, rt: &R, origin: Origin) -> Nanos {
-        if origin == Origin::Guest {
-            self.guests.set(self.guests.get() + 1);
-        }
-        rt.now()
-    }
-
     /// A request that began at `start` has ended.
     pub fn end<R: Runtime>(
         &self,
@@ -93,9 +77,6 @@ impl<D: Device> Member<D> {
         origin: Origin,
         result: io::Result<()>,
     ) -> io::Result<Timed> {
-        if origin == Origin::Guest {
-            self.guests.set(self.guests.get() - 1);
-        }
         if direction == Direction::Write {
             // Counted even where it failed: some of it may have been written.
             self.written.set(self.written.get() + 1);

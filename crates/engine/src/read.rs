@@ -59,7 +59,11 @@ impl<R: Runtime, D: Device> Core<R, D> {
     }
 
     async fn read_piece(self: &Rc<Self>, piece: &Piece, into: &Buf) -> Result<()> {
-        let guard = self.locks.lock(Self::lock_number(piece.extent), Mode::Shared).await;
+        let lock = Self::lock_number(piece.extent);
+        let guard = match self.locks.try_lock(lock, Mode::Shared) {
+            Some(guard) => guard,
+            None => self.locks.lock(lock, Mode::Shared).await,
+        };
         match self.way_of(piece, into) {
             Way::Done => Ok(()),
             Way::Device(member, at) => self.device_read(member, at, into, Origin::Guest).await,
@@ -78,10 +82,11 @@ impl<R: Runtime, D: Device> Core<R, D> {
     /// Looks into the memory cache, tells the policy, and finds out where else the bytes are.
     fn way_of(&self, piece: &Piece, into: &Buf) -> Way<'_, D> {
         let hit = self.cache.borrow_mut().read(piece, into);
-        let (mapped, extras) = {
+        let (entry, extras) = {
             let state = self.state.borrow();
-            (state.map.get(piece.extent).home != SlotNumber::NONE, !state.extras.is_empty())
+            (state.map.get(piece.extent), !state.extras.is_empty())
         };
+        let mapped = entry.home != SlotNumber::NONE;
         let access = self.access(piece, Direction::Read, hit);
         let admit = self.with_policy(|policy, view| {
             policy.on_access(&access, view);
@@ -102,16 +107,15 @@ impl<R: Runtime, D: Device> Core<R, D> {
         if mapped && self.cache.borrow_mut().wants(piece.extent) {
             return Way::Fetch;
         }
-        match self.only_place(piece) {
+        match self.only_place(piece, &entry) {
             Some((member, at)) if admit.is_none() => Way::Device(member, at),
             _ => Way::Further(admit),
         }
     }
 
     /// Where a piece lies, if all of it is valid in one place that its device can read alone, and there is no other copy.
-    fn only_place(&self, piece: &Piece) -> Option<(&Member<D>, Bytes)> {
+    fn only_place(&self, piece: &Piece, entry: &Entry) -> Option<(&Member<D>, Bytes)> {
         let state = self.state.borrow();
-        let entry = state.map.get(piece.extent);
         let parts = self.shape.parts_touched(&piece.range);
         let only = entry.second == SlotNumber::NONE && state.extras.is_empty();
         if !only || entry.home == SlotNumber::NONE || entry.valid & parts != parts {
@@ -165,7 +169,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         };
         let Some(buf) = buf else { return Box::pin(self.read_copies(piece, into, Origin::Guest)).await };
         let whole = Piece { extent: piece.extent, range: Bytes::ZERO..self.shape.extent_size };
-        match self.only_place(&whole) {
+        let entry = self.state.borrow().map.get(piece.extent);
+        match self.only_place(&whole, &entry) {
             Some((member, at)) => self.device_read(member, at, &buf, Origin::Guest).await?,
             None => Box::pin(self.read_copies(&whole, &buf, Origin::Guest)).await?,
         }

@@ -34,7 +34,7 @@ pub(crate) struct State {
     stale_pages: BTreeSet<u32>,
     /// Extents that a background job is copying: a guest's write marks them, and wins.
     watched: HashMap<ExtentId, bool, FixedState>,
-    /// The devices as the policy sees them; `free` is kept true by [`State::refresh`].
+    /// The devices as the policy sees them; `free` is kept true by [`State::refresh`], `in_flight` by whoever asks a device.
     pub views: Vec<DeviceView>,
     copies: u8,
 }

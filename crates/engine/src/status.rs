@@ -129,7 +129,7 @@ impl<R: Runtime, D: Device> Volume<R, D> {
                 size: member.entry.size,
                 slots: view.slots,
                 free: view.free,
-                in_flight: member.guests(),
+                in_flight: view.in_flight,
                 stats: member.stats.borrow().clone(),
                 figures: policy.figures(member.id),
             }

@@ -115,7 +115,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
     async fn give_way(&self, slot: SlotNumber) {
         let member = self.locate(slot).0;
         let patience = self.rt.now() + PATIENCE;
-        while member.guests() > 0 && self.rt.now() < patience && !self.closing.get() {
+        while self.guests_of(member) > 0 && self.rt.now() < patience && !self.closing.get() {
             self.rt.sleep(POLL).await;
         }
     }

@@ -15,7 +15,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         let member = &self.members[device.index()];
         let longest = self.shape.extent_size.min(Arena::LARGEST);
         let len = len.align_up(member.alignment).clamp(member.alignment, longest);
-        if member.guests() > 0 || member.entry.slots == 0 {
+        if self.guests_of(member) > 0 || member.entry.slots == 0 {
             return Ok(());
         }
         let bytes = self.copies.alloc(len).await;
