@@ -29,14 +29,20 @@ struct Inner {
     speed: f64,
     /// The latest time so far: one that is out of order comes as late as the one before it.
     latest: Nanos,
-    /// Who waits, by its number, last come last.
-    idle: Vec<(usize, Waker)>,
-    /// By number: whether it is among them.
-    is_idle: Vec<bool>,
+    /// By number: all that have ever waited.
+    waiters: Vec<Waiter>,
+    /// The numbers of those that wait, last come last.
+    idle: Vec<usize>,
     alarm: Sleep,
     /// When the alarm is set for, and whom it wakes.
     alarm_at: Nanos,
     alarm_for: usize,
+}
+
+#[derive(Clone)]
+struct Waiter {
+    waker: Waker,
+    is_idle: bool,
 }
 
 impl Gate {
@@ -54,8 +60,8 @@ impl Gate {
             start,
             speed,
             latest: Nanos::ZERO,
+            waiters: Vec::new(),
             idle: Vec::new(),
-            is_idle: Vec::new(),
             alarm: rt.sleep_until(Nanos::MAX),
             alarm_at: Nanos::MAX,
             alarm_for: usize::MAX,
@@ -66,8 +72,8 @@ impl Gate {
 
     /// Completes when the time of the next arrival has come, or at the end: then [`Gate::take`] it, at once. `number` is
     /// the caller's own.
-    pub async fn admit(&self, number: usize) {
-        poll_fn(|cx| self.inner.borrow_mut().poll(&self.rt, number, cx)).await;
+    pub fn admit(&self, number: usize) -> impl Future<Output = ()> {
+        poll_fn(move |cx| self.inner.borrow_mut().poll(&self.rt, number, cx))
     }
 
     /// The arrival for which the caller was admitted, with its time on the world's clock; none at the end, and after a failure.
@@ -103,25 +109,24 @@ impl Gate {
 
 impl Inner {
     fn poll(&mut self, rt: &World, number: usize, cx: &Context<'_>) -> Poll<()> {
-        if number >= self.is_idle.len() {
-            self.is_idle.resize(number + 1, false);
+        if number >= self.waiters.len() {
+            self.waiters.resize(number + 1, Waiter { waker: Waker::noop().clone(), is_idle: false });
         }
         let is_due = self.is_due(rt.now());
-        if std::mem::replace(&mut self.is_idle[number], !is_due) {
-            let place = self.idle.iter().rposition(|(idle, _)| *idle == number);
-            let place = place.expect("who is idle is among the idle");
-            match is_due {
-                true => drop(self.idle.remove(place)),
-                false => self.idle[place].1.clone_from(cx.waker()),
+        let waiter = &mut self.waiters[number];
+        let was_idle = std::mem::replace(&mut waiter.is_idle, !is_due);
+        if is_due {
+            if was_idle && self.idle.pop_if(|last| *last == number).is_none() {
+                self.idle.retain(|idle| *idle != number);
             }
-        } else if !is_due {
-            self.idle.push((number, cx.waker().clone()));
+            return Poll::Ready(());
         }
-        if !is_due {
-            self.arm(rt);
-            return Poll::Pending;
+        waiter.waker.clone_from(cx.waker());
+        if !was_idle {
+            self.idle.push(number);
         }
-        Poll::Ready(())
+        self.arm(rt);
+        Poll::Pending
     }
 
     /// Whether the next arrival has come; the end counts as one.
@@ -146,18 +151,19 @@ impl Inner {
 
     /// Sees to it that the one who became idle last is woken when the next arrival comes.
     fn arm(&mut self, rt: &World) {
-        let Some((number, last)) = self.idle.last() else { return };
+        let Some(&number) = self.idle.last() else { return };
+        let last = &self.waiters[number].waker;
         let at = self.next.map_or(Nanos::ZERO, |arrival| arrival.at);
         if at <= rt.now() {
             return last.wake_by_ref();
         }
-        if (self.alarm_at, self.alarm_for) == (at, *number) {
+        if (self.alarm_at, self.alarm_for) == (at, number) {
             return;
         }
         if self.alarm_at != at {
             self.alarm.reset(at);
         }
-        (self.alarm_at, self.alarm_for) = (at, *number);
+        (self.alarm_at, self.alarm_for) = (at, number);
         if Pin::new(&mut self.alarm).poll(&mut Context::from_waker(last)).is_ready() {
             last.wake_by_ref();
         }
