@@ -52,8 +52,9 @@ pub(crate) struct Guests<D: Device> {
 
 /// What requests read into and write from.
 enum Memory {
-    /// All the same bytes, for nobody looks at them.
-    Shared(Buf),
+    /// All the same bytes, for nobody looks at them: a view of them for each length, by its sectors. To make one for each
+    /// request takes longer than to find it.
+    Shared(Box<[Buf]>),
     /// Bytes of their own.
     Own(Buffers),
 }
@@ -141,9 +142,11 @@ impl<D: Device> Guests<D> {
         gauge: Arc<Gauge>,
     ) -> Guests<D> {
         let memory = match verifier {
-            None => Memory::Shared(
-                Arena::new(Arena::LARGEST).try_alloc(Arena::LARGEST).expect("a new arena has room"),
-            ),
+            None => {
+                let buf = Arena::new(Arena::LARGEST).try_alloc(Arena::LARGEST).expect("a new arena has room");
+                let lens = (0..=Arena::LARGEST / SECTOR).map(|sectors| SECTOR * sectors);
+                Memory::Shared(lens.map(|len| buf.slice(Bytes::ZERO..len)).collect())
+            }
             Some(_) => {
                 Memory::Own(Buffers::new((Arena::LARGEST * setup.outstanding as u64).min(MOST_MEMORY)))
             }
@@ -329,12 +332,11 @@ impl<D: Device> Guests<D> {
         };
         let (admitted, Request { op, offset, len }) = (self.rt.now(), request);
         match (&self.memory, op) {
-            (Memory::Shared(buf), Op::Read) if len <= Arena::LARGEST => {
-                self.volume.read(offset, &buf.slice(Bytes::ZERO..len)).await?;
+            (Memory::Shared(views), Op::Read) if len <= Arena::LARGEST => {
+                self.volume.read(offset, &views[sectors(len)]).await?;
             }
-            (Memory::Shared(buf), Op::Write) if len <= Arena::LARGEST => {
-                let from = buf.slice(Bytes::ZERO..len);
-                self.volume.write(offset, &from, Durability::Volatile).await?;
+            (Memory::Shared(views), Op::Write) if len <= Arena::LARGEST => {
+                self.volume.write(offset, &views[sectors(len)], Durability::Volatile).await?;
             }
             (_, Op::Flush) => Box::pin(self.volume.flush()).await?,
             _ => Box::pin(self.in_parts(request)).await?,
@@ -403,14 +405,12 @@ impl<D: Device> Guests<D> {
     }
 
     async fn unverified(&self, op: Op, offset: Bytes, len: Bytes) -> Result<()> {
-        let Memory::Shared(buf) = &self.memory else {
+        let Memory::Shared(views) = &self.memory else {
             unreachable!("without a verifier the memory is shared")
         };
         match op {
-            Op::Read => self.volume.read(offset, &buf.slice(Bytes::ZERO..len)).await?,
-            Op::Write => {
-                self.volume.write(offset, &buf.slice(Bytes::ZERO..len), Durability::Volatile).await?;
-            }
+            Op::Read => self.volume.read(offset, &views[sectors(len)]).await?,
+            Op::Write => self.volume.write(offset, &views[sectors(len)], Durability::Volatile).await?,
             Op::Discard => self.volume.discard(offset, len).await?,
             Op::Flush => {}
         }
@@ -451,4 +451,9 @@ impl<D: Device> Guests<D> {
         let message = format!("wrong data after {} of simulated time: {mismatch}", self.rt.now());
         Error::new(ErrorKind::WrongData, message)
     }
+}
+
+/// The place of a length among the views of shared memory.
+fn sectors(len: Bytes) -> usize {
+    (len / SECTOR) as usize
 }
