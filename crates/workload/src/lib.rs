@@ -10,6 +10,7 @@
 //! A workload that imitates a published one is called `…-like`, never by the name of the real one.
 #![forbid(unsafe_code)]
 
+mod ahead;
 mod catalogue;
 mod checkpoint;
 mod dbench;

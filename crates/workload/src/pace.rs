@@ -1,5 +1,6 @@
 //! When requests come: at a rate of their own (open loop), or each after the last one of its client (closed loop).
 
+use crate::ahead::Ahead;
 use crate::catalogue::Setting;
 use crate::draw::exponential;
 use crate::times::Times;
@@ -88,7 +89,7 @@ impl Pace {
             Kind::Open(times) => {
                 let (requests, rng) = (make(0, rng.fork()), rng.fork());
                 let left = self.requests.unwrap_or(u64::MAX);
-                Load::Open(Box::new(Timed { requests, rng, times, left }))
+                Load::Open(Box::new(Ahead::new(Timed { requests, rng, times, left })))
             }
             Kind::Closed { clients, think } => {
                 let processes = Processes { requests: self.requests, clients, join: Nanos::ZERO };
@@ -169,6 +170,7 @@ struct Timed<I> {
 impl<I: Iterator<Item = Request>> Iterator for Timed<I> {
     type Item = Arrival;
 
+    #[inline]
     fn next(&mut self) -> Option<Arrival> {
         self.left = self.left.checked_sub(1)?;
         let request = self.requests.next()?;

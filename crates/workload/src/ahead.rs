@@ -1,0 +1,64 @@
+//! A stream of arrivals that is made a few dozen at a time.
+//!
+//! Each one follows from a chain of random numbers, quotients and a logarithm, for which the processor waits. Where many are
+//! made in one go it works on the next ones meanwhile, and whoever takes them one by one finds them ready.
+
+use braid_base::Arrival;
+
+/// Arrivals that were made beforehand. The stream is one of its own: nobody sees when it is asked.
+pub(crate) struct Ahead<I> {
+    source: I,
+    made: Vec<Arrival>,
+    /// The first of them that nobody has taken.
+    next: usize,
+}
+
+/// Arrivals that are made at a time: a few pages of memory at most.
+const AT_A_TIME: usize = 64;
+
+impl<I: Iterator<Item = Arrival>> Ahead<I> {
+    pub fn new(source: I) -> Ahead<I> {
+        Ahead { source, made: Vec::with_capacity(AT_A_TIME), next: 0 }
+    }
+
+    #[inline(never)]
+    fn make(&mut self) {
+        self.made.clear();
+        self.made.extend(self.source.by_ref().take(AT_A_TIME));
+        self.next = 0;
+    }
+}
+
+impl<I: Iterator<Item = Arrival>> Iterator for Ahead<I> {
+    type Item = Arrival;
+
+    #[inline]
+    fn next(&mut self) -> Option<Arrival> {
+        if self.next == self.made.len() {
+            self.make();
+        }
+        let arrival = self.made.get(self.next).copied();
+        self.next += usize::from(arrival.is_some());
+        arrival
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use braid_base::{Bytes, Nanos, Op, Request};
+
+    #[test]
+    fn it_is_the_same_stream_and_ends_with_it() {
+        for count in [0, 1, AT_A_TIME, AT_A_TIME + 1, 3 * AT_A_TIME - 1] {
+            let arrival = |at| {
+                let request = Request { op: Op::Read, offset: Bytes(at), len: Bytes(512) };
+                Arrival { at: Nanos(at), request }
+            };
+            let mut ahead = Ahead::new((0..count as u64).map(arrival));
+            let taken: Vec<Arrival> = ahead.by_ref().collect();
+            assert_eq!(taken, (0..count as u64).map(arrival).collect::<Vec<_>>());
+            assert!(ahead.next().is_none() && ahead.next().is_none());
+        }
+    }
+}
