@@ -3,6 +3,7 @@
 //! One alarm is set for the next arrival, however many are idle, and it wakes the one that became idle last: so a load that
 //! needs few tasks at a time uses the same few, whose memory is at hand.
 
+use crate::source::Arrivals;
 use crate::{Error, Result};
 use braid_base::{Arrival, Nanos};
 use braid_runtime::{Runtime, Sleep};
@@ -19,7 +20,7 @@ pub(crate) struct Gate {
 }
 
 struct Inner {
-    arrivals: Box<dyn Iterator<Item = Result<Arrival>>>,
+    arrivals: Arrivals,
     /// The first that nobody has taken; none at the end.
     next: Option<Arrival>,
     /// Why there are no more. Apart from `next`, which is moved with every request.
@@ -47,12 +48,7 @@ struct Waiter {
 
 impl Gate {
     /// Lets arrivals in from `start` on, `speed` times as fast as written.
-    pub fn new(
-        rt: &World,
-        arrivals: Box<dyn Iterator<Item = Result<Arrival>>>,
-        start: Nanos,
-        speed: f64,
-    ) -> Gate {
+    pub fn new(rt: &World, arrivals: Arrivals, start: Nanos, speed: f64) -> Gate {
         let mut inner = Inner {
             arrivals,
             next: None,
@@ -101,7 +97,7 @@ impl Gate {
     /// Lets nobody in any more.
     pub fn close(&self) {
         let mut inner = self.inner.borrow_mut();
-        inner.arrivals = Box::new(std::iter::empty());
+        inner.arrivals = Arrivals::none();
         inner.next = None;
         inner.arm(&self.rt);
     }
@@ -140,7 +136,7 @@ impl Inner {
         let Some(Ok(Arrival { at, request })) = next else {
             self.failure = next.and_then(Result::err);
             // Nothing comes after a failure.
-            self.arrivals = Box::new(std::iter::empty());
+            self.arrivals = Arrivals::none();
             self.next = None;
             return;
         };
@@ -191,7 +187,8 @@ mod tests {
     /// Who was let in when, and with which arrival: each task is busy for 15 ns.
     fn admitted(arrivals: Vec<Result<Arrival>>, tasks: usize, speed: f64) -> Vec<(u64, usize, u64)> {
         let world = World::in_order(1);
-        let gate = Rc::new(Gate::new(&world, Box::new(arrivals.into_iter()), Nanos(100), speed));
+        let gate =
+            Rc::new(Gate::new(&world, Arrivals::Recorded(Box::new(arrivals.into_iter())), Nanos(100), speed));
         let history = Rc::new(RefCell::new(Vec::new()));
         for number in 0..tasks {
             let (world, gate, history) = (world.clone(), gate.clone(), history.clone());

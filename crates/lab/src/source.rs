@@ -9,11 +9,37 @@ use braid_workload::Client;
 /// Requests, in the way in which they come.
 pub(crate) enum Source {
     /// At times of their own.
-    Open(Box<dyn Iterator<Item = Result<Arrival>>>),
+    Open(Arrivals),
     /// By clients that each have their own.
     Closed(Vec<Client>),
     /// By clients that take them one after the other from the same trace.
     Shared { requests: Box<dyn Iterator<Item = Result<Request>>>, clients: usize, think: Nanos },
+}
+
+/// Requests with their times.
+pub(crate) enum Arrivals {
+    Generated(braid_workload::Arrivals),
+    /// Reading may fail.
+    Recorded(Box<dyn Iterator<Item = Result<Arrival>>>),
+}
+
+impl Arrivals {
+    /// There are none.
+    pub fn none() -> Arrivals {
+        Arrivals::Recorded(Box::new(std::iter::empty()))
+    }
+}
+
+impl Iterator for Arrivals {
+    type Item = Result<Arrival>;
+
+    #[inline]
+    fn next(&mut self) -> Option<Result<Arrival>> {
+        match self {
+            Arrivals::Generated(arrivals) => arrivals.next().map(Ok),
+            Arrivals::Recorded(arrivals) => arrivals.next(),
+        }
+    }
 }
 
 /// A source, and what is known of it beforehand.
@@ -35,7 +61,7 @@ pub(crate) fn open(setup: &Setup) -> Result<Opened> {
             let workload = braid_workload::parse(text, setup.seed)?;
             let need = Need { span: Some(workload.span()), filled: Some(workload.filled().to_vec()) };
             let source = match workload.start() {
-                braid_workload::Load::Open(arrivals) => Source::Open(Box::new(arrivals.map(Ok))),
+                braid_workload::Load::Open(arrivals) => Source::Open(Arrivals::Generated(arrivals)),
                 braid_workload::Load::Closed(clients) => Source::Closed(clients),
             };
             let (name, requests) = (text.clone(), workload.requests());
@@ -52,7 +78,7 @@ fn open_trace(trace: &Trace) -> Result<Opened> {
     let survey = file.survey();
     let arrivals = file.reader()?.map(|record| -> Result<Arrival> { Ok(record?.arrival) });
     let source = match trace.clients {
-        None => Source::Open(Box::new(arrivals)),
+        None => Source::Open(Arrivals::Recorded(Box::new(arrivals))),
         Some(clients) => {
             let requests = Box::new(arrivals.map(|arrival| Ok(arrival?.request)));
             Source::Shared { requests, clients, think: trace.think }
