@@ -3,7 +3,7 @@
 use crate::cache::ExtentCache;
 use crate::commit::Commits;
 use crate::journal::Journal;
-use crate::member::{Member, Timed};
+use crate::member::Member;
 use crate::shape::{Piece, Shape};
 use crate::state::State;
 use crate::stats::{BackgroundStats, GuestStats};
@@ -15,6 +15,7 @@ use braid_policy::{Access, Completion, Direction, Origin, Policy, View};
 use braid_runtime::{Arena, Buf, Device, Event, LockTable, Runtime, Semaphore};
 use std::cell::{Cell, RefCell};
 use std::fmt;
+use std::io;
 
 pub(crate) struct Core<R, D> {
     pub rt: R,
@@ -100,9 +101,10 @@ impl<R: Runtime, D: Device> Core<R, D> {
     pub async fn device_read(&self, member: &Member<D>, at: Bytes, into: &Buf, origin: Origin) -> Result<()> {
         let start = self.begin(member, origin);
         let result = member.device.read(at, into).await;
-        let result = member.end(&self.rt, start, Direction::Read, into.len(), origin, result);
-        self.completed(member, Direction::Read, into.len(), origin, result, || {
-            format!("read {} at byte {}", into.len(), at.0)
+        self.end(member, start, Direction::Read, into.len(), origin, &result);
+        result.map_err(|error| {
+            let device = self.describe(member.id);
+            Error::io(format_args!("{device} could not read {} at byte {}", into.len(), at.0), &error)
         })
     }
 
@@ -116,13 +118,14 @@ impl<R: Runtime, D: Device> Core<R, D> {
     ) -> Result<()> {
         let start = self.begin(member, origin);
         let result = member.device.write(at, from).await;
-        let result = member.end(&self.rt, start, Direction::Write, from.len(), origin, result);
-        self.completed(member, Direction::Write, from.len(), origin, result, || {
-            format!("write {} at byte {}", from.len(), at.0)
+        self.end(member, start, Direction::Write, from.len(), origin, &result);
+        result.map_err(|error| {
+            let device = self.describe(member.id);
+            Error::io(format_args!("{device} could not write {} at byte {}", from.len(), at.0), &error)
         })
     }
 
-    /// A request to a device begins: gives the time.
+    /// A request to a device begins: gives the time, for [`Core::end`].
     fn begin(&self, member: &Member<D>, origin: Origin) -> Nanos {
         if origin == Origin::Guest {
             self.state.borrow_mut().views[member.id.index()].in_flight += 1;
@@ -130,31 +133,29 @@ impl<R: Runtime, D: Device> Core<R, D> {
         self.rt.now()
     }
 
-    fn completed(
+    /// A request that began at `start` has ended.
+    fn end(
         &self,
         member: &Member<D>,
+        start: Nanos,
         direction: Direction,
         len: Bytes,
         origin: Origin,
-        result: std::io::Result<Timed>,
-        attempt: impl FnOnce() -> String,
-    ) -> Result<()> {
+        result: &io::Result<()>,
+    ) {
         if origin == Origin::Guest {
             self.state.borrow_mut().views[member.id.index()].in_flight -= 1;
         }
-        match result {
-            Ok(Timed { latency }) => {
-                if origin == Origin::Probe {
-                    self.background.borrow_mut().probed_bytes += len.0;
-                }
-                let completion = Completion { device: member.id, direction, len, latency, origin };
-                self.policy.borrow_mut().on_complete(&completion);
-                Ok(())
-            }
-            Err(error) => {
-                Err(Error::io(format_args!("{} could not {}", self.describe(member.id), attempt()), &error))
-            }
+        let latency = self.rt.now().saturating_sub(start);
+        let completion = Completion { device: member.id, direction, len, latency, origin };
+        member.record(&completion, result);
+        if result.is_err() {
+            return;
         }
+        if origin == Origin::Probe {
+            self.background.borrow_mut().probed_bytes += len.0;
+        }
+        self.policy.borrow_mut().on_complete(&completion);
     }
 
     /// A device, for people.

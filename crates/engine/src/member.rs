@@ -3,7 +3,7 @@
 use crate::stats::DeviceStats;
 use braid_base::{Bytes, DeviceId, Nanos};
 use braid_format::superblock::DeviceEntry;
-use braid_policy::{Direction, Origin};
+use braid_policy::{Completion, Direction};
 use braid_runtime::{Device, Runtime};
 use std::cell::{Cell, RefCell};
 use std::io;
@@ -67,31 +67,18 @@ impl<D: Device> Member<D> {
         result.map(|()| Some(Timed { latency }))
     }
 
-    /// A request that began at `start` has ended.
-    pub fn end<R: Runtime>(
-        &self,
-        rt: &R,
-        start: Nanos,
-        direction: Direction,
-        len: Bytes,
-        origin: Origin,
-        result: io::Result<()>,
-    ) -> io::Result<Timed> {
-        if direction == Direction::Write {
+    /// Counts a read or write that has ended.
+    pub fn record(&self, completion: &Completion, result: &io::Result<()>) {
+        if completion.direction == Direction::Write {
             // Counted even where it failed: some of it may have been written.
             self.written.set(self.written.get() + 1);
         }
         let mut stats = self.stats.borrow_mut();
         match result {
-            Ok(()) => {
-                let latency = rt.now().saturating_sub(start);
-                stats.record(direction, origin, len, latency);
-                Ok(Timed { latency })
-            }
+            Ok(()) => stats.record(completion),
             Err(error) => {
                 stats.errors += 1;
                 stats.last_error = Some(error.to_string());
-                Err(error)
             }
         }
     }

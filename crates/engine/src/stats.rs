@@ -1,8 +1,8 @@
 //! Counters of a volume and its devices: plain cells, added to on the way, read by status.
 
 use crate::Latency;
-use braid_base::{Bytes, Nanos};
-use braid_policy::{Direction, Origin};
+use braid_base::Nanos;
+use braid_policy::{Completion, Direction, Origin};
 
 /// What a device has done since the volume was opened.
 #[derive(Clone, Debug, Default)]
@@ -30,7 +30,7 @@ pub struct DeviceStats {
 }
 
 impl DeviceStats {
-    pub(crate) fn record(&mut self, direction: Direction, origin: Origin, len: Bytes, took: Nanos) {
+    pub(crate) fn record(&mut self, &Completion { direction, origin, len, latency, .. }: &Completion) {
         if origin != Origin::Guest {
             self.background_bytes += len.0;
             return;
@@ -45,7 +45,7 @@ impl DeviceStats {
                 self.guest_write_bytes += len.0;
             }
         }
-        self.latency.record(took);
+        self.latency.record(latency);
     }
 }
 
