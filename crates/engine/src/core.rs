@@ -53,6 +53,7 @@ pub(crate) struct Core<R, D> {
 
 impl<R: Runtime, D: Device> Core<R, D> {
     /// Refuses a range that does not lie within the volume.
+    #[inline]
     pub fn check_range(&self, offset: Bytes, len: Bytes) -> Result<()> {
         let size = self.shape.volume_size;
         match offset.checked_add(len) {
@@ -80,6 +81,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
     }
 
     /// Lets the policy decide, with the volume as it is now.
+    #[inline]
     pub fn with_policy<T>(&self, decide: impl FnOnce(&mut dyn Policy, &View) -> T) -> T {
         let state = self.state.borrow();
         let view = View {
@@ -134,6 +136,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
     }
 
     /// A request that began at `start` has ended.
+    #[inline]
     fn end(
         &self,
         member: &Member<D>,
@@ -167,6 +170,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
     }
 
     /// What the policy learns of a guest's access.
+    #[inline]
     pub fn access(&self, piece: &Piece, direction: Direction, cached: bool) -> Access {
         let first_block = self.shape.block_of(piece.extent, piece.range.start);
         let blocks = self.shape.blocks_touched(piece) as u32;

@@ -68,6 +68,7 @@ impl<D: Device> Member<D> {
     }
 
     /// Counts a read or write that has ended.
+    #[inline]
     pub fn record(&self, completion: &Completion, result: &io::Result<()>) {
         if completion.direction == Direction::Write {
             // Counted even where it failed: some of it may have been written.

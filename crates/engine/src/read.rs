@@ -80,6 +80,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
     }
 
     /// Looks into the memory cache, tells the policy, and finds out where else the bytes are.
+    #[inline]
     fn way_of(&self, piece: &Piece, into: &Buf) -> Way<'_, D> {
         let hit = self.cache.borrow_mut().read(piece, into);
         let (entry, extras) = {
@@ -114,6 +115,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
     }
 
     /// Where a piece lies, if all of it is valid in one place that its device can read alone, and there is no other copy.
+    #[inline]
     fn only_place(&self, piece: &Piece, entry: &Entry) -> Option<(&Member<D>, Bytes)> {
         let state = self.state.borrow();
         let parts = self.shape.parts_touched(&piece.range);

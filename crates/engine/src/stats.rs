@@ -30,6 +30,7 @@ pub struct DeviceStats {
 }
 
 impl DeviceStats {
+    #[inline]
     pub(crate) fn record(&mut self, &Completion { direction, origin, len, latency, .. }: &Completion) {
         if origin != Origin::Guest {
             self.background_bytes += len.0;

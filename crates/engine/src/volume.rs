@@ -168,6 +168,7 @@ impl<R: Runtime, D: Device> Volume<R, D> {
         self.core.superblock.borrow().clone()
     }
 
+    #[inline]
     fn timed<T>(
         &self,
         start: Nanos,

@@ -100,6 +100,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
 
     /// Whether a write to the home changes nothing but bytes of one device that are valid already, and that it can write
     /// alone.
+    #[inline]
     fn is_plain(&self, piece: &Piece, entry: &Entry) -> bool {
         let state = self.state.borrow();
         if entry.home == SlotNumber::NONE || entry.second != SlotNumber::NONE || !state.extras.is_empty() {
@@ -113,6 +114,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
     }
 
     /// Tells the policy of a write and asks it where that goes.
+    #[inline]
     fn place(&self, piece: &Piece, cached: bool) -> (Entry, Placement) {
         let entry = self.state.borrow().map.get(piece.extent);
         let access = self.access(piece, Direction::Write, cached);

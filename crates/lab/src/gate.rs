@@ -131,6 +131,7 @@ impl Inner {
     }
 
     /// Takes the next arrival out of the load.
+    #[inline]
     fn fetch(&mut self) {
         let next = self.arrivals.next();
         let Some(Ok(Arrival { at, request })) = next else {
@@ -146,6 +147,7 @@ impl Inner {
     }
 
     /// Sees to it that the one who became idle last is woken when the next arrival comes.
+    #[inline]
     fn arm(&mut self, rt: &World) {
         let Some(&number) = self.idle.last() else { return };
         let last = &self.waiters[number].waker;

@@ -31,6 +31,7 @@ impl Recorder {
     }
 
     /// A request has completed that arrived, was admitted, and is done at these times.
+    #[inline]
     pub fn record(&mut self, op: Op, len: Bytes, arrived: Nanos, admitted: Nanos, done: Nanos) {
         if done < self.from {
             return;

@@ -165,6 +165,7 @@ impl<K: Copy + Eq + Hash, V: Copy + Default> Lru<K, V> {
     }
 
     /// Takes a node for a new member, and adds it to its chain.
+    #[inline]
     fn add(&mut self, key: K) -> u32 {
         let mut node = Node { key, chained: NONE, newer: NONE, older: NONE, value: V::default() };
         let place = match self.nodes.get_mut(self.free as usize) {
@@ -198,6 +199,7 @@ impl<K: Copy + Eq + Hash, V: Copy + Default> Lru<K, V> {
         }
     }
 
+    #[inline]
     fn remove_place(&mut self, place: u32) {
         self.unlink(place);
         let Node { key, chained, .. } = self.nodes[place as usize];
@@ -215,6 +217,7 @@ impl<K: Copy + Eq + Hash, V: Copy + Default> Lru<K, V> {
         self.len -= 1;
     }
 
+    #[inline]
     fn unlink(&mut self, place: u32) {
         let Node { newer, older, .. } = self.nodes[place as usize];
         match self.nodes.get_mut(newer as usize) {
@@ -227,6 +230,7 @@ impl<K: Copy + Eq + Hash, V: Copy + Default> Lru<K, V> {
         }
     }
 
+    #[inline]
     fn link_newest(&mut self, place: u32) {
         let older = std::mem::replace(&mut self.newest, place);
         match self.nodes.get_mut(older as usize) {
