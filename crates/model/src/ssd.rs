@@ -60,7 +60,7 @@ pub struct Ssd {
     read_ends: [Bytes; 8],
     /// Completions that are certain: tags.
     due: Agenda<u64>,
-    /// Completed since the last `advance`, which takes them.
+    /// Completed when a request was submitted: for the next `advance`.
     completed: Vec<u64>,
     counters: Counters,
 }
@@ -98,7 +98,11 @@ impl Ssd {
 impl Model for Ssd {
     fn submit(&mut self, tag: u64, request: Request, now: Nanos) {
         assert_within(request, self.size);
-        self.run(now);
+        if self.next() <= now {
+            let mut completed = std::mem::take(&mut self.completed);
+            self.run(now, &mut completed);
+            self.completed = completed;
+        }
         if self.held == self.params.queue_depth {
             self.outside.push_back((tag, request));
             return;
@@ -107,7 +111,7 @@ impl Model for Ssd {
     }
 
     fn next_event(&self) -> Option<Nanos> {
-        Some(self.due.next().min(self.wake)).filter(|at| *at < Nanos::MAX)
+        Some(self.next()).filter(|at| *at < Nanos::MAX)
     }
 
     fn next_tag(&self) -> Option<u64> {
@@ -115,8 +119,10 @@ impl Model for Ssd {
     }
 
     fn advance(&mut self, now: Nanos, completed: &mut Vec<u64>) {
-        self.run(now);
-        completed.append(&mut self.completed);
+        if !self.completed.is_empty() {
+            completed.append(&mut self.completed);
+        }
+        self.run(now, completed);
     }
 
     fn counters(&self) -> Counters {
@@ -126,19 +132,20 @@ impl Model for Ssd {
 }
 
 impl Ssd {
-    /// Brings every event up to `now` about, in order of time.
-    fn run(&mut self, now: Nanos) {
-        loop {
-            let due = self.due.next();
-            if due.min(self.wake) > now {
-                return;
-            }
-            if self.wake < due {
+    /// The time of the next event; the end of time where there is none.
+    fn next(&self) -> Nanos {
+        self.due.next().min(self.wake)
+    }
+
+    /// Brings every event up to `now` about, in order of time, and appends the tags of what has completed.
+    fn run(&mut self, now: Nanos, completed: &mut Vec<u64>) {
+        while self.next() <= now {
+            if self.wake < self.due.next() {
                 self.take_in(self.wake);
                 continue;
             }
             let Some((at, tag)) = self.due.take() else { return };
-            self.completed.push(tag);
+            completed.push(tag);
             self.held -= 1;
             if let Some((tag, request)) = self.outside.pop_front() {
                 self.admit(tag, request, at);

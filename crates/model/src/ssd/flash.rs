@@ -35,8 +35,8 @@ pub struct Flash {
 #[derive(Clone, Debug)]
 struct Timing {
     page: Bytes,
-    read: Nanos,
-    program: Nanos,
+    read: Spread,
+    program: Spread,
     page_transfer: Nanos,
     suspend: Option<Nanos>,
     erase: Nanos,
@@ -73,8 +73,8 @@ impl Flash {
         Flash {
             timing: Timing {
                 page: params.flash_page,
-                read: params.read,
-                program: params.program,
+                read: Spread::around(params.read),
+                program: Spread::around(params.program),
                 page_transfer: transfer,
                 suspend: params.suspend,
                 erase: params.erase,
@@ -104,7 +104,7 @@ impl Flash {
     pub fn read(&mut self, first: u64, pages: u64, len: Bytes, now: Nanos, pressed: bool) -> (Nanos, Nanos) {
         let channels = self.channels.len() as u64;
         let transfer = self.transfer(len);
-        let per_page = spread(&mut self.reads, self.timing.read) + transfer;
+        let per_page = self.timing.read.draw(&mut self.reads) + transfer;
         let mut at = (first % channels) as usize;
         let (mut soonest, mut latest) = (Nanos::MAX, now);
         for part in 0..pages.min(channels) {
@@ -230,6 +230,7 @@ impl Flash {
     }
 
     /// Queues a channel that is not in the queue.
+    #[inline]
     fn look_again(&mut self, at: u32, time: Nanos) {
         debug_assert!(self.busy.len() < self.channels.len(), "a channel is queued twice");
         self.channels[at as usize].is_busy = true;
@@ -238,9 +239,10 @@ impl Flash {
 
     /// Begins a channel's share of a merge, or else a flash page's worth of what the buffer owes; returns when that will be
     /// done. A merge runs on all channels at once, and is one piece of work on each.
+    #[inline]
     fn program(&mut self, at: usize, start: Nanos) -> Nanos {
         let Timing { page, program, page_transfer, merge_share, .. } = self.timing;
-        let mut time = spread(&mut self.programs, program) + page_transfer;
+        let mut time = program.draw(&mut self.programs) + page_transfer;
         let room = match self.buffer.take_merge(merge_share) {
             Some(merged) => {
                 time = time * (merged.align_up(page) / page);
@@ -252,11 +254,11 @@ impl Flash {
             self.unerased -= self.timing.erase_block;
             time += self.timing.erase;
         }
-        let channel = &mut self.channels[at];
-        channel.free = start + time;
-        channel.program = Some((channel.free, room));
+        let (channel, end) = (&mut self.channels[at], start + time);
+        channel.free = end;
+        channel.program = Some((end, room));
         channel.read_last = false;
-        channel.free
+        end
     }
 
     fn transfer(&self, len: Bytes) -> Nanos {
@@ -266,7 +268,20 @@ impl Flash {
 
 /// A time as it varies from flash page to flash page: uniform within 5 % (assumed; the 990 PRO's 99th percentile is 7 %
 /// above its mean, [review]).
-fn spread(rng: &mut Rng, time: Nanos) -> Nanos {
-    let twentieth = time.0 / 20;
-    Nanos(time.0 - twentieth + rng.below(2 * twentieth + 1))
+#[derive(Clone, Copy, Debug)]
+struct Spread {
+    least: Nanos,
+    /// How many nanoseconds it can be.
+    count: u64,
+}
+
+impl Spread {
+    fn around(time: Nanos) -> Spread {
+        let twentieth = time.0 / 20;
+        Spread { least: Nanos(time.0 - twentieth), count: 2 * twentieth + 1 }
+    }
+
+    fn draw(self, rng: &mut Rng) -> Nanos {
+        self.least + Nanos(rng.below(self.count))
+    }
 }
