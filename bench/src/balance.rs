@@ -15,8 +15,6 @@ use std::cell::Cell;
 use std::fmt;
 use std::rc::Rc;
 
-/// The seed of the workload, the devices and the schedule.
-pub const SEED: u64 = 1;
 const DEVICE: Bytes = Bytes(2 << 30);
 /// Clients, and for how many seconds there are so many; the last `MEASURED` of these count.
 const PHASES: [(u64, u64); 2] = [(1, 30), (10, 60)];
@@ -62,9 +60,9 @@ impl fmt::Display for Phase {
     }
 }
 
-/// Runs both phases under a policy, on an SSD of the named model and a `mba3073`.
-pub fn run(ssd: &str, policy: &str) -> Result<Vec<Phase>> {
-    let world = World::new(SEED);
+/// Runs both phases under a policy, on an SSD of the named model and a `mba3073`, from a seed for workload, devices and schedule.
+pub fn run(ssd: &str, policy: &str, seed: u64) -> Result<Vec<Phase>> {
+    let world = World::new(seed);
     let guests = Guests {
         rt: world.clone(),
         arena: Arena::new(MIB * 4),
@@ -74,8 +72,8 @@ pub fn run(ssd: &str, policy: &str) -> Result<Vec<Phase>> {
     };
     let (ssd, policy) = (ssd.to_owned(), policy.to_owned());
     let phases = world.block_on(async move {
-        let volume = volume(&guests.rt, &ssd, &policy).await?;
-        let (mut rng, mut clients, mut phases) = (Rng::new(SEED), 0, Vec::new());
+        let volume = volume(&guests.rt, &ssd, &policy, seed).await?;
+        let (mut rng, mut clients, mut phases) = (Rng::new(seed), 0, Vec::new());
         for (wanted, seconds) in PHASES {
             while clients < wanted {
                 guests.clone().start(volume.clone(), MIB * 64 * clients, rng.fork());
@@ -95,10 +93,10 @@ pub fn run(ssd: &str, policy: &str) -> Result<Vec<Phase>> {
 
 type Device = Emulated<World, MemoryDevice>;
 
-async fn volume(rt: &World, ssd: &str, policy: &str) -> Result<Volume<World, Device>> {
+async fn volume(rt: &World, ssd: &str, policy: &str, seed: u64) -> Result<Volume<World, Device>> {
     let device = |name: &str, class| -> Result<Device> {
         let spec = braid_model::by_name(name).with_context(|| format!("a model '{name}'"))?;
-        Ok(Emulated::new(rt.clone(), MemoryDevice::new(DEVICE, class)?, spec.build(DEVICE, SEED)))
+        Ok(Emulated::new(rt.clone(), MemoryDevice::new(DEVICE, class)?, spec.build(DEVICE, seed)))
     };
     let devices = vec![device(ssd, DeviceClass::Ssd)?, device("mba3073", DeviceClass::Hdd)?];
     let mut options = CreateOptions::new("balance", Uuid([1; 16]));

@@ -4,8 +4,9 @@
 //! `cargo run --release -p braid-bench --bin balance -- [POLICY …]`; `SSD=x25-m,…` chooses the models of the SSD.
 
 use anyhow::Result;
-use braid_bench::balance::{SEED, run};
+use braid_bench::balance::run;
 
+const SEED: u64 = 1;
 const POLICIES: &[&str] =
     &["ssd-only", "hdd-only", "stripe", "static,ssd=90%", "static,ssd=80%", "static,ssd=70%", "wardrop"];
 
@@ -20,7 +21,7 @@ fn main() -> Result<()> {
         );
         for policy in &policies {
             println!("{policy}");
-            run(ssd, policy)?.iter().for_each(|phase| println!("    {phase}"));
+            run(ssd, policy, SEED)?.iter().for_each(|phase| println!("    {phase}"));
         }
     }
     Ok(())

@@ -15,7 +15,7 @@
 //! once. Tokens that are left at the end of the period are gone. Apart from that, cold extents leave a device that
 //! fills up.
 //!
-//! Where this differs from the paper, and why; `step=1` switches the first five off:
+//! Where this differs from the paper, and why; `step=1` switches the first six off:
 //! - α = 10/ms leaves [0, 1] for differences beyond 0.1 ms, so that the paper's P jumps between the bounds, while a device
 //!   at its floor gains next to nothing, since Q_d is a factor of the change. Here a share changes by `step` times the difference
 //!   relative to the greater of R̄ and R_d: large steps far from equilibrium, small ones near it, and out of the floor.
@@ -28,6 +28,8 @@
 //!   period by as much as that many steps of 0.01 would take it, but two fifths of the way at most, for the means of periods
 //!   scatter too; and P takes a step only as far as this R and that of the last period alone agree, so that what has come to
 //!   rest is not pushed on by what was. Where they disagree, P does not gain, and stays where it was below Q.
+//! - Devices are not asked for the same: one that gets the large requests of a client would pass for slow. Here R_d is what
+//!   the device takes for the requests of all guests: as often reads, and for as much at a time (`wardrop/response.rs`).
 //! - P goes on from the last P where that is ahead of Q in the same direction: the shares of requests follow the shares
 //!   of allocations only as data is replaced, and P must not wait for them. It is a quarter ahead at most.
 //! - The paper's token is an extent, so β = 100 says that a hundred extents carry the load; a file system that reuses
@@ -51,6 +53,7 @@
 
 mod balance;
 mod constants;
+mod response;
 mod traffic;
 
 pub use constants::Constants;
@@ -62,6 +65,7 @@ use crate::{
 };
 use balance::{Against, Balance, renormalise};
 use braid_base::{DeviceClass, DeviceId, ExtentId, Nanos};
+use response::Asked;
 use traffic::{Requests, Traffic};
 
 /// Allocation and migration towards Wardrop equilibrium.
@@ -128,11 +132,11 @@ impl Wardrop {
     /// Equation (1), at the end of a period.
     fn end_period(&mut self) {
         self.end_traffic();
-        let total: u64 = self.devices.iter().map(|d| d.requests).sum();
+        let all = self.devices.iter().fold(Asked::default(), |all, d| all.and(&d.asked));
         for device in &mut self.devices {
             device.tokens = 0.0;
         }
-        if total == 0 {
+        if all.requests() == 0.0 {
             return;
         }
         let constants = self.settings;
@@ -141,7 +145,7 @@ impl Wardrop {
         self.measuring = true;
         let reads = self.guests.read_share;
         for device in &mut self.devices {
-            device.end_period(total, reads, &constants);
+            device.end_period(&all, reads, &constants);
         }
         let mean = |response: fn(&Balance, f64) -> Option<f64>| {
             let known = self.devices.iter().filter_map(|d| response(d, reads).map(|r| (r, d.share)));
@@ -199,7 +203,9 @@ impl Wardrop {
     /// The first P, once probes have told how fast each device is. A device far slower than another starts at the floor.
     fn begin(&mut self) {
         let reads = self.guests.read_share;
-        if self.loaded || self.devices.iter().any(|d| d.response_ms(reads).is_none() || d.requests > 0) {
+        if self.loaded
+            || self.devices.iter().any(|d| d.response_ms(reads).is_none() || d.asked.requests() > 0.0)
+        {
             return;
         }
         let speed = |d: &Balance| d.response_ms(reads).map_or(0.0, |r| r.max(1e-6).powi(-2));
@@ -341,7 +347,7 @@ impl Wardrop {
 
     /// One request to each device that no guest has asked anything in this period, while guests ask others.
     fn probe(&mut self, view: &View, moves: &mut Vec<Move>) {
-        let loaded = self.devices.iter().any(|d| d.requests > 0);
+        let loaded = self.devices.iter().any(|d| d.asked.requests() > 0.0);
         for device in view.devices {
             let balance = &self.devices[device.id.index()];
             if balance.response_ms(self.guests.read_share).is_none() {
@@ -349,7 +355,7 @@ impl Wardrop {
                 for direction in [Direction::Write, Direction::Read] {
                     moves.push(Move::Probe { device: device.id, direction, len: view.block_size });
                 }
-            } else if balance.requests == 0 && loaded {
+            } else if balance.asked.requests() == 0.0 && loaded {
                 let (direction, len) = self.guests.next_probe();
                 moves.push(Move::Probe { device: device.id, direction, len });
             }
@@ -413,8 +419,7 @@ impl Policy for Wardrop {
         match completion.origin {
             Origin::Guest => {
                 if self.measuring {
-                    device.requests += 1;
-                    device.sum_ms += sample;
+                    device.asked.count(completion.direction, completion.len, sample);
                 }
                 self.guests.learn(completion.direction, completion.len);
                 if paper {

@@ -1,6 +1,7 @@
 //! One device's side of the equilibrium: its response time R, its share Q, and the share P that it shall have next.
 
 use super::constants::Constants;
+use super::response::Asked;
 use crate::Direction;
 use braid_base::Bytes;
 
@@ -11,14 +12,14 @@ pub struct Balance {
     pub response_ms: Option<f64>,
     /// The mean of guests' requests in the last period that had any.
     last_ms: Option<f64>,
-    /// The sum of all response times of guests in this period.
-    pub sum_ms: f64,
+    /// What guests asked in this period.
+    pub asked: Asked,
+    /// What is remembered of the periods before.
+    asked_before: Asked,
     /// What probes say: of reads, of writes.
     pub probed_ms: [Option<f64>; 2],
     /// What a copied byte takes, in milliseconds: to read, to write.
     copying_ms: [Option<f64>; 2],
-    /// Requests of guests in this period.
-    pub requests: u64,
     /// Q_d of the last period with load.
     pub share: f64,
     /// P_d.
@@ -56,10 +57,10 @@ impl Balance {
         Balance {
             response_ms: None,
             last_ms: None,
-            sum_ms: 0.0,
+            asked: Asked::default(),
+            asked_before: Asked::default(),
             probed_ms: [None; 2],
             copying_ms: [None; 2],
-            requests: 0,
             share: 0.0,
             target,
             stride: 1.0,
@@ -100,22 +101,22 @@ impl Balance {
         known.map_or(response_ms, |per_byte| per_byte * len.0 as f64)
     }
 
-    /// Q_d and R_d at the end of a period in which guests sent `total` requests to all devices.
-    pub fn end_period(&mut self, total: u64, read_share: f64, constants: &Constants) {
-        self.share = self.requests as f64 / total as f64;
-        match self.requests {
+    /// Q_d and R_d at the end of a period in which guests asked `mix` of all devices.
+    pub fn end_period(&mut self, mix: &Asked, read_share: f64, constants: &Constants) {
+        let asked = std::mem::take(&mut self.asked);
+        let requests = asked.requests();
+        self.share = requests / mix.requests();
+        if requests == 0.0 {
             // What guests saw before is no news; the probes are.
-            0 => (self.response_ms, self.last_ms) = (None, None),
-            _ if constants.as_in_the_paper() => {}
-            requests => {
-                let mean_ms = self.sum_ms / requests as f64;
-                let before = self.response_ms(read_share).unwrap_or(mean_ms);
-                let followed = (1.0 - (1.0 - constants.weight).powf(requests as f64)).min(FOLLOWED_MOST);
-                self.response_ms = Some(before + followed * (mean_ms - before));
-                self.last_ms = Some(mean_ms);
-            }
+            (self.response_ms, self.last_ms) = (None, None);
+        } else if !constants.as_in_the_paper() {
+            self.last_ms = asked.response_ms(&self.asked_before, mix);
+            let before = self.response_ms(read_share).or(self.last_ms);
+            let followed = (1.0 - (1.0 - constants.weight).powf(requests)).min(FOLLOWED_MOST);
+            let followed = |(before, last_ms): (f64, f64)| before + followed * (last_ms - before);
+            self.response_ms = before.zip(self.last_ms).map(followed);
         }
-        (self.requests, self.sum_ms) = (0, 0.0);
+        self.asked_before = asked.and(&self.asked_before).remembered();
     }
 
     /// P_d, before all of them are made to add up to 1: equation (1). Without `go_on` the last P says nothing.

@@ -91,13 +91,18 @@ impl Volume {
     }
 }
 
-/// A device completed some requests of a guest.
+/// A device completed some requests of a guest, of 8 KiB each.
 pub fn complete(policy: &mut dyn Policy, device: DeviceId, count: u32, millis: f64) {
+    complete_write(policy, device, count, KIB * 8, millis);
+}
+
+/// A device completed some writes of a guest.
+pub fn complete_write(policy: &mut dyn Policy, device: DeviceId, count: u32, len: Bytes, millis: f64) {
     for _ in 0..count {
         policy.on_complete(&Completion {
             device,
             direction: Direction::Write,
-            len: Bytes(8192),
+            len,
             latency: Nanos((millis * 1e6) as u64),
             origin: Origin::Guest,
         });
