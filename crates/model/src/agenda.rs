@@ -1,10 +1,10 @@
-//! What comes when, the earliest first: for few entries, of which a new one comes after nearly all others or before them.
+//! What comes when, the earliest first: for few entries, of which a new one mostly comes after all others.
 //!
-//! A sorted list, which is quicker than a heap as long as that holds: a new entry is passed along from the nearer end. Of
-//! entries with the same time the one that was added first comes first.
+//! A sorted list, which is quicker than a heap as long as that holds. Of entries with the same time the one that was added
+//! first comes first.
 //!
 //! What has been taken leaves its place at the front of the memory, so that the entries follow one another without a
-//! wrap. They move to the front when the memory is used up, which is seldom: there is a few times what they need.
+//! wrap. They move to the front when the last has been taken or the memory is used up: there is a few times what they need.
 
 use braid_base::Nanos;
 
@@ -12,7 +12,7 @@ use braid_base::Nanos;
 #[derive(Clone, Debug)]
 pub(crate) struct Agenda<T> {
     places: Vec<(Nanos, T)>,
-    /// Places whose entries have been taken.
+    /// Places whose entries have been taken: not all, but where there are none.
     taken: usize,
 }
 
@@ -25,39 +25,26 @@ impl<T: Copy> Agenda<T> {
     /// Adds an entry.
     #[inline]
     pub(crate) fn add(&mut self, at: Nanos, entry: T) {
-        let entries = &self.places[self.taken..];
-        if self.taken > 0 && !entries.is_empty() && at < entries[entries.len() / 2].0 {
-            self.add_near_front(at, entry);
-        } else {
-            self.add_near_end(at, entry);
-        }
-    }
-
-    #[inline]
-    fn add_near_end(&mut self, at: Nanos, entry: T) {
         if self.places.len() == self.places.capacity() {
-            self.places.drain(..self.taken);
-            self.taken = 0;
+            self.move_back();
         }
-        self.places.push((at, entry));
-        let entries = &mut self.places[self.taken..];
-        let mut place = entries.len() - 1;
-        while place > 0 && entries[place - 1].0 > at {
-            entries[place] = entries[place - 1];
-            place -= 1;
+        match self.places.last() {
+            Some((last, _)) if *last > at => self.insert(at, entry),
+            _ => self.places.push((at, entry)),
         }
-        entries[place] = (at, entry);
     }
 
-    fn add_near_front(&mut self, at: Nanos, entry: T) {
-        self.taken -= 1;
-        let entries = &mut self.places[self.taken..];
-        let mut place = 0;
-        while place + 1 < entries.len() && entries[place + 1].0 <= at {
-            entries[place] = entries[place + 1];
-            place += 1;
-        }
-        entries[place] = (at, entry);
+    #[inline(never)]
+    fn insert(&mut self, at: Nanos, entry: T) {
+        let entries = &self.places[self.taken..];
+        let place = self.taken + entries.partition_point(|(other, _)| *other <= at);
+        self.places.insert(place, (at, entry));
+    }
+
+    #[cold]
+    fn move_back(&mut self) {
+        self.places.drain(..self.taken);
+        self.taken = 0;
     }
 
     /// The earliest time; the end of time where there is no entry.
@@ -77,17 +64,11 @@ impl<T: Copy> Agenda<T> {
     pub(crate) fn take(&mut self) -> Option<(Nanos, T)> {
         let first = *self.places.get(self.taken)?;
         self.taken += 1;
+        if self.taken == self.places.len() {
+            self.places.clear();
+            self.taken = 0;
+        }
         Some(first)
-    }
-
-    /// How many entries there are.
-    pub(crate) fn len(&self) -> usize {
-        self.places.len() - self.taken
-    }
-
-    /// All entries, the earliest first.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &(Nanos, T)> {
-        self.places[self.taken..].iter()
     }
 }
 
@@ -110,7 +91,7 @@ mod tests {
                 assert_eq!(agenda.next(), first.map_or(Nanos::MAX, |(at, _)| at));
                 assert_eq!((agenda.first().copied(), agenda.take()), (first.map(|(_, entry)| entry), first));
             }
-            assert!(agenda.len() == sorted.len() && agenda.iter().eq(&sorted), "after {entry}");
+            assert_eq!(agenda.places[agenda.taken..], sorted, "after {entry}");
         }
     }
 }

@@ -23,6 +23,7 @@
 mod flash;
 mod page_map;
 mod params;
+mod rota;
 mod translation;
 mod write_buffer;
 
@@ -141,36 +142,44 @@ impl Ssd {
     fn run(&mut self, now: Nanos, completed: &mut Vec<u64>) {
         while self.next() <= now {
             if self.wake < self.due.next() {
-                self.take_in(self.wake);
+                self.take_in_waiting(self.wake);
                 continue;
             }
             let Some((at, tag)) = self.due.take() else { return };
             completed.push(tag);
             self.held -= 1;
-            if let Some((tag, request)) = self.outside.pop_front() {
-                self.admit(tag, request, at);
+            if !self.outside.is_empty() {
+                self.admit_next(at);
             }
+        }
+    }
+
+    #[inline(never)]
+    fn admit_next(&mut self, now: Nanos) {
+        if let Some((tag, request)) = self.outside.pop_front() {
+            self.admit(tag, request, now);
         }
     }
 
     /// Takes a request onto the drive.
+    #[inline]
     fn admit(&mut self, tag: u64, request: Request, now: Nanos) {
         self.held += 1;
-        match request.op {
-            Op::Read if request.len > Bytes::ZERO => self.read(tag, request, now),
-            Op::Write if request.len > Bytes::ZERO => self.wait_for_buffer(tag, request, now),
-            Op::Flush => self.wait_for_buffer(tag, request, now),
+        let through = match request.op {
+            Op::Read if request.len > Bytes::ZERO => self.read(request, now),
+            Op::Write if request.len > Bytes::ZERO => return self.take_in_turn(tag, request, now),
+            Op::Flush => return self.take_in_turn(tag, request, now),
             Op::Read | Op::Write | Op::Discard => {
                 if request.op == Op::Discard {
                     self.translation.discard(request.offset, request.len);
                 }
-                let through = self.write_link.carry(Bytes::ZERO, now);
-                self.complete(tag, through);
+                self.write_link.carry(Bytes::ZERO, now)
             }
-        }
+        };
+        self.complete(tag, through);
     }
 
-    fn read(&mut self, tag: u64, request: Request, now: Nanos) {
+    fn read(&mut self, request: Request, now: Nanos) -> Nanos {
         self.counters.read += request.len;
         let ahead = self.was_read_ahead(request);
         // The link is the request's in its turn, and its bytes follow one another when they are there.
@@ -178,7 +187,7 @@ impl Ssd {
         let link = if self.params.half_duplex { &mut self.write_link } else { &mut self.read_link };
         let through = link.keep(alone, now);
         if ahead {
-            return self.complete(tag, through);
+            return through;
         }
         let page = self.params.flash_page;
         let first = request.offset / page;
@@ -186,7 +195,7 @@ impl Ssd {
         self.flash.settle(now);
         let pressed = self.is_pressed();
         let (soonest, latest) = self.flash.read(first, pages, request.len, now, pressed);
-        self.complete(tag, through.max(latest).max(soonest + alone));
+        through.max(latest).max(soonest + alone)
     }
 
     /// Whether this read goes on where one of the last few ended, on a drive that reads ahead.
@@ -205,36 +214,50 @@ impl Ssd {
         !self.intake.is_empty() || self.flash.buffer().taken() * 2 > self.params.buffer
     }
 
-    fn wait_for_buffer(&mut self, tag: u64, request: Request, now: Nanos) {
+    /// Takes a write or a flush in, behind those that wait.
+    fn take_in_turn(&mut self, tag: u64, request: Request, now: Nanos) {
+        if self.intake.is_empty()
+            && let Some(through) = self.take_in(request, now)
+        {
+            return self.complete(tag, through);
+        }
         self.intake.push_back((tag, request));
-        if self.intake.len() == 1 {
-            self.take_in(now);
+    }
+
+    /// Takes in what waits, as far as it goes.
+    #[inline(never)]
+    fn take_in_waiting(&mut self, now: Nanos) {
+        self.wake = Nanos::MAX;
+        while let Some(&(tag, request)) = self.intake.front()
+            && let Some(through) = self.take_in(request, now)
+        {
+            self.intake.pop_front();
+            self.complete(tag, through);
         }
     }
 
-    /// Takes writes into the buffer as far as it has room, and lets a flush through once nothing is buffered.
-    fn take_in(&mut self, now: Nanos) {
-        self.wake = Nanos::MAX;
-        while let Some(&(tag, request)) = self.intake.front() {
-            self.flash.settle(now);
-            let (taken, drained) = (self.flash.buffer().taken(), self.flash.buffer().is_drained());
-            let room = self.params.buffer.saturating_sub(taken);
-            let (flush, wanted) = match (request.op, self.params.flush) {
-                (Op::Flush, FlushCost::Protected(cost)) => (Some(cost), taken),
-                (Op::Flush, FlushCost::Drains(cost)) => (Some(cost).filter(|_| drained), taken),
-                _ if drained || request.len <= room => (Some(Nanos::ZERO), taken),
-                _ => (None, request.len - room),
-            };
-            let Some(flush) = flush else {
-                self.wake =
-                    self.flash.room_comes(wanted).expect("a buffer that holds something is being drained");
-                return;
-            };
-            self.intake.pop_front();
-            let through = self.write_link.carry(request.len, now) + flush;
-            let taken = if request.op == Op::Write { self.write(request, now) } else { now };
-            self.complete(tag, through.max(taken));
-        }
+    /// Takes a write into the buffer if it has room, and lets a flush through if nothing is buffered; returns when that is
+    /// done. Otherwise it is to be tried again at `wake`.
+    fn take_in(&mut self, request: Request, now: Nanos) -> Option<Nanos> {
+        self.flash.settle(now);
+        let buffer = self.flash.buffer();
+        let room = self.params.buffer.saturating_sub(buffer.taken());
+        let (flush, wanted) = match (request.op, self.params.flush) {
+            (Op::Flush, FlushCost::Protected(cost)) => (Some(cost), Bytes::ZERO),
+            (Op::Flush, FlushCost::Drains(cost)) => {
+                (Some(cost).filter(|_| buffer.is_drained()), buffer.taken())
+            }
+            _ if request.len <= room || buffer.is_drained() => (Some(Nanos::ZERO), Bytes::ZERO),
+            _ => (None, request.len - room),
+        };
+        let Some(flush) = flush else {
+            let room = self.flash.room_comes(wanted);
+            self.wake = room.expect("a buffer that holds something is being drained");
+            return None;
+        };
+        let through = self.write_link.carry(request.len, now) + flush;
+        let taken = if request.op == Op::Write { self.write(request, now) } else { now };
+        Some(through.max(taken))
     }
 
     /// Puts a write into the buffer; returns when the controller has taken it in.

@@ -5,24 +5,20 @@
 //! asks (`settle`), in the order of the times at which they begin, so that an undisturbed drive needs no event at all,
 //! and that it does not matter when and how often it is asked.
 
-use crate::agenda::Agenda;
 use crate::rate::Rate;
 use crate::ssd::params::{Mapping, Params};
+use crate::ssd::rota::Rota;
 use crate::ssd::translation::Cost;
 use crate::ssd::write_buffer::WriteBuffer;
 use braid_base::{Bytes, Nanos, Rng};
-use std::collections::VecDeque;
 
 /// The channels, and what the write buffer owes them.
 #[derive(Clone, Debug)]
 pub struct Flash {
     timing: Timing,
     channels: Vec<Channel>,
-    /// Channels that were busy when they were last looked at, by the time at which to look again. Programs take about the
-    /// same time each, so that a new time belongs near the end.
-    busy: Agenda<u32>,
-    /// Channels that were not: the first has been idle for longest. Some may have become busy since.
-    idle: VecDeque<u32>,
+    /// Which of them were busy when they were last looked at, and when to look again. An idle one may have got reads since.
+    rota: Rota,
     buffer: WriteBuffer,
     /// When something was last put into the buffer: what waits for an idle channel begins then.
     since: Nanos,
@@ -36,6 +32,7 @@ pub struct Flash {
 struct Timing {
     page: Bytes,
     read: Spread,
+    /// The transfer of the page included.
     program: Spread,
     page_transfer: Nanos,
     suspend: Option<Nanos>,
@@ -57,8 +54,6 @@ struct Channel {
     /// When its program is done, and the room that it makes.
     program: Option<(Nanos, Bytes)>,
     read_last: bool,
-    is_busy: bool,
-    is_idle: bool,
 }
 
 impl Flash {
@@ -70,11 +65,12 @@ impl Flash {
             Mapping::Blocks(blocks) => blocks.merge,
             Mapping::Pages(_) => Bytes::ZERO,
         };
+        let spread = Spread::around(params.program);
         Flash {
             timing: Timing {
                 page: params.flash_page,
                 read: Spread::around(params.read),
-                program: Spread::around(params.program),
+                program: Spread { least: spread.least + transfer, ..spread },
                 page_transfer: transfer,
                 suspend: params.suspend,
                 erase: params.erase,
@@ -83,9 +79,8 @@ impl Flash {
                 merge_share: (merge / u64::from(params.channels)).max(params.flash_page),
                 rate: params.channel,
             },
-            channels: vec![Channel { is_idle: true, ..Channel::default() }; params.channels as usize],
-            busy: Agenda::with_capacity(params.channels as usize),
-            idle: (0..params.channels).collect(),
+            channels: vec![Channel::default(); params.channels as usize],
+            rota: Rota::new(params.channels),
             buffer: WriteBuffer::default(),
             since: Nanos::ZERO,
             unerased: Bytes::ZERO,
@@ -123,10 +118,8 @@ impl Flash {
         let channel = self.channels[at];
         let turn = pressed && channel.read_last && channel.program.is_none();
         if turn && self.buffer.has_page(self.timing.page) {
-            let end = self.program(at, channel.free.max(now));
-            if !channel.is_busy {
-                self.look_again(at as u32, end);
-            }
+            // Since a page still waits, no channel is idle: it will be looked at.
+            self.program(at, channel.free.max(now));
         }
         let channel = &mut self.channels[at];
         channel.read_last = true;
@@ -156,22 +149,28 @@ impl Flash {
 
     /// Begins the programs that could by `now`, and ends those that have.
     pub fn settle(&mut self, now: Nanos) {
-        if self.is_due() {
-            self.program_on_idle();
-        }
-        while self.busy.next() <= now
-            && let Some((time, at)) = self.busy.take()
+        // What waits since it came begins on channels that were idle then.
+        while self.is_due()
+            && let Some(at) = self.rota.idle()
         {
-            if let Some(again) = self.look(at, time) {
-                self.look_again(at, again);
+            let free = self.channels[at as usize].free;
+            let again = if free > self.since { free } else { self.program(at as usize, self.since) };
+            self.rota.begin(again);
+        }
+        while let (time, at) = self.rota.next()
+            && time <= now
+        {
+            match self.look(at as usize, time) {
+                Some(again) => self.rota.put_off(again),
+                None => self.rota.rest(),
             }
         }
     }
 
     /// What has become of a busy channel by `time`: ends its program, and begins another. Returns when to look again, or
     /// `None` if it is idle.
-    fn look(&mut self, at: u32, time: Nanos) -> Option<Nanos> {
-        let channel = &mut self.channels[at as usize];
+    fn look(&mut self, at: usize, time: Nanos) -> Option<Nanos> {
+        let channel = &mut self.channels[at];
         if let Some((end, room)) = channel.program {
             if end > time {
                 return Some(end);
@@ -182,16 +181,7 @@ impl Flash {
         if channel.free > time {
             return Some(channel.free);
         }
-        if self.is_due() {
-            return Some(self.program(at as usize, time.max(self.since)));
-        }
-        let channel = &mut self.channels[at as usize];
-        channel.is_busy = false;
-        if !channel.is_idle {
-            channel.is_idle = true;
-            self.idle.push_back(at);
-        }
-        None
+        self.is_due().then(|| self.program(at, time.max(self.since)))
     }
 
     /// When programs that are under way will have made so much room, or as much as they will, as of the last `settle`; `None`
@@ -199,9 +189,9 @@ impl Flash {
     pub fn room_comes(&self, wanted: Bytes) -> Option<Nanos> {
         let mut room = Bytes::ZERO;
         let mut comes = None;
-        for (time, at) in self.busy.iter() {
-            comes = Some(*time);
-            room += self.channels[*at as usize].program.map_or(Bytes::ZERO, |(_, room)| room);
+        for &(time, at) in self.rota.busy() {
+            comes = Some(time);
+            room += self.channels[at as usize].program.map_or(Bytes::ZERO, |(_, room)| room);
             if room >= wanted {
                 break;
             }
@@ -213,42 +203,14 @@ impl Flash {
         self.buffer.is_due(self.timing.page)
     }
 
-    /// Begins what waits since it came on channels that were idle then.
-    fn program_on_idle(&mut self) {
-        while self.is_due()
-            && let Some(at) = self.idle.pop_front()
-        {
-            let channel = &mut self.channels[at as usize];
-            channel.is_idle = false;
-            if channel.is_busy {
-                continue;
-            }
-            let again =
-                if channel.free > self.since { channel.free } else { self.program(at as usize, self.since) };
-            self.look_again(at, again);
-        }
-    }
-
-    /// Queues a channel that is not in the queue.
-    #[inline]
-    fn look_again(&mut self, at: u32, time: Nanos) {
-        debug_assert!(self.busy.len() < self.channels.len(), "a channel is queued twice");
-        self.channels[at as usize].is_busy = true;
-        self.busy.add(time, at);
-    }
-
     /// Begins a channel's share of a merge, or else a flash page's worth of what the buffer owes; returns when that will be
-    /// done. A merge runs on all channels at once, and is one piece of work on each.
-    #[inline]
+    /// done.
+    #[inline(always)]
     fn program(&mut self, at: usize, start: Nanos) -> Nanos {
-        let Timing { page, program, page_transfer, merge_share, .. } = self.timing;
-        let mut time = program.draw(&mut self.programs) + page_transfer;
-        let room = match self.buffer.take_merge(merge_share) {
-            Some(merged) => {
-                time = time * (merged.align_up(page) / page);
-                Bytes::ZERO
-            }
-            None => self.buffer.take_page(page),
+        let mut time = self.timing.program.draw(&mut self.programs);
+        let room = match self.buffer.owes_merge() {
+            true => self.merge(&mut time),
+            false => self.buffer.take_page(self.timing.page),
         };
         if self.unerased >= self.timing.erase_block {
             self.unerased -= self.timing.erase_block;
@@ -259,6 +221,15 @@ impl Flash {
         channel.program = Some((end, room));
         channel.read_last = false;
         end
+    }
+
+    /// A merge runs on all channels at once, and is one piece of work on each, which takes as many times as long as a program
+    /// as it has pages. It makes no room.
+    #[inline(never)]
+    fn merge(&mut self, time: &mut Nanos) -> Bytes {
+        let Timing { page, merge_share, .. } = self.timing;
+        *time = *time * (self.buffer.take_merge(merge_share).align_up(page) / page);
+        Bytes::ZERO
     }
 
     fn transfer(&self, len: Bytes) -> Nanos {

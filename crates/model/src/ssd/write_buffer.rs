@@ -8,10 +8,10 @@ use braid_base::Bytes;
 /// The amounts.
 #[derive(Clone, Debug, Default)]
 pub struct WriteBuffer {
-    /// Buffered and not yet being programmed.
+    /// Buffered.
+    taken: Bytes,
+    /// Of that, not yet being programmed.
     waiting: Bytes,
-    /// Buffered and being programmed.
-    leaving: Bytes,
     /// Bytes to program for what is waiting.
     owed: Bytes,
     /// Room for each byte that is programmed, in 2^-20.
@@ -25,6 +25,7 @@ pub struct WriteBuffer {
 impl WriteBuffer {
     /// Takes a write of `len`, for which so much is to be programmed and merged.
     pub fn insert(&mut self, len: Bytes, owed: Bytes, merges: Bytes) {
+        self.taken += len;
         self.waiting += len;
         self.owed += owed;
         self.merges += merges;
@@ -33,17 +34,22 @@ impl WriteBuffer {
 
     /// How much of the buffer is taken.
     pub fn taken(&self) -> Bytes {
-        self.waiting + self.leaving
+        self.taken
     }
 
     /// Whether everything is in the flash.
     pub fn is_drained(&self) -> bool {
-        self.taken() == Bytes::ZERO && self.merges == Bytes::ZERO && self.programs == 0
+        self.taken == Bytes::ZERO && self.merges == Bytes::ZERO && self.programs == 0
     }
 
     /// Whether there is a whole flash page to program, or a merge.
     pub fn has_page(&self, flash_page: Bytes) -> bool {
-        self.merges > Bytes::ZERO || self.owed >= flash_page
+        self.owes_merge() || self.owed >= flash_page
+    }
+
+    /// Whether there is a merge, which comes before pages.
+    pub fn owes_merge(&self) -> bool {
+        self.merges > Bytes::ZERO
     }
 
     /// Whether there is that, or a part of a page and no program under way that more could come after.
@@ -51,15 +57,12 @@ impl WriteBuffer {
         self.has_page(flash_page) || self.waiting > Bytes::ZERO && self.programs == 0
     }
 
-    /// Begins at most `share` of the merges; `None` where there are none.
-    pub fn take_merge(&mut self, share: Bytes) -> Option<Bytes> {
-        if self.merges == Bytes::ZERO {
-            return None;
-        }
+    /// Begins at most `share` of the merges.
+    pub fn take_merge(&mut self, share: Bytes) -> Bytes {
         let merged = share.min(self.merges);
         self.merges -= merged;
         self.programs += 1;
-        Some(merged)
+        merged
     }
 
     /// Begins to program at most `flash_page` of what is owed; returns the room that this will make.
@@ -68,14 +71,13 @@ impl WriteBuffer {
         let room = if owed == self.owed { self.waiting } else { Bytes((owed.0 * self.room) >> 20) };
         self.owed -= owed;
         self.waiting -= room;
-        self.leaving += room;
         self.programs += 1;
         room
     }
 
     /// A program or merge is over that makes this room.
     pub fn programmed(&mut self, room: Bytes) {
-        self.leaving -= room;
+        self.taken -= room;
         self.programs -= 1;
     }
 }

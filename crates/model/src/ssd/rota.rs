@@ -1,0 +1,139 @@
+//! In which order the channels of an SSD come up: the busy ones by the time at which to look at them again, then the idle
+//! ones, the first of them idle for longest.
+//!
+//! Programs take about the same time each, so that one that begins belongs near the end of the busy ones, and is passed
+//! along from there; one that is put off for a read belongs near their front.
+//!
+//! All channels stand in one row, which moves through the memory as those at its front go idle and stand behind the last,
+//! so that there is no wrap to look after. At the end of the memory, which is seldom, the row moves back to the start.
+
+use braid_base::Nanos;
+
+/// All channels of a drive, by number.
+#[derive(Clone, Debug)]
+pub struct Rota {
+    places: Vec<(Nanos, u32)>,
+    /// Where the row begins.
+    first: usize,
+    channels: usize,
+    /// How many of them are busy. The time of the others is the end of time.
+    busy: usize,
+}
+
+impl Rota {
+    /// So many channels, all idle, in order of number.
+    pub fn new(channels: u32) -> Rota {
+        let mut places: Vec<_> = (0..channels).map(|at| (Nanos::MAX, at)).collect();
+        places.resize(4 * places.len(), (Nanos::MAX, 0));
+        Rota { places, first: 0, channels: channels as usize, busy: 0 }
+    }
+
+    /// The first busy channel, and when to look at it; at the end of time if none is busy.
+    #[inline]
+    pub fn next(&self) -> (Nanos, u32) {
+        self.places[self.first]
+    }
+
+    /// The channel that has been idle for longest.
+    #[inline]
+    pub fn idle(&self) -> Option<u32> {
+        (self.busy < self.channels).then(|| self.places[self.first + self.busy].1)
+    }
+
+    /// The channel that has been idle for longest is busy until then.
+    #[inline]
+    pub fn begin(&mut self, until: Nanos) {
+        let row = &mut self.places[self.first..];
+        let (mut place, at) = (self.busy, row[self.busy].1);
+        while place > 0 && row[place - 1].0 > until {
+            row[place] = row[place - 1];
+            place -= 1;
+        }
+        row[place] = (until, at);
+        self.busy += 1;
+    }
+
+    /// The first busy channel is idle.
+    #[inline]
+    pub fn rest(&mut self) {
+        if self.first + self.channels == self.places.len() {
+            self.move_back();
+        }
+        self.places[self.first + self.channels] = (Nanos::MAX, self.places[self.first].1);
+        self.first += 1;
+        self.busy -= 1;
+    }
+
+    #[cold]
+    fn move_back(&mut self) {
+        self.places.copy_within(self.first.., 0);
+        self.first = 0;
+    }
+
+    /// The first busy channel is busy until then, which comes no earlier.
+    #[inline]
+    pub fn put_off(&mut self, until: Nanos) {
+        let row = &mut self.places[self.first..][..self.busy];
+        if self.busy == self.channels && until >= row[row.len() / 2].0 {
+            // Then no idle one stands where it belongs.
+            self.rest();
+            return self.begin(until);
+        }
+        let (mut place, at) = (0, row[0].1);
+        while place + 1 < row.len() && row[place + 1].0 <= until {
+            row[place] = row[place + 1];
+            place += 1;
+        }
+        row[place] = (until, at);
+    }
+
+    /// The busy channels in order, with the time of each.
+    pub fn busy(&self) -> &[(Nanos, u32)] {
+        &self.places[self.first..][..self.busy]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use braid_base::Rng;
+    use std::collections::VecDeque;
+
+    #[test]
+    fn busy_channels_come_by_time_and_then_by_turn_and_idle_ones_by_how_long_they_are() {
+        for channels in [1, 2, 5, 40] {
+            let (mut rota, mut rng) = (Rota::new(channels), Rng::new(u64::from(channels)));
+            let (mut idle, mut busy): (VecDeque<u32>, Vec<(Nanos, u32)>) =
+                ((0..channels).collect(), Vec::new());
+            for step in 0..20_000 {
+                assert_eq!(
+                    (rota.idle(), rota.next().0),
+                    (idle.front().copied(), busy.first().map_or(Nanos::MAX, |first| first.0))
+                );
+                // Few times, so that many are the same.
+                let mut insert = |busy: &mut Vec<_>, at, no_earlier: Nanos| {
+                    let until = no_earlier + Nanos(rng.below(12));
+                    busy.insert(busy.partition_point(|other: &(Nanos, u32)| other.0 <= until), (until, at));
+                    until
+                };
+                match step * 7 % 11 {
+                    0..=4 if !idle.is_empty() => {
+                        let at = idle.pop_front().unwrap();
+                        rota.begin(insert(&mut busy, at, Nanos(step / 10)));
+                    }
+                    5..=7 if !busy.is_empty() => {
+                        let (time, at) = busy.remove(0);
+                        assert_eq!(rota.next(), (time, at));
+                        rota.put_off(insert(&mut busy, at, time));
+                    }
+                    _ if !busy.is_empty() => {
+                        idle.push_back(busy.remove(0).1);
+                        rota.rest();
+                    }
+                    _ => {}
+                }
+                assert_eq!(rota.busy(), busy, "{channels} channels, after step {step}");
+            }
+        }
+    }
+}
