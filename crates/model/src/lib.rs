@@ -111,12 +111,13 @@ pub enum DeviceModel {
     /// A hard disk.
     Hdd(Box<hdd::Hdd>),
     /// Memory.
-    Dram(dram::Dram),
+    Dram(Box<dram::Dram>),
     /// Several devices as one.
     Group(Box<group::Group>),
 }
 
 impl Model for DeviceModel {
+    #[inline]
     fn submit(&mut self, tag: u64, request: Request, now: Nanos) {
         match self {
             DeviceModel::Ssd(ssd) => ssd.submit(tag, request, now),
@@ -126,6 +127,7 @@ impl Model for DeviceModel {
         }
     }
 
+    #[inline]
     fn next_event(&self) -> Option<Nanos> {
         match self {
             DeviceModel::Ssd(ssd) => ssd.next_event(),
@@ -164,7 +166,14 @@ impl Model for DeviceModel {
 }
 
 /// A request must lie within its device: one that does not is the caller's bug.
+#[inline]
 fn assert_within(request: Request, size: Bytes) {
-    let end = request.offset.checked_add(request.len);
-    assert!(end.is_some_and(|end| end <= size), "{request:?} does not lie within a device of {size}");
+    if request.offset.checked_add(request.len).is_none_or(|end| end > size) {
+        lies_outside(request, size);
+    }
+}
+
+#[cold]
+fn lies_outside(request: Request, size: Bytes) -> ! {
+    panic!("{request:?} does not lie within a device of {size}");
 }

@@ -80,7 +80,7 @@ impl Spec {
         match &self.timing {
             Timing::Ssd(params) => DeviceModel::Ssd(Box::new(ssd::Ssd::new(params, size, seed))),
             Timing::Hdd(params) => DeviceModel::Hdd(Box::new(hdd::Hdd::new(params, size, seed))),
-            Timing::Dram(params) => DeviceModel::Dram(dram::Dram::new(params, size)),
+            Timing::Dram(params) => DeviceModel::Dram(Box::new(dram::Dram::new(params, size))),
             Timing::Group(params) => DeviceModel::Group(Box::new(group::Group::new(params, size, seed))),
         }
     }

@@ -100,9 +100,7 @@ impl Model for Ssd {
     fn submit(&mut self, tag: u64, request: Request, now: Nanos) {
         assert_within(request, self.size);
         if self.next() <= now {
-            let mut completed = std::mem::take(&mut self.completed);
-            self.run(now, &mut completed);
-            self.completed = completed;
+            self.catch_up(now);
         }
         if self.held == self.params.queue_depth {
             self.outside.push_back((tag, request));
@@ -111,6 +109,7 @@ impl Model for Ssd {
         self.admit(tag, request, now);
     }
 
+    #[inline]
     fn next_event(&self) -> Option<Nanos> {
         Some(self.next()).filter(|at| *at < Nanos::MAX)
     }
@@ -119,6 +118,7 @@ impl Model for Ssd {
         self.due.first().copied()
     }
 
+    #[inline]
     fn advance(&mut self, now: Nanos, completed: &mut Vec<u64>) {
         if !self.completed.is_empty() {
             completed.append(&mut self.completed);
@@ -133,12 +133,21 @@ impl Model for Ssd {
 }
 
 impl Ssd {
+    /// Brings about what should have been before a request comes.
+    #[cold]
+    fn catch_up(&mut self, now: Nanos) {
+        let mut completed = std::mem::take(&mut self.completed);
+        self.run(now, &mut completed);
+        self.completed = completed;
+    }
+
     /// The time of the next event; the end of time where there is none.
     fn next(&self) -> Nanos {
         self.due.next().min(self.wake)
     }
 
     /// Brings every event up to `now` about, in order of time, and appends the tags of what has completed.
+    #[inline]
     fn run(&mut self, now: Nanos, completed: &mut Vec<u64>) {
         while self.next() <= now {
             if self.wake < self.due.next() {
@@ -162,7 +171,7 @@ impl Ssd {
     }
 
     /// Takes a request onto the drive.
-    #[inline]
+    #[inline(always)]
     fn admit(&mut self, tag: u64, request: Request, now: Nanos) {
         self.held += 1;
         let through = match request.op {
@@ -179,6 +188,7 @@ impl Ssd {
         self.complete(tag, through);
     }
 
+    #[inline]
     fn read(&mut self, request: Request, now: Nanos) -> Nanos {
         self.counters.read += request.len;
         let ahead = self.was_read_ahead(request);

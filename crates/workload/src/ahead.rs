@@ -22,10 +22,11 @@ impl<I: Iterator<Item = Arrival>> Ahead<I> {
     }
 
     #[inline(never)]
-    fn make(&mut self) {
+    fn make(&mut self) -> Option<Arrival> {
         self.made.clear();
         self.made.extend(self.source.by_ref().take(AT_A_TIME));
-        self.next = 0;
+        self.next = 1;
+        self.made.first().copied()
     }
 }
 
@@ -34,12 +35,9 @@ impl<I: Iterator<Item = Arrival>> Iterator for Ahead<I> {
 
     #[inline]
     fn next(&mut self) -> Option<Arrival> {
-        if self.next == self.made.len() {
-            self.make();
-        }
-        let arrival = self.made.get(self.next).copied();
-        self.next += usize::from(arrival.is_some());
-        arrival
+        let Some(arrival) = self.made.get(self.next) else { return self.make() };
+        self.next += 1;
+        Some(*arrival)
     }
 }
 

@@ -96,6 +96,7 @@ impl Flash {
 
     /// Reads flash pages `first..first + pages`, `len` bytes of them, from `now` on, to which it has been settled; returns
     /// when the first and the last of them are at the controller. `pressed`: writes wait for room, so that programs and reads take turns.
+    #[inline]
     pub fn read(&mut self, first: u64, pages: u64, len: Bytes, now: Nanos, pressed: bool) -> (Nanos, Nanos) {
         let channels = self.channels.len() as u64;
         let transfer = self.transfer(len);

@@ -56,17 +56,20 @@ impl Rota {
     /// The first busy channel is idle.
     #[inline]
     pub fn rest(&mut self) {
-        if self.first + self.channels == self.places.len() {
-            self.move_back();
-        }
-        self.places[self.first + self.channels] = (Nanos::MAX, self.places[self.first].1);
+        let resting = (Nanos::MAX, self.places[self.first].1);
         self.first += 1;
         self.busy -= 1;
+        match self.places.get_mut(self.first + self.channels - 1) {
+            Some(last) => *last = resting,
+            None => self.move_back(resting),
+        }
     }
 
+    /// Moves the row, but for the last, to the start of the memory.
     #[cold]
-    fn move_back(&mut self) {
+    fn move_back(&mut self, last: (Nanos, u32)) {
         self.places.copy_within(self.first.., 0);
+        self.places[self.channels - 1] = last;
         self.first = 0;
     }
 
