@@ -86,8 +86,16 @@ impl Executor {
     /// Wakes every task whose deadline is at or before `now`, earliest first.
     #[inline]
     pub fn fire_timers(&self, now: Nanos) {
-        let due = || self.inner.timers.borrow_mut().take_due(now);
-        std::iter::from_fn(due).for_each(Waker::wake);
+        self.inner.timers.borrow_mut().fire(now);
+    }
+
+    /// Wakes every task that waits for the earliest deadline, and gives it; none where that is later than `end`.
+    #[inline]
+    pub fn fire_next(&self, end: Nanos) -> Option<Nanos> {
+        let mut timers = self.inner.timers.borrow_mut();
+        let next = timers.next().filter(|next| *next <= end)?;
+        timers.fire(next);
+        Some(next)
     }
 
     /// A future that completes when [`Executor::fire_timers`] reaches `deadline`.
@@ -143,20 +151,29 @@ impl Sleep {
             self.executor.inner.timers.borrow_mut().cancel(id);
         }
     }
+
+    /// Waits for `deadline` from now on, and wakes `waker` then: [`Sleep::reset`] and a poll at once, for alarms that are set
+    /// again and again. False where the deadline has passed: then nobody is woken.
+    #[inline]
+    pub fn wake_at(&mut self, deadline: Nanos, waker: &Waker) -> bool {
+        let mut timers = self.executor.inner.timers.borrow_mut();
+        self.deadline = deadline;
+        if timers.fired >= deadline {
+            self.timer.into_iter().for_each(|id| timers.cancel(id));
+            return false;
+        }
+        let id = *self.timer.get_or_insert_with(|| timers.add());
+        timers.set(id, deadline, waker);
+        true
+    }
 }
 
 impl Future for Sleep {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-        let Sleep { executor, deadline, timer } = &mut *self;
-        let mut timers = executor.inner.timers.borrow_mut();
-        if timers.fired >= *deadline {
-            return Poll::Ready(());
-        }
-        let id = *timer.get_or_insert_with(|| timers.add());
-        timers.set(id, *deadline, cx.waker());
-        Poll::Pending
+        let deadline = self.deadline;
+        if self.wake_at(deadline, cx.waker()) { Poll::Pending } else { Poll::Ready(()) }
     }
 }
 

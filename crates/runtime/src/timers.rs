@@ -106,17 +106,21 @@ impl Timers {
         self.timers[id.0 as usize].next = std::mem::replace(&mut self.free, id.0);
     }
 
-    /// Sets a timer to wake a task at `deadline`, which must be later than the time that has been told. One that is set
-    /// already keeps its deadline, and wakes this task instead.
+    /// Sets a timer to wake a task at `deadline`, which must be later than the time that has been told, and no longer what
+    /// it was set to before.
     #[inline]
     pub(crate) fn set(&mut self, TimerId(key): TimerId, deadline: Nanos, waker: &Waker) {
         debug_assert!(deadline > self.fired, "a deadline that has passed");
         let timer = &mut self.timers[key as usize];
-        let before = timer.waker.replace(waker.clone());
-        if before.is_none() {
-            timer.deadline = deadline;
-            self.enter(key, deadline);
+        let is_set = timer.waker.replace(waker.clone()).is_some();
+        let before = std::mem::replace(&mut timer.deadline, deadline);
+        if is_set && before == deadline {
+            return;
         }
+        if is_set {
+            self.leave(key);
+        }
+        self.enter(key, deadline);
     }
 
     /// Forgets what a timer was set to, unless it has fired.
@@ -136,9 +140,18 @@ impl Timers {
         }
     }
 
+    /// Wakes whoever waits for a time up to `now`, earliest first. To wake a task is to note its number: no timer changes
+    /// meanwhile.
+    #[inline]
+    pub(crate) fn fire(&mut self, now: Nanos) {
+        while let Some(waker) = self.take_due(now) {
+            waker.wake();
+        }
+    }
+
     /// Takes the earliest timer that is due at `now`; once there is none, `now` is the time that has been told.
     #[inline]
-    pub(crate) fn take_due(&mut self, now: Nanos) -> Option<Waker> {
+    fn take_due(&mut self, now: Nanos) -> Option<Waker> {
         let due = match self.near.is_empty() {
             false => self.near.pop_if(|(deadline, _)| *deadline <= now),
             true => self
@@ -206,6 +219,7 @@ impl Timers {
     }
 
     /// Puts a timer into the list: most come before nearly all others.
+    #[inline]
     fn list(&mut self, key: u32, deadline: Nanos) {
         self.timers[key as usize].level = LISTED;
         let sooner = self.near.iter().rev().take_while(|(listed, _)| *listed <= deadline).count();
@@ -351,11 +365,24 @@ mod tests {
                 5 if !list.is_empty() => {
                     let place = rng.below(list.len() as u64) as usize;
                     let (&key, &id) = list.iter().nth(place).unwrap();
-                    timers.cancel(id);
                     list.remove(&key);
-                    match rng.chance(0.5) {
-                        true => timers.remove(id),
-                        false => unset.push(id),
+                    match rng.below(3) {
+                        0 => timers.remove(id),
+                        1 => {
+                            timers.cancel(id);
+                            unset.push(id);
+                        }
+                        _ => {
+                            let deadline = now + 1 + rng.below(span);
+                            // With the same one it would keep its place among others.
+                            let deadline = deadline + u64::from(deadline == key.0);
+                            timers.set(
+                                id,
+                                Nanos(deadline),
+                                &Arc::new(Numbered(number, woken.clone())).into(),
+                            );
+                            list.insert((deadline, number), id);
+                        }
                     }
                 }
                 _ => {
@@ -412,15 +439,17 @@ mod tests {
     }
 
     #[test]
-    fn a_timer_that_is_set_keeps_its_deadline_and_wakes_whom_it_was_told_last() {
+    fn a_timer_that_is_set_again_wakes_whom_it_was_told_last() {
         let (mut timers, woken) = (Timers::default(), Arc::new(AtomicU64::new(0)));
         let waker = |number| Waker::from(Arc::new(Numbered(number, woken.clone())));
         let id = timers.add();
-        timers.set(id, Nanos(5), &waker(1));
-        timers.set(id, Nanos(9), &waker(2));
-        assert_eq!(timers.next(), Some(Nanos(5)));
-        timers.take_due(Nanos(5)).unwrap().wake();
-        assert_eq!((woken.load(Relaxed), timers.next()), (2, None));
+        for (number, deadline) in [(1, 5), (2, 5), (3, 9)] {
+            timers.set(id, Nanos(deadline), &waker(number));
+            assert_eq!(timers.next(), Some(Nanos(deadline)));
+        }
+        assert!(timers.take_due(Nanos(5)).is_none());
+        timers.take_due(Nanos(9)).unwrap().wake();
+        assert_eq!((woken.load(Relaxed), timers.next()), (3, None));
     }
 
     #[test]

@@ -95,7 +95,8 @@ impl World {
     pub fn run_for(&self, duration: Nanos) {
         let end = self.now() + duration;
         if self.run(end, || false) != Stop::Cut {
-            self.advance_to(end);
+            self.inner.executor.fire_timers(end);
+            self.inner.now.set(end);
         }
     }
 
@@ -122,38 +123,34 @@ impl World {
 
     /// Runs until `done`, the cut, or until nothing more happens before or at `end`.
     fn run(&self, end: Nanos, done: impl Fn() -> bool) -> Stop {
+        if self.inner.power.is_off() {
+            return Stop::Cut;
+        }
         loop {
             if let Some(stop) = self.run_ready(&done) {
                 return stop;
             }
-            match self.inner.executor.next_timer() {
-                Some(next) if next <= end => self.advance_to(next),
-                _ => return Stop::Idle,
-            }
+            let Some(now) = self.inner.executor.fire_next(end) else { return Stop::Idle };
+            self.inner.now.set(now);
         }
     }
 
     /// Runs what is ready at this time. `None` where nothing is ready any more.
+    #[inline]
     fn run_ready(&self, done: &impl Fn() -> bool) -> Option<Stop> {
         for _ in 0..POLLS_AT_ONE_TIME {
+            if !self.inner.executor.run_next() {
+                return None;
+            }
+            // Only a task ends what is waited for, or cuts the power.
             if done() {
                 return Some(Stop::Done);
             }
             if self.inner.power.is_off() {
                 return Some(Stop::Cut);
             }
-            if !self.inner.executor.run_next() {
-                return None;
-            }
         }
         panic!("seed {}: tasks spin at {}: time cannot pass", self.inner.seed, self.now());
-    }
-
-    #[inline]
-    fn advance_to(&self, now: Nanos) {
-        let now = now.max(self.inner.now.get());
-        self.inner.now.set(now);
-        self.inner.executor.fire_timers(now);
     }
 }
 
