@@ -72,17 +72,18 @@ impl<R: Runtime, M: Model> Driver<R, M> {
     }
 
     /// Hands a request to the model now. The turn ends when the model is done with it.
+    ///
+    /// The alarm stays as it is: a new request brings what others wait for no sooner, and its own turn looks for itself when
+    /// it is first polled.
     pub(crate) fn submit(&self, request: Request) -> Turn<'_, R, M> {
         let now = self.runtime.now();
         let mut state = self.state.borrow_mut();
         // The model first does what it did while nobody looked.
-        state.advance(now);
+        state.advance(now, NOBODY);
         let tag = state.requests.insert(Progress::Submitted);
         state.usage.begin(request, now);
         state.model.submit(tag as u64, request, now);
         state.next = state.model.next_event().unwrap_or(Nanos::MAX);
-        // Whoever waits already may be the one to be woken for this.
-        state.set_alarm();
         Turn { driver: self, tag }
     }
 
@@ -106,34 +107,50 @@ impl<R: Runtime, M: Model> Driver<R, M> {
 }
 
 impl<M: Model> State<M> {
-    /// Takes the model's events up to `now`, one after another, and wakes the requests that are done.
+    /// Takes the model's events up to `now`, one after another, and wakes the requests that are done, but for the one that
+    /// looks for itself.
     #[inline]
-    fn advance(&mut self, now: Nanos) {
+    fn advance(&mut self, now: Nanos, looking: usize) {
         while self.next <= now {
-            self.take_event();
+            self.take_event(looking);
         }
     }
 
-    fn take_event(&mut self) {
+    fn take_event(&mut self, looking: usize) {
         let time = self.next;
         self.model.advance(time, &mut self.completed);
         self.next = self.model.next_event().unwrap_or(Nanos::MAX);
-        for tag in self.completed.drain(..) {
-            let tag = tag as usize;
-            self.usage.end(time);
-            match std::mem::replace(&mut self.requests[tag], Progress::Done(time)) {
-                Progress::Submitted => {}
-                Progress::Waiting(waker) => {
-                    self.waiting -= 1;
-                    if self.alarm.tag == tag {
-                        self.alarm.tag = NOBODY;
-                    }
-                    waker.wake();
-                }
-                Progress::Abandoned => drop(self.requests.remove(tag)),
-                Progress::Done(_) => unreachable!("a model completes a request once"),
+        for place in 0..self.completed.len() {
+            self.end(self.completed[place] as usize, time, looking);
+        }
+        self.completed.clear();
+    }
+
+    /// The model is done with a request.
+    #[inline]
+    fn end(&mut self, tag: usize, time: Nanos, looking: usize) {
+        self.usage.end(time);
+        match self.replace(tag, Progress::Done(time)) {
+            Progress::Submitted => {}
+            Progress::Waiting(waker) if tag != looking => waker.wake(),
+            Progress::Waiting(_) => {}
+            Progress::Abandoned => drop(self.requests.remove(tag)),
+            Progress::Done(_) => unreachable!("a model completes a request once"),
+        }
+    }
+
+    /// Notes how far a request is, and gives how far it was; a waker that its caller left is none any more.
+    #[inline]
+    fn replace(&mut self, tag: usize, progress: Progress) -> Progress {
+        self.waiting += usize::from(matches!(progress, Progress::Waiting(_)));
+        let before = std::mem::replace(&mut self.requests[tag], progress);
+        if matches!(before, Progress::Waiting(_)) {
+            self.waiting -= 1;
+            if self.alarm.tag == tag {
+                self.alarm.tag = NOBODY;
             }
         }
+        before
     }
 
     /// Sets the alarm for whoever waits. What happens inside an idle model can wait until the next request, and a request
@@ -158,23 +175,10 @@ impl<M: Model> State<M> {
         };
         let tag = expected.filter(is_waiting).unwrap_or_else(anyone);
         let Progress::Waiting(waker) = &self.requests[tag] else { unreachable!("it was found waiting") };
-        if self.alarm.at != self.next {
-            self.alarm.sleep.reset(self.next);
-        }
-        if Pin::new(&mut self.alarm.sleep).poll(&mut Context::from_waker(waker)).is_ready() {
+        if !self.alarm.sleep.wake_at(self.next, waker) {
             waker.wake_by_ref();
         }
         (self.alarm.at, self.alarm.tag) = (self.next, tag);
-    }
-
-    /// What the caller of a request that the model is not done with does now; a waker that it left is none any more.
-    fn set_progress(&mut self, tag: usize, progress: Progress) {
-        self.waiting += usize::from(matches!(progress, Progress::Waiting(_)));
-        let before = std::mem::replace(&mut self.requests[tag], progress);
-        self.waiting -= usize::from(matches!(before, Progress::Waiting(_)));
-        if self.alarm.tag == tag {
-            self.alarm.tag = NOBODY;
-        }
     }
 }
 
@@ -193,13 +197,7 @@ impl<R: Runtime, M: Model> Future for Turn<'_, R, M> {
         assert!(tag != NOBODY, "a turn is not polled after its end");
         let mut state = driver.state.borrow_mut();
         let now = driver.runtime.now();
-        if state.next <= now {
-            if matches!(state.requests[tag], Progress::Waiting(_)) {
-                // Whoever looks for itself needs no wake.
-                state.set_progress(tag, Progress::Submitted);
-            }
-            state.advance(now);
-        }
+        state.advance(now, tag);
         match &state.requests[tag] {
             Progress::Done(time) => {
                 let lateness = now.saturating_sub(*time);
@@ -212,7 +210,7 @@ impl<R: Runtime, M: Model> Future for Turn<'_, R, M> {
             }
             Progress::Waiting(waker) if waker.will_wake(cx.waker()) => {}
             Progress::Waiting(_) | Progress::Submitted => {
-                state.set_progress(tag, Progress::Waiting(cx.waker().clone()));
+                state.replace(tag, Progress::Waiting(cx.waker().clone()));
             }
             Progress::Abandoned => panic!("a turn was polled after it was dropped"),
         }
@@ -229,7 +227,7 @@ impl<R: Runtime, M: Model> Drop for Turn<'_, R, M> {
         let mut state = self.driver.state.borrow_mut();
         match &state.requests[self.tag] {
             Progress::Done(_) => drop(state.requests.remove(self.tag)),
-            _ => state.set_progress(self.tag, Progress::Abandoned),
+            _ => drop(state.replace(self.tag, Progress::Abandoned)),
         }
         state.set_alarm();
     }

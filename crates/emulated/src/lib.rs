@@ -18,7 +18,7 @@ pub use usage::Usage;
 use braid_base::Bytes;
 use braid_model::{Counters, DeviceModel, Model, Op, Request};
 use braid_runtime::{Buf, Device, Geometry, Runtime};
-use driver::{Driver, Turn};
+use driver::Driver;
 use std::cell::Cell;
 use std::io;
 
@@ -68,53 +68,46 @@ impl<R: Runtime, D: Device, M: Model + 'static> Emulated<R, D, M> {
         self.timed.set(timed);
     }
 
-    /// Hands a request to the model, unless its timing is off.
-    fn turn(&self, op: Op, offset: Bytes, len: Bytes) -> io::Result<Option<Turn<'_, R, M>>> {
-        // The model takes as long as memory does.
-        self.inner.expect(offset);
+    /// Does `work`, the real I/O of a request, while the model's time runs: the request ends with the later of the two.
+    async fn timed(
+        &self,
+        op: Op,
+        offset: Bytes,
+        len: Bytes,
+        work: impl Future<Output = io::Result<()>>,
+    ) -> io::Result<()> {
         // A model takes no request that does not fit its device: such a one is refused before, in no time.
         self.inner.geometry().check(offset, len)?;
-        Ok(self.timed.get().then(|| self.driver.submit(Request { op, offset, len })))
+        if !self.timed.get() {
+            return work.await;
+        }
+        // The model takes as long as memory does.
+        self.inner.expect(offset);
+        let turn = self.driver.submit(Request { op, offset, len });
+        let result = work.await;
+        turn.await;
+        result
     }
 }
 
-/// The real work is done while the model's time runs: a request ends with the later of the two.
 impl<R: Runtime, D: Device, M: Model + 'static> Device for Emulated<R, D, M> {
     fn geometry(&self) -> Geometry {
         self.inner.geometry()
     }
 
-    async fn read(&self, offset: Bytes, into: &Buf) -> io::Result<()> {
-        let turn = self.turn(Op::Read, offset, into.len())?;
-        let result = self.inner.read(offset, into).await;
-        wait(turn).await;
-        result
+    fn read(&self, offset: Bytes, into: &Buf) -> impl Future<Output = io::Result<()>> {
+        self.timed(Op::Read, offset, into.len(), self.inner.read(offset, into))
     }
 
-    async fn write(&self, offset: Bytes, from: &Buf) -> io::Result<()> {
-        let turn = self.turn(Op::Write, offset, from.len())?;
-        let result = self.inner.write(offset, from).await;
-        wait(turn).await;
-        result
+    fn write(&self, offset: Bytes, from: &Buf) -> impl Future<Output = io::Result<()>> {
+        self.timed(Op::Write, offset, from.len(), self.inner.write(offset, from))
     }
 
-    async fn flush(&self) -> io::Result<()> {
-        let turn = self.turn(Op::Flush, Bytes::ZERO, Bytes::ZERO)?;
-        let result = self.inner.flush().await;
-        wait(turn).await;
-        result
+    fn flush(&self) -> impl Future<Output = io::Result<()>> {
+        self.timed(Op::Flush, Bytes::ZERO, Bytes::ZERO, self.inner.flush())
     }
 
-    async fn discard(&self, offset: Bytes, len: Bytes) -> io::Result<()> {
-        let turn = self.turn(Op::Discard, offset, len)?;
-        let result = self.inner.discard(offset, len).await;
-        wait(turn).await;
-        result
-    }
-}
-
-async fn wait<R: Runtime, M: Model>(turn: Option<Turn<'_, R, M>>) {
-    if let Some(turn) = turn {
-        turn.await;
+    fn discard(&self, offset: Bytes, len: Bytes) -> impl Future<Output = io::Result<()>> {
+        self.timed(Op::Discard, offset, len, self.inner.discard(offset, len))
     }
 }
