@@ -1,7 +1,8 @@
 //! Where requests of an open loop come in: whoever is idle waits here for the next one.
 //!
-//! One alarm is set for the next arrival, however many are idle, and it wakes the one that became idle last: so a load that
-//! needs few tasks at a time uses the same few, whose memory is at hand.
+//! One alarm is set for the next arrival, however many are idle, and it wakes one of them, who is chosen when the arrival
+//! before it has been taken: the one that became idle last. So the alarm is set once for each arrival, and a load that needs
+//! few tasks at a time uses the same few, whose memory is at hand.
 
 use crate::source::Arrivals;
 use crate::{Error, Result};
@@ -9,7 +10,6 @@ use braid_base::{Arrival, Nanos};
 use braid_runtime::{Runtime, Sleep};
 use braid_sim::World;
 use std::cell::RefCell;
-use std::future::poll_fn;
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 
@@ -30,20 +30,17 @@ struct Inner {
     speed: f64,
     /// The latest time so far: one that is out of order comes as late as the one before it.
     latest: Nanos,
-    /// By number: all that have ever waited.
-    waiters: Vec<Waiter>,
-    /// The numbers of those that wait, last come last.
-    idle: Vec<usize>,
     alarm: Sleep,
-    /// When the alarm is set for, and whom it wakes.
-    alarm_at: Nanos,
-    alarm_for: usize,
+    /// Whom the alarm wakes; none where nobody is idle.
+    woken: Option<Idle>,
+    /// The others that are idle, last come last.
+    idle: Vec<Idle>,
 }
 
-#[derive(Clone)]
-struct Waiter {
+/// Somebody who waits.
+struct Idle {
+    number: usize,
     waker: Waker,
-    is_idle: bool,
 }
 
 impl Gate {
@@ -56,20 +53,18 @@ impl Gate {
             start,
             speed,
             latest: Nanos::ZERO,
-            waiters: Vec::new(),
-            idle: Vec::new(),
             alarm: rt.sleep_until(Nanos::MAX),
-            alarm_at: Nanos::MAX,
-            alarm_for: usize::MAX,
+            woken: None,
+            idle: Vec::new(),
         };
         inner.fetch();
         Gate { rt: rt.clone(), inner: RefCell::new(inner) }
     }
 
     /// Completes when the time of the next arrival has come, or at the end: then [`Gate::take`] it, at once. `number` is
-    /// the caller's own.
-    pub fn admit(&self, number: usize) -> impl Future<Output = ()> {
-        poll_fn(move |cx| self.inner.borrow_mut().poll(&self.rt, number, cx))
+    /// the caller's own, which is one task.
+    pub fn admit(&self, number: usize) -> Admission<'_> {
+        Admission { gate: self, number, is_idle: false }
     }
 
     /// The arrival for which the caller was admitted, with its time on the world's clock; none at the end, and after a failure.
@@ -80,7 +75,7 @@ impl Gate {
         if arrival.is_some() {
             inner.fetch();
         }
-        inner.arm(&self.rt);
+        inner.arm();
         arrival
     }
 
@@ -99,32 +94,38 @@ impl Gate {
         let mut inner = self.inner.borrow_mut();
         inner.arrivals = Arrivals::none();
         inner.next = None;
-        inner.arm(&self.rt);
+        inner.arm();
+    }
+}
+
+/// The wait for an arrival.
+pub(crate) struct Admission<'a> {
+    gate: &'a Gate,
+    number: usize,
+    is_idle: bool,
+}
+
+impl Future for Admission<'_> {
+    type Output = ();
+
+    #[inline]
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        let Gate { rt, inner } = self.gate;
+        let mut inner = inner.borrow_mut();
+        if inner.is_due(rt.now()) {
+            if self.is_idle {
+                inner.remove(self.number);
+            }
+            return Poll::Ready(());
+        }
+        if !std::mem::replace(&mut self.is_idle, true) {
+            inner.add(Idle { number: self.number, waker: cx.waker().clone() });
+        }
+        Poll::Pending
     }
 }
 
 impl Inner {
-    fn poll(&mut self, rt: &World, number: usize, cx: &Context<'_>) -> Poll<()> {
-        if number >= self.waiters.len() {
-            self.waiters.resize(number + 1, Waiter { waker: Waker::noop().clone(), is_idle: false });
-        }
-        let is_due = self.is_due(rt.now());
-        let waiter = &mut self.waiters[number];
-        let was_idle = std::mem::replace(&mut waiter.is_idle, !is_due);
-        if is_due {
-            if was_idle && self.idle.pop_if(|last| *last == number).is_none() {
-                self.idle.retain(|idle| *idle != number);
-            }
-            return Poll::Ready(());
-        }
-        waiter.waker.clone_from(cx.waker());
-        if !was_idle {
-            self.idle.push(number);
-        }
-        self.arm(rt);
-        Poll::Pending
-    }
-
     /// Whether the next arrival has come; the end counts as one.
     fn is_due(&self, now: Nanos) -> bool {
         self.next.is_none_or(|arrival| arrival.at <= now)
@@ -146,24 +147,31 @@ impl Inner {
         self.next = Some(Arrival { at: self.latest, request });
     }
 
-    /// Sees to it that the one who became idle last is woken when the next arrival comes.
+    /// Somebody has become idle.
     #[inline]
-    fn arm(&mut self, rt: &World) {
-        let Some(&number) = self.idle.last() else { return };
-        let last = &self.waiters[number].waker;
+    fn add(&mut self, idle: Idle) {
+        self.idle.push(idle);
+        if self.woken.is_none() {
+            self.arm();
+        }
+    }
+
+    /// Somebody is idle no longer.
+    #[inline]
+    fn remove(&mut self, number: usize) {
+        if self.woken.take_if(|woken| woken.number == number).is_none() {
+            self.idle.retain(|idle| idle.number != number);
+        }
+    }
+
+    /// Sees to it that somebody who is idle is woken when the next arrival comes.
+    #[inline]
+    fn arm(&mut self) {
+        self.woken = self.woken.take().or_else(|| self.idle.pop());
+        let Some(Idle { waker, .. }) = &self.woken else { return };
         let at = self.next.map_or(Nanos::ZERO, |arrival| arrival.at);
-        if at <= rt.now() {
-            return last.wake_by_ref();
-        }
-        if (self.alarm_at, self.alarm_for) == (at, number) {
-            return;
-        }
-        if self.alarm_at != at {
-            self.alarm.reset(at);
-        }
-        (self.alarm_at, self.alarm_for) = (at, number);
-        if Pin::new(&mut self.alarm).poll(&mut Context::from_waker(last)).is_ready() {
-            last.wake_by_ref();
+        if !self.alarm.wake_at(at, waker) {
+            waker.wake_by_ref();
         }
     }
 }
@@ -212,10 +220,10 @@ mod tests {
     }
 
     #[test]
-    fn arrivals_come_at_their_times_to_the_last_idle() {
+    fn arrivals_come_at_their_times_each_to_one_that_is_idle() {
         let arrivals = [10, 40, 50, 50, 20].map(arrival).into();
         // At 150 two come at once, and the one that is out of order comes with them.
-        let expected = [(110, 2, 10), (140, 2, 40), (150, 1, 50), (150, 0, 50), (155, 2, 20)];
+        let expected = [(110, 0, 10), (140, 2, 40), (150, 0, 50), (150, 1, 50), (155, 2, 20)];
         assert_eq!(admitted(arrivals, 3, 1.0), expected);
     }
 
@@ -228,6 +236,6 @@ mod tests {
     #[test]
     fn a_failure_ends_it() {
         let broken = Err(Error::new(ErrorKind::Trace, "line 3"));
-        assert_eq!(admitted(vec![arrival(10), broken, arrival(20)], 2, 1.0), [(110, 1, 10)]);
+        assert_eq!(admitted(vec![arrival(10), broken, arrival(20)], 2, 1.0), [(110, 0, 10)]);
     }
 }
