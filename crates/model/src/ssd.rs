@@ -23,7 +23,9 @@
 mod flash;
 mod page_map;
 mod params;
+mod programs;
 mod rota;
+mod spread;
 mod translation;
 mod write_buffer;
 

@@ -6,8 +6,10 @@
 //! and that it does not matter when and how often it is asked.
 
 use crate::rate::Rate;
-use crate::ssd::params::{Mapping, Params};
+use crate::ssd::params::Params;
+use crate::ssd::programs::Programs;
 use crate::ssd::rota::Rota;
+use crate::ssd::spread::Spread;
 use crate::ssd::translation::Cost;
 use crate::ssd::write_buffer::WriteBuffer;
 use braid_base::{Bytes, Nanos, Rng};
@@ -19,30 +21,20 @@ pub struct Flash {
     channels: Vec<Channel>,
     /// Which of them were busy when they were last looked at, and when to look again. An idle one may have got reads since.
     rota: Rota,
-    buffer: WriteBuffer,
+    programs: Programs,
     /// When something was last put into the buffer: what waits for an idle channel begins then.
     since: Nanos,
-    /// Bytes for which blocks have not yet been erased.
-    unerased: Bytes,
-    reads: Rng,
-    programs: Rng,
+    rng: Rng,
 }
 
+/// Of reads.
 #[derive(Clone, Debug)]
 struct Timing {
     page: Bytes,
     read: Spread,
-    /// The transfer of the page included.
-    program: Spread,
     page_transfer: Nanos,
-    suspend: Option<Nanos>,
-    erase: Nanos,
-    erase_block: Bytes,
-    /// The programs that one copy takes the time of.
-    copy: f64,
-    /// A channel's share of a merge.
-    merge_share: Bytes,
     rate: Rate,
+    suspend: Option<Nanos>,
 }
 
 #[derive(Clone, Copy, Default, Debug)]
@@ -59,39 +51,26 @@ struct Channel {
 impl Flash {
     /// Flash at rest.
     pub fn new(params: &Params, rng: &mut Rng) -> Flash {
-        let transfer = params.channel.time_for(params.flash_page);
-        let (program, copy) = (params.program + transfer, params.read + transfer * 2 + params.program);
-        let merge = match params.mapping {
-            Mapping::Blocks(blocks) => blocks.merge,
-            Mapping::Pages(_) => Bytes::ZERO,
-        };
-        let spread = Spread::around(params.program);
+        let reads = rng.fork();
         Flash {
             timing: Timing {
                 page: params.flash_page,
                 read: Spread::around(params.read),
-                program: Spread { least: spread.least + transfer, ..spread },
-                page_transfer: transfer,
-                suspend: params.suspend,
-                erase: params.erase,
-                erase_block: params.erase_block,
-                copy: copy.0 as f64 / program.0 as f64,
-                merge_share: (merge / u64::from(params.channels)).max(params.flash_page),
+                page_transfer: params.channel.time_for(params.flash_page),
                 rate: params.channel,
+                suspend: params.suspend,
             },
             channels: vec![Channel::default(); params.channels as usize],
             rota: Rota::new(params.channels),
-            buffer: WriteBuffer::default(),
+            programs: Programs::new(params, rng.fork()),
             since: Nanos::ZERO,
-            unerased: Bytes::ZERO,
-            reads: rng.fork(),
-            programs: rng.fork(),
+            rng: reads,
         }
     }
 
     /// The buffer, as of the last `settle`.
     pub fn buffer(&self) -> &WriteBuffer {
-        &self.buffer
+        self.programs.buffer()
     }
 
     /// Reads flash pages `first..first + pages`, `len` bytes of them, from `now` on, to which it has been settled; returns
@@ -100,7 +79,7 @@ impl Flash {
     pub fn read(&mut self, first: u64, pages: u64, len: Bytes, now: Nanos, pressed: bool) -> (Nanos, Nanos) {
         let channels = self.channels.len() as u64;
         let transfer = self.transfer(len);
-        let per_page = self.timing.read.draw(&mut self.reads) + transfer;
+        let per_page = self.timing.read.draw(&mut self.rng) + transfer;
         let mut at = (first % channels) as usize;
         let (mut soonest, mut latest) = (Nanos::MAX, now);
         for part in 0..pages.min(channels) {
@@ -116,13 +95,12 @@ impl Flash {
     }
 
     fn read_on(&mut self, at: usize, time: Nanos, now: Nanos, pressed: bool) -> Nanos {
-        let channel = self.channels[at];
-        let turn = pressed && channel.read_last && channel.program.is_none();
-        if turn && self.buffer.has_page(self.timing.page) {
-            // Since a page still waits, no channel is idle: it will be looked at.
-            self.program(at, channel.free.max(now));
-        }
         let channel = &mut self.channels[at];
+        let turn = pressed && channel.read_last && channel.program.is_none();
+        if turn && self.programs.has_page() {
+            // Since a page still waits, no channel is idle: it will be looked at.
+            channel.program(&mut self.programs, channel.free.max(now));
+        }
         channel.read_last = true;
         let programs = channel.free > channel.reads_end.max(now);
         let end = match self.timing.suspend {
@@ -143,20 +121,20 @@ impl Flash {
     /// Takes a write into the buffer at `now`, to which it has been settled.
     pub fn insert(&mut self, len: Bytes, cost: Cost, now: Nanos) {
         self.since = now;
-        let copies = Bytes((cost.copied.0 as f64 * self.timing.copy) as u64);
-        self.buffer.insert(len, cost.own + copies, cost.merged);
-        self.unerased += cost.own + cost.copied + cost.merged;
+        self.programs.insert(len, cost);
     }
 
     /// Begins the programs that could by `now`, and ends those that have.
     pub fn settle(&mut self, now: Nanos) {
         // What waits since it came begins on channels that were idle then.
-        while self.is_due()
+        while self.programs.is_due()
             && let Some(at) = self.rota.idle()
         {
-            let free = self.channels[at as usize].free;
-            let again = if free > self.since { free } else { self.program(at as usize, self.since) };
-            self.rota.begin(again);
+            let channel = &mut self.channels[at as usize];
+            if channel.free <= self.since {
+                channel.program(&mut self.programs, self.since);
+            }
+            self.rota.begin(channel.free);
         }
         while let (time, at) = self.rota.next()
             && time <= now
@@ -177,12 +155,16 @@ impl Flash {
                 return Some(end);
             }
             channel.program = None;
-            self.buffer.programmed(room);
+            self.programs.end(room);
         }
         if channel.free > time {
             return Some(channel.free);
         }
-        self.is_due().then(|| self.program(at, time.max(self.since)))
+        if !self.programs.is_due() {
+            return None;
+        }
+        channel.program(&mut self.programs, time.max(self.since));
+        Some(channel.free)
     }
 
     /// When programs that are under way will have made so much room, or as much as they will, as of the last `settle`; `None`
@@ -200,60 +182,18 @@ impl Flash {
         comes
     }
 
-    fn is_due(&self) -> bool {
-        self.buffer.is_due(self.timing.page)
-    }
-
-    /// Begins a channel's share of a merge, or else a flash page's worth of what the buffer owes; returns when that will be
-    /// done.
-    #[inline(always)]
-    fn program(&mut self, at: usize, start: Nanos) -> Nanos {
-        let mut time = self.timing.program.draw(&mut self.programs);
-        let room = match self.buffer.owes_merge() {
-            true => self.merge(&mut time),
-            false => self.buffer.take_page(self.timing.page),
-        };
-        if self.unerased >= self.timing.erase_block {
-            self.unerased -= self.timing.erase_block;
-            time += self.timing.erase;
-        }
-        let (channel, end) = (&mut self.channels[at], start + time);
-        channel.free = end;
-        channel.program = Some((end, room));
-        channel.read_last = false;
-        end
-    }
-
-    /// A merge runs on all channels at once, and is one piece of work on each, which takes as many times as long as a program
-    /// as it has pages. It makes no room.
-    #[inline(never)]
-    fn merge(&mut self, time: &mut Nanos) -> Bytes {
-        let Timing { page, merge_share, .. } = self.timing;
-        *time = *time * (self.buffer.take_merge(merge_share).align_up(page) / page);
-        Bytes::ZERO
-    }
-
     fn transfer(&self, len: Bytes) -> Nanos {
         if len >= self.timing.page { self.timing.page_transfer } else { self.timing.rate.time_for(len) }
     }
 }
 
-/// A time as it varies from flash page to flash page: uniform within 5 % (assumed; the 990 PRO's 99th percentile is 7 %
-/// above its mean, [review]).
-#[derive(Clone, Copy, Debug)]
-struct Spread {
-    least: Nanos,
-    /// How many nanoseconds it can be.
-    count: u64,
-}
-
-impl Spread {
-    fn around(time: Nanos) -> Spread {
-        let twentieth = time.0 / 20;
-        Spread { least: Nanos(time.0 - twentieth), count: 2 * twentieth + 1 }
-    }
-
-    fn draw(self, rng: &mut Rng) -> Nanos {
-        self.least + Nanos(rng.below(self.count))
+impl Channel {
+    /// Begins a piece of what is to be programmed.
+    #[inline(always)]
+    fn program(&mut self, programs: &mut Programs, start: Nanos) {
+        let (time, room) = programs.begin();
+        self.free = start + time;
+        self.program = Some((self.free, room));
+        self.read_last = false;
     }
 }

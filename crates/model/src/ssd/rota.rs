@@ -43,7 +43,7 @@ impl Rota {
     /// The channel that has been idle for longest is busy until then.
     #[inline]
     pub fn begin(&mut self, until: Nanos) {
-        let row = &mut self.places[self.first..];
+        let row = &mut self.places[self.first..][..=self.busy];
         let (mut place, at) = (self.busy, row[self.busy].1);
         while place > 0 && row[place - 1].0 > until {
             row[place] = row[place - 1];

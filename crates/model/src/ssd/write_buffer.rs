@@ -24,6 +24,7 @@ pub struct WriteBuffer {
 
 impl WriteBuffer {
     /// Takes a write of `len`, for which so much is to be programmed and merged.
+    #[inline]
     pub fn insert(&mut self, len: Bytes, owed: Bytes, merges: Bytes) {
         self.taken += len;
         self.waiting += len;
