@@ -1,6 +1,16 @@
-"""Counts tests as cargo does, so that ``scripts/test`` can add them up."""
+"""Ctrl-C as in a terminal; counts tests as cargo does, so that ``scripts/test`` can add them up."""
+
+import signal
 
 import pytest
+
+
+@pytest.fixture(autouse=True)
+def ctrl_c_interrupts():
+    """Whoever starts the tests in the background of a shell has them begin with Ctrl-C ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 @pytest.hookimpl(trylast=True)
