@@ -6,6 +6,7 @@
 //! `limit` that missed; a sequential reader still gets it, one request later.
 
 use crate::shape::Piece;
+use crate::{Error, ErrorKind, Result};
 use braid_base::{Bytes, ExtentId};
 use braid_policy::Lru;
 use braid_runtime::{Arena, Buf};
@@ -53,18 +54,29 @@ impl Missed {
 const HISTORY: usize = 4;
 
 impl ExtentCache {
-    /// A cache of at most `limit` extents; none where an extent is larger than a buffer can be.
-    pub fn new(limit: usize, extent_size: Bytes) -> ExtentCache {
+    /// A cache of at most `limit` extents; of none where an extent is larger than a buffer can be.
+    ///
+    /// # Errors
+    /// `Invalid` where the machine has no memory for so many.
+    pub fn new(limit: usize, extent_size: Bytes) -> Result<ExtentCache> {
         let limit = if extent_size <= Arena::LARGEST { limit } else { 0 };
-        let arena = (limit > 0).then(|| Arena::new(extent_size * limit as u64));
-        ExtentCache {
+        let size = extent_size * limit as u64;
+        let no_memory = || {
+            let problem = format!(
+                "a memory cache of {limit} extents of {extent_size} takes {size}, which this machine does not give: \
+                 use fewer extents"
+            );
+            Error::new(ErrorKind::Invalid, problem)
+        };
+        let arena = if limit > 0 { Some(Arena::try_new(size).ok_or_else(no_memory)?) } else { None };
+        Ok(ExtentCache {
             limit,
             extent_size,
             arena,
             bufs: HashMap::default(),
             used: Lru::default(),
             missed: Missed::new(limit.div_ceil(HISTORY)),
-        }
+        })
     }
 
     /// Whether all of an extent is here.
@@ -140,5 +152,19 @@ impl ExtentCache {
     /// How many extents are here, and how many may be.
     pub fn len_and_limit(&self) -> (usize, usize) {
         (self.bufs.len(), self.limit)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use braid_base::MIB;
+
+    #[test]
+    fn a_cache_beyond_the_machines_memory_is_refused_by_name_and_size() {
+        let error = ExtentCache::new(1 << 30, MIB).err().expect("no machine has a PiB of memory");
+        assert_eq!(error.kind(), ErrorKind::Invalid);
+        assert!(error.to_string().contains("1073741824 extents of 1 MiB takes 1024 TiB"), "{error}");
+        assert!(ExtentCache::new(2, MIB).is_ok());
     }
 }

@@ -50,8 +50,8 @@ impl<R: Runtime, D: Device> Volume<R, D> {
     /// a second per TiB mapped.
     ///
     /// # Errors
-    /// `Invalid` for a foreign, wrong, old or duplicated device, `Degraded` for a missing one, `Unsupported` for a volume
-    /// of a newer version, `Corrupt` for damage: then nothing was changed.
+    /// `Invalid` for a foreign, wrong, old or duplicated device and for a cache that memory does not hold, `Degraded` for a
+    /// missing device, `Unsupported` for a volume of a newer version, `Corrupt` for damage: then nothing was changed.
     pub async fn open(rt: R, devices: Vec<D>, options: OpenOptions) -> Result<(Volume<R, D>, Recovery)> {
         let (mut superblock, devices, order) = assemble(devices, &options.names).await?;
         let shape = Shape::new(
@@ -68,6 +68,7 @@ impl<R: Runtime, D: Device> Volume<R, D> {
                 format!("the policy that volume '{}' was left with: {e}", superblock.name),
             )
         })?;
+        let cache = ExtentCache::new(options.cache_extents, shape.extent_size)?;
         if options.rewrite_map {
             (0..shape.extents()).for_each(|extent| state.mark_stale(ExtentId(extent)));
         }
@@ -89,7 +90,7 @@ impl<R: Runtime, D: Device> Volume<R, D> {
             state: RefCell::new(state),
             locks: LockTable::default(),
             policy: RefCell::new(policy),
-            cache: RefCell::new(ExtentCache::new(options.cache_extents, shape.extent_size)),
+            cache: RefCell::new(cache),
             journal,
             commits: Commits::default(),
             checkpoints: Semaphore::new(1),

@@ -50,13 +50,17 @@ impl Arena {
     /// The largest buffer that an arena gives.
     pub const LARGEST: Bytes = Bytes(LARGEST as u64);
 
-    /// An arena of at least `size` bytes, rounded up to whole MiB, zeroed.
+    /// An arena of at least `size` bytes, rounded up to whole MiB, zeroed. The process ends where there is no such memory.
     pub fn new(size: Bytes) -> Arena {
-        let bytes = size.as_usize().max(1).next_multiple_of(LARGEST);
-        let layout = Layout::from_size_align(bytes, LARGEST).expect("an arena's size fits the address space");
+        Arena::try_new(size).unwrap_or_else(|| handle_alloc_error(layout(size)))
+    }
+
+    /// As [`Arena::new`]; none where the machine has no such memory to give.
+    pub fn try_new(size: Bytes) -> Option<Arena> {
+        let layout = layout(size);
+        let bytes = layout.size();
         // SAFETY: the layout has a size above zero.
-        let start =
-            NonNull::new(unsafe { alloc_zeroed(layout) }).unwrap_or_else(|| handle_alloc_error(layout));
+        let start = NonNull::new(unsafe { alloc_zeroed(layout) })?;
         let pages = bytes / PAGE;
         let mut free: [Vec<u32>; ORDERS] = std::array::from_fn(|order| Vec::with_capacity(pages >> order));
         let mut free_order = vec![NOT_FREE; pages];
@@ -74,7 +78,7 @@ impl Arena {
             pages: Semaphore::new(pages),
             borrowed: Cell::new(0),
         };
-        Arena { inner: Rc::new(inner) }
+        Some(Arena { inner: Rc::new(inner) })
     }
 
     /// A buffer of `len` bytes with undefined content, once there is room for it; first come, first served.
@@ -119,6 +123,12 @@ impl Arena {
         self.inner.order[page as usize].set(order as u8);
         Buf { arena: self.inner.clone(), page, start: page as usize * PAGE, len: len.as_usize() }
     }
+}
+
+/// What an arena of this size takes.
+fn layout(size: Bytes) -> Layout {
+    let bytes = size.as_usize().max(1).next_multiple_of(LARGEST);
+    Layout::from_size_align(bytes, LARGEST).expect("an arena's size fits the address space")
 }
 
 fn order_of(len: usize) -> usize {
