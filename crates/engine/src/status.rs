@@ -204,7 +204,7 @@ impl<R: Runtime, D: Device> Volume<R, D> {
 }
 
 impl<R: Runtime, D: Device> Core<R, D> {
-    /// Tells a new policy which extra copies there are. Those on devices where it wants none go, in the background.
+    /// Tells a policy that takes charge which extra copies there are. Those on devices where it wants none go, in the background.
     pub fn adopt_extras(self: &std::rc::Rc<Self>) {
         let (all, views) = {
             let state = self.state.borrow();

@@ -107,6 +107,7 @@ impl<R: Runtime, D: Device> Volume<R, D> {
             jobs: Cell::new(0),
         });
         core.start_background();
+        core.adopt_extras();
         Ok((Volume { core }, recovery))
     }
 

@@ -51,11 +51,18 @@ impl<R: Runtime, D: Device> Core<R, D> {
             Some(room) => room,
             None => Box::pin(self.reserve(records)).await?,
         };
-        let guard = self.lock_to_write(piece).await;
+        let mut guard = self.lock_to_write(piece).await;
+        let cached = guard.mode() == Mode::Exclusive && self.cache.borrow().contains(piece.extent);
+        let (mut entry, mut placement) = self.place(piece, cached);
+        if guard.mode() == Mode::Shared && placement != Placement::Home {
+            // What others who share the lock write to the home would be hidden by the copy that is made now.
+            drop(guard);
+            guard = self.locks.lock(Self::lock_number(piece.extent), Mode::Exclusive).await;
+            entry = self.state.borrow().map.get(piece.extent);
+            placement = if entry.home == SlotNumber::NONE { Placement::Home } else { placement };
+        }
         let mode = guard.mode();
         self.state.borrow_mut().disturb(piece.extent);
-        let cached = mode == Mode::Exclusive && self.cache.borrow().contains(piece.extent);
-        let (entry, placement) = self.place(piece, cached);
         let result = if placement == Placement::Home && (mode == Mode::Shared || self.is_plain(piece, &entry))
         {
             // Nearly every write: to one place of one device, and no other copy is there or comes meanwhile.

@@ -1,0 +1,125 @@
+//! Extra copies that writes make (write-back): what guests wrote meanwhile, and who knows of them later.
+
+use braid_base::{BlockId, Bytes, DeviceId, ExtentId, KIB, MIB, Nanos};
+use braid_engine::{CreateOptions, Durability, Export, OpenOptions, Result, Volume, create};
+use braid_format::Uuid;
+use braid_policy::{Access, DeviceView, Move, Placement, Policy, View};
+use braid_runtime::{Arena, Buf, Runtime, join_all};
+use braid_sim::{Disk, DiskOptions, World};
+
+/// Every write after the first to an extent goes to an extra copy on the SSD.
+struct WriteBack;
+
+impl Policy for WriteBack {
+    fn name(&self) -> &'static str {
+        "write-back"
+    }
+
+    fn settings(&self) -> String {
+        String::new()
+    }
+
+    fn place_new(&mut self, _: ExtentId, _: &View) -> DeviceId {
+        DeviceId(1)
+    }
+
+    fn place_write(&mut self, _: &Access, _: &View) -> Placement {
+        Placement::Extra(DeviceId(0))
+    }
+
+    fn extra_slots(&self, _: &DeviceView) -> u32 {
+        3
+    }
+
+    fn evict(&mut self, _: DeviceId) -> Option<BlockId> {
+        None
+    }
+
+    fn plan(&mut self, view: &View, _: &mut Vec<Move>) -> Nanos {
+        view.now + Nanos::from_secs(1)
+    }
+
+    fn explain(&self, _: ExtentId, _: &View) -> String {
+        "all is written to the SSD first".to_owned()
+    }
+}
+
+type Rig = Volume<World, Disk>;
+
+fn disks(world: &World) -> Vec<Disk> {
+    let options = [DiskOptions::ssd(MIB * 8), DiskOptions::hdd(MIB * 8)];
+    options.map(|options| Disk::new(world, options)).to_vec()
+}
+
+async fn open(world: World, disks: Vec<Disk>) -> Result<Rig> {
+    let names = (0..disks.len()).map(|i| format!("disk {i}")).collect();
+    let options = OpenOptions { names, cache_extents: 0, rewrite_map: false };
+    Volume::open(world, disks, options).await.map(|(volume, _)| volume)
+}
+
+async fn make(world: World, disks: Vec<Disk>) -> Rig {
+    let mut options = CreateOptions::new("extras", Uuid([7; 16]));
+    options.size = Some(MIB * 4);
+    create(&disks, &options).await.expect("the devices are fit");
+    let volume = open(world, disks).await.expect("what was just made can be opened");
+    volume.replace_policy(Box::new(WriteBack));
+    volume
+}
+
+fn filled(arena: &Arena, len: Bytes, value: u8) -> Buf {
+    let buf = arena.try_alloc(len).expect("the arena is large enough");
+    buf.with_bytes_mut(|bytes| bytes.fill(value));
+    buf
+}
+
+/// Eight guests write an eighth each of one block.
+async fn write_eighths(volume: &Rig, arena: &Arena) {
+    let eighth = KIB / 2;
+    let writes = (0..8).map(async |i: u8| {
+        volume.write(eighth * u64::from(i), &filled(arena, eighth, i + 1), Durability::Volatile).await
+    });
+    join_all(writes).await.into_iter().collect::<Result<()>>().expect("the disks are whole");
+}
+
+async fn holds_eighths(volume: &Rig, arena: &Arena) -> bool {
+    let block = filled(arena, KIB * 4, 0);
+    volume.read(Bytes::ZERO, &block).await.expect("the disks are whole");
+    block.with_bytes(|bytes| bytes.iter().enumerate().all(|(at, &byte)| usize::from(byte) == at / 512 + 1))
+}
+
+#[test]
+fn writes_at_the_same_time_to_one_block_all_reach_its_new_extra_copy() {
+    for seed in 0..50 {
+        let (world, arena) = (World::new(seed), Arena::new(MIB));
+        let disks = disks(&world);
+        let rt = world.clone();
+        world.block_on(async move {
+            let volume = make(rt, disks).await;
+            volume.write(Bytes::ZERO, &filled(&arena, KIB * 4, 99), Durability::Volatile).await.unwrap();
+            write_eighths(&volume, &arena).await;
+            assert!(holds_eighths(&volume, &arena).await, "seed {seed}");
+            assert_eq!(volume.status().extra_blocks, (1, 1), "seed {seed}");
+        });
+        world.halt();
+    }
+}
+
+#[test]
+fn a_policy_that_wants_no_extra_copies_has_those_of_an_earlier_one_written_back_once_the_volume_is_open() {
+    let (world, arena) = (World::new(3), Arena::new(MIB));
+    let disks = disks(&world);
+    let rt = world.clone();
+    world.block_on(async move {
+        let volume = make(rt.clone(), disks.clone()).await;
+        volume.write(Bytes::ZERO, &filled(&arena, KIB * 4, 99), Durability::Volatile).await.unwrap();
+        write_eighths(&volume, &arena).await;
+        assert_eq!(volume.status().extra_blocks, (1, 1));
+        volume.close().await.unwrap();
+
+        let volume = open(rt.clone(), disks).await.unwrap();
+        rt.sleep(Nanos::from_secs(1)).await;
+        assert_eq!(volume.status().extra_blocks, (0, 0));
+        assert!(holds_eighths(&volume, &arena).await);
+    });
+    world.halt();
+}
