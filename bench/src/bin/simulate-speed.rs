@@ -13,7 +13,7 @@ use braid_emulated::Emulated;
 use braid_engine::{CreateOptions, Durability, Export, OpenOptions, Volume, create};
 use braid_format::Uuid;
 use braid_lab::{DeviceSetup, Load, Setup, simulate, sweep};
-use braid_model::{Model, by_name};
+use braid_model::{DeviceModel, Model, by_name};
 use braid_runtime::{Arena, Device, Geometry, Runtime};
 use braid_sim::{Hollow, Payload, World};
 use std::hint::black_box;
@@ -89,11 +89,16 @@ fn workload(requests: u64) -> Result<f64> {
     })
 }
 
+/// To be built once: that takes as long as some hundred thousand requests.
+fn drive() -> DeviceModel {
+    by_name("x25-m").expect("a model of the library").build(GIB * 80, SEED)
+}
+
 fn model(requests: u64) -> Result<f64> {
-    let spec = by_name("x25-m").expect("a model of the library");
+    let drive = drive();
     let all: Vec<Arrival> = arrivals(requests)?.collect();
     least(|| {
-        let (mut model, mut completed) = (spec.build(GIB * 80, SEED), Vec::new());
+        let (mut model, mut completed) = (drive.clone(), Vec::new());
         for arrival in &all {
             while let Some(at) = model.next_event().filter(|at| *at <= arrival.at) {
                 model.advance(at, &mut completed);
@@ -133,11 +138,10 @@ fn sleepers(requests: u64) -> Result<f64> {
 /// Eight tasks take the requests in turn and make them at their times.
 fn device(requests: u64) -> Result<f64> {
     let all: Rc<Vec<Arrival>> = Rc::new(arrivals(requests)?.collect());
+    let drive = drive();
     least(|| {
-        let world = World::in_order(SEED);
-        let spec = by_name("x25-m").expect("a model of the library");
-        let model = spec.build(GIB * 80, SEED);
-        let device = Rc::new(Emulated::new(world.clone(), hollow(GIB * 80, DeviceClass::Ssd), model));
+        let (world, hollow) = (World::in_order(SEED), hollow(GIB * 80, DeviceClass::Ssd));
+        let device = Rc::new(Emulated::new(world.clone(), hollow, drive.clone()));
         let buf = Arena::new(MIB).try_alloc(KIB * 4).expect("a new arena has room");
         for first in 0..8 {
             let (world, device, buf, all) = (world.clone(), device.clone(), buf.clone(), all.clone());
