@@ -1,8 +1,9 @@
 //! A set that remembers the order in which its members were last used, with a value for each where one is wanted.
 //!
 //! A policy asks it at every request of a guest, and for many of these the oldest member goes and a new one comes. So it is
-//! one table of nodes, which are in two lists each: that of their age, and a chain of those whose keys have the same hash.
-//! Whoever knows a node is at its key without another search, and nothing is ever moved.
+//! one table of nodes, which are in two lists each: a ring by age, and a chain of those whose keys have the same hash.
+//! Whoever knows a node is at its key without another search, and nothing is ever moved. In the ring the oldest comes next
+//! to the newest: to give its node to a member that is new changes nothing but where the ring begins.
 
 use foldhash::fast::FixedState;
 use std::hash::{BuildHasher, Hash};
@@ -18,7 +19,6 @@ pub struct Lru<K, V = ()> {
     free: u32,
     len: usize,
     newest: u32,
-    oldest: u32,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -26,6 +26,7 @@ struct Node<K, V> {
     key: K,
     /// The next node of the same chain.
     chained: u32,
+    /// The next newer member; of the newest, the oldest.
     newer: u32,
     older: u32,
     value: V,
@@ -47,7 +48,6 @@ impl<K, V> Default for Lru<K, V> {
             free: NONE,
             len: 0,
             newest: NONE,
-            oldest: NONE,
         }
     }
 }
@@ -81,19 +81,22 @@ impl<K: Copy + Eq + Hash, V: Copy + Default> Lru<K, V> {
     /// Makes `key` the most recently used, adding it where it is new. Returns whether it was a member before.
     pub fn touch(&mut self, key: K) -> bool {
         let before = self.len;
-        self.touch_value(key);
+        self.touch_value(key, usize::MAX);
         self.len == before
     }
 
-    /// As [`Lru::touch`], but gives its value; the default where it is new.
-    pub fn touch_value(&mut self, key: K) -> &mut V {
+    /// As [`Lru::touch`], but gives its value; the default where it is new. A new one takes the place of the least recently
+    /// used where there are `most` members.
+    pub fn touch_value(&mut self, key: K, most: usize) -> &mut V {
         let place = match self.find(key) {
-            Some(place) if place == self.newest => place,
             Some(place) => {
-                self.unlink(place);
-                self.link_newest(place);
+                if place != self.newest {
+                    self.unlink(place);
+                    self.link_newest(place);
+                }
                 place
             }
+            None if self.len >= most && self.len > 0 => self.replace_oldest(key),
             None => {
                 let place = self.add(key);
                 self.link_newest(place);
@@ -106,7 +109,8 @@ impl<K: Copy + Eq + Hash, V: Copy + Default> Lru<K, V> {
     /// Changes the value of every member.
     pub fn update_values(&mut self, mut update: impl FnMut(&mut V)) {
         let mut next = self.newest;
-        while let Some(node) = self.nodes.get_mut(next as usize) {
+        for _ in 0..self.len {
+            let node = &mut self.nodes[next as usize];
             update(&mut node.value);
             next = node.older;
         }
@@ -121,14 +125,15 @@ impl<K: Copy + Eq + Hash, V: Copy + Default> Lru<K, V> {
 
     /// Removes and returns the least recently used.
     pub fn pop_oldest(&mut self) -> Option<K> {
-        let oldest = self.oldest()?;
-        self.remove_place(self.oldest);
-        Some(oldest)
+        let place = self.oldest_place()?;
+        let key = self.nodes[place as usize].key;
+        self.remove_place(place);
+        Some(key)
     }
 
     /// The least recently used.
     pub fn oldest(&self) -> Option<K> {
-        self.nodes.get(self.oldest as usize).map(|node| node.key)
+        self.oldest_place().map(|place| self.nodes[place as usize].key)
     }
 
     /// All members, most recently used first.
@@ -139,11 +144,15 @@ impl<K: Copy + Eq + Hash, V: Copy + Default> Lru<K, V> {
     /// All members with their values, most recently used first.
     pub fn values_newest_first(&self) -> impl Iterator<Item = (K, V)> {
         let mut next = self.newest;
-        std::iter::from_fn(move || {
-            let node = self.nodes.get(next as usize)?;
+        (0..self.len).map(move |_| {
+            let node = &self.nodes[next as usize];
             next = node.older;
-            Some((node.key, node.value))
+            (node.key, node.value)
         })
+    }
+
+    fn oldest_place(&self) -> Option<u32> {
+        self.nodes.get(self.newest as usize).map(|newest| newest.newer)
     }
 
     /// The chain of a key.
@@ -167,7 +176,7 @@ impl<K: Copy + Eq + Hash, V: Copy + Default> Lru<K, V> {
     /// Takes a node for a new member, and adds it to its chain.
     #[inline]
     fn add(&mut self, key: K) -> u32 {
-        let mut node = Node { key, chained: NONE, newer: NONE, older: NONE, value: V::default() };
+        let node = Node { key, chained: NONE, newer: NONE, older: NONE, value: V::default() };
         let place = match self.nodes.get_mut(self.free as usize) {
             Some(free) => {
                 let place = self.free;
@@ -182,10 +191,21 @@ impl<K: Copy + Eq + Hash, V: Copy + Default> Lru<K, V> {
                 self.nodes.len() as u32 - 1
             }
         };
-        let chain = self.chain_of(key);
-        node.chained = std::mem::replace(&mut self.chains[chain], place);
         self.nodes[place as usize] = node;
+        self.chain(place);
         self.len += 1;
+        place
+    }
+
+    /// Makes the node of the oldest member that of a new one, which is the newest.
+    #[inline]
+    fn replace_oldest(&mut self, key: K) -> u32 {
+        let place = self.nodes[self.newest as usize].newer;
+        self.unchain(place);
+        let node = &mut self.nodes[place as usize];
+        (node.key, node.value) = (key, V::default());
+        self.chain(place);
+        self.newest = place;
         place
     }
 
@@ -202,43 +222,56 @@ impl<K: Copy + Eq + Hash, V: Copy + Default> Lru<K, V> {
     #[inline]
     fn remove_place(&mut self, place: u32) {
         self.unlink(place);
+        self.unchain(place);
+        self.nodes[place as usize].chained = std::mem::replace(&mut self.free, place);
+        self.len -= 1;
+    }
+
+    /// Adds a node to the chain of its key.
+    #[inline]
+    fn chain(&mut self, place: u32) {
+        let chain = self.chain_of(self.nodes[place as usize].key);
+        self.nodes[place as usize].chained = std::mem::replace(&mut self.chains[chain], place);
+    }
+
+    #[inline]
+    fn unchain(&mut self, place: u32) {
         let Node { key, chained, .. } = self.nodes[place as usize];
         let chain = self.chain_of(key);
         let mut before = self.chains[chain];
         if before == place {
             self.chains[chain] = chained;
-        } else {
-            while self.nodes[before as usize].chained != place {
-                before = self.nodes[before as usize].chained;
-            }
-            self.nodes[before as usize].chained = chained;
+            return;
         }
-        self.nodes[place as usize].chained = std::mem::replace(&mut self.free, place);
-        self.len -= 1;
+        while self.nodes[before as usize].chained != place {
+            before = self.nodes[before as usize].chained;
+        }
+        self.nodes[before as usize].chained = chained;
     }
 
+    /// Takes a node out of the ring.
     #[inline]
     fn unlink(&mut self, place: u32) {
         let Node { newer, older, .. } = self.nodes[place as usize];
-        match self.nodes.get_mut(newer as usize) {
-            Some(node) => node.older = older,
-            None => self.newest = older,
-        }
-        match self.nodes.get_mut(older as usize) {
-            Some(node) => node.newer = newer,
-            None => self.oldest = newer,
+        self.nodes[newer as usize].older = older;
+        self.nodes[older as usize].newer = newer;
+        if place == self.newest {
+            self.newest = if older == place { NONE } else { older };
         }
     }
 
+    /// Puts a node into the ring, between the newest and the oldest.
     #[inline]
     fn link_newest(&mut self, place: u32) {
         let older = std::mem::replace(&mut self.newest, place);
-        match self.nodes.get_mut(older as usize) {
-            Some(node) => node.newer = place,
-            None => self.oldest = place,
-        }
+        let (newer, older) = match self.nodes.get(older as usize) {
+            Some(node) => (node.newer, older),
+            None => (place, place),
+        };
+        self.nodes[older as usize].newer = place;
+        self.nodes[newer as usize].older = place;
         let node = &mut self.nodes[place as usize];
-        (node.newer, node.older) = (NONE, older);
+        (node.newer, node.older) = (newer, older);
     }
 }
 
@@ -253,7 +286,13 @@ mod tests {
         let (mut lru, mut list) = (Lru::<u64>::default(), Vec::<u64>::new());
         for _ in 0..20_000 {
             let key = rng.below(40);
-            match rng.below(10) {
+            match rng.below(12) {
+                10.. if list.contains(&key) || list.is_empty() => {}
+                10.. => {
+                    list.pop();
+                    lru.touch_value(key, lru.len());
+                    list.insert(0, key);
+                }
                 0 => assert_eq!(lru.pop_oldest(), list.pop()),
                 1 => {
                     assert_eq!(lru.remove(key), list.contains(&key));
@@ -274,7 +313,7 @@ mod tests {
     fn a_value_lives_as_long_as_its_member() {
         let mut lru = Lru::<u64, u32>::default();
         for key in [1, 2, 1, 3, 1] {
-            *lru.touch_value(key) += 1;
+            *lru.touch_value(key, 3) += 1;
         }
         assert_eq!(lru.values_newest_first().collect::<Vec<_>>(), [(1, 3), (3, 1), (2, 1)]);
         lru.update_values(|uses| *uses *= 2);
@@ -290,9 +329,14 @@ mod tests {
             lru.touch(key);
         }
         let memory = lru.memory();
-        for key in 1_000..10_000 {
+        for key in 1_000..5_000 {
             assert_eq!(lru.pop_oldest(), Some(key - 1_000));
             assert!(!lru.touch(key) && lru.contains(key - 999) && !lru.contains(key - 1_000));
+        }
+        for key in 5_000..10_000 {
+            assert_eq!(lru.oldest(), Some(key - 1_000));
+            lru.touch_value(key, 1_000);
+            assert!(lru.contains(key) && lru.contains(key - 999) && !lru.contains(key - 1_000));
         }
         assert_eq!((lru.len(), lru.memory()), (1_000, memory));
     }

@@ -405,10 +405,7 @@ impl Policy for Wardrop {
         }
         self.traffic.requests.now += 1;
         if self.settings.hot > 0 {
-            self.hot.touch_value(access.extent).now += 1;
-            if self.hot.len() > self.settings.hot {
-                self.hot.pop_oldest();
-            }
+            self.hot.touch_value(access.extent, self.settings.hot).now += 1;
         }
     }
 
