@@ -51,6 +51,16 @@ pub(crate) struct Core<R, D> {
     pub jobs: Cell<usize>,
 }
 
+/// A request to a device that has begun.
+pub(crate) struct Attempt<'a, D> {
+    member: &'a Member<D>,
+    direction: Direction,
+    at: Bytes,
+    len: Bytes,
+    origin: Origin,
+    start: Nanos,
+}
+
 impl<R: Runtime, D: Device> Core<R, D> {
     /// Refuses a range that does not lie within the volume.
     #[inline]
@@ -101,13 +111,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
 
     /// Reads from a device on someone's behalf; the policy learns how long it took.
     pub async fn device_read(&self, member: &Member<D>, at: Bytes, into: &Buf, origin: Origin) -> Result<()> {
-        let start = self.begin(member, origin);
-        let result = member.device.read(at, into).await;
-        self.end(member, start, Direction::Read, into.len(), origin, &result);
-        result.map_err(|error| {
-            let device = self.describe(member.id);
-            Error::io(format_args!("{device} could not read {} at byte {}", into.len(), at.0), &error)
-        })
+        let attempt = self.begin(member, Direction::Read, at, into.len(), origin);
+        self.end(&attempt, member.device.read(at, into).await)
     }
 
     /// Writes to a device on someone's behalf; the policy learns how long it took.
@@ -118,47 +123,56 @@ impl<R: Runtime, D: Device> Core<R, D> {
         from: &Buf,
         origin: Origin,
     ) -> Result<()> {
-        let start = self.begin(member, origin);
-        let result = member.device.write(at, from).await;
-        self.end(member, start, Direction::Write, from.len(), origin, &result);
-        result.map_err(|error| {
-            let device = self.describe(member.id);
-            Error::io(format_args!("{device} could not write {} at byte {}", from.len(), at.0), &error)
-        })
+        let attempt = self.begin(member, Direction::Write, at, from.len(), origin);
+        self.end(&attempt, member.device.write(at, from).await)
     }
 
-    /// A request to a device begins: gives the time, for [`Core::end`].
-    fn begin(&self, member: &Member<D>, origin: Origin) -> Nanos {
+    /// A request to a device begins.
+    #[inline]
+    pub fn begin<'a>(
+        &self,
+        member: &'a Member<D>,
+        direction: Direction,
+        at: Bytes,
+        len: Bytes,
+        origin: Origin,
+    ) -> Attempt<'a, D> {
         if origin == Origin::Guest {
             self.state.borrow_mut().views[member.id.index()].in_flight += 1;
         }
-        self.rt.now()
+        Attempt { member, direction, at, len, origin, start: self.rt.now() }
     }
 
-    /// A request that began at `start` has ended.
+    /// A request has ended.
     #[inline]
-    fn end(
-        &self,
-        member: &Member<D>,
-        start: Nanos,
-        direction: Direction,
-        len: Bytes,
-        origin: Origin,
-        result: &io::Result<()>,
-    ) {
+    pub fn end(&self, attempt: &Attempt<D>, result: io::Result<()>) -> Result<()> {
+        let &Attempt { member, direction, len, origin, start, .. } = attempt;
         if origin == Origin::Guest {
             self.state.borrow_mut().views[member.id.index()].in_flight -= 1;
         }
         let latency = self.rt.now().saturating_sub(start);
         let completion = Completion { device: member.id, direction, len, latency, origin };
-        member.record(&completion, result);
-        if result.is_err() {
-            return;
+        member.record(&completion, &result);
+        if let Err(error) = &result {
+            return Err(self.failed(attempt, error));
         }
         if origin == Origin::Probe {
             self.background.borrow_mut().probed_bytes += len.0;
         }
         self.policy.borrow_mut().on_complete(&completion);
+        Ok(())
+    }
+
+    #[cold]
+    fn failed(&self, attempt: &Attempt<D>, error: &io::Error) -> Error {
+        let Attempt { member, direction, at, len, .. } = attempt;
+        let verb = match direction {
+            Direction::Read => "read",
+            Direction::Write => "write",
+            Direction::Flush => "flush",
+        };
+        let device = self.describe(member.id);
+        Error::io(format_args!("{device} could not {verb} {len} at byte {}", at.0), error)
     }
 
     /// A device, for people.

@@ -45,20 +45,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         if !self.shape.is_one_piece(offset, into.len()) {
             return Box::pin(self.read_pieces(offset, into)).await;
         }
-        let piece = self.shape.one_piece(offset, into.len());
-        self.read_piece(&piece, into).await
-    }
-
-    async fn read_pieces(self: &Rc<Self>, offset: Bytes, into: &Buf) -> Result<()> {
-        let all = self.shape.pieces(offset, into.len()).map(async |piece| {
-            let start = self.shape.extent_size * u64::from(piece.extent.0) + piece.range.start - offset;
-            let part = into.slice(start..start + piece.len());
-            self.read_piece(&piece, &part).await
-        });
-        join_all(all).await.into_iter().collect()
-    }
-
-    async fn read_piece(self: &Rc<Self>, piece: &Piece, into: &Buf) -> Result<()> {
+        let piece = &self.shape.one_piece(offset, into.len());
         let lock = Self::lock_number(piece.extent);
         let guard = match self.locks.try_lock(lock, Mode::Shared) {
             Some(guard) => guard,
@@ -66,7 +53,10 @@ impl<R: Runtime, D: Device> Core<R, D> {
         };
         match self.way_of(piece, into) {
             Way::Done => Ok(()),
-            Way::Device(member, at) => self.device_read(member, at, into, Origin::Guest).await,
+            Way::Device(member, at) => {
+                let attempt = self.begin(member, Direction::Read, at, into.len(), Origin::Guest);
+                self.end(&attempt, member.device.read(at, into).await)
+            }
             Way::Fetch => {
                 // To keep what is read, no write may be under way: the lock must be exclusive.
                 drop(guard);
@@ -77,6 +67,15 @@ impl<R: Runtime, D: Device> Core<R, D> {
                 Box::pin(self.read_further(piece.clone(), into.clone(), guard, admit)).await
             }
         }
+    }
+
+    async fn read_pieces(self: &Rc<Self>, offset: Bytes, into: &Buf) -> Result<()> {
+        let all = self.shape.pieces(offset, into.len()).map(async |piece| {
+            let start = self.shape.extent_size * u64::from(piece.extent.0) + piece.range.start;
+            let part = into.slice(start - offset..start - offset + piece.len());
+            self.read(start, &part).await
+        });
+        join_all(all).await.into_iter().collect()
     }
 
     /// Looks into the memory cache, tells the policy, and finds out where else the bytes are.

@@ -67,7 +67,9 @@ impl<R: Runtime, D: Device> Core<R, D> {
         {
             // Nearly every write: to one place of one device, and no other copy is there or comes meanwhile.
             let (member, start) = self.locate(entry.home);
-            let written = self.device_write(member, start + piece.range.start, from, Origin::Guest).await;
+            let at = start + piece.range.start;
+            let attempt = self.begin(member, Direction::Write, at, from.len(), Origin::Guest);
+            let written = self.end(&attempt, member.device.write(at, from).await);
             written.map(|()| self.make_valid(piece, entry))
         } else {
             Box::pin(self.write_placed(piece, from, entry, placement)).await
