@@ -131,6 +131,19 @@ impl Timers {
         }
     }
 
+    /// Tells the time that a timer is set to and forgets it, if it is the next one, and the only one of that time.
+    pub(crate) fn pass(&mut self, TimerId(key): TimerId) -> bool {
+        let [others @ .., (deadline, first)] = &self.near[..] else { return false };
+        let (deadline, is_first, then) = (*deadline, *first == key, others.last().copied());
+        let then = then.or_else(|| self.find_earliest());
+        if !is_first || then.is_some_and(|(then, _)| then == deadline) {
+            return false;
+        }
+        self.cancel(TimerId(key));
+        self.advance(deadline);
+        true
+    }
+
     /// The earliest deadline that somebody waits for.
     #[inline]
     pub(crate) fn next(&mut self) -> Option<Nanos> {

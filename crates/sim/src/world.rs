@@ -20,6 +20,8 @@ struct Inner {
     seed: u64,
     executor: Executor,
     now: Cell<Nanos>,
+    /// How far it may go.
+    end: Cell<Nanos>,
     rng: RefCell<Rng>,
     power: Power,
 }
@@ -55,8 +57,8 @@ impl World {
 
     fn with_order(seed: u64, rng: Rng, order: Order) -> World {
         let executor = Executor::new(order);
-        let (now, rng) = (Cell::new(Nanos::ZERO), RefCell::new(rng));
-        World { inner: Rc::new(Inner { seed, executor, now, rng, power: Power::default() }) }
+        let (now, end, rng) = (Cell::default(), Cell::default(), RefCell::new(rng));
+        World { inner: Rc::new(Inner { seed, executor, now, end, rng, power: Power::default() }) }
     }
 
     /// Runs until `future` has ended, jumping over the time in which nothing happens.
@@ -100,6 +102,14 @@ impl World {
         }
     }
 
+    /// Lets time pass at once up to an alarm of this world that is set, if nothing happens until then; nobody is woken. For a
+    /// task that waits for this alone, and would be the next to run: it need not wait.
+    #[inline]
+    pub fn pass_to(&self, alarm: &mut Sleep) -> bool {
+        let passed = alarm.pass(self.inner.end.get());
+        passed.inspect(|now| self.inner.now.set(*now)).is_some()
+    }
+
     /// Ends the world: drops every task, wherever it stands, and cuts the power.
     pub fn halt(&self) {
         self.inner.power.cut();
@@ -126,6 +136,7 @@ impl World {
         if self.inner.power.is_off() {
             return Stop::Cut;
         }
+        self.inner.end.set(end);
         loop {
             if let Some(stop) = self.run_ready(&done) {
                 return stop;
@@ -172,6 +183,7 @@ impl Runtime for World {
 mod tests {
     use super::*;
     use braid_runtime::{Event, yield_now};
+    use std::task::Waker;
 
     /// Runs a few tasks that sleep and race, and gives what happened when.
     fn history_of(seed: u64) -> Vec<(Nanos, u64)> {
@@ -204,6 +216,36 @@ mod tests {
         let sleeper = world.clone();
         world.block_on(async move { sleeper.sleep(Nanos::from_secs(3_600)).await });
         assert_eq!(world.now(), Nanos::from_secs(3_600));
+    }
+
+    #[test]
+    fn time_passes_to_an_alarm_at_once_only_where_nothing_comes_before() {
+        let world = World::in_order(1);
+        let passes = |to: u64, other: Option<u64>, spawns: bool| {
+            let here = world.clone();
+            let passed = Rc::new(Cell::new(None));
+            let note = passed.clone();
+            world.spawn(async move {
+                let start = here.now();
+                let mut other = other.map(|after| here.sleep(Nanos(after)));
+                let _set = other.as_mut().map(|sleep| sleep.wake_at(start + Nanos(10), Waker::noop()));
+                let mut alarm = here.sleep(Nanos(to));
+                assert!(!here.pass_to(&mut alarm), "nobody waits for it");
+                alarm.wake_at(start + Nanos(to), Waker::noop());
+                if spawns {
+                    here.spawn(async {});
+                }
+                note.set(Some((here.pass_to(&mut alarm), here.now() - start)));
+            });
+            world.run_for(Nanos(20));
+            passed.take().unwrap()
+        };
+        assert_eq!(passes(5, None, false), (true, Nanos(5)));
+        assert_eq!(passes(20, None, false), (true, Nanos(20)));
+        assert_eq!(passes(5, Some(10), false), (true, Nanos(5)));
+        for refused in [passes(21, None, false), passes(10, Some(10), false), passes(5, None, true)] {
+            assert_eq!(refused, (false, Nanos::ZERO));
+        }
     }
 
     #[test]
