@@ -137,6 +137,7 @@ impl Model for DeviceModel {
         }
     }
 
+    #[inline]
     fn next_tag(&self) -> Option<u64> {
         match self {
             DeviceModel::Ssd(ssd) => ssd.next_tag(),
@@ -146,6 +147,7 @@ impl Model for DeviceModel {
         }
     }
 
+    #[inline]
     fn advance(&mut self, now: Nanos, completed: &mut Vec<u64>) {
         match self {
             DeviceModel::Ssd(ssd) => ssd.advance(now, completed),

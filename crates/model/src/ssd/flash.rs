@@ -1,9 +1,10 @@
 //! The flash of an SSD at work: channels that read, program and erase.
 //!
 //! A read is put on its channels at once, behind what they do: its end is known when it comes. Programs are not: as long
-//! as the write buffer has room, they begin on channels that nobody reads from. They are caught up with when somebody
-//! asks (`settle`), in the order of the times at which they begin, so that an undisturbed drive needs no event at all,
-//! and that it does not matter when and how often it is asked.
+//! as the write buffer has room, they begin on channels that nobody reads from: on those that are idle when a write comes,
+//! or as soon as one is. The latter are caught up with when somebody asks (`settle`), in the order of the times at which
+//! they begin, so that an undisturbed drive needs no event at all, and that it does not matter when and how often it is
+//! asked.
 
 use crate::rate::Rate;
 use crate::ssd::params::Params;
@@ -22,7 +23,7 @@ pub struct Flash {
     /// Which of them were busy when they were last looked at, and when to look again. An idle one may have got reads since.
     rota: Rota,
     programs: Programs,
-    /// When something was last put into the buffer: what waits for an idle channel begins then.
+    /// When something was last put into the buffer: what becomes due later, and finds a channel idle, begins then.
     since: Nanos,
     rng: Rng,
 }
@@ -81,6 +82,10 @@ impl Flash {
         let transfer = self.transfer(len);
         let per_page = self.timing.read.draw(&mut self.rng) + transfer;
         let mut at = (first % channels) as usize;
+        if pages == 1 {
+            let end = self.read_on(at, per_page, now, pressed);
+            return (end, end);
+        }
         let (mut soonest, mut latest) = (Nanos::MAX, now);
         for part in 0..pages.min(channels) {
             let time = match pages <= channels {
@@ -94,12 +99,13 @@ impl Flash {
         (soonest, latest)
     }
 
+    #[inline]
     fn read_on(&mut self, at: usize, time: Nanos, now: Nanos, pressed: bool) -> Nanos {
         let channel = &mut self.channels[at];
         let turn = pressed && channel.read_last && channel.program.is_none();
         if turn && self.programs.has_page() {
             // Since a page still waits, no channel is idle: it will be looked at.
-            channel.program(&mut self.programs, channel.free.max(now));
+            channel.program(self.programs.begin(), channel.free.max(now));
         }
         channel.read_last = true;
         let programs = channel.free > channel.reads_end.max(now);
@@ -118,23 +124,55 @@ impl Flash {
         end
     }
 
-    /// Takes a write into the buffer at `now`, to which it has been settled.
+    /// Takes a write into the buffer at `now`, to which it has been settled, and begins on idle channels what it owes.
     pub fn insert(&mut self, len: Bytes, cost: Cost, now: Nanos) {
-        self.since = now;
         self.programs.insert(len, cost);
+        self.since = now;
+        self.begin();
+    }
+
+    /// Begins what is due on channels that were idle when it came: mostly several pages for one write.
+    fn begin(&mut self) {
+        if !self.rota.has_idle() {
+            return;
+        }
+        let (mut pages, room) = self.programs.take_pages();
+        self.rota.begin(|at| {
+            if pages == 0 {
+                return None;
+            }
+            let channel = &mut self.channels[at as usize];
+            if channel.free <= self.since {
+                pages -= 1;
+                channel.program((self.programs.time(), room), self.since);
+            }
+            Some(channel.free)
+        });
+        self.programs.give_back(pages);
+        if self.programs.is_due() {
+            self.begin_singly();
+        }
+    }
+
+    /// The same for pieces that are not alike.
+    #[inline(never)]
+    fn begin_singly(&mut self) {
+        self.rota.begin(|at| {
+            if !self.programs.is_due() {
+                return None;
+            }
+            let channel = &mut self.channels[at as usize];
+            if channel.free <= self.since {
+                channel.program(self.programs.begin(), self.since);
+            }
+            Some(channel.free)
+        });
     }
 
     /// Begins the programs that could by `now`, and ends those that have.
     pub fn settle(&mut self, now: Nanos) {
-        // What waits since it came begins on channels that were idle then.
-        while self.programs.is_due()
-            && let Some(at) = self.rota.idle()
-        {
-            let channel = &mut self.channels[at as usize];
-            if channel.free <= self.since {
-                channel.program(&mut self.programs, self.since);
-            }
-            self.rota.begin(channel.free);
+        if self.programs.is_due() {
+            self.begin();
         }
         while let (time, at) = self.rota.next()
             && time <= now
@@ -163,7 +201,7 @@ impl Flash {
         if !self.programs.is_due() {
             return None;
         }
-        channel.program(&mut self.programs, time.max(self.since));
+        channel.program(self.programs.begin(), time);
         Some(channel.free)
     }
 
@@ -188,10 +226,9 @@ impl Flash {
 }
 
 impl Channel {
-    /// Begins a piece of what is to be programmed.
+    /// Begins a piece of what is to be programmed, which takes so long and makes so much room.
     #[inline(always)]
-    fn program(&mut self, programs: &mut Programs, start: Nanos) {
-        let (time, room) = programs.begin();
+    fn program(&mut self, (time, room): (Nanos, Bytes), start: Nanos) {
         self.free = start + time;
         self.program = Some((self.free, room));
         self.read_last = false;

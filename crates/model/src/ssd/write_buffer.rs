@@ -6,7 +6,7 @@
 use braid_base::Bytes;
 
 /// The amounts.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct WriteBuffer {
     /// Buffered.
     taken: Bytes,
@@ -69,16 +69,64 @@ impl WriteBuffer {
     /// Begins to program at most `flash_page` of what is owed; returns the room that this will make.
     pub fn take_page(&mut self, flash_page: Bytes) -> Bytes {
         let owed = self.owed.min(flash_page);
-        let room = if owed == self.owed { self.waiting } else { Bytes((owed.0 * self.room) >> 20) };
+        let room = if owed == self.owed { self.waiting } else { self.room_of(owed) };
         self.owed -= owed;
         self.waiting -= room;
         self.programs += 1;
         room
     }
 
+    /// Begins to program whole pages, as many as make the same room: how many, and that room. Not the last that is owed,
+    /// which makes what room is left, and none before a merge.
+    pub fn take_pages(&mut self, flash_page: Bytes) -> (u64, Bytes) {
+        let room = self.room_of(flash_page);
+        let pages = if self.owes_merge() { 0 } else { self.owed.saturating_sub(Bytes(1)) / flash_page };
+        self.owed -= flash_page * pages;
+        self.waiting -= room * pages;
+        self.programs += pages as u32;
+        (pages, room)
+    }
+
+    /// So many of them do not begin after all.
+    pub fn give_back(&mut self, pages: u64, flash_page: Bytes) {
+        self.owed += flash_page * pages;
+        self.waiting += self.room_of(flash_page) * pages;
+        self.programs -= pages as u32;
+    }
+
+    /// The room that so many bytes make where more are owed.
+    fn room_of(&self, owed: Bytes) -> Bytes {
+        Bytes((owed.0 * self.room) >> 20)
+    }
+
     /// A program or merge is over that makes this room.
     pub fn programmed(&mut self, room: Bytes) {
         self.taken -= room;
         self.programs -= 1;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use braid_base::KIB;
+
+    #[test]
+    fn pages_that_begin_together_are_those_that_would_one_by_one() {
+        let page = KIB * 4;
+        for owed in [KIB, KIB * 4, KIB * 5, KIB * 31, KIB * 32] {
+            let mut singly = WriteBuffer::default();
+            singly.insert(KIB * 4, owed, Bytes::ZERO);
+            let (before, mut together) = (singly.clone(), singly.clone());
+            let (pages, room) = together.take_pages(page);
+            assert_eq!(pages, (owed.0 - 1) / page.0);
+            (0..pages).for_each(|_| assert_eq!(singly.take_page(page), room));
+            assert_eq!(together, singly, "{owed}");
+            together.give_back(pages, page);
+            assert_eq!(together, before, "{owed}");
+        }
+        let mut merging = WriteBuffer::default();
+        merging.insert(KIB * 64, KIB * 64, KIB * 512);
+        assert_eq!(merging.take_pages(page).0, 0, "merges come first");
     }
 }
