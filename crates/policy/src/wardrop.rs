@@ -53,6 +53,7 @@
 
 mod balance;
 mod constants;
+mod migration;
 mod response;
 mod traffic;
 
@@ -65,6 +66,7 @@ use crate::{
 };
 use balance::{Against, Balance, renormalise};
 use braid_base::{DeviceClass, DeviceId, ExtentId, Nanos};
+use migration::Copying;
 use response::Asked;
 use traffic::{Requests, Traffic};
 
@@ -85,24 +87,10 @@ pub struct Wardrop {
     measuring: bool,
 }
 
-/// What a move makes devices do: a write to an extent that the memory cache holds whole takes it along without reading it.
-#[derive(Clone, Copy)]
-enum Copying {
-    ReadAndWrite,
-    WriteOnly,
-}
-
-/// Response times that are so many times apart are far from equilibrium.
-const FAR_APART: f64 = 4.0;
-/// How much longer than near equilibrium the good of a move lasts far from it, at most.
-const LONGEST_LASTING: f64 = 10.0;
 /// Ticks in a period: how often migration gets its part of the tokens.
 const TICKS: u64 = 10;
 /// Weight of a probe in the average: there is one in a period, not hundreds.
 const PROBE_WEIGHT: f64 = 0.5;
-/// Cold extents that leave a filling device in one tick, at most, while no guest uses either device.
-const COLD_BATCH: usize = 8;
-
 impl Wardrop {
     /// With these settings, which `wardrop/constants.rs` lists with their defaults.
     pub fn new(settings: &mut Settings, devices: &[DeviceView]) -> Result<Wardrop, BadSetting> {
@@ -252,97 +240,10 @@ impl Wardrop {
         Some(best)
     }
 
-    /// Whether the guests of an extent save more time within `payback`, by its move between these devices, than copying it
-    /// costs. Far from equilibrium, what is saved is saved for longer.
-    fn pays(&self, requests: &Requests, from: DeviceId, to: DeviceId, copying: Copying, view: &View) -> bool {
-        if self.settings.as_in_the_paper() {
-            return true;
-        }
-        let reads = self.guests.read_share;
-        let (source, target) = (&self.devices[from.index()], &self.devices[to.index()]);
-        let response_ms = |d: &Balance| d.response_ms(reads).unwrap_or(0.0);
-        let (slow, quick) = (response_ms(source), response_ms(target));
-        let periods = self.settings.payback.0 as f64 / self.settings.period.0 as f64;
-        let lasting = (slow / quick.max(1e-6) / FAR_APART).clamp(1.0, LONGEST_LASTING);
-        let saved_ms = requests.lasting() * periods * lasting * (slow - quick);
-        let cost_ms = target.copying_ms(Direction::Write, view.extent_size, quick)
-            + match copying {
-                Copying::ReadAndWrite => source.copying_ms(Direction::Read, view.extent_size, slow),
-                Copying::WriteOnly => 0.0,
-            };
-        saved_ms > cost_ms
-    }
-
-    /// When the hot extents of this period have moved.
-    fn migration_ends(&self) -> Nanos {
-        match self.settings.as_in_the_paper() {
-            true => self.period_ends,
-            false => self.period_ends.saturating_sub(self.settings.period / 2),
-        }
-    }
-
     /// Takes tokens of a device; what is not there cannot be taken.
     fn spend(&mut self, device: DeviceId, cost: f64) {
         let tokens = &mut self.devices[device.index()].tokens;
         *tokens = (*tokens - cost).max(0.0);
-    }
-
-    /// Hot extents from losers to gainers, with this tick's part of the tokens that allocation has left.
-    fn migrate_hot(&mut self, view: &View, moves: &mut Vec<Move>) {
-        let ticks_left =
-            ((self.migration_ends().saturating_sub(view.now)).0 * TICKS / self.settings.period.0).max(1);
-        let Some(target) = self.shall_gain(view) else { return };
-        let tokens = self.devices[target.index()].tokens;
-        let mut due = (tokens / ticks_left as f64).ceil();
-        for (extent, cost) in self.hot_on_losers(target, view) {
-            if due <= 0.0 {
-                break;
-            }
-            if cost > self.devices[target.index()].tokens {
-                continue;
-            }
-            due -= cost;
-            // Once moved it must prove itself again, or it would move back with the next tokens.
-            self.hot.remove(extent);
-            moves.push(Move::Migrate { extent, target });
-            self.spend(target, cost);
-        }
-    }
-
-    /// The hot extents that may move to `target`, with what they cost: the hottest first, in the paper the last accessed.
-    fn hot_on_losers(&self, target: DeviceId, view: &View) -> Vec<(ExtentId, f64)> {
-        let lose = |e: ExtentId, requests: Requests| {
-            let home = view.homes.home(e).filter(|&home| home != target && self.shall_lose(home));
-            home.is_some_and(|home| self.pays(&requests, home, target, Copying::ReadAndWrite, view))
-        };
-        let hot = self.hot.values_newest_first().filter(|&(e, requests)| lose(e, requests));
-        let mut found: Vec<(ExtentId, f64)> =
-            hot.map(|(e, requests)| (e, self.cost_of(requests))).filter(|(_, cost)| *cost > 0.0).collect();
-        found.sort_by(|a, b| b.1.total_cmp(&a.1));
-        found
-    }
-
-    /// Cold extents off devices that fill up, to the one with the largest share of free slots.
-    fn migrate_cold(&mut self, view: &View, moves: &mut Vec<Move>) {
-        let Constants { free_low, free_high, .. } = self.settings;
-        let free = |d: &DeviceView| f64::from(d.free) / f64::from(d.slots.max(1));
-        for device in view.devices {
-            let shedding = &mut self.devices[device.id.index()].shedding;
-            *shedding = free(device) < if *shedding { free_high } else { free_low };
-            let roomiest = view.devices.iter().max_by(|a, b| free(a).total_cmp(&free(b)));
-            let Some(target) = roomiest.filter(|t| t.id != device.id && free(t) > free_high) else {
-                continue;
-            };
-            if !*shedding {
-                continue;
-            }
-            // Under a load that never pauses it must go on all the same, or hot extents would find no room.
-            let batch = if device.in_flight + target.in_flight == 0 { COLD_BATCH } else { 1 };
-            let (hot, homes) = (&self.hot, view.homes);
-            let wanted = |e: ExtentId| homes.home(e) == Some(device.id) && !hot.contains(e);
-            let found = |extent| moves.push(Move::Migrate { extent, target: target.id });
-            self.heat.find_cold(homes.extents(), 4096, batch, wanted, found);
-        }
     }
 
     /// One request to each device that no guest has asked anything in this period, while guests ask others.
