@@ -15,14 +15,14 @@
 //! once. Tokens that are left at the end of the period are gone. Apart from that, cold extents leave a device that
 //! fills up.
 //!
-//! Where this differs from the paper, and why; `step=1` switches the first seven off:
+//! Where this differs from the paper, and why; `step=1` switches the first nine off:
 //! - α = 10/ms leaves [0, 1] for differences beyond 0.1 ms, so that the paper's P jumps between the bounds, while a device
 //!   at its floor gains next to nothing, since Q_d is a factor of the change. Here a share changes by `step` times the difference
 //!   relative to the greater of R̄ and R_d: large steps far from equilibrium, small ones near it, and out of the floor.
 //!   How much response times change with shares differs between loads by a factor of ten: while a device goes on in one
 //!   direction its steps become longer from period to period, and shorter when it turns.
 //! - While extents move, response times are those of devices that copy, and of shares that are on their way. Here hot extents
-//!   move in the first half of a period, and what guests see in the second half counts for R and Q.
+//!   move in the first half of a period, and where any did, what guests see in the second half counts for R and Q.
 //! - A weight of 0.01 makes R_d what the last hundred requests took. A guest that does one thing after another sends
 //!   thousands in a period, and the last hundred say little of them. Here R_d goes towards the mean of the whole
 //!   period by as much as that many steps of 0.01 would take it, but two fifths of the way at most, for the means of periods
@@ -35,11 +35,20 @@
 //! - The paper's token is an extent, so β = 100 says that a hundred extents carry the load; a file system that reuses
 //!   2,000 extents takes minutes to balance, and one very hot extent upsets it. Here a token stands for 1/β of the requests: a
 //!   migrated extent takes as many as it carries on average, the hottest go first, and one that carries more than there are
-//!   stays. A new extent takes what one in use carries.
+//!   stays. A new extent takes what one in use carries. Tokens are whole: differences that are worth less than half a token
+//!   move nothing.
+//! - A disk with a write cache answers at once up to a certain load, and ten times as late just above it. A share that jumps over
+//!   this point has to jump back, and each copy that is read from such a disk costs its guests some 30 ms. So load moves by this
+//!   period's step alone, from Q: where P went ahead because no move paid, that is no debt, or a quarter of all load would move
+//!   at once when one does. While shares turn, steps become as short as a fortieth.
+//! - Of extents about as hot the first by address move first. Near equilibrium heat differs by chance; what moved by that lay
+//!   scattered, and what had been one run of writes for a device became many.
 //! - The paper moves whatever was accessed last. But much of that is not accessed again, and copies cost both devices
 //!   time: near equilibrium a move costs more than it can bring. Here an extent moves only where what is sure of its
 //!   requests (both of the last two periods had them) will have saved guests more time within `payback` than the copy takes.
-//! - N devices: each has its own P_d, clamped to `floor` and renormalised (DESIGN section 7).
+//! - N devices: each has its own P_d, clamped to `floor` and renormalised (DESIGN section 7), and its own tokens: those of a device
+//!   that shall lose bound what leaves it. Otherwise all that several disks shall gain comes from the one of which copies are
+//!   cheapest. All that gain do so in the same tick.
 //! - A flush is a request of which the response time counts. The paper's ext2 sent none; today's file systems wait for
 //!   one at each fsync, and a disk that takes writes into its cache in no time pays for them there.
 //! - The paper starts with any P, and says that it does not matter. Here the first P follows from probes, as 1 / R_d²; until these
@@ -85,6 +94,8 @@ pub struct Wardrop {
     next_tick: Nanos,
     /// Whether what guests see now counts for R and Q.
     measuring: bool,
+    /// Whether tokens were spent in this period.
+    spent: bool,
 }
 
 /// Ticks in a period: how often migration gets its part of the tokens.
@@ -101,7 +112,7 @@ impl Wardrop {
             Balance::new(if fast && device.class == DeviceClass::Hdd { constants.floor } else { 1.0 })
         };
         let mut balances: Vec<Balance> = devices.iter().map(balance).collect();
-        renormalise(&mut balances, constants.floor);
+        renormalise(&mut balances, constants.floor, |d| &mut d.target);
         balances.iter_mut().for_each(|b| b.share = b.target);
         Ok(Wardrop {
             settings: constants,
@@ -114,6 +125,7 @@ impl Wardrop {
             period_ends: Nanos::ZERO,
             next_tick: Nanos::ZERO,
             measuring: true,
+            spent: false,
         })
     }
 
@@ -124,13 +136,13 @@ impl Wardrop {
         for device in &mut self.devices {
             device.tokens = 0.0;
         }
+        (self.measuring, self.spent) = (true, false);
         if all.requests() == 0.0 {
             return;
         }
         let constants = self.settings;
         let Constants { beta, floor, .. } = constants;
         let go_on = std::mem::replace(&mut self.loaded, true);
-        self.measuring = true;
         let reads = self.guests.read_share;
         for device in &mut self.devices {
             device.end_period(&all, reads, &constants);
@@ -150,13 +162,12 @@ impl Wardrop {
             let last = against(device.last_ms(reads), last_mean_ms);
             device.aim(average, last, go_on, &constants);
         }
-        renormalise(&mut self.devices, floor);
+        renormalise(&mut self.devices, floor, |d| &mut d.target);
+        renormalise(&mut self.devices, floor, |d| &mut d.next);
         for device in &mut self.devices {
-            let gain = device.target - device.share;
             // A device at the floor may be below it by chance: that is no reason to move anything there.
-            if gain > 0.0 && device.target > floor {
-                device.tokens = (gain * beta).ceil();
-                self.measuring = constants.as_in_the_paper();
+            if device.next < device.share || device.next > floor {
+                device.tokens = ((device.next - device.share) * beta).round();
             }
         }
     }
@@ -202,20 +213,23 @@ impl Wardrop {
             device.target = (speed(device) / sum).max(self.settings.floor);
             device.share = device.target;
         }
-        renormalise(&mut self.devices, self.settings.floor);
+        renormalise(&mut self.devices, self.settings.floor, |d| &mut d.target);
     }
 
-    /// The devices that shall lose load.
+    /// What may still come to a device in this period, or, below 0, leave it.
+    fn tokens(&self, device: DeviceId) -> f64 {
+        self.devices[device.index()].tokens
+    }
+
+    /// Whether a device shall lose load.
     fn shall_lose(&self, device: DeviceId) -> bool {
-        let balance = &self.devices[device.index()];
-        balance.target < balance.share
+        self.tokens(device) < 0.0
     }
 
     /// The device with the most tokens that has room.
     fn shall_gain(&self, view: &View) -> Option<DeviceId> {
-        let tokens = |d: &&DeviceView| self.devices[d.id.index()].tokens;
-        let with_tokens = view.with_room().filter(|d| tokens(d) > 0.0);
-        with_tokens.max_by(|a, b| tokens(a).total_cmp(&tokens(b))).map(|d| d.id)
+        let gaining = view.with_room().map(|d| d.id).filter(|&device| self.tokens(device) > 0.0);
+        gaining.max_by(|&a, &b| self.tokens(a).total_cmp(&self.tokens(b)))
     }
 
     /// The device that is owed most by the distribution P, among those with room and above the floor.
@@ -240,10 +254,11 @@ impl Wardrop {
         Some(best)
     }
 
-    /// Takes tokens of a device; what is not there cannot be taken.
+    /// Takes tokens of a device, whether load comes there or leaves it; what is not there cannot be taken.
     fn spend(&mut self, device: DeviceId, cost: f64) {
         let tokens = &mut self.devices[device.index()].tokens;
-        *tokens = (*tokens - cost).max(0.0);
+        *tokens -= cost.min(tokens.abs()).copysign(*tokens);
+        self.spent = true;
     }
 
     /// One request to each device that no guest has asked anything in this period, while guests ask others.
@@ -286,15 +301,13 @@ impl Policy for Wardrop {
         let home = view.homes.home(write.extent);
         let Some(target) = self.shall_gain(view) else { return Placement::Home };
         let requests = self.hot.value(write.extent).unwrap_or_default();
-        let gains = |home: DeviceId| {
-            home != target
-                && self.shall_lose(home)
-                && self.pays(&requests, home, target, Copying::WriteOnly, view)
+        let gains = |home: &DeviceId| {
+            self.shall_lose(*home) && self.pays(&requests, *home, target, Copying::WriteOnly, view)
         };
-        if !write.cached || !home.is_some_and(gains) {
-            return Placement::Home;
-        }
-        self.spend(target, self.cost_of(requests).max(self.cost_of_new()));
+        let Some(home) = home.filter(gains).filter(|_| write.cached) else { return Placement::Home };
+        let cost = self.cost_of(requests).max(self.cost_of_new());
+        self.spend(target, cost);
+        self.spend(home, cost);
         Placement::NewHome(target)
     }
 
@@ -341,6 +354,7 @@ impl Policy for Wardrop {
             self.period_ends = view.now + self.settings.period;
         } else if view.now < self.migration_ends() {
             self.migrate_hot(view, moves);
+            self.measuring = !self.spent || self.settings.as_in_the_paper();
         } else {
             self.measuring = true;
         }

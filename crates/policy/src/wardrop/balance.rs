@@ -28,7 +28,9 @@ pub struct Balance {
     stride: f64,
     /// Whether the last step was up.
     rising: Option<bool>,
-    /// What may still come here in this period, in parts of the load: β of them are all of it.
+    /// The share that hot extents shall bring about in this period.
+    pub next: f64,
+    /// What may still come here in this period, or, below 0, leave, in parts of the load: β of them are all of it.
     pub tokens: f64,
     /// What is due to it of the allocations that follow P.
     pub credit: f64,
@@ -42,14 +44,15 @@ const FOLLOWED_MOST: f64 = 0.4;
 const SMALLEST_COPY: Bytes = Bytes(32 << 10);
 /// Weight of one copy in the average.
 const COPY_WEIGHT: f64 = 0.05;
-/// Longest step of a share in one period, and how far P is ahead of Q at most.
-const LONGEST_STEP: f64 = 0.25;
+/// How far P is ahead of Q at most.
+const FARTHEST_AHEAD: f64 = 0.25;
 /// Response times that are less apart, relative to the greater one, are near enough to equilibrium for strides not to grow.
 const ALIKE: f64 = 0.2;
-/// Strides: how they grow and shrink, and their bounds.
+/// Strides: how they grow and shrink, and their bounds, of which the first stride is the upper one: a volume begins far from
+/// equilibrium.
 const STRIDE_GROWTH: f64 = 1.2;
 const STRIDE_TURN: f64 = 0.4;
-const STRIDES: (f64, f64) = (0.25, 1.5);
+const STRIDES: (f64, f64) = (0.1, 1.5);
 
 impl Balance {
     /// A device of which nothing is known, with a first P.
@@ -63,8 +66,9 @@ impl Balance {
             copying_ms: [None; 2],
             share: 0.0,
             target,
-            stride: 1.0,
+            stride: STRIDES.1,
             rising: None,
+            next: target,
             tokens: 0.0,
             credit: 0.0,
             shedding: false,
@@ -123,20 +127,22 @@ impl Balance {
     pub fn aim(&mut self, average: Against, last: Against, go_on: bool, constants: &Constants) {
         let Constants { alpha, floor, step, .. } = *constants;
         let share = self.share.max(floor);
-        let target = match constants.as_in_the_paper() {
-            true => share + alpha * (average.mean_ms - average.response_ms) * share,
-            false => {
-                let apart = agreed(average.apart(), last.apart());
-                let change = step * self.stride(apart) * apart;
-                let base = match go_on {
-                    false => share,
-                    true if change > 0.0 => share.max(self.target),
-                    true => share.min(self.target),
-                };
-                (base + change).clamp(share - LONGEST_STEP, share + LONGEST_STEP)
-            }
-        };
-        self.target = target.clamp(floor, 1.0);
+        if constants.as_in_the_paper() {
+            self.target = share + alpha * (average.mean_ms - average.response_ms) * share;
+            self.next = self.target;
+        } else {
+            let apart = agreed(average.apart(), last.apart());
+            let change = step * self.stride(apart) * apart;
+            let base = match go_on {
+                false => share,
+                true if change > 0.0 => share.max(self.target),
+                true => share.min(self.target),
+            };
+            self.target = (base + change).clamp(share - FARTHEST_AHEAD, share + FARTHEST_AHEAD);
+            self.next = self.share + change;
+        }
+        self.target = self.target.clamp(floor, 1.0);
+        self.next = self.next.clamp(floor, 1.0);
     }
 
     /// The stride for response times that are `apart`, relative to the greater one.
@@ -173,13 +179,14 @@ fn agreed(one: f64, other: f64) -> f64 {
     if one * other <= 0.0 { 0.0 } else { one.abs().min(other.abs()).copysign(one) }
 }
 
-/// Makes the targets add up to 1 with none below the floor.
-pub fn renormalise(devices: &mut [Balance], floor: f64) {
-    let spare: f64 = devices.iter().map(|d| d.target - floor).sum();
+/// Makes one kind of share of all devices add up to 1 with none below the floor.
+pub fn renormalise(devices: &mut [Balance], floor: f64, share: impl Fn(&mut Balance) -> &mut f64) {
+    let spare: f64 = devices.iter_mut().map(|d| *share(d) - floor).sum();
     let (room, even) = (1.0 - floor * devices.len() as f64, 1.0 / devices.len() as f64);
     for device in devices.iter_mut() {
-        let above = if spare > 0.0 { (device.target - floor) / spare } else { even };
-        device.target = floor + above * room;
+        let share = share(device);
+        let above = if spare > 0.0 { (*share - floor) / spare } else { even };
+        *share = floor + above * room;
     }
 }
 

@@ -35,8 +35,8 @@ fn shares_and_tokens_follow_equation_1() {
     assert!((figure(&*policy, SSD, "share") - 0.7).abs() < 1e-9);
     assert!((figure(&*policy, SSD, "target_share") - ssd).abs() < 1e-6);
     assert!((figure(&*policy, HDD, "target_share") - hdd).abs() < 1e-6);
-    assert_eq!(figure(&*policy, SSD, "tokens"), ((ssd - 0.7) * 100.0).ceil());
-    assert_eq!(figure(&*policy, HDD, "tokens"), 0.0);
+    let tokens = ((ssd - 0.7) * 100.0).round();
+    assert_eq!((figure(&*policy, SSD, "tokens"), figure(&*policy, HDD, "tokens")), (tokens, -tokens));
 }
 
 #[test]
@@ -87,10 +87,10 @@ fn new_extents_take_the_tokens_first_and_then_follow_the_target() {
     let mut policy = wardrop(&volume, "");
     volume.tick(&mut *policy);
     complete(&mut *policy, SSD, 60, 1.0);
-    complete(&mut *policy, HDD, 40, 9.0);
+    complete(&mut *policy, HDD, 40, 2.0);
     end_period(&mut volume, &mut *policy);
     let (tokens, target) = (figure(&*policy, SSD, "tokens") as u32, figure(&*policy, SSD, "target_share"));
-    assert_eq!(tokens, ((target - 0.6) * 100.0).ceil() as u32, "target {target}");
+    assert_eq!(tokens, ((target - 0.6) * 100.0).round() as u32, "target {target}");
     assert!((0.7..0.8).contains(&target), "target {target}");
     let first: Vec<DeviceId> = (0..tokens).map(|e| volume.allocate(&mut *policy, e)).collect();
     assert!(first.iter().all(|&d| d == SSD));
@@ -148,7 +148,7 @@ fn the_hottest_extents_move_first_but_none_that_carries_more_than_the_tokens() {
     let asked: Vec<_> = (0..).zip(counts).chain([(20, 20)]).collect();
     two_periods(&mut volume, &mut *policy, &asked, [(SSD, 20, 1.0), (HDD, 80, 9.0)]);
     let tokens = figure(&*policy, SSD, "tokens");
-    assert!((13.0..21.0).contains(&tokens), "{tokens} tokens");
+    assert!((13.0..25.0).contains(&tokens), "{tokens} tokens");
     let mut moved = Vec::new();
     for _ in 0..9 {
         for job in volume.tick(&mut *policy) {
@@ -167,7 +167,7 @@ fn two_periods(
     volume: &mut Volume,
     policy: &mut dyn Policy,
     counts: &[(u32, usize)],
-    answers: [(DeviceId, u32, f64); 2],
+    answers: impl IntoIterator<Item = (DeviceId, u32, f64)> + Clone,
 ) {
     for period in 0..2 {
         for &(extent, count) in counts {
@@ -176,7 +176,9 @@ fn two_periods(
             }
         }
         if period == 1 {
-            answers.iter().for_each(|&(device, requests, millis)| complete(policy, device, requests, millis));
+            for (device, requests, millis) in answers.clone() {
+                complete(policy, device, requests, millis);
+            }
         }
         end_period(volume, policy);
     }
@@ -230,16 +232,140 @@ fn what_was_asked_for_once_does_not_move() {
     (0..200).for_each(|extent| volume.settle(extent, HDD));
     volume.tick(&mut *policy);
     for period in 0..2 {
-        for extent in period * 100..period * 100 + 100 {
+        for extent in (period * 90..period * 90 + 90).chain(180..190) {
             for _ in 0..10 {
                 volume.access(&mut *policy, extent, Direction::Write);
             }
         }
         complete(&mut *policy, SSD, 100, 1.0);
-        complete(&mut *policy, HDD, 900, 1.8);
+        complete(&mut *policy, HDD, 900, 1.4);
         end_period(&mut volume, &mut *policy);
     }
-    assert_eq!(moves_in_a_period(&mut volume, &mut *policy), 0);
+    let moved: Vec<Move> = (0..9).flat_map(|_| volume.tick(&mut *policy)).collect();
+    assert!(!moved.is_empty());
+    for job in moved {
+        assert!(matches!(job, Move::Migrate { extent, .. } if extent.0 >= 180), "{job:?}");
+    }
+}
+
+/// An SSD and two disks. With an SSD that is hardly slower than the mean, and a first disk that is much slower, of which all
+/// copies seemed too dear, every token of the second disk was once spent on extents of the SSD: a fifth of the load left
+/// it where a fortieth should.
+#[test]
+fn no_device_loses_more_than_it_shall() {
+    let classes = [DeviceClass::Ssd, DeviceClass::Hdd, DeviceClass::Hdd];
+    let (slow, quick) = (DeviceId(1), DeviceId(2));
+    let mut volume = Volume::new(&devices(&classes.map(|c| (c, 1000))), 1000);
+    let mut policy = wardrop(&volume, "");
+    (0..300).for_each(|extent| volume.settle(extent, DeviceId((extent % 3) as u8)));
+    volume.tick(&mut *policy);
+    for _ in 0..200 {
+        policy.on_complete(&Completion {
+            device: slow,
+            direction: Direction::Read,
+            len: volume.view().extent_size,
+            latency: Nanos::from_secs(10),
+            origin: Origin::Background,
+        });
+    }
+    let counts: Vec<_> = (0..300).map(|extent| (extent, 4)).collect();
+    two_periods(&mut volume, &mut *policy, &counts, [(SSD, 400, 6.0), (slow, 400, 9.0), (quick, 400, 1.0)]);
+    let shall_leave = -figure(&*policy, SSD, "tokens");
+    assert!(shall_leave >= 1.0 && figure(&*policy, quick, "tokens") >= 2.0 * shall_leave);
+    let moved = moves_in_a_period(&mut volume, &mut *policy);
+    let load = moved as f64 * 100.0 / 300.0;
+    assert!(moved > 0 && load <= shall_leave, "{load} % of the load moved for {shall_leave} tokens");
+}
+
+#[test]
+fn all_devices_that_gain_get_extents_in_the_same_tick() {
+    let classes = [DeviceClass::Ssd, DeviceClass::Hdd, DeviceClass::Hdd];
+    let mut volume = Volume::new(&devices(&classes.map(|c| (c, 1000))), 1000);
+    let mut policy = wardrop(&volume, "");
+    (0..300).for_each(|extent| volume.settle(extent, SSD));
+    volume.tick(&mut *policy);
+    let counts: Vec<_> = (0..300).map(|extent| (extent, 4)).collect();
+    let answers = [(SSD, 1000, 9.0), (DeviceId(1), 100, 1.0), (DeviceId(2), 100, 1.0)];
+    two_periods(&mut volume, &mut *policy, &counts, answers);
+    let moves = volume.tick(&mut *policy);
+    for disk in [1, 2].map(DeviceId) {
+        let to_it = |job: &Move| matches!(job, Move::Migrate { target, .. } if *target == disk);
+        assert!(moves.iter().any(to_it), "nothing for {disk}: {moves:?}");
+    }
+}
+
+/// A file's extents that were moved as chance had made them hot lay scattered, and what a page cache wrote as one request was
+/// many for the disk.
+#[test]
+fn of_extents_about_as_hot_neighbours_move_together() {
+    let mut volume = one_and_one();
+    let mut policy = wardrop(&volume, "");
+    (0..200).for_each(|extent| volume.settle(extent, HDD));
+    volume.tick(&mut *policy);
+    // From 9 to 15 requests, in no order; and a few with twice as many.
+    let asked = |extent: u32| if extent % 50 == 49 { 30 } else { 9 + extent * 5 % 7 };
+    let counts: Vec<_> = (0..200).map(|extent| (extent, asked(extent) as usize)).collect();
+    two_periods(&mut volume, &mut *policy, &counts, [(SSD, 500, 1.0), (HDD, 2000, 9.0)]);
+    let mut moved = Vec::new();
+    for _ in 0..9 {
+        for job in volume.tick(&mut *policy) {
+            let Move::Migrate { extent, target: SSD } = job else { panic!("{job:?}") };
+            moved.push(extent.0);
+        }
+    }
+    assert_eq!(moved[..4], [49, 99, 149, 199]);
+    let neighbours: Vec<u32> = (0..200).filter(|extent| extent % 50 != 49).take(moved.len() - 4).collect();
+    assert!(moved.len() > 20 && moved[4..] == neighbours, "{moved:?}");
+}
+
+/// Where moves do not pay for a while, P goes ahead of Q, for allocations; once one paid, a quarter of the load moved at once.
+#[test]
+fn what_did_not_move_is_no_debt() {
+    let mut volume = one_and_one();
+    let mut policy = wardrop(&volume, ",payback=0s");
+    volume.tick(&mut *policy);
+    for _ in 0..8 {
+        complete(&mut *policy, SSD, 500, 1.0);
+        complete(&mut *policy, HDD, 500, 1.5);
+        end_period(&mut volume, &mut *policy);
+    }
+    let (target, tokens) = (figure(&*policy, SSD, "target_share"), figure(&*policy, SSD, "tokens"));
+    assert!(target > 0.7 && (1.0..10.0).contains(&tokens), "target {target}, {tokens} tokens");
+}
+
+#[test]
+fn half_a_token_is_none() {
+    for (hdd_ms, expected) in [(1.01, 0.0), (1.1, 2.0)] {
+        let mut volume = one_and_one();
+        let mut policy = wardrop(&volume, "");
+        volume.tick(&mut *policy);
+        complete(&mut *policy, SSD, 500, 1.0);
+        complete(&mut *policy, HDD, 500, hdd_ms);
+        end_period(&mut volume, &mut *policy);
+        let tokens = [SSD, HDD].map(|device| figure(&*policy, device, "tokens"));
+        assert_eq!(tokens, [expected, -expected], "{hdd_ms} ms");
+    }
+}
+
+#[test]
+fn the_first_half_of_a_period_counts_where_nothing_moves() {
+    for (payback, expected) in [("0s", 0.9), ("60s", 0.5)] {
+        let mut volume = one_and_one();
+        let mut policy = wardrop(&volume, &format!(",payback={payback}"));
+        (0..100).for_each(|extent| volume.settle(extent, HDD));
+        volume.tick(&mut *policy);
+        let counts: Vec<_> = (0..100).map(|extent| (extent, 10)).collect();
+        two_periods(&mut volume, &mut *policy, &counts, [(SSD, 500, 1.0), (HDD, 500, 3.0)]);
+        volume.tick(&mut *policy);
+        complete(&mut *policy, SSD, 800, 1.0);
+        for _ in 0..7 {
+            volume.tick(&mut *policy);
+        }
+        complete(&mut *policy, SSD, 100, 1.0);
+        complete(&mut *policy, HDD, 100, 3.0);
+        end_period(&mut volume, &mut *policy);
+        assert!((figure(&*policy, SSD, "share") - expected).abs() < 1e-9, "payback={payback}");
+    }
 }
 
 #[test]

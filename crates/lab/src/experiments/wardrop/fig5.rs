@@ -43,8 +43,7 @@ pub const EXPERIMENT: Experiment = Experiment {
                 Words,
                 AtLeast(0.95),
             )],
-            why: "At 12 processes hot extents still move while it is measured, some 1.5 MB/s: a copy takes the time of the disk \
-                  that it is to relieve, which then answers late. Without hot moves the policy keeps up.",
+            why: "",
         },
         Claim {
             sentence: "With many processes the policy reaches a higher throughput than the SSD alone or the disk alone.",
