@@ -54,8 +54,8 @@ impl Drop for Running<'_> {
 }
 
 impl<R: Runtime, D: Device> Core<R, D> {
-    /// Makes durable whatever was acknowledged before this call.
-    pub async fn commit(&self) -> Result<()> {
+    /// Makes durable whatever was acknowledged before this call, on behalf of a guest who waits, or of nobody.
+    pub async fn commit(&self, origin: Origin) -> Result<()> {
         let commits = &self.commits;
         let wanted = commits.started.get() + 1;
         loop {
@@ -66,7 +66,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
                 return Err(error);
             }
             if !commits.running.get() {
-                self.lead_commit().await;
+                self.lead_commit(origin).await;
                 continue;
             }
             let over = || !commits.running.get() || commits.finished.get() >= wanted;
@@ -74,23 +74,23 @@ impl<R: Runtime, D: Device> Core<R, D> {
         }
     }
 
-    async fn lead_commit(&self) {
+    async fn lead_commit(&self, origin: Origin) {
         let commits = &self.commits;
         commits.running.set(true);
         commits.started.set(commits.started.get() + 1);
         let number = commits.started.get();
         let running = Running(commits);
-        match self.run_commit().await {
+        match self.run_commit(origin).await {
             Ok(()) => commits.finished.set(number),
             Err(error) => commits.fail(error),
         }
         drop(running);
     }
 
-    async fn run_commit(&self) -> Result<()> {
+    async fn run_commit(&self, origin: Origin) -> Result<()> {
         let mut records = self.commits.records.take();
         self.state.borrow_mut().begin_commit(&mut records);
-        self.flush_devices().await?;
+        self.flush_devices(origin).await?;
         // The permit is held until the state knows: a checkpoint must not end in between.
         let permit = if records.is_empty() { None } else { Some(self.append(&records).await?) };
         self.state.borrow_mut().end_commit();
@@ -101,15 +101,14 @@ impl<R: Runtime, D: Device> Core<R, D> {
         Ok(())
     }
 
-    async fn flush_devices(&self) -> Result<()> {
+    async fn flush_devices(&self, origin: Origin) -> Result<()> {
         let flushes = self.members.iter().map(async |member| {
             let result = member.flush(&self.rt).await;
             let describe = |e| Error::io(format_args!("{} could not flush", self.describe(member.id)), &e);
             if let Some(Timed { latency }) = result.map_err(describe)? {
-                // A guest waits for this as it waits for a write: a device that is slow to flush is slow.
-                let (direction, origin) = (Direction::Flush, Origin::Guest);
-                let completion =
-                    Completion { device: member.id, direction, len: Bytes::ZERO, latency, origin };
+                // A guest who asked for it waits as for a write: a device that is slow to flush is slow.
+                let (device, direction, len) = (member.id, Direction::Flush, Bytes::ZERO);
+                let completion = Completion { device, direction, len, latency, origin };
                 self.policy.borrow_mut().on_complete(&completion);
             }
             Ok(())

@@ -144,7 +144,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
                 return Ok(reservation);
             }
             if self.state.borrow().pending() > 0 {
-                self.commit().await?;
+                self.commit(Origin::Guest).await?;
             } else {
                 let reserved = journal.reserved.get();
                 let settled = || (journal.reserved.get() < reserved).then_some(());

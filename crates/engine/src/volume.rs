@@ -15,7 +15,7 @@ use crate::{Error, ErrorKind, Result};
 use braid_base::{Bytes, DeviceId, ExtentId, MIB, Nanos, Rng};
 use braid_format::SlotNumber;
 use braid_format::superblock::{LONGEST_POLICY, Superblock};
-use braid_policy::Policy;
+use braid_policy::{Origin, Policy};
 use braid_runtime::{Arena, Buf, Device, Event, LockTable, Runtime, Semaphore};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -118,7 +118,7 @@ impl<R: Runtime, D: Device> Volume<R, D> {
         core.closing.set(true);
         core.attention.notify();
         core.attention.wait_for(|| (core.jobs.get() == 0).then_some(())).await;
-        core.commit().await?;
+        core.commit(Origin::Background).await?;
         core.checkpoint().await
     }
 
@@ -216,7 +216,7 @@ impl<R: Runtime, D: Device> Export for Volume<R, D> {
 
     async fn flush(&self) -> Result<()> {
         let start = self.core.rt.now();
-        let result = self.core.commit().await;
+        let result = self.core.commit(Origin::Guest).await;
         self.timed(start, result, |guests, took| {
             guests.flushes += 1;
             guests.flush_latency.record(took);

@@ -32,7 +32,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         }
         match durability {
             Durability::Volatile => Ok(()),
-            Durability::Fua => self.commit().await,
+            Durability::Fua => self.commit(Origin::Guest).await,
         }
     }
 
@@ -336,7 +336,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
                      larger volume",
                 ));
             }
-            self.commit().await?;
+            self.commit(Origin::Guest).await?;
         }
     }
 }

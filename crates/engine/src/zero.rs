@@ -37,7 +37,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         }
         match durability {
             Durability::Volatile => Ok(()),
-            Durability::Fua => self.commit().await,
+            Durability::Fua => self.commit(Origin::Guest).await,
         }
     }
 

@@ -49,8 +49,8 @@
 //! - N devices: each has its own P_d, clamped to `floor` and renormalised (DESIGN section 7), and its own tokens: those of a device
 //!   that shall lose bound what leaves it. Otherwise all that several disks shall gain comes from the one of which copies are
 //!   cheapest. All that gain do so in the same tick.
-//! - A flush is a request of which the response time counts. The paper's ext2 sent none; today's file systems wait for
-//!   one at each fsync, and a disk that takes writes into its cache in no time pays for them there.
+//! - A flush that a guest asked for is a request of which the response time counts. The paper's ext2 sent none; today's file
+//!   systems wait for one at each fsync, and a disk that takes writes into its cache in no time pays for them there.
 //! - The paper starts with any P, and says that it does not matter. Here the first P follows from probes, as 1 / R_d²; until these
 //!   have answered, everything goes to the SSDs.
 //! - The paper allocates at least `floor` on each device so that its speed can be measured, at the guests' cost: with one

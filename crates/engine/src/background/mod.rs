@@ -7,7 +7,7 @@ mod trim;
 
 use crate::core::Core;
 use braid_base::Nanos;
-use braid_policy::Move;
+use braid_policy::{Move, Origin};
 use braid_runtime::{Device, Runtime, join_all};
 use std::cell::RefCell;
 use std::future::{Future, poll_fn};
@@ -101,7 +101,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
                 continue;
             }
             // A failure is remembered, and told to every flush from now on.
-            let _told = self.commit().await;
+            let _told = self.commit(Origin::Background).await;
         }
     }
 

@@ -1,14 +1,20 @@
-//! Extra copies that writes make (write-back): what guests wrote meanwhile, and who knows of them later.
+//! What the engine does for a policy that none of the library is like: extra copies that writes make (write-back), and for
+//! whom it says that devices were flushed.
 
 use braid_base::{BlockId, Bytes, DeviceId, ExtentId, KIB, MIB, Nanos};
 use braid_engine::{CreateOptions, Durability, Export, OpenOptions, Result, Volume, create};
 use braid_format::Uuid;
-use braid_policy::{Access, DeviceView, Move, Placement, Policy, View};
+use braid_policy::{Access, Completion, DeviceView, Direction, Move, Origin, Placement, Policy, View};
 use braid_runtime::{Arena, Buf, Runtime, join_all};
 use braid_sim::{Disk, DiskOptions, World};
+use std::cell::RefCell;
+use std::rc::Rc;
 
 /// Every write after the first to an extent goes to an extra copy on the SSD.
-struct WriteBack;
+#[derive(Default)]
+struct WriteBack {
+    flushed_for: Rc<RefCell<Vec<Origin>>>,
+}
 
 impl Policy for WriteBack {
     fn name(&self) -> &'static str {
@@ -33,6 +39,12 @@ impl Policy for WriteBack {
 
     fn evict(&mut self, _: DeviceId) -> Option<BlockId> {
         None
+    }
+
+    fn on_complete(&mut self, completion: &Completion) {
+        if completion.direction == Direction::Flush {
+            self.flushed_for.borrow_mut().push(completion.origin);
+        }
     }
 
     fn plan(&mut self, view: &View, _: &mut Vec<Move>) -> Nanos {
@@ -62,7 +74,7 @@ async fn make(world: World, disks: Vec<Disk>) -> Rig {
     options.size = Some(MIB * 4);
     create(&disks, &options).await.expect("the devices are fit");
     let volume = open(world, disks).await.expect("what was just made can be opened");
-    volume.replace_policy(Box::new(WriteBack));
+    volume.replace_policy(Box::new(WriteBack::default()));
     volume
 }
 
@@ -120,6 +132,27 @@ fn a_policy_that_wants_no_extra_copies_has_those_of_an_earlier_one_written_back_
         rt.sleep(Nanos::from_secs(1)).await;
         assert_eq!(volume.status().extra_blocks, (0, 0));
         assert!(holds_eighths(&volume, &arena).await);
+    });
+    world.halt();
+}
+
+#[test]
+fn a_flush_that_no_guest_asked_for_is_background_work() {
+    let (world, arena) = (World::new(4), Arena::new(MIB));
+    let disks = disks(&world);
+    let rt = world.clone();
+    world.block_on(async move {
+        let volume = make(rt.clone(), disks).await;
+        let policy = WriteBack::default();
+        let flushed_for = policy.flushed_for.clone();
+        volume.replace_policy(Box::new(policy));
+        volume.write(Bytes::ZERO, &filled(&arena, KIB * 4, 1), Durability::Volatile).await.unwrap();
+        volume.flush().await.unwrap();
+        let for_a_guest = flushed_for.take();
+        assert!(!for_a_guest.is_empty() && for_a_guest.iter().all(|origin| *origin == Origin::Guest));
+        volume.write(MIB, &filled(&arena, KIB * 4, 1), Durability::Volatile).await.unwrap();
+        rt.sleep(Nanos::from_secs(10)).await;
+        assert_eq!(flushed_for.take().first(), Some(&Origin::Background));
     });
     world.halt();
 }
