@@ -32,6 +32,8 @@ pub struct Balance {
     pub next: f64,
     /// What may still come here in this period, or, below 0, leave, in parts of the load: β of them are all of it.
     pub tokens: f64,
+    /// For how many periods P has been the floor.
+    pub left_alone: u32,
     /// What is due to it of the allocations that follow P.
     pub credit: f64,
     /// Whether it sheds cold extents.
@@ -70,6 +72,7 @@ impl Balance {
             rising: None,
             next: target,
             tokens: 0.0,
+            left_alone: 0,
             credit: 0.0,
             shedding: false,
         }
