@@ -22,7 +22,7 @@ pub enum Mode {
     Exclusive,
 }
 
-/// Locks by number. Cheap to clone: a handle.
+/// Locks by number, below 2^63. Cheap to clone: a handle.
 #[derive(Clone, Default)]
 pub struct LockTable {
     inner: Rc<RefCell<Inner>>,
@@ -53,7 +53,7 @@ struct Lock {
     waiting: Option<(usize, usize)>,
 }
 
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 enum Holders {
     Shared(u32),
     Exclusive,
@@ -75,18 +75,29 @@ impl LockTable {
     }
 
     /// Takes lock `number` where that needs no waiting.
+    #[inline]
     pub fn try_lock(&self, number: u64, mode: Mode) -> Option<LockGuard> {
         let taken = self.inner.borrow_mut().take(number, mode);
-        taken.then(|| LockGuard { table: self.clone(), number, mode })
+        taken.then(|| LockGuard::new(self, number, mode))
     }
 }
 
 impl Inner {
+    /// Takes a lock where that needs no waiting: mostly one whose place is free.
     #[inline]
     fn take(&mut self, number: u64, mode: Mode) -> bool {
         let (known, lock) = &mut self.near[number as usize % NEAR];
+        if lock.holders.is_none() && self.far.is_empty() {
+            (*known, lock.holders) = (number, Holders::of(mode));
+            return true;
+        }
+        self.take_further(number, mode)
+    }
+
+    fn take_further(&mut self, number: u64, mode: Mode) -> bool {
+        let (known, lock) = &mut self.near[number as usize % NEAR];
         if lock.holders.is_none() {
-            if self.far.is_empty() || !self.far.contains_key(&number) {
+            if !self.far.contains_key(&number) {
                 (*known, lock.holders) = (number, Holders::of(mode));
                 return true;
             }
@@ -119,26 +130,25 @@ impl Inner {
         waiter
     }
 
+    /// Releases a lock: mostly one that nobody else holds or waits for.
     #[inline]
     fn release(&mut self, number: u64, mode: Mode) {
-        let all_near = self.far.is_empty();
-        let lock = self.held(number);
-        let left = match (mode, lock.holders) {
-            (Mode::Exclusive, Holders::Exclusive) => 0,
-            (Mode::Shared, Holders::Shared(count)) => count - 1,
-            _ => panic!("a lock was released in another mode than it was taken"),
-        };
-        if lock.waiting.is_none() && (left > 0 || all_near) {
-            lock.holders = Holders::Shared(left);
+        let (known, lock) = &mut self.near[number as usize % NEAR];
+        let alone = *known == number && lock.holders == Holders::of(mode) && lock.waiting.is_none();
+        if alone && self.far.is_empty() {
+            lock.holders = Holders::Shared(0);
         } else {
-            self.release_further(number, left);
+            self.release_further(number, mode);
         }
     }
 
-    /// Releases a lock that someone waits for, or that may be in the table.
-    fn release_further(&mut self, number: u64, left: u32) {
+    fn release_further(&mut self, number: u64, mode: Mode) {
         let mut lock = *self.held(number);
-        lock.holders = Holders::Shared(left);
+        lock.holders = match (mode, lock.holders) {
+            (Mode::Exclusive, Holders::Exclusive) => Holders::Shared(0),
+            (Mode::Shared, Holders::Shared(count)) => Holders::Shared(count - 1),
+            _ => panic!("a lock was released in another mode than it was taken"),
+        };
         self.grant(number, lock);
     }
 
@@ -216,7 +226,7 @@ impl Future for Locking<'_> {
                 return Poll::Pending;
             }
         }
-        Poll::Ready(LockGuard { table: table.clone(), number, mode })
+        Poll::Ready(LockGuard::new(table, number, mode))
     }
 }
 
@@ -236,23 +246,31 @@ impl Drop for Locking<'_> {
 }
 
 /// A lock held; given back when dropped.
+///
+/// Two words, which move in registers: a third would make each move one through memory, for which the processor waits.
 #[must_use]
 pub struct LockGuard {
     table: LockTable,
-    number: u64,
-    mode: Mode,
+    /// Twice the number of the lock, and one more where it is held alone.
+    held: u64,
 }
 
 impl LockGuard {
+    #[inline]
+    fn new(table: &LockTable, number: u64, mode: Mode) -> LockGuard {
+        LockGuard { table: table.clone(), held: number << 1 | u64::from(mode == Mode::Exclusive) }
+    }
+
     /// How it is held.
     pub fn mode(&self) -> Mode {
-        self.mode
+        if self.held & 1 == 0 { Mode::Shared } else { Mode::Exclusive }
     }
 }
 
 impl Drop for LockGuard {
+    #[inline]
     fn drop(&mut self) {
-        self.table.inner.borrow_mut().release(self.number, self.mode);
+        self.table.inner.borrow_mut().release(self.held >> 1, self.mode());
     }
 }
 
