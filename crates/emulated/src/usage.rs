@@ -27,6 +27,7 @@ pub struct Usage {
 }
 
 impl Usage {
+    #[inline]
     pub(crate) fn begin(&mut self, request: Request, now: Nanos) {
         self.pass_to(now);
         self.outstanding += 1;

@@ -26,7 +26,7 @@ impl Geometry {
     /// `InvalidInput`, naming the range and the limit.
     #[inline]
     pub fn check(&self, offset: Bytes, len: Bytes) -> io::Result<()> {
-        let is_aligned = offset.is_aligned(self.alignment) && len.is_aligned(self.alignment);
+        let is_aligned = (offset.0 | len.0) & (self.alignment.0 - 1) == 0;
         let is_within = offset.checked_add(len).is_some_and(|end| end <= self.size);
         if is_aligned && is_within { Ok(()) } else { Err(self.refusal(offset, len, is_aligned)) }
     }
