@@ -136,17 +136,25 @@ impl Inner {
     /// Takes the next arrival out of the load.
     #[inline]
     fn fetch(&mut self) {
-        let next = self.arrivals.next();
-        let Some(Ok(Arrival { at, request })) = next else {
-            self.failure = next.and_then(Result::err);
-            // Nothing comes after a failure.
-            self.arrivals = Arrivals::none();
-            self.next = None;
-            return;
+        self.next = match &mut self.arrivals {
+            Arrivals::Generated(arrivals) => arrivals.next(),
+            Arrivals::Recorded(arrivals) => match arrivals.next().transpose() {
+                Ok(next) => next,
+                Err(failure) => return self.fail(failure),
+            },
         };
-        let at = if self.speed == 1.0 { at } else { faster(at, self.speed) };
+        let Some(next) = &mut self.next else { return };
+        let at = if self.speed == 1.0 { next.at } else { faster(next.at, self.speed) };
         self.latest = self.latest.max(self.start + at);
-        self.next = Some(Arrival { at: self.latest, request });
+        next.at = self.latest;
+    }
+
+    /// Nothing comes after a failure.
+    #[cold]
+    fn fail(&mut self, failure: Error) {
+        self.failure = Some(failure);
+        self.arrivals = Arrivals::none();
+        self.next = None;
     }
 
     /// Somebody has become idle.

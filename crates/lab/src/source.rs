@@ -30,18 +30,6 @@ impl Arrivals {
     }
 }
 
-impl Iterator for Arrivals {
-    type Item = Result<Arrival>;
-
-    #[inline]
-    fn next(&mut self) -> Option<Result<Arrival>> {
-        match self {
-            Arrivals::Generated(arrivals) => arrivals.next().map(Ok),
-            Arrivals::Recorded(arrivals) => arrivals.next(),
-        }
-    }
-}
-
 /// A source, and what is known of it beforehand.
 pub(crate) struct Opened {
     pub source: Source,
