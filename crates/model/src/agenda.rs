@@ -28,17 +28,14 @@ impl<T: Copy> Agenda<T> {
         if self.places.len() == self.places.capacity() {
             self.move_back();
         }
-        match self.places.last() {
-            Some((last, _)) if *last > at => self.insert(at, entry),
-            _ => self.places.push((at, entry)),
+        self.places.push((at, entry));
+        let entries = &mut self.places[self.taken..];
+        let mut place = entries.len() - 1;
+        while place > 0 && entries[place - 1].0 > at {
+            entries[place] = entries[place - 1];
+            place -= 1;
         }
-    }
-
-    #[inline(never)]
-    fn insert(&mut self, at: Nanos, entry: T) {
-        let entries = &self.places[self.taken..];
-        let place = self.taken + entries.partition_point(|(other, _)| *other <= at);
-        self.places.insert(place, (at, entry));
+        entries[place] = (at, entry);
     }
 
     #[cold]

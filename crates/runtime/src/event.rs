@@ -13,7 +13,14 @@ pub struct Event {
 
 impl Event {
     /// Wakes every task that waits, to test its condition again.
+    #[inline]
     pub fn notify(&self) {
+        if !self.waiting.borrow().is_empty() {
+            self.wake_all();
+        }
+    }
+
+    fn wake_all(&self) {
         let woken = std::mem::take(&mut *self.waiting.borrow_mut());
         woken.into_iter().for_each(Waker::wake);
     }

@@ -235,9 +235,15 @@ impl Timers {
     #[inline]
     fn list(&mut self, key: u32, deadline: Nanos) {
         self.timers[key as usize].level = LISTED;
-        let sooner = self.near.iter().rev().take_while(|(listed, _)| *listed <= deadline).count();
-        self.near.insert(self.near.len() - sooner, (deadline, key));
-        if self.near.len() > NEAR {
+        self.near.push((deadline, key));
+        let near = &mut self.near[..];
+        let mut place = near.len() - 1;
+        while place > 0 && near[place - 1].0 <= deadline {
+            near[place] = near[place - 1];
+            place -= 1;
+        }
+        near[place] = (deadline, key);
+        if near.len() > NEAR {
             self.list_fewer();
         }
     }
