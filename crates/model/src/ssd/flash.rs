@@ -23,8 +23,6 @@ pub struct Flash {
     /// Which of them were busy when they were last looked at, and when to look again. An idle one may have got reads since.
     rota: Rota,
     programs: Programs,
-    /// When something was last put into the buffer: what becomes due later, and finds a channel idle, begins then.
-    since: Nanos,
     rng: Rng,
 }
 
@@ -64,7 +62,6 @@ impl Flash {
             channels: vec![Channel::default(); params.channels as usize],
             rota: Rota::new(params.channels),
             programs: Programs::new(params, rng.fork()),
-            since: Nanos::ZERO,
             rng: reads,
         }
     }
@@ -127,12 +124,12 @@ impl Flash {
     /// Takes a write into the buffer at `now`, to which it has been settled, and begins on idle channels what it owes.
     pub fn insert(&mut self, len: Bytes, cost: Cost, now: Nanos) {
         self.programs.insert(len, cost);
-        self.since = now;
-        self.begin();
+        self.begin(now);
     }
 
-    /// Begins what is due on channels that were idle when it came: mostly several pages for one write.
-    fn begin(&mut self) {
+    /// Begins what has become due at `now` on channels that are idle then: mostly several pages for one write. What is still
+    /// due after that finds no channel idle.
+    fn begin(&mut self, now: Nanos) {
         if !self.rota.has_idle() {
             return;
         }
@@ -142,28 +139,28 @@ impl Flash {
                 return None;
             }
             let channel = &mut self.channels[at as usize];
-            if channel.free <= self.since {
+            if channel.free <= now {
                 pages -= 1;
-                channel.program((self.programs.time(), room), self.since);
+                channel.program((self.programs.time(), room), now);
             }
             Some(channel.free)
         });
         self.programs.give_back(pages);
         if self.programs.is_due() {
-            self.begin_singly();
+            self.begin_singly(now);
         }
     }
 
     /// The same for pieces that are not alike.
     #[inline(never)]
-    fn begin_singly(&mut self) {
+    fn begin_singly(&mut self, now: Nanos) {
         self.rota.begin(|at| {
             if !self.programs.is_due() {
                 return None;
             }
             let channel = &mut self.channels[at as usize];
-            if channel.free <= self.since {
-                channel.program(self.programs.begin(), self.since);
+            if channel.free <= now {
+                channel.program(self.programs.begin(), now);
             }
             Some(channel.free)
         });
@@ -171,15 +168,17 @@ impl Flash {
 
     /// Begins the programs that could by `now`, and ends those that have.
     pub fn settle(&mut self, now: Nanos) {
-        if self.programs.is_due() {
-            self.begin();
-        }
         while let (time, at) = self.rota.next()
             && time <= now
         {
-            match self.look(at as usize, time) {
-                Some(again) => self.rota.put_off(again),
-                None => self.rota.rest(),
+            let Some(again) = self.look(at as usize, time) else {
+                self.rota.rest();
+                continue;
+            };
+            self.rota.put_off(again);
+            // The end of the last program makes a part of a page due: where its channel reads on, another may be idle.
+            if self.programs.is_due() {
+                self.begin(time);
             }
         }
     }
@@ -232,5 +231,41 @@ impl Channel {
         self.free = start + time;
         self.program = Some((self.free, room));
         self.read_last = false;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::library::{Timing, by_name};
+    use braid_base::KIB;
+
+    #[test]
+    fn it_does_not_matter_when_and_how_often_it_is_asked() {
+        let Timing::Ssd(params) = by_name("x25-m").unwrap().timing else { panic!("the x25-m is an SSD") };
+        for seed in 0..20 {
+            let mut rng = Rng::new(seed);
+            let mut seldom = Flash::new(&params, &mut Rng::new(seed));
+            let (mut often, mut now) = (seldom.clone(), Nanos::ZERO);
+            for step in 0..2_000 {
+                for _ in 0..rng.below(4) {
+                    now += Nanos(rng.below(60_000));
+                    often.settle(now);
+                }
+                [&mut seldom, &mut often].into_iter().for_each(|flash| flash.settle(now));
+                assert_eq!(seldom.buffer(), often.buffer(), "seed {seed}, step {step}");
+                if rng.chance(0.3) {
+                    // Parts of pages, too: what is left of one is due when nothing is under way.
+                    let len = KIB * rng.between(1, 12);
+                    let cost =
+                        Cost { own: len, copied: Bytes::ZERO, merged: Bytes::ZERO, update: Nanos::ZERO };
+                    [&mut seldom, &mut often].into_iter().for_each(|flash| flash.insert(len, cost, now));
+                } else {
+                    let (page, pages) = (rng.below(64), rng.between(1, 4));
+                    let read = |flash: &mut Flash| flash.read(page, pages, KIB * 4, now, false);
+                    assert_eq!(read(&mut seldom), read(&mut often), "seed {seed}, step {step}");
+                }
+            }
+        }
     }
 }
