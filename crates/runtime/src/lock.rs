@@ -70,6 +70,9 @@ struct Waiter {
 
 impl LockTable {
     /// Waits for lock `number`, behind everyone who asked for it before.
+    ///
+    /// # Panics
+    /// Where the number is 2^63 or more, once the lock is taken; so does [`LockTable::try_lock`].
     pub fn lock(&self, number: u64, mode: Mode) -> Locking<'_> {
         Locking { table: self, number, mode, waiter: None }
     }
@@ -258,6 +261,7 @@ pub struct LockGuard {
 impl LockGuard {
     #[inline]
     fn new(table: &LockTable, number: u64, mode: Mode) -> LockGuard {
+        assert!(number < 1 << 63, "the number of a lock is below 2^63");
         LockGuard { table: table.clone(), held: number << 1 | u64::from(mode == Mode::Exclusive) }
     }
 

@@ -22,7 +22,7 @@ const FIRST_SLOT: u16 = 32;
 const SLOTS: u16 = (DISK.0 / BLOCK.0) as u16;
 const MAP_LEN: Bytes = Bytes(1024);
 /// The lock that a flush holds; blocks have theirs below.
-const FLUSH_LOCK: u64 = u64::MAX;
+const FLUSH_LOCK: u64 = u64::MAX >> 1;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Layout {
