@@ -104,6 +104,7 @@ pub struct Wardrop {
 const TICKS: u64 = 10;
 /// Weight of a probe in the average: there is one in a period, not hundreds.
 const PROBE_WEIGHT: f64 = 0.5;
+
 impl Wardrop {
     /// With these settings, which `wardrop/constants.rs` lists with their defaults.
     pub fn new(settings: &mut Settings, devices: &[DeviceView]) -> Result<Wardrop, BadSetting> {

@@ -37,7 +37,7 @@ const COLD_BATCH: usize = 8;
 impl Wardrop {
     /// Whether the guests of an extent save more time within `payback`, by its move between these devices, than copying it
     /// costs. Far from equilibrium, and away from a device that has long been left alone, what is saved is saved for longer.
-    pub fn pays(
+    pub(super) fn pays(
         &self,
         requests: &Requests,
         from: DeviceId,
@@ -65,7 +65,7 @@ impl Wardrop {
     }
 
     /// When the hot extents of this period have moved.
-    pub fn migration_ends(&self) -> Nanos {
+    pub(super) fn migration_ends(&self) -> Nanos {
         match self.settings.as_in_the_paper() {
             true => self.period_ends,
             false => self.period_ends.saturating_sub(self.settings.period / 2),
@@ -74,7 +74,7 @@ impl Wardrop {
 
     /// Hot extents from losers to gainers, with this tick's part of the tokens that allocation has left. Where there are several
     /// gainers, the one with most tokens chooses first.
-    pub fn migrate_hot(&mut self, view: &View, moves: &mut Vec<Move>) {
+    pub(super) fn migrate_hot(&mut self, view: &View, moves: &mut Vec<Move>) {
         let ticks_left =
             ((self.migration_ends().saturating_sub(view.now)).0 * TICKS / self.settings.period.0).max(1);
         for target in self.gainers(view) {
@@ -117,13 +117,13 @@ impl Wardrop {
         if !self.settings.as_in_the_paper() {
             let average = self.settings.beta / f64::from(self.traffic.extents.max(1));
             let class = |c: &Candidate| (c.cost / average).log(CLASS_WIDTH).round() as i32;
-            found.sort_by_key(|c| (Reverse(class(c)), c.extent));
+            found.sort_by_cached_key(|c| (Reverse(class(c)), c.extent));
         }
         found
     }
 
     /// Cold extents off devices that fill up, to the one with the largest share of free slots.
-    pub fn migrate_cold(&mut self, view: &View, moves: &mut Vec<Move>) {
+    pub(super) fn migrate_cold(&mut self, view: &View, moves: &mut Vec<Move>) {
         let Constants { free_low, free_high, .. } = self.settings;
         let free = |d: &DeviceView| f64::from(d.free) / f64::from(d.slots.max(1));
         for device in view.devices {
