@@ -26,7 +26,8 @@ fn survives(layout: Layout) -> Report {
 }
 
 fn fails(layout: Layout, mistake: Mistake) -> Failure {
-    let result = campaign().run(&Toy { layout, mistake });
+    // The first that is found ends it: a torn page with bytes that matter takes some luck.
+    let result = Campaign { seeds: 0..100, ..campaign() }.run(&Toy { layout, mistake });
     let failure = result.expect_err(&format!("{layout:?} with {mistake:?} was taken for right"));
     println!("{layout:?}, {mistake:?}: {failure}\n");
     failure

@@ -55,7 +55,7 @@ fn an_unflushed_write_can_be_kept_lost_or_torn_by_sector_and_within() {
         by_sector += u32::from(new > 0 && old > 0);
         torn += u32::from(new + old < 16);
     }
-    assert!(kept > 20 && lost > 20 && by_sector > 20 && torn > 20, "{kept} {lost} {by_sector} {torn}");
+    assert!(kept > 20 && lost > 20 && by_sector > 10 && torn > 10, "{kept} {lost} {by_sector} {torn}");
 }
 
 #[test]

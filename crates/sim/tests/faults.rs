@@ -141,7 +141,9 @@ fn what_no_guest_flushes_is_committed_in_time_and_its_slots_are_free_again() {
     let bench = bench(9);
     let (world, devices, arena) = (bench.world.clone(), bench.devices(), bench.arena.clone());
     bench.run(async move {
-        let volume = make(world.clone(), devices, &options(9)).await;
+        // A policy that probes would have a slot for a moment.
+        let policy = "stripe".to_owned();
+        let volume = make(world.clone(), devices, &CreateOptions { policy, ..options(9) }).await;
         let free = |volume: &Rig| volume.status().devices.iter().map(|d| d.free).sum::<u32>();
         let before = free(&volume);
         volume.write(Bytes::ZERO, &filled(&arena, MIB, 1), Durability::Volatile).await.unwrap();
