@@ -133,7 +133,7 @@ impl Flash {
         if !self.rota.has_idle() {
             return;
         }
-        let (mut pages, room) = self.programs.take_pages();
+        let (mut pages, page) = self.programs.take_pages();
         self.rota.begin(|at| {
             if pages == 0 {
                 return None;
@@ -141,7 +141,7 @@ impl Flash {
             let channel = &mut self.channels[at as usize];
             if channel.free <= now {
                 pages -= 1;
-                channel.program((self.programs.time(), room), now);
+                channel.program(page, now);
             }
             Some(channel.free)
         });

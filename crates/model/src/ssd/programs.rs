@@ -75,7 +75,7 @@ impl Programs {
     /// Begins a piece: how long it takes, and the room that it makes at its end.
     #[inline(always)]
     pub fn begin(&mut self) -> (Nanos, Bytes) {
-        let mut time = self.time();
+        let mut time = self.time.draw(&mut self.rng);
         let room = match self.buffer.owes_merge() {
             true => self.merge(&mut time),
             false => self.buffer.take_page(self.page),
@@ -87,21 +87,20 @@ impl Programs {
         (time, room)
     }
 
-    /// Begins pages that are all alike, as many as can come before any other piece: how many, and the room that each makes at
-    /// its end. Each takes a [`Programs::time`] of its own.
-    pub fn take_pages(&mut self) -> (u64, Bytes) {
-        if self.unerased >= self.erase_block { (0, Bytes::ZERO) } else { self.buffer.take_pages(self.page) }
+    /// Begins pages that are all alike, as many as can come before any other piece: how many, how long each takes, and the
+    /// room that it makes at its end. Like those of one read, they take the same time, which is drawn once.
+    pub fn take_pages(&mut self) -> (u64, (Nanos, Bytes)) {
+        let (pages, room) = match self.unerased >= self.erase_block {
+            true => (0, Bytes::ZERO),
+            false => self.buffer.take_pages(self.page),
+        };
+        let time = if pages == 0 { Nanos::ZERO } else { self.time.draw(&mut self.rng) };
+        (pages, (time, room))
     }
 
     /// So many of them do not begin after all.
     pub fn give_back(&mut self, pages: u64) {
         self.buffer.give_back(pages, self.page);
-    }
-
-    /// How long a page takes that is begun with others.
-    #[inline(always)]
-    pub fn time(&mut self) -> Nanos {
-        self.time.draw(&mut self.rng)
     }
 
     /// A share of a merge takes as many times as long as a program as it has pages. It makes no room.

@@ -1,8 +1,8 @@
 //! In which order the channels of an SSD come up: the busy ones by the time at which to look at them again, then the idle
 //! ones, the first of them idle for longest.
 //!
-//! Programs take about the same time each, so that those that begin together mostly belong behind all other busy ones; one
-//! that is put off for a read belongs near their front, and is passed along from there.
+//! Programs take about the same time, and those that begin together take the same, so that they mostly belong behind all other
+//! busy ones; one that is put off for a read belongs near their front, and is passed along from there.
 //!
 //! All channels stand in one row, which moves through the memory as those at its front go idle and stand behind the last,
 //! so that there is no wrap to look after. At the end of the memory, which is seldom, the row moves back to the start.
@@ -45,17 +45,12 @@ impl Rota {
     #[inline]
     pub fn begin(&mut self, mut until: impl FnMut(u32) -> Option<Nanos>) {
         let row = &mut self.places[self.first..][..self.channels];
-        let mut sorted = self.busy;
         while let Some((time, at)) = row.get_mut(self.busy)
             && let Some(until) = until(*at)
         {
             *time = until;
             self.busy += 1;
-        }
-        while sorted < self.busy {
-            let end = self.busy.min(sorted + FEW);
-            merge(&mut row[..end], sorted);
-            sorted = end;
+            pass_along(&mut row[..self.busy]);
         }
     }
 
@@ -116,53 +111,6 @@ fn pass_along(row: &mut [(Nanos, u32)]) {
         place -= 1;
     }
     row[place] = last;
-}
-
-/// So many channels are put in order at a time: most writes begin programs on no more.
-const FEW: usize = 8;
-/// What tells that many apart; times of the next seventy years leave as much room.
-const TURN_BITS: u32 = FEW.ilog2();
-
-/// Puts the last few in order, and among those before, which are.
-#[inline]
-fn merge(row: &mut [(Nanos, u32)], sorted: usize) {
-    let few = &row[sorted..];
-    if few.len() == 1 {
-        return pass_along(row);
-    }
-    let (mut keys, mut channels, mut times) = ([u64::MAX; FEW], [0; FEW], 0);
-    for (turn, (time, at)) in few.iter().enumerate().take(FEW) {
-        (keys[turn], channels[turn]) = (time.0 << TURN_BITS | turn as u64, *at);
-        times |= time.0;
-    }
-    assert!(times.leading_zeros() >= TURN_BITS, "a program ends in more than seventy years");
-    let keys = sort(keys);
-    let (mut before, mut left) = (sorted, few.len());
-    while left > 0 {
-        let key = keys[(left - 1) % FEW];
-        let last = (Nanos(key >> TURN_BITS), channels[key as usize % FEW]);
-        if before > 0 && row[before - 1].0 > last.0 {
-            row[before + left - 1] = row[before - 1];
-            before -= 1;
-        } else {
-            row[before + left - 1] = last;
-            left -= 1;
-        }
-    }
-}
-
-/// Sorts by exchanges that are always the same, a network of Batcher's: which program ends first is chance, and a processor
-/// that has to guess mostly guesses wrong.
-#[inline]
-fn sort([a, b, c, d, e, f, g, h]: [u64; FEW]) -> [u64; FEW] {
-    let order = |one: u64, other: u64| (one.min(other), one.max(other));
-    let ((a, b), (c, d), (e, f), (g, h)) = (order(a, b), order(c, d), order(e, f), order(g, h));
-    let ((a, c), (b, d), (e, g), (f, h)) = (order(a, c), order(b, d), order(e, g), order(f, h));
-    let ((b, c), (f, g)) = (order(b, c), order(f, g));
-    let ((a, e), (b, f), (c, g), (d, h)) = (order(a, e), order(b, f), order(c, g), order(d, h));
-    let ((c, e), (d, f)) = (order(c, e), order(d, f));
-    let ((b, c), (d, e), (f, g)) = (order(b, c), order(d, e), order(f, g));
-    [a, b, c, d, e, f, g, h]
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! A time as it varies from flash page to flash page.
+//! A time as it varies from one flash page to the next, or from those of one request to those of the next.
 
 use braid_base::{Nanos, Rng};
 
