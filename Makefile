@@ -25,7 +25,7 @@ crash: ## power cuts at every device operation, SEEDS=n workloads of each kind
 fuzz: ## hostile bytes for SECONDS=n on each target; with cargo-fuzz where it is installed
 	@scripts/fuzz $(SECONDS)
 
-bench: ## measurements: reactor, NBD server against nbdkit, recording, engine, opening, balance of policies
+bench: ## measurements: reactor, NBD server against nbdkit, recording, engine, opening, policies in both worlds
 	cargo bench --workspace --benches
 	@for bin in bench/src/bin/*.rs; do cargo run --release -p braid-bench --bin $$(basename $$bin .rs) || exit 1; done
 

@@ -1,4 +1,5 @@
-//! Real dbench on emulated devices: `wardrop` against every static split, the baselines, another SSD, and a change of load.
+//! Real dbench on emulated devices, ten clients: `wardrop` against every static split, the baselines, another SSD, and a change
+//! of load. `dbench-pairs` sees smaller differences between two policies.
 //!
 //! `cargo build --release && cargo run --release -p braid-bench --bin dbench-sweep -- [rounds [seconds [demo's options]]]`
 //!
@@ -46,7 +47,6 @@ fn main() -> Result<()> {
         bench.rounds, bench.seconds
     );
     bench.sweep()?;
-    bench.one_client()?;
     bench.slower_ssd()?;
     bench.change_of_load()
 }
@@ -57,8 +57,8 @@ impl Bench {
         let splits = (1..10).rev().map(|tenth| format!("static,ssd={}%", tenth * 10));
         let baselines = ["ssd-only", "hdd-only", "stripe", WARDROP].map(str::to_owned);
         let policies: Vec<String> = splits.chain(baselines).collect();
-        let rounds = self.compare(&policies, 10)?;
-        print_rounds("10 clients", &rounds);
+        let rounds = self.compare(&policies)?;
+        print_rounds(&rounds);
         let is_split = |policy: &str| policy.starts_with("static") || policy.ends_with("-only");
         let wardrop = rounds.get(WARDROP).context("wardrop ran")?;
         let splits = || rounds.iter().filter(|(policy, _)| is_split(policy));
@@ -68,20 +68,6 @@ impl Bench {
         for other in ["stripe", "ssd-only", "hdd-only"] {
             print_ratio(&format!("wardrop / {other}"), wardrop, &rounds[other], "above 1");
         }
-        Ok(())
-    }
-
-    fn one_client(&self) -> Result<()> {
-        let rounds = self.compare(&["ssd-only", "hdd-only", WARDROP].map(str::to_owned), 1)?;
-        print_rounds("1 client", &rounds);
-        let single = |policy: &str| median(&rounds[policy]).0;
-        let best = if single("ssd-only") > single("hdd-only") { "ssd-only" } else { "hdd-only" };
-        print_ratio(
-            &format!("wardrop / best single device ({best})"),
-            &rounds[WARDROP],
-            &rounds[best],
-            "at least 0.97",
-        );
         Ok(())
     }
 
@@ -121,13 +107,13 @@ impl Bench {
         Ok(())
     }
 
-    /// Throughput of each policy in each round.
-    fn compare(&self, policies: &[String], clients: u32) -> Result<Rounds> {
+    /// Throughput of each policy in each round, at 10 clients.
+    fn compare(&self, policies: &[String]) -> Result<Rounds> {
         let mut rounds = Rounds::new();
         for round in 0..self.rounds {
             let mut order = policies.to_vec();
             order.rotate_left(round % policies.len());
-            for run in self.demo(&order, &clients.to_string(), self.seconds, &[])? {
+            for run in self.demo(&order, "10", self.seconds, &[])? {
                 let policy = run["policy"].as_str().context("a run names its policy")?;
                 rounds.entry(policy.to_owned()).or_default().push(figure(&run, "/throughput_mb_per_second")?);
             }
@@ -157,8 +143,8 @@ fn figure(run: &Value, path: &str) -> Result<f64> {
     run.pointer(path).and_then(Value::as_f64).with_context(|| format!("a run has {path}"))
 }
 
-fn print_rounds(what: &str, rounds: &Rounds) {
-    println!("\n{what}: MB/s of dbench, median (smallest to largest)");
+fn print_rounds(rounds: &Rounds) {
+    println!("\n10 clients: MB/s of dbench, median (smallest to largest)");
     for (policy, figures) in rounds {
         println!("    {policy:16} {}", spread(figures));
     }
