@@ -68,8 +68,23 @@ impl<R: Runtime, D: Device, M: Model + 'static> Emulated<R, D, M> {
         self.timed.set(timed);
     }
 
-    /// Hands a request to the model, whose time runs while the real I/O is done: the request ends with the later of the two.
-    /// None where it takes no time of the model's.
+    /// Does `work`, the real I/O of a request, while the model's time runs: the request ends with the later of the two.
+    async fn timed(
+        &self,
+        op: Op,
+        offset: Bytes,
+        len: Bytes,
+        work: impl Future<Output = io::Result<()>>,
+    ) -> io::Result<()> {
+        let turn = self.begin(op, offset, len)?;
+        let result = work.await;
+        if let Some(turn) = turn {
+            turn.await;
+        }
+        result
+    }
+
+    /// Hands a request to the model, whose time runs from now on. None where it takes no time of the model's.
     fn begin(&self, op: Op, offset: Bytes, len: Bytes) -> io::Result<Option<Turn<'_, R, M>>> {
         // A model takes no request that does not fit its device: such a one is refused before, in no time.
         self.inner.geometry().check(offset, len)?;
@@ -87,39 +102,19 @@ impl<R: Runtime, D: Device, M: Model + 'static> Device for Emulated<R, D, M> {
         self.inner.geometry()
     }
 
-    async fn read(&self, offset: Bytes, into: &Buf) -> io::Result<()> {
-        let mut turn = self.begin(Op::Read, offset, into.len())?;
-        let result = self.inner.read(offset, into).await;
-        if let Some(turn) = &mut turn {
-            turn.await;
-        }
-        result
+    fn read(&self, offset: Bytes, into: &Buf) -> impl Future<Output = io::Result<()>> {
+        self.timed(Op::Read, offset, into.len(), self.inner.read(offset, into))
     }
 
-    async fn write(&self, offset: Bytes, from: &Buf) -> io::Result<()> {
-        let mut turn = self.begin(Op::Write, offset, from.len())?;
-        let result = self.inner.write(offset, from).await;
-        if let Some(turn) = &mut turn {
-            turn.await;
-        }
-        result
+    fn write(&self, offset: Bytes, from: &Buf) -> impl Future<Output = io::Result<()>> {
+        self.timed(Op::Write, offset, from.len(), self.inner.write(offset, from))
     }
 
-    async fn flush(&self) -> io::Result<()> {
-        let mut turn = self.begin(Op::Flush, Bytes::ZERO, Bytes::ZERO)?;
-        let result = self.inner.flush().await;
-        if let Some(turn) = &mut turn {
-            turn.await;
-        }
-        result
+    fn flush(&self) -> impl Future<Output = io::Result<()>> {
+        self.timed(Op::Flush, Bytes::ZERO, Bytes::ZERO, self.inner.flush())
     }
 
-    async fn discard(&self, offset: Bytes, len: Bytes) -> io::Result<()> {
-        let mut turn = self.begin(Op::Discard, offset, len)?;
-        let result = self.inner.discard(offset, len).await;
-        if let Some(turn) = &mut turn {
-            turn.await;
-        }
-        result
+    fn discard(&self, offset: Bytes, len: Bytes) -> impl Future<Output = io::Result<()>> {
+        self.timed(Op::Discard, offset, len, self.inner.discard(offset, len))
     }
 }
