@@ -1,6 +1,7 @@
-//! What benchmarks share: processor time, medians, and a line that says what machine this is.
+//! What benchmarks share: workloads, processor time, medians, and a line that says what machine this is.
 
 pub mod balance;
+pub mod demo;
 
 use std::time::Duration;
 

@@ -8,11 +8,10 @@
 //! itself, the first fifth is not counted. Needs root and what the demo needs.
 
 use anyhow::{Context, Result, bail, ensure};
+use braid_bench::demo::{Demo, PATIENCE, figure};
 use braid_bench::{machine, median};
-use rustix::process::{Pid, Signal, kill_process};
-use serde_json::Value;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use rustix::process::{Signal, kill_process};
+use std::path::Path;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -23,9 +22,6 @@ const PAUSE: Duration = Duration::from_secs(1);
 /// How much a volume has been asked to write and read once its clients work: far more than the making of a file system takes. A
 /// dbench that is stopped while it starts gives up.
 const AT_WORK: f64 = 32e6;
-/// How long that may take.
-const PATIENCE: Duration = Duration::from_secs(60);
-const DIRECTORY: &str = "/var/tmp";
 
 fn main() -> Result<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -70,26 +66,18 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-/// A demo under one policy, with its clients stopped but for their turns. It ends when dropped.
+/// A demo under one policy, with its clients stopped but for their turns.
 struct Side {
-    braid: PathBuf,
-    demo: Child,
+    demo: Demo,
 }
 
 impl Side {
     fn begin(braid: &Path, policy: &str, clients: &str) -> Result<Side> {
-        let mut command = Command::new(braid);
         // Longer than it takes: the end is not waited for.
-        command.args(["demo", "--over", "kernel", "--seconds", "86400", "--dir", DIRECTORY]);
-        command.args(["--policies", policy, "--clients", clients]);
-        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-        let demo = command.spawn().with_context(|| format!("running {}", braid.display()))?;
-        let mut side = Side { braid: braid.to_owned(), demo };
+        let mut side = Side { demo: Demo::begin(braid, policy, clients, 86_400)? };
         let start = Instant::now();
-        while side.clients().is_empty() || !side.written().is_ok_and(|(_, bytes)| bytes > AT_WORK) {
-            if let Some(status) = side.demo.try_wait()? {
-                bail!("the demo ended ({status}): try `{} demo --over kernel --quick`", braid.display());
-            }
+        while side.demo.clients().is_empty() || !side.written().is_ok_and(|(_, bytes)| bytes > AT_WORK) {
+            side.demo.check()?;
             ensure!(start.elapsed() < PATIENCE, "no client of {policy} works after {PATIENCE:?}");
             sleep(Duration::from_millis(100));
         }
@@ -112,64 +100,21 @@ impl Side {
 
     /// How long the volume has been served, in seconds, and the bytes that guests have written and read.
     fn written(&self) -> Result<(f64, f64)> {
-        let state = Path::new(DIRECTORY).join(format!("braid-demo-{}/state", self.demo.id()));
-        let mut command = Command::new(&self.braid);
-        let output = command.args(["status", "demo", "--json"]).env("BRAID_STATE_DIR", state).output()?;
-        let status: Value = serde_json::from_slice(&output.stdout)?;
-        let figure =
-            |path: &str| status.pointer(path).and_then(Value::as_f64).with_context(|| format!("no {path}"));
-        Ok((figure("/uptime_seconds")?, figure("/guests/write/bytes")? + figure("/guests/read/bytes")?))
+        let status = self.demo.status()?;
+        let bytes = figure(&status, "/guests/write/bytes")? + figure(&status, "/guests/read/bytes")?;
+        Ok((figure(&status, "/uptime_seconds")?, bytes))
     }
 
     fn signal(&self, signal: Signal) -> Result<()> {
-        let clients = self.clients();
+        let clients = self.demo.clients();
         ensure!(!clients.is_empty(), "dbench has ended");
         clients.into_iter().try_for_each(|pid| kill_process(pid, signal)).context("a signal to dbench")
-    }
-
-    /// The processes of dbench that the demo started.
-    fn clients(&self) -> Vec<Pid> {
-        let processes = std::fs::read_dir("/proc").into_iter().flatten().flatten();
-        let all: Vec<Process> = processes.filter_map(|entry| Process::read(&entry.path())).collect();
-        let mut family = vec![self.demo.id() as i32];
-        let mut known = 0;
-        while known < family.len() {
-            let parent = family[known];
-            family.extend(all.iter().filter(|process| process.parent == parent).map(|process| process.id));
-            known += 1;
-        }
-        let is_client = |process: &&Process| process.name == "dbench" && family.contains(&process.id);
-        all.iter().filter(is_client).filter_map(|process| Pid::from_raw(process.id)).collect()
     }
 }
 
 impl Drop for Side {
     fn drop(&mut self) {
-        // Stopped processes cannot end, and the demo removes what it made once it is told.
+        // Stopped processes cannot end.
         let _ended = self.signal(Signal::CONT);
-        let demo = Pid::from_raw(self.demo.id() as i32);
-        let _ended = demo.map(|demo| kill_process(demo, Signal::INT));
-        if let Err(error) = self.demo.wait() {
-            eprintln!("the demo: {error}");
-        }
-    }
-}
-
-/// A process of this machine.
-struct Process {
-    id: i32,
-    parent: i32,
-    name: String,
-}
-
-impl Process {
-    /// From its directory in `/proc`; none where that is not one.
-    fn read(directory: &Path) -> Option<Process> {
-        let id = directory.file_name()?.to_str()?.parse().ok()?;
-        let line = std::fs::read_to_string(directory.join("stat")).ok()?;
-        // `1234 (name) state parent ...`, where the name may hold anything.
-        let (start, end) = (line.find('(')?, line.rfind(')')?);
-        let parent = line[end + 1..].split_whitespace().nth(1)?.parse().ok()?;
-        Some(Process { id, parent, name: line[start + 1..end].to_owned() })
     }
 }

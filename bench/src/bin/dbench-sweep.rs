@@ -7,12 +7,15 @@
 //! from round to round, so that what else the machine does hits all alike. Ratios are taken within a round; of rounds
 //! the median is given with the smallest and the largest. Needs root and what the demo needs.
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Error, Result, bail, ensure};
+use braid_bench::demo::{Demo, PATIENCE, figure};
 use braid_bench::{machine, median};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
 
 /// What the throughput of a policy was in each round.
 type Rounds = BTreeMap<String, Vec<f64>>;
@@ -88,21 +91,32 @@ impl Bench {
     /// From 1 to 10 clients: response times of the devices 40 to 60 s after the change.
     fn change_of_load(&self) -> Result<()> {
         println!(
-            "\nresponse times of the devices under wardrop, ms ssd / hdd, after a change from 1 to 10 clients"
+            "\nresponse times of the devices under wardrop, 40 to 60 s after a change from 1 to 10 clients: ms ssd / hdd"
         );
         for _ in 0..self.rounds {
-            let runs = self.demo(&[WARDROP.to_owned()], "1,10,10,10", 20, &[])?;
-            let mut texts = Vec::new();
-            let mut apart = 0.0;
-            for run in &runs {
-                let [ssd, hdd] =
-                    [0, 1].map(|i| figure(run, &format!("/volume/devices/{i}/response_ns_mean")));
-                let (ssd, hdd) = (ssd? / 1e6, hdd? / 1e6);
-                apart = 100.0 * (ssd.max(hdd) / ssd.min(hdd).max(1e-9) - 1.0);
-                let share = 100.0 * figure(run, "/volume/devices/0/requests_share")?;
-                texts.push(format!("{ssd:.2} / {hdd:.2} ({share:.0} % on ssd)"));
+            let mut demo = Demo::begin(&self.braid, WARDROP, "1,10", 65)?;
+            let start = Instant::now();
+            while demo.clients().len() <= 10 {
+                demo.check()?;
+                ensure!(start.elapsed() < PATIENCE * 3, "ten clients do not work after {:?}", PATIENCE * 3);
+                sleep(Duration::from_millis(100));
             }
-            println!("    {}: at the end {apart:.0} % apart (within 20)", texts.join(", "));
+            sleep(Duration::from_secs(40));
+            let mut seen = vec![demo.status()?];
+            for _ in 0..10 {
+                sleep(Duration::from_secs(2));
+                seen.push(demo.status()?);
+            }
+            let [before, after] = [&seen[0], &seen[seen.len() - 1]];
+            let guests = |device| Ok::<_, Error>(Answers::of(after, device)?.since(&Answers::of(before, device)?));
+            let alike = |device| mean_of(&seen, &format!("/devices/{device}/policy_figures/response_ms"));
+            let (ssd, hdd) = (guests(0)?, guests(1)?);
+            println!(
+                "    of guests {}, {:.0} % of them on the ssd; for the same requests {} (within 20)",
+                apart(ssd.mean_ms(), hdd.mean_ms()),
+                100.0 * ssd.requests / (ssd.requests + hdd.requests),
+                apart(alike(0)?, alike(1)?),
+            );
         }
         Ok(())
     }
@@ -139,8 +153,40 @@ fn last(runs: &[Value]) -> Result<&Value> {
     runs.last().context("a report has a run")
 }
 
-fn figure(run: &Value, path: &str) -> Result<f64> {
-    run.pointer(path).and_then(Value::as_f64).with_context(|| format!("a run has {path}"))
+/// What a device was asked by guests, flushes included, and how long all that took.
+#[derive(Clone, Copy)]
+struct Answers {
+    requests: f64,
+    ms: f64,
+}
+
+impl Answers {
+    /// Since the daemon started.
+    fn of(status: &Value, device: usize) -> Result<Answers> {
+        let figure = |name: &str| figure(status, &format!("/devices/{device}/{name}"));
+        let (transfers, flushes) = (figure("read_requests")? + figure("write_requests")?, figure("flushes")?);
+        let ns = transfers * figure("latency_ns_mean")? + flushes * figure("flush_latency_ns_mean")?;
+        Ok(Answers { requests: transfers + flushes, ms: ns / 1e6 })
+    }
+
+    fn since(self, before: &Answers) -> Answers {
+        Answers { requests: self.requests - before.requests, ms: self.ms - before.ms }
+    }
+
+    fn mean_ms(self) -> f64 {
+        self.ms / self.requests
+    }
+}
+
+/// The mean of a figure of several reports.
+fn mean_of(reports: &[Value], path: &str) -> Result<f64> {
+    let sum: f64 = reports.iter().map(|report| figure(report, path)).sum::<Result<f64>>()?;
+    Ok(sum / reports.len() as f64)
+}
+
+/// Two response times, and how much lower the lower one is.
+fn apart(ssd: f64, hdd: f64) -> String {
+    format!("{ssd:.2} / {hdd:.2}, {:.0} % apart", 100.0 * (ssd - hdd).abs() / ssd.max(hdd))
 }
 
 fn print_rounds(rounds: &Rounds) {

@@ -15,7 +15,7 @@
 //! once. Tokens that are left at the end of the period are gone. Apart from that, cold extents leave a device that
 //! fills up.
 //!
-//! Where this differs from the paper, and why; `step=1` switches the first nine off:
+//! Where this differs from the paper, and why; `step=1` switches the first ten off:
 //! - α = 10/ms leaves [0, 1] for differences beyond 0.1 ms, so that the paper's P jumps between the bounds, while a device
 //!   at its floor gains next to nothing, since Q_d is a factor of the change. Here a share changes by `step` times the difference
 //!   relative to the greater of R̄ and R_d: large steps far from equilibrium, small ones near it, and out of the floor.
@@ -28,6 +28,10 @@
 //!   period by as much as that many steps of 0.01 would take it, but two fifths of the way at most, for the means of periods
 //!   scatter too; and P takes a step only as far as this R and that of the last period alone agree, so that what has come to
 //!   rest is not pushed on by what was. Where they disagree, P does not gain, and stays where it was below Q.
+//! - Guests who become more write new files at once, and all of these went to the device that had been the best for few. Where more
+//!   requests are in flight, and take longer, by a factor of two each, than at any time lately, what was measured before says
+//!   nothing: R_d is that of this period alone, and P goes at once, by a quarter at most, to where response times would be
+//!   equal by the arrival theorem: R_d = S_d (1 + L_d), with L_d requests in flight. Loads that only pause are not meant.
 //! - Devices are not asked for the same: one that gets the large requests of a client would pass for slow. Here R_d is what
 //!   the device takes for the requests of all guests: as often reads, and for as much at a time (`wardrop/response.rs`).
 //! - P goes on from the last P where that is ahead of Q in the same direction: the shares of requests follow the shares
@@ -75,7 +79,7 @@ use crate::{
     Access, BadSetting, Completion, DeviceView, Direction, Heat, Lru, Move, Origin, Placement, Policy,
     Settings, View,
 };
-use balance::{Against, Balance, renormalise};
+use balance::{Against, Balance, equilibrium, renormalise};
 use braid_base::{DeviceClass, DeviceId, ExtentId, Nanos};
 use migration::Copying;
 use response::Asked;
@@ -96,6 +100,9 @@ pub struct Wardrop {
     next_tick: Nanos,
     /// Whether what guests see now counts for R and Q.
     measuring: bool,
+    /// For how long it has counted in this period, up to the last tick.
+    measured: Nanos,
+    last_tick: Nanos,
     /// Whether tokens were spent in this period.
     spent: bool,
 }
@@ -128,6 +135,8 @@ impl Wardrop {
             period_ends: Nanos::ZERO,
             next_tick: Nanos::ZERO,
             measuring: true,
+            measured: Nanos::ZERO,
+            last_tick: Nanos::ZERO,
             spent: false,
         })
     }
@@ -140,15 +149,19 @@ impl Wardrop {
             device.tokens = 0.0;
         }
         (self.measuring, self.spent) = (true, false);
+        let measured = std::mem::take(&mut self.measured);
         if all.requests() == 0.0 {
             return;
         }
         let constants = self.settings;
         let Constants { beta, floor, .. } = constants;
+        let in_flight = all.ms() / measured.as_millis_f64();
+        let grown = self.traffic.has_grown(in_flight, all.ms() / all.requests());
         let go_on = std::mem::replace(&mut self.loaded, true);
         let reads = self.guests.read_share;
         for device in &mut self.devices {
-            device.end_period(&all, reads, &constants);
+            device.in_flight = device.asked.ms() / measured.as_millis_f64();
+            device.end_period(&all, reads, grown, &constants);
         }
         let mean = |response: fn(&Balance, f64) -> Option<f64>| {
             let known = self.devices.iter().filter_map(|d| response(d, reads).map(|r| (r, d.share)));
@@ -165,6 +178,9 @@ impl Wardrop {
             let last = against(device.last_ms(reads), last_mean_ms);
             device.aim(average, last, go_on, &constants);
         }
+        if grown && !constants.as_in_the_paper() {
+            self.guess(in_flight);
+        }
         renormalise(&mut self.devices, floor, |d| &mut d.target);
         renormalise(&mut self.devices, floor, |d| &mut d.next);
         for device in &mut self.devices {
@@ -173,6 +189,17 @@ impl Wardrop {
             if device.next < device.share || device.next > floor {
                 device.tokens = ((device.next - device.share) * beta).round();
             }
+        }
+    }
+
+    /// P under a load that has just grown.
+    fn guess(&mut self, in_flight: f64) {
+        let reads = self.guests.read_share;
+        let service = |d: &Balance| d.service_ms(reads);
+        let known: Option<Vec<f64>> = self.devices.iter().map(service).collect();
+        let Some(service_ms) = known else { return };
+        for (device, share) in self.devices.iter_mut().zip(equilibrium(&service_ms, in_flight)) {
+            device.expect(share);
         }
     }
 
@@ -352,6 +379,10 @@ impl Policy for Wardrop {
     }
 
     fn plan(&mut self, view: &View, moves: &mut Vec<Move>) -> Nanos {
+        if self.measuring {
+            self.measured += view.now - self.last_tick;
+        }
+        self.last_tick = view.now;
         if view.now >= self.period_ends {
             self.probe(view, moves);
             self.end_period();

@@ -28,6 +28,10 @@ pub struct Balance {
     stride: f64,
     /// Whether the last step was up.
     rising: Option<bool>,
+    /// For how many periods more a turn means nothing.
+    settling: u8,
+    /// How many requests of guests it had in flight in the last period, on average.
+    pub in_flight: f64,
     /// The share that hot extents shall bring about in this period.
     pub next: f64,
     /// What may still come here in this period, or, below 0, leave, in parts of the load: β of them are all of it.
@@ -55,6 +59,8 @@ const ALIKE: f64 = 0.2;
 const STRIDE_GROWTH: f64 = 1.2;
 const STRIDE_TURN: f64 = 0.4;
 const STRIDES: (f64, f64) = (0.1, 1.5);
+/// For so many periods after a load has grown turns shorten no stride: what guests begin with is not what they go on with.
+const SETTLING: u8 = 4;
 
 impl Balance {
     /// A device of which nothing is known, with a first P.
@@ -70,6 +76,8 @@ impl Balance {
             target,
             stride: STRIDES.1,
             rising: None,
+            settling: 0,
+            in_flight: 0.0,
             next: target,
             tokens: 0.0,
             left_alone: 0,
@@ -84,6 +92,11 @@ impl Balance {
             [Some(read), Some(write)] => Some(read_share * read + (1.0 - read_share) * write),
             [one, other] => one.or(other),
         })
+    }
+
+    /// What it takes for a request while it has no other, by the arrival theorem.
+    pub fn service_ms(&self, read_share: f64) -> Option<f64> {
+        self.response_ms(read_share).map(|response| response / (1.0 + self.in_flight))
     }
 
     /// As [`Balance::response_ms`], but of guests in the last period alone.
@@ -108,8 +121,9 @@ impl Balance {
         known.map_or(response_ms, |per_byte| per_byte * len.0 as f64)
     }
 
-    /// Q_d and R_d at the end of a period in which guests asked `mix` of all devices.
-    pub fn end_period(&mut self, mix: &Asked, read_share: f64, constants: &Constants) {
+    /// Q_d and R_d at the end of a period in which guests asked `mix` of all devices. Where their load has `grown`,
+    /// what was says little, and equilibrium may be far.
+    pub fn end_period(&mut self, mix: &Asked, read_share: f64, grown: bool, constants: &Constants) {
         let asked = std::mem::take(&mut self.asked);
         let requests = asked.requests();
         self.share = requests / mix.requests();
@@ -119,9 +133,14 @@ impl Balance {
         } else if !constants.as_in_the_paper() {
             self.last_ms = asked.response_ms(&self.asked_before, mix);
             let before = self.response_ms(read_share).or(self.last_ms);
-            let followed = (1.0 - (1.0 - constants.weight).powf(requests)).min(FOLLOWED_MOST);
+            let most = if grown { 1.0 } else { FOLLOWED_MOST };
+            let followed = (1.0 - (1.0 - constants.weight).powf(requests)).min(most);
             let followed = |(before, last_ms): (f64, f64)| before + followed * (last_ms - before);
             self.response_ms = before.zip(self.last_ms).map(followed);
+        }
+        self.settling = if grown { SETTLING } else { self.settling.saturating_sub(1) };
+        if grown {
+            self.stride = self.stride.max(1.0);
         }
         self.asked_before = asked.and(&self.asked_before).remembered();
     }
@@ -148,12 +167,22 @@ impl Balance {
         self.next = self.next.clamp(floor, 1.0);
     }
 
+    /// P_d under a load of which little else is known, if it lies the way that equation (1) says.
+    pub fn expect(&mut self, share: f64) {
+        let (aimed, expected) = (self.target - self.share, share - self.share);
+        if aimed * expected > 0.0 {
+            let change = aimed.abs().max(expected.abs().min(FARTHEST_AHEAD));
+            self.target = self.share + change.copysign(aimed);
+        }
+    }
+
     /// The stride for response times that are `apart`, relative to the greater one.
     fn stride(&mut self, apart: f64) -> f64 {
         if apart == 0.0 {
             return self.stride;
         }
         let factor = match self.rising.replace(apart > 0.0) {
+            _ if self.settling > 0 => 1.0,
             Some(rising) if rising != (apart > 0.0) => STRIDE_TURN,
             Some(_) if apart.abs() > ALIKE => STRIDE_GROWTH,
             _ => 1.0,
@@ -175,6 +204,28 @@ impl Against {
     fn apart(self) -> f64 {
         (self.mean_ms - self.response_ms) / self.mean_ms.max(self.response_ms).max(1e-9)
     }
+}
+
+/// Shares with which all devices that are asked anything answer equally quickly, while `in_flight` requests are in flight: by the
+/// arrival theorem of queueing theory, R_d = S_d (1 + L_d), for devices that take S_d for a request alone and have L_d in flight.
+/// A rough guess, for devices do not all queue like this; it is where to begin.
+pub fn equilibrium(service_ms: &[f64], in_flight: f64) -> Vec<f64> {
+    let speed = |d: usize| 1.0 / service_ms[d].max(1e-6);
+    let mut used: Vec<usize> = (0..service_ms.len()).collect();
+    used.sort_by(|&a, &b| speed(b).total_cmp(&speed(a)));
+    // A device that is slower alone than the others under their load is asked for nothing.
+    let response_ms = |used: &[usize]| {
+        (in_flight + used.len() as f64) / used.iter().map(|&d| speed(d)).sum::<f64>()
+    };
+    while used.len() > 1 && used.last().is_some_and(|&d| service_ms[d] >= response_ms(&used)) {
+        used.pop();
+    }
+    let response_ms = response_ms(&used);
+    let mut shares = vec![0.0; service_ms.len()];
+    for d in used {
+        shares[d] = (response_ms * speed(d) - 1.0) / in_flight.max(1e-9);
+    }
+    shares
 }
 
 /// What is true of both: the smaller of two differences in the same direction, and nothing of two that point apart.
@@ -199,6 +250,19 @@ mod tests {
 
     fn against(response_ms: f64, mean_ms: f64) -> Against {
         Against { response_ms, mean_ms }
+    }
+
+    #[test]
+    fn a_first_guess_gives_equal_response_times_by_the_arrival_theorem() {
+        let alike = |a: &[f64], b: &[f64]| a.iter().zip(b).all(|(a, b)| (a - b).abs() < 1e-9);
+        assert!(alike(&equilibrium(&[1.0, 1.0], 7.0), &[0.5, 0.5]));
+        let shares = equilibrium(&[0.25, 0.75], 4.0);
+        let response = |d: usize, service: f64| service * (1.0 + shares[d] * 4.0);
+        assert!((response(0, 0.25) - response(1, 0.75)).abs() < 1e-9, "{shares:?}");
+        assert!((shares.iter().sum::<f64>() - 1.0).abs() < 1e-9, "{shares:?}");
+        assert!(alike(&equilibrium(&[2.0, 0.1, 0.1], 1.0), &[0.0, 0.5, 0.5]));
+        assert!(alike(&equilibrium(&[0.3, 0.1], 0.5), &[0.0, 1.0]));
+        assert!(alike(&equilibrium(&[0.3], 0.5), &[1.0]));
     }
 
     #[test]

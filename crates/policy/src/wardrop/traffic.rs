@@ -46,6 +46,27 @@ pub struct Traffic {
     pub requests: Requests,
     /// Hot extents that were accessed in the last period.
     pub extents: u32,
+    /// How many requests guests had in flight, and what these took in milliseconds, in the period lately in which that was most.
+    highest: (f64, f64),
+}
+
+/// What has become so many times more than at any time lately is another load.
+const ANOTHER_LOAD: f64 = 2.0;
+/// What is left of the highest after a period: it is forgotten in some ten. Most loads pause now and then.
+const FORGOTTEN: f64 = 0.9;
+/// With fewer requests in flight devices are idle, and what follows is a first load rather than another one.
+const IDLE: f64 = 0.1;
+
+impl Traffic {
+    /// Whether guests have become more, in a period in which they had `in_flight` requests in flight that took `mean_ms`, and devices
+    /// slower for it. Guests that wait for answers have as many requests in flight however quick the devices are: where that grows,
+    /// it is the guests who changed.
+    pub fn has_grown(&mut self, in_flight: f64, mean_ms: f64) -> bool {
+        let (guests, response_ms) = self.highest;
+        let grown = guests > IDLE && in_flight > ANOTHER_LOAD * guests && mean_ms > ANOTHER_LOAD * response_ms;
+        self.highest = (in_flight.max(FORGOTTEN * guests), mean_ms.max(FORGOTTEN * response_ms));
+        grown
+    }
 }
 
 #[cfg(test)]
@@ -59,6 +80,25 @@ mod tests {
             requests.turn();
         }
         requests
+    }
+
+    #[test]
+    fn a_load_has_grown_where_more_requests_wait_longer_than_lately() {
+        let grown = |periods: &[(f64, f64)]| {
+            let mut traffic = Traffic::default();
+            let grown: Vec<bool> = periods.iter().map(|&(guests, ms)| traffic.has_grown(guests, ms)).collect();
+            grown.into_iter().rposition(|grown| grown)
+        };
+        assert_eq!(grown(&[(0.5, 0.2), (0.6, 0.2), (3.5, 1.3), (4.0, 1.4)]), Some(2));
+        // No quicker devices, no more guests; no slower devices; after an idle time; between pauses.
+        assert_eq!(grown(&[(1.0, 0.2), (1.1, 1.4)]), None);
+        assert_eq!(grown(&[(0.5, 0.2), (3.5, 0.3)]), None);
+        assert_eq!(grown(&[(0.01, 0.2), (3.5, 1.3)]), None);
+        assert_eq!(grown(&[(3.5, 1.3), (0.0, 0.1), (0.0, 0.1), (3.5, 1.3)]), None);
+        let mut long_ago = vec![(3.5, 1.3)];
+        long_ago.extend([(0.5, 0.2); 20]);
+        long_ago.push((3.5, 1.3));
+        assert_eq!(grown(&long_ago), Some(21));
     }
 
     #[test]
