@@ -50,8 +50,8 @@
 //! - The paper moves whatever was accessed last. But much of that is not accessed again, and copies cost both devices
 //!   time: near equilibrium a move costs more than it can bring. Here an extent moves only where what is sure of its
 //!   requests (both of the last two periods had them) will have saved guests more time within `payback` than the copy takes; or
-//!   within as long as the device that it leaves has been at the floor, for what has not been wanted there for long will hardly be
-//!   so soon.
+//!   within as long as the device that it leaves has been behind or at the floor, for what has been so for long will hardly be
+//!   otherwise soon.
 //! - N devices: each has its own P_d, clamped to `floor` and renormalised (DESIGN section 7), and its own tokens: those of a device
 //!   that shall lose bound what leaves it. Otherwise all that several disks shall gain comes from the one of which copies are
 //!   cheapest. All that gain do so in the same tick.
@@ -176,6 +176,9 @@ impl Wardrop {
             };
             let average = against(device.response_ms(reads), mean_ms);
             let last = against(device.last_ms(reads), last_mean_ms);
+            if go_on {
+                device.count_behind(floor);
+            }
             device.aim(average, last, go_on, &constants);
         }
         if grown && !constants.as_in_the_paper() {
@@ -184,7 +187,6 @@ impl Wardrop {
         renormalise(&mut self.devices, floor, |d| &mut d.target);
         renormalise(&mut self.devices, floor, |d| &mut d.next);
         for device in &mut self.devices {
-            device.left_alone = if device.target > floor { 0 } else { device.left_alone.saturating_add(1) };
             // A device at the floor may be below it by chance: that is no reason to move anything there.
             if device.next < device.share || device.next > floor {
                 device.tokens = ((device.next - device.share) * beta).round();

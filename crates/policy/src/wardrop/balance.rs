@@ -36,8 +36,8 @@ pub struct Balance {
     pub next: f64,
     /// What may still come here in this period, or, below 0, leave, in parts of the load: β of them are all of it.
     pub tokens: f64,
-    /// For how many periods P has been the floor.
-    pub left_alone: u32,
+    /// For how many periods before this one it was slower than the mean, or P the floor.
+    pub behind: u32,
     /// What is due to it of the allocations that follow P.
     pub credit: f64,
     /// Whether it sheds cold extents.
@@ -80,7 +80,7 @@ impl Balance {
             in_flight: 0.0,
             next: target,
             tokens: 0.0,
-            left_alone: 0,
+            behind: 0,
             credit: 0.0,
             shedding: false,
         }
@@ -174,6 +174,12 @@ impl Balance {
             let change = aimed.abs().max(expected.abs().min(FARTHEST_AHEAD));
             self.target = self.share + change.copysign(aimed);
         }
+    }
+
+    /// Counts the last period, if the device was not wanted in it.
+    pub fn count_behind(&mut self, floor: f64) {
+        let wanted = self.rising != Some(false) && self.target > floor;
+        self.behind = if wanted { 0 } else { self.behind.saturating_add(1) };
     }
 
     /// The stride for response times that are `apart`, relative to the greater one.

@@ -36,7 +36,7 @@ const COLD_BATCH: usize = 8;
 
 impl Wardrop {
     /// Whether the guests of an extent save more time within `payback`, by its move between these devices, than copying it
-    /// costs. Far from equilibrium, and away from a device that has long been left alone, what is saved is saved for longer.
+    /// costs. Far from equilibrium, and away from a device that has long been behind, what is saved is saved for longer.
     pub(super) fn pays(
         &self,
         requests: &Requests,
@@ -54,7 +54,7 @@ impl Wardrop {
         let (slow, quick) = (response_ms(source), response_ms(target));
         let periods = self.settings.payback.0 as f64 / self.settings.period.0 as f64;
         let lasting = (slow / quick.max(1e-6) / FAR_APART).clamp(1.0, LONGEST_LASTING);
-        let periods = (periods * lasting).max(f64::from(source.left_alone));
+        let periods = (periods * lasting).max(f64::from(source.behind));
         let saved_ms = requests.lasting() * periods * (slow - quick);
         let cost_ms = target.copying_ms(Direction::Write, view.extent_size, quick)
             + match copying {

@@ -229,6 +229,25 @@ fn an_extent_moves_only_where_guests_save_more_than_the_copy_costs() {
 }
 
 #[test]
+fn what_does_not_pay_soon_moves_off_a_device_that_has_long_been_behind() {
+    let mut volume = one_and_one();
+    let mut policy = wardrop(&volume, ",payback=4s");
+    (0..50).for_each(|extent| volume.settle(extent, HDD));
+    volume.tick(&mut *policy);
+    let counts: Vec<_> = (0..50).map(|extent| (extent, 2)).collect();
+    // A period saves 2 x 0.5 ms, and a copy takes 2.5 ms.
+    let moves = |volume: &mut Volume, policy: &mut dyn Policy, hdd_ms: f64| {
+        two_periods(volume, policy, &counts, [(SSD, 100, 1.0), (HDD, 900, hdd_ms)]);
+        moves_in_a_period(volume, policy)
+    };
+    let moved: Vec<usize> = (0..5).map(|_| moves(&mut volume, &mut *policy, 1.5)).collect();
+    assert!(moved[..3] == [0; 3] && moved[4] > 0, "{moved:?}");
+    // Once it has been ahead it is as any other.
+    moves(&mut volume, &mut *policy, 0.2);
+    assert_eq!(moves(&mut volume, &mut *policy, 1.5), 0);
+}
+
+#[test]
 fn slow_copies_keep_extents_where_they_are() {
     let mut volume = one_and_one();
     let mut policy = wardrop(&volume, "");
