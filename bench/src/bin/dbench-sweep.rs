@@ -108,7 +108,8 @@ impl Bench {
                 seen.push(demo.status()?);
             }
             let [before, after] = [&seen[0], &seen[seen.len() - 1]];
-            let guests = |device| Ok::<_, Error>(Answers::of(after, device)?.since(&Answers::of(before, device)?));
+            let guests =
+                |device| Ok::<_, Error>(Answers::of(after, device)?.since(&Answers::of(before, device)?));
             let alike = |device| mean_of(&seen, &format!("/devices/{device}/policy_figures/response_ms"));
             let (ssd, hdd) = (guests(0)?, guests(1)?);
             println!(

@@ -30,7 +30,7 @@
 //!   rest is not pushed on by what was. Where they disagree, P does not gain, and stays where it was below Q.
 //! - Guests who become more write new files at once, and all of these went to the device that had been the best for few. Where more
 //!   requests are in flight, and take longer, by a factor of two each, than at any time lately, what was measured before says
-//!   nothing: R_d is that of this period alone, and P goes at once, by a quarter at most, to where response times would be
+//!   nothing: a quarter of a period is enough, R_d is that of this period alone, and P goes at once, by a quarter at most, to where response times would be
 //!   equal by the arrival theorem: R_d = S_d (1 + L_d), with L_d requests in flight. Loads that only pause are not meant.
 //! - Devices are not asked for the same: one that gets the large requests of a client would pass for slow. Here R_d is what
 //!   the device takes for the requests of all guests: as often reads, and for as much at a time (`wardrop/response.rs`).
@@ -144,7 +144,7 @@ impl Wardrop {
     /// Equation (1), at the end of a period.
     fn end_period(&mut self) {
         self.end_traffic();
-        let all = self.devices.iter().fold(Asked::default(), |all, d| all.and(&d.asked));
+        let (all, load) = (self.asked(), self.load());
         for device in &mut self.devices {
             device.tokens = 0.0;
         }
@@ -155,8 +155,8 @@ impl Wardrop {
         }
         let constants = self.settings;
         let Constants { beta, floor, .. } = constants;
-        let in_flight = all.ms() / measured.as_millis_f64();
-        let grown = self.traffic.has_grown(in_flight, all.ms() / all.requests());
+        let grown = self.traffic.has_grown(load);
+        self.traffic.remember(load);
         let go_on = std::mem::replace(&mut self.loaded, true);
         let reads = self.guests.read_share;
         for device in &mut self.devices {
@@ -182,7 +182,7 @@ impl Wardrop {
             device.aim(average, last, go_on, &constants);
         }
         if grown && !constants.as_in_the_paper() {
-            self.guess(in_flight);
+            self.guess(load.0);
         }
         renormalise(&mut self.devices, floor, |d| &mut d.target);
         renormalise(&mut self.devices, floor, |d| &mut d.next);
@@ -192,6 +192,23 @@ impl Wardrop {
                 device.tokens = ((device.next - device.share) * beta).round();
             }
         }
+    }
+
+    /// What guests have asked of all devices in this period.
+    fn asked(&self) -> Asked {
+        self.devices.iter().fold(Asked::default(), |all, d| all.and(&d.asked))
+    }
+
+    /// How many requests of guests have been in flight in this period, on average, and what they took in milliseconds.
+    fn load(&self) -> (f64, f64) {
+        let all = self.asked();
+        (all.ms() / self.measured.as_millis_f64().max(1e-9), all.ms() / all.requests().max(1.0))
+    }
+
+    /// Whether this period need not be waited for: a quarter of it shows another load.
+    fn ends_early(&self) -> bool {
+        let Constants { period, .. } = self.settings;
+        !self.settings.as_in_the_paper() && self.measured >= period / 4 && self.traffic.has_grown(self.load())
     }
 
     /// P under a load that has just grown.
@@ -385,7 +402,7 @@ impl Policy for Wardrop {
             self.measured += view.now - self.last_tick;
         }
         self.last_tick = view.now;
-        if view.now >= self.period_ends {
+        if view.now >= self.period_ends || self.ends_early() {
             self.probe(view, moves);
             self.end_period();
             self.period_ends = view.now + self.settings.period;

@@ -220,9 +220,8 @@ pub fn equilibrium(service_ms: &[f64], in_flight: f64) -> Vec<f64> {
     let mut used: Vec<usize> = (0..service_ms.len()).collect();
     used.sort_by(|&a, &b| speed(b).total_cmp(&speed(a)));
     // A device that is slower alone than the others under their load is asked for nothing.
-    let response_ms = |used: &[usize]| {
-        (in_flight + used.len() as f64) / used.iter().map(|&d| speed(d)).sum::<f64>()
-    };
+    let response_ms =
+        |used: &[usize]| (in_flight + used.len() as f64) / used.iter().map(|&d| speed(d)).sum::<f64>();
     while used.len() > 1 && used.last().is_some_and(|&d| service_ms[d] >= response_ms(&used)) {
         used.pop();
     }

@@ -58,14 +58,18 @@ const FORGOTTEN: f64 = 0.9;
 const IDLE: f64 = 0.1;
 
 impl Traffic {
-    /// Whether guests have become more, in a period in which they had `in_flight` requests in flight that took `mean_ms`, and devices
-    /// slower for it. Guests that wait for answers have as many requests in flight however quick the devices are: where that grows,
-    /// it is the guests who changed.
-    pub fn has_grown(&mut self, in_flight: f64, mean_ms: f64) -> bool {
+    /// Whether guests have become more, with `in_flight` requests in flight that take `mean_ms`, and devices slower for it. Guests
+    /// that wait for answers have as many requests in flight however quick the devices are: where that grows, it is the guests
+    /// who changed.
+    pub fn has_grown(&self, (in_flight, mean_ms): (f64, f64)) -> bool {
         let (guests, response_ms) = self.highest;
-        let grown = guests > IDLE && in_flight > ANOTHER_LOAD * guests && mean_ms > ANOTHER_LOAD * response_ms;
+        guests > IDLE && in_flight > ANOTHER_LOAD * guests && mean_ms > ANOTHER_LOAD * response_ms
+    }
+
+    /// Takes note of how many requests guests had in flight in a period, and what these took in milliseconds.
+    pub fn remember(&mut self, (in_flight, mean_ms): (f64, f64)) {
+        let (guests, response_ms) = self.highest;
         self.highest = (in_flight.max(FORGOTTEN * guests), mean_ms.max(FORGOTTEN * response_ms));
-        grown
     }
 }
 
@@ -86,8 +90,12 @@ mod tests {
     fn a_load_has_grown_where_more_requests_wait_longer_than_lately() {
         let grown = |periods: &[(f64, f64)]| {
             let mut traffic = Traffic::default();
-            let grown: Vec<bool> = periods.iter().map(|&(guests, ms)| traffic.has_grown(guests, ms)).collect();
-            grown.into_iter().rposition(|grown| grown)
+            let grown = |&period: &(f64, f64)| {
+                let grown = traffic.has_grown(period);
+                traffic.remember(period);
+                grown
+            };
+            periods.iter().map(grown).collect::<Vec<bool>>().into_iter().rposition(|grown| grown)
         };
         assert_eq!(grown(&[(0.5, 0.2), (0.6, 0.2), (3.5, 1.3), (4.0, 1.4)]), Some(2));
         // No quicker devices, no more guests; no slower devices; after an idle time; between pauses.
