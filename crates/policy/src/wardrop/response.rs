@@ -143,6 +143,11 @@ mod tests {
     }
 
     fn assert_ms(measured: Option<f64>, expected: f64) {
+        assert!(measured.is_some_and(|ms| (ms - expected).abs() < 1e-9), "{measured:?}, not {expected}");
+    }
+
+    /// As far as many requests outweigh what is usual.
+    fn assert_about_ms(measured: Option<f64>, expected: f64) {
         assert!(measured.is_some_and(|ms| (ms - expected).abs() < 1e-3), "{measured:?}, not {expected}");
     }
 
@@ -152,7 +157,7 @@ mod tests {
         let (none, large) = (Asked::default(), asked(Direction::Write, &[(MANY, 32, 4.0), (MANY, 64, 6.0)]));
         let small = asked(Direction::Write, &[(MANY * 6, 8, 9.0)]);
         // 32 to 64 KiB take 2 ms more; the mean of all is 18 KiB.
-        assert_ms(large.response_ms(&none, &large.and(&small)), 5.0 - 30.0 / 16.0);
+        assert_about_ms(large.response_ms(&none, &large.and(&small)), 5.0 - 30.0 / 16.0);
         // Of 8 KiB alone nothing is known but what is usual.
         assert_ms(small.response_ms(&none, &large.and(&small)), 9.0 * (1.0 + 0.3 * 10.0 / 8.0));
     }
