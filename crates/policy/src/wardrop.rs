@@ -15,7 +15,7 @@
 //! once. Tokens that are left at the end of the period are gone. Apart from that, cold extents leave a device that
 //! fills up.
 //!
-//! Where this differs from the paper, and why; `step=1` switches the first ten off:
+//! Where this differs from the paper, and why; `step=1` switches the first eleven off:
 //! - α = 10/ms leaves [0, 1] for differences beyond 0.1 ms, so that the paper's P jumps between the bounds, while a device
 //!   at its floor gains next to nothing, since Q_d is a factor of the change. Here a share changes by `step` times the difference
 //!   relative to the greater of R̄ and R_d: large steps far from equilibrium, small ones near it, and out of the floor.
@@ -39,8 +39,11 @@
 //! - The paper's token is an extent, so β = 100 says that a hundred extents carry the load; a file system that reuses
 //!   2,000 extents takes minutes to balance, and one very hot extent upsets it. Here a token stands for 1/β of the requests: a
 //!   migrated extent takes as many as it carries on average, the hottest go first, and one that carries more than there are
-//!   stays. A new extent takes what one in use carries. Tokens are whole: differences that are worth less than half a token
-//!   move nothing.
+//!   stays. A new extent takes what one in use carries. Tokens are whole, and what that leaves counts in the next period, so that
+//!   small differences that last are made up for, and those of chance are not.
+//! - Where extents are as hot as they are often asked for, those of small requests move first, and the device that gains them is left with
+//!   what is small and written all over. Here an extent is as hot as its requests take time: a request counts half for itself,
+//!   and half for its length, relative to the mean.
 //! - A disk with a write cache answers at once up to a certain load, and ten times as late just above it. A share that jumps over
 //!   this point has to jump back, and each copy that is read from such a disk costs its guests some 30 ms. So load moves by this
 //!   period's step alone, from Q: where P went ahead because no move paid, that is no debt, or a quarter of all load would move
@@ -154,7 +157,7 @@ impl Wardrop {
             return;
         }
         let constants = self.settings;
-        let Constants { beta, floor, .. } = constants;
+        let floor = constants.floor;
         let grown = self.traffic.has_grown(load);
         self.traffic.remember(load);
         let go_on = std::mem::replace(&mut self.loaded, true);
@@ -189,7 +192,7 @@ impl Wardrop {
         for device in &mut self.devices {
             // A device at the floor may be below it by chance: that is no reason to move anything there.
             if device.next < device.share || device.next > floor {
-                device.tokens = ((device.next - device.share) * beta).round();
+                device.take_tokens(&constants);
             }
         }
     }
@@ -224,12 +227,13 @@ impl Wardrop {
 
     /// Begins to count anew what guests do.
     fn end_traffic(&mut self) {
-        self.traffic.requests.turn();
+        let mean_bytes = self.traffic.requests.mean_bytes();
+        self.traffic.requests.turn(mean_bytes);
         let extents = &mut self.traffic.extents;
         *extents = 0;
         self.hot.update_values(|requests| {
-            requests.turn();
-            *extents += u32::from(requests.last > 0);
+            requests.turn(mean_bytes);
+            *extents += u32::from(requests.last > 0.0);
         });
     }
 
@@ -245,7 +249,7 @@ impl Wardrop {
     fn cost_of(&self, requests: Requests) -> f64 {
         match self.settings.as_in_the_paper() {
             true => 1.0,
-            false => self.settings.beta * requests.likely() / f64::from(self.traffic.requests.last.max(1)),
+            false => self.settings.beta * requests.likely() / self.traffic.requests.last.max(1.0),
         }
     }
 
@@ -361,15 +365,16 @@ impl Policy for Wardrop {
         Placement::NewHome(target)
     }
 
-    fn on_access(&mut self, access: &Access, _view: &View) {
+    fn on_access(&mut self, access: &Access, view: &View) {
         self.heat.warm(access.extent);
         if access.cached && access.direction == Direction::Read {
             // No device has to do with it.
             return;
         }
-        self.traffic.requests.now += 1;
+        let len = view.block_size * u64::from(access.blocks);
+        self.traffic.requests.add(len);
         if self.settings.hot > 0 {
-            self.hot.touch_value(access.extent, self.settings.hot).now += 1;
+            self.hot.touch_value(access.extent, self.settings.hot).add(len);
         }
     }
 

@@ -36,6 +36,8 @@ pub struct Balance {
     pub next: f64,
     /// What may still come here in this period, or, below 0, leave, in parts of the load: β of them are all of it.
     pub tokens: f64,
+    /// What whole tokens have left of earlier periods.
+    carried: f64,
     /// For how many periods before this one it was slower than the mean, or P the floor.
     pub behind: u32,
     /// What is due to it of the allocations that follow P.
@@ -80,6 +82,7 @@ impl Balance {
             in_flight: 0.0,
             next: target,
             tokens: 0.0,
+            carried: 0.0,
             behind: 0,
             credit: 0.0,
             shedding: false,
@@ -165,6 +168,15 @@ impl Balance {
         }
         self.target = self.target.clamp(floor, 1.0);
         self.next = self.next.clamp(floor, 1.0);
+    }
+
+    /// The tokens of a period, |P_d − Q_d| β.
+    pub fn take_tokens(&mut self, constants: &Constants) {
+        let due = (self.next - self.share) * constants.beta + self.carried;
+        self.tokens = due.round();
+        if !constants.as_in_the_paper() {
+            self.carried = due - self.tokens;
+        }
     }
 
     /// P_d under a load of which little else is known, if it lies the way that equation (1) says.

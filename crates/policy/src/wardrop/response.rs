@@ -23,7 +23,7 @@ struct Kind {
 /// Fewer requests of a kind in a period say less than what is remembered of those before.
 const FEW: f64 = 8.0;
 /// Which part of the response time goes with the length, at the mean length, where that is not known.
-const USUAL_PART: f64 = 0.3;
+pub const USUAL_PART: f64 = 0.5;
 /// How much of what is remembered is so one period later.
 const REMEMBERED: f64 = 0.5;
 
@@ -159,7 +159,7 @@ mod tests {
         // 32 to 64 KiB take 2 ms more; the mean of all is 18 KiB.
         assert_about_ms(large.response_ms(&none, &large.and(&small)), 5.0 - 30.0 / 16.0);
         // Of 8 KiB alone nothing is known but what is usual.
-        assert_ms(small.response_ms(&none, &large.and(&small)), 9.0 * (1.0 + 0.3 * 10.0 / 8.0));
+        assert_ms(small.response_ms(&none, &large.and(&small)), 9.0 * (1.0 + 0.5 * 10.0 / 8.0));
     }
 
     #[test]

@@ -1,16 +1,22 @@
 //! What guests ask: of all devices, and of each extent.
 
-/// Requests in the last periods.
+use super::response::USUAL_PART;
+use braid_base::Bytes;
+
+/// Requests in the last periods. Once a period has ended, they are counted in requests that take as long as those of all guests on
+/// average.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Requests {
     /// In this period.
-    pub now: u32,
+    now: u32,
+    /// What these were for.
+    bytes: Bytes,
     /// In the last one.
-    pub last: u32,
+    pub last: f64,
     /// In the one before.
-    before: u32,
+    before: f64,
     /// In a period, on average since the first or over the last ones.
-    average: f32,
+    average: f64,
     /// For how many periods it is known, up to as many as the average counts.
     known: u8,
 }
@@ -19,23 +25,36 @@ pub struct Requests {
 const PERIODS: u8 = 8;
 
 impl Requests {
-    /// Begins a period.
-    pub fn turn(&mut self) {
+    /// One more.
+    pub fn add(&mut self, len: Bytes) {
+        self.now += 1;
+        self.bytes += len;
+    }
+
+    /// How many bytes a request of this period is for, on average.
+    pub fn mean_bytes(&self) -> f64 {
+        self.bytes.0 as f64 / f64::from(self.now.max(1))
+    }
+
+    /// Begins a period, after one in which the requests of all guests were for `mean_bytes`.
+    pub fn turn(&mut self, mean_bytes: f64) {
         let known = PERIODS.min(self.known + 1);
-        let average = self.average + (self.now as f32 - self.average) / f32::from(known);
-        *self = Requests { now: 0, last: self.now, before: self.last, average, known };
+        let of_mean_length = self.bytes.0 as f64 / mean_bytes.max(1.0);
+        let last = (1.0 - USUAL_PART) * f64::from(self.now) + USUAL_PART * of_mean_length;
+        let average = self.average + (last - self.average) / f64::from(known);
+        *self = Requests { now: 0, bytes: Bytes::ZERO, last, before: self.last, average, known };
     }
 
     /// How many the next period brings, as far as can be said.
     pub fn likely(&self) -> f64 {
-        f64::from(self.average)
+        self.average
     }
 
     /// How many the next periods bring at least: as many as each of the last two had, or the average as if there had been
     /// none before, where that is more. What was asked for a lot, but once, is not hot for that.
     pub fn lasting(&self) -> f64 {
         let average = self.likely() * f64::from(self.known) / f64::from(PERIODS);
-        average.max(f64::from(self.last.min(self.before)))
+        average.max(self.last.min(self.before))
     }
 }
 
@@ -76,12 +95,13 @@ impl Traffic {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use braid_base::KIB;
 
     fn after(periods: &[u32]) -> Requests {
         let mut requests = Requests::default();
         for &count in periods {
-            requests.now = count;
-            requests.turn();
+            (0..count).for_each(|_| requests.add(KIB * 8));
+            requests.turn((KIB * 8).0 as f64);
         }
         requests
     }
@@ -107,6 +127,25 @@ mod tests {
         long_ago.extend([(0.5, 0.2); 20]);
         long_ago.push((3.5, 1.3));
         assert_eq!(grown(&long_ago), Some(21));
+    }
+
+    #[test]
+    fn large_requests_count_for_more_and_all_requests_together_as_many_as_they_are() {
+        let asked = |requests: &[(u32, u64)]| {
+            let mut counted = Requests::default();
+            requests.iter().for_each(|&(count, kib)| (0..count).for_each(|_| counted.add(KIB * kib)));
+            counted
+        };
+        let mut all = asked(&[(30, 4), (10, 64)]);
+        let mean = all.mean_bytes();
+        let turned = |mut requests: Requests| {
+            requests.turn(mean);
+            requests.last
+        };
+        let (small, large) = (turned(asked(&[(30, 4)])), turned(asked(&[(10, 64)])));
+        assert_eq!((small, large), (15.0 + 0.5 * 120.0 / 19.0, 5.0 + 0.5 * 640.0 / 19.0));
+        all.turn(mean);
+        assert_eq!((all.last, small + large), (40.0, 40.0));
     }
 
     #[test]

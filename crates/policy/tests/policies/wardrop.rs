@@ -101,6 +101,23 @@ fn new_extents_take_the_tokens_first_and_then_follow_the_target() {
 }
 
 #[test]
+fn small_differences_that_last_come_to_whole_tokens() {
+    let mut volume = one_and_one();
+    let mut policy = wardrop(&volume, "");
+    volume.tick(&mut *policy);
+    let mut tokens = |hdd_ms: f64| {
+        complete(&mut *policy, SSD, 500, 1.0);
+        complete(&mut *policy, HDD, 500, hdd_ms);
+        end_period(&mut volume, &mut *policy);
+        (figure(&*policy, SSD, "tokens"), figure(&*policy, HDD, "tokens"))
+    };
+    // The first step of 0.25 x 1.5 for a hundredth of difference from the mean is worth 0.37 tokens.
+    let taken: Vec<(f64, f64)> = (0..11).map(|_| tokens(1.02)).collect();
+    assert_eq!(taken[..3], [(0.0, 0.0), (1.0, -1.0), (0.0, 0.0)], "{taken:?}");
+    assert_eq!(taken.iter().map(|(ssd, _)| ssd).sum::<f64>(), 4.0, "{taken:?}");
+}
+
+#[test]
 fn where_more_guests_come_new_extents_go_at_once_where_they_will_be_served_alike() {
     let mut volume = one_and_one();
     let mut policy = wardrop(&volume, "");

@@ -2,7 +2,7 @@
 
 use super::{end_period, one_and_one, two_periods, wardrop};
 use crate::volume::{HDD, SSD, Volume, complete, devices, figure};
-use braid_base::{DeviceClass, DeviceId, ExtentId, Nanos};
+use braid_base::{BlockId, DeviceClass, DeviceId, ExtentId, Nanos};
 use braid_policy::{Access, Completion, Direction, Move, Origin, Placement, Policy};
 
 #[test]
@@ -184,6 +184,29 @@ fn all_devices_that_gain_get_extents_in_the_same_tick() {
     }
 }
 
+#[test]
+fn extents_of_large_requests_move_before_those_that_are_asked_for_somewhat_more_often() {
+    let mut volume = one_and_one();
+    let mut policy = wardrop(&volume, "");
+    (0..200).for_each(|extent| volume.settle(extent, HDD));
+    volume.tick(&mut *policy);
+    for _ in 0..2 {
+        for extent in 0..200 {
+            let (requests, blocks) = if extent < 180 { (12, 1) } else { (10, 32) };
+            let first_block = BlockId(u64::from(extent) * 32);
+            let extent = ExtentId(extent);
+            let access = Access { extent, first_block, blocks, direction: Direction::Write, cached: false };
+            (0..requests).for_each(|_| policy.on_access(&access, &volume.view()));
+        }
+        complete(&mut *policy, SSD, 500, 1.0);
+        complete(&mut *policy, HDD, 2000, 9.0);
+        end_period(&mut volume, &mut *policy);
+    }
+    let moved: Vec<Move> = (0..9).flat_map(|_| volume.tick(&mut *policy)).collect();
+    let large = |job: &Move| matches!(job, Move::Migrate { extent, target: SSD } if extent.0 >= 180);
+    assert!(moved.len() > 3 && moved.iter().take(10).all(large), "{moved:?}");
+}
+
 /// A file's extents that were moved as chance had made them hot lay scattered, and what a page cache wrote as one request was
 /// many for the disk.
 #[test]
@@ -220,7 +243,7 @@ fn a_write_to_a_cached_extent_of_the_loaded_device_takes_it_along() {
     two_periods(&mut volume, &mut *policy, &[(0, 20), (1, 20)], answers);
     let write = |extent, cached| Access {
         extent: ExtentId(extent),
-        first_block: braid_base::BlockId(0),
+        first_block: BlockId(0),
         blocks: 1,
         direction: Direction::Write,
         cached,
