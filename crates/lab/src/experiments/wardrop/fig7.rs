@@ -65,7 +65,7 @@ pub const EXPERIMENT: Experiment = Experiment {
             ],
             why: "The write caches of four disks take at once nearly all that the page cache writes back, so that the disks \
                   alone, striping and the paper's rule are all bound by the processes' own time. In the paper four cores bound \
-                  all of them at less. With seeds 1 to 3 the policy has 0.95 to 1.00 of the throughput of striping. \
+                  all of them at less. With seeds 1 to 5 the policy has 0.95 to 1.00 of the throughput of striping. \
                   At 12 processes it is a ninth behind, for it loads the disks until they answer as late as the SSD.",
         },
     ],
