@@ -30,8 +30,9 @@
 //!   rest is not pushed on by what was. Where they disagree, P does not gain, and stays where it was below Q.
 //! - Guests who become more write new files at once, and all of these went to the device that had been the best for few. Where more
 //!   requests are in flight, and take longer, by a factor of two each, than at any time lately, what was measured before says
-//!   nothing: a quarter of a period is enough, R_d is that of this period alone, and P goes at once, by a quarter at most, to where response times would be
-//!   equal by the arrival theorem: R_d = S_d (1 + L_d), with L_d requests in flight. Loads that only pause are not meant.
+//!   nothing: a quarter of a period is enough, R_d is that of this period alone, and P goes at once, by a quarter at most, to
+//!   where response times would be equal by the arrival theorem: R_d = S_d (1 + L_d), with L_d requests in flight. Loads that
+//!   only pause are not meant.
 //! - Devices are not asked for the same: one that gets the large requests of a client would pass for slow. Here R_d is what
 //!   the device takes for the requests of all guests: as often reads, and for as much at a time (`wardrop/response.rs`).
 //! - P goes on from the last P where that is ahead of Q in the same direction: the shares of requests follow the shares
@@ -41,9 +42,9 @@
 //!   migrated extent takes as many as it carries on average, the hottest go first, and one that carries more than there are
 //!   stays. A new extent takes what one in use carries. Tokens are whole, and what that leaves counts in the next period, so that
 //!   small differences that last are made up for, and those of chance are not.
-//! - Where extents are as hot as they are often asked for, those of small requests move first, and the device that gains them is left with
-//!   what is small and written all over. Here an extent is as hot as its requests take time: a request counts half for itself,
-//!   and half for its length, relative to the mean.
+//! - Where extents are as hot as they are often asked for, those of small requests move first, and the device that gains them
+//!   is left with what is small and written all over. Here an extent is as hot as its requests take time: a request counts
+//!   half for itself, and half for its length, relative to the mean.
 //! - A disk with a write cache answers at once up to a certain load, and ten times as late just above it. A share that jumps over
 //!   this point has to jump back, and each copy that is read from such a disk costs its guests some 30 ms. So load moves by this
 //!   period's step alone, from Q: where P went ahead because no move paid, that is no debt, or a quarter of all load would move
@@ -147,7 +148,8 @@ impl Wardrop {
     /// Equation (1), at the end of a period.
     fn end_period(&mut self) {
         self.end_traffic();
-        let (all, load) = (self.asked(), self.load());
+        let all = self.asked();
+        let load = self.load(&all);
         for device in &mut self.devices {
             device.tokens = 0.0;
         }
@@ -203,15 +205,16 @@ impl Wardrop {
     }
 
     /// How many requests of guests have been in flight in this period, on average, and what they took in milliseconds.
-    fn load(&self) -> (f64, f64) {
-        let all = self.asked();
+    fn load(&self, all: &Asked) -> (f64, f64) {
         (all.ms() / self.measured.as_millis_f64().max(1e-9), all.ms() / all.requests().max(1.0))
     }
 
     /// Whether this period need not be waited for: a quarter of it shows another load.
     fn ends_early(&self) -> bool {
         let Constants { period, .. } = self.settings;
-        !self.settings.as_in_the_paper() && self.measured >= period / 4 && self.traffic.has_grown(self.load())
+        !self.settings.as_in_the_paper()
+            && self.measured >= period / 4
+            && self.traffic.has_grown(self.load(&self.asked()))
     }
 
     /// P under a load that has just grown.

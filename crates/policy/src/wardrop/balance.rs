@@ -170,7 +170,7 @@ impl Balance {
         self.next = self.next.clamp(floor, 1.0);
     }
 
-    /// The tokens of a period, |P_d − Q_d| β.
+    /// The tokens of a period: β times how far its share shall move. What is not a whole one counts in the next period.
     pub fn take_tokens(&mut self, constants: &Constants) {
         let due = (self.next - self.share) * constants.beta + self.carried;
         self.tokens = due.round();
