@@ -173,8 +173,10 @@ struct Daemon {
 impl Daemon {
     fn start(program: &str, socket: PathBuf, arguments: impl Fn(&str) -> Vec<String>) -> Daemon {
         let text = socket.to_str().expect("a path in UTF-8");
-        let child = Command::new(program).args(arguments(text)).spawn().expect("the server starts");
+        let mut child = Command::new(program).args(arguments(text)).spawn().expect("the server starts");
         while !socket.exists() {
+            let ended = child.try_wait().expect("a child can be asked");
+            assert!(ended.is_none(), "{program} has ended: {ended:?}");
             std::thread::sleep(Duration::from_millis(10));
         }
         Daemon { child, socket }
