@@ -66,6 +66,20 @@ fn a_temporary_volume_leaves_nothing_behind() {
 }
 
 #[test]
+fn a_temporary_volume_takes_the_place_of_one_whose_daemon_was_killed() {
+    let machine = Machine::new();
+    let words = ["--temporary", "--ssd", "memory,size=64MiB", "--hdd", "slow.img,size=64MiB"];
+    machine.serve(&words).kill();
+    machine.refused(&["serve", "temporary"], 1, &["its daemon died", "braid forget temporary"]);
+    let daemon = machine.serve(&words);
+    machine.refused(&[&["serve"], &words[..]].concat(), 1, &["served by process", "braid stop temporary"]);
+    assert_eq!(daemon.terminate().status, 0);
+    assert!(!machine.path("slow.img").exists());
+    machine.create("vault", &[]);
+    machine.refused(&[&["serve", "vault"], &words[..]].concat(), 1, &["a volume 'vault' already"]);
+}
+
+#[test]
 fn a_volume_is_found_from_its_devices_alone() {
     if !have(&["qemu-io"]) {
         return;
