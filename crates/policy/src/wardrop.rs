@@ -455,6 +455,9 @@ impl Policy for Wardrop {
             Some(home) if self.devices[home.index()].shedding => {
                 format!("{home} is filling up, so it may migrate once it is cold")
             }
+            Some(home) if self.shall_lose(home) => {
+                format!("it stays: {home} shall lose load, but only hot extents move for that")
+            }
             Some(home) => format!("it stays: {home} sheds no load"),
         };
         format!("{devices}. The extent is {hot} (heat {}); {next}", self.heat.level(extent))

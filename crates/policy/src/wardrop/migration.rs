@@ -79,14 +79,16 @@ impl Wardrop {
             ((self.migration_ends().saturating_sub(view.now)).0 * TICKS / self.settings.period.0).max(1);
         for target in self.gainers(view) {
             let mut due = (self.tokens(target) / ticks_left as f64).ceil();
+            let mut room = view.devices[target.index()].free;
             for Candidate { extent, home, cost } in self.hot_on_losers(target, view) {
-                if due <= 0.0 {
+                if due <= 0.0 || room == 0 {
                     break;
                 }
                 if cost > self.tokens(target).min(-self.tokens(home)) {
                     continue;
                 }
                 due -= cost;
+                room -= 1;
                 // Once moved it must prove itself again, or it would move back with the next tokens.
                 self.hot.remove(extent);
                 moves.push(Move::Migrate { extent, target });

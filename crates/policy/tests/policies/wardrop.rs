@@ -297,14 +297,26 @@ fn any_number_of_devices_share_without_a_sum_above_one() {
 fn an_explanation_names_numbers_and_what_may_happen_next() {
     let mut volume = one_and_one();
     let mut policy = wardrop(&volume, "");
-    volume.settle(3, HDD);
+    for (extent, device) in [(3, HDD), (4, HDD), (5, SSD)] {
+        volume.settle(extent, device);
+    }
     volume.tick(&mut *policy);
     volume.access(&mut *policy, 3, Direction::Read);
     complete(&mut *policy, SSD, 50, 1.0);
     complete(&mut *policy, HDD, 50, 9.0);
     end_period(&mut volume, &mut *policy);
-    let text = policy.explain(ExtentId(3), &volume.view());
-    for part in ["d0 response time 1.00 ms", "share 50.0 %", "d1 shall lose load", "hot"] {
-        assert!(text.contains(part), "'{part}' is missing: {text}");
+    for (extent, parts) in [
+        (
+            3,
+            &["d0 response time 1.00 ms", "share 50.0 %", "is hot", "d1 shall lose load, so it may migrate"]
+                [..],
+        ),
+        (4, &["is not hot", "it stays: d1 shall lose load, but only hot extents move"]),
+        (5, &["it stays: d0 sheds no load"]),
+    ] {
+        let text = policy.explain(ExtentId(extent), &volume.view());
+        for part in parts {
+            assert!(text.contains(part), "'{part}' is missing for extent {extent}: {text}");
+        }
     }
 }

@@ -55,6 +55,22 @@ fn the_hottest_extents_move_first_but_none_that_carries_more_than_the_tokens() {
     assert!(load as f64 <= tokens, "{load} % of the load moved for {tokens} tokens");
 }
 
+#[test]
+fn no_more_extents_move_at_once_than_the_device_has_room_for() {
+    let moved_at_once = |free: u32| {
+        let mut volume = one_and_one();
+        let mut policy = wardrop(&volume, ",free-low=0,free-high=0");
+        (0..200).for_each(|extent| volume.settle(extent, if extent < 100 { SSD } else { HDD }));
+        volume.tick(&mut *policy);
+        let counts: Vec<_> = (0..200).map(|extent| (extent, 1)).collect();
+        two_periods(&mut volume, &mut *policy, &counts, [(SSD, 50, 1.0), (HDD, 50, 9.0)]);
+        volume.devices[SSD.index()].free = free;
+        volume.tick(&mut *policy).len()
+    };
+    assert_eq!([0, 1, 2].map(moved_at_once), [0, 1, 2]);
+    assert!(moved_at_once(100) > 2);
+}
+
 fn moves_in_a_period(volume: &mut Volume, policy: &mut dyn Policy) -> usize {
     (0..9).map(|_| volume.tick(policy).len()).sum()
 }
