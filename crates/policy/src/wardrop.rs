@@ -68,7 +68,7 @@
 //!   allocations; a probe, as large as the guests' requests are on average and as often a read, measures it once in a
 //!   period in which the device had no guest.
 //! - "Cold migration in idle time" has no water marks in the paper: `free-low` and `free-high` are ours. While guests
-//!   leave no idle time, one extent moves in each tick.
+//!   leave no idle time, one extent moves in each tick, or as many as hot extents wait for its place.
 
 mod balance;
 mod constants;

@@ -31,8 +31,10 @@ const LONGEST_LASTING: f64 = 10.0;
 /// steps of 3. What an extent was asked for in a few periods is a sample, and says no more. Wider classes keep more neighbours together,
 /// which dbench-like gains by, but spend copies on extents that few ask for, which netapp-like loses by.
 const CLASS_WIDTH: f64 = 3.0;
-/// Cold extents that leave a filling device in one tick, at most, while no guest uses either device.
-const COLD_BATCH: usize = 8;
+/// Cold extents that leave a filling device in one tick, at most.
+const COLD_BATCH: usize = 16;
+/// A hot extent is worth the place of a cold one, of which less is known, where each of the last two periods asked for it more often.
+const WORTH_A_PLACE: f64 = 1.0;
 
 impl Wardrop {
     /// Whether the guests of an extent save more time within `payback`, by its move between these devices, than copying it
@@ -124,6 +126,19 @@ impl Wardrop {
         found
     }
 
+    /// How many hot extents find no room on a device that shall gain.
+    fn waiting_for(&self, device: &DeviceView, view: &View) -> usize {
+        if self.tokens(device.id) <= 0.0 || device.free as usize >= COLD_BATCH {
+            return 0;
+        }
+        let waits = |&(extent, requests): &(ExtentId, Requests)| {
+            let home = view.homes.home(extent).filter(|&home| self.shall_lose(home));
+            requests.steady() > WORTH_A_PLACE
+                && home.is_some_and(|home| self.pays(&requests, home, device.id, Copying::ReadAndWrite, view))
+        };
+        self.hot.values_newest_first().filter(waits).count()
+    }
+
     /// Cold extents off devices that fill up, to the one with the largest share of free slots.
     pub(super) fn migrate_cold(&mut self, view: &View, moves: &mut Vec<Move>) {
         let Constants { free_low, free_high, .. } = self.settings;
@@ -139,7 +154,10 @@ impl Wardrop {
                 continue;
             }
             // Under a load that never pauses it must go on all the same, or hot extents would find no room.
-            let batch = if device.in_flight + target.in_flight == 0 { COLD_BATCH } else { 1 };
+            let batch = match device.in_flight + target.in_flight {
+                0 => COLD_BATCH,
+                _ => self.waiting_for(device, view).clamp(1, COLD_BATCH),
+            };
             let (hot, homes) = (&self.hot, view.homes);
             let wanted = |e: ExtentId| homes.home(e) == Some(device.id) && !hot.contains(e);
             let found = |extent| moves.push(Move::Migrate { extent, target: target.id });

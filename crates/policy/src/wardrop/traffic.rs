@@ -50,11 +50,16 @@ impl Requests {
         self.average
     }
 
+    /// As many as each of the last two periods had.
+    pub fn steady(&self) -> f64 {
+        self.last.min(self.before)
+    }
+
     /// How many the next periods bring at least: as many as each of the last two had, or the average as if there had been
     /// none before, where that is more. What was asked for a lot, but once, is not hot for that.
     pub fn lasting(&self) -> f64 {
         let average = self.likely() * f64::from(self.known) / f64::from(PERIODS);
-        average.max(self.last.min(self.before))
+        average.max(self.steady())
     }
 }
 

@@ -289,3 +289,24 @@ fn cold_extents_leave_a_device_that_fills_up_until_there_is_room_again() {
     assert!((100..120).contains(&free), "{free} slots are free: 10 % were wanted");
     assert_eq!(volume.home(0), Some(SSD));
 }
+
+#[test]
+fn under_load_as_many_cold_extents_leave_a_full_device_as_hot_ones_wait_for_its_room() {
+    let leave = |hot: u32, each: usize, in_flight: u32| {
+        let mut volume = one_and_one();
+        let mut policy = wardrop(&volume, "");
+        (0..1_000).for_each(|extent| volume.settle(extent, SSD));
+        (1_000..1_100).for_each(|extent| volume.settle(extent, HDD));
+        volume.tick(&mut *policy);
+        let counts: Vec<_> = (1_000..1_000 + hot).map(|extent| (extent, each)).collect();
+        two_periods(&mut volume, &mut *policy, &counts, [(SSD, 50, 1.0), (HDD, 50, 9.0)]);
+        volume.devices[HDD.index()].in_flight = in_flight;
+        let moves = volume.tick(&mut *policy);
+        assert!(
+            moves.iter().all(|job| matches!(job, Move::Migrate { extent, target: HDD } if extent.0 < 1_000))
+        );
+        moves.len()
+    };
+    assert_eq!([leave(0, 0, 1), leave(10, 1, 1), leave(10, 3, 1), leave(100, 3, 1)], [1, 1, 10, 16]);
+    assert_eq!(leave(0, 0, 0), 16);
+}
