@@ -202,18 +202,6 @@ pub(crate) fn remove_made(record: &VolumeRecord) {
     }
 }
 
-/// Removes the files that were made for a temporary volume whose daemon died, where this name is one's; says so. The
-/// caller holds the lock of the name.
-pub(crate) fn remove_left_over(state: &StateDir, name: &VolumeName) -> bool {
-    match state.load(name) {
-        Ok(record) if record.temporary => {
-            remove_made(&record);
-            true
-        }
-        _ => false,
-    }
-}
-
 /// Makes sure that nobody has taken a name yet.
 pub(crate) fn refuse_known(state: &StateDir, name: &VolumeName) -> Result<()> {
     if !state.knows(name) {

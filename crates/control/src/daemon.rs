@@ -8,7 +8,7 @@ use crate::address::{NbdAddress, nbd_uri};
 use crate::admin::serve_admin;
 use crate::attachment::Attachment;
 use crate::collect::{durability, explain_report, status_report};
-use crate::create::{make, refuse_known, remove_left_over, remove_made};
+use crate::create::{make, refuse_known, remove_made};
 use crate::devices::OpenDevice;
 use crate::lock::VolumeLock;
 use crate::members::{Member, handles, names, open_members};
@@ -116,8 +116,8 @@ pub fn serve(
     })
 }
 
-/// Makes a volume, serves it until the process is told to stop, and removes what was made. Devices may be memory. What an
-/// earlier temporary volume of that name has left, because its daemon died, goes first.
+/// Makes a volume, serves it until the process is told to stop, and removes what was made. Devices may be memory. It takes the
+/// name of a temporary volume in memory whose daemon died; what such a one has left in files may still be wanted, and is refused.
 pub fn serve_temporary(
     state: &StateDir,
     new: &NewVolume,
@@ -126,7 +126,7 @@ pub fn serve_temporary(
 ) -> Result<()> {
     check_policy(&new.policy, &new.devices)?;
     let _lock = VolumeLock::take(state, &new.name, "served")?;
-    if !remove_left_over(state, &new.name) {
+    if !state.load(&new.name).is_ok_and(|record| record.went_with_its_daemon()) {
         refuse_known(state, &new.name)?;
     }
     let served = in_world(async |world| {

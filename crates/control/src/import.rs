@@ -1,7 +1,7 @@
 //! `braid import`: a volume is found from its devices alone, and its name noted here. And `braid forget`, the opposite.
 
 use crate::check::CheckReport;
-use crate::create::remove_left_over;
+use crate::create::remove_made;
 use crate::devices::look;
 use crate::lock::VolumeLock;
 use crate::members::{handles, names, open_paths};
@@ -120,6 +120,10 @@ pub fn forget(state: &StateDir, name: &VolumeName) -> Result<()> {
     }
     let _lock = VolumeLock::take(state, name, "forgotten")?;
     // A record that cannot be read is one more reason to forget it.
-    remove_left_over(state, name);
+    if let Ok(record) = state.load(name).as_ref()
+        && record.temporary
+    {
+        remove_made(record);
+    }
     state.remove(name)
 }

@@ -137,6 +137,11 @@ impl DeviceRecord {
 }
 
 impl VolumeRecord {
+    /// Whether nothing is left of a volume once its daemon has ended: all of it was memory.
+    pub(crate) fn went_with_its_daemon(&self) -> bool {
+        self.temporary && self.devices.iter().all(|device| device.path.is_none())
+    }
+
     /// The paths of its devices.
     ///
     /// # Errors

@@ -66,17 +66,27 @@ fn a_temporary_volume_leaves_nothing_behind() {
 }
 
 #[test]
-fn a_temporary_volume_takes_the_place_of_one_whose_daemon_was_killed() {
+fn a_temporary_volume_takes_the_place_of_one_that_went_with_its_daemon() {
     let machine = Machine::new();
-    let words = ["--temporary", "--ssd", "memory,size=64MiB", "--hdd", "slow.img,size=64MiB"];
+    let words = ["--temporary", "--ssd", "memory,size=64MiB"];
     machine.serve(&words).kill();
     machine.refused(&["serve", "temporary"], 1, &["its daemon died", "braid forget temporary"]);
     let daemon = machine.serve(&words);
     machine.refused(&[&["serve"], &words[..]].concat(), 1, &["served by process", "braid stop temporary"]);
     assert_eq!(daemon.terminate().status, 0);
-    assert!(!machine.path("slow.img").exists());
     machine.create("vault", &[]);
     machine.refused(&[&["serve", "vault"], &words[..]].concat(), 1, &["a volume 'vault' already"]);
+}
+
+#[test]
+fn files_of_a_temporary_volume_whose_daemon_was_killed_stay_until_they_are_forgotten() {
+    let machine = Machine::new();
+    let words = ["--temporary", "--ssd", "fast.img,size=64MiB", "--hdd", "slow.img,size=64MiB"];
+    machine.serve(&words).kill();
+    machine.refused(&[&["serve"], &words[..]].concat(), 1, &["braid forget temporary"]);
+    assert!(machine.path("fast.img").exists() && machine.path("slow.img").exists());
+    // Its bytes are still there for who wants them.
+    assert_eq!(machine.json(&["import", "fast.img", "slow.img"])["check"]["clean"], true);
 }
 
 #[test]
