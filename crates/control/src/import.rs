@@ -110,7 +110,7 @@ fn refuse_other(state: &StateDir, record: &VolumeRecord) -> Result<()> {
 }
 
 /// Forgets a volume's name and paths. Its devices stay as they are: [`import`] finds it again. Only what was temporary
-/// goes, with the files that were made for it.
+/// goes, with the files that were made for it and that no other volume has taken since.
 ///
 /// # Errors
 /// `Busy` while somebody works on it, `Invalid` where there is none.
@@ -120,10 +120,33 @@ pub fn forget(state: &StateDir, name: &VolumeName) -> Result<()> {
     }
     let _lock = VolumeLock::take(state, name, "forgotten")?;
     // A record that cannot be read is one more reason to forget it.
-    if let Ok(record) = state.load(name).as_ref()
+    if let Ok(mut record) = state.load(name)
         && record.temporary
     {
-        remove_made(record);
+        record.devices = still_its_own(record.devices, &record.uuid)?;
+        remove_made(&record);
     }
     state.remove(name)
+}
+
+/// The devices that still say that they belong to a volume: a file may have been given to another one, which may be at work.
+fn still_its_own(devices: Vec<DeviceRecord>, uuid: &str) -> Result<Vec<DeviceRecord>> {
+    on_ring(async |ring| {
+        let mut own = Vec::new();
+        for device in devices {
+            let Some(path) = device.path.as_ref() else { continue };
+            match look(ring, path).await {
+                Ok(superblock) if superblock.volume.to_string() == uuid => own.push(device),
+                Ok(superblock) => {
+                    tracing::warn!(
+                        "{} stays: it belongs to volume '{}' now",
+                        path.display(),
+                        superblock.name
+                    );
+                }
+                Err(error) => tracing::warn!("{} stays: {error}", path.display()),
+            }
+        }
+        Ok(own)
+    })
 }

@@ -90,6 +90,16 @@ fn files_of_a_temporary_volume_whose_daemon_was_killed_stay_until_they_are_forgo
 }
 
 #[test]
+fn forgetting_a_temporary_volume_leaves_files_that_are_another_volumes_now() {
+    let machine = Machine::new();
+    machine.serve(&["--temporary", "--ssd", "fast.img,size=64MiB", "--hdd", "slow.img,size=64MiB"]).kill();
+    machine.ok(&["create", "vault", "--hdd", "slow.img", "--force"]);
+    machine.ok(&["forget", "temporary"]);
+    assert!(!machine.path("fast.img").exists());
+    assert_eq!(machine.json(&["check", "vault"])["clean"], true);
+}
+
+#[test]
 fn a_volume_is_found_from_its_devices_alone() {
     if !have(&["qemu-io"]) {
         return;
