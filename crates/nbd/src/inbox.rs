@@ -13,8 +13,8 @@ const ROOM: usize = 64 << 10;
 const DIRECT: usize = 16 << 10;
 
 /// How long the receiver asks the socket again and again before it sleeps. A sleep and its wake-up cost 10 µs on either side
-/// on one machine, 25 on another; clients that work one request at a time are back within twice that, and something. With 40 µs
-/// the second machine slept before each request, and served half as many.
+/// on one machine, 25 on another. There, clients that work one request at a time are back after some 45 µs: with a limit of 40
+/// the receiver slept before each request, and served half as many.
 const SPIN: Nanos = Nanos::from_micros(80);
 
 /// Times in a row that the socket may have something at once before the other tasks get their turn.

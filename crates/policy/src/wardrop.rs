@@ -355,13 +355,14 @@ impl Policy for Wardrop {
     }
 
     fn place_write(&mut self, write: &Access, view: &View) -> Placement {
-        let home = view.homes.home(write.extent);
+        if !write.cached {
+            return Placement::Home;
+        }
         let Some(target) = self.shall_gain(view) else { return Placement::Home };
         let requests = self.hot.value(write.extent).unwrap_or_default();
-        let gains = |home: &DeviceId| {
-            self.shall_lose(*home) && self.pays(&requests, *home, target, Copying::WriteOnly, view)
+        let Some(home) = self.leaves(write.extent, &requests, target, Copying::WriteOnly, view) else {
+            return Placement::Home;
         };
-        let Some(home) = home.filter(gains).filter(|_| write.cached) else { return Placement::Home };
         let cost = self.cost_of(requests).max(self.cost_of_new());
         self.spend(target, cost);
         self.spend(home, cost);

@@ -39,14 +39,7 @@ const WORTH_A_PLACE: f64 = 1.0;
 impl Wardrop {
     /// Whether the guests of an extent save more time within `payback`, by its move between these devices, than copying it
     /// costs. Far from equilibrium, and away from a device that has long been behind, what is saved is saved for longer.
-    pub(super) fn pays(
-        &self,
-        requests: &Requests,
-        from: DeviceId,
-        to: DeviceId,
-        copying: Copying,
-        view: &View,
-    ) -> bool {
+    fn pays(&self, requests: &Requests, from: DeviceId, to: DeviceId, copying: Copying, view: &View) -> bool {
         if self.settings.as_in_the_paper() {
             return true;
         }
@@ -64,6 +57,19 @@ impl Wardrop {
                 Copying::WriteOnly => 0.0,
             };
         saved_ms > cost_ms
+    }
+
+    /// The home of an extent, where that shall lose load and a move from there to `target` pays.
+    pub(super) fn leaves(
+        &self,
+        extent: ExtentId,
+        requests: &Requests,
+        target: DeviceId,
+        copying: Copying,
+        view: &View,
+    ) -> Option<DeviceId> {
+        let home = view.homes.home(extent).filter(|&home| self.shall_lose(home))?;
+        self.pays(requests, home, target, copying, view).then_some(home)
     }
 
     /// When the hot extents of this period have moved.
@@ -112,10 +118,9 @@ impl Wardrop {
     /// that neighbours stay neighbours; in the paper the last accessed first.
     fn hot_on_losers(&self, target: DeviceId, view: &View) -> Vec<Candidate> {
         let candidate = |(extent, requests): (ExtentId, Requests)| {
-            let home = view.homes.home(extent).filter(|&home| self.shall_lose(home))?;
+            let home = self.leaves(extent, &requests, target, Copying::ReadAndWrite, view)?;
             let cost = self.cost_of(requests);
-            let pays = self.pays(&requests, home, target, Copying::ReadAndWrite, view);
-            (pays && cost > 0.0).then_some(Candidate { extent, home, cost })
+            (cost > 0.0).then_some(Candidate { extent, home, cost })
         };
         let mut found: Vec<Candidate> = self.hot.values_newest_first().filter_map(candidate).collect();
         if !self.settings.as_in_the_paper() {
@@ -131,10 +136,9 @@ impl Wardrop {
         if self.tokens(device.id) <= 0.0 || device.free as usize >= COLD_BATCH {
             return 0;
         }
-        let waits = |&(extent, requests): &(ExtentId, Requests)| {
-            let home = view.homes.home(extent).filter(|&home| self.shall_lose(home));
+        let waits = |(extent, requests): &(ExtentId, Requests)| {
             requests.steady() > WORTH_A_PLACE
-                && home.is_some_and(|home| self.pays(&requests, home, device.id, Copying::ReadAndWrite, view))
+                && self.leaves(*extent, requests, device.id, Copying::ReadAndWrite, view).is_some()
         };
         self.hot.values_newest_first().filter(waits).count()
     }
