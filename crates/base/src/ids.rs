@@ -3,9 +3,9 @@
 use std::fmt;
 use std::str::FromStr;
 
-/// A device of a volume, by its place in the volume's device table. A volume has at most 32.
+/// A device of a volume, by its place in the volume's device table. A volume has at most 32; a simulation may have a thousand.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct DeviceId(pub u8);
+pub struct DeviceId(pub u16);
 
 impl DeviceId {
     /// The id as an index into tables of devices.

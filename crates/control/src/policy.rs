@@ -76,7 +76,7 @@ pub(crate) fn refused(error: braid_engine::Error) -> Error {
 /// `Usage`: names the setting, the value and what would be right.
 pub fn check_policy(text: &str, devices: &[DeviceSpec]) -> Result<()> {
     let view = |(place, spec): (usize, &DeviceSpec)| DeviceView {
-        id: DeviceId(place as u8),
+        id: DeviceId(place as u16),
         class: spec.class,
         slots: SLOTS,
         free: SLOTS,

@@ -176,7 +176,7 @@ pub(crate) fn written_policy(policy: &dyn braid_policy::Policy) -> String {
 /// The devices as a policy sees them, all empty.
 pub(crate) fn views(entries: &[DeviceEntry]) -> Vec<DeviceView> {
     let view = |(i, e): (usize, &DeviceEntry)| DeviceView {
-        id: DeviceId(i as u8),
+        id: DeviceId(i as u16),
         class: e.class,
         slots: e.slots,
         free: e.slots,
@@ -190,7 +190,7 @@ fn metadata_devices(entries: &[DeviceEntry]) -> (DeviceId, DeviceId) {
     let find = |wanted: &dyn Fn(&DeviceEntry) -> bool| entries.iter().position(wanted);
     let has_journal = find(&|e| e.journal.is_some()).unwrap_or(0);
     let has_second = find(&|e| e.map[1].is_some()).unwrap_or(0);
-    (DeviceId(has_journal as u8), DeviceId(has_second as u8))
+    (DeviceId(has_journal as u16), DeviceId(has_second as u16))
 }
 
 fn entries<D: Device>(

@@ -179,7 +179,7 @@ pub(crate) async fn write_superblocks<D: Device>(
     let buf = buffer(superblock::SIZE).await;
     for &place in order {
         let (device, size) = (devices[place], superblock.devices[place].size);
-        let this = Superblock { this_device: braid_base::DeviceId(place as u8), ..superblock.clone() };
+        let this = Superblock { this_device: braid_base::DeviceId(place as u16), ..superblock.clone() };
         buf.copy_from_slice(Bytes::ZERO, &this.encode());
         for offset in superblock_offsets(size) {
             let failed = |e| Error::io(format_args!("the superblock could not be written to d{place}"), &e);

@@ -74,7 +74,7 @@ impl Space {
     /// Which device a slot lies on, and where there; none for a number that is no slot's.
     pub fn locate(&self, number: SlotNumber) -> Option<Slot> {
         let found = self.devices.iter().position(|d| (d.first..d.first + d.count).contains(&number.0))?;
-        Some(Slot { device: DeviceId(found as u8), index: number.0 - self.devices[found].first })
+        Some(Slot { device: DeviceId(found as u16), index: number.0 - self.devices[found].first })
     }
 
     /// Free slots of a device.

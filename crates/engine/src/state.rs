@@ -55,7 +55,7 @@ struct Changes {
 impl State {
     pub fn new(shape: &Shape, devices: &[DeviceEntry]) -> State {
         let views = devices.iter().enumerate().map(|(i, d)| DeviceView {
-            id: DeviceId(i as u8),
+            id: DeviceId(i as u16),
             class: d.class,
             slots: d.slots,
             free: d.slots,

@@ -86,7 +86,7 @@ impl<R: Runtime, D: Device> Volume<R, D> {
         let core = Rc::new(Core {
             rt,
             shape,
-            members: members.map(|(i, (d, entry))| Member::new(DeviceId(i as u8), entry, d)).collect(),
+            members: members.map(|(i, (d, entry))| Member::new(DeviceId(i as u16), entry, d)).collect(),
             state: RefCell::new(state),
             locks: LockTable::default(),
             policy: RefCell::new(policy),

@@ -150,9 +150,9 @@ impl Superblock {
         put(64, &self.volume_size.0.to_le_bytes());
         put(72, &(self.extent_size.0 as u32).to_le_bytes());
         put(76, &(self.block_size.0 as u32).to_le_bytes());
-        let places = [self.this_device.0, self.devices.len() as u8, self.copies];
+        let places = [self.this_device.0 as u8, self.devices.len() as u8, self.copies];
         put(80, &places);
-        put(83, &[self.metadata_device.0, self.second_metadata_device.0]);
+        put(83, &[self.metadata_device.0 as u8, self.second_metadata_device.0 as u8]);
         put(88, &self.generation.to_le_bytes());
         put(96, self.name.as_bytes());
         put(160, self.policy.as_bytes());
@@ -201,9 +201,9 @@ impl Superblock {
             extent_size: Bytes(u64::from(field.u32(72))),
             block_size: Bytes(u64::from(field.u32(76))),
             copies: bytes[82],
-            this_device: DeviceId(bytes[80]),
-            metadata_device: DeviceId(bytes[83]),
-            second_metadata_device: DeviceId(bytes[84]),
+            this_device: DeviceId(u16::from(bytes[80])),
+            metadata_device: DeviceId(u16::from(bytes[83])),
+            second_metadata_device: DeviceId(u16::from(bytes[84])),
             policy: field.text(160, LONGEST_POLICY + 1)?,
             devices: devices.collect::<Result<_, _>>()?,
         };

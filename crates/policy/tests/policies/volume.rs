@@ -27,7 +27,7 @@ impl Homes for List {
 /// Devices of these classes, with as many slots each.
 pub fn devices(classes: &[(DeviceClass, u32)]) -> Vec<DeviceView> {
     let device = |(i, &(class, slots)): (usize, &(DeviceClass, u32))| DeviceView {
-        id: DeviceId(i as u8),
+        id: DeviceId(i as u16),
         class,
         slots,
         free: slots,

@@ -280,7 +280,7 @@ fn any_number_of_devices_share_without_a_sum_above_one() {
     let mut policy = wardrop(&volume, "");
     volume.tick(&mut *policy);
     for round in 1..50u32 {
-        for device in 0..5u8 {
+        for device in 0..5u16 {
             let millis = f64::from((round * 7 + u32::from(device) * 13) % 29 + 1);
             complete(&mut *policy, DeviceId(device), 10 * u32::from(device) + 1, millis);
         }

@@ -163,7 +163,7 @@ fn no_device_loses_more_than_it_shall() {
     let (slow, quick) = (DeviceId(1), DeviceId(2));
     let mut volume = Volume::new(&devices(&classes.map(|c| (c, 1000))), 1000);
     let mut policy = wardrop(&volume, "");
-    (0..300).for_each(|extent| volume.settle(extent, DeviceId((extent % 3) as u8)));
+    (0..300).for_each(|extent| volume.settle(extent, DeviceId((extent % 3) as u16)));
     volume.tick(&mut *policy);
     for _ in 0..200 {
         policy.on_complete(&Completion {
