@@ -1,11 +1,11 @@
 //! Checking a volume that nobody serves: superblocks, both map images, journal, slots.
 
-use crate::checkpoint::map_images;
 use crate::create::buffer;
+use crate::journal::map_images;
+use crate::journal::recover;
+use crate::map::State;
 use crate::open::{assemble, read_superblock};
-use crate::recover::recover;
 use crate::shape::Shape;
-use crate::state::State;
 use crate::{ErrorKind, Result};
 use braid_format::map_page;
 use braid_format::superblock::Superblock;

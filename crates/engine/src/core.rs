@@ -1,11 +1,11 @@
 //! What all verbs of a volume share. Each verb is in the file of its name.
 
-use crate::cache::ExtentCache;
-use crate::commit::Commits;
+use crate::copies::ExtentCache;
+use crate::copies::Member;
+use crate::journal::Commits;
 use crate::journal::Journal;
-use crate::member::Member;
+use crate::map::State;
 use crate::shape::{Piece, Shape};
-use crate::state::State;
 use crate::stats::{BackgroundStats, GuestStats};
 use crate::{Error, ErrorKind, Result};
 use braid_base::{Bytes, DeviceId, ExtentId, Nanos, Rng};

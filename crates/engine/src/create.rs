@@ -292,7 +292,7 @@ async fn write_empty_map<D: Device>(devices: &[D], superblock: &Superblock) -> R
                 map_page::encode(bytes, superblock.volume, page, 0, superblock.copies, std::iter::empty());
             }
         });
-        for (device, image) in crate::checkpoint::map_images(superblock) {
+        for (device, image) in crate::journal::map_images(superblock) {
             let (at, len) = (image + map_page::SIZE * u64::from(first), map_page::SIZE * u64::from(count));
             let written = devices[device.index()].write(at, &buf.slice(Bytes::ZERO..len)).await;
             written.map_err(|e| Error::io(format_args!("the map could not be written to {device}"), &e))?;

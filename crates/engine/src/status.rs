@@ -119,7 +119,7 @@ impl<R: Runtime, D: Device> Volume<R, D> {
         let core = &self.core;
         let (state, superblock) = (core.state.borrow(), core.superblock.borrow());
         let policy = core.policy.borrow();
-        let device = |member: &crate::member::Member<D>| {
+        let device = |member: &crate::copies::Member<D>| {
             let view = &state.views[member.id.index()];
             DeviceStatus {
                 id: member.id,
@@ -158,7 +158,7 @@ impl<R: Runtime, D: Device> Volume<R, D> {
     pub fn glance(&self) -> Glance {
         let core = &self.core;
         let state = core.state.borrow();
-        let device = |member: &crate::member::Member<D>| {
+        let device = |member: &crate::copies::Member<D>| {
             let (stats, view) = (member.stats.borrow(), &state.views[member.id.index()]);
             DeviceGlance {
                 requests: stats.guest_reads + stats.guest_writes,

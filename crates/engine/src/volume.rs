@@ -1,16 +1,16 @@
 //! The volume's public face: open, the verbs of a disk, and what an administrator asks.
 
-use crate::cache::ExtentCache;
-use crate::commit::Commits;
+use crate::copies::ExtentCache;
+use crate::copies::Member;
 use crate::core::Core;
 use crate::create::{views, written_policy};
 use crate::export::{Allocation, Durability, Export, Zeroing};
+use crate::journal::Commits;
 use crate::journal::Journal;
-use crate::member::Member;
+use crate::journal::{Recovery, recover};
+use crate::map::State;
 use crate::open::{assemble, write_superblocks};
-use crate::recover::{Recovery, recover};
 use crate::shape::Shape;
-use crate::state::State;
 use crate::{Error, ErrorKind, Result};
 use braid_base::{Bytes, DeviceId, ExtentId, MIB, Nanos, Rng};
 use braid_format::SlotNumber;

@@ -4,8 +4,8 @@
 //! Order, once and for all: the records are taken first, so they speak only of data whose writes have completed; then
 //! the devices are flushed; then the records are written and flushed; then the slots that they freed are free.
 
+use crate::copies::Timed;
 use crate::core::Core;
-use crate::member::Timed;
 use crate::{Error, Result};
 use braid_base::Bytes;
 use braid_format::journal::Record;

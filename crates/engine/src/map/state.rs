@@ -4,10 +4,10 @@
 //! Until that is durable, a slot that the change freed stays taken, and a map page that is written meanwhile shows the
 //! extent as it was before ([`State::durable_entry`]): so neither can run ahead of the journal.
 
-use crate::extras::Extras;
+use crate::map::Extras;
 use crate::map::Map;
+use crate::map::Space;
 use crate::shape::Shape;
-use crate::space::Space;
 use braid_base::{BlockId, DeviceId, ExtentId};
 use braid_format::SlotNumber;
 use braid_format::journal::{Extra, Record};

@@ -6,7 +6,7 @@ use braid_format::map_page::Entry;
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 
-/// Where the required copies of every extent lie. Changed only through [`crate::state::State`], which keeps what the
+/// Where the required copies of every extent lie. Changed only through [`crate::map::State`], which keeps what the
 /// journal has to record.
 pub(crate) struct Map {
     /// Home in the low half, valid parts above it.

@@ -1,8 +1,8 @@
 //! The life of a read: split by extent, shared lock, which copy, device, next copy on an error.
 
 use crate::Result;
+use crate::copies::Member;
 use crate::core::Core;
-use crate::member::Member;
 use crate::shape::Piece;
 use braid_base::{Bytes, DeviceId};
 use braid_format::SlotNumber;

@@ -1,7 +1,7 @@
 //! Work behind the scenes: what the policy plans, checkpoints, and telling devices what they may forget. Guests come
 //! first.
 
-mod mover;
+mod migrate;
 mod probe;
 mod trim;
 

@@ -4,10 +4,10 @@
 //! searched whole for the newest valid batch; that one says which is the oldest that must be replayed, and all between
 //! must be there. A batch that a power cut tore was never promised to anyone.
 
-use crate::checkpoint::map_images;
 use crate::create::buffer;
 use crate::journal::Ring;
-use crate::state::State;
+use crate::journal::map_images;
+use crate::map::State;
 use crate::{Error, ErrorKind, Result};
 use braid_base::{Bytes, ExtentId};
 use braid_format::journal::{self, Extra, LARGEST_BATCH, PAGE, Record};
