@@ -1,15 +1,15 @@
-//! Why bytes from a device are not believed.
+//! Why bytes from a device are rejected.
 
 use std::fmt;
 
-/// Bytes that are not what they should be, and why.
+/// Why bytes from a device are rejected.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Invalid {
     /// There is no such structure here at all.
     Absent,
-    /// There was one, but the checksum does not fit: torn, overwritten or rotten.
+    /// There is one, but the checksum does not match: torn, overwritten or rotten.
     Checksum,
-    /// The checksum fits, but a value is outside what this version writes.
+    /// The checksum matches, but a value is outside what this version writes.
     Value(String),
     /// Written by a version with a feature that this one does not know.
     Feature(String),
@@ -18,8 +18,8 @@ pub enum Invalid {
 impl fmt::Display for Invalid {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Invalid::Absent => f.write_str("nothing of Braid's is here"),
-            Invalid::Checksum => f.write_str("the checksum does not fit the content"),
+            Invalid::Absent => f.write_str("no structure of Braid here"),
+            Invalid::Checksum => f.write_str("the checksum does not match the content"),
             Invalid::Value(what) | Invalid::Feature(what) => f.write_str(what),
         }
     }

@@ -1,30 +1,54 @@
-//! What lies on the devices: superblock, journal batch, map page. Pure: bytes to values and back.
+//! Everything that Braid writes to devices: superblock, device table, journal batch, proof, pages. Pure: bytes to values and back.
 //!
 //! ```text
 //! every device   0        superblock copy 0 (8 KiB)
 //!                16 KiB   superblock copy 1
-//!                32 KiB   journal, on the first metadata device
-//!                         map image, on both metadata devices (twice on the only device)
-//!                         extent slots, aligned to the extent size
-//!                end      superblock copy 2 in the last whole 16 KiB
+//!                32 KiB   device table, on metadata devices
+//!                …        extent slots; a region (journal, map image, …) takes the room of whole slots
+//!                end      superblock copy 2, in the last whole 16 KiB
 //! ```
 //!
-//! Everything is little-endian and carries a checksum (CRC-32C) that covers the volume's UUID, so that what another
-//! volume left behind is never taken for this one's. Nothing read from a device is believed before its checksum and
-//! its ranges were verified; no length that was read decides an allocation before it was bounded.
+//! Everything is little-endian and carries a checksum (CRC-32C) that covers the volume's UUID, so that bytes left by another
+//! volume are never accepted. Nothing read from a device is trusted before its checksum and its ranges are verified; no length
+//! read from a device decides an allocation before it is bounded. `docs/format.md` draws all structures on one page and gives the
+//! order in which they are written.
 #![forbid(unsafe_code)]
 
+pub mod extra_page;
+pub mod intent_page;
 pub mod journal;
 pub mod layout;
 pub mod map_page;
+pub mod policy_state;
+pub mod proof;
 pub mod superblock;
 
+mod checksum;
 mod invalid;
+mod page;
+mod text;
 
 pub use invalid::Invalid;
 
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
 /// The identity of a volume or a device.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+#[derive(
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Hash,
+    Default,
+    FromBytes,
+    IntoBytes,
+    KnownLayout,
+    Immutable,
+    Unaligned,
+)]
+#[repr(transparent)]
 pub struct Uuid(pub [u8; 16]);
 
 impl std::fmt::Display for Uuid {
@@ -44,17 +68,40 @@ impl std::fmt::Debug for Uuid {
     }
 }
 
-/// A slot of any device by one number, as the map stores it: 0 is none, else the device's first number plus the index.
+/// A slot of any device as one number, as the map stores it: the device's first number plus the index on the device.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct SlotNumber(pub u32);
 
 impl SlotNumber {
-    /// No slot.
+    /// No slot: the extent was never written, or has no such copy.
     pub const NONE: SlotNumber = SlotNumber(0);
+    /// The home of an extent whose place a repair could not prove: reads fail until the extent is written again.
+    pub const LOST: SlotNumber = SlotNumber(u32::MAX);
 }
 
 impl std::fmt::Debug for SlotNumber {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "slot {}", self.0)
+        match *self {
+            SlotNumber::NONE => f.write_str("no slot"),
+            SlotNumber::LOST => f.write_str("lost slot"),
+            SlotNumber(number) => write!(f, "slot {number}"),
+        }
+    }
+}
+
+/// A run of 2^k extents, aligned to its length: the unit in which "copies may differ" is recorded durably.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SpanId(pub u32);
+
+impl SpanId {
+    /// The id as an index into tables of spans.
+    pub const fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+impl std::fmt::Debug for SpanId {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "span {}", self.0)
     }
 }

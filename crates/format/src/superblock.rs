@@ -1,50 +1,58 @@
-//! The superblock: what volume a device belongs to, as which of its devices, and where everything lies.
+//! The superblock: what volume a device belongs to, as which of its devices, and where the device table lies.
 //!
 //! ```text
 //! offset  size  field
 //! 0       8     magic "BRAIDVOL"
 //! 8       4     CRC-32C of bytes 12..8192
-//! 12      4     format version: 1
+//! 12      4     format version: 2
 //! 16      8     sequence: one more at each change
-//! 24      8     features that an older version may ignore (compat)
-//! 32      8     features that an older version may read but not write (read-only compat)
-//! 40      8     features that an older version must not touch (incompat)
-//! 48      16    volume UUID
-//! 64      8     volume size in bytes
-//! 72      4     extent size in bytes
-//! 76      4     block size in bytes
-//! 80      1     this device's place in the table
-//! 81      1     devices in the table
-//! 82      1     required copies: 1 or 2
-//! 83      1     first metadata device (journal and map image 0)
-//! 84      1     second metadata device (map image 1)
-//! 85      3     0
-//! 88      8     generation: how often the volume was opened
-//! 96      64    name, UTF-8, zero-padded
-//! 160     1024  policy and its settings, UTF-8, zero-padded
-//! 4096    4096  device table: 32 entries of 128 bytes
-//!
-//! entry   0     16  device UUID
-//!         16    8   size in bytes
-//!         24    4   slots
-//!         28    4   first slot number
-//!         32    8   offset of slot 0
-//!         40    8   offset of the journal, 0: none
-//!         48    8   length of the journal
-//!         56    8   offset of map image 0, 0: none
-//!         64    8   offset of map image 1, 0: none
-//!         72    1   class: 1 ssd, 2 hdd
-//!         73    7   0
-//!         80    48  model of an emulated device, UTF-8, zero-padded
+//! 24      8     epoch: one more at each opening
+//! 32      8     features that an older version may ignore (compat)
+//! 40      8     features that an older version may read but not write (read-only compat)
+//! 48      8     features that an older version must not touch (incompat)
+//! 56      16    volume UUID
+//! 72      8     volume size in bytes
+//! 80      4     extent size in bytes
+//! 84      4     block size in bytes
+//! 88      4     extents of a span
+//! 92      1     phase: 1 closed, 2 opening, 3 open, 4 closing
+//! 93      1     required copies: 1 or 2
+//! 94      1     mapping: 1 dense, 2 identity
+//! 95      1     copies of the device table: 1 or 2
+//! 96      2     device of the identity mapping
+//! 98      2     this device's id
+//! 100     2     devices of the volume
+//! 102     2     0
+//! 104     48    copies of the device table: device (2), 0 (6), offset (8), length (8) each
+//! 152     8     0
+//! 160     64    name, UTF-8, zero-padded
+//! 224     1024  policy and its settings, UTF-8, zero-padded
+//! 1248    32    0
+//! 1280    128   this device's own entry (see `device.rs`)
+//! 1408    6784  0
 //! ```
 //!
-//! There are three copies on each device; the valid one with the highest sequence counts. All copies of all devices
-//! are written at each change, one copy after the other with a flush between, so that a power cut leaves one whole.
+//! There are three copies on each device; the valid one with the highest sequence counts. All copies of all devices are written
+//! at each change, one copy after the other with a flush between, so that a power cut leaves one whole.
 
-use crate::layout::{METADATA_START, MOST_DEVICES, SMALLEST_DEVICE, map_len};
-use crate::{Invalid, Uuid, journal};
-use braid_base::{Bytes, DeviceClass, DeviceId};
-use std::ops::RangeInclusive;
+mod device;
+mod raw;
+mod region;
+mod table;
+mod verify;
+
+pub(crate) use device::DEVICE_ENTRY;
+pub use device::{DeviceEntry, DeviceState, LONGEST_MODEL, Layout, Role};
+pub(crate) use region::REGION_ENTRY;
+pub use region::{Region, RegionKind};
+pub use table::DeviceTable;
+pub(crate) use table::TABLE_HEADER;
+
+use crate::layout::{MOST_DEVICES, MOST_SPANS};
+use crate::{Invalid, SpanId, Uuid};
+use braid_base::{Bytes, DeviceId, ExtentId};
+use raw::Raw;
+use zerocopy::{FromBytes, Immutable, IntoBytes, TryFromBytes, Unaligned};
 
 /// The length of a superblock.
 pub const SIZE: Bytes = Bytes(8192);
@@ -52,32 +60,23 @@ pub const SIZE: Bytes = Bytes(8192);
 pub const LONGEST_NAME: usize = 63;
 /// The longest policy with settings, in bytes.
 pub const LONGEST_POLICY: usize = 1023;
+/// The most copies of the device table.
+pub const MOST_TABLES: usize = 2;
 
 const MAGIC: [u8; 8] = *b"BRAIDVOL";
-/// The lengths that [`crate::layout::journal_len`] gives.
-const JOURNAL_LEN: RangeInclusive<Bytes> = Bytes(1 << 20)..=Bytes(64 << 20);
-const VERSION: u32 = 1;
-const TABLE: usize = 4096;
-const ENTRY: usize = 128;
+const VERSION: u32 = 2;
+/// Where the checksum's range begins.
+const COVERED: usize = 12;
 
-/// Features of the format, as bits. Version 1 has none: a bit that is set comes from the future.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Features {
-    /// An older version may ignore these.
-    pub compat: u64,
-    /// An older version may read, but not write.
-    pub read_only_compat: u64,
-    /// An older version must not touch the volume.
-    pub incompat: u64,
-}
-
-/// A superblock, verified.
+/// The whole volume: superblock and device table together, verified.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Superblock {
     /// One more at each change.
     pub sequence: u64,
-    /// How often the volume was opened: tells a device that was left behind from the others.
-    pub generation: u64,
+    /// One more at each opening; an opening that finds the newest phase `Opening` uses that epoch again.
+    pub epoch: u64,
+    /// How far opening or closing came.
+    pub phase: Phase,
     /// What an older version must know.
     pub features: Features,
     /// The volume's identity.
@@ -90,196 +89,213 @@ pub struct Superblock {
     pub extent_size: Bytes,
     /// The unit of caching.
     pub block_size: Bytes,
-    /// Required copies of each extent.
+    /// Extents of a span, a power of two.
+    pub span_extents: u32,
+    /// Required copies of each extent: 1 or 2.
     pub copies: u8,
-    /// Which device this superblock lies on.
-    pub this_device: DeviceId,
-    /// Holds the journal and map image 0.
-    pub metadata_device: DeviceId,
-    /// Holds map image 1.
-    pub second_metadata_device: DeviceId,
+    /// How homes are stored.
+    pub mapping: Mapping,
     /// The policy and its settings, as `name,key=value,…`.
     pub policy: String,
-    /// All devices of the volume.
+    /// Where the device table lies: on one or two devices.
+    pub tables: Vec<TablePlace>,
+    /// All devices, by id.
     pub devices: Vec<DeviceEntry>,
+    /// All regions.
+    pub regions: Vec<Region>,
 }
 
-/// A device in the table.
+/// What the superblock of one device says alone. The fields that it shares with [`Superblock`] mean the same.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct DeviceEntry {
-    /// The device's identity.
-    pub uuid: Uuid,
-    /// Bytes that it had when it was added.
-    pub size: Bytes,
-    /// What kind it is.
-    pub class: DeviceClass,
-    /// The model whose timing it emulates; empty for none.
-    pub model: String,
-    /// Extent slots on it.
-    pub slots: u32,
-    /// The number of its first slot; the first of all is 1.
-    pub first_slot: u32,
-    /// Where its first slot lies.
-    pub slots_offset: Bytes,
-    /// Where the journal lies, if here.
-    pub journal: Option<(Bytes, Bytes)>,
-    /// Where the map images 0 and 1 lie, if here.
-    pub map: [Option<Bytes>; 2],
+#[expect(missing_docs, reason = "the shared fields are described in Superblock")]
+pub struct Header {
+    pub sequence: u64,
+    pub epoch: u64,
+    pub phase: Phase,
+    pub features: Features,
+    pub volume: Uuid,
+    pub name: String,
+    pub volume_size: Bytes,
+    pub extent_size: Bytes,
+    pub block_size: Bytes,
+    pub span_extents: u32,
+    pub copies: u8,
+    pub mapping: Mapping,
+    pub policy: String,
+    pub tables: Vec<TablePlace>,
+    /// The device that this superblock lies on.
+    pub this_device: DeviceId,
+    /// Its entry.
+    pub device: DeviceEntry,
+    /// Devices of the volume.
+    pub device_count: u16,
+}
+
+/// How far opening or closing came. Data is written only in `Open`, after all devices record it.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, TryFromBytes, IntoBytes, Immutable, Unaligned)]
+#[repr(u8)]
+pub enum Phase {
+    /// Clean shutdown.
+    Closed = 1,
+    /// An opening is in progress; nothing else was written since the last phase.
+    Opening = 2,
+    /// In use, or ended without a shutdown.
+    Open = 3,
+    /// A shutdown is in progress; everything else is durable.
+    Closing = 4,
+}
+
+/// How homes are stored.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Mapping {
+    /// An entry for each extent, in two map images.
+    Dense,
+    /// Nothing: every home lies at its own address on this device. Planned.
+    Identity(DeviceId),
+}
+
+/// Features of the format, as bits. Version 2 has none: a bit that is set comes from a newer version.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Features {
+    /// An older version may ignore these.
+    pub compat: u64,
+    /// An older version may read, but not write.
+    pub read_only_compat: u64,
+    /// An older version must not touch the volume.
+    pub incompat: u64,
+}
+
+/// Where one copy of the device table lies: two halves of `len / 2`, of which `sequence % 2` says the current one.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct TablePlace {
+    /// The device.
+    pub device: DeviceId,
+    /// Where the first half begins.
+    pub offset: Bytes,
+    /// Both halves.
+    pub len: Bytes,
+}
+
+impl TablePlace {
+    /// Where the half that belongs to superblock `sequence` begins.
+    pub fn half(&self, sequence: u64) -> Bytes {
+        self.offset + self.len / 2 * (sequence % 2)
+    }
 }
 
 impl Superblock {
-    /// As bytes.
+    /// The superblock of one of the devices, `SIZE` long.
     ///
     /// # Panics
-    /// Where a text or the table is longer than its room: creation checks that.
-    pub fn encode(&self) -> Vec<u8> {
+    /// If the device does not exist or a text or list is longer than its room: creation checks that.
+    pub fn encode(&self, device: DeviceId) -> Vec<u8> {
         let mut bytes = vec![0; SIZE.as_usize()];
-        let mut put = |at: usize, value: &[u8]| bytes[at..at + value.len()].copy_from_slice(value);
-        assert!(
-            self.name.len() <= LONGEST_NAME && self.policy.len() <= LONGEST_POLICY,
-            "a text fits its room"
-        );
-        assert!(self.devices.len() <= MOST_DEVICES, "the device table has {MOST_DEVICES} places");
-        put(0, &MAGIC);
-        put(12, &VERSION.to_le_bytes());
-        put(16, &self.sequence.to_le_bytes());
-        put(24, &self.features.compat.to_le_bytes());
-        put(32, &self.features.read_only_compat.to_le_bytes());
-        put(40, &self.features.incompat.to_le_bytes());
-        put(48, &self.volume.0);
-        put(64, &self.volume_size.0.to_le_bytes());
-        put(72, &(self.extent_size.0 as u32).to_le_bytes());
-        put(76, &(self.block_size.0 as u32).to_le_bytes());
-        let places = [self.this_device.0 as u8, self.devices.len() as u8, self.copies];
-        put(80, &places);
-        put(83, &[self.metadata_device.0 as u8, self.second_metadata_device.0 as u8]);
-        put(88, &self.generation.to_le_bytes());
-        put(96, self.name.as_bytes());
-        put(160, self.policy.as_bytes());
-        for (device, place) in self.devices.iter().zip(bytes[TABLE..].chunks_exact_mut(ENTRY)) {
-            device.encode(place);
-        }
-        let crc = crc32c::crc32c(&bytes[12..]);
+        bytes[..size_of::<Raw>()].copy_from_slice(Raw::encode(self, device).as_bytes());
+        let crc = crc32c::crc32c(&bytes[COVERED..]);
         bytes[8..12].copy_from_slice(&crc.to_le_bytes());
         bytes
     }
 
+    /// The device table, in whole pages; it goes to [`TablePlace::half`] of `sequence`.
+    ///
+    /// # Panics
+    /// If there are more devices or regions than a table holds: creation checks that.
+    pub fn encode_table(&self) -> Vec<u8> {
+        table::encode(self.volume, self.sequence, self.epoch, &self.devices, &self.regions)
+    }
+
+    /// A copy of a region; of several on different devices (cache tables), the first.
+    pub fn region(&self, kind: RegionKind, copy: u8) -> Option<&Region> {
+        self.regions.iter().find(|region| (region.kind, region.copy) == (kind, copy))
+    }
+
+    /// Extents of the volume.
+    pub fn extents(&self) -> u32 {
+        extents(self.volume_size, self.extent_size)
+    }
+
+    /// Spans of the volume.
+    pub fn spans(&self) -> u32 {
+        self.extents().div_ceil(self.span_extents)
+    }
+
+    /// The span that an extent is part of.
+    pub fn span(&self, extent: ExtentId) -> SpanId {
+        SpanId(extent.0 / self.span_extents)
+    }
+
+    /// Verifies all rules that a whole volume must keep; creation calls it on what it is about to write.
+    pub fn verify(&self) -> Result<(), Invalid> {
+        let count = u16::try_from(self.devices.len()).unwrap_or(u16::MAX);
+        verify_sizes(self.volume_size, self.extent_size, self.block_size, self.span_extents, self.copies)?;
+        verify_counts(count, &self.tables)?;
+        verify::verify(self)
+    }
+}
+
+impl Header {
     /// Verifies `bytes`, which are `SIZE` long, as far as one superblock can tell by itself.
-    pub fn decode(bytes: &[u8]) -> Result<Superblock, Invalid> {
+    pub fn decode(bytes: &[u8]) -> Result<Header, Invalid> {
         assert_eq!(bytes.len(), SIZE.as_usize(), "a superblock has one size");
-        if bytes[0..8] != MAGIC {
+        let (raw, _) = Raw::ref_from_prefix(bytes).map_err(|_| Invalid::Absent)?;
+        if raw.magic != MAGIC {
             return Err(Invalid::Absent);
         }
-        if bytes[8..12] != crc32c::crc32c(&bytes[12..]).to_le_bytes() {
+        if raw.crc.get() != crc32c::crc32c(&bytes[COVERED..]) {
             return Err(Invalid::Checksum);
         }
-        let field = Fields(bytes);
-        let features =
-            Features { compat: field.u64(24), read_only_compat: field.u64(32), incompat: field.u64(40) };
-        let version = field.u32(12);
-        if version != VERSION || features.read_only_compat != 0 || features.incompat != 0 {
-            return Err(Invalid::Feature(format!(
-                "the volume was made by a newer version of Braid (format {version}, features {:#x} to write, {:#x} to \
-                 read; this version knows format {VERSION} without features): use that version or a later one",
-                features.read_only_compat, features.incompat
-            )));
-        }
-        let count = usize::from(bytes[81]);
-        if count == 0 || count > MOST_DEVICES {
+        raw.verify_version()?;
+        let header = raw.decode()?;
+        header.verify()?;
+        Ok(header)
+    }
+
+    /// The whole volume, verified. Whether the table belongs to this epoch is for the caller to decide.
+    pub fn with_table(self, table: DeviceTable) -> Result<Superblock, Invalid> {
+        let own = table.devices.get(self.this_device.index());
+        if table.devices.len() != usize::from(self.device_count)
+            || own.is_none_or(|own| own.uuid != self.device.uuid)
+        {
             return Err(Invalid::Value(format!(
-                "the device table has {count} entries, not 1 to {MOST_DEVICES}"
+                "the device table has {} devices and another one as {}: the superblock says {} and {}",
+                table.devices.len(),
+                self.this_device,
+                self.device_count,
+                self.device.uuid
             )));
         }
-        let devices = bytes[TABLE..].chunks_exact(ENTRY).take(count).map(DeviceEntry::decode);
         let superblock = Superblock {
-            sequence: field.u64(16),
-            generation: field.u64(88),
-            features,
-            volume: field.uuid(48),
-            name: field.text(96, LONGEST_NAME + 1)?,
-            volume_size: Bytes(field.u64(64)),
-            extent_size: Bytes(u64::from(field.u32(72))),
-            block_size: Bytes(u64::from(field.u32(76))),
-            copies: bytes[82],
-            this_device: DeviceId(u16::from(bytes[80])),
-            metadata_device: DeviceId(u16::from(bytes[83])),
-            second_metadata_device: DeviceId(u16::from(bytes[84])),
-            policy: field.text(160, LONGEST_POLICY + 1)?,
-            devices: devices.collect::<Result<_, _>>()?,
+            sequence: self.sequence,
+            epoch: self.epoch,
+            phase: self.phase,
+            features: self.features,
+            volume: self.volume,
+            name: self.name,
+            volume_size: self.volume_size,
+            extent_size: self.extent_size,
+            block_size: self.block_size,
+            span_extents: self.span_extents,
+            copies: self.copies,
+            mapping: self.mapping,
+            policy: self.policy,
+            tables: self.tables,
+            devices: table.devices,
+            regions: table.regions,
         };
         superblock.verify()?;
         Ok(superblock)
     }
 
-    /// The entry of the device that this superblock lies on.
-    pub fn this_entry(&self) -> &DeviceEntry {
-        &self.devices[self.this_device.index()]
-    }
-
-    /// Extents of the volume.
-    pub fn extents(&self) -> u32 {
-        self.volume_size.0.div_ceil(self.extent_size.0) as u32
-    }
-
     fn verify(&self) -> Result<(), Invalid> {
-        let wrong = |what: String| Err(Invalid::Value(what));
-        check_sizes(self.volume_size, self.extent_size, self.block_size).map_err(Invalid::Value)?;
-        for (device, what) in [
-            (self.this_device, "this device"),
-            (self.metadata_device, "the metadata device"),
-            (self.second_metadata_device, "the second metadata device"),
-        ] {
-            if device.index() >= self.devices.len() {
-                return wrong(format!("{what} is {device} of {} devices", self.devices.len()));
-            }
+        verify_sizes(self.volume_size, self.extent_size, self.block_size, self.span_extents, self.copies)?;
+        verify_counts(self.device_count, &self.tables)?;
+        if self.this_device.0 >= self.device_count {
+            return Err(Invalid::Value(format!(
+                "this device is {} of {} devices",
+                self.this_device, self.device_count
+            )));
         }
-        if !matches!(self.copies, 1 | 2) {
-            return wrong(format!("the volume requires {} copies, not 1 or 2", self.copies));
-        }
-        let mut next = 1u64;
-        for (i, device) in self.devices.iter().enumerate() {
-            let end = device.slots_offset.0.checked_add(u64::from(device.slots) * self.extent_size.0);
-            if u64::from(device.first_slot) != next || end.is_none_or(|end| end > device.size.0) {
-                return wrong(format!("the slots of d{i} overlap or reach beyond its end"));
-            }
-            next += u64::from(device.slots);
-        }
-        if next > u64::from(u32::MAX) {
-            return wrong(format!("{next} slots are more than the map can number"));
-        }
-        self.verify_metadata()
-    }
-
-    /// Journal and map images are where recovery looks for them: on their devices, one behind the other before the slots.
-    fn verify_metadata(&self) -> Result<(), Invalid> {
-        let wrong = |what: String| Err(Invalid::Value(what));
-        let (first, second) =
-            (&self.devices[self.metadata_device.index()], &self.devices[self.second_metadata_device.index()]);
-        if first.journal.is_none() || first.map[0].is_none() || second.map[1].is_none() {
-            return wrong("the journal or a map image is on no device".to_owned());
-        }
-        let map_len = map_len(self.extents(), self.copies);
-        for (i, device) in self.devices.iter().enumerate() {
-            if device.size < SMALLEST_DEVICE {
-                return wrong(format!("d{i} has {}, less than {SMALLEST_DEVICE}", device.size));
-            }
-            if device
-                .journal
-                .is_some_and(|(_, len)| !JOURNAL_LEN.contains(&len) || !len.is_aligned(journal::PAGE))
-            {
-                return wrong(format!("the journal on d{i} has a length that none can have"));
-            }
-            let maps = device.map.into_iter().flatten().map(|offset| (offset, map_len));
-            let mut free = METADATA_START;
-            for (offset, len) in device.journal.into_iter().chain(maps) {
-                let end = offset.checked_add(len).filter(|end| *end <= device.slots_offset);
-                match end {
-                    Some(end) if offset >= free && offset.is_aligned(journal::PAGE) => free = end,
-                    _ => return wrong(format!("the metadata of d{i} overlaps or reaches beyond its room")),
-                }
-            }
-        }
-        Ok(())
+        verify::verify_device(&self.device, self.extent_size)
     }
 }
 
@@ -305,191 +321,44 @@ pub fn check_sizes(volume_size: Bytes, extent_size: Bytes, block_size: Bytes) ->
     Ok(())
 }
 
-impl DeviceEntry {
-    fn encode(&self, bytes: &mut [u8]) {
-        let mut put = |at: usize, value: &[u8]| bytes[at..at + value.len()].copy_from_slice(value);
-        let (journal, journal_len) = self.journal.unwrap_or_default();
-        let maps = self.map.map(Option::unwrap_or_default);
-        put(0, &self.uuid.0);
-        put(16, &self.size.0.to_le_bytes());
-        put(24, &self.slots.to_le_bytes());
-        put(28, &self.first_slot.to_le_bytes());
-        for (at, value) in
-            [(32, self.slots_offset), (40, journal), (48, journal_len), (56, maps[0]), (64, maps[1])]
-        {
-            put(at, &value.0.to_le_bytes());
-        }
-        put(
-            72,
-            &[match self.class {
-                DeviceClass::Ssd => 1,
-                DeviceClass::Hdd => 2,
-            }],
-        );
-        put(80, &self.model.as_bytes()[..self.model.len().min(47)]);
+fn verify_sizes(
+    volume_size: Bytes,
+    extent_size: Bytes,
+    block_size: Bytes,
+    span_extents: u32,
+    copies: u8,
+) -> Result<(), Invalid> {
+    check_sizes(volume_size, extent_size, block_size).map_err(Invalid::Value)?;
+    if !matches!(copies, 1 | 2) {
+        return Err(Invalid::Value(format!("the volume requires {copies} copies, not 1 or 2")));
     }
-
-    fn decode(bytes: &[u8]) -> Result<DeviceEntry, Invalid> {
-        let field = Fields(bytes);
-        let at = |offset: usize| Some(Bytes(field.u64(offset))).filter(|&o| o > Bytes::ZERO);
-        Ok(DeviceEntry {
-            uuid: field.uuid(0),
-            size: Bytes(field.u64(16)),
-            class: match bytes[72] {
-                1 => DeviceClass::Ssd,
-                2 => DeviceClass::Hdd,
-                other => {
-                    return Err(Invalid::Value(format!("device class {other} is not 1 (ssd) or 2 (hdd)")));
-                }
-            },
-            model: field.text(80, 48)?,
-            slots: field.u32(24),
-            first_slot: field.u32(28),
-            slots_offset: Bytes(field.u64(32)),
-            journal: at(40).map(|offset| (offset, Bytes(field.u64(48)))),
-            map: [at(56), at(64)],
-        })
+    let extents = extents(volume_size, extent_size);
+    if !span_extents.is_power_of_two() || extents.div_ceil(span_extents) > MOST_SPANS {
+        return Err(Invalid::Value(format!(
+            "a span has {span_extents} of {extents} extents: not a power of two, or more than {MOST_SPANS} spans"
+        )));
     }
+    Ok(())
 }
 
-/// Little-endian fields at fixed offsets.
-struct Fields<'a>(&'a [u8]);
-
-impl Fields<'_> {
-    fn array<const N: usize>(&self, at: usize) -> [u8; N] {
-        std::array::from_fn(|i| self.0[at + i])
+fn verify_counts(devices: u16, tables: &[TablePlace]) -> Result<(), Invalid> {
+    if !(1..=MOST_DEVICES).contains(&usize::from(devices)) {
+        return Err(Invalid::Value(format!("the volume has {devices} devices, not 1 to {MOST_DEVICES}")));
     }
-
-    fn u32(&self, at: usize) -> u32 {
-        u32::from_le_bytes(self.array(at))
+    if !(1..=MOST_TABLES).contains(&tables.len()) || tables.iter().any(|table| table.device.0 >= devices) {
+        return Err(Invalid::Value(format!(
+            "the device table has {} places among {devices} devices",
+            tables.len()
+        )));
     }
-
-    fn u64(&self, at: usize) -> u64 {
-        u64::from_le_bytes(self.array(at))
-    }
-
-    fn uuid(&self, at: usize) -> Uuid {
-        Uuid(self.array(at))
-    }
-
-    fn text(&self, at: usize, room: usize) -> Result<String, Invalid> {
-        let bytes = &self.0[at..at + room];
-        let wrong = |what: &str| Invalid::Value(format!("a text in the superblock {what}"));
-        let len = bytes.iter().position(|&b| b == 0).ok_or_else(|| wrong("has no end"))?;
-        let text = std::str::from_utf8(&bytes[..len]);
-        text.map(str::to_owned).map_err(|_| wrong("is no UTF-8"))
-    }
+    Ok(())
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use braid_base::{GIB, KIB, MIB, Rng};
+fn extents(volume_size: Bytes, extent_size: Bytes) -> u32 {
+    volume_size.0.div_ceil(extent_size.0) as u32
+}
 
-    fn superblock() -> Superblock {
-        let device = |i: u8, class, first_slot| DeviceEntry {
-            uuid: Uuid([i; 16]),
-            size: GIB,
-            class,
-            model: "x25-m".to_owned(),
-            slots: 8000,
-            first_slot,
-            slots_offset: MIB * 2,
-            journal: (i == 0).then_some((KIB * 32, MIB)),
-            map: [(i == 0).then_some(KIB * 32 + MIB), (i == 1).then_some(KIB * 32)],
-        };
-        Superblock {
-            sequence: 7,
-            generation: 3,
-            features: Features { compat: 1, ..Features::default() },
-            volume: Uuid([9; 16]),
-            name: "vault".to_owned(),
-            volume_size: GIB,
-            extent_size: KIB * 128,
-            block_size: KIB * 4,
-            copies: 1,
-            this_device: DeviceId(1),
-            metadata_device: DeviceId(0),
-            second_metadata_device: DeviceId(1),
-            policy: "wardrop,period=2s".to_owned(),
-            devices: vec![device(0, DeviceClass::Ssd, 1), device(1, DeviceClass::Hdd, 8001)],
-        }
-    }
-
-    #[test]
-    fn a_superblock_comes_back_as_it_went_in() {
-        let superblock = superblock();
-        assert_eq!(Superblock::decode(&superblock.encode()), Ok(superblock));
-    }
-
-    #[test]
-    fn a_newer_format_is_refused_with_the_remedy() {
-        let mut newer = superblock();
-        newer.features.incompat = 4;
-        let error = Superblock::decode(&newer.encode()).unwrap_err();
-        assert!(matches!(&error, Invalid::Feature(text) if text.contains("newer version")), "{error}");
-    }
-
-    #[test]
-    fn sizes_out_of_range_are_refused() {
-        let change: [fn(&mut Superblock); 7] = [
-            |s| s.extent_size = KIB * 3,
-            |s| s.block_size = KIB * 256,
-            |s| s.volume_size = Bytes::ZERO,
-            |s| s.copies = 3,
-            |s| s.this_device = DeviceId(2),
-            |s| s.devices[1].first_slot = 5,
-            |s| s.devices[0].slots = 9000,
-        ];
-        for (i, change) in change.iter().enumerate() {
-            let mut wrong = superblock();
-            change(&mut wrong);
-            assert!(matches!(Superblock::decode(&wrong.encode()), Err(Invalid::Value(_))), "change {i}");
-        }
-    }
-
-    /// Each of these, with a checksum that fits, made opening panic.
-    #[test]
-    fn metadata_that_is_not_where_it_must_be_is_refused() {
-        let change: [fn(&mut Superblock); 7] = [
-            |s| s.devices[0].journal = None,
-            |s| s.devices[1].map[1] = None,
-            |s| s.devices[0].journal = Some((KIB * 32, KIB * 4)),
-            |s| s.devices[0].map[0] = Some(KIB * 64),
-            |s| s.devices[1].map[1] = Some(MIB * 2),
-            |s| s.devices[1].map[1] = Some(KIB * 33),
-            |s| s.devices[1].map[1] = Some(Bytes(u64::MAX - 4095)),
-        ];
-        for (i, change) in change.iter().enumerate() {
-            let mut wrong = superblock();
-            change(&mut wrong);
-            assert!(matches!(Superblock::decode(&wrong.encode()), Err(Invalid::Value(_))), "change {i}");
-        }
-    }
-
-    #[test]
-    fn a_text_without_an_end_is_refused() {
-        let mut bytes = superblock().encode();
-        bytes[96..160].fill(b'x');
-        let crc = crc32c::crc32c(&bytes[12..]);
-        bytes[8..12].copy_from_slice(&crc.to_le_bytes());
-        assert!(matches!(Superblock::decode(&bytes), Err(Invalid::Value(_))));
-    }
-
-    #[test]
-    fn no_bytes_make_it_panic() {
-        let mut rng = Rng::new(5);
-        let good = superblock().encode();
-        for _ in 0..5_000 {
-            let mut bytes = good.clone();
-            for _ in 0..rng.between(1, 9) {
-                let at = rng.below(5_000) as usize;
-                bytes[at] = rng.next_u64() as u8;
-            }
-            bytes[0..8].copy_from_slice(&MAGIC);
-            let crc = crc32c::crc32c(&bytes[12..]);
-            bytes[8..12].copy_from_slice(&crc.to_le_bytes());
-            let _ = Superblock::decode(&bytes);
-        }
-    }
+/// The value of an enum that `code` stands for. `what` names it in the error.
+fn coded<T: TryFromBytes>(code: u8, what: &str) -> Result<T, Invalid> {
+    T::try_read_from_bytes(&[code]).map_err(|_| Invalid::Value(format!("{what} {code} is unknown")))
 }

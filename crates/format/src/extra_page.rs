@@ -1,0 +1,91 @@
+//! A page of the cache table: which block each cache slot of a device holds.
+//!
+//! ```text
+//! offset  size  field
+//! 0       16    page header: checksum, page number, sequence (see `page.rs`)
+//! 16      4080  entries: 6 bytes each, 680 a page, by cache slot
+//!
+//! entry   0  5  block number + 1; 0: none
+//!         5  1  0: none, 1: clean, 2: dirty
+//! ```
+//!
+//! A *cache slot* is a block slot, numbered within its device's cache table. Clean entries are trusted after a clean shutdown;
+//! after a crash, only outside the spans that have intents. The format is complete; this version does not write such pages yet.
+
+use crate::superblock::RegionKind;
+use crate::{Invalid, Uuid, page};
+use braid_base::{BlockId, Bytes};
+
+/// The length of a page.
+pub const SIZE: Bytes = Bytes::of_len(page::SIZE);
+/// How many cache slots one page describes.
+pub const SLOTS_PER_PAGE: u32 = (page::CONTENT / ENTRY) as u32;
+/// The largest block number that an entry holds.
+pub const LARGEST_BLOCK: BlockId = BlockId((1 << 40) - 2);
+
+const ENTRY: usize = 6;
+const CLEAN: u8 = 1;
+const DIRTY: u8 = 2;
+
+/// What a cache slot holds.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct CacheEntry {
+    /// The block whose bytes it holds.
+    pub block: BlockId,
+    /// Whether they are newer than every required copy.
+    pub dirty: bool,
+}
+
+/// How many pages describe `slots` cache slots.
+pub fn pages(slots: u32) -> u32 {
+    slots.div_ceil(SLOTS_PER_PAGE)
+}
+
+/// Writes a page into `page`, which is `SIZE` long. Missing entries at the end are empty.
+///
+/// # Panics
+/// If a block number is above `LARGEST_BLOCK`: no volume has so many.
+pub fn encode(
+    page: &mut [u8],
+    volume: Uuid,
+    number: u32,
+    sequence: u64,
+    entries: impl Iterator<Item = Option<CacheEntry>>,
+) {
+    assert_eq!(page.len(), page::SIZE, "a page of the cache table has one size");
+    page.fill(0);
+    for (bytes, entry) in page[page::HEADER..].chunks_exact_mut(ENTRY).zip(entries) {
+        let Some(CacheEntry { block, dirty }) = entry else { continue };
+        assert!(block <= LARGEST_BLOCK, "{block:?} does not fit into 5 bytes");
+        bytes[..5].copy_from_slice(&(block.0 + 1).to_le_bytes()[..5]);
+        bytes[5] = if dirty { DIRTY } else { CLEAN };
+    }
+    page::seal(page, RegionKind::CacheTable, volume, number, sequence);
+}
+
+/// Verifies a page, passes its entries that are not empty to `each`, by place in the page, and returns the page's sequence.
+/// Whether a block lies within the volume is not verified. `each` may have seen entries when an error is returned.
+pub fn decode(
+    page: &[u8],
+    volume: Uuid,
+    number: u32,
+    mut each: impl FnMut(u32, CacheEntry),
+) -> Result<u64, Invalid> {
+    let (sequence, content) = page::open(page, RegionKind::CacheTable, volume, number)?;
+    for (place, bytes) in content.chunks_exact(ENTRY).enumerate() {
+        let mut wide = [0; 8];
+        wide[..5].copy_from_slice(&bytes[..5]);
+        match (u64::from_le_bytes(wide), bytes[5]) {
+            (0, 0) => (),
+            (block, state @ (CLEAN | DIRTY)) if block > 0 => {
+                each(place as u32, CacheEntry { block: BlockId(block - 1), dirty: state == DIRTY });
+            }
+            (block, state) => {
+                return Err(Invalid::Value(format!(
+                    "entry {place} of cache table page {number}: block {block} with state {state}"
+                )));
+            }
+        }
+    }
+    Ok(sequence)
+}

@@ -1,0 +1,66 @@
+//! The 16 bytes at the head of every checkpointed 4 KiB page, whatever the page holds.
+//!
+//! ```text
+//! offset  size  field
+//! 0       4     CRC-32C of the volume's UUID, the region's kind (one byte) and bytes 4..4096
+//! 4       4     page number within the image
+//! 8       8     sequence of the newest journal batch that the page contains
+//! ```
+//!
+//! The kind enters the checksum so that a page of a region that was once here, of another kind, is never accepted.
+
+use crate::superblock::RegionKind;
+use crate::{Invalid, Uuid};
+use zerocopy::little_endian::{U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+/// The length of a page, in bytes.
+pub(crate) const SIZE: usize = 4096;
+/// Bytes before the content.
+pub(crate) const HEADER: usize = 16;
+/// Bytes of content.
+pub(crate) const CONTENT: usize = SIZE - HEADER;
+
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+struct Raw {
+    crc: U32,
+    number: U32,
+    sequence: U64,
+}
+
+const _: () = assert!(size_of::<Raw>() == HEADER);
+const _: () = assert!(std::mem::offset_of!(Raw, sequence) == 8);
+
+/// Completes a page whose content is in place.
+pub(crate) fn seal(page: &mut [u8], kind: RegionKind, volume: Uuid, number: u32, sequence: u64) {
+    let mut raw = Raw { crc: U32::ZERO, number: number.into(), sequence: sequence.into() };
+    page[..HEADER].copy_from_slice(raw.as_bytes());
+    raw.crc = checksum(page, kind, volume).into();
+    page[..HEADER].copy_from_slice(raw.as_bytes());
+}
+
+/// Verifies a page. Returns its sequence and its content.
+pub(crate) fn open(
+    page: &[u8],
+    kind: RegionKind,
+    volume: Uuid,
+    number: u32,
+) -> Result<(u64, &[u8]), Invalid> {
+    assert_eq!(page.len(), SIZE, "a page has one size");
+    let (raw, content) = Raw::ref_from_prefix(page).map_err(|_| Invalid::Absent)?;
+    if raw.crc.get() != checksum(page, kind, volume) {
+        return Err(Invalid::Checksum);
+    }
+    if raw.number.get() != number {
+        return Err(Invalid::Value(format!(
+            "{kind} page {number} holds page {}: a misdirected write",
+            raw.number.get()
+        )));
+    }
+    Ok((raw.sequence.get(), content))
+}
+
+fn checksum(page: &[u8], kind: RegionKind, volume: Uuid) -> u32 {
+    crc32c::crc32c_append(crate::checksum::checksum(volume, &[kind as u8]), &page[4..])
+}

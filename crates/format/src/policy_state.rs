@@ -1,0 +1,102 @@
+//! The policy's own state: bounded tables of a policy that survive a restart, as bytes that only the policy understands.
+//!
+//! ```text
+//! offset  size  field
+//! 0       8     magic "BRAIDPOL"
+//! 8       4     CRC-32C of the volume's UUID and bytes 12..length
+//! 12      4     length: header and state, without the padding to 4 KiB
+//! 16      8     sequence: one more at each write
+//! 24      64    name of the policy that wrote it, UTF-8, zero-padded
+//! 88      8     0
+//! 96      …     the policy's state
+//! ```
+//!
+//! The region has two halves of 256 KiB, written alternately by the parity of the sequence; the valid one with the higher sequence
+//! counts. A lost state costs what the policy has learned and nothing else.
+
+use crate::checksum::checksum;
+use crate::{Invalid, Uuid, text};
+use braid_base::Bytes;
+use zerocopy::little_endian::{U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+/// The length of a half.
+pub const HALF: Bytes = Bytes(256 << 10);
+/// The longest state, in bytes.
+pub const MOST_STATE: usize = HALF.as_usize() - HEADER;
+/// The longest policy name, in bytes.
+pub const LONGEST_POLICY_NAME: usize = 63;
+
+const MAGIC: [u8; 8] = *b"BRAIDPOL";
+const HEADER: usize = size_of::<Raw>();
+/// Where the checksum's range begins.
+const COVERED: usize = 12;
+const PAGE: usize = 4096;
+
+/// The state of a policy, verified.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct PolicyState<'a> {
+    /// One more at each write.
+    pub sequence: u64,
+    /// The policy that wrote it.
+    pub policy: String,
+    /// What only that policy understands.
+    pub state: &'a [u8],
+}
+
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+struct Raw {
+    magic: [u8; 8],
+    crc: U32,
+    len: U32,
+    sequence: U64,
+    policy: [u8; LONGEST_POLICY_NAME + 1],
+    zero: [u8; 8],
+}
+
+const _: () = assert!(HEADER == 96);
+const _: () = assert!(std::mem::offset_of!(Raw, len) == COVERED);
+const _: () = assert!(std::mem::offset_of!(Raw, policy) == 24);
+
+/// As bytes, padded to whole 4 KiB pages, at most `HALF` long.
+///
+/// # Panics
+/// If the state is longer than `MOST_STATE` or the name longer than `LONGEST_POLICY_NAME`.
+pub fn encode(volume: Uuid, sequence: u64, policy: &str, state: &[u8]) -> Vec<u8> {
+    assert!(state.len() <= MOST_STATE, "policy state of {} bytes, {MOST_STATE} at most", state.len());
+    let len = HEADER + state.len();
+    let mut bytes = vec![0; len.next_multiple_of(PAGE)];
+    let mut raw = Raw {
+        magic: MAGIC,
+        crc: U32::ZERO,
+        len: (len as u32).into(),
+        sequence: sequence.into(),
+        policy: text::encode(policy),
+        zero: [0; 8],
+    };
+    bytes[HEADER..len].copy_from_slice(state);
+    bytes[..HEADER].copy_from_slice(raw.as_bytes());
+    raw.crc = checksum(volume, &bytes[COVERED..len]).into();
+    bytes[..HEADER].copy_from_slice(raw.as_bytes());
+    bytes
+}
+
+/// Verifies the state at the start of `bytes`, which may be followed by anything.
+pub fn decode(bytes: &[u8], volume: Uuid) -> Result<PolicyState<'_>, Invalid> {
+    let (raw, _) = Raw::ref_from_prefix(bytes).map_err(|_| Invalid::Absent)?;
+    if raw.magic != MAGIC {
+        return Err(Invalid::Absent);
+    }
+    let len = raw.len.get() as usize;
+    if !(HEADER..=bytes.len().min(HALF.as_usize())).contains(&len)
+        || raw.crc.get() != checksum(volume, &bytes[COVERED..len])
+    {
+        return Err(Invalid::Checksum);
+    }
+    Ok(PolicyState {
+        sequence: raw.sequence.get(),
+        policy: text::decode(&raw.policy, "name of the policy in its state")?,
+        state: &bytes[HEADER..len],
+    })
+}

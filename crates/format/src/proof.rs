@@ -1,0 +1,95 @@
+//! The proof: the newest journal sequence that was promised to a guest, outside the journal's ring.
+//!
+//! ```text
+//! offset  size  field
+//! 0       8     magic "BRAIDPRF"
+//! 8       4     CRC-32C of the volume's UUID and bytes 12..4096
+//! 12      4     0
+//! 16      16    volume UUID
+//! 32      8     epoch of the opening that wrote it
+//! 40      8     sequence of the newest promised batch
+//! 48      4048  0
+//! ```
+//!
+//! It tells a journal whose end was lost from one whose end was never promised. It is written *after* the flush of the batch that
+//! it names, and is itself durable with the next flush, so it may be older than the newest promise and never newer. The region holds two
+//! such pages, written alternately; the valid one with the highest epoch and sequence counts.
+
+use crate::checksum::checksum;
+use crate::{Invalid, Uuid};
+use braid_base::Bytes;
+use zerocopy::little_endian::{U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+/// The length of the page.
+pub const SIZE: Bytes = Bytes(4096);
+/// Pages in the region.
+pub const PAGES: u64 = 2;
+
+const MAGIC: [u8; 8] = *b"BRAIDPRF";
+/// Where the checksum's range begins.
+const COVERED: usize = 12;
+
+/// What is proved.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct Proof {
+    /// The opening that wrote it.
+    pub epoch: u64,
+    /// The newest journal batch that was promised when it was written.
+    pub sequence: u64,
+}
+
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+struct Raw {
+    magic: [u8; 8],
+    crc: U32,
+    zero: U32,
+    volume: Uuid,
+    epoch: U64,
+    sequence: U64,
+}
+
+const _: () = assert!(size_of::<Raw>() == 48);
+const _: () = assert!(std::mem::offset_of!(Raw, zero) == COVERED);
+const _: () = assert!(std::mem::offset_of!(Raw, epoch) == 32);
+
+/// The page.
+pub fn encode(volume: Uuid, epoch: u64, sequence: u64) -> [u8; SIZE.as_usize()] {
+    let mut page = [0; SIZE.as_usize()];
+    let mut raw = Raw {
+        magic: MAGIC,
+        crc: U32::ZERO,
+        zero: U32::ZERO,
+        volume,
+        epoch: epoch.into(),
+        sequence: sequence.into(),
+    };
+    page[..size_of::<Raw>()].copy_from_slice(raw.as_bytes());
+    raw.crc = checksum(volume, &page[COVERED..]).into();
+    page[..size_of::<Raw>()].copy_from_slice(raw.as_bytes());
+    page
+}
+
+/// Verifies the page at the start of `bytes`.
+pub fn decode(bytes: &[u8], volume: Uuid) -> Result<Proof, Invalid> {
+    let page = bytes.get(..SIZE.as_usize()).ok_or(Invalid::Absent)?;
+    let (raw, _) = Raw::ref_from_prefix(page).map_err(|_| Invalid::Absent)?;
+    if raw.magic != MAGIC {
+        return Err(Invalid::Absent);
+    }
+    if raw.crc.get() != checksum(volume, &page[COVERED..]) || raw.volume != volume {
+        return Err(Invalid::Checksum);
+    }
+    Ok(Proof { epoch: raw.epoch.get(), sequence: raw.sequence.get() })
+}
+
+/// The newest valid proof in the bytes of its region; if there is none, why the first page is not valid.
+pub fn newest(region: &[u8], volume: Uuid) -> Result<Proof, Invalid> {
+    let pages = region.chunks_exact(SIZE.as_usize()).take(PAGES as usize);
+    let proofs = pages.filter_map(|page| decode(page, volume).ok());
+    match proofs.max() {
+        Some(proof) => Ok(proof),
+        None => Err(decode(region, volume).err().unwrap_or(Invalid::Absent)),
+    }
+}

@@ -1,0 +1,178 @@
+//! The bytes of a superblock: its fields as they lie on the device, and their conversion. The table of offsets is in
+//! `superblock.rs`.
+
+use super::device::RawDevice;
+use super::{
+    COVERED, Features, Header, LONGEST_NAME, LONGEST_POLICY, MAGIC, MOST_TABLES, Mapping, Superblock,
+    TablePlace, VERSION, coded,
+};
+use crate::{Invalid, Uuid, text};
+use braid_base::{Bytes, DeviceId};
+use zerocopy::little_endian::{U16, U32, U64};
+use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+const DENSE: u8 = 1;
+const IDENTITY: u8 = 2;
+
+/// A superblock as bytes, not verified; only zeros follow.
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+pub(super) struct Raw {
+    pub(super) magic: [u8; 8],
+    pub(super) crc: U32,
+    version: U32,
+    sequence: U64,
+    epoch: U64,
+    compat: U64,
+    read_only_compat: U64,
+    incompat: U64,
+    volume: Uuid,
+    volume_size: U64,
+    extent_size: U32,
+    block_size: U32,
+    span_extents: U32,
+    phase: u8,
+    copies: u8,
+    mapping: u8,
+    table_count: u8,
+    mapping_device: U16,
+    this_device: U16,
+    device_count: U16,
+    zero: U16,
+    tables: [RawTable; MOST_TABLES],
+    zeros: [u8; 8],
+    name: [u8; LONGEST_NAME + 1],
+    policy: [u8; LONGEST_POLICY + 1],
+    more_zeros: [u8; 32],
+    device: RawDevice,
+}
+
+#[derive(Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+struct RawTable {
+    device: U16,
+    zero: [u8; 6],
+    offset: U64,
+    len: U64,
+}
+
+const _: () = assert!(size_of::<Raw>() == 1408);
+const _: () = assert!(std::mem::offset_of!(Raw, version) == COVERED);
+const _: () = assert!(std::mem::offset_of!(Raw, volume) == 56);
+const _: () = assert!(std::mem::offset_of!(Raw, phase) == 92);
+const _: () = assert!(std::mem::offset_of!(Raw, tables) == 104);
+const _: () = assert!(std::mem::offset_of!(Raw, name) == 160);
+const _: () = assert!(std::mem::offset_of!(Raw, policy) == 224);
+const _: () = assert!(std::mem::offset_of!(Raw, device) == 1280);
+
+impl Raw {
+    /// The checksum is left open.
+    pub(super) fn encode(superblock: &Superblock, device: DeviceId) -> Raw {
+        Raw {
+            magic: MAGIC,
+            crc: U32::ZERO,
+            version: VERSION.into(),
+            sequence: superblock.sequence.into(),
+            epoch: superblock.epoch.into(),
+            compat: superblock.features.compat.into(),
+            read_only_compat: superblock.features.read_only_compat.into(),
+            incompat: superblock.features.incompat.into(),
+            volume: superblock.volume,
+            volume_size: superblock.volume_size.0.into(),
+            extent_size: (superblock.extent_size.0 as u32).into(),
+            block_size: (superblock.block_size.0 as u32).into(),
+            span_extents: superblock.span_extents.into(),
+            phase: superblock.phase as u8,
+            copies: superblock.copies,
+            mapping: if superblock.mapping == Mapping::Dense { DENSE } else { IDENTITY },
+            table_count: superblock.tables.len() as u8,
+            mapping_device: match superblock.mapping {
+                Mapping::Dense => U16::ZERO,
+                Mapping::Identity(device) => device.0.into(),
+            },
+            this_device: device.0.into(),
+            device_count: (superblock.devices.len() as u16).into(),
+            zero: U16::ZERO,
+            tables: RawTable::encode(&superblock.tables),
+            zeros: [0; 8],
+            name: text::encode(&superblock.name),
+            policy: text::encode(&superblock.policy),
+            more_zeros: [0; 32],
+            device: RawDevice::encode(&superblock.devices[device.index()]),
+        }
+    }
+
+    pub(super) fn verify_version(&self) -> Result<(), Invalid> {
+        let (version, read_only, incompat) =
+            (self.version.get(), self.read_only_compat.get(), self.incompat.get());
+        if version < VERSION {
+            return Err(Invalid::Feature(format!(
+                "the volume has format {version}, which this version of Braid no longer reads: create it anew"
+            )));
+        }
+        if version > VERSION || read_only != 0 || incompat != 0 {
+            return Err(Invalid::Feature(format!(
+                "the volume was made by a newer version of Braid (format {version}, features {read_only:#x} to write, \
+                 {incompat:#x} to read; this version knows format {VERSION} without features): use that version or a \
+                 later one"
+            )));
+        }
+        Ok(())
+    }
+
+    pub(super) fn decode(&self) -> Result<Header, Invalid> {
+        let mapping_device = DeviceId(self.mapping_device.get());
+        let table_count = usize::from(self.table_count);
+        if table_count > MOST_TABLES {
+            return Err(Invalid::Value(format!("{table_count} device tables, {MOST_TABLES} at most")));
+        }
+        Ok(Header {
+            sequence: self.sequence.get(),
+            epoch: self.epoch.get(),
+            phase: coded(self.phase, "phase")?,
+            features: Features {
+                compat: self.compat.get(),
+                read_only_compat: self.read_only_compat.get(),
+                incompat: self.incompat.get(),
+            },
+            volume: self.volume,
+            name: text::decode(&self.name, "name of the volume")?,
+            volume_size: Bytes(self.volume_size.get()),
+            extent_size: Bytes(u64::from(self.extent_size.get())),
+            block_size: Bytes(u64::from(self.block_size.get())),
+            span_extents: self.span_extents.get(),
+            copies: self.copies,
+            mapping: match self.mapping {
+                DENSE => Mapping::Dense,
+                IDENTITY => Mapping::Identity(mapping_device),
+                other => return Err(Invalid::Value(format!("mapping {other} is unknown"))),
+            },
+            policy: text::decode(&self.policy, "policy")?,
+            tables: self.tables[..table_count].iter().map(RawTable::decode).collect(),
+            this_device: DeviceId(self.this_device.get()),
+            device: self.device.decode()?,
+            device_count: self.device_count.get(),
+        })
+    }
+}
+
+impl RawTable {
+    fn encode(tables: &[TablePlace]) -> [RawTable; MOST_TABLES] {
+        assert!(tables.len() <= MOST_TABLES, "a superblock names {MOST_TABLES} device tables");
+        let mut raw = [RawTable::new_zeroed(); MOST_TABLES];
+        for (raw, table) in raw.iter_mut().zip(tables) {
+            raw.device = table.device.0.into();
+            raw.offset = table.offset.0.into();
+            raw.len = table.len.0.into();
+        }
+        raw
+    }
+
+    fn decode(&self) -> TablePlace {
+        TablePlace {
+            device: DeviceId(self.device.get()),
+            offset: Bytes(self.offset.get()),
+            len: Bytes(self.len.get()),
+        }
+    }
+}

@@ -1,0 +1,122 @@
+//! A region: a run of bytes on one device that holds one of Braid's structures. 32 bytes in the device table.
+//!
+//! ```text
+//! offset  size  field
+//! 0       1     kind: 1 journal, 2 proof, 3 map, 4 intents, 5 cache table, 6 checksums, 7 policy state, 8 epoch journal
+//! 1       1     copy: 0 or 1
+//! 2       2     device
+//! 4       4     0
+//! 8       8     offset on the device
+//! 16      8     length
+//! 24      8     0
+//! ```
+
+use super::coded;
+use crate::Invalid;
+use braid_base::{Bytes, DeviceId};
+use std::fmt;
+use zerocopy::little_endian::{U16, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, TryFromBytes, Unaligned};
+
+/// The length of a region's entry, in bytes.
+pub(crate) const REGION_ENTRY: usize = 32;
+
+/// What a region holds.
+#[derive(
+    Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, TryFromBytes, IntoBytes, Immutable, Unaligned,
+)]
+#[repr(u8)]
+pub enum RegionKind {
+    /// The ring of journal batches.
+    Journal = 1,
+    /// The newest promised journal sequence.
+    Proof = 2,
+    /// An image of the map.
+    Map = 3,
+    /// The spans in which copies may differ.
+    Intents = 4,
+    /// Extra copies by cache slot.
+    CacheTable = 5,
+    /// Checksums of blocks. Planned.
+    Checksums = 6,
+    /// What the policy has learned.
+    PolicyState = 7,
+    /// Which flush epochs a disk holds. Planned.
+    EpochJournal = 8,
+}
+
+impl fmt::Display for RegionKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            RegionKind::Journal => "journal",
+            RegionKind::Proof => "proof",
+            RegionKind::Map => "map",
+            RegionKind::Intents => "intents",
+            RegionKind::CacheTable => "cache table",
+            RegionKind::Checksums => "checksums",
+            RegionKind::PolicyState => "policy state",
+            RegionKind::EpochJournal => "epoch journal",
+        })
+    }
+}
+
+/// Where one copy of a structure lies. It takes the room of whole extent slots, so that it can move when its device is removed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Region {
+    /// What it holds.
+    pub kind: RegionKind,
+    /// Which copy of it.
+    pub copy: u8,
+    /// The device that it lies on.
+    pub device: DeviceId,
+    /// Where it begins.
+    pub offset: Bytes,
+    /// How long it is.
+    pub len: Bytes,
+}
+
+impl fmt::Display for Region {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} copy {} on {} at {}, {} long", self.kind, self.copy, self.device, self.offset, self.len)
+    }
+}
+
+/// A region as bytes, not verified.
+#[derive(Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+pub(super) struct RawRegion {
+    kind: u8,
+    copy: u8,
+    device: U16,
+    zero: [u8; 4],
+    offset: U64,
+    len: U64,
+    rest: [u8; 8],
+}
+
+const _: () = assert!(size_of::<RawRegion>() == REGION_ENTRY);
+const _: () = assert!(std::mem::offset_of!(RawRegion, offset) == 8);
+
+impl RawRegion {
+    pub(super) fn encode(region: &Region) -> RawRegion {
+        RawRegion {
+            kind: region.kind as u8,
+            copy: region.copy,
+            device: region.device.0.into(),
+            zero: [0; 4],
+            offset: region.offset.0.into(),
+            len: region.len.0.into(),
+            rest: [0; 8],
+        }
+    }
+
+    pub(super) fn decode(&self) -> Result<Region, Invalid> {
+        Ok(Region {
+            kind: coded(self.kind, "region kind")?,
+            copy: self.copy,
+            device: DeviceId(self.device.get()),
+            offset: Bytes(self.offset.get()),
+            len: Bytes(self.len.get()),
+        })
+    }
+}

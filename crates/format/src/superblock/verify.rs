@@ -1,0 +1,178 @@
+//! What must hold of a whole superblock before the engine acts on it, each rule a function.
+
+use super::table::table_len;
+use super::{DeviceEntry, Mapping, Region, RegionKind, Superblock};
+use crate::layout::{SMALLEST_DEVICE, intents_len, map_len, most_regions, policy_state_len, proof_len};
+use crate::{Invalid, SlotNumber};
+use braid_base::Bytes;
+use std::collections::HashSet;
+use std::ops::RangeInclusive;
+
+/// Regions and tables begin and end on a page.
+const PAGE: Bytes = Bytes(4096);
+/// The lengths that [`crate::layout::journal_len`] gives.
+const JOURNAL_LEN: RangeInclusive<Bytes> = Bytes(1 << 20)..=Bytes(64 << 20);
+
+pub(super) fn verify(superblock: &Superblock) -> Result<(), Invalid> {
+    devices_are_distinct(superblock)?;
+    slots_are_in_order(superblock)?;
+    mapping_has_room(superblock)?;
+    regions_lie_in_slots(superblock)?;
+    tables_lie_on_their_devices(superblock)?;
+    nothing_overlaps(superblock)?;
+    needed_regions_are_there(superblock)
+}
+
+/// A device by itself: large enough, and its slots lie between its superblock copies.
+pub(super) fn verify_device(device: &DeviceEntry, extent_size: Bytes) -> Result<(), Invalid> {
+    if device.size < SMALLEST_DEVICE {
+        return wrong(format!("device {} has {}, less than {SMALLEST_DEVICE}", device.uuid, device.size));
+    }
+    let room = device.room();
+    let fits = device
+        .slots_area(extent_size)
+        .is_some_and(|slots| slots.start >= room.start && slots.end <= room.end);
+    if !fits || !device.slots_offset.is_aligned(PAGE) {
+        return wrong(format!(
+            "the {} slots of device {} at {} do not lie between its superblock copies ({}) on whole pages",
+            device.slots, device.uuid, device.slots_offset, room.end
+        ));
+    }
+    Ok(())
+}
+
+fn devices_are_distinct(superblock: &Superblock) -> Result<(), Invalid> {
+    let mut seen = HashSet::new();
+    match superblock.devices.iter().find(|device| !seen.insert(device.uuid)) {
+        Some(twice) => wrong(format!("device {} is twice in the device table", twice.uuid)),
+        None => Ok(()),
+    }
+}
+
+/// Slot numbers ascend with the device id; a removed device leaves a gap.
+fn slots_are_in_order(superblock: &Superblock) -> Result<(), Invalid> {
+    let mut next = 1;
+    for (i, device) in superblock.devices.iter().enumerate() {
+        verify_device(device, superblock.extent_size)?;
+        if u64::from(device.first_slot) < next {
+            return wrong(format!("the slots of d{i} from {} overlap those before it", device.first_slot));
+        }
+        next = u64::from(device.first_slot) + u64::from(device.slots);
+    }
+    if next > u64::from(SlotNumber::LOST.0) {
+        return wrong(format!("slot numbers reach {next}, the map's limit is {}", SlotNumber::LOST.0));
+    }
+    Ok(())
+}
+
+fn mapping_has_room(superblock: &Superblock) -> Result<(), Invalid> {
+    let Mapping::Identity(id) = superblock.mapping else { return Ok(()) };
+    match superblock.devices.get(id.index()) {
+        Some(device) if device.slots >= superblock.extents() => Ok(()),
+        _ => wrong(format!("the identity mapping is on {id}, which has no slot for each extent")),
+    }
+}
+
+fn regions_lie_in_slots(superblock: &Superblock) -> Result<(), Invalid> {
+    if superblock.regions.len() > most_regions(superblock.devices.len()) {
+        return wrong(format!("{} regions are more than the device table holds", superblock.regions.len()));
+    }
+    for region in &superblock.regions {
+        let end = region.offset.checked_add(region.len);
+        let area = superblock
+            .devices
+            .get(region.device.index())
+            .and_then(|device| device.slots_area(superblock.extent_size));
+        let inside = area.zip(end).is_some_and(|(area, end)| region.offset >= area.start && end <= area.end);
+        if !inside || !on_pages(region.offset, region.len) || region.copy > 1 {
+            return wrong(format!("region {region}: not on whole pages among the slots of its device"));
+        }
+    }
+    Ok(())
+}
+
+fn tables_lie_on_their_devices(superblock: &Superblock) -> Result<(), Invalid> {
+    let least = Bytes::of_len(table_len(superblock.devices.len(), superblock.regions.len()));
+    for table in &superblock.tables {
+        let room = superblock.devices.get(table.device.index()).map(DeviceEntry::room);
+        let end = table.offset.checked_add(table.len);
+        let inside = room.zip(end).is_some_and(|(room, end)| table.offset >= room.start && end <= room.end);
+        if !inside || !on_pages(table.offset, table.len / 2) || table.len / 2 < least {
+            return wrong(format!(
+                "device table on {} at {}, {} long: not two halves of whole pages with room for {least} each \
+                 between the superblock copies",
+                table.device, table.offset, table.len
+            ));
+        }
+    }
+    match superblock.tables.as_slice() {
+        [_] => Ok(()),
+        [first, second] if first.device != second.device => Ok(()),
+        _ => wrong("the device table is not on one device or on two different ones".to_owned()),
+    }
+}
+
+/// Regions and tables of one device are disjoint.
+fn nothing_overlaps(superblock: &Superblock) -> Result<(), Invalid> {
+    let regions = superblock.regions.iter().map(|r| (r.device, r.offset, r.len));
+    let tables = superblock.tables.iter().map(|t| (t.device, t.offset, t.len));
+    let mut places: Vec<_> = regions.chain(tables).collect();
+    places.sort_unstable();
+    for pair in places.windows(2) {
+        let ((device, offset, len), (next_device, next, _)) = (pair[0], pair[1]);
+        if device == next_device && offset + len > next {
+            return wrong(format!("the regions at {offset} and {next} of {device} overlap"));
+        }
+    }
+    Ok(())
+}
+
+fn needed_regions_are_there(superblock: &Superblock) -> Result<(), Invalid> {
+    let mut seen = HashSet::new();
+    // A cache table belongs to each cache device, a checksum region and an epoch journal to each device that has one.
+    let per_device = |region: &Region| {
+        use RegionKind::{CacheTable, Checksums, EpochJournal};
+        matches!(region.kind, CacheTable | Checksums | EpochJournal).then_some(region.device)
+    };
+    for region in &superblock.regions {
+        if !seen.insert((region.kind, region.copy, per_device(region))) {
+            return wrong(format!("region {region}: there is another such copy"));
+        }
+        if !lengths(superblock, region.kind).contains(&region.len) {
+            return wrong(format!("region {region}: no {} has such a length", region.kind));
+        }
+    }
+    let map: &[_] = match superblock.mapping {
+        Mapping::Dense => &[(RegionKind::Map, 0), (RegionKind::Map, 1)],
+        Mapping::Identity(_) => &[],
+    };
+    let intents: &[_] = if superblock.copies > 1 { &[(RegionKind::Intents, 0)] } else { &[] };
+    let always = [(RegionKind::Journal, 0), (RegionKind::Proof, 0)];
+    for (kind, copy) in always.iter().chain(map).chain(intents) {
+        if superblock.region(*kind, *copy).is_none() {
+            return wrong(format!("there is no {kind} copy {copy} in the device table"));
+        }
+    }
+    Ok(())
+}
+
+/// The lengths that a region of `kind` can have.
+fn lengths(superblock: &Superblock, kind: RegionKind) -> RangeInclusive<Bytes> {
+    let at_least = |len: Bytes| len..=Bytes(u64::MAX);
+    match kind {
+        RegionKind::Journal => JOURNAL_LEN,
+        RegionKind::Proof => at_least(proof_len()),
+        RegionKind::Map => at_least(map_len(superblock.extents(), superblock.copies)),
+        RegionKind::Intents => at_least(intents_len(superblock.spans())),
+        RegionKind::PolicyState => at_least(policy_state_len()),
+        RegionKind::CacheTable | RegionKind::Checksums | RegionKind::EpochJournal => at_least(PAGE),
+    }
+}
+
+fn on_pages(offset: Bytes, len: Bytes) -> bool {
+    len > Bytes::ZERO && offset.is_aligned(PAGE) && len.is_aligned(PAGE)
+}
+
+fn wrong<T>(what: String) -> Result<T, Invalid> {
+    Err(Invalid::Value(what))
+}
