@@ -103,7 +103,7 @@ async fn volume(rt: &World, ssd: &str, policy: &str, seed: u64) -> Result<Volume
     (options.policy, options.size) = (policy.to_owned(), Some(GIB));
     create(&devices, &options).await?;
     let names = vec!["ssd".to_owned(), "hdd".to_owned()];
-    let open = OpenOptions { names, cache_extents: 100, rewrite_map: false };
+    let open = OpenOptions { cache_extents: 100, ..OpenOptions::new(names) };
     Ok(Volume::open(rt.clone(), devices, open).await?.0)
 }
 

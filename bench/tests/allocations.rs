@@ -46,7 +46,7 @@ fn reads_and_writes_of_one_extent_allocate_nothing() {
         options.size = Some(MIB * 64);
         create(&devices, &options).await.expect("the devices are fit");
         let open =
-            OpenOptions { names: vec!["a".into(), "b".into()], cache_extents: 100, rewrite_map: false };
+            OpenOptions { cache_extents: 100, ..OpenOptions::new(vec!["a".into(), "b".into()]) };
         let (volume, _) = Volume::open(rt, devices, open).await.expect("it was just made");
         let large = arena.alloc(MIB).await;
         for i in 0..64 {

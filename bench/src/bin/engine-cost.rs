@@ -44,7 +44,7 @@ fn measure(policy: &str, cache_extents: usize) -> Result<[Vec<f64>; 2]> {
         options.policy = policy;
         options.size = Some(MIB * 512);
         create(&devices, &options).await?;
-        let open = OpenOptions { names: vec!["a".into(), "b".into()], cache_extents, rewrite_map: false };
+        let open = OpenOptions { cache_extents, ..OpenOptions::new(vec!["a".into(), "b".into()]) };
         let (volume, _) = Volume::open(rt, devices, open).await?;
         let large = arena.alloc(MIB).await;
         for offset in (0..512).map(|i| MIB * i) {

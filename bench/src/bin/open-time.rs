@@ -42,7 +42,7 @@ fn measure(size: Bytes, paths: &[PathBuf; 2]) -> Result<()> {
             let devices = open_devices(&ring, paths)?;
             let start = Instant::now();
             let options =
-                OpenOptions { names: vec!["ssd".into(), "hdd".into()], cache_extents: 0, rewrite_map: false };
+                OpenOptions::new(vec!["ssd".into(), "hdd".into()]);
             let (volume, recovery) = Volume::open(ring.clone(), devices, options).await?;
             let took = start.elapsed().as_secs_f64();
             println!(

@@ -182,7 +182,7 @@ fn volume(requests: u64) -> Result<f64> {
             );
         }
         let names = (0..5).map(|place| format!("d{place}")).collect();
-        let open = OpenOptions { names, cache_extents: 100, rewrite_map: false };
+        let open = OpenOptions { cache_extents: 100, ..OpenOptions::new(names) };
         let (volume, _) = Volume::open(rt, devices, open).await?;
         let arena = Arena::new(MIB);
         let large = arena.alloc(MIB).await;

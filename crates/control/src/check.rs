@@ -85,7 +85,7 @@ fn rewrite(state: &StateDir, name: &VolumeName) -> Result<()> {
     let _lock = VolumeLock::take(state, name, "repaired")?;
     on_ring(async |ring| {
         let members = open_members(ring, &record).await?;
-        let options = OpenOptions { names: names(&members), cache_extents: 0, rewrite_map: true };
+        let options = OpenOptions { repair: true, ..OpenOptions::new(names(&members)) };
         let (volume, _) = Volume::open(ring.clone(), handles(&members), options).await?;
         Ok(volume.close().await?)
     })

@@ -193,7 +193,7 @@ async fn run(
     doors: Doors,
     ready: impl FnOnce(&Ready),
 ) -> Result<()> {
-    let open = OpenOptions { names: names(&members), cache_extents: doors.cache_extents, rewrite_map: false };
+    let open = OpenOptions { cache_extents: doors.cache_extents, ..OpenOptions::new(names(&members)) };
     let (volume, recovery) = Volume::open(world.ring.clone(), handles(&members), open).await?;
     log_recovery(name, &recovery);
     let daemon = Daemon::start(world, state, name, members, volume, doors)?;

@@ -49,7 +49,7 @@ pub fn set_policy(state: &StateDir, name: &VolumeName, text: &str) -> Result<Pol
             let _lock = VolumeLock::take(state, name, "changed")?;
             let policy = on_ring(async |ring| {
                 let members = open_members(ring, &record).await?;
-                let options = OpenOptions { names: names(&members), cache_extents: 0, rewrite_map: false };
+                let options = OpenOptions::new(names(&members));
                 let (volume, _) = Volume::open(ring.clone(), handles(&members), options).await?;
                 let changed = volume.set_policy(text).await.map_err(refused);
                 let policy = volume.policy();

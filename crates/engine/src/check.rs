@@ -1,14 +1,13 @@
 //! Checking a volume that nobody serves: superblocks, both map images, journal, slots.
 
-use crate::create::buffer;
-use crate::journal::map_images;
-use crate::journal::recover;
+use crate::copies::Member;
+use crate::journal::{Mode, Source, check_image, recover};
 use crate::map::State;
-use crate::open::{assemble, read_superblock};
+use crate::open::{Assembled, assemble, read_superblock};
 use crate::shape::Shape;
 use crate::{ErrorKind, Result};
-use braid_format::map_page;
-use braid_format::superblock::Superblock;
+use braid_base::{DeviceId, ExtentId};
+use braid_format::superblock::DeviceState;
 use braid_runtime::Device;
 
 /// What a check found.
@@ -20,10 +19,16 @@ pub struct Report {
     pub repairable: Vec<String>,
     /// Damage that nothing makes good.
     pub fatal: Vec<String>,
+    /// Extents whose places are not proved: what a repair would give up, in order.
+    pub lost: Vec<ExtentId>,
     /// Extents that have a home.
     pub mapped_extents: u32,
     /// Journal batches that the next opening replays.
     pub journal_batches: u64,
+    /// Spans whose copies may differ, which the next opening resynchronises.
+    pub spans: u32,
+    /// Devices that are not current: missing, failed, or to be brought up to date.
+    pub not_current: Vec<(DeviceId, DeviceState)>,
 }
 
 /// Checks the volume on `devices`, and changes nothing.
@@ -37,41 +42,34 @@ pub async fn check<D: Device>(devices: Vec<D>, names: &[String]) -> Result<Repor
             report.repairable.push(format!("{name}: the superblock copy at byte {} is damaged", offset.0));
         }
     }
-    let (superblock, devices, _) = assemble(devices, names).await?;
+    let Assembled { superblock, devices, clean, .. } = assemble(devices, names, &[]).await?;
     report.name.clone_from(&superblock.name);
-    check_images(&devices, &superblock, &mut report).await?;
-    let shape =
-        Shape::new(superblock.volume_size, superblock.extent_size, superblock.block_size, superblock.copies);
-    let mut state = State::new(&shape, &superblock.devices);
-    match recover(&devices, &superblock, &mut state).await {
+    let entries = superblock.devices.iter().cloned();
+    let members: Vec<Member<D>> = (0..).zip(devices).zip(entries).map(|((i, d), e)| Member::new(DeviceId(i), e, d, false)).collect();
+    let states = members.iter().map(|member| (member.id, member.state()));
+    report.not_current = states.filter(|(_, state)| *state != DeviceState::Active).collect();
+    let mut source = Source { members: &members, superblock: &superblock, mode: Mode::Strict, clean };
+    for image in 0..2 {
+        report.repairable.extend(check_image(&source, image).await);
+    }
+    let shape = Shape::of(&superblock);
+    let mut state = State::new(&shape, &superblock);
+    match recover(&source, &mut state).await {
         Ok((_, recovery)) => {
             report.journal_batches = recovery.batches;
             report.mapped_extents = state.map.mapped();
+            report.spans = recovery.spans;
         }
-        Err(error) if error.kind() == ErrorKind::Corrupt => report.fatal.push(error.to_string()),
+        Err(error) if error.kind() == ErrorKind::Corrupt => {
+            report.fatal.push(error.to_string());
+            source.mode = Mode::Repair;
+            let mut state = State::new(&shape, &superblock);
+            let (_, recovery) = recover(&source, &mut state).await?;
+            report.fatal.extend(recovery.damage);
+            report.lost = recovery.lost;
+            report.mapped_extents = state.map.mapped();
+        }
         Err(error) => return Err(error),
     }
     Ok(report)
-}
-
-/// Reads both map images whole. A page damaged in one is repairable; in both, recovery says so.
-async fn check_images<D: Device>(devices: &[D], superblock: &Superblock, report: &mut Report) -> Result<()> {
-    let buf = buffer(map_page::SIZE).await;
-    for (image, (device, offset)) in map_images(superblock).into_iter().enumerate() {
-        for page in 0..map_page::pages(superblock.extents(), superblock.copies) {
-            let at = offset + map_page::SIZE * u64::from(page);
-            let read = devices[device.index()].read(at, &buf).await;
-            let decoded = buf
-                .with_bytes(|b| map_page::decode(b, superblock.volume, page, superblock.copies, |_, _| ()));
-            let problem = match (read, decoded) {
-                (Err(error), _) => error.to_string(),
-                (Ok(()), Err(invalid)) => invalid.to_string(),
-                (Ok(()), Ok(())) => continue,
-            };
-            report
-                .repairable
-                .push(format!("map image {image} on {device}, page {page} at byte {}: {problem}", at.0));
-        }
-    }
-    Ok(())
 }

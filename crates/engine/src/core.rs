@@ -12,7 +12,7 @@ use braid_base::{Bytes, DeviceId, ExtentId, Nanos, Rng};
 use braid_format::SlotNumber;
 use braid_format::superblock::Superblock;
 use braid_policy::{Access, Completion, Direction, Origin, Policy, View};
-use braid_runtime::{Arena, Buf, Device, Event, LockTable, Runtime, Semaphore};
+use braid_runtime::{Arena, Buf, Device, Event, LockTable, RangeTable, Runtime, Semaphore};
 use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::io;
@@ -30,6 +30,16 @@ pub(crate) struct Core<R, D> {
     pub cache: RefCell<ExtentCache>,
     pub journal: Journal,
     pub commits: Commits,
+    /// Ranges of extents that have several copies: writes that overlap take turns.
+    pub ranges: RangeTable,
+    /// One batch of intents is written at a time.
+    pub intents: Semaphore,
+    /// One task changes the superblocks at a time.
+    pub superblocks: Semaphore,
+    /// So many bad places are written again at the same time.
+    pub repairs: Semaphore,
+    /// The newest journal batch that the proof names.
+    pub proved: Cell<u64>,
     /// One checkpoint runs at a time: the next one must not take for written what this one is writing.
     pub checkpoints: Semaphore,
     /// For unaligned edges and background copies. Whoever holds a buffer of it takes no second one.
@@ -39,7 +49,7 @@ pub(crate) struct Core<R, D> {
     /// For moves and probes; a buffer of it may be held while one of `bounce` is asked for.
     pub copies: Arena,
     /// Which places are probed.
-    pub dice: RefCell<Rng>,
+    pub probe_rng: RefCell<Rng>,
     /// How often the policy was changed.
     pub policy_changes: Cell<u64>,
     pub guests: RefCell<GuestStats>,
@@ -78,6 +88,12 @@ impl<R: Runtime, D: Device> Core<R, D> {
         }
     }
 
+    /// A device of the volume.
+    #[inline]
+    pub fn member(&self, device: DeviceId) -> &Member<D> {
+        &self.members[device.index()]
+    }
+
     /// The device of a slot, and where the slot lies on it.
     pub fn locate(&self, slot: SlotNumber) -> (&Member<D>, Bytes) {
         let slot = self.state.borrow().space.locate(slot).expect("the map names slots that exist");
@@ -112,7 +128,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
     /// Reads from a device on someone's behalf; the policy learns how long it took.
     pub async fn device_read(&self, member: &Member<D>, at: Bytes, into: &Buf, origin: Origin) -> Result<()> {
         let attempt = self.begin(member, Direction::Read, at, into.len(), origin);
-        self.end(&attempt, member.device.read(at, into).await)
+        self.end(&attempt, member.read(at, into).await)
     }
 
     /// Writes to a device on someone's behalf; the policy learns how long it took.
@@ -124,7 +140,13 @@ impl<R: Runtime, D: Device> Core<R, D> {
         origin: Origin,
     ) -> Result<()> {
         let attempt = self.begin(member, Direction::Write, at, from.len(), origin);
-        self.end(&attempt, member.device.write(at, from).await)
+        self.end(&attempt, member.write(at, from).await)
+    }
+
+    /// Makes what was written to a device durable. `what` says in the error what that was.
+    pub async fn flush_member(&self, member: &Member<D>, what: &str) -> Result<()> {
+        let flushed = member.flush(&self.rt).await;
+        flushed.map(drop).map_err(|e| Error::io(format_args!("{} could not flush {what}", self.describe(member.id)), &e))
     }
 
     /// A request to a device begins.
@@ -172,6 +194,11 @@ impl<R: Runtime, D: Device> Core<R, D> {
             Direction::Flush => "flush",
         };
         let device = self.describe(member.id);
+        // One line for a burst of errors: each counts in the device's statistics.
+        if member.stats.borrow().errors.is_power_of_two() {
+            let errors = member.stats.borrow().errors;
+            tracing::warn!(device = %device, errors, %error, "{verb} of {len} at byte {} failed", at.0);
+        }
         Error::io(format_args!("{device} could not {verb} {len} at byte {}", at.0), error)
     }
 

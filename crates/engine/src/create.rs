@@ -1,11 +1,18 @@
 //! Making a volume: sizes, layout, empty map images, superblocks last.
 
-use crate::open::write_superblocks;
+use crate::journal::images;
+use crate::map::State;
+use crate::open::write_new;
+use crate::shape::Shape;
 use crate::{Error, ErrorKind, Result};
 use braid_base::{Bytes, DeviceClass, DeviceId, KIB, MIB, Rng};
+use braid_format::intent_page::{self, Difference};
 use braid_format::layout::{self, METADATA_START, MOST_DEVICES, SMALLEST_DEVICE, SUPERBLOCK_ROOM};
-use braid_format::superblock::{self, DeviceEntry, Features, LONGEST_NAME, LONGEST_POLICY, Superblock};
-use braid_format::{Uuid, journal, map_page};
+use braid_format::superblock::{
+    self, DeviceEntry, DeviceState, Features, Header, LONGEST_NAME, LONGEST_POLICY, Layout, Mapping, Phase, Region,
+    RegionKind, Role, Superblock, TablePlace,
+};
+use braid_format::{Uuid, map_page};
 use braid_policy::DeviceView;
 use braid_runtime::{Arena, Buf, Device};
 
@@ -63,9 +70,10 @@ pub async fn create<D: Device>(devices: &[D], options: &CreateOptions) -> Result
         refuse_content(devices).await?;
     }
     write_empty_map(devices, &superblock).await?;
-    erase_journal(devices, &superblock).await?;
-    let all: Vec<&D> = devices.iter().collect();
-    write_superblocks(&all, &superblock, &(0..devices.len()).collect::<Vec<_>>()).await?;
+    write_empty_intents(devices, &superblock).await?;
+    erase(devices, &superblock, RegionKind::Journal).await?;
+    erase(devices, &superblock, RegionKind::Proof).await?;
+    write_new(devices, &superblock).await?;
     Ok(superblock)
 }
 
@@ -110,23 +118,11 @@ fn plan<D: Device>(devices: &[D], options: &CreateOptions) -> Result<Superblock>
     // The map's size depends on the volume's, which depends on the room that the map leaves: count it once for the
     // largest volume there could be.
     let most: Bytes = devices.iter().map(|d| d.geometry().size).sum();
-    let volume_size = options.size.unwrap_or(most).min(most);
-    let entries = entries(devices, options, volume_size)?;
-    let views = views(&entries);
+    let mut superblock = layout(devices, options, options.size.unwrap_or(most).min(most))?;
+    let views = State::new(&Shape::of(&superblock), &superblock).views;
     let policy = braid_policy::parse(&options.policy, &views)
         .map_err(|e| Error::new(ErrorKind::Invalid, e.to_string()))?;
-    let room = |view: &DeviceView| {
-        let spare = SPARE_SLOTS.max(view.slots / SPARE_SHARE);
-        u64::from(view.slots.saturating_sub(spare + policy.extra_slots(view)))
-    };
-    let (all, largest) = views.iter().map(room).fold((0, 0), |(all, largest), r| (all + r, r.max(largest)));
-    let most = extent_size
-        * match options.copies {
-            1 => all,
-            // The second copy lies on another device: what the others have no room for, the largest cannot use.
-            _ => (all / 2).min(all - largest),
-        };
-    let homes = extent_size * views.iter().filter(|v| policy.uses(v)).map(room).sum::<u64>();
+    let (most, homes) = room(&views, &*policy, extent_size, options.copies);
     let size = options.size.unwrap_or(homes.min(most));
     if size > most {
         return invalid(format!(
@@ -137,30 +133,41 @@ fn plan<D: Device>(devices: &[D], options: &CreateOptions) -> Result<Superblock>
         ));
     }
     superblock::check_sizes(size, extent_size, block_size).or_else(invalid_text)?;
-    let text = written_policy(&*policy);
+    superblock.volume_size = size;
+    superblock.policy = checked_policy(&*policy)?;
+    superblock.verify().map_err(|wrong| Error::new(ErrorKind::Invalid, wrong.to_string()))?;
+    Ok(superblock)
+}
+
+/// How large a volume fits on these devices under a policy, and how large one is that the devices hold which the policy uses.
+pub(crate) fn room(
+    views: &[DeviceView],
+    policy: &dyn braid_policy::Policy,
+    extent_size: Bytes,
+    copies: u8,
+) -> (Bytes, Bytes) {
+    let room = |view: &DeviceView| {
+        let spare = SPARE_SLOTS.max(view.slots / SPARE_SHARE);
+        u64::from(view.free.saturating_sub(spare + policy.extra_slots(view)))
+    };
+    let (all, largest) = views.iter().map(room).fold((0, 0), |(all, largest), r| (all + r, r.max(largest)));
+    let most = extent_size
+        * match copies {
+            1 => all,
+            // The second copy lies on another device: what the others have no room for, the largest cannot use.
+            _ => (all / 2).min(all - largest),
+        };
+    (most, extent_size * views.iter().filter(|v| policy.uses(v)).map(room).sum::<u64>())
+}
+
+/// A policy as it is written in the superblock, if that has room for it.
+pub(crate) fn checked_policy(policy: &dyn braid_policy::Policy) -> Result<String> {
+    let text = written_policy(policy);
     if text.len() > LONGEST_POLICY {
-        return invalid(format!(
-            "the policy's settings have {} characters: at most {LONGEST_POLICY}",
-            text.len()
-        ));
+        let problem = format!("the policy's settings have {} characters: at most {LONGEST_POLICY}", text.len());
+        return Err(Error::new(ErrorKind::Invalid, problem));
     }
-    let (metadata, second) = metadata_devices(&entries);
-    Ok(Superblock {
-        sequence: 1,
-        generation: 1,
-        features: Features::default(),
-        volume: options.identity,
-        name: options.name.clone(),
-        volume_size: size,
-        extent_size,
-        block_size,
-        copies: options.copies,
-        this_device: DeviceId(0),
-        metadata_device: metadata,
-        second_metadata_device: second,
-        policy: text,
-        devices: entries,
-    })
+    Ok(text)
 }
 
 fn invalid_text(message: String) -> Result<()> {
@@ -173,62 +180,99 @@ pub(crate) fn written_policy(policy: &dyn braid_policy::Policy) -> String {
     if settings.is_empty() { policy.name().to_owned() } else { format!("{},{settings}", policy.name()) }
 }
 
-/// The devices as a policy sees them, all empty.
-pub(crate) fn views(entries: &[DeviceEntry]) -> Vec<DeviceView> {
-    let view = |(i, e): (usize, &DeviceEntry)| DeviceView {
-        id: DeviceId(i as u16),
-        class: e.class,
-        slots: e.slots,
-        free: e.slots,
-        in_flight: 0,
+/// Where everything lies, for a volume of at most `volume_size`. Journal, proof, map image 0 and spans are on the first SSD, image 1 on the
+/// first other device, with a journal, a proof and the spans of its own if there are two copies; all on the only device.
+fn layout<D: Device>(devices: &[D], options: &CreateOptions, volume_size: Bytes) -> Result<Superblock> {
+    let (extent_size, copies) = (options.extent_size, options.copies);
+    let first = devices.iter().position(|d| d.geometry().class == DeviceClass::Ssd).unwrap_or(0);
+    let second = (0..devices.len()).find(|&i| i != first).unwrap_or(first);
+    let table = layout::device_table_room(devices.len()) * 2;
+    let is_metadata = |i: usize| i == first || i == second;
+    let entries = entries(devices, options, |i| if is_metadata(i) { table } else { Bytes::ZERO })?;
+    let mut tables = vec![TablePlace { device: DeviceId(first as u16), offset: METADATA_START, len: table }];
+    if second != first {
+        tables.push(TablePlace { device: DeviceId(second as u16), offset: METADATA_START, len: table });
+    }
+    let mut superblock = Superblock {
+        sequence: 1,
+        epoch: 1,
+        phase: Phase::Closed,
+        features: Features::default(),
+        volume: options.identity,
+        name: options.name.clone(),
+        volume_size: volume_size.min(extent_size * u64::from(u32::MAX / 2)),
+        extent_size,
+        block_size: options.block_size,
+        span_extents: layout::span_extents(volume_size, extent_size),
+        copies,
+        mapping: Mapping::Dense,
+        policy: String::new(),
+        tables,
+        devices: entries,
+        regions: Vec::new(),
     };
-    entries.iter().enumerate().map(view).collect()
+    superblock.regions = regions(&superblock, DeviceId(first as u16), DeviceId(second as u16))?;
+    Ok(superblock)
 }
 
-/// Journal and map image 0 on the first SSD, image 1 on the first other device; all on the only one.
-fn metadata_devices(entries: &[DeviceEntry]) -> (DeviceId, DeviceId) {
-    let find = |wanted: &dyn Fn(&DeviceEntry) -> bool| entries.iter().position(wanted);
-    let has_journal = find(&|e| e.journal.is_some()).unwrap_or(0);
-    let has_second = find(&|e| e.map[1].is_some()).unwrap_or(0);
-    (DeviceId(has_journal as u16), DeviceId(has_second as u16))
+/// The regions, one behind the other from the first slot of their device.
+fn regions(superblock: &Superblock, first: DeviceId, second: DeviceId) -> Result<Vec<Region>> {
+    let map = layout::map_len(superblock.extents(), superblock.copies);
+    let intents = layout::intents_len(superblock.spans());
+    let journal = layout::journal_len(superblock.volume_size);
+    let lens = [
+        (RegionKind::Journal, journal),
+        (RegionKind::Proof, layout::proof_len()),
+        (RegionKind::Map, map),
+        (RegionKind::Intents, intents),
+    ];
+    let mut regions: Vec<Region> = Vec::new();
+    for (copy, device) in [(0, first), (1, second)] {
+        for (kind, len) in lens {
+            let wanted = match kind {
+                RegionKind::Map => true,
+                RegionKind::Intents => superblock.copies > 1,
+                _ => copy == 0 || superblock.copies > 1,
+            };
+            if wanted {
+                let end = regions.iter().filter(|r| r.device == device).map(|r| r.offset + r.len).max();
+                let offset = end.unwrap_or(superblock.devices[device.index()].slots_offset);
+                regions.push(Region { kind, copy, device, offset, len });
+            }
+        }
+        let entry = &superblock.devices[device.index()];
+        let end = regions.iter().filter(|r| r.device == device).map(|r| r.offset + r.len).max().unwrap_or_default();
+        let used = (end - entry.slots_offset).0.div_ceil(superblock.extent_size.0);
+        if used + u64::from(SPARE_SLOTS) >= u64::from(entry.slots) {
+            return Err(no_room(device.index(), entry.size, end));
+        }
+    }
+    Ok(regions)
 }
 
+fn no_room(device: usize, size: Bytes, metadata: Bytes) -> Error {
+    let text = format!("device d{device} has {size}: the volume's metadata ({metadata}) leaves no room; use a larger device");
+    Error::new(ErrorKind::Invalid, text)
+}
+
+/// The devices, all of whose room between the superblocks is slots, but for what `reserved` says of each.
 fn entries<D: Device>(
     devices: &[D],
     options: &CreateOptions,
-    volume_size: Bytes,
+    reserved: impl Fn(usize) -> Bytes,
 ) -> Result<Vec<DeviceEntry>> {
     let extent_size = options.extent_size;
-    let extents = volume_size.0.div_ceil(extent_size.0).min(u64::from(u32::MAX / 2)) as u32;
-    let map_len = layout::map_len(extents, options.copies);
-    let journal_len = layout::journal_len(volume_size);
-    let first = devices.iter().position(|d| d.geometry().class == DeviceClass::Ssd).unwrap_or(0);
-    let second = (0..devices.len()).find(|&i| i != first).unwrap_or(first);
     let mut seed = options.identity.0.chunks(8).fold(0u64, |s, half| {
         half.iter().fold(s.rotate_left(31), |s, &byte| s.rotate_left(8) ^ u64::from(byte))
     });
     let (mut entries, mut next_slot) = (Vec::new(), 1u64);
     for (i, device) in devices.iter().enumerate() {
         let geometry = device.geometry();
-        let mut at = METADATA_START;
-        let mut take = |wanted: bool, len: Bytes| {
-            let place = wanted.then_some(at);
-            at += if wanted { len } else { Bytes::ZERO };
-            place
-        };
-        let journal = take(i == first, journal_len).map(|offset| (offset, journal_len));
-        let map = [take(i == first, map_len), take(i == second, map_len)];
-        let slots_offset = at.align_up(extent_size.min(MIB));
+        let slots_offset = (METADATA_START + reserved(i)).align_up(extent_size.clamp(KIB * 4, MIB));
         let end = (geometry.size - SUPERBLOCK_ROOM).align_down(SUPERBLOCK_ROOM);
         let slots = end.saturating_sub(slots_offset) / extent_size;
         if slots <= u64::from(SPARE_SLOTS) {
-            return Err(Error::new(
-                ErrorKind::Invalid,
-                format!(
-                    "device d{i} has {}: the volume's metadata ({slots_offset}) leaves no room",
-                    geometry.size
-                ),
-            ));
+            return Err(no_room(i, geometry.size, slots_offset));
         }
         seed = seed.wrapping_add(1);
         let mut uuid = [0; 16];
@@ -241,16 +285,18 @@ fn entries<D: Device>(
             slots: slots.min(u64::from(u32::MAX / 2)) as u32,
             first_slot: next_slot.min(u64::from(u32::MAX)) as u32,
             slots_offset,
-            journal,
-            map,
+            state: DeviceState::Active,
+            role: if reserved(i) > Bytes::ZERO { Role::DATA | Role::METADATA } else { Role::DATA },
+            layout: Layout::Head,
+            in_step: 1,
         });
         next_slot += slots;
     }
-    if next_slot > u64::from(u32::MAX) {
+    if next_slot >= u64::from(u32::MAX) {
         return Err(Error::new(
             ErrorKind::Invalid,
             format!(
-                "the devices have {next_slot} extents of {extent_size}: use larger extents, at most 2^32 are numbered"
+                "the devices have {next_slot} extents of {extent_size}: use larger extents, fewer than 2^32 are numbered"
             ),
         ));
     }
@@ -263,9 +309,9 @@ async fn refuse_content<D: Device>(devices: &[D]) -> Result<()> {
     for (i, device) in devices.iter().enumerate() {
         let read = device.read(Bytes::ZERO, &buf).await;
         read.map_err(|e| Error::io(format_args!("device d{i} could not be read"), &e))?;
-        let known = buf.with_bytes(|b| Superblock::decode(&b[..superblock::SIZE.as_usize()]));
+        let known = buf.with_bytes(|b| Header::decode(&b[..superblock::SIZE.as_usize()]));
         let what = match known {
-            Ok(superblock) => format!("belongs to volume '{}' ({})", superblock.name, superblock.volume),
+            Ok(header) => format!("belongs to volume '{}' ({})", header.name, header.volume),
             Err(_) if buf.with_bytes(|b| b.iter().any(|&byte| byte != 0)) => "is not empty".to_owned(),
             Err(_) => continue,
         };
@@ -292,7 +338,7 @@ async fn write_empty_map<D: Device>(devices: &[D], superblock: &Superblock) -> R
                 map_page::encode(bytes, superblock.volume, page, 0, superblock.copies, std::iter::empty());
             }
         });
-        for (device, image) in crate::journal::map_images(superblock) {
+        for (device, image) in images(superblock, RegionKind::Map) {
             let (at, len) = (image + map_page::SIZE * u64::from(first), map_page::SIZE * u64::from(count));
             let written = devices[device.index()].write(at, &buf.slice(Bytes::ZERO..len)).await;
             written.map_err(|e| Error::io(format_args!("the map could not be written to {device}"), &e))?;
@@ -301,18 +347,34 @@ async fn write_empty_map<D: Device>(devices: &[D], superblock: &Superblock) -> R
     Ok(())
 }
 
-/// Makes sure that no batch of an earlier volume with the same UUID is found.
-async fn erase_journal<D: Device>(devices: &[D], superblock: &Superblock) -> Result<()> {
-    let device = superblock.metadata_device;
-    let Some((offset, len)) = superblock.devices[device.index()].journal else { return Ok(()) };
-    let buf = buffer(journal::LARGEST_BATCH).await;
+/// Writes the table of spans with all of them clean.
+async fn write_empty_intents<D: Device>(devices: &[D], superblock: &Superblock) -> Result<()> {
+    let buf = buffer(intent_page::SIZE).await;
+    for (device, offset) in images(superblock, RegionKind::Intents) {
+        for page in 0..intent_page::pages(superblock.spans()) {
+            buf.with_bytes_mut(|b| intent_page::encode(b, superblock.volume, page, 0, |_| Difference::None));
+            let written = devices[device.index()].write(offset + intent_page::SIZE * u64::from(page), &buf).await;
+            written.map_err(|e| Error::io(format_args!("the spans could not be written to {device}"), &e))?;
+        }
+    }
+    Ok(())
+}
+
+/// Makes sure that nothing of an earlier volume with the same UUID is found.
+async fn erase<D: Device>(devices: &[D], superblock: &Superblock, kind: RegionKind) -> Result<()> {
+    let buf = buffer(Arena::LARGEST).await;
     buf.fill_zero();
-    let mut at = Bytes::ZERO;
-    while at < len {
-        let step = buf.len().min(len - at);
-        let written = devices[device.index()].write(offset + at, &buf.slice(Bytes::ZERO..step)).await;
-        written.map_err(|e| Error::io(format_args!("the journal could not be written to {device}"), &e))?;
-        at += step;
+    for region in superblock.regions.iter().filter(|region| region.kind == kind) {
+        let mut at = Bytes::ZERO;
+        while at < region.len {
+            let step = buf.len().min(region.len - at);
+            let device = &devices[region.device.index()];
+            let written = device.write(region.offset + at, &buf.slice(Bytes::ZERO..step)).await;
+            written.map_err(|e| {
+                Error::io(format_args!("the {kind} could not be written to {}", region.device), &e)
+            })?;
+            at += step;
+        }
     }
     Ok(())
 }

@@ -1,7 +1,8 @@
 //! The sizes of a volume and the arithmetic of ranges within its extents.
 
 use braid_base::{BlockId, Bytes, ExtentId};
-use braid_format::layout;
+use braid_format::superblock::Superblock;
+use braid_format::{SpanId, layout};
 use std::ops::Range;
 
 /// The sizes of a volume, fixed at creation.
@@ -21,6 +22,7 @@ pub struct Shape {
     extent_bits: u32,
     block_bits: u32,
     part_bits: u32,
+    span_bits: u32,
 }
 
 /// A range within one extent.
@@ -38,14 +40,27 @@ impl Piece {
 }
 
 impl Shape {
-    pub(crate) fn new(volume_size: Bytes, extent_size: Bytes, block_size: Bytes, copies: u8) -> Shape {
+    /// The sizes of the volume that a superblock describes.
+    pub(crate) fn of(superblock: &Superblock) -> Shape {
+        let Superblock { volume_size, extent_size, block_size, copies, span_extents, .. } = *superblock;
+        Shape::new(volume_size, extent_size, block_size, copies, span_extents)
+    }
+
+    pub(crate) fn new(
+        volume_size: Bytes,
+        extent_size: Bytes,
+        block_size: Bytes,
+        copies: u8,
+        span_extents: u32,
+    ) -> Shape {
         let part_size = layout::part_size(extent_size, block_size);
         let bits = |size: Bytes| {
             assert!(size.0.is_power_of_two(), "{size} is no power of two");
             size.0.ilog2()
         };
         let (extent_bits, block_bits, part_bits) = (bits(extent_size), bits(block_size), bits(part_size));
-        Shape { volume_size, extent_size, block_size, part_size, copies, extent_bits, block_bits, part_bits }
+        let span_bits = span_extents.ilog2();
+        Shape { volume_size, extent_size, block_size, part_size, copies, extent_bits, block_bits, part_bits, span_bits }
     }
 
     /// Extents of the volume.
@@ -125,6 +140,24 @@ impl Shape {
         BlockId(blocks + (at.0 >> self.block_bits))
     }
 
+    /// The blocks of an extent.
+    pub(crate) fn blocks_of(&self, extent: ExtentId) -> impl Iterator<Item = BlockId> + use<> {
+        let per_extent = 1u64 << (self.extent_bits - self.block_bits);
+        (u64::from(extent.0) * per_extent..(u64::from(extent.0) + 1) * per_extent).map(BlockId)
+    }
+
+    /// The span that an extent belongs to.
+    #[inline]
+    pub(crate) fn span_of(&self, extent: ExtentId) -> SpanId {
+        SpanId(extent.0 >> self.span_bits)
+    }
+
+    /// The extents of a span.
+    pub(crate) fn extents_of(&self, span: SpanId) -> impl DoubleEndedIterator<Item = ExtentId> + use<> {
+        let (first, end) = (u64::from(span.0) << self.span_bits, (u64::from(span.0) + 1) << self.span_bits);
+        (first as u32..end.min(u64::from(self.extents())) as u32).map(ExtentId)
+    }
+
     /// How many blocks a piece touches.
     #[inline]
     pub(crate) fn blocks_touched(&self, piece: &Piece) -> u64 {
@@ -151,7 +184,7 @@ mod tests {
     use braid_base::{KIB, MIB};
 
     fn shape() -> Shape {
-        Shape::new(MIB * 10, KIB * 128, KIB * 4, 1)
+        Shape::new(MIB * 10, KIB * 128, KIB * 4, 1, 1)
     }
 
     #[test]
@@ -176,7 +209,7 @@ mod tests {
 
     #[test]
     fn small_extents_have_fewer_parts() {
-        let shape = Shape::new(MIB, KIB * 4, KIB * 4, 1);
+        let shape = Shape::new(MIB, KIB * 4, KIB * 4, 1, 1);
         assert_eq!((shape.part_size, shape.all_parts()), (KIB * 4, 1));
         assert_eq!(shape.range_of(shape.block_of(ExtentId(7), Bytes::ZERO)).extent, ExtentId(7));
     }

@@ -1,10 +1,12 @@
 //! What an administrator sees: status, and why a byte lies where it lies.
 
+use crate::copies::Other;
 use crate::core::Core;
 use crate::shape::Shape;
 use crate::stats::{BackgroundStats, DeviceStats, GuestStats};
 use crate::{Result, Volume};
 use braid_base::{Bytes, DeviceClass, DeviceId, ExtentId, Nanos};
+use braid_format::superblock::DeviceState;
 use braid_format::{SlotNumber, Uuid};
 use braid_runtime::{Device, Runtime};
 
@@ -35,6 +37,10 @@ pub struct Status {
     pub stale_pages: usize,
     /// Bytes of the journal that recovery would read.
     pub journal: Bytes,
+    /// Spans in which copies may differ, and in how many of them a copy is behind.
+    pub spans: (usize, usize),
+    /// How much of the volume a span is.
+    pub span_size: Bytes,
     /// Why no flush can succeed any more, if that is so.
     pub failure: Option<String>,
     /// What guests did.
@@ -74,6 +80,8 @@ pub struct DeviceStatus {
     pub id: DeviceId,
     /// What kind.
     pub class: DeviceClass,
+    /// Whether it serves requests.
+    pub state: DeviceState,
     /// The model that it emulates; empty for none.
     pub model: String,
     /// Its identity.
@@ -124,6 +132,7 @@ impl<R: Runtime, D: Device> Volume<R, D> {
             DeviceStatus {
                 id: member.id,
                 class: member.entry.class,
+                state: member.state(),
                 model: member.entry.model.clone(),
                 uuid: member.entry.uuid,
                 size: member.entry.size,
@@ -147,6 +156,8 @@ impl<R: Runtime, D: Device> Volume<R, D> {
             pending_changes: state.pending(),
             stale_pages: state.stale_pages(),
             journal: core.journal.live_room(),
+            spans: state.behind.len(),
+            span_size: core.shape.extent_size * u64::from(superblock.span_extents),
             failure: core.commits.failure().map(|e| e.to_string()),
             guests: core.guests.borrow().clone(),
             background: *core.background.borrow(),
@@ -184,8 +195,9 @@ impl<R: Runtime, D: Device> Volume<R, D> {
             (state.map.get(extent), state.extras.get(shape.block_of(extent, within)))
         };
         let part = shape.parts_touched(&(within..within + Bytes(1)));
+        let copies = core.copies_of(extent, &entry);
         let place = |slot: SlotNumber| {
-            (slot != SlotNumber::NONE).then(|| {
+            (slot != SlotNumber::NONE && slot != SlotNumber::LOST).then(|| {
                 let (member, start) = core.locate(slot);
                 (member.id, start + within)
             })
@@ -195,7 +207,7 @@ impl<R: Runtime, D: Device> Volume<R, D> {
             extent,
             home: place(entry.home),
             written: entry.valid & part != 0 || extra.is_some_and(|e| e.dirty),
-            second: place(entry.second).map(|(device, at)| (device, at, entry.behind & part != 0)),
+            second: place(entry.second).map(|(device, at)| (device, at, copies.other != Other::Equal(entry.second))),
             extra: extra.map(|e| (core.device_of(e.slot), e.dirty)),
             cached: core.cache.borrow().contains(extent),
             reason: core.with_policy(|policy, view| policy.explain(extent, view)),

@@ -1,22 +1,19 @@
 //! The volume's public face: open, the verbs of a disk, and what an administrator asks.
 
-use crate::copies::ExtentCache;
-use crate::copies::Member;
+use crate::copies::{ExtentCache, Member};
 use crate::core::Core;
-use crate::create::{views, written_policy};
+use crate::create::{checked_policy, room, written_policy};
 use crate::export::{Allocation, Durability, Export, Zeroing};
-use crate::journal::Commits;
-use crate::journal::Journal;
-use crate::journal::{Recovery, recover};
+use crate::journal::{Commits, Journal, Mode, Recovery, Source, images, recover};
 use crate::map::State;
-use crate::open::{assemble, write_superblocks};
+use crate::open::{Assembled, assemble, enter, refuse_only_copies, refuse_planned};
 use crate::shape::Shape;
 use crate::{Error, ErrorKind, Result};
 use braid_base::{Bytes, DeviceId, ExtentId, MIB, Nanos, Rng};
-use braid_format::SlotNumber;
-use braid_format::superblock::{LONGEST_POLICY, Superblock};
-use braid_policy::{Origin, Policy};
-use braid_runtime::{Arena, Buf, Device, Event, LockTable, Runtime, Semaphore};
+use braid_format::superblock::{Phase, RegionKind, Superblock};
+use braid_format::{SlotNumber, SpanId};
+use braid_policy::{DeviceView, Origin, Policy};
+use braid_runtime::{Arena, Buf, Device, Event, LockTable, RangeTable, Runtime, Semaphore};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
@@ -27,8 +24,17 @@ pub struct OpenOptions {
     pub names: Vec<String>,
     /// Extents in the memory cache; 0 for none.
     pub cache_extents: usize,
-    /// Whether closing writes all map pages anew, damaged or not: what a repair does.
-    pub rewrite_map: bool,
+    /// Keeps what is proved of a damaged volume, gives the rest up ([`Recovery::lost`]), and writes all map pages anew.
+    pub repair: bool,
+    /// Devices whose content is given up: they are brought up to date from the others.
+    pub distrust: Vec<DeviceId>,
+}
+
+impl OpenOptions {
+    /// Devices with these names, no memory cache, nothing repaired.
+    pub fn new(names: Vec<String>) -> OpenOptions {
+        OpenOptions { names, cache_extents: 0, repair: false, distrust: Vec::new() }
+    }
 }
 
 /// One block device out of several. Cheap to clone: a handle.
@@ -44,60 +50,75 @@ impl<R, D> Clone for Volume<R, D> {
 
 /// Memory for unaligned edges and background copies.
 const BOUNCE: Bytes = Bytes(8 << 20);
+/// Extents that one question for allocation looks at.
+const MOST_EXTENTS_LOOKED_AT: u64 = 4096;
+/// Bad places that are written again at the same time.
+const REPAIRS_AT_ONCE: usize = 4;
 
 impl<R: Runtime, D: Device> Volume<R, D> {
-    /// Opens the volume that lies on `devices`, given in any order; recovers it where it was not closed. Takes less than
-    /// a second per TiB mapped.
+    /// Opens the volume that lies on `devices`, given in any order; recovers it if it was not shut down. Takes less than
+    /// a second per TiB mapped. With two copies of each extent one device may be missing, failed or out of date: the volume serves
+    /// all the same, and brings up to date what is there.
     ///
     /// # Errors
-    /// `Invalid` for a foreign, wrong, old or duplicated device and for a cache that memory does not hold, `Degraded` for a
-    /// missing device, `Unsupported` for a volume of a newer version, `Corrupt` for damage: then nothing was changed.
+    /// `Invalid` for a foreign, wrong, old or duplicated device and for a cache that memory does not hold, `Degraded` for devices that are
+    /// missing or were used apart from the others, `Unsupported` for a volume of a newer version, `Corrupt` for damage: then
+    /// nothing was changed.
     pub async fn open(rt: R, devices: Vec<D>, options: OpenOptions) -> Result<(Volume<R, D>, Recovery)> {
-        let (mut superblock, devices, order) = assemble(devices, &options.names).await?;
-        let shape = Shape::new(
-            superblock.volume_size,
-            superblock.extent_size,
-            superblock.block_size,
-            superblock.copies,
-        );
-        let mut state = State::new(&shape, &superblock.devices);
-        let (ring, recovery) = recover(&devices, &superblock, &mut state).await?;
-        let policy = braid_policy::parse(&superblock.policy, &views(&superblock.devices)).map_err(|e| {
-            Error::new(
-                ErrorKind::Unsupported,
-                format!("the policy that volume '{}' was left with: {e}", superblock.name),
-            )
+        let Assembled { mut superblock, devices, clean, lately } =
+            assemble(devices, &options.names, &options.distrust).await?;
+        refuse_planned(&superblock)?;
+        let shape = Shape::of(&superblock);
+        let entries = superblock.devices.iter().cloned();
+        let members: Vec<Member<D>> = devices
+            .into_iter()
+            .zip(entries)
+            .enumerate()
+            .map(|(i, (device, entry))| {
+                let id = DeviceId(i as u16);
+                Member::new(id, entry, device, options.distrust.contains(&id))
+            })
+            .collect();
+        let mut state = State::new(&shape, &superblock);
+        let mode = if options.repair { Mode::Repair } else { Mode::Strict };
+        let source = Source { members: &members, superblock: &superblock, mode, clean };
+        let (ring, recovery) = recover(&source, &mut state).await?;
+        refuse_only_copies(&members, &superblock, &shape, &state, &lately)?;
+        for member in members.iter().filter(|member| !member.is_current()) {
+            state.set_open(member.id, false);
+        }
+        let policy = braid_policy::parse(&superblock.policy, &state.views).map_err(|e| {
+            let text = format!("the policy that volume '{}' was left with: {e}", superblock.name);
+            Error::new(ErrorKind::Unsupported, text)
         })?;
         let cache = ExtentCache::new(options.cache_extents, shape.extent_size)?;
-        if options.rewrite_map {
+        if options.repair {
             (0..shape.extents()).for_each(|extent| state.mark_stale(ExtentId(extent)));
+            state.mark_intents_stale((0..superblock.spans()).map(SpanId));
         }
-        superblock.sequence += 1;
-        superblock.generation += 1;
-        write_superblocks(&devices.iter().collect::<Vec<_>>(), &superblock, &order).await?;
-        let journal = {
-            let device = superblock.metadata_device;
-            let (offset, _) =
-                superblock.devices[device.index()].journal.expect("recovery found the journal there");
-            Journal::new(device, offset, ring)
-        };
-        let entries = superblock.devices.iter().cloned();
-        let members = devices.into_iter().zip(entries).enumerate();
+        enter(&rt, &members, &mut superblock).await?;
+        let replicas = images(&superblock, RegionKind::Journal);
+        let proved = Cell::new(ring.newest());
         let core = Rc::new(Core {
             rt,
             shape,
-            members: members.map(|(i, (d, entry))| Member::new(DeviceId(i as u16), entry, d)).collect(),
+            members,
             state: RefCell::new(state),
             locks: LockTable::default(),
+            ranges: RangeTable::default(),
             policy: RefCell::new(policy),
             cache: RefCell::new(cache),
-            journal,
+            journal: Journal::new(replicas, superblock.epoch, ring),
             commits: Commits::default(),
+            intents: Semaphore::new(1),
+            superblocks: Semaphore::new(1),
+            repairs: Semaphore::new(REPAIRS_AT_ONCE),
+            proved,
             checkpoints: Semaphore::new(1),
             bounce: Arena::new(BOUNCE),
             blocks: Arena::new(MIB),
             copies: Arena::new(Arena::LARGEST * 2),
-            dice: RefCell::new(Rng::new(superblock.generation)),
+            probe_rng: RefCell::new(Rng::new(superblock.epoch)),
             policy_changes: Cell::new(0),
             superblock: RefCell::new(superblock),
             guests: RefCell::default(),
@@ -106,6 +127,7 @@ impl<R: Runtime, D: Device> Volume<R, D> {
             closing: Cell::new(false),
             jobs: Cell::new(0),
         });
+        core.begin_epoch(clean).await?;
         core.start_background();
         core.adopt_extras();
         Ok((Volume { core }, recovery))
@@ -119,31 +141,41 @@ impl<R: Runtime, D: Device> Volume<R, D> {
         core.attention.notify();
         core.attention.wait_for(|| (core.jobs.get() == 0).then_some(())).await;
         core.commit(Origin::Background).await?;
-        core.checkpoint().await
+        // All copies are flushed: those that are alike need no resync.
+        let idle = core.state.borrow().behind.idle_since(Nanos::MAX, usize::MAX);
+        core.state.borrow_mut().clear_spans(idle);
+        core.commit(Origin::Background).await?;
+        core.checkpoint().await?;
+        core.prove().await?;
+        core.flush_proofs().await?;
+        for phase in [Phase::Closing, Phase::Closed] {
+            core.change_superblock(|superblock| superblock.phase = phase).await?;
+        }
+        core.commits.failure().map_or(Ok(()), Err)
     }
 
     /// Changes the policy; no data is copied now. What the new policy wants moved, it moves in the background.
+    ///
+    /// # Errors
+    /// `Invalid` for a policy that does not fit the devices, or that leaves no room for the whole volume.
     pub async fn set_policy(&self, text: &str) -> Result<()> {
         let core = &self.core;
         let devices = core.state.borrow().views.clone();
         let policy =
             braid_policy::parse(text, &devices).map_err(|e| Error::new(ErrorKind::Invalid, e.to_string()))?;
-        let written = written_policy(&*policy);
-        if written.len() > LONGEST_POLICY {
-            let message =
-                format!("the policy's settings have {} characters: at most {LONGEST_POLICY}", written.len());
-            return Err(Error::new(ErrorKind::Invalid, message));
+        let written = checked_policy(&*policy)?;
+        // What is in use counts as room: homes that lie there already need none.
+        let all = devices.into_iter().map(|view| DeviceView { free: view.slots, ..view });
+        let (most, _) = room(&all.collect::<Vec<_>>(), &*policy, core.shape.extent_size, core.shape.copies);
+        if core.shape.volume_size > most {
+            let problem = format!(
+                "policy '{text}' leaves room for {most} of the volume's {}: keep less of the devices for extra copies",
+                core.shape.volume_size
+            );
+            return Err(Error::new(ErrorKind::Invalid, problem));
         }
         self.replace_policy(policy);
-        let superblock = {
-            let mut superblock = core.superblock.borrow_mut();
-            superblock.policy = written;
-            superblock.sequence += 1;
-            superblock.clone()
-        };
-        let order: Vec<usize> = (0..core.members.len()).collect();
-        let devices: Vec<&D> = core.members.iter().map(|m| &m.device).collect();
-        write_superblocks(&devices, &superblock, &order).await
+        core.change_superblock(|superblock| superblock.policy = written).await
     }
 
     /// Puts a policy in charge that was made elsewhere, until the volume is closed: for experiments and tests.
@@ -168,6 +200,14 @@ impl<R: Runtime, D: Device> Volume<R, D> {
     /// What the superblock says.
     pub fn superblock(&self) -> Superblock {
         self.core.superblock.borrow().clone()
+    }
+
+    /// Compares all required copies that are not behind, and counts the slots in use: for tests, on a volume at rest. Reads everything.
+    ///
+    /// # Errors
+    /// `Corrupt` for copies that differ and for slots that are lost or used twice; errors of devices.
+    pub async fn audit(&self) -> Result<()> {
+        self.core.audit().await
     }
 
     #[inline]
@@ -250,7 +290,8 @@ impl<R: Runtime, D: Device> Export for Volume<R, D> {
     fn allocation(&self, offset: Bytes, limit: Bytes) -> (Allocation, Bytes) {
         let (shape, state) = (&self.core.shape, self.core.state.borrow());
         let mapped = |at: Bytes| state.map.get(shape.extent_of(at)).home != SlotNumber::NONE;
-        let end = (offset + limit).min(shape.volume_size);
+        // Bounded: a front asks again for the rest, and others run in between.
+        let end = (offset + limit.min(shape.extent_size * MOST_EXTENTS_LOOKED_AT)).min(shape.volume_size);
         let first = mapped(offset);
         let mut at = offset.align_down(shape.extent_size) + shape.extent_size;
         while at < end && mapped(at) == first {

@@ -8,7 +8,9 @@
 //! 16      16    volume UUID
 //! 32      8     epoch of the opening that wrote it
 //! 40      8     sequence of the newest promised batch
-//! 48      4048  0
+//! 48      4     extents that that batch changed; 0xffffffff: more than fit
+//! 52      4     0
+//! 56      4 n   their ids
 //! ```
 //!
 //! It tells a journal whose end was lost from one whose end was never promised. It is written *after* the flush of the batch that
@@ -17,7 +19,7 @@
 
 use crate::checksum::checksum;
 use crate::{Invalid, Uuid};
-use braid_base::Bytes;
+use braid_base::{Bytes, ExtentId};
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
@@ -31,13 +33,20 @@ const MAGIC: [u8; 8] = *b"BRAIDPRF";
 const COVERED: usize = 12;
 
 /// What is proved.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Proof {
     /// The opening that wrote it.
     pub epoch: u64,
     /// The newest journal batch that was promised when it was written.
     pub sequence: u64,
+    /// The extents that this batch changed, so that if it is lost, it is known which places are not proved; `None` if they are too many.
+    pub extents: Option<Vec<ExtentId>>,
 }
+
+/// The most extents that a page lists.
+pub const MOST_EXTENTS: usize = (SIZE.as_usize() - size_of::<Raw>()) / 4;
+/// In place of the length of the list.
+const TOO_MANY: u32 = u32::MAX;
 
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
@@ -48,24 +57,32 @@ struct Raw {
     volume: Uuid,
     epoch: U64,
     sequence: U64,
+    listed: U32,
+    zeros: U32,
 }
 
-const _: () = assert!(size_of::<Raw>() == 48);
+const _: () = assert!(size_of::<Raw>() == 56);
 const _: () = assert!(std::mem::offset_of!(Raw, zero) == COVERED);
 const _: () = assert!(std::mem::offset_of!(Raw, epoch) == 32);
 
 /// The page.
-pub fn encode(volume: Uuid, epoch: u64, sequence: u64) -> [u8; SIZE.as_usize()] {
+pub fn encode(volume: Uuid, proof: &Proof) -> [u8; SIZE.as_usize()] {
     let mut page = [0; SIZE.as_usize()];
+    let extents = proof.extents.as_deref().filter(|extents| extents.len() <= MOST_EXTENTS);
     let mut raw = Raw {
         magic: MAGIC,
         crc: U32::ZERO,
         zero: U32::ZERO,
         volume,
-        epoch: epoch.into(),
-        sequence: sequence.into(),
+        epoch: proof.epoch.into(),
+        sequence: proof.sequence.into(),
+        listed: extents.map_or(TOO_MANY, |extents| extents.len() as u32).into(),
+        zeros: U32::ZERO,
     };
     page[..size_of::<Raw>()].copy_from_slice(raw.as_bytes());
+    for (bytes, extent) in page[size_of::<Raw>()..].chunks_exact_mut(4).zip(extents.into_iter().flatten()) {
+        bytes.copy_from_slice(&extent.0.to_le_bytes());
+    }
     raw.crc = checksum(volume, &page[COVERED..]).into();
     page[..size_of::<Raw>()].copy_from_slice(raw.as_bytes());
     page
@@ -74,14 +91,22 @@ pub fn encode(volume: Uuid, epoch: u64, sequence: u64) -> [u8; SIZE.as_usize()] 
 /// Verifies the page at the start of `bytes`.
 pub fn decode(bytes: &[u8], volume: Uuid) -> Result<Proof, Invalid> {
     let page = bytes.get(..SIZE.as_usize()).ok_or(Invalid::Absent)?;
-    let (raw, _) = Raw::ref_from_prefix(page).map_err(|_| Invalid::Absent)?;
+    let (raw, rest) = Raw::ref_from_prefix(page).map_err(|_| Invalid::Absent)?;
     if raw.magic != MAGIC {
         return Err(Invalid::Absent);
     }
     if raw.crc.get() != checksum(volume, &page[COVERED..]) || raw.volume != volume {
         return Err(Invalid::Checksum);
     }
-    Ok(Proof { epoch: raw.epoch.get(), sequence: raw.sequence.get() })
+    let extents = match raw.listed.get() {
+        TOO_MANY => None,
+        listed => {
+            let ids = rest.get(..4 * listed as usize).and_then(|ids| <[U32]>::ref_from_bytes(ids).ok());
+            let wrong = || Invalid::Value(format!("the proof lists {listed} extents, {MOST_EXTENTS} at most"));
+            Some(ids.ok_or_else(wrong)?.iter().map(|id| ExtentId(id.get())).collect())
+        }
+    };
+    Ok(Proof { epoch: raw.epoch.get(), sequence: raw.sequence.get(), extents })
 }
 
 /// The newest valid proof in the bytes of its region; if there is none, why the first page is not valid.

@@ -23,7 +23,7 @@ pub fn open(changes: &[u8]) {
     let disks = PRISTINE.with(|p| p.disks.iter().map(|disk| disk.fork(&world)).collect::<Vec<_>>());
     damage(&disks, &superblock, changes);
     let names = (0..disks.len()).map(|i| format!("disk {i}")).collect();
-    let options = OpenOptions { names, cache_extents: 2, rewrite_map: false };
+    let options = OpenOptions { cache_extents: 2, ..OpenOptions::new(names) };
     let runtime = world.clone();
     world.block_on(async move {
         // An error is an answer. So is one of the verbs': the devices hold what nobody wrote.
@@ -70,7 +70,7 @@ impl Pristine {
             (options.extent_size, options.size) = (KIB * 32, Some(MIB));
             create(&inner, &options).await.expect("the devices are large enough");
             let names = vec!["ssd".to_owned(), "hdd".to_owned()];
-            let options = OpenOptions { names, cache_extents: 0, rewrite_map: false };
+            let options = OpenOptions::new(names);
             let (volume, _) = Volume::open(runtime, inner, options).await.expect("the volume was just made");
             let piece = braid_runtime::Arena::new(MIB).alloc(KIB * 100).await;
             piece.fill_zero();

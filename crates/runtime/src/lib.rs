@@ -13,6 +13,7 @@ mod executor;
 mod join;
 mod lock;
 mod prefetch;
+mod ranges;
 mod ready;
 mod semaphore;
 mod timers;
@@ -24,6 +25,7 @@ pub use executor::{Executor, Sleep, yield_now};
 pub use join::join_all;
 pub use lock::{LockGuard, LockTable, Mode};
 pub use prefetch::prefetch;
+pub use ranges::{RangeGuard, RangeTable};
 pub use ready::Order;
 pub use semaphore::{Permit, Semaphore};
 

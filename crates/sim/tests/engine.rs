@@ -34,7 +34,7 @@ const WARDROP: Engine = Engine {
 impl Engine {
     async fn start(self, world: World, disks: Vec<Disk>) -> Result<Volume<World, Disk>> {
         let names = (0..disks.len()).map(|i| format!("disk {i}")).collect();
-        let options = OpenOptions { names, cache_extents: 6, rewrite_map: false };
+        let options = OpenOptions { cache_extents: 6, ..OpenOptions::new(names) };
         let (volume, _) = Volume::open(world.clone(), disks, options).await?;
         if self.chaos {
             volume.replace_policy(Box::new(Chaos::new(world.fork_rng())));

@@ -50,7 +50,7 @@ fn options(identity: u8) -> CreateOptions {
 
 async fn open(world: World, devices: Vec<Faulty<Disk>>) -> Result<Rig> {
     let names = (0..devices.len()).map(|i| format!("disk {i}")).collect();
-    let options = OpenOptions { names, cache_extents: 0, rewrite_map: false };
+    let options = OpenOptions::new(names);
     Volume::open(world, devices, options).await.map(|(volume, _)| volume)
 }
 
@@ -307,7 +307,7 @@ fn damage_of_either_kind_is_found_and_told_apart() {
         let report = check(again.clone(), &names).await.unwrap();
         assert_eq!((report.repairable.len(), report.fatal.len()), (2, 0), "{report:?}");
         let names = names.to_vec();
-        let open = OpenOptions { names: names.clone(), cache_extents: 0, rewrite_map: true };
+        let open = OpenOptions { repair: true, ..OpenOptions::new(names.clone()) };
         let (volume, recovery) = Volume::open(world.clone(), again.clone(), open).await.unwrap();
         assert_eq!(recovery.pages_from_second_image, 1);
         assert!(holds(&volume, &arena, Bytes::ZERO, MIB, 4).await.unwrap());

@@ -65,7 +65,7 @@ fn disks(world: &World) -> Vec<Disk> {
 
 async fn open(world: World, disks: Vec<Disk>) -> Result<Rig> {
     let names = (0..disks.len()).map(|i| format!("disk {i}")).collect();
-    let options = OpenOptions { names, cache_extents: 0, rewrite_map: false };
+    let options = OpenOptions::new(names);
     Volume::open(world, disks, options).await.map(|(volume, _)| volume)
 }
 

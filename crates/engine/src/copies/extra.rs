@@ -4,17 +4,20 @@
 use crate::Result;
 use crate::core::Core;
 use crate::shape::Piece;
-use braid_base::{BlockId, Bytes, DeviceId};
+use braid_base::{BlockId, Bytes, DeviceId, ExtentId};
 use braid_format::SlotNumber;
 use braid_format::journal::Extra;
 use braid_format::map_page::Entry;
 use braid_policy::Origin;
 use braid_runtime::{Buf, Device, LockGuard, Mode, Runtime};
+use std::collections::BTreeSet;
 use std::ops::Range;
+use std::rc::Rc;
 
 impl<R: Runtime, D: Device> Core<R, D> {
     /// Makes clean extra copies of the blocks of a piece that was just read. The guard is the extent's, exclusive.
     pub async fn promote(&self, piece: Piece, bytes: Buf, device: DeviceId, guard: LockGuard) {
+        let changes = self.policy_changes.get();
         for (block, range) in self.blocks_of(&piece) {
             let whole = range == self.shape.range_of(block).range;
             let known = self.state.borrow().extras.get(block).is_some();
@@ -24,8 +27,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
             let Some((slot, place)) = self.take_block(device, &piece) else { break };
             let part = bytes.slice(range.start - piece.range.start..range.end - piece.range.start);
             let written = self.write_block(slot, place, Bytes::ZERO, &part, Origin::Background).await;
-            if written.is_err() {
-                // Counted by the device; the home still has the bytes.
+            if written.is_err() || self.policy_changes.get() != changes {
+                // An error is counted by the device, and the home has the bytes; a policy that came meanwhile asks itself.
                 self.release_block(slot, place);
                 break;
             }
@@ -38,27 +41,42 @@ impl<R: Runtime, D: Device> Core<R, D> {
         drop(guard);
     }
 
-    /// Brings the extra copies of what was written to the home up to date.
+    /// Gives up clean extra copies until an extent slot is free, on another device than `not`. False if none can be.
+    pub fn reclaim_extras(&self, not: Option<DeviceId>) -> bool {
+        let candidates = self.state.borrow().extras.clean_slots();
+        for (slot, blocks) in candidates {
+            if not == Some(self.device_of(slot)) {
+                continue;
+            }
+            let extents: BTreeSet<ExtentId> = blocks.iter().map(|&b| self.shape.range_of(b).extent).collect();
+            let locked = extents.iter().map(|&e| self.locks.try_lock(Self::lock_number(e), Mode::Exclusive));
+            let guards: Vec<Option<LockGuard>> = locked.collect();
+            if guards.iter().all(Option::is_some) {
+                blocks.into_iter().for_each(|block| self.drop_extra(block));
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Brings the extra copies of what was written to the home up to date. One that fails does not serve reads any more: if it is clean,
+    /// the caller's error drops it.
     pub async fn update_extras(&self, piece: &Piece, from: &Buf) -> Result<()> {
-        if self.state.borrow().extras.is_empty() {
+        if !self.state.borrow().map.has_extras(piece.extent) {
             return Ok(());
         }
         for (block, range) in self.blocks_of(piece) {
             let Some(extra) = self.state.borrow().extras.get(block) else { continue };
             let part = from.slice(range.start - piece.range.start..range.end - piece.range.start);
             let within = range.start % self.shape.block_size;
-            let written = self.write_block(extra.slot, extra.place, within, &part, Origin::Guest).await;
-            match written {
-                Err(_) if !extra.dirty => self.drop_extra(block),
-                result => result?,
-            }
+            self.write_block(extra.slot, extra.place, within, &part, Origin::Guest).await?;
         }
         Ok(())
     }
 
     /// Writes a piece to extra copies alone, which are dirty then. False where the caller must write it to the home:
     /// there is no room, or the journal could not hold more dirty blocks.
-    pub async fn write_extra(&self, piece: &Piece, from: &Buf, device: DeviceId) -> Result<bool> {
+    pub async fn write_extra(self: &Rc<Self>, piece: &Piece, from: &Buf, device: DeviceId) -> Result<bool> {
         let blocks: Vec<(BlockId, Range<Bytes>)> = self.blocks_of(piece).collect();
         if !self.may_dirty() {
             return Ok(false);
@@ -86,7 +104,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
 
     /// Fills a new block slot: what the guest wrote, and around it what the block held before.
     async fn write_whole_block(
-        &self,
+        self: &Rc<Self>,
         block: BlockId,
         range: &Range<Bytes>,
         part: &Buf,
@@ -104,7 +122,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
     }
 
     /// Brings the home of a dirty block up to date; its extra copy is clean then.
-    pub async fn write_back(&self, block: BlockId) -> Result<()> {
+    pub async fn write_back(self: &Rc<Self>, block: BlockId) -> Result<()> {
         let _room = self.reserve(2).await?;
         let whole = self.shape.range_of(block);
         let _guard = self.locks.lock(Self::lock_number(whole.extent), Mode::Exclusive).await;
@@ -112,13 +130,13 @@ impl<R: Runtime, D: Device> Core<R, D> {
         let entry = self.state.borrow().map.get(whole.extent);
         let bytes = self.blocks.alloc(self.shape.block_size).await;
         self.read_copies(&whole, &bytes, Origin::Background).await?;
-        for slot in [entry.home, entry.second].into_iter().filter(|&s| s != SlotNumber::NONE) {
-            self.write_slot(slot, &whole.range, Some(&bytes), entry.valid, Origin::Background).await?;
-        }
+        // A copy of the home that is under way lacks this, whatever becomes of it.
         self.state.borrow_mut().disturb(whole.extent);
+        let origin = Origin::Background;
+        let written = self.write_required(whole.extent, entry, &whole.range, Some(&bytes), origin).await?;
         let valid = entry.valid | self.shape.parts_touched(&whole.range);
         let mut state = self.state.borrow_mut();
-        state.set_extent(whole.extent, Entry { valid, ..entry });
+        state.set_extent(whole.extent, Entry { valid, ..written });
         state.set_extra(block, Some(Extra { dirty: false, ..extra }));
         drop(state);
         let mut background = self.background.borrow_mut();
@@ -128,7 +146,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
     }
 
     /// Drops the extra copy of a block, written back before where it is dirty.
-    pub async fn demote(&self, block: BlockId) -> Result<()> {
+    pub async fn demote(self: &Rc<Self>, block: BlockId) -> Result<()> {
         self.write_back(block).await?;
         let extent = self.shape.range_of(block).extent;
         let _guard = self.locks.lock(Self::lock_number(extent), Mode::Exclusive).await;
@@ -140,7 +158,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
 
     /// Before a range becomes zero: zeros what it covers of dirty extra copies at its edges, and drops the clean ones.
     pub async fn zero_extra_edges(&self, piece: &Piece) -> Result<()> {
-        if self.state.borrow().extras.is_empty() {
+        if !self.state.borrow().map.has_extras(piece.extent) {
             return Ok(());
         }
         for (block, range) in self.blocks_of(piece) {
@@ -163,7 +181,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
     /// Drops the extra copies of blocks that a range covers whole: at the same instant as the home's parts become
     /// invalid, or a commit in between would bring back what the home holds.
     pub fn drop_covered_extras(&self, piece: &Piece) {
-        if self.state.borrow().extras.is_empty() {
+        if !self.state.borrow().map.has_extras(piece.extent) {
             return;
         }
         for (block, range) in self.blocks_of(piece) {
@@ -178,15 +196,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         1 + self.shape.blocks_touched(piece) as usize
     }
 
-    /// Whether any block of an extent has an extra copy.
-    pub fn has_extras(&self, piece: &Piece) -> bool {
-        let state = self.state.borrow();
-        let whole = Piece { extent: piece.extent, range: Bytes::ZERO..self.shape.extent_size };
-        !state.extras.is_empty() && self.blocks_of(&whole).any(|(block, _)| state.extras.get(block).is_some())
-    }
-
     /// Forgets an extra copy. The caller holds its extent's lock, exclusive.
-    fn drop_extra(&self, block: BlockId) {
+    pub fn drop_extra(&self, block: BlockId) {
         let mut state = self.state.borrow_mut();
         let Some(extra) = state.extras.get(block) else { return };
         state.set_extra(block, None);
@@ -251,7 +262,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
     }
 
     /// The blocks that a piece touches, each with the range of the extent that it touches of it.
-    fn blocks_of(&self, piece: &Piece) -> impl Iterator<Item = (BlockId, Range<Bytes>)> + use<R, D> {
+    pub fn blocks_of(&self, piece: &Piece) -> impl Iterator<Item = (BlockId, Range<Bytes>)> + use<R, D> {
         let (shape, piece) = (self.shape, piece.clone());
         let mut at = piece.range.start;
         std::iter::from_fn(move || {

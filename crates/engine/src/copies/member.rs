@@ -1,10 +1,10 @@
-//! A device in use by the volume: reads and writes in slots, timed, counted, and flushed only when there is a reason.
+//! A device of the volume: timed, counted, flushed only when there is a reason, and never believed again after a failed flush.
 
 use crate::stats::DeviceStats;
 use braid_base::{Bytes, DeviceId, Nanos};
-use braid_format::superblock::DeviceEntry;
+use braid_format::superblock::{DeviceEntry, DeviceState};
 use braid_policy::{Completion, Direction};
-use braid_runtime::{Device, Runtime};
+use braid_runtime::{Buf, Device, Runtime};
 use std::cell::{Cell, RefCell};
 use std::io;
 
@@ -12,11 +12,17 @@ use std::io;
 pub(crate) struct Member<D> {
     pub id: DeviceId,
     pub entry: DeviceEntry,
-    pub device: D,
+    /// None while it is missing.
+    device: Option<D>,
     pub alignment: Bytes,
+    state: Cell<DeviceState>,
+    /// Nothing that it holds is trusted: the administrator gave it up.
+    distrusted: bool,
     /// Writes that completed, and how many of them a flush has covered.
     written: Cell<u64>,
     flushed: Cell<u64>,
+    /// A flush failed: what was written since the one before may be lost, whatever later flushes say.
+    lost_writes: Cell<bool>,
     pub stats: RefCell<DeviceStats>,
 }
 
@@ -25,35 +31,96 @@ pub(crate) struct Timed {
     pub latency: Nanos,
 }
 
+/// The alignment that counts for a device that is missing.
+const LARGEST_ALIGNMENT: Bytes = Bytes(4096);
+
 impl<D: Device> Member<D> {
-    pub fn new(id: DeviceId, entry: DeviceEntry, device: D) -> Member<D> {
-        let alignment = device.geometry().alignment;
+    pub fn new(id: DeviceId, entry: DeviceEntry, device: Option<D>, distrusted: bool) -> Member<D> {
+        let alignment = device.as_ref().map_or(LARGEST_ALIGNMENT, |d| d.geometry().alignment);
         Member {
             id,
+            state: Cell::new(entry.state),
             entry,
+            distrusted,
             device,
             alignment,
             // What an earlier run wrote may not be flushed: the first flush is never skipped.
             written: Cell::new(1),
             flushed: Cell::new(0),
+            lost_writes: Cell::new(false),
             stats: RefCell::default(),
         }
     }
 
     /// Where a slot of this device lies.
+    #[inline]
     pub fn slot_offset(&self, index: u32, extent_size: Bytes) -> Bytes {
         self.entry.slots_offset + extent_size * u64::from(index)
     }
 
+    pub fn state(&self) -> DeviceState {
+        self.state.get()
+    }
+
+    pub fn set_state(&self, state: DeviceState) {
+        self.state.set(state);
+    }
+
+    /// Whether its copies are as new as any, but for those in spans that are behind.
+    #[inline]
+    pub fn is_current(&self) -> bool {
+        matches!(self.state.get(), DeviceState::Active | DeviceState::Slow | DeviceState::Draining)
+    }
+
+    /// Whether it is written to: also while it is brought up to date.
+    pub fn is_written(&self) -> bool {
+        self.is_current() || self.state.get() == DeviceState::Returning
+    }
+
+    /// Whether all of its copies must be made again.
+    pub fn lacks_all(&self) -> bool {
+        self.distrusted
+    }
+
+    /// The device itself.
+    ///
+    /// # Errors
+    /// `NotFound` while it is missing.
+    #[inline]
+    pub fn device(&self) -> io::Result<&D> {
+        match &self.device {
+            Some(device) => Ok(device),
+            None => Err(missing(self.id)),
+        }
+    }
+
+    pub async fn read(&self, at: Bytes, into: &Buf) -> io::Result<()> {
+        self.device()?.read(at, into).await
+    }
+
+    pub async fn write(&self, at: Bytes, from: &Buf) -> io::Result<()> {
+        self.device()?.write(at, from).await
+    }
+
+    pub async fn discard(&self, at: Bytes, len: Bytes) -> io::Result<()> {
+        self.device()?.discard(at, len).await
+    }
+
     /// Makes all completed writes durable, and says how long that took; does nothing where none completed since the last
     /// flush began.
+    ///
+    /// # Errors
+    /// Once a flush has failed, all later ones do.
     pub async fn flush<R: Runtime>(&self, rt: &R) -> io::Result<Option<Timed>> {
+        if self.lost_writes.get() {
+            return Err(io::Error::other("an earlier flush failed, and what it lost is not known"));
+        }
         let written = self.written.get();
         if self.flushed.get() >= written {
             return Ok(None);
         }
         let start = rt.now();
-        let result = self.device.flush().await;
+        let result = self.device()?.flush().await;
         let latency = rt.now().saturating_sub(start);
         let mut stats = self.stats.borrow_mut();
         stats.flushes += 1;
@@ -62,9 +129,18 @@ impl<D: Device> Member<D> {
                 stats.flush_time += latency;
                 self.flushed.set(self.flushed.get().max(written));
             }
-            Err(_) => stats.errors += 1,
+            Err(error) => {
+                stats.errors += 1;
+                stats.last_error = Some(error.to_string());
+                self.lost_writes.set(true);
+            }
         }
         result.map(|()| Some(Timed { latency }))
+    }
+
+    /// A write completed past [`Member::record`]: the next flush is not skipped.
+    pub fn note_write(&self) {
+        self.written.set(self.written.get() + 1);
     }
 
     /// Counts a read or write that has ended.
@@ -72,7 +148,7 @@ impl<D: Device> Member<D> {
     pub fn record(&self, completion: &Completion, result: &io::Result<()>) {
         if completion.direction == Direction::Write {
             // Counted even where it failed: some of it may have been written.
-            self.written.set(self.written.get() + 1);
+            self.note_write();
         }
         let mut stats = self.stats.borrow_mut();
         match result {
@@ -83,4 +159,9 @@ impl<D: Device> Member<D> {
             }
         }
     }
+}
+
+#[cold]
+fn missing(device: DeviceId) -> io::Error {
+    io::Error::new(io::ErrorKind::NotFound, format!("device {device} is missing"))
 }

@@ -1,8 +1,14 @@
 //! The copies of extents and blocks: the only part that touches devices.
 
+mod allocate;
+mod audit;
 mod cache;
 mod extra;
+mod health;
 mod member;
+mod required;
+mod slot;
 
 pub(crate) use cache::ExtentCache;
 pub(crate) use member::{Member, Timed};
+pub(crate) use required::{Other, lost};

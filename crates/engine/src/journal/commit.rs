@@ -22,6 +22,8 @@ pub(crate) struct Commits {
     /// Why no commit can succeed any more: what a failed flush lost is not known, so no later one may hide it.
     failed: RefCell<Option<Error>>,
     ended: Event,
+    /// Commits that have ended, well or not.
+    ends: Cell<u64>,
     /// Reused from commit to commit.
     records: RefCell<Vec<Record>>,
 }
@@ -37,6 +39,14 @@ impl Commits {
         self.ended.notify();
     }
 
+    /// Waits for the end of a commit that runs.
+    pub async fn wait_for_end(&self) -> Result<()> {
+        let before = self.ends.get();
+        let over = || self.ends.get() != before || !self.running.get();
+        self.ended.wait_for(|| over().then_some(())).await;
+        self.failure().map_or(Ok(()), Err)
+    }
+
     /// Why the volume can promise nothing any more.
     pub fn failure(&self) -> Option<Error> {
         self.failed.borrow().clone()
@@ -49,6 +59,7 @@ struct Running<'a>(&'a Commits);
 impl Drop for Running<'_> {
     fn drop(&mut self) {
         self.0.running.set(false);
+        self.0.ends.set(self.0.ends.get() + 1);
         self.0.ended.notify();
     }
 }
@@ -74,6 +85,16 @@ impl<R: Runtime, D: Device> Core<R, D> {
         }
     }
 
+    /// From now on no flush succeeds, and nobody waits for room in the journal.
+    pub fn fail(&self, error: Error) {
+        if self.commits.failure().is_none() {
+            tracing::error!(%error, "the volume can promise nothing any more");
+        }
+        self.commits.fail(error);
+        self.journal.roomier.notify();
+        self.attention.notify();
+    }
+
     async fn lead_commit(&self, origin: Origin) {
         let commits = &self.commits;
         commits.running.set(true);
@@ -82,7 +103,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         let running = Running(commits);
         match self.run_commit(origin).await {
             Ok(()) => commits.finished.set(number),
-            Err(error) => commits.fail(error),
+            Err(error) => self.fail(error),
         }
         drop(running);
     }
@@ -90,29 +111,60 @@ impl<R: Runtime, D: Device> Core<R, D> {
     async fn run_commit(&self, origin: Origin) -> Result<()> {
         let mut records = self.commits.records.take();
         self.state.borrow_mut().begin_commit(&mut records);
-        self.flush_devices(origin).await?;
-        // The permit is held until the state knows: a checkpoint must not end in between.
-        let permit = if records.is_empty() { None } else { Some(self.append(&records).await?) };
+        let result = self.commit_records(&mut records, origin).await;
+        if result.is_err() {
+            self.state.borrow_mut().keep_spans();
+        }
+        self.commits.records.replace(records);
+        result
+    }
+
+    async fn commit_records(&self, records: &mut Vec<Record>, origin: Origin) -> Result<()> {
+        if self.flush_devices(origin).await? == Devices::Lost {
+            // What that device lacks from now on is not known to be alike.
+            records.retain(|record| !matches!(record, Record::Intent(..)));
+            self.state.borrow_mut().keep_spans();
+        }
+        if records.is_empty() {
+            self.state.borrow_mut().end_commit();
+            return Ok(());
+        }
+        let permit = self.append(records).await?;
         self.state.borrow_mut().end_commit();
         drop(permit);
-        self.commits.records.replace(records);
         self.background.borrow_mut().commits += 1;
         self.attention.notify();
         Ok(())
     }
 
-    async fn flush_devices(&self, origin: Origin) -> Result<()> {
-        let flushes = self.members.iter().map(async |member| {
-            let result = member.flush(&self.rt).await;
-            let describe = |e| Error::io(format_args!("{} could not flush", self.describe(member.id)), &e);
-            if let Some(Timed { latency }) = result.map_err(describe)? {
-                // A guest who asked for it waits as for a write: a device that is slow to flush is slow.
-                let (device, direction, len) = (member.id, Direction::Flush, Bytes::ZERO);
-                let completion = Completion { device, direction, len, latency, origin };
-                self.policy.borrow_mut().on_complete(&completion);
+    /// Flushes every device that was written. One that fails is lost if all that it holds is elsewhere, too; else the commit fails.
+    async fn flush_devices(&self, origin: Origin) -> Result<Devices> {
+        let written = self.members.iter().filter(|member| member.is_written());
+        let flushes = written.map(async |member| (member.id, member.flush(&self.rt).await));
+        let mut devices = Devices::Kept;
+        for (device, result) in join_all(flushes).await {
+            match result {
+                Ok(Some(Timed { latency })) => {
+                    // A guest who asked for it waits as for a write: a device that is slow to flush is slow.
+                    let (direction, len) = (Direction::Flush, Bytes::ZERO);
+                    let completion = Completion { device, direction, len, latency, origin };
+                    self.policy.borrow_mut().on_complete(&completion);
+                }
+                Ok(None) => {}
+                Err(error) => {
+                    let error = Error::io(format_args!("{} could not flush", self.describe(device)), &error);
+                    self.give_up(device, error).await?;
+                    devices = Devices::Lost;
+                }
             }
-            Ok(())
-        });
-        join_all(flushes).await.into_iter().collect()
+        }
+        Ok(devices)
     }
+}
+
+/// Whether a device was lost by a flush.
+#[derive(PartialEq, Eq)]
+enum Devices {
+    Kept,
+    Lost,
 }

@@ -1,12 +1,14 @@
-//! What a flush promises: the ring of batches, commits, checkpoints, and recovery from them.
+//! What a flush promises: the ring of batches, commits, intents, checkpoints, and recovery from them.
 
 mod checkpoint;
 mod commit;
+mod intents;
+mod proof;
 mod recover;
 mod ring;
 
-pub(crate) use checkpoint::map_images;
+pub(crate) use checkpoint::images;
 pub(crate) use commit::Commits;
 pub use recover::Recovery;
-pub(crate) use recover::recover;
+pub(crate) use recover::{Mode, Source, check_image, recover};
 pub(crate) use ring::{Journal, Ring};

@@ -1,237 +1,215 @@
 //! Recovery: the map images, then what the journal says beyond them.
 //!
-//! A page that image 0 has torn is read from image 1: the two are never written at the same time. The journal is
-//! searched whole for the newest valid batch; that one says which is the oldest that must be replayed, and all between
-//! must be there. A batch that a power cut tore was never promised to anyone.
+//! Of two valid images of a page the newer one counts. The journal is searched whole, on every device that has it. The newest batch
+//! says which is the oldest that must be replayed, and all between must be there; the proof says which batch must be there at least: a
+//! batch beyond that was never promised. A page that contains a batch already takes nothing from it.
+//!
+//! What cannot be proved is damage. An ordinary opening refuses it; a repair keeps all that is proved, and gives the places of the other
+//! extents up ([`SlotNumber::LOST`]): they are listed, and read as an error until they are written whole or discarded.
 
-use crate::create::buffer;
+mod batches;
+mod damage;
+mod pages;
+
+use crate::copies::Member;
 use crate::journal::Ring;
-use crate::journal::map_images;
 use crate::map::State;
 use crate::{Error, ErrorKind, Result};
-use braid_base::{Bytes, ExtentId};
-use braid_format::journal::{self, Extra, LARGEST_BATCH, PAGE, Record};
-use braid_format::map_page::{self, Entry};
-use braid_format::superblock::Superblock;
-use braid_format::{Invalid, SlotNumber};
-use braid_runtime::{Arena, Buf, Device};
+use batches::Batches;
+use braid_base::{BlockId, Bytes, DeviceId, ExtentId};
+use braid_format::intent_page::Difference;
+use braid_format::journal::{Extra, PAGE, Record};
+use braid_format::map_page::Entry;
+use braid_format::superblock::{RegionKind, Superblock};
+use braid_format::{SlotNumber, SpanId};
+use braid_runtime::Device;
+use damage::Damage;
+pub(crate) use pages::check_image;
+use foldhash::fast::FixedState;
+use hashbrown::HashMap;
 use std::collections::VecDeque;
 
 /// What recovery found, besides the state.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Recovery {
-    /// Map pages that image 0 did not hold and image 1 did.
-    pub pages_from_second_image: u32,
+    /// Map pages that were valid and new in one image alone.
+    pub pages_from_one_image: u32,
     /// Journal batches that were replayed.
     pub batches: u64,
     /// Records in them.
     pub records: u64,
+    /// Spans whose copies may differ.
+    pub spans: u32,
+    /// Extents whose places a repair could not prove, in order.
+    pub lost: Vec<ExtentId>,
+    /// What was damaged, a sentence each.
+    pub damage: Vec<String>,
 }
+
+/// How recovery deals with damage.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Mode {
+    /// Refuses it.
+    Strict,
+    /// Keeps what is proved.
+    Repair,
+}
+
+/// What the devices say, for one recovery.
+pub(crate) struct Source<'a, D> {
+    pub members: &'a [Member<D>],
+    pub superblock: &'a Superblock,
+    pub mode: Mode,
+    /// Whether the volume was shut down: then copies differ only where one is behind.
+    pub clean: bool,
+}
+
+type Extras = HashMap<BlockId, Extra, FixedState>;
 
 /// Loads the map and replays the journal. Claims every slot that is in use.
 pub(crate) async fn recover<D: Device>(
-    devices: &[D],
-    superblock: &Superblock,
+    source: &Source<'_, D>,
     state: &mut State,
 ) -> Result<(Ring, Recovery)> {
-    let mut recovery = Recovery::default();
-    load_map(devices, superblock, state, &mut recovery).await?;
-    let (ring, extras) = replay_journal(devices, superblock, state, &mut recovery).await?;
-    claim_slots(superblock, state, extras)?;
+    let (mut recovery, mut damage) = (Recovery::default(), Damage::default());
+    let pages = pages::load_map(source, state, &mut recovery, &mut damage).await?;
+    let mut spans = pages::load_intents(source).await?;
+    let batches = batches::find(source).await?;
+    damage.of_journal(&batches);
+    if source.mode == Mode::Strict
+        && let Some(first) = damage.first()
+    {
+        return Err(corrupt(source.superblock, first));
+    }
+    let mut extras = Extras::default();
+    for batch in &batches.live {
+        recovery.batches += 1;
+        for &record in &batch.records {
+            recovery.records += 1;
+            if let Record::Extent(extent, _) = record {
+                damage.prove(extent, batch.sequence);
+            }
+            replay(source.superblock, state, &pages, (&mut extras, &mut spans), batch.sequence, record)?;
+        }
+    }
+    recovery.lost = damage.give_up(source.superblock, state, &pages);
+    recovery.damage = damage.into_sentences();
+    claim_slots(source, state, extras, &mut recovery)?;
+    recovery.spans = restore_spans(source, state, &spans);
     state.refresh_all();
-    Ok((ring, recovery))
+    Ok((ring(source.superblock, &batches), recovery))
 }
 
 fn corrupt(superblock: &Superblock, what: impl std::fmt::Display) -> Error {
     let name = &superblock.name;
-    Error::new(ErrorKind::Corrupt, format!("{what}: volume '{name}' is damaged; run braid check {name}"))
+    let text =
+        format!("volume '{name}' is damaged: {what}; run braid check {name}, then braid check {name} --repair");
+    Error::new(ErrorKind::Corrupt, text)
 }
 
-/// Map pages read in one piece.
-const GROUP: u32 = (Arena::LARGEST.0 / map_page::SIZE.0) as u32;
-
-async fn load_map<D: Device>(
-    devices: &[D],
+/// Applies one record, unless the page that it belongs to contains it already.
+fn replay(
     superblock: &Superblock,
     state: &mut State,
-    recovery: &mut Recovery,
+    pages: &pages::Loaded,
+    (extras, spans): (&mut Extras, &mut pages::Spans),
+    sequence: u64,
+    record: Record,
 ) -> Result<()> {
-    let pages = map_page::pages(superblock.extents(), superblock.copies);
-    let [(first_device, first_image), (second_device, second_image)] = map_images(superblock);
-    let (group, single) = (buffer(Arena::LARGEST).await, buffer(map_page::SIZE).await);
-    for first in (0..pages).step_by(GROUP as usize) {
-        let count = GROUP.min(pages - first);
-        let bytes = group.slice(Bytes::ZERO..map_page::SIZE * u64::from(count));
-        let at = first_image + map_page::SIZE * u64::from(first);
-        let read = devices[first_device.index()].read(at, &bytes).await;
-        for page in first..first + count {
-            let place = map_page::SIZE * u64::from(page - first);
-            let in_group = bytes.slice(place..place + map_page::SIZE);
-            if read.is_ok() && load_page(&in_group, page, superblock, state).is_ok() {
-                continue;
-            }
-            let at = second_image + map_page::SIZE * u64::from(page);
-            let failed = |e| {
-                Error::io(
-                    format_args!("map page {page} is damaged on {first_device}, and {second_device} failed"),
-                    &e,
-                )
-            };
-            devices[second_device.index()].read(at, &single).await.map_err(failed)?;
-            load_page(&single, page, superblock, state).map_err(|e| {
-                corrupt(superblock, format_args!("map page {page} is in neither image ({e})"))
-            })?;
-            recovery.pages_from_second_image += 1;
-            state.mark_stale(ExtentId(page * map_page::extents_per_page(superblock.copies)));
+    let beyond = |what: String| Err(corrupt(superblock, format!("the journal speaks of {what}, beyond the volume")));
+    match record {
+        Record::Extent(extent, _) if extent.0 >= superblock.extents() => return beyond(format!("{extent:?}")),
+        Record::Extent(extent, entry) if pages.sequence_of(extent) < sequence => {
+            state.map.set(extent, entry);
+            state.mark_stale(extent);
         }
+        Record::Extra(block, Some(extra)) => drop(extras.insert(block, extra)),
+        Record::Extra(block, None) => drop(extras.remove(&block)),
+        Record::Intent(span, _) if span.0 >= superblock.spans() => return beyond(format!("{span:?}")),
+        Record::Intent(span, difference) => spans.replay(span, sequence, difference),
+        Record::Extent(..) | Record::Device(..) | Record::Epoch(_) => {}
     }
     Ok(())
 }
 
-fn load_page(
-    bytes: &Buf,
-    page: u32,
-    superblock: &Superblock,
-    state: &mut State,
-) -> std::result::Result<(), Invalid> {
-    let first = page * map_page::extents_per_page(superblock.copies);
-    let extents = superblock.extents();
-    bytes.with_bytes(|bytes| {
-        map_page::decode(bytes, superblock.volume, page, superblock.copies, |place, entry| {
-            // What lies beyond the last extent of the last page is padding.
-            if first + place < extents {
-                state.map.set(ExtentId(first + place), entry);
-            }
-        })
-    })
+/// The ring as the newest batch left it; empty if there is none.
+fn ring(superblock: &Superblock, batches: &Batches) -> Ring {
+    let len = superblock.region(RegionKind::Journal, 0).expect("a superblock that was verified names its journal").len;
+    let room = |len: Bytes| len.align_up(PAGE);
+    let live: VecDeque<_> = batches.live.iter().map(|b| (b.sequence, b.place, room(b.len))).collect();
+    Ring::new(len, live, batches.next_sequence())
 }
 
-/// A valid batch: its header, and where it lies.
-type Batch = (journal::Header, Bytes);
-
-async fn replay_journal<D: Device>(
-    devices: &[D],
-    superblock: &Superblock,
+/// Marks every slot that the map or an extra copy uses. A slot used twice is damage: what is proved later keeps it.
+fn claim_slots<D>(
+    source: &Source<'_, D>,
     state: &mut State,
+    extras: Extras,
     recovery: &mut Recovery,
-) -> Result<(Ring, Vec<(braid_base::BlockId, Extra)>)> {
-    let device = superblock.metadata_device;
-    let (offset, len) = superblock.devices[device.index()]
-        .journal
-        .ok_or_else(|| corrupt(superblock, "the superblock names no journal"))?;
-    let device = &devices[device.index()];
-    let batches = find_batches(device, offset, len, superblock).await?;
-    let Some((newest, _)) = batches.last().copied() else {
-        return Ok((Ring::new(len, VecDeque::new(), 1), Vec::new()));
-    };
-    let needed: Vec<Batch> = batches.into_iter().filter(|(h, _)| h.sequence >= newest.tail).collect();
-    let complete = needed.iter().map(|(h, _)| h.sequence).eq(newest.tail..=newest.sequence);
-    if !complete {
-        let what = format!("the journal lacks a batch between {} and {}", newest.tail, newest.sequence);
-        return Err(corrupt(superblock, what));
-    }
-    let bytes = buffer(LARGEST_BATCH).await;
-    let mut extras = hashbrown::HashMap::with_hasher(foldhash::fast::FixedState::default());
-    let mut live = VecDeque::new();
-    for (header, place) in needed {
-        let room = header.len.align_up(PAGE);
-        let batch = bytes.slice(Bytes::ZERO..room);
-        let failed = |e| Error::io("the journal could not be read", &e);
-        device.read(offset + place, &batch).await.map_err(failed)?;
-        let records: Vec<_> = batch.with_bytes(|b| journal::records(b, &header).collect());
-        for record in records {
-            recovery.records += 1;
-            match record.map_err(|e| Error::new(ErrorKind::Unsupported, e.to_string()))? {
-                Record::Extent(extent, entry) if extent.0 < superblock.extents() => {
-                    state.map.set(extent, entry);
-                    state.mark_stale(extent);
-                }
-                Record::Extent(extent, _) => {
-                    return Err(corrupt(
-                        superblock,
-                        format!("the journal speaks of {extent:?}, beyond the volume"),
-                    ));
-                }
-                Record::Extra(block, Some(extra)) => drop(extras.insert(block, extra)),
-                Record::Extra(block, None) => drop(extras.remove(&block)),
-            }
+) -> Result<()> {
+    let mut doubled = Vec::new();
+    for (extent, Entry { home, second, .. }) in state.map.iter().filter(|(_, e)| e.home != SlotNumber::LOST) {
+        let mut slots = [home, second].into_iter().filter(|&s| s != SlotNumber::NONE);
+        if !slots.all(|slot| state.space.claim(slot)) {
+            doubled.push(extent);
         }
-        recovery.batches += 1;
-        live.push_back((header.sequence, place, room));
+    }
+    if let Some(extent) = doubled.first()
+        && source.mode == Mode::Strict
+    {
+        let slot = state.map.get(*extent).home;
+        return Err(corrupt(source.superblock, format!("{slot:?} of {extent:?} does not exist or is used twice")));
+    }
+    for extent in doubled {
+        // Which of the two it belongs to is not known.
+        recovery.damage.push(format!("{extent:?} lies in a slot that does not exist or is used twice"));
+        recovery.lost.push(extent);
+        state.map.set(extent, Entry { home: SlotNumber::LOST, ..Entry::default() });
+        state.mark_stale(extent);
     }
     let mut extras: Vec<_> = extras.into_iter().collect();
     extras.sort_unstable_by_key(|(block, _)| *block);
-    Ok((Ring::new(len, live, newest.sequence + 1), extras))
-}
-
-/// Every valid batch in the ring, by sequence.
-async fn find_batches<D: Device>(
-    device: &D,
-    offset: Bytes,
-    len: Bytes,
-    superblock: &Superblock,
-) -> Result<Vec<Batch>> {
-    // Batches may reach from one piece of reading into the next: two pieces lie side by side.
-    let (step, window) = (LARGEST_BATCH, buffer(LARGEST_BATCH).await);
-    let (mut batches, mut start) = (Vec::new(), Bytes::ZERO);
-    let failed = |e| Error::io("the journal could not be read", &e);
-    let read = async |at: Bytes, into: &Buf| -> Result<Bytes> {
-        let part = step.min(len.saturating_sub(at));
-        if part > Bytes::ZERO {
-            device.read(offset + at, &into.slice(Bytes::ZERO..part)).await.map_err(failed)?;
-        }
-        Ok(part)
-    };
-    let mut bytes = vec![0u8; (step * 2).as_usize()];
-    let mut held = read(start, &window).await?;
-    window.copy_to_slice(Bytes::ZERO, &mut bytes[..step.as_usize()]);
-    while start < len {
-        let next = read(start + step, &window).await?;
-        window.copy_to_slice(Bytes::ZERO, &mut bytes[step.as_usize()..]);
-        let valid = (held + next).as_usize();
-        for at in (0..held.as_usize()).step_by(PAGE.as_usize()) {
-            if let Ok(header) = journal::verify(&bytes[at..valid], superblock.volume) {
-                batches.push((header, start + Bytes::of_len(at)));
-            }
-        }
-        bytes.copy_within(step.as_usize().., 0);
-        (start, held) = (start + step, next);
-    }
-    batches.sort_unstable_by_key(|(header, _)| header.sequence);
-    Ok(batches)
-}
-
-/// Marks every slot that the map or an extra copy uses. A slot used twice is damage.
-fn claim_slots(
-    superblock: &Superblock,
-    state: &mut State,
-    extras: Vec<(braid_base::BlockId, Extra)>,
-) -> Result<()> {
-    let State { map, space, .. } = state;
-    for (extent, Entry { home, second, .. }) in map.iter() {
-        for slot in [home, second].into_iter().filter(|&s| s != SlotNumber::NONE) {
-            if !space.claim(slot) {
-                return Err(corrupt(
-                    superblock,
-                    format!("{slot:?} of {extent:?} does not exist or is used twice"),
-                ));
-            }
-        }
-    }
-    let blocks = u64::from(superblock.extents()) * (superblock.extent_size / superblock.block_size);
+    let blocks = u64::from(source.superblock.extents())
+        * (source.superblock.extent_size / source.superblock.block_size);
     for (block, extra) in extras {
-        let wrong = || corrupt(superblock, format!("the extra copy of {block:?} lies where none can be"));
-        let device = state.space.locate(extra.slot).ok_or_else(wrong)?.device;
-        if !state.extras.is_divided(device, extra.slot) {
-            if !state.space.claim(extra.slot) {
-                return Err(wrong());
-            }
-            state.extras.divide(device, extra.slot);
+        if block.0 < blocks && claim_extra(state, block, extra).is_some() {
+            continue;
         }
-        if block.0 >= blocks || !state.extras.claim(device, extra.slot, extra.place) {
-            return Err(wrong());
+        let what = format!("the extra copy of {block:?} lies in a place that does not exist or is used twice");
+        if source.mode == Mode::Strict {
+            return Err(corrupt(source.superblock, what));
         }
-        state.extras.set(block, Some(extra));
+        recovery.damage.push(what);
     }
     Ok(())
+}
+
+fn claim_extra(state: &mut State, block: BlockId, extra: Extra) -> Option<()> {
+    let device: DeviceId = state.space.locate(extra.slot)?.device;
+    if !state.extras.is_divided(device, extra.slot) {
+        state.space.claim(extra.slot).then_some(())?;
+        state.extras.divide(device, extra.slot);
+    }
+    state.extras.claim(device, extra.slot, extra.place).then_some(())?;
+    state.restore_extra(block, extra);
+    Some(())
+}
+
+/// After a shutdown only spans that are behind are left. After anything else the copies of all may differ, and from the first read on the
+/// one that is read is the truth: the other is behind.
+fn restore_spans<D: Device>(source: &Source<'_, D>, state: &mut State, spans: &pages::Spans) -> u32 {
+    let mut count = 0;
+    let lacking = source.members.iter().any(|member| !member.is_current());
+    for (span, recorded) in spans.iter() {
+        let difference = if source.clean && !lacking { recorded } else { Difference::Behind };
+        state.behind.restore(span, recorded, difference);
+        count += 1;
+    }
+    if source.superblock.copies > 1 && source.members.iter().any(Member::lacks_all) {
+        for span in (0..source.superblock.spans()).map(SpanId) {
+            state.behind.restore(span, Difference::None, Difference::Behind);
+        }
+        count = source.superblock.spans();
+    }
+    count
 }

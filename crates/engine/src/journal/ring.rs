@@ -1,22 +1,29 @@
-//! The journal's ring: where the next batch goes, and which batches recovery still needs.
+//! The journal's ring: where the next batch goes, which batches recovery still needs, and how a batch is written.
 //!
 //! A batch goes behind the one before it, or to the start of the ring where the rest is too short. Room is kept for the
-//! batch that ends a checkpoint: only that one moves the tail, so the ring can always be freed.
+//! batches that end the next two checkpoints: only these move the tail, so the ring can always be freed.
+//!
+//! A volume of two copies has the ring twice, on two devices, with the same batches at the same places: each batch is durable on
+//! both before it counts. While one of the devices is missing or failed, the other one is enough.
 
 use crate::core::Core;
-use crate::{Error, Result};
-use braid_base::{Bytes, DeviceId};
-use braid_format::journal::{self, LARGEST_BATCH, MOST_RECORDS, PAGE, Record};
+use crate::{Error, ErrorKind, Result};
+use braid_base::{Bytes, DeviceId, ExtentId};
+use braid_format::journal::{self, Batch, LARGEST_BATCH, MOST_PREVIOUS, MOST_RECORD, MOST_RECORDS, PAGE, Record};
 use braid_policy::Origin;
-use braid_runtime::{Arena, Buf, Device, Event, Permit, Runtime, Semaphore};
+use braid_runtime::{Arena, Buf, Device, Event, Permit, Runtime, Semaphore, join_all};
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 
 /// The journal of a volume that is open.
 pub(crate) struct Journal {
-    device: DeviceId,
-    offset: Bytes,
+    /// Where the ring lies: device and offset.
+    replicas: Vec<(DeviceId, Bytes)>,
+    /// The opening that writes.
+    epoch: u64,
     ring: RefCell<Ring>,
+    /// Extents that the newest batch changed; none where they are too many to list.
+    previous: RefCell<Option<Vec<ExtentId>>>,
     /// One batch is written at a time.
     writer: Semaphore,
     buffer: Buf,
@@ -54,13 +61,27 @@ pub(crate) struct Ring {
 }
 
 impl Journal {
-    pub fn new(device: DeviceId, offset: Bytes, ring: Ring) -> Journal {
+    /// The journal whose ring lies at each of these places.
+    pub fn new(replicas: Vec<(DeviceId, Bytes)>, epoch: u64, ring: Ring) -> Journal {
         let buffer = Arena::new(LARGEST_BATCH).try_alloc(LARGEST_BATCH).expect("a new arena has room");
-        let (writer, roomier) = (Semaphore::new(1), Event::default());
-        let (reserved, settled) = (Cell::new(0), Event::default());
-        let most_pending = ((ring.len / 4).as_usize() / journal::RECORD).min(MOST_RECORDS) * 7 / 8;
-        let ring = RefCell::new(ring);
-        Journal { device, offset, ring, writer, buffer, roomier, reserved, most_pending, settled }
+        let most_pending = ((ring.len / 4).as_usize() / MOST_RECORD).min(MOST_RECORDS) * 7 / 8;
+        Journal {
+            replicas,
+            epoch,
+            ring: RefCell::new(ring),
+            previous: RefCell::default(),
+            writer: Semaphore::new(1),
+            buffer,
+            roomier: Event::default(),
+            reserved: Cell::new(0),
+            most_pending,
+            settled: Event::default(),
+        }
+    }
+
+    /// Whether the ring lies on another device than this one, too.
+    pub fn survives(&self, device: DeviceId, is_current: impl Fn(DeviceId) -> bool) -> bool {
+        self.replicas.iter().any(|&(other, _)| other != device && is_current(other))
     }
 
     /// Changes that may wait for a commit: a commit of them all takes less than a quarter of the ring,
@@ -76,7 +97,12 @@ impl Journal {
 
     /// The newest batch that was written.
     pub fn newest(&self) -> u64 {
-        self.ring.borrow().next_sequence - 1
+        self.ring.borrow().newest()
+    }
+
+    /// Extents that the newest batch changed, unless they are too many.
+    pub fn newest_extents(&self) -> Option<Vec<ExtentId>> {
+        self.previous.borrow().clone()
     }
 
     /// Whether the ring is so full that a checkpoint should make room.
@@ -93,12 +119,22 @@ impl Journal {
     fn reserve(&self) -> Bytes {
         journal::room(self.most_dirty())
     }
+
+    /// A place for a batch of `room` bytes that guests or policies caused.
+    fn place(&self, room: Bytes) -> Option<Bytes> {
+        self.ring.borrow().place(room, &[self.reserve(), self.reserve()])
+    }
 }
 
 impl Ring {
     /// A ring with these live batches, oldest first.
     pub fn new(len: Bytes, live: VecDeque<(u64, Bytes, Bytes)>, next_sequence: u64) -> Ring {
         Ring { len, live, next_sequence }
+    }
+
+    /// The newest batch; 0 for none.
+    pub fn newest(&self) -> u64 {
+        self.next_sequence - 1
     }
 
     fn live_room(&self) -> Bytes {
@@ -110,26 +146,44 @@ impl Ring {
         self.live.front().map_or(self.next_sequence, |(sequence, _, _)| *sequence)
     }
 
-    /// Where a batch of `room` bytes goes, so that another of `reserve` bytes still finds a place behind it.
-    fn place(&self, room: Bytes, reserve: Bytes) -> Option<Bytes> {
-        let (oldest, head) = match (self.live.front(), self.live.back()) {
+    /// Where a batch of `room` bytes goes, so that others of `reserve` bytes still find places behind it, one after the other.
+    fn place(&self, room: Bytes, reserve: &[Bytes]) -> Option<Bytes> {
+        let (oldest, mut head) = match (self.live.front(), self.live.back()) {
             (Some((_, oldest, _)), Some((_, newest, len))) => (*oldest, *newest + *len),
-            _ => return (room + reserve <= self.len).then_some(Bytes::ZERO),
+            // Nothing is needed any more: as if the oldest began at the end.
+            _ => (self.len, Bytes::ZERO),
         };
-        let first = fit(self.len, oldest, head, room)?;
-        fit(self.len, oldest, first + room, reserve).map(|_| first)
-    }
-}
-
-/// Where `room` bytes fit behind `head`, with live batches from `oldest` up to `head`.
-fn fit(len: Bytes, oldest: Bytes, head: Bytes, room: Bytes) -> Option<Bytes> {
-    if head > oldest {
-        if head + room <= len {
-            return Some(head);
+        let mut wrapped = self.live.front().is_some_and(|_| head <= oldest);
+        let mut first = None;
+        for &room in std::iter::once(&room).chain(reserve) {
+            let end = if wrapped { oldest } else { self.len };
+            if head + room > end {
+                // The rest is too short: once round, unless that has been.
+                if wrapped || room > oldest || self.live.is_empty() {
+                    return None;
+                }
+                (wrapped, head) = (true, Bytes::ZERO);
+            }
+            first.get_or_insert(head);
+            head += room;
         }
-        return (room <= oldest).then_some(Bytes::ZERO);
+        first
     }
-    (head + room <= oldest).then_some(head)
+
+    /// A batch is about to be written there: its number is never used again, whatever becomes of it.
+    fn push(&mut self, place: Bytes, room: Bytes) -> u64 {
+        let sequence = self.next_sequence;
+        self.live.push_back((sequence, place, room));
+        self.next_sequence += 1;
+        sequence
+    }
+
+    /// Batches up to `done` are in the map pages.
+    fn forget(&mut self, done: u64) {
+        while self.live.front().is_some_and(|(sequence, _, _)| *sequence <= done) {
+            self.live.pop_front();
+        }
+    }
 }
 
 impl<R: Runtime, D: Device> Core<R, D> {
@@ -172,64 +226,99 @@ impl<R: Runtime, D: Device> Core<R, D> {
     /// Writes a batch and makes it durable. The permit keeps other batches back until the caller has drawn the
     /// consequences.
     pub async fn append(&self, records: &[Record]) -> Result<Permit> {
+        let journal = &self.journal;
         let room = journal::room(records.len());
         loop {
-            let permit = self.journal.writer.acquire(1).await;
-            let place = self.journal.ring.borrow().place(room, self.journal.reserve());
-            if let Some(place) = place {
-                let tail = self.journal.ring.borrow().tail();
+            let permit = journal.writer.acquire(1).await;
+            if let Some(error) = self.commits.failure() {
+                return Err(error);
+            }
+            if let Some(place) = journal.place(room) {
+                let tail = journal.ring.borrow().tail();
                 self.write_batch(records, place, tail).await?;
                 return Ok(permit);
             }
             drop(permit);
             self.attention.notify();
-            let journal = &self.journal;
-            let roomy = || journal.ring.borrow().place(room, journal.reserve()).is_some();
-            journal.roomier.wait_for(|| (roomy() || self.commits.failure().is_some()).then_some(())).await;
-            if let Some(error) = self.commits.failure() {
-                return Err(error);
-            }
+            let roomy = || journal.place(room).is_some() || self.commits.failure().is_some();
+            journal.roomier.wait_for(|| roomy().then_some(())).await;
         }
     }
 
     /// Ends a checkpoint that wrote everything up to batch `done` into the map pages: a batch that says so, and that
     /// repeats the dirty extra copies, which are in no page.
     pub async fn append_checkpoint(&self, done: u64) -> Result<()> {
-        let permit = self.journal.writer.acquire(1).await;
+        let journal = &self.journal;
+        let permit = journal.writer.acquire(1).await;
+        if let Some(error) = self.commits.failure() {
+            return Err(error);
+        }
         let dirty = self.state.borrow().durable_extras();
         let records: Vec<Record> =
             dirty.into_iter().map(|(block, extra)| Record::Extra(block, Some(extra))).collect();
-        let room = journal::room(records.len());
-        let place = self.journal.ring.borrow().place(room, Bytes::ZERO);
+        let place = journal.ring.borrow().place(journal.reserve(), &[]);
         let place = place.expect("room for the end of a checkpoint is always kept");
         self.write_batch(&records, place, done + 1).await?;
-        let mut ring = self.journal.ring.borrow_mut();
-        while ring.live.front().is_some_and(|(sequence, _, _)| *sequence <= done) {
-            ring.live.pop_front();
-        }
-        drop((ring, permit));
-        self.journal.roomier.notify();
+        journal.ring.borrow_mut().forget(done);
+        drop(permit);
+        journal.roomier.notify();
         Ok(())
     }
 
     async fn write_batch(&self, records: &[Record], place: Bytes, tail: u64) -> Result<()> {
         let journal = &self.journal;
-        let (volume, sequence) = (self.superblock.borrow().volume, journal.ring.borrow().next_sequence);
-        let room =
-            journal.buffer.with_bytes_mut(|bytes| journal::encode(bytes, volume, sequence, tail, records));
-        let member = &self.members[journal.device.index()];
-        let batch = journal.buffer.slice(Bytes::ZERO..room.align_up(member.alignment.max(PAGE)));
-        self.device_write(member, journal.offset + place, &batch, Origin::Background).await?;
-        let flushed = member.flush(&self.rt).await;
-        flushed.map_err(|e| {
-            Error::io(format_args!("{} could not flush the journal", self.describe(member.id)), &e)
-        })?;
-        self.background.borrow_mut().journal_bytes += batch.len().0;
-        let mut ring = journal.ring.borrow_mut();
-        ring.live.push_back((sequence, place, room));
-        ring.next_sequence += 1;
+        let volume = self.superblock.borrow().volume;
+        let sequence = journal.ring.borrow().next_sequence;
+        let room = {
+            let previous = journal.previous.borrow();
+            let batch = Batch { sequence, tail, epoch: journal.epoch, previous: previous.as_deref(), records };
+            journal.buffer.with_bytes_mut(|bytes| journal::encode(bytes, volume, &batch))
+        };
+        journal.ring.borrow_mut().push(place, room);
+        let bytes = journal.buffer.slice(Bytes::ZERO..room.align_up(PAGE));
+        self.write_replicas(place, &bytes).await.inspect_err(|error| self.fail(error.clone()))?;
+        journal.previous.replace(changed_extents(records));
+        self.attention.notify();
         Ok(())
     }
+
+    /// Writes a batch to every replica that is current. One that fails costs its device, not the batch, where that can be.
+    async fn write_replicas(&self, place: Bytes, bytes: &Buf) -> Result<()> {
+        let replicas = self.journal.replicas.iter().filter(|(device, _)| self.member(*device).is_written());
+        let writes = replicas.map(async |&(device, offset)| {
+            let member = self.member(device);
+            let result = async {
+                self.device_write(member, offset + place, bytes, Origin::Background).await?;
+                let flushed = member.flush(&self.rt).await;
+                let failed = |e| Error::io(format_args!("{} could not flush the journal", self.describe(device)), &e);
+                flushed.map(drop).map_err(failed)
+            };
+            (device, result.await)
+        });
+        let results = join_all(writes).await;
+        if results.iter().all(|(_, result)| result.is_err()) {
+            let error = results.into_iter().find_map(|(_, result)| result.err());
+            let none = || Error::new(ErrorKind::Degraded, "no device that holds the journal is there");
+            return Err(error.unwrap_or_else(none));
+        }
+        self.background.borrow_mut().journal_bytes += bytes.len().0;
+        for (device, result) in results {
+            if let Err(error) = result {
+                self.give_up(device, error).await?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The extents that records change; none where they are too many to list.
+fn changed_extents(records: &[Record]) -> Option<Vec<ExtentId>> {
+    let extents = records.iter().filter_map(|record| match record {
+        Record::Extent(extent, _) => Some(*extent),
+        _ => None,
+    });
+    let extents: Vec<ExtentId> = extents.take(MOST_PREVIOUS + 1).collect();
+    (extents.len() <= MOST_PREVIOUS).then_some(extents)
 }
 
 #[cfg(test)]
@@ -237,22 +326,29 @@ mod tests {
     use super::*;
     use braid_base::{KIB, MIB, Rng};
 
+    /// Commits and checkpoints that take any time interleave: batches come between the beginning of a checkpoint and its end,
+    /// and one checkpoint follows the other with nothing between them.
     #[test]
-    fn batches_never_overlap_and_a_checkpoint_always_finds_room() {
+    fn a_checkpoint_always_finds_room_however_commits_and_checkpoints_interleave() {
         let reserve = KIB * 132;
-        for seed in 0..200 {
+        for seed in 0..2_000 {
             let mut rng = Rng::new(seed);
             let mut ring = Ring::new(MIB, VecDeque::new(), 1);
-            for _ in 0..500 {
-                let room = PAGE * rng.between(1, 64);
-                match ring.place(room, reserve) {
-                    Some(place) => push(&mut ring, place, room),
-                    None => {
-                        let closing = PAGE * rng.between(1, 33);
-                        let place = ring.place(closing, Bytes::ZERO).expect("room is kept");
-                        push(&mut ring, place, closing);
-                        while ring.live.len() > 1 {
-                            ring.live.pop_front();
+            let mut checkpoint = None;
+            for _ in 0..300 {
+                match checkpoint {
+                    None if rng.chance(0.2) => checkpoint = Some(ring.next_sequence - 1),
+                    Some(done) if rng.chance(0.2) => {
+                        let room = PAGE * rng.between(1, 34);
+                        let place = ring.place(reserve, &[]).expect("room is kept");
+                        push(&mut ring, place, room);
+                        ring.forget(done);
+                        checkpoint = None;
+                    }
+                    _ => {
+                        let room = PAGE * rng.between(1, 64);
+                        if let Some(place) = ring.place(room, &[reserve, reserve]) {
+                            push(&mut ring, place, PAGE * rng.between(1, room / PAGE + 1));
                         }
                     }
                 }
@@ -268,7 +364,12 @@ mod tests {
                 "{place:?}+{room:?} overlaps {other:?}+{len:?}"
             );
         }
-        ring.live.push_back((ring.next_sequence, place, room));
-        ring.next_sequence += 1;
+        ring.push(place, room);
+    }
+
+    #[test]
+    fn a_batch_that_failed_leaves_no_number_to_another() {
+        let mut ring = Ring::new(MIB, VecDeque::new(), 7);
+        assert_eq!((ring.push(Bytes::ZERO, PAGE), ring.push(PAGE, PAGE)), (7, 8));
     }
 }

@@ -1,24 +1,26 @@
-//! The map: required copies by extent. Eight bytes of memory for each extent with one copy.
+//! The extents' required copies. Eight bytes of memory for each extent with one copy, twelve with two.
 
 use braid_base::ExtentId;
 use braid_format::SlotNumber;
 use braid_format::map_page::Entry;
-use foldhash::fast::FixedState;
-use hashbrown::HashMap;
 
-/// Where the required copies of every extent lie. Changed only through [`crate::map::State`], which keeps what the
-/// journal has to record.
+/// Where the required copies of every extent lie. Changed only through [`super::State`], which keeps what the journal
+/// has to record.
 pub(crate) struct Map {
-    /// Home in the low half, valid parts above it.
+    /// Home in the low half, above it the valid parts, above these a flag.
     homes: Vec<u64>,
-    /// Second copies and what of them is behind: sparse, for most volumes require one copy.
-    seconds: HashMap<ExtentId, (SlotNumber, u16), FixedState>,
+    /// Second copies, by extent; empty for a volume that requires one copy.
+    seconds: Vec<u32>,
     mapped: u32,
 }
 
+/// Some block of the extent has an extra copy.
+const EXTRAS: u64 = 1 << 48;
+
 impl Map {
-    pub fn new(extents: u32) -> Map {
-        Map { homes: vec![0; extents as usize], seconds: HashMap::default(), mapped: 0 }
+    pub fn new(extents: u32, copies: u8) -> Map {
+        let seconds = if copies > 1 { vec![0; extents as usize] } else { Vec::new() };
+        Map { homes: vec![0; extents as usize], seconds, mapped: 0 }
     }
 
     pub fn extents(&self) -> u32 {
@@ -33,37 +35,43 @@ impl Map {
     #[inline]
     pub fn get(&self, extent: ExtentId) -> Entry {
         let word = self.homes[extent.index()];
-        let (home, valid) = (SlotNumber(word as u32), (word >> 32) as u16);
-        if self.seconds.is_empty() {
-            return Entry { home, valid, ..Entry::default() };
-        }
-        let (second, behind) = self.seconds.get(&extent).copied().unwrap_or_default();
-        Entry { home, valid, second, behind }
+        let second = self.seconds.get(extent.index()).map_or(SlotNumber::NONE, |&slot| SlotNumber(slot));
+        Entry { home: SlotNumber(word as u32), valid: (word >> 32) as u16, second }
     }
 
+    /// Sets the required copies of an extent; the flag for extra copies stays.
     pub fn set(&mut self, extent: ExtentId, entry: Entry) {
         let word = &mut self.homes[extent.index()];
         self.mapped -= u32::from(*word as u32 != 0);
         self.mapped += u32::from(entry.home != SlotNumber::NONE);
-        *word = u64::from(entry.home.0) | u64::from(entry.valid) << 32;
-        if entry.second != SlotNumber::NONE {
-            self.seconds.insert(extent, (entry.second, entry.behind));
-        } else if !self.seconds.is_empty() {
-            self.seconds.remove(&extent);
+        *word = *word & EXTRAS | u64::from(entry.home.0) | u64::from(entry.valid) << 32;
+        match self.seconds.get_mut(extent.index()) {
+            Some(second) => *second = entry.second.0,
+            None => assert_eq!(entry.second, SlotNumber::NONE, "a volume of one copy has no second ones"),
         }
+    }
+
+    /// Whether some block of an extent has an extra copy.
+    #[inline]
+    pub fn has_extras(&self, extent: ExtentId) -> bool {
+        self.homes[extent.index()] & EXTRAS != 0
+    }
+
+    /// Says whether some block of an extent has an extra copy.
+    pub fn set_extras(&mut self, extent: ExtentId, any: bool) {
+        let word = &mut self.homes[extent.index()];
+        *word = if any { *word | EXTRAS } else { *word & !EXTRAS };
     }
 
     /// Every extent that has a home.
     pub fn iter(&self) -> impl Iterator<Item = (ExtentId, Entry)> {
-        (0..self.extents())
-            .map(ExtentId)
-            .map(|e| (e, self.get(e)))
-            .filter(|(_, entry)| entry.home != SlotNumber::NONE)
+        let all = (0..self.extents()).map(ExtentId).map(|e| (e, self.get(e)));
+        all.filter(|(_, entry)| entry.home != SlotNumber::NONE)
     }
 
     /// Bytes of memory that the map takes.
     pub fn memory(&self) -> usize {
-        self.homes.capacity() * 8 + self.seconds.capacity() * 16
+        self.homes.capacity() * 8 + self.seconds.capacity() * 4
     }
 }
 
@@ -72,16 +80,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_extent_with_one_copy_takes_eight_bytes() {
-        let mut map = Map::new(100_000);
-        for extent in (0..100_000).map(ExtentId) {
-            map.set(extent, Entry { home: SlotNumber(extent.0 + 1), valid: 7, ..Entry::default() });
+    fn an_extent_takes_eight_bytes_with_one_copy_and_twelve_with_two() {
+        for (copies, memory) in [(1, 800_000), (2, 1_200_000)] {
+            let mut map = Map::new(100_000, copies);
+            for extent in (0..100_000).map(ExtentId) {
+                map.set(extent, Entry { home: SlotNumber(extent.0 + 1), valid: 7, ..Entry::default() });
+            }
+            assert_eq!((map.memory(), map.mapped()), (memory, 100_000));
         }
-        assert_eq!((map.memory(), map.mapped()), (800_000, 100_000));
-        let with_second = Entry { home: SlotNumber(1), valid: 1, second: SlotNumber(9), behind: 1 };
+        let mut map = Map::new(10, 2);
+        let with_second = Entry { home: SlotNumber(1), valid: 1, second: SlotNumber(9) };
         map.set(ExtentId(5), with_second);
-        assert_eq!(map.get(ExtentId(5)), with_second);
+        map.set_extras(ExtentId(5), true);
+        assert_eq!((map.get(ExtentId(5)), map.has_extras(ExtentId(5))), (with_second, true));
         map.set(ExtentId(5), Entry::default());
-        assert_eq!((map.get(ExtentId(5)), map.mapped()), (Entry::default(), 99_999));
+        assert_eq!((map.get(ExtentId(5)), map.mapped()), (Entry::default(), 0));
+        assert!(map.has_extras(ExtentId(5)), "the flag is set and cleared by extra copies alone");
     }
 }

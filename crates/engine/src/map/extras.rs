@@ -8,6 +8,7 @@ use braid_format::SlotNumber;
 use braid_format::journal::Extra;
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
+use std::collections::BTreeMap;
 
 /// Which blocks have an extra copy, and where block slots are free.
 pub(crate) struct Extras {
@@ -30,10 +31,6 @@ impl Extras {
     pub fn new(devices: usize, places: u64) -> Extras {
         let pools = (0..devices).map(|_| Pool::default()).collect();
         Extras { blocks: HashMap::default(), pools, places: places.min(u64::from(u16::MAX)) as u16, dirty: 0 }
-    }
-
-    pub fn is_empty(&self) -> bool {
-        self.blocks.is_empty()
     }
 
     pub fn len(&self) -> usize {
@@ -59,6 +56,18 @@ impl Extras {
     /// Every extra copy, in no order.
     pub fn all(&self) -> impl Iterator<Item = (BlockId, Extra)> {
         self.blocks.iter().map(|(block, extra)| (*block, *extra))
+    }
+
+    /// Divided slots without a dirty block, in order, with the blocks that lie in them.
+    pub fn clean_slots(&self) -> Vec<(SlotNumber, Vec<BlockId>)> {
+        let mut slots: BTreeMap<u32, Vec<(BlockId, bool)>> = BTreeMap::new();
+        for (block, extra) in self.all() {
+            slots.entry(extra.slot.0).or_default().push((block, extra.dirty));
+        }
+        let clean = slots.into_iter().filter(|(_, blocks)| blocks.iter().all(|(_, dirty)| !dirty));
+        clean
+            .map(|(slot, blocks)| (SlotNumber(slot), blocks.into_iter().map(|(block, _)| block).collect()))
+            .collect()
     }
 
     /// Sets or removes a block's extra copy. The block slot must have been taken before, and is given back by the caller.

@@ -1,11 +1,13 @@
 //! What the volume knows: where every copy lies, which slots are free, and what of it the journal does not know yet. Pure:
 //! nothing here waits.
 
+mod behind;
 mod extents;
 mod extras;
 mod space;
 mod state;
 
+pub(crate) use behind::{Behind, Intent};
 pub(crate) use extents::Map;
 pub(crate) use extras::Extras;
 pub(crate) use space::Space;

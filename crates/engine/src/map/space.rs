@@ -4,7 +4,7 @@
 
 use braid_base::{DeviceId, Slot};
 use braid_format::SlotNumber;
-use braid_format::superblock::DeviceEntry;
+use braid_format::superblock::{DeviceEntry, Superblock};
 
 /// The extent slots of all devices.
 pub(crate) struct Space {
@@ -19,10 +19,26 @@ struct Slots {
     taken: Vec<u64>,
     /// No word before this one has a free slot.
     next: usize,
+    /// Whether slots are given out: not those of a device that is missing or failed.
+    open: bool,
 }
 
 impl Space {
-    pub fn new(devices: &[DeviceEntry]) -> Space {
+    /// The slots of all devices; those that metadata lies in are taken.
+    pub fn new(superblock: &Superblock) -> Space {
+        let mut space = Space::of_devices(&superblock.devices);
+        for region in &superblock.regions {
+            let (slots, device) = (&mut space.devices[region.device.index()], &superblock.devices[region.device.index()]);
+            let at = region.offset - device.slots_offset;
+            let end = (at + region.len).0.div_ceil(superblock.extent_size.0) as u32;
+            for index in (at / superblock.extent_size) as u32..end {
+                slots.claim(index);
+            }
+        }
+        space
+    }
+
+    fn of_devices(devices: &[DeviceEntry]) -> Space {
         let slots = devices.iter().map(|d| {
             let words = d.slots.div_ceil(64) as usize;
             let mut taken = vec![0; words];
@@ -30,7 +46,7 @@ impl Space {
             if let (Some(last), over @ 1..) = (taken.last_mut(), d.slots % 64) {
                 *last = u64::MAX << over;
             }
-            Slots { first: d.first_slot, count: d.slots, free: d.slots, taken, next: 0 }
+            Slots { first: d.first_slot, count: d.slots, free: d.slots, taken, next: 0, open: true }
         });
         Space { devices: slots.collect() }
     }
@@ -38,7 +54,7 @@ impl Space {
     /// Takes a free slot of a device.
     pub fn take(&mut self, device: DeviceId) -> Option<SlotNumber> {
         let slots = &mut self.devices[device.index()];
-        if slots.free == 0 {
+        if slots.free == 0 || !slots.open {
             return None;
         }
         let word = (slots.next..slots.taken.len()).find(|&w| slots.taken[w] != u64::MAX)?;
@@ -52,12 +68,12 @@ impl Space {
     /// Marks a slot as taken, as the map says. False where it was taken before, or there is no such slot.
     pub fn claim(&mut self, number: SlotNumber) -> bool {
         let Some(Slot { device, index }) = self.locate(number) else { return false };
-        let slots = &mut self.devices[device.index()];
-        let (word, bit) = (index as usize / 64, 1 << (index % 64));
-        let free = slots.taken[word] & bit == 0;
-        slots.taken[word] |= bit;
-        slots.free -= u32::from(free);
-        free
+        self.devices[device.index()].claim(index)
+    }
+
+    /// Whether slots of a device are given out from now on.
+    pub fn set_open(&mut self, device: DeviceId, open: bool) {
+        self.devices[device.index()].open = open;
     }
 
     /// Gives a slot back.
@@ -73,13 +89,35 @@ impl Space {
 
     /// Which device a slot lies on, and where there; none for a number that is no slot's.
     pub fn locate(&self, number: SlotNumber) -> Option<Slot> {
-        let found = self.devices.iter().position(|d| (d.first..d.first + d.count).contains(&number.0))?;
-        Some(Slot { device: DeviceId(found as u16), index: number.0 - self.devices[found].first })
+        // By far the most volumes have a few devices, but a simulation may have a thousand.
+        let found = match self.devices.len() {
+            ..=4 => self.devices.iter().rposition(|d| d.first <= number.0)?,
+            _ => self.devices.partition_point(|d| d.first <= number.0).checked_sub(1)?,
+        };
+        let index = number.0 - self.devices[found].first;
+        (index < self.devices[found].count).then_some(Slot { device: DeviceId(found as u16), index })
     }
 
-    /// Free slots of a device.
+    /// Slots of a device that can be taken.
     pub fn free(&self, device: DeviceId) -> u32 {
-        self.devices[device.index()].free
+        let slots = &self.devices[device.index()];
+        if slots.open { slots.free } else { 0 }
+    }
+
+    /// Slots of a device that something uses, metadata included.
+    pub fn used(&self, device: DeviceId) -> u32 {
+        let slots = &self.devices[device.index()];
+        slots.count - slots.free
+    }
+}
+
+impl Slots {
+    fn claim(&mut self, index: u32) -> bool {
+        let (word, bit) = (index as usize / 64, 1 << (index % 64));
+        let free = self.taken[word] & bit == 0;
+        self.taken[word] |= bit;
+        self.free -= u32::from(free);
+        free
     }
 }
 

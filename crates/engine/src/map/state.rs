@@ -1,18 +1,17 @@
-//! What the volume knows, and what of it the journal does not know yet. Synchronous: nothing here waits.
+//! What the volume knows, and what of it the journal does not know yet.
 //!
 //! A change is applied here once the data that it speaks of has been written, and becomes a record at the next commit.
 //! Until that is durable, a slot that the change freed stays taken, and a map page that is written meanwhile shows the
 //! extent as it was before ([`State::durable_entry`]): so neither can run ahead of the journal.
 
-use crate::map::Extras;
-use crate::map::Map;
-use crate::map::Space;
+use super::{Behind, Extras, Map, Space};
 use crate::shape::Shape;
 use braid_base::{BlockId, DeviceId, ExtentId};
-use braid_format::SlotNumber;
+use braid_format::intent_page::{self, Difference};
 use braid_format::journal::{Extra, Record};
 use braid_format::map_page::{self, Entry};
-use braid_format::superblock::DeviceEntry;
+use braid_format::superblock::Superblock;
+use braid_format::{SlotNumber, SpanId};
 use braid_policy::{DeviceView, Homes};
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
@@ -22,6 +21,8 @@ pub(crate) struct State {
     pub map: Map,
     pub space: Space,
     pub extras: Extras,
+    /// Where copies may differ.
+    pub behind: Behind,
     /// Changes since the last commit began.
     pending: Changes,
     /// Changes of the commit that is being written.
@@ -32,11 +33,13 @@ pub(crate) struct State {
     trimming: usize,
     /// Map pages that are older on the devices than the journal says.
     stale_pages: BTreeSet<u32>,
+    /// Pages of the spans' table likewise.
+    stale_intents: BTreeSet<u32>,
     /// Extents that a background job is copying: a guest's write marks them, and wins.
     watched: HashMap<ExtentId, bool, FixedState>,
     /// The devices as the policy sees them; `free` is kept true by [`State::refresh`], `in_flight` by whoever asks a device.
     pub views: Vec<DeviceView>,
-    copies: u8,
+    shape: Shape,
 }
 
 /// Changes that are not in the journal yet.
@@ -50,35 +53,37 @@ struct Changes {
     freed: Vec<SlotNumber>,
     /// Block slots likewise.
     freed_blocks: Vec<Extra>,
+    /// Spans whose copies are alike once all devices have been flushed.
+    cleared: Vec<SpanId>,
 }
 
 impl State {
-    pub fn new(shape: &Shape, devices: &[DeviceEntry]) -> State {
-        let views = devices.iter().enumerate().map(|(i, d)| DeviceView {
-            id: DeviceId(i as u16),
-            class: d.class,
-            slots: d.slots,
-            free: d.slots,
-            in_flight: 0,
+    pub fn new(shape: &Shape, superblock: &Superblock) -> State {
+        let space = Space::new(superblock);
+        let views = superblock.devices.iter().enumerate().map(|(i, d)| {
+            let id = DeviceId(i as u16);
+            DeviceView { id, class: d.class, slots: d.slots, free: space.free(id), in_flight: 0 }
         });
         State {
-            map: Map::new(shape.extents()),
-            space: Space::new(devices),
-            extras: Extras::new(devices.len(), shape.extent_size / shape.block_size),
+            map: Map::new(shape.extents(), shape.copies),
+            views: views.collect(),
+            space,
+            extras: Extras::new(superblock.devices.len(), shape.extent_size / shape.block_size),
+            behind: Behind::new(),
             pending: Changes::default(),
             committing: Changes::default(),
             trims: Vec::new(),
             trimming: 0,
             stale_pages: BTreeSet::new(),
+            stale_intents: BTreeSet::new(),
             watched: HashMap::default(),
-            views: views.collect(),
-            copies: shape.copies,
+            shape: *shape,
         }
     }
 
     /// Changes that wait for a commit.
     pub fn pending(&self) -> usize {
-        self.pending.extents.len() + self.pending.blocks.len()
+        self.pending.extents.len() + self.pending.blocks.len() + self.pending.cleared.len()
     }
 
     /// Slots that wait for a commit to be free.
@@ -108,6 +113,12 @@ impl State {
         !self.trims.is_empty()
     }
 
+    /// Slots that are taken and belong to nothing any more: they wait for a commit, or for their device to be told.
+    pub fn waiting_slots(&self) -> impl Iterator<Item = SlotNumber> {
+        let freed = self.pending.freed.iter().chain(&self.committing.freed);
+        freed.chain(&self.trims).copied()
+    }
+
     /// The required copies of an extent are now these. The data that they speak of has been written.
     pub fn set_extent(&mut self, extent: ExtentId, entry: Entry) {
         let before = self.map.get(extent);
@@ -124,6 +135,15 @@ impl State {
             self.pending.blocks.entry(block).or_insert(before);
         }
         self.extras.set(block, extra);
+        let extent = self.shape.range_of(block).extent;
+        let any = extra.is_some() || self.shape.blocks_of(extent).any(|b| self.extras.get(b).is_some());
+        self.map.set_extras(extent, any);
+    }
+
+    /// The dirty extra copy of a block, as the journal has it.
+    pub fn restore_extra(&mut self, block: BlockId, extra: Extra) {
+        self.extras.set(block, Some(extra));
+        self.map.set_extras(self.shape.range_of(block).extent, true);
     }
 
     /// Nothing uses a slot any more: it is free once the changes so far are durable.
@@ -161,6 +181,12 @@ impl State {
         Some(slot)
     }
 
+    /// Whether slots of a device are given out: not while it is missing or failed.
+    pub fn set_open(&mut self, device: DeviceId, open: bool) {
+        self.space.set_open(device, open);
+        self.views[device.index()].free = self.space.free(device);
+    }
+
     fn refresh(&mut self, slot: SlotNumber) {
         let device = self.space.locate(slot).expect("a slot that is taken or released exists").device;
         self.views[device.index()].free = self.space.free(device);
@@ -180,25 +206,47 @@ impl State {
             "one commit runs at a time"
         );
         self.committing = std::mem::take(&mut self.pending);
+        self.committing.cleared = self.behind.begin_clearing(&self.committing.cleared);
         records.clear();
         records.extend(self.committing.extents.keys().map(|&e| Record::Extent(e, self.map.get(e))));
         records.extend(self.committing.blocks.keys().map(|&b| {
             // Clean extra copies are not recorded: for the journal such a block has none.
             Record::Extra(b, self.extras.get(b).filter(|e| e.dirty))
         }));
+        records.extend(self.committing.cleared.iter().map(|&span| Record::Intent(span, Difference::None)));
         records.sort_unstable_by_key(|record| match record {
             Record::Extent(extent, _) => (0, u64::from(extent.0)),
             Record::Extra(block, _) => (1, block.0),
+            Record::Intent(span, _) => (2, u64::from(span.0)),
+            Record::Device(..) | Record::Epoch(_) => (3, 0),
         });
     }
 
     /// The commit is durable: what it freed is free.
     pub fn end_commit(&mut self) {
-        let done = std::mem::take(&mut self.committing);
-        let per_page = map_page::extents_per_page(self.copies);
+        let mut done = std::mem::take(&mut self.committing);
+        let per_page = map_page::extents_per_page(self.shape.copies);
+        self.behind.end_clearing(&done.cleared, true);
+        self.mark_intents_stale(std::mem::take(&mut done.cleared));
         self.stale_pages.extend(done.extents.keys().map(|e| e.0 / per_page));
         self.trims.extend(done.freed);
         done.freed_blocks.into_iter().for_each(|extra| self.release_block(extra));
+    }
+
+    /// The commit failed, or a device did while it ran: spans that it was to clear stay as they were.
+    pub fn keep_spans(&mut self) {
+        let kept = std::mem::take(&mut self.committing.cleared);
+        self.behind.end_clearing(&kept, false);
+    }
+
+    /// From the next commit on these spans are clean, if nothing writes to them before.
+    pub fn clear_spans(&mut self, spans: Vec<SpanId>) {
+        self.pending.cleared = spans;
+    }
+
+    /// Pages of the spans' table are older than the journal says.
+    pub fn mark_intents_stale(&mut self, spans: impl IntoIterator<Item = SpanId>) {
+        self.stale_intents.extend(spans.into_iter().map(|span| span.0 / intent_page::SPANS_PER_PAGE));
     }
 
     /// What the journal and the map pages say of an extent now: not what has not been committed.
@@ -223,12 +271,12 @@ impl State {
 
     /// A map page is older than the journal says.
     pub fn mark_stale(&mut self, extent: ExtentId) {
-        self.stale_pages.insert(extent.0 / map_page::extents_per_page(self.copies));
+        self.stale_pages.insert(extent.0 / map_page::extents_per_page(self.shape.copies));
     }
 
     /// Map pages that are older than the journal says.
     pub fn stale_pages(&self) -> usize {
-        self.stale_pages.len()
+        self.stale_pages.len() + self.stale_intents.len()
     }
 
     /// Takes all stale pages, for a checkpoint; those that it could not write come back by [`State::put_back`].
@@ -236,9 +284,15 @@ impl State {
         std::mem::take(&mut self.stale_pages)
     }
 
+    /// Takes all stale pages of the spans' table likewise.
+    pub fn take_stale_intents(&mut self) -> BTreeSet<u32> {
+        std::mem::take(&mut self.stale_intents)
+    }
+
     /// Marks pages as stale again.
-    pub fn put_back(&mut self, pages: impl IntoIterator<Item = u32>) {
+    pub fn put_back(&mut self, pages: impl IntoIterator<Item = u32>, intents: impl IntoIterator<Item = u32>) {
         self.stale_pages.extend(pages);
+        self.stale_intents.extend(intents);
     }
 
     /// Watches an extent for writes of guests. False where someone watches it already.
@@ -265,7 +319,7 @@ impl State {
 
     /// Bytes of memory that the tables take.
     pub fn memory(&self) -> usize {
-        self.map.memory() + self.extras.len() * 24
+        self.map.memory() + self.extras.len() * 24 + self.behind.memory()
     }
 }
 

@@ -11,6 +11,7 @@ use braid_format::SlotNumber;
 use braid_format::map_page::Entry;
 use braid_policy::Origin;
 use braid_runtime::{Device, Mode, Runtime};
+use std::rc::Rc;
 
 /// Longest wait for a device to have no guest, before one step of a copy; then it goes on all the same, so that a busy
 /// volume still moves.
@@ -19,13 +20,13 @@ const POLL: Nanos = Nanos::from_millis(1);
 
 impl<R: Runtime, D: Device> Core<R, D> {
     /// Gives an extent a new home on `target`.
-    pub async fn migrate(&self, extent: ExtentId, target: DeviceId) -> Result<()> {
+    pub async fn migrate(self: &Rc<Self>, extent: ExtentId, target: DeviceId) -> Result<()> {
         let _room = self.reserve(1).await?;
         let wanted = |entry: &Entry, home: DeviceId, second: Option<DeviceId>| {
             entry.home != SlotNumber::NONE && home != target && second != Some(target)
         };
         let Some((before, slot)) = self.begin_copy(extent, target, wanted).await? else { return Ok(()) };
-        let copied = self.copy_extent(before, slot).await;
+        let copied = self.copy_extent(extent, before, slot).await;
         let _guard = self.locks.lock(Self::lock_number(extent), Mode::Exclusive).await;
         let mut state = self.state.borrow_mut();
         let disturbed = state.unwatch(extent);
@@ -43,7 +44,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
     }
 
     /// Gives an extent its second required copy on `target`.
-    pub async fn mirror(&self, extent: ExtentId, target: DeviceId) -> Result<()> {
+    pub async fn mirror(self: &Rc<Self>, extent: ExtentId, target: DeviceId) -> Result<()> {
         let _room = self.reserve(1).await?;
         let wanted = |entry: &Entry, home: DeviceId, _| {
             self.shape.copies > 1
@@ -52,14 +53,14 @@ impl<R: Runtime, D: Device> Core<R, D> {
                 && home != target
         };
         let Some((before, slot)) = self.begin_copy(extent, target, wanted).await? else { return Ok(()) };
-        let copied = self.copy_extent(before, slot).await;
+        let copied = self.copy_extent(extent, before, slot).await;
         let _guard = self.locks.lock(Self::lock_number(extent), Mode::Exclusive).await;
         let mut state = self.state.borrow_mut();
         if state.unwatch(extent) || copied.is_err() {
             state.release(slot);
             return copied.map(|_| ());
         }
-        state.set_extent(extent, Entry { second: slot, behind: 0, ..before });
+        state.set_extent(extent, Entry { second: slot, ..before });
         let mut background = self.background.borrow_mut();
         background.mirrors += 1;
         background.mirrored_bytes += copied.unwrap_or_default().0;
@@ -92,16 +93,16 @@ impl<R: Runtime, D: Device> Core<R, D> {
         }
     }
 
-    /// Copies the valid parts of an extent's home to another slot. Returns how much that was.
-    async fn copy_extent(&self, entry: Entry, slot: SlotNumber) -> Result<Bytes> {
+    /// Copies the valid parts of an extent to another slot. Returns how much that was.
+    async fn copy_extent(self: &Rc<Self>, extent: ExtentId, entry: Entry, slot: SlotNumber) -> Result<Bytes> {
         let (mut at, mut copied) = (Bytes::ZERO, Bytes::ZERO);
         while at < self.shape.extent_size {
             let limit = (at + self.bounce_limit()).min(self.shape.extent_size);
             let (valid, end) = self.shape.run(entry.valid, at, limit);
             if valid {
-                self.give_way(entry.home).await;
+                self.give_way(self.copies_of(extent, &entry).current).await;
                 let bytes = self.copies.alloc(end - at).await;
-                self.read_slot(entry.home, at..end, &bytes, Origin::Background).await?;
+                self.read_required(extent, &entry, at..end, &bytes, Origin::Background).await?;
                 self.give_way(slot).await;
                 self.write_slot(slot, &(at..end), Some(&bytes), entry.valid, Origin::Background).await?;
                 copied += end - at;
@@ -112,7 +113,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
     }
 
     /// Lets the guests of a slot's device go first, for a while.
-    async fn give_way(&self, slot: SlotNumber) {
+    pub async fn give_way(&self, slot: SlotNumber) {
         let member = self.locate(slot).0;
         let patience = self.rt.now() + PATIENCE;
         while self.guests_of(member) > 0 && self.rt.now() < patience && !self.closing.get() {

@@ -3,6 +3,7 @@
 
 mod migrate;
 mod probe;
+mod resync;
 mod trim;
 
 use crate::core::Core;
@@ -30,25 +31,23 @@ const REST_AFTER_FAILURE: Nanos = Nanos::from_secs(1);
 impl<R: Runtime, D: Device> Core<R, D> {
     /// Starts the background jobs; they end once `closing` is set.
     pub fn start_background(self: &Rc<Self>) {
-        self.jobs.set(4);
+        self.start(async |core| core.follow_plan().await);
+        self.start(async |core| core.keep_journal_short().await);
+        self.start(async |core| core.commit_in_time().await);
+        self.start(async |core| core.keep_proof().await);
+        self.start(async |core| core.trim_freed().await);
+        if self.shape.copies > 1 {
+            self.start(async |core| core.resync().await);
+            self.start(async |core| core.clear_idle_spans().await);
+        }
+    }
+
+    /// Starts a job that ends once `closing` is set.
+    fn start(self: &Rc<Self>, job: impl AsyncFnOnce(&Rc<Self>) + 'static) {
+        self.jobs.set(self.jobs.get() + 1);
         let core = self.clone();
         self.rt.spawn(async move {
-            core.follow_plan().await;
-            core.end_job();
-        });
-        let core = self.clone();
-        self.rt.spawn(async move {
-            core.keep_journal_short().await;
-            core.end_job();
-        });
-        let core = self.clone();
-        self.rt.spawn(async move {
-            core.commit_in_time().await;
-            core.end_job();
-        });
-        let core = self.clone();
-        self.rt.spawn(async move {
-            core.trim_freed().await;
+            job(&core).await;
             core.end_job();
         });
     }
@@ -59,7 +58,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
     }
 
     /// Asks the policy when it wants to be asked, and does what it says, a few moves at a time and in its order.
-    async fn follow_plan(&self) {
+    async fn follow_plan(self: &Rc<Self>) {
         let mut moves = Vec::new();
         while !self.closing.get() {
             moves.clear();
@@ -75,7 +74,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
     }
 
     /// Runs one move after the other, as long as there are any.
-    async fn run_moves(&self, rest: &RefCell<Drain<'_, Move>>) {
+    async fn run_moves(self: &Rc<Self>, rest: &RefCell<Drain<'_, Move>>) {
         while !self.closing.get() {
             let Some(job) = rest.borrow_mut().next() else { return };
             // A failed move leaves everything as it was, and is counted by the device that failed it.
@@ -83,7 +82,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         }
     }
 
-    async fn run_move(&self, job: Move) -> crate::Result<()> {
+    async fn run_move(self: &Rc<Self>, job: Move) -> crate::Result<()> {
         match job {
             Move::Migrate { extent, target } => self.migrate(extent, target).await,
             Move::Mirror { extent, target } => self.mirror(extent, target).await,
@@ -117,15 +116,14 @@ impl<R: Runtime, D: Device> Core<R, D> {
             }
             if let Err(error) = self.checkpoint().await {
                 // The journal cannot be freed: whoever waits for room in it must hear of that.
-                self.commits.fail(error);
-                self.journal.roomier.notify();
+                self.fail(error);
                 self.pause(self.rt.now() + REST_AFTER_FAILURE, || false).await;
             }
         }
     }
 
     /// Waits until `deadline`, until the volume closes, or until `interrupt` becomes true at a notification.
-    async fn pause(&self, deadline: Nanos, interrupt: impl Fn() -> bool) {
+    pub async fn pause(&self, deadline: Nanos, interrupt: impl Fn() -> bool) {
         let mut sleep = pin!(self.rt.sleep_until(deadline));
         let mut notified =
             pin!(self.attention.wait_for(|| (self.closing.get() || interrupt()).then_some(())));

@@ -15,14 +15,14 @@ impl<R: Runtime, D: Device> Core<R, D> {
         let member = &self.members[device.index()];
         let longest = self.shape.extent_size.min(Arena::LARGEST);
         let len = len.align_up(member.alignment).clamp(member.alignment, longest);
-        if self.guests_of(member) > 0 || member.entry.slots == 0 {
+        if self.guests_of(member) > 0 || member.entry.slots == 0 || !member.is_current() {
             return Ok(());
         }
         let bytes = self.copies.alloc(len).await;
         self.background.borrow_mut().probes += 1;
         match direction {
             Direction::Read => {
-                let index = self.dice.borrow_mut().below(u64::from(member.entry.slots)) as u32;
+                let index = self.probe_rng.borrow_mut().below(u64::from(member.entry.slots)) as u32;
                 let at = member.slot_offset(index, self.shape.extent_size);
                 self.device_read(member, at, &bytes, Origin::Probe).await
             }

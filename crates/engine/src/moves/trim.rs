@@ -28,7 +28,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
     async fn trim(&self, run: &[SlotNumber]) {
         let (member, start) = self.locate(run[0]);
         let len = Bytes(self.shape.extent_size.0 * run.len() as u64);
-        if let Err(error) = member.device.discard(start, len).await {
+        if let Err(error) = member.discard(start, len).await {
             member.stats.borrow_mut().last_error =
                 Some(format!("discard of {len} at byte {}: {error}", start.0));
         }

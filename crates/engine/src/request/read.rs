@@ -1,26 +1,26 @@
 //! The life of a read: split by extent, shared lock, which copy, device, next copy on an error.
 
-use crate::Result;
-use crate::copies::Member;
+use crate::copies::lost;
 use crate::core::Core;
+use crate::copies::Member;
 use crate::shape::Piece;
+use crate::Result;
 use braid_base::{Bytes, DeviceId};
 use braid_format::SlotNumber;
 use braid_format::journal::Extra;
 use braid_format::map_page::Entry;
 use braid_policy::{Direction, Origin};
 use braid_runtime::{Buf, Device, LockGuard, Mode, Runtime, join_all};
-use std::ops::Range;
 use std::rc::Rc;
 
 /// Where a run of bytes comes from.
 enum Source {
     /// Never written or discarded: no device is touched.
     Zeros,
-    /// A required copy; the second is asked where the first fails.
-    Required(SlotNumber, SlotNumber),
-    /// An extra copy; the home is asked where it fails, unless it is dirty.
-    Extra(Extra, SlotNumber),
+    /// A required copy.
+    Required,
+    /// An extra copy; a required one is asked where it fails, unless it is dirty.
+    Extra(Extra),
 }
 
 /// How a piece is read, as far as can be said without waiting.
@@ -33,6 +33,8 @@ enum Way<'a, D> {
     Fetch,
     /// From several places, or with extra copies made on a device.
     Further(Option<DeviceId>),
+    /// From nowhere: its place could not be proved.
+    Lost,
 }
 
 impl<R: Runtime, D: Device> Core<R, D> {
@@ -55,7 +57,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
             Way::Done => Ok(()),
             Way::Device(member, at) => {
                 let attempt = self.begin(member, Direction::Read, at, into.len(), Origin::Guest);
-                self.end(&attempt, member.device.read(at, into).await)
+                self.end(&attempt, member.read(at, into).await)
             }
             Way::Fetch => {
                 // To keep what is read, no write may be under way: the lock must be exclusive.
@@ -66,6 +68,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
             Way::Further(admit) => {
                 Box::pin(self.read_further(piece.clone(), into.clone(), guard, admit)).await
             }
+            Way::Lost => Err(lost(piece.extent)),
         }
     }
 
@@ -82,15 +85,12 @@ impl<R: Runtime, D: Device> Core<R, D> {
     #[inline]
     fn way_of(&self, piece: &Piece, into: &Buf) -> Way<'_, D> {
         let hit = self.cache.borrow_mut().read(piece, into);
-        let (entry, extras) = {
-            let state = self.state.borrow();
-            (state.map.get(piece.extent), !state.extras.is_empty())
-        };
+        let entry = self.state.borrow().map.get(piece.extent);
         let mapped = entry.home != SlotNumber::NONE;
         let access = self.access(piece, Direction::Read, hit);
         let admit = self.with_policy(|policy, view| {
             policy.on_access(&access, view);
-            if !hit && (mapped || extras) { policy.admit(&access, view) } else { None }
+            if !hit && mapped { policy.admit(&access, view) } else { None }
         });
         {
             let mut guests = self.guests.borrow_mut();
@@ -100,11 +100,14 @@ impl<R: Runtime, D: Device> Core<R, D> {
         if hit {
             return Way::Done;
         }
-        if !mapped && !extras {
+        if !mapped {
             into.fill_zero();
             return Way::Done;
         }
-        if mapped && self.cache.borrow_mut().wants(piece.extent) {
+        if entry.home == SlotNumber::LOST {
+            return Way::Lost;
+        }
+        if self.cache.borrow_mut().wants(piece.extent) {
             return Way::Fetch;
         }
         match self.only_place(piece, &entry) {
@@ -118,7 +121,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
     fn only_place(&self, piece: &Piece, entry: &Entry) -> Option<(&Member<D>, Bytes)> {
         let state = self.state.borrow();
         let parts = self.shape.parts_touched(&piece.range);
-        let only = entry.second == SlotNumber::NONE && state.extras.is_empty();
+        let only = entry.second == SlotNumber::NONE && !state.map.has_extras(piece.extent);
         if !only || entry.home == SlotNumber::NONE || entry.valid & parts != parts {
             return None;
         }
@@ -136,6 +139,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         admit: Option<DeviceId>,
     ) -> Result<()> {
         if admit.is_none() {
+            // A write that reached one copy and not yet the other must not be read and then not be read.
+            self.ranges.wait(piece.extent.0, &piece.range).await;
             return self.read_copies(&piece, &into, Origin::Guest).await;
         }
         // As above: what is promoted must not change meanwhile.
@@ -145,9 +150,10 @@ impl<R: Runtime, D: Device> Core<R, D> {
     }
 
     /// Brings an extent into the memory cache, where there is one.
-    pub async fn prefetch(&self, piece: &Piece) -> Result<()> {
+    pub async fn prefetch(self: &Rc<Self>, piece: &Piece) -> Result<()> {
         let (cached, limit) = self.cache.borrow().len_and_limit();
-        let mapped = self.state.borrow().map.get(piece.extent).home != SlotNumber::NONE;
+        let home = self.state.borrow().map.get(piece.extent).home;
+        let mapped = home != SlotNumber::NONE && home != SlotNumber::LOST;
         if limit == 0 || !mapped || cached > 0 && self.cache.borrow().contains(piece.extent) {
             return Ok(());
         }
@@ -158,8 +164,9 @@ impl<R: Runtime, D: Device> Core<R, D> {
         self.fetch(&nothing, &into).await
     }
 
-    /// Reads all of an extent into the memory cache, and the piece out of it.
-    async fn fetch(&self, piece: &Piece, into: &Buf) -> Result<()> {
+    /// Reads all of an extent into the memory cache, and the piece out of it. A bad place elsewhere in the extent does not hurt
+    /// the piece.
+    async fn fetch(self: &Rc<Self>, piece: &Piece, into: &Buf) -> Result<()> {
         let buf = {
             let mut cache = self.cache.borrow_mut();
             // Someone else may have brought it while this task waited for the lock.
@@ -171,9 +178,13 @@ impl<R: Runtime, D: Device> Core<R, D> {
         let Some(buf) = buf else { return Box::pin(self.read_copies(piece, into, Origin::Guest)).await };
         let whole = Piece { extent: piece.extent, range: Bytes::ZERO..self.shape.extent_size };
         let entry = self.state.borrow().map.get(piece.extent);
-        match self.only_place(&whole, &entry) {
-            Some((member, at)) => self.device_read(member, at, &buf, Origin::Guest).await?,
-            None => Box::pin(self.read_copies(&whole, &buf, Origin::Guest)).await?,
+        let read = match self.only_place(&whole, &entry) {
+            Some((member, at)) => self.device_read(member, at, &buf, Origin::Guest).await,
+            None => Box::pin(self.read_copies(&whole, &buf, Origin::Guest)).await,
+        };
+        if read.is_err() {
+            drop(buf);
+            return Box::pin(self.read_copies(piece, into, Origin::Guest)).await;
         }
         into.copy_from(Bytes::ZERO, &buf.slice(piece.range.clone()));
         self.cache.borrow_mut().insert(piece.extent, buf);
@@ -200,17 +211,23 @@ impl<R: Runtime, D: Device> Core<R, D> {
     }
 
     /// Reads a piece from whichever copies hold its current bytes. The caller holds the extent's lock.
-    pub async fn read_copies(&self, piece: &Piece, into: &Buf, origin: Origin) -> Result<()> {
+    pub async fn read_copies(self: &Rc<Self>, piece: &Piece, into: &Buf, origin: Origin) -> Result<()> {
         let mut at = piece.range.start;
         while at < piece.range.end {
-            let (source, end) = self.source_at(piece, at);
+            let (source, entry, end) = self.source_at(piece, at);
             let part = into.slice(at - piece.range.start..end - piece.range.start);
             match source {
                 Source::Zeros => part.fill_zero(),
-                Source::Required(home, second) => {
-                    self.read_required(home, second, at..end, &part, origin).await?
+                Source::Required => self.read_required(piece.extent, &entry, at..end, &part, origin).await?,
+                Source::Extra(extra) => {
+                    let start = self.shape.block_size * u64::from(extra.place) + at % self.shape.block_size;
+                    let read = self.read_slot(extra.slot, start..start + (end - at), &part, origin).await;
+                    if extra.dirty {
+                        read?;
+                    } else if read.is_err() {
+                        self.read_required(piece.extent, &entry, at..end, &part, origin).await?;
+                    }
                 }
-                Source::Extra(extra, home) => self.read_extra(extra, home, at..end, &part, origin).await?,
             }
             at = end;
         }
@@ -218,86 +235,25 @@ impl<R: Runtime, D: Device> Core<R, D> {
     }
 
     /// Where the bytes from `at` come from, and how far that holds.
-    fn source_at(&self, piece: &Piece, at: Bytes) -> (Source, Bytes) {
+    fn source_at(&self, piece: &Piece, at: Bytes) -> (Source, Entry, Bytes) {
         let state = self.state.borrow();
+        let entry = state.map.get(piece.extent);
+        let has_extras = state.map.has_extras(piece.extent);
         let block_end = (at.align_down(self.shape.block_size) + self.shape.block_size).min(piece.range.end);
-        if let Some(extra) = state.extras.get(self.shape.block_of(piece.extent, at)) {
-            let entry = state.map.get(piece.extent);
-            let home = if extra.dirty { SlotNumber::NONE } else { entry.home };
-            return (Source::Extra(extra, home), block_end);
+        let extra = |at| if has_extras { state.extras.get(self.shape.block_of(piece.extent, at)) } else { None };
+        if let Some(extra) = extra(at) {
+            return (Source::Extra(extra), entry, block_end);
         }
-        let Entry { home, valid, second, behind } = state.map.get(piece.extent);
-        let (is_valid, mut end) = self.shape.run(valid, at, piece.range.end);
-        if !state.extras.is_empty() {
+        let (is_valid, mut end) = self.shape.run(entry.valid, at, piece.range.end);
+        if has_extras {
             // The run ends where the next extra copy begins.
             let mut block = block_end;
-            while block < end && state.extras.get(self.shape.block_of(piece.extent, block)).is_none() {
+            while block < end && extra(block).is_none() {
                 block += self.shape.block_size;
             }
             end = end.min(block);
         }
-        if home == SlotNumber::NONE || !is_valid {
-            return (Source::Zeros, end);
-        }
-        let current = behind & self.shape.parts_touched(&(at..end)) == 0;
-        (Source::Required(home, if current { second } else { SlotNumber::NONE }), end)
-    }
-
-    async fn read_required(
-        &self,
-        home: SlotNumber,
-        second: SlotNumber,
-        range: Range<Bytes>,
-        into: &Buf,
-        origin: Origin,
-    ) -> Result<()> {
-        match self.read_slot(home, range.clone(), into, origin).await {
-            Err(_) if second != SlotNumber::NONE => self.read_slot(second, range, into, origin).await,
-            result => result,
-        }
-    }
-
-    async fn read_extra(
-        &self,
-        extra: Extra,
-        home: SlotNumber,
-        range: Range<Bytes>,
-        into: &Buf,
-        origin: Origin,
-    ) -> Result<()> {
-        let within = range.start % self.shape.block_size;
-        let start = self.shape.block_size * u64::from(extra.place) + within;
-        let in_slot = start..start + (range.end - range.start);
-        match self.read_slot(extra.slot, in_slot, into, origin).await {
-            Err(_) if home != SlotNumber::NONE => self.read_slot(home, range, into, origin).await,
-            result => result,
-        }
-    }
-
-    /// Reads a range of a slot, whatever its alignment.
-    pub async fn read_slot(
-        &self,
-        slot: SlotNumber,
-        range: Range<Bytes>,
-        into: &Buf,
-        origin: Origin,
-    ) -> Result<()> {
-        let (member, start) = self.locate(slot);
-        let (first, align) = (start + range.start, member.alignment);
-        if first.is_aligned(align) && into.len().is_aligned(align) {
-            return self.device_read(member, first, into, origin).await;
-        }
-        let span = first.align_down(align)..(first + into.len()).align_up(align);
-        let mut at = span.start;
-        // One bounce buffer is enough, but for a read of nearly the largest buffer's length.
-        while at < span.end {
-            let end = (at + self.bounce_limit()).min(span.end);
-            let bounce = self.bounce.alloc(end - at).await;
-            self.device_read(member, at, &bounce, origin).await?;
-            let wanted = at.max(first)..end.min(first + into.len());
-            into.copy_from(wanted.start - first, &bounce.slice(wanted.start - at..wanted.end - at));
-            at = end;
-        }
-        Ok(())
+        let written = is_valid && entry.home != SlotNumber::NONE || entry.home == SlotNumber::LOST;
+        (if written { Source::Required } else { Source::Zeros }, entry, end)
     }
 }

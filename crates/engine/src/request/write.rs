@@ -1,23 +1,20 @@
 //! The life of a write: split by extent, lock, where it goes, devices, map.
 //!
-//! The lock is shared where the write changes bytes that the map already says are valid: such writes may overlap, as
-//! on any disk. It is exclusive where the copy-set changes or is more than the home: a new extent, the rest of a part that
-//! must become zero, an extra or second copy, an extent in the memory cache, or an edge that the device cannot write
-//! alone.
+//! The extent's lock is shared where the write changes bytes that the map already says are valid: such writes may overlap, as
+//! on any disk. If the extent has a second copy or an extra copy, overlapping ranges take turns, so that all copies get them in the
+//! same order. The lock is exclusive where the copy-set changes: a new extent, the rest of a part that must become zero, a
+//! new extra copy, an extent in the memory cache, or an edge that the device cannot write alone.
 
+use crate::copies::lost;
 use crate::core::Core;
 use crate::shape::Piece;
-use crate::{Durability, Error, ErrorKind, Result};
-use braid_base::{Bytes, DeviceId, ExtentId, Nanos};
+use crate::{Durability, Result};
+use braid_base::{BlockId, Bytes, DeviceId};
 use braid_format::SlotNumber;
 use braid_format::map_page::Entry;
 use braid_policy::{Direction, Origin, Placement};
-use braid_runtime::{Arena, Buf, Device, LockGuard, Mode, Runtime, join_all};
-use std::ops::Range;
+use braid_runtime::{Buf, Device, LockGuard, Mode, RangeGuard, Runtime, join_all};
 use std::rc::Rc;
-
-/// How long a guest waits before it looks again whether a slot that is being trimmed is free.
-const WAIT_FOR_TRIM: Nanos = Nanos::from_millis(1);
 
 impl<R: Runtime, D: Device> Core<R, D> {
     /// Writes `from` at `offset`.
@@ -47,6 +44,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
 
     async fn write_piece(self: &Rc<Self>, piece: &Piece, from: &Buf) -> Result<()> {
         let records = self.most_records(piece);
+        // Room in the journal comes before the lock: whoever has no room waits for a commit.
         let _room = match self.try_reserve(records) {
             Some(room) => room,
             None => Box::pin(self.reserve(records)).await?,
@@ -54,7 +52,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         let mut guard = self.lock_to_write(piece).await;
         let cached = guard.mode() == Mode::Exclusive && self.cache.borrow().contains(piece.extent);
         let (mut entry, mut placement) = self.place(piece, cached);
-        if guard.mode() == Mode::Shared && placement != Placement::Home {
+        if guard.mode() == Mode::Shared && placement != Placement::Home && !self.has_all_extras(piece) {
             // What others who share the lock write to the home would be hidden by the copy that is made now.
             drop(guard);
             guard = self.locks.lock(Self::lock_number(piece.extent), Mode::Exclusive).await;
@@ -63,16 +61,15 @@ impl<R: Runtime, D: Device> Core<R, D> {
         }
         let mode = guard.mode();
         self.state.borrow_mut().disturb(piece.extent);
-        let result = if placement == Placement::Home && (mode == Mode::Shared || self.is_plain(piece, &entry))
-        {
+        let result = if placement == Placement::Home && self.is_plain(piece, &entry) {
             // Nearly every write: to one place of one device, and no other copy is there or comes meanwhile.
             let (member, start) = self.locate(entry.home);
             let at = start + piece.range.start;
             let attempt = self.begin(member, Direction::Write, at, from.len(), Origin::Guest);
-            let written = self.end(&attempt, member.device.write(at, from).await);
+            let written = self.end(&attempt, member.write(at, from).await);
             written.map(|()| self.make_valid(piece, entry))
         } else {
-            Box::pin(self.write_placed(piece, from, entry, placement)).await
+            Box::pin(self.write_further(piece, from, entry, placement, mode)).await
         };
         if mode == Mode::Exclusive {
             match &result {
@@ -82,6 +79,9 @@ impl<R: Runtime, D: Device> Core<R, D> {
             }
         }
         drop(guard);
+        if result.is_err() && self.state.borrow().map.has_extras(piece.extent) {
+            Box::pin(self.drop_clean_extras(piece)).await;
+        }
         result
     }
 
@@ -103,23 +103,32 @@ impl<R: Runtime, D: Device> Core<R, D> {
 
     fn mode_to_write(&self, piece: &Piece) -> Mode {
         let entry = self.state.borrow().map.get(piece.extent);
-        let shared = self.is_plain(piece, &entry) && !self.cache.borrow().contains(piece.extent);
+        let shared = self.changes_no_map(piece, &entry) && !self.cache.borrow().contains(piece.extent);
         if shared { Mode::Shared } else { Mode::Exclusive }
     }
 
-    /// Whether a write to the home changes nothing but bytes of one device that are valid already, and that it can write
-    /// alone.
+    /// Whether a write changes nothing but bytes that are valid already, and that the devices can write alone.
     #[inline]
-    fn is_plain(&self, piece: &Piece, entry: &Entry) -> bool {
-        let state = self.state.borrow();
-        if entry.home == SlotNumber::NONE || entry.second != SlotNumber::NONE || !state.extras.is_empty() {
+    fn changes_no_map(&self, piece: &Piece, entry: &Entry) -> bool {
+        if entry.home == SlotNumber::NONE || entry.home == SlotNumber::LOST {
             return false;
         }
         let edges = self.shape.parts_touched(&piece.range) & !self.shape.parts_covered(&piece.range);
-        let device = state.space.locate(entry.home).expect("the map names slots that exist").device;
-        let align = self.members[device.index()].alignment;
-        let aligned = piece.range.start.is_aligned(align) && piece.range.end.is_aligned(align);
-        edges & !entry.valid == 0 && aligned
+        let state = self.state.borrow();
+        let is_aligned = |slot: SlotNumber| {
+            let device = state.space.locate(slot).expect("the map names slots that exist").device;
+            let align = self.members[device.index()].alignment;
+            piece.range.start.is_aligned(align) && piece.range.end.is_aligned(align)
+        };
+        let second = entry.second == SlotNumber::NONE || is_aligned(entry.second);
+        edges & !entry.valid == 0 && second && is_aligned(entry.home)
+    }
+
+    /// Whether a write goes to one place of one device, and to no other copy.
+    #[inline]
+    fn is_plain(&self, piece: &Piece, entry: &Entry) -> bool {
+        let only = entry.second == SlotNumber::NONE && !self.state.borrow().map.has_extras(piece.extent);
+        only && self.changes_no_map(piece, entry)
     }
 
     /// Tells the policy of a write and asks it where that goes.
@@ -131,18 +140,31 @@ impl<R: Runtime, D: Device> Core<R, D> {
             policy.on_access(&access, view);
             if entry.home == SlotNumber::NONE { Placement::Home } else { policy.place_write(&access, view) }
         });
-        (entry, placement)
+        // An extra copy alone is one copy: not enough where two are required.
+        let enough = self.shape.copies == 1 || !matches!(placement, Placement::Extra(_));
+        (entry, if enough { placement } else { Placement::Home })
     }
 
-    async fn write_placed(
+    /// A write that is more than one request to one device.
+    async fn write_further(
         self: &Rc<Self>,
         piece: &Piece,
         from: &Buf,
         entry: Entry,
         placement: Placement,
+        mode: Mode,
     ) -> Result<()> {
+        let _turn: Option<RangeGuard> = match mode {
+            Mode::Exclusive => None,
+            Mode::Shared => {
+                let blocks = piece.range.start.align_down(self.shape.block_size)
+                    ..piece.range.end.align_up(self.shape.block_size);
+                Some(self.ranges.lock(piece.extent.0, blocks).await)
+            }
+        };
         match placement {
             Placement::Home if entry.home == SlotNumber::NONE => self.write_new(piece, from).await,
+            _ if entry.home == SlotNumber::LOST => self.write_lost(piece, from).await,
             Placement::Home => self.write_home(piece, from, entry).await,
             Placement::NewHome(target) => match self.write_moved(piece, from, target).await? {
                 true => Ok(()),
@@ -156,67 +178,63 @@ impl<R: Runtime, D: Device> Core<R, D> {
     }
 
     /// The first write to an extent, or the first since it was discarded: allocates its required copies.
-    async fn write_new(&self, piece: &Piece, from: &Buf) -> Result<()> {
-        let home = self.allocate(piece.extent).await?;
-        let second = match self.shape.copies {
-            1 => SlotNumber::NONE,
-            _ => self.allocate_second(home).await?,
-        };
-        let fresh = Entry { home, valid: 0, second, behind: 0 };
+    async fn write_new(self: &Rc<Self>, piece: &Piece, from: &Buf) -> Result<()> {
+        let fresh = self.allocate(piece.extent).await?;
         let result = self.write_home(piece, from, fresh).await;
         if result.is_err() {
-            let mut state = self.state.borrow_mut();
-            [home, second].into_iter().filter(|&s| s != SlotNumber::NONE).for_each(|s| state.release(s));
+            self.release(&fresh);
         }
         result
     }
 
-    /// Writes to the required copies, and to extra copies where there are any, at the same time.
-    async fn write_home(&self, piece: &Piece, from: &Buf, entry: Entry) -> Result<()> {
-        let slots = [entry.home, entry.second];
-        if entry.second == SlotNumber::NONE {
-            self.write_slot(entry.home, &piece.range, Some(from), entry.valid, Origin::Guest).await?;
-        } else {
-            let both = slots
-                .iter()
-                .map(|&slot| self.write_slot(slot, &piece.range, Some(from), entry.valid, Origin::Guest));
-            join_all(both).await.into_iter().collect::<Result<()>>()?;
+    /// A write to an extent whose place a repair could not prove: only all of it makes it whole again.
+    async fn write_lost(self: &Rc<Self>, piece: &Piece, from: &Buf) -> Result<()> {
+        match piece.len() == self.shape.extent_size {
+            true => self.write_new(piece, from).await,
+            false => Err(lost(piece.extent)),
         }
+    }
+
+    /// Writes to the required copies, and to extra copies where there are any.
+    async fn write_home(self: &Rc<Self>, piece: &Piece, from: &Buf, entry: Entry) -> Result<()> {
+        let written = self.write_required(piece.extent, entry, &piece.range, Some(from), Origin::Guest).await?;
         self.update_extras(piece, from).await?;
-        self.make_valid(piece, entry);
+        self.make_valid(piece, written);
         Ok(())
     }
 
     /// What a piece touches of its extent has been written to the required copies.
     fn make_valid(&self, piece: &Piece, entry: Entry) {
         let mut state = self.state.borrow_mut();
-        // Others who share the lock may have made parts valid since `entry` was read.
+        // Others who share the lock may have made parts valid since `entry` was read, or exchanged the copies.
         let now = state.map.get(piece.extent);
         let valid = entry.valid | now.valid | self.shape.parts_touched(&piece.range);
-        state.set_extent(piece.extent, Entry { valid, ..entry });
+        let known = now.home != SlotNumber::NONE && now.home != SlotNumber::LOST;
+        state.set_extent(piece.extent, Entry { valid, ..if known { now } else { entry } });
     }
 
     /// Writes all of an extent, as the memory cache holds it with this piece written, to a new home.
     /// False where there is no room for it, or where a second required copy would have to follow.
-    async fn write_moved(&self, piece: &Piece, from: &Buf, target: DeviceId) -> Result<bool> {
+    async fn write_moved(self: &Rc<Self>, piece: &Piece, from: &Buf, target: DeviceId) -> Result<bool> {
         if self.state.borrow().map.get(piece.extent).second != SlotNumber::NONE {
             return Ok(false);
         }
-        let Some(slot) = self.state.borrow_mut().take(target) else { return Ok(false) };
         let whole = {
             let cache = self.cache.borrow();
-            let buf = cache.whole(piece.extent).expect("a write that is placed anew is cached");
+            let Some(buf) = cache.whole(piece.extent) else { return Ok(false) };
             buf.copy_from(piece.range.start, from);
             buf.clone()
         };
+        let Some(slot) = self.state.borrow_mut().take(target) else { return Ok(false) };
         let all = Bytes::ZERO..self.shape.extent_size;
-        if let Err(error) =
-            self.write_slot(slot, &all, Some(&whole), self.shape.all_parts(), Origin::Guest).await
-        {
+        let written = async {
+            self.write_slot(slot, &all, Some(&whole), self.shape.all_parts(), Origin::Guest).await?;
+            self.update_extras(piece, from).await
+        };
+        if let Err(error) = written.await {
             self.state.borrow_mut().release(slot);
             return Err(error);
         }
-        self.update_extras(piece, from).await?;
         let mut state = self.state.borrow_mut();
         let before = state.map.get(piece.extent);
         state.set_extent(piece.extent, Entry { home: slot, valid: self.shape.all_parts(), ..before });
@@ -228,115 +246,25 @@ impl<R: Runtime, D: Device> Core<R, D> {
         Ok(true)
     }
 
-    /// Writes a range of a slot. Of the parts that it touches, those not `valid` become zero where it does not reach;
-    /// edges that the device cannot write alone are read first. `from` is none for zeros.
-    pub async fn write_slot(
-        &self,
-        slot: SlotNumber,
-        range: &Range<Bytes>,
-        from: Option<&Buf>,
-        valid: u16,
-        origin: Origin,
-    ) -> Result<()> {
-        let (member, start) = self.locate(slot);
-        let (head, tail) =
-            (self.pad(range.start, range.start, valid), self.pad(range.end, range.end - Bytes(1), valid));
-        let align = member.alignment;
-        let span = range.start.align_down(align).min(head.start)..range.end.align_up(align).max(tail.end);
-        if let Some(from) = from.filter(|_| span == *range) {
-            return self.device_write(member, start + range.start, from, origin).await;
-        }
-        let mut at = span.start;
-        while at < span.end {
-            let end = (at + self.bounce_limit()).min(span.end);
-            let bounce = self.bounce.alloc(end - at).await;
-            bounce.fill_zero();
-            for edge in [range.start, range.end].into_iter().filter(|e| !e.is_aligned(align)) {
-                let block = edge.align_down(align);
-                if (at..end).contains(&block) && self.is_valid(block, valid) {
-                    let part = bounce.slice(block - at..block - at + align);
-                    self.device_read(member, start + block, &part, origin).await?;
-                }
-            }
-            let wanted = at.max(range.start)..end.min(range.end);
-            if wanted.start < wanted.end {
-                let part = bounce.slice(wanted.start - at..wanted.end - at);
-                match from {
-                    None => part.fill_zero(),
-                    Some(from) => {
-                        let source = wanted.start - range.start..wanted.end - range.start;
-                        part.copy_from(Bytes::ZERO, &from.slice(source));
-                    }
-                }
-            }
-            self.device_write(member, start + at, &bounce, origin).await?;
-            at = end;
-        }
-        Ok(())
+    /// Whether every block that a piece touches has an extra copy.
+    fn has_all_extras(&self, piece: &Piece) -> bool {
+        let state = self.state.borrow();
+        state.map.has_extras(piece.extent) && self.blocks_of(piece).all(|(block, _)| state.extras.get(block).is_some())
     }
 
-    /// What must become zero around an edge: the part that holds `inside`, where that is not valid; else nothing.
-    fn pad(&self, edge: Bytes, inside: Bytes, valid: u16) -> Range<Bytes> {
-        if self.is_valid(inside, valid) {
-            return edge..edge;
-        }
-        let part = inside.align_down(self.shape.part_size);
-        part..part + self.shape.part_size
+    /// After a write that failed, clean extra copies may hold what the required ones do not: they go.
+    async fn drop_clean_extras(&self, piece: &Piece) {
+        let _guard = self.locks.lock(Self::lock_number(piece.extent), Mode::Exclusive).await;
+        self.drop_clean_extras_locked(piece);
     }
 
-    fn is_valid(&self, at: Bytes, valid: u16) -> bool {
-        valid >> (at / self.shape.part_size) & 1 == 1
-    }
-
-    /// The largest bounce buffer.
-    pub fn bounce_limit(&self) -> Bytes {
-        Arena::LARGEST
-    }
-
-    /// A slot for a new extent: where the policy wants it, else wherever there is room.
-    pub async fn allocate(&self, extent: ExtentId) -> Result<SlotNumber> {
-        let wanted = self.with_policy(|policy, view| policy.place_new(extent, view));
-        if let Some(slot) = self.state.borrow_mut().take(wanted) {
-            return Ok(slot);
-        }
-        self.allocate_anywhere(None).await
-    }
-
-    /// A slot on another device than `home`'s.
-    pub async fn allocate_second(&self, home: SlotNumber) -> Result<SlotNumber> {
-        let not = self.device_of(home);
-        let result = self.allocate_anywhere(Some(not)).await;
-        if result.is_err() {
-            self.state.borrow_mut().release(home);
-        }
-        result
-    }
-
-    /// The device with the most free slots; once more after a commit, which may free some.
-    async fn allocate_anywhere(&self, not: Option<DeviceId>) -> Result<SlotNumber> {
-        loop {
-            let choice = self.with_policy(|policy, view| match not {
-                None => policy.next_choice(view),
-                Some(not) => view.with_room().filter(|d| d.id != not).max_by_key(|d| d.free).map(|d| d.id),
-            });
-            if let Some(slot) = choice.and_then(|device| self.state.borrow_mut().take(device)) {
-                return Ok(slot);
+    /// As [`Core::drop_clean_extras`]. The caller holds the extent's lock, exclusive.
+    pub fn drop_clean_extras_locked(&self, piece: &Piece) {
+        let blocks: Vec<BlockId> = self.blocks_of(piece).map(|(block, _)| block).collect();
+        for block in blocks {
+            if self.state.borrow().extras.get(block).is_some_and(|e| !e.dirty) {
+                self.drop_extra(block);
             }
-            if self.release_trims() {
-                continue;
-            }
-            if self.state.borrow().trimming() > 0 {
-                self.rt.sleep(WAIT_FOR_TRIM).await;
-                continue;
-            }
-            if self.state.borrow().freeing() == 0 {
-                return Err(Error::new(
-                    ErrorKind::NoSpace,
-                    "no device of the volume has a free slot: discard data that is no longer needed (fstrim), or make a \
-                     larger volume",
-                ));
-            }
-            self.commit(Origin::Guest).await?;
         }
     }
 }

@@ -4,6 +4,7 @@
 //! other parts is written with zeros. A discarded extent of which nothing is valid loses its copies, and is allocated
 //! anew by the next write.
 
+use crate::copies::lost;
 use crate::core::Core;
 use crate::shape::Piece;
 use crate::{Durability, Result, Zeroing};
@@ -13,6 +14,7 @@ use braid_format::map_page::Entry;
 use braid_policy::Origin;
 use braid_runtime::{Device, Mode, Runtime, yield_now};
 use std::ops::Range;
+use std::rc::Rc;
 
 /// Extents that a discard passes over before it lets others run.
 const HOLES_IN_A_ROW: usize = 1024;
@@ -20,7 +22,7 @@ const HOLES_IN_A_ROW: usize = 1024;
 impl<R: Runtime, D: Device> Core<R, D> {
     /// Makes a range read as zeros.
     pub async fn zero(
-        &self,
+        self: &Rc<Self>,
         offset: Bytes,
         len: Bytes,
         zeroing: Zeroing,
@@ -41,31 +43,48 @@ impl<R: Runtime, D: Device> Core<R, D> {
         }
     }
 
-    async fn zero_piece(&self, piece: Piece, zeroing: Zeroing) -> Result<()> {
+    async fn zero_piece(self: &Rc<Self>, piece: Piece, zeroing: Zeroing) -> Result<()> {
         if zeroing == Zeroing::MayDiscard && self.is_hole(&piece) {
             return Ok(());
         }
-        // A clean extra copy goes without a record.
-        let dirty = self.state.borrow().extras.dirty();
-        let _room = self.reserve(self.most_records(&piece).min(1 + dirty)).await?;
+        // A clean extra copy goes without a record, and there are never more dirty ones than this.
+        let records = self.most_records(&piece).min(1 + self.journal.most_dirty());
+        let _room = self.reserve(records).await?;
         let _guard = self.locks.lock(Self::lock_number(piece.extent), Mode::Exclusive).await;
         self.state.borrow_mut().disturb(piece.extent);
-        self.zero_extra_edges(&piece).await?;
+        let result = self.zero_locked(&piece, zeroing).await;
+        if result.is_err() {
+            // What the devices hold of it now is unknown; the next read must ask them.
+            self.cache.borrow_mut().remove(piece.extent);
+            self.drop_clean_extras_locked(&piece);
+        }
+        result
+    }
+
+    async fn zero_locked(self: &Rc<Self>, piece: &Piece, zeroing: Zeroing) -> Result<()> {
+        self.zero_extra_edges(piece).await?;
         let entry = self.state.borrow().map.get(piece.extent);
+        if entry.home == SlotNumber::LOST {
+            return self.zero_lost(piece);
+        }
         if entry.home == SlotNumber::NONE {
             return match zeroing {
                 Zeroing::MayDiscard => Ok(()),
-                Zeroing::KeepAllocated => self.allocate_empty(&piece).await,
+                Zeroing::KeepAllocated => {
+                    let fresh = self.allocate(piece.extent).await?;
+                    self.state.borrow_mut().set_extent(piece.extent, fresh);
+                    Ok(())
+                }
             };
         }
         let covered = self.shape.parts_covered(&piece.range);
-        self.zero_edges(&piece, entry, covered).await?;
-        self.cache.borrow_mut().zero(&piece);
+        let entry = self.zero_edges(piece, entry, covered).await?;
+        self.cache.borrow_mut().zero(piece);
         // From here to the end nothing waits.
-        self.drop_covered_extras(&piece);
-        let extras_left = self.has_extras(&piece);
-        let left = Entry { valid: entry.valid & !covered, behind: entry.behind & !covered, ..entry };
+        self.drop_covered_extras(piece);
         let mut state = self.state.borrow_mut();
+        let extras_left = state.map.has_extras(piece.extent);
+        let left = Entry { valid: entry.valid & !covered, ..entry };
         if left.valid == 0 && zeroing == Zeroing::MayDiscard && !extras_left {
             self.cache.borrow_mut().remove(piece.extent);
             state.set_extent(piece.extent, Entry::default());
@@ -77,23 +96,23 @@ impl<R: Runtime, D: Device> Core<R, D> {
         Ok(())
     }
 
-    /// Whether nothing needs to be done for a discard, as far as can be seen without the lock.
-    fn is_hole(&self, piece: &Piece) -> bool {
-        let state = self.state.borrow();
-        state.map.get(piece.extent).home == SlotNumber::NONE && state.extras.is_empty()
-    }
-
-    /// Room for an extent of which nothing is valid yet.
-    async fn allocate_empty(&self, piece: &Piece) -> Result<()> {
-        let home = self.allocate(piece.extent).await?;
-        let second =
-            if self.shape.copies == 1 { SlotNumber::NONE } else { self.allocate_second(home).await? };
-        self.state.borrow_mut().set_extent(piece.extent, Entry { home, valid: 0, second, behind: 0 });
+    /// An extent whose place a repair could not prove: zeros in all of it make it whole again.
+    fn zero_lost(&self, piece: &Piece) -> Result<()> {
+        if piece.len() < self.shape.extent_size {
+            return Err(lost(piece.extent));
+        }
+        self.state.borrow_mut().set_extent(piece.extent, Entry::default());
         Ok(())
     }
 
+    /// Whether nothing needs to be done for a discard, as far as can be seen without the lock.
+    fn is_hole(&self, piece: &Piece) -> bool {
+        let state = self.state.borrow();
+        state.map.get(piece.extent).home == SlotNumber::NONE
+    }
+
     /// Writes zeros where the range covers only a bit of a valid part.
-    async fn zero_edges(&self, piece: &Piece, entry: Entry, covered: u16) -> Result<()> {
+    async fn zero_edges(self: &Rc<Self>, piece: &Piece, mut entry: Entry, covered: u16) -> Result<Entry> {
         let range = &piece.range;
         let inner_start = range.start.align_up(self.shape.part_size).min(range.end);
         let inner_end = range.end.align_down(self.shape.part_size).max(inner_start);
@@ -104,16 +123,9 @@ impl<R: Runtime, D: Device> Core<R, D> {
         for edge in edges {
             // An edge lies within one part.
             if edge.start < edge.end && entry.valid & self.shape.parts_touched(&edge) != 0 {
-                self.write_zeros(entry, edge).await?;
+                entry = self.write_required(piece.extent, entry, &edge, None, Origin::Guest).await?;
             }
         }
-        Ok(())
-    }
-
-    async fn write_zeros(&self, entry: Entry, range: Range<Bytes>) -> Result<()> {
-        for slot in [entry.home, entry.second].into_iter().filter(|&s| s != SlotNumber::NONE) {
-            self.write_slot(slot, &range, None, entry.valid, Origin::Guest).await?;
-        }
-        Ok(())
+        Ok(entry)
     }
 }

@@ -9,13 +9,14 @@
 //! kind 1  extent    4  4  extent     8  2  valid parts  10  4  home  14  4  second copy, only if there is one
 //! kind 2  extra     4  8  block      12 1  0 gone, 1 clean, 2 dirty
 //!                   13 4  slot       17 2  place within the slot, in blocks; both only if not gone
-//! kind 3  intent    4  4  span       8  1  0 cleared: copies are equal, 1 set: copies may differ
+//! kind 3  intent    4  4  span       8  1  0 clean, 1 dirty, 2 behind (see `intent_page.rs`)
 //! kind 4  device    4  2  device     6  1  state        7   8  last epoch in step
 //! kind 5  epoch     4  8  flush epoch (planned, for PASS)
 //! ```
 //!
 //! A record states what holds after it, whole, so that replaying it twice, or over a newer map page, changes nothing in the end.
 
+use crate::intent_page::Difference;
 use crate::map_page::Entry;
 use crate::superblock::DeviceState;
 use crate::{Invalid, SlotNumber, SpanId};
@@ -42,7 +43,7 @@ pub enum Record {
     /// The extra copy of a block is now this, or gone.
     Extra(BlockId, Option<Extra>),
     /// The copies of a span may differ from now on, or are equal again.
-    Intent(SpanId, bool),
+    Intent(SpanId, Difference),
     /// A device is now in this state; the last epoch in which it was in step.
     Device(DeviceId, DeviceState, u64),
     /// A flush epoch ended. Planned, for PASS.
@@ -83,9 +84,9 @@ impl Record {
                 }
                 EXTRA
             }
-            Record::Intent(span, set) => {
+            Record::Intent(span, difference) => {
                 writer.put(&span.0.to_le_bytes());
-                writer.put(&[u8::from(*set)]);
+                writer.put(&[*difference as u8]);
                 INTENT
             }
             Record::Device(device, state, in_step) => {
@@ -167,7 +168,7 @@ impl Reader<'_> {
                 };
                 Record::Extra(block, extra)
             }
-            INTENT => Record::Intent(SpanId(self.u32()?), self.u8().filter(|set| *set <= 1)? == 1),
+            INTENT => Record::Intent(SpanId(self.u32()?), Difference::from_code(self.u8()?)?),
             DEVICE => {
                 let (device, state) = (DeviceId(self.u16()?), self.u8()?);
                 Record::Device(device, DeviceState::try_read_from_bytes(&[state]).ok()?, self.u64()?)

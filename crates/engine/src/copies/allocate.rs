@@ -1,0 +1,71 @@
+//! Slots for new extents.
+
+use crate::core::Core;
+use crate::{Error, ErrorKind, Result};
+use braid_base::{DeviceId, ExtentId, Nanos};
+use braid_format::SlotNumber;
+use braid_format::map_page::Entry;
+use braid_policy::Origin;
+use braid_runtime::{Device, Runtime};
+
+/// How long a guest waits before it looks again whether a slot that is being trimmed is free.
+const WAIT_FOR_TRIM: Nanos = Nanos::from_millis(1);
+
+impl<R: Runtime, D: Device> Core<R, D> {
+    /// Slots for all required copies of a new extent, nothing valid in them yet. While so many devices are missing that a second copy
+    /// has no place, the extent has one copy; it gets the other once they are back.
+    pub async fn allocate(&self, extent: ExtentId) -> Result<Entry> {
+        let wanted = self.with_policy(|policy, view| policy.place_new(extent, view));
+        let taken = self.state.borrow_mut().take(wanted);
+        let home = match taken {
+            Some(slot) => slot,
+            None => self.allocate_anywhere(None).await?,
+        };
+        let not = self.device_of(home);
+        let other_device = self.members.iter().any(|m| m.id != not && m.is_current());
+        let degraded = self.members.iter().any(|m| !m.is_current());
+        let second = match self.shape.copies {
+            1 => SlotNumber::NONE,
+            _ if degraded && !other_device => SlotNumber::NONE,
+            _ => self.allocate_anywhere(Some(not)).await.inspect_err(|_| self.state.borrow_mut().release(home))?,
+        };
+        Ok(Entry { home, valid: 0, second })
+    }
+
+    /// Gives back slots that no record ever spoke of.
+    pub fn release(&self, entry: &Entry) {
+        let mut state = self.state.borrow_mut();
+        [entry.home, entry.second].into_iter().filter(|&s| s != SlotNumber::NONE).for_each(|s| state.release(s));
+    }
+
+    /// The device with the most free slots; once more after a commit, which may free some.
+    async fn allocate_anywhere(&self, not: Option<DeviceId>) -> Result<SlotNumber> {
+        loop {
+            let choice = self.with_policy(|policy, view| match not {
+                None => policy.next_choice(view),
+                Some(not) => view.with_room().filter(|d| d.id != not).max_by_key(|d| d.free).map(|d| d.id),
+            });
+            if let Some(slot) = choice.and_then(|device| self.state.borrow_mut().take(device)) {
+                return Ok(slot);
+            }
+            if self.release_trims() {
+                continue;
+            }
+            if self.state.borrow().trimming() > 0 {
+                self.rt.sleep(WAIT_FOR_TRIM).await;
+                continue;
+            }
+            if self.state.borrow().freeing() > 0 {
+                self.commit(Origin::Guest).await?;
+                continue;
+            }
+            if !self.reclaim_extras(not) {
+                return Err(Error::new(
+                    ErrorKind::NoSpace,
+                    "no device of the volume has a free slot: discard data that is no longer needed (fstrim), or make a \
+                     larger volume",
+                ));
+            }
+        }
+    }
+}

@@ -1,0 +1,73 @@
+//! An audit of a volume at rest: copies that should be alike, and slots that should be in use.
+
+use super::required::Other;
+use crate::core::Core;
+use crate::map::State;
+use crate::{Error, ErrorKind, Result};
+use braid_base::{Bytes, DeviceId, ExtentId};
+use braid_format::SlotNumber;
+use braid_format::map_page::Entry;
+use braid_policy::Origin;
+use braid_runtime::{Device, Mode, Runtime};
+use std::collections::BTreeMap;
+
+impl<R: Runtime, D: Device> Core<R, D> {
+    /// Compares all required copies that are not behind, then counts the slots in use.
+    pub async fn audit(&self) -> Result<()> {
+        for extent in (0..self.shape.extents()).map(ExtentId) {
+            let _guard = self.locks.lock(Self::lock_number(extent), Mode::Exclusive).await;
+            let entry = self.state.borrow().map.get(extent);
+            let copies = self.copies_of(extent, &entry);
+            if let Other::Equal(other) = copies.other {
+                self.compare(extent, &entry, copies.current, other).await?;
+            }
+        }
+        self.count_slots()
+    }
+
+    async fn compare(&self, extent: ExtentId, entry: &Entry, one: SlotNumber, other: SlotNumber) -> Result<()> {
+        let mut at = Bytes::ZERO;
+        while at < self.shape.extent_size {
+            let limit = (at + self.bounce_limit()).min(self.shape.extent_size);
+            let (valid, end) = self.shape.run(entry.valid, at, limit);
+            if valid {
+                let (first, second) = (self.copies.alloc(end - at).await, self.blocks.alloc(end - at).await);
+                self.read_slot(one, at..end, &first, Origin::Background).await?;
+                self.read_slot(other, at..end, &second, Origin::Background).await?;
+                let equal = first.with_bytes(|a| second.with_bytes(|b| a.iter().zip(b).position(|(a, b)| a != b)));
+                if let Some(place) = equal {
+                    let text = format!("the copies of {extent:?} in {one:?} and {other:?} differ at byte {}", at.0 + place as u64);
+                    return Err(Error::new(ErrorKind::Corrupt, text));
+                }
+            }
+            at = end;
+        }
+        Ok(())
+    }
+
+    /// Every slot that is taken belongs to an extent, to extra copies, to metadata, or waits to be free.
+    fn count_slots(&self) -> Result<()> {
+        let state = self.state.borrow();
+        let mut wanted: BTreeMap<DeviceId, u32> = BTreeMap::new();
+        let on = |slot: SlotNumber| state.space.locate(slot).map(|s| s.device);
+        for (_, Entry { home, second, .. }) in state.map.iter() {
+            for device in [home, second].into_iter().filter_map(on) {
+                *wanted.entry(device).or_default() += 1;
+            }
+        }
+        for slot in state.waiting_slots() {
+            *wanted.entry(on(slot).expect("a slot that was freed exists")).or_default() += 1;
+        }
+        let metadata = State::new(&self.shape, &self.superblock.borrow());
+        for member in &self.members {
+            let id = member.id;
+            let wanted = wanted.get(&id).copied().unwrap_or(0) + state.extras.divided(id) + metadata.space.used(id);
+            let used = state.space.used(id);
+            if used != wanted {
+                let text = format!("{used} slots of {id} are taken, {wanted} are in use");
+                return Err(Error::new(ErrorKind::Corrupt, text));
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,112 @@
+//! Devices that fail, go missing and come back: their states, recorded on the survivors before anything depends on them.
+
+use crate::core::Core;
+use crate::open::{self, Written};
+use crate::{Error, Result};
+use braid_base::DeviceId;
+use braid_format::SlotNumber;
+use braid_format::superblock::{DeviceState, Superblock};
+use braid_runtime::{Device, Runtime};
+
+impl<R: Runtime, D: Device> Core<R, D> {
+    /// A device could not keep what it was given. Goes on without it if all that it holds is elsewhere, too: the survivors record that it
+    /// has failed before this returns.
+    ///
+    /// # Errors
+    /// `error` itself if something lies on this device alone.
+    pub async fn give_up(&self, device: DeviceId, error: Error) -> Result<()> {
+        let member = self.member(device);
+        if member.state() != DeviceState::Failed {
+            if !self.survives(device) {
+                return Err(error);
+            }
+            self.exclude(device, DeviceState::Failed);
+            member.stats.borrow_mut().last_error = Some(error.to_string());
+            tracing::error!(device = %self.describe(device), %error, "device failed: going on without it");
+        }
+        self.change_superblock(|_| ()).await
+    }
+
+    /// From now on a device is neither read nor written, and what it would have been given it lacks.
+    fn exclude(&self, device: DeviceId, state: DeviceState) {
+        self.member(device).set_state(state);
+        let mut volume = self.state.borrow_mut();
+        volume.set_open(device, false);
+        // Its copies lack what was not flushed. Spans that others share are resynchronised without need, and that is safe.
+        for span in volume.behind.all() {
+            volume.behind.mark_behind(span);
+        }
+    }
+
+    /// Whether all that lies on a device is elsewhere, as new: copies of extents, and the journal.
+    pub fn survives(&self, device: DeviceId) -> bool {
+        let is_current = |d: DeviceId| self.member(d).is_current();
+        if self.shape.copies < 2 || !self.journal.survives(device, is_current) {
+            return false;
+        }
+        let state = self.state.borrow();
+        let on = |slot: SlotNumber| state.space.locate(slot).map(|s| s.device);
+        state.map.iter().all(|(extent, entry)| {
+            let (home, second) = (on(entry.home), on(entry.second));
+            let other = match (home == Some(device), second == Some(device)) {
+                (false, false) => return true,
+                (true, _) => second,
+                (_, true) => home,
+            };
+            let behind = state.behind.is_behind(self.shape.span_of(extent));
+            // The second copy of a span that is behind lacks something, and the home does not.
+            other.is_some_and(is_current) && !(behind && home == Some(device) && is_current(device))
+        }) && state.extras.dirty_blocks().iter().all(|(_, extra)| on(extra.slot) != Some(device))
+    }
+
+    /// Changes what the superblocks say, with the states that devices are in now, on all devices that are written.
+    pub async fn change_superblock(&self, change: impl FnOnce(&mut Superblock)) -> Result<()> {
+        let _alone = self.superblocks.acquire(1).await;
+        change(&mut self.superblock.borrow_mut());
+        loop {
+            let superblock = {
+                let mut superblock = self.superblock.borrow_mut();
+                superblock.sequence += 1;
+                let epoch = superblock.epoch;
+                for (entry, member) in superblock.devices.iter_mut().zip(&self.members) {
+                    entry.state = member.state();
+                    if member.is_current() {
+                        entry.in_step = epoch;
+                    }
+                }
+                superblock.clone()
+            };
+            match open::write_superblocks(&self.rt, &self.members, &superblock).await {
+                Written::All => return Ok(()),
+                Written::Failed(device, error) if self.survives(device) => {
+                    self.exclude(device, DeviceState::Failed);
+                    tracing::error!(device = %self.describe(device), %error, "device failed: going on without it");
+                }
+                Written::Failed(_, error) => {
+                    self.fail(error.clone());
+                    return Err(error);
+                }
+            }
+        }
+    }
+
+    /// Once no copy is behind any more, and that is durable, devices that came back are current.
+    pub async fn welcome_returned(&self) -> Result<()> {
+        let returned = self.members.iter().filter(|m| m.state() == DeviceState::Returning);
+        let returned: Vec<DeviceId> = returned.map(|m| m.id).collect();
+        if returned.is_empty() || self.state.borrow().behind.any_behind() {
+            return Ok(());
+        }
+        self.commit(braid_policy::Origin::Background).await?;
+        if self.state.borrow().behind.any_behind() {
+            return Ok(());
+        }
+        for &device in &returned {
+            self.member(device).set_state(DeviceState::Active);
+            self.state.borrow_mut().set_open(device, true);
+        }
+        self.change_superblock(|_| ()).await?;
+        tracing::info!(devices = ?returned, "devices are up to date again");
+        Ok(())
+    }
+}

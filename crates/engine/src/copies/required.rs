@@ -1,0 +1,221 @@
+//! The required copies of an extent: which of them is current, and reading and writing them.
+//!
+//! A write goes to both copies at the same time. As long as one that is current has it, the guest hears of success: before that,
+//! the journal says that the other is behind. A read that fails on one copy is answered by the other, and the bad place is written
+//! again.
+
+use crate::core::Core;
+use crate::{Error, ErrorKind, Result};
+use braid_base::{Bytes, ExtentId};
+use braid_format::SlotNumber;
+use braid_format::map_page::Entry;
+use braid_policy::Origin;
+use braid_runtime::{Buf, Device, Mode, Runtime, join_all};
+use std::ops::Range;
+use std::rc::Rc;
+
+/// The required copies of an extent at one moment.
+pub(crate) struct Copies {
+    /// Holds the current bytes.
+    pub current: SlotNumber,
+    pub other: Other,
+}
+
+/// What a second required copy is good for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Other {
+    /// There is none.
+    None,
+    /// It holds the same bytes.
+    Equal(SlotNumber),
+    /// It lacks a write: it is written, and not read.
+    Behind(SlotNumber),
+    /// Its device is not there.
+    Away,
+}
+
+impl<R: Runtime, D: Device> Core<R, D> {
+    /// Which copy of an extent is current, and what of the other. A device that is not current decides; else the home is current, and
+    /// in a span that is behind it alone.
+    pub fn copies_of(&self, extent: ExtentId, entry: &Entry) -> Copies {
+        let Entry { home, second, .. } = *entry;
+        if second == SlotNumber::NONE {
+            return Copies { current: home, other: Other::None };
+        }
+        let (first, last) = (self.locate(home).0, self.locate(second).0);
+        let is_behind = || self.state.borrow().behind.is_behind(self.shape.span_of(extent));
+        let behind = |slot, written| if written { Other::Behind(slot) } else { Other::Away };
+        match (first.is_current(), last.is_current()) {
+            (true, true) if is_behind() => Copies { current: home, other: Other::Behind(second) },
+            (true, true) => Copies { current: home, other: Other::Equal(second) },
+            (false, true) => Copies { current: second, other: behind(home, first.is_written()) },
+            (_, false) => Copies { current: home, other: behind(second, last.is_written()) },
+        }
+    }
+
+    /// Reads a range of an extent from a required copy that is current. The caller holds the extent's lock.
+    pub async fn read_required(
+        self: &Rc<Self>,
+        extent: ExtentId,
+        entry: &Entry,
+        range: Range<Bytes>,
+        into: &Buf,
+        origin: Origin,
+    ) -> Result<()> {
+        if entry.home == SlotNumber::LOST {
+            return Err(lost(extent));
+        }
+        let copies = self.copies_of(extent, entry);
+        let Other::Equal(other) = copies.other else {
+            return self.read_slot(copies.current, range, into, origin).await;
+        };
+        let (first, next) = self.rank(copies.current, other, origin);
+        match self.read_slot(first, range.clone(), into, origin).await {
+            Ok(()) => Ok(()),
+            Err(_) => {
+                self.read_slot(next, range.clone(), into, origin).await?;
+                self.repair_later(extent, first, range);
+                Ok(())
+            }
+        }
+    }
+
+    /// The copy from which a guest's read is expected to come sooner, and the other.
+    fn rank(&self, home: SlotNumber, second: SlotNumber, origin: Origin) -> (SlotNumber, SlotNumber) {
+        if origin != Origin::Guest {
+            return (home, second);
+        }
+        let wait = |slot: SlotNumber| {
+            let member = self.locate(slot).0;
+            let mean = member.stats.borrow().read_latency();
+            mean.0.saturating_mul(u64::from(self.guests_of(member)) + 1)
+        };
+        if wait(second) < wait(home) { (second, home) } else { (home, second) }
+    }
+
+    /// Writes a range to the required copies of an extent; `from` is none for zeros. The caller holds the extent's lock, alone or with the
+    /// range's. Gives the entry as it is afterwards: a home that could not be written is the second copy then.
+    pub async fn write_required(
+        &self,
+        extent: ExtentId,
+        entry: Entry,
+        range: &Range<Bytes>,
+        from: Option<&Buf>,
+        origin: Origin,
+    ) -> Result<Entry> {
+        if entry.second == SlotNumber::NONE {
+            self.write_slot(entry.home, range, from, entry.valid, origin).await?;
+            return Ok(entry);
+        }
+        let span = self.shape.span_of(extent);
+        self.intend(span).await?;
+        let slots = [entry.home, entry.second].into_iter().filter(|&s| self.locate(s).0.is_written());
+        let writes =
+            slots.map(async |slot| (slot, self.write_slot(slot, range, from, entry.valid, origin).await));
+        let results = join_all(writes).await;
+        let settled = self.settle(extent, entry, &results);
+        let missed = results.len() < 2 || results.iter().any(|(_, result)| result.is_err());
+        self.state.borrow_mut().behind.end_write(span, missed, self.rt.now());
+        let settled = settled?;
+        if !missed {
+            return Ok(settled);
+        }
+        // What a device lacks that is not current, its state says already.
+        if [entry.home, entry.second].into_iter().all(|slot| self.locate(slot).0.is_current()) {
+            self.record_behind(span).await?;
+        }
+        if settled.home != entry.home && self.state.borrow().map.get(extent).home == entry.home {
+            self.state.borrow_mut().set_extent(extent, settled);
+            self.commit(origin).await?;
+        }
+        Ok(settled)
+    }
+
+    /// What a write to both copies came to: an error if no copy has it that was current.
+    fn settle(
+        &self,
+        extent: ExtentId,
+        entry: Entry,
+        results: &[(SlotNumber, Result<()>)],
+    ) -> Result<Entry> {
+        // Another write may have exchanged the copies meanwhile. A new extent is not in the map yet.
+        let now = self.state.borrow().map.get(extent);
+        let entry = if now.home == entry.second { Entry { home: entry.second, second: entry.home, ..entry } } else { entry };
+        let copies = self.copies_of(extent, &entry);
+        let result = |slot: SlotNumber| results.iter().find(|(s, _)| *s == slot).map(|(_, result)| result);
+        match (result(copies.current), copies.other) {
+            (Some(Ok(())), _) => Ok(entry),
+            (_, Other::Equal(other)) if result(other).is_some_and(Result::is_ok) => {
+                Ok(Entry { home: other, second: copies.current, ..entry })
+            }
+            (Some(Err(error)), _) => Err(error.clone()),
+            (None, _) => Err(Error::new(ErrorKind::Degraded, format!("no device that holds {extent:?} is there"))),
+        }
+    }
+
+    /// Writes a place that could not be read again, from the other copy, beside the guests.
+    fn repair_later(self: &Rc<Self>, extent: ExtentId, bad: SlotNumber, range: Range<Bytes>) {
+        // If many places are bad, a later read asks again.
+        let Some(permit) = self.repairs.try_acquire(1) else { return };
+        let core = self.clone();
+        self.jobs.set(self.jobs.get() + 1);
+        self.rt.spawn(async move {
+            // What fails is counted by the device, and the copy is behind then.
+            let _outcome = core.repair(extent, bad, range).await;
+            drop(permit);
+            core.end_job();
+        });
+    }
+
+    async fn repair(&self, extent: ExtentId, bad: SlotNumber, range: Range<Bytes>) -> Result<()> {
+        let _room = self.reserve(1).await?;
+        let _guard = self.locks.lock(Self::lock_number(extent), Mode::Exclusive).await;
+        let entry = self.state.borrow().map.get(extent);
+        let good = match self.copies_of(extent, &entry) {
+            Copies { current, other: Other::Equal(other) } if other == bad => current,
+            Copies { current, other: Other::Equal(other) } if current == bad => other,
+            _ => return Ok(()),
+        };
+        // Whole sectors: the place that is bad is at least one.
+        let align = self.locate(bad).0.alignment.max(self.locate(good).0.alignment);
+        let (mut at, end) = (range.start.align_down(align), range.end.align_up(align));
+        while at < end {
+            let part = at..(at + self.bounce_limit()).min(end);
+            let bytes = self.copies.alloc(part.end - part.start).await;
+            self.read_slot(good, part.clone(), &bytes, Origin::Background).await?;
+            let written = self.write_slot(bad, &part, Some(&bytes), u16::MAX, Origin::Background).await;
+            if let Err(error) = written {
+                self.lose_copy(extent, entry, bad).await?;
+                return Err(error);
+            }
+            at = part.end;
+        }
+        self.background.borrow_mut().repairs += 1;
+        tracing::info!(device = %self.describe(self.device_of(bad)), ?extent, "a bad place was written again from the other copy");
+        Ok(())
+    }
+
+    /// A copy that cannot be read cannot be written either: it is the second one, and behind, from now on.
+    async fn lose_copy(&self, extent: ExtentId, entry: Entry, bad: SlotNumber) -> Result<()> {
+        let span = self.shape.span_of(extent);
+        if entry.home == bad {
+            let swapped = Entry { home: entry.second, second: bad, ..entry };
+            let mut state = self.state.borrow_mut();
+            state.disturb(extent);
+            state.set_extent(extent, swapped);
+        }
+        self.state.borrow_mut().behind.mark_behind(span);
+        self.record_behind(span).await?;
+        self.commit(Origin::Background).await
+    }
+}
+
+/// A read or a write of a part of an extent of which a repair did not find the place.
+#[cold]
+pub(crate) fn lost(extent: ExtentId) -> Error {
+    let text = format!(
+        "{extent:?} was lost: a repair could not prove where its bytes lie; write all of it, or discard it, and restore its \
+         content from a backup"
+    );
+    Error::new(ErrorKind::Corrupt, text)
+}

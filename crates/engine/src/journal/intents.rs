@@ -1,0 +1,55 @@
+//! Intents: before the first write to a clean span, the journal says that its copies may differ. Group commit here too: writes that
+//! arrive while a batch is written share the next one. Such a batch speaks of no data, so no device is flushed for it but the journal's.
+
+use crate::Result;
+use crate::core::Core;
+use crate::map::Intent;
+use braid_format::SpanId;
+use braid_format::journal::Record;
+use braid_runtime::{Device, Runtime};
+
+impl<R: Runtime, D: Device> Core<R, D> {
+    /// Waits until the journal says that the copies of a span may differ, and begins a write there, which ends by
+    /// [`crate::map::Behind::end_write`]. In a busy span that is one look into a table.
+    pub async fn intend(&self, span: SpanId) -> Result<()> {
+        loop {
+            let intent = self.state.borrow_mut().behind.begin_write(span);
+            match intent {
+                Intent::Begun => return Ok(()),
+                Intent::Record => self.record_spans().await?,
+                Intent::Wait => self.commits.wait_for_end().await?,
+            }
+        }
+    }
+
+    /// Waits until the journal says that a copy of a span is behind.
+    pub async fn record_behind(&self, span: SpanId) -> Result<()> {
+        while !self.state.borrow().behind.is_recorded_behind(span) {
+            self.record_spans().await?;
+        }
+        Ok(())
+    }
+
+    /// Has the journal say what it must say of spans before guests may go on.
+    pub async fn record_spans(&self) -> Result<()> {
+        let _alone = self.intents.acquire(1).await;
+        if let Some(error) = self.commits.failure() {
+            return Err(error);
+        }
+        let wanted = self.state.borrow_mut().behind.take_wanted();
+        if wanted.is_empty() {
+            // Another task had it recorded, or a commit that runs must end first.
+            return if self.state.borrow().behind.has_wanted() { self.commits.wait_for_end().await } else { Ok(()) };
+        }
+        for some in wanted.chunks(self.journal.most_pending()) {
+            let records: Vec<Record> =
+                some.iter().map(|&(span, difference)| Record::Intent(span, difference)).collect();
+            let permit = self.append(&records).await?;
+            let mut state = self.state.borrow_mut();
+            state.behind.recorded(some);
+            state.mark_intents_stale(some.iter().map(|(span, _)| *span));
+            drop((state, permit));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,73 @@
+//! The proof of the newest promised batch, outside the ring: so that recovery can tell a journal whose end was lost or has
+//! rotted from one whose end was never promised.
+//!
+//! It is written once a batch is durable, beside the requests of guests, and is durable with the next flush of its device, or within
+//! a second. So the newest batch itself is proved only after a kill without a power cut, or by the journal on a second device.
+
+use crate::Result;
+use crate::core::Core;
+use crate::journal::images;
+use braid_base::{Bytes, Nanos};
+use braid_format::proof::{self, Proof};
+use braid_format::superblock::RegionKind;
+use braid_policy::Origin;
+use braid_runtime::{Arena, Device, Runtime};
+
+/// How long a proof may wait for the flush of its device by others.
+const UNFLUSHED: Nanos = Nanos::from_secs(1);
+
+impl<R: Runtime, D: Device> Core<R, D> {
+    /// Keeps the proof up to date until the volume closes.
+    pub async fn keep_proof(&self) {
+        let mut flush_by = None;
+        while !self.closing.get() {
+            let unproved = || self.journal.newest() > self.proved.get();
+            self.pause(flush_by.unwrap_or(Nanos::MAX), unproved).await;
+            if unproved() {
+                // What fails here fails the next commit, too, and is counted by the device.
+                if self.prove().await.is_ok() {
+                    flush_by.get_or_insert(self.rt.now() + UNFLUSHED);
+                }
+            } else if flush_by.is_some_and(|by| by <= self.rt.now()) {
+                flush_by = None;
+                if let Err(error) = self.flush_proofs().await {
+                    self.fail(error);
+                }
+            }
+        }
+    }
+
+    /// Writes down the newest promised batch. It is durable with the next flush of each device that holds it.
+    pub async fn prove(&self) -> Result<()> {
+        let newest = self.journal.newest();
+        let proof =
+            Proof { epoch: self.superblock.borrow().epoch, sequence: newest, extents: self.journal.newest_extents() };
+        // Said to be written first: a device that fails is not tried without end.
+        self.proved.set(newest);
+        let page = Arena::new(proof::SIZE).alloc(proof::SIZE).await;
+        page.copy_from_slice(Bytes::ZERO, &proof::encode(self.superblock.borrow().volume, &proof));
+        let places = images(&self.superblock.borrow(), RegionKind::Proof);
+        for (device, offset) in places {
+            let member = self.member(device);
+            if member.is_written() {
+                let half = proof::SIZE * (newest % proof::PAGES);
+                self.device_write(member, offset + half, &page, Origin::Background).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes the proofs durable.
+    pub async fn flush_proofs(&self) -> Result<()> {
+        let places = images(&self.superblock.borrow(), RegionKind::Proof);
+        for (device, _) in places {
+            let member = self.member(device);
+            if member.is_written()
+                && let Err(error) = self.flush_member(member, "the journal's proof").await
+            {
+                self.give_up(device, error).await?;
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,193 @@
+//! The journal's batches: every valid one on every device that has the ring, and what the proof says of them.
+
+use super::Source;
+use crate::create::buffer;
+use crate::journal::images;
+use crate::{Error, Result};
+use braid_base::{Bytes, ExtentId};
+use braid_format::journal::{self, LARGEST_BATCH, PAGE, Record};
+use braid_format::proof::{self, Proof};
+use braid_format::superblock::RegionKind;
+use braid_runtime::{Buf, Device};
+use std::collections::BTreeMap;
+
+/// A batch that must be replayed.
+pub(super) struct Found {
+    pub sequence: u64,
+    epoch: u64,
+    tail: u64,
+    /// Where it lies in the ring.
+    pub place: Bytes,
+    pub len: Bytes,
+    pub records: Vec<Record>,
+    /// Extents that the batch before changed; none if they are not listed.
+    pub previous: Option<Vec<ExtentId>>,
+}
+
+/// What the journal holds.
+#[derive(Default)]
+pub(super) struct Batches {
+    /// From the oldest that is needed to the newest, those that are there.
+    pub live: Vec<Found>,
+    /// Batches that are needed and not there, with the extents that they changed; none if that is not known.
+    pub lost: Vec<(u64, Option<Vec<ExtentId>>)>,
+    /// Something that no version writes.
+    pub problem: Option<String>,
+    proved: u64,
+}
+
+impl Batches {
+    /// The number of the next batch: none that was ever promised has it.
+    pub fn next_sequence(&self) -> u64 {
+        self.live.last().map_or(0, |b| b.sequence).max(self.proved) + 1
+    }
+}
+
+/// Searches the journal.
+pub(super) async fn find<D: Device>(source: &Source<'_, D>) -> Result<Batches> {
+    let superblock = source.superblock;
+    let mut all: BTreeMap<u64, Found> = BTreeMap::new();
+    let mut batches = Batches::default();
+    let replicas = images(superblock, RegionKind::Journal);
+    let len = superblock.region(RegionKind::Journal, 0).map_or(Bytes::ZERO, |region| region.len);
+    for (device, offset) in replicas {
+        if source.members[device.index()].is_current() {
+            search(source, device.index(), offset, len, &mut all, &mut batches.problem).await?;
+        }
+    }
+    let proof = read_proof(source).await;
+    batches.proved = proof.as_ref().map_or(0, |proof| proof.sequence);
+    let Some((_, newest)) = all.values().map(|b| (b.epoch, b.sequence)).max() else {
+        batches.lose_up_to_proof(1, proof);
+        return Ok(batches);
+    };
+    // A batch of an earlier opening that reached the device late counts for nothing, even if the one of its number is lost.
+    let mut epoch = 0;
+    all.retain(|&sequence, batch| {
+        epoch = epoch.max(batch.epoch);
+        sequence <= newest && batch.epoch == epoch
+    });
+    let tail = all[&newest].tail;
+    for sequence in tail..newest {
+        if !all.contains_key(&sequence) {
+            let listed = all.get(&(sequence + 1)).and_then(|next| next.previous.clone());
+            batches.lost.push((sequence, listed));
+        }
+    }
+    batches.lose_up_to_proof(newest + 1, proof);
+    batches.live = all.into_values().filter(|batch| batch.sequence >= tail).collect();
+    Ok(batches)
+}
+
+impl Batches {
+    /// All batches from `first` on that were promised are lost.
+    fn lose_up_to_proof(&mut self, first: u64, proof: Option<Proof>) {
+        let Some(proof) = proof else { return };
+        for sequence in first..=proof.sequence {
+            let listed = if sequence == proof.sequence { proof.extents.clone() } else { None };
+            self.lost.push((sequence, listed));
+            if self.lost.len() > MOST_LOST {
+                // Nothing is proved anyway where so many are lost.
+                return;
+            }
+        }
+    }
+}
+
+/// Lost batches that are told apart.
+const MOST_LOST: usize = 1_000;
+
+/// The newest proof on any device that is current.
+async fn read_proof<D: Device>(source: &Source<'_, D>) -> Option<Proof> {
+    let mut newest: Option<Proof> = None;
+    for (device, offset) in images(source.superblock, RegionKind::Proof) {
+        let member = &source.members[device.index()];
+        let buf = buffer(proof::SIZE * proof::PAGES).await;
+        if !member.is_current() || member.read(offset, &buf).await.is_err() {
+            continue;
+        }
+        let found = buf.with_bytes(|bytes| proof::newest(bytes, source.superblock.volume));
+        newest = newest.max(found.ok());
+    }
+    newest
+}
+
+/// Every valid batch in one ring.
+async fn search<D: Device>(
+    source: &Source<'_, D>,
+    device: usize,
+    offset: Bytes,
+    len: Bytes,
+    all: &mut BTreeMap<u64, Found>,
+    problem: &mut Option<String>,
+) -> Result<()> {
+    // Batches may reach from one piece of reading into the next: two pieces lie side by side.
+    let (step, window) = (LARGEST_BATCH, buffer(LARGEST_BATCH).await);
+    let mut start = Bytes::ZERO;
+    let mut bytes = vec![0u8; (step * 2).as_usize()];
+    let mut held = read_step(source, device, offset, len, start, &window).await;
+    window.copy_to_slice(Bytes::ZERO, &mut bytes[..step.as_usize()]);
+    while start < len {
+        let next = read_step(source, device, offset, len, start + step, &window).await;
+        window.copy_to_slice(Bytes::ZERO, &mut bytes[step.as_usize()..]);
+        let valid = (held + next).as_usize();
+        for at in (0..held.as_usize()).step_by(PAGE.as_usize()) {
+            let Ok(header) = journal::verify(&bytes[at..valid], source.superblock.volume) else { continue };
+            let known = all.get(&header.sequence).is_some_and(|other| other.epoch >= header.epoch);
+            if known {
+                continue;
+            }
+            let batch = &bytes[at..valid];
+            let records: std::result::Result<Vec<Record>, _> = journal::records(batch, &header).collect();
+            match records {
+                Ok(records) => {
+                    let found = Found {
+                        sequence: header.sequence,
+                        epoch: header.epoch,
+                        tail: header.tail,
+                        place: start + Bytes::of_len(at),
+                        len: header.len,
+                        records,
+                        previous: journal::previous(batch, &header),
+                    };
+                    all.insert(header.sequence, found);
+                }
+                Err(braid_format::Invalid::Feature(text)) => {
+                    return Err(Error::new(crate::ErrorKind::Unsupported, text));
+                }
+                Err(invalid) => drop(problem.get_or_insert(invalid.to_string())),
+            }
+        }
+        bytes.copy_within(step.as_usize().., 0);
+        (start, held) = (start + step, next);
+    }
+    Ok(())
+}
+
+/// Reads a piece of the ring, zeros for the pages that cannot be read; how long it is.
+async fn read_step<D: Device>(
+    source: &Source<'_, D>,
+    device: usize,
+    offset: Bytes,
+    len: Bytes,
+    at: Bytes,
+    into: &Buf,
+) -> Bytes {
+    let part = into.len().min(len.saturating_sub(at));
+    if part == Bytes::ZERO {
+        return part;
+    }
+    let member = &source.members[device];
+    if member.read(offset + at, &into.slice(Bytes::ZERO..part)).await.is_err() {
+        into.fill_zero();
+        let mut page = Bytes::ZERO;
+        while page < part {
+            let one = into.slice(page..page + PAGE);
+            if member.read(offset + at + page, &one).await.is_err() {
+                one.fill_zero();
+            }
+            page += PAGE;
+        }
+    }
+    part
+}

@@ -1,0 +1,192 @@
+//! The checkpointed pages: both images of the map, both copies of the table of spans.
+
+use super::damage::Damage;
+use super::{Mode, Recovery, Source};
+use crate::Result;
+use crate::create::buffer;
+use crate::journal::images;
+use crate::map::State;
+use braid_base::{Bytes, DeviceId, ExtentId};
+use braid_format::intent_page::{self, Difference, SPANS_PER_PAGE};
+use braid_format::map_page::{self, Entry};
+use braid_format::superblock::RegionKind;
+use braid_format::SpanId;
+use braid_runtime::{Arena, Buf, Device, join_all};
+use std::collections::BTreeMap;
+
+const PAGE: Bytes = map_page::SIZE;
+/// Pages read in one piece.
+const GROUP: u32 = (Arena::LARGEST.0 / PAGE.0) as u32;
+
+/// Which journal batch each map page contains at least; none for a page that is in neither image.
+pub(super) struct Loaded {
+    sequences: Vec<Option<u64>>,
+    per_page: u32,
+}
+
+impl Loaded {
+    /// The newest batch that the page of an extent contains; 0 for a page that is lost.
+    pub fn sequence_of(&self, extent: ExtentId) -> u64 {
+        self.sequences[(extent.0 / self.per_page) as usize].unwrap_or(0)
+    }
+}
+
+/// Reads both images of the map: the newer of two valid pages counts.
+pub(super) async fn load_map<D: Device>(
+    source: &Source<'_, D>,
+    state: &mut State,
+    recovery: &mut Recovery,
+    damage: &mut Damage,
+) -> Result<Loaded> {
+    let superblock = source.superblock;
+    let (volume, copies) = (superblock.volume, superblock.copies);
+    let (per_page, count) = (map_page::extents_per_page(copies), map_page::pages(superblock.extents(), copies));
+    let images = images(superblock, RegionKind::Map);
+    let mut buffers = Vec::new();
+    for _ in &images {
+        buffers.push(buffer(Arena::LARGEST).await);
+    }
+    let mut sequences = Vec::with_capacity(count as usize);
+    for first in (0..count).step_by(GROUP as usize) {
+        let pages = GROUP.min(count - first);
+        let read = read_group(source, &images, &buffers, first, pages).await;
+        for page in first..first + pages {
+            let at = (PAGE * u64::from(page - first)).as_usize()..(PAGE * u64::from(page - first + 1)).as_usize();
+            let newest = |image: usize| -> Option<u64> {
+                let verify = |b: &[u8]| map_page::decode(&b[at.clone()], volume, page, copies, |_, _| ()).ok();
+                read[image].then(|| buffers[image].with_bytes(verify)).flatten()
+            };
+            let found: Vec<Option<u64>> = (0..images.len()).map(newest).collect();
+            let best = (0..images.len()).filter(|&i| found[i].is_some()).max_by_key(|&i| (found[i], usize::MAX - i));
+            sequences.push(best.and_then(|i| found[i]));
+            let extents = page * per_page..((page + 1) * per_page).min(superblock.extents());
+            let Some(best) = best else {
+                damage.page_lost(page, extents);
+                continue;
+            };
+            if found.iter().any(|sequence| *sequence != found[best]) {
+                recovery.pages_from_one_image += 1;
+                state.mark_stale(ExtentId(page * per_page));
+            }
+            let mut take = |place: u32, entry: Entry| {
+                // What lies beyond the last extent of the last page is padding.
+                if extents.contains(&(extents.start + place)) {
+                    state.map.set(ExtentId(extents.start + place), entry);
+                }
+            };
+            let decoded = buffers[best].with_bytes(|b| map_page::decode(&b[at], volume, page, copies, &mut take));
+            decoded.expect("a page that was verified is valid");
+        }
+    }
+    Ok(Loaded { sequences, per_page })
+}
+
+/// Reads pages of every image at once; which of these could be read.
+async fn read_group<D: Device>(
+    source: &Source<'_, D>,
+    images: &[(DeviceId, Bytes)],
+    buffers: &[Buf],
+    first: u32,
+    pages: u32,
+) -> Vec<bool> {
+    let len = PAGE * u64::from(pages);
+    let reads = images.iter().zip(buffers).map(async |(&(device, offset), buffer)| {
+        let member = &source.members[device.index()];
+        let at = offset + PAGE * u64::from(first);
+        // Pages on a device that is not current may be older than the journal's tail.
+        if !member.is_current() {
+            return false;
+        }
+        if member.read(at, &buffer.slice(Bytes::ZERO..len)).await.is_ok() {
+            return true;
+        }
+        // One bad place must not hide the pages beside it.
+        buffer.fill_zero();
+        for page in 0..u64::from(pages) {
+            let part = buffer.slice(PAGE * page..PAGE * (page + 1));
+            if member.read(at + PAGE * page, &part).await.is_err() {
+                part.fill_zero();
+            }
+        }
+        true
+    });
+    join_all(reads).await
+}
+
+/// The spans whose copies may differ, and since which batch the table says so.
+#[derive(Default)]
+pub(super) struct Spans {
+    spans: BTreeMap<SpanId, Difference>,
+    /// By page of the table.
+    sequences: Vec<u64>,
+}
+
+impl Spans {
+    pub fn replay(&mut self, span: SpanId, sequence: u64, difference: Difference) {
+        let page = self.sequences.get((span.0 / SPANS_PER_PAGE) as usize);
+        if page.is_none_or(|contained| *contained < sequence) {
+            self.spans.insert(span, difference);
+        }
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = (SpanId, Difference)> {
+        let different = self.spans.iter().filter(|(_, difference)| **difference != Difference::None);
+        different.map(|(&span, &difference)| (span, difference))
+    }
+}
+
+/// Reads the table of spans, if the volume has one. All spans of a page that is valid nowhere are taken as behind.
+pub(super) async fn load_intents<D: Device>(source: &Source<'_, D>) -> Result<Spans> {
+    let superblock = source.superblock;
+    let copies = images(superblock, RegionKind::Intents);
+    let mut spans = Spans::default();
+    if copies.is_empty() {
+        return Ok(spans);
+    }
+    let page_bytes = buffer(PAGE).await;
+    for page in 0..intent_page::pages(superblock.spans()) {
+        let mut best: Option<(u64, Vec<(SpanId, Difference)>)> = None;
+        for &(device, offset) in &copies {
+            let member = &source.members[device.index()];
+            let at = offset + PAGE * u64::from(page);
+            if !member.is_current() || member.read(at, &page_bytes).await.is_err() {
+                continue;
+            }
+            let mut found = Vec::new();
+            let decoded = page_bytes.with_bytes(|bytes| {
+                intent_page::decode(bytes, superblock.volume, page, |span, difference| found.push((span, difference)))
+            });
+            if let Ok(sequence) = decoded
+                && best.as_ref().is_none_or(|(newest, _)| *newest < sequence)
+            {
+                best = Some((sequence, found));
+            }
+        }
+        let all = page * SPANS_PER_PAGE..((page + 1) * SPANS_PER_PAGE).min(superblock.spans());
+        let lost = || (0, all.clone().map(|span| (SpanId(span), Difference::Behind)).collect());
+        let (sequence, found) = best.unwrap_or_else(lost);
+        spans.sequences.push(sequence);
+        spans.spans.extend(found.into_iter().filter(|(span, _)| all.contains(&span.0)));
+    }
+    Ok(spans)
+}
+
+/// The damage of one image, for a check: a sentence for each page that is not valid.
+pub(crate) async fn check_image<D: Device>(source: &Source<'_, D>, image: usize) -> Vec<String> {
+    let superblock = source.superblock;
+    let (device, offset) = images(superblock, RegionKind::Map)[image];
+    let (buf, mut problems) = (buffer(PAGE).await, Vec::new());
+    for page in 0..map_page::pages(superblock.extents(), superblock.copies) {
+        let at = offset + PAGE * u64::from(page);
+        let read = source.members[device.index()].read(at, &buf).await;
+        let decode = |b: &[u8]| map_page::decode(b, superblock.volume, page, superblock.copies, |_, _| ());
+        let problem = match (read, buf.with_bytes(decode)) {
+            (Err(error), _) => error.to_string(),
+            (Ok(()), Err(invalid)) => invalid.to_string(),
+            (Ok(()), Ok(_)) => continue,
+        };
+        problems.push(format!("map image {image} on {device}, page {page} at byte {}: {problem}", at.0));
+    }
+    debug_assert!(matches!(source.mode, Mode::Strict | Mode::Repair));
+    problems
+}

@@ -1,0 +1,271 @@
+//! The set of spans in which the copies of an extent may differ, and what the journal says of it.
+//!
+//! A span is a run of extents. Before the first write to a clean span, the journal says that its copies may differ
+//! ([`Difference::Dirty`]); that entry stays while guests go on writing there, so a busy mirror pays for it once. A copy that missed a
+//! write is [`Difference::Behind`]: it is not read until the span has been resynchronised. Which copy that is follows from the devices:
+//! the one on a device that is not current, else the second one.
+//!
+//! ```text
+//! clean ── first write, once the journal has it ──> dirty ── a copy missed a write ──> behind
+//!   ^                                                 │  ^                                │
+//!   └── idle, and both copies were flushed since ─────┘  └──────── resynchronised ────────┘
+//! ```
+
+use braid_base::Nanos;
+use braid_format::SpanId;
+use braid_format::intent_page::Difference;
+use foldhash::fast::FixedState;
+use hashbrown::HashMap;
+
+/// The spans that are not clean.
+pub(crate) struct Behind {
+    spans: HashMap<SpanId, Span, FixedState>,
+    /// How many of them are behind.
+    behind: usize,
+    /// Spans whose state waits to be recorded in a batch of its own, ahead of a write.
+    wanted: Vec<SpanId>,
+}
+
+#[derive(Clone, Copy)]
+struct Span {
+    /// What the journal says.
+    recorded: Recorded,
+    /// What is true now.
+    difference: Difference,
+    /// Writes in flight.
+    writes: u32,
+    /// When the last write completed.
+    written: Nanos,
+    /// How often a copy missed a write: a resynchronisation that sees this change begins again.
+    missed: u32,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Recorded {
+    /// This, durably.
+    Is(Difference),
+    /// A commit that runs removes it: a new write must wait for the end of that commit.
+    Clearing,
+}
+
+/// What a write must do before it may change a span.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Intent {
+    /// Nothing: it has begun, and ends by [`Behind::end_write`].
+    Begun,
+    /// Have the journal record what is wanted, and ask again.
+    Record,
+    /// Wait for the commit that runs, and ask again.
+    Wait,
+}
+
+impl Span {
+    fn new(recorded: Difference, difference: Difference) -> Span {
+        Span { recorded: Recorded::Is(recorded), difference, writes: 0, written: Nanos::ZERO, missed: 0 }
+    }
+
+    /// Dirty, with nothing under way.
+    fn is_idle(&self) -> bool {
+        self.writes == 0 && self.difference == Difference::Dirty && self.recorded == Recorded::Is(self.difference)
+    }
+}
+
+impl Behind {
+    pub fn new() -> Behind {
+        Behind { spans: HashMap::default(), behind: 0, wanted: Vec::new() }
+    }
+
+    /// Whether a copy may be behind anywhere.
+    #[inline]
+    pub fn any_behind(&self) -> bool {
+        self.behind > 0
+    }
+
+    /// Whether a copy of this span may lack a write.
+    #[inline]
+    pub fn is_behind(&self, span: SpanId) -> bool {
+        self.behind > 0 && self.spans.get(&span).is_some_and(|s| s.difference == Difference::Behind)
+    }
+
+    /// Spans whose copies may differ, and how many of them are behind.
+    pub fn len(&self) -> (usize, usize) {
+        (self.spans.len(), self.behind)
+    }
+
+    /// Spans in which a copy is behind, in order.
+    pub fn behind_spans(&self) -> Vec<SpanId> {
+        let behind = self.spans.iter().filter(|(_, s)| s.difference == Difference::Behind);
+        let mut all: Vec<SpanId> = behind.map(|(&span, _)| span).collect();
+        all.sort_unstable();
+        all
+    }
+
+    /// The spans whose copies may differ, in order.
+    pub fn all(&self) -> Vec<SpanId> {
+        let mut all: Vec<SpanId> = self.spans.keys().copied().collect();
+        all.sort_unstable();
+        all
+    }
+
+    /// What recovery found in the journal: `difference` is what must be assumed now.
+    pub fn restore(&mut self, span: SpanId, recorded: Difference, difference: Difference) {
+        let before = self.spans.insert(span, Span::new(recorded, difference));
+        self.behind -= usize::from(before.is_some_and(|s| s.difference == Difference::Behind));
+        self.behind += usize::from(difference == Difference::Behind);
+        if recorded != difference {
+            self.wanted.push(span);
+        }
+    }
+
+    /// A guest is about to write to both copies of an extent in this span.
+    pub fn begin_write(&mut self, span: SpanId) -> Intent {
+        let entry = self.spans.entry(span).or_insert(Span::new(Difference::None, Difference::None));
+        match entry.recorded {
+            Recorded::Clearing => Intent::Wait,
+            Recorded::Is(Difference::None) => {
+                if entry.difference == Difference::None {
+                    entry.difference = Difference::Dirty;
+                    self.wanted.push(span);
+                }
+                Intent::Record
+            }
+            Recorded::Is(_) => {
+                entry.writes += 1;
+                Intent::Begun
+            }
+        }
+    }
+
+    /// A write has ended. `missed` says that a copy lacks it: then the caller has the journal record that before the guest
+    /// hears of success.
+    pub fn end_write(&mut self, span: SpanId, missed: bool, now: Nanos) {
+        let entry = self.spans.get_mut(&span).expect("a write that ends in a span has begun there");
+        entry.writes -= 1;
+        entry.written = now;
+        if missed {
+            self.mark_behind(span);
+        }
+    }
+
+    /// From now on a copy of this span is not read until the span has been resynchronised.
+    pub fn mark_behind(&mut self, span: SpanId) {
+        let entry = self.spans.entry(span).or_insert(Span::new(Difference::None, Difference::None));
+        entry.missed += 1;
+        if entry.difference != Difference::Behind {
+            entry.difference = Difference::Behind;
+            self.behind += 1;
+        }
+        if entry.recorded != Recorded::Is(Difference::Behind) && !self.wanted.contains(&span) {
+            self.wanted.push(span);
+        }
+    }
+
+    /// Whether the journal already says that a copy of this span is behind.
+    pub fn is_recorded_behind(&self, span: SpanId) -> bool {
+        self.spans.get(&span).is_some_and(|s| s.recorded == Recorded::Is(Difference::Behind))
+    }
+
+    /// Whether the journal said at the opening that a copy of this span was behind.
+    pub fn was_behind(&self, span: SpanId) -> bool {
+        self.is_recorded_behind(span)
+    }
+
+    /// Spans whose state the journal must say before a guest goes on, with that state. Those that the commit which runs
+    /// removes stay for later: its batch must not come after theirs.
+    pub fn take_wanted(&mut self) -> Vec<(SpanId, Difference)> {
+        let (spans, mut taken) = (&self.spans, Vec::new());
+        self.wanted.retain(|span| {
+            let Some(entry) = spans.get(span) else { return false };
+            let waits = entry.recorded == Recorded::Clearing;
+            if !waits {
+                taken.push((*span, entry.difference));
+            }
+            waits
+        });
+        taken
+    }
+
+    /// Whether the journal must say something before a guest goes on.
+    pub fn has_wanted(&self) -> bool {
+        !self.wanted.is_empty()
+    }
+
+    /// The journal says this now.
+    pub fn recorded(&mut self, spans: &[(SpanId, Difference)]) {
+        for (span, difference) in spans {
+            if let Some(entry) = self.spans.get_mut(span) {
+                entry.recorded = Recorded::Is(*difference);
+            }
+        }
+    }
+
+    /// How often a copy of this span missed a write so far.
+    pub fn missed(&self, span: SpanId) -> u32 {
+        self.spans.get(&span).map_or(0, |s| s.missed)
+    }
+
+    /// All copies of a span are alike again, unless a copy missed a write since `missed` was asked for. They are not flushed yet.
+    pub fn end_resync(&mut self, span: SpanId, missed: u32) -> bool {
+        let Some(entry) = self.spans.get_mut(&span) else { return true };
+        if entry.missed != missed {
+            return false;
+        }
+        if entry.difference == Difference::Behind {
+            entry.difference = Difference::Dirty;
+            self.behind -= 1;
+        }
+        true
+    }
+
+    /// Spans that nothing was written to since `before`, at most so many, the oldest first: a commit may call them clean.
+    pub fn idle_since(&self, before: Nanos, most: usize) -> Vec<SpanId> {
+        let idle = |s: &Span| s.is_idle() && s.written <= before;
+        let mut all: Vec<(Nanos, SpanId)> =
+            self.spans.iter().filter(|(_, s)| idle(s)).map(|(&span, s)| (s.written, span)).collect();
+        all.sort_unstable();
+        all.truncate(most);
+        all.into_iter().map(|(_, span)| span).collect()
+    }
+
+    /// Whether no guest wrote anywhere since `before`.
+    pub fn is_idle_since(&self, before: Nanos) -> bool {
+        self.spans.values().all(|s| s.writes == 0 && s.written <= before)
+    }
+
+    /// A commit that begins now flushes both copies and then removes these from the journal's set. Gives those for which that
+    /// is right: no write is in flight, and no copy is behind. A write that comes meanwhile waits for the end of the commit.
+    pub fn begin_clearing(&mut self, spans: &[SpanId]) -> Vec<SpanId> {
+        let still = |span: &SpanId| {
+            let entry = self.spans.get_mut(span)?;
+            entry.is_idle().then(|| entry.recorded = Recorded::Clearing).map(|()| *span)
+        };
+        spans.iter().filter_map(still).collect()
+    }
+
+    /// The commit that was to remove these has ended: they are clean, but for those of which a copy is behind now.
+    pub fn end_clearing(&mut self, spans: &[SpanId], recorded: bool) {
+        for span in spans {
+            let Some(entry) = self.spans.get_mut(span) else { continue };
+            match recorded && entry.difference == Difference::Dirty {
+                true => drop(self.spans.remove(span)),
+                false => {
+                    entry.recorded = Recorded::Is(if recorded { Difference::None } else { Difference::Dirty })
+                }
+            }
+        }
+    }
+
+    /// What the journal says of each span now, for a checkpoint: a span that is being cleared is still in it.
+    pub fn durable(&self, span: SpanId) -> Difference {
+        match self.spans.get(&span).map(|s| s.recorded) {
+            None => Difference::None,
+            Some(Recorded::Is(difference)) => difference,
+            Some(Recorded::Clearing) => Difference::Dirty,
+        }
+    }
+
+    /// Bytes of memory that the set takes.
+    pub fn memory(&self) -> usize {
+        self.spans.capacity() * (size_of::<Span>() + size_of::<SpanId>() + 1)
+    }
+}

@@ -1,0 +1,134 @@
+//! Resync: brings the copies that are behind up to date, span after span, while guests work. The same job after an unclean stop, after a
+//! write that failed on one copy, and for a device that came back.
+//!
+//! A piece is copied under its extent's lock. Guests write to both copies meanwhile, so a span is done after one pass, unless a
+//! copy missed another write in it.
+
+use crate::Result;
+use crate::copies::Other;
+use crate::core::Core;
+use braid_base::{Bytes, ExtentId, Nanos};
+use braid_format::{SlotNumber, SpanId};
+use braid_policy::Origin;
+use braid_runtime::{Device, Mode, Runtime};
+use std::rc::Rc;
+
+/// How long a resync rests that could not do anything.
+const REST: Nanos = Nanos::from_secs(5);
+/// A span is called clean once guests have left it alone for so long.
+const IDLE: Nanos = Nanos::from_secs(5);
+/// So many idle spans are called clean in a second while guests write elsewhere: each costs a batch of the journal where they come back.
+const CLEARED_AT_ONCE: usize = 16;
+
+/// What a pass over an extent came to.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Pass {
+    /// Its copies are alike.
+    Alike,
+    /// The device of a copy is not there.
+    Waits,
+}
+
+impl<R: Runtime, D: Device> Core<R, D> {
+    /// Brings what is behind up to date until the volume closes.
+    pub(super) async fn resync(self: &Rc<Self>) {
+        while !self.closing.get() {
+            let (mut progress, mut failed) = (false, false);
+            let spans = self.state.borrow().behind.behind_spans();
+            for span in spans {
+                match self.resync_span(span).await {
+                    Ok(done) => progress |= done,
+                    // Counted by the device that failed; tried again after a rest.
+                    Err(_) => failed = true,
+                }
+                if self.closing.get() {
+                    return;
+                }
+            }
+            if !failed && let Err(error) = self.welcome_returned().await {
+                tracing::warn!(%error, "devices that came back stay out of use");
+            }
+            let waits = failed || !progress;
+            let begin = if waits { self.rt.now() + REST } else { self.rt.now() };
+            let any = || !waits && self.state.borrow().behind.any_behind();
+            self.pause(begin.max(self.rt.now() + Nanos::from_millis(1)), any).await;
+        }
+    }
+
+    /// Resynchronises all extents of a span. False if a device is missing for that.
+    async fn resync_span(self: &Rc<Self>, span: SpanId) -> Result<bool> {
+        let missed = self.state.borrow().behind.missed(span);
+        let mut all = true;
+        for extent in self.shape.extents_of(span) {
+            if self.closing.get() {
+                return Ok(false);
+            }
+            all &= self.resync_extent(extent).await? == Pass::Alike;
+        }
+        Ok(all && self.state.borrow_mut().behind.end_resync(span, missed))
+    }
+
+    async fn resync_extent(self: &Rc<Self>, extent: ExtentId) -> Result<Pass> {
+        let mut at = Bytes::ZERO;
+        while at < self.shape.extent_size {
+            let entry = self.state.borrow().map.get(extent);
+            if entry.home == SlotNumber::NONE || entry.home == SlotNumber::LOST {
+                return Ok(Pass::Alike);
+            }
+            let copies = self.copies_of(extent, &entry);
+            match copies.other {
+                Other::None => return self.complete(extent, copies.current).await,
+                Other::Away => return Ok(Pass::Waits),
+                Other::Equal(_) => return Ok(Pass::Alike),
+                Other::Behind(_) => self.give_way(copies.current).await,
+            }
+            at = self.resync_piece(extent, at).await?;
+        }
+        Ok(Pass::Alike)
+    }
+
+    /// Copies one piece from the copy that is current to the one that is behind. Gives where the next one begins.
+    async fn resync_piece(self: &Rc<Self>, extent: ExtentId, at: Bytes) -> Result<Bytes> {
+        let bytes = self.copies.alloc(self.bounce_limit().min(self.shape.extent_size)).await;
+        let _guard = self.locks.lock(Self::lock_number(extent), Mode::Exclusive).await;
+        let entry = self.state.borrow().map.get(extent);
+        let limit = (at + bytes.len()).min(self.shape.extent_size);
+        let (valid, end) = self.shape.run(entry.valid, at, limit);
+        let known = entry.home != SlotNumber::NONE && entry.home != SlotNumber::LOST;
+        if !valid || !known {
+            return Ok(end);
+        }
+        let copies = self.copies_of(extent, &entry);
+        let Other::Behind(target) = copies.other else { return Ok(end) };
+        let part = bytes.slice(Bytes::ZERO..end - at);
+        self.read_slot(copies.current, at..end, &part, Origin::Background).await?;
+        self.write_slot(target, &(at..end), Some(&part), u16::MAX, Origin::Background).await?;
+        self.background.borrow_mut().resynced_bytes += (end - at).0;
+        Ok(end)
+    }
+
+    /// Gives an extent the second copy that it could not have while a device was missing.
+    async fn complete(self: &Rc<Self>, extent: ExtentId, home: SlotNumber) -> Result<Pass> {
+        let not = self.device_of(home);
+        let target = self.with_policy(|_, view| {
+            view.with_room().filter(|d| d.id != not).max_by_key(|d| d.free).map(|d| d.id)
+        });
+        let Some(target) = target else { return Ok(Pass::Alike) };
+        self.mirror(extent, target).await?;
+        Ok(Pass::Alike)
+    }
+
+    /// Calls spans clean that guests have left alone, a few at a time: the next commit flushes both copies and says so.
+    pub(super) async fn clear_idle_spans(&self) {
+        while !self.closing.get() {
+            self.pause(self.rt.now() + Nanos::from_secs(1), || false).await;
+            let before = self.rt.now().saturating_sub(IDLE);
+            let mut state = self.state.borrow_mut();
+            let most = if state.behind.is_idle_since(before) { usize::MAX } else { CLEARED_AT_ONCE };
+            let idle = state.behind.idle_since(before, most);
+            if !idle.is_empty() {
+                state.clear_spans(idle);
+            }
+        }
+    }
+}

@@ -1,0 +1,264 @@
+//! Which device is what: puts the devices of a volume in order, decides which superblock counts, which devices are current, and which
+//! are refused.
+//!
+//! Phases of an opening: `Opening` on all devices, then `Open` on all, then data is written; `Closing` on all, then `Closed` on all. So
+//! a device that is behind the newest phase by one step was interrupted with the others, and one that is further behind took no part:
+//! it is an old copy, whatever its epoch.
+
+use super::superblock::{read_superblock, read_table};
+use crate::{Error, ErrorKind, Result};
+use braid_base::DeviceId;
+use braid_format::superblock::{DeviceEntry, DeviceState, Header, Phase, Superblock};
+use braid_runtime::Device;
+
+/// The devices of a volume, as they are to be opened.
+pub(crate) struct Assembled<D> {
+    /// The newest, with the states that devices are in now.
+    pub superblock: Superblock,
+    /// By id; none for one that is missing.
+    pub devices: Vec<Option<D>>,
+    /// Whether all that was acknowledged had been flushed when the volume was used last.
+    pub clean: bool,
+    /// Devices that were current until now, and are not any more.
+    pub lately: Vec<DeviceId>,
+}
+
+struct Candidate<'a, D> {
+    device: D,
+    name: &'a str,
+    header: Header,
+}
+
+/// Puts the devices of a volume in order. `names` says what to call each in messages; `distrusted` are devices whose content the
+/// administrator gives up: they are brought up to date from the others.
+///
+/// # Errors
+/// Refuses by name: a device of another volume, one given twice, one that is an old copy, one that was used apart from the
+/// others, one that has shrunk, and devices that are missing if data lies on them alone. Nothing was changed then.
+pub(crate) async fn assemble<D: Device>(
+    devices: Vec<D>,
+    names: &[String],
+    distrusted: &[DeviceId],
+) -> Result<Assembled<D>> {
+    let mut found = Vec::new();
+    for (device, name) in devices.into_iter().zip(names) {
+        let header = read_superblock(&device, name).await?.header;
+        found.push(Candidate { device, name, header });
+    }
+    refuse_foreign(&found)?;
+    let is_trusted = |c: &&Candidate<D>| !distrusted.contains(&c.header.this_device);
+    let trusted = found.iter().filter(is_trusted);
+    let Some(newest) = trusted.max_by_key(|c| (c.header.epoch, c.header.sequence)).map(|c| c.header.clone()) else {
+        return refuse(ErrorKind::Invalid, "no device was given: name the devices of the volume".to_owned());
+    };
+    let superblock = with_newest_table(&found, newest, distrusted).await?;
+    let mut states: Vec<DeviceState> = superblock.devices.iter().map(absent).collect();
+    let mut places: Vec<Option<D>> = states.iter().map(|_| None).collect();
+    for Candidate { device, name, header } in found {
+        let id = header.this_device;
+        states[id.index()] = match distrusted.contains(&id) {
+            true => DeviceState::Returning,
+            false => judge(&superblock, &header, name, &device)?,
+        };
+        places[id.index()] = Some(device);
+    }
+    finish(superblock, places, &states, distrusted)
+}
+
+fn refuse<T>(kind: ErrorKind, message: String) -> Result<T> {
+    Err(Error::new(kind, message))
+}
+
+/// The state of a device that was not given.
+fn absent(entry: &DeviceEntry) -> DeviceState {
+    match entry.state {
+        DeviceState::Failed => DeviceState::Failed,
+        _ => DeviceState::Missing,
+    }
+}
+
+/// Devices of other volumes, and devices given twice.
+fn refuse_foreign<D>(found: &[Candidate<D>]) -> Result<()> {
+    for (i, one) in found.iter().enumerate() {
+        let (first, this) = (&found[0].header, &one.header);
+        if this.volume != first.volume {
+            let (name, other) = (one.name, found[0].name);
+            return refuse(
+                ErrorKind::Invalid,
+                format!(
+                    "{name} belongs to another volume, '{}' ({}), not to '{}' ({}) as {other} does: give only devices of \
+                     one volume",
+                    this.name, this.volume, first.name, first.volume
+                ),
+            );
+        }
+        if let Some(other) = found[..i].iter().find(|other| other.header.device.uuid == this.device.uuid) {
+            return refuse(
+                ErrorKind::Invalid,
+                format!(
+                    "{} and {} are both device {} of volume '{}': one is a copy of the other; give only the one that \
+                     was in use last",
+                    other.name, one.name, this.this_device, this.name
+                ),
+            );
+        }
+    }
+    Ok(())
+}
+
+/// The newest superblock with the table of devices that belongs to it: from its own device if that has one. Two halves of a mirror that
+/// were opened apart may both have a table of this number.
+async fn with_newest_table<D: Device>(
+    found: &[Candidate<'_, D>],
+    newest: Header,
+    distrusted: &[DeviceId],
+) -> Result<Superblock> {
+    let (mut best, mut problems) = (None, Vec::new());
+    let mut places = newest.tables.clone();
+    places.sort_by_key(|place| place.device != newest.this_device);
+    for place in places.iter().filter(|place| !distrusted.contains(&place.device)) {
+        if best.is_some() {
+            break;
+        }
+        let Some(holder) = found.iter().find(|c| c.header.this_device == place.device) else {
+            problems.push(format!("{} is missing", place.device));
+            continue;
+        };
+        match read_table(&holder.device, *place, newest.volume).await {
+            // A table is written before the superblocks that it belongs to.
+            Ok(table) if table.sequence >= newest.sequence && table.epoch >= newest.epoch => best = Some(table),
+            Ok(table) => problems.push(format!("that of {} is older ({})", holder.name, table.sequence)),
+            Err(problem) => problems.push(format!("{}: {problem}", holder.name)),
+        }
+    }
+    let Some(table) = best else {
+        let missing = newest.tables.iter().any(|p| !found.iter().any(|c| c.header.this_device == p.device));
+        let kind = if missing { ErrorKind::Degraded } else { ErrorKind::Corrupt };
+        return refuse(
+            kind,
+            format!(
+                "volume '{}': its table of devices (number {}) is not there: {}; bring the missing devices back",
+                newest.name,
+                newest.sequence,
+                problems.join(", ")
+            ),
+        );
+    };
+    let name = newest.name.clone();
+    newest
+        .with_table(table)
+        .map_err(|invalid| Error::new(ErrorKind::Corrupt, format!("volume '{name}': {invalid}")))
+}
+
+/// The last epoch in which data may have been written, as a superblock knows it.
+fn data_epoch(epoch: u64, phase: Phase) -> u64 {
+    if phase == Phase::Opening { epoch - 1 } else { epoch }
+}
+
+/// The state of a device that was given.
+fn judge<D: Device>(newest: &Superblock, header: &Header, name: &str, device: &D) -> Result<DeviceState> {
+    let (id, volume) = (header.this_device, &newest.name);
+    let entry = newest.devices.get(id.index()).filter(|entry| entry.uuid == header.device.uuid);
+    let Some(entry) = entry else {
+        let text = format!("{name} was a device of volume '{volume}' once, but is none any more: leave it out");
+        return refuse(ErrorKind::Invalid, text);
+    };
+    let size = device.geometry().size;
+    if size < entry.size {
+        let text = format!("{name} has shrunk: it had {}, it has {size}; restore its size", entry.size);
+        return refuse(ErrorKind::Invalid, text);
+    }
+    let used = data_epoch(header.epoch, header.phase);
+    match entry.state {
+        DeviceState::Missing | DeviceState::Failed if used > entry.in_step => refuse(
+            ErrorKind::Degraded,
+            format!(
+                "{name} (device {id} of volume '{volume}') was used apart from the others: it was written in opening {used}, and \
+                 they were opened without it after opening {}; choose: give one side alone, or give up what was written \
+                 to one of the devices (--distrust DEVICE), which is then brought up to date from the others",
+                entry.in_step
+            ),
+        ),
+        DeviceState::Missing | DeviceState::Failed => Ok(DeviceState::Returning),
+        state if is_in_step(newest, header) => Ok(state),
+        _ => refuse(
+            ErrorKind::Invalid,
+            format!(
+                "{name} is an old copy of device {id} of volume '{volume}': it was last used in opening {used}, the others \
+                 in {}; give the one that was in use last, or have it brought up to date from another copy (--distrust {id})",
+                data_epoch(newest.epoch, newest.phase)
+            ),
+        ),
+    }
+}
+
+/// Whether a device took part up to the newest step, or is the one step behind that an interruption leaves.
+fn is_in_step(newest: &Superblock, header: &Header) -> bool {
+    let steps = |epoch: u64, phase: Phase| {
+        epoch * 4
+            + match phase {
+                Phase::Opening => 0,
+                Phase::Open => 1,
+                Phase::Closing => 2,
+                Phase::Closed => 3,
+            }
+    };
+    let (last, this) = (steps(newest.epoch, newest.phase), steps(header.epoch, header.phase));
+    // An opening begins from any phase, and nothing is written until all devices say so.
+    let interrupted = newest.phase == Phase::Opening && header.epoch + 1 == newest.epoch;
+    this <= last && (this + 1 >= last || interrupted)
+}
+
+/// Gives the devices their states, if the volume can do with what is there.
+fn finish<D>(
+    mut superblock: Superblock,
+    devices: Vec<Option<D>>,
+    states: &[DeviceState],
+    distrusted: &[DeviceId],
+) -> Result<Assembled<D>> {
+    let lacking: Vec<usize> = (0..states.len())
+        .filter(|&i| {
+            matches!(states[i], DeviceState::Missing | DeviceState::Failed | DeviceState::Returning)
+        })
+        .collect();
+    let enough = lacking.is_empty() || superblock.copies > 1 && lacking.len() == 1;
+    if !enough {
+        let described: Vec<String> = lacking.iter().map(|&i| describe(&superblock, i, states[i])).collect();
+        return refuse(
+            ErrorKind::Degraded,
+            format!(
+                "volume '{}' lacks {} of its {} devices: {}; {} cop{} of each extent allow for {}: bring them back (nothing \
+                 was changed)",
+                superblock.name,
+                lacking.len(),
+                states.len(),
+                described.join(", "),
+                superblock.copies,
+                if superblock.copies == 1 { "y" } else { "ies" },
+                superblock.copies - 1
+            ),
+        );
+    }
+    let clean = superblock.phase == Phase::Closed || superblock.phase == Phase::Closing;
+    let last = data_epoch(superblock.epoch, superblock.phase);
+    let mut lately = Vec::new();
+    for (i, (entry, &state)) in superblock.devices.iter_mut().zip(states).enumerate() {
+        let was_current = !matches!(
+            entry.state,
+            DeviceState::Missing | DeviceState::Failed | DeviceState::Returning
+        );
+        if was_current && !distrusted.contains(&DeviceId(i as u16)) {
+            entry.in_step = last;
+        }
+        if was_current && lacking.contains(&i) {
+            lately.push(DeviceId(i as u16));
+        }
+        entry.state = state;
+    }
+    Ok(Assembled { superblock, devices, clean, lately })
+}
+
+fn describe(superblock: &Superblock, place: usize, state: DeviceState) -> String {
+    let entry = &superblock.devices[place];
+    format!("d{place} ({}, {}, {}, {state})", entry.class, entry.size, entry.uuid)
+}

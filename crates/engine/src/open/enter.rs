@@ -1,0 +1,97 @@
+//! The phases of an opening, and the last reasons to refuse one.
+
+use super::superblock::{Written, write_superblocks};
+use crate::copies::Member;
+use crate::core::Core;
+use crate::map::State;
+use crate::shape::Shape;
+use crate::{Error, ErrorKind, Result};
+use braid_base::DeviceId;
+use braid_format::superblock::{Layout, Mapping, Phase, Superblock};
+use braid_policy::Origin;
+use braid_runtime::{Device, Runtime};
+
+/// Refuses what the format plans and this version does not serve yet.
+pub(crate) fn refuse_planned(superblock: &Superblock) -> Result<()> {
+    let dense = superblock.mapping == Mapping::Dense;
+    if dense && superblock.devices.iter().all(|device| device.layout == Layout::Head) {
+        return Ok(());
+    }
+    let text = format!(
+        "volume '{}' has an adopted disk (mapping or layout), which this version does not serve: use a newer one",
+        superblock.name
+    );
+    Err(Error::new(ErrorKind::Unsupported, text))
+}
+
+/// Refuses to go on without a device that holds the only current copy of something, and was current until now.
+pub(crate) fn refuse_only_copies<D: Device>(
+    members: &[Member<D>],
+    superblock: &Superblock,
+    shape: &Shape,
+    state: &State,
+    lately: &[DeviceId],
+) -> Result<()> {
+    for &device in lately.iter().filter(|device| !members[device.index()].lacks_all()) {
+        let on = |slot| state.space.locate(slot).map(|s| s.device);
+        let is_current = |d: Option<DeviceId>| d.is_some_and(|d| members[d.index()].is_current());
+        let only = state.map.iter().filter(|(extent, entry)| {
+            let (home, second) = (on(entry.home), on(entry.second));
+            // Before this opening, the home was current and its other copy lacked something.
+            let behind = state.behind.was_behind(shape.span_of(*extent));
+            home == Some(device) && (behind || !is_current(second)) || second == Some(device) && !is_current(home)
+        });
+        let count = only.count();
+        if count > 0 {
+            let text = format!(
+                "volume '{}' lacks device {device} ({}), which alone holds what was written last to {count} extent(s): bring it \
+                 back, or give that up (--distrust {device})",
+                superblock.name,
+                members[device.index()].entry.uuid
+            );
+            return Err(Error::new(ErrorKind::Degraded, text));
+        }
+    }
+    Ok(())
+}
+
+/// Enters a new epoch: `Opening` on all devices, then `Open` on all. Data is written after that.
+pub(crate) async fn enter<R: Runtime, D: Device>(
+    rt: &R,
+    members: &[Member<D>],
+    superblock: &mut Superblock,
+) -> Result<()> {
+    if superblock.phase != Phase::Opening {
+        superblock.epoch += 1;
+    }
+    for phase in [Phase::Opening, Phase::Open] {
+        superblock.phase = phase;
+        superblock.sequence += 1;
+        let epoch = superblock.epoch;
+        for (entry, member) in superblock.devices.iter_mut().zip(members) {
+            if phase == Phase::Open && member.is_current() {
+                entry.in_step = epoch;
+            }
+        }
+        if let Written::Failed(_, error) = write_superblocks(rt, members, superblock).await {
+            return Err(error);
+        }
+    }
+    Ok(())
+}
+
+impl<R: Runtime, D: Device> Core<R, D> {
+    /// After an unclean stop the journal says first that this opening has begun: a batch of the last one that reaches the device
+    /// only now counts for nothing. With it goes which copies count as behind from now on.
+    pub async fn begin_epoch(&self, clean: bool) -> Result<()> {
+        self.record_spans().await?;
+        if !clean {
+            let epoch = self.superblock.borrow().epoch;
+            drop(self.append(&[braid_format::journal::Record::Epoch(epoch)]).await?);
+        }
+        if self.members.iter().any(Member::lacks_all) {
+            self.commit(Origin::Background).await?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,15 @@
+//! Opening a volume from its devices alone: find the superblocks, refuse what does not belong, decide which devices are current.
+//!
+//! ```text
+//! superblock.rs  reading and writing the copies on the devices      assemble.rs  which device is what, and which are refused
+//! enter.rs       the phases of an opening, and what may not be opened
+//! ```
+
+mod assemble;
+mod enter;
+mod superblock;
+
+pub(crate) use assemble::{Assembled, assemble};
+pub(crate) use enter::{enter, refuse_only_copies, refuse_planned};
+pub use superblock::identify;
+pub(crate) use superblock::{Written, read_superblock, write_new, write_superblocks};

@@ -1,0 +1,185 @@
+//! Reading and writing superblocks and device tables, wherever their copies lie.
+
+use crate::copies::Member;
+use crate::create::buffer;
+use crate::{Error, ErrorKind, Result};
+use braid_base::{Bytes, DeviceId};
+use braid_format::layout::{SMALLEST_DEVICE, superblock_offsets};
+use braid_format::superblock::{self, DeviceTable, Header, Layout, Superblock, TablePlace};
+use braid_format::{Invalid, Uuid};
+use braid_runtime::{Buf, Device, Runtime};
+use std::io;
+
+/// What the copies of a superblock on one device say.
+pub(crate) struct Found {
+    /// The newest valid one.
+    pub header: Header,
+    /// Copies that could not be believed, by place.
+    pub damaged: Vec<Bytes>,
+}
+
+/// Reads the superblock of a device. An error says whether it is foreign, damaged or from a newer version.
+pub(crate) async fn read_superblock<D: Device>(device: &D, name: &str) -> Result<Found> {
+    let size = device.geometry().size;
+    if size < SMALLEST_DEVICE {
+        let problem = format!("{name}: {size} are too few for a device of a volume: at least {SMALLEST_DEVICE}");
+        return Err(Error::new(ErrorKind::Invalid, problem));
+    }
+    let (mut newest, mut problem) = (None, None);
+    let mut places = superblock_offsets(size, Layout::Head);
+    places.extend(superblock_offsets(size, Layout::Tail));
+    for &offset in &places {
+        match read_copy(device, offset, name).await {
+            Ok(header) => newest = newer(newest, header),
+            Err(error) if error.kind() == ErrorKind::Unsupported => return Err(error),
+            Err(error) if error.kind() == ErrorKind::Io => drop(problem.get_or_insert(error)),
+            Err(_) => {}
+        }
+    }
+    let nothing = || {
+        let text = format!("{name}: no valid superblock: the device is of no volume; give the devices that the volume was made of");
+        Error::new(ErrorKind::Invalid, text)
+    };
+    let header = newest.ok_or_else(|| problem.unwrap_or_else(nothing))?;
+    // A device that grew has its last copy where its end was.
+    let mut damaged = Vec::new();
+    for offset in superblock_offsets(header.device.size.min(size), header.device.layout) {
+        match read_copy(device, offset, name).await {
+            Ok(copy) if copy.volume == header.volume => {}
+            _ => damaged.push(offset),
+        }
+    }
+    Ok(Found { header, damaged })
+}
+
+fn newer(newest: Option<Header>, header: Header) -> Option<Header> {
+    match newest {
+        Some(newest) if newest.sequence >= header.sequence => Some(newest),
+        _ => Some(header),
+    }
+}
+
+async fn read_copy<D: Device>(device: &D, offset: Bytes, name: &str) -> Result<Header> {
+    let buf = buffer(superblock::SIZE).await;
+    let failed = |e| Error::io(format_args!("{name} could not be read at byte {}", offset.0), &e);
+    device.read(offset, &buf).await.map_err(failed)?;
+    buf.with_bytes(Header::decode).map_err(|invalid| match invalid {
+        Invalid::Feature(text) => Error::new(ErrorKind::Unsupported, format!("{name}: {text}")),
+        other => Error::new(ErrorKind::Corrupt, format!("{name}, superblock at byte {}: {other}", offset.0)),
+    })
+}
+
+/// The newest device table at a place: of two halves, whichever is valid and newer.
+pub(crate) async fn read_table<D: Device>(
+    device: &D,
+    place: TablePlace,
+    volume: Uuid,
+) -> std::result::Result<DeviceTable, String> {
+    let half = buffer(place.len / 2).await;
+    let mut newest: Option<DeviceTable> = None;
+    let mut problem = String::new();
+    for sequence in 0..2 {
+        match device.read(place.half(sequence), &half).await {
+            Err(error) => problem = error.to_string(),
+            Ok(()) => match half.with_bytes(|bytes| DeviceTable::decode(bytes, volume)) {
+                Err(invalid) => problem = invalid.to_string(),
+                Ok(table) if newest.as_ref().is_none_or(|n| n.sequence < table.sequence) => newest = Some(table),
+                Ok(_) => {}
+            },
+        }
+    }
+    newest.ok_or(problem)
+}
+
+/// The superblock of a device: which volume it belongs to, as which of its devices, and what it emulates. Reads only.
+///
+/// # Errors
+/// `Invalid` if the device belongs to no volume, `Unsupported` if a newer version made it.
+pub async fn identify<D: Device>(device: &D, name: &str) -> Result<Header> {
+    Ok(read_superblock(device, name).await?.header)
+}
+
+/// What became of writing all superblocks.
+pub(crate) enum Written {
+    /// They are durable on every device that is written.
+    All,
+    /// This device failed; those before it are written.
+    Failed(DeviceId, Error),
+}
+
+/// Writes device tables, then superblocks, to all devices that are written, and makes them durable.
+pub(crate) async fn write_superblocks<R: Runtime, D: Device>(
+    rt: &R,
+    members: &[Member<D>],
+    superblock: &Superblock,
+) -> Written {
+    for table in [true, false] {
+        for member in members.iter().filter(|member| member.is_written()) {
+            let write = async |at: Bytes, buf: &Buf| {
+                let result = member.write(at, buf).await;
+                member.note_write();
+                result
+            };
+            let flush = async || member.flush(rt).await.map(drop);
+            let result = match table {
+                true => write_table(superblock, member.id, &write, &flush).await,
+                false => write_copies(superblock, member.id, &write, &flush).await,
+            };
+            if let Err(error) = result {
+                let error = Error::io(format_args!("the superblock could not be written to {}", member.id), &error);
+                return Written::Failed(member.id, error);
+            }
+        }
+    }
+    Written::All
+}
+
+/// As [`write_superblocks`], for a volume that is made.
+pub(crate) async fn write_new<D: Device>(devices: &[D], superblock: &Superblock) -> Result<()> {
+    for table in [true, false] {
+        for (id, device) in devices.iter().enumerate().map(|(i, d)| (DeviceId(i as u16), d)) {
+            let write = async |at: Bytes, buf: &Buf| device.write(at, buf).await;
+            let flush = async || device.flush().await;
+            let result = match table {
+                true => write_table(superblock, id, &write, &flush).await,
+                false => write_copies(superblock, id, &write, &flush).await,
+            };
+            result.map_err(|e| Error::io(format_args!("the superblock could not be written to {id}"), &e))?;
+        }
+    }
+    Ok(())
+}
+
+async fn write_table(
+    superblock: &Superblock,
+    device: DeviceId,
+    write: &impl AsyncFn(Bytes, &Buf) -> io::Result<()>,
+    flush: &impl AsyncFn() -> io::Result<()>,
+) -> io::Result<()> {
+    let Some(place) = superblock.tables.iter().find(|place| place.device == device) else { return Ok(()) };
+    let table = superblock.encode_table();
+    let buf = buffer(Bytes::of_len(table.len())).await;
+    buf.copy_from_slice(Bytes::ZERO, &table);
+    write(place.half(superblock.sequence), &buf).await?;
+    flush().await
+}
+
+/// The first copy, flushed, before the others: one is whole at every instant.
+async fn write_copies(
+    superblock: &Superblock,
+    device: DeviceId,
+    write: &impl AsyncFn(Bytes, &Buf) -> io::Result<()>,
+    flush: &impl AsyncFn() -> io::Result<()>,
+) -> io::Result<()> {
+    let entry = &superblock.devices[device.index()];
+    let buf = buffer(superblock::SIZE).await;
+    buf.copy_from_slice(Bytes::ZERO, &superblock.encode(device));
+    let places = superblock_offsets(entry.size, entry.layout);
+    for (i, offset) in places.iter().enumerate() {
+        write(*offset, &buf).await?;
+        if i == 0 || i + 1 == places.len() {
+            flush().await?;
+        }
+    }
+    Ok(())
+}
