@@ -52,6 +52,7 @@ use crate::layout::{MOST_DEVICES, MOST_SPANS};
 use crate::{Invalid, SpanId, Uuid};
 use braid_base::{Bytes, DeviceId, ExtentId};
 use raw::Raw;
+use std::fmt;
 use zerocopy::{FromBytes, Immutable, IntoBytes, TryFromBytes, Unaligned};
 
 /// The length of a superblock.
@@ -183,6 +184,12 @@ impl TablePlace {
     }
 }
 
+impl fmt::Display for TablePlace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "on {} at {}, {} long", self.device, self.offset, self.len)
+    }
+}
+
 impl Superblock {
     /// The superblock of one of the devices, `SIZE` long.
     ///
@@ -295,6 +302,7 @@ impl Header {
                 self.this_device, self.device_count
             )));
         }
+        self.tables.iter().try_for_each(verify::verify_table_place)?;
         verify::verify_device(&self.device, self.extent_size)
     }
 }
@@ -362,3 +370,6 @@ fn extents(volume_size: Bytes, extent_size: Bytes) -> u32 {
 fn coded<T: TryFromBytes>(code: u8, what: &str) -> Result<T, Invalid> {
     T::try_read_from_bytes(&[code]).map_err(|_| Invalid::Value(format!("{what} {code} is unknown")))
 }
+
+#[cfg(test)]
+mod tests;

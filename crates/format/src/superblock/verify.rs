@@ -1,8 +1,11 @@
 //! What must hold of a whole superblock before the engine acts on it, each rule a function.
 
 use super::table::table_len;
-use super::{DeviceEntry, Mapping, Region, RegionKind, Superblock};
-use crate::layout::{SMALLEST_DEVICE, intents_len, map_len, most_regions, policy_state_len, proof_len};
+use super::{DeviceEntry, Mapping, Region, RegionKind, Superblock, TablePlace};
+use crate::layout::{
+    MOST_DEVICES, SMALLEST_DEVICE, device_table_room, intents_len, map_len, most_regions, policy_state_len,
+    proof_len,
+};
 use crate::{Invalid, SlotNumber};
 use braid_base::Bytes;
 use std::collections::HashSet;
@@ -91,17 +94,26 @@ fn regions_lie_in_slots(superblock: &Superblock) -> Result<(), Invalid> {
     Ok(())
 }
 
+/// A place of the device table by itself: what is read from it has a bounded length.
+pub(super) fn verify_table_place(table: &TablePlace) -> Result<(), Invalid> {
+    let (half, most) = (table.len / 2, device_table_room(MOST_DEVICES));
+    let bounded = table.offset.checked_add(table.len).is_some() && half <= most;
+    if !bounded || half * 2 != table.len || !on_pages(table.offset, half) {
+        return wrong(format!("device table {table}: not two halves of whole pages, {most} each at most"));
+    }
+    Ok(())
+}
+
 fn tables_lie_on_their_devices(superblock: &Superblock) -> Result<(), Invalid> {
     let least = Bytes::of_len(table_len(superblock.devices.len(), superblock.regions.len()));
     for table in &superblock.tables {
+        verify_table_place(table)?;
         let room = superblock.devices.get(table.device.index()).map(DeviceEntry::room);
-        let end = table.offset.checked_add(table.len);
-        let inside = room.zip(end).is_some_and(|(room, end)| table.offset >= room.start && end <= room.end);
-        if !inside || !on_pages(table.offset, table.len / 2) || table.len / 2 < least {
+        let inside =
+            room.is_some_and(|room| table.offset >= room.start && table.offset + table.len <= room.end);
+        if !inside || table.len / 2 < least {
             return wrong(format!(
-                "device table on {} at {}, {} long: not two halves of whole pages with room for {least} each \
-                 between the superblock copies",
-                table.device, table.offset, table.len
+                "device table {table}: too short for {least} in each half, or not between superblock copies"
             ));
         }
     }
