@@ -89,3 +89,38 @@ pub fn decode(
     }
     Ok(sequence)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const VOLUME: Uuid = Uuid([7; 16]);
+
+    fn entry(place: u32) -> Option<CacheEntry> {
+        match place % 3 {
+            0 => None,
+            1 => Some(CacheEntry { block: BlockId(u64::from(place) - 1), dirty: place.is_multiple_of(2) }),
+            _ => Some(CacheEntry { block: LARGEST_BLOCK, dirty: place.is_multiple_of(2) }),
+        }
+    }
+
+    #[test]
+    fn entries_round_trip() {
+        let mut page = [0; 4096];
+        encode(&mut page, VOLUME, 3, 44, (0..SLOTS_PER_PAGE).map(entry));
+        let mut found = vec![None; SLOTS_PER_PAGE as usize];
+        let sequence = decode(&page, VOLUME, 3, |place, entry| found[place as usize] = Some(entry));
+        assert_eq!(sequence, Ok(44));
+        assert_eq!(found, (0..SLOTS_PER_PAGE).map(entry).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn an_entry_that_is_neither_none_nor_clean_nor_dirty_is_rejected() {
+        for (block, state) in [(0, 1), (1, 0), (1, 3)] {
+            let mut page = [0; 4096];
+            (page[page::HEADER], page[page::HEADER + 5]) = (block, state);
+            page::seal(&mut page, RegionKind::CacheTable, VOLUME, 3, 44);
+            assert!(matches!(decode(&page, VOLUME, 3, |_, _| ()), Err(Invalid::Value(_))), "{block} {state}");
+        }
+    }
+}

@@ -81,3 +81,32 @@ pub fn decode(
     }
     Ok(sequence)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const VOLUME: Uuid = Uuid([7; 16]);
+
+    #[test]
+    fn spans_round_trip_on_every_page() {
+        let set = |span: SpanId| span.0.is_multiple_of(7) || span.0 == 32_639;
+        for number in 0..3 {
+            let mut page = [0; 4096];
+            encode(&mut page, VOLUME, number, 12, set);
+            let mut found = Vec::new();
+            assert_eq!(decode(&page, VOLUME, number, |span| found.push(span)), Ok(12));
+            let first = number * SPANS_PER_PAGE;
+            let wanted: Vec<_> =
+                (first..first + SPANS_PER_PAGE).map(SpanId).filter(|span| set(*span)).collect();
+            assert_eq!(found, wanted);
+        }
+    }
+
+    #[test]
+    fn spans_of_a_page_number_beyond_32_bits_are_rejected() {
+        let mut page = [0xff; 4096];
+        page::seal(&mut page, RegionKind::Intents, VOLUME, u32::MAX, 1);
+        assert!(matches!(decode(&page, VOLUME, u32::MAX, |_| ()), Err(Invalid::Value(_))));
+    }
+}

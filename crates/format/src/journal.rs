@@ -213,3 +213,169 @@ impl Raw {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::map_page::Entry;
+    use crate::superblock::DeviceState;
+    use crate::{SlotNumber, SpanId};
+    use braid_base::{BlockId, DeviceId, Rng};
+
+    const VOLUME: Uuid = Uuid([7; 16]);
+
+    fn some_records(count: u32) -> Vec<Record> {
+        let one = |i: u32| match i % 7 {
+            0 => {
+                let entry = Entry { home: SlotNumber(i), valid: 0xffff, second: SlotNumber(2) };
+                Record::Extent(ExtentId(i), entry)
+            }
+            1 => Record::Extent(ExtentId(i), Entry { home: SlotNumber::LOST, ..Entry::default() }),
+            2 => {
+                let extra = Extra { slot: SlotNumber(i), place: 31, dirty: i.is_multiple_of(2) };
+                Record::Extra(BlockId(u64::from(i) << 30), Some(extra))
+            }
+            3 => Record::Extra(BlockId(u64::from(i)), None),
+            4 => Record::Intent(SpanId(i), i.is_multiple_of(2)),
+            5 => Record::Device(DeviceId(1023), DeviceState::Returning, u64::MAX),
+            _ => Record::Epoch(u64::from(i) << 33),
+        };
+        (0..count).map(one).collect()
+    }
+
+    fn batch<'a>(previous: Option<&'a [ExtentId]>, records: &'a [Record]) -> Batch<'a> {
+        Batch { sequence: 5, tail: 2, epoch: 9, previous, records }
+    }
+
+    /// Makes the checksum match what is there.
+    fn forge(bytes: &mut [u8], len: usize) {
+        bytes[12..16].copy_from_slice(&(len as u32).to_le_bytes());
+        let crc = checksum(VOLUME, &bytes[COVERED..len]);
+        bytes[8..12].copy_from_slice(&crc.to_le_bytes());
+    }
+
+    #[test]
+    fn a_batch_round_trips() {
+        let extents: Vec<_> = (0..MOST_PREVIOUS as u32 + 1).map(ExtentId).collect();
+        let lists = [None, Some(&extents[..0]), Some(&extents[..3]), Some(&extents[1..]), Some(&extents[..])];
+        for (count, list) in [0, 1, 7, 1000, 2000].into_iter().zip(lists) {
+            let wanted = some_records(count);
+            let mut buffer = vec![0xaa; 65536];
+            let taken = encode(&mut buffer, VOLUME, &batch(list, &wanted));
+            assert!(taken.is_aligned(PAGE) && taken <= room(wanted.len()));
+            let header = verify(&buffer[..taken.as_usize()], VOLUME).unwrap();
+            assert_eq!((header.sequence, header.tail, header.epoch), (5, 2, 9));
+            assert!(buffer[header.len.as_usize()..taken.as_usize()].iter().all(|&byte| byte == 0));
+            let found: Vec<Record> = records(&buffer, &header).map(Result::unwrap).collect();
+            assert_eq!(found, wanted);
+            let listed = list.filter(|list| list.len() <= MOST_PREVIOUS).map(<[_]>::to_vec);
+            assert_eq!(previous(&buffer, &header), listed);
+        }
+    }
+
+    #[test]
+    fn the_most_and_longest_records_fit_the_largest_batch() {
+        assert!(room(MOST_RECORDS) <= LARGEST_BATCH);
+        let extra = Extra { slot: SlotNumber(1), place: 1, dirty: true };
+        let longest = vec![Record::Extra(BlockId(1), Some(extra)); MOST_RECORDS];
+        let mut buffer = vec![0; LARGEST_BATCH.as_usize()];
+        let taken = encode(&mut buffer, VOLUME, &batch(Some(&[ExtentId(1); MOST_PREVIOUS]), &longest));
+        assert_eq!(taken, room(MOST_RECORDS));
+        let header = verify(&buffer, VOLUME).unwrap();
+        assert_eq!(records(&buffer, &header).count(), MOST_RECORDS);
+    }
+
+    #[test]
+    fn every_torn_sector_of_a_batch_is_noticed() {
+        let mut whole = vec![0xaa; 65536];
+        encode(&mut whole, VOLUME, &batch(Some(&[ExtentId(3); 200]), &some_records(800)));
+        let len = verify(&whole, VOLUME).unwrap().len.as_usize();
+        for sector in 0..len.div_ceil(512) {
+            let mut torn = whole.clone();
+            torn[sector * 512..(sector + 1) * 512].fill(0xaa);
+            assert!(verify(&torn, VOLUME).is_err(), "sector {sector}");
+        }
+        assert_eq!(verify(&whole, Uuid([1; 16])), Err(Invalid::Checksum), "of another volume");
+    }
+
+    #[test]
+    fn an_unknown_record_is_skipped_only_if_it_says_so() {
+        for (flags, skipped) in [(1, true), (0, false), (3, false)] {
+            let mut buffer = vec![0; 4096];
+            encode(&mut buffer, VOLUME, &batch(Some(&[]), &[Record::Epoch(1), Record::Epoch(2)]));
+            let len = verify(&buffer, VOLUME).unwrap().len.as_usize();
+            buffer[HEADER..HEADER + 2].copy_from_slice(&[200, flags]);
+            forge(&mut buffer, len);
+            let header = verify(&buffer, VOLUME).unwrap();
+            let found: Vec<_> = records(&buffer, &header).collect();
+            match skipped {
+                true => assert_eq!(found, [Ok(Record::Epoch(2))]),
+                false => assert!(matches!(found[..], [Err(Invalid::Feature(_))]), "{found:?}"),
+            }
+        }
+    }
+
+    #[test]
+    fn records_that_contradict_their_lengths_are_rejected() {
+        // Where, and which byte: a record too long for the batch, shorter than its prefix, longer and shorter than its kind
+        // allows, a span that is neither set nor cleared, one record more, one record fewer than there are.
+        let first = HEADER;
+        for (at, value) in [
+            (first + 2, 200),
+            (first + 2, 3),
+            (first + 2, 10),
+            (first + 2, 8),
+            (first + 8, 2),
+            (40, 3),
+            (40, 1),
+        ] {
+            let mut buffer = vec![0; 4096];
+            let spans = [Record::Intent(SpanId(1), true), Record::Intent(SpanId(2), false)];
+            encode(&mut buffer, VOLUME, &batch(Some(&[]), &spans));
+            let len = verify(&buffer, VOLUME).unwrap().len.as_usize();
+            buffer[at] = value;
+            forge(&mut buffer, len);
+            let header = verify(&buffer, VOLUME).unwrap();
+            let last = records(&buffer, &header).last();
+            assert!(matches!(last, Some(Err(Invalid::Value(_)))), "byte {at} as {value}: {last:?}");
+        }
+    }
+
+    #[test]
+    fn a_list_of_extents_beyond_the_batch_is_rejected() {
+        let mut buffer = vec![0; 4096];
+        encode(&mut buffer, VOLUME, &batch(None, &[Record::Epoch(1)]));
+        let len = verify(&buffer, VOLUME).unwrap().len.as_usize();
+        for listed in [4, MOST_PREVIOUS as u32 + 1, u32::MAX - 1] {
+            buffer[44..48].copy_from_slice(&listed.to_le_bytes());
+            forge(&mut buffer, len);
+            assert!(matches!(verify(&buffer, VOLUME), Err(Invalid::Value(_))), "{listed}");
+        }
+    }
+
+    #[test]
+    fn hostile_bytes_do_not_panic() {
+        let mut rng = Rng::new(3);
+        let mut good = vec![0; 16384];
+        encode(&mut good, VOLUME, &batch(Some(&[ExtentId(3); 5]), &some_records(100)));
+        let len = verify(&good, VOLUME).unwrap().len.as_usize();
+        let mut records_seen = 0;
+        for _ in 0..20_000 {
+            let mut bytes = good.clone();
+            for _ in 0..rng.between(1, 9) {
+                bytes[rng.between(16, len as u64 - 1) as usize] = rng.next_u64() as u8;
+            }
+            let cut = rng.between(HEADER as u64, len as u64) as usize;
+            forge(&mut bytes, cut);
+            let Ok(header) = verify(&bytes, VOLUME) else { continue };
+            assert!(previous(&bytes, &header).is_none_or(|list| list.len() <= MOST_PREVIOUS));
+            records_seen += records(&bytes, &header).count();
+        }
+        assert!(records_seen > 20_000, "most batches get as far as their records");
+        for _ in 0..2_000 {
+            rng.fill(&mut good);
+            good[0..8].copy_from_slice(&MAGIC);
+            assert!(verify(&good[..rng.below(4097) as usize], VOLUME).is_err());
+        }
+    }
+}

@@ -82,3 +82,63 @@ pub fn span_extents(volume_size: Bytes, extent_size: Bytes) -> u32 {
     let extents = volume_size.0.div_ceil(extent_size.0);
     extents.div_ceil(u64::from(MOST_SPANS)).max(1).next_power_of_two() as u32
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use braid_base::{GIB, TIB};
+
+    /// One SSD and one disk, one required copy, extents of 128 KiB, nothing cached; each region takes whole slots.
+    #[test]
+    fn metadata_takes_at_most_0_012_percent_at_the_defaults() {
+        let extent_size = KIB * 128;
+        for size in [Bytes(150_000_000_000), TIB, TIB * 4, TIB * 100] {
+            let extents = (size / extent_size) as u32;
+            let regions = [
+                map_len(extents, 1),
+                map_len(extents, 1),
+                journal_len(size),
+                proof_len(),
+                policy_state_len(),
+            ];
+            let regions: Bytes = regions.into_iter().map(|len| len.align_up(extent_size)).sum();
+            let per_device = METADATA_START + SUPERBLOCK_ROOM + device_table_room(2) * 2;
+            let metadata = regions + per_device * 2;
+            let share = metadata.0 as f64 / size.0 as f64;
+            assert!(share <= 0.00012, "{size}: {metadata} is {:.5} %", share * 100.0);
+        }
+    }
+
+    #[test]
+    fn superblock_copies_lie_apart_and_within_the_device() {
+        for layout in [Layout::Head, Layout::Tail] {
+            for size in [SMALLEST_DEVICE, SMALLEST_DEVICE + Bytes(16383), TIB + Bytes(512)] {
+                let places = superblock_offsets(size, layout);
+                assert_eq!(places.len(), 3);
+                assert!(places.windows(2).all(|pair| pair[0] + SUPERBLOCK_ROOM <= pair[1]), "{places:?}");
+                assert!(places[2] + superblock::SIZE <= size, "{places:?}");
+                assert!(places.iter().all(|place| place.is_aligned(SUPERBLOCK_ROOM)), "{places:?}");
+            }
+        }
+        assert!(superblock_offsets(TIB, Layout::InPlace).is_empty());
+    }
+
+    #[test]
+    fn a_volume_has_at_most_65536_spans_and_not_fewer_than_half_if_it_is_large() {
+        assert_eq!(span_extents(Bytes(1), KIB * 128), 1);
+        assert_eq!(span_extents(GIB * 8, KIB * 128), 1);
+        assert_eq!(span_extents(GIB * 8 + Bytes(1), KIB * 128), 2);
+        for size in [TIB, TIB * 3, TIB * 200] {
+            let (extents, span) = (size.0.div_ceil(128 << 10), u64::from(span_extents(size, KIB * 128)));
+            let spans = extents.div_ceil(span);
+            assert!(span.is_power_of_two() && (32_769..=65_536).contains(&spans), "{size}: {spans}");
+        }
+    }
+
+    #[test]
+    fn a_device_table_for_few_devices_is_short() {
+        assert_eq!(device_table_room(1), KIB * 12);
+        assert_eq!(device_table_room(1), device_table_room(32));
+        assert_eq!(device_table_room(MOST_DEVICES), KIB * 260);
+    }
+}

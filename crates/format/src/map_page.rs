@@ -105,3 +105,44 @@ pub fn decode(
     }
     Ok(sequence)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const VOLUME: Uuid = Uuid([7; 16]);
+
+    fn entry(i: u32) -> Entry {
+        let home = if i == 5 { SlotNumber::LOST } else { SlotNumber(i * 3) };
+        Entry { home, valid: i as u16, second: SlotNumber(i * 5) }
+    }
+
+    #[test]
+    fn entries_round_trip() {
+        for (copies, count) in [(1, 680), (2, 408)] {
+            let mut page = [0; 4096];
+            assert_eq!(extents_per_page(copies), count);
+            encode(&mut page, VOLUME, 9, 44, copies, (0..count).map(entry));
+            let mut found = 0;
+            let sequence = decode(&page, VOLUME, 9, copies, |place, got| {
+                let mut want = entry(place);
+                if copies == 1 {
+                    want.second = SlotNumber::NONE;
+                }
+                assert_eq!(got, want);
+                found += 1;
+            });
+            assert_eq!(sequence, Ok(44));
+            assert_eq!(found, count - 1, "only the empty entry is left out");
+        }
+    }
+
+    #[test]
+    fn a_page_of_another_place_or_another_volume_is_rejected() {
+        let mut page = [0; 4096];
+        encode(&mut page, VOLUME, 9, 44, 1, (0..680).map(entry));
+        assert_eq!(decode(&page, Uuid([8; 16]), 9, 1, |_, _| ()), Err(Invalid::Checksum));
+        assert!(matches!(decode(&page, VOLUME, 10, 1, |_, _| ()), Err(Invalid::Value(_))));
+        assert_eq!(decode(&[0; 4096], VOLUME, 0, 1, |_, _| ()), Err(Invalid::Checksum));
+    }
+}

@@ -64,3 +64,38 @@ pub(crate) fn open(
 fn checksum(page: &[u8], kind: RegionKind, volume: Uuid) -> u32 {
     crc32c::crc32c_append(crate::checksum::checksum(volume, &[kind as u8]), &page[4..])
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use braid_base::Rng;
+
+    const VOLUME: Uuid = Uuid([7; 16]);
+
+    fn sealed(kind: RegionKind) -> [u8; SIZE] {
+        let mut page = [0; SIZE];
+        Rng::new(1).fill(&mut page);
+        seal(&mut page, kind, VOLUME, 9, 44);
+        page
+    }
+
+    /// A region that moved away leaves its pages; with the same number and volume they would pass for pages of the region that came.
+    #[test]
+    fn a_page_of_a_region_of_another_kind_is_rejected() {
+        let page = sealed(RegionKind::Map);
+        assert_eq!(open(&page, RegionKind::Map, VOLUME, 9), Ok((44, &page[HEADER..])));
+        for kind in [RegionKind::Intents, RegionKind::CacheTable] {
+            assert_eq!(open(&page, kind, VOLUME, 9), Err(Invalid::Checksum));
+        }
+    }
+
+    #[test]
+    fn every_torn_sector_of_a_page_is_noticed() {
+        let page = sealed(RegionKind::Map);
+        for sector in 0..SIZE / 512 {
+            let mut torn = page;
+            torn[sector * 512..][..512].fill(0);
+            assert_eq!(open(&torn, RegionKind::Map, VOLUME, 9), Err(Invalid::Checksum), "sector {sector}");
+        }
+    }
+}

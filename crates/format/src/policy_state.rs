@@ -100,3 +100,51 @@ pub fn decode(bytes: &[u8], volume: Uuid) -> Result<PolicyState<'_>, Invalid> {
         state: &bytes[HEADER..len],
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use braid_base::Rng;
+
+    const VOLUME: Uuid = Uuid([7; 16]);
+
+    #[test]
+    fn a_state_round_trips_up_to_its_limit() {
+        for len in [0, 1, 5000, MOST_STATE] {
+            let state = vec![0x5a; len];
+            let bytes = encode(VOLUME, 8, "hystor", &state);
+            assert!(bytes.len().is_multiple_of(PAGE) && bytes.len() <= HALF.as_usize());
+            let found = decode(&bytes, VOLUME).unwrap();
+            assert_eq!(found, PolicyState { sequence: 8, policy: "hystor".to_owned(), state: &state });
+        }
+    }
+
+    #[test]
+    fn every_torn_sector_of_a_state_is_noticed() {
+        let bytes = encode(VOLUME, 8, "hystor", &[0x5a; 5000]);
+        for sector in 0..(HEADER + 5000usize).div_ceil(512) {
+            let mut torn = bytes.clone();
+            torn[sector * 512..][..512].fill(0xaa);
+            assert!(decode(&torn, VOLUME).is_err(), "sector {sector}");
+        }
+        assert_eq!(decode(&bytes, Uuid([1; 16])), Err(Invalid::Checksum), "of another volume");
+    }
+
+    #[test]
+    fn hostile_bytes_do_not_panic() {
+        let mut rng = Rng::new(3);
+        let good = encode(VOLUME, 8, "hystor", &[0x5a; 100]);
+        for _ in 0..5_000 {
+            let mut bytes = good.clone();
+            for _ in 0..rng.between(1, 9) {
+                bytes[rng.between(12, 99) as usize] = rng.next_u64() as u8;
+            }
+            let len = rng.between(HEADER as u64, 4096) as usize;
+            bytes[12..16].copy_from_slice(&(len as u32).to_le_bytes());
+            let crc = checksum(VOLUME, &bytes[COVERED..len]);
+            bytes[8..12].copy_from_slice(&crc.to_le_bytes());
+            let _ = decode(&bytes[..rng.between(1, 4096) as usize], VOLUME);
+            let _ = decode(&bytes, VOLUME);
+        }
+    }
+}

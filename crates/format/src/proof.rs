@@ -118,3 +118,40 @@ pub fn newest(region: &[u8], volume: Uuid) -> Result<Proof, Invalid> {
         None => Err(decode(region, volume).err().unwrap_or(Invalid::Absent)),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const VOLUME: Uuid = Uuid([7; 16]);
+
+    #[test]
+    fn a_proof_round_trips() {
+        assert_eq!(decode(&encode(VOLUME, 3, 77), VOLUME), Ok(Proof { epoch: 3, sequence: 77 }));
+    }
+
+    #[test]
+    fn the_newest_of_two_proofs_counts_and_a_torn_one_is_passed_over() {
+        let region = |first: [u8; 4096], second: [u8; 4096]| [first, second].concat();
+        let (old, new) = (encode(VOLUME, 3, 77), encode(VOLUME, 4, 5));
+        let mut torn = new;
+        torn[..512].fill(0);
+        assert_eq!(newest(&region(old, new), VOLUME), Ok(Proof { epoch: 4, sequence: 5 }));
+        assert_eq!(newest(&region(new, old), VOLUME), Ok(Proof { epoch: 4, sequence: 5 }));
+        assert_eq!(newest(&region(torn, old), VOLUME), Ok(Proof { epoch: 3, sequence: 77 }));
+        assert_eq!(newest(&region(torn, torn), VOLUME), Err(Invalid::Absent));
+        assert_eq!(newest(&[], VOLUME), Err(Invalid::Absent));
+    }
+
+    #[test]
+    fn every_torn_sector_of_a_proof_is_noticed() {
+        let page = encode(VOLUME, 3, 77);
+        for sector in 0..8 {
+            let mut torn = page;
+            torn[sector * 512..][..512].fill(0xaa);
+            assert!(decode(&torn, VOLUME).is_err(), "sector {sector}");
+        }
+        assert_eq!(decode(&page, Uuid([1; 16])), Err(Invalid::Checksum), "of another volume");
+        assert_eq!(decode(&page[..4095], VOLUME), Err(Invalid::Absent));
+    }
+}
