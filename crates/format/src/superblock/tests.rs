@@ -215,27 +215,35 @@ fn a_text_without_an_end_or_not_in_utf8_is_rejected() {
 
 #[test]
 fn unknown_codes_are_rejected() {
-    for (at, what) in [
-        (92, "phase"),
-        (93, "copies"),
-        (94, "mapping"),
-        (95, "device tables"),
-        (1280 + 48, "class"),
-        (1280 + 49, "state"),
-        (1280 + 50, "role"),
-        (1280 + 51, "layout"),
+    for (at, why) in [
+        (92, "phase 99 is unknown"),
+        (94, "mapping 99 is unknown"),
+        (95, "99 device tables"),
+        (1280 + 48, "device class 99 is unknown"),
+        (1280 + 49, "device state 99 is unknown"),
+        (1280 + 50, "unknown bits 0x60"),
+        (1280 + 51, "device layout 99 is unknown"),
     ] {
-        for code in [0, 99] {
-            let mut bytes = volume().encode(DeviceId(0));
-            bytes[at] = code;
-            forge_superblock(&mut bytes);
-            match Header::decode(&bytes) {
-                Ok(header) => assert!(at == 1330 && code == 0, "{what} {code}: {header:?}"),
-                Err(error) => {
-                    assert!(error.to_string().contains("unknown") || code == 0 || at < 96, "{error}")
-                }
-            }
-        }
+        let mut bytes = volume().encode(DeviceId(0));
+        bytes[at] = 99;
+        forge_superblock(&mut bytes);
+        let error = Header::decode(&bytes).unwrap_err();
+        assert!(matches!(&error, Invalid::Value(what) if what.contains(why)), "{why}: {error}");
+    }
+    let (mut table, volume) = (volume().encode_table(), volume().volume);
+    table[table::table_len(3, 0)] = 9;
+    forge_table(&mut table, volume);
+    let error = DeviceTable::decode(&table, volume).unwrap_err();
+    assert!(error.to_string().contains("region kind 9 is unknown"), "{error}");
+}
+
+#[test]
+fn a_table_whose_counts_contradict_its_length_is_rejected() {
+    for (at, value) in [(32, 4), (33, 5), (34, 12), (35, 200)] {
+        let (mut table, volume) = (volume().encode_table(), volume().volume);
+        table[at] = value;
+        forge_table(&mut table, volume);
+        assert!(matches!(DeviceTable::decode(&table, volume), Err(Invalid::Value(_))), "byte {at}");
     }
 }
 
