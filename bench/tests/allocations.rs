@@ -45,8 +45,7 @@ fn reads_and_writes_of_one_extent_allocate_nothing() {
         let mut options = CreateOptions::new("steady", Uuid([2; 16]));
         options.size = Some(MIB * 64);
         create(&devices, &options).await.expect("the devices are fit");
-        let open =
-            OpenOptions { cache_extents: 100, ..OpenOptions::new(vec!["a".into(), "b".into()]) };
+        let open = OpenOptions { cache_extents: 100, ..OpenOptions::new(vec!["a".into(), "b".into()]) };
         let (volume, _) = Volume::open(rt, devices, open).await.expect("it was just made");
         let large = arena.alloc(MIB).await;
         for i in 0..64 {

@@ -41,8 +41,7 @@ fn measure(size: Bytes, paths: &[PathBuf; 2]) -> Result<()> {
         let took = run(|ring| async move {
             let devices = open_devices(&ring, paths)?;
             let start = Instant::now();
-            let options =
-                OpenOptions::new(vec!["ssd".into(), "hdd".into()]);
+            let options = OpenOptions::new(vec!["ssd".into(), "hdd".into()]);
             let (volume, recovery) = Volume::open(ring.clone(), devices, options).await?;
             let took = start.elapsed().as_secs_f64();
             println!(

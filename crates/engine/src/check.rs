@@ -45,7 +45,8 @@ pub async fn check<D: Device>(devices: Vec<D>, names: &[String]) -> Result<Repor
     let Assembled { superblock, devices, clean, .. } = assemble(devices, names, &[]).await?;
     report.name.clone_from(&superblock.name);
     let entries = superblock.devices.iter().cloned();
-    let members: Vec<Member<D>> = (0..).zip(devices).zip(entries).map(|((i, d), e)| Member::new(DeviceId(i), e, d, false)).collect();
+    let members: Vec<Member<D>> =
+        (0..).zip(devices).zip(entries).map(|((i, d), e)| Member::new(DeviceId(i), e, d, false)).collect();
     let states = members.iter().map(|member| (member.id, member.state()));
     report.not_current = states.filter(|(_, state)| *state != DeviceState::Active).collect();
     let mut source = Source { members: &members, superblock: &superblock, mode: Mode::Strict, clean };

@@ -146,7 +146,9 @@ impl<R: Runtime, D: Device> Core<R, D> {
     /// Makes what was written to a device durable. `what` says in the error what that was.
     pub async fn flush_member(&self, member: &Member<D>, what: &str) -> Result<()> {
         let flushed = member.flush(&self.rt).await;
-        flushed.map(drop).map_err(|e| Error::io(format_args!("{} could not flush {what}", self.describe(member.id)), &e))
+        flushed
+            .map(drop)
+            .map_err(|e| Error::io(format_args!("{} could not flush {what}", self.describe(member.id)), &e))
     }
 
     /// A request to a device begins.

@@ -9,8 +9,8 @@ use braid_base::{Bytes, DeviceClass, DeviceId, KIB, MIB, Rng};
 use braid_format::intent_page::{self, Difference};
 use braid_format::layout::{self, METADATA_START, MOST_DEVICES, SMALLEST_DEVICE, SUPERBLOCK_ROOM};
 use braid_format::superblock::{
-    self, DeviceEntry, DeviceState, Features, Header, LONGEST_NAME, LONGEST_POLICY, Layout, Mapping, Phase, Region,
-    RegionKind, Role, Superblock, TablePlace,
+    self, DeviceEntry, DeviceState, Features, Header, LONGEST_NAME, LONGEST_POLICY, Layout, Mapping, Phase,
+    Region, RegionKind, Role, Superblock, TablePlace,
 };
 use braid_format::{Uuid, map_page};
 use braid_policy::DeviceView;
@@ -164,7 +164,8 @@ pub(crate) fn room(
 pub(crate) fn checked_policy(policy: &dyn braid_policy::Policy) -> Result<String> {
     let text = written_policy(policy);
     if text.len() > LONGEST_POLICY {
-        let problem = format!("the policy's settings have {} characters: at most {LONGEST_POLICY}", text.len());
+        let problem =
+            format!("the policy's settings have {} characters: at most {LONGEST_POLICY}", text.len());
         return Err(Error::new(ErrorKind::Invalid, problem));
     }
     Ok(text)
@@ -241,7 +242,8 @@ fn regions(superblock: &Superblock, first: DeviceId, second: DeviceId) -> Result
             }
         }
         let entry = &superblock.devices[device.index()];
-        let end = regions.iter().filter(|r| r.device == device).map(|r| r.offset + r.len).max().unwrap_or_default();
+        let end =
+            regions.iter().filter(|r| r.device == device).map(|r| r.offset + r.len).max().unwrap_or_default();
         let used = (end - entry.slots_offset).0.div_ceil(superblock.extent_size.0);
         if used + u64::from(SPARE_SLOTS) >= u64::from(entry.slots) {
             return Err(no_room(device.index(), entry.size, end));
@@ -251,7 +253,9 @@ fn regions(superblock: &Superblock, first: DeviceId, second: DeviceId) -> Result
 }
 
 fn no_room(device: usize, size: Bytes, metadata: Bytes) -> Error {
-    let text = format!("device d{device} has {size}: the volume's metadata ({metadata}) leaves no room; use a larger device");
+    let text = format!(
+        "device d{device} has {size}: the volume's metadata ({metadata}) leaves no room; use a larger device"
+    );
     Error::new(ErrorKind::Invalid, text)
 }
 
@@ -353,7 +357,8 @@ async fn write_empty_intents<D: Device>(devices: &[D], superblock: &Superblock) 
     for (device, offset) in images(superblock, RegionKind::Intents) {
         for page in 0..intent_page::pages(superblock.spans()) {
             buf.with_bytes_mut(|b| intent_page::encode(b, superblock.volume, page, 0, |_| Difference::None));
-            let written = devices[device.index()].write(offset + intent_page::SIZE * u64::from(page), &buf).await;
+            let written =
+                devices[device.index()].write(offset + intent_page::SIZE * u64::from(page), &buf).await;
             written.map_err(|e| Error::io(format_args!("the spans could not be written to {device}"), &e))?;
         }
     }

@@ -60,7 +60,17 @@ impl Shape {
         };
         let (extent_bits, block_bits, part_bits) = (bits(extent_size), bits(block_size), bits(part_size));
         let span_bits = span_extents.ilog2();
-        Shape { volume_size, extent_size, block_size, part_size, copies, extent_bits, block_bits, part_bits, span_bits }
+        Shape {
+            volume_size,
+            extent_size,
+            block_size,
+            part_size,
+            copies,
+            extent_bits,
+            block_bits,
+            part_bits,
+            span_bits,
+        }
     }
 
     /// Extents of the volume.

@@ -207,7 +207,8 @@ impl<R: Runtime, D: Device> Volume<R, D> {
             extent,
             home: place(entry.home),
             written: entry.valid & part != 0 || extra.is_some_and(|e| e.dirty),
-            second: place(entry.second).map(|(device, at)| (device, at, copies.other != Other::Equal(entry.second))),
+            second: place(entry.second)
+                .map(|(device, at)| (device, at, copies.other != Other::Equal(entry.second))),
             extra: extra.map(|e| (core.device_of(e.slot), e.dirty)),
             cached: core.cache.borrow().contains(extent),
             reason: core.with_policy(|policy, view| policy.explain(extent, view)),

@@ -72,7 +72,8 @@ pub fn decode(
     for (place, byte) in content.iter().enumerate().filter(|(_, byte)| **byte != 0) {
         for i in 0..SPANS_PER_BYTE {
             let span = first + place as u64 * u64::from(SPANS_PER_BYTE) + u64::from(i);
-            let wrong = || Invalid::Value(format!("intent page {number} has a state for span {span} that none has"));
+            let wrong =
+                || Invalid::Value(format!("intent page {number} has a state for span {span} that none has"));
             match Difference::from_code(byte >> (2 * i) & 3).ok_or_else(wrong)? {
                 Difference::None => {}
                 difference => each(SpanId(u32::try_from(span).map_err(|_| wrong())?), difference),
@@ -90,23 +91,37 @@ mod tests {
 
     #[test]
     fn spans_round_trip_on_every_page() {
-        let set = |span: SpanId| span.0.is_multiple_of(7) || span.0 == 32_639;
+        let state = |span: SpanId| match span.0 {
+            16_319 | 40_000 => Difference::Behind,
+            number if number.is_multiple_of(7) => Difference::Dirty,
+            _ => Difference::None,
+        };
         for number in 0..3 {
             let mut page = [0; 4096];
-            encode(&mut page, VOLUME, number, 12, set);
+            encode(&mut page, VOLUME, number, 12, state);
             let mut found = Vec::new();
-            assert_eq!(decode(&page, VOLUME, number, |span| found.push(span)), Ok(12));
+            assert_eq!(
+                decode(&page, VOLUME, number, |span, difference| found.push((span, difference))),
+                Ok(12)
+            );
             let first = number * SPANS_PER_PAGE;
-            let wanted: Vec<_> =
-                (first..first + SPANS_PER_PAGE).map(SpanId).filter(|span| set(*span)).collect();
-            assert_eq!(found, wanted);
+            let all = (first..first + SPANS_PER_PAGE).map(|span| (SpanId(span), state(SpanId(span))));
+            assert_eq!(
+                found,
+                all.filter(|(_, difference)| *difference != Difference::None).collect::<Vec<_>>()
+            );
         }
     }
 
     #[test]
-    fn spans_of_a_page_number_beyond_32_bits_are_rejected() {
-        let mut page = [0xff; 4096];
-        page::seal(&mut page, RegionKind::Intents, VOLUME, u32::MAX, 1);
-        assert!(matches!(decode(&page, VOLUME, u32::MAX, |_| ()), Err(Invalid::Value(_))));
+    fn states_that_none_has_and_page_numbers_beyond_32_bits_are_rejected() {
+        for (number, byte) in [(0, 0b1100), (u32::MAX, 0b0101)] {
+            let mut page = [byte; 4096];
+            page::seal(&mut page, RegionKind::Intents, VOLUME, number, 1);
+            assert!(
+                matches!(decode(&page, VOLUME, number, |_, _| ()), Err(Invalid::Value(_))),
+                "page {number}"
+            );
+        }
     }
 }

@@ -217,6 +217,7 @@ impl Raw {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::intent_page::Difference;
     use crate::map_page::Entry;
     use crate::superblock::DeviceState;
     use crate::{SlotNumber, SpanId};
@@ -236,7 +237,10 @@ mod tests {
                 Record::Extra(BlockId(u64::from(i) << 30), Some(extra))
             }
             3 => Record::Extra(BlockId(u64::from(i)), None),
-            4 => Record::Intent(SpanId(i), i.is_multiple_of(2)),
+            4 => Record::Intent(
+                SpanId(i),
+                [Difference::None, Difference::Dirty, Difference::Behind][i as usize % 3],
+            ),
             5 => Record::Device(DeviceId(1023), DeviceState::Returning, u64::MAX),
             _ => Record::Epoch(u64::from(i) << 33),
         };
@@ -325,12 +329,13 @@ mod tests {
             (first + 2, 3),
             (first + 2, 10),
             (first + 2, 8),
-            (first + 8, 2),
+            (first + 8, 3),
             (40, 3),
             (40, 1),
         ] {
             let mut buffer = vec![0; 4096];
-            let spans = [Record::Intent(SpanId(1), true), Record::Intent(SpanId(2), false)];
+            let spans =
+                [Record::Intent(SpanId(1), Difference::Dirty), Record::Intent(SpanId(2), Difference::None)];
             encode(&mut buffer, VOLUME, &batch(Some(&[]), &spans));
             let len = verify(&buffer, VOLUME).unwrap().len.as_usize();
             buffer[at] = value;

@@ -102,7 +102,8 @@ pub fn decode(bytes: &[u8], volume: Uuid) -> Result<Proof, Invalid> {
         TOO_MANY => None,
         listed => {
             let ids = rest.get(..4 * listed as usize).and_then(|ids| <[U32]>::ref_from_bytes(ids).ok());
-            let wrong = || Invalid::Value(format!("the proof lists {listed} extents, {MOST_EXTENTS} at most"));
+            let wrong =
+                || Invalid::Value(format!("the proof lists {listed} extents, {MOST_EXTENTS} at most"));
             Some(ids.ok_or_else(wrong)?.iter().map(|id| ExtentId(id.get())).collect())
         }
     };
@@ -125,27 +126,49 @@ mod tests {
 
     const VOLUME: Uuid = Uuid([7; 16]);
 
+    fn proof(epoch: u64, sequence: u64) -> Proof {
+        Proof { epoch, sequence, extents: Some(vec![ExtentId(4), ExtentId(9)]) }
+    }
+
+    fn page(epoch: u64, sequence: u64) -> [u8; 4096] {
+        encode(VOLUME, &proof(epoch, sequence))
+    }
+
     #[test]
     fn a_proof_round_trips() {
-        assert_eq!(decode(&encode(VOLUME, 3, 77), VOLUME), Ok(Proof { epoch: 3, sequence: 77 }));
+        for extents in [None, Some(Vec::new()), Some((0..MOST_EXTENTS as u32).map(ExtentId).collect())] {
+            let proof = Proof { extents, ..proof(3, 77) };
+            assert_eq!(decode(&encode(VOLUME, &proof), VOLUME), Ok(proof));
+        }
+        let too_many = Proof { extents: Some(vec![ExtentId(1); MOST_EXTENTS + 1]), ..proof(3, 77) };
+        assert_eq!(decode(&encode(VOLUME, &too_many), VOLUME), Ok(Proof { extents: None, ..proof(3, 77) }));
+    }
+
+    #[test]
+    fn a_list_longer_than_the_page_is_rejected() {
+        let mut page = page(3, 77);
+        page[48..52].copy_from_slice(&(MOST_EXTENTS as u32 + 1).to_le_bytes());
+        let crc = checksum(VOLUME, &page[COVERED..]);
+        page[8..12].copy_from_slice(&crc.to_le_bytes());
+        assert!(matches!(decode(&page, VOLUME), Err(Invalid::Value(_))));
     }
 
     #[test]
     fn the_newest_of_two_proofs_counts_and_a_torn_one_is_passed_over() {
         let region = |first: [u8; 4096], second: [u8; 4096]| [first, second].concat();
-        let (old, new) = (encode(VOLUME, 3, 77), encode(VOLUME, 4, 5));
+        let (old, new) = (page(3, 77), page(4, 5));
         let mut torn = new;
         torn[..512].fill(0);
-        assert_eq!(newest(&region(old, new), VOLUME), Ok(Proof { epoch: 4, sequence: 5 }));
-        assert_eq!(newest(&region(new, old), VOLUME), Ok(Proof { epoch: 4, sequence: 5 }));
-        assert_eq!(newest(&region(torn, old), VOLUME), Ok(Proof { epoch: 3, sequence: 77 }));
+        assert_eq!(newest(&region(old, new), VOLUME), Ok(proof(4, 5)));
+        assert_eq!(newest(&region(new, old), VOLUME), Ok(proof(4, 5)));
+        assert_eq!(newest(&region(torn, old), VOLUME), Ok(proof(3, 77)));
         assert_eq!(newest(&region(torn, torn), VOLUME), Err(Invalid::Absent));
         assert_eq!(newest(&[], VOLUME), Err(Invalid::Absent));
     }
 
     #[test]
     fn every_torn_sector_of_a_proof_is_noticed() {
-        let page = encode(VOLUME, 3, 77);
+        let page = page(3, 77);
         for sector in 0..8 {
             let mut torn = page;
             torn[sector * 512..][..512].fill(0xaa);

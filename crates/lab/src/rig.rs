@@ -125,11 +125,8 @@ async fn open<D: Device>(
     devices: &[Simulated<D>],
     setup: &Setup,
 ) -> Result<Volume<World, Simulated<D>>> {
-    let options = OpenOptions {
-        names: (0..devices.len()).map(|place| format!("d{place}")).collect(),
-        cache_extents: setup.cache_extents,
-        rewrite_map: false,
-    };
+    let names = (0..devices.len()).map(|place| format!("d{place}")).collect();
+    let options = OpenOptions { cache_extents: setup.cache_extents, ..OpenOptions::new(names) };
     Ok(Volume::open(world.clone(), devices.to_vec(), options).await?.0)
 }
 

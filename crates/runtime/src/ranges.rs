@@ -53,9 +53,8 @@ impl RangeTable {
     async fn wait_for_earlier(&self, number: u32, range: &Range<Bytes>, ticket: u64) {
         let is_free = || {
             let ranges = self.inner.ranges.borrow();
-            let overlaps = |e: &Entry| {
-                e.ticket < ticket && e.range.start < range.end && range.start < e.range.end
-            };
+            let overlaps =
+                |e: &Entry| e.ticket < ticket && e.range.start < range.end && range.start < e.range.end;
             let taken = ranges.get(&number).is_some_and(|all| all.iter().any(overlaps));
             (!taken).then_some(())
         };
@@ -95,7 +94,8 @@ mod tests {
     fn ranges_that_overlap_take_turns_in_the_order_in_which_they_came() {
         for seed in 0..200 {
             let executor = Executor::new(Order::Random(Rng::new(seed)));
-            let (table, held) = (RangeTable::default(), Rc::new(RefCell::new(Vec::<(u32, Range<Bytes>)>::new())));
+            let (table, held) =
+                (RangeTable::default(), Rc::new(RefCell::new(Vec::<(u32, Range<Bytes>)>::new())));
             let (ended, mut rng) = (Rc::new(Cell::new(0)), Rng::new(seed));
             for _ in 0..40 {
                 let (table, held, ended) = (table.clone(), held.clone(), ended.clone());

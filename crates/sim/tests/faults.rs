@@ -1,10 +1,11 @@
 //! What the engine does when devices fail, vanish, come from elsewhere or fill up.
 
-use braid_base::{Bytes, DeviceId, KIB, MIB, Nanos, Rng};
+use braid_base::{Bytes, KIB, MIB, Nanos, Rng};
 use braid_engine::{
     CreateOptions, Durability, Error, ErrorKind, Export, OpenOptions, Result, Volume, Zeroing, check, create,
 };
 use braid_format::Uuid;
+use braid_format::superblock::RegionKind;
 use braid_runtime::{Arena, Buf, Runtime};
 use braid_sim::{Blank, Disk, DiskOptions, FaultPlan, Faults, Faulty, World};
 
@@ -295,13 +296,8 @@ fn damage_of_either_kind_is_found_and_told_apart() {
         let mut rng = Rng::new(9);
         let mut rot = [0; 64];
         rng.fill(&mut rot);
-        let images: Vec<(usize, Bytes)> = [superblock.metadata_device, superblock.second_metadata_device]
-            .iter()
-            .enumerate()
-            .map(|(image, d): (usize, &DeviceId)| {
-                (d.index(), superblock.devices[d.index()].map[image].unwrap())
-            })
-            .collect();
+        let image = |copy| superblock.region(RegionKind::Map, copy).unwrap();
+        let images = [image(0), image(1)].map(|region| (region.device.index(), region.offset));
         disks[0].poke(Bytes(100), &rot);
         disks[images[0].0].poke(images[0].1 + Bytes(500), &rot);
         let report = check(again.clone(), &names).await.unwrap();
@@ -309,7 +305,7 @@ fn damage_of_either_kind_is_found_and_told_apart() {
         let names = names.to_vec();
         let open = OpenOptions { repair: true, ..OpenOptions::new(names.clone()) };
         let (volume, recovery) = Volume::open(world.clone(), again.clone(), open).await.unwrap();
-        assert_eq!(recovery.pages_from_second_image, 1);
+        assert_eq!(recovery.pages_from_one_image, 1);
         assert!(holds(&volume, &arena, Bytes::ZERO, MIB, 4).await.unwrap());
         volume.close().await.unwrap();
         let report = check(again.clone(), &names).await.unwrap();

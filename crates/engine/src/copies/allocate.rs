@@ -27,7 +27,10 @@ impl<R: Runtime, D: Device> Core<R, D> {
         let second = match self.shape.copies {
             1 => SlotNumber::NONE,
             _ if degraded && !other_device => SlotNumber::NONE,
-            _ => self.allocate_anywhere(Some(not)).await.inspect_err(|_| self.state.borrow_mut().release(home))?,
+            _ => self
+                .allocate_anywhere(Some(not))
+                .await
+                .inspect_err(|_| self.state.borrow_mut().release(home))?,
         };
         Ok(Entry { home, valid: 0, second })
     }
@@ -35,7 +38,10 @@ impl<R: Runtime, D: Device> Core<R, D> {
     /// Gives back slots that no record ever spoke of.
     pub fn release(&self, entry: &Entry) {
         let mut state = self.state.borrow_mut();
-        [entry.home, entry.second].into_iter().filter(|&s| s != SlotNumber::NONE).for_each(|s| state.release(s));
+        [entry.home, entry.second]
+            .into_iter()
+            .filter(|&s| s != SlotNumber::NONE)
+            .for_each(|s| state.release(s));
     }
 
     /// The device with the most free slots; once more after a commit, which may free some.

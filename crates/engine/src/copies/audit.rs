@@ -25,7 +25,13 @@ impl<R: Runtime, D: Device> Core<R, D> {
         self.count_slots()
     }
 
-    async fn compare(&self, extent: ExtentId, entry: &Entry, one: SlotNumber, other: SlotNumber) -> Result<()> {
+    async fn compare(
+        &self,
+        extent: ExtentId,
+        entry: &Entry,
+        one: SlotNumber,
+        other: SlotNumber,
+    ) -> Result<()> {
         let mut at = Bytes::ZERO;
         while at < self.shape.extent_size {
             let limit = (at + self.bounce_limit()).min(self.shape.extent_size);
@@ -34,9 +40,13 @@ impl<R: Runtime, D: Device> Core<R, D> {
                 let (first, second) = (self.copies.alloc(end - at).await, self.blocks.alloc(end - at).await);
                 self.read_slot(one, at..end, &first, Origin::Background).await?;
                 self.read_slot(other, at..end, &second, Origin::Background).await?;
-                let equal = first.with_bytes(|a| second.with_bytes(|b| a.iter().zip(b).position(|(a, b)| a != b)));
+                let equal =
+                    first.with_bytes(|a| second.with_bytes(|b| a.iter().zip(b).position(|(a, b)| a != b)));
                 if let Some(place) = equal {
-                    let text = format!("the copies of {extent:?} in {one:?} and {other:?} differ at byte {}", at.0 + place as u64);
+                    let text = format!(
+                        "the copies of {extent:?} in {one:?} and {other:?} differ at byte {}",
+                        at.0 + place as u64
+                    );
                     return Err(Error::new(ErrorKind::Corrupt, text));
                 }
             }
@@ -61,7 +71,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         let metadata = State::new(&self.shape, &self.superblock.borrow());
         for member in &self.members {
             let id = member.id;
-            let wanted = wanted.get(&id).copied().unwrap_or(0) + state.extras.divided(id) + metadata.space.used(id);
+            let wanted =
+                wanted.get(&id).copied().unwrap_or(0) + state.extras.divided(id) + metadata.space.used(id);
             let used = state.space.used(id);
             if used != wanted {
                 let text = format!("{used} slots of {id} are taken, {wanted} are in use");

@@ -132,15 +132,14 @@ impl<R: Runtime, D: Device> Core<R, D> {
     }
 
     /// What a write to both copies came to: an error if no copy has it that was current.
-    fn settle(
-        &self,
-        extent: ExtentId,
-        entry: Entry,
-        results: &[(SlotNumber, Result<()>)],
-    ) -> Result<Entry> {
+    fn settle(&self, extent: ExtentId, entry: Entry, results: &[(SlotNumber, Result<()>)]) -> Result<Entry> {
         // Another write may have exchanged the copies meanwhile. A new extent is not in the map yet.
         let now = self.state.borrow().map.get(extent);
-        let entry = if now.home == entry.second { Entry { home: entry.second, second: entry.home, ..entry } } else { entry };
+        let entry = if now.home == entry.second {
+            Entry { home: entry.second, second: entry.home, ..entry }
+        } else {
+            entry
+        };
         let copies = self.copies_of(extent, &entry);
         let result = |slot: SlotNumber| results.iter().find(|(s, _)| *s == slot).map(|(_, result)| result);
         match (result(copies.current), copies.other) {
@@ -149,7 +148,9 @@ impl<R: Runtime, D: Device> Core<R, D> {
                 Ok(Entry { home: other, second: copies.current, ..entry })
             }
             (Some(Err(error)), _) => Err(error.clone()),
-            (None, _) => Err(Error::new(ErrorKind::Degraded, format!("no device that holds {extent:?} is there"))),
+            (None, _) => {
+                Err(Error::new(ErrorKind::Degraded, format!("no device that holds {extent:?} is there")))
+            }
         }
     }
 

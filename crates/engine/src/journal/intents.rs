@@ -39,7 +39,11 @@ impl<R: Runtime, D: Device> Core<R, D> {
         let wanted = self.state.borrow_mut().behind.take_wanted();
         if wanted.is_empty() {
             // Another task had it recorded, or a commit that runs must end first.
-            return if self.state.borrow().behind.has_wanted() { self.commits.wait_for_end().await } else { Ok(()) };
+            return if self.state.borrow().behind.has_wanted() {
+                self.commits.wait_for_end().await
+            } else {
+                Ok(())
+            };
         }
         for some in wanted.chunks(self.journal.most_pending()) {
             let records: Vec<Record> =

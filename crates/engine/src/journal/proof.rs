@@ -40,8 +40,11 @@ impl<R: Runtime, D: Device> Core<R, D> {
     /// Writes down the newest promised batch. It is durable with the next flush of each device that holds it.
     pub async fn prove(&self) -> Result<()> {
         let newest = self.journal.newest();
-        let proof =
-            Proof { epoch: self.superblock.borrow().epoch, sequence: newest, extents: self.journal.newest_extents() };
+        let proof = Proof {
+            epoch: self.superblock.borrow().epoch,
+            sequence: newest,
+            extents: self.journal.newest_extents(),
+        };
         // Said to be written first: a device that fails is not tried without end.
         self.proved.set(newest);
         let page = Arena::new(proof::SIZE).alloc(proof::SIZE).await;

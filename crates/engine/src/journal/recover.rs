@@ -24,9 +24,9 @@ use braid_format::superblock::{RegionKind, Superblock};
 use braid_format::{SlotNumber, SpanId};
 use braid_runtime::Device;
 use damage::Damage;
-pub(crate) use pages::check_image;
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
+pub(crate) use pages::check_image;
 use std::collections::VecDeque;
 
 /// What recovery found, besides the state.
@@ -102,8 +102,9 @@ pub(crate) async fn recover<D: Device>(
 
 fn corrupt(superblock: &Superblock, what: impl std::fmt::Display) -> Error {
     let name = &superblock.name;
-    let text =
-        format!("volume '{name}' is damaged: {what}; run braid check {name}, then braid check {name} --repair");
+    let text = format!(
+        "volume '{name}' is damaged: {what}; run braid check {name}, then braid check {name} --repair"
+    );
     Error::new(ErrorKind::Corrupt, text)
 }
 
@@ -116,9 +117,12 @@ fn replay(
     sequence: u64,
     record: Record,
 ) -> Result<()> {
-    let beyond = |what: String| Err(corrupt(superblock, format!("the journal speaks of {what}, beyond the volume")));
+    let beyond =
+        |what: String| Err(corrupt(superblock, format!("the journal speaks of {what}, beyond the volume")));
     match record {
-        Record::Extent(extent, _) if extent.0 >= superblock.extents() => return beyond(format!("{extent:?}")),
+        Record::Extent(extent, _) if extent.0 >= superblock.extents() => {
+            return beyond(format!("{extent:?}"));
+        }
         Record::Extent(extent, entry) if pages.sequence_of(extent) < sequence => {
             state.map.set(extent, entry);
             state.mark_stale(extent);
@@ -134,7 +138,10 @@ fn replay(
 
 /// The ring as the newest batch left it; empty if there is none.
 fn ring(superblock: &Superblock, batches: &Batches) -> Ring {
-    let len = superblock.region(RegionKind::Journal, 0).expect("a superblock that was verified names its journal").len;
+    let len = superblock
+        .region(RegionKind::Journal, 0)
+        .expect("a superblock that was verified names its journal")
+        .len;
     let room = |len: Bytes| len.align_up(PAGE);
     let live: VecDeque<_> = batches.live.iter().map(|b| (b.sequence, b.place, room(b.len))).collect();
     Ring::new(len, live, batches.next_sequence())
@@ -158,7 +165,10 @@ fn claim_slots<D>(
         && source.mode == Mode::Strict
     {
         let slot = state.map.get(*extent).home;
-        return Err(corrupt(source.superblock, format!("{slot:?} of {extent:?} does not exist or is used twice")));
+        return Err(corrupt(
+            source.superblock,
+            format!("{slot:?} of {extent:?} does not exist or is used twice"),
+        ));
     }
     for extent in doubled {
         // Which of the two it belongs to is not known.
@@ -175,7 +185,8 @@ fn claim_slots<D>(
         if block.0 < blocks && claim_extra(state, block, extra).is_some() {
             continue;
         }
-        let what = format!("the extra copy of {block:?} lies in a place that does not exist or is used twice");
+        let what =
+            format!("the extra copy of {block:?} lies in a place that does not exist or is used twice");
         if source.mode == Mode::Strict {
             return Err(corrupt(source.superblock, what));
         }

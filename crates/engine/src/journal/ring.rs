@@ -9,7 +9,9 @@
 use crate::core::Core;
 use crate::{Error, ErrorKind, Result};
 use braid_base::{Bytes, DeviceId, ExtentId};
-use braid_format::journal::{self, Batch, LARGEST_BATCH, MOST_PREVIOUS, MOST_RECORD, MOST_RECORDS, PAGE, Record};
+use braid_format::journal::{
+    self, Batch, LARGEST_BATCH, MOST_PREVIOUS, MOST_RECORD, MOST_RECORDS, PAGE, Record,
+};
 use braid_policy::Origin;
 use braid_runtime::{Arena, Buf, Device, Event, Permit, Runtime, Semaphore, join_all};
 use std::cell::{Cell, RefCell};
@@ -58,6 +60,8 @@ pub(crate) struct Ring {
     /// Batches that recovery needs, oldest first: sequence, place, room.
     live: VecDeque<(u64, Bytes, Bytes)>,
     next_sequence: u64,
+    /// The newest batch that is durable; 0 for none.
+    newest: u64,
 }
 
 impl Journal {
@@ -95,7 +99,7 @@ impl Journal {
         self.most_pending() / 2
     }
 
-    /// The newest batch that was written.
+    /// The newest batch that is durable.
     pub fn newest(&self) -> u64 {
         self.ring.borrow().newest()
     }
@@ -129,12 +133,12 @@ impl Journal {
 impl Ring {
     /// A ring with these live batches, oldest first.
     pub fn new(len: Bytes, live: VecDeque<(u64, Bytes, Bytes)>, next_sequence: u64) -> Ring {
-        Ring { len, live, next_sequence }
+        Ring { len, live, next_sequence, newest: next_sequence - 1 }
     }
 
-    /// The newest batch; 0 for none.
+    /// The newest batch that is durable; 0 for none.
     pub fn newest(&self) -> u64 {
-        self.next_sequence - 1
+        self.newest
     }
 
     fn live_room(&self) -> Bytes {
@@ -271,12 +275,15 @@ impl<R: Runtime, D: Device> Core<R, D> {
         let sequence = journal.ring.borrow().next_sequence;
         let room = {
             let previous = journal.previous.borrow();
-            let batch = Batch { sequence, tail, epoch: journal.epoch, previous: previous.as_deref(), records };
+            let batch =
+                Batch { sequence, tail, epoch: journal.epoch, previous: previous.as_deref(), records };
             journal.buffer.with_bytes_mut(|bytes| journal::encode(bytes, volume, &batch))
         };
-        journal.ring.borrow_mut().push(place, room);
+        let sequence = journal.ring.borrow_mut().push(place, room);
         let bytes = journal.buffer.slice(Bytes::ZERO..room.align_up(PAGE));
         self.write_replicas(place, &bytes).await.inspect_err(|error| self.fail(error.clone()))?;
+        // From here to the caller's consequences nothing waits: what is newest and what the state says belong together.
+        journal.ring.borrow_mut().newest = sequence;
         journal.previous.replace(changed_extents(records));
         self.attention.notify();
         Ok(())
@@ -290,7 +297,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
             let result = async {
                 self.device_write(member, offset + place, bytes, Origin::Background).await?;
                 let flushed = member.flush(&self.rt).await;
-                let failed = |e| Error::io(format_args!("{} could not flush the journal", self.describe(device)), &e);
+                let failed =
+                    |e| Error::io(format_args!("{} could not flush the journal", self.describe(device)), &e);
                 flushed.map(drop).map_err(failed)
             };
             (device, result.await)

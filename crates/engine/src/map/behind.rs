@@ -66,7 +66,9 @@ impl Span {
 
     /// Dirty, with nothing under way.
     fn is_idle(&self) -> bool {
-        self.writes == 0 && self.difference == Difference::Dirty && self.recorded == Recorded::Is(self.difference)
+        self.writes == 0
+            && self.difference == Difference::Dirty
+            && self.recorded == Recorded::Is(self.difference)
     }
 }
 

@@ -28,7 +28,8 @@ impl Space {
     pub fn new(superblock: &Superblock) -> Space {
         let mut space = Space::of_devices(&superblock.devices);
         for region in &superblock.regions {
-            let (slots, device) = (&mut space.devices[region.device.index()], &superblock.devices[region.device.index()]);
+            let (slots, device) =
+                (&mut space.devices[region.device.index()], &superblock.devices[region.device.index()]);
             let at = region.offset - device.slots_offset;
             let end = (at + region.len).0.div_ceil(superblock.extent_size.0) as u32;
             for index in (at / superblock.extent_size) as u32..end {

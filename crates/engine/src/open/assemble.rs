@@ -48,7 +48,8 @@ pub(crate) async fn assemble<D: Device>(
     refuse_foreign(&found)?;
     let is_trusted = |c: &&Candidate<D>| !distrusted.contains(&c.header.this_device);
     let trusted = found.iter().filter(is_trusted);
-    let Some(newest) = trusted.max_by_key(|c| (c.header.epoch, c.header.sequence)).map(|c| c.header.clone()) else {
+    let Some(newest) = trusted.max_by_key(|c| (c.header.epoch, c.header.sequence)).map(|c| c.header.clone())
+    else {
         return refuse(ErrorKind::Invalid, "no device was given: name the devices of the volume".to_owned());
     };
     let superblock = with_newest_table(&found, newest, distrusted).await?;
@@ -126,7 +127,9 @@ async fn with_newest_table<D: Device>(
         };
         match read_table(&holder.device, *place, newest.volume).await {
             // A table is written before the superblocks that it belongs to.
-            Ok(table) if table.sequence >= newest.sequence && table.epoch >= newest.epoch => best = Some(table),
+            Ok(table) if table.sequence >= newest.sequence && table.epoch >= newest.epoch => {
+                best = Some(table)
+            }
             Ok(table) => problems.push(format!("that of {} is older ({})", holder.name, table.sequence)),
             Err(problem) => problems.push(format!("{}: {problem}", holder.name)),
         }
@@ -160,7 +163,8 @@ fn judge<D: Device>(newest: &Superblock, header: &Header, name: &str, device: &D
     let (id, volume) = (header.this_device, &newest.name);
     let entry = newest.devices.get(id.index()).filter(|entry| entry.uuid == header.device.uuid);
     let Some(entry) = entry else {
-        let text = format!("{name} was a device of volume '{volume}' once, but is none any more: leave it out");
+        let text =
+            format!("{name} was a device of volume '{volume}' once, but is none any more: leave it out");
         return refuse(ErrorKind::Invalid, text);
     };
     let size = device.geometry().size;
@@ -217,9 +221,7 @@ fn finish<D>(
     distrusted: &[DeviceId],
 ) -> Result<Assembled<D>> {
     let lacking: Vec<usize> = (0..states.len())
-        .filter(|&i| {
-            matches!(states[i], DeviceState::Missing | DeviceState::Failed | DeviceState::Returning)
-        })
+        .filter(|&i| matches!(states[i], DeviceState::Missing | DeviceState::Failed | DeviceState::Returning))
         .collect();
     let enough = lacking.is_empty() || superblock.copies > 1 && lacking.len() == 1;
     if !enough {
@@ -243,10 +245,8 @@ fn finish<D>(
     let last = data_epoch(superblock.epoch, superblock.phase);
     let mut lately = Vec::new();
     for (i, (entry, &state)) in superblock.devices.iter_mut().zip(states).enumerate() {
-        let was_current = !matches!(
-            entry.state,
-            DeviceState::Missing | DeviceState::Failed | DeviceState::Returning
-        );
+        let was_current =
+            !matches!(entry.state, DeviceState::Missing | DeviceState::Failed | DeviceState::Returning);
         if was_current && !distrusted.contains(&DeviceId(i as u16)) {
             entry.in_step = last;
         }

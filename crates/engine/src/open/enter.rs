@@ -39,7 +39,8 @@ pub(crate) fn refuse_only_copies<D: Device>(
             let (home, second) = (on(entry.home), on(entry.second));
             // Before this opening, the home was current and its other copy lacked something.
             let behind = state.behind.was_behind(shape.span_of(*extent));
-            home == Some(device) && (behind || !is_current(second)) || second == Some(device) && !is_current(home)
+            home == Some(device) && (behind || !is_current(second))
+                || second == Some(device) && !is_current(home)
         });
         let count = only.count();
         if count > 0 {

@@ -22,7 +22,8 @@ pub(crate) struct Found {
 pub(crate) async fn read_superblock<D: Device>(device: &D, name: &str) -> Result<Found> {
     let size = device.geometry().size;
     if size < SMALLEST_DEVICE {
-        let problem = format!("{name}: {size} are too few for a device of a volume: at least {SMALLEST_DEVICE}");
+        let problem =
+            format!("{name}: {size} are too few for a device of a volume: at least {SMALLEST_DEVICE}");
         return Err(Error::new(ErrorKind::Invalid, problem));
     }
     let (mut newest, mut problem) = (None, None);
@@ -37,7 +38,9 @@ pub(crate) async fn read_superblock<D: Device>(device: &D, name: &str) -> Result
         }
     }
     let nothing = || {
-        let text = format!("{name}: no valid superblock: the device is of no volume; give the devices that the volume was made of");
+        let text = format!(
+            "{name}: no valid superblock: the device is of no volume; give the devices that the volume was made of"
+        );
         Error::new(ErrorKind::Invalid, text)
     };
     let header = newest.ok_or_else(|| problem.unwrap_or_else(nothing))?;
@@ -83,7 +86,9 @@ pub(crate) async fn read_table<D: Device>(
             Err(error) => problem = error.to_string(),
             Ok(()) => match half.with_bytes(|bytes| DeviceTable::decode(bytes, volume)) {
                 Err(invalid) => problem = invalid.to_string(),
-                Ok(table) if newest.as_ref().is_none_or(|n| n.sequence < table.sequence) => newest = Some(table),
+                Ok(table) if newest.as_ref().is_none_or(|n| n.sequence < table.sequence) => {
+                    newest = Some(table)
+                }
                 Ok(_) => {}
             },
         }
@@ -126,7 +131,8 @@ pub(crate) async fn write_superblocks<R: Runtime, D: Device>(
                 false => write_copies(superblock, member.id, &write, &flush).await,
             };
             if let Err(error) = result {
-                let error = Error::io(format_args!("the superblock could not be written to {}", member.id), &error);
+                let error =
+                    Error::io(format_args!("the superblock could not be written to {}", member.id), &error);
                 return Written::Failed(member.id, error);
             }
         }

@@ -1,10 +1,10 @@
 //! The life of a read: split by extent, shared lock, which copy, device, next copy on an error.
 
+use crate::Result;
+use crate::copies::Member;
 use crate::copies::lost;
 use crate::core::Core;
-use crate::copies::Member;
 use crate::shape::Piece;
-use crate::Result;
 use braid_base::{Bytes, DeviceId};
 use braid_format::SlotNumber;
 use braid_format::journal::Extra;
@@ -240,7 +240,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         let entry = state.map.get(piece.extent);
         let has_extras = state.map.has_extras(piece.extent);
         let block_end = (at.align_down(self.shape.block_size) + self.shape.block_size).min(piece.range.end);
-        let extra = |at| if has_extras { state.extras.get(self.shape.block_of(piece.extent, at)) } else { None };
+        let extra =
+            |at| if has_extras { state.extras.get(self.shape.block_of(piece.extent, at)) } else { None };
         if let Some(extra) = extra(at) {
             return (Source::Extra(extra), entry, block_end);
         }

@@ -197,7 +197,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
 
     /// Writes to the required copies, and to extra copies where there are any.
     async fn write_home(self: &Rc<Self>, piece: &Piece, from: &Buf, entry: Entry) -> Result<()> {
-        let written = self.write_required(piece.extent, entry, &piece.range, Some(from), Origin::Guest).await?;
+        let written =
+            self.write_required(piece.extent, entry, &piece.range, Some(from), Origin::Guest).await?;
         self.update_extras(piece, from).await?;
         self.make_valid(piece, written);
         Ok(())
@@ -249,7 +250,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
     /// Whether every block that a piece touches has an extra copy.
     fn has_all_extras(&self, piece: &Piece) -> bool {
         let state = self.state.borrow();
-        state.map.has_extras(piece.extent) && self.blocks_of(piece).all(|(block, _)| state.extras.get(block).is_some())
+        state.map.has_extras(piece.extent)
+            && self.blocks_of(piece).all(|(block, _)| state.extras.get(block).is_some())
     }
 
     /// After a write that failed, clean extra copies may hold what the required ones do not: they go.

@@ -7,10 +7,10 @@ use crate::create::buffer;
 use crate::journal::images;
 use crate::map::State;
 use braid_base::{Bytes, DeviceId, ExtentId};
+use braid_format::SpanId;
 use braid_format::intent_page::{self, Difference, SPANS_PER_PAGE};
 use braid_format::map_page::{self, Entry};
 use braid_format::superblock::RegionKind;
-use braid_format::SpanId;
 use braid_runtime::{Arena, Buf, Device, join_all};
 use std::collections::BTreeMap;
 
@@ -40,7 +40,8 @@ pub(super) async fn load_map<D: Device>(
 ) -> Result<Loaded> {
     let superblock = source.superblock;
     let (volume, copies) = (superblock.volume, superblock.copies);
-    let (per_page, count) = (map_page::extents_per_page(copies), map_page::pages(superblock.extents(), copies));
+    let (per_page, count) =
+        (map_page::extents_per_page(copies), map_page::pages(superblock.extents(), copies));
     let images = images(superblock, RegionKind::Map);
     let mut buffers = Vec::new();
     for _ in &images {
@@ -51,13 +52,16 @@ pub(super) async fn load_map<D: Device>(
         let pages = GROUP.min(count - first);
         let read = read_group(source, &images, &buffers, first, pages).await;
         for page in first..first + pages {
-            let at = (PAGE * u64::from(page - first)).as_usize()..(PAGE * u64::from(page - first + 1)).as_usize();
+            let at =
+                (PAGE * u64::from(page - first)).as_usize()..(PAGE * u64::from(page - first + 1)).as_usize();
             let newest = |image: usize| -> Option<u64> {
-                let verify = |b: &[u8]| map_page::decode(&b[at.clone()], volume, page, copies, |_, _| ()).ok();
+                let verify =
+                    |b: &[u8]| map_page::decode(&b[at.clone()], volume, page, copies, |_, _| ()).ok();
                 read[image].then(|| buffers[image].with_bytes(verify)).flatten()
             };
             let found: Vec<Option<u64>> = (0..images.len()).map(newest).collect();
-            let best = (0..images.len()).filter(|&i| found[i].is_some()).max_by_key(|&i| (found[i], usize::MAX - i));
+            let best =
+                (0..images.len()).filter(|&i| found[i].is_some()).max_by_key(|&i| (found[i], usize::MAX - i));
             sequences.push(best.and_then(|i| found[i]));
             let extents = page * per_page..((page + 1) * per_page).min(superblock.extents());
             let Some(best) = best else {
@@ -74,7 +78,8 @@ pub(super) async fn load_map<D: Device>(
                     state.map.set(ExtentId(extents.start + place), entry);
                 }
             };
-            let decoded = buffers[best].with_bytes(|b| map_page::decode(&b[at], volume, page, copies, &mut take));
+            let decoded =
+                buffers[best].with_bytes(|b| map_page::decode(&b[at], volume, page, copies, &mut take));
             decoded.expect("a page that was verified is valid");
         }
     }
@@ -154,7 +159,9 @@ pub(super) async fn load_intents<D: Device>(source: &Source<'_, D>) -> Result<Sp
             }
             let mut found = Vec::new();
             let decoded = page_bytes.with_bytes(|bytes| {
-                intent_page::decode(bytes, superblock.volume, page, |span, difference| found.push((span, difference)))
+                intent_page::decode(bytes, superblock.volume, page, |span, difference| {
+                    found.push((span, difference))
+                })
             });
             if let Ok(sequence) = decoded
                 && best.as_ref().is_none_or(|(newest, _)| *newest < sequence)
