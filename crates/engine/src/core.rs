@@ -36,6 +36,8 @@ pub(crate) struct Core<R, D> {
     pub intents: Semaphore,
     /// One task changes the superblocks at a time.
     pub superblocks: Semaphore,
+    /// Whether extents may lack the second copy that the volume requires.
+    pub incomplete: Cell<bool>,
     /// So many bad places are written again at the same time.
     pub repairs: Semaphore,
     /// The newest journal batch that the proof names.

@@ -114,6 +114,7 @@ impl<R: Runtime, D: Device> Volume<R, D> {
             superblocks: Semaphore::new(1),
             repairs: Semaphore::new(REPAIRS_AT_ONCE),
             proved,
+            incomplete: Cell::new(shape.copies > 1),
             checkpoints: Semaphore::new(1),
             bounce: Arena::new(BOUNCE),
             blocks: Arena::new(MIB),

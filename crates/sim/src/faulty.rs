@@ -19,6 +19,8 @@ struct Inner {
     plan: FaultPlan,
     rng: Rng,
     injected: u64,
+    /// What was written since the plan was set.
+    written: Vec<Range<Bytes>>,
 }
 
 /// What fails, and how often. The default is nothing.
@@ -32,6 +34,8 @@ pub struct FaultPlan {
     pub flushes: f64,
     /// Reads that touch this range always fail: a bad spot.
     pub bad_reads: Option<Range<Bytes>>,
+    /// A bad spot is good again once all of a read has been written.
+    pub bad_until_written: bool,
     /// Writes that touch this range always fail.
     pub bad_writes: Option<Range<Bytes>>,
     /// The device is gone: every request fails.
@@ -41,12 +45,13 @@ pub struct FaultPlan {
 impl Faults {
     /// Faults by `plan`, drawn from `rng`.
     pub fn new(plan: FaultPlan, rng: Rng) -> Faults {
-        Faults { inner: Rc::new(RefCell::new(Inner { plan, rng, injected: 0 })) }
+        Faults { inner: Rc::new(RefCell::new(Inner { plan, rng, injected: 0, written: Vec::new() })) }
     }
 
     /// Faults by another plan from now on.
     pub fn set(&self, plan: FaultPlan) {
-        self.inner.borrow_mut().plan = plan;
+        let mut inner = self.inner.borrow_mut();
+        (inner.plan, inner.written) = (plan, Vec::new());
     }
 
     /// Takes the device away: every request fails from now on.
@@ -62,13 +67,19 @@ impl Faults {
     /// Decides whether a request fails, and with what.
     fn draw(&self, request: Operation) -> io::Result<()> {
         let mut inner = self.inner.borrow_mut();
-        let Inner { plan, rng, injected } = &mut *inner;
+        let Inner { plan, rng, injected, written } = &mut *inner;
+        if let (true, Operation::Write(offset, len)) = (plan.bad_until_written, request) {
+            written.push(offset..offset + len);
+        }
         let touches = |bad: &Option<Range<Bytes>>, offset: Bytes, len: Bytes| {
             bad.as_ref().is_some_and(|bad| offset < bad.end && bad.start < offset + len)
         };
         let fails = match request {
             _ if plan.vanished => true,
-            Operation::Read(offset, len) => touches(&plan.bad_reads, offset, len) || rng.chance(plan.reads),
+            Operation::Read(offset, len) => {
+                let mended = written.iter().any(|w| w.start <= offset && offset + len <= w.end);
+                touches(&plan.bad_reads, offset, len) && !mended || rng.chance(plan.reads)
+            }
             Operation::Write(offset, len) => {
                 touches(&plan.bad_writes, offset, len) || rng.chance(plan.writes)
             }

@@ -26,7 +26,10 @@ impl<R: Runtime, D: Device> Core<R, D> {
         let degraded = self.members.iter().any(|m| !m.is_current());
         let second = match self.shape.copies {
             1 => SlotNumber::NONE,
-            _ if degraded && !other_device => SlotNumber::NONE,
+            _ if degraded && !other_device => {
+                self.incomplete.set(true);
+                SlotNumber::NONE
+            }
             _ => self
                 .allocate_anywhere(Some(not))
                 .await

@@ -34,7 +34,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         volume.set_open(device, false);
         // Its copies lack what was not flushed. Spans that others share are resynchronised without need, and that is safe.
         for span in volume.behind.all() {
-            volume.behind.mark_behind(span);
+            volume.behind.mark_behind(span, None);
         }
     }
 
@@ -53,7 +53,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
                 (true, _) => second,
                 (_, true) => home,
             };
-            let behind = state.behind.is_behind(self.shape.span_of(extent));
+            let behind = state.behind.is_behind(self.shape.span_of(extent), extent);
             // The second copy of a span that is behind lacks something, and the home does not.
             other.is_some_and(is_current) && !(behind && home == Some(device) && is_current(device))
         }) && state.extras.dirty_blocks().iter().all(|(_, extra)| on(extra.slot) != Some(device))

@@ -43,7 +43,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
             return Copies { current: home, other: Other::None };
         }
         let (first, last) = (self.locate(home).0, self.locate(second).0);
-        let is_behind = || self.state.borrow().behind.is_behind(self.shape.span_of(extent));
+        let is_behind = || self.state.borrow().behind.is_behind(self.shape.span_of(extent), extent);
         let behind = |slot, written| if written { Other::Behind(slot) } else { Other::Away };
         match (first.is_current(), last.is_current()) {
             (true, true) if is_behind() => Copies { current: home, other: Other::Behind(second) },
@@ -115,17 +115,23 @@ impl<R: Runtime, D: Device> Core<R, D> {
         let results = join_all(writes).await;
         let settled = self.settle(extent, entry, &results);
         let missed = results.len() < 2 || results.iter().any(|(_, result)| result.is_err());
-        self.state.borrow_mut().behind.end_write(span, missed, self.rt.now());
+        let exchanged = {
+            let mut state = self.state.borrow_mut();
+            let known = state.map.get(extent);
+            let exchanged =
+                settled.as_ref().is_ok_and(|now| known.home == now.second && known.second == now.home);
+            if let (true, Ok(now)) = (exchanged, &settled) {
+                state.set_extent(extent, Entry { home: now.home, second: now.second, ..known });
+            }
+            state.behind.end_write(span, missed.then_some(extent), self.rt.now());
+            exchanged
+        };
         let settled = settled?;
-        if !missed {
-            return Ok(settled);
-        }
         // What a device lacks that is not current, its state says already.
-        if [entry.home, entry.second].into_iter().all(|slot| self.locate(slot).0.is_current()) {
+        if missed && [entry.home, entry.second].into_iter().all(|slot| self.locate(slot).0.is_current()) {
             self.record_behind(span).await?;
         }
-        if settled.home != entry.home && self.state.borrow().map.get(extent).home == entry.home {
-            self.state.borrow_mut().set_extent(extent, settled);
+        if exchanged {
             self.commit(origin).await?;
         }
         Ok(settled)
@@ -205,7 +211,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
             state.disturb(extent);
             state.set_extent(extent, swapped);
         }
-        self.state.borrow_mut().behind.mark_behind(span);
+        self.state.borrow_mut().behind.mark_behind(span, Some(extent));
         self.record_behind(span).await?;
         self.commit(Origin::Background).await
     }

@@ -11,17 +11,19 @@
 //!   └── idle, and both copies were flushed since ─────┘  └──────── resynchronised ────────┘
 //! ```
 
-use braid_base::Nanos;
+use braid_base::{ExtentId, Nanos};
 use braid_format::SpanId;
 use braid_format::intent_page::Difference;
 use foldhash::fast::FixedState;
-use hashbrown::HashMap;
+use hashbrown::{HashMap, HashSet};
 
 /// The spans that are not clean.
 pub(crate) struct Behind {
     spans: HashMap<SpanId, Span, FixedState>,
     /// How many of them are behind.
     behind: usize,
+    /// The extents that are behind in spans of which not all is.
+    extents: HashSet<ExtentId, FixedState>,
     /// Spans whose state waits to be recorded in a batch of its own, ahead of a write.
     wanted: Vec<SpanId>,
 }
@@ -32,6 +34,8 @@ struct Span {
     recorded: Recorded,
     /// What is true now.
     difference: Difference,
+    /// Whether any extent of a span that is behind may be; else those in `Behind::extents` are.
+    whole: bool,
     /// Writes in flight.
     writes: u32,
     /// When the last write completed.
@@ -61,20 +65,26 @@ pub(crate) enum Intent {
 
 impl Span {
     fn new(recorded: Difference, difference: Difference) -> Span {
-        Span { recorded: Recorded::Is(recorded), difference, writes: 0, written: Nanos::ZERO, missed: 0 }
+        Span {
+            recorded: Recorded::Is(recorded),
+            difference,
+            whole: true,
+            writes: 0,
+            written: Nanos::ZERO,
+            missed: 0,
+        }
     }
 
     /// Dirty, with nothing under way.
     fn is_idle(&self) -> bool {
-        self.writes == 0
-            && self.difference == Difference::Dirty
-            && self.recorded == Recorded::Is(self.difference)
+        let known = matches!(self.recorded, Recorded::Is(Difference::Dirty | Difference::Behind));
+        self.writes == 0 && self.difference == Difference::Dirty && known
     }
 }
 
 impl Behind {
     pub fn new() -> Behind {
-        Behind { spans: HashMap::default(), behind: 0, wanted: Vec::new() }
+        Behind { spans: HashMap::default(), behind: 0, extents: HashSet::default(), wanted: Vec::new() }
     }
 
     /// Whether a copy may be behind anywhere.
@@ -83,10 +93,12 @@ impl Behind {
         self.behind > 0
     }
 
-    /// Whether a copy of this span may lack a write.
+    /// Whether a copy of an extent in this span may lack a write.
     #[inline]
-    pub fn is_behind(&self, span: SpanId) -> bool {
-        self.behind > 0 && self.spans.get(&span).is_some_and(|s| s.difference == Difference::Behind)
+    pub fn is_behind(&self, span: SpanId, extent: ExtentId) -> bool {
+        let behind =
+            |s: &Span| s.difference == Difference::Behind && (s.whole || self.extents.contains(&extent));
+        self.behind > 0 && self.spans.get(&span).is_some_and(behind)
     }
 
     /// Spans whose copies may differ, and how many of them are behind.
@@ -138,21 +150,24 @@ impl Behind {
         }
     }
 
-    /// A write has ended. `missed` says that a copy lacks it: then the caller has the journal record that before the guest
-    /// hears of success.
-    pub fn end_write(&mut self, span: SpanId, missed: bool, now: Nanos) {
+    /// A write has ended. `missed` is the extent of which a copy lacks it: then the caller has the journal record that before the
+    /// guest hears of success.
+    pub fn end_write(&mut self, span: SpanId, missed: Option<ExtentId>, now: Nanos) {
         let entry = self.spans.get_mut(&span).expect("a write that ends in a span has begun there");
         entry.writes -= 1;
         entry.written = now;
-        if missed {
-            self.mark_behind(span);
+        if missed.is_some() {
+            self.mark_behind(span, missed);
         }
     }
 
-    /// From now on a copy of this span is not read until the span has been resynchronised.
-    pub fn mark_behind(&mut self, span: SpanId) {
+    /// From now on a copy of this extent, or of any extent of this span, is not read until the span has been resynchronised.
+    pub fn mark_behind(&mut self, span: SpanId, extent: Option<ExtentId>) {
         let entry = self.spans.entry(span).or_insert(Span::new(Difference::None, Difference::None));
         entry.missed += 1;
+        let was_behind = entry.difference == Difference::Behind;
+        entry.whole = extent.is_none() || was_behind && entry.whole;
+        self.extents.extend(extent);
         if entry.difference != Difference::Behind {
             entry.difference = Difference::Behind;
             self.behind += 1;
@@ -207,7 +222,7 @@ impl Behind {
     }
 
     /// All copies of a span are alike again, unless a copy missed a write since `missed` was asked for. They are not flushed yet.
-    pub fn end_resync(&mut self, span: SpanId, missed: u32) -> bool {
+    pub fn end_resync(&mut self, span: SpanId, missed: u32, span_of: impl Fn(ExtentId) -> SpanId) -> bool {
         let Some(entry) = self.spans.get_mut(&span) else { return true };
         if entry.missed != missed {
             return false;
@@ -215,6 +230,7 @@ impl Behind {
         if entry.difference == Difference::Behind {
             entry.difference = Difference::Dirty;
             self.behind -= 1;
+            self.extents.retain(|extent| span_of(*extent) != span);
         }
         true
     }
@@ -250,9 +266,9 @@ impl Behind {
             let Some(entry) = self.spans.get_mut(span) else { continue };
             match recorded && entry.difference == Difference::Dirty {
                 true => drop(self.spans.remove(span)),
-                false => {
-                    entry.recorded = Recorded::Is(if recorded { Difference::None } else { Difference::Dirty })
-                }
+                false if recorded => entry.recorded = Recorded::Is(Difference::None),
+                // What the journal says is one or the other: the weaker has it said again if that matters.
+                false => entry.recorded = Recorded::Is(Difference::Dirty),
             }
         }
     }

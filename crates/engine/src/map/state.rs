@@ -62,7 +62,8 @@ impl State {
         let space = Space::new(superblock);
         let views = superblock.devices.iter().enumerate().map(|(i, d)| {
             let id = DeviceId(i as u16);
-            DeviceView { id, class: d.class, slots: d.slots, free: space.free(id), in_flight: 0 }
+            // Slots that metadata lies in are for nothing else.
+            DeviceView { id, class: d.class, slots: space.free(id), free: space.free(id), in_flight: 0 }
         });
         State {
             map: Map::new(shape.extents(), shape.copies),

@@ -9,8 +9,8 @@ use crate::copies::Other;
 use crate::core::Core;
 use braid_base::{Bytes, ExtentId, Nanos};
 use braid_format::{SlotNumber, SpanId};
-use braid_policy::Origin;
-use braid_runtime::{Device, Mode, Runtime};
+use braid_policy::{DeviceView, Origin};
+use braid_runtime::{Device, Mode, Runtime, yield_now};
 use std::rc::Rc;
 
 /// How long a resync rests that could not do anything.
@@ -19,6 +19,9 @@ const REST: Nanos = Nanos::from_secs(5);
 const IDLE: Nanos = Nanos::from_secs(5);
 /// So many idle spans are called clean in a second while guests write elsewhere: each costs a batch of the journal where they come back.
 const CLEARED_AT_ONCE: usize = 16;
+
+/// Extents that a search passes over before it lets others run.
+const EXTENTS_IN_A_ROW: u32 = 4096;
 
 /// What a pass over an extent came to.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -48,6 +51,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
             if !failed && let Err(error) = self.welcome_returned().await {
                 tracing::warn!(%error, "devices that came back stay out of use");
             }
+            failed |= self.complete_all().await.is_err();
             let waits = failed || !progress;
             let begin = if waits { self.rt.now() + REST } else { self.rt.now() };
             let any = || !waits && self.state.borrow().behind.any_behind();
@@ -65,7 +69,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
             }
             all &= self.resync_extent(extent).await? == Pass::Alike;
         }
-        Ok(all && self.state.borrow_mut().behind.end_resync(span, missed))
+        let shape = self.shape;
+        Ok(all && self.state.borrow_mut().behind.end_resync(span, missed, |extent| shape.span_of(extent)))
     }
 
     async fn resync_extent(self: &Rc<Self>, extent: ExtentId) -> Result<Pass> {
@@ -77,9 +82,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
             }
             let copies = self.copies_of(extent, &entry);
             match copies.other {
-                Other::None => return self.complete(extent, copies.current).await,
                 Other::Away => return Ok(Pass::Waits),
-                Other::Equal(_) => return Ok(Pass::Alike),
+                Other::None | Other::Equal(_) => return Ok(Pass::Alike),
                 Other::Behind(_) => self.give_way(copies.current).await,
             }
             at = self.resync_piece(extent, at).await?;
@@ -107,15 +111,37 @@ impl<R: Runtime, D: Device> Core<R, D> {
         Ok(end)
     }
 
-    /// Gives an extent the second copy that it could not have while a device was missing.
-    async fn complete(self: &Rc<Self>, extent: ExtentId, home: SlotNumber) -> Result<Pass> {
-        let not = self.device_of(home);
-        let target = self.with_policy(|_, view| {
-            view.with_room().filter(|d| d.id != not).max_by_key(|d| d.free).map(|d| d.id)
-        });
-        let Some(target) = target else { return Ok(Pass::Alike) };
-        self.mirror(extent, target).await?;
-        Ok(Pass::Alike)
+    /// Gives extents the second copy that they could not have while a device was missing.
+    async fn complete_all(self: &Rc<Self>) -> Result<()> {
+        if !self.incomplete.get() || self.members.iter().any(|member| !member.is_current()) {
+            return Ok(());
+        }
+        self.incomplete.set(false);
+        for extent in (0..self.shape.extents()).map(ExtentId) {
+            if extent.0 % EXTENTS_IN_A_ROW == 0 {
+                yield_now().await;
+            }
+            let entry = self.state.borrow().map.get(extent);
+            let single =
+                entry.second == SlotNumber::NONE && self.state.borrow().space.locate(entry.home).is_some();
+            if !single {
+                continue;
+            }
+            let not = self.device_of(entry.home);
+            let room = |device: &&DeviceView| device.id != not && device.free > 0;
+            let roomiest = self.state.borrow().views.iter().filter(room).max_by_key(|d| d.free).map(|d| d.id);
+            if let Some(target) = roomiest {
+                self.mirror(extent, target).await?;
+            }
+            // A guest's write wins over the copy; then it is tried again.
+            let entry = self.state.borrow().map.get(extent);
+            let still = entry.second == SlotNumber::NONE && entry.home != SlotNumber::NONE;
+            self.incomplete.set(self.incomplete.get() || still);
+            if self.closing.get() {
+                return Ok(());
+            }
+        }
+        Ok(())
     }
 
     /// Calls spans clean that guests have left alone, a few at a time: the next commit flushes both copies and says so.

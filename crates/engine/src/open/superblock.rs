@@ -39,7 +39,7 @@ pub(crate) async fn read_superblock<D: Device>(device: &D, name: &str) -> Result
     }
     let nothing = || {
         let text = format!(
-            "{name}: no valid superblock: the device is of no volume; give the devices that the volume was made of"
+            "{name}: no valid superblock, so it belongs to no volume; give the devices that the volume was made of"
         );
         Error::new(ErrorKind::Invalid, text)
     };

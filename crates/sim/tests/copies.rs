@@ -1,0 +1,247 @@
+//! Two required copies: one that fails, one that is behind, and what guests see of it.
+
+mod rig;
+
+use braid_base::{Bytes, KIB, MIB, Nanos};
+use braid_engine::{CreateOptions, Durability, ErrorKind, Export};
+use braid_format::superblock::DeviceState;
+use braid_runtime::Runtime;
+use braid_sim::FaultPlan;
+use rig::{bench, filled, holds, make, open, options, refused};
+
+fn mirror(identity: u8) -> CreateOptions {
+    CreateOptions { copies: 2, ..options(identity) }
+}
+
+fn failing_writes() -> FaultPlan {
+    FaultPlan { writes: 1.0, ..FaultPlan::default() }
+}
+
+/// A failed write on one copy failed the guest's write, and left both copies "current" though they differed: reads could return either.
+#[test]
+fn a_write_that_fails_on_one_copy_succeeds_and_is_read_from_the_other_alone() {
+    for failing in 0..2 {
+        let bench = bench(1 + failing as u64);
+        let (world, arena, all, faults) =
+            (bench.world.clone(), bench.arena.clone(), bench.devices(), bench.faults.clone());
+        let killed = bench.disks.clone();
+        bench.run(async move {
+            let volume = make(world.clone(), all.clone(), &mirror(1)).await;
+            volume.write(Bytes::ZERO, &filled(&arena, MIB, 1), Durability::Fua).await.unwrap();
+            let place = volume.explain(KIB * 128).unwrap();
+            let copies = [place.home.unwrap(), place.second.map(|(device, at, _)| (device, at)).unwrap()];
+            let at = copies.iter().find(|(device, _)| device.index() == failing).unwrap().1;
+            faults[failing].set(FaultPlan { bad_writes: Some(at..at + KIB * 64), ..FaultPlan::default() });
+            volume.write(KIB * 64, &filled(&arena, KIB * 256, 2), Durability::Volatile).await.unwrap();
+            for _ in 0..20 {
+                assert!(
+                    holds(&volume, &arena, KIB * 64, KIB * 256, 2).await.unwrap(),
+                    "every read is of the new bytes"
+                );
+            }
+            assert!(volume.status().spans.1 > 0, "the copy that missed the write is known to be behind");
+            // It is known durably, too: before the guest heard of success.
+            let snapshot =
+                killed.iter().map(|d| braid_sim::Faulty::new(d.fork(&world), &sound(&world))).collect();
+            let after = open(world.clone(), snapshot).await.unwrap();
+            assert!(holds(&after, &arena, KIB * 64, KIB * 256, 2).await.unwrap());
+            // Once the device works again, the copies become alike.
+            faults[failing].set(FaultPlan::default());
+            world.sleep(Nanos::from_secs(60)).await;
+            assert_eq!(volume.status().spans.1, 0);
+            volume.audit().await.unwrap();
+            assert!(volume.status().devices.iter().all(|d| d.state == DeviceState::Active));
+        });
+    }
+}
+
+fn sound(world: &braid_sim::World) -> braid_sim::Faults {
+    braid_sim::Faults::new(FaultPlan::default(), world.fork_rng())
+}
+
+/// One dead device failed every write and every flush of a mirror.
+#[test]
+fn a_mirror_goes_on_without_a_device_that_dies_and_says_so() {
+    for dies in 0..2 {
+        let bench = bench(3 + dies as u64);
+        let (world, arena, all, faults) =
+            (bench.world.clone(), bench.arena.clone(), bench.devices(), bench.faults.clone());
+        let survivor = bench.devices()[1 - dies].clone();
+        bench.run(async move {
+            let volume = make(world.clone(), all.clone(), &mirror(2)).await;
+            volume.write(Bytes::ZERO, &filled(&arena, MIB, 1), Durability::Fua).await.unwrap();
+            faults[dies].vanish();
+            volume.write(KIB * 512, &filled(&arena, MIB, 2), Durability::Volatile).await.unwrap();
+            volume.flush().await.unwrap();
+            volume.write(MIB * 3, &filled(&arena, KIB * 8, 3), Durability::Fua).await.unwrap();
+            assert!(holds(&volume, &arena, Bytes::ZERO, KIB * 512, 1).await.unwrap());
+            assert!(holds(&volume, &arena, KIB * 512, MIB, 2).await.unwrap());
+            let status = volume.status();
+            assert_eq!(status.devices[dies].state, DeviceState::Failed);
+            assert!(status.failure.is_none(), "{:?}", status.failure);
+            volume.close().await.unwrap();
+
+            let volume = open(world.clone(), vec![survivor.clone()]).await.unwrap();
+            assert!(holds(&volume, &arena, KIB * 512, MIB, 2).await.unwrap());
+            volume.close().await.unwrap();
+            faults[dies].set(FaultPlan::default());
+            let volume = open(world.clone(), all.clone()).await.unwrap();
+            assert_eq!(volume.status().devices[dies].state, DeviceState::Returning);
+            world.sleep(Nanos::from_secs(60)).await;
+            assert_eq!(volume.status().devices[dies].state, DeviceState::Active);
+            volume.audit().await.unwrap();
+            volume.close().await.unwrap();
+            let volume = open(world, vec![all[dies].clone()]).await.unwrap();
+            assert!(holds(&volume, &arena, KIB * 512, MIB, 2).await.unwrap());
+            assert!(holds(&volume, &arena, MIB * 3, KIB * 8, 3).await.unwrap());
+        });
+    }
+}
+
+/// With the other device missing, the last one must not be given up, and no flush may succeed that it did not keep.
+#[test]
+fn the_last_device_of_a_mirror_is_never_given_up() {
+    let bench = bench(5);
+    let (world, arena, all, faults) =
+        (bench.world.clone(), bench.arena.clone(), bench.devices(), bench.faults.clone());
+    bench.run(async move {
+        make(world.clone(), all.clone(), &mirror(3)).await.close().await.unwrap();
+        let volume = open(world.clone(), vec![all[0].clone()]).await.unwrap();
+        volume.write(Bytes::ZERO, &filled(&arena, MIB, 1), Durability::Fua).await.unwrap();
+        volume.write(Bytes::ZERO, &filled(&arena, MIB, 2), Durability::Volatile).await.unwrap();
+        faults[0].set(FaultPlan { flushes: 1.0, ..FaultPlan::default() });
+        assert_eq!(refused(volume.flush().await).kind(), ErrorKind::Io);
+        faults[0].set(FaultPlan::default());
+        assert!(volume.flush().await.is_err(), "a later flush must not hide it");
+    });
+}
+
+/// A change of the policy, or a checkpoint, flushed the devices past the place that remembers a failed flush: the next flush of a guest
+/// succeeded, though what it had written may have been lost.
+#[test]
+fn a_flush_that_fails_for_the_superblock_or_the_map_is_remembered() {
+    for change in [true, false] {
+        let bench = bench(6);
+        let (world, arena, all, faults) =
+            (bench.world.clone(), bench.arena.clone(), bench.devices(), bench.faults.clone());
+        bench.run(async move {
+            let volume = make(world.clone(), all, &options(4)).await;
+            volume.write(Bytes::ZERO, &filled(&arena, MIB, 1), Durability::Fua).await.unwrap();
+            volume.write(Bytes::ZERO, &filled(&arena, MIB, 2), Durability::Volatile).await.unwrap();
+            faults.iter().for_each(|f| f.set(FaultPlan { flushes: 1.0, ..FaultPlan::default() }));
+            let result = if change { volume.set_policy("stripe").await } else { volume.checkpoint().await };
+            assert!(result.is_err());
+            faults.iter().for_each(|f| f.set(FaultPlan::default()));
+            assert!(volume.flush().await.is_err(), "what the failed flush lost is not known");
+        });
+    }
+}
+
+#[test]
+fn a_bad_place_that_the_other_copy_answers_is_written_again() {
+    for bad in 0..2 {
+        let bench = bench(7);
+        let (world, arena, all, faults) =
+            (bench.world.clone(), bench.arena.clone(), bench.devices(), bench.faults.clone());
+        bench.run(async move {
+            let volume = make(world.clone(), all, &mirror(5)).await;
+            volume.write(Bytes::ZERO, &filled(&arena, MIB, 1), Durability::Fua).await.unwrap();
+            faults[bad].set(FaultPlan {
+                bad_until_written: true,
+                bad_reads: Some(MIB * 2..MIB * 8),
+                ..FaultPlan::default()
+            });
+            for _ in 0..40 {
+                assert!(holds(&volume, &arena, KIB * 256, KIB * 4, 1).await.unwrap());
+                world.sleep(Nanos::from_millis(50)).await;
+            }
+            // Every read goes to the bad copy, or none does: in both cases all is well in the end.
+            let status = volume.status();
+            let errors = status.devices[bad].stats.errors;
+            assert!(errors == 0 || status.background.repairs > 0, "{errors} errors, {:?}", status.background);
+            assert!(errors < 20, "a place that was written again is not bad any more: {errors}");
+            assert_eq!(status.guests.errors, 0);
+        });
+    }
+}
+
+/// A write that failed left a clean extra copy, or the memory cache, with the old bytes, and the device with some of the new: guests read
+/// one or the other.
+#[test]
+fn after_a_failed_write_guests_read_what_the_device_holds() {
+    let bench = bench(8);
+    let (world, arena, all, faults) =
+        (bench.world.clone(), bench.arena.clone(), bench.devices(), bench.faults.clone());
+    bench.run(async move {
+        let policy = "hdd-only".to_owned();
+        let made = CreateOptions { policy, ..options(6) };
+        make(world.clone(), all.clone(), &made).await.close().await.unwrap();
+        let (volume, _) = rig::open_with(world.clone(), all, |o| o.cache_extents = 8).await.unwrap();
+        volume.write(Bytes::ZERO, &filled(&arena, KIB * 128, 1), Durability::Fua).await.unwrap();
+        for _ in 0..3 {
+            assert!(holds(&volume, &arena, Bytes::ZERO, KIB * 4, 1).await.unwrap());
+        }
+        for zero in [false, true] {
+            faults[1].set(failing_writes());
+            let failed = match zero {
+                true => {
+                    volume
+                        .write_zeroes(
+                            KIB,
+                            KIB * 2,
+                            braid_engine::Zeroing::KeepAllocated,
+                            Durability::Volatile,
+                        )
+                        .await
+                }
+                false => volume.write(Bytes::ZERO, &filled(&arena, KIB * 4, 2), Durability::Volatile).await,
+            };
+            assert!(failed.is_err());
+            faults[1].set(FaultPlan::default());
+            let errors = volume.status().guests.cache_misses;
+            let _ = holds(&volume, &arena, Bytes::ZERO, KIB * 4, 1).await.unwrap();
+            assert!(volume.status().guests.cache_misses > errors, "the memory cache has forgotten it");
+        }
+    });
+}
+
+/// One bad sector made its whole extent unreadable: at the second miss all of it is read into the memory cache.
+#[test]
+fn one_bad_sector_does_not_hide_the_rest_of_its_extent() {
+    let bench = bench(9);
+    let (world, arena, all, faults) =
+        (bench.world.clone(), bench.arena.clone(), bench.devices(), bench.faults.clone());
+    bench.run(async move {
+        let made = CreateOptions { policy: "hdd-only".to_owned(), ..options(7) };
+        make(world.clone(), all.clone(), &made).await.close().await.unwrap();
+        let (volume, _) = rig::open_with(world.clone(), all, |o| o.cache_extents = 8).await.unwrap();
+        volume.write(Bytes::ZERO, &filled(&arena, KIB * 128, 1), Durability::Fua).await.unwrap();
+        let home = volume.explain(Bytes::ZERO).unwrap().home.unwrap().1;
+        let bad = home + KIB * 100..home + KIB * 100 + Bytes(512);
+        faults[1].set(FaultPlan { bad_reads: Some(bad), ..FaultPlan::default() });
+        for _ in 0..4 {
+            assert!(holds(&volume, &arena, KIB * 8, KIB * 4, 1).await.unwrap());
+        }
+        assert!(holds(&volume, &arena, KIB * 100, KIB * 4, 1).await.is_err());
+    });
+}
+
+/// Two writes that overlap and run at the same time may end either way, but on both copies the same way.
+#[test]
+fn writes_that_overlap_reach_both_copies_in_the_same_order() {
+    for seed in 0..20 {
+        let bench = bench(100 + seed);
+        let (world, arena, all) = (bench.world.clone(), bench.arena.clone(), bench.devices());
+        bench.run(async move {
+            let volume = make(world.clone(), all, &mirror(8)).await;
+            volume.write(Bytes::ZERO, &filled(&arena, KIB * 128, 1), Durability::Fua).await.unwrap();
+            let writes = (0..12u8).map(async |i| {
+                let at = KIB * (u64::from(i) % 4);
+                volume.write(at, &filled(&arena, KIB * 16, i + 2), Durability::Volatile).await
+            });
+            let all: Vec<_> = braid_runtime::join_all(writes).await;
+            all.into_iter().for_each(|result| result.unwrap());
+            volume.audit().await.unwrap();
+        });
+    }
+}
