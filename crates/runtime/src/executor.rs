@@ -10,11 +10,13 @@ use crate::timers::{TimerId, Timers};
 use braid_base::Nanos;
 use slab::Slab;
 use std::cell::{Cell, RefCell};
+use std::collections::BTreeSet;
 use std::future::{Future, poll_fn};
 use std::mem::ManuallyDrop;
 use std::pin::Pin;
 use std::rc::Rc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, RawWaker, RawWakerVTable, Waker};
 
 /// Tasks and timers of one shard. Cheap to clone: a handle.
@@ -43,8 +45,9 @@ impl Executor {
 
     /// Adds a task; it runs at the next [`Executor::run_ready`].
     pub fn spawn(&self, task: impl Future<Output = ()> + 'static) {
-        let key = self.inner.tasks.borrow_mut().insert(Some(Box::pin(task))) as u32;
-        self.inner.ready.push(key);
+        let key = self.inner.tasks.borrow_mut().insert(Some(Box::pin(task)));
+        assert!(key < MOST_TASKS, "an executor runs at most {MOST_TASKS} tasks at a time");
+        self.inner.ready.push(key as u32);
     }
 
     /// Runs ready tasks until none is left. Returns how many polls that took.
@@ -209,34 +212,43 @@ pub async fn yield_now() {
 }
 
 thread_local! {
-    /// This thread's number: the upper half of the id of each of its executors.
-    static THREAD: u32 = {
-        static NEXT: AtomicU32 = AtomicU32::new(1);
-        NEXT.fetch_add(1, Ordering::Relaxed) << 16
-    };
     /// The executors of this thread: one in a daemon, a few in tests that crash one world and open the next.
     static EXECUTORS: RefCell<Vec<Rc<Ready>>> = const { RefCell::new(Vec::new()) };
-    static NEXT_EXECUTOR: Cell<u16> = const { Cell::new(0) };
-    /// The executor of this thread that was last woken, with its id: zero for none. It is one of `EXECUTORS`.
-    static LAST: Cell<(u32, *const Ready)> = const { Cell::new((0, std::ptr::null())) };
+    /// The executor of this thread that was last woken, with its number: zero for none. It is one of `EXECUTORS`.
+    static LAST: Cell<(u64, *const Ready)> = const { Cell::new((0, std::ptr::null())) };
 }
+
+/// The executors of all threads, to tell a wake from the wrong thread from one that comes too late. Looked at when an
+/// executor is made, ends, or is not found among those of the thread.
+static LIVE: Mutex<BTreeSet<u64>> = Mutex::new(BTreeSet::new());
+
+/// The number of the next executor. One process may run simulations for weeks, each on an executor of its own: 40 bits
+/// last for 34 years at a thousand a second, so no number is ever used twice.
+static NEXT: AtomicU64 = AtomicU64::new(1);
 
 /// The ready tasks of a new executor, known to the wakers of this thread until [`forget`].
 fn register(order: Order) -> Rc<Ready> {
-    let number = NEXT_EXECUTOR.replace(NEXT_EXECUTOR.get().wrapping_add(1));
-    let id = THREAD.with(|thread| thread | u32::from(number));
-    let ready = Rc::new(Ready::new(id, order));
+    let number = NEXT.fetch_add(1, Ordering::Relaxed);
+    assert!(number < 1 << EXECUTOR_BITS, "this process has made 2^{EXECUTOR_BITS} executors: start it anew");
+    live().insert(number);
+    let ready = Rc::new(Ready::new(number, order));
     EXECUTORS.with_borrow_mut(|executors| executors.push(ready.clone()));
     ready
 }
 
-/// From now on, wakers of this executor wake nobody.
-fn forget(id: u32) {
-    if LAST.get().0 == id {
+/// From now on, wakers of this executor wake no task.
+fn forget(executor: u64) {
+    if LAST.get().0 == executor {
         LAST.set((0, std::ptr::null()));
     }
-    // Where the thread itself ends, its wakers have gone before.
-    let _ = EXECUTORS.try_with(|executors| executors.borrow_mut().retain(|ready| ready.id != id));
+    live().remove(&executor);
+    // When the thread itself ends, its wakers have gone before.
+    let _ = EXECUTORS.try_with(|executors| executors.borrow_mut().retain(|ready| ready.id != executor));
+}
+
+/// A set of numbers is whole even if a thread panicked while it held the lock.
+fn live() -> MutexGuard<'static, BTreeSet<u64>> {
+    LIVE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Drop for Inner {
@@ -245,8 +257,13 @@ impl Drop for Inner {
     }
 }
 
-fn waker_of(executor: u32, task: u32) -> Waker {
-    let number = (u64::from(executor) << 32 | u64::from(task)) as usize;
+/// A waker is the number of its executor, above that of its task.
+const TASK_BITS: u32 = 24;
+const EXECUTOR_BITS: u32 = usize::BITS - TASK_BITS;
+const MOST_TASKS: usize = 1 << TASK_BITS;
+
+fn waker_of(executor: u64, task: u32) -> Waker {
+    let number = (executor << TASK_BITS | u64::from(task)) as usize;
     // SAFETY: the pointer is a number that is never followed; all functions of the table accept any number, from any
     // thread (a foreign one panics).
     unsafe { Waker::from_raw(RawWaker::new(std::ptr::without_provenance(number), &VTABLE)) }
@@ -256,10 +273,12 @@ const VTABLE: RawWakerVTable =
     RawWakerVTable::new(|number| RawWaker::new(number, &VTABLE), wake, wake, |_| {});
 
 fn wake(number: *const ()) {
-    let (executor, task) = ((number.addr() >> 32) as u32, number.addr() as u32);
+    let number = number.addr() as u64;
+    let (executor, task) = (number >> TASK_BITS, (number % MOST_TASKS as u64) as u32);
     let (last, ready) = LAST.get();
     if last == executor {
-        // SAFETY: `LAST` belongs to this thread, and points to one that `EXECUTORS` keeps: `forget` clears both.
+        // SAFETY: `LAST` belongs to this thread, and points to one that `EXECUTORS` keeps: `forget` clears both. No
+        // executor has the number zero, which stands for none.
         unsafe { &*ready }.push(task);
     } else {
         wake_other(executor, task);
@@ -267,15 +286,16 @@ fn wake(number: *const ()) {
 }
 
 #[cold]
-fn wake_other(executor: u32, task: u32) {
-    let here = THREAD.with(|thread| *thread);
-    assert_eq!(here >> 16, executor >> 16, "a waker left the thread of its executor");
-    // An executor that has ended has no task left to wake.
+fn wake_other(executor: u64, task: u32) {
     let ready = EXECUTORS.with_borrow(|all| all.iter().find(|ready| ready.id == executor).cloned());
-    if let Some(ready) = ready {
-        LAST.set((executor, Rc::as_ptr(&ready)));
-        ready.push(task);
-    }
+    let Some(ready) = ready else {
+        // An executor that has ended has no task left to wake.
+        let is_elsewhere = live().contains(&executor);
+        assert!(!is_elsewhere, "a waker left the thread of its executor");
+        return;
+    };
+    LAST.set((executor, Rc::as_ptr(&ready)));
+    ready.push(task);
 }
 
 #[cfg(test)]
@@ -362,5 +382,47 @@ mod tests {
         executor.spawn(spawner);
         executor.run_ready();
         assert!(waited.get());
+    }
+
+    /// A thread, and an executor of a thread, had a number of 16 bits each. After 65,535 threads, as in a long sweep, an
+    /// executor got the number zero, for "no executor was woken yet", and its first wake followed a null pointer; after
+    /// 65,536 executors of one thread, wakes went to another executor.
+    #[test]
+    fn no_number_of_executors_makes_two_of_them_share_a_number() {
+        let first = Executor::new(Order::Fifo);
+        (0..u16::MAX).for_each(|_| drop(Executor::new(Order::Fifo)));
+        let last = Executor::new(Order::Fifo);
+        assert!(wakes_its_tasks(&last));
+        assert!(wakes_its_tasks(&first));
+        let elsewhere = std::thread::spawn(|| wakes_its_tasks(&Executor::new(Order::Fifo)));
+        assert!(elsewhere.join().unwrap());
+    }
+
+    #[test]
+    fn a_waker_that_outlives_its_executor_wakes_no_task() {
+        let executor = Executor::new(Order::Fifo);
+        let waker = waker_of(executor.inner.ready.id, 0);
+        drop(executor);
+        waker.wake();
+    }
+
+    #[test]
+    #[should_panic(expected = "left the thread of its executor")]
+    fn a_wake_from_another_thread_panics() {
+        let executor = Executor::new(Order::Fifo);
+        let waker = waker_of(executor.inner.ready.id, 0);
+        let woken = std::thread::spawn(move || waker.wake()).join();
+        std::panic::resume_unwind(woken.unwrap_err());
+    }
+
+    fn wakes_its_tasks(executor: &Executor) -> bool {
+        let done = Rc::new(Cell::new(false));
+        let into = done.clone();
+        executor.spawn(async move {
+            yield_now().await;
+            into.set(true);
+        });
+        executor.run_ready();
+        done.get()
     }
 }

@@ -18,7 +18,7 @@ pub enum Order {
 /// Tasks by number.
 pub(crate) struct Ready {
     /// Of the executor.
-    pub(crate) id: u32,
+    pub(crate) id: u64,
     /// `NOBODY` only where nobody is behind either.
     first: Cell<u32>,
     /// How many are behind the first.
@@ -37,7 +37,7 @@ struct Queue {
 const NOBODY: u32 = u32::MAX;
 
 impl Ready {
-    pub(crate) fn new(id: u32, order: Order) -> Ready {
+    pub(crate) fn new(id: u64, order: Order) -> Ready {
         let queue = RefCell::new(Queue { order, keys: VecDeque::new(), queued: Vec::new() });
         Ready { id, first: Cell::new(NOBODY), behind: Cell::new(0), queue }
     }
