@@ -21,19 +21,29 @@ pub enum Access {
     Cached,
 }
 
+/// What an opening asks for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Permission {
+    /// Alone.
+    ReadWrite,
+    /// Beside other readers.
+    Read,
+}
+
 /// What opening found.
 pub(crate) struct Opened {
     pub(crate) file: File,
     pub(crate) size: Bytes,
+    /// The length of a regular file, of which the size may be less.
+    pub(crate) length: Option<u64>,
     /// Of offsets and lengths.
     pub(crate) alignment: Bytes,
     /// Of addresses in memory.
     pub(crate) memory_alignment: Bytes,
-    pub(crate) is_block_device: bool,
 }
 
-/// Opens `path` for reading and writing, alone.
-pub(crate) fn open(path: &Path, access: Access) -> io::Result<Opened> {
+/// Opens `path`, and locks it against those whom `permission` excludes.
+pub(crate) fn open(path: &Path, access: Access, permission: Permission) -> io::Result<Opened> {
     let kind = std::fs::metadata(path).map_err(|e| failed(path, "look at", e))?.file_type();
     let is_block_device = kind.is_block_device();
     if !is_block_device && !kind.is_file() {
@@ -43,15 +53,19 @@ pub(crate) fn open(path: &Path, access: Access) -> io::Result<Opened> {
     let direct = if access == Access::Direct { libc::O_DIRECT } else { 0 };
     let exclusive = if is_block_device { libc::O_EXCL } else { 0 };
     let mut options = OpenOptions::new();
-    options.read(true).write(true).custom_flags(direct | exclusive | libc::O_CLOEXEC);
+    options
+        .read(true)
+        .write(permission == Permission::ReadWrite)
+        .custom_flags(direct | exclusive | libc::O_CLOEXEC);
     let file = options.open(path).map_err(|e| refused(path, access, e))?;
-    lock(path, &file)?;
+    lock(path, &file, permission)?;
     let (alignment, memory_alignment) = match access {
         Access::Cached => (SECTOR, Bytes(1)),
         Access::Direct => direct_alignment(path, &file, is_block_device)?,
     };
     let bytes = if is_block_device { block_device_size(&file) } else { file.metadata().map(|m| m.len()) };
-    let size = Bytes(bytes.map_err(|e| failed(path, "ask for the size of", e))?).align_down(alignment);
+    let bytes = bytes.map_err(|e| failed(path, "ask for the size of", e))?;
+    let size = Bytes(bytes).align_down(alignment);
     if size == Bytes::ZERO {
         let problem = format!(
             "{} holds no {alignment}: give it a size, for example by `truncate -s 10G {0}`",
@@ -59,7 +73,8 @@ pub(crate) fn open(path: &Path, access: Access) -> io::Result<Opened> {
         );
         return Err(io::Error::new(io::ErrorKind::InvalidInput, problem));
     }
-    Ok(Opened { file, size, alignment, memory_alignment, is_block_device })
+    let length = (!is_block_device).then_some(bytes);
+    Ok(Opened { file, size, length, alignment, memory_alignment })
 }
 
 /// An error with what was tried on which path before it; the cause stays beneath it.
@@ -95,11 +110,15 @@ fn busy(path: &Path) -> io::Error {
     io::Error::new(io::ErrorKind::ResourceBusy, problem)
 }
 
-/// Takes the advisory lock that every daemon takes. A block device's may be held for a moment by udev, which looks at
+/// Takes the advisory lock that every daemon takes; readers share it. A block device's may be held for a moment by udev, which looks at
 /// each device that was closed after writing: hence a few tries.
-fn lock(path: &Path, file: &File) -> io::Result<()> {
+fn lock(path: &Path, file: &File, permission: Permission) -> io::Result<()> {
+    let operation = match permission {
+        Permission::ReadWrite => FlockOperation::NonBlockingLockExclusive,
+        Permission::Read => FlockOperation::NonBlockingLockShared,
+    };
     for _ in 0..LOCK_TRIES {
-        match rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive) {
+        match rustix::fs::flock(file, operation) {
             Ok(()) => return Ok(()),
             Err(rustix::io::Errno::WOULDBLOCK) => thread::sleep(LOCK_PAUSE),
             Err(error) => return Err(failed(path, "lock", error.into())),

@@ -130,6 +130,46 @@ fn a_file_that_became_shorter_is_an_error_and_no_endless_loop() {
     });
 }
 
+/// A file was truncated while it was served: the next write extended it again, with a hole in front, and flushes
+/// succeeded, so that all the bytes lost were reported as safe.
+#[test]
+fn a_file_truncated_while_in_use_fails_writes_and_flushes_and_is_not_extended() {
+    for (access, flush) in [(Access::Direct, Flush::ToDisk), (Access::Cached, Flush::ToPageCache)] {
+        with_ring(async |ring, arena| {
+            let file = test_file();
+            let device = open(ring, file.path(), access).unwrap().with_flush(flush);
+            let buf = arena.alloc(KIB * 4).await;
+            device.write(MIB, &buf).await.unwrap();
+            device.flush().await.unwrap();
+            file.as_file().set_len(MIB.0).unwrap();
+            for error in [
+                device.write(MIB * 2 - KIB * 4, &buf).await.unwrap_err(),
+                device.write(Bytes::ZERO, &buf).await.unwrap_err(),
+                device.flush().await.unwrap_err(),
+            ] {
+                assert_eq!(error.kind(), io::ErrorKind::UnexpectedEof);
+                let said = error.to_string();
+                assert!(said.contains("shorter") && said.contains(file.path().to_str().unwrap()), "{said}");
+            }
+            assert_eq!(file.as_file().metadata().unwrap().len(), MIB.0, "the file was extended");
+        });
+    }
+}
+
+#[test]
+fn a_file_that_was_too_short_once_stays_failed_when_its_length_comes_back() {
+    with_ring(async |ring, arena| {
+        let file = test_file();
+        let device = open(ring, file.path(), Access::Cached).unwrap();
+        let buf = arena.alloc(KIB * 4).await;
+        file.as_file().set_len(MIB.0).unwrap();
+        device.read(MIB, &buf).await.unwrap_err();
+        file.as_file().set_len(MIB.0 * 3).unwrap();
+        device.write(Bytes::ZERO, &buf).await.unwrap_err();
+        device.flush().await.unwrap_err();
+    });
+}
+
 #[test]
 fn a_flush_to_the_page_cache_succeeds_without_the_disk() {
     with_ring(async |ring, arena| {
@@ -170,5 +210,23 @@ fn memory_that_was_discarded_reads_as_zeros() {
         let sums: Vec<u64> =
             buf.to_vec().chunks(4096).map(|page| page.iter().map(|&b| b as u64).sum()).collect();
         assert_eq!(sums, [4096, 0, 0], "the first page is not discarded whole");
+    });
+}
+
+#[test]
+fn a_device_opened_for_reading_needs_no_right_to_write_and_shares_its_lock() {
+    with_ring(async |ring, arena| {
+        let file = test_file();
+        let read_only = |path| FileDevice::open_read_only(ring, path, DeviceClass::Ssd, Access::Cached);
+        let (one, other) = (read_only(file.path()).unwrap(), read_only(file.path()).unwrap());
+        let buf = arena.alloc(KIB * 4).await;
+        one.read(Bytes::ZERO, &buf).await.unwrap();
+        one.write(Bytes::ZERO, &buf).await.unwrap_err();
+        let busy = |error: io::Error| assert_eq!(error.kind(), io::ErrorKind::ResourceBusy);
+        busy(open(ring, file.path(), Access::Cached).err().unwrap());
+        drop((one, other));
+        let writer = open(ring, file.path(), Access::Cached).unwrap();
+        busy(read_only(file.path()).err().unwrap());
+        drop(writer);
     });
 }
