@@ -7,7 +7,7 @@ use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{FromRawFd, OwnedFd};
 
-/// SIGTERM and SIGINT of this process, received instead of being obeyed.
+/// SIGTERM, SIGINT and SIGHUP of this process, received instead of being obeyed.
 pub struct Signals {
     ring: Ring,
     file: OwnedFd,
@@ -20,11 +20,13 @@ pub enum Signal {
     Terminate,
     /// SIGINT: control-C in the terminal.
     Interrupt,
+    /// SIGHUP: the terminal is gone.
+    Hangup,
 }
 
 impl Signals {
-    /// Blocks both signals in this thread from here on, and receives them. Threads that exist already would still obey
-    /// them: call this before the first is made, for threads inherit what is blocked.
+    /// Blocks these signals in this thread from here on, and receives them. Threads that exist already would still obey
+    /// them: call this before the first is made, for threads inherit what is blocked. A SIGHUP that is ignored, as under nohup(1), stays ignored.
     ///
     /// # Errors
     /// Where the process has too many open files.
@@ -35,6 +37,9 @@ impl Signals {
             libc::sigemptyset(set.as_mut_ptr());
             libc::sigaddset(set.as_mut_ptr(), libc::SIGTERM);
             libc::sigaddset(set.as_mut_ptr(), libc::SIGINT);
+            if !is_ignored(libc::SIGHUP) {
+                libc::sigaddset(set.as_mut_ptr(), libc::SIGHUP);
+            }
             let failed = libc::pthread_sigmask(libc::SIG_BLOCK, set.as_ptr(), std::ptr::null_mut());
             if failed != 0 {
                 return Err(io::Error::from_raw_os_error(failed));
@@ -65,6 +70,20 @@ impl Signals {
         }
         // The record starts with the signal's number.
         let number = i32::from_ne_bytes([record[0], record[1], record[2], record[3]]);
-        Ok(if number == libc::SIGINT { Signal::Interrupt } else { Signal::Terminate })
+        Ok(match number {
+            libc::SIGINT => Signal::Interrupt,
+            libc::SIGHUP => Signal::Hangup,
+            _ => Signal::Terminate,
+        })
+    }
+}
+
+/// Whether this process ignores a signal. Once blocked, it would be received all the same.
+fn is_ignored(signal: libc::c_int) -> bool {
+    let mut action = MaybeUninit::<libc::sigaction>::zeroed();
+    // SAFETY: without a new action, this writes the current one to `action`, which any bytes are valid for.
+    unsafe {
+        libc::sigaction(signal, std::ptr::null(), action.as_mut_ptr()) == 0
+            && action.assume_init().sa_sigaction == libc::SIG_IGN
     }
 }

@@ -177,6 +177,7 @@ fn signals_are_received_instead_of_obeyed() {
         for (raised, received) in [
             (rustix::process::Signal::TERM, Signal::Terminate),
             (rustix::process::Signal::INT, Signal::Interrupt),
+            (rustix::process::Signal::HUP, Signal::Hangup),
         ] {
             let raiser = std::thread::spawn(move || {
                 std::thread::sleep(std::time::Duration::from_millis(10));
