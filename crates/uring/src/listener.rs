@@ -1,14 +1,17 @@
 //! Sockets that accept connections.
 
 use crate::{Ring, Stream};
+use rustix::fs::Mode;
 use rustix::io::Errno;
-use rustix::net::{SocketFlags, accept_with};
+use rustix::net::{
+    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, listen, socket_with,
+};
 use std::fmt;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 
 /// A socket that accepts connections. Closed when dropped; a Unix socket's file then goes too.
@@ -30,17 +33,17 @@ pub enum Address {
 }
 
 impl Listener {
-    /// Listens on a Unix socket at `path`. A socket file that nobody listens on any more is replaced.
+    /// Listens on a Unix socket at `path`, which only its owner and root may connect to, whatever the umask says. A socket
+    /// file on which no process listens any more is replaced.
     ///
     /// # Errors
     /// `AddrInUse` where somebody listens there, `AlreadyExists` where another kind of file is there.
     pub fn bind_unix(ring: &Ring, path: &Path) -> io::Result<Listener> {
         remove_stale(path)?;
-        let listener = UnixListener::bind(path).map_err(|e| cannot_listen(path.display(), e))?;
-        listener.set_nonblocking(true)?;
+        let socket = listen_unix(path).map_err(|e| cannot_listen(path.display(), e.into()))?;
         let file = std::fs::metadata(path).ok().map(|m| (m.dev(), m.ino()));
         let address = Address::Unix(path.to_owned());
-        Ok(Listener { ring: ring.clone(), socket: listener.into(), address, file })
+        Ok(Listener { ring: ring.clone(), socket, address, file })
     }
 
     /// Listens on a TCP address; port 0 lets the system choose one.
@@ -96,6 +99,19 @@ impl fmt::Display for Address {
         }
     }
 }
+
+/// A socket file takes the mode of its socket, less the umask: set before the file appears, it is never wider.
+fn listen_unix(path: &Path) -> rustix::io::Result<OwnedFd> {
+    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+    let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    rustix::fs::fchmod(&socket, Mode::RUSR | Mode::WUSR)?;
+    bind(&socket, &SocketAddrUnix::new(path)?)?;
+    listen(&socket, BACKLOG)?;
+    Ok(socket)
+}
+
+/// Connections that wait to be accepted; the kernel's own limit (net.core.somaxconn) may be lower.
+const BACKLOG: i32 = 128;
 
 /// Removes the socket file of a process that has died.
 fn remove_stale(path: &Path) -> io::Result<()> {

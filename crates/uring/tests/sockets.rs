@@ -134,3 +134,21 @@ fn a_dropped_wait_does_not_keep_the_connection_open() {
         assert_eq!(reader.join().unwrap(), 0);
     });
 }
+
+/// The mode of a socket file came from the umask: with 000, as in some containers, any user could write to the volume.
+#[test]
+fn only_its_owner_may_connect_to_a_socket_whatever_the_umask_says() {
+    use std::os::unix::fs::PermissionsExt;
+    with_ring(async |ring| {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("socket");
+        for umask in [0o000, 0o022, 0o077] {
+            let before = rustix::process::umask(rustix::fs::Mode::from_raw_mode(umask));
+            let listener = Listener::bind_unix(ring, &path);
+            rustix::process::umask(before);
+            let mode = std::fs::metadata(&path).unwrap().permissions().mode();
+            assert_eq!(mode & 0o777, 0o600, "umask {umask:o}");
+            drop(listener.unwrap());
+        }
+    });
+}
