@@ -3,6 +3,7 @@
 
 use braid_base::{Bytes, SECTOR};
 use rustix::fs::{AtFlags, FlockOperation, StatxFlags};
+use rustix::io::Errno;
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::fd::AsRawFd;
@@ -57,7 +58,7 @@ pub(crate) fn open(path: &Path, access: Access, permission: Permission) -> io::R
         .read(true)
         .write(permission == Permission::ReadWrite)
         .custom_flags(direct | exclusive | libc::O_CLOEXEC);
-    let file = options.open(path).map_err(|e| refused(path, access, e))?;
+    let file = open_patiently(&options, path).map_err(|e| refused(path, access, e))?;
     lock(path, &file, permission)?;
     let (alignment, memory_alignment) = match access {
         Access::Cached => (SECTOR, Bytes(1)),
@@ -110,25 +111,60 @@ fn busy(path: &Path) -> io::Error {
     io::Error::new(io::ErrorKind::ResourceBusy, problem)
 }
 
-/// Takes the advisory lock that every daemon takes; readers share it. A block device's may be held for a moment by udev, which looks at
-/// each device that was closed after writing: hence a few tries.
+/// Takes the advisory lock that every daemon takes; readers share it. A block device's may be held for a moment by udev,
+/// which looks at each device that was closed after writing: hence a few tries. And the kernel gives back the lock of a
+/// process with an io_uring some time after that process was killed, on a busy machine much later: hence many tries if
+/// the one that has it is dead.
 fn lock(path: &Path, file: &File, permission: Permission) -> io::Result<()> {
     let operation = match permission {
         Permission::ReadWrite => FlockOperation::NonBlockingLockExclusive,
         Permission::Read => FlockOperation::NonBlockingLockShared,
     };
-    for _ in 0..LOCK_TRIES {
+    for attempt in 0..DEAD_TRIES {
         match rustix::fs::flock(file, operation) {
             Ok(()) => return Ok(()),
-            Err(rustix::io::Errno::WOULDBLOCK) => thread::sleep(LOCK_PAUSE),
+            Err(Errno::WOULDBLOCK) if attempt < TRIES || holders_are_dead(file) => thread::sleep(PAUSE),
+            Err(Errno::WOULDBLOCK) => break,
             Err(error) => return Err(failed(path, "lock", error.into())),
         }
     }
     Err(busy(path))
 }
 
-const LOCK_TRIES: u32 = 10;
-const LOCK_PAUSE: Duration = Duration::from_millis(20);
+/// Opens a file; a block device again and again for a while if it is busy, for the reason that [`lock`] has to wait.
+fn open_patiently(options: &OpenOptions, path: &Path) -> io::Result<File> {
+    for _ in 1..TRIES {
+        match options.open(path) {
+            Err(error) if error.raw_os_error() == Some(libc::EBUSY) => thread::sleep(PAUSE),
+            result => return result,
+        }
+    }
+    options.open(path)
+}
+
+/// Between two tries, how many there are, and how many while the process that has the lock is dead: at most half a
+/// minute.
+const PAUSE: Duration = Duration::from_millis(20);
+const TRIES: u32 = 10;
+const DEAD_TRIES: u32 = 1_500;
+
+/// Whether every process that has a lock on a file, as `/proc/locks` tells, has ended. No if that cannot be seen.
+fn holders_are_dead(file: &File) -> bool {
+    let Ok(found) = rustix::fs::fstat(file) else { return false };
+    let (major, minor) = (rustix::fs::major(found.st_dev), rustix::fs::minor(found.st_dev));
+    let identity = format!("{major:02x}:{minor:02x}:{}", found.st_ino);
+    let Ok(locks) = std::fs::read_to_string("/proc/locks") else { return false };
+    let mut holders = locks.lines().filter_map(|line| flock_holder(line, &identity)).peekable();
+    holders.peek().is_some() && holders.all(|process| !Path::new("/proc").join(process).exists())
+}
+
+/// The process of a line such as `2: FLOCK  ADVISORY  WRITE 1234 fd:01:5678 0 EOF`, if it is about this file.
+fn flock_holder<'a>(line: &'a str, identity: &str) -> Option<&'a str> {
+    let mut words = line.split_whitespace();
+    let is_flock = words.nth(1) == Some("FLOCK");
+    let (process, file) = (words.nth(2)?, words.next()?);
+    (is_flock && file == identity).then_some(process)
+}
 
 /// What direct I/O needs: of offsets and lengths, and of addresses.
 fn direct_alignment(path: &Path, file: &File, is_block_device: bool) -> io::Result<(Bytes, Bytes)> {
@@ -175,5 +211,27 @@ impl std::fmt::Display for Explained {
 impl std::error::Error for Explained {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         Some(&self.cause)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_holder_of_a_lock_is_found_by_its_file() {
+        let line = "2: FLOCK  ADVISORY  WRITE 1234 fd:01:5678 0 EOF";
+        assert_eq!(flock_holder(line, "fd:01:5678"), Some("1234"));
+        assert_eq!(flock_holder(line, "fd:01:567"), None);
+        assert_eq!(flock_holder("2: POSIX  ADVISORY  WRITE 1234 fd:01:5678 0 EOF", "fd:01:5678"), None);
+        assert_eq!(flock_holder("2: -> FLOCK  ADVISORY  WRITE 1234 fd:01:5678 0 EOF", "fd:01:5678"), None);
+    }
+
+    #[test]
+    fn a_lock_that_a_living_process_holds_is_not_that_of_a_dead_one() {
+        let file = tempfile::tempfile().unwrap();
+        assert!(!holders_are_dead(&file));
+        rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive).unwrap();
+        assert!(!holders_are_dead(&file));
     }
 }
