@@ -1,6 +1,6 @@
 //! `braid attach` and `braid detach`.
 
-use crate::output::{Output, print};
+use crate::output::Output;
 use braid_control::{Attached, Result, StateDir, VolumeName};
 use clap::Args;
 use std::path::PathBuf;
@@ -24,8 +24,10 @@ pub struct Arguments {
 }
 
 /// Unmount a volume's block device, and remove it; the daemon goes on
+///
+/// If the daemon has died, removes what it left: the block device, what is mounted on it, and the file under it.
 #[derive(Args)]
-#[command(after_help = "JSON: name, unmounted (a list of directories).")]
+#[command(after_help = "JSON: name, unmounted (a list of directories), served (whether the daemon goes on).")]
 pub struct DetachArguments {
     /// The volume
     name: VolumeName,
@@ -49,15 +51,12 @@ pub fn run(state: &StateDir, arguments: &Arguments, output: Output) -> Result<u8
 
 /// Runs the verb.
 pub fn detach(state: &StateDir, arguments: &DetachArguments, output: Output) -> Result<u8> {
-    let name = &arguments.name;
-    let unmounted = braid_control::detach(state, name)?;
-    if output.json {
-        print(&serde_json::json!({ "name": name, "unmounted": unmounted }).to_string());
-        return Ok(0);
-    }
-    for directory in unmounted {
-        print(&format!("unmounted {}", directory.display()));
-    }
-    print(&format!("volume '{name}' is no block device any more; it is still served"));
+    let detached = braid_control::detach(state, &arguments.name)?;
+    output.show(&detached, || {
+        let lines = detached.unmounted.iter().map(|directory| format!("unmounted {}\n", directory.display()));
+        let goes_on = if detached.served { "it is still served" } else { "it is not served" };
+        lines.collect::<String>()
+            + &format!("volume '{}' is no block device any more; {goes_on}", detached.name)
+    });
     Ok(0)
 }

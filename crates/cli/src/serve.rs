@@ -6,8 +6,9 @@ use braid_control::{
     Client, Error, ErrorKind, NbdAddress, Ready, Result, ServeOptions, StateDir, VolumeName,
 };
 use clap::Args;
+use std::ffi::OsString;
 
-/// Serve a volume, in the foreground, until SIGTERM or SIGINT
+/// Serve a volume, in the foreground, until SIGTERM, SIGINT or SIGHUP
 ///
 /// Prints one line when guests may come: the URIs of the volume's NBD exports. Logs to standard error.
 #[derive(Args)]
@@ -17,8 +18,9 @@ Examples:
   braid serve vault --nbd 127.0.0.1:10809 --nbd unix:/run/vault.sock
   braid serve --temporary --ssd memory,size=1GiB,model=x25-m --hdd memory,size=4GiB,model=mba3073
 
-SIGTERM and SIGINT end it: no new guests, replies to requests in flight for up to 10 s, then the
-volume is closed. A second signal ends the wait.
+SIGTERM, SIGINT and SIGHUP end it: no new clients, replies to requests in flight for up to 10 s;
+what braid attach mounted is unmounted, and the volume is closed. A second signal ends the wait.
+Exit status 3 if a file system stays in use: what was not synced to it may be lost.
 
 JSON, one line when ready: name, nbd_uris, admin_socket, process_id.")]
 pub struct Arguments {
@@ -32,6 +34,11 @@ pub struct Arguments {
     #[arg(long, value_name = "EXTENTS", default_value_t = ServeOptions::default().cache_extents as u32,
           value_parser = clap::value_parser!(u32).range(0..=1_000_000))]
     cache: u32,
+    /// NBD clients at a time. A further one is refused, unless one makes room that has not sent a request
+    /// for a minute since it connected
+    #[arg(long, value_name = "N", default_value_t = ServeOptions::default().clients as u32,
+          value_parser = clap::value_parser!(u32).range(1..=ServeOptions::MOST_CLIENTS as i64))]
+    clients: u32,
     /// Make the volume now, and remove it and the files made for it at the end
     #[arg(long)]
     temporary: bool,
@@ -51,24 +58,34 @@ const TEMPORARY: &str = "temporary";
 
 /// Runs the verb.
 pub fn run(state: &StateDir, arguments: &Arguments, output: Output) -> Result<u8> {
-    let options = ServeOptions { nbd: arguments.nbd.clone(), cache_extents: arguments.cache as usize };
+    let options = |name: &VolumeName| ServeOptions {
+        nbd: arguments.nbd.clone(),
+        cache_extents: arguments.cache as usize,
+        clients: arguments.clients as usize,
+        detach: Some(detach_command(name)),
+    };
     let ready = |ready: &Ready| output.announce(ready, || ready.nbd_uris.join(" "));
     match (&arguments.name, arguments.temporary) {
         (name, true) => {
             let name = name.clone().map_or_else(|| TEMPORARY.parse(), Ok)?;
             let new = arguments.volume.new_volume(name)?;
-            braid_control::serve_temporary(state, &new, &options, ready)?;
+            braid_control::serve_temporary(state, &new, &options(&new.name), ready)?;
         }
         (_, false) if arguments.volume.any() => {
             let problem = "options of a new volume belong to braid create, or to braid serve --temporary";
             return Err(Error::new(ErrorKind::Usage, problem));
         }
-        (Some(name), false) => braid_control::serve(state, name, &options, ready)?,
+        (Some(name), false) => braid_control::serve(state, name, &options(name), ready)?,
         (None, false) => {
             return Err(Error::new(ErrorKind::Usage, "which volume? name one, or add --temporary"));
         }
     }
     Ok(0)
+}
+
+/// `braid detach`, for the daemon to run when it stops: with this very program, even if its file was replaced meanwhile.
+fn detach_command(name: &VolumeName) -> Vec<OsString> {
+    vec!["/proc/self/exe".into(), "detach".into(), name.as_str().into()]
 }
 
 /// Runs the verb.

@@ -5,9 +5,10 @@ use crate::client::Client;
 use crate::protocol::{AttachReply, Request};
 use crate::state_dir::{StateDir, VolumeName};
 use crate::{Error, ErrorKind, Result};
-use braid_fuse::{Attachment, LoopAttachment, Use, mount, uses};
+use braid_fuse::{Attachment, LoopAttachment, Use, mount, remove_dead_mounts, uses};
 use rustix::mount::UnmountFlags;
 use serde::{Deserialize, Serialize};
+use std::fs::File;
 use std::path::{Path, PathBuf};
 
 /// A volume that is a block device.
@@ -52,26 +53,42 @@ pub fn attach(state: &StateDir, name: &VolumeName, directory: Option<&Path>) -> 
     Ok(Attached { name: name.to_string(), device, kind, mounted_on, file_system })
 }
 
-/// Unmounts what lies on the volume's block device, removes the device, and has the daemon serve the file no more.
-/// Works after the daemon has died, too.
+/// A volume that is no block device any more.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Detached {
+    /// The volume.
+    pub name: String,
+    /// Where it was mounted.
+    pub unmounted: Vec<PathBuf>,
+    /// Whether its daemon goes on.
+    pub served: bool,
+}
+
+/// Unmounts what lies on the volume's block device, removes the device, and has the daemon serve the file no more. If the
+/// daemon has died, removes what it left: its block devices, what is mounted on them, and its file.
 ///
 /// # Errors
-/// `Busy` where a file system is in use: then everything goes on.
-pub fn detach(state: &StateDir, name: &VolumeName) -> Result<Vec<PathBuf>> {
+/// `Busy` where a file system is in use: it has been synced then, and everything goes on. `Invalid` where the volume is
+/// not attached.
+pub fn detach(state: &StateDir, name: &VolumeName) -> Result<Detached> {
     state.load(name)?;
+    let directory = state.mount_dir(name);
+    let attachment = LoopAttachment::new(&directory)?;
     let mut unmounted = Vec::new();
-    let served = state.mount_dir(name);
-    let attachment = LoopAttachment::new(&served)?;
-    if let Some(device) = attachment.device()? {
-        unmounted = unmount_all(&device)?;
+    for device in attachment.all_devices()? {
+        unmounted.extend(unmount_all(&device)?);
     }
-    attachment.detach()?;
-    match Client::connect(state, name) {
-        Ok(mut client) => client.call::<serde_json::Value>(Request::Detach).map(drop)?,
-        Err(error) if error.kind() == ErrorKind::NotServed => {}
+    let removed = attachment.detach();
+    let served = match Client::connect(state, name) {
+        Ok(mut client) => client.call::<serde_json::Value>(Request::Detach).map(|_| true)?,
+        Err(error) if error.kind() == ErrorKind::NotServed => false,
         Err(error) => return Err(error),
+    };
+    let dead = if served { 0 } else { remove_dead_mounts(&directory)? };
+    if dead == 0 {
+        removed?;
     }
-    Ok(unmounted)
+    Ok(Detached { name: name.to_string(), unmounted, served })
 }
 
 /// The block device of a volume, where it is one. Asks the file, and so must not run in the daemon.
@@ -86,6 +103,7 @@ fn unmount_all(device: &Path) -> Result<Vec<PathBuf>> {
         _ => None,
     }) {
         rustix::mount::unmount(&point, UnmountFlags::NOFOLLOW).map_err(|error| {
+            sync_file_system(&point);
             let (device, shown) = (device.display(), point.display());
             let remedy = format!("`fuser -vm {shown}` shows who uses it");
             Error::new(
@@ -96,6 +114,14 @@ fn unmount_all(device: &Path) -> Result<Vec<PathBuf>> {
         unmounted.push(point);
     }
     Ok(unmounted)
+}
+
+/// What stays mounted is at least written to the volume: its daemon may be about to end. That the file system fails is
+/// told to those that use it.
+fn sync_file_system(point: &Path) {
+    if let Ok(directory) = File::open(point) {
+        let _ = rustix::fs::syncfs(directory);
+    }
 }
 
 fn refuse_without_means(name: &VolumeName, uri: Option<&String>) -> Result<()> {

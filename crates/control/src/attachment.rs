@@ -9,8 +9,11 @@ use braid_fuse::{Server, protect_from_reclaim};
 use braid_runtime::{Arena, Runtime, Semaphore};
 use braid_uring::Ring;
 use std::cell::{Cell, RefCell};
+use std::ffi::OsString;
 use std::io;
+use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
+use std::process::{Command, Stdio};
 use std::rc::Rc;
 
 /// The volume as a file, or the possibility of it.
@@ -31,7 +34,9 @@ pub(crate) struct Attachment {
 const IN_FLIGHT: u16 = 64;
 /// How long the end of the daemon waits for a detach.
 const PATIENCE: Nanos = Nanos::from_secs(10);
-const POLL: Nanos = Nanos::from_millis(100);
+/// How long between two attempts.
+const TRY_AGAIN: Nanos = Nanos::from_secs(1);
+const POLL: Nanos = Nanos::from_millis(20);
 
 impl Attachment {
     pub fn new(
@@ -106,30 +111,58 @@ impl Attachment {
         Ok(())
     }
 
-    /// Ends with the daemon: waits a while for whoever uses the file, then takes it away.
-    pub async fn end(&self) {
+    /// Ends with the daemon: has `detach`, a command in a process of its own, unmount what lies on the volume and remove
+    /// the block device; tries again for a while if that is in use. [`Attachment::abandon`] says whether it worked.
+    pub async fn end(&self, detach: Option<&[OsString]>) {
         let deadline = self.ring.now() + PATIENCE;
         let mut warned = false;
-        loop {
+        while self.file().is_some() {
+            if let Some(command) = detach {
+                self.run(command.to_vec()).await;
+            }
             match self.detach().await {
                 Ok(()) => return,
-                Err(error) if error.kind() == ErrorKind::Busy && self.ring.now() < deadline => {
-                    if !std::mem::replace(&mut warned, true) {
-                        tracing::warn!("{error}; waiting {PATIENCE} for that");
-                    }
-                    self.ring.sleep(POLL).await;
-                }
-                Err(error) => {
-                    tracing::error!(
-                        "{error}; it stays behind, and its requests fail from now on: unmount what lies on it"
-                    );
-                    let server = self.server.borrow().clone();
-                    // Nothing is left to try; the mount is dead once the daemon has ended.
-                    server.inspect(|server| drop(server.unmount_lazily()));
-                    return;
-                }
+                Err(error) if error.kind() != ErrorKind::Busy || self.ring.now() >= deadline => return,
+                Err(error) if !warned => tracing::warn!("{error}; waiting {PATIENCE} for that"),
+                Err(_) => {}
             }
+            warned = true;
+            self.ring.sleep(TRY_AGAIN).await;
         }
+    }
+
+    /// Runs a command to its end. It must not run in this process: it waits for requests that this thread serves, and a
+    /// thread that waits so would keep the channel to the kernel open after a `kill -9`.
+    async fn run(&self, command: Vec<OsString>) {
+        let Some((program, arguments)) = command.split_first() else { return };
+        let mut command = Command::new(program);
+        // A group of its own: an interrupt from the terminal is for the daemon.
+        command.args(arguments).stdin(Stdio::null()).stdout(Stdio::null()).process_group(0);
+        let running = std::thread::spawn(move || command.status());
+        while !running.is_finished() {
+            self.ring.sleep(POLL).await;
+        }
+        match running.join() {
+            Ok(Ok(_)) => {}
+            Ok(Err(error)) => tracing::error!("unmounting what lies on the volume: {error}"),
+            Err(_) => tracing::error!("unmounting what lies on the volume: the thread for it panicked"),
+        }
+    }
+
+    /// Leaves a file that is still in use to its fate.
+    ///
+    /// # Errors
+    /// `Unsafe` if there is one: what is written to it is lost once the daemon has ended.
+    pub fn abandon(&self) -> Result<()> {
+        let Some(server) = self.server.borrow().clone() else { return Ok(()) };
+        // Nothing is left to try; the mount is dead once the daemon has ended.
+        let _ = server.unmount_lazily();
+        let name = &self.name;
+        let problem = format!(
+            "volume '{name}' is still in use as a block device, and stays behind without its daemon: what was written to it \
+             and not synced may be lost, and all that is written from now on is; unmount it and run braid detach {name}"
+        );
+        Err(Error::new(ErrorKind::Unsafe, problem))
     }
 
     /// A daemon that serves its own machine's kernel must not wait for memory that only it can free.

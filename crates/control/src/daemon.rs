@@ -1,8 +1,9 @@
 //! The daemon of one volume: opens it, serves it, and closes it.
 //!
-//! One thread. It ends when it is told to, by SIGTERM, SIGINT or the admin socket: no new connections, replies to what is
-//! in flight (for a bounded time), then the volume is closed, so that the next opening replays nothing. A second signal
-//! ends the wait for clients. Ended in any other way it loses what was not flushed, as any disk does.
+//! One thread. It ends when it is told to, by SIGTERM, SIGINT, SIGHUP or the admin socket: no new connections, replies to
+//! what is in flight (for a bounded time), what is mounted from the volume is unmounted, then the volume is closed, so that
+//! the next opening replays nothing. A second signal ends the wait for clients. Ended in any other way it loses what was
+//! not flushed, as any disk does.
 
 use crate::address::{NbdAddress, nbd_uri};
 use crate::admin::serve_admin;
@@ -24,6 +25,7 @@ use braid_runtime::{Arena, Event, Runtime};
 use braid_uring::{Listener, Ring, Signal, Signals};
 use serde::{Deserialize, Serialize};
 use std::cell::{Cell, RefCell};
+use std::ffi::OsString;
 use std::future::{Future, poll_fn};
 use std::path::PathBuf;
 use std::pin::pin;
@@ -37,13 +39,22 @@ pub struct ServeOptions {
     pub nbd: Vec<NbdAddress>,
     /// Extents in the memory cache.
     pub cache_extents: usize,
+    /// NBD connections at a time, on all addresses together.
+    pub clients: usize,
+    /// The command that detaches this volume, to be run when the daemon stops; none to leave that to the administrator.
+    pub detach: Option<Vec<OsString>>,
 }
 
 impl Default for ServeOptions {
     /// 100 extents, as in the paper that `wardrop` follows.
     fn default() -> ServeOptions {
-        ServeOptions { nbd: Vec::new(), cache_extents: 100 }
+        ServeOptions { nbd: Vec::new(), cache_extents: 100, clients: 32, detach: None }
     }
+}
+
+impl ServeOptions {
+    /// The most clients that there is memory for.
+    pub const MOST_CLIENTS: usize = 256;
 }
 
 /// A daemon that serves: what it tells whoever started it.
@@ -71,6 +82,7 @@ pub(crate) struct Daemon {
     members: Vec<Member>,
     nbd: Server<Export>,
     nbd_uris: Vec<String>,
+    detach: Option<Vec<OsString>>,
     started: Nanos,
     /// Notified at every change of what follows.
     changed: Event,
@@ -167,7 +179,7 @@ fn in_world<T>(work: impl AsyncFnOnce(&World) -> Result<T>) -> Result<T> {
 struct Doors {
     nbd: Vec<Listener>,
     admin: Listener,
-    cache_extents: usize,
+    options: ServeOptions,
 }
 
 impl Doors {
@@ -180,7 +192,7 @@ impl Doors {
         };
         let nbd = addresses.iter().map(bind).collect::<std::io::Result<_>>()?;
         let admin = Listener::bind_unix(ring, &state.admin_socket(name))?;
-        Ok(Doors { nbd, admin, cache_extents: options.cache_extents })
+        Ok(Doors { nbd, admin, options: options.clone() })
     }
 }
 
@@ -193,7 +205,7 @@ async fn run(
     doors: Doors,
     ready: impl FnOnce(&Ready),
 ) -> Result<()> {
-    let open = OpenOptions { cache_extents: doors.cache_extents, ..OpenOptions::new(names(&members)) };
+    let open = OpenOptions { cache_extents: doors.options.cache_extents, ..OpenOptions::new(names(&members)) };
     let (volume, recovery) = Volume::open(world.ring.clone(), handles(&members), open).await?;
     log_recovery(name, &recovery);
     let daemon = Daemon::start(world, state, name, members, volume, doors)?;
@@ -217,6 +229,7 @@ fn describe(signal: Signal) -> &'static str {
     match signal {
         Signal::Terminate => "SIGTERM",
         Signal::Interrupt => "SIGINT",
+        Signal::Hangup => "SIGHUP",
     }
 }
 
@@ -244,7 +257,11 @@ impl Daemon {
     ) -> Result<Rc<Daemon>> {
         let (ring, arena) = (&world.ring, &world.arena);
         let (export, recorder) = Recorded::new(ring.clone(), volume.clone());
-        let nbd = Server::new(ring.clone(), export.clone(), ServerConfig::new(name.as_str(), arena))?;
+        let config = ServerConfig {
+            max_connections: doors.options.clients,
+            ..ServerConfig::new(name.as_str(), arena)
+        };
+        let nbd = Server::new(ring.clone(), export.clone(), config)?;
         let nbd_uris = doors.nbd.iter().map(|listener| nbd_uri(name, listener.local_address())).collect();
         let in_memory = durability(&members) == Durability::None;
         let attachment = Attachment::new(ring, arena, name, state.mount_dir(name), in_memory);
@@ -262,6 +279,7 @@ impl Daemon {
             members,
             nbd,
             nbd_uris,
+            detach: doors.options.detach,
             started: ring.now(),
             changed: Event::default(),
             stopping: Cell::new(false),
@@ -307,7 +325,7 @@ impl Daemon {
     async fn close(&self, signals: &Signals) -> Result<()> {
         let guests = async {
             self.nbd.shutdown().await;
-            self.attachment.end().await;
+            self.attachment.end(self.detach.as_deref()).await;
         };
         if let First::Right(_) = first_of(guests, signals.recv()).await {
             tracing::warn!("a second signal: not waiting for guests any longer");
@@ -317,6 +335,7 @@ impl Daemon {
             tracing::warn!("whoever records does not read: the trace has no end");
         }
         let name = &self.name;
+        let left = self.attachment.abandon();
         self.volume.close().await.map_err(|error| {
             let problem = format!(
                 "volume '{name}' could not be closed: {error}; what guests wrote after their last successful flush may \
@@ -325,7 +344,7 @@ impl Daemon {
             Error::new(ErrorKind::Unsafe, problem)
         })?;
         tracing::info!("volume '{name}' is closed");
-        Ok(())
+        left
     }
 
     /// Replies to whoever asked for the stop, as far as they listen.

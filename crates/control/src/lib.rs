@@ -44,7 +44,7 @@ mod spec;
 mod state_dir;
 
 pub use address::NbdAddress;
-pub use attach::{Attached, attach, attached_device, detach};
+pub use attach::{Attached, Detached, attach, attached_device, detach};
 pub use calibrate::{CalibrateOptions, CalibrateReport, MeasuredReport, calibrate};
 pub use check::{CheckReport, check, repair};
 pub use client::{Client, volume_report};

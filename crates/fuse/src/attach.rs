@@ -15,7 +15,7 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// One way to make a volume a block device of the kernel: the interface that all of them share.
 pub trait Attachment {
@@ -80,13 +80,22 @@ impl LoopAttachment {
 
     /// The number of the file system that serves in the directory, if one does.
     fn mounted(&self) -> Result<Option<(u32, u32)>> {
-        if rustix::fs::statfs(&self.directory).err() == Some(Errno::NOTCONN) {
+        // A daemon that was killed may be noticed only while this waits for its answer.
+        if let Err(Errno::NOTCONN | Errno::CONNABORTED) = rustix::fs::statfs(&self.directory) {
             return Ok(None);
         }
         // The last of several upon each other is the one that is seen.
         let mounts = mounts()?;
         let here = mounts.iter().rfind(|mount| mount.point == self.directory && mount.kind == MOUNT_KIND);
         Ok(here.map(|mount| mount.device))
+    }
+
+    /// Every block device that was made for this file, by this or an earlier daemon: those of a dead one too.
+    ///
+    /// # Errors
+    /// Where the kernel does not tell.
+    pub fn all_devices(&self) -> Result<Vec<PathBuf>> {
+        Ok(self.loop_devices()?.into_iter().map(|(device, _)| device.path()).collect())
     }
 
     fn stale(&self) -> Result<Vec<LoopDevice>> {
@@ -144,7 +153,7 @@ impl Attachment for LoopAttachment {
         for (device, _) in devices {
             let path = device.path();
             refuse_used(&path)?;
-            device.clear_unused().map_err(|error| match error.kind() {
+            clear_unused(device).map_err(|error| match error.kind() {
                 io::ErrorKind::ResourceBusy => in_use(&path, "held open by another program"),
                 _ => Error::io(format_args!("detaching {}", path.display()), &error),
             })?;
@@ -153,6 +162,19 @@ impl Attachment for LoopAttachment {
             }
         }
         Ok(())
+    }
+}
+
+/// An unmount lets go of its device a little later than it returns: a busy device is tried again for a while.
+fn clear_unused(device: LoopDevice) -> io::Result<()> {
+    let end = Instant::now() + PATIENCE;
+    loop {
+        match device.clear_unused() {
+            Err(error) if error.kind() == io::ErrorKind::ResourceBusy && Instant::now() < end => {
+                std::thread::sleep(PAUSE);
+            }
+            result => return result,
+        }
     }
 }
 
@@ -172,6 +194,7 @@ const FIRST_BYTES: usize = 68 << 10;
 
 /// How long a detached device may take to go: until the last program that had a look at it has closed it.
 const PATIENCE: Duration = Duration::from_secs(5);
+const PAUSE: Duration = Duration::from_millis(20);
 
 /// The kernel keeps 63 bytes of a loop device's name. A longer path keeps its end, behind a number made of all of it.
 fn loop_name(file: &Path) -> Vec<u8> {

@@ -2,7 +2,7 @@
 //!
 //! The channel never blocks: whoever finds no request waits for readiness through the ring. When the last descriptor of
 //! the channel closes, as after `kill -9`, the kernel ends every request of the mount with an error and answers each
-//! later one with `ENOTCONN`; the mount itself stays, dead, until somebody takes it off ([`clear_dead`]).
+//! later one with `ENOTCONN`; the mount itself stays, dead, until somebody takes it off ([`remove_dead_mounts`]).
 
 use crate::mounts::{MOUNT_KIND, mounts};
 use crate::protocol::{HEAD, Request, decode};
@@ -113,8 +113,19 @@ impl AsFd for Connection {
 }
 
 /// Makes `directory` fit for a new mount: creates it where it is missing, and takes off what a killed daemon left.
-/// Refuses where another daemon serves there. Returns how many dead mounts there were.
-pub(crate) fn clear_dead(directory: &Path) -> Result<usize> {
+/// Refuses where another daemon serves there.
+pub(crate) fn prepare(directory: &Path) -> Result<()> {
+    remove_dead_mounts(directory)?;
+    let attempt = format!("creating {}", directory.display());
+    fs::create_dir_all(directory).map_err(|error| Error::io(attempt, &error))?;
+    refuse_served(directory)
+}
+
+/// Takes off `directory` what killed daemons left mounted there. Returns how many dead mounts there were.
+///
+/// # Errors
+/// Where the kernel does not unmount, or there are more than 64.
+pub fn remove_dead_mounts(directory: &Path) -> Result<usize> {
     for dead in 0..MOST_DEAD {
         match rustix::fs::statfs(directory) {
             Err(Errno::NOTCONN) => {
@@ -123,15 +134,10 @@ pub(crate) fn clear_dead(directory: &Path) -> Result<usize> {
                 rustix::mount::unmount(directory, flags)
                     .map_err(|error| Error::io(attempt, &error.into()))?;
             }
-            Err(Errno::NOENT) => {
-                let attempt = format!("creating {}", directory.display());
-                fs::create_dir_all(directory).map_err(|error| Error::io(attempt, &error))?;
-            }
+            // The daemon died while this waited for its answer: ask again.
+            Err(Errno::CONNABORTED) => {}
+            Ok(_) | Err(Errno::NOENT) => return Ok(dead),
             Err(error) => return Err(Error::io(directory.display(), &error.into())),
-            Ok(_) => {
-                refuse_served(directory)?;
-                return Ok(dead);
-            }
         }
     }
     Err(Error::new(ErrorKind::Io, format!("more than {MOST_DEAD} dead mounts on {}", directory.display())))

@@ -44,6 +44,7 @@ mod serve;
 mod server;
 
 pub use attach::{Attachment, LoopAttachment, Stale, stale};
+pub use connection::remove_dead_mounts;
 pub use filesystem::{FileSystem, mount};
 pub use memory::{Unprotected, protect_from_reclaim};
 pub use mounts::{Use, uses};

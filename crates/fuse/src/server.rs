@@ -13,7 +13,7 @@
 //! size; a larger one keeps the inbox, and a new one is taken where there is room for it at once. Whoever has the turn
 //! may wait for a buffer with the inbox in hand: nobody else needs the inbox, so everyone else's buffers come back.
 
-use crate::connection::{Connection, Received, clear_dead};
+use crate::connection::{Connection, Received, prepare};
 use crate::protocol::{FILE_NAME, Operation, Request};
 use crate::reply::{Shape, Terms};
 use crate::serve::Service;
@@ -64,7 +64,7 @@ impl Server {
         name: &str,
         in_flight: u16,
     ) -> Result<Server> {
-        clear_dead(directory)?;
+        prepare(directory)?;
         let inbox = arena.alloc(Arena::LARGEST).await;
         let connection = Rc::new(Connection::open(directory, name)?);
         let in_flight = in_flight.max(1);

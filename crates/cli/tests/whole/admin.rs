@@ -3,6 +3,7 @@
 use crate::machine::{Machine, have, have_block_devices, number, qemu_io_ok};
 use serde_json::Value;
 use std::io::{BufRead, BufReader, Write};
+use std::os::unix::fs::FileExt;
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
@@ -94,7 +95,8 @@ fn stop_waits_for_nobody_for_ever_and_says_how_it_went() {
     qemu_io_ok(&daemon.uri, &["read -P 1 0 1M"]);
 }
 
-/// The daemon cannot take the file from a loop device; it waits a while, and then ends all the same.
+/// The daemon cannot take the file from a block device that a program has open; it waits a while, and then ends all the
+/// same, with a status that says so.
 #[test]
 fn a_daemon_whose_block_device_is_in_use_ends_after_a_while_and_loses_nothing() {
     if !have_block_devices() {
@@ -104,17 +106,25 @@ fn a_daemon_whose_block_device_is_in_use_ends_after_a_while_and_loses_nothing() 
     machine.create("vault", &[]);
     let daemon = machine.serve(&["vault"]);
     let device = machine.ok(&["attach", "vault"]).trim().to_owned();
-    std::fs::write(&device, vec![5; 1 << 20]).unwrap();
-    std::fs::File::open(&device).unwrap().sync_all().unwrap();
+    let open = std::fs::OpenOptions::new().write(true).open(&device).unwrap();
+    open.write_all_at(&[5; 1 << 20], 0).unwrap();
+    open.sync_all().unwrap();
     let ended = daemon.terminate();
-    assert_eq!(ended.status, 0, "{ended:?}");
-    assert!(ended.stderr.contains("is in use") && ended.stderr.contains("stays behind"), "{}", ended.stderr);
-    machine.ok(&["detach", "vault"]);
+    assert_eq!(ended.status, 3, "{ended:?}");
+    assert!(
+        ended.stderr.contains("still in use") && ended.stderr.contains("stays behind"),
+        "{}",
+        ended.stderr
+    );
+    assert!(ended.stderr.contains("volume 'vault' is closed"), "{}", ended.stderr);
+    drop(open);
     let daemon = machine.serve(&["vault"]);
     let device = machine.ok(&["attach", "vault"]).trim().to_owned();
-    let bytes = std::fs::read(&device).unwrap();
-    assert!(bytes[..1 << 20].iter().all(|&byte| byte == 5));
+    let mut bytes = vec![0; 1 << 20];
+    std::fs::File::open(&device).unwrap().read_exact_at(&mut bytes, 0).unwrap();
+    assert!(bytes.iter().all(|&byte| byte == 5));
     assert!(number(&machine.json(&["status", "vault"]), "mapped_bytes") > 0.0);
-    machine.ok(&["detach", "vault"]);
+    // Nobody has it open now: the daemon detaches it itself.
     assert_eq!(daemon.terminate().status, 0);
+    machine.refused(&["detach", "vault"], 1, &["not attached"]);
 }

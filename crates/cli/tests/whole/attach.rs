@@ -15,7 +15,6 @@ fn a_file_system_on_an_attached_volume_is_there_again_the_next_time() {
     let daemon = machine.serve(&["vault"]);
     let attached = machine.json(&["attach", "vault"]);
     let device = attached["device"].as_str().unwrap().to_owned();
-    let _cleanup = Detach(&machine);
     assert!(device.starts_with("/dev/loop"), "{device}");
     assert_eq!(machine.ok(&["attach", "vault"]).trim(), device, "attached twice");
     client("mkfs.ext4", &["-q", &device]);
@@ -40,24 +39,25 @@ fn a_file_system_on_an_attached_volume_is_there_again_the_next_time() {
     assert_eq!(machine.json(&["check", "vault"])["clean"], true);
 }
 
-/// The daemon dies under a mounted file system: that one fails, and all is well after detach, serve and attach.
+/// The daemon dies under a mounted file system: that one fails, and all is well after detach, serve and attach. Detach
+/// refused with "mounted on", or said that the volume is still served, as soon as the kernel had noticed the death.
 #[test]
 fn after_the_daemon_died_detach_clears_what_it_left_and_attach_works_again() {
     if !have_block_devices() || !have(&["mkfs.ext4"]) {
         return;
     }
     let machine = Machine::new();
-    machine.create("vault", &[]);
-    let daemon = machine.serve(&["vault"]);
-    let device = machine.ok(&["attach", "vault"]).trim().to_owned();
-    let _cleanup = Detach(&machine);
-    client("mkfs.ext4", &["-q", &device]);
-    std::fs::create_dir(machine.path("mnt")).unwrap();
-    machine.ok(&["attach", "vault", "--mount", "mnt"]);
+    let daemon = machine.serve_mounted("vault");
     std::fs::write(machine.path("mnt/letter"), "dear reader").unwrap();
     client("sync", &["-f", machine.path("mnt/letter").to_str().unwrap()]);
     daemon.kill();
-    machine.ok(&["detach", "vault"]);
+    // The kernel has noticed the death once the file under the block device cannot be reached.
+    while std::fs::metadata(machine.state().join("vault/mount/volume")).is_ok() {
+        std::thread::yield_now();
+    }
+    let said = machine.ok(&["detach", "vault"]);
+    assert!(said.contains("unmounted") && said.contains("is not served"), "{said}");
+    machine.refused(&["detach", "vault"], 1, &["not attached"]);
     let daemon = machine.serve(&["vault"]);
     machine.ok(&["attach", "vault", "--mount", "mnt"]);
     assert_eq!(std::fs::read_to_string(machine.path("mnt/letter")).unwrap(), "dear reader");
@@ -65,13 +65,51 @@ fn after_the_daemon_died_detach_clears_what_it_left_and_attach_works_again() {
     assert_eq!(daemon.terminate().status, 0);
 }
 
-/// Takes a block device away even where the test failed.
-struct Detach<'a>(&'a Machine);
-
-impl Drop for Detach<'_> {
-    fn drop(&mut self) {
-        self.0.braid(&["detach", "vault"]);
+/// A daemon that was told to stop waited ten seconds and ended with success, without the dirty pages of the file system
+/// mounted on its volume; SIGHUP killed it.
+#[test]
+fn a_daemon_that_is_told_to_stop_unmounts_what_lies_on_its_volume() {
+    if !have_block_devices() || !have(&["mkfs.ext4"]) {
+        return;
     }
+    let machine = Machine::new();
+    let mut daemon = machine.serve_mounted("vault");
+    for signal in [rustix::process::Signal::TERM, rustix::process::Signal::HUP] {
+        let letter = format!("dear reader of {signal:?}");
+        std::fs::write(machine.path("mnt/letter"), &letter).unwrap();
+        let ended = daemon.end_by(signal);
+        assert_eq!(ended.status, 0, "{ended:?}");
+        assert!(ended.stderr.contains("volume 'vault' is closed"), "{}", ended.stderr);
+        daemon = machine.serve(&["vault"]);
+        machine.ok(&["attach", "vault", "--mount", "mnt"]);
+        assert_eq!(std::fs::read_to_string(machine.path("mnt/letter")).unwrap(), letter);
+    }
+    machine.ok(&["stop", "vault"]);
+    assert_eq!(daemon.wait().status, 0);
+    assert_eq!(machine.json(&["check", "vault"])["clean"], true);
+}
+
+/// A program keeps the file system busy: it cannot be unmounted, is synced, and the end of the daemon is no success.
+#[test]
+fn a_daemon_whose_file_system_stays_in_use_syncs_it_and_says_that_data_may_be_lost() {
+    if !have_block_devices() || !have(&["mkfs.ext4"]) {
+        return;
+    }
+    let machine = Machine::new();
+    let daemon = machine.serve_mounted("vault");
+    std::fs::write(machine.path("mnt/letter"), "dear reader").unwrap();
+    let open = std::fs::File::open(machine.path("mnt/letter")).unwrap();
+    let ended = daemon.terminate();
+    assert_eq!(ended.status, 3, "{ended:?}");
+    for part in ["is mounted on", "fuser", "may be lost", "braid detach vault"] {
+        assert!(ended.stderr.contains(part), "{part}: {}", ended.stderr);
+    }
+    drop(open);
+    machine.ok(&["detach", "vault"]);
+    let daemon = machine.serve(&["vault"]);
+    machine.ok(&["attach", "vault", "--mount", "mnt"]);
+    assert_eq!(std::fs::read_to_string(machine.path("mnt/letter")).unwrap(), "dear reader");
+    assert_eq!(daemon.terminate().status, 0);
 }
 
 /// Everything but a block device works for any user.

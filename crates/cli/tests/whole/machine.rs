@@ -4,7 +4,9 @@ use serde_json::Value;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::mpsc;
 use std::thread::JoinHandle;
+use std::time::Duration;
 use tempfile::TempDir;
 
 /// A machine of its own, as far as Braid sees: state directory and devices.
@@ -81,6 +83,48 @@ impl Machine {
     pub fn serve(&self, words: &[&str]) -> Daemon {
         Daemon::start(self.command(&[&["serve"], words].concat()))
     }
+
+    /// Makes a volume, serves it, and mounts an ext4 on it on `mnt`.
+    pub fn serve_mounted(&self, name: &str) -> Daemon {
+        self.create(name, &[]);
+        let daemon = self.serve(&[name]);
+        let device = self.ok(&["attach", name]).trim().to_owned();
+        client("mkfs.ext4", &["-q", &device]);
+        std::fs::create_dir(self.path("mnt")).unwrap();
+        self.ok(&["attach", name, "--mount", "mnt"]);
+        daemon
+    }
+}
+
+/// Nothing outlives a test, however it ended: no mount, no block device. Daemons have ended before.
+impl Drop for Machine {
+    fn drop(&mut self) {
+        let Ok(directory) = self.directory.path().canonicalize() else { return };
+        let volumes = std::fs::read_dir(self.state()).into_iter().flatten().flatten();
+        for name in volumes.filter_map(|entry| entry.file_name().into_string().ok()) {
+            if is_mounted_below(&directory) || self.state().join(&name).join("mount").exists() {
+                self.braid(&["detach", &name]);
+            }
+        }
+        while let Some(point) = mounted_below(&directory) {
+            let unmounted = rustix::mount::unmount(&point, rustix::mount::UnmountFlags::DETACH);
+            if let Err(error) = unmounted {
+                eprintln!("{} stays mounted: {error}", point.display());
+                return;
+            }
+        }
+    }
+}
+
+fn is_mounted_below(directory: &Path) -> bool {
+    mounted_below(directory).is_some()
+}
+
+/// The last mount in a directory.
+fn mounted_below(directory: &Path) -> Option<PathBuf> {
+    let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap();
+    let mut points = mounts.lines().filter_map(|line| line.split(' ').nth(4)).map(PathBuf::from);
+    points.rfind(|point| point.starts_with(directory))
 }
 
 /// A daemon that runs; ended with the test.
@@ -95,6 +139,7 @@ impl Daemon {
     /// Starts it, and waits for its line.
     pub fn start(mut command: Command) -> Daemon {
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let _watchdog = Watchdog::over(child.id());
         let mut stderr = child.stderr.take().unwrap();
         let log = std::thread::spawn(move || {
             let mut text = String::new();
@@ -117,8 +162,13 @@ impl Daemon {
     }
 
     /// Asks it to end with SIGTERM, and waits for that.
-    pub fn terminate(mut self) -> Ended {
-        self.signal(rustix::process::Signal::TERM);
+    pub fn terminate(self) -> Ended {
+        self.end_by(rustix::process::Signal::TERM)
+    }
+
+    /// Sends it a signal, and waits until it has ended.
+    pub fn end_by(mut self, signal: rustix::process::Signal) -> Ended {
+        self.signal(signal);
         self.wait()
     }
 
@@ -130,6 +180,7 @@ impl Daemon {
 
     /// Waits until it has ended by itself.
     pub fn wait(&mut self) -> Ended {
+        let _watchdog = Watchdog::over(self.child.id());
         let status = self.child.wait().unwrap();
         let stderr = self.log.take().map(|log| log.join().unwrap()).unwrap_or_default();
         Ended { status: status.code().unwrap_or(-1), stdout: String::new(), stderr }
@@ -152,11 +203,48 @@ impl Drop for Daemon {
 
 /// Runs a command to its end.
 pub fn run(mut command: Command) -> Ended {
-    let output = command.stdin(Stdio::null()).output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let child = command.spawn().unwrap_or_else(|error| panic!("{command:?}: {error}"));
+    let _watchdog = Watchdog::over(child.id());
+    let output = child.wait_with_output().unwrap();
     Ended {
         status: output.status.code().unwrap_or(-1),
         stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
         stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
+    }
+}
+
+/// Kills a process that hangs, so that its test fails instead of hanging too. Ends its watch when dropped, which must
+/// come before the process is waited for twice.
+struct Watchdog {
+    over: Option<mpsc::Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Watchdog {
+    /// Far more than anything here takes on a busy machine.
+    const PATIENCE: Duration = Duration::from_secs(300);
+
+    fn over(process: u32) -> Watchdog {
+        let process = rustix::process::Pid::from_raw(process as i32).unwrap();
+        let descriptor = rustix::process::pidfd_open(process, rustix::process::PidfdFlags::empty());
+        let (over, wait_for_it) = mpsc::channel();
+        let watch = move || {
+            if wait_for_it.recv_timeout(Watchdog::PATIENCE) == Err(mpsc::RecvTimeoutError::Timeout)
+                && let Ok(descriptor) = descriptor
+            {
+                eprintln!("killing process {process:?}, which hangs");
+                let _ = rustix::process::pidfd_send_signal(descriptor, rustix::process::Signal::KILL);
+            }
+        };
+        Watchdog { over: Some(over), thread: Some(std::thread::spawn(watch)) }
+    }
+}
+
+impl Drop for Watchdog {
+    fn drop(&mut self) {
+        self.over.take();
+        self.thread.take().map(JoinHandle::join);
     }
 }
 

@@ -13,7 +13,6 @@ fn a_device_that_vanishes_is_told_and_what_was_flushed_is_there_when_it_is_back(
     let machine = Machine::new();
     machine.ok(&["create", "disk", "--hdd", "disk.img,size=192MiB"]);
     let disk = machine.serve(&["disk"]);
-    let _cleanup = Detach(&machine);
     let device = machine.ok(&["attach", "disk"]).trim().to_owned();
     machine.ok(&["create", "vault", "--ssd", "fast.img,size=64MiB", "--hdd", &device, "--policy", "stripe"]);
     let vault = machine.serve(&["vault", "--cache", "0"]);
@@ -51,13 +50,4 @@ fn a_device_that_vanishes_is_told_and_what_was_flushed_is_there_when_it_is_back(
     assert_eq!(vault.terminate().status, 0);
     machine.ok(&["detach", "disk"]);
     assert_eq!(disk.terminate().status, 0);
-}
-
-/// Takes the block device away even where the test failed.
-struct Detach<'a>(&'a Machine);
-
-impl Drop for Detach<'_> {
-    fn drop(&mut self) {
-        self.0.braid(&["detach", "disk"]);
-    }
 }
