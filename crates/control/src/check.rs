@@ -2,7 +2,7 @@
 //! sound.
 
 use crate::lock::VolumeLock;
-use crate::members::{handles, names, open_members};
+use crate::members::{handles, names, open_members, open_members_to_read};
 use crate::ring::on_ring;
 use crate::state_dir::{StateDir, VolumeName};
 use crate::{Error, ErrorKind, Result};
@@ -51,12 +51,12 @@ impl CheckReport {
     }
 }
 
-/// Checks a volume that nobody serves. Changes nothing.
+/// Checks a volume that no daemon serves. Changes nothing, and needs no right to.
 pub fn check(state: &StateDir, name: &VolumeName) -> Result<CheckReport> {
     let record = state.load(name)?;
-    let _lock = VolumeLock::take(state, name, "checked")?;
+    let _lock = VolumeLock::share(state, name)?;
     on_ring(async |ring| {
-        let members = open_members(ring, &record).await?;
+        let members = open_members_to_read(ring, &record).await?;
         let found = braid_engine::check(handles(&members), &names(&members)).await?;
         Ok(CheckReport::new(name.as_str(), found))
     })

@@ -14,9 +14,9 @@ use braid_format::superblock::Superblock;
 use braid_model::Spec;
 use braid_runtime::{Buf, Device, Geometry};
 use braid_uring::{Access, FileDevice, Flush, MemoryDevice, Ring};
-use std::fs::{File, OpenOptions};
+use std::fs::OpenOptions;
 use std::io;
-use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use std::rc::Rc;
 
@@ -85,10 +85,15 @@ fn needs_cache(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::Unsupported || error.to_string().contains("no direct I/O")
 }
 
+/// Opens a device to be read and nothing else, whatever it emulates: without timing, and without the right to write it.
+pub(crate) fn open_to_read(ring: &Ring, path: &Path, class: DeviceClass) -> Result<OpenDevice> {
+    Ok(OpenDevice::File(Rc::new(FileDevice::open_read_only(ring, path, class, Access::Cached)?)))
+}
+
 /// Reads the superblock of the device at `path`, and closes it again.
 pub(crate) async fn look(ring: &Ring, path: &Path) -> Result<Superblock> {
     // The class does not matter for reading; it is the superblock that tells it.
-    let device = FileDevice::open(ring, path, DeviceClass::Ssd, Access::Cached)?;
+    let device = FileDevice::open_read_only(ring, path, DeviceClass::Ssd, Access::Cached)?;
     Ok(identify(&device, &path.display().to_string()).await?)
 }
 
@@ -137,8 +142,9 @@ pub(crate) fn prepare(spec: &DeviceSpec) -> Result<Prepared> {
     }
 }
 
+/// For its owner alone: the file will hold all that the volume does.
 fn make_file(path: &Path, size: Bytes) -> io::Result<()> {
-    let file = File::create_new(path)?;
+    let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
     file.set_len(size.0).inspect_err(|_| drop(std::fs::remove_file(path)))
 }
 

@@ -3,39 +3,84 @@
 
 use crate::state_dir::{StateDir, VolumeName};
 use crate::{Error, ErrorKind, Result};
-use rustix::fs::FlockOperation;
+use rustix::fs::{FlockOperation, OFlags};
 use rustix::io::Errno;
 use std::fs::{File, OpenOptions};
-use std::io::{Read, Seek, SeekFrom, Write};
+use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
 
 /// The lock of a volume, held until dropped.
 #[derive(Debug)]
 pub(crate) struct VolumeLock {
-    _file: File,
+    _file: Option<File>,
 }
 
 impl VolumeLock {
-    /// Takes the lock of a volume; `verb` says what for: `served`, `checked`.
+    /// Takes the lock of a volume; `verb` says what for: `served`, `created`.
     ///
     /// # Errors
-    /// `Busy` where another process holds it: says which, and what it does.
+    /// `Busy` where another process holds it: says which, and what it does. `Invalid` where the lock file is no file.
     pub fn take(state: &StateDir, name: &VolumeName, verb: &str) -> Result<VolumeLock> {
         state.make_dir(&state.volume_dir(name))?;
         let path = state.lock_file(name);
-        let failed = |e: &std::io::Error| state.failed("lock", &path, e);
+        let failed = |e: &io::Error| state.failed("lock", &path, e);
         let mut options = OpenOptions::new();
         options.read(true).write(true).create(true).truncate(false).mode(0o600);
-        let mut file = options.open(&path).map_err(|e| failed(&e))?;
-        match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => {}
-            Err(Errno::WOULDBLOCK) => return Err(held(name, &mut file)),
-            Err(error) => return Err(failed(&error.into())),
-        }
+        let mut file = open_file(&options, &path).map_err(|e| refused(state, &path, &e))?;
+        lock(state, name, &path, &mut file, FlockOperation::NonBlockingLockExclusive)?;
         let holder = format!("{verb} {}\n", std::process::id());
         let written = file.set_len(0).and_then(|()| file.write_all(holder.as_bytes()));
         written.map_err(|e| failed(&e))?;
-        Ok(VolumeLock { _file: file })
+        Ok(VolumeLock { _file: Some(file) })
+    }
+
+    /// Keeps others from changing a volume that is only read. Needs no right to write, and shares the lock with other
+    /// readers. If there is no lock file yet, the locks of the devices must do.
+    ///
+    /// # Errors
+    /// As [`VolumeLock::take`].
+    pub fn share(state: &StateDir, name: &VolumeName) -> Result<VolumeLock> {
+        let path = state.lock_file(name);
+        let mut file = match open_file(OpenOptions::new().read(true), &path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(VolumeLock { _file: None }),
+            opened => opened.map_err(|e| refused(state, &path, &e))?,
+        };
+        lock(state, name, &path, &mut file, FlockOperation::NonBlockingLockShared)?;
+        Ok(VolumeLock { _file: Some(file) })
+    }
+}
+
+/// Opens a file that must be one: a symbolic link would lead to a file of the choice of others who may write the
+/// directory.
+fn open_file(options: &OpenOptions, path: &Path) -> io::Result<File> {
+    let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
+    let file = options.clone().custom_flags(flags.bits() as i32).open(path)?;
+    if file.metadata()?.is_file() { Ok(file) } else { Err(Errno::LOOP.into()) }
+}
+
+fn refused(state: &StateDir, path: &Path, error: &io::Error) -> Error {
+    if error.raw_os_error() != Some(Errno::LOOP.raw_os_error()) {
+        return state.failed("lock", path, error);
+    }
+    let problem = format!(
+        "{} is a symbolic link or no file at all, and is not followed: see which user made it, and remove it",
+        path.display()
+    );
+    Error::new(ErrorKind::Invalid, problem)
+}
+
+fn lock(
+    state: &StateDir,
+    name: &VolumeName,
+    path: &Path,
+    file: &mut File,
+    operation: FlockOperation,
+) -> Result<()> {
+    match rustix::fs::flock(&*file, operation) {
+        Ok(()) => Ok(()),
+        Err(Errno::WOULDBLOCK) => Err(held(name, file)),
+        Err(error) => Err(state.failed("lock", path, &error.into())),
     }
 }
 
@@ -64,7 +109,22 @@ mod tests {
         let process = std::process::id();
         assert!(error.contains(&format!("is served by process {process}")), "{error}");
         assert!(error.contains("braid stop vault"), "{error}");
+        let error = VolumeLock::share(&state, &name).unwrap_err().to_string();
+        assert!(error.contains(&format!("is served by process {process}")), "{error}");
         drop(lock);
         VolumeLock::take(&state, &name, "checked").unwrap();
+    }
+
+    #[test]
+    fn readers_share_a_lock_and_exclude_writers() {
+        let dir = tempfile::tempdir().unwrap();
+        let (state, name) = (StateDir::new(dir.path()).unwrap(), "vault".parse().unwrap());
+        drop(VolumeLock::share(&state, &name).unwrap());
+        assert!(!state.lock_file(&name).exists(), "a reader made a file");
+        drop(VolumeLock::take(&state, &name, "served").unwrap());
+        let readers = [VolumeLock::share(&state, &name).unwrap(), VolumeLock::share(&state, &name).unwrap()];
+        assert_eq!(VolumeLock::take(&state, &name, "served").unwrap_err().kind(), ErrorKind::Busy);
+        drop(readers);
+        VolumeLock::take(&state, &name, "served").unwrap();
     }
 }

@@ -1,6 +1,6 @@
 //! The devices of a volume that exists: found by their paths, known by their superblocks, opened as what they are.
 
-use crate::devices::{OpenDevice, look, refuse_duplicates};
+use crate::devices::{OpenDevice, look, open_to_read, refuse_duplicates};
 use crate::models::{self, OwnModels};
 use crate::spec::Storage;
 use crate::state_dir::VolumeRecord;
@@ -25,13 +25,26 @@ pub(crate) struct Member {
 pub(crate) async fn open_members(ring: &Ring, record: &VolumeRecord) -> Result<Vec<Member>> {
     let paths = record.paths()?;
     refuse_missing(record, &paths)?;
-    let (superblock, members) = open_paths(ring, &paths, &record.models).await?;
+    refuse_other(record, open_paths(ring, &paths, &record.models).await?)
+}
+
+/// The same for reading alone: needs no right to write to any of them.
+pub(crate) async fn open_members_to_read(ring: &Ring, record: &VolumeRecord) -> Result<Vec<Member>> {
+    let paths = record.paths()?;
+    refuse_missing(record, &paths)?;
+    refuse_other(record, open_paths_to_read(ring, &paths).await?)
+}
+
+fn refuse_other(
+    record: &VolumeRecord,
+    (superblock, members): (Superblock, Vec<Member>),
+) -> Result<Vec<Member>> {
     if superblock.volume.to_string() != record.uuid {
         let name = &record.name;
         let problem = format!(
             "{} belongs to volume '{}' ({}), not to '{name}' ({}): bring the devices of '{name}' back, or braid import \
              them under their paths of today",
-            paths[0].display(),
+            record.devices[0].name(),
             superblock.name,
             superblock.volume,
             record.uuid
@@ -48,17 +61,34 @@ pub(crate) async fn open_paths(
     paths: &[PathBuf],
     own: &OwnModels,
 ) -> Result<(Superblock, Vec<Member>)> {
+    open_each(ring, paths, |storage, _, superblock| {
+        let (entry, place) = (superblock.this_entry(), superblock.this_device);
+        let model = Some(entry.model.as_str()).filter(|model| !model.is_empty());
+        let model = model.map(|model| models::reopen(entry.class, model, own)).transpose();
+        let model = model.map_err(|e| Error::new(e.kind(), format!("{}: {e}", storage.name())))?;
+        OpenDevice::open(ring, storage, entry.class, model.as_ref(), None, u64::from(place.0))
+    })
+    .await
+}
+
+/// The same for reading alone.
+async fn open_paths_to_read(ring: &Ring, paths: &[PathBuf]) -> Result<(Superblock, Vec<Member>)> {
+    open_each(ring, paths, |_, path, superblock| open_to_read(ring, path, superblock.this_entry().class))
+        .await
+}
+
+async fn open_each(
+    ring: &Ring,
+    paths: &[PathBuf],
+    open: impl Fn(&Storage, &Path, &Superblock) -> Result<OpenDevice>,
+) -> Result<(Superblock, Vec<Member>)> {
     refuse_duplicates(paths.iter().map(PathBuf::as_path))?;
     let (mut first, mut members) = (None, Vec::new());
     for path in paths {
         let superblock = look(ring, path).await?;
-        let (entry, place) = (superblock.this_entry(), superblock.this_device);
         let storage = Storage::Path(path.clone());
-        let model = Some(entry.model.as_str()).filter(|model| !model.is_empty());
-        let model = model.map(|model| models::reopen(entry.class, model, own)).transpose();
-        let model = model.map_err(|e| Error::new(e.kind(), format!("{}: {e}", storage.name())))?;
-        let device = OpenDevice::open(ring, &storage, entry.class, model.as_ref(), None, u64::from(place.0))?;
-        members.push((place, Member { device, name: storage.name() }));
+        let device = open(&storage, path, &superblock)?;
+        members.push((superblock.this_device, Member { device, name: storage.name() }));
         first.get_or_insert(superblock);
     }
     members.sort_by_key(|(place, _)| *place);

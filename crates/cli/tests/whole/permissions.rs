@@ -1,0 +1,84 @@
+//! Which users may do what: files that are made are private, and a check needs no right to change anything.
+
+use crate::machine::{Machine, run, skip};
+use std::os::unix::fs::{PermissionsExt, chown, symlink};
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+
+fn mode(path: &Path) -> u32 {
+    std::fs::metadata(path).unwrap().permissions().mode() & 0o777
+}
+
+/// Images were made with mode 0644: every user of the machine could read the volume.
+#[test]
+fn images_sockets_and_state_are_their_owners_alone_whatever_the_umask_says() {
+    let machine = Machine::new();
+    let mut command = std::process::Command::new("sh");
+    let script = "umask 000; exec \"$@\"";
+    command.args(["-c", script, "sh", env!("CARGO_BIN_EXE_braid"), "create", "vault"]);
+    command.args(["--ssd", "a.img,size=64MiB", "--hdd", "b.img,size=64MiB"]);
+    command.current_dir(machine.path(".")).env("BRAID_STATE_DIR", machine.state());
+    let ended = run(command);
+    assert_eq!(ended.status, 0, "{ended:?}");
+    assert_eq!((mode(&machine.path("a.img")), mode(&machine.path("b.img"))), (0o600, 0o600));
+    let daemon = machine.serve(&["vault", "--nbd", "unix:nbd.sock"]);
+    let state = machine.state().join("vault");
+    for path in
+        [machine.path("nbd.sock"), state.join("admin.sock"), state.join("lock"), state.join("volume.json")]
+    {
+        assert_eq!(mode(&path), 0o600, "{}", path.display());
+    }
+    assert_eq!(mode(&state), 0o700);
+    assert_eq!(daemon.terminate().status, 0);
+}
+
+/// In a state directory that others may write, a symbolic link in place of the lock file made root overwrite any file.
+#[test]
+fn a_lock_file_that_is_a_symbolic_link_is_refused_and_not_followed() {
+    let machine = Machine::new();
+    machine.create("vault", &[]);
+    let lock = machine.state().join("vault/lock");
+    std::fs::remove_file(&lock).unwrap();
+    std::fs::write(machine.path("letter"), "dear reader").unwrap();
+    symlink(machine.path("letter"), &lock).unwrap();
+    machine.refused(&["serve", "vault"], 1, &["symbolic link", "remove it"]);
+    machine.refused(&["check", "vault"], 1, &["symbolic link"]);
+    assert_eq!(std::fs::read_to_string(machine.path("letter")).unwrap(), "dear reader");
+}
+
+/// A check opened devices for writing, and so needed the right to change what it must not change.
+#[test]
+fn a_check_needs_no_right_to_write() {
+    const OTHER: u32 = 65534;
+    if !rustix::process::geteuid().is_root() {
+        skip("only root can become another user");
+        return;
+    }
+    let machine = Machine::new();
+    machine.create("vault", &[]);
+    let state = machine.state();
+    let readable = [(".", 0o755), ("vault.ssd", 0o444), ("vault.hdd", 0o444), ("state", 0o555)];
+    let inner = [("vault", 0o555), ("vault/lock", 0o444), ("vault/volume.json", 0o444)];
+    let paths = readable.map(|(name, mode)| (machine.path(name), mode));
+    for (path, mode) in paths.into_iter().chain(inner.map(|(name, mode)| (state.join(name), mode))) {
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
+    }
+    let as_other = |words: &[&str]| {
+        let mut command = machine.command(words);
+        command.uid(OTHER).gid(OTHER);
+        command
+    };
+    if as_other(&["--version"]).output().map_or(true, |output| !output.status.success()) {
+        skip("another user cannot run the braid that was built");
+        return;
+    }
+    let ended = run(as_other(&["check", "vault"]));
+    assert_eq!(ended.status, 0, "{ended:?}");
+    // It is refused beside a daemon, as it was.
+    chown(machine.path("."), Some(0), Some(0)).unwrap();
+    let daemon = machine.serve(&["vault"]);
+    let ended = run(as_other(&["check", "vault"]));
+    assert_eq!(ended.status, 1, "{ended:?}");
+    assert!(ended.stderr.contains("served by process"), "{}", ended.stderr);
+    assert_eq!(daemon.terminate().status, 0);
+}
