@@ -1,6 +1,6 @@
 //! `braid attach` and `braid detach`.
 
-use crate::output::Output;
+use crate::output::{Output, complain};
 use braid_control::{Attached, Result, StateDir, VolumeName};
 use clap::Args;
 use std::path::PathBuf;
@@ -40,11 +40,11 @@ pub fn run(state: &StateDir, arguments: &Arguments, output: Output) -> Result<u8
     let attached: Attached = braid_control::attach(state, &arguments.name, mount.as_deref())?;
     output.show(&attached, || attached.device.display().to_string());
     if let (Some(directory), Some(file_system)) = (&attached.mounted_on, &attached.file_system) {
-        eprintln!(
+        complain(&format!(
             "{file_system} is mounted on {}; braid detach {} ends it",
             directory.display(),
             attached.name
-        );
+        ));
     }
     Ok(0)
 }

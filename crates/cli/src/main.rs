@@ -23,7 +23,7 @@ mod trace;
 mod volume_options;
 mod watch;
 
-use braid_control::{Result, StateDir};
+use braid_control::{Error, ErrorKind, Result, StateDir};
 use clap::{Parser, Subcommand};
 use output::Output;
 use std::io::IsTerminal;
@@ -78,16 +78,30 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(refused) => return refuse(&refused),
+    };
     let output = Output { json: cli.json };
     log_to_stderr(matches!(cli.command, Command::Serve(_)));
-    match run(cli.command, output) {
-        Ok(status) => ExitCode::from(status),
-        Err(error) => {
-            output.fail(&error);
-            ExitCode::from(error.exit_status())
-        }
+    let status = run(cli.command, output).unwrap_or_else(|error| {
+        output.fail(&error);
+        error.exit_status()
+    });
+    ExitCode::from(output::exit_status(status))
+}
+
+/// Shows help, the version, or what is wrong with the words of the command.
+fn refuse(refused: &clap::Error) -> ExitCode {
+    if !refused.use_stderr() {
+        return ExitCode::from(u8::from(refused.print().is_err()));
     }
+    let text = refused.render().to_string();
+    let json = std::env::args_os().skip(1).any(|word| word == "--json");
+    let message = text.trim_start_matches("error: ").trim_end();
+    Output { json }.answer(&Error::new(ErrorKind::Usage, message));
+    output::complain(text.trim_end());
+    ExitCode::from(output::exit_status(refused.exit_code() as u8))
 }
 
 fn run(command: Command, output: Output) -> Result<u8> {

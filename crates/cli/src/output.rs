@@ -1,8 +1,12 @@
 //! Answers: text for people, or JSON. Errors: a sentence on standard error, and with `--json` an object as the answer.
+//!
+//! Text may hold what others have chosen: names on devices, paths, messages of the kernel. Control characters in it are
+//! escaped, for a terminal would obey them.
 
 use braid_control::Error;
 use serde::Serialize;
-use std::io::Write;
+use std::io::{self, Write};
+use std::sync::OnceLock;
 
 /// How answers are given.
 #[derive(Clone, Copy)]
@@ -14,38 +18,132 @@ pub struct Output {
 impl Output {
     /// Gives a report: in full as JSON on one line, or as `text`.
     pub fn show(self, report: &impl Serialize, text: impl FnOnce() -> String) {
+        self.show_framed(report, text, |text| text);
+    }
+
+    /// Gives a report as [`Output::show`] does, its text set by `frame`, which may add control characters of its own.
+    pub fn show_framed(
+        self,
+        report: &impl Serialize,
+        text: impl FnOnce() -> String,
+        frame: impl FnOnce(String) -> String,
+    ) {
         if self.json {
-            print(&serde_json::to_string(report).expect("a report is plain text and numbers"));
+            print_line(&json(report));
         } else {
-            print(text().trim_end());
+            print_line(frame(visible(&text())).trim_end());
         }
     }
 
-    /// Gives a report as [`Output::show`] does, from a process that goes on whether anybody listens or not.
+    /// Gives a report as [`Output::show`] does, from a process that goes on even if its output cannot be written.
     pub fn announce(self, report: &impl Serialize, text: impl FnOnce() -> String) {
-        let line = match self.json {
-            true => serde_json::to_string(report).expect("a report is plain text and numbers"),
-            false => text(),
-        };
-        let mut stdout = std::io::stdout().lock();
-        if let Err(error) = writeln!(stdout, "{line}").and_then(|()| stdout.flush()) {
-            tracing::warn!("nobody reads standard output ({error}): {line}");
+        let line = if self.json { json(report) } else { visible(&text()) };
+        if let Err(error) = write_line(&line) {
+            tracing::warn!("standard output: {error}: {line}");
         }
     }
 
     /// Says why a command failed.
     pub fn fail(self, error: &Error) {
+        self.answer(error);
+        complain(&format!("braid: {error}"));
+    }
+
+    /// Gives an error as the answer, where answers are JSON.
+    pub fn answer(self, error: &Error) {
         if self.json {
-            print(&serde_json::json!({ "error": error }).to_string());
+            print_line(&json(&serde_json::json!({ "error": error })));
         }
-        eprintln!("braid: {error}");
     }
 }
 
-/// A line, or several, to standard output. Whoever closes that (`| head`) has read enough.
+/// A line of text, or several, to standard output.
 pub fn print(text: &str) {
-    let mut stdout = std::io::stdout().lock();
-    if writeln!(stdout, "{text}").and_then(|()| stdout.flush()).is_err() {
-        std::process::exit(0);
+    print_line(&visible(text));
+}
+
+/// A line to standard error.
+pub fn complain(text: &str) {
+    // There is no other place to say that this failed.
+    let _ = writeln!(io::stderr().lock(), "{}", visible(text));
+}
+
+/// The exit status of a command that ended with `status`, once it is known whether its answer could be written: an answer
+/// that was lost is a failure. A reader that closes its end (`| head`) has read enough.
+pub fn exit_status(status: u8) -> u8 {
+    match FAILURE.get() {
+        Some(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            complain(&format!("braid: standard output: {error}: the answer is incomplete"));
+            status.max(1)
+        }
+        _ => status,
+    }
+}
+
+/// Whether standard output takes more.
+pub fn is_open() -> bool {
+    FAILURE.get().is_none()
+}
+
+/// Why standard output takes no more.
+static FAILURE: OnceLock<io::Error> = OnceLock::new();
+
+fn print_line(line: &str) {
+    if is_open()
+        && let Err(error) = write_line(line)
+    {
+        // The first one counts.
+        let _ = FAILURE.set(error);
+    }
+}
+
+fn write_line(line: &str) -> io::Result<()> {
+    let mut stdout = io::stdout().lock();
+    writeln!(stdout, "{line}").and_then(|()| stdout.flush())
+}
+
+/// JSON escapes the control characters of ASCII itself; the others, and those that change the direction of text, are
+/// escaped as JSON has it.
+fn json(report: &impl Serialize) -> String {
+    let text = serde_json::to_string(report).expect("a report is plain text and numbers");
+    escape(&text, |c| format!("\\u{:04x}", u32::from(c)))
+}
+
+/// A text without characters that a terminal would obey, but for new lines and tabs: `\u{1b}[2J` in place of a cleared screen.
+fn visible(text: &str) -> String {
+    escape(text, |c| c.escape_unicode().to_string())
+}
+
+fn escape(text: &str, escaped: impl Fn(char) -> String) -> String {
+    if !text.contains(is_obeyed) {
+        return text.to_owned();
+    }
+    text.chars().map(|c| if is_obeyed(c) { escaped(c) } else { c.to_string() }).collect()
+}
+
+/// Control characters, and those that change the direction of text.
+fn is_obeyed(c: char) -> bool {
+    let turns_text =
+        matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    turns_text || c.is_control() && c != '\n' && c != '\t'
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_terminal_would_obey_is_shown_instead() {
+        assert_eq!(visible("a\tb\nc µ\n"), "a\tb\nc µ\n");
+        assert_eq!(visible("\u{1b}[2Jgone\u{7}\r"), "\\u{1b}[2Jgone\\u{7}\\u{d}");
+        assert_eq!(visible("\u{9b}2J \u{202e}gpj"), "\\u{9b}2J \\u{202e}gpj");
+    }
+
+    #[test]
+    fn json_stays_the_same_value() {
+        let hostile = "\u{1b}[2J\u{9b}2J\u{202e}\n";
+        let line = json(&hostile);
+        assert!(!line.contains(is_obeyed) && !line.contains('\n'), "{line:?}");
+        assert_eq!(serde_json::from_str::<String>(&line).unwrap(), hostile);
     }
 }

@@ -1,34 +1,34 @@
 //! `braid status --watch`: the same every second, with what happened in between.
 
-use crate::output::Output;
+use crate::output::{Output, is_open};
 use crate::status::{all, describe, overview, time};
 use braid_base::Bytes;
 use braid_control::{LatencyReport, Result, StateDir, StatusReport, VolumeName, VolumeReport, volume_report};
 use std::io::IsTerminal;
 use std::time::Duration;
 
-/// Shows a volume, or all, until interrupted or until it cannot be told of any more.
+/// Shows a volume, or all, until interrupted, until it cannot be told of any more, or until standard output is closed.
 pub fn watch(state: &StateDir, name: Option<&VolumeName>, output: Output) -> Result<u8> {
     let mut before: Option<VolumeReport> = None;
-    loop {
-        let Some(name) = name else {
+    while is_open() {
+        if let Some(name) = name {
+            let now = volume_report(state, name)?;
+            let rates = Rates::between(before.as_ref(), &now);
+            output.show_framed(&now, || describe(state, name, &now, Some(&rates)), screen);
+            before = Some(now);
+        } else {
             let reports = all(state)?;
-            output.show(&serde_json::json!({ "volumes": reports }), || screen(&overview(&reports)));
-            std::thread::sleep(INTERVAL);
-            continue;
-        };
-        let now = volume_report(state, name)?;
-        let rates = Rates::between(before.as_ref(), &now);
-        output.show(&now, || screen(&describe(state, name, &now, Some(&rates))));
-        before = Some(now);
+            output.show_framed(&serde_json::json!({ "volumes": reports }), || overview(&reports), screen);
+        }
         std::thread::sleep(INTERVAL);
     }
+    Ok(0)
 }
 
 const INTERVAL: Duration = Duration::from_secs(1);
 
 /// A text that takes the place of the one before, on a terminal.
-fn screen(text: &str) -> String {
+fn screen(text: String) -> String {
     const HOME: &str = "\x1b[H";
     const CLEAR_LINE: &str = "\x1b[K\n";
     const CLEAR_BELOW: &str = "\x1b[J";

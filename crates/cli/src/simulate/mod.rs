@@ -3,7 +3,7 @@
 mod bar;
 mod table;
 
-use crate::output::Output;
+use crate::output::{Output, complain};
 pub use bar::Bar;
 use braid_base::{Bytes, DeviceClass, Nanos};
 use braid_control::{Error, ErrorKind, Result};
@@ -207,7 +207,7 @@ pub fn run(arguments: &Arguments, output: Output) -> Result<u8> {
     let mut status = 0;
     for row in failed.drain(..) {
         if let Ended::Failed { error } = &row.result {
-            eprintln!("braid: {} under {}: {error}", row.given.load, row.given.policy);
+            complain(&format!("braid: {} under {}: {error}", row.given.load, row.given.policy));
             status = status.max(error.exit_status());
         }
     }

@@ -14,6 +14,7 @@ mod lab;
 mod lifecycle;
 mod machine;
 mod models;
+mod output;
 mod permissions;
 mod policy;
 mod record;
