@@ -4,7 +4,7 @@
 //! sender that goes on where the client does not read. The receiver never waits without having sent, or handed to the
 //! sender, what its own requests have answered: a client may wait for just that.
 
-use crate::handshake::{Agreed, Facts, Handshake, Step};
+use crate::handshake::{Agreed, Handshake, Step};
 use crate::inbox::Inbox;
 use crate::memory::{Fit, Held};
 use crate::request::{LongWrite, PIECE, Payload, Work, check, fail, needs_quiet, serve};
@@ -15,24 +15,23 @@ use crate::wire::{NBD_CMD_DISC, NBD_CMD_WRITE, NBD_ESHUTDOWN, Request};
 use braid_base::Bytes;
 use braid_engine::Export;
 use braid_runtime::yield_now;
-use braid_uring::Ring;
+use braid_uring::{Ring, Stream};
 use std::cell::Cell;
 use std::io;
 use std::rc::Rc;
 
 /// Agrees with the client on how to go on; `None` where it does not want to, or cannot.
 pub async fn negotiate(
-    session: &Session,
+    stream: &Stream,
     inbox: &mut Inbox<'_>,
-    facts: &Facts,
+    mut handshake: Handshake<'_>,
 ) -> io::Result<Option<Agreed>> {
-    session.stream.send_all(&greeting()).await?;
-    let mut handshake = Handshake::new(facts);
+    stream.send_all(&greeting()).await?;
     let mut output = Vec::new();
     loop {
         let (used, step) = handshake.receive(inbox.bytes(), &mut output);
         inbox.consume(used);
-        session.stream.send_all(&output).await?;
+        stream.send_all(&output).await?;
         output.clear();
         match step {
             Step::Next => {}
@@ -92,7 +91,7 @@ impl<S: Fn(Work)> Receiver<'_, S> {
             if request.command == NBD_CMD_DISC {
                 return Ok(());
             }
-            self.session.count(|counters| counters.requests += 1);
+            self.session.count_request();
             self.tag().await;
             if self.session.is_abandoned() {
                 return Ok(());

@@ -58,6 +58,8 @@ pub struct Handshake<'a> {
     state: State,
     zeroes: Zeroes,
     agreed: Agreed,
+    /// Why the client cannot be served.
+    refusal: Option<&'a str>,
 }
 
 enum State {
@@ -78,7 +80,14 @@ enum Zeroes {
 impl<'a> Handshake<'a> {
     /// A negotiation about the export that `facts` describes; [`greeting`] has been sent.
     pub fn new(facts: &'a Facts) -> Handshake<'a> {
-        Handshake { facts, state: State::Flags, zeroes: Zeroes::Sent, agreed: Agreed::default() }
+        let agreed = Agreed::default();
+        Handshake { facts, state: State::Flags, zeroes: Zeroes::Sent, agreed, refusal: None }
+    }
+
+    /// A negotiation with a client that cannot be served: when it asks for the export, it is told the `reason`. (The oldest
+    /// way to ask, NBD_OPT_EXPORT_NAME, knows no reply but the end of the connection.)
+    pub fn refusing(facts: &'a Facts, reason: &'a str) -> Handshake<'a> {
+        Handshake { refusal: Some(reason), ..Handshake::new(facts) }
     }
 
     /// Handles at most one message at the start of `input` and adds the answer to `output`. Returns how many bytes of
@@ -132,6 +141,14 @@ impl<'a> Handshake<'a> {
     }
 
     fn answer(&mut self, option: u32, content: &[u8], output: &mut Vec<u8>) -> Step {
+        match (self.refusal, option) {
+            (Some(_), NBD_OPT_EXPORT_NAME) => return Step::Close,
+            (Some(reason), NBD_OPT_GO | NBD_OPT_INFO) => {
+                put_option_reply(output, option, NBD_REP_ERR_POLICY, &[reason.as_bytes()]);
+                return Step::Next;
+            }
+            _ => {}
+        }
         let outcome = match option {
             NBD_OPT_EXPORT_NAME => return self.export_name(content, output),
             NBD_OPT_GO => match self.info(option, content, output) {

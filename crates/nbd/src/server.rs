@@ -1,9 +1,10 @@
 //! The server: listens, admits connections within the limits, stops.
 
 use crate::connection::{negotiate, transmit};
-use crate::handshake::{Facts, PAYLOAD_LARGEST};
+use crate::handshake::{Facts, Handshake, PAYLOAD_LARGEST};
 use crate::inbox::Inbox;
 use crate::memory::{GUARANTEE_SMALLEST, Memory};
+use crate::refusal::Refusals;
 use crate::session::Session;
 use crate::wire::*;
 use braid_base::{Bytes, KIB, MIB, Nanos};
@@ -27,8 +28,10 @@ pub struct ServerConfig {
     /// How much of the arena the server may hold. The engine needs the rest: a request that is served must not wait for
     /// memory that only replies hold.
     pub memory: Bytes,
-    /// Connections at the same time; further ones are closed at once. Each costs 64 KiB outside the arena.
+    /// Connections at the same time; further ones are refused. Each costs 64 KiB outside the arena.
     pub max_connections: usize,
+    /// How long a client may send no request at all after it has connected before it has to make room for another.
+    pub unused_time: Nanos,
     /// How long a client may take to negotiate.
     pub negotiation_time: Nanos,
     /// How long a client may take to read its last replies, after its goodbye or when the server stops.
@@ -43,6 +46,7 @@ impl ServerConfig {
             arena: arena.clone(),
             memory: (arena.available() / 2).align_down(MIB),
             max_connections: 32,
+            unused_time: Nanos::from_secs(60),
             negotiation_time: Nanos::from_secs(10),
             drain_time: Nanos::from_secs(10),
         }
@@ -56,8 +60,10 @@ pub struct Counters {
     pub open: u64,
     /// Connections admitted.
     pub admitted: u64,
-    /// Connections closed at once, for there were too many.
+    /// Connections refused, for there were too many.
     pub refused: u64,
+    /// Connections ended to make room for others, for they were never used.
+    pub unused: u64,
     /// Requests received.
     pub requests: u64,
     /// Requests answered with an error.
@@ -76,6 +82,7 @@ struct Inner<E> {
     config: ServerConfig,
     memory: Memory,
     counters: Rc<Cell<Counters>>,
+    refusals: Refusals,
     sessions: RefCell<Vec<Rc<Session>>>,
     /// A task looks for connections that are overdue.
     watched: Cell<bool>,
@@ -112,6 +119,7 @@ impl<E: Export> Server<E> {
             config,
             memory,
             counters: Rc::default(),
+            refusals: Refusals::default(),
             sessions: RefCell::default(),
             watched: Cell::new(false),
             stopping: Cell::new(false),
@@ -157,41 +165,78 @@ impl<E: Export> Server<E> {
         self.inner.counters.get()
     }
 
+    /// Serves a new connection, or refuses it.
     fn admit(&self, stream: Stream) {
-        let inner = &self.inner;
+        let inner = self.inner.clone();
         // Each poll of `serve` adds a waker to the event; this empties it, however many connections come.
         inner.changed.notify();
-        let mut counters = inner.counters.get();
-        if inner.sessions.borrow().len() >= inner.config.max_connections {
-            counters.refused += 1;
-            inner.counters.set(counters);
-            return;
+        if !inner.is_full() {
+            return inner.start(stream);
         }
-        counters.admitted += 1;
-        counters.open += 1;
-        inner.counters.set(counters);
-        let deadline = inner.ring.now() + inner.config.negotiation_time;
-        let session = Session::new(stream, inner.memory.share(), inner.counters.clone(), deadline);
-        let session = Rc::new(session);
-        inner.sessions.borrow_mut().push(session.clone());
-        inner.watch();
-        let inner = inner.clone();
         self.inner.ring.spawn(async move {
+            if inner.end_unused() {
+                inner.changed.wait_for(|| (!inner.is_full()).then_some(())).await;
+            }
+            if inner.is_full() || inner.stopping.get() {
+                let (config, counters) = (&inner.config, &inner.counters);
+                let refused = Counters { refused: counters.get().refused + 1, ..counters.get() };
+                counters.set(refused);
+                inner.refusals.refuse(&inner.ring, stream, &inner.facts, config.max_connections).await;
+            } else {
+                inner.start(stream);
+            }
+        });
+    }
+}
+
+impl<E: Export> Inner<E> {
+    fn is_full(&self) -> bool {
+        self.sessions.borrow().len() >= self.config.max_connections
+    }
+
+    /// Ends the connection that has been unused for the longest time, if that is too long; false if none has. One that was
+    /// used is never ended: a file system may lie on it, which would fail.
+    fn end_unused(&self) -> bool {
+        let latest = self.ring.now().saturating_sub(self.config.unused_time);
+        let sessions = self.sessions.borrow();
+        let since = |session: &&Rc<Session>| session.unused_since.get().filter(|since| *since <= latest);
+        let Some(unused) = sessions.iter().filter(|s| since(s).is_some()).min_by_key(since) else {
+            return false;
+        };
+        unused.unused_since.set(None);
+        unused.count(|counters| counters.unused += 1);
+        let time = self.config.unused_time;
+        tracing::warn!("an NBD client that sent no request for {time} makes room for another");
+        unused.abandon();
+        true
+    }
+
+    /// Serves a connection, for which there is room.
+    fn start(self: &Rc<Self>, stream: Stream) {
+        let counters = &self.counters;
+        let now = counters.get();
+        counters.set(Counters { admitted: now.admitted + 1, open: now.open + 1, ..now });
+        let deadline = self.ring.now() + self.config.negotiation_time;
+        let session = Rc::new(Session::new(stream, self.memory.share(), counters.clone(), deadline));
+        self.sessions.borrow_mut().push(session.clone());
+        self.watch();
+        let inner = self.clone();
+        self.ring.spawn(async move {
             inner.run(&session).await;
             inner.sessions.borrow_mut().retain(|other| !Rc::ptr_eq(other, &session));
             session.count(|counters| counters.open -= 1);
             inner.changed.notify();
         });
     }
-}
 
-impl<E: Export> Inner<E> {
     /// One connection, from greeting to end.
     async fn run(self: &Rc<Self>, session: &Rc<Session>) {
         let mut inbox = Inbox::new(&self.ring, &session.stream);
         // An error says that the client has gone.
-        let Ok(Some(agreed)) = negotiate(session, &mut inbox, &self.facts).await else { return };
+        let handshake = Handshake::new(&self.facts);
+        let Ok(Some(agreed)) = negotiate(&session.stream, &mut inbox, handshake).await else { return };
         session.agreed.set(agreed);
+        session.unused_since.set(Some(self.ring.now()));
         if !session.is_stopping() {
             session.deadline.set(Nanos::MAX);
         }

@@ -27,6 +27,8 @@ pub struct Session {
     pub agreed: Cell<Agreed>,
     /// When it is closed by force; [`Nanos::MAX`] while all is well.
     pub deadline: Cell<Nanos>,
+    /// Since when requests may come, as long as none has.
+    pub unused_since: Cell<Option<Nanos>>,
     outbox: Outbox,
     /// Requests received, and not yet answered to the last byte.
     in_flight: Cell<usize>,
@@ -58,6 +60,7 @@ impl Session {
             counters,
             agreed: Cell::default(),
             deadline: Cell::new(deadline),
+            unused_since: Cell::new(None),
             outbox: Outbox::default(),
             in_flight: Cell::new(0),
             fewer: Signal::default(),
@@ -187,6 +190,12 @@ impl Session {
     pub fn finish(&self) {
         self.stage.set(Stage::Ended);
         self.outgoing.notify();
+    }
+
+    /// Counts a request that was received.
+    pub fn count_request(&self) {
+        self.unused_since.set(None);
+        self.count(|counters| counters.requests += 1);
     }
 
     /// Changes the server's counters.

@@ -9,6 +9,7 @@ use braid_nbd::wire::options::*;
 use braid_nbd::wire::*;
 use std::io::{Read, Write};
 use std::net::Shutdown;
+use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 use support::raw::{RawClient, Reply};
 use support::{Kind, Running, Setup};
@@ -244,22 +245,66 @@ fn a_client_that_does_not_read_its_last_replies_is_closed_in_time() {
     server.stop();
 }
 
+/// A client that was refused saw a bare end of file, and the log had no line.
 #[test]
-fn connections_beyond_the_limit_are_closed_at_once() {
+fn a_client_beyond_the_limit_is_told_why_and_the_others_go_on() {
     let server = Running::start(Setup { max_connections: 4, ..Setup::default() });
     let mut admitted: Vec<RawClient> = (0..4).map(|_| RawClient::simple(&server.socket)).collect();
-    for _ in 0..200 {
-        let mut stream = std::os::unix::net::UnixStream::connect(&server.socket).expect("it listens");
-        let mut nothing = Vec::new();
-        stream.read_to_end(&mut nothing).expect("an end");
-        assert!(nothing.is_empty());
+    for option in [NBD_OPT_INFO, NBD_OPT_GO] {
+        let mut refused = RawClient::connect(&server.socket);
+        refused.send(&3u32.to_be_bytes());
+        refused.send(&encode_option(option, &[0; 6]));
+        let head = refused.receive(20);
+        assert_eq!(head[12..16], NBD_REP_ERR_POLICY.to_be_bytes());
+        let len = u32::from_be_bytes(head[16..20].try_into().unwrap());
+        let reason = String::from_utf8(refused.receive(len as usize)).unwrap();
+        assert!(reason.contains("all 4 connections") && reason.contains("--clients"), "{reason}");
+        refused.send(&encode_option(NBD_OPT_ABORT, &[]));
+        refused.expect_close();
     }
-    server.wait_until("they are counted", |state| state.counters.refused == 200);
+    let mut oldest_way = RawClient::connect(&server.socket);
+    oldest_way.send(&3u32.to_be_bytes());
+    oldest_way.send(&encode_option(NBD_OPT_EXPORT_NAME, b""));
+    oldest_way.expect_close();
+    // However many come, and say nothing: each is closed, and none of them holds up the clients that are served.
+    let mut silent: Vec<_> =
+        (0..200).map(|_| UnixStream::connect(&server.socket).expect("it listens")).collect();
+    server.wait_until("they are counted", |state| state.counters.refused == 203);
     admitted[0].request(NBD_CMD_FLUSH, 0, 5, 0, 0);
     assert_eq!(admitted[0].reply(), Reply::Simple(5, 0));
+    for stream in &mut silent {
+        stream.read_to_end(&mut Vec::new()).expect("an end");
+    }
     drop(admitted.pop());
     server.wait_until("one has left", |state| state.counters.open == 3);
     still_serves(&server);
+    server.stop();
+}
+
+/// Clients that connected and then did nothing held all connections for ever.
+#[test]
+fn a_client_that_was_never_used_makes_room_and_one_that_was_keeps_its_place() {
+    let unused_time = Nanos::from_millis(50);
+    let server = Running::start(Setup { max_connections: 4, unused_time, ..Setup::default() });
+    let mut clients: Vec<RawClient> = (0..4).map(|_| RawClient::simple(&server.socket)).collect();
+    let flush = |client: &mut RawClient| {
+        client.request(NBD_CMD_FLUSH, 0, 5, 0, 0);
+        assert_eq!(client.reply(), Reply::Simple(5, 0));
+    };
+    flush(&mut clients[0]);
+    flush(&mut clients[2]);
+    std::thread::sleep(std::time::Duration::from_millis(100));
+    let mut newcomers: Vec<RawClient> = (0..2).map(|_| RawClient::simple(&server.socket)).collect();
+    clients[1].expect_close();
+    clients[3].expect_close();
+    newcomers.iter_mut().for_each(flush);
+    flush(&mut clients[0]);
+    flush(&mut clients[2]);
+    server.wait_until("two are ended", |state| state.counters.unused == 2);
+    let mut refused = RawClient::connect(&server.socket);
+    refused.send(&3u32.to_be_bytes());
+    refused.send(&encode_option(NBD_OPT_EXPORT_NAME, b""));
+    refused.expect_close();
     server.stop();
 }
 

@@ -36,6 +36,8 @@ pub const NBD_REP_INFO: u32 = 3;
 pub const NBD_REP_META_CONTEXT: u32 = 4;
 /// The option is not known here.
 pub const NBD_REP_ERR_UNSUP: u32 = (1 << 31) | 1;
+/// The server does not want to; the content says why.
+pub const NBD_REP_ERR_POLICY: u32 = (1 << 31) | 2;
 /// The option's content makes no sense.
 pub const NBD_REP_ERR_INVALID: u32 = (1 << 31) | 3;
 /// No export has this name.

@@ -155,6 +155,7 @@ pub struct Setup {
     pub kind: Kind,
     pub arena: Bytes,
     pub max_connections: usize,
+    pub unused_time: Nanos,
     pub negotiation_time: Nanos,
     pub drain_time: Nanos,
     /// Whether [`Running::asked`] is kept.
@@ -168,6 +169,7 @@ impl Default for Setup {
             kind: Kind::Fast,
             arena: MIB * 64,
             max_connections: 16,
+            unused_time: Nanos::from_secs(60),
             negotiation_time: Nanos::from_secs(5),
             drain_time: Nanos::from_secs(2),
             keep_asked: false,
@@ -274,6 +276,7 @@ fn run(
     let mut config = ServerConfig::new("vol", &arena);
     config.memory = setup.arena;
     config.max_connections = setup.max_connections;
+    config.unused_time = setup.unused_time;
     config.negotiation_time = setup.negotiation_time;
     config.drain_time = setup.drain_time;
     let server = Server::new(ring.clone(), disk, config).expect("a server");

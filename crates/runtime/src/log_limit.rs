@@ -1,0 +1,41 @@
+//! How often an event that repeats itself is told: a device that fails fails thousands of times a second, and one line says
+//! as much as all of them.
+
+use braid_base::Nanos;
+use std::cell::Cell;
+
+/// Lets the first of many events through, then one per interval, and counts those that it held back.
+pub struct LogLimit {
+    interval: Nanos,
+    next: Cell<Nanos>,
+    held_back: Cell<u64>,
+}
+
+impl LogLimit {
+    /// Lets an event through at most every `interval`.
+    pub const fn new(interval: Nanos) -> LogLimit {
+        LogLimit { interval, next: Cell::new(Nanos::ZERO), held_back: Cell::new(0) }
+    }
+
+    /// Whether to tell an event at `now`: how many were held back since the last that was told, or none to be silent.
+    pub fn admit(&self, now: Nanos) -> Option<u64> {
+        if now < self.next.get() {
+            self.held_back.set(self.held_back.get() + 1);
+            return None;
+        }
+        self.next.set(now + self.interval);
+        Some(self.held_back.replace(0))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_event_is_told_and_the_next_ones_are_counted_for_a_while() {
+        let limit = LogLimit::new(Nanos::from_secs(10));
+        let told = [5, 6, 14, 15, 16, 60].map(|second| limit.admit(Nanos::from_secs(second)));
+        assert_eq!(told, [Some(0), None, None, Some(2), None, Some(1)]);
+    }
+}
