@@ -20,6 +20,10 @@ pub const MIB: Bytes = Bytes(1 << 20);
 pub const GIB: Bytes = Bytes(1 << 30);
 /// 2^40 bytes.
 pub const TIB: Bytes = Bytes(1 << 40);
+/// 2^50 bytes.
+pub const PIB: Bytes = Bytes(1 << 50);
+/// 2^60 bytes.
+pub const EIB: Bytes = Bytes(1 << 60);
 /// 512 bytes: the smallest unit that a disk writes whole.
 pub const SECTOR: Bytes = Bytes(512);
 
@@ -142,7 +146,7 @@ impl Sum for Bytes {
 /// In the largest binary unit that keeps at most two decimals exact enough to read: `128 KiB`, `1.50 GiB`, `17 B`.
 impl fmt::Display for Bytes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let units = [(TIB, "TiB"), (GIB, "GiB"), (MIB, "MiB"), (KIB, "KiB")];
+        let units = [(EIB, "EiB"), (PIB, "PiB"), (TIB, "TiB"), (GIB, "GiB"), (MIB, "MiB"), (KIB, "KiB")];
         for (unit, name) in units {
             if *self >= unit {
                 return match self.is_aligned(unit) {
@@ -172,14 +176,20 @@ impl FromStr for Bytes {
             ("MiB", 1 << 20),
             ("GiB", 1 << 30),
             ("TiB", 1 << 40),
+            ("PiB", 1 << 50),
+            ("EiB", 1 << 60),
             ("K", 1 << 10),
             ("M", 1 << 20),
             ("G", 1 << 30),
             ("T", 1 << 40),
+            ("P", 1 << 50),
+            ("E", 1 << 60),
             ("KB", 1_000),
             ("MB", 1_000_000),
             ("GB", 1_000_000_000),
             ("TB", 1_000_000_000_000),
+            ("PB", 1_000_000_000_000_000),
+            ("EB", 1_000_000_000_000_000_000),
         ];
         parse_quantity(text, UNITS, "a size such as 4096, 128KiB, 10GiB or 73GB").map(Bytes)
     }
@@ -195,6 +205,9 @@ mod tests {
         assert_eq!("1.5 GiB".parse(), Ok(MIB * 1536));
         assert_eq!("73GB".parse(), Ok(Bytes(73_000_000_000)));
         assert_eq!("0".parse(), Ok(Bytes::ZERO));
+        assert_eq!(("3PiB".parse(), "8EiB".parse()), (Ok(PIB * 3), Ok(EIB * 8)));
+        assert_eq!(((EIB * 8).to_string(), (PIB * 3).to_string()), ("8 EiB".to_owned(), "3 PiB".to_owned()));
+        assert!("16EiB".parse::<Bytes>().is_err(), "it does not fit 64 bits");
     }
 
     #[test]

@@ -60,7 +60,7 @@ impl CreateOptions {
 const SPARE_SLOTS: u32 = 4;
 /// The share of slots kept free for moves: one in this many.
 const SPARE_SHARE: u32 = 100;
-/// How much at the start of a device must be zero for it to count as empty.
+/// How much at the start and at the end of a device must be zero for it to count as empty.
 const LOOK_FOR_CONTENT: Bytes = Bytes(1 << 20);
 
 /// Makes a volume on `devices`, in the order of their ids. It is open to nobody afterwards: open it.
@@ -307,26 +307,57 @@ fn entries<D: Device>(
     Ok(entries)
 }
 
-/// Refuses devices that hold anything, as far as their first MiB tells.
+/// Refuses devices that hold anything, as far as their first and last MiB tell: RAID members, ZFS pools and partitioned
+/// disks whose start was wiped are known by their end.
 async fn refuse_content<D: Device>(devices: &[D]) -> Result<()> {
-    let buf = buffer(LOOK_FOR_CONTENT).await;
     for (i, device) in devices.iter().enumerate() {
-        let read = device.read(Bytes::ZERO, &buf).await;
-        read.map_err(|e| Error::io(format_args!("device d{i} could not be read"), &e))?;
-        let known = buf.with_bytes(|b| Header::decode(&b[..superblock::SIZE.as_usize()]));
-        let what = match known {
-            Ok(header) => format!("belongs to volume '{}' ({})", header.name, header.volume),
-            Err(_) if buf.with_bytes(|b| b.iter().any(|&byte| byte != 0)) => "is not empty".to_owned(),
-            Err(_) => continue,
-        };
-        return Err(Error::new(
-            ErrorKind::Invalid,
-            format!(
-                "device d{i} {what}: everything on it would be lost; use another device, or --force to overwrite it"
-            ),
-        ));
+        let size = device.geometry().size;
+        let buf = buffer(LOOK_FOR_CONTENT.min(size)).await;
+        let end = (size - buf.len()).align_down(KIB * 4);
+        for (offset, describe) in [(Bytes::ZERO, describe_start as fn(&[u8]) -> String), (end, describe_end)]
+        {
+            let read = device.read(offset, &buf).await;
+            read.map_err(|e| Error::io(format_args!("device d{i} could not be read"), &e))?;
+            if !buf.with_bytes(|bytes| bytes.iter().any(|&byte| byte != 0)) {
+                continue;
+            }
+            let what = buf.with_bytes(describe);
+            return Err(Error::new(
+                ErrorKind::Invalid,
+                format!(
+                    "device d{i} {what}: everything on it would be lost; use another device, or --force to overwrite it"
+                ),
+            ));
+        }
     }
     Ok(())
+}
+
+/// What the start of a device that is not empty shows.
+fn describe_start(bytes: &[u8]) -> String {
+    match Header::decode(&bytes[..superblock::SIZE.as_usize()]) {
+        Ok(header) => format!("belongs to volume '{}' ({})", header.name, header.volume),
+        Err(_) => "is not empty".to_owned(),
+    }
+}
+
+/// What the end of a device that is not empty shows.
+fn describe_end(bytes: &[u8]) -> String {
+    /// At the start of the superblock of versions 0.90 and 1.0, in this or the other byte order.
+    const MD: [[u8; 4]; 2] = [0xa92b_4efc_u32.to_le_bytes(), 0xa92b_4efc_u32.to_be_bytes()];
+    /// At the start of each uberblock in the third and fourth label.
+    const ZFS: [[u8; 8]; 2] = [0x00ba_b10c_u64.to_le_bytes(), 0x00ba_b10c_u64.to_be_bytes()];
+    let at_starts = |unit: usize, is_it: &dyn Fn(&[u8]) -> bool| bytes.chunks(unit).any(is_it);
+    let what = if at_starts(4096, &|page| MD.iter().any(|magic| page.starts_with(magic))) {
+        "a member of an md RAID is there"
+    } else if at_starts(1024, &|block| ZFS.iter().any(|magic| block.starts_with(magic))) {
+        "a member of a ZFS pool is there"
+    } else if at_starts(512, &|sector| sector.starts_with(b"EFI PART")) {
+        "the backup of a GPT partition table is there"
+    } else {
+        "something is there"
+    };
+    format!("is not empty at its end ({what})")
 }
 
 /// Writes both map images with nothing mapped: what lay there before must not be taken for pages.

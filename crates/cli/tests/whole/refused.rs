@@ -1,6 +1,7 @@
 //! What is refused: a second daemon, and devices that are not those of the volume. Each is a sentence, and changes nothing.
 
 use crate::machine::{Machine, have, qemu_io_ok};
+use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 
 #[test]
@@ -116,6 +117,30 @@ fn devices_that_hold_something_are_not_overwritten_unless_told() {
         machine.refused(&["create", "vault", "--hdd", "photos"], 1, &["there is a volume 'vault' already"]);
     });
     machine.ok(&["create", "new", "--hdd", "photos", "--force"]);
+}
+
+/// The superblock of an md RAID, the labels of a ZFS pool and the backup of a partition table lie at a device's end, and
+/// were overwritten without a word.
+#[test]
+fn content_at_the_end_of_a_device_is_not_overwritten_unless_told() {
+    let machine = Machine::new();
+    let size = 64 << 20;
+    for (from_end, bytes, expected) in [
+        (128 << 10, &0xa92b_4efc_u32.to_le_bytes()[..], "md RAID"),
+        (8 << 10, &0xa92b_4efc_u32.to_le_bytes(), "md RAID"),
+        ((256 << 10) - (128 << 10), &0x00ba_b10c_u64.to_le_bytes(), "ZFS pool"),
+        (512, b"EFI PART", "GPT"),
+        (1, &[1], "something"),
+    ] {
+        let file = std::fs::File::create(machine.path("disk")).unwrap();
+        file.set_len(size).unwrap();
+        file.write_all_at(bytes, size - from_end).unwrap();
+        unchanged(&machine, &["disk"], || {
+            let expected = ["is not empty at its end", expected, "--force"];
+            machine.refused(&["create", "new", "--hdd", "disk"], 1, &expected);
+        });
+    }
+    machine.ok(&["create", "new", "--hdd", "disk", "--force"]);
 }
 
 #[test]
