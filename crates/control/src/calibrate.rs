@@ -13,7 +13,7 @@ use crate::{Error, ErrorKind, Result};
 use braid_base::{Bytes, DeviceClass, Nanos};
 use braid_model::{Fitted, Measure, Observed, measure};
 use braid_runtime::{Arena, Device};
-use braid_uring::{Access, FileDevice, Ring};
+use braid_uring::Ring;
 use load::Load;
 use serde::{Deserialize, Serialize};
 use std::os::unix::fs::MetadataExt;
@@ -145,7 +145,7 @@ async fn open(ring: &Ring, device: &DeviceSpec, path: &Path, write: bool, made: 
         None => {
             refuse_sparse(path, made)?;
             // Through the page cache it would be this machine's memory that is measured.
-            OpenDevice::File(Rc::new(FileDevice::open(ring, path, device.class, Access::Direct)?))
+            OpenDevice::open_direct(ring, path, device.class)?
         }
     };
     let size = opened.geometry().size;

@@ -1,6 +1,5 @@
 //! From the engine's counters to the reports: units into names, counts into shares.
 
-use crate::devices::OpenDevice;
 use crate::members::Member;
 use crate::report::{
     BackgroundReport, CopyReport, DeviceReport, Durability, ExplainReport, GuestReport, LatencyReport,
@@ -75,10 +74,10 @@ fn share(part: u64, whole: u64) -> f64 {
 
 /// What a flush survives is decided by the weakest device.
 pub(crate) fn durability(members: &[Member]) -> Durability {
-    let is_memory = |m: &Member| matches!(m.device, OpenDevice::Memory(_) | OpenDevice::EmulatedMemory(_));
+    let is_memory = |m: &Member| m.device.is_memory();
     if members.iter().any(is_memory) {
         Durability::None
-    } else if members.iter().any(|m| matches!(m.device, OpenDevice::EmulatedFile(_))) {
+    } else if members.iter().any(|m| m.device.is_emulated()) {
         Durability::DaemonCrash
     } else {
         Durability::PowerCut

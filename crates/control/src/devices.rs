@@ -5,6 +5,7 @@
 //! flushed survives the death of the daemon, not a power cut. Waiting for the real disk as well would make the timing
 //! that of the real disk.
 
+use crate::device_log::DeviceLog;
 use crate::spec::{DeviceSpec, Storage};
 use crate::{Error, ErrorKind, Result};
 use braid_base::{Bytes, DeviceClass};
@@ -20,9 +21,16 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use std::rc::Rc;
 
-/// A device of a volume, open. Cheap to clone: a handle.
+/// A device of a volume, open. Cheap to clone: a handle. Its errors are logged, the first at once.
 #[derive(Clone)]
-pub(crate) enum OpenDevice {
+pub(crate) struct OpenDevice {
+    backing: Backing,
+    log: Rc<DeviceLog>,
+}
+
+/// What stores the bytes, with a timing of its own or a model's.
+#[derive(Clone)]
+enum Backing {
     File(Rc<FileDevice>),
     EmulatedFile(Rc<Emulated<Ring, FileDevice>>),
     Memory(Rc<MemoryDevice>),
@@ -30,12 +38,26 @@ pub(crate) enum OpenDevice {
 }
 
 impl OpenDevice {
+    fn new(ring: &Ring, storage: &Storage, backing: Backing) -> OpenDevice {
+        OpenDevice { backing, log: Rc::new(DeviceLog::new(ring, storage.name())) }
+    }
+
+    /// Whether its bytes are gone with this process.
+    pub fn is_memory(&self) -> bool {
+        matches!(self.backing, Backing::Memory(_) | Backing::EmulatedMemory(_))
+    }
+
+    /// Whether a model says how long it takes, and so its flushes go no further than the page cache.
+    pub fn is_emulated(&self) -> bool {
+        matches!(self.backing, Backing::EmulatedFile(_) | Backing::EmulatedMemory(_))
+    }
+
     /// How late an emulated device is behind its model.
     pub fn lateness(&self) -> Option<Lateness> {
-        match self {
-            OpenDevice::File(_) | OpenDevice::Memory(_) => None,
-            OpenDevice::EmulatedFile(device) => Some(device.lateness()),
-            OpenDevice::EmulatedMemory(device) => Some(device.lateness()),
+        match &self.backing {
+            Backing::File(_) | Backing::Memory(_) => None,
+            Backing::EmulatedFile(device) => Some(device.lateness()),
+            Backing::EmulatedMemory(device) => Some(device.lateness()),
         }
     }
 
@@ -49,24 +71,37 @@ impl OpenDevice {
         seed: u64,
     ) -> Result<OpenDevice> {
         let emulation = |size| model.map(|model| model.build(size, seed));
-        match storage {
+        let backing = match storage {
             Storage::Memory => {
                 let device = MemoryDevice::new(size.unwrap_or_default(), class)?;
-                Ok(match emulation(device.geometry().size) {
-                    None => OpenDevice::Memory(Rc::new(device)),
+                match emulation(device.geometry().size) {
+                    None => Backing::Memory(Rc::new(device)),
                     Some(model) => {
-                        OpenDevice::EmulatedMemory(Rc::new(Emulated::new(ring.clone(), device, model)))
+                        Backing::EmulatedMemory(Rc::new(Emulated::new(ring.clone(), device, model)))
                     }
-                })
+                }
             }
             Storage::Path(path) if model.is_some() => {
                 let device =
                     FileDevice::open(ring, path, class, Access::Cached)?.with_flush(Flush::ToPageCache);
                 let model = emulation(device.geometry().size).expect("there is a model");
-                Ok(OpenDevice::EmulatedFile(Rc::new(Emulated::new(ring.clone(), device, model))))
+                Backing::EmulatedFile(Rc::new(Emulated::new(ring.clone(), device, model)))
             }
-            Storage::Path(path) => Ok(OpenDevice::File(Rc::new(open_real(ring, path, class)?))),
-        }
+            Storage::Path(path) => Backing::File(Rc::new(open_real(ring, path, class)?)),
+        };
+        Ok(OpenDevice::new(ring, storage, backing))
+    }
+
+    /// Opens a device past the page cache, or not at all.
+    pub fn open_direct(ring: &Ring, path: &Path, class: DeviceClass) -> Result<OpenDevice> {
+        let device = FileDevice::open(ring, path, class, Access::Direct)?;
+        Ok(OpenDevice::new(ring, &Storage::Path(path.to_owned()), Backing::File(Rc::new(device))))
+    }
+
+    /// Opens a device to be read and nothing else, whatever it emulates: without timing, and without the right to write it.
+    pub fn open_to_read(ring: &Ring, path: &Path, class: DeviceClass) -> Result<OpenDevice> {
+        let device = FileDevice::open_read_only(ring, path, class, Access::Cached)?;
+        Ok(OpenDevice::new(ring, &Storage::Path(path.to_owned()), Backing::File(Rc::new(device))))
     }
 }
 
@@ -83,11 +118,6 @@ fn open_real(ring: &Ring, path: &Path, class: DeviceClass) -> io::Result<FileDev
 
 fn needs_cache(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::Unsupported || error.to_string().contains("no direct I/O")
-}
-
-/// Opens a device to be read and nothing else, whatever it emulates: without timing, and without the right to write it.
-pub(crate) fn open_to_read(ring: &Ring, path: &Path, class: DeviceClass) -> Result<OpenDevice> {
-    Ok(OpenDevice::File(Rc::new(FileDevice::open_read_only(ring, path, class, Access::Cached)?)))
 }
 
 /// Reads the superblock of the device at `path`, and closes it again.
@@ -170,48 +200,52 @@ pub(crate) fn refuse_duplicates<'a>(paths: impl Iterator<Item = &'a Path>) -> Re
 
 impl Device for OpenDevice {
     fn geometry(&self) -> Geometry {
-        match self {
-            OpenDevice::File(device) => device.geometry(),
-            OpenDevice::EmulatedFile(device) => device.geometry(),
-            OpenDevice::Memory(device) => device.geometry(),
-            OpenDevice::EmulatedMemory(device) => device.geometry(),
+        match &self.backing {
+            Backing::File(device) => device.geometry(),
+            Backing::EmulatedFile(device) => device.geometry(),
+            Backing::Memory(device) => device.geometry(),
+            Backing::EmulatedMemory(device) => device.geometry(),
         }
     }
 
     async fn read(&self, offset: Bytes, into: &Buf) -> io::Result<()> {
-        match self {
-            OpenDevice::File(device) => device.read(offset, into).await,
-            OpenDevice::EmulatedFile(device) => device.read(offset, into).await,
-            OpenDevice::Memory(device) => device.read(offset, into).await,
-            OpenDevice::EmulatedMemory(device) => device.read(offset, into).await,
-        }
+        let read = match &self.backing {
+            Backing::File(device) => device.read(offset, into).await,
+            Backing::EmulatedFile(device) => device.read(offset, into).await,
+            Backing::Memory(device) => device.read(offset, into).await,
+            Backing::EmulatedMemory(device) => device.read(offset, into).await,
+        };
+        read.inspect_err(|error| self.log.request_failed(error))
     }
 
     async fn write(&self, offset: Bytes, from: &Buf) -> io::Result<()> {
-        match self {
-            OpenDevice::File(device) => device.write(offset, from).await,
-            OpenDevice::EmulatedFile(device) => device.write(offset, from).await,
-            OpenDevice::Memory(device) => device.write(offset, from).await,
-            OpenDevice::EmulatedMemory(device) => device.write(offset, from).await,
-        }
+        let written = match &self.backing {
+            Backing::File(device) => device.write(offset, from).await,
+            Backing::EmulatedFile(device) => device.write(offset, from).await,
+            Backing::Memory(device) => device.write(offset, from).await,
+            Backing::EmulatedMemory(device) => device.write(offset, from).await,
+        };
+        written.inspect_err(|error| self.log.request_failed(error))
     }
 
     async fn flush(&self) -> io::Result<()> {
-        match self {
-            OpenDevice::File(device) => device.flush().await,
-            OpenDevice::EmulatedFile(device) => device.flush().await,
-            OpenDevice::Memory(device) => device.flush().await,
-            OpenDevice::EmulatedMemory(device) => device.flush().await,
-        }
+        let flushed = match &self.backing {
+            Backing::File(device) => device.flush().await,
+            Backing::EmulatedFile(device) => device.flush().await,
+            Backing::Memory(device) => device.flush().await,
+            Backing::EmulatedMemory(device) => device.flush().await,
+        };
+        flushed.inspect_err(|error| self.log.flush_failed(error))
     }
 
     async fn discard(&self, offset: Bytes, len: Bytes) -> io::Result<()> {
-        match self {
-            OpenDevice::File(device) => device.discard(offset, len).await,
-            OpenDevice::EmulatedFile(device) => device.discard(offset, len).await,
-            OpenDevice::Memory(device) => device.discard(offset, len).await,
-            OpenDevice::EmulatedMemory(device) => device.discard(offset, len).await,
-        }
+        let discarded = match &self.backing {
+            Backing::File(device) => device.discard(offset, len).await,
+            Backing::EmulatedFile(device) => device.discard(offset, len).await,
+            Backing::Memory(device) => device.discard(offset, len).await,
+            Backing::EmulatedMemory(device) => device.discard(offset, len).await,
+        };
+        discarded.inspect_err(|error| self.log.request_failed(error))
     }
 }
 

@@ -3,7 +3,7 @@
 //! types, never the engine.
 //!
 //! ```text
-//! spec.rs devices.rs        `PATH,model=x25-m,size=10GiB`, and the device that it opens
+//! spec.rs devices.rs        `PATH,model=x25-m,size=10GiB`, and the device that it opens; device_log.rs its errors
 //! models.rs calibrate.rs    device models: by name, from a file of one's own, or made from measurements
 //! state_dir.rs lock.rs      names → paths on this machine; one process per volume
 //! create.rs check.rs        verbs of a volume that nobody serves
@@ -26,6 +26,7 @@ mod client;
 mod collect;
 mod create;
 mod daemon;
+mod device_log;
 mod devices;
 mod error;
 mod import;

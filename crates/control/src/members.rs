@@ -1,6 +1,6 @@
 //! The devices of a volume that exists: found by their paths, known by their superblocks, opened as what they are.
 
-use crate::devices::{OpenDevice, look, open_to_read, refuse_duplicates};
+use crate::devices::{OpenDevice, look, refuse_duplicates};
 use crate::models::{self, OwnModels};
 use crate::spec::Storage;
 use crate::state_dir::VolumeRecord;
@@ -73,8 +73,10 @@ pub(crate) async fn open_paths(
 
 /// The same for reading alone.
 async fn open_paths_to_read(ring: &Ring, paths: &[PathBuf]) -> Result<(Superblock, Vec<Member>)> {
-    open_each(ring, paths, |_, path, superblock| open_to_read(ring, path, superblock.this_entry().class))
-        .await
+    open_each(ring, paths, |_, path, superblock| {
+        OpenDevice::open_to_read(ring, path, superblock.this_entry().class)
+    })
+    .await
 }
 
 async fn open_each(

@@ -7,6 +7,7 @@
 
 mod admin;
 mod attach;
+mod failing;
 mod full;
 mod help;
 mod kill;
