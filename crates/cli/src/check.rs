@@ -1,20 +1,24 @@
 //! `braid check`.
 
 use crate::output::Output;
-use braid_control::{CheckReport, Result, StateDir, VolumeName};
+use braid_base::Bytes;
+use braid_control::{CheckReport, LostRange, Result, StateDir, VolumeName};
 use clap::Args;
 
 /// Check the metadata of a volume that is not served
 ///
-/// Reads superblocks, both images of the map, and the journal. Exit status: 0 clean, 1 damage that --repair can make
-/// good, 3 damage that it cannot.
+/// Reads superblocks, both images of the map, and the journal, and changes nothing. Exit status: 0 clean, 1 damage that
+/// another copy makes good or a device that is missing or out of date, 3 bytes are lost. --repair keeps all that can be
+/// proved, lists the ranges that cannot, and guesses nothing: these read as errors until they are written whole or
+/// discarded.
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
   braid check vault
   braid check vault --repair
 
-JSON: name, clean, repairable, fatal (lists of sentences), mapped_extents, journal_batches, repaired.")]
+JSON: name, clean, repairable, fatal, degraded (lists of sentences), lost (offset_bytes,
+length_bytes), resync_bytes, mapped_extents, journal_batches, repaired.")]
 pub struct Arguments {
     /// The volume
     name: VolumeName,
@@ -38,16 +42,29 @@ pub fn describe(report: &CheckReport) -> String {
     let CheckReport { name, mapped_extents, journal_batches, .. } = report;
     let mut text = String::new();
     for damage in &report.fatal {
-        text += &format!("lost: {damage}\n");
+        text += &format!("damaged: {damage}\n");
     }
     for damage in &report.repairable {
         text += &format!("damaged, and whole elsewhere: {damage}\n");
     }
-    let verdict = match (report.clean, report.fatal.is_empty()) {
-        (true, _) if report.repaired => "repaired; it is clean now".to_owned(),
-        (true, _) => "clean".to_owned(),
-        (false, true) => format!("damaged; nothing is lost: braid check {name} --repair"),
-        (false, false) => "damaged beyond repair: restore it from another copy".to_owned(),
+    for device in &report.degraded {
+        text += &format!("degraded: {device}\n");
+    }
+    let verb = if report.repaired { "lost" } else { "cannot be proved; a repair gives it up" };
+    for LostRange { offset_bytes, length_bytes } in &report.lost {
+        text += &format!("{verb}: {} from byte {offset_bytes}\n", Bytes(*length_bytes));
+    }
+    let verdict = match (report.fatal.is_empty() && report.lost.is_empty(), report.clean) {
+        (true, true) if report.repaired => "repaired; it is clean now".to_owned(),
+        (true, true) if !report.degraded.is_empty() => {
+            format!("degraded; nothing is lost: bring the device back and braid serve {name}")
+        }
+        (true, true) => "clean".to_owned(),
+        (true, false) => format!("damaged; nothing is lost: braid check {name} --repair"),
+        (false, _) if report.repaired => {
+            "repaired, but for what is lost: restore that from a backup".to_owned()
+        }
+        (false, _) => format!("damaged: braid check {name} --repair keeps all but what is listed"),
     };
     text + &format!(
         "volume '{name}' is {verdict} ({mapped_extents} extents mapped, {journal_batches} journal batches to replay)"

@@ -2,6 +2,7 @@
 
 use crate::output::{Output, print};
 use crate::volume_options::VolumeOptions;
+use braid_base::DeviceId;
 use braid_control::{
     Client, Error, ErrorKind, NbdAddress, Ready, Result, ServeOptions, StateDir, VolumeName,
 };
@@ -39,6 +40,10 @@ pub struct Arguments {
     #[arg(long, value_name = "N", default_value_t = ServeOptions::default().clients as u32,
           value_parser = clap::value_parser!(u32).range(1..=ServeOptions::MOST_CLIENTS as i64))]
     clients: u32,
+    /// Give up what lies on a device of a volume of two copies, by its place: d1. It is brought up to date from the
+    /// others. For halves of a mirror that were used apart, and old copies of devices
+    #[arg(long, value_name = "DEVICE", value_parser = device_id)]
+    distrust: Vec<DeviceId>,
     /// Make the volume now, and remove it and the files made for it at the end
     #[arg(long)]
     temporary: bool,
@@ -63,6 +68,7 @@ pub fn run(state: &StateDir, arguments: &Arguments, output: Output) -> Result<u8
         cache_extents: arguments.cache as usize,
         clients: arguments.clients as usize,
         detach: Some(detach_command(name)),
+        distrust: arguments.distrust.clone(),
     };
     let ready = |ready: &Ready| output.announce(ready, || ready.nbd_uris.join(" "));
     match (&arguments.name, arguments.temporary) {
@@ -81,6 +87,14 @@ pub fn run(state: &StateDir, arguments: &Arguments, output: Output) -> Result<u8
         }
     }
     Ok(0)
+}
+
+/// A device by its place: `d0`.
+fn device_id(text: &str) -> std::result::Result<DeviceId, String> {
+    let number = text.strip_prefix('d').and_then(|number| number.parse().ok());
+    number
+        .map(DeviceId)
+        .ok_or_else(|| format!("'{text}' is not a device: use its place in the volume, as in d0"))
 }
 
 /// `braid detach`, for the daemon to run when it stops: with this very program, even if its file was replaced meanwhile.

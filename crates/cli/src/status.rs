@@ -22,16 +22,17 @@ Examples:
 JSON of a volume that is served: name, served (true), uuid, process_id, uptime_seconds, nbd_uris,
 nbd_connections, attached_file, policy, size_bytes, extent_bytes, block_bytes, copies, mapped_bytes,
 extra_bytes, dirty_bytes, cache_bytes, cache_limit_bytes, map_memory_bytes, journal_bytes,
-stale_pages, pending_changes, durability (power_cut, daemon_crash or none: what a flush survives),
+behind_bytes, written_lately_bytes, stale_pages, pending_changes, durability (power_cut, daemon_crash or none: what a flush survives),
 failure, guests, background, devices.
   guests: read, write, flush (requests, bytes, latency_ns_mean, _p50, _p95, _p99, _p999, _max),
     discard_requests, cache_hits, cache_misses, errors, latency_ns_counts (pairs: time, requests)
   background: migrations, migrations_stopped, migrated_bytes, mirrors, promotions, write_backs,
     probes, commits, checkpoints
-  devices: id, path, class, model, uuid, size_bytes, slots_bytes, used_bytes, data_share,
+  devices: id, path, class, state, model, uuid, size_bytes, slots_bytes, used_bytes, data_share,
     requests_share, in_flight, read_requests, write_requests, read_bytes, written_bytes,
     background_bytes, flushes, flush_latency_ns_mean, errors, last_error, latency_ns_mean, _p50,
     _p95, _p99, _p999, _max, lateness_ns_mean, lateness_ns_max, policy_figures
+Exit status with NAME: 3 if no flush can succeed, or if a device or a copy is missing or behind.
 JSON of one that is not: name, served (false), uuid, temporary, devices (path, class, model,
 size_bytes, made). Without NAME: volumes, a list of these. With --watch: a line every second.")]
 pub struct Arguments {
@@ -51,6 +52,9 @@ pub fn run(state: &StateDir, arguments: &Arguments, output: Output) -> Result<u8
         Some(name) => {
             let report = volume_report(state, name)?;
             output.show(&report, || describe(state, name, &report, None));
+            if let VolumeReport::Served(status) = &report {
+                return Ok(status.exit_status());
+            }
         }
         None => {
             let reports = all(state)?;
@@ -76,7 +80,11 @@ pub fn overview(reports: &[VolumeReport]) -> String {
         table.row(match report {
             VolumeReport::Served(status) => vec![
                 status.name.clone(),
-                if status.failure.is_some() { "FAILED".to_owned() } else { "served".to_owned() },
+                match (status.failure.is_some(), status.is_whole()) {
+                    (true, _) => "FAILED".to_owned(),
+                    (false, false) => "DEGRADED".to_owned(),
+                    (false, true) => "served".to_owned(),
+                },
                 Bytes(status.size_bytes).to_string(),
                 percent(status.mapped_bytes as f64 / status.size_bytes as f64),
                 name_of(&status.policy).to_owned(),
@@ -128,6 +136,12 @@ fn head(status: &StatusReport) -> String {
         text += &format!(
             "  FAILED: no flush can succeed any more: {failure}\n  Look at the device, stop the daemon and serve anew.\n"
         );
+    }
+    for device in status.devices.iter().filter(|device| device.state != "active") {
+        text += &format!("  DEGRADED: {} ({}) is {}\n", device.id, device.path, device.state);
+    }
+    if status.behind_bytes > 0 {
+        text += &format!("  DEGRADED: a copy of up to {} is behind\n", Bytes(status.behind_bytes));
     }
     let (size, extent) = (Bytes(status.size_bytes), Bytes(status.extent_bytes));
     let mapped = Bytes(status.mapped_bytes);

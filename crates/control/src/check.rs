@@ -1,11 +1,12 @@
 //! `braid check`: is all of a volume's metadata there, twice and sound? And `--repair`, which writes it anew from what is
 //! sound.
 
+use crate::Result;
 use crate::lock::VolumeLock;
 use crate::members::{handles, names, open_members, open_members_to_read};
 use crate::ring::on_ring;
 use crate::state_dir::{StateDir, VolumeName};
-use crate::{Error, ErrorKind, Result};
+use braid_base::{Bytes, ExtentId};
 use braid_engine::{OpenOptions, Volume};
 use serde::{Deserialize, Serialize};
 
@@ -20,12 +21,37 @@ pub struct CheckReport {
     pub repairable: Vec<String>,
     /// Damage that nothing makes good.
     pub fatal: Vec<String>,
+    /// Devices that do not hold what they should: missing, failed, or to be brought up to date.
+    pub degraded: Vec<String>,
+    /// Ranges of the volume whose bytes are lost: what a repair gives up, or has given up.
+    pub lost: Vec<LostRange>,
+    /// Bytes of the volume whose copies the next serving resynchronises, in whole spans.
+    pub resync_bytes: u64,
     /// Extents that have a home.
     pub mapped_extents: u32,
     /// Journal batches that the next serving replays; some are normal.
     pub journal_batches: u64,
     /// Whether a repair was made, after which this was found.
     pub repaired: bool,
+}
+
+/// A range of a volume whose bytes cannot be proved to lie anywhere.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct LostRange {
+    /// Where it begins.
+    pub offset_bytes: u64,
+    /// How long it is.
+    pub length_bytes: u64,
+}
+
+/// Runs of extents as ranges.
+fn ranges(extents: &[ExtentId], extent_size: Bytes) -> Vec<LostRange> {
+    let runs = extents.chunk_by(|a, b| a.0 + 1 == b.0);
+    let range = |run: &[ExtentId]| LostRange {
+        offset_bytes: (extent_size * u64::from(run[0].0)).0,
+        length_bytes: (extent_size * run.len() as u64).0,
+    };
+    runs.map(range).collect()
 }
 
 impl CheckReport {
@@ -35,18 +61,25 @@ impl CheckReport {
             clean: found.repairable.is_empty() && found.fatal.is_empty(),
             repairable: found.repairable,
             fatal: found.fatal,
+            degraded: found
+                .not_current
+                .iter()
+                .map(|(device, state)| format!("{device} is {state}"))
+                .collect(),
+            lost: ranges(&found.lost, found.extent_size),
+            resync_bytes: (found.span_size * u64::from(found.spans)).0,
             mapped_extents: found.mapped_extents,
             journal_batches: found.journal_batches,
             repaired: false,
         }
     }
 
-    /// The exit status of a check: 0 clean, 1 damage that can be repaired, 3 damage that cannot.
+    /// The exit status of a check: 0 clean, 1 damage that another copy makes good or a device that lacks something, 3 data is lost.
     pub fn exit_status(&self) -> u8 {
-        match (self.clean, self.fatal.is_empty()) {
-            (true, _) => 0,
-            (false, true) => 1,
-            (false, false) => 3,
+        match self.fatal.is_empty() && self.lost.is_empty() {
+            false => 3,
+            true if self.clean && self.degraded.is_empty() => 0,
+            true => 1,
         }
     }
 }
@@ -62,31 +95,19 @@ pub fn check(state: &StateDir, name: &VolumeName) -> Result<CheckReport> {
     })
 }
 
-/// Writes superblocks and both map images of a volume anew, from what is sound, and checks it again.
-///
-/// # Errors
-/// `Corrupt` where something is damaged that nothing makes good: then nothing was changed.
+/// Writes superblocks and both map images of a volume anew, and checks it again. What cannot be proved is given up: these ranges are
+/// listed, and read as errors until they are written whole or discarded.
 pub fn repair(state: &StateDir, name: &VolumeName) -> Result<CheckReport> {
-    let before = check(state, name)?;
-    if !before.fatal.is_empty() {
-        let problem = format!(
-            "volume '{name}' cannot be repaired, and nothing was changed: {}; restore it from another copy",
-            before.fatal.join("; ")
-        );
-        return Err(Error::new(ErrorKind::Corrupt, problem));
-    }
-    rewrite(state, name)?;
-    Ok(CheckReport { repaired: true, ..check(state, name)? })
-}
-
-/// Opening writes the superblocks; closing writes the map.
-fn rewrite(state: &StateDir, name: &VolumeName) -> Result<()> {
     let record = state.load(name)?;
-    let _lock = VolumeLock::take(state, name, "repaired")?;
-    on_ring(async |ring| {
+    let lock = VolumeLock::take(state, name, "repaired")?;
+    // Opening writes the superblocks; closing writes the map.
+    let lost = on_ring(async |ring| {
         let members = open_members(ring, &record).await?;
         let options = OpenOptions { repair: true, ..OpenOptions::new(names(&members)) };
-        let (volume, _) = Volume::open(ring.clone(), handles(&members), options).await?;
-        Ok(volume.close().await?)
-    })
+        let (volume, recovery) = Volume::open(ring.clone(), handles(&members), options).await?;
+        volume.close().await?;
+        Ok(ranges(&recovery.lost, volume.status().shape.extent_size))
+    })?;
+    drop(lock);
+    Ok(CheckReport { repaired: true, lost, ..check(state, name)? })
 }

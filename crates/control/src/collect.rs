@@ -1,5 +1,6 @@
 //! From the engine's counters to the reports: units into names, counts into shares.
 
+use crate::devices::OpenDevice;
 use crate::members::Member;
 use crate::report::{
     BackgroundReport, CopyReport, DeviceReport, Durability, ExplainReport, GuestReport, LatencyReport,
@@ -35,6 +36,8 @@ pub(crate) fn status_report(name: &str, uptime: Nanos, status: Status, members: 
         cache_limit_bytes: (extent * status.cached_extents.1 as u64).0,
         map_memory_bytes: status.map_memory as u64,
         journal_bytes: status.journal.0,
+        behind_bytes: (status.span_size * status.spans.1 as u64).0,
+        written_lately_bytes: (status.span_size * status.spans.0 as u64).0,
         stale_pages: status.stale_pages as u64,
         pending_changes: status.pending_changes as u64,
         durability: durability(members),
@@ -74,10 +77,10 @@ fn share(part: u64, whole: u64) -> f64 {
 
 /// What a flush survives is decided by the weakest device.
 pub(crate) fn durability(members: &[Member]) -> Durability {
-    let is_memory = |m: &Member| m.device.is_memory();
-    if members.iter().any(is_memory) {
+    let any = |test: fn(&OpenDevice) -> bool| members.iter().filter_map(|m| m.device.as_ref()).any(test);
+    if any(OpenDevice::is_memory) {
         Durability::None
-    } else if members.iter().any(|m| m.device.is_emulated()) {
+    } else if any(OpenDevice::is_emulated) {
         Durability::DaemonCrash
     } else {
         Durability::PowerCut
@@ -85,11 +88,12 @@ pub(crate) fn durability(members: &[Member]) -> Durability {
 }
 
 fn device_report(device: &DeviceStatus, member: &Member, extent: Bytes, total: &Totals) -> DeviceReport {
-    let (stats, lateness) = (&device.stats, member.device.lateness());
+    let (stats, lateness) = (&device.stats, member.device.as_ref().and_then(OpenDevice::lateness));
     DeviceReport {
         id: device.id.to_string(),
         path: member.name.clone(),
         class: device.class.to_string(),
+        state: device.state.to_string(),
         model: Some(device.model.clone()).filter(|model| !model.is_empty()),
         uuid: device.uuid.to_string(),
         size_bytes: device.size.0,

@@ -10,6 +10,7 @@ use crate::ring::on_ring;
 use crate::spec::{DeviceSpec, Storage};
 use crate::state_dir::{DeviceRecord, RECORD_VERSION, StateDir, VolumeName, VolumeRecord};
 use crate::{Error, ErrorKind, Result};
+use braid_base::DeviceId;
 use braid_base::{Bytes, KIB};
 use braid_engine::CreateOptions;
 use braid_format::Uuid;
@@ -150,7 +151,7 @@ async fn write_volume(
         let (model, seed) = (model.map(|model| model.spec), place as u64);
         let device = OpenDevice::open(ring, &spec.storage, spec.class, model.as_ref(), spec.size, seed)?;
         record.devices[place].size_bytes = device.geometry().size.0;
-        members.push(Member { device, name: spec.name() });
+        members.push(Member { id: DeviceId(place as u16), device: Some(device), name: spec.name() });
     }
     let options = CreateOptions {
         name: new.name.to_string(),

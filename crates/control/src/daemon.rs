@@ -18,7 +18,7 @@ use crate::recorded::{Recorded, Recorder};
 use crate::report::{Durability, ExplainReport, StatusReport};
 use crate::state_dir::{StateDir, VolumeName};
 use crate::{Error, ErrorKind, NewVolume, Result};
-use braid_base::{Bytes, Nanos};
+use braid_base::{Bytes, DeviceId, Nanos};
 use braid_engine::{OpenOptions, Recovery, Volume};
 use braid_nbd::{Server, ServerConfig};
 use braid_runtime::{Arena, Event, Runtime};
@@ -43,12 +43,14 @@ pub struct ServeOptions {
     pub clients: usize,
     /// The command that detaches this volume, to be run when the daemon stops; none to leave that to the administrator.
     pub detach: Option<Vec<OsString>>,
+    /// Devices whose content is given up: they are brought up to date from the others.
+    pub distrust: Vec<DeviceId>,
 }
 
 impl Default for ServeOptions {
     /// 100 extents, as in the paper that `wardrop` follows.
     fn default() -> ServeOptions {
-        ServeOptions { nbd: Vec::new(), cache_extents: 100, clients: 32, detach: None }
+        ServeOptions { nbd: Vec::new(), cache_extents: 100, clients: 32, detach: None, distrust: Vec::new() }
     }
 }
 
@@ -205,7 +207,11 @@ async fn run(
     doors: Doors,
     ready: impl FnOnce(&Ready),
 ) -> Result<()> {
-    let open = OpenOptions { cache_extents: doors.options.cache_extents, ..OpenOptions::new(names(&members)) };
+    let open = OpenOptions {
+        cache_extents: doors.options.cache_extents,
+        distrust: doors.options.distrust.clone(),
+        ..OpenOptions::new(names(&members))
+    };
     let (volume, recovery) = Volume::open(world.ring.clone(), handles(&members), open).await?;
     log_recovery(name, &recovery);
     let daemon = Daemon::start(world, state, name, members, volume, doors)?;
@@ -234,15 +240,18 @@ fn describe(signal: Signal) -> &'static str {
 }
 
 fn log_recovery(name: &VolumeName, recovery: &Recovery) {
-    let Recovery { pages_from_second_image, batches, records } = recovery;
+    let Recovery { pages_from_one_image, batches, records, spans, .. } = recovery;
     match records {
-        0 => tracing::info!("volume '{name}' is open; it was closed well"),
+        0 => tracing::info!("volume '{name}' is open: clean shutdown before"),
         _ => tracing::info!(
             "volume '{name}' is open; replayed {records} records in {batches} batches of its journal"
         ),
     }
-    if *pages_from_second_image > 0 {
-        tracing::warn!("{pages_from_second_image} map pages came from the second image: braid check {name}");
+    if *spans > 0 {
+        tracing::info!("copies may differ in {spans} spans of volume '{name}': resynchronising them");
+    }
+    if *pages_from_one_image > 0 {
+        tracing::warn!("{pages_from_one_image} map pages are sound in one image only: braid check {name}");
     }
 }
 

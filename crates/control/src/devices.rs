@@ -11,7 +11,7 @@ use crate::{Error, ErrorKind, Result};
 use braid_base::{Bytes, DeviceClass};
 use braid_emulated::{Emulated, Lateness};
 use braid_engine::identify;
-use braid_format::superblock::Superblock;
+use braid_format::superblock::Header;
 use braid_model::Spec;
 use braid_runtime::{Buf, Device, Geometry};
 use braid_uring::{Access, FileDevice, Flush, MemoryDevice, Ring};
@@ -121,7 +121,7 @@ fn needs_cache(error: &io::Error) -> bool {
 }
 
 /// Reads the superblock of the device at `path`, and closes it again.
-pub(crate) async fn look(ring: &Ring, path: &Path) -> Result<Superblock> {
+pub(crate) async fn look(ring: &Ring, path: &Path) -> Result<Header> {
     // The class does not matter for reading; it is the superblock that tells it.
     let device = FileDevice::open_read_only(ring, path, DeviceClass::Ssd, Access::Cached)?;
     Ok(identify(&device, &path.display().to_string()).await?)

@@ -4,15 +4,15 @@ use crate::check::CheckReport;
 use crate::create::remove_made;
 use crate::devices::look;
 use crate::lock::VolumeLock;
-use crate::members::{handles, names, open_paths};
+use crate::members::{Member, handles, names, open_paths};
 use crate::models::{self, OwnModels};
 use crate::ring::on_ring;
 use crate::spec::Storage;
 use crate::state_dir::{DeviceRecord, RECORD_VERSION, StateDir, VolumeName, VolumeRecord};
 use crate::{Error, ErrorKind, Result};
-use braid_format::superblock::Superblock;
+use braid_format::superblock::{DeviceEntry, Header};
 use serde::{Deserialize, Serialize};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// A volume that was found.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -46,51 +46,73 @@ pub fn import(
     let given = models::read_all(models)?;
     let absolute = |path: &PathBuf| std::path::absolute(path).map_err(|e| Error::io(path.display(), &e));
     let paths = paths.iter().map(absolute).collect::<Result<Vec<_>>>()?;
-    let (superblock, found, ordered, own) = on_ring(async |ring| {
+    let (header, entries, found, ordered, own) = on_ring(async |ring| {
         let mut own = match paths.first() {
             Some(path) => known_models(state, &look(ring, path).await?)?,
             None => OwnModels::new(),
         };
         own.extend(given);
-        let (superblock, members) = open_paths(ring, &paths, &own).await?;
+        let (header, members) = open_paths(ring, &paths, &own).await?;
+        refuse_missing(&header, &members)?;
         let ordered = names(&members);
         let found = braid_engine::check(handles(&members), &ordered).await?;
-        Ok((superblock, found, ordered, own))
+        let mut entries = Vec::new();
+        for path in &ordered {
+            entries.push(look(ring, Path::new(path)).await?.device);
+        }
+        Ok((header, entries, found, ordered, own))
     })?;
-    let name = name.map_or_else(|| superblock.name.parse(), Ok)?;
-    let record = record(&superblock, name.clone(), &ordered, own);
+    let name = name.map_or_else(|| header.name.parse(), Ok)?;
+    let record = record(&header, &entries, name.clone(), &ordered, own);
     let _lock = VolumeLock::take(state, &name, "imported")?;
     refuse_other(state, &record)?;
     state.save(&record)?;
     Ok(ImportReport {
         name: name.to_string(),
         uuid: record.uuid,
-        size_bytes: superblock.volume_size.0,
-        policy: superblock.policy,
+        size_bytes: header.volume_size.0,
+        policy: header.policy,
         devices: record.devices,
         check: CheckReport::new(name.as_str(), found),
     })
 }
 
 /// The models that the record of this volume keeps, if it is known here under any name.
-fn known_models(state: &StateDir, volume: &Superblock) -> Result<OwnModels> {
+fn known_models(state: &StateDir, volume: &Header) -> Result<OwnModels> {
     let uuid = volume.volume.to_string();
     let mut records = state.names()?.into_iter().filter_map(|name| state.load(&name).ok());
     Ok(records.find(|record| record.uuid == uuid).map(|record| record.models).unwrap_or_default())
 }
 
+/// A volume is noted with all of its devices: one that is missing has no path yet.
+fn refuse_missing(header: &Header, members: &[Member]) -> Result<()> {
+    if members.len() == usize::from(header.device_count) {
+        return Ok(());
+    }
+    let places: Vec<String> = members.iter().map(|member| member.id.to_string()).collect();
+    let problem = format!(
+        "volume '{}' has {} devices, and {} were given ({}): name all of them",
+        header.name,
+        header.device_count,
+        members.len(),
+        places.join(", ")
+    );
+    Err(Error::new(ErrorKind::Degraded, problem))
+}
+
 fn record(
-    superblock: &Superblock,
+    header: &Header,
+    entries: &[DeviceEntry],
     name: VolumeName,
     paths: &[String],
     mut models: OwnModels,
 ) -> VolumeRecord {
-    let devices = superblock.devices.iter().zip(paths).map(|(entry, path)| {
+    let devices = entries.iter().zip(paths).map(|(entry, path)| {
         let model = Some(entry.model.as_str()).filter(|model| !model.is_empty());
         DeviceRecord::new(&Storage::Path(PathBuf::from(path)), entry.class, model, entry.size.0)
     });
-    let uuid = superblock.volume.to_string();
-    models.retain(|name, _| superblock.devices.iter().any(|entry| models::is_own(&entry.model, name)));
+    let uuid = header.volume.to_string();
+    models.retain(|name, _| entries.iter().any(|entry| models::is_own(&entry.model, name)));
     VolumeRecord { version: RECORD_VERSION, name, uuid, temporary: false, devices: devices.collect(), models }
 }
 

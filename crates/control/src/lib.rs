@@ -47,7 +47,7 @@ mod state_dir;
 pub use address::NbdAddress;
 pub use attach::{Attached, Detached, attach, attached_device, detach};
 pub use calibrate::{CalibrateOptions, CalibrateReport, MeasuredReport, calibrate};
-pub use check::{CheckReport, check, repair};
+pub use check::{CheckReport, LostRange, check, repair};
 pub use client::{Client, volume_report};
 pub use create::{CreateReport, NewVolume, create};
 pub use daemon::{Ready, ServeOptions, serve, serve_temporary};

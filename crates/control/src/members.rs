@@ -5,64 +5,110 @@ use crate::models::{self, OwnModels};
 use crate::spec::Storage;
 use crate::state_dir::VolumeRecord;
 use crate::{Error, ErrorKind, Result};
-use braid_format::superblock::Superblock;
+use braid_base::DeviceId;
+use braid_format::superblock::Header;
 use braid_uring::Ring;
 use std::io;
 use std::path::{Path, PathBuf};
 
 /// A device as the daemon holds it, beside what the engine knows of it.
 pub(crate) struct Member {
-    pub device: OpenDevice,
+    /// Its place in the volume.
+    pub id: DeviceId,
+    /// None while it is missing.
+    pub device: Option<OpenDevice>,
     /// Its path, or `memory`.
     pub name: String,
 }
 
-/// Opens the devices of a volume, in the order of their places.
+/// Opens the devices of a volume, in the order of their places. With two copies of each extent, those that are missing are members
+/// without a device: whether the volume can do without them is for the engine to judge.
 ///
 /// # Errors
-/// `Degraded` where a path leads nowhere, `Invalid` where the devices there are of another volume. What the superblocks
-/// say of each other is for the engine to judge.
+/// `Degraded` if a path leads nowhere and there is one copy, `Invalid` if the devices there are of another volume.
 pub(crate) async fn open_members(ring: &Ring, record: &VolumeRecord) -> Result<Vec<Member>> {
-    let paths = record.paths()?;
-    refuse_missing(record, &paths)?;
-    refuse_other(record, open_paths(ring, &paths, &record.models).await?)
+    let (there, missing) = look_for(record)?;
+    let found = open_paths(ring, &there, &record.models).await?;
+    with_missing(record, found, missing)
 }
 
 /// The same for reading alone: needs no right to write to any of them.
 pub(crate) async fn open_members_to_read(ring: &Ring, record: &VolumeRecord) -> Result<Vec<Member>> {
-    let paths = record.paths()?;
-    refuse_missing(record, &paths)?;
-    refuse_other(record, open_paths_to_read(ring, &paths).await?)
+    let (there, missing) = look_for(record)?;
+    let found = open_paths_to_read(ring, &there).await?;
+    with_missing(record, found, missing)
 }
 
-fn refuse_other(
+/// The paths that exist, and the places of those that do not.
+fn look_for(record: &VolumeRecord) -> Result<(Vec<PathBuf>, Vec<usize>)> {
+    let paths = record.paths()?;
+    let is_missing =
+        |path: &Path| std::fs::metadata(path).is_err_and(|error| error.kind() == io::ErrorKind::NotFound);
+    let missing: Vec<usize> = (0..paths.len()).filter(|&i| is_missing(&paths[i])).collect();
+    if missing.len() == paths.len() {
+        return Err(lacks(record, &missing));
+    }
+    let there = paths.into_iter().enumerate().filter(|(i, _)| !missing.contains(i));
+    Ok((there.map(|(_, path)| path).collect(), missing))
+}
+
+/// Adds the devices that are missing, if these are devices of this volume, and it has two copies.
+fn with_missing(
     record: &VolumeRecord,
-    (superblock, members): (Superblock, Vec<Member>),
+    (header, mut members): (Header, Vec<Member>),
+    missing: Vec<usize>,
 ) -> Result<Vec<Member>> {
-    if superblock.volume.to_string() != record.uuid {
+    if header.volume.to_string() != record.uuid {
         let name = &record.name;
         let problem = format!(
             "{} belongs to volume '{}' ({}), not to '{name}' ({}): bring the devices of '{name}' back, or braid import \
              them under their paths of today",
-            record.devices[0].name(),
-            superblock.name,
-            superblock.volume,
-            record.uuid
+            members[0].name, header.name, header.volume, record.uuid
         );
         return Err(Error::new(ErrorKind::Invalid, problem));
     }
+    if header.copies == 1 && !missing.is_empty() {
+        return Err(lacks(record, &missing));
+    }
+    for place in missing {
+        let name = record.devices[place].name();
+        tracing::error!(
+            "device d{place} ({name}) of volume '{}' is missing: going on without it",
+            record.name
+        );
+        members.push(Member { id: DeviceId(place as u16), device: None, name });
+    }
+    members.sort_by_key(|member| member.id);
     Ok(members)
 }
 
-/// Opens whatever lies on these devices, in the order of their places; with the superblock of the first path. `own` are
+/// Says of all paths that lead nowhere at once what was there.
+fn lacks(record: &VolumeRecord, missing: &[usize]) -> Error {
+    let describe = |&place: &usize| {
+        let device = &record.devices[place];
+        format!("d{place} ({}, {})", device.class, device.name())
+    };
+    let described: Vec<String> = missing.iter().map(describe).collect();
+    let VolumeRecord { name, .. } = record;
+    let problem = format!(
+        "volume '{name}' lacks {} of its {} devices: {} does not exist; bring it back, or, where the devices have other \
+         paths now, name all of them: braid import PATH… (nothing was changed)",
+        missing.len(),
+        record.devices.len(),
+        described.join(", ")
+    );
+    Error::new(ErrorKind::Degraded, problem)
+}
+
+/// Opens whatever lies on these devices, in the order of their places; with what the superblock of the first says. `own` are
 /// the texts of models that are not of the library.
 pub(crate) async fn open_paths(
     ring: &Ring,
     paths: &[PathBuf],
     own: &OwnModels,
-) -> Result<(Superblock, Vec<Member>)> {
-    open_each(ring, paths, |storage, _, superblock| {
-        let (entry, place) = (superblock.this_entry(), superblock.this_device);
+) -> Result<(Header, Vec<Member>)> {
+    open_each(ring, paths, |storage, _, header| {
+        let (entry, place) = (&header.device, header.this_device);
         let model = Some(entry.model.as_str()).filter(|model| !model.is_empty());
         let model = model.map(|model| models::reopen(entry.class, model, own)).transpose();
         let model = model.map_err(|e| Error::new(e.kind(), format!("{}: {e}", storage.name())))?;
@@ -72,62 +118,36 @@ pub(crate) async fn open_paths(
 }
 
 /// The same for reading alone.
-async fn open_paths_to_read(ring: &Ring, paths: &[PathBuf]) -> Result<(Superblock, Vec<Member>)> {
-    open_each(ring, paths, |_, path, superblock| {
-        OpenDevice::open_to_read(ring, path, superblock.this_entry().class)
-    })
-    .await
+async fn open_paths_to_read(ring: &Ring, paths: &[PathBuf]) -> Result<(Header, Vec<Member>)> {
+    open_each(ring, paths, |_, path, header| OpenDevice::open_to_read(ring, path, header.device.class)).await
 }
 
 async fn open_each(
     ring: &Ring,
     paths: &[PathBuf],
-    open: impl Fn(&Storage, &Path, &Superblock) -> Result<OpenDevice>,
-) -> Result<(Superblock, Vec<Member>)> {
+    open: impl Fn(&Storage, &Path, &Header) -> Result<OpenDevice>,
+) -> Result<(Header, Vec<Member>)> {
     refuse_duplicates(paths.iter().map(PathBuf::as_path))?;
     let (mut first, mut members) = (None, Vec::new());
     for path in paths {
-        let superblock = look(ring, path).await?;
+        let header = look(ring, path).await?;
         let storage = Storage::Path(path.clone());
-        let device = open(&storage, path, &superblock)?;
-        members.push((superblock.this_device, Member { device, name: storage.name() }));
-        first.get_or_insert(superblock);
+        let device = open(&storage, path, &header)?;
+        members.push(Member { id: header.this_device, device: Some(device), name: storage.name() });
+        first.get_or_insert(header);
     }
-    members.sort_by_key(|(place, _)| *place);
+    members.sort_by_key(|member| member.id);
     let first = first
         .ok_or_else(|| Error::new(ErrorKind::Usage, "no device was given: name the volume's devices"))?;
-    Ok((first, members.into_iter().map(|(_, member)| member).collect()))
+    Ok((first, members))
 }
 
-/// Says of all paths that lead nowhere at once what was there.
-fn refuse_missing(record: &VolumeRecord, paths: &[PathBuf]) -> Result<()> {
-    let is_missing =
-        |path: &Path| std::fs::metadata(path).is_err_and(|error| error.kind() == io::ErrorKind::NotFound);
-    let places = paths.iter().zip(&record.devices).enumerate();
-    let missing = places.filter(|(_, (path, _))| is_missing(path));
-    let missing: Vec<String> = missing
-        .map(|(place, (path, device))| format!("d{place} ({}, {})", device.class, path.display()))
-        .collect();
-    if missing.is_empty() {
-        return Ok(());
-    }
-    let VolumeRecord { name, .. } = record;
-    let problem = format!(
-        "volume '{name}' lacks {} of its {} devices: {} does not exist; bring it back, or, where the devices have other \
-         paths now, name all of them: braid import PATH… (nothing was changed)",
-        missing.len(),
-        paths.len(),
-        missing.join(", ")
-    );
-    Err(Error::new(ErrorKind::Degraded, problem))
-}
-
-/// Names of the devices, for the engine's messages.
+/// Names of the devices that are there, for the engine's messages.
 pub(crate) fn names(members: &[Member]) -> Vec<String> {
-    members.iter().map(|member| member.name.clone()).collect()
+    members.iter().filter(|member| member.device.is_some()).map(|member| member.name.clone()).collect()
 }
 
-/// The devices themselves: handles.
+/// The devices that are there: handles.
 pub(crate) fn handles(members: &[Member]) -> Vec<OpenDevice> {
-    members.iter().map(|member| member.device.clone()).collect()
+    members.iter().filter_map(|member| member.device.clone()).collect()
 }

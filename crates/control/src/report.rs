@@ -50,6 +50,10 @@ pub struct StatusReport {
     pub map_memory_bytes: u64,
     /// What recovery would have to read.
     pub journal_bytes: u64,
+    /// Bytes of the volume of which a copy is behind, in whole spans: a resync brings them up to date.
+    pub behind_bytes: u64,
+    /// Bytes of the volume that would be resynchronised after an unclean stop, in whole spans.
+    pub written_lately_bytes: u64,
     /// Map pages that are older than the journal.
     pub stale_pages: u64,
     /// Changes that wait for a commit.
@@ -64,6 +68,19 @@ pub struct StatusReport {
     pub background: BackgroundReport,
     /// The devices, by their place in the volume.
     pub devices: Vec<DeviceReport>,
+}
+
+impl StatusReport {
+    /// Whether each device holds what it should: else a further failure may cost data.
+    pub fn is_whole(&self) -> bool {
+        self.behind_bytes == 0
+            && self.devices.iter().all(|d| matches!(d.state.as_str(), "active" | "draining"))
+    }
+
+    /// The exit status that says so to scripts: 0 all is well, 3 no flush can succeed, or a copy is missing.
+    pub fn exit_status(&self) -> u8 {
+        if self.failure.is_none() && self.is_whole() { 0 } else { 3 }
+    }
 }
 
 /// A volume that nobody serves.
@@ -112,6 +129,8 @@ pub struct DeviceReport {
     pub path: String,
     /// `ssd` or `hdd`.
     pub class: String,
+    /// `active`, `missing`, `failed`, `draining`, `slow` or `returning` (being brought up to date).
+    pub state: String,
     /// The model that it emulates.
     pub model: Option<String>,
     /// Its identity.

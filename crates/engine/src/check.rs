@@ -6,7 +6,7 @@ use crate::map::State;
 use crate::open::{Assembled, assemble, read_superblock};
 use crate::shape::Shape;
 use crate::{ErrorKind, Result};
-use braid_base::{DeviceId, ExtentId};
+use braid_base::{Bytes, DeviceId, ExtentId};
 use braid_format::superblock::DeviceState;
 use braid_runtime::Device;
 
@@ -27,6 +27,10 @@ pub struct Report {
     pub journal_batches: u64,
     /// Spans whose copies may differ, which the next opening resynchronises.
     pub spans: u32,
+    /// How much of the volume a span is.
+    pub span_size: Bytes,
+    /// The unit of placement.
+    pub extent_size: Bytes,
     /// Devices that are not current: missing, failed, or to be brought up to date.
     pub not_current: Vec<(DeviceId, DeviceState)>,
 }
@@ -44,6 +48,8 @@ pub async fn check<D: Device>(devices: Vec<D>, names: &[String]) -> Result<Repor
     }
     let Assembled { superblock, devices, clean, .. } = assemble(devices, names, &[]).await?;
     report.name.clone_from(&superblock.name);
+    report.extent_size = superblock.extent_size;
+    report.span_size = superblock.extent_size * u64::from(superblock.span_extents);
     let entries = superblock.devices.iter().cloned();
     let members: Vec<Member<D>> =
         (0..).zip(devices).zip(entries).map(|((i, d), e)| Member::new(DeviceId(i), e, d, false)).collect();
