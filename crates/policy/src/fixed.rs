@@ -6,7 +6,7 @@
 //! Shares count allocated extents: the device furthest below its share gets the next new one, so that every prefix of
 //! the allocations is split as closely as whole extents allow.
 
-use crate::{BadSetting, DeviceView, Move, Policy, Settings, View};
+use crate::{BadSetting, DeviceView, Occasion, Placement, Plan, Policy, Settings, View};
 use braid_base::{DeviceClass, DeviceId, ExtentId, Nanos};
 
 /// Places new extents by fixed shares.
@@ -48,6 +48,15 @@ impl Fixed {
             }
         };
         Ok(Fixed { name, rule, text })
+    }
+
+    /// The device of a new extent. Apart from the questions of every request, which have one answer.
+    #[inline(never)]
+    fn place_new(&self, extent: ExtentId, view: &View) -> DeviceId {
+        match &self.rule {
+            Rule::RoundRobin(devices) => devices[extent.index() % devices.len()],
+            Rule::Shares(shares) => furthest_below(shares, view),
+        }
     }
 }
 
@@ -112,14 +121,12 @@ impl Policy for Fixed {
         self.text.clone()
     }
 
-    fn place_new(&mut self, extent: ExtentId, view: &View) -> DeviceId {
-        match &self.rule {
-            Rule::RoundRobin(devices) => devices[extent.index() % devices.len()],
-            Rule::Shares(shares) => furthest_below(shares, view),
-        }
+    fn place<'a>(&mut self, occasion: &Occasion<'a>, view: &View) -> Placement<'a> {
+        let Occasion::New { extent, .. } = occasion else { return Placement::KEEP };
+        Placement::on(self.place_new(*extent, view))
     }
 
-    fn plan(&mut self, view: &View, _moves: &mut Vec<Move>) -> Nanos {
+    fn plan(&mut self, view: &View, _plan: &mut Plan) -> Nanos {
         view.now + Nanos::from_secs(3600)
     }
 

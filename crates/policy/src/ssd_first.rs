@@ -5,7 +5,9 @@
 //! here a share of its slots (`cache`) is kept for it. Blocks are admitted at the first read, written through, and
 //! evicted least recently used first.
 
-use crate::{Access, BadSetting, DeviceView, Direction, Lru, Move, Policy, Settings, View};
+use crate::{
+    BadSetting, DeviceView, ExtraCopy, Lru, Occasion, Piece, Placement, Plan, Policy, Settings, View,
+};
 use braid_base::{BlockId, DeviceClass, DeviceId, ExtentId, Nanos};
 
 /// Fill the SSDs first, then cache on them.
@@ -40,6 +42,36 @@ impl SsdFirst {
     fn is_ssd(&self, device: DeviceId) -> bool {
         self.ssds.contains(&device)
     }
+
+    /// The device of a new extent.
+    fn place_new(&self, view: &View) -> DeviceId {
+        let ssds = view.devices.iter().filter(|d| d.class == DeviceClass::Ssd && self.has_room_for_homes(d));
+        let disks = view.with_room().filter(|d| d.class == DeviceClass::Hdd);
+        let roomiest = ssds.max_by_key(|d| d.free).or_else(|| disks.max_by_key(|d| d.free));
+        roomiest.or_else(|| view.with_room().next()).map_or(view.devices[0].id, |d| d.id)
+    }
+
+    /// The SSD on which blocks that are read get an extra copy, if they come from a disk and the SSDs are full.
+    fn admit(&mut self, read: &Piece, view: &View) -> Option<DeviceId> {
+        let home = view.homes.home(read.extent)?;
+        let full = view.devices.iter().all(|d| !self.is_ssd(d.id) || !self.has_room_for_homes(d));
+        if self.is_ssd(home) || !full || self.cache == 0.0 {
+            return None;
+        }
+        self.turn = (self.turn + 1) % self.ssds.len();
+        Some(self.ssds[self.turn])
+    }
+
+    /// Blocks that are read, from wherever, are the last that the cache gives up.
+    fn touch(&mut self, read: &Piece) {
+        for block in read.touched() {
+            for lru in &mut self.cached {
+                if lru.contains(block) {
+                    lru.touch(block);
+                }
+            }
+        }
+    }
 }
 
 impl Policy for SsdFirst {
@@ -51,21 +83,19 @@ impl Policy for SsdFirst {
         format!("cache={}%", self.cache * 100.0)
     }
 
-    fn place_new(&mut self, _extent: ExtentId, view: &View) -> DeviceId {
-        let ssds = view.devices.iter().filter(|d| d.class == DeviceClass::Ssd && self.has_room_for_homes(d));
-        let disks = view.with_room().filter(|d| d.class == DeviceClass::Hdd);
-        let roomiest = ssds.max_by_key(|d| d.free).or_else(|| disks.max_by_key(|d| d.free));
-        roomiest.or_else(|| view.with_room().next()).map_or(view.devices[0].id, |d| d.id)
-    }
-
-    fn admit(&mut self, read: &Access, view: &View) -> Option<DeviceId> {
-        let home = view.homes.home(read.extent)?;
-        let full = view.devices.iter().all(|d| !self.is_ssd(d.id) || !self.has_room_for_homes(d));
-        if self.is_ssd(home) || !full || self.cache == 0.0 {
-            return None;
+    fn place<'a>(&mut self, occasion: &Occasion<'a>, view: &View) -> Placement<'a> {
+        match occasion {
+            Occasion::New { .. } => Placement::on(self.place_new(view)),
+            Occasion::Write(_) => Placement::KEEP,
+            Occasion::ReadHit(piece) => {
+                self.touch(piece);
+                Placement::KEEP
+            }
+            Occasion::ReadMiss(piece) => {
+                self.touch(piece);
+                Placement::cached(self.admit(piece, view))
+            }
         }
-        self.turn = (self.turn + 1) % self.ssds.len();
-        Some(self.ssds[self.turn])
     }
 
     fn extra_slots(&self, device: &DeviceView) -> u32 {
@@ -79,30 +109,16 @@ impl Policy for SsdFirst {
         self.cached[device.index()].oldest()
     }
 
-    fn extra_made(&mut self, block: BlockId, device: DeviceId) {
-        self.cached[device.index()].touch(block);
-    }
-
-    fn extra_gone(&mut self, block: BlockId) {
-        self.cached.iter_mut().for_each(|lru| {
-            lru.remove(block);
-        });
-    }
-
-    fn on_access(&mut self, access: &Access, _view: &View) {
-        if access.direction == Direction::Write {
-            return;
-        }
-        for block in (access.first_block.0..).take(access.blocks as usize).map(BlockId) {
-            for lru in &mut self.cached {
-                if lru.contains(block) {
-                    lru.touch(block);
-                }
-            }
+    fn extra_changed(&mut self, block: BlockId, now: Option<ExtraCopy>) {
+        for (lru, place) in self.cached.iter_mut().zip(0..) {
+            match now {
+                Some(copy) if copy.device == DeviceId(place) => lru.touch(block),
+                _ => lru.remove(block),
+            };
         }
     }
 
-    fn plan(&mut self, view: &View, _moves: &mut Vec<Move>) -> Nanos {
+    fn plan(&mut self, view: &View, _plan: &mut Plan) -> Nanos {
         view.now + Nanos::from_secs(3600)
     }
 

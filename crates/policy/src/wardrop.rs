@@ -80,8 +80,8 @@ pub use constants::Constants;
 
 use crate::mean_request::MeanRequest;
 use crate::{
-    Access, BadSetting, Completion, DeviceView, Direction, Heat, Lru, Move, Origin, Placement, Policy,
-    Settings, View,
+    BadSetting, Completion, DeviceView, Direction, Heat, Lru, Move, Occasion, Origin, Piece, Placement, Plan,
+    Policy, Settings, View,
 };
 use balance::{Against, Balance, equilibrium, renormalise};
 use braid_base::{DeviceClass, DeviceId, ExtentId, Nanos};
@@ -311,6 +311,40 @@ impl Wardrop {
         Some(best)
     }
 
+    /// The device of a new extent: by tokens first, then by P.
+    fn place_new(&mut self, view: &View) -> DeviceId {
+        if let Some(device) = self.shall_gain(view) {
+            self.spend(device, self.cost_of_new());
+            return device;
+        }
+        let fallback = view.devices[0].id;
+        self.follow_target(view).or_else(|| view.roomiest()).unwrap_or(fallback)
+    }
+
+    /// Where a write goes: to a device that shall gain, if the memory cache holds the extent and its home shall lose.
+    fn place_write<'a>(&mut self, write: &Piece<'a>, view: &View) -> Placement<'a> {
+        let Some(whole) = write.whole else { return Placement::KEEP };
+        let Some(target) = self.shall_gain(view) else { return Placement::KEEP };
+        let requests = self.hot.value(write.extent).unwrap_or_default();
+        let Some(home) = self.leaves(write.extent, &requests, target, Copying::WriteOnly, view) else {
+            return Placement::KEEP;
+        };
+        let cost = self.cost_of(requests).max(self.cost_of_new());
+        self.spend(target, cost);
+        self.spend(home, cost);
+        Placement::moved(target, whole)
+    }
+
+    /// An access for which a device is asked.
+    fn learn(&mut self, piece: &Piece, view: &View) {
+        self.heat.warm(piece.extent);
+        let len = view.block_size * u64::from(piece.blocks);
+        self.traffic.requests.add(len);
+        if self.settings.hot > 0 {
+            self.hot.touch_value(piece.extent, self.settings.hot).add(len);
+        }
+    }
+
     /// Takes tokens of a device, whether load comes there or leaves it; what is not there cannot be taken.
     fn spend(&mut self, device: DeviceId, cost: f64) {
         let tokens = &mut self.devices[device.index()].tokens;
@@ -345,44 +379,23 @@ impl Policy for Wardrop {
         self.settings.to_string()
     }
 
-    fn place_new(&mut self, _extent: ExtentId, view: &View) -> DeviceId {
-        if let Some(device) = self.shall_gain(view) {
-            self.spend(device, self.cost_of_new());
-            return device;
-        }
-        let fallback = view.devices[0].id;
-        self.follow_target(view).or_else(|| self.next_choice(view)).unwrap_or(fallback)
-    }
-
-    fn place_write(&mut self, write: &Access, view: &View) -> Placement {
-        if !write.cached {
-            return Placement::Home;
-        }
-        let Some(target) = self.shall_gain(view) else { return Placement::Home };
-        let requests = self.hot.value(write.extent).unwrap_or_default();
-        let Some(home) = self.leaves(write.extent, &requests, target, Copying::WriteOnly, view) else {
-            return Placement::Home;
-        };
-        let cost = self.cost_of(requests).max(self.cost_of_new());
-        self.spend(target, cost);
-        self.spend(home, cost);
-        Placement::NewHome(target)
-    }
-
-    fn on_access(&mut self, access: &Access, view: &View) {
-        self.heat.warm(access.extent);
-        if access.cached && access.direction == Direction::Read {
+    fn place<'a>(&mut self, occasion: &Occasion<'a>, view: &View) -> Placement<'a> {
+        if let Occasion::ReadHit(piece) = occasion {
             // No device has to do with it.
-            return;
+            self.heat.warm(piece.extent);
+            return Placement::KEEP;
         }
-        let len = view.block_size * u64::from(access.blocks);
-        self.traffic.requests.add(len);
-        if self.settings.hot > 0 {
-            self.hot.touch_value(access.extent, self.settings.hot).add(len);
+        if let Some(piece) = occasion.piece() {
+            self.learn(piece, view);
+        }
+        match occasion {
+            Occasion::New { .. } => Placement::on(self.place_new(view)),
+            Occasion::Write(piece) => self.place_write(piece, view),
+            Occasion::ReadHit(_) | Occasion::ReadMiss(_) => Placement::KEEP,
         }
     }
 
-    fn on_complete(&mut self, completion: &Completion) {
+    fn completed(&mut self, completion: &Completion) {
         let paper = self.settings.as_in_the_paper();
         let device = &mut self.devices[completion.device.index()];
         let sample = completion.latency.as_millis_f64();
@@ -406,7 +419,8 @@ impl Policy for Wardrop {
         }
     }
 
-    fn plan(&mut self, view: &View, moves: &mut Vec<Move>) -> Nanos {
+    fn plan(&mut self, view: &View, plan: &mut Plan) -> Nanos {
+        let moves = &mut plan.moves;
         if self.measuring {
             self.measured += view.now - self.last_tick;
         }

@@ -1,8 +1,8 @@
 //! The baselines: what they place where, and which settings they refuse.
 
 use crate::volume::{HDD, SSD, Volume, devices};
-use braid_base::{DeviceClass, ExtentId, Nanos};
-use braid_policy::{Direction, Policy, parse};
+use braid_base::{BlockId, DeviceClass, ExtentId, Nanos};
+use braid_policy::{Direction, ExtraCopy, Policy, parse};
 
 fn mixed(hdds: usize) -> Volume {
     let mut classes = vec![(DeviceClass::Ssd, 1000)];
@@ -50,18 +50,17 @@ fn ssd_first_fills_the_ssd_but_for_its_cache_and_admits_only_then() {
     let mut policy = parse("ssd-first,cache=20%", &volume.devices).unwrap();
     for extent in 0..800 {
         assert_eq!(volume.allocate(&mut *policy, extent), SSD);
-        let read = volume.access(&mut *policy, extent, Direction::Read);
-        assert_eq!(policy.admit(&read, &volume.view()), None);
+        assert_eq!(volume.access(&mut *policy, extent, Direction::Read).promoted_to(), None);
     }
     assert_eq!(volume.allocate(&mut *policy, 800), HDD);
-    let read = volume.access(&mut *policy, 800, Direction::Read);
-    assert_eq!(policy.admit(&read, &volume.view()), Some(SSD));
+    assert_eq!(volume.access(&mut *policy, 800, Direction::Read).promoted_to(), Some(SSD));
     assert_eq!(policy.extra_slots(&volume.devices[0]), 200);
-    policy.extra_made(braid_base::BlockId(1), SSD);
-    policy.extra_made(braid_base::BlockId(2), SSD);
-    assert_eq!(policy.evict(SSD), Some(braid_base::BlockId(1)));
-    policy.extra_gone(braid_base::BlockId(1));
-    assert_eq!(policy.evict(SSD), Some(braid_base::BlockId(2)));
+    let cached = Some(ExtraCopy { device: SSD, dirty: false });
+    policy.extra_changed(BlockId(1), cached);
+    policy.extra_changed(BlockId(2), cached);
+    assert_eq!(policy.evict(SSD), Some(BlockId(1)));
+    policy.extra_changed(BlockId(1), None);
+    assert_eq!(policy.evict(SSD), Some(BlockId(2)));
 }
 
 #[test]

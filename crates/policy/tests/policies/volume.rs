@@ -1,7 +1,10 @@
 //! A volume as a policy sees it, without an engine: homes in a list, devices with counters.
 
 use braid_base::{BlockId, Bytes, DeviceClass, DeviceId, ExtentId, KIB, Nanos};
-use braid_policy::{Access, Completion, DeviceView, Direction, Homes, Move, Origin, Policy, View};
+use braid_policy::{
+    Completion, DeviceView, Direction, Homes, Move, Occasion, Origin, Piece, Placement, Plan, Policy, View,
+    WholeInMemory,
+};
 
 pub const SSD: DeviceId = DeviceId(0);
 pub const HDD: DeviceId = DeviceId(1);
@@ -26,12 +29,8 @@ impl Homes for List {
 
 /// Devices of these classes, with as many slots each.
 pub fn devices(classes: &[(DeviceClass, u32)]) -> Vec<DeviceView> {
-    let device = |(i, &(class, slots)): (usize, &(DeviceClass, u32))| DeviceView {
-        id: DeviceId(i as u16),
-        class,
-        slots,
-        free: slots,
-        in_flight: 0,
+    let device = |(i, &(class, slots)): (usize, &(DeviceClass, u32))| {
+        DeviceView::empty(DeviceId(i as u16), class, slots)
     };
     classes.iter().enumerate().map(device).collect()
 }
@@ -53,7 +52,8 @@ impl Volume {
 
     /// Allocates an extent as the engine does.
     pub fn allocate(&mut self, policy: &mut dyn Policy, extent: u32) -> DeviceId {
-        let device = policy.place_new(ExtentId(extent), &self.view());
+        let occasion = Occasion::New { extent: ExtentId(extent), write: None };
+        let device = policy.place(&occasion, &self.view()).new_home().expect("the policy chooses a device");
         self.settle(extent, device);
         device
     }
@@ -70,24 +70,48 @@ impl Volume {
         self.homes.0[extent as usize]
     }
 
-    /// A guest's access, as the policy learns of it.
-    pub fn access(&self, policy: &mut dyn Policy, extent: u32, direction: Direction) -> Access {
-        let access = Access {
-            extent: ExtentId(extent),
-            first_block: BlockId(u64::from(extent) * 32),
-            blocks: 1,
-            direction,
-            cached: false,
+    /// A guest's request for one block of an extent that the memory cache does not hold.
+    pub fn access(&self, policy: &mut dyn Policy, extent: u32, direction: Direction) -> Placement<'static> {
+        self.access_blocks(policy, extent, 1, direction)
+    }
+
+    /// The same for the first blocks of an extent.
+    pub fn access_blocks(
+        &self,
+        policy: &mut dyn Policy,
+        extent: u32,
+        blocks: u32,
+        direction: Direction,
+    ) -> Placement<'static> {
+        let piece = piece(extent, blocks, None);
+        let occasion = match direction {
+            Direction::Read => Occasion::ReadMiss(piece),
+            Direction::Write | Direction::Flush => Occasion::Write(piece),
         };
-        policy.on_access(&access, &self.view());
-        access
+        policy.place(&occasion, &self.view())
+    }
+
+    /// A guest's write to a block of an extent that the memory cache holds whole.
+    pub fn write_cached(&self, policy: &mut dyn Policy, extent: u32) -> Placement<'static> {
+        let whole = WholeInMemory::vouched_by_the_engine();
+        policy.place(&Occasion::Write(piece(extent, 1, Some(whole))), &self.view())
     }
 
     /// Lets time pass to when the policy wants to be asked, and asks it.
     pub fn tick(&mut self, policy: &mut dyn Policy) -> Vec<Move> {
-        let mut moves = Vec::new();
-        self.now = policy.plan(&self.view(), &mut moves).max(self.now);
-        moves
+        let mut plan = Plan::default();
+        self.now = policy.plan(&self.view(), &mut plan).max(self.now);
+        plan.moves
+    }
+}
+
+fn piece(extent: u32, blocks: u32, whole: Option<WholeInMemory<'_>>) -> Piece<'_> {
+    Piece {
+        extent: ExtentId(extent),
+        range: Bytes::ZERO..KIB * 4 * u64::from(blocks),
+        first_block: BlockId(u64::from(extent) * 32),
+        blocks,
+        whole,
     }
 }
 
@@ -99,7 +123,7 @@ pub fn complete(policy: &mut dyn Policy, device: DeviceId, count: u32, millis: f
 /// A device completed some writes of a guest.
 pub fn complete_write(policy: &mut dyn Policy, device: DeviceId, count: u32, len: Bytes, millis: f64) {
     for _ in 0..count {
-        policy.on_complete(&Completion {
+        policy.completed(&Completion {
             device,
             direction: Direction::Write,
             len,

@@ -233,7 +233,7 @@ fn a_device_without_guests_is_probed_as_guests_would_use_it_and_gets_nothing_els
     assert!(probed(&first, SSD) && probed(&first, HDD), "nothing is known yet: {first:?}");
     // What the probes found: a disk far slower than the SSD.
     for (device, millis) in [(SSD, 0.2), (HDD, 8.0)] {
-        policy.on_complete(&Completion {
+        policy.completed(&Completion {
             device,
             direction: Direction::Read,
             len: braid_base::Bytes(4096),

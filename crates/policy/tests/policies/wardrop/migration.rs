@@ -2,8 +2,8 @@
 
 use super::{end_period, one_and_one, two_periods, wardrop};
 use crate::volume::{HDD, SSD, Volume, complete, devices, figure};
-use braid_base::{BlockId, DeviceClass, DeviceId, ExtentId, Nanos};
-use braid_policy::{Access, Completion, Direction, Move, Origin, Placement, Policy};
+use braid_base::{DeviceClass, DeviceId, Nanos};
+use braid_policy::{Completion, Direction, Move, Origin, Policy, WriteTarget};
 
 #[test]
 fn hot_extents_move_with_the_tokens_that_allocation_leaves() {
@@ -124,7 +124,7 @@ fn slow_copies_keep_extents_where_they_are() {
     for _ in 0..200 {
         let (direction, latency) = (Direction::Write, Nanos::from_millis(100));
         let len = volume.view().extent_size;
-        policy.on_complete(&Completion { device: SSD, direction, len, latency, origin: Origin::Background });
+        policy.completed(&Completion { device: SSD, direction, len, latency, origin: Origin::Background });
     }
     let counts: Vec<_> = (0..50).map(|extent| (extent, 40)).collect();
     two_periods(&mut volume, &mut *policy, &counts, [(SSD, 100, 1.0), (HDD, 900, 1.5)]);
@@ -166,7 +166,7 @@ fn no_device_loses_more_than_it_shall() {
     (0..300).for_each(|extent| volume.settle(extent, DeviceId((extent % 3) as u16)));
     volume.tick(&mut *policy);
     for _ in 0..200 {
-        policy.on_complete(&Completion {
+        policy.completed(&Completion {
             device: slow,
             direction: Direction::Read,
             len: volume.view().extent_size,
@@ -209,10 +209,9 @@ fn extents_of_large_requests_move_before_those_that_are_asked_for_somewhat_more_
     for _ in 0..2 {
         for extent in 0..200 {
             let (requests, blocks) = if extent < 180 { (12, 1) } else { (10, 32) };
-            let first_block = BlockId(u64::from(extent) * 32);
-            let extent = ExtentId(extent);
-            let access = Access { extent, first_block, blocks, direction: Direction::Write, cached: false };
-            (0..requests).for_each(|_| policy.on_access(&access, &volume.view()));
+            for _ in 0..requests {
+                volume.access_blocks(&mut *policy, extent, blocks, Direction::Write);
+            }
         }
         complete(&mut *policy, SSD, 500, 1.0);
         complete(&mut *policy, HDD, 2000, 9.0);
@@ -257,17 +256,12 @@ fn a_write_to_a_cached_extent_of_the_loaded_device_takes_it_along() {
     volume.tick(&mut *policy);
     let answers = [(SSD, 50, 1.0), (HDD, 50, 9.0)];
     two_periods(&mut volume, &mut *policy, &[(0, 20), (1, 20)], answers);
-    let write = |extent, cached| Access {
-        extent: ExtentId(extent),
-        first_block: BlockId(0),
-        blocks: 1,
-        direction: Direction::Write,
-        cached,
-    };
-    assert_eq!(policy.place_write(&write(0, false), &volume.view()), Placement::Home);
-    assert_eq!(policy.place_write(&write(1, true), &volume.view()), Placement::Home);
-    assert_eq!(policy.place_write(&write(2, true), &volume.view()), Placement::Home, "nobody asks for it");
-    assert_eq!(policy.place_write(&write(0, true), &volume.view()), Placement::NewHome(SSD));
+    let uncached = volume.access(&mut *policy, 0, Direction::Write);
+    assert_eq!(uncached.write_target(), WriteTarget::Home);
+    let mut write = |extent| volume.write_cached(&mut *policy, extent).write_target();
+    assert_eq!(write(1), WriteTarget::Home);
+    assert_eq!(write(2), WriteTarget::Home, "nobody asks for it");
+    assert_eq!(write(0), WriteTarget::NewHome(SSD));
 }
 
 #[test]

@@ -1,0 +1,123 @@
+//! Work in the background that a policy asks for.
+
+use crate::{ByteRange, Direction};
+use braid_base::{Bytes, DeviceId, ExtentId};
+
+/// One piece of background work. The engine does it later than guests' requests, and not at all if it has become impossible
+/// or a guest's write has overtaken it: [`crate::Policy::done`] tells.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Move {
+    /// Give an extent a new home.
+    Migrate {
+        /// Which extent.
+        extent: ExtentId,
+        /// Its home to be.
+        target: DeviceId,
+    },
+    /// Give an extent its second required copy.
+    Mirror {
+        /// Which extent.
+        extent: ExtentId,
+        /// Where the copy shall be.
+        target: DeviceId,
+    },
+    /// Make clean extra copies of the blocks that a range covers whole and that have none.
+    Promote {
+        /// Which bytes of the volume.
+        range: ByteRange,
+        /// Where the copies shall be.
+        target: DeviceId,
+    },
+    /// Drop the extra copies of all blocks that a range touches; dirty ones are written back first.
+    Demote {
+        /// Which bytes of the volume.
+        range: ByteRange,
+    },
+    /// Bring the required copies of all dirty blocks that a range touches up to date, in the order of their addresses. The
+    /// extra copies stay, clean.
+    WriteBack {
+        /// Which bytes of the volume.
+        range: ByteRange,
+    },
+    /// Bring the second required copy up to date wherever it is behind in a range.
+    Resync {
+        /// Which bytes of the volume.
+        range: ByteRange,
+    },
+    /// Ask a device how fast it is now, with a request as guests make them on average.
+    Probe {
+        /// Which device.
+        device: DeviceId,
+        /// Read or write (into a free slot).
+        direction: Direction,
+        /// How much.
+        len: Bytes,
+    },
+}
+
+/// What became of a move.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Outcome {
+    /// It was done, or there was nothing to do.
+    Finished,
+    /// It was given up: a guest's write came first, there was no room, it was no longer possible, or a newer plan replaced it.
+    /// Nothing has changed, or, of a range, only a part.
+    Stopped,
+    /// A device failed. Nothing has changed, or, of a range, only a part.
+    Failed,
+}
+
+/// What to do until the policy is asked again.
+#[derive(Debug, Default)]
+pub struct Plan {
+    /// In order of importance. A few of them run at the same time.
+    pub moves: Vec<Move>,
+    /// Whether the policy is asked again at the time that it named, even if not all moves have begun by then: those that have
+    /// not are given up. Otherwise it is asked only after all have ended.
+    pub revise: bool,
+    /// By device: the share of its time for moves; devices beyond the end have all of theirs.
+    shares: Vec<f64>,
+}
+
+impl Plan {
+    /// Limits the moves on a device to a share of its time, between 0 and 1, until the next plan. The least share is
+    /// [`Plan::LEAST_SHARE`]: a policy that wants nothing moved plans no moves. A request to the engine, which does not hold
+    /// moves to it yet.
+    pub fn limit(&mut self, device: DeviceId, share: f64) {
+        if self.shares.len() <= device.index() {
+            self.shares.resize(device.index() + 1, 1.0);
+        }
+        self.shares[device.index()] = share.clamp(Plan::LEAST_SHARE, 1.0);
+    }
+
+    /// The share of a device's time that moves may take.
+    pub fn share(&self, device: DeviceId) -> f64 {
+        self.shares.get(device.index()).copied().unwrap_or(1.0)
+    }
+
+    /// Begins a new plan: no moves, no limits.
+    pub fn clear(&mut self) {
+        self.moves.clear();
+        self.shares.clear();
+        self.revise = false;
+    }
+
+    /// The least share of a device's time: a move that has begun must end.
+    pub const LEAST_SHARE: f64 = 0.001;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_device_without_a_limit_may_be_moved_to_all_the_time() {
+        let mut plan = Plan::default();
+        plan.limit(DeviceId(2), 0.1);
+        plan.limit(DeviceId(1), -3.0);
+        let shares = [0, 1, 2, 3].map(|device| plan.share(DeviceId(device)));
+        assert_eq!(shares, [1.0, Plan::LEAST_SHARE, 0.1, 1.0]);
+        plan.clear();
+        assert_eq!(plan.share(DeviceId(2)), 1.0);
+    }
+}
