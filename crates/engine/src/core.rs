@@ -8,10 +8,10 @@ use crate::map::State;
 use crate::shape::{Piece, Shape};
 use crate::stats::{BackgroundStats, GuestStats};
 use crate::{Error, ErrorKind, Result};
-use braid_base::{Bytes, DeviceId, ExtentId, Nanos, Rng};
+use braid_base::{Bytes, DeviceId, ExtentId, Nanos, Op, Rng};
 use braid_format::SlotNumber;
 use braid_format::superblock::Superblock;
-use braid_policy::{Access, Completion, Direction, Origin, Policy, View};
+use braid_policy::{ByteRange, Completion, Direction, Flags, Origin, Policy, Request, View, WholeInMemory};
 use braid_runtime::{Arena, Buf, Device, Event, LockTable, RangeTable, Runtime, Semaphore};
 use std::cell::{Cell, RefCell};
 use std::fmt;
@@ -27,6 +27,8 @@ pub(crate) struct Core<R, D> {
     /// By extent.
     pub locks: LockTable,
     pub policy: RefCell<Box<dyn Policy>>,
+    /// Whether the policy is told of requests as they arrive.
+    pub policy_observes: Cell<bool>,
     pub cache: RefCell<ExtentCache>,
     pub journal: Journal,
     pub commits: Commits,
@@ -111,15 +113,37 @@ impl<R: Runtime, D: Device> Core<R, D> {
     /// Lets the policy decide, with the volume as it is now.
     #[inline]
     pub fn with_policy<T>(&self, decide: impl FnOnce(&mut dyn Policy, &View) -> T) -> T {
+        self.with_policy_at(self.rt.now(), decide)
+    }
+
+    #[inline]
+    fn with_policy_at<T>(&self, now: Nanos, decide: impl FnOnce(&mut dyn Policy, &View) -> T) -> T {
         let state = self.state.borrow();
         let view = View {
-            now: self.rt.now(),
+            now,
             extent_size: self.shape.extent_size,
             block_size: self.shape.block_size,
             devices: &state.views,
             homes: &*state,
         };
         decide(&mut **self.policy.borrow_mut(), &view)
+    }
+
+    /// Tells the policy of a guest's request, which may have to wait for a while then. One that does not lie within the volume
+    /// is not told: it is about to be refused. Asked only of a policy that observes.
+    #[inline(never)]
+    pub fn arrived(
+        &self,
+        op: Op,
+        offset: Bytes,
+        len: Bytes,
+        flags: Flags,
+        now: Nanos,
+    ) -> Option<impl Future<Output = ()> + use<R, D>> {
+        let end = offset.checked_add(len).filter(|&end| end <= self.shape.volume_size)?;
+        let request = Request { op, range: ByteRange { start: offset, end }, flags };
+        let delay = self.with_policy_at(now, |policy, view| policy.arrived(&request, view));
+        if delay == Nanos::ZERO { None } else { Some(Box::pin(self.rt.sleep(delay))) }
     }
 
     /// Requests of guests that a device is serving.
@@ -173,10 +197,14 @@ impl<R: Runtime, D: Device> Core<R, D> {
     #[inline]
     pub fn end(&self, attempt: &Attempt<D>, result: io::Result<()>) -> Result<()> {
         let &Attempt { member, direction, len, origin, start, .. } = attempt;
-        if origin == Origin::Guest {
-            self.state.borrow_mut().views[member.id.index()].in_flight -= 1;
-        }
         let latency = self.rt.now().saturating_sub(start);
+        if origin != Origin::Background {
+            let view = &mut self.state.borrow_mut().views[member.id.index()];
+            view.in_flight -= u32::from(origin == Origin::Guest);
+            if direction == Direction::Read && result.is_ok() {
+                view.measure_read(latency);
+            }
+        }
         let completion = Completion { device: member.id, direction, len, latency, origin };
         member.record(&completion, &result);
         if let Err(error) = &result {
@@ -185,7 +213,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         if origin == Origin::Probe {
             self.background.borrow_mut().probed_bytes += len.0;
         }
-        self.policy.borrow_mut().on_complete(&completion);
+        self.policy.borrow_mut().completed(&completion);
         Ok(())
     }
 
@@ -214,12 +242,16 @@ impl<R: Runtime, D: Device> Core<R, D> {
         format!("device {device} ({}{model})", entry.class)
     }
 
-    /// What the policy learns of a guest's access.
+    /// A piece as the policy sees it. `whole`: the memory cache holds all of its extent.
     #[inline]
-    pub fn access(&self, piece: &Piece, direction: Direction, cached: bool) -> Access {
-        let first_block = self.shape.block_of(piece.extent, piece.range.start);
-        let blocks = self.shape.blocks_touched(piece) as u32;
-        Access { extent: piece.extent, first_block, blocks, direction, cached }
+    pub fn shown<'a>(&self, piece: &Piece, whole: bool) -> braid_policy::Piece<'a> {
+        braid_policy::Piece {
+            extent: piece.extent,
+            range: piece.range.clone(),
+            first_block: self.shape.block_of(piece.extent, piece.range.start),
+            blocks: self.shape.blocks_touched(piece) as u32,
+            whole: whole.then(WholeInMemory::vouched_by_the_engine),
+        }
     }
 
     /// The number of an extent's lock.

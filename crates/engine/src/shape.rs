@@ -162,6 +162,11 @@ impl Shape {
         SpanId(extent.0 >> self.span_bits)
     }
 
+    /// How much of the volume a span is.
+    pub(crate) fn span_size(&self) -> Bytes {
+        Bytes(self.extent_size.0 << self.span_bits)
+    }
+
     /// The extents of a span.
     pub(crate) fn extents_of(&self, span: SpanId) -> impl DoubleEndedIterator<Item = ExtentId> + use<> {
         let (first, end) = (u64::from(span.0) << self.span_bits, (u64::from(span.0) + 1) << self.span_bits);

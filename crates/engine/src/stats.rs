@@ -27,17 +27,9 @@ pub struct DeviceStats {
     pub last_error: Option<String>,
     /// Response times of guests' requests.
     pub latency: Latency,
-    /// An average of the last few reads of guests.
-    mean_read: Nanos,
 }
 
 impl DeviceStats {
-    /// What reads of guests take on average lately; 0 if there was none yet.
-    #[inline]
-    pub(crate) fn read_latency(&self) -> Nanos {
-        self.mean_read
-    }
-
     #[inline]
     pub(crate) fn record(&mut self, &Completion { direction, origin, len, latency, .. }: &Completion) {
         if origin != Origin::Guest {
@@ -48,9 +40,6 @@ impl DeviceStats {
             Direction::Read => {
                 self.guest_reads += 1;
                 self.guest_read_bytes += len.0;
-                // A sixteenth of the way at a time: a few dozen reads follow a change of load.
-                let before = if self.guest_reads == 1 { latency } else { self.mean_read };
-                self.mean_read = Nanos(before.0 - before.0 / 16 + latency.0 / 16);
             }
             Direction::Write | Direction::Flush => {
                 self.guest_writes += 1;

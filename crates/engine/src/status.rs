@@ -8,6 +8,7 @@ use crate::{Result, Volume};
 use braid_base::{Bytes, DeviceClass, DeviceId, ExtentId, Nanos};
 use braid_format::superblock::DeviceState;
 use braid_format::{SlotNumber, Uuid};
+use braid_policy::ExtraCopy;
 use braid_runtime::{Device, Runtime};
 
 /// A volume at one moment.
@@ -223,18 +224,18 @@ impl<R: Runtime, D: Device> Core<R, D> {
             let state = self.state.borrow();
             let located = state.extras.all().map(|(block, extra)| {
                 let slot = state.space.locate(extra.slot).expect("an extra copy lies in a slot that exists");
-                (block, slot.device)
+                (block, ExtraCopy { device: slot.device, dirty: extra.dirty })
             });
             let mut all: Vec<_> = located.collect();
-            all.sort_unstable();
+            all.sort_unstable_by_key(|(block, _)| *block);
             (all, state.views.clone())
         };
         let mut unwanted = Vec::new();
-        for (block, device) in all {
+        for (block, copy) in all {
             let mut policy = self.policy.borrow_mut();
-            match policy.extra_slots(&views[device.index()]) {
+            match policy.extra_slots(&views[copy.device.index()]) {
                 0 => unwanted.push(block),
-                _ => policy.extra_made(block, device),
+                _ => policy.extra_changed(block, Some(copy)),
             }
         }
         if unwanted.is_empty() {

@@ -9,10 +9,10 @@ use crate::map::State;
 use crate::open::{Assembled, assemble, enter, refuse_only_copies, refuse_planned};
 use crate::shape::Shape;
 use crate::{Error, ErrorKind, Result};
-use braid_base::{Bytes, DeviceId, ExtentId, MIB, Nanos, Rng};
+use braid_base::{Bytes, DeviceId, ExtentId, MIB, Nanos, Op, Rng};
 use braid_format::superblock::{Phase, RegionKind, Superblock};
 use braid_format::{SlotNumber, SpanId};
-use braid_policy::{DeviceView, Origin, Policy};
+use braid_policy::{DeviceView, Flags, Origin, Policy};
 use braid_runtime::{Arena, Buf, Device, Event, LockTable, RangeTable, Runtime, Semaphore};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -106,6 +106,7 @@ impl<R: Runtime, D: Device> Volume<R, D> {
             state: RefCell::new(state),
             locks: LockTable::default(),
             ranges: RangeTable::default(),
+            policy_observes: Cell::new(policy.observes()),
             policy: RefCell::new(policy),
             cache: RefCell::new(cache),
             journal: Journal::new(replicas, superblock.epoch, ring),
@@ -182,7 +183,9 @@ impl<R: Runtime, D: Device> Volume<R, D> {
     /// Puts a policy in charge that was made elsewhere, until the volume is closed: for experiments and tests.
     pub fn replace_policy(&self, policy: Box<dyn Policy>) {
         let core = &self.core;
+        core.policy_observes.set(policy.observes());
         *core.policy.borrow_mut() = policy;
+        core.state.borrow_mut().behind.end_deferring();
         core.adopt_extras();
         core.policy_changes.set(core.policy_changes.get() + 1);
         core.attention.notify();
@@ -237,6 +240,11 @@ impl<R: Runtime, D: Device> Export for Volume<R, D> {
 
     async fn read(&self, offset: Bytes, into: &Buf) -> Result<()> {
         let start = self.core.rt.now();
+        if self.core.policy_observes.get()
+            && let Some(delay) = self.core.arrived(Op::Read, offset, into.len(), Flags::default(), start)
+        {
+            delay.await;
+        }
         let result = self.core.read(offset, into).await;
         self.timed(start, result, |guests, took| {
             guests.reads += 1;
@@ -247,6 +255,12 @@ impl<R: Runtime, D: Device> Export for Volume<R, D> {
 
     async fn write(&self, offset: Bytes, from: &Buf, durability: Durability) -> Result<()> {
         let start = self.core.rt.now();
+        let flags = Flags { fua: durability == Durability::Fua, ..Flags::default() };
+        if self.core.policy_observes.get()
+            && let Some(delay) = self.core.arrived(Op::Write, offset, from.len(), flags, start)
+        {
+            delay.await;
+        }
         let result = self.core.write(offset, from, durability).await;
         self.timed(start, result, |guests, took| {
             guests.writes += 1;
@@ -257,6 +271,12 @@ impl<R: Runtime, D: Device> Export for Volume<R, D> {
 
     async fn flush(&self) -> Result<()> {
         let start = self.core.rt.now();
+        if self.core.policy_observes.get()
+            && let Some(delay) =
+                self.core.arrived(Op::Flush, Bytes::ZERO, Bytes::ZERO, Flags::default(), start)
+        {
+            delay.await;
+        }
         let result = self.core.commit(Origin::Guest).await;
         self.timed(start, result, |guests, took| {
             guests.flushes += 1;
@@ -276,6 +296,14 @@ impl<R: Runtime, D: Device> Export for Volume<R, D> {
         durability: Durability,
     ) -> Result<()> {
         let start = self.core.rt.now();
+        let op = if zeroing == Zeroing::MayDiscard { Op::Discard } else { Op::Write };
+        let fua = durability == Durability::Fua;
+        let flags = Flags { fua, zeros: op == Op::Write, ..Flags::default() };
+        if self.core.policy_observes.get()
+            && let Some(delay) = self.core.arrived(op, offset, len, flags, start)
+        {
+            delay.await;
+        }
         let result = self.core.zero(offset, len, zeroing, durability).await;
         self.timed(start, result, |guests, _| guests.discards += 1)
     }

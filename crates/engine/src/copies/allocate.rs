@@ -1,11 +1,12 @@
 //! Slots for new extents.
 
 use crate::core::Core;
+use crate::shape::Piece;
 use crate::{Error, ErrorKind, Result};
 use braid_base::{DeviceId, ExtentId, Nanos};
 use braid_format::SlotNumber;
 use braid_format::map_page::Entry;
-use braid_policy::Origin;
+use braid_policy::{Occasion, Origin, Second};
 use braid_runtime::{Device, Runtime};
 
 /// How long a guest waits before it looks again whether a slot that is being trimmed is free.
@@ -14,9 +15,14 @@ const WAIT_FOR_TRIM: Nanos = Nanos::from_millis(1);
 impl<R: Runtime, D: Device> Core<R, D> {
     /// Slots for all required copies of a new extent, nothing valid in them yet. While so many devices are missing that a second copy
     /// has no place, the extent has one copy; it gets the other once they are back.
-    pub async fn allocate(&self, extent: ExtentId) -> Result<Entry> {
-        let wanted = self.with_policy(|policy, view| policy.place_new(extent, view));
-        let taken = self.state.borrow_mut().take(wanted);
+    /// Beside them, what the policy says of the second one.
+    pub async fn allocate(&self, extent: ExtentId, write: Option<&Piece>) -> Result<(Entry, Second)> {
+        let occasion = Occasion::New { extent, write: write.map(|piece| self.shown(piece, false)) };
+        let (wanted, second) = self.with_policy(|policy, view| {
+            let placement = policy.place(&occasion, view);
+            (placement.new_home(), placement.second)
+        });
+        let taken = wanted.and_then(|device| self.state.borrow_mut().take(device));
         let home = match taken {
             Some(slot) => slot,
             None => self.allocate_anywhere(None).await?,
@@ -24,18 +30,28 @@ impl<R: Runtime, D: Device> Core<R, D> {
         let not = self.device_of(home);
         let other_device = self.members.iter().any(|m| m.id != not && m.is_current());
         let degraded = self.members.iter().any(|m| !m.is_current());
-        let second = match self.shape.copies {
+        let slot = match self.shape.copies {
             1 => SlotNumber::NONE,
             _ if degraded && !other_device => {
                 self.incomplete.set(true);
                 SlotNumber::NONE
             }
             _ => self
-                .allocate_anywhere(Some(not))
+                .allocate_second(home, second)
                 .await
                 .inspect_err(|_| self.state.borrow_mut().release(home))?,
         };
-        Ok(Entry { home, valid: 0, second })
+        Ok((Entry { home, valid: 0, second: slot }, second))
+    }
+
+    /// A slot on another device than `home`'s: where the policy wants it, else wherever there is room.
+    async fn allocate_second(&self, home: SlotNumber, second: Second) -> Result<SlotNumber> {
+        let not = self.device_of(home);
+        let wanted = second.device().filter(|&device| device != not);
+        if let Some(slot) = wanted.and_then(|device| self.state.borrow_mut().take(device)) {
+            return Ok(slot);
+        }
+        self.allocate_anywhere(Some(not)).await
     }
 
     /// Gives back slots that no record ever spoke of.
@@ -50,8 +66,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
     /// The device with the most free slots; once more after a commit, which may free some.
     async fn allocate_anywhere(&self, not: Option<DeviceId>) -> Result<SlotNumber> {
         loop {
-            let choice = self.with_policy(|policy, view| match not {
-                None => policy.next_choice(view),
+            let choice = self.with_policy(|_, view| match not {
+                None => view.roomiest(),
                 Some(not) => view.with_room().filter(|d| d.id != not).max_by_key(|d| d.free).map(|d| d.id),
             });
             if let Some(slot) = choice.and_then(|device| self.state.borrow_mut().take(device)) {

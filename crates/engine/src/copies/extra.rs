@@ -1,6 +1,7 @@
 //! Extra copies: made on reads that a policy admits, kept up to date by writes, dirty under write-back, dropped at will
 //! once clean.
 
+use super::Timing;
 use crate::Result;
 use crate::core::Core;
 use crate::shape::Piece;
@@ -8,7 +9,7 @@ use braid_base::{BlockId, Bytes, DeviceId, ExtentId};
 use braid_format::SlotNumber;
 use braid_format::journal::Extra;
 use braid_format::map_page::Entry;
-use braid_policy::Origin;
+use braid_policy::{ExtraCopy, Origin};
 use braid_runtime::{Buf, Device, LockGuard, Mode, Runtime};
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -32,8 +33,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
                 self.release_block(slot, place);
                 break;
             }
-            self.state.borrow_mut().set_extra(block, Some(Extra { slot, place, dirty: false }));
-            self.policy.borrow_mut().extra_made(block, device);
+            self.change_extra(block, Some(Extra { slot, place, dirty: false }));
             let mut background = self.background.borrow_mut();
             background.promotions += 1;
             background.promoted_bytes += self.shape.block_size.0;
@@ -87,7 +87,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
             if let Some(extra) = known {
                 let within = range.start % self.shape.block_size;
                 self.write_block(extra.slot, extra.place, within, &part, Origin::Guest).await?;
-                self.state.borrow_mut().set_extra(block, Some(Extra { dirty: true, ..extra }));
+                self.change_extra(block, Some(Extra { dirty: true, ..extra }));
                 continue;
             }
             let Some((slot, place)) = self.take_block(device, piece) else { return Ok(false) };
@@ -96,8 +96,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
                 self.release_block(slot, place);
                 return Err(error);
             }
-            self.state.borrow_mut().set_extra(block, Some(Extra { slot, place, dirty: true }));
-            self.policy.borrow_mut().extra_made(block, device);
+            self.change_extra(block, Some(Extra { slot, place, dirty: true }));
         }
         Ok(true)
     }
@@ -132,13 +131,11 @@ impl<R: Runtime, D: Device> Core<R, D> {
         self.read_copies(&whole, &bytes, Origin::Background).await?;
         // A copy of the home that is under way lacks this, whatever becomes of it.
         self.state.borrow_mut().disturb(whole.extent);
-        let origin = Origin::Background;
-        let written = self.write_required(whole.extent, entry, &whole.range, Some(&bytes), origin).await?;
+        let from = (Some(&bytes), Origin::Background);
+        let written = self.write_required(whole.extent, entry, &whole.range, from, Timing::Now).await?;
         let valid = entry.valid | self.shape.parts_touched(&whole.range);
-        let mut state = self.state.borrow_mut();
-        state.set_extent(whole.extent, Entry { valid, ..written });
-        state.set_extra(block, Some(Extra { dirty: false, ..extra }));
-        drop(state);
+        self.state.borrow_mut().set_extent(whole.extent, Entry { valid, ..written });
+        self.change_extra(block, Some(Extra { dirty: false, ..extra }));
         let mut background = self.background.borrow_mut();
         background.write_backs += 1;
         background.written_back_bytes += self.shape.block_size.0;
@@ -198,12 +195,19 @@ impl<R: Runtime, D: Device> Core<R, D> {
 
     /// Forgets an extra copy. The caller holds its extent's lock, exclusive.
     pub fn drop_extra(&self, block: BlockId) {
-        let mut state = self.state.borrow_mut();
-        let Some(extra) = state.extras.get(block) else { return };
-        state.set_extra(block, None);
-        state.retire_block(block, extra);
-        drop(state);
-        self.policy.borrow_mut().extra_gone(block);
+        let Some(extra) = self.state.borrow().extras.get(block) else { return };
+        self.change_extra(block, None);
+        self.state.borrow_mut().retire_block(block, extra);
+    }
+
+    /// The extra copy of a block is now this, or gone: the policy learns of it if that is news.
+    fn change_extra(&self, block: BlockId, now: Option<Extra>) {
+        let before = self.state.borrow().extras.get(block);
+        self.state.borrow_mut().set_extra(block, now);
+        if now != before {
+            let copy = now.map(|e| ExtraCopy { device: self.device_of(e.slot), dirty: e.dirty });
+            self.policy.borrow_mut().extra_changed(block, copy);
+        }
     }
 
     /// A free block slot of a device: of the divided slots, of another one as far as the policy allows, or one that a

@@ -11,4 +11,4 @@ mod slot;
 
 pub(crate) use cache::ExtentCache;
 pub(crate) use member::{Member, Timed};
-pub(crate) use required::{Other, lost};
+pub(crate) use required::{Other, Timing, lost};

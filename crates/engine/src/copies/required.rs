@@ -9,7 +9,7 @@ use crate::{Error, ErrorKind, Result};
 use braid_base::{Bytes, ExtentId};
 use braid_format::SlotNumber;
 use braid_format::map_page::Entry;
-use braid_policy::Origin;
+use braid_policy::{CopyKind, CurrentCopy, Origin, Second};
 use braid_runtime::{Buf, Device, Mode, Runtime, join_all};
 use std::ops::Range;
 use std::rc::Rc;
@@ -32,6 +32,21 @@ pub(crate) enum Other {
     Behind(SlotNumber),
     /// Its device is not there.
     Away,
+}
+
+/// When the second copy gets a write.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Timing {
+    /// Before the guest is answered.
+    Now,
+    /// Later, by a resync that the policy asks for: until then it is behind.
+    Later,
+}
+
+impl Timing {
+    pub fn of(second: Second) -> Timing {
+        if matches!(second, Second::Behind(_)) { Timing::Later } else { Timing::Now }
+    }
 }
 
 impl<R: Runtime, D: Device> Core<R, D> {
@@ -80,41 +95,47 @@ impl<R: Runtime, D: Device> Core<R, D> {
         }
     }
 
-    /// The copy from which a guest's read is expected to come sooner, and the other.
+    /// The copy that the policy reads first, and the other.
     fn rank(&self, home: SlotNumber, second: SlotNumber, origin: Origin) -> (SlotNumber, SlotNumber) {
         if origin != Origin::Guest {
             return (home, second);
         }
-        let wait = |slot: SlotNumber| {
-            let member = self.locate(slot).0;
-            let mean = member.stats.borrow().read_latency();
-            mean.0.saturating_mul(u64::from(self.guests_of(member)) + 1)
-        };
-        if wait(second) < wait(home) { (second, home) } else { (home, second) }
+        let copy = |slot, kind| CurrentCopy { device: self.device_of(slot), kind };
+        let mut copies = [copy(home, CopyKind::Home), copy(second, CopyKind::Second)];
+        self.with_policy(|policy, view| policy.rank_reads(&mut copies, view));
+        if copies[0].kind == CopyKind::Second { (second, home) } else { (home, second) }
     }
 
-    /// Writes a range to the required copies of an extent; `from` is none for zeros. The caller holds the extent's lock, alone or with the
+    /// Writes a range to the required copies of an extent; no buffer stands for zeros. The caller holds the extent's lock, alone or with the
     /// range's. Gives the entry as it is afterwards: a home that could not be written is the second copy then.
     pub async fn write_required(
         &self,
         extent: ExtentId,
         entry: Entry,
         range: &Range<Bytes>,
-        from: Option<&Buf>,
-        origin: Origin,
+        (from, origin): (Option<&Buf>, Origin),
+        timing: Timing,
     ) -> Result<Entry> {
         if entry.second == SlotNumber::NONE {
             self.write_slot(entry.home, range, from, entry.valid, origin).await?;
             return Ok(entry);
         }
         let span = self.shape.span_of(extent);
+        let both_current =
+            || [entry.home, entry.second].into_iter().all(|slot| self.locate(slot).0.is_current());
+        let later = timing == Timing::Later && both_current();
+        if later {
+            self.state.borrow_mut().behind.defer(span, extent);
+            self.record_behind(span).await?;
+        }
         self.intend(span).await?;
-        let slots = [entry.home, entry.second].into_iter().filter(|&s| self.locate(s).0.is_written());
+        let wanted = |slot: SlotNumber| self.locate(slot).0.is_written() && !(later && slot == entry.second);
+        let slots = [entry.home, entry.second].into_iter().filter(|&slot| wanted(slot));
         let writes =
             slots.map(async |slot| (slot, self.write_slot(slot, range, from, entry.valid, origin).await));
         let results = join_all(writes).await;
         let settled = self.settle(extent, entry, &results);
-        let missed = results.len() < 2 || results.iter().any(|(_, result)| result.is_err());
+        let missed = !later && results.len() < 2 || results.iter().any(|(_, result)| result.is_err());
         let exchanged = {
             let mut state = self.state.borrow_mut();
             let known = state.map.get(extent);
@@ -128,7 +149,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         };
         let settled = settled?;
         // What a device lacks that is not current, its state says already.
-        if missed && [entry.home, entry.second].into_iter().all(|slot| self.locate(slot).0.is_current()) {
+        if missed && both_current() {
             self.record_behind(span).await?;
         }
         if exchanged {

@@ -148,7 +148,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
                     // A guest who asked for it waits as for a write: a device that is slow to flush is slow.
                     let (direction, len) = (Direction::Flush, Bytes::ZERO);
                     let completion = Completion { device, direction, len, latency, origin };
-                    self.policy.borrow_mut().on_complete(&completion);
+                    self.policy.borrow_mut().completed(&completion);
                 }
                 Ok(None) => {}
                 Err(error) => {

@@ -36,6 +36,8 @@ struct Span {
     difference: Difference,
     /// Whether any extent of a span that is behind may be; else those in `Behind::extents` are.
     whole: bool,
+    /// Whether the policy wanted it behind, and resynchronises it when it wants to.
+    deferred: bool,
     /// Writes in flight.
     writes: u32,
     /// When the last write completed.
@@ -69,6 +71,7 @@ impl Span {
             recorded: Recorded::Is(recorded),
             difference,
             whole: true,
+            deferred: false,
             writes: 0,
             written: Nanos::ZERO,
             missed: 0,
@@ -93,6 +96,18 @@ impl Behind {
         self.behind > 0
     }
 
+    /// Whether a copy of any extent in this span may lack a write.
+    pub fn is_any_behind(&self, span: SpanId) -> bool {
+        self.behind > 0 && self.spans.get(&span).is_some_and(|s| s.difference == Difference::Behind)
+    }
+
+    /// The first span from `from` on of which a copy is behind.
+    pub fn next_behind(&self, from: SpanId) -> Option<SpanId> {
+        let behind =
+            self.spans.iter().filter(|(span, s)| **span >= from && s.difference == Difference::Behind);
+        behind.map(|(&span, _)| span).min()
+    }
+
     /// Whether a copy of an extent in this span may lack a write.
     #[inline]
     pub fn is_behind(&self, span: SpanId, extent: ExtentId) -> bool {
@@ -106,9 +121,9 @@ impl Behind {
         (self.spans.len(), self.behind)
     }
 
-    /// Spans in which a copy is behind, in order.
+    /// Spans in which a copy is behind though no policy wanted that, in order.
     pub fn behind_spans(&self) -> Vec<SpanId> {
-        let behind = self.spans.iter().filter(|(_, s)| s.difference == Difference::Behind);
+        let behind = self.spans.iter().filter(|(_, s)| s.difference == Difference::Behind && !s.deferred);
         let mut all: Vec<SpanId> = behind.map(|(&span, _)| span).collect();
         all.sort_unstable();
         all
@@ -161,12 +176,33 @@ impl Behind {
         }
     }
 
+    /// From now on the second copy of this extent is behind, because the policy wants it so.
+    pub fn defer(&mut self, span: SpanId, extent: ExtentId) {
+        let deferred = self.spans.get(&span).is_none_or(|s| s.difference != Difference::Behind || s.deferred);
+        let known = self.spans.get(&span).is_some_and(|s| s.difference == Difference::Behind);
+        if !known || !self.is_behind(span, extent) {
+            self.mark_behind(span, Some(extent));
+        } else if let Some(entry) = self.spans.get_mut(&span) {
+            // A resync that is under way must begin again.
+            entry.missed += 1;
+        }
+        if let Some(entry) = self.spans.get_mut(&span) {
+            entry.deferred = deferred;
+        }
+    }
+
+    /// What the policy wanted behind is resynchronised like anything else from now on.
+    pub fn end_deferring(&mut self) {
+        self.spans.values_mut().for_each(|span| span.deferred = false);
+    }
+
     /// From now on a copy of this extent, or of any extent of this span, is not read until the span has been resynchronised.
     pub fn mark_behind(&mut self, span: SpanId, extent: Option<ExtentId>) {
         let entry = self.spans.entry(span).or_insert(Span::new(Difference::None, Difference::None));
         entry.missed += 1;
         let was_behind = entry.difference == Difference::Behind;
         entry.whole = extent.is_none() || was_behind && entry.whole;
+        entry.deferred = false;
         self.extents.extend(extent);
         if entry.difference != Difference::Behind {
             entry.difference = Difference::Behind;

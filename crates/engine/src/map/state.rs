@@ -6,13 +6,13 @@
 
 use super::{Behind, Extras, Map, Space};
 use crate::shape::Shape;
-use braid_base::{BlockId, DeviceId, ExtentId};
+use braid_base::{BlockId, Bytes, DeviceId, ExtentId};
 use braid_format::intent_page::{self, Difference};
 use braid_format::journal::{Extra, Record};
 use braid_format::map_page::{self, Entry};
 use braid_format::superblock::Superblock;
 use braid_format::{SlotNumber, SpanId};
-use braid_policy::{DeviceView, Homes};
+use braid_policy::{ByteRange, DeviceView, Homes};
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 use std::collections::BTreeSet;
@@ -37,7 +37,8 @@ pub(crate) struct State {
     stale_intents: BTreeSet<u32>,
     /// Extents that a background job is copying: a guest's write marks them, and wins.
     watched: HashMap<ExtentId, bool, FixedState>,
-    /// The devices as the policy sees them; `free` is kept true by [`State::refresh`], `in_flight` by whoever asks a device.
+    /// The devices as the policy sees them; `free` is kept true by [`State::refresh`], the load by
+    /// `Core::begin` and `Core::end`.
     pub views: Vec<DeviceView>,
     shape: Shape,
 }
@@ -63,7 +64,7 @@ impl State {
         let views = superblock.devices.iter().enumerate().map(|(i, d)| {
             let id = DeviceId(i as u16);
             // Slots that metadata lies in are for nothing else.
-            DeviceView { id, class: d.class, slots: space.free(id), free: space.free(id), in_flight: 0 }
+            DeviceView::empty(id, d.class, space.free(id))
         });
         State {
             map: Map::new(shape.extents(), shape.copies),
@@ -331,5 +332,21 @@ impl Homes for State {
 
     fn home(&self, extent: ExtentId) -> Option<DeviceId> {
         self.space.locate(self.map.get(extent).home).map(|slot| slot.device)
+    }
+
+    fn behind(&self) -> Bytes {
+        self.shape.span_size() * self.behind.len().1 as u64
+    }
+
+    fn next_behind(&self, from: Bytes) -> Option<ByteRange> {
+        let size = self.shape.span_size();
+        let span = self.behind.next_behind(SpanId((from.0 / size.0) as u32))?;
+        let mut end = span.0 + 1;
+        while self.behind.is_any_behind(SpanId(end)) {
+            end += 1;
+        }
+        let start = (size * u64::from(span.0)).max(from);
+        let end = (size * u64::from(end)).min(self.shape.volume_size);
+        (start < end).then(|| ByteRange::new(start, end - start))
     }
 }

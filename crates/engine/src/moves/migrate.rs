@@ -9,7 +9,7 @@ use crate::core::Core;
 use braid_base::{Bytes, DeviceId, ExtentId, Nanos};
 use braid_format::SlotNumber;
 use braid_format::map_page::Entry;
-use braid_policy::Origin;
+use braid_policy::{Origin, Outcome};
 use braid_runtime::{Device, Mode, Runtime};
 use std::rc::Rc;
 
@@ -20,12 +20,14 @@ const POLL: Nanos = Nanos::from_millis(1);
 
 impl<R: Runtime, D: Device> Core<R, D> {
     /// Gives an extent a new home on `target`.
-    pub async fn migrate(self: &Rc<Self>, extent: ExtentId, target: DeviceId) -> Result<()> {
+    pub async fn migrate(self: &Rc<Self>, extent: ExtentId, target: DeviceId) -> Result<Outcome> {
         let _room = self.reserve(1).await?;
         let wanted = |entry: &Entry, home: DeviceId, second: Option<DeviceId>| {
             entry.home != SlotNumber::NONE && home != target && second != Some(target)
         };
-        let Some((before, slot)) = self.begin_copy(extent, target, wanted).await? else { return Ok(()) };
+        let Some((before, slot)) = self.begin_copy(extent, target, wanted).await? else {
+            return Ok(Outcome::Stopped);
+        };
         let copied = self.copy_extent(extent, before, slot).await;
         let _guard = self.locks.lock(Self::lock_number(extent), Mode::Exclusive).await;
         let mut state = self.state.borrow_mut();
@@ -33,18 +35,18 @@ impl<R: Runtime, D: Device> Core<R, D> {
         if disturbed || copied.is_err() {
             state.release(slot);
             self.background.borrow_mut().migrations_stopped += 1;
-            return copied.map(|_| ());
+            return copied.map(|_| Outcome::Stopped);
         }
         state.set_extent(extent, Entry { home: slot, ..before });
         state.retire(before.home);
         let mut background = self.background.borrow_mut();
         background.migrations += 1;
         background.migrated_bytes += copied.unwrap_or_default().0;
-        Ok(())
+        Ok(Outcome::Finished)
     }
 
     /// Gives an extent its second required copy on `target`.
-    pub async fn mirror(self: &Rc<Self>, extent: ExtentId, target: DeviceId) -> Result<()> {
+    pub async fn mirror(self: &Rc<Self>, extent: ExtentId, target: DeviceId) -> Result<Outcome> {
         let _room = self.reserve(1).await?;
         let wanted = |entry: &Entry, home: DeviceId, _| {
             self.shape.copies > 1
@@ -52,19 +54,21 @@ impl<R: Runtime, D: Device> Core<R, D> {
                 && entry.second == SlotNumber::NONE
                 && home != target
         };
-        let Some((before, slot)) = self.begin_copy(extent, target, wanted).await? else { return Ok(()) };
+        let Some((before, slot)) = self.begin_copy(extent, target, wanted).await? else {
+            return Ok(Outcome::Stopped);
+        };
         let copied = self.copy_extent(extent, before, slot).await;
         let _guard = self.locks.lock(Self::lock_number(extent), Mode::Exclusive).await;
         let mut state = self.state.borrow_mut();
         if state.unwatch(extent) || copied.is_err() {
             state.release(slot);
-            return copied.map(|_| ());
+            return copied.map(|_| Outcome::Stopped);
         }
         state.set_extent(extent, Entry { second: slot, ..before });
         let mut background = self.background.borrow_mut();
         background.mirrors += 1;
         background.mirrored_bytes += copied.unwrap_or_default().0;
-        Ok(())
+        Ok(Outcome::Finished)
     }
 
     /// Takes a slot and begins to watch the extent, with no write under way. None where the move is not wanted any more

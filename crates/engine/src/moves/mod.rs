@@ -3,12 +3,13 @@
 
 mod migrate;
 mod probe;
+mod ranges;
 mod resync;
 mod trim;
 
 use crate::core::Core;
 use braid_base::Nanos;
-use braid_policy::{Move, Origin};
+use braid_policy::{Move, Origin, Outcome, Plan};
 use braid_runtime::{Device, Runtime, join_all};
 use std::cell::RefCell;
 use std::future::{Future, poll_fn};
@@ -27,6 +28,16 @@ const OLDEST_CHANGE: Nanos = Nanos::from_secs(5);
 const MOVES_AT_ONCE: usize = 8;
 /// How long a failed job rests before it is tried again.
 const REST_AFTER_FAILURE: Nanos = Nanos::from_secs(1);
+
+/// The plan that is being followed.
+struct Following<'a> {
+    /// Moves that have not begun.
+    rest: RefCell<Drain<'a, Move>>,
+    /// As long as the policy is still the one that made it, …
+    policy_changes: u64,
+    /// … and up to this time moves may begin.
+    until: Nanos,
+}
 
 impl<R: Runtime, D: Device> Core<R, D> {
     /// Starts the background jobs; they end once `closing` is set.
@@ -59,36 +70,55 @@ impl<R: Runtime, D: Device> Core<R, D> {
 
     /// Asks the policy when it wants to be asked, and does what it says, a few moves at a time and in its order.
     async fn follow_plan(self: &Rc<Self>) {
-        let mut moves = Vec::new();
+        let mut plan = Plan::default();
         while !self.closing.get() {
-            moves.clear();
-            let next = self.with_policy(|policy, view| policy.plan(view, &mut moves));
-            let at_once = MOVES_AT_ONCE.min(moves.len());
-            let rest = RefCell::new(moves.drain(..));
-            join_all((0..at_once).map(|_| self.run_moves(&rest))).await;
-            drop(rest);
+            plan.clear();
+            let next = self.with_policy(|policy, view| policy.plan(view, &mut plan));
+            let following = Following {
+                policy_changes: self.policy_changes.get(),
+                until: if plan.revise { next } else { Nanos::MAX },
+                rest: RefCell::new(plan.moves.drain(..)),
+            };
+            let at_once = MOVES_AT_ONCE.min(following.rest.borrow().len());
+            join_all((0..at_once).map(|_| self.run_moves(&following))).await;
+            let Following { policy_changes, rest, .. } = following;
+            rest.into_inner().for_each(|job| self.end_move(&job, Outcome::Stopped, policy_changes));
             let next = next.max(self.rt.now() + Nanos::from_millis(1));
-            let changed = self.policy_changes.get();
-            self.pause(next, || self.policy_changes.get() != changed).await;
+            self.pause(next, || self.policy_changes.get() != policy_changes).await;
         }
     }
 
-    /// Runs one move after the other, as long as there are any.
-    async fn run_moves(self: &Rc<Self>, rest: &RefCell<Drain<'_, Move>>) {
-        while !self.closing.get() {
-            let Some(job) = rest.borrow_mut().next() else { return };
+    /// Runs one move after the other, as long as there are any and the plan holds.
+    async fn run_moves(self: &Rc<Self>, plan: &Following<'_>) {
+        let over = || {
+            self.closing.get()
+                || self.policy_changes.get() != plan.policy_changes
+                || plan.until < Nanos::MAX && self.rt.now() >= plan.until
+        };
+        while !over() {
+            let Some(job) = plan.rest.borrow_mut().next() else { return };
             // A failed move leaves everything as it was, and is counted by the device that failed it.
-            let _outcome = self.run_move(job).await;
+            let outcome = self.run_move(job).await.unwrap_or(Outcome::Failed);
+            self.end_move(&job, outcome, plan.policy_changes);
         }
     }
 
-    async fn run_move(self: &Rc<Self>, job: Move) -> crate::Result<()> {
+    async fn run_move(self: &Rc<Self>, job: Move) -> crate::Result<Outcome> {
         match job {
             Move::Migrate { extent, target } => self.migrate(extent, target).await,
             Move::Mirror { extent, target } => self.mirror(extent, target).await,
-            Move::WriteBack { block } => self.write_back(block).await,
-            Move::Demote { block } => self.demote(block).await,
+            Move::Promote { range, target } => self.promote_range(range, target).await,
+            Move::Demote { range } => self.demote_range(range).await,
+            Move::WriteBack { range } => self.write_back_range(range).await,
+            Move::Resync { range } => self.resync_range(range).await,
             Move::Probe { device, direction, len } => self.probe(device, direction, len).await,
+        }
+    }
+
+    /// Tells the policy that asked for a move what became of it; one that has taken charge since knows nothing of it.
+    fn end_move(&self, job: &Move, outcome: Outcome, policy_changes: u64) {
+        if self.policy_changes.get() == policy_changes {
+            self.policy.borrow_mut().done(job, outcome);
         }
     }
 

@@ -6,17 +6,17 @@
 use crate::Result;
 use crate::core::Core;
 use braid_base::{Bytes, DeviceId};
-use braid_policy::{Direction, Origin};
+use braid_policy::{Direction, Origin, Outcome};
 use braid_runtime::{Arena, Device, Runtime};
 
 impl<R: Runtime, D: Device> Core<R, D> {
     /// Measures a device, unless a guest is using it.
-    pub async fn probe(&self, device: DeviceId, direction: Direction, len: Bytes) -> Result<()> {
+    pub async fn probe(&self, device: DeviceId, direction: Direction, len: Bytes) -> Result<Outcome> {
         let member = &self.members[device.index()];
         let longest = self.shape.extent_size.min(Arena::LARGEST);
         let len = len.align_up(member.alignment).clamp(member.alignment, longest);
         if self.guests_of(member) > 0 || member.entry.slots == 0 || !member.is_current() {
-            return Ok(());
+            return Ok(Outcome::Stopped);
         }
         let bytes = self.copies.alloc(len).await;
         self.background.borrow_mut().probes += 1;
@@ -24,16 +24,17 @@ impl<R: Runtime, D: Device> Core<R, D> {
             Direction::Read => {
                 let index = self.probe_rng.borrow_mut().below(u64::from(member.entry.slots)) as u32;
                 let at = member.slot_offset(index, self.shape.extent_size);
-                self.device_read(member, at, &bytes, Origin::Probe).await
+                self.device_read(member, at, &bytes, Origin::Probe).await?;
             }
             Direction::Write | Direction::Flush => {
-                let Some(slot) = self.state.borrow_mut().take(device) else { return Ok(()) };
+                let Some(slot) = self.state.borrow_mut().take(device) else { return Ok(Outcome::Stopped) };
                 bytes.fill_zero();
                 let at = self.locate(slot).1;
                 let written = self.device_write(member, at, &bytes, Origin::Probe).await;
                 self.state.borrow_mut().release(slot);
-                written
+                written?;
             }
         }
+        Ok(Outcome::Finished)
     }
 }

@@ -9,7 +9,7 @@ use crate::copies::Other;
 use crate::core::Core;
 use braid_base::{Bytes, ExtentId, Nanos};
 use braid_format::{SlotNumber, SpanId};
-use braid_policy::{DeviceView, Origin};
+use braid_policy::{ByteRange, DeviceView, Origin, Outcome};
 use braid_runtime::{Device, Mode, Runtime, yield_now};
 use std::rc::Rc;
 
@@ -57,6 +57,25 @@ impl<R: Runtime, D: Device> Core<R, D> {
             let any = || !waits && self.state.borrow().behind.any_behind();
             self.pause(begin.max(self.rt.now() + Nanos::from_millis(1)), any).await;
         }
+    }
+
+    /// Brings what a policy wanted behind up to date in a range, in the order of addresses.
+    pub(super) async fn resync_range(self: &Rc<Self>, range: ByteRange) -> Result<Outcome> {
+        let end = range.end.min(self.shape.volume_size);
+        if range.start >= end {
+            return Ok(Outcome::Finished);
+        }
+        let first = self.shape.span_of(self.shape.extent_of(range.start));
+        let last = self.shape.span_of(self.shape.extent_of(end - Bytes(1)));
+        for span in (first.0..=last.0).map(SpanId) {
+            if self.closing.get() {
+                return Ok(Outcome::Stopped);
+            }
+            if self.state.borrow().behind.is_any_behind(span) {
+                self.resync_span(span).await?;
+            }
+        }
+        Ok(Outcome::Finished)
     }
 
     /// Resynchronises all extents of a span. False if a device is missing for that.

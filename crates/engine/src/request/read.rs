@@ -9,7 +9,7 @@ use braid_base::{Bytes, DeviceId};
 use braid_format::SlotNumber;
 use braid_format::journal::Extra;
 use braid_format::map_page::Entry;
-use braid_policy::{Direction, Origin};
+use braid_policy::{Direction, Occasion, Origin};
 use braid_runtime::{Buf, Device, LockGuard, Mode, Runtime, join_all};
 use std::rc::Rc;
 
@@ -87,11 +87,9 @@ impl<R: Runtime, D: Device> Core<R, D> {
         let hit = self.cache.borrow_mut().read(piece, into);
         let entry = self.state.borrow().map.get(piece.extent);
         let mapped = entry.home != SlotNumber::NONE;
-        let access = self.access(piece, Direction::Read, hit);
-        let admit = self.with_policy(|policy, view| {
-            policy.on_access(&access, view);
-            if !hit && mapped { policy.admit(&access, view) } else { None }
-        });
+        let shown = self.shown(piece, hit);
+        let occasion = if hit { Occasion::ReadHit(shown) } else { Occasion::ReadMiss(shown) };
+        let admit = self.with_policy(|policy, view| policy.place(&occasion, view)).promoted_to();
         {
             let mut guests = self.guests.borrow_mut();
             guests.cache_hits += u64::from(hit);

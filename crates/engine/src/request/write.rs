@@ -5,16 +5,23 @@
 //! same order. The lock is exclusive where the copy-set changes: a new extent, the rest of a part that must become zero, a
 //! new extra copy, an extent in the memory cache, or an edge that the device cannot write alone.
 
-use crate::copies::lost;
+use crate::copies::{Timing, lost};
 use crate::core::Core;
 use crate::shape::Piece;
 use crate::{Durability, Result};
 use braid_base::{BlockId, Bytes, DeviceId};
 use braid_format::SlotNumber;
 use braid_format::map_page::Entry;
-use braid_policy::{Direction, Origin, Placement};
+use braid_policy::{Direction, Occasion, Origin, WriteTarget};
 use braid_runtime::{Buf, Device, LockGuard, Mode, RangeGuard, Runtime, join_all};
 use std::rc::Rc;
+
+/// What the policy said of a write.
+#[derive(Clone, Copy)]
+struct Placed {
+    target: WriteTarget,
+    timing: Timing,
+}
 
 impl<R: Runtime, D: Device> Core<R, D> {
     /// Writes `from` at `offset`.
@@ -51,17 +58,17 @@ impl<R: Runtime, D: Device> Core<R, D> {
         };
         let mut guard = self.lock_to_write(piece).await;
         let cached = guard.mode() == Mode::Exclusive && self.cache.borrow().contains(piece.extent);
-        let (mut entry, mut placement) = self.place(piece, cached);
-        if guard.mode() == Mode::Shared && placement != Placement::Home && !self.has_all_extras(piece) {
+        let (mut entry, Placed { mut target, timing }) = self.place(piece, cached);
+        if guard.mode() == Mode::Shared && target != WriteTarget::Home && !self.has_all_extras(piece) {
             // What others who share the lock write to the home would be hidden by the copy that is made now.
             drop(guard);
             guard = self.locks.lock(Self::lock_number(piece.extent), Mode::Exclusive).await;
             entry = self.state.borrow().map.get(piece.extent);
-            placement = if entry.home == SlotNumber::NONE { Placement::Home } else { placement };
+            target = if entry.home == SlotNumber::NONE { WriteTarget::Home } else { target };
         }
         let mode = guard.mode();
         self.state.borrow_mut().disturb(piece.extent);
-        let result = if placement == Placement::Home && self.is_plain(piece, &entry) {
+        let result = if target == WriteTarget::Home && self.is_plain(piece, &entry) {
             // Nearly every write: to one place of one device, and no other copy is there or comes meanwhile.
             let (member, start) = self.locate(entry.home);
             let at = start + piece.range.start;
@@ -69,7 +76,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
             let written = self.end(&attempt, member.write(at, from).await);
             written.map(|()| self.make_valid(piece, entry))
         } else {
-            Box::pin(self.write_further(piece, from, entry, placement, mode)).await
+            Box::pin(self.write_further(piece, from, entry, Placed { target, timing }, mode)).await
         };
         if mode == Mode::Exclusive {
             match &result {
@@ -131,18 +138,22 @@ impl<R: Runtime, D: Device> Core<R, D> {
         only && self.changes_no_map(piece, entry)
     }
 
-    /// Tells the policy of a write and asks it where that goes.
+    /// Asks the policy where a write goes. That to an extent without a home goes where the home is allocated.
     #[inline]
-    fn place(&self, piece: &Piece, cached: bool) -> (Entry, Placement) {
+    fn place(&self, piece: &Piece, cached: bool) -> (Entry, Placed) {
         let entry = self.state.borrow().map.get(piece.extent);
-        let access = self.access(piece, Direction::Write, cached);
-        let placement = self.with_policy(|policy, view| {
-            policy.on_access(&access, view);
-            if entry.home == SlotNumber::NONE { Placement::Home } else { policy.place_write(&access, view) }
+        if entry.home == SlotNumber::NONE {
+            return (entry, Placed { target: WriteTarget::Home, timing: Timing::Now });
+        }
+        let occasion = Occasion::Write(self.shown(piece, cached));
+        let (target, second) = self.with_policy(|policy, view| {
+            let placement = policy.place(&occasion, view);
+            (placement.write_target(), placement.second)
         });
         // An extra copy alone is one copy: not enough where two are required.
-        let enough = self.shape.copies == 1 || !matches!(placement, Placement::Extra(_));
-        (entry, if enough { placement } else { Placement::Home })
+        let enough = self.shape.copies == 1 || !matches!(target, WriteTarget::Extra(_));
+        let target = if enough { target } else { WriteTarget::Home };
+        (entry, Placed { target, timing: Timing::of(second) })
     }
 
     /// A write that is more than one request to one device.
@@ -151,7 +162,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         piece: &Piece,
         from: &Buf,
         entry: Entry,
-        placement: Placement,
+        Placed { target, timing }: Placed,
         mode: Mode,
     ) -> Result<()> {
         let _turn: Option<RangeGuard> = match mode {
@@ -162,25 +173,25 @@ impl<R: Runtime, D: Device> Core<R, D> {
                 Some(self.ranges.lock(piece.extent.0, blocks).await)
             }
         };
-        match placement {
-            Placement::Home if entry.home == SlotNumber::NONE => self.write_new(piece, from).await,
+        match target {
+            WriteTarget::Home if entry.home == SlotNumber::NONE => self.write_new(piece, from).await,
             _ if entry.home == SlotNumber::LOST => self.write_lost(piece, from).await,
-            Placement::Home => self.write_home(piece, from, entry).await,
-            Placement::NewHome(target) => match self.write_moved(piece, from, target).await? {
+            WriteTarget::Home => self.write_home(piece, from, entry, timing).await,
+            WriteTarget::NewHome(target) => match self.write_moved(piece, from, target).await? {
                 true => Ok(()),
-                false => self.write_home(piece, from, entry).await,
+                false => self.write_home(piece, from, entry, timing).await,
             },
-            Placement::Extra(device) => match self.write_extra(piece, from, device).await? {
+            WriteTarget::Extra(device) => match self.write_extra(piece, from, device).await? {
                 true => Ok(()),
-                false => self.write_home(piece, from, entry).await,
+                false => self.write_home(piece, from, entry, timing).await,
             },
         }
     }
 
     /// The first write to an extent, or the first since it was discarded: allocates its required copies.
     async fn write_new(self: &Rc<Self>, piece: &Piece, from: &Buf) -> Result<()> {
-        let fresh = self.allocate(piece.extent).await?;
-        let result = self.write_home(piece, from, fresh).await;
+        let (fresh, second) = self.allocate(piece.extent, Some(piece)).await?;
+        let result = self.write_home(piece, from, fresh, Timing::of(second)).await;
         if result.is_err() {
             self.release(&fresh);
         }
@@ -196,9 +207,15 @@ impl<R: Runtime, D: Device> Core<R, D> {
     }
 
     /// Writes to the required copies, and to extra copies where there are any.
-    async fn write_home(self: &Rc<Self>, piece: &Piece, from: &Buf, entry: Entry) -> Result<()> {
-        let written =
-            self.write_required(piece.extent, entry, &piece.range, Some(from), Origin::Guest).await?;
+    async fn write_home(
+        self: &Rc<Self>,
+        piece: &Piece,
+        from: &Buf,
+        entry: Entry,
+        timing: Timing,
+    ) -> Result<()> {
+        let (range, from_guest) = (&piece.range, (Some(from), Origin::Guest));
+        let written = self.write_required(piece.extent, entry, range, from_guest, timing).await?;
         self.update_extras(piece, from).await?;
         self.make_valid(piece, written);
         Ok(())

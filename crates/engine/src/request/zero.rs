@@ -4,7 +4,7 @@
 //! other parts is written with zeros. A discarded extent of which nothing is valid loses its copies, and is allocated
 //! anew by the next write.
 
-use crate::copies::lost;
+use crate::copies::{Timing, lost};
 use crate::core::Core;
 use crate::shape::Piece;
 use crate::{Durability, Result, Zeroing};
@@ -71,7 +71,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
             return match zeroing {
                 Zeroing::MayDiscard => Ok(()),
                 Zeroing::KeepAllocated => {
-                    let fresh = self.allocate(piece.extent).await?;
+                    let (fresh, _) = self.allocate(piece.extent, None).await?;
                     self.state.borrow_mut().set_extent(piece.extent, fresh);
                     Ok(())
                 }
@@ -123,7 +123,9 @@ impl<R: Runtime, D: Device> Core<R, D> {
         for edge in edges {
             // An edge lies within one part.
             if edge.start < edge.end && entry.valid & self.shape.parts_touched(&edge) != 0 {
-                entry = self.write_required(piece.extent, entry, &edge, None, Origin::Guest).await?;
+                entry = self
+                    .write_required(piece.extent, entry, &edge, (None, Origin::Guest), Timing::Now)
+                    .await?;
             }
         }
         Ok(entry)
