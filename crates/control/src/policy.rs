@@ -75,13 +75,8 @@ pub(crate) fn refused(error: braid_engine::Error) -> Error {
 /// # Errors
 /// `Usage`: names the setting, the value and what would be right.
 pub fn check_policy(text: &str, devices: &[DeviceSpec]) -> Result<()> {
-    let view = |(place, spec): (usize, &DeviceSpec)| DeviceView {
-        id: DeviceId(place as u16),
-        class: spec.class,
-        slots: SLOTS,
-        free: SLOTS,
-        in_flight: 0,
-    };
+    let view =
+        |(place, spec): (usize, &DeviceSpec)| DeviceView::empty(DeviceId(place as u16), spec.class, SLOTS);
     let views: Vec<DeviceView> = devices.iter().enumerate().map(view).collect();
     braid_policy::parse(text, &views).map(drop).map_err(|e| Error::new(ErrorKind::Usage, e.to_string()))
 }

@@ -35,7 +35,7 @@ pub fn quantities() -> Vec<Vec<u8>> {
 /// A policy that is taken is taken again, as the superblock holds it.
 pub fn policy(bytes: &[u8]) {
     let text = String::from_utf8_lossy(bytes);
-    let device = |id, class| DeviceView { id: DeviceId(id), class, slots: 1000, free: 1000, in_flight: 0 };
+    let device = |id, class| DeviceView::empty(DeviceId(id), class, 1000);
     let mixed = [device(0, DeviceClass::Ssd), device(1, DeviceClass::Hdd), device(2, DeviceClass::Hdd)];
     for devices in [&mixed[..], &mixed[..1], &[device(0, DeviceClass::Hdd)]] {
         let Ok(policy) = braid_policy::parse(&text, devices) else { continue };
