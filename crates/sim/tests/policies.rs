@@ -1,10 +1,10 @@
 //! What the engine does for a policy that none of the library is like: extra copies that writes make (write-back), and for
 //! whom it says that devices were flushed.
 
-use braid_base::{BlockId, Bytes, DeviceId, ExtentId, KIB, MIB, Nanos};
+use braid_base::{Bytes, DeviceId, ExtentId, KIB, MIB, Nanos};
 use braid_engine::{CreateOptions, Durability, Export, OpenOptions, Result, Volume, create};
 use braid_format::Uuid;
-use braid_policy::{Access, Completion, DeviceView, Direction, Move, Origin, Placement, Policy, View};
+use braid_policy::{Completion, DeviceView, Direction, Occasion, Origin, Placement, Plan, Policy, View};
 use braid_runtime::{Arena, Buf, Runtime, join_all};
 use braid_sim::{Disk, DiskOptions, World};
 use std::cell::RefCell;
@@ -21,33 +21,25 @@ impl Policy for WriteBack {
         "write-back"
     }
 
-    fn settings(&self) -> String {
-        String::new()
-    }
-
-    fn place_new(&mut self, _: ExtentId, _: &View) -> DeviceId {
-        DeviceId(1)
-    }
-
-    fn place_write(&mut self, _: &Access, _: &View) -> Placement {
-        Placement::Extra(DeviceId(0))
+    fn place<'a>(&mut self, occasion: &Occasion<'a>, _: &View) -> Placement<'a> {
+        match occasion {
+            Occasion::New { .. } => Placement::on(DeviceId(1)),
+            Occasion::Write(_) => Placement::write_back(DeviceId(0)),
+            Occasion::ReadHit(_) | Occasion::ReadMiss(_) => Placement::KEEP,
+        }
     }
 
     fn extra_slots(&self, _: &DeviceView) -> u32 {
         3
     }
 
-    fn evict(&mut self, _: DeviceId) -> Option<BlockId> {
-        None
-    }
-
-    fn on_complete(&mut self, completion: &Completion) {
+    fn completed(&mut self, completion: &Completion) {
         if completion.direction == Direction::Flush {
             self.flushed_for.borrow_mut().push(completion.origin);
         }
     }
 
-    fn plan(&mut self, view: &View, _: &mut Vec<Move>) -> Nanos {
+    fn plan(&mut self, view: &View, _: &mut Plan) -> Nanos {
         view.now + Nanos::from_secs(1)
     }
 

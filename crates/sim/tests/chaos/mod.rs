@@ -1,17 +1,22 @@
 //! A policy that does whatever a policy may do, at random: if nothing is lost under this one, the engine is safe
 //! whatever the others decide.
 
-use braid_base::{BlockId, DeviceId, ExtentId, Nanos, Rng};
-use braid_policy::{Access, DeviceView, Move, Placement, Policy, View};
+use braid_base::{BlockId, Bytes, DeviceId, ExtentId, Nanos, Rng};
+use braid_policy::{
+    ByteRange, CurrentCopy, DeviceView, ExtraCopy, Move, Occasion, Outcome, Piece, Placement, Plan, Policy,
+    Request, Second, View,
+};
 
 pub struct Chaos {
     rng: Rng,
-    extras: Vec<(BlockId, DeviceId)>,
+    extras: Vec<(BlockId, ExtraCopy)>,
+    /// Moves of the last plan that have not ended.
+    planned: usize,
 }
 
 impl Chaos {
     pub fn new(rng: Rng) -> Chaos {
-        Chaos { rng, extras: Vec::new() }
+        Chaos { rng, extras: Vec::new(), planned: 0 }
     }
 
     fn device(&mut self, view: &View) -> DeviceId {
@@ -20,6 +25,21 @@ impl Chaos {
 
     fn extent(&mut self, view: &View) -> ExtentId {
         ExtentId(self.rng.below(u64::from(view.homes.extents())) as u32)
+    }
+
+    /// Up to three extents from anywhere in one, some of them beyond the volume's end.
+    fn range(&mut self, view: &View) -> ByteRange {
+        let start = view.range_of_extent(self.extent(view)).start + Bytes(self.rng.below(view.extent_size.0));
+        ByteRange::new(start, Bytes(self.rng.below(view.extent_size.0 * 3)))
+    }
+
+    fn place_write<'a>(&mut self, write: &Piece<'a>, view: &View) -> Placement<'a> {
+        let device = self.device(view);
+        match (self.rng.below(4), write.whole) {
+            (0, _) => Placement::write_back(device),
+            (1, Some(whole)) => Placement::moved(device, whole),
+            _ => Placement::KEEP,
+        }
     }
 
     fn extra(&mut self) -> Option<BlockId> {
@@ -33,25 +53,33 @@ impl Policy for Chaos {
         "chaos"
     }
 
-    fn settings(&self) -> String {
-        String::new()
-    }
-
-    fn place_new(&mut self, _: ExtentId, view: &View) -> DeviceId {
-        self.device(view)
-    }
-
-    fn place_write(&mut self, write: &Access, view: &View) -> Placement {
+    fn place<'a>(&mut self, occasion: &Occasion<'a>, view: &View) -> Placement<'a> {
+        let placement = match occasion {
+            Occasion::New { .. } => Placement::on(self.device(view)),
+            Occasion::Write(write) => self.place_write(write, view),
+            Occasion::ReadHit(_) => Placement::KEEP,
+            Occasion::ReadMiss(_) => {
+                let extra = self.rng.chance(0.3).then(|| self.device(view));
+                Placement::cached(extra)
+            }
+        };
         let device = self.device(view);
-        match self.rng.below(4) {
-            0 => Placement::Extra(device),
-            1 if write.cached => Placement::NewHome(device),
-            _ => Placement::Home,
-        }
+        let second = [Second::None, Second::Sync(device), Second::Behind(device)];
+        // An answer to another question is legal too, and falls back.
+        let answer = if self.rng.chance(0.05) { Placement::write_back(device) } else { placement };
+        answer.with_second(second[self.rng.below(3) as usize])
     }
 
-    fn admit(&mut self, _: &Access, view: &View) -> Option<DeviceId> {
-        self.rng.chance(0.3).then(|| self.device(view))
+    fn observes(&self) -> bool {
+        true
+    }
+
+    fn throttle(&mut self, _: &Request, _: &View) -> Nanos {
+        if self.rng.chance(0.02) { Nanos(self.rng.below(2_000_000)) } else { Nanos::ZERO }
+    }
+
+    fn rank_reads(&self, copies: &mut [CurrentCopy], view: &View) {
+        copies.rotate_left(view.now.0 as usize % copies.len().max(1));
     }
 
     fn extra_slots(&self, _: &DeviceView) -> u32 {
@@ -59,32 +87,41 @@ impl Policy for Chaos {
     }
 
     fn evict(&mut self, device: DeviceId) -> Option<BlockId> {
-        let here: Vec<BlockId> = self.extras.iter().filter(|(_, d)| *d == device).map(|(b, _)| *b).collect();
+        let here: Vec<BlockId> =
+            self.extras.iter().filter(|(_, copy)| copy.device == device).map(|(b, _)| *b).collect();
         (!here.is_empty()).then(|| here[self.rng.below(here.len() as u64) as usize])
     }
 
-    fn extra_made(&mut self, block: BlockId, device: DeviceId) {
-        self.extras.push((block, device));
+    fn extra_changed(&mut self, block: BlockId, now: Option<ExtraCopy>) {
+        let place = self.extras.iter().position(|(b, _)| *b == block);
+        let before = place.map(|place| self.extras.swap_remove(place).1);
+        assert_ne!(before, now, "{block:?} has changed");
+        self.extras.extend(now.map(|copy| (block, copy)));
     }
 
-    fn extra_gone(&mut self, block: BlockId) {
-        let before = self.extras.len();
-        self.extras.retain(|(b, _)| *b != block);
-        assert_eq!(self.extras.len() + 1, before, "{block:?} was made once and goes once");
-    }
-
-    fn plan(&mut self, view: &View, moves: &mut Vec<Move>) -> Nanos {
+    fn plan(&mut self, view: &View, plan: &mut Plan) -> Nanos {
+        assert_eq!(self.planned, 0, "every move of the last plan has ended");
         for _ in 0..self.rng.below(4) {
             let (extent, target) = (self.extent(view), self.device(view));
-            let block = self.extra();
-            moves.push(match (self.rng.below(5), block) {
-                (0, Some(block)) => Move::WriteBack { block },
-                (1, Some(block)) => Move::Demote { block },
+            let block = self.extra().map(|block| view.range_of_block(block));
+            plan.moves.push(match (self.rng.below(8), block) {
+                (0, Some(range)) => Move::WriteBack { range },
+                (1, Some(range)) => Move::Demote { range },
                 (2, _) => Move::Mirror { extent, target },
+                (3, _) => Move::Promote { range: self.range(view), target },
+                (4, _) => Move::WriteBack { range: self.range(view) },
+                (5, _) => Move::Resync { range: self.range(view) },
                 _ => Move::Migrate { extent, target },
             });
         }
+        self.planned = plan.moves.len();
+        plan.revise = self.rng.chance(0.3);
+        plan.limit(self.device(view), 0.5);
         view.now + Nanos(self.rng.below(3_000_000))
+    }
+
+    fn done(&mut self, _: &Move, _: Outcome) {
+        self.planned -= 1;
     }
 
     fn explain(&self, _: ExtentId, _: &View) -> String {
