@@ -1,0 +1,195 @@
+//! What the interface of policies carries: a write-back cache and PASS, as toys of about sixty lines each.
+
+mod toy_policies;
+
+use braid_base::{Bytes, DeviceClass, DeviceId, ExtentId, KIB, MIB, Nanos, Op, Rng};
+use braid_engine::{CreateOptions, Durability, Export, OpenOptions, Result, Volume, create};
+use braid_format::Uuid;
+use braid_policy::{
+    ByteRange, CopyKind, CurrentCopy, DeviceView, Flags, Homes, Move, Occasion, Outcome, Plan, Policy,
+    Request, Second, View,
+};
+use braid_runtime::{Arena, Runtime};
+use braid_sim::{Blank, Campaign, Disk, DiskOptions, Points, Subject, Workload, World};
+use toy_policies::{HDD, Pass, SSD, WriteBackCache};
+
+/// The engine under a toy.
+#[derive(Clone)]
+struct Toy {
+    policy: fn() -> Box<dyn Policy>,
+    copies: u8,
+}
+
+const CACHE: Toy = Toy { policy: || Box::new(WriteBackCache::default()), copies: 1 };
+const PASS: Toy = Toy { policy: || Box::new(Pass::new(KIB * 64)), copies: 2 };
+
+impl Subject for Toy {
+    type Export = Volume<World, Disk>;
+
+    async fn create(self, world: World, disks: Vec<Disk>) -> Result<Volume<World, Disk>> {
+        let mut identity = [0; 16];
+        Rng::new(world.seed()).fill(&mut identity);
+        let mut options = CreateOptions::new("toy", Uuid(identity));
+        options.size = Some(MIB + KIB * 200);
+        options.extent_size = KIB * 32;
+        options.copies = self.copies;
+        options.overwrite = true;
+        create(&disks, &options).await?;
+        self.open(world, disks).await
+    }
+
+    async fn open(self, world: World, disks: Vec<Disk>) -> Result<Volume<World, Disk>> {
+        let names = (0..disks.len()).map(|i| format!("disk {i}")).collect();
+        let options = OpenOptions { names, cache_extents: 6, rewrite_map: false };
+        let (volume, _) = Volume::open(world, disks, options).await?;
+        volume.replace_policy((self.policy)());
+        Ok(volume)
+    }
+}
+
+fn run(command: &'static str, toy: &Toy) {
+    let campaign = Campaign {
+        command,
+        seeds: 0..4,
+        points: Points::Spread(60),
+        disks: vec![
+            DiskOptions::ssd(MIB * 5).with_blank(Blank::Garbage(1)),
+            DiskOptions::hdd(MIB * 6).with_blank(Blank::Garbage(1)),
+        ],
+        workload: Workload::default(),
+    };
+    if let Err(failure) = campaign.run(toy) {
+        panic!("{failure}");
+    }
+}
+
+#[test]
+fn a_toy_write_back_cache_loses_nothing_flushed() {
+    run("cargo test -p braid-sim --test policy_interface a_toy_write_back_cache -- --nocapture", &CACHE);
+}
+
+/// As long as the engine keeps second copies in step, this is RAID 1 with reads from the SSD.
+#[test]
+fn a_toy_pass_loses_nothing_flushed() {
+    run("cargo test -p braid-sim --test policy_interface a_toy_pass -- --nocapture", &PASS);
+}
+
+#[test]
+fn a_toy_write_back_cache_writes_to_the_ssd_alone_until_the_disk_has_time() {
+    let (world, arena) = (World::new(5), Arena::new(MIB));
+    let disks =
+        vec![Disk::new(&world, DiskOptions::ssd(MIB * 5)), Disk::new(&world, DiskOptions::hdd(MIB * 6))];
+    let rt = world.clone();
+    world.block_on(async move {
+        let volume = CACHE.create(rt.clone(), disks).await.unwrap();
+        let buf = arena.alloc(KIB * 32).await;
+        // The first write to an extent allocates its home, and goes there.
+        volume.write(Bytes::ZERO, &buf, Durability::Volatile).await.unwrap();
+        let on_disk = |volume: &Volume<World, Disk>| volume.status().devices[HDD.index()].stats.guest_writes;
+        let before = on_disk(&volume);
+        let block = arena.alloc(KIB * 4).await;
+        block.with_bytes_mut(|bytes| bytes.fill(7));
+        for i in 0..4 {
+            volume.write(KIB * 4 * i, &block, Durability::Volatile).await.unwrap();
+        }
+        assert_eq!((on_disk(&volume), volume.status().extra_blocks), (before, (4, 4)));
+        rt.sleep(Nanos::from_millis(500)).await;
+        assert_eq!(volume.status().extra_blocks, (4, 0), "written back, and cached still");
+        let reads = volume.status().devices[HDD.index()].stats.guest_reads;
+        volume.read(KIB * 4, &block).await.unwrap();
+        assert_eq!(volume.status().devices[HDD.index()].stats.guest_reads, reads);
+        assert!(block.with_bytes(|bytes| bytes.iter().all(|&byte| byte == 7)));
+    });
+    world.halt();
+}
+
+/// A window as the engine would show it.
+struct Window(Vec<ByteRange>);
+
+impl Homes for Window {
+    fn extents(&self) -> u32 {
+        1_000
+    }
+
+    fn home(&self, _: ExtentId) -> Option<DeviceId> {
+        Some(SSD)
+    }
+
+    fn behind(&self) -> Bytes {
+        self.0.iter().map(ByteRange::len).sum()
+    }
+
+    fn next_behind(&self, from: Bytes) -> Option<ByteRange> {
+        self.0.iter().copied().find(|range| range.start >= from)
+    }
+}
+
+/// So many blocks behind, every second one.
+fn window(blocks: u64) -> Window {
+    Window((0..blocks).map(|i| ByteRange::new(KIB * 8 * i, KIB * 4)).collect())
+}
+
+/// What a policy answers under this window, while the disk has so many requests of guests in flight.
+fn ask<T>(homes: &Window, busy: u32, question: impl FnOnce(&View) -> T) -> T {
+    let mut devices = [
+        DeviceView::empty(SSD, DeviceClass::Ssd, 100),
+        DeviceView { in_flight: busy, ..DeviceView::empty(HDD, DeviceClass::Hdd, 100) },
+    ];
+    devices[SSD.index()].read_latency = Some(Nanos::from_secs(1));
+    let (extent_size, block_size) = (KIB * 128, KIB * 4);
+    question(&View { now: Nanos::ZERO, extent_size, block_size, devices: &devices, homes })
+}
+
+/// A pass with a window of 16 blocks.
+fn pass() -> Pass {
+    Pass::new(KIB * 64)
+}
+
+fn planned(policy: &mut Pass, homes: &Window, busy: u32) -> Plan {
+    let mut plan = Plan::default();
+    ask(homes, busy, |view| policy.plan(view, &mut plan));
+    plan
+}
+
+#[test]
+fn pass_places_homes_on_the_ssd_and_second_copies_behind_on_the_disk_as_far_as_the_window_reaches() {
+    let new = Occasion::New { extent: ExtentId(3), write: None };
+    let placed = |blocks| ask(&window(blocks), 0, |view| pass().place(&new, view));
+    assert_eq!((placed(0).new_home(), placed(0).second), (Some(SSD), Second::Behind(HDD)));
+    assert_eq!(placed(17).second, Second::Sync(HDD), "no acknowledgement may break the bound");
+}
+
+#[test]
+fn pass_duplicates_the_window_in_the_order_of_addresses_once_it_is_full_and_a_part_of_it_in_idle_time() {
+    let mut policy = pass();
+    assert_eq!(planned(&mut policy, &window(10), 1).moves, [], "guests use the disk");
+    let idle = planned(&mut policy, &window(10), 0);
+    assert!(idle.moves.len() == 4 && idle.revise, "{idle:?}");
+    let full = planned(&mut policy, &window(16), 1);
+    let expected: Vec<Move> = window(16).0.into_iter().map(|range| Move::Resync { range }).collect();
+    assert!(full.moves == expected && !full.revise, "{full:?}");
+}
+
+#[test]
+fn pass_holds_writes_up_by_what_is_outstanding_and_reads_never() {
+    let mut policy = pass();
+    let wait = |policy: &mut Pass, op| {
+        let request = Request { op, range: ByteRange::new(Bytes::ZERO, KIB * 4), flags: Flags::default() };
+        ask(&window(0), 0, |view| policy.arrived(&request, view))
+    };
+    assert_eq!(wait(&mut policy, Op::Write), Nanos::ZERO);
+    let plan = planned(&mut policy, &window(16), 0);
+    assert_eq!([Op::Write, Op::Read, Op::Flush].map(|op| wait(&mut policy, op).0), [2_000_000, 0, 0]);
+    plan.moves.iter().take(12).for_each(|job| policy.done(job, Outcome::Finished));
+    assert_eq!(wait(&mut policy, Op::Write), Nanos::from_micros(500));
+    planned(&mut policy, &window(1_000), 0);
+    assert_eq!(wait(&mut policy, Op::Write), Nanos::from_millis(4), "N times the base time at most");
+}
+
+#[test]
+fn pass_reads_the_home_before_the_copy_that_may_be_behind() {
+    let copy = |(device, kind)| CurrentCopy { device, kind };
+    let mut copies = [(HDD, CopyKind::Second), (SSD, CopyKind::Home)].map(copy);
+    ask(&window(0), 0, |view| pass().rank_reads(&mut copies, view));
+    assert_eq!(copies[0].device, SSD);
+}
