@@ -6,6 +6,7 @@ use crate::session::Session;
 use crate::wire::*;
 use braid_base::{Bytes, KIB, Op};
 use braid_engine::{Allocation, Durability, Error, ErrorKind, Export, Zeroing};
+use braid_runtime::yield_now;
 use std::cell::Cell;
 use std::rc::Rc;
 
@@ -22,6 +23,9 @@ const EXTENTS_AT_MOST: usize = 512;
 
 /// Questions to the export for one block status reply, where neighbours are alike.
 const LOOKUPS_AT_MOST: usize = 8 * EXTENTS_AT_MOST;
+
+/// Questions to the export in a row before the other tasks of this shard get their turn.
+const LOOKUPS_AT_ONCE: usize = 16;
 
 /// The bytes of a write, or a piece of them.
 pub struct Payload {
@@ -147,7 +151,8 @@ async fn read_parts<E: Export>(session: &Session, export: &E, request: &Request)
     let (mut at, len) = range_of(request);
     let end = at + len;
     loop {
-        let (allocation, run) = if whole { (Allocation::Data, len) } else { next_run(export, at, end) };
+        let next = if whole { (Allocation::Data, len) } else { next_run(export, at, end).await };
+        let (allocation, run) = next;
         let (run, payload) = match allocation {
             Allocation::Hole => (run, None),
             Allocation::Data => {
@@ -175,11 +180,11 @@ async fn read_parts<E: Export>(session: &Session, export: &E, request: &Request)
 }
 
 /// What the next part of a read is: a hole worth a part, or up to [`PIECE`] bytes of data and short holes.
-fn next_run<E: Export>(export: &E, at: Bytes, end: Bytes) -> (Allocation, Bytes) {
-    let mut len = Bytes::ZERO;
+async fn next_run<E: Export>(export: &E, at: Bytes, end: Bytes) -> (Allocation, Bytes) {
+    let (mut len, mut lookups) = (Bytes::ZERO, Lookups::default());
     while len < PIECE.min(end - at) {
         let left = end - at - len;
-        let (allocation, run) = export.allocation(at + len, left);
+        let (allocation, run) = lookups.allocation(export, at + len, left).await;
         if allocation == Allocation::Hole && run >= HOLE_WORTH_A_PART.min(left) {
             if len == Bytes::ZERO {
                 return (Allocation::Hole, run);
@@ -275,11 +280,9 @@ async fn block_status<E: Export>(session: &Session, export: &E, request: &Reques
     let (mut at, len) = range_of(request);
     let end = at + len;
     let (mut extents, mut extent) = (0, (Allocation::Data, Bytes::ZERO));
-    for _ in 0..LOOKUPS_AT_MOST {
-        if at == end {
-            break;
-        }
-        let (allocation, run) = export.allocation(at, end - at);
+    let mut lookups = Lookups::default();
+    while at < end && lookups.count < LOOKUPS_AT_MOST {
+        let (allocation, run) = lookups.allocation(export, at, end - at).await;
         let run = run.min(end - at);
         if allocation != extent.0 && extent.1 > Bytes::ZERO {
             put_extent_at(&buf, extents, extent);
@@ -299,6 +302,23 @@ async fn block_status<E: Export>(session: &Session, export: &E, request: &Reques
     let buf = buf.slice(Bytes::ZERO..Bytes::of_len(extents * EXTENT_LEN));
     let head = Head::block_status(request.cookie, ALLOCATION_CONTEXT, extents as u32);
     session.reply(head, Some(Held { buf, permit }));
+}
+
+/// Questions to the export about one range. An answer may be short, and a range long.
+#[derive(Default)]
+struct Lookups {
+    count: usize,
+}
+
+impl Lookups {
+    /// What [`Export::allocation`] says, after the other tasks had their turn if there were many questions before.
+    async fn allocation<E: Export>(&mut self, export: &E, at: Bytes, limit: Bytes) -> (Allocation, Bytes) {
+        self.count += 1;
+        if self.count.is_multiple_of(LOOKUPS_AT_ONCE) {
+            yield_now().await;
+        }
+        export.allocation(at, limit)
+    }
 }
 
 fn put_extent_at(buf: &braid_runtime::Buf, extents: usize, (allocation, len): (Allocation, Bytes)) {
@@ -331,8 +351,74 @@ fn number_of(error: &Error) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use braid_base::GIB;
+    use braid_runtime::{Buf, Executor, Order};
 
     const SIZE: Bytes = Bytes(1 << 40);
+    /// Knows of one block at a time.
+    #[derive(Clone)]
+    struct Fragmented {
+        lookups: Cell<usize>,
+    }
+
+    impl Export for Fragmented {
+        fn size(&self) -> Bytes {
+            GIB
+        }
+
+        fn preferred_block(&self) -> Bytes {
+            KIB * 4
+        }
+
+        async fn read(&self, _: Bytes, _: &Buf) -> Result<(), Error> {
+            Ok(())
+        }
+
+        async fn write(&self, _: Bytes, _: &Buf, _: Durability) -> Result<(), Error> {
+            Ok(())
+        }
+
+        async fn flush(&self) -> Result<(), Error> {
+            Ok(())
+        }
+
+        async fn discard(&self, _: Bytes, _: Bytes) -> Result<(), Error> {
+            Ok(())
+        }
+
+        async fn write_zeroes(&self, _: Bytes, _: Bytes, _: Zeroing, _: Durability) -> Result<(), Error> {
+            Ok(())
+        }
+
+        async fn prefetch(&self, _: Bytes, _: Bytes) -> Result<(), Error> {
+            Ok(())
+        }
+
+        fn allocation(&self, _: Bytes, limit: Bytes) -> (Allocation, Bytes) {
+            self.lookups.set(self.lookups.get() + 1);
+            (Allocation::Data, limit.min(KIB * 4))
+        }
+    }
+
+    /// A question about a large range kept the shard for a second.
+    #[test]
+    fn a_long_walk_over_a_map_lets_others_have_their_turn() {
+        let export = Rc::new(Fragmented { lookups: Cell::new(0) });
+        let executor = Executor::new(Order::Fifo);
+        let (walked, found) = (export.clone(), Rc::new(Cell::new(None)));
+        let into = found.clone();
+        executor.spawn(async move { into.set(Some(next_run(&*walked, Bytes::ZERO, GIB).await)) });
+        let mut before = 0;
+        while found.get().is_none() {
+            assert_eq!(executor.run_round(), 1);
+            let lookups = export.lookups.replace(0);
+            assert!(lookups <= LOOKUPS_AT_ONCE, "{lookups} in a row");
+            before += lookups;
+        }
+        assert_eq!(found.get(), Some((Allocation::Data, PIECE)));
+        assert_eq!(before as u64, PIECE / (KIB * 4));
+    }
+
     const MODERN: Agreed = Agreed { structured: true, allocation: true };
 
     fn request(command: u16, flags: u16, offset: u64, len: u32) -> Request {

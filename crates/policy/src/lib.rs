@@ -49,7 +49,8 @@ pub trait Policy {
         Nanos::ZERO
     }
 
-    /// Where the bytes of a piece go. Asked once for each piece, with the extent's lock held.
+    /// Where the bytes of a piece go. Asked for each piece of a request, with the extent's lock held; of a write once more, as new,
+    /// if the extent has lost its home since.
     fn place<'a>(&mut self, occasion: &Occasion<'a>, view: &View) -> Placement<'a>;
 
     /// Sorts the copies that hold the current bytes by which is read first; the others follow if it fails.

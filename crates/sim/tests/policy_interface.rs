@@ -40,7 +40,7 @@ impl Subject for Toy {
 
     async fn open(self, world: World, disks: Vec<Disk>) -> Result<Volume<World, Disk>> {
         let names = (0..disks.len()).map(|i| format!("disk {i}")).collect();
-        let options = OpenOptions { names, cache_extents: 6, rewrite_map: false };
+        let options = OpenOptions { cache_extents: 6, ..OpenOptions::new(names) };
         let (volume, _) = Volume::open(world, disks, options).await?;
         volume.replace_policy((self.policy)());
         Ok(volume)

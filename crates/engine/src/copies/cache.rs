@@ -164,7 +164,7 @@ mod tests {
     fn a_cache_beyond_the_machines_memory_is_refused_by_name_and_size() {
         let error = ExtentCache::new(1 << 30, MIB).err().expect("no machine has a PiB of memory");
         assert_eq!(error.kind(), ErrorKind::Invalid);
-        assert!(error.to_string().contains("1073741824 extents of 1 MiB takes 1024 TiB"), "{error}");
+        assert!(error.to_string().contains("1073741824 extents of 1 MiB takes 1 PiB"), "{error}");
         assert!(ExtentCache::new(2, MIB).is_ok());
     }
 }
