@@ -3,63 +3,44 @@
 //! types, never the engine.
 //!
 //! ```text
-//! spec.rs devices.rs        `PATH,model=x25-m,size=10GiB`, and the device that it opens; device_log.rs its errors
-//! models.rs calibrate.rs    device models: by name, from a file of one's own, or made from measurements
-//! state_dir.rs lock.rs      names → paths on this machine; one process per volume
-//! create.rs check.rs        verbs of a volume that nobody serves
-//! import.rs policy.rs
-//! members.rs                the devices of a volume that exists, found and opened
-//! daemon.rs                 open, serve, drain, close
-//! admin.rs                  the admin socket: protocol.rs its words, client.rs the other end
-//! attach.rs attachment.rs   a kernel block device: the command line's part, the daemon's part
-//! report.rs                 what status, explain and check say, with units in the names: the stable JSON
+//! volume/   by name: create, check, import, policy; state_dir (names → paths on this machine), lock (one process at
+//!           a time), members (the devices, found and opened)
+//! device/   by path: spec (`PATH,model=x25-m,size=10GiB`), open, log (its errors)
+//! model/    library (models by name, or from a file of one's own), calibrate (made from measurements)
+//! serve/    daemon (open, serve, drain, close), address (where clients connect)
+//! record/   notes → recorded → send → recording: a trace, from the guests' requests to the client's file
+//! attach/   a kernel block device: block_device, the command line's part; file, the daemon's part
+//! admin/    the admin socket: server and client, protocol its words
+//! report/   what status, explain and check say, with units in the names: the stable JSON
 //! ```
 #![forbid(unsafe_code)]
 
-mod address;
 mod admin;
 mod attach;
-mod attachment;
-mod calibrate;
-mod check;
-mod client;
-mod collect;
-mod create;
-mod daemon;
-mod device_log;
-mod devices;
+mod device;
 mod error;
-mod import;
-mod lock;
-mod members;
-mod models;
-mod notes;
-mod policy;
-mod protocol;
+mod model;
 mod record;
-mod recorded;
-mod recording;
 mod report;
-mod ring;
-mod spec;
-mod state_dir;
+mod serve;
+mod volume;
 
-pub use address::NbdAddress;
-pub use attach::{Attached, Detached, attach, attached_device, detach};
-pub use calibrate::{CalibrateOptions, CalibrateReport, MeasuredReport, calibrate};
-pub use check::{CheckReport, LostRange, check, repair};
-pub use client::{Client, volume_report};
-pub use create::{CreateReport, NewVolume, create};
-pub use daemon::{Ready, ServeOptions, serve, serve_temporary};
+pub use admin::client::{Client, volume_report};
+pub use admin::protocol::{LONGEST_REPLY, LONGEST_REQUEST, PROTOCOL_VERSION, Reply, Request};
+pub use attach::block_device::{Attached, Detached, attach, attached_device, detach};
+pub use device::spec::{DeviceSpec, Storage};
 pub use error::{Error, ErrorKind, Result};
-pub use import::{ImportReport, forget, import};
-pub use models::{ModelReport, find_model, models, show_model};
-pub use policy::{PolicyReport, check_policy, policy, set_policy};
-pub use protocol::{LONGEST_REPLY, LONGEST_REQUEST, PROTOCOL_VERSION, Reply, Request};
-pub use recording::{Received, Recording};
-pub use report::{
+pub use model::calibrate::{CalibrateOptions, CalibrateReport, MeasuredReport, calibrate};
+pub use model::library::{ModelReport, find_model, models, show_model};
+pub use record::recording::{Received, Recording};
+pub use report::types::{
     BackgroundReport, CopyReport, DeviceReport, Durability, ExplainReport, GuestReport, LatencyReport,
     OperationReport, RestingReport, StatusReport, VolumeReport,
 };
-pub use spec::{DeviceSpec, Storage};
-pub use state_dir::{DeviceRecord, StateDir, VolumeName, VolumeRecord};
+pub use serve::address::NbdAddress;
+pub use serve::daemon::{Ready, ServeOptions, serve, serve_temporary};
+pub use volume::check::{CheckReport, LostRange, check, repair};
+pub use volume::create::{CreateReport, NewVolume, create};
+pub use volume::import::{ImportReport, forget, import};
+pub use volume::policy::{PolicyReport, check_policy, policy, set_policy};
+pub use volume::state_dir::{DeviceRecord, StateDir, VolumeName, VolumeRecord};

@@ -1,9 +1,9 @@
 //! The command line's part of `attach` and `detach`: a loop device over the file that the daemon serves, and a mount of
 //! the file system on it.
 
-use crate::client::Client;
-use crate::protocol::{AttachReply, Request};
-use crate::state_dir::{StateDir, VolumeName};
+use crate::admin::client::Client;
+use crate::admin::protocol::{AttachReply, Request};
+use crate::volume::state_dir::{StateDir, VolumeName};
 use crate::{Error, ErrorKind, Result};
 use braid_fuse::{Attachment, LoopAttachment, Use, mount, remove_dead_mounts, uses};
 use rustix::mount::UnmountFlags;

@@ -5,8 +5,8 @@
 //! flushed survives the death of the daemon, not a power cut. Waiting for the real disk as well would make the timing
 //! that of the real disk.
 
-use crate::device_log::DeviceLog;
-use crate::spec::{DeviceSpec, Storage};
+use crate::device::log::DeviceLog;
+use crate::device::spec::{DeviceSpec, Storage};
 use crate::{Error, ErrorKind, Result};
 use braid_base::{Bytes, DeviceClass};
 use braid_emulated::{Emulated, Lateness};

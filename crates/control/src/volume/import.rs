@@ -1,14 +1,14 @@
 //! `braid import`: a volume is found from its devices alone, and its name noted here. And `braid forget`, the opposite.
 
-use crate::check::CheckReport;
-use crate::create::remove_made;
-use crate::devices::look;
-use crate::lock::VolumeLock;
-use crate::members::{Member, handles, names, open_paths};
-use crate::models::{self, OwnModels};
-use crate::ring::on_ring;
-use crate::spec::Storage;
-use crate::state_dir::{DeviceRecord, RECORD_VERSION, StateDir, VolumeName, VolumeRecord};
+use crate::device::open::look;
+use crate::device::spec::Storage;
+use crate::model::library::{self, OwnModels};
+use crate::serve::ring::on_ring;
+use crate::volume::check::CheckReport;
+use crate::volume::create::remove_made;
+use crate::volume::lock::VolumeLock;
+use crate::volume::members::{Member, handles, names, open_paths};
+use crate::volume::state_dir::{DeviceRecord, RECORD_VERSION, StateDir, VolumeName, VolumeRecord};
 use crate::{Error, ErrorKind, Result};
 use braid_format::superblock::{DeviceEntry, Header};
 use serde::{Deserialize, Serialize};
@@ -43,7 +43,7 @@ pub fn import(
     name: Option<VolumeName>,
     models: &[PathBuf],
 ) -> Result<ImportReport> {
-    let given = models::read_all(models)?;
+    let given = library::read_all(models)?;
     let absolute = |path: &PathBuf| std::path::absolute(path).map_err(|e| Error::io(path.display(), &e));
     let paths = paths.iter().map(absolute).collect::<Result<Vec<_>>>()?;
     let (header, entries, found, ordered, own) = on_ring(async |ring| {
@@ -112,7 +112,7 @@ fn record(
         DeviceRecord::new(&Storage::Path(PathBuf::from(path)), entry.class, model, entry.size.0)
     });
     let uuid = header.volume.to_string();
-    models.retain(|name, _| entries.iter().any(|entry| models::is_own(&entry.model, name)));
+    models.retain(|name, _| entries.iter().any(|entry| library::is_own(&entry.model, name)));
     VolumeRecord { version: RECORD_VERSION, name, uuid, temporary: false, devices: devices.collect(), models }
 }
 

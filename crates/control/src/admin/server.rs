@@ -1,9 +1,9 @@
 //! The daemon's end of the admin socket: a task for each connection, which reads a line, does what it says and replies.
 
-use crate::daemon::Daemon;
-use crate::policy::refused;
-use crate::protocol::{Envelope, LONGEST_REQUEST, PROTOCOL_VERSION, Reply, Request};
-use crate::record::send_recording;
+use crate::admin::protocol::{Envelope, LONGEST_REQUEST, PROTOCOL_VERSION, Reply, Request};
+use crate::record::send::send_recording;
+use crate::serve::daemon::Daemon;
+use crate::volume::policy::refused;
 use crate::{Error, ErrorKind, PolicyReport, Result};
 use braid_base::{Bytes, Nanos};
 use braid_engine::Export;

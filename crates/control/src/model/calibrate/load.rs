@@ -1,6 +1,6 @@
 //! A closed loop on a real device: so many requests are always outstanding, for a time.
 
-use crate::devices::OpenDevice;
+use crate::device::open::OpenDevice;
 use crate::{Error, ErrorKind, Result};
 use braid_base::{Bytes, KIB, Nanos, Rng};
 use braid_model::{Measure, Op, Request, Requests};

@@ -4,7 +4,7 @@
 //! `memory` in place of a path is memory, which does not survive the daemon. A path that holds a comma cannot be
 //! written: use a symbolic link.
 
-use crate::models::find;
+use crate::model::library::find;
 use crate::{Error, ErrorKind, Result};
 use braid_base::{Bytes, DeviceClass};
 use braid_model::is_file;

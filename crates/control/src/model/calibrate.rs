@@ -6,9 +6,9 @@
 
 mod load;
 
-use crate::devices::{OpenDevice, Prepared, look, prepare};
-use crate::models;
-use crate::spec::{DeviceSpec, Storage};
+use crate::device::open::{OpenDevice, Prepared, look, prepare};
+use crate::device::spec::{DeviceSpec, Storage};
+use crate::model::library;
 use crate::{Error, ErrorKind, Result};
 use braid_base::{Bytes, DeviceClass, Nanos};
 use braid_model::{Fitted, Measure, Observed, measure};
@@ -115,7 +115,7 @@ fn parse(options: &CalibrateOptions) -> Result<DeviceSpec> {
     let text = &options.device;
     let as_class = |class| {
         let device = DeviceSpec::parse(class, text)?;
-        let model = device.model.as_deref().map(|model| models::find_model(class, model));
+        let model = device.model.as_deref().map(|model| library::find_model(class, model));
         model.transpose().map(|_| device)
     };
     match options.class {
@@ -139,7 +139,7 @@ async fn open(ring: &Ring, device: &DeviceSpec, path: &Path, write: bool, made: 
     }
     let opened = match device.model.as_deref() {
         Some(model) => {
-            let model = models::find_model(device.class, model)?;
+            let model = library::find_model(device.class, model)?;
             OpenDevice::open(ring, &device.storage, device.class, Some(&model), None, 1)?
         }
         None => {

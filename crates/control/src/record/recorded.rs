@@ -7,7 +7,7 @@
 //! serves a long write in pieces, a read of a hole without reading, and a discard that is to be durable with a flush. The
 //! verbs are what the front made of a request; a trace holds what the guest made.
 
-use crate::notes::{Note, Notes};
+use crate::record::notes::{Note, Notes};
 use braid_base::{Bytes, Op, Request};
 use braid_engine::{Allocation, Durability, Export, Result, Zeroing};
 use braid_runtime::{Buf, Event, Runtime};

@@ -1,9 +1,9 @@
 //! The devices of a volume that exists: found by their paths, known by their superblocks, opened as what they are.
 
-use crate::devices::{OpenDevice, look, refuse_duplicates};
-use crate::models::{self, OwnModels};
-use crate::spec::Storage;
-use crate::state_dir::VolumeRecord;
+use crate::device::open::{OpenDevice, look, refuse_duplicates};
+use crate::device::spec::Storage;
+use crate::model::library::{self, OwnModels};
+use crate::volume::state_dir::VolumeRecord;
 use crate::{Error, ErrorKind, Result};
 use braid_base::DeviceId;
 use braid_format::superblock::Header;
@@ -110,7 +110,7 @@ pub(crate) async fn open_paths(
     open_each(ring, paths, |storage, _, header| {
         let (entry, place) = (&header.device, header.this_device);
         let model = Some(entry.model.as_str()).filter(|model| !model.is_empty());
-        let model = model.map(|model| models::reopen(entry.class, model, own)).transpose();
+        let model = model.map(|model| library::reopen(entry.class, model, own)).transpose();
         let model = model.map_err(|e| Error::new(e.kind(), format!("{}: {e}", storage.name())))?;
         OpenDevice::open(ring, storage, entry.class, model.as_ref(), None, u64::from(place.0))
     })

@@ -5,9 +5,9 @@
 //! in between. A client that does not read makes notes pile up to their limit and then be dropped, and the end of
 //! the trace says how many were: nothing else waits for it.
 
-use crate::daemon::Daemon;
-use crate::notes::Note;
-use crate::recorded::Recording;
+use crate::record::notes::Note;
+use crate::record::recorded::Recording;
+use crate::serve::daemon::Daemon;
 use braid_base::Nanos;
 use braid_engine::Export;
 use braid_runtime::{Runtime, yield_now};

@@ -2,10 +2,10 @@
 //! sound.
 
 use crate::Result;
-use crate::lock::VolumeLock;
-use crate::members::{handles, names, open_members, open_members_to_read};
-use crate::ring::on_ring;
-use crate::state_dir::{StateDir, VolumeName};
+use crate::serve::ring::on_ring;
+use crate::volume::lock::VolumeLock;
+use crate::volume::members::{handles, names, open_members, open_members_to_read};
+use crate::volume::state_dir::{StateDir, VolumeName};
 use braid_base::{Bytes, ExtentId};
 use braid_engine::{OpenOptions, Volume};
 use serde::{Deserialize, Serialize};

@@ -11,7 +11,7 @@
 //! Only its owner may enter. Nothing here is needed to have the bytes back: the devices alone say all about a volume,
 //! and `braid import` writes the record anew. Only the text of a model that came from a file is to be given again.
 
-use crate::spec::Storage;
+use crate::device::spec::Storage;
 use crate::{Error, ErrorKind, Result};
 use braid_base::DeviceClass;
 use serde::{Deserialize, Serialize};

@@ -1,14 +1,14 @@
 //! `braid create`: makes a volume on devices, and notes its name.
 
-use crate::devices::{OpenDevice, Prepared, prepare, refuse_duplicates};
-use crate::lock::VolumeLock;
-use crate::members::Member;
-use crate::models::{self, OwnModels};
-use crate::policy::check_policy;
-use crate::report::Durability;
-use crate::ring::on_ring;
-use crate::spec::{DeviceSpec, Storage};
-use crate::state_dir::{DeviceRecord, RECORD_VERSION, StateDir, VolumeName, VolumeRecord};
+use crate::device::open::{OpenDevice, Prepared, prepare, refuse_duplicates};
+use crate::device::spec::{DeviceSpec, Storage};
+use crate::model::library::{self, OwnModels};
+use crate::report::types::Durability;
+use crate::serve::ring::on_ring;
+use crate::volume::lock::VolumeLock;
+use crate::volume::members::Member;
+use crate::volume::policy::check_policy;
+use crate::volume::state_dir::{DeviceRecord, RECORD_VERSION, StateDir, VolumeName, VolumeRecord};
 use crate::{Error, ErrorKind, Result};
 use braid_base::DeviceId;
 use braid_base::{Bytes, KIB};
@@ -136,7 +136,7 @@ async fn write_volume(
     for (place, spec) in new.devices.iter().enumerate() {
         let storage = absolute(&spec.storage)?;
         let spec = DeviceSpec { storage, ..spec.clone() };
-        let model = spec.model.as_deref().map(|model| models::find(spec.class, model)).transpose()?;
+        let model = spec.model.as_deref().map(|model| library::find(spec.class, model)).transpose()?;
         let prepared = prepare(&spec)?;
         let stored = model.as_ref().map(|model| model.stored.as_str());
         record.devices.push(DeviceRecord {
@@ -145,7 +145,7 @@ async fn write_volume(
         });
         stored_models.push(stored.unwrap_or_default().to_owned());
         if let Some((name, text)) = model.as_ref().and_then(|model| model.own.clone()) {
-            models::keep(&mut record.models, name, text)?;
+            library::keep(&mut record.models, name, text)?;
         }
         refuse_duplicates(record.devices.iter().filter_map(|device| device.path.as_deref()))?;
         let (model, seed) = (model.map(|model| model.spec), place as u64);
@@ -164,7 +164,7 @@ async fn write_volume(
         models: stored_models,
         overwrite: new.overwrite,
     };
-    let superblock = braid_engine::create(&crate::members::handles(&members), &options).await;
+    let superblock = braid_engine::create(&crate::volume::members::handles(&members), &options).await;
     let superblock = superblock.map_err(|error| name_devices(error.into(), &members))?;
     Ok((members, superblock))
 }

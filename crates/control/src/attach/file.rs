@@ -1,7 +1,7 @@
 //! The daemon's part of `attach`: serves the volume as a file in a FUSE mount of its own. The loop device over it is the
 //! command line's part, for the daemon must never open that file: it would wait for its own answer.
 
-use crate::protocol::AttachReply;
+use crate::admin::protocol::AttachReply;
 use crate::{Error, ErrorKind, Result, VolumeName};
 use braid_base::Nanos;
 use braid_engine::Export;

@@ -1,11 +1,11 @@
 //! From the engine's counters to the reports: units into names, counts into shares.
 
-use crate::devices::OpenDevice;
-use crate::members::Member;
-use crate::report::{
+use crate::device::open::OpenDevice;
+use crate::report::types::{
     BackgroundReport, CopyReport, DeviceReport, Durability, ExplainReport, GuestReport, LatencyReport,
     OperationReport, StatusReport,
 };
+use crate::volume::members::Member;
 use braid_base::{Bytes, DeviceId, Nanos};
 use braid_engine::{BackgroundStats, DeviceStatus, Explanation, GuestStats, Latency, Status};
 use std::collections::BTreeMap;

@@ -1,8 +1,8 @@
 //! The command line's end of the admin socket. Synchronous: one connection, one request at a time.
 
-use crate::protocol::{Envelope, LONGEST_REPLY, PROTOCOL_VERSION, Reply, Request};
-use crate::report::{ExplainReport, RestingReport, StatusReport, VolumeReport};
-use crate::state_dir::{StateDir, VolumeName, VolumeRecord};
+use crate::admin::protocol::{Envelope, LONGEST_REPLY, PROTOCOL_VERSION, Reply, Request};
+use crate::report::types::{ExplainReport, RestingReport, StatusReport, VolumeReport};
+use crate::volume::state_dir::{StateDir, VolumeName, VolumeRecord};
 use crate::{Error, ErrorKind, PolicyReport, Result};
 use braid_base::Bytes;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};

@@ -1,12 +1,12 @@
 //! `braid policy`: which policy places a volume's data, and a change of it, on a running volume or one that rests.
 
-use crate::client::Client;
-use crate::lock::VolumeLock;
-use crate::members::{handles, names, open_members};
-use crate::protocol::Request;
-use crate::ring::on_ring;
-use crate::spec::DeviceSpec;
-use crate::state_dir::{StateDir, VolumeName};
+use crate::admin::client::Client;
+use crate::admin::protocol::Request;
+use crate::device::spec::DeviceSpec;
+use crate::serve::ring::on_ring;
+use crate::volume::lock::VolumeLock;
+use crate::volume::members::{handles, names, open_members};
+use crate::volume::state_dir::{StateDir, VolumeName};
 use crate::{Error, ErrorKind, Result};
 use braid_base::DeviceId;
 use braid_engine::{OpenOptions, Volume};
@@ -32,7 +32,7 @@ pub fn policy(state: &StateDir, name: &VolumeName) -> Result<PolicyReport> {
             let paths = record.paths()?;
             let first =
                 paths.first().ok_or_else(|| Error::new(ErrorKind::Invalid, "the record names no device"))?;
-            let superblock = on_ring(async |ring| crate::devices::look(ring, first).await)?;
+            let superblock = on_ring(async |ring| crate::device::open::look(ring, first).await)?;
             Ok(PolicyReport { name: name.to_string(), policy: superblock.policy })
         }
         Err(error) => Err(error),

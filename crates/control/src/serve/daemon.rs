@@ -5,18 +5,18 @@
 //! the next opening replays nothing. A second signal ends the wait for clients. Ended in any other way it loses what was
 //! not flushed, as any disk does.
 
-use crate::address::{NbdAddress, nbd_uri};
-use crate::admin::serve_admin;
-use crate::attachment::Attachment;
-use crate::collect::{durability, explain_report, status_report};
-use crate::create::{make, refuse_known, remove_made};
-use crate::devices::OpenDevice;
-use crate::lock::VolumeLock;
-use crate::members::{Member, handles, names, open_members};
-use crate::policy::check_policy;
-use crate::recorded::{Recorded, Recorder};
-use crate::report::{Durability, ExplainReport, StatusReport};
-use crate::state_dir::{StateDir, VolumeName};
+use crate::admin::server::serve_admin;
+use crate::attach::file::Attachment;
+use crate::device::open::OpenDevice;
+use crate::record::recorded::{Recorded, Recorder};
+use crate::report::collect::{durability, explain_report, status_report};
+use crate::report::types::{Durability, ExplainReport, StatusReport};
+use crate::serve::address::{NbdAddress, nbd_uri};
+use crate::volume::create::{make, refuse_known, remove_made};
+use crate::volume::lock::VolumeLock;
+use crate::volume::members::{Member, handles, names, open_members};
+use crate::volume::policy::check_policy;
+use crate::volume::state_dir::{StateDir, VolumeName};
 use crate::{Error, ErrorKind, NewVolume, Result};
 use braid_base::{Bytes, DeviceId, Nanos};
 use braid_engine::{OpenOptions, Recovery, Volume};

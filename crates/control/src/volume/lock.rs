@@ -1,7 +1,7 @@
 //! One process works on a volume: a lock on a file in the state directory, which the kernel gives back when the process
 //! ends, however it ends. The file says who holds it, for the message to the next one.
 
-use crate::state_dir::{StateDir, VolumeName};
+use crate::volume::state_dir::{StateDir, VolumeName};
 use crate::{Error, ErrorKind, Result};
 use rustix::fs::{FlockOperation, OFlags};
 use rustix::io::Errno;

@@ -1,7 +1,7 @@
 //! The command line's end of a recording: bytes of a trace in the compact format, as they come from the daemon.
 
-use crate::client::Client;
-use crate::protocol::Request;
+use crate::admin::client::Client;
+use crate::admin::protocol::Request;
 use crate::{Error, Result};
 use std::io::{BufReader, ErrorKind, Read};
 use std::net::Shutdown;

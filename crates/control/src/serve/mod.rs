@@ -1,0 +1,5 @@
+//! The life of the daemon: open, serve, drain, close.
+
+pub(crate) mod address;
+pub(crate) mod daemon;
+pub(crate) mod ring;

@@ -1,0 +1,9 @@
+//! A volume by its name: where its devices are, who works on it, and the verbs on one that no daemon serves.
+
+pub(crate) mod check;
+pub(crate) mod create;
+pub(crate) mod import;
+pub(crate) mod lock;
+pub(crate) mod members;
+pub(crate) mod policy;
+pub(crate) mod state_dir;
