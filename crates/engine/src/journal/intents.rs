@@ -22,9 +22,9 @@ impl<R: Runtime, D: Device> Core<R, D> {
         }
     }
 
-    /// Waits until the journal says that a copy of a span is behind.
+    /// Waits until the journal says that a copy of a span is behind, or it is not any more.
     pub async fn record_behind(&self, span: SpanId) -> Result<()> {
-        while !self.state.borrow().behind.is_recorded_behind(span) {
+        while self.state.borrow().behind.is_unrecorded(span) {
             self.record_spans().await?;
         }
         Ok(())

@@ -154,6 +154,8 @@ impl Behind {
             Recorded::Is(Difference::None) => {
                 if entry.difference == Difference::None {
                     entry.difference = Difference::Dirty;
+                }
+                if !self.wanted.contains(&span) {
                     self.wanted.push(span);
                 }
                 Intent::Record
@@ -213,14 +215,16 @@ impl Behind {
         }
     }
 
-    /// Whether the journal already says that a copy of this span is behind.
-    pub fn is_recorded_behind(&self, span: SpanId) -> bool {
-        self.spans.get(&span).is_some_and(|s| s.recorded == Recorded::Is(Difference::Behind))
+    /// Whether a copy of this span is behind, and the journal does not say so yet.
+    pub fn is_unrecorded(&self, span: SpanId) -> bool {
+        let unrecorded =
+            |s: &Span| s.difference == Difference::Behind && s.recorded != Recorded::Is(Difference::Behind);
+        self.spans.get(&span).is_some_and(unrecorded)
     }
 
     /// Whether the journal said at the opening that a copy of this span was behind.
     pub fn was_behind(&self, span: SpanId) -> bool {
-        self.is_recorded_behind(span)
+        self.spans.get(&span).is_some_and(|s| s.recorded == Recorded::Is(Difference::Behind))
     }
 
     /// Spans whose state the journal must say before a guest goes on, with that state. Those that the commit which runs
