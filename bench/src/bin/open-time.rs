@@ -8,7 +8,7 @@ use braid_base::{Bytes, DeviceClass, GIB, KIB, MIB, TIB};
 use braid_bench::{machine, median};
 use braid_engine::{CreateOptions, Durability, Export, OpenOptions, Volume, create};
 use braid_format::map_page::{self, Entry};
-use braid_format::superblock::Superblock;
+use braid_format::superblock::{RegionKind, Superblock};
 use braid_format::{SlotNumber, Uuid};
 use braid_runtime::{Arena, Device};
 use braid_uring::{Access, FileDevice, Ring};
@@ -105,11 +105,9 @@ async fn map_everything(devices: &[FileDevice], size: Bytes) -> Result<()> {
             }
         });
         let part = buf.slice(Bytes::ZERO..map_page::SIZE * u64::from(count));
-        for (image, device) in
-            [superblock.metadata_device, superblock.second_metadata_device].iter().enumerate()
-        {
-            let offset = superblock.devices[device.index()].map[image].context("a map image")?;
-            devices[device.index()].write(offset + map_page::SIZE * u64::from(first), &part).await?;
+        for image in superblock.regions.iter().filter(|region| region.kind == RegionKind::Map) {
+            let at = image.offset + map_page::SIZE * u64::from(first);
+            devices[image.device.index()].write(at, &part).await?;
         }
     }
     for device in devices {
