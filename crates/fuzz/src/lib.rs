@@ -19,6 +19,8 @@ mod words;
 
 pub use mutate::mutate;
 
+use disk::{journal, page, superblock};
+
 /// A reader of bytes.
 pub struct Target {
     /// Its name in commands.
@@ -33,9 +35,19 @@ pub struct Target {
 
 /// Every reader.
 pub const TARGETS: &[Target] = &[
-    Target { name: "superblock", run: disk::superblock, valid: disk::superblocks, tries: 50_000 },
-    Target { name: "journal", run: disk::journal, valid: disk::journals, tries: 100_000 },
-    Target { name: "map_page", run: disk::map_page, valid: disk::map_pages, tries: 50_000 },
+    Target { name: "superblock", run: superblock::header, valid: superblock::headers, tries: 50_000 },
+    Target {
+        name: "device_table",
+        run: superblock::device_table,
+        valid: superblock::device_tables,
+        tries: 50_000,
+    },
+    Target { name: "policy_state", run: superblock::policy, valid: superblock::policies, tries: 50_000 },
+    Target { name: "journal", run: journal::batch, valid: journal::batches, tries: 50_000 },
+    Target { name: "proof", run: journal::proof, valid: journal::proofs, tries: 50_000 },
+    Target { name: "map_page", run: page::map_page, valid: page::map_pages, tries: 20_000 },
+    Target { name: "intent_page", run: page::intent_page, valid: page::intent_pages, tries: 20_000 },
+    Target { name: "cache_page", run: page::cache_page, valid: page::cache_pages, tries: 50_000 },
     Target { name: "volume", run: volume::open, valid: volume::damages, tries: 300 },
     Target { name: "nbd_handshake", run: door::nbd_handshake, valid: door::handshakes, tries: 100_000 },
     Target { name: "nbd_request", run: door::nbd_request, valid: door::requests, tries: 200_000 },

@@ -62,8 +62,13 @@ macro_rules! targets {
 
 targets!(
     superblock,
+    device_table,
+    policy_state,
     journal,
+    proof,
     map_page,
+    intent_page,
+    cache_page,
     volume,
     nbd_handshake,
     nbd_request,

@@ -1,0 +1,87 @@
+//! Journal batches with their records, and the proof.
+
+use super::{VOLUME, padded, seal};
+use braid_base::{BlockId, Bytes, DeviceId, ExtentId};
+use braid_format::intent_page::Difference;
+use braid_format::journal::{self, Batch, Extra, MOST_PREVIOUS, Record};
+use braid_format::map_page::Entry;
+use braid_format::proof::{self, MOST_EXTENTS, PAGES, Proof};
+use braid_format::superblock::DeviceState;
+use braid_format::{SlotNumber, SpanId};
+
+/// A batch that is accepted lies within its bytes, lists a bounded number of extents, and its records come back as they were.
+pub fn batch(bytes: &[u8]) {
+    let _ = journal::verify(bytes, VOLUME);
+    let mut bytes = bytes.to_vec();
+    seal::batch(&mut bytes);
+    let Ok(header) = journal::verify(&bytes, VOLUME) else { return };
+    assert!(header.len <= Bytes::of_len(bytes.len()));
+    let previous = journal::previous(&bytes, &header);
+    assert!(previous.as_ref().is_none_or(|extents| extents.len() <= MOST_PREVIOUS));
+    let Ok(records) = journal::records(&bytes, &header).collect::<Result<Vec<_>, _>>() else { return };
+    let mut again = vec![0; journal::room(records.len()).as_usize()];
+    let (previous, records) = (previous.as_deref(), &records[..]);
+    let (sequence, tail, epoch) = (header.sequence, header.tail, header.epoch);
+    journal::encode(&mut again, VOLUME, &Batch { sequence, tail, epoch, previous, records });
+    let header = journal::verify(&again, VOLUME).expect("a batch that was just encoded");
+    assert_eq!((header.sequence, header.tail, header.epoch), (sequence, tail, epoch));
+    assert_eq!(journal::previous(&again, &header).as_deref(), previous);
+    let back: Result<Vec<_>, _> = journal::records(&again, &header).collect();
+    assert_eq!(back.as_deref(), Ok(records));
+}
+
+pub fn batches() -> Vec<Vec<u8>> {
+    let extents: Vec<ExtentId> = (0..MOST_PREVIOUS as u32).map(ExtentId).collect();
+    let batch = |count: u32, previous: Option<&[ExtentId]>| {
+        let records: Vec<Record> = (0..count).map(record).collect();
+        let mut bytes = vec![0; journal::room(records.len()).as_usize()];
+        let batch = Batch { sequence: 5, tail: 2, epoch: 9, previous, records: &records };
+        let taken = journal::encode(&mut bytes, VOLUME, &batch);
+        bytes.truncate(taken.as_usize());
+        bytes
+    };
+    vec![
+        batch(0, None),
+        batch(1, Some(&[])),
+        batch(8, Some(&extents[..3])),
+        batch(50, Some(&extents)),
+        batch(400, None),
+    ]
+}
+
+/// A record of each kind and shape in turn.
+fn record(i: u32) -> Record {
+    let (home, second) = (SlotNumber(i * 3), SlotNumber(i * 5));
+    match i % 8 {
+        0 => Record::Extent(ExtentId(i), Entry { home, valid: i as u16, second: SlotNumber::NONE }),
+        1 => Record::Extent(ExtentId(i), Entry { home, valid: 0xffff, second }),
+        2 => Record::Extra(BlockId(i.into()), Some(Extra { slot: home, place: 3, dirty: true })),
+        3 => Record::Extra(BlockId(i.into()), None),
+        4 => Record::Intent(SpanId(i), Difference::Dirty),
+        5 => Record::Intent(SpanId(i), Difference::Behind),
+        6 => Record::Device(DeviceId(1), DeviceState::Missing, u64::from(i)),
+        _ => Record::Epoch(u64::from(i)),
+    }
+}
+
+/// The newest of both pages of a region is one of them, lists a bounded number of extents, and comes back as it was.
+pub fn proof(bytes: &[u8]) {
+    let mut region = padded(bytes, proof::SIZE * PAGES);
+    let _ = proof::newest(&region, VOLUME);
+    region.chunks_exact_mut(proof::SIZE.as_usize()).for_each(seal::proof);
+    let pages = region.chunks_exact(proof::SIZE.as_usize());
+    let all: Vec<Proof> = pages.filter_map(|page| proof::decode(page, VOLUME).ok()).collect();
+    assert_eq!(proof::newest(&region, VOLUME).ok(), all.iter().max().cloned());
+    for found in all {
+        assert!(found.extents.as_ref().is_none_or(|extents| extents.len() <= MOST_EXTENTS));
+        assert_eq!(proof::decode(&proof::encode(VOLUME, &found), VOLUME), Ok(found));
+    }
+}
+
+pub fn proofs() -> Vec<Vec<u8>> {
+    let page = |sequence: u64, extents: Option<u32>| {
+        let extents = extents.map(|count| (0..count).map(ExtentId).collect());
+        proof::encode(VOLUME, &Proof { epoch: 3, sequence, extents })
+    };
+    vec![[page(76, Some(2)), page(77, None)].concat(), page(78, Some(MOST_EXTENTS as u32)).to_vec()]
+}

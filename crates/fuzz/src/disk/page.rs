@@ -1,0 +1,108 @@
+//! Checkpointed pages: map, intents, cache table.
+
+use super::{VOLUME, padded, seal};
+use braid_base::BlockId;
+use braid_format::extra_page::{self, CacheEntry, SLOTS_PER_PAGE};
+use braid_format::intent_page::{self, Difference, SPANS_PER_PAGE};
+use braid_format::layout::MOST_SPANS;
+use braid_format::map_page::{self, Entry};
+use braid_format::superblock::RegionKind;
+use braid_format::{SlotNumber, SpanId};
+
+const HEADER: usize = 16;
+
+/// A page that is accepted names no extent beyond its entries, and comes back as it was.
+pub fn map_page(bytes: &[u8]) {
+    for copies in [1, 2] {
+        let mut page = padded(bytes, map_page::SIZE);
+        let (number, sequence) = numbers(&page);
+        let _ = map_page::decode(&page, VOLUME, number, copies, |_, _| ());
+        seal::page(&mut page, RegionKind::Map);
+        let count = map_page::extents_per_page(copies) as usize;
+        let mut entries = vec![Entry::default(); count];
+        let decoded = map_page::decode(&page, VOLUME, number, copies, |place, entry| {
+            entries[place as usize] = entry;
+        });
+        assert_eq!(decoded, Ok(sequence), "checksum and number fit, and every entry is possible");
+        let mut again = padded(&[], map_page::SIZE);
+        map_page::encode(&mut again, VOLUME, number, sequence, copies, entries.into_iter());
+        let used = HEADER + count * if copies == 1 { 6 } else { 10 };
+        assert_eq!(again[4..used], page[4..used]);
+    }
+}
+
+pub fn map_pages() -> Vec<Vec<u8>> {
+    let page = |copies| {
+        let mut page = padded(&[], map_page::SIZE);
+        let count = map_page::extents_per_page(copies);
+        let entry = |i: u32| Entry { home: SlotNumber(i * 3), valid: i as u16, second: SlotNumber(i * 5) };
+        map_page::encode(&mut page, VOLUME, 9, 44, copies, (0..count).map(entry));
+        page
+    };
+    vec![page(1), page(2)]
+}
+
+/// A page that is accepted names each of its spans at most once and no other, and comes back as it was.
+pub fn intent_page(bytes: &[u8]) {
+    let mut page = padded(bytes, intent_page::SIZE);
+    let (number, sequence) = numbers(&page);
+    let _ = intent_page::decode(&page, VOLUME, number, |_, _| ());
+    seal::page(&mut page, RegionKind::Intents);
+    let first = u64::from(number) * u64::from(SPANS_PER_PAGE);
+    let mut spans = vec![Difference::None; SPANS_PER_PAGE as usize];
+    let decoded = intent_page::decode(&page, VOLUME, number, |span, difference| {
+        spans[(u64::from(span.0) - first) as usize] = difference;
+    });
+    if number >= intent_page::pages(MOST_SPANS) || decoded.is_err() {
+        return;
+    }
+    let mut again = padded(&[], intent_page::SIZE);
+    let state = |span: SpanId| spans[(u64::from(span.0) - first) as usize];
+    intent_page::encode(&mut again, VOLUME, number, sequence, state);
+    assert_eq!((decoded, again), (Ok(sequence), page));
+}
+
+pub fn intent_pages() -> Vec<Vec<u8>> {
+    let page = |number| {
+        let mut page = padded(&[], intent_page::SIZE);
+        let state = |span: SpanId| match span.0 % 5 {
+            1 => Difference::Dirty,
+            2 => Difference::Behind,
+            _ => Difference::None,
+        };
+        intent_page::encode(&mut page, VOLUME, number, 44, state);
+        page
+    };
+    vec![page(0), page(4)]
+}
+
+/// A page that is accepted names no cache slot beyond its entries, and comes back as it was.
+pub fn cache_page(bytes: &[u8]) {
+    let mut page = padded(bytes, extra_page::SIZE);
+    let (number, sequence) = numbers(&page);
+    let _ = extra_page::decode(&page, VOLUME, number, |_, _| ());
+    seal::page(&mut page, RegionKind::CacheTable);
+    let mut slots = vec![None; SLOTS_PER_PAGE as usize];
+    let decoded =
+        extra_page::decode(&page, VOLUME, number, |place, entry| slots[place as usize] = Some(entry));
+    if decoded.is_ok() {
+        let mut again = padded(&[], extra_page::SIZE);
+        extra_page::encode(&mut again, VOLUME, number, sequence, slots.into_iter());
+        assert_eq!((decoded, again), (Ok(sequence), page));
+    }
+}
+
+pub fn cache_pages() -> Vec<Vec<u8>> {
+    let mut page = padded(&[], extra_page::SIZE);
+    let entry = |i: u32| {
+        (!i.is_multiple_of(3)).then_some(CacheEntry { block: BlockId(i.into()), dirty: i.is_multiple_of(2) })
+    };
+    extra_page::encode(&mut page, VOLUME, 3, 44, (0..SLOTS_PER_PAGE).map(entry));
+    vec![page]
+}
+
+/// Number and sequence, as the page's header says them.
+fn numbers(page: &[u8]) -> (u32, u64) {
+    let number = u32::from_le_bytes(std::array::from_fn(|i| page[4 + i]));
+    (number, u64::from_le_bytes(std::array::from_fn(|i| page[8 + i])))
+}

@@ -1,0 +1,58 @@
+//! Makes the checksum of a damaged structure fit: otherwise nothing but the checksum would be tested.
+
+use super::VOLUME;
+use braid_format::superblock::RegionKind;
+
+/// A superblock: magic and checksum.
+pub fn superblock(bytes: &mut [u8]) {
+    bytes[..8].copy_from_slice(b"BRAIDVOL");
+    let crc = crc32c::crc32c(&bytes[12..]);
+    bytes[8..12].copy_from_slice(&crc.to_le_bytes());
+}
+
+/// A device table: magic and checksum.
+pub fn table(bytes: &mut [u8]) {
+    with_length(bytes, b"BRAIDTBL", 48);
+}
+
+/// A journal batch: magic and checksum.
+pub fn batch(bytes: &mut [u8]) {
+    with_length(bytes, b"BRAIDJN2", 48);
+}
+
+/// A policy's state: magic and checksum.
+pub fn policy_state(bytes: &mut [u8]) {
+    with_length(bytes, b"BRAIDPOL", 96);
+}
+
+/// A page of the proof: magic, volume and checksum.
+pub fn proof(page: &mut [u8]) {
+    page[..8].copy_from_slice(b"BRAIDPRF");
+    page[16..32].copy_from_slice(&VOLUME.0);
+    let crc = of_volume(&page[12..]);
+    page[8..12].copy_from_slice(&crc.to_le_bytes());
+}
+
+/// A checkpointed page of a region.
+pub fn page(page: &mut [u8], kind: RegionKind) {
+    let seeded = of_volume(&[kind as u8]);
+    let crc = crc32c::crc32c_append(seeded, &page[4..]);
+    page[..4].copy_from_slice(&crc.to_le_bytes());
+}
+
+/// A structure that says its length at byte 12. One that is impossible becomes the length of all bytes.
+fn with_length(bytes: &mut [u8], magic: &[u8; 8], least: usize) {
+    if bytes.len() < least {
+        return;
+    }
+    bytes[..8].copy_from_slice(magic);
+    let len = u32::from_le_bytes(std::array::from_fn(|i| bytes[12 + i])) as usize;
+    let len = if (least..=bytes.len()).contains(&len) { len } else { bytes.len() };
+    bytes[12..16].copy_from_slice(&(len as u32).to_le_bytes());
+    let crc = of_volume(&bytes[12..len]);
+    bytes[8..12].copy_from_slice(&crc.to_le_bytes());
+}
+
+fn of_volume(bytes: &[u8]) -> u32 {
+    crc32c::crc32c_append(crc32c::crc32c(&VOLUME.0), bytes)
+}
