@@ -23,7 +23,7 @@ mod record;
 pub use record::{Extra, MOST_RECORD, Record};
 
 use crate::checksum::checksum;
-use crate::{Invalid, Uuid};
+use crate::{Invalid, Uuid, count};
 use braid_base::{Bytes, ExtentId};
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -36,6 +36,10 @@ pub const LARGEST_BATCH: Bytes = Bytes(1 << 20);
 pub const MOST_PREVIOUS: usize = 512;
 /// Records that the largest batch holds, whatever they are.
 pub const MOST_RECORDS: usize = (LARGEST_BATCH.as_usize() - HEADER - 4 * MOST_PREVIOUS) / MOST_RECORD;
+
+/// The most batches from the tail to the newest. The longest ring holds a quarter; more follow only if a repair counts on behind
+/// batches that were lost.
+pub const MOST_LIVE: u64 = 1 << 16;
 
 const MAGIC: [u8; 8] = *b"BRAIDJN2";
 const HEADER: usize = size_of::<Raw>();
@@ -146,6 +150,7 @@ pub fn verify(bytes: &[u8], volume: Uuid) -> Result<Header, Invalid> {
             raw.listed()
         )));
     }
+    raw.verify_counts()?;
     Ok(Header {
         sequence: raw.sequence.get(),
         tail: raw.tail.get(),
@@ -205,6 +210,19 @@ fn split<'a>(bytes: &'a [u8], header: &Header) -> (&'a Raw, &'a [u8]) {
 }
 
 impl Raw {
+    /// Whether a ring can have come to these numbers: recovery looks for every batch from the tail on.
+    fn verify_counts(&self) -> Result<(), Invalid> {
+        let (sequence, tail) = (self.sequence.get(), self.tail.get());
+        count::verify(sequence, "a journal batch's sequence")?;
+        count::verify(self.epoch.get(), "a journal batch's epoch")?;
+        if tail > sequence || sequence - tail >= MOST_LIVE {
+            return Err(Invalid::Value(format!(
+                "journal batch {sequence} needs those from {tail} on: at most {MOST_LIVE} up to itself"
+            )));
+        }
+        Ok(())
+    }
+
     /// Extents in the list.
     fn listed(&self) -> usize {
         match self.previous.get() {
@@ -220,7 +238,7 @@ mod tests {
     use crate::intent_page::Difference;
     use crate::map_page::Entry;
     use crate::superblock::DeviceState;
-    use crate::{SlotNumber, SpanId};
+    use crate::{LARGEST_COUNT, SlotNumber, SpanId};
     use braid_base::{BlockId, DeviceId, Rng};
 
     const VOLUME: Uuid = Uuid([7; 16]);
@@ -355,6 +373,19 @@ mod tests {
             buffer[44..48].copy_from_slice(&listed.to_le_bytes());
             forge(&mut buffer, len);
             assert!(matches!(verify(&buffer, VOLUME), Err(Invalid::Value(_))), "{listed}");
+        }
+    }
+
+    /// Recovery looks for every batch from the tail on, and the next batch gets the next number.
+    #[test]
+    fn numbers_that_no_ring_comes_to_are_rejected() {
+        for (at, value) in [(16, LARGEST_COUNT), (16, 1), (16, 2 + MOST_LIVE), (24, 6), (32, u64::MAX)] {
+            let mut buffer = vec![0; 4096];
+            encode(&mut buffer, VOLUME, &batch(None, &[Record::Epoch(1)]));
+            let len = verify(&buffer, VOLUME).unwrap().len.as_usize();
+            buffer[at..at + 8].copy_from_slice(&value.to_le_bytes());
+            forge(&mut buffer, len);
+            assert!(matches!(verify(&buffer, VOLUME), Err(Invalid::Value(_))), "byte {at} as {value}");
         }
     }
 

@@ -24,10 +24,12 @@ pub mod proof;
 pub mod superblock;
 
 mod checksum;
+mod count;
 mod invalid;
 mod page;
 mod text;
 
+pub use count::LARGEST_COUNT;
 pub use invalid::Invalid;
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};

@@ -18,7 +18,7 @@
 //! such pages, written alternately; the valid one with the highest epoch and sequence counts.
 
 use crate::checksum::checksum;
-use crate::{Invalid, Uuid};
+use crate::{Invalid, Uuid, count};
 use braid_base::{Bytes, ExtentId};
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -98,6 +98,8 @@ pub fn decode(bytes: &[u8], volume: Uuid) -> Result<Proof, Invalid> {
     if raw.crc.get() != checksum(volume, &page[COVERED..]) || raw.volume != volume {
         return Err(Invalid::Checksum);
     }
+    count::verify(raw.epoch.get(), "the proof's epoch")?;
+    count::verify(raw.sequence.get(), "the proof's sequence")?;
     let extents = match raw.listed.get() {
         TOO_MANY => None,
         listed => {
@@ -151,6 +153,13 @@ mod tests {
         let crc = checksum(VOLUME, &page[COVERED..]);
         page[8..12].copy_from_slice(&crc.to_le_bytes());
         assert!(matches!(decode(&page, VOLUME), Err(Invalid::Value(_))));
+    }
+
+    #[test]
+    fn numbers_that_no_volume_counts_to_are_rejected() {
+        for (epoch, sequence) in [(u64::MAX, 77), (3, u64::MAX)] {
+            assert!(matches!(decode(&page(epoch, sequence), VOLUME), Err(Invalid::Value(_))));
+        }
     }
 
     #[test]

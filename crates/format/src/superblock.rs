@@ -49,7 +49,7 @@ pub use table::DeviceTable;
 pub(crate) use table::TABLE_HEADER;
 
 use crate::layout::{MOST_DEVICES, MOST_SPANS};
-use crate::{Invalid, SpanId, Uuid};
+use crate::{Invalid, SpanId, Uuid, count};
 use braid_base::{Bytes, DeviceId, ExtentId};
 use raw::Raw;
 use std::fmt;
@@ -236,6 +236,7 @@ impl Superblock {
         let count = u16::try_from(self.devices.len()).unwrap_or(u16::MAX);
         verify_sizes(self.volume_size, self.extent_size, self.block_size, self.span_extents, self.copies)?;
         verify_counts(count, &self.tables)?;
+        verify_age(self.sequence, self.epoch)?;
         verify::verify(self)
     }
 }
@@ -296,6 +297,7 @@ impl Header {
     fn verify(&self) -> Result<(), Invalid> {
         verify_sizes(self.volume_size, self.extent_size, self.block_size, self.span_extents, self.copies)?;
         verify_counts(self.device_count, &self.tables)?;
+        verify_age(self.sequence, self.epoch)?;
         if self.this_device.0 >= self.device_count {
             return Err(Invalid::Value(format!(
                 "this device is {} of {} devices",
@@ -360,6 +362,15 @@ fn verify_counts(devices: u16, tables: &[TablePlace]) -> Result<(), Invalid> {
         )));
     }
     Ok(())
+}
+
+fn verify_age(sequence: u64, epoch: u64) -> Result<(), Invalid> {
+    count::verify(sequence, "the superblock's sequence")?;
+    count::verify(epoch, "the superblock's epoch")?;
+    match epoch {
+        0 => Err(Invalid::Value("the superblock's epoch is 0: the first one is 1".to_owned())),
+        _ => Ok(()),
+    }
 }
 
 fn extents(volume_size: Bytes, extent_size: Bytes) -> u32 {

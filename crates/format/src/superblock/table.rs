@@ -19,7 +19,7 @@ use super::device::{DEVICE_ENTRY, DeviceEntry, RawDevice};
 use super::region::{REGION_ENTRY, RawRegion, Region};
 use crate::checksum::checksum;
 use crate::layout::{MOST_DEVICES, most_regions};
-use crate::{Invalid, Uuid};
+use crate::{Invalid, Uuid, count};
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
@@ -114,6 +114,8 @@ impl DeviceTable {
                  {MOST_DEVICES} devices at most"
             )));
         }
+        count::verify(raw.sequence.get(), "the device table's sequence")?;
+        count::verify(raw.epoch.get(), "the device table's epoch")?;
         let (device_bytes, region_bytes) = bytes[TABLE_HEADER..len].split_at(devices * DEVICE_ENTRY);
         Ok(DeviceTable {
             sequence: raw.sequence.get(),

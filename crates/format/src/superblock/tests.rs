@@ -1,4 +1,5 @@
 use super::*;
+use crate::LARGEST_COUNT;
 use crate::checksum::checksum;
 use crate::layout::{device_table_room, intents_len, map_len, most_regions, policy_state_len, proof_len};
 use braid_base::{DeviceClass, GIB, KIB, MIB, Rng, TIB};
@@ -51,7 +52,7 @@ fn volume() -> Superblock {
         (RegionKind::Map, 0, 0, map),
         (RegionKind::Intents, 0, 0, intents_len(superblock.spans())),
         (RegionKind::CacheTable, 0, 0, KIB * 64),
-        (RegionKind::Journal, 1, 1, MIB * 64),
+        (RegionKind::Journal, 1, 1, MIB),
         (RegionKind::Map, 1, 1, map),
         (RegionKind::PolicyState, 0, 1, policy_state_len()),
         (RegionKind::Checksums, 0, 2, MIB),
@@ -276,6 +277,10 @@ const OF_THE_HEADER: &[(&str, Change)] = &[
     ("not two halves", |s| s.tables[0].len = KIB * 24 + Bytes(1)),
     ("not two halves", |s| s.tables[0].len = KIB * 20),
     ("not two halves", |s| s.tables[0].len = MIB),
+    ("sequence is 1152921504606846976", |s| s.sequence = LARGEST_COUNT),
+    ("epoch is 1152921504606846976", |s| s.epoch = LARGEST_COUNT),
+    ("epoch is 0", |s| s.epoch = 0),
+    ("epoch in step is", |s| s.devices[0].in_step = u64::MAX),
     ("less than 4 MiB", |s| s.devices[0].size = KIB * 64),
     ("do not lie between", |s| s.devices[0].slots = 9000),
     ("do not lie between", |s| s.devices[0].slots_offset = KIB * 16),
@@ -317,6 +322,7 @@ const OF_THE_VOLUME: &[(&str, Change)] = &[
     ("no intents copy 0", |s| without(s, RegionKind::Intents, 0)),
     ("such a length", |s| region(s, RegionKind::Journal, 0).len = KIB * 512),
     ("such a length", |s| (s.regions[5].offset, s.regions[5].len) = (MIB * 500, MIB * 65)),
+    ("the other journal is", |s| (s.regions[5].offset, s.regions[5].len) = (MIB * 500, MIB * 2)),
     ("such a length", |s| region(s, RegionKind::Proof, 0).len = KIB * 4),
     ("such a length", |s| region(s, RegionKind::Map, 1).len = KIB * 64),
     ("such a length", |s| s.span_extents = 1),

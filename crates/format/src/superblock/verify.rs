@@ -6,7 +6,7 @@ use crate::layout::{
     MOST_DEVICES, SMALLEST_DEVICE, device_table_room, intents_len, map_len, most_regions, policy_state_len,
     proof_len,
 };
-use crate::{Invalid, SlotNumber};
+use crate::{Invalid, SlotNumber, count};
 use braid_base::Bytes;
 use std::collections::HashSet;
 use std::ops::RangeInclusive;
@@ -31,6 +31,7 @@ pub(super) fn verify_device(device: &DeviceEntry, extent_size: Bytes) -> Result<
     if device.size < SMALLEST_DEVICE {
         return wrong(format!("device {} has {}, less than {SMALLEST_DEVICE}", device.uuid, device.size));
     }
+    count::verify(device.in_step, "a device's last epoch in step")?;
     let room = device.room();
     let fits = device
         .slots_area(extent_size)
@@ -153,6 +154,12 @@ fn needed_regions_are_there(superblock: &Superblock) -> Result<(), Invalid> {
         if !lengths(superblock, region.kind).contains(&region.len) {
             return wrong(format!("region {region}: no {} has such a length", region.kind));
         }
+    }
+    if let (Some(first), Some(second)) =
+        (superblock.region(RegionKind::Journal, 0), superblock.region(RegionKind::Journal, 1))
+        && first.len != second.len
+    {
+        return wrong(format!("region {second}: the other journal is {} long", first.len));
     }
     let map: &[_] = match superblock.mapping {
         Mapping::Dense => &[(RegionKind::Map, 0), (RegionKind::Map, 1)],
