@@ -13,7 +13,7 @@ pub const METADATA_START: Bytes = Bytes(32 << 10);
 pub const SMALLEST_DEVICE: Bytes = Bytes(4 << 20);
 /// The most devices of a volume.
 pub const MOST_DEVICES: usize = 1024;
-/// The most spans of a volume: their bitmap takes five pages.
+/// The most spans of a volume: their table takes five pages.
 pub const MOST_SPANS: u32 = 65_536;
 /// The most parts that an extent's validity is kept in: the bits of a map entry.
 pub const PARTS: u64 = 16;
