@@ -37,18 +37,24 @@ pub struct Entry {
 
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
-struct Raw {
+struct RawHome {
     home: U32,
     valid: U16,
+}
+
+/// An entry without the second copy is the start of one with it.
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+struct Raw {
+    first: RawHome,
     second: U32,
 }
 
+const _: () = assert!(size_of::<RawHome>() == 6);
 const _: () = assert!(size_of::<Raw>() == 10);
-const _: () = assert!(std::mem::offset_of!(Raw, second) == 6);
 
-/// An entry without the second copy is the start of one with it.
 const fn entry_len(copies: u8) -> usize {
-    if copies == 1 { 6 } else { size_of::<Raw>() }
+    if copies == 1 { size_of::<RawHome>() } else { size_of::<Raw>() }
 }
 
 /// How many extents one page describes.
@@ -74,14 +80,15 @@ pub fn encode(
     page.fill(0);
     let len = entry_len(copies);
     for (bytes, entry) in page[page::HEADER..].chunks_exact_mut(len).zip(entries) {
-        let raw = Raw { home: entry.home.0.into(), valid: entry.valid.into(), second: entry.second.0.into() };
+        let first = RawHome { home: entry.home.0.into(), valid: entry.valid.into() };
+        let raw = Raw { first, second: entry.second.0.into() };
         bytes.copy_from_slice(&raw.as_bytes()[..len]);
     }
     page::seal(page, RegionKind::Map, volume, number, sequence);
 }
 
 /// Verifies a page, passes its entries that are not empty to `each`, by place in the page, and returns the page's sequence. Slot
-/// numbers are not verified: only the volume knows how many slots there are.
+/// numbers are not verified: only the volume knows how many slots there are. `each` may have seen entries when an error is returned.
 pub fn decode(
     page: &[u8],
     volume: Uuid,
@@ -90,20 +97,52 @@ pub fn decode(
     mut each: impl FnMut(u32, Entry),
 ) -> Result<u64, Invalid> {
     let (sequence, content) = page::open(page, RegionKind::Map, volume, number)?;
-    let len = entry_len(copies);
-    for (place, bytes) in content.chunks_exact(len).enumerate() {
-        let mut raw = Raw::new_zeroed();
-        raw.as_mut_bytes()[..len].copy_from_slice(bytes);
-        let entry = Entry {
-            home: SlotNumber(raw.home.get()),
-            valid: raw.valid.get(),
-            second: SlotNumber(raw.second.get()),
-        };
+    let mut take = |place: usize, entry: Entry| {
+        entry
+            .verify()
+            .map_err(|wrong| Invalid::Value(format!("entry {place} of map page {number}: {wrong}")))?;
         if entry != Entry::default() {
             each(place as u32, entry);
         }
+        Ok(())
+    };
+    // A loop for each length: a length known to the compiler halves the time of an opening.
+    match copies {
+        1 => {
+            for (place, raw) in entries::<RawHome>(content).iter().enumerate() {
+                take(place, raw.entry(SlotNumber::NONE))?;
+            }
+        }
+        _ => {
+            for (place, raw) in entries::<Raw>(content).iter().enumerate() {
+                take(place, raw.first.entry(SlotNumber(raw.second.get())))?;
+            }
+        }
     }
     Ok(sequence)
+}
+
+fn entries<R: FromBytes + Immutable + KnownLayout + Unaligned>(content: &[u8]) -> &[R] {
+    let whole = &content[..content.len() / size_of::<R>() * size_of::<R>()];
+    <[R]>::ref_from_bytes(whole).expect("the length is a multiple of the entry's")
+}
+
+impl RawHome {
+    fn entry(&self, second: SlotNumber) -> Entry {
+        Entry { home: SlotNumber(self.home.get()), valid: self.valid.get(), second }
+    }
+}
+
+impl Entry {
+    /// What must hold of every entry, in a page and in a journal record: a second copy is one beside a home.
+    pub(crate) fn verify(&self) -> Result<(), &'static str> {
+        match self.home {
+            SlotNumber::NONE | SlotNumber::LOST if self.second != SlotNumber::NONE => {
+                Err("a second copy without a home")
+            }
+            _ => Ok(()),
+        }
+    }
 }
 
 #[cfg(test)]
@@ -114,7 +153,8 @@ mod tests {
 
     fn entry(i: u32) -> Entry {
         let home = if i == 5 { SlotNumber::LOST } else { SlotNumber(i * 3) };
-        Entry { home, valid: i as u16, second: SlotNumber(i * 5) }
+        let second = if i == 5 { SlotNumber::NONE } else { SlotNumber(i * 5) };
+        Entry { home, valid: i as u16, second }
     }
 
     #[test]
@@ -134,6 +174,17 @@ mod tests {
             });
             assert_eq!(sequence, Ok(44));
             assert_eq!(found, count - 1, "only the empty entry is left out");
+        }
+    }
+
+    /// It made a read ask for the slot of a home that is not there.
+    #[test]
+    fn a_second_copy_without_a_home_is_rejected() {
+        for home in [SlotNumber::NONE, SlotNumber::LOST] {
+            let mut page = [0; 4096];
+            let entry = Entry { home, valid: 1, second: SlotNumber(7) };
+            encode(&mut page, VOLUME, 9, 44, 2, std::iter::once(entry));
+            assert!(matches!(decode(&page, VOLUME, 9, 2, |_, _| ()), Err(Invalid::Value(_))), "{home:?}");
         }
     }
 

@@ -157,7 +157,9 @@ impl Reader<'_> {
                 let extent = ExtentId(self.u32()?);
                 let (valid, home) = (self.u16()?, SlotNumber(self.u32()?));
                 let second = if self.0.is_empty() { SlotNumber::NONE } else { SlotNumber(self.u32()?) };
-                Record::Extent(extent, Entry { home, valid, second })
+                let entry = Entry { home, valid, second };
+                entry.verify().ok()?;
+                Record::Extent(extent, entry)
             }
             EXTRA => {
                 let block = BlockId(self.u64()?);
