@@ -8,7 +8,7 @@
 
 use crate::Semaphore;
 use braid_base::Bytes;
-use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
+use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::ops::Range;
@@ -40,6 +40,10 @@ struct Inner {
     order: Vec<Cell<u8>>,
     /// Bytes not allocated, in pages: whoever allocates waits here first.
     pages: Semaphore,
+    /// For each page: whether it was ever handed out, and so has defined bytes.
+    is_defined: Vec<Cell<bool>>,
+    /// Pages that were never handed out.
+    undefined: Cell<usize>,
     /// Closures that look into the bytes right now: positive readers, or -1 for a writer.
     borrowed: Cell<i32>,
 }
@@ -50,7 +54,8 @@ impl Arena {
     /// The largest buffer that an arena gives.
     pub const LARGEST: Bytes = Bytes(LARGEST as u64);
 
-    /// An arena of at least `size` bytes, rounded up to whole MiB, zeroed. The process ends where there is no such memory.
+    /// An arena of at least `size` bytes, rounded up to whole MiB. The process ends if there is no such memory. Pages are
+    /// zeroed when they are handed out for the first time: a large arena of which little is used costs little.
     pub fn new(size: Bytes) -> Arena {
         Arena::try_new(size).unwrap_or_else(|| handle_alloc_error(layout(size)))
     }
@@ -60,7 +65,7 @@ impl Arena {
         let layout = layout(size);
         let bytes = layout.size();
         // SAFETY: the layout has a size above zero.
-        let start = NonNull::new(unsafe { alloc_zeroed(layout) })?;
+        let start = NonNull::new(unsafe { alloc(layout) })?;
         let pages = bytes / PAGE;
         let mut free: [Vec<u32>; ORDERS] = std::array::from_fn(|order| Vec::with_capacity(pages >> order));
         let mut free_order = vec![NOT_FREE; pages];
@@ -76,6 +81,8 @@ impl Arena {
             views: vec![Cell::new(0); pages],
             order: vec![Cell::new(0); pages],
             pages: Semaphore::new(pages),
+            is_defined: vec![Cell::new(false); pages],
+            undefined: Cell::new(pages),
             borrowed: Cell::new(0),
         };
         Some(Arena { inner: Rc::new(inner) })
@@ -119,6 +126,9 @@ impl Arena {
     }
 
     fn view(&self, page: u32, order: usize, len: Bytes) -> Buf {
+        if self.inner.undefined.get() > 0 {
+            self.inner.define(page as usize..(page as usize + (1 << order)));
+        }
         self.inner.views[page as usize].set(1);
         self.inner.order[page as usize].set(order as u8);
         Buf { arena: self.inner.clone(), page, start: page as usize * PAGE, len: len.as_usize() }
@@ -150,6 +160,16 @@ impl Inner {
             free_order[buddy as usize] = found as u8;
         }
         Some(page)
+    }
+
+    /// Zeroes the pages that were never handed out: a buffer's bytes may be looked at before anything was written there.
+    #[cold]
+    fn define(&self, pages: Range<usize>) {
+        for page in pages.filter(|&page| !self.is_defined[page].replace(true)) {
+            self.undefined.set(self.undefined.get() - 1);
+            // SAFETY: the page lies in the arena, and no `Buf` shows it: it has just been taken out of the free lists.
+            unsafe { self.start.as_ptr().add(page * PAGE).write_bytes(0, PAGE) };
+        }
     }
 
     /// Gives a run back, joining it with its buddy as long as that is free too.
@@ -380,6 +400,16 @@ mod tests {
                 held.push((buf, round as u8));
             }
         }
+    }
+
+    #[test]
+    fn a_page_is_zero_when_it_is_handed_out_for_the_first_time() {
+        let arena = Arena::new(MIB);
+        let first = arena.try_alloc(KIB * 4).unwrap();
+        first.with_bytes_mut(|bytes| bytes.fill(7));
+        drop(first);
+        let all = arena.try_alloc(MIB).unwrap();
+        all.with_bytes(|bytes| assert_eq!(bytes.iter().filter(|&&byte| byte != 0).count(), 4096));
     }
 
     #[test]
