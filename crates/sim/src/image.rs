@@ -1,16 +1,19 @@
 //! Bytes of a disk, kept sparse: only pages that were written take memory, so that a disk of 4 TiB costs nothing.
+//!
+//! A clone shares all pages with its original until one of the two writes to them: a snapshot of a disk is cheap.
 
 use braid_base::{Bytes, Rng};
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 use std::ops::Range;
+use std::rc::Rc;
 
 /// What a disk holds before anything was written to it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Blank {
     /// Zeros: a new disk.
     Zeros,
-    /// What looks like old data, from a seed: a used disk. Who trusts bytes that he has not written will notice.
+    /// What looks like old data, from a seed: a used disk. Trusting bytes that were never written shows.
     Garbage(u64),
 }
 
@@ -18,19 +21,27 @@ pub enum Blank {
 #[derive(Clone)]
 pub(crate) struct Image {
     pages: HashMap<u64, Page, FixedState>,
-    blank: Blank,
+    /// Pages that were never written look like one of these.
+    blanks: Rc<[Page]>,
 }
 
-type Page = Box<[u8; PAGE]>;
+type Page = Rc<[u8; PAGE]>;
 const PAGE: usize = 4096;
 const SECTOR: usize = braid_base::SECTOR.as_usize();
+
+/// How many different pages of garbage a used disk repeats.
+const GARBAGE_PAGES: usize = 16;
 
 /// A discard of at most this many pages changes blank pages too; a larger one only those that were written.
 const BLANK_PAGES_DISCARDED: u64 = 256;
 
 impl Image {
     pub(crate) fn new(blank: Blank) -> Image {
-        Image { pages: HashMap::default(), blank }
+        let blanks = match blank {
+            Blank::Zeros => vec![Rc::new([0; PAGE])],
+            Blank::Garbage(seed) => garbage(seed),
+        };
+        Image { pages: HashMap::default(), blanks: blanks.into() }
     }
 
     /// Copies bytes from `offset` until `target` is full.
@@ -42,17 +53,17 @@ impl Image {
     pub(crate) fn read_over(&self, offset: Bytes, target: &mut [u8], over: Option<&Image>) {
         for_each_page(offset, target.len(), |page, within, part| {
             let target = &mut target[part];
-            match over.and_then(|image| image.pages.get(&page)).or_else(|| self.pages.get(&page)) {
-                Some(bytes) => target.copy_from_slice(&bytes[within]),
-                None if self.blank == Blank::Zeros => target.fill(0),
-                None => target.copy_from_slice(&blank_page(self.blank, page)[within]),
-            }
+            let bytes = over.and_then(|image| image.pages.get(&page)).unwrap_or_else(|| self.page(page));
+            target.copy_from_slice(&bytes[within]);
         });
     }
 
     /// Writes `source` at `offset`.
     pub(crate) fn write(&mut self, offset: Bytes, source: &[u8]) {
         for_each_page(offset, source.len(), |page, within, part| {
+            if within.len() == PAGE {
+                return self.replace(page, &source[part]);
+            }
             self.page_mut(page)[within].copy_from_slice(&source[part]);
         });
     }
@@ -60,8 +71,11 @@ impl Image {
     /// As [`Image::write`] to an image that lies over `under`: its pages begin as copies of those beneath.
     pub(crate) fn write_over(&mut self, offset: Bytes, source: &[u8], under: &Image) {
         for_each_page(offset, source.len(), |page, within, part| {
-            let bytes = self.pages.entry(page).or_insert_with(|| under.copy_of(page));
-            bytes[within].copy_from_slice(&source[part]);
+            if within.len() == PAGE {
+                return self.replace(page, &source[part]);
+            }
+            let bytes = self.pages.entry(page).or_insert_with(|| under.page(page).clone());
+            Rc::make_mut(bytes)[within].copy_from_slice(&source[part]);
         });
     }
 
@@ -89,20 +103,26 @@ impl Image {
             let start = (page * PAGE as u64).max(offset.0) - page * PAGE as u64;
             let end = ((page + 1) * PAGE as u64).min((offset + len).0) - page * PAGE as u64;
             let bytes = match under {
-                Some(under) => self.pages.entry(page).or_insert_with(|| under.copy_of(page)),
+                Some(under) => {
+                    Rc::make_mut(self.pages.entry(page).or_insert_with(|| under.page(page).clone()))
+                }
                 None => self.page_mut(page),
             };
             scramble(&mut bytes[start as usize..end as usize], &mut Rng::new(seed ^ page));
         }
     }
 
-    fn page_mut(&mut self, page: u64) -> &mut Page {
-        let blank = self.blank;
-        self.pages.entry(page).or_insert_with(|| blank_page(blank, page))
+    fn page(&self, page: u64) -> &Page {
+        self.pages.get(&page).unwrap_or_else(|| blank(&self.blanks, page))
     }
 
-    fn copy_of(&self, page: u64) -> Page {
-        self.pages.get(&page).cloned().unwrap_or_else(|| blank_page(self.blank, page))
+    fn page_mut(&mut self, page: u64) -> &mut [u8; PAGE] {
+        let Image { pages, blanks } = self;
+        Rc::make_mut(pages.entry(page).or_insert_with(|| blank(blanks, page).clone()))
+    }
+
+    fn replace(&mut self, page: u64, bytes: &[u8]) {
+        self.pages.insert(page, Rc::new(*bytes.first_chunk().expect("a whole page is replaced")));
     }
 }
 
@@ -118,12 +138,17 @@ fn for_each_page(offset: Bytes, len: usize, mut visit: impl FnMut(u64, Range<usi
     }
 }
 
-fn blank_page(blank: Blank, page: u64) -> Page {
-    let mut bytes = Box::new([0; PAGE]);
-    if let Blank::Garbage(seed) = blank {
-        Rng::new(seed ^ page.wrapping_mul(0x9e37_79b9_7f4a_7c15)).fill(&mut bytes[..]);
-    }
-    bytes
+fn blank(blanks: &[Page], page: u64) -> &Page {
+    &blanks[(page.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as usize % blanks.len()]
+}
+
+fn garbage(seed: u64) -> Vec<Page> {
+    let page = |number| {
+        let mut bytes = [0; PAGE];
+        Rng::new(seed ^ number).fill(&mut bytes);
+        Rc::new(bytes)
+    };
+    (0..GARBAGE_PAGES as u64).map(page).collect()
 }
 
 /// One fate for most of a discarded page, sometimes one for each sector.

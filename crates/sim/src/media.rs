@@ -3,10 +3,10 @@
 use crate::image::{Blank, Image};
 use braid_base::{Bytes, Rng, SECTOR};
 use braid_runtime::Buf;
-use slab::Slab;
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
+use std::rc::Rc;
 
-/// What is on the disk and in its cache.
+/// What is on the disk and in its cache. A copy shares bytes and pages with its original.
 pub(crate) struct Media {
     /// What survives a power cut.
     durable: Image,
@@ -15,20 +15,23 @@ pub(crate) struct Media {
     /// Changes that took effect and are not flushed, oldest first, numbered from `first_number`.
     unflushed: VecDeque<Change>,
     first_number: u64,
-    /// Changes that began and have not taken effect.
-    in_flight: Slab<Change>,
+    /// Changes that began and have not taken effect, by key.
+    in_flight: BTreeMap<u64, Change>,
+    next_key: u64,
 }
 
 /// What a write or a discard does.
+#[derive(Clone)]
 pub(crate) struct Change {
     pub(crate) offset: Bytes,
     pub(crate) content: Content,
 }
 
 /// What a range becomes.
+#[derive(Clone)]
 pub(crate) enum Content {
     /// Bytes.
-    Written(Box<[u8]>),
+    Written(Rc<[u8]>),
     /// Still in the writer's buffer.
     Arriving(Buf),
     /// Reads as what [`Image::discard`] makes of this length and seed.
@@ -43,7 +46,8 @@ impl Media {
             cached: Image::new(Blank::Zeros),
             unflushed: VecDeque::new(),
             first_number: 0,
-            in_flight: Slab::new(),
+            in_flight: BTreeMap::new(),
+            next_key: 0,
         }
     }
 
@@ -59,14 +63,17 @@ impl Media {
     }
 
     /// A change begins that takes effect later; gives its key for [`Media::apply_begun`].
-    pub(crate) fn begin(&mut self, change: Change) -> usize {
-        self.in_flight.insert(change)
+    pub(crate) fn begin(&mut self, change: Change) -> u64 {
+        self.next_key += 1;
+        self.in_flight.insert(self.next_key, change);
+        self.next_key
     }
 
-    /// The change that began under `key` takes effect.
-    pub(crate) fn apply_begun(&mut self, key: usize) {
-        let change = self.in_flight.remove(key);
-        self.apply(change);
+    /// The change that began under `key` takes effect, unless it was lost meanwhile.
+    pub(crate) fn apply_begun(&mut self, key: u64) {
+        if let Some(change) = self.in_flight.remove(&key) {
+            self.apply(change);
+        }
     }
 
     /// What reads see.
@@ -103,15 +110,21 @@ impl Media {
 
     /// Lets everything that began take effect.
     pub(crate) fn finish_in_flight(&mut self) {
-        let changes: Vec<Change> = self.in_flight.drain().collect();
-        changes.into_iter().for_each(|change| self.apply(change));
+        let changes = std::mem::take(&mut self.in_flight);
+        changes.into_values().for_each(|change| self.apply(change));
     }
 
     /// Keeps, loses or tears every change that is not flushed, whether it took effect or not.
     pub(crate) fn power_cut(&mut self, rng: &mut Rng) {
+        let in_flight = std::mem::take(&mut self.in_flight);
+        self.unflushed.extend(in_flight.into_values().map(Change::arrived));
+        self.lose_unflushed(rng);
+    }
+
+    /// Keeps, loses or tears every change that took effect and is not flushed.
+    pub(crate) fn lose_unflushed(&mut self, rng: &mut Rng) {
         self.first_number = self.next_number();
-        let mut changes: Vec<Change> = self.unflushed.drain(..).collect();
-        changes.extend(self.in_flight.drain().map(Change::arrived));
+        let changes: Vec<Change> = self.unflushed.drain(..).collect();
         self.cached.clear();
         let fates = Fates::choose(changes.len(), rng);
         let mut order: Vec<usize> = (0..changes.len()).collect();
@@ -129,20 +142,14 @@ impl Media {
 
     /// A medium in the same state.
     pub(crate) fn copy(&self) -> Media {
-        let copy = |change: &Change| Change {
-            offset: change.offset,
-            content: match &change.content {
-                Content::Written(bytes) => Content::Written(bytes.clone()),
-                Content::Arriving(buf) => Content::Written(buf.to_vec().into()),
-                Content::Discarded(len, seed) => Content::Discarded(*len, *seed),
-            },
-        };
+        let in_flight = self.in_flight.iter().map(|(key, change)| (*key, change.clone().arrived()));
         Media {
             durable: self.durable.clone(),
             cached: self.cached.clone(),
-            unflushed: self.unflushed.iter().map(copy).collect(),
+            unflushed: self.unflushed.clone(),
             first_number: self.first_number,
-            in_flight: self.in_flight.iter().map(|(key, change)| (key, copy(change))).collect(),
+            in_flight: in_flight.collect(),
+            next_key: self.next_key,
         }
     }
 }
