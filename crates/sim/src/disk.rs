@@ -10,8 +10,11 @@
 //!   and when a read looks, is random too.
 //!
 //! A write that takes effect before it completes is caught by a flush that begins in between, as in a real disk's
-//! cache; by seed it takes effect late and is not, so nobody can rely on it.
+//! cache; by seed it takes effect late and is not, so that no test can rely on it.
+//!
+//! Beyond that it does what its [`Faults`] say. [`Disk::store`] takes a snapshot while the disk is in use.
 
+use crate::faults::{Course, FaultPlan, Faults, Operation};
 use crate::image::Blank;
 use crate::media::{Change, Content, Media};
 use crate::{Power, World};
@@ -69,6 +72,13 @@ pub struct Disk {
     media: Rc<RefCell<Media>>,
     rng: Rc<RefCell<Rng>>,
     operations: Rc<Cell<u64>>,
+    faults: Faults,
+}
+
+/// A disk between two worlds: what it holds, durable or not. Cheap to clone: bytes are shared until they change.
+pub struct StoredDisk {
+    options: Rc<DiskOptions>,
+    media: Media,
 }
 
 /// When within its time an operation takes effect.
@@ -100,8 +110,24 @@ impl Disk {
 
     /// A copy of this disk and its cache in `world`, which goes its own way.
     pub fn fork(&self, world: &World) -> Disk {
-        let copy = self.media.borrow().copy();
-        Disk::with_media(world, self.options.clone(), Rc::new(RefCell::new(copy)))
+        self.store().attach(world)
+    }
+
+    /// A copy of what this disk holds at this moment: durable, unflushed and in flight.
+    pub fn store(&self) -> StoredDisk {
+        StoredDisk { options: self.options.clone(), media: self.media.borrow().copy() }
+    }
+
+    /// What goes wrong with this disk; nothing so far.
+    pub fn faults(&self) -> Faults {
+        self.faults.clone()
+    }
+
+    /// The disk loses power for a moment, alone: what is not flushed is kept, lost or torn.
+    pub fn lose_cache(&self) {
+        let mut rng = self.rng.borrow_mut().fork();
+        self.media.borrow_mut().power_cut(&mut rng);
+        self.tell_of_loss();
     }
 
     /// What is durable at `offset`, for tests: no time passes, no cut point counts.
@@ -120,8 +146,10 @@ impl Disk {
     }
 
     fn with_media(world: &World, options: Rc<DiskOptions>, media: Rc<RefCell<Media>>) -> Disk {
-        let rng = Rc::new(RefCell::new(world.fork_rng()));
-        Disk { world: world.clone(), power: world.power(), options, media, rng, operations: Rc::default() }
+        let mut rng = world.fork_rng();
+        let faults = Faults::new(FaultPlan::default(), rng.fork());
+        let (world, power, rng) = (world.clone(), world.power(), Rc::new(RefCell::new(rng)));
+        Disk { world, power, options, media, rng, operations: Rc::default(), faults }
     }
 
     /// Waits as long as an operation takes.
@@ -131,12 +159,33 @@ impl Disk {
             let time = Nanos(rng.between(latency.start.0, latency.end.0.max(latency.start.0 + 1)));
             if rng.chance(1.0 / 16.0) { time * rng.between(1, 11) } else { time }
         };
-        self.world.sleep(time).await;
+        self.world.sleep(time + self.faults.stall()).await;
     }
 
-    async fn complete(&self) {
+    async fn start(&self) {
+        self.faults.answer().await;
+        self.power.pass_point().await;
+    }
+
+    /// An error if the device went away meanwhile.
+    async fn complete(&self) -> io::Result<()> {
+        self.faults.answer().await;
         self.power.pass_point().await;
         self.operations.set(self.operations.get() + 1);
+        self.faults.is_there()
+    }
+
+    /// An operation that fails takes its time all the same.
+    async fn fail(&self, error: io::Error) -> io::Result<()> {
+        self.take_time().await;
+        self.complete().await?;
+        Err(error)
+    }
+
+    fn tell_of_loss(&self) {
+        if let Some(tell) = self.faults.told_of_loss() {
+            tell();
+        }
     }
 
     /// Late in three of four cases: an early effect forgives mistakes.
@@ -145,8 +194,7 @@ impl Disk {
     }
 
     /// Makes a change take effect at a random moment within the operation's time.
-    async fn change(&self, change: Change) {
-        self.power.pass_point().await;
+    async fn change(&self, change: Change) -> io::Result<()> {
         if self.moment() == Moment::Start {
             self.media.borrow_mut().apply(change);
             self.take_time().await;
@@ -154,8 +202,20 @@ impl Disk {
         }
         let key = self.media.borrow_mut().begin(change);
         self.take_time().await;
-        self.complete().await;
+        let result = self.complete().await;
         self.media.borrow_mut().apply_begun(key);
+        result
+    }
+
+    /// A write that fails, and reaches the disk in part.
+    async fn write_part(&self, offset: Bytes, from: &Buf, error: io::Error) -> io::Result<()> {
+        let part = self.faults.part_of(from.len(), self.options.geometry.alignment);
+        if part == Bytes::ZERO {
+            return self.fail(error).await;
+        }
+        let content = Content::Arriving(from.slice(Bytes::ZERO..part));
+        self.change(Change { offset, content }).await?;
+        Err(error)
     }
 }
 
@@ -166,14 +226,17 @@ impl Device for Disk {
 
     async fn read(&self, offset: Bytes, into: &Buf) -> io::Result<()> {
         self.options.geometry.check(offset, into.len())?;
-        self.power.pass_point().await;
+        self.start().await;
+        if let Err(error) = self.faults.draw(Operation::Read(offset, into.len())) {
+            return self.fail(error).await;
+        }
         let look = || into.with_bytes_mut(|bytes| self.media.borrow().read(offset, bytes));
         let moment = self.moment();
         if moment == Moment::Start {
             look();
         }
         self.take_time().await;
-        self.complete().await;
+        self.complete().await?;
         if moment == Moment::End {
             look();
         }
@@ -182,23 +245,68 @@ impl Device for Disk {
 
     async fn write(&self, offset: Bytes, from: &Buf) -> io::Result<()> {
         self.options.geometry.check(offset, from.len())?;
-        self.change(Change { offset, content: Content::Arriving(from.clone()) }).await;
-        Ok(())
+        self.start().await;
+        if let Err(error) = self.faults.draw(Operation::Write(offset, from.len())) {
+            return self.write_part(offset, from, error).await;
+        }
+        match self.faults.course(offset, from.len(), self.options.geometry.alignment) {
+            Course::There(offset) => {
+                self.change(Change { offset, content: Content::Arriving(from.clone()) }).await
+            }
+            Course::Lost => {
+                self.take_time().await;
+                self.complete().await
+            }
+        }
     }
 
     async fn flush(&self) -> io::Result<()> {
-        self.power.pass_point().await;
+        self.start().await;
+        if let Err(error) = self.faults.draw(Operation::Flush) {
+            if self.faults.loses_on_failed_flush() {
+                let mut rng = self.rng.borrow_mut().fork();
+                self.media.borrow_mut().lose_unflushed(&mut rng);
+                self.tell_of_loss();
+            }
+            return self.fail(error).await;
+        }
         let end = self.media.borrow().next_number();
         self.take_time().await;
-        self.complete().await;
+        self.complete().await?;
         self.media.borrow_mut().flush_before(end);
         Ok(())
     }
 
     async fn discard(&self, offset: Bytes, len: Bytes) -> io::Result<()> {
         self.options.geometry.check(offset, len)?;
+        self.start().await;
+        if let Err(error) = self.faults.draw(Operation::Discard(offset, len)) {
+            return self.fail(error).await;
+        }
         let seed = self.rng.borrow_mut().next_u64();
-        self.change(Change { offset, content: Content::Discarded(len, seed) }).await;
-        Ok(())
+        self.change(Change { offset, content: Content::Discarded(len, seed) }).await
+    }
+}
+
+impl StoredDisk {
+    /// Decides what a power cut leaves of everything that is not flushed.
+    pub fn power_cut(&mut self, rng: &mut Rng) {
+        self.media.power_cut(rng);
+    }
+
+    /// Nothing is lost, and what was in flight takes effect: as if only the software had been killed.
+    pub fn kill(&mut self) {
+        self.media.finish_in_flight();
+    }
+
+    /// The disk in a world.
+    pub fn attach(&self, world: &World) -> Disk {
+        Disk::with_media(world, self.options.clone(), Rc::new(RefCell::new(self.media.copy())))
+    }
+}
+
+impl Clone for StoredDisk {
+    fn clone(&self) -> StoredDisk {
+        StoredDisk { options: self.options.clone(), media: self.media.copy() }
     }
 }

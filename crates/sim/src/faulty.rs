@@ -1,112 +1,14 @@
-//! Wrappers of the same shape as a device: [`Faulty`] makes requests fail by seed, [`Traced`] writes down what is asked.
-//!
-//! A write that fails may have changed what it should: nothing, a first part, or all of it, as on a real device.
+//! Wrappers of the same shape as a device: [`Faulty`] makes the requests of any device fail by seed, [`Traced`] writes down what is
+//! asked. Faults that reach into a disk's cache are the disk's own: see [`crate::Disk::faults`].
 
-use braid_base::{Bytes, Rng, SECTOR};
+use crate::faults::{Faults, Operation};
+use braid_base::Bytes;
 use braid_runtime::{Buf, Device, Geometry};
 use std::cell::RefCell;
 use std::io;
-use std::ops::Range;
 use std::rc::Rc;
 
-/// Which requests fail. Shared: change it through [`Faults::set`] while the device is in use.
-#[derive(Clone)]
-pub struct Faults {
-    inner: Rc<RefCell<Inner>>,
-}
-
-struct Inner {
-    plan: FaultPlan,
-    rng: Rng,
-    injected: u64,
-    /// What was written since the plan was set.
-    written: Vec<Range<Bytes>>,
-}
-
-/// What fails, and how often. The default is nothing.
-#[derive(Clone, Debug, Default)]
-pub struct FaultPlan {
-    /// Probability that a read fails.
-    pub reads: f64,
-    /// Probability that a write fails.
-    pub writes: f64,
-    /// Probability that a flush fails. Nothing that it would have made durable is then certain to be.
-    pub flushes: f64,
-    /// Reads that touch this range always fail: a bad spot.
-    pub bad_reads: Option<Range<Bytes>>,
-    /// A bad spot is good again once all of a read has been written.
-    pub bad_until_written: bool,
-    /// Writes that touch this range always fail.
-    pub bad_writes: Option<Range<Bytes>>,
-    /// The device is gone: every request fails.
-    pub vanished: bool,
-}
-
-impl Faults {
-    /// Faults by `plan`, drawn from `rng`.
-    pub fn new(plan: FaultPlan, rng: Rng) -> Faults {
-        Faults { inner: Rc::new(RefCell::new(Inner { plan, rng, injected: 0, written: Vec::new() })) }
-    }
-
-    /// Faults by another plan from now on.
-    pub fn set(&self, plan: FaultPlan) {
-        let mut inner = self.inner.borrow_mut();
-        (inner.plan, inner.written) = (plan, Vec::new());
-    }
-
-    /// Takes the device away: every request fails from now on.
-    pub fn vanish(&self) {
-        self.inner.borrow_mut().plan.vanished = true;
-    }
-
-    /// How many requests were made to fail.
-    pub fn injected(&self) -> u64 {
-        self.inner.borrow().injected
-    }
-
-    /// Decides whether a request fails, and with what.
-    fn draw(&self, request: Operation) -> io::Result<()> {
-        let mut inner = self.inner.borrow_mut();
-        let Inner { plan, rng, injected, written } = &mut *inner;
-        if let (true, Operation::Write(offset, len)) = (plan.bad_until_written, request) {
-            written.push(offset..offset + len);
-        }
-        let touches = |bad: &Option<Range<Bytes>>, offset: Bytes, len: Bytes| {
-            bad.as_ref().is_some_and(|bad| offset < bad.end && bad.start < offset + len)
-        };
-        let fails = match request {
-            _ if plan.vanished => true,
-            Operation::Read(offset, len) => {
-                let mended = written.iter().any(|w| w.start <= offset && offset + len <= w.end);
-                touches(&plan.bad_reads, offset, len) && !mended || rng.chance(plan.reads)
-            }
-            Operation::Write(offset, len) => {
-                touches(&plan.bad_writes, offset, len) || rng.chance(plan.writes)
-            }
-            Operation::Flush => rng.chance(plan.flushes),
-            Operation::Discard(..) => false,
-        };
-        if !fails {
-            return Ok(());
-        }
-        *injected += 1;
-        let kind = if plan.vanished { io::ErrorKind::NotFound } else { io::ErrorKind::Other };
-        Err(io::Error::new(kind, format!("injected fault: {request:?}")))
-    }
-
-    /// How much of a failing write reaches the device.
-    fn part_of(&self, len: Bytes, alignment: Bytes) -> Bytes {
-        let mut inner = self.inner.borrow_mut();
-        match inner.rng.below(3) {
-            _ if inner.plan.vanished => Bytes::ZERO,
-            0 => Bytes::ZERO,
-            1 => len,
-            _ => Bytes(inner.rng.below(len.0)).align_down(alignment.max(SECTOR)),
-        }
-    }
-}
-
-/// A device some of whose requests fail.
+/// A device some of whose requests fail, by those faults of a plan that are errors.
 #[derive(Clone)]
 pub struct Faulty<D> {
     device: D,
@@ -150,19 +52,6 @@ impl<D: Device> Device for Faulty<D> {
         self.faults.draw(Operation::Discard(offset, len))?;
         self.device.discard(offset, len).await
     }
-}
-
-/// What a device was asked to do: offset, length.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Operation {
-    /// Read a range.
-    Read(Bytes, Bytes),
-    /// Write a range.
-    Write(Bytes, Bytes),
-    /// Flush.
-    Flush,
-    /// Discard a range.
-    Discard(Bytes, Bytes),
 }
 
 /// The start or the end of an operation.
@@ -246,7 +135,7 @@ impl<D: Device> Device for Traced<D> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Disk, DiskOptions, World};
+    use crate::{Disk, DiskOptions, FaultPlan, World};
     use braid_base::{KIB, MIB};
     use braid_runtime::Arena;
 

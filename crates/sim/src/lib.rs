@@ -7,6 +7,7 @@
 
 mod campaign;
 mod disk;
+mod faults;
 mod faulty;
 mod hollow;
 mod image;
@@ -19,8 +20,9 @@ mod workload;
 mod world;
 
 pub use campaign::{Campaign, Failure, Points, Report, Subject};
-pub use disk::{Disk, DiskOptions};
-pub use faulty::{FaultPlan, Faults, Faulty, Operation, Step, Trace, Traced};
+pub use disk::{Disk, DiskOptions, StoredDisk};
+pub use faults::{FaultPlan, Faults, Operation};
+pub use faulty::{Faulty, Step, Trace, Traced};
 pub use hollow::{Hollow, Payload};
 pub use image::Blank;
 pub use oracle::{FlushId, Mismatch, Oracle, ReadId, WriteId};

@@ -113,6 +113,7 @@ impl World {
     /// Ends the world: drops every task, wherever it stands, and cuts the power.
     pub fn halt(&self) {
         self.inner.power.cut();
+        self.inner.power.unwatch();
         self.inner.executor.clear();
     }
 
