@@ -9,10 +9,17 @@
 //!   was there before, if there is none.
 //!
 //! Discards and zeroing are writes of zeros. A failed write may or may not have happened: it makes its value legal and
-//! displaces no other. What was read once stays: where several values were legal and nothing was in flight, the value
-//! found counts as written; and after a crash what was found becomes the truth.
+//! displaces no other. What was read once stays: if several values were legal and nothing was in flight, the value
+//! found counts as written; and after a crash what was found becomes the truth, piece by piece.
+//!
+//! When a device loses what it had accepted ([`Oracle::doubt`]), what is not durable is in doubt, as if it had failed, until a
+//! flush succeeds: a flush that succeeds promises all that was acknowledged before, whatever happened to the devices.
+//!
+//! A clone shares all bytes with its original: it costs a list of the writes that still matter.
 
+mod after_crash;
 mod check;
+mod flushes;
 mod history;
 mod settle;
 
@@ -21,13 +28,16 @@ pub use check::Mismatch;
 use crate::stamp::stamp;
 use braid_base::Bytes;
 use braid_engine::Durability;
+use flushes::FlushStates;
 use history::{History, Kind};
 use std::ops::Range;
+use std::rc::Rc;
 
 /// All that is known about a volume's bytes.
+#[derive(Clone)]
 pub struct Oracle {
     /// What lies beneath all `writes`.
-    base: Vec<u8>,
+    base: Rc<Vec<u8>>,
     /// Writes that still decide what some byte may be, in the order in which they began.
     writes: Vec<Write>,
     flushes: Vec<(FlushId, Moment)>,
@@ -35,9 +45,11 @@ pub struct Oracle {
     /// The number of events so far: a clock.
     now: Moment,
     next_write: u64,
-    /// A crash happened, and nobody has looked yet.
+    /// A crash happened, and not all that can be read has been looked at.
     is_crashed: bool,
     history: History,
+    /// States at earlier flushes, if they are kept.
+    flush_states: Option<FlushStates>,
 }
 
 /// A write that was begun, by number.
@@ -62,6 +74,8 @@ struct Write {
     begun: Moment,
     acknowledged: Option<Moment>,
     is_durable: bool,
+    /// A device may have lost it since it began.
+    is_doubtful: bool,
     outcome: Outcome,
     /// The parts of `range` for which this write still matters, in order.
     parts: Vec<Range<usize>>,
@@ -69,7 +83,7 @@ struct Write {
 
 #[derive(Clone)]
 enum Content {
-    Bytes(Box<[u8]>),
+    Bytes(Rc<[u8]>),
     Zeros,
 }
 
@@ -90,7 +104,7 @@ impl Oracle {
     /// A volume of `size` that reads as zeros.
     pub fn new(size: Bytes) -> Oracle {
         Oracle {
-            base: vec![0; size.as_usize()],
+            base: Rc::new(vec![0; size.as_usize()]),
             writes: Vec::new(),
             flushes: Vec::new(),
             reads: Vec::new(),
@@ -98,6 +112,7 @@ impl Oracle {
             next_write: 0,
             is_crashed: false,
             history: History::default(),
+            flush_states: None,
         }
     }
 
@@ -146,9 +161,10 @@ impl Oracle {
         let begun = take_open(&mut self.flushes, id);
         let now = self.tick();
         self.history.add(now, None, Kind::FlushEnds(begun));
-        for write in &mut self.writes {
-            write.is_durable |= write.acknowledged.is_some_and(|acknowledged| acknowledged < begun);
+        for write in self.writes.iter_mut().filter(|write| write.is_before(begun)) {
+            (write.is_durable, write.is_doubtful) = (true, false);
         }
+        self.keep_flush_state();
         self.settle_if_many();
     }
 
@@ -187,29 +203,6 @@ impl Oracle {
         self.end_read(id, offset, found)
     }
 
-    /// The power was cut: whatever was in flight may have happened. May be told again before anyone has looked: a crash
-    /// during recovery.
-    pub fn crash(&mut self) {
-        self.flushes.clear();
-        self.reads.clear();
-        self.is_crashed = true;
-        self.history.add(self.now, None, Kind::Crash);
-    }
-
-    /// All bytes of the volume after a crash were `found`. That is the truth from now on.
-    ///
-    /// # Errors
-    /// Where some byte is not what it may be; nothing changes then.
-    pub fn verify_after_crash(&mut self, found: &[u8]) -> Result<(), Mismatch> {
-        assert_eq!(found.len(), self.base.len(), "all bytes are verified at once");
-        self.check_after_crash(found)?;
-        self.base.copy_from_slice(found);
-        self.writes.clear();
-        self.is_crashed = false;
-        self.history.add(self.now, None, Kind::Verified);
-        Ok(())
-    }
-
     fn begin(&mut self, offset: Bytes, len: usize, content: Content) -> WriteId {
         assert!(!self.is_crashed, "verify the volume before it is written again");
         let range = offset.as_usize()..offset.as_usize() + len;
@@ -233,6 +226,7 @@ impl Oracle {
             begun,
             acknowledged: None,
             is_durable: false,
+            is_doubtful: false,
             outcome: Outcome::Certain,
         });
         self.writes.last_mut().expect("it was pushed just now")
@@ -246,6 +240,7 @@ impl Oracle {
         assert_eq!(write.acknowledged.replace(now), None, "write {} ended twice", id.0);
         write.outcome = outcome;
         write.is_durable = durability == Durability::Fua;
+        write.is_doubtful &= !write.is_durable;
         let kind = match outcome {
             Outcome::Failed => Kind::Failed(id),
             _ => Kind::Acknowledged(id, durability),
@@ -268,7 +263,7 @@ impl Oracle {
 impl Write {
     /// Whether this write, where it counts, hides what came before it.
     fn displaces(&self) -> bool {
-        self.outcome != Outcome::Failed
+        self.outcome != Outcome::Failed && !self.is_doubtful
     }
 
     /// Whether it was acknowledged before `moment`.

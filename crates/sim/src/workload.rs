@@ -8,7 +8,7 @@ use braid_runtime::{Arena, Buf, Event, Runtime};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-/// The oracle of one volume, shared by all who use it.
+/// The oracle of one volume, shared by all its clients.
 pub type SharedOracle = Rc<RefCell<Oracle>>;
 
 /// What guests do to a volume.
@@ -26,6 +26,8 @@ pub struct Workload {
     pub mix: Mix,
     /// What an error of the export means.
     pub errors: Errors,
+    /// The longest that a request may take, in the world's time: one that takes longer hangs, which is a bug.
+    pub limit: Nanos,
 }
 
 /// Shares of the kinds of requests, relative to their sum.
@@ -71,6 +73,7 @@ impl Default for Workload {
             pause: Nanos::from_millis(2),
             mix: Mix::default(),
             errors: Errors::Forbidden,
+            limit: Nanos::from_secs(300),
         }
     }
 }
@@ -124,7 +127,7 @@ impl Workload {
 /// What the clients of one run share.
 struct Shared {
     workload: Workload,
-    /// Requests that nobody has begun.
+    /// Requests that have not begun.
     left: Cell<u64>,
     running: Cell<u64>,
     failure: RefCell<Option<String>>,
@@ -150,7 +153,10 @@ impl<E: Export> Client<E> {
         while self.shared.left.get() > 0 && self.shared.failure.borrow().is_none() {
             self.shared.left.set(self.shared.left.get() - 1);
             self.rest().await;
-            if let Err(failure) = self.request().await {
+            let (world, limit) = (self.world.clone(), self.shared.workload.limit);
+            let outcome = world.within(limit, self.request()).await;
+            let late = || Err(format!("a request has not ended after {limit}"));
+            if let Err(failure) = outcome.unwrap_or_else(late) {
                 self.shared.failure.borrow_mut().get_or_insert(failure);
                 self.shared.ended.notify();
             }
@@ -273,26 +279,6 @@ impl<E: Export> Client<E> {
         (start, len)
     }
 }
-
-/// Reads all bytes of a volume, in pieces.
-///
-/// # Errors
-/// The first error of the export, as a sentence.
-pub async fn read_all<E: Export>(export: &E, arena: &Arena) -> Result<Vec<u8>, String> {
-    let mut bytes = vec![0; export.size().as_usize()];
-    let buf = arena.alloc(READ_ALL_PIECE).await;
-    for (at, piece) in bytes.chunks_mut(READ_ALL_PIECE.as_usize()).enumerate() {
-        let offset = READ_ALL_PIECE * at as u64;
-        let into = buf.slice(Bytes::ZERO..Bytes::of_len(piece.len()));
-        let failed = |error: Error| format!("read of all at {:#x} failed: {error}", offset.0);
-        export.read(offset, &into).await.map_err(failed)?;
-        into.copy_to_slice(Bytes::ZERO, piece);
-    }
-    Ok(bytes)
-}
-
-/// The piece in which a whole volume is read.
-pub(crate) const READ_ALL_PIECE: Bytes = Bytes(256 << 10);
 
 pub(crate) fn describe(occasion: &str, mismatch: &Mismatch) -> String {
     format!("{occasion} found {mismatch}")

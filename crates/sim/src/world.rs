@@ -7,8 +7,10 @@ use crate::Power;
 use braid_base::{Nanos, Rng};
 use braid_runtime::{Executor, Order, Runtime, Sleep};
 use std::cell::{Cell, RefCell};
-use std::future::Future;
+use std::future::{Future, poll_fn};
+use std::pin::pin;
 use std::rc::Rc;
+use std::task::Poll;
 
 /// A world with its own time. Cheap to clone: a handle.
 #[derive(Clone)]
@@ -28,6 +30,17 @@ struct Inner {
 
 /// Polls without any passing of time after which tasks are taken to be spinning: far more than a burst of real work.
 const POLLS_AT_ONE_TIME: usize = 20_000_000;
+
+/// How a future ended that a world was run for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Ended<T> {
+    /// With its output.
+    Done(T),
+    /// Not at all: the power was cut.
+    Cut,
+    /// Not at all: every task waits, and no timer is set.
+    Deadlock(Nanos),
+}
 
 /// Why the world stopped running.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -71,9 +84,21 @@ impl World {
         output.unwrap_or_else(|| panic!("seed {seed}: the power was cut before the future ended"))
     }
 
-    /// As [`World::block_on`], but gives `None` where the power is cut before the future has ended. The world stands
+    /// As [`World::block_on`], but gives `None` if the power is cut before the future has ended. The world stands
     /// still then: [`World::halt`] it.
     pub fn block_on_until_cut<T: 'static>(&self, future: impl Future<Output = T> + 'static) -> Option<T> {
+        match self.run_until(future) {
+            Ended::Done(output) => Some(output),
+            Ended::Cut => None,
+            Ended::Deadlock(now) => {
+                let seed = self.inner.seed;
+                panic!("seed {seed}: deadlock at {now}: every task waits, and no timer is set")
+            }
+        }
+    }
+
+    /// Runs until `future` has ended, the power is cut, or nothing can happen any more.
+    pub fn run_until<T: 'static>(&self, future: impl Future<Output = T> + 'static) -> Ended<T> {
         let output = Rc::new(Cell::new(None));
         let done = Rc::new(Cell::new(false));
         {
@@ -84,13 +109,26 @@ impl World {
             });
         }
         match self.run(Nanos::MAX, || done.get()) {
-            Stop::Done => output.take(),
-            Stop::Cut => None,
-            Stop::Idle => {
-                let (seed, now) = (self.inner.seed, self.now());
-                panic!("seed {seed}: deadlock at {now}: every task waits, and no timer is set")
-            }
+            Stop::Done => output.take().map_or(Ended::Cut, Ended::Done),
+            Stop::Cut => Ended::Cut,
+            Stop::Idle => Ended::Deadlock(self.now()),
         }
+    }
+
+    /// Waits for `work` for at most `limit` of this world's time. Work that takes longer gives `None`, and stays in memory:
+    /// an engine's futures must not be dropped half-way.
+    pub async fn within<T>(&self, limit: Nanos, work: impl Future<Output = T>) -> Option<T> {
+        let mut work = Box::pin(work);
+        let mut alarm = pin!(self.sleep(limit));
+        let output = poll_fn(|cx| match work.as_mut().poll(cx) {
+            Poll::Ready(output) => Poll::Ready(Some(output)),
+            Poll::Pending => alarm.as_mut().poll(cx).map(|()| None),
+        });
+        let output = output.await;
+        if output.is_none() {
+            std::mem::forget(work);
+        }
+        output
     }
 
     /// Runs for `duration` of virtual time, or until the power is cut.
@@ -253,6 +291,18 @@ mod tests {
     #[should_panic(expected = "seed 77: deadlock")]
     fn a_deadlock_names_the_seed() {
         World::new(77).block_on(async { Event::default().wait_for(|| None::<()>).await });
+    }
+
+    #[test]
+    fn work_that_takes_too_long_is_given_up() {
+        let world = World::new(1);
+        let clock = world.clone();
+        let outcomes = world.block_on(async move {
+            let sleep = |seconds| clock.sleep(Nanos::from_secs(seconds));
+            let limit = Nanos::from_secs(3);
+            (clock.within(limit, sleep(2)).await, clock.within(limit, sleep(4)).await, clock.now())
+        });
+        assert_eq!(outcomes, (Some(()), None, Nanos::from_secs(5)));
     }
 
     #[test]

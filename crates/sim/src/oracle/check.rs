@@ -37,7 +37,7 @@ struct Interval<'a> {
     writes: &'a [&'a Write],
     /// Whether what lies beneath is legal too.
     base_is_legal: bool,
-    /// Whether every write there was acknowledged before the moment asked for.
+    /// Whether every write there was acknowledged before the moment asked for, and none is in doubt.
     is_quiet: bool,
 }
 
@@ -52,8 +52,8 @@ impl Oracle {
         Ok(())
     }
 
-    pub(super) fn check_after_crash(&self, found: &[u8]) -> Result<(), Mismatch> {
-        self.check(0, found, Moment::MAX, |write| write.is_durable, &mut Vec::new())
+    pub(super) fn check_after_crash(&self, start: usize, found: &[u8]) -> Result<(), Mismatch> {
+        self.check(start, found, Moment::MAX, |write| write.is_durable, &mut Vec::new())
     }
 
     /// Checks `found` at `start`, where writes that `counts` accepts hide those before them. Puts the quiet intervals of
@@ -74,7 +74,8 @@ impl Oracle {
             legal.clear();
             let candidates = active.iter().map(|&at| &self.writes[at]);
             legal.extend(candidates.filter(|w| newest.is_none_or(|newest| !w.is_before(newest))));
-            let is_quiet = active.iter().all(|&at| self.writes[at].is_before(begun));
+            let is_quiet =
+                active.iter().all(|&at| self.writes[at].is_before(begun) && !self.writes[at].is_doubtful);
             let interval =
                 Interval { range: range.clone(), writes: &legal, base_is_legal: newest.is_none(), is_quiet };
             let part = &found[range.start - start..range.end - start];
@@ -200,7 +201,8 @@ impl fmt::Display for Write {
             (_, Content::Zeros) => "zeroing",
         };
         let state = match (self.outcome, self.acknowledged, self.is_durable) {
-            (Outcome::Failed, ..) => "failed",
+            (Outcome::Failed, ..) => "failed, or unproved",
+            _ if self.is_doubtful => "in doubt: a device lost what it had accepted",
             (_, None, _) => "in flight",
             (_, Some(_), true) => "durable",
             (_, Some(_), false) => "acknowledged, not flushed",

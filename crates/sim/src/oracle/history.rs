@@ -5,13 +5,15 @@ use braid_engine::Durability;
 use std::collections::VecDeque;
 use std::fmt;
 use std::ops::Range;
+use std::rc::Rc;
 
 /// The latest events of a volume.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(super) struct History {
-    events: VecDeque<Event>,
+    events: Rc<VecDeque<Event>>,
 }
 
+#[derive(Clone)]
 struct Event {
     moment: Moment,
     /// Which bytes it concerns; `None` for all.
@@ -31,6 +33,9 @@ pub(super) enum Kind {
     /// A flush that began at the given moment ended.
     FlushEnds(Moment),
     Crash,
+    Kill,
+    /// A device lost what it had accepted.
+    Doubt,
     Verified,
 }
 
@@ -39,10 +44,11 @@ const EVENTS: usize = 8_192;
 
 impl History {
     pub(super) fn add(&mut self, moment: Moment, range: Option<Range<usize>>, kind: Kind) {
-        if self.events.len() == EVENTS {
-            self.events.pop_front();
+        let events = Rc::make_mut(&mut self.events);
+        if events.len() == EVENTS {
+            events.pop_front();
         }
-        self.events.push_back(Event { moment, range, kind });
+        events.push_back(Event { moment, range, kind });
     }
 
     /// What concerns `range`, as one line each, from the first write to it.
@@ -68,6 +74,8 @@ impl fmt::Display for Event {
             Kind::Observed(id) => write!(f, "a read settles on one of several values, as {}", id.0)?,
             Kind::FlushEnds(begun) => write!(f, "the flush ends that began at {begun}")?,
             Kind::Crash => f.write_str("crash")?,
+            Kind::Kill => f.write_str("kill")?,
+            Kind::Doubt => f.write_str("a device loses what is not flushed")?,
             Kind::Verified => f.write_str("verified")?,
         }
         match &self.range {

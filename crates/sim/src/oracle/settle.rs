@@ -4,6 +4,7 @@ use super::check::for_each_interval;
 use super::{Oracle, Write};
 use std::convert::Infallible;
 use std::ops::Range;
+use std::rc::Rc;
 
 impl Oracle {
     /// Drops what comes before a durable write, and moves a durable write into the base where nothing overlaps it in
@@ -12,6 +13,7 @@ impl Oracle {
         let horizon = self.reads.iter().map(|(_, begun)| *begun).min().unwrap_or(self.now + 1);
         let Oracle { base, writes, .. } = self;
         let mut kept: Vec<Vec<Range<usize>>> = vec![Vec::new(); writes.len()];
+        let base = Rc::make_mut(base);
         let visited = for_each_interval(writes, 0..base.len(), |range, active| {
             let newest = newest_durable(writes, active, horizon);
             let matters = |&at: &usize| newest.is_none_or(|newest| !writes[at].is_before(newest.begun));

@@ -25,7 +25,7 @@ fn image(value: u8) -> Vec<u8> {
 
 /// The values of byte 4 (with its three neighbours) that are legal after a crash now.
 fn legal_after_crash(oracle: &Oracle) -> Vec<u8> {
-    (0..=9).filter(|&value| oracle.check_after_crash(&image(value)).is_ok()).collect()
+    (0..=9).filter(|&value| oracle.check_after_crash(0, &image(value)).is_ok()).collect()
 }
 
 /// The values that a read may find which begins and ends now.
@@ -53,7 +53,7 @@ fn after_a_crash_the_flushed_value_or_a_later_one_is_legal() {
     assert_eq!(legal_after_crash(&oracle), [2, 3, 4]);
     let mut torn = image(2);
     torn[5..7].copy_from_slice(&[4, 3]);
-    assert_eq!(oracle.check_after_crash(&torn), Ok(()), "each byte on its own");
+    assert_eq!(oracle.check_after_crash(0, &torn), Ok(()), "each byte on its own");
 }
 
 #[test]
@@ -147,6 +147,91 @@ fn what_was_found_after_a_crash_is_the_truth() {
     oracle.crash();
     assert!(oracle.verify_after_crash(&image(0)).is_err());
     assert_eq!(oracle.verify_after_crash(&image(1)), Ok(()));
+}
+
+#[test]
+fn what_was_found_of_a_piece_stays_after_a_crash_before_the_rest_was_looked_at() {
+    let mut oracle = Oracle::new(SIZE);
+    written(&mut oracle, 1, Fua);
+    written(&mut oracle, 2, Volatile);
+    oracle.crash();
+    oracle.find_after_crash(Bytes(4), &[2; 2]).unwrap();
+    oracle.crash();
+    assert!(oracle.find_after_crash(Bytes(4), &[1; 2]).is_err(), "an earlier read is not contradicted");
+    oracle.find_after_crash(Bytes(4), &[2; 2]).unwrap();
+    oracle.find_after_crash(Bytes(6), &[1; 2]).unwrap();
+}
+
+#[test]
+fn what_could_not_be_read_after_a_crash_stays_undetermined() {
+    let mut oracle = Oracle::new(SIZE);
+    written(&mut oracle, 1, Fua);
+    written(&mut oracle, 2, Volatile);
+    oracle.crash();
+    oracle.find_after_crash(Bytes(4), &[1; 2]).unwrap();
+    oracle.resume();
+    assert!(oracle.expect_read(Bytes(4), &[2; 2]).is_err());
+    assert!(oracle.expect_read(Bytes(6), &[3; 2]).is_err());
+    oracle.expect_read(Bytes(6), &[2; 2]).unwrap();
+}
+
+#[test]
+fn what_is_found_after_a_kill_is_not_durable_by_that() {
+    let mut oracle = Oracle::new(SIZE);
+    written(&mut oracle, 1, Fua);
+    written(&mut oracle, 2, Volatile);
+    oracle.kill();
+    assert_eq!(legal_to_read(&mut oracle), [1, 2], "the software may have held it in memory");
+    oracle.find_after_crash(Bytes::ZERO, &image(2)).unwrap();
+    oracle.resume();
+    assert_eq!(legal_to_read(&mut oracle), [2]);
+    oracle.crash();
+    assert_eq!(legal_after_crash(&oracle), [1, 2]);
+}
+
+#[test]
+fn what_a_device_may_have_lost_is_in_doubt_until_a_flush_succeeds() {
+    let mut oracle = Oracle::new(SIZE);
+    written(&mut oracle, 1, Fua);
+    written(&mut oracle, 2, Volatile);
+    oracle.doubt();
+    assert_eq!(legal_to_read(&mut oracle), [1, 2]);
+    oracle.expect_read(Bytes::ZERO, &image(2)).unwrap();
+    assert_eq!(legal_to_read(&mut oracle), [1, 2], "a memory cache may forget what it alone still had");
+    flushed(&mut oracle);
+    assert_eq!(legal_to_read(&mut oracle), [2], "a success hides no loss");
+}
+
+#[test]
+fn a_clone_goes_its_own_way() {
+    let mut oracle = Oracle::new(SIZE);
+    written(&mut oracle, 1, Volatile);
+    let mut other = oracle.clone();
+    flushed(&mut oracle);
+    other.crash();
+    other.verify_after_crash(&image(0)).unwrap();
+    assert_eq!((legal_after_crash(&oracle), legal_after_crash(&other)), (vec![1], vec![0]));
+}
+
+#[test]
+fn the_state_at_an_earlier_flush_is_known() {
+    let mut oracle = Oracle::new(SIZE);
+    oracle.keep_flush_states(3);
+    let legal_at = |oracle: &Oracle, flush: u64| -> Vec<u8> {
+        (0..=9).filter(|&value| oracle.check_at_flush(flush, Bytes::ZERO, &image(value)).is_ok()).collect()
+    };
+    written(&mut oracle, 1, Volatile);
+    flushed(&mut oracle);
+    written(&mut oracle, 2, Volatile);
+    let flush = oracle.begin_flush();
+    written(&mut oracle, 3, Volatile);
+    oracle.end_flush(flush);
+    written(&mut oracle, 4, Fua);
+    assert_eq!((legal_at(&oracle, 0), legal_at(&oracle, 1)), (vec![0], vec![1]));
+    assert_eq!(legal_at(&oracle, 2), [2, 3], "a write that overlaps the flush may be in it");
+    assert_eq!([0, 1, 3, 4].map(|value| oracle.flush_of(&image(value))), [Some(0), Some(1), Some(2), None]);
+    flushed(&mut oracle);
+    assert_eq!((oracle.newest_flush(), oracle.flush_of(&image(0))), (3, None), "three are kept");
 }
 
 #[test]

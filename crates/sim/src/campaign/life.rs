@@ -1,0 +1,176 @@
+//! A life after a crash: open, verify all, audit, verify again, and sometimes go on working.
+
+use crate::campaign::adversary::Truce;
+use crate::campaign::guarded::{halt, run_guarded};
+use crate::campaign::run::{OpenVolume, close};
+use crate::campaign::trial::{End, Kind, Trial};
+use crate::campaign::{Disturbance, Report, Subject, Tally};
+use crate::verify::Verify;
+use crate::{Disk, Errors, SharedOracle, Workload, World};
+use braid_base::Rng;
+use braid_engine::{Error, ErrorKind};
+use braid_runtime::Arena;
+use std::cell::Cell;
+use std::rc::Rc;
+
+/// What a life is told, and what it tells.
+struct Life<S: Subject> {
+    subject: S,
+    world: World,
+    oracle: SharedOracle,
+    arena: Arena,
+    rng: Rng,
+    workload: Workload,
+    kind: Kind,
+    truce: Truce,
+    victim: Option<Disk>,
+    /// Where the adversary looks for the open volume.
+    open: OpenVolume<S>,
+    is_verified: Rc<Cell<bool>>,
+}
+
+/// What came of a life that nothing cut.
+enum Outcome {
+    Lived { closed: bool },
+    Refused(Error),
+}
+
+impl<S: Subject> Trial<'_, S> {
+    /// One life on the disks as they are.
+    pub(super) fn live(&mut self, kind: Kind, report: &mut Report) -> Result<End, String> {
+        let world = self.next_world();
+        let mut disks: Vec<Disk> = self.disks.iter().map(|disk| disk.attach(&world)).collect();
+        let present = disks.clone();
+        let tally = Tally::default();
+        let is_disturbed = kind == Kind::Full && self.rng.chance(0.7);
+        let swapped = if is_disturbed { self.swap(&world, &mut disks, &tally) } else { None };
+        if kind != Kind::Recovery && self.rng.chance(0.6) {
+            // Short lives are as likely as long ones: opening may take few operations or many.
+            let limit = 1 << self.rng.below(12);
+            world.power().cut_at(1 + self.rng.below(limit));
+        }
+        let life = self.prepare(&world, kind, &disks, is_disturbed && swapped.is_none(), &tally);
+        let (is_verified, opening) = (life.is_verified.clone(), self.run.subject.clone());
+        let opening = opening.open(world.clone(), disks);
+        let result = run_guarded(&world, life.run(opening));
+        if swapped != Some(Disturbance::StaleDevice) {
+            self.disks = present.iter().map(Disk::store).collect();
+        }
+        halt(&world);
+        report.add(&tally);
+        let is_disturbed = is_disturbed && !self.run.setup.disturbances.is_empty();
+        match result? {
+            None if is_verified.get() => Ok(End::Cut),
+            None => Ok(End::CutInRecovery),
+            Some(Ok(Outcome::Lived { .. })) if swapped == Some(Disturbance::StaleDevice) => {
+                Err("an old copy of a device was taken for the device".to_owned())
+            }
+            Some(Ok(Outcome::Lived { closed })) => {
+                report.closings += u64::from(closed);
+                Ok(End::Peace)
+            }
+            Some(Ok(Outcome::Refused(_))) if is_disturbed => Ok(End::RefusedForAWhile),
+            Some(Ok(Outcome::Refused(error))) if self.may_refuse(error.kind()) => Ok(End::RefusedForGood),
+            Some(Ok(Outcome::Refused(error))) => Err(format!("open failed: {:?}: {error}", error.kind())),
+            Some(Err(message)) => Err(message),
+        }
+    }
+
+    fn may_refuse(&self, kind: ErrorKind) -> bool {
+        self.run.setup.refusals.contains(&kind)
+    }
+
+    /// Takes a disk away, or puts an old copy of it in its place.
+    fn swap(&mut self, world: &World, disks: &mut Vec<Disk>, tally: &Tally) -> Option<Disturbance> {
+        let kinds: Vec<Disturbance> =
+            self.run.setup.disturbances.iter().copied().filter(|kind| kind.is_of_opening()).collect();
+        if kinds.is_empty() || self.rng.chance(0.5) {
+            return None;
+        }
+        let kind = kinds[self.rng.below(kinds.len() as u64) as usize];
+        let place = self.run.victim;
+        match kind {
+            Disturbance::MissingDevice => drop(disks.remove(place)),
+            // The newest of `earlier` is the disk itself.
+            _ => disks[place] = self.earlier.iter().rev().nth(1)?[place].attach(world),
+        }
+        tally.count(kind);
+        Some(kind)
+    }
+
+    fn prepare(
+        &mut self,
+        world: &World,
+        kind: Kind,
+        disks: &[Disk],
+        is_disturbed: bool,
+        tally: &Tally,
+    ) -> Life<S> {
+        let truce = Truce::default();
+        let disturbed = match is_disturbed {
+            true => self.run.disturb(world, disks, &self.oracle, tally, &truce),
+            false => None,
+        };
+        let (victim, open) = disturbed.map_or_else(Default::default, |(disk, open)| (Some(disk), open));
+        let workload = &self.run.setup.workload;
+        Life {
+            subject: self.run.subject.clone(),
+            world: world.clone(),
+            oracle: self.oracle.clone(),
+            arena: self.run.arena.clone(),
+            rng: self.rng.fork(),
+            workload: workload.with_requests(workload.requests / 4),
+            kind,
+            truce,
+            victim,
+            open,
+            is_verified: Rc::default(),
+        }
+    }
+}
+
+impl<S: Subject> Life<S> {
+    async fn run(
+        mut self,
+        opening: impl Future<Output = Result<S::Export, Error>>,
+    ) -> Result<Outcome, String> {
+        let limit = self.workload.limit;
+        let opened = self.world.within(limit, opening).await;
+        let export = match opened.ok_or_else(|| format!("opening has not ended after {limit}"))? {
+            Ok(export) => export,
+            Err(error) => return Ok(Outcome::Refused(error)),
+        };
+        self.open.set(Some(export.clone()));
+        let verify = self.verify(self.victim.is_some());
+        verify.after_crash(&export, &self.oracle).await?;
+        self.is_verified.set(true);
+        self.audit(&export).await?;
+        verify.again(&export, &self.oracle, "reading all a second time").await?;
+        if self.kind == Kind::Recovery {
+            return Ok(Outcome::Lived { closed: false });
+        }
+        self.workload.run(&self.world, &export, &self.oracle, &self.arena, &mut self.rng).await?;
+        if let Some(victim) = &self.victim {
+            self.truce.make(victim);
+        }
+        verify.again(&export, &self.oracle, "at the end of a life, reading all").await?;
+        self.audit(&export).await?;
+        if self.rng.chance(0.5) {
+            return Ok(Outcome::Lived { closed: false });
+        }
+        let closed = close(self.subject, &self.world, export, &self.oracle, &self.workload).await?;
+        Ok(Outcome::Lived { closed })
+    }
+
+    fn verify(&self, is_disturbed: bool) -> Verify {
+        let errors = if is_disturbed { self.workload.errors } else { Errors::Forbidden };
+        Verify { world: self.world.clone(), arena: self.arena.clone(), errors, limit: self.workload.limit }
+    }
+
+    async fn audit(&self, export: &S::Export) -> Result<(), String> {
+        let limit = self.workload.limit;
+        let audit = self.subject.clone().audit(export.clone());
+        let audited = self.world.within(limit, audit).await;
+        audited.unwrap_or_else(|| Err(format!("the audit has not ended after {limit}")))
+    }
+}

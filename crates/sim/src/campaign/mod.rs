@@ -1,0 +1,84 @@
+//! Crash after crash: run a workload, keep the state of all disks at many points, and recover each of these states in
+//! several ways, comparing every byte with the oracle.
+//!
+//! ```text
+//! plan.rs subject.rs disturbance.rs   what a campaign declares
+//! run.rs       a workload on a new volume, and snapshots of it on the way
+//! trial.rs     one outcome of one snapshot: power cut or kill, recovery, verification, sometimes further lives
+//! life.rs      what happens in one life after the first     adversary.rs   what disturbs it
+//! shorten.rs   from a trial that fails to the shortest such trial
+//! trial_id.rs  the name of a trial, by which one command replays it     report.rs   counts, and failures
+//! guarded.rs   panics and deadlocks are failures too
+//! ```
+//!
+//! A *run* is one seed. Its first life creates a volume and runs the workload to its end, or to an orderly closing. At some
+//! cut points on the way a snapshot is taken of all disks (durable, unflushed and in flight) and of the oracle, which does
+//! not end the run. A *trial* is one outcome of one snapshot: another fate of what was not flushed. It costs one
+//! recovery: open, read all, audit, read all again. Some trials go on: cut again (also within recovery), killed, closed, disturbed,
+//! with more work in between. Everything in a trial follows from its [`TrialId`].
+
+mod adversary;
+mod disturbance;
+mod guarded;
+mod life;
+mod plan;
+mod report;
+mod run;
+mod shorten;
+mod subject;
+mod trial;
+mod trial_id;
+
+pub use disturbance::Disturbance;
+pub use plan::{Campaign, Setup, States};
+pub use report::{Failure, Report};
+pub use subject::Subject;
+pub use trial_id::TrialId;
+
+use report::Tally;
+use run::{Picks, Run};
+use trial::Trial;
+
+impl Campaign {
+    /// Runs the listed regressions, then all seeds, until a trial fails. `BRAID_CRASH_TRIAL` restricts it to one trial.
+    ///
+    /// # Errors
+    /// The first failure, shortened.
+    pub fn run<S: Subject>(&self, subject: &S) -> Result<Report, Box<Failure>> {
+        let mut report = Report::default();
+        if let Some(trial) = TrialId::asked_for() {
+            self.run_trial(subject, &trial, &mut report)?;
+            return Ok(report);
+        }
+        for trial in TrialId::listed(self.regressions, self.name) {
+            self.run_trial(subject, &trial, &mut report)?;
+        }
+        for seed in self.seeds.clone() {
+            self.run_seed(subject, seed, &mut report).map_err(|failure| self.shorten(subject, failure))?;
+        }
+        Ok(report)
+    }
+
+    /// A run with all its crash states.
+    fn run_seed<S: Subject>(&self, subject: &S, seed: u64, report: &mut Report) -> Result<(), Box<Failure>> {
+        let run = Run::new(self, subject, TrialId { seed, ..TrialId::default() });
+        for snapshot in run.first_life(Picks::Spread(self.states.every), report)? {
+            for outcome in 0..self.states.outcomes {
+                Trial::new(&run, &snapshot, outcome).run(report)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// One trial: the run up to its point, and the outcome.
+    fn run_trial<S: Subject>(
+        &self,
+        subject: &S,
+        trial: &TrialId,
+        report: &mut Report,
+    ) -> Result<(), Box<Failure>> {
+        let run = Run::new(self, subject, trial.clone());
+        let snapshots = run.first_life(Picks::Only(trial.point), report)?;
+        snapshots.iter().try_for_each(|snapshot| Trial::new(&run, snapshot, trial.outcome).run(report))
+    }
+}

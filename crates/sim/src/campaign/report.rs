@@ -1,0 +1,124 @@
+//! What a campaign has done, counted by kind, and what it found.
+
+use crate::campaign::{Disturbance, TrialId};
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::ops::AddAssign;
+use std::rc::Rc;
+
+/// What a campaign that found nothing wrong has done.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Report {
+    /// Runs of a workload on a new volume.
+    pub runs: u64,
+    /// Cut points that these passed.
+    pub points_passed: u64,
+    /// Crash states that were recovered and verified.
+    pub states: u64,
+    /// Times that a volume was opened, or began to be.
+    pub lives: u64,
+    /// Lives that a power cut ended.
+    pub power_cuts: u64,
+    /// Lives that were killed without a power cut.
+    pub kills: u64,
+    /// Lives that were closed in order before their end.
+    pub closings: u64,
+    /// Lives that were ended before all bytes had been verified: within opening and recovery.
+    pub cuts_in_recovery: u64,
+    /// Openings that were refused while they were disturbed, and succeeded afterwards.
+    pub refused_for_a_while: u64,
+    /// Openings that were refused for good, as the campaign allows.
+    pub refused_for_good: u64,
+    /// Disturbances that struck, by kind.
+    pub disturbances: BTreeMap<Disturbance, u64>,
+}
+
+/// Counts the disturbances of a life. Cheap to clone: a handle.
+#[derive(Clone, Default)]
+pub(super) struct Tally {
+    counts: Rc<RefCell<BTreeMap<Disturbance, u64>>>,
+}
+
+impl Tally {
+    pub(super) fn count(&self, kind: Disturbance) {
+        *self.counts.borrow_mut().entry(kind).or_default() += 1;
+    }
+}
+
+/// What went wrong, and how to see it again.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Failure {
+    /// Which trial failed.
+    pub trial: TrialId,
+    /// In which life; the first is 0.
+    pub life: u64,
+    /// What was wrong.
+    pub message: String,
+    /// The trial that found it, if it could be shortened to this one.
+    pub found_by: Option<TrialId>,
+    /// The command that runs this trial again.
+    pub command: String,
+}
+
+impl Report {
+    pub(super) fn add(&mut self, tally: &Tally) {
+        for (kind, count) in tally.counts.borrow().iter() {
+            *self.disturbances.entry(*kind).or_default() += count;
+        }
+    }
+
+    /// The counts by name.
+    pub fn counts(&self) -> Vec<(&'static str, u64)> {
+        let mut counts = vec![
+            ("runs", self.runs),
+            ("cut points passed", self.points_passed),
+            ("crash states", self.states),
+            ("lives", self.lives),
+            ("power cuts", self.power_cuts),
+            ("kills", self.kills),
+            ("closings", self.closings),
+            ("cuts in recovery", self.cuts_in_recovery),
+            ("refused for a while", self.refused_for_a_while),
+            ("refused for good", self.refused_for_good),
+        ];
+        counts.extend(self.disturbances.iter().map(|(kind, count)| (kind.name(), *count)));
+        counts
+    }
+}
+
+impl AddAssign<Report> for Report {
+    fn add_assign(&mut self, other: Report) {
+        self.runs += other.runs;
+        self.points_passed += other.points_passed;
+        self.states += other.states;
+        self.lives += other.lives;
+        self.power_cuts += other.power_cuts;
+        self.kills += other.kills;
+        self.closings += other.closings;
+        self.cuts_in_recovery += other.cuts_in_recovery;
+        self.refused_for_a_while += other.refused_for_a_while;
+        self.refused_for_good += other.refused_for_good;
+        for (kind, count) in other.disturbances {
+            *self.disturbances.entry(kind).or_default() += count;
+        }
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let counts = self.counts().into_iter().filter(|(_, count)| *count > 0);
+        let counts: Vec<String> = counts.map(|(name, count)| format!("{name} {count}")).collect();
+        f.write_str(&counts.join(", "))
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Failure { trial, life, message, found_by, command } = self;
+        write!(f, "{trial}, life {life}: {message}\nreplay: {command}")?;
+        found_by.as_ref().map_or(Ok(()), |found_by| write!(f, "\nshortened from {found_by}"))
+    }
+}
+
+impl std::error::Error for Failure {}

@@ -1,0 +1,211 @@
+//! The first life: a workload on a new volume, with snapshots on the way.
+
+use crate::campaign::adversary::{Adversary, Truce};
+use crate::campaign::guarded::{halt, run_guarded};
+use crate::campaign::{Campaign, Failure, Report, Setup, Subject, Tally, TrialId};
+use crate::verify::READ_ALL_PIECE;
+use crate::{Disk, Oracle, SharedOracle, StoredDisk, World};
+use braid_base::{Bytes, Rng};
+use braid_engine::Export;
+use braid_runtime::{Arena, Runtime};
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+
+/// One seed of a campaign, with what its subject made of the setup.
+pub(super) struct Run<'a, S> {
+    pub campaign: &'a Campaign,
+    pub subject: S,
+    pub setup: Setup,
+    pub id: TrialId,
+    pub arena: Arena,
+    /// The disk that all disturbances strike, in all lives: what they do to one disk, its copies elsewhere make good.
+    pub victim: usize,
+}
+
+/// The state of everything at one cut point. Cheap: bytes are shared until they change.
+pub(super) struct Snapshot {
+    /// None for the end of the run.
+    pub point: Option<u64>,
+    pub disks: Vec<StoredDisk>,
+    pub oracle: Oracle,
+}
+
+/// At which cut points snapshots are taken; at the end of the run always, if it gets there.
+#[derive(Clone, Copy)]
+pub(super) enum Picks {
+    /// This far apart on average.
+    Spread(u64),
+    /// At this one, which ends the run; none for the end.
+    Only(Option<u64>),
+}
+
+/// The volume of a life, once it is open.
+pub(super) type OpenVolume<S> = Rc<Cell<Option<<S as Subject>::Export>>>;
+
+type Snapshots = Rc<RefCell<Vec<Snapshot>>>;
+
+impl<'a, S: Subject> Run<'a, S> {
+    pub(super) fn new(campaign: &'a Campaign, subject: &S, id: TrialId) -> Run<'a, S> {
+        let mut setup = campaign.setup.clone();
+        // Apart from the world's stream: the configuration does not depend on the schedule.
+        let mut rng = Rng::new(!id.seed);
+        let subject = subject.prepare(&mut rng, &mut setup);
+        id.shorten(&mut setup);
+        let (workload, piece) = (&setup.workload, READ_ALL_PIECE);
+        let size = Bytes(workload.largest.0.next_power_of_two()) * workload.clients + piece;
+        let victim = rng.below(setup.disks.len() as u64) as usize;
+        Run { campaign, subject, setup, id, arena: Arena::new(size), victim }
+    }
+
+    /// Runs the workload, and gives the snapshots of it.
+    pub(super) fn first_life(
+        &self,
+        picks: Picks,
+        report: &mut Report,
+    ) -> Result<Vec<Snapshot>, Box<Failure>> {
+        let world = World::new(self.id.seed);
+        let result = self.live(&world, picks, report);
+        halt(&world);
+        result.map_err(|message| self.failure(TrialId { point: None, ..self.id.clone() }, 0, message))
+    }
+
+    fn live(&self, world: &World, picks: Picks, report: &mut Report) -> Result<Vec<Snapshot>, String> {
+        let disks: Vec<Disk> =
+            self.setup.disks.iter().map(|options| Disk::new(world, options.clone())).collect();
+        let creation = self.subject.clone().create(world.clone(), disks.clone());
+        let created = run_guarded(world, creation)?.ok_or("the power was cut during creation")?;
+        let export = created.map_err(|error| format!("create failed: {:?}: {error}", error.kind()))?;
+        let oracle: SharedOracle = Rc::new(RefCell::new(Oracle::new(export.size())));
+        let snapshots = watch(world, picks, &disks, &oracle);
+        let (tally, truce, before) = (Tally::default(), Truce::default(), world.power().points());
+        let victim = self.disturb(world, &disks, &oracle, &tally, &truce);
+        let victim = victim.map(|(victim, open)| {
+            open.set(Some(export.clone()));
+            victim
+        });
+        let done = run_guarded(world, self.work(world, export, &oracle, &truce, victim))?;
+        report.runs += 1;
+        report.points_passed += world.power().points() - before;
+        report.add(&tally);
+        let mut snapshots = snapshots.take();
+        if let Some(outcome) = done {
+            report.closings += u64::from(outcome?);
+            snapshots.push(Snapshot::of(None, &disks, &oracle));
+        }
+        Ok(snapshots)
+    }
+
+    /// Guests do all their work, and sometimes the volume is closed; whether it was.
+    fn work(
+        &self,
+        world: &World,
+        export: S::Export,
+        oracle: &SharedOracle,
+        truce: &Truce,
+        victim: Option<Disk>,
+    ) -> impl Future<Output = Result<bool, String>> + use<S> {
+        let (world, arena, oracle, truce) =
+            (world.clone(), self.arena.clone(), oracle.clone(), truce.clone());
+        let (workload, subject, mut rng) =
+            (self.setup.workload.clone(), self.subject.clone(), world.fork_rng());
+        async move {
+            workload.run(&world, &export, &oracle, &arena, &mut rng).await?;
+            if rng.chance(0.5) {
+                return Ok(false);
+            }
+            let quiet = !rng.chance(0.3);
+            if let Some(victim) = victim.as_ref().filter(|_| quiet) {
+                truce.make(victim);
+            }
+            close(subject, &world, export, &oracle, &workload).await
+        }
+    }
+
+    /// Sends the adversary out, if the campaign disturbs; gives its victim, and where it looks for the open volume.
+    pub(super) fn disturb(
+        &self,
+        world: &World,
+        disks: &[Disk],
+        oracle: &SharedOracle,
+        tally: &Tally,
+        truce: &Truce,
+    ) -> Option<(Disk, OpenVolume<S>)> {
+        if self.setup.disturbances.is_empty() {
+            return None;
+        }
+        let (victim, export) = (disks[self.victim].clone(), Rc::new(Cell::new(None)));
+        let adversary = Adversary {
+            subject: self.subject.clone(),
+            world: world.clone(),
+            victim: victim.clone(),
+            place: self.victim,
+            oracle: oracle.clone(),
+            kinds: self.setup.disturbances.clone(),
+            rng: world.fork_rng(),
+            tally: tally.clone(),
+            truce: truce.clone(),
+        };
+        world.spawn(adversary.run(export.clone()));
+        Some((victim, export))
+    }
+
+    pub(super) fn failure(&self, trial: TrialId, life: u64, message: String) -> Box<Failure> {
+        let command = trial.command(&self.campaign.command);
+        Box::new(Failure { trial, life, message, found_by: None, command })
+    }
+}
+
+/// Closes a volume. True if it was closed; an error is forbidden unless devices may fail.
+pub(super) async fn close<S: Subject>(
+    subject: S,
+    world: &World,
+    export: S::Export,
+    oracle: &SharedOracle,
+    workload: &crate::Workload,
+) -> Result<bool, String> {
+    let flush = oracle.borrow_mut().begin_flush();
+    let closed = world.within(workload.limit, subject.close(export)).await;
+    let closed = closed.ok_or_else(|| format!("closing has not ended after {}", workload.limit))?;
+    match closed {
+        Ok(()) => oracle.borrow_mut().end_flush(flush),
+        Err(error) if workload.errors == crate::Errors::Forbidden => {
+            return Err(format!("close failed: {:?}: {error}", error.kind()));
+        }
+        Err(_) => {
+            oracle.borrow_mut().fail_flush(flush);
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// Takes snapshots of a world from now on.
+fn watch(world: &World, picks: Picks, disks: &[Disk], oracle: &SharedOracle) -> Snapshots {
+    let (power, mut rng) = (world.power(), world.fork_rng());
+    let mut gap = move |every: u64| 1 + rng.below((2 * every).max(2) - 1);
+    let first = match picks {
+        Picks::Spread(every) => power.points() + gap(every),
+        Picks::Only(Some(point)) if point > power.points() => point,
+        Picks::Only(_) => return Snapshots::default(),
+    };
+    let snapshots = Snapshots::default();
+    let (taken, disks, oracle, cutter) = (snapshots.clone(), disks.to_vec(), oracle.clone(), power.clone());
+    power.watch(first, move |point| {
+        taken.borrow_mut().push(Snapshot::of(Some(point), &disks, &oracle));
+        match picks {
+            Picks::Spread(every) => Some(point + gap(every)),
+            Picks::Only(_) => {
+                cutter.cut();
+                None
+            }
+        }
+    });
+    snapshots
+}
+
+impl Snapshot {
+    fn of(point: Option<u64>, disks: &[Disk], oracle: &SharedOracle) -> Snapshot {
+        let disks = disks.iter().map(Disk::store).collect();
+        Snapshot { point, disks, oracle: oracle.borrow().clone() }
+    }
+}

@@ -1,0 +1,114 @@
+//! A trial: what becomes of one snapshot.
+
+use crate::campaign::run::{Run, Snapshot};
+use crate::campaign::{Failure, Report, Subject, TrialId};
+use crate::{SharedOracle, StoredDisk, World};
+use braid_base::Rng;
+use std::cell::RefCell;
+use std::rc::Rc;
+
+/// One outcome of one snapshot, and the lives that follow it.
+pub(super) struct Trial<'a, S> {
+    pub run: &'a Run<'a, S>,
+    pub id: TrialId,
+    pub disks: Vec<StoredDisk>,
+    /// The disks as they were left some openings ago, oldest first.
+    pub earlier: Vec<Vec<StoredDisk>>,
+    pub oracle: SharedOracle,
+    pub rng: Rng,
+    pub life: u64,
+}
+
+/// What a life after the first is like.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Kind {
+    /// Open, verify, audit, verify again; nothing disturbs it. The trial ends with it.
+    Recovery,
+    /// More work, cuts, disturbances.
+    Full,
+    /// As `Full`, but nothing disturbs it: an opening was refused before.
+    Undisturbed,
+}
+
+/// How a life ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum End {
+    /// All was done.
+    Peace,
+    /// Power cut, or what looks like it, after all bytes had been verified.
+    Cut,
+    /// The same before that.
+    CutInRecovery,
+    /// Opening was refused while it was disturbed.
+    RefusedForAWhile,
+    /// Opening was refused, and the campaign allows that.
+    RefusedForGood,
+}
+
+/// Lives that may end early: the one after them is a mere recovery.
+const FULL_LIVES: u64 = 3;
+
+impl<'a, S: Subject> Trial<'a, S> {
+    pub(super) fn new(run: &'a Run<'a, S>, snapshot: &Snapshot, outcome: u64) -> Trial<'a, S> {
+        let place = snapshot.point.unwrap_or(0).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        Trial {
+            run,
+            id: TrialId { point: snapshot.point, outcome, ..run.id.clone() },
+            disks: snapshot.disks.clone(),
+            earlier: Vec::new(),
+            oracle: Rc::new(RefCell::new(snapshot.oracle.clone())),
+            // Apart from the world's stream, so that outcomes do not depend on how the run went on.
+            rng: Rng::new(run.id.seed ^ place ^ (outcome << 56)),
+            life: 0,
+        }
+    }
+
+    /// Ends the life before, and runs all further lives.
+    pub(super) fn run(mut self, report: &mut Report) -> Result<(), Box<Failure>> {
+        report.states += 1;
+        let goes_on = self.rng.chance(self.run.campaign.states.go_on);
+        let mut kind = if goes_on { Kind::Full } else { Kind::Recovery };
+        loop {
+            self.end_life(report);
+            self.life += 1;
+            if self.life > FULL_LIVES || self.run.id.lives.is_some_and(|lives| self.life >= lives) {
+                kind = Kind::Recovery;
+            }
+            report.lives += 1;
+            let end = self.live(kind, report);
+            let end = end.map_err(|message| self.run.failure(self.id.clone(), self.life, message))?;
+            match end {
+                End::RefusedForGood => {
+                    report.refused_for_good += 1;
+                    return Ok(());
+                }
+                End::RefusedForAWhile => report.refused_for_a_while += 1,
+                End::CutInRecovery => report.cuts_in_recovery += 1,
+                End::Peace if kind == Kind::Recovery => return Ok(()),
+                End::Peace | End::Cut => {}
+            }
+            kind = if end == End::RefusedForAWhile { Kind::Undisturbed } else { Kind::Full };
+        }
+    }
+
+    /// Kills the software or cuts the power.
+    fn end_life(&mut self, report: &mut Report) {
+        if self.rng.chance(self.run.campaign.states.killed) {
+            report.kills += 1;
+            self.oracle.borrow_mut().kill();
+            self.disks.iter_mut().for_each(StoredDisk::kill);
+        } else {
+            report.power_cuts += 1;
+            self.oracle.borrow_mut().crash();
+            self.disks.iter_mut().for_each(|disk| disk.power_cut(&mut self.rng));
+        }
+        if !self.run.setup.disturbances.is_empty() {
+            self.earlier.push(self.disks.clone());
+        }
+    }
+
+    /// A world for the next life.
+    pub(super) fn next_world(&mut self) -> World {
+        World::new(self.rng.next_u64())
+    }
+}
