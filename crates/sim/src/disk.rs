@@ -270,9 +270,12 @@ impl Device for Disk {
             }
             return self.fail(error).await;
         }
-        let end = self.media.borrow().next_number();
+        let (end, losses) = (self.media.borrow().next_number(), self.media.borrow().losses());
         self.take_time().await;
         self.complete().await?;
+        if self.media.borrow().losses() > losses {
+            return Err(io::Error::other("injected fault: the device lost what it had accepted"));
+        }
         self.media.borrow_mut().flush_before(end);
         Ok(())
     }

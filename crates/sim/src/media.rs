@@ -18,6 +18,8 @@ pub(crate) struct Media {
     /// Changes that began and have not taken effect, by key.
     in_flight: BTreeMap<u64, Change>,
     next_key: u64,
+    /// How often unflushed changes were lost.
+    losses: u64,
 }
 
 /// What a write or a discard does.
@@ -48,6 +50,7 @@ impl Media {
             first_number: 0,
             in_flight: BTreeMap::new(),
             next_key: 0,
+            losses: 0,
         }
     }
 
@@ -84,6 +87,11 @@ impl Media {
     /// The number of the next change that takes effect.
     pub(crate) fn next_number(&self) -> u64 {
         self.first_number + self.unflushed.len() as u64
+    }
+
+    /// How often unflushed changes were lost.
+    pub(crate) fn losses(&self) -> u64 {
+        self.losses
     }
 
     /// Makes a change visible to reads.
@@ -123,6 +131,7 @@ impl Media {
 
     /// Keeps, loses or tears every change that took effect and is not flushed.
     pub(crate) fn lose_unflushed(&mut self, rng: &mut Rng) {
+        self.losses += 1;
         self.first_number = self.next_number();
         let changes: Vec<Change> = self.unflushed.drain(..).collect();
         self.cached.clear();
@@ -150,6 +159,7 @@ impl Media {
             first_number: self.first_number,
             in_flight: in_flight.collect(),
             next_key: self.next_key,
+            losses: self.losses,
         }
     }
 }

@@ -12,8 +12,8 @@
 //! displaces no other. What was read once stays: if several values were legal and nothing was in flight, the value
 //! found counts as written; and after a crash what was found becomes the truth, piece by piece.
 //!
-//! When a device loses what it had accepted ([`Oracle::doubt`]), what is not durable is in doubt, as if it had failed, until a
-//! flush succeeds: a flush that succeeds promises all that was acknowledged before, whatever happened to the devices.
+//! When a device loses what it had accepted ([`Oracle::doubt`]), no engine can know at that instant, and reads prove nothing
+//! until a flush succeeds that began afterwards: it promises all that was acknowledged before, whatever the devices lost.
 //!
 //! A clone shares all bytes with its original: it costs a list of the writes that still matter.
 
@@ -47,6 +47,8 @@ pub struct Oracle {
     next_write: u64,
     /// A crash happened, and not all that can be read has been looked at.
     is_crashed: bool,
+    /// When a device lost what it had accepted, if no flush that began later has succeeded.
+    doubted: Option<Moment>,
     history: History,
     /// States at earlier flushes, if they are kept.
     flush_states: Option<FlushStates>,
@@ -74,8 +76,6 @@ struct Write {
     begun: Moment,
     acknowledged: Option<Moment>,
     is_durable: bool,
-    /// A device may have lost it since it began.
-    is_doubtful: bool,
     outcome: Outcome,
     /// The parts of `range` for which this write still matters, in order.
     parts: Vec<Range<usize>>,
@@ -111,6 +111,7 @@ impl Oracle {
             now: 0,
             next_write: 0,
             is_crashed: false,
+            doubted: None,
             history: History::default(),
             flush_states: None,
         }
@@ -161,9 +162,11 @@ impl Oracle {
         let begun = take_open(&mut self.flushes, id);
         let now = self.tick();
         self.history.add(now, None, Kind::FlushEnds(begun));
-        for write in self.writes.iter_mut().filter(|write| write.is_before(begun)) {
-            (write.is_durable, write.is_doubtful) = (true, false);
-        }
+        self.writes
+            .iter_mut()
+            .filter(|write| write.is_before(begun))
+            .for_each(|write| write.is_durable = true);
+        self.doubted = self.doubted.filter(|doubted| begun < *doubted);
         self.keep_flush_state();
         self.settle_if_many();
     }
@@ -226,7 +229,6 @@ impl Oracle {
             begun,
             acknowledged: None,
             is_durable: false,
-            is_doubtful: false,
             outcome: Outcome::Certain,
         });
         self.writes.last_mut().expect("it was pushed just now")
@@ -240,7 +242,6 @@ impl Oracle {
         assert_eq!(write.acknowledged.replace(now), None, "write {} ended twice", id.0);
         write.outcome = outcome;
         write.is_durable = durability == Durability::Fua;
-        write.is_doubtful &= !write.is_durable;
         let kind = match outcome {
             Outcome::Failed => Kind::Failed(id),
             _ => Kind::Acknowledged(id, durability),
@@ -263,7 +264,7 @@ impl Oracle {
 impl Write {
     /// Whether this write, where it counts, hides what came before it.
     fn displaces(&self) -> bool {
-        self.outcome != Outcome::Failed && !self.is_doubtful
+        self.outcome != Outcome::Failed
     }
 
     /// Whether it was acknowledged before `moment`.

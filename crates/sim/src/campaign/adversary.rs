@@ -9,9 +9,9 @@ use std::ops::Range;
 use std::rc::Rc;
 
 /// The longest pause between two episodes.
-const LONGEST_PAUSE: Nanos = Nanos::from_millis(60);
+const LONGEST_PAUSE: Nanos = Nanos::from_millis(20);
 /// The longest episode; most are far shorter. A device hangs for up to [`LONGEST_HANG`].
-const LONGEST_EPISODE: Nanos = Nanos::from_millis(200);
+const LONGEST_EPISODE: Nanos = Nanos::from_millis(100);
 const LONGEST_HANG: Nanos = Nanos::from_secs(70);
 const STALL: Range<Nanos> = Nanos::from_millis(100)..Nanos::from_secs(8);
 
@@ -33,13 +33,21 @@ pub(super) struct Adversary<S: Subject> {
 #[derive(Clone, Default)]
 pub(super) struct Truce {
     is_made: Rc<Cell<bool>>,
+    /// The disk lost its cache: what had it open does not get it back.
+    is_impossible: Rc<Cell<bool>>,
 }
 
 impl Truce {
-    /// From now on `victim` is as good as any.
+    /// From now on `victim` is as good as any, or gone.
     pub(super) fn make(&self, victim: &Disk) {
         self.is_made.set(true);
-        victim.faults().set(FaultPlan::default());
+        self.restore(victim);
+    }
+
+    fn restore(&self, victim: &Disk) {
+        if !self.is_impossible.get() {
+            victim.faults().set(FaultPlan::default());
+        }
     }
 }
 
@@ -49,7 +57,7 @@ impl<S: Subject> Adversary<S> {
         self.kinds.retain(|kind| !kind.is_of_opening());
         while !self.kinds.is_empty() {
             self.world.sleep(Nanos(self.rng.below(LONGEST_PAUSE.0))).await;
-            if self.truce.is_made.get() {
+            if self.truce.is_made.get() || self.truce.is_impossible.get() {
                 return;
             }
             let kind = self.kinds[self.rng.below(self.kinds.len() as u64) as usize];
@@ -78,9 +86,10 @@ impl<S: Subject> Adversary<S> {
         faults.set(plan);
         if kind == Disturbance::Deaths && self.rng.chance(0.5) {
             self.victim.lose_cache();
+            self.truce.is_impossible.set(true);
         }
         self.world.sleep(Nanos(self.rng.below(longest.0))).await;
-        faults.set(FaultPlan::default());
+        self.truce.restore(&self.victim);
         if faults.injected() > before || matches!(kind, Disturbance::Deaths | Disturbance::Hangs) {
             self.tally.count(kind);
         }

@@ -20,7 +20,7 @@ pub enum Disturbance {
     Stalls,
     /// For up to a minute no operation begins or ends.
     Hangs,
-    /// The disk goes away and comes back, and may have lost what was not flushed.
+    /// The disk goes away and comes back; if it lost what was not flushed, only to the next life.
     Deaths,
     /// Bytes of metadata change by themselves.
     Rot,

@@ -15,6 +15,7 @@ impl Oracle {
     pub fn crash(&mut self) {
         self.flushes.clear();
         self.reads.clear();
+        self.doubted = None;
         self.is_crashed = true;
         self.history.add(self.now, None, Kind::Crash);
     }
@@ -27,13 +28,14 @@ impl Oracle {
         }
         self.flushes.clear();
         self.reads.clear();
+        self.doubted = None;
         self.history.add(self.now, None, Kind::Kill);
         self.unprove();
     }
 
     /// A device lost what it had accepted and not yet made durable.
     pub fn doubt(&mut self) {
-        self.writes.iter_mut().filter(|write| !write.is_durable).for_each(|write| write.is_doubtful = true);
+        self.doubted = Some(self.tick());
         self.history.add(self.now, None, Kind::Doubt);
     }
 

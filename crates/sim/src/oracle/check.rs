@@ -37,13 +37,16 @@ struct Interval<'a> {
     writes: &'a [&'a Write],
     /// Whether what lies beneath is legal too.
     base_is_legal: bool,
-    /// Whether every write there was acknowledged before the moment asked for, and none is in doubt.
+    /// Whether every write there was acknowledged before the moment asked for.
     is_quiet: bool,
 }
 
 impl Oracle {
     /// Checks a read that began at `begun` and ends now.
     pub(super) fn check_read(&mut self, start: usize, found: &[u8], begun: Moment) -> Result<(), Mismatch> {
+        if self.doubted.is_some() {
+            return Ok(());
+        }
         let mut observed = Vec::new();
         self.check(start, found, begun, |write| write.is_before(begun), &mut observed)?;
         for part in observed {
@@ -74,8 +77,7 @@ impl Oracle {
             legal.clear();
             let candidates = active.iter().map(|&at| &self.writes[at]);
             legal.extend(candidates.filter(|w| newest.is_none_or(|newest| !w.is_before(newest))));
-            let is_quiet =
-                active.iter().all(|&at| self.writes[at].is_before(begun) && !self.writes[at].is_doubtful);
+            let is_quiet = active.iter().all(|&at| self.writes[at].is_before(begun));
             let interval =
                 Interval { range: range.clone(), writes: &legal, base_is_legal: newest.is_none(), is_quiet };
             let part = &found[range.start - start..range.end - start];
@@ -202,7 +204,6 @@ impl fmt::Display for Write {
         };
         let state = match (self.outcome, self.acknowledged, self.is_durable) {
             (Outcome::Failed, ..) => "failed, or unproved",
-            _ if self.is_doubtful => "in doubt: a device lost what it had accepted",
             (_, None, _) => "in flight",
             (_, Some(_), true) => "durable",
             (_, Some(_), false) => "acknowledged, not flushed",

@@ -1,0 +1,142 @@
+//! The engine as a subject of campaigns: with a fixed configuration, or with one that each seed draws.
+
+// Each test that includes this module uses a part of it.
+#![allow(dead_code)]
+
+mod configuration;
+
+use crate::chaos::Chaos;
+use braid_base::{Bytes, DeviceClass, KIB, MIB, Nanos, Rng};
+use braid_engine::{CreateOptions, OpenOptions, Result, Volume, create};
+use braid_format::layout::superblock_offsets;
+use braid_format::{Uuid, map_page};
+use braid_runtime::Runtime;
+use braid_sim::{Blank, Campaign, Disk, DiskOptions, Setup, States, Subject, World};
+use std::ops::Range;
+
+/// The engine in one configuration.
+#[derive(Clone, Debug)]
+pub struct Engine {
+    /// The policy with its settings.
+    pub policy: String,
+    /// Replaces the policy by one that does everything that a policy may do, at random.
+    pub chaos: bool,
+    pub size: Bytes,
+    pub extent_size: Bytes,
+    pub block_size: Bytes,
+    pub copies: u8,
+    pub cache_extents: usize,
+    /// Checkpoints at random times, more often than the journal asks for.
+    pub checkpoints: bool,
+    /// Each seed draws a configuration of its own, with up to so many devices; 0 for this one.
+    pub most_devices: u64,
+    /// The classes of the disks, for the policies that fit them.
+    pub classes: Vec<DeviceClass>,
+}
+
+impl Engine {
+    /// Wardrop on an SSD and a disk, with periods and lists short enough for a short run.
+    pub fn wardrop() -> Engine {
+        Engine {
+            policy: "wardrop,period=20ms,hot=50".to_owned(),
+            chaos: false,
+            size: MIB + KIB * 200,
+            extent_size: KIB * 32,
+            block_size: KIB * 4,
+            copies: 1,
+            cache_extents: 6,
+            checkpoints: true,
+            most_devices: 0,
+            classes: vec![DeviceClass::Ssd, DeviceClass::Hdd],
+        }
+    }
+
+    /// One that each seed draws anew, with up to so many devices.
+    pub fn random(most_devices: u64) -> Engine {
+        Engine { most_devices, ..Engine::wardrop() }
+    }
+
+    fn start_checkpoints(&self, world: &World, volume: &Volume<World, Disk>) {
+        if !self.checkpoints {
+            return;
+        }
+        let (volume, rt, mut rng) = (volume.clone(), world.clone(), world.fork_rng());
+        world.spawn(async move {
+            loop {
+                rt.sleep(Nanos(rng.below(60_000_000))).await;
+                if volume.checkpoint().await.is_err() {
+                    break;
+                }
+            }
+        });
+    }
+}
+
+impl Subject for Engine {
+    type Export = Volume<World, Disk>;
+
+    fn prepare(&self, rng: &mut Rng, setup: &mut Setup) -> Engine {
+        if self.most_devices > 0 { configuration::draw(self, rng, setup) } else { self.clone() }
+    }
+
+    async fn create(self, world: World, disks: Vec<Disk>) -> Result<Volume<World, Disk>> {
+        let mut identity = [0; 16];
+        Rng::new(world.seed()).fill(&mut identity);
+        let mut options = CreateOptions::new("crash", Uuid(identity));
+        (options.size, options.copies) = (Some(self.size), self.copies);
+        (options.extent_size, options.block_size) = (self.extent_size, self.block_size);
+        (options.policy, options.overwrite) = (self.policy.clone(), true);
+        create(&disks, &options).await?;
+        self.open(world, disks).await
+    }
+
+    async fn open(self, world: World, disks: Vec<Disk>) -> Result<Volume<World, Disk>> {
+        let names = (0..disks.len()).map(|i| format!("disk {i}")).collect();
+        let options = OpenOptions { names, cache_extents: self.cache_extents, rewrite_map: false };
+        let (volume, _) = Volume::open(world.clone(), disks, options).await?;
+        if self.chaos {
+            volume.replace_policy(Box::new(Chaos::new(world.fork_rng())));
+        }
+        self.start_checkpoints(&world, &volume);
+        Ok(volume)
+    }
+
+    async fn close(self, volume: Volume<World, Disk>) -> Result<()> {
+        volume.close().await
+    }
+
+    async fn change_policy(self, volume: Volume<World, Disk>, mut rng: Rng) -> Result<()> {
+        if rng.chance(0.5) {
+            volume.replace_policy(Box::new(Chaos::new(rng)));
+            return Ok(());
+        }
+        volume.set_policy(&configuration::policy(&self.classes, &mut rng)).await
+    }
+
+    fn metadata(&self, volume: &Volume<World, Disk>) -> Vec<Vec<Range<Bytes>>> {
+        let superblock = volume.superblock();
+        let map = map_page::SIZE * u64::from(map_page::pages(superblock.extents(), superblock.copies));
+        let of_device = |entry: &braid_format::superblock::DeviceEntry| {
+            let superblocks =
+                superblock_offsets(entry.size).map(|at| at..at + braid_format::superblock::SIZE);
+            let maps = entry.map.into_iter().flatten().map(|at| at..at + map);
+            superblocks.into_iter().chain(maps).collect()
+        };
+        superblock.devices.iter().map(of_device).collect()
+    }
+}
+
+/// A campaign on an SSD and a disk that held something else before; `test` is the name of the test that owns it.
+pub fn campaign(name: &'static str, test: &str, seeds: u64) -> Campaign {
+    let disks = vec![
+        DiskOptions::ssd(MIB * 5).with_blank(Blank::Garbage(1)),
+        DiskOptions::hdd(MIB * 6).with_blank(Blank::Garbage(1)),
+    ];
+    let command = format!("cargo test -p braid-sim --test engine -- --exact {test} --nocapture");
+    Campaign {
+        seeds: 0..seeds,
+        states: States { every: 40, ..States::default() },
+        regressions: include_str!("../regressions.txt"),
+        ..Campaign::new(name, command, disks)
+    }
+}
