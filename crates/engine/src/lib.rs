@@ -23,6 +23,7 @@ mod latency;
 mod map;
 mod moves;
 mod open;
+mod planted;
 mod request;
 mod shape;
 mod stats;
@@ -36,6 +37,8 @@ pub use export::{Allocation, Durability, Export, Zeroing};
 pub use journal::Recovery;
 pub use latency::Latency;
 pub use open::identify;
+#[cfg(feature = "planted")]
+pub use planted::{Bug, plant};
 pub use shape::Shape;
 pub use stats::{BackgroundStats, DeviceStats, GuestStats};
 pub use status::{DeviceGlance, DeviceStatus, Explanation, Glance, Status};

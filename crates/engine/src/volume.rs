@@ -7,6 +7,7 @@ use crate::export::{Allocation, Durability, Export, Zeroing};
 use crate::journal::{Commits, Journal, Mode, Recovery, Source, images, recover};
 use crate::map::State;
 use crate::open::{Assembled, assemble, enter, refuse_only_copies, refuse_planned};
+use crate::planted::{Bug, planted};
 use crate::shape::Shape;
 use crate::{Error, ErrorKind, Result};
 use braid_base::{Bytes, DeviceId, ExtentId, MIB, Nanos, Op, Rng};
@@ -142,6 +143,9 @@ impl<R: Runtime, D: Device> Volume<R, D> {
         core.closing.set(true);
         core.attention.notify();
         core.attention.wait_for(|| (core.jobs.get() == 0).then_some(())).await;
+        if planted(Bug::CloseWithoutCommit) {
+            return core.change_superblock(|superblock| superblock.phase = Phase::Closed).await;
+        }
         core.commit(Origin::Background).await?;
         // All copies are flushed: those that are alike need no resync.
         let idle = core.state.borrow().behind.idle_since(Nanos::MAX, usize::MAX);

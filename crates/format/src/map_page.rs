@@ -19,7 +19,7 @@ use crate::superblock::RegionKind;
 use crate::{Invalid, SlotNumber, Uuid, page};
 use braid_base::Bytes;
 use zerocopy::little_endian::{U16, U32};
-use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 /// The length of a page.
 pub const SIZE: Bytes = Bytes::of_len(page::SIZE);

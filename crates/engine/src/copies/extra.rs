@@ -4,6 +4,7 @@
 use super::Timing;
 use crate::Result;
 use crate::core::Core;
+use crate::planted::{Bug, planted};
 use crate::shape::Piece;
 use braid_base::{BlockId, Bytes, DeviceId, ExtentId};
 use braid_format::SlotNumber;
@@ -62,7 +63,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
     /// Brings the extra copies of what was written to the home up to date. One that fails does not serve reads any more: if it is clean,
     /// the caller's error drops it.
     pub async fn update_extras(&self, piece: &Piece, from: &Buf) -> Result<()> {
-        if !self.state.borrow().map.has_extras(piece.extent) {
+        if !self.state.borrow().map.has_extras(piece.extent) || planted(Bug::ExtraNotUpdated) {
             return Ok(());
         }
         for (block, range) in self.blocks_of(piece) {
@@ -132,7 +133,10 @@ impl<R: Runtime, D: Device> Core<R, D> {
         // A copy of the home that is under way lacks this, whatever becomes of it.
         self.state.borrow_mut().disturb(whole.extent);
         let from = (Some(&bytes), Origin::Background);
-        let written = self.write_required(whole.extent, entry, &whole.range, from, Timing::Now).await?;
+        let written = match planted(Bug::WriteBackSkipped) {
+            true => entry,
+            false => self.write_required(whole.extent, entry, &whole.range, from, Timing::Now).await?,
+        };
         let valid = entry.valid | self.shape.parts_touched(&whole.range);
         self.state.borrow_mut().set_extent(whole.extent, Entry { valid, ..written });
         self.change_extra(block, Some(Extra { dirty: false, ..extra }));
@@ -178,7 +182,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
     /// Drops the extra copies of blocks that a range covers whole: at the same instant as the home's parts become
     /// invalid, or a commit in between would bring back what the home holds.
     pub fn drop_covered_extras(&self, piece: &Piece) {
-        if !self.state.borrow().map.has_extras(piece.extent) {
+        if !self.state.borrow().map.has_extras(piece.extent) || planted(Bug::DiscardKeepsExtras) {
             return;
         }
         for (block, range) in self.blocks_of(piece) {

@@ -5,6 +5,7 @@
 //! again.
 
 use crate::core::Core;
+use crate::planted::{Bug, planted};
 use crate::{Error, ErrorKind, Result};
 use braid_base::{Bytes, ExtentId};
 use braid_format::SlotNumber;
@@ -61,7 +62,9 @@ impl<R: Runtime, D: Device> Core<R, D> {
         let is_behind = || self.state.borrow().behind.is_behind(self.shape.span_of(extent), extent);
         let behind = |slot, written| if written { Other::Behind(slot) } else { Other::Away };
         match (first.is_current(), last.is_current()) {
-            (true, true) if is_behind() => Copies { current: home, other: Other::Behind(second) },
+            (true, true) if is_behind() && !planted(Bug::BehindIsRead) => {
+                Copies { current: home, other: Other::Behind(second) }
+            }
             (true, true) => Copies { current: home, other: Other::Equal(second) },
             (false, true) => Copies { current: second, other: behind(home, first.is_written()) },
             (_, false) => Copies { current: home, other: behind(second, last.is_written()) },
@@ -129,13 +132,17 @@ impl<R: Runtime, D: Device> Core<R, D> {
             self.record_behind(span).await?;
         }
         self.intend(span).await?;
-        let wanted = |slot: SlotNumber| self.locate(slot).0.is_written() && !(later && slot == entry.second);
+        let forgotten = |slot: SlotNumber| slot == entry.second && planted(Bug::SecondCopyNotWritten);
+        let wanted = |slot: SlotNumber| {
+            self.locate(slot).0.is_written() && !(later && slot == entry.second) && !forgotten(slot)
+        };
         let slots = [entry.home, entry.second].into_iter().filter(|&slot| wanted(slot));
         let writes =
             slots.map(async |slot| (slot, self.write_slot(slot, range, from, entry.valid, origin).await));
         let results = join_all(writes).await;
         let settled = self.settle(extent, entry, &results);
-        let missed = !later && results.len() < 2 || results.iter().any(|(_, result)| result.is_err());
+        let missed = !later && results.len() < 2 && !planted(Bug::SecondCopyNotWritten)
+            || results.iter().any(|(_, result)| result.is_err());
         let exchanged = {
             let mut state = self.state.borrow_mut();
             let known = state.map.get(extent);
@@ -153,7 +160,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         };
         let settled = settled?;
         // What a device lacks that is not current, its state says already.
-        if (missed || later) && both_current() {
+        if (missed || later) && both_current() && !planted(Bug::BehindNotRecorded) {
             self.record_behind(span).await?;
         }
         if exchanged {

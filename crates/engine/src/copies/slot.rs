@@ -2,6 +2,7 @@
 
 use crate::Result;
 use crate::core::Core;
+use crate::planted::{Bug, planted};
 use braid_base::Bytes;
 use braid_format::SlotNumber;
 use braid_policy::Origin;
@@ -85,7 +86,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
 
     /// What must become zero around an edge: the part that holds `inside`, where that is not valid; else nothing.
     fn pad(&self, edge: Bytes, inside: Bytes, valid: u16) -> Range<Bytes> {
-        if self.is_valid(inside, valid) {
+        if self.is_valid(inside, valid) || planted(Bug::PaddingForgotten) {
             return edge..edge;
         }
         let part = inside.align_down(self.shape.part_size);

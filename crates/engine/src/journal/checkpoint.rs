@@ -6,6 +6,7 @@
 
 use crate::Result;
 use crate::core::Core;
+use crate::planted::{Bug, planted};
 use braid_base::{Bytes, DeviceId, ExtentId};
 use braid_format::superblock::{Region, RegionKind, Superblock};
 use braid_format::{intent_page, map_page};
@@ -25,6 +26,9 @@ impl<R: Runtime, D: Device> Core<R, D> {
             let mut state = self.state.borrow_mut();
             (state.take_stale_pages().into_iter().collect(), state.take_stale_intents().into_iter().collect())
         };
+        if planted(Bug::TailMovedEarly) {
+            self.append_checkpoint(done).await?;
+        }
         let result = async {
             self.write_pages(RegionKind::Map, &pages).await?;
             self.write_pages(RegionKind::Intents, &intents).await?;

@@ -6,6 +6,7 @@
 
 use crate::copies::Timed;
 use crate::core::Core;
+use crate::planted::{Bug, planted};
 use crate::{Error, Result};
 use braid_base::Bytes;
 use braid_format::journal::Record;
@@ -31,6 +32,9 @@ pub(crate) struct Commits {
 impl Commits {
     /// From now on no flush succeeds. The first reason stays.
     pub fn fail(&self, error: Error) {
+        if planted(Bug::FailedFlushForgotten) {
+            return;
+        }
         let message = format!(
             "{error}; what was written since the last flush may be lost, so no flush can succeed until the device is \
              repaired and the volume is served again"
@@ -120,6 +124,9 @@ impl<R: Runtime, D: Device> Core<R, D> {
     }
 
     async fn commit_records(&self, records: &mut Vec<Record>, origin: Origin) -> Result<()> {
+        if planted(Bug::RecordBeforeData) && !records.is_empty() {
+            drop(self.append(records).await?);
+        }
         if self.flush_devices(origin).await? == Devices::Lost {
             // What that device lacks from now on is not known to be alike.
             records.retain(|record| !matches!(record, Record::Intent(..)));
@@ -139,6 +146,9 @@ impl<R: Runtime, D: Device> Core<R, D> {
 
     /// Flushes every device that was written. One that fails is lost if all that it holds is elsewhere, too; else the commit fails.
     async fn flush_devices(&self, origin: Origin) -> Result<Devices> {
+        if planted(Bug::FlushSkipped) {
+            return Ok(Devices::Kept);
+        }
         let written = self.members.iter().filter(|member| member.is_written());
         let flushes = written.map(async |member| (member.id, member.flush(&self.rt).await));
         let mut devices = Devices::Kept;

@@ -4,6 +4,7 @@
 use crate::Result;
 use crate::core::Core;
 use crate::map::Intent;
+use crate::planted::{Bug, planted};
 use braid_format::SpanId;
 use braid_format::journal::Record;
 use braid_runtime::{Device, Runtime};
@@ -14,6 +15,10 @@ impl<R: Runtime, D: Device> Core<R, D> {
     pub async fn intend(&self, span: SpanId) -> Result<()> {
         loop {
             let intent = self.state.borrow_mut().behind.begin_write(span);
+            if planted(Bug::IntentTooLate) && intent == Intent::Record {
+                self.state.borrow_mut().behind.begin_unrecorded(span);
+                return Ok(());
+            }
             match intent {
                 Intent::Begun => return Ok(()),
                 Intent::Record => self.record_spans().await?,

@@ -14,6 +14,7 @@ mod pages;
 use crate::copies::Member;
 use crate::journal::Ring;
 use crate::map::State;
+use crate::planted::{Bug, planted};
 use crate::{Error, ErrorKind, Result};
 use batches::Batches;
 use braid_base::{BlockId, Bytes, DeviceId, ExtentId};
@@ -77,6 +78,7 @@ pub(crate) async fn recover<D: Device>(
     let batches = batches::find(source).await?;
     damage.of_journal(&batches);
     if source.mode == Mode::Strict
+        && !planted(Bug::LostBatchIgnored)
         && let Some(first) = damage.first()
     {
         return Err(corrupt(source.superblock, first));
@@ -212,7 +214,8 @@ fn restore_spans<D: Device>(source: &Source<'_, D>, state: &mut State, spans: &p
     let mut count = 0;
     let lacking = source.members.iter().any(|member| !member.is_current());
     for (span, recorded) in spans.iter() {
-        let difference = if source.clean && !lacking { recorded } else { Difference::Behind };
+        let difference =
+            if source.clean && !lacking || planted(Bug::NoResync) { recorded } else { Difference::Behind };
         state.behind.restore(span, recorded, difference);
         count += 1;
     }

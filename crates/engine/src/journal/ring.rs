@@ -7,6 +7,7 @@
 //! both before it counts. While one of the devices is missing or failed, the other one is enough.
 
 use crate::core::Core;
+use crate::planted::{Bug, planted};
 use crate::{Error, ErrorKind, Result};
 use braid_base::{Bytes, DeviceId, ExtentId};
 use braid_format::journal::{
@@ -257,7 +258,10 @@ impl<R: Runtime, D: Device> Core<R, D> {
         if let Some(error) = self.commits.failure() {
             return Err(error);
         }
-        let dirty = self.state.borrow().durable_extras();
+        let dirty = match planted(Bug::DirtyExtrasNotRepeated) {
+            true => Vec::new(),
+            false => self.state.borrow().durable_extras(),
+        };
         let records: Vec<Record> =
             dirty.into_iter().map(|(block, extra)| Record::Extra(block, Some(extra))).collect();
         let place = journal.ring.borrow().place(journal.reserve(), &[]);
@@ -296,7 +300,10 @@ impl<R: Runtime, D: Device> Core<R, D> {
             let member = self.member(device);
             let result = async {
                 self.device_write(member, offset + place, bytes, Origin::Background).await?;
-                let flushed = member.flush(&self.rt).await;
+                let flushed = match planted(Bug::JournalNotFlushed) {
+                    true => Ok(None),
+                    false => member.flush(&self.rt).await,
+                };
                 let failed =
                     |e| Error::io(format_args!("{} could not flush the journal", self.describe(device)), &e);
                 flushed.map(drop).map_err(failed)

@@ -5,6 +5,7 @@
 //! extent as it was before ([`State::durable_entry`]): so neither can run ahead of the journal.
 
 use super::{Behind, Extras, Map, Space};
+use crate::planted::{Bug, planted};
 use crate::shape::Shape;
 use braid_base::{BlockId, Bytes, DeviceId, ExtentId};
 use braid_format::intent_page::{self, Difference};
@@ -150,13 +151,18 @@ impl State {
 
     /// Nothing uses a slot any more: it is free once the changes so far are durable.
     pub fn retire(&mut self, slot: SlotNumber) {
+        if planted(Bug::SlotReusedEarly) {
+            return self.release(slot);
+        }
         self.pending.freed.push(slot);
     }
 
     /// Nothing uses the block slot of an extra copy any more. It is free at once, unless the journal may still say that a
     /// dirty one lies there.
     pub fn retire_block(&mut self, block: BlockId, extra: Extra) {
-        if self.pending.blocks.contains_key(&block) || self.committing.blocks.contains_key(&block) {
+        let is_recorded =
+            self.pending.blocks.contains_key(&block) || self.committing.blocks.contains_key(&block);
+        if is_recorded && !planted(Bug::BlockReusedEarly) {
             self.pending.freed_blocks.push(extra);
         } else {
             self.release_block(extra);
@@ -213,7 +219,7 @@ impl State {
         records.extend(self.committing.extents.keys().map(|&e| Record::Extent(e, self.map.get(e))));
         records.extend(self.committing.blocks.keys().map(|&b| {
             // Clean extra copies are not recorded: for the journal such a block has none.
-            Record::Extra(b, self.extras.get(b).filter(|e| e.dirty))
+            Record::Extra(b, self.extras.get(b).filter(|e| e.dirty && !planted(Bug::DirtyMarkDropped)))
         }));
         records.extend(self.committing.cleared.iter().map(|&span| Record::Intent(span, Difference::None)));
         records.sort_unstable_by_key(|record| match record {
@@ -253,6 +259,9 @@ impl State {
 
     /// What the journal and the map pages say of an extent now: not what has not been committed.
     pub fn durable_entry(&self, extent: ExtentId) -> Entry {
+        if planted(Bug::PageAheadOfJournal) {
+            return self.map.get(extent);
+        }
         let before = self.committing.extents.get(&extent).or_else(|| self.pending.extents.get(&extent));
         before.copied().unwrap_or_else(|| self.map.get(extent))
     }
@@ -316,7 +325,9 @@ impl State {
 
     /// Stops watching; whether a guest wrote meanwhile.
     pub fn unwatch(&mut self, extent: ExtentId) -> bool {
-        self.watched.remove(&extent).expect("an extent that is no longer watched was watched")
+        let disturbed = self.watched.remove(&extent);
+        disturbed.expect("an extent that is no longer watched was watched")
+            && !planted(Bug::MoveIgnoresWrites)
     }
 
     /// Bytes of memory that the tables take.

@@ -6,6 +6,7 @@
 //! it is an old copy, whatever its epoch.
 
 use super::superblock::{read_superblock, read_table};
+use crate::planted::{Bug, planted};
 use crate::{Error, ErrorKind, Result};
 use braid_base::DeviceId;
 use braid_format::superblock::{DeviceEntry, DeviceState, Header, Phase, Superblock};
@@ -210,7 +211,7 @@ fn is_in_step(newest: &Superblock, header: &Header) -> bool {
     let (last, this) = (steps(newest.epoch, newest.phase), steps(header.epoch, header.phase));
     // An opening begins from any phase, and nothing is written until all devices say so.
     let interrupted = newest.phase == Phase::Opening && header.epoch + 1 == newest.epoch;
-    this <= last && (this + 1 >= last || interrupted)
+    planted(Bug::StaleDeviceTaken) || this <= last && (this + 1 >= last || interrupted)
 }
 
 /// Gives the devices their states, if the volume can do with what is there.

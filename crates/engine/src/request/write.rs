@@ -7,6 +7,7 @@
 
 use crate::copies::{Timing, lost};
 use crate::core::Core;
+use crate::planted::{Bug, planted};
 use crate::shape::Piece;
 use crate::{Durability, Result};
 use braid_base::{BlockId, Bytes, DeviceId};
@@ -36,6 +37,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         }
         match durability {
             Durability::Volatile => Ok(()),
+            Durability::Fua if planted(Bug::FuaIgnored) => Ok(()),
             Durability::Fua => self.commit(Origin::Guest).await,
         }
     }
@@ -78,7 +80,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         } else {
             Box::pin(self.write_further(piece, from, entry, Placed { target, timing }, mode)).await
         };
-        if mode == Mode::Exclusive {
+        if mode == Mode::Exclusive && !planted(Bug::CacheNotUpdated) {
             match &result {
                 Ok(()) => self.cache.borrow_mut().write(piece, from),
                 // What the devices hold of it now is unknown; the next read must ask them.

@@ -1,0 +1,119 @@
+//! Bugs on purpose: a campaign is worth something only if it finds these.
+//!
+//! Without the feature `planted` [`planted`] is the constant `false`, and nothing of it is left in the code. With it one bug
+//! at a time is switched on for the thread, by a test (`crates/sim/tests/planted.rs`) that must find it. Each place in the engine
+//! reads `if planted(Bug::…)`, and does there what a programmer might have done by mistake.
+
+#[cfg(feature = "planted")]
+use std::cell::Cell;
+
+/// What is done wrong. Each variant says what the engine does instead of what it should.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Bug {
+    /// A guest's flush commits the journal, and flushes no device that holds data.
+    FlushSkipped,
+    /// The record of a change is durable before the data that it speaks of.
+    RecordBeforeData,
+    /// A batch of the journal is written, and not flushed.
+    JournalNotFlushed,
+    /// A flush that failed is tried again, and its success hides what was lost.
+    FailedFlushForgotten,
+    /// The journal forgets before the map pages are durable.
+    TailMovedEarly,
+    /// The batch that ends a checkpoint does not repeat the dirty extra copies.
+    DirtyExtrasNotRepeated,
+    /// A slot is free before the record that freed it is durable.
+    SlotReusedEarly,
+    /// The block slot of an extra copy is free before the record that freed it is durable.
+    BlockReusedEarly,
+    /// A dirty extra copy is recorded as none.
+    DirtyMarkDropped,
+    /// A map page shows changes that the journal does not know yet.
+    PageAheadOfJournal,
+    /// A dirty block becomes clean without having been written to the home.
+    WriteBackSkipped,
+    /// A move does not notice that a guest wrote meanwhile.
+    MoveIgnoresWrites,
+    /// FUA is taken for an ordinary write.
+    FuaIgnored,
+    /// The rest of a part that is written for the first time does not become zero.
+    PaddingForgotten,
+    /// A write leaves the extra copy of what it wrote as it was, and clean.
+    ExtraNotUpdated,
+    /// A write leaves the memory cache as it was.
+    CacheNotUpdated,
+    /// A discard leaves the extra copies of what it covers.
+    DiscardKeepsExtras,
+    /// A write goes to one of two required copies.
+    SecondCopyNotWritten,
+    /// Closing makes nothing durable.
+    CloseWithoutCommit,
+    /// A device that was left behind several openings ago is taken for a current one.
+    StaleDeviceTaken,
+    /// A write to a clean span does not wait until the journal says that its copies may differ.
+    IntentTooLate,
+    /// A copy that is behind is read.
+    BehindIsRead,
+    /// A guest hears of success before the journal says that a copy lacks the write.
+    BehindNotRecorded,
+    /// After an unclean stop both copies are read, though they may differ.
+    NoResync,
+    /// A journal that lacks promised batches passes for a whole one.
+    LostBatchIgnored,
+}
+
+#[cfg(feature = "planted")]
+impl Bug {
+    /// All of them.
+    pub const ALL: [Bug; 25] = [
+        Bug::FlushSkipped,
+        Bug::RecordBeforeData,
+        Bug::JournalNotFlushed,
+        Bug::FailedFlushForgotten,
+        Bug::TailMovedEarly,
+        Bug::DirtyExtrasNotRepeated,
+        Bug::SlotReusedEarly,
+        Bug::BlockReusedEarly,
+        Bug::DirtyMarkDropped,
+        Bug::PageAheadOfJournal,
+        Bug::WriteBackSkipped,
+        Bug::MoveIgnoresWrites,
+        Bug::FuaIgnored,
+        Bug::PaddingForgotten,
+        Bug::ExtraNotUpdated,
+        Bug::CacheNotUpdated,
+        Bug::DiscardKeepsExtras,
+        Bug::SecondCopyNotWritten,
+        Bug::CloseWithoutCommit,
+        Bug::StaleDeviceTaken,
+        Bug::IntentTooLate,
+        Bug::BehindIsRead,
+        Bug::BehindNotRecorded,
+        Bug::NoResync,
+        Bug::LostBatchIgnored,
+    ];
+}
+
+#[cfg(feature = "planted")]
+thread_local! {
+    static PLANTED: Cell<Option<Bug>> = const { Cell::new(None) };
+}
+
+/// From now on the volumes of this thread have this bug, and no other.
+#[cfg(feature = "planted")]
+pub fn plant(bug: Option<Bug>) {
+    PLANTED.set(bug);
+}
+
+/// Whether the engine has this bug.
+#[cfg(feature = "planted")]
+pub(crate) fn planted(bug: Bug) -> bool {
+    PLANTED.get() == Some(bug)
+}
+
+/// Whether the engine has this bug: no.
+#[cfg(not(feature = "planted"))]
+#[inline(always)]
+pub(crate) const fn planted(_: Bug) -> bool {
+    false
+}
