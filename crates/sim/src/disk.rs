@@ -263,12 +263,14 @@ impl Device for Disk {
     async fn flush(&self) -> io::Result<()> {
         self.start().await;
         if let Err(error) = self.faults.draw(Operation::Flush) {
+            let result = self.fail(error).await;
+            // Only now: the error is the first that anyone could know of the loss.
             if self.faults.loses_on_failed_flush() {
                 let mut rng = self.rng.borrow_mut().fork();
                 self.media.borrow_mut().lose_unflushed(&mut rng);
                 self.tell_of_loss();
             }
-            return self.fail(error).await;
+            return result;
         }
         let (end, losses) = (self.media.borrow().next_number(), self.media.borrow().losses());
         self.take_time().await;

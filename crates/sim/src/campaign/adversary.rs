@@ -97,7 +97,7 @@ impl<S: Subject> Adversary<S> {
 
     fn plan(&mut self, kind: Disturbance, metadata: Vec<Range<Bytes>>) -> (FaultPlan, Nanos) {
         let rng = &mut self.rng;
-        let rate = [0.05, 0.3, 1.0][rng.below(3) as usize];
+        let rate = [0.1, 0.4, 1.0][rng.below(3) as usize];
         let oracle = self.oracle.clone();
         let doubt: Rc<dyn Fn()> = Rc::new(move || oracle.borrow_mut().doubt());
         let mut plan = FaultPlan { metadata: metadata.into(), on_loss: Some(doubt), ..FaultPlan::default() };

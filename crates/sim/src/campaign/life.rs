@@ -26,6 +26,7 @@ struct Life<S: Subject> {
     victim: Option<Disk>,
     /// Where the adversary looks for the open volume.
     open: OpenVolume<S>,
+    is_open: Rc<Cell<bool>>,
     is_verified: Rc<Cell<bool>>,
 }
 
@@ -40,7 +41,7 @@ impl<S: Subject> Trial<'_, S> {
     pub(super) fn live(&mut self, kind: Kind, report: &mut Report) -> Result<End, String> {
         let world = self.next_world();
         let mut disks: Vec<Disk> = self.disks.iter().map(|disk| disk.attach(&world)).collect();
-        let present = disks.clone();
+        let mut present = disks.clone();
         let tally = Tally::default();
         let is_disturbed = kind == Kind::Full && self.rng.chance(0.7);
         let swapped = if is_disturbed { self.swap(&world, &mut disks, &tally) } else { None };
@@ -50,21 +51,26 @@ impl<S: Subject> Trial<'_, S> {
             world.power().cut_at(1 + self.rng.below(limit));
         }
         let life = self.prepare(&world, kind, &disks, is_disturbed && swapped.is_none(), &tally);
-        let (is_verified, opening) = (life.is_verified.clone(), self.run.subject.clone());
-        let opening = opening.open(world.clone(), disks);
+        let (is_open, is_verified) = (life.is_open.clone(), life.is_verified.clone());
+        let is_stale = swapped == Some(Disturbance::StaleDevice);
+        if is_stale {
+            present.clone_from(&disks);
+        }
+        let opening = self.run.subject.clone().open(world.clone(), disks);
         let result = run_guarded(&world, life.run(opening));
-        if swapped != Some(Disturbance::StaleDevice) {
+        // An old copy that was refused is out of play: the disk itself comes back.
+        if is_open.get() || !is_stale {
             self.disks = present.iter().map(Disk::store).collect();
         }
         halt(&world);
         report.add(&tally);
         let is_disturbed = is_disturbed && !self.run.setup.disturbances.is_empty();
+        if is_stale && is_open.get() && self.run.setup.refuses_stale {
+            return Err("an old copy of a device was taken for the device".to_owned());
+        }
         match result? {
             None if is_verified.get() => Ok(End::Cut),
             None => Ok(End::CutInRecovery),
-            Some(Ok(Outcome::Lived { .. })) if swapped == Some(Disturbance::StaleDevice) => {
-                Err("an old copy of a device was taken for the device".to_owned())
-            }
             Some(Ok(Outcome::Lived { closed })) => {
                 report.closings += u64::from(closed);
                 Ok(End::Peace)
@@ -92,7 +98,10 @@ impl<S: Subject> Trial<'_, S> {
         match kind {
             Disturbance::MissingDevice => drop(disks.remove(place)),
             // The newest of `earlier` is the disk itself.
-            _ => disks[place] = self.earlier.iter().rev().nth(1)?[place].attach(world),
+            _ => {
+                disks[place] =
+                    self.earlier.iter().rev().nth(self.run.setup.stale_openings)?[place].attach(world)
+            }
         }
         tally.count(kind);
         Some(kind)
@@ -124,6 +133,7 @@ impl<S: Subject> Trial<'_, S> {
             truce,
             victim,
             open,
+            is_open: Rc::default(),
             is_verified: Rc::default(),
         }
     }
@@ -140,6 +150,7 @@ impl<S: Subject> Life<S> {
             Ok(export) => export,
             Err(error) => return Ok(Outcome::Refused(error)),
         };
+        self.is_open.set(true);
         self.open.set(Some(export.clone()));
         let verify = self.verify(self.victim.is_some());
         verify.after_crash(&export, &self.oracle).await?;

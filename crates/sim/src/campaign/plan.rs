@@ -50,6 +50,10 @@ pub struct Setup {
     /// The kinds of error with which opening may be refused for good, with nothing disturbing it any more: the trial ends
     /// then. An opening that is disturbed may be refused with any kind, and is repeated undisturbed.
     pub refusals: Vec<ErrorKind>,
+    /// How many openings an old copy of a device has missed at least.
+    pub stale_openings: usize,
+    /// Whether an old copy of a device must be refused. A volume that can bring it up to date may take it.
+    pub refuses_stale: bool,
 }
 
 impl Default for States {
@@ -61,7 +65,14 @@ impl Default for States {
 impl Setup {
     /// These disks, the default workload, and no disturbance.
     pub fn new(disks: Vec<DiskOptions>) -> Setup {
-        Setup { disks, workload: Workload::default(), disturbances: Vec::new(), refusals: Vec::new() }
+        Setup {
+            disks,
+            workload: Workload::default(),
+            disturbances: Vec::new(),
+            refusals: Vec::new(),
+            stale_openings: 1,
+            refuses_stale: true,
+        }
     }
 }
 

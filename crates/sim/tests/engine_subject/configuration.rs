@@ -15,9 +15,10 @@ pub fn draw(engine: &Engine, rng: &mut Rng, setup: &mut Setup) -> Engine {
         (0..devices).map(|_| if rng.chance(0.5) { DeviceClass::Ssd } else { DeviceClass::Hdd }).collect();
     let extent_size = KIB * (4 << rng.below(8));
     let block_size = (KIB * (4 << rng.below(5))).min(extent_size);
-    // Several map pages, if the extents are small enough.
-    let extents = rng.between(20, 1_600);
-    let size = (extent_size * extents).clamp(KIB * 256, MIB * 4) - Bytes(512) * rng.below(8);
+    // Reading all is what a crash state costs: small volumes, but now and then one with several map pages.
+    let many_pages = extent_size == KIB * 4 && rng.chance(0.5);
+    let size = if many_pages { MIB * 3 } else { (KIB * (256 << rng.below(4))).max(extent_size * 3) };
+    let size = size - Bytes(512) * rng.below(8);
     setup.disks = classes.iter().map(|class| disk(*class, size, extent_size, rng)).collect();
     let workload = &mut setup.workload;
     workload.clients = rng.between(1, 9);
