@@ -58,6 +58,7 @@ impl<S: Subject> Trial<'_, S> {
         }
         let opening = self.run.subject.clone().open(world.clone(), disks);
         let result = run_guarded(&world, life.run(opening));
+        self.was_open = is_open.get();
         // An old copy that was refused is out of play: the disk itself comes back.
         if is_open.get() || !is_stale {
             self.disks = present.iter().map(Disk::store).collect();
@@ -97,7 +98,7 @@ impl<S: Subject> Trial<'_, S> {
         let place = self.run.victim;
         match kind {
             Disturbance::MissingDevice => drop(disks.remove(place)),
-            // The newest of `earlier` is the disk itself.
+            // The newest of `earlier` missed no opening.
             _ => {
                 disks[place] =
                     self.earlier.iter().rev().nth(self.run.setup.stale_openings)?[place].attach(world)

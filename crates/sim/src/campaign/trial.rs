@@ -12,8 +12,10 @@ pub(super) struct Trial<'a, S> {
     pub run: &'a Run<'a, S>,
     pub id: TrialId,
     pub disks: Vec<StoredDisk>,
-    /// The disks as they were left some openings ago, oldest first.
+    /// The disks as lives in which the volume was open left them, oldest first.
     pub earlier: Vec<Vec<StoredDisk>>,
+    /// Whether the volume was open in the life before.
+    pub was_open: bool,
     pub oracle: SharedOracle,
     pub rng: Rng,
     pub life: u64,
@@ -56,6 +58,7 @@ impl<'a, S: Subject> Trial<'a, S> {
             id: TrialId { point: snapshot.point, outcome, ..run.id.clone() },
             disks: snapshot.disks.clone(),
             earlier: Vec::new(),
+            was_open: true,
             oracle: Rc::new(RefCell::new(snapshot.oracle.clone())),
             // Apart from the world's stream, so that outcomes do not depend on how the run went on.
             rng: Rng::new(run.id.seed ^ place ^ (outcome << 56)),
@@ -102,7 +105,7 @@ impl<'a, S: Subject> Trial<'a, S> {
             self.oracle.borrow_mut().crash();
             self.disks.iter_mut().for_each(|disk| disk.power_cut(&mut self.rng));
         }
-        if !self.run.setup.disturbances.is_empty() {
+        if self.was_open && !self.run.setup.disturbances.is_empty() {
             self.earlier.push(self.disks.clone());
         }
     }
