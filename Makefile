@@ -19,8 +19,8 @@ demo: ## install what is missing, build, show a volume at work
 build: ## the programme, optimised: target/release/braid
 	cargo build --release
 
-crash: ## power cuts at every device operation, SEEDS=n workloads of each kind
-	BRAID_CRASH_SEEDS=$(SEEDS) cargo test --release -p braid-sim --test engine -- --nocapture
+crash: ## the long campaign of crashes and failing disks, SEEDS=n runs of each kind, counted
+	@scripts/crash $(SEEDS)
 
 fuzz: ## hostile bytes for SECONDS=n on each target; with cargo-fuzz where it is installed
 	@scripts/fuzz $(SECONDS)

@@ -3,8 +3,16 @@
 
 mod toy;
 
-use braid_sim::{Campaign, DiskOptions, Failure, Report, States};
-use toy::{DISK, Layout, Mistake, Toy};
+use braid_base::Rng;
+use braid_engine::Export;
+use braid_runtime::Arena;
+use braid_sim::{
+    Campaign, Disk, DiskOptions, Disturbance, Errors, Failure, Mix, Oracle, Report, States, Subject,
+    Workload, World,
+};
+use std::cell::RefCell;
+use std::rc::Rc;
+use toy::{DISK, Layout, Mistake, Toy, VOLUME};
 
 const COMMAND: &str = "cargo test -p braid-sim --test crash -- --nocapture";
 
@@ -84,4 +92,135 @@ fn a_failure_is_found_again_and_shortened_the_same_way() {
     let toy = Toy { layout: Layout::Mapped, mistake: Mistake::MapBeforeData };
     let first = campaign().run(&toy).unwrap_err();
     assert_eq!(campaign().run(&toy), Err(first));
+}
+
+/// Disks that fail, and guests that put up with it.
+fn failing() -> Campaign {
+    let mut campaign = campaign();
+    campaign.setup.workload.errors = Errors::Tolerated;
+    campaign.setup.disturbances = vec![
+        Disturbance::ReadErrors,
+        Disturbance::WriteErrors,
+        Disturbance::BadSectors,
+        Disturbance::FlushErrors,
+        Disturbance::LossyFlushes,
+        Disturbance::Stalls,
+        Disturbance::Hangs,
+        Disturbance::Deaths,
+    ];
+    Campaign { seeds: 0..10, ..campaign }
+}
+
+fn fails_on_failing_disks(mistake: Mistake) -> Failure {
+    let result = failing().run(&Toy { layout: Layout::Mapped, mistake });
+    let failure = result.expect_err(&format!("{mistake:?} was taken for right"));
+    println!("{mistake:?}: {failure}\n");
+    *failure
+}
+
+fn survives_failing_disks(layout: Layout) -> Report {
+    let report = failing().run(&Toy { layout, mistake: Mistake::None });
+    let report = report.unwrap_or_else(|failure| panic!("{layout:?}: {failure}"));
+    println!("{layout:?}: {report}");
+    report
+}
+
+#[test]
+fn an_engine_that_writes_in_place_survives_disks_that_fail() {
+    let report = survives_failing_disks(Layout::InPlace);
+    let struck = failing().setup.disturbances.iter().all(|kind| report.disturbances.contains_key(kind));
+    assert!(struck, "{report}");
+}
+
+#[test]
+fn an_engine_that_flushes_data_then_map_survives_disks_that_fail() {
+    let report = survives_failing_disks(Layout::Mapped);
+    assert!(report.refused_for_a_while > 0, "{report}");
+}
+
+#[test]
+fn a_failed_flush_that_is_forgotten_is_found() {
+    fails_on_failing_disks(Mistake::FailedFlushIsForgotten);
+}
+
+/// After a kill the newest map may lie in the disk's cache alone. Slots that it says are free still belong to the map before it.
+#[test]
+fn a_map_that_is_relied_on_before_it_is_durable_is_found() {
+    let toy = Toy { layout: Layout::Mapped, mistake: Mistake::FoundMapIsNotFlushed };
+    let failure = Campaign { seeds: 0..100, ..failing() }.run(&toy).expect_err("it was taken for right");
+    println!("{failure}");
+}
+
+#[test]
+fn a_failed_write_that_is_acknowledged_is_found() {
+    fails_on_failing_disks(Mistake::FailedWriteIsAcknowledged);
+}
+
+#[test]
+fn a_request_that_never_ends_is_a_failure_with_a_command() {
+    let failure = fails_on_failing_disks(Mistake::ErrorIsWaitedOut);
+    assert!(failure.message.contains("has not ended after 300 s"), "{failure}");
+}
+
+#[test]
+fn a_panic_is_a_failure_with_a_command() {
+    let failure = fails_on_failing_disks(Mistake::ErrorPanics);
+    assert!(failure.message.contains("no write ever fails"), "{failure}");
+}
+
+#[test]
+fn a_listed_regression_runs_before_all_seeds() {
+    let toy = Toy { layout: Layout::Mapped, mistake: Mistake::MapBeforeData };
+    let found = campaign().run(&toy).unwrap_err();
+    let list: &'static str = format!("# a story\ntoy {}\n", found.trial).leak();
+    let again = Campaign { seeds: 0..0, regressions: list, ..campaign() }.run(&toy).unwrap_err();
+    assert_eq!((again.trial, again.message), (found.trial, found.message));
+}
+
+/// What a crash leaves of a toy: all guests have ended, and nothing that is not flushed is kept or lost by plan.
+fn flush_after_a_crash(layout: Layout, seed: u64) -> (Option<u64>, u64) {
+    let (toy, world) = (Toy { layout, mistake: Mistake::None }, World::new(seed));
+    let disks = vec![Disk::new(&world, DiskOptions::ssd(DISK))];
+    let oracle = Rc::new(RefCell::new(Oracle::new(VOLUME)));
+    oracle.borrow_mut().keep_flush_states(20);
+    let mix = Mix { read: 10, write: 60, fua: 0, flush: 10, discard: 10, zero: 0, prefetch: 0 };
+    let (clock, owned, truth) = (world.clone(), disks.clone(), oracle.clone());
+    world.block_on(async move {
+        let volume = toy.create(clock.clone(), owned).await.expect("nothing fails");
+        let (arena, workload) =
+            (Arena::new(VOLUME), Workload { mix, ..Workload::default() }.with_requests(60));
+        let mut rng = clock.fork_rng();
+        workload.run(&clock, &volume, &truth, &arena, &mut rng).await.expect("the toy is right");
+    });
+    let mut stored = disks[0].store();
+    world.halt();
+    stored.power_cut(&mut Rng::new(seed));
+    let world = World::new(seed);
+    let disk = stored.attach(&world);
+    let found = {
+        let clock = world.clone();
+        world.block_on(async move {
+            let volume = toy.open(clock, vec![disk]).await.expect("nothing fails");
+            let all = Arena::new(VOLUME).alloc(VOLUME).await;
+            volume.read(braid_base::Bytes::ZERO, &all).await.expect("nothing fails");
+            all.to_vec()
+        })
+    };
+    world.halt();
+    let oracle = oracle.borrow();
+    (oracle.flush_of(&found), oracle.newest_flush())
+}
+
+#[test]
+fn a_volume_that_switches_its_map_at_each_flush_is_always_at_the_newest_one() {
+    for seed in 0..20 {
+        let (found, newest) = flush_after_a_crash(Layout::Mapped, seed);
+        assert_eq!(found, Some(newest), "seed {seed}");
+    }
+}
+
+#[test]
+fn a_volume_that_writes_in_place_is_often_at_no_flush_at_all() {
+    let lost = (0..20).filter(|seed| flush_after_a_crash(Layout::InPlace, *seed).0.is_none()).count();
+    assert!(lost > 5, "{lost} of 20");
 }

@@ -66,7 +66,9 @@ impl<'a, S: Subject> Run<'a, S> {
         let world = World::new(self.id.seed);
         let result = self.live(&world, picks, report);
         halt(&world);
-        result.map_err(|message| self.failure(TrialId { point: None, ..self.id.clone() }, 0, message))
+        // What would follow does not matter.
+        let id = || TrialId { point: None, outcome: 0, lives: None, ..self.id.clone() };
+        result.map_err(|message| self.failure(id(), 0, message))
     }
 
     fn live(&self, world: &World, picks: Picks, report: &mut Report) -> Result<Vec<Snapshot>, String> {

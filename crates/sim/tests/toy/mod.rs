@@ -48,6 +48,16 @@ pub enum Mistake {
     FuaIsIgnored,
     /// A write to part of a block forgets to lock it.
     BlockIsNotLocked,
+    /// After a flush that failed the next one may succeed.
+    FailedFlushIsForgotten,
+    /// A write that failed is acknowledged.
+    FailedWriteIsAcknowledged,
+    /// A request whose device fails waits for a better day.
+    ErrorIsWaitedOut,
+    /// A map that was found after a kill is relied on before it is durable.
+    FoundMapIsNotFlushed,
+    /// A broken assertion takes the place of an error.
+    ErrorPanics,
 }
 
 /// A toy engine, to be created and opened by a campaign.
@@ -88,6 +98,8 @@ struct Inner {
     /// Free as soon as a map that no longer names them is durable.
     freed: RefCell<Vec<u16>>,
     generation: Cell<u64>,
+    /// A flush failed: nothing can be promised any more.
+    has_failed: Cell<bool>,
 }
 
 impl Export for ToyVolume {
@@ -113,7 +125,7 @@ impl Export for ToyVolume {
         for (block, within, part) in pieces(offset, from.len()) {
             let part = from.slice(part..part + (within.1 - within.0));
             let written = self.change_block(block, within, Some(&part)).await;
-            written.map_err(|error| Error::io("write", &error))?;
+            self.judge(written).await?;
         }
         self.settle(durability).await
     }
@@ -162,6 +174,7 @@ impl ToyVolume {
             free: RefCell::new((FIRST_SLOT..SLOTS).collect()),
             freed: RefCell::default(),
             generation: Cell::new(0),
+            has_failed: Cell::new(false),
         };
         ToyVolume { inner: Rc::new(inner) }
     }
@@ -171,6 +184,16 @@ impl ToyVolume {
             return self.flush().await;
         }
         Ok(())
+    }
+
+    /// What a guest hears of a write.
+    async fn judge(&self, written: io::Result<()>) -> Result<()> {
+        match (written, self.inner.toy.mistake) {
+            (Ok(()), _) | (Err(_), Mistake::FailedWriteIsAcknowledged) => Ok(()),
+            (Err(_), Mistake::ErrorIsWaitedOut) => std::future::pending().await,
+            (Err(error), Mistake::ErrorPanics) => panic!("no write ever fails: {error}"),
+            (Err(error), _) => Err(Error::io("write", &error)),
+        }
     }
 
     async fn read_block(&self, block: usize, into: &Buf) -> io::Result<()> {
@@ -234,8 +257,19 @@ impl ToyVolume {
         }
     }
 
-    /// Makes durable what was written until now: data, then map.
+    /// Makes durable what was written until now. After a failure it never succeeds again: what was lost is not known.
     async fn commit(&self) -> io::Result<()> {
+        if self.inner.has_failed.get() {
+            return Err(io::Error::other("an earlier flush failed"));
+        }
+        let result = self.commit_once().await;
+        let forgets = self.inner.toy.mistake == Mistake::FailedFlushIsForgotten;
+        self.inner.has_failed.set(result.is_err() && !forgets);
+        result
+    }
+
+    /// Data, then map.
+    async fn commit_once(&self) -> io::Result<()> {
         let Inner { toy, disk, .. } = &*self.inner;
         if toy.mistake == Mistake::FlushIsNotPassedOn {
             return Ok(());
@@ -274,9 +308,10 @@ impl ToyVolume {
                 *self.inner.map.borrow_mut() = map;
             }
         }
-        let map = self.inner.map.borrow();
+        let map = self.inner.map.borrow().clone();
         self.inner.free.borrow_mut().retain(|slot| !map.contains(slot));
-        Ok(())
+        // After a kill the map may lie in the disk's cache alone; what it says is free is not free before it is durable.
+        if toy.mistake == Mistake::FoundMapIsNotFlushed { Ok(()) } else { disk.flush().await }
     }
 }
 
