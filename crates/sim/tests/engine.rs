@@ -27,7 +27,7 @@ fn wardrop_loses_nothing_flushed() {
 
 #[test]
 fn any_legal_decision_of_a_policy_loses_nothing_flushed() {
-    let campaign = campaign("chaos", "any_legal_decision_of_a_policy_loses_nothing_flushed", 100);
+    let campaign = campaign("chaos", "any_legal_decision_of_a_policy_loses_nothing_flushed", 80);
     run(&campaign, &Engine { chaos: true, ..Engine::wardrop() });
 }
 

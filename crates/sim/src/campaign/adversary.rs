@@ -10,8 +10,10 @@ use std::rc::Rc;
 
 /// The longest pause between two episodes.
 const LONGEST_PAUSE: Nanos = Nanos::from_millis(20);
-/// The longest episode; most are far shorter. A device hangs for up to [`LONGEST_HANG`].
+/// The longest episode; most are far shorter. Flushes are rare, so they fail for up to [`LONGEST_OF_FLUSHES`]; a device
+/// hangs for up to [`LONGEST_HANG`].
 const LONGEST_EPISODE: Nanos = Nanos::from_millis(100);
+const LONGEST_OF_FLUSHES: Nanos = Nanos::from_secs(1);
 const LONGEST_HANG: Nanos = Nanos::from_secs(70);
 const STALL: Range<Nanos> = Nanos::from_millis(100)..Nanos::from_secs(8);
 
@@ -82,7 +84,7 @@ impl<S: Subject> Adversary<S> {
     async fn episode(&mut self, kind: Disturbance, export: Option<&S::Export>) {
         let (plan, longest) = self.plan(kind, self.metadata(export));
         let faults = self.victim.faults();
-        let before = faults.injected();
+        self.tally.begin(kind, &faults);
         faults.set(plan);
         if kind == Disturbance::Deaths && self.rng.chance(0.5) {
             self.victim.lose_cache();
@@ -90,9 +92,7 @@ impl<S: Subject> Adversary<S> {
         }
         self.world.sleep(Nanos(self.rng.below(longest.0))).await;
         self.truce.restore(&self.victim);
-        if faults.injected() > before || matches!(kind, Disturbance::Deaths | Disturbance::Hangs) {
-            self.tally.count(kind);
-        }
+        self.tally.end();
     }
 
     fn plan(&mut self, kind: Disturbance, metadata: Vec<Range<Bytes>>) -> (FaultPlan, Nanos) {
@@ -110,8 +110,10 @@ impl<S: Subject> Adversary<S> {
                 let bad = start..start + KIB * rng.between(1, 256);
                 (plan.bad_reads, plan.bad_writes) = (Some(bad.clone()), Some(bad));
             }
-            Disturbance::FlushErrors => plan.flushes = rate,
-            Disturbance::LossyFlushes => (plan.flushes, plan.flushes_lose) = (rate, true),
+            Disturbance::FlushErrors => (plan.flushes, longest) = (rate, LONGEST_OF_FLUSHES),
+            Disturbance::LossyFlushes => {
+                (plan.flushes, plan.flushes_lose, longest) = (rate, true, LONGEST_OF_FLUSHES);
+            }
             Disturbance::Stalls => (plan.stalls, plan.stall) = (rate / 5.0, STALL),
             Disturbance::Hangs => (plan.hangs, longest) = (true, LONGEST_HANG),
             Disturbance::Deaths => plan.vanished = true,

@@ -1,5 +1,6 @@
 //! What a campaign has done, counted by kind, and what it found.
 
+use crate::Faults;
 use crate::campaign::{Disturbance, TrialId};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -38,11 +39,35 @@ pub struct Report {
 #[derive(Clone, Default)]
 pub(super) struct Tally {
     counts: Rc<RefCell<BTreeMap<Disturbance, u64>>>,
+    /// The episode that is going on: a life may end within it.
+    episode: Rc<RefCell<Option<Episode>>>,
+}
+
+struct Episode {
+    kind: Disturbance,
+    faults: Faults,
+    /// Faults that had been injected before it.
+    before: u64,
 }
 
 impl Tally {
     pub(super) fn count(&self, kind: Disturbance) {
         *self.counts.borrow_mut().entry(kind).or_default() += 1;
+    }
+
+    /// An episode begins.
+    pub(super) fn begin(&self, kind: Disturbance, faults: &Faults) {
+        self.end();
+        let episode = Episode { kind, before: faults.injected(), faults: faults.clone() };
+        self.episode.replace(Some(episode));
+    }
+
+    /// The episode ends, if there is one: it counts if it struck.
+    pub(super) fn end(&self) {
+        let Some(Episode { kind, faults, before }) = self.episode.take() else { return };
+        if faults.injected() > before || matches!(kind, Disturbance::Deaths | Disturbance::Hangs) {
+            self.count(kind);
+        }
     }
 }
 
@@ -63,6 +88,7 @@ pub struct Failure {
 
 impl Report {
     pub(super) fn add(&mut self, tally: &Tally) {
+        tally.end();
         for (kind, count) in tally.counts.borrow().iter() {
             *self.disturbances.entry(*kind).or_default() += count;
         }
