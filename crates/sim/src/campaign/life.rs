@@ -13,6 +13,9 @@ use braid_runtime::Arena;
 use std::cell::Cell;
 use std::rc::Rc;
 
+/// Guests of a later life pass about so many cut points.
+const LATEST_CUT: u64 = 200;
+
 /// What a life is told, and what it tells.
 struct Life<S: Subject> {
     subject: S,
@@ -21,6 +24,8 @@ struct Life<S: Subject> {
     arena: Arena,
     rng: Rng,
     workload: Workload,
+    /// How many points after verification the power is cut, if it is.
+    cut_while_working: Option<u64>,
     kind: Kind,
     truce: Truce,
     victim: Option<Disk>,
@@ -45,12 +50,9 @@ impl<S: Subject> Trial<'_, S> {
         let tally = Tally::default();
         let is_disturbed = kind == Kind::Full && self.rng.chance(0.7);
         let swapped = if is_disturbed { self.swap(&world, &mut disks, &tally) } else { None };
-        if kind != Kind::Recovery && self.rng.chance(0.6) {
-            // Short lives are as likely as long ones: opening may take few operations or many.
-            let limit = 1 << self.rng.below(12);
-            world.power().cut_at(1 + self.rng.below(limit));
-        }
+        let cut_while_working = self.choose_cut(&world, kind);
         let life = self.prepare(&world, kind, &disks, is_disturbed && swapped.is_none(), &tally);
+        let life = Life { cut_while_working, ..life };
         let (is_open, is_verified) = (life.is_open.clone(), life.is_verified.clone());
         let is_stale = swapped == Some(Disturbance::StaleDevice);
         if is_stale {
@@ -81,6 +83,21 @@ impl<S: Subject> Trial<'_, S> {
             Some(Ok(Outcome::Refused(error))) => Err(format!("open failed: {:?}: {error}", error.kind())),
             Some(Err(message)) => Err(message),
         }
+    }
+
+    /// Decides whether a life is cut while it opens and verifies, or while guests work again: then gives after how many
+    /// points. Short times are as likely as long ones.
+    fn choose_cut(&mut self, world: &World, kind: Kind) -> Option<u64> {
+        if kind == Kind::Recovery || self.rng.chance(0.3) {
+            return None;
+        }
+        let limit = 1 << self.rng.below(12);
+        let after = 1 + self.rng.below(limit);
+        if self.rng.chance(0.4) {
+            return Some(after.min(LATEST_CUT));
+        }
+        world.power().cut_at(after);
+        None
     }
 
     fn may_refuse(&self, kind: ErrorKind) -> bool {
@@ -130,6 +147,7 @@ impl<S: Subject> Trial<'_, S> {
             arena: self.run.arena.clone(),
             rng: self.rng.fork(),
             workload: workload.with_requests(workload.requests / 4),
+            cut_while_working: None,
             kind,
             truce,
             victim,
@@ -160,6 +178,10 @@ impl<S: Subject> Life<S> {
         verify.again(&export, &self.oracle, "reading all a second time").await?;
         if self.kind == Kind::Recovery {
             return Ok(Outcome::Lived { closed: false });
+        }
+        if let Some(points) = self.cut_while_working {
+            let power = self.world.power();
+            power.cut_at(power.points() + points);
         }
         self.workload.run(&self.world, &export, &self.oracle, &self.arena, &mut self.rng).await?;
         if let Some(victim) = &self.victim {

@@ -259,6 +259,8 @@ impl ToyVolume {
 
     /// Makes durable what was written until now. After a failure it never succeeds again: what was lost is not known.
     async fn commit(&self) -> io::Result<()> {
+        let _lock = self.inner.locks.lock(FLUSH_LOCK, Mode::Exclusive).await;
+        // Only now: a commit that was waited for may have failed.
         if self.inner.has_failed.get() {
             return Err(io::Error::other("an earlier flush failed"));
         }
@@ -268,7 +270,7 @@ impl ToyVolume {
         result
     }
 
-    /// Data, then map.
+    /// Data, then map. One at a time.
     async fn commit_once(&self) -> io::Result<()> {
         let Inner { toy, disk, .. } = &*self.inner;
         if toy.mistake == Mistake::FlushIsNotPassedOn {
@@ -277,7 +279,6 @@ impl ToyVolume {
         if toy.layout == Layout::InPlace || toy.mistake == Mistake::MapIsNeverWritten {
             return disk.flush().await;
         }
-        let _lock = self.inner.locks.lock(FLUSH_LOCK, Mode::Exclusive).await;
         let (map, freed) = (self.inner.map.borrow().clone(), self.inner.freed.take());
         if toy.mistake != Mistake::MapBeforeData {
             disk.flush().await?;
