@@ -94,7 +94,18 @@ fn any_configuration_of_five_devices_loses_nothing_flushed() {
     let mut campaign =
         campaign("five-devices", "any_configuration_of_five_devices_loses_nothing_flushed", 200);
     campaign.setup.disturbances = vec![Disturbance::PolicyChanges];
+    campaign.states.go_on = 0.5;
     run(&campaign, &Engine::random(5));
+}
+
+/// A kill leaves the new superblock of one device in its cache alone. The next opening counts on it and writes that of the
+/// other device; a power cut then takes the first, which is two openings behind, and refused for ever.
+#[test]
+#[ignore = "the engine relies on superblocks that are not durable"]
+fn openings_that_end_early_in_a_row_leave_no_device_behind() {
+    let mut campaign = campaign("early-ends", "openings_that_end_early_in_a_row_leave_no_device_behind", 100);
+    campaign.states = States { killed: 0.4, go_on: 1.0, ..campaign.states };
+    run(&campaign, &Engine::wardrop());
 }
 
 /// The flush of a checkpoint that an administrator asks for fails and loses data, and no flush remembers that.
