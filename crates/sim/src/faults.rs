@@ -26,6 +26,8 @@ struct State {
     plan: FaultPlan,
     rng: Rng,
     injected: u64,
+    /// What was written since the plan was set.
+    written: Vec<Range<Bytes>>,
 }
 
 /// What fails, and how often. The default is nothing.
@@ -41,6 +43,8 @@ pub struct FaultPlan {
     pub flushes_lose: bool,
     /// Reads that touch this range always fail: a bad spot.
     pub bad_reads: Option<Range<Bytes>>,
+    /// A bad spot is good again once all of a read has been written, as a drive reallocates sectors.
+    pub bad_until_written: bool,
     /// Writes that touch this range always fail.
     pub bad_writes: Option<Range<Bytes>>,
     /// The device is gone: every request fails.
@@ -86,13 +90,15 @@ pub enum Operation {
 impl Faults {
     /// Faults by `plan`, drawn from `rng`.
     pub fn new(plan: FaultPlan, rng: Rng) -> Faults {
-        let state = RefCell::new(State { plan, rng, injected: 0 });
+        let state = RefCell::new(State { plan, rng, injected: 0, written: Vec::new() });
         Faults { inner: Rc::new(Inner { state, changed: Event::default() }) }
     }
 
     /// Faults by another plan from now on.
     pub fn set(&self, plan: FaultPlan) {
-        self.inner.state.borrow_mut().plan = plan;
+        let mut state = self.inner.state.borrow_mut();
+        (state.plan, state.written) = (plan, Vec::new());
+        drop(state);
         self.inner.changed.notify();
     }
 
@@ -109,13 +115,19 @@ impl Faults {
     /// Decides whether a request fails, and with what.
     pub(crate) fn draw(&self, request: Operation) -> io::Result<()> {
         let mut state = self.inner.state.borrow_mut();
-        let State { plan, rng, injected } = &mut *state;
+        let State { plan, rng, injected, written } = &mut *state;
+        if let (true, Operation::Write(offset, len)) = (plan.bad_until_written, request) {
+            written.push(offset..offset + len);
+        }
         let touches = |bad: &Option<Range<Bytes>>, offset: Bytes, len: Bytes| {
             bad.as_ref().is_some_and(|bad| offset < bad.end && bad.start < offset + len)
         };
         let fails = match request {
             _ if plan.vanished => true,
-            Operation::Read(offset, len) => touches(&plan.bad_reads, offset, len) || rng.chance(plan.reads),
+            Operation::Read(offset, len) => {
+                let mended = written.iter().any(|w| w.start <= offset && offset + len <= w.end);
+                touches(&plan.bad_reads, offset, len) && !mended || rng.chance(plan.reads)
+            }
             Operation::Write(offset, len) => {
                 touches(&plan.bad_writes, offset, len) || rng.chance(plan.writes)
             }
@@ -152,7 +164,7 @@ impl Faults {
     /// How much longer an operation takes.
     pub(crate) fn stall(&self) -> Nanos {
         let mut state = self.inner.state.borrow_mut();
-        let State { plan, rng, injected } = &mut *state;
+        let State { plan, rng, injected, .. } = &mut *state;
         if plan.stalls == 0.0 || !rng.chance(plan.stalls) {
             return Nanos::ZERO;
         }
@@ -171,7 +183,7 @@ impl Faults {
     /// Where a write goes.
     pub(crate) fn course(&self, offset: Bytes, len: Bytes, alignment: Bytes) -> Course {
         let mut state = self.inner.state.borrow_mut();
-        let State { plan, rng, injected } = &mut *state;
+        let State { plan, rng, injected, .. } = &mut *state;
         let is_within = |place: &&Range<Bytes>| place.start <= offset && offset + len <= place.end;
         if plan.metadata.is_empty() || !plan.metadata.iter().any(|place| is_within(&place)) {
             return Course::There(offset);

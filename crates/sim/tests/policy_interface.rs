@@ -10,7 +10,7 @@ use braid_policy::{
     Request, Second, View,
 };
 use braid_runtime::{Arena, Runtime};
-use braid_sim::{Blank, Campaign, Disk, DiskOptions, Points, Subject, Workload, World};
+use braid_sim::{Blank, Campaign, Disk, DiskOptions, States, Subject, World};
 use toy_policies::{HDD, Pass, SSD, WriteBackCache};
 
 /// The engine under a toy.
@@ -47,16 +47,16 @@ impl Subject for Toy {
     }
 }
 
-fn run(command: &'static str, toy: &Toy) {
+fn run(name: &'static str, test: &str, toy: &Toy) {
+    let disks = vec![
+        DiskOptions::ssd(MIB * 5).with_blank(Blank::Garbage(1)),
+        DiskOptions::hdd(MIB * 6).with_blank(Blank::Garbage(1)),
+    ];
+    let command = format!("cargo test -p braid-sim --test policy_interface -- --exact {test} --nocapture");
     let campaign = Campaign {
-        command,
-        seeds: 0..4,
-        points: Points::Spread(60),
-        disks: vec![
-            DiskOptions::ssd(MIB * 5).with_blank(Blank::Garbage(1)),
-            DiskOptions::hdd(MIB * 6).with_blank(Blank::Garbage(1)),
-        ],
-        workload: Workload::default(),
+        seeds: 0..40,
+        states: States { every: 40, ..States::default() },
+        ..Campaign::new(name, command, disks)
     };
     if let Err(failure) = campaign.run(toy) {
         panic!("{failure}");
@@ -65,13 +65,12 @@ fn run(command: &'static str, toy: &Toy) {
 
 #[test]
 fn a_toy_write_back_cache_loses_nothing_flushed() {
-    run("cargo test -p braid-sim --test policy_interface a_toy_write_back_cache -- --nocapture", &CACHE);
+    run("toy-cache", "a_toy_write_back_cache_loses_nothing_flushed", &CACHE);
 }
 
-/// As long as the engine keeps second copies in step, this is RAID 1 with reads from the SSD.
 #[test]
 fn a_toy_pass_loses_nothing_flushed() {
-    run("cargo test -p braid-sim --test policy_interface a_toy_pass -- --nocapture", &PASS);
+    run("toy-pass", "a_toy_pass_loses_nothing_flushed", &PASS);
 }
 
 #[test]

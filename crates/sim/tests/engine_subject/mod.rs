@@ -8,8 +8,9 @@ mod configuration;
 use crate::chaos::Chaos;
 use braid_base::{Bytes, DeviceClass, KIB, MIB, Nanos, Rng};
 use braid_engine::{CreateOptions, OpenOptions, Result, Volume, create};
+use braid_format::Uuid;
 use braid_format::layout::superblock_offsets;
-use braid_format::{Uuid, map_page};
+use braid_format::superblock::DeviceEntry;
 use braid_runtime::Runtime;
 use braid_sim::{Blank, Campaign, Disk, DiskOptions, Setup, States, Subject, World};
 use std::ops::Range;
@@ -92,7 +93,7 @@ impl Subject for Engine {
 
     async fn open(self, world: World, disks: Vec<Disk>) -> Result<Volume<World, Disk>> {
         let names = (0..disks.len()).map(|i| format!("disk {i}")).collect();
-        let options = OpenOptions { names, cache_extents: self.cache_extents, rewrite_map: false };
+        let options = OpenOptions { cache_extents: self.cache_extents, ..OpenOptions::new(names) };
         let (volume, _) = Volume::open(world.clone(), disks, options).await?;
         if self.chaos {
             volume.replace_policy(Box::new(Chaos::new(world.fork_rng())));
@@ -113,16 +114,21 @@ impl Subject for Engine {
         volume.set_policy(&configuration::policy(&self.classes, &mut rng)).await
     }
 
+    async fn audit(self, volume: Volume<World, Disk>) -> std::result::Result<(), String> {
+        volume.audit().await.map_err(|error| error.to_string())
+    }
+
     fn metadata(&self, volume: &Volume<World, Disk>) -> Vec<Vec<Range<Bytes>>> {
         let superblock = volume.superblock();
-        let map = map_page::SIZE * u64::from(map_page::pages(superblock.extents(), superblock.copies));
-        let of_device = |entry: &braid_format::superblock::DeviceEntry| {
-            let superblocks =
-                superblock_offsets(entry.size).map(|at| at..at + braid_format::superblock::SIZE);
-            let maps = entry.map.into_iter().flatten().map(|at| at..at + map);
-            superblocks.into_iter().chain(maps).collect()
+        let of_device = |(i, entry): (usize, &DeviceEntry)| {
+            let superblocks = superblock_offsets(entry.size, entry.layout).into_iter();
+            let superblocks = superblocks.map(|at| at..at + braid_format::superblock::SIZE);
+            let tables = superblock.tables.iter().filter(|table| table.device.index() == i);
+            let regions = superblock.regions.iter().filter(|region| region.device.index() == i);
+            let tables = tables.map(|table| table.offset..table.offset + table.len);
+            superblocks.chain(tables).chain(regions.map(|r| r.offset..r.offset + r.len)).collect()
         };
-        superblock.devices.iter().map(of_device).collect()
+        superblock.devices.iter().enumerate().map(of_device).collect()
     }
 }
 
