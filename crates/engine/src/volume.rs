@@ -128,6 +128,7 @@ impl<R: Runtime, D: Device> Volume<R, D> {
             background: RefCell::default(),
             attention: Event::default(),
             closing: Cell::new(false),
+            auditing: Cell::new(false),
             jobs: Cell::new(0),
         });
         core.begin_epoch(clean).await?;

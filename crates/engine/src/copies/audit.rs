@@ -4,16 +4,27 @@ use super::required::Other;
 use crate::core::Core;
 use crate::map::State;
 use crate::{Error, ErrorKind, Result};
-use braid_base::{Bytes, DeviceId, ExtentId};
+use braid_base::{Bytes, DeviceId, ExtentId, Nanos};
 use braid_format::SlotNumber;
 use braid_format::map_page::Entry;
 use braid_policy::Origin;
 use braid_runtime::{Device, Mode, Runtime};
 use std::collections::BTreeMap;
 
+/// How often slots are counted until those that moves had taken are in use or free again.
+const PATIENCE: u32 = 200;
+
 impl<R: Runtime, D: Device> Core<R, D> {
-    /// Compares all required copies that are not behind, then counts the slots in use.
+    /// Compares all required copies that are not behind, then counts the slots in use, once no move holds one.
     pub async fn audit(&self) -> Result<()> {
+        self.auditing.set(true);
+        let result = self.audit_at_rest().await;
+        self.auditing.set(false);
+        self.attention.notify();
+        result
+    }
+
+    async fn audit_at_rest(&self) -> Result<()> {
         for extent in (0..self.shape.extents()).map(ExtentId) {
             let _guard = self.locks.lock(Self::lock_number(extent), Mode::Exclusive).await;
             let entry = self.state.borrow().map.get(extent);
@@ -21,6 +32,12 @@ impl<R: Runtime, D: Device> Core<R, D> {
             if let Other::Equal(other) = copies.other {
                 self.compare(extent, &entry, copies.current, other).await?;
             }
+        }
+        for _ in 0..PATIENCE {
+            if self.count_slots().is_ok() {
+                return Ok(());
+            }
+            self.rt.sleep(Nanos::from_millis(20)).await;
         }
         self.count_slots()
     }

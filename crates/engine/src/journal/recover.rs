@@ -98,6 +98,10 @@ pub(crate) async fn recover<D: Device>(
     recovery.damage = damage.into_sentences();
     claim_slots(source, state, extras, &mut recovery)?;
     recovery.spans = restore_spans(source, state, &spans);
+    if !source.clean {
+        // The table must have what the journal says before that is forgotten, in both copies.
+        state.mark_intents_stale((0..source.superblock.spans()).map(SpanId));
+    }
     state.refresh_all();
     Ok((ring(source.superblock, &batches), recovery))
 }

@@ -50,8 +50,8 @@ struct Span {
 enum Recorded {
     /// This, durably.
     Is(Difference),
-    /// A commit that runs removes it: a new write must wait for the end of that commit.
-    Clearing,
+    /// This, and a commit that runs removes it: a new write must wait for the end of that commit.
+    Clearing(Difference),
 }
 
 /// What a write must do before it may change a span.
@@ -150,7 +150,7 @@ impl Behind {
     pub fn begin_write(&mut self, span: SpanId) -> Intent {
         let entry = self.spans.entry(span).or_insert(Span::new(Difference::None, Difference::None));
         match entry.recorded {
-            Recorded::Clearing => Intent::Wait,
+            Recorded::Clearing(_) => Intent::Wait,
             Recorded::Is(Difference::None) => {
                 if entry.difference == Difference::None {
                     entry.difference = Difference::Dirty;
@@ -238,7 +238,7 @@ impl Behind {
         let (spans, mut taken) = (&self.spans, Vec::new());
         self.wanted.retain(|span| {
             let Some(entry) = spans.get(span) else { return false };
-            let waits = entry.recorded == Recorded::Clearing;
+            let waits = matches!(entry.recorded, Recorded::Clearing(_));
             if !waits {
                 taken.push((*span, entry.difference));
             }
@@ -300,7 +300,8 @@ impl Behind {
     pub fn begin_clearing(&mut self, spans: &[SpanId]) -> Vec<SpanId> {
         let still = |span: &SpanId| {
             let entry = self.spans.get_mut(span)?;
-            entry.is_idle().then(|| entry.recorded = Recorded::Clearing).map(|()| *span)
+            let Recorded::Is(known) = entry.recorded else { return None };
+            entry.is_idle().then(|| entry.recorded = Recorded::Clearing(known)).map(|()| *span)
         };
         spans.iter().filter_map(still).collect()
     }
@@ -309,11 +310,11 @@ impl Behind {
     pub fn end_clearing(&mut self, spans: &[SpanId], recorded: bool) {
         for span in spans {
             let Some(entry) = self.spans.get_mut(span) else { continue };
-            match recorded && entry.difference == Difference::Dirty {
-                true => drop(self.spans.remove(span)),
-                false if recorded => entry.recorded = Recorded::Is(Difference::None),
-                // What the journal says is one or the other: the weaker has it said again if that matters.
-                false => entry.recorded = Recorded::Is(Difference::Dirty),
+            let Recorded::Clearing(known) = entry.recorded else { continue };
+            match recorded {
+                true if entry.difference == Difference::Dirty => drop(self.spans.remove(span)),
+                true => entry.recorded = Recorded::Is(Difference::None),
+                false => entry.recorded = Recorded::Is(known),
             }
         }
     }
@@ -323,7 +324,7 @@ impl Behind {
         match self.spans.get(&span).map(|s| s.recorded) {
             None => Difference::None,
             Some(Recorded::Is(difference)) => difference,
-            Some(Recorded::Clearing) => Difference::Dirty,
+            Some(Recorded::Clearing(difference)) => difference,
         }
     }
 

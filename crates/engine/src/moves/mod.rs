@@ -92,6 +92,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
     async fn run_moves(self: &Rc<Self>, plan: &Following<'_>) {
         let over = || {
             self.closing.get()
+                || self.auditing.get()
                 || self.policy_changes.get() != plan.policy_changes
                 || plan.until < Nanos::MAX && self.rt.now() >= plan.until
         };
