@@ -128,6 +128,7 @@ fn entries<R: FromBytes + Immutable + KnownLayout + Unaligned>(content: &[u8]) -
 }
 
 impl RawHome {
+    #[inline]
     fn entry(&self, second: SlotNumber) -> Entry {
         Entry { home: SlotNumber(self.home.get()), valid: self.valid.get(), second }
     }
@@ -135,6 +136,7 @@ impl RawHome {
 
 impl Entry {
     /// What must hold of every entry, in a page and in a journal record: a second copy is one beside a home.
+    #[inline]
     pub(crate) fn verify(&self) -> Result<(), &'static str> {
         match self.home {
             SlotNumber::NONE | SlotNumber::LOST if self.second != SlotNumber::NONE => {
