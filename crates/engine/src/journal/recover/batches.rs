@@ -83,19 +83,16 @@ impl Batches {
     /// All batches from `first` on that were promised are lost.
     fn lose_up_to_proof(&mut self, first: u64, proof: Option<Proof>) {
         let Some(proof) = proof else { return };
-        for sequence in first..=proof.sequence {
+        // The newest decide which pages still prove something.
+        for sequence in first.max(proof.sequence.saturating_sub(MOST_LOST))..=proof.sequence {
             let listed = if sequence == proof.sequence { proof.extents.clone() } else { None };
             self.lost.push((sequence, listed));
-            if self.lost.len() > MOST_LOST {
-                // Nothing is proved anyway where so many are lost.
-                return;
-            }
         }
     }
 }
 
 /// Lost batches that are told apart.
-const MOST_LOST: usize = 1_000;
+const MOST_LOST: u64 = 1_000;
 
 /// The newest proof on any device that is current.
 async fn read_proof<D: Device>(source: &Source<'_, D>) -> Option<Proof> {
@@ -190,4 +187,21 @@ async fn read_step<D: Device>(
         }
     }
     part
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The journal was lost after 500,000 batches. Only the first 1,000 counted as lost, so a map page that contained any later one
+    /// passed for up to date, and a repair proved places that were old.
+    #[test]
+    fn of_very_many_lost_batches_the_newest_count() {
+        let mut batches = Batches::default();
+        let proof = Proof { epoch: 3, sequence: 500_000, extents: Some(vec![ExtentId(7)]) };
+        batches.lose_up_to_proof(1, Some(proof));
+        let newest = &batches.lost[batches.lost.len() - 2..];
+        assert_eq!(newest, [(499_999, None), (500_000, Some(vec![ExtentId(7)]))]);
+        assert!(batches.lost.len() <= 1_001);
+    }
 }
