@@ -122,6 +122,8 @@ async fn search<D: Device>(
     let (step, window) = (LARGEST_BATCH, buffer(LARGEST_BATCH).await);
     let mut start = Bytes::ZERO;
     let mut bytes = vec![0u8; (step * 2).as_usize()];
+    // No batch begins within another one that is valid: nothing has overwritten that.
+    let mut past = Bytes::ZERO;
     let mut held = read_step(source, device, offset, len, start, &window).await;
     window.copy_to_slice(Bytes::ZERO, &mut bytes[..step.as_usize()]);
     while start < len {
@@ -129,7 +131,11 @@ async fn search<D: Device>(
         window.copy_to_slice(Bytes::ZERO, &mut bytes[step.as_usize()..]);
         let valid = (held + next).as_usize();
         for at in (0..held.as_usize()).step_by(PAGE.as_usize()) {
+            if start + Bytes::of_len(at) < past {
+                continue;
+            }
             let Ok(header) = journal::verify(&bytes[at..valid], source.superblock.volume) else { continue };
+            past = start + Bytes::of_len(at) + header.len;
             let known = all.get(&header.sequence).is_some_and(|other| other.epoch >= header.epoch);
             if known {
                 continue;
