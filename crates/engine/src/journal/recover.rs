@@ -130,6 +130,9 @@ fn replay(
             return beyond(format!("{extent:?}"));
         }
         Record::Extent(extent, entry) if pages.sequence_of(extent) < sequence => {
+        Record::Extent(extent, entry) if superblock.copies == 1 && entry.second != SlotNumber::NONE => {
+            return beyond(format!("a second copy of {extent:?}"));
+        }
             state.map.set(extent, entry);
             state.mark_stale(extent);
         }
