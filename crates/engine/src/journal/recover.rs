@@ -188,10 +188,14 @@ fn claim_slots<D>(
     }
     let mut extras: Vec<_> = extras.into_iter().collect();
     extras.sort_unstable_by_key(|(block, _)| *block);
-    let blocks = u64::from(source.superblock.extents())
-        * (source.superblock.extent_size / source.superblock.block_size);
+    let per_extent = source.superblock.extent_size / source.superblock.block_size;
     for (block, extra) in extras {
-        if block.0 < blocks && claim_extra(state, block, extra).is_some() {
+        let extent = u32::try_from(block.0 / per_extent).ok().filter(|e| *e < source.superblock.extents());
+        let home = extent.map_or(SlotNumber::NONE, |extent| state.map.get(ExtentId(extent)).home);
+        // Of a lost extent no block can be written back: its extra copies are lost with it.
+        if home == SlotNumber::LOST
+            || (home != SlotNumber::NONE && claim_extra(state, block, extra).is_some())
+        {
             continue;
         }
         let what =
