@@ -75,7 +75,8 @@ pub(crate) async fn recover<D: Device>(
     let (mut recovery, mut damage) = (Recovery::default(), Damage::default());
     let pages = pages::load_map(source, state, &mut recovery, &mut damage).await?;
     let mut spans = pages::load_intents(source).await?;
-    let batches = batches::find(source).await?;
+    let mut batches = batches::find(source).await?;
+    let ring = ring(source.superblock, &mut batches);
     damage.of_journal(&batches);
     if source.mode == Mode::Strict
         && !planted(Bug::LostBatchIgnored)
@@ -103,7 +104,7 @@ pub(crate) async fn recover<D: Device>(
         state.mark_intents_stale((0..source.superblock.spans()).map(SpanId));
     }
     state.refresh_all();
-    Ok((ring(source.superblock, &batches), recovery))
+    Ok((ring, recovery))
 }
 
 fn corrupt(superblock: &Superblock, what: impl std::fmt::Display) -> Error {
@@ -129,10 +130,10 @@ fn replay(
         Record::Extent(extent, _) if extent.0 >= superblock.extents() => {
             return beyond(format!("{extent:?}"));
         }
-        Record::Extent(extent, entry) if pages.sequence_of(extent) < sequence => {
         Record::Extent(extent, entry) if superblock.copies == 1 && entry.second != SlotNumber::NONE => {
             return beyond(format!("a second copy of {extent:?}"));
         }
+        Record::Extent(extent, entry) if pages.sequence_of(extent) < sequence => {
             state.map.set(extent, entry);
             state.mark_stale(extent);
         }
@@ -145,15 +146,22 @@ fn replay(
     Ok(())
 }
 
-/// The ring as the newest batch left it; empty if there is none.
-fn ring(superblock: &Superblock, batches: &Batches) -> Ring {
+/// The ring as the newest batch left it; empty if there is none. One without room for a checkpoint would never have any, and is damage:
+/// a repair needs none of it, for it writes all pages.
+fn ring(superblock: &Superblock, batches: &mut Batches) -> Ring {
     let len = superblock
         .region(RegionKind::Journal, 0)
         .expect("a superblock that was verified names its journal")
         .len;
     let room = |len: Bytes| len.align_up(PAGE);
     let live: VecDeque<_> = batches.live.iter().map(|b| (b.sequence, b.place, room(b.len))).collect();
-    Ring::new(len, live, batches.next_sequence())
+    let ring = Ring::new(len, live, batches.next_sequence());
+    if ring.keeps_room() {
+        return ring;
+    }
+    let problem = "the journal's batches lie in an order that leaves no room for another one";
+    batches.problem.get_or_insert(problem.to_owned());
+    Ring::new(len, VecDeque::new(), batches.next_sequence())
 }
 
 /// Marks every slot that the map or an extra copy uses. A slot used twice is damage: what is proved later keeps it.

@@ -69,7 +69,7 @@ impl Journal {
     /// The journal whose ring lies at each of these places.
     pub fn new(replicas: Vec<(DeviceId, Bytes)>, epoch: u64, ring: Ring) -> Journal {
         let buffer = Arena::new(LARGEST_BATCH).try_alloc(LARGEST_BATCH).expect("a new arena has room");
-        let most_pending = ((ring.len / 4).as_usize() / MOST_RECORD).min(MOST_RECORDS) * 7 / 8;
+        let most_pending = most_pending(ring.len);
         Journal {
             replicas,
             epoch,
@@ -97,7 +97,7 @@ impl Journal {
 
     /// Dirty extra copies that there may be: the batch that ends a checkpoint holds them all, in an eighth of the ring.
     pub fn most_dirty(&self) -> usize {
-        self.most_pending() / 2
+        most_dirty(self.most_pending)
     }
 
     /// The newest batch that is durable.
@@ -175,6 +175,11 @@ impl Ring {
         first
     }
 
+    /// Whether the batch that ends a checkpoint has room: at every instant that a power cut can leave.
+    pub fn keeps_room(&self) -> bool {
+        self.place(journal::room(most_dirty(most_pending(self.len))), &[]).is_some()
+    }
+
     /// A batch is about to be written there: its number is never used again, whatever becomes of it.
     fn push(&mut self, place: Bytes, room: Bytes) -> u64 {
         let sequence = self.next_sequence;
@@ -189,6 +194,16 @@ impl Ring {
             self.live.pop_front();
         }
     }
+}
+
+/// See [`Journal::most_pending`]: of a ring of this length.
+fn most_pending(len: Bytes) -> usize {
+    ((len / 4).as_usize() / MOST_RECORD).min(MOST_RECORDS) * 7 / 8
+}
+
+/// See [`Journal::most_dirty`].
+fn most_dirty(most_pending: usize) -> usize {
+    most_pending / 2
 }
 
 impl<R: Runtime, D: Device> Core<R, D> {
@@ -351,6 +366,7 @@ mod tests {
             let mut ring = Ring::new(MIB, VecDeque::new(), 1);
             let mut checkpoint = None;
             for _ in 0..300 {
+                assert!(ring.keeps_room(), "a recovery could find the ring like this");
                 match checkpoint {
                     None if rng.chance(0.2) => checkpoint = Some(ring.next_sequence - 1),
                     Some(done) if rng.chance(0.2) => {
