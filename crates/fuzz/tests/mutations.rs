@@ -1,12 +1,65 @@
 //! Every target with valid bytes and with bytes damaged by seed.
 //!
 //! `BRAID_FUZZ_SECONDS=n` goes on for n seconds with seeds never tried before (`make fuzz SECONDS=n`), `BRAID_FUZZ_SEED=n`
-//! tries one seed alone.
+//! tries one seed alone. No input may make its reader hold more than [`MOST_MEMORY`].
+
+#![allow(unsafe_code)]
 
 use braid_base::Rng;
 use braid_fuzz::{Target, mutate, target};
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant, SystemTime};
+
+/// What reading one input may hold at the same time: a volume of the target `volume` takes a tenth.
+const MOST_MEMORY: isize = 256 << 20;
+
+/// Counts what this thread holds.
+struct Counting;
+
+thread_local! {
+    static HELD: Cell<isize> = const { Cell::new(0) };
+    static PEAK: Cell<isize> = const { Cell::new(0) };
+}
+
+// SAFETY: all work is the system allocator's; the counters allocate nothing.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        count(layout.size() as isize);
+        // SAFETY: the caller's promise is passed on.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        count(layout.size() as isize);
+        // SAFETY: the caller's promise is passed on.
+        unsafe { System.alloc_zeroed(layout) }
+    }
+
+    unsafe fn dealloc(&self, start: *mut u8, layout: Layout) {
+        count(-(layout.size() as isize));
+        // SAFETY: the caller's promise is passed on.
+        unsafe { System.dealloc(start, layout) }
+    }
+}
+
+fn count(bytes: isize) {
+    HELD.set(HELD.get() + bytes);
+    PEAK.set(PEAK.get().max(HELD.get()));
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+/// Reads one input, and panics if that took too much memory.
+fn read(target: &Target, bytes: &[u8]) {
+    let before = HELD.get();
+    PEAK.set(before);
+    (target.run)(bytes);
+    let peak = PEAK.get() - before;
+    assert!(peak <= MOST_MEMORY, "{} held {peak} bytes at once: {MOST_MEMORY} at most", target.name);
+}
 
 fn torture(name: &str) {
     let target = target(name);
@@ -14,7 +67,7 @@ fn torture(name: &str) {
     if let Some(seed) = variable("BRAID_FUZZ_SEED") {
         return attempt(target, &valid, seed);
     }
-    valid.iter().for_each(|bytes| (target.run)(bytes));
+    valid.iter().for_each(|bytes| read(target, bytes));
     let Some(seconds) = variable("BRAID_FUZZ_SECONDS") else {
         return (0..target.tries).for_each(|seed| attempt(target, &valid, seed));
     };
@@ -30,7 +83,7 @@ fn attempt(target: &Target, valid: &[Vec<u8>], seed: u64) {
     let mut rng = Rng::new(seed);
     let mut bytes = valid[rng.below(valid.len() as u64) as usize].clone();
     mutate(&mut bytes, &mut rng);
-    if let Err(panic) = catch_unwind(AssertUnwindSafe(|| (target.run)(&bytes))) {
+    if let Err(panic) = catch_unwind(AssertUnwindSafe(|| read(target, &bytes))) {
         let name = target.name;
         eprintln!(
             "replay: BRAID_FUZZ_SEED={seed} cargo test -p braid-fuzz --test mutations {name}\n{bytes:02x?}"

@@ -181,7 +181,8 @@ fn put(bytes: &mut [u8], change: &[u8]) {
     bytes[at..at + width].copy_from_slice(&number.to_le_bytes()[..width]);
 }
 
-/// Each structure's fields, changed one at a time on all devices, and an input that changes nothing.
+/// Fields of each structure, changed on all devices with one kind of number after the other; inputs that change much at once, and
+/// inputs that change nothing.
 pub fn damages() -> Vec<Vec<u8>> {
     let fields: [(u8, Vec<u16>); 7] = [
         (0, (16..160).step_by(4).chain((1280..1344).step_by(4)).collect()),
@@ -192,13 +193,33 @@ pub fn damages() -> Vec<Vec<u8>> {
         (5, (4..20).step_by(2).collect()),
         (6, (32..72).step_by(2).collect()),
     ];
-    let changes = fields.into_iter().flat_map(|(structure, places)| {
-        let all = structure + (ALL * STRUCTURES.len()) as u8;
-        places.into_iter().flat_map(move |at| {
-            let [low, high] = at.to_le_bytes();
-            [0u8, 2, 3, 10, 11].map(|kind| [all, low, high, kind, 1, 0])
-        })
+    let all = |structure: u8| structure + (ALL * STRUCTURES.len()) as u8;
+    let changes: Vec<[u8; CHANGE]> = fields
+        .into_iter()
+        .flat_map(|(structure, places)| places.into_iter().map(move |at| (all(structure), at.to_le_bytes())))
+        .zip([0u8, 2, 3, 10, 11].into_iter().cycle())
+        .map(|((structure, [low, high]), kind)| [structure, low, high, kind, 1, 0])
+        .collect();
+    let single = changes.iter().enumerate().map(|(i, change)| [&[i as u8 & 1], &change[..]].concat());
+    let many = (0..32).map(|first| {
+        let spread = changes.iter().skip(first).step_by(32).take(MOST_CHANGES);
+        [vec![first as u8 & 1], spread.flatten().copied().collect()].concat()
     });
-    let both = changes.flat_map(|change| [0u8, 1].map(|how| [&[how], &change[..]].concat()));
-    both.chain([vec![0], vec![1], vec![6], vec![7], vec![25]]).collect()
+    let unchanged = [0u8, 1, 6, 7, 25].map(|how| vec![how]);
+    single.chain(many).chain(unchanged).chain(FAILED.iter().map(|input| input.to_vec())).collect()
 }
+
+/// Inputs that failed once.
+const FAILED: &[&[u8]] = &[
+    // A batch with its tail 2^32 behind it: recovery looked for all between.
+    &[1, 23, 16, 0, 10, 1, 0],
+    // A dirty extra copy of a block whose extent has no home to write it back to.
+    &[0, 23, 52, 0, 0, 1, 0],
+    // A second copy without a home.
+    &[1, 23, 56, 0, 2, 1, 0],
+    // Batches that do not lie in the order of their numbers: the ring had no room for the end of a checkpoint.
+    &[
+        72, 72, 109, 5, 17, 115, 0, 198, 16, 1, 80, 141, 0, 47, 134, 0, 192, 25, 0, 43, 44, 0, 156, 149, 0,
+        240, 35, 0, 61, 41, 179, 39, 45, 0, 247, 220, 37, 150, 89, 0, 179, 134, 0,
+    ],
+];
