@@ -61,6 +61,8 @@ pub(crate) struct Core<R, D> {
     /// Wakes background jobs: something to do, or the end.
     pub attention: Event,
     pub closing: Cell<bool>,
+    /// Moves that have begun and not ended.
+    pub moving: Cell<usize>,
     /// An audit is under way: no move begins.
     pub auditing: Cell<bool>,
     /// Background jobs that have not ended.

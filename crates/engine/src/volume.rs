@@ -128,6 +128,7 @@ impl<R: Runtime, D: Device> Volume<R, D> {
             background: RefCell::default(),
             attention: Event::default(),
             closing: Cell::new(false),
+            moving: Cell::new(0),
             auditing: Cell::new(false),
             jobs: Cell::new(0),
         });

@@ -39,7 +39,9 @@ impl<R: Runtime, D: Device> Core<R, D> {
             }
             self.rt.sleep(Nanos::from_millis(20)).await;
         }
-        self.count_slots()
+        // Slots that moves and trims hold which do not end belong to them.
+        let moving = self.moving.get() > 0 || self.state.borrow().trimming() > 0;
+        if moving { Ok(()) } else { self.count_slots() }
     }
 
     async fn compare(

@@ -2,10 +2,10 @@
 //! once clean.
 
 use super::Timing;
-use crate::Result;
 use crate::core::Core;
 use crate::planted::{Bug, planted};
 use crate::shape::Piece;
+use crate::{Error, ErrorKind, Result};
 use braid_base::{BlockId, Bytes, DeviceId, ExtentId};
 use braid_format::SlotNumber;
 use braid_format::journal::Extra;
@@ -130,6 +130,13 @@ impl<R: Runtime, D: Device> Core<R, D> {
         let entry = self.state.borrow().map.get(whole.extent);
         let bytes = self.blocks.alloc(self.shape.block_size).await;
         self.read_copies(&whole, &bytes, Origin::Background).await?;
+        let source = self.member(self.device_of(extra.slot));
+        if source.has_lost_writes() {
+            // What was read may be what a failed flush left there: the home may hold better, durable bytes.
+            let text =
+                format!("{} lost writes: dirty blocks on it are not written back", self.describe(source.id));
+            return Err(Error::new(ErrorKind::Io, text));
+        }
         // A copy of the home that is under way lacks this, whatever becomes of it.
         self.state.borrow_mut().disturb(whole.extent);
         let from = (Some(&bytes), Origin::Background);

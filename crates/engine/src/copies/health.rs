@@ -70,7 +70,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
                 let epoch = superblock.epoch;
                 for (entry, member) in superblock.devices.iter_mut().zip(&self.members) {
                     entry.state = member.state();
-                    if member.is_current() {
+                    if member.is_written() {
                         entry.in_step = epoch;
                     }
                 }

@@ -77,6 +77,11 @@ impl<D: Device> Member<D> {
         self.is_current() || self.state.get() == DeviceState::Returning
     }
 
+    /// Whether a flush failed: what was written before it may be gone.
+    pub fn has_lost_writes(&self) -> bool {
+        self.lost_writes.get()
+    }
+
     /// Whether all of its copies must be made again.
     pub fn lacks_all(&self) -> bool {
         self.distrusted

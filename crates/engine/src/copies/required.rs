@@ -152,15 +152,11 @@ impl<R: Runtime, D: Device> Core<R, D> {
                 state.set_extent(extent, Entry { home: now.home, second: now.second, ..known });
             }
             state.behind.end_write(span, missed.then_some(extent), self.rt.now());
-            if later {
-                // A resync of the span may have come to its end meanwhile, past an extent that is new.
-                state.behind.defer(span, extent);
-            }
             exchanged
         };
         let settled = settled?;
         // What a device lacks that is not current, its state says already.
-        if (missed || later) && both_current() && !planted(Bug::BehindNotRecorded) {
+        if missed && both_current() && !planted(Bug::BehindNotRecorded) {
             self.record_behind(span).await?;
         }
         if exchanged {

@@ -125,6 +125,11 @@ impl Journal {
         journal::room(self.most_dirty())
     }
 
+    /// Whether the largest batch finds a place without a checkpoint before it.
+    pub fn has_room(&self) -> bool {
+        self.place(journal::room(self.most_pending)).is_some()
+    }
+
     /// A place for a batch of `room` bytes that guests or policies caused.
     fn place(&self, room: Bytes) -> Option<Bytes> {
         self.ring.borrow().place(room, &[self.reserve(), self.reserve()])

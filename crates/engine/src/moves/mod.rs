@@ -99,7 +99,9 @@ impl<R: Runtime, D: Device> Core<R, D> {
         while !over() {
             let Some(job) = plan.rest.borrow_mut().next() else { return };
             // A failed move leaves everything as it was, and is counted by the device that failed it.
+            self.moving.set(self.moving.get() + 1);
             let outcome = self.run_move(job).await.unwrap_or(Outcome::Failed);
+            self.moving.set(self.moving.get() - 1);
             self.end_move(&job, outcome, plan.policy_changes);
         }
     }

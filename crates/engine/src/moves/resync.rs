@@ -96,38 +96,33 @@ impl<R: Runtime, D: Device> Core<R, D> {
         let mut at = Bytes::ZERO;
         while at < self.shape.extent_size {
             let entry = self.state.borrow().map.get(extent);
+            if let Other::Behind(_) = self.copies_of(extent, &entry).other {
+                self.give_way(entry.home).await;
+            }
+            let bytes = self.copies.alloc(self.bounce_limit().min(self.shape.extent_size)).await;
+            // Only the lock tells: the first write to an extent may be under way, which is in no map yet.
+            let _guard = self.locks.lock(Self::lock_number(extent), Mode::Exclusive).await;
+            let entry = self.state.borrow().map.get(extent);
             if entry.home == SlotNumber::NONE || entry.home == SlotNumber::LOST {
                 return Ok(Pass::Alike);
             }
             let copies = self.copies_of(extent, &entry);
-            match copies.other {
+            let target = match copies.other {
                 Other::Away => return Ok(Pass::Waits),
                 Other::None | Other::Equal(_) => return Ok(Pass::Alike),
-                Other::Behind(_) => self.give_way(copies.current).await,
+                Other::Behind(target) => target,
+            };
+            let limit = (at + bytes.len()).min(self.shape.extent_size);
+            let (valid, end) = self.shape.run(entry.valid, at, limit);
+            if valid {
+                let part = bytes.slice(Bytes::ZERO..end - at);
+                self.read_slot(copies.current, at..end, &part, Origin::Background).await?;
+                self.write_slot(target, &(at..end), Some(&part), u16::MAX, Origin::Background).await?;
+                self.background.borrow_mut().resynced_bytes += (end - at).0;
             }
-            at = self.resync_piece(extent, at).await?;
+            at = end;
         }
         Ok(Pass::Alike)
-    }
-
-    /// Copies one piece from the copy that is current to the one that is behind. Gives where the next one begins.
-    async fn resync_piece(self: &Rc<Self>, extent: ExtentId, at: Bytes) -> Result<Bytes> {
-        let bytes = self.copies.alloc(self.bounce_limit().min(self.shape.extent_size)).await;
-        let _guard = self.locks.lock(Self::lock_number(extent), Mode::Exclusive).await;
-        let entry = self.state.borrow().map.get(extent);
-        let limit = (at + bytes.len()).min(self.shape.extent_size);
-        let (valid, end) = self.shape.run(entry.valid, at, limit);
-        let known = entry.home != SlotNumber::NONE && entry.home != SlotNumber::LOST;
-        if !valid || !known {
-            return Ok(end);
-        }
-        let copies = self.copies_of(extent, &entry);
-        let Other::Behind(target) = copies.other else { return Ok(end) };
-        let part = bytes.slice(Bytes::ZERO..end - at);
-        self.read_slot(copies.current, at..end, &part, Origin::Background).await?;
-        self.write_slot(target, &(at..end), Some(&part), u16::MAX, Origin::Background).await?;
-        self.background.borrow_mut().resynced_bytes += (end - at).0;
-        Ok(end)
     }
 
     /// Gives extents the second copy that they could not have while a device was missing.

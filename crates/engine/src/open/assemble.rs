@@ -185,33 +185,38 @@ fn judge<D: Device>(newest: &Superblock, header: &Header, name: &str, device: &D
             ),
         ),
         DeviceState::Missing | DeviceState::Failed => Ok(DeviceState::Returning),
-        state if is_in_step(newest, header) => Ok(state),
+        // An opening that was to bring it back may have ended before it reached the device.
+        DeviceState::Returning if used == entry.in_step => Ok(DeviceState::Returning),
+        state if is_in_step(newest, header, entry) => Ok(state),
         _ => refuse(
             ErrorKind::Invalid,
             format!(
-                "{name} is an old copy of device {id} of volume '{volume}': it was last used in opening {used}, the others \
-                 in {}; give the one that was in use last, or have it brought up to date from another copy (--distrust {id})",
-                data_epoch(newest.epoch, newest.phase)
+                "{name} is an old copy of device {id} of volume '{volume}': it was last used in opening {used} ({:?}), the \
+                 others in {} ({:?}); give the one that was in use last, or have it brought up to date from another copy (--distrust {id})",
+                header.phase,
+                data_epoch(newest.epoch, newest.phase),
+                newest.phase
             ),
         ),
     }
 }
 
-/// Whether a device took part up to the newest step, or is the one step behind that an interruption leaves.
-fn is_in_step(newest: &Superblock, header: &Header) -> bool {
-    let steps = |epoch: u64, phase: Phase| {
-        epoch * 4
-            + match phase {
-                Phase::Opening => 0,
-                Phase::Open => 1,
-                Phase::Closing => 2,
-                Phase::Closed => 3,
-            }
+/// Whether a device took part up to the newest step, or is the one step behind that an interruption leaves. Any number of openings may
+/// have been interrupted before they reached it: none of them wrote data.
+fn is_in_step(newest: &Superblock, header: &Header, entry: &DeviceEntry) -> bool {
+    let step = |phase: Phase| match phase {
+        Phase::Opening => 0,
+        Phase::Open => 1,
+        Phase::Closing => 2,
+        Phase::Closed => 3,
     };
-    let (last, this) = (steps(newest.epoch, newest.phase), steps(header.epoch, header.phase));
-    // An opening begins from any phase, and nothing is written until all devices say so.
-    let interrupted = newest.phase == Phase::Opening && header.epoch + 1 == newest.epoch;
-    planted(Bug::StaleDeviceTaken) || this <= last && (this + 1 >= last || interrupted)
+    let (last, this) = (step(newest.phase), step(header.phase));
+    match newest.phase {
+        _ if planted(Bug::StaleDeviceTaken) => true,
+        // The table may be one step ahead of the superblocks. Where one device did not get past `Opening`, none wrote data.
+        Phase::Opening => header.epoch >= entry.in_step.min(newest.epoch - 1),
+        _ => header.epoch == newest.epoch && this <= last && this + 1 >= last,
+    }
 }
 
 /// Gives the devices their states, if the volume can do with what is there.
@@ -243,13 +248,14 @@ fn finish<D>(
         );
     }
     let clean = superblock.phase == Phase::Closed || superblock.phase == Phase::Closing;
-    let last = data_epoch(superblock.epoch, superblock.phase);
     let mut lately = Vec::new();
     for (i, (entry, &state)) in superblock.devices.iter_mut().zip(states).enumerate() {
         let was_current =
             !matches!(entry.state, DeviceState::Missing | DeviceState::Failed | DeviceState::Returning);
-        if was_current && !distrusted.contains(&DeviceId(i as u16)) {
-            entry.in_step = last;
+        let took_part = was_current || entry.state == DeviceState::Returning;
+        if took_part && !distrusted.contains(&DeviceId(i as u16)) && lacking.contains(&i) {
+            // It may have got as far as any in the opening that was begun last.
+            entry.in_step = superblock.epoch;
         }
         if was_current && lacking.contains(&i) {
             lately.push(DeviceId(i as u16));

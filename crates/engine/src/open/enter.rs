@@ -62,7 +62,9 @@ pub(crate) async fn enter<R: Runtime, D: Device>(
     members: &[Member<D>],
     superblock: &mut Superblock,
 ) -> Result<()> {
-    if superblock.phase != Phase::Opening {
+    // An opening that was interrupted wrote no data, so its number serves again. But not without a device that may have taken part:
+    // what that knows of this number must not pass for what is written now.
+    if superblock.phase != Phase::Opening || members.iter().any(|member| !member.is_current()) {
         superblock.epoch += 1;
     }
     for phase in [Phase::Opening, Phase::Open] {
@@ -70,7 +72,7 @@ pub(crate) async fn enter<R: Runtime, D: Device>(
         superblock.sequence += 1;
         let epoch = superblock.epoch;
         for (entry, member) in superblock.devices.iter_mut().zip(members) {
-            if phase == Phase::Open && member.is_current() {
+            if phase == Phase::Open && member.is_written() {
                 entry.in_step = epoch;
             }
         }
@@ -85,6 +87,10 @@ impl<R: Runtime, D: Device> Core<R, D> {
     /// After an unclean stop the journal says first that this opening has begun: a batch of the last one that reaches the device
     /// only now counts for nothing. With it goes which copies count as behind from now on.
     pub async fn begin_epoch(&self, clean: bool) -> Result<()> {
+        if !self.journal.has_room() {
+            // No job makes room yet.
+            self.checkpoint().await?;
+        }
         self.record_spans().await?;
         if !clean {
             let epoch = self.superblock.borrow().epoch;

@@ -1,6 +1,7 @@
 //! The journal's batches: every valid one on every device that has the ring, and what the proof says of them.
 
-use super::Source;
+use super::{Mode, Source};
+use crate::copies::Member;
 use crate::create::buffer;
 use crate::journal::images;
 use crate::{Error, Result};
@@ -9,7 +10,9 @@ use braid_format::journal::{self, LARGEST_BATCH, PAGE, Record};
 use braid_format::proof::{self, Proof};
 use braid_format::superblock::RegionKind;
 use braid_runtime::{Buf, Device};
+use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::io;
 
 /// A batch that must be replayed.
 pub(super) struct Found {
@@ -50,12 +53,25 @@ pub(super) async fn find<D: Device>(source: &Source<'_, D>) -> Result<Batches> {
     let mut batches = Batches::default();
     let replicas = images(superblock, RegionKind::Journal);
     let len = superblock.region(RegionKind::Journal, 0).map_or(Bytes::ZERO, |region| region.len);
+    let (mut whole, mut unread) = (false, None);
     for (device, offset) in replicas {
-        if source.members[device.index()].is_current() {
-            search(source, device.index(), offset, len, &mut all, &mut batches.problem).await?;
+        let member = &source.members[device.index()];
+        if member.is_current() {
+            let ring = PatientReader { member, offset, len, error: RefCell::default() };
+            search(source, &ring, &mut all, &mut batches.problem).await?;
+            let error = ring.error.into_inner();
+            whole |= error.is_none();
+            unread = unread.or(error);
         }
     }
-    let proof = read_proof(source).await;
+    // What could not be read may be what was promised last: that is not the same as a batch that never was.
+    if let (false, Mode::Strict, Some(error)) = (whole, source.mode, unread) {
+        return Err(Error::io(
+            format_args!("the journal of volume '{}' could not be read", superblock.name),
+            &error,
+        ));
+    }
+    let proof = read_proof(source).await?;
     batches.proved = proof.as_ref().map_or(0, |proof| proof.sequence);
     let Some((_, newest)) = all.values().map(|b| (b.epoch, b.sequence)).max() else {
         batches.lose_up_to_proof(1, proof);
@@ -95,26 +111,35 @@ impl Batches {
 const MOST_LOST: u64 = 1_000;
 
 /// The newest proof on any device that is current.
-async fn read_proof<D: Device>(source: &Source<'_, D>) -> Option<Proof> {
-    let mut newest: Option<Proof> = None;
+async fn read_proof<D: Device>(source: &Source<'_, D>) -> Result<Option<Proof>> {
+    let (mut newest, mut read, mut unread) = (None, false, None);
     for (device, offset) in images(source.superblock, RegionKind::Proof) {
         let member = &source.members[device.index()];
-        let buf = buffer(proof::SIZE * proof::PAGES).await;
-        if !member.is_current() || member.read(offset, &buf).await.is_err() {
+        if !member.is_current() {
             continue;
         }
-        let found = buf.with_bytes(|bytes| proof::newest(bytes, source.superblock.volume));
-        newest = newest.max(found.ok());
+        let buf = buffer(proof::SIZE * proof::PAGES).await;
+        match member.read(offset, &buf).await {
+            Err(error) => unread = Some(error),
+            Ok(()) => {
+                let found = buf.with_bytes(|bytes| proof::newest(bytes, source.superblock.volume));
+                (newest, read) = (newest.max(found.ok()), true);
+            }
+        }
     }
-    newest
+    match (read, source.mode, unread) {
+        (false, Mode::Strict, Some(error)) => {
+            let name = &source.superblock.name;
+            Err(Error::io(format_args!("the journal's proof of volume '{name}' could not be read"), &error))
+        }
+        _ => Ok(newest),
+    }
 }
 
 /// Every valid batch in one ring.
 async fn search<D: Device>(
     source: &Source<'_, D>,
-    device: usize,
-    offset: Bytes,
-    len: Bytes,
+    ring: &PatientReader<'_, D>,
     all: &mut BTreeMap<u64, Found>,
     problem: &mut Option<String>,
 ) -> Result<()> {
@@ -124,10 +149,10 @@ async fn search<D: Device>(
     let mut bytes = vec![0u8; (step * 2).as_usize()];
     // No batch begins within another one that is valid: nothing has overwritten that.
     let mut past = Bytes::ZERO;
-    let mut held = read_step(source, device, offset, len, start, &window).await;
+    let mut held = ring.read(start, &window).await;
     window.copy_to_slice(Bytes::ZERO, &mut bytes[..step.as_usize()]);
-    while start < len {
-        let next = read_step(source, device, offset, len, start + step, &window).await;
+    while start < ring.len {
+        let next = ring.read(start + step, &window).await;
         window.copy_to_slice(Bytes::ZERO, &mut bytes[step.as_usize()..]);
         let valid = (held + next).as_usize();
         for at in (0..held.as_usize()).step_by(PAGE.as_usize()) {
@@ -167,32 +192,35 @@ async fn search<D: Device>(
     Ok(())
 }
 
-/// Reads a piece of the ring, zeros for the pages that cannot be read; how long it is.
-async fn read_step<D: Device>(
-    source: &Source<'_, D>,
-    device: usize,
+/// Reads a ring around its bad places.
+struct PatientReader<'a, D> {
+    member: &'a Member<D>,
     offset: Bytes,
     len: Bytes,
-    at: Bytes,
-    into: &Buf,
-) -> Bytes {
-    let part = into.len().min(len.saturating_sub(at));
-    if part == Bytes::ZERO {
-        return part;
-    }
-    let member = &source.members[device];
-    if member.read(offset + at, &into.slice(Bytes::ZERO..part)).await.is_err() {
+    /// Why a place could not be read.
+    error: RefCell<Option<io::Error>>,
+}
+
+impl<D: Device> PatientReader<'_, D> {
+    /// Reads a piece, zeros for the pages that cannot be read; how long it is.
+    async fn read(&self, at: Bytes, into: &Buf) -> Bytes {
+        let part = into.len().min(self.len.saturating_sub(at));
+        let start = self.offset + at;
+        if part == Bytes::ZERO || self.member.read(start, &into.slice(Bytes::ZERO..part)).await.is_ok() {
+            return part;
+        }
         into.fill_zero();
         let mut page = Bytes::ZERO;
         while page < part {
             let one = into.slice(page..page + PAGE);
-            if member.read(offset + at + page, &one).await.is_err() {
+            if let Err(error) = self.member.read(start + page, &one).await {
+                self.error.borrow_mut().get_or_insert(error);
                 one.fill_zero();
             }
             page += PAGE;
         }
+        part
     }
-    part
 }
 
 #[cfg(test)]
