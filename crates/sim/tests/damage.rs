@@ -17,7 +17,10 @@ fn killed_after(bench: &Bench, made: CreateOptions, batches: u64) -> (Vec<Faulty
         let volume = make(world.clone(), all, &made).await;
         for i in 0..batches {
             let (at, value) = (KIB * 128 * i, i as u8 + 1);
-            volume.write(at, &filled(&arena, KIB * 128, value), Durability::Fua).await.unwrap();
+            volume
+                .write(at, &filled(&arena, KIB * 128, value), Durability::Fua)
+                .await
+                .expect("there is room");
         }
         world.sleep(Nanos::from_secs(3)).await;
         volume.superblock()
@@ -27,9 +30,9 @@ fn killed_after(bench: &Bench, made: CreateOptions, batches: u64) -> (Vec<Faulty
 
 /// The batches in the ring: where each lies on its device, and its number; the oldest first.
 async fn batches(device: &Faulty<Disk>, superblock: &Superblock, copy: u8) -> Vec<(Bytes, u64)> {
-    let region = *superblock.region(RegionKind::Journal, copy).unwrap();
+    let region = *superblock.region(RegionKind::Journal, copy).expect("the volume has this journal");
     let buf = Arena::new(MIB).alloc(MIB).await;
-    device.read(region.offset, &buf).await.unwrap();
+    device.read(region.offset, &buf).await.expect("the devices are sound");
     let mut found: Vec<(Bytes, u64)> = buf.with_bytes(|bytes| {
         let starts = (0..bytes.len()).step_by(4096);
         let verified =
@@ -43,10 +46,10 @@ async fn batches(device: &Faulty<Disk>, superblock: &Superblock, copy: u8) -> Ve
 async fn flip(device: &Faulty<Disk>, at: Bytes) {
     let buf = Arena::new(MIB).alloc(KIB * 4).await;
     let start = at.align_down(KIB * 4);
-    device.read(start, &buf).await.unwrap();
+    device.read(start, &buf).await.expect("the devices are sound");
     buf.with_bytes_mut(|bytes| bytes[(at - start).as_usize()] ^= 0x40);
-    device.write(start, &buf).await.unwrap();
-    device.flush().await.unwrap();
+    device.write(start, &buf).await.expect("the devices are sound");
+    device.flush().await.expect("the devices are sound");
 }
 
 fn names() -> [String; 2] {

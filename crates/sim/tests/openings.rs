@@ -102,9 +102,10 @@ async fn made_mirror(bench: &(braid_sim::World, braid_runtime::Arena), all: &[Fa
     let volume = make(bench.0.clone(), all.to_vec(), &mirror(4)).await;
     for i in 0..3u8 {
         let at = MIB * u64::from(i);
-        volume.write(at, &filled(&bench.1, MIB, i + 1), Durability::Volatile).await.unwrap();
+        let written = volume.write(at, &filled(&bench.1, MIB, i + 1), Durability::Volatile).await;
+        written.expect("the devices are sound");
     }
-    volume.close().await.unwrap();
+    volume.close().await.expect("the devices are sound");
 }
 
 fn parts(bench: &Bench) -> (braid_sim::World, braid_runtime::Arena) {
@@ -190,8 +191,8 @@ fn a_volume_of_one_copy_does_not_open_without_a_device() {
     let (world, all) = (bench.world.clone(), bench.devices());
     bench.run(async move {
         make(world.clone(), all.clone(), &options(8)).await.close().await.unwrap();
-        for i in 0..2 {
-            let error = refused(open(world.clone(), vec![all[i].clone()]).await);
+        for one in all {
+            let error = refused(open(world.clone(), vec![one]).await);
             assert_eq!(error.kind(), ErrorKind::Degraded, "{error}");
         }
     });

@@ -127,6 +127,7 @@ mod tests {
     use super::*;
     use braid_base::{Bytes, DeviceClass};
     use braid_format::Uuid;
+    use braid_format::superblock::{DeviceState, Layout, Role};
 
     fn space(counts: &[u32]) -> Space {
         let mut first = 1;
@@ -139,13 +140,15 @@ mod tests {
                 slots,
                 first_slot: first,
                 slots_offset: Bytes::ZERO,
-                journal: None,
-                map: [None, None],
+                state: DeviceState::Active,
+                role: Role::DATA,
+                layout: Layout::Head,
+                in_step: 1,
             };
             first += slots;
             entry
         });
-        Space::new(&entries.collect::<Vec<_>>())
+        Space::of_devices(&entries.collect::<Vec<_>>())
     }
 
     #[test]

@@ -2,17 +2,19 @@
 
 use super::damage::Damage;
 use super::{Mode, Recovery, Source};
-use crate::Result;
 use crate::create::buffer;
 use crate::journal::images;
 use crate::map::State;
+use crate::{Error, Result};
 use braid_base::{Bytes, DeviceId, ExtentId};
 use braid_format::SpanId;
 use braid_format::intent_page::{self, Difference, SPANS_PER_PAGE};
 use braid_format::map_page::{self, Entry};
 use braid_format::superblock::RegionKind;
 use braid_runtime::{Arena, Buf, Device, join_all};
+use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::io;
 
 const PAGE: Bytes = map_page::SIZE;
 /// Pages read in one piece.
@@ -50,7 +52,8 @@ pub(super) async fn load_map<D: Device>(
     let mut sequences = Vec::with_capacity(count as usize);
     for first in (0..count).step_by(GROUP as usize) {
         let pages = GROUP.min(count - first);
-        let read = read_group(source, &images, &buffers, first, pages).await;
+        let unread = RefCell::new(None);
+        let read = read_group(source, &images, &buffers, (first, pages), &unread).await;
         for page in first..first + pages {
             let at =
                 (PAGE * u64::from(page - first)).as_usize()..(PAGE * u64::from(page - first + 1)).as_usize();
@@ -65,6 +68,14 @@ pub(super) async fn load_map<D: Device>(
             sequences.push(best.and_then(|i| found[i]));
             let extents = page * per_page..((page + 1) * per_page).min(superblock.extents());
             let Some(best) = best else {
+                if let (Mode::Strict, Some(error)) = (source.mode, unread.take()) {
+                    // A device that could not be read now may be read another time: that is no damage yet.
+                    let name = &superblock.name;
+                    return Err(Error::io(
+                        format_args!("map page {page} of volume '{name}' could not be read"),
+                        &error,
+                    ));
+                }
                 damage.page_lost(page, extents);
                 continue;
             };
@@ -86,13 +97,13 @@ pub(super) async fn load_map<D: Device>(
     Ok(Loaded { sequences, per_page })
 }
 
-/// Reads pages of every image at once; which of these could be read.
+/// Reads pages of every image at once; on which devices that was tried. An error of any page goes to `unread`.
 async fn read_group<D: Device>(
     source: &Source<'_, D>,
     images: &[(DeviceId, Bytes)],
     buffers: &[Buf],
-    first: u32,
-    pages: u32,
+    (first, pages): (u32, u32),
+    unread: &RefCell<Option<io::Error>>,
 ) -> Vec<bool> {
     let len = PAGE * u64::from(pages);
     let reads = images.iter().zip(buffers).map(async |(&(device, offset), buffer)| {
@@ -109,7 +120,8 @@ async fn read_group<D: Device>(
         buffer.fill_zero();
         for page in 0..u64::from(pages) {
             let part = buffer.slice(PAGE * page..PAGE * (page + 1));
-            if member.read(at + PAGE * page, &part).await.is_err() {
+            if let Err(error) = member.read(at + PAGE * page, &part).await {
+                unread.borrow_mut().get_or_insert(error);
                 part.fill_zero();
             }
         }
