@@ -85,7 +85,7 @@ fn fail(campaign: &mut Campaign, errors: Errors) {
     ];
 }
 
-/// Two interrupted openings of a volume of three devices leave a device two openings behind, which refuses it for ever.
+/// Two interrupted openings of a volume of three devices must not leave a device two openings behind, which would be refused.
 #[test]
 fn any_configuration_of_five_devices_loses_nothing_flushed() {
     let mut campaign =
@@ -95,8 +95,8 @@ fn any_configuration_of_five_devices_loses_nothing_flushed() {
     run(&campaign, &Engine::random(5));
 }
 
-/// A kill leaves the new superblock of one device in its cache alone. The next opening counts on it and writes that of the
-/// other device; a power cut then takes the first, which is two openings behind, and refused for ever.
+/// A kill leaves the new superblock of one device in its cache alone. If the next opening counted on it and wrote that of the
+/// other device, a power cut would take the first, which would be two openings behind, and refused.
 #[test]
 fn openings_that_end_early_in_a_row_leave_no_device_behind() {
     let mut campaign = campaign("early-ends", "openings_that_end_early_in_a_row_leave_no_device_behind", 100);
@@ -104,7 +104,7 @@ fn openings_that_end_early_in_a_row_leave_no_device_behind() {
     run(&campaign, &Engine::wardrop());
 }
 
-/// The flush of a checkpoint that an administrator asks for fails and loses data, and no flush remembers that.
+/// The flush of a checkpoint that an administrator asks for fails and loses data: the flushes after it must not hide that.
 #[test]
 fn a_failed_flush_of_a_checkpoint_is_remembered() {
     let mut campaign = campaign("failed-checkpoints", "a_failed_flush_of_a_checkpoint_is_remembered", 100);
@@ -112,8 +112,8 @@ fn a_failed_flush_of_a_checkpoint_is_remembered() {
     run(&campaign, &Engine::wardrop());
 }
 
-/// A device loses a dirty extra copy that is not durable. A write-back that goes on after that reads what is left in its
-/// place, and writes it over the home, whose bytes were durable.
+/// A device loses a dirty extra copy that is not durable. A write-back that went on after that would read what is left in its
+/// place, and write it over the home, whose bytes were durable.
 #[test]
 fn what_a_failed_flush_lost_is_not_written_back_over_durable_bytes() {
     let test = "what_a_failed_flush_lost_is_not_written_back_over_durable_bytes";
