@@ -62,9 +62,11 @@ pub(crate) async fn build<D: Device>(
     }
     let options = options(setup, need, &kinds)?;
     let superblock = create(&devices, &options).await.map_err(|error| Error::setup(error.to_string()))?;
-    for (hollow, entry) in hollows.iter().zip(&superblock.devices) {
+    for (place, (hollow, entry)) in hollows.iter().zip(&superblock.devices).enumerate() {
         let len = superblock.extent_size * u64::from(entry.slots);
-        hollow.set_data(entry.slots_offset..entry.slots_offset + len);
+        let regions = superblock.regions.iter().filter(|region| region.device.index() == place);
+        let regions = regions.map(|region| region.offset..region.offset + region.len);
+        hollow.set_data(entry.slots_offset..entry.slots_offset + len, regions);
     }
     let mut volume = open(world, &devices, setup).await?;
     let filled = filled(setup, need, volume.size());

@@ -28,8 +28,10 @@ pub enum Payload {
 pub struct Hollow {
     geometry: Geometry,
     payload: Payload,
-    /// Where guests' data lies.
-    data: Cell<(Bytes, Bytes)>,
+    /// Where slots lie: for guests' data, except …
+    slots: Cell<(Bytes, Bytes)>,
+    /// … these, in which the volume keeps what it knows about itself.
+    regions: RefCell<Vec<Range<Bytes>>>,
     /// What lies elsewhere.
     metadata: RefCell<Image>,
     tags: RefCell<SectorTags>,
@@ -45,15 +47,27 @@ impl Hollow {
         Hollow {
             geometry,
             payload,
-            data: Cell::new((Bytes::ZERO, Bytes::ZERO)),
+            slots: Cell::new((Bytes::ZERO, Bytes::ZERO)),
+            regions: RefCell::default(),
             metadata: RefCell::new(Image::new(Blank::Zeros)),
             tags: RefCell::default(),
         }
     }
 
-    /// From now on, only the payload of this range is kept. What it holds so far is forgotten.
-    pub fn set_data(&self, range: Range<Bytes>) {
-        self.data.set((range.start, range.end));
+    /// From now on, only the payload of these slots is kept, except of those that regions take. What it holds so far is forgotten.
+    pub fn set_data(&self, slots: Range<Bytes>, regions: impl IntoIterator<Item = Range<Bytes>>) {
+        let mut regions: Vec<Range<Bytes>> = regions.into_iter().collect();
+        regions.sort_by_key(|region| region.start);
+        // Neighbours become one: every request asks.
+        regions.dedup_by(|next, last| {
+            let touches = next.start <= last.end;
+            if touches {
+                last.end = last.end.max(next.end);
+            }
+            touches
+        });
+        self.slots.set((slots.start, slots.end));
+        *self.regions.borrow_mut() = regions;
     }
 
     /// Bytes of memory that the tags take.
@@ -66,10 +80,13 @@ impl Hollow {
     /// # Panics
     /// Where it lies across its border: no slot does.
     fn is_data(&self, offset: Bytes, len: Bytes) -> bool {
-        let (start, end) = self.data.get();
-        let inside = start <= offset && offset + len <= end;
-        assert!(inside || offset + len <= start || end <= offset, "{len:?} at {offset:?} cross a border");
-        inside
+        let lies_in = |start: Bytes, end: Bytes| {
+            let inside = start <= offset && offset + len <= end;
+            assert!(inside || offset + len <= start || end <= offset, "{len:?} at {offset:?} cross a border");
+            inside
+        };
+        let (start, end) = self.slots.get();
+        lies_in(start, end) && !self.regions.borrow().iter().any(|region| lies_in(region.start, region.end))
     }
 }
 
@@ -136,14 +153,19 @@ mod tests {
         world.block_on(async move {
             let device =
                 Hollow::new(Geometry { size: MIB, class: DeviceClass::Ssd, alignment: SECTOR }, payload);
-            device.set_data(KIB * 512..MIB);
+            let regions = [KIB * 640..KIB * 704, KIB * 512..KIB * 576, KIB * 576..KIB * 592];
+            device.set_data(KIB * 512..MIB, regions);
             let buf = Arena::new(MIB).alloc(KIB * 4).await;
             buf.with_bytes_mut(|bytes| bytes.fill(0x11));
-            device.write(KIB * 8, &buf).await.unwrap();
             device.write(KIB * 600, &buf).await.unwrap();
-            buf.with_bytes_mut(|bytes| bytes.fill(0x22));
-            device.read(KIB * 8, &buf).await.unwrap();
-            let metadata = buf.with_bytes(|bytes| bytes[4000]);
+            let mut metadata = 0x11;
+            for place in [KIB * 8, KIB * 512, KIB * 588, KIB * 640] {
+                buf.with_bytes_mut(|bytes| bytes.fill(0x11));
+                device.write(place, &buf).await.unwrap();
+                buf.with_bytes_mut(|bytes| bytes.fill(0x22));
+                device.read(place, &buf).await.unwrap();
+                metadata = buf.with_bytes(|bytes| metadata.max(bytes[4000]));
+            }
             buf.with_bytes_mut(|bytes| bytes.fill(0x22));
             device.read(KIB * 600, &buf).await.unwrap();
             let tag = buf.with_bytes(|bytes| u64::from_le_bytes(*bytes[512..].first_chunk().unwrap()));

@@ -49,7 +49,7 @@ fn a_device_of_another_volume_or_of_none_is_refused() {
     });
     std::fs::write(machine.path("vault.hdd"), vec![7; 128 << 20]).unwrap();
     unchanged(&machine, &["vault.ssd", "vault.hdd"], || {
-        machine.refused(&["serve", "vault"], 1, &["vault.hdd belongs to no volume"]);
+        machine.refused(&["serve", "vault"], 1, &["vault.hdd", "belongs to no volume"]);
     });
     for class in ["ssd", "hdd"] {
         std::fs::copy(machine.path(&format!("other.{class}")), machine.path(&format!("vault.{class}")))

@@ -4,6 +4,7 @@
 //! fails, as of a disk that was pulled out.
 
 use crate::machine::{Machine, have, have_block_devices, number, qemu_io, qemu_io_ok};
+use serde_json::Value;
 
 #[test]
 fn a_device_that_vanishes_is_told_and_what_was_flushed_is_there_when_it_is_back() {
@@ -27,11 +28,13 @@ fn a_device_that_vanishes_is_told_and_what_was_flushed_is_there_when_it_is_back(
     qemu_io_ok(&vault.uri, &[&format!("read -P 6 {ssd} 4k")]);
     let (well, _) = qemu_io(&vault.uri, &["write -P 7 0 1M", "flush"]);
     assert!(!well, "a flush to a device that is gone was answered with success");
-    let status = machine.json(&["status", "vault"]);
+    let status = machine.braid(&["status", "vault", "--json"]);
+    assert_eq!(status.status, 3, "{status:?}");
+    let status: Value = serde_json::from_str(&status.stdout).unwrap();
     assert!(number(&status, "devices.1.errors") > 0.0, "{status}");
     assert!(status["devices"][1]["last_error"].as_str().unwrap().contains(&device), "{status}");
-    let text = machine.ok(&["status", "vault"]);
-    assert!(text.contains("last error"), "{text}");
+    let text = machine.braid(&["status", "vault"]);
+    assert!(text.status == 3 && text.stdout.contains("last error"), "{text:?}");
     let ended = vault.terminate();
     assert_eq!(ended.status, 3, "{ended:?}");
     assert!(

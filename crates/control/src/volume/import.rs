@@ -12,7 +12,7 @@ use crate::volume::state_dir::{DeviceRecord, RECORD_VERSION, StateDir, VolumeNam
 use crate::{Error, ErrorKind, Result};
 use braid_format::superblock::{DeviceEntry, Header};
 use serde::{Deserialize, Serialize};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 /// A volume that was found.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -47,19 +47,22 @@ pub fn import(
     let absolute = |path: &PathBuf| std::path::absolute(path).map_err(|e| Error::io(path.display(), &e));
     let paths = paths.iter().map(absolute).collect::<Result<Vec<_>>>()?;
     let (header, entries, found, ordered, own) = on_ring(async |ring| {
-        let mut own = match paths.first() {
-            Some(path) => known_models(state, &look(ring, path).await?)?,
+        // Before they are opened for this process alone.
+        let mut headers = Vec::new();
+        for path in &paths {
+            headers.push(look(ring, path).await?);
+        }
+        let mut own = match headers.first() {
+            Some(header) => known_models(state, header)?,
             None => OwnModels::new(),
         };
         own.extend(given);
         let (header, members) = open_paths(ring, &paths, &own).await?;
-        refuse_missing(&header, &members)?;
         let ordered = names(&members);
         let found = braid_engine::check(handles(&members), &ordered).await?;
-        let mut entries = Vec::new();
-        for path in &ordered {
-            entries.push(look(ring, Path::new(path)).await?.device);
-        }
+        refuse_missing(&header, &members)?;
+        headers.sort_by_key(|header| header.this_device);
+        let entries: Vec<DeviceEntry> = headers.into_iter().map(|header| header.device).collect();
         Ok((header, entries, found, ordered, own))
     })?;
     let name = name.map_or_else(|| header.name.parse(), Ok)?;
