@@ -72,7 +72,7 @@ fn a_copy_of_a_device_is_refused_beside_it_and_instead_of_it() {
     }
     std::fs::rename(machine.path("copy"), machine.path("vault.hdd")).unwrap();
     unchanged(&machine, &["vault.ssd", "vault.hdd"], || {
-        machine.refused(&["serve", "vault"], 1, &["old copy of device d1", "old copy"]);
+        machine.refused(&["serve", "vault"], 1, &["old copy of device d1"]);
     });
 }
 
