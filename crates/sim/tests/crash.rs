@@ -98,16 +98,7 @@ fn a_failure_is_found_again_and_shortened_the_same_way() {
 fn failing() -> Campaign {
     let mut campaign = campaign();
     campaign.setup.workload.errors = Errors::Tolerated;
-    campaign.setup.disturbances = vec![
-        Disturbance::ReadErrors,
-        Disturbance::WriteErrors,
-        Disturbance::BadSectors,
-        Disturbance::FlushErrors,
-        Disturbance::LossyFlushes,
-        Disturbance::Stalls,
-        Disturbance::Hangs,
-        Disturbance::Deaths,
-    ];
+    campaign.setup.disturbances = Disturbance::OF_FAILING_DISKS.to_vec();
     Campaign { seeds: 0..10, ..campaign }
 }
 

@@ -73,16 +73,7 @@ fn one_copy_on_disks_that_fail_loses_nothing_that_a_flush_promised() {
 /// Disks fail in every way that may happen to a disk by itself.
 fn fail(campaign: &mut Campaign, errors: Errors) {
     campaign.setup.workload.errors = errors;
-    campaign.setup.disturbances = vec![
-        Disturbance::ReadErrors,
-        Disturbance::WriteErrors,
-        Disturbance::BadSectors,
-        Disturbance::FlushErrors,
-        Disturbance::LossyFlushes,
-        Disturbance::Stalls,
-        Disturbance::Hangs,
-        Disturbance::Deaths,
-    ];
+    campaign.setup.disturbances = Disturbance::OF_FAILING_DISKS.to_vec();
 }
 
 /// Two interrupted openings of a volume of three devices must not leave a device two openings behind, which would be refused.

@@ -124,7 +124,7 @@ fn a_daemon_whose_block_device_is_in_use_ends_after_a_while_and_loses_nothing() 
     std::fs::File::open(&device).unwrap().read_exact_at(&mut bytes, 0).unwrap();
     assert!(bytes.iter().all(|&byte| byte == 5));
     assert!(number(&machine.json(&["status", "vault"]), "mapped_bytes") > 0.0);
-    // Nobody has it open now: the daemon detaches it itself.
+    // No process has the device open now: the daemon detaches it itself.
     assert_eq!(daemon.terminate().status, 0);
     machine.refused(&["detach", "vault"], 1, &["not attached"]);
 }

@@ -1,5 +1,5 @@
 //! One process works on a volume: a lock on a file in the state directory, which the kernel gives back when the process
-//! ends, however it ends. The file says who holds it, for the message to the next one.
+//! ends, however it ends. The file names the process that holds it, for the error message of the next one.
 
 use crate::volume::state_dir::{StateDir, VolumeName};
 use crate::{Error, ErrorKind, Result};
@@ -51,8 +51,7 @@ impl VolumeLock {
     }
 }
 
-/// Opens a file that must be one: a symbolic link would lead to a file of the choice of others who may write the
-/// directory.
+/// Opens a regular file. A symbolic link is refused: whoever may write the directory could point it at any file.
 fn open_file(options: &OpenOptions, path: &Path) -> io::Result<File> {
     let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
     let file = options.clone().custom_flags(flags.bits() as i32).open(path)?;

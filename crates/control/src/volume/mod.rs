@@ -1,4 +1,4 @@
-//! A volume by its name: where its devices are, who works on it, and the verbs on one that no daemon serves.
+//! A volume by its name: where its devices are, which process uses it, and the commands on one that no daemon serves.
 
 pub(crate) mod check;
 pub(crate) mod create;

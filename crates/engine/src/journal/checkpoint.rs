@@ -59,7 +59,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
                     continue;
                 }
                 if let Err(error) = self.write_group(group, &buffer, *device, *image).await {
-                    // The image on the other device is enough, if there is one.
+                    // The image on the other device is enough, if there is one; until this one is back, a power cut may tear it.
                     self.give_up(*device, error).await?;
                 }
             }

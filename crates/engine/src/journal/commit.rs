@@ -89,7 +89,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         }
     }
 
-    /// From now on no flush succeeds, and nobody waits for room in the journal.
+    /// From now on no flush succeeds, and no request waits for room in the journal.
     pub fn fail(&self, error: Error) {
         if self.commits.failure().is_none() {
             tracing::error!(%error, "the volume can promise nothing any more");
@@ -155,7 +155,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         for (device, result) in join_all(flushes).await {
             match result {
                 Ok(Some(Timed { latency })) => {
-                    // A guest who asked for it waits as for a write: a device that is slow to flush is slow.
+                    // The guest that asked for it waits as for a write: the latency counts.
                     let (direction, len) = (Direction::Flush, Bytes::ZERO);
                     let completion = Completion { device, direction, len, latency, origin };
                     self.policy.borrow_mut().completed(&completion);

@@ -37,6 +37,18 @@ pub enum Disturbance {
 }
 
 impl Disturbance {
+    /// What may happen to a disk that fails by itself.
+    pub const OF_FAILING_DISKS: [Disturbance; 8] = [
+        Disturbance::ReadErrors,
+        Disturbance::WriteErrors,
+        Disturbance::BadSectors,
+        Disturbance::FlushErrors,
+        Disturbance::LossyFlushes,
+        Disturbance::Stalls,
+        Disturbance::Hangs,
+        Disturbance::Deaths,
+    ];
+
     /// All kinds.
     pub const ALL: [Disturbance; 14] = [
         Disturbance::ReadErrors,
