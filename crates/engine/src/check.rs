@@ -53,8 +53,8 @@ pub async fn check<D: Device>(devices: Vec<D>, names: &[String]) -> Result<Repor
     let entries = superblock.devices.iter().cloned();
     let members: Vec<Member<D>> =
         (0..).zip(devices).zip(entries).map(|((i, d), e)| Member::new(DeviceId(i), e, d, false)).collect();
-    let states = members.iter().map(|member| (member.id, member.state()));
-    report.not_current = states.filter(|(_, state)| *state != DeviceState::Active).collect();
+    let not_current = members.iter().filter(|member| !member.is_current());
+    report.not_current = not_current.map(|member| (member.id, member.state())).collect();
     let mut source = Source { members: &members, superblock: &superblock, mode: Mode::Strict, clean };
     for image in 0..2 {
         report.repairable.extend(check_image(&source, image).await);

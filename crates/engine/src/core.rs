@@ -1,7 +1,6 @@
 //! What all verbs of a volume share. Each verb is in the file of its name.
 
-use crate::copies::ExtentCache;
-use crate::copies::Member;
+use crate::copies::{Deadline, ExtentCache, Member};
 use crate::journal::Commits;
 use crate::journal::Journal;
 use crate::map::State;
@@ -52,6 +51,8 @@ pub(crate) struct Core<R, D> {
     pub blocks: Arena,
     /// For moves and probes; a buffer of it may be held while one of `bounce` is asked for.
     pub copies: Arena,
+    /// For reads that another copy answers if the device is late.
+    pub replaceable: Arena,
     /// Which places are probed.
     pub probe_rng: RefCell<Rng>,
     /// How often the policy was changed.
@@ -67,6 +68,20 @@ pub(crate) struct Core<R, D> {
     pub auditing: Cell<bool>,
     /// Background jobs that have not ended.
     pub jobs: Cell<usize>,
+    /// What the watchdog does.
+    pub watch: Cell<Watch>,
+    /// How often the states of devices changed, and how many of these changes the superblocks hold.
+    pub states_changed: Cell<u64>,
+    pub states_recorded: Cell<u64>,
+}
+
+/// What the watchdog of the devices does.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Watch {
+    Runs,
+    /// It ends at once.
+    Ending,
+    Ended,
 }
 
 /// A request to a device that has begun.
@@ -155,13 +170,25 @@ impl<R: Runtime, D: Device> Core<R, D> {
         self.state.borrow().views[member.id.index()].in_flight
     }
 
-    /// Reads from a device on someone's behalf; the policy learns how long it took.
+    /// Reads from a device what nothing else holds, on someone's behalf; the policy learns how long it took.
     pub async fn device_read(&self, member: &Member<D>, at: Bytes, into: &Buf, origin: Origin) -> Result<()> {
-        let attempt = self.begin(member, Direction::Read, at, into.len(), origin);
-        self.end(&attempt, member.read(at, into).await)
+        self.device_read_by(member, at, into, origin, Deadline::Only).await
     }
 
-    /// Writes to a device on someone's behalf; the policy learns how long it took.
+    /// As [`Core::device_read`], with a deadline.
+    pub async fn device_read_by(
+        &self,
+        member: &Member<D>,
+        at: Bytes,
+        into: &Buf,
+        origin: Origin,
+        deadline: Deadline,
+    ) -> Result<()> {
+        let attempt = self.begin(member, Direction::Read, at, into.len(), origin);
+        self.end(&attempt, member.read(at, into, deadline).await)
+    }
+
+    /// Writes to a device what nothing else holds, on someone's behalf; the policy learns how long it took.
     pub async fn device_write(
         &self,
         member: &Member<D>,
@@ -169,8 +196,20 @@ impl<R: Runtime, D: Device> Core<R, D> {
         from: &Buf,
         origin: Origin,
     ) -> Result<()> {
+        self.device_write_by(member, at, from, origin, Deadline::Only).await
+    }
+
+    /// As [`Core::device_write`], with a deadline.
+    pub async fn device_write_by(
+        &self,
+        member: &Member<D>,
+        at: Bytes,
+        from: &Buf,
+        origin: Origin,
+        deadline: Deadline,
+    ) -> Result<()> {
         let attempt = self.begin(member, Direction::Write, at, from.len(), origin);
-        self.end(&attempt, member.write(at, from).await)
+        self.end(&attempt, member.write(at, from, deadline).await)
     }
 
     /// Makes what was written to a device durable. `what` says in the error what that was.

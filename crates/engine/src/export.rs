@@ -37,6 +37,8 @@ pub enum Allocation {
 /// Requests of any offset and length within `size()`, aligned or not, may run at the same time. One buffer holds at most
 /// [`braid_runtime::Arena::LARGEST`]; a front splits what is larger. A range beyond the end is `Invalid`, and nothing is
 /// done.
+///
+/// After an error a device that is late may still fill the buffer or write what it holds: a front drops it, and takes another.
 pub trait Export: Clone + 'static {
     /// Bytes that the guest can address.
     fn size(&self) -> Bytes;

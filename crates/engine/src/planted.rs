@@ -60,12 +60,14 @@ pub enum Bug {
     NoResync,
     /// A journal that lacks promised batches passes for a whole one.
     LostBatchIgnored,
+    /// A device that has not answered a request in time gets others before it has.
+    LateWriteForgotten,
 }
 
 #[cfg(feature = "planted")]
 impl Bug {
     /// All of them.
-    pub const ALL: [Bug; 25] = [
+    pub const ALL: [Bug; 26] = [
         Bug::FlushSkipped,
         Bug::RecordBeforeData,
         Bug::JournalNotFlushed,
@@ -91,6 +93,7 @@ impl Bug {
         Bug::BehindNotRecorded,
         Bug::NoResync,
         Bug::LostBatchIgnored,
+        Bug::LateWriteForgotten,
     ];
 }
 

@@ -1,7 +1,7 @@
 //! The volume's public face: open, the verbs of a disk, and what an administrator asks.
 
 use crate::copies::{ExtentCache, Member};
-use crate::core::Core;
+use crate::core::{Core, Watch};
 use crate::create::{checked_policy, room, written_policy};
 use crate::export::{Allocation, Durability, Export, Zeroing};
 use crate::journal::{Commits, Journal, Mode, Recovery, Source, images, recover};
@@ -55,6 +55,10 @@ const BOUNCE: Bytes = Bytes(8 << 20);
 const MOST_EXTENTS_LOOKED_AT: u64 = 4096;
 /// Bad places that are written again at the same time.
 const REPAIRS_AT_ONCE: usize = 4;
+/// Memory for reads that another copy answers if a device is late.
+const REPLACEABLE: Bytes = Bytes(16 << 20);
+/// How long a closing waits for background work: what each of its steps may take, twice.
+const LAST_WORK: Nanos = Nanos::from_secs(120);
 
 impl<R: Runtime, D: Device> Volume<R, D> {
     /// Opens the volume that lies on `devices`, given in any order; recovers it if it was not shut down. Takes less than
@@ -121,6 +125,7 @@ impl<R: Runtime, D: Device> Volume<R, D> {
             bounce: Arena::new(BOUNCE),
             blocks: Arena::new(MIB),
             copies: Arena::new(Arena::LARGEST * 2),
+            replaceable: Arena::new(REPLACEABLE),
             probe_rng: RefCell::new(Rng::new(superblock.epoch)),
             policy_changes: Cell::new(0),
             superblock: RefCell::new(superblock),
@@ -131,8 +136,15 @@ impl<R: Runtime, D: Device> Volume<R, D> {
             moving: Cell::new(0),
             auditing: Cell::new(false),
             jobs: Cell::new(0),
+            watch: Cell::new(Watch::Runs),
+            states_changed: Cell::new(0),
+            states_recorded: Cell::new(0),
         });
-        core.begin_epoch(clean).await?;
+        core.start_watch();
+        if let Err(error) = core.begin_epoch(clean).await {
+            core.end_watch().await;
+            return Err(error);
+        }
         core.start_background();
         core.adopt_extras();
         Ok((Volume { core }, recovery))
@@ -140,11 +152,26 @@ impl<R: Runtime, D: Device> Volume<R, D> {
 
     /// Stops background work, makes everything durable and the journal short, so that the next opening is quick.
     /// The caller has stopped the guests.
+    ///
+    /// # Errors
+    /// Whatever keeps that from being durable, and `Io` if a device has not answered all requests: it may still carry them out.
     pub async fn close(&self) -> Result<()> {
+        let closed = self.shut_down().await;
+        self.core.end_watch().await;
+        closed.and_then(|()| self.core.refuse_late())
+    }
+
+    async fn shut_down(&self) -> Result<()> {
         let core = &self.core;
         core.closing.set(true);
         core.attention.notify();
-        core.attention.wait_for(|| (core.jobs.get() == 0).then_some(())).await;
+        let ended = core.attention.wait_for(|| (core.jobs.get() == 0).then_some(()));
+        if core.within(LAST_WORK, ended).await.is_none() {
+            core.refuse_late()?;
+            let text =
+                format!("background work has not ended after {LAST_WORK}: the volume is not shut down");
+            return Err(Error::new(ErrorKind::Io, text));
+        }
         if planted(Bug::CloseWithoutCommit) {
             return core.change_superblock(|superblock| superblock.phase = Phase::Closed).await;
         }

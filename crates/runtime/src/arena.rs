@@ -214,6 +214,11 @@ impl Buf {
         Bytes::of_len(self.len)
     }
 
+    /// Whether there are other views of the bytes, or of bytes that were allocated together with them.
+    pub fn is_shared(&self) -> bool {
+        self.arena.views[self.page as usize].get() > 1
+    }
+
     /// Whether no byte is in view.
     pub fn is_empty(&self) -> bool {
         self.len == 0

@@ -1,6 +1,6 @@
 //! Reading all bytes of a volume, piece by piece, and comparing them with the oracle.
 
-use crate::workload::describe;
+use crate::workload::{describe, own_buffer};
 use crate::{Errors, SharedOracle, World};
 use braid_base::{Bytes, Nanos};
 use braid_engine::Export;
@@ -26,8 +26,9 @@ impl Verify {
     /// # Errors
     /// The first wrong byte, forbidden error, or read that does not end, as a sentence.
     pub async fn after_crash<E: Export>(&self, export: &E, oracle: &SharedOracle) -> Result<(), String> {
-        let piece = self.arena.alloc(READ_ALL_PIECE).await;
-        for (offset, into) in pieces(export.size(), &piece) {
+        let mut piece = self.arena.alloc(READ_ALL_PIECE).await;
+        for (offset, len) in pieces(export.size()) {
+            let into = part(&mut piece, len);
             if self.read(export, offset, &into).await? {
                 let found = into.with_bytes(|bytes| oracle.borrow_mut().find_after_crash(offset, bytes));
                 found.map_err(|mismatch| describe("after the crash, reading all", &mismatch))?;
@@ -47,8 +48,9 @@ impl Verify {
         oracle: &SharedOracle,
         occasion: &str,
     ) -> Result<(), String> {
-        let piece = self.arena.alloc(READ_ALL_PIECE).await;
-        for (offset, into) in pieces(export.size(), &piece) {
+        let mut piece = self.arena.alloc(READ_ALL_PIECE).await;
+        for (offset, len) in pieces(export.size()) {
+            let into = part(&mut piece, len);
             let id = oracle.borrow_mut().begin_read();
             if self.read(export, offset, &into).await? {
                 let found = into.with_bytes(|bytes| oracle.borrow_mut().end_read(id, offset, bytes));
@@ -73,10 +75,18 @@ impl Verify {
     }
 }
 
-/// The pieces of a volume of `size`, each with its part of `piece`.
-fn pieces(size: Bytes, piece: &Buf) -> impl Iterator<Item = (Bytes, Buf)> {
+/// The first bytes of a buffer that no device uses any more: another one if a device is late with this.
+fn part(piece: &mut Buf, len: Bytes) -> Buf {
+    if piece.is_shared() {
+        *piece = own_buffer(READ_ALL_PIECE);
+    }
+    piece.slice(Bytes::ZERO..len)
+}
+
+/// The pieces of a volume of `size`: offset, length.
+fn pieces(size: Bytes) -> impl Iterator<Item = (Bytes, Bytes)> {
     (0..size.0.div_ceil(READ_ALL_PIECE.0)).map(move |at| {
         let offset = READ_ALL_PIECE * at;
-        (offset, piece.slice(Bytes::ZERO..READ_ALL_PIECE.min(size - offset)))
+        (offset, READ_ALL_PIECE.min(size - offset))
     })
 }

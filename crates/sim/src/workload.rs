@@ -73,7 +73,7 @@ impl Default for Workload {
             pause: Nanos::from_millis(2),
             mix: Mix::default(),
             errors: Errors::Forbidden,
-            limit: Nanos::from_secs(300),
+            limit: Nanos::from_secs(200),
         }
     }
 }
@@ -153,6 +153,10 @@ impl<E: Export> Client<E> {
         while self.shared.left.get() > 0 && self.shared.failure.borrow().is_none() {
             self.shared.left.set(self.shared.left.get() - 1);
             self.rest().await;
+            if self.buf.is_shared() {
+                // A device that is late may still use it.
+                self.buf = own_buffer(self.shared.workload.largest);
+            }
             let (world, limit) = (self.world.clone(), self.shared.workload.limit);
             let outcome = world.within(limit, self.request()).await;
             let late = || Err(format!("a request has not ended after {limit}"));
@@ -278,6 +282,11 @@ impl<E: Export> Client<E> {
         let start = start.min(size - len).align_down(unit);
         (start, len)
     }
+}
+
+/// A buffer that nobody else has a view of.
+pub(crate) fn own_buffer(len: Bytes) -> Buf {
+    Arena::new(len).try_alloc(len).expect("a new arena has room")
 }
 
 pub(crate) fn describe(occasion: &str, mismatch: &Mismatch) -> String {

@@ -3,7 +3,7 @@
 
 mod toy;
 
-use braid_base::Rng;
+use braid_base::{Nanos, Rng};
 use braid_engine::Export;
 use braid_runtime::Arena;
 use braid_sim::{
@@ -98,6 +98,8 @@ fn a_failure_is_found_again_and_shortened_the_same_way() {
 fn failing() -> Campaign {
     let mut campaign = campaign();
     campaign.setup.workload.errors = Errors::Tolerated;
+    // The toys have no deadlines: they wait for a device that hangs.
+    campaign.setup.workload.limit = Nanos::from_secs(600);
     campaign.setup.disturbances = Disturbance::OF_FAILING_DISKS.to_vec();
     Campaign { seeds: 0..10, ..campaign }
 }

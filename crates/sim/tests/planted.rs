@@ -41,6 +41,11 @@ fn hunt(bug: Bug) -> (Campaign, Engine) {
             campaign.states.go_on = 1.0;
             chaos
         }
+        Bug::LateWriteForgotten => {
+            setup.workload.errors = Errors::Tolerated;
+            setup.disturbances = vec![Disturbance::Stalls];
+            Engine { checkpoints: false, ..Engine::wardrop() }
+        }
         Bug::IntentTooLate | Bug::BehindIsRead | Bug::NoResync => Engine { copies: 2, ..chaos },
         Bug::BehindNotRecorded => {
             setup.workload.errors = Errors::Tolerated;
@@ -91,6 +96,7 @@ fn without_a_planted_bug_the_same_hunts_find_nothing() {
         Bug::IntentTooLate,
         Bug::BehindNotRecorded,
         Bug::LostBatchIgnored,
+        Bug::LateWriteForgotten,
     ] {
         let (campaign, engine) = hunt(bug);
         let result = Campaign { seeds: 0..6, ..campaign }.run(&engine);

@@ -24,12 +24,13 @@ impl<R: Runtime, D: Device> Core<R, D> {
             member.stats.borrow_mut().last_error = Some(error.to_string());
             tracing::error!(device = %self.describe(device), %error, "device failed: going on without it");
         }
-        self.change_superblock(|_| ()).await
+        self.record_states().await
     }
 
     /// From now on a device is neither read nor written, and what it would have been given it lacks.
-    fn exclude(&self, device: DeviceId, state: DeviceState) {
+    pub(super) fn exclude(&self, device: DeviceId, state: DeviceState) {
         self.member(device).set_state(state);
+        self.states_changed.set(self.states_changed.get() + 1);
         let mut volume = self.state.borrow_mut();
         volume.set_open(device, false);
         // Its copies lack what was not flushed. Spans that others share are resynchronised without need, and that is safe.
@@ -63,7 +64,30 @@ impl<R: Runtime, D: Device> Core<R, D> {
     pub async fn change_superblock(&self, change: impl FnOnce(&mut Superblock)) -> Result<()> {
         let _alone = self.superblocks.acquire(1).await;
         change(&mut self.superblock.borrow_mut());
+        self.write_superblock().await
+    }
+
+    /// Waits until the superblocks say which devices were given up. Whoever depends on that calls it before an acknowledgement.
+    #[inline]
+    pub async fn record_states(&self) -> Result<()> {
+        if self.states_recorded.get() == self.states_changed.get() {
+            return Ok(());
+        }
+        Box::pin(self.record_states_now()).await
+    }
+
+    async fn record_states_now(&self) -> Result<()> {
+        let _alone = self.superblocks.acquire(1).await;
+        match self.states_recorded.get() == self.states_changed.get() {
+            true => Ok(()),
+            false => self.write_superblock().await,
+        }
+    }
+
+    /// The caller is the only task that changes the superblocks.
+    async fn write_superblock(&self) -> Result<()> {
         loop {
+            let states = self.states_changed.get();
             let superblock = {
                 let mut superblock = self.superblock.borrow_mut();
                 superblock.sequence += 1;
@@ -77,7 +101,10 @@ impl<R: Runtime, D: Device> Core<R, D> {
                 superblock.clone()
             };
             match open::write_superblocks(&self.rt, &self.members, &superblock).await {
-                Written::All => return Ok(()),
+                Written::All => {
+                    self.states_recorded.set(states);
+                    return Ok(());
+                }
                 Written::Failed(device, error) if self.survives(device) => {
                     self.exclude(device, DeviceState::Failed);
                     tracing::error!(device = %self.describe(device), %error, "device failed: going on without it");

@@ -1,5 +1,6 @@
 //! A device of the volume: timed, counted, flushed only when there is a reason, and never believed again after a failed flush.
 
+use super::requests::{Answer, Deadline, Request, Requests};
 use crate::stats::DeviceStats;
 use braid_base::{Bytes, DeviceId, Nanos};
 use braid_format::superblock::{DeviceEntry, DeviceState};
@@ -7,13 +8,15 @@ use braid_policy::{Completion, Direction};
 use braid_runtime::{Buf, Device, Runtime};
 use std::cell::{Cell, RefCell};
 use std::io;
+use std::rc::Rc;
 
 /// A device of the volume.
 pub(crate) struct Member<D> {
     pub id: DeviceId,
     pub entry: DeviceEntry,
     /// None while it is missing.
-    device: Option<D>,
+    device: Option<Rc<D>>,
+    pub requests: Rc<Requests>,
     pub alignment: Bytes,
     state: Cell<DeviceState>,
     /// Nothing that it holds is trusted: the administrator gave it up.
@@ -42,7 +45,8 @@ impl<D: Device> Member<D> {
             state: Cell::new(entry.state),
             entry,
             distrusted,
-            device,
+            device: device.map(Rc::new),
+            requests: Rc::default(),
             alignment,
             // What an earlier run wrote may not be flushed: the first flush is never skipped.
             written: Cell::new(1),
@@ -87,28 +91,40 @@ impl<D: Device> Member<D> {
         self.distrusted
     }
 
-    /// The device itself.
+    /// Whether it has requests that are past their deadline, and gets no others until it has answered them.
+    #[inline]
+    pub fn is_late(&self) -> bool {
+        self.requests.late() > 0
+    }
+
+    /// Reads. Past the deadline `into` may be filled at any time.
+    #[inline]
+    pub fn read(&self, at: Bytes, into: &Buf, deadline: Deadline) -> Answer<'_> {
+        self.ask(Request::Read(at, into.clone()), deadline)
+    }
+
+    /// Writes. Past the deadline `from` may be read, and its bytes written, at any time.
+    #[inline]
+    pub fn write(&self, at: Bytes, from: &Buf, deadline: Deadline) -> Answer<'_> {
+        self.ask(Request::Write(at, from.clone()), deadline)
+    }
+
+    pub fn discard(&self, at: Bytes, len: Bytes) -> Answer<'_> {
+        self.ask(Request::Discard(at, len), Deadline::Only)
+    }
+
+    /// Has the device do something.
     ///
     /// # Errors
-    /// `NotFound` while it is missing.
+    /// `NotFound` while it is missing; `TimedOut` after the deadline, or at once if it was given up and still owes answers.
     #[inline]
-    pub fn device(&self) -> io::Result<&D> {
-        match &self.device {
-            Some(device) => Ok(device),
-            None => Err(missing(self.id)),
+    fn ask(&self, request: Request, deadline: Deadline) -> Answer<'_> {
+        let Some(device) = &self.device else { return self.requests.refuse(missing(self.id)) };
+        if self.is_late() && !self.is_written() {
+            let text = "given up: it has not answered earlier requests";
+            return self.requests.refuse(io::Error::new(io::ErrorKind::TimedOut, text));
         }
-    }
-
-    pub async fn read(&self, at: Bytes, into: &Buf) -> io::Result<()> {
-        self.device()?.read(at, into).await
-    }
-
-    pub async fn write(&self, at: Bytes, from: &Buf) -> io::Result<()> {
-        self.device()?.write(at, from).await
-    }
-
-    pub async fn discard(&self, at: Bytes, len: Bytes) -> io::Result<()> {
-        self.device()?.discard(at, len).await
+        self.requests.ask(device, request, deadline)
     }
 
     /// Makes all completed writes durable, and says how long that took; does nothing where none completed since the last
@@ -125,7 +141,7 @@ impl<D: Device> Member<D> {
             return Ok(None);
         }
         let start = rt.now();
-        let result = self.device()?.flush().await;
+        let result = self.ask(Request::Flush, Deadline::Only).await;
         let latency = rt.now().saturating_sub(start);
         let mut stats = self.stats.borrow_mut();
         stats.flushes += 1;

@@ -6,9 +6,12 @@ mod cache;
 mod extra;
 mod health;
 mod member;
+mod requests;
 mod required;
 mod slot;
+mod watch;
 
 pub(crate) use cache::ExtentCache;
 pub(crate) use member::{Member, Timed};
+pub(crate) use requests::Deadline;
 pub(crate) use required::{Other, Timing, lost};

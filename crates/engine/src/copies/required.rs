@@ -4,6 +4,7 @@
 //! the journal says that the other is behind. A read that fails on one copy is answered by the other, and the bad place is written
 //! again.
 
+use super::Deadline;
 use crate::core::Core;
 use crate::planted::{Bug, planted};
 use crate::{Error, ErrorKind, Result};
@@ -88,18 +89,25 @@ impl<R: Runtime, D: Device> Core<R, D> {
             return self.read_slot(copies.current, range, into, origin).await;
         };
         let (first, next) = self.rank(copies.current, other, origin);
-        match self.read_slot(first, range.clone(), into, origin).await {
+        match self.read_slot_copied(first, range.clone(), into, origin).await {
             Ok(()) => Ok(()),
             Err(_) => {
                 self.read_slot(next, range.clone(), into, origin).await?;
-                self.repair_later(extent, first, range);
+                // A place whose device does not answer need not be bad.
+                if !self.locate(first).0.is_late() {
+                    self.repair_later(extent, first, range);
+                }
                 Ok(())
             }
         }
     }
 
-    /// The copy that the policy reads first, and the other.
+    /// The copy that is read first, and the other: one on a device that is late comes last, then as the policy says.
     fn rank(&self, home: SlotNumber, second: SlotNumber, origin: Origin) -> (SlotNumber, SlotNumber) {
+        let is_late = |slot| self.locate(slot).0.is_late();
+        if is_late(home) != is_late(second) {
+            return if is_late(home) { (second, home) } else { (home, second) };
+        }
         if origin != Origin::Guest {
             return (home, second);
         }
@@ -137,8 +145,10 @@ impl<R: Runtime, D: Device> Core<R, D> {
             self.locate(slot).0.is_written() && !(later && slot == entry.second) && !forgotten(slot)
         };
         let slots = [entry.home, entry.second].into_iter().filter(|&slot| wanted(slot));
-        let writes =
-            slots.map(async |slot| (slot, self.write_slot(slot, range, from, entry.valid, origin).await));
+        let deadline = if both_current() { Deadline::Copied } else { Deadline::Only };
+        let writes = slots.map(async |slot| {
+            (slot, self.write_slot_by(slot, range, from, entry.valid, (origin, deadline)).await)
+        });
         let results = join_all(writes).await;
         let settled = self.settle(extent, entry, &results);
         let missed = !later && results.len() < 2 && !planted(Bug::SecondCopyNotWritten)
@@ -155,10 +165,11 @@ impl<R: Runtime, D: Device> Core<R, D> {
             exchanged
         };
         let settled = settled?;
-        // What a device lacks that is not current, its state says already.
         if missed && both_current() && !planted(Bug::BehindNotRecorded) {
             self.record_behind(span).await?;
         }
+        // What a device lacks that is not current, its state says.
+        self.record_states().await?;
         if exchanged {
             self.commit(origin).await?;
         }
@@ -216,7 +227,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         let (mut at, end) = (range.start.align_down(align), range.end.align_up(align));
         while at < end {
             let part = at..(at + self.bounce_limit()).min(end);
-            let bytes = self.copies.alloc(part.end - part.start).await;
+            let bytes = self.buffer(&self.copies, part.end - part.start).await?;
             self.read_slot(good, part.clone(), &bytes, Origin::Background).await?;
             let written = self.write_slot(bad, &part, Some(&bytes), u16::MAX, Origin::Background).await;
             if let Err(error) = written {

@@ -1,8 +1,9 @@
 //! Reading and writing ranges of slots, whatever their alignment.
 
-use crate::Result;
+use crate::copies::Deadline;
 use crate::core::Core;
 use crate::planted::{Bug, planted};
+use crate::{Error, ErrorKind, Result};
 use braid_base::Bytes;
 use braid_format::SlotNumber;
 use braid_policy::Origin;
@@ -10,7 +11,8 @@ use braid_runtime::{Arena, Buf, Device, Runtime};
 use std::ops::Range;
 
 impl<R: Runtime, D: Device> Core<R, D> {
-    /// Reads a range of a slot, whatever its alignment.
+    /// Reads a range of a slot that nothing else holds, whatever its alignment. After an error `into` is not to be used again: a
+    /// device that is late may still fill it.
     pub async fn read_slot(
         &self,
         slot: SlotNumber,
@@ -18,18 +20,67 @@ impl<R: Runtime, D: Device> Core<R, D> {
         into: &Buf,
         origin: Origin,
     ) -> Result<()> {
+        self.read_slot_by(slot, range, into, origin, Deadline::Only).await
+    }
+
+    /// Reads a range of a slot of which there is another current copy. After an error `into` is as before: the device reads into
+    /// another buffer, which costs a copy of the bytes.
+    pub async fn read_slot_copied(
+        &self,
+        slot: SlotNumber,
+        range: Range<Bytes>,
+        into: &Buf,
+        origin: Origin,
+    ) -> Result<()> {
+        let own = self.replaceable(into.len());
+        self.read_slot_by(slot, range, &own, origin, Deadline::Copied).await?;
+        into.copy_from(Bytes::ZERO, &own);
+        Ok(())
+    }
+
+    /// A buffer for a read that may be abandoned. Nobody waits for one: late requests may hold those of the arena for ever.
+    fn replaceable(&self, len: Bytes) -> Buf {
+        let more = || Arena::new(len).try_alloc(len).expect("a new arena has room");
+        self.replaceable.try_alloc(len).unwrap_or_else(more)
+    }
+
+    /// A buffer of an arena whose holders wait for devices.
+    ///
+    /// # Errors
+    /// `Io` if there is none for a minute: late requests hold them all.
+    pub async fn buffer(&self, arena: &Arena, len: Bytes) -> Result<Buf> {
+        if let Some(buf) = arena.try_alloc(len) {
+            return Ok(buf);
+        }
+        let buf = self.within(Deadline::LONGEST, arena.alloc(len)).await;
+        buf.ok_or_else(|| {
+            let late = self.refuse_late().err();
+            late.unwrap_or_else(|| {
+                Error::new(ErrorKind::Io, format!("no buffer of {len} for a minute: devices are slow"))
+            })
+        })
+    }
+
+    async fn read_slot_by(
+        &self,
+        slot: SlotNumber,
+        range: Range<Bytes>,
+        into: &Buf,
+        origin: Origin,
+        deadline: Deadline,
+    ) -> Result<()> {
         let (member, start) = self.locate(slot);
         let (first, align) = (start + range.start, member.alignment);
         if first.is_aligned(align) && into.len().is_aligned(align) {
-            return self.device_read(member, first, into, origin).await;
+            return self.device_read_by(member, first, into, origin, deadline).await;
         }
         let span = first.align_down(align)..(first + into.len()).align_up(align);
         let mut at = span.start;
         // One bounce buffer is enough, but for a read of nearly the largest buffer's length.
         while at < span.end {
             let end = (at + self.bounce_limit()).min(span.end);
-            let bounce = self.bounce.alloc(end - at).await;
-            self.device_read(member, at, &bounce, origin).await?;
+            let bounce = self.buffer(&self.bounce, end - at).await?;
+            self.device_read_by(member, at, &bounce, origin, deadline).await?;
             let wanted = at.max(first)..end.min(first + into.len());
             into.copy_from(wanted.start - first, &bounce.slice(wanted.start - at..wanted.end - at));
             at = end;
@@ -38,7 +89,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
     }
 
     /// Writes a range of a slot. Of the parts that it touches, those not `valid` become zero where it does not reach;
-    /// edges that the device cannot write alone are read first. `from` is none for zeros.
+    /// edges that the device cannot write alone are read first. `from` is none for zeros. After an error it is not to be changed: a
+    /// device that is late may still write it.
     pub async fn write_slot(
         &self,
         slot: SlotNumber,
@@ -47,24 +99,36 @@ impl<R: Runtime, D: Device> Core<R, D> {
         valid: u16,
         origin: Origin,
     ) -> Result<()> {
+        self.write_slot_by(slot, range, from, valid, (origin, Deadline::Only)).await
+    }
+
+    /// As [`Core::write_slot`], with a deadline.
+    pub async fn write_slot_by(
+        &self,
+        slot: SlotNumber,
+        range: &Range<Bytes>,
+        from: Option<&Buf>,
+        valid: u16,
+        (origin, deadline): (Origin, Deadline),
+    ) -> Result<()> {
         let (member, start) = self.locate(slot);
         let (head, tail) =
             (self.pad(range.start, range.start, valid), self.pad(range.end, range.end - Bytes(1), valid));
         let align = member.alignment;
         let span = range.start.align_down(align).min(head.start)..range.end.align_up(align).max(tail.end);
         if let Some(from) = from.filter(|_| span == *range) {
-            return self.device_write(member, start + range.start, from, origin).await;
+            return self.device_write_by(member, start + range.start, from, origin, deadline).await;
         }
         let mut at = span.start;
         while at < span.end {
             let end = (at + self.bounce_limit()).min(span.end);
-            let bounce = self.bounce.alloc(end - at).await;
+            let bounce = self.buffer(&self.bounce, end - at).await?;
             bounce.fill_zero();
             for edge in [range.start, range.end].into_iter().filter(|e| !e.is_aligned(align)) {
                 let block = edge.align_down(align);
                 if (at..end).contains(&block) && self.is_valid(block, valid) {
                     let part = bounce.slice(block - at..block - at + align);
-                    self.device_read(member, start + block, &part, origin).await?;
+                    self.device_read_by(member, start + block, &part, origin, deadline).await?;
                 }
             }
             let wanted = at.max(range.start)..end.min(range.end);
@@ -78,7 +142,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
                     }
                 }
             }
-            self.device_write(member, start + at, &bounce, origin).await?;
+            self.device_write_by(member, start + at, &bounce, origin, deadline).await?;
             at = end;
         }
         Ok(())

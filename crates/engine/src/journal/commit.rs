@@ -168,6 +168,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
                 }
             }
         }
+        // The watchdog may have given one up that was not flushed here.
+        self.record_states().await?;
         Ok(devices)
     }
 }

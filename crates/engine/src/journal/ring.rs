@@ -29,7 +29,7 @@ pub(crate) struct Journal {
     previous: RefCell<Option<Vec<ExtentId>>>,
     /// One batch is written at a time.
     writer: Semaphore,
-    buffer: Buf,
+    buffer: RefCell<Buf>,
     /// A checkpoint has made room.
     pub roomier: Event,
     /// Records that requests under way may still add.
@@ -68,7 +68,6 @@ pub(crate) struct Ring {
 impl Journal {
     /// The journal whose ring lies at each of these places.
     pub fn new(replicas: Vec<(DeviceId, Bytes)>, epoch: u64, ring: Ring) -> Journal {
-        let buffer = Arena::new(LARGEST_BATCH).try_alloc(LARGEST_BATCH).expect("a new arena has room");
         let most_pending = most_pending(ring.len);
         Journal {
             replicas,
@@ -76,7 +75,7 @@ impl Journal {
             ring: RefCell::new(ring),
             previous: RefCell::default(),
             writer: Semaphore::new(1),
-            buffer,
+            buffer: RefCell::new(new_buffer()),
             roomier: Event::default(),
             reserved: Cell::new(0),
             most_pending,
@@ -301,10 +300,14 @@ impl<R: Runtime, D: Device> Core<R, D> {
             let previous = journal.previous.borrow();
             let batch =
                 Batch { sequence, tail, epoch: journal.epoch, previous: previous.as_deref(), records };
-            journal.buffer.with_bytes_mut(|bytes| journal::encode(bytes, volume, &batch))
+            if journal.buffer.borrow().is_shared() {
+                // A device that is late may still write the batch before.
+                journal.buffer.replace(new_buffer());
+            }
+            journal.buffer.borrow().with_bytes_mut(|bytes| journal::encode(bytes, volume, &batch))
         };
         let sequence = journal.ring.borrow_mut().push(place, room);
-        let bytes = journal.buffer.slice(Bytes::ZERO..room.align_up(PAGE));
+        let bytes = journal.buffer.borrow().slice(Bytes::ZERO..room.align_up(PAGE));
         self.write_replicas(place, &bytes).await.inspect_err(|error| self.fail(error.clone()))?;
         // From here to the caller's consequences nothing waits: what is newest and what the state says belong together.
         journal.ring.borrow_mut().newest = sequence;
@@ -342,8 +345,13 @@ impl<R: Runtime, D: Device> Core<R, D> {
                 self.give_up(device, error).await?;
             }
         }
-        Ok(())
+        // The watchdog may have given one up that has not got this batch.
+        self.record_states().await
     }
+}
+
+fn new_buffer() -> Buf {
+    Arena::new(LARGEST_BATCH).try_alloc(LARGEST_BATCH).expect("a new arena has room")
 }
 
 /// The extents that records change; none where they are too many to list.

@@ -105,7 +105,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
             let (valid, end) = self.shape.run(entry.valid, at, limit);
             if valid {
                 self.give_way(self.copies_of(extent, &entry).current).await;
-                let bytes = self.copies.alloc(end - at).await;
+                let bytes = self.buffer(&self.copies, end - at).await?;
                 self.read_required(extent, &entry, at..end, &bytes, Origin::Background).await?;
                 self.give_way(slot).await;
                 self.write_slot(slot, &(at..end), Some(&bytes), entry.valid, Origin::Background).await?;

@@ -18,7 +18,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         if self.guests_of(member) > 0 || member.entry.slots == 0 || !member.is_current() {
             return Ok(Outcome::Stopped);
         }
-        let bytes = self.copies.alloc(len).await;
+        let bytes = self.buffer(&self.copies, len).await?;
         self.background.borrow_mut().probes += 1;
         match direction {
             Direction::Read => {

@@ -99,7 +99,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
             if let Other::Behind(_) = self.copies_of(extent, &entry).other {
                 self.give_way(entry.home).await;
             }
-            let bytes = self.copies.alloc(self.bounce_limit().min(self.shape.extent_size)).await;
+            let bytes = self.buffer(&self.copies, self.bounce_limit().min(self.shape.extent_size)).await?;
             // Only the lock tells: the first write to an extent may be under way, which is in no map yet.
             let _guard = self.locks.lock(Self::lock_number(extent), Mode::Exclusive).await;
             let entry = self.state.borrow().map.get(extent);
@@ -145,7 +145,11 @@ impl<R: Runtime, D: Device> Core<R, D> {
             let room = |device: &&DeviceView| device.id != not && device.free > 0;
             let roomiest = self.state.borrow().views.iter().filter(room).max_by_key(|d| d.free).map(|d| d.id);
             if let Some(target) = roomiest {
-                self.mirror(extent, target).await?;
+                // It holds a slot that is in no map yet.
+                self.moving.set(self.moving.get() + 1);
+                let mirrored = self.mirror(extent, target).await;
+                self.moving.set(self.moving.get() - 1);
+                mirrored?;
             }
             // A guest's write wins over the copy; then it is tried again.
             let entry = self.state.borrow().map.get(extent);

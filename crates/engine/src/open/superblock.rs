@@ -1,6 +1,6 @@
 //! Reading and writing superblocks and device tables, wherever their copies lie.
 
-use crate::copies::Member;
+use crate::copies::{Deadline, Member};
 use crate::create::buffer;
 use crate::{Error, ErrorKind, Result};
 use braid_base::{Bytes, DeviceId};
@@ -121,7 +121,7 @@ pub(crate) async fn write_superblocks<R: Runtime, D: Device>(
     for table in [true, false] {
         for member in members.iter().filter(|member| member.is_written()) {
             let write = async |at: Bytes, buf: &Buf| {
-                let result = member.write(at, buf).await;
+                let result = member.write(at, buf, Deadline::Only).await;
                 member.note_write();
                 result
             };

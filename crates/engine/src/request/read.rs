@@ -1,8 +1,7 @@
 //! The life of a read: split by extent, shared lock, which copy, device, next copy on an error.
 
 use crate::Result;
-use crate::copies::Member;
-use crate::copies::lost;
+use crate::copies::{Deadline, Member, lost};
 use crate::core::Core;
 use crate::shape::Piece;
 use braid_base::{Bytes, DeviceId};
@@ -57,7 +56,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
             Way::Done => Ok(()),
             Way::Device(member, at) => {
                 let attempt = self.begin(member, Direction::Read, at, into.len(), Origin::Guest);
-                self.end(&attempt, member.read(at, into).await)
+                self.end(&attempt, member.read(at, into, Deadline::Only).await)
             }
             Way::Fetch => {
                 // To keep what is read, no write may be under way: the lock must be exclusive.
@@ -177,7 +176,14 @@ impl<R: Runtime, D: Device> Core<R, D> {
         let whole = Piece { extent: piece.extent, range: Bytes::ZERO..self.shape.extent_size };
         let entry = self.state.borrow().map.get(piece.extent);
         let read = match self.only_place(&whole, &entry) {
-            Some((member, at)) => self.device_read(member, at, &buf, Origin::Guest).await,
+            Some((member, at)) => {
+                let read = self.device_read(member, at, &buf, Origin::Guest).await;
+                if read.is_err() && member.is_late() {
+                    // The piece alone would have to wait, too.
+                    return read;
+                }
+                read
+            }
             None => Box::pin(self.read_copies(&whole, &buf, Origin::Guest)).await,
         };
         if read.is_err() {
@@ -219,10 +225,10 @@ impl<R: Runtime, D: Device> Core<R, D> {
                 Source::Required => self.read_required(piece.extent, &entry, at..end, &part, origin).await?,
                 Source::Extra(extra) => {
                     let start = self.shape.block_size * u64::from(extra.place) + at % self.shape.block_size;
-                    let read = self.read_slot(extra.slot, start..start + (end - at), &part, origin).await;
+                    let range = start..start + (end - at);
                     if extra.dirty {
-                        read?;
-                    } else if read.is_err() {
+                        self.read_slot(extra.slot, range, &part, origin).await?;
+                    } else if self.read_slot_copied(extra.slot, range, &part, origin).await.is_err() {
                         self.read_required(piece.extent, &entry, at..end, &part, origin).await?;
                     }
                 }

@@ -5,7 +5,7 @@
 //! same order. The lock is exclusive where the copy-set changes: a new extent, the rest of a part that must become zero, a
 //! new extra copy, an extent in the memory cache, or an edge that the device cannot write alone.
 
-use crate::copies::{Timing, lost};
+use crate::copies::{Deadline, Timing, lost};
 use crate::core::Core;
 use crate::planted::{Bug, planted};
 use crate::shape::Piece;
@@ -75,7 +75,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
             let (member, start) = self.locate(entry.home);
             let at = start + piece.range.start;
             let attempt = self.begin(member, Direction::Write, at, from.len(), Origin::Guest);
-            let written = self.end(&attempt, member.write(at, from).await);
+            let written = self.end(&attempt, member.write(at, from, Deadline::Only).await);
             written.map(|()| self.make_valid(piece, entry))
         } else {
             Box::pin(self.write_further(piece, from, entry, Placed { target, timing }, mode)).await

@@ -14,8 +14,11 @@ const LONGEST_PAUSE: Nanos = Nanos::from_millis(20);
 /// hangs for up to [`LONGEST_HANG`].
 const LONGEST_EPISODE: Nanos = Nanos::from_millis(100);
 const LONGEST_OF_FLUSHES: Nanos = Nanos::from_secs(1);
-const LONGEST_HANG: Nanos = Nanos::from_secs(70);
-const STALL: Range<Nanos> = Nanos::from_millis(100)..Nanos::from_secs(8);
+/// Longer than a request of a guest may take.
+const LONGEST_HANG: Nanos = Nanos::from_secs(250);
+/// Up to beyond the deadline of requests that another copy answers, or beyond all deadlines.
+const STALLS: [Range<Nanos>; 2] =
+    [Nanos::from_millis(100)..Nanos::from_secs(8), Nanos::from_secs(8)..Nanos::from_secs(100)];
 
 /// Disturbs one life of a volume.
 pub(super) struct Adversary<S: Subject> {
@@ -114,7 +117,10 @@ impl<S: Subject> Adversary<S> {
             Disturbance::LossyFlushes => {
                 (plan.flushes, plan.flushes_lose, longest) = (rate, true, LONGEST_OF_FLUSHES);
             }
-            Disturbance::Stalls => (plan.stalls, plan.stall) = (rate / 5.0, STALL),
+            Disturbance::Stalls => {
+                let stall = STALLS[usize::from(rng.chance(0.25))].clone();
+                (plan.stalls, plan.stall) = (rate / 5.0, stall);
+            }
             Disturbance::Hangs => (plan.hangs, longest) = (true, LONGEST_HANG),
             Disturbance::Deaths => plan.vanished = true,
             Disturbance::LostWrites => plan.lost_writes = rate,

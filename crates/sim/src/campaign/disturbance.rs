@@ -16,9 +16,9 @@ pub enum Disturbance {
     FlushErrors,
     /// Some flushes fail and lose what they should have made durable; the next ones succeed.
     LossyFlushes,
-    /// Some operations take seconds.
+    /// Some operations take seconds, or up to 100.
     Stalls,
-    /// For up to a minute no operation begins or ends.
+    /// For up to four minutes no operation begins or ends.
     Hangs,
     /// The disk goes away and comes back; if it lost what was not flushed, only to the next life.
     Deaths,

@@ -7,7 +7,7 @@ use crate::campaign::trial::{End, Kind, Trial};
 use crate::campaign::{Disturbance, Report, Subject, Tally};
 use crate::verify::Verify;
 use crate::{Disk, Errors, SharedOracle, Workload, World};
-use braid_base::Rng;
+use braid_base::{Nanos, Rng};
 use braid_engine::{Error, ErrorKind};
 use braid_runtime::Arena;
 use std::cell::Cell;
@@ -15,6 +15,9 @@ use std::rc::Rc;
 
 /// Guests of a later life pass about so many cut points.
 const LATEST_CUT: u64 = 200;
+
+/// An opening has no deadlines: it waits for a device that does not answer, again and again.
+const LONGEST_OPENING: Nanos = Nanos::from_secs(4 * 3600);
 
 /// What a life is told, and what it tells.
 struct Life<S: Subject> {
@@ -163,7 +166,7 @@ impl<S: Subject> Life<S> {
         mut self,
         opening: impl Future<Output = Result<S::Export, Error>>,
     ) -> Result<Outcome, String> {
-        let limit = self.workload.limit;
+        let limit = LONGEST_OPENING;
         let opened = self.world.within(limit, opening).await;
         let export = match opened.ok_or_else(|| format!("opening has not ended after {limit}"))? {
             Ok(export) => export,

@@ -1,7 +1,7 @@
 //! The journal's batches: every valid one on every device that has the ring, and what the proof says of them.
 
 use super::{Mode, Source};
-use crate::copies::Member;
+use crate::copies::{Deadline, Member};
 use crate::create::buffer;
 use crate::journal::images;
 use crate::{Error, Result};
@@ -119,7 +119,7 @@ async fn read_proof<D: Device>(source: &Source<'_, D>) -> Result<Option<Proof>> 
             continue;
         }
         let buf = buffer(proof::SIZE * proof::PAGES).await;
-        match member.read(offset, &buf).await {
+        match member.read(offset, &buf, Deadline::Only).await {
             Err(error) => unread = Some(error),
             Ok(()) => {
                 let found = buf.with_bytes(|bytes| proof::newest(bytes, source.superblock.volume));
@@ -206,14 +206,16 @@ impl<D: Device> PatientReader<'_, D> {
     async fn read(&self, at: Bytes, into: &Buf) -> Bytes {
         let part = into.len().min(self.len.saturating_sub(at));
         let start = self.offset + at;
-        if part == Bytes::ZERO || self.member.read(start, &into.slice(Bytes::ZERO..part)).await.is_ok() {
+        if part == Bytes::ZERO
+            || self.member.read(start, &into.slice(Bytes::ZERO..part), Deadline::Only).await.is_ok()
+        {
             return part;
         }
         into.fill_zero();
         let mut page = Bytes::ZERO;
         while page < part {
             let one = into.slice(page..page + PAGE);
-            if let Err(error) = self.member.read(start + page, &one).await {
+            if let Err(error) = self.member.read(start + page, &one, Deadline::Only).await {
                 self.error.borrow_mut().get_or_insert(error);
                 one.fill_zero();
             }

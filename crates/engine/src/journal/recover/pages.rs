@@ -2,6 +2,7 @@
 
 use super::damage::Damage;
 use super::{Mode, Recovery, Source};
+use crate::copies::Deadline;
 use crate::create::buffer;
 use crate::journal::images;
 use crate::map::State;
@@ -113,14 +114,14 @@ async fn read_group<D: Device>(
         if !member.is_current() {
             return false;
         }
-        if member.read(at, &buffer.slice(Bytes::ZERO..len)).await.is_ok() {
+        if member.read(at, &buffer.slice(Bytes::ZERO..len), Deadline::Only).await.is_ok() {
             return true;
         }
         // One bad place must not hide the pages beside it.
         buffer.fill_zero();
         for page in 0..u64::from(pages) {
             let part = buffer.slice(PAGE * page..PAGE * (page + 1));
-            if let Err(error) = member.read(at + PAGE * page, &part).await {
+            if let Err(error) = member.read(at + PAGE * page, &part, Deadline::Only).await {
                 unread.borrow_mut().get_or_insert(error);
                 part.fill_zero();
             }
@@ -166,7 +167,7 @@ pub(super) async fn load_intents<D: Device>(source: &Source<'_, D>) -> Result<Sp
         for &(device, offset) in &copies {
             let member = &source.members[device.index()];
             let at = offset + PAGE * u64::from(page);
-            if !member.is_current() || member.read(at, &page_bytes).await.is_err() {
+            if !member.is_current() || member.read(at, &page_bytes, Deadline::Only).await.is_err() {
                 continue;
             }
             let mut found = Vec::new();
@@ -197,7 +198,7 @@ pub(crate) async fn check_image<D: Device>(source: &Source<'_, D>, image: usize)
     let (buf, mut problems) = (buffer(PAGE).await, Vec::new());
     for page in 0..map_page::pages(superblock.extents(), superblock.copies) {
         let at = offset + PAGE * u64::from(page);
-        let read = source.members[device.index()].read(at, &buf).await;
+        let read = source.members[device.index()].read(at, &buf, Deadline::Only).await;
         let decode = |b: &[u8]| map_page::decode(b, superblock.volume, page, superblock.copies, |_, _| ());
         let problem = match (read, buf.with_bytes(decode)) {
             (Err(error), _) => error.to_string(),

@@ -1,0 +1,304 @@
+//! The requests that a device has not answered yet, and what becomes of one that is past its deadline.
+//!
+//! A device may answer late, or never. Whoever waits is told so after the deadline, but the request cannot be taken back: it may still
+//! change what lies there, so its buffer stays as it is, and the device gets nothing else until it has answered. Each request is
+//! therefore carried out by a future that is kept here and not by the caller's; these futures are used again and again, so that a
+//! request allocates nothing.
+//!
+//! Time is counted in ticks of the watchdog ([`super::watch`]), one a second, and not by a timer for each request. If this whole
+//! machine stands still for a minute, that is one tick.
+
+use crate::planted::{Bug, planted};
+use braid_base::{Bytes, Nanos};
+use braid_runtime::{Buf, Device};
+use std::cell::{Cell, RefCell};
+use std::future::{Future, poll_fn};
+use std::io;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll, Waker};
+
+/// When a request counts as late.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub(crate) enum Deadline {
+    /// After 5 s: another copy that is current has the bytes, too.
+    Copied,
+    /// After 60 s: nothing else has them.
+    #[default]
+    Only,
+}
+
+impl Deadline {
+    /// The longest one.
+    pub const LONGEST: Nanos = Nanos::from_secs(60);
+
+    /// Seconds, and up to one more.
+    pub fn seconds(self) -> u32 {
+        match self {
+            Deadline::Copied => 5,
+            Deadline::Only => 60,
+        }
+    }
+
+    /// A request that was begun just before a tick has an age of one then: so many ticks last at least the seconds.
+    fn ticks(self) -> u32 {
+        self.seconds() + 1
+    }
+}
+
+/// What a device is asked to do.
+pub(crate) enum Request {
+    Read(Bytes, Buf),
+    Write(Bytes, Buf),
+    Flush,
+    Discard(Bytes, Bytes),
+}
+
+/// The requests of one device.
+#[derive(Default)]
+pub(crate) struct Requests {
+    /// Those of the callers that wait, and idle ones.
+    orders: RefCell<Vec<Rc<Order>>>,
+    idle: RefCell<Vec<Carrier>>,
+    /// Late ones that nobody carries on with yet.
+    abandoned: RefCell<Vec<Carrier>>,
+    /// Requests that the device has, and whose callers were told that they are late.
+    late: Cell<usize>,
+    newest: Cell<u64>,
+    ticks: Cell<u32>,
+    /// The oldest request at the last tick, and for how many ticks it has been that.
+    oldest: Cell<(u64, u32)>,
+}
+
+/// What a carrier is told, and what it tells.
+#[derive(Default)]
+struct Order {
+    /// Counts the requests of the device; zero while idle.
+    number: Cell<u64>,
+    begun_at: Cell<u32>,
+    is_read: Cell<bool>,
+    deadline: Cell<Deadline>,
+    /// What the carrier has not begun with.
+    request: Cell<Option<Request>>,
+    /// Whether the device has it.
+    is_sent: Cell<bool>,
+    result: Cell<Option<io::Result<()>>>,
+    /// The deadline that has passed.
+    passed: Cell<Option<Deadline>>,
+    waker: Cell<Option<Waker>>,
+}
+
+/// Carries out one request after the other.
+pub(crate) struct Carrier {
+    order: Rc<Order>,
+    work: Pin<Box<dyn Future<Output = ()>>>,
+}
+
+impl Carrier {
+    fn new<D: Device>(device: Rc<D>) -> Carrier {
+        let order = Rc::new(Order::default());
+        let mailbox = order.clone();
+        let work = Box::pin(async move {
+            loop {
+                let next = poll_fn(|_| mailbox.request.take().map_or(Poll::Pending, Poll::Ready)).await;
+                let result = match &next {
+                    Request::Read(at, into) => device.read(*at, into).await,
+                    Request::Write(at, from) => device.write(*at, from).await,
+                    Request::Flush => device.flush().await,
+                    Request::Discard(at, len) => device.discard(*at, *len).await,
+                };
+                mailbox.result.set(Some(result));
+            }
+        });
+        Carrier { order, work }
+    }
+
+    /// The result, if the device has answered.
+    #[inline]
+    fn poll(&mut self, cx: &mut Context<'_>) -> Option<io::Result<()>> {
+        let _never_ends = self.work.as_mut().poll(cx);
+        self.order.result.take()
+    }
+}
+
+impl Requests {
+    /// Has a device do something.
+    #[inline]
+    pub fn ask<D: Device>(&self, device: &Rc<D>, request: Request, deadline: Deadline) -> Answer<'_> {
+        let idle = self.idle.borrow_mut().pop();
+        let carrier = match idle {
+            Some(carrier) => carrier,
+            None => self.add(device),
+        };
+        self.begin(&carrier.order, request, deadline);
+        Answer { requests: self, carrier: Ok(carrier) }
+    }
+
+    /// The device is not even asked.
+    #[cold]
+    pub fn refuse(&self, refusal: io::Error) -> Answer<'_> {
+        Answer { requests: self, carrier: Err(Some(refusal)) }
+    }
+
+    #[cold]
+    fn add<D: Device>(&self, device: &Rc<D>) -> Carrier {
+        let carrier = Carrier::new(device.clone());
+        self.orders.borrow_mut().push(carrier.order.clone());
+        carrier
+    }
+
+    #[inline]
+    fn begin(&self, order: &Order, request: Request, deadline: Deadline) {
+        self.newest.set(self.newest.get() + 1);
+        order.number.set(self.newest.get());
+        order.begun_at.set(self.ticks.get());
+        order.is_read.set(matches!(request, Request::Read(..)));
+        order.deadline.set(deadline);
+        order.is_sent.set(false);
+        order.request.set(Some(request));
+    }
+
+    /// Whether requests wait until the device has answered the late ones.
+    fn is_closed(&self) -> bool {
+        self.late.get() > 0 && !planted(Bug::LateWriteForgotten)
+    }
+
+    /// The device has answered.
+    #[inline]
+    fn rest(&self, carrier: Carrier) {
+        carrier.order.number.set(0);
+        self.idle.borrow_mut().push(carrier);
+    }
+
+    /// The caller has gone. What the device has must be carried on with; the rest is forgotten.
+    #[cold]
+    fn part_with(&self, carrier: Carrier) {
+        self.orders.borrow_mut().retain(|order| !Rc::ptr_eq(order, &carrier.order));
+        if carrier.order.is_sent.get() {
+            self.abandoned.borrow_mut().push(carrier);
+        }
+    }
+
+    /// Late requests that somebody must [`Requests::finish`].
+    pub fn take_abandoned(&self) -> Vec<Carrier> {
+        self.abandoned.take()
+    }
+
+    /// Carries on with a late request until the device answers; after the last one, others go on.
+    pub async fn finish(&self, mut carrier: Carrier) {
+        let _too_late = poll_fn(|cx| carrier.poll(cx).map_or(Poll::Pending, Poll::Ready)).await;
+        self.late.set(self.late.get() - 1);
+        if self.late.get() == 0 {
+            self.orders.borrow().iter().for_each(|order| order.wake());
+        }
+    }
+
+    /// How many requests the device has that are late.
+    #[inline]
+    pub fn late(&self) -> usize {
+        self.late.get()
+    }
+
+    /// One more second has passed. Whether the device is stuck: it has late requests, or one has been its oldest for 5 s. So a
+    /// queue that is merely long is none.
+    pub fn tick(&self) -> bool {
+        self.ticks.set(self.ticks.get().wrapping_add(1));
+        let orders = self.orders.borrow();
+        let oldest = waiting(&orders).map(|order| order.number.get()).min().unwrap_or(0);
+        let (before, ticks) = self.oldest.get();
+        let ticks = if oldest == before { ticks.saturating_add(1) } else { 0 };
+        self.oldest.set((oldest, ticks));
+        self.late.get() > 0 || oldest > 0 && ticks >= Deadline::Copied.seconds()
+    }
+
+    /// Whether something else than a read has waited for 5 s: it cannot be asked of another copy instead.
+    pub fn has_overdue_change(&self) -> bool {
+        let is_overdue = |order: &Order| !order.is_read.get() && self.has_passed(order, Deadline::Copied);
+        waiting(&self.orders.borrow()).any(is_overdue)
+    }
+
+    /// Ends the wait for requests whose deadline has passed.
+    pub fn expire(&self) {
+        for order in waiting(&self.orders.borrow()) {
+            if self.has_passed(order, order.deadline.get()) {
+                self.expire_one(order, order.deadline.get());
+            }
+        }
+    }
+
+    /// Ends the wait for all requests: the device was given up.
+    pub fn expire_all(&self) {
+        waiting(&self.orders.borrow()).for_each(|order| self.expire_one(order, Deadline::Copied));
+    }
+
+    fn expire_one(&self, order: &Order, passed: Deadline) {
+        order.passed.set(Some(passed));
+        self.late.set(self.late.get() + usize::from(order.is_sent.get()));
+        order.wake();
+    }
+
+    fn has_passed(&self, order: &Order, deadline: Deadline) -> bool {
+        self.ticks.get().wrapping_sub(order.begun_at.get()) >= deadline.ticks()
+    }
+}
+
+/// The wait for an answer, or for the deadline.
+///
+/// # Errors
+/// Those of the device; `TimedOut` after the deadline: then the device may still do it, and the buffer must be left as it is.
+#[must_use]
+pub(crate) struct Answer<'a> {
+    requests: &'a Requests,
+    carrier: Result<Carrier, Option<io::Error>>,
+}
+
+impl Future for Answer<'_> {
+    type Output = io::Result<()>;
+
+    #[inline]
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let requests = self.requests;
+        let carrier = match &mut self.carrier {
+            Ok(carrier) => carrier,
+            Err(refusal) => return Poll::Ready(Err(refusal.take().expect("an answer comes once"))),
+        };
+        let passed = carrier.order.passed.get();
+        if passed.is_none() && (carrier.order.is_sent.get() || !requests.is_closed()) {
+            carrier.order.is_sent.set(true);
+            if let Some(result) = carrier.poll(cx) {
+                if let Ok(carrier) = std::mem::replace(&mut self.carrier, Err(None)) {
+                    requests.rest(carrier);
+                }
+                return Poll::Ready(result);
+            }
+        }
+        match passed {
+            None => {
+                carrier.order.waker.set(Some(cx.waker().clone()));
+                Poll::Pending
+            }
+            Some(passed) => Poll::Ready(Err(self.leave(passed))),
+        }
+    }
+}
+
+impl Answer<'_> {
+    #[cold]
+    fn leave(&mut self, passed: Deadline) -> io::Error {
+        if let Ok(carrier) = std::mem::replace(&mut self.carrier, Err(None)) {
+            self.requests.part_with(carrier);
+        }
+        io::Error::new(io::ErrorKind::TimedOut, format!("no answer for {} s", passed.seconds()))
+    }
+}
+
+/// Those whose callers wait.
+fn waiting(orders: &[Rc<Order>]) -> impl Iterator<Item = &Order> {
+    orders.iter().map(|order| &**order).filter(|order| order.number.get() > 0 && order.passed.get().is_none())
+}
+
+impl Order {
+    fn wake(&self) {
+        self.waker.take().into_iter().for_each(Waker::wake);
+    }
+}

@@ -1,0 +1,115 @@
+//! The watchdog: once a second it looks at the requests that devices have not answered.
+//!
+//! A read that is late is answered by another copy that is current. If a write, a flush or a discard is late, and all that its device
+//! holds is elsewhere, the device is given up: only the next opening uses it again. A device that cannot be given up is `Slow`: its
+//! requests have 60 s if nothing else has the bytes, and it gets no others while it has late ones. So whatever it does with these, it
+//! does before it gets anything newer.
+//!
+//! `Slow` counts as current, so nothing depends on it: the superblocks say so when they are written next.
+
+use super::Member;
+use crate::core::{Core, Watch};
+use crate::{Error, ErrorKind};
+use braid_base::Nanos;
+use braid_format::superblock::DeviceState;
+use braid_runtime::{Device, Runtime};
+use std::future::poll_fn;
+use std::pin::pin;
+use std::rc::Rc;
+use std::task::Poll;
+
+/// Deadlines are counted in these.
+const TICK: Nanos = Nanos::from_secs(1);
+
+impl<R: Runtime, D: Device> Core<R, D> {
+    /// Watches the devices until [`Core::end_watch`].
+    pub fn start_watch(self: &Rc<Self>) {
+        let core = self.clone();
+        self.rt.spawn(async move {
+            while core.watch.get() == Watch::Runs {
+                let ends = core.attention.wait_for(|| (core.watch.get() != Watch::Runs).then_some(()));
+                core.within(TICK, ends).await;
+                core.members.iter().for_each(|member| core.look_at(member));
+            }
+            core.watch.set(Watch::Ended);
+            core.attention.notify();
+        });
+    }
+
+    /// Ends the watch. Requests that are late then are carried on with all the same.
+    pub async fn end_watch(&self) {
+        self.watch.set(Watch::Ending);
+        self.attention.notify();
+        self.attention.wait_for(|| (self.watch.get() == Watch::Ended).then_some(())).await;
+    }
+
+    fn look_at(self: &Rc<Self>, member: &Member<D>) {
+        let requests = &member.requests;
+        let is_stuck = requests.tick();
+        for carrier in requests.take_abandoned() {
+            let requests = requests.clone();
+            self.rt.spawn(async move { requests.finish(carrier).await });
+        }
+        if !is_stuck {
+            self.clear_slow(member);
+        } else if !member.is_written() {
+            requests.expire_all();
+        } else if requests.has_overdue_change() && self.survives(member.id) {
+            self.give_up_stuck(member);
+        } else {
+            requests.expire();
+            self.mark_slow(member);
+        }
+    }
+
+    /// Those who wait go on without the device, and wait themselves until the superblocks say so.
+    fn give_up_stuck(self: &Rc<Self>, member: &Member<D>) {
+        self.exclude(member.id, DeviceState::Failed);
+        member.requests.expire_all();
+        member.stats.borrow_mut().last_error = Some("no answer to a request in time".to_owned());
+        tracing::error!(device = %self.describe(member.id), "device does not answer: going on without it");
+        let core = self.clone();
+        self.jobs.set(self.jobs.get() + 1);
+        self.rt.spawn(async move {
+            // A failure is remembered, and told to every flush from now on.
+            let _told = core.record_states().await;
+            core.end_job();
+        });
+    }
+
+    fn mark_slow(&self, member: &Member<D>) {
+        if member.state() == DeviceState::Active {
+            member.set_state(DeviceState::Slow);
+            tracing::warn!(device = %self.describe(member.id), "device is slow: a request waits for more than 5 s");
+        }
+    }
+
+    fn clear_slow(&self, member: &Member<D>) {
+        if member.state() == DeviceState::Slow {
+            member.set_state(DeviceState::Active);
+            tracing::info!(device = %self.describe(member.id), "device answers in time again");
+        }
+    }
+
+    /// Waits for `work`, for at most `limit`; none if it takes longer. Only for work that may be dropped half-way.
+    pub async fn within<T>(&self, limit: Nanos, work: impl Future<Output = T>) -> Option<T> {
+        let (mut work, mut alarm) = (pin!(work), pin!(self.rt.sleep(limit)));
+        poll_fn(|cx| match work.as_mut().poll(cx) {
+            Poll::Ready(output) => Poll::Ready(Some(output)),
+            Poll::Pending => alarm.as_mut().poll(cx).map(|()| None),
+        })
+        .await
+    }
+
+    /// An error if a device has not answered all requests: one that names it.
+    pub fn refuse_late(&self) -> crate::Result<()> {
+        let Some(member) = self.members.iter().find(|member| member.is_late()) else { return Ok(()) };
+        let text = format!(
+            "{} has not answered {} request(s), and may still carry them out: wait until it has, or take it away, before \
+             the volume is served again",
+            self.describe(member.id),
+            member.requests.late()
+        );
+        Err(Error::new(ErrorKind::Io, text))
+    }
+}
