@@ -20,6 +20,8 @@ pub enum Bug {
     FailedFlushForgotten,
     /// The journal forgets before the map pages are durable.
     TailMovedEarly,
+    /// With two required copies, a page is overwritten in place without having been written elsewhere before.
+    PageWrittenOnce,
     /// The batch that ends a checkpoint does not repeat the dirty extra copies.
     DirtyExtrasNotRepeated,
     /// A slot is free before the record that freed it is durable.
@@ -65,12 +67,13 @@ pub enum Bug {
 #[cfg(feature = "planted")]
 impl Bug {
     /// All of them.
-    pub const ALL: [Bug; 25] = [
+    pub const ALL: [Bug; 26] = [
         Bug::FlushSkipped,
         Bug::RecordBeforeData,
         Bug::JournalNotFlushed,
         Bug::FailedFlushForgotten,
         Bug::TailMovedEarly,
+        Bug::PageWrittenOnce,
         Bug::DirtyExtrasNotRepeated,
         Bug::SlotReusedEarly,
         Bug::BlockReusedEarly,
