@@ -36,6 +36,8 @@ pub enum Bug {
     WriteBackSkipped,
     /// A move does not notice that a guest wrote meanwhile.
     MoveIgnoresWrites,
+    /// The copy that a move makes beside another one counts as flushed before it is.
+    MoveWithoutIntent,
     /// FUA is taken for an ordinary write.
     FuaIgnored,
     /// The rest of a part that is written for the first time does not become zero.
@@ -67,7 +69,7 @@ pub enum Bug {
 #[cfg(feature = "planted")]
 impl Bug {
     /// All of them.
-    pub const ALL: [Bug; 26] = [
+    pub const ALL: [Bug; 27] = [
         Bug::FlushSkipped,
         Bug::RecordBeforeData,
         Bug::JournalNotFlushed,
@@ -81,6 +83,7 @@ impl Bug {
         Bug::PageAheadOfJournal,
         Bug::WriteBackSkipped,
         Bug::MoveIgnoresWrites,
+        Bug::MoveWithoutIntent,
         Bug::FuaIgnored,
         Bug::PaddingForgotten,
         Bug::ExtraNotUpdated,
