@@ -34,6 +34,10 @@ pub enum Bug {
     PageAheadOfJournal,
     /// A dirty block becomes clean without having been written to the home.
     WriteBackSkipped,
+    /// A batch that one journal has and the other one lacks is not written to that.
+    JournalGapLeft,
+    /// A device that came back is current before its journal and its map images are.
+    WelcomedEarly,
     /// A move does not notice that a guest wrote meanwhile.
     MoveIgnoresWrites,
     /// The copy that a move makes beside another one counts as flushed before it is.
@@ -69,7 +73,7 @@ pub enum Bug {
 #[cfg(feature = "planted")]
 impl Bug {
     /// All of them.
-    pub const ALL: [Bug; 27] = [
+    pub const ALL: [Bug; 29] = [
         Bug::FlushSkipped,
         Bug::RecordBeforeData,
         Bug::JournalNotFlushed,
@@ -82,6 +86,8 @@ impl Bug {
         Bug::DirtyMarkDropped,
         Bug::PageAheadOfJournal,
         Bug::WriteBackSkipped,
+        Bug::JournalGapLeft,
+        Bug::WelcomedEarly,
         Bug::MoveIgnoresWrites,
         Bug::MoveWithoutIntent,
         Bug::FuaIgnored,

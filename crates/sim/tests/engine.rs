@@ -134,6 +134,17 @@ fn two_copies_lose_nothing_while_a_device_is_missing() {
     run(&campaign, &Engine { copies: 2, ..Engine::random(5) });
 }
 
+/// A device that came back is current only once its journal and its map images are: the other one may go next.
+#[test]
+fn a_device_that_came_back_serves_alone_when_the_other_goes() {
+    let test = "a_device_that_came_back_serves_alone_when_the_other_goes";
+    let mut campaign = campaign("returned", test, 20);
+    campaign.setup.disturbances = vec![Disturbance::MissingDevice];
+    campaign.setup.workload.errors = Errors::Tolerated;
+    campaign.states = States { every: 150, go_on: 1.0, ..campaign.states };
+    run(&campaign, &Engine { copies: 2, checkpoints: false, ..Engine::wardrop() });
+}
+
 /// A device that is one opening old holds older bytes than the others know of.
 #[test]
 fn an_old_copy_of_a_device_is_refused() {

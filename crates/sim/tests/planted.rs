@@ -47,7 +47,13 @@ fn hunt(bug: Bug) -> (Campaign, Engine) {
             setup.disturbances = vec![Disturbance::WriteErrors];
             Engine { copies: 2, ..chaos }
         }
-        Bug::PageWrittenOnce | Bug::MoveWithoutIntent => {
+        Bug::WelcomedEarly => {
+            setup.workload.errors = Errors::Tolerated;
+            setup.disturbances = vec![Disturbance::MissingDevice];
+            campaign.states.go_on = 1.0;
+            Engine { copies: 2, checkpoints: false, ..Engine::wardrop() }
+        }
+        Bug::PageWrittenOnce | Bug::MoveWithoutIntent | Bug::JournalGapLeft => {
             setup.workload.errors = Errors::Tolerated;
             setup.disturbances = Disturbance::OF_FAILING_DISKS.to_vec();
             campaign.states.go_on = 0.5;
@@ -56,7 +62,7 @@ fn hunt(bug: Bug) -> (Campaign, Engine) {
         Bug::LostBatchIgnored => {
             setup.workload.errors = Errors::Tolerated;
             setup.refusals = vec![ErrorKind::Corrupt, ErrorKind::Invalid, ErrorKind::Degraded];
-            setup.disturbances = vec![Disturbance::Rot, Disturbance::LostWrites];
+            setup.disturbances = vec![Disturbance::Rot, Disturbance::LostWrites, Disturbance::MissingDevice];
             Engine { copies: 2, ..Engine::wardrop() }
         }
         _ => chaos,

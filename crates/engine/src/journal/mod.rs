@@ -2,6 +2,7 @@
 
 mod checkpoint;
 mod commit;
+mod gaps;
 mod intents;
 mod proof;
 mod recover;
@@ -9,6 +10,7 @@ mod ring;
 
 pub(crate) use checkpoint::images;
 pub(crate) use commit::Commits;
+pub(crate) use gaps::Gap;
 pub use recover::Recovery;
-pub(crate) use recover::{Mode, Source, check_image, recover};
+pub(crate) use recover::{Mode, Recovered, Source, check_image, recover};
 pub(crate) use ring::{Journal, Ring};
