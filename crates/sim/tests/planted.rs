@@ -7,7 +7,7 @@ mod engine_subject;
 
 use braid_base::KIB;
 use braid_engine::{Bug, ErrorKind, plant};
-use braid_sim::{Campaign, Disturbance, Errors, Failure, States};
+use braid_sim::{Campaign, Disturbance, Errors, Failure, Mix, States};
 use engine_subject::{Engine, campaign};
 use std::time::Instant;
 
@@ -47,13 +47,17 @@ fn hunt(bug: Bug) -> (Campaign, Engine) {
             setup.disturbances = vec![Disturbance::WriteErrors];
             Engine { copies: 2, ..chaos }
         }
-        Bug::WelcomedEarly => {
-            setup.workload.errors = Errors::Tolerated;
-            setup.disturbances = vec![Disturbance::MissingDevice];
+        Bug::JournalGapLeft | Bug::WelcomedEarly => {
+            // One device fails after the other has come through a crash, or has come back.
+            let workload = &mut setup.workload;
+            workload.mix = Mix { read: 5, write: 30, fua: 20, flush: 30, discard: 10, zero: 0, prefetch: 0 };
+            workload.errors = Errors::Tolerated;
+            setup.disturbances =
+                vec![Disturbance::MissingDevice, Disturbance::WriteErrors, Disturbance::LossyFlushes];
             campaign.states.go_on = 1.0;
             Engine { copies: 2, checkpoints: false, ..Engine::wardrop() }
         }
-        Bug::PageWrittenOnce | Bug::MoveWithoutIntent | Bug::JournalGapLeft => {
+        Bug::PageWrittenOnce | Bug::MoveWithoutIntent => {
             setup.workload.errors = Errors::Tolerated;
             setup.disturbances = Disturbance::OF_FAILING_DISKS.to_vec();
             campaign.states.go_on = 0.5;
