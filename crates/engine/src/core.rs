@@ -5,6 +5,7 @@ use crate::copies::Member;
 use crate::journal::Commits;
 use crate::journal::Journal;
 use crate::map::State;
+use crate::policy_state::PolicyStates;
 use crate::shape::{Piece, Shape};
 use crate::stats::{BackgroundStats, GuestStats};
 use crate::{Error, ErrorKind, Result};
@@ -27,6 +28,8 @@ pub(crate) struct Core<R, D> {
     /// By extent.
     pub locks: LockTable,
     pub policy: RefCell<Box<dyn Policy>>,
+    /// What the policy knew at earlier openings, and what was saved in this one.
+    pub policy_states: PolicyStates,
     /// Whether the policy is told of requests as they arrive.
     pub policy_observes: Cell<bool>,
     pub cache: RefCell<ExtentCache>,

@@ -60,6 +60,8 @@ impl CreateOptions {
 const SPARE_SLOTS: u32 = 4;
 /// The share of slots kept free for moves: one in this many.
 const SPARE_SHARE: u32 = 100;
+/// The policy's state takes one in this many bytes of a device at most, else it is not kept there: on 32 MiB and more it is.
+const LARGEST_STATE_SHARE: u64 = 64;
 /// How much at the start and at the end of a device must be zero for it to count as empty.
 const LOOK_FOR_CONTENT: Bytes = Bytes(1 << 20);
 
@@ -73,6 +75,7 @@ pub async fn create<D: Device>(devices: &[D], options: &CreateOptions) -> Result
     write_empty_intents(devices, &superblock).await?;
     erase(devices, &superblock, RegionKind::Journal).await?;
     erase(devices, &superblock, RegionKind::Proof).await?;
+    erase(devices, &superblock, RegionKind::PolicyState).await?;
     write_new(devices, &superblock).await?;
     Ok(superblock)
 }
@@ -181,8 +184,9 @@ pub(crate) fn written_policy(policy: &dyn braid_policy::Policy) -> String {
     if settings.is_empty() { policy.name().to_owned() } else { format!("{},{settings}", policy.name()) }
 }
 
-/// Where everything lies, for a volume of at most `volume_size`. Journal, proof, map image 0 and spans are on the first SSD, image 1 on the
-/// first other device, with a journal, a proof and the spans of its own if there are two copies; all on the only device.
+/// Where everything lies, for a volume of at most `volume_size`. Journal, proof, map image 0, spans and the policy's state are on the first
+/// SSD, image 1 on the first other device, with a journal, a proof, the spans and the policy's state of its own if there are two copies;
+/// all on the only device.
 fn layout<D: Device>(devices: &[D], options: &CreateOptions, volume_size: Bytes) -> Result<Superblock> {
     let (extent_size, copies) = (options.extent_size, options.copies);
     let first = devices.iter().position(|d| d.geometry().class == DeviceClass::Ssd).unwrap_or(0);
@@ -226,13 +230,18 @@ fn regions(superblock: &Superblock, first: DeviceId, second: DeviceId) -> Result
         (RegionKind::Proof, layout::proof_len()),
         (RegionKind::Map, map),
         (RegionKind::Intents, intents),
+        (RegionKind::PolicyState, layout::policy_state_len()),
     ];
+    let keeps_state = |device: DeviceId| {
+        layout::policy_state_len() <= superblock.devices[device.index()].size / LARGEST_STATE_SHARE
+    };
     let mut regions: Vec<Region> = Vec::new();
     for (copy, device) in [(0, first), (1, second)] {
         for (kind, len) in lens {
             let wanted = match kind {
                 RegionKind::Map => true,
                 RegionKind::Intents => superblock.copies > 1,
+                RegionKind::PolicyState if !keeps_state(device) => false,
                 _ => copy == 0 || superblock.copies > 1,
             };
             if wanted {

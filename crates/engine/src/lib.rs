@@ -6,6 +6,7 @@
 //! open.rs     finding its devices         map/       what the volume knows: extents, extras, slots, changes
 //! status.rs   for administrators          journal/   the life of a flush, checkpoints, recovery
 //! check.rs    of a volume at rest         moves/     migrations, probes, trims
+//! policy_state.rs  what the policy has learned
 //! ```
 //!
 //! Durability: data before record, record before map page, flush before promise. A slot is not used again until the
@@ -24,6 +25,7 @@ mod map;
 mod moves;
 mod open;
 mod planted;
+mod policy_state;
 mod request;
 mod shape;
 mod stats;

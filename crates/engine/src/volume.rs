@@ -8,6 +8,7 @@ use crate::journal::{Commits, Journal, Mode, Recovery, Source, images, recover};
 use crate::map::State;
 use crate::open::{Assembled, assemble, enter, refuse_only_copies, refuse_planned};
 use crate::planted::{Bug, planted};
+use crate::policy_state::PolicyStates;
 use crate::shape::Shape;
 use crate::{Error, ErrorKind, Result};
 use braid_base::{Bytes, DeviceId, ExtentId, MIB, Nanos, Op, Rng};
@@ -92,6 +93,7 @@ impl<R: Runtime, D: Device> Volume<R, D> {
             let text = format!("the policy that volume '{}' was left with: {e}", superblock.name);
             Error::new(ErrorKind::Unsupported, text)
         })?;
+        let policy_states = PolicyStates::read(&members, &superblock).await;
         let cache = ExtentCache::new(options.cache_extents, shape.extent_size)?;
         if options.repair {
             (0..shape.extents()).for_each(|extent| state.mark_stale(ExtentId(extent)));
@@ -109,6 +111,7 @@ impl<R: Runtime, D: Device> Volume<R, D> {
             ranges: RangeTable::default(),
             policy_observes: Cell::new(policy.observes()),
             policy: RefCell::new(policy),
+            policy_states,
             cache: RefCell::new(cache),
             journal: Journal::new(replicas, superblock.epoch, ring),
             commits: Commits::default(),
@@ -135,6 +138,7 @@ impl<R: Runtime, D: Device> Volume<R, D> {
         core.begin_epoch(clean).await?;
         core.start_background();
         core.adopt_extras();
+        core.restore_policy();
         Ok((Volume { core }, recovery))
     }
 
@@ -156,13 +160,15 @@ impl<R: Runtime, D: Device> Volume<R, D> {
         core.checkpoint().await?;
         core.prove().await?;
         core.flush_proofs().await?;
+        core.save_policy().await;
         for phase in [Phase::Closing, Phase::Closed] {
             core.change_superblock(|superblock| superblock.phase = phase).await?;
         }
         core.commits.failure().map_or(Ok(()), Err)
     }
 
-    /// Changes the policy; no data is copied now. What the new policy wants moved, it moves in the background.
+    /// Changes the policy; no data is copied now. What the new policy wants moved, it moves in the background. What the old one
+    /// learned goes to the new one if that is of the same name, with other settings; else it is forgotten.
     ///
     /// # Errors
     /// `Invalid` for a policy that does not fit the devices, or that leaves no room for the whole volume.
@@ -182,8 +188,15 @@ impl<R: Runtime, D: Device> Volume<R, D> {
             );
             return Err(Error::new(ErrorKind::Invalid, problem));
         }
+        let (old, learned) = core.with_policy(|policy, view| (policy.name(), policy.save(view)));
+        let same = old == policy.name();
         self.replace_policy(policy);
-        core.change_superblock(|superblock| superblock.policy = written).await
+        if same {
+            core.with_policy(|policy, view| policy.restore(&learned, view));
+        }
+        core.change_superblock(|superblock| superblock.policy = written).await?;
+        core.save_policy().await;
+        Ok(())
     }
 
     /// Puts a policy in charge that was made elsewhere, until the volume is closed: for experiments and tests.

@@ -47,6 +47,9 @@ impl<R: Runtime, D: Device> Core<R, D> {
         self.start(async |core| core.commit_in_time().await);
         self.start(async |core| core.keep_proof().await);
         self.start(async |core| core.trim_freed().await);
+        if self.keeps_policy_state() {
+            self.start(async |core| core.keep_policy_state().await);
+        }
         if self.shape.copies > 1 {
             self.start(async |core| core.resync().await);
             self.start(async |core| core.clear_idle_spans().await);
