@@ -35,7 +35,7 @@ mod volume;
 pub use check::{Report, check};
 pub use create::{CreateOptions, create};
 pub use error::{Error, ErrorKind, Result};
-pub use export::{Allocation, Durability, Export, Zeroing};
+pub use export::{Allocation, Durability, Export, Hints, Zeroing};
 pub use journal::Recovery;
 pub use latency::Latency;
 pub use open::identify;

@@ -3,9 +3,10 @@
 use crate::copies::{ExtentCache, Member};
 use crate::core::Core;
 use crate::create::{checked_policy, room, written_policy};
-use crate::export::{Allocation, Durability, Export, Zeroing};
+use crate::export::{Allocation, Durability, Export, Hints, Zeroing};
 use crate::journal::{Commits, Journal, Mode, Recovery, Source, images, recover};
 use crate::map::State;
+use crate::moves::Pace;
 use crate::open::{Assembled, assemble, enter, refuse_only_copies, refuse_planned};
 use crate::planted::{Bug, planted};
 use crate::policy_state::PolicyStates;
@@ -42,11 +43,13 @@ impl OpenOptions {
 /// One block device out of several. Cheap to clone: a handle.
 pub struct Volume<R, D> {
     pub(crate) core: Rc<Core<R, D>>,
+    /// What guests say of the requests that are made with this handle.
+    hints: Hints,
 }
 
 impl<R, D> Clone for Volume<R, D> {
     fn clone(&self) -> Volume<R, D> {
-        Volume { core: self.core.clone() }
+        Volume { core: self.core.clone(), hints: self.hints }
     }
 }
 
@@ -124,6 +127,7 @@ impl<R: Runtime, D: Device> Volume<R, D> {
             bounce: Arena::new(BOUNCE),
             blocks: Arena::new(MIB),
             copies: Arena::new(Arena::LARGEST * 2),
+            pace: Pace::new(superblock.devices.len()),
             probe_rng: RefCell::new(Rng::new(superblock.epoch)),
             policy_changes: Cell::new(0),
             superblock: RefCell::new(superblock),
@@ -139,7 +143,7 @@ impl<R: Runtime, D: Device> Volume<R, D> {
         core.start_background();
         core.adopt_extras();
         core.restore_policy();
-        Ok((Volume { core }, recovery))
+        Ok((Volume { core, hints: Hints::default() }, recovery))
     }
 
     /// Stops background work, makes everything durable and the journal short, so that the next opening is quick.
@@ -203,6 +207,7 @@ impl<R: Runtime, D: Device> Volume<R, D> {
     pub fn replace_policy(&self, policy: Box<dyn Policy>) {
         let core = &self.core;
         core.policy_observes.set(policy.observes());
+        core.pace.lift();
         *core.policy.borrow_mut() = policy;
         core.state.borrow_mut().behind.end_deferring();
         core.adopt_extras();
@@ -233,6 +238,13 @@ impl<R: Runtime, D: Device> Volume<R, D> {
         self.core.audit().await
     }
 
+    /// What is known of a request that is made with this handle, but for what its verb says.
+    #[inline]
+    fn flags(&self) -> Flags {
+        let Hints { metadata, sequential } = self.hints;
+        Flags { metadata, sequential, ..Flags::default() }
+    }
+
     #[inline]
     fn timed<T>(
         &self,
@@ -260,7 +272,7 @@ impl<R: Runtime, D: Device> Export for Volume<R, D> {
     async fn read(&self, offset: Bytes, into: &Buf) -> Result<()> {
         let start = self.core.rt.now();
         if self.core.policy_observes.get()
-            && let Some(delay) = self.core.arrived(Op::Read, offset, into.len(), Flags::default(), start)
+            && let Some(delay) = self.core.arrived(Op::Read, offset, into.len(), self.flags(), start)
         {
             delay.await;
         }
@@ -274,7 +286,7 @@ impl<R: Runtime, D: Device> Export for Volume<R, D> {
 
     async fn write(&self, offset: Bytes, from: &Buf, durability: Durability) -> Result<()> {
         let start = self.core.rt.now();
-        let flags = Flags { fua: durability == Durability::Fua, ..Flags::default() };
+        let flags = Flags { fua: durability == Durability::Fua, ..self.flags() };
         if self.core.policy_observes.get()
             && let Some(delay) = self.core.arrived(Op::Write, offset, from.len(), flags, start)
         {
@@ -291,8 +303,7 @@ impl<R: Runtime, D: Device> Export for Volume<R, D> {
     async fn flush(&self) -> Result<()> {
         let start = self.core.rt.now();
         if self.core.policy_observes.get()
-            && let Some(delay) =
-                self.core.arrived(Op::Flush, Bytes::ZERO, Bytes::ZERO, Flags::default(), start)
+            && let Some(delay) = self.core.arrived(Op::Flush, Bytes::ZERO, Bytes::ZERO, self.flags(), start)
         {
             delay.await;
         }
@@ -317,7 +328,7 @@ impl<R: Runtime, D: Device> Export for Volume<R, D> {
         let start = self.core.rt.now();
         let op = if zeroing == Zeroing::MayDiscard { Op::Discard } else { Op::Write };
         let fua = durability == Durability::Fua;
-        let flags = Flags { fua, zeros: op == Op::Write, ..Flags::default() };
+        let flags = Flags { fua, zeros: op == Op::Write, ..self.flags() };
         if self.core.policy_observes.get()
             && let Some(delay) = self.core.arrived(op, offset, len, flags, start)
         {
@@ -333,6 +344,10 @@ impl<R: Runtime, D: Device> Export for Volume<R, D> {
             self.core.prefetch(&piece).await?;
         }
         Ok(())
+    }
+
+    fn with_hints(&self, hints: Hints) -> Volume<R, D> {
+        Volume { core: self.core.clone(), hints }
     }
 
     fn allocation(&self, offset: Bytes, limit: Bytes) -> (Allocation, Bytes) {
