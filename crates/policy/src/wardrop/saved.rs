@@ -6,7 +6,8 @@
 //! 1       1     whether a period has had load
 //! 2       2     devices
 //! 4       4     hot extents
-//! 8       32 d  of each device, 4 bytes each: P, Q, stride, R, a read probe, a write probe, copying a byte: to read it, to write it
+//! 8       8     guests' requests on average, 4 bytes each: length, share of reads
+//! 16      32 d  of each device, 4 bytes each: P, Q, stride, R, a read probe, a write probe, copying a byte: to read it, to write it
 //! …       17 h  of each hot extent, most recently used first: extent (4); requests in the last period, in the one before,
 //!               on average (4 each); periods for which they are known (1)
 //! …       5 n   of each warm extent: extent (4), heat (1)
@@ -23,7 +24,7 @@ use crate::{LONGEST_STATE, View};
 use braid_base::ExtentId;
 
 const VERSION: u8 = 1;
-const HEADER: usize = 8;
+const HEADER: usize = 16;
 const DEVICE: usize = SAVED * size_of::<f32>();
 const HOT: usize = 17;
 const WARM: usize = 5;
@@ -37,7 +38,7 @@ impl Wardrop {
         bytes.extend([VERSION, u8::from(self.loaded)]);
         bytes.extend((self.devices.len() as u16).to_le_bytes());
         bytes.extend((hot as u32).to_le_bytes());
-        for number in self.devices.iter().flat_map(Balance::saved) {
+        for number in self.guests.saved().into_iter().chain(self.devices.iter().flat_map(Balance::saved)) {
             bytes.extend((number as f32).to_le_bytes());
         }
         for (extent, requests) in self.hot.values_newest_first().take(hot) {
@@ -70,6 +71,7 @@ impl Wardrop {
         if usize::from(devices) != self.devices.len() {
             return None;
         }
+        let guests = [take_number(rest)?, take_number(rest)?];
         let floor = self.settings.floor;
         let mut balances = self.devices.clone();
         for balance in &mut balances {
@@ -81,6 +83,7 @@ impl Wardrop {
         }
         renormalise(&mut balances, floor, |d| &mut d.target);
         (self.devices, self.loaded) = (balances, loaded == 1);
+        self.guests.restore(guests);
         let mut found = Vec::new();
         for _ in 0..hot {
             let extent = ExtentId(u32::from_le_bytes(take(rest)?));
