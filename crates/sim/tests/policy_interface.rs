@@ -305,7 +305,7 @@ fn moves_take_the_share_of_a_devices_time_that_the_plan_allows_and_no_more() {
             assert!(seen.finished.get() > 100 && seen.plans.get() > 3);
         }
         let (worked, _) = restless(moves, None, time);
-        assert!(worked > 0.5, "{worked}");
+        assert!(worked > 0.35, "{worked}");
     }
 }
 
