@@ -20,6 +20,8 @@ pub enum Bug {
     FailedFlushForgotten,
     /// The journal forgets before the map pages are durable.
     TailMovedEarly,
+    /// With two required copies, a page is overwritten in place without having been written elsewhere before.
+    PageWrittenOnce,
     /// The batch that ends a checkpoint does not repeat the dirty extra copies.
     DirtyExtrasNotRepeated,
     /// A slot is free before the record that freed it is durable.
@@ -34,6 +36,8 @@ pub enum Bug {
     WriteBackSkipped,
     /// A move does not notice that a guest wrote meanwhile.
     MoveIgnoresWrites,
+    /// The copy that a move makes beside another one counts as flushed before it is.
+    MoveWithoutIntent,
     /// FUA is taken for an ordinary write.
     FuaIgnored,
     /// The rest of a part that is written for the first time does not become zero.
@@ -65,12 +69,13 @@ pub enum Bug {
 #[cfg(feature = "planted")]
 impl Bug {
     /// All of them.
-    pub const ALL: [Bug; 25] = [
+    pub const ALL: [Bug; 27] = [
         Bug::FlushSkipped,
         Bug::RecordBeforeData,
         Bug::JournalNotFlushed,
         Bug::FailedFlushForgotten,
         Bug::TailMovedEarly,
+        Bug::PageWrittenOnce,
         Bug::DirtyExtrasNotRepeated,
         Bug::SlotReusedEarly,
         Bug::BlockReusedEarly,
@@ -78,6 +83,7 @@ impl Bug {
         Bug::PageAheadOfJournal,
         Bug::WriteBackSkipped,
         Bug::MoveIgnoresWrites,
+        Bug::MoveWithoutIntent,
         Bug::FuaIgnored,
         Bug::PaddingForgotten,
         Bug::ExtraNotUpdated,

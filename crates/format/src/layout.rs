@@ -2,7 +2,7 @@
 //! table.
 
 use crate::superblock::{self, Layout};
-use crate::{intent_page, map_page, policy_state, proof};
+use crate::{double_write, intent_page, map_page, policy_state, proof};
 use braid_base::{Bytes, KIB, MIB};
 
 /// The room of one superblock copy.
@@ -70,6 +70,11 @@ pub fn map_len(extents: u32, copies: u8) -> Bytes {
 /// The length of the intents for `spans` spans.
 pub fn intents_len(spans: u32) -> Bytes {
     intent_page::SIZE * u64::from(intent_page::pages(spans))
+}
+
+/// The length of a double-write area for an image of so many pages.
+pub fn double_write_len(pages: u32) -> Bytes {
+    double_write::PAGE * u64::from(pages.clamp(1, double_write::MOST_PAGES))
 }
 
 /// The length of the policy's state: two halves, written alternately.

@@ -47,6 +47,12 @@ fn hunt(bug: Bug) -> (Campaign, Engine) {
             setup.disturbances = vec![Disturbance::WriteErrors];
             Engine { copies: 2, ..chaos }
         }
+        Bug::PageWrittenOnce | Bug::MoveWithoutIntent => {
+            setup.workload.errors = Errors::Tolerated;
+            setup.disturbances = Disturbance::OF_FAILING_DISKS.to_vec();
+            campaign.states.go_on = 0.5;
+            Engine { copies: 2, ..Engine::wardrop() }
+        }
         Bug::LostBatchIgnored => {
             setup.workload.errors = Errors::Tolerated;
             setup.refusals = vec![ErrorKind::Corrupt, ErrorKind::Invalid, ErrorKind::Degraded];
@@ -90,6 +96,7 @@ fn without_a_planted_bug_the_same_hunts_find_nothing() {
         Bug::StaleDeviceTaken,
         Bug::IntentTooLate,
         Bug::BehindNotRecorded,
+        Bug::PageWrittenOnce,
         Bug::LostBatchIgnored,
     ] {
         let (campaign, engine) = hunt(bug);

@@ -73,8 +73,9 @@ pub(crate) async fn recover<D: Device>(
     state: &mut State,
 ) -> Result<(Ring, Recovery)> {
     let (mut recovery, mut damage) = (Recovery::default(), Damage::default());
-    let pages = pages::load_map(source, state, &mut recovery, &mut damage).await?;
-    let mut spans = pages::load_intents(source).await?;
+    let mut double_written = pages::load_double_written(source).await;
+    let pages = pages::load_map(source, &mut double_written, state, &mut recovery, &mut damage).await?;
+    let mut spans = pages::load_intents(source, &double_written).await?;
     let mut batches = batches::find(source).await?;
     let ring = ring(source.superblock, &mut batches);
     damage.of_journal(&batches);

@@ -108,23 +108,25 @@ impl<R: Runtime, D: Device> Core<R, D> {
         };
         while let Some((job, _claim)) = self.next_move(&plan.rest, plan.until, over).await {
             // A failed move leaves everything as it was, and is counted by the device that failed it.
-            self.moving.set(self.moving.get() + 1);
-            let outcome = self.run_move(job).await.unwrap_or(Outcome::Failed);
-            self.moving.set(self.moving.get() - 1);
+            let outcome = self.run_move(job, Mover::Plan).await.unwrap_or(Outcome::Failed);
             self.end_move(&job, outcome, plan.policy_changes);
         }
     }
 
-    async fn run_move(self: &Rc<Self>, job: Move) -> crate::Result<Outcome> {
-        match job {
+    /// Runs a move. Whether the plan's limits hold for it, its mover says; only the engine makes second copies without them.
+    async fn run_move(self: &Rc<Self>, job: Move, mover: Mover) -> crate::Result<Outcome> {
+        self.moving.set(self.moving.get() + 1);
+        let outcome = match job {
             Move::Migrate { extent, target } => self.migrate(extent, target).await,
-            Move::Mirror { extent, target } => self.mirror(extent, target, Mover::Plan).await,
+            Move::Mirror { extent, target } => self.mirror(extent, target, mover).await,
             Move::Promote { range, target } => self.promote_range(range, target).await,
             Move::Demote { range } => self.demote_range(range).await,
             Move::WriteBack { range } => self.write_back_range(range).await,
             Move::Resync { range } => self.resync_range(range).await,
             Move::Probe { device, direction, len } => self.probe(device, direction, len).await,
-        }
+        };
+        self.moving.set(self.moving.get() - 1);
+        outcome
     }
 
     /// Tells the policy that asked for a move what became of it; one that has taken charge since knows nothing of it.
