@@ -32,7 +32,7 @@ impl Rig {
         options.size = Some(MIB * 16);
         change(&mut options);
         let devices = disks.clone();
-        world.block_on(async move { create(&devices, &options).await.unwrap() });
+        world.block_on(async move { create(&devices, &options).await.expect("the disks are fit") });
         world.halt();
         Rig { disks, rng: Rng::new(1) }
     }
@@ -49,7 +49,9 @@ impl Rig {
         let (rt, disks) = (world.clone(), self.disks.clone());
         let result = world.block_on_until_cut(async move {
             let names = (0..disks.len()).map(|i| format!("disk {i}")).collect();
-            let (volume, _) = Volume::open(rt.clone(), disks, OpenOptions::new(names)).await.unwrap();
+            let (volume, _) = Volume::open(rt.clone(), disks, OpenOptions::new(names))
+                .await
+                .expect("a lost state is no error");
             life(rt, volume).await
         });
         world.halt();
@@ -75,8 +77,9 @@ impl Rig {
 
     /// Rots a byte of a half.
     fn rot(&mut self, half: u64) {
-        let region =
-            self.life(async |_, volume| *volume.superblock().region(RegionKind::PolicyState, 0).unwrap());
+        let region = self.life(async |_, volume| {
+            *volume.superblock().region(RegionKind::PolicyState, 0).expect("it has one")
+        });
         let disk = &self.disks[region.device.index()];
         disk.poke(region.offset + HALF * half + Bytes(512), &[0xaa; 512]);
     }
@@ -107,7 +110,7 @@ async fn heat(rt: &World, volume: &Sim, seconds: u64, busy: u64) -> Learned {
         let writes =
             (0..busy).map(|i| volume.write(KIB * 132 * ((turn + i) % 100), &buf, Durability::Volatile));
         for written in braid_runtime::join_all(writes).await {
-            written.unwrap();
+            written.expect("there is room");
         }
         turn += busy;
         rt.sleep(Nanos::from_millis(5)).await;
@@ -117,7 +120,7 @@ async fn heat(rt: &World, volume: &Sim, seconds: u64, busy: u64) -> Learned {
 
 async fn heat_and_close(rt: World, volume: Sim) -> Learned {
     heat(&rt, &volume, 9, 4).await;
-    volume.close().await.unwrap();
+    volume.close().await.expect("no disk fails");
     learned(&volume)
 }
 
