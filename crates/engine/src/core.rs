@@ -5,6 +5,8 @@ use crate::copies::Member;
 use crate::journal::Commits;
 use crate::journal::Journal;
 use crate::map::State;
+use crate::moves::Pace;
+use crate::policy_state::PolicyStates;
 use crate::shape::{Piece, Shape};
 use crate::stats::{BackgroundStats, GuestStats};
 use crate::{Error, ErrorKind, Result};
@@ -27,6 +29,8 @@ pub(crate) struct Core<R, D> {
     /// By extent.
     pub locks: LockTable,
     pub policy: RefCell<Box<dyn Policy>>,
+    /// What the policy knew at earlier openings, and what was saved in this one.
+    pub policy_states: PolicyStates,
     /// Whether the policy is told of requests as they arrive.
     pub policy_observes: Cell<bool>,
     pub cache: RefCell<ExtentCache>,
@@ -52,6 +56,8 @@ pub(crate) struct Core<R, D> {
     pub blocks: Arena,
     /// For moves and probes; a buffer of it may be held while one of `bounce` is asked for.
     pub copies: Arena,
+    /// The limits of the plan.
+    pub pace: Pace,
     /// Which places are probed.
     pub probe_rng: RefCell<Rng>,
     /// How often the policy was changed.

@@ -60,6 +60,8 @@ impl CreateOptions {
 const SPARE_SLOTS: u32 = 4;
 /// The share of slots kept free for moves: one in this many.
 const SPARE_SHARE: u32 = 100;
+/// The policy's state takes one in this many bytes of a device at most, else it is not kept there: on 32 MiB and more it is.
+const LARGEST_STATE_SHARE: u64 = 64;
 /// How much at the start and at the end of a device must be zero for it to count as empty.
 const LOOK_FOR_CONTENT: Bytes = Bytes(1 << 20);
 
@@ -74,6 +76,7 @@ pub async fn create<D: Device>(devices: &[D], options: &CreateOptions) -> Result
     erase(devices, &superblock, RegionKind::Journal).await?;
     erase(devices, &superblock, RegionKind::Proof).await?;
     erase(devices, &superblock, RegionKind::DoubleWrite).await?;
+    erase(devices, &superblock, RegionKind::PolicyState).await?;
     write_new(devices, &superblock).await?;
     Ok(superblock)
 }
@@ -182,8 +185,9 @@ pub(crate) fn written_policy(policy: &dyn braid_policy::Policy) -> String {
     if settings.is_empty() { policy.name().to_owned() } else { format!("{},{settings}", policy.name()) }
 }
 
-/// Where everything lies, for a volume of at most `volume_size`. Journal, proof and map image 0 are on the first SSD, image 1 on the first other
-/// device, all on the only device. If there are two copies, both devices have a journal, a proof, the spans and a double-write area.
+/// Where everything lies, for a volume of at most `volume_size`. Journal, proof, map image 0 and the policy's state are on the first SSD, image 1
+/// on the first other device, all on the only device. If there are two copies, both devices have a journal, a proof, the spans, a
+/// double-write area and the policy's state.
 fn layout<D: Device>(devices: &[D], options: &CreateOptions, volume_size: Bytes) -> Result<Superblock> {
     let (extent_size, copies) = (options.extent_size, options.copies);
     let first = devices.iter().position(|d| d.geometry().class == DeviceClass::Ssd).unwrap_or(0);
@@ -229,13 +233,18 @@ fn regions(superblock: &Superblock, first: DeviceId, second: DeviceId) -> Result
         (RegionKind::Map, map),
         (RegionKind::Intents, intents),
         (RegionKind::DoubleWrite, layout::double_write_len(pages)),
+        (RegionKind::PolicyState, layout::policy_state_len()),
     ];
+    let keeps_state = |device: DeviceId| {
+        layout::policy_state_len() <= superblock.devices[device.index()].size / LARGEST_STATE_SHARE
+    };
     let mut regions: Vec<Region> = Vec::new();
     for (copy, device) in [(0, first), (1, second)] {
         for (kind, len) in lens {
             let wanted = match kind {
                 RegionKind::Map => true,
                 RegionKind::Intents | RegionKind::DoubleWrite => superblock.copies > 1,
+                RegionKind::PolicyState if !keeps_state(device) => false,
                 _ => copy == 0 || superblock.copies > 1,
             };
             if wanted {

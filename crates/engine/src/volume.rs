@@ -3,11 +3,13 @@
 use crate::copies::{ExtentCache, Member};
 use crate::core::Core;
 use crate::create::{checked_policy, room, written_policy};
-use crate::export::{Allocation, Durability, Export, Zeroing};
+use crate::export::{Allocation, Durability, Export, Hints, Zeroing};
 use crate::journal::{Commits, Journal, Mode, Recovered, Recovery, Source, images, recover};
 use crate::map::State;
+use crate::moves::Pace;
 use crate::open::{Assembled, assemble, enter, refuse_only_copies, refuse_planned};
 use crate::planted::{Bug, planted};
+use crate::policy_state::PolicyStates;
 use crate::shape::Shape;
 use crate::{Error, ErrorKind, Result};
 use braid_base::{Bytes, DeviceId, ExtentId, MIB, Nanos, Op, Rng};
@@ -41,11 +43,13 @@ impl OpenOptions {
 /// One block device out of several. Cheap to clone: a handle.
 pub struct Volume<R, D> {
     pub(crate) core: Rc<Core<R, D>>,
+    /// What guests say of the requests that are made with this handle.
+    hints: Hints,
 }
 
 impl<R, D> Clone for Volume<R, D> {
     fn clone(&self) -> Volume<R, D> {
-        Volume { core: self.core.clone() }
+        Volume { core: self.core.clone(), hints: self.hints }
     }
 }
 
@@ -92,6 +96,7 @@ impl<R: Runtime, D: Device> Volume<R, D> {
             let text = format!("the policy that volume '{}' was left with: {e}", superblock.name);
             Error::new(ErrorKind::Unsupported, text)
         })?;
+        let policy_states = PolicyStates::read(&members, &superblock).await;
         let cache = ExtentCache::new(options.cache_extents, shape.extent_size)?;
         if options.repair {
             (0..shape.extents()).for_each(|extent| state.mark_stale(ExtentId(extent)));
@@ -109,6 +114,7 @@ impl<R: Runtime, D: Device> Volume<R, D> {
             ranges: RangeTable::default(),
             policy_observes: Cell::new(policy.observes()),
             policy: RefCell::new(policy),
+            policy_states,
             cache: RefCell::new(cache),
             journal: Journal::new(replicas, superblock.epoch, ring),
             commits: Commits::default(),
@@ -121,6 +127,7 @@ impl<R: Runtime, D: Device> Volume<R, D> {
             bounce: Arena::new(BOUNCE),
             blocks: Arena::new(MIB),
             copies: Arena::new(Arena::LARGEST * 2),
+            pace: Pace::new(superblock.devices.len()),
             probe_rng: RefCell::new(Rng::new(superblock.epoch)),
             policy_changes: Cell::new(0),
             superblock: RefCell::new(superblock),
@@ -136,7 +143,8 @@ impl<R: Runtime, D: Device> Volume<R, D> {
         core.begin_epoch(clean).await?;
         core.start_background();
         core.adopt_extras();
-        Ok((Volume { core }, recovery))
+        core.restore_policy();
+        Ok((Volume { core, hints: Hints::default() }, recovery))
     }
 
     /// Stops background work, makes everything durable and the journal short, so that the next opening is quick.
@@ -157,13 +165,15 @@ impl<R: Runtime, D: Device> Volume<R, D> {
         core.checkpoint().await?;
         core.prove().await?;
         core.flush_proofs().await?;
+        core.save_policy().await;
         for phase in [Phase::Closing, Phase::Closed] {
             core.change_superblock(|superblock| superblock.phase = phase).await?;
         }
         core.commits.failure().map_or(Ok(()), Err)
     }
 
-    /// Changes the policy; no data is copied now. What the new policy wants moved, it moves in the background.
+    /// Changes the policy; no data is copied now. What the new policy wants moved, it moves in the background. What the old one
+    /// learned goes to the new one if that is of the same name, with other settings; else it is forgotten.
     ///
     /// # Errors
     /// `Invalid` for a policy that does not fit the devices, or that leaves no room for the whole volume.
@@ -183,14 +193,22 @@ impl<R: Runtime, D: Device> Volume<R, D> {
             );
             return Err(Error::new(ErrorKind::Invalid, problem));
         }
+        let (old, learned) = core.with_policy(|policy, view| (policy.name(), policy.save(view)));
+        let same = old == policy.name();
         self.replace_policy(policy);
-        core.change_superblock(|superblock| superblock.policy = written).await
+        if same {
+            core.with_policy(|policy, view| policy.restore(&learned, view));
+        }
+        core.change_superblock(|superblock| superblock.policy = written).await?;
+        core.save_policy().await;
+        Ok(())
     }
 
     /// Puts a policy in charge that was made elsewhere, until the volume is closed: for experiments and tests.
     pub fn replace_policy(&self, policy: Box<dyn Policy>) {
         let core = &self.core;
         core.policy_observes.set(policy.observes());
+        core.pace.lift();
         *core.policy.borrow_mut() = policy;
         core.state.borrow_mut().behind.end_deferring();
         core.adopt_extras();
@@ -221,6 +239,13 @@ impl<R: Runtime, D: Device> Volume<R, D> {
         self.core.audit().await
     }
 
+    /// What is known of a request that is made with this handle, but for what its verb says.
+    #[inline]
+    fn flags(&self) -> Flags {
+        let Hints { metadata, sequential } = self.hints;
+        Flags { metadata, sequential, ..Flags::default() }
+    }
+
     #[inline]
     fn timed<T>(
         &self,
@@ -248,7 +273,7 @@ impl<R: Runtime, D: Device> Export for Volume<R, D> {
     async fn read(&self, offset: Bytes, into: &Buf) -> Result<()> {
         let start = self.core.rt.now();
         if self.core.policy_observes.get()
-            && let Some(delay) = self.core.arrived(Op::Read, offset, into.len(), Flags::default(), start)
+            && let Some(delay) = self.core.arrived(Op::Read, offset, into.len(), self.flags(), start)
         {
             delay.await;
         }
@@ -262,7 +287,7 @@ impl<R: Runtime, D: Device> Export for Volume<R, D> {
 
     async fn write(&self, offset: Bytes, from: &Buf, durability: Durability) -> Result<()> {
         let start = self.core.rt.now();
-        let flags = Flags { fua: durability == Durability::Fua, ..Flags::default() };
+        let flags = Flags { fua: durability == Durability::Fua, ..self.flags() };
         if self.core.policy_observes.get()
             && let Some(delay) = self.core.arrived(Op::Write, offset, from.len(), flags, start)
         {
@@ -279,8 +304,7 @@ impl<R: Runtime, D: Device> Export for Volume<R, D> {
     async fn flush(&self) -> Result<()> {
         let start = self.core.rt.now();
         if self.core.policy_observes.get()
-            && let Some(delay) =
-                self.core.arrived(Op::Flush, Bytes::ZERO, Bytes::ZERO, Flags::default(), start)
+            && let Some(delay) = self.core.arrived(Op::Flush, Bytes::ZERO, Bytes::ZERO, self.flags(), start)
         {
             delay.await;
         }
@@ -305,7 +329,7 @@ impl<R: Runtime, D: Device> Export for Volume<R, D> {
         let start = self.core.rt.now();
         let op = if zeroing == Zeroing::MayDiscard { Op::Discard } else { Op::Write };
         let fua = durability == Durability::Fua;
-        let flags = Flags { fua, zeros: op == Op::Write, ..Flags::default() };
+        let flags = Flags { fua, zeros: op == Op::Write, ..self.flags() };
         if self.core.policy_observes.get()
             && let Some(delay) = self.core.arrived(op, offset, len, flags, start)
         {
@@ -321,6 +345,10 @@ impl<R: Runtime, D: Device> Export for Volume<R, D> {
             self.core.prefetch(&piece).await?;
         }
         Ok(())
+    }
+
+    fn with_hints(&self, hints: Hints) -> Volume<R, D> {
+        Volume { core: self.core.clone(), hints }
     }
 
     fn allocation(&self, offset: Bytes, limit: Bytes) -> (Allocation, Bytes) {

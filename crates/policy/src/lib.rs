@@ -107,14 +107,17 @@ pub trait Policy {
         true
     }
 
-    /// What it has learned, at most [`LONGEST_STATE`], for the next time that the volume is opened. The volume keeps it as of
-    /// a moment before it was closed or lost power, so that it may be missing, or be older than what the view shows.
-    fn save(&self) -> Vec<u8> {
+    /// What it has learned, at most [`LONGEST_STATE`], for the next time that the volume is opened. Asked every few minutes, and when
+    /// the volume closes or gets other settings. The volume keeps it as of such a moment, so that it may be missing, or be older
+    /// than what the view shows. [`View::now`] begins anew at each opening: a policy saves ages, not times.
+    fn save(&self, _view: &View) -> Vec<u8> {
         Vec::new()
     }
 
-    /// Takes back what `save` returned, in the same version or another: what it does not understand it ignores.
-    fn restore(&mut self, _state: &[u8]) {}
+    /// Takes back what `save` returned when a policy of this name was in charge, with the same settings or others, in this version or
+    /// another: what it does not understand it ignores. The bytes may be anything, and must neither make it panic nor take memory
+    /// beyond what the volume in the view needs. Called once, after `extra_changed` has told of the copies that there are.
+    fn restore(&mut self, _state: &[u8], _view: &View) {}
 
     /// For the engine: `observe` and `throttle` in one dynamic call. Not to be overridden.
     fn arrived(&mut self, request: &Request, view: &View) -> Nanos {

@@ -6,9 +6,14 @@
 //! evicted least recently used first.
 
 use crate::{
-    BadSetting, DeviceView, ExtraCopy, Lru, Occasion, Piece, Placement, Plan, Policy, Settings, View,
+    BadSetting, DeviceView, ExtraCopy, LONGEST_STATE, Lru, Occasion, Piece, Placement, Plan, Policy,
+    Settings, View,
 };
 use braid_base::{BlockId, DeviceClass, DeviceId, ExtentId, Nanos};
+use std::iter;
+
+/// Of what is saved.
+const VERSION: u8 = 1;
 
 /// Fill the SSDs first, then cache on them.
 pub struct SsdFirst {
@@ -33,6 +38,15 @@ impl SsdFirst {
         }
         let cache = settings.take_share("cache")?.unwrap_or(0.1);
         Ok(SsdFirst { cache, ssds, cached: vec![Lru::default(); devices.len()], turn: 0 })
+    }
+
+    /// Blocks that are read, or were before a restart, are the last that the cache gives up.
+    fn touch_cached(&mut self, block: BlockId) {
+        for lru in &mut self.cached {
+            if lru.contains(block) {
+                lru.touch(block);
+            }
+        }
     }
 
     fn has_room_for_homes(&self, device: &DeviceView) -> bool {
@@ -62,15 +76,8 @@ impl SsdFirst {
         Some(self.ssds[self.turn])
     }
 
-    /// Blocks that are read, from wherever, are the last that the cache gives up.
     fn touch(&mut self, read: &Piece) {
-        for block in read.touched() {
-            for lru in &mut self.cached {
-                if lru.contains(block) {
-                    lru.touch(block);
-                }
-            }
-        }
+        read.touched().for_each(|block| self.touch_cached(block));
     }
 }
 
@@ -124,6 +131,20 @@ impl Policy for SsdFirst {
 
     fn memory(&self) -> usize {
         self.cached.iter().map(Lru::memory).sum()
+    }
+
+    /// A version, then the blocks that were used last on each device, latest first, 8 bytes each.
+    fn save(&self, _view: &View) -> Vec<u8> {
+        let most = (LONGEST_STATE.as_usize() - 1) / size_of::<u64>() / self.ssds.len();
+        let blocks = self.cached.iter().flat_map(|lru| lru.newest_first().take(most));
+        iter::once(VERSION).chain(blocks.flat_map(|block| block.0.to_le_bytes())).collect()
+    }
+
+    /// The order in which blocks were used, as far as they are cached still.
+    fn restore(&mut self, state: &[u8], _view: &View) {
+        let Some((&VERSION, blocks)) = state.split_first() else { return };
+        let (blocks, _) = blocks.as_chunks();
+        blocks.iter().rev().for_each(|&block| self.touch_cached(BlockId(u64::from_le_bytes(block))));
     }
 
     fn explain(&self, extent: ExtentId, view: &View) -> String {
