@@ -1,4 +1,4 @@
-//! The checkpoint: brings the map pages and the table of spans up to date, so that the journal can forget.
+//! The checkpoint: brings the map pages, the table of spans and the cache tables up to date, so that the journal can forget.
 //!
 //! Both images are written, the second after the first has been flushed: a page torn by a power cut is read from the
 //! other image, and the journal forgets only once both are durable. A page shows what is durable, never what waits
@@ -32,6 +32,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         let result = async {
             self.write_pages(RegionKind::Map, &pages).await?;
             self.write_pages(RegionKind::Intents, &intents).await?;
+            self.write_cache_tables().await?;
             self.append_checkpoint(done).await
         };
         if let Err(error) = result.await {
