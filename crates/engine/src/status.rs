@@ -6,10 +6,9 @@ use crate::shape::Shape;
 use crate::stats::{BackgroundStats, DeviceStats, GuestStats};
 use crate::{Result, Volume};
 use braid_base::{Bytes, DeviceClass, DeviceId, ExtentId, Nanos};
-use braid_format::journal::Extra;
 use braid_format::superblock::DeviceState;
 use braid_format::{SlotNumber, Uuid};
-use braid_policy::ExtraCopy;
+use braid_policy::Homes;
 use braid_runtime::{Device, Runtime};
 
 /// A volume at one moment.
@@ -222,16 +221,12 @@ impl<R: Runtime, D: Device> Core<R, D> {
     /// Tells a policy that takes charge which extra copies there are. Those on devices where it wants none go, in the background.
     pub fn adopt_extras(self: &std::rc::Rc<Self>) {
         let (state, mut policy) = (self.state.borrow(), self.policy.borrow_mut());
-        let device_of = |extra: &Extra| {
-            let slot = state.space.locate(extra.slot).expect("an extra copy lies in a slot that exists");
-            slot.device
-        };
         let wanted: Vec<bool> = state.views.iter().map(|view| policy.extra_slots(view) > 0).collect();
         let mut any_unwanted = false;
-        for (block, extra) in state.extras.all() {
-            let device = device_of(&extra);
-            match wanted[device.index()] {
-                true => policy.extra_changed(block, Some(ExtraCopy { device, dirty: extra.dirty })),
+        for (block, _) in state.extras.all() {
+            let copy = state.extra(block).expect("a block in the table has an extra copy");
+            match wanted[copy.device.index()] {
+                true => policy.extra_changed(block, None, Some(copy)),
                 false => any_unwanted = true,
             }
         }

@@ -47,6 +47,13 @@ fn hunt(bug: Bug) -> (Campaign, Engine) {
             setup.disturbances = vec![Disturbance::WriteErrors];
             Engine { copies: 2, ..chaos }
         }
+        Bug::CacheTableNotWritten | Bug::LeftCacheEntryKept | Bug::CachePageAheadOfJournal => {
+            Engine::write_back()
+        }
+        Bug::CleanExtrasTrusted | Bug::CleanExtrasNotSaved => {
+            campaign.states.go_on = 1.0;
+            Engine::write_back()
+        }
         Bug::LostBatchIgnored => {
             setup.workload.errors = Errors::Tolerated;
             setup.refusals = vec![ErrorKind::Corrupt, ErrorKind::Invalid, ErrorKind::Degraded];
@@ -90,6 +97,7 @@ fn without_a_planted_bug_the_same_hunts_find_nothing() {
         Bug::StaleDeviceTaken,
         Bug::IntentTooLate,
         Bug::BehindNotRecorded,
+        Bug::CleanExtrasTrusted,
         Bug::LostBatchIgnored,
     ] {
         let (campaign, engine) = hunt(bug);

@@ -10,7 +10,7 @@ use braid_base::{BlockId, Bytes, DeviceId, ExtentId};
 use braid_format::SlotNumber;
 use braid_format::journal::Extra;
 use braid_format::map_page::Entry;
-use braid_policy::{ExtraCopy, Origin};
+use braid_policy::{Homes, Origin};
 use braid_runtime::{Buf, Device, LockGuard, Mode, Runtime};
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -211,11 +211,11 @@ impl<R: Runtime, D: Device> Core<R, D> {
 
     /// The extra copy of a block is now this, or gone: the policy learns of it if that is news.
     fn change_extra(&self, block: BlockId, now: Option<Extra>) {
-        let before = self.state.borrow().extras.get(block);
+        let before = self.state.borrow().extra(block);
         self.state.borrow_mut().set_extra(block, now);
+        let now = self.state.borrow().extra(block);
         if now != before {
-            let copy = now.map(|e| ExtraCopy { device: self.device_of(e.slot), dirty: e.dirty });
-            self.policy.borrow_mut().extra_changed(block, copy);
+            self.policy.borrow_mut().extra_changed(block, before, now);
         }
     }
 
@@ -234,7 +234,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         if taken.is_some() {
             return taken;
         }
-        let victim = self.policy.borrow_mut().evict(device)?;
+        let victim = self.with_policy(|policy, view| policy.evict(device, view))?;
         let extent = self.shape.range_of(victim).extent;
         // Someone may be reading the victim: then this block stays without an extra copy.
         let guard = match extent == piece.extent {

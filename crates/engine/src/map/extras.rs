@@ -16,6 +16,7 @@
 use braid_base::{BlockId, DeviceId};
 use braid_format::SlotNumber;
 use braid_format::journal::Extra;
+use braid_policy::{CellId, ExtraCopy};
 use foldhash::fast::FixedState;
 use hashbrown::HashTable;
 use std::hash::BuildHasher;
@@ -115,6 +116,18 @@ impl Extras {
 
     pub fn get(&self, block: BlockId) -> Option<Extra> {
         if self.len == 0 { None } else { self.find(block).map(|cell| self.extra_at(cell)) }
+    }
+
+    /// The extra copy of a block, as policies see it.
+    pub fn copy_of(&self, block: BlockId) -> Option<ExtraCopy> {
+        let cell = if self.len == 0 { None } else { self.find(block) }?;
+        let device = self.groups[(cell / self.places) as usize].device;
+        Some(ExtraCopy { device, dirty: self.entry(cell).1 == State::Dirty, cell: CellId(cell) })
+    }
+
+    /// The block in a cell.
+    pub fn block_in(&self, cell: CellId) -> Option<BlockId> {
+        if (cell.0 as usize) < self.entries.len() { self.entry(cell.0).0 } else { None }
     }
 
     /// The block that a block slot holds, and whether it is dirty.

@@ -14,7 +14,7 @@ use braid_format::journal::{Extra, Record};
 use braid_format::map_page::{self, Entry};
 use braid_format::superblock::Superblock;
 use braid_format::{SlotNumber, SpanId};
-use braid_policy::{ByteRange, DeviceView, Homes};
+use braid_policy::{ByteRange, CellId, DeviceView, ExtraCopy, Homes};
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 use std::collections::BTreeSet;
@@ -410,6 +410,14 @@ impl Homes for State {
 
     fn home(&self, extent: ExtentId) -> Option<DeviceId> {
         self.space.locate(self.map.get(extent).home).map(|slot| slot.device)
+    }
+
+    fn extra(&self, block: BlockId) -> Option<ExtraCopy> {
+        self.extras.copy_of(block)
+    }
+
+    fn block_in(&self, cell: CellId) -> Option<BlockId> {
+        self.extras.block_in(cell)
     }
 
     fn behind(&self) -> Bytes {

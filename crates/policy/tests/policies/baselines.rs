@@ -1,8 +1,8 @@
 //! The baselines: what they place where, and which settings they refuse.
 
-use crate::volume::{HDD, SSD, Volume, devices};
+use crate::volume::{HDD, SSD, Volume, devices, extra_of};
 use braid_base::{BlockId, DeviceClass, ExtentId, Nanos};
-use braid_policy::{Direction, ExtraCopy, Policy, parse};
+use braid_policy::{Direction, Policy, parse};
 
 fn mixed(hdds: usize) -> Volume {
     let mut classes = vec![(DeviceClass::Ssd, 1000)];
@@ -55,12 +55,16 @@ fn ssd_first_fills_the_ssd_but_for_its_cache_and_admits_only_then() {
     assert_eq!(volume.allocate(&mut *policy, 800), HDD);
     assert_eq!(volume.access(&mut *policy, 800, Direction::Read).promoted_to(), Some(SSD));
     assert_eq!(policy.extra_slots(&volume.devices[0]), 200);
-    let cached = Some(ExtraCopy { device: SSD, dirty: false });
-    policy.extra_changed(BlockId(1), cached);
-    policy.extra_changed(BlockId(2), cached);
-    assert_eq!(policy.evict(SSD), Some(BlockId(1)));
-    policy.extra_changed(BlockId(1), None);
-    assert_eq!(policy.evict(SSD), Some(BlockId(2)));
+    for block in [1, 2, 800 * 32].map(BlockId) {
+        policy.extra_changed(block, None, Some(extra_of(block)));
+    }
+    assert_eq!(policy.evict(SSD, &volume.view()), Some(BlockId(1)));
+    policy.extra_changed(BlockId(1), Some(extra_of(BlockId(1))), None);
+    assert_eq!(policy.evict(SSD, &volume.view()), Some(BlockId(2)));
+    policy.extra_changed(BlockId(2), Some(extra_of(BlockId(2))), None);
+    policy.extra_changed(BlockId(2), None, Some(extra_of(BlockId(2))));
+    volume.access(&mut *policy, 800, Direction::Read);
+    assert_eq!(policy.evict(SSD, &volume.view()), Some(BlockId(2)), "a block that is read is the last to go");
 }
 
 #[test]
