@@ -74,6 +74,7 @@ pub async fn create<D: Device>(devices: &[D], options: &CreateOptions) -> Result
     write_empty_directories(devices, &superblock).await?;
     erase(devices, &superblock, RegionKind::Journal).await?;
     erase(devices, &superblock, RegionKind::Proof).await?;
+    erase(devices, &superblock, RegionKind::DoubleWrite).await?;
     write_new(devices, &superblock).await?;
     Ok(superblock)
 }
@@ -182,8 +183,8 @@ pub(crate) fn written_policy(policy: &dyn braid_policy::Policy) -> String {
     if settings.is_empty() { policy.name().to_owned() } else { format!("{},{settings}", policy.name()) }
 }
 
-/// Where everything lies, for a volume of at most `volume_size`. Journal, proof, map image 0 and spans are on the first SSD, image 1 on the
-/// first other device, with a journal, a proof and the spans of its own if there are two copies; all on the only device.
+/// Where everything lies, for a volume of at most `volume_size`. Journal, proof and map image 0 are on the first SSD, image 1 on the first other
+/// device, all on the only device. If there are two copies, both devices have a journal, a proof, the spans and a double-write area.
 fn layout<D: Device>(devices: &[D], options: &CreateOptions, volume_size: Bytes) -> Result<Superblock> {
     let (extent_size, copies) = (options.extent_size, options.copies);
     let first = devices.iter().position(|d| d.geometry().class == DeviceClass::Ssd).unwrap_or(0);
@@ -244,18 +245,20 @@ fn regions(superblock: &Superblock, first: DeviceId, second: DeviceId) -> Result
     let map = layout::map_len(superblock.extents(), superblock.copies);
     let intents = layout::intents_len(superblock.spans());
     let journal = layout::journal_len(superblock.volume_size);
+    let pages = (map.max(intents) / map_page::SIZE) as u32;
     let lens = [
         (RegionKind::Journal, journal),
         (RegionKind::Proof, layout::proof_len()),
         (RegionKind::Map, map),
         (RegionKind::Intents, intents),
+        (RegionKind::DoubleWrite, layout::double_write_len(pages)),
     ];
     let mut regions: Vec<Region> = Vec::new();
     for (copy, device) in [(0, first), (1, second)] {
         for (kind, len) in lens {
             let wanted = match kind {
                 RegionKind::Map => true,
-                RegionKind::Intents => superblock.copies > 1,
+                RegionKind::Intents | RegionKind::DoubleWrite => superblock.copies > 1,
                 _ => copy == 0 || superblock.copies > 1,
             };
             if wanted {

@@ -20,6 +20,8 @@ pub enum Bug {
     FailedFlushForgotten,
     /// The journal forgets before the map pages are durable.
     TailMovedEarly,
+    /// With two required copies, a page is overwritten in place without having been written elsewhere before.
+    PageWrittenOnce,
     /// A checkpoint writes no page of the cache tables.
     CacheTableNotWritten,
     /// A checkpoint leaves the page of the cache table as it was that a dirty copy has left.
@@ -40,8 +42,14 @@ pub enum Bug {
     PageAheadOfJournal,
     /// A dirty block becomes clean without having been written to the home.
     WriteBackSkipped,
+    /// A batch that one journal has and the other one lacks is not written to that.
+    JournalGapLeft,
+    /// A device that came back is current before its journal and its map images are.
+    WelcomedEarly,
     /// A move does not notice that a guest wrote meanwhile.
     MoveIgnoresWrites,
+    /// The copy that a move makes beside another one counts as flushed before it is.
+    MoveWithoutIntent,
     /// FUA is taken for an ordinary write.
     FuaIgnored,
     /// The rest of a part that is written for the first time does not become zero.
@@ -73,12 +81,13 @@ pub enum Bug {
 #[cfg(feature = "planted")]
 impl Bug {
     /// All of them.
-    pub const ALL: [Bug; 29] = [
+    pub const ALL: [Bug; 33] = [
         Bug::FlushSkipped,
         Bug::RecordBeforeData,
         Bug::JournalNotFlushed,
         Bug::FailedFlushForgotten,
         Bug::TailMovedEarly,
+        Bug::PageWrittenOnce,
         Bug::CacheTableNotWritten,
         Bug::LeftCacheEntryKept,
         Bug::CachePageAheadOfJournal,
@@ -89,7 +98,10 @@ impl Bug {
         Bug::DirtyMarkDropped,
         Bug::PageAheadOfJournal,
         Bug::WriteBackSkipped,
+        Bug::JournalGapLeft,
+        Bug::WelcomedEarly,
         Bug::MoveIgnoresWrites,
+        Bug::MoveWithoutIntent,
         Bug::FuaIgnored,
         Bug::PaddingForgotten,
         Bug::ExtraNotUpdated,

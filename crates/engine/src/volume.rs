@@ -4,7 +4,7 @@ use crate::copies::{ExtentCache, Member};
 use crate::core::Core;
 use crate::create::{checked_policy, room, written_policy};
 use crate::export::{Allocation, Durability, Export, Zeroing};
-use crate::journal::{Commits, Journal, Mode, Recovery, Source, images, recover};
+use crate::journal::{Commits, Journal, Mode, Recovered, Recovery, Source, images, recover};
 use crate::map::State;
 use crate::open::{Assembled, assemble, enter, refuse_only_copies, refuse_planned};
 use crate::planted::{Bug, planted};
@@ -83,7 +83,7 @@ impl<R: Runtime, D: Device> Volume<R, D> {
         let mut state = State::new(&shape, &superblock);
         let mode = if options.repair { Mode::Repair } else { Mode::Strict };
         let source = Source { members: &members, superblock: &superblock, mode, clean };
-        let (ring, recovery) = recover(&source, &mut state).await?;
+        let Recovered { ring, gaps, recovery } = recover(&source, &mut state).await?;
         refuse_only_copies(&members, &superblock, &shape, &state, &lately)?;
         for member in members.iter().filter(|member| !member.is_current()) {
             state.set_open(member.id, false);
@@ -132,6 +132,7 @@ impl<R: Runtime, D: Device> Volume<R, D> {
             auditing: Cell::new(false),
             jobs: Cell::new(0),
         });
+        core.fill_gaps(&gaps).await?;
         core.begin_epoch(clean).await?;
         core.start_background();
         core.adopt_extras();

@@ -2,7 +2,7 @@
 //! table.
 
 use crate::superblock::{self, Layout};
-use crate::{extra_directory, extra_page, intent_page, map_page, policy_state, proof};
+use crate::{double_write, extra_directory, extra_page, intent_page, map_page, policy_state, proof};
 use braid_base::{Bytes, KIB, MIB};
 
 /// The room of one superblock copy.
@@ -82,6 +82,11 @@ pub fn cache_table_len(slots: u32, extent_size: Bytes, block_size: Bytes) -> Byt
 /// The pages of entries of that table.
 pub fn cache_table_pages(slots: u32, extent_size: Bytes, block_size: Bytes) -> u32 {
     extra_page::pages(u64::from(slots) * (extent_size / block_size))
+}
+
+/// The length of a double-write area for an image of so many pages.
+pub fn double_write_len(pages: u32) -> Bytes {
+    double_write::PAGE * u64::from(pages.clamp(1, double_write::MOST_PAGES))
 }
 
 /// The length of the policy's state: two halves, written alternately.

@@ -54,10 +54,22 @@ fn hunt(bug: Bug) -> (Campaign, Engine) {
             campaign.states.go_on = 1.0;
             Engine::write_back()
         }
+        Bug::WelcomedEarly => {
+            setup.workload.errors = Errors::Tolerated;
+            setup.disturbances = vec![Disturbance::MissingDevice];
+            campaign.states.go_on = 1.0;
+            Engine { copies: 2, checkpoints: false, ..Engine::wardrop() }
+        }
+        Bug::PageWrittenOnce | Bug::MoveWithoutIntent | Bug::JournalGapLeft => {
+            setup.workload.errors = Errors::Tolerated;
+            setup.disturbances = Disturbance::OF_FAILING_DISKS.to_vec();
+            campaign.states.go_on = 0.5;
+            Engine { copies: 2, ..Engine::wardrop() }
+        }
         Bug::LostBatchIgnored => {
             setup.workload.errors = Errors::Tolerated;
             setup.refusals = vec![ErrorKind::Corrupt, ErrorKind::Invalid, ErrorKind::Degraded];
-            setup.disturbances = vec![Disturbance::Rot, Disturbance::LostWrites];
+            setup.disturbances = vec![Disturbance::Rot, Disturbance::LostWrites, Disturbance::MissingDevice];
             Engine { copies: 2, ..Engine::wardrop() }
         }
         _ => chaos,
@@ -98,6 +110,7 @@ fn without_a_planted_bug_the_same_hunts_find_nothing() {
         Bug::IntentTooLate,
         Bug::BehindNotRecorded,
         Bug::CleanExtrasTrusted,
+        Bug::PageWrittenOnce,
         Bug::LostBatchIgnored,
     ] {
         let (campaign, engine) = hunt(bug);

@@ -28,10 +28,13 @@ impl<R: Runtime, D: Device> Core<R, D> {
     async fn audit_at_rest(&self) -> Result<()> {
         for extent in (0..self.shape.extents()).map(ExtentId) {
             let _guard = self.locks.lock(Self::lock_number(extent), Mode::Exclusive).await;
-            let entry = self.state.borrow().map.get(extent);
-            let copies = self.copies_of(extent, &entry);
-            if let Other::Equal(other) = copies.other {
-                self.compare(extent, &entry, copies.current, other).await?;
+            match self.compare_copies(extent).await {
+                Err(error) if error.kind() == ErrorKind::Corrupt => {
+                    // A flush that fails may have lost a write before it says so: then the device is not current any more.
+                    self.commit(Origin::Background).await?;
+                    self.compare_copies(extent).await?;
+                }
+                compared => compared?,
             }
             if self.compare_extras(extent).await.is_err_and(|error| error.kind() == ErrorKind::Corrupt) {
                 // A flush that fails may have lost a write before it says so: then no commit succeeds any more.
@@ -48,6 +51,15 @@ impl<R: Runtime, D: Device> Core<R, D> {
         // Slots that moves and trims hold which do not end belong to them.
         let moving = self.moving.get() > 0 || self.state.borrow().trimming() > 0;
         if moving { Ok(()) } else { self.count_slots() }
+    }
+
+    async fn compare_copies(&self, extent: ExtentId) -> Result<()> {
+        let entry = self.state.borrow().map.get(extent);
+        let copies = self.copies_of(extent, &entry);
+        match copies.other {
+            Other::Equal(other) => self.compare(extent, &entry, copies.current, other).await,
+            _ => Ok(()),
+        }
     }
 
     async fn compare(

@@ -13,14 +13,14 @@ mod damage;
 mod pages;
 
 use crate::copies::Member;
-use crate::journal::Ring;
+use crate::journal::{Gap, Ring, images};
 use crate::map::State;
 use crate::planted::{Bug, planted};
 use crate::{Error, ErrorKind, Result};
-use batches::Batches;
-use braid_base::{Bytes, ExtentId};
+use batches::{Batches, Found};
+use braid_base::{DeviceId, ExtentId};
 use braid_format::intent_page::Difference;
-use braid_format::journal::{PAGE, Record};
+use braid_format::journal::Record;
 use braid_format::map_page::Entry;
 use braid_format::superblock::{RegionKind, Superblock};
 use braid_format::{SlotNumber, SpanId};
@@ -65,15 +65,22 @@ pub(crate) struct Source<'a, D> {
     pub clean: bool,
 }
 
+/// What recovery hands to the volume.
+pub(crate) struct Recovered {
+    /// The ring as the newest batch left it.
+    pub ring: Ring,
+    /// Batches that not every journal has, oldest first.
+    pub gaps: Vec<Gap>,
+    pub recovery: Recovery,
+}
+
 /// Loads map and cache tables and replays the journal. Claims every slot that is in use.
-pub(crate) async fn recover<D: Device>(
-    source: &Source<'_, D>,
-    state: &mut State,
-) -> Result<(Ring, Recovery)> {
+pub(crate) async fn recover<D: Device>(source: &Source<'_, D>, state: &mut State) -> Result<Recovered> {
     let (mut recovery, mut damage) = (Recovery::default(), Damage::default());
-    let pages = pages::load_map(source, state, &mut recovery, &mut damage).await?;
+    let mut double_written = pages::load_double_written(source).await;
+    let pages = pages::load_map(source, &mut double_written, state, &mut recovery, &mut damage).await?;
     let mut tables = cache_table::load(source, state, &mut recovery, &mut damage).await?;
-    let mut spans = pages::load_intents(source).await?;
+    let mut spans = pages::load_intents(source, &double_written).await?;
     let mut batches = batches::find(source).await?;
     let ring = ring(source.superblock, &mut batches);
     damage.of_journal(&batches);
@@ -103,12 +110,25 @@ pub(crate) async fn recover<D: Device>(
         state.tables.mark_all_stale();
     }
     recovery.spans = restore_spans(source, state, &spans);
-    if !source.clean {
+    if !source.clean || source.members.iter().any(|member| !member.is_current()) {
         // The table must have what the journal says before that is forgotten, in both copies.
         state.mark_intents_stale((0..source.superblock.spans()).map(SpanId));
     }
     state.refresh_all();
-    Ok((ring, recovery))
+    Ok(Recovered { ring, gaps: gaps(source, &batches), recovery })
+}
+
+/// The batches that the journal of a device that is current lacks.
+fn gaps<D: Device>(source: &Source<'_, D>, batches: &Batches) -> Vec<Gap> {
+    let replicas = images(source.superblock, RegionKind::Journal).into_iter().map(|(device, _)| device);
+    let current: Vec<DeviceId> =
+        replicas.filter(|device| source.members[device.index()].is_current()).collect();
+    let of_batch = |batch: &Found| {
+        let lacking = current.iter().filter(|device| !batch.on.contains(device));
+        let gap = |&to| Gap { from: batch.on[0], to, place: batch.place, room: batch.room() };
+        lacking.map(gap).collect::<Vec<_>>()
+    };
+    batches.live.iter().flat_map(of_batch).collect()
 }
 
 fn corrupt(superblock: &Superblock, what: impl std::fmt::Display) -> Error {
@@ -159,8 +179,7 @@ fn ring(superblock: &Superblock, batches: &mut Batches) -> Ring {
         .region(RegionKind::Journal, 0)
         .expect("a superblock that was verified names its journal")
         .len;
-    let room = |len: Bytes| len.align_up(PAGE);
-    let live: VecDeque<_> = batches.live.iter().map(|b| (b.sequence, b.place, room(b.len))).collect();
+    let live: VecDeque<_> = batches.live.iter().map(|b| (b.sequence, b.place, b.room())).collect();
     let ring = Ring::new(len, live, batches.next_sequence());
     if ring.keeps_room() {
         return ring;

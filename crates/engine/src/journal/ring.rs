@@ -84,6 +84,12 @@ impl Journal {
         }
     }
 
+    /// Where the ring of a device begins that has one.
+    pub fn offset_on(&self, device: DeviceId) -> Bytes {
+        let replica = self.replicas.iter().find(|(replica, _)| *replica == device);
+        replica.expect("a journal that was searched has a place").1
+    }
+
     /// Whether the ring lies on another device than this one, too.
     pub fn survives(&self, device: DeviceId, is_current: impl Fn(DeviceId) -> bool) -> bool {
         self.replicas.iter().any(|&(other, _)| other != device && is_current(other))

@@ -6,6 +6,7 @@
 
 use crate::Result;
 use crate::core::Core;
+use crate::planted::{Bug, planted};
 use braid_base::{Bytes, DeviceId, ExtentId, Nanos};
 use braid_format::SlotNumber;
 use braid_format::map_page::Entry;
@@ -32,7 +33,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         let _guard = self.locks.lock(Self::lock_number(extent), Mode::Exclusive).await;
         let mut state = self.state.borrow_mut();
         let disturbed = state.unwatch(extent);
-        if disturbed || copied.is_err() {
+        if disturbed || copied.is_err() || !self.member(target).is_current() {
             state.release(slot);
             self.background.borrow_mut().migrations_stopped += 1;
             return copied.map(|_| Outcome::Stopped);
@@ -60,7 +61,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         let copied = self.copy_extent(extent, before, slot).await;
         let _guard = self.locks.lock(Self::lock_number(extent), Mode::Exclusive).await;
         let mut state = self.state.borrow_mut();
-        if state.unwatch(extent) || copied.is_err() {
+        let disturbed = state.unwatch(extent);
+        if disturbed || copied.is_err() || !self.member(target).is_current() {
             state.release(slot);
             return copied.map(|_| Outcome::Stopped);
         }
@@ -97,8 +99,20 @@ impl<R: Runtime, D: Device> Core<R, D> {
         }
     }
 
-    /// Copies the valid parts of an extent to another slot. Returns how much that was.
+    /// Copies the valid parts of an extent to another slot. Returns how much that was. With two required copies, the journal says that
+    /// they may differ until the new one is flushed: its device may fail before.
     async fn copy_extent(self: &Rc<Self>, extent: ExtentId, entry: Entry, slot: SlotNumber) -> Result<Bytes> {
+        if self.shape.copies == 1 || planted(Bug::MoveWithoutIntent) {
+            return self.copy_parts(extent, entry, slot).await;
+        }
+        let span = self.shape.span_of(extent);
+        self.intend(span).await?;
+        let copied = self.copy_parts(extent, entry, slot).await;
+        self.state.borrow_mut().behind.end_write(span, None, self.rt.now());
+        copied
+    }
+
+    async fn copy_parts(self: &Rc<Self>, extent: ExtentId, entry: Entry, slot: SlotNumber) -> Result<Bytes> {
         let (mut at, mut copied) = (Bytes::ZERO, Bytes::ZERO);
         while at < self.shape.extent_size {
             let limit = (at + self.bounce_limit()).min(self.shape.extent_size);

@@ -99,15 +99,14 @@ impl<R: Runtime, D: Device> Core<R, D> {
         while !over() {
             let Some(job) = plan.rest.borrow_mut().next() else { return };
             // A failed move leaves everything as it was, and is counted by the device that failed it.
-            self.moving.set(self.moving.get() + 1);
             let outcome = self.run_move(job).await.unwrap_or(Outcome::Failed);
-            self.moving.set(self.moving.get() - 1);
             self.end_move(&job, outcome, plan.policy_changes);
         }
     }
 
     async fn run_move(self: &Rc<Self>, job: Move) -> crate::Result<Outcome> {
-        match job {
+        self.moving.set(self.moving.get() + 1);
+        let outcome = match job {
             Move::Migrate { extent, target } => self.migrate(extent, target).await,
             Move::Mirror { extent, target } => self.mirror(extent, target).await,
             Move::Promote { range, target } => self.promote_range(range, target).await,
@@ -115,7 +114,9 @@ impl<R: Runtime, D: Device> Core<R, D> {
             Move::WriteBack { range } => self.write_back_range(range).await,
             Move::Resync { range } => self.resync_range(range).await,
             Move::Probe { device, direction, len } => self.probe(device, direction, len).await,
-        }
+        };
+        self.moving.set(self.moving.get() - 1);
+        outcome
     }
 
     /// Tells the policy that asked for a move what became of it; one that has taken charge since knows nothing of it.

@@ -9,7 +9,7 @@ use crate::copies::Other;
 use crate::core::Core;
 use braid_base::{Bytes, ExtentId, Nanos};
 use braid_format::{SlotNumber, SpanId};
-use braid_policy::{ByteRange, DeviceView, Origin, Outcome};
+use braid_policy::{ByteRange, DeviceView, Move, Origin, Outcome};
 use braid_runtime::{Device, Mode, Runtime, yield_now};
 use std::rc::Rc;
 
@@ -132,6 +132,10 @@ impl<R: Runtime, D: Device> Core<R, D> {
         }
         self.incomplete.set(false);
         for extent in (0..self.shape.extents()).map(ExtentId) {
+            if self.closing.get() || self.auditing.get() {
+                self.incomplete.set(true);
+                return Ok(());
+            }
             if extent.0 % EXTENTS_IN_A_ROW == 0 {
                 yield_now().await;
             }
@@ -145,15 +149,12 @@ impl<R: Runtime, D: Device> Core<R, D> {
             let room = |device: &&DeviceView| device.id != not && device.free > 0;
             let roomiest = self.state.borrow().views.iter().filter(room).max_by_key(|d| d.free).map(|d| d.id);
             if let Some(target) = roomiest {
-                self.mirror(extent, target).await?;
+                self.run_move(Move::Mirror { extent, target }).await?;
             }
             // A guest's write wins over the copy; then it is tried again.
             let entry = self.state.borrow().map.get(extent);
             let still = entry.second == SlotNumber::NONE && entry.home != SlotNumber::NONE;
             self.incomplete.set(self.incomplete.get() || still);
-            if self.closing.get() {
-                return Ok(());
-            }
         }
         Ok(())
     }
