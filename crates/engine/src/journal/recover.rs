@@ -101,7 +101,8 @@ pub(crate) async fn recover<D: Device>(source: &Source<'_, D>, state: &mut State
             replay(source.superblock, state, known, batch.sequence, record)?;
         }
     }
-    recovery.lost = damage.give_up(source.superblock, state, &pages);
+    let writes_back = state.extras.dirty() > 0 || batches.live.iter().any(Found::changes_extras);
+    recovery.lost = damage.give_up(source.superblock, state, &pages, writes_back);
     recovery.damage = damage.into_sentences();
     claim_slots(source, state, &mut recovery)?;
     cache_table::claim(source, state, tables, &mut recovery)?;

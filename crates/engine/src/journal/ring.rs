@@ -8,6 +8,7 @@
 
 use crate::core::Core;
 use crate::planted::{Bug, planted};
+use crate::shape::Shape;
 use crate::{Error, ErrorKind, Result};
 use braid_base::{Bytes, DeviceId, ExtentId};
 use braid_format::journal::{
@@ -293,7 +294,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         self.write_replicas(place, &bytes).await.inspect_err(|error| self.fail(error.clone()))?;
         // From here to the caller's consequences nothing waits: what is newest and what the state says belong together.
         journal.ring.borrow_mut().newest = sequence;
-        journal.previous.replace(changed_extents(records));
+        journal.previous.replace(changed_extents(&self.shape, records));
         self.attention.notify();
         Ok(())
     }
@@ -331,13 +332,17 @@ impl<R: Runtime, D: Device> Core<R, D> {
     }
 }
 
-/// The extents that records change; none where they are too many to list.
-fn changed_extents(records: &[Record]) -> Option<Vec<ExtentId>> {
+/// The extents whose required copies or dirty extra copies records change; none where they are too many to list.
+fn changed_extents(shape: &Shape, records: &[Record]) -> Option<Vec<ExtentId>> {
     let extents = records.iter().filter_map(|record| match record {
         Record::Extent(extent, _) => Some(*extent),
+        Record::Extra(block, _) => Some(shape.range_of(*block).extent),
         _ => None,
     });
-    let extents: Vec<ExtentId> = extents.take(MOST_PREVIOUS + 1).collect();
+    // The blocks of an extent follow each other.
+    let mut last = None;
+    let changes = extents.filter(|&extent| last.replace(extent) != Some(extent));
+    let extents: Vec<ExtentId> = changes.take(MOST_PREVIOUS + 1).collect();
     (extents.len() <= MOST_PREVIOUS).then_some(extents)
 }
 

@@ -67,8 +67,15 @@ impl Damage {
         }
     }
 
-    /// Marks every extent whose place is not proved as lost. Gives them, in order.
-    pub fn give_up(&self, superblock: &Superblock, state: &mut State, pages: &Loaded) -> Vec<ExtentId> {
+    /// Marks every extent whose place is not proved as lost. Gives them, in order. If blocks are written to extra copies alone, where an
+    /// extent's home is does not prove that its newest bytes lie there.
+    pub fn give_up(
+        &self,
+        superblock: &Superblock,
+        state: &mut State,
+        pages: &Loaded,
+        writes_back: bool,
+    ) -> Vec<ExtentId> {
         if self.pages.is_empty() && self.batches.is_empty() && !self.dirty_lost {
             return Vec::new();
         }
@@ -85,7 +92,7 @@ impl Damage {
         for extent in (0..superblock.extents()).map(ExtentId) {
             let said = self.proved.get(&extent).copied();
             let in_page = !self.pages.iter().any(|page| page.contains(&extent.0));
-            let known = said.unwrap_or(0).max(pages.sequence_of(extent));
+            let known = if writes_back { 0 } else { said.unwrap_or(0).max(pages.sequence_of(extent)) };
             let changed = listed.get(&extent).copied().max(unknown).unwrap_or(0);
             let may_be_old = self.dirty_lost && state.map.get(extent).home != SlotNumber::NONE;
             if (said.is_none() && !in_page) || changed > known || may_be_old {
