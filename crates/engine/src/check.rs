@@ -1,7 +1,7 @@
-//! Checking a volume that nobody serves: superblocks, both map images, journal, slots.
+//! Checking a volume that nobody serves: superblocks, both map images, cache tables, journal, slots.
 
 use crate::copies::Member;
-use crate::journal::{Mode, Recovered, Source, check_image, recover};
+use crate::journal::{Mode, Recovered, Source, check_cache_tables, check_image, recover};
 use crate::map::State;
 use crate::open::{Assembled, assemble, read_superblock};
 use crate::shape::Shape;
@@ -63,6 +63,7 @@ pub async fn check<D: Device>(devices: Vec<D>, names: &[String]) -> Result<Repor
     let mut state = State::new(&shape, &superblock);
     match recover(&source, &mut state).await {
         Ok(Recovered { recovery, .. }) => {
+            report.repairable.extend(check_cache_tables(&source, &state).await);
             report.journal_batches = recovery.batches;
             report.mapped_extents = state.map.mapped();
             report.spans = recovery.spans;

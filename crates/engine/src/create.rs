@@ -1,6 +1,6 @@
 //! Making a volume: sizes, layout, empty map images, superblocks last.
 
-use crate::journal::images;
+use crate::journal::{images, write_empty_directories};
 use crate::map::State;
 use crate::open::write_new;
 use crate::shape::Shape;
@@ -73,6 +73,7 @@ pub async fn create<D: Device>(devices: &[D], options: &CreateOptions) -> Result
     }
     write_empty_map(devices, &superblock).await?;
     write_empty_intents(devices, &superblock).await?;
+    write_empty_directories(devices, &superblock).await?;
     erase(devices, &superblock, RegionKind::Journal).await?;
     erase(devices, &superblock, RegionKind::Proof).await?;
     erase(devices, &superblock, RegionKind::DoubleWrite).await?;
@@ -218,7 +219,29 @@ fn layout<D: Device>(devices: &[D], options: &CreateOptions, volume_size: Bytes)
         regions: Vec::new(),
     };
     superblock.regions = regions(&superblock, DeviceId(first as u16), DeviceId(second as u16))?;
+    add_cache_tables(&mut superblock)?;
     Ok(superblock)
+}
+
+/// Two images of a cache table on each SSD, behind what else lies there. Disks have none: an extra copy is to be faster than its home.
+fn add_cache_tables(superblock: &mut Superblock) -> Result<()> {
+    let (extent_size, block_size) = (superblock.extent_size, superblock.block_size);
+    for (id, entry) in (0..).map(DeviceId).zip(&superblock.devices) {
+        if entry.class != DeviceClass::Ssd {
+            continue;
+        }
+        let len = layout::cache_table_len(entry.slots, extent_size, block_size);
+        for copy in 0..2 {
+            let end = superblock.regions.iter().filter(|r| r.device == id).map(|r| r.offset + r.len).max();
+            let offset = end.unwrap_or(entry.slots_offset);
+            superblock.regions.push(Region { kind: RegionKind::CacheTable, copy, device: id, offset, len });
+            let used = (offset + len - entry.slots_offset).0.div_ceil(extent_size.0);
+            if used + u64::from(SPARE_SLOTS) >= u64::from(entry.slots) {
+                return Err(no_room(id.index(), entry.size, offset + len));
+            }
+        }
+    }
+    Ok(())
 }
 
 /// The regions, one behind the other from the first slot of their device.

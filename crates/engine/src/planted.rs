@@ -22,8 +22,16 @@ pub enum Bug {
     TailMovedEarly,
     /// With two required copies, a page is overwritten in place without having been written elsewhere before.
     PageWrittenOnce,
-    /// The batch that ends a checkpoint does not repeat the dirty extra copies.
-    DirtyExtrasNotRepeated,
+    /// A checkpoint writes no page of the cache tables.
+    CacheTableNotWritten,
+    /// A checkpoint leaves the page of the cache table as it was that a dirty copy has left.
+    LeftCacheEntryKept,
+    /// A page of the cache table shows dirty copies that the journal does not know yet.
+    CachePageAheadOfJournal,
+    /// Clean copies in the cache table are believed after a crash.
+    CleanExtrasTrusted,
+    /// Closing leaves the pages of the cache table as they were in which only clean copies have changed.
+    CleanExtrasNotSaved,
     /// A slot is free before the record that freed it is durable.
     SlotReusedEarly,
     /// The block slot of an extra copy is free before the record that freed it is durable.
@@ -73,14 +81,18 @@ pub enum Bug {
 #[cfg(feature = "planted")]
 impl Bug {
     /// All of them.
-    pub const ALL: [Bug; 29] = [
+    pub const ALL: [Bug; 33] = [
         Bug::FlushSkipped,
         Bug::RecordBeforeData,
         Bug::JournalNotFlushed,
         Bug::FailedFlushForgotten,
         Bug::TailMovedEarly,
         Bug::PageWrittenOnce,
-        Bug::DirtyExtrasNotRepeated,
+        Bug::CacheTableNotWritten,
+        Bug::LeftCacheEntryKept,
+        Bug::CachePageAheadOfJournal,
+        Bug::CleanExtrasTrusted,
+        Bug::CleanExtrasNotSaved,
         Bug::SlotReusedEarly,
         Bug::BlockReusedEarly,
         Bug::DirtyMarkDropped,

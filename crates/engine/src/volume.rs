@@ -162,6 +162,9 @@ impl<R: Runtime, D: Device> Volume<R, D> {
         let idle = core.state.borrow().behind.idle_since(Nanos::MAX, usize::MAX);
         core.state.borrow_mut().clear_spans(idle);
         core.commit(Origin::Background).await?;
+        if !planted(Bug::CleanExtrasNotSaved) {
+            core.state.borrow_mut().tables.mark_unsaved_stale();
+        }
         core.checkpoint().await?;
         core.prove().await?;
         core.flush_proofs().await?;

@@ -5,6 +5,7 @@
 //! [`Completion`]. So the same code serves a volume and a simulation, and a decision can be replayed.
 #![forbid(unsafe_code)]
 
+mod cell_list;
 mod fixed;
 mod heat;
 mod lru;
@@ -16,6 +17,7 @@ mod ssd_first;
 mod view;
 mod wardrop;
 
+pub use cell_list::CellLists;
 pub use fixed::Fixed;
 pub use heat::Heat;
 pub use lru::Lru;
@@ -23,7 +25,7 @@ pub use placement::{Home, Occasion, Placement, Second, WriteTarget};
 pub use plan::{Move, Outcome, Plan};
 pub use request::{ByteRange, Completion, Direction, Flags, Origin, Piece, Request, WholeInMemory};
 pub use ssd_first::SsdFirst;
-pub use view::{CopyKind, CurrentCopy, DeviceView, ExtraCopy, Homes, View};
+pub use view::{CellId, CopyKind, CurrentCopy, DeviceView, ExtraCopy, Homes, View};
 pub use wardrop::Wardrop;
 
 pub use braid_base::{BadSetting, Settings};
@@ -73,13 +75,13 @@ pub trait Policy {
     }
 
     /// The block whose extra copy on a device goes to make room for another. A dirty one stays, and no room is made.
-    fn evict(&mut self, _device: DeviceId) -> Option<BlockId> {
+    fn evict(&mut self, _device: DeviceId, _view: &View) -> Option<BlockId> {
         None
     }
 
-    /// The extra copy of a block is now this: it was made, became dirty or clean, or is gone. Told once of each change; a policy
-    /// that takes charge is told of the copies that there are on devices where it has `extra_slots`.
-    fn extra_changed(&mut self, _block: BlockId, _now: Option<ExtraCopy>) {}
+    /// The extra copy of a block was one thing and is now the other: it was made, became dirty or clean, or is gone. Told once of each
+    /// change; a policy that takes charge is told of the copies that there are on devices where it has `extra_slots`.
+    fn extra_changed(&mut self, _block: BlockId, _before: Option<ExtraCopy>, _now: Option<ExtraCopy>) {}
 
     /// Its name on the command line.
     fn name(&self) -> &'static str;

@@ -5,9 +5,9 @@
 mod chaos;
 mod engine_subject;
 
-use braid_base::KIB;
+use braid_base::{KIB, MIB};
 use braid_engine::ErrorKind;
-use braid_sim::{Campaign, Disturbance, Errors, Mix, States};
+use braid_sim::{Blank, Campaign, DiskOptions, Disturbance, Errors, Mix, States};
 use engine_subject::{Engine, campaign};
 
 fn run(campaign: &Campaign, engine: &Engine) {
@@ -111,6 +111,31 @@ fn what_a_failed_flush_lost_is_not_written_back_over_durable_bytes() {
     let mut campaign = campaign("failed-write-backs", test, 100);
     fail(&mut campaign, Errors::Tolerated);
     run(&campaign, &Engine { chaos: true, checkpoints: false, ..Engine::wardrop() });
+}
+
+/// Most of the volume is dirty: pages of the cache table are torn in checkpoints, and block slots are used again and again.
+#[test]
+fn a_large_dirty_set_and_its_checkpoints_lose_nothing_flushed() {
+    let test = "a_large_dirty_set_and_its_checkpoints_lose_nothing_flushed";
+    run(&dirty(campaign("dirty", test, 60)), &Engine::write_back());
+}
+
+/// Shutdowns in between: clean copies are trusted after these, and after nothing else.
+#[test]
+fn extra_copies_that_survive_shutdowns_are_never_older_than_the_home() {
+    let test = "extra_copies_that_survive_shutdowns_are_never_older_than_the_home";
+    let mut campaign = dirty(campaign("warm", test, 40));
+    campaign.states.go_on = 1.0;
+    run(&campaign, &Engine::write_back());
+}
+
+/// Many small writes to an SSD that holds all of the volume.
+fn dirty(mut campaign: Campaign) -> Campaign {
+    campaign.setup.disks[0] = DiskOptions::ssd(MIB * 8).with_blank(Blank::Garbage(1));
+    let workload = &mut campaign.setup.workload;
+    (workload.requests, workload.largest) = (400, KIB * 16);
+    workload.mix = Mix { read: 25, write: 50, fua: 4, flush: 8, discard: 5, zero: 2, prefetch: 0 };
+    campaign
 }
 
 /// With two copies no flush that succeeds hides what one device lost.

@@ -47,6 +47,13 @@ fn hunt(bug: Bug) -> (Campaign, Engine) {
             setup.disturbances = vec![Disturbance::WriteErrors];
             Engine { copies: 2, ..chaos }
         }
+        Bug::CacheTableNotWritten | Bug::LeftCacheEntryKept | Bug::CachePageAheadOfJournal => {
+            Engine::write_back()
+        }
+        Bug::CleanExtrasTrusted | Bug::CleanExtrasNotSaved => {
+            campaign.states.go_on = 1.0;
+            Engine::write_back()
+        }
         Bug::JournalGapLeft | Bug::WelcomedEarly => {
             // One device fails after the other has come through a crash, or has come back.
             let workload = &mut setup.workload;
@@ -106,6 +113,7 @@ fn without_a_planted_bug_the_same_hunts_find_nothing() {
         Bug::StaleDeviceTaken,
         Bug::IntentTooLate,
         Bug::BehindNotRecorded,
+        Bug::CleanExtrasTrusted,
         Bug::PageWrittenOnce,
         Bug::LostBatchIgnored,
     ] {

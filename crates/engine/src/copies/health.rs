@@ -57,7 +57,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
             let behind = state.behind.is_behind(self.shape.span_of(extent), extent);
             // The second copy of a span that is behind lacks something, and the home does not.
             other.is_some_and(is_current) && !(behind && home == Some(device) && is_current(device))
-        }) && state.extras.dirty_blocks().iter().all(|(_, extra)| on(extra.slot) != Some(device))
+        }) && state.extras.dirty_on(device) == 0
     }
 
     /// Changes what the superblocks say, with the states that devices are in now, on all devices that are written.

@@ -1,4 +1,4 @@
-//! The checkpoint: brings the map pages and the table of spans up to date, so that the journal can forget.
+//! The checkpoint: brings the map pages, the table of spans and the cache tables up to date, so that the journal can forget.
 //!
 //! A page is durable somewhere else before it is overwritten in place, so one torn by a power cut is read from there. With one required copy
 //! that is the other image: image 1 is written after image 0 has been flushed. With two, either device may be lost, with its image; there
@@ -34,6 +34,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         let result = async {
             self.write_pages(RegionKind::Map, &pages).await?;
             self.write_pages(RegionKind::Intents, &intents).await?;
+            self.write_cache_tables().await?;
             self.append_checkpoint(done).await
         };
         if let Err(error) = result.await {

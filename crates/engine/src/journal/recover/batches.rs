@@ -30,6 +30,11 @@ pub(super) struct Found {
 }
 
 impl Found {
+    /// Whether it speaks of dirty extra copies.
+    pub fn changes_extras(&self) -> bool {
+        self.records.iter().any(|record| matches!(record, Record::Extra(..)))
+    }
+
     /// Bytes of the ring that it takes.
     pub fn room(&self) -> Bytes {
         self.len.align_up(PAGE)

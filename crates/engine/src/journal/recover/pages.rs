@@ -17,9 +17,9 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::io;
 
-const PAGE: Bytes = map_page::SIZE;
+pub(super) const PAGE: Bytes = map_page::SIZE;
 /// Pages read in one piece.
-const GROUP: u32 = (Arena::LARGEST.0 / PAGE.0) as u32;
+pub(super) const GROUP: u32 = (Arena::LARGEST.0 / PAGE.0) as u32;
 
 /// Which journal batch each map page contains at least; none for a page that is in neither image.
 pub(super) struct Loaded {
@@ -140,7 +140,7 @@ pub(super) async fn load_map<D: Device>(
 }
 
 /// Reads pages of every image at once; on which devices that was tried. An error of any page goes to `unread`.
-async fn read_group<D: Device>(
+pub(super) async fn read_group<D: Device>(
     source: &Source<'_, D>,
     images: &[(DeviceId, Bytes)],
     buffers: &[Buf],
