@@ -49,6 +49,13 @@ struct Reader<'a, D> {
     trusts_clean: bool,
 }
 
+/// A valid image of a page, and what was verified of it.
+struct Valid<T> {
+    image: usize,
+    sequence: u64,
+    content: T,
+}
+
 /// Reads all tables into `state`.
 pub(super) async fn load<D: Device>(
     source: &Source<'_, D>,
@@ -94,7 +101,7 @@ impl<D: Device> Reader<'_, D> {
                 let verify =
                     |bytes: &[u8]| extra_directory::decode(bytes, volume, page, |_, _| ()).map(|s| (s, ()));
                 let (best, differ) = self.best((first, page), &read, verify);
-                let Some((image, _)) = best else {
+                let Some(Valid { image, .. }) = best else {
                     self.refuse_unread(format_args!("directory page {page} of the cache table"))?;
                     let described = extra_directory::PAGES_PER_PAGE;
                     let entries =
@@ -145,7 +152,7 @@ impl<D: Device> Reader<'_, D> {
                 let place = CachePage { device: self.device, page };
                 let (best, differ) =
                     self.best((first, page), &read, |bytes| self.decode(bytes, before, place, state));
-                let Some((sequence, entries)) = best.map(|(_, found)| found) else {
+                let Some(Valid { sequence, content, .. }) = best else {
                     self.refuse_unread(format_args!("page {page} of the cache table"))?;
                     if state.tables.content(place) == Content::Dirty && self.source.superblock.copies == 1 {
                         damage.cache_lost(self.device, page..page + 1);
@@ -158,7 +165,7 @@ impl<D: Device> Reader<'_, D> {
                     state.tables.mark_stale(place);
                 }
                 loaded.sequences[self.device.index()][page as usize] = sequence;
-                self.take(place, &entries, state, &mut loaded.misplaced);
+                self.take(place, &content, state, &mut loaded.misplaced);
             }
             first = end;
         }
@@ -213,25 +220,26 @@ impl<D: Device> Reader<'_, D> {
         read_group(self.source, &self.images, &self.buffers, (first, pages), &self.unread).await
     }
 
-    /// The newest of the images of a page that are valid: which one it is, and what was verified of it. Also whether another image is
-    /// not valid or older.
+    /// The newest of the images of a page that are valid. Also whether another image is not valid or older.
     fn best<T>(
         &self,
         (first, page): (u32, u32),
         read: &[bool],
         verify: impl Fn(&[u8]) -> std::result::Result<(u64, T), Invalid>,
-    ) -> (Option<(usize, (u64, T))>, bool) {
-        let verified = |image: usize| {
-            let found = if read[image] { self.with_page(image, page - first, &verify).ok() } else { None };
-            (image, found)
-        };
-        let all: Vec<(usize, Option<(u64, T)>)> = (0..self.images.len()).map(verified).collect();
-        let newest = all.iter().filter_map(|(_, found)| found.as_ref().map(|(s, _)| *s)).max();
-        let is_newest = |found: &Option<(u64, T)>| found.as_ref().map(|(s, _)| *s) == newest;
-        let differ = !all.iter().all(|(_, found)| is_newest(found));
-        let best = all
-            .into_iter()
-            .find_map(|(image, found)| found.filter(|(s, _)| Some(*s) == newest).map(|f| (image, f)));
+    ) -> (Option<Valid<T>>, bool) {
+        let (mut best, mut differ): (Option<Valid<T>>, bool) = (None, false);
+        for (image, &is_read) in read.iter().enumerate() {
+            let verified = if is_read { self.with_page(image, page - first, &verify).ok() } else { None };
+            let Some((sequence, content)) = verified else {
+                differ = true;
+                continue;
+            };
+            let known = best.as_ref().map(|best| best.sequence);
+            differ |= known.is_some_and(|known| known != sequence);
+            if known.is_none_or(|known| known < sequence) {
+                best = Some(Valid { image, sequence, content });
+            }
+        }
         (best, differ)
     }
 
