@@ -7,7 +7,7 @@
 //! probes. Each figure is the least of `ROUNDS` rounds, for what else the machine does only adds to it.
 
 use anyhow::Result;
-use braid_base::{Arrival, Bytes, DeviceClass, GIB, KIB, MIB, Nanos, Op, SECTOR};
+use braid_base::{Arrival, Bytes, DeviceClass, DeviceId, GIB, KIB, MIB, Nanos, Op, SECTOR};
 use braid_bench::{machine, thread_cpu_time};
 use braid_emulated::Emulated;
 use braid_engine::{CreateOptions, Durability, Export, OpenOptions, Volume, create};
@@ -112,7 +112,7 @@ fn model(requests: u64) -> Result<f64> {
 
 fn hollow(size: Bytes, class: DeviceClass) -> Rc<Hollow> {
     let device = Hollow::new(Geometry { size, class, alignment: SECTOR }, Payload::Nothing);
-    device.set_data(Bytes::ZERO..size);
+    device.set_data(Bytes::ZERO..size, []);
     Rc::new(device)
 }
 
@@ -176,10 +176,9 @@ fn volume(requests: u64) -> Result<f64> {
         let mut options = CreateOptions::new("bench", Uuid([1; 16]));
         options.size = Some(GIB * 8);
         let superblock = create(&devices, &options).await?;
-        for (device, entry) in devices.iter().zip(&superblock.devices) {
-            device.set_data(
-                entry.slots_offset..entry.slots_offset + superblock.extent_size * u64::from(entry.slots),
-            );
+        for (place, (device, entry)) in devices.iter().zip(&superblock.devices).enumerate() {
+            let slots = entry.slots_area(superblock.extent_size).expect("what was created is verified");
+            device.set_data(slots, superblock.regions_on(DeviceId(place as u16)));
         }
         let names = (0..5).map(|place| format!("d{place}")).collect();
         let open = OpenOptions { cache_extents: 100, ..OpenOptions::new(names) };

@@ -1,7 +1,7 @@
-//! Checking a volume that nobody serves: superblocks, both map images, journal, slots.
+//! Checking a volume that nobody serves: superblocks, both map images, cache tables, journal, slots.
 
 use crate::copies::Member;
-use crate::journal::{Mode, Source, check_image, recover};
+use crate::journal::{Mode, Recovered, Source, check_cache_tables, check_image, recover};
 use crate::map::State;
 use crate::open::{Assembled, assemble, read_superblock};
 use crate::shape::Shape;
@@ -62,7 +62,8 @@ pub async fn check<D: Device>(devices: Vec<D>, names: &[String]) -> Result<Repor
     let shape = Shape::of(&superblock);
     let mut state = State::new(&shape, &superblock);
     match recover(&source, &mut state).await {
-        Ok((_, recovery)) => {
+        Ok(Recovered { recovery, .. }) => {
+            report.repairable.extend(check_cache_tables(&source, &state).await);
             report.journal_batches = recovery.batches;
             report.mapped_extents = state.map.mapped();
             report.spans = recovery.spans;
@@ -71,7 +72,7 @@ pub async fn check<D: Device>(devices: Vec<D>, names: &[String]) -> Result<Repor
             report.fatal.push(error.to_string());
             source.mode = Mode::Repair;
             let mut state = State::new(&shape, &superblock);
-            let (_, recovery) = recover(&source, &mut state).await?;
+            let Recovered { recovery, .. } = recover(&source, &mut state).await?;
             report.fatal.extend(recovery.damage);
             report.lost = recovery.lost;
             report.mapped_extents = state.map.mapped();

@@ -4,6 +4,8 @@ use crate::copies::{Deadline, ExtentCache, Member};
 use crate::journal::Commits;
 use crate::journal::Journal;
 use crate::map::State;
+use crate::moves::Pace;
+use crate::policy_state::PolicyStates;
 use crate::shape::{Piece, Shape};
 use crate::stats::{BackgroundStats, GuestStats};
 use crate::{Error, ErrorKind, Result};
@@ -26,6 +28,8 @@ pub(crate) struct Core<R, D> {
     /// By extent.
     pub locks: LockTable,
     pub policy: RefCell<Box<dyn Policy>>,
+    /// What the policy knew at earlier openings, and what was saved in this one.
+    pub policy_states: PolicyStates,
     /// Whether the policy is told of requests as they arrive.
     pub policy_observes: Cell<bool>,
     pub cache: RefCell<ExtentCache>,
@@ -53,6 +57,8 @@ pub(crate) struct Core<R, D> {
     pub copies: Arena,
     /// For reads that another copy answers if the device is late.
     pub replaceable: Arena,
+    /// The limits of the plan.
+    pub pace: Pace,
     /// Which places are probed.
     pub probe_rng: RefCell<Rng>,
     /// How often the policy was changed.

@@ -1,6 +1,6 @@
 //! Making a volume: sizes, layout, empty map images, superblocks last.
 
-use crate::journal::images;
+use crate::journal::{images, write_empty_directories};
 use crate::map::State;
 use crate::open::write_new;
 use crate::shape::Shape;
@@ -60,6 +60,8 @@ impl CreateOptions {
 const SPARE_SLOTS: u32 = 4;
 /// The share of slots kept free for moves: one in this many.
 const SPARE_SHARE: u32 = 100;
+/// The policy's state takes one in this many bytes of a device at most, else it is not kept there: on 32 MiB and more it is.
+const LARGEST_STATE_SHARE: u64 = 64;
 /// How much at the start and at the end of a device must be zero for it to count as empty.
 const LOOK_FOR_CONTENT: Bytes = Bytes(1 << 20);
 
@@ -71,8 +73,11 @@ pub async fn create<D: Device>(devices: &[D], options: &CreateOptions) -> Result
     }
     write_empty_map(devices, &superblock).await?;
     write_empty_intents(devices, &superblock).await?;
+    write_empty_directories(devices, &superblock).await?;
     erase(devices, &superblock, RegionKind::Journal).await?;
     erase(devices, &superblock, RegionKind::Proof).await?;
+    erase(devices, &superblock, RegionKind::DoubleWrite).await?;
+    erase(devices, &superblock, RegionKind::PolicyState).await?;
     write_new(devices, &superblock).await?;
     Ok(superblock)
 }
@@ -181,8 +186,9 @@ pub(crate) fn written_policy(policy: &dyn braid_policy::Policy) -> String {
     if settings.is_empty() { policy.name().to_owned() } else { format!("{},{settings}", policy.name()) }
 }
 
-/// Where everything lies, for a volume of at most `volume_size`. Journal, proof, map image 0 and spans are on the first SSD, image 1 on the
-/// first other device, with a journal, a proof and the spans of its own if there are two copies; all on the only device.
+/// Where everything lies, for a volume of at most `volume_size`. Journal, proof, map image 0 and the policy's state are on the first SSD, image 1
+/// on the first other device, all on the only device. If there are two copies, both devices have a journal, a proof, the spans, a
+/// double-write area and the policy's state.
 fn layout<D: Device>(devices: &[D], options: &CreateOptions, volume_size: Bytes) -> Result<Superblock> {
     let (extent_size, copies) = (options.extent_size, options.copies);
     let first = devices.iter().position(|d| d.geometry().class == DeviceClass::Ssd).unwrap_or(0);
@@ -213,7 +219,29 @@ fn layout<D: Device>(devices: &[D], options: &CreateOptions, volume_size: Bytes)
         regions: Vec::new(),
     };
     superblock.regions = regions(&superblock, DeviceId(first as u16), DeviceId(second as u16))?;
+    add_cache_tables(&mut superblock)?;
     Ok(superblock)
+}
+
+/// Two images of a cache table on each SSD, behind what else lies there. Disks have none: an extra copy is to be faster than its home.
+fn add_cache_tables(superblock: &mut Superblock) -> Result<()> {
+    let (extent_size, block_size) = (superblock.extent_size, superblock.block_size);
+    for (id, entry) in (0..).map(DeviceId).zip(&superblock.devices) {
+        if entry.class != DeviceClass::Ssd {
+            continue;
+        }
+        let len = layout::cache_table_len(entry.slots, extent_size, block_size);
+        for copy in 0..2 {
+            let end = superblock.regions.iter().filter(|r| r.device == id).map(|r| r.offset + r.len).max();
+            let offset = end.unwrap_or(entry.slots_offset);
+            superblock.regions.push(Region { kind: RegionKind::CacheTable, copy, device: id, offset, len });
+            let used = (offset + len - entry.slots_offset).0.div_ceil(extent_size.0);
+            if used + u64::from(SPARE_SLOTS) >= u64::from(entry.slots) {
+                return Err(no_room(id.index(), entry.size, offset + len));
+            }
+        }
+    }
+    Ok(())
 }
 
 /// The regions, one behind the other from the first slot of their device.
@@ -221,18 +249,25 @@ fn regions(superblock: &Superblock, first: DeviceId, second: DeviceId) -> Result
     let map = layout::map_len(superblock.extents(), superblock.copies);
     let intents = layout::intents_len(superblock.spans());
     let journal = layout::journal_len(superblock.volume_size);
+    let pages = (map.max(intents) / map_page::SIZE) as u32;
     let lens = [
         (RegionKind::Journal, journal),
         (RegionKind::Proof, layout::proof_len()),
         (RegionKind::Map, map),
         (RegionKind::Intents, intents),
+        (RegionKind::DoubleWrite, layout::double_write_len(pages)),
+        (RegionKind::PolicyState, layout::policy_state_len()),
     ];
+    let keeps_state = |device: DeviceId| {
+        layout::policy_state_len() <= superblock.devices[device.index()].size / LARGEST_STATE_SHARE
+    };
     let mut regions: Vec<Region> = Vec::new();
     for (copy, device) in [(0, first), (1, second)] {
         for (kind, len) in lens {
             let wanted = match kind {
                 RegionKind::Map => true,
-                RegionKind::Intents => superblock.copies > 1,
+                RegionKind::Intents | RegionKind::DoubleWrite => superblock.copies > 1,
+                RegionKind::PolicyState if !keeps_state(device) => false,
                 _ => copy == 0 || superblock.copies > 1,
             };
             if wanted {

@@ -32,6 +32,15 @@ pub enum Allocation {
     Hole,
 }
 
+/// What a guest says of a request beyond what it asks for. No answer depends on it: the policy may decide better.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Hints {
+    /// The bytes are metadata of a file system.
+    pub metadata: bool,
+    /// The guest expects to go on where the request ends.
+    pub sequential: bool,
+}
+
 /// A disk as a guest sees it. [`crate::Volume`] is one; tests of the fronts bring simpler ones.
 ///
 /// Requests of any offset and length within `size()`, aligned or not, may run at the same time. One buffer holds at most
@@ -72,6 +81,13 @@ pub trait Export: Clone + 'static {
 
     /// Whether the byte at `offset` takes room, and for how many bytes from there, at most `limit`, that stays so.
     fn allocation(&self, offset: Bytes, limit: Bytes) -> (Allocation, Bytes);
+
+    /// The same disk, for requests of which a guest says this. A front whose protocol carries hints makes the verbs of such a
+    /// request with it; those of NBD and FUSE carry none. A disk that has no use for hints is what it was.
+    #[must_use]
+    fn with_hints(&self, _hints: Hints) -> Self {
+        self.clone()
+    }
 
     /// A guest asks for this. A front says so once for each read, write, flush, zeroing or discard that lies within `size()`,
     /// as the guest asked for it, before it serves it with the verbs above, be it in pieces or not at all. For whoever

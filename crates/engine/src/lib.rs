@@ -6,6 +6,7 @@
 //! open.rs     finding its devices         map/       what the volume knows: extents, extras, slots, changes
 //! status.rs   for administrators          journal/   the life of a flush, checkpoints, recovery
 //! check.rs    of a volume at rest         moves/     migrations, probes, trims
+//! policy_state.rs  what the policy has learned
 //! ```
 //!
 //! Durability: data before record, record before map page, flush before promise. A slot is not used again until the
@@ -24,6 +25,7 @@ mod map;
 mod moves;
 mod open;
 mod planted;
+mod policy_state;
 mod request;
 mod shape;
 mod stats;
@@ -33,7 +35,7 @@ mod volume;
 pub use check::{Report, check};
 pub use create::{CreateOptions, create};
 pub use error::{Error, ErrorKind, Result};
-pub use export::{Allocation, Durability, Export, Zeroing};
+pub use export::{Allocation, Durability, Export, Hints, Zeroing};
 pub use journal::Recovery;
 pub use latency::Latency;
 pub use open::identify;

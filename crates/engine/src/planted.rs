@@ -20,8 +20,18 @@ pub enum Bug {
     FailedFlushForgotten,
     /// The journal forgets before the map pages are durable.
     TailMovedEarly,
-    /// The batch that ends a checkpoint does not repeat the dirty extra copies.
-    DirtyExtrasNotRepeated,
+    /// With two required copies, a page is overwritten in place without having been written elsewhere before.
+    PageWrittenOnce,
+    /// A checkpoint writes no page of the cache tables.
+    CacheTableNotWritten,
+    /// A checkpoint leaves the page of the cache table as it was that a dirty copy has left.
+    LeftCacheEntryKept,
+    /// A page of the cache table shows dirty copies that the journal does not know yet.
+    CachePageAheadOfJournal,
+    /// Clean copies in the cache table are believed after a crash.
+    CleanExtrasTrusted,
+    /// Closing leaves the pages of the cache table as they were in which only clean copies have changed.
+    CleanExtrasNotSaved,
     /// A slot is free before the record that freed it is durable.
     SlotReusedEarly,
     /// The block slot of an extra copy is free before the record that freed it is durable.
@@ -32,8 +42,14 @@ pub enum Bug {
     PageAheadOfJournal,
     /// A dirty block becomes clean without having been written to the home.
     WriteBackSkipped,
+    /// A batch that one journal has and the other one lacks is not written to that.
+    JournalGapLeft,
+    /// A device that came back is current before its journal and its map images are.
+    WelcomedEarly,
     /// A move does not notice that a guest wrote meanwhile.
     MoveIgnoresWrites,
+    /// The copy that a move makes beside another one counts as flushed before it is.
+    MoveWithoutIntent,
     /// FUA is taken for an ordinary write.
     FuaIgnored,
     /// The rest of a part that is written for the first time does not become zero.
@@ -67,19 +83,27 @@ pub enum Bug {
 #[cfg(feature = "planted")]
 impl Bug {
     /// All of them.
-    pub const ALL: [Bug; 26] = [
+    pub const ALL: [Bug; 34] = [
         Bug::FlushSkipped,
         Bug::RecordBeforeData,
         Bug::JournalNotFlushed,
         Bug::FailedFlushForgotten,
         Bug::TailMovedEarly,
-        Bug::DirtyExtrasNotRepeated,
+        Bug::PageWrittenOnce,
+        Bug::CacheTableNotWritten,
+        Bug::LeftCacheEntryKept,
+        Bug::CachePageAheadOfJournal,
+        Bug::CleanExtrasTrusted,
+        Bug::CleanExtrasNotSaved,
         Bug::SlotReusedEarly,
         Bug::BlockReusedEarly,
         Bug::DirtyMarkDropped,
         Bug::PageAheadOfJournal,
         Bug::WriteBackSkipped,
+        Bug::JournalGapLeft,
+        Bug::WelcomedEarly,
         Bug::MoveIgnoresWrites,
+        Bug::MoveWithoutIntent,
         Bug::FuaIgnored,
         Bug::PaddingForgotten,
         Bug::ExtraNotUpdated,

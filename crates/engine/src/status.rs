@@ -8,7 +8,7 @@ use crate::{Result, Volume};
 use braid_base::{Bytes, DeviceClass, DeviceId, ExtentId, Nanos};
 use braid_format::superblock::DeviceState;
 use braid_format::{SlotNumber, Uuid};
-use braid_policy::ExtraCopy;
+use braid_policy::Homes;
 use braid_runtime::{Device, Runtime};
 
 /// A volume at one moment.
@@ -220,37 +220,41 @@ impl<R: Runtime, D: Device> Volume<R, D> {
 impl<R: Runtime, D: Device> Core<R, D> {
     /// Tells a policy that takes charge which extra copies there are. Those on devices where it wants none go, in the background.
     pub fn adopt_extras(self: &std::rc::Rc<Self>) {
-        let (all, views) = {
-            let state = self.state.borrow();
-            let located = state.extras.all().map(|(block, extra)| {
-                let slot = state.space.locate(extra.slot).expect("an extra copy lies in a slot that exists");
-                (block, ExtraCopy { device: slot.device, dirty: extra.dirty })
+        let (state, mut policy) = (self.state.borrow(), self.policy.borrow_mut());
+        let wanted: Vec<bool> = state.views.iter().map(|view| policy.extra_slots(view) > 0).collect();
+        let mut any_unwanted = false;
+        for (block, _) in state.extras.all() {
+            let copy = state.extra(block).expect("a block in the table has an extra copy");
+            match wanted[copy.device.index()] {
+                true => policy.extra_changed(block, None, Some(copy)),
+                false => any_unwanted = true,
+            }
+        }
+        if any_unwanted {
+            let core = self.clone();
+            self.jobs.set(self.jobs.get() + 1);
+            self.rt.spawn(async move {
+                core.demote_unwanted(&wanted).await;
+                core.end_job();
             });
-            let mut all: Vec<_> = located.collect();
-            all.sort_unstable_by_key(|(block, _)| *block);
-            (all, state.views.clone())
-        };
-        let mut unwanted = Vec::new();
-        for (block, copy) in all {
-            let mut policy = self.policy.borrow_mut();
-            match policy.extra_slots(&views[copy.device.index()]) {
-                0 => unwanted.push(block),
-                _ => policy.extra_changed(block, Some(copy)),
+        }
+    }
+
+    /// Drops the extra copies on devices where the policy wants none, one after the other, as long as it is in charge.
+    async fn demote_unwanted(self: &std::rc::Rc<Self>, wanted: &[bool]) {
+        let (changes, mut from) = (self.policy_changes.get(), 0);
+        loop {
+            let next = self.state.borrow().extras.next(from);
+            let Some((after, block, extra)) = next else { return };
+            from = after;
+            if wanted[self.device_of(extra.slot).index()] {
+                continue;
+            }
+            // A block that cannot be written back stays as it is, and is read from where it is.
+            let is_over = || self.closing.get() || self.policy_changes.get() != changes;
+            if is_over() || self.demote(block).await.is_err() {
+                return;
             }
         }
-        if unwanted.is_empty() {
-            return;
-        }
-        let core = self.clone();
-        self.jobs.set(self.jobs.get() + 1);
-        self.rt.spawn(async move {
-            for block in unwanted {
-                // A block that cannot be written back stays as it is, and is read from where it is.
-                if core.closing.get() || core.demote(block).await.is_err() {
-                    break;
-                }
-            }
-            core.end_job();
-        });
     }
 }

@@ -3,11 +3,13 @@
 use crate::copies::{ExtentCache, Member};
 use crate::core::{Core, Watch};
 use crate::create::{checked_policy, room, written_policy};
-use crate::export::{Allocation, Durability, Export, Zeroing};
-use crate::journal::{Commits, Journal, Mode, Recovery, Source, images, recover};
+use crate::export::{Allocation, Durability, Export, Hints, Zeroing};
+use crate::journal::{Commits, Journal, Mode, Recovered, Recovery, Source, images, recover};
 use crate::map::State;
+use crate::moves::Pace;
 use crate::open::{Assembled, assemble, enter, refuse_only_copies, refuse_planned};
 use crate::planted::{Bug, planted};
+use crate::policy_state::PolicyStates;
 use crate::shape::Shape;
 use crate::{Error, ErrorKind, Result};
 use braid_base::{Bytes, DeviceId, ExtentId, MIB, Nanos, Op, Rng};
@@ -41,11 +43,13 @@ impl OpenOptions {
 /// One block device out of several. Cheap to clone: a handle.
 pub struct Volume<R, D> {
     pub(crate) core: Rc<Core<R, D>>,
+    /// What guests say of the requests that are made with this handle.
+    hints: Hints,
 }
 
 impl<R, D> Clone for Volume<R, D> {
     fn clone(&self) -> Volume<R, D> {
-        Volume { core: self.core.clone() }
+        Volume { core: self.core.clone(), hints: self.hints }
     }
 }
 
@@ -87,7 +91,7 @@ impl<R: Runtime, D: Device> Volume<R, D> {
         let mut state = State::new(&shape, &superblock);
         let mode = if options.repair { Mode::Repair } else { Mode::Strict };
         let source = Source { members: &members, superblock: &superblock, mode, clean };
-        let (ring, recovery) = recover(&source, &mut state).await?;
+        let Recovered { ring, gaps, recovery } = recover(&source, &mut state).await?;
         refuse_only_copies(&members, &superblock, &shape, &state, &lately)?;
         for member in members.iter().filter(|member| !member.is_current()) {
             state.set_open(member.id, false);
@@ -96,6 +100,7 @@ impl<R: Runtime, D: Device> Volume<R, D> {
             let text = format!("the policy that volume '{}' was left with: {e}", superblock.name);
             Error::new(ErrorKind::Unsupported, text)
         })?;
+        let policy_states = PolicyStates::read(&members, &superblock).await;
         let cache = ExtentCache::new(options.cache_extents, shape.extent_size)?;
         if options.repair {
             (0..shape.extents()).for_each(|extent| state.mark_stale(ExtentId(extent)));
@@ -113,6 +118,7 @@ impl<R: Runtime, D: Device> Volume<R, D> {
             ranges: RangeTable::default(),
             policy_observes: Cell::new(policy.observes()),
             policy: RefCell::new(policy),
+            policy_states,
             cache: RefCell::new(cache),
             journal: Journal::new(replicas, superblock.epoch, ring),
             commits: Commits::default(),
@@ -126,6 +132,7 @@ impl<R: Runtime, D: Device> Volume<R, D> {
             blocks: Arena::new(MIB),
             copies: Arena::new(Arena::LARGEST * 2),
             replaceable: Arena::new(REPLACEABLE),
+            pace: Pace::new(superblock.devices.len()),
             probe_rng: RefCell::new(Rng::new(superblock.epoch)),
             policy_changes: Cell::new(0),
             superblock: RefCell::new(superblock),
@@ -141,13 +148,18 @@ impl<R: Runtime, D: Device> Volume<R, D> {
             states_recorded: Cell::new(0),
         });
         core.start_watch();
-        if let Err(error) = core.begin_epoch(clean).await {
+        let begun = async {
+            core.fill_gaps(&gaps).await?;
+            core.begin_epoch(clean).await
+        };
+        if let Err(error) = begun.await {
             core.end_watch().await;
             return Err(error);
         }
         core.start_background();
         core.adopt_extras();
-        Ok((Volume { core }, recovery))
+        core.restore_policy();
+        Ok((Volume { core, hints: Hints::default() }, recovery))
     }
 
     /// Stops background work, makes everything durable and the journal short, so that the next opening is quick.
@@ -180,16 +192,21 @@ impl<R: Runtime, D: Device> Volume<R, D> {
         let idle = core.state.borrow().behind.idle_since(Nanos::MAX, usize::MAX);
         core.state.borrow_mut().clear_spans(idle);
         core.commit(Origin::Background).await?;
+        if !planted(Bug::CleanExtrasNotSaved) {
+            core.state.borrow_mut().tables.mark_unsaved_stale();
+        }
         core.checkpoint().await?;
         core.prove().await?;
         core.flush_proofs().await?;
+        core.save_policy().await;
         for phase in [Phase::Closing, Phase::Closed] {
             core.change_superblock(|superblock| superblock.phase = phase).await?;
         }
         core.commits.failure().map_or(Ok(()), Err)
     }
 
-    /// Changes the policy; no data is copied now. What the new policy wants moved, it moves in the background.
+    /// Changes the policy; no data is copied now. What the new policy wants moved, it moves in the background. What the old one
+    /// learned goes to the new one if that is of the same name, with other settings; else it is forgotten.
     ///
     /// # Errors
     /// `Invalid` for a policy that does not fit the devices, or that leaves no room for the whole volume.
@@ -209,14 +226,22 @@ impl<R: Runtime, D: Device> Volume<R, D> {
             );
             return Err(Error::new(ErrorKind::Invalid, problem));
         }
+        let (old, learned) = core.with_policy(|policy, view| (policy.name(), policy.save(view)));
+        let same = old == policy.name();
         self.replace_policy(policy);
-        core.change_superblock(|superblock| superblock.policy = written).await
+        if same {
+            core.with_policy(|policy, view| policy.restore(&learned, view));
+        }
+        core.change_superblock(|superblock| superblock.policy = written).await?;
+        core.save_policy().await;
+        Ok(())
     }
 
     /// Puts a policy in charge that was made elsewhere, until the volume is closed: for experiments and tests.
     pub fn replace_policy(&self, policy: Box<dyn Policy>) {
         let core = &self.core;
         core.policy_observes.set(policy.observes());
+        core.pace.lift();
         *core.policy.borrow_mut() = policy;
         core.state.borrow_mut().behind.end_deferring();
         core.adopt_extras();
@@ -247,6 +272,13 @@ impl<R: Runtime, D: Device> Volume<R, D> {
         self.core.audit().await
     }
 
+    /// What is known of a request that is made with this handle, but for what its verb says.
+    #[inline]
+    fn flags(&self) -> Flags {
+        let Hints { metadata, sequential } = self.hints;
+        Flags { metadata, sequential, ..Flags::default() }
+    }
+
     #[inline]
     fn timed<T>(
         &self,
@@ -274,7 +306,7 @@ impl<R: Runtime, D: Device> Export for Volume<R, D> {
     async fn read(&self, offset: Bytes, into: &Buf) -> Result<()> {
         let start = self.core.rt.now();
         if self.core.policy_observes.get()
-            && let Some(delay) = self.core.arrived(Op::Read, offset, into.len(), Flags::default(), start)
+            && let Some(delay) = self.core.arrived(Op::Read, offset, into.len(), self.flags(), start)
         {
             delay.await;
         }
@@ -288,7 +320,7 @@ impl<R: Runtime, D: Device> Export for Volume<R, D> {
 
     async fn write(&self, offset: Bytes, from: &Buf, durability: Durability) -> Result<()> {
         let start = self.core.rt.now();
-        let flags = Flags { fua: durability == Durability::Fua, ..Flags::default() };
+        let flags = Flags { fua: durability == Durability::Fua, ..self.flags() };
         if self.core.policy_observes.get()
             && let Some(delay) = self.core.arrived(Op::Write, offset, from.len(), flags, start)
         {
@@ -305,8 +337,7 @@ impl<R: Runtime, D: Device> Export for Volume<R, D> {
     async fn flush(&self) -> Result<()> {
         let start = self.core.rt.now();
         if self.core.policy_observes.get()
-            && let Some(delay) =
-                self.core.arrived(Op::Flush, Bytes::ZERO, Bytes::ZERO, Flags::default(), start)
+            && let Some(delay) = self.core.arrived(Op::Flush, Bytes::ZERO, Bytes::ZERO, self.flags(), start)
         {
             delay.await;
         }
@@ -331,7 +362,7 @@ impl<R: Runtime, D: Device> Export for Volume<R, D> {
         let start = self.core.rt.now();
         let op = if zeroing == Zeroing::MayDiscard { Op::Discard } else { Op::Write };
         let fua = durability == Durability::Fua;
-        let flags = Flags { fua, zeros: op == Op::Write, ..Flags::default() };
+        let flags = Flags { fua, zeros: op == Op::Write, ..self.flags() };
         if self.core.policy_observes.get()
             && let Some(delay) = self.core.arrived(op, offset, len, flags, start)
         {
@@ -347,6 +378,10 @@ impl<R: Runtime, D: Device> Export for Volume<R, D> {
             self.core.prefetch(&piece).await?;
         }
         Ok(())
+    }
+
+    fn with_hints(&self, hints: Hints) -> Volume<R, D> {
+        Volume { core: self.core.clone(), hints }
     }
 
     fn allocation(&self, offset: Bytes, limit: Bytes) -> (Allocation, Bytes) {

@@ -9,8 +9,9 @@
 //!         5  1  0: none, 1: clean, 2: dirty
 //! ```
 //!
-//! A *cache slot* is a block slot, numbered within its device's cache table. Clean entries are trusted after a clean shutdown;
-//! after a crash, only outside the spans that have intents. The format is complete; this version does not write such pages yet.
+//! A *cache slot* is a block slot: its number is the index of its extent slot on the device, times the blocks of an extent, plus its
+//! place there. So every block slot of the device has an entry, a cache can lie in any extent slots, and changing its size moves no
+//! entry. Clean entries are trusted after a clean shutdown, and after nothing else.
 
 use crate::superblock::RegionKind;
 use crate::{Invalid, Uuid, page};
@@ -36,9 +37,9 @@ pub struct CacheEntry {
     pub dirty: bool,
 }
 
-/// How many pages describe `slots` cache slots.
-pub fn pages(slots: u32) -> u32 {
-    slots.div_ceil(SLOTS_PER_PAGE)
+/// How many pages describe `slots` cache slots. Those beyond 2^32 − 1 pages (11 PiB with blocks of 4 KiB) are described by none.
+pub fn pages(slots: u64) -> u32 {
+    u32::try_from(slots.div_ceil(u64::from(SLOTS_PER_PAGE))).unwrap_or(u32::MAX)
 }
 
 /// Writes a page into `page`, which is `SIZE` long. Missing entries at the end are empty.

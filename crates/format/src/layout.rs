@@ -2,7 +2,7 @@
 //! table.
 
 use crate::superblock::{self, Layout};
-use crate::{intent_page, map_page, policy_state, proof};
+use crate::{double_write, extra_directory, extra_page, intent_page, map_page, policy_state, proof};
 use braid_base::{Bytes, KIB, MIB};
 
 /// The room of one superblock copy.
@@ -70,6 +70,23 @@ pub fn map_len(extents: u32, copies: u8) -> Bytes {
 /// The length of the intents for `spans` spans.
 pub fn intents_len(spans: u32) -> Bytes {
     intent_page::SIZE * u64::from(intent_page::pages(spans))
+}
+
+/// The length of one image of the cache table of a device with `slots` slots: the directory, then an entry for each block slot. That is
+/// 0.15 % of the device with blocks of 4 KiB.
+pub fn cache_table_len(slots: u32, extent_size: Bytes, block_size: Bytes) -> Bytes {
+    let pages = cache_table_pages(slots, extent_size, block_size);
+    extra_page::SIZE * (u64::from(extra_directory::pages(pages)) + u64::from(pages))
+}
+
+/// The pages of entries of that table.
+pub fn cache_table_pages(slots: u32, extent_size: Bytes, block_size: Bytes) -> u32 {
+    extra_page::pages(u64::from(slots) * (extent_size / block_size))
+}
+
+/// The length of a double-write area for an image of so many pages.
+pub fn double_write_len(pages: u32) -> Bytes {
+    double_write::PAGE * u64::from(pages.clamp(1, double_write::MOST_PAGES))
 }
 
 /// The length of the policy's state: two halves, written alternately.

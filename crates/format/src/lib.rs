@@ -14,6 +14,8 @@
 //! order in which they are written.
 #![forbid(unsafe_code)]
 
+pub mod double_write;
+pub mod extra_directory;
 pub mod extra_page;
 pub mod intent_page;
 pub mod journal;

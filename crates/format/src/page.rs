@@ -40,6 +40,12 @@ pub(crate) fn seal(page: &mut [u8], kind: RegionKind, volume: Uuid, number: u32,
     page[..HEADER].copy_from_slice(raw.as_bytes());
 }
 
+/// The number that a page says it has; not verified.
+pub(crate) fn number(page: &[u8]) -> u32 {
+    assert_eq!(page.len(), SIZE, "a page has one size");
+    u32::from_le_bytes(page[4..8].try_into().expect("four bytes"))
+}
+
 /// Verifies a page. Returns its sequence and its content.
 pub(crate) fn open(
     page: &[u8],

@@ -7,15 +7,16 @@
 //! 12      4     length: header and state, without the padding to 4 KiB
 //! 16      8     sequence: one more at each write
 //! 24      64    name of the policy that wrote it, UTF-8, zero-padded
-//! 88      8     0
+//! 88      8     epoch of the opening that wrote it
 //! 96      …     the policy's state
 //! ```
 //!
-//! The region has two halves of 256 KiB, written alternately by the parity of the sequence; the valid one with the higher sequence
-//! counts. A lost state costs what the policy has learned and nothing else.
+//! The region has two halves of 256 KiB, written alternately by the parity of the sequence. Of all valid halves, the one with the
+//! highest epoch, then the highest sequence, counts: a device that was missing may hold a higher sequence of an earlier epoch. A lost
+//! state costs what the policy has learned and nothing else.
 
 use crate::checksum::checksum;
-use crate::{Invalid, Uuid, text};
+use crate::{Invalid, Uuid, count, text};
 use braid_base::Bytes;
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -36,6 +37,8 @@ const PAGE: usize = 4096;
 /// The state of a policy, verified.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PolicyState<'a> {
+    /// The opening that wrote it.
+    pub epoch: u64,
     /// One more at each write.
     pub sequence: u64,
     /// The policy that wrote it.
@@ -52,7 +55,7 @@ struct Raw {
     len: U32,
     sequence: U64,
     policy: [u8; LONGEST_POLICY_NAME + 1],
-    zero: [u8; 8],
+    epoch: U64,
 }
 
 const _: () = assert!(HEADER == 96);
@@ -63,7 +66,8 @@ const _: () = assert!(std::mem::offset_of!(Raw, policy) == 24);
 ///
 /// # Panics
 /// If the state is longer than `MOST_STATE` or the name longer than `LONGEST_POLICY_NAME`.
-pub fn encode(volume: Uuid, sequence: u64, policy: &str, state: &[u8]) -> Vec<u8> {
+pub fn encode(volume: Uuid, written: &PolicyState) -> Vec<u8> {
+    let &PolicyState { epoch, sequence, ref policy, state } = written;
     assert!(state.len() <= MOST_STATE, "policy state of {} bytes, {MOST_STATE} at most", state.len());
     let len = HEADER + state.len();
     let mut bytes = vec![0; len.next_multiple_of(PAGE)];
@@ -73,7 +77,7 @@ pub fn encode(volume: Uuid, sequence: u64, policy: &str, state: &[u8]) -> Vec<u8
         len: (len as u32).into(),
         sequence: sequence.into(),
         policy: text::encode(policy),
-        zero: [0; 8],
+        epoch: epoch.into(),
     };
     bytes[HEADER..len].copy_from_slice(state);
     bytes[..HEADER].copy_from_slice(raw.as_bytes());
@@ -94,7 +98,10 @@ pub fn decode(bytes: &[u8], volume: Uuid) -> Result<PolicyState<'_>, Invalid> {
     {
         return Err(Invalid::Checksum);
     }
+    count::verify(raw.epoch.get(), "the epoch of the policy's state")?;
+    count::verify(raw.sequence.get(), "the sequence of the policy's state")?;
     Ok(PolicyState {
+        epoch: raw.epoch.get(),
         sequence: raw.sequence.get(),
         policy: text::decode(&raw.policy, "name of the policy in its state")?,
         state: &bytes[HEADER..len],
@@ -108,20 +115,23 @@ mod tests {
 
     const VOLUME: Uuid = Uuid([7; 16]);
 
+    fn of_hystor(state: &[u8]) -> PolicyState<'_> {
+        PolicyState { epoch: 3, sequence: 8, policy: "hystor".to_owned(), state }
+    }
+
     #[test]
     fn a_state_round_trips_up_to_its_limit() {
         for len in [0, 1, 5000, MOST_STATE] {
             let state = vec![0x5a; len];
-            let bytes = encode(VOLUME, 8, "hystor", &state);
+            let bytes = encode(VOLUME, &of_hystor(&state));
             assert!(bytes.len().is_multiple_of(PAGE) && bytes.len() <= HALF.as_usize());
-            let found = decode(&bytes, VOLUME).unwrap();
-            assert_eq!(found, PolicyState { sequence: 8, policy: "hystor".to_owned(), state: &state });
+            assert_eq!(decode(&bytes, VOLUME), Ok(of_hystor(&state)));
         }
     }
 
     #[test]
     fn every_torn_sector_of_a_state_is_noticed() {
-        let bytes = encode(VOLUME, 8, "hystor", &[0x5a; 5000]);
+        let bytes = encode(VOLUME, &of_hystor(&[0x5a; 5000]));
         for sector in 0..(HEADER + 5000usize).div_ceil(512) {
             let mut torn = bytes.clone();
             torn[sector * 512..][..512].fill(0xaa);
@@ -131,9 +141,20 @@ mod tests {
     }
 
     #[test]
+    fn a_number_that_nobody_counts_to_is_refused() {
+        let absurd = [
+            PolicyState { epoch: u64::MAX, ..of_hystor(&[]) },
+            PolicyState { sequence: u64::MAX, ..of_hystor(&[]) },
+        ];
+        for state in absurd {
+            assert!(matches!(decode(&encode(VOLUME, &state), VOLUME), Err(Invalid::Value(_))));
+        }
+    }
+
+    #[test]
     fn hostile_bytes_do_not_panic() {
         let mut rng = Rng::new(3);
-        let good = encode(VOLUME, 8, "hystor", &[0x5a; 100]);
+        let good = encode(VOLUME, &of_hystor(&[0x5a; 100]));
         for _ in 0..5_000 {
             let mut bytes = good.clone();
             for _ in 0..rng.between(1, 9) {

@@ -53,6 +53,7 @@ use crate::{Invalid, SpanId, Uuid, count};
 use braid_base::{Bytes, DeviceId, ExtentId};
 use raw::Raw;
 use std::fmt;
+use std::ops::Range;
 use zerocopy::{FromBytes, Immutable, IntoBytes, TryFromBytes, Unaligned};
 
 /// The length of a superblock.
@@ -214,6 +215,12 @@ impl Superblock {
     /// A copy of a region; of several on different devices (cache tables), the first.
     pub fn region(&self, kind: RegionKind, copy: u8) -> Option<&Region> {
         self.regions.iter().find(|region| (region.kind, region.copy) == (kind, copy))
+    }
+
+    /// The bytes of a device that regions take.
+    pub fn regions_on(&self, device: DeviceId) -> impl Iterator<Item = Range<Bytes>> {
+        let regions = self.regions.iter().filter(move |region| region.device == device);
+        regions.map(|region| region.offset..region.offset + region.len)
     }
 
     /// Extents of the volume.

@@ -7,7 +7,7 @@
 use crate::sweep::Gauge;
 use crate::verify::Verifier;
 use crate::{DeviceSetup, Error, Prefill, Result, Setup};
-use braid_base::{Bytes, Rng, SECTOR};
+use braid_base::{Bytes, DeviceId, Rng, SECTOR};
 use braid_emulated::Emulated;
 use braid_engine::{CreateOptions, Durability, Export, OpenOptions, Volume, create};
 use braid_format::Uuid;
@@ -63,10 +63,8 @@ pub(crate) async fn build<D: Device>(
     let options = options(setup, need, &kinds)?;
     let superblock = create(&devices, &options).await.map_err(|error| Error::setup(error.to_string()))?;
     for (place, (hollow, entry)) in hollows.iter().zip(&superblock.devices).enumerate() {
-        let len = superblock.extent_size * u64::from(entry.slots);
-        let regions = superblock.regions.iter().filter(|region| region.device.index() == place);
-        let regions = regions.map(|region| region.offset..region.offset + region.len);
-        hollow.set_data(entry.slots_offset..entry.slots_offset + len, regions);
+        let slots = entry.slots_area(superblock.extent_size).expect("what was created is verified");
+        hollow.set_data(slots, superblock.regions_on(DeviceId(place as u16)));
     }
     let mut volume = open(world, &devices, setup).await?;
     let filled = filled(setup, need, volume.size());

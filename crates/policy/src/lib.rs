@@ -5,6 +5,7 @@
 //! [`Completion`]. So the same code serves a volume and a simulation, and a decision can be replayed.
 #![forbid(unsafe_code)]
 
+mod cell_list;
 mod fixed;
 mod heat;
 mod lru;
@@ -16,6 +17,7 @@ mod ssd_first;
 mod view;
 mod wardrop;
 
+pub use cell_list::CellLists;
 pub use fixed::Fixed;
 pub use heat::Heat;
 pub use lru::Lru;
@@ -23,7 +25,7 @@ pub use placement::{Home, Occasion, Placement, Second, WriteTarget};
 pub use plan::{Move, Outcome, Plan};
 pub use request::{ByteRange, Completion, Direction, Flags, Origin, Piece, Request, WholeInMemory};
 pub use ssd_first::SsdFirst;
-pub use view::{CopyKind, CurrentCopy, DeviceView, ExtraCopy, Homes, View};
+pub use view::{CellId, CopyKind, CurrentCopy, DeviceView, ExtraCopy, Homes, View};
 pub use wardrop::Wardrop;
 
 pub use braid_base::{BadSetting, Settings};
@@ -73,13 +75,13 @@ pub trait Policy {
     }
 
     /// The block whose extra copy on a device goes to make room for another. A dirty one stays, and no room is made.
-    fn evict(&mut self, _device: DeviceId) -> Option<BlockId> {
+    fn evict(&mut self, _device: DeviceId, _view: &View) -> Option<BlockId> {
         None
     }
 
-    /// The extra copy of a block is now this: it was made, became dirty or clean, or is gone. Told once of each change; a policy
-    /// that takes charge is told of the copies that there are on devices where it has `extra_slots`.
-    fn extra_changed(&mut self, _block: BlockId, _now: Option<ExtraCopy>) {}
+    /// The extra copy of a block was one thing and is now the other: it was made, became dirty or clean, or is gone. Told once of each
+    /// change; a policy that takes charge is told of the copies that there are on devices where it has `extra_slots`.
+    fn extra_changed(&mut self, _block: BlockId, _before: Option<ExtraCopy>, _now: Option<ExtraCopy>) {}
 
     /// Its name on the command line.
     fn name(&self) -> &'static str;
@@ -107,14 +109,17 @@ pub trait Policy {
         true
     }
 
-    /// What it has learned, at most [`LONGEST_STATE`], for the next time that the volume is opened. The volume keeps it as of
-    /// a moment before it was closed or lost power, so that it may be missing, or be older than what the view shows.
-    fn save(&self) -> Vec<u8> {
+    /// What it has learned, at most [`LONGEST_STATE`], for the next time that the volume is opened. Asked every few minutes, and when
+    /// the volume closes or gets other settings. The volume keeps it as of such a moment, so that it may be missing, or be older
+    /// than what the view shows. [`View::now`] begins anew at each opening: a policy saves ages, not times.
+    fn save(&self, _view: &View) -> Vec<u8> {
         Vec::new()
     }
 
-    /// Takes back what `save` returned, in the same version or another: what it does not understand it ignores.
-    fn restore(&mut self, _state: &[u8]) {}
+    /// Takes back what `save` returned when a policy of this name was in charge, with the same settings or others, in this version or
+    /// another: what it does not understand it ignores. The bytes may be anything, and must neither make it panic nor take memory
+    /// beyond what the volume in the view needs. Called once, after `extra_changed` has told of the copies that there are.
+    fn restore(&mut self, _state: &[u8], _view: &View) {}
 
     /// For the engine: `observe` and `throttle` in one dynamic call. Not to be overridden.
     fn arrived(&mut self, request: &Request, view: &View) -> Nanos {

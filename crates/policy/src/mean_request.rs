@@ -13,6 +13,9 @@ pub struct MeanRequest {
     reads_due: f64,
 }
 
+/// No request is longer on average.
+const LONGEST: f64 = (1 << 30) as f64;
+
 impl Default for MeanRequest {
     fn default() -> MeanRequest {
         MeanRequest { len: 4096.0, read_share: 0.5, reads_due: 0.0 }
@@ -28,6 +31,21 @@ impl MeanRequest {
         }
         self.len += WEIGHT * (len.0 as f64 - self.len);
         self.read_share += WEIGHT * (f64::from(direction == Direction::Read) - self.read_share);
+    }
+
+    /// What is kept when the volume is closed.
+    pub fn saved(&self) -> [f64; 2] {
+        [self.len, self.read_share]
+    }
+
+    /// Takes back what [`MeanRequest::saved`] returned, whatever it is: a number that cannot be is not taken.
+    pub fn restore(&mut self, [len, read_share]: [f64; 2]) {
+        if (0.0..=LONGEST).contains(&len) {
+            self.len = len;
+        }
+        if (0.0..=1.0).contains(&read_share) {
+            self.read_share = read_share;
+        }
     }
 
     /// The next probe: reads are as frequent as with guests.

@@ -81,8 +81,11 @@ pub struct Plan {
 
 impl Plan {
     /// Limits the moves on a device to a share of its time, between 0 and 1, until the next plan. The least share is
-    /// [`Plan::LEAST_SHARE`]: a policy that wants nothing moved plans no moves. A request to the engine, which does not hold
-    /// moves to it yet.
+    /// [`Plan::LEAST_SHARE`]: a policy that wants nothing moved plans no moves.
+    ///
+    /// The engine runs one move at a time on such a device. After each step of a move (a block, or as much as a buffer holds) that took
+    /// the device a time `t`, the next one waits for `t (1 / share − 1)`, also if the plan changes meanwhile. Moves on other devices go on.
+    /// A plan without `revise` lasts until its moves have ended, however long that takes.
     pub fn limit(&mut self, device: DeviceId, share: f64) {
         if self.shares.len() <= device.index() {
             self.shares.resize(device.index() + 1, 1.0);

@@ -16,7 +16,8 @@ pub struct Request {
     pub flags: Flags,
 }
 
-/// What a guest says of a request. A flag is not set where the frontend cannot tell.
+/// What a guest says of a request. A flag is not set where the frontend cannot tell: NBD and FUSE carry neither `metadata` nor
+/// `sequential`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Flags {
     /// The request is durable before it is answered (forced unit access).

@@ -6,17 +6,22 @@
 //! evicted least recently used first.
 
 use crate::{
-    BadSetting, DeviceView, ExtraCopy, Lru, Occasion, Piece, Placement, Plan, Policy, Settings, View,
+    BadSetting, CellLists, DeviceView, ExtraCopy, LONGEST_STATE, Occasion, Piece, Placement, Plan, Policy,
+    Settings, View,
 };
 use braid_base::{BlockId, DeviceClass, DeviceId, ExtentId, Nanos};
+use std::iter;
+
+/// Of what is saved.
+const VERSION: u8 = 1;
 
 /// Fill the SSDs first, then cache on them.
 pub struct SsdFirst {
     /// Share of an SSD's slots for extra copies.
     cache: f64,
     ssds: Vec<DeviceId>,
-    /// Cached blocks of each device, by id.
-    cached: Vec<Lru<BlockId>>,
+    /// The extra copies on each device.
+    cached: CellLists,
     /// Which SSD gets the next cached block.
     turn: usize,
 }
@@ -32,7 +37,14 @@ impl SsdFirst {
             ));
         }
         let cache = settings.take_share("cache")?.unwrap_or(0.1);
-        Ok(SsdFirst { cache, ssds, cached: vec![Lru::default(); devices.len()], turn: 0 })
+        Ok(SsdFirst { cache, ssds, cached: CellLists::new(devices.len()), turn: 0 })
+    }
+
+    /// Blocks that are read, or were before a restart, are the last that the cache gives up.
+    fn touch_cached(&mut self, block: BlockId, view: &View) {
+        if let Some(copy) = view.homes.extra(block) {
+            self.cached.touch_member(copy.device, copy.cell);
+        }
     }
 
     fn has_room_for_homes(&self, device: &DeviceView) -> bool {
@@ -62,15 +74,11 @@ impl SsdFirst {
         Some(self.ssds[self.turn])
     }
 
-    /// Blocks that are read, from wherever, are the last that the cache gives up.
-    fn touch(&mut self, read: &Piece) {
-        for block in read.touched() {
-            for lru in &mut self.cached {
-                if lru.contains(block) {
-                    lru.touch(block);
-                }
-            }
+    fn touch(&mut self, read: &Piece, view: &View) {
+        if self.cached.is_empty() {
+            return;
         }
+        read.touched().for_each(|block| self.touch_cached(block, view));
     }
 }
 
@@ -88,11 +96,11 @@ impl Policy for SsdFirst {
             Occasion::New { .. } => Placement::on(self.place_new(view)),
             Occasion::Write(_) => Placement::KEEP,
             Occasion::ReadHit(piece) => {
-                self.touch(piece);
+                self.touch(piece, view);
                 Placement::KEEP
             }
             Occasion::ReadMiss(piece) => {
-                self.touch(piece);
+                self.touch(piece, view);
                 Placement::cached(self.admit(piece, view))
             }
         }
@@ -105,16 +113,16 @@ impl Policy for SsdFirst {
         }
     }
 
-    fn evict(&mut self, device: DeviceId) -> Option<BlockId> {
-        self.cached[device.index()].oldest()
+    fn evict(&mut self, device: DeviceId, view: &View) -> Option<BlockId> {
+        view.homes.block_in(self.cached.oldest(device)?)
     }
 
-    fn extra_changed(&mut self, block: BlockId, now: Option<ExtraCopy>) {
-        for (lru, place) in self.cached.iter_mut().zip(0..) {
-            match now {
-                Some(copy) if copy.device == DeviceId(place) => lru.touch(block),
-                _ => lru.remove(block),
-            };
+    fn extra_changed(&mut self, _: BlockId, before: Option<ExtraCopy>, now: Option<ExtraCopy>) {
+        if let Some(copy) = before {
+            self.cached.remove(copy.device, copy.cell);
+        }
+        if let Some(copy) = now {
+            self.cached.touch(copy.device, copy.cell);
         }
     }
 
@@ -123,11 +131,28 @@ impl Policy for SsdFirst {
     }
 
     fn memory(&self) -> usize {
-        self.cached.iter().map(Lru::memory).sum()
+        self.cached.memory()
+    }
+
+    /// A version, then the blocks that were used last on each device, latest first, 8 bytes each.
+    fn save(&self, view: &View) -> Vec<u8> {
+        let most = (LONGEST_STATE.as_usize() - 1) / size_of::<u64>() / self.ssds.len();
+        let of_device = |&device| {
+            self.cached.newest_first(device).filter_map(|cell| view.homes.block_in(cell)).take(most)
+        };
+        let blocks = self.ssds.iter().flat_map(of_device);
+        iter::once(VERSION).chain(blocks.flat_map(|block| block.0.to_le_bytes())).collect()
+    }
+
+    /// The order in which blocks were used, as far as they are cached still.
+    fn restore(&mut self, state: &[u8], view: &View) {
+        let Some((&VERSION, blocks)) = state.split_first() else { return };
+        let (blocks, _) = blocks.as_chunks();
+        blocks.iter().rev().for_each(|&block| self.touch_cached(BlockId(u64::from_le_bytes(block)), view));
     }
 
     fn explain(&self, extent: ExtentId, view: &View) -> String {
-        let cached: usize = self.cached.iter().map(Lru::len).sum();
+        let cached = self.cached.len();
         let room: u32 = view.devices.iter().map(|d| d.free.saturating_sub(self.extra_slots(d))).sum();
         let next = match view.homes.home(extent) {
             None => "the next write allocates it: on an SSD with room, else on a disk",

@@ -56,6 +56,16 @@ pub trait Homes {
     /// The device that holds an extent's home, if the extent is allocated.
     fn home(&self, extent: ExtentId) -> Option<DeviceId>;
 
+    /// The extra copy of a block, if it has one.
+    fn extra(&self, _block: BlockId) -> Option<ExtraCopy> {
+        None
+    }
+
+    /// The block whose extra copy has this number, if there is one.
+    fn block_in(&self, _cell: CellId) -> Option<BlockId> {
+        None
+    }
+
     /// How many bytes of the volume are behind: of these the second required copy may differ from the home. It counts
     /// whole regions, in the size in which they are recorded durably.
     fn behind(&self) -> Bytes {
@@ -134,7 +144,14 @@ pub struct ExtraCopy {
     pub device: DeviceId,
     /// Whether it is newer than every required copy.
     pub dirty: bool,
+    /// Its number.
+    pub cell: CellId,
 }
+
+/// The number of an extra copy, as long as it exists: from 0 on and without large gaps, so that a policy can keep what it knows of extra
+/// copies in an array.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct CellId(pub u32);
 
 /// The copies of a block's copy-set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -75,6 +75,7 @@ mod balance;
 mod constants;
 mod migration;
 mod response;
+mod saved;
 mod traffic;
 
 pub use constants::Constants;
@@ -389,6 +390,14 @@ impl Policy for Wardrop {
 
     fn memory(&self) -> usize {
         self.hot.memory() + self.heat.memory()
+    }
+
+    fn save(&self, _view: &View) -> Vec<u8> {
+        self.saved()
+    }
+
+    fn restore(&mut self, state: &[u8], view: &View) {
+        self.restore_saved(state, view);
     }
 
     fn explain(&self, extent: ExtentId, view: &View) -> String {

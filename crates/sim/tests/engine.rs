@@ -5,9 +5,9 @@
 mod chaos;
 mod engine_subject;
 
-use braid_base::KIB;
+use braid_base::{KIB, MIB};
 use braid_engine::ErrorKind;
-use braid_sim::{Campaign, Disturbance, Errors, Mix, States};
+use braid_sim::{Blank, Campaign, DiskOptions, Disturbance, Errors, Mix, States};
 use engine_subject::{Engine, campaign};
 
 fn run(campaign: &Campaign, engine: &Engine) {
@@ -113,9 +113,33 @@ fn what_a_failed_flush_lost_is_not_written_back_over_durable_bytes() {
     run(&campaign, &Engine { chaos: true, checkpoints: false, ..Engine::wardrop() });
 }
 
+/// Most of the volume is dirty: pages of the cache table are torn in checkpoints, and block slots are used again and again.
+#[test]
+fn a_large_dirty_set_and_its_checkpoints_lose_nothing_flushed() {
+    let test = "a_large_dirty_set_and_its_checkpoints_lose_nothing_flushed";
+    run(&dirty(campaign("dirty", test, 60)), &Engine::write_back());
+}
+
+/// Shutdowns in between: clean copies are trusted after these, and after nothing else.
+#[test]
+fn extra_copies_that_survive_shutdowns_are_never_older_than_the_home() {
+    let test = "extra_copies_that_survive_shutdowns_are_never_older_than_the_home";
+    let mut campaign = dirty(campaign("warm", test, 40));
+    campaign.states.go_on = 1.0;
+    run(&campaign, &Engine::write_back());
+}
+
+/// Many small writes to an SSD that holds all of the volume.
+fn dirty(mut campaign: Campaign) -> Campaign {
+    campaign.setup.disks[0] = DiskOptions::ssd(MIB * 8).with_blank(Blank::Garbage(1));
+    let workload = &mut campaign.setup.workload;
+    (workload.requests, workload.largest) = (400, KIB * 16);
+    workload.mix = Mix { read: 25, write: 50, fua: 4, flush: 8, discard: 5, zero: 2, prefetch: 0 };
+    campaign
+}
+
 /// With two copies no flush that succeeds hides what one device lost.
 #[test]
-#[ignore = "not yet survived: with one image of the map left, a power cut during its checkpoint tears a page (seed 21)"]
 fn two_copies_on_disks_that_fail_lose_nothing_that_a_flush_promised() {
     let test = "two_copies_on_disks_that_fail_lose_nothing_that_a_flush_promised";
     let mut campaign = campaign("mirror-faults", test, 100);
@@ -133,6 +157,17 @@ fn two_copies_lose_nothing_while_a_device_is_missing() {
     campaign.setup.workload.errors = Errors::Tolerated;
     campaign.states.go_on = 0.5;
     run(&campaign, &Engine { copies: 2, ..Engine::random(5) });
+}
+
+/// A device that came back is current only once its journal and its map images are: the other one may go next.
+#[test]
+fn a_device_that_came_back_serves_alone_when_the_other_goes() {
+    let test = "a_device_that_came_back_serves_alone_when_the_other_goes";
+    let mut campaign = campaign("returned", test, 20);
+    campaign.setup.disturbances = vec![Disturbance::MissingDevice];
+    campaign.setup.workload.errors = Errors::Tolerated;
+    campaign.states = States { every: 150, go_on: 1.0, ..campaign.states };
+    run(&campaign, &Engine { copies: 2, checkpoints: false, ..Engine::wardrop() });
 }
 
 /// A device that is one opening old holds older bytes than the others know of.

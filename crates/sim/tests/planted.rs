@@ -7,7 +7,7 @@ mod engine_subject;
 
 use braid_base::KIB;
 use braid_engine::{Bug, ErrorKind, plant};
-use braid_sim::{Campaign, Disturbance, Errors, Failure, States};
+use braid_sim::{Campaign, Disturbance, Errors, Failure, Mix, States};
 use engine_subject::{Engine, campaign};
 use std::time::Instant;
 
@@ -52,10 +52,33 @@ fn hunt(bug: Bug) -> (Campaign, Engine) {
             setup.disturbances = vec![Disturbance::WriteErrors];
             Engine { copies: 2, ..chaos }
         }
+        Bug::CacheTableNotWritten | Bug::LeftCacheEntryKept | Bug::CachePageAheadOfJournal => {
+            Engine::write_back()
+        }
+        Bug::CleanExtrasTrusted | Bug::CleanExtrasNotSaved => {
+            campaign.states.go_on = 1.0;
+            Engine::write_back()
+        }
+        Bug::JournalGapLeft | Bug::WelcomedEarly => {
+            // One device fails after the other has come through a crash, or has come back.
+            let workload = &mut setup.workload;
+            workload.mix = Mix { read: 5, write: 30, fua: 20, flush: 30, discard: 10, zero: 0, prefetch: 0 };
+            workload.errors = Errors::Tolerated;
+            setup.disturbances =
+                vec![Disturbance::MissingDevice, Disturbance::WriteErrors, Disturbance::LossyFlushes];
+            campaign.states.go_on = 1.0;
+            Engine { copies: 2, checkpoints: false, ..Engine::wardrop() }
+        }
+        Bug::PageWrittenOnce | Bug::MoveWithoutIntent => {
+            setup.workload.errors = Errors::Tolerated;
+            setup.disturbances = Disturbance::OF_FAILING_DISKS.to_vec();
+            campaign.states.go_on = 0.5;
+            Engine { copies: 2, ..Engine::wardrop() }
+        }
         Bug::LostBatchIgnored => {
             setup.workload.errors = Errors::Tolerated;
             setup.refusals = vec![ErrorKind::Corrupt, ErrorKind::Invalid, ErrorKind::Degraded];
-            setup.disturbances = vec![Disturbance::Rot, Disturbance::LostWrites];
+            setup.disturbances = vec![Disturbance::Rot, Disturbance::LostWrites, Disturbance::MissingDevice];
             Engine { copies: 2, ..Engine::wardrop() }
         }
         _ => chaos,
@@ -95,6 +118,8 @@ fn without_a_planted_bug_the_same_hunts_find_nothing() {
         Bug::StaleDeviceTaken,
         Bug::IntentTooLate,
         Bug::BehindNotRecorded,
+        Bug::CleanExtrasTrusted,
+        Bug::PageWrittenOnce,
         Bug::LostBatchIgnored,
         Bug::LateWriteForgotten,
     ] {

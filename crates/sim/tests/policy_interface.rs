@@ -3,14 +3,16 @@
 mod toy_policies;
 
 use braid_base::{Bytes, DeviceClass, DeviceId, ExtentId, KIB, MIB, Nanos, Op, Rng};
-use braid_engine::{CreateOptions, Durability, Export, OpenOptions, Result, Volume, create};
+use braid_engine::{CreateOptions, Durability, Export, Hints, OpenOptions, Result, Volume, Zeroing, create};
 use braid_format::Uuid;
 use braid_policy::{
-    ByteRange, CopyKind, CurrentCopy, DeviceView, Flags, Homes, Move, Occasion, Outcome, Plan, Policy,
-    Request, Second, View,
+    ByteRange, Completion, CopyKind, CurrentCopy, DeviceView, Flags, Homes, Move, Occasion, Origin, Outcome,
+    Placement, Plan, Policy, Request, Second, View,
 };
 use braid_runtime::{Arena, Runtime};
 use braid_sim::{Blank, Campaign, Disk, DiskOptions, States, Subject, World};
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
 use toy_policies::{HDD, Pass, SSD, WriteBackCache};
 
 /// The engine under a toy.
@@ -191,4 +193,187 @@ fn pass_reads_the_home_before_the_copy_that_may_be_behind() {
     let mut copies = [(HDD, CopyKind::Second), (SSD, CopyKind::Home)].map(copy);
     ask(&window(0), 0, |view| pass().rank_reads(&mut copies, view));
     assert_eq!(copies[0].device, SSD);
+}
+
+/// Moves without end, and counts for how long each device works for them.
+struct Restless {
+    /// What it moves next.
+    moves: fn(&View) -> Vec<Move>,
+    /// The share of the disk's time for that.
+    share: Option<f64>,
+    seen: Rc<Seen>,
+}
+
+#[derive(Default)]
+struct Seen {
+    /// By device.
+    worked: [Cell<Nanos>; 2],
+    plans: Cell<u64>,
+    finished: Cell<u64>,
+}
+
+impl Policy for Restless {
+    fn place<'a>(&mut self, _: &Occasion<'a>, _: &View) -> Placement<'a> {
+        Placement::on(SSD)
+    }
+
+    fn completed(&mut self, io: &Completion) {
+        if io.origin == Origin::Background {
+            let worked = &self.seen.worked[io.device.index()];
+            worked.set(worked.get() + io.latency);
+        }
+    }
+
+    fn plan(&mut self, view: &View, plan: &mut Plan) -> Nanos {
+        self.seen.plans.set(self.seen.plans.get() + 1);
+        plan.moves = (self.moves)(view);
+        if let Some(share) = self.share {
+            plan.limit(HDD, share);
+        }
+        view.now
+    }
+
+    fn done(&mut self, _: &Move, outcome: Outcome) {
+        self.seen.finished.set(self.seen.finished.get() + u64::from(outcome == Outcome::Finished));
+    }
+
+    fn extra_slots(&self, device: &DeviceView) -> u32 {
+        if device.id == SSD { device.slots / 4 } else { 0 }
+    }
+
+    fn name(&self) -> &'static str {
+        "toy-restless"
+    }
+
+    fn explain(&self, _: ExtentId, _: &View) -> String {
+        "everything moves all the time".to_owned()
+    }
+}
+
+/// Every extent to the device where it is not.
+fn to_and_fro(view: &View) -> Vec<Move> {
+    let homes = (0..view.homes.extents()).filter_map(|i| Some((ExtentId(i), view.homes.home(ExtentId(i))?)));
+    homes
+        .map(|(extent, home)| Move::Migrate { extent, target: if home == SSD { HDD } else { SSD } })
+        .collect()
+}
+
+/// Extra copies of what lies on the disk, made and dropped; what lies on the SSD goes to the disk first.
+fn in_and_out(view: &View) -> Vec<Move> {
+    let homes = (0..view.homes.extents()).filter_map(|i| Some((ExtentId(i), view.homes.home(ExtentId(i))?)));
+    let moves = homes.flat_map(|(extent, home)| {
+        let range = ByteRange::new(view.extent_size * u64::from(extent.0), view.extent_size);
+        match home {
+            SSD => vec![Move::Migrate { extent, target: HDD }],
+            _ => vec![Move::Demote { range }, Move::Promote { range, target: SSD }],
+        }
+    });
+    moves.collect()
+}
+
+/// The share of its time that the disk has worked for moves, and what else was seen, after this time with no guests.
+fn restless(moves: fn(&View) -> Vec<Move>, share: Option<f64>, time: Nanos) -> (f64, Rc<Seen>) {
+    let (world, arena, seen) = (World::new(8), Arena::new(MIB), Rc::new(Seen::default()));
+    let disks =
+        vec![Disk::new(&world, DiskOptions::ssd(MIB * 5)), Disk::new(&world, DiskOptions::hdd(MIB * 6))];
+    let (rt, told) = (world.clone(), seen.clone());
+    world.block_on(async move {
+        let volume = CACHE.create(rt.clone(), disks).await.expect("the disks are fit");
+        let buf = arena.alloc(MIB).await;
+        let policy = |share| Box::new(Restless { moves, share, seen: told.clone() });
+        volume.replace_policy(policy(Some(Plan::LEAST_SHARE)));
+        volume.write(Bytes::ZERO, &buf, Durability::Fua).await.expect("there is room");
+        // A long rest of the policy before is no business of this one.
+        rt.sleep(Nanos::from_millis(200)).await;
+        volume.replace_policy(policy(share));
+        told.worked.iter().for_each(|worked| worked.set(Nanos::ZERO));
+        rt.sleep(time).await;
+        volume.audit().await.expect("moves lose nothing");
+        volume.close().await.expect("no disk fails");
+    });
+    world.halt();
+    (seen.worked[HDD.index()].get().as_millis_f64() / time.as_millis_f64(), seen)
+}
+
+#[test]
+fn moves_take_the_share_of_a_devices_time_that_the_plan_allows_and_no_more() {
+    let time = Nanos::from_secs(30);
+    for moves in [to_and_fro, in_and_out] {
+        for share in [0.1, 0.3] {
+            let (worked, seen) = restless(moves, Some(share), time);
+            assert!((share * 0.7..share * 1.05).contains(&worked), "{worked} of {share}");
+            assert!(seen.finished.get() > 100 && seen.plans.get() > 3);
+        }
+        let (worked, _) = restless(moves, None, time);
+        assert!(worked > 0.35, "{worked}");
+    }
+}
+
+#[test]
+fn moves_within_limits_are_the_same_each_time() {
+    let run = || {
+        let (_, seen) = restless(to_and_fro, Some(0.1), Nanos::from_secs(5));
+        (seen.worked.clone(), seen.plans.get(), seen.finished.get())
+    };
+    assert_eq!(run(), run());
+}
+
+/// Keeps every request that it is told of.
+struct Observer(Rc<RefCell<Vec<(Op, Flags)>>>);
+
+impl Policy for Observer {
+    fn observes(&self) -> bool {
+        true
+    }
+
+    fn observe(&mut self, request: &Request, _: &View) {
+        self.0.borrow_mut().push((request.op, request.flags));
+    }
+
+    fn place<'a>(&mut self, _: &Occasion<'a>, _: &View) -> Placement<'a> {
+        Placement::on(SSD)
+    }
+
+    fn plan(&mut self, view: &View, _: &mut Plan) -> Nanos {
+        view.now + Nanos::from_secs(3600)
+    }
+
+    fn name(&self) -> &'static str {
+        "toy-observer"
+    }
+
+    fn explain(&self, _: ExtentId, _: &View) -> String {
+        "it only listens".to_owned()
+    }
+}
+
+#[test]
+fn what_a_guest_says_of_a_request_reaches_the_policy() {
+    let (world, arena, seen) = (World::new(5), Arena::new(MIB), Rc::new(RefCell::default()));
+    let disks =
+        vec![Disk::new(&world, DiskOptions::ssd(MIB * 5)), Disk::new(&world, DiskOptions::hdd(MIB * 6))];
+    let (rt, told) = (world.clone(), seen.clone());
+    world.block_on(async move {
+        let volume = CACHE.create(rt, disks).await.unwrap();
+        volume.replace_policy(Box::new(Observer(told)));
+        let (buf, len) = (arena.alloc(KIB * 4).await, KIB * 4);
+        let metadata = volume.with_hints(Hints { metadata: true, sequential: false });
+        let sequential = volume.with_hints(Hints { metadata: false, sequential: true });
+        metadata.write(Bytes::ZERO, &buf, Durability::Fua).await.unwrap();
+        sequential.clone().read(Bytes::ZERO, &buf).await.unwrap();
+        volume.read(Bytes::ZERO, &buf).await.unwrap();
+        let zeroed = metadata.write_zeroes(Bytes::ZERO, len, Zeroing::KeepAllocated, Durability::Volatile);
+        zeroed.await.unwrap();
+        sequential.discard(Bytes::ZERO, len).await.unwrap();
+    });
+    world.halt();
+    let none = Flags::default();
+    let expected = [
+        (Op::Write, Flags { metadata: true, fua: true, ..none }),
+        (Op::Read, Flags { sequential: true, ..none }),
+        (Op::Read, none),
+        (Op::Write, Flags { metadata: true, zeros: true, ..none }),
+        (Op::Discard, Flags { sequential: true, ..none }),
+    ];
+    assert_eq!(*seen.borrow(), expected);
 }

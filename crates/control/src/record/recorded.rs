@@ -9,7 +9,7 @@
 
 use crate::record::notes::{Note, Notes};
 use braid_base::{Bytes, Op, Request};
-use braid_engine::{Allocation, Durability, Export, Result, Zeroing};
+use braid_engine::{Allocation, Durability, Export, Hints, Result, Zeroing};
 use braid_runtime::{Buf, Event, Runtime};
 use std::cell::{Cell, RefCell};
 use std::future::Future;
@@ -167,6 +167,10 @@ impl<R: Runtime, E: Export> Export for Recorded<R, E> {
 
     fn allocation(&self, offset: Bytes, limit: Bytes) -> (Allocation, Bytes) {
         self.export.allocation(offset, limit)
+    }
+
+    fn with_hints(&self, hints: Hints) -> Recorded<R, E> {
+        Recorded { export: self.export.with_hints(hints), recorder: self.recorder.clone() }
     }
 
     #[inline]

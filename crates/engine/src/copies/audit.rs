@@ -15,7 +15,8 @@ use std::collections::BTreeMap;
 const PATIENCE: u32 = 200;
 
 impl<R: Runtime, D: Device> Core<R, D> {
-    /// Compares all required copies that are not behind, then counts the slots in use, once no move holds one.
+    /// Compares all required copies that are not behind, and clean extra copies with them, then counts the slots in use, once no move
+    /// holds one.
     pub async fn audit(&self) -> Result<()> {
         self.auditing.set(true);
         let result = self.audit_at_rest().await;
@@ -27,10 +28,18 @@ impl<R: Runtime, D: Device> Core<R, D> {
     async fn audit_at_rest(&self) -> Result<()> {
         for extent in (0..self.shape.extents()).map(ExtentId) {
             let _guard = self.locks.lock(Self::lock_number(extent), Mode::Exclusive).await;
-            let entry = self.state.borrow().map.get(extent);
-            let copies = self.copies_of(extent, &entry);
-            if let Other::Equal(other) = copies.other {
-                self.compare(extent, &entry, copies.current, other).await?;
+            match self.compare_copies(extent).await {
+                Err(error) if error.kind() == ErrorKind::Corrupt => {
+                    // A flush that fails may have lost a write before it says so: then the device is not current any more.
+                    self.commit(Origin::Background).await?;
+                    self.compare_copies(extent).await?;
+                }
+                compared => compared?,
+            }
+            if self.compare_extras(extent).await.is_err_and(|error| error.kind() == ErrorKind::Corrupt) {
+                // A flush that fails may have lost a write before it says so: then no commit succeeds any more.
+                self.commit(Origin::Background).await?;
+                self.compare_extras(extent).await?;
             }
         }
         for _ in 0..PATIENCE {
@@ -42,6 +51,15 @@ impl<R: Runtime, D: Device> Core<R, D> {
         // Slots that moves and trims hold which do not end belong to them.
         let moving = self.moving.get() > 0 || self.state.borrow().trimming() > 0;
         if moving { Ok(()) } else { self.count_slots() }
+    }
+
+    async fn compare_copies(&self, extent: ExtentId) -> Result<()> {
+        let entry = self.state.borrow().map.get(extent);
+        let copies = self.copies_of(extent, &entry);
+        match copies.other {
+            Other::Equal(other) => self.compare(extent, &entry, copies.current, other).await,
+            _ => Ok(()),
+        }
     }
 
     async fn compare(
@@ -70,6 +88,35 @@ impl<R: Runtime, D: Device> Core<R, D> {
                 }
             }
             at = end;
+        }
+        Ok(())
+    }
+
+    /// Whether the clean extra copies of an extent are what its current required copy is.
+    async fn compare_extras(&self, extent: ExtentId) -> Result<()> {
+        if !self.state.borrow().map.has_extras(extent) {
+            return Ok(());
+        }
+        let entry = self.state.borrow().map.get(extent);
+        for block in self.shape.blocks_of(extent) {
+            let Some(extra) = self.state.borrow().extras.get(block).filter(|extra| !extra.dirty) else {
+                continue;
+            };
+            let range = self.shape.range_of(block).range;
+            let start = self.shape.block_size * u64::from(extra.place);
+            let (cached, required) = (
+                self.copies.alloc(range.end - range.start).await,
+                self.blocks.alloc(self.shape.block_size).await,
+            );
+            let current = self.copies_of(extent, &entry).current;
+            self.read_slot(current, range.clone(), &required, Origin::Background).await?;
+            let place = start..start + self.shape.block_size;
+            self.read_slot(extra.slot, place, &cached, Origin::Background).await?;
+            if !cached.with_bytes(|a| required.with_bytes(|b| a == b)) {
+                let text =
+                    format!("the clean extra copy of {block:?} in {:?} differs from its home", extra.slot);
+                return Err(Error::new(ErrorKind::Corrupt, text));
+            }
         }
         Ok(())
     }

@@ -10,7 +10,7 @@ use braid_base::{BlockId, Bytes, DeviceId, ExtentId};
 use braid_format::SlotNumber;
 use braid_format::journal::Extra;
 use braid_format::map_page::Entry;
-use braid_policy::{ExtraCopy, Origin};
+use braid_policy::{Homes, Origin};
 use braid_runtime::{Buf, Device, LockGuard, Mode, Runtime};
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -44,8 +44,11 @@ impl<R: Runtime, D: Device> Core<R, D> {
 
     /// Gives up clean extra copies until an extent slot is free, on another device than `not`. False if none can be.
     pub fn reclaim_extras(&self, not: Option<DeviceId>) -> bool {
-        let candidates = self.state.borrow().extras.clean_slots();
-        for (slot, blocks) in candidates {
+        let mut group = 0;
+        loop {
+            let candidate = self.state.borrow().extras.next_clean_slot(group);
+            let Some((next, slot, blocks)) = candidate else { return false };
+            group = next;
             if not == Some(self.device_of(slot)) {
                 continue;
             }
@@ -57,7 +60,6 @@ impl<R: Runtime, D: Device> Core<R, D> {
                 return true;
             }
         }
-        false
     }
 
     /// Brings the extra copies of what was written to the home up to date. One that fails does not serve reads any more: if it is clean,
@@ -75,14 +77,10 @@ impl<R: Runtime, D: Device> Core<R, D> {
         Ok(())
     }
 
-    /// Writes a piece to extra copies alone, which are dirty then. False where the caller must write it to the home:
-    /// there is no room, or the journal could not hold more dirty blocks.
+    /// Writes a piece to extra copies alone, which are dirty then. False if there is no room for them: the caller must write it to
+    /// the home.
     pub async fn write_extra(self: &Rc<Self>, piece: &Piece, from: &Buf, device: DeviceId) -> Result<bool> {
-        let blocks: Vec<(BlockId, Range<Bytes>)> = self.blocks_of(piece).collect();
-        if !self.may_dirty() {
-            return Ok(false);
-        }
-        for (block, range) in blocks {
+        for (block, range) in self.blocks_of(piece) {
             let part = from.slice(range.start - piece.range.start..range.end - piece.range.start);
             let known = self.state.borrow().extras.get(block);
             if let Some(extra) = known {
@@ -213,34 +211,30 @@ impl<R: Runtime, D: Device> Core<R, D> {
 
     /// The extra copy of a block is now this, or gone: the policy learns of it if that is news.
     fn change_extra(&self, block: BlockId, now: Option<Extra>) {
-        let before = self.state.borrow().extras.get(block);
+        let before = self.state.borrow().extra(block);
         self.state.borrow_mut().set_extra(block, now);
+        let now = self.state.borrow().extra(block);
         if now != before {
-            let copy = now.map(|e| ExtraCopy { device: self.device_of(e.slot), dirty: e.dirty });
-            self.policy.borrow_mut().extra_changed(block, copy);
+            self.policy.borrow_mut().extra_changed(block, before, now);
         }
     }
 
     /// A free block slot of a device: of the divided slots, of another one as far as the policy allows, or one that a
     /// clean extra copy gives up.
     fn take_block(&self, device: DeviceId, piece: &Piece) -> Option<(SlotNumber, u16)> {
+        // What the cache table says when the volume is closed must not be overwritten after that.
+        if self.closing.get() {
+            return None;
+        }
         let allowed = {
             let state = self.state.borrow();
             self.policy.borrow().extra_slots(&state.views[device.index()])
         };
-        {
-            let mut state = self.state.borrow_mut();
-            if let Some(taken) = state.extras.take(device) {
-                return Some(taken);
-            }
-            if state.extras.divided(device) < allowed
-                && let Some(slot) = state.take(device)
-            {
-                state.extras.divide(device, slot);
-                return state.extras.take(device);
-            }
+        let taken = self.state.borrow_mut().take_block(device, allowed);
+        if taken.is_some() {
+            return taken;
         }
-        let victim = self.policy.borrow_mut().evict(device)?;
+        let victim = self.with_policy(|policy, view| policy.evict(device, view))?;
         let extent = self.shape.range_of(victim).extent;
         // Someone may be reading the victim: then this block stays without an extra copy.
         let guard = match extent == piece.extent {
@@ -252,15 +246,12 @@ impl<R: Runtime, D: Device> Core<R, D> {
         }
         self.drop_extra(victim);
         drop(guard);
-        self.state.borrow_mut().extras.take(device)
+        // If that was the last block in its extent slot, this one is whole again, and may be divided again.
+        self.state.borrow_mut().take_block(device, allowed)
     }
 
     fn release_block(&self, slot: SlotNumber, place: u16) {
-        let device = self.device_of(slot);
-        let mut state = self.state.borrow_mut();
-        if let Some(slot) = state.extras.release(device, slot, place) {
-            state.release(slot);
-        }
+        self.state.borrow_mut().release_block(Extra { slot, place, dirty: false });
     }
 
     async fn write_block(

@@ -2,6 +2,7 @@
 
 use crate::core::Core;
 use crate::open::{self, Written};
+use crate::planted::{Bug, planted};
 use crate::{Error, Result};
 use braid_base::DeviceId;
 use braid_format::SlotNumber;
@@ -57,7 +58,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
             let behind = state.behind.is_behind(self.shape.span_of(extent), extent);
             // The second copy of a span that is behind lacks something, and the home does not.
             other.is_some_and(is_current) && !(behind && home == Some(device) && is_current(device))
-        }) && state.extras.dirty_blocks().iter().all(|(_, extra)| on(extra.slot) != Some(device))
+        }) && state.extras.dirty_on(device) == 0
     }
 
     /// Changes what the superblocks say, with the states that devices are in now, on all devices that are written.
@@ -125,6 +126,10 @@ impl<R: Runtime, D: Device> Core<R, D> {
             return Ok(());
         }
         self.commit(braid_policy::Origin::Background).await?;
+        if !planted(Bug::WelcomedEarly) {
+            // Its map images and its journal lack what happened while it was away.
+            self.checkpoint().await?;
+        }
         if self.state.borrow().behind.any_behind() {
             return Ok(());
         }

@@ -1,20 +1,22 @@
-//! The checkpoint: brings the map pages and the table of spans up to date, so that the journal can forget.
+//! The checkpoint: brings the map pages, the table of spans and the cache tables up to date, so that the journal can forget.
 //!
-//! Both images are written, the second after the first has been flushed: a page torn by a power cut is read from the
-//! other image, and the journal forgets only once both are durable. A page shows what is durable, never what waits
-//! for a commit, so a checkpoint needs no commit and holds up no flush.
+//! A page is durable somewhere else before it is overwritten in place, so one torn by a power cut is read from there. With one required copy
+//! that is the other image: image 1 is written after image 0 has been flushed. With two, either device may be lost, with its image; there
+//! a page goes to the double-write area of each device first, and to both images then. The journal forgets only once all that is durable.
+//! A page shows what is durable, never what waits for a commit, so a checkpoint needs no commit and holds up no flush.
 
 use crate::Result;
 use crate::core::Core;
 use crate::planted::{Bug, planted};
 use braid_base::{Bytes, DeviceId, ExtentId};
 use braid_format::superblock::{Region, RegionKind, Superblock};
-use braid_format::{intent_page, map_page};
+use braid_format::{double_write, intent_page, map_page};
 use braid_policy::Origin;
-use braid_runtime::{Arena, Buf, Device, Runtime};
+use braid_runtime::{Arena, Buf, Device, Runtime, join_all};
+use std::slice;
 
-/// Pages written between two flushes of a device.
-const GROUP: usize = 256;
+/// Pages written between two flushes of a device: as many as a double-write area holds.
+const GROUP: usize = double_write::MOST_PAGES as usize;
 const PAGE: Bytes = map_page::SIZE;
 
 impl<R: Runtime, D: Device> Core<R, D> {
@@ -32,6 +34,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         let result = async {
             self.write_pages(RegionKind::Map, &pages).await?;
             self.write_pages(RegionKind::Intents, &intents).await?;
+            self.write_cache_tables().await?;
             self.append_checkpoint(done).await
         };
         if let Err(error) = result.await {
@@ -46,22 +49,42 @@ impl<R: Runtime, D: Device> Core<R, D> {
         if pages.is_empty() {
             return Ok(());
         }
+        let (images, areas, most) = {
+            let superblock = self.superblock.borrow();
+            let area = superblock.region(RegionKind::DoubleWrite, 0);
+            let most = area.map_or(GROUP, |area| (area.len / PAGE) as usize);
+            (images(&superblock, kind), images(&superblock, RegionKind::DoubleWrite), most)
+        };
         let buffer = Arena::new(PAGE * GROUP as u64).alloc(PAGE * GROUP as u64).await;
-        let images = images(&self.superblock.borrow(), kind);
-        for group in pages.chunks(GROUP) {
-            // Encoded once, so that both images get the same.
+        for group in pages.chunks(most) {
+            // Encoded once, so that all places get the same.
             match kind {
                 RegionKind::Intents => self.encode_intents(group, &buffer),
                 _ => self.encode_map(group, &buffer),
             }
-            for (device, image) in &images {
-                if !self.member(*device).is_written() {
-                    continue;
+            if areas.is_empty() {
+                for image in &images {
+                    self.write_copies(group, &buffer, slice::from_ref(image)).await?;
                 }
-                if let Err(error) = self.write_group(group, &buffer, *device, *image).await {
-                    // The image on the other device is enough, if there is one; until this one is back, a power cut may tear it.
-                    self.give_up(*device, error).await?;
+            } else {
+                let places: Vec<u32> = (0..group.len() as u32).collect();
+                if !planted(Bug::PageWrittenOnce) {
+                    self.write_copies(&places, &buffer, &areas).await?;
                 }
+                self.write_copies(group, &buffer, &images).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes a group of pages to several devices at once. One that fails costs its device, if that can be.
+    async fn write_copies(&self, places: &[u32], buffer: &Buf, copies: &[(DeviceId, Bytes)]) -> Result<()> {
+        let written = copies.iter().filter(|(device, _)| self.member(*device).is_written());
+        let writes = written
+            .map(async |&(device, region)| (device, self.write_group(places, buffer, device, region).await));
+        for (device, result) in join_all(writes).await {
+            if let Err(error) = result {
+                self.give_up(device, error).await?;
             }
         }
         Ok(())
@@ -86,15 +109,16 @@ impl<R: Runtime, D: Device> Core<R, D> {
         });
     }
 
-    /// Writes a group of pages to one image: neighbours in one piece.
-    async fn write_group(&self, pages: &[u32], buffer: &Buf, device: DeviceId, image: Bytes) -> Result<()> {
+    /// Writes a group of pages to their places in one region: neighbours in one piece.
+    async fn write_group(&self, places: &[u32], buffer: &Buf, device: DeviceId, region: Bytes) -> Result<()> {
         let member = self.member(device);
         let mut first = 0;
-        while first < pages.len() {
-            let run =
-                (first..pages.len()).take_while(|&i| pages[i] - pages[first] == (i - first) as u32).count();
+        while first < places.len() {
+            let run = (first..places.len())
+                .take_while(|&i| places[i] - places[first] == (i - first) as u32)
+                .count();
             let part = PAGE * first as u64..PAGE * (first + run) as u64;
-            let at = image + PAGE * u64::from(pages[first]);
+            let at = region + PAGE * u64::from(places[first]);
             self.device_write(member, at, &buffer.slice(part), Origin::Background).await?;
             self.background.borrow_mut().map_bytes += PAGE.0 * run as u64;
             first += run;
@@ -109,7 +133,7 @@ fn for_each_page(pages: &[u32], buffer: &Buf, mut encode: impl FnMut(&mut [u8], 
     });
 }
 
-/// Where the images of the map, or the copies of the table of spans, lie.
+/// Where the copies of a structure lie: images of the map, tables of spans, double-write areas.
 pub(crate) fn images(superblock: &Superblock, kind: RegionKind) -> Vec<(DeviceId, Bytes)> {
     let place = |region: &Region| (region.device, region.offset);
     (0..2).filter_map(|copy| superblock.region(kind, copy).map(place)).collect()

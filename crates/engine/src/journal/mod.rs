@@ -1,14 +1,18 @@
 //! What a flush promises: the ring of batches, commits, intents, checkpoints, and recovery from them.
 
+mod cache_table;
 mod checkpoint;
 mod commit;
+mod gaps;
 mod intents;
 mod proof;
 mod recover;
 mod ring;
 
+pub(crate) use cache_table::{cache_images, write_empty_directories};
 pub(crate) use checkpoint::images;
 pub(crate) use commit::Commits;
+pub(crate) use gaps::Gap;
 pub use recover::Recovery;
-pub(crate) use recover::{Mode, Source, check_image, recover};
+pub(crate) use recover::{Mode, Recovered, Source, check_cache_tables, check_image, recover};
 pub(crate) use ring::{Journal, Ring};

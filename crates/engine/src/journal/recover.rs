@@ -1,4 +1,4 @@
-//! Recovery: the map images, then what the journal says beyond them.
+//! Recovery: the map images and the cache tables, then what the journal says beyond them.
 //!
 //! Of two valid images of a page the newer one counts. The journal is searched whole, on every device that has it. The newest batch
 //! says which is the oldest that must be replayed, and all between must be there; the proof says which batch must be there at least: a
@@ -8,25 +8,25 @@
 //! extents up ([`SlotNumber::LOST`]): they are listed, and read as an error until they are written whole or discarded.
 
 mod batches;
+mod cache_table;
 mod damage;
 mod pages;
 
 use crate::copies::Member;
-use crate::journal::Ring;
+use crate::journal::{Gap, Ring, images};
 use crate::map::State;
 use crate::planted::{Bug, planted};
 use crate::{Error, ErrorKind, Result};
-use batches::Batches;
-use braid_base::{BlockId, Bytes, DeviceId, ExtentId};
+use batches::{Batches, Found};
+use braid_base::{DeviceId, ExtentId};
 use braid_format::intent_page::Difference;
-use braid_format::journal::{Extra, PAGE, Record};
+use braid_format::journal::Record;
 use braid_format::map_page::Entry;
 use braid_format::superblock::{RegionKind, Superblock};
 use braid_format::{SlotNumber, SpanId};
 use braid_runtime::Device;
+pub(crate) use cache_table::check_cache_tables;
 use damage::Damage;
-use foldhash::fast::FixedState;
-use hashbrown::HashMap;
 pub(crate) use pages::check_image;
 use std::collections::VecDeque;
 
@@ -65,16 +65,22 @@ pub(crate) struct Source<'a, D> {
     pub clean: bool,
 }
 
-type Extras = HashMap<BlockId, Extra, FixedState>;
+/// What recovery hands to the volume.
+pub(crate) struct Recovered {
+    /// The ring as the newest batch left it.
+    pub ring: Ring,
+    /// Batches that not every journal has, oldest first.
+    pub gaps: Vec<Gap>,
+    pub recovery: Recovery,
+}
 
-/// Loads the map and replays the journal. Claims every slot that is in use.
-pub(crate) async fn recover<D: Device>(
-    source: &Source<'_, D>,
-    state: &mut State,
-) -> Result<(Ring, Recovery)> {
+/// Loads map and cache tables and replays the journal. Claims every slot that is in use.
+pub(crate) async fn recover<D: Device>(source: &Source<'_, D>, state: &mut State) -> Result<Recovered> {
     let (mut recovery, mut damage) = (Recovery::default(), Damage::default());
-    let pages = pages::load_map(source, state, &mut recovery, &mut damage).await?;
-    let mut spans = pages::load_intents(source).await?;
+    let mut double_written = pages::load_double_written(source).await;
+    let pages = pages::load_map(source, &mut double_written, state, &mut recovery, &mut damage).await?;
+    let mut tables = cache_table::load(source, state, &mut recovery, &mut damage).await?;
+    let mut spans = pages::load_intents(source, &double_written).await?;
     let mut batches = batches::find(source).await?;
     let ring = ring(source.superblock, &mut batches);
     damage.of_journal(&batches);
@@ -84,7 +90,6 @@ pub(crate) async fn recover<D: Device>(
     {
         return Err(corrupt(source.superblock, first));
     }
-    let mut extras = Extras::default();
     for batch in &batches.live {
         recovery.batches += 1;
         for &record in &batch.records {
@@ -92,19 +97,39 @@ pub(crate) async fn recover<D: Device>(
             if let Record::Extent(extent, _) = record {
                 damage.prove(extent, batch.sequence);
             }
-            replay(source.superblock, state, &pages, (&mut extras, &mut spans), batch.sequence, record)?;
+            let known = (&pages, &mut tables, &mut spans);
+            replay(source.superblock, state, known, batch.sequence, record)?;
         }
     }
-    recovery.lost = damage.give_up(source.superblock, state, &pages);
+    let writes_back = state.extras.dirty() > 0 || batches.live.iter().any(Found::changes_extras);
+    recovery.lost = damage.give_up(source.superblock, state, &pages, writes_back);
     recovery.damage = damage.into_sentences();
-    claim_slots(source, state, extras, &mut recovery)?;
+    claim_slots(source, state, &mut recovery)?;
+    cache_table::claim(source, state, tables, &mut recovery)?;
+    recovery.lost.sort_unstable();
+    if source.mode == Mode::Repair {
+        state.tables.mark_all_stale();
+    }
     recovery.spans = restore_spans(source, state, &spans);
-    if !source.clean {
+    if !source.clean || source.members.iter().any(|member| !member.is_current()) {
         // The table must have what the journal says before that is forgotten, in both copies.
         state.mark_intents_stale((0..source.superblock.spans()).map(SpanId));
     }
     state.refresh_all();
-    Ok((ring, recovery))
+    Ok(Recovered { ring, gaps: gaps(source, &batches), recovery })
+}
+
+/// The batches that the journal of a device that is current lacks.
+fn gaps<D: Device>(source: &Source<'_, D>, batches: &Batches) -> Vec<Gap> {
+    let replicas = images(source.superblock, RegionKind::Journal).into_iter().map(|(device, _)| device);
+    let current: Vec<DeviceId> =
+        replicas.filter(|device| source.members[device.index()].is_current()).collect();
+    let of_batch = |batch: &Found| {
+        let lacking = current.iter().filter(|device| !batch.on.contains(device));
+        let gap = |&to| Gap { from: batch.on[0], to, place: batch.place, room: batch.room() };
+        lacking.map(gap).collect::<Vec<_>>()
+    };
+    batches.live.iter().flat_map(of_batch).collect()
 }
 
 fn corrupt(superblock: &Superblock, what: impl std::fmt::Display) -> Error {
@@ -119,11 +144,11 @@ fn corrupt(superblock: &Superblock, what: impl std::fmt::Display) -> Error {
 fn replay(
     superblock: &Superblock,
     state: &mut State,
-    pages: &pages::Loaded,
-    (extras, spans): (&mut Extras, &mut pages::Spans),
+    (pages, tables, spans): (&pages::Loaded, &mut cache_table::LoadedTables, &mut pages::Spans),
     sequence: u64,
     record: Record,
 ) -> Result<()> {
+    let per_extent = superblock.extent_size / superblock.block_size;
     let beyond =
         |what: String| Err(corrupt(superblock, format!("the journal speaks of {what}, beyond the volume")));
     match record {
@@ -137,8 +162,10 @@ fn replay(
             state.map.set(extent, entry);
             state.mark_stale(extent);
         }
-        Record::Extra(block, Some(extra)) => drop(extras.insert(block, extra)),
-        Record::Extra(block, None) => drop(extras.remove(&block)),
+        Record::Extra(block, _) if block.0 / per_extent >= u64::from(superblock.extents()) => {
+            return beyond(format!("{block:?}"));
+        }
+        Record::Extra(block, extra) => tables.replay(state, sequence, block, extra),
         Record::Intent(span, _) if span.0 >= superblock.spans() => return beyond(format!("{span:?}")),
         Record::Intent(span, difference) => spans.replay(span, sequence, difference),
         Record::Extent(..) | Record::Device(..) | Record::Epoch(_) => {}
@@ -153,8 +180,7 @@ fn ring(superblock: &Superblock, batches: &mut Batches) -> Ring {
         .region(RegionKind::Journal, 0)
         .expect("a superblock that was verified names its journal")
         .len;
-    let room = |len: Bytes| len.align_up(PAGE);
-    let live: VecDeque<_> = batches.live.iter().map(|b| (b.sequence, b.place, room(b.len))).collect();
+    let live: VecDeque<_> = batches.live.iter().map(|b| (b.sequence, b.place, b.room())).collect();
     let ring = Ring::new(len, live, batches.next_sequence());
     if ring.keeps_room() {
         return ring;
@@ -164,13 +190,8 @@ fn ring(superblock: &Superblock, batches: &mut Batches) -> Ring {
     Ring::new(len, VecDeque::new(), batches.next_sequence())
 }
 
-/// Marks every slot that the map or an extra copy uses. A slot used twice is damage: what is proved later keeps it.
-fn claim_slots<D>(
-    source: &Source<'_, D>,
-    state: &mut State,
-    extras: Extras,
-    recovery: &mut Recovery,
-) -> Result<()> {
+/// Marks every slot that the map uses. A slot used twice is damage: the extent with the lower number keeps it.
+fn claim_slots<D>(source: &Source<'_, D>, state: &mut State, recovery: &mut Recovery) -> Result<()> {
     let mut doubled = Vec::new();
     for (extent, Entry { home, second, .. }) in state.map.iter().filter(|(_, e)| e.home != SlotNumber::LOST) {
         let mut slots = [home, second].into_iter().filter(|&s| s != SlotNumber::NONE);
@@ -194,37 +215,7 @@ fn claim_slots<D>(
         state.map.set(extent, Entry { home: SlotNumber::LOST, ..Entry::default() });
         state.mark_stale(extent);
     }
-    let mut extras: Vec<_> = extras.into_iter().collect();
-    extras.sort_unstable_by_key(|(block, _)| *block);
-    let per_extent = source.superblock.extent_size / source.superblock.block_size;
-    for (block, extra) in extras {
-        let extent = u32::try_from(block.0 / per_extent).ok().filter(|e| *e < source.superblock.extents());
-        let home = extent.map_or(SlotNumber::NONE, |extent| state.map.get(ExtentId(extent)).home);
-        // Of a lost extent no block can be written back: its extra copies are lost with it.
-        if home == SlotNumber::LOST
-            || (home != SlotNumber::NONE && claim_extra(state, block, extra).is_some())
-        {
-            continue;
-        }
-        let what =
-            format!("the extra copy of {block:?} lies in a place that does not exist or is used twice");
-        if source.mode == Mode::Strict {
-            return Err(corrupt(source.superblock, what));
-        }
-        recovery.damage.push(what);
-    }
     Ok(())
-}
-
-fn claim_extra(state: &mut State, block: BlockId, extra: Extra) -> Option<()> {
-    let device: DeviceId = state.space.locate(extra.slot)?.device;
-    if !state.extras.is_divided(device, extra.slot) {
-        state.space.claim(extra.slot).then_some(())?;
-        state.extras.divide(device, extra.slot);
-    }
-    state.extras.claim(device, extra.slot, extra.place).then_some(())?;
-    state.restore_extra(block, extra);
-    Some(())
 }
 
 /// After a shutdown only spans that are behind are left. After anything else the copies of all may differ, and from the first read on the

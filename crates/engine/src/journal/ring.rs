@@ -8,6 +8,7 @@
 
 use crate::core::Core;
 use crate::planted::{Bug, planted};
+use crate::shape::Shape;
 use crate::{Error, ErrorKind, Result};
 use braid_base::{Bytes, DeviceId, ExtentId};
 use braid_format::journal::{
@@ -83,6 +84,12 @@ impl Journal {
         }
     }
 
+    /// Where the ring of a device begins that has one.
+    pub fn offset_on(&self, device: DeviceId) -> Bytes {
+        let replica = self.replicas.iter().find(|(replica, _)| *replica == device);
+        replica.expect("a journal that was searched has a place").1
+    }
+
     /// Whether the ring lies on another device than this one, too.
     pub fn survives(&self, device: DeviceId, is_current: impl Fn(DeviceId) -> bool) -> bool {
         self.replicas.iter().any(|&(other, _)| other != device && is_current(other))
@@ -92,11 +99,6 @@ impl Journal {
     /// and than the largest batch.
     pub fn most_pending(&self) -> usize {
         self.most_pending
-    }
-
-    /// Dirty extra copies that there may be: the batch that ends a checkpoint holds them all, in an eighth of the ring.
-    pub fn most_dirty(&self) -> usize {
-        most_dirty(self.most_pending)
     }
 
     /// The newest batch that is durable.
@@ -120,10 +122,6 @@ impl Journal {
         self.ring.borrow().live_room()
     }
 
-    fn reserve(&self) -> Bytes {
-        journal::room(self.most_dirty())
-    }
-
     /// Whether the largest batch finds a place without a checkpoint before it.
     pub fn has_room(&self) -> bool {
         self.place(journal::room(self.most_pending)).is_some()
@@ -131,7 +129,7 @@ impl Journal {
 
     /// A place for a batch of `room` bytes that guests or policies caused.
     fn place(&self, room: Bytes) -> Option<Bytes> {
-        self.ring.borrow().place(room, &[self.reserve(), self.reserve()])
+        self.ring.borrow().place(room, &[end_of_checkpoint(), end_of_checkpoint()])
     }
 }
 
@@ -181,7 +179,7 @@ impl Ring {
 
     /// Whether the batch that ends a checkpoint has room: at every instant that a power cut can leave.
     pub fn keeps_room(&self) -> bool {
-        self.place(journal::room(most_dirty(most_pending(self.len))), &[]).is_some()
+        self.place(end_of_checkpoint(), &[]).is_some()
     }
 
     /// A batch is about to be written there: its number is never used again, whatever becomes of it.
@@ -192,7 +190,7 @@ impl Ring {
         sequence
     }
 
-    /// Batches up to `done` are in the map pages.
+    /// Batches up to `done` are in the pages.
     fn forget(&mut self, done: u64) {
         while self.live.front().is_some_and(|(sequence, _, _)| *sequence <= done) {
             self.live.pop_front();
@@ -205,9 +203,9 @@ fn most_pending(len: Bytes) -> usize {
     ((len / 4).as_usize() / MOST_RECORD).min(MOST_RECORDS) * 7 / 8
 }
 
-/// See [`Journal::most_dirty`].
-fn most_dirty(most_pending: usize) -> usize {
-    most_pending / 2
+/// Room for the batch that ends a checkpoint: it has no records.
+fn end_of_checkpoint() -> Bytes {
+    journal::room(0)
 }
 
 impl<R: Runtime, D: Device> Core<R, D> {
@@ -242,11 +240,6 @@ impl<R: Runtime, D: Device> Core<R, D> {
         Some(Reservation { journal, records })
     }
 
-    /// Whether so many more dirty extra copies as requests under way have reserved room for can be remembered.
-    pub fn may_dirty(&self) -> bool {
-        self.state.borrow().extras.dirty() + self.journal.reserved.get() <= self.journal.most_dirty()
-    }
-
     /// Writes a batch and makes it durable. The permit keeps other batches back until the caller has drawn the
     /// consequences.
     pub async fn append(&self, records: &[Record]) -> Result<Permit> {
@@ -269,23 +262,16 @@ impl<R: Runtime, D: Device> Core<R, D> {
         }
     }
 
-    /// Ends a checkpoint that wrote everything up to batch `done` into the map pages: a batch that says so, and that
-    /// repeats the dirty extra copies, which are in no page.
+    /// Ends a checkpoint that wrote everything up to batch `done` into the pages: a batch that says so, without records.
     pub async fn append_checkpoint(&self, done: u64) -> Result<()> {
         let journal = &self.journal;
         let permit = journal.writer.acquire(1).await;
         if let Some(error) = self.commits.failure() {
             return Err(error);
         }
-        let dirty = match planted(Bug::DirtyExtrasNotRepeated) {
-            true => Vec::new(),
-            false => self.state.borrow().durable_extras(),
-        };
-        let records: Vec<Record> =
-            dirty.into_iter().map(|(block, extra)| Record::Extra(block, Some(extra))).collect();
-        let place = journal.ring.borrow().place(journal.reserve(), &[]);
+        let place = journal.ring.borrow().place(end_of_checkpoint(), &[]);
         let place = place.expect("room for the end of a checkpoint is always kept");
-        self.write_batch(&records, place, done + 1).await?;
+        self.write_batch(&[], place, done + 1).await?;
         journal.ring.borrow_mut().forget(done);
         drop(permit);
         journal.roomier.notify();
@@ -311,7 +297,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         self.write_replicas(place, &bytes).await.inspect_err(|error| self.fail(error.clone()))?;
         // From here to the caller's consequences nothing waits: what is newest and what the state says belong together.
         journal.ring.borrow_mut().newest = sequence;
-        journal.previous.replace(changed_extents(records));
+        journal.previous.replace(changed_extents(&self.shape, records));
         self.attention.notify();
         Ok(())
     }
@@ -354,26 +340,30 @@ fn new_buffer() -> Buf {
     Arena::new(LARGEST_BATCH).try_alloc(LARGEST_BATCH).expect("a new arena has room")
 }
 
-/// The extents that records change; none where they are too many to list.
-fn changed_extents(records: &[Record]) -> Option<Vec<ExtentId>> {
+/// The extents whose required copies or dirty extra copies records change; none where they are too many to list.
+fn changed_extents(shape: &Shape, records: &[Record]) -> Option<Vec<ExtentId>> {
     let extents = records.iter().filter_map(|record| match record {
         Record::Extent(extent, _) => Some(*extent),
+        Record::Extra(block, _) => Some(shape.range_of(*block).extent),
         _ => None,
     });
-    let extents: Vec<ExtentId> = extents.take(MOST_PREVIOUS + 1).collect();
+    // The blocks of an extent follow each other.
+    let mut last = None;
+    let changes = extents.filter(|&extent| last.replace(extent) != Some(extent));
+    let extents: Vec<ExtentId> = changes.take(MOST_PREVIOUS + 1).collect();
     (extents.len() <= MOST_PREVIOUS).then_some(extents)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use braid_base::{KIB, MIB, Rng};
+    use braid_base::{MIB, Rng};
 
     /// Commits and checkpoints that take any time interleave: batches come between the beginning of a checkpoint and its end,
     /// and one checkpoint follows the other with nothing between them.
     #[test]
     fn a_checkpoint_always_finds_room_however_commits_and_checkpoints_interleave() {
-        let reserve = KIB * 132;
+        let reserve = end_of_checkpoint();
         for seed in 0..2_000 {
             let mut rng = Rng::new(seed);
             let mut ring = Ring::new(MIB, VecDeque::new(), 1);
@@ -383,9 +373,8 @@ mod tests {
                 match checkpoint {
                     None if rng.chance(0.2) => checkpoint = Some(ring.next_sequence - 1),
                     Some(done) if rng.chance(0.2) => {
-                        let room = PAGE * rng.between(1, 34);
                         let place = ring.place(reserve, &[]).expect("room is kept");
-                        push(&mut ring, place, room);
+                        push(&mut ring, place, reserve);
                         ring.forget(done);
                         checkpoint = None;
                     }

@@ -7,15 +7,15 @@ use braid_format::map_page::Entry;
 /// Where the required copies of every extent lie. Changed only through [`super::State`], which keeps what the journal
 /// has to record.
 pub(crate) struct Map {
-    /// Home in the low half, above it the valid parts, above these a flag.
+    /// Home in the low half, above it the valid parts, above these how many blocks have an extra copy.
     homes: Vec<u64>,
     /// Second copies, by extent; empty for a volume that requires one copy.
     seconds: Vec<u32>,
     mapped: u32,
 }
 
-/// Some block of the extent has an extra copy.
-const EXTRAS: u64 = 1 << 48;
+/// One extra copy: an extent has at most 16,384 blocks.
+const EXTRA: u64 = 1 << 48;
 
 impl Map {
     pub fn new(extents: u32, copies: u8) -> Map {
@@ -39,12 +39,12 @@ impl Map {
         Entry { home: SlotNumber(word as u32), valid: (word >> 32) as u16, second }
     }
 
-    /// Sets the required copies of an extent; the flag for extra copies stays.
+    /// Sets the required copies of an extent; the count of extra copies stays.
     pub fn set(&mut self, extent: ExtentId, entry: Entry) {
         let word = &mut self.homes[extent.index()];
         self.mapped -= u32::from(*word as u32 != 0);
         self.mapped += u32::from(entry.home != SlotNumber::NONE);
-        *word = *word & EXTRAS | u64::from(entry.home.0) | u64::from(entry.valid) << 32;
+        *word = *word & !(EXTRA - 1) | u64::from(entry.home.0) | u64::from(entry.valid) << 32;
         match self.seconds.get_mut(extent.index()) {
             Some(second) => *second = entry.second.0,
             None => assert_eq!(entry.second, SlotNumber::NONE, "a volume of one copy has no second ones"),
@@ -54,13 +54,17 @@ impl Map {
     /// Whether some block of an extent has an extra copy.
     #[inline]
     pub fn has_extras(&self, extent: ExtentId) -> bool {
-        self.homes[extent.index()] & EXTRAS != 0
+        self.homes[extent.index()] >= EXTRA
     }
 
-    /// Says whether some block of an extent has an extra copy.
-    pub fn set_extras(&mut self, extent: ExtentId, any: bool) {
-        let word = &mut self.homes[extent.index()];
-        *word = if any { *word | EXTRAS } else { *word & !EXTRAS };
+    /// One block more of an extent has an extra copy.
+    pub fn add_extra(&mut self, extent: ExtentId) {
+        self.homes[extent.index()] += EXTRA;
+    }
+
+    /// One block less of an extent has an extra copy.
+    pub fn remove_extra(&mut self, extent: ExtentId) {
+        self.homes[extent.index()] -= EXTRA;
     }
 
     /// Every extent that has a home.
@@ -91,10 +95,14 @@ mod tests {
         let mut map = Map::new(10, 2);
         let with_second = Entry { home: SlotNumber(1), valid: 1, second: SlotNumber(9) };
         map.set(ExtentId(5), with_second);
-        map.set_extras(ExtentId(5), true);
+        map.add_extra(ExtentId(5));
+        map.add_extra(ExtentId(5));
+        map.remove_extra(ExtentId(5));
         assert_eq!((map.get(ExtentId(5)), map.has_extras(ExtentId(5))), (with_second, true));
         map.set(ExtentId(5), Entry::default());
         assert_eq!((map.get(ExtentId(5)), map.mapped()), (Entry::default(), 0));
-        assert!(map.has_extras(ExtentId(5)), "the flag is set and cleared by extra copies alone");
+        assert!(map.has_extras(ExtentId(5)), "the count changes by extra copies alone");
+        map.remove_extra(ExtentId(5));
+        assert!(!map.has_extras(ExtentId(5)));
     }
 }

@@ -1,131 +1,421 @@
-//! Extra copies by block: the second table. Sparse: only blocks that have one take room.
+//! Extra copies: the second table, from blocks to block slots and back. Only what is cached takes memory.
 //!
-//! A cache takes whole extent slots of a device and divides them into block slots; a slot whose blocks are all free goes
-//! back. Clean extra copies are forgotten on restart. Dirty ones are in the journal until they are written back.
+//! A cache takes whole extent slots of a device and divides them into block slots; an extent slot whose block slots are all free goes
+//! back. While it is divided it has a *group* here, with a *cell* for each of its block slots: group × blocks of an extent + place.
+//!
+//! ```text
+//! a cell   entries  6  block + 1 (5 bytes) and state, as in a page of the cache table
+//!          links    4  the next cell of the same chain, or the next free cell of the same group
+//! heads             4  for three quarters of the cells in use: the first cell of a chain
+//! ```
+//!
+//! So a block costs 13 bytes, and up to a sixteenth more that has been reserved. Chains are found by linear hashing: the table of
+//! heads grows by one at a time, and no request waits until all is moved to a larger one. During recovery a block may be in several
+//! cells, as pages of the cache table are of different ages; afterwards it is in one at most.
+
+mod loading;
+#[cfg(test)]
+mod tests;
 
 use braid_base::{BlockId, DeviceId};
 use braid_format::SlotNumber;
 use braid_format::journal::Extra;
+use braid_policy::{CellId, ExtraCopy};
 use foldhash::fast::FixedState;
-use hashbrown::HashMap;
-use std::collections::BTreeMap;
+use hashbrown::HashTable;
+use std::hash::BuildHasher;
 
-/// Which blocks have an extra copy, and where block slots are free.
+/// Which blocks have an extra copy, which block each block slot holds, and which are free.
 pub(crate) struct Extras {
-    blocks: HashMap<BlockId, Extra, FixedState>,
-    /// By device: extent slots that are divided.
-    pools: Vec<Pool>,
-    /// Blocks that one extent slot is divided into.
-    places: u16,
-    dirty: usize,
+    /// Block slots of an extent slot.
+    places: u32,
+    entries: Vec<[u8; ENTRY]>,
+    links: Vec<u32>,
+    heads: Vec<u32>,
+    groups: Vec<Group>,
+    /// Groups by their extent slot.
+    by_slot: HashTable<u32>,
+    /// The first group that no extent slot has; the others follow by `next`.
+    unused: u32,
+    devices: Vec<Pool>,
+    len: usize,
+    hasher: FixedState,
 }
 
-#[derive(Default)]
+/// A divided extent slot.
+#[derive(Clone, Copy)]
+struct Group {
+    slot: SlotNumber,
+    device: DeviceId,
+    /// Block slots in use, and how many of them are dirty.
+    used: u16,
+    dirty: u16,
+    /// No place from here on was ever in use.
+    fresh: u16,
+    /// The first free cell before that.
+    free: u32,
+    /// Neighbours among the groups of the device that have a free block slot.
+    next: u32,
+    before: u32,
+}
+
+#[derive(Clone, Copy)]
 struct Pool {
-    /// Divided slots, with how many of their block slots are in use.
-    slots: HashMap<SlotNumber, u16, FixedState>,
-    free: Vec<(SlotNumber, u16)>,
+    /// Divided extent slots.
+    divided: u32,
+    /// Dirty blocks.
+    dirty: usize,
+    /// The first group that has a free block slot.
+    roomy: u32,
+}
+
+const ENTRY: usize = 6;
+/// No cell, no group.
+const NONE: u32 = u32::MAX;
+/// Of a hundred cells in use, so many have a chain of their own.
+const HEADS_PER_CENT: usize = 75;
+/// What is reserved beyond need: one part in so many.
+const RESERVE: usize = 16;
+
+/// What a cell holds.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum State {
+    Free = 0,
+    Clean = 1,
+    Dirty = 2,
+    /// It was taken, and holds no block yet, or none any more.
+    Taken = 3,
 }
 
 impl Extras {
     pub fn new(devices: usize, places: u64) -> Extras {
-        let pools = (0..devices).map(|_| Pool::default()).collect();
-        Extras { blocks: HashMap::default(), pools, places: places.min(u64::from(u16::MAX)) as u16, dirty: 0 }
+        let pool = Pool { divided: 0, dirty: 0, roomy: NONE };
+        Extras {
+            places: u32::try_from(places).expect("an extent has at most 16,384 blocks"),
+            entries: Vec::new(),
+            links: Vec::new(),
+            heads: vec![NONE],
+            groups: Vec::new(),
+            by_slot: HashTable::new(),
+            unused: NONE,
+            devices: vec![pool; devices],
+            len: 0,
+            hasher: FixedState::default(),
+        }
     }
 
     pub fn len(&self) -> usize {
-        self.blocks.len()
+        self.len
     }
 
     /// Blocks whose extra copy is newer than every required one.
     pub fn dirty(&self) -> usize {
-        self.dirty
+        self.devices.iter().map(|pool| pool.dirty).sum()
+    }
+
+    /// How many of them lie on a device.
+    pub fn dirty_on(&self, device: DeviceId) -> usize {
+        self.devices[device.index()].dirty
     }
 
     pub fn get(&self, block: BlockId) -> Option<Extra> {
-        if self.blocks.is_empty() { None } else { self.blocks.get(&block).copied() }
+        if self.len == 0 { None } else { self.find(block).map(|cell| self.extra_at(cell)) }
     }
 
-    /// All dirty extra copies, in order of block.
-    pub fn dirty_blocks(&self) -> Vec<(BlockId, Extra)> {
-        let mut dirty: Vec<_> = self.blocks.iter().filter(|(_, e)| e.dirty).map(|(b, e)| (*b, *e)).collect();
-        dirty.sort_unstable_by_key(|(block, _)| *block);
-        dirty
+    /// The extra copy of a block, as policies see it.
+    pub fn copy_of(&self, block: BlockId) -> Option<ExtraCopy> {
+        let cell = if self.len == 0 { None } else { self.find(block) }?;
+        let device = self.groups[(cell / self.places) as usize].device;
+        Some(ExtraCopy { device, dirty: self.entry(cell).1 == State::Dirty, cell: CellId(cell) })
     }
 
-    /// Every extra copy, in no order.
+    /// The block in a cell.
+    pub fn block_in(&self, cell: CellId) -> Option<BlockId> {
+        if (cell.0 as usize) < self.entries.len() { self.entry(cell.0).0 } else { None }
+    }
+
+    /// The block that a block slot holds, and whether it is dirty.
+    pub fn at(&self, slot: SlotNumber, place: u16) -> Option<(BlockId, bool)> {
+        let (block, state) = self.entry(self.cell_at(slot, place)?);
+        block.map(|block| (block, state == State::Dirty))
+    }
+
+    /// The first block with an extra copy at or after a cell, in the order of cells, and the cell to go on from.
+    pub fn next(&self, from: u32) -> Option<(u32, BlockId, Extra)> {
+        let cells = from..self.entries.len() as u32;
+        cells.filter_map(|cell| Some((cell + 1, self.entry(cell).0?, self.extra_at(cell)))).next()
+    }
+
+    /// Every extra copy, in the order of cells.
     pub fn all(&self) -> impl Iterator<Item = (BlockId, Extra)> {
-        self.blocks.iter().map(|(block, extra)| (*block, *extra))
+        let mut at = 0;
+        std::iter::from_fn(move || {
+            let (next, block, extra) = self.next(at)?;
+            at = next;
+            Some((block, extra))
+        })
     }
 
-    /// Divided slots without a dirty block, in order, with the blocks that lie in them.
-    pub fn clean_slots(&self) -> Vec<(SlotNumber, Vec<BlockId>)> {
-        let mut slots: BTreeMap<u32, Vec<(BlockId, bool)>> = BTreeMap::new();
-        for (block, extra) in self.all() {
-            slots.entry(extra.slot.0).or_default().push((block, extra.dirty));
-        }
-        let clean = slots.into_iter().filter(|(_, blocks)| blocks.iter().all(|(_, dirty)| !dirty));
-        clean
-            .map(|(slot, blocks)| (SlotNumber(slot), blocks.into_iter().map(|(block, _)| block).collect()))
-            .collect()
-    }
-
-    /// Sets or removes a block's extra copy. The block slot must have been taken before, and is given back by the caller.
-    pub fn set(&mut self, block: BlockId, extra: Option<Extra>) {
-        let before = match extra {
-            Some(extra) => self.blocks.insert(block, extra),
-            None => self.blocks.remove(&block),
+    /// The first divided slot without a dirty block from a group on, the blocks that lie in it, and the group to go on from.
+    pub fn next_clean_slot(&self, from: u32) -> Option<(u32, SlotNumber, Vec<BlockId>)> {
+        let is_clean = |group: &u32| {
+            let Group { used, dirty, .. } = self.groups[*group as usize];
+            used > 0 && dirty == 0
         };
-        self.dirty -= usize::from(before.is_some_and(|e| e.dirty));
-        self.dirty += usize::from(extra.is_some_and(|e| e.dirty));
+        let group = (from..self.groups.len() as u32).find(is_clean)?;
+        let cells = group * self.places..(group + 1) * self.places;
+        let blocks = cells.filter_map(|cell| self.entry(cell).0).collect();
+        Some((group + 1, self.groups[group as usize].slot, blocks))
+    }
+
+    /// Sets or removes a block's extra copy. A block slot that is new to the block must have been taken before; one that it leaves is
+    /// given back by the caller.
+    pub fn set(&mut self, block: BlockId, extra: Option<Extra>) {
+        let before = self.find(block);
+        let now = extra.map(|e| {
+            let cell = self.cell_at(e.slot, e.place).expect("an extra copy lies in a divided slot");
+            (cell, if e.dirty { State::Dirty } else { State::Clean })
+        });
+        if let (Some(cell), Some((same, state))) = (before, now)
+            && cell == same
+        {
+            return self.set_entry(cell, Some(block), state);
+        }
+        if let Some(cell) = before {
+            self.unchain(cell);
+            self.set_entry(cell, None, State::Taken);
+        }
+        if let Some((cell, state)) = now {
+            assert!(
+                self.entry(cell) == (None, State::Taken),
+                "an extra copy is made in a slot that was taken"
+            );
+            self.set_entry(cell, Some(block), state);
+            self.chain(cell, block);
+        }
     }
 
     /// Extent slots that are divided on a device.
     pub fn divided(&self, device: DeviceId) -> u32 {
-        self.pools[device.index()].slots.len() as u32
+        self.devices[device.index()].divided
     }
 
-    /// Divides an extent slot: its block slots become free.
-    pub fn divide(&mut self, device: DeviceId, slot: SlotNumber) {
-        let pool = &mut self.pools[device.index()];
-        pool.slots.insert(slot, 0);
-        pool.free.extend((0..self.places).rev().map(|place| (slot, place)));
+    /// Divides an extent slot: its block slots become free. False if so many are divided that its cells have no number.
+    pub fn divide(&mut self, device: DeviceId, slot: SlotNumber) -> bool {
+        let Some(group) = self.add_group(device, slot) else { return false };
+        self.link_roomy(group);
+        true
     }
 
     /// Takes a free block slot.
     pub fn take(&mut self, device: DeviceId) -> Option<(SlotNumber, u16)> {
-        let pool = &mut self.pools[device.index()];
-        let taken = pool.free.pop()?;
-        *pool.slots.get_mut(&taken.0).expect("a free block slot lies in a divided slot") += 1;
-        Some(taken)
-    }
-
-    /// Marks a block slot as in use, as the journal says, dividing its extent slot where that is new.
-    /// False where it was in use.
-    pub fn claim(&mut self, device: DeviceId, slot: SlotNumber, place: u16) -> bool {
-        let pool = &mut self.pools[device.index()];
-        let Some(at) = pool.free.iter().position(|&free| free == (slot, place)) else { return false };
-        pool.free.swap_remove(at);
-        *pool.slots.get_mut(&slot).expect("a free block slot lies in a divided slot") += 1;
-        true
-    }
-
-    pub fn is_divided(&self, device: DeviceId, slot: SlotNumber) -> bool {
-        self.pools[device.index()].slots.contains_key(&slot)
-    }
-
-    /// Gives a block slot back. Returns the extent slot where no block of it is in use any more: it is whole again, and
-    /// the caller's to release.
-    pub fn release(&mut self, device: DeviceId, slot: SlotNumber, place: u16) -> Option<SlotNumber> {
-        let pool = &mut self.pools[device.index()];
-        let used = pool.slots.get_mut(&slot).expect("a block slot lies in a divided slot");
-        *used -= 1;
-        if *used > 0 {
-            pool.free.push((slot, place));
-            return None;
+        let number = self.devices[device.index()].roomy;
+        let places = self.places;
+        let group = self.groups.get_mut(number as usize)?;
+        let cell = match group.free {
+            NONE => {
+                group.fresh += 1;
+                number * places + u32::from(group.fresh) - 1
+            }
+            free => {
+                group.free = self.links[free as usize];
+                free
+            }
+        };
+        group.used += 1;
+        if u32::from(group.used) == places {
+            self.unlink_roomy(number);
         }
-        pool.slots.remove(&slot);
-        pool.free.retain(|&(free, _)| free != slot);
-        Some(slot)
+        self.set_entry(cell, None, State::Taken);
+        let Extra { slot, place, .. } = self.extra_at(cell);
+        Some((slot, place))
     }
+
+    /// Gives a block slot back that holds no block. Returns the extent slot if no block slot of it is in use any more: it is whole
+    /// again, and the caller's to release.
+    pub fn release(&mut self, slot: SlotNumber, place: u16) -> Option<SlotNumber> {
+        let cell = self.cell_at(slot, place).expect("a block slot lies in a divided slot");
+        assert!(self.entry(cell) == (None, State::Taken), "a block slot that is given back was taken");
+        self.set_entry(cell, None, State::Free);
+        let number = cell / self.places;
+        let group = &mut self.groups[number as usize];
+        self.links[cell as usize] = std::mem::replace(&mut group.free, cell);
+        group.used -= 1;
+        let was_full = u32::from(group.used) + 1 == self.places;
+        match group.used {
+            0 => {
+                if !was_full {
+                    self.unlink_roomy(number);
+                }
+                self.remove_group(number);
+                Some(slot)
+            }
+            _ => {
+                if was_full {
+                    self.link_roomy(number);
+                }
+                None
+            }
+        }
+    }
+
+    /// Bytes of memory that the tables take.
+    pub fn memory(&self) -> usize {
+        let cells = self.entries.capacity() * ENTRY + self.links.capacity() * 4 + self.heads.capacity() * 4;
+        cells + self.groups.capacity() * size_of::<Group>() + self.by_slot.allocation_size()
+    }
+
+    fn add_group(&mut self, device: DeviceId, slot: SlotNumber) -> Option<u32> {
+        let new = Group { slot, device, used: 0, dirty: 0, fresh: 0, free: NONE, next: NONE, before: NONE };
+        let number = match self.groups.get(self.unused as usize) {
+            Some(group) => {
+                let number = std::mem::replace(&mut self.unused, group.next);
+                self.groups[number as usize] = new;
+                number
+            }
+            None => {
+                let cells = (self.groups.len() + 1) * self.places as usize;
+                if cells >= NONE as usize {
+                    return None;
+                }
+                lengthen(&mut self.groups, 1, new);
+                lengthen(&mut self.entries, self.places as usize, [0; ENTRY]);
+                lengthen(&mut self.links, self.places as usize, NONE);
+                self.groups.len() as u32 - 1
+            }
+        };
+        let (hasher, groups) = (&self.hasher, &self.groups);
+        let hash = |number: &u32| hasher.hash_one(groups[*number as usize].slot.0);
+        self.by_slot.insert_unique(hash(&number), number, hash);
+        self.devices[device.index()].divided += 1;
+        Some(number)
+    }
+
+    /// Forgets a group without a block slot in use, which is in no list.
+    fn remove_group(&mut self, number: u32) {
+        let Group { slot, device, .. } = self.groups[number as usize];
+        let (hash, groups) = (self.hasher.hash_one(slot.0), &self.groups);
+        let known = self.by_slot.find_entry(hash, |&n| groups[n as usize].slot == slot);
+        known.expect("a group is found by its slot").remove();
+        self.devices[device.index()].divided -= 1;
+        let group = &mut self.groups[number as usize];
+        group.next = std::mem::replace(&mut self.unused, number);
+    }
+
+    fn link_roomy(&mut self, number: u32) {
+        let device = self.groups[number as usize].device;
+        let next = std::mem::replace(&mut self.devices[device.index()].roomy, number);
+        if let Some(group) = self.groups.get_mut(next as usize) {
+            group.before = number;
+        }
+        let group = &mut self.groups[number as usize];
+        (group.before, group.next) = (NONE, next);
+    }
+
+    fn unlink_roomy(&mut self, number: u32) {
+        let Group { device, before, next, .. } = self.groups[number as usize];
+        match self.groups.get_mut(before as usize) {
+            Some(group) => group.next = next,
+            None => self.devices[device.index()].roomy = next,
+        }
+        if let Some(group) = self.groups.get_mut(next as usize) {
+            group.before = before;
+        }
+    }
+
+    fn cell_at(&self, slot: SlotNumber, place: u16) -> Option<u32> {
+        let hash = self.hasher.hash_one(slot.0);
+        let group = self.by_slot.find(hash, |&number| self.groups[number as usize].slot == slot)?;
+        (u32::from(place) < self.places).then_some(group * self.places + u32::from(place))
+    }
+
+    fn extra_at(&self, cell: u32) -> Extra {
+        let Group { slot, .. } = self.groups[(cell / self.places) as usize];
+        Extra { slot, place: (cell % self.places) as u16, dirty: self.entry(cell).1 == State::Dirty }
+    }
+
+    fn entry(&self, cell: u32) -> (Option<BlockId>, State) {
+        let [block @ .., state] = self.entries[cell as usize];
+        let mut wide = [0; 8];
+        wide[..5].copy_from_slice(&block);
+        let state = [State::Free, State::Clean, State::Dirty, State::Taken][usize::from(state)];
+        (u64::from_le_bytes(wide).checked_sub(1).map(BlockId), state)
+    }
+
+    /// Changes what a cell holds, and counts it.
+    fn set_entry(&mut self, cell: u32, block: Option<BlockId>, state: State) {
+        let (known, before) = self.entry(cell);
+        let wide = block.map_or(0, |block| block.0 + 1).to_le_bytes();
+        self.entries[cell as usize] = [wide[0], wide[1], wide[2], wide[3], wide[4], state as u8];
+        self.len = self.len + usize::from(block.is_some()) - usize::from(known.is_some());
+        let group = &mut self.groups[(cell / self.places) as usize];
+        let pool = &mut self.devices[group.device.index()];
+        let (now, before) = (state == State::Dirty, before == State::Dirty);
+        group.dirty = group.dirty + u16::from(now) - u16::from(before);
+        pool.dirty = pool.dirty + usize::from(now) - usize::from(before);
+    }
+
+    fn find(&self, block: BlockId) -> Option<u32> {
+        self.chain_of(block).find(|&cell| self.entry(cell).0 == Some(block))
+    }
+
+    /// The cells of the chain that a block belongs to.
+    fn chain_of(&self, block: BlockId) -> impl Iterator<Item = u32> {
+        let mut next = self.heads[self.head_of(block)];
+        std::iter::from_fn(move || {
+            let cell = next;
+            next = *self.links.get(cell as usize)?;
+            Some(cell)
+        })
+    }
+
+    /// As many bits of the hash as there are heads for; one bit less for those that have not been divided yet.
+    fn head_of(&self, block: BlockId) -> usize {
+        let (hash, heads) = (self.hasher.hash_one(block.0) as usize, self.heads.len());
+        let all = heads.next_power_of_two();
+        let head = hash & (all - 1);
+        if head < heads { head } else { head & (all / 2 - 1) }
+    }
+
+    fn chain(&mut self, cell: u32, block: BlockId) {
+        if self.heads.len() * 100 < self.len * HEADS_PER_CENT {
+            self.divide_chain();
+        }
+        let head = self.head_of(block);
+        self.links[cell as usize] = std::mem::replace(&mut self.heads[head], cell);
+    }
+
+    /// One head more: some of the cells of one chain move to it.
+    fn divide_chain(&mut self) {
+        let new = self.heads.len();
+        let old = new & !(1 << new.ilog2());
+        lengthen(&mut self.heads, 1, NONE);
+        let mut next = std::mem::replace(&mut self.heads[old], NONE);
+        while let Some(&following) = self.links.get(next as usize) {
+            let block = self.entry(next).0.expect("a cell in a chain holds a block");
+            let head = self.head_of(block);
+            self.links[next as usize] = std::mem::replace(&mut self.heads[head], next);
+            next = following;
+        }
+    }
+
+    fn unchain(&mut self, cell: u32) {
+        let block = self.entry(cell).0.expect("a cell in a chain holds a block");
+        let (head, after) = (self.head_of(block), self.links[cell as usize]);
+        if self.heads[head] == cell {
+            self.heads[head] = after;
+            return;
+        }
+        let before = self.chain_of(block).find(|&c| self.links[c as usize] == cell);
+        self.links[before.expect("a cell is in the chain of its block") as usize] = after;
+    }
+}
+
+/// Appends, and reserves little beyond that: a table of half a GB must not take a whole one.
+fn lengthen<T: Clone>(vec: &mut Vec<T>, by: usize, value: T) {
+    let len = vec.len() + by;
+    if len > vec.capacity() {
+        vec.reserve_exact(by + (len / RESERVE).max(16));
+    }
+    vec.resize(len, value);
 }

@@ -2,12 +2,14 @@
 //! nothing here waits.
 
 mod behind;
+mod cache_table;
 mod extents;
 mod extras;
 mod space;
 mod state;
 
 pub(crate) use behind::{Behind, Intent};
+pub(crate) use cache_table::{CachePage, CacheTables};
 pub(crate) use extents::Map;
 pub(crate) use extras::Extras;
 pub(crate) use space::Space;

@@ -99,6 +99,12 @@ impl Space {
         (index < self.devices[found].count).then_some(Slot { device: DeviceId(found as u16), index })
     }
 
+    /// The number of a slot; none if the device has no such slot.
+    pub fn number(&self, slot: Slot) -> Option<SlotNumber> {
+        let device = &self.devices[slot.device.index()];
+        (slot.index < device.count).then_some(SlotNumber(device.first + slot.index))
+    }
+
     /// Slots of a device that can be taken.
     pub fn free(&self, device: DeviceId) -> u32 {
         let slots = &self.devices[device.index()];

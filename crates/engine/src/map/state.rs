@@ -4,16 +4,17 @@
 //! Until that is durable, a slot that the change freed stays taken, and a map page that is written meanwhile shows the
 //! extent as it was before ([`State::durable_entry`]): so neither can run ahead of the journal.
 
-use super::{Behind, Extras, Map, Space};
+use super::{Behind, CachePage, CacheTables, Extras, Map, Space};
 use crate::planted::{Bug, planted};
 use crate::shape::Shape;
-use braid_base::{BlockId, Bytes, DeviceId, ExtentId};
+use braid_base::{BlockId, Bytes, DeviceId, ExtentId, Slot};
+use braid_format::extra_page::{CacheEntry, SLOTS_PER_PAGE};
 use braid_format::intent_page::{self, Difference};
 use braid_format::journal::{Extra, Record};
 use braid_format::map_page::{self, Entry};
 use braid_format::superblock::Superblock;
 use braid_format::{SlotNumber, SpanId};
-use braid_policy::{ByteRange, DeviceView, Homes};
+use braid_policy::{ByteRange, CellId, DeviceView, ExtraCopy, Homes};
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 use std::collections::BTreeSet;
@@ -22,6 +23,8 @@ pub(crate) struct State {
     pub map: Map,
     pub space: Space,
     pub extras: Extras,
+    /// Which pages of the cache tables are not up to date.
+    pub tables: CacheTables,
     /// Where copies may differ.
     pub behind: Behind,
     /// Changes since the last commit began.
@@ -49,14 +52,23 @@ pub(crate) struct State {
 struct Changes {
     /// Changed extents, with what the journal still says of them.
     extents: HashMap<ExtentId, Entry, FixedState>,
-    /// Changed blocks, with the dirty extra copy that the journal still says they have.
-    blocks: HashMap<BlockId, Option<Extra>, FixedState>,
+    /// Changed blocks.
+    blocks: HashMap<BlockId, DirtyChange, FixedState>,
     /// Slots that nothing uses once these changes are durable.
     freed: Vec<SlotNumber>,
     /// Block slots likewise.
     freed_blocks: Vec<Extra>,
     /// Spans whose copies are alike once all devices have been flushed.
     cleared: Vec<SpanId>,
+}
+
+/// The dirty extra copy of a block that is changed.
+#[derive(Clone, Copy)]
+struct DirtyChange {
+    /// What the journal still says.
+    before: Option<Extra>,
+    /// What the batch that is being written says.
+    after: Option<Extra>,
 }
 
 impl State {
@@ -72,6 +84,7 @@ impl State {
             views: views.collect(),
             space,
             extras: Extras::new(superblock.devices.len(), shape.extent_size / shape.block_size),
+            tables: CacheTables::new(superblock),
             behind: Behind::new(),
             pending: Changes::default(),
             committing: Changes::default(),
@@ -133,20 +146,45 @@ impl State {
 
     /// The extra copy of a block is now this, or gone. A block slot that it leaves behind is the caller's.
     pub fn set_extra(&mut self, block: BlockId, extra: Option<Extra>) {
-        let before = self.extras.get(block).filter(|e| e.dirty);
+        let known = self.extras.get(block);
+        let before = known.filter(|e| e.dirty);
         if before != extra.filter(|e| e.dirty) {
-            self.pending.blocks.entry(block).or_insert(before);
+            self.pending.blocks.entry(block).or_insert(DirtyChange { before, after: None });
         }
         self.extras.set(block, extra);
+        for place in [known, extra].into_iter().flatten() {
+            let page = self.cache_page(&place);
+            self.tables.mark_unsaved(page);
+        }
         let extent = self.shape.range_of(block).extent;
-        let any = extra.is_some() || self.shape.blocks_of(extent).any(|b| self.extras.get(b).is_some());
-        self.map.set_extras(extent, any);
+        match (known.is_some(), extra.is_some()) {
+            (false, true) => self.map.add_extra(extent),
+            (true, false) => self.map.remove_extra(extent),
+            _ => {}
+        }
     }
 
-    /// The dirty extra copy of a block, as the journal has it.
-    pub fn restore_extra(&mut self, block: BlockId, extra: Extra) {
-        self.extras.set(block, Some(extra));
-        self.map.set_extras(self.shape.range_of(block).extent, true);
+    /// The page of a cache table that describes an extra copy's block slot.
+    pub fn cache_page(&self, extra: &Extra) -> CachePage {
+        let slot = self.space.locate(extra.slot).expect("an extra copy lies in a slot that exists");
+        self.tables.page_of(slot, extra.place)
+    }
+
+    /// Takes a block slot of a device: of the divided extent slots, or of another one, if fewer than `most` are divided.
+    pub fn take_block(&mut self, device: DeviceId, most: u32) -> Option<(SlotNumber, u16)> {
+        if let Some(taken) = self.extras.take(device) {
+            return Some(taken);
+        }
+        if !self.tables.has(device) || self.extras.divided(device) >= most {
+            return None;
+        }
+        let slot = self.take(device)?;
+        let place = self.space.locate(slot).expect("a slot that was taken exists");
+        if !self.tables.describes(place) || !self.extras.divide(device, slot) {
+            self.release(slot);
+            return None;
+        }
+        self.extras.take(device)
     }
 
     /// Nothing uses a slot any more: it is free once the changes so far are durable.
@@ -169,9 +207,9 @@ impl State {
         }
     }
 
-    fn release_block(&mut self, extra: Extra) {
-        let device = self.space.locate(extra.slot).expect("an extra copy lies in a slot that exists").device;
-        if let Some(slot) = self.extras.release(device, extra.slot, extra.place) {
+    /// Gives back a block slot that no record speaks of.
+    pub fn release_block(&mut self, extra: Extra) {
+        if let Some(slot) = self.extras.release(extra.slot, extra.place) {
             self.release(slot);
         }
     }
@@ -217,10 +255,11 @@ impl State {
         self.committing.cleared = self.behind.begin_clearing(&self.committing.cleared);
         records.clear();
         records.extend(self.committing.extents.keys().map(|&e| Record::Extent(e, self.map.get(e))));
-        records.extend(self.committing.blocks.keys().map(|&b| {
+        for (&block, change) in &mut self.committing.blocks {
             // Clean extra copies are not recorded: for the journal such a block has none.
-            Record::Extra(b, self.extras.get(b).filter(|e| e.dirty && !planted(Bug::DirtyMarkDropped)))
-        }));
+            change.after = self.extras.get(block).filter(|e| e.dirty && !planted(Bug::DirtyMarkDropped));
+            records.push(Record::Extra(block, change.after));
+        }
         records.extend(self.committing.cleared.iter().map(|&span| Record::Intent(span, Difference::None)));
         records.sort_unstable_by_key(|record| match record {
             Record::Extent(extent, _) => (0, u64::from(extent.0)),
@@ -237,6 +276,13 @@ impl State {
         self.behind.end_clearing(&done.cleared, true);
         self.mark_intents_stale(std::mem::take(&mut done.cleared));
         self.stale_pages.extend(done.extents.keys().map(|e| e.0 / per_page));
+        for DirtyChange { before, after } in done.blocks.values() {
+            let left = before.filter(|_| !planted(Bug::LeftCacheEntryKept));
+            for place in [left, *after].into_iter().flatten() {
+                let page = self.cache_page(&place);
+                self.tables.mark_stale(page);
+            }
+        }
         self.trims.extend(done.freed);
         done.freed_blocks.into_iter().for_each(|extra| self.release_block(extra));
     }
@@ -266,18 +312,39 @@ impl State {
         before.copied().unwrap_or_else(|| self.map.get(extent))
     }
 
-    /// The dirty extra copies that the journal says there are: not what has not been committed.
-    pub fn durable_extras(&self) -> Vec<(BlockId, Extra)> {
-        let changed = |block: &BlockId| {
-            let before = self.committing.blocks.get(block).or_else(|| self.pending.blocks.get(block));
-            before.copied()
+    /// Passes each page with the entries that the journal says it has to `each`: dirty copies as they are durable, and clean ones as
+    /// they are, which count only if the volume is closed after this. Also whether an entry is dirty.
+    pub fn encode_cache_pages(
+        &self,
+        pages: &[CachePage],
+        mut each: impl FnMut(usize, CachePage, &[Option<CacheEntry>]),
+    ) {
+        let mut before: HashMap<(u32, u16), BlockId, FixedState> = HashMap::default();
+        let changes = self.pending.blocks.iter().chain(&self.committing.blocks);
+        for (&block, change) in changes {
+            let durable = self.committing.blocks.get(&block).unwrap_or(change).before;
+            before.extend(durable.map(|extra| ((extra.slot.0, extra.place), block)));
+        }
+        if planted(Bug::CachePageAheadOfJournal) {
+            before.clear();
+        }
+        let is_changed = |block: &BlockId| {
+            let known = self.pending.blocks.contains_key(block) || self.committing.blocks.contains_key(block);
+            known && !planted(Bug::CachePageAheadOfJournal)
         };
-        let unchanged = self.extras.dirty_blocks().into_iter().filter(|(block, _)| changed(block).is_none());
-        let blocks = self.committing.blocks.keys().chain(self.pending.blocks.keys());
-        let mut all: Vec<_> = blocks.filter_map(|b| Some((*b, changed(b)??))).chain(unchanged).collect();
-        all.sort_unstable_by_key(|(block, _)| *block);
-        all.dedup_by_key(|(block, _)| *block);
-        all
+        let mut entries = Vec::with_capacity(SLOTS_PER_PAGE as usize);
+        for (i, &page) in pages.iter().enumerate() {
+            entries.clear();
+            entries.extend(self.tables.slots_of(page.page).map(|(index, place)| {
+                let slot = self.space.number(Slot { device: page.device, index })?;
+                if let Some(&block) = before.get(&(slot.0, place)) {
+                    return Some(CacheEntry { block, dirty: true });
+                }
+                let (block, dirty) = self.extras.at(slot, place)?;
+                (!dirty || !is_changed(&block)).then_some(CacheEntry { block, dirty })
+            }));
+            each(i, page, &entries);
+        }
     }
 
     /// A map page is older than the journal says.
@@ -287,7 +354,7 @@ impl State {
 
     /// Map pages that are older than the journal says.
     pub fn stale_pages(&self) -> usize {
-        self.stale_pages.len() + self.stale_intents.len()
+        self.stale_pages.len() + self.stale_intents.len() + self.tables.stale_pages()
     }
 
     /// Takes all stale pages, for a checkpoint; those that it could not write come back by [`State::put_back`].
@@ -332,7 +399,7 @@ impl State {
 
     /// Bytes of memory that the tables take.
     pub fn memory(&self) -> usize {
-        self.map.memory() + self.extras.len() * 24 + self.behind.memory()
+        self.map.memory() + self.extras.memory() + self.tables.memory() + self.behind.memory()
     }
 }
 
@@ -343,6 +410,14 @@ impl Homes for State {
 
     fn home(&self, extent: ExtentId) -> Option<DeviceId> {
         self.space.locate(self.map.get(extent).home).map(|slot| slot.device)
+    }
+
+    fn extra(&self, block: BlockId) -> Option<ExtraCopy> {
+        self.extras.copy_of(block)
+    }
+
+    fn block_in(&self, cell: CellId) -> Option<BlockId> {
+        self.extras.block_in(cell)
     }
 
     fn behind(&self) -> Bytes {

@@ -4,8 +4,10 @@
 //! No lock is held while bytes are copied. A guest that writes to the extent meanwhile wins: the copy is worthless then,
 //! and the move stops (a policy that still wants it asks again).
 
+use super::Mover;
 use crate::Result;
 use crate::core::Core;
+use crate::planted::{Bug, planted};
 use braid_base::{Bytes, DeviceId, ExtentId, Nanos};
 use braid_format::SlotNumber;
 use braid_format::map_page::Entry;
@@ -28,11 +30,11 @@ impl<R: Runtime, D: Device> Core<R, D> {
         let Some((before, slot)) = self.begin_copy(extent, target, wanted).await? else {
             return Ok(Outcome::Stopped);
         };
-        let copied = self.copy_extent(extent, before, slot).await;
+        let copied = self.copy_extent(extent, before, slot, Mover::Plan).await;
         let _guard = self.locks.lock(Self::lock_number(extent), Mode::Exclusive).await;
         let mut state = self.state.borrow_mut();
         let disturbed = state.unwatch(extent);
-        if disturbed || copied.is_err() {
+        if disturbed || copied.is_err() || !self.member(target).is_current() {
             state.release(slot);
             self.background.borrow_mut().migrations_stopped += 1;
             return copied.map(|_| Outcome::Stopped);
@@ -46,7 +48,12 @@ impl<R: Runtime, D: Device> Core<R, D> {
     }
 
     /// Gives an extent its second required copy on `target`.
-    pub async fn mirror(self: &Rc<Self>, extent: ExtentId, target: DeviceId) -> Result<Outcome> {
+    pub async fn mirror(
+        self: &Rc<Self>,
+        extent: ExtentId,
+        target: DeviceId,
+        mover: Mover,
+    ) -> Result<Outcome> {
         let _room = self.reserve(1).await?;
         let wanted = |entry: &Entry, home: DeviceId, _| {
             self.shape.copies > 1
@@ -57,10 +64,11 @@ impl<R: Runtime, D: Device> Core<R, D> {
         let Some((before, slot)) = self.begin_copy(extent, target, wanted).await? else {
             return Ok(Outcome::Stopped);
         };
-        let copied = self.copy_extent(extent, before, slot).await;
+        let copied = self.copy_extent(extent, before, slot, mover).await;
         let _guard = self.locks.lock(Self::lock_number(extent), Mode::Exclusive).await;
         let mut state = self.state.borrow_mut();
-        if state.unwatch(extent) || copied.is_err() {
+        let disturbed = state.unwatch(extent);
+        if disturbed || copied.is_err() || !self.member(target).is_current() {
             state.release(slot);
             return copied.map(|_| Outcome::Stopped);
         }
@@ -97,18 +105,48 @@ impl<R: Runtime, D: Device> Core<R, D> {
         }
     }
 
-    /// Copies the valid parts of an extent to another slot. Returns how much that was.
-    async fn copy_extent(self: &Rc<Self>, extent: ExtentId, entry: Entry, slot: SlotNumber) -> Result<Bytes> {
+    /// Copies the valid parts of an extent to another slot. Returns how much that was. With two required copies, the journal says that
+    /// they may differ until the new one is flushed: its device may fail before.
+    async fn copy_extent(
+        self: &Rc<Self>,
+        extent: ExtentId,
+        entry: Entry,
+        slot: SlotNumber,
+        mover: Mover,
+    ) -> Result<Bytes> {
+        if self.shape.copies == 1 || planted(Bug::MoveWithoutIntent) {
+            return self.copy_parts(extent, entry, slot, mover).await;
+        }
+        let span = self.shape.span_of(extent);
+        self.intend(span).await?;
+        let copied = self.copy_parts(extent, entry, slot, mover).await;
+        self.state.borrow_mut().behind.end_write(span, None, self.rt.now());
+        copied
+    }
+
+    async fn copy_parts(
+        self: &Rc<Self>,
+        extent: ExtentId,
+        entry: Entry,
+        slot: SlotNumber,
+        mover: Mover,
+    ) -> Result<Bytes> {
         let (mut at, mut copied) = (Bytes::ZERO, Bytes::ZERO);
         while at < self.shape.extent_size {
             let limit = (at + self.bounce_limit()).min(self.shape.extent_size);
             let (valid, end) = self.shape.run(entry.valid, at, limit);
             if valid {
-                self.give_way(self.copies_of(extent, &entry).current).await;
+                let current = self.copies_of(extent, &entry).current;
+                let (source, target) = (self.device_of(current), self.device_of(slot));
+                self.rest(mover, &[source, target]).await;
+                self.give_way(current).await;
                 let bytes = self.buffer(&self.copies, end - at).await?;
-                self.read_required(extent, &entry, at..end, &bytes, Origin::Background).await?;
+                let read = self.read_required(extent, &entry, at..end, &bytes, Origin::Background);
+                self.step(mover, &[source], read).await?;
                 self.give_way(slot).await;
-                self.write_slot(slot, &(at..end), Some(&bytes), entry.valid, Origin::Background).await?;
+                let range = at..end;
+                let write = self.write_slot(slot, &range, Some(&bytes), entry.valid, Origin::Background);
+                self.step(mover, &[target], write).await?;
                 copied += end - at;
             }
             at = end;

@@ -2,21 +2,24 @@
 //! first.
 
 mod migrate;
+mod pace;
 mod probe;
 mod ranges;
 mod resync;
 mod trim;
+
+pub(crate) use pace::{Mover, Pace};
 
 use crate::core::Core;
 use braid_base::Nanos;
 use braid_policy::{Move, Origin, Outcome, Plan};
 use braid_runtime::{Device, Runtime, join_all};
 use std::cell::RefCell;
+use std::collections::VecDeque;
 use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::rc::Rc;
 use std::task::Poll;
-use std::vec::Drain;
 
 /// How far the map images may be behind the journal, in time: so far the second one is behind what a lost first metadata
 /// device knew.
@@ -30,9 +33,9 @@ const MOVES_AT_ONCE: usize = 8;
 const REST_AFTER_FAILURE: Nanos = Nanos::from_secs(1);
 
 /// The plan that is being followed.
-struct Following<'a> {
+struct Following {
     /// Moves that have not begun.
-    rest: RefCell<Drain<'a, Move>>,
+    rest: RefCell<VecDeque<Move>>,
     /// As long as the policy is still the one that made it, …
     policy_changes: u64,
     /// … and up to this time moves may begin.
@@ -47,6 +50,9 @@ impl<R: Runtime, D: Device> Core<R, D> {
         self.start(async |core| core.commit_in_time().await);
         self.start(async |core| core.keep_proof().await);
         self.start(async |core| core.trim_freed().await);
+        if self.keeps_policy_state() {
+            self.start(async |core| core.keep_policy_state().await);
+        }
         if self.shape.copies > 1 {
             self.start(async |core| core.resync().await);
             self.start(async |core| core.clear_idle_spans().await);
@@ -74,48 +80,53 @@ impl<R: Runtime, D: Device> Core<R, D> {
         while !self.closing.get() {
             plan.clear();
             let next = self.with_policy(|policy, view| policy.plan(view, &mut plan));
+            self.pace.follow(&plan);
             let following = Following {
                 policy_changes: self.policy_changes.get(),
                 until: if plan.revise { next } else { Nanos::MAX },
-                rest: RefCell::new(plan.moves.drain(..)),
+                rest: RefCell::new(std::mem::take(&mut plan.moves).into()),
             };
             let at_once = MOVES_AT_ONCE.min(following.rest.borrow().len());
             join_all((0..at_once).map(|_| self.run_moves(&following))).await;
             let Following { policy_changes, rest, .. } = following;
-            rest.into_inner().for_each(|job| self.end_move(&job, Outcome::Stopped, policy_changes));
+            let mut rest = rest.into_inner();
+            rest.drain(..).for_each(|job| self.end_move(&job, Outcome::Stopped, policy_changes));
+            // For the room that it has.
+            plan.moves = rest.into();
             let next = next.max(self.rt.now() + Nanos::from_millis(1));
             self.pause(next, || self.policy_changes.get() != policy_changes).await;
         }
     }
 
     /// Runs one move after the other, as long as there are any and the plan holds.
-    async fn run_moves(self: &Rc<Self>, plan: &Following<'_>) {
+    async fn run_moves(self: &Rc<Self>, plan: &Following) {
         let over = || {
             self.closing.get()
                 || self.auditing.get()
                 || self.policy_changes.get() != plan.policy_changes
                 || plan.until < Nanos::MAX && self.rt.now() >= plan.until
         };
-        while !over() {
-            let Some(job) = plan.rest.borrow_mut().next() else { return };
+        while let Some((job, _claim)) = self.next_move(&plan.rest, plan.until, over).await {
             // A failed move leaves everything as it was, and is counted by the device that failed it.
-            self.moving.set(self.moving.get() + 1);
-            let outcome = self.run_move(job).await.unwrap_or(Outcome::Failed);
-            self.moving.set(self.moving.get() - 1);
+            let outcome = self.run_move(job, Mover::Plan).await.unwrap_or(Outcome::Failed);
             self.end_move(&job, outcome, plan.policy_changes);
         }
     }
 
-    async fn run_move(self: &Rc<Self>, job: Move) -> crate::Result<Outcome> {
-        match job {
+    /// Runs a move. Whether the plan's limits hold for it, its mover says; only the engine makes second copies without them.
+    async fn run_move(self: &Rc<Self>, job: Move, mover: Mover) -> crate::Result<Outcome> {
+        self.moving.set(self.moving.get() + 1);
+        let outcome = match job {
             Move::Migrate { extent, target } => self.migrate(extent, target).await,
-            Move::Mirror { extent, target } => self.mirror(extent, target).await,
+            Move::Mirror { extent, target } => self.mirror(extent, target, mover).await,
             Move::Promote { range, target } => self.promote_range(range, target).await,
             Move::Demote { range } => self.demote_range(range).await,
             Move::WriteBack { range } => self.write_back_range(range).await,
             Move::Resync { range } => self.resync_range(range).await,
             Move::Probe { device, direction, len } => self.probe(device, direction, len).await,
-        }
+        };
+        self.moving.set(self.moving.get() - 1);
+        outcome
     }
 
     /// Tells the policy that asked for a move what became of it; one that has taken charge since knows nothing of it.

@@ -3,6 +3,7 @@
 //! A read asks for a random place among the slots; a write goes to a free slot, which is free again afterwards, so that
 //! nothing can refer to what it wrote.
 
+use super::Mover;
 use crate::Result;
 use crate::core::Core;
 use braid_base::{Bytes, DeviceId};
@@ -24,13 +25,15 @@ impl<R: Runtime, D: Device> Core<R, D> {
             Direction::Read => {
                 let index = self.probe_rng.borrow_mut().below(u64::from(member.entry.slots)) as u32;
                 let at = member.slot_offset(index, self.shape.extent_size);
-                self.device_read(member, at, &bytes, Origin::Probe).await?;
+                let read = self.device_read(member, at, &bytes, Origin::Probe);
+                self.step(Mover::Plan, &[device], read).await?;
             }
             Direction::Write | Direction::Flush => {
                 let Some(slot) = self.state.borrow_mut().take(device) else { return Ok(Outcome::Stopped) };
                 bytes.fill_zero();
                 let at = self.locate(slot).1;
-                let written = self.device_write(member, at, &bytes, Origin::Probe).await;
+                let write = self.device_write(member, at, &bytes, Origin::Probe);
+                let written = self.step(Mover::Plan, &[device], write).await;
                 self.state.borrow_mut().release(slot);
                 written?;
             }

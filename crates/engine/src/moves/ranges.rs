@@ -1,5 +1,6 @@
 //! Moves of extra copies by range: promote, demote and write back block by block, with guests in between.
 
+use super::Mover;
 use crate::Result;
 use crate::core::Core;
 use braid_base::{BlockId, Bytes, DeviceId};
@@ -24,11 +25,18 @@ impl<R: Runtime, D: Device> Core<R, D> {
                 break;
             }
             let piece = self.shape.one_piece(at, len);
+            let mut sources: Vec<DeviceId> =
+                self.blocks_of(&piece).flat_map(|(block, _)| self.limited_of_block(block)).collect();
+            sources.sort_unstable();
+            sources.dedup();
+            self.rest(Mover::Plan, &sources).await;
+            self.rest(Mover::Plan, &[target]).await;
             let bytes = self.copies.alloc(len).await;
             let guard = self.locks.lock(Self::lock_number(piece.extent), Mode::Exclusive).await;
             if self.state.borrow().map.get(piece.extent).home != SlotNumber::NONE {
-                self.read_copies(&piece, &bytes, Origin::Background).await?;
-                self.promote(piece, bytes, target, guard).await;
+                let read = self.read_copies(&piece, &bytes, Origin::Background);
+                self.step(Mover::Plan, &sources, read).await?;
+                self.step(Mover::Plan, &[target], self.promote(piece, bytes, target, guard)).await;
             }
             at += len;
         }
@@ -41,7 +49,9 @@ impl<R: Runtime, D: Device> Core<R, D> {
             if self.closing.get() {
                 break;
             }
-            self.demote(block).await?;
+            let devices = self.limited_of_block(block);
+            self.rest(Mover::Plan, &devices).await;
+            self.step(Mover::Plan, &devices, self.demote(block)).await?;
         }
         Ok(self.outcome_of_range())
     }
@@ -52,7 +62,9 @@ impl<R: Runtime, D: Device> Core<R, D> {
             if self.closing.get() {
                 break;
             }
-            self.write_back(block).await?;
+            let devices = self.limited_of_block(block);
+            self.rest(Mover::Plan, &devices).await;
+            self.step(Mover::Plan, &devices, self.write_back(block)).await?;
         }
         Ok(self.outcome_of_range())
     }

@@ -4,12 +4,13 @@
 //! A piece is copied under its extent's lock. Guests write to both copies meanwhile, so a span is done after one pass, unless a
 //! copy missed another write in it.
 
+use super::Mover;
 use crate::Result;
 use crate::copies::Other;
 use crate::core::Core;
 use braid_base::{Bytes, ExtentId, Nanos};
 use braid_format::{SlotNumber, SpanId};
-use braid_policy::{ByteRange, DeviceView, Origin, Outcome};
+use braid_policy::{ByteRange, DeviceView, Move, Origin, Outcome};
 use braid_runtime::{Device, Mode, Runtime, yield_now};
 use std::rc::Rc;
 
@@ -39,7 +40,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
             let (mut progress, mut failed) = (false, false);
             let spans = self.state.borrow().behind.behind_spans();
             for span in spans {
-                match self.resync_span(span).await {
+                match self.resync_span(span, Mover::Engine).await {
                     Ok(done) => progress |= done,
                     // Counted by the device that failed; tried again after a rest.
                     Err(_) => failed = true,
@@ -72,31 +73,32 @@ impl<R: Runtime, D: Device> Core<R, D> {
                 return Ok(Outcome::Stopped);
             }
             if self.state.borrow().behind.is_any_behind(span) {
-                self.resync_span(span).await?;
+                self.resync_span(span, Mover::Plan).await?;
             }
         }
         Ok(Outcome::Finished)
     }
 
     /// Resynchronises all extents of a span. False if a device is missing for that.
-    async fn resync_span(self: &Rc<Self>, span: SpanId) -> Result<bool> {
+    async fn resync_span(self: &Rc<Self>, span: SpanId, mover: Mover) -> Result<bool> {
         let missed = self.state.borrow().behind.missed(span);
         let mut all = true;
         for extent in self.shape.extents_of(span) {
             if self.closing.get() {
                 return Ok(false);
             }
-            all &= self.resync_extent(extent).await? == Pass::Alike;
+            all &= self.resync_extent(extent, mover).await? == Pass::Alike;
         }
         let shape = self.shape;
         Ok(all && self.state.borrow_mut().behind.end_resync(span, missed, |extent| shape.span_of(extent)))
     }
 
-    async fn resync_extent(self: &Rc<Self>, extent: ExtentId) -> Result<Pass> {
+    async fn resync_extent(self: &Rc<Self>, extent: ExtentId, mover: Mover) -> Result<Pass> {
         let mut at = Bytes::ZERO;
         while at < self.shape.extent_size {
             let entry = self.state.borrow().map.get(extent);
             if let Other::Behind(_) = self.copies_of(extent, &entry).other {
+                self.rest(mover, &self.limited_of_extent(extent)).await;
                 self.give_way(entry.home).await;
             }
             let bytes = self.buffer(&self.copies, self.bounce_limit().min(self.shape.extent_size)).await?;
@@ -116,8 +118,11 @@ impl<R: Runtime, D: Device> Core<R, D> {
             let (valid, end) = self.shape.run(entry.valid, at, limit);
             if valid {
                 let part = bytes.slice(Bytes::ZERO..end - at);
-                self.read_slot(copies.current, at..end, &part, Origin::Background).await?;
-                self.write_slot(target, &(at..end), Some(&part), u16::MAX, Origin::Background).await?;
+                let range = at..end;
+                let read = self.read_slot(copies.current, range.clone(), &part, Origin::Background);
+                self.step(mover, &[self.device_of(copies.current)], read).await?;
+                let write = self.write_slot(target, &range, Some(&part), u16::MAX, Origin::Background);
+                self.step(mover, &[self.device_of(target)], write).await?;
                 self.background.borrow_mut().resynced_bytes += (end - at).0;
             }
             at = end;
@@ -132,6 +137,10 @@ impl<R: Runtime, D: Device> Core<R, D> {
         }
         self.incomplete.set(false);
         for extent in (0..self.shape.extents()).map(ExtentId) {
+            if self.closing.get() || self.auditing.get() {
+                self.incomplete.set(true);
+                return Ok(());
+            }
             if extent.0 % EXTENTS_IN_A_ROW == 0 {
                 yield_now().await;
             }
@@ -145,19 +154,12 @@ impl<R: Runtime, D: Device> Core<R, D> {
             let room = |device: &&DeviceView| device.id != not && device.free > 0;
             let roomiest = self.state.borrow().views.iter().filter(room).max_by_key(|d| d.free).map(|d| d.id);
             if let Some(target) = roomiest {
-                // It holds a slot that is in no map yet.
-                self.moving.set(self.moving.get() + 1);
-                let mirrored = self.mirror(extent, target).await;
-                self.moving.set(self.moving.get() - 1);
-                mirrored?;
+                self.run_move(Move::Mirror { extent, target }, Mover::Engine).await?;
             }
             // A guest's write wins over the copy; then it is tried again.
             let entry = self.state.borrow().map.get(extent);
             let still = entry.second == SlotNumber::NONE && entry.home != SlotNumber::NONE;
             self.incomplete.set(self.incomplete.get() || still);
-            if self.closing.get() {
-                return Ok(());
-            }
         }
         Ok(())
     }

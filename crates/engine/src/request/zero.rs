@@ -31,7 +31,9 @@ impl<R: Runtime, D: Device> Core<R, D> {
         self.check_range(offset, len)?;
         // One extent after the other: a discard of a whole disk must not keep guests from their extents.
         for (i, piece) in self.shape.pieces(offset, len).enumerate() {
-            self.zero_piece(piece, zeroing).await?;
+            for part in self.parts_to_zero(piece) {
+                self.zero_piece(part, zeroing).await?;
+            }
             // Holes cost so little that a discard of TiBs would not let go of the shard by itself.
             if i % HOLES_IN_A_ROW == HOLES_IN_A_ROW - 1 {
                 yield_now().await;
@@ -43,13 +45,28 @@ impl<R: Runtime, D: Device> Core<R, D> {
         }
     }
 
+    /// Cuts a piece so that the records of each part find room in the journal: each block of it may have a dirty extra copy. Where the
+    /// map keeps validity in parts, the cuts are between these.
+    fn parts_to_zero(&self, piece: Piece) -> impl Iterator<Item = Piece> {
+        let blocks = self.journal.most_pending() as u64 / 2;
+        let step = (self.shape.block_size * blocks).align_down(self.shape.part_size);
+        // Only all of an extent that was given up can be made whole again, and it has no extra copies.
+        let is_lost = self.state.borrow().map.get(piece.extent).home == SlotNumber::LOST;
+        let step = if is_lost { self.shape.extent_size } else { step };
+        let mut at = piece.range.start;
+        std::iter::from_fn(move || {
+            let end = (at.align_down(self.shape.part_size) + step).min(piece.range.end);
+            let part = Piece { extent: piece.extent, range: at..end };
+            at = end;
+            (part.range.start < part.range.end).then_some(part)
+        })
+    }
+
     async fn zero_piece(self: &Rc<Self>, piece: Piece, zeroing: Zeroing) -> Result<()> {
         if zeroing == Zeroing::MayDiscard && self.is_hole(&piece) {
             return Ok(());
         }
-        // A clean extra copy goes without a record, and there are never more dirty ones than this.
-        let records = self.most_records(&piece).min(1 + self.journal.most_dirty());
-        let _room = self.reserve(records).await?;
+        let _room = self.reserve(self.most_records(&piece)).await?;
         let _guard = self.locks.lock(Self::lock_number(piece.extent), Mode::Exclusive).await;
         self.state.borrow_mut().disturb(piece.extent);
         let result = self.zero_locked(&piece, zeroing).await;

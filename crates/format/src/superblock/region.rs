@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! offset  size  field
-//! 0       1     kind: 1 journal, 2 proof, 3 map, 4 intents, 5 cache table, 6 checksums, 7 policy state, 8 epoch journal
+//! 0       1     kind: 1 journal, 2 proof, 3 map, 4 intents, 5 cache table, 6 checksums, 7 policy state, 8 epoch journal,
+//!               9 double-write area
 //! 1       1     copy: 0 or 1
 //! 2       2     device
 //! 4       4     0
@@ -43,6 +44,8 @@ pub enum RegionKind {
     PolicyState = 7,
     /// Which flush epochs a disk holds. Planned.
     EpochJournal = 8,
+    /// Pages that are about to be written in place.
+    DoubleWrite = 9,
 }
 
 impl fmt::Display for RegionKind {
@@ -56,6 +59,7 @@ impl fmt::Display for RegionKind {
             RegionKind::Checksums => "checksums",
             RegionKind::PolicyState => "policy state",
             RegionKind::EpochJournal => "epoch journal",
+            RegionKind::DoubleWrite => "double-write area",
         })
     }
 }

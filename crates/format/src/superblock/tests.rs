@@ -1,7 +1,9 @@
 use super::*;
 use crate::LARGEST_COUNT;
 use crate::checksum::checksum;
-use crate::layout::{device_table_room, intents_len, map_len, most_regions, policy_state_len, proof_len};
+use crate::layout::{
+    cache_table_len, device_table_room, intents_len, map_len, most_regions, policy_state_len, proof_len,
+};
 use braid_base::{DeviceClass, GIB, KIB, MIB, Rng, TIB};
 
 const METADATA: Role = Role::METADATA;
@@ -46,18 +48,19 @@ fn volume() -> Superblock {
         regions: vec![],
     };
     let map = map_len(superblock.extents(), 2);
+    let cache_table = cache_table_len(8000, superblock.extent_size, superblock.block_size);
     for (kind, copy, device, len) in [
         (RegionKind::Journal, 0, 0, MIB),
         (RegionKind::Proof, 0, 0, proof_len()),
         (RegionKind::Map, 0, 0, map),
         (RegionKind::Intents, 0, 0, intents_len(superblock.spans())),
-        (RegionKind::CacheTable, 0, 0, KIB * 64),
+        (RegionKind::CacheTable, 0, 0, cache_table),
         (RegionKind::Journal, 1, 1, MIB),
         (RegionKind::Map, 1, 1, map),
         (RegionKind::PolicyState, 0, 1, policy_state_len()),
         (RegionKind::Checksums, 0, 2, MIB),
         (RegionKind::EpochJournal, 0, 2, MIB),
-        (RegionKind::CacheTable, 0, 2, KIB * 64),
+        (RegionKind::CacheTable, 0, 2, cache_table),
     ] {
         let on_same = superblock.regions.iter().rfind(|region| region.device == DeviceId(device));
         let offset = on_same.map_or(MIB, |region| region.offset + region.len);
@@ -137,8 +140,8 @@ fn the_largest_device_table_fits_its_room() {
     for i in superblock.regions.len()..most_regions(MOST_DEVICES) {
         let kind = [RegionKind::CacheTable, RegionKind::Checksums, RegionKind::EpochJournal][i % 3];
         let device = DeviceId((i / 6 + 3) as u16);
-        let offset = MIB * 100 + KIB * 4 * i as u64;
-        superblock.regions.push(Region { kind, copy: (i / 3 % 2) as u8, device, offset, len: KIB * 4 });
+        let (offset, len) = (MIB * 100 + MIB * 2 * (i as u64 % 6), MIB * 2);
+        superblock.regions.push(Region { kind, copy: (i / 3 % 2) as u8, device, offset, len });
     }
     assert!(superblock.encode_table().len() <= room.as_usize());
     assert_eq!(reopened(&superblock, 1023), Ok(superblock));
@@ -306,6 +309,7 @@ const OF_THE_VOLUME: &[(&str, Change)] = &[
     ("among the slots", |s| region(s, RegionKind::Journal, 0).offset = Bytes(u64::MAX - 4095)),
     ("among the slots", |s| region(s, RegionKind::Journal, 0).len = MIB + Bytes(512)),
     ("among the slots", |s| region(s, RegionKind::CacheTable, 0).len = Bytes::ZERO),
+    ("has such a length", |s| region(s, RegionKind::CacheTable, 0).len = MIB),
     ("among the slots", |s| region(s, RegionKind::Journal, 1).copy = 2),
     ("too short", |s| (s.tables[0].len, s.regions) = (KIB * 8, vec![s.regions[0]; 150])),
     ("not between superblock copies", |s| s.tables[0].offset = Bytes::ZERO),

@@ -3,8 +3,8 @@
 use super::table::table_len;
 use super::{DeviceEntry, Mapping, Region, RegionKind, Superblock, TablePlace};
 use crate::layout::{
-    MOST_DEVICES, SMALLEST_DEVICE, device_table_room, intents_len, map_len, most_regions, policy_state_len,
-    proof_len,
+    MOST_DEVICES, SMALLEST_DEVICE, cache_table_len, device_table_room, double_write_len, intents_len,
+    map_len, most_regions, policy_state_len, proof_len,
 };
 use crate::{Invalid, SlotNumber, count};
 use braid_base::Bytes;
@@ -151,7 +151,7 @@ fn needed_regions_are_there(superblock: &Superblock) -> Result<(), Invalid> {
         if !seen.insert((region.kind, region.copy, per_device(region))) {
             return wrong(format!("region {region}: there is another such copy"));
         }
-        if !lengths(superblock, region.kind).contains(&region.len) {
+        if !lengths(superblock, region).contains(&region.len) {
             return wrong(format!("region {region}: no {} has such a length", region.kind));
         }
     }
@@ -165,9 +165,12 @@ fn needed_regions_are_there(superblock: &Superblock) -> Result<(), Invalid> {
         Mapping::Dense => &[(RegionKind::Map, 0), (RegionKind::Map, 1)],
         Mapping::Identity(_) => &[],
     };
-    let intents: &[_] = if superblock.copies > 1 { &[(RegionKind::Intents, 0)] } else { &[] };
+    let of_two: &[_] = match superblock.copies {
+        1 => &[],
+        _ => &[(RegionKind::Intents, 0), (RegionKind::DoubleWrite, 0)],
+    };
     let always = [(RegionKind::Journal, 0), (RegionKind::Proof, 0)];
-    for (kind, copy) in always.iter().chain(map).chain(intents) {
+    for (kind, copy) in always.iter().chain(map).chain(of_two) {
         if superblock.region(*kind, *copy).is_none() {
             return wrong(format!("there is no {kind} copy {copy} in the device table"));
         }
@@ -175,16 +178,21 @@ fn needed_regions_are_there(superblock: &Superblock) -> Result<(), Invalid> {
     Ok(())
 }
 
-/// The lengths that a region of `kind` can have.
-fn lengths(superblock: &Superblock, kind: RegionKind) -> RangeInclusive<Bytes> {
+/// The lengths that a region can have. It lies on a device that exists.
+fn lengths(superblock: &Superblock, region: &Region) -> RangeInclusive<Bytes> {
     let at_least = |len: Bytes| len..=Bytes(u64::MAX);
-    match kind {
+    match region.kind {
         RegionKind::Journal => JOURNAL_LEN,
         RegionKind::Proof => at_least(proof_len()),
         RegionKind::Map => at_least(map_len(superblock.extents(), superblock.copies)),
         RegionKind::Intents => at_least(intents_len(superblock.spans())),
         RegionKind::PolicyState => at_least(policy_state_len()),
-        RegionKind::CacheTable | RegionKind::Checksums | RegionKind::EpochJournal => at_least(PAGE),
+        RegionKind::DoubleWrite => double_write_len(1)..=double_write_len(u32::MAX),
+        RegionKind::CacheTable => {
+            let slots = superblock.devices[region.device.index()].slots;
+            at_least(cache_table_len(slots, superblock.extent_size, superblock.block_size))
+        }
+        RegionKind::Checksums | RegionKind::EpochJournal => at_least(PAGE),
     }
 }
 

@@ -2,14 +2,15 @@
 
 use super::{VOLUME, padded, seal};
 use braid_base::{DeviceClass, DeviceId, GIB, KIB, MIB};
+use braid_format::Uuid;
 use braid_format::layout::{
     MOST_DEVICES, SMALLEST_DEVICE, device_table_room, intents_len, journal_len, map_len, proof_len,
 };
+use braid_format::policy_state::{self, PolicyState};
 use braid_format::superblock::{
     self, DeviceEntry, DeviceState, DeviceTable, Features, Header, Layout, Mapping, Phase, Region,
     RegionKind, Role, Superblock, TablePlace,
 };
-use braid_format::{Uuid, policy_state};
 
 /// A header that is accepted says bounded lengths. With a device table that fits, it comes back as it was.
 pub fn header(bytes: &[u8]) {
@@ -60,12 +61,19 @@ pub fn policy(bytes: &[u8]) {
     seal::policy_state(&mut bytes);
     let Ok(found) = policy_state::decode(&bytes, VOLUME) else { return };
     assert!(found.state.len() <= policy_state::MOST_STATE);
-    let again = policy_state::encode(VOLUME, found.sequence, &found.policy, found.state);
+    let again = policy_state::encode(VOLUME, &found);
     assert_eq!(policy_state::decode(&again, VOLUME), Ok(found));
 }
 
 pub fn policies() -> Vec<Vec<u8>> {
-    [0, 1, 5000].map(|len| policy_state::encode(VOLUME, 8, "hystor", &vec![0x5a; len])).into()
+    let encoded = |len| {
+        let state = &vec![0x5a; len][..];
+        policy_state::encode(
+            VOLUME,
+            &PolicyState { epoch: 3, sequence: 8, policy: "hystor".to_owned(), state },
+        )
+    };
+    [0, 1, 5000].map(encoded).into()
 }
 
 fn table_of(volume: &Superblock) -> DeviceTable {

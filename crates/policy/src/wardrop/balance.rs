@@ -63,6 +63,8 @@ const STRIDE_TURN: f64 = 0.4;
 const STRIDES: (f64, f64) = (0.1, 1.5);
 /// For so many periods after a load has grown turns shorten no stride: what guests begin with is not what they go on with.
 const SETTLING: u8 = 4;
+/// How many numbers are kept of a device when the volume is closed.
+pub const SAVED: usize = 8;
 
 impl Balance {
     /// A device of which nothing is known, with a first P.
@@ -87,6 +89,32 @@ impl Balance {
             credit: 0.0,
             shedding: false,
         }
+    }
+
+    /// What is kept when the volume is closed; NaN for what is not known. See [`Balance::restore`].
+    pub fn saved(&self) -> [f64; SAVED] {
+        let [read, write] = self.probed_ms;
+        let [copy_read, copy_written] = self.copying_ms;
+        let known = [self.response_ms, read, write, copy_read, copy_written].map(|ms| ms.unwrap_or(f64::NAN));
+        let [response, read, write, copy_read, copy_written] = known;
+        [self.target, self.share, self.stride, response, read, write, copy_read, copy_written]
+    }
+
+    /// Takes back what [`Balance::saved`] returned, whatever it is: a number that cannot be is not taken.
+    pub fn restore(&mut self, saved: [f64; SAVED], floor: f64) {
+        let [target, share, stride, response, read, write, copy_read, copy_written] = saved;
+        let within = |number: f64, low: f64, high: f64, now: f64| match number.is_finite() {
+            true => number.clamp(low, high),
+            false => now,
+        };
+        let known = |ms: f64| (ms.is_finite() && ms >= 0.0).then_some(ms);
+        self.target = within(target, floor, 1.0, self.target);
+        self.next = self.target;
+        self.share = within(share, 0.0, 1.0, self.share);
+        self.stride = within(stride, STRIDES.0, STRIDES.1, self.stride);
+        self.response_ms = known(response);
+        self.probed_ms = [known(read), known(write)];
+        self.copying_ms = [known(copy_read), known(copy_written)];
     }
 
     /// R_d in milliseconds: of guests, or else of probes, as guests mix reads and writes.

@@ -23,6 +23,8 @@ pub struct Requests {
 
 /// How many periods the average counts.
 const PERIODS: u8 = 8;
+/// No extent is asked for more often in a period: what says otherwise was not counted.
+const MOST_REQUESTS: f64 = u32::MAX as f64;
 
 impl Requests {
     /// One more.
@@ -43,6 +45,19 @@ impl Requests {
         let last = (1.0 - USUAL_PART) * f64::from(self.now) + USUAL_PART * of_mean_length;
         let average = self.average + (last - self.average) / f64::from(known);
         *self = Requests { now: 0, bytes: Bytes::ZERO, last, before: self.last, average, known };
+    }
+
+    /// What is kept when the volume is closed: of the last period, the one before and the average; and for how many periods these
+    /// are known. What this period has had so far is not.
+    pub fn saved(&self) -> ([f64; 3], u8) {
+        ([self.last, self.before, self.average], self.known)
+    }
+
+    /// Takes back what [`Requests::saved`] returned, whatever it is: a number that cannot be counts as none.
+    pub fn restored(saved: [f64; 3], known: u8) -> Requests {
+        let possible = |number: f64| if (0.0..=MOST_REQUESTS).contains(&number) { number } else { 0.0 };
+        let [last, before, average] = saved.map(possible);
+        Requests { last, before, average, known: known.min(PERIODS), ..Requests::default() }
     }
 
     /// How many the next period brings, as far as can be said.

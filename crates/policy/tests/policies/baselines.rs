@@ -1,8 +1,8 @@
 //! The baselines: what they place where, and which settings they refuse.
 
-use crate::volume::{HDD, SSD, Volume, devices};
+use crate::volume::{HDD, SSD, Volume, devices, extra_of};
 use braid_base::{BlockId, DeviceClass, ExtentId, Nanos};
-use braid_policy::{Direction, ExtraCopy, Policy, parse};
+use braid_policy::{Direction, LONGEST_STATE, Policy, parse};
 
 fn mixed(hdds: usize) -> Volume {
     let mut classes = vec![(DeviceClass::Ssd, 1000)];
@@ -55,12 +55,55 @@ fn ssd_first_fills_the_ssd_but_for_its_cache_and_admits_only_then() {
     assert_eq!(volume.allocate(&mut *policy, 800), HDD);
     assert_eq!(volume.access(&mut *policy, 800, Direction::Read).promoted_to(), Some(SSD));
     assert_eq!(policy.extra_slots(&volume.devices[0]), 200);
-    let cached = Some(ExtraCopy { device: SSD, dirty: false });
-    policy.extra_changed(BlockId(1), cached);
-    policy.extra_changed(BlockId(2), cached);
-    assert_eq!(policy.evict(SSD), Some(BlockId(1)));
-    policy.extra_changed(BlockId(1), None);
-    assert_eq!(policy.evict(SSD), Some(BlockId(2)));
+    for block in [1, 2, 800 * 32].map(BlockId) {
+        policy.extra_changed(block, None, Some(extra_of(block)));
+    }
+    assert_eq!(policy.evict(SSD, &volume.view()), Some(BlockId(1)));
+    policy.extra_changed(BlockId(1), Some(extra_of(BlockId(1))), None);
+    assert_eq!(policy.evict(SSD, &volume.view()), Some(BlockId(2)));
+    policy.extra_changed(BlockId(2), Some(extra_of(BlockId(2))), None);
+    policy.extra_changed(BlockId(2), None, Some(extra_of(BlockId(2))));
+    volume.access(&mut *policy, 800, Direction::Read);
+    assert_eq!(policy.evict(SSD, &volume.view()), Some(BlockId(2)), "a block that is read is the last to go");
+}
+
+#[test]
+fn ssd_first_gives_up_what_was_used_least_before_a_restart() {
+    let volume = mixed(1);
+    let cache = |policy: &mut dyn Policy, block: u64| {
+        policy.extra_changed(BlockId(block), None, Some(extra_of(BlockId(block))));
+    };
+    let mut before = parse("ssd-first", &volume.devices).unwrap();
+    [5, 3, 9, 1].into_iter().for_each(|block| cache(&mut *before, block));
+    let saved = before.save(&volume.view());
+    // One is gone, one is new, and the others come in another order.
+    let restarted = |state: &[u8]| {
+        let mut after = parse("ssd-first", &volume.devices).unwrap();
+        [1, 5, 7, 9].into_iter().for_each(|block| cache(&mut *after, block));
+        after.restore(state, &volume.view());
+        let evict = |_| {
+            let block = after.evict(SSD, &volume.view()).unwrap();
+            after.extra_changed(block, Some(extra_of(block)), None);
+            block.0
+        };
+        [0; 4].map(evict)
+    };
+    assert_eq!(restarted(&saved), [7, 5, 9, 1]);
+    assert_eq!(restarted(&[]), [1, 5, 7, 9]);
+    assert_eq!(restarted(&saved[..20]), [5, 7, 9, 1], "cut short: only the latest two are known");
+    for version in 2..=255 {
+        assert_eq!(restarted(&[&[version], &saved[1..]].concat()), [1, 5, 7, 9]);
+    }
+}
+
+#[test]
+fn ssd_first_saves_no_more_than_there_is_room_for() {
+    let volume = mixed(1);
+    let mut policy = parse("ssd-first", &volume.devices).unwrap();
+    (0..50_000).map(BlockId).for_each(|block| policy.extra_changed(block, None, Some(extra_of(block))));
+    let saved = policy.save(&volume.view());
+    assert!((LONGEST_STATE.as_usize() - 8..=LONGEST_STATE.as_usize()).contains(&saved.len()));
+    assert_eq!(saved[1..9], 49_999u64.to_le_bytes(), "the latest come first");
 }
 
 #[test]

@@ -2,8 +2,8 @@
 
 use braid_base::{BlockId, Bytes, DeviceClass, DeviceId, ExtentId, KIB, Nanos};
 use braid_policy::{
-    Completion, DeviceView, Direction, Homes, Move, Occasion, Origin, Piece, Placement, Plan, Policy, View,
-    WholeInMemory,
+    CellId, Completion, DeviceView, Direction, ExtraCopy, Homes, Move, Occasion, Origin, Piece, Placement,
+    Plan, Policy, View, WholeInMemory,
 };
 
 pub const SSD: DeviceId = DeviceId(0);
@@ -25,6 +25,19 @@ impl Homes for List {
     fn home(&self, extent: ExtentId) -> Option<DeviceId> {
         self.0[extent.index()]
     }
+
+    fn extra(&self, block: BlockId) -> Option<ExtraCopy> {
+        Some(extra_of(block))
+    }
+
+    fn block_in(&self, cell: CellId) -> Option<BlockId> {
+        Some(BlockId(cell.0.into()))
+    }
+}
+
+/// Here any block that has an extra copy has it on the SSD, and its number is that of the block.
+pub fn extra_of(block: BlockId) -> ExtraCopy {
+    ExtraCopy { device: SSD, dirty: false, cell: CellId(block.0 as u32) }
 }
 
 /// Devices of these classes, with as many slots each.

@@ -1,6 +1,7 @@
 //! `wardrop` against the equations of Wu and Reddy, section II, and against what this implementation adds.
 
 mod migration;
+mod saved;
 
 use crate::volume::{HDD, SSD, Volume, complete, complete_write, devices, figure};
 use braid_base::{DeviceClass, DeviceId, ExtentId, KIB, Nanos};

@@ -12,11 +12,18 @@ pub struct Chaos {
     extras: Vec<(BlockId, ExtraCopy)>,
     /// Moves of the last plan that have not ended.
     planned: usize,
+    /// Nearly every write makes a dirty extra copy on the first device, which may be full of them.
+    dirties: bool,
 }
 
 impl Chaos {
     pub fn new(rng: Rng) -> Chaos {
-        Chaos { rng, extras: Vec::new(), planned: 0 }
+        Chaos { rng, extras: Vec::new(), planned: 0, dirties: false }
+    }
+
+    /// The same, but most of what is written or read gets an extra copy on the first device, and little is written back.
+    pub fn dirtying(self) -> Chaos {
+        Chaos { dirties: true, ..self }
     }
 
     fn device(&mut self, view: &View) -> DeviceId {
@@ -35,6 +42,9 @@ impl Chaos {
 
     fn place_write<'a>(&mut self, write: &Piece<'a>, view: &View) -> Placement<'a> {
         let device = self.device(view);
+        if self.dirties && self.rng.chance(0.7) {
+            return Placement::write_back(view.devices[0].id);
+        }
         match (self.rng.below(4), write.whole) {
             (0, _) => Placement::write_back(device),
             (1, Some(whole)) => Placement::moved(device, whole),
@@ -82,26 +92,28 @@ impl Policy for Chaos {
         copies.rotate_left(view.now.0 as usize % copies.len().max(1));
     }
 
-    fn extra_slots(&self, _: &DeviceView) -> u32 {
-        3
+    fn extra_slots(&self, device: &DeviceView) -> u32 {
+        if self.dirties { device.slots / 2 } else { 3 }
     }
 
-    fn evict(&mut self, device: DeviceId) -> Option<BlockId> {
+    fn evict(&mut self, device: DeviceId, _: &View) -> Option<BlockId> {
         let here: Vec<BlockId> =
             self.extras.iter().filter(|(_, copy)| copy.device == device).map(|(b, _)| *b).collect();
         (!here.is_empty()).then(|| here[self.rng.below(here.len() as u64) as usize])
     }
 
-    fn extra_changed(&mut self, block: BlockId, now: Option<ExtraCopy>) {
+    fn extra_changed(&mut self, block: BlockId, before: Option<ExtraCopy>, now: Option<ExtraCopy>) {
         let place = self.extras.iter().position(|(b, _)| *b == block);
-        let before = place.map(|place| self.extras.swap_remove(place).1);
+        let known = place.map(|place| self.extras.swap_remove(place).1);
+        assert_eq!(before, known, "{block:?} was this");
         assert_ne!(before, now, "{block:?} has changed");
         self.extras.extend(now.map(|copy| (block, copy)));
     }
 
     fn plan(&mut self, view: &View, plan: &mut Plan) -> Nanos {
         assert_eq!(self.planned, 0, "every move of the last plan has ended");
-        for _ in 0..self.rng.below(4) {
+        let most = if self.dirties && self.rng.chance(0.8) { 1 } else { 4 };
+        for _ in 0..self.rng.below(most) {
             let (extent, target) = (self.extent(view), self.device(view));
             let block = self.extra().map(|block| view.range_of_block(block));
             plan.moves.push(match (self.rng.below(8), block) {

@@ -22,6 +22,8 @@ pub struct Engine {
     pub policy: String,
     /// Replaces the policy by one that does everything that a policy may do, at random.
     pub chaos: bool,
+    /// The same, but most writes make dirty extra copies on the first device.
+    pub dirties: bool,
     pub size: Bytes,
     pub extent_size: Bytes,
     pub block_size: Bytes,
@@ -41,6 +43,7 @@ impl Engine {
         Engine {
             policy: "wardrop,period=20ms,hot=50".to_owned(),
             chaos: false,
+            dirties: false,
             size: MIB + KIB * 200,
             extent_size: KIB * 32,
             block_size: KIB * 4,
@@ -50,6 +53,11 @@ impl Engine {
             most_devices: 0,
             classes: vec![DeviceClass::Ssd, DeviceClass::Hdd],
         }
+    }
+
+    /// A write-back cache on the SSD with room for nearly all blocks, and little that is written back.
+    pub fn write_back() -> Engine {
+        Engine { dirties: true, policy: "ssd-first,cache=60%".to_owned(), ..Engine::wardrop() }
     }
 
     /// One that each seed draws anew, with up to so many devices.
@@ -95,8 +103,9 @@ impl Subject for Engine {
         let names = (0..disks.len()).map(|i| format!("disk {i}")).collect();
         let options = OpenOptions { cache_extents: self.cache_extents, ..OpenOptions::new(names) };
         let (volume, _) = Volume::open(world.clone(), disks, options).await?;
-        if self.chaos {
-            volume.replace_policy(Box::new(Chaos::new(world.fork_rng())));
+        if self.chaos || self.dirties {
+            let chaos = Chaos::new(world.fork_rng());
+            volume.replace_policy(Box::new(if self.dirties { chaos.dirtying() } else { chaos }));
         }
         self.start_checkpoints(&world, &volume);
         Ok(volume)

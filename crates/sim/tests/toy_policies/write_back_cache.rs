@@ -46,11 +46,11 @@ impl Policy for WriteBackCache {
         if device.id == SSD { device.slots / 2 } else { 0 }
     }
 
-    fn evict(&mut self, _: DeviceId) -> Option<BlockId> {
+    fn evict(&mut self, _: DeviceId, _: &View) -> Option<BlockId> {
         self.clean.oldest()
     }
 
-    fn extra_changed(&mut self, block: BlockId, now: Option<ExtraCopy>) {
+    fn extra_changed(&mut self, block: BlockId, _: Option<ExtraCopy>, now: Option<ExtraCopy>) {
         self.clean.remove(block);
         self.dirty.remove(&block);
         match now {

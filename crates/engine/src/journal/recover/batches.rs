@@ -5,7 +5,7 @@ use crate::copies::{Deadline, Member};
 use crate::create::buffer;
 use crate::journal::images;
 use crate::{Error, Result};
-use braid_base::{Bytes, ExtentId};
+use braid_base::{Bytes, DeviceId, ExtentId};
 use braid_format::journal::{self, LARGEST_BATCH, PAGE, Record};
 use braid_format::proof::{self, Proof};
 use braid_format::superblock::RegionKind;
@@ -19,12 +19,26 @@ pub(super) struct Found {
     pub sequence: u64,
     epoch: u64,
     tail: u64,
+    /// Whose journals have it.
+    pub on: Vec<DeviceId>,
     /// Where it lies in the ring.
     pub place: Bytes,
-    pub len: Bytes,
+    len: Bytes,
     pub records: Vec<Record>,
     /// Extents that the batch before changed; none if they are not listed.
     pub previous: Option<Vec<ExtentId>>,
+}
+
+impl Found {
+    /// Whether it speaks of dirty extra copies.
+    pub fn changes_extras(&self) -> bool {
+        self.records.iter().any(|record| matches!(record, Record::Extra(..)))
+    }
+
+    /// Bytes of the ring that it takes.
+    pub fn room(&self) -> Bytes {
+        self.len.align_up(PAGE)
+    }
 }
 
 /// What the journal holds.
@@ -161,8 +175,11 @@ async fn search<D: Device>(
             }
             let Ok(header) = journal::verify(&bytes[at..valid], source.superblock.volume) else { continue };
             past = start + Bytes::of_len(at) + header.len;
-            let known = all.get(&header.sequence).is_some_and(|other| other.epoch >= header.epoch);
-            if known {
+            let place = start + Bytes::of_len(at);
+            if let Some(known) = all.get_mut(&header.sequence).filter(|known| known.epoch >= header.epoch) {
+                if known.epoch == header.epoch && known.place == place {
+                    known.on.push(ring.member.id);
+                }
                 continue;
             }
             let batch = &bytes[at..valid];
@@ -173,7 +190,8 @@ async fn search<D: Device>(
                         sequence: header.sequence,
                         epoch: header.epoch,
                         tail: header.tail,
-                        place: start + Bytes::of_len(at),
+                        on: vec![ring.member.id],
+                        place,
                         len: header.len,
                         records,
                         previous: journal::previous(batch, &header),

@@ -3,7 +3,7 @@
 use super::batches::Batches;
 use super::pages::Loaded;
 use crate::map::State;
-use braid_base::ExtentId;
+use braid_base::{DeviceId, ExtentId};
 use braid_format::SlotNumber;
 use braid_format::map_page::Entry;
 use braid_format::superblock::Superblock;
@@ -19,6 +19,8 @@ pub(super) struct Damage {
     pages: Vec<Range<u32>>,
     /// Lost batches, each with the extents that it changed; none if that is not known.
     batches: Vec<(u64, Option<Vec<ExtentId>>)>,
+    /// Whether dirty entries of a cache table may be lost.
+    dirty_lost: bool,
     /// The newest batch that says where an extent lies.
     proved: HashMap<ExtentId, u64, FixedState>,
 }
@@ -32,6 +34,14 @@ impl Damage {
             extents.end - 1
         ));
         self.pages.push(extents);
+    }
+
+    /// Pages of a cache table are in no image, and may have held dirty entries: which blocks these were of, nothing else says.
+    pub fn cache_lost(&mut self, device: DeviceId, pages: Range<u32>) {
+        let last = pages.end.saturating_sub(1);
+        self.sentences
+            .push(format!("pages {} to {last} of the cache table of {device} are in no image", pages.start));
+        self.dirty_lost = true;
     }
 
     /// Takes over what the journal lacks.
@@ -57,9 +67,16 @@ impl Damage {
         }
     }
 
-    /// Marks every extent whose place is not proved as lost. Gives them, in order.
-    pub fn give_up(&self, superblock: &Superblock, state: &mut State, pages: &Loaded) -> Vec<ExtentId> {
-        if self.pages.is_empty() && self.batches.is_empty() {
+    /// Marks every extent whose place is not proved as lost. Gives them, in order. If blocks are written to extra copies alone, where an
+    /// extent's home is does not prove that its newest bytes lie there.
+    pub fn give_up(
+        &self,
+        superblock: &Superblock,
+        state: &mut State,
+        pages: &Loaded,
+        writes_back: bool,
+    ) -> Vec<ExtentId> {
+        if self.pages.is_empty() && self.batches.is_empty() && !self.dirty_lost {
             return Vec::new();
         }
         // An extent is not proved if a lost batch may have changed it after all that is known of it.
@@ -75,9 +92,10 @@ impl Damage {
         for extent in (0..superblock.extents()).map(ExtentId) {
             let said = self.proved.get(&extent).copied();
             let in_page = !self.pages.iter().any(|page| page.contains(&extent.0));
-            let known = said.unwrap_or(0).max(pages.sequence_of(extent));
+            let known = if writes_back { 0 } else { said.unwrap_or(0).max(pages.sequence_of(extent)) };
             let changed = listed.get(&extent).copied().max(unknown).unwrap_or(0);
-            if (said.is_none() && !in_page) || changed > known {
+            let may_be_old = self.dirty_lost && state.map.get(extent).home != SlotNumber::NONE;
+            if (said.is_none() && !in_page) || changed > known || may_be_old {
                 state.map.set(extent, Entry { home: SlotNumber::LOST, ..Entry::default() });
                 state.mark_stale(extent);
                 lost.push(extent);

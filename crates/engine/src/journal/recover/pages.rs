@@ -1,4 +1,4 @@
-//! The checkpointed pages: both images of the map, both copies of the table of spans.
+//! The checkpointed pages: both images of the map, both copies of the table of spans, and the double-write areas.
 
 use super::damage::Damage;
 use super::{Mode, Recovery, Source};
@@ -9,6 +9,7 @@ use crate::map::State;
 use crate::{Error, Result};
 use braid_base::{Bytes, DeviceId, ExtentId};
 use braid_format::SpanId;
+use braid_format::double_write;
 use braid_format::intent_page::{self, Difference, SPANS_PER_PAGE};
 use braid_format::map_page::{self, Entry};
 use braid_format::superblock::RegionKind;
@@ -17,9 +18,9 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::io;
 
-const PAGE: Bytes = map_page::SIZE;
+pub(super) const PAGE: Bytes = map_page::SIZE;
 /// Pages read in one piece.
-const GROUP: u32 = (Arena::LARGEST.0 / PAGE.0) as u32;
+pub(super) const GROUP: u32 = (Arena::LARGEST.0 / PAGE.0) as u32;
 
 /// Which journal batch each map page contains at least; none for a page that is in neither image.
 pub(super) struct Loaded {
@@ -34,9 +35,43 @@ impl Loaded {
     }
 }
 
-/// Reads both images of the map: the newer of two valid pages counts.
+/// The pages in the double-write areas, by the number that each says it has; not verified.
+pub(super) struct DoubleWritten {
+    pages: BTreeMap<u32, Vec<Box<[u8]>>>,
+    /// Why a place could not be read.
+    unread: Option<io::Error>,
+}
+
+impl DoubleWritten {
+    /// The newest of the pages with a number for which `verify` gives a sequence, with that.
+    fn newest(&self, number: u32, verify: impl Fn(&[u8]) -> Option<u64>) -> Option<(u64, &[u8])> {
+        let pages = self.pages.get(&number).into_iter().flatten();
+        pages.filter_map(|page| Some((verify(page)?, &**page))).max_by_key(|(sequence, _)| *sequence)
+    }
+}
+
+/// Reads the double-write areas of all devices that are current.
+pub(super) async fn load_double_written<D: Device>(source: &Source<'_, D>) -> DoubleWritten {
+    let (mut pages, unread) = (BTreeMap::<u32, Vec<Box<[u8]>>>::new(), RefCell::default());
+    for region in source.superblock.regions.iter().filter(|r| r.kind == RegionKind::DoubleWrite) {
+        let (area, buffer) = ([(region.device, region.offset)], [buffer(region.len).await]);
+        let count = (region.len / PAGE) as u32;
+        if read_group(source, &area, &buffer, (0, count), &unread).await != [true] {
+            continue;
+        }
+        buffer[0].with_bytes(|bytes| {
+            for page in bytes.chunks_exact(PAGE.as_usize()) {
+                pages.entry(double_write::number(page)).or_default().push(page.into());
+            }
+        });
+    }
+    DoubleWritten { pages, unread: unread.into_inner() }
+}
+
+/// Reads both images of the map: the newest of all valid pages counts, those in the double-write areas among them.
 pub(super) async fn load_map<D: Device>(
     source: &Source<'_, D>,
+    double_written: &mut DoubleWritten,
     state: &mut State,
     recovery: &mut Recovery,
     damage: &mut Damage,
@@ -58,18 +93,21 @@ pub(super) async fn load_map<D: Device>(
         for page in first..first + pages {
             let at =
                 (PAGE * u64::from(page - first)).as_usize()..(PAGE * u64::from(page - first + 1)).as_usize();
-            let newest = |image: usize| -> Option<u64> {
-                let verify =
-                    |b: &[u8]| map_page::decode(&b[at.clone()], volume, page, copies, |_, _| ()).ok();
-                read[image].then(|| buffers[image].with_bytes(verify)).flatten()
+            let verify = |bytes: &[u8]| map_page::decode(bytes, volume, page, copies, |_, _| ()).ok();
+            let newest = |image: usize| {
+                read[image].then(|| buffers[image].with_bytes(|b| verify(&b[at.clone()]))).flatten()
             };
             let found: Vec<Option<u64>> = (0..images.len()).map(newest).collect();
             let best =
                 (0..images.len()).filter(|&i| found[i].is_some()).max_by_key(|&i| (found[i], usize::MAX - i));
-            sequences.push(best.and_then(|i| found[i]));
+            let in_place = best.and_then(|i| found[i]);
+            let elsewhere = double_written.newest(page, verify).filter(|(s, _)| Some(*s) > in_place);
+            let sequence = elsewhere.map(|(sequence, _)| sequence).or(in_place);
+            sequences.push(sequence);
             let extents = page * per_page..((page + 1) * per_page).min(superblock.extents());
-            let Some(best) = best else {
-                if let (Mode::Strict, Some(error)) = (source.mode, unread.take()) {
+            if sequence.is_none() {
+                let error = unread.take().or_else(|| double_written.unread.take());
+                if let (Mode::Strict, Some(error)) = (source.mode, error) {
                     // A device that could not be read now may be read another time: that is no damage yet.
                     let name = &superblock.name;
                     return Err(Error::io(
@@ -79,19 +117,23 @@ pub(super) async fn load_map<D: Device>(
                 }
                 damage.page_lost(page, extents);
                 continue;
-            };
-            if found.iter().any(|sequence| *sequence != found[best]) {
+            }
+            if found.iter().any(|found| *found != sequence) {
                 recovery.pages_from_one_image += 1;
                 state.mark_stale(ExtentId(page * per_page));
             }
-            let mut take = |place: u32, entry: Entry| {
+            let take = |place: u32, entry: Entry| {
                 // What lies beyond the last extent of the last page is padding.
                 if extents.contains(&(extents.start + place)) {
                     state.map.set(ExtentId(extents.start + place), entry);
                 }
             };
-            let decoded =
-                buffers[best].with_bytes(|b| map_page::decode(&b[at], volume, page, copies, &mut take));
+            let decode = |bytes: &[u8]| map_page::decode(bytes, volume, page, copies, take);
+            let decoded = match (elsewhere, best) {
+                (Some((_, bytes)), _) => decode(bytes),
+                (None, Some(best)) => buffers[best].with_bytes(|b| decode(&b[at])),
+                (None, None) => unreachable!("a page with a sequence lies somewhere"),
+            };
             decoded.expect("a page that was verified is valid");
         }
     }
@@ -99,7 +141,7 @@ pub(super) async fn load_map<D: Device>(
 }
 
 /// Reads pages of every image at once; on which devices that was tried. An error of any page goes to `unread`.
-async fn read_group<D: Device>(
+pub(super) async fn read_group<D: Device>(
     source: &Source<'_, D>,
     images: &[(DeviceId, Bytes)],
     buffers: &[Buf],
@@ -154,7 +196,10 @@ impl Spans {
 }
 
 /// Reads the table of spans, if the volume has one. All spans of a page that is valid nowhere are taken as behind.
-pub(super) async fn load_intents<D: Device>(source: &Source<'_, D>) -> Result<Spans> {
+pub(super) async fn load_intents<D: Device>(
+    source: &Source<'_, D>,
+    double_written: &DoubleWritten,
+) -> Result<Spans> {
     let superblock = source.superblock;
     let copies = images(superblock, RegionKind::Intents);
     let mut spans = Spans::default();
@@ -163,23 +208,25 @@ pub(super) async fn load_intents<D: Device>(source: &Source<'_, D>) -> Result<Sp
     }
     let page_bytes = buffer(PAGE).await;
     for page in 0..intent_page::pages(superblock.spans()) {
-        let mut best: Option<(u64, Vec<(SpanId, Difference)>)> = None;
+        let decode = |bytes: &[u8]| {
+            let mut found = Vec::new();
+            let keep = |span, difference| found.push((span, difference));
+            let sequence = intent_page::decode(bytes, superblock.volume, page, keep).ok()?;
+            Some((sequence, found))
+        };
+        let elsewhere = double_written.newest(page, |bytes| decode(bytes).map(|(sequence, _)| sequence));
+        let mut best: Option<(u64, Vec<(SpanId, Difference)>)> =
+            elsewhere.and_then(|(_, bytes)| decode(bytes));
         for &(device, offset) in &copies {
             let member = &source.members[device.index()];
             let at = offset + PAGE * u64::from(page);
             if !member.is_current() || member.read(at, &page_bytes, Deadline::Only).await.is_err() {
                 continue;
             }
-            let mut found = Vec::new();
-            let decoded = page_bytes.with_bytes(|bytes| {
-                intent_page::decode(bytes, superblock.volume, page, |span, difference| {
-                    found.push((span, difference))
-                })
-            });
-            if let Ok(sequence) = decoded
-                && best.as_ref().is_none_or(|(newest, _)| *newest < sequence)
+            if let Some(found) = page_bytes.with_bytes(decode)
+                && best.as_ref().is_none_or(|(newest, _)| *newest < found.0)
             {
-                best = Some((sequence, found));
+                best = Some(found);
             }
         }
         let all = page * SPANS_PER_PAGE..((page + 1) * SPANS_PER_PAGE).min(superblock.spans());

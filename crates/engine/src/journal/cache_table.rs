@@ -1,0 +1,166 @@
+//! The cache tables in a checkpoint: entries of dirty extra copies, so that the journal can forget the records of these.
+//!
+//! Both images of a table lie on the device whose block slots it describes. They are written one after the other with a flush between:
+//! a page torn by a power cut is read from the other image, and the journal forgets only once both are durable. The directory follows
+//! the pages of entries in the same way: it never speaks of a page that is not there.
+
+use crate::core::Core;
+use crate::create::buffer;
+use crate::map::CachePage;
+use crate::planted::{Bug, planted};
+use crate::{Error, Result};
+use braid_base::{Bytes, DeviceId};
+use braid_format::extra_directory::{self, Content};
+use braid_format::extra_page;
+use braid_format::layout;
+use braid_format::superblock::{RegionKind, Superblock};
+use braid_policy::Origin;
+use braid_runtime::{Arena, Buf, Device, Runtime};
+
+/// Pages written between two flushes of a device.
+const GROUP: usize = 256;
+const PAGE: Bytes = extra_page::SIZE;
+
+/// Where the images of a device's cache table lie on it; none if it may hold no extra copies.
+pub(crate) fn cache_images(superblock: &Superblock, device: DeviceId) -> Vec<(DeviceId, Bytes)> {
+    let mut images: Vec<_> = superblock
+        .regions
+        .iter()
+        .filter(|region| region.kind == RegionKind::CacheTable && region.device == device)
+        .map(|region| (region.copy, region.offset))
+        .collect();
+    images.sort_unstable();
+    images.into_iter().map(|(_, offset)| (device, offset)).collect()
+}
+
+impl<R: Runtime, D: Device> Core<R, D> {
+    /// Writes all stale pages of the cache tables. Those that cannot be written stay stale.
+    pub async fn write_cache_tables(&self) -> Result<()> {
+        if planted(Bug::CacheTableNotWritten) {
+            return Ok(());
+        }
+        let pages = self.state.borrow_mut().tables.take_stale();
+        if let Err(error) = self.write_stale(&pages, Self::encode_entries).await {
+            self.state.borrow_mut().tables.put_back(pages, []);
+            return Err(error);
+        }
+        let directories = self.state.borrow_mut().tables.take_stale_directories();
+        if let Err(error) = self.write_stale(&directories, Self::encode_directories).await {
+            self.state.borrow_mut().tables.put_back([], directories);
+            return Err(error);
+        }
+        Ok(())
+    }
+
+    /// Writes pages, in their order, to both images of each device's table. `encode` fills a group of them and says where the first
+    /// page of its kind lies in an image.
+    async fn write_stale(
+        &self,
+        pages: &[CachePage],
+        encode: impl Fn(&Self, &[CachePage], &Buf) -> u32,
+    ) -> Result<()> {
+        if pages.is_empty() {
+            return Ok(());
+        }
+        let buffer = buffer(PAGE * GROUP as u64).await;
+        for of_device in pages.chunk_by(|one, next| one.device == next.device) {
+            let device = of_device[0].device;
+            let images = cache_images(&self.superblock.borrow(), device);
+            for group in of_device.chunks(GROUP) {
+                // Encoded once, so that both images get the same.
+                let first = PAGE * u64::from(encode(self, group, &buffer));
+                for &(_, image) in &images {
+                    // A device that is back later is not current then, and nothing that its table says counts.
+                    if !self.member(device).is_written() {
+                        break;
+                    }
+                    if let Err(error) = self.write_runs(group, &buffer, device, image + first).await {
+                        self.give_up(device, error).await?;
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn encode_entries(&self, pages: &[CachePage], buffer: &Buf) -> u32 {
+        let (mut state, volume) = (self.state.borrow_mut(), self.superblock.borrow().volume);
+        let (device, sequence) = (pages[0].device, self.journal.newest());
+        let first = state.tables.directory_pages(device);
+        let mut contents = Vec::with_capacity(pages.len());
+        buffer.with_bytes_mut(|bytes| {
+            state.encode_cache_pages(pages, |i, page, entries| {
+                let bytes = &mut bytes[i * PAGE.as_usize()..][..PAGE.as_usize()];
+                extra_page::encode(bytes, volume, first + page.page, sequence, entries.iter().copied());
+                let any_dirty = entries.iter().flatten().any(|entry| entry.dirty);
+                contents.push(if any_dirty { Content::Dirty } else { Content::Clean });
+            });
+        });
+        for (&page, content) in pages.iter().zip(contents) {
+            // What changes from here on marks it again.
+            state.tables.saved(page);
+            if state.tables.set_content(page, content) {
+                state.tables.mark_directory_stale(page);
+            }
+        }
+        first
+    }
+
+    fn encode_directories(&self, pages: &[CachePage], buffer: &Buf) -> u32 {
+        let (state, volume) = (self.state.borrow(), self.superblock.borrow().volume);
+        let sequence = self.journal.newest();
+        buffer.with_bytes_mut(|bytes| {
+            for (bytes, &CachePage { device, page }) in bytes.chunks_exact_mut(PAGE.as_usize()).zip(pages) {
+                let content = |page| state.tables.content(CachePage { device, page });
+                extra_directory::encode(bytes, volume, page, sequence, content);
+            }
+        });
+        0
+    }
+
+    /// Writes a group of pages to one image, neighbours in one piece, and flushes it.
+    async fn write_runs(
+        &self,
+        pages: &[CachePage],
+        buffer: &Buf,
+        device: DeviceId,
+        first: Bytes,
+    ) -> Result<()> {
+        let member = self.member(device);
+        let mut done = 0;
+        for run in pages.chunk_by(|one, next| one.page + 1 == next.page) {
+            let part = PAGE * done..PAGE * (done + run.len() as u64);
+            let at = first + PAGE * u64::from(run[0].page);
+            self.device_write(member, at, &buffer.slice(part), Origin::Background).await?;
+            self.background.borrow_mut().map_bytes += PAGE.0 * run.len() as u64;
+            done += run.len() as u64;
+        }
+        self.flush_member(member, "the cache table").await
+    }
+}
+
+/// Writes the directory of each cache table with nothing in it.
+pub(crate) async fn write_empty_directories<D: Device>(devices: &[D], superblock: &Superblock) -> Result<()> {
+    let buf = buffer(Arena::LARGEST).await;
+    let group = (Arena::LARGEST / PAGE) as u32;
+    for (id, entry) in (0..).map(DeviceId).zip(&superblock.devices) {
+        let pages = layout::cache_table_pages(entry.slots, superblock.extent_size, superblock.block_size);
+        let pages = extra_directory::pages(pages);
+        for (device, image) in cache_images(superblock, id) {
+            for first in (0..pages).step_by(group as usize) {
+                let count = group.min(pages - first);
+                buf.with_bytes_mut(|bytes| {
+                    for (page, bytes) in (first..first + count).zip(bytes.chunks_exact_mut(PAGE.as_usize())) {
+                        extra_directory::encode(bytes, superblock.volume, page, 0, |_| Content::Unwritten);
+                    }
+                });
+                let (at, len) = (image + PAGE * u64::from(first), PAGE * u64::from(count));
+                let written = devices[device.index()].write(at, &buf.slice(Bytes::ZERO..len)).await;
+                written.map_err(|e| {
+                    Error::io(format_args!("the cache table could not be written to {device}"), &e)
+                })?;
+            }
+        }
+    }
+    Ok(())
+}

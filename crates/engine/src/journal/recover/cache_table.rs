@@ -1,0 +1,405 @@
+//! The cache tables: which block each block slot held at the last checkpoint, then what the journal says beyond that.
+//!
+//! An entry says "dirty" as of the batch that its page names, so a record of a later batch changes it, and one of that batch or an
+//! earlier one does not. A block that moved from one block slot to another may be in both pages until its records have been replayed.
+//!
+//! Clean entries count if the volume was shut down and no device is lacking. After anything else a block slot may hold other bytes than
+//! its entry says: clean copies come, go and are replaced without a record. Then they are forgotten.
+
+use super::damage::Damage;
+use super::pages::{GROUP, PAGE, read_group};
+use super::{Mode, Recovery, Source, corrupt};
+use crate::create::buffer;
+use crate::journal::cache_images;
+use crate::map::{CachePage, State};
+use crate::planted::{Bug, planted};
+use crate::shape::Shape;
+use crate::{Error, Result};
+use braid_base::{BlockId, Bytes, DeviceId, ExtentId, Slot};
+use braid_format::extra_directory::{self, Content};
+use braid_format::extra_page::{self, CacheEntry};
+use braid_format::journal::Extra;
+use braid_format::map_page::Entry;
+use braid_format::{Invalid, SlotNumber};
+use braid_runtime::{Arena, Buf, Device};
+use std::cell::RefCell;
+use std::io;
+
+/// What the tables said.
+#[derive(Default)]
+pub(super) struct LoadedTables {
+    /// Which journal batch each page of entries contains at least, by device and page; 0 for a page that was never written.
+    sequences: Vec<Vec<u64>>,
+    /// Blocks that pages or records put into a place that does not exist, or that another block has.
+    misplaced: Vec<BlockId>,
+}
+
+/// The entries of a page: extent slot, place in it, and what is there.
+type Entries = Vec<(Slot, u16, CacheEntry)>;
+
+/// One device's table while it is read.
+struct Reader<'a, D> {
+    source: &'a Source<'a, D>,
+    device: DeviceId,
+    images: Vec<(DeviceId, Bytes)>,
+    buffers: Vec<Buf>,
+    /// Why a page could not be read.
+    unread: RefCell<Option<io::Error>>,
+    /// Whether clean entries count.
+    trusts_clean: bool,
+}
+
+/// A valid image of a page, and what was verified of it.
+struct Valid<T> {
+    image: usize,
+    sequence: u64,
+    content: T,
+}
+
+/// Reads all tables into `state`.
+pub(super) async fn load<D: Device>(
+    source: &Source<'_, D>,
+    state: &mut State,
+    recovery: &mut Recovery,
+    damage: &mut Damage,
+) -> Result<LoadedTables> {
+    let shut_down = source.clean && source.members.iter().all(|member| member.is_current());
+    let trusts_clean = source.mode == Mode::Strict && shut_down || planted(Bug::CleanExtrasTrusted);
+    let mut loaded = LoadedTables::default();
+    for member in source.members {
+        let device = member.id;
+        loaded.sequences.push(vec![0; state.tables.pages(device) as usize]);
+        if !state.tables.has(device) {
+            continue;
+        }
+        if !member.is_current() {
+            // Others went on without it. It holds no dirty copy, or it could not be lacking.
+            state.tables.forget(device);
+            continue;
+        }
+        let images = cache_images(source.superblock, device);
+        let mut buffers = Vec::new();
+        for _ in &images {
+            buffers.push(buffer(Arena::LARGEST).await);
+        }
+        let unread = RefCell::default();
+        let reader = Reader { source, device, images, buffers, unread, trusts_clean };
+        reader.load_directory(state, damage).await?;
+        reader.load_entries(state, recovery, damage, &mut loaded).await?;
+    }
+    Ok(loaded)
+}
+
+impl<D: Device> Reader<'_, D> {
+    async fn load_directory(&self, state: &mut State, damage: &mut Damage) -> Result<()> {
+        let count = state.tables.directory_pages(self.device);
+        for first in (0..count).step_by(GROUP as usize) {
+            let pages = GROUP.min(count - first);
+            let read = self.read((first, pages)).await;
+            for page in first..first + pages {
+                let volume = self.source.superblock.volume;
+                let verify =
+                    |bytes: &[u8]| extra_directory::decode(bytes, volume, page, |_, _| ()).map(|s| (s, ()));
+                let (best, differ) = self.best((first, page), &read, verify);
+                let Some(Valid { image, .. }) = best else {
+                    self.refuse_unread(format_args!("directory page {page} of the cache table"))?;
+                    let described = extra_directory::PAGES_PER_PAGE;
+                    let entries =
+                        page * described..((page + 1) * described).min(state.tables.pages(self.device));
+                    // What no directory speaks of was never written, or is lost with it.
+                    if self.source.superblock.copies == 1 {
+                        damage.cache_lost(self.device, entries.clone());
+                    }
+                    state.tables.mark_directory_stale(CachePage { device: self.device, page: entries.start });
+                    continue;
+                };
+                if differ {
+                    let page = page * extra_directory::PAGES_PER_PAGE;
+                    state.tables.mark_directory_stale(CachePage { device: self.device, page });
+                }
+                let decoded = self.with_page(image, page - first, |bytes| {
+                    extra_directory::decode(bytes, volume, page, |page, content| {
+                        state.tables.set_content(CachePage { device: self.device, page }, content);
+                    })
+                });
+                decoded.expect("a page that was verified is valid");
+            }
+        }
+        Ok(())
+    }
+
+    async fn load_entries(
+        &self,
+        state: &mut State,
+        recovery: &mut Recovery,
+        damage: &mut Damage,
+        loaded: &mut LoadedTables,
+    ) -> Result<()> {
+        let before = state.tables.directory_pages(self.device);
+        let is_written = |state: &State, page: u32| {
+            state.tables.content(CachePage { device: self.device, page }) != Content::Unwritten
+        };
+        let (count, mut first) = (state.tables.pages(self.device), 0);
+        while first < count {
+            if !is_written(state, first) {
+                first += 1;
+                continue;
+            }
+            let end = (first..count.min(first + GROUP)).find(|&page| !is_written(state, page));
+            let end = end.unwrap_or(count.min(first + GROUP));
+            let read = self.read((before + first, end - first)).await;
+            for page in first..end {
+                let place = CachePage { device: self.device, page };
+                let (best, differ) =
+                    self.best((first, page), &read, |bytes| self.decode(bytes, before, place, state));
+                let Some(Valid { sequence, content, .. }) = best else {
+                    self.refuse_unread(format_args!("page {page} of the cache table"))?;
+                    if state.tables.content(place) == Content::Dirty && self.source.superblock.copies == 1 {
+                        damage.cache_lost(self.device, page..page + 1);
+                    }
+                    state.tables.mark_stale(place);
+                    continue;
+                };
+                if differ {
+                    recovery.pages_from_one_image += 1;
+                    state.tables.mark_stale(place);
+                }
+                loaded.sequences[self.device.index()][page as usize] = sequence;
+                self.take(place, &content, state, &mut loaded.misplaced);
+            }
+            first = end;
+        }
+        Ok(())
+    }
+
+    /// Keeps the entries of a page that count.
+    fn take(&self, page: CachePage, entries: &Entries, state: &mut State, misplaced: &mut Vec<BlockId>) {
+        for &(slot, place, CacheEntry { block, dirty }) in entries {
+            if !dirty && !self.trusts_clean {
+                state.tables.mark_unsaved(page);
+                continue;
+            }
+            let slot = state.space.number(slot).expect("a page that was verified names slots that exist");
+            if !state.extras.load(self.device, block, Extra { slot, place, dirty }) {
+                misplaced.push(block);
+            }
+        }
+    }
+
+    /// The sequence of a page and its entries, if all of them name slots of the device and blocks of the volume.
+    fn decode(
+        &self,
+        bytes: &[u8],
+        before: u32,
+        page: CachePage,
+        state: &State,
+    ) -> std::result::Result<(u64, Entries), Invalid> {
+        let superblock = self.source.superblock;
+        let blocks = u64::from(superblock.extents()) * (superblock.extent_size / superblock.block_size);
+        let (mut found, mut beyond) = (Vec::new(), None);
+        let mut slots = state.tables.slots_of(page.page).enumerate();
+        let sequence = extra_page::decode(bytes, superblock.volume, before + page.page, |number, entry| {
+            let slot = slots.find(|(i, _)| *i == number as usize);
+            let Some((_, (index, place))) = slot else { return };
+            let slot = Slot { device: self.device, index };
+            match state.space.number(slot) {
+                Some(_) if entry.block.0 < blocks => found.push((slot, place, entry)),
+                _ => beyond = Some(entry.block),
+            }
+        })?;
+        match beyond {
+            None => Ok((sequence, found)),
+            Some(block) => {
+                Err(Invalid::Value(format!("a cache table speaks of {block:?}, beyond the volume")))
+            }
+        }
+    }
+
+    async fn read(&self, (first, pages): (u32, u32)) -> Vec<bool> {
+        *self.unread.borrow_mut() = None;
+        read_group(self.source, &self.images, &self.buffers, (first, pages), &self.unread).await
+    }
+
+    /// The newest of the images of a page that are valid. Also whether another image is not valid or older.
+    fn best<T>(
+        &self,
+        (first, page): (u32, u32),
+        read: &[bool],
+        verify: impl Fn(&[u8]) -> std::result::Result<(u64, T), Invalid>,
+    ) -> (Option<Valid<T>>, bool) {
+        let (mut best, mut differ): (Option<Valid<T>>, bool) = (None, false);
+        for (image, &is_read) in read.iter().enumerate() {
+            let verified = if is_read { self.with_page(image, page - first, &verify).ok() } else { None };
+            let Some((sequence, content)) = verified else {
+                differ = true;
+                continue;
+            };
+            let known = best.as_ref().map(|best| best.sequence);
+            differ |= known.is_some_and(|known| known != sequence);
+            if known.is_none_or(|known| known < sequence) {
+                best = Some(Valid { image, sequence, content });
+            }
+        }
+        (best, differ)
+    }
+
+    fn with_page<T>(&self, image: usize, place: u32, look: impl FnOnce(&[u8]) -> T) -> T {
+        let at = PAGE * u64::from(place);
+        self.buffers[image].with_bytes(|bytes| look(&bytes[at.as_usize()..(at + PAGE).as_usize()]))
+    }
+
+    /// A device that could not be read now may be read another time: that is no damage yet.
+    fn refuse_unread(&self, what: std::fmt::Arguments<'_>) -> Result<()> {
+        match (self.source.mode, self.unread.borrow_mut().take()) {
+            (Mode::Strict, Some(error)) => {
+                let (device, name) = (self.device, &self.source.superblock.name);
+                Err(Error::io(
+                    format_args!("{what} on {device} of volume '{name}' could not be read"),
+                    &error,
+                ))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+impl LoadedTables {
+    /// Applies a record of a block, unless the pages that it changes contain it already.
+    pub fn replay(&mut self, state: &mut State, sequence: u64, block: BlockId, now: Option<Extra>) {
+        for place in state.extras.places_of(block) {
+            let is_same = now.is_some_and(|now| (now.slot, now.place) == (place.slot, place.place));
+            if !is_same && self.sequence_of(state.cache_page(&place)) < sequence {
+                unload(state, &place);
+            }
+        }
+        let Some(now) = now else { return };
+        let slot = state.space.locate(now.slot).filter(|&slot| state.tables.has(slot.device));
+        let Some(slot) = slot.filter(|&slot| state.tables.describes(slot)) else {
+            return self.misplaced.push(block);
+        };
+        let page = state.tables.page_of(slot, now.place);
+        if self.sequence_of(page) >= sequence {
+            return;
+        }
+        state.tables.mark_stale(page);
+        if !state.extras.load(slot.device, block, now) {
+            self.misplaced.push(block);
+        }
+    }
+
+    fn sequence_of(&self, CachePage { device, page }: CachePage) -> u64 {
+        self.sequences[device.index()][page as usize]
+    }
+}
+
+/// Claims the extent slots that extra copies lie in, after those of extents. An extra copy in a place that is used twice, one of an extent
+/// without a home, and a block that has two of them are damage: a repair gives up the extent.
+pub(super) fn claim<D>(
+    source: &Source<'_, D>,
+    state: &mut State,
+    loaded: LoadedTables,
+    recovery: &mut Recovery,
+) -> Result<()> {
+    let (mut wrong, shape) = (loaded.misplaced, Shape::of(source.superblock));
+    let slots = state.extras.divided_slots();
+    let is_claimed: Vec<bool> = slots.iter().map(|&slot| state.space.claim(slot)).collect();
+    for (&slot, &is_claimed) in slots.iter().zip(&is_claimed) {
+        for (block, extra) in state.extras.blocks_in(slot) {
+            let extent = shape.range_of(block).extent;
+            match state.map.get(extent).home {
+                // No block of a lost extent can be written back: its extra copies are lost with it.
+                SlotNumber::LOST => unload(state, &extra),
+                SlotNumber::NONE => {
+                    wrong.push(block);
+                    unload(state, &extra);
+                }
+                _ => {
+                    if !is_claimed || state.extras.places_of(block).len() > 1 {
+                        wrong.push(block);
+                    }
+                    state.map.add_extra(extent);
+                }
+            }
+        }
+    }
+    let what = |block: &BlockId| {
+        format!("the extra copy of {block:?} lies in a place that does not exist or is used twice")
+    };
+    if let (Mode::Strict, Some(block)) = (source.mode, wrong.first()) {
+        return Err(corrupt(source.superblock, what(block)));
+    }
+    wrong.sort_unstable();
+    wrong.dedup();
+    for block in wrong {
+        recovery.damage.push(what(&block));
+        lose(&shape, state, recovery, shape.range_of(block).extent);
+    }
+    for (slot, is_claimed) in slots.into_iter().zip(is_claimed) {
+        if is_claimed && state.extras.blocks_in(slot).is_empty() {
+            state.space.release(slot);
+        }
+    }
+    state.extras.finish_loading();
+    Ok(())
+}
+
+/// Gives up an extent whose newest bytes are lost, if it has a home, with all copies that it has.
+fn lose(shape: &Shape, state: &mut State, recovery: &mut Recovery, extent: ExtentId) {
+    let Entry { home, second, .. } = state.map.get(extent);
+    if home == SlotNumber::NONE || home == SlotNumber::LOST {
+        return;
+    }
+    for block in shape.blocks_of(extent) {
+        for extra in state.extras.places_of(block) {
+            unload(state, &extra);
+            state.map.remove_extra(extent);
+        }
+    }
+    [home, second]
+        .into_iter()
+        .filter(|&slot| slot != SlotNumber::NONE)
+        .for_each(|slot| state.space.release(slot));
+    recovery.lost.push(extent);
+    state.map.set(extent, Entry { home: SlotNumber::LOST, ..Entry::default() });
+    state.mark_stale(extent);
+}
+
+/// A block slot holds nothing that counts.
+fn unload(state: &mut State, extra: &Extra) {
+    state.extras.unload(extra.slot, extra.place);
+    let page = state.cache_page(extra);
+    state.tables.mark_stale(page);
+}
+
+/// The damage of the cache tables that another image makes good, for a check: a sentence for each page that is not valid.
+pub(crate) async fn check_cache_tables<D: Device>(source: &Source<'_, D>, state: &State) -> Vec<String> {
+    let (buf, mut problems) = (buffer(PAGE).await, Vec::new());
+    let volume = source.superblock.volume;
+    for member in source.members.iter().filter(|member| member.is_current()) {
+        let (device, directory) = (member.id, state.tables.directory_pages(member.id));
+        for (image, (_, offset)) in cache_images(source.superblock, device).into_iter().enumerate() {
+            let written = |page: &u32| {
+                let page = page.checked_sub(directory).map(|page| CachePage { device, page });
+                page.is_none_or(|page| state.tables.content(page) != Content::Unwritten)
+            };
+            for page in (0..directory + state.tables.pages(device)).filter(written) {
+                let at = offset + PAGE * u64::from(page);
+                let read = member.read(at, &buf).await;
+                let decoded = buf.with_bytes(|bytes| match page < directory {
+                    true => extra_directory::decode(bytes, volume, page, |_, _| ()),
+                    false => extra_page::decode(bytes, volume, page, |_, _| ()),
+                });
+                let problem = match (read, decoded) {
+                    (Err(error), _) => error.to_string(),
+                    (Ok(()), Err(invalid)) => invalid.to_string(),
+                    (Ok(()), Ok(_)) => continue,
+                };
+                problems.push(format!(
+                    "cache table image {image} on {device}, page {page} at byte {}: {problem}",
+                    at.0
+                ));
+            }
+        }
+    }
+    problems
+}

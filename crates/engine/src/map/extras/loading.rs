@@ -1,0 +1,87 @@
+//! Extra copies while a volume is recovered: block slots are filled as pages and journal say, in any order.
+
+use super::{Extras, State};
+use braid_base::{BlockId, DeviceId};
+use braid_format::SlotNumber;
+use braid_format::journal::Extra;
+
+impl Extras {
+    /// A block slot holds a block. False if it holds another one, if so many are divided that its cell has no number, or if an
+    /// extent slot has no such place.
+    pub fn load(&mut self, device: DeviceId, block: BlockId, extra: Extra) -> bool {
+        if u32::from(extra.place) >= self.places {
+            return false;
+        }
+        let cell = match self.cell_at(extra.slot, extra.place) {
+            Some(cell) => cell,
+            None => match self.add_group(device, extra.slot) {
+                Some(group) => group * self.places + u32::from(extra.place),
+                None => return false,
+            },
+        };
+        let state = if extra.dirty { State::Dirty } else { State::Clean };
+        match self.entry(cell) {
+            (None, State::Free) => {
+                self.groups[(cell / self.places) as usize].used += 1;
+                self.set_entry(cell, Some(block), state);
+                self.chain(cell, block);
+                true
+            }
+            (Some(known), _) if known == block => {
+                self.set_entry(cell, Some(block), state);
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Every place that holds a block.
+    pub fn places_of(&self, block: BlockId) -> Vec<Extra> {
+        let cells = self.chain_of(block).filter(|&cell| self.entry(cell).0 == Some(block));
+        cells.map(|cell| self.extra_at(cell)).collect()
+    }
+
+    /// A block slot is free.
+    pub fn unload(&mut self, slot: SlotNumber, place: u16) {
+        let cell = self.cell_at(slot, place).expect("a block slot that is emptied was filled");
+        self.unchain(cell);
+        self.set_entry(cell, None, State::Free);
+        self.groups[(cell / self.places) as usize].used -= 1;
+    }
+
+    /// The divided slots, in the order of their groups.
+    pub fn divided_slots(&self) -> Vec<SlotNumber> {
+        self.groups.iter().filter(|group| group.used > 0).map(|group| group.slot).collect()
+    }
+
+    /// The blocks in a divided slot, and whether each is dirty.
+    pub fn blocks_in(&self, slot: SlotNumber) -> Vec<(BlockId, Extra)> {
+        let places = (0..self.places as u16).filter_map(|place| {
+            let (block, dirty) = self.at(slot, place)?;
+            Some((block, Extra { slot, place, dirty }))
+        });
+        places.collect()
+    }
+
+    /// Recovery is over: what holds no block is free from now on.
+    pub fn finish_loading(&mut self) {
+        for number in 0..self.groups.len() as u32 {
+            let group = self.groups[number as usize];
+            if group.used == 0 {
+                self.remove_group(number);
+                continue;
+            }
+            let first = number * self.places;
+            for cell in (first..first + self.places).rev() {
+                if self.entry(cell).1 == State::Free {
+                    let group = &mut self.groups[number as usize];
+                    self.links[cell as usize] = std::mem::replace(&mut group.free, cell);
+                }
+            }
+            self.groups[number as usize].fresh = self.places as u16;
+            if u32::from(group.used) < self.places {
+                self.link_roomy(number);
+            }
+        }
+    }
+}

@@ -1,0 +1,164 @@
+//! The policy's state on the devices: what it has learned, for the next time that the volume is opened.
+//!
+//! It is written every five minutes if it has changed, when the policy changes, and when the volume closes. Each region has two
+//! halves, written alternately, and one is durable before the next is written: a power cut in between leaves the older one.
+//!
+//! A state that is lost costs what was learned. So nothing that fails here fails anything else: it is logged, and counted by the
+//! device. A volume on small devices has no region, and its policy starts anew at each opening.
+
+use crate::Result;
+use crate::copies::Member;
+use crate::core::Core;
+use crate::create::buffer;
+use crate::journal::images;
+use braid_base::{Bytes, DeviceId, Nanos};
+use braid_format::policy_state::{self, HALF, PolicyState};
+use braid_format::superblock::{RegionKind, Superblock};
+use braid_format::{Invalid, Uuid};
+use braid_policy::{LONGEST_STATE, Origin};
+use braid_runtime::{Buf, Device, Runtime, Semaphore};
+use std::cell::RefCell;
+
+/// The states of the policy that this opening reads and writes.
+pub(crate) struct PolicyStates {
+    newest: RefCell<Newest>,
+    /// One task writes at a time.
+    alone: Semaphore,
+}
+
+/// The newest state on the devices.
+#[derive(Clone, Default)]
+struct Newest {
+    epoch: u64,
+    sequence: u64,
+    /// The policy that wrote it.
+    policy: String,
+    state: Vec<u8>,
+}
+
+/// How much a power cut takes of what was learned. A state is up to 255 KiB, so this is less than 1 KiB a second.
+const SAVE_EVERY: Nanos = Nanos::from_secs(300);
+
+const _: () = assert!(LONGEST_STATE.as_usize() <= policy_state::MOST_STATE);
+
+impl PolicyStates {
+    /// The newest valid state on devices that are current. Without one, as if the policy of the volume had written an empty one.
+    pub async fn read<D: Device>(members: &[Member<D>], superblock: &Superblock) -> PolicyStates {
+        let policy = superblock.policy.split(',').next().unwrap_or_default().to_owned();
+        let mut newest = Newest { policy, ..Newest::default() };
+        for (device, region) in images(superblock, RegionKind::PolicyState) {
+            let member = &members[device.index()];
+            if !member.is_current() {
+                continue;
+            }
+            for place in [region, region + HALF] {
+                match read_half(member, place, superblock.volume).await {
+                    Ok(found) if (found.epoch, found.sequence) > (newest.epoch, newest.sequence) => {
+                        newest = found
+                    }
+                    Ok(_) => {}
+                    Err(problem) => tracing::info!(%device, "no policy state at byte {}: {problem}", place.0),
+                }
+            }
+        }
+        PolicyStates { newest: RefCell::new(newest), alone: Semaphore::new(1) }
+    }
+}
+
+async fn read_half<D: Device>(
+    member: &Member<D>,
+    at: Bytes,
+    volume: Uuid,
+) -> std::result::Result<Newest, String> {
+    let buf = buffer(HALF).await;
+    member.read(at, &buf).await.map_err(|error| error.to_string())?;
+    buf.with_bytes(|bytes| match policy_state::decode(bytes, volume) {
+        // No half was written yet.
+        Err(Invalid::Absent) => Ok(Newest::default()),
+        Err(invalid) => Err(invalid.to_string()),
+        Ok(PolicyState { epoch, sequence, policy, state }) => {
+            Ok(Newest { epoch, sequence, policy, state: state.to_vec() })
+        }
+    })
+}
+
+impl<R: Runtime, D: Device> Core<R, D> {
+    /// Gives the policy back what it saved, if the newest state is its own. The extra copies that there are it has been told of.
+    pub fn restore_policy(&self) {
+        let newest = self.policy_states.newest.borrow();
+        self.with_policy(|policy, view| match policy.name() == newest.policy {
+            true if newest.state.is_empty() => {}
+            true => policy.restore(&newest.state, view),
+            false => tracing::info!(
+                policy = policy.name(),
+                saved = newest.policy,
+                "the state of another policy is ignored"
+            ),
+        });
+    }
+
+    /// Saves what the policy learns until the volume closes.
+    pub async fn keep_policy_state(&self) {
+        while !self.closing.get() {
+            self.pause(self.rt.now() + SAVE_EVERY, || false).await;
+            if !self.closing.get() {
+                self.save_policy().await;
+            }
+        }
+    }
+
+    /// Whether the volume has a place for the policy's state.
+    pub fn keeps_policy_state(&self) -> bool {
+        !images(&self.superblock.borrow(), RegionKind::PolicyState).is_empty()
+    }
+
+    /// Makes what the policy knows durable, if that has changed.
+    pub async fn save_policy(&self) {
+        if !self.keeps_policy_state() {
+            return;
+        }
+        let _alone = self.policy_states.alone.acquire(1).await;
+        let Some(next) = self.next_state() else { return };
+        let bytes = {
+            let Newest { epoch, sequence, policy, state } = next.clone();
+            let written = PolicyState { epoch, sequence, policy, state: &state };
+            policy_state::encode(self.superblock.borrow().volume, &written)
+        };
+        let buf = buffer(Bytes::of_len(bytes.len())).await;
+        buf.copy_from_slice(Bytes::ZERO, &bytes);
+        let half = HALF * (next.sequence % 2);
+        let places = images(&self.superblock.borrow(), RegionKind::PolicyState);
+        let mut written = false;
+        for (device, region) in places {
+            if self.member(device).is_written() {
+                match self.write_half(device, region + half, &buf).await {
+                    Ok(()) => written = true,
+                    Err(error) => tracing::warn!(%error, "the policy's state was not saved"),
+                }
+            }
+        }
+        let mut newest = self.policy_states.newest.borrow_mut();
+        match written {
+            true => *newest = next,
+            // The number may be on a device, and is not used again. The next one goes to the same half: the other may hold the
+            // only state.
+            false => newest.sequence += 2,
+        }
+    }
+
+    /// The next state to be written; none if the newest one is the same.
+    fn next_state(&self) -> Option<Newest> {
+        let (policy, state) = self.with_policy(|policy, view| (policy.name(), policy.save(view)));
+        assert!(state.len() <= LONGEST_STATE.as_usize(), "policy {policy} saves {} bytes", state.len());
+        let newest = self.policy_states.newest.borrow();
+        let epoch = self.superblock.borrow().epoch;
+        let next = Newest { epoch, sequence: newest.sequence + 1, policy: policy.to_owned(), state };
+        (newest.policy != next.policy || newest.state != next.state).then_some(next)
+    }
+
+    async fn write_half(&self, device: DeviceId, at: Bytes, buf: &Buf) -> Result<()> {
+        let member = self.member(device);
+        self.device_write(member, at, buf, Origin::Background).await?;
+        self.flush_member(member, "the policy's state").await
+    }
+}
