@@ -2,7 +2,8 @@ use super::*;
 use crate::LARGEST_COUNT;
 use crate::checksum::checksum;
 use crate::layout::{
-    cache_table_len, device_table_room, intents_len, map_len, most_regions, policy_state_len, proof_len,
+    cache_table_len, device_table_room, double_write_len, intents_len, map_len, most_regions,
+    policy_state_len, proof_len,
 };
 use braid_base::{DeviceClass, GIB, KIB, MIB, Rng, TIB};
 
@@ -61,6 +62,8 @@ fn volume() -> Superblock {
         (RegionKind::Checksums, 0, 2, MIB),
         (RegionKind::EpochJournal, 0, 2, MIB),
         (RegionKind::CacheTable, 0, 2, cache_table),
+        (RegionKind::DoubleWrite, 0, 0, double_write_len(1000)),
+        (RegionKind::DoubleWrite, 1, 1, double_write_len(1000)),
     ] {
         let on_same = superblock.regions.iter().rfind(|region| region.device == DeviceId(device));
         let offset = on_same.map_or(MIB, |region| region.offset + region.len);
@@ -235,10 +238,10 @@ fn unknown_codes_are_rejected() {
         assert!(matches!(&error, Invalid::Value(what) if what.contains(why)), "{why}: {error}");
     }
     let (mut table, volume) = (volume().encode_table(), volume().volume);
-    table[table::table_len(3, 0)] = 9;
+    table[table::table_len(3, 0)] = 99;
     forge_table(&mut table, volume);
     let error = DeviceTable::decode(&table, volume).unwrap_err();
-    assert!(error.to_string().contains("region kind 9 is unknown"), "{error}");
+    assert!(error.to_string().contains("region kind 99 is unknown"), "{error}");
 }
 
 #[test]
