@@ -7,7 +7,7 @@
 //! device. A volume on small devices has no region, and its policy starts anew at each opening.
 
 use crate::Result;
-use crate::copies::Member;
+use crate::copies::{Deadline, Member};
 use crate::core::Core;
 use crate::create::buffer;
 use crate::journal::images;
@@ -71,7 +71,7 @@ async fn read_half<D: Device>(
     volume: Uuid,
 ) -> std::result::Result<Newest, String> {
     let buf = buffer(HALF).await;
-    member.read(at, &buf).await.map_err(|error| error.to_string())?;
+    member.read(at, &buf, Deadline::Only).await.map_err(|error| error.to_string())?;
     buf.with_bytes(|bytes| match policy_state::decode(bytes, volume) {
         // No half was written yet.
         Err(Invalid::Absent) => Ok(Newest::default()),

@@ -9,6 +9,7 @@
 use super::damage::Damage;
 use super::pages::{GROUP, PAGE, read_group};
 use super::{Mode, Recovery, Source, corrupt};
+use crate::copies::Deadline;
 use crate::create::buffer;
 use crate::journal::cache_images;
 use crate::map::{CachePage, State};
@@ -384,7 +385,7 @@ pub(crate) async fn check_cache_tables<D: Device>(source: &Source<'_, D>, state:
             };
             for page in (0..directory + state.tables.pages(device)).filter(written) {
                 let at = offset + PAGE * u64::from(page);
-                let read = member.read(at, &buf).await;
+                let read = member.read(at, &buf, Deadline::Only).await;
                 let decoded = buf.with_bytes(|bytes| match page < directory {
                     true => extra_directory::decode(bytes, volume, page, |_, _| ()),
                     false => extra_page::decode(bytes, volume, page, |_, _| ()),
