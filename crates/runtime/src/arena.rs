@@ -302,20 +302,32 @@ impl Buf {
     }
 }
 
+impl Buf {
+    /// The last view is gone.
+    #[inline(never)]
+    fn give_back(&self) {
+        let order = self.arena.order[self.page as usize].get() as usize;
+        self.arena.give_back(self.page, order);
+        self.arena.pages.release(1 << order);
+    }
+}
+
 impl Clone for Buf {
+    #[inline]
     fn clone(&self) -> Buf {
-        self.slice(Bytes::ZERO..self.len())
+        let views = &self.arena.views[self.page as usize];
+        views.set(views.get() + 1);
+        Buf { arena: self.arena.clone(), page: self.page, start: self.start, len: self.len }
     }
 }
 
 impl Drop for Buf {
+    #[inline]
     fn drop(&mut self) {
         let views = &self.arena.views[self.page as usize];
         views.set(views.get() - 1);
         if views.get() == 0 {
-            let order = self.arena.order[self.page as usize].get() as usize;
-            self.arena.give_back(self.page, order);
-            self.arena.pages.release(1 << order);
+            self.give_back();
         }
     }
 }

@@ -194,7 +194,6 @@ fn damaged_metadata_is_never_believed() {
 
 /// A device that does not answer in time costs no data, and no request of a guest waits for it for ever.
 #[test]
-#[ignore = "not yet survived: after a device was given up, a power cut, and two more lives, a promised batch is missing (seed 24)"]
 fn two_copies_on_disks_that_do_not_answer_lose_nothing_flushed() {
     let test = "two_copies_on_disks_that_do_not_answer_lose_nothing_flushed";
     let mut campaign = campaign("mirror-silence", test, 60);

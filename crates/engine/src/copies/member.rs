@@ -116,15 +116,33 @@ impl<D: Device> Member<D> {
     /// Has the device do something.
     ///
     /// # Errors
-    /// `NotFound` while it is missing; `TimedOut` after the deadline, or at once if it was given up and still owes answers.
-    #[inline]
+    /// `NotFound` while it is missing; `TimedOut` after the deadline, or at once if it still owes answers and was given up, or was
+    /// late for a minute.
+    #[inline(always)]
     fn ask(&self, request: Request, deadline: Deadline) -> Answer<'_> {
-        let Some(device) = &self.device else { return self.requests.refuse(missing(self.id)) };
-        if self.is_late() && !self.is_written() {
-            let text = "given up: it has not answered earlier requests";
-            return self.requests.refuse(io::Error::new(io::ErrorKind::TimedOut, text));
+        match &self.device {
+            Some(device) if !self.is_late() || self.may_be_asked() => {
+                self.requests.ask(device, request, deadline)
+            }
+            _ => self.refuse(),
         }
-        self.requests.ask(device, request, deadline)
+    }
+
+    /// Whether a device that is late gets requests when it has answered.
+    #[cold]
+    fn may_be_asked(&self) -> bool {
+        self.is_written() && !self.requests.is_silent()
+    }
+
+    #[cold]
+    fn refuse(&self) -> Answer<'_> {
+        self.requests.refuse(match &self.device {
+            None => missing(self.id),
+            Some(_) => {
+                let text = "it has not answered earlier requests: not asked until it has";
+                io::Error::new(io::ErrorKind::TimedOut, text)
+            }
+        })
     }
 
     /// Makes all completed writes durable, and says how long that took; does nothing where none completed since the last

@@ -59,11 +59,15 @@ pub(crate) enum Request {
 pub(crate) struct Requests {
     /// Those of the callers that wait, and idle ones.
     orders: RefCell<Vec<Rc<Order>>>,
+    /// The carrier that was last used, and the other idle ones.
+    spare: Cell<Option<Carrier>>,
     idle: RefCell<Vec<Carrier>>,
     /// Late ones that nobody carries on with yet.
     abandoned: RefCell<Vec<Carrier>>,
     /// Requests that the device has, and whose callers were told that they are late.
     late: Cell<usize>,
+    /// Since when there are some.
+    late_since: Cell<u32>,
     newest: Cell<u64>,
     ticks: Cell<u32>,
     /// The oldest request at the last tick, and for how many ticks it has been that.
@@ -85,6 +89,7 @@ struct Order {
     result: Cell<Option<io::Result<()>>>,
     /// The deadline that has passed.
     passed: Cell<Option<Deadline>>,
+    /// Of the last task that waited: mostly it is the next one, too.
     waker: Cell<Option<Waker>>,
 }
 
@@ -123,31 +128,30 @@ impl Carrier {
 
 impl Requests {
     /// Has a device do something.
-    #[inline]
+    #[inline(always)]
     pub fn ask<D: Device>(&self, device: &Rc<D>, request: Request, deadline: Deadline) -> Answer<'_> {
-        let idle = self.idle.borrow_mut().pop();
-        let carrier = match idle {
-            Some(carrier) => carrier,
-            None => self.add(device),
-        };
+        let carrier = self.spare.take().unwrap_or_else(|| self.another(device));
         self.begin(&carrier.order, request, deadline);
-        Answer { requests: self, carrier: Ok(carrier) }
+        Answer { requests: self, carrier: Some(carrier), refusal: None }
     }
 
     /// The device is not even asked.
     #[cold]
     pub fn refuse(&self, refusal: io::Error) -> Answer<'_> {
-        Answer { requests: self, carrier: Err(Some(refusal)) }
+        Answer { requests: self, carrier: None, refusal: Some(refusal) }
     }
 
     #[cold]
-    fn add<D: Device>(&self, device: &Rc<D>) -> Carrier {
+    fn another<D: Device>(&self, device: &Rc<D>) -> Carrier {
+        if let Some(carrier) = self.idle.borrow_mut().pop() {
+            return carrier;
+        }
         let carrier = Carrier::new(device.clone());
         self.orders.borrow_mut().push(carrier.order.clone());
         carrier
     }
 
-    #[inline]
+    #[inline(always)]
     fn begin(&self, order: &Order, request: Request, deadline: Deadline) {
         self.newest.set(self.newest.get() + 1);
         order.number.set(self.newest.get());
@@ -163,20 +167,34 @@ impl Requests {
         self.late.get() > 0 && !planted(Bug::LateWriteForgotten)
     }
 
+    /// Whether the device was late for so long that it gets no more requests until it answers: each that waited for it would wait for
+    /// a minute, and those that wait for one another for many.
+    pub fn is_silent(&self) -> bool {
+        self.late.get() > 0 && self.has_been(self.late_since.get(), Deadline::Only)
+    }
+
     /// The device has answered.
     #[inline]
     fn rest(&self, carrier: Carrier) {
         carrier.order.number.set(0);
+        if let Some(other) = self.spare.replace(Some(carrier)) {
+            self.rest_too(other);
+        }
+    }
+
+    #[cold]
+    fn rest_too(&self, carrier: Carrier) {
         self.idle.borrow_mut().push(carrier);
     }
 
-    /// The caller has gone. What the device has must be carried on with; the rest is forgotten.
+    /// The caller goes. What the device has must be carried on with; the rest is forgotten.
     #[cold]
-    fn part_with(&self, carrier: Carrier) {
+    fn leave(&self, carrier: Carrier, passed: Deadline) -> io::Error {
         self.orders.borrow_mut().retain(|order| !Rc::ptr_eq(order, &carrier.order));
         if carrier.order.is_sent.get() {
             self.abandoned.borrow_mut().push(carrier);
         }
+        io::Error::new(io::ErrorKind::TimedOut, format!("no answer for {} s", passed.seconds()))
     }
 
     /// Late requests that somebody must [`Requests::finish`].
@@ -189,7 +207,7 @@ impl Requests {
         let _too_late = poll_fn(|cx| carrier.poll(cx).map_or(Poll::Pending, Poll::Ready)).await;
         self.late.set(self.late.get() - 1);
         if self.late.get() == 0 {
-            self.orders.borrow().iter().for_each(|order| order.wake());
+            waiting(&self.orders.borrow()).for_each(Order::wake);
         }
     }
 
@@ -217,10 +235,11 @@ impl Requests {
         waiting(&self.orders.borrow()).any(is_overdue)
     }
 
-    /// Ends the wait for requests whose deadline has passed.
+    /// Ends the wait for requests whose deadline has passed, and for a device that is silent.
     pub fn expire(&self) {
         for order in waiting(&self.orders.borrow()) {
-            if self.has_passed(order, order.deadline.get()) {
+            let is_in_vain = !order.is_sent.get() && self.is_silent();
+            if is_in_vain || self.has_passed(order, order.deadline.get()) {
                 self.expire_one(order, order.deadline.get());
             }
         }
@@ -233,12 +252,21 @@ impl Requests {
 
     fn expire_one(&self, order: &Order, passed: Deadline) {
         order.passed.set(Some(passed));
-        self.late.set(self.late.get() + usize::from(order.is_sent.get()));
+        if order.is_sent.get() {
+            if self.late.get() == 0 {
+                self.late_since.set(self.ticks.get());
+            }
+            self.late.set(self.late.get() + 1);
+        }
         order.wake();
     }
 
     fn has_passed(&self, order: &Order, deadline: Deadline) -> bool {
-        self.ticks.get().wrapping_sub(order.begun_at.get()) >= deadline.ticks()
+        self.has_been(order.begun_at.get(), deadline)
+    }
+
+    fn has_been(&self, since: u32, deadline: Deadline) -> bool {
+        self.ticks.get().wrapping_sub(since) >= deadline.ticks()
     }
 }
 
@@ -249,7 +277,9 @@ impl Requests {
 #[must_use]
 pub(crate) struct Answer<'a> {
     requests: &'a Requests,
-    carrier: Result<Carrier, Option<io::Error>>,
+    carrier: Option<Carrier>,
+    /// Why there is no carrier.
+    refusal: Option<io::Error>,
 }
 
 impl Future for Answer<'_> {
@@ -258,37 +288,22 @@ impl Future for Answer<'_> {
     #[inline]
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let requests = self.requests;
-        let carrier = match &mut self.carrier {
-            Ok(carrier) => carrier,
-            Err(refusal) => return Poll::Ready(Err(refusal.take().expect("an answer comes once"))),
+        let Some(mut carrier) = self.carrier.take() else {
+            return Poll::Ready(Err(self.refusal.take().expect("an answer comes once")));
         };
-        let passed = carrier.order.passed.get();
-        if passed.is_none() && (carrier.order.is_sent.get() || !requests.is_closed()) {
+        if let Some(passed) = carrier.order.passed.get() {
+            return Poll::Ready(Err(requests.leave(carrier, passed)));
+        }
+        if carrier.order.is_sent.get() || !requests.is_closed() {
             carrier.order.is_sent.set(true);
             if let Some(result) = carrier.poll(cx) {
-                if let Ok(carrier) = std::mem::replace(&mut self.carrier, Err(None)) {
-                    requests.rest(carrier);
-                }
+                requests.rest(carrier);
                 return Poll::Ready(result);
             }
         }
-        match passed {
-            None => {
-                carrier.order.waker.set(Some(cx.waker().clone()));
-                Poll::Pending
-            }
-            Some(passed) => Poll::Ready(Err(self.leave(passed))),
-        }
-    }
-}
-
-impl Answer<'_> {
-    #[cold]
-    fn leave(&mut self, passed: Deadline) -> io::Error {
-        if let Ok(carrier) = std::mem::replace(&mut self.carrier, Err(None)) {
-            self.requests.part_with(carrier);
-        }
-        io::Error::new(io::ErrorKind::TimedOut, format!("no answer for {} s", passed.seconds()))
+        carrier.order.keep(cx.waker());
+        self.carrier = Some(carrier);
+        Poll::Pending
     }
 }
 
@@ -298,6 +313,11 @@ fn waiting(orders: &[Rc<Order>]) -> impl Iterator<Item = &Order> {
 }
 
 impl Order {
+    fn keep(&self, waker: &Waker) {
+        let kept = self.waker.take().filter(|kept| kept.will_wake(waker));
+        self.waker.set(Some(kept.unwrap_or_else(|| waker.clone())));
+    }
+
     fn wake(&self) {
         self.waker.take().into_iter().for_each(Waker::wake);
     }

@@ -15,7 +15,7 @@ const LONGEST_PAUSE: Nanos = Nanos::from_millis(20);
 const LONGEST_EPISODE: Nanos = Nanos::from_millis(100);
 const LONGEST_OF_FLUSHES: Nanos = Nanos::from_secs(1);
 /// Longer than a request of a guest may take.
-const LONGEST_HANG: Nanos = Nanos::from_secs(250);
+const LONGEST_HANG: Nanos = Nanos::from_secs(300);
 /// Up to beyond the deadline of requests that another copy answers, or beyond all deadlines.
 const STALLS: [Range<Nanos>; 2] =
     [Nanos::from_millis(100)..Nanos::from_secs(8), Nanos::from_secs(8)..Nanos::from_secs(100)];

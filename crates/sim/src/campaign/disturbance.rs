@@ -18,7 +18,7 @@ pub enum Disturbance {
     LossyFlushes,
     /// Some operations take seconds, or up to 100.
     Stalls,
-    /// For up to four minutes no operation begins or ends.
+    /// For up to five minutes no operation begins or ends.
     Hangs,
     /// The disk goes away and comes back; if it lost what was not flushed, only to the next life.
     Deaths,
