@@ -72,6 +72,7 @@ pub(crate) struct Requests {
     ticks: Cell<u32>,
     /// The oldest request at the last tick, and for how many ticks it has been that.
     oldest: Cell<(u64, u32)>,
+    is_stuck: Cell<bool>,
 }
 
 /// What a carrier is told, and what it tells.
@@ -217,16 +218,21 @@ impl Requests {
         self.late.get()
     }
 
-    /// One more second has passed. Whether the device is stuck: it has late requests, or one has been its oldest for 5 s. So a
-    /// queue that is merely long is none.
-    pub fn tick(&self) -> bool {
+    /// Whether the device was stuck at the last tick: it has late requests, or one has been its oldest for 5 s. So a queue that is
+    /// merely long is none.
+    pub fn is_stuck(&self) -> bool {
+        self.is_stuck.get()
+    }
+
+    /// One more second has passed.
+    pub fn tick(&self) {
         self.ticks.set(self.ticks.get().wrapping_add(1));
         let orders = self.orders.borrow();
         let oldest = waiting(&orders).map(|order| order.number.get()).min().unwrap_or(0);
         let (before, ticks) = self.oldest.get();
         let ticks = if oldest == before { ticks.saturating_add(1) } else { 0 };
         self.oldest.set((oldest, ticks));
-        self.late.get() > 0 || oldest > 0 && ticks >= Deadline::Copied.seconds()
+        self.is_stuck.set(self.late.get() > 0 || oldest > 0 && ticks >= Deadline::Copied.seconds());
     }
 
     /// Whether something else than a read has waited for 5 s: it cannot be asked of another copy instead.
@@ -235,12 +241,15 @@ impl Requests {
         waiting(&self.orders.borrow()).any(is_overdue)
     }
 
-    /// Ends the wait for requests whose deadline has passed, and for a device that is silent.
-    pub fn expire(&self) {
+    /// Ends the wait for requests whose deadline has passed, and for a device that is silent. Writes have the longest deadline if the
+    /// other copies' devices do not answer either.
+    pub fn expire(&self, others_answer: bool) {
         for order in waiting(&self.orders.borrow()) {
+            let may_end_early = others_answer || order.is_read.get();
+            let deadline = if may_end_early { order.deadline.get() } else { Deadline::Only };
             let is_in_vain = !order.is_sent.get() && self.is_silent();
-            if is_in_vain || self.has_passed(order, order.deadline.get()) {
-                self.expire_one(order, order.deadline.get());
+            if is_in_vain || self.has_passed(order, deadline) {
+                self.expire_one(order, deadline);
             }
         }
     }

@@ -3,7 +3,8 @@
 //! A read that is late is answered by another copy that is current. If a write, a flush or a discard is late, and all that its device
 //! holds is elsewhere, the device is given up: only the next opening uses it again. A device that cannot be given up is `Slow`: its
 //! requests have 60 s if nothing else has the bytes, and it gets no others while it has late ones. So whatever it does with these, it
-//! does before it gets anything newer.
+//! does before it gets anything newer. If several devices do not answer, none of them is given up for that: what they share, a controller
+//! or a cable, may be the reason, and the last one would have to answer alone.
 //!
 //! `Slow` counts as current, so nothing depends on it: the superblocks say so when they are written next.
 
@@ -29,6 +30,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
             while core.watch.get() == Watch::Runs {
                 let ends = core.attention.wait_for(|| (core.watch.get() != Watch::Runs).then_some(()));
                 core.within(TICK, ends).await;
+                core.members.iter().for_each(|member| member.requests.tick());
                 core.members.iter().for_each(|member| core.look_at(member));
             }
             core.watch.set(Watch::Ended);
@@ -45,19 +47,20 @@ impl<R: Runtime, D: Device> Core<R, D> {
 
     fn look_at(self: &Rc<Self>, member: &Member<D>) {
         let requests = &member.requests;
-        let is_stuck = requests.tick();
         for carrier in requests.take_abandoned() {
             let requests = requests.clone();
             self.rt.spawn(async move { requests.finish(carrier).await });
         }
-        if !is_stuck {
+        let others = || self.members.iter().filter(|other| other.id != member.id && other.is_current());
+        let others_answer = others().count() > 0 && others().all(|other| !other.requests.is_stuck());
+        if !requests.is_stuck() {
             self.clear_slow(member);
         } else if !member.is_written() {
             requests.expire_all();
-        } else if requests.has_overdue_change() && self.survives(member.id) {
+        } else if requests.has_overdue_change() && others_answer && self.survives(member.id) {
             self.give_up_stuck(member);
         } else {
-            requests.expire();
+            requests.expire(others_answer);
             self.mark_slow(member);
         }
     }
