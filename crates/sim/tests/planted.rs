@@ -6,7 +6,7 @@ mod chaos;
 mod engine_subject;
 
 use braid_base::KIB;
-use braid_engine::{Bug, ErrorKind, plant};
+use braid_engine::{Bug, plant};
 use braid_sim::{Campaign, Disturbance, Errors, Failure, Mix, States};
 use engine_subject::{Engine, campaign};
 use std::time::Instant;
@@ -72,15 +72,6 @@ fn hunt(bug: Bug) -> (Campaign, Engine) {
             campaign.states.go_on = 0.5;
             Engine { copies: 2, ..Engine::wardrop() }
         }
-        Bug::LostBatchIgnored => {
-            // While one device is missing, the other one's journal loses batches.
-            setup.workload.mix = BUSY_JOURNAL;
-            setup.workload.errors = Errors::Tolerated;
-            setup.refusals = vec![ErrorKind::Corrupt, ErrorKind::Invalid, ErrorKind::Degraded];
-            setup.disturbances = vec![Disturbance::LostWrites, Disturbance::MissingDevice];
-            campaign.states.go_on = 1.0;
-            Engine { copies: 2, checkpoints: false, ..Engine::wardrop() }
-        }
         _ => chaos,
     };
     (campaign, engine)
@@ -124,7 +115,6 @@ fn without_a_planted_bug_the_same_hunts_find_nothing() {
         Bug::BehindNotRecorded,
         Bug::CleanExtrasTrusted,
         Bug::PageWrittenOnce,
-        Bug::LostBatchIgnored,
     ] {
         let (campaign, engine) = hunt(bug);
         let result = Campaign { seeds: 0..6, ..campaign }.run(&engine);
