@@ -94,11 +94,7 @@ fn find(bug: Bug) -> Option<Failure> {
 
 #[test]
 fn every_planted_bug_is_found() {
-    let escaped: Vec<Bug> = Bug::ALL
-        .into_iter()
-        .filter(|b| std::env::var("ONLY").is_ok_and(|o| o.split(',').any(|n| n == format!("{b:?}"))))
-        .filter(|bug| find(*bug).is_none())
-        .collect();
+    let escaped: Vec<Bug> = Bug::ALL.into_iter().filter(|bug| find(*bug).is_none()).collect();
     assert!(escaped.is_empty(), "no campaign finds {escaped:?}");
 }
 
