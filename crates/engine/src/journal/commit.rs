@@ -136,7 +136,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
             self.state.borrow_mut().end_commit();
             return Ok(());
         }
-        let permit = self.append(records).await?;
+        let doubt = |_: &Error| self.state.borrow_mut().doubt_spans();
+        let permit = self.append(records).await.inspect_err(doubt)?;
         self.state.borrow_mut().end_commit();
         drop(permit);
         self.background.borrow_mut().commits += 1;

@@ -306,7 +306,8 @@ impl Behind {
         spans.iter().filter_map(still).collect()
     }
 
-    /// The commit that was to remove these has ended: they are clean, but for those of which a copy is behind now.
+    /// The commit that was to remove these has ended. If the journal has its batch, or may have it, they are clean, but for those of
+    /// which a copy is behind now.
     pub fn end_clearing(&mut self, spans: &[SpanId], recorded: bool) {
         for span in spans {
             let Some(entry) = self.spans.get_mut(span) else { continue };

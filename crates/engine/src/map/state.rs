@@ -293,6 +293,13 @@ impl State {
         self.behind.end_clearing(&kept, false);
     }
 
+    /// The batch of a commit may be on a device or not, and no other one follows. Spans that it was to clear may be clean for the next
+    /// opening, so from now on nothing is written to both copies there.
+    pub fn doubt_spans(&mut self) {
+        let doubted = std::mem::take(&mut self.committing.cleared);
+        self.behind.end_clearing(&doubted, true);
+    }
+
     /// From the next commit on these spans are clean, if nothing writes to them before.
     pub fn clear_spans(&mut self, spans: Vec<SpanId>) {
         self.pending.cleared = spans;
