@@ -57,8 +57,8 @@ fn hunt(bug: Bug) -> (Campaign, Engine) {
             campaign.states.go_on = 1.0;
             Engine::write_back()
         }
-        Bug::JournalGapLeft | Bug::WelcomedEarly => {
-            // One device fails after the other has come through a crash, or has come back.
+        Bug::JournalGapLeft => {
+            // One device fails after the other has come through a crash.
             setup.workload.mix = BUSY_JOURNAL;
             setup.workload.errors = Errors::Tolerated;
             setup.disturbances =
