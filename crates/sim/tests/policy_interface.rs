@@ -283,7 +283,7 @@ fn restless(moves: fn(&View) -> Vec<Move>, share: Option<f64>, time: Nanos) -> (
         let policy = |share| Box::new(Restless { moves, share, seen: told.clone() });
         volume.replace_policy(policy(Some(Plan::LEAST_SHARE)));
         volume.write(Bytes::ZERO, &buf, Durability::Fua).await.expect("there is room");
-        // A long rest of the policy before is no business of this one.
+        // Rests that the limits of the policy before ask for must not count for this one.
         rt.sleep(Nanos::from_millis(200)).await;
         volume.replace_policy(policy(share));
         told.worked.iter().for_each(|worked| worked.set(Nanos::ZERO));

@@ -79,7 +79,7 @@ fn a_daemon_that_is_told_to_stop_unmounts_what_lies_on_its_volume() {
     let mut signals = vec![Signal::TERM];
     match ignores_hangups() {
         false => signals.push(Signal::HUP),
-        true => _ = skip("SIGHUP is ignored by whoever began the tests (nohup), and so by the daemon"),
+        true => _ = skip("the tests were started with SIGHUP ignored (nohup), which the daemon inherits"),
     }
     for signal in signals {
         let letter = format!("dear reader of {signal:?}");
