@@ -2,8 +2,9 @@
 
 SEEDS ?= 100
 SECONDS ?= 60
+BASE ?= HEAD^
 
-.PHONY: help test demo build crash fuzz bench install-tools clean
+.PHONY: help test demo build crash fuzz bench bench-check install-tools clean
 
 help: ## list these verbs
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 16
@@ -28,6 +29,9 @@ fuzz: ## hostile bytes for SECONDS=n on each target; with cargo-fuzz where it is
 bench: ## measurements: reactor, NBD server against nbdkit, recording, engine, opening, policies in both worlds
 	cargo bench --workspace --benches
 	@for bin in bench/src/bin/*.rs; do cargo run --release -p braid-bench --bin $$(basename $$bin .rs) || exit 1; done
+
+bench-check: ## engine and simulator against those of BASE=commit, by turns: fails if 5 % slower, or above an aim
+	@scripts/bench-check $(BASE)
 
 install-tools: ## install what tests and demo need, as far as this machine allows
 	@scripts/install-tools

@@ -46,13 +46,17 @@ pub async fn check<D: Device>(devices: Vec<D>, names: &[String]) -> Result<Repor
             report.repairable.push(format!("{name}: the superblock copy at byte {} is damaged", offset.0));
         }
     }
-    let Assembled { superblock, devices, clean, .. } = assemble(devices, names, &[]).await?;
+    let Assembled { superblock, devices, clean, anew, .. } = assemble(devices, names, &[]).await?;
     report.name.clone_from(&superblock.name);
     report.extent_size = superblock.extent_size;
     report.span_size = superblock.extent_size * u64::from(superblock.span_extents);
     let entries = superblock.devices.iter().cloned();
-    let members: Vec<Member<D>> =
-        (0..).zip(devices).zip(entries).map(|((i, d), e)| Member::new(DeviceId(i), e, d, false)).collect();
+    let members: Vec<Member<D>> = (0..)
+        .map(DeviceId)
+        .zip(devices)
+        .zip(entries)
+        .map(|((id, d), e)| Member::new(id, e, d, anew.contains(&id)))
+        .collect();
     let not_current = members.iter().filter(|member| !member.is_current());
     report.not_current = not_current.map(|member| (member.id, member.state())).collect();
     let mut source = Source { members: &members, superblock: &superblock, mode: Mode::Strict, clean };

@@ -31,6 +31,9 @@ pub struct CreateOptions {
     pub block_size: Bytes,
     /// Required copies of each extent, 1 or 2.
     pub copies: u8,
+    /// With two copies, the least of the volume for which "they may differ" is recorded at once. The first write there waits until
+    /// that is durable; after an unclean stop all of it is copied again.
+    pub span_size: Bytes,
     /// The policy, as `name,key=value,…`.
     pub policy: String,
     /// For each device, the model that it emulates; empty for none.
@@ -40,7 +43,7 @@ pub struct CreateOptions {
 }
 
 impl CreateOptions {
-    /// The defaults: 128 KiB extents, 4 KiB blocks, one copy, `wardrop`, all the room there is.
+    /// The defaults: 128 KiB extents, 4 KiB blocks, one copy, spans of 16 MiB, `wardrop`, all the room there is.
     pub fn new(name: impl Into<String>, identity: Uuid) -> CreateOptions {
         CreateOptions {
             name: name.into(),
@@ -49,6 +52,7 @@ impl CreateOptions {
             extent_size: KIB * 128,
             block_size: KIB * 4,
             copies: 1,
+            span_size: MIB * 16,
             policy: "wardrop".to_owned(),
             models: Vec::new(),
             overwrite: false,
@@ -210,7 +214,7 @@ fn layout<D: Device>(devices: &[D], options: &CreateOptions, volume_size: Bytes)
         volume_size: volume_size.min(extent_size * u64::from(u32::MAX / 2)),
         extent_size,
         block_size: options.block_size,
-        span_extents: layout::span_extents(volume_size, extent_size),
+        span_extents: layout::span_extents(volume_size, extent_size, options.span_size),
         copies,
         mapping: Mapping::Dense,
         policy: String::new(),

@@ -74,7 +74,7 @@ impl<R: Runtime, D: Device> Volume<R, D> {
     /// missing or were used apart from the others, `Unsupported` for a volume of a newer version, `Corrupt` for damage: then
     /// nothing was changed.
     pub async fn open(rt: R, devices: Vec<D>, options: OpenOptions) -> Result<(Volume<R, D>, Recovery)> {
-        let Assembled { mut superblock, devices, clean, lately } =
+        let Assembled { mut superblock, devices, clean, lately, anew } =
             assemble(devices, &options.names, &options.distrust).await?;
         refuse_planned(&superblock)?;
         let shape = Shape::of(&superblock);
@@ -85,7 +85,7 @@ impl<R: Runtime, D: Device> Volume<R, D> {
             .enumerate()
             .map(|(i, (device, entry))| {
                 let id = DeviceId(i as u16);
-                Member::new(id, entry, device, options.distrust.contains(&id))
+                Member::new(id, entry, device, anew.contains(&id))
             })
             .collect();
         let mut state = State::new(&shape, &superblock);

@@ -94,10 +94,11 @@ pub fn policy_state_len() -> Bytes {
     policy_state::HALF * 2
 }
 
-/// The extents of a span: the smallest power of two with which the volume has at most [`MOST_SPANS`] spans.
-pub fn span_extents(volume_size: Bytes, extent_size: Bytes) -> u32 {
+/// The extents of a span: the smallest power of two with which a span has `least` bytes and the volume at most [`MOST_SPANS`] spans.
+pub fn span_extents(volume_size: Bytes, extent_size: Bytes, least: Bytes) -> u32 {
     let extents = volume_size.0.div_ceil(extent_size.0);
-    extents.div_ceil(u64::from(MOST_SPANS)).max(1).next_power_of_two() as u32
+    let span = extents.div_ceil(u64::from(MOST_SPANS)).max(least.0.div_ceil(extent_size.0)).max(1);
+    span.next_power_of_two() as u32
 }
 
 #[cfg(test)]
@@ -142,11 +143,14 @@ mod tests {
 
     #[test]
     fn a_volume_has_at_most_65536_spans_and_not_fewer_than_half_if_it_is_large() {
-        assert_eq!(span_extents(Bytes(1), KIB * 128), 1);
-        assert_eq!(span_extents(GIB * 8, KIB * 128), 1);
-        assert_eq!(span_extents(GIB * 8 + Bytes(1), KIB * 128), 2);
+        assert_eq!(span_extents(Bytes(1), KIB * 128, KIB * 4), 1);
+        assert_eq!(span_extents(GIB * 8, KIB * 128, KIB * 4), 1);
+        assert_eq!(span_extents(GIB * 8 + Bytes(1), KIB * 128, KIB * 4), 2);
+        assert_eq!(span_extents(GIB * 8, KIB * 128, MIB * 16), 128);
+        assert_eq!(span_extents(GIB * 8, MIB * 64, MIB * 16), 1);
         for size in [TIB, TIB * 3, TIB * 200] {
-            let (extents, span) = (size.0.div_ceil(128 << 10), u64::from(span_extents(size, KIB * 128)));
+            let (extents, span) =
+                (size.0.div_ceil(128 << 10), u64::from(span_extents(size, KIB * 128, MIB * 16)));
             let spans = extents.div_ceil(span);
             assert!(span.is_power_of_two() && (32_769..=65_536).contains(&spans), "{size}: {spans}");
         }

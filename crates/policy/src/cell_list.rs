@@ -1,7 +1,7 @@
 //! Extra copies in the order in which they were last used, a list for each device.
 //!
 //! The engine numbers extra copies from 0 on ([`CellId`]) and finds that number by block and the block by number. So all that is kept
-//! here is who comes before and after whom: eight bytes for each extra copy. With the 15 that the engine needs at most, a cached
+//! here is which one comes before and after which: eight bytes for each extra copy. With the 15 that the engine needs at most, a cached
 //! block takes less than 24 bytes of memory.
 
 use crate::CellId;

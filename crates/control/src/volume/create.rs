@@ -154,8 +154,6 @@ async fn write_volume(
         members.push(Member { id: DeviceId(place as u16), device: Some(device), name: spec.name() });
     }
     let options = CreateOptions {
-        name: new.name.to_string(),
-        identity,
         size: new.size,
         extent_size: new.extent_size,
         block_size: new.block_size,
@@ -163,6 +161,7 @@ async fn write_volume(
         policy: new.policy.clone(),
         models: stored_models,
         overwrite: new.overwrite,
+        ..CreateOptions::new(new.name.to_string(), identity)
     };
     let superblock = braid_engine::create(&crate::volume::members::handles(&members), &options).await;
     let superblock = superblock.map_err(|error| name_devices(error.into(), &members))?;

@@ -2,7 +2,6 @@
 
 use crate::core::Core;
 use crate::open::{self, Written};
-use crate::planted::{Bug, planted};
 use crate::{Error, Result};
 use braid_base::DeviceId;
 use braid_format::SlotNumber;
@@ -126,10 +125,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
             return Ok(());
         }
         self.commit(braid_policy::Origin::Background).await?;
-        if !planted(Bug::WelcomedEarly) {
-            // Its map images and its journal lack what happened while it was away.
-            self.checkpoint().await?;
-        }
+        // Their map images and their journals lack what happened while they were away.
+        self.checkpoint().await?;
         if self.state.borrow().behind.any_behind() {
             return Ok(());
         }

@@ -19,8 +19,8 @@ pub(crate) struct Member<D> {
     pub requests: Rc<Requests>,
     pub alignment: Bytes,
     state: Cell<DeviceState>,
-    /// Nothing that it holds is trusted: the administrator gave it up.
-    distrusted: bool,
+    /// Nothing that it holds is trusted: the administrator gave it up, or it is an old copy of itself.
+    lacks_all: bool,
     /// Writes that completed, and how many of them a flush has covered.
     written: Cell<u64>,
     flushed: Cell<u64>,
@@ -38,13 +38,13 @@ pub(crate) struct Timed {
 const LARGEST_ALIGNMENT: Bytes = Bytes(4096);
 
 impl<D: Device> Member<D> {
-    pub fn new(id: DeviceId, entry: DeviceEntry, device: Option<D>, distrusted: bool) -> Member<D> {
+    pub fn new(id: DeviceId, entry: DeviceEntry, device: Option<D>, lacks_all: bool) -> Member<D> {
         let alignment = device.as_ref().map_or(LARGEST_ALIGNMENT, |d| d.geometry().alignment);
         Member {
             id,
             state: Cell::new(entry.state),
             entry,
-            distrusted,
+            lacks_all,
             device: device.map(Rc::new),
             requests: Rc::default(),
             alignment,
@@ -88,7 +88,7 @@ impl<D: Device> Member<D> {
 
     /// Whether all of its copies must be made again.
     pub fn lacks_all(&self) -> bool {
-        self.distrusted
+        self.lacks_all
     }
 
     /// Whether it has requests that are past their deadline, and gets no others until it has answered them.

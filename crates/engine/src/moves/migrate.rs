@@ -7,6 +7,7 @@
 use super::Mover;
 use crate::Result;
 use crate::core::Core;
+use crate::map::State;
 use crate::planted::{Bug, planted};
 use braid_base::{Bytes, DeviceId, ExtentId, Nanos};
 use braid_format::SlotNumber;
@@ -33,9 +34,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         let copied = self.copy_extent(extent, before, slot, Mover::Plan).await;
         let _guard = self.locks.lock(Self::lock_number(extent), Mode::Exclusive).await;
         let mut state = self.state.borrow_mut();
-        let disturbed = state.unwatch(extent);
-        if disturbed || copied.is_err() || !self.member(target).is_current() {
-            state.release(slot);
+        if !self.end_copy(&mut state, extent, target, slot, copied.is_ok()) {
             self.background.borrow_mut().migrations_stopped += 1;
             return copied.map(|_| Outcome::Stopped);
         }
@@ -67,9 +66,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         let copied = self.copy_extent(extent, before, slot, mover).await;
         let _guard = self.locks.lock(Self::lock_number(extent), Mode::Exclusive).await;
         let mut state = self.state.borrow_mut();
-        let disturbed = state.unwatch(extent);
-        if disturbed || copied.is_err() || !self.member(target).is_current() {
-            state.release(slot);
+        if !self.end_copy(&mut state, extent, target, slot, copied.is_ok()) {
             return copied.map(|_| Outcome::Stopped);
         }
         state.set_extent(extent, Entry { second: slot, ..before });
@@ -103,6 +100,24 @@ impl<R: Runtime, D: Device> Core<R, D> {
                 Ok(None)
             }
         }
+    }
+
+    /// Stops watching the extent, whose lock the caller holds. Whether the copy counts: if it is whole, no guest wrote meanwhile, and its device
+    /// is current still. Otherwise its slot is given back.
+    fn end_copy(
+        &self,
+        state: &mut State,
+        extent: ExtentId,
+        target: DeviceId,
+        slot: SlotNumber,
+        whole: bool,
+    ) -> bool {
+        let disturbed = state.unwatch(extent);
+        let counts = whole && !disturbed && self.member(target).is_current();
+        if !counts {
+            state.release(slot);
+        }
+        counts
     }
 
     /// Copies the valid parts of an extent to another slot. Returns how much that was. With two required copies, the journal says that

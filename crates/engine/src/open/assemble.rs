@@ -22,6 +22,8 @@ pub(crate) struct Assembled<D> {
     pub clean: bool,
     /// Devices that were current until now, and are not any more.
     pub lately: Vec<DeviceId>,
+    /// Devices of which all copies are made again: given up, or older than the set of what they lack reaches back.
+    pub anew: Vec<DeviceId>,
 }
 
 struct Candidate<'a, D> {
@@ -55,16 +57,20 @@ pub(crate) async fn assemble<D: Device>(
     };
     let superblock = with_newest_table(&found, newest, distrusted).await?;
     let mut states: Vec<DeviceState> = superblock.devices.iter().map(absent).collect();
+    let mut anew = distrusted.to_vec();
     let mut places: Vec<Option<D>> = states.iter().map(|_| None).collect();
     for Candidate { device, name, header } in found {
         let id = header.this_device;
-        states[id.index()] = match distrusted.contains(&id) {
-            true => DeviceState::Returning,
-            false => judge(&superblock, &header, name, &device)?,
-        };
+        if !distrusted.contains(&id) {
+            let judged = judge(&superblock, &header, name, &device)?;
+            states[id.index()] = judged.state;
+            anew.extend(judged.lacks_all.then_some(id));
+        } else {
+            states[id.index()] = DeviceState::Returning;
+        }
         places[id.index()] = Some(device);
     }
-    finish(superblock, places, &states, distrusted)
+    finish(superblock, places, &states, anew)
 }
 
 fn refuse<T>(kind: ErrorKind, message: String) -> Result<T> {
@@ -154,13 +160,22 @@ async fn with_newest_table<D: Device>(
         .map_err(|invalid| Error::new(ErrorKind::Corrupt, format!("volume '{name}': {invalid}")))
 }
 
+/// The last epoch in step of a device whose copies are all made again: it has none until the set of what it lacks is durable.
+const NEVER: u64 = 0;
+
 /// The last epoch in which data may have been written, as a superblock knows it.
 fn data_epoch(epoch: u64, phase: Phase) -> u64 {
     if phase == Phase::Opening { epoch - 1 } else { epoch }
 }
 
-/// The state of a device that was given.
-fn judge<D: Device>(newest: &Superblock, header: &Header, name: &str, device: &D) -> Result<DeviceState> {
+/// What a device that was given is good for.
+struct Judged {
+    state: DeviceState,
+    /// Whether all of its copies must be made again.
+    lacks_all: bool,
+}
+
+fn judge<D: Device>(newest: &Superblock, header: &Header, name: &str, device: &D) -> Result<Judged> {
     let (id, volume) = (header.this_device, &newest.name);
     let entry = newest.devices.get(id.index()).filter(|entry| entry.uuid == header.device.uuid);
     let Some(entry) = entry else {
@@ -175,19 +190,24 @@ fn judge<D: Device>(newest: &Superblock, header: &Header, name: &str, device: &D
     }
     let used = data_epoch(header.epoch, header.phase);
     match entry.state {
-        DeviceState::Missing | DeviceState::Failed if used > entry.in_step => refuse(
-            ErrorKind::Degraded,
-            format!(
-                "{name} (device {id} of volume '{volume}') was used apart from the others: it was written in opening {used}, and \
+        DeviceState::Missing | DeviceState::Failed if used > entry.in_step && entry.in_step != NEVER => {
+            refuse(
+                ErrorKind::Degraded,
+                format!(
+                    "{name} (device {id} of volume '{volume}') was used apart from the others: it was written in opening {used}, and \
                  they were opened without it after opening {}; choose: give one side alone, or give up what was written \
                  to one of the devices (--distrust DEVICE), which is then brought up to date from the others",
-                entry.in_step
-            ),
-        ),
-        DeviceState::Missing | DeviceState::Failed => Ok(DeviceState::Returning),
-        // An opening that was to bring it back may have ended before it reached the device.
-        DeviceState::Returning if used == entry.in_step => Ok(DeviceState::Returning),
-        state if is_in_step(newest, header, entry) => Ok(state),
+                    entry.in_step
+                ),
+            )
+        }
+        // What it lacks is known since it was in step. An older copy of it lacks more.
+        DeviceState::Missing | DeviceState::Failed | DeviceState::Returning => {
+            let is_known = used == entry.in_step || header.epoch == entry.in_step;
+            let lacks_all = !is_known && !planted(Bug::StaleDeviceTaken);
+            Ok(Judged { state: DeviceState::Returning, lacks_all })
+        }
+        state if is_in_step(newest, header, entry) => Ok(Judged { state, lacks_all: false }),
         _ => refuse(
             ErrorKind::Invalid,
             format!(
@@ -224,7 +244,7 @@ fn finish<D>(
     mut superblock: Superblock,
     devices: Vec<Option<D>>,
     states: &[DeviceState],
-    distrusted: &[DeviceId],
+    anew: Vec<DeviceId>,
 ) -> Result<Assembled<D>> {
     let lacking: Vec<usize> = (0..states.len())
         .filter(|&i| matches!(states[i], DeviceState::Missing | DeviceState::Failed | DeviceState::Returning))
@@ -253,7 +273,9 @@ fn finish<D>(
         let was_current =
             !matches!(entry.state, DeviceState::Missing | DeviceState::Failed | DeviceState::Returning);
         let took_part = was_current || entry.state == DeviceState::Returning;
-        if took_part && !distrusted.contains(&DeviceId(i as u16)) && lacking.contains(&i) {
+        if anew.contains(&DeviceId(i as u16)) {
+            entry.in_step = NEVER;
+        } else if took_part && lacking.contains(&i) && entry.in_step != NEVER {
             // It may have got as far as any in the opening that was begun last.
             entry.in_step = superblock.epoch;
         }
@@ -262,7 +284,7 @@ fn finish<D>(
         }
         entry.state = state;
     }
-    Ok(Assembled { superblock, devices, clean, lately })
+    Ok(Assembled { superblock, devices, clean, lately, anew })
 }
 
 fn describe(superblock: &Superblock, place: usize, state: DeviceState) -> String {

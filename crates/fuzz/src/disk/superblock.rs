@@ -4,7 +4,8 @@ use super::{VOLUME, padded, seal};
 use braid_base::{DeviceClass, DeviceId, GIB, KIB, MIB};
 use braid_format::Uuid;
 use braid_format::layout::{
-    MOST_DEVICES, SMALLEST_DEVICE, device_table_room, intents_len, journal_len, map_len, proof_len,
+    MOST_DEVICES, SMALLEST_DEVICE, device_table_room, double_write_len, intents_len, journal_len, map_len,
+    proof_len,
 };
 use braid_format::policy_state::{self, PolicyState};
 use braid_format::superblock::{
@@ -115,6 +116,7 @@ fn volume(copies: u8) -> Superblock {
         (RegionKind::Proof, proof_len()),
         (RegionKind::Map, map_len(volume.extents(), copies)),
         (RegionKind::Intents, intents_len(volume.spans())),
+        (RegionKind::DoubleWrite, double_write_len(u32::MAX)),
     ];
     for (copy, device) in [(0, DeviceId(0)), (1, DeviceId(1))] {
         let mut offset = MIB;

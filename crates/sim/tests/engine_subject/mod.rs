@@ -94,6 +94,7 @@ impl Subject for Engine {
         let mut options = CreateOptions::new("crash", Uuid(identity));
         (options.size, options.copies) = (Some(self.size), self.copies);
         (options.extent_size, options.block_size) = (self.extent_size, self.block_size);
+        options.span_size = self.extent_size;
         (options.policy, options.overwrite) = (self.policy.clone(), true);
         create(&disks, &options).await?;
         self.open(world, disks).await

@@ -54,6 +54,7 @@ impl Bench {
 pub fn options(identity: u8) -> CreateOptions {
     let mut options = CreateOptions::new("faulty", Uuid([identity; 16]));
     (options.size, options.overwrite) = (Some(MIB * 4), true);
+    options.span_size = options.extent_size;
     options
 }
 
