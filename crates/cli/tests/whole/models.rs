@@ -72,17 +72,28 @@ fn a_model_that_is_shown_is_a_model_that_can_be_used() {
 }
 
 #[test]
+fn what_calibration_measured_is_a_model_that_can_be_used() {
+    let machine = Machine::new();
+    let report = calibrate_disk(&machine, "2");
+    assert!(!machine.path("slow.img").exists(), "a scratch file is left behind");
+    assert_eq!((report["class"].as_str(), report["written"].as_bool()), (Some("hdd"), Some(true)));
+    for figure in report["figures"].as_array().unwrap() {
+        let of = |what: &str| figure[what].as_f64().unwrap();
+        assert!(of("measured") > 0.0 && of("model") > 0.0, "{figure}");
+    }
+    let text = std::fs::read_to_string(machine.path("mine.toml")).unwrap();
+    for line in ["name = \"mine\"", "# Measured by braid device calibrate"] {
+        assert!(text.contains(line), "{line}: {text}");
+    }
+    machine.ok(&["create", "vault", "--hdd", "b.img,size=64MiB,model=mine.toml"]);
+}
+
+/// The figures depend on the clock. In virtual time, `braid-model` tests them always.
+#[test]
+#[ignore = "it measures, and a busy machine disturbs it: make bench-check runs it"]
 fn a_file_with_the_timing_of_a_disk_gives_that_disk_back() {
     let machine = Machine::new();
-    let device = "slow.img,size=1GiB,model=mba3073";
-    let words = ["device", "calibrate", device, "--seconds", "13", "--output", "mine.toml"];
-    let report = machine.json(&words);
-    assert!(!machine.path("slow.img").exists(), "a scratch file is left behind");
-    let late = report["lateness_ns_mean"].as_u64().unwrap();
-    if late > 300_000 {
-        return eprintln!("SKIPPED: requests were {late} ns late on average: this machine is too busy");
-    }
-    assert_eq!((report["class"].as_str(), report["written"].as_bool()), (Some("hdd"), Some(true)));
+    let report = calibrate_disk(&machine, "13");
     let figure = |what: &str| {
         let figures = report["figures"].as_array().unwrap();
         let found =
@@ -102,15 +113,15 @@ fn a_file_with_the_timing_of_a_disk_gives_that_disk_back() {
         assert!((0.75..1.33).contains(&ratio), "the model does not do what was measured: {figure}");
     }
     let text = std::fs::read_to_string(machine.path("mine.toml")).unwrap();
-    for line in [
-        "name = \"mine\"",
-        "revolution = \"4ms\"",
-        "write_cache = true",
-        "# Measured by braid device calibrate",
-    ] {
+    for line in ["revolution = \"4ms\"", "write_cache = true"] {
         assert!(text.contains(line), "{line}: {text}");
     }
-    machine.ok(&["create", "vault", "--hdd", "b.img,size=64MiB,model=mine.toml"]);
+}
+
+/// Calibrates a file with the timing of a disk, into `mine.toml`.
+fn calibrate_disk(machine: &Machine, seconds: &str) -> serde_json::Value {
+    let device = "slow.img,size=1GiB,model=mba3073";
+    machine.json(&["device", "calibrate", device, "--seconds", seconds, "--output", "mine.toml"])
 }
 
 #[test]
