@@ -1,93 +1,40 @@
 //! What all verbs of a volume share. Each verb is in the file of its name.
 
-use crate::copies::{Deadline, ExtentCache, Member};
-use crate::journal::Commits;
+use crate::copies::{Buffers, Deadline, Devices, Member};
+use crate::jobs::Jobs;
 use crate::journal::Journal;
 use crate::map::State;
-use crate::moves::Pace;
-use crate::policy_state::PolicyStates;
+use crate::moves::Moves;
+use crate::policy::InCharge;
+use crate::request::Guests;
 use crate::shape::{Piece, Shape};
-use crate::stats::{BackgroundStats, GuestStats};
+use crate::stats::BackgroundStats;
 use crate::{Error, ErrorKind, Result};
-use braid_base::{Bytes, DeviceId, ExtentId, Nanos, Op, Rng};
+use braid_base::{Bytes, DeviceId, ExtentId, Nanos, Op};
 use braid_format::SlotNumber;
-use braid_format::superblock::Superblock;
 use braid_policy::{ByteRange, Completion, Direction, Flags, Origin, Policy, Request, View, WholeInMemory};
-use braid_runtime::{Arena, Buf, Device, Event, LockTable, RangeTable, Runtime, Semaphore};
-use std::cell::{Cell, RefCell};
+use braid_runtime::{Buf, Device, LockTable, Runtime};
+use std::cell::RefCell;
 use std::fmt;
 use std::io;
 
+/// The rooms of a volume. Each owns what is in it, and its verbs stand beside it; they are verbs of the whole, since a request
+/// goes through several.
 pub(crate) struct Core<R, D> {
     pub rt: R,
     pub shape: Shape,
-    pub members: Vec<Member<D>>,
-    pub superblock: RefCell<Superblock>,
-    /// Never borrowed across an await.
+    /// What the volume knows. Never borrowed across an await.
     pub state: RefCell<State>,
+    pub journal: Journal,
+    pub devices: Devices<D>,
+    pub buffers: Buffers,
     /// By extent.
     pub locks: LockTable,
-    pub policy: RefCell<Box<dyn Policy>>,
-    /// What the policy knew at earlier openings, and what was saved in this one.
-    pub policy_states: PolicyStates,
-    /// Whether the policy is told of requests as they arrive.
-    pub policy_observes: Cell<bool>,
-    pub cache: RefCell<ExtentCache>,
-    pub journal: Journal,
-    pub commits: Commits,
-    /// Ranges of extents that have several copies: writes that overlap take turns.
-    pub ranges: RangeTable,
-    /// One batch of intents is written at a time.
-    pub intents: Semaphore,
-    /// One task changes the superblocks at a time.
-    pub superblocks: Semaphore,
-    /// Whether extents may lack the second copy that the volume requires.
-    pub incomplete: Cell<bool>,
-    /// So many bad places are written again at the same time.
-    pub repairs: Semaphore,
-    /// The newest journal batch that the proof names.
-    pub proved: Cell<u64>,
-    /// One checkpoint runs at a time: the next one must not take for written what this one is writing.
-    pub checkpoints: Semaphore,
-    /// For unaligned edges and background copies. Whoever holds a buffer of it takes no second one.
-    pub bounce: Arena,
-    /// For whole blocks of extra copies, held while a buffer of `bounce` is.
-    pub blocks: Arena,
-    /// For moves and probes; a buffer of it may be held while one of `bounce` is asked for.
-    pub copies: Arena,
-    /// For reads that another copy answers if the device is late.
-    pub replaceable: Arena,
-    /// The limits of the plan.
-    pub pace: Pace,
-    /// Which places are probed.
-    pub probe_rng: RefCell<Rng>,
-    /// How often the policy was changed.
-    pub policy_changes: Cell<u64>,
-    pub guests: RefCell<GuestStats>,
+    pub guests: Guests,
+    pub moves: Moves,
+    pub policy: InCharge,
+    pub jobs: Jobs,
     pub background: RefCell<BackgroundStats>,
-    /// Wakes background jobs: something to do, or the end.
-    pub attention: Event,
-    pub closing: Cell<bool>,
-    /// Moves that have begun and not ended.
-    pub moving: Cell<usize>,
-    /// An audit is under way: no move begins.
-    pub auditing: Cell<bool>,
-    /// Background jobs that have not ended.
-    pub jobs: Cell<usize>,
-    /// What the watchdog does.
-    pub watch: Cell<Watch>,
-    /// How often the states of devices changed, and how many of these changes the superblocks hold.
-    pub states_changed: Cell<u64>,
-    pub states_recorded: Cell<u64>,
-}
-
-/// What the watchdog of the devices does.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Watch {
-    Runs,
-    /// It ends at once.
-    Ending,
-    Ended,
 }
 
 /// A request to a device that has begun.
@@ -120,13 +67,13 @@ impl<R: Runtime, D: Device> Core<R, D> {
     /// A device of the volume.
     #[inline]
     pub fn member(&self, device: DeviceId) -> &Member<D> {
-        &self.members[device.index()]
+        &self.devices[device]
     }
 
     /// The device of a slot, and where the slot lies on it.
     pub fn locate(&self, slot: SlotNumber) -> (&Member<D>, Bytes) {
         let slot = self.state.borrow().space.locate(slot).expect("the map names slots that exist");
-        let member = &self.members[slot.device.index()];
+        let member = self.member(slot.device);
         (member, member.slot_offset(slot.index, self.shape.extent_size))
     }
 
@@ -285,7 +232,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
 
     /// A device, for people.
     pub fn describe(&self, device: DeviceId) -> impl fmt::Display + use<R, D> {
-        let entry = &self.members[device.index()].entry;
+        let entry = &self.devices[device].entry;
         let model =
             if entry.model.is_empty() { String::new() } else { format!(", emulated {}", entry.model) };
         format!("device {device} ({}{model})", entry.class)

@@ -6,7 +6,7 @@
 //! open.rs     finding its devices         map/       what the volume knows: extents, extras, slots, changes
 //! status.rs   for administrators          journal/   the life of a flush, checkpoints, recovery
 //! check.rs    of a volume at rest         moves/     migrations, probes, trims
-//! policy_state.rs  what the policy has learned
+//! policy/    the policy in charge, and what it has learned
 //! ```
 //!
 //! Durability: data before record, record before map page, flush before promise. A slot is not used again until the
@@ -19,13 +19,14 @@ mod core;
 mod create;
 mod error;
 mod export;
+mod jobs;
 mod journal;
 mod latency;
 mod map;
 mod moves;
 mod open;
 mod planted;
-mod policy_state;
+mod policy;
 mod request;
 mod shape;
 mod stats;

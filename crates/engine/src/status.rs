@@ -126,7 +126,7 @@ impl<R: Runtime, D: Device> Volume<R, D> {
     /// The volume now. Costs a copy of the counters.
     pub fn status(&self) -> Status {
         let core = &self.core;
-        let (state, superblock) = (core.state.borrow(), core.superblock.borrow());
+        let (state, superblock) = (core.state.borrow(), core.devices.superblock());
         let policy = core.policy.borrow();
         let device = |member: &crate::copies::Member<D>| {
             let view = &state.views[member.id.index()];
@@ -151,7 +151,7 @@ impl<R: Runtime, D: Device> Volume<R, D> {
             policy: crate::create::written_policy(&**policy),
             mapped_extents: state.map.mapped(),
             extra_blocks: (state.extras.len(), state.extras.dirty()),
-            cached_extents: core.cache.borrow().len_and_limit(),
+            cached_extents: core.guests.cache.borrow().len_and_limit(),
             map_memory: state.memory(),
             policy_memory: policy.memory(),
             pending_changes: state.pending(),
@@ -159,10 +159,10 @@ impl<R: Runtime, D: Device> Volume<R, D> {
             journal: core.journal.live_room(),
             spans: state.behind.len(),
             span_size: core.shape.extent_size * u64::from(superblock.span_extents),
-            failure: core.commits.failure().map(|e| e.to_string()),
-            guests: core.guests.borrow().clone(),
+            failure: core.journal.failure().map(|e| e.to_string()),
+            guests: core.guests.stats.borrow().clone(),
             background: *core.background.borrow(),
-            devices: core.members.iter().map(device).collect(),
+            devices: core.devices.iter().map(device).collect(),
         }
     }
 
@@ -181,7 +181,7 @@ impl<R: Runtime, D: Device> Volume<R, D> {
         };
         Glance {
             migrated_bytes: core.background.borrow().migrated_bytes,
-            devices: core.members.iter().map(device).collect(),
+            devices: core.devices.iter().map(device).collect(),
         }
     }
 
@@ -211,7 +211,7 @@ impl<R: Runtime, D: Device> Volume<R, D> {
             second: place(entry.second)
                 .map(|(device, at)| (device, at, copies.other != Other::Equal(entry.second))),
             extra: extra.map(|e| (core.device_of(e.slot), e.dirty)),
-            cached: core.cache.borrow().contains(extent),
+            cached: core.guests.cache.borrow().contains(extent),
             reason: core.with_policy(|policy, view| policy.explain(extent, view)),
         })
     }
@@ -232,17 +232,17 @@ impl<R: Runtime, D: Device> Core<R, D> {
         }
         if any_unwanted {
             let core = self.clone();
-            self.jobs.set(self.jobs.get() + 1);
+            self.jobs.begin();
             self.rt.spawn(async move {
                 core.demote_unwanted(&wanted).await;
-                core.end_job();
+                core.jobs.end();
             });
         }
     }
 
     /// Drops the extra copies on devices where the policy wants none, one after the other, as long as it is in charge.
     async fn demote_unwanted(self: &std::rc::Rc<Self>, wanted: &[bool]) {
-        let (changes, mut from) = (self.policy_changes.get(), 0);
+        let (changes, mut from) = (self.policy.changes(), 0);
         loop {
             let next = self.state.borrow().extras.next(from);
             let Some((after, block, extra)) = next else { return };
@@ -251,7 +251,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
                 continue;
             }
             // A block that cannot be written back stays as it is, and is read from where it is.
-            let is_over = || self.closing.get() || self.policy_changes.get() != changes;
+            let is_over = || self.jobs.are_ending() || self.policy.changes() != changes;
             if is_over() || self.demote(block).await.is_err() {
                 return;
             }

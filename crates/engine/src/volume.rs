@@ -1,23 +1,25 @@
 //! The volume's public face: open, the verbs of a disk, and what an administrator asks.
 
-use crate::copies::{ExtentCache, Member};
-use crate::core::{Core, Watch};
+use crate::copies::{Buffers, Devices, Member};
+use crate::core::Core;
 use crate::create::{checked_policy, room, written_policy};
 use crate::export::{Allocation, Durability, Export, Hints, Zeroing};
-use crate::journal::{Commits, Journal, Mode, Recovered, Recovery, Source, images, recover};
+use crate::jobs::Jobs;
+use crate::journal::{Journal, Mode, Recovered, Recovery, Source, images, recover};
 use crate::map::State;
-use crate::moves::Pace;
+use crate::moves::Moves;
 use crate::open::{Assembled, assemble, enter, refuse_only_copies, refuse_planned};
 use crate::planted::{Bug, planted};
-use crate::policy_state::PolicyStates;
+use crate::policy::{InCharge, PolicyStates};
+use crate::request::{ExtentCache, Guests};
 use crate::shape::Shape;
 use crate::{Error, ErrorKind, Result};
-use braid_base::{Bytes, DeviceId, ExtentId, MIB, Nanos, Op, Rng};
+use braid_base::{Bytes, DeviceId, ExtentId, Nanos, Op};
 use braid_format::superblock::{Phase, RegionKind, Superblock};
 use braid_format::{SlotNumber, SpanId};
 use braid_policy::{DeviceView, Flags, Origin, Policy};
-use braid_runtime::{Arena, Buf, Device, Event, LockTable, RangeTable, Runtime, Semaphore};
-use std::cell::{Cell, RefCell};
+use braid_runtime::{Buf, Device, LockTable, Runtime};
+use std::cell::RefCell;
 use std::rc::Rc;
 
 /// How a volume is opened.
@@ -53,14 +55,8 @@ impl<R, D> Clone for Volume<R, D> {
     }
 }
 
-/// Memory for unaligned edges and background copies.
-const BOUNCE: Bytes = Bytes(8 << 20);
 /// Extents that one question for allocation looks at.
 const MOST_EXTENTS_LOOKED_AT: u64 = 4096;
-/// Bad places that are written again at the same time.
-const REPAIRS_AT_ONCE: usize = 4;
-/// Memory for reads that another copy answers if a device is late.
-const REPLACEABLE: Bytes = Bytes(16 << 20);
 /// How long a closing waits for background work: what each of its steps may take, twice.
 const LAST_WORK: Nanos = Nanos::from_secs(120);
 
@@ -108,44 +104,19 @@ impl<R: Runtime, D: Device> Volume<R, D> {
         }
         enter(&rt, &members, &mut superblock).await?;
         let replicas = images(&superblock, RegionKind::Journal);
-        let proved = Cell::new(ring.newest());
         let core = Rc::new(Core {
             rt,
             shape,
-            members,
             state: RefCell::new(state),
-            locks: LockTable::default(),
-            ranges: RangeTable::default(),
-            policy_observes: Cell::new(policy.observes()),
-            policy: RefCell::new(policy),
-            policy_states,
-            cache: RefCell::new(cache),
             journal: Journal::new(replicas, superblock.epoch, ring),
-            commits: Commits::default(),
-            intents: Semaphore::new(1),
-            superblocks: Semaphore::new(1),
-            repairs: Semaphore::new(REPAIRS_AT_ONCE),
-            proved,
-            incomplete: Cell::new(shape.copies > 1),
-            checkpoints: Semaphore::new(1),
-            bounce: Arena::new(BOUNCE),
-            blocks: Arena::new(MIB),
-            copies: Arena::new(Arena::LARGEST * 2),
-            replaceable: Arena::new(REPLACEABLE),
-            pace: Pace::new(superblock.devices.len()),
-            probe_rng: RefCell::new(Rng::new(superblock.epoch)),
-            policy_changes: Cell::new(0),
-            superblock: RefCell::new(superblock),
-            guests: RefCell::default(),
+            moves: Moves::new(&superblock),
+            devices: Devices::new(members, superblock),
+            buffers: Buffers::default(),
+            locks: LockTable::default(),
+            guests: Guests::new(cache),
+            policy: InCharge::new(policy, policy_states),
+            jobs: Jobs::default(),
             background: RefCell::default(),
-            attention: Event::default(),
-            closing: Cell::new(false),
-            moving: Cell::new(0),
-            auditing: Cell::new(false),
-            jobs: Cell::new(0),
-            watch: Cell::new(Watch::Runs),
-            states_changed: Cell::new(0),
-            states_recorded: Cell::new(0),
         });
         core.start_watch();
         let begun = async {
@@ -175,10 +146,8 @@ impl<R: Runtime, D: Device> Volume<R, D> {
 
     async fn shut_down(&self) -> Result<()> {
         let core = &self.core;
-        core.closing.set(true);
-        core.attention.notify();
-        let ended = core.attention.wait_for(|| (core.jobs.get() == 0).then_some(()));
-        if core.within(LAST_WORK, ended).await.is_none() {
+        core.jobs.stop();
+        if core.within(LAST_WORK, core.jobs.ended()).await.is_none() {
             core.refuse_late()?;
             let text =
                 format!("background work has not ended after {LAST_WORK}: the volume is not shut down");
@@ -202,7 +171,7 @@ impl<R: Runtime, D: Device> Volume<R, D> {
         for phase in [Phase::Closing, Phase::Closed] {
             core.change_superblock(|superblock| superblock.phase = phase).await?;
         }
-        core.commits.failure().map_or(Ok(()), Err)
+        core.journal.failure().map_or(Ok(()), Err)
     }
 
     /// Changes the policy; no data is copied now. What the new policy wants moved, it moves in the background. What the old one
@@ -240,13 +209,11 @@ impl<R: Runtime, D: Device> Volume<R, D> {
     /// Puts a policy in charge that was made elsewhere, until the volume is closed: for experiments and tests.
     pub fn replace_policy(&self, policy: Box<dyn Policy>) {
         let core = &self.core;
-        core.policy_observes.set(policy.observes());
-        core.pace.lift();
-        *core.policy.borrow_mut() = policy;
+        core.moves.pace.lift();
+        core.policy.replace(policy);
         core.state.borrow_mut().behind.end_deferring();
         core.adopt_extras();
-        core.policy_changes.set(core.policy_changes.get() + 1);
-        core.attention.notify();
+        core.jobs.wake();
     }
 
     /// Brings the map pages up to date now, which makes the journal short. It happens by itself in time.
@@ -261,7 +228,7 @@ impl<R: Runtime, D: Device> Volume<R, D> {
 
     /// What the superblock says.
     pub fn superblock(&self) -> Superblock {
-        self.core.superblock.borrow().clone()
+        self.core.devices.superblock().clone()
     }
 
     /// Compares all required copies that are not behind, and counts the slots in use: for tests, on a volume at rest. Reads everything.
@@ -287,7 +254,7 @@ impl<R: Runtime, D: Device> Volume<R, D> {
         record: impl FnOnce(&mut crate::GuestStats, Nanos),
     ) -> Result<T> {
         let took = self.core.rt.now().saturating_sub(start);
-        let mut guests = self.core.guests.borrow_mut();
+        let mut guests = self.core.guests.stats.borrow_mut();
         guests.errors += u64::from(result.is_err());
         record(&mut guests, took);
         result
@@ -305,7 +272,7 @@ impl<R: Runtime, D: Device> Export for Volume<R, D> {
 
     async fn read(&self, offset: Bytes, into: &Buf) -> Result<()> {
         let start = self.core.rt.now();
-        if self.core.policy_observes.get()
+        if self.core.policy.observes()
             && let Some(delay) = self.core.arrived(Op::Read, offset, into.len(), self.flags(), start)
         {
             delay.await;
@@ -321,7 +288,7 @@ impl<R: Runtime, D: Device> Export for Volume<R, D> {
     async fn write(&self, offset: Bytes, from: &Buf, durability: Durability) -> Result<()> {
         let start = self.core.rt.now();
         let flags = Flags { fua: durability == Durability::Fua, ..self.flags() };
-        if self.core.policy_observes.get()
+        if self.core.policy.observes()
             && let Some(delay) = self.core.arrived(Op::Write, offset, from.len(), flags, start)
         {
             delay.await;
@@ -336,7 +303,7 @@ impl<R: Runtime, D: Device> Export for Volume<R, D> {
 
     async fn flush(&self) -> Result<()> {
         let start = self.core.rt.now();
-        if self.core.policy_observes.get()
+        if self.core.policy.observes()
             && let Some(delay) = self.core.arrived(Op::Flush, Bytes::ZERO, Bytes::ZERO, self.flags(), start)
         {
             delay.await;
@@ -363,7 +330,7 @@ impl<R: Runtime, D: Device> Export for Volume<R, D> {
         let op = if zeroing == Zeroing::MayDiscard { Op::Discard } else { Op::Write };
         let fua = durability == Durability::Fua;
         let flags = Flags { fua, zeros: op == Op::Write, ..self.flags() };
-        if self.core.policy_observes.get()
+        if self.core.policy.observes()
             && let Some(delay) = self.core.arrived(op, offset, len, flags, start)
         {
             delay.await;

@@ -45,6 +45,13 @@ fn a_write_that_fails_on_one_copy_succeeds_and_is_read_from_the_other_alone() {
                 killed.iter().map(|d| braid_sim::Faulty::new(d.fork(&world), &sound(&world))).collect();
             let after = open(world.clone(), snapshot).await.unwrap();
             assert!(holds(&after, &arena, KIB * 64, KIB * 256, 2).await.unwrap());
+            let alone = braid_sim::Faulty::new(killed[failing].fork(&world), &sound(&world));
+            let error = refused(open(world.clone(), vec![alone]).await);
+            assert_eq!(
+                error.kind(),
+                ErrorKind::Degraded,
+                "it lacks what a guest was told is written: {error}"
+            );
             // Once the device works again, the copies become alike.
             faults[failing].set(FaultPlan::default());
             world.sleep(Nanos::from_secs(60)).await;

@@ -50,11 +50,6 @@ fn hunt(bug: Bug) -> (Campaign, Engine) {
             Engine { checkpoints: false, ..Engine::wardrop() }
         }
         Bug::IntentTooLate | Bug::BehindIsRead | Bug::NoResync => Engine { copies: 2, ..chaos },
-        Bug::BehindNotRecorded => {
-            setup.workload.errors = Errors::Tolerated;
-            setup.disturbances = vec![Disturbance::WriteErrors];
-            Engine { copies: 2, ..chaos }
-        }
         Bug::CacheTableNotWritten | Bug::LeftCacheEntryKept | Bug::CachePageAheadOfJournal => {
             Engine::write_back()
         }
@@ -113,7 +108,6 @@ fn without_a_planted_bug_the_same_hunts_find_nothing() {
         Bug::SecondCopyNotWritten,
         Bug::StaleDeviceTaken,
         Bug::IntentTooLate,
-        Bug::BehindNotRecorded,
         Bug::CleanExtrasTrusted,
         Bug::PageWrittenOnce,
         Bug::LateWriteForgotten,

@@ -28,12 +28,12 @@ impl<R: Runtime, D: Device> Core<R, D> {
             None => self.allocate_anywhere(None).await?,
         };
         let not = self.device_of(home);
-        let other_device = self.members.iter().any(|m| m.id != not && m.is_current());
-        let degraded = self.members.iter().any(|m| !m.is_current());
+        let other_device = self.devices.iter().any(|m| m.id != not && m.is_current());
+        let degraded = self.devices.iter().any(|m| !m.is_current());
         let slot = match self.shape.copies {
             1 => SlotNumber::NONE,
             _ if degraded && !other_device => {
-                self.incomplete.set(true);
+                self.moves.incomplete.set(true);
                 SlotNumber::NONE
             }
             _ => self

@@ -18,10 +18,10 @@ impl<R: Runtime, D: Device> Core<R, D> {
     /// Compares all required copies that are not behind, and clean extra copies with them, then counts the slots in use, once no move
     /// holds one.
     pub async fn audit(&self) -> Result<()> {
-        self.auditing.set(true);
+        self.moves.auditing.set(true);
         let result = self.audit_at_rest().await;
-        self.auditing.set(false);
-        self.attention.notify();
+        self.moves.auditing.set(false);
+        self.jobs.wake();
         result
     }
 
@@ -49,7 +49,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
             self.rt.sleep(Nanos::from_millis(20)).await;
         }
         // Slots that moves and trims hold which do not end belong to them.
-        let moving = self.moving.get() > 0 || self.state.borrow().trimming() > 0;
+        let moving = self.moves.moving.get() > 0 || self.state.borrow().trimming() > 0;
         if moving { Ok(()) } else { self.count_slots() }
     }
 
@@ -74,7 +74,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
             let limit = (at + self.bounce_limit()).min(self.shape.extent_size);
             let (valid, end) = self.shape.run(entry.valid, at, limit);
             if valid {
-                let (first, second) = (self.copies.alloc(end - at).await, self.blocks.alloc(end - at).await);
+                let (first, second) =
+                    (self.buffers.moves.alloc(end - at).await, self.buffers.blocks.alloc(end - at).await);
                 self.read_slot(one, at..end, &first, Origin::Background).await?;
                 self.read_slot(other, at..end, &second, Origin::Background).await?;
                 let equal =
@@ -105,8 +106,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
             let range = self.shape.range_of(block).range;
             let start = self.shape.block_size * u64::from(extra.place);
             let (cached, required) = (
-                self.copies.alloc(range.end - range.start).await,
-                self.blocks.alloc(self.shape.block_size).await,
+                self.buffers.moves.alloc(range.end - range.start).await,
+                self.buffers.blocks.alloc(self.shape.block_size).await,
             );
             let current = self.copies_of(extent, &entry).current;
             self.read_slot(current, range.clone(), &required, Origin::Background).await?;
@@ -134,8 +135,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         for slot in state.waiting_slots() {
             *wanted.entry(on(slot).expect("a slot that was freed exists")).or_default() += 1;
         }
-        let metadata = State::new(&self.shape, &self.superblock.borrow());
-        for member in &self.members {
+        let metadata = State::new(&self.shape, &self.devices.superblock());
+        for member in self.devices.iter() {
             let id = member.id;
             let wanted =
                 wanted.get(&id).copied().unwrap_or(0) + state.extras.divided(id) + metadata.space.used(id);

@@ -19,7 +19,7 @@ use std::rc::Rc;
 impl<R: Runtime, D: Device> Core<R, D> {
     /// Makes clean extra copies of the blocks of a piece that was just read. The guard is the extent's, exclusive.
     pub async fn promote(&self, piece: Piece, bytes: Buf, device: DeviceId, guard: LockGuard) {
-        let changes = self.policy_changes.get();
+        let changes = self.policy.changes();
         for (block, range) in self.blocks_of(&piece) {
             let whole = range == self.shape.range_of(block).range;
             let known = self.state.borrow().extras.get(block).is_some();
@@ -29,7 +29,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
             let Some((slot, place)) = self.take_block(device, &piece) else { break };
             let part = bytes.slice(range.start - piece.range.start..range.end - piece.range.start);
             let written = self.write_block(slot, place, Bytes::ZERO, &part, Origin::Background).await;
-            if written.is_err() || self.policy_changes.get() != changes {
+            if written.is_err() || self.policy.changes() != changes {
                 // An error is counted by the device, and the home has the bytes; a policy that came meanwhile asks itself.
                 self.release_block(slot, place);
                 break;
@@ -113,7 +113,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         if whole.range == *range {
             return self.write_block(slot, place, Bytes::ZERO, part, Origin::Guest).await;
         }
-        let bytes = self.blocks.alloc(self.shape.block_size).await;
+        let bytes = self.buffers.blocks.alloc(self.shape.block_size).await;
         self.read_copies(&whole, &bytes, Origin::Guest).await?;
         bytes.copy_from(range.start - whole.range.start, part);
         self.write_block(slot, place, Bytes::ZERO, &bytes, Origin::Guest).await
@@ -126,7 +126,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         let _guard = self.locks.lock(Self::lock_number(whole.extent), Mode::Exclusive).await;
         let Some(extra) = self.state.borrow().extras.get(block).filter(|e| e.dirty) else { return Ok(()) };
         let entry = self.state.borrow().map.get(whole.extent);
-        let bytes = self.blocks.alloc(self.shape.block_size).await;
+        let bytes = self.buffers.blocks.alloc(self.shape.block_size).await;
         self.read_copies(&whole, &bytes, Origin::Background).await?;
         let source = self.member(self.device_of(extra.slot));
         if source.has_lost_writes() {
@@ -176,7 +176,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
                 self.drop_extra(block);
                 continue;
             }
-            let zeros = self.blocks.alloc(range.end - range.start).await;
+            let zeros = self.buffers.blocks.alloc(range.end - range.start).await;
             zeros.fill_zero();
             let within = range.start % self.shape.block_size;
             self.write_block(extra.slot, extra.place, within, &zeros, Origin::Guest).await?;
@@ -223,7 +223,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
     /// clean extra copy gives up.
     fn take_block(&self, device: DeviceId, piece: &Piece) -> Option<(SlotNumber, u16)> {
         // What the cache table says when the volume is closed must not be overwritten after that.
-        if self.closing.get() {
+        if self.jobs.are_ending() {
             return None;
         }
         let allowed = {

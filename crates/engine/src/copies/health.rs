@@ -30,7 +30,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
     /// From now on a device is neither read nor written, and what it would have been given it lacks.
     pub(super) fn exclude(&self, device: DeviceId, state: DeviceState) {
         self.member(device).set_state(state);
-        self.states_changed.set(self.states_changed.get() + 1);
+        self.devices.states_changed.set(self.devices.states_changed.get() + 1);
         let mut volume = self.state.borrow_mut();
         volume.set_open(device, false);
         // Its copies lack what was not flushed. Spans that others share are resynchronised without need, and that is safe.
@@ -62,23 +62,23 @@ impl<R: Runtime, D: Device> Core<R, D> {
 
     /// Changes what the superblocks say, with the states that devices are in now, on all devices that are written.
     pub async fn change_superblock(&self, change: impl FnOnce(&mut Superblock)) -> Result<()> {
-        let _alone = self.superblocks.acquire(1).await;
-        change(&mut self.superblock.borrow_mut());
+        let _alone = self.devices.writer.acquire(1).await;
+        change(&mut self.devices.superblock.borrow_mut());
         self.write_superblock().await
     }
 
     /// Waits until the superblocks say which devices were given up. Whoever depends on that calls it before an acknowledgement.
     #[inline]
     pub async fn record_states(&self) -> Result<()> {
-        if self.states_recorded.get() == self.states_changed.get() {
+        if self.devices.states_recorded.get() == self.devices.states_changed.get() {
             return Ok(());
         }
         Box::pin(self.record_states_now()).await
     }
 
     async fn record_states_now(&self) -> Result<()> {
-        let _alone = self.superblocks.acquire(1).await;
-        match self.states_recorded.get() == self.states_changed.get() {
+        let _alone = self.devices.writer.acquire(1).await;
+        match self.devices.states_recorded.get() == self.devices.states_changed.get() {
             true => Ok(()),
             false => self.write_superblock().await,
         }
@@ -87,12 +87,12 @@ impl<R: Runtime, D: Device> Core<R, D> {
     /// The caller is the only task that changes the superblocks.
     async fn write_superblock(&self) -> Result<()> {
         loop {
-            let states = self.states_changed.get();
+            let states = self.devices.states_changed.get();
             let superblock = {
-                let mut superblock = self.superblock.borrow_mut();
+                let mut superblock = self.devices.superblock.borrow_mut();
                 superblock.sequence += 1;
                 let epoch = superblock.epoch;
-                for (entry, member) in superblock.devices.iter_mut().zip(&self.members) {
+                for (entry, member) in superblock.devices.iter_mut().zip(self.devices.iter()) {
                     entry.state = member.state();
                     if member.is_written() {
                         entry.in_step = epoch;
@@ -100,9 +100,9 @@ impl<R: Runtime, D: Device> Core<R, D> {
                 }
                 superblock.clone()
             };
-            match open::write_superblocks(&self.rt, &self.members, &superblock).await {
+            match open::write_superblocks(&self.rt, &self.devices.members, &superblock).await {
                 Written::All => {
-                    self.states_recorded.set(states);
+                    self.devices.states_recorded.set(states);
                     return Ok(());
                 }
                 Written::Failed(device, error) if self.survives(device) => {
@@ -119,7 +119,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
 
     /// Once no copy is behind any more, and that is durable, devices that came back are current.
     pub async fn welcome_returned(&self) -> Result<()> {
-        let returned = self.members.iter().filter(|m| m.state() == DeviceState::Returning);
+        let returned = self.devices.iter().filter(|m| m.state() == DeviceState::Returning);
         let returned: Vec<DeviceId> = returned.map(|m| m.id).collect();
         if returned.is_empty() || self.state.borrow().behind.any_behind() {
             return Ok(());

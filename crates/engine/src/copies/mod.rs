@@ -2,7 +2,8 @@
 
 mod allocate;
 mod audit;
-mod cache;
+mod buffers;
+mod devices;
 mod extra;
 mod health;
 mod member;
@@ -11,7 +12,8 @@ mod required;
 mod slot;
 mod watch;
 
-pub(crate) use cache::ExtentCache;
+pub(crate) use buffers::Buffers;
+pub(crate) use devices::Devices;
 pub(crate) use member::{Member, Timed};
 pub(crate) use requests::Deadline;
 pub(crate) use required::{Other, Timing, lost};

@@ -165,7 +165,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
             exchanged
         };
         let settled = settled?;
-        if missed && both_current() && !planted(Bug::BehindNotRecorded) {
+        if missed && both_current() {
             self.record_behind(span).await?;
         }
         // What a device lacks that is not current, its state says.
@@ -202,14 +202,14 @@ impl<R: Runtime, D: Device> Core<R, D> {
     /// Writes a place that could not be read again, from the other copy, beside the guests.
     fn repair_later(self: &Rc<Self>, extent: ExtentId, bad: SlotNumber, range: Range<Bytes>) {
         // If many places are bad, a later read asks again.
-        let Some(permit) = self.repairs.try_acquire(1) else { return };
+        let Some(permit) = self.devices.repairs.try_acquire(1) else { return };
         let core = self.clone();
-        self.jobs.set(self.jobs.get() + 1);
+        self.jobs.begin();
         self.rt.spawn(async move {
             // What fails is counted by the device, and the copy is behind then.
             let _outcome = core.repair(extent, bad, range).await;
             drop(permit);
-            core.end_job();
+            core.jobs.end();
         });
     }
 
@@ -227,7 +227,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         let (mut at, end) = (range.start.align_down(align), range.end.align_up(align));
         while at < end {
             let part = at..(at + self.bounce_limit()).min(end);
-            let bytes = self.buffer(&self.copies, part.end - part.start).await?;
+            let bytes = self.buffer(&self.buffers.moves, part.end - part.start).await?;
             self.read_slot(good, part.clone(), &bytes, Origin::Background).await?;
             let written = self.write_slot(bad, &part, Some(&bytes), u16::MAX, Origin::Background).await;
             if let Err(error) = written {

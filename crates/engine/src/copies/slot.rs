@@ -41,7 +41,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
     /// A buffer for a read that may be abandoned. Nobody waits for one: late requests may hold those of the arena for ever.
     fn replaceable(&self, len: Bytes) -> Buf {
         let more = || Arena::new(len).try_alloc(len).expect("a new arena has room");
-        self.replaceable.try_alloc(len).unwrap_or_else(more)
+        self.buffers.replaceable.try_alloc(len).unwrap_or_else(more)
     }
 
     /// A buffer of an arena whose holders wait for devices.
@@ -79,7 +79,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         // One bounce buffer is enough, but for a read of nearly the largest buffer's length.
         while at < span.end {
             let end = (at + self.bounce_limit()).min(span.end);
-            let bounce = self.buffer(&self.bounce, end - at).await?;
+            let bounce = self.buffer(&self.buffers.bounce, end - at).await?;
             self.device_read_by(member, at, &bounce, origin, deadline).await?;
             let wanted = at.max(first)..end.min(first + into.len());
             into.copy_from(wanted.start - first, &bounce.slice(wanted.start - at..wanted.end - at));
@@ -122,7 +122,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         let mut at = span.start;
         while at < span.end {
             let end = (at + self.bounce_limit()).min(span.end);
-            let bounce = self.buffer(&self.bounce, end - at).await?;
+            let bounce = self.buffer(&self.buffers.bounce, end - at).await?;
             bounce.fill_zero();
             for edge in [range.start, range.end].into_iter().filter(|e| !e.is_aligned(align)) {
                 let block = edge.align_down(align);

@@ -9,7 +9,7 @@
 //! `Slow` counts as current, so nothing depends on it: the superblocks say so when they are written next.
 
 use super::Member;
-use crate::core::{Core, Watch};
+use crate::core::Core;
 use crate::{Error, ErrorKind};
 use braid_base::Nanos;
 use braid_format::superblock::DeviceState;
@@ -19,6 +19,15 @@ use std::pin::pin;
 use std::rc::Rc;
 use std::task::Poll;
 
+/// What the watchdog does.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Watch {
+    Runs,
+    /// It ends at once.
+    Ending,
+    Ended,
+}
+
 /// Deadlines are counted in these.
 const TICK: Nanos = Nanos::from_secs(1);
 
@@ -27,22 +36,22 @@ impl<R: Runtime, D: Device> Core<R, D> {
     pub fn start_watch(self: &Rc<Self>) {
         let core = self.clone();
         self.rt.spawn(async move {
-            while core.watch.get() == Watch::Runs {
-                let ends = core.attention.wait_for(|| (core.watch.get() != Watch::Runs).then_some(()));
+            while core.devices.watch.get() == Watch::Runs {
+                let ends = core.jobs.wait_for(|| (core.devices.watch.get() != Watch::Runs).then_some(()));
                 core.within(TICK, ends).await;
-                core.members.iter().for_each(|member| member.requests.tick());
-                core.members.iter().for_each(|member| core.look_at(member));
+                core.devices.iter().for_each(|member| member.requests.tick());
+                core.devices.iter().for_each(|member| core.look_at(member));
             }
-            core.watch.set(Watch::Ended);
-            core.attention.notify();
+            core.devices.watch.set(Watch::Ended);
+            core.jobs.wake();
         });
     }
 
     /// Ends the watch. Requests that are late then are carried on with all the same.
     pub async fn end_watch(&self) {
-        self.watch.set(Watch::Ending);
-        self.attention.notify();
-        self.attention.wait_for(|| (self.watch.get() == Watch::Ended).then_some(())).await;
+        self.devices.watch.set(Watch::Ending);
+        self.jobs.wake();
+        self.jobs.wait_for(|| (self.devices.watch.get() == Watch::Ended).then_some(())).await;
     }
 
     fn look_at(self: &Rc<Self>, member: &Member<D>) {
@@ -51,7 +60,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
             let requests = requests.clone();
             self.rt.spawn(async move { requests.finish(carrier).await });
         }
-        let others = || self.members.iter().filter(|other| other.id != member.id && other.is_current());
+        let others = || self.devices.iter().filter(|other| other.id != member.id && other.is_current());
         let others_answer = others().count() > 0 && others().all(|other| !other.requests.is_stuck());
         if !requests.is_stuck() {
             self.clear_slow(member);
@@ -72,11 +81,11 @@ impl<R: Runtime, D: Device> Core<R, D> {
         member.stats.borrow_mut().last_error = Some("no answer to a request in time".to_owned());
         tracing::error!(device = %self.describe(member.id), "device does not answer: going on without it");
         let core = self.clone();
-        self.jobs.set(self.jobs.get() + 1);
+        self.jobs.begin();
         self.rt.spawn(async move {
             // A failure is remembered, and told to every flush from now on.
             let _told = core.record_states().await;
-            core.end_job();
+            core.jobs.end();
         });
     }
 
@@ -106,7 +115,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
 
     /// An error if a device has not answered all requests: one that names it.
     pub fn refuse_late(&self) -> crate::Result<()> {
-        let Some(member) = self.members.iter().find(|member| member.is_late()) else { return Ok(()) };
+        let Some(member) = self.devices.iter().find(|member| member.is_late()) else { return Ok(()) };
         let text = format!(
             "{} has not answered {} request(s), and may still carry them out: wait until it has, or take it away, before \
              the volume is served again",

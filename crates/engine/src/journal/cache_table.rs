@@ -65,7 +65,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         let buffer = buffer(PAGE * GROUP as u64).await;
         for of_device in pages.chunk_by(|one, next| one.device == next.device) {
             let device = of_device[0].device;
-            let images = cache_images(&self.superblock.borrow(), device);
+            let images = cache_images(&self.devices.superblock(), device);
             for group in of_device.chunks(GROUP) {
                 // Encoded once, so that both images get the same.
                 let first = PAGE * u64::from(encode(self, group, &buffer));
@@ -84,7 +84,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
     }
 
     fn encode_entries(&self, pages: &[CachePage], buffer: &Buf) -> u32 {
-        let (mut state, volume) = (self.state.borrow_mut(), self.superblock.borrow().volume);
+        let (mut state, volume) = (self.state.borrow_mut(), self.devices.superblock().volume);
         let (device, sequence) = (pages[0].device, self.journal.newest());
         let first = state.tables.directory_pages(device);
         let mut contents = Vec::with_capacity(pages.len());
@@ -107,7 +107,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
     }
 
     fn encode_directories(&self, pages: &[CachePage], buffer: &Buf) -> u32 {
-        let (state, volume) = (self.state.borrow(), self.superblock.borrow().volume);
+        let (state, volume) = (self.state.borrow(), self.devices.superblock().volume);
         let sequence = self.journal.newest();
         buffer.with_bytes_mut(|bytes| {
             for (bytes, &CachePage { device, page }) in bytes.chunks_exact_mut(PAGE.as_usize()).zip(pages) {

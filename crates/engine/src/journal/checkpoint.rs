@@ -22,7 +22,7 @@ const PAGE: Bytes = map_page::SIZE;
 impl<R: Runtime, D: Device> Core<R, D> {
     /// Writes all stale pages, and moves the journal's tail up to where it stood when this began.
     pub async fn checkpoint(&self) -> Result<()> {
-        let _alone = self.checkpoints.acquire(1).await;
+        let _alone = self.journal.checkpoints.acquire(1).await;
         let done = self.journal.newest();
         let (pages, intents): (Vec<u32>, Vec<u32>) = {
             let mut state = self.state.borrow_mut();
@@ -50,7 +50,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
             return Ok(());
         }
         let (images, areas, most) = {
-            let superblock = self.superblock.borrow();
+            let superblock = self.devices.superblock();
             let area = superblock.region(RegionKind::DoubleWrite, 0);
             let most = area.map_or(GROUP, |area| (area.len / PAGE) as usize);
             (images(&superblock, kind), images(&superblock, RegionKind::DoubleWrite), most)
@@ -91,7 +91,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
     }
 
     fn encode_map(&self, pages: &[u32], buffer: &Buf) {
-        let (state, volume) = (self.state.borrow(), self.superblock.borrow().volume);
+        let (state, volume) = (self.state.borrow(), self.devices.superblock().volume);
         let (copies, sequence) = (self.shape.copies, self.journal.newest());
         let per_page = map_page::extents_per_page(copies);
         for_each_page(pages, buffer, |bytes, page| {
@@ -102,7 +102,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
     }
 
     fn encode_intents(&self, pages: &[u32], buffer: &Buf) {
-        let (state, volume) = (self.state.borrow(), self.superblock.borrow().volume);
+        let (state, volume) = (self.state.borrow(), self.devices.superblock().volume);
         let sequence = self.journal.newest();
         for_each_page(pages, buffer, |bytes, page| {
             intent_page::encode(bytes, volume, page, sequence, |span| state.behind.durable(span));

@@ -71,7 +71,7 @@ impl Drop for Running<'_> {
 impl<R: Runtime, D: Device> Core<R, D> {
     /// Makes durable whatever was acknowledged before this call, on behalf of a guest who waits, or of nobody.
     pub async fn commit(&self, origin: Origin) -> Result<()> {
-        let commits = &self.commits;
+        let commits = &self.journal.commits;
         let wanted = commits.started.get() + 1;
         loop {
             if commits.finished.get() >= wanted {
@@ -91,16 +91,16 @@ impl<R: Runtime, D: Device> Core<R, D> {
 
     /// From now on no flush succeeds, and no request waits for room in the journal.
     pub fn fail(&self, error: Error) {
-        if self.commits.failure().is_none() {
+        if self.journal.commits.failure().is_none() {
             tracing::error!(%error, "the volume can promise nothing any more");
         }
-        self.commits.fail(error);
+        self.journal.commits.fail(error);
         self.journal.roomier.notify();
-        self.attention.notify();
+        self.jobs.wake();
     }
 
     async fn lead_commit(&self, origin: Origin) {
-        let commits = &self.commits;
+        let commits = &self.journal.commits;
         commits.running.set(true);
         commits.started.set(commits.started.get() + 1);
         let number = commits.started.get();
@@ -113,13 +113,13 @@ impl<R: Runtime, D: Device> Core<R, D> {
     }
 
     async fn run_commit(&self, origin: Origin) -> Result<()> {
-        let mut records = self.commits.records.take();
+        let mut records = self.journal.commits.records.take();
         self.state.borrow_mut().begin_commit(&mut records);
         let result = self.commit_records(&mut records, origin).await;
         if result.is_err() {
             self.state.borrow_mut().keep_spans();
         }
-        self.commits.records.replace(records);
+        self.journal.commits.records.replace(records);
         result
     }
 
@@ -141,7 +141,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         self.state.borrow_mut().end_commit();
         drop(permit);
         self.background.borrow_mut().commits += 1;
-        self.attention.notify();
+        self.jobs.wake();
         Ok(())
     }
 
@@ -150,7 +150,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         if planted(Bug::FlushSkipped) {
             return Ok(Devices::Kept);
         }
-        let written = self.members.iter().filter(|member| member.is_written());
+        let written = self.devices.iter().filter(|member| member.is_written());
         let flushes = written.map(async |member| (member.id, member.flush(&self.rt).await));
         let mut devices = Devices::Kept;
         for (device, result) in join_all(flushes).await {

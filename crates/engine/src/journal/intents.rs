@@ -22,7 +22,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
             match intent {
                 Intent::Begun => return Ok(()),
                 Intent::Record => self.record_spans().await?,
-                Intent::Wait => self.commits.wait_for_end().await?,
+                Intent::Wait => self.journal.commits.wait_for_end().await?,
             }
         }
     }
@@ -37,15 +37,15 @@ impl<R: Runtime, D: Device> Core<R, D> {
 
     /// Has the journal say what it must say of spans before guests may go on.
     pub async fn record_spans(&self) -> Result<()> {
-        let _alone = self.intents.acquire(1).await;
-        if let Some(error) = self.commits.failure() {
+        let _alone = self.journal.intents.acquire(1).await;
+        if let Some(error) = self.journal.commits.failure() {
             return Err(error);
         }
         let wanted = self.state.borrow_mut().behind.take_wanted();
         if wanted.is_empty() {
             // Another task had it recorded, or a commit that runs must end first.
             return if self.state.borrow().behind.has_wanted() {
-                self.commits.wait_for_end().await
+                self.journal.commits.wait_for_end().await
             } else {
                 Ok(())
             };

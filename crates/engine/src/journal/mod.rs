@@ -11,7 +11,6 @@ mod ring;
 
 pub(crate) use cache_table::{cache_images, write_empty_directories};
 pub(crate) use checkpoint::images;
-pub(crate) use commit::Commits;
 pub(crate) use gaps::Gap;
 pub use recover::Recovery;
 pub(crate) use recover::{Mode, Recovered, Source, check_cache_tables, check_image, recover};

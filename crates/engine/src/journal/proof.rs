@@ -20,8 +20,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
     /// Keeps the proof up to date until the volume closes.
     pub async fn keep_proof(&self) {
         let mut flush_by = None;
-        while !self.closing.get() {
-            let unproved = || self.journal.newest() > self.proved.get();
+        while !self.jobs.are_ending() {
+            let unproved = || self.journal.newest() > self.journal.proved.get();
             self.pause(flush_by.unwrap_or(Nanos::MAX), unproved).await;
             if unproved() {
                 // What fails here fails the next commit, too, and is counted by the device.
@@ -41,15 +41,15 @@ impl<R: Runtime, D: Device> Core<R, D> {
     pub async fn prove(&self) -> Result<()> {
         let newest = self.journal.newest();
         let proof = Proof {
-            epoch: self.superblock.borrow().epoch,
+            epoch: self.devices.superblock().epoch,
             sequence: newest,
             extents: self.journal.newest_extents(),
         };
         // Said to be written first: a device that fails is not tried without end.
-        self.proved.set(newest);
+        self.journal.proved.set(newest);
         let page = Arena::new(proof::SIZE).alloc(proof::SIZE).await;
-        page.copy_from_slice(Bytes::ZERO, &proof::encode(self.superblock.borrow().volume, &proof));
-        let places = images(&self.superblock.borrow(), RegionKind::Proof);
+        page.copy_from_slice(Bytes::ZERO, &proof::encode(self.devices.superblock().volume, &proof));
+        let places = images(&self.devices.superblock(), RegionKind::Proof);
         for (device, offset) in places {
             let member = self.member(device);
             if member.is_written() {
@@ -62,7 +62,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
 
     /// Makes the proofs durable.
     pub async fn flush_proofs(&self) -> Result<()> {
-        let places = images(&self.superblock.borrow(), RegionKind::Proof);
+        let places = images(&self.devices.superblock(), RegionKind::Proof);
         for (device, _) in places {
             let member = self.member(device);
             if member.is_written()

@@ -6,6 +6,7 @@
 //! A volume of two copies has the ring twice, on two devices, with the same batches at the same places: each batch is durable on
 //! both before it counts. While one of the devices is missing or failed, the other one is enough.
 
+use super::commit::Commits;
 use crate::core::Core;
 use crate::planted::{Bug, planted};
 use crate::shape::Shape;
@@ -39,6 +40,13 @@ pub(crate) struct Journal {
     most_pending: usize,
     /// A request has added what it had to.
     settled: Event,
+    pub(super) commits: Commits,
+    /// One batch of intents is written at a time.
+    pub(super) intents: Semaphore,
+    /// One checkpoint runs at a time: the next one must not take for written what this one is writing.
+    pub(super) checkpoints: Semaphore,
+    /// The newest batch that the proof names.
+    pub(super) proved: Cell<u64>,
 }
 
 /// The right to add so many changes; given back when dropped, when they have been added.
@@ -69,7 +77,7 @@ pub(crate) struct Ring {
 impl Journal {
     /// The journal whose ring lies at each of these places.
     pub fn new(replicas: Vec<(DeviceId, Bytes)>, epoch: u64, ring: Ring) -> Journal {
-        let most_pending = most_pending(ring.len);
+        let (most_pending, proved) = (most_pending(ring.len), Cell::new(ring.newest));
         Journal {
             replicas,
             epoch,
@@ -81,6 +89,10 @@ impl Journal {
             reserved: Cell::new(0),
             most_pending,
             settled: Event::default(),
+            commits: Commits::default(),
+            intents: Semaphore::new(1),
+            checkpoints: Semaphore::new(1),
+            proved,
         }
     }
 
@@ -88,6 +100,11 @@ impl Journal {
     pub fn offset_on(&self, device: DeviceId) -> Bytes {
         let replica = self.replicas.iter().find(|(replica, _)| *replica == device);
         replica.expect("a journal that was searched has a place").1
+    }
+
+    /// Why the volume can promise nothing any more.
+    pub fn failure(&self) -> Option<Error> {
+        self.commits.failure()
     }
 
     /// Whether the ring lies on another device than this one, too.
@@ -247,7 +264,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         let room = journal::room(records.len());
         loop {
             let permit = journal.writer.acquire(1).await;
-            if let Some(error) = self.commits.failure() {
+            if let Some(error) = self.journal.commits.failure() {
                 return Err(error);
             }
             if let Some(place) = journal.place(room) {
@@ -256,8 +273,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
                 return Ok(permit);
             }
             drop(permit);
-            self.attention.notify();
-            let roomy = || journal.place(room).is_some() || self.commits.failure().is_some();
+            self.jobs.wake();
+            let roomy = || journal.place(room).is_some() || self.journal.commits.failure().is_some();
             journal.roomier.wait_for(|| roomy().then_some(())).await;
         }
     }
@@ -266,7 +283,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
     pub async fn append_checkpoint(&self, done: u64) -> Result<()> {
         let journal = &self.journal;
         let permit = journal.writer.acquire(1).await;
-        if let Some(error) = self.commits.failure() {
+        if let Some(error) = self.journal.commits.failure() {
             return Err(error);
         }
         let place = journal.ring.borrow().place(end_of_checkpoint(), &[]);
@@ -280,7 +297,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
 
     async fn write_batch(&self, records: &[Record], place: Bytes, tail: u64) -> Result<()> {
         let journal = &self.journal;
-        let volume = self.superblock.borrow().volume;
+        let volume = self.devices.superblock().volume;
         let sequence = journal.ring.borrow().next_sequence;
         let room = {
             let previous = journal.previous.borrow();
@@ -298,7 +315,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         // From here to the caller's consequences nothing waits: what is newest and what the state says belong together.
         journal.ring.borrow_mut().newest = sequence;
         journal.previous.replace(changed_extents(&self.shape, records));
-        self.attention.notify();
+        self.jobs.wake();
         Ok(())
     }
 

@@ -155,7 +155,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
                 let (source, target) = (self.device_of(current), self.device_of(slot));
                 self.rest(mover, &[source, target]).await;
                 self.give_way(current).await;
-                let bytes = self.buffer(&self.copies, end - at).await?;
+                let bytes = self.buffer(&self.buffers.moves, end - at).await?;
                 let read = self.read_required(extent, &entry, at..end, &bytes, Origin::Background);
                 self.step(mover, &[source], read).await?;
                 self.give_way(slot).await;
@@ -173,7 +173,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
     pub async fn give_way(&self, slot: SlotNumber) {
         let member = self.locate(slot).0;
         let patience = self.rt.now() + PATIENCE;
-        while self.guests_of(member) > 0 && self.rt.now() < patience && !self.closing.get() {
+        while self.guests_of(member) > 0 && self.rt.now() < patience && !self.jobs.are_ending() {
             self.rt.sleep(POLL).await;
         }
     }

@@ -8,13 +8,15 @@ mod ranges;
 mod resync;
 mod trim;
 
-pub(crate) use pace::{Mover, Pace};
+pub(crate) use pace::Mover;
 
 use crate::core::Core;
-use braid_base::Nanos;
+use braid_base::{Nanos, Rng};
+use braid_format::superblock::Superblock;
 use braid_policy::{Move, Origin, Outcome, Plan};
 use braid_runtime::{Device, Runtime, join_all};
-use std::cell::RefCell;
+use pace::Pace;
+use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::future::{Future, poll_fn};
 use std::pin::pin;
@@ -31,6 +33,33 @@ const OLDEST_CHANGE: Nanos = Nanos::from_secs(5);
 const MOVES_AT_ONCE: usize = 8;
 /// How long a failed job rests before it is tried again.
 const REST_AFTER_FAILURE: Nanos = Nanos::from_secs(1);
+
+/// What moves share.
+pub(crate) struct Moves {
+    /// The limits of the plan.
+    pub pace: Pace,
+    /// Moves that have begun and not ended.
+    pub moving: Cell<usize>,
+    /// An audit is under way: no move begins.
+    pub auditing: Cell<bool>,
+    /// Whether extents may lack the second copy that the volume requires.
+    pub incomplete: Cell<bool>,
+    /// Which places are probed.
+    probe_rng: RefCell<Rng>,
+}
+
+impl Moves {
+    /// Those of a volume, before the first one.
+    pub fn new(superblock: &Superblock) -> Moves {
+        Moves {
+            pace: Pace::new(superblock.devices.len()),
+            moving: Cell::new(0),
+            auditing: Cell::new(false),
+            incomplete: Cell::new(superblock.copies > 1),
+            probe_rng: RefCell::new(Rng::new(superblock.epoch)),
+        }
+    }
+}
 
 /// The plan that is being followed.
 struct Following {
@@ -61,28 +90,23 @@ impl<R: Runtime, D: Device> Core<R, D> {
 
     /// Starts a job that ends once `closing` is set.
     fn start(self: &Rc<Self>, job: impl AsyncFnOnce(&Rc<Self>) + 'static) {
-        self.jobs.set(self.jobs.get() + 1);
+        self.jobs.begin();
         let core = self.clone();
         self.rt.spawn(async move {
             job(&core).await;
-            core.end_job();
+            core.jobs.end();
         });
-    }
-
-    pub fn end_job(&self) {
-        self.jobs.set(self.jobs.get() - 1);
-        self.attention.notify();
     }
 
     /// Asks the policy when it wants to be asked, and does what it says, a few moves at a time and in its order.
     async fn follow_plan(self: &Rc<Self>) {
         let mut plan = Plan::default();
-        while !self.closing.get() {
+        while !self.jobs.are_ending() {
             plan.clear();
             let next = self.with_policy(|policy, view| policy.plan(view, &mut plan));
-            self.pace.follow(&plan);
+            self.moves.pace.follow(&plan);
             let following = Following {
-                policy_changes: self.policy_changes.get(),
+                policy_changes: self.policy.changes(),
                 until: if plan.revise { next } else { Nanos::MAX },
                 rest: RefCell::new(std::mem::take(&mut plan.moves).into()),
             };
@@ -94,16 +118,16 @@ impl<R: Runtime, D: Device> Core<R, D> {
             // For the room that it has.
             plan.moves = rest.into();
             let next = next.max(self.rt.now() + Nanos::from_millis(1));
-            self.pause(next, || self.policy_changes.get() != policy_changes).await;
+            self.pause(next, || self.policy.changes() != policy_changes).await;
         }
     }
 
     /// Runs one move after the other, as long as there are any and the plan holds.
     async fn run_moves(self: &Rc<Self>, plan: &Following) {
         let over = || {
-            self.closing.get()
-                || self.auditing.get()
-                || self.policy_changes.get() != plan.policy_changes
+            self.jobs.are_ending()
+                || self.moves.auditing.get()
+                || self.policy.changes() != plan.policy_changes
                 || plan.until < Nanos::MAX && self.rt.now() >= plan.until
         };
         while let Some((job, _claim)) = self.next_move(&plan.rest, plan.until, over).await {
@@ -115,7 +139,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
 
     /// Runs a move. Whether the plan's limits hold for it, its mover says; only the engine makes second copies without them.
     async fn run_move(self: &Rc<Self>, job: Move, mover: Mover) -> crate::Result<Outcome> {
-        self.moving.set(self.moving.get() + 1);
+        self.moves.moving.set(self.moves.moving.get() + 1);
         let outcome = match job {
             Move::Migrate { extent, target } => self.migrate(extent, target).await,
             Move::Mirror { extent, target } => self.mirror(extent, target, mover).await,
@@ -125,22 +149,22 @@ impl<R: Runtime, D: Device> Core<R, D> {
             Move::Resync { range } => self.resync_range(range).await,
             Move::Probe { device, direction, len } => self.probe(device, direction, len).await,
         };
-        self.moving.set(self.moving.get() - 1);
+        self.moves.moving.set(self.moves.moving.get() - 1);
         outcome
     }
 
     /// Tells the policy that asked for a move what became of it; one that has taken charge since knows nothing of it.
     fn end_move(&self, job: &Move, outcome: Outcome, policy_changes: u64) {
-        if self.policy_changes.get() == policy_changes {
+        if self.policy.changes() == policy_changes {
             self.policy.borrow_mut().done(job, outcome);
         }
     }
 
     /// Commits what no guest has flushed.
     async fn commit_in_time(&self) {
-        while !self.closing.get() {
+        while !self.jobs.are_ending() {
             self.pause(self.rt.now() + OLDEST_CHANGE, || false).await;
-            if self.closing.get() || self.state.borrow().pending() == 0 {
+            if self.jobs.are_ending() || self.state.borrow().pending() == 0 {
                 continue;
             }
             // A failure is remembered, and told to every flush from now on.
@@ -149,10 +173,10 @@ impl<R: Runtime, D: Device> Core<R, D> {
     }
 
     async fn keep_journal_short(&self) {
-        while !self.closing.get() {
+        while !self.jobs.are_ending() {
             let oldest = self.rt.now() + OLDEST_MAP;
             self.pause(oldest, || self.journal.wants_checkpoint()).await;
-            if self.closing.get() {
+            if self.jobs.are_ending() {
                 return;
             }
             if self.state.borrow().stale_pages() == 0 && !self.journal.wants_checkpoint() {
@@ -169,8 +193,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
     /// Waits until `deadline`, until the volume closes, or until `interrupt` becomes true at a notification.
     pub async fn pause(&self, deadline: Nanos, interrupt: impl Fn() -> bool) {
         let mut sleep = pin!(self.rt.sleep_until(deadline));
-        let mut notified =
-            pin!(self.attention.wait_for(|| (self.closing.get() || interrupt()).then_some(())));
+        let mut notified = pin!(self.jobs.wait_for(|| (self.jobs.are_ending() || interrupt()).then_some(())));
         poll_fn(|cx| {
             let over = sleep.as_mut().poll(cx).is_ready() || notified.as_mut().poll(cx).is_ready();
             if over { Poll::Ready(()) } else { Poll::Pending }

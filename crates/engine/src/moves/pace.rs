@@ -7,10 +7,11 @@
 //! What the engine does by itself (second copies after a device was missing, resynchronisation) has no limit.
 
 use crate::core::Core;
+use crate::jobs::Jobs;
 use braid_base::{BlockId, DeviceId, ExtentId, Nanos};
 use braid_format::map_page::Entry;
 use braid_policy::{Move, Plan};
-use braid_runtime::{Device, Event, Runtime};
+use braid_runtime::{Device, Runtime};
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::future::Future;
@@ -43,7 +44,7 @@ struct Paced {
 /// A move that has begun: no other one begins on its devices that have limits.
 pub(super) struct Claim<'a> {
     pace: &'a Pace,
-    attention: &'a Event,
+    jobs: &'a Jobs,
     devices: Vec<DeviceId>,
 }
 
@@ -119,7 +120,7 @@ impl Drop for Claim<'_> {
         if !self.devices.is_empty() {
             self.pace.set_claimed(&self.devices, false);
             self.pace.ended.set(self.pace.ended.get() + 1);
-            self.attention.notify();
+            self.jobs.wake();
         }
     }
 }
@@ -136,26 +137,26 @@ impl<R: Runtime, D: Device> Core<R, D> {
         while !over() && !moves.borrow().is_empty() {
             let now = self.rt.now();
             if let Some((job, devices)) = self.take_move(&mut moves.borrow_mut(), now) {
-                return Some((job, Claim { pace: &self.pace, attention: &self.attention, devices }));
+                return Some((job, Claim { pace: &self.moves.pace, jobs: &self.jobs, devices }));
             }
-            let ended = self.pace.ended.get();
-            let changed = || self.pace.ended.get() != ended || over();
-            self.pause(self.pace.next_rested(now).min(until), changed).await;
+            let ended = self.moves.pace.ended.get();
+            let changed = || self.moves.pace.ended.get() != ended || over();
+            self.pause(self.moves.pace.next_rested(now).min(until), changed).await;
         }
         None
     }
 
     /// Takes the first move whose devices have rested and are used by no other one, and claims these.
     fn take_move(&self, moves: &mut VecDeque<Move>, now: Nanos) -> Option<(Move, Vec<DeviceId>)> {
-        let limited = self.pace.limited();
+        let limited = self.moves.pace.limited();
         if limited.is_empty() {
             return moves.pop_front().map(|job| (job, limited));
         }
-        let may_begin = |job: &Move| self.pace.may_begin(&self.limited_of(job, &limited), now);
+        let may_begin = |job: &Move| self.moves.pace.may_begin(&self.limited_of(job, &limited), now);
         let place = moves.iter().position(may_begin)?;
         let job = moves.remove(place)?;
         let devices = self.limited_of(&job, &limited);
-        self.pace.set_claimed(&devices, true);
+        self.moves.pace.set_claimed(&devices, true);
         Some((job, devices))
     }
 
@@ -181,23 +182,27 @@ impl<R: Runtime, D: Device> Core<R, D> {
         let Entry { home, second, .. } = state.map.get(extent);
         let devices =
             [home, second].into_iter().filter_map(|slot| state.space.locate(slot).map(|slot| slot.device));
-        devices.filter(|&device| self.pace.is_limited(device)).collect()
+        devices.filter(|&device| self.moves.pace.is_limited(device)).collect()
     }
 
     /// Devices with a limit and a copy of a block, required or extra.
     pub(super) fn limited_of_block(&self, block: BlockId) -> Vec<DeviceId> {
         let mut devices = self.limited_of_extent(self.shape.range_of(block).extent);
         let extra = self.state.borrow().extras.get(block).map(|extra| self.device_of(extra.slot));
-        devices.extend(extra.filter(|&device| self.pace.is_limited(device) && !devices.contains(&device)));
+        devices
+            .extend(extra.filter(|&device| self.moves.pace.is_limited(device) && !devices.contains(&device)));
         devices
     }
 
     /// Before a step of a move: until its devices have rested, their limits are lifted, or the volume closes.
     pub(super) async fn rest(&self, mover: Mover, devices: &[DeviceId]) {
-        let changes = self.policy_changes.get();
-        while mover == Mover::Plan && !self.closing.get() && self.pace.rested(devices) > self.rt.now() {
-            let rested = self.pace.rested(devices);
-            self.pause(rested, || self.policy_changes.get() != changes).await;
+        let changes = self.policy.changes();
+        while mover == Mover::Plan
+            && !self.jobs.are_ending()
+            && self.moves.pace.rested(devices) > self.rt.now()
+        {
+            let rested = self.moves.pace.rested(devices);
+            self.pause(rested, || self.policy.changes() != changes).await;
         }
     }
 
@@ -210,8 +215,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
     ) -> T {
         let start = self.rt.now();
         let result = work.await;
-        if mover == Mover::Plan && devices.iter().any(|&device| self.pace.is_limited(device)) {
-            self.pace.charge(devices, start, self.rt.now());
+        if mover == Mover::Plan && devices.iter().any(|&device| self.moves.pace.is_limited(device)) {
+            self.moves.pace.charge(devices, start, self.rt.now());
         }
         result
     }

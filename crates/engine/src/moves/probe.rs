@@ -13,17 +13,17 @@ use braid_runtime::{Arena, Device, Runtime};
 impl<R: Runtime, D: Device> Core<R, D> {
     /// Measures a device, unless a guest is using it.
     pub async fn probe(&self, device: DeviceId, direction: Direction, len: Bytes) -> Result<Outcome> {
-        let member = &self.members[device.index()];
+        let member = self.member(device);
         let longest = self.shape.extent_size.min(Arena::LARGEST);
         let len = len.align_up(member.alignment).clamp(member.alignment, longest);
         if self.guests_of(member) > 0 || member.entry.slots == 0 || !member.is_current() {
             return Ok(Outcome::Stopped);
         }
-        let bytes = self.buffer(&self.copies, len).await?;
+        let bytes = self.buffer(&self.buffers.moves, len).await?;
         self.background.borrow_mut().probes += 1;
         match direction {
             Direction::Read => {
-                let index = self.probe_rng.borrow_mut().below(u64::from(member.entry.slots)) as u32;
+                let index = self.moves.probe_rng.borrow_mut().below(u64::from(member.entry.slots)) as u32;
                 let at = member.slot_offset(index, self.shape.extent_size);
                 let read = self.device_read(member, at, &bytes, Origin::Probe);
                 self.step(Mover::Plan, &[device], read).await?;

@@ -21,7 +21,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         while at < end {
             let in_extent = self.shape.extent_size - at % self.shape.extent_size;
             let len = in_extent.min(end - at).min(self.bounce_limit());
-            if len < self.shape.block_size || self.closing.get() {
+            if len < self.shape.block_size || self.jobs.are_ending() {
                 break;
             }
             let piece = self.shape.one_piece(at, len);
@@ -31,7 +31,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
             sources.dedup();
             self.rest(Mover::Plan, &sources).await;
             self.rest(Mover::Plan, &[target]).await;
-            let bytes = self.copies.alloc(len).await;
+            let bytes = self.buffers.moves.alloc(len).await;
             let guard = self.locks.lock(Self::lock_number(piece.extent), Mode::Exclusive).await;
             if self.state.borrow().map.get(piece.extent).home != SlotNumber::NONE {
                 let read = self.read_copies(&piece, &bytes, Origin::Background);
@@ -46,7 +46,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
     /// Drops the extra copies of the blocks that a range touches, written back before if they are dirty.
     pub(super) async fn demote_range(self: &Rc<Self>, range: ByteRange) -> Result<Outcome> {
         for block in self.extras_in(range) {
-            if self.closing.get() {
+            if self.jobs.are_ending() {
                 break;
             }
             let devices = self.limited_of_block(block);
@@ -59,7 +59,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
     /// Brings the required copies of the dirty blocks that a range touches up to date.
     pub(super) async fn write_back_range(self: &Rc<Self>, range: ByteRange) -> Result<Outcome> {
         for block in self.extras_in(range) {
-            if self.closing.get() {
+            if self.jobs.are_ending() {
                 break;
             }
             let devices = self.limited_of_block(block);
@@ -70,7 +70,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
     }
 
     fn outcome_of_range(&self) -> Outcome {
-        if self.closing.get() { Outcome::Stopped } else { Outcome::Finished }
+        if self.jobs.are_ending() { Outcome::Stopped } else { Outcome::Finished }
     }
 
     /// The blocks with an extra copy that a range touches, in the order of their addresses. Costs as much as the range has

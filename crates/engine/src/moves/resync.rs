@@ -36,7 +36,7 @@ enum Pass {
 impl<R: Runtime, D: Device> Core<R, D> {
     /// Brings what is behind up to date until the volume closes.
     pub(super) async fn resync(self: &Rc<Self>) {
-        while !self.closing.get() {
+        while !self.jobs.are_ending() {
             let (mut progress, mut failed) = (false, false);
             let spans = self.state.borrow().behind.behind_spans();
             for span in spans {
@@ -45,7 +45,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
                     // Counted by the device that failed; tried again after a rest.
                     Err(_) => failed = true,
                 }
-                if self.closing.get() {
+                if self.jobs.are_ending() {
                     return;
                 }
             }
@@ -69,7 +69,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         let first = self.shape.span_of(self.shape.extent_of(range.start));
         let last = self.shape.span_of(self.shape.extent_of(end - Bytes(1)));
         for span in (first.0..=last.0).map(SpanId) {
-            if self.closing.get() {
+            if self.jobs.are_ending() {
                 return Ok(Outcome::Stopped);
             }
             if self.state.borrow().behind.is_any_behind(span) {
@@ -84,7 +84,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         let missed = self.state.borrow().behind.missed(span);
         let mut all = true;
         for extent in self.shape.extents_of(span) {
-            if self.closing.get() {
+            if self.jobs.are_ending() {
                 return Ok(false);
             }
             all &= self.resync_extent(extent, mover).await? == Pass::Alike;
@@ -101,7 +101,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
                 self.rest(mover, &self.limited_of_extent(extent)).await;
                 self.give_way(entry.home).await;
             }
-            let bytes = self.buffer(&self.copies, self.bounce_limit().min(self.shape.extent_size)).await?;
+            let bytes =
+                self.buffer(&self.buffers.moves, self.bounce_limit().min(self.shape.extent_size)).await?;
             // Only the lock tells: the first write to an extent may be under way, which is in no map yet.
             let _guard = self.locks.lock(Self::lock_number(extent), Mode::Exclusive).await;
             let entry = self.state.borrow().map.get(extent);
@@ -132,13 +133,13 @@ impl<R: Runtime, D: Device> Core<R, D> {
 
     /// Gives extents the second copy that they could not have while a device was missing.
     async fn complete_all(self: &Rc<Self>) -> Result<()> {
-        if !self.incomplete.get() || self.members.iter().any(|member| !member.is_current()) {
+        if !self.moves.incomplete.get() || self.devices.iter().any(|member| !member.is_current()) {
             return Ok(());
         }
-        self.incomplete.set(false);
+        self.moves.incomplete.set(false);
         for extent in (0..self.shape.extents()).map(ExtentId) {
-            if self.closing.get() || self.auditing.get() {
-                self.incomplete.set(true);
+            if self.jobs.are_ending() || self.moves.auditing.get() {
+                self.moves.incomplete.set(true);
                 return Ok(());
             }
             if extent.0 % EXTENTS_IN_A_ROW == 0 {
@@ -159,14 +160,14 @@ impl<R: Runtime, D: Device> Core<R, D> {
             // A guest's write wins over the copy; then it is tried again.
             let entry = self.state.borrow().map.get(extent);
             let still = entry.second == SlotNumber::NONE && entry.home != SlotNumber::NONE;
-            self.incomplete.set(self.incomplete.get() || still);
+            self.moves.incomplete.set(self.moves.incomplete.get() || still);
         }
         Ok(())
     }
 
     /// Calls spans clean that guests have left alone, a few at a time: the next commit flushes both copies and says so.
     pub(super) async fn clear_idle_spans(&self) {
-        while !self.closing.get() {
+        while !self.jobs.are_ending() {
             self.pause(self.rt.now() + Nanos::from_secs(1), || false).await;
             let before = self.rt.now().saturating_sub(IDLE);
             let mut state = self.state.borrow_mut();

@@ -10,13 +10,13 @@ use braid_runtime::{Device, Runtime};
 
 impl<R: Runtime, D: Device> Core<R, D> {
     pub(super) async fn trim_freed(&self) {
-        while !self.closing.get() {
-            let due = || self.closing.get() || self.state.borrow().has_trims();
-            self.attention.wait_for(|| due().then_some(())).await;
+        while !self.jobs.are_ending() {
+            let due = || self.jobs.are_ending() || self.state.borrow().has_trims();
+            self.jobs.wait_for(|| due().then_some(())).await;
             let mut slots = self.state.borrow_mut().take_trims();
             slots.sort_unstable_by_key(|slot| slot.0);
             for run in slots.chunk_by(|a, b| b.0 == a.0 + 1 && self.device_of(*a) == self.device_of(*b)) {
-                if !self.closing.get() {
+                if !self.jobs.are_ending() {
                     self.trim(run).await;
                 }
                 let mut state = self.state.borrow_mut();

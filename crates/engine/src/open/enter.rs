@@ -93,10 +93,10 @@ impl<R: Runtime, D: Device> Core<R, D> {
         }
         self.record_spans().await?;
         if !clean {
-            let epoch = self.superblock.borrow().epoch;
+            let epoch = self.devices.superblock().epoch;
             drop(self.append(&[braid_format::journal::Record::Epoch(epoch)]).await?);
         }
-        if self.members.iter().any(Member::lacks_all) {
+        if self.devices.iter().any(Member::lacks_all) {
             self.commit(Origin::Background).await?;
             // What they lack is durable: from now on they are in step.
             self.change_superblock(|_| ()).await?;

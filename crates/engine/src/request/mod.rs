@@ -1,5 +1,27 @@
 //! The life of a guest's request, a verb in each file.
 
+mod cache;
 mod read;
 mod write;
 mod zero;
+
+pub(crate) use cache::ExtentCache;
+
+use crate::stats::GuestStats;
+use braid_runtime::RangeTable;
+use std::cell::RefCell;
+
+/// What the requests of guests share.
+pub(crate) struct Guests {
+    pub cache: RefCell<ExtentCache>,
+    pub stats: RefCell<GuestStats>,
+    /// Ranges of extents that have several copies: writes that overlap take turns.
+    ranges: RangeTable,
+}
+
+impl Guests {
+    /// Guests with this memory cache, before the first request.
+    pub fn new(cache: ExtentCache) -> Guests {
+        Guests { cache: RefCell::new(cache), stats: RefCell::default(), ranges: RangeTable::default() }
+    }
+}

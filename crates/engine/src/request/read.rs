@@ -83,14 +83,14 @@ impl<R: Runtime, D: Device> Core<R, D> {
     /// Looks into the memory cache, tells the policy, and finds out where else the bytes are.
     #[inline]
     fn way_of(&self, piece: &Piece, into: &Buf) -> Way<'_, D> {
-        let hit = self.cache.borrow_mut().read(piece, into);
+        let hit = self.guests.cache.borrow_mut().read(piece, into);
         let entry = self.state.borrow().map.get(piece.extent);
         let mapped = entry.home != SlotNumber::NONE;
         let shown = self.shown(piece, hit);
         let occasion = if hit { Occasion::ReadHit(shown) } else { Occasion::ReadMiss(shown) };
         let admit = self.with_policy(|policy, view| policy.place(&occasion, view)).promoted_to();
         {
-            let mut guests = self.guests.borrow_mut();
+            let mut guests = self.guests.stats.borrow_mut();
             guests.cache_hits += u64::from(hit);
             guests.cache_misses += u64::from(!hit);
         }
@@ -104,7 +104,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         if entry.home == SlotNumber::LOST {
             return Way::Lost;
         }
-        if self.cache.borrow_mut().wants(piece.extent) {
+        if self.guests.cache.borrow_mut().wants(piece.extent) {
             return Way::Fetch;
         }
         match self.only_place(piece, &entry) {
@@ -123,7 +123,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
             return None;
         }
         let slot = state.space.locate(entry.home).expect("the map names slots that exist");
-        let member = &self.members[slot.device.index()];
+        let member = self.member(slot.device);
         let at = member.slot_offset(slot.index, self.shape.extent_size) + piece.range.start;
         (at.is_aligned(member.alignment) && piece.len().is_aligned(member.alignment)).then_some((member, at))
     }
@@ -137,7 +137,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
     ) -> Result<()> {
         if admit.is_none() {
             // A write that reached one copy and not yet the other must not be read and then not be read.
-            self.ranges.wait(piece.extent.0, &piece.range).await;
+            self.guests.ranges.wait(piece.extent.0, &piece.range).await;
             return self.read_copies(&piece, &into, Origin::Guest).await;
         }
         // As above: what is promoted must not change meanwhile.
@@ -148,16 +148,16 @@ impl<R: Runtime, D: Device> Core<R, D> {
 
     /// Brings an extent into the memory cache, where there is one.
     pub async fn prefetch(self: &Rc<Self>, piece: &Piece) -> Result<()> {
-        let (cached, limit) = self.cache.borrow().len_and_limit();
+        let (cached, limit) = self.guests.cache.borrow().len_and_limit();
         let home = self.state.borrow().map.get(piece.extent).home;
         let mapped = home != SlotNumber::NONE && home != SlotNumber::LOST;
-        if limit == 0 || !mapped || cached > 0 && self.cache.borrow().contains(piece.extent) {
+        if limit == 0 || !mapped || cached > 0 && self.guests.cache.borrow().contains(piece.extent) {
             return Ok(());
         }
         let _guard = self.locks.lock(Self::lock_number(piece.extent), Mode::Exclusive).await;
         let nothing = Piece { extent: piece.extent, range: Bytes::ZERO..Bytes(1) };
         // Not of `bounce`: reading may take a buffer of that.
-        let into = self.blocks.alloc(Bytes(1)).await;
+        let into = self.buffers.blocks.alloc(Bytes(1)).await;
         self.fetch(&nothing, &into).await
     }
 
@@ -165,7 +165,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
     /// the piece.
     async fn fetch(self: &Rc<Self>, piece: &Piece, into: &Buf) -> Result<()> {
         let buf = {
-            let mut cache = self.cache.borrow_mut();
+            let mut cache = self.guests.cache.borrow_mut();
             // Someone else may have brought it while this task waited for the lock.
             if cache.read(piece, into) {
                 return Ok(());
@@ -191,7 +191,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
             return Box::pin(self.read_copies(piece, into, Origin::Guest)).await;
         }
         into.copy_from(Bytes::ZERO, &buf.slice(piece.range.clone()));
-        self.cache.borrow_mut().insert(piece.extent, buf);
+        self.guests.cache.borrow_mut().insert(piece.extent, buf);
         Ok(())
     }
 
@@ -204,7 +204,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         guard: LockGuard,
     ) -> Result<()> {
         self.read_copies(&piece, &into, Origin::Guest).await?;
-        let copy = self.bounce.try_alloc(into.len());
+        let copy = self.buffers.bounce.try_alloc(into.len());
         // Where memory is short, the extra copy has to wait for another read.
         if let (Some(device), Some(copy)) = (device, copy) {
             copy.copy_from(Bytes::ZERO, &into);

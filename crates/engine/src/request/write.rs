@@ -59,7 +59,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
             None => Box::pin(self.reserve(records)).await?,
         };
         let mut guard = self.lock_to_write(piece).await;
-        let cached = guard.mode() == Mode::Exclusive && self.cache.borrow().contains(piece.extent);
+        let cached = guard.mode() == Mode::Exclusive && self.guests.cache.borrow().contains(piece.extent);
         let (mut entry, Placed { mut target, timing }) = self.place(piece, cached);
         if guard.mode() == Mode::Shared && target != WriteTarget::Home && !self.has_all_extras(piece) {
             // What others who share the lock write to the home would be hidden by the copy that is made now.
@@ -82,9 +82,9 @@ impl<R: Runtime, D: Device> Core<R, D> {
         };
         if mode == Mode::Exclusive && !planted(Bug::CacheNotUpdated) {
             match &result {
-                Ok(()) => self.cache.borrow_mut().write(piece, from),
+                Ok(()) => self.guests.cache.borrow_mut().write(piece, from),
                 // What the devices hold of it now is unknown; the next read must ask them.
-                Err(_) => self.cache.borrow_mut().remove(piece.extent),
+                Err(_) => self.guests.cache.borrow_mut().remove(piece.extent),
             }
         }
         drop(guard);
@@ -112,7 +112,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
 
     fn mode_to_write(&self, piece: &Piece) -> Mode {
         let entry = self.state.borrow().map.get(piece.extent);
-        let shared = self.changes_no_map(piece, &entry) && !self.cache.borrow().contains(piece.extent);
+        let shared = self.changes_no_map(piece, &entry) && !self.guests.cache.borrow().contains(piece.extent);
         if shared { Mode::Shared } else { Mode::Exclusive }
     }
 
@@ -126,7 +126,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         let state = self.state.borrow();
         let is_aligned = |slot: SlotNumber| {
             let device = state.space.locate(slot).expect("the map names slots that exist").device;
-            let align = self.members[device.index()].alignment;
+            let align = self.member(device).alignment;
             piece.range.start.is_aligned(align) && piece.range.end.is_aligned(align)
         };
         let second = entry.second == SlotNumber::NONE || is_aligned(entry.second);
@@ -172,7 +172,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
             Mode::Shared => {
                 let blocks = piece.range.start.align_down(self.shape.block_size)
                     ..piece.range.end.align_up(self.shape.block_size);
-                Some(self.ranges.lock(piece.extent.0, blocks).await)
+                Some(self.guests.ranges.lock(piece.extent.0, blocks).await)
             }
         };
         match target {
@@ -240,7 +240,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
             return Ok(false);
         }
         let whole = {
-            let cache = self.cache.borrow();
+            let cache = self.guests.cache.borrow();
             let Some(buf) = cache.whole(piece.extent) else { return Ok(false) };
             buf.copy_from(piece.range.start, from);
             buf.clone()

@@ -72,7 +72,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         let result = self.zero_locked(&piece, zeroing).await;
         if result.is_err() {
             // What the devices hold of it now is unknown; the next read must ask them.
-            self.cache.borrow_mut().remove(piece.extent);
+            self.guests.cache.borrow_mut().remove(piece.extent);
             self.drop_clean_extras_locked(&piece);
         }
         result
@@ -96,14 +96,14 @@ impl<R: Runtime, D: Device> Core<R, D> {
         }
         let covered = self.shape.parts_covered(&piece.range);
         let entry = self.zero_edges(piece, entry, covered).await?;
-        self.cache.borrow_mut().zero(piece);
+        self.guests.cache.borrow_mut().zero(piece);
         // From here to the end nothing waits.
         self.drop_covered_extras(piece);
         let mut state = self.state.borrow_mut();
         let extras_left = state.map.has_extras(piece.extent);
         let left = Entry { valid: entry.valid & !covered, ..entry };
         if left.valid == 0 && zeroing == Zeroing::MayDiscard && !extras_left {
-            self.cache.borrow_mut().remove(piece.extent);
+            self.guests.cache.borrow_mut().remove(piece.extent);
             state.set_extent(piece.extent, Entry::default());
             let slots = [entry.home, entry.second];
             slots.into_iter().filter(|&s| s != SlotNumber::NONE).for_each(|s| state.retire(s));

@@ -85,7 +85,7 @@ async fn read_half<D: Device>(
 impl<R: Runtime, D: Device> Core<R, D> {
     /// Gives the policy back what it saved, if the newest state is its own. The extra copies that there are it has been told of.
     pub fn restore_policy(&self) {
-        let newest = self.policy_states.newest.borrow();
+        let newest = self.policy.states.newest.borrow();
         self.with_policy(|policy, view| match policy.name() == newest.policy {
             true if newest.state.is_empty() => {}
             true => policy.restore(&newest.state, view),
@@ -99,9 +99,9 @@ impl<R: Runtime, D: Device> Core<R, D> {
 
     /// Saves what the policy learns until the volume closes.
     pub async fn keep_policy_state(&self) {
-        while !self.closing.get() {
+        while !self.jobs.are_ending() {
             self.pause(self.rt.now() + SAVE_EVERY, || false).await;
-            if !self.closing.get() {
+            if !self.jobs.are_ending() {
                 self.save_policy().await;
             }
         }
@@ -109,7 +109,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
 
     /// Whether the volume has a place for the policy's state.
     pub fn keeps_policy_state(&self) -> bool {
-        !images(&self.superblock.borrow(), RegionKind::PolicyState).is_empty()
+        !images(&self.devices.superblock(), RegionKind::PolicyState).is_empty()
     }
 
     /// Makes what the policy knows durable, if that has changed.
@@ -117,17 +117,17 @@ impl<R: Runtime, D: Device> Core<R, D> {
         if !self.keeps_policy_state() {
             return;
         }
-        let _alone = self.policy_states.alone.acquire(1).await;
+        let _alone = self.policy.states.alone.acquire(1).await;
         let Some(next) = self.next_state() else { return };
         let bytes = {
             let Newest { epoch, sequence, policy, state } = next.clone();
             let written = PolicyState { epoch, sequence, policy, state: &state };
-            policy_state::encode(self.superblock.borrow().volume, &written)
+            policy_state::encode(self.devices.superblock().volume, &written)
         };
         let buf = buffer(Bytes::of_len(bytes.len())).await;
         buf.copy_from_slice(Bytes::ZERO, &bytes);
         let half = HALF * (next.sequence % 2);
-        let places = images(&self.superblock.borrow(), RegionKind::PolicyState);
+        let places = images(&self.devices.superblock(), RegionKind::PolicyState);
         let mut written = false;
         for (device, region) in places {
             if self.member(device).is_written() {
@@ -137,7 +137,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
                 }
             }
         }
-        let mut newest = self.policy_states.newest.borrow_mut();
+        let mut newest = self.policy.states.newest.borrow_mut();
         match written {
             true => *newest = next,
             // The number may be on a device, and is not used again. The next one goes to the same half: the other may hold the
@@ -150,8 +150,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
     fn next_state(&self) -> Option<Newest> {
         let (policy, state) = self.with_policy(|policy, view| (policy.name(), policy.save(view)));
         assert!(state.len() <= LONGEST_STATE.as_usize(), "policy {policy} saves {} bytes", state.len());
-        let newest = self.policy_states.newest.borrow();
-        let epoch = self.superblock.borrow().epoch;
+        let newest = self.policy.states.newest.borrow();
+        let epoch = self.devices.superblock().epoch;
         let next = Newest { epoch, sequence: newest.sequence + 1, policy: policy.to_owned(), state };
         (newest.policy != next.policy || newest.state != next.state).then_some(next)
     }

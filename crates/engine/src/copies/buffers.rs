@@ -1,0 +1,32 @@
+//! Memory for requests to devices, in arenas that are asked in one order, so that no two holders wait for each other.
+
+use braid_base::{Bytes, MIB};
+use braid_runtime::Arena;
+
+/// Bounce buffers.
+const BOUNCE: Bytes = Bytes(8 << 20);
+/// Buffers of reads that may be abandoned.
+const REPLACEABLE: Bytes = Bytes(16 << 20);
+
+/// The arenas, in the order in which they are asked.
+pub(crate) struct Buffers {
+    /// For moves and probes: whoever holds a buffer of it may ask for one of the next ones.
+    pub moves: Arena,
+    /// For whole blocks of extra copies, held while a bounce buffer is.
+    pub blocks: Arena,
+    /// For unaligned edges and background copies. Whoever holds a buffer of it takes no second one.
+    pub bounce: Arena,
+    /// For reads that another copy answers if the device is late. Nobody waits for one.
+    pub replaceable: Arena,
+}
+
+impl Default for Buffers {
+    fn default() -> Buffers {
+        Buffers {
+            moves: Arena::new(Arena::LARGEST * 2),
+            blocks: Arena::new(MIB),
+            bounce: Arena::new(BOUNCE),
+            replaceable: Arena::new(REPLACEABLE),
+        }
+    }
+}

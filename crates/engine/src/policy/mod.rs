@@ -1,0 +1,56 @@
+//! The policy in charge, and what it learned at earlier openings.
+
+mod state;
+
+use braid_policy::Policy;
+pub(crate) use state::PolicyStates;
+use std::cell::{Cell, Ref, RefCell, RefMut};
+
+/// The policy in charge.
+pub(crate) struct InCharge {
+    policy: RefCell<Box<dyn Policy>>,
+    /// Whether it is told of requests as they arrive.
+    observes: Cell<bool>,
+    /// How often another one took charge.
+    changes: Cell<u64>,
+    states: PolicyStates,
+}
+
+impl InCharge {
+    /// A policy, and the states that it and others left.
+    pub fn new(policy: Box<dyn Policy>, states: PolicyStates) -> InCharge {
+        let observes = Cell::new(policy.observes());
+        InCharge { policy: RefCell::new(policy), observes, changes: Cell::new(0), states }
+    }
+
+    /// The policy.
+    #[inline]
+    pub fn borrow(&self) -> Ref<'_, Box<dyn Policy>> {
+        self.policy.borrow()
+    }
+
+    /// The policy, to learn something.
+    #[inline]
+    pub fn borrow_mut(&self) -> RefMut<'_, Box<dyn Policy>> {
+        self.policy.borrow_mut()
+    }
+
+    /// Another policy is in charge from now on.
+    pub fn replace(&self, policy: Box<dyn Policy>) {
+        self.observes.set(policy.observes());
+        *self.policy.borrow_mut() = policy;
+        self.changes.set(self.changes.get() + 1);
+    }
+
+    /// Whether requests are to be told as they arrive.
+    #[inline]
+    pub fn observes(&self) -> bool {
+        self.observes.get()
+    }
+
+    /// How often another policy took charge: whoever acts for one ends when this has changed.
+    #[inline]
+    pub fn changes(&self) -> u64 {
+        self.changes.get()
+    }
+}
