@@ -190,9 +190,9 @@ pub(crate) fn written_policy(policy: &dyn braid_policy::Policy) -> String {
     if settings.is_empty() { policy.name().to_owned() } else { format!("{},{settings}", policy.name()) }
 }
 
-/// Where everything lies, for a volume of at most `volume_size`. Journal, proof, map image 0 and the policy's state are on the first SSD, image 1
-/// on the first other device, all on the only device. If there are two copies, both devices have a journal, a proof, the spans, a
-/// double-write area and the policy's state.
+/// Where everything lies, for a volume of at most `volume_size`. The first SSD and the first other device each have a journal, a proof, a map
+/// image and a double-write area; with two copies also the spans and the policy's state, which are on the first alone otherwise. An only
+/// device has all.
 fn layout<D: Device>(devices: &[D], options: &CreateOptions, volume_size: Bytes) -> Result<Superblock> {
     let (extent_size, copies) = (options.extent_size, options.copies);
     let first = devices.iter().position(|d| d.geometry().class == DeviceClass::Ssd).unwrap_or(0);
@@ -254,6 +254,7 @@ fn regions(superblock: &Superblock, first: DeviceId, second: DeviceId) -> Result
     let intents = layout::intents_len(superblock.spans());
     let journal = layout::journal_len(superblock.volume_size);
     let pages = (map.max(intents) / map_page::SIZE) as u32;
+    let pairs = first != second;
     let lens = [
         (RegionKind::Journal, journal),
         (RegionKind::Proof, layout::proof_len()),
@@ -270,9 +271,11 @@ fn regions(superblock: &Superblock, first: DeviceId, second: DeviceId) -> Result
         for (kind, len) in lens {
             let wanted = match kind {
                 RegionKind::Map => true,
-                RegionKind::Intents | RegionKind::DoubleWrite => superblock.copies > 1,
-                RegionKind::PolicyState if !keeps_state(device) => false,
-                _ => copy == 0 || superblock.copies > 1,
+                RegionKind::Intents => superblock.copies > 1,
+                RegionKind::PolicyState => keeps_state(device) && (copy == 0 || superblock.copies > 1),
+                // With one required copy, the second journal and the double-write areas are for the loss of the other device.
+                RegionKind::DoubleWrite => pairs,
+                _ => copy == 0 || pairs,
             };
             if wanted {
                 let end = regions.iter().filter(|r| r.device == device).map(|r| r.offset + r.len).max();

@@ -70,6 +70,8 @@ pub enum Bug {
     BehindIsRead,
     /// After an unclean stop both copies are read, though they may differ.
     NoResync,
+    /// With one required copy, a slot is used again before the map image of the other device forgets it.
+    SlotReusedBeforeCheckpoint,
     /// A device that has not answered a request in time gets others before it has.
     LateWriteForgotten,
 }
@@ -77,7 +79,7 @@ pub enum Bug {
 #[cfg(feature = "planted")]
 impl Bug {
     /// All of them.
-    pub const ALL: [Bug; 31] = [
+    pub const ALL: [Bug; 32] = [
         Bug::FlushSkipped,
         Bug::RecordBeforeData,
         Bug::JournalNotFlushed,
@@ -108,6 +110,7 @@ impl Bug {
         Bug::IntentTooLate,
         Bug::BehindIsRead,
         Bug::NoResync,
+        Bug::SlotReusedBeforeCheckpoint,
         Bug::LateWriteForgotten,
     ];
 }

@@ -5,7 +5,7 @@ use crate::core::Core;
 use crate::create::{checked_policy, room, written_policy};
 use crate::export::{Allocation, Durability, Export, Hints, Zeroing};
 use crate::jobs::Jobs;
-use crate::journal::{Journal, Mode, Recovered, Recovery, Source, images, recover};
+use crate::journal::{Journal, Mode, Recovered, Recovery, Source, images, recover, rings};
 use crate::map::State;
 use crate::moves::Moves;
 use crate::open::{Assembled, assemble, enter, refuse_only_copies, refuse_planned};
@@ -103,7 +103,13 @@ impl<R: Runtime, D: Device> Volume<R, D> {
             state.mark_intents_stale((0..superblock.spans()).map(SpanId));
         }
         enter(&rt, &members, &mut superblock).await?;
-        let replicas = images(&superblock, RegionKind::Journal);
+        let replicas = rings(&superblock, |device| members[device.index()].is_current());
+        if let ([(device, _)], 1) = (&replicas[..], shape.copies) {
+            let images = images(&superblock, RegionKind::Map);
+            if images.iter().any(|(image, _)| image != device && members[image.index()].is_current()) {
+                state.set_only_journal(*device);
+            }
+        }
         let core = Rc::new(Core {
             rt,
             shape,

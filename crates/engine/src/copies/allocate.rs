@@ -63,7 +63,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
             .for_each(|s| state.release(s));
     }
 
-    /// The device with the most free slots; once more after a commit, which may free some.
+    /// The device with the most free slots; once more after a commit or a checkpoint, which may free some.
     async fn allocate_anywhere(&self, not: Option<DeviceId>) -> Result<SlotNumber> {
         loop {
             let choice = self.with_policy(|_, view| match not {
@@ -82,6 +82,10 @@ impl<R: Runtime, D: Device> Core<R, D> {
             }
             if self.state.borrow().freeing() > 0 {
                 self.commit(Origin::Guest).await?;
+                continue;
+            }
+            if self.state.borrow().has_outdated() {
+                self.checkpoint().await?;
                 continue;
             }
             if !self.reclaim_extras(not) {

@@ -1,8 +1,8 @@
 //! The checkpoint: brings the map pages, the table of spans and the cache tables up to date, so that the journal can forget.
 //!
 //! A page is durable somewhere else before it is overwritten in place, so one torn by a power cut is read from there. With one required copy
-//! that is the other image: image 1 is written after image 0 has been flushed. With two, either device may be lost, with its image; there
-//! a page goes to the double-write area of each device first, and to both images then. The journal forgets only once all that is durable.
+//! that is the other image: image 1 is written after image 0 has been flushed. With two, either device may be lost, with its image; there,
+//! and where one of the images is lost, a page goes to the double-write area of each device first, and to the images then. The journal forgets only once all that is durable.
 //! A page shows what is durable, never what waits for a commit, so a checkpoint needs no commit and holds up no flush.
 
 use crate::Result;
@@ -41,7 +41,9 @@ impl<R: Runtime, D: Device> Core<R, D> {
             self.state.borrow_mut().put_back(pages, intents);
             return Err(error);
         }
+        self.state.borrow_mut().end_checkpoint(done);
         self.background.borrow_mut().checkpoints += 1;
+        self.jobs.wake();
         Ok(())
     }
 
@@ -55,6 +57,9 @@ impl<R: Runtime, D: Device> Core<R, D> {
             let most = area.map_or(GROUP, |area| (area.len / PAGE) as usize);
             (images(&superblock, kind), images(&superblock, RegionKind::DoubleWrite), most)
         };
+        // Each of two images is whole while the other one is written. With two required copies either may be lost the next moment.
+        let has_both = images.iter().all(|(device, _)| self.member(*device).is_written());
+        let in_turn = self.shape.copies == 1 && has_both;
         let buffer = Arena::new(PAGE * GROUP as u64).alloc(PAGE * GROUP as u64).await;
         for group in pages.chunks(most) {
             // Encoded once, so that all places get the same.
@@ -62,7 +67,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
                 RegionKind::Intents => self.encode_intents(group, &buffer),
                 _ => self.encode_map(group, &buffer),
             }
-            if areas.is_empty() {
+            if in_turn {
                 for image in &images {
                     self.write_copies(group, &buffer, slice::from_ref(image)).await?;
                 }
@@ -131,6 +136,20 @@ fn for_each_page(pages: &[u32], buffer: &Buf, mut encode: impl FnMut(&mut [u8], 
     buffer.with_bytes_mut(|bytes| {
         bytes.chunks_exact_mut(PAGE.as_usize()).zip(pages).for_each(|(bytes, &page)| encode(bytes, page));
     });
+}
+
+/// Where the rings of the journal lie that are in use. With one required copy there is one, on the first device that is current and has a
+/// place for it.
+pub(crate) fn rings(
+    superblock: &Superblock,
+    is_current: impl Fn(DeviceId) -> bool,
+) -> Vec<(DeviceId, Bytes)> {
+    let mut rings = images(superblock, RegionKind::Journal);
+    if superblock.copies == 1 {
+        rings.retain(|(device, _)| is_current(*device));
+        rings.truncate(1);
+    }
+    rings
 }
 
 /// Where the copies of a structure lie: images of the map, tables of spans, double-write areas.

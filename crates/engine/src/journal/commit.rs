@@ -133,12 +133,12 @@ impl<R: Runtime, D: Device> Core<R, D> {
             self.state.borrow_mut().keep_spans();
         }
         if records.is_empty() {
-            self.state.borrow_mut().end_commit();
+            self.state.borrow_mut().end_commit(self.journal.newest());
             return Ok(());
         }
         let doubt = |_: &Error| self.state.borrow_mut().doubt_spans();
         let permit = self.append(records).await.inspect_err(doubt)?;
-        self.state.borrow_mut().end_commit();
+        self.state.borrow_mut().end_commit(self.journal.newest());
         drop(permit);
         self.background.borrow_mut().commits += 1;
         self.jobs.wake();

@@ -7,7 +7,7 @@
 use crate::Result;
 use crate::core::Core;
 use crate::journal::images;
-use braid_base::{Bytes, Nanos};
+use braid_base::{Bytes, DeviceId, Nanos};
 use braid_format::proof::{self, Proof};
 use braid_format::superblock::RegionKind;
 use braid_policy::Origin;
@@ -49,8 +49,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         self.journal.proved.set(newest);
         let page = Arena::new(proof::SIZE).alloc(proof::SIZE).await;
         page.copy_from_slice(Bytes::ZERO, &proof::encode(self.devices.superblock().volume, &proof));
-        let places = images(&self.devices.superblock(), RegionKind::Proof);
-        for (device, offset) in places {
+        for (device, offset) in self.proofs() {
             let member = self.member(device);
             if member.is_written() {
                 let half = proof::SIZE * (newest % proof::PAGES);
@@ -60,10 +59,16 @@ impl<R: Runtime, D: Device> Core<R, D> {
         Ok(())
     }
 
+    /// Where the proofs lie: beside the rings that are in use.
+    fn proofs(&self) -> Vec<(DeviceId, Bytes)> {
+        let mut places = images(&self.devices.superblock(), RegionKind::Proof);
+        places.retain(|(device, _)| self.journal.is_on(*device));
+        places
+    }
+
     /// Makes the proofs durable.
     pub async fn flush_proofs(&self) -> Result<()> {
-        let places = images(&self.devices.superblock(), RegionKind::Proof);
-        for (device, _) in places {
+        for (device, _) in self.proofs() {
             let member = self.member(device);
             if member.is_written()
                 && let Err(error) = self.flush_member(member, "the journal's proof").await

@@ -13,7 +13,7 @@ mod damage;
 mod pages;
 
 use crate::copies::Member;
-use crate::journal::{Gap, Ring, images};
+use crate::journal::{Gap, Ring, rings};
 use crate::map::State;
 use crate::planted::{Bug, planted};
 use crate::{Error, ErrorKind, Result};
@@ -82,7 +82,9 @@ pub(crate) async fn recover<D: Device>(source: &Source<'_, D>, state: &mut State
     let mut tables = cache_table::load(source, state, &mut recovery, &mut damage).await?;
     let mut spans = pages::load_intents(source, &double_written).await?;
     let mut batches = batches::find(source).await?;
-    let ring = ring(source.superblock, &mut batches);
+    // Pages may be newer than a journal that had to be begun anew.
+    let newest_page = pages.newest().max(tables.newest());
+    let ring = ring(source.superblock, newest_page, &mut batches);
     damage.of_journal(&batches);
     if source.mode == Mode::Strict
         && let Some(first) = damage.first()
@@ -103,6 +105,7 @@ pub(crate) async fn recover<D: Device>(source: &Source<'_, D>, state: &mut State
     let writes_back = state.extras.dirty() > 0 || batches.live.iter().any(Found::changes_extras);
     recovery.lost = damage.give_up(source.superblock, state, &pages, writes_back);
     recovery.damage = damage.into_sentences();
+    give_up_places(source, state, &mut recovery);
     claim_slots(source, state, &mut recovery)?;
     cache_table::claim(source, state, tables, &mut recovery)?;
     recovery.lost.sort_unstable();
@@ -120,9 +123,9 @@ pub(crate) async fn recover<D: Device>(source: &Source<'_, D>, state: &mut State
 
 /// The batches that the journal of a device that is current lacks.
 fn gaps<D: Device>(source: &Source<'_, D>, batches: &Batches) -> Vec<Gap> {
-    let replicas = images(source.superblock, RegionKind::Journal).into_iter().map(|(device, _)| device);
-    let current: Vec<DeviceId> =
-        replicas.filter(|device| source.members[device.index()].is_current()).collect();
+    let is_current = |device: DeviceId| source.members[device.index()].is_current();
+    let replicas = rings(source.superblock, is_current).into_iter().map(|(device, _)| device);
+    let current: Vec<DeviceId> = replicas.filter(|device| is_current(*device)).collect();
     let of_batch = |batch: &Found| {
         let lacking = current.iter().filter(|device| !batch.on.contains(device));
         let gap = |&to| Gap { from: batch.on[0], to, place: batch.place, room: batch.room() };
@@ -174,19 +177,38 @@ fn replay(
 
 /// The ring as the newest batch left it; empty if there is none. One without room for a checkpoint would never have any, and is damage:
 /// a repair needs none of it, for it writes all pages.
-fn ring(superblock: &Superblock, batches: &mut Batches) -> Ring {
+fn ring(superblock: &Superblock, newest_page: u64, batches: &mut Batches) -> Ring {
     let len = superblock
         .region(RegionKind::Journal, 0)
         .expect("a superblock that was verified names its journal")
         .len;
     let live: VecDeque<_> = batches.live.iter().map(|b| (b.sequence, b.place, b.room())).collect();
-    let ring = Ring::new(len, live, batches.next_sequence());
+    let next = batches.next_sequence().max(newest_page + 1);
+    let ring = Ring::new(len, live, next);
     if ring.keeps_room() {
         return ring;
     }
     let problem = "the journal's batches lie in an order that leaves no room for another one";
     batches.problem.get_or_insert(problem.to_owned());
-    Ring::new(len, VecDeque::new(), batches.next_sequence())
+    Ring::new(len, VecDeque::new(), next)
+}
+
+/// With one required copy, what lies on a device that was given up is lost.
+fn give_up_places<D: Device>(source: &Source<'_, D>, state: &mut State, recovery: &mut Recovery) {
+    if source.superblock.copies > 1 || source.members.iter().all(Member::is_current) {
+        return;
+    }
+    let is_gone = |entry: &Entry| {
+        let slot = state.space.locate(entry.home);
+        slot.is_some_and(|slot| !source.members[slot.device.index()].is_current())
+    };
+    let gone: Vec<ExtentId> =
+        state.map.iter().filter(|(_, entry)| is_gone(entry)).map(|(extent, _)| extent).collect();
+    for &extent in &gone {
+        state.map.set(extent, Entry { home: SlotNumber::LOST, ..Entry::default() });
+        state.mark_stale(extent);
+    }
+    recovery.lost.extend(gone);
 }
 
 /// Marks every slot that the map uses. A slot used twice is damage: the extent with the lower number keeps it.

@@ -107,6 +107,11 @@ impl Journal {
         self.commits.failure()
     }
 
+    /// Whether the ring lies on a device.
+    pub fn is_on(&self, device: DeviceId) -> bool {
+        self.replicas.iter().any(|(replica, _)| *replica == device)
+    }
+
     /// Whether the ring lies on another device than this one, too.
     pub fn survives(&self, device: DeviceId, is_current: impl Fn(DeviceId) -> bool) -> bool {
         self.replicas.iter().any(|&(other, _)| other != device && is_current(other))

@@ -17,7 +17,7 @@ use braid_format::{SlotNumber, SpanId};
 use braid_policy::{ByteRange, CellId, DeviceView, ExtraCopy, Homes};
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 
 pub(crate) struct State {
     pub map: Map,
@@ -33,7 +33,9 @@ pub(crate) struct State {
     committing: Changes,
     /// Slots that nothing uses any more, durably: the device is told before they are free again.
     trims: Vec<SlotNumber>,
-    /// How many of them the device is being told of right now.
+    /// What nothing uses any more, durably in the journal, by the newest batch then: the map image of another device may still name it.
+    outdated: VecDeque<(u64, Outdated)>,
+    /// How many slots devices are being told of right now.
     trimming: usize,
     /// Map pages that are older on the devices than the journal says.
     stale_pages: BTreeSet<u32>,
@@ -41,6 +43,8 @@ pub(crate) struct State {
     stale_intents: BTreeSet<u32>,
     /// Extents that a background job is copying: a guest's write marks them, and wins.
     watched: HashMap<ExtentId, bool, FixedState>,
+    /// The device with the only journal, if another one has a map image: that may have to do without the journal.
+    only_journal: Option<DeviceId>,
     /// The devices as the policy sees them; `free` is kept true by [`State::refresh`], the load by
     /// `Core::begin` and `Core::end`.
     pub views: Vec<DeviceView>,
@@ -60,6 +64,13 @@ struct Changes {
     freed_blocks: Vec<Extra>,
     /// Spans whose copies are alike once all devices have been flushed.
     cleared: Vec<SpanId>,
+}
+
+/// See [`State::end_checkpoint`].
+#[derive(Default)]
+struct Outdated {
+    slots: Vec<SlotNumber>,
+    blocks: Vec<Extra>,
 }
 
 /// The dirty extra copy of a block that is changed.
@@ -89,10 +100,12 @@ impl State {
             pending: Changes::default(),
             committing: Changes::default(),
             trims: Vec::new(),
+            outdated: VecDeque::new(),
             trimming: 0,
             stale_pages: BTreeSet::new(),
             stale_intents: BTreeSet::new(),
             watched: HashMap::default(),
+            only_journal: None,
             shape: *shape,
         }
     }
@@ -105,6 +118,17 @@ impl State {
     /// Slots that wait for a commit to be free.
     pub fn freeing(&self) -> usize {
         self.pending.freed.len() + self.committing.freed.len()
+    }
+
+    /// Whether slots wait for a checkpoint to be free.
+    pub fn has_outdated(&self) -> bool {
+        !self.outdated.is_empty()
+    }
+
+    /// From now on, slots of other devices than this one wait for a checkpoint to be free: if this device is lost, what the other
+    /// map image says is all that is known.
+    pub fn set_only_journal(&mut self, device: DeviceId) {
+        self.only_journal = Some(device);
     }
 
     /// Takes the slots that wait for their device to be told; each comes back by [`State::end_trim`].
@@ -129,10 +153,11 @@ impl State {
         !self.trims.is_empty()
     }
 
-    /// Slots that are taken and belong to nothing any more: they wait for a commit, or for their device to be told.
+    /// Slots that are taken and belong to nothing any more: they wait for a commit, a checkpoint, or for their device to be told.
     pub fn waiting_slots(&self) -> impl Iterator<Item = SlotNumber> {
         let freed = self.pending.freed.iter().chain(&self.committing.freed);
-        freed.chain(&self.trims).copied()
+        let outdated = self.outdated.iter().flat_map(|(_, outdated)| &outdated.slots);
+        freed.chain(outdated).chain(&self.trims).copied()
     }
 
     /// The required copies of an extent are now these. The data that they speak of has been written.
@@ -269,8 +294,8 @@ impl State {
         });
     }
 
-    /// The commit is durable: what it freed is free.
-    pub fn end_commit(&mut self) {
+    /// The commit is durable, with batch `newest`: what it freed is free, or waits for a checkpoint.
+    pub fn end_commit(&mut self, newest: u64) {
         let mut done = std::mem::take(&mut self.committing);
         let per_page = map_page::extents_per_page(self.shape.copies);
         self.behind.end_clearing(&done.cleared, true);
@@ -283,8 +308,29 @@ impl State {
                 self.tables.mark_stale(page);
             }
         }
-        self.trims.extend(done.freed);
-        done.freed_blocks.into_iter().for_each(|extra| self.release_block(extra));
+        let only = self.only_journal.filter(|_| !planted(Bug::SlotReusedBeforeCheckpoint));
+        let is_free =
+            |slot: &SlotNumber| only.is_none() || self.space.locate(*slot).map(|slot| slot.device) == only;
+        let (slots, later): (Vec<_>, Vec<_>) = done.freed.into_iter().partition(is_free);
+        let (blocks, blocks_later): (Vec<_>, Vec<_>) =
+            done.freed_blocks.into_iter().partition(|extra| is_free(&extra.slot));
+        if !later.is_empty() || !blocks_later.is_empty() {
+            self.outdated.push_back((newest, Outdated { slots: later, blocks: blocks_later }));
+        }
+        self.free(Outdated { slots, blocks });
+    }
+
+    /// The pages contain all batches up to `done`, on every device that has them: what these batches freed is free. Until then a slot that
+    /// an older page names holds the bytes of the extent that it is named for.
+    pub fn end_checkpoint(&mut self, done: u64) {
+        while let Some((_, outdated)) = self.outdated.pop_front_if(|(newest, _)| *newest <= done) {
+            self.free(outdated);
+        }
+    }
+
+    fn free(&mut self, Outdated { slots, blocks }: Outdated) {
+        self.trims.extend(slots);
+        blocks.into_iter().for_each(|extra| self.release_block(extra));
     }
 
     /// The commit failed, or a device did while it ran: spans that it was to clear stay as they were.

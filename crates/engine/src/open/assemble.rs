@@ -9,7 +9,7 @@ use super::superblock::{read_superblock, read_table};
 use crate::planted::{Bug, planted};
 use crate::{Error, ErrorKind, Result};
 use braid_base::DeviceId;
-use braid_format::superblock::{DeviceEntry, DeviceState, Header, Phase, Superblock};
+use braid_format::superblock::{DeviceEntry, DeviceState, Header, Phase, RegionKind, Superblock};
 use braid_runtime::Device;
 
 /// The devices of a volume, as they are to be opened.
@@ -61,6 +61,13 @@ pub(crate) async fn assemble<D: Device>(
     let mut places: Vec<Option<D>> = states.iter().map(|_| None).collect();
     for Candidate { device, name, header } in found {
         let id = header.this_device;
+        if superblock.copies == 1 && is_given_up(&superblock, id, distrusted) {
+            let text = format!(
+                "{name} (device {id} of volume '{}') was given up, and what lies on it with it: with one copy of each extent nothing can                  bring it up to date, so leave it out",
+                superblock.name
+            );
+            return refuse(ErrorKind::Invalid, text);
+        }
         if !distrusted.contains(&id) {
             let judged = judge(&superblock, &header, name, &device)?;
             states[id.index()] = judged.state;
@@ -83,6 +90,15 @@ fn absent(entry: &DeviceEntry) -> DeviceState {
         DeviceState::Failed => DeviceState::Failed,
         _ => DeviceState::Missing,
     }
+}
+
+/// Whether the administrator gives a device up, or did so and it has not come back since.
+fn is_given_up(superblock: &Superblock, device: DeviceId, distrusted: &[DeviceId]) -> bool {
+    let entry = superblock.devices.get(device.index());
+    let lacks_all = |entry: &DeviceEntry| {
+        entry.in_step == NEVER && matches!(entry.state, DeviceState::Missing | DeviceState::Failed)
+    };
+    distrusted.contains(&device) || entry.is_some_and(lacks_all)
 }
 
 /// Devices of other volumes, and devices given twice.
@@ -249,13 +265,17 @@ fn finish<D>(
     let lacking: Vec<usize> = (0..states.len())
         .filter(|&i| matches!(states[i], DeviceState::Missing | DeviceState::Failed | DeviceState::Returning))
         .collect();
-    let enough = lacking.is_empty() || superblock.copies > 1 && lacking.len() == 1;
+    let given_up = |i: &usize| is_given_up(&superblock, DeviceId(*i as u16), &anew);
+    let enough = match superblock.copies {
+        1 => lacking.iter().all(given_up) && keeps_metadata(&superblock, states),
+        _ => lacking.len() <= 1,
+    };
     if !enough {
         let described: Vec<String> = lacking.iter().map(|&i| describe(&superblock, i, states[i])).collect();
         return refuse(
             ErrorKind::Degraded,
             format!(
-                "volume '{}' lacks {} of its {} devices: {}; {} cop{} of each extent allow for {}: bring them back (nothing \
+                "volume '{}' lacks {} of its {} devices: {}; {} cop{} of each extent allow for {}: bring them back{} (nothing \
                  was changed)",
                 superblock.name,
                 lacking.len(),
@@ -263,7 +283,12 @@ fn finish<D>(
                 described.join(", "),
                 superblock.copies,
                 if superblock.copies == 1 { "y" } else { "ies" },
-                superblock.copies - 1
+                superblock.copies - 1,
+                if superblock.copies == 1 {
+                    ", or give up what lies on them (--distrust DEVICE)"
+                } else {
+                    ""
+                }
             ),
         );
     }
@@ -285,6 +310,15 @@ fn finish<D>(
         entry.state = state;
     }
     Ok(Assembled { superblock, devices, clean, lately, anew })
+}
+
+/// Whether a device that is not lacking has a map image and a journal.
+fn keeps_metadata(superblock: &Superblock, states: &[DeviceState]) -> bool {
+    let is_there = |device: DeviceId| {
+        !matches!(states[device.index()], DeviceState::Missing | DeviceState::Failed | DeviceState::Returning)
+    };
+    let is_kept = |kind| superblock.regions.iter().any(|r| r.kind == kind && is_there(r.device));
+    is_kept(RegionKind::Map) && is_kept(RegionKind::Journal)
 }
 
 fn describe(superblock: &Superblock, place: usize, state: DeviceState) -> String {

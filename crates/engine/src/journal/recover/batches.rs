@@ -3,7 +3,7 @@
 use super::{Mode, Source};
 use crate::copies::{Deadline, Member};
 use crate::create::buffer;
-use crate::journal::images;
+use crate::journal::{images, rings};
 use crate::{Error, Result};
 use braid_base::{Bytes, DeviceId, ExtentId};
 use braid_format::journal::{self, LARGEST_BATCH, PAGE, Record};
@@ -65,7 +65,7 @@ pub(super) async fn find<D: Device>(source: &Source<'_, D>) -> Result<Batches> {
     let superblock = source.superblock;
     let mut all: BTreeMap<u64, Found> = BTreeMap::new();
     let mut batches = Batches::default();
-    let replicas = images(superblock, RegionKind::Journal);
+    let replicas = rings(superblock, |device| source.members[device.index()].is_current());
     let len = superblock.region(RegionKind::Journal, 0).map_or(Bytes::ZERO, |region| region.len);
     let (mut whole, mut unread) = (false, None);
     for (device, offset) in replicas {

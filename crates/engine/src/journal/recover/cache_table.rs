@@ -35,6 +35,13 @@ pub(super) struct LoadedTables {
     misplaced: Vec<BlockId>,
 }
 
+impl LoadedTables {
+    /// The newest batch that any page contains.
+    pub fn newest(&self) -> u64 {
+        self.sequences.iter().flatten().copied().max().unwrap_or(0)
+    }
+}
+
 /// The entries of a page: extent slot, place in it, and what is there.
 type Entries = Vec<(Slot, u16, CacheEntry)>;
 

@@ -29,6 +29,11 @@ pub(super) struct Loaded {
 }
 
 impl Loaded {
+    /// The newest batch that any page contains.
+    pub fn newest(&self) -> u64 {
+        self.sequences.iter().flatten().copied().max().unwrap_or(0)
+    }
+
     /// The newest batch that the page of an extent contains; 0 for a page that is lost.
     pub fn sequence_of(&self, extent: ExtentId) -> u64 {
         self.sequences[(extent.0 / self.per_page) as usize].unwrap_or(0)
