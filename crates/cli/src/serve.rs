@@ -40,8 +40,10 @@ pub struct Arguments {
     #[arg(long, value_name = "N", default_value_t = ServeOptions::default().clients as u32,
           value_parser = clap::value_parser!(u32).range(1..=ServeOptions::MOST_CLIENTS as i64))]
     clients: u32,
-    /// Give up what lies on a device of a volume of two copies, by its place: d1. It is brought up to date from the
-    /// others. For halves of a mirror that were used apart, and old copies of devices
+    /// Give up what lies on a device, by its place: d1. With two copies it is brought up to date from the others: for
+    /// halves of a mirror that were used apart, and old copies of devices. With one copy, the volume goes on without
+    /// the device, for good: what lay there reads as errors; what moved off the others less than 30 s before, or was
+    /// cached dirty there, reads as it was before
     #[arg(long, value_name = "DEVICE", value_parser = device_id)]
     distrust: Vec<DeviceId>,
     /// Make the volume now, and remove it and the files made for it at the end

@@ -98,6 +98,8 @@ impl<R: Runtime, D: Device, M: Model + 'static> Emulated<R, D, M> {
 }
 
 impl<R: Runtime, D: Device, M: Model + 'static> Device for Emulated<R, D, M> {
+    const ALWAYS_ANSWERS: bool = D::ALWAYS_ANSWERS;
+
     fn geometry(&self) -> Geometry {
         self.inner.geometry()
     }

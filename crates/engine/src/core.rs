@@ -71,6 +71,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
     }
 
     /// The device of a slot, and where the slot lies on it.
+    #[inline]
     pub fn locate(&self, slot: SlotNumber) -> (&Member<D>, Bytes) {
         let slot = self.state.borrow().space.locate(slot).expect("the map names slots that exist");
         let member = self.member(slot.device);

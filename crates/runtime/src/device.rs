@@ -50,6 +50,10 @@ impl Geometry {
 /// A future that has started must be polled to its end: the kernel may be working on its buffer. (The buffer itself
 /// stays allocated in any case, so that an abandoned future is a lost result, never a memory error.)
 pub trait Device: 'static {
+    /// Whether every request ends in bounded time whatever happens outside of this process, as with a model or memory: then nobody
+    /// watches for those that do not.
+    const ALWAYS_ANSWERS: bool = false;
+
     /// What this device is.
     fn geometry(&self) -> Geometry;
 
@@ -75,6 +79,8 @@ pub trait Device: 'static {
 
 /// A handle to a device is a device: so that whoever opened it can still ask it things while a volume owns it.
 impl<D: Device> Device for Rc<D> {
+    const ALWAYS_ANSWERS: bool = D::ALWAYS_ANSWERS;
+
     fn geometry(&self) -> Geometry {
         (**self).geometry()
     }

@@ -91,6 +91,8 @@ impl Hollow {
 }
 
 impl Device for Hollow {
+    const ALWAYS_ANSWERS: bool = true;
+
     fn geometry(&self) -> Geometry {
         self.geometry
     }

@@ -45,6 +45,8 @@ impl MemoryDevice {
 }
 
 impl Device for MemoryDevice {
+    const ALWAYS_ANSWERS: bool = true;
+
     fn geometry(&self) -> Geometry {
         self.geometry
     }

@@ -38,6 +38,27 @@ fn a_device_that_is_missing_is_named_and_the_rest_stays_as_it_is() {
 }
 
 #[test]
+fn a_volume_of_one_copy_goes_on_without_a_device_that_is_given_up_for_good() {
+    let machine = Machine::new();
+    machine.create("vault", &["--policy", "stripe"]);
+    let daemon = machine.serve(&["vault"]);
+    qemu_io_ok(&daemon.uri, &["write -P 3 0 8M", "flush", "read -P 3 0 8M"]);
+    assert_eq!(daemon.terminate().status, 0);
+    // The device with the journal.
+    std::fs::rename(machine.path("vault.ssd"), machine.path("away")).unwrap();
+    machine.refused(&["serve", "vault"], 1, &["lacks 1 of its 2 devices", "vault.ssd", "--distrust"]);
+    let daemon = machine.serve(&["vault", "--distrust", "d0"]);
+    assert_eq!(machine.braid(&["status", "vault"]).status, 3, "a device is missing");
+    qemu_io_ok(&daemon.uri, &["write -P 4 0 8M", "flush", "read -P 4 0 8M"]);
+    assert_eq!(daemon.terminate().status, 0);
+    let daemon = machine.serve(&["vault"]);
+    qemu_io_ok(&daemon.uri, &["read -P 4 0 8M"]);
+    assert_eq!(daemon.terminate().status, 0);
+    std::fs::rename(machine.path("away"), machine.path("vault.ssd")).unwrap();
+    machine.refused(&["serve", "vault"], 1, &["vault.ssd", "was given up", "leave it out"]);
+}
+
+#[test]
 fn a_device_of_another_volume_or_of_none_is_refused() {
     let machine = Machine::new();
     machine.create("vault", &[]);

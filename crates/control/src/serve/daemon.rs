@@ -14,7 +14,7 @@ use crate::report::types::{Durability, ExplainReport, StatusReport};
 use crate::serve::address::{NbdAddress, nbd_uri};
 use crate::volume::create::{make, refuse_known, remove_made};
 use crate::volume::lock::VolumeLock;
-use crate::volume::members::{Member, handles, names, open_members};
+use crate::volume::members::{Member, handles, names, open_members, with_paths};
 use crate::volume::policy::check_policy;
 use crate::volume::state_dir::{StateDir, VolumeName};
 use crate::{Error, ErrorKind, NewVolume, Result};
@@ -212,7 +212,9 @@ async fn run(
         distrust: doors.options.distrust.clone(),
         ..OpenOptions::new(names(&members))
     };
-    let (volume, recovery) = Volume::open(world.ring.clone(), handles(&members), open).await?;
+    let (volume, recovery) = Volume::open(world.ring.clone(), handles(&members), open)
+        .await
+        .map_err(|error| with_paths(error, &members))?;
     log_recovery(name, &recovery);
     let daemon = Daemon::start(world, state, name, members, volume, doors)?;
     ready(&Ready {
@@ -240,12 +242,19 @@ fn describe(signal: Signal) -> &'static str {
 }
 
 fn log_recovery(name: &VolumeName, recovery: &Recovery) {
-    let Recovery { pages_from_one_image, batches, records, spans, .. } = recovery;
+    let Recovery { pages_from_one_image, batches, records, spans, lost, .. } = recovery;
     match records {
         0 => tracing::info!("volume '{name}' is open: clean shutdown before"),
         _ => tracing::info!(
             "volume '{name}' is open; replayed {records} records in {batches} batches of its journal"
         ),
+    }
+    if !lost.is_empty() {
+        tracing::error!(
+            "{} extents of volume '{name}' lay on a device that was given up: they read as errors until they are written whole or \
+             discarded",
+            lost.len()
+        );
     }
     if *spans > 0 {
         tracing::info!("copies may differ in {spans} spans of volume '{name}': resynchronising them");

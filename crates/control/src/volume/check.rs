@@ -4,7 +4,7 @@
 use crate::Result;
 use crate::serve::ring::on_ring;
 use crate::volume::lock::VolumeLock;
-use crate::volume::members::{handles, names, open_members, open_members_to_read};
+use crate::volume::members::{handles, names, open_members, open_members_to_read, with_paths};
 use crate::volume::state_dir::{StateDir, VolumeName};
 use braid_base::{Bytes, ExtentId};
 use braid_engine::{OpenOptions, Volume};
@@ -90,7 +90,9 @@ pub fn check(state: &StateDir, name: &VolumeName) -> Result<CheckReport> {
     let _lock = VolumeLock::share(state, name)?;
     on_ring(async |ring| {
         let members = open_members_to_read(ring, &record).await?;
-        let found = braid_engine::check(handles(&members), &names(&members)).await?;
+        let found = braid_engine::check(handles(&members), &names(&members))
+            .await
+            .map_err(|error| with_paths(error, &members))?;
         Ok(CheckReport::new(name.as_str(), found))
     })
 }
@@ -104,7 +106,9 @@ pub fn repair(state: &StateDir, name: &VolumeName) -> Result<CheckReport> {
     let lost = on_ring(async |ring| {
         let members = open_members(ring, &record).await?;
         let options = OpenOptions { repair: true, ..OpenOptions::new(names(&members)) };
-        let (volume, recovery) = Volume::open(ring.clone(), handles(&members), options).await?;
+        let (volume, recovery) = Volume::open(ring.clone(), handles(&members), options)
+            .await
+            .map_err(|error| with_paths(error, &members))?;
         volume.close().await?;
         Ok(ranges(&recovery.lost, volume.status().shape.extent_size))
     })?;

@@ -21,11 +21,11 @@ pub(crate) struct Member {
     pub name: String,
 }
 
-/// Opens the devices of a volume, in the order of their places. With two copies of each extent, those that are missing are members
-/// without a device: whether the volume can do without them is for the engine to judge.
+/// Opens the devices of a volume, in the order of their places. Those that are missing are members without a device: whether the volume
+/// can do without them is for the engine to judge; [`with_paths`] says where they were.
 ///
 /// # Errors
-/// `Degraded` if a path leads nowhere and there is one copy, `Invalid` if the devices there are of another volume.
+/// `Degraded` if no path leads anywhere, `Invalid` if the devices there are of another volume.
 pub(crate) async fn open_members(ring: &Ring, record: &VolumeRecord) -> Result<Vec<Member>> {
     let (there, missing) = look_for(record)?;
     let found = open_paths(ring, &there, &record.models).await?;
@@ -52,7 +52,7 @@ fn look_for(record: &VolumeRecord) -> Result<(Vec<PathBuf>, Vec<usize>)> {
     Ok((there.map(|(_, path)| path).collect(), missing))
 }
 
-/// Adds the devices that are missing, if these are devices of this volume, and it has two copies.
+/// Adds the devices that are missing, if these are devices of this volume.
 fn with_missing(
     record: &VolumeRecord,
     (header, mut members): (Header, Vec<Member>),
@@ -67,19 +67,27 @@ fn with_missing(
         );
         return Err(Error::new(ErrorKind::Invalid, problem));
     }
-    if header.copies == 1 && !missing.is_empty() {
-        return Err(lacks(record, &missing));
-    }
     for place in missing {
         let name = record.devices[place].name();
-        tracing::error!(
-            "device d{place} ({name}) of volume '{}' is missing: going on without it",
-            record.name
-        );
+        tracing::error!("device d{place} of volume '{}' is missing: {name} does not exist", record.name);
         members.push(Member { id: DeviceId(place as u16), device: None, name });
     }
     members.sort_by_key(|member| member.id);
     Ok(members)
+}
+
+/// What the engine says of a volume; of one that lacks devices, with the paths that lead nowhere.
+pub(crate) fn with_paths(error: braid_engine::Error, members: &[Member]) -> Error {
+    let missing = members.iter().filter(|member| member.device.is_none());
+    let paths: Vec<&str> = missing.map(|member| member.name.as_str()).collect();
+    if error.kind() != braid_engine::ErrorKind::Degraded || paths.is_empty() {
+        return error.into();
+    }
+    let problem = format!(
+        "{error}; {} does not exist: where the devices have other paths now, name all of them: braid import PATH…",
+        paths.join(", ")
+    );
+    Error::new(ErrorKind::Degraded, problem)
 }
 
 /// Says of all paths that lead nowhere at once what was there.

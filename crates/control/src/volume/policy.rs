@@ -5,7 +5,7 @@ use crate::admin::protocol::Request;
 use crate::device::spec::DeviceSpec;
 use crate::serve::ring::on_ring;
 use crate::volume::lock::VolumeLock;
-use crate::volume::members::{handles, names, open_members};
+use crate::volume::members::{handles, names, open_members, with_paths};
 use crate::volume::state_dir::{StateDir, VolumeName};
 use crate::{Error, ErrorKind, Result};
 use braid_base::DeviceId;
@@ -50,7 +50,9 @@ pub fn set_policy(state: &StateDir, name: &VolumeName, text: &str) -> Result<Pol
             let policy = on_ring(async |ring| {
                 let members = open_members(ring, &record).await?;
                 let options = OpenOptions::new(names(&members));
-                let (volume, _) = Volume::open(ring.clone(), handles(&members), options).await?;
+                let (volume, _) = Volume::open(ring.clone(), handles(&members), options)
+                    .await
+                    .map_err(|error| with_paths(error, &members))?;
                 let changed = volume.set_policy(text).await.map_err(refused);
                 let policy = volume.policy();
                 volume.close().await?;

@@ -260,7 +260,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
 #[cold]
 pub(crate) fn lost(extent: ExtentId) -> Error {
     let text = format!(
-        "{extent:?} was lost: a repair could not prove where its bytes lie; write all of it, or discard it, and restore its \
+        "{extent:?} was lost: a repair could not prove where its bytes lie, or their device was given up; write all of it, or discard it, and restore its \
          content from a backup"
     );
     Error::new(ErrorKind::Corrupt, text)

@@ -9,6 +9,8 @@ use braid_format::superblock::{DeviceEntry, Superblock};
 /// The extent slots of all devices.
 pub(crate) struct Space {
     devices: Vec<Slots>,
+    /// The first slot of each device, and how many it has: all that most requests look at.
+    runs: Box<[(u32, u32)]>,
 }
 
 struct Slots {
@@ -49,7 +51,8 @@ impl Space {
             }
             Slots { first: d.first_slot, count: d.slots, free: d.slots, taken, next: 0, open: true }
         });
-        Space { devices: slots.collect() }
+        let runs = devices.iter().map(|d| (d.first_slot, d.slots)).collect();
+        Space { devices: slots.collect(), runs }
     }
 
     /// Takes a free slot of a device.
@@ -89,14 +92,16 @@ impl Space {
     }
 
     /// Which device a slot lies on, and where there; none for a number that is no slot's.
+    #[inline]
     pub fn locate(&self, number: SlotNumber) -> Option<Slot> {
         // By far the most volumes have a few devices, but a simulation may have a thousand.
-        let found = match self.devices.len() {
-            ..=4 => self.devices.iter().rposition(|d| d.first <= number.0)?,
-            _ => self.devices.partition_point(|d| d.first <= number.0).checked_sub(1)?,
+        let found = match self.runs.len() {
+            ..=4 => self.runs.iter().rposition(|&(first, _)| first <= number.0)?,
+            _ => self.runs.partition_point(|&(first, _)| first <= number.0).checked_sub(1)?,
         };
-        let index = number.0 - self.devices[found].first;
-        (index < self.devices[found].count).then_some(Slot { device: DeviceId(found as u16), index })
+        let (first, count) = self.runs[found];
+        let index = number.0 - first;
+        (index < count).then_some(Slot { device: DeviceId(found as u16), index })
     }
 
     /// The number of a slot; none if the device has no such slot.

@@ -308,7 +308,7 @@ impl State {
                 self.tables.mark_stale(page);
             }
         }
-        let only = self.only_journal.filter(|_| !planted(Bug::SlotReusedBeforeCheckpoint));
+        let only = self.only_journal;
         let is_free =
             |slot: &SlotNumber| only.is_none() || self.space.locate(*slot).map(|slot| slot.device) == only;
         let (slots, later): (Vec<_>, Vec<_>) = done.freed.into_iter().partition(is_free);

@@ -1,0 +1,181 @@
+//! A volume of one copy that loses a device for good: what the administrator gives up, and what is left.
+
+mod chaos;
+mod rig;
+
+use braid_base::{Bytes, DeviceId, KIB, MIB, Nanos, Rng};
+use braid_engine::{Durability, ErrorKind, Export, Recovery, Result};
+use braid_format::superblock::DeviceState;
+use braid_runtime::{Arena, Buf, Runtime};
+use braid_sim::{Disk, FaultPlan, Faults, Faulty, World};
+use chaos::Chaos;
+use rig::{Rig, bench, filled, holds, make, open, open_with, options, refused};
+
+const BLOCK: Bytes = Bytes(KIB.0 * 4);
+const SIZE: Bytes = Bytes(MIB.0 * 4);
+
+/// Opens what is left, and gives the lost device up.
+async fn open_without(world: World, left: Vec<Faulty<Disk>>, lost: usize) -> Result<(Rig, Recovery)> {
+    open_with(world, left, |options| options.distrust = vec![DeviceId(lost as u16)]).await
+}
+
+/// Whoever loses a disk gets what lies on the other ones, and an error, not zeros or old bytes, for the rest.
+#[test]
+fn what_lies_on_the_devices_that_are_left_is_there_and_the_rest_is_lost_by_name() {
+    for lost in 0..2 {
+        let bench = bench(1 + lost as u64);
+        let (world, arena, disks) = (bench.world.clone(), bench.arena.clone(), bench.disks.clone());
+        let all = bench.devices();
+        bench.run(async move {
+            let made = braid_engine::CreateOptions { policy: "stripe".to_owned(), ..options(1) };
+            let volume = make(world.clone(), all.clone(), &made).await;
+            for at in 0..4 {
+                volume.write(MIB * at, &filled(&arena, MIB, 1 + at as u8), Durability::Fua).await.unwrap();
+            }
+            // So far the map of the second metadata device may be behind.
+            world.sleep(Nanos::from_secs(31)).await;
+            let homes: Vec<usize> =
+                (0..32).map(|i| volume.explain(KIB * 128 * i).unwrap().home.unwrap().0.index()).collect();
+            assert!(homes.contains(&0) && homes.contains(&1));
+            volume.close().await.unwrap();
+            drop(volume);
+
+            let rest = vec![all[1 - lost].clone()];
+            let error = refused(open(world.clone(), rest.clone()).await);
+            assert_eq!(error.kind(), ErrorKind::Degraded, "it is not given up yet: {error}");
+            let (volume, recovery) = open_without(world.clone(), rest.clone(), lost).await.unwrap();
+            for (i, home) in (0..32).zip(homes) {
+                let read = holds(&volume, &arena, KIB * 128 * i, KIB * 128, 1 + (i / 8) as u8).await;
+                let is_listed = recovery.lost.iter().any(|extent| u64::from(extent.0) == i);
+                assert_eq!(is_listed, home == lost, "extent {i}");
+                if home == lost {
+                    assert_eq!(refused(read).kind(), ErrorKind::Corrupt, "extent {i}");
+                } else {
+                    assert!(read.unwrap(), "extent {i}");
+                }
+            }
+            assert_eq!(volume.status().devices[lost].state, DeviceState::Missing);
+            // The volume serves as ever, on the devices that it has.
+            volume.write(Bytes::ZERO, &filled(&arena, MIB, 9), Durability::Fua).await.unwrap();
+            let killed = sound(disks[1 - lost].fork(&world), &world);
+            let again = open(world.clone(), vec![killed]).await.unwrap();
+            assert!(holds(&again, &arena, Bytes::ZERO, MIB, 9).await.unwrap(), "after a kill");
+            volume.audit().await.unwrap();
+            volume.close().await.unwrap();
+            drop(volume);
+
+            let error = refused(open(world.clone(), all).await);
+            assert_eq!(error.kind(), ErrorKind::Invalid, "what was given up does not come back: {error}");
+            let volume = open(world, rest).await.unwrap();
+            assert!(holds(&volume, &arena, Bytes::ZERO, MIB, 9).await.unwrap());
+        });
+    }
+}
+
+/// A device without faults.
+fn sound(disk: Disk, world: &World) -> Faulty<Disk> {
+    Faulty::new(disk, &Faults::new(FaultPlan::default(), world.fork_rng()))
+}
+
+/// Fills a block with its number.
+fn stamp(arena: &Arena, block: u64) -> Buf {
+    let buf = filled(arena, BLOCK, 0);
+    buf.with_bytes_mut(|bytes| {
+        bytes.chunks_exact_mut(8).for_each(|place| place.copy_from_slice(&(block + 1).to_le_bytes()));
+    });
+    buf
+}
+
+/// The journal was on the first SSD alone. Without it, the map that the disk has may be 30 s old; a slot that was used again meanwhile
+/// returned the bytes of another extent.
+#[test]
+fn after_the_loss_of_a_device_no_extent_reads_as_another_one() {
+    let (mut lost_extents, mut read_blocks) = (0, 0);
+    for seed in 0..60 {
+        let bench = bench(100 + seed);
+        let (world, arena, disks) = (bench.world.clone(), bench.arena.clone(), bench.disks.clone());
+        let all = bench.devices();
+        let (lost, read) = bench.run(async move {
+            let mut rng = world.fork_rng();
+            let volume = make(world.clone(), all, &options(2)).await;
+            volume.replace_policy(Box::new(Chaos::new(world.fork_rng())));
+            for _ in 0..rng.below(1500) {
+                let block = rng.below(SIZE / BLOCK);
+                match rng.below(20) {
+                    0 => volume.flush().await.unwrap(),
+                    1 => volume.discard(BLOCK * (block & !31), BLOCK * 32).await.unwrap(),
+                    2 => drop(holds(&volume, &arena, BLOCK * block, BLOCK, 0).await.unwrap()),
+                    3 if rng.chance(0.1) => volume.checkpoint().await.unwrap(),
+                    _ => {
+                        let bytes = stamp(&arena, block);
+                        volume.write(BLOCK * block, &bytes, Durability::Volatile).await.unwrap();
+                    }
+                }
+                world.sleep(Nanos::from_millis(rng.below(20))).await;
+            }
+            if rng.chance(0.3) {
+                volume.flush().await.unwrap();
+                world.sleep(Nanos::from_secs(31)).await;
+            }
+            let gone = rng.below(2) as usize;
+            let disk = disks[1 - gone].fork(&world);
+            if rng.chance(0.5) {
+                disk.power_cut(&mut rng);
+            }
+            let rest = vec![sound(disk.restart(&world), &world)];
+            let opened = open_without(world.clone(), rest, gone).await;
+            let (after, recovery) = match opened {
+                // A page of the only map that was being written when the power went.
+                Err(error) if error.kind() == ErrorKind::Corrupt => return (0, 0),
+                opened => opened.unwrap(),
+            };
+            let read = check(&after, &arena, seed).await;
+            rewrite(&after, &arena, &mut rng).await;
+            (recovery.lost.len(), read)
+        });
+        lost_extents += lost;
+        read_blocks += read;
+    }
+    assert!(
+        lost_extents > 100 && read_blocks > 1000,
+        "{lost_extents} extents lost, {read_blocks} blocks read"
+    );
+}
+
+/// Each block reads as an error, as zeros, or as something that was written there.
+async fn check(volume: &Rig, arena: &Arena, seed: u64) -> usize {
+    let mut read = 0;
+    for block in 0..SIZE / BLOCK {
+        let into = filled(arena, BLOCK, 0xee);
+        match volume.read(BLOCK * block, &into).await {
+            Err(error) => assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}"),
+            Ok(()) => {
+                read += 1;
+                // A sector that was being written when the power went may be torn anywhere.
+                let own = (block + 1).to_le_bytes();
+                into.with_bytes(|bytes| {
+                    for number in bytes.chunks_exact(8) {
+                        let is_own = number.iter().zip(own).all(|(&byte, own)| byte == 0 || byte == own);
+                        assert!(is_own, "seed {seed}: block {block} reads as {number:?}");
+                    }
+                });
+            }
+        }
+    }
+    read
+}
+
+/// After all of it is written again, the volume is as good as new.
+async fn rewrite(volume: &Rig, arena: &Arena, rng: &mut Rng) {
+    for extent in 0..(SIZE / (KIB * 128)) {
+        let value = rng.below(250) as u8 + 1;
+        volume
+            .write(KIB * 128 * extent, &filled(arena, KIB * 128, value), Durability::Volatile)
+            .await
+            .unwrap();
+        assert!(holds(volume, arena, KIB * 128 * extent, KIB * 128, value).await.unwrap());
+    }
+    volume.flush().await.unwrap();
+    volume.audit().await.unwrap();
+    volume.close().await.unwrap();
+}
