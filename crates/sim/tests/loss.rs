@@ -1,5 +1,6 @@
 //! A volume of one copy that loses a device for good: what the administrator gives up, and what is left.
 
+#[allow(dead_code, reason = "other tests use the rest of it")]
 mod chaos;
 mod rig;
 
@@ -97,26 +98,15 @@ fn after_the_loss_of_a_device_no_extent_reads_as_another_one() {
         let all = bench.devices();
         let (lost, read) = bench.run(async move {
             let mut rng = world.fork_rng();
-            let volume = make(world.clone(), all, &options(2)).await;
-            volume.replace_policy(Box::new(Chaos::new(world.fork_rng())));
-            for _ in 0..rng.below(1500) {
-                let block = rng.below(SIZE / BLOCK);
-                match rng.below(20) {
-                    0 => volume.flush().await.unwrap(),
-                    1 => volume.discard(BLOCK * (block & !31), BLOCK * 32).await.unwrap(),
-                    2 => drop(holds(&volume, &arena, BLOCK * block, BLOCK, 0).await.unwrap()),
-                    3 if rng.chance(0.1) => volume.checkpoint().await.unwrap(),
-                    _ => {
-                        let bytes = stamp(&arena, block);
-                        volume.write(BLOCK * block, &bytes, Durability::Volatile).await.unwrap();
-                    }
-                }
-                world.sleep(Nanos::from_millis(rng.below(20))).await;
+            let (mut volume, mut disks) = (make(world.clone(), all, &options(2)).await, disks);
+            for _ in 0..rng.below(3) {
+                use_for_a_while(&world, &volume, &arena, &mut rng).await;
+                // The daemon is killed, and what it leaves is opened again: the newest of it is in the journal alone.
+                disks = disks.iter().map(|disk| disk.fork(&world).restart(&world)).collect();
+                let all = disks.iter().map(|disk| sound(disk.clone(), &world)).collect();
+                volume = open(world.clone(), all).await.unwrap();
             }
-            if rng.chance(0.3) {
-                volume.flush().await.unwrap();
-                world.sleep(Nanos::from_secs(31)).await;
-            }
+            use_for_a_while(&world, &volume, &arena, &mut rng).await;
             let gone = rng.below(2) as usize;
             let disk = disks[1 - gone].fork(&world);
             if rng.chance(0.5) {
@@ -140,6 +130,21 @@ fn after_the_loss_of_a_device_no_extent_reads_as_another_one() {
         lost_extents > 100 && read_blocks > 1000,
         "{lost_extents} extents lost, {read_blocks} blocks read"
     );
+}
+
+async fn use_for_a_while(world: &World, volume: &Rig, arena: &Arena, rng: &mut Rng) {
+    volume.replace_policy(Box::new(Chaos::new(world.fork_rng())));
+    for _ in 0..rng.below(800) {
+        let block = rng.below(SIZE / BLOCK);
+        match rng.below(20) {
+            0 => volume.flush().await.unwrap(),
+            1 => volume.discard(BLOCK * (block & !31), BLOCK * 32).await.unwrap(),
+            2 => drop(holds(volume, arena, BLOCK * block, BLOCK, 0).await.unwrap()),
+            3 if rng.chance(0.1) => volume.checkpoint().await.unwrap(),
+            _ => volume.write(BLOCK * block, &stamp(arena, block), Durability::Volatile).await.unwrap(),
+        }
+        world.sleep(Nanos::from_millis(rng.below(20))).await;
+    }
 }
 
 /// Each block reads as an error, as zeros, or as something that was written there.

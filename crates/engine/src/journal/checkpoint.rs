@@ -2,8 +2,9 @@
 //!
 //! A page is durable somewhere else before it is overwritten in place, so one torn by a power cut is read from there. With one required copy
 //! that is the other image: image 1 is written after image 0 has been flushed. With two, either device may be lost, with its image; there,
-//! and where one of the images is lost, a page goes to the double-write area of each device first, and to the images then. The journal forgets only once all that is durable.
-//! A page shows what is durable, never what waits for a commit, so a checkpoint needs no commit and holds up no flush.
+//! and where one of the images is lost, a page goes to the double-write area of each device first, and to the images then. The journal
+//! forgets only once all that is durable. A page shows what is durable, never what waits for a commit, so a checkpoint needs no commit and
+//! holds up no flush.
 
 use crate::Result;
 use crate::core::Core;

@@ -35,6 +35,8 @@ pub(crate) struct State {
     trims: Vec<SlotNumber>,
     /// What nothing uses any more, durably in the journal, by the newest batch then: the map image of another device may still name it.
     outdated: VecDeque<(u64, Outdated)>,
+    /// How many slots of each device that is.
+    outdated_on: Vec<u32>,
     /// How many slots devices are being told of right now.
     trimming: usize,
     /// Map pages that are older on the devices than the journal says.
@@ -101,6 +103,7 @@ impl State {
             committing: Changes::default(),
             trims: Vec::new(),
             outdated: VecDeque::new(),
+            outdated_on: vec![0; superblock.devices.len()],
             trimming: 0,
             stale_pages: BTreeSet::new(),
             stale_intents: BTreeSet::new(),
@@ -123,6 +126,17 @@ impl State {
     /// Whether slots wait for a checkpoint to be free.
     pub fn has_outdated(&self) -> bool {
         !self.outdated.is_empty()
+    }
+
+    /// Whether a checkpoint would at least double the free slots of a device.
+    pub fn lacks_checkpoint(&self) -> bool {
+        let mut devices = self.views.iter().zip(&self.outdated_on);
+        devices.any(|(view, &outdated)| outdated > 0 && outdated >= view.free)
+    }
+
+    /// Whether only the journal, on one device, knows of changes that the map image of another one lacks.
+    pub fn is_ahead_of_images(&self) -> bool {
+        self.only_journal.is_some() && self.stale_pages() > 0
     }
 
     /// From now on, slots of other devices than this one wait for a checkpoint to be free: if this device is lost, what the other
@@ -314,6 +328,9 @@ impl State {
         let (slots, later): (Vec<_>, Vec<_>) = done.freed.into_iter().partition(is_free);
         let (blocks, blocks_later): (Vec<_>, Vec<_>) =
             done.freed_blocks.into_iter().partition(|extra| is_free(&extra.slot));
+        for slot in later.iter().filter_map(|&slot| self.space.locate(slot)) {
+            self.outdated_on[slot.device.index()] += 1;
+        }
         if !later.is_empty() || !blocks_later.is_empty() {
             self.outdated.push_back((newest, Outdated { slots: later, blocks: blocks_later }));
         }
@@ -324,6 +341,9 @@ impl State {
     /// an older page names holds the bytes of the extent that it is named for.
     pub fn end_checkpoint(&mut self, done: u64) {
         while let Some((_, outdated)) = self.outdated.pop_front_if(|(newest, _)| *newest <= done) {
+            for slot in outdated.slots.iter().filter_map(|&slot| self.space.locate(slot)) {
+                self.outdated_on[slot.device.index()] -= 1;
+            }
             self.free(outdated);
         }
     }

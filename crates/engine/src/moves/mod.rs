@@ -175,7 +175,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
     async fn keep_journal_short(&self) {
         while !self.jobs.are_ending() {
             let oldest = self.rt.now() + OLDEST_MAP;
-            self.pause(oldest, || self.journal.wants_checkpoint()).await;
+            let is_wanted = || self.journal.wants_checkpoint() || self.state.borrow().lacks_checkpoint();
+            self.pause(oldest, is_wanted).await;
             if self.jobs.are_ending() {
                 return;
             }

@@ -87,8 +87,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
     /// After an unclean stop the journal says first that this opening has begun: a batch of the last one that reaches the device
     /// only now counts for nothing. With it goes which copies count as behind from now on.
     pub async fn begin_epoch(&self, clean: bool) -> Result<()> {
-        if !self.journal.has_room() {
-            // No job makes room yet.
+        // No job makes room yet. And slots that only the journal calls free must not be used before the other map image does.
+        if !self.journal.has_room() || self.state.borrow().is_ahead_of_images() {
             self.checkpoint().await?;
         }
         self.record_spans().await?;
