@@ -137,11 +137,14 @@ async fn use_for_a_while(world: &World, volume: &Rig, arena: &Arena, rng: &mut R
     for _ in 0..rng.below(800) {
         let block = rng.below(SIZE / BLOCK);
         match rng.below(20) {
-            0 => volume.flush().await.unwrap(),
-            1 => volume.discard(BLOCK * (block & !31), BLOCK * 32).await.unwrap(),
-            2 => drop(holds(volume, arena, BLOCK * block, BLOCK, 0).await.unwrap()),
-            3 if rng.chance(0.1) => volume.checkpoint().await.unwrap(),
-            _ => volume.write(BLOCK * block, &stamp(arena, block), Durability::Volatile).await.unwrap(),
+            0 => volume.flush().await.expect("no disk fails"),
+            1 => volume.discard(BLOCK * (block & !31), BLOCK * 32).await.expect("no disk fails"),
+            2 => drop(holds(volume, arena, BLOCK * block, BLOCK, 0).await.expect("no disk fails")),
+            3 if rng.chance(0.1) => volume.checkpoint().await.expect("no disk fails"),
+            _ => volume
+                .write(BLOCK * block, &stamp(arena, block), Durability::Volatile)
+                .await
+                .expect("no disk fails"),
         }
         world.sleep(Nanos::from_millis(rng.below(20))).await;
     }
@@ -177,10 +180,10 @@ async fn rewrite(volume: &Rig, arena: &Arena, rng: &mut Rng) {
         volume
             .write(KIB * 128 * extent, &filled(arena, KIB * 128, value), Durability::Volatile)
             .await
-            .unwrap();
-        assert!(holds(volume, arena, KIB * 128 * extent, KIB * 128, value).await.unwrap());
+            .expect("no disk fails");
+        assert!(holds(volume, arena, KIB * 128 * extent, KIB * 128, value).await.expect("no disk fails"));
     }
-    volume.flush().await.unwrap();
-    volume.audit().await.unwrap();
-    volume.close().await.unwrap();
+    volume.flush().await.expect("no disk fails");
+    volume.audit().await.expect("no disk fails");
+    volume.close().await.expect("no disk fails");
 }

@@ -5,6 +5,7 @@ mod behind;
 mod cache_table;
 mod extents;
 mod extras;
+mod outdated;
 mod space;
 mod state;
 

@@ -4,6 +4,7 @@
 //! Until that is durable, a slot that the change freed stays taken, and a map page that is written meanwhile shows the
 //! extent as it was before ([`State::durable_entry`]): so neither can run ahead of the journal.
 
+use super::outdated::{Freed, Outdated};
 use super::{Behind, CachePage, CacheTables, Extras, Map, Space};
 use crate::planted::{Bug, planted};
 use crate::shape::Shape;
@@ -17,7 +18,7 @@ use braid_format::{SlotNumber, SpanId};
 use braid_policy::{ByteRange, CellId, DeviceView, ExtraCopy, Homes};
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::BTreeSet;
 
 pub(crate) struct State {
     pub map: Map,
@@ -33,10 +34,8 @@ pub(crate) struct State {
     committing: Changes,
     /// Slots that nothing uses any more, durably: the device is told before they are free again.
     trims: Vec<SlotNumber>,
-    /// What nothing uses any more, durably in the journal, by the newest batch then: the map image of another device may still name it.
-    outdated: VecDeque<(u64, Outdated)>,
-    /// How many slots of each device that is.
-    outdated_on: Vec<u32>,
+    /// Slots that nothing uses any more, durably in the journal alone.
+    outdated: Outdated,
     /// How many slots devices are being told of right now.
     trimming: usize,
     /// Map pages that are older on the devices than the journal says.
@@ -45,8 +44,6 @@ pub(crate) struct State {
     stale_intents: BTreeSet<u32>,
     /// Extents that a background job is copying: a guest's write marks them, and wins.
     watched: HashMap<ExtentId, bool, FixedState>,
-    /// The device with the only journal, if another one has a map image: that may have to do without the journal.
-    only_journal: Option<DeviceId>,
     /// The devices as the policy sees them; `free` is kept true by [`State::refresh`], the load by
     /// `Core::begin` and `Core::end`.
     pub views: Vec<DeviceView>,
@@ -66,13 +63,6 @@ struct Changes {
     freed_blocks: Vec<Extra>,
     /// Spans whose copies are alike once all devices have been flushed.
     cleared: Vec<SpanId>,
-}
-
-/// See [`State::end_checkpoint`].
-#[derive(Default)]
-struct Outdated {
-    slots: Vec<SlotNumber>,
-    blocks: Vec<Extra>,
 }
 
 /// The dirty extra copy of a block that is changed.
@@ -102,13 +92,11 @@ impl State {
             pending: Changes::default(),
             committing: Changes::default(),
             trims: Vec::new(),
-            outdated: VecDeque::new(),
-            outdated_on: vec![0; superblock.devices.len()],
+            outdated: Outdated::new(superblock.devices.len()),
             trimming: 0,
             stale_pages: BTreeSet::new(),
             stale_intents: BTreeSet::new(),
             watched: HashMap::default(),
-            only_journal: None,
             shape: *shape,
         }
     }
@@ -130,19 +118,17 @@ impl State {
 
     /// Whether a checkpoint would at least double the free slots of a device.
     pub fn lacks_checkpoint(&self) -> bool {
-        let mut devices = self.views.iter().zip(&self.outdated_on);
-        devices.any(|(view, &outdated)| outdated > 0 && outdated >= view.free)
+        self.outdated.outnumbers(&self.views)
     }
 
     /// Whether only the journal, on one device, knows of changes that the map image of another one lacks.
     pub fn is_ahead_of_images(&self) -> bool {
-        self.only_journal.is_some() && self.stale_pages() > 0
+        self.outdated.is_needed() && self.stale_pages() > 0
     }
 
-    /// From now on, slots of other devices than this one wait for a checkpoint to be free: if this device is lost, what the other
-    /// map image says is all that is known.
+    /// From now on, slots of other devices than this one wait for a checkpoint to be free.
     pub fn set_only_journal(&mut self, device: DeviceId) {
-        self.only_journal = Some(device);
+        self.outdated.set_only_journal(device);
     }
 
     /// Takes the slots that wait for their device to be told; each comes back by [`State::end_trim`].
@@ -170,8 +156,7 @@ impl State {
     /// Slots that are taken and belong to nothing any more: they wait for a commit, a checkpoint, or for their device to be told.
     pub fn waiting_slots(&self) -> impl Iterator<Item = SlotNumber> {
         let freed = self.pending.freed.iter().chain(&self.committing.freed);
-        let outdated = self.outdated.iter().flat_map(|(_, outdated)| &outdated.slots);
-        freed.chain(outdated).chain(&self.trims).copied()
+        freed.chain(self.outdated.slots()).chain(&self.trims).copied()
     }
 
     /// The required copies of an extent are now these. The data that they speak of has been written.
@@ -322,33 +307,19 @@ impl State {
                 self.tables.mark_stale(page);
             }
         }
-        let only = self.only_journal;
-        let is_free =
-            |slot: &SlotNumber| only.is_none() || self.space.locate(*slot).map(|slot| slot.device) == only;
-        let (slots, later): (Vec<_>, Vec<_>) = done.freed.into_iter().partition(is_free);
-        let (blocks, blocks_later): (Vec<_>, Vec<_>) =
-            done.freed_blocks.into_iter().partition(|extra| is_free(&extra.slot));
-        for slot in later.iter().filter_map(|&slot| self.space.locate(slot)) {
-            self.outdated_on[slot.device.index()] += 1;
-        }
-        if !later.is_empty() || !blocks_later.is_empty() {
-            self.outdated.push_back((newest, Outdated { slots: later, blocks: blocks_later }));
-        }
-        self.free(Outdated { slots, blocks });
+        let freed = Freed { slots: done.freed, blocks: done.freed_blocks };
+        let freed = self.outdated.hold(newest, freed, &self.space);
+        self.free(freed);
     }
 
-    /// The pages contain all batches up to `done`, on every device that has them: what these batches freed is free. Until then a slot that
-    /// an older page names holds the bytes of the extent that it is named for.
+    /// The pages contain all batches up to `done`, on every device that has them: what these batches freed is free.
     pub fn end_checkpoint(&mut self, done: u64) {
-        while let Some((_, outdated)) = self.outdated.pop_front_if(|(newest, _)| *newest <= done) {
-            for slot in outdated.slots.iter().filter_map(|&slot| self.space.locate(slot)) {
-                self.outdated_on[slot.device.index()] -= 1;
-            }
-            self.free(outdated);
+        while let Some(freed) = self.outdated.take(done, &self.space) {
+            self.free(freed);
         }
     }
 
-    fn free(&mut self, Outdated { slots, blocks }: Outdated) {
+    fn free(&mut self, Freed { slots, blocks }: Freed) {
         self.trims.extend(slots);
         blocks.into_iter().for_each(|extra| self.release_block(extra));
     }

@@ -1,0 +1,90 @@
+//! Slots that nothing uses any more, and that an older map image may still name.
+//!
+//! With one required copy there is one journal. If its device is lost, the map image on another device is all that is known, and that is
+//! as old as the last checkpoint. So a slot of any other device is used again only after a checkpoint: until then it holds the
+//! bytes of the extent that the image names it for.
+
+use super::Space;
+use braid_base::DeviceId;
+use braid_format::SlotNumber;
+use braid_format::journal::Extra;
+use braid_policy::DeviceView;
+use std::collections::VecDeque;
+
+/// What a commit freed.
+#[derive(Default)]
+pub(super) struct Freed {
+    pub slots: Vec<SlotNumber>,
+    /// Block slots.
+    pub blocks: Vec<Extra>,
+}
+
+/// What waits for a checkpoint.
+pub(super) struct Outdated {
+    /// The device with the only journal, if another one has a map image.
+    only_journal: Option<DeviceId>,
+    /// With the newest batch when it was freed.
+    waiting: VecDeque<(u64, Freed)>,
+    /// How many slots of each device wait.
+    slots_on: Vec<u32>,
+}
+
+impl Outdated {
+    /// Nothing waits, on so many devices.
+    pub fn new(devices: usize) -> Outdated {
+        Outdated { only_journal: None, waiting: VecDeque::new(), slots_on: vec![0; devices] }
+    }
+
+    /// From now on, what is freed on other devices than this one waits.
+    pub fn set_only_journal(&mut self, device: DeviceId) {
+        self.only_journal = Some(device);
+    }
+
+    /// Whether anything has to wait at all.
+    pub fn is_needed(&self) -> bool {
+        self.only_journal.is_some()
+    }
+
+    /// Whether nothing waits.
+    pub fn is_empty(&self) -> bool {
+        self.waiting.is_empty()
+    }
+
+    /// Keeps back what has to wait of what is free with batch `newest`; gives the rest.
+    pub fn hold(&mut self, newest: u64, freed: Freed, space: &Space) -> Freed {
+        let Some(only) = self.only_journal else { return freed };
+        let is_free = |slot: &SlotNumber| space.locate(*slot).is_none_or(|slot| slot.device == only);
+        let (slots, waiting): (Vec<_>, Vec<_>) = freed.slots.into_iter().partition(is_free);
+        let (blocks, waiting_blocks): (Vec<_>, Vec<_>) =
+            freed.blocks.into_iter().partition(|extra| is_free(&extra.slot));
+        if !waiting.is_empty() || !waiting_blocks.is_empty() {
+            self.count(&waiting, space, 1);
+            self.waiting.push_back((newest, Freed { slots: waiting, blocks: waiting_blocks }));
+        }
+        Freed { slots, blocks }
+    }
+
+    /// Gives what has waited for a checkpoint that contains all batches up to `done`, piece by piece.
+    pub fn take(&mut self, done: u64, space: &Space) -> Option<Freed> {
+        let (_, freed) = self.waiting.pop_front_if(|(newest, _)| *newest <= done)?;
+        self.count(&freed.slots, space, -1);
+        Some(freed)
+    }
+
+    /// The slots that wait.
+    pub fn slots(&self) -> impl Iterator<Item = &SlotNumber> {
+        self.waiting.iter().flat_map(|(_, freed)| &freed.slots)
+    }
+
+    /// Whether on some device at least as many slots wait as are free.
+    pub fn outnumbers(&self, views: &[DeviceView]) -> bool {
+        views.iter().zip(&self.slots_on).any(|(view, &waiting)| waiting > 0 && waiting >= view.free)
+    }
+
+    fn count(&mut self, slots: &[SlotNumber], space: &Space, change: i32) {
+        for slot in slots.iter().filter_map(|&slot| space.locate(slot)) {
+            let count = &mut self.slots_on[slot.device.index()];
+            *count = count.saturating_add_signed(change);
+        }
+    }
+}
