@@ -20,7 +20,7 @@ use crate::{Error, ErrorKind, Result};
 use batches::{Batches, Found};
 use braid_base::{DeviceId, ExtentId};
 use braid_format::intent_page::Difference;
-use braid_format::journal::Record;
+use braid_format::journal::{Extra, Record};
 use braid_format::map_page::Entry;
 use braid_format::superblock::{RegionKind, Superblock};
 use braid_format::{SlotNumber, SpanId};
@@ -99,7 +99,7 @@ pub(crate) async fn recover<D: Device>(source: &Source<'_, D>, state: &mut State
                 damage.prove(extent, batch.sequence);
             }
             let known = (&pages, &mut tables, &mut spans);
-            replay(source.superblock, state, known, batch.sequence, record)?;
+            replay(source, state, known, batch.sequence, record)?;
         }
     }
     let writes_back = state.extras.dirty() > 0 || batches.live.iter().any(Found::changes_extras);
@@ -143,13 +143,14 @@ fn corrupt(superblock: &Superblock, what: impl std::fmt::Display) -> Error {
 }
 
 /// Applies one record, unless the page that it belongs to contains it already.
-fn replay(
-    superblock: &Superblock,
+fn replay<D: Device>(
+    source: &Source<'_, D>,
     state: &mut State,
     (pages, tables, spans): (&pages::Loaded, &mut cache_table::LoadedTables, &mut pages::Spans),
     sequence: u64,
     record: Record,
 ) -> Result<()> {
+    let superblock = source.superblock;
     let per_extent = superblock.extent_size / superblock.block_size;
     let beyond =
         |what: String| Err(corrupt(superblock, format!("the journal speaks of {what}, beyond the volume")));
@@ -167,7 +168,14 @@ fn replay(
         Record::Extra(block, _) if block.0 / per_extent >= u64::from(superblock.extents()) => {
             return beyond(format!("{block:?}"));
         }
-        Record::Extra(block, extra) => tables.replay(state, sequence, block, extra),
+        Record::Extra(block, extra) => {
+            let is_there = |extra: &Extra| {
+                let slot = state.space.locate(extra.slot);
+                slot.is_none_or(|slot| source.members[slot.device.index()].is_current())
+            };
+            // What lay on a device that was given up alone is given up with it.
+            tables.replay(state, sequence, block, extra.filter(is_there));
+        }
         Record::Intent(span, _) if span.0 >= superblock.spans() => return beyond(format!("{span:?}")),
         Record::Intent(span, difference) => spans.replay(span, sequence, difference),
         Record::Extent(..) | Record::Device(..) | Record::Epoch(_) => {}

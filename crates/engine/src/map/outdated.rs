@@ -2,13 +2,15 @@
 //!
 //! With one required copy there is one journal. If its device is lost, the map image on another device is all that is known, and that is
 //! as old as the last checkpoint. So a slot of any other device is used again only after a checkpoint: until then it holds the
-//! bytes of the extent that the image names it for.
+//! bytes of the extent that the image names it for. The same holds for block slots and the tables of caches on other devices.
 
 use super::Space;
 use braid_base::DeviceId;
 use braid_format::SlotNumber;
 use braid_format::journal::Extra;
 use braid_policy::DeviceView;
+use foldhash::fast::FixedState;
+use hashbrown::HashMap;
 use std::collections::VecDeque;
 
 /// What a commit freed.
@@ -27,12 +29,21 @@ pub(super) struct Outdated {
     waiting: VecDeque<(u64, Freed)>,
     /// How many slots of each device wait.
     slots_on: Vec<u32>,
+    /// Places in which the table of a cache may still have dirty copies, by the newest batch when they were so no more.
+    once_dirty: HashMap<(SlotNumber, u16), u64, FixedState>,
+    newest: u64,
 }
 
 impl Outdated {
     /// Nothing waits, on so many devices.
     pub fn new(devices: usize) -> Outdated {
-        Outdated { only_journal: None, waiting: VecDeque::new(), slots_on: vec![0; devices] }
+        Outdated {
+            only_journal: None,
+            waiting: VecDeque::new(),
+            slots_on: vec![0; devices],
+            once_dirty: HashMap::default(),
+            newest: 0,
+        }
     }
 
     /// From now on, what is freed on other devices than this one waits.
@@ -50,13 +61,39 @@ impl Outdated {
         self.waiting.is_empty()
     }
 
+    /// With batch `newest`, no dirty copy lies there any more.
+    pub fn note_clean(&mut self, newest: u64, place: Extra, space: &Space) {
+        if !self.is_free(place.slot, space) {
+            self.once_dirty.insert((place.slot, place.place), newest);
+        }
+    }
+
+    /// Keeps back a block slot that nothing uses any more, if it has to wait.
+    pub fn holds_block(&mut self, extra: Extra) -> bool {
+        let has_to_wait = self.once_dirty.contains_key(&(extra.slot, extra.place));
+        if has_to_wait {
+            let newest = self.waiting.back().map_or(self.newest, |(newest, _)| *newest);
+            self.waiting
+                .push_back((newest.max(self.newest), Freed { slots: Vec::new(), blocks: vec![extra] }));
+        }
+        has_to_wait
+    }
+
+    fn is_free(&self, slot: SlotNumber, space: &Space) -> bool {
+        let Some(only) = self.only_journal else { return true };
+        space.locate(slot).is_none_or(|slot| slot.device == only)
+    }
+
     /// Keeps back what has to wait of what is free with batch `newest`; gives the rest.
     pub fn hold(&mut self, newest: u64, freed: Freed, space: &Space) -> Freed {
-        let Some(only) = self.only_journal else { return freed };
-        let is_free = |slot: &SlotNumber| space.locate(*slot).is_none_or(|slot| slot.device == only);
-        let (slots, waiting): (Vec<_>, Vec<_>) = freed.slots.into_iter().partition(is_free);
+        self.newest = newest;
+        if !self.is_needed() {
+            return freed;
+        }
+        let (slots, waiting): (Vec<_>, Vec<_>) =
+            freed.slots.into_iter().partition(|&slot| self.is_free(slot, space));
         let (blocks, waiting_blocks): (Vec<_>, Vec<_>) =
-            freed.blocks.into_iter().partition(|extra| is_free(&extra.slot));
+            freed.blocks.into_iter().partition(|extra| self.is_free(extra.slot, space));
         if !waiting.is_empty() || !waiting_blocks.is_empty() {
             self.count(&waiting, space, 1);
             self.waiting.push_back((newest, Freed { slots: waiting, blocks: waiting_blocks }));
@@ -64,11 +101,16 @@ impl Outdated {
         Freed { slots, blocks }
     }
 
-    /// Gives what has waited for a checkpoint that contains all batches up to `done`, piece by piece.
-    pub fn take(&mut self, done: u64, space: &Space) -> Option<Freed> {
-        let (_, freed) = self.waiting.pop_front_if(|(newest, _)| *newest <= done)?;
-        self.count(&freed.slots, space, -1);
-        Some(freed)
+    /// Gives what has waited for a checkpoint that contains all batches up to `done`.
+    pub fn end_checkpoint(&mut self, done: u64, space: &Space) -> Freed {
+        self.once_dirty.retain(|_, newest| *newest > done);
+        let mut all = Freed::default();
+        while let Some((_, freed)) = self.waiting.pop_front_if(|(newest, _)| *newest <= done) {
+            self.count(&freed.slots, space, -1);
+            all.slots.extend(freed.slots);
+            all.blocks.extend(freed.blocks);
+        }
+        all
     }
 
     /// The slots that wait.

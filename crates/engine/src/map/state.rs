@@ -226,7 +226,7 @@ impl State {
             self.pending.blocks.contains_key(&block) || self.committing.blocks.contains_key(&block);
         if is_recorded && !planted(Bug::BlockReusedEarly) {
             self.pending.freed_blocks.push(extra);
-        } else {
+        } else if !self.outdated.holds_block(extra) {
             self.release_block(extra);
         }
     }
@@ -301,6 +301,9 @@ impl State {
         self.mark_intents_stale(std::mem::take(&mut done.cleared));
         self.stale_pages.extend(done.extents.keys().map(|e| e.0 / per_page));
         for DirtyChange { before, after } in done.blocks.values() {
+            if let Some(place) = before.filter(|_| before != after) {
+                self.outdated.note_clean(newest, place, &self.space);
+            }
             let left = before.filter(|_| !planted(Bug::LeftCacheEntryKept));
             for place in [left, *after].into_iter().flatten() {
                 let page = self.cache_page(&place);
@@ -314,9 +317,8 @@ impl State {
 
     /// The pages contain all batches up to `done`, on every device that has them: what these batches freed is free.
     pub fn end_checkpoint(&mut self, done: u64) {
-        while let Some(freed) = self.outdated.take(done, &self.space) {
-            self.free(freed);
-        }
+        let freed = self.outdated.end_checkpoint(done, &self.space);
+        self.free(freed);
     }
 
     fn free(&mut self, Freed { slots, blocks }: Freed) {

@@ -180,7 +180,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
             if self.jobs.are_ending() {
                 return;
             }
-            if self.state.borrow().stale_pages() == 0 && !self.journal.wants_checkpoint() {
+            // One that runs elsewhere has taken the pages: then the next one waits for its end.
+            if self.state.borrow().stale_pages() == 0 && !is_wanted() {
                 continue;
             }
             if let Err(error) = self.checkpoint().await {

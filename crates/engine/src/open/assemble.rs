@@ -62,11 +62,12 @@ pub(crate) async fn assemble<D: Device>(
     for Candidate { device, name, header } in found {
         let id = header.this_device;
         if superblock.copies == 1 && is_given_up(&superblock, id, distrusted) {
-            let text = format!(
-                "{name} (device {id} of volume '{}') was given up, and what lies on it with it: with one copy of each extent nothing can                  bring it up to date, so leave it out",
+            // Nothing can bring it up to date.
+            tracing::warn!(
+                "{name} (device {id} of volume '{}') is left out: it was given up",
                 superblock.name
             );
-            return refuse(ErrorKind::Invalid, text);
+            continue;
         }
         if !distrusted.contains(&id) {
             let judged = judge(&superblock, &header, name, &device)?;

@@ -9,7 +9,7 @@
 use super::damage::Damage;
 use super::pages::{GROUP, PAGE, read_group};
 use super::{Mode, Recovery, Source, corrupt};
-use crate::copies::Deadline;
+use crate::copies::{Deadline, Member};
 use crate::create::buffer;
 use crate::journal::cache_images;
 use crate::map::{CachePage, State};
@@ -302,13 +302,15 @@ impl LoadedTables {
 
 /// Claims the extent slots that extra copies lie in, after those of extents. An extra copy in a place that is used twice, one of an extent
 /// without a home, and a block that has two of them are damage: a repair gives up the extent.
-pub(super) fn claim<D>(
+pub(super) fn claim<D: Device>(
     source: &Source<'_, D>,
     state: &mut State,
     loaded: LoadedTables,
     recovery: &mut Recovery,
 ) -> Result<()> {
     let (mut wrong, shape) = (loaded.misplaced, Shape::of(source.superblock));
+    // A table may be newer than the map, where the journal is lost with its device.
+    let may_lack_home = source.superblock.copies == 1 && !source.members.iter().all(Member::is_current);
     let slots = state.extras.divided_slots();
     let is_claimed: Vec<bool> = slots.iter().map(|&slot| state.space.claim(slot)).collect();
     for (&slot, &is_claimed) in slots.iter().zip(&is_claimed) {
@@ -317,6 +319,7 @@ pub(super) fn claim<D>(
             match state.map.get(extent).home {
                 // No block of a lost extent can be written back: its extra copies are lost with it.
                 SlotNumber::LOST => unload(state, &extra),
+                SlotNumber::NONE if may_lack_home => unload(state, &extra),
                 SlotNumber::NONE => {
                     wrong.push(block);
                     unload(state, &extra);
