@@ -1,7 +1,8 @@
 //! `braid check`.
 
 use crate::output::Output;
-use braid_base::Bytes;
+use crate::serve::device_id;
+use braid_base::{Bytes, DeviceId};
 use braid_control::{CheckReport, LostRange, Result, StateDir, VolumeName};
 use clap::Args;
 
@@ -25,13 +26,16 @@ pub struct Arguments {
     /// Write superblocks and map anew from what is sound, and check again
     #[arg(long)]
     repair: bool,
+    /// Give up what lies on a device, by its place: d1. See braid serve --distrust
+    #[arg(long, value_name = "DEVICE", value_parser = device_id, requires = "repair")]
+    distrust: Vec<DeviceId>,
 }
 
 /// Runs the verb.
 pub fn run(state: &StateDir, arguments: &Arguments, output: Output) -> Result<u8> {
     let report = match arguments.repair {
         false => braid_control::check(state, &arguments.name)?,
-        true => braid_control::repair(state, &arguments.name)?,
+        true => braid_control::repair(state, &arguments.name, &arguments.distrust)?,
     };
     output.show(&report, || describe(&report));
     Ok(report.exit_status())

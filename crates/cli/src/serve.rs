@@ -42,8 +42,8 @@ pub struct Arguments {
     clients: u32,
     /// Give up what lies on a device, by its place: d1. With two copies it is brought up to date from the others: for
     /// halves of a mirror that were used apart, and old copies of devices. With one copy, the volume goes on without
-    /// the device, for good: what lay there reads as errors; what moved off the others less than 30 s before, or was
-    /// cached dirty there, reads as it was before
+    /// the device, for good: what lay there reads as errors, and blocks cached dirty there read as they were before.
+    /// If it had the journal (the first SSD), so does what was moved, freed or first written in its last 30 s
     #[arg(long, value_name = "DEVICE", value_parser = device_id)]
     distrust: Vec<DeviceId>,
     /// Make the volume now, and remove it and the files made for it at the end
@@ -92,7 +92,7 @@ pub fn run(state: &StateDir, arguments: &Arguments, output: Output) -> Result<u8
 }
 
 /// A device by its place: `d0`.
-fn device_id(text: &str) -> std::result::Result<DeviceId, String> {
+pub fn device_id(text: &str) -> std::result::Result<DeviceId, String> {
     let number = text.strip_prefix('d').and_then(|number| number.parse().ok());
     number
         .map(DeviceId)

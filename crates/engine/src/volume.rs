@@ -192,7 +192,10 @@ impl<R: Runtime, D: Device> Volume<R, D> {
             braid_policy::parse(text, &devices).map_err(|e| Error::new(ErrorKind::Invalid, e.to_string()))?;
         let written = checked_policy(&*policy)?;
         // What is in use counts as room: homes that lie there already need none.
-        let all = devices.into_iter().map(|view| DeviceView { free: view.slots, ..view });
+        let all = devices.into_iter().map(|view| {
+            let is_there = core.member(view.id).is_written();
+            DeviceView { free: if is_there { view.slots } else { 0 }, ..view }
+        });
         let (most, _) = room(&all.collect::<Vec<_>>(), &*policy, core.shape.extent_size, core.shape.copies);
         if core.shape.volume_size > most {
             let problem = format!(

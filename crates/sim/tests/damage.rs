@@ -195,8 +195,9 @@ fn a_page_that_is_bad_in_both_images_costs_what_only_it_knew() {
         volume.write(KIB * 128, &filled(&arena, KIB * 128, 2), Durability::Fua).await.unwrap();
         let superblock = volume.superblock();
         drop(volume);
-        for copy in 0..2 {
-            let region = superblock.region(RegionKind::Map, copy).unwrap();
+        // The page is in the double-write area of the second device, too.
+        for (kind, copy) in [(RegionKind::Map, 0), (RegionKind::Map, 1), (RegionKind::DoubleWrite, 1)] {
+            let region = superblock.region(kind, copy).unwrap();
             flip(&all[region.device.index()], region.offset + Bytes(100)).await;
         }
         assert_eq!(refused(open(world.clone(), all.clone()).await).kind(), ErrorKind::Corrupt);

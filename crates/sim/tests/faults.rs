@@ -246,8 +246,9 @@ fn damage_of_either_kind_is_found_and_told_apart() {
         volume.close().await.unwrap();
         let report = check(again.clone(), &names).await.unwrap();
         assert!(report.repairable.is_empty(), "opening with a repair mends both: {report:?}");
-        for (disk, image) in images {
-            disks[disk].poke(image + Bytes(500), &rot);
+        let area = superblock.region(RegionKind::DoubleWrite, 1).unwrap();
+        for (disk, place) in images.into_iter().chain([(area.device.index(), area.offset)]) {
+            disks[disk].poke(place + Bytes(500), &rot);
         }
         let report = check(again, &names).await.unwrap();
         assert!(report.fatal.iter().any(|f| f.contains("neither image")), "{report:?}");

@@ -47,6 +47,7 @@ fn a_volume_of_one_copy_goes_on_without_a_device_that_is_given_up_for_good() {
     // The device with the journal.
     std::fs::rename(machine.path("vault.ssd"), machine.path("away")).unwrap();
     machine.refused(&["serve", "vault"], 1, &["lacks 1 of its 2 devices", "vault.ssd", "--distrust"]);
+    machine.refused(&["check", "vault", "--repair"], 1, &["lacks 1 of its 2 devices"]);
     let daemon = machine.serve(&["vault", "--distrust", "d0"]);
     assert_eq!(machine.braid(&["status", "vault"]).status, 3, "a device is missing");
     qemu_io_ok(&daemon.uri, &["write -P 4 0 8M", "flush", "read -P 4 0 8M"]);
@@ -59,6 +60,11 @@ fn a_volume_of_one_copy_goes_on_without_a_device_that_is_given_up_for_good() {
         // It is left out also when it is there again.
         std::fs::copy(machine.path("away"), machine.path("vault.ssd")).unwrap();
     }
+    assert_eq!(
+        machine.braid(&["check", "vault", "--repair", "--distrust", "d0"]).status,
+        1,
+        "a device is missing"
+    );
 }
 
 #[test]

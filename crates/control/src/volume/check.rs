@@ -6,7 +6,7 @@ use crate::serve::ring::on_ring;
 use crate::volume::lock::VolumeLock;
 use crate::volume::members::{handles, names, open_members, open_members_to_read, with_paths};
 use crate::volume::state_dir::{StateDir, VolumeName};
-use braid_base::{Bytes, ExtentId};
+use braid_base::{Bytes, DeviceId, ExtentId};
 use braid_engine::{OpenOptions, Volume};
 use serde::{Deserialize, Serialize};
 
@@ -98,14 +98,15 @@ pub fn check(state: &StateDir, name: &VolumeName) -> Result<CheckReport> {
 }
 
 /// Writes superblocks and both map images of a volume anew, and checks it again. What cannot be proved is given up: these ranges are
-/// listed, and read as errors until they are written whole or discarded.
-pub fn repair(state: &StateDir, name: &VolumeName) -> Result<CheckReport> {
+/// listed, and read as errors until they are written whole or discarded. So do those on devices in `distrust`, which are given up.
+pub fn repair(state: &StateDir, name: &VolumeName, distrust: &[DeviceId]) -> Result<CheckReport> {
     let record = state.load(name)?;
     let lock = VolumeLock::take(state, name, "repaired")?;
     // Opening writes the superblocks; closing writes the map.
     let lost = on_ring(async |ring| {
         let members = open_members(ring, &record).await?;
-        let options = OpenOptions { repair: true, ..OpenOptions::new(names(&members)) };
+        let options =
+            OpenOptions { repair: true, distrust: distrust.to_vec(), ..OpenOptions::new(names(&members)) };
         let (volume, recovery) = Volume::open(ring.clone(), handles(&members), options)
             .await
             .map_err(|error| with_paths(error, &members))?;

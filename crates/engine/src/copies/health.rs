@@ -127,7 +127,9 @@ impl<R: Runtime, D: Device> Core<R, D> {
         self.commit(braid_policy::Origin::Background).await?;
         // Their map images and their journals lack what happened while they were away.
         self.checkpoint().await?;
-        if self.state.borrow().behind.any_behind() {
+        let are_still_returning =
+            || returned.iter().all(|&device| self.member(device).state() == DeviceState::Returning);
+        if self.state.borrow().behind.any_behind() || !are_still_returning() {
             return Ok(());
         }
         for &device in &returned {

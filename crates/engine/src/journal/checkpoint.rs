@@ -1,7 +1,7 @@
 //! The checkpoint: brings the map pages, the table of spans and the cache tables up to date, so that the journal can forget.
 //!
 //! A page is durable somewhere else before it is overwritten in place, so one torn by a power cut is read from there. With one required copy
-//! that is the other image: image 1 is written after image 0 has been flushed. With two, either device may be lost, with its image; there,
+//! that is the other image: image 1 is written after image 0 has been flushed, and by way of a double-write area. With two, either device may be lost, with its image; there,
 //! and where one of the images is lost, a page goes to the double-write area of each device first, and to the images then. The journal
 //! forgets only once all that is durable. A page shows what is durable, never what waits for a commit, so a checkpoint needs no commit and
 //! holds up no flush.
@@ -68,12 +68,18 @@ impl<R: Runtime, D: Device> Core<R, D> {
                 RegionKind::Intents => self.encode_intents(group, &buffer),
                 _ => self.encode_map(group, &buffer),
             }
+            let places: Vec<u32> = (0..group.len() as u32).collect();
             if in_turn {
                 for image in &images {
+                    // Should the device with the journal be lost now, this image would be the only one.
+                    let is_area =
+                        |(device, _): &&(DeviceId, Bytes)| *device == image.0 && !self.journal.is_on(*device);
+                    if let Some(area) = areas.iter().find(is_area) {
+                        self.write_copies(&places, &buffer, slice::from_ref(area)).await?;
+                    }
                     self.write_copies(group, &buffer, slice::from_ref(image)).await?;
                 }
             } else {
-                let places: Vec<u32> = (0..group.len() as u32).collect();
                 if !planted(Bug::PageWrittenOnce) {
                     self.write_copies(&places, &buffer, &areas).await?;
                 }

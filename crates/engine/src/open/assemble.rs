@@ -268,7 +268,7 @@ fn finish<D>(
         .collect();
     let given_up = |i: &usize| is_given_up(&superblock, DeviceId(*i as u16), &anew);
     let enough = match superblock.copies {
-        1 => lacking.iter().all(given_up) && keeps_metadata(&superblock, states),
+        1 => lacking.is_empty() || lacking.iter().all(given_up) && keeps_metadata(&superblock, states),
         _ => lacking.len() <= 1,
     };
     if !enough {
@@ -313,13 +313,13 @@ fn finish<D>(
     Ok(Assembled { superblock, devices, clean, lately, anew })
 }
 
-/// Whether a device that is not lacking has a map image and a journal.
+/// Whether a map image, a journal and a double-write area lie on devices that are not lacking.
 fn keeps_metadata(superblock: &Superblock, states: &[DeviceState]) -> bool {
     let is_there = |device: DeviceId| {
         !matches!(states[device.index()], DeviceState::Missing | DeviceState::Failed | DeviceState::Returning)
     };
     let is_kept = |kind| superblock.regions.iter().any(|r| r.kind == kind && is_there(r.device));
-    is_kept(RegionKind::Map) && is_kept(RegionKind::Journal)
+    [RegionKind::Map, RegionKind::Journal, RegionKind::DoubleWrite].into_iter().all(is_kept)
 }
 
 fn describe(superblock: &Superblock, place: usize, state: DeviceState) -> String {

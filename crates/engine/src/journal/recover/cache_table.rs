@@ -309,8 +309,8 @@ pub(super) fn claim<D: Device>(
     recovery: &mut Recovery,
 ) -> Result<()> {
     let (mut wrong, shape) = (loaded.misplaced, Shape::of(source.superblock));
-    // A table may be newer than the map, where the journal is lost with its device.
-    let may_lack_home = source.superblock.copies == 1 && !source.members.iter().all(Member::is_current);
+    // Where the journal is lost with its device, pages may be of different times. What another page contradicts does not count.
+    let may_differ = source.superblock.copies == 1 && !source.members.iter().all(Member::is_current);
     let slots = state.extras.divided_slots();
     let is_claimed: Vec<bool> = slots.iter().map(|&slot| state.space.claim(slot)).collect();
     for (&slot, &is_claimed) in slots.iter().zip(&is_claimed) {
@@ -319,9 +319,12 @@ pub(super) fn claim<D: Device>(
             match state.map.get(extent).home {
                 // No block of a lost extent can be written back: its extra copies are lost with it.
                 SlotNumber::LOST => unload(state, &extra),
-                SlotNumber::NONE if may_lack_home => unload(state, &extra),
+                SlotNumber::NONE if may_differ => unload(state, &extra),
                 SlotNumber::NONE => {
                     wrong.push(block);
+                    unload(state, &extra);
+                }
+                _ if may_differ && (!is_claimed || state.extras.places_of(block).len() > 1) => {
                     unload(state, &extra);
                 }
                 _ => {

@@ -248,6 +248,10 @@ pub(crate) async fn check_image<D: Device>(source: &Source<'_, D>, image: usize)
     let superblock = source.superblock;
     let (device, offset) = images(superblock, RegionKind::Map)[image];
     let (buf, mut problems) = (buffer(PAGE).await, Vec::new());
+    if !source.members[device.index()].is_current() {
+        // Said of the device, and not of each page.
+        return problems;
+    }
     for page in 0..map_page::pages(superblock.extents(), superblock.copies) {
         let at = offset + PAGE * u64::from(page);
         let read = source.members[device.index()].read(at, &buf, Deadline::Only).await;
