@@ -50,8 +50,8 @@ impl Geometry {
 /// A future that has started must be polled to its end: the kernel may be working on its buffer. (The buffer itself
 /// stays allocated in any case, so that an abandoned future is a lost result, never a memory error.)
 pub trait Device: 'static {
-    /// Whether every request ends in bounded time whatever happens outside of this process, as with a model or memory: then nobody
-    /// watches for those that do not.
+    /// Whether every request ends in bounded time whatever happens outside of this process, as with a model or memory: then no
+    /// deadlines are kept for it.
     const ALWAYS_ANSWERS: bool = false;
 
     /// What this device is.

@@ -19,7 +19,7 @@ async fn open_without(world: World, left: Vec<Faulty<Disk>>, lost: usize) -> Res
     open_with(world, left, |options| options.distrust = vec![DeviceId(lost as u16)]).await
 }
 
-/// Whoever loses a disk gets what lies on the other ones, and an error, not zeros or old bytes, for the rest.
+/// After the loss of a disk, a guest reads what lies on the other ones, and an error, not zeros or old bytes, for the rest.
 #[test]
 fn what_lies_on_the_devices_that_are_left_is_there_and_the_rest_is_lost_by_name() {
     for lost in 0..2 {

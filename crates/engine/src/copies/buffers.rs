@@ -10,13 +10,13 @@ const REPLACEABLE: Bytes = Bytes(16 << 20);
 
 /// The arenas, in the order in which they are asked.
 pub(crate) struct Buffers {
-    /// For moves and probes: whoever holds a buffer of it may ask for one of the next ones.
+    /// For moves and probes: a task that holds a buffer of it may ask for one of the next ones.
     pub moves: Arena,
     /// For whole blocks of extra copies, held while a bounce buffer is.
     pub blocks: Arena,
-    /// For unaligned edges and background copies. Whoever holds a buffer of it takes no second one.
+    /// For unaligned edges and background copies. A task that holds a buffer of it takes no second one.
     pub bounce: Arena,
-    /// For reads that another copy answers if the device is late. Nobody waits for one.
+    /// For reads that another copy answers if the device is late. A read that finds none gets memory of its own.
     pub replaceable: Arena,
 }
 

@@ -1,6 +1,6 @@
 //! The requests that a device has not answered yet, and what becomes of one that is past its deadline.
 //!
-//! A device may answer late, or never. Whoever waits is told so after the deadline, but the request cannot be taken back: it may still
+//! A device may answer late, or never. The task that waits is told so after the deadline, but the request cannot be taken back: it may still
 //! change what lies there, so its buffer stays as it is, and the device gets nothing else until it has answered. Each request is
 //! therefore carried out by a future that is kept here and not by the caller's; these futures are used again and again, so that a
 //! request allocates nothing.
@@ -62,7 +62,7 @@ pub(crate) struct Requests {
     /// The carrier that was last used, and the other idle ones.
     spare: Cell<Option<Carrier>>,
     idle: RefCell<Vec<Carrier>>,
-    /// Late ones that nobody carries on with yet.
+    /// Late ones that no task carries on with yet.
     abandoned: RefCell<Vec<Carrier>>,
     /// Requests that the device has, and whose callers were told that they are late.
     late: Cell<usize>,
@@ -198,7 +198,7 @@ impl Requests {
         io::Error::new(io::ErrorKind::TimedOut, format!("no answer for {} s", passed.seconds()))
     }
 
-    /// Late requests that somebody must [`Requests::finish`].
+    /// Late requests that a task must [`Requests::finish`].
     pub fn take_abandoned(&self) -> Vec<Carrier> {
         self.abandoned.take()
     }

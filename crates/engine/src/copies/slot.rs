@@ -38,7 +38,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         Ok(())
     }
 
-    /// A buffer for a read that may be abandoned. Nobody waits for one: late requests may hold those of the arena for ever.
+    /// A buffer for a read that may be abandoned. It is not waited for: late requests may hold those of the arena for ever.
     fn replaceable(&self, len: Bytes) -> Buf {
         let more = || Arena::new(len).try_alloc(len).expect("a new arena has room");
         self.buffers.replaceable.try_alloc(len).unwrap_or_else(more)

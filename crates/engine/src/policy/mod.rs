@@ -48,7 +48,7 @@ impl InCharge {
         self.observes.get()
     }
 
-    /// How often another policy took charge: whoever acts for one ends when this has changed.
+    /// How often another policy took charge: a job that acts for one ends when this has changed.
     #[inline]
     pub fn changes(&self) -> u64 {
         self.changes.get()
