@@ -74,7 +74,7 @@ fn a_model_that_is_shown_is_a_model_that_can_be_used() {
 #[test]
 fn what_calibration_measured_is_a_model_that_can_be_used() {
     let machine = Machine::new();
-    let report = calibrate_disk(&machine, "2");
+    let report = calibrate_disk(&machine, "5");
     assert!(!machine.path("slow.img").exists(), "a scratch file is left behind");
     assert_eq!((report["class"].as_str(), report["written"].as_bool()), (Some("hdd"), Some(true)));
     for figure in report["figures"].as_array().unwrap() {

@@ -7,8 +7,8 @@ use std::os::unix::fs::FileExt;
 /// Devices with an image of the map.
 const IMAGES: [&str; 2] = ["vault.ssd", "vault.hdd"];
 
-/// Where the first page of the map lies on a device: its checksum tells (docs/format.md).
-fn map_page(machine: &Machine, name: &str, uuid: &str) -> u64 {
+/// Where the first page of the map lies on a device, in the image and in the double-write area: its checksum tells (docs/format.md).
+fn map_pages(machine: &Machine, name: &str, uuid: &str) -> Vec<u64> {
     const MAP: u8 = 3;
     let digits: Vec<u8> = uuid.bytes().filter(|&byte| byte != b'-').collect();
     let digits =
@@ -18,8 +18,10 @@ fn map_page(machine: &Machine, name: &str, uuid: &str) -> u64 {
     let is_first = |page: &[u8]| {
         page[..4] == crc32c::crc32c_append(seed, &page[4..]).to_le_bytes() && page[4..8] == [0; 4]
     };
-    let place = bytes.chunks_exact(4096).position(is_first);
-    place.expect("no page of a map") as u64 * 4096
+    let pages = (0..).zip(bytes.chunks_exact(4096)).filter(|(_, page)| is_first(page));
+    let places: Vec<u64> = pages.map(|(number, _)| number * 4096).collect();
+    assert!(!places.is_empty(), "no page of a map");
+    places
 }
 
 #[test]
@@ -33,13 +35,17 @@ fn damage_of_one_image_is_repaired_and_of_both_is_told() {
     qemu_io_ok(&daemon.uri, &["write -P 4 0 8M", "flush"]);
     assert_eq!(daemon.terminate().status, 0);
     let uuid = machine.json(&["status", "vault"])["uuid"].as_str().unwrap().to_owned();
-    let images = IMAGES.map(|name| (name, map_page(&machine, name, &uuid)));
+    let images = IMAGES.map(|name| (name, map_pages(&machine, name, &uuid)));
     let damage = |(name, offset): (&str, u64)| {
         let file = std::fs::OpenOptions::new().write(true).open(machine.path(name)).unwrap();
         file.write_all_at(&[0xee; 512], offset + 64).unwrap();
     };
 
-    damage(images[0]);
+    let damage_all = |(name, places): &(&'static str, Vec<u64>)| {
+        places.iter().for_each(|&place| damage((name, place)));
+    };
+
+    damage_all(&images[0]);
     damage(("vault.hdd", 0));
     let found = machine.braid(&["check", "vault"]);
     assert_eq!(found.status, 1, "{found:?}");
@@ -51,8 +57,7 @@ fn damage_of_one_image_is_repaired_and_of_both_is_told() {
     qemu_io_ok(&daemon.uri, &["read -P 4 0 8M"]);
     assert_eq!(daemon.terminate().status, 0);
 
-    damage(images[0]);
-    damage(images[1]);
+    images.iter().for_each(damage_all);
     let found = machine.braid(&["check", "vault"]);
     assert_eq!(found.status, 3, "{found:?}");
     assert!(found.stdout.contains("neither image"), "{found:?}");
