@@ -1,10 +1,10 @@
 //! The checkpoint: brings the map pages, the table of spans and the cache tables up to date, so that the journal can forget.
 //!
 //! A page is durable somewhere else before it is overwritten in place, so one torn by a power cut is read from there. With one required copy
-//! that is the other image: image 1 is written after image 0 has been flushed, and by way of a double-write area. With two, either device may be lost, with its image; there,
-//! and where one of the images is lost, a page goes to the double-write area of each device first, and to the images then. The journal
-//! forgets only once all that is durable. A page shows what is durable, never what waits for a commit, so a checkpoint needs no commit and
-//! holds up no flush.
+//! that is the other image: image 1 is written after image 0 has been flushed, and by way of a double-write area. With two, either device may
+//! be lost, with its image; there, and where one of the images is lost, a page goes to the double-write area of each device first, and to
+//! the images then. The journal forgets only once all that is durable. A page shows what is durable, never what waits for a commit, so a
+//! checkpoint needs no commit and holds up no flush.
 
 use crate::Result;
 use crate::core::Core;

@@ -9,7 +9,7 @@
 use super::damage::Damage;
 use super::pages::{GROUP, PAGE, read_group};
 use super::{Mode, Recovery, Source, corrupt};
-use crate::copies::{Deadline, Member};
+use crate::copies::Deadline;
 use crate::create::buffer;
 use crate::journal::cache_images;
 use crate::map::{CachePage, State};
@@ -21,6 +21,7 @@ use braid_format::extra_directory::{self, Content};
 use braid_format::extra_page::{self, CacheEntry};
 use braid_format::journal::Extra;
 use braid_format::map_page::Entry;
+use braid_format::superblock::RegionKind;
 use braid_format::{Invalid, SlotNumber};
 use braid_runtime::{Arena, Buf, Device};
 use std::cell::RefCell;
@@ -310,7 +311,9 @@ pub(super) fn claim<D: Device>(
 ) -> Result<()> {
     let (mut wrong, shape) = (loaded.misplaced, Shape::of(source.superblock));
     // Where the journal is lost with its device, pages may be of different times. What another page contradicts does not count.
-    let may_differ = source.superblock.copies == 1 && !source.members.iter().all(Member::is_current);
+    let journal = source.superblock.region(RegionKind::Journal, 0).map(|region| region.device);
+    let is_lost = |device: DeviceId| !source.members[device.index()].is_current();
+    let may_differ = source.superblock.copies == 1 && journal.is_some_and(is_lost);
     let slots = state.extras.divided_slots();
     let is_claimed: Vec<bool> = slots.iter().map(|&slot| state.space.claim(slot)).collect();
     for (&slot, &is_claimed) in slots.iter().zip(&is_claimed) {
