@@ -1,6 +1,7 @@
 //! Slots for new extents.
 
 use crate::core::Core;
+use crate::map::Arrival;
 use crate::shape::Piece;
 use crate::{Error, ErrorKind, Result};
 use braid_base::{DeviceId, ExtentId, Nanos};
@@ -22,10 +23,10 @@ impl<R: Runtime, D: Device> Core<R, D> {
             let placement = policy.place(&occasion, view);
             (placement.new_home(), placement.second)
         });
-        let taken = wanted.and_then(|device| self.state.borrow_mut().take(device));
+        let taken = wanted.and_then(|device| self.take(extent, device));
         let home = match taken {
             Some(slot) => slot,
-            None => self.allocate_anywhere(None).await?,
+            None => self.allocate_anywhere(extent, None).await?,
         };
         let not = self.device_of(home);
         let other_device = self.devices.iter().any(|m| m.id != not && m.is_current());
@@ -37,7 +38,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
                 SlotNumber::NONE
             }
             _ => self
-                .allocate_second(home, second)
+                .allocate_second(extent, home, second)
                 .await
                 .inspect_err(|_| self.state.borrow_mut().release(home))?,
         };
@@ -45,13 +46,18 @@ impl<R: Runtime, D: Device> Core<R, D> {
     }
 
     /// A slot on another device than `home`'s: where the policy wants it, else wherever there is room.
-    async fn allocate_second(&self, home: SlotNumber, second: Second) -> Result<SlotNumber> {
+    async fn allocate_second(
+        &self,
+        extent: ExtentId,
+        home: SlotNumber,
+        second: Second,
+    ) -> Result<SlotNumber> {
         let not = self.device_of(home);
         let wanted = second.device().filter(|&device| device != not);
-        if let Some(slot) = wanted.and_then(|device| self.state.borrow_mut().take(device)) {
+        if let Some(slot) = wanted.and_then(|device| self.take(extent, device)) {
             return Ok(slot);
         }
-        self.allocate_anywhere(Some(not)).await
+        self.allocate_anywhere(extent, Some(not)).await
     }
 
     /// Gives back slots that no record ever spoke of.
@@ -63,14 +69,18 @@ impl<R: Runtime, D: Device> Core<R, D> {
             .for_each(|s| state.release(s));
     }
 
-    /// The device with the most free slots; once more after a commit or a checkpoint, which may free some.
-    async fn allocate_anywhere(&self, not: Option<DeviceId>) -> Result<SlotNumber> {
+    fn take(&self, extent: ExtentId, device: DeviceId) -> Option<SlotNumber> {
+        self.state.borrow_mut().take_for(extent, device, Arrival::New)
+    }
+
+    /// A slot of the device with the most free ones; once more after a commit or a checkpoint, which may free some.
+    async fn allocate_anywhere(&self, extent: ExtentId, not: Option<DeviceId>) -> Result<SlotNumber> {
         loop {
             let choice = self.with_policy(|_, view| match not {
                 None => view.roomiest(),
                 Some(not) => view.with_room().filter(|d| d.id != not).max_by_key(|d| d.free).map(|d| d.id),
             });
-            if let Some(slot) = choice.and_then(|device| self.state.borrow_mut().take(device)) {
+            if let Some(slot) = choice.and_then(|device| self.take(extent, device)) {
                 return Ok(slot);
             }
             if self.release_trims() {

@@ -5,13 +5,16 @@ mod behind;
 mod cache_table;
 mod extents;
 mod extras;
+mod neighbours;
 mod outdated;
 mod space;
 mod state;
+mod taken;
 
 pub(crate) use behind::{Behind, Intent};
 pub(crate) use cache_table::{CachePage, CacheTables};
 pub(crate) use extents::Map;
 pub(crate) use extras::Extras;
+pub(crate) use neighbours::Arrival;
 pub(crate) use space::Space;
 pub(crate) use state::State;

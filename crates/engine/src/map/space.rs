@@ -1,8 +1,17 @@
-//! Slots: which are free on each device. A bit for each; the first free one is taken, so that extents written one after the
-//! other lie in order, and what moves about stays near the device's start: where disks are fastest and seeks shortest, and
-//! where an old SSD that learns of no discard need not copy what was never used again.
+//! Slots: which are free on each device, and which of them is given out.
+//!
+//! Extents keep their order on each device. An extent that comes to a device gets the slot next to that of its neighbour, else
+//! one near its *place*: the extents of the volume, in the order of their addresses, spread over the part of the device that the
+//! volume can come to use. That part begins behind the metadata and is as long as the volume, if the device is: so a small
+//! volume stays near the device's start, where disks are fastest and seeks shortest, and where an old SSD that learns of no
+//! discard need not copy what was never used again. What leaves a device and comes back finds the slot that it had, if
+//! nothing else has taken it meanwhile.
+//!
+//! A slot that is divided for extra copies belongs to no address. It lies behind the places of the extents, or as far back
+//! as one is free, so that it takes the place of few.
 
-use braid_base::{DeviceId, Slot};
+use super::taken::Taken;
+use braid_base::{DeviceId, ExtentId, Slot};
 use braid_format::SlotNumber;
 use braid_format::superblock::{DeviceEntry, Superblock};
 
@@ -11,16 +20,17 @@ pub(crate) struct Space {
     devices: Vec<Slots>,
     /// The first slot of each device, and how many it has: all that most requests look at.
     runs: Box<[(u32, u32)]>,
+    /// How many extents the volume has.
+    extents: u32,
 }
 
 struct Slots {
     first: u32,
     count: u32,
     free: u32,
-    /// A bit for each slot: 1 is taken.
-    taken: Vec<u64>,
-    /// No word before this one has a free slot.
-    next: usize,
+    taken: Taken,
+    /// The part that extents have their places in: its first slot, and how many.
+    part: (u32, u32),
     /// Whether slots are given out: not those of a device that is missing or failed.
     open: bool,
 }
@@ -28,7 +38,7 @@ struct Slots {
 impl Space {
     /// The slots of all devices; those that metadata lies in are taken.
     pub fn new(superblock: &Superblock) -> Space {
-        let mut space = Space::of_devices(&superblock.devices);
+        let mut space = Space::of_devices(&superblock.devices, superblock.extents());
         for region in &superblock.regions {
             let (slots, device) =
                 (&mut space.devices[region.device.index()], &superblock.devices[region.device.index()]);
@@ -38,35 +48,58 @@ impl Space {
                 slots.claim(index);
             }
         }
+        space.devices.iter_mut().for_each(|slots| slots.set_part(superblock.extents()));
         space
     }
 
-    fn of_devices(devices: &[DeviceEntry]) -> Space {
+    fn of_devices(devices: &[DeviceEntry], extents: u32) -> Space {
         let slots = devices.iter().map(|d| {
-            let words = d.slots.div_ceil(64) as usize;
-            let mut taken = vec![0; words];
-            // Bits beyond the last slot are taken for ever.
-            if let (Some(last), over @ 1..) = (taken.last_mut(), d.slots % 64) {
-                *last = u64::MAX << over;
-            }
-            Slots { first: d.first_slot, count: d.slots, free: d.slots, taken, next: 0, open: true }
+            let taken = Taken::none_of(d.slots);
+            let mut slots =
+                Slots { first: d.first_slot, count: d.slots, free: d.slots, taken, part: (0, 0), open: true };
+            slots.set_part(extents);
+            slots
         });
         let runs = devices.iter().map(|d| (d.first_slot, d.slots)).collect();
-        Space { devices: slots.collect(), runs }
+        Space { devices: slots.collect(), runs, extents }
     }
 
-    /// Takes a free slot of a device.
-    pub fn take(&mut self, device: DeviceId) -> Option<SlotNumber> {
+    /// Takes this slot of a device, if there is such a slot and it is free.
+    pub fn take_at(&mut self, device: DeviceId, index: u32) -> Option<SlotNumber> {
+        let slots = &mut self.devices[device.index()];
+        (slots.open && slots.taken.is_free(index)).then(|| slots.give(index))
+    }
+
+    /// Takes the free slot of a device that is nearest to this one; of two, the one behind it.
+    pub fn take_near(&mut self, device: DeviceId, index: u32) -> Option<SlotNumber> {
         let slots = &mut self.devices[device.index()];
         if slots.free == 0 || !slots.open {
             return None;
         }
-        let word = (slots.next..slots.taken.len()).find(|&w| slots.taken[w] != u64::MAX)?;
-        let bit = slots.taken[word].trailing_ones();
-        slots.taken[word] |= 1 << bit;
-        slots.next = word;
-        slots.free -= 1;
-        Some(SlotNumber(slots.first + word as u32 * 64 + bit))
+        let index = index.min(slots.count - 1);
+        let nearest = match (slots.taken.last_up_to(index), slots.taken.first_from(index)) {
+            (Some(before), Some(behind)) if index - before < behind - index => before,
+            (before, behind) => behind.or(before)?,
+        };
+        Some(slots.give(nearest))
+    }
+
+    /// Takes a slot of a device for what belongs to no address: one that is no extent's place, else the last free one.
+    pub fn take_aside(&mut self, device: DeviceId) -> Option<SlotNumber> {
+        let slots = &mut self.devices[device.index()];
+        if slots.free == 0 || !slots.open {
+            return None;
+        }
+        let (start, len) = slots.part;
+        let index =
+            slots.taken.first_from(start + len).or_else(|| slots.taken.last_up_to(slots.count - 1))?;
+        Some(slots.give(index))
+    }
+
+    /// Where an extent has its place on a device.
+    pub fn place(&self, device: DeviceId, extent: ExtentId) -> u32 {
+        let (start, len) = self.devices[device.index()].part;
+        start + (u64::from(extent.0) * u64::from(len) / u64::from(self.extents.max(1))) as u32
     }
 
     /// Marks a slot as taken, as the map says. False where it was taken before, or there is no such slot.
@@ -84,10 +117,8 @@ impl Space {
     pub fn release(&mut self, number: SlotNumber) {
         let Slot { device, index } = self.locate(number).expect("a slot that is released exists");
         let slots = &mut self.devices[device.index()];
-        let (word, bit) = (index as usize / 64, 1 << (index % 64));
-        assert!(slots.taken[word] & bit != 0, "slot {device}:{index} was free already");
-        slots.taken[word] &= !bit;
-        slots.next = slots.next.min(word);
+        assert!(!slots.taken.is_free(index), "slot {device}:{index} was free already");
+        slots.taken.free(index);
         slots.free += 1;
     }
 
@@ -124,23 +155,39 @@ impl Space {
 }
 
 impl Slots {
+    /// Marks a slot as taken. False if it was already.
     fn claim(&mut self, index: u32) -> bool {
-        let (word, bit) = (index as usize / 64, 1 << (index % 64));
-        let free = self.taken[word] & bit == 0;
-        self.taken[word] |= bit;
-        self.free -= u32::from(free);
+        let free = self.taken.is_free(index);
+        if free {
+            self.taken.take(index);
+            self.free -= 1;
+        }
         free
+    }
+
+    /// Gives out a slot that is free.
+    fn give(&mut self, index: u32) -> SlotNumber {
+        self.taken.take(index);
+        self.free -= 1;
+        SlotNumber(self.first + index)
+    }
+
+    /// Lays the places of so many extents behind what is taken so far, which is metadata.
+    fn set_part(&mut self, extents: u32) {
+        let start = self.taken.first_from(0).unwrap_or(self.count);
+        self.part = (start, extents.min(self.count - start));
     }
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
-    use braid_base::{Bytes, DeviceClass};
+    use braid_base::{Bytes, DeviceClass, Rng};
     use braid_format::Uuid;
     use braid_format::superblock::{DeviceState, Layout, Role};
 
-    fn space(counts: &[u32]) -> Space {
+    /// Devices with so many slots, without metadata.
+    pub fn space(counts: &[u32], extents: u32) -> Space {
         let mut first = 1;
         let entries = counts.iter().map(|&slots| {
             let entry = DeviceEntry {
@@ -159,37 +206,64 @@ mod tests {
             first += slots;
             entry
         });
-        Space::of_devices(&entries.collect::<Vec<_>>())
+        Space::of_devices(&entries.collect::<Vec<_>>(), extents)
     }
 
     #[test]
     fn every_slot_is_given_once_and_no_more() {
-        let mut space = space(&[70, 64, 1]);
-        for (device, count) in [(0, 70), (1, 64), (2, 1)] {
-            let device = DeviceId(device);
-            let mut taken: Vec<u32> = std::iter::from_fn(|| space.take(device)).map(|n| n.0).collect();
-            taken.sort_unstable();
-            taken.dedup();
-            assert_eq!((taken.len(), space.free(device)), (count, 0));
-            assert!(taken.iter().all(|&n| space.locate(SlotNumber(n)).unwrap().device == device));
+        for extents in [10, 100, 1_000] {
+            let mut space = space(&[70, 64, 1], extents);
+            let mut rng = Rng::new(u64::from(extents));
+            for (device, count) in [(0, 70), (1, 64), (2, 1)] {
+                let device = DeviceId(device);
+                let mut taken: Vec<u32> = std::iter::from_fn(|| match rng.below(3) {
+                    0 => space.take_aside(device),
+                    _ => space
+                        .take_near(device, space.place(device, ExtentId(rng.below(extents.into()) as u32))),
+                })
+                .map(|number| number.0)
+                .collect();
+                taken.sort_unstable();
+                taken.dedup();
+                assert_eq!((taken.len(), space.free(device)), (count, 0));
+                assert!(taken.iter().all(|&n| space.locate(SlotNumber(n)).unwrap().device == device));
+                assert_eq!(space.take_at(device, 0), None);
+            }
+            space.release(SlotNumber(66));
+            assert_eq!(space.take_near(DeviceId(0), 3), Some(SlotNumber(66)));
         }
-        space.release(SlotNumber(66));
-        assert_eq!(space.take(DeviceId(0)), Some(SlotNumber(66)));
     }
 
     #[test]
-    fn the_first_free_slot_is_taken() {
-        let (mut space, device) = (space(&[200]), DeviceId(0));
-        let first: Vec<u32> = (0..150).map(|_| space.take(device).unwrap().0).collect();
-        assert_eq!(first, (1..151).collect::<Vec<_>>());
-        [140, 7, 70].into_iter().for_each(|number| space.release(SlotNumber(number)));
-        let next: Vec<u32> = (0..4).map(|_| space.take(device).unwrap().0).collect();
-        assert_eq!(next, [7, 70, 140, 151]);
+    fn the_nearest_free_slot_is_taken() {
+        let (mut space, device) = (space(&[200], 200), DeviceId(0));
+        let mut near = |index| space.take_near(device, index).unwrap().0 - 1;
+        let taken: Vec<u32> =
+            [100, 100, 100, 100, 0, 0, 199, 199, 5_000].into_iter().map(&mut near).collect();
+        assert_eq!(taken, [100, 101, 99, 102, 0, 1, 199, 198, 197]);
+    }
+
+    #[test]
+    fn a_volume_smaller_than_its_device_lies_at_the_start_of_it_and_caches_behind() {
+        let (mut space, device) = (space(&[10_000], 100), DeviceId(0));
+        (0..5).for_each(|index| assert!(space.claim(SlotNumber(1 + index))));
+        space.devices[0].set_part(100);
+        let places: Vec<u32> = (0..100).map(|e| space.place(device, ExtentId(e))).collect();
+        assert_eq!(places, (5..105).collect::<Vec<_>>());
+        let aside: Vec<u32> = (0..3).map(|_| space.take_aside(device).unwrap().0 - 1).collect();
+        assert_eq!(aside, [105, 106, 107]);
+    }
+
+    #[test]
+    fn a_volume_larger_than_its_device_is_spread_over_all_of_it() {
+        let (mut space, device) = (space(&[100], 1_000), DeviceId(0));
+        assert_eq!([0, 9, 10, 500, 999].map(|e| space.place(device, ExtentId(e))), [0, 0, 1, 50, 99]);
+        assert_eq!(space.take_aside(device), Some(SlotNumber(100)));
     }
 
     #[test]
     fn a_slot_that_is_claimed_twice_or_does_not_exist_is_noticed() {
-        let mut space = space(&[10, 10]);
+        let mut space = space(&[10, 10], 20);
         assert!(space.claim(SlotNumber(11)));
         assert!(!space.claim(SlotNumber(11)));
         assert!(!space.claim(SlotNumber(0)) && !space.claim(SlotNumber(21)));

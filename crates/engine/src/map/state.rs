@@ -202,7 +202,7 @@ impl State {
         if !self.tables.has(device) || self.extras.divided(device) >= most {
             return None;
         }
-        let slot = self.take(device)?;
+        let slot = self.take_aside(device)?;
         let place = self.space.locate(slot).expect("a slot that was taken exists");
         if !self.tables.describes(place) || !self.extras.divide(device, slot) {
             self.release(slot);
@@ -244,20 +244,13 @@ impl State {
         self.refresh(slot);
     }
 
-    /// Takes a slot of a device.
-    pub fn take(&mut self, device: DeviceId) -> Option<SlotNumber> {
-        let slot = self.space.take(device)?;
-        self.refresh(slot);
-        Some(slot)
-    }
-
     /// Whether slots of a device are given out: not while it is missing or failed.
     pub fn set_open(&mut self, device: DeviceId, open: bool) {
         self.space.set_open(device, open);
         self.views[device.index()].free = self.space.free(device);
     }
 
-    fn refresh(&mut self, slot: SlotNumber) {
+    pub(super) fn refresh(&mut self, slot: SlotNumber) {
         let device = self.space.locate(slot).expect("a slot that is taken or released exists").device;
         self.views[device.index()].free = self.space.free(device);
     }

@@ -7,7 +7,7 @@
 use super::Mover;
 use crate::Result;
 use crate::core::Core;
-use crate::map::State;
+use crate::map::{Arrival, State};
 use crate::planted::{Bug, planted};
 use braid_base::{Bytes, DeviceId, ExtentId, Nanos};
 use braid_format::SlotNumber;
@@ -92,7 +92,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         if !wanted(&entry, home, device(entry.second)) || !state.watch(extent) {
             return Ok(None);
         }
-        match state.take(target) {
+        match state.take_for(extent, target, Arrival::Moved) {
             Some(slot) => Ok(Some((entry, slot))),
             None => {
                 state.unwatch(extent);

@@ -29,7 +29,9 @@ impl<R: Runtime, D: Device> Core<R, D> {
                 self.step(Mover::Plan, &[device], read).await?;
             }
             Direction::Write | Direction::Flush => {
-                let Some(slot) = self.state.borrow_mut().take(device) else { return Ok(Outcome::Stopped) };
+                let Some(slot) = self.state.borrow_mut().take_first(device) else {
+                    return Ok(Outcome::Stopped);
+                };
                 bytes.fill_zero();
                 let at = self.locate(slot).1;
                 let write = self.device_write(member, at, &bytes, Origin::Probe);

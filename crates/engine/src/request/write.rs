@@ -7,6 +7,7 @@
 
 use crate::copies::{Deadline, Timing, lost};
 use crate::core::Core;
+use crate::map::Arrival;
 use crate::planted::{Bug, planted};
 use crate::shape::Piece;
 use crate::{Durability, Result};
@@ -245,7 +246,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
             buf.copy_from(piece.range.start, from);
             buf.clone()
         };
-        let Some(slot) = self.state.borrow_mut().take(target) else { return Ok(false) };
+        let taken = self.state.borrow_mut().take_for(piece.extent, target, Arrival::Moved);
+        let Some(slot) = taken else { return Ok(false) };
         let all = Bytes::ZERO..self.shape.extent_size;
         let written = async {
             self.write_slot(slot, &all, Some(&whole), self.shape.all_parts(), Origin::Guest).await?;

@@ -1,0 +1,249 @@
+//! The slot that an extent gets on a device: next to its neighbours' where that is free, else between those that are not far,
+//! else near its place ([`super::space`]).
+
+use super::{Map, Space, State};
+use braid_base::{DeviceId, ExtentId, Slot};
+use braid_format::SlotNumber;
+use braid_format::map_page::Entry;
+
+/// Why an extent comes to a device.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Arrival {
+    /// It is written for the first time.
+    New,
+    /// It has been on another device, or gets a second copy. It may have been here before.
+    Moved,
+}
+
+/// What is known of an extent near the one that comes.
+enum Neighbour {
+    /// A copy of it lies in this slot of the device.
+    Here(u32),
+    /// It lies on other devices.
+    Elsewhere,
+    Unmapped,
+}
+
+/// How far neighbours are looked for: so many devices may share a volume in stripes, and each keeps its part in order.
+const FAR: u32 = 16;
+
+impl State {
+    /// Takes a slot of a device for an extent.
+    pub fn take_for(&mut self, extent: ExtentId, device: DeviceId, arrival: Arrival) -> Option<SlotNumber> {
+        let slot = take(&mut self.space, &self.map, extent, device, arrival)?;
+        self.refresh(slot);
+        Some(slot)
+    }
+
+    /// Takes a slot of a device for what belongs to no extent.
+    pub fn take_aside(&mut self, device: DeviceId) -> Option<SlotNumber> {
+        let slot = self.space.take_aside(device)?;
+        self.refresh(slot);
+        Some(slot)
+    }
+
+    /// Takes the first free slot of a device, for a moment.
+    pub fn take_first(&mut self, device: DeviceId) -> Option<SlotNumber> {
+        let slot = self.space.take_near(device, 0)?;
+        self.refresh(slot);
+        Some(slot)
+    }
+}
+
+fn take(
+    space: &mut Space,
+    map: &Map,
+    extent: ExtentId,
+    device: DeviceId,
+    arrival: Arrival,
+) -> Option<SlotNumber> {
+    let near = |other: Option<u32>| {
+        other.filter(|&e| e < map.extents()).map(|e| neighbour(space, map.get(ExtentId(e)), device))
+    };
+    let (mut before, mut behind) = (None, None);
+    // Whether all extents from the one before on lie on other devices.
+    let mut all_elsewhere = true;
+    for distance in 1..=FAR {
+        if before.is_none() {
+            match near(extent.0.checked_sub(distance)) {
+                Some(Neighbour::Here(index)) => before = Some((distance, index)),
+                Some(Neighbour::Elsewhere) => {}
+                Some(Neighbour::Unmapped) | None => all_elsewhere = false,
+            }
+        }
+        if behind.is_none()
+            && let Some(Neighbour::Here(index)) = near(extent.0.checked_add(distance))
+        {
+            behind = Some((distance, index));
+        }
+        if before.is_some() && (behind.is_some() || distance == 1) {
+            break;
+        }
+    }
+    // Of extents that come one after the other, a device may get some only: they lie side by side there.
+    let follows = |&(distance, _): &(u32, u32)| distance == 1 || arrival == Arrival::New && all_elsewhere;
+    let next = before.filter(follows).map(|(_, index)| index + 1);
+    let previous = behind.filter(|&(distance, _)| distance == 1).and_then(|(_, index)| index.checked_sub(1));
+    for beside in [next, previous].into_iter().flatten() {
+        if let Some(slot) = space.take_at(device, beside) {
+            return Some(slot);
+        }
+    }
+    let wanted = match (before, behind) {
+        (Some((a, first)), Some((b, last))) if first < last && last - first <= 2 * FAR => {
+            first + (last - first) * a / (a + b)
+        }
+        // Neighbours that lie far apart are not where they belong either: what followed them would spread that.
+        _ => space.place(device, extent),
+    };
+    space.take_near(device, wanted)
+}
+
+fn neighbour(space: &Space, entry: Entry, device: DeviceId) -> Neighbour {
+    if entry.home == SlotNumber::NONE {
+        return Neighbour::Unmapped;
+    }
+    let on = |slot: SlotNumber| space.locate(slot).filter(|slot| slot.device == device);
+    match on(entry.home).or_else(|| on(entry.second)) {
+        Some(Slot { index, .. }) => Neighbour::Here(index),
+        None => Neighbour::Elsewhere,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::space::tests::space;
+    use super::*;
+    use braid_base::Rng;
+
+    const DISK: DeviceId = DeviceId(0);
+    const SSD: DeviceId = DeviceId(1);
+
+    /// A volume of extents with one copy on some devices.
+    struct Volume {
+        space: Space,
+        map: Map,
+    }
+
+    impl Volume {
+        fn new(slots: &[u32], extents: u32) -> Volume {
+            Volume { space: space(slots, extents), map: Map::new(extents, 1) }
+        }
+
+        /// The extent gets a slot of the device, and leaves the one that it had.
+        fn put(&mut self, extent: u32, device: DeviceId, arrival: Arrival) {
+            let extent = ExtentId(extent);
+            let before = self.map.get(extent).home;
+            let slot = take(&mut self.space, &self.map, extent, device, arrival);
+            let home = slot.expect("the device has a free slot");
+            self.map.set(extent, Entry { home, ..Entry::default() });
+            if before != SlotNumber::NONE {
+                self.space.release(before);
+            }
+        }
+
+        /// The slots of a device that extents have, in the order of the extents' addresses.
+        fn slots(&self, device: DeviceId) -> Vec<u32> {
+            let slots = self.map.iter().filter_map(|(_, entry)| self.space.locate(entry.home));
+            slots.filter(|slot| slot.device == device).map(|slot| slot.index).collect()
+        }
+    }
+
+    /// How far apart two slots are on average that follow each other in a list.
+    fn distance(slots: &[u32]) -> f64 {
+        let all: u32 = slots.windows(2).map(|pair| pair[0].abs_diff(pair[1])).sum();
+        f64::from(all) / (slots.len() - 1) as f64
+    }
+
+    #[test]
+    fn extents_that_are_written_one_after_the_other_lie_side_by_side() {
+        for slots in [600, 1_000, 5_000] {
+            let mut volume = Volume::new(&[slots], 1_000);
+            (0..600).for_each(|extent| volume.put(extent, DISK, Arrival::New));
+            assert_eq!(volume.slots(DISK), (0..600).collect::<Vec<_>>());
+        }
+    }
+
+    #[test]
+    fn stripes_lie_side_by_side_on_each_device() {
+        let mut volume = Volume::new(&[1_000; 4], 1_000);
+        (0..1_000).for_each(|extent| volume.put(extent, DeviceId((extent % 4) as u16), Arrival::New));
+        for device in (0..4).map(DeviceId) {
+            let slots = volume.slots(device);
+            assert!(slots.len() == 250 && slots.windows(2).all(|pair| pair[1] == pair[0] + 1), "{slots:?}");
+        }
+    }
+
+    #[test]
+    fn extents_that_are_written_at_random_lie_in_order() {
+        let mut volume = Volume::new(&[1_000], 1_000);
+        let mut order: Vec<u32> = (0..1_000).collect();
+        Rng::new(1).shuffle(&mut order);
+        order.into_iter().for_each(|extent| volume.put(extent, DISK, Arrival::New));
+        assert_eq!(volume.slots(DISK), (0..1_000).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn what_leaves_a_full_disk_in_any_order_and_comes_back_in_another_finds_its_slot() {
+        let mut volume = Volume::new(&[1_000, 1_000], 1_000);
+        (0..1_000).for_each(|extent| volume.put(extent, DISK, Arrival::New));
+        let mut rng = Rng::new(7);
+        let mut hot: Vec<u32> = (0..1_000).filter(|_| rng.below(3) == 0).collect();
+        for _ in 0..20 {
+            rng.shuffle(&mut hot);
+            hot.iter().for_each(|&extent| volume.put(extent, SSD, Arrival::Moved));
+            assert!(volume.slots(DISK).is_sorted());
+            rng.shuffle(&mut hot);
+            hot.iter().for_each(|&extent| volume.put(extent, DISK, Arrival::Moved));
+            assert_eq!(volume.slots(DISK), (0..1_000).collect::<Vec<_>>());
+        }
+    }
+
+    #[test]
+    fn neighbours_stay_neighbours_while_extents_come_and_go_for_ever() {
+        // A disk that all extents fit on, and an SSD that a quarter does: each is nearly full at times.
+        let mut volume = Volume::new(&[1_000, 250], 1_000);
+        (0..1_000).for_each(|extent| volume.put(extent, DISK, Arrival::New));
+        let mut rng = Rng::new(3);
+        for _ in 0..100_000 {
+            let extent = rng.below(1_000) as u32;
+            let home =
+                volume.space.locate(volume.map.get(ExtentId(extent)).home).expect("it is mapped").device;
+            let target = if home == DISK { SSD } else { DISK };
+            if volume.space.free(target) > 0 && (target == DISK || rng.below(4) == 0) {
+                volume.put(extent, target, Arrival::Moved);
+            }
+        }
+        let (disk, ssd) = (volume.slots(DISK), volume.slots(SSD));
+        assert!(disk.is_sorted() && disk.len() + ssd.len() == 1_000);
+        // Of slots in any order, a third of the device. Slots that are given out on a full device are where room is.
+        assert!(distance(&ssd) < 8.0, "{} of {}", distance(&ssd), ssd.len());
+    }
+
+    #[test]
+    fn what_leaves_a_stripe_comes_back_between_its_neighbours() {
+        let mut volume = Volume::new(&[1_000; 4], 1_000);
+        (0..1_000).for_each(|extent| volume.put(extent, DeviceId((extent % 4) as u16), Arrival::New));
+        let before = volume.slots(DISK);
+        for extent in (200..600).step_by(12) {
+            volume.put(extent, SSD, Arrival::Moved);
+            volume.put(extent, DISK, Arrival::Moved);
+        }
+        assert_eq!(volume.slots(DISK), before);
+    }
+
+    #[test]
+    fn a_volume_much_smaller_than_its_device_stays_at_the_start() {
+        let mut volume = Volume::new(&[100_000, 100_000], 1_000);
+        let mut rng = Rng::new(5);
+        for round in 0..20_000 {
+            let extent = rng.below(1_000) as u32;
+            let arrival = if round % 3 == 0 { Arrival::New } else { Arrival::Moved };
+            volume.put(extent, DeviceId(rng.below(2) as u16), arrival);
+        }
+        for device in [DISK, SSD] {
+            let last = volume.slots(device).into_iter().max();
+            assert!(last < Some(1_100), "{last:?}");
+        }
+    }
+}
