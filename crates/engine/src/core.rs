@@ -184,10 +184,12 @@ impl<R: Runtime, D: Device> Core<R, D> {
         len: Bytes,
         origin: Origin,
     ) -> Attempt<'a, D> {
+        let start = self.rt.now();
         if origin == Origin::Guest {
             self.state.borrow_mut().views[member.id.index()].in_flight += 1;
+            member.last_guest.set(start);
         }
-        Attempt { member, direction, at, len, origin, start: self.rt.now() }
+        Attempt { member, direction, at, len, origin, start }
     }
 
     /// A request has ended.

@@ -39,6 +39,7 @@ pub use error::{Error, ErrorKind, Result};
 pub use export::{Allocation, Durability, Export, Hints, Zeroing};
 pub use journal::Recovery;
 pub use latency::Latency;
+pub use moves::MovesStatus;
 pub use open::identify;
 #[cfg(feature = "planted")]
 pub use planted::{Bug, plant};

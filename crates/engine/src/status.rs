@@ -2,6 +2,7 @@
 
 use crate::copies::Other;
 use crate::core::Core;
+use crate::moves::MovesStatus;
 use crate::shape::Shape;
 use crate::stats::{BackgroundStats, DeviceStats, GuestStats};
 use crate::{Result, Volume};
@@ -48,6 +49,8 @@ pub struct Status {
     pub guests: GuestStats,
     /// What happened behind the scenes.
     pub background: BackgroundStats,
+    /// How far the plan of the policy is.
+    pub moves: MovesStatus,
     /// The devices, by id.
     pub devices: Vec<DeviceStatus>,
 }
@@ -95,6 +98,8 @@ pub struct DeviceStatus {
     pub free: u32,
     /// Requests of guests that it is serving.
     pub in_flight: u32,
+    /// The share of its time that moves of the plan may take now.
+    pub move_share: f64,
     /// What it did.
     pub stats: DeviceStats,
     /// What the policy knows of it.
@@ -140,6 +145,7 @@ impl<R: Runtime, D: Device> Volume<R, D> {
                 slots: view.slots,
                 free: view.free,
                 in_flight: view.in_flight,
+                move_share: core.move_share(member.id),
                 stats: member.stats.borrow().clone(),
                 figures: policy.figures(member.id),
             }
@@ -162,6 +168,7 @@ impl<R: Runtime, D: Device> Volume<R, D> {
             failure: core.journal.failure().map(|e| e.to_string()),
             guests: core.guests.stats.borrow().clone(),
             background: *core.background.borrow(),
+            moves: core.moves.progress.status(core.rt.now()),
             devices: core.devices.iter().map(device).collect(),
         }
     }

@@ -70,32 +70,35 @@ pub enum Outcome {
 /// What to do until the policy is asked again.
 #[derive(Debug, Default)]
 pub struct Plan {
-    /// In order of importance. A few of them run at the same time.
+    /// In order of importance. The engine carries out some at the same time, and sorts the next thousand or so migrations by where their
+    /// extents lie now.
     pub moves: Vec<Move>,
     /// Whether the policy is asked again at the time that it named, even if not all moves have begun by then: those that have
     /// not are given up. Otherwise it is asked only after all have ended.
     pub revise: bool,
-    /// By device: the share of its time for moves; devices beyond the end have all of theirs.
-    shares: Vec<f64>,
+    /// By device: the share of its time for moves, where the policy says it.
+    shares: Vec<Option<f64>>,
 }
 
 impl Plan {
     /// Limits the moves on a device to a share of its time, between 0 and 1, until the next plan. The least share is
     /// [`Plan::LEAST_SHARE`]: a policy that wants nothing moved plans no moves.
     ///
-    /// The engine runs one move at a time on such a device. After each step of a move (a block, or as much as a buffer holds) that took
-    /// the device a time `t`, the next one waits for `t (1 / share − 1)`, also if the plan changes meanwhile. Moves on other devices go on.
-    /// A plan without `revise` lasts until its moves have ended, however long that takes.
+    /// Below 1, the engine runs one move, or one run of migrations, at a time on such a device. After each step of it (a request of up to
+    /// 1 MiB) that took the device a time `t`, the next one waits for `t (1 / share − 1)`, also if the plan changes meanwhile. Moves on other
+    /// devices go on. A plan without `revise` lasts until its moves have ended, however long that takes.
+    ///
+    /// A device without a limit gives migrations and second copies half of its time while guests use it, and all of it otherwise.
     pub fn limit(&mut self, device: DeviceId, share: f64) {
         if self.shares.len() <= device.index() {
-            self.shares.resize(device.index() + 1, 1.0);
+            self.shares.resize(device.index() + 1, None);
         }
-        self.shares[device.index()] = share.clamp(Plan::LEAST_SHARE, 1.0);
+        self.shares[device.index()] = Some(share.clamp(Plan::LEAST_SHARE, 1.0));
     }
 
-    /// The share of a device's time that moves may take.
-    pub fn share(&self, device: DeviceId) -> f64 {
-        self.shares.get(device.index()).copied().unwrap_or(1.0)
+    /// The share of a device's time that the policy limits moves to; none if it leaves that to the engine.
+    pub fn share(&self, device: DeviceId) -> Option<f64> {
+        self.shares.get(device.index()).copied().flatten()
     }
 
     /// Begins a new plan: no moves, no limits.
@@ -114,13 +117,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_device_without_a_limit_may_be_moved_to_all_the_time() {
+    fn a_device_without_a_limit_is_left_to_the_engine() {
         let mut plan = Plan::default();
         plan.limit(DeviceId(2), 0.1);
         plan.limit(DeviceId(1), -3.0);
         let shares = [0, 1, 2, 3].map(|device| plan.share(DeviceId(device)));
-        assert_eq!(shares, [1.0, Plan::LEAST_SHARE, 0.1, 1.0]);
+        assert_eq!(shares, [None, Some(Plan::LEAST_SHARE), Some(0.1), None]);
         plan.clear();
-        assert_eq!(plan.share(DeviceId(2)), 1.0);
+        assert_eq!(plan.share(DeviceId(2)), None);
     }
 }

@@ -3,6 +3,8 @@
 use braid_base::{Bytes, MIB};
 use braid_runtime::Arena;
 
+/// Buffers of runs: so much is on its way at the same time.
+const RUNS: Bytes = Bytes(8 << 20);
 /// Bounce buffers.
 const BOUNCE: Bytes = Bytes(8 << 20);
 /// Buffers of reads that may be abandoned.
@@ -10,6 +12,8 @@ const REPLACEABLE: Bytes = Bytes(16 << 20);
 
 /// The arenas, in the order in which they are asked.
 pub(crate) struct Buffers {
+    /// For runs of migrations: a task that holds a buffer of it may ask for one of the next ones, and for locks.
+    pub runs: Arena,
     /// For moves and probes: a task that holds a buffer of it may ask for one of the next ones.
     pub moves: Arena,
     /// For whole blocks of extra copies, held while a bounce buffer is.
@@ -23,6 +27,7 @@ pub(crate) struct Buffers {
 impl Default for Buffers {
     fn default() -> Buffers {
         Buffers {
+            runs: Arena::new(RUNS),
             moves: Arena::new(Arena::LARGEST * 2),
             blocks: Arena::new(MIB),
             bounce: Arena::new(BOUNCE),

@@ -26,6 +26,8 @@ pub(crate) struct Member<D> {
     flushed: Cell<u64>,
     /// A flush failed: what was written since the one before may be lost, whatever later flushes say.
     lost_writes: Cell<bool>,
+    /// When the last request of a guest began; zero before the first one.
+    pub last_guest: Cell<Nanos>,
     pub stats: RefCell<DeviceStats>,
 }
 
@@ -52,6 +54,7 @@ impl<D: Device> Member<D> {
             written: Cell::new(1),
             flushed: Cell::new(0),
             lost_writes: Cell::new(false),
+            last_guest: Cell::new(Nanos::ZERO),
             stats: RefCell::default(),
         }
     }

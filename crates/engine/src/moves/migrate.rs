@@ -9,43 +9,14 @@ use crate::Result;
 use crate::core::Core;
 use crate::map::{Arrival, State};
 use crate::planted::{Bug, planted};
-use braid_base::{Bytes, DeviceId, ExtentId, Nanos};
+use braid_base::{Bytes, DeviceId, ExtentId};
 use braid_format::SlotNumber;
 use braid_format::map_page::Entry;
 use braid_policy::{Origin, Outcome};
 use braid_runtime::{Device, Mode, Runtime};
 use std::rc::Rc;
 
-/// Longest wait for a device to have no guest, before one step of a copy; then it goes on all the same, so that a busy
-/// volume still moves.
-const PATIENCE: Nanos = Nanos::from_millis(10);
-const POLL: Nanos = Nanos::from_millis(1);
-
 impl<R: Runtime, D: Device> Core<R, D> {
-    /// Gives an extent a new home on `target`.
-    pub async fn migrate(self: &Rc<Self>, extent: ExtentId, target: DeviceId) -> Result<Outcome> {
-        let _room = self.reserve(1).await?;
-        let wanted = |entry: &Entry, home: DeviceId, second: Option<DeviceId>| {
-            entry.home != SlotNumber::NONE && home != target && second != Some(target)
-        };
-        let Some((before, slot)) = self.begin_copy(extent, target, wanted).await? else {
-            return Ok(Outcome::Stopped);
-        };
-        let copied = self.copy_extent(extent, before, slot, Mover::Plan).await;
-        let _guard = self.locks.lock(Self::lock_number(extent), Mode::Exclusive).await;
-        let mut state = self.state.borrow_mut();
-        if !self.end_copy(&mut state, extent, target, slot, copied.is_ok()) {
-            self.background.borrow_mut().migrations_stopped += 1;
-            return copied.map(|_| Outcome::Stopped);
-        }
-        state.set_extent(extent, Entry { home: slot, ..before });
-        state.retire(before.home);
-        let mut background = self.background.borrow_mut();
-        background.migrations += 1;
-        background.migrated_bytes += copied.unwrap_or_default().0;
-        Ok(Outcome::Finished)
-    }
-
     /// Gives an extent its second required copy on `target`.
     pub async fn mirror(
         self: &Rc<Self>,
@@ -60,7 +31,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
                 && entry.second == SlotNumber::NONE
                 && home != target
         };
-        let Some((before, slot)) = self.begin_copy(extent, target, wanted).await? else {
+        let Some((before, slot)) = self.begin_copy(extent, target, wanted).await else {
             return Ok(Outcome::Stopped);
         };
         let copied = self.copy_extent(extent, before, slot, mover).await;
@@ -78,33 +49,33 @@ impl<R: Runtime, D: Device> Core<R, D> {
 
     /// Takes a slot and begins to watch the extent, with no write under way. None where the move is not wanted any more
     /// or has no room.
-    async fn begin_copy(
+    pub(super) async fn begin_copy(
         &self,
         extent: ExtentId,
         target: DeviceId,
         wanted: impl FnOnce(&Entry, DeviceId, Option<DeviceId>) -> bool,
-    ) -> Result<Option<(Entry, SlotNumber)>> {
+    ) -> Option<(Entry, SlotNumber)> {
         let _guard = self.locks.lock(Self::lock_number(extent), Mode::Exclusive).await;
         let mut state = self.state.borrow_mut();
         let entry = state.map.get(extent);
         let device = |slot: SlotNumber| state.space.locate(slot).map(|s| s.device);
-        let Some(home) = device(entry.home) else { return Ok(None) };
+        let home = device(entry.home)?;
         if !wanted(&entry, home, device(entry.second)) || !state.watch(extent) {
-            return Ok(None);
+            return None;
         }
         match state.take_for(extent, target, Arrival::Moved) {
-            Some(slot) => Ok(Some((entry, slot))),
+            Some(slot) => Some((entry, slot)),
             None => {
                 state.unwatch(extent);
                 self.background.borrow_mut().migrations_stopped += 1;
-                Ok(None)
+                None
             }
         }
     }
 
     /// Stops watching the extent, whose lock the caller holds. Whether the copy counts: if it is whole, no guest wrote meanwhile, and its device
     /// is current still. Otherwise its slot is given back.
-    fn end_copy(
+    pub(super) fn end_copy(
         &self,
         state: &mut State,
         extent: ExtentId,
@@ -122,7 +93,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
 
     /// Copies the valid parts of an extent to another slot. Returns how much that was. With two required copies, the journal says that
     /// they may differ until the new one is flushed: its device may fail before.
-    async fn copy_extent(
+    pub(super) async fn copy_extent(
         self: &Rc<Self>,
         extent: ExtentId,
         entry: Entry,
@@ -154,27 +125,16 @@ impl<R: Runtime, D: Device> Core<R, D> {
                 let current = self.copies_of(extent, &entry).current;
                 let (source, target) = (self.device_of(current), self.device_of(slot));
                 self.rest(mover, &[source, target]).await;
-                self.give_way(current).await;
                 let bytes = self.buffer(&self.buffers.moves, end - at).await?;
                 let read = self.read_required(extent, &entry, at..end, &bytes, Origin::Background);
-                self.step(mover, &[source], read).await?;
-                self.give_way(slot).await;
+                self.in_turn(mover, source, end - at, read).await?;
                 let range = at..end;
                 let write = self.write_slot(slot, &range, Some(&bytes), entry.valid, Origin::Background);
-                self.step(mover, &[target], write).await?;
+                self.in_turn(mover, target, end - at, write).await?;
                 copied += end - at;
             }
             at = end;
         }
         Ok(copied)
-    }
-
-    /// Lets the guests of a slot's device go first, for a while.
-    pub async fn give_way(&self, slot: SlotNumber) {
-        let member = self.locate(slot).0;
-        let patience = self.rt.now() + PATIENCE;
-        while self.guests_of(member) > 0 && self.rt.now() < patience && !self.jobs.are_ending() {
-            self.rt.sleep(POLL).await;
-        }
     }
 }

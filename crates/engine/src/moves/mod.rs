@@ -4,24 +4,31 @@
 mod migrate;
 mod pace;
 mod probe;
+mod progress;
 mod ranges;
 mod resync;
+mod runs;
+mod together;
 mod trim;
+mod turns;
 
 pub(crate) use pace::Mover;
+pub use progress::MovesStatus;
 
 use crate::core::Core;
-use braid_base::{Nanos, Rng};
+use braid_base::{Bytes, Nanos, Rng};
 use braid_format::superblock::Superblock;
 use braid_policy::{Move, Origin, Outcome, Plan};
 use braid_runtime::{Device, Runtime, join_all};
 use pace::Pace;
+use progress::Progress;
+use runs::{Job, Queue, Run};
 use std::cell::{Cell, RefCell};
-use std::collections::VecDeque;
 use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::rc::Rc;
 use std::task::Poll;
+use turns::Turns;
 
 /// How far the map images may be behind the journal, in time: so far the second one is behind what a lost first metadata
 /// device knew.
@@ -29,15 +36,21 @@ const OLDEST_MAP: Nanos = Nanos::from_secs(30);
 /// How long a change of the map waits for a commit where no guest flushes: as long as the usual file systems wait. Until
 /// then the slots that it freed cannot be used again.
 const OLDEST_CHANGE: Nanos = Nanos::from_secs(5);
-/// Moves that run at the same time: each mostly waits for guests to leave a device alone.
-const MOVES_AT_ONCE: usize = 8;
+/// Jobs that run at the same time: most wait for their turn on a device.
+const JOBS_AT_ONCE: usize = 16;
 /// How long a failed job rests before it is tried again.
 const REST_AFTER_FAILURE: Nanos = Nanos::from_secs(1);
 
 /// What moves share.
 pub(crate) struct Moves {
+    /// What of the plan has not begun.
+    pub queue: RefCell<Queue>,
+    /// How far the plan is.
+    pub progress: Progress,
     /// The limits of the plan.
     pub pace: Pace,
+    /// The engine's own budget.
+    pub turns: Turns,
     /// Moves that have begun and not ended.
     pub moving: Cell<usize>,
     /// An audit is under way: no move begins.
@@ -52,7 +65,10 @@ impl Moves {
     /// Those of a volume, before the first one.
     pub fn new(superblock: &Superblock) -> Moves {
         Moves {
+            queue: RefCell::new(Queue::new(Vec::new(), superblock.extent_size)),
+            progress: Progress::default(),
             pace: Pace::new(superblock.devices.len()),
+            turns: Turns::new(superblock.devices.len()),
             moving: Cell::new(0),
             auditing: Cell::new(false),
             incomplete: Cell::new(superblock.copies > 1),
@@ -63,8 +79,6 @@ impl Moves {
 
 /// The plan that is being followed.
 struct Following {
-    /// Moves that have not begun.
-    rest: RefCell<VecDeque<Move>>,
     /// As long as the policy is still the one that made it, …
     policy_changes: u64,
     /// … and up to this time moves may begin.
@@ -98,7 +112,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         });
     }
 
-    /// Asks the policy when it wants to be asked, and does what it says, a few moves at a time and in its order.
+    /// Asks the policy when it wants to be asked, and does what it says, some moves at a time.
     async fn follow_plan(self: &Rc<Self>) {
         let mut plan = Plan::default();
         while !self.jobs.are_ending() {
@@ -108,40 +122,60 @@ impl<R: Runtime, D: Device> Core<R, D> {
             let following = Following {
                 policy_changes: self.policy.changes(),
                 until: if plan.revise { next } else { Nanos::MAX },
-                rest: RefCell::new(std::mem::take(&mut plan.moves).into()),
             };
-            let at_once = MOVES_AT_ONCE.min(following.rest.borrow().len());
-            join_all((0..at_once).map(|_| self.run_moves(&following))).await;
-            let Following { policy_changes, rest, .. } = following;
-            let mut rest = rest.into_inner();
-            rest.drain(..).for_each(|job| self.end_move(&job, Outcome::Stopped, policy_changes));
-            // For the room that it has.
-            plan.moves = rest.into();
+            self.moves.progress.begin(plan.moves.iter().map(|job| self.len_of(job)));
+            let queue = &self.moves.queue;
+            *queue.borrow_mut() = Queue::new(std::mem::take(&mut plan.moves), self.shape.extent_size);
+            let at_once = JOBS_AT_ONCE.min(queue.borrow().len());
+            join_all((0..at_once).map(|_| self.run_jobs(&following))).await;
+            plan.moves = queue.borrow_mut().drain();
+            for job in &plan.moves {
+                self.end_move(job, Outcome::Stopped, following.policy_changes);
+            }
             let next = next.max(self.rt.now() + Nanos::from_millis(1));
-            self.pause(next, || self.policy.changes() != policy_changes).await;
+            self.pause(next, || self.policy.changes() != following.policy_changes).await;
         }
     }
 
-    /// Runs one move after the other, as long as there are any and the plan holds.
-    async fn run_moves(self: &Rc<Self>, plan: &Following) {
+    /// Runs one job after the other, as long as there are any and the plan holds.
+    async fn run_jobs(self: &Rc<Self>, plan: &Following) {
         let over = || {
             self.jobs.are_ending()
                 || self.moves.auditing.get()
                 || self.policy.changes() != plan.policy_changes
                 || plan.until < Nanos::MAX && self.rt.now() >= plan.until
         };
-        while let Some((job, _claim)) = self.next_move(&plan.rest, plan.until, over).await {
-            // A failed move leaves everything as it was, and is counted by the device that failed it.
-            let outcome = self.run_move(job, Mover::Plan).await.unwrap_or(Outcome::Failed);
-            self.end_move(&job, outcome, plan.policy_changes);
+        while let Some((job, _claim)) = self.next_job(plan.until, over).await {
+            match job {
+                Job::One(job) => {
+                    // A failed move leaves everything as it was, and is counted by the device that failed it.
+                    let outcome = self.run_move(job, Mover::Plan).await.unwrap_or(Outcome::Failed);
+                    self.end_move(&job, outcome, plan.policy_changes);
+                }
+                Job::Run(run) => self.run_run(&run, plan.policy_changes).await,
+            }
         }
+    }
+
+    async fn run_run(self: &Rc<Self>, run: &Run, policy_changes: u64) {
+        let target = run.target;
+        self.moves.moving.set(self.moves.moving.get() + 1);
+        self.migrate(run, |extent, outcome| {
+            self.end_move(&Move::Migrate { extent, target }, outcome, policy_changes);
+        })
+        .await;
+        self.moves.moving.set(self.moves.moving.get() - 1);
     }
 
     /// Runs a move. Whether the plan's limits hold for it, its mover says; only the engine makes second copies without them.
     async fn run_move(self: &Rc<Self>, job: Move, mover: Mover) -> crate::Result<Outcome> {
         self.moves.moving.set(self.moves.moving.get() + 1);
         let outcome = match job {
-            Move::Migrate { extent, target } => self.migrate(extent, target).await,
+            Move::Migrate { extent, target } => {
+                let outcome = Cell::new(Outcome::Stopped);
+                self.migrate(&Run { extents: vec![extent], target }, |_, o| outcome.set(o)).await;
+                Ok(outcome.get())
+            }
             Move::Mirror { extent, target } => self.mirror(extent, target, mover).await,
             Move::Promote { range, target } => self.promote_range(range, target).await,
             Move::Demote { range } => self.demote_range(range).await,
@@ -155,8 +189,22 @@ impl<R: Runtime, D: Device> Core<R, D> {
 
     /// Tells the policy that asked for a move what became of it; one that has taken charge since knows nothing of it.
     fn end_move(&self, job: &Move, outcome: Outcome, policy_changes: u64) {
+        let moved = outcome == Outcome::Finished;
+        self.moves.progress.end(self.len_of(job), moved, self.rt.now());
         if self.policy.changes() == policy_changes {
             self.policy.borrow_mut().done(job, outcome);
+        }
+    }
+
+    /// How many bytes a move concerns.
+    fn len_of(&self, job: &Move) -> Bytes {
+        match job {
+            Move::Migrate { .. } | Move::Mirror { .. } => self.shape.extent_size,
+            Move::Promote { range, .. }
+            | Move::Demote { range }
+            | Move::WriteBack { range }
+            | Move::Resync { range } => range.len(),
+            Move::Probe { len, .. } => *len,
         }
     }
 

@@ -1,11 +1,13 @@
 //! The limits of a plan: moves take at most a share of a device's time.
 //!
-//! A device with a limit serves one move at a time. After it has worked for a move for a time `t`, it rests from moves for
+//! A device with a limit serves one move, or one run of them, at a time. After it has worked for a move for a time `t`, it rests from moves for
 //! `t (1 / share − 1)`. A move waits for that before it takes a lock or a buffer, be it at its beginning or between two steps.
 //! Where it is not known which of several devices worked, all of them count as having done so.
 //!
-//! What the engine does by itself (second copies after a device was missing, resynchronisation) has no limit.
+//! What the engine does by itself (second copies after a device was missing, resynchronisation) keeps to no limit of a plan, and like moves to
+//! devices without one to the engine's budget ([`super::turns`]).
 
+use super::runs::{Job, Queue, Run};
 use crate::core::Core;
 use crate::jobs::Jobs;
 use braid_base::{BlockId, DeviceId, ExtentId, Nanos};
@@ -13,7 +15,6 @@ use braid_format::map_page::Entry;
 use braid_policy::{Move, Plan};
 use braid_runtime::{Device, Runtime};
 use std::cell::{Cell, RefCell};
-use std::collections::VecDeque;
 use std::future::Future;
 
 /// On whose behalf bytes are moved.
@@ -21,7 +22,7 @@ use std::future::Future;
 pub(crate) enum Mover {
     /// The policy's plan, within its limits.
     Plan,
-    /// The engine, without limits.
+    /// The engine, within its own budget.
     Engine,
 }
 
@@ -34,7 +35,8 @@ pub(crate) struct Pace {
 
 #[derive(Clone, Copy)]
 struct Paced {
-    share: f64,
+    /// As the plan says, if it does.
+    share: Option<f64>,
     /// A move uses it.
     claimed: bool,
     /// When it has rested from the moves so far.
@@ -50,7 +52,7 @@ pub(super) struct Claim<'a> {
 
 impl Pace {
     pub fn new(devices: usize) -> Pace {
-        let unlimited = Paced { share: 1.0, claimed: false, rested: Nanos::ZERO };
+        let unlimited = Paced { share: None, claimed: false, rested: Nanos::ZERO };
         Pace { devices: RefCell::new(vec![unlimited; devices]), ended: Cell::new(0) }
     }
 
@@ -64,18 +66,23 @@ impl Pace {
     /// Another policy is in charge: nothing is limited until its first plan.
     pub fn lift(&self) {
         for device in self.devices.borrow_mut().iter_mut() {
-            (device.share, device.rested) = (1.0, Nanos::ZERO);
+            (device.share, device.rested) = (None, Nanos::ZERO);
         }
     }
 
+    /// The share of a device's time that the plan limits moves to.
+    pub(super) fn share(&self, device: DeviceId) -> Option<f64> {
+        self.devices.borrow()[device.index()].share
+    }
+
     fn is_limited(&self, device: DeviceId) -> bool {
-        self.devices.borrow()[device.index()].share < 1.0
+        self.devices.borrow()[device.index()].is_limited()
     }
 
     /// All devices with a limit.
     fn limited(&self) -> Vec<DeviceId> {
         let devices = self.devices.borrow();
-        let limited = devices.iter().zip(0..).filter(|(device, _)| device.share < 1.0);
+        let limited = devices.iter().zip(0..).filter(|(device, _)| device.is_limited());
         limited.map(|(_, id)| DeviceId(id)).collect()
     }
 
@@ -91,7 +98,7 @@ impl Pace {
         let mut all = self.devices.borrow_mut();
         for device in devices {
             let device = &mut all[device.index()];
-            let rest = Nanos((took * (1.0 / device.share - 1.0)) as u64);
+            let rest = Nanos((took * (1.0 / device.share.unwrap_or(1.0) - 1.0)) as u64);
             device.rested = device.rested.max(end) + rest;
         }
     }
@@ -105,13 +112,19 @@ impl Pace {
     fn next_rested(&self, now: Nanos) -> Nanos {
         let devices = self.devices.borrow();
         let resting =
-            devices.iter().filter(|device| device.share < 1.0 && !device.claimed && device.rested > now);
+            devices.iter().filter(|device| device.is_limited() && !device.claimed && device.rested > now);
         resting.map(|device| device.rested).min().unwrap_or(Nanos::MAX)
     }
 
     fn set_claimed(&self, devices: &[DeviceId], claimed: bool) {
         let mut all = self.devices.borrow_mut();
         devices.iter().for_each(|device| all[device.index()].claimed = claimed);
+    }
+}
+
+impl Paced {
+    fn is_limited(&self) -> bool {
+        self.share.is_some_and(|share| share < 1.0)
     }
 }
 
@@ -126,17 +139,13 @@ impl Drop for Claim<'_> {
 }
 
 impl<R: Runtime, D: Device> Core<R, D> {
-    /// Takes the first of these moves that may begin now; waits for one, up to `until`. None if there are none left, or if the plan
-    /// is `over` first.
-    pub(super) async fn next_move(
-        &self,
-        moves: &RefCell<VecDeque<Move>>,
-        until: Nanos,
-        over: impl Fn() -> bool,
-    ) -> Option<(Move, Claim<'_>)> {
-        while !over() && !moves.borrow().is_empty() {
+    /// Takes the first job that may begin now; waits for one, up to `until`. None if there are none left, or if the plan is `over`
+    /// first.
+    pub(super) async fn next_job(&self, until: Nanos, over: impl Fn() -> bool) -> Option<(Job, Claim<'_>)> {
+        let queue = &self.moves.queue;
+        while !over() && queue.borrow().len() > 0 {
             let now = self.rt.now();
-            if let Some((job, devices)) = self.take_move(&mut moves.borrow_mut(), now) {
+            if let Some((job, devices)) = self.take_job(&mut queue.borrow_mut(), now) {
                 return Some((job, Claim { pace: &self.moves.pace, jobs: &self.jobs, devices }));
             }
             let ended = self.moves.pace.ended.get();
@@ -146,32 +155,38 @@ impl<R: Runtime, D: Device> Core<R, D> {
         None
     }
 
-    /// Takes the first move whose devices have rested and are used by no other one, and claims these.
-    fn take_move(&self, moves: &mut VecDeque<Move>, now: Nanos) -> Option<(Move, Vec<DeviceId>)> {
+    /// Takes the first job whose devices have rested and are used by no other one, and claims these.
+    fn take_job(&self, queue: &mut Queue, now: Nanos) -> Option<(Job, Vec<DeviceId>)> {
         let limited = self.moves.pace.limited();
-        if limited.is_empty() {
-            return moves.pop_front().map(|job| (job, limited));
-        }
-        let may_begin = |job: &Move| self.moves.pace.may_begin(&self.limited_of(job, &limited), now);
-        let place = moves.iter().position(may_begin)?;
-        let job = moves.remove(place)?;
+        let slot = |extent| {
+            let state = self.state.borrow();
+            state.space.locate(state.map.get(extent).home)
+        };
+        let may_begin =
+            |job: &Job| limited.is_empty() || self.moves.pace.may_begin(&self.limited_of(job, &limited), now);
+        let job = queue.take(slot, may_begin)?;
         let devices = self.limited_of(&job, &limited);
         self.moves.pace.set_claimed(&devices, true);
         Some((job, devices))
     }
 
-    /// Those of the devices with limits that a move uses; for a range, whose extents may lie anywhere, all.
-    fn limited_of(&self, job: &Move, limited: &[DeviceId]) -> Vec<DeviceId> {
-        let used = match *job {
-            Move::Migrate { extent, target } | Move::Mirror { extent, target } => {
-                let mut used = self.limited_of_extent(extent);
-                used.push(target);
-                used
+    /// Those of the devices with limits that a job uses; for a range, whose extents may lie anywhere, all.
+    fn limited_of(&self, job: &Job, limited: &[DeviceId]) -> Vec<DeviceId> {
+        let of_extents = |extents: &[ExtentId], target| {
+            let mut used: Vec<DeviceId> =
+                extents.iter().flat_map(|&extent| self.limited_of_extent(extent)).collect();
+            used.push(target);
+            used
+        };
+        let used = match job {
+            Job::Run(Run { extents, target }) => of_extents(extents, *target),
+            Job::One(Move::Migrate { extent, target } | Move::Mirror { extent, target }) => {
+                of_extents(&[*extent], *target)
             }
-            Move::Probe { device, .. } => vec![device],
-            Move::Promote { .. } | Move::Demote { .. } | Move::WriteBack { .. } | Move::Resync { .. } => {
-                limited.to_vec()
-            }
+            Job::One(Move::Probe { device, .. }) => vec![*device],
+            Job::One(
+                Move::Promote { .. } | Move::Demote { .. } | Move::WriteBack { .. } | Move::Resync { .. },
+            ) => limited.to_vec(),
         };
         limited.iter().copied().filter(|device| used.contains(device)).collect()
     }

@@ -99,7 +99,9 @@ impl<R: Runtime, D: Device> Core<R, D> {
             let entry = self.state.borrow().map.get(extent);
             if let Other::Behind(_) = self.copies_of(extent, &entry).other {
                 self.rest(mover, &self.limited_of_extent(extent)).await;
-                self.give_way(entry.home).await;
+                for slot in [entry.home, entry.second] {
+                    self.give_way(mover, self.device_of(slot), self.bounce_limit()).await;
+                }
             }
             let bytes =
                 self.buffer(&self.buffers.moves, self.bounce_limit().min(self.shape.extent_size)).await?;
@@ -120,10 +122,14 @@ impl<R: Runtime, D: Device> Core<R, D> {
             if valid {
                 let part = bytes.slice(Bytes::ZERO..end - at);
                 let range = at..end;
+                let (source, start) = (self.device_of(copies.current), self.rt.now());
                 let read = self.read_slot(copies.current, range.clone(), &part, Origin::Background);
-                self.step(mover, &[self.device_of(copies.current)], read).await?;
+                self.step(mover, &[source], read).await?;
+                self.count(mover, source, start);
+                let (target_device, start) = (self.device_of(target), self.rt.now());
                 let write = self.write_slot(target, &range, Some(&part), u16::MAX, Origin::Background);
-                self.step(mover, &[self.device_of(target)], write).await?;
+                self.step(mover, &[target_device], write).await?;
+                self.count(mover, target_device, start);
                 self.background.borrow_mut().resynced_bytes += (end - at).0;
             }
             at = end;

@@ -1,0 +1,182 @@
+//! The order in which the moves of a plan are carried out.
+//!
+//! The policy names moves in order of importance. Migrations are taken from the front of that list, many at a time, and sorted by the device
+//! and the slot that they leave, so that a disk passes over its surface once; those that leave neighbouring slots for the same device are one
+//! *run*, which is read as one request. Runs that leave different devices take turns. All other moves keep the policy's order.
+
+use braid_base::{Bytes, DeviceId, ExtentId, Slot};
+use braid_policy::Move;
+use std::collections::VecDeque;
+
+/// What one task carries out next.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Job {
+    One(Move),
+    Run(Run),
+}
+
+/// Migrations to one device of extents that lie side by side on another one.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Run {
+    /// In the order of their slots.
+    pub extents: Vec<ExtentId>,
+    pub target: DeviceId,
+}
+
+/// The moves of a plan that have not begun.
+pub(crate) struct Queue {
+    /// In the policy's order.
+    moves: VecDeque<Move>,
+    /// The first of them, as they are carried out.
+    next: VecDeque<Job>,
+    /// How many extents a run has at most.
+    longest: usize,
+}
+
+/// So many moves are sorted at a time: the most important ones still come first in a plan that is cancelled before its end.
+const SORTED: usize = 1024;
+/// The longest run.
+const LONGEST: Bytes = Bytes(1 << 20);
+
+impl Job {
+    /// How many moves these are.
+    pub fn len(&self) -> usize {
+        match self {
+            Job::One(_) => 1,
+            Job::Run(run) => run.extents.len(),
+        }
+    }
+
+    /// The moves that the policy named.
+    pub fn moves(&self) -> Vec<Move> {
+        match self {
+            Job::One(job) => vec![*job],
+            Job::Run(Run { extents, target }) => {
+                extents.iter().map(|&extent| Move::Migrate { extent, target: *target }).collect()
+            }
+        }
+    }
+}
+
+impl Queue {
+    pub fn new(moves: Vec<Move>, extent_size: Bytes) -> Queue {
+        let longest = (LONGEST / extent_size).max(1) as usize;
+        Queue { moves: moves.into(), next: VecDeque::new(), longest }
+    }
+
+    /// Moves that have not begun.
+    pub fn len(&self) -> usize {
+        self.moves.len() + self.next.iter().map(Job::len).sum::<usize>()
+    }
+
+    /// Takes the first job that is `ready`. `slot` says where the home of an extent lies.
+    pub fn take(
+        &mut self,
+        slot: impl Fn(ExtentId) -> Option<Slot>,
+        ready: impl FnMut(&Job) -> bool,
+    ) -> Option<Job> {
+        if self.next.is_empty() {
+            self.sort(slot);
+        }
+        let place = self.next.iter().position(ready)?;
+        self.next.remove(place)
+    }
+
+    /// Takes all that is left.
+    pub fn drain(&mut self) -> Vec<Move> {
+        let mut left: Vec<Move> = self.next.drain(..).flat_map(|job| job.moves()).collect();
+        left.extend(self.moves.drain(..));
+        left
+    }
+
+    fn sort(&mut self, slot: impl Fn(ExtentId) -> Option<Slot>) {
+        let mut migrations = Vec::new();
+        for job in self.moves.drain(..SORTED.min(self.moves.len())) {
+            match job {
+                Move::Migrate { extent, target } => migrations.push((slot(extent), extent, target)),
+                _ => self.next.push_back(Job::One(job)),
+            }
+        }
+        // What has no home comes first: such moves end at once.
+        migrations.sort_by_key(|&(slot, ..)| slot.map(|slot| (slot.device, slot.index)));
+        let mut sources: Vec<VecDeque<Run>> = Vec::new();
+        for from_one in migrations.chunk_by(|(a, ..), (b, ..)| a.map(|s| s.device) == b.map(|s| s.device)) {
+            let beside = |(a, _, to): &Migration, (b, _, other): &Migration| {
+                let index = |slot: &Option<Slot>| slot.map(|slot| slot.index);
+                to == other && a.is_some() && index(a).map(|index| index + 1) == index(b)
+            };
+            let chunks = from_one.chunk_by(beside).flat_map(|chunk| chunk.chunks(self.longest));
+            let run = |chunk: &[Migration]| Run {
+                extents: chunk.iter().map(|&(_, extent, _)| extent).collect(),
+                target: chunk[0].2,
+            };
+            sources.push(chunks.map(run).collect());
+        }
+        while sources.iter().any(|runs| !runs.is_empty()) {
+            self.next.extend(sources.iter_mut().filter_map(VecDeque::pop_front).map(Job::Run));
+        }
+    }
+}
+
+/// The slot that an extent leaves, the extent, and where it goes.
+type Migration = (Option<Slot>, ExtentId, DeviceId);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use braid_base::KIB;
+    use braid_policy::Direction;
+
+    const DISK: DeviceId = DeviceId(0);
+    const SSD: DeviceId = DeviceId(1);
+
+    /// Extents below 100 lie on the disk in order, from slot 1000 on, others on the SSD.
+    fn slot(extent: ExtentId) -> Option<Slot> {
+        let device = if extent.0 < 100 { DISK } else { SSD };
+        Some(Slot { device, index: 1000 + extent.0 })
+    }
+
+    fn migrate(extent: u32) -> Move {
+        Move::Migrate { extent: ExtentId(extent), target: if extent < 100 { SSD } else { DISK } }
+    }
+
+    fn jobs(moves: Vec<Move>) -> Vec<Vec<u32>> {
+        let mut queue = Queue::new(moves, KIB * 256);
+        let next = std::iter::from_fn(|| queue.take(slot, |_| true));
+        next.map(|job| match job {
+            Job::One(_) => Vec::new(),
+            Job::Run(run) => run.extents.iter().map(|extent| extent.0).collect(),
+        })
+        .collect()
+    }
+
+    #[test]
+    fn neighbours_are_one_run_of_at_most_a_mebibyte_and_devices_take_turns() {
+        let moves = [5, 103, 7, 3, 4, 50, 8, 6, 101].map(migrate);
+        assert_eq!(jobs(moves.to_vec()), [vec![3, 4, 5, 6], vec![101], vec![7, 8], vec![103], vec![50]]);
+    }
+
+    #[test]
+    fn neighbours_that_go_to_different_devices_are_different_runs() {
+        let elsewhere = Move::Migrate { extent: ExtentId(4), target: DeviceId(2) };
+        assert_eq!(jobs(vec![migrate(5), elsewhere, migrate(3)]), [[3], [4], [5]]);
+    }
+
+    #[test]
+    fn other_moves_come_first_and_none_is_lost() {
+        let probe = Move::Probe { device: SSD, direction: Direction::Read, len: KIB };
+        assert_eq!(jobs(vec![migrate(5), probe, migrate(4)]), [vec![], vec![4, 5]]);
+        let mut queue = Queue::new((0..90).map(migrate).collect(), KIB * 256);
+        assert_eq!(queue.take(slot, |_| true).map(|job| job.len()), Some(4));
+        assert_eq!(queue.len(), 86);
+        assert_eq!(queue.drain(), (4..90).map(migrate).collect::<Vec<_>>());
+        assert_eq!(queue.len(), 0);
+    }
+
+    #[test]
+    fn the_most_important_moves_come_first_in_a_long_plan() {
+        let far: Vec<Move> = (0..2 * SORTED as u32).rev().map(|extent| migrate(extent + 100)).collect();
+        let first = jobs(far).into_iter().flatten().take(SORTED).min();
+        assert_eq!(first, Some(100 + SORTED as u32));
+    }
+}

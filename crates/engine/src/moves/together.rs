@@ -1,0 +1,166 @@
+//! Runs: migrations of extents that lie side by side. They are read as one request and written as one, wherever their new slots lie side
+//! by side, too. Each is a migration of its own all the same: a guest that writes to one meanwhile stops that one alone.
+
+use super::Mover;
+use super::runs::Run;
+use crate::Result;
+use crate::copies::Deadline;
+use crate::core::Core;
+use crate::planted::{Bug, planted};
+use braid_base::{Bytes, DeviceId, ExtentId};
+use braid_format::SlotNumber;
+use braid_format::map_page::Entry;
+use braid_policy::{Origin, Outcome};
+use braid_runtime::{Arena, Buf, Device, Mode, Runtime};
+use std::rc::Rc;
+
+/// A migration that has begun.
+struct Migrating {
+    extent: ExtentId,
+    before: Entry,
+    /// Where its bytes are read.
+    source: SlotNumber,
+    /// Where they are written.
+    slot: SlotNumber,
+    /// What copying it came to; none if it was not copied with others.
+    copied: Option<Result<Bytes>>,
+}
+
+impl<R: Runtime, D: Device> Core<R, D> {
+    /// Gives extents a new home, and says of each what became of that.
+    pub(super) async fn migrate(self: &Rc<Self>, run: &Run, tell: impl Fn(ExtentId, Outcome)) {
+        let len = self.shape.extent_size * run.extents.len() as u64;
+        let buffer = match len <= Arena::LARGEST {
+            true => self.buffer(&self.buffers.runs, len).await.map(Some),
+            false => Ok(None),
+        };
+        let Ok(buffer) = buffer else {
+            return run.extents.iter().for_each(|&extent| tell(extent, Outcome::Failed));
+        };
+        let mut migrating = Vec::with_capacity(run.extents.len());
+        for &extent in &run.extents {
+            match self.begin_migration(extent, run.target).await {
+                Some(begun) => migrating.push(begun),
+                None => tell(extent, Outcome::Stopped),
+            }
+        }
+        if let Some(buffer) = buffer {
+            self.copy_together(&mut migrating, &buffer).await;
+        }
+        migrating.sort_by_key(|each| each.copied.is_none());
+        for each in migrating {
+            let copied = match each.copied {
+                Some(copied) => copied,
+                None => self.copy_extent(each.extent, each.before, each.slot, Mover::Plan).await,
+            };
+            tell(
+                each.extent,
+                self.end_migration((each.extent, each.before), (run.target, each.slot), copied).await,
+            );
+        }
+    }
+
+    async fn begin_migration(&self, extent: ExtentId, target: DeviceId) -> Option<Migrating> {
+        let wanted = |entry: &Entry, home: DeviceId, second: Option<DeviceId>| {
+            entry.home != SlotNumber::NONE && home != target && second != Some(target)
+        };
+        let (before, slot) = self.begin_copy(extent, target, wanted).await?;
+        let source = self.copies_of(extent, &before).current;
+        Some(Migrating { extent, before, source, slot, copied: None })
+    }
+
+    /// Switches the map, if the copy is whole and no guest wrote meanwhile.
+    async fn end_migration(
+        &self,
+        (extent, before): (ExtentId, Entry),
+        (target, slot): (DeviceId, SlotNumber),
+        copied: Result<Bytes>,
+    ) -> Outcome {
+        // Room in the journal comes before the lock.
+        let (copied, _room) = match (copied, self.reserve(1).await) {
+            (Ok(copied), Ok(room)) => (Some(copied), Some(room)),
+            _ => (None, None),
+        };
+        let _guard = self.locks.lock(Self::lock_number(extent), Mode::Exclusive).await;
+        let mut state = self.state.borrow_mut();
+        let mut background = self.background.borrow_mut();
+        if !self.end_copy(&mut state, extent, target, slot, copied.is_some()) {
+            background.migrations_stopped += 1;
+            return if copied.is_some() { Outcome::Stopped } else { Outcome::Failed };
+        }
+        state.set_extent(extent, Entry { home: slot, ..before });
+        state.retire(before.home);
+        background.migrations += 1;
+        background.migrated_bytes += copied.unwrap_or_default().0;
+        Outcome::Finished
+    }
+
+    /// Copies what is written whole and lies side by side. What could not be read so is left: each is copied by itself then, from
+    /// another copy if there is one.
+    async fn copy_together(&self, migrating: &mut [Migrating], buffer: &Buf) {
+        let mut at = Bytes::ZERO;
+        let all_parts = self.shape.all_parts();
+        let is_whole = |each: &Migrating| each.before.valid == all_parts;
+        let beside = |a: &Migrating, b: &Migrating| {
+            is_whole(a) && is_whole(b) && self.are_side_by_side(a.source, b.source)
+        };
+        for run in migrating.chunk_by_mut(beside).filter(|run| is_whole(&run[0])) {
+            let len = self.shape.extent_size * run.len() as u64;
+            let bytes = buffer.slice(at..at + len);
+            at += len;
+            let (member, first) = self.locate(run[0].source);
+            let read = self.device_read_by(member, first, &bytes, Origin::Background, Deadline::Only);
+            if self.in_turn(Mover::Plan, member.id, len, read).await.is_ok() {
+                self.write_together(run, &bytes).await;
+            }
+        }
+    }
+
+    fn are_side_by_side(&self, slot: SlotNumber, next: SlotNumber) -> bool {
+        next.0 == slot.0 + 1 && self.device_of(slot) == self.device_of(next)
+    }
+
+    /// Writes extents to their new slots, from the bytes of them all. With two required copies, the journal says meanwhile that they may
+    /// differ, as in [`Core::copy_extent`].
+    async fn write_together(&self, run: &mut [Migrating], bytes: &Buf) {
+        let needs_intent = self.shape.copies > 1 && !planted(Bug::MoveWithoutIntent);
+        let mut intended = Vec::new();
+        if needs_intent {
+            for each in run.iter_mut() {
+                let span = self.shape.span_of(each.extent);
+                match self.intend(span).await {
+                    Ok(()) => intended.push(span),
+                    Err(error) => each.copied = Some(Err(error)),
+                }
+            }
+        }
+        let size = self.shape.extent_size;
+        let mut at = Bytes::ZERO;
+        for part in run.chunk_by_mut(|a, b| self.are_side_by_side(a.slot, b.slot)) {
+            let len = size * part.len() as u64;
+            let written = self.write_slots(part[0].slot, &bytes.slice(at..at + len)).await;
+            let alone = part.len() == 1;
+            for each in part {
+                let own = bytes.slice(at..at + size);
+                at += size;
+                let done = match &written {
+                    Ok(()) => Ok(()),
+                    Err(error) if alone => Err(error.clone()),
+                    // One bad place must not stop its neighbours.
+                    Err(_) => self.write_slots(each.slot, &own).await,
+                };
+                // One whose intent the journal did not take has failed already.
+                each.copied.get_or_insert(done.map(|()| size));
+            }
+        }
+        let mut state = self.state.borrow_mut();
+        intended.into_iter().for_each(|span| state.behind.end_write(span, None, self.rt.now()));
+    }
+
+    /// Writes slots side by side from this one on.
+    async fn write_slots(&self, first: SlotNumber, bytes: &Buf) -> Result<()> {
+        let (member, at) = self.locate(first);
+        let write = self.device_write(member, at, bytes, Origin::Background);
+        self.in_turn(Mover::Plan, member.id, bytes.len(), write).await
+    }
+}

@@ -1,0 +1,167 @@
+//! How the moves of a plan are carried out: sorted and in runs, a guest's write stops one move alone, and a plan that is revised ends.
+
+use braid_base::{Bytes, DeviceId, ExtentId, KIB, MIB, Nanos};
+use braid_engine::{CreateOptions, Durability, Export, OpenOptions, Volume, create};
+use braid_format::Uuid;
+use braid_policy::{Completion, Direction, Move, Occasion, Origin, Outcome, Placement, Plan, Policy, View};
+use braid_runtime::{Arena, Runtime};
+use braid_sim::{Disk, DiskOptions, World};
+use std::cell::RefCell;
+use std::rc::Rc;
+
+const SSD: DeviceId = DeviceId(0);
+const HDD: DeviceId = DeviceId(1);
+const EXTENTS: u64 = 32;
+
+/// What the engine told the policy.
+#[derive(Default)]
+struct Told {
+    /// Requests of moves: where, read or write, how long.
+    requests: Vec<(DeviceId, Direction, Bytes)>,
+    outcomes: Vec<(u32, Outcome)>,
+    plans: u32,
+}
+
+/// New extents lie on the disk; one plan moves these to the SSD, in this order.
+struct Mover {
+    moves: Vec<u32>,
+    /// The plan is revised after this time.
+    revise: Option<Nanos>,
+    told: Rc<RefCell<Told>>,
+}
+
+impl Policy for Mover {
+    fn name(&self) -> &'static str {
+        "mover"
+    }
+
+    fn place<'a>(&mut self, _: &Occasion<'a>, _: &View) -> Placement<'a> {
+        Placement::on(HDD)
+    }
+
+    fn completed(&mut self, io: &Completion) {
+        if io.origin == Origin::Background {
+            self.told.borrow_mut().requests.push((io.device, io.direction, io.len));
+        }
+    }
+
+    fn plan(&mut self, view: &View, plan: &mut Plan) -> Nanos {
+        let migrate = |extent| Move::Migrate { extent: ExtentId(extent), target: SSD };
+        plan.moves = std::mem::take(&mut self.moves).into_iter().map(migrate).collect();
+        plan.revise = self.revise.is_some();
+        if plan.revise {
+            // So slow that the plan cannot end in its time.
+            plan.limit(HDD, 0.01);
+        }
+        self.told.borrow_mut().plans += 1;
+        view.now + self.revise.unwrap_or(Nanos::from_secs(3600))
+    }
+
+    fn done(&mut self, job: &Move, outcome: Outcome) {
+        let Move::Migrate { extent, .. } = job else { panic!("{job:?} was not planned") };
+        self.told.borrow_mut().outcomes.push((extent.0, outcome));
+    }
+
+    fn explain(&self, _: ExtentId, _: &View) -> String {
+        "it was told so".to_owned()
+    }
+}
+
+type Rig = Volume<World, Disk>;
+
+/// Runs `guest` on a volume whose extents all lie on the disk, while a policy moves `moves` to the SSD; what the policy was told.
+fn moving(
+    moves: Vec<u32>,
+    revise: Option<Nanos>,
+    guest: impl AsyncFnOnce(World, Rig, Arena, Rc<RefCell<Told>>) + 'static,
+) -> Told {
+    let (world, arena, told) = (World::new(3), Arena::new(MIB * 2), Rc::new(RefCell::new(Told::default())));
+    let disks =
+        vec![Disk::new(&world, DiskOptions::ssd(MIB * 12)), Disk::new(&world, DiskOptions::hdd(MIB * 12))];
+    let (rt, seen) = (world.clone(), told.clone());
+    world.block_on(async move {
+        let mut options = CreateOptions::new("moves", Uuid([7; 16]));
+        options.size = Some(KIB * 128 * EXTENTS);
+        create(&disks, &options).await.expect("the devices are fit");
+        let open = OpenOptions { cache_extents: 0, ..OpenOptions::new(vec!["ssd".into(), "hdd".into()]) };
+        let (volume, _) = Volume::open(rt.clone(), disks, open).await.expect("it was just made");
+        let policy = |moves| Box::new(Mover { moves, revise, told: seen.clone() });
+        volume.replace_policy(policy(Vec::new()));
+        let buf = arena.alloc(MIB).await;
+        for i in 0..EXTENTS / 8 {
+            buf.with_bytes_mut(|bytes| bytes.fill(i as u8 + 1));
+            volume.write(MIB * i, &buf, Durability::Fua).await.expect("there is room");
+        }
+        drop(buf);
+        rt.sleep(Nanos::from_secs(1)).await;
+        *seen.borrow_mut() = Told::default();
+        volume.replace_policy(policy(moves));
+        guest(rt, volume.clone(), arena.clone(), seen).await;
+        let buf = arena.alloc(KIB * 128).await;
+        for extent in 0..EXTENTS {
+            volume
+                .read(KIB * 128 * extent + KIB * 4, &buf.slice(Bytes::ZERO..KIB * 4))
+                .await
+                .expect("it is readable");
+            assert!(
+                buf.with_bytes(|bytes| bytes[..4096].iter().all(|&byte| u64::from(byte) == extent / 8 + 1))
+            );
+        }
+        volume.audit().await.expect("moves lose nothing");
+        volume.close().await.expect("no disk fails");
+    });
+    world.halt();
+    Rc::into_inner(told).expect("the volume is closed").into_inner()
+}
+
+#[test]
+fn neighbours_are_read_and_written_as_one_request_whatever_the_policys_order() {
+    let shuffled: Vec<u32> = (0..16).map(|i| i * 5 % 16).collect();
+    let told = moving(shuffled, None, async |rt, _, _, told| {
+        rt.sleep(Nanos::from_secs(1)).await;
+        let told = told.borrow();
+        let expected = [(HDD, Direction::Read, MIB), (SSD, Direction::Write, MIB)];
+        for request in expected {
+            assert_eq!(
+                told.requests.iter().filter(|each| **each == request).count(),
+                2,
+                "{:?}",
+                told.requests
+            );
+        }
+        assert_eq!(told.requests.len(), 4, "{:?}", told.requests);
+    });
+    assert!(told.outcomes.len() == 16 && told.outcomes.iter().all(|(_, o)| *o == Outcome::Finished));
+}
+
+#[test]
+fn a_guest_that_writes_to_an_extent_of_a_run_stops_that_move_alone() {
+    let told = moving((0..8).collect(), None, async |rt, volume, arena, _| {
+        let buf = arena.alloc(KIB * 4).await;
+        buf.with_bytes_mut(|bytes| bytes.fill(1));
+        rt.sleep(Nanos::from_micros(10)).await;
+        volume.write(KIB * 128 * 3, &buf, Durability::Volatile).await.expect("no disk fails");
+        rt.sleep(Nanos::from_secs(1)).await;
+    });
+    let mut outcomes = told.outcomes;
+    outcomes.sort_by_key(|(extent, _)| *extent);
+    let expected = |extent| if extent == 3 { Outcome::Stopped } else { Outcome::Finished };
+    assert_eq!(outcomes, (0..8).map(|extent| (extent, expected(extent))).collect::<Vec<_>>());
+}
+
+#[test]
+fn a_plan_that_is_revised_ends_and_status_says_what_is_left_of_it() {
+    let every_second: Vec<u32> = (0..EXTENTS as u32).step_by(2).collect();
+    let told = moving(every_second, Some(Nanos::from_secs(2)), async |rt, volume, _, told| {
+        rt.sleep(Nanos::from_secs(1)).await;
+        let moves = volume.status().moves;
+        assert!((1..16).contains(&moves.left) && moves.bytes_per_second > 0.0, "{moves:?}");
+        assert_eq!(moves.left_bytes, KIB * 128 * moves.left as u64);
+        assert_eq!(volume.status().devices[1].move_share, 0.01);
+        rt.sleep(Nanos::from_secs(4)).await;
+        assert!(told.borrow().plans > 1);
+        assert_eq!(volume.status().moves.left, 0);
+    });
+    let stopped = told.outcomes.iter().filter(|(_, outcome)| *outcome == Outcome::Stopped).count();
+    assert!(told.outcomes.len() == 16 && (1..16).contains(&stopped), "{:?}", told.outcomes);
+}
