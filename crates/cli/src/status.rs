@@ -27,9 +27,10 @@ failure, guests, background, devices.
   guests: read, write, flush (requests, bytes, latency_ns_mean, _p50, _p95, _p99, _p999, _max),
     discard_requests, cache_hits, cache_misses, errors, latency_ns_counts (pairs: time, requests)
   background: migrations, migrations_stopped, migrated_bytes, mirrors, promotions, write_backs,
-    probes, commits, checkpoints
+    probes, commits, checkpoints, moves_left, moves_left_bytes, moved_bytes_per_second,
+    moves_left_seconds
   devices: id, path, class, state, model, uuid, size_bytes, slots_bytes, used_bytes, data_share,
-    requests_share, in_flight, read_requests, write_requests, read_bytes, written_bytes,
+    requests_share, in_flight, move_share, read_requests, write_requests, read_bytes, written_bytes,
     background_bytes, flushes, flush_latency_ns_mean, errors, last_error, latency_ns_mean, _p50,
     _p95, _p99, _p999, _max, lateness_ns_mean, lateness_ns_max, policy_figures
 Exit status with NAME: 3 if no flush can succeed, or if a device or a copy is missing or behind.
@@ -253,7 +254,27 @@ fn background(status: &StatusReport) -> String {
         write!(text, ", extra copies {extra} ({dirty} dirty), {promotions} made, {write_backs} written back")
             .expect("a string takes all that is written to it");
     }
-    text + "\n"
+    text + "\n" + &plan(status)
+}
+
+/// What of the policy's plan is left, how fast it goes, and what devices give for it; nothing where there is nothing to move.
+fn plan(status: &StatusReport) -> String {
+    let background = &status.background;
+    if background.moves_left == 0 && background.moved_bytes_per_second == 0.0 {
+        return String::new();
+    }
+    let left = match background.moves_left_seconds {
+        Some(seconds) => format!("{} left", Nanos::from_secs(seconds.ceil() as u64)),
+        None => "time left unknown".to_owned(),
+    };
+    let budget = status.devices.iter().map(|device| format!("{} {}", device.id, percent(device.move_share)));
+    format!(
+        "  moves: {} to do ({}), {}/s, {left}; budget of {}\n",
+        background.moves_left,
+        Bytes(background.moves_left_bytes),
+        Bytes(background.moved_bytes_per_second as u64),
+        budget.collect::<Vec<_>>().join(", "),
+    )
 }
 
 fn name_of(policy: &str) -> &str {

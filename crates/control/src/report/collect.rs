@@ -7,7 +7,7 @@ use crate::report::types::{
 };
 use crate::volume::members::Member;
 use braid_base::{Bytes, DeviceId, Nanos};
-use braid_engine::{BackgroundStats, DeviceStatus, Explanation, GuestStats, Latency, Status};
+use braid_engine::{BackgroundStats, DeviceStatus, Explanation, GuestStats, Latency, MovesStatus, Status};
 use std::collections::BTreeMap;
 
 /// The part of a status that the engine knows; the daemon fills in the rest.
@@ -43,7 +43,7 @@ pub(crate) fn status_report(name: &str, uptime: Nanos, status: Status, members: 
         durability: durability(members),
         failure: status.failure,
         guests: guest_report(&status.guests),
-        background: background_report(&status.background),
+        background: background_report(&status.background, &status.moves),
         devices: devices.map(|(device, member)| device_report(device, member, extent, &total)).collect(),
     }
 }
@@ -102,6 +102,7 @@ fn device_report(device: &DeviceStatus, member: &Member, extent: Bytes, total: &
         data_share: share(used_slots(device), total.used_slots),
         requests_share: share(guest_requests(device), total.requests),
         in_flight: device.in_flight,
+        move_share: device.move_share,
         read_requests: stats.guest_reads,
         write_requests: stats.guest_writes,
         read_bytes: stats.guest_read_bytes,
@@ -162,7 +163,7 @@ fn latency_counts(guests: &GuestStats) -> Vec<(u64, u64)> {
     all.counts().map(|(time, count)| (time.0, count)).collect()
 }
 
-fn background_report(background: &BackgroundStats) -> BackgroundReport {
+fn background_report(background: &BackgroundStats, moves: &MovesStatus) -> BackgroundReport {
     BackgroundReport {
         migrations: background.migrations,
         migrations_stopped: background.migrations_stopped,
@@ -173,6 +174,10 @@ fn background_report(background: &BackgroundStats) -> BackgroundReport {
         probes: background.probes,
         commits: background.commits,
         checkpoints: background.checkpoints,
+        moves_left: moves.left as u64,
+        moves_left_bytes: moves.left_bytes.0,
+        moved_bytes_per_second: moves.bytes_per_second,
+        moves_left_seconds: moves.seconds_left(),
     }
 }
 

@@ -147,6 +147,9 @@ pub struct DeviceReport {
     pub requests_share: f64,
     /// Guests' requests that it is serving now.
     pub in_flight: u32,
+    /// The share of its time that moves of the plan may take now.
+    #[serde(default)]
+    pub move_share: f64,
     /// Guests' reads.
     pub read_requests: u64,
     /// Guests' writes.
@@ -230,7 +233,7 @@ pub struct OperationReport {
 }
 
 /// What happened behind the scenes.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
 pub struct BackgroundReport {
     /// Extents that got a new home.
     pub migrations: u64,
@@ -250,6 +253,18 @@ pub struct BackgroundReport {
     pub commits: u64,
     /// Checkpoints.
     pub checkpoints: u64,
+    /// Moves of the policy's plan that have not ended.
+    #[serde(default)]
+    pub moves_left: u64,
+    /// The bytes that they concern.
+    #[serde(default)]
+    pub moves_left_bytes: u64,
+    /// Bytes that moves of the plan have moved in a second, of the last ten.
+    #[serde(default)]
+    pub moved_bytes_per_second: f64,
+    /// How long the rest of the plan takes at this rate; none if nothing has moved of late.
+    #[serde(default)]
+    pub moves_left_seconds: Option<f64>,
 }
 
 /// Where a byte of the volume lies, and why.
