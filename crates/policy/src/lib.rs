@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 mod cell_list;
+mod equi;
 mod fixed;
 mod heat;
 mod lru;
@@ -18,6 +19,7 @@ mod view;
 mod wardrop;
 
 pub use cell_list::CellLists;
+pub use equi::Equi;
 pub use fixed::Fixed;
 pub use heat::Heat;
 pub use lru::Lru;
@@ -138,6 +140,7 @@ pub const LONGEST_STATE: Bytes = Bytes(255 << 10);
 pub fn parse(text: &str, devices: &[DeviceView]) -> Result<Box<dyn Policy>, BadSetting> {
     let mut settings = Settings::parse("policy", text)?;
     let policy: Box<dyn Policy> = match settings.name() {
+        "equi" => Box::new(Equi::new(&mut settings, devices)?),
         "wardrop" => Box::new(Wardrop::new(&mut settings, devices)?),
         "ssd-first" => Box::new(SsdFirst::new(&mut settings, devices)?),
         "ssd-only" | "hdd-only" | "stripe" | "static" => Box::new(Fixed::new(&mut settings, devices)?),
@@ -148,4 +151,4 @@ pub fn parse(text: &str, devices: &[DeviceView]) -> Result<Box<dyn Policy>, BadS
 }
 
 /// The policies by name.
-pub const NAMES: &[&str] = &["wardrop", "ssd-only", "hdd-only", "stripe", "static", "ssd-first"];
+pub const NAMES: &[&str] = &["wardrop", "equi", "ssd-only", "hdd-only", "stripe", "static", "ssd-first"];

@@ -107,13 +107,20 @@ impl<K: Copy + Eq + Hash, V: Copy + Default> Lru<K, V> {
         &mut self.nodes[place as usize].value
     }
 
-    /// Changes the value of every member.
-    pub fn update_values(&mut self, mut update: impl FnMut(&mut V)) {
+    /// Changes the value of every member, by its key.
+    pub fn change_values(&mut self, mut change: impl FnMut(K, &mut V)) {
         let mut next = self.newest;
         for _ in 0..self.len {
             let node = &mut self.nodes[next as usize];
-            update(&mut node.value);
+            change(node.key, &mut node.value);
             next = node.older;
+        }
+    }
+
+    /// Changes the value of a member, which does not count as use.
+    pub fn change_value(&mut self, key: K, change: impl FnOnce(&mut V)) {
+        if let Some(place) = self.find(key) {
+            change(&mut self.nodes[place as usize].value);
         }
     }
 
@@ -317,7 +324,7 @@ mod tests {
             *lru.touch_value(key, 3) += 1;
         }
         assert_eq!(lru.values_newest_first().collect::<Vec<_>>(), [(1, 3), (3, 1), (2, 1)]);
-        lru.update_values(|uses| *uses *= 2);
+        lru.change_values(|_, uses| *uses *= 2);
         lru.remove(1);
         lru.touch(1);
         assert_eq!(lru.values_newest_first().collect::<Vec<_>>(), [(1, 0), (3, 2), (2, 2)]);

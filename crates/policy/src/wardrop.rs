@@ -235,7 +235,7 @@ impl Wardrop {
         self.traffic.requests.turn(mean_bytes);
         let extents = &mut self.traffic.extents;
         *extents = 0;
-        self.hot.update_values(|requests| {
+        self.hot.change_values(|_, requests| {
             requests.turn(mean_bytes);
             *extents += u32::from(requests.last > 0.0);
         });

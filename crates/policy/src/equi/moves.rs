@@ -1,0 +1,181 @@
+//! Which extents move: those that gain most for their price, in runs of neighbours.
+
+use super::demand::{Demand, Speed};
+use super::{Equi, GROUP};
+use crate::{DeviceView, Move, View};
+use braid_base::{DeviceClass, DeviceId, ExtentId, Nanos};
+
+/// What has moved stays for so many horizons: what it is asked for must be seen first.
+const REST: u64 = 2;
+/// Extents that one plan moves at most: 40 MB/s, more than a disk does beside guests.
+const BATCH: usize = 160;
+/// Extents that the search for cold ones looks at in one plan.
+const SEARCHED: u32 = 8192;
+/// What has to leave for another counts so many times: it would have to come back.
+const SWAP: f64 = 1.5;
+/// More than so many requests in flight wait.
+const WAITING: u32 = 4;
+/// Plans that saturation is a mean of: 16 s.
+const PLANS: f64 = 32.0;
+/// An SSD that is saturated for this share of the time gives load to disks.
+const SATURATED: f64 = 0.5;
+
+/// A move that would be good.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Gain {
+    pub extent: ExtentId,
+    pub from: DeviceId,
+    pub to: DeviceId,
+    /// What guests gain, in milliseconds a second; less than nothing is a loss.
+    pub ms: f64,
+}
+
+/// What a move costs guests, in milliseconds.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Price {
+    /// Once for a run.
+    once: f64,
+    /// For each extent of it.
+    each: f64,
+}
+
+impl Price {
+    /// Of a run of this length.
+    fn of(&self, extents: usize) -> f64 {
+        self.once + self.each * extents as f64
+    }
+
+    /// Of a single extent.
+    pub fn alone(&self) -> f64 {
+        self.of(1)
+    }
+}
+
+impl Equi {
+    pub(super) fn watch_saturation(&mut self, view: &View) {
+        for (share, device) in self.saturated.iter_mut().zip(view.devices) {
+            *share += (f64::from(u8::from(device.in_flight >= WAITING)) - *share) / PLANS;
+        }
+    }
+
+    /// What an extent gains by a move to the best other device. An SSD gives to a disk only what it cannot bear: after a burst, a disk looks
+    /// quick to whoever forgets what it is like in the next one.
+    pub(super) fn gain(&self, extent: ExtentId, known: &Demand, view: &View) -> Option<Gain> {
+        let from = view.homes.home(extent)?;
+        let demand = self.demand(extent, known, view.now);
+        let others = view.devices.iter().filter(|d| d.id != from).map(|d| (self.cost(&demand, d.id), d.id));
+        let (best, to) = others.min_by(|a, b| a.0.total_cmp(&b.0))?;
+        let of_disk = demand[0].iter().sum();
+        let comes_true = self.calibration.factor(of_disk, self.constants.horizon);
+        let ms = (self.cost(&demand, from) - best) * comes_true;
+        let class = |device: DeviceId| self.classes[device.index()];
+        let slower = class(from) == DeviceClass::Ssd && class(to) == DeviceClass::Hdd;
+        let bears = slower && self.saturated[from.index()] < SATURATED;
+        Some(Gain { extent, from, to, ms: if bears { ms.min(0.0) } else { ms } })
+    }
+
+    pub(super) fn price(&self, from: DeviceId, to: DeviceId, view: &View) -> Price {
+        let speed = |device: DeviceId| Speed::of(self.classes[device.index()]);
+        let (reads, writes) = (self.waiting(from), self.waiting(to));
+        Price {
+            once: speed(from).position_ms * reads + speed(to).position_ms * writes,
+            each: speed(from).transfer(view.extent_size, false) * reads
+                + speed(to).transfer(view.extent_size, true) * writes,
+        }
+    }
+
+    pub(super) fn plan_moves(&mut self, view: &View, moves: &mut Vec<Move>) {
+        let gains = self.gains(view);
+        // A burst passes, and what a move gains stays: it waits for that. A load that does not pass is no burst.
+        let bursts = |device: DeviceId| {
+            view.devices[device.index()].in_flight >= WAITING && self.saturated[device.index()] < SATURATED
+        };
+        let good = |gain: &&Gain| gain.ms > 0.0 && !bursts(gain.from) && !bursts(gain.to);
+        let wanted = self.runs_that_pay(gains.iter().filter(good).copied().collect(), view);
+        for device in view.devices {
+            let mut coming: Vec<Gain> = wanted.iter().filter(|gain| gain.to == device.id).copied().collect();
+            let full = coming.split_off(coming.len().min(device.free as usize));
+            moves.extend(coming.iter().map(|gain| Move::Migrate { extent: gain.extent, target: gain.to }));
+            if !full.is_empty() {
+                self.swap(full, &gains, device, view, moves);
+            }
+        }
+    }
+
+    /// What every extent would gain of which something is known, and that has not just moved.
+    fn gains(&self, view: &View) -> Vec<Gain> {
+        let oldest = self.constants.memory * 5;
+        let lately = |(_, known): &(ExtentId, Demand)| view.now.saturating_sub(known.at) <= oldest;
+        let rest = self.constants.horizon * REST;
+        let rested =
+            |(_, known): &(ExtentId, Demand)| known.moved == Nanos::ZERO || view.now >= known.moved + rest;
+        let known = self.known.values_newest_first().take_while(lately).filter(rested);
+        known.filter_map(|(extent, known)| self.gain(extent, &known, view)).collect()
+    }
+
+    /// Those that pay, neighbours together, the best for their price first.
+    fn runs_that_pay(&self, mut gains: Vec<Gain>, view: &View) -> Vec<Gain> {
+        let horizon = self.constants.horizon.as_secs_f64();
+        let run = |gain: &Gain| (gain.from, gain.to, gain.extent.0 / GROUP);
+        gains.sort_unstable_by_key(|gain| (run(gain), gain.extent));
+        let mut runs: Vec<(f64, Vec<Gain>)> = Vec::new();
+        for neighbours in gains.chunk_by(|a, b| run(a) == run(b)) {
+            let price = self.price(neighbours[0].from, neighbours[0].to, view);
+            let run: Vec<Gain> =
+                neighbours.iter().filter(|gain| gain.ms * horizon > price.each).copied().collect();
+            let (gain, price) = (run.iter().map(|gain| gain.ms).sum::<f64>(), price.of(run.len()));
+            if gain * horizon > price {
+                runs.push((gain / price, run));
+            }
+        }
+        runs.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1[0].extent.cmp(&b.1[0].extent)));
+        runs.into_iter().flat_map(|(_, run)| run).take(BATCH).collect()
+    }
+
+    /// On a full device others must leave first: those that nobody asks for, then those that lose least.
+    fn swap(
+        &mut self,
+        mut coming: Vec<Gain>,
+        gains: &[Gain],
+        device: &DeviceView,
+        view: &View,
+        moves: &mut Vec<Move>,
+    ) {
+        let others = view.devices.iter().filter(|d| d.id != device.id && d.free > 0);
+        let Some(out) = others.max_by_key(|d| d.free).map(|d| d.id) else { return };
+        coming.sort_by(|a, b| b.ms.total_cmp(&a.ms).then(a.extent.cmp(&b.extent)));
+        let mut leaving: Vec<(f64, ExtentId)> =
+            self.cold_on(device.id, coming.len(), view).into_iter().map(|extent| (0.0, extent)).collect();
+        let mut known: Vec<(f64, ExtentId)> =
+            gains.iter().filter(|gain| gain.from == device.id).map(|gain| (-gain.ms, gain.extent)).collect();
+        known.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
+        leaving.extend(known);
+        let horizon = self.constants.horizon.as_secs_f64();
+        for (gain, (loss, victim)) in coming.into_iter().zip(leaving) {
+            let price =
+                self.price(gain.from, gain.to, view).alone() + self.price(device.id, out, view).alone();
+            let net = gain.ms - SWAP * loss.max(0.0);
+            if net * horizon <= 2.0 * price {
+                break;
+            }
+            moves.push(Move::Migrate { extent: victim, target: out });
+            moves.push(Move::Migrate { extent: gain.extent, target: gain.to });
+        }
+    }
+
+    /// Up to `most` extents on a device of which nothing is known.
+    fn cold_on(&mut self, device: DeviceId, most: usize, view: &View) -> Vec<ExtentId> {
+        let (extents, mut found) = (view.homes.extents(), Vec::new());
+        for _ in 0..extents.min(SEARCHED) {
+            if found.len() >= most {
+                break;
+            }
+            self.hand = (self.hand + 1) % extents;
+            let extent = ExtentId(self.hand);
+            if view.homes.home(extent) == Some(device) && !self.known.contains(extent) {
+                found.push(extent);
+            }
+        }
+        found
+    }
+}

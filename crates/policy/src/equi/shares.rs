@@ -1,0 +1,107 @@
+//! Where new extents go: by shares, which move towards the devices where what guests ask for takes less time.
+
+use super::demand::{Demand, Times};
+use super::slowness::{Slowness, cost};
+use crate::{DeviceView, Direction, Move, View};
+use braid_base::{DeviceClass, DeviceId, Nanos};
+
+/// By how much a share changes in a tick, at most: a factor of e in ten.
+const STEP: f64 = 0.1;
+/// Least share, so that it can grow again.
+const FLOOR: f64 = 0.01;
+/// Requests that the load of a device is measured by: the last ones, since guests come and go.
+const REMEMBERED: f64 = 512.0;
+/// Probes of each direction that tell what a device is like before guests do.
+const PROBES: u32 = 16;
+/// No new extents as long as others have more room: what moves needs some.
+const KEPT_FREE: u32 = 16;
+
+pub(super) struct Shares {
+    shares: Vec<f64>,
+    /// What each device is owed.
+    credit: Vec<f64>,
+    slowness: Vec<[Slowness; 2]>,
+    probes: Vec<[u32; 2]>,
+    /// All that guests ask for.
+    total: Demand,
+}
+
+impl Shares {
+    /// Until something is measured, all goes to the SSDs.
+    pub fn new(classes: &[DeviceClass]) -> Shares {
+        let fast = classes.contains(&DeviceClass::Ssd);
+        let share = |&class: &DeviceClass| if fast && class == DeviceClass::Hdd { FLOOR } else { 1.0 };
+        Shares {
+            shares: classes.iter().map(share).collect(),
+            credit: vec![0.0; classes.len()],
+            slowness: classes.iter().map(|&class| [Slowness::remembering(class, REMEMBERED); 2]).collect(),
+            probes: vec![[0; 2]; classes.len()],
+            total: Demand::default(),
+        }
+    }
+
+    pub fn of(&self, device: DeviceId) -> f64 {
+        self.shares[device.index()] / self.shares.iter().sum::<f64>()
+    }
+
+    pub fn learn(&mut self, takes: [f64; 2], direction: usize, now: Nanos, memory: Nanos) {
+        self.total.add(takes, direction, now, memory);
+    }
+
+    pub fn expect(&mut self, device: DeviceId, direction: usize, ms: f64) {
+        self.slowness[device.index()][direction].expect(ms);
+    }
+
+    pub fn took(&mut self, device: DeviceId, direction: usize, ms: f64) {
+        self.slowness[device.index()][direction].took(ms);
+    }
+
+    pub fn probed(&mut self, device: DeviceId, direction: usize, expected: f64, took: f64) {
+        self.probes[device.index()][direction] += 1;
+        self.slowness[device.index()][direction].probed(expected, took);
+    }
+
+    /// The device of a new extent: that which is owed most, among those with room.
+    pub fn next(&mut self, view: &View) -> Option<DeviceId> {
+        let open = |d: &&DeviceView| d.free > d.slots / KEPT_FREE;
+        let sum: f64 = view.devices.iter().filter(open).map(|d| self.shares[d.id.index()]).sum();
+        for device in view.devices.iter().filter(open) {
+            self.credit[device.id.index()] += self.shares[device.id.index()] / sum;
+        }
+        let credit = |d: &&DeviceView| self.credit[d.id.index()];
+        let owed = view.devices.iter().filter(open).max_by(|a, b| credit(a).total_cmp(&credit(b)))?.id;
+        self.credit[owed.index()] -= 1.0;
+        Some(owed)
+    }
+
+    /// Shares grow where what guests ask for takes less time than on average.
+    pub fn share_out(&mut self, view: &View, classes: &[DeviceClass], memory: Nanos) {
+        let total: Times = self.total.at(view.now, memory);
+        let costs: Vec<f64> = classes
+            .iter()
+            .zip(&self.slowness)
+            .map(|(&class, slowness)| cost(&total, class, slowness))
+            .collect();
+        let weighted: f64 = costs.iter().zip(&self.shares).map(|(cost, share)| cost * share).sum();
+        let mean = weighted / self.shares.iter().sum::<f64>();
+        if mean <= 0.0 {
+            return;
+        }
+        for (share, cost) in self.shares.iter_mut().zip(costs) {
+            *share *= (STEP * (mean - cost) / mean.max(cost)).exp();
+        }
+        let sum: f64 = self.shares.iter().sum();
+        self.shares.iter_mut().for_each(|share| *share = (*share / sum).max(FLOOR));
+    }
+
+    /// Asks devices of which too little is known.
+    pub fn probe(&self, view: &View, moves: &mut Vec<Move>) {
+        for device in view.devices {
+            let directions =
+                [Direction::Read, Direction::Write].into_iter().zip(self.probes[device.id.index()]);
+            let wanted = directions.filter(|&(_, probes)| probes < PROBES);
+            let probe = |(direction, _)| Move::Probe { device: device.id, direction, len: view.block_size };
+            moves.extend(wanted.map(probe));
+        }
+    }
+}

@@ -1,0 +1,215 @@
+//! `equi`: what it moves, what it leaves alone, and when it stops.
+
+use crate::volume::{HDD, SSD, Volume, complete_write, devices};
+use braid_base::{Bytes, DeviceClass, DeviceId, ExtentId, KIB, Nanos};
+use braid_policy::{
+    Completion, Direction, Equi, Move, Occasion, Origin, Outcome, Piece, Policy, Settings, parse,
+};
+
+const EXTENTS: u32 = 4000;
+
+fn equi(volume: &Volume, text: &str) -> Equi {
+    let mut settings = Settings::parse("policy", text).expect("a name and settings");
+    Equi::new(&mut settings, &volume.devices).expect("the settings are right")
+}
+
+/// An SSD and a disk with all extents on the disk.
+fn on_disk(ssd: u32) -> Volume {
+    let mut volume =
+        Volume::new(&devices(&[(DeviceClass::Ssd, ssd), (DeviceClass::Hdd, 2 * EXTENTS)]), EXTENTS as usize);
+    (0..EXTENTS).for_each(|extent| volume.settle(extent, HDD));
+    volume
+}
+
+/// A read of a guest ends.
+fn has_read(policy: &mut dyn Policy, device: DeviceId, len: Bytes, millis: f64) {
+    let latency = Nanos((millis * 1e6) as u64);
+    policy.completed(&Completion { device, direction: Direction::Read, len, latency, origin: Origin::Guest });
+}
+
+/// Reads of 4 KiB from extents that are far from each other, each of which takes its device as long as it should.
+fn scattered(volume: &Volume, policy: &mut dyn Policy, extents: &[u32]) {
+    for &extent in extents {
+        volume.access(policy, extent, Direction::Read);
+        let home = volume.home(extent).expect("it was settled");
+        has_read(policy, home, KIB * 4, if home == SSD { 0.12 } else { 8.0 });
+    }
+}
+
+/// Reads of whole extents, one after the other.
+fn in_a_row(volume: &Volume, policy: &mut dyn Policy, extents: std::ops::Range<u32>) {
+    for extent in extents {
+        volume.access_blocks(policy, extent, 32, Direction::Read);
+        has_read(policy, HDD, KIB * 128, 1.25);
+    }
+}
+
+/// The extents that move in this tick, after probes, and where to. The moves are done.
+fn moved(volume: &mut Volume, policy: &mut dyn Policy) -> Vec<(u32, DeviceId)> {
+    let mut all = Vec::new();
+    for job in volume.tick(policy) {
+        if let Move::Migrate { extent, target } = job {
+            if volume.devices[target.index()].free == 0 {
+                policy.done(&job, Outcome::Stopped);
+                continue;
+            }
+            volume.settle(extent.0, target);
+            policy.done(&job, Outcome::Finished);
+            all.push((extent.0, target));
+        }
+    }
+    all
+}
+
+#[test]
+fn extents_of_scattered_reads_take_the_ssd_from_those_of_sequential_ones() {
+    let mut volume = on_disk(20);
+    let mut policy = equi(&volume, "equi");
+    let hot: Vec<u32> = (0..20).map(|i| i * 97).collect();
+    let mut all = Vec::new();
+    for _ in 0..200 {
+        scattered(&volume, &mut policy, &hot);
+        in_a_row(&volume, &mut policy, 3000..3020);
+        all.extend(moved(&mut volume, &mut policy));
+    }
+    assert!(hot.iter().all(|&extent| volume.home(extent) == Some(SSD)), "{all:?}");
+    assert!((3000..3020).all(|extent| volume.home(extent) == Some(HDD)), "{all:?}");
+}
+
+/// Every extent is read once. What was read says nothing of what will be.
+#[test]
+fn a_load_of_which_nothing_comes_again_stops_being_moved() {
+    let mut volume = on_disk(EXTENTS);
+    let mut policy = equi(&volume, "equi");
+    let (mut next, mut by_round) = (0, Vec::new());
+    for _ in 0..20 {
+        let mut count = 0;
+        for _ in 0..20 {
+            // 31 and the number of extents have no common divisor.
+            let extents: Vec<u32> = (next..next + 8).map(|i| i * 31 % EXTENTS).collect();
+            next += 8;
+            scattered(&volume, &mut policy, &extents);
+            count += moved(&mut volume, &mut policy).len();
+        }
+        by_round.push(count);
+    }
+    let (first, last): (usize, usize) = (by_round[..3].iter().sum(), by_round[17..].iter().sum());
+    assert!(first > 0, "at first it cannot know: {by_round:?}");
+    assert!(last * 4 < first, "{by_round:?}");
+}
+
+#[test]
+fn on_a_full_ssd_what_nobody_asks_for_leaves_and_what_is_as_hot_stays() {
+    let mut volume = on_disk(20);
+    (0..20).for_each(|extent| volume.settle(extent * 50, SSD));
+    let mut policy = equi(&volume, "equi");
+    // Ten of those on the SSD are as hot as twenty on the disk.
+    let hot: Vec<u32> = (0..10).map(|i| i * 50).chain((0..20).map(|i| 1500 + i * 50)).collect();
+    for _ in 0..200 {
+        scattered(&volume, &mut policy, &hot);
+        moved(&mut volume, &mut policy);
+    }
+    assert!((0..10).all(|i| volume.home(i * 50) == Some(SSD)), "those that are as hot stay");
+    assert!((10..20).all(|i| volume.home(i * 50) == Some(HDD)), "those that nobody asks for leave");
+    let come = (0..20).filter(|i| volume.home(1500 + i * 50) == Some(SSD)).count();
+    assert_eq!((come, volume.devices[0].free), (10, 0));
+}
+
+#[test]
+fn an_ssd_gives_load_to_a_disk_only_where_requests_wait_for_it() {
+    for (waiting, gives) in [(0, false), (20, true)] {
+        let mut volume = on_disk(1000);
+        let hot: Vec<u32> = (0..40).map(|i| i * 50).collect();
+        hot.iter().for_each(|&extent| volume.settle(extent, SSD));
+        let mut policy = equi(&volume, "equi");
+        for _ in 0..200 {
+            volume.devices[0].in_flight = waiting;
+            for &extent in &hot {
+                volume.access(&mut policy, extent, Direction::Write);
+                let (device, millis) =
+                    if volume.home(extent) == Some(SSD) { (SSD, 60.0) } else { (HDD, 8.0) };
+                complete_write(&mut policy, device, 1, KIB * 4, millis);
+            }
+            moved(&mut volume, &mut policy);
+        }
+        let left = hot.iter().any(|&extent| volume.home(extent) == Some(HDD));
+        assert_eq!(left, gives, "{waiting} requests in flight");
+    }
+}
+
+#[test]
+fn what_has_moved_rests() {
+    let mut volume = on_disk(1000);
+    let mut policy = equi(&volume, "equi");
+    let mut moves: Vec<(Nanos, u32)> = Vec::new();
+    for round in 0..400 {
+        // The SSD and the disk take turns in being slow.
+        volume.devices[0].in_flight = if round / 20 % 2 == 0 { 0 } else { 30 };
+        for extent in (0..10).map(|i| i * 100) {
+            volume.access(&mut policy, extent, Direction::Read);
+            let is_on_ssd = volume.home(extent) == Some(SSD);
+            let slow = is_on_ssd == (round / 20 % 2 == 1);
+            has_read(&mut policy, if is_on_ssd { SSD } else { HDD }, KIB * 4, if slow { 100.0 } else { 0.2 });
+        }
+        let now = volume.now;
+        moves.extend(moved(&mut volume, &mut policy).into_iter().map(|(extent, _)| (now, extent)));
+    }
+    assert!(!moves.is_empty());
+    for extent in (0..10).map(|i| i * 100) {
+        let times: Vec<Nanos> = moves.iter().filter(|(_, e)| *e == extent).map(|(at, _)| *at).collect();
+        assert!(
+            times.windows(2).all(|pair| pair[1] - pair[0] >= Nanos::from_secs(20)),
+            "{extent}: {times:?}"
+        );
+    }
+}
+
+#[test]
+fn new_extents_go_to_where_what_guests_ask_for_takes_less_time() {
+    let mut volume =
+        Volume::new(&devices(&[(DeviceClass::Ssd, 4000), (DeviceClass::Hdd, 4000)]), EXTENTS as usize);
+    let mut policy = equi(&volume, "equi");
+    let mut counts = [[0; 2]; 4];
+    let mut next = 0;
+    for (phase, counts) in counts.iter_mut().enumerate() {
+        // In the first two phases the SSD is quick, then it is slow; the disk's cache takes writes.
+        for _ in 0..100 {
+            for _ in 0..8 {
+                let piece = Piece {
+                    extent: ExtentId(next),
+                    range: Bytes::ZERO..KIB * 16,
+                    first_block: braid_base::BlockId(u64::from(next) * 32),
+                    blocks: 4,
+                    whole: None,
+                };
+                let occasion = Occasion::New { extent: ExtentId(next), write: Some(piece) };
+                let home = policy.place(&occasion, &volume.view()).new_home().expect("there is room");
+                volume.settle(next, home);
+                next += 1;
+                let millis = if home == HDD {
+                    2.0
+                } else if phase < 2 {
+                    0.3
+                } else {
+                    20.0
+                };
+                complete_write(&mut policy, home, 1, KIB * 16, millis);
+                counts[home.index()] += 1;
+            }
+            volume.tick(&mut policy);
+        }
+    }
+    assert!(counts[1][0] > 700, "{counts:?}");
+    assert!(counts[3][1] > 700, "{counts:?}");
+}
+
+#[test]
+fn settings_have_bounds_and_come_out_as_they_went_in() {
+    let volume = on_disk(10);
+    for text in ["equi,memory=1ms", "equi,horizon=0s", "equi,horizon=2h", "equi,pace=1"] {
+        assert!(parse(text, &volume.devices).is_err(), "{text}");
+    }
+    let policy = parse("equi,memory=30s,horizon=50ms", &volume.devices).expect("they are right");
+    assert_eq!(policy.settings(), "memory=30000ms,horizon=50ms");
+    assert!(parse(&format!("equi,{}", policy.settings()), &volume.devices).is_ok());
+}
