@@ -2,9 +2,8 @@
 //!
 //! Extents keep their order on each device. An extent that comes to a device gets the slot next to that of its neighbour, else
 //! one near its *place*: the extents of the volume, in the order of their addresses, spread over the part of the device that the
-//! volume can come to use. That part begins behind the metadata and is as long as the volume, if the device is: so a small
-//! volume stays near the device's start, where disks are fastest and seeks shortest, and where an old SSD that learns of no
-//! discard need not copy what was never used again. What leaves a device and comes back finds the slot that it had, if
+//! volume comes to use if it fills all devices about alike. That part begins behind the metadata: so a small volume stays near
+//! the device's start, where disks are fastest and seeks shortest, and where an old SSD that learns of no discard need not copy what was never used again. What leaves a device and comes back finds the slot that it had, if
 //! nothing else has taken it meanwhile.
 //!
 //! A slot that is divided for extra copies belongs to no address. It lies behind the places of the extents, or as far back
@@ -23,6 +22,9 @@ pub(crate) struct Space {
     /// How many extents the volume has.
     extents: u32,
 }
+
+/// No policy fills all devices alike: one more place in so many.
+const SLACK: u64 = 4;
 
 struct Slots {
     first: u32,
@@ -48,20 +50,30 @@ impl Space {
                 slots.claim(index);
             }
         }
-        space.devices.iter_mut().for_each(|slots| slots.set_part(superblock.extents()));
+        space.set_parts(superblock.copies);
         space
     }
 
     fn of_devices(devices: &[DeviceEntry], extents: u32) -> Space {
         let slots = devices.iter().map(|d| {
             let taken = Taken::none_of(d.slots);
-            let mut slots =
-                Slots { first: d.first_slot, count: d.slots, free: d.slots, taken, part: (0, 0), open: true };
-            slots.set_part(extents);
-            slots
+            Slots { first: d.first_slot, count: d.slots, free: d.slots, taken, part: (0, 0), open: true }
         });
         let runs = devices.iter().map(|d| (d.first_slot, d.slots)).collect();
-        Space { devices: slots.collect(), runs, extents }
+        let mut space = Space { devices: slots.collect(), runs, extents };
+        space.set_parts(1);
+        space
+    }
+
+    /// Lays the places of the extents on each device behind what is taken so far, which is metadata: of all their copies, as many as
+    /// the device has of the free slots of all, and a little more, but at most one of each.
+    fn set_parts(&mut self, copies: u8) {
+        let all: u64 = self.devices.iter().map(|slots| u64::from(slots.free)).sum();
+        for slots in &mut self.devices {
+            let all_copies = u64::from(self.extents) * u64::from(copies);
+            let share = (all_copies * u64::from(slots.free)).div_ceil(all.max(1));
+            slots.set_part((share + share / SLACK).min(self.extents.into()) as u32);
+        }
     }
 
     /// Takes this slot of a device, if there is such a slot and it is free.
@@ -172,10 +184,10 @@ impl Slots {
         SlotNumber(self.first + index)
     }
 
-    /// Lays the places of so many extents behind what is taken so far, which is metadata.
-    fn set_part(&mut self, extents: u32) {
+    /// Lays so many places behind what is taken so far.
+    fn set_part(&mut self, len: u32) {
         let start = self.taken.first_from(0).unwrap_or(self.count);
-        self.part = (start, extents.min(self.count - start));
+        self.part = (start, len.min(self.count - start));
     }
 }
 
