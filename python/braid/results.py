@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, List, TypedDict
+from typing import Any, Dict, List, Optional, TypedDict
 
 import numpy as np
 
@@ -109,6 +109,13 @@ class Intervals(TypedDict):
     devices: IntervalDevices
 
 
+class Trace(TypedDict):
+    """How the addresses of a trace lie in the volume."""
+
+    span_bytes: int
+    compacted_bytes: Optional[int]
+
+
 class Run(TypedDict):
     """A simulation that has ended. All but the last two fields are the same on every machine."""
 
@@ -129,6 +136,7 @@ class Run(TypedDict):
     discard: Operation
     dropped_requests: int
     bad_lines: int
+    trace: Optional[Trace]
     cache_hit_ratio: float
     cache_hits: int
     cache_misses: int

@@ -32,6 +32,7 @@ def simulate(
     seed: Optional[int] = None,
     beyond: Optional[str] = None,
     strict: bool = False,
+    compact: bool = True,
     size: Union[None, int, str] = None,
     extent: Union[None, int, str] = None,
     block: Union[None, int, str] = None,
@@ -63,6 +64,7 @@ def simulate(
     :param seed: Seed of workload and devices.
     :param beyond: What becomes of requests beyond the volume's end: ``"refuse"``, ``"wrap"`` or ``"drop"``.
     :param strict: End at a line of a trace that cannot be read, instead of counting it.
+    :param compact: Number the extents that a trace touches without the gaps between them.
     :param size: The volume's size, ``"1GiB"`` or a number of bytes.
     :param extent: The unit of placement.
     :param block: The unit of caching.

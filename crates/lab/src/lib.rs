@@ -7,6 +7,7 @@
 //! setup.rs        what shall be simulated: plain data             device.rs  devices of it, from text to model
 //! simulation.rs   one simulation from its beginning to its end     sweep.rs   many of them, on all cores
 //! rig.rs          devices and volume, filled                       guests.rs  who asks the volume for what, and when
+//! source.rs       where requests come from                         replay.rs  those of a trace
 //! recorder.rs     what guests saw     series.rs  how it changed    verify.rs  whether every read was right
 //! outcome.rs      what comes out: plain data
 //!
@@ -28,6 +29,7 @@ mod guests;
 pub mod judge;
 mod outcome;
 mod recorder;
+mod replay;
 pub mod report;
 mod rig;
 mod series;
@@ -40,7 +42,9 @@ mod verify;
 
 pub use device::{DeviceSetup, Group};
 pub use error::{Error, ErrorKind, Result};
-pub use outcome::{Background, DeviceOutcome, Distribution, Interval, IntervalDevice, Operation, Outcome};
+pub use outcome::{
+    Background, DeviceOutcome, Distribution, Interval, IntervalDevice, Operation, Outcome, TraceOutcome,
+};
 pub use setup::{Beyond, Load, Prefill, Setup, Trace};
 pub use simulation::{Run, simulate};
 pub use sweep::{Progress, sweep, sweep_while};

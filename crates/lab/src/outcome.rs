@@ -42,6 +42,8 @@ pub struct Outcome {
     pub dropped_requests: u64,
     /// Lines of the trace that could not be read.
     pub bad_lines: u64,
+    /// How the trace's addresses lie in the volume; none under a workload.
+    pub trace: Option<TraceOutcome>,
     /// Share of reads that the memory cache served.
     pub cache_hit_ratio: f64,
     /// Pieces of reads that the memory cache served.
@@ -62,6 +64,15 @@ pub struct Outcome {
     pub devices: Vec<DeviceOutcome>,
     /// How it changed over time: intervals of equal length, but for the last.
     pub intervals: Vec<Interval>,
+}
+
+/// What there is to say of a trace that was simulated.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+pub struct TraceOutcome {
+    /// The address space of its devices, one after another.
+    pub span_bytes: u64,
+    /// The extents that it touches, if they were numbered without gaps: the address space of the simulation.
+    pub compacted_bytes: Option<u64>,
 }
 
 /// Requests of one kind. In JSON the times are flat: `latency_ns_mean`, `queue_ns_p99` and so on.

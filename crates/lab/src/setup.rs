@@ -2,6 +2,7 @@
 
 use crate::DeviceSetup;
 use braid_base::{Bytes, KIB, Nanos};
+use braid_trace::Options;
 use std::path::PathBuf;
 
 /// One simulation: devices, volume, load, and what is measured of it. The same setup gives the same outcome.
@@ -15,7 +16,7 @@ pub struct Setup {
     pub load: Load,
     /// Seed of workload, devices and schedule.
     pub seed: u64,
-    /// The volume's size; none for what the workload needs, or, under a trace, all that the devices hold.
+    /// The volume's size; none for what the load needs, or, under a trace that is not compacted, all that the devices hold.
     pub size: Option<Bytes>,
     /// The unit of placement.
     pub extent_size: Bytes,
@@ -57,17 +58,19 @@ pub enum Load {
 }
 
 /// A recorded load.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Debug)]
 pub struct Trace {
     /// The file.
     pub path: PathBuf,
+    /// How it is read. Its layout is not used: devices lie one after another.
+    pub options: Options,
+    /// Whether the extents that it touches are numbered without the gaps between them, in order of address.
+    pub compact: bool,
     /// How many clients replay it, each taking the next request when its last one is complete: closed loop. None for
     /// the times of the trace: open loop.
     pub clients: Option<usize>,
     /// How long a client waits before each request.
     pub think: Nanos,
-    /// Whether a line that cannot be read ends the simulation; otherwise such lines are counted.
-    pub strict: bool,
 }
 
 /// What holds bytes before the load begins. What was never written reads as zeros without touching a device.
@@ -75,7 +78,8 @@ pub struct Trace {
 pub enum Prefill {
     /// Nothing.
     None,
-    /// What the workload says: usually all that it uses. Under a trace, all up to the end of its last device.
+    /// What the workload says: usually all that it uses. Under a trace, all the extents that it touches, or, where it is not
+    /// compacted, all up to the end of its last device.
     Used,
     /// The whole volume.
     All,
@@ -117,6 +121,14 @@ impl Setup {
             tags: false,
             interval: None,
         }
+    }
+}
+
+impl Trace {
+    /// The usual: told by content, compacted, at its own times; a line that cannot be read is counted.
+    pub fn new(path: impl Into<PathBuf>) -> Trace {
+        let options = Options::default();
+        Trace { path: path.into(), options, compact: true, clients: None, think: Nanos::ZERO }
     }
 }
 

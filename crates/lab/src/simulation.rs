@@ -101,7 +101,7 @@ async fn measure<D: Device>(
     wrap: impl Fn(usize, Rc<Hollow>) -> D,
 ) -> Result<Measured> {
     let verifier = setup.tags.then(|| Rc::new(RefCell::new(Verifier::default())));
-    let Opened { source, need, name, requests, bad_lines } = opened;
+    let Opened { source, need, name, requests, bad_lines, trace } = opened;
     let Rig { volume, devices, kinds } =
         rig::build(&world, &setup, &need, verifier.as_deref(), &gauge, wrap).await?;
     let filled = Instant::now();
@@ -127,7 +127,7 @@ async fn measure<D: Device>(
     let note = Note::take(world.now(), &guests.recorder.borrow(), &guests.volume.glance(), &devices);
     guests.series.borrow_mut().push(note);
     let mut outcome = put_together(&setup, name, &guests, &kinds, &before, &after);
-    outcome.bad_lines = bad_lines;
+    (outcome.bad_lines, outcome.trace) = (bad_lines, trace);
     outcome.think_seconds = (guests.thought() - thought).as_secs_f64();
     Ok(Measured { outcome, begun: guests.begun(), filled })
 }
@@ -191,6 +191,7 @@ fn put_together<D: Device>(
         discard: kind(Op::Discard),
         dropped_requests: guests.dropped.get(),
         bad_lines: 0,
+        trace: None,
         cache_hit_ratio: ratio(hits, hits + misses),
         cache_hits: hits,
         cache_misses: misses,

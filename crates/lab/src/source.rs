@@ -1,9 +1,10 @@
 //! Where requests come from: a generated workload or a trace.
 
+use crate::replay::replay;
 use crate::rig::Need;
-use crate::{Load, Result, Setup, Trace};
+use crate::{Load, Result, Setup, Trace, TraceOutcome};
 use braid_base::{Arrival, Bytes, Nanos, Request};
-use braid_trace::{Options, TraceFile};
+use braid_trace::{Compaction, TraceFile};
 use braid_workload::Client;
 
 /// Requests, in the way in which they come.
@@ -40,6 +41,8 @@ pub(crate) struct Opened {
     pub requests: Option<u64>,
     /// Records of a trace that could not be read.
     pub bad_lines: u64,
+    /// What there is to say of a trace.
+    pub trace: Option<TraceOutcome>,
 }
 
 /// Opens the load of a setup.
@@ -53,18 +56,25 @@ pub(crate) fn open(setup: &Setup) -> Result<Opened> {
                 braid_workload::Load::Closed(clients) => Source::Closed(clients),
             };
             let (name, requests) = (text.clone(), workload.requests());
-            Ok(Opened { source, need, name, requests, bad_lines: 0 })
+            Ok(Opened { source, need, name, requests, bad_lines: 0, trace: None })
         }
-        Load::Trace(trace) => open_trace(trace),
+        Load::Trace(trace) => open_trace(trace, setup),
     }
 }
 
-/// Reads a trace once through, so that its devices are laid one after another, and opens it anew.
-fn open_trace(trace: &Trace) -> Result<Opened> {
-    let options = Options { strict: trace.strict, ..Options::default() };
-    let file = TraceFile::open(&trace.path, &options, None)?;
-    let survey = file.survey();
-    let arrivals = file.reader()?.map(|record| -> Result<Arrival> { Ok(record?.arrival) });
+/// Reads a trace once through, so that its devices are laid one after another and its gaps are known, and opens it anew.
+fn open_trace(trace: &Trace, setup: &Setup) -> Result<Opened> {
+    let Trace { path, options, .. } = trace;
+    let (file, compaction) = match trace.compact {
+        true => {
+            let (file, compaction) = TraceFile::open_compacted(path, options, setup.extent_size, None)?;
+            (file, Some(compaction))
+        }
+        false => (TraceFile::open(path, options, None)?, None),
+    };
+    let survey = file.survey().clone();
+    let span = compaction.as_ref().map(Compaction::span);
+    let arrivals = replay(&file, compaction)?;
     let source = match trace.clients {
         None => Source::Open(Arrivals::Recorded(Box::new(arrivals))),
         Some(clients) => {
@@ -74,9 +84,10 @@ fn open_trace(trace: &Trace) -> Result<Opened> {
     };
     Ok(Opened {
         source,
-        need: Need { span: None, filled: Some(vec![Bytes::ZERO..survey.span]) },
-        name: trace.path.display().to_string(),
+        need: Need { span, filled: Some(vec![Bytes::ZERO..span.unwrap_or(survey.span)]) },
+        name: path.display().to_string(),
         requests: Some(survey.tally.records),
         bad_lines: survey.tally.bad_records,
+        trace: Some(TraceOutcome { span_bytes: survey.span.0, compacted_bytes: span.map(|span| span.0) }),
     })
 }

@@ -1,6 +1,6 @@
 //! A recorded load in place of a generated one.
 
-use braid_base::{Bytes, DeviceClass, GIB, Nanos};
+use braid_base::{Bytes, DeviceClass, GIB};
 use braid_lab::{Beyond, DeviceSetup, ErrorKind, Load, Setup, Trace, simulate};
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -27,7 +27,7 @@ fn spc(folder: &Path, more: &str) -> PathBuf {
 }
 
 fn replay(path: PathBuf, clients: Option<usize>) -> Setup {
-    let trace = Trace { path, clients, think: Nanos::ZERO, strict: false };
+    let trace = Trace { clients, ..Trace::new(path) };
     let mut setup = Setup::new(devices(), "wardrop", Load::Trace(trace));
     setup.tags = true;
     setup
@@ -64,7 +64,7 @@ fn bad_lines_are_counted_and_end_a_strict_simulation() {
     let mut setup = replay(spc(folder.path(), "0,17,4096,r,what\n"), None);
     assert_eq!(simulate(&setup).expect("the rest is in order").outcome.bad_lines, 1);
     let Load::Trace(trace) = &mut setup.load else { panic!("a trace") };
-    trace.strict = true;
+    trace.options.strict = true;
     let error = simulate(&setup).expect_err("the last line is bad");
     assert_eq!(error.kind(), ErrorKind::Trace);
     assert!(error.to_string().contains("201"), "{error}");
@@ -75,6 +75,8 @@ fn what_lies_beyond_the_volume_is_refused_wrapped_or_dropped_as_asked() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     // Both units use 200 MB; the volume holds 100 MB.
     let mut setup = replay(spc(folder.path(), ""), Some(1));
+    let Load::Trace(trace) = &mut setup.load else { panic!("a trace") };
+    trace.compact = false;
     setup.size = Some(Bytes(100 << 20));
     let error = simulate(&setup).expect_err("a request lies beyond the end");
     assert!(error.to_string().contains("--beyond"), "{error}");
@@ -83,4 +85,33 @@ fn what_lies_beyond_the_volume_is_refused_wrapped_or_dropped_as_asked() {
     assert!(dropped.dropped_requests > 0 && dropped.all.requests + dropped.dropped_requests == REQUESTS);
     setup.beyond = Beyond::Wrap;
     assert_eq!(simulate(&setup).expect("all fits").outcome.all.requests, REQUESTS);
+}
+
+/// A disk of 8 TB of which some extents are touched had to be simulated as a disk of 8 TB.
+#[test]
+fn a_compacted_trace_needs_room_for_the_extents_that_it_touches_alone() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let path = folder.path().join("sparse.spc");
+    // 40 extents, 200 GB apart; then a read that crosses from one extent into the next.
+    let mut text: String = (0..40)
+        .map(|n| format!("0,{},4096,{},{n}\n", n * 400_000_000u64, if n % 2 == 0 { 'r' } else { 'w' }))
+        .collect();
+    text += "0,252,4096,r,41\n";
+    std::fs::write(&path, text).expect("a temporary folder can be written");
+    let mut setup = replay(path, None);
+    let outcome = simulate(&setup).expect("the extents fit").outcome;
+    let extents = 41 * setup.extent_size.0;
+    let trace = outcome.trace.expect("it is a trace");
+    assert_eq!(
+        (outcome.volume_bytes, trace.compacted_bytes, outcome.mapped_bytes),
+        (extents, Some(extents), extents)
+    );
+    assert!(trace.span_bytes > 7_000_000_000_000, "{} bytes", trace.span_bytes);
+    assert_eq!((outcome.read.requests, outcome.write.requests), (21, 20));
+    assert!(outcome.verified_bytes > 0);
+
+    let Load::Trace(trace) = &mut setup.load else { panic!("a trace") };
+    trace.compact = false;
+    let error = simulate(&setup).expect_err("the devices have 2 GiB");
+    assert!(error.to_string().contains("--beyond"), "{error}");
 }

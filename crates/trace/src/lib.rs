@@ -28,6 +28,7 @@ mod problems;
 mod reader;
 mod source;
 mod survey;
+mod touched;
 
 pub use compact::{BlockCompression, COMPACT_END_LEN, CompactEnd, CompactWriter, Header, compact_end};
 pub use compression::Compression;
@@ -40,3 +41,4 @@ pub use place::Seen;
 pub use problems::{KEPT_PROBLEMS, Problem, Problems};
 pub use reader::{Reader, Record, Tally};
 pub use survey::Survey;
+pub use touched::{Compaction, MOST_GROUPS};

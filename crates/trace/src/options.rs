@@ -5,7 +5,7 @@ use crate::{Error, order};
 use braid_base::{Bytes, Nanos, TIB};
 
 /// How a trace is to be read. The default recognises the format and uses its own units.
-#[derive(Clone, Debug)]
+#[derive(Clone, PartialEq, Debug)]
 pub struct Options {
     /// The format, where it is not to be told by content.
     pub format: Option<Format>,

@@ -4,7 +4,7 @@ use crate::Error;
 use crate::compact::{Header, Tail};
 use crate::options::Place;
 use crate::place::pack;
-use crate::reader::{Reader, Tally};
+use crate::reader::{Reader, Record, Tally};
 use braid_base::{Bytes, Nanos};
 
 /// What a pass over a whole trace found out.
@@ -23,9 +23,19 @@ pub struct Survey {
 impl Survey {
     /// Reads a trace to its end.
     pub fn of(reader: &mut Reader) -> Result<Survey, Error> {
+        Survey::of_each(reader, |_| Ok(()))
+    }
+
+    /// As [`Survey::of`]; shows each record on the way.
+    pub(crate) fn of_each(
+        reader: &mut Reader,
+        mut show: impl FnMut(&Record) -> Result<(), Error>,
+    ) -> Result<Survey, Error> {
         let mut duration = Nanos::ZERO;
         for record in reader.by_ref() {
-            duration = record?.arrival.at;
+            let record = record?;
+            show(&record)?;
+            duration = record.arrival.at;
         }
         Ok(Survey::so_far(reader, duration))
     }

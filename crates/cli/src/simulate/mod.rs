@@ -30,6 +30,11 @@ Examples:
 The model dram is the protected memory of an array controller: what it holds survives a power cut. It is a device of class
 ssd like any other, and the policy decides what lies on it. --cache is the volume's own memory, through which writes go.
 
+A trace touches a small part of the disks that it was recorded on. With --compact on the volume is as large as the extents
+that it reads or writes, in order of address, so that it fits devices of any size. Places within an extent stay; extents
+that were apart may become neighbours, which shortens seeks between them. The trace is read once before it is simulated, in
+at most 300 MiB, for 2^23 groups of 64 extents.
+
 What is filled before the load begins costs no time; neither does a read of what was never written. Hits in the memory
 cache and the work of the processor take no time either. Queue time is what a request waits outside the volume, because
 --outstanding others are in it; service time is what it takes in the volume, queues of the devices included.
@@ -37,9 +42,10 @@ cache and the work of the processor take no time either. Queue time is what a re
 JSON: wall_seconds, runs. Each run: given (policy, load, clients, as on the command line), and either error (kind,
 message), or wall_seconds and requests_per_wall_second (the only figures that differ from machine to machine), policy
 (with all settings), load, seed, volume_bytes, extent_bytes, simulated_seconds, warm_up_seconds, think_seconds,
-throughput_bytes_per_second, requests_per_second, all, read, write, flush, discard, dropped_requests, bad_lines,
+throughput_bytes_per_second, requests_per_second, all, read, write, flush, discard, dropped_requests, bad_lines, trace,
 cache_hit_ratio, cache_hits, cache_misses, background, mapped_bytes, map_memory_bytes, policy_memory_bytes,
 verified_bytes, devices, intervals.
+  trace (null under a workload): span_bytes (all addresses), compacted_bytes (touched extents; null with --compact off)
   all (reads and writes), read, write, flush, discard: requests, bytes, and of latency, queue and service:
     latency_ns_mean, _p50, _p95, _p99, _p999, _max
   background: migrations, migrations_stopped, migrated_bytes, mirrored_bytes, promoted_bytes, written_back_bytes,
@@ -61,7 +67,7 @@ pub struct Arguments {
     /// What decides where data lies and when it moves. Repeat it to compare [default: wardrop]
     #[arg(long, value_name = "POLICY[,KEY=VALUE...]", help_heading = "The volume")]
     policy: Vec<String>,
-    /// The volume's size [default: what the workload needs; under a trace, what the devices hold]
+    /// The volume's size [default: what the load needs; under a trace with --compact off, what the devices hold]
     #[arg(long, help_heading = "The volume")]
     size: Option<Bytes>,
     /// The unit of placement
@@ -88,6 +94,9 @@ pub struct Arguments {
     /// A recorded load. Repeat it to compare
     #[arg(long, value_name = "FILE", help_heading = "The load")]
     trace: Vec<PathBuf>,
+    /// Whether the extents that a trace touches are numbered without the gaps between them, in order of address
+    #[arg(long, value_name = "WHETHER", default_value = "on", help_heading = "The load")]
+    compact: Compact,
     /// Clients that each wait for their last request (closed loop); several numbers to compare
     #[arg(long, value_delimiter = ',', help_heading = "The load")]
     clients: Vec<u32>,
@@ -129,12 +138,21 @@ pub struct Arguments {
     threads: Option<usize>,
 }
 
+/// Whether traces are compacted.
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Compact {
+    /// The volume is as large as the touched extents, and these are what is filled
+    On,
+    /// Addresses are those of the trace, its devices one after another
+    Off,
+}
+
 /// What is filled.
 #[derive(Clone, Copy, ValueEnum)]
 enum Fill {
     /// Nothing
     None,
-    /// What the workload uses; under a trace, all up to the end of its last device
+    /// What the workload uses; under a trace, what it touches, or all up to its end where it is not compacted
     Used,
     /// The whole volume
     All,
@@ -255,8 +273,9 @@ fn devices(arguments: &Arguments) -> Result<Vec<DeviceSetup>> {
 fn loads(arguments: &Arguments) -> Vec<(String, Load)> {
     let workloads = arguments.workload.iter().map(|text| (text.clone(), Load::Workload(text.clone())));
     let traces = arguments.trace.iter().map(|path| {
-        let (think, strict) = (Nanos::ZERO, arguments.strict);
-        (path.display().to_string(), Load::Trace(Trace { path: path.clone(), clients: None, think, strict }))
+        let mut trace = Trace { compact: arguments.compact == Compact::On, ..Trace::new(path) };
+        trace.options.strict = arguments.strict;
+        (path.display().to_string(), Load::Trace(trace))
     });
     workloads.chain(traces).collect()
 }

@@ -22,6 +22,8 @@ pub fn describe(report: &Report, setup: &Setup) -> String {
     let clients = done.iter().any(|(row, _)| row.given.clients != first.given.clients);
     let columns = Columns { loads, clients };
     let mut text = heading(setup, &run.outcome, !loads);
+    text += &traces(&done);
+    text += "\n";
     text += &guests(&done, columns);
     if let [(_, run)] = done.as_slice() {
         text += &kinds(&run.outcome);
@@ -72,7 +74,28 @@ fn heading(setup: &Setup, outcome: &Outcome, one_load: bool) -> String {
         let volume = Bytes(outcome.volume_bytes);
         text += &format!("  load {}, seed {}, on a volume of {volume}\n", outcome.load, outcome.seed);
     }
-    text + "\n"
+    text
+}
+
+/// What became of the addresses of each trace.
+fn traces(done: &[(&Row, &Run)]) -> String {
+    let (mut text, mut named) = (String::new(), Vec::new());
+    for (row, Run { outcome, .. }) in done {
+        let Some(trace) = &outcome.trace else { continue };
+        if named.contains(&&row.given.load) {
+            continue;
+        }
+        named.push(&row.given.load);
+        let (span, extent) = (Bytes(trace.span_bytes), Bytes(outcome.extent_bytes));
+        text += &match trace.compacted_bytes.map(Bytes) {
+            Some(touched) => format!(
+                "  {}: compacted: it touches {touched} in extents of {extent}, out of {span}\n",
+                outcome.load
+            ),
+            None => format!("  {}: not compacted: its addresses reach to {span}\n", outcome.load),
+        };
+    }
+    text
 }
 
 fn guests(done: &[(&Row, &Run)], columns: Columns) -> String {

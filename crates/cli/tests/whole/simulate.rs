@@ -119,3 +119,29 @@ fn what_fails_beside_others_does_not_hide_them() {
     assert_eq!(report["runs"][0]["all"]["requests"], 3000);
     assert!(report["runs"][1]["error"]["message"].as_str().unwrap().contains("wrong"));
 }
+
+/// 30 extents, 4 TB apart on a disk: a read of each, in turn with a write.
+fn scattered(machine: &Machine) {
+    let line = |number: u64| {
+        let op = if number % 2 == 0 { 'r' } else { 'w' };
+        format!("0,{},4096,{op},{}\n", number % 30 * 8_000_000_000, number as f64 / 100.0)
+    };
+    std::fs::write(machine.path("scattered.spc"), (0..90).map(line).collect::<String>()).unwrap();
+}
+
+#[test]
+fn a_trace_is_compacted_unless_that_is_switched_off() {
+    let machine = Machine::new();
+    scattered(&machine);
+    let words = [&["simulate"], DEVICES, &["--trace", "scattered.spc"]].concat();
+    let run = &machine.json(&words)["runs"][0];
+    assert_eq!(run["trace"]["compacted_bytes"], 30 * (128 << 10));
+    assert_eq!(run["volume_bytes"], run["trace"]["compacted_bytes"]);
+    assert!(run["trace"]["span_bytes"].as_u64().unwrap() > 100_000_000_000_000);
+    let off = [&words[..], &["--compact", "off", "--beyond", "wrap"]].concat();
+    let run = &machine.json(&off)["runs"][0];
+    assert_eq!(run["trace"]["compacted_bytes"], Value::Null);
+    assert!(run["volume_bytes"].as_u64().unwrap() > 1_000_000_000);
+    assert!(machine.ok(&words).contains("compacted"));
+    machine.refused(&[&words[..], &["--compact", "off"]].concat(), 2, &["--beyond"]);
+}
