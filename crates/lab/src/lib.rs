@@ -6,6 +6,7 @@
 //! ```text
 //! setup.rs        what shall be simulated: plain data             device.rs  devices of it, from text to model
 //! simulation.rs   one simulation from its beginning to its end     sweep.rs   many of them, on all cores
+//! sizes.rs        sizes as shares of the data
 //! rig.rs          devices and volume, filled                       guests.rs  who asks the volume for what, and when
 //! source.rs       where requests come from                         replay.rs  those of a trace
 //! recorder.rs     what guests saw     series.rs  how it changed    verify.rs  whether every read was right
@@ -35,12 +36,13 @@ mod rig;
 mod series;
 mod setup;
 mod simulation;
+mod sizes;
 mod source;
 pub mod study;
 mod sweep;
 mod verify;
 
-pub use device::{DeviceSetup, Group};
+pub use device::{DeviceSetup, Group, Size};
 pub use error::{Error, ErrorKind, Result};
 pub use outcome::{
     Background, DeviceOutcome, Distribution, Interval, IntervalDevice, Operation, Outcome, TraceOutcome,

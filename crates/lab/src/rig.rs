@@ -4,10 +4,11 @@
 //! begins. After the fill the volume is closed and opened anew, so that the policy starts as after any restart: with the
 //! data in place, and without a memory of how it came there.
 
+use crate::sizes::sizes;
 use crate::sweep::Gauge;
 use crate::verify::Verifier;
 use crate::{DeviceSetup, Error, Prefill, Result, Setup};
-use braid_base::{Bytes, DeviceId, Rng, SECTOR};
+use braid_base::{Bytes, DeviceClass, DeviceId, Rng, SECTOR};
 use braid_emulated::Emulated;
 use braid_engine::{CreateOptions, Durability, Export, OpenOptions, Volume, create};
 use braid_format::Uuid;
@@ -25,8 +26,16 @@ pub(crate) type Simulated<D> = Rc<Emulated<World, D>>;
 pub(crate) struct Rig<D: Device> {
     pub volume: Volume<World, Simulated<D>>,
     pub devices: Vec<Simulated<D>>,
-    /// The devices' setups, one for each; its model is the model's own name.
-    pub kinds: Vec<DeviceSetup>,
+    /// What each device is.
+    pub kinds: Vec<Kind>,
+}
+
+/// What a device is.
+pub(crate) struct Kind {
+    pub class: DeviceClass,
+    /// The model's own name.
+    pub model: String,
+    pub size: Bytes,
 }
 
 /// What the load needs of a volume, as far as it is known beforehand.
@@ -35,6 +44,8 @@ pub(crate) struct Need {
     pub span: Option<Bytes>,
     /// What it takes to be written.
     pub filled: Option<Vec<Range<Bytes>>>,
+    /// How much data there is: what shares of it are taken of.
+    pub data: Option<Bytes>,
 }
 
 /// Makes the devices and the volume, fills it, and leaves it open with the devices' timing on. `wrap` may put something
@@ -48,6 +59,10 @@ pub(crate) async fn build<D: Device>(
     wrap: impl Fn(usize, Rc<Hollow>) -> D,
 ) -> Result<Rig<D>> {
     let (kinds, specs): (Vec<DeviceSetup>, Vec<Spec>) = models(setup)?.into_iter().unzip();
+    let options = options(setup, need, &kinds)?;
+    let sizes = sizes(setup, &kinds, need, &options)?;
+    let kind = |(kind, size): (DeviceSetup, Bytes)| Kind { class: kind.class, model: kind.model, size };
+    let kinds: Vec<Kind> = kinds.into_iter().zip(sizes).map(kind).collect();
     let mut rng = Rng::new(setup.seed);
     let (mut hollows, mut devices) = (Vec::new(), Vec::new());
     for (place, (kind, spec)) in kinds.iter().zip(&specs).enumerate() {
@@ -60,7 +75,6 @@ pub(crate) async fn build<D: Device>(
         hollows.push(hollow);
         devices.push(device);
     }
-    let options = options(setup, need, &kinds)?;
     let superblock = create(&devices, &options).await.map_err(|error| Error::setup(error.to_string()))?;
     for (place, (hollow, entry)) in hollows.iter().zip(&superblock.devices).enumerate() {
         let slots = entry.slots_area(superblock.extent_size).expect("what was created is verified");

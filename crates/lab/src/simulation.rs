@@ -3,12 +3,12 @@
 use crate::guests::Guests;
 use crate::outcome::{Background, DeviceOutcome, Distribution, Operation, Outcome};
 use crate::recorder::Kind;
-use crate::rig::{self, Rig, Simulated};
+use crate::rig::{self, Kind as DeviceKind, Rig, Simulated};
 use crate::series::{self, Note, devices_between, ratio};
 use crate::source::{self, Opened};
 use crate::sweep::Gauge;
 use crate::verify::Verifier;
-use crate::{DeviceSetup, Error, ErrorKind, Result, Setup};
+use crate::{Error, ErrorKind, Result, Setup};
 use braid_base::{Nanos, Op};
 use braid_engine::{BackgroundStats, DeviceStatus, Latency, Status};
 use braid_runtime::{Device, Runtime};
@@ -148,7 +148,7 @@ fn put_together<D: Device>(
     setup: &Setup,
     load: String,
     guests: &Guests<Simulated<D>>,
-    kinds: &[DeviceSetup],
+    kinds: &[DeviceKind],
     before: &Status,
     after: &Status,
 ) -> Outcome {
@@ -239,7 +239,7 @@ fn background(before: &BackgroundStats, after: &BackgroundStats) -> Background {
 
 /// What a device did; its shares are filled in by the caller.
 fn device_outcome(
-    kind: &DeviceSetup,
+    kind: &DeviceKind,
     (before, after): (&DeviceStatus, &DeviceStatus),
     (usage_before, usage): (braid_emulated::Usage, braid_emulated::Usage),
     seconds: f64,

@@ -2,7 +2,7 @@
 
 use crate::replay::replay;
 use crate::rig::Need;
-use crate::{Load, Result, Setup, Trace, TraceOutcome};
+use crate::{Load, Result, Setup, Size, Trace, TraceOutcome};
 use braid_base::{Arrival, Bytes, Nanos, Request};
 use braid_trace::{Compaction, TraceFile};
 use braid_workload::Client;
@@ -50,7 +50,8 @@ pub(crate) fn open(setup: &Setup) -> Result<Opened> {
     match &setup.load {
         Load::Workload(text) => {
             let workload = braid_workload::parse(text, setup.seed)?;
-            let need = Need { span: Some(workload.span()), filled: Some(workload.filled().to_vec()) };
+            let span = Some(workload.span());
+            let need = Need { span, filled: Some(workload.filled().to_vec()), data: span };
             let source = match workload.start() {
                 braid_workload::Load::Open(arrivals) => Source::Open(Arrivals::Generated(arrivals)),
                 braid_workload::Load::Closed(clients) => Source::Closed(clients),
@@ -65,7 +66,8 @@ pub(crate) fn open(setup: &Setup) -> Result<Opened> {
 /// Reads a trace once through, so that its devices are laid one after another and its gaps are known, and opens it anew.
 fn open_trace(trace: &Trace, setup: &Setup) -> Result<Opened> {
     let Trace { path, options, .. } = trace;
-    let (file, compaction) = match trace.compact {
+    let shares = setup.devices.iter().any(|kind| matches!(kind.size, Size::Share(_)));
+    let (file, compaction) = match trace.compact || shares {
         true => {
             let (file, compaction) = TraceFile::open_compacted(path, options, setup.extent_size, None)?;
             (file, Some(compaction))
@@ -73,6 +75,8 @@ fn open_trace(trace: &Trace, setup: &Setup) -> Result<Opened> {
         false => (TraceFile::open(path, options, None)?, None),
     };
     let survey = file.survey().clone();
+    let data = compaction.as_ref().map(Compaction::span);
+    let compaction = compaction.filter(|_| trace.compact);
     let span = compaction.as_ref().map(Compaction::span);
     let arrivals = replay(&file, compaction)?;
     let source = match trace.clients {
@@ -84,7 +88,7 @@ fn open_trace(trace: &Trace, setup: &Setup) -> Result<Opened> {
     };
     Ok(Opened {
         source,
-        need: Need { span, filled: Some(vec![Bytes::ZERO..span.unwrap_or(survey.span)]) },
+        need: Need { span, filled: Some(vec![Bytes::ZERO..span.unwrap_or(survey.span)]), data },
         name: path.display().to_string(),
         requests: Some(survey.tally.records),
         bad_lines: survey.tally.bad_records,

@@ -1,12 +1,12 @@
 //! Two synchronous copies, in virtual time: what they cost writes, and that both serve reads.
 
 use braid_base::{DeviceClass, GIB, Nanos};
-use braid_lab::{DeviceSetup, Load, Outcome, Setup, simulate};
+use braid_lab::{DeviceSetup, Load, Outcome, Setup, Size, simulate};
 
 fn run(models: &[(DeviceClass, &str)], policy: &str, workload: &str, copies: u8, seed: u64) -> Outcome {
     let device = |&(class, model): &(DeviceClass, &str)| DeviceSetup {
         class,
-        size: GIB * 8,
+        size: Size::Bytes(GIB) * 8,
         model: model.to_owned(),
         count: 1,
         group: None,

@@ -1,15 +1,20 @@
 //! A recorded load in place of a generated one.
 
 use braid_base::{Bytes, DeviceClass, GIB};
-use braid_lab::{Beyond, DeviceSetup, ErrorKind, Load, Setup, Trace, simulate};
+use braid_lab::{Beyond, DeviceSetup, ErrorKind, Load, Setup, Size, Trace, simulate};
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
 const REQUESTS: u64 = 200;
 
 fn devices() -> Vec<DeviceSetup> {
-    let device =
-        |class, model: &str| DeviceSetup { class, size: GIB, model: model.to_owned(), count: 1, group: None };
+    let device = |class, model: &str| DeviceSetup {
+        class,
+        size: Size::Bytes(GIB),
+        model: model.to_owned(),
+        count: 1,
+        group: None,
+    };
     vec![device(DeviceClass::Ssd, "x25-m"), device(DeviceClass::Hdd, "mba3073")]
 }
 
@@ -114,4 +119,52 @@ fn a_compacted_trace_needs_room_for_the_extents_that_it_touches_alone() {
     trace.compact = false;
     let error = simulate(&setup).expect_err("the devices have 2 GiB");
     assert!(error.to_string().contains("--beyond"), "{error}");
+}
+
+#[test]
+fn a_share_of_the_data_is_room_for_so_many_of_the_touched_extents() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let mut setup = replay(spc(folder.path(), ""), Some(1));
+    setup.policy = "static,ssd=100%".to_owned();
+    let whole = simulate(&setup).expect("the extents fit").outcome;
+    let extents = whole.volume_bytes / setup.extent_size.0;
+    assert_eq!(whole.devices[0].data_share, 1.0);
+
+    setup.devices[0].size = Size::Share(0.3);
+    let outcome = simulate(&setup).expect("the disk holds the rest").outcome;
+    // All goes to the SSD as long as it has room.
+    let on_ssd = (outcome.devices[0].data_share * extents as f64).round();
+    assert_eq!(on_ssd, (extents as f64 * 0.3).ceil());
+    assert!(outcome.devices[0].size_bytes < whole.volume_bytes, "metadata included");
+
+    let Load::Trace(trace) = &mut setup.load else { panic!("a trace") };
+    trace.compact = false;
+    let scattered = simulate(&setup).expect("all addresses fit").outcome;
+    assert_eq!(scattered.devices[0].size_bytes / 1_000_000, outcome.devices[0].size_bytes / 1_000_000);
+}
+
+#[test]
+fn a_share_that_makes_no_sense_is_refused_with_the_remedy() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let setup = replay(spc(folder.path(), ""), Some(1));
+    let refused = |shares: [f64; 2], expected: &str| {
+        let mut setup = setup.clone();
+        for (kind, share) in setup.devices.iter_mut().zip(shares) {
+            kind.size = Size::Share(share);
+        }
+        let error = simulate(&setup).expect_err("it does not fit").to_string();
+        assert!(error.contains(expected), "'{error}' does not say '{expected}'");
+    };
+    refused([0.001, 2.0], "larger share");
+    refused([0.2, 0.5], "does not fit");
+    let mut empty = setup.clone();
+    empty.load = Load::Trace(Trace::new(folder.path().join("flush.iolog")));
+    empty.devices[0].size = Size::Share(0.2);
+    std::fs::write(
+        folder.path().join("flush.iolog"),
+        "fio version 3 iolog\n0 f add\n1 f open\n2 f sync 0 0\n",
+    )
+    .expect("a temporary folder can be written");
+    let error = simulate(&empty).expect_err("a share of nothing").to_string();
+    assert!(error.contains("in bytes"), "{error}");
 }

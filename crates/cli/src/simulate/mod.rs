@@ -25,6 +25,7 @@ Examples:
     --policy wardrop --policy stripe --policy static,ssd=80%
   braid simulate --ssd 32GB,model=x25-e --hdd 73GB,model=mba3073 --workload netapp-like --clients 1,4,10
   braid simulate --ssd 80GiB,model=x25-m --hdd 320GB,model=barracuda-7200.12 --trace web.csv.gz --speed 4
+  braid simulate --ssd 20%,model=x25-m --hdd 73GB,model=mba3073 --trace web.csv.gz --policy wardrop --policy hdd-only
   braid simulate --ssd 256MiB,model=dram --hdd 292GB,model=./mine.toml,raid0=4 --workload zipf --policy ssd-first
 
 The model dram is the protected memory of an array controller: what it holds survives a power cut. It is a device of class
@@ -34,6 +35,9 @@ A trace touches a small part of the disks that it was recorded on. With --compac
 that it reads or writes, in order of address, so that it fits devices of any size. Places within an extent stay; extents
 that were apart may become neighbours, which shortens seeks between them. The trace is read once before it is simulated, in
 at most 300 MiB, for 2^23 groups of 64 extents.
+
+A device whose size is a share of the data has room for that share, in whole extents, and for the volume's metadata beside
+it; together the devices must hold all data. What depends on distance in a model is scaled to the size of the device.
 
 What is filled before the load begins costs no time; neither does a read of what was never written. Hits in the memory
 cache and the work of the processor take no time either. Queue time is what a request waits outside the volume, because
@@ -58,7 +62,8 @@ verified_bytes, devices, intervals.
     throughput_bytes_per_second, response_ns_mean, utilisation, queue_depth_mean)")]
 pub struct Arguments {
     /// SSDs of a model: a name (braid device show) or a file, FILE.toml. raid0=N[,unit=64KiB] or raid1=N makes each device
-    /// of N of them, striped or mirrored; SIZE is that of the whole. Repeat it for other kinds
+    /// of N of them, striped or mirrored; SIZE is that of the whole. 20% is room for this share of the data: of the extents that a
+    /// trace touches, or of what a workload spans. Repeat it for other kinds
     #[arg(long, value_name = "SIZE,model=M[,count=N][,raid0=N|,raid1=N]", help_heading = "The volume")]
     ssd: Vec<String>,
     /// Hard disks of a model: as --ssd

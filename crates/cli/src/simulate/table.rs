@@ -5,7 +5,7 @@ use super::{Ended, Report, Row};
 use crate::status::time;
 use crate::table::Table;
 use braid_base::Bytes;
-use braid_lab::{DeviceOutcome, Operation, Outcome, Run, Setup};
+use braid_lab::{DeviceOutcome, Operation, Outcome, Run, Setup, Size};
 
 /// The whole report.
 pub fn describe(report: &Report, setup: &Setup) -> String {
@@ -62,11 +62,15 @@ impl Columns {
 fn heading(setup: &Setup, outcome: &Outcome, one_load: bool) -> String {
     let mut place = 0;
     let kinds = setup.devices.iter().map(|kind| {
-        let DeviceOutcome { class, model, .. } = &outcome.devices[place];
+        let DeviceOutcome { class, model, size_bytes, .. } = &outcome.devices[place];
         place += kind.count;
+        let size = match kind.size {
+            Size::Bytes(bytes) => bytes.to_string(),
+            share @ Size::Share(_) => format!("{share} of the data ({})", Bytes(*size_bytes)),
+        };
         match kind.count {
-            1 => format!("{class} {model} of {}", kind.size),
-            count => format!("{count} × {class} {model} of {}", kind.size),
+            1 => format!("{class} {model} of {size}"),
+            count => format!("{count} × {class} {model} of {size}"),
         }
     });
     let mut text = format!("simulated: {}\n", kinds.collect::<Vec<_>>().join(", "));

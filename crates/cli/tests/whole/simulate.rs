@@ -145,3 +145,21 @@ fn a_trace_is_compacted_unless_that_is_switched_off() {
     assert!(machine.ok(&words).contains("compacted"));
     machine.refused(&[&words[..], &["--compact", "off"]].concat(), 2, &["--beyond"]);
 }
+
+#[test]
+fn a_device_may_have_a_share_of_the_data() {
+    let machine = Machine::new();
+    scattered(&machine);
+    let words = |ssd: &'static str, load: &[&'static str]| {
+        [&["simulate", "--ssd", ssd, "--hdd", "4GB,model=mba3073", "--policy", "static,ssd=100%"], load]
+            .concat()
+    };
+    let data_share =
+        |words: &[&str]| machine.json(words)["runs"][0]["devices"][0]["data_share"].as_f64().unwrap();
+    let trace = ["--trace", "scattered.spc"];
+    assert_eq!(data_share(&words("50%,model=x25-m", &trace)), 0.5);
+    assert_eq!(data_share(&words("25%,model=x25-m", LOAD)), 0.25);
+    assert!(machine.ok(&words("50%,model=x25-m", &trace)).contains("50%"));
+    machine.refused(&words("1%,model=x25-m", &trace), 2, &["larger share"]);
+    machine.refused(&words("0%,model=x25-m", &trace), 2, &["'0%'"]);
+}
