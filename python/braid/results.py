@@ -120,6 +120,7 @@ class Run(TypedDict):
     """A simulation that has ended. All but the last two fields are the same on every machine."""
 
     policy: str
+    prefill_policy: Optional[str]
     load: str
     seed: int
     volume_bytes: int

@@ -71,7 +71,7 @@ def simulate(
     :param copies: Required copies of everything.
     :param cache: Extents in the memory cache.
     :param prefill: What holds bytes before the load begins: ``"none"``, ``"used"`` or ``"all"``.
-    :param prefill_policy: The policy that places what is filled before.
+    :param prefill_policy: The policy that places what is filled before; ``"own"`` for the one that is simulated.
     :param warm_up: How long the load runs before anything is measured, ``"30s"``.
     :param duration: How long it is measured then.
     :param requests: Requests after which the load ends, warm-up included.

@@ -7,6 +7,7 @@
 //! setup.rs        what shall be simulated: plain data             device.rs  devices of it, from text to model
 //! simulation.rs   one simulation from its beginning to its end     sweep.rs   many of them, on all cores
 //! sizes.rs        sizes as shares of the data
+//! fill.rs         what lies where before the load begins
 //! rig.rs          devices and volume, filled                       guests.rs  who asks the volume for what, and when
 //! source.rs       where requests come from                         replay.rs  those of a trace
 //! recorder.rs     what guests saw     series.rs  how it changed    verify.rs  whether every read was right
@@ -25,6 +26,7 @@ mod device;
 mod error;
 pub mod experiment;
 pub mod experiments;
+mod fill;
 mod gate;
 mod guests;
 pub mod judge;
@@ -44,6 +46,7 @@ mod verify;
 
 pub use device::{DeviceSetup, Group, Size};
 pub use error::{Error, ErrorKind, Result};
+pub use fill::OWN;
 pub use outcome::{
     Background, DeviceOutcome, Distribution, Interval, IntervalDevice, Operation, Outcome, TraceOutcome,
 };

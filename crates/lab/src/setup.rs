@@ -28,7 +28,8 @@ pub struct Setup {
     pub cache_extents: usize,
     /// What holds bytes before the load begins.
     pub prefill: Prefill,
-    /// The policy that places what is prefilled; none for the one that is measured.
+    /// The policy that places what is prefilled, [`crate::OWN`] for the one that is simulated; none for the same for all that are
+    /// compared (`fill.rs` says which), but for those that are themselves a rule of where data lies.
     pub prefill_policy: Option<String>,
     /// For how long the load runs before anything is measured.
     pub warm_up: Nanos,

@@ -102,7 +102,7 @@ async fn measure<D: Device>(
 ) -> Result<Measured> {
     let verifier = setup.tags.then(|| Rc::new(RefCell::new(Verifier::default())));
     let Opened { source, need, name, requests, bad_lines, trace } = opened;
-    let Rig { volume, devices, kinds } =
+    let Rig { volume, devices, kinds, filled_by } =
         rig::build(&world, &setup, &need, verifier.as_deref(), &gauge, wrap).await?;
     let filled = Instant::now();
     gauge.expect(setup.requests.into_iter().chain(requests).min(), setup.duration.map(|d| setup.warm_up + d));
@@ -128,6 +128,7 @@ async fn measure<D: Device>(
     guests.series.borrow_mut().push(note);
     let mut outcome = put_together(&setup, name, &guests, &kinds, &before, &after);
     (outcome.bad_lines, outcome.trace) = (bad_lines, trace);
+    outcome.prefill_policy = filled_by;
     outcome.think_seconds = (guests.thought() - thought).as_secs_f64();
     Ok(Measured { outcome, begun: guests.begun(), filled })
 }
@@ -175,6 +176,7 @@ fn put_together<D: Device>(
     };
     Outcome {
         policy: after.policy.clone(),
+        prefill_policy: None,
         load,
         seed: setup.seed,
         volume_bytes: after.shape.volume_size.0,

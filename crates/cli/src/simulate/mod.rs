@@ -43,9 +43,14 @@ What is filled before the load begins costs no time; neither does a read of what
 cache and the work of the processor take no time either. Queue time is what a request waits outside the volume, because
 --outstanding others are in it; service time is what it takes in the volume, queues of the devices included.
 
+What is filled lies in the same places for all policies that are compared, as on a volume long in use: the SSDs hold as much of
+the data as fits nine tenths of them, extents from everywhere alike, and the disks hold the rest. No policy gains from that: none
+has chosen what lies there. static, stripe, ssd-only and hdd-only place it by their own rule, for they never move it. The
+policy that did it is prefill_policy of each run; --prefill-policy names another for all, such as hdd-only or own.
+
 JSON: wall_seconds, runs. Each run: given (policy, load, clients, as on the command line), and either error (kind,
 message), or wall_seconds and requests_per_wall_second (the only figures that differ from machine to machine), policy
-(with all settings), load, seed, volume_bytes, extent_bytes, simulated_seconds, warm_up_seconds, think_seconds,
+(with all settings), prefill_policy (null where nothing was filled), load, seed, volume_bytes, extent_bytes, simulated_seconds, warm_up_seconds, think_seconds,
 throughput_bytes_per_second, requests_per_second, all, read, write, flush, discard, dropped_requests, bad_lines, trace,
 cache_hit_ratio, cache_hits, cache_misses, background, mapped_bytes, map_memory_bytes, policy_memory_bytes,
 verified_bytes, devices, intervals.
@@ -90,7 +95,7 @@ pub struct Arguments {
     /// What holds bytes before the load begins
     #[arg(long, default_value = "used", help_heading = "The volume")]
     prefill: Fill,
-    /// The policy that places what is filled before [default: the one that is simulated]
+    /// The policy that places what is filled before, or own for the one that is simulated [default: one for all]
     #[arg(long, value_name = "POLICY", help_heading = "The volume")]
     prefill_policy: Option<String>,
     /// A generated load. Repeat it to compare

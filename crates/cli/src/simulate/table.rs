@@ -23,6 +23,7 @@ pub fn describe(report: &Report, setup: &Setup) -> String {
     let columns = Columns { loads, clients };
     let mut text = heading(setup, &run.outcome, !loads);
     text += &traces(&done);
+    text += &fills(&done);
     text += "\n";
     text += &guests(&done, columns);
     if let [(_, run)] = done.as_slice() {
@@ -79,6 +80,25 @@ fn heading(setup: &Setup, outcome: &Outcome, one_load: bool) -> String {
         text += &format!("  load {}, seed {}, on a volume of {volume}\n", outcome.load, outcome.seed);
     }
     text
+}
+
+/// Which policy placed what was filled, for each simulation once if they differ.
+fn fills(done: &[(&Row, &Run)]) -> String {
+    let mut named: Vec<(&str, Vec<&str>)> = Vec::new();
+    for (row, Run { outcome, .. }) in done {
+        let by = outcome.prefill_policy.as_deref().unwrap_or("nobody: the volume is empty");
+        let policy = row.given.policy.as_str();
+        match named.iter_mut().find(|(known, _)| *known == by) {
+            Some((_, policies)) if policies.contains(&policy) => {}
+            Some((_, policies)) => policies.push(policy),
+            None => named.push((by, vec![policy])),
+        }
+    }
+    let line = |(by, policies): &(&str, Vec<&str>)| match named.len() {
+        1 => format!("  filled before by {by}\n"),
+        _ => format!("  filled before by {by} for {}\n", policies.join(", ")),
+    };
+    named.iter().map(line).collect()
 }
 
 /// What became of the addresses of each trace.

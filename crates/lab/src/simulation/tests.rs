@@ -220,6 +220,7 @@ fn what_was_not_filled_costs_no_device_time() {
     let empty = Setup { prefill: crate::Prefill::None, ..setup("stripe", reads) };
     let outcome = simulate(&empty).unwrap().outcome;
     assert_eq!((outcome.all.latency.max, outcome.mapped_bytes), (0, 0));
+    assert_eq!(outcome.prefill_policy, None);
 }
 
 #[test]
@@ -228,6 +229,33 @@ fn the_fill_may_be_placed_by_another_policy() {
     let outcome = simulate(&placed).unwrap().outcome;
     assert!(outcome.policy.starts_with("ssd-only"));
     assert_eq!(outcome.devices[0].data_share, 0.0);
+}
+
+#[test]
+fn policies_begin_with_the_same_data_on_the_ssd_unless_they_are_a_rule() {
+    // The data is four times as large as the SSD.
+    let run = |policy: &str, prefill_policy: Option<&str>| {
+        let load = "random,span=256MiB,size=4KiB,read=100%,requests=10";
+        let mut setup = Setup { prefill_policy: prefill_policy.map(str::to_owned), ..setup(policy, load) };
+        setup.devices[0].size = crate::Size::Share(0.25);
+        let outcome = simulate(&setup).unwrap().outcome;
+        (outcome.prefill_policy.unwrap(), outcome.devices[0].data_share)
+    };
+    // Nine tenths of a quarter of 2048 extents.
+    let same = [run("wardrop", None), run("ssd-first", None)];
+    assert_eq!(same[0], same[1]);
+    assert!((same[0].1 - 0.225).abs() < 0.001, "{same:?}");
+    assert!(same[0].0.starts_with("static,"), "{same:?}");
+    for (rule, share) in [("hdd-only", 0.0), ("ssd-only", 0.25), ("static,ssd=10%", 0.1)] {
+        let (by, found) = run(rule, None);
+        assert!(
+            by.starts_with(rule.split(',').next().unwrap()) && (found - share).abs() < 0.001,
+            "{rule}: {by} {found}"
+        );
+    }
+    let (by, share) = run("ssd-first", Some("own"));
+    assert!(by.starts_with("ssd-first") && (share - 0.225).abs() < 0.001, "{by} {share}");
+    assert_eq!(run("wardrop", Some("hdd-only")), ("hdd-only".to_owned(), 0.0));
 }
 
 #[test]
