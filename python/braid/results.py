@@ -114,6 +114,7 @@ class Trace(TypedDict):
 
     span_bytes: int
     compacted_bytes: Optional[int]
+    passes: int
 
 
 class Run(TypedDict):
@@ -127,6 +128,7 @@ class Run(TypedDict):
     extent_bytes: int
     simulated_seconds: float
     warm_up_seconds: float
+    warm_up_requests: int
     think_seconds: float
     throughput_bytes_per_second: float
     requests_per_second: float

@@ -41,6 +41,9 @@ pub(crate) struct Guests<D: Device> {
     /// Requests begun, and how many there may be.
     begun: Cell<u64>,
     limit: u64,
+    /// The last request that is not recorded, 0 for none, and whether it has begun.
+    last_unrecorded: u64,
+    past_unrecorded: Cell<bool>,
     /// Tasks that have not ended.
     running: Cell<usize>,
     meeting: Meeting,
@@ -138,6 +141,7 @@ impl<D: Device> Guests<D> {
         rt: &World,
         volume: Volume<World, D>,
         setup: &Setup,
+        last_unrecorded: u64,
         verifier: Option<Rc<RefCell<Verifier>>>,
         gauge: Arc<Gauge>,
     ) -> Guests<D> {
@@ -166,6 +170,8 @@ impl<D: Device> Guests<D> {
             speed: setup.speed,
             begun: Cell::new(0),
             limit: setup.requests.unwrap_or(u64::MAX),
+            last_unrecorded,
+            past_unrecorded: Cell::new(last_unrecorded == 0),
             running: Cell::new(0),
             meeting: Meeting::default(),
             thinking: Thinking::default(),
@@ -201,6 +207,11 @@ impl<D: Device> Guests<D> {
         let over = || (self.running.get() == 0 || self.failure.borrow().is_some()).then_some(());
         self.ended.wait_for(over).await;
         self.failure.take().map_or(Ok(()), Err)
+    }
+
+    /// Completes when the first request begins that is recorded.
+    pub async fn recorded(&self) {
+        self.ended.wait_for(|| self.past_unrecorded.get().then_some(())).await;
     }
 
     /// Requests begun.
@@ -290,6 +301,11 @@ impl<D: Device> Guests<D> {
         if begun == self.limit {
             return false;
         }
+        if begun == self.last_unrecorded && !self.past_unrecorded.get() {
+            self.recorder.borrow_mut().restart(self.rt.now());
+            self.past_unrecorded.set(true);
+            self.ended.notify();
+        }
         self.begun.set(begun + 1);
         if begun.is_multiple_of(LOOK) {
             if self.gauge.is_stopped() {
@@ -331,6 +347,7 @@ impl<D: Device> Guests<D> {
             },
         };
         let (admitted, Request { op, offset, len }) = (self.rt.now(), request);
+        let is_recorded = self.past_unrecorded.get();
         match (&self.memory, op) {
             (Memory::Shared(views), Op::Read) if len <= Arena::LARGEST => {
                 self.volume.read(offset, &views[sectors(len)]).await?;
@@ -341,7 +358,9 @@ impl<D: Device> Guests<D> {
             (_, Op::Flush) => Box::pin(self.volume.flush()).await?,
             _ => Box::pin(self.in_parts(request)).await?,
         }
-        self.recorder.borrow_mut().record(op, len, at, admitted, self.rt.now());
+        if is_recorded || !self.past_unrecorded.get() {
+            self.recorder.borrow_mut().record(op, len, at, admitted, self.rt.now());
+        }
         Ok(())
     }
 

@@ -50,6 +50,6 @@ pub use fill::OWN;
 pub use outcome::{
     Background, DeviceOutcome, Distribution, Interval, IntervalDevice, Operation, Outcome, TraceOutcome,
 };
-pub use setup::{Beyond, Load, Prefill, Setup, Trace};
+pub use setup::{Beyond, Load, Prefill, Setup, Trace, WarmUp};
 pub use simulation::{Run, simulate};
 pub use sweep::{Progress, sweep, sweep_while};

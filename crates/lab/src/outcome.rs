@@ -24,6 +24,8 @@ pub struct Outcome {
     pub simulated_seconds: f64,
     /// Time of the simulation before that.
     pub warm_up_seconds: f64,
+    /// Requests that began before it.
+    pub warm_up_requests: u64,
     /// Time that clients of a closed loop waited by themselves before requests, all together.
     pub think_seconds: f64,
     /// Bytes that guests read and wrote, per second.
@@ -75,6 +77,8 @@ pub struct TraceOutcome {
     pub span_bytes: u64,
     /// The extents that it touches, if they were numbered without gaps: the address space of the simulation.
     pub compacted_bytes: Option<u64>,
+    /// How often it was played; the last time was measured.
+    pub passes: u32,
 }
 
 /// Requests of one kind. In JSON the times are flat: `latency_ns_mean`, `queue_ns_p99` and so on.

@@ -11,7 +11,7 @@ use crate::verify::Verifier;
 use crate::{DeviceSetup, Error, Result, Setup};
 use braid_base::{Bytes, DeviceClass, DeviceId, Rng, SECTOR};
 use braid_emulated::Emulated;
-use braid_engine::{CreateOptions, OpenOptions, Volume, create};
+use braid_engine::{CreateOptions, Export, OpenOptions, Volume, create};
 use braid_format::Uuid;
 use braid_model::Spec;
 use braid_runtime::{Device, Geometry};

@@ -9,6 +9,7 @@ use crate::rig::Need;
 use crate::{DeviceSetup, Error, Result, Setup, Size};
 use braid_base::{Bytes, MIB, SECTOR};
 use braid_engine::{CreateOptions, planned_slots};
+use braid_format::layout::SMALLEST_DEVICE;
 use braid_runtime::Geometry;
 use braid_sim::{Hollow, Payload};
 use std::rc::Rc;
@@ -44,11 +45,18 @@ pub(crate) fn sizes(
         let devices: Vec<Rc<Hollow>> = kinds.iter().zip(&sizes).map(hollow).collect();
         let slots = planned_slots(&devices, options).map_err(|error| Error::setup(error.to_string()))?;
         let mut exact = true;
-        for ((size, wanted), slots) in sizes.iter_mut().zip(&wanted).zip(slots) {
+        for (((size, kind), wanted), slots) in sizes.iter_mut().zip(kinds).zip(&wanted).zip(slots) {
             let Some(wanted) = *wanted else { continue };
             let slots = u64::from(slots);
             exact &= slots == wanted;
             *size = (*size + setup.extent_size * wanted).saturating_sub(setup.extent_size * slots);
+            if *size < SMALLEST_DEVICE {
+                return Err(Error::setup(format!(
+                    "--{} {} of the load's data is {wanted} extents, a device of {size}: use a larger share or a larger --extent; \
+                     the smallest device of a volume has {SMALLEST_DEVICE}",
+                    kind.class, kind.size
+                )));
+            }
         }
         if exact {
             return Ok(sizes);

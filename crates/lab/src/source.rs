@@ -1,8 +1,8 @@
 //! Where requests come from: a generated workload or a trace.
 
-use crate::replay::replay;
+use crate::replay::Replay;
 use crate::rig::Need;
-use crate::{Load, Result, Setup, Size, Trace, TraceOutcome};
+use crate::{Error, Load, Result, Setup, Size, Trace, TraceOutcome, WarmUp};
 use braid_base::{Arrival, Bytes, Nanos, Request};
 use braid_trace::{Compaction, TraceFile};
 use braid_workload::Client;
@@ -39,6 +39,8 @@ pub(crate) struct Opened {
     pub name: String,
     /// How many requests it has, where that is known.
     pub requests: Option<u64>,
+    /// Of these, how many come before those that are to be measured.
+    pub not_measured: u64,
     /// Records of a trace that could not be read.
     pub bad_lines: u64,
     /// What there is to say of a trace.
@@ -57,7 +59,7 @@ pub(crate) fn open(setup: &Setup) -> Result<Opened> {
                 braid_workload::Load::Closed(clients) => Source::Closed(clients),
             };
             let (name, requests) = (text.clone(), workload.requests());
-            Ok(Opened { source, need, name, requests, bad_lines: 0, trace: None })
+            Ok(Opened { source, need, name, requests, not_measured: 0, bad_lines: 0, trace: None })
         }
         Load::Trace(trace) => open_trace(trace, setup),
     }
@@ -65,7 +67,15 @@ pub(crate) fn open(setup: &Setup) -> Result<Opened> {
 
 /// Reads a trace once through, so that its devices are laid one after another and its gaps are known, and opens it anew.
 fn open_trace(trace: &Trace, setup: &Setup) -> Result<Opened> {
-    let Trace { path, options, .. } = trace;
+    let Trace { path, options, repeat, .. } = trace;
+    if *repeat == 0 {
+        return Err(Error::setup("--repeat 0: a trace is played once at least"));
+    }
+    if *repeat > 1 && setup.warm_up != WarmUp::NONE {
+        return Err(Error::setup(
+            "--repeat and --warm-up both say what is not measured: leave one out; with --repeat it is all but the last time",
+        ));
+    }
     let shares = setup.devices.iter().any(|kind| matches!(kind.size, Size::Share(_)));
     let (file, compaction) = match trace.compact || shares {
         true => {
@@ -78,7 +88,7 @@ fn open_trace(trace: &Trace, setup: &Setup) -> Result<Opened> {
     let data = compaction.as_ref().map(Compaction::span);
     let compaction = compaction.filter(|_| trace.compact);
     let span = compaction.as_ref().map(Compaction::span);
-    let arrivals = replay(&file, compaction)?;
+    let arrivals = Replay::new(trace, file, compaction)?;
     let source = match trace.clients {
         None => Source::Open(Arrivals::Recorded(Box::new(arrivals))),
         Some(clients) => {
@@ -90,8 +100,13 @@ fn open_trace(trace: &Trace, setup: &Setup) -> Result<Opened> {
         source,
         need: Need { span, filled: Some(vec![Bytes::ZERO..span.unwrap_or(survey.span)]), data },
         name: path.display().to_string(),
-        requests: Some(survey.tally.records),
+        requests: Some(survey.tally.records.saturating_mul(u64::from(*repeat))),
+        not_measured: survey.tally.records.saturating_mul(u64::from(*repeat - 1)),
         bad_lines: survey.tally.bad_records,
-        trace: Some(TraceOutcome { span_bytes: survey.span.0, compacted_bytes: span.map(|span| span.0) }),
+        trace: Some(TraceOutcome {
+            span_bytes: survey.span.0,
+            compacted_bytes: span.map(|span| span.0),
+            passes: *repeat,
+        }),
     })
 }

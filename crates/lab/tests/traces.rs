@@ -1,7 +1,7 @@
 //! A recorded load in place of a generated one.
 
-use braid_base::{Bytes, DeviceClass, GIB};
-use braid_lab::{Beyond, DeviceSetup, ErrorKind, Load, Setup, Size, Trace, simulate};
+use braid_base::{Bytes, DeviceClass, GIB, Nanos};
+use braid_lab::{Beyond, DeviceSetup, ErrorKind, Load, Outcome, Setup, Size, Trace, WarmUp, simulate};
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
@@ -167,4 +167,39 @@ fn a_share_that_makes_no_sense_is_refused_with_the_remedy() {
     .expect("a temporary folder can be written");
     let error = simulate(&empty).expect_err("a share of nothing").to_string();
     assert!(error.contains("in bytes"), "{error}");
+}
+
+#[test]
+fn of_a_trace_that_is_played_several_times_the_last_is_measured() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let mut setup = replay(spc(folder.path(), ""), None);
+    let once = simulate(&setup).expect("the trace is in order").outcome;
+    let Load::Trace(trace) = &mut setup.load else { panic!("a trace") };
+    trace.repeat = 3;
+    let last = simulate(&setup).expect("the trace is in order").outcome;
+    let requests = |outcome: &Outcome| (outcome.read.requests, outcome.write.requests);
+    assert_eq!(requests(&last), requests(&once));
+    assert_eq!((last.warm_up_requests, last.trace.expect("it is a trace").passes), (2 * REQUESTS, 3));
+    // Each time takes 1.99 s, and begins where the one before ended.
+    assert!((3.97..3.99).contains(&last.warm_up_seconds), "{} s", last.warm_up_seconds);
+    assert!((1.98..2.05).contains(&last.simulated_seconds), "{} s", last.simulated_seconds);
+
+    let with = |change: fn(&mut Setup)| {
+        let mut setup = setup.clone();
+        change(&mut setup);
+        simulate(&setup).expect_err("it asks for what cannot be").to_string()
+    };
+    assert!(with(|setup| setup.warm_up = WarmUp::Share(0.5)).contains("--warm-up"));
+    assert!(with(|setup| setup.requests = Some(2 * REQUESTS)).contains("--repeat"));
+}
+
+#[test]
+fn gaps_that_are_too_long_are_cut() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let mut setup = replay(spc(folder.path(), "0,8,4096,r,1000000\n0,8,4096,r,1000000.5\n"), None);
+    let Load::Trace(trace) = &mut setup.load else { panic!("a trace") };
+    trace.max_gap = Some(Nanos::from_secs(1));
+    let outcome = simulate(&setup).expect("the trace is in order").outcome;
+    assert_eq!(outcome.all.requests, REQUESTS + 2);
+    assert!((3.48..3.55).contains(&outcome.simulated_seconds), "{} s", outcome.simulated_seconds);
 }

@@ -4,10 +4,12 @@ mod bar;
 mod table;
 
 use crate::output::{Output, complain};
+use crate::trace::reading::Content;
 pub use bar::Bar;
 use braid_base::{Bytes, DeviceClass, Nanos};
 use braid_control::{Error, ErrorKind, Result};
-use braid_lab::{Beyond, DeviceSetup, Load, Prefill, Run, Setup, Trace, sweep};
+use braid_lab::{Beyond, DeviceSetup, Load, Prefill, Run, Setup, Trace, WarmUp, sweep};
+use braid_trace::Options;
 use clap::{Args, ValueEnum};
 use serde::Serialize;
 use std::path::PathBuf;
@@ -24,7 +26,7 @@ Examples:
   braid simulate --ssd 80GiB,model=x25-m --hdd 73GB,model=mba3073,count=4 --workload zipf,clients=16 \\
     --policy wardrop --policy stripe --policy static,ssd=80%
   braid simulate --ssd 32GB,model=x25-e --hdd 73GB,model=mba3073 --workload netapp-like --clients 1,4,10
-  braid simulate --ssd 80GiB,model=x25-m --hdd 320GB,model=barracuda-7200.12 --trace web.csv.gz --speed 4
+  braid simulate --ssd 80GiB,model=x25-m --hdd 320GB,model=barracuda-7200.12 --trace web.csv.gz --repeat 2 --max-gap 10s
   braid simulate --ssd 20%,model=x25-m --hdd 73GB,model=mba3073 --trace web.csv.gz --policy wardrop --policy hdd-only
   braid simulate --ssd 256MiB,model=dram --hdd 292GB,model=./mine.toml,raid0=4 --workload zipf --policy ssd-first
 
@@ -50,11 +52,11 @@ policy that did it is prefill_policy of each run; --prefill-policy names another
 
 JSON: wall_seconds, runs. Each run: given (policy, load, clients, as on the command line), and either error (kind,
 message), or wall_seconds and requests_per_wall_second (the only figures that differ from machine to machine), policy
-(with all settings), prefill_policy (null where nothing was filled), load, seed, volume_bytes, extent_bytes, simulated_seconds, warm_up_seconds, think_seconds,
+(with all settings), prefill_policy (null where nothing was filled), load, seed, volume_bytes, extent_bytes, simulated_seconds, warm_up_seconds, warm_up_requests, think_seconds,
 throughput_bytes_per_second, requests_per_second, all, read, write, flush, discard, dropped_requests, bad_lines, trace,
 cache_hit_ratio, cache_hits, cache_misses, background, mapped_bytes, map_memory_bytes, policy_memory_bytes,
 verified_bytes, devices, intervals.
-  trace (null under a workload): span_bytes (all addresses), compacted_bytes (touched extents; null with --compact off)
+  trace (null under a workload): span_bytes (all addresses), compacted_bytes (touched extents; null with --compact off), passes
   all (reads and writes), read, write, flush, discard: requests, bytes, and of latency, queue and service:
     latency_ns_mean, _p50, _p95, _p99, _p999, _max
   background: migrations, migrations_stopped, migrated_bytes, mirrored_bytes, promoted_bytes, written_back_bytes,
@@ -107,6 +109,17 @@ pub struct Arguments {
     /// Whether the extents that a trace touches are numbered without the gaps between them, in order of address
     #[arg(long, value_name = "WHETHER", default_value = "on", help_heading = "The load")]
     compact: Compact,
+    /// How often a trace is played, one time after the other; only the last is measured
+    #[arg(long, value_name = "COUNT", default_value_t = 1, help_heading = "The load")]
+    repeat: u32,
+    /// The longest time between two requests of a trace; longer ones are cut to it
+    #[arg(long, value_name = "TIME", help_heading = "The load")]
+    max_gap: Option<Nanos>,
+    /// What an address of a trace counts, in formats of sectors or blocks [default: 512B]
+    #[arg(long, value_name = "SIZE", help_heading = "Reading")]
+    trace_block: Option<Bytes>,
+    #[command(flatten)]
+    content: Content,
     /// Clients that each wait for their last request (closed loop); several numbers to compare
     #[arg(long, value_delimiter = ',', help_heading = "The load")]
     clients: Vec<u32>,
@@ -125,12 +138,9 @@ pub struct Arguments {
     /// What becomes of requests beyond the volume's end
     #[arg(long, default_value = "refuse", help_heading = "The load")]
     beyond: End,
-    /// End at a line of a trace that cannot be read, instead of counting it
-    #[arg(long, help_heading = "The load")]
-    strict: bool,
-    /// How long the load runs before anything is measured
+    /// How far the load runs before anything is measured: 30s, 10000req, or 50% of its requests
     #[arg(long, value_name = "TIME", default_value = "0s", help_heading = "What is measured")]
-    warm_up: Nanos,
+    warm_up: WarmUp,
     /// How long it is measured then [default: until the load ends]
     #[arg(long, value_name = "TIME", help_heading = "What is measured")]
     duration: Option<Nanos>,
@@ -283,8 +293,13 @@ fn devices(arguments: &Arguments) -> Result<Vec<DeviceSetup>> {
 fn loads(arguments: &Arguments) -> Vec<(String, Load)> {
     let workloads = arguments.workload.iter().map(|text| (text.clone(), Load::Workload(text.clone())));
     let traces = arguments.trace.iter().map(|path| {
-        let mut trace = Trace { compact: arguments.compact == Compact::On, ..Trace::new(path) };
-        trace.options.strict = arguments.strict;
+        let trace = Trace {
+            options: Options { block: arguments.trace_block, ..arguments.content.options() },
+            compact: arguments.compact == Compact::On,
+            repeat: arguments.repeat,
+            max_gap: arguments.max_gap,
+            ..Trace::new(path)
+        };
         (path.display().to_string(), Load::Trace(trace))
     });
     workloads.chain(traces).collect()

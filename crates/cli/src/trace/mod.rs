@@ -2,7 +2,7 @@
 
 mod convert;
 mod info;
-mod reading;
+pub mod reading;
 mod record;
 mod report;
 

@@ -156,10 +156,30 @@ fn a_device_may_have_a_share_of_the_data() {
     };
     let data_share =
         |words: &[&str]| machine.json(words)["runs"][0]["devices"][0]["data_share"].as_f64().unwrap();
-    let trace = ["--trace", "scattered.spc"];
+    let trace = ["--trace", "scattered.spc", "--extent", "512KiB"];
     assert_eq!(data_share(&words("50%,model=x25-m", &trace)), 0.5);
     assert_eq!(data_share(&words("25%,model=x25-m", LOAD)), 0.25);
     assert!(machine.ok(&words("50%,model=x25-m", &trace)).contains("50%"));
     machine.refused(&words("1%,model=x25-m", &trace), 2, &["larger share"]);
+    machine.refused(&words("50%,model=x25-m", &["--trace", "scattered.spc"]), 2, &["larger share", "4 MiB"]);
     machine.refused(&words("0%,model=x25-m", &trace), 2, &["'0%'"]);
+}
+
+#[test]
+fn a_trace_is_read_and_played_as_the_options_say() {
+    let machine = Machine::new();
+    scattered(&machine);
+    let words =
+        |more: &[&'static str]| [&["simulate"], DEVICES, &["--trace", "scattered.spc"], more].concat();
+    let run = |more: &[&'static str]| machine.json(&words(more))["runs"][0].clone();
+    let twice = run(&["--repeat", "2"]);
+    assert_eq!((&twice["all"]["requests"], &twice["warm_up_requests"]), (&90.into(), &90.into()));
+    assert_eq!(run(&["--warm-up", "50%"])["all"]["requests"], 45);
+    assert_eq!(run(&["--warm-up", "80req"])["all"]["requests"], 10);
+    let seconds = run(&["--max-gap", "5ms"])["simulated_seconds"].as_f64().unwrap();
+    assert!((0.44..0.5).contains(&seconds), "{seconds} s");
+    assert_eq!(run(&["--trace-block", "4KiB"])["trace"]["compacted_bytes"], 30 * (128 << 10));
+    machine.refused(&words(&["--repeat", "2", "--warm-up", "1s"]), 2, &["--repeat", "--warm-up"]);
+    machine.refused(&words(&["--format", "blktrace"]), 1, &["blktrace"]);
+    machine.refused(&words(&["--warm-up", "soon"]), 2, &["10000req"]);
 }

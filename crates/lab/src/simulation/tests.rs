@@ -1,7 +1,7 @@
 //! Simulations whose results are known beforehand.
 
 use super::*;
-use crate::{Load, Prefill, Progress, sweep, sweep_while};
+use crate::{DeviceSetup, ErrorKind, Load, Prefill, Progress, sweep, sweep_while};
 use braid_base::{Bytes, DeviceClass};
 use braid_model::{DeviceModel, Model, Request};
 use braid_runtime::{Buf, Geometry};
@@ -136,7 +136,7 @@ fn a_closed_loop_obeys_littles_law() {
 /// What the model of the SSD takes for one random read of 4 KiB while nothing else happens.
 fn service_time() -> f64 {
     let spec = braid_model::by_name("x25-m").unwrap();
-    let mut model: DeviceModel = spec.build(devices()[0].size, 1);
+    let mut model: DeviceModel = spec.build(braid_base::GIB, 1);
     let (mut now, mut sum) = (Nanos::ZERO, Nanos::ZERO);
     let mut rng = braid_base::Rng::new(1);
     for _ in 0..1000 {
@@ -189,7 +189,8 @@ fn what_does_not_fit_is_refused_with_the_remedy() {
         (Setup { load: Load::Workload("randam".into()), ..base.clone() }, "random"),
         (Setup { size: Some(Bytes(1 << 40)), ..base.clone() }, "does not fit"),
         (Setup { size: Some(Bytes(1 << 20)), ..base.clone() }, "the workload needs"),
-        (Setup { warm_up: Nanos::from_secs(3600), ..base.clone() }, "within the warm-up"),
+        (Setup { warm_up: WarmUp::Time(Nanos::from_secs(3600)), ..base.clone() }, "within the warm-up"),
+        (Setup { warm_up: WarmUp::Requests(4000), ..base.clone() }, "within the warm-up of 4000 requests"),
         (Setup { speed: 0.0, ..base.clone() }, "speed"),
         (Setup { requests: Some(0), ..base }, "nothing"),
     ];
@@ -204,7 +205,11 @@ fn warm_up_and_duration_bound_what_is_measured() {
     let endless = "random,span=256MiB,size=4KiB,read=60%,clients=4,requests=endless";
     let interval = Some(Nanos::from_millis(500));
     let whole = Setup { duration: Some(Nanos::from_secs(3)), interval, ..setup("stripe", endless) };
-    let tail = Setup { warm_up: Nanos::from_secs(2), duration: Some(Nanos::from_secs(1)), ..whole.clone() };
+    let tail = Setup {
+        warm_up: WarmUp::Time(Nanos::from_secs(2)),
+        duration: Some(Nanos::from_secs(1)),
+        ..whole.clone()
+    };
     let [whole, tail] = [whole, tail].map(|setup| simulate(&setup).unwrap().outcome);
     assert_eq!((whole.simulated_seconds, tail.simulated_seconds), (3.0, 1.0));
     assert_eq!((whole.intervals.len(), tail.intervals.len()), (6, 2));
@@ -212,6 +217,22 @@ fn warm_up_and_duration_bound_what_is_measured() {
     assert_eq!(counted, whole.all.requests);
     let late: u64 = whole.intervals.iter().filter(|i| i.start_seconds > 1.999).map(|i| i.requests).sum();
     assert!(late.abs_diff(tail.all.requests) <= 1, "{late} and {}", tail.all.requests);
+}
+
+#[test]
+fn a_warm_up_in_requests_leaves_out_exactly_these() {
+    let run = |warm_up, requests: Option<u64>| {
+        let endless = "random,span=256MiB,size=4KiB,read=60%,clients=4,requests=endless";
+        simulate(&Setup { warm_up, requests, ..setup("stripe", endless) })
+    };
+    let whole = run(WarmUp::NONE, Some(4000)).unwrap().outcome;
+    let half = run(WarmUp::Share(0.5), Some(4000)).unwrap().outcome;
+    let rest = run(WarmUp::Requests(2000), Some(4000)).unwrap().outcome;
+    assert_eq!((whole.all.requests, half.all.requests, half.warm_up_requests), (4000, 2000, 2000));
+    assert_eq!(half, rest);
+    let sum = half.warm_up_seconds + half.simulated_seconds;
+    assert!((sum / whole.simulated_seconds - 1.0).abs() < 1e-9 && half.warm_up_seconds > 0.0, "{sum}");
+    assert!(run(WarmUp::Share(0.5), None).unwrap_err().to_string().contains("--requests"));
 }
 
 #[test]
