@@ -41,8 +41,8 @@ pub(crate) struct Guests<D: Device> {
     /// Requests begun, and how many there may be.
     begun: Cell<u64>,
     limit: u64,
-    /// The last request that is not recorded, 0 for none, and whether it has begun.
-    last_unrecorded: u64,
+    /// Requests that are yet to begin and are not recorded, and whether one after them has begun.
+    unrecorded_left: Cell<u64>,
     past_unrecorded: Cell<bool>,
     /// Tasks that have not ended.
     running: Cell<usize>,
@@ -141,7 +141,7 @@ impl<D: Device> Guests<D> {
         rt: &World,
         volume: Volume<World, D>,
         setup: &Setup,
-        last_unrecorded: u64,
+        unrecorded: u64,
         verifier: Option<Rc<RefCell<Verifier>>>,
         gauge: Arc<Gauge>,
     ) -> Guests<D> {
@@ -170,8 +170,8 @@ impl<D: Device> Guests<D> {
             speed: setup.speed,
             begun: Cell::new(0),
             limit: setup.requests.unwrap_or(u64::MAX),
-            last_unrecorded,
-            past_unrecorded: Cell::new(last_unrecorded == 0),
+            unrecorded_left: Cell::new(unrecorded),
+            past_unrecorded: Cell::new(unrecorded == 0),
             running: Cell::new(0),
             meeting: Meeting::default(),
             thinking: Thinking::default(),
@@ -301,11 +301,6 @@ impl<D: Device> Guests<D> {
         if begun == self.limit {
             return false;
         }
-        if begun == self.last_unrecorded && !self.past_unrecorded.get() {
-            self.recorder.borrow_mut().restart(self.rt.now());
-            self.past_unrecorded.set(true);
-            self.ended.notify();
-        }
         self.begun.set(begun + 1);
         if begun.is_multiple_of(LOOK) {
             if self.gauge.is_stopped() {
@@ -336,6 +331,7 @@ impl<D: Device> Guests<D> {
 
     /// Makes a request that has arrived, and notes how long it took.
     async fn request(&self, &Arrival { at, request }: &Arrival) -> Result<()> {
+        let is_recorded = self.past_unrecorded.get() || self.passes_unrecorded();
         let request = match self.fits(&request) {
             true => request,
             false => match self.fit(request)? {
@@ -347,7 +343,6 @@ impl<D: Device> Guests<D> {
             },
         };
         let (admitted, Request { op, offset, len }) = (self.rt.now(), request);
-        let is_recorded = self.past_unrecorded.get();
         match (&self.memory, op) {
             (Memory::Shared(views), Op::Read) if len <= Arena::LARGEST => {
                 self.volume.read(offset, &views[sectors(len)]).await?;
@@ -362,6 +357,20 @@ impl<D: Device> Guests<D> {
             self.recorder.borrow_mut().record(op, len, at, admitted, self.rt.now());
         }
         Ok(())
+    }
+
+    /// Counts a request that begins; whether it is the first that is recorded.
+    #[cold]
+    fn passes_unrecorded(&self) -> bool {
+        let left = self.unrecorded_left.get();
+        if left > 0 {
+            self.unrecorded_left.set(left - 1);
+            return false;
+        }
+        self.recorder.borrow_mut().restart(self.rt.now());
+        self.past_unrecorded.set(true);
+        self.ended.notify();
+        true
     }
 
     async fn in_parts(&self, request: Request) -> Result<()> {

@@ -139,8 +139,14 @@ fn a_share_of_the_data_is_room_for_so_many_of_the_touched_extents() {
 
     let Load::Trace(trace) = &mut setup.load else { panic!("a trace") };
     trace.compact = false;
+    setup.size = Some(GIB / 2);
     let scattered = simulate(&setup).expect("all addresses fit").outcome;
-    assert_eq!(scattered.devices[0].size_bytes / 1_000_000, outcome.devices[0].size_bytes / 1_000_000);
+    let filled = (scattered.mapped_bytes / setup.extent_size.0) as f64;
+    assert_eq!(
+        (scattered.devices[0].data_share * filled).round(),
+        on_ssd,
+        "filled up to the end of all addresses"
+    );
 }
 
 #[test]
