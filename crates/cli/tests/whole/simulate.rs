@@ -123,7 +123,7 @@ fn what_fails_beside_others_does_not_hide_them() {
 /// 30 extents, 4 TB apart on a disk: a read of each, in turn with a write.
 fn scattered(machine: &Machine) {
     let line = |number: u64| {
-        let op = if number % 2 == 0 { 'r' } else { 'w' };
+        let op = if number.is_multiple_of(2) { 'r' } else { 'w' };
         format!("0,{},4096,{op},{}\n", number % 30 * 8_000_000_000, number as f64 / 100.0)
     };
     std::fs::write(machine.path("scattered.spc"), (0..90).map(line).collect::<String>()).unwrap();
