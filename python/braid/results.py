@@ -149,6 +149,7 @@ class Run(TypedDict):
     policy_memory_bytes: int
     verified_bytes: int
     devices: Devices
+    notes: List[str]
     intervals: Intervals
     wall_seconds: float
     requests_per_wall_second: float
@@ -157,7 +158,7 @@ class Run(TypedDict):
 def in_columns(value: Any) -> Any:
     """Turns what JSON gave into dicts of columns, at any depth."""
     if isinstance(value, dict):
-        return {name: in_columns(part) for name, part in value.items()}
+        return {name: part if name == "notes" else in_columns(part) for name, part in value.items()}
     if isinstance(value, list) and all(isinstance(row, dict) for row in value):
         return table(value)
     return value

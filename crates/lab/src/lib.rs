@@ -11,7 +11,7 @@
 //! rig.rs          devices and volume, filled                       guests.rs  who asks the volume for what, and when
 //! source.rs       where requests come from                         replay.rs  those of a trace
 //! recorder.rs     what guests saw     series.rs  how it changed    verify.rs  whether every read was right
-//! outcome.rs      what comes out: plain data
+//! outcome.rs      what comes out: plain data                        notes.rs   what to know of it
 //!
 //! experiment.rs   what an experiment is: a declaration            experiments/  those of each paper
 //! study.rs        runs declarations                               judge.rs      ours beside the paper's
@@ -30,6 +30,7 @@ mod fill;
 mod gate;
 mod guests;
 pub mod judge;
+mod notes;
 mod outcome;
 mod recorder;
 mod replay;

@@ -66,6 +66,8 @@ pub struct Outcome {
     pub verified_bytes: u64,
     /// The devices, by id.
     pub devices: Vec<DeviceOutcome>,
+    /// What to know before believing it: sentences.
+    pub notes: Vec<String>,
     /// How it changed over time: intervals of equal length, but for the last.
     pub intervals: Vec<Interval>,
 }

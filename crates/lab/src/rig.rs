@@ -39,6 +39,8 @@ pub(crate) struct Kind {
     /// The model's own name.
     pub model: String,
     pub size: Bytes,
+    /// The size of the real device.
+    pub capacity: Bytes,
 }
 
 /// What the load needs of a volume, as far as it is known beforehand.
@@ -64,8 +66,11 @@ pub(crate) async fn build<D: Device>(
     let (kinds, specs): (Vec<DeviceSetup>, Vec<Spec>) = models(setup)?.into_iter().unzip();
     let options = options(setup, need, &kinds)?;
     let sizes = sizes(setup, &kinds, need, &options)?;
-    let kind = |(kind, size): (DeviceSetup, Bytes)| Kind { class: kind.class, model: kind.model, size };
-    let kinds: Vec<Kind> = kinds.into_iter().zip(sizes).map(kind).collect();
+    let kind = |((kind, size), spec): ((DeviceSetup, Bytes), &Spec)| {
+        let DeviceSetup { class, model, .. } = kind;
+        Kind { class, model, size, capacity: spec.capacity }
+    };
+    let kinds: Vec<Kind> = kinds.into_iter().zip(sizes).zip(&specs).map(kind).collect();
     let mut rng = Rng::new(setup.seed);
     let (mut hollows, mut devices) = (Vec::new(), Vec::new());
     for (place, (kind, spec)) in kinds.iter().zip(&specs).enumerate() {

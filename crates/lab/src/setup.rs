@@ -63,7 +63,7 @@ pub enum Load {
 /// A recorded load.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Trace {
-    /// The file.
+    /// The file; or its parts, to be merged by time: a folder of files, or files joined by `+`.
     pub path: PathBuf,
     /// How it is read. Its layout is not used: devices lie one after another.
     pub options: Options,

@@ -1,11 +1,12 @@
 //! One simulation: build, warm up, measure, and put together what came out.
 
 use crate::guests::Guests;
+use crate::notes;
 use crate::outcome::{Background, DeviceOutcome, Distribution, Operation, Outcome};
 use crate::recorder::Kind;
 use crate::rig::{self, Kind as DeviceKind, Rig, Simulated};
 use crate::series::{self, Note, devices_between, ratio};
-use crate::source::{self, Opened};
+use crate::source::{self, Opened, Source};
 use crate::sweep::Gauge;
 use crate::verify::Verifier;
 use crate::{Error, Load, Result, Setup, WarmUp};
@@ -101,7 +102,7 @@ async fn measure<D: Device>(
     wrap: impl Fn(usize, Rc<Hollow>) -> D,
 ) -> Result<Measured> {
     let verifier = setup.tags.then(|| Rc::new(RefCell::new(Verifier::default())));
-    let Opened { source, need, name, requests, not_measured, bad_lines, trace } = opened;
+    let Opened { source, need, name, requests, not_measured, bad_lines, notes, trace } = opened;
     let ahead = Ahead::of(&setup, requests, not_measured)?;
     let Rig { volume, devices, kinds, filled_by } =
         rig::build(&world, &setup, &need, verifier.as_deref(), &gauge, wrap).await?;
@@ -109,6 +110,7 @@ async fn measure<D: Device>(
     gauge.expect(fewest(setup.requests, requests), setup.duration.and_then(|duration| ahead.time(duration)));
     let guests = Rc::new(Guests::new(&world, volume, &setup, ahead.requests(), verifier, gauge.clone()));
     let begun = world.now();
+    let is_open_loop = matches!(source, Source::Open(_));
     guests.begin(source, setup.outstanding);
     let ended = match ahead {
         Ahead::Time(time) => within(&guests, world.sleep_until(world.now() + time)).await?,
@@ -138,6 +140,10 @@ async fn measure<D: Device>(
     let mut outcome = put_together(&setup, name, &guests, &kinds, &before, &after);
     (outcome.bad_lines, outcome.trace) = (bad_lines, trace);
     outcome.prefill_policy = filled_by;
+    let unwritten = after.guests.unwritten - before.guests.unwritten;
+    let of_load = notes;
+    outcome.notes =
+        of_load.into_iter().chain(notes::notes(&outcome, &kinds, is_open_loop, unwritten)).collect();
     (outcome.warm_up_seconds, outcome.warm_up_requests) = (warm_up.0.as_secs_f64(), warm_up.1);
     outcome.think_seconds = (guests.thought() - thought).as_secs_f64();
     Ok(Measured { outcome, begun: guests.begun(), filled })
@@ -279,6 +285,7 @@ fn put_together<D: Device>(
         policy_memory_bytes: after.policy_memory as u64,
         verified_bytes: guests.verifier.as_ref().map_or(0, |verifier| verifier.borrow().verified().0),
         devices: (0..kinds.len()).map(device).collect(),
+        notes: Vec::new(),
         intervals: series.intervals(),
     }
 }

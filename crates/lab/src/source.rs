@@ -4,7 +4,7 @@ use crate::replay::Replay;
 use crate::rig::Need;
 use crate::{Error, Load, Result, Setup, Size, Trace, TraceOutcome, WarmUp};
 use braid_base::{Arrival, Bytes, Nanos, Request};
-use braid_trace::{Compaction, TraceFile};
+use braid_trace::{Compaction, Parts, Survey};
 use braid_workload::Client;
 
 /// Requests, in the way in which they come.
@@ -43,6 +43,8 @@ pub(crate) struct Opened {
     pub not_measured: u64,
     /// Records of a trace that could not be read.
     pub bad_lines: u64,
+    /// What a reader of the outcome should know of it.
+    pub notes: Vec<String>,
     /// What there is to say of a trace.
     pub trace: Option<TraceOutcome>,
 }
@@ -59,7 +61,16 @@ pub(crate) fn open(setup: &Setup) -> Result<Opened> {
                 braid_workload::Load::Closed(clients) => Source::Closed(clients),
             };
             let (name, requests) = (text.clone(), workload.requests());
-            Ok(Opened { source, need, name, requests, not_measured: 0, bad_lines: 0, trace: None })
+            Ok(Opened {
+                source,
+                need,
+                name,
+                requests,
+                not_measured: 0,
+                bad_lines: 0,
+                notes: Vec::new(),
+                trace: None,
+            })
         }
         Load::Trace(trace) => open_trace(trace, setup),
     }
@@ -77,17 +88,13 @@ fn open_trace(trace: &Trace, setup: &Setup) -> Result<Opened> {
         ));
     }
     let shares = setup.devices.iter().any(|kind| matches!(kind.size, Size::Share(_)));
-    let (file, compaction) = match trace.compact || shares {
-        true => {
-            let (file, compaction) = TraceFile::open_compacted(path, options, setup.extent_size, None)?;
-            (file, Some(compaction))
-        }
-        false => (TraceFile::open(path, options, None)?, None),
-    };
+    let extent = (trace.compact || shares).then_some(setup.extent_size);
+    let (file, compaction) = Parts::open(path, options, extent)?;
     let survey = file.survey().clone();
     let data = compaction.as_ref().map(Compaction::span);
     let compaction = compaction.filter(|_| trace.compact);
-    let span = compaction.as_ref().map(Compaction::span);
+    // A volume has an extent at least, even under an empty trace.
+    let span = compaction.as_ref().map(|compaction| compaction.span().max(setup.extent_size));
     let arrivals = Replay::new(trace, file, compaction)?;
     let source = match trace.clients {
         None => Source::Open(Arrivals::Recorded(Box::new(arrivals))),
@@ -103,10 +110,39 @@ fn open_trace(trace: &Trace, setup: &Setup) -> Result<Opened> {
         requests: Some(survey.tally.records.saturating_mul(u64::from(*repeat))),
         not_measured: survey.tally.records.saturating_mul(u64::from(*repeat - 1)),
         bad_lines: survey.tally.bad_records,
+        notes: notes(trace, &survey),
         trace: Some(TraceOutcome {
             span_bytes: survey.span.0,
             compacted_bytes: span.map(|span| span.0),
             passes: *repeat,
         }),
     })
+}
+
+/// What a reader of the outcome should know of a trace.
+fn notes(trace: &Trace, survey: &Survey) -> Vec<String> {
+    let name = trace.path.display();
+    let (tally, events) = (survey.tally, survey.events);
+    let mut notes = Vec::new();
+    if tally.records == 0 {
+        let counts = [("queue", events.queue), ("issue", events.issue), ("complete", events.complete)];
+        let noted = counts.into_iter().filter(|(_, count)| *count > 0);
+        let noted: Vec<String> =
+            noted.map(|(event, count)| format!("{count} events for --event {event}")).collect();
+        let others = tally.other_devices_records;
+        notes.push(match noted.as_slice() {
+            [] if others > 0 => {
+                format!("{name} is an empty load: its {others} requests are of other devices")
+            }
+            [] => format!("{name} is an empty load: it has no requests"),
+            noted => format!("{name} is an empty load: it has {}", noted.join(" and ")),
+        });
+    }
+    if tally.late_records > 0 {
+        let late = tally.late_records;
+        notes.push(format!(
+            "{name}: {late} requests are out of order, further than --window reaches, and come late"
+        ));
+    }
+    notes
 }

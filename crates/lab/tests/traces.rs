@@ -209,3 +209,38 @@ fn gaps_that_are_too_long_are_cut() {
     assert_eq!(outcome.all.requests, REQUESTS + 2);
     assert!((3.48..3.55).contains(&outcome.simulated_seconds), "{} s", outcome.simulated_seconds);
 }
+
+#[test]
+fn a_trace_without_the_event_that_is_asked_for_is_an_empty_load_and_says_which_it_has() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let path = folder.path().join("trace.blkparse");
+    let text = "8,0 0 1 0.0 1 D R 8 + 8 [x]\n8,0 0 2 0.1 1 C R 8 + 8 [0]\n8,0 0 3 0.2 1 D W 8 + 8 [0]\n";
+    std::fs::write(&path, text).expect("a temporary folder can be written");
+    let mut setup = replay(path, None);
+    let empty = simulate(&setup).expect("an empty load is one").outcome;
+    assert_eq!((empty.all.requests, empty.notes.len()), (0, 1));
+    assert!(empty.notes[0].contains("2 events for --event issue"), "{:?}", empty.notes);
+    let Load::Trace(trace) = &mut setup.load else { panic!("a trace") };
+    trace.options.event = braid_trace::Event::Issue;
+    let outcome = simulate(&setup).expect("the trace has two requests").outcome;
+    assert_eq!((outcome.all.requests, outcome.notes.len()), (2, 0));
+}
+
+#[test]
+fn a_folder_of_parts_is_one_trace() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let whole = spc(folder.path(), "");
+    let text = std::fs::read_to_string(&whole).expect("it was just written");
+    let parts = folder.path().join("parts");
+    std::fs::create_dir(&parts).expect("a temporary folder can be written");
+    for unit in ["0", "1"] {
+        let of_unit = |line: &&str| line.starts_with(unit);
+        let lines: String = text.lines().filter(of_unit).map(|line| format!("{line}\n")).collect();
+        std::fs::write(parts.join(unit), lines).expect("a temporary folder can be written");
+    }
+    let of = |path: PathBuf| {
+        let outcome = simulate(&replay(path, None)).expect("the trace is in order").outcome;
+        Outcome { load: String::new(), ..outcome }
+    };
+    assert_eq!(of(parts), of(whole));
+}

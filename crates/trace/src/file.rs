@@ -3,10 +3,8 @@
 use crate::Error;
 use crate::compact;
 use crate::options::{Layout, Options};
-use crate::reader::{Reader, Record};
+use crate::reader::Reader;
 use crate::survey::Survey;
-use crate::touched::{Compaction, Touched};
-use braid_base::Bytes;
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
@@ -32,22 +30,6 @@ impl TraceFile {
             None => Survey::of(&mut open(path, &apart(options), watch.clone())?)?,
         };
         Ok(TraceFile::surveyed(path, options, survey, watch))
-    }
-
-    /// As [`TraceFile::open`], and notes which extents of this size the trace touches. Any trace is read once through.
-    pub fn open_compacted(
-        path: &Path,
-        options: &Options,
-        extent: Bytes,
-        watch: Option<Watch>,
-    ) -> Result<(TraceFile, Compaction), Error> {
-        refuse_pipe(path)?;
-        let mut reader = open(path, &apart(options), watch.clone())?;
-        let (mut touched, name) = (Touched::new(extent)?, path.display().to_string());
-        let show = |record: &Record| touched.add(record).map_err(|error| error.within(&name));
-        let survey = Survey::of_each(&mut reader, show)?;
-        let compaction = touched.number(&reader);
-        Ok((TraceFile::surveyed(path, options, survey, watch), compaction))
     }
 
     fn surveyed(path: &Path, options: &Options, survey: Survey, watch: Option<Watch>) -> TraceFile {
@@ -76,12 +58,12 @@ pub fn open(path: &Path, options: &Options, watch: Option<Watch>) -> Result<Read
 }
 
 /// For a first pass: devices lie where no other can be.
-fn apart(options: &Options) -> Options {
+pub(crate) fn apart(options: &Options) -> Options {
     Options { layout: Layout::ROOMY, ..options.clone() }
 }
 
 /// Opens what can be read more than once.
-fn refuse_pipe(path: &Path) -> Result<File, Error> {
+pub(crate) fn refuse_pipe(path: &Path) -> Result<File, Error> {
     let is_file = std::fs::metadata(path).map_err(|error| named(path, error))?.is_file();
     if !is_file {
         return Err(Error::Options(format!(

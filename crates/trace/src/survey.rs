@@ -2,9 +2,9 @@
 
 use crate::Error;
 use crate::compact::{Header, Tail};
-use crate::options::Place;
+use crate::options::{Events, Place};
 use crate::place::pack;
-use crate::reader::{Reader, Record, Tally};
+use crate::reader::{Reader, Tally};
 use braid_base::{Bytes, Nanos};
 
 /// What a pass over a whole trace found out.
@@ -18,24 +18,16 @@ pub struct Survey {
     pub places: Vec<Place>,
     /// The size of the address space in which they all lie.
     pub span: Bytes,
+    /// Its events, of formats that note several of each request.
+    pub events: Events,
 }
 
 impl Survey {
     /// Reads a trace to its end.
     pub fn of(reader: &mut Reader) -> Result<Survey, Error> {
-        Survey::of_each(reader, |_| Ok(()))
-    }
-
-    /// As [`Survey::of`]; shows each record on the way.
-    pub(crate) fn of_each(
-        reader: &mut Reader,
-        mut show: impl FnMut(&Record) -> Result<(), Error>,
-    ) -> Result<Survey, Error> {
         let mut duration = Nanos::ZERO;
         for record in reader.by_ref() {
-            let record = record?;
-            show(&record)?;
-            duration = record.arrival.at;
+            duration = record?.arrival.at;
         }
         Ok(Survey::so_far(reader, duration))
     }
@@ -43,7 +35,7 @@ impl Survey {
     /// What a reader has found out up to here; `duration` is the time of its last record.
     pub fn so_far(reader: &Reader, duration: Nanos) -> Survey {
         let places = pack(&reader.devices());
-        Survey { tally: reader.tally(), duration, span: span_of(&places), places }
+        Survey { tally: reader.tally(), duration, span: span_of(&places), places, events: reader.events() }
     }
 
     /// From what a complete trace of the compact format says of itself.
@@ -53,10 +45,10 @@ impl Survey {
         let places = if header.places.is_empty() { vec![alone] } else { header.places };
         let span = span_of(&places).max(tail.end);
         let tally = Tally { records: tail.records, ..Tally::default() };
-        Survey { tally, duration: tail.duration, places, span }
+        Survey { tally, duration: tail.duration, places, span, events: Events::default() }
     }
 }
 
-fn span_of(places: &[Place]) -> Bytes {
+pub(crate) fn span_of(places: &[Place]) -> Bytes {
     places.iter().map(|place| place.base + place.span).max().unwrap_or_default()
 }

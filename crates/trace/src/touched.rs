@@ -12,7 +12,7 @@
 
 use crate::Error;
 use crate::devices::layout_order;
-use crate::reader::{Reader, Record};
+use crate::reader::Record;
 use braid_base::{Bytes, Op, Request};
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
@@ -67,13 +67,10 @@ impl Touched {
         Ok(())
     }
 
-    /// Numbers the extents, in the order in which `reader`, which has read the trace to its end, lays out devices.
-    pub(crate) fn number(self, reader: &Reader) -> Compaction {
+    /// Numbers the extents, in the order in which devices with these labels, by number, are laid out.
+    pub(crate) fn number(self, labels: &[String]) -> Compaction {
         let mut groups: Vec<(u64, u64)> = self.groups.into_iter().collect();
-        let place = |key: u64| {
-            let label = reader.device_label((key >> DEVICE_SHIFT) as u16);
-            (label, key)
-        };
+        let place = |key: u64| (labels.get((key >> DEVICE_SHIFT) as usize).map_or("", String::as_str), key);
         groups.sort_unstable_by(|&(a, _), &(b, _)| {
             let ((a, a_key), (b, b_key)) = (place(a), place(b));
             layout_order(a, b).then(a_key.cmp(&b_key))
@@ -169,7 +166,6 @@ impl Compaction {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Options;
     use braid_base::{Arrival, KIB, Nanos, Rng};
     use std::collections::BTreeSet;
 
@@ -180,18 +176,10 @@ mod tests {
         Record { arrival: Arrival { at: Nanos::ZERO, request }, device, within: Bytes(within) }
     }
 
-    /// A reader that knows two devices: number 0 is called 7, number 1 is called 2.
-    fn reader() -> Reader<'static> {
-        let mut reader = Reader::open(&b"7,0,512,r,0\n2,0,512,r,1\n"[..], &Options::default())
-            .expect("SPC text is recognised");
-        assert_eq!(reader.by_ref().filter(Result::is_ok).count(), 2);
-        reader
-    }
-
     fn compacted(records: &[Record]) -> Compaction {
         let mut touched = Touched::new(EXTENT).expect("the size is one");
         records.iter().for_each(|record| touched.add(record).expect("they are few"));
-        touched.number(&reader())
+        touched.number(&["7".to_owned(), "2".to_owned()])
     }
 
     fn placed(compaction: &Compaction, record: Record) -> Option<(u64, u64)> {

@@ -1,11 +1,13 @@
 //! `braid simulate`: what a volume would do on modelled devices, in virtual time; policy beside policy in one table.
 
 mod bar;
+mod best;
 mod table;
 
 use crate::output::{Output, complain};
 use crate::trace::reading::Content;
 pub use bar::Bar;
+use best::Best;
 use braid_base::{Bytes, DeviceClass, Nanos};
 use braid_control::{Error, ErrorKind, Result};
 use braid_lab::{Beyond, DeviceSetup, Load, Prefill, Run, Setup, Trace, WarmUp, sweep};
@@ -50,12 +52,12 @@ the data as fits nine tenths of them, extents from everywhere alike, and the dis
 has chosen what lies there. static, stripe, ssd-only and hdd-only place it by their own rule, for they never move it. The
 policy that did it is prefill_policy of each run; --prefill-policy names another for all, such as hdd-only or own.
 
-JSON: wall_seconds, runs. Each run: given (policy, load, clients, as on the command line), and either error (kind,
-message), or wall_seconds and requests_per_wall_second (the only figures that differ from machine to machine), policy
+JSON: wall_seconds, runs. Each run: given (policy, load, clients, as on the command line), under best-static also best
+(policy, and tried: policy, latency_ns_mean), and either error (kind, message), or wall_seconds and requests_per_wall_second (the only figures that differ from machine to machine), policy
 (with all settings), prefill_policy (null where nothing was filled), load, seed, volume_bytes, extent_bytes, simulated_seconds, warm_up_seconds, warm_up_requests, think_seconds,
 throughput_bytes_per_second, requests_per_second, all, read, write, flush, discard, dropped_requests, bad_lines, trace,
 cache_hit_ratio, cache_hits, cache_misses, background, mapped_bytes, map_memory_bytes, policy_memory_bytes,
-verified_bytes, devices, intervals.
+verified_bytes, devices, notes (what to know of it: sentences), intervals.
   trace (null under a workload): span_bytes (all addresses), compacted_bytes (touched extents; null with --compact off), passes
   all (reads and writes), read, write, flush, discard: requests, bytes, and of latency, queue and service:
     latency_ns_mean, _p50, _p95, _p99, _p999, _max
@@ -76,7 +78,8 @@ pub struct Arguments {
     /// Hard disks of a model: as --ssd
     #[arg(long, value_name = "SIZE,model=M[,count=N][,raid0=N|,raid1=N]", help_heading = "The volume")]
     hdd: Vec<String>,
-    /// What decides where data lies and when it moves. Repeat it to compare [default: wardrop]
+    /// What decides where data lies and when it moves; best-static is the static split with the lowest mean latency, of 10%,
+    /// 20% ... 90%. Repeat it to compare [default: wardrop]
     #[arg(long, value_name = "POLICY[,KEY=VALUE...]", help_heading = "The volume")]
     policy: Vec<String>,
     /// The volume's size [default: what the load needs; under a trace with --compact off, what the devices hold]
@@ -103,7 +106,7 @@ pub struct Arguments {
     /// A generated load. Repeat it to compare
     #[arg(long, value_name = "WORKLOAD[,KEY=VALUE...]", help_heading = "The load")]
     workload: Vec<String>,
-    /// A recorded load. Repeat it to compare
+    /// A recorded load: a file, or the parts of one, merged by time: a folder, or FILE+FILE. Repeat it to compare
     #[arg(long, value_name = "FILE", help_heading = "The load")]
     trace: Vec<PathBuf>,
     /// Whether the extents that a trace touches are numbered without the gaps between them, in order of address
@@ -201,6 +204,9 @@ struct Given {
 #[derive(Serialize)]
 struct Row {
     given: Given,
+    /// Of `best-static`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    best: Option<Best>,
     #[serde(flatten)]
     result: Ended,
 }
@@ -213,6 +219,22 @@ enum Ended {
     Failed { error: Error },
 }
 
+impl Row {
+    /// The policy as tables name it.
+    fn policy(&self) -> String {
+        match &self.best {
+            None => self.given.policy.clone(),
+            Some(best) => format!("{}: {}", best::NAME, best.policy),
+        }
+    }
+}
+
+/// What is simulated for a row: several policies if the best of them is asked for.
+struct Planned {
+    given: Given,
+    setups: Vec<Setup>,
+}
+
 #[derive(Serialize)]
 struct Report {
     wall_seconds: f64,
@@ -222,17 +244,12 @@ struct Report {
 /// Runs the verb.
 pub fn run(arguments: &Arguments, output: Output) -> Result<u8> {
     let planned = plan(arguments)?;
-    let setups: Vec<Setup> = planned.iter().map(|(_, setup)| setup.clone()).collect();
+    let setups: Vec<Setup> = planned.iter().flat_map(|planned| planned.setups.clone()).collect();
     let (begun, bar) = (Instant::now(), Bar::new());
     let results = sweep(&setups, arguments.threads, |progress| bar.show(progress));
     bar.end();
-    let rows = planned.into_iter().zip(results).map(|((given, _), result)| Row {
-        given,
-        result: match result {
-            Ok(run) => Ended::Done(Box::new(run)),
-            Err(error) => Ended::Failed { error: failure(&error) },
-        },
-    });
+    let mut results = results.into_iter();
+    let rows = planned.into_iter().map(|planned| row(planned, &mut results));
     let report = Report { runs: rows.collect(), wall_seconds: begun.elapsed().as_secs_f64() };
     let mut failed: Vec<&Row> =
         report.runs.iter().filter(|row| matches!(row.result, Ended::Failed { .. })).collect();
@@ -252,8 +269,29 @@ pub fn run(arguments: &Arguments, output: Output) -> Result<u8> {
     Ok(status)
 }
 
+/// What came of the next simulations.
+fn row(
+    Planned { given, setups }: Planned,
+    results: &mut impl Iterator<Item = braid_lab::Result<Run>>,
+) -> Row {
+    let mut results: Vec<_> = results.take(setups.len()).collect();
+    let (result, best) = match results.len() {
+        1 => (results.remove(0), None),
+        _ => {
+            let policies = setups.into_iter().map(|setup| setup.policy).collect();
+            let (result, best) = best::best(policies, results);
+            (result, Some(best))
+        }
+    };
+    let result = match result {
+        Ok(run) => Ended::Done(Box::new(run)),
+        Err(error) => Ended::Failed { error: failure(&error) },
+    };
+    Row { given, best, result }
+}
+
 /// Every policy under every load with every number of clients.
-fn plan(arguments: &Arguments) -> Result<Vec<(Given, Setup)>> {
+fn plan(arguments: &Arguments) -> Result<Vec<Planned>> {
     let usage = |problem: &str| Err(Error::new(ErrorKind::Usage, problem));
     let devices = devices(arguments)?;
     if devices.is_empty() {
@@ -277,7 +315,9 @@ fn plan(arguments: &Arguments) -> Result<Vec<(Given, Setup)>> {
             for policy in policies {
                 let given = Given { policy: policy.clone(), load: name.clone(), clients };
                 let load = load.clone().with_clients(clients, arguments.think);
-                planned.push((given, setup(arguments, devices.clone(), policy, load)));
+                let policies = best::policies(policy);
+                let setup = |policy: &String| setup(arguments, devices.clone(), policy, load.clone());
+                planned.push(Planned { given, setups: policies.iter().map(setup).collect() });
             }
         }
     }

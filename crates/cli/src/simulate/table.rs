@@ -33,6 +33,7 @@ pub fn describe(report: &Report, setup: &Setup) -> String {
     if let [(_, run)] = done.as_slice() {
         text += &behind_the_scenes(&run.outcome);
     }
+    text += &notes(&done);
     text + &closing(&done, report)
 }
 
@@ -52,7 +53,7 @@ impl Columns {
     }
 
     fn cells(self, row: &Row) -> Vec<String> {
-        let mut cells = vec![row.given.policy.clone()];
+        let mut cells = vec![row.policy()];
         cells.extend(self.loads.then(|| row.given.load.clone()));
         cells.extend(self.clients.then(|| row.given.clients.map_or("-".to_owned(), |n| n.to_string())));
         cells
@@ -289,6 +290,25 @@ fn behind_the_scenes(outcome: &Outcome) -> String {
             &format!("  left out    {dropped} requests beyond the end, {bad} lines that could not be read\n");
     }
     text
+}
+
+/// What to know before believing it: each sentence once, with the policies that it is of where these are not all.
+fn notes(done: &[(&Row, &Run)]) -> String {
+    let mut said: Vec<(&str, Vec<String>)> = Vec::new();
+    for (row, Run { outcome, .. }) in done {
+        for note in &outcome.notes {
+            match said.iter_mut().find(|(known, _)| known == note) {
+                Some((_, policies)) => policies.push(row.policy()),
+                None => said.push((note, vec![row.policy()])),
+            }
+        }
+    }
+    let line = |(note, policies): &(&str, Vec<String>)| match policies.len() == done.len() {
+        true => format!("  note: {note}\n"),
+        false => format!("  note: under {}: {note}\n", policies.join(", ")),
+    };
+    let lines: String = said.iter().map(line).collect();
+    if lines.is_empty() { lines } else { format!("\n{lines}") }
 }
 
 fn closing(done: &[(&Row, &Run)], report: &Report) -> String {

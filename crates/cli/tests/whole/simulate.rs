@@ -183,3 +183,45 @@ fn a_trace_is_read_and_played_as_the_options_say() {
     machine.refused(&words(&["--format", "blktrace"]), 1, &["blktrace"]);
     machine.refused(&words(&["--warm-up", "soon"]), 2, &["10000req"]);
 }
+
+#[test]
+fn the_best_static_split_is_the_one_with_the_lowest_mean_latency() {
+    let machine = Machine::new();
+    let splits: Vec<String> = (1..=9).map(|tenths| format!("static,ssd={tenths}0%")).collect();
+    let each = splits.iter().flat_map(|split| ["--policy", split]);
+    let compared: Vec<&str> = ["--policy", "best-static", "--tags"].into_iter().chain(each).collect();
+    let runs = runs(&machine, &compared);
+    let latency = |run: &Value| run["all"]["latency_ns_mean"].as_f64().unwrap();
+    let (best, splits) = runs.split_first().unwrap();
+    let lowest = splits.iter().min_by(|a, b| latency(a).total_cmp(&latency(b))).unwrap();
+    assert_eq!((&best["policy"], latency(best)), (&lowest["policy"], latency(lowest)));
+    assert_eq!(
+        (&best["given"]["policy"], &best["best"]["policy"]),
+        (&"best-static".into(), &lowest["given"]["policy"])
+    );
+    let tried = best["best"]["tried"].as_array().unwrap();
+    assert_eq!(tried.len(), 9);
+    assert!(
+        tried
+            .iter()
+            .zip(splits)
+            .all(|(tried, split)| tried["latency_ns_mean"] == split["all"]["latency_ns_mean"])
+    );
+    let text = machine.ok(&words(&["--policy", "best-static"]));
+    assert!(text.contains("best-static: static,ssd="), "{text}");
+    let one = ["simulate", "--ssd", "1GiB,model=x25-m", "--policy", "best-static"];
+    machine.refused(&[&one, LOAD].concat(), 2, &["static"]);
+}
+
+#[test]
+fn what_makes_figures_mean_something_else_is_noted() {
+    let machine = Machine::new();
+    std::fs::write(machine.path("empty.spc"), "8,0 0 1 0.0 1 D R 8 + 8 [x]\n").unwrap();
+    let trace = [&["simulate"], DEVICES, &["--trace", "empty.spc"]].concat();
+    let notes = machine.json(&trace)["runs"][0]["notes"].clone();
+    assert!(notes[0].as_str().unwrap().contains("--event issue"), "{notes}");
+    assert!(machine.ok(&trace).contains("note: "));
+    assert_eq!(machine.json(&words(&[]))["runs"][0]["notes"], Value::Array(vec![]));
+    let notes = machine.json(&words(&["--prefill", "none"]))["runs"][0]["notes"].clone();
+    assert!(notes[0].as_str().unwrap().contains("--prefill"), "{notes}");
+}

@@ -175,6 +175,8 @@ fn an_overloaded_open_loop_queues_outside_the_volume() {
     assert!((sum / slow.all.latency.mean - 1.0).abs() < 1e-9);
     let relaxed = simulate(&Setup { speed: 0.05, ..overloaded }).unwrap().outcome;
     assert!(relaxed.all.queue.mean < relaxed.all.service.mean, "{:?}", relaxed.all);
+    let overloads = |outcome: &Outcome| outcome.notes.iter().filter(|note| note.contains("--speed")).count();
+    assert_eq!((overloads(&slow), overloads(&relaxed)), (1, 0));
 }
 
 #[test]
@@ -242,6 +244,7 @@ fn what_was_not_filled_costs_no_device_time() {
     let outcome = simulate(&empty).unwrap().outcome;
     assert_eq!((outcome.all.latency.max, outcome.mapped_bytes), (0, 0));
     assert_eq!(outcome.prefill_policy, None);
+    assert!(outcome.notes.iter().any(|note| note.contains("2000 reads")), "{:?}", outcome.notes);
 }
 
 #[test]
@@ -277,6 +280,18 @@ fn policies_begin_with_the_same_data_on_the_ssd_unless_they_are_a_rule() {
     let (by, share) = run("ssd-first", Some("own"));
     assert!(by.starts_with("ssd-first") && (share - 0.225).abs() < 0.001, "{by} {share}");
     assert_eq!(run("wardrop", Some("hdd-only")), ("hdd-only".to_owned(), 0.0));
+}
+
+#[test]
+fn a_spill_and_a_device_beyond_its_model_are_noted() {
+    let load = "random,span=1200MiB,size=4KiB,read=100%,requests=10";
+    let notes = |policy: &str| simulate(&setup(policy, load)).unwrap().outcome.notes;
+    assert!(notes("ssd-only").iter().any(|note| note.contains("class hdd")), "{:?}", notes("ssd-only"));
+    assert!(notes("hdd-only").is_empty(), "{:?}", notes("hdd-only"));
+    let mut large = setup("hdd-only", load);
+    large.devices[0].size = crate::Size::Bytes(braid_base::GIB * 100);
+    let notes = simulate(&large).unwrap().outcome.notes;
+    assert!(notes.iter().any(|note| note.contains("d0") && note.contains("x25-m")), "{notes:?}");
 }
 
 #[test]

@@ -20,7 +20,7 @@ pub(crate) mod vscsi;
 use crate::compact::CompactReader;
 use crate::decode::{Decode, LineFormat, Lines};
 use crate::format::Format;
-use crate::options::Options;
+use crate::options::{Events, Options};
 use crate::{Error, Format as F};
 use blktrace::ByteOrder;
 use braid_base::{Bytes, Nanos};
@@ -36,7 +36,7 @@ pub(crate) fn lines(
     Some(match format {
         F::Spc => Box::new(spc::Spc { second: unit, block }),
         F::Msr => Box::new(msr::Msr { tick: unit, label: Vec::new() }),
-        F::Blkparse => Box::new(blkparse::Blkparse { event: options.event }),
+        F::Blkparse => Box::new(blkparse::Blkparse { event: options.event, events: Events::default() }),
         F::Fio => {
             let clock = fio::Clock::tell(beginning)?;
             Box::new(fio::Fio { microsecond: unit, clock })
