@@ -29,8 +29,9 @@ pub const OWN: &str = "own";
 /// Policies that are a rule of where data lies.
 const RULES: [&str; 4] = ["static", "stripe", "ssd-only", "hdd-only"];
 
-/// Of ten slots of an SSD, those that the neutral policy fills.
-const FILLED_TENTHS: u64 = 9;
+/// The neutral policy leaves one in this many slots of an SSD free: what `ssd-first` keeps for its cache, which it does not begin to
+/// fill before no more are free.
+const FREE_SHARE: u32 = 10;
 
 /// Fills these ranges of a volume; says which policy placed them. Afterwards the policy is the one that is simulated.
 ///
@@ -78,10 +79,11 @@ fn neutral(policy: &str, devices: &[DeviceStatus], extents: u64) -> Option<Strin
     if RULES.contains(&name.trim()) {
         return None;
     }
-    let free = |class| devices.iter().filter(|d| d.class == class).map(|d| u64::from(d.free)).sum::<u64>();
-    Some(match (free(DeviceClass::Ssd), free(DeviceClass::Hdd)) {
+    let is = |class| devices.iter().filter(move |device| device.class == class);
+    let room = |device: &DeviceStatus| u64::from(device.free.saturating_sub(device.slots / FREE_SHARE));
+    Some(match (is(DeviceClass::Ssd).count(), is(DeviceClass::Hdd).count()) {
         (0, _) | (_, 0) => "stripe".to_owned(),
-        (ssds, _) => evenly(ssds * FILLED_TENTHS / 10, extents),
+        _ => evenly(is(DeviceClass::Ssd).map(room).sum(), extents),
     })
 }
 
@@ -90,8 +92,8 @@ fn evenly(room: u64, extents: u64) -> String {
     if extents <= room {
         return "ssd-first,cache=0%".to_owned();
     }
-    // Rounded down, so that the last extents have room.
-    let millionths = u128::from(room) * 1_000_000 / u128::from(extents);
+    // Rounded up: an extent too few, and `ssd-first` would find room for homes.
+    let millionths = (u128::from(room) * 1_000_000).div_ceil(u128::from(extents));
     match millionths {
         0 => "hdd-only".to_owned(),
         _ => format!("static,ssd={}%", millionths as f64 / 1e4),
@@ -143,7 +145,7 @@ mod tests {
     #[test]
     fn the_ssds_are_filled_but_for_a_tenth_by_extents_from_everywhere() {
         assert_eq!(evenly(90, 1000), "static,ssd=9%");
-        assert_eq!(evenly(1, 3), "static,ssd=33.3333%");
-        assert_eq!((evenly(90, 90), evenly(1, 2_000_000)), ("ssd-first,cache=0%".into(), "hdd-only".into()));
+        assert_eq!(evenly(1, 3), "static,ssd=33.3334%");
+        assert_eq!((evenly(90, 90), evenly(0, 2_000_000)), ("ssd-first,cache=0%".into(), "hdd-only".into()));
     }
 }

@@ -33,17 +33,37 @@ fn larger_than_its_model(kind: &Kind, id: &str) -> Option<String> {
         .then(|| format!("{id} has {size}, and {model} is a device of {capacity}, whose timing it has"))
 }
 
-/// Of a policy that keeps to one class: what lies on the other one.
+/// Of a policy that is a rule of where data lies: that some lies elsewhere.
 fn spill(outcome: &Outcome) -> Option<String> {
-    let policy = outcome.policy.as_str();
-    let other = match policy {
-        "ssd-only" => DeviceClass::Hdd,
-        "hdd-only" => DeviceClass::Ssd,
+    let of_class = |class: DeviceClass| outcome.devices.iter().filter(move |device| device.is(class));
+    let on = |class| of_class(class).map(|device| device.data_share).sum::<f64>();
+    let (asked, found, what) = match outcome.policy.split_once(',').unwrap_or((&outcome.policy, "")) {
+        ("ssd-only", _) => (0.0, on(DeviceClass::Hdd), "on devices of class hdd"),
+        ("hdd-only", _) => (0.0, on(DeviceClass::Ssd), "on devices of class ssd"),
+        ("static", shares) => {
+            (share_of_ssds(outcome, shares)?, on(DeviceClass::Ssd), "on devices of class ssd")
+        }
         _ => return None,
     };
-    let share: f64 = outcome.devices.iter().filter(|device| device.is(other)).map(|d| d.data_share).sum();
-    let percent = share * 100.0;
-    (share > 0.0).then(|| {
-        format!("{policy} has no room for all: {percent:.1} % of the data lies on devices of class {other}")
+    let differs = outcome.mapped_bytes > 0 && (found - asked).abs() > SPILL;
+    let (asked, found) = (asked * 100.0, found * 100.0);
+    differs.then(|| {
+        format!(
+            "{} has no room for what it asks: {found:.1} % of the data is {what}, and not {asked:.1} %",
+            outcome.policy
+        )
     })
 }
+
+/// What a static split (`d0=20%,d1=80%`) puts on the SSDs.
+fn share_of_ssds(outcome: &Outcome, shares: &str) -> Option<f64> {
+    let share = |id: &str| {
+        let found = shares.split(',').find_map(|share| share.strip_prefix(id)?.strip_prefix('='));
+        found?.strip_suffix('%')?.parse::<f64>().ok()
+    };
+    let ssds = outcome.devices.iter().filter(|device| device.is(DeviceClass::Ssd));
+    ssds.map(|device| share(&device.id)).sum::<Option<f64>>().map(|percent| percent / 100.0)
+}
+
+/// The share of the data by which a rule may be missed: whole extents do not split exactly.
+const SPILL: f64 = 0.01;

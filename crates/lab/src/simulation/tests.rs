@@ -267,8 +267,9 @@ fn policies_begin_with_the_same_data_on_the_ssd_unless_they_are_a_rule() {
     };
     // Nine tenths of a quarter of 2048 extents.
     let same = [run("wardrop", None), run("ssd-first", None)];
-    assert_eq!(same[0], same[1]);
-    assert!((same[0].1 - 0.225).abs() < 0.001, "{same:?}");
+    // What is cached afterwards takes a slot, too.
+    assert!(same[0].0 == same[1].0 && (same[0].1 - same[1].1).abs() < 0.005, "{same:?}");
+    assert!((same[0].1 - 0.225).abs() < 0.005, "{same:?}");
     assert!(same[0].0.starts_with("static,"), "{same:?}");
     for (rule, share) in [("hdd-only", 0.0), ("ssd-only", 0.25), ("static,ssd=10%", 0.1)] {
         let (by, found) = run(rule, None);
@@ -278,7 +279,7 @@ fn policies_begin_with_the_same_data_on_the_ssd_unless_they_are_a_rule() {
         );
     }
     let (by, share) = run("ssd-first", Some("own"));
-    assert!(by.starts_with("ssd-first") && (share - 0.225).abs() < 0.001, "{by} {share}");
+    assert!(by.starts_with("ssd-first") && (share - 0.225).abs() < 0.005, "{by} {share}");
     assert_eq!(run("wardrop", Some("hdd-only")), ("hdd-only".to_owned(), 0.0));
 }
 
@@ -288,10 +289,24 @@ fn a_spill_and_a_device_beyond_its_model_are_noted() {
     let notes = |policy: &str| simulate(&setup(policy, load)).unwrap().outcome.notes;
     assert!(notes("ssd-only").iter().any(|note| note.contains("class hdd")), "{:?}", notes("ssd-only"));
     assert!(notes("hdd-only").is_empty(), "{:?}", notes("hdd-only"));
+    assert!(notes("static,ssd=20%").is_empty(), "{:?}", notes("static,ssd=20%"));
+    assert!(notes("static,ssd=95%")[0].contains("95.0 %"), "{:?}", notes("static,ssd=95%"));
     let mut large = setup("hdd-only", load);
     large.devices[0].size = crate::Size::Bytes(braid_base::GIB * 100);
     let notes = simulate(&large).unwrap().outcome.notes;
     assert!(notes.iter().any(|note| note.contains("d0") && note.contains("x25-m")), "{notes:?}");
+}
+
+/// With an extent too few on the SSD it waited for more homes for ever, and cached nothing.
+#[test]
+fn ssd_first_caches_from_the_beginning_whatever_the_share_of_the_ssd_is() {
+    for share in [0.05, 0.11, 0.2, 0.37, 0.5] {
+        let load = "zipf,span=400MiB,size=4KiB,read=100%,clients=4,requests=3000";
+        let mut setup = Setup { cache_extents: 0, ..setup("ssd-first", load) };
+        setup.devices[0].size = crate::Size::Share(share);
+        let outcome = simulate(&setup).unwrap().outcome;
+        assert!(outcome.background.promoted_bytes > 0, "{share}: {:?}", outcome.prefill_policy);
+    }
 }
 
 #[test]
