@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, List, TypedDict
+from typing import Any, Dict, List, Optional, TypedDict
 
 import numpy as np
 
@@ -109,16 +109,26 @@ class Intervals(TypedDict):
     devices: IntervalDevices
 
 
+class Trace(TypedDict):
+    """How the addresses of a trace lie in the volume."""
+
+    span_bytes: int
+    compacted_bytes: Optional[int]
+    passes: int
+
+
 class Run(TypedDict):
     """A simulation that has ended. All but the last two fields are the same on every machine."""
 
     policy: str
+    prefill_policy: Optional[str]
     load: str
     seed: int
     volume_bytes: int
     extent_bytes: int
     simulated_seconds: float
     warm_up_seconds: float
+    warm_up_requests: int
     think_seconds: float
     throughput_bytes_per_second: float
     requests_per_second: float
@@ -129,6 +139,7 @@ class Run(TypedDict):
     discard: Operation
     dropped_requests: int
     bad_lines: int
+    trace: Optional[Trace]
     cache_hit_ratio: float
     cache_hits: int
     cache_misses: int
@@ -138,6 +149,7 @@ class Run(TypedDict):
     policy_memory_bytes: int
     verified_bytes: int
     devices: Devices
+    notes: List[str]
     intervals: Intervals
     wall_seconds: float
     requests_per_wall_second: float
@@ -146,7 +158,7 @@ class Run(TypedDict):
 def in_columns(value: Any) -> Any:
     """Turns what JSON gave into dicts of columns, at any depth."""
     if isinstance(value, dict):
-        return {name: in_columns(part) for name, part in value.items()}
+        return {name: part if name == "notes" else in_columns(part) for name, part in value.items()}
     if isinstance(value, list) and all(isinstance(row, dict) for row in value):
         return table(value)
     return value

@@ -32,6 +32,9 @@ def simulate(
     seed: Optional[int] = None,
     beyond: Optional[str] = None,
     strict: bool = False,
+    compact: bool = True,
+    repeat: Optional[int] = None,
+    max_gap: Optional[str] = None,
     size: Union[None, int, str] = None,
     extent: Union[None, int, str] = None,
     block: Union[None, int, str] = None,
@@ -63,14 +66,17 @@ def simulate(
     :param seed: Seed of workload and devices.
     :param beyond: What becomes of requests beyond the volume's end: ``"refuse"``, ``"wrap"`` or ``"drop"``.
     :param strict: End at a line of a trace that cannot be read, instead of counting it.
+    :param compact: Number the extents that a trace touches without the gaps between them.
+    :param repeat: How often a trace is played; only the last time is measured.
+    :param max_gap: The longest time between two requests of a trace, ``"10s"``; longer ones are cut to it.
     :param size: The volume's size, ``"1GiB"`` or a number of bytes.
     :param extent: The unit of placement.
     :param block: The unit of caching.
     :param copies: Required copies of everything.
     :param cache: Extents in the memory cache.
     :param prefill: What holds bytes before the load begins: ``"none"``, ``"used"`` or ``"all"``.
-    :param prefill_policy: The policy that places what is filled before.
-    :param warm_up: How long the load runs before anything is measured, ``"30s"``.
+    :param prefill_policy: The policy that places what is filled before; ``"own"`` for the one that is simulated.
+    :param warm_up: How far the load runs before anything is measured: ``"30s"``, ``"10000req"``, or ``"50%"`` of its requests.
     :param duration: How long it is measured then.
     :param requests: Requests after which the load ends, warm-up included.
     :param interval: Length of an interval of the time series.

@@ -108,10 +108,14 @@ pub fn setup(
 fn load(given: &mut Arguments<'_>) -> PyResult<Load> {
     let (clients, think) = (given.number("clients")?, given.take("think")?);
     let strict = given.switch("strict")?;
+    let (repeat, max_gap) = (given.number("repeat")?.unwrap_or(1), given.take("max_gap")?);
+    let compact = given.choice("compact", &[("True", true), ("False", false)])?.unwrap_or(true);
     let load = match (given.take::<String>("workload")?, given.take::<PathBuf>("trace")?) {
         (Some(text), None) => Load::Workload(text),
         (None, Some(path)) => {
-            Load::Trace(Trace { path, clients: None, think: braid_base::Nanos::ZERO, strict })
+            let mut trace = Trace { compact, repeat, max_gap, ..Trace::new(path) };
+            trace.options.strict = strict;
+            Load::Trace(trace)
         }
         (Some(_), Some(_)) => {
             return Err(bad_argument(given.py, "a simulation has one load: workload= or trace=".to_owned()));

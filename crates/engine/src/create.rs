@@ -86,6 +86,12 @@ pub async fn create<D: Device>(devices: &[D], options: &CreateOptions) -> Result
     Ok(superblock)
 }
 
+/// The slots for data on each device of a volume as [`create`] would make it. Writes nothing.
+pub fn planned_slots<D: Device>(devices: &[D], options: &CreateOptions) -> Result<Vec<u32>> {
+    let superblock = plan(devices, options)?;
+    Ok(State::new(&Shape::of(&superblock), &superblock).views.iter().map(|view| view.free).collect())
+}
+
 /// Decides the sizes and the layout.
 fn plan<D: Device>(devices: &[D], options: &CreateOptions) -> Result<Superblock> {
     let invalid = |message: String| Err(Error::new(ErrorKind::Invalid, message));

@@ -34,7 +34,7 @@ mod status;
 mod volume;
 
 pub use check::{Report, check};
-pub use create::{CreateOptions, create};
+pub use create::{CreateOptions, create, planned_slots};
 pub use error::{Error, ErrorKind, Result};
 pub use export::{Allocation, Durability, Export, Hints, Zeroing};
 pub use journal::Recovery;

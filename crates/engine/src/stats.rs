@@ -69,6 +69,8 @@ pub struct GuestStats {
     pub cache_hits: u64,
     /// Pieces of reads that it did not.
     pub cache_misses: u64,
+    /// Of these, pieces of extents without a home: they read as zeros without touching a device.
+    pub unwritten: u64,
     /// Requests that failed.
     pub errors: u64,
     /// Response times of reads.

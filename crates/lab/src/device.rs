@@ -1,29 +1,42 @@
 //! `SIZE,model=M[,count=N][,raid0=N[,unit=S]|,raid1=N]`: a device that is simulated, from its text to its model.
 //!
 //! A model is a name of the library, or a file: what holds a `/` or ends in `.toml`. The file is read once for each
-//! simulation. A group is one device to the volume, however many disks it is made of; SIZE is the size of that device.
+//! simulation. A group is one device to the volume, however many disks it is made of; SIZE is the size of that device, or a
+//! share of the load's data, as in `20%` ([`Size`]).
 
 use crate::{Error, Result};
-use braid_base::{Bytes, DeviceClass, KIB};
+use braid_base::{Bytes, DeviceClass, KIB, ParseQuantityError};
 use braid_model::group::{Level, MOST_MEMBERS};
 use braid_model::{Found, InvalidModel, Spec};
+use std::fmt;
 use std::fs::File;
 use std::io;
 use std::path::Path;
+use std::str::FromStr;
 
 /// Devices of a kind.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Debug)]
 pub struct DeviceSetup {
     /// SSD or disk.
     pub class: DeviceClass,
     /// How large each is.
-    pub size: Bytes,
+    pub size: Size,
     /// Which model gives them their timing: a name of the library, or the path of a file.
     pub model: String,
     /// How many there are of it.
     pub count: usize,
     /// What each is made of; none for one of the model itself.
     pub group: Option<Group>,
+}
+
+/// How large a device is.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub enum Size {
+    /// So many bytes, the volume's metadata included.
+    Bytes(Bytes),
+    /// Room for this share of the load's data (0.2 for a fifth of it), and for the volume's metadata beside it. The data is what a
+    /// trace touches, in whole extents, or what a workload spans.
+    Share(f64),
 }
 
 /// Several of a model as one device.
@@ -43,7 +56,7 @@ impl DeviceSetup {
     pub fn parse(class: DeviceClass, text: &str) -> Result<DeviceSetup> {
         let wrong = |why: String| Error::setup(format!("--{class} {text}: {why}; use {}", shape(class)));
         let mut parts = text.split(',').map(str::trim);
-        let size = parts.next().unwrap_or_default().parse::<Bytes>().map_err(|e| wrong(e.to_string()))?;
+        let size = parts.next().unwrap_or_default().parse::<Size>().map_err(wrong)?;
         let mut given = Given::default();
         parts.try_for_each(|part| given.add(part)).map_err(wrong)?;
         let model = given.model.ok_or_else(|| wrong("a simulated device needs a model".to_owned()))?;
@@ -66,6 +79,34 @@ impl DeviceSetup {
         }
     }
 }
+
+impl FromStr for Size {
+    type Err = String;
+    fn from_str(text: &str) -> std::result::Result<Size, String> {
+        let Some(percent) = text.strip_suffix('%') else {
+            return text.parse().map(Size::Bytes).map_err(|error: ParseQuantityError| error.to_string());
+        };
+        let percent =
+            percent.parse::<f64>().ok().filter(|percent| *percent > 0.0 && *percent <= MOST_PERCENT);
+        let percent = percent.ok_or_else(|| {
+            format!("'{text}' is no share of the data: use more than 0% and at most {MOST_PERCENT}%")
+        })?;
+        Ok(Size::Share(percent / 100.0))
+    }
+}
+
+impl fmt::Display for Size {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Size::Bytes(bytes) => write!(f, "{bytes}"),
+            // Without the digits that the division by 100 has added.
+            Size::Share(share) => write!(f, "{}%", (share * 1e10).round() / 1e8),
+        }
+    }
+}
+
+/// The largest share of the data: a device a hundred times as large as what is on it tells nothing more.
+const MOST_PERCENT: f64 = 10_000.0;
 
 /// The parts after the size, each as it was given.
 #[derive(Default)]
@@ -123,7 +164,7 @@ fn shape(class: DeviceClass) -> String {
     };
     format!(
         "--{class} SIZE,model=NAME|FILE.toml[,count=N][,raid0=N[,unit=64KiB]][,raid1=N], as in --{class} \
-         80GiB,model={usual}"
+         80GiB,model={usual} or, for a share of the data, --{class} 20%,model={usual}"
     )
 }
 
@@ -158,9 +199,17 @@ mod tests {
     #[test]
     fn a_device_has_a_size_a_model_and_perhaps_a_count() {
         let disks = hdd("73GB,model=mba3073,count=4").unwrap();
-        assert_eq!((disks.size, disks.model.as_str(), disks.count), (Bytes(73_000_000_000), "mba3073", 4));
+        let size = Size::Bytes(Bytes(73_000_000_000));
+        assert_eq!((disks.size, disks.model.as_str(), disks.count), (size, "mba3073", 4));
         let one = ssd("80GiB,model=./my.toml").unwrap();
         assert_eq!((one.model.as_str(), one.count, one.group), ("./my.toml", 1, None));
+    }
+
+    #[test]
+    fn a_size_may_be_a_share_of_the_data() {
+        let size = |text: &str| ssd(&format!("{text},model=x25-m")).unwrap().size;
+        assert_eq!((size("20%"), size("150%")), (Size::Share(0.2), Size::Share(1.5)));
+        assert_eq!([size("7%"), size("12.5%")].map(|size| size.to_string()), ["7%", "12.5%"]);
     }
 
     #[test]
@@ -179,6 +228,10 @@ mod tests {
         for (text, expected) in [
             ("", "is not a size"),
             ("big,model=x25-m", "'big' is not a size"),
+            ("0%,model=x25-m", "'0%' is no share"),
+            ("-5%,model=x25-m", "'-5%' is no share"),
+            ("nan%,model=x25-m", "'nan%' is no share"),
+            ("1e9%,model=x25-m", "at most 10000%"),
             ("80GiB", "needs a model"),
             ("80GiB,x25-m", "'x25-m' is not known"),
             ("80GiB,model=a,model=b", "given twice"),

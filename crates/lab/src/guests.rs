@@ -41,6 +41,9 @@ pub(crate) struct Guests<D: Device> {
     /// Requests begun, and how many there may be.
     begun: Cell<u64>,
     limit: u64,
+    /// Requests that are yet to begin and are not recorded, and whether one after them has begun.
+    unrecorded_left: Cell<u64>,
+    past_unrecorded: Cell<bool>,
     /// Tasks that have not ended.
     running: Cell<usize>,
     meeting: Meeting,
@@ -138,6 +141,7 @@ impl<D: Device> Guests<D> {
         rt: &World,
         volume: Volume<World, D>,
         setup: &Setup,
+        unrecorded: u64,
         verifier: Option<Rc<RefCell<Verifier>>>,
         gauge: Arc<Gauge>,
     ) -> Guests<D> {
@@ -166,6 +170,8 @@ impl<D: Device> Guests<D> {
             speed: setup.speed,
             begun: Cell::new(0),
             limit: setup.requests.unwrap_or(u64::MAX),
+            unrecorded_left: Cell::new(unrecorded),
+            past_unrecorded: Cell::new(unrecorded == 0),
             running: Cell::new(0),
             meeting: Meeting::default(),
             thinking: Thinking::default(),
@@ -201,6 +207,11 @@ impl<D: Device> Guests<D> {
         let over = || (self.running.get() == 0 || self.failure.borrow().is_some()).then_some(());
         self.ended.wait_for(over).await;
         self.failure.take().map_or(Ok(()), Err)
+    }
+
+    /// Completes when the first request begins that is recorded.
+    pub async fn recorded(&self) {
+        self.ended.wait_for(|| self.past_unrecorded.get().then_some(())).await;
     }
 
     /// Requests begun.
@@ -320,6 +331,7 @@ impl<D: Device> Guests<D> {
 
     /// Makes a request that has arrived, and notes how long it took.
     async fn request(&self, &Arrival { at, request }: &Arrival) -> Result<()> {
+        let is_recorded = self.past_unrecorded.get() || self.passes_unrecorded();
         let request = match self.fits(&request) {
             true => request,
             false => match self.fit(request)? {
@@ -341,8 +353,24 @@ impl<D: Device> Guests<D> {
             (_, Op::Flush) => Box::pin(self.volume.flush()).await?,
             _ => Box::pin(self.in_parts(request)).await?,
         }
-        self.recorder.borrow_mut().record(op, len, at, admitted, self.rt.now());
+        if is_recorded || !self.past_unrecorded.get() {
+            self.recorder.borrow_mut().record(op, len, at, admitted, self.rt.now());
+        }
         Ok(())
+    }
+
+    /// Counts a request that begins; whether it is the first that is recorded.
+    #[cold]
+    fn passes_unrecorded(&self) -> bool {
+        let left = self.unrecorded_left.get();
+        if left > 0 {
+            self.unrecorded_left.set(left - 1);
+            return false;
+        }
+        self.recorder.borrow_mut().restart(self.rt.now());
+        self.past_unrecorded.set(true);
+        self.ended.notify();
+        true
     }
 
     async fn in_parts(&self, request: Request) -> Result<()> {

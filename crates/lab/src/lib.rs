@@ -6,9 +6,12 @@
 //! ```text
 //! setup.rs        what shall be simulated: plain data             device.rs  devices of it, from text to model
 //! simulation.rs   one simulation from its beginning to its end     sweep.rs   many of them, on all cores
+//! sizes.rs        sizes as shares of the data
+//! fill.rs         what lies where before the load begins
 //! rig.rs          devices and volume, filled                       guests.rs  who asks the volume for what, and when
+//! source.rs       where requests come from                         replay.rs  those of a trace
 //! recorder.rs     what guests saw     series.rs  how it changed    verify.rs  whether every read was right
-//! outcome.rs      what comes out: plain data
+//! outcome.rs      what comes out: plain data                        notes.rs   what to know of it
 //!
 //! experiment.rs   what an experiment is: a declaration            experiments/  those of each paper
 //! study.rs        runs declarations                               judge.rs      ours beside the paper's
@@ -23,24 +26,31 @@ mod device;
 mod error;
 pub mod experiment;
 pub mod experiments;
+mod fill;
 mod gate;
 mod guests;
 pub mod judge;
+mod notes;
 mod outcome;
 mod recorder;
+mod replay;
 pub mod report;
 mod rig;
 mod series;
 mod setup;
 mod simulation;
+mod sizes;
 mod source;
 pub mod study;
 mod sweep;
 mod verify;
 
-pub use device::{DeviceSetup, Group};
+pub use device::{DeviceSetup, Group, Size};
 pub use error::{Error, ErrorKind, Result};
-pub use outcome::{Background, DeviceOutcome, Distribution, Interval, IntervalDevice, Operation, Outcome};
-pub use setup::{Beyond, Load, Prefill, Setup, Trace};
+pub use fill::OWN;
+pub use outcome::{
+    Background, DeviceOutcome, Distribution, Interval, IntervalDevice, Operation, Outcome, TraceOutcome,
+};
+pub use setup::{Beyond, Load, Prefill, Setup, Trace, WarmUp};
 pub use simulation::{Run, simulate};
 pub use sweep::{Progress, sweep, sweep_while};

@@ -10,6 +10,8 @@ use serde::{Serialize, Serializer};
 pub struct Outcome {
     /// The policy with all its settings.
     pub policy: String,
+    /// The policy that placed what was filled before the load began, with all its settings; none where nothing was.
+    pub prefill_policy: Option<String>,
     /// The workload as it was given, or the trace's file.
     pub load: String,
     /// The seed.
@@ -22,6 +24,8 @@ pub struct Outcome {
     pub simulated_seconds: f64,
     /// Time of the simulation before that.
     pub warm_up_seconds: f64,
+    /// Requests that began before it.
+    pub warm_up_requests: u64,
     /// Time that clients of a closed loop waited by themselves before requests, all together.
     pub think_seconds: f64,
     /// Bytes that guests read and wrote, per second.
@@ -42,6 +46,8 @@ pub struct Outcome {
     pub dropped_requests: u64,
     /// Lines of the trace that could not be read.
     pub bad_lines: u64,
+    /// How the trace's addresses lie in the volume; none under a workload.
+    pub trace: Option<TraceOutcome>,
     /// Share of reads that the memory cache served.
     pub cache_hit_ratio: f64,
     /// Pieces of reads that the memory cache served.
@@ -60,8 +66,21 @@ pub struct Outcome {
     pub verified_bytes: u64,
     /// The devices, by id.
     pub devices: Vec<DeviceOutcome>,
+    /// What to know before believing it: sentences.
+    pub notes: Vec<String>,
     /// How it changed over time: intervals of equal length, but for the last.
     pub intervals: Vec<Interval>,
+}
+
+/// What there is to say of a trace that was simulated.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+pub struct TraceOutcome {
+    /// The address space of its devices, one after another.
+    pub span_bytes: u64,
+    /// The extents that it touches, if they were numbered without gaps: the address space of the simulation.
+    pub compacted_bytes: Option<u64>,
+    /// How often it was played; the last time was measured.
+    pub passes: u32,
 }
 
 /// Requests of one kind. In JSON the times are flat: `latency_ns_mean`, `queue_ns_p99` and so on.

@@ -4,15 +4,17 @@
 //! begins. After the fill the volume is closed and opened anew, so that the policy starts as after any restart: with the
 //! data in place, and without a memory of how it came there.
 
+use crate::fill;
+use crate::sizes::sizes;
 use crate::sweep::Gauge;
 use crate::verify::Verifier;
-use crate::{DeviceSetup, Error, Prefill, Result, Setup};
-use braid_base::{Bytes, DeviceId, Rng, SECTOR};
+use crate::{DeviceSetup, Error, Result, Setup};
+use braid_base::{Bytes, DeviceClass, DeviceId, Rng, SECTOR};
 use braid_emulated::Emulated;
-use braid_engine::{CreateOptions, Durability, Export, OpenOptions, Volume, create};
+use braid_engine::{CreateOptions, Export, OpenOptions, Volume, create};
 use braid_format::Uuid;
 use braid_model::Spec;
-use braid_runtime::{Arena, Buf, Device, Geometry};
+use braid_runtime::{Device, Geometry};
 use braid_sim::{Hollow, Payload, World};
 use std::cell::RefCell;
 use std::ops::Range;
@@ -25,8 +27,20 @@ pub(crate) type Simulated<D> = Rc<Emulated<World, D>>;
 pub(crate) struct Rig<D: Device> {
     pub volume: Volume<World, Simulated<D>>,
     pub devices: Vec<Simulated<D>>,
-    /// The devices' setups, one for each; its model is the model's own name.
-    pub kinds: Vec<DeviceSetup>,
+    /// What each device is.
+    pub kinds: Vec<Kind>,
+    /// The policy that placed what was filled, with its settings.
+    pub filled_by: Option<String>,
+}
+
+/// What a device is.
+pub(crate) struct Kind {
+    pub class: DeviceClass,
+    /// The model's own name.
+    pub model: String,
+    pub size: Bytes,
+    /// The size of the real device.
+    pub capacity: Bytes,
 }
 
 /// What the load needs of a volume, as far as it is known beforehand.
@@ -35,6 +49,8 @@ pub(crate) struct Need {
     pub span: Option<Bytes>,
     /// What it takes to be written.
     pub filled: Option<Vec<Range<Bytes>>>,
+    /// How much data there is: what shares of it are taken of.
+    pub data: Option<Bytes>,
 }
 
 /// Makes the devices and the volume, fills it, and leaves it open with the devices' timing on. `wrap` may put something
@@ -48,6 +64,13 @@ pub(crate) async fn build<D: Device>(
     wrap: impl Fn(usize, Rc<Hollow>) -> D,
 ) -> Result<Rig<D>> {
     let (kinds, specs): (Vec<DeviceSetup>, Vec<Spec>) = models(setup)?.into_iter().unzip();
+    let options = options(setup, need, &kinds)?;
+    let sizes = sizes(setup, &kinds, need, &options)?;
+    let kind = |((kind, size), spec): ((DeviceSetup, Bytes), &Spec)| {
+        let DeviceSetup { class, model, .. } = kind;
+        Kind { class, model, size, capacity: spec.capacity }
+    };
+    let kinds: Vec<Kind> = kinds.into_iter().zip(sizes).zip(&specs).map(kind).collect();
     let mut rng = Rng::new(setup.seed);
     let (mut hollows, mut devices) = (Vec::new(), Vec::new());
     for (place, (kind, spec)) in kinds.iter().zip(&specs).enumerate() {
@@ -60,31 +83,19 @@ pub(crate) async fn build<D: Device>(
         hollows.push(hollow);
         devices.push(device);
     }
-    let options = options(setup, need, &kinds)?;
     let superblock = create(&devices, &options).await.map_err(|error| Error::setup(error.to_string()))?;
     for (place, (hollow, entry)) in hollows.iter().zip(&superblock.devices).enumerate() {
         let slots = entry.slots_area(superblock.extent_size).expect("what was created is verified");
         hollow.set_data(slots, superblock.regions_on(DeviceId(place as u16)));
     }
     let mut volume = open(world, &devices, setup).await?;
-    let filled = filled(setup, need, volume.size());
-    if !filled.is_empty() {
-        let arena = Arena::new(Arena::LARGEST);
-        let buf = arena.alloc(setup.extent_size.min(Arena::LARGEST)).await;
-        for range in filled {
-            fill(&volume, range, &buf, verifier, gauge).await?;
-        }
-        volume.flush().await?;
-    }
-    if options.policy != setup.policy {
-        let changed = volume.set_policy(&setup.policy).await;
-        changed.map_err(|error| Error::setup(error.to_string()))?;
-    }
+    let ranges = fill::ranges(setup, need.filled.as_deref(), volume.size());
+    let filled_by = fill::fill(&volume, setup, ranges, verifier, gauge).await?;
     volume.close().await?;
     drop(volume);
     volume = open(world, &devices, setup).await?;
     devices.iter().for_each(|device| device.set_timed(true));
-    Ok(Rig { volume, devices, kinds })
+    Ok(Rig { volume, devices, kinds, filled_by })
 }
 
 /// Each device with its model; the setup names the model by its own name.
@@ -114,7 +125,7 @@ fn options(setup: &Setup, need: &Need, kinds: &[DeviceSetup]) -> Result<CreateOp
     options.extent_size = setup.extent_size;
     options.block_size = setup.block_size;
     options.copies = setup.copies;
-    options.policy = setup.prefill_policy.clone().unwrap_or_else(|| setup.policy.clone());
+    options.policy = setup.policy.clone();
     options.models = kinds.iter().map(|kind| kind.model.clone()).collect();
     options.overwrite = true;
     Ok(options)
@@ -128,41 +139,4 @@ async fn open<D: Device>(
     let names = (0..devices.len()).map(|place| format!("d{place}")).collect();
     let options = OpenOptions { cache_extents: setup.cache_extents, ..OpenOptions::new(names) };
     Ok(Volume::open(world.clone(), devices.to_vec(), options).await?.0)
-}
-
-fn filled(setup: &Setup, need: &Need, size: Bytes) -> Vec<Range<Bytes>> {
-    match (setup.prefill, &need.filled) {
-        (Prefill::None, _) => Vec::new(),
-        // A trace may reach beyond the volume; what becomes of that, `Beyond` says.
-        (Prefill::Used, Some(filled)) => {
-            let within = |range: &Range<Bytes>| range.start.min(size)..range.end.min(size);
-            filled.iter().map(within).filter(|range| !range.is_empty()).collect()
-        }
-        (Prefill::Used, None) | (Prefill::All, _) => vec![Bytes::ZERO..size],
-    }
-}
-
-/// Writes a range, an extent at a time.
-async fn fill<D: Device>(
-    volume: &Volume<World, D>,
-    range: Range<Bytes>,
-    buf: &Buf,
-    verifier: Option<&RefCell<Verifier>>,
-    gauge: &Gauge,
-) -> Result<()> {
-    let mut at = range.start;
-    while at < range.end {
-        if gauge.is_stopped() {
-            return Err(Error::stopped());
-        }
-        let end = (at.align_down(buf.len()) + buf.len()).min(range.end);
-        let part = buf.slice(Bytes::ZERO..end - at);
-        let write = verifier.map(|verifier| verifier.borrow_mut().begin_write(at, &part));
-        volume.write(at, &part, Durability::Volatile).await?;
-        if let (Some(verifier), Some(write)) = (verifier, write) {
-            verifier.borrow_mut().end_write(write);
-        }
-        at = end;
-    }
-    Ok(())
 }

@@ -2,7 +2,10 @@
 
 use crate::DeviceSetup;
 use braid_base::{Bytes, KIB, Nanos};
+use braid_trace::Options;
+use std::fmt;
 use std::path::PathBuf;
+use std::str::FromStr;
 
 /// One simulation: devices, volume, load, and what is measured of it. The same setup gives the same outcome.
 #[derive(Clone, PartialEq, Debug)]
@@ -15,7 +18,7 @@ pub struct Setup {
     pub load: Load,
     /// Seed of workload, devices and schedule.
     pub seed: u64,
-    /// The volume's size; none for what the workload needs, or, under a trace, all that the devices hold.
+    /// The volume's size; none for what the load needs, or, under a trace that is not compacted, all that the devices hold.
     pub size: Option<Bytes>,
     /// The unit of placement.
     pub extent_size: Bytes,
@@ -27,10 +30,11 @@ pub struct Setup {
     pub cache_extents: usize,
     /// What holds bytes before the load begins.
     pub prefill: Prefill,
-    /// The policy that places what is prefilled; none for the one that is measured.
+    /// The policy that places what is prefilled, [`crate::OWN`] for the one that is simulated; none for the same for all that are
+    /// compared (`fill.rs` says which), but for those that are themselves a rule of where data lies.
     pub prefill_policy: Option<String>,
-    /// For how long the load runs before anything is measured.
-    pub warm_up: Nanos,
+    /// How far the load runs before anything is measured.
+    pub warm_up: WarmUp,
     /// For how long it is measured then; none for until the load ends.
     pub duration: Option<Nanos>,
     /// After how many requests the load ends, warm-up included; none for as many as it has.
@@ -57,17 +61,69 @@ pub enum Load {
 }
 
 /// A recorded load.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Debug)]
 pub struct Trace {
-    /// The file.
+    /// The file; or its parts, to be merged by time: a folder of files, or files joined by `+`.
     pub path: PathBuf,
+    /// How it is read. Its layout is not used: devices lie one after another.
+    pub options: Options,
+    /// Whether the extents that it touches are numbered without the gaps between them, in order of address.
+    pub compact: bool,
+    /// How often it is played, each time after the last request of the time before. Only the last time is measured.
+    pub repeat: u32,
+    /// The longest time between two requests; longer ones are cut to it.
+    pub max_gap: Option<Nanos>,
     /// How many clients replay it, each taking the next request when its last one is complete: closed loop. None for
     /// the times of the trace: open loop.
     pub clients: Option<usize>,
     /// How long a client waits before each request.
     pub think: Nanos,
-    /// Whether a line that cannot be read ends the simulation; otherwise such lines are counted.
-    pub strict: bool,
+}
+
+/// How far a load runs before anything is measured.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub enum WarmUp {
+    /// For so long.
+    Time(Nanos),
+    /// Until so many requests have begun.
+    Requests(u64),
+    /// Until this share of the load's requests have begun, 0.5 for half of them.
+    Share(f64),
+}
+
+impl WarmUp {
+    /// None at all.
+    pub const NONE: WarmUp = WarmUp::Time(Nanos::ZERO);
+}
+
+impl FromStr for WarmUp {
+    type Err = String;
+    /// Reads `30s`, `10000req`, `50%`.
+    fn from_str(text: &str) -> Result<WarmUp, String> {
+        let wrong = || {
+            format!(
+                "'{text}' is no warm-up: use a time such as 30s, requests such as 10000req, or a share such as 50%"
+            )
+        };
+        if let Some(number) = text.strip_suffix("req") {
+            return number.trim_end().parse().map(WarmUp::Requests).map_err(|_| wrong());
+        }
+        if let Some(percent) = text.strip_suffix('%') {
+            let share = percent.parse::<f64>().map_err(|_| wrong())? / 100.0;
+            return (0.0..1.0).contains(&share).then_some(WarmUp::Share(share)).ok_or_else(wrong);
+        }
+        text.parse().map(WarmUp::Time).map_err(|_| wrong())
+    }
+}
+
+impl fmt::Display for WarmUp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            WarmUp::Time(time) => write!(f, "{time}"),
+            WarmUp::Requests(requests) => write!(f, "{requests} requests"),
+            WarmUp::Share(share) => write!(f, "{} %", (share * 1e10).round() / 1e8),
+        }
+    }
 }
 
 /// What holds bytes before the load begins. What was never written reads as zeros without touching a device.
@@ -75,7 +131,8 @@ pub struct Trace {
 pub enum Prefill {
     /// Nothing.
     None,
-    /// What the workload says: usually all that it uses. Under a trace, all up to the end of its last device.
+    /// What the workload says: usually all that it uses. Under a trace, all the extents that it touches, or, where it is not
+    /// compacted, all up to the end of its last device.
     Used,
     /// The whole volume.
     All,
@@ -108,7 +165,7 @@ impl Setup {
             cache_extents: 100,
             prefill: Prefill::Used,
             prefill_policy: None,
-            warm_up: Nanos::ZERO,
+            warm_up: WarmUp::NONE,
             duration: None,
             requests: None,
             speed: 1.0,
@@ -117,6 +174,15 @@ impl Setup {
             tags: false,
             interval: None,
         }
+    }
+}
+
+impl Trace {
+    /// The usual: told by content, compacted, played once at its own times; a line that cannot be read is counted.
+    pub fn new(path: impl Into<PathBuf>) -> Trace {
+        let options = Options::default();
+        let path = path.into();
+        Trace { path, options, compact: true, repeat: 1, max_gap: None, clients: None, think: Nanos::ZERO }
     }
 }
 
@@ -139,6 +205,21 @@ impl Load {
                 think: think.unwrap_or(Nanos::ZERO),
                 ..trace
             }),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_warm_up_is_a_time_or_requests_or_a_share() {
+        let read = |text: &str| text.parse::<WarmUp>();
+        assert_eq!(read("30s"), Ok(WarmUp::Time(Nanos::from_secs(30))));
+        assert_eq!((read("10000req"), read("50%")), (Ok(WarmUp::Requests(10_000)), Ok(WarmUp::Share(0.5))));
+        for wrong in ["", "30", "100%", "-1%", "nan%", "req", "-3req", "1.5req", "5 apples"] {
+            assert!(read(wrong).is_err_and(|why| why.contains("10000req")), "{wrong}");
         }
     }
 }

@@ -1,14 +1,15 @@
 //! One simulation: build, warm up, measure, and put together what came out.
 
 use crate::guests::Guests;
+use crate::notes;
 use crate::outcome::{Background, DeviceOutcome, Distribution, Operation, Outcome};
 use crate::recorder::Kind;
-use crate::rig::{self, Rig, Simulated};
+use crate::rig::{self, Kind as DeviceKind, Rig, Simulated};
 use crate::series::{self, Note, devices_between, ratio};
-use crate::source::{self, Opened};
+use crate::source::{self, Opened, Source};
 use crate::sweep::Gauge;
 use crate::verify::Verifier;
-use crate::{DeviceSetup, Error, ErrorKind, Result, Setup};
+use crate::{Error, Load, Result, Setup, WarmUp};
 use braid_base::{Nanos, Op};
 use braid_engine::{BackgroundStats, DeviceStatus, Latency, Status};
 use braid_runtime::{Device, Runtime};
@@ -101,45 +102,126 @@ async fn measure<D: Device>(
     wrap: impl Fn(usize, Rc<Hollow>) -> D,
 ) -> Result<Measured> {
     let verifier = setup.tags.then(|| Rc::new(RefCell::new(Verifier::default())));
-    let Opened { source, need, name, requests, bad_lines } = opened;
-    let Rig { volume, devices, kinds } =
+    let Opened { source, need, name, requests, not_measured, bad_lines, notes, trace } = opened;
+    let ahead = Ahead::of(&setup, requests, not_measured)?;
+    let Rig { volume, devices, kinds, filled_by } =
         rig::build(&world, &setup, &need, verifier.as_deref(), &gauge, wrap).await?;
     let filled = Instant::now();
-    gauge.expect(setup.requests.into_iter().chain(requests).min(), setup.duration.map(|d| setup.warm_up + d));
-    let guests = Rc::new(Guests::new(&world, volume, &setup, verifier, gauge.clone()));
+    gauge.expect(fewest(setup.requests, requests), setup.duration.and_then(|duration| ahead.time(duration)));
+    let guests = Rc::new(Guests::new(&world, volume, &setup, ahead.requests(), verifier, gauge.clone()));
+    let begun = world.now();
+    let is_open_loop = matches!(source, Source::Open(_));
     guests.begin(source, setup.outstanding);
-    if within(&guests, world.now() + setup.warm_up).await? {
-        let message = format!(
-            "the load ended after {}, within the warm-up of {}: use a longer load or a shorter --warm-up",
-            world.now(),
-            setup.warm_up
-        );
-        return Err(Error::new(ErrorKind::Setup, message));
+    let ended = match ahead {
+        Ahead::Time(time) => within(&guests, world.sleep_until(world.now() + time)).await?,
+        Ahead::Requests(_) => within(&guests, guests.recorded()).await?,
+    };
+    if ended {
+        return Err(Error::setup(ahead.longer_than_the_load(&setup, world.now() - begun, guests.begun())));
     }
     let before = guests.volume.status();
-    guests.recorder.borrow_mut().restart(world.now());
+    if let Ahead::Time(_) = ahead {
+        guests.recorder.borrow_mut().restart(world.now());
+    }
+    let unmeasured = match ahead {
+        Ahead::Time(_) => guests.begun(),
+        Ahead::Requests(requests) => requests,
+    };
+    let warm_up = (world.now() - begun, unmeasured);
     let thought = guests.thought();
     let note = Note::take(world.now(), &guests.recorder.borrow(), &guests.volume.glance(), &devices);
     guests.series.borrow_mut().push(note);
     world.spawn(series::keep(guests.clone(), devices.clone()));
-    within(&guests, setup.duration.map_or(Nanos::MAX, |duration| world.now() + duration)).await?;
+    let deadline = setup.duration.map_or(Nanos::MAX, |duration| world.now() + duration);
+    within(&guests, world.sleep_until(deadline)).await?;
     let after = guests.volume.status();
     let note = Note::take(world.now(), &guests.recorder.borrow(), &guests.volume.glance(), &devices);
     guests.series.borrow_mut().push(note);
     let mut outcome = put_together(&setup, name, &guests, &kinds, &before, &after);
-    outcome.bad_lines = bad_lines;
+    (outcome.bad_lines, outcome.trace) = (bad_lines, trace);
+    outcome.prefill_policy = filled_by;
+    let unwritten = after.guests.unwritten - before.guests.unwritten;
+    let of_load = notes;
+    outcome.notes =
+        of_load.into_iter().chain(notes::notes(&outcome, &kinds, is_open_loop, unwritten)).collect();
+    (outcome.warm_up_seconds, outcome.warm_up_requests) = (warm_up.0.as_secs_f64(), warm_up.1);
     outcome.think_seconds = (guests.thought() - thought).as_secs_f64();
     Ok(Measured { outcome, begun: guests.begun(), filled })
 }
 
-/// Lets the load run until `deadline`; whether it ended before.
-async fn within<D: Device>(guests: &Guests<Simulated<D>>, deadline: Nanos) -> Result<bool> {
-    let (mut end, mut sleep) = (pin!(guests.end()), pin!(guests.rt.sleep_until(deadline)));
+/// What comes before that which is measured.
+#[derive(Clone, Copy)]
+enum Ahead {
+    Time(Nanos),
+    /// At least one.
+    Requests(u64),
+}
+
+impl Ahead {
+    /// Under a load of this many requests, of which some are not to be measured.
+    fn of(setup: &Setup, all: Option<u64>, not_measured: u64) -> Result<Ahead> {
+        let requests = match setup.warm_up {
+            _ if not_measured > 0 => not_measured,
+            WarmUp::Time(time) => return Ok(Ahead::Time(time)),
+            WarmUp::Requests(requests) => requests,
+            WarmUp::Share(share) => {
+                let all = fewest(setup.requests, all).ok_or_else(|| {
+                    let warm_up = setup.warm_up;
+                    Error::setup(format!(
+                        "a warm-up of {warm_up} of a load without end: give --warm-up as a time or in requests, or --requests"
+                    ))
+                })?;
+                (all as f64 * share) as u64
+            }
+        };
+        Ok(if requests == 0 { Ahead::Time(Nanos::ZERO) } else { Ahead::Requests(requests) })
+    }
+
+    fn requests(self) -> u64 {
+        match self {
+            Ahead::Time(_) => 0,
+            Ahead::Requests(requests) => requests,
+        }
+    }
+
+    /// The time of the whole, where that is known.
+    fn time(self, duration: Nanos) -> Option<Nanos> {
+        match self {
+            Ahead::Time(time) => Some(time + duration),
+            Ahead::Requests(_) => None,
+        }
+    }
+
+    fn longer_than_the_load(self, setup: &Setup, after: Nanos, requests: u64) -> String {
+        let warm_up = match (self, &setup.load) {
+            (_, Load::Trace(trace)) if trace.repeat > 1 => {
+                return format!(
+                    "the load ended after {requests} requests, before the last time that the trace is played: use a larger \
+                     --requests or a smaller --repeat"
+                );
+            }
+            (Ahead::Time(time), _) => time.to_string(),
+            (Ahead::Requests(requests), _) => format!("{requests} requests"),
+        };
+        format!(
+            "the load ended after {after} and {requests} requests, within the warm-up of {warm_up}: use a longer load or a shorter \
+             --warm-up"
+        )
+    }
+}
+
+fn fewest(one: Option<u64>, other: Option<u64>) -> Option<u64> {
+    one.into_iter().chain(other).min()
+}
+
+/// Lets the load run until `moment`; whether it ended before.
+async fn within<D: Device>(guests: &Guests<Simulated<D>>, moment: impl Future<Output = ()>) -> Result<bool> {
+    let (mut end, mut moment) = (pin!(guests.end()), pin!(moment));
     poll_fn(|cx| {
         if let Poll::Ready(result) = end.as_mut().poll(cx) {
             return Poll::Ready(result.map(|()| true));
         }
-        sleep.as_mut().poll(cx).map(|()| Ok(false))
+        moment.as_mut().poll(cx).map(|()| Ok(false))
     })
     .await
 }
@@ -148,7 +230,7 @@ fn put_together<D: Device>(
     setup: &Setup,
     load: String,
     guests: &Guests<Simulated<D>>,
-    kinds: &[DeviceSetup],
+    kinds: &[DeviceKind],
     before: &Status,
     after: &Status,
 ) -> Outcome {
@@ -175,12 +257,14 @@ fn put_together<D: Device>(
     };
     Outcome {
         policy: after.policy.clone(),
+        prefill_policy: None,
         load,
         seed: setup.seed,
         volume_bytes: after.shape.volume_size.0,
         extent_bytes: after.shape.extent_size.0,
         simulated_seconds: measured.as_secs_f64(),
-        warm_up_seconds: setup.warm_up.as_secs_f64(),
+        warm_up_seconds: 0.0,
+        warm_up_requests: 0,
         think_seconds: 0.0,
         throughput_bytes_per_second: all.bytes as f64 / seconds,
         requests_per_second: all.requests as f64 / seconds,
@@ -191,6 +275,7 @@ fn put_together<D: Device>(
         discard: kind(Op::Discard),
         dropped_requests: guests.dropped.get(),
         bad_lines: 0,
+        trace: None,
         cache_hit_ratio: ratio(hits, hits + misses),
         cache_hits: hits,
         cache_misses: misses,
@@ -200,6 +285,7 @@ fn put_together<D: Device>(
         policy_memory_bytes: after.policy_memory as u64,
         verified_bytes: guests.verifier.as_ref().map_or(0, |verifier| verifier.borrow().verified().0),
         devices: (0..kinds.len()).map(device).collect(),
+        notes: Vec::new(),
         intervals: series.intervals(),
     }
 }
@@ -238,7 +324,7 @@ fn background(before: &BackgroundStats, after: &BackgroundStats) -> Background {
 
 /// What a device did; its shares are filled in by the caller.
 fn device_outcome(
-    kind: &DeviceSetup,
+    kind: &DeviceKind,
     (before, after): (&DeviceStatus, &DeviceStatus),
     (usage_before, usage): (braid_emulated::Usage, braid_emulated::Usage),
     seconds: f64,

@@ -1,9 +1,10 @@
 //! Where requests come from: a generated workload or a trace.
 
+use crate::replay::Replay;
 use crate::rig::Need;
-use crate::{Load, Result, Setup, Trace};
+use crate::{Error, Load, Result, Setup, Size, Trace, TraceOutcome, WarmUp};
 use braid_base::{Arrival, Bytes, Nanos, Request};
-use braid_trace::{Options, TraceFile};
+use braid_trace::{Compaction, Parts, Survey};
 use braid_workload::Client;
 
 /// Requests, in the way in which they come.
@@ -38,8 +39,14 @@ pub(crate) struct Opened {
     pub name: String,
     /// How many requests it has, where that is known.
     pub requests: Option<u64>,
+    /// Of these, how many come before those that are to be measured.
+    pub not_measured: u64,
     /// Records of a trace that could not be read.
     pub bad_lines: u64,
+    /// What a reader of the outcome should know of it.
+    pub notes: Vec<String>,
+    /// What there is to say of a trace.
+    pub trace: Option<TraceOutcome>,
 }
 
 /// Opens the load of a setup.
@@ -47,24 +54,48 @@ pub(crate) fn open(setup: &Setup) -> Result<Opened> {
     match &setup.load {
         Load::Workload(text) => {
             let workload = braid_workload::parse(text, setup.seed)?;
-            let need = Need { span: Some(workload.span()), filled: Some(workload.filled().to_vec()) };
+            let span = Some(workload.span());
+            let need = Need { span, filled: Some(workload.filled().to_vec()), data: span };
             let source = match workload.start() {
                 braid_workload::Load::Open(arrivals) => Source::Open(Arrivals::Generated(arrivals)),
                 braid_workload::Load::Closed(clients) => Source::Closed(clients),
             };
             let (name, requests) = (text.clone(), workload.requests());
-            Ok(Opened { source, need, name, requests, bad_lines: 0 })
+            Ok(Opened {
+                source,
+                need,
+                name,
+                requests,
+                not_measured: 0,
+                bad_lines: 0,
+                notes: Vec::new(),
+                trace: None,
+            })
         }
-        Load::Trace(trace) => open_trace(trace),
+        Load::Trace(trace) => open_trace(trace, setup),
     }
 }
 
-/// Reads a trace once through, so that its devices are laid one after another, and opens it anew.
-fn open_trace(trace: &Trace) -> Result<Opened> {
-    let options = Options { strict: trace.strict, ..Options::default() };
-    let file = TraceFile::open(&trace.path, &options, None)?;
-    let survey = file.survey();
-    let arrivals = file.reader()?.map(|record| -> Result<Arrival> { Ok(record?.arrival) });
+/// Reads a trace once through, so that its devices are laid one after another and its gaps are known, and opens it anew.
+fn open_trace(trace: &Trace, setup: &Setup) -> Result<Opened> {
+    let Trace { path, options, repeat, .. } = trace;
+    if *repeat == 0 {
+        return Err(Error::setup("--repeat 0: a trace is played once at least"));
+    }
+    if *repeat > 1 && setup.warm_up != WarmUp::NONE {
+        return Err(Error::setup(
+            "--repeat and --warm-up both say what is not measured: leave one out; with --repeat it is all but the last time",
+        ));
+    }
+    let shares = setup.devices.iter().any(|kind| matches!(kind.size, Size::Share(_)));
+    let extent = (trace.compact || shares).then_some(setup.extent_size);
+    let (file, compaction) = Parts::open(path, options, extent)?;
+    let survey = file.survey().clone();
+    let data = compaction.as_ref().map(Compaction::span);
+    let compaction = compaction.filter(|_| trace.compact);
+    // A volume has an extent at least, even under an empty trace.
+    let span = compaction.as_ref().map(|compaction| compaction.span().max(setup.extent_size));
+    let arrivals = Replay::new(trace, file, compaction)?;
     let source = match trace.clients {
         None => Source::Open(Arrivals::Recorded(Box::new(arrivals))),
         Some(clients) => {
@@ -74,9 +105,44 @@ fn open_trace(trace: &Trace) -> Result<Opened> {
     };
     Ok(Opened {
         source,
-        need: Need { span: None, filled: Some(vec![Bytes::ZERO..survey.span]) },
-        name: trace.path.display().to_string(),
-        requests: Some(survey.tally.records),
+        need: Need { span, filled: Some(vec![Bytes::ZERO..span.unwrap_or(survey.span)]), data },
+        name: path.display().to_string(),
+        requests: Some(survey.tally.records.saturating_mul(u64::from(*repeat))),
+        not_measured: survey.tally.records.saturating_mul(u64::from(*repeat - 1)),
         bad_lines: survey.tally.bad_records,
+        notes: notes(trace, &survey),
+        trace: Some(TraceOutcome {
+            span_bytes: survey.span.0,
+            compacted_bytes: span.map(|span| span.0),
+            passes: *repeat,
+        }),
     })
+}
+
+/// What a reader of the outcome should know of a trace.
+fn notes(trace: &Trace, survey: &Survey) -> Vec<String> {
+    let name = trace.path.display();
+    let (tally, events) = (survey.tally, survey.events);
+    let mut notes = Vec::new();
+    if tally.records == 0 {
+        let counts = [("queue", events.queue), ("issue", events.issue), ("complete", events.complete)];
+        let noted = counts.into_iter().filter(|(_, count)| *count > 0);
+        let noted: Vec<String> =
+            noted.map(|(event, count)| format!("{count} events for --event {event}")).collect();
+        let others = tally.other_devices_records;
+        notes.push(match noted.as_slice() {
+            [] if others > 0 => {
+                format!("{name} is an empty load: its {others} requests are of other devices")
+            }
+            [] => format!("{name} is an empty load: it has no requests"),
+            noted => format!("{name} is an empty load: it has {}", noted.join(" and ")),
+        });
+    }
+    if tally.late_records > 0 {
+        let late = tally.late_records;
+        notes.push(format!(
+            "{name}: {late} requests are out of order, further than --window reaches, and come late"
+        ));
+    }
+    notes
 }

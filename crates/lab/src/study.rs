@@ -4,7 +4,7 @@
 
 use crate::experiment::{Axis, Counting, Experiment, Measure, Published, Quantity, Series, Test};
 use crate::judge::{self, Judged};
-use crate::{DeviceSetup, Error, Load, Outcome, Progress, Result, Setup, sweep};
+use crate::{DeviceSetup, Error, Load, OWN, Outcome, Progress, Result, Setup, WarmUp, sweep};
 use braid_base::{DeviceClass, Nanos};
 use serde::Serialize;
 
@@ -160,7 +160,8 @@ pub fn plan(experiment: &Experiment, how: How) -> Result<Vec<Setup>> {
             setups.push(Setup {
                 seed: how.seed,
                 prefill: experiment.prefill,
-                warm_up: seconds(warm_up),
+                prefill_policy: Some(OWN.to_owned()),
+                warm_up: WarmUp::Time(seconds(warm_up)),
                 duration: Some(seconds(measured)),
                 ..Setup::new(devices.clone(), fill_in(series.policy, place, times.all / 2.0), load)
             });

@@ -1,12 +1,12 @@
 //! Two synchronous copies, in virtual time: what they cost writes, and that both serve reads.
 
 use braid_base::{DeviceClass, GIB, Nanos};
-use braid_lab::{DeviceSetup, Load, Outcome, Setup, simulate};
+use braid_lab::{DeviceSetup, Load, Outcome, Setup, Size, WarmUp, simulate};
 
 fn run(models: &[(DeviceClass, &str)], policy: &str, workload: &str, copies: u8, seed: u64) -> Outcome {
     let device = |&(class, model): &(DeviceClass, &str)| DeviceSetup {
         class,
-        size: GIB * 8,
+        size: Size::Bytes(GIB * 8),
         model: model.to_owned(),
         count: 1,
         group: None,
@@ -14,7 +14,7 @@ fn run(models: &[(DeviceClass, &str)], policy: &str, workload: &str, copies: u8,
     let load = Load::Workload(workload.to_owned());
     let mut setup = Setup::new(models.iter().map(device).collect(), policy, load);
     (setup.copies, setup.seed, setup.cache_extents) = (copies, seed, 0);
-    (setup.warm_up, setup.duration) = (Nanos::from_secs(5), Some(Nanos::from_secs(30)));
+    (setup.warm_up, setup.duration) = (WarmUp::Time(Nanos::from_secs(5)), Some(Nanos::from_secs(30)));
     simulate(&setup).expect("the load fits").outcome
 }
 

@@ -3,6 +3,7 @@
 use crate::Error;
 use crate::devices::Devices;
 use crate::format::Format;
+use crate::options::Events;
 use crate::problems::{Excerpt, Problems, Reason};
 use crate::source::{Line, Source};
 use braid_base::Op;
@@ -24,6 +25,8 @@ pub(crate) struct Batch {
     pub records: Vec<Raw>,
     pub devices: Devices,
     pub problems: Problems,
+    /// Of formats that note several events of a request.
+    pub events: Events,
 }
 
 /// Reads one format.
@@ -41,6 +44,11 @@ pub(crate) trait Decode: Send {
 pub(crate) trait LineFormat: Send {
     /// The record on a line; `None` where the line is rightly none (a heading, an event of no interest).
     fn record(&mut self, line: &[u8], devices: &mut Devices) -> Result<Option<Raw>, Reason>;
+
+    /// The events met so far, where the format notes several of each request.
+    fn events(&self) -> Events {
+        Events::default()
+    }
 }
 
 /// Reads text with the help of what knows its lines.
@@ -67,7 +75,10 @@ impl Decode for Lines {
     fn decode(&mut self, source: &mut Source, batch: &mut Batch) -> Result<bool, Error> {
         for _ in 0..LINES_PER_BATCH {
             let line = source.line().map_err(|error| broken(batch.problems.format(), self.number, error))?;
-            let Some(line) = line else { return Ok(false) };
+            let Some(line) = line else {
+                batch.events = self.format.events();
+                return Ok(false);
+            };
             self.number += 1;
             match line {
                 Line::TooLong => {
@@ -88,6 +99,7 @@ impl Decode for Lines {
                 }
             }
         }
+        batch.events = self.format.events();
         Ok(true)
     }
 }

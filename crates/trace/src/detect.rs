@@ -1,7 +1,8 @@
 //! Telling the format by content. A file's name is never asked: it is often wrong, and a pipe has none.
 //!
 //! 1. A magic number or heading decides: compact, blktrace, fio.
-//! 2. What is not text is oracleGeneral, if its first records make sense as such.
+//! 2. What is not text is vscsi or oracleGeneral, if its first records make sense as such. Bare binary numbers (`blocks-u32`,
+//!    `blocks-u64`) make sense of anything, and are never guessed.
 //! 3. Each text format is shown the lines within the first 64 KiB (at most 200); the one that finds most records wins, if
 //!    it finds them in at least half of the lines that are not empty. So a heading, or some bad lines, do no harm.
 //! 4. Of the three formats with five columns, the rule in `formats/columns.rs` finds the right one.
@@ -10,17 +11,19 @@ use crate::Error;
 use crate::compact;
 use crate::devices::Devices;
 use crate::format::Format;
+use crate::formats::vscsi::Vscsi;
 use crate::formats::{self, blkparse, blktrace, columns, fio, oracle_general};
 use crate::number::{Fields, whole};
 use crate::options::Options;
 use crate::problems::Excerpt;
+use braid_base::{Nanos, SECTOR};
 
 /// How much of the beginning is looked at.
 pub(crate) const VIEW: usize = 64 << 10;
 const MOST_LINES: usize = 200;
 
 /// The text formats without a heading, the more particular first: that decides between equals.
-const TEXT: [Format; 7] = [
+const TEXT: [Format; 12] = [
     Format::Spc,
     Format::Msr,
     Format::CloudPhysics,
@@ -28,6 +31,11 @@ const TEXT: [Format; 7] = [
     Format::SsdSim,
     Format::DiskSim,
     Format::Arc,
+    Format::Fiu,
+    Format::Alibaba,
+    Format::Tencent,
+    Format::Systor,
+    Format::Blocks,
 ];
 
 /// The format of a trace that begins so.
@@ -47,6 +55,9 @@ pub(crate) fn detect(beginning: &[u8], options: &Options) -> Result<Format, Erro
         return Ok(Format::Fio);
     }
     if !is_text(beginning) {
+        if Vscsi::tell(beginning, Nanos::from_micros(1), SECTOR).is_some() {
+            return Ok(Format::Vscsi);
+        }
         return match oracle_general::plausible(beginning) {
             true => Ok(Format::OracleGeneral),
             false => Err(unknown(beginning)),

@@ -27,14 +27,15 @@ impl TraceFile {
     pub fn open(path: &Path, options: &Options, watch: Option<Watch>) -> Result<TraceFile, Error> {
         let survey = match compact_survey(path, options)? {
             Some(survey) => survey,
-            None => {
-                let apart = Options { layout: Layout::ROOMY, ..options.clone() };
-                Survey::of(&mut open(path, &apart, watch.clone())?)?
-            }
+            None => Survey::of(&mut open(path, &apart(options), watch.clone())?)?,
         };
+        Ok(TraceFile::surveyed(path, options, survey, watch))
+    }
+
+    fn surveyed(path: &Path, options: &Options, survey: Survey, watch: Option<Watch>) -> TraceFile {
         let layout = Layout::Packed(survey.places.clone());
         let options = Options { layout, ..options.clone() };
-        Ok(TraceFile { path: path.to_owned(), options, survey, watch })
+        TraceFile { path: path.to_owned(), options, survey, watch }
     }
 
     /// What the first pass found out.
@@ -56,18 +57,28 @@ pub fn open(path: &Path, options: &Options, watch: Option<Watch>) -> Result<Read
     Ok(reader.named(name))
 }
 
-/// Header and end of an uncompressed compact trace are enough, unless a device is to be picked out, or the records looked
-/// at one by one.
-fn compact_survey(path: &Path, options: &Options) -> Result<Option<Survey>, Error> {
-    const AS_LONG_AS_A_HEADER: u64 = 1 << 20;
-    let mut file = File::open(path).map_err(|error| named(path, error))?;
-    let is_file = file.metadata().map_err(|error| named(path, error))?.is_file();
+/// For a first pass: devices lie where no other can be.
+pub(crate) fn apart(options: &Options) -> Options {
+    Options { layout: Layout::ROOMY, ..options.clone() }
+}
+
+/// Opens what can be read more than once.
+pub(crate) fn refuse_pipe(path: &Path) -> Result<File, Error> {
+    let is_file = std::fs::metadata(path).map_err(|error| named(path, error))?.is_file();
     if !is_file {
         return Err(Error::Options(format!(
             "{} is no file: its devices are laid out after a first pass, and it can be read only once; copy it into a file",
             path.display()
         )));
     }
+    File::open(path).map_err(|error| named(path, error))
+}
+
+/// Header and end of an uncompressed compact trace are enough, unless a device is to be picked out, or the records looked
+/// at one by one.
+fn compact_survey(path: &Path, options: &Options) -> Result<Option<Survey>, Error> {
+    const AS_LONG_AS_A_HEADER: u64 = 1 << 20;
+    let mut file = refuse_pipe(path)?;
     if options.device.is_some() || options.strict || options.speed != 1.0 {
         return Ok(None);
     }

@@ -1,5 +1,6 @@
 //! The formats by name, and in which units each counts.
 
+use crate::formats::blocks;
 use braid_base::{Bytes, Nanos, SECTOR};
 use std::fmt;
 use std::str::FromStr;
@@ -29,6 +30,22 @@ pub enum Format {
     Arc,
     /// libCacheSim's oracleGeneral binary.
     OracleGeneral,
+    /// VMware's virtual SCSI tracer, binary, version 1 or 2.
+    Vscsi,
+    /// FIU, SRCMap: `nanoseconds pid process sector sectors R|W major minor digest`.
+    Fiu,
+    /// Alibaba CSV: `device_id,opcode,offset,length,timestamp`.
+    Alibaba,
+    /// Tencent CSV: `Timestamp,Offset,Size,IOType,VolumeID`.
+    Tencent,
+    /// SYSTOR '17 CSV: `Timestamp,Response,IOType,LUN,Offset,Size`.
+    Systor,
+    /// A number of a block on each line.
+    Blocks,
+    /// Numbers of blocks of four bytes.
+    BlocksU32,
+    /// Numbers of blocks of eight bytes.
+    BlocksU64,
     /// Braid's own.
     Compact,
 }
@@ -44,7 +61,7 @@ pub struct Units {
 
 impl Format {
     /// All formats.
-    pub const ALL: [Format; 12] = [
+    pub const ALL: [Format; 20] = [
         Format::Spc,
         Format::Msr,
         Format::Blktrace,
@@ -56,6 +73,14 @@ impl Format {
         Format::CloudPhysics,
         Format::Arc,
         Format::OracleGeneral,
+        Format::Vscsi,
+        Format::Fiu,
+        Format::Alibaba,
+        Format::Tencent,
+        Format::Systor,
+        Format::Blocks,
+        Format::BlocksU32,
+        Format::BlocksU64,
         Format::Compact,
     ];
 
@@ -73,6 +98,14 @@ impl Format {
             Format::CloudPhysics => "cloudphysics",
             Format::Arc => "arc",
             Format::OracleGeneral => "oracle-general",
+            Format::Vscsi => "vscsi",
+            Format::Fiu => "fiu",
+            Format::Alibaba => "alibaba",
+            Format::Tencent => "tencent",
+            Format::Systor => "systor",
+            Format::Blocks => "blocks",
+            Format::BlocksU32 => "blocks-u32",
+            Format::BlocksU64 => "blocks-u64",
             Format::Compact => "compact",
         }
     }
@@ -89,7 +122,14 @@ impl Format {
             Format::MsrCut => (Some(Nanos::from_millis(1)), None),
             Format::CloudPhysics => (Some(Nanos::from_micros(1)), Some(SECTOR)),
             Format::Arc => (Some(Nanos::from_millis(1)), Some(SECTOR)),
-            Format::OracleGeneral => (Some(Nanos::from_secs(1)), Some(SECTOR)),
+            Format::OracleGeneral | Format::Tencent => (Some(Nanos::from_secs(1)), Some(SECTOR)),
+            Format::Vscsi => (Some(Nanos::from_micros(1)), Some(SECTOR)),
+            Format::Fiu => (Some(Nanos(1)), Some(SECTOR)),
+            Format::Alibaba => (Some(Nanos::from_micros(1)), None),
+            Format::Systor => (Some(Nanos::from_secs(1)), None),
+            Format::Blocks | Format::BlocksU32 | Format::BlocksU64 => {
+                (Some(Nanos::from_millis(1)), Some(blocks::BLOCK))
+            }
         };
         Units { time, block }
     }
@@ -97,7 +137,11 @@ impl Format {
     /// What its records are called in messages.
     pub fn word_for_record(self) -> &'static str {
         match self {
-            Format::Blktrace | Format::OracleGeneral => "record",
+            Format::Blktrace
+            | Format::OracleGeneral
+            | Format::Vscsi
+            | Format::BlocksU32
+            | Format::BlocksU64 => "record",
             Format::Compact => "block",
             _ => "line",
         }

@@ -5,7 +5,7 @@ use crate::{Error, order};
 use braid_base::{Bytes, Nanos, TIB};
 
 /// How a trace is to be read. The default recognises the format and uses its own units.
-#[derive(Clone, Debug)]
+#[derive(Clone, PartialEq, Debug)]
 pub struct Options {
     /// The format, where it is not to be told by content.
     pub format: Option<Format>,
@@ -69,6 +69,34 @@ pub enum Event {
     Issue,
     /// The device is done with it (C).
     Complete,
+}
+
+/// How many events of each kind a trace notes; none where its format notes one for each request.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Events {
+    /// Requests that came to the block layer.
+    pub queue: u64,
+    /// Requests that went to the device.
+    pub issue: u64,
+    /// Requests that were done.
+    pub complete: u64,
+}
+
+impl Events {
+    pub(crate) fn count(&mut self, event: Event) {
+        let count = match event {
+            Event::Queue => &mut self.queue,
+            Event::Issue => &mut self.issue,
+            Event::Complete => &mut self.complete,
+        };
+        *count += 1;
+    }
+
+    pub(crate) fn add(&mut self, other: Events) {
+        self.queue += other.queue;
+        self.issue += other.issue;
+        self.complete += other.complete;
+    }
 }
 
 impl Default for Options {

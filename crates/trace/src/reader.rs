@@ -7,7 +7,7 @@ use crate::detect::{self, VIEW};
 use crate::devices::Devices;
 use crate::format::Format;
 use crate::formats;
-use crate::options::Options;
+use crate::options::{Events, Options};
 use crate::order::Order;
 use crate::place::{Placer, Seen};
 use crate::problems::Problems;
@@ -65,6 +65,16 @@ pub struct Tally {
     pub late_records: u64,
 }
 
+impl Tally {
+    pub(crate) fn add(&mut self, other: Tally) {
+        self.records += other.records;
+        self.bad_records += other.bad_records;
+        self.other_devices_records += other.other_devices_records;
+        self.reordered_records += other.reordered_records;
+        self.late_records += other.late_records;
+    }
+}
+
 impl<'a> Reader<'a> {
     /// Opens a trace: tells compression and format, unless the latter is named.
     pub fn open(source: impl Read + Send + 'a, options: &Options) -> Result<Reader<'a>, Error> {
@@ -91,7 +101,12 @@ impl<'a> Reader<'a> {
             decoder,
             format,
             compression,
-            batch: Batch { records: Vec::new(), devices: Devices::default(), problems },
+            batch: Batch {
+                records: Vec::new(),
+                devices: Devices::default(),
+                problems,
+                events: Events::default(),
+            },
             next: 0,
             more: true,
             error: None,
@@ -134,6 +149,16 @@ impl<'a> Reader<'a> {
             reordered_records: self.order.reordered(),
             late_records: self.order.late(),
         }
+    }
+
+    /// The events met so far, of formats that note several of each request.
+    pub fn events(&self) -> Events {
+        self.batch.events
+    }
+
+    /// The time of the first record, on the trace's own clock.
+    pub(crate) fn origin(&self) -> Option<u64> {
+        self.origin
     }
 
     /// The devices met so far, but for those that were not asked for, in order of first appearance.

@@ -2,7 +2,7 @@
 
 use crate::Error;
 use crate::compact::{Header, Tail};
-use crate::options::Place;
+use crate::options::{Events, Place};
 use crate::place::pack;
 use crate::reader::{Reader, Tally};
 use braid_base::{Bytes, Nanos};
@@ -18,6 +18,8 @@ pub struct Survey {
     pub places: Vec<Place>,
     /// The size of the address space in which they all lie.
     pub span: Bytes,
+    /// Its events, of formats that note several of each request.
+    pub events: Events,
 }
 
 impl Survey {
@@ -33,7 +35,7 @@ impl Survey {
     /// What a reader has found out up to here; `duration` is the time of its last record.
     pub fn so_far(reader: &Reader, duration: Nanos) -> Survey {
         let places = pack(&reader.devices());
-        Survey { tally: reader.tally(), duration, span: span_of(&places), places }
+        Survey { tally: reader.tally(), duration, span: span_of(&places), places, events: reader.events() }
     }
 
     /// From what a complete trace of the compact format says of itself.
@@ -43,10 +45,10 @@ impl Survey {
         let places = if header.places.is_empty() { vec![alone] } else { header.places };
         let span = span_of(&places).max(tail.end);
         let tally = Tally { records: tail.records, ..Tally::default() };
-        Survey { tally, duration: tail.duration, places, span }
+        Survey { tally, duration: tail.duration, places, span, events: Events::default() }
     }
 }
 
-fn span_of(places: &[Place]) -> Bytes {
+pub(crate) fn span_of(places: &[Place]) -> Bytes {
     places.iter().map(|place| place.base + place.span).max().unwrap_or_default()
 }

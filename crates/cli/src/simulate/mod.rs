@@ -1,13 +1,17 @@
 //! `braid simulate`: what a volume would do on modelled devices, in virtual time; policy beside policy in one table.
 
 mod bar;
+mod best;
 mod table;
 
 use crate::output::{Output, complain};
+use crate::trace::reading::Content;
 pub use bar::Bar;
+use best::Best;
 use braid_base::{Bytes, DeviceClass, Nanos};
 use braid_control::{Error, ErrorKind, Result};
-use braid_lab::{Beyond, DeviceSetup, Load, Prefill, Run, Setup, Trace, sweep};
+use braid_lab::{Beyond, DeviceSetup, Load, Prefill, Run, Setup, Trace, WarmUp, sweep};
+use braid_trace::Options;
 use clap::{Args, ValueEnum};
 use serde::Serialize;
 use std::path::PathBuf;
@@ -24,22 +28,37 @@ Examples:
   braid simulate --ssd 80GiB,model=x25-m --hdd 73GB,model=mba3073,count=4 --workload zipf,clients=16 \\
     --policy wardrop --policy stripe --policy static,ssd=80%
   braid simulate --ssd 32GB,model=x25-e --hdd 73GB,model=mba3073 --workload netapp-like --clients 1,4,10
-  braid simulate --ssd 80GiB,model=x25-m --hdd 320GB,model=barracuda-7200.12 --trace web.csv.gz --speed 4
+  braid simulate --ssd 80GiB,model=x25-m --hdd 320GB,model=barracuda-7200.12 --trace web.csv.gz --repeat 2 --max-gap 10s
+  braid simulate --ssd 20%,model=x25-m --hdd 73GB,model=mba3073 --trace web.csv.gz --policy wardrop --policy hdd-only
   braid simulate --ssd 256MiB,model=dram --hdd 292GB,model=./mine.toml,raid0=4 --workload zipf --policy ssd-first
 
 The model dram is the protected memory of an array controller: what it holds survives a power cut. It is a device of class
 ssd like any other, and the policy decides what lies on it. --cache is the volume's own memory, through which writes go.
 
+A trace touches a small part of the disks that it was recorded on. With --compact on the volume is as large as the extents
+that it reads or writes, in order of address, so that it fits devices of any size. Places within an extent stay; extents
+that were apart may become neighbours, which shortens seeks between them. The trace is read once before it is simulated, in
+at most 300 MiB, for 2^23 groups of 64 extents.
+
+A device whose size is a share of the data has room for that share, in whole extents, and for the volume's metadata beside
+it; together the devices must hold all data. What depends on distance in a model is scaled to the size of the device.
+
 What is filled before the load begins costs no time; neither does a read of what was never written. Hits in the memory
 cache and the work of the processor take no time either. Queue time is what a request waits outside the volume, because
 --outstanding others are in it; service time is what it takes in the volume, queues of the devices included.
 
-JSON: wall_seconds, runs. Each run: given (policy, load, clients, as on the command line), and either error (kind,
-message), or wall_seconds and requests_per_wall_second (the only figures that differ from machine to machine), policy
-(with all settings), load, seed, volume_bytes, extent_bytes, simulated_seconds, warm_up_seconds, think_seconds,
-throughput_bytes_per_second, requests_per_second, all, read, write, flush, discard, dropped_requests, bad_lines,
+What is filled lies in the same places for all policies that are compared, as on a volume long in use: the SSDs hold as much of
+the data as fits nine tenths of them, extents from everywhere alike, and the disks hold the rest. No policy gains from that: none
+has chosen what lies there. static, stripe, ssd-only and hdd-only place it by their own rule, for they never move it. The
+policy that did it is prefill_policy of each run; --prefill-policy names another for all, such as hdd-only or own.
+
+JSON: wall_seconds, runs. Each run: given (policy, load, clients, as on the command line), under best-static also best
+(policy, and tried: policy, latency_ns_mean), and either error (kind, message), or wall_seconds and requests_per_wall_second (the only figures that differ from machine to machine), policy
+(with all settings), prefill_policy (null where nothing was filled), load, seed, volume_bytes, extent_bytes, simulated_seconds, warm_up_seconds, warm_up_requests, think_seconds,
+throughput_bytes_per_second, requests_per_second, all, read, write, flush, discard, dropped_requests, bad_lines, trace,
 cache_hit_ratio, cache_hits, cache_misses, background, mapped_bytes, map_memory_bytes, policy_memory_bytes,
-verified_bytes, devices, intervals.
+verified_bytes, devices, notes (what to know of it: sentences), intervals.
+  trace (null under a workload): span_bytes (all addresses), compacted_bytes (touched extents; null with --compact off), passes
   all (reads and writes), read, write, flush, discard: requests, bytes, and of latency, queue and service:
     latency_ns_mean, _p50, _p95, _p99, _p999, _max
   background: migrations, migrations_stopped, migrated_bytes, mirrored_bytes, promoted_bytes, written_back_bytes,
@@ -52,16 +71,18 @@ verified_bytes, devices, intervals.
     throughput_bytes_per_second, response_ns_mean, utilisation, queue_depth_mean)")]
 pub struct Arguments {
     /// SSDs of a model: a name (braid device show) or a file, FILE.toml. raid0=N[,unit=64KiB] or raid1=N makes each device
-    /// of N of them, striped or mirrored; SIZE is that of the whole. Repeat it for other kinds
+    /// of N of them, striped or mirrored; SIZE is that of the whole. 20% is room for this share of the data: of the extents that a
+    /// trace touches, or of what a workload spans. Repeat it for other kinds
     #[arg(long, value_name = "SIZE,model=M[,count=N][,raid0=N|,raid1=N]", help_heading = "The volume")]
     ssd: Vec<String>,
     /// Hard disks of a model: as --ssd
     #[arg(long, value_name = "SIZE,model=M[,count=N][,raid0=N|,raid1=N]", help_heading = "The volume")]
     hdd: Vec<String>,
-    /// What decides where data lies and when it moves. Repeat it to compare [default: wardrop]
+    /// What decides where data lies and when it moves; best-static is the static split with the lowest mean latency, of 10%,
+    /// 20% ... 90%. Repeat it to compare [default: wardrop]
     #[arg(long, value_name = "POLICY[,KEY=VALUE...]", help_heading = "The volume")]
     policy: Vec<String>,
-    /// The volume's size [default: what the workload needs; under a trace, what the devices hold]
+    /// The volume's size [default: what the load needs; under a trace with --compact off, what the devices hold]
     #[arg(long, help_heading = "The volume")]
     size: Option<Bytes>,
     /// The unit of placement
@@ -79,15 +100,29 @@ pub struct Arguments {
     /// What holds bytes before the load begins
     #[arg(long, default_value = "used", help_heading = "The volume")]
     prefill: Fill,
-    /// The policy that places what is filled before [default: the one that is simulated]
+    /// The policy that places what is filled before, or own for the one that is simulated [default: one for all]
     #[arg(long, value_name = "POLICY", help_heading = "The volume")]
     prefill_policy: Option<String>,
     /// A generated load. Repeat it to compare
     #[arg(long, value_name = "WORKLOAD[,KEY=VALUE...]", help_heading = "The load")]
     workload: Vec<String>,
-    /// A recorded load. Repeat it to compare
+    /// A recorded load: a file, or the parts of one, merged by time: a folder, or FILE+FILE. Repeat it to compare
     #[arg(long, value_name = "FILE", help_heading = "The load")]
     trace: Vec<PathBuf>,
+    /// Whether the extents that a trace touches are numbered without the gaps between them, in order of address
+    #[arg(long, value_name = "WHETHER", default_value = "on", help_heading = "The load")]
+    compact: Compact,
+    /// How often a trace is played, one time after the other; only the last is measured
+    #[arg(long, value_name = "COUNT", default_value_t = 1, help_heading = "The load")]
+    repeat: u32,
+    /// The longest time between two requests of a trace; longer ones are cut to it
+    #[arg(long, value_name = "TIME", help_heading = "The load")]
+    max_gap: Option<Nanos>,
+    /// What an address of a trace counts, in formats of sectors or blocks [default: 512B]
+    #[arg(long, value_name = "SIZE", help_heading = "Reading")]
+    trace_block: Option<Bytes>,
+    #[command(flatten)]
+    content: Content,
     /// Clients that each wait for their last request (closed loop); several numbers to compare
     #[arg(long, value_delimiter = ',', help_heading = "The load")]
     clients: Vec<u32>,
@@ -106,12 +141,9 @@ pub struct Arguments {
     /// What becomes of requests beyond the volume's end
     #[arg(long, default_value = "refuse", help_heading = "The load")]
     beyond: End,
-    /// End at a line of a trace that cannot be read, instead of counting it
-    #[arg(long, help_heading = "The load")]
-    strict: bool,
-    /// How long the load runs before anything is measured
+    /// How far the load runs before anything is measured: 30s, 10000req, or 50% of its requests
     #[arg(long, value_name = "TIME", default_value = "0s", help_heading = "What is measured")]
-    warm_up: Nanos,
+    warm_up: WarmUp,
     /// How long it is measured then [default: until the load ends]
     #[arg(long, value_name = "TIME", help_heading = "What is measured")]
     duration: Option<Nanos>,
@@ -129,12 +161,21 @@ pub struct Arguments {
     threads: Option<usize>,
 }
 
+/// Whether traces are compacted.
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Compact {
+    /// The volume is as large as the touched extents, and these are what is filled
+    On,
+    /// Addresses are those of the trace, its devices one after another
+    Off,
+}
+
 /// What is filled.
 #[derive(Clone, Copy, ValueEnum)]
 enum Fill {
     /// Nothing
     None,
-    /// What the workload uses; under a trace, all up to the end of its last device
+    /// What the workload uses; under a trace, what it touches, or all up to its end where it is not compacted
     Used,
     /// The whole volume
     All,
@@ -163,6 +204,9 @@ struct Given {
 #[derive(Serialize)]
 struct Row {
     given: Given,
+    /// Of `best-static`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    best: Option<Best>,
     #[serde(flatten)]
     result: Ended,
 }
@@ -175,6 +219,22 @@ enum Ended {
     Failed { error: Error },
 }
 
+impl Row {
+    /// The policy as tables name it.
+    fn policy(&self) -> String {
+        match &self.best {
+            None => self.given.policy.clone(),
+            Some(best) => format!("{}: {}", best::NAME, best.policy),
+        }
+    }
+}
+
+/// What is simulated for a row: several policies if the best of them is asked for.
+struct Planned {
+    given: Given,
+    setups: Vec<Setup>,
+}
+
 #[derive(Serialize)]
 struct Report {
     wall_seconds: f64,
@@ -184,17 +244,12 @@ struct Report {
 /// Runs the verb.
 pub fn run(arguments: &Arguments, output: Output) -> Result<u8> {
     let planned = plan(arguments)?;
-    let setups: Vec<Setup> = planned.iter().map(|(_, setup)| setup.clone()).collect();
+    let setups: Vec<Setup> = planned.iter().flat_map(|planned| planned.setups.clone()).collect();
     let (begun, bar) = (Instant::now(), Bar::new());
     let results = sweep(&setups, arguments.threads, |progress| bar.show(progress));
     bar.end();
-    let rows = planned.into_iter().zip(results).map(|((given, _), result)| Row {
-        given,
-        result: match result {
-            Ok(run) => Ended::Done(Box::new(run)),
-            Err(error) => Ended::Failed { error: failure(&error) },
-        },
-    });
+    let mut results = results.into_iter();
+    let rows = planned.into_iter().map(|planned| row(planned, &mut results));
     let report = Report { runs: rows.collect(), wall_seconds: begun.elapsed().as_secs_f64() };
     let mut failed: Vec<&Row> =
         report.runs.iter().filter(|row| matches!(row.result, Ended::Failed { .. })).collect();
@@ -214,8 +269,29 @@ pub fn run(arguments: &Arguments, output: Output) -> Result<u8> {
     Ok(status)
 }
 
+/// What came of the next simulations.
+fn row(
+    Planned { given, setups }: Planned,
+    results: &mut impl Iterator<Item = braid_lab::Result<Run>>,
+) -> Row {
+    let mut results: Vec<_> = results.take(setups.len()).collect();
+    let (result, best) = match results.len() {
+        1 => (results.remove(0), None),
+        _ => {
+            let policies = setups.into_iter().map(|setup| setup.policy).collect();
+            let (result, best) = best::best(policies, results);
+            (result, Some(best))
+        }
+    };
+    let result = match result {
+        Ok(run) => Ended::Done(Box::new(run)),
+        Err(error) => Ended::Failed { error: failure(&error) },
+    };
+    Row { given, best, result }
+}
+
 /// Every policy under every load with every number of clients.
-fn plan(arguments: &Arguments) -> Result<Vec<(Given, Setup)>> {
+fn plan(arguments: &Arguments) -> Result<Vec<Planned>> {
     let usage = |problem: &str| Err(Error::new(ErrorKind::Usage, problem));
     let devices = devices(arguments)?;
     if devices.is_empty() {
@@ -239,7 +315,9 @@ fn plan(arguments: &Arguments) -> Result<Vec<(Given, Setup)>> {
             for policy in policies {
                 let given = Given { policy: policy.clone(), load: name.clone(), clients };
                 let load = load.clone().with_clients(clients, arguments.think);
-                planned.push((given, setup(arguments, devices.clone(), policy, load)));
+                let policies = best::policies(policy);
+                let setup = |policy: &String| setup(arguments, devices.clone(), policy, load.clone());
+                planned.push(Planned { given, setups: policies.iter().map(setup).collect() });
             }
         }
     }
@@ -255,8 +333,14 @@ fn devices(arguments: &Arguments) -> Result<Vec<DeviceSetup>> {
 fn loads(arguments: &Arguments) -> Vec<(String, Load)> {
     let workloads = arguments.workload.iter().map(|text| (text.clone(), Load::Workload(text.clone())));
     let traces = arguments.trace.iter().map(|path| {
-        let (think, strict) = (Nanos::ZERO, arguments.strict);
-        (path.display().to_string(), Load::Trace(Trace { path: path.clone(), clients: None, think, strict }))
+        let trace = Trace {
+            options: Options { block: arguments.trace_block, ..arguments.content.options() },
+            compact: arguments.compact == Compact::On,
+            repeat: arguments.repeat,
+            max_gap: arguments.max_gap,
+            ..Trace::new(path)
+        };
+        (path.display().to_string(), Load::Trace(trace))
     });
     workloads.chain(traces).collect()
 }

@@ -5,7 +5,7 @@ use super::{Ended, Report, Row};
 use crate::status::time;
 use crate::table::Table;
 use braid_base::Bytes;
-use braid_lab::{DeviceOutcome, Operation, Outcome, Run, Setup};
+use braid_lab::{DeviceOutcome, Operation, Outcome, Run, Setup, Size};
 
 /// The whole report.
 pub fn describe(report: &Report, setup: &Setup) -> String {
@@ -22,6 +22,9 @@ pub fn describe(report: &Report, setup: &Setup) -> String {
     let clients = done.iter().any(|(row, _)| row.given.clients != first.given.clients);
     let columns = Columns { loads, clients };
     let mut text = heading(setup, &run.outcome, !loads);
+    text += &traces(&done);
+    text += &fills(&done);
+    text += "\n";
     text += &guests(&done, columns);
     if let [(_, run)] = done.as_slice() {
         text += &kinds(&run.outcome);
@@ -30,6 +33,7 @@ pub fn describe(report: &Report, setup: &Setup) -> String {
     if let [(_, run)] = done.as_slice() {
         text += &behind_the_scenes(&run.outcome);
     }
+    text += &notes(&done);
     text + &closing(&done, report)
 }
 
@@ -49,7 +53,7 @@ impl Columns {
     }
 
     fn cells(self, row: &Row) -> Vec<String> {
-        let mut cells = vec![row.given.policy.clone()];
+        let mut cells = vec![row.policy()];
         cells.extend(self.loads.then(|| row.given.load.clone()));
         cells.extend(self.clients.then(|| row.given.clients.map_or("-".to_owned(), |n| n.to_string())));
         cells
@@ -60,11 +64,15 @@ impl Columns {
 fn heading(setup: &Setup, outcome: &Outcome, one_load: bool) -> String {
     let mut place = 0;
     let kinds = setup.devices.iter().map(|kind| {
-        let DeviceOutcome { class, model, .. } = &outcome.devices[place];
+        let DeviceOutcome { class, model, size_bytes, .. } = &outcome.devices[place];
         place += kind.count;
+        let size = match kind.size {
+            Size::Bytes(bytes) => bytes.to_string(),
+            share @ Size::Share(_) => format!("{share} of the data ({})", Bytes(*size_bytes)),
+        };
         match kind.count {
-            1 => format!("{class} {model} of {}", kind.size),
-            count => format!("{count} × {class} {model} of {}", kind.size),
+            1 => format!("{class} {model} of {size}"),
+            count => format!("{count} × {class} {model} of {size}"),
         }
     });
     let mut text = format!("simulated: {}\n", kinds.collect::<Vec<_>>().join(", "));
@@ -72,7 +80,47 @@ fn heading(setup: &Setup, outcome: &Outcome, one_load: bool) -> String {
         let volume = Bytes(outcome.volume_bytes);
         text += &format!("  load {}, seed {}, on a volume of {volume}\n", outcome.load, outcome.seed);
     }
-    text + "\n"
+    text
+}
+
+/// Which policy placed what was filled, for each simulation once if they differ.
+fn fills(done: &[(&Row, &Run)]) -> String {
+    let mut named: Vec<(&str, Vec<&str>)> = Vec::new();
+    for (row, Run { outcome, .. }) in done {
+        let by = outcome.prefill_policy.as_deref().unwrap_or("nobody: the volume is empty");
+        let policy = row.given.policy.as_str();
+        match named.iter_mut().find(|(known, _)| *known == by) {
+            Some((_, policies)) if policies.contains(&policy) => {}
+            Some((_, policies)) => policies.push(policy),
+            None => named.push((by, vec![policy])),
+        }
+    }
+    let line = |(by, policies): &(&str, Vec<&str>)| match named.len() {
+        1 => format!("  filled before by {by}\n"),
+        _ => format!("  filled before by {by} for {}\n", policies.join(", ")),
+    };
+    named.iter().map(line).collect()
+}
+
+/// What became of the addresses of each trace.
+fn traces(done: &[(&Row, &Run)]) -> String {
+    let (mut text, mut named) = (String::new(), Vec::new());
+    for (row, Run { outcome, .. }) in done {
+        let Some(trace) = &outcome.trace else { continue };
+        if named.contains(&&row.given.load) {
+            continue;
+        }
+        named.push(&row.given.load);
+        let (span, extent) = (Bytes(trace.span_bytes), Bytes(outcome.extent_bytes));
+        text += &match trace.compacted_bytes.map(Bytes) {
+            Some(touched) => format!(
+                "  {}: compacted: it touches {touched} in extents of {extent}, out of {span}\n",
+                outcome.load
+            ),
+            None => format!("  {}: not compacted: its addresses reach to {span}\n", outcome.load),
+        };
+    }
+    text
 }
 
 fn guests(done: &[(&Row, &Run)], columns: Columns) -> String {
@@ -242,6 +290,25 @@ fn behind_the_scenes(outcome: &Outcome) -> String {
             &format!("  left out    {dropped} requests beyond the end, {bad} lines that could not be read\n");
     }
     text
+}
+
+/// What to know before believing it: each sentence once, with the policies that it is of where these are not all.
+fn notes(done: &[(&Row, &Run)]) -> String {
+    let mut said: Vec<(&str, Vec<String>)> = Vec::new();
+    for (row, Run { outcome, .. }) in done {
+        for note in &outcome.notes {
+            match said.iter_mut().find(|(known, _)| known == note) {
+                Some((_, policies)) => policies.push(row.policy()),
+                None => said.push((note, vec![row.policy()])),
+            }
+        }
+    }
+    let line = |(note, policies): &(&str, Vec<String>)| match policies.len() == done.len() {
+        true => format!("  note: {note}\n"),
+        false => format!("  note: under {}: {note}\n", policies.join(", ")),
+    };
+    let lines: String = said.iter().map(line).collect();
+    if lines.is_empty() { lines } else { format!("\n{lines}") }
 }
 
 fn closing(done: &[(&Row, &Run)], report: &Report) -> String {

@@ -2,7 +2,7 @@
 
 mod convert;
 mod info;
-mod reading;
+pub mod reading;
 mod record;
 mod report;
 
@@ -13,7 +13,9 @@ use clap::{Args, Subcommand};
 /// Measure block traces, convert them, record a volume
 ///
 /// Traces are read in these formats, plain or compressed by gzip, xz or zstd, and told by what is in them: spc, msr, blktrace,
-/// blkparse, fio (iolog 2 and 3), disksim, ssdsim (also MQSim), msr-cut, cloudphysics, arc, oracle-general, compact.
+/// blkparse, fio (iolog 2 and 3), disksim, ssdsim (also MQSim), msr-cut, cloudphysics, arc, oracle-general, vscsi, fiu (SRCMap),
+/// alibaba, tencent, systor (SYSTOR '17), blocks (a number on each line), compact. Bare binary numbers, blocks-u32 and blocks-u64,
+/// have to be named.
 #[derive(Args)]
 pub struct Arguments {
     #[command(subcommand)]

@@ -12,18 +12,25 @@ use std::sync::Arc;
 /// How a trace is to be read.
 #[derive(Args)]
 pub struct Reading {
-    /// Its format, where content does not tell it rightly
-    #[arg(long, help_heading = "Reading")]
-    format: Option<Format>,
+    #[command(flatten)]
+    content: Content,
     /// What an address counts, in formats of sectors or blocks [default: 512B]
     #[arg(long, value_name = "SIZE", help_heading = "Reading")]
     block: Option<Bytes>,
-    /// What a time counts [default: what the format says; of arc, a line each 1ms]
-    #[arg(long, value_name = "TIME", help_heading = "Reading")]
-    time_unit: Option<Nanos>,
     /// Divide times by this, as for a trace whose clock was stretched
     #[arg(long, value_name = "FACTOR", default_value_t = 1.0, help_heading = "Reading")]
     speed: f64,
+}
+
+/// What is in a trace, and what of it is wanted.
+#[derive(Args)]
+pub struct Content {
+    /// Its format, where content does not tell it rightly
+    #[arg(long, help_heading = "Reading")]
+    format: Option<Format>,
+    /// What a time counts [default: what the format says; of arc, a line each 1ms]
+    #[arg(long, value_name = "TIME", help_heading = "Reading")]
+    time_unit: Option<Nanos>,
     /// Only this device: an ASU, a disk, a file's name
     #[arg(long, value_name = "LABEL", help_heading = "Reading")]
     device: Option<String>,
@@ -41,16 +48,21 @@ pub struct Reading {
 impl Reading {
     /// The same as the library takes it.
     pub fn options(&self, layout: Layout) -> Options {
+        Options { block: self.block, speed: self.speed, layout, ..self.content.options() }
+    }
+}
+
+impl Content {
+    /// The same as the library takes it, in the format's own blocks and at its own times.
+    pub fn options(&self) -> Options {
         Options {
             format: self.format,
             time_unit: self.time_unit,
-            block: self.block,
-            speed: self.speed,
             device: self.device.clone(),
-            layout,
             event: self.event,
             window: self.window,
             strict: self.strict,
+            ..Options::default()
         }
     }
 }

@@ -119,3 +119,109 @@ fn what_fails_beside_others_does_not_hide_them() {
     assert_eq!(report["runs"][0]["all"]["requests"], 3000);
     assert!(report["runs"][1]["error"]["message"].as_str().unwrap().contains("wrong"));
 }
+
+/// 30 extents, 4 TB apart on a disk: a read of each, in turn with a write.
+fn scattered(machine: &Machine) {
+    let line = |number: u64| {
+        let op = if number.is_multiple_of(2) { 'r' } else { 'w' };
+        format!("0,{},4096,{op},{}\n", number % 30 * 8_000_000_000, number as f64 / 100.0)
+    };
+    std::fs::write(machine.path("scattered.spc"), (0..90).map(line).collect::<String>()).unwrap();
+}
+
+#[test]
+fn a_trace_is_compacted_unless_that_is_switched_off() {
+    let machine = Machine::new();
+    scattered(&machine);
+    let words = [&["simulate"], DEVICES, &["--trace", "scattered.spc"]].concat();
+    let run = &machine.json(&words)["runs"][0];
+    assert_eq!(run["trace"]["compacted_bytes"], 30 * (128 << 10));
+    assert_eq!(run["volume_bytes"], run["trace"]["compacted_bytes"]);
+    assert!(run["trace"]["span_bytes"].as_u64().unwrap() > 100_000_000_000_000);
+    let off = [&words[..], &["--compact", "off", "--beyond", "wrap"]].concat();
+    let run = &machine.json(&off)["runs"][0];
+    assert_eq!(run["trace"]["compacted_bytes"], Value::Null);
+    assert!(run["volume_bytes"].as_u64().unwrap() > 1_000_000_000);
+    assert!(machine.ok(&words).contains("compacted"));
+    machine.refused(&[&words[..], &["--compact", "off"]].concat(), 2, &["--beyond"]);
+}
+
+#[test]
+fn a_device_may_have_a_share_of_the_data() {
+    let machine = Machine::new();
+    scattered(&machine);
+    let words = |ssd: &'static str, load: &[&'static str]| {
+        [&["simulate", "--ssd", ssd, "--hdd", "4GB,model=mba3073", "--policy", "static,ssd=100%"], load]
+            .concat()
+    };
+    let data_share =
+        |words: &[&str]| machine.json(words)["runs"][0]["devices"][0]["data_share"].as_f64().unwrap();
+    let trace = ["--trace", "scattered.spc", "--extent", "512KiB"];
+    assert_eq!(data_share(&words("50%,model=x25-m", &trace)), 0.5);
+    assert_eq!(data_share(&words("25%,model=x25-m", LOAD)), 0.25);
+    assert!(machine.ok(&words("50%,model=x25-m", &trace)).contains("50%"));
+    machine.refused(&words("1%,model=x25-m", &trace), 2, &["larger share"]);
+    machine.refused(&words("50%,model=x25-m", &["--trace", "scattered.spc"]), 2, &["larger share", "4 MiB"]);
+    machine.refused(&words("0%,model=x25-m", &trace), 2, &["'0%'"]);
+}
+
+#[test]
+fn a_trace_is_read_and_played_as_the_options_say() {
+    let machine = Machine::new();
+    scattered(&machine);
+    let words =
+        |more: &[&'static str]| [&["simulate"], DEVICES, &["--trace", "scattered.spc"], more].concat();
+    let run = |more: &[&'static str]| machine.json(&words(more))["runs"][0].clone();
+    let twice = run(&["--repeat", "2"]);
+    assert_eq!((&twice["all"]["requests"], &twice["warm_up_requests"]), (&90.into(), &90.into()));
+    assert_eq!(run(&["--warm-up", "50%"])["all"]["requests"], 45);
+    assert_eq!(run(&["--warm-up", "80req"])["all"]["requests"], 10);
+    let seconds = run(&["--max-gap", "5ms"])["simulated_seconds"].as_f64().unwrap();
+    assert!((0.44..0.5).contains(&seconds), "{seconds} s");
+    assert_eq!(run(&["--trace-block", "4KiB"])["trace"]["compacted_bytes"], 30 * (128 << 10));
+    machine.refused(&words(&["--repeat", "2", "--warm-up", "1s"]), 2, &["--repeat", "--warm-up"]);
+    machine.refused(&words(&["--format", "blktrace"]), 1, &["blktrace"]);
+    machine.refused(&words(&["--warm-up", "soon"]), 2, &["10000req"]);
+}
+
+#[test]
+fn the_best_static_split_is_the_one_with_the_lowest_mean_latency() {
+    let machine = Machine::new();
+    let splits: Vec<String> = (1..=9).map(|tenths| format!("static,ssd={tenths}0%")).collect();
+    let each = splits.iter().flat_map(|split| ["--policy", split]);
+    let compared: Vec<&str> = ["--policy", "best-static", "--tags"].into_iter().chain(each).collect();
+    let runs = runs(&machine, &compared);
+    let latency = |run: &Value| run["all"]["latency_ns_mean"].as_f64().unwrap();
+    let (best, splits) = runs.split_first().unwrap();
+    let lowest = splits.iter().min_by(|a, b| latency(a).total_cmp(&latency(b))).unwrap();
+    assert_eq!((&best["policy"], latency(best)), (&lowest["policy"], latency(lowest)));
+    assert_eq!(
+        (&best["given"]["policy"], &best["best"]["policy"]),
+        (&"best-static".into(), &lowest["given"]["policy"])
+    );
+    let tried = best["best"]["tried"].as_array().unwrap();
+    assert_eq!(tried.len(), 9);
+    assert!(
+        tried
+            .iter()
+            .zip(splits)
+            .all(|(tried, split)| tried["latency_ns_mean"] == split["all"]["latency_ns_mean"])
+    );
+    let text = machine.ok(&words(&["--policy", "best-static"]));
+    assert!(text.contains("best-static: static,ssd="), "{text}");
+    let one = ["simulate", "--ssd", "1GiB,model=x25-m", "--policy", "best-static"];
+    machine.refused(&[&one, LOAD].concat(), 2, &["static"]);
+}
+
+#[test]
+fn what_makes_figures_mean_something_else_is_noted() {
+    let machine = Machine::new();
+    std::fs::write(machine.path("empty.spc"), "8,0 0 1 0.0 1 D R 8 + 8 [x]\n").unwrap();
+    let trace = [&["simulate"], DEVICES, &["--trace", "empty.spc"]].concat();
+    let notes = machine.json(&trace)["runs"][0]["notes"].clone();
+    assert!(notes[0].as_str().unwrap().contains("--event issue"), "{notes}");
+    assert!(machine.ok(&trace).contains("note: "));
+    assert_eq!(machine.json(&words(&[]))["runs"][0]["notes"], Value::Array(vec![]));
+    let notes = machine.json(&words(&["--prefill", "none"]))["runs"][0]["notes"].clone();
+    assert!(notes[0].as_str().unwrap().contains("--prefill"), "{notes}");
+}

@@ -98,6 +98,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
             return Way::Done;
         }
         if !mapped {
+            self.guests.stats.borrow_mut().unwritten += 1;
             into.fill_zero();
             return Way::Done;
         }

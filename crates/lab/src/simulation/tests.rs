@@ -1,7 +1,7 @@
 //! Simulations whose results are known beforehand.
 
 use super::*;
-use crate::{Load, Prefill, Progress, sweep, sweep_while};
+use crate::{DeviceSetup, ErrorKind, Load, Prefill, Progress, sweep, sweep_while};
 use braid_base::{Bytes, DeviceClass};
 use braid_model::{DeviceModel, Model, Request};
 use braid_runtime::{Buf, Geometry};
@@ -136,7 +136,7 @@ fn a_closed_loop_obeys_littles_law() {
 /// What the model of the SSD takes for one random read of 4 KiB while nothing else happens.
 fn service_time() -> f64 {
     let spec = braid_model::by_name("x25-m").unwrap();
-    let mut model: DeviceModel = spec.build(devices()[0].size, 1);
+    let mut model: DeviceModel = spec.build(braid_base::GIB, 1);
     let (mut now, mut sum) = (Nanos::ZERO, Nanos::ZERO);
     let mut rng = braid_base::Rng::new(1);
     for _ in 0..1000 {
@@ -175,6 +175,8 @@ fn an_overloaded_open_loop_queues_outside_the_volume() {
     assert!((sum / slow.all.latency.mean - 1.0).abs() < 1e-9);
     let relaxed = simulate(&Setup { speed: 0.05, ..overloaded }).unwrap().outcome;
     assert!(relaxed.all.queue.mean < relaxed.all.service.mean, "{:?}", relaxed.all);
+    let overloads = |outcome: &Outcome| outcome.notes.iter().filter(|note| note.contains("--speed")).count();
+    assert_eq!((overloads(&slow), overloads(&relaxed)), (1, 0));
 }
 
 #[test]
@@ -189,7 +191,8 @@ fn what_does_not_fit_is_refused_with_the_remedy() {
         (Setup { load: Load::Workload("randam".into()), ..base.clone() }, "random"),
         (Setup { size: Some(Bytes(1 << 40)), ..base.clone() }, "does not fit"),
         (Setup { size: Some(Bytes(1 << 20)), ..base.clone() }, "the workload needs"),
-        (Setup { warm_up: Nanos::from_secs(3600), ..base.clone() }, "within the warm-up"),
+        (Setup { warm_up: WarmUp::Time(Nanos::from_secs(3600)), ..base.clone() }, "within the warm-up"),
+        (Setup { warm_up: WarmUp::Requests(4000), ..base.clone() }, "within the warm-up of 4000 requests"),
         (Setup { speed: 0.0, ..base.clone() }, "speed"),
         (Setup { requests: Some(0), ..base }, "nothing"),
     ];
@@ -204,7 +207,11 @@ fn warm_up_and_duration_bound_what_is_measured() {
     let endless = "random,span=256MiB,size=4KiB,read=60%,clients=4,requests=endless";
     let interval = Some(Nanos::from_millis(500));
     let whole = Setup { duration: Some(Nanos::from_secs(3)), interval, ..setup("stripe", endless) };
-    let tail = Setup { warm_up: Nanos::from_secs(2), duration: Some(Nanos::from_secs(1)), ..whole.clone() };
+    let tail = Setup {
+        warm_up: WarmUp::Time(Nanos::from_secs(2)),
+        duration: Some(Nanos::from_secs(1)),
+        ..whole.clone()
+    };
     let [whole, tail] = [whole, tail].map(|setup| simulate(&setup).unwrap().outcome);
     assert_eq!((whole.simulated_seconds, tail.simulated_seconds), (3.0, 1.0));
     assert_eq!((whole.intervals.len(), tail.intervals.len()), (6, 2));
@@ -215,11 +222,29 @@ fn warm_up_and_duration_bound_what_is_measured() {
 }
 
 #[test]
+fn a_warm_up_in_requests_leaves_out_exactly_these() {
+    let run = |warm_up, requests: Option<u64>| {
+        let endless = "random,span=256MiB,size=4KiB,read=60%,clients=4,requests=endless";
+        simulate(&Setup { warm_up, requests, ..setup("stripe", endless) })
+    };
+    let whole = run(WarmUp::NONE, Some(4000)).unwrap().outcome;
+    let half = run(WarmUp::Share(0.5), Some(4000)).unwrap().outcome;
+    let rest = run(WarmUp::Requests(2000), Some(4000)).unwrap().outcome;
+    assert_eq!((whole.all.requests, half.all.requests, half.warm_up_requests), (4000, 2000, 2000));
+    assert_eq!(half, rest);
+    let sum = half.warm_up_seconds + half.simulated_seconds;
+    assert!((sum / whole.simulated_seconds - 1.0).abs() < 1e-9 && half.warm_up_seconds > 0.0, "{sum}");
+    assert!(run(WarmUp::Share(0.5), None).unwrap_err().to_string().contains("--requests"));
+}
+
+#[test]
 fn what_was_not_filled_costs_no_device_time() {
     let reads = "random,span=256MiB,size=4KiB,read=100%,clients=4,requests=2000";
     let empty = Setup { prefill: crate::Prefill::None, ..setup("stripe", reads) };
     let outcome = simulate(&empty).unwrap().outcome;
     assert_eq!((outcome.all.latency.max, outcome.mapped_bytes), (0, 0));
+    assert_eq!(outcome.prefill_policy, None);
+    assert!(outcome.notes.iter().any(|note| note.contains("2000 reads")), "{:?}", outcome.notes);
 }
 
 #[test]
@@ -228,6 +253,60 @@ fn the_fill_may_be_placed_by_another_policy() {
     let outcome = simulate(&placed).unwrap().outcome;
     assert!(outcome.policy.starts_with("ssd-only"));
     assert_eq!(outcome.devices[0].data_share, 0.0);
+}
+
+#[test]
+fn policies_begin_with_the_same_data_on_the_ssd_unless_they_are_a_rule() {
+    // The data is four times as large as the SSD.
+    let run = |policy: &str, prefill_policy: Option<&str>| {
+        let load = "random,span=256MiB,size=4KiB,read=100%,requests=10";
+        let mut setup = Setup { prefill_policy: prefill_policy.map(str::to_owned), ..setup(policy, load) };
+        setup.devices[0].size = crate::Size::Share(0.25);
+        let outcome = simulate(&setup).unwrap().outcome;
+        (outcome.prefill_policy.unwrap(), outcome.devices[0].data_share)
+    };
+    // Nine tenths of a quarter of 2048 extents.
+    let same = [run("wardrop", None), run("ssd-first", None)];
+    // What is cached afterwards takes a slot, too.
+    assert!(same[0].0 == same[1].0 && (same[0].1 - same[1].1).abs() < 0.005, "{same:?}");
+    assert!((same[0].1 - 0.225).abs() < 0.005, "{same:?}");
+    assert!(same[0].0.starts_with("static,"), "{same:?}");
+    for (rule, share) in [("hdd-only", 0.0), ("ssd-only", 0.25), ("static,ssd=10%", 0.1)] {
+        let (by, found) = run(rule, None);
+        assert!(
+            by.starts_with(rule.split(',').next().unwrap()) && (found - share).abs() < 0.001,
+            "{rule}: {by} {found}"
+        );
+    }
+    let (by, share) = run("ssd-first", Some("own"));
+    assert!(by.starts_with("ssd-first") && (share - 0.225).abs() < 0.005, "{by} {share}");
+    assert_eq!(run("wardrop", Some("hdd-only")), ("hdd-only".to_owned(), 0.0));
+}
+
+#[test]
+fn a_spill_and_a_device_beyond_its_model_are_noted() {
+    let load = "random,span=1200MiB,size=4KiB,read=100%,requests=10";
+    let notes = |policy: &str| simulate(&setup(policy, load)).unwrap().outcome.notes;
+    assert!(notes("ssd-only").iter().any(|note| note.contains("class hdd")), "{:?}", notes("ssd-only"));
+    assert!(notes("hdd-only").is_empty(), "{:?}", notes("hdd-only"));
+    assert!(notes("static,ssd=20%").is_empty(), "{:?}", notes("static,ssd=20%"));
+    assert!(notes("static,ssd=95%")[0].contains("95.0 %"), "{:?}", notes("static,ssd=95%"));
+    let mut large = setup("hdd-only", load);
+    large.devices[0].size = crate::Size::Bytes(braid_base::GIB * 100);
+    let notes = simulate(&large).unwrap().outcome.notes;
+    assert!(notes.iter().any(|note| note.contains("d0") && note.contains("x25-m")), "{notes:?}");
+}
+
+/// With an extent too few on the SSD it waited for more homes for ever, and cached nothing.
+#[test]
+fn ssd_first_caches_from_the_beginning_whatever_the_share_of_the_ssd_is() {
+    for share in [0.05, 0.11, 0.2, 0.37, 0.5] {
+        let load = "zipf,span=400MiB,size=4KiB,read=100%,clients=4,requests=3000";
+        let mut setup = Setup { cache_extents: 0, ..setup("ssd-first", load) };
+        setup.devices[0].size = crate::Size::Share(share);
+        let outcome = simulate(&setup).unwrap().outcome;
+        assert!(outcome.background.promoted_bytes > 0, "{share}: {:?}", outcome.prefill_policy);
+    }
 }
 
 #[test]

@@ -16,12 +16,13 @@
 use crate::decode::{LineFormat, Raw};
 use crate::devices::Devices;
 use crate::number::{Fields, time, whole};
-use crate::options::Event;
+use crate::options::{Event, Events};
 use crate::problems::Reason;
 use braid_base::{Nanos, Op, SECTOR};
 
 pub(crate) struct Blkparse {
     pub event: Event,
+    pub events: Events,
 }
 
 impl LineFormat for Blkparse {
@@ -30,13 +31,15 @@ impl LineFormat for Blkparse {
         if !is_device(fields.get(0)) {
             return Ok(None);
         }
-        let event: &[u8] = match self.event {
-            Event::Queue => b"Q",
-            Event::Issue => b"D",
-            Event::Complete => b"C",
-        };
         let at = time(fields.get(3), Nanos::from_secs(1)).ok_or("the fourth column is no time")?;
-        if fields.get(5) != event {
+        let event = match fields.get(5) {
+            b"Q" => Event::Queue,
+            b"D" => Event::Issue,
+            b"C" => Event::Complete,
+            _ => return Ok(None),
+        };
+        self.events.count(event);
+        if event != self.event {
             return Ok(None);
         }
         let what = fields.get(6);
@@ -50,6 +53,10 @@ impl LineFormat for Blkparse {
         let bytes = |sectors: u64| sectors.checked_mul(SECTOR.0).ok_or("an address beyond 64 bits");
         let (offset, len) = (bytes(sector)?, bytes(sectors)?);
         Ok(Some(Raw { at, device: devices.number(fields.get(0))?, op, offset, len, number: 0 }))
+    }
+
+    fn events(&self) -> Events {
+        self.events
     }
 }
 

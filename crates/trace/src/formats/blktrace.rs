@@ -116,7 +116,11 @@ impl Blktrace {
         let kind = |bit: u32| what >> 16 & 1 << bit != 0;
         let (read, write, flush, notice, passed, discard) =
             (kind(0), kind(1), kind(2), kind(10), kind(9), kind(13));
-        if event != self.event || notice || passed {
+        if notice || passed {
+            return Ok(None);
+        }
+        batch.events.count(event);
+        if event != self.event {
             return Ok(None);
         }
         let op = match len {

@@ -47,7 +47,7 @@ impl LineFormat for CloudPhysics {
 }
 
 /// READ, WRITE, WRITE AND VERIFY of 6, 10, 12 and 16 bytes, WRITE SAME, SYNCHRONIZE CACHE, UNMAP (SBC-3, table 33).
-fn operation(code: u64) -> Option<Op> {
+pub(super) fn operation(code: u64) -> Option<Op> {
     Some(match code {
         0x08 | 0x28 | 0xa8 | 0x88 => Op::Read,
         0x0a | 0x2a | 0xaa | 0x8a | 0x2e | 0xae | 0x8e | 0x41 | 0x93 => Op::Write,

@@ -36,6 +36,31 @@ fn oracle_general() -> Vec<u8> {
     [record(7, 100, 4096, 2), record(7, 200, 512, -1), record(9, 100, 4096, i64::MAX)].concat()
 }
 
+const FIU: &[u8] = b"89968195792462 20782 gzip 283193184 8 R 6 0 56f11b711d91a065a2b6458eca924523\n\
+    89968195892462 20783 nfsd 100 16 W 8 1 56f11b711d91a065a2b6458eca924523\n89968195992462 1 kjournald 8 8 W 6 0\n";
+const ALIBABA: &[u8] = b"419,W,8792731648,16384,1577808144360767\n725,R,512,4096,1577808144360800\n";
+const TENCENT: &[u8] = b"1538323200,12910952,128,0,1063\n1538323201,8,8,1,1063\n";
+const SYSTOR: &[u8] = b"Timestamp,Response,IOType,LUN,Offset,Size\n\
+    1456095145.133076000,0.000806000,R,0,899056122368,131072\n1456095145.133076000,,,0,0,4096\n\
+    1456095146.133076000,0.1,W,4,4096,512\n\
+    1456095147.133076000,0.1,W,4,8192,512\n";
+const BLOCKS: &[u8] = b"7\n1000000\n7\n";
+
+/// Two commands on blocks and an inquiry between them, of version 1 or 2.
+fn vscsi(version: u8) -> Vec<u8> {
+    let record = |code: u16, len: u32, lbn: u64, at: u64| {
+        let (code, version) = (code.to_le_bytes(), [0, version]);
+        let (numbers, len) = ([1, 0, 0, 0], len.to_le_bytes());
+        let (lbn, at) = (lbn.to_le_bytes(), at.to_le_bytes());
+        match version[1] {
+            1 => [&numbers[..], &len, &numbers, &code, &version, &lbn, &at].concat(),
+            _ => [&code[..], &version, &numbers, &len, &numbers, &lbn, &at, &[9; 8]].concat(),
+        }
+    };
+    [record(0x28, 4096, 8, 5_000_000), record(0x12, 96, 0, 5_000_010), record(0x8a, 512, 1 << 30, 5_000_020)]
+        .concat()
+}
+
 /// `event` in the lower half of `what`, `kind` in the upper.
 fn blktrace(big: bool, event: u32, kind: u32, (at, sector, len): (u64, u64, u32), pdu: &[u8]) -> Vec<u8> {
     let four = |n: u32| if big { n.to_be_bytes() } else { n.to_le_bytes() };
@@ -77,7 +102,15 @@ fn blktraces(big: bool) -> Vec<u8> {
 #[test]
 fn each_format_is_told_by_its_content() {
     let (oracle, little, big) = (oracle_general(), blktraces(false), blktraces(true));
+    let (first, second) = (vscsi(1), vscsi(2));
     for (bytes, format) in [
+        (FIU, Format::Fiu),
+        (ALIBABA, Format::Alibaba),
+        (TENCENT, Format::Tencent),
+        (SYSTOR, Format::Systor),
+        (BLOCKS, Format::Blocks),
+        (&first, Format::Vscsi),
+        (&second, Format::Vscsi),
         (SPC, Format::Spc),
         (MSR, Format::Msr),
         (CLOUDPHYSICS, Format::CloudPhysics),
@@ -98,6 +131,88 @@ fn each_format_is_told_by_its_content() {
         let usual = records(bytes, &Options::default());
         assert!(!usual.is_empty(), "{format}");
         assert_eq!(records(bytes, &named), usual, "{format}");
+    }
+}
+
+#[test]
+fn the_traces_of_clouds_and_desktops_mean_what_their_readmes_say() {
+    let one = 1 << 40;
+    let read = |bytes| arrivals(bytes);
+    assert_eq!(
+        read(FIU),
+        [
+            (0, Read, 283_193_184 * 512, 4096),
+            (100_000, Write, one + 100 * 512, 8192),
+            (200_000, Write, 8 * 512, 4096)
+        ]
+    );
+    assert_eq!(read(ALIBABA), [(0, Write, 8_792_731_648, 16_384), (33_000, Read, one + 512, 4096)]);
+    let second = 1_000_000_000;
+    assert_eq!(read(TENCENT), [(0, Read, 12_910_952 * 512, 65_536), (second, Write, 4096, 4096)]);
+    assert_eq!(
+        read(SYSTOR),
+        [
+            (0, Read, 899_056_122_368, 131_072),
+            (second, Write, one + 4096, 512),
+            (2 * second, Write, one + 8192, 512)
+        ]
+    );
+}
+
+#[test]
+fn vscsi_is_read_in_both_versions() {
+    let expected = [(0, Read, 4096, 4096), (20_000, Write, 512 << 30, 512)];
+    assert_eq!((arrivals(&vscsi(1)), arrivals(&vscsi(2))), (expected.to_vec(), expected.to_vec()));
+    // Half a record at the end, and one of another version.
+    let mut torn = [vscsi(1), vscsi(1)[..7].to_vec()].concat();
+    torn[32 + 15] = 9;
+    let named = Options { format: Some(Format::Vscsi), ..Options::default() };
+    assert!(matches!(error(&torn, &named), Error::Unrecognised(_)));
+    torn[32 + 15] = 1;
+    let (said, given) = problems(&torn, &named);
+    assert_eq!((said.len(), given), (1, 2));
+    assert!(said[0].contains("7 bytes at the end"), "{said:?}");
+}
+
+#[test]
+fn lists_of_blocks_are_reads_of_a_block_each() {
+    let expected = [
+        (0, Read, 7 << 12, 4096),
+        (1_000_000, Read, 1_000_000 << 12, 4096),
+        (2_000_000, Read, 7 << 12, 4096),
+    ];
+    assert_eq!(arrivals(BLOCKS), expected);
+    let named = |format| Options { format: Some(format), ..Options::default() };
+    let binary = |bytes: &[u8], format| -> Vec<_> {
+        records(bytes, &named(format)).iter().map(|record| tuple(&record.arrival)).collect()
+    };
+    let numbers = [7u32, 1_000_000, 7];
+    let four: Vec<u8> = numbers.iter().flat_map(|number| number.to_le_bytes()).collect();
+    let eight: Vec<u8> = numbers.iter().flat_map(|number| u64::from(*number).to_le_bytes()).collect();
+    assert_eq!(binary(&four, Format::BlocksU32), expected);
+    assert_eq!(binary(&eight, Format::BlocksU64), expected);
+    let (said, given) = problems(&[&[0xff; 8][..], &eight[..11]].concat(), &named(Format::BlocksU64));
+    assert_eq!((said.len(), given), (2, 1), "{said:?}");
+}
+
+#[test]
+fn a_bad_line_of_the_newer_formats_is_named_and_skipped() {
+    for (good, bad) in [
+        (FIU, "89968195792462 20782 gzip x 8 R 6 0"),
+        (FIU, "89968195792462 20782 gzip 8 8 X 6 0"),
+        (ALIBABA, "419,W,-1,16384,1577808144360767"),
+        (ALIBABA, "419,W,18446744073709551615,1,1577808144360767"),
+        (TENCENT, "1538323200,12910952,128,2,1063"),
+        (TENCENT, "1538323200,18446744073709551615,128,0,1063"),
+        (SYSTOR, "1456095145.1,0.1,D,0,0,4096"),
+        (SYSTOR, "1456095145.1,0.1,R,lun,0,4096"),
+        (BLOCKS, "12 13"),
+        (BLOCKS, "18446744073709551615"),
+    ] {
+        let usual = records(good, &Options::default()).len() as u64;
+        let bytes = [good, bad.as_bytes(), b"\n"].concat();
+        let (said, given) = problems(&bytes, &Options::default());
+        assert_eq!((said.len(), given), (1, usual), "{bad}: {said:?}");
     }
 }
 

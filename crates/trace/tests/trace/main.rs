@@ -8,5 +8,6 @@ mod devices;
 mod formats;
 mod hostile;
 mod measures;
+mod parts;
 mod real;
 mod texts;

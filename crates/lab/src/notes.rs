@@ -1,0 +1,69 @@
+//! What a reader of an outcome should know before believing it, in sentences.
+
+use crate::outcome::Outcome;
+use crate::rig::Kind;
+use braid_base::DeviceClass;
+
+/// The notes of an outcome, beside those of its load. `unwritten` pieces of reads met extents that hold nothing.
+pub(crate) fn notes(outcome: &Outcome, kinds: &[Kind], is_open_loop: bool, unwritten: u64) -> Vec<String> {
+    let larger = |(kind, device): (&Kind, _)| larger_than_its_model(kind, device);
+    let mut notes: Vec<String> =
+        kinds.iter().zip(outcome.devices.iter().map(|device| &*device.id)).filter_map(larger).collect();
+    notes.extend(spill(outcome));
+    if unwritten > 0 {
+        notes.push(format!(
+            "{unwritten} reads met extents that were never written, which takes no time: see --prefill"
+        ));
+    }
+    let all = &outcome.all;
+    if is_open_loop && all.queue.mean > all.service.mean {
+        notes.push(format!(
+            "overload: requests wait {:.1} ms outside the volume on average, and take {:.1} ms in it: the devices are too slow for \
+             the times of the load; see --speed and --clients",
+            all.queue.mean / 1e6,
+            all.service.mean / 1e6
+        ));
+    }
+    notes
+}
+
+fn larger_than_its_model(kind: &Kind, id: &str) -> Option<String> {
+    let Kind { model, size, capacity, .. } = kind;
+    (size > capacity)
+        .then(|| format!("{id} has {size}, and {model} is a device of {capacity}, whose timing it has"))
+}
+
+/// Of a policy that is a rule of where data lies: that some lies elsewhere.
+fn spill(outcome: &Outcome) -> Option<String> {
+    let of_class = |class: DeviceClass| outcome.devices.iter().filter(move |device| device.is(class));
+    let on = |class| of_class(class).map(|device| device.data_share).sum::<f64>();
+    let (asked, found, what) = match outcome.policy.split_once(',').unwrap_or((&outcome.policy, "")) {
+        ("ssd-only", _) => (0.0, on(DeviceClass::Hdd), "on devices of class hdd"),
+        ("hdd-only", _) => (0.0, on(DeviceClass::Ssd), "on devices of class ssd"),
+        ("static", shares) => {
+            (share_of_ssds(outcome, shares)?, on(DeviceClass::Ssd), "on devices of class ssd")
+        }
+        _ => return None,
+    };
+    let differs = outcome.mapped_bytes > 0 && (found - asked).abs() > SPILL;
+    let (asked, found) = (asked * 100.0, found * 100.0);
+    differs.then(|| {
+        format!(
+            "{} has no room for what it asks: {found:.1} % of the data is {what}, and not {asked:.1} %",
+            outcome.policy
+        )
+    })
+}
+
+/// What a static split (`d0=20%,d1=80%`) puts on the SSDs.
+fn share_of_ssds(outcome: &Outcome, shares: &str) -> Option<f64> {
+    let share = |id: &str| {
+        let found = shares.split(',').find_map(|share| share.strip_prefix(id)?.strip_prefix('='));
+        found?.strip_suffix('%')?.parse::<f64>().ok()
+    };
+    let ssds = outcome.devices.iter().filter(|device| device.is(DeviceClass::Ssd));
+    ssds.map(|device| share(&device.id)).sum::<Option<f64>>().map(|percent| percent / 100.0)
+}
+
+/// The share of the data by which a rule may be missed: whole extents do not split exactly.
+const SPILL: f64 = 0.01;

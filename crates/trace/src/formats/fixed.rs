@@ -1,0 +1,56 @@
+//! Binary formats whose records are all of one length.
+
+use crate::Error;
+use crate::decode::{Batch, Decode, Raw, broken, check};
+use crate::devices::Devices;
+use crate::problems::Reason;
+use crate::source::Source;
+
+/// What a record of a binary format means.
+pub(crate) trait FixedFormat: Send {
+    /// Bytes of a record.
+    fn len(&self) -> usize;
+
+    /// The record in these bytes, which are so many; `None` where they are rightly none.
+    fn record(&mut self, bytes: &[u8], devices: &mut Devices) -> Result<Option<Raw>, Reason>;
+}
+
+/// Reads records with the help of what knows them.
+pub(crate) struct FixedRecords<F> {
+    pub format: F,
+    pub number: u64,
+}
+
+const RECORDS_PER_BATCH: usize = 512;
+
+impl<F: FixedFormat> Decode for FixedRecords<F> {
+    fn decode(&mut self, source: &mut Source, batch: &mut Batch) -> Result<bool, Error> {
+        let len = self.format.len();
+        for _ in 0..RECORDS_PER_BATCH {
+            let seen = source.peek(len).map_err(|e| broken(batch.problems.format(), self.number, e))?;
+            let found = seen.len();
+            if found < len {
+                source.skip(found);
+                if found > 0 {
+                    batch
+                        .problems
+                        .note(self.number, || format!("{found} bytes at the end, less than a record"))?;
+                }
+                return Ok(false);
+            }
+            match self.format.record(seen, &mut batch.devices).and_then(check) {
+                Ok(Some(raw)) => batch.records.push(Raw { number: self.number, ..raw }),
+                Ok(None) => {}
+                Err(reason) => batch.problems.note(self.number, || reason.to_owned())?,
+            }
+            source.skip(len);
+            self.number += 1;
+        }
+        Ok(true)
+    }
+}
+
+/// The little-endian number in these bytes, at most eight.
+pub(crate) fn little(bytes: &[u8]) -> u64 {
+    bytes.iter().rev().fold(0, |number, &byte| number << 8 | u64::from(byte))
+}
