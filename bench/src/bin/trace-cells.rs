@@ -1,0 +1,119 @@
+//! Policies on real traces, beside fixed ones and beside data that stays where it lies: mean latency in virtual time, in open loop, with an
+//! SSD for 15 and for 50 % of what each trace touches.
+//!
+//! `cargo run --release -p braid-bench --bin trace-cells -- [POLICY …]`; `SSD=x25-m HDD=mba3073 SEED=1` choose models and seed, `SHARES=15,50`
+//! and `TRACES=web,…` some cells, `CLIENTS=8` plays in closed loop. It reads ../shared/traces, and says so where that is not there.
+//!
+//! What is fixed: static splits, `stripe`, `ssd-first`, `hdd-only`, each with its own layout; the best of them is known only afterwards. *Left*
+//! is the layout that the policies begin with, and nothing moves. Requests of traces that would overload the disks come slower.
+
+use anyhow::{Context, Result, anyhow};
+use braid_base::{DeviceClass, Nanos};
+use braid_lab::{DeviceSetup, Load, Run, Setup, Trace, sweep};
+use std::path::{Path, PathBuf};
+
+/// File, name, and how much faster than recorded requests come: as fast as the disk of one volume can serve. The times of `dtrs` were
+/// stretched a hundred times.
+const TRACES: &[(&str, &str, f64)] = &[
+    ("financial1-first10000.spc.zst", "financial", 1.0),
+    ("cloudphysics-sample.csv.zst", "cloudphysics", 1.0),
+    ("ms-dtrs-127k.ascii.zst", "dtrs", 25.0),
+    ("ms-tpcc-small.ascii.zst", "tpcc", 1.0 / 300.0),
+    ("msr-cut10k-rw_20_80.105.trace.zst", "msr-20", 1.0),
+    ("msr-cut10k-rw_40_60.1370.trace.zst", "msr-40", 1.0),
+    ("websearch1-60s.mqsim.zst", "websearch", 0.2),
+    ("iozone.disksim.zst", "iozone", 1.0),
+    ("msn-fs-30s.ms.zst", "msn-fs", 0.125),
+];
+
+fn main() -> Result<()> {
+    let asked: Vec<String> = std::env::args().skip(1).collect();
+    let policies = if asked.is_empty() { vec!["wardrop".to_owned(), "equi".to_owned()] } else { asked };
+    let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../shared/traces");
+    if !folder.exists() {
+        println!("SKIPPED: {} is not there", folder.display());
+        return Ok(());
+    }
+    let wanted = std::env::var("TRACES").ok();
+    let shares = std::env::var("SHARES").unwrap_or_else(|_| "15,50".to_owned());
+    let mut ratios: Vec<[Vec<f64>; 2]> = policies.iter().map(|_| [Vec::new(), Vec::new()]).collect();
+    println!("| trace | SSD | left ms | best fixed ms | {} |", policies.join(" | "));
+    println!("|---|---|---|---|{}", "---|".repeat(policies.len()));
+    for &(file, name, speed) in TRACES {
+        if wanted.as_ref().is_some_and(|wanted| !wanted.split(',').any(|one| one == name)) {
+            continue;
+        }
+        for share in shares.split(',') {
+            let setup = setup(&folder.join(file), speed, share)?;
+            let cell = cell(&setup, &policies, share).with_context(|| format!("{name}, {share} %"))?;
+            print!("| {name} | {share} % | {:.3} | {:.3} ({}) |", cell.left, cell.best, cell.best_policy);
+            for (ms, [to_left, to_best]) in cell.policies.iter().zip(&mut ratios) {
+                print!(" {ms:.3} = {:.2} × left, {:.2} × best |", ms / cell.left, ms / cell.best);
+                to_left.push(ms / cell.left);
+                to_best.push(ms / cell.best);
+            }
+            println!();
+        }
+    }
+    for (policy, [to_left, to_best]) in policies.iter().zip(&ratios) {
+        let worst = |all: &[f64]| all.iter().copied().fold(0.0, f64::max);
+        println!(
+            "{policy}: geometric mean {:.3} × left (worst {:.2}), {:.3} × best fixed (worst {:.2})",
+            geometric_mean(to_left),
+            worst(to_left),
+            geometric_mean(to_best),
+            worst(to_best)
+        );
+    }
+    Ok(())
+}
+
+/// Mean latencies in milliseconds.
+struct Cell {
+    left: f64,
+    best: f64,
+    best_policy: String,
+    policies: Vec<f64>,
+}
+
+fn setup(trace: &Path, speed: f64, share: &str) -> Result<Setup> {
+    let variable = |name: &str, usual: &str| std::env::var(name).unwrap_or_else(|_| usual.to_owned());
+    let devices = vec![
+        DeviceSetup::parse(DeviceClass::Ssd, &format!("{share}%,model={}", variable("SSD", "x25-m")))?,
+        DeviceSetup::parse(DeviceClass::Hdd, &format!("120%,model={}", variable("HDD", "mba3073")))?,
+    ];
+    let clients = std::env::var("CLIENTS").ok().map(|clients| clients.parse()).transpose()?;
+    let load = Load::Trace(Trace { clients, ..Trace::new(trace) });
+    let (setup, seed) = (Setup::new(devices, "hdd-only", load), variable("SEED", "1").parse()?);
+    Ok(Setup { speed, seed, outstanding: 1 << 16, interval: Some(Nanos::from_secs(3600)), ..setup })
+}
+
+fn cell(setup: &Setup, policies: &[String], share: &str) -> Result<Cell> {
+    let with = |policy: &str| Setup { policy: policy.to_owned(), ..setup.clone() };
+    let runs = run(&policies.iter().map(|policy| with(policy)).collect::<Vec<_>>())?;
+    let layout = runs.first().and_then(|run| run.outcome.prefill_policy.clone());
+    let layout = layout.ok_or_else(|| anyhow!("the first policy is itself a rule of where data lies"))?;
+    let share: u32 = share.parse()?;
+    let splits = (1..10).map(|tenth| tenth * 10).filter(|&split| split <= share.max(10));
+    let mut fixed: Vec<Setup> = splits.map(|split| with(&format!("static,ssd={split}%"))).collect();
+    fixed.extend(["stripe", "ssd-first", "hdd-only"].map(with));
+    fixed.push(Setup { prefill_policy: Some(layout), ..with("ssd-only") });
+    let mut results = run(&fixed)?;
+    let left = ms(&results.pop().ok_or_else(|| anyhow!("one run for each setup"))?);
+    let best = results.iter().min_by(|a, b| ms(a).total_cmp(&ms(b)));
+    let best = best.ok_or_else(|| anyhow!("one run for each setup"))?;
+    let best_policy = best.outcome.policy.clone();
+    Ok(Cell { left, best: ms(best), best_policy, policies: runs.iter().map(ms).collect() })
+}
+
+fn run(setups: &[Setup]) -> Result<Vec<Run>> {
+    sweep(setups, None, |_| ()).into_iter().map(|result| Ok(result?)).collect()
+}
+
+fn ms(run: &Run) -> f64 {
+    run.outcome.all.latency.mean / 1e6
+}
+
+fn geometric_mean(all: &[f64]) -> f64 {
+    (all.iter().map(|x| x.ln()).sum::<f64>() / all.len().max(1) as f64).exp()
+}
