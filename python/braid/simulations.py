@@ -56,7 +56,7 @@ def simulate(
     :param ssd: SSDs of a model, ``"80GiB,model=x25-m,count=2"``; several in a list. A model may be a file, ``model=mine.toml``,
         and a device a group, ``raid0=4,unit=64KiB`` or ``raid1=2``.
     :param hdd: Hard disks of a model, likewise.
-    :param policy: What decides where data lies, ``"wardrop"`` (the default) or ``"static,ssd=80%"``.
+    :param policy: What decides where data lies, ``"equi"`` (the default) or ``"static,ssd=80%"``.
     :param workload: A generated load, ``"zipf,clients=16"``; or
     :param trace: a recorded one, a file in any of the formats that ``read_trace`` reads.
     :param clients: Clients that each wait for their last request (closed loop).

@@ -80,7 +80,7 @@ pub fn setup(
     let kinds = kinds.chain(hdds.iter().map(|text| DeviceSetup::parse(DeviceClass::Hdd, text)));
     let devices = kinds.collect::<Result<Vec<_>, _>>().map_err(|error| exception(py, &error))?;
     let mut given = Arguments::new(py, texts);
-    let policy = given.take("policy")?.unwrap_or_else(|| "wardrop".to_owned());
+    let policy = given.take("policy")?.unwrap_or_else(|| "equi".to_owned());
     let load = load(&mut given)?;
     let mut setup = Setup::new(devices, policy, load);
     setup.seed = given.number("seed")?.unwrap_or(setup.seed);

@@ -17,7 +17,7 @@ pub struct VolumeOptions {
     /// cheetah-15k5, barracuda-7200.12, exos-x20 (disks), dram (memory: --ssd), or your own: FILE.toml
     #[arg(long, value_name = "PATH[,size=S][,model=M]")]
     hdd: Vec<String>,
-    /// What decides where data lies and when it moves [default: wardrop]
+    /// What decides where data lies and when it moves [default: equi]
     #[arg(long, value_name = "POLICY[,KEY=VALUE...]")]
     policy: Option<String>,
     /// The unit of placement, 4KiB to 64MiB [default: 128KiB]

@@ -53,7 +53,7 @@ impl CreateOptions {
             block_size: KIB * 4,
             copies: 1,
             span_size: MIB * 16,
-            policy: "wardrop".to_owned(),
+            policy: "equi".to_owned(),
             models: Vec::new(),
             overwrite: false,
         }

@@ -1,7 +1,7 @@
 //! `equi`: keep on the SSDs what would cost the disks most, as far as moving it pays.
 //!
-//! Not a published system: Braid's own. It is young, and not the default yet: CHANGELOG.md says on which loads it is better than others
-//! and on which it is not.
+//! Not a published system: Braid's own, and the default, because it does least harm to loads that nobody had in mind. CHANGELOG.md says on
+//! which it is better than others and on which it is not.
 //!
 //! Each access adds the time that it would take an unloaded disk, and an unloaded SSD, to averages of its extent (`equi/demand.rs`). What is
 //! scattered takes a disk long, and what goes on where something else ended does not, so these averages tell apart what a count

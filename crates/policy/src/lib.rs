@@ -151,4 +151,4 @@ pub fn parse(text: &str, devices: &[DeviceView]) -> Result<Box<dyn Policy>, BadS
 }
 
 /// The policies by name.
-pub const NAMES: &[&str] = &["wardrop", "equi", "ssd-only", "hdd-only", "stripe", "static", "ssd-first"];
+pub const NAMES: &[&str] = &["equi", "wardrop", "ssd-only", "hdd-only", "stripe", "static", "ssd-first"];

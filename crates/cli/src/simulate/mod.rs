@@ -79,7 +79,7 @@ pub struct Arguments {
     #[arg(long, value_name = "SIZE,model=M[,count=N][,raid0=N|,raid1=N]", help_heading = "The volume")]
     hdd: Vec<String>,
     /// What decides where data lies and when it moves; best-static is the static split with the lowest mean latency, of 10%,
-    /// 20% ... 90%. Repeat it to compare [default: wardrop]
+    /// 20% ... 90%. Repeat it to compare [default: equi]
     #[arg(long, value_name = "POLICY[,KEY=VALUE...]", help_heading = "The volume")]
     policy: Vec<String>,
     /// The volume's size [default: what the load needs; under a trace with --compact off, what the devices hold]
@@ -303,7 +303,7 @@ fn plan(arguments: &Arguments) -> Result<Vec<Planned>> {
     if arguments.threads == Some(0) {
         return usage("--threads 0: use at least 1");
     }
-    let usual = vec!["wardrop".to_owned()];
+    let usual = vec!["equi".to_owned()];
     let policies = if arguments.policy.is_empty() { &usual } else { &arguments.policy };
     let clients: Vec<Option<u32>> = match arguments.clients.as_slice() {
         [] => vec![None],

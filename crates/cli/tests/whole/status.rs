@@ -66,7 +66,7 @@ fn people_see_every_device_and_every_volume() {
         |name: &str| all.lines().find(|line| line.starts_with(name)).unwrap_or_else(|| panic!("{all}"));
     assert!(line("vault").contains(" served ") && line("other").contains("not served"), "{all}");
     let one = machine.ok(&["status", "vault"]);
-    for part in ["vault.ssd", "vault.hdd", "in flight", "guests", "background", "policy  wardrop"] {
+    for part in ["vault.ssd", "vault.hdd", "in flight", "guests", "background", "policy  equi"] {
         assert!(one.contains(part), "{part}: {one}");
     }
     assert!(machine.ok(&["status", "other"]).contains("braid serve other"));

@@ -42,12 +42,12 @@ pub struct NewVolume {
 }
 
 impl NewVolume {
-    /// The defaults: `wardrop`, 128 KiB extents, 4 KiB blocks, one copy, all the room there is.
+    /// The defaults: `equi`, 128 KiB extents, 4 KiB blocks, one copy, all the room there is.
     pub fn new(name: VolumeName, devices: Vec<DeviceSpec>) -> NewVolume {
         NewVolume {
             name,
             devices,
-            policy: "wardrop".to_owned(),
+            policy: "equi".to_owned(),
             extent_size: KIB * 128,
             block_size: KIB * 4,
             copies: 1,

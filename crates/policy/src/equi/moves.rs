@@ -17,8 +17,10 @@ const SWAP: f64 = 1.5;
 const WAITING: u32 = 4;
 /// Plans that saturation is a mean of: 16 s.
 const PLANS: f64 = 32.0;
-/// An SSD that is saturated for this share of the time gives load to disks.
+/// A device that is saturated for this share of the time gives load to others that are no faster.
 const SATURATED: f64 = 0.5;
+/// Devices of a class that cost up to so many times the best are about as good.
+const ALIKE: f64 = 1.5;
 
 /// A move that would be good.
 #[derive(Clone, Copy, Debug)]
@@ -58,19 +60,24 @@ impl Equi {
         }
     }
 
-    /// What an extent gains by a move to the best other device. An SSD gives to a disk only what it cannot bear: after a burst, a disk looks
-    /// quick to whoever forgets what it is like in the next one.
+    /// What an extent gains by a move to the best other device. A device gives to one of a class that is no faster only what it cannot
+    /// bear: after a burst, a disk looks quick to whoever forgets what it is like in the next one.
     pub(super) fn gain(&self, extent: ExtentId, known: &Demand, view: &View) -> Option<Gain> {
         let from = view.homes.home(extent)?;
         let demand = self.demand(extent, known, view.now);
-        let others = view.devices.iter().filter(|d| d.id != from).map(|d| (self.cost(&demand, d.id), d.id));
-        let (best, to) = others.min_by(|a, b| a.0.total_cmp(&b.0))?;
+        let class = |device: DeviceId| self.classes[device.index()];
+        let others = view.devices.iter().filter(|d| d.id != from).map(|d| (self.cost(&demand, d.id), d));
+        let (best, first) = others.clone().min_by(|a, b| a.0.total_cmp(&b.0))?;
+        // Those of its class that are about as good share what comes, neighbours together.
+        let alike = others.filter(|(cost, d)| d.class == first.class && *cost <= best * ALIKE);
+        let roomy = alike.filter(|(_, d)| d.free > 0 || d.id == first.id).map(|(_, d)| d.id);
+        let place = (extent.0 / GROUP) as usize % roomy.clone().count().max(1);
+        let to = roomy.clone().nth(place).unwrap_or(first.id);
         let of_disk = demand[0].iter().sum();
         let comes_true = self.calibration.factor(of_disk, self.constants.horizon);
-        let ms = (self.cost(&demand, from) - best) * comes_true;
-        let class = |device: DeviceId| self.classes[device.index()];
-        let slower = class(from) == DeviceClass::Ssd && class(to) == DeviceClass::Hdd;
-        let bears = slower && self.saturated[from.index()] < SATURATED;
+        let ms = (self.cost(&demand, from) - self.cost(&demand, to)) * comes_true;
+        let faster = class(from) == DeviceClass::Hdd && class(to) == DeviceClass::Ssd;
+        let bears = !faster && self.saturated[from.index()] < SATURATED;
         Some(Gain { extent, from, to, ms: if bears { ms.min(0.0) } else { ms } })
     }
 

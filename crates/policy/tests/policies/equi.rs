@@ -137,6 +137,30 @@ fn an_ssd_gives_load_to_a_disk_only_where_requests_wait_for_it() {
     }
 }
 
+/// Two disks and two SSDs: what is hot goes to both SSDs, and nothing from disk to disk, though one is always a little slower by chance.
+#[test]
+fn devices_of_a_class_share_what_comes_and_exchange_nothing() {
+    let ssd = (DeviceClass::Ssd, 100);
+    let mut volume = Volume::new(
+        &devices(&[ssd, ssd, (DeviceClass::Hdd, 2 * EXTENTS), (DeviceClass::Hdd, 2 * EXTENTS)]),
+        EXTENTS as usize,
+    );
+    (0..EXTENTS).for_each(|extent| volume.settle(extent, DeviceId(2 + (extent % 2) as u16)));
+    let mut policy = equi(&volume, "equi");
+    let (mut hot, mut to) = ((0..80).map(|i| i * 37).collect::<Vec<u32>>(), [0; 4]);
+    hot.sort_unstable();
+    for _ in 0..100 {
+        for &extent in &hot {
+            volume.access(&mut policy, extent, Direction::Read);
+            let home = volume.home(extent).expect("it was settled");
+            has_read(&mut policy, home, KIB * 4, [0.1, 0.11, 8.0, 9.0][home.index()]);
+        }
+        moved(&mut volume, &mut policy).into_iter().for_each(|(_, target)| to[target.index()] += 1);
+    }
+    assert_eq!((to[0] + to[1], to[2], to[3]), (80, 0, 0));
+    assert!(to[0] >= 30 && to[1] >= 30, "{to:?}");
+}
+
 #[test]
 fn what_has_moved_rests() {
     let mut volume = on_disk(1000);
