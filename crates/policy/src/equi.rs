@@ -61,12 +61,14 @@ pub struct Equi {
     shares: Shares,
     /// The share of the time in which requests wait on each device.
     saturated: Vec<f64>,
+    /// Devices that have answered, and failed no move since: others may be missing, and get nothing that needs room first.
+    answers: Vec<bool>,
     /// Where the search for extents that nobody asks for goes on.
     hand: u32,
 }
 
-/// Extents of which something is remembered: 4 GiB of them, in some 3 MiB of memory.
-const KNOWN: usize = 32_768;
+/// Extents of which something is remembered. A plan looks at all of them, and guests wait meanwhile: about a millisecond.
+const KNOWN: usize = 4096;
 /// Extents of a group, which lend each other half of their mean: what little is asked of one of them, its neighbours confirm. A group is
 /// also the most that is moved in one piece: 1 MiB.
 const GROUP: u32 = 8;
@@ -95,6 +97,7 @@ impl Equi {
             slowness: classes.iter().map(|&class| [Slowness::new(class); 2]).collect(),
             shares: Shares::new(&classes),
             saturated: vec![0.0; classes.len()],
+            answers: vec![false; classes.len()],
             hand: 0,
             classes,
         })
@@ -108,7 +111,7 @@ impl Equi {
         let direction = usize::from(is_write);
         self.known.touch_value(piece.extent, KNOWN).add(times, direction, view.now, memory);
         self.groups.touch_value(piece.extent.0 / GROUP, KNOWN).add(times, direction, view.now, memory);
-        self.shares.learn(times, direction, view.now, memory);
+        self.shares.learn(times, direction);
         if let Some(home) = home {
             let expected = times[demand::class(self.classes[home.index()])];
             self.slowness[home.index()][direction].expect(expected);
@@ -169,6 +172,7 @@ impl Policy for Equi {
     fn completed(&mut self, io: &Completion) {
         let (Some(direction), device) = (direction(io.direction), io.device.index()) else { return };
         let took = io.latency.as_millis_f64();
+        self.answers[device] = true;
         match io.origin {
             Origin::Guest => {
                 self.slowness[device][direction].took(took);
@@ -185,7 +189,7 @@ impl Policy for Equi {
 
     fn plan(&mut self, view: &View, plan: &mut Plan) -> Nanos {
         plan.revise = true;
-        self.shares.share_out(view, &self.classes, self.constants.memory);
+        self.shares.share_out(&self.classes);
         self.shares.probe(view, &mut plan.moves);
         self.watch_saturation(view);
         self.settle(view.now);
@@ -194,8 +198,12 @@ impl Policy for Equi {
     }
 
     fn done(&mut self, job: &Move, outcome: Outcome) {
-        if let (Move::Migrate { extent, .. }, Outcome::Finished) = (job, outcome) {
-            self.known.change_value(*extent, Demand::has_moved);
+        match (job, outcome) {
+            (Move::Migrate { extent, .. }, Outcome::Finished) => {
+                self.known.change_value(*extent, Demand::has_moved);
+            }
+            (Move::Migrate { target, .. }, Outcome::Failed) => self.answers[target.index()] = false,
+            _ => {}
         }
     }
 

@@ -66,7 +66,8 @@ impl Equi {
         let from = view.homes.home(extent)?;
         let demand = self.demand(extent, known, view.now);
         let class = |device: DeviceId| self.classes[device.index()];
-        let others = view.devices.iter().filter(|d| d.id != from).map(|d| (self.cost(&demand, d.id), d));
+        let takes_more = |d: &&DeviceView| d.id != from && (d.free > 0 || self.answers[d.id.index()]);
+        let others = view.devices.iter().filter(takes_more).map(|d| (self.cost(&demand, d.id), d));
         let (best, first) = others.clone().min_by(|a, b| a.0.total_cmp(&b.0))?;
         // Those of its class that are about as good share what comes, neighbours together.
         let alike = others.filter(|(cost, d)| d.class == first.class && *cost <= best * ALIKE);

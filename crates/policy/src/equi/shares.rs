@@ -1,14 +1,16 @@
 //! Where new extents go: by shares, which move towards the devices where what guests ask for takes less time.
 
-use super::demand::{Demand, Times};
+use super::demand::Times;
 use super::slowness::{Slowness, cost};
 use crate::{DeviceView, Direction, Move, View};
-use braid_base::{DeviceClass, DeviceId, Nanos};
+use braid_base::{DeviceClass, DeviceId};
 
 /// By how much a share changes in a tick, at most: a factor of e in ten.
 const STEP: f64 = 0.1;
 /// Least share, so that it can grow again.
 const FLOOR: f64 = 0.01;
+/// What is left of what guests asked for from one plan to the next: 16 s are remembered.
+const LEFT: f32 = 0.97;
 /// Requests that the load of a device is measured by: the last ones, since guests come and go.
 const REMEMBERED: f64 = 512.0;
 /// Probes of each direction that tell what a device is like before guests do.
@@ -22,8 +24,8 @@ pub(super) struct Shares {
     credit: Vec<f64>,
     slowness: Vec<[Slowness; 2]>,
     probes: Vec<[u32; 2]>,
-    /// All that guests ask for.
-    total: Demand,
+    /// What guests ask for, of late: in any unit, since only its parts compare.
+    asked: Times,
 }
 
 impl Shares {
@@ -36,7 +38,7 @@ impl Shares {
             credit: vec![0.0; classes.len()],
             slowness: classes.iter().map(|&class| [Slowness::remembering(class, REMEMBERED); 2]).collect(),
             probes: vec![[0; 2]; classes.len()],
-            total: Demand::default(),
+            asked: Times::default(),
         }
     }
 
@@ -44,8 +46,8 @@ impl Shares {
         self.shares[device.index()] / self.shares.iter().sum::<f64>()
     }
 
-    pub fn learn(&mut self, takes: [f64; 2], direction: usize, now: Nanos, memory: Nanos) {
-        self.total.add(takes, direction, now, memory);
+    pub fn learn(&mut self, takes: [f64; 2], direction: usize) {
+        self.asked.iter_mut().zip(takes).for_each(|(class, takes)| class[direction] += takes as f32);
     }
 
     pub fn expect(&mut self, device: DeviceId, direction: usize, ms: f64) {
@@ -75,12 +77,13 @@ impl Shares {
     }
 
     /// Shares grow where what guests ask for takes less time than on average.
-    pub fn share_out(&mut self, view: &View, classes: &[DeviceClass], memory: Nanos) {
-        let total: Times = self.total.at(view.now, memory);
+    pub fn share_out(&mut self, classes: &[DeviceClass]) {
+        let asked = self.asked;
+        self.asked.as_flattened_mut().iter_mut().for_each(|part| *part *= LEFT);
         let costs: Vec<f64> = classes
             .iter()
             .zip(&self.slowness)
-            .map(|(&class, slowness)| cost(&total, class, slowness))
+            .map(|(&class, slowness)| cost(&asked, class, slowness))
             .collect();
         let weighted: f64 = costs.iter().zip(&self.shares).map(|(cost, share)| cost * share).sum();
         let mean = weighted / self.shares.iter().sum::<f64>();

@@ -161,6 +161,27 @@ fn devices_of_a_class_share_what_comes_and_exchange_nothing() {
     assert!(to[0] >= 30 && to[1] >= 30, "{to:?}");
 }
 
+/// The SSD is missing: it has no room, and it never answers. A full SSD that answers gets what is hot in place of what is not.
+#[test]
+fn a_device_that_never_answered_gets_nothing_that_needs_room_first() {
+    for answers in [false, true] {
+        let mut volume = on_disk(10);
+        (0..10).for_each(|extent| volume.settle(extent * 50, SSD));
+        let mut policy = equi(&volume, "equi");
+        let hot: Vec<u32> = (0..10).map(|i| 1500 + i * 50).collect();
+        let mut planned = 0;
+        for _ in 0..40 {
+            scattered(&volume, &mut policy, &hot);
+            if answers {
+                scattered(&volume, &mut policy, &[0]);
+            }
+            let moves = volume.tick(&mut policy);
+            planned += moves.iter().filter(|job| matches!(job, Move::Migrate { .. })).count();
+        }
+        assert_eq!(planned > 0, answers);
+    }
+}
+
 #[test]
 fn what_has_moved_rests() {
     let mut volume = on_disk(1000);
