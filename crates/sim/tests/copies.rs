@@ -151,7 +151,9 @@ fn a_bad_place_that_the_other_copy_answers_is_written_again() {
         let (world, arena, all, faults) =
             (bench.world.clone(), bench.arena.clone(), bench.devices(), bench.faults.clone());
         bench.run(async move {
-            let volume = make(world.clone(), all, &mirror(5)).await;
+            // A policy without probes, which may read a bad place of which there is no other copy.
+            let made = CreateOptions { policy: "stripe".to_owned(), ..mirror(5) };
+            let volume = make(world.clone(), all, &made).await;
             volume.write(Bytes::ZERO, &filled(&arena, MIB, 1), Durability::Fua).await.unwrap();
             faults[bad].set(FaultPlan {
                 bad_until_written: true,

@@ -29,6 +29,7 @@ impl Rig {
         let world = World::new(1);
         let disks = disks.map(|options| Disk::new(&world, options)).to_vec();
         let mut options = CreateOptions::new("learned", Uuid([9; 16]));
+        options.policy = "wardrop".to_owned();
         options.size = Some(MIB * 16);
         change(&mut options);
         let devices = disks.clone();
