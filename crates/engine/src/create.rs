@@ -43,7 +43,7 @@ pub struct CreateOptions {
 }
 
 impl CreateOptions {
-    /// The defaults: 128 KiB extents, 4 KiB blocks, one copy, spans of 16 MiB, `wardrop`, all the room there is.
+    /// The defaults: 128 KiB extents, 4 KiB blocks, one copy, spans of 16 MiB, `equi`, all the room there is.
     pub fn new(name: impl Into<String>, identity: Uuid) -> CreateOptions {
         CreateOptions {
             name: name.into(),

@@ -1,6 +1,6 @@
 //! `equi`: keep on the SSDs what would cost the disks most, as far as moving it pays.
 //!
-//! Not a published system: Braid's own, and the default, because it does least harm to loads that nobody had in mind. CHANGELOG.md says on
+//! Not a published system: Braid's own, and the default, because of all it does least harm to loads that were not in mind while it was made. CHANGELOG.md says on
 //! which it is better than others and on which it is not.
 //!
 //! Each access adds the time that it would take an unloaded disk, and an unloaded SSD, to averages of its extent (`equi/demand.rs`). What is

@@ -43,7 +43,7 @@ const PAPER: Paper = Paper {
          rate, here as in the paper's own numbers.",
         "Each process has a processor for itself, where the paper's machine had four cores: with more than four processes more can \
          be done at the same time than there.",
-        "'wardrop' is Braid's default, which differs from the paper's rule as crates/policy/src/wardrop.rs lists; \
+        "'wardrop' is Braid's version, which differs from the paper's rule as crates/policy/src/wardrop.rs lists; \
          'wardrop, paper's rule' is step=1,hot=100: equation (1), and a hundred hot extents. 'wardrop, no hot moves' is payback=0s: \
          ours without migration of hot extents.",
         "Volumes begin empty, and the load itself writes its files there before anything is measured, so that allocation has \
