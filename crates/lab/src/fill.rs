@@ -6,7 +6,7 @@
 //! tenth, with extents taken evenly from the whole address space, and the disks have the rest. Nothing is known of heat, so no policy
 //! is favoured. Why not otherwise:
 //! - All on the disks, the SSDs empty: what caches once the SSDs are full (`ssd-first`) would never begin to.
-//! - By shares of capacity: results would depend on how much of a disk is empty, which nobody asks about, and beside a large
+//! - By shares of capacity: results would depend on how much of a disk is empty, which is not the question, and beside a large
 //!   disk the SSDs would be as good as empty, too.
 //! - A tenth stays free because policies want room: the cache of `ssd-first`, moves of `wardrop`.
 //!

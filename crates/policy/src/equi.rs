@@ -1,7 +1,10 @@
 //! `equi`: keep on the SSDs what would cost the disks most, as far as moving it pays.
 //!
-//! Not a published system: Braid's own, and the default, because of all it does least harm to loads that were not in mind while it was made. CHANGELOG.md says on
-//! which it is better than others and on which it is not.
+//! Not a published system: Braid's own, and the default, because of all policies it does least harm on real traces. CHANGELOG.md says on which
+//! loads it is better than others, and on which it is not.
+//!
+//! What a request is expected to take counts for the device of the home alone. With two required copies the device of the second copies
+//! therefore seems slower than it is, and less is moved than would pay.
 //!
 //! Each access adds the time that it would take an unloaded disk, and an unloaded SSD, to averages of its extent (`equi/demand.rs`). What is
 //! scattered takes a disk long, and what goes on where something else ended does not, so these averages tell apart what a count
@@ -63,14 +66,14 @@ pub struct Equi {
     saturated: Vec<f64>,
     /// Devices that have answered, and failed no move since: others may be missing, and get nothing that needs room first.
     answers: Vec<bool>,
-    /// Where the search for extents that nobody asks for goes on.
+    /// Where the search for extents without requests goes on.
     hand: u32,
 }
 
 /// Extents of which something is remembered. A plan looks at all of them, and guests wait meanwhile: about a millisecond.
 const KNOWN: usize = 4096;
 /// Extents of a group, which lend each other half of their mean: what little is asked of one of them, its neighbours confirm. A group is
-/// also the most that is moved in one piece: 1 MiB.
+/// also what is planned as one piece: 1 MiB of extents of the usual size.
 const GROUP: u32 = 8;
 /// Plans in a horizon: often enough to follow a load, and seldom enough to cost nothing.
 const TICKS: u64 = 20;

@@ -1,7 +1,7 @@
 //! `--policy best-static`: of nine static splits, the one with the lowest mean latency.
 //!
 //! A split is the best that can be done without moving data, if the load is known beforehand. So it is what a policy that learns
-//! has to be held against: it is found by trying, which nobody could do with a volume.
+//! is compared with: it is found by trying, which cannot be done with a volume in use.
 
 use braid_lab::{Error, Run};
 use serde::Serialize;

@@ -87,7 +87,7 @@ fn heading(setup: &Setup, outcome: &Outcome, one_load: bool) -> String {
 fn fills(done: &[(&Row, &Run)]) -> String {
     let mut named: Vec<(&str, Vec<&str>)> = Vec::new();
     for (row, Run { outcome, .. }) in done {
-        let by = outcome.prefill_policy.as_deref().unwrap_or("nobody: the volume is empty");
+        let by = outcome.prefill_policy.as_deref().unwrap_or("no policy: the volume is empty");
         let policy = row.given.policy.as_str();
         match named.iter_mut().find(|(known, _)| *known == by) {
             Some((_, policies)) if policies.contains(&policy) => {}

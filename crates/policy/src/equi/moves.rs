@@ -140,7 +140,7 @@ impl Equi {
         runs.into_iter().flat_map(|(_, run)| run).take(BATCH).collect()
     }
 
-    /// On a full device others must leave first: those that nobody asks for, then those that lose least.
+    /// On a full device others must leave first: those without requests, then those that lose least.
     fn swap(
         &mut self,
         mut coming: Vec<Gain>,
