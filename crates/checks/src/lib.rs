@@ -1,17 +1,20 @@
 //! What must hold for the source itself, as tests: `cargo test -p braid-checks`.
 //!
 //! ```text
+//! documents.rs  links of the documents, length of the README
 //! layers.rs     which crate may import which: the table, and the comparison with the crate graph
 //! licences.rs   under which licences everything that is linked may stand
 //! style.rs      length of files, names of rooms, what is left to do
 //! ```
 #![forbid(unsafe_code)]
 
+mod documents;
 mod layers;
 mod licences;
 mod style;
 mod workspace;
 
+pub use documents::documents;
 pub use layers::layering;
 pub use licences::licensing;
 pub use style::style;

@@ -1,6 +1,6 @@
 //! The checks, applied to this source.
 
-use braid_checks::{layering, licensing, metadata, root, style};
+use braid_checks::{documents, layering, licensing, metadata, root, style};
 
 fn expect_none(wrong: &[String]) {
     assert!(wrong.is_empty(), "\n{}\n", wrong.join("\n"));
@@ -20,4 +20,9 @@ fn everything_linked_stands_under_an_allowed_licence() {
 #[test]
 fn files_follow_the_style() {
     expect_none(&style(&root()));
+}
+
+#[test]
+fn links_of_documents_lead_somewhere() {
+    expect_none(&documents(&root()));
 }
