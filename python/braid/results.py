@@ -46,9 +46,9 @@ class Background(TypedDict):
     probes: int
     probed_bytes: int
     commits: int
-    journal_bytes: int
+    journal_written_bytes: int
     checkpoints: int
-    map_bytes: int
+    map_written_bytes: int
 
 
 Classes = TypedDict("Classes", {"class": Column})
@@ -58,7 +58,7 @@ Classes = TypedDict("Classes", {"class": Column})
 class Devices(Classes):
     """A column for each field, with a row for each device."""
 
-    id: Column
+    device: Column
     model: Column
     size_bytes: Column
     utilisation: Column
@@ -66,13 +66,13 @@ class Devices(Classes):
     requests_share: Column
     bytes_share: Column
     data_share: Column
-    guest_reads: Column
-    guest_writes: Column
+    guest_read_requests: Column
+    guest_write_requests: Column
     guest_read_bytes: Column
     guest_written_bytes: Column
     background_bytes: Column
-    read_bytes: Column
-    written_bytes: Column
+    device_read_bytes: Column
+    device_written_bytes: Column
     drive_writes_per_day: Column
     flushes: Column
     response_ns_mean: Column
@@ -126,7 +126,7 @@ class Run(TypedDict):
     seed: int
     volume_bytes: int
     extent_bytes: int
-    simulated_seconds: float
+    measured_seconds: float
     warm_up_seconds: float
     warm_up_requests: int
     think_seconds: float
@@ -138,7 +138,7 @@ class Run(TypedDict):
     flush: Operation
     discard: Operation
     dropped_requests: int
-    bad_lines: int
+    bad_records: int
     trace: Optional[Trace]
     cache_hit_ratio: float
     cache_hits: int

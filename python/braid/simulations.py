@@ -240,7 +240,7 @@ def field(run: Mapping[str, Any], name: str) -> Any:
     for part in name.split("."):
         if isinstance(found, dict) and part in found:
             found = found[part]
-        elif isinstance(found, dict) and part in (ids := list(found.get("id", ()))):
+        elif isinstance(found, dict) and part in (ids := list(found.get("device", ()))):
             found = {key: values[ids.index(part)] for key, values in found.items()}
         else:
             raise KeyError(name)

@@ -25,7 +25,7 @@ class Op(enum.IntEnum):
 class TraceDevices(TypedDict):
     """A column for each field, with a row for each device."""
 
-    device: List[str]
+    trace_device: List[str]
     """The trace's own name for it."""
     requests: Column
     base_bytes: Column
@@ -45,9 +45,9 @@ class Trace(TypedDict):
     """Where it begins on its device (int64)."""
     length_bytes: Column
     """(int64)"""
-    device: Column
-    """The row of its device in ``devices`` (uint16)."""
-    devices: TraceDevices
+    trace_device_row: Column
+    """The row of its device in ``trace_devices`` (uint16)."""
+    trace_devices: TraceDevices
     format: str
     compression: str
     records: int
@@ -59,7 +59,7 @@ class Trace(TypedDict):
     """Records that were put into order of time."""
     late_records: int
     """Records that came too late for that, and have the time of the one before."""
-    problems: List[str]
+    problem_texts: List[str]
     """The first bad records in words."""
 
 

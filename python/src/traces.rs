@@ -117,7 +117,7 @@ impl Columns {
 
     fn into_dict(self, py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
         let devices = PyDict::new(py);
-        devices.set_item("device", self.labels)?;
+        devices.set_item("trace_device", self.labels)?;
         devices.set_item("requests", self.requests.into_pyarray(py))?;
         devices.set_item("base_bytes", self.bases.into_pyarray(py))?;
         devices.set_item("span_bytes", self.spans.into_pyarray(py))?;
@@ -126,14 +126,14 @@ impl Columns {
         trace.set_item("op", self.op.into_pyarray(py))?;
         trace.set_item("offset_bytes", self.offset.into_pyarray(py))?;
         trace.set_item("length_bytes", self.length.into_pyarray(py))?;
-        trace.set_item("device", self.device.into_pyarray(py))?;
-        trace.set_item("devices", devices)?;
+        trace.set_item("trace_device_row", self.device.into_pyarray(py))?;
+        trace.set_item("trace_devices", devices)?;
         trace.set_item("format", self.format)?;
         trace.set_item("compression", self.compression)?;
         for (name, count) in self.tally {
             trace.set_item(name, count)?;
         }
-        trace.set_item("problems", self.problems)?;
+        trace.set_item("problem_texts", self.problems)?;
         Ok(trace)
     }
 }

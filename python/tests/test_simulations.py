@@ -7,6 +7,7 @@ import signal
 import subprocess
 import threading
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -45,6 +46,28 @@ def test_a_run_has_the_fields_that_its_type_lists():
     rows = len(run["intervals"]["start_seconds"])
     assert run["intervals"]["devices"]["utilisation"].shape == (rows, 3)
     assert run["intervals"]["requests"].sum() == 3000
+
+
+def glossary():
+    """The names of fields in docs/json.md."""
+    text = (Path(__file__).parents[2] / "docs" / "json.md").read_text()
+    rows = [line.split("|")[1] for line in text.splitlines() if line.startswith("| `")]
+    return {name.strip(" `") for row in rows for name in row.split(",")}
+
+
+def names(value):
+    """All names of fields, at any depth; those of figures are a policy's own."""
+    if isinstance(value, dict):
+        inner = [names(part) for name, part in value.items() if name != "policy_figures"]
+        return set(value).union(*inner)
+    return set()
+
+
+def test_the_glossary_has_every_field(tmp_path):
+    path = tmp_path / "small.spc"
+    path.write_bytes(b"0,8,4096,R,0.0\n")
+    for found in (braid.simulate(**SHORT), braid.read_trace(path)):
+        assert not names(found) - glossary()
 
 
 def test_the_same_seed_gives_the_same_columns_on_any_number_of_threads():
@@ -107,7 +130,7 @@ def test_a_sweep_compares_hardware():
     one, four = "4GB,model=mba3073", "4GB,model=mba3073,count=4"
     runs = braid.sweep(ssd=DEVICES["ssd"], hdd=[[one], [four], [one, one]], clients=8, **load)
     assert runs.shape == (3,) and list(runs["hdd"]) == [one, four, f"{one}, {one}"]
-    assert [len(run["devices"]["id"]) for run in runs] == [2, 5, 3]
+    assert [len(run["devices"]["device"]) for run in runs] == [2, 5, 3]
     assert runs["requests_per_second"][1] > runs["requests_per_second"][0]
 
 

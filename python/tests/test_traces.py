@@ -30,11 +30,11 @@ def test_a_trace_comes_as_columns(tmp_path):
     assert list(trace["op"] == braid.Op.READ) == [True, False, False, True]
     assert list(trace["offset_bytes"]) == [4096, 8192, 12288, 16384]
     assert list(trace["length_bytes"]) == [4096, 512, 8192, 1024]
-    assert list(trace["device"]) == [0, 1, 0, 0] and trace["devices"]["device"] == ["0", "1"]
-    assert list(trace["devices"]["requests"]) == [3, 1]
+    assert list(trace["trace_device_row"]) == [0, 1, 0, 0] and trace["trace_devices"]["trace_device"] == ["0", "1"]
+    assert list(trace["trace_devices"]["requests"]) == [3, 1]
     assert (trace["records"], trace["bad_records"]) == (4, 1)
-    assert "line 4" in trace["problems"][0]
-    types = {name: trace[name].dtype for name in ("at_ns", "op", "offset_bytes", "length_bytes", "device")}
+    assert "line 4" in trace["problem_texts"][0]
+    types = {name: trace[name].dtype for name in ("at_ns", "op", "offset_bytes", "length_bytes", "trace_device_row")}
     assert list(types.values()) == [np.int64, np.uint8, np.int64, np.int64, np.uint16]
     assert np.diff(trace["offset_bytes"][::-1]).min() == -4096, "differences may be negative"
 
@@ -53,8 +53,8 @@ def test_a_part_of_a_trace(tmp_path):
     path.write_bytes(SPC)
     assert list(braid.read_trace(path, limit=2)["at_ns"]) == [0, 500_000_000]
     second = braid.read_trace(path, device=1)
-    assert list(second["offset_bytes"]) == [8192] and list(second["device"]) == [0]
-    assert second["devices"]["device"] == ["1"] and second["other_devices_records"] == 3
+    assert list(second["offset_bytes"]) == [8192] and list(second["trace_device_row"]) == [0]
+    assert second["trace_devices"]["trace_device"] == ["1"] and second["other_devices_records"] == 3
     assert list(braid.read_trace(path, speed=2)["at_ns"]) == [0, 250_000_000, 375_000_000, 1_000_000_000]
 
 
@@ -101,4 +101,4 @@ def test_real_traces_are_read():
     assert trace["records"] == len(trace["at_ns"]) == 10_000
     assert (np.diff(trace["at_ns"]) >= 0).all()
     ends = trace["offset_bytes"] + trace["length_bytes"]
-    assert (ends <= trace["devices"]["span_bytes"][trace["device"]]).all()
+    assert (ends <= trace["trace_devices"]["span_bytes"][trace["trace_device_row"]]).all()

@@ -166,8 +166,8 @@ impl Answers {
     /// Since the daemon started.
     fn of(status: &Value, device: usize) -> Result<Answers> {
         let figure = |name: &str| figure(status, &format!("/devices/{device}/{name}"));
-        let (transfers, flushes) = (figure("read_requests")? + figure("write_requests")?, figure("flushes")?);
-        let ns = transfers * figure("latency_ns_mean")? + flushes * figure("flush_latency_ns_mean")?;
+        let (transfers, flushes) = (figure("guest_read_requests")? + figure("guest_write_requests")?, figure("flushes")?);
+        let ns = transfers * figure("response_ns_mean")? + flushes * figure("flush_response_ns_mean")?;
         Ok(Answers { requests: transfers + flushes, ms: ns / 1e6 })
     }
 

@@ -14,7 +14,7 @@ Examples:
   mkfs.ext4 $(braid attach vault)
   braid attach vault --mount /mnt/vault
 
-JSON: name, device, kind, mounted_on, file_system.")]
+JSON: name, block_device, block_device_kind, mounted_on, file_system.")]
 pub struct Arguments {
     /// The volume
     name: VolumeName,
@@ -38,7 +38,7 @@ pub fn run(state: &StateDir, arguments: &Arguments, output: Output) -> Result<u8
     let mount = arguments.mount.as_ref().map(std::path::absolute).transpose();
     let mount = mount.map_err(|e| braid_control::Error::io("the directory to mount on", &e))?;
     let attached: Attached = braid_control::attach(state, &arguments.name, mount.as_deref())?;
-    output.show(&attached, || attached.device.display().to_string());
+    output.show(&attached, || attached.block_device.display().to_string());
     if let (Some(directory), Some(file_system)) = (&attached.mounted_on, &attached.file_system) {
         complain(&format!(
             "{file_system} is mounted on {}; braid detach {} ends it",

@@ -31,7 +31,7 @@ Examples:
   braid device show
   braid device show sata-ssd > mine.toml
 
-JSON: name, title, class, capacity_bytes, toml; without MODEL a list of these.")]
+JSON: model, title, class, capacity_bytes, toml; without MODEL a list of these.")]
 struct ShowArguments {
     /// A named model, or a file to check
     model: Option<String>,
@@ -48,8 +48,8 @@ Examples:
   braid device calibrate /dev/sdb --write --seconds 300 --output sdb.toml
   braid device calibrate /mnt/pool/scratch,size=16GiB --output pool.toml
 
-JSON: path, class, size_bytes, written, figures (measure, unit, measured, model), flush_latency_ns,
-lateness_ns_mean (of an emulated device), toml.")]
+JSON: path, class, size_bytes, writes_measured, figures (measure, unit, measured_value, model_value),
+flush_response_ns, lateness_ns_mean (of an emulated device), toml.")]
 struct CalibrateArguments {
     /// A block device or a file; with model=, what is measured is the emulation
     #[arg(value_name = "PATH[,size=S][,model=M]")]
@@ -89,7 +89,7 @@ fn show(arguments: &ShowArguments, output: Output) -> Result<u8> {
             let all = models();
             output.show(&all, || {
                 let line = |model: &braid_control::ModelReport| {
-                    let (name, class, size) = (&model.name, &model.class, Bytes(model.capacity_bytes));
+                    let (name, class, size) = (&model.model, &model.class, Bytes(model.capacity_bytes));
                     format!("{name:18} {class:4} {:>9}  {}\n", size.to_string(), model.title)
                 };
                 all.iter().map(line).collect()
@@ -136,10 +136,10 @@ fn describe(report: &CalibrateReport, path: &Path) -> String {
         let unit = if figure.unit == "megabytes_per_second" { "MB/s" } else { "per second" };
         text += &format!(
             "  {:44} {:>10.1} {unit:10} (model {:.1})\n",
-            figure.measure, figure.measured, figure.model
+            figure.measure, figure.measured_value, figure.model_value
         );
     }
-    if let Some(flush) = report.flush_latency_ns {
+    if let Some(flush) = report.flush_response_ns {
         text += &format!("  {:44} {:>10}\n", "flush behind a write", Nanos(flush).to_string());
     }
     let class = &report.class;

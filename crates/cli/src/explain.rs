@@ -13,7 +13,7 @@ Examples:
   braid explain vault 1.5GiB
 
 JSON: name, offset_bytes, extent, home, second, extra (each null, or device, class, path,
-offset_bytes, state), written, cached, policy, reason.")]
+device_offset_bytes, copy_state), written, cached, policy, reason.")]
 pub struct Arguments {
     /// The volume
     name: VolumeName,
@@ -37,7 +37,7 @@ fn describe(report: &ExplainReport) -> String {
     }
     for (kind, copy) in [("second", &report.second), ("extra ", &report.extra)] {
         if let Some(copy) = copy {
-            text += &format!("  {kind}  {}, {}\n", describe_copy(copy), copy.state);
+            text += &format!("  {kind}  {}, {}\n", describe_copy(copy), copy.copy_state);
         }
     }
     if report.home.is_some() && !report.written {
@@ -50,7 +50,7 @@ fn describe(report: &ExplainReport) -> String {
 }
 
 fn describe_copy(copy: &CopyReport) -> String {
-    let CopyReport { device, class, path, offset_bytes, .. } = copy;
-    let at = offset_bytes.map_or_else(String::new, |at| format!(" at byte {at}"));
+    let CopyReport { device, class, path, device_offset_bytes, .. } = copy;
+    let at = device_offset_bytes.map_or_else(String::new, |at| format!(" at byte {at}"));
     format!("{device} ({class}, {path}){at}")
 }

@@ -31,6 +31,7 @@ pub struct Arguments {
 
 /// Forget a volume's name and paths; its devices stay as they are, and import finds it again
 #[derive(Args)]
+#[command(after_help = "JSON: name, forgotten (true).")]
 pub struct ForgetArguments {
     /// The volume
     name: VolumeName,

@@ -55,6 +55,7 @@ pub struct Arguments {
 
 /// End the daemon of a volume as SIGTERM does, and wait until the volume is closed
 #[derive(Args)]
+#[command(after_help = "JSON: name, stopped (true).")]
 pub struct StopArguments {
     /// The volume
     name: VolumeName,

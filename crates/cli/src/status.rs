@@ -17,7 +17,7 @@ use std::fmt::Write;
 Examples:
   braid status
   braid status vault --watch
-  braid status vault --json | jq '.devices[] | {id, requests_share, latency_ns_p99}'
+  braid status vault --json | jq '.devices[] | {device, requests_share, response_ns_p99}'
 
 JSON of a volume that is served: name, served (true), uuid, process_id, uptime_seconds, nbd_uris,
 nbd_connections, attached_file, policy, size_bytes, extent_bytes, block_bytes, copies, mapped_bytes,
@@ -29,10 +29,11 @@ failure, guests, background, devices.
   background: migrations, migrations_stopped, migrated_bytes, mirrors, promotions, write_backs,
     probes, commits, checkpoints, moves_left, moves_left_bytes, moved_bytes_per_second,
     moves_left_seconds
-  devices: id, path, class, state, model, uuid, size_bytes, slots_bytes, used_bytes, data_share,
-    requests_share, in_flight, move_share, read_requests, write_requests, read_bytes, written_bytes,
-    background_bytes, flushes, flush_latency_ns_mean, errors, last_error, latency_ns_mean, _p50,
-    _p95, _p99, _p999, _max, lateness_ns_mean, lateness_ns_max, policy_figures
+  devices: device, path, class, state, model, uuid, size_bytes, slots_bytes, used_bytes, data_share,
+    requests_share, in_flight, move_share, guest_read_requests, guest_write_requests,
+    guest_read_bytes, guest_written_bytes, background_bytes, flushes, flush_response_ns_mean, errors,
+    last_error, response_ns_mean, _p50, _p95, _p99, _p999, _max, lateness_ns_mean, lateness_ns_max,
+    policy_figures
 Exit status with NAME: 3 if no flush can succeed, or if a device or a copy is missing or behind.
 JSON of one that is not: name, served (false), uuid, temporary, devices (path, class, model,
 size_bytes, made). Without NAME: volumes, a list of these. With --watch: a line every second.")]
@@ -139,7 +140,7 @@ fn head(status: &StatusReport) -> String {
         );
     }
     for device in status.devices.iter().filter(|device| device.state != "active") {
-        text += &format!("  DEGRADED: {} ({}) is {}\n", device.id, device.path, device.state);
+        text += &format!("  DEGRADED: {} ({}) is {}\n", device.device, device.path, device.state);
     }
     if status.behind_bytes > 0 {
         text += &format!("  DEGRADED: a copy of up to {} is behind\n", Bytes(status.behind_bytes));
@@ -174,14 +175,14 @@ fn devices(status: &StatusReport, rates: Option<&Rates>) -> String {
     let mut table = Table::new(&columns);
     for (place, device) in status.devices.iter().enumerate() {
         let mut cells = vec![
-            device.id.clone(),
+            device.device.clone(),
             device.class.clone(),
             device.model.clone().unwrap_or_else(|| "-".to_owned()),
             format!("{} of {}", Bytes(device.used_bytes), Bytes(device.slots_bytes)),
             percent(device.data_share),
             percent(device.requests_share),
-            time(device.latency.latency_ns_mean),
-            time(device.latency.latency_ns_p99),
+            time(device.response.response_ns_mean),
+            time(device.response.response_ns_p99),
             device.in_flight.to_string(),
             device.errors.to_string(),
         ];
@@ -192,7 +193,7 @@ fn devices(status: &StatusReport, rates: Option<&Rates>) -> String {
     let mut text = "\n".to_owned() + &table.render("  ");
     for device in &status.devices {
         if let Some(error) = &device.last_error {
-            text += &format!("  {}: last error: {error}\n", device.id);
+            text += &format!("  {}: last error: {error}\n", device.device);
         }
     }
     text
@@ -267,7 +268,8 @@ fn plan(status: &StatusReport) -> String {
         Some(seconds) => format!("{} left", Nanos::from_secs(seconds.ceil() as u64)),
         None => "time left unknown".to_owned(),
     };
-    let budget = status.devices.iter().map(|device| format!("{} {}", device.id, percent(device.move_share)));
+    let budget =
+        status.devices.iter().map(|device| format!("{} {}", device.device, percent(device.move_share)));
     format!(
         "  moves: {} to do ({}), {}/s, {left}; budget of {}\n",
         background.moves_left,

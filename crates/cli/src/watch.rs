@@ -3,7 +3,7 @@
 use crate::output::{Output, is_open};
 use crate::status::{all, describe, overview, time};
 use braid_base::Bytes;
-use braid_control::{LatencyReport, Result, StateDir, StatusReport, VolumeName, VolumeReport, volume_report};
+use braid_control::{Result, StateDir, StatusReport, VolumeName, VolumeReport, volume_report};
 use std::io::IsTerminal;
 use std::time::Duration;
 
@@ -50,7 +50,7 @@ pub struct Rates {
 struct Rate {
     requests_per_second: f64,
     bytes_per_second: f64,
-    latency_ns_mean: u64,
+    took_ns_mean: u64,
 }
 
 impl Rates {
@@ -67,15 +67,19 @@ impl Rates {
         let device = |place: usize| {
             let totals = |status: &StatusReport| {
                 let device = &status.devices[place];
-                let requests = device.read_requests + device.write_requests;
-                (requests, device.read_bytes + device.written_bytes, device.latency)
+                let requests = device.guest_read_requests + device.guest_write_requests;
+                (
+                    requests,
+                    device.guest_read_bytes + device.guest_written_bytes,
+                    device.response.response_ns_mean,
+                )
             };
             Rate::between(totals(before), totals(now), seconds)
         };
         let operation = |name, totals: &dyn Fn(&StatusReport) -> braid_control::OperationReport| {
             let flat = |status| {
                 let operation = totals(status);
-                (operation.requests, operation.bytes, operation.latency)
+                (operation.requests, operation.bytes, operation.latency.latency_ns_mean)
             };
             (name, Rate::between(flat(before), flat(now), seconds))
         };
@@ -92,7 +96,7 @@ impl Rates {
     /// Cells for a device: requests per second, mean response time.
     pub fn device(&self, place: usize) -> [String; 2] {
         let rate = &self.devices[place];
-        [format!("{:.0}", rate.requests_per_second), time(rate.latency_ns_mean)]
+        [format!("{:.0}", rate.requests_per_second), time(rate.took_ns_mean)]
     }
 
     /// Cells for a kind of request: requests and bytes per second, mean response time.
@@ -101,22 +105,20 @@ impl Rates {
         let none = Rate::default();
         let rate = found.map_or(&none, |(_, rate)| rate);
         let bytes = Bytes(rate.bytes_per_second as u64);
-        [format!("{:.0}", rate.requests_per_second), bytes.to_string(), time(rate.latency_ns_mean)]
+        [format!("{:.0}", rate.requests_per_second), bytes.to_string(), time(rate.took_ns_mean)]
     }
 }
 
 impl Rate {
-    fn between(before: (u64, u64, LatencyReport), now: (u64, u64, LatencyReport), seconds: f64) -> Rate {
+    fn between(before: (u64, u64, u64), now: (u64, u64, u64), seconds: f64) -> Rate {
         let (requests, bytes) = (now.0.saturating_sub(before.0), now.1.saturating_sub(before.1));
         // The sum of all response times is the mean times the count.
-        let total = |(requests, _, latency): (u64, u64, LatencyReport)| {
-            u128::from(requests) * u128::from(latency.latency_ns_mean)
-        };
+        let total = |(requests, _, mean): (u64, u64, u64)| u128::from(requests) * u128::from(mean);
         let took = total(now).saturating_sub(total(before));
         Rate {
             requests_per_second: requests as f64 / seconds,
             bytes_per_second: bytes as f64 / seconds,
-            latency_ns_mean: if requests == 0 { 0 } else { (took / u128::from(requests)) as u64 },
+            took_ns_mean: if requests == 0 { 0 } else { (took / u128::from(requests)) as u64 },
         }
     }
 }

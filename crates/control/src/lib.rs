@@ -35,7 +35,7 @@ pub use model::library::{ModelReport, find_model, models, show_model};
 pub use record::recording::{Received, Recording};
 pub use report::types::{
     BackgroundReport, CopyReport, DeviceReport, Durability, ExplainReport, GuestReport, LatencyReport,
-    OperationReport, RestingReport, StatusReport, VolumeReport,
+    OperationReport, ResponseReport, RestingReport, StatusReport, VolumeReport,
 };
 pub use serve::address::NbdAddress;
 pub use serve::daemon::{Ready, ServeOptions, serve, serve_temporary};

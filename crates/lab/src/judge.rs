@@ -34,7 +34,7 @@ pub struct Number {
     /// What it is, with its unit.
     pub quantity: String,
     /// What the paper says.
-    pub paper: String,
+    pub claimed: String,
     /// Ours.
     pub ours: f64,
     /// Ours divided by the paper's; by the middle where the paper gives a range, none where it gives no number.
@@ -126,7 +126,7 @@ impl Results<'_> {
         };
         Number {
             quantity: self.describe(&test.quantity, variants),
-            paper: test.published.to_string(),
+            claimed: test.published.to_string(),
             ours,
             ratio: paper.map(|paper| ours / paper),
             needed: test.bound.to_string(),

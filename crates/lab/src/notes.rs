@@ -8,7 +8,7 @@ use braid_base::DeviceClass;
 pub(crate) fn notes(outcome: &Outcome, kinds: &[Kind], is_open_loop: bool, unwritten: u64) -> Vec<String> {
     let larger = |(kind, device): (&Kind, _)| larger_than_its_model(kind, device);
     let mut notes: Vec<String> =
-        kinds.iter().zip(outcome.devices.iter().map(|device| &*device.id)).filter_map(larger).collect();
+        kinds.iter().zip(outcome.devices.iter().map(|device| &*device.device)).filter_map(larger).collect();
     notes.extend(spill(outcome));
     if unwritten > 0 {
         notes.push(format!(
@@ -62,7 +62,7 @@ fn share_of_ssds(outcome: &Outcome, shares: &str) -> Option<f64> {
         found?.strip_suffix('%')?.parse::<f64>().ok()
     };
     let ssds = outcome.devices.iter().filter(|device| device.is(DeviceClass::Ssd));
-    ssds.map(|device| share(&device.id)).sum::<Option<f64>>().map(|percent| percent / 100.0)
+    ssds.map(|device| share(&device.device)).sum::<Option<f64>>().map(|percent| percent / 100.0)
 }
 
 /// The share of the data by which a rule may be missed: whole extents do not split exactly.

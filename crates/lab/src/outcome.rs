@@ -21,7 +21,7 @@ pub struct Outcome {
     /// The unit of placement.
     pub extent_bytes: u64,
     /// Time of the simulation that was measured.
-    pub simulated_seconds: f64,
+    pub measured_seconds: f64,
     /// Time of the simulation before that.
     pub warm_up_seconds: f64,
     /// Requests that began before it.
@@ -44,8 +44,8 @@ pub struct Outcome {
     pub discard: Operation,
     /// Requests beyond the volume's end that were left out.
     pub dropped_requests: u64,
-    /// Lines of the trace that could not be read.
-    pub bad_lines: u64,
+    /// Records of the trace that could not be read.
+    pub bad_records: u64,
     /// How the trace's addresses lie in the volume; none under a workload.
     pub trace: Option<TraceOutcome>,
     /// Share of reads that the memory cache served.
@@ -137,18 +137,18 @@ pub struct Background {
     /// Commits of the journal.
     pub commits: u64,
     /// Bytes written to the journal.
-    pub journal_bytes: u64,
+    pub journal_written_bytes: u64,
     /// Checkpoints of the map.
     pub checkpoints: u64,
     /// Bytes of map pages written.
-    pub map_bytes: u64,
+    pub map_written_bytes: u64,
 }
 
 /// What a device did.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct DeviceOutcome {
     /// Its id in the volume.
-    pub id: String,
+    pub device: String,
     /// `ssd` or `hdd`.
     pub class: String,
     /// The model of its timing.
@@ -166,9 +166,9 @@ pub struct DeviceOutcome {
     /// Its share of the data, by extent, at the end.
     pub data_share: f64,
     /// Guests' reads.
-    pub guest_reads: u64,
+    pub guest_read_requests: u64,
     /// Guests' writes.
-    pub guest_writes: u64,
+    pub guest_write_requests: u64,
     /// Bytes read for guests.
     pub guest_read_bytes: u64,
     /// Bytes written for guests.
@@ -176,9 +176,9 @@ pub struct DeviceOutcome {
     /// Bytes read and written for background work, metadata and probes.
     pub background_bytes: u64,
     /// All bytes read.
-    pub read_bytes: u64,
+    pub device_read_bytes: u64,
     /// All bytes written: what wears an SSD.
-    pub written_bytes: u64,
+    pub device_written_bytes: u64,
     /// All bytes written, in sizes of the device per day.
     pub drive_writes_per_day: f64,
     /// Flushes.

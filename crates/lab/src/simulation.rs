@@ -138,7 +138,7 @@ async fn measure<D: Device>(
     let note = Note::take(world.now(), &guests.recorder.borrow(), &guests.volume.glance(), &devices);
     guests.series.borrow_mut().push(note);
     let mut outcome = put_together(&setup, name, &guests, &kinds, &before, &after);
-    (outcome.bad_lines, outcome.trace) = (bad_lines, trace);
+    (outcome.bad_records, outcome.trace) = (bad_lines, trace);
     outcome.prefill_policy = filled_by;
     let unwritten = after.guests.unwritten - before.guests.unwritten;
     let of_load = notes;
@@ -262,7 +262,7 @@ fn put_together<D: Device>(
         seed: setup.seed,
         volume_bytes: after.shape.volume_size.0,
         extent_bytes: after.shape.extent_size.0,
-        simulated_seconds: measured.as_secs_f64(),
+        measured_seconds: measured.as_secs_f64(),
         warm_up_seconds: 0.0,
         warm_up_requests: 0,
         think_seconds: 0.0,
@@ -274,7 +274,7 @@ fn put_together<D: Device>(
         flush: kind(Op::Flush),
         discard: kind(Op::Discard),
         dropped_requests: guests.dropped.get(),
-        bad_lines: 0,
+        bad_records: 0,
         trace: None,
         cache_hit_ratio: ratio(hits, hits + misses),
         cache_hits: hits,
@@ -316,9 +316,9 @@ fn background(before: &BackgroundStats, after: &BackgroundStats) -> Background {
         probes: after.probes - before.probes,
         probed_bytes: after.probed_bytes - before.probed_bytes,
         commits: after.commits - before.commits,
-        journal_bytes: after.journal_bytes - before.journal_bytes,
+        journal_written_bytes: after.journal_bytes - before.journal_bytes,
         checkpoints: after.checkpoints - before.checkpoints,
-        map_bytes: after.map_bytes - before.map_bytes,
+        map_written_bytes: after.map_bytes - before.map_bytes,
     }
 }
 
@@ -334,7 +334,7 @@ fn device_outcome(
     let known = after.figures.iter().filter(|(_, value)| value.is_finite());
     let written_bytes = (usage.written_bytes - usage_before.written_bytes).0;
     DeviceOutcome {
-        id: after.id.to_string(),
+        device: after.id.to_string(),
         class: kind.class.to_string(),
         model: kind.model.clone(),
         size_bytes: kind.size.0,
@@ -343,13 +343,13 @@ fn device_outcome(
         requests_share: 0.0,
         bytes_share: 0.0,
         data_share: 0.0,
-        guest_reads: a.guest_reads - b.guest_reads,
-        guest_writes: a.guest_writes - b.guest_writes,
+        guest_read_requests: a.guest_reads - b.guest_reads,
+        guest_write_requests: a.guest_writes - b.guest_writes,
         guest_read_bytes: a.guest_read_bytes - b.guest_read_bytes,
         guest_written_bytes: a.guest_write_bytes - b.guest_write_bytes,
         background_bytes: a.background_bytes - b.background_bytes,
-        read_bytes: (usage.read_bytes - usage_before.read_bytes).0,
-        written_bytes,
+        device_read_bytes: (usage.read_bytes - usage_before.read_bytes).0,
+        device_written_bytes: written_bytes,
         drive_writes_per_day: written_bytes as f64 / kind.size.0 as f64 / (seconds / 86_400.0),
         flushes: usage.flushes - usage_before.flushes,
         response: Distribution::of(&a.latency.since(&b.latency)),

@@ -30,7 +30,7 @@ pub struct Study {
     /// What runs from left to right.
     pub axis: String,
     /// The places on it.
-    pub places: Vec<u32>,
+    pub axis_values: Vec<u32>,
     /// What was simulated, by series.
     pub series: Vec<Simulated>,
     /// A table for each measure.
@@ -51,7 +51,7 @@ pub struct Simulated {
     /// What it is called.
     pub label: String,
     /// Its devices, as on the command line.
-    pub devices: Vec<String>,
+    pub device_arguments: Vec<String>,
     /// Its policy, `{x}` for the place on the axis.
     pub policy: String,
     /// Its load, likewise.
@@ -72,7 +72,7 @@ pub struct Table {
     /// For each series a value at each place.
     pub values: Vec<Vec<f64>>,
     /// The paper's values.
-    pub published: Vec<PaperValue>,
+    pub paper_values: Vec<PaperValue>,
     #[serde(skip)]
     pub(crate) of: Option<Measure>,
 }
@@ -81,9 +81,9 @@ pub struct Table {
 #[derive(Clone, Copy, PartialEq, Debug, Serialize)]
 pub struct PaperValue {
     /// Of which series, from 0 on.
-    pub series: usize,
+    pub series_index: usize,
     /// At which place.
-    pub at: u32,
+    pub axis_value: u32,
     /// The value, or the lower end of a range.
     pub low: f64,
     /// The value, or the upper end of a range.
@@ -216,7 +216,7 @@ fn put_together(experiment: &Experiment, how: How, outcomes: &[&Outcome]) -> Stu
                 row.iter().enumerate().map(|(i, outcome)| value(experiment, i, measure, outcome)).collect()
             })
             .collect(),
-        published: published(experiment, measure),
+        paper_values: published(experiment, measure),
         of: Some(measure),
     };
     let tables: Vec<Table> = experiment.measures.iter().map(table).collect();
@@ -233,7 +233,7 @@ fn put_together(experiment: &Experiment, how: How, outcomes: &[&Outcome]) -> Stu
         warm_up_seconds: times.warm_up,
         measured_seconds: times.measured,
         axis: experiment.axis.label().to_owned(),
-        places,
+        axis_values: places,
         series: experiment.series.iter().map(simulated).collect(),
         tables,
         claims,
@@ -254,7 +254,7 @@ fn published(experiment: &Experiment, measure: Measure) -> Vec<PaperValue> {
             Published::Range(low, high) => (low, high),
             Published::Words => return None,
         };
-        (of == measure).then_some(PaperValue { series, at, low, high })
+        (of == measure).then_some(PaperValue { series_index: series, axis_value: at, low, high })
     };
     tests.filter_map(value).collect()
 }
@@ -262,7 +262,7 @@ fn published(experiment: &Experiment, measure: Measure) -> Vec<PaperValue> {
 fn simulated(series: &Series) -> Simulated {
     Simulated {
         label: series.label.to_owned(),
-        devices: series.devices.iter().map(|(class, text)| format!("--{class} {text}")).collect(),
+        device_arguments: series.devices.iter().map(|(class, text)| format!("--{class} {text}")).collect(),
         policy: series.policy.to_owned(),
         load: series.load.to_owned(),
         variant_of: series.variant_of.map(str::to_owned),
@@ -311,7 +311,7 @@ impl Rates {
                 latency_seconds: outcome.all.latency.mean / 1e9,
             };
         };
-        let seconds = outcome.simulated_seconds.max(1e-9);
+        let seconds = outcome.measured_seconds.max(1e-9);
         let thought = outcome.think_seconds - f64::from(waiting) * seconds;
         let requests = (thought / counting.think_seconds / seconds).max(1e-9);
         let each = [&outcome.read, &outcome.write, &outcome.flush];

@@ -37,7 +37,7 @@ fn both_of_two_alike_copies_serve_reads() {
     let load = "random,read=100%,clients=32,span=4GiB,size=4KiB";
     let alone = run(&[hdd], "hdd-only", load, 1, 1).read.requests;
     let mirror = run(&[hdd, hdd], "hdd-only", load, 2, 1);
-    let shares: Vec<u64> = mirror.devices.iter().map(|device| device.read_bytes).collect();
+    let shares: Vec<u64> = mirror.devices.iter().map(|device| device.device_read_bytes).collect();
     println!("{alone} reads alone, with two copies {}, {shares:?}", mirror.read.requests);
     assert!(shares.iter().all(|&bytes| bytes * 3 > shares.iter().sum()), "{shares:?}");
     assert!(mirror.read.requests * 2 > alone * 3);

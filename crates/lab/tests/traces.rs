@@ -45,14 +45,14 @@ fn a_trace_is_replayed_at_its_times_and_reads_meet_devices() {
     let outcome = simulate(&setup).expect("the trace is in order").outcome;
     assert_eq!((outcome.read.requests, outcome.write.requests), (REQUESTS * 3 / 4, REQUESTS / 4));
     // The last request comes after 1.99 s.
-    assert!((1.98..2.05).contains(&outcome.simulated_seconds), "{} s", outcome.simulated_seconds);
-    let reads: u64 = outcome.devices.iter().map(|device| device.read_bytes).sum();
+    assert!((1.98..2.05).contains(&outcome.measured_seconds), "{} s", outcome.measured_seconds);
+    let reads: u64 = outcome.devices.iter().map(|device| device.device_read_bytes).sum();
     assert!(reads > 0, "what is read was filled before");
 
     let mut faster = setup.clone();
     faster.speed = 4.0;
     let outcome = simulate(&faster).expect("the trace is in order").outcome;
-    assert!((0.49..0.55).contains(&outcome.simulated_seconds), "{} s", outcome.simulated_seconds);
+    assert!((0.49..0.55).contains(&outcome.measured_seconds), "{} s", outcome.measured_seconds);
 }
 
 #[test]
@@ -60,14 +60,14 @@ fn clients_replay_a_trace_as_fast_as_the_volume_allows() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let outcome = simulate(&replay(spc(folder.path(), ""), Some(4))).expect("the trace is in order").outcome;
     assert_eq!(outcome.all.requests, REQUESTS);
-    assert!(outcome.simulated_seconds < 1.0, "{} s", outcome.simulated_seconds);
+    assert!(outcome.measured_seconds < 1.0, "{} s", outcome.measured_seconds);
 }
 
 #[test]
 fn bad_lines_are_counted_and_end_a_strict_simulation() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let mut setup = replay(spc(folder.path(), "0,17,4096,r,what\n"), None);
-    assert_eq!(simulate(&setup).expect("the rest is in order").outcome.bad_lines, 1);
+    assert_eq!(simulate(&setup).expect("the rest is in order").outcome.bad_records, 1);
     let Load::Trace(trace) = &mut setup.load else { panic!("a trace") };
     trace.options.strict = true;
     let error = simulate(&setup).expect_err("the last line is bad");
@@ -188,7 +188,7 @@ fn of_a_trace_that_is_played_several_times_the_last_is_measured() {
     assert_eq!((last.warm_up_requests, last.trace.expect("it is a trace").passes), (2 * REQUESTS, 3));
     // Each time takes 1.99 s, and begins where the one before ended.
     assert!((3.97..3.99).contains(&last.warm_up_seconds), "{} s", last.warm_up_seconds);
-    assert!((1.98..2.05).contains(&last.simulated_seconds), "{} s", last.simulated_seconds);
+    assert!((1.98..2.05).contains(&last.measured_seconds), "{} s", last.measured_seconds);
 
     let with = |change: fn(&mut Setup)| {
         let mut setup = setup.clone();
@@ -207,7 +207,7 @@ fn gaps_that_are_too_long_are_cut() {
     trace.max_gap = Some(Nanos::from_secs(1));
     let outcome = simulate(&setup).expect("the trace is in order").outcome;
     assert_eq!(outcome.all.requests, REQUESTS + 2);
-    assert!((3.48..3.55).contains(&outcome.simulated_seconds), "{} s", outcome.simulated_seconds);
+    assert!((3.48..3.55).contains(&outcome.measured_seconds), "{} s", outcome.measured_seconds);
 }
 
 #[test]

@@ -46,6 +46,7 @@ impl Layout {
 #[derive(Clone, PartialEq, Eq, Debug, serde::Serialize)]
 pub struct Place {
     /// The device's label: an ASU's or disk's number, a file's name.
+    #[serde(rename = "trace_device")]
     pub device: String,
     /// Where it begins.
     #[serde(rename = "base_bytes", serialize_with = "bytes")]

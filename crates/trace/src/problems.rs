@@ -12,9 +12,9 @@ pub(crate) type Reason = &'static str;
 #[derive(Clone, PartialEq, Eq, Debug, serde::Serialize)]
 pub struct Problem {
     /// The number of the line (from 1), or of the record or block in a binary format (from 0).
-    pub number: u64,
+    pub record_number: u64,
     /// What is wrong, with the beginning of the record where that is text.
-    pub reason: String,
+    pub problem: String,
 }
 
 /// All the records that were skipped.
@@ -53,7 +53,7 @@ impl Problems {
 
     /// A problem as a sentence.
     pub fn describe(&self, problem: &Problem) -> String {
-        format!("{} {}: {}", self.format.word_for_record(), problem.number, problem.reason)
+        format!("{} {}: {}", self.format.word_for_record(), problem.record_number, problem.problem)
     }
 
     /// Notes a problem. Fails where reading is strict.
@@ -67,7 +67,7 @@ impl Problems {
             let place = format!("{} {number}", self.format.word_for_record());
             return Err(Error::Strict { place, reason });
         }
-        self.kept.push(Problem { number, reason });
+        self.kept.push(Problem { record_number: number, problem: reason });
         Ok(())
     }
 }

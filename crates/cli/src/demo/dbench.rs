@@ -11,9 +11,9 @@ pub struct Outcome {
     /// Of its clients' reads and writes, after its warm-up; 10^6 bytes per second, by its own count.
     pub throughput_mb_per_second: f64,
     /// Over all its operations, those of file names included.
-    pub latency_ms_mean: f64,
+    pub operation_ms_mean: f64,
     /// The longest operation after its warm-up.
-    pub latency_ms_max: f64,
+    pub operation_ms_max: f64,
 }
 
 /// The load file of Debian's package.
@@ -71,8 +71,8 @@ pub fn parse(text: &str) -> Result<Outcome> {
     let (count, total) = operations.fold((0.0, 0.0), |(n, t), (count, mean)| (n + count, t + count * mean));
     Ok(Outcome {
         throughput_mb_per_second: number(throughput)?,
-        latency_ms_mean: if count > 0.0 { total / count } else { 0.0 },
-        latency_ms_max: number(latest.ok_or_else(odd)?)?,
+        operation_ms_mean: if count > 0.0 { total / count } else { 0.0 },
+        operation_ms_max: number(latest.ok_or_else(odd)?)?,
     })
 }
 
@@ -106,9 +106,9 @@ Throughput 259.619 MB/sec  2 clients  2 procs  max_latency=49.415 ms
     fn the_result_is_read_from_the_last_line_and_the_mean_from_the_operations() {
         let outcome = parse(SAMPLE).unwrap();
         assert_eq!(outcome.throughput_mb_per_second, 259.619);
-        assert_eq!(outcome.latency_ms_max, 49.415);
+        assert_eq!(outcome.operation_ms_max, 49.415);
         let mean = (41_000.0 * 0.015 + 8_000.0 * 0.404 + 1_000.0 * 1.427) / 50_000.0;
-        assert!((outcome.latency_ms_mean - mean).abs() < 1e-9, "{outcome:?}");
+        assert!((outcome.operation_ms_mean - mean).abs() < 1e-9, "{outcome:?}");
     }
 
     #[test]

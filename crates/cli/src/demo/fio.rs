@@ -68,8 +68,8 @@ pub fn parse(text: &str) -> Result<Outcome> {
     }
     Ok(Outcome {
         throughput_mb_per_second: bytes / 1e6,
-        latency_ms_mean: if count > 0.0 { total / count / 1e6 } else { 0.0 },
-        latency_ms_max: longest / 1e6,
+        operation_ms_mean: if count > 0.0 { total / count / 1e6 } else { 0.0 },
+        operation_ms_max: longest / 1e6,
     })
 }
 
@@ -85,8 +85,8 @@ mod tests {
 "#;
         let outcome = parse(text).unwrap();
         assert_eq!(outcome.throughput_mb_per_second, 4.0);
-        assert_eq!(outcome.latency_ms_mean, 1.75);
-        assert_eq!(outcome.latency_ms_max, 5.0);
+        assert_eq!(outcome.operation_ms_mean, 1.75);
+        assert_eq!(outcome.operation_ms_max, 5.0);
         assert!(parse("fio: engine nbd not loadable").is_err());
         assert!(parse("{}").is_err());
     }

@@ -7,13 +7,13 @@ use serde::Serialize;
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Interval {
     /// Between the two.
-    pub seconds: f64,
+    pub measured_seconds: f64,
     /// Requests to the volume: reads, writes and flushes.
     pub requests: u64,
     /// 99 % of them took no longer.
     pub latency_ns_p99: u64,
     /// Bytes read and written, by guests.
-    pub volume_bytes: u64,
+    pub guest_bytes: u64,
     /// Extents that got a new home.
     pub migrations: u64,
     /// Its devices, by their place.
@@ -32,11 +32,11 @@ pub struct DeviceInterval {
     /// Reads and writes of guests, and flushes on their behalf.
     pub requests: u64,
     /// How long these took on average.
-    pub response_ns_mean: u64,
+    pub all_response_ns_mean: u64,
     /// Of these the flushes.
     pub flushes: u64,
     /// How long flushes took on average.
-    pub flush_ns_mean: u64,
+    pub flush_response_ns_mean: u64,
     /// How much later than its model it completed requests, on average since the daemon started.
     pub lateness_ns_mean: u64,
 }
@@ -49,10 +49,10 @@ impl Interval {
         let counts = difference(&before.guests.latency_ns_counts, &after.guests.latency_ns_counts);
         let bytes = |report: &StatusReport| report.guests.read.bytes + report.guests.write.bytes;
         Interval {
-            seconds: after.uptime_seconds - before.uptime_seconds,
+            measured_seconds: after.uptime_seconds - before.uptime_seconds,
             requests: counts.iter().map(|&(_, count)| count).sum(),
             latency_ns_p99: percentile(&counts, 0.99),
-            volume_bytes: bytes(after) - bytes(before),
+            guest_bytes: bytes(after) - bytes(before),
             migrations: after.background.migrations - before.background.migrations,
             devices: pairs().map(|(before, after)| DeviceInterval::between(before, after, total)).collect(),
         }
@@ -61,8 +61,8 @@ impl Interval {
 
 impl DeviceInterval {
     fn between(before: &DeviceReport, after: &DeviceReport, total: u64) -> DeviceInterval {
-        let flush_time = |device: &DeviceReport| device.flushes * device.flush_latency_ns_mean;
-        let time = |device: &DeviceReport| transfers(device) * device.latency.latency_ns_mean;
+        let flush_time = |device: &DeviceReport| device.flushes * device.flush_response_ns_mean;
+        let time = |device: &DeviceReport| transfers(device) * device.response.response_ns_mean;
         let (moved, flushes) = (transfers(after) - transfers(before), after.flushes - before.flushes);
         // A mean is rounded to nanoseconds, so that a product of an idle device may shrink by a little.
         let flushed = flush_time(after).saturating_sub(flush_time(before));
@@ -72,16 +72,16 @@ impl DeviceInterval {
             data_share: after.data_share,
             requests_share: moved as f64 / total.max(1) as f64,
             requests: moved + flushes,
-            response_ns_mean: took / (moved + flushes).max(1),
+            all_response_ns_mean: took / (moved + flushes).max(1),
             flushes,
-            flush_ns_mean: flushed / flushes.max(1),
+            flush_response_ns_mean: flushed / flushes.max(1),
             lateness_ns_mean: after.lateness_ns_mean.unwrap_or(0),
         }
     }
 }
 
 fn transfers(device: &DeviceReport) -> u64 {
-    device.read_requests + device.write_requests
+    device.guest_read_requests + device.guest_write_requests
 }
 
 type Counts = [(u64, u64)];

@@ -55,9 +55,9 @@ Examples:
   braid demo --ssd transcend-16g
 
 JSON: conditions (sentences), wall_seconds, runs: policy, clients, throughput_mb_per_second,
-latency_ms_mean, latency_ms_max, volume: seconds, requests, latency_ns_p99, volume_bytes, migrations,
-devices: class, data_share, requests_share, requests, response_ns_mean, flushes, flush_ns_mean,
-lateness_ns_mean.")]
+operation_ms_mean, operation_ms_max, volume: measured_seconds, requests, latency_ns_p99, guest_bytes,
+migrations, devices: class, data_share, requests_share, requests, all_response_ns_mean, flushes,
+flush_response_ns_mean, lateness_ns_mean.")]
 pub struct Arguments {
     /// One short run for each policy: does everything work here?
     #[arg(long)]

@@ -15,9 +15,9 @@ pub struct Run {
     /// 10^6 bytes per second, as the workload counts them.
     pub throughput_mb_per_second: f64,
     /// Of the workload's operations.
-    pub latency_ms_mean: f64,
+    pub operation_ms_mean: f64,
     /// Of the workload's operations.
-    pub latency_ms_max: f64,
+    pub operation_ms_max: f64,
     /// The volume and its devices meanwhile.
     pub volume: Interval,
 }
@@ -25,9 +25,9 @@ pub struct Run {
 impl Run {
     /// Brings together what the workload and what the daemon says.
     pub fn new(policy: &str, clients: u32, outcome: Outcome, volume: Interval) -> Run {
-        let Outcome { throughput_mb_per_second, latency_ms_mean, latency_ms_max } = outcome;
+        let Outcome { throughput_mb_per_second, operation_ms_mean, operation_ms_max } = outcome;
         let policy = policy.to_owned();
-        Run { policy, clients, throughput_mb_per_second, latency_ms_mean, latency_ms_max, volume }
+        Run { policy, clients, throughput_mb_per_second, operation_ms_mean, operation_ms_max, volume }
     }
 
     /// The run in a line, when it has just ended.
@@ -69,12 +69,12 @@ impl Report {
                 if repeated { String::new() } else { run.policy.clone() },
                 run.clients.to_string(),
                 format!("{:.1}", run.throughput_mb_per_second),
-                format!("{:.2}", run.latency_ms_mean),
+                format!("{:.2}", run.operation_ms_mean),
                 format!("{:.1}", run.volume.latency_ns_p99 as f64 / 1e6),
                 pair(run, |d| Some(format!("{:.0}", d.data_share * 100.0))),
                 pair(run, |d| Some(format!("{:.0}", d.requests_share * 100.0))),
-                pair(run, |d| (d.requests > 0).then(|| millis(d.response_ns_mean))),
-                pair(run, |d| (d.flushes > 0).then(|| millis(d.flush_ns_mean))),
+                pair(run, |d| (d.requests > 0).then(|| millis(d.all_response_ns_mean))),
+                pair(run, |d| (d.flushes > 0).then(|| millis(d.flush_response_ns_mean))),
             ]);
         }
         let mut text = table.render("");
@@ -111,20 +111,21 @@ mod tests {
             data_share: share,
             requests_share: share,
             requests,
-            response_ns_mean: 1_230_000,
+            all_response_ns_mean: 1_230_000,
             flushes: requests / 2,
-            flush_ns_mean: 2_500_000,
+            flush_response_ns_mean: 2_500_000,
             lateness_ns_mean: 20_000,
         };
         let volume = Interval {
-            seconds: 10.0,
+            measured_seconds: 10.0,
             requests: 100,
             latency_ns_p99: 12_340_000,
-            volume_bytes: 1 << 20,
+            guest_bytes: 1 << 20,
             migrations: 0,
             devices: vec![device("ssd", 1.0, 100), device("hdd", 0.0, 0)],
         };
-        let outcome = Outcome { throughput_mb_per_second: 61.6, latency_ms_mean: 0.09, latency_ms_max: 14.7 };
+        let outcome =
+            Outcome { throughput_mb_per_second: 61.6, operation_ms_mean: 0.09, operation_ms_max: 14.7 };
         Run::new(policy, clients, outcome, volume)
     }
 

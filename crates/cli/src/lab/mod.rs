@@ -50,11 +50,11 @@ Examples:
   braid lab run wardrop --json
 
 JSON: wall_seconds (differs from run to run), studies. Each study: id, title, paper, place, seed, quick,
-warm_up_seconds, measured_seconds, axis, places, series (label, devices, policy, load, variant_of; {x} is the place on
-the axis), tables (measure, unit, more_is_better, values: a list for each series with a value for each place, and
-published: series, at, low, high), claims (claim, place, verdicts, why), published, differs, differs_in_all.
+warm_up_seconds, measured_seconds, axis, axis_values, series (label, device_arguments, policy, load,
+variant_of; {x} is the value on the axis), tables (measure, unit, more_is_better, values: a list for each series with
+a value for each one on the axis, and paper_values: series_index, axis_value, low, high), claims (claim, place, verdicts, why), published, differs, differs_in_all.
   verdicts: of (the series that it speaks of), holds (null where numbers are only shown), and
-    numbers (quantity, paper, ours, ratio of ours to the paper's, needed, holds)")]
+    numbers (quantity, claimed, ours, ratio of ours to the paper's, needed, holds)")]
 struct Run {
     #[command(flatten)]
     which: Which,
@@ -70,7 +70,7 @@ Examples:
   braid lab report --output lab.html --svg plots
   braid lab report wardrop/fig6 wardrop/table3
 
-JSON: output_path, svg_paths, experiments, wall_seconds.")]
+JSON: output_path, svg_paths, experiment_count, wall_seconds.")]
 struct Report {
     /// Experiments as `braid lab list` names them, or systems [default: all]
     #[arg(value_name = "ID")]
@@ -149,7 +149,7 @@ pub fn run(arguments: &Arguments, output: Output) -> Result<u8> {
 struct Written {
     output_path: PathBuf,
     svg_paths: Vec<PathBuf>,
-    experiments: usize,
+    experiment_count: usize,
     wall_seconds: f64,
 }
 
@@ -172,12 +172,16 @@ fn write_report(report: &Report, output: Output) -> Result<()> {
         svg_paths.push(path);
     }
     let wall_seconds = begun.elapsed().as_secs_f64();
-    let written =
-        Written { output_path: report.output.clone(), svg_paths, experiments: studies.len(), wall_seconds };
+    let written = Written {
+        output_path: report.output.clone(),
+        svg_paths,
+        experiment_count: studies.len(),
+        wall_seconds,
+    };
     output.show(&written, || {
         let (page, plots) = (written.output_path.display(), written.svg_paths.len());
         let plots = if plots == 0 { String::new() } else { format!(" and {plots} plots") };
-        format!("wrote {page}{plots}: {} experiments", written.experiments)
+        format!("wrote {page}{plots}: {} experiments", written.experiment_count)
     });
     Ok(())
 }

@@ -38,7 +38,7 @@ fn measured(study: &Study, table: usize) -> String {
     columns.extend(study.series.iter().map(|series| format!(">{}", series.label)));
     let columns: Vec<&str> = columns.iter().map(String::as_str).collect();
     let mut table = Table::new(&columns);
-    for (place, number) in study.places.iter().enumerate() {
+    for (place, number) in study.axis_values.iter().enumerate() {
         let mut cells = vec![number.to_string()];
         cells.extend(measured.values.iter().map(|row| shown(row[place])));
         table.row(cells);
@@ -59,7 +59,7 @@ fn compared(study: &Study) -> String {
         seen.push(&number.quantity);
         table.row(vec![
             number.quantity.clone(),
-            number.paper.clone(),
+            number.claimed.clone(),
             shown(number.ours),
             number.ratio.map_or("-".to_owned(), |ratio| format!("{ratio:.2}")),
             number.needed.clone(),

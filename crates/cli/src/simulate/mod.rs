@@ -52,23 +52,30 @@ the data as fits nine tenths of them, extents from everywhere alike, and the dis
 has chosen what lies there. static, stripe, ssd-only and hdd-only place it by their own rule, for they never move it. The
 policy that did it is prefill_policy of each run; --prefill-policy names another for all, such as hdd-only or own.
 
-JSON: wall_seconds, runs. Each run: given (policy, load, clients, as on the command line), under best-static also best
-(policy, and tried: policy, latency_ns_mean), and either error (kind, message), or wall_seconds and requests_per_wall_second (the only figures that differ from machine to machine), policy
-(with all settings), prefill_policy (null where nothing was filled), load, seed, volume_bytes, extent_bytes, simulated_seconds, warm_up_seconds, warm_up_requests, think_seconds,
-throughput_bytes_per_second, requests_per_second, all, read, write, flush, discard, dropped_requests, bad_lines, trace,
-cache_hit_ratio, cache_hits, cache_misses, background, mapped_bytes, map_memory_bytes, policy_memory_bytes,
-verified_bytes, devices, notes (what to know of it: sentences), intervals.
-  trace (null under a workload): span_bytes (all addresses), compacted_bytes (touched extents; null with --compact off), passes
-  all (reads and writes), read, write, flush, discard: requests, bytes, and of latency, queue and service:
-    latency_ns_mean, _p50, _p95, _p99, _p999, _max
-  background: migrations, migrations_stopped, migrated_bytes, mirrored_bytes, promoted_bytes, written_back_bytes,
-    probes, probed_bytes, commits, journal_bytes, checkpoints, map_bytes
-  devices: id, class, model, size_bytes, utilisation, queue_depth_mean, requests_share, bytes_share, data_share,
-    guest_reads, guest_writes, guest_read_bytes, guest_written_bytes, background_bytes, read_bytes, written_bytes,
+JSON: wall_seconds, runs. Each run: given (policy, load, clients, as on the command line), under
+best-static also best (policy, and tried: policy, latency_ns_mean), and either error (kind, message),
+or wall_seconds and requests_per_wall_second (the only figures that differ from machine to machine),
+policy (with all settings), prefill_policy (null if nothing was filled), load, seed, volume_bytes,
+extent_bytes, measured_seconds, warm_up_seconds, warm_up_requests, think_seconds,
+throughput_bytes_per_second, requests_per_second, all, read, write, flush, discard, dropped_requests,
+bad_records, trace, cache_hit_ratio, cache_hits, cache_misses, background, mapped_bytes,
+map_memory_bytes, policy_memory_bytes, verified_bytes, devices, notes (what to know of it: sentences),
+intervals.
+  trace (null under a workload): span_bytes (all addresses), compacted_bytes (touched extents; null
+    with --compact off), passes
+  all (reads and writes), read, write, flush, discard: requests, bytes, latency_ns_mean, queue_ns_mean
+    and service_ns_mean, each also with _p50, _p95, _p99, _p999, _max
+  background: migrations, migrations_stopped, migrated_bytes, mirrored_bytes, promoted_bytes,
+    written_back_bytes, probes, probed_bytes, commits, journal_written_bytes, checkpoints,
+    map_written_bytes
+  devices: device, class, model, size_bytes, utilisation, queue_depth_mean, requests_share,
+    bytes_share, data_share, guest_read_requests, guest_write_requests, guest_read_bytes,
+    guest_written_bytes, background_bytes, device_read_bytes, device_written_bytes,
     drive_writes_per_day, flushes, response_ns_mean, _p50, _p95, _p99, _p999, _max, policy_figures
-  intervals: start_seconds, length_seconds, requests, requests_per_second, throughput_bytes_per_second,
-    latency_ns_mean, migrated_bytes, devices (requests_share, bytes_share, data_share,
-    throughput_bytes_per_second, response_ns_mean, utilisation, queue_depth_mean)")]
+  intervals: start_seconds, length_seconds, requests, requests_per_second,
+    throughput_bytes_per_second, latency_ns_mean, migrated_bytes, devices (requests_share,
+    bytes_share, data_share, throughput_bytes_per_second, response_ns_mean, utilisation,
+    queue_depth_mean)")]
 pub struct Arguments {
     /// SSDs of a model: a name (braid device show) or a file, FILE.toml. raid0=N[,unit=64KiB] or raid1=N makes each device
     /// of N of them, striped or mirrored; SIZE is that of the whole. 20% is room for this share of the data: of the extents that a

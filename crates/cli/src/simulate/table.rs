@@ -155,7 +155,7 @@ fn guests(done: &[(&Row, &Run)], columns: Columns) -> String {
             time(outcome.all.queue.mean as u64),
             percent(outcome.cache_hit_ratio),
             Bytes(moved(outcome)).to_string(),
-            clock(outcome.simulated_seconds),
+            clock(outcome.measured_seconds),
         ]);
         table.row(cells);
     }
@@ -241,7 +241,7 @@ fn device_cells(device: &DeviceOutcome) -> Vec<String> {
     let wear =
         if device.class == "ssd" { format!("{:.2}", device.drive_writes_per_day) } else { "-".to_owned() };
     vec![
-        device.id.clone(),
+        device.device.clone(),
         device.class.clone(),
         device.model.clone(),
         percent(device.requests_share),
@@ -250,8 +250,8 @@ fn device_cells(device: &DeviceOutcome) -> Vec<String> {
         time(device.response.p99),
         percent(device.utilisation),
         format!("{:.2}", device.queue_depth_mean),
-        Bytes(device.read_bytes).to_string(),
-        Bytes(device.written_bytes).to_string(),
+        Bytes(device.device_read_bytes).to_string(),
+        Bytes(device.device_written_bytes).to_string(),
         Bytes(device.background_bytes).to_string(),
         wear,
     ]
@@ -265,8 +265,8 @@ fn behind_the_scenes(outcome: &Outcome) -> String {
         ("promoted", background.promoted_bytes),
         ("written back", background.written_back_bytes),
         ("probes", background.probed_bytes),
-        ("journal", background.journal_bytes),
-        ("map", background.map_bytes),
+        ("journal", background.journal_written_bytes),
+        ("map", background.map_written_bytes),
     ];
     let moved =
         moved.iter().filter(|(_, bytes)| *bytes > 0).map(|(what, bytes)| format!("{what} {}", Bytes(*bytes)));
@@ -284,8 +284,8 @@ fn behind_the_scenes(outcome: &Outcome) -> String {
     if outcome.verified_bytes > 0 {
         text += &format!("  verified    {} read, all as last written\n", Bytes(outcome.verified_bytes));
     }
-    if outcome.dropped_requests + outcome.bad_lines > 0 {
-        let (dropped, bad) = (outcome.dropped_requests, outcome.bad_lines);
+    if outcome.dropped_requests + outcome.bad_records > 0 {
+        let (dropped, bad) = (outcome.dropped_requests, outcome.bad_records);
         text +=
             &format!("  left out    {dropped} requests beyond the end, {bad} lines that could not be read\n");
     }

@@ -31,9 +31,9 @@ Examples:
 
 Until it is complete, OUT is called OUT.partial.
 
-JSON: input, output, target, format, records, left_out_records, rounded_records, bad_records,
-other_devices_records, reordered_records, late_records, problems (number, reason), span_bytes and
-places (device, base_bytes, span_bytes) where the trace was read twice.")]
+JSON: input_path, output_path, output_format, format, records, left_out_records, rounded_records, bad_records,
+other_devices_records, reordered_records, late_records, problems (record_number,
+problem), span_bytes and layout (trace_device, base_bytes, span_bytes), null if the trace was read once.")]
 pub struct Arguments {
     /// The trace: a file, or - for standard input
     #[arg(value_name = "IN")]
@@ -59,9 +59,9 @@ pub struct Arguments {
 
 #[derive(Serialize)]
 struct Report {
-    input: String,
-    output: String,
-    target: String,
+    input_path: String,
+    output_path: String,
+    output_format: String,
     format: String,
     #[serde(flatten)]
     converted: Converted,
@@ -71,7 +71,7 @@ struct Report {
     late_records: u64,
     problems: Vec<Problem>,
     span_bytes: Option<u64>,
-    places: Option<Vec<Place>>,
+    layout: Option<Vec<Place>>,
 }
 
 /// Runs the verb.
@@ -97,9 +97,9 @@ pub fn run(arguments: &Arguments, output: Output) -> Result<u8> {
     drop(bar);
     let Tally { bad_records, other_devices_records, reordered_records, late_records, .. } = reader.tally();
     let report = Report {
-        input: arguments.input.display().to_string(),
-        output: arguments.output.display().to_string(),
-        target: target.to_string(),
+        input_path: arguments.input.display().to_string(),
+        output_path: arguments.output.display().to_string(),
+        output_format: target.to_string(),
         format: reader.format().to_string(),
         converted,
         bad_records,
@@ -108,7 +108,7 @@ pub fn run(arguments: &Arguments, output: Output) -> Result<u8> {
         late_records,
         problems: reader.problems().kept().to_vec(),
         span_bytes: survey.as_ref().map(|survey| survey.span.0),
-        places: survey.map(|survey| survey.places),
+        layout: survey.map(|survey| survey.places),
     };
     match &destination {
         // Standard output has the trace.
@@ -185,9 +185,10 @@ impl Destination {
 }
 
 fn describe(report: &Report) -> String {
-    let Report { input, output, target, format, converted, .. } = report;
+    let Report { input_path: input, output_path: output, output_format: target, format, converted, .. } =
+        report;
     let mut text = format!("{output}: {} records as {target}, from {input} ({format})", converted.records);
-    if let Some(places) = report.places.as_ref().filter(|places| places.len() > 1) {
+    if let Some(places) = report.layout.as_ref().filter(|places| places.len() > 1) {
         let span = Bytes(report.span_bytes.unwrap_or(0));
         text += &format!("; {} devices one after another in {span}", places.len());
     }

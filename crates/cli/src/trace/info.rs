@@ -22,20 +22,21 @@ Examples:
   braid trace info src1_0.csv.gz --json | jq '.locality.hottest_20_percent_references_share'
   zstdcat OLTP.lis.zst | braid trace info - --block 4KiB
 
-JSON: file, format, compression, records, bad_records, other_devices_records, reordered_records,
-late_records, problems (number, reason; the first 20), devices (device, requests, end_bytes), and
-  requests: requests, read_requests, write_requests, flush_requests, discard_requests, read_share,
+JSON: input_path, format, compression, records, bad_records, other_devices_records, reordered_records,
+late_records, problems (record_number, problem; the first 20), trace_devices (trace_device, requests,
+end_bytes), and
+  counts: requests, read_requests, write_requests, flush_requests, discard_requests, read_share,
     read_bytes, written_bytes, discarded_bytes
-  rate: duration_seconds, requests_per_second, bytes_per_second, peak_requests_per_second
-  sizes: all, read, write, each: requests, size_bytes_mean, _min, _p10, _p50, _p90, _p99, _max
-  footprint: block_bytes, footprint_blocks, footprint_bytes, only_read_bytes, only_written_bytes,
+  rate: duration_seconds, arrivals_per_second, arrival_bytes_per_second, peak_arrivals_per_second
+  sizes: all, read, write, each: requests, request_bytes_mean, _min, _p10, _p50, _p90, _p99, _max
+  footprint: footprint_block_bytes, footprint_blocks, footprint_bytes, only_read_bytes, only_written_bytes,
     block_references, sampled_share
   seeks: sequential_share, stream_share, backward_share, seek_bytes_mean, _p50, _p90, _p99,
     histogram (below_bytes, share)
   locality: hottest_20_percent_references_share, shares (blocks_share, references_share)
   burstiness: entropy_slope, entropy_slope_k_max, entropy_bits (with 2^k bins, k = 0, 1, 2 ...)
   reuse: first_references_share, reuse_distance_bytes_p10, _p25, _p50, _p75, _p90, histogram
-  miss_ratios: method (exact, sampled), points (cache_bytes, miss_ratio)
+  miss_ratios: method (exact, sampled), points (cache_size_bytes, miss_ratio)
   working_set: window_seconds, touched_bytes (of each window), touched_bytes_mean, touched_bytes_max")]
 pub struct Arguments {
     /// The trace: a file, or - for standard input
@@ -51,13 +52,13 @@ pub struct Arguments {
 /// All that is said of a trace.
 #[derive(Serialize)]
 pub(super) struct Report {
-    pub file: String,
+    pub input_path: String,
     pub format: String,
     pub compression: String,
     #[serde(flatten)]
     pub tally: Tally,
     pub problems: Vec<Problem>,
-    pub devices: Vec<Device>,
+    pub trace_devices: Vec<Device>,
     #[serde(flatten)]
     pub measured: Measured,
 }
@@ -65,7 +66,7 @@ pub(super) struct Report {
 /// What was seen of a device.
 #[derive(Serialize)]
 pub(super) struct Device {
-    pub device: String,
+    pub trace_device: String,
     pub requests: u64,
     pub end_bytes: u64,
 }
@@ -81,17 +82,17 @@ pub fn run(arguments: &Arguments, output: Output) -> Result<u8> {
     }
     drop(bar);
     let devices = reader.devices().into_iter().map(|seen| Device {
-        device: seen.place.device,
+        trace_device: seen.place.device,
         requests: seen.requests,
         end_bytes: seen.end.0,
     });
     let report = Report {
-        file: arguments.file.display().to_string(),
+        input_path: arguments.file.display().to_string(),
         format: reader.format().to_string(),
         compression: reader.compression().to_string(),
         tally: reader.tally(),
         problems: reader.problems().kept().to_vec(),
-        devices: devices.collect(),
+        trace_devices: devices.collect(),
         measured: measures.finish(),
     };
     output.show(&report, || report::describe(&report) + &complaints(&reader));

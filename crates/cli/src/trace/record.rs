@@ -30,7 +30,7 @@ Examples:
 Requests are noted as they come, before they are served, whether by NBD or by attach. Zeroing counts
 as a discard where it may be one.
 
-JSON: name, output, records, dropped_requests, recorded_seconds, output_bytes.")]
+JSON: name, output_path, records, unrecorded_requests, recorded_seconds, output_bytes.")]
 pub struct Arguments {
     /// The volume
     name: VolumeName,
@@ -48,9 +48,9 @@ pub struct Arguments {
 #[derive(Serialize)]
 struct Report {
     name: String,
-    output: String,
+    output_path: String,
     records: u64,
-    dropped_requests: u64,
+    unrecorded_requests: u64,
     recorded_seconds: f64,
     output_bytes: u64,
 }
@@ -167,9 +167,9 @@ impl Written {
         };
         Ok(Report {
             name: name.to_string(),
-            output: self.path.display().to_string(),
+            output_path: self.path.display().to_string(),
             records: end.records,
-            dropped_requests: end.dropped,
+            unrecorded_requests: end.dropped,
             recorded_seconds: took.as_secs_f64(),
             output_bytes: self.bytes,
         })
@@ -177,11 +177,12 @@ impl Written {
 }
 
 fn describe(report: &Report) -> String {
-    let Report { name, output, records, dropped_requests, .. } = report;
+    let Report { name, output_path, records, unrecorded_requests, .. } = report;
     let (took, size) = (Nanos::from_secs_f64(report.recorded_seconds), Bytes(report.output_bytes));
-    let mut text = format!("{records} requests of volume '{name}' in {took} are in {output} ({size})");
-    if *dropped_requests > 0 {
-        text += &format!("\n{dropped_requests} more are not: the trace could not be written quickly enough");
+    let mut text = format!("{records} requests of volume '{name}' in {took} are in {output_path} ({size})");
+    if *unrecorded_requests > 0 {
+        text +=
+            &format!("\n{unrecorded_requests} more are not: the trace could not be written quickly enough");
     }
     text
 }

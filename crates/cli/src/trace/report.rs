@@ -11,16 +11,16 @@ pub(super) fn describe(report: &Report) -> String {
     let duration = Nanos::from_secs_f64(rate.duration_seconds);
     let mut text = format!(
         "{}: {}, {}; {} requests in {duration}\n",
-        report.file, report.format, report.compression, requests.requests
+        report.input_path, report.format, report.compression, requests.requests
     );
     if requests.requests == 0 {
         return text + &nothing(report);
     }
     text += &format!(
         "  {:.1} requests/s ({} in the busiest second), {:.2} MB/s; {} of reads and writes are reads\n\n",
-        rate.requests_per_second,
-        rate.peak_requests_per_second,
-        rate.bytes_per_second / 1e6,
+        rate.arrivals_per_second,
+        rate.peak_arrivals_per_second,
+        rate.arrival_bytes_per_second / 1e6,
         percent(requests.read_share),
     );
     text += &sizes(&report.measured);
@@ -52,10 +52,12 @@ fn sizes(measured: &Measured) -> String {
         ("both", requests.read_bytes + requests.written_bytes, &measured.sizes.all),
     ];
     for (name, bytes, sizes) in kinds {
-        let Sizes { size_bytes_mean, size_bytes_min, size_bytes_p10, size_bytes_p50, .. } = *sizes;
+        let Sizes { request_bytes_mean, request_bytes_min, request_bytes_p10, request_bytes_p50, .. } =
+            *sizes;
         let mut cells = vec![name.to_owned(), sizes.requests.to_string(), Bytes(bytes).to_string()];
-        let figures = [size_bytes_mean.round() as u64, size_bytes_min, size_bytes_p10, size_bytes_p50];
-        let larger = [sizes.size_bytes_p90, sizes.size_bytes_p99, sizes.size_bytes_max];
+        let figures =
+            [request_bytes_mean.round() as u64, request_bytes_min, request_bytes_p10, request_bytes_p50];
+        let larger = [sizes.request_bytes_p90, sizes.request_bytes_p99, sizes.request_bytes_max];
         cells.extend(figures.into_iter().chain(larger).map(|figure| match sizes.requests {
             0 => "-".to_owned(),
             _ => Bytes(figure).to_string(),
@@ -86,7 +88,7 @@ fn sentences(measured: &Measured) -> [(&'static str, String); 7] {
                 "{about}{} in {} blocks of {}: {} only read, {} only written",
                 Bytes(footprint.footprint_bytes),
                 footprint.footprint_blocks,
-                Bytes(footprint.block_bytes),
+                Bytes(footprint.footprint_block_bytes),
                 Bytes(footprint.only_read_bytes),
                 Bytes(footprint.only_written_bytes)
             ),
@@ -151,11 +153,12 @@ fn sentences(measured: &Measured) -> [(&'static str, String); 7] {
 /// A column for each power of four, of which a line has room for ten.
 fn miss_ratios(miss_ratios: &MissRatios) -> String {
     const COLUMNS: usize = 10;
-    let powers = miss_ratios.points.iter().filter(|point| point.cache_bytes.ilog2().is_multiple_of(2));
-    let mut shown: Vec<_> = powers.filter(|point| point.cache_bytes.is_power_of_two()).collect();
+    let powers = miss_ratios.points.iter().filter(|point| point.cache_size_bytes.ilog2().is_multiple_of(2));
+    let mut shown: Vec<_> = powers.filter(|point| point.cache_size_bytes.is_power_of_two()).collect();
     shown.extend(miss_ratios.points.last().filter(|last| shown.last() != Some(last)));
     let shown = &shown[shown.len().saturating_sub(COLUMNS)..];
-    let columns: Vec<String> = shown.iter().map(|point| format!(">{}", Bytes(point.cache_bytes))).collect();
+    let columns: Vec<String> =
+        shown.iter().map(|point| format!(">{}", Bytes(point.cache_size_bytes))).collect();
     let head: Vec<&str> = std::iter::once("LRU cache").chain(columns.iter().map(String::as_str)).collect();
     let mut table = Table::new(&head);
     let method = match miss_ratios.method {
@@ -169,15 +172,16 @@ fn miss_ratios(miss_ratios: &MissRatios) -> String {
 
 fn devices(report: &Report) -> String {
     const SHOWN: usize = 30;
-    if report.devices.len() < 2 {
+    if report.trace_devices.len() < 2 {
         return String::new();
     }
     let mut table = Table::new(&["device", ">requests", ">up to"]);
-    for device in report.devices.iter().take(SHOWN) {
-        let cells = [device.device.clone(), device.requests.to_string(), Bytes(device.end_bytes).to_string()];
+    for device in report.trace_devices.iter().take(SHOWN) {
+        let cells =
+            [device.trace_device.clone(), device.requests.to_string(), Bytes(device.end_bytes).to_string()];
         table.row(cells.into());
     }
-    let more = report.devices.len().saturating_sub(SHOWN);
+    let more = report.trace_devices.len().saturating_sub(SHOWN);
     let rest = if more > 0 { format!("  and {more} more\n") } else { String::new() };
     format!("\n{}{rest}", table.render("  "))
 }

@@ -15,7 +15,7 @@ fn a_file_system_on_an_attached_volume_is_there_again_the_next_time() {
     machine.refused(&["attach", "vault"], 1, &["is not served", "braid serve vault"]);
     let daemon = machine.serve(&["vault"]);
     let attached = machine.json(&["attach", "vault"]);
-    let device = attached["device"].as_str().unwrap().to_owned();
+    let device = attached["block_device"].as_str().unwrap().to_owned();
     assert!(device.starts_with("/dev/loop"), "{device}");
     assert_eq!(machine.ok(&["attach", "vault"]).trim(), device, "attached twice");
     client("mkfs.ext4", &["-q", &device]);

@@ -5,7 +5,7 @@
 use crate::machine::Machine;
 use std::path::Path;
 
-const VERBS: &[&str] = &[
+pub const VERBS: &[&str] = &[
     "create",
     "serve",
     "stop",

@@ -21,7 +21,7 @@ fn an_experiment_comes_out_beside_the_papers_values() {
     let ran = machine.json(&["lab", "run", "wardrop/table3", "--quick"]);
     let study = &ran["studies"][0];
     assert_eq!((study["id"].as_str(), study["quick"].as_bool()), (Some("wardrop/table3"), Some(true)));
-    assert_eq!(study["places"], serde_json::json!([1, 10]));
+    assert_eq!(study["axis_values"], serde_json::json!([1, 10]));
     let numbers: Vec<&Value> = study["claims"]
         .as_array()
         .unwrap()
@@ -31,7 +31,7 @@ fn an_experiment_comes_out_beside_the_papers_values() {
         .collect();
     let of_disk = "throughput of disk only, processes 10, MB/s";
     let number = numbers.iter().find(|number| number["quantity"] == of_disk).unwrap();
-    assert_eq!(number["paper"], "25.9799");
+    assert_eq!(number["claimed"], "25.9799");
     assert!(number["ours"].as_f64().unwrap() > 0.0 && number["ratio"].as_f64().unwrap() > 0.0);
     let text = machine.ok(&["lab", "run", "wardrop/table3", "--quick"]);
     for expected in ["ours/paper", "what differs from the paper", "CLAIM", "too short to compare"] {
@@ -55,7 +55,7 @@ fn a_report_is_one_page_and_its_plots() {
     let (page, plots) = (path("lab.html"), path("plots"));
     let words = ["lab", "report", "wardrop/fig9", "--quick", "--output", &page, "--svg", &plots];
     let written = machine.json(&words);
-    assert_eq!(written["experiments"], 1);
+    assert_eq!(written["experiment_count"], 1);
     let page = std::fs::read_to_string(&page).unwrap();
     assert!(page.starts_with("<!DOCTYPE html>") && page.contains("<svg ") && !page.contains("<script"));
     let plots = written["svg_paths"].as_array().unwrap();

@@ -10,6 +10,7 @@ mod attach;
 mod failing;
 mod full;
 mod help;
+mod json;
 mod kill;
 mod lab;
 mod lifecycle;

@@ -64,7 +64,7 @@ fn a_model_that_is_shown_is_a_model_that_can_be_used() {
     let list = machine.json(&["device", "show"]);
     assert!(list.as_array().unwrap().len() >= 11, "{list}");
     for model in list.as_array().unwrap() {
-        let name = model["name"].as_str().unwrap();
+        let name = model["model"].as_str().unwrap();
         std::fs::write(machine.path("shown.toml"), machine.ok(&["device", "show", name])).unwrap();
         assert_eq!(machine.json(&["device", "show", "shown.toml"])["toml"], model["toml"], "{name}");
     }
@@ -76,10 +76,10 @@ fn what_calibration_measured_is_a_model_that_can_be_used() {
     let machine = Machine::new();
     let report = calibrate_disk(&machine, "5");
     assert!(!machine.path("slow.img").exists(), "a scratch file is left behind");
-    assert_eq!((report["class"].as_str(), report["written"].as_bool()), (Some("hdd"), Some(true)));
+    assert_eq!((report["class"].as_str(), report["writes_measured"].as_bool()), (Some("hdd"), Some(true)));
     for figure in report["figures"].as_array().unwrap() {
         let of = |what: &str| figure[what].as_f64().unwrap();
-        assert!(of("measured") > 0.0 && of("model") > 0.0, "{figure}");
+        assert!(of("measured_value") > 0.0 && of("model_value") > 0.0, "{figure}");
     }
     let text = std::fs::read_to_string(machine.path("mine.toml")).unwrap();
     for line in ["name = \"mine\"", "# Measured by braid device calibrate"] {
@@ -98,7 +98,7 @@ fn a_file_with_the_timing_of_a_disk_gives_that_disk_back() {
         let figures = report["figures"].as_array().unwrap();
         let found =
             figures.iter().find(|figure| figure["measure"].as_str().unwrap().starts_with(what)).unwrap();
-        (found["measured"].as_f64().unwrap(), found["model"].as_f64().unwrap())
+        (found["measured_value"].as_f64().unwrap(), found["model_value"].as_f64().unwrap())
     };
     // What the model's data sheet says, and what its own model of the same size does.
     for (what, published) in
@@ -109,7 +109,7 @@ fn a_file_with_the_timing_of_a_disk_gives_that_disk_back() {
         assert!((model / published - 1.0).abs() < 0.1, "{what}: {model} of {published}");
     }
     for figure in report["figures"].as_array().unwrap() {
-        let ratio = figure["model"].as_f64().unwrap() / figure["measured"].as_f64().unwrap();
+        let ratio = figure["model_value"].as_f64().unwrap() / figure["measured_value"].as_f64().unwrap();
         assert!((0.75..1.33).contains(&ratio), "the model does not do what was measured: {figure}");
     }
     let text = std::fs::read_to_string(machine.path("mine.toml")).unwrap();

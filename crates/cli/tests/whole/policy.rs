@@ -51,7 +51,7 @@ fn explain_says_where_a_byte_lies_and_why() {
     let report = machine.json(&["explain", "vault", "1049600"]);
     assert_eq!((report["extent"].as_u64(), report["written"].as_bool()), (Some(8), Some(true)));
     let (home, path) = (&report["home"], report["home"]["path"].as_str().unwrap());
-    let at = home["offset_bytes"].as_u64().unwrap();
+    let at = home["device_offset_bytes"].as_u64().unwrap();
     let device = std::fs::read(path).unwrap();
     assert_eq!(device[at as usize], 1, "the byte does not lie where explain says");
     let reason = report["reason"].as_str().unwrap();

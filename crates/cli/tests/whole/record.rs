@@ -61,16 +61,16 @@ fn what_guests_asked_for_is_in_the_trace_byte_by_byte() {
     let told = report(child);
     let found = machine.json(&["trace", "info", "trace"]);
     assert_eq!(
-        (number(&told, "dropped_requests"), number(&found, "bad_records")),
+        (number(&told, "unrecorded_requests"), number(&found, "bad_records")),
         (0.0, 0.0),
         "{told} {found}"
     );
     assert_eq!(number(&told, "records"), number(&found, "records"));
-    assert_eq!(number(&found, "requests.written_bytes"), 8192.0);
+    assert_eq!(number(&found, "counts.written_bytes"), 8192.0);
     // qemu-io reads a little of every disk by itself, to see what it is.
-    assert!(number(&found, "requests.read_bytes") >= 4096.0, "{found}");
-    assert_eq!(number(&found, "requests.discarded_bytes"), f64::from(1 << 20));
-    assert!(number(&found, "requests.flush_requests") >= 1.0);
+    assert!(number(&found, "counts.read_bytes") >= 4096.0, "{found}");
+    assert_eq!(number(&found, "counts.discarded_bytes"), f64::from(1 << 20));
+    assert!(number(&found, "counts.flush_requests") >= 1.0);
     let text = machine.ok(&["trace", "convert", "trace", "-", "--to", "fio3"]);
     for line in ["device0 write 65536 8192", "device0 read 1048576 4096", "device0 trim 2097152 1048576"] {
         assert!(text.contains(line), "{line}: {text}");
@@ -82,7 +82,7 @@ fn what_guests_asked_for_is_in_the_trace_byte_by_byte() {
     let simulated = machine.json(&[&replay[..], &devices].concat());
     for op in ["read", "write", "flush", "discard"] {
         let replayed = number(&simulated, &format!("runs.0.{op}.requests"));
-        assert_eq!(replayed, number(&found, &format!("requests.{op}_requests")), "{op}: {simulated}");
+        assert_eq!(replayed, number(&found, &format!("counts.{op}_requests")), "{op}: {simulated}");
     }
 }
 
@@ -103,9 +103,9 @@ fn an_attached_volume_is_recorded() {
     report(child);
     machine.ok(&["detach", "temporary"]);
     let found = machine.json(&["trace", "info", "trace"]);
-    assert_eq!(number(&found, "requests.written_bytes"), 262_144.0, "{found}");
-    assert_eq!(number(&found, "requests.discarded_bytes"), 1_048_576.0, "{found}");
-    assert!(number(&found, "requests.flush_requests") >= 1.0, "{found}");
+    assert_eq!(number(&found, "counts.written_bytes"), 262_144.0, "{found}");
+    assert_eq!(number(&found, "counts.discarded_bytes"), 1_048_576.0, "{found}");
+    assert!(number(&found, "counts.flush_requests") >= 1.0, "{found}");
     let text = machine.ok(&["trace", "convert", "trace", "-", "--to", "fio3"]);
     assert!(text.contains("device0 write 1048576 "), "{text}");
     assert_eq!(daemon.terminate().status, 0);
@@ -138,8 +138,8 @@ fn every_request_under_load_is_recorded() {
     interrupt(&child);
     let told = report(child);
     let found = machine.json(&["trace", "info", "trace"]);
-    assert_eq!((number(&told, "dropped_requests"), number(&found, "bad_records")), (0.0, 0.0));
-    let requests = ["read", "write"].map(|op| number(&found, &format!("requests.{op}_requests")));
+    assert_eq!((number(&told, "unrecorded_requests"), number(&found, "bad_records")), (0.0, 0.0));
+    let requests = ["read", "write"].map(|op| number(&found, &format!("counts.{op}_requests")));
     assert!(reads > 100.0 && writes > 100.0, "{reads} {writes}");
     // Also of holes, and of more than fits into one buffer.
     assert_eq!(requests, [reads, writes]);
@@ -187,7 +187,7 @@ fn what_a_daemon_recorded_before_it_was_killed_can_be_read() {
     let said = String::from_utf8(ended.stderr).unwrap();
     assert!(ended.status.code() == Some(1) && said.contains("died"), "{said}");
     let found = machine.json(&["trace", "info", "trace"]);
-    assert_eq!((number(&found, "requests.written_bytes"), number(&found, "bad_records")), (4096.0, 1.0));
+    assert_eq!((number(&found, "counts.written_bytes"), number(&found, "bad_records")), (4096.0, 1.0));
 }
 
 /// Somebody asks for a recording and then reads nothing of it.
@@ -214,7 +214,7 @@ fn a_recorder_that_does_not_read_costs_its_own_records_alone() {
     assert!((records + dropped) as f64 >= requests, "{records} + {dropped} of {requests}");
     let found = machine.json(&["trace", "info", "trace"]);
     assert_eq!(number(&found, "records"), records as f64);
-    let problem = found["problems"][0]["reason"].as_str().unwrap();
+    let problem = found["problems"][0]["problem"].as_str().unwrap();
     assert!(problem.starts_with(&format!("{dropped} requests are missing")), "{problem}");
 }
 

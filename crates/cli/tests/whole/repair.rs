@@ -24,6 +24,20 @@ fn map_pages(machine: &Machine, name: &str, uuid: &str) -> Vec<u64> {
     places
 }
 
+/// Spoils what lies at these bytes of a device.
+fn damage(machine: &Machine, name: &str, offsets: &[u64]) {
+    let file = std::fs::OpenOptions::new().write(true).open(machine.path(name)).unwrap();
+    offsets.iter().for_each(|offset| file.write_all_at(&[0xee; 512], offset + 64).unwrap());
+}
+
+/// Spoils the first page of the map of volume `vault` on both devices, so that what it maps is lost.
+pub fn lose_map(machine: &Machine) {
+    let uuid = machine.json(&["status", "vault"])["uuid"].as_str().unwrap().to_owned();
+    for name in IMAGES {
+        damage(machine, name, &map_pages(machine, name, &uuid));
+    }
+}
+
 #[test]
 fn damage_of_one_image_is_repaired_and_of_both_is_told() {
     if !have(&["qemu-io"]) {
@@ -36,17 +50,8 @@ fn damage_of_one_image_is_repaired_and_of_both_is_told() {
     assert_eq!(daemon.terminate().status, 0);
     let uuid = machine.json(&["status", "vault"])["uuid"].as_str().unwrap().to_owned();
     let images = IMAGES.map(|name| (name, map_pages(&machine, name, &uuid)));
-    let damage = |(name, offset): (&str, u64)| {
-        let file = std::fs::OpenOptions::new().write(true).open(machine.path(name)).unwrap();
-        file.write_all_at(&[0xee; 512], offset + 64).unwrap();
-    };
-
-    let damage_all = |(name, places): &(&'static str, Vec<u64>)| {
-        places.iter().for_each(|&place| damage((name, place)));
-    };
-
-    damage_all(&images[0]);
-    damage(("vault.hdd", 0));
+    damage(&machine, images[0].0, &images[0].1);
+    damage(&machine, "vault.hdd", &[0]);
     let found = machine.braid(&["check", "vault"]);
     assert_eq!(found.status, 1, "{found:?}");
     assert!(found.stdout.contains("map image 0") && found.stdout.contains("--repair"), "{found:?}");
@@ -57,7 +62,7 @@ fn damage_of_one_image_is_repaired_and_of_both_is_told() {
     qemu_io_ok(&daemon.uri, &["read -P 4 0 8M"]);
     assert_eq!(daemon.terminate().status, 0);
 
-    images.iter().for_each(damage_all);
+    images.iter().for_each(|(name, pages)| damage(&machine, name, pages));
     let found = machine.braid(&["check", "vault"]);
     assert_eq!(found.status, 3, "{found:?}");
     assert!(found.stdout.contains("neither image"), "{found:?}");

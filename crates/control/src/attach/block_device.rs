@@ -17,9 +17,9 @@ pub struct Attached {
     /// The volume.
     pub name: String,
     /// The block device.
-    pub device: PathBuf,
+    pub block_device: PathBuf,
     /// How: `loop`.
-    pub kind: String,
+    pub block_device_kind: String,
     /// Where the file system on it is mounted, as far as that was asked for.
     pub mounted_on: Option<PathBuf>,
     /// The file system.
@@ -50,7 +50,13 @@ pub fn attach(state: &StateDir, name: &VolumeName, directory: Option<&Path>) -> 
         None => None,
     };
     let (kind, mounted_on) = (attachment.kind().to_owned(), directory.map(Path::to_owned));
-    Ok(Attached { name: name.to_string(), device, kind, mounted_on, file_system })
+    Ok(Attached {
+        name: name.to_string(),
+        block_device: device,
+        block_device_kind: kind,
+        mounted_on,
+        file_system,
+    })
 }
 
 /// A volume that is no block device any more.

@@ -45,11 +45,11 @@ pub struct CalibrateReport {
     /// The device's size.
     pub size_bytes: u64,
     /// Whether writes were measured.
-    pub written: bool,
+    pub writes_measured: bool,
     /// What was measured, beside what the model does.
     pub figures: Vec<MeasuredReport>,
     /// How long a flush took behind a single write.
-    pub flush_latency_ns: Option<u64>,
+    pub flush_response_ns: Option<u64>,
     /// Of an emulated device: how much later than its model requests completed, on average.
     pub lateness_ns_mean: Option<u64>,
     /// The model: a file of one's own.
@@ -64,9 +64,9 @@ pub struct MeasuredReport {
     /// `megabytes_per_second` or `requests_per_second`.
     pub unit: String,
     /// What came out.
-    pub measured: f64,
+    pub measured_value: f64,
     /// What the model does.
-    pub model: f64,
+    pub model_value: f64,
 }
 
 /// The least that can be measured: less lies under the arm of a disk at once.
@@ -224,8 +224,8 @@ impl Session<'_> {
             .map(|(wanted, measured)| MeasuredReport {
                 measure: words(*wanted),
                 unit: unit(*wanted).to_owned(),
-                measured: *measured,
-                model: measure(&fitted.spec, *wanted),
+                measured_value: *measured,
+                model_value: measure(&fitted.spec, *wanted),
             })
             .collect();
         let lateness = self.load.device().lateness().map(|lateness| lateness.mean().0);
@@ -233,10 +233,10 @@ impl Session<'_> {
             path: path.to_owned(),
             class: observed.class.to_string(),
             size_bytes: observed.size.0,
-            written: self.writes,
+            writes_measured: self.writes,
             toml: text(self.options, &fitted, &figures, observed.flush).map_err(invalid)?,
             figures,
-            flush_latency_ns: observed.flush.map(|time| time.0),
+            flush_response_ns: observed.flush.map(|time| time.0),
             lateness_ns_mean: lateness,
         })
     }
@@ -260,9 +260,9 @@ fn text(
          # {:42}   measured      model\n",
         options.device, "what"
     );
-    for MeasuredReport { measure, unit, measured, model } in figures {
+    for MeasuredReport { measure, unit, measured_value, model_value } in figures {
         let unit = if unit == MEGABYTES { "MB/s" } else { "per second" };
-        text += &format!("# {measure:42} {measured:10.1} {model:10.1} {unit}\n");
+        text += &format!("# {measure:42} {measured_value:10.1} {model_value:10.1} {unit}\n");
     }
     if let Some(flush) = flush {
         text += &format!("# {:42} {flush}\n", "flush behind a write");

@@ -41,7 +41,7 @@ pub fn find_model(class: DeviceClass, model: &str) -> Result<Spec> {
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct ModelReport {
     /// What commands call it.
-    pub name: String,
+    pub model: String,
     /// Maker and model.
     pub title: String,
     /// `ssd` or `hdd`.
@@ -69,7 +69,7 @@ pub fn show_model(model: &str) -> Result<ModelReport> {
 
 fn report(spec: &Spec, toml: String) -> ModelReport {
     ModelReport {
-        name: spec.name.to_string(),
+        model: spec.name.to_string(),
         title: spec.title.to_string(),
         class: spec.class.to_string(),
         capacity_bytes: spec.capacity.0,

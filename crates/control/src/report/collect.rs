@@ -3,7 +3,7 @@
 use crate::device::open::OpenDevice;
 use crate::report::types::{
     BackgroundReport, CopyReport, DeviceReport, Durability, ExplainReport, GuestReport, LatencyReport,
-    OperationReport, StatusReport,
+    OperationReport, ResponseReport, StatusReport,
 };
 use crate::volume::members::Member;
 use braid_base::{Bytes, DeviceId, Nanos};
@@ -90,7 +90,7 @@ pub(crate) fn durability(members: &[Member]) -> Durability {
 fn device_report(device: &DeviceStatus, member: &Member, extent: Bytes, total: &Totals) -> DeviceReport {
     let (stats, lateness) = (&device.stats, member.device.as_ref().and_then(OpenDevice::lateness));
     DeviceReport {
-        id: device.id.to_string(),
+        device: device.id.to_string(),
         path: member.name.clone(),
         class: device.class.to_string(),
         state: device.state.to_string(),
@@ -103,16 +103,16 @@ fn device_report(device: &DeviceStatus, member: &Member, extent: Bytes, total: &
         requests_share: share(guest_requests(device), total.requests),
         in_flight: device.in_flight,
         move_share: device.move_share,
-        read_requests: stats.guest_reads,
-        write_requests: stats.guest_writes,
-        read_bytes: stats.guest_read_bytes,
-        written_bytes: stats.guest_write_bytes,
+        guest_read_requests: stats.guest_reads,
+        guest_write_requests: stats.guest_writes,
+        guest_read_bytes: stats.guest_read_bytes,
+        guest_written_bytes: stats.guest_write_bytes,
         background_bytes: stats.background_bytes,
         flushes: stats.flushes,
-        flush_latency_ns_mean: stats.flush_time.0 / stats.flushes.max(1),
+        flush_response_ns_mean: stats.flush_time.0 / stats.flushes.max(1),
         errors: stats.errors,
         last_error: stats.last_error.clone(),
-        latency: latency_report(&stats.latency),
+        response: response_report(&stats.latency),
         lateness_ns_mean: lateness.map(|lateness| lateness.mean().0),
         lateness_ns_max: lateness.map(|lateness| lateness.max.0),
         policy_figures: known_figures(&device.figures),
@@ -136,6 +136,18 @@ fn latency_report(latency: &Latency) -> LatencyReport {
         latency_ns_p99: latency.quantile(0.99).0,
         latency_ns_p999: latency.quantile(0.999).0,
         latency_ns_max: latency.max().0,
+    }
+}
+
+fn response_report(response: &Latency) -> ResponseReport {
+    let times = latency_report(response);
+    ResponseReport {
+        response_ns_mean: times.latency_ns_mean,
+        response_ns_p50: times.latency_ns_p50,
+        response_ns_p95: times.latency_ns_p95,
+        response_ns_p99: times.latency_ns_p99,
+        response_ns_p999: times.latency_ns_p999,
+        response_ns_max: times.latency_ns_max,
     }
 }
 
@@ -193,8 +205,8 @@ pub(crate) fn explain_report(
         device: device.to_string(),
         class: status.devices[device.index()].class.to_string(),
         path: members[device.index()].name.clone(),
-        offset_bytes: offset.map(|offset| offset.0),
-        state: state.to_owned(),
+        device_offset_bytes: offset.map(|offset| offset.0),
+        copy_state: state.to_owned(),
     };
     ExplainReport {
         name: name.to_owned(),

@@ -124,7 +124,7 @@ pub enum Durability {
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct DeviceReport {
     /// Its place in the volume: `d0`.
-    pub id: String,
+    pub device: String,
     /// Its path, or `memory`.
     pub path: String,
     /// `ssd` or `hdd`.
@@ -151,27 +151,27 @@ pub struct DeviceReport {
     #[serde(default)]
     pub move_share: f64,
     /// Guests' reads.
-    pub read_requests: u64,
+    pub guest_read_requests: u64,
     /// Guests' writes.
-    pub write_requests: u64,
+    pub guest_write_requests: u64,
     /// Bytes read for guests.
-    pub read_bytes: u64,
+    pub guest_read_bytes: u64,
     /// Bytes written for guests.
-    pub written_bytes: u64,
+    pub guest_written_bytes: u64,
     /// Bytes of moves, metadata and probes.
     pub background_bytes: u64,
     /// Flushes.
     pub flushes: u64,
     /// How long a flush took on average.
     #[serde(default)]
-    pub flush_latency_ns_mean: u64,
+    pub flush_response_ns_mean: u64,
     /// Requests that failed.
     pub errors: u64,
     /// What the last of these said.
     pub last_error: Option<String>,
     /// Response times of guests' requests.
     #[serde(flatten)]
-    pub latency: LatencyReport,
+    pub response: ResponseReport,
     /// Of an emulated device: how much later than its model requests completed, on average.
     pub lateness_ns_mean: Option<u64>,
     /// The latest of all.
@@ -180,7 +180,8 @@ pub struct DeviceReport {
     pub policy_figures: BTreeMap<String, f64>,
 }
 
-/// Response times since the daemon started. The histogram behind it has two digits.
+/// How long guests' requests took, from the request to the reply, since the daemon started. The histogram behind it has
+/// two digits.
 #[derive(Clone, Copy, Default, PartialEq, Debug, Serialize, Deserialize)]
 pub struct LatencyReport {
     /// The mean; 0 where nothing was measured, as all of these.
@@ -195,6 +196,24 @@ pub struct LatencyReport {
     pub latency_ns_p999: u64,
     /// The longest.
     pub latency_ns_max: u64,
+}
+
+/// How long a device took for guests' requests, its queue included, since the daemon started; otherwise as
+/// [`LatencyReport`].
+#[derive(Clone, Copy, Default, PartialEq, Debug, Serialize, Deserialize)]
+pub struct ResponseReport {
+    /// The mean; 0 where nothing was measured, as all of these.
+    pub response_ns_mean: u64,
+    /// Half of all requests took no longer.
+    pub response_ns_p50: u64,
+    /// 95 % took no longer.
+    pub response_ns_p95: u64,
+    /// 99 % took no longer.
+    pub response_ns_p99: u64,
+    /// 99.9 % took no longer.
+    pub response_ns_p999: u64,
+    /// The longest.
+    pub response_ns_max: u64,
 }
 
 /// What guests did.
@@ -302,7 +321,7 @@ pub struct CopyReport {
     /// The device's path, or `memory`.
     pub path: String,
     /// Where on the device the byte lies; not told of extra copies.
-    pub offset_bytes: Option<u64>,
+    pub device_offset_bytes: Option<u64>,
     /// `current`, `behind` (a second copy that is older), `clean` or `dirty` (extra copies).
-    pub state: String,
+    pub copy_state: String,
 }

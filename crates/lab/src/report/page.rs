@@ -138,7 +138,7 @@ fn row(out: &mut String, number: &Number) {
     *out += &format!(
         "<tr><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td></tr>\n",
         escaped(&number.quantity),
-        escaped(&number.paper),
+        escaped(&number.claimed),
         shown(number.ours),
         number.ratio.map_or("-".to_owned(), |ratio| format!("{ratio:.2}")),
         escaped(&number.needed),
@@ -159,7 +159,7 @@ fn values(out: &mut String, study: &Study, table: &Table) {
     *out += &format!("<th>{}</th>", escaped(&study.axis));
     study.series.iter().for_each(|series| out.push_str(&format!("<th>{}</th>", escaped(&series.label))));
     out.push_str("</tr>\n");
-    for (place, number) in study.places.iter().enumerate() {
+    for (place, number) in study.axis_values.iter().enumerate() {
         *out += &format!("<tr><td>{number}</td>");
         table.values.iter().for_each(|row| out.push_str(&format!("<td>{}</td>", shown(row[place]))));
         out.push_str("</tr>\n");
@@ -173,7 +173,7 @@ fn simulated(out: &mut String, study: &Study) {
         *out += &format!(
             "<li>{}: <code>{} --policy {} --workload {}</code></li>\n",
             escaped(&series.label),
-            escaped(&series.devices.join(" ")),
+            escaped(&series.device_arguments.join(" ")),
             escaped(&series.policy),
             escaped(&series.load)
         );

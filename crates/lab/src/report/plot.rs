@@ -40,7 +40,7 @@ type Drawn = Result<(), DrawingAreaErrorKind<std::io::Error>>;
 /// A measure of a study, drawn: a whole document, without a background.
 pub fn svg(study: &Study, table: &Table) -> String {
     let mut text = String::new();
-    let names = study.series.len().div_ceil(2) + usize::from(!table.published.is_empty());
+    let names = study.series.len().div_ceil(2) + usize::from(!table.paper_values.is_empty());
     let size = (SIZE.0, SIZE.1 + names as u32 * LINE as u32 + 8);
     let area = SVGBackend::with_string(&mut text, size).into_drawing_area();
     let (plot, legend) = area.split_vertically(SIZE.1);
@@ -53,7 +53,7 @@ pub fn svg(study: &Study, table: &Table) -> String {
 }
 
 fn curves(area: &Area, study: &Study, table: &Table) -> Drawn {
-    let places: Vec<f64> = study.places.iter().map(|&place| f64::from(place)).collect();
+    let places: Vec<f64> = study.axis_values.iter().map(|&place| f64::from(place)).collect();
     let (first, last) = (places[0], places[places.len() - 1]);
     let margin = (last - first) * 0.03;
     let most = top(table);
@@ -81,8 +81,9 @@ fn curves(area: &Area, study: &Study, table: &Table) -> Drawn {
         let points: Vec<(f64, f64)> = places.iter().copied().zip(row.iter().copied()).collect();
         curve(&mut chart, Look::of(study, number), &points)?;
     }
-    for value in &table.published {
-        let (x, style) = (f64::from(value.at), Look::of(study, value.series).colour.stroke_width(2));
+    for value in &table.paper_values {
+        let (x, style) =
+            (f64::from(value.axis_value), Look::of(study, value.series_index).colour.stroke_width(2));
         chart.draw_series(std::iter::once(PathElement::new([(x, value.low), (x, value.high)], style)))?;
         chart.draw_series([value.low, value.high].map(|y| Cross::new((x, y), MARK + 3, style)))?;
     }
@@ -91,7 +92,8 @@ fn curves(area: &Area, study: &Study, table: &Table) -> Drawn {
 
 /// Where the vertical axis ends.
 fn top(table: &Table) -> f64 {
-    let values = table.values.iter().flatten().copied().chain(table.published.iter().map(|value| value.high));
+    let values =
+        table.values.iter().flatten().copied().chain(table.paper_values.iter().map(|value| value.high));
     let most = values.filter(|value| value.is_finite()).fold(0.0, f64::max).max(1e-6) * 1.08;
     if table.unit == "%" { most.min(105.0) } else { most }
 }
@@ -136,7 +138,7 @@ fn legend_below(area: &Area, study: &Study, table: &Table) -> Drawn {
         area.draw(&look.mark((x + 15, y)))?;
         area.draw(&Text::new(series.label.clone(), (x + 38, y - 8), font.clone()))?;
     }
-    if !table.published.is_empty() {
+    if !table.paper_values.is_empty() {
         let (x, y) = place(study.series.len().next_multiple_of(2));
         area.draw(&Cross::new((x + 15, y), MARK + 3, INK.stroke_width(2)))?;
         area.draw(&Text::new("the paper's values, coloured as its curve", (x + 38, y - 8), font))?;

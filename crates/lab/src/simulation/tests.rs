@@ -213,7 +213,7 @@ fn warm_up_and_duration_bound_what_is_measured() {
         ..whole.clone()
     };
     let [whole, tail] = [whole, tail].map(|setup| simulate(&setup).unwrap().outcome);
-    assert_eq!((whole.simulated_seconds, tail.simulated_seconds), (3.0, 1.0));
+    assert_eq!((whole.measured_seconds, tail.measured_seconds), (3.0, 1.0));
     assert_eq!((whole.intervals.len(), tail.intervals.len()), (6, 2));
     let counted: u64 = whole.intervals.iter().map(|interval| interval.requests).sum();
     assert_eq!(counted, whole.all.requests);
@@ -232,8 +232,8 @@ fn a_warm_up_in_requests_leaves_out_exactly_these() {
     let rest = run(WarmUp::Requests(2000), Some(4000)).unwrap().outcome;
     assert_eq!((whole.all.requests, half.all.requests, half.warm_up_requests), (4000, 2000, 2000));
     assert_eq!(half, rest);
-    let sum = half.warm_up_seconds + half.simulated_seconds;
-    assert!((sum / whole.simulated_seconds - 1.0).abs() < 1e-9 && half.warm_up_seconds > 0.0, "{sum}");
+    let sum = half.warm_up_seconds + half.measured_seconds;
+    assert!((sum / whole.measured_seconds - 1.0).abs() < 1e-9 && half.warm_up_seconds > 0.0, "{sum}");
     assert!(run(WarmUp::Share(0.5), None).unwrap_err().to_string().contains("--requests"));
 }
 

@@ -7,7 +7,7 @@ use super::blocks::{Blocks, READ, WRITTEN};
 #[derive(Clone, Copy, PartialEq, Debug, serde::Serialize)]
 pub struct Footprint {
     /// The size of a block.
-    pub block_bytes: u64,
+    pub footprint_block_bytes: u64,
     /// Distinct blocks.
     pub footprint_blocks: u64,
     /// The same in bytes.
@@ -27,7 +27,7 @@ impl Footprint {
     pub(super) fn of(blocks: &Blocks) -> Footprint {
         let footprint_blocks = blocks.count(|_| true);
         Footprint {
-            block_bytes: BLOCK_BYTES,
+            footprint_block_bytes: BLOCK_BYTES,
             footprint_blocks,
             footprint_bytes: footprint_blocks * BLOCK_BYTES,
             only_read_bytes: blocks.count(|ops| ops == READ) * BLOCK_BYTES,

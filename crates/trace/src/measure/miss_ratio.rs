@@ -31,7 +31,7 @@ pub enum Method {
 #[derive(Clone, Copy, PartialEq, Debug, serde::Serialize)]
 pub struct MissRatio {
     /// The size of the cache.
-    pub cache_bytes: u64,
+    pub cache_size_bytes: u64,
     /// References to blocks that it does not hold, as a share of all.
     pub miss_ratio: f64,
 }
@@ -49,7 +49,7 @@ impl MissRatios {
             if references > 0.0 { 1.0 - hits / references } else { 0.0 }
         };
         let points = sizes(footprint_blocks)
-            .map(|cache| MissRatio { cache_bytes: cache * BLOCK_BYTES, miss_ratio: miss_ratio(cache) })
+            .map(|cache| MissRatio { cache_size_bytes: cache * BLOCK_BYTES, miss_ratio: miss_ratio(cache) })
             .collect();
         let method = if blocks.sampled_share() < 1.0 { Method::Sampled } else { Method::Exact };
         MissRatios { method, points }

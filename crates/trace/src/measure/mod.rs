@@ -42,6 +42,7 @@ use braid_base::Op;
 #[derive(Clone, PartialEq, Debug, serde::Serialize)]
 pub struct Measured {
     /// How many requests of each kind, and how many bytes.
+    #[serde(rename = "counts")]
     pub requests: Requests,
     /// How long, and how much at a time.
     pub rate: Rate,

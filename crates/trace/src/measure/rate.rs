@@ -8,11 +8,11 @@ pub struct Rate {
     /// From the first request to the last.
     pub duration_seconds: f64,
     /// Requests of all kinds over the duration; zero where that is none.
-    pub requests_per_second: f64,
+    pub arrivals_per_second: f64,
     /// Bytes of reads and writes over the duration.
-    pub bytes_per_second: f64,
+    pub arrival_bytes_per_second: f64,
     /// Most requests within one second, counted from the first request on.
-    pub peak_requests_per_second: u64,
+    pub peak_arrivals_per_second: u64,
 }
 
 #[derive(Default)]
@@ -45,9 +45,9 @@ impl Counting {
         let over = |amount: u64| if seconds > 0.0 { amount as f64 / seconds } else { 0.0 };
         Rate {
             duration_seconds: seconds,
-            requests_per_second: over(self.requests),
-            bytes_per_second: over(self.bytes),
-            peak_requests_per_second: self.peak,
+            arrivals_per_second: over(self.requests),
+            arrival_bytes_per_second: over(self.bytes),
+            peak_arrivals_per_second: self.peak,
         }
     }
 }

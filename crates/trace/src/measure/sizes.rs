@@ -21,19 +21,19 @@ pub struct Sizes {
     /// How many requests.
     pub requests: u64,
     /// Mean size.
-    pub size_bytes_mean: f64,
+    pub request_bytes_mean: f64,
     /// Smallest.
-    pub size_bytes_min: u64,
+    pub request_bytes_min: u64,
     /// 10th percentile.
-    pub size_bytes_p10: u64,
+    pub request_bytes_p10: u64,
     /// Median.
-    pub size_bytes_p50: u64,
+    pub request_bytes_p50: u64,
     /// 90th percentile.
-    pub size_bytes_p90: u64,
+    pub request_bytes_p90: u64,
     /// 99th percentile.
-    pub size_bytes_p99: u64,
+    pub request_bytes_p99: u64,
     /// Largest.
-    pub size_bytes_max: u64,
+    pub request_bytes_max: u64,
 }
 
 const MOST_SIZES: usize = 65_536;
@@ -91,13 +91,13 @@ impl Sizes {
         };
         Sizes {
             requests,
-            size_bytes_mean: bytes as f64 / requests as f64,
-            size_bytes_min: percentile(0),
-            size_bytes_p10: percentile(10),
-            size_bytes_p50: percentile(50),
-            size_bytes_p90: percentile(90),
-            size_bytes_p99: percentile(99),
-            size_bytes_max: percentile(100),
+            request_bytes_mean: bytes as f64 / requests as f64,
+            request_bytes_min: percentile(0),
+            request_bytes_p10: percentile(10),
+            request_bytes_p50: percentile(50),
+            request_bytes_p90: percentile(90),
+            request_bytes_p99: percentile(99),
+            request_bytes_max: percentile(100),
         }
     }
 }
@@ -112,9 +112,12 @@ mod tests {
         (1..=100).for_each(|n| counting.add(Op::Read, n * 512));
         counting.add(Op::Write, 4096);
         let SizesByOp { all, read, write } = counting.finish();
-        assert_eq!((read.size_bytes_min, read.size_bytes_p10, read.size_bytes_p50), (512, 5_120, 25_600));
-        assert_eq!((read.size_bytes_p99, read.size_bytes_max), (50_688, 51_200));
-        assert_eq!((write.size_bytes_mean, write.size_bytes_p50, all.requests), (4096.0, 4096, 101));
+        assert_eq!(
+            (read.request_bytes_min, read.request_bytes_p10, read.request_bytes_p50),
+            (512, 5_120, 25_600)
+        );
+        assert_eq!((read.request_bytes_p99, read.request_bytes_max), (50_688, 51_200));
+        assert_eq!((write.request_bytes_mean, write.request_bytes_p50, all.requests), (4096.0, 4096, 101));
     }
 
     #[test]
@@ -123,7 +126,7 @@ mod tests {
         (1..=200_000).for_each(|n| counting.add(Op::Read, n));
         assert!(counting.read.len() <= MOST_SIZES + 40);
         let sizes = counting.finish().read;
-        assert_eq!((sizes.requests, sizes.size_bytes_mean), (200_000, 100_000.5));
-        assert_eq!(sizes.size_bytes_max, 262_144);
+        assert_eq!((sizes.requests, sizes.request_bytes_mean), (200_000, 100_000.5));
+        assert_eq!(sizes.request_bytes_max, 262_144);
     }
 }

@@ -28,8 +28,8 @@ fn a_trace_that_can_be_counted_by_hand() {
     let found = of(trace, Limits::default());
     assert_eq!((found.requests.requests, found.requests.flush_requests), (5, 1));
     assert_eq!((found.requests.read_share, found.requests.read_bytes), (0.75, 12_290));
-    assert_eq!((found.rate.duration_seconds, found.rate.requests_per_second), (4.0, 1.25));
-    assert_eq!(found.rate.peak_requests_per_second, 2);
+    assert_eq!((found.rate.duration_seconds, found.rate.arrivals_per_second), (4.0, 1.25));
+    assert_eq!(found.rate.peak_arrivals_per_second, 2);
     let footprint = found.footprint;
     assert_eq!((footprint.footprint_blocks, footprint.block_references), (3, 6));
     assert_eq!((footprint.only_read_bytes, footprint.only_written_bytes), (8192, 0));
@@ -68,7 +68,7 @@ fn miss_ratios_are_those_of_an_lru_cache() {
     let found = of(skewed(20_000, 2_000, 1), Limits::default());
     assert_eq!(found.miss_ratios.method, Method::Exact);
     for point in &found.miss_ratios.points {
-        let cache = (point.cache_bytes / 4096) as usize;
+        let cache = (point.cache_size_bytes / 4096) as usize;
         let (mut held, mut misses) = (Vec::new(), 0);
         for arrival in skewed(20_000, 2_000, 1) {
             let block = arrival.request.offset.0 / 4096;
@@ -100,7 +100,7 @@ fn a_sample_of_blocks_says_nearly_what_all_of_them_say() {
     assert!((ratio - 1.0).abs() < 0.05, "{ratio}");
     let mut errors = 0.0;
     for (a, b) in exact.miss_ratios.points.iter().zip(&sampled.miss_ratios.points) {
-        assert_eq!(a.cache_bytes, b.cache_bytes);
+        assert_eq!(a.cache_size_bytes, b.cache_size_bytes);
         errors += (a.miss_ratio - b.miss_ratio).abs();
     }
     let mean = errors / exact.miss_ratios.points.len() as f64;

@@ -36,7 +36,7 @@ fn agrees(name: &str, format: Format, (requests, seconds, read, mean, mib): (u64
     assert!((duration - seconds).abs() <= 0.0005 * seconds + 0.0005, "{duration} s");
     let share = found.requests.read_share * 100.0;
     assert!((share - read).abs() <= 0.05, "{share} % reads");
-    let size = found.sizes.all.size_bytes_mean;
+    let size = found.sizes.all.request_bytes_mean;
     assert!((size - mean).abs() <= 0.5, "{size} bytes on average");
     let footprint = found.footprint.footprint_bytes as f64 / f64::from(1 << 20);
     assert!((footprint - mib).abs() <= 0.05, "{footprint} MiB");
@@ -94,7 +94,7 @@ fn lru_hits_as_much_of_oltp_as_the_arc_paper_says() {
     for (pages, published) in
         [(1_000.0, 32.83), (2_000.0, 42.47), (5_000.0, 53.65), (10_000.0, 60.70), (15_000.0, 64.63)]
     {
-        let size = |at: usize| points[at].cache_bytes as f64 / 4096.0;
+        let size = |at: usize| points[at].cache_size_bytes as f64 / 4096.0;
         let hits = |at: usize| 100.0 - 100.0 * points[at].miss_ratio;
         let above = (0..points.len()).find(|&at| size(at) >= pages).unwrap();
         let part = (pages - size(above - 1)) / (size(above) - size(above - 1));

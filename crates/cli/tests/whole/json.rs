@@ -1,0 +1,204 @@
+//! The glossary `docs/json.md` is what commands print: no field that it does not have, and none of it that is not printed.
+
+use crate::help::VERBS;
+use crate::machine::{Daemon, Machine, have, have_block_devices, qemu_io_ok};
+use crate::repair::lose_map;
+use serde_json::Value;
+use std::collections::{BTreeMap, BTreeSet};
+
+type Fields = BTreeSet<String>;
+
+/// What stands behind every command in the glossary: the fields of a failure.
+const ANY: &str = "any";
+
+/// The glossary: fields by command. A field has one row, so one meaning.
+fn glossary() -> BTreeMap<String, Fields> {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/json.md");
+    let text = std::fs::read_to_string(path).unwrap();
+    let (mut by_command, mut known) = (BTreeMap::<String, Fields>::new(), Fields::new());
+    for line in text.lines().filter(|line| line.starts_with("| `")) {
+        let cells: Vec<&str> = line.trim_matches('|').split('|').map(str::trim).collect();
+        let fields: Vec<&str> = cells[0].split(", ").map(|field| field.trim_matches('`')).collect();
+        for field in &fields {
+            assert!(known.insert((*field).to_owned()), "'{field}' has two rows in docs/json.md");
+        }
+        // Columns of Python have no command.
+        let commands = cells.get(3).into_iter().flat_map(|commands| commands.split(", "));
+        for command in commands {
+            by_command.entry(command.to_owned()).or_default().extend(fields.iter().map(|f| (*f).to_owned()));
+        }
+    }
+    by_command
+}
+
+/// The names of all fields of a report. Those below `policy_figures` are a policy's own.
+fn collect(value: &Value, found: &mut Fields) {
+    match value {
+        Value::Object(fields) => {
+            for (name, value) in fields {
+                found.insert(name.clone());
+                if name != "policy_figures" {
+                    collect(value, found);
+                }
+            }
+        }
+        Value::Array(values) => values.iter().for_each(|value| collect(value, found)),
+        _ => {}
+    }
+}
+
+/// The glossary and the help of a command name the fields of these reports, and the glossary no others.
+fn assert_documented(machine: &Machine, command: &str, reports: &[&Value]) {
+    let mut printed = Fields::new();
+    reports.iter().for_each(|report| collect(report, &mut printed));
+    let documented = glossary().remove(command).unwrap_or_default();
+    let unknown: Vec<&String> = printed.difference(&documented).collect();
+    assert!(unknown.is_empty(), "docs/json.md does not have these fields of '{command}': {unknown:?}");
+    let silent: Vec<&String> = documented.difference(&printed).collect();
+    assert!(silent.is_empty(), "docs/json.md has fields of '{command}' that it does not print: {silent:?}");
+    let words: Vec<&str> = command.split(' ').chain(["--help"]).collect();
+    let mut help = machine.ok(&words);
+    if command == "import" {
+        help += &machine.ok(&["check", "--help"]);
+    }
+    let named: BTreeSet<&str> = help.split(|c: char| !c.is_alphanumeric() && c != '_').collect();
+    for field in printed {
+        // A statistic stands as `_p90` after the first of its kind.
+        let (stem, statistic) = field.split_at(field.rfind('_').unwrap_or(0));
+        let as_statistic = named.contains(statistic) && named.iter().any(|word| word.starts_with(stem));
+        assert!(named.contains(&*field) || as_statistic, "braid {command} --help does not name '{field}'");
+    }
+}
+
+#[test]
+fn every_command_that_prints_json_is_in_the_glossary() {
+    let parents = ["device", "lab", "trace", "completions"];
+    let commands = VERBS.iter().filter(|verb| !parents.contains(verb)).chain(&["demo", ANY]);
+    let commands: Fields = commands.map(|&command| command.to_owned()).collect();
+    assert_eq!(glossary().into_keys().collect::<Fields>(), commands);
+}
+
+#[test]
+fn a_failure_prints_the_same_fields_from_every_command() {
+    let machine = Machine::new();
+    let ended = machine.braid(&["status", "nosuch", "--json"]);
+    let report: Value = serde_json::from_str(&ended.stdout).unwrap();
+    let mut printed = Fields::new();
+    collect(&report, &mut printed);
+    assert_eq!(printed, glossary()[ANY]);
+}
+
+#[test]
+fn fields_of_a_volume_are_in_the_glossary() {
+    if !have(&["qemu-io"]) {
+        return;
+    }
+    let machine = Machine::new();
+    let devices = ["--ssd", "a.img,size=64MiB,model=x25-m", "--hdd", "b.img,size=64MiB"];
+    let created = machine.json(&[&["create", "vault"], &devices[..]].concat());
+    assert_documented(&machine, "create", &[&created]);
+    let resting = machine.json(&["status", "vault"]);
+    let daemon = machine.serve(&["vault", "--json"]);
+    let ready: Value = serde_json::from_str(&daemon.uri).unwrap();
+    assert_documented(&machine, "serve", &[&ready]);
+    let uri = ready["nbd_uris"][0].as_str().unwrap();
+    qemu_io_ok(uri, &["write -P 1 0 1M", "read -P 1 0 1M", "flush"]);
+    let (status, all) = (machine.json(&["status", "vault"]), machine.json(&["status"]));
+    assert_documented(&machine, "status", &[&resting, &status, &all]);
+    assert_documented(&machine, "explain", &[&machine.json(&["explain", "vault", "0"])]);
+    assert_documented(&machine, "policy", &[&machine.json(&["policy", "vault", "stripe"])]);
+    let mut daemon: Daemon = daemon;
+    assert_documented(&machine, "stop", &[&machine.json(&["stop", "vault"])]);
+    assert_eq!(daemon.wait().status, 0);
+    assert_documented(&machine, "forget", &[&machine.json(&["forget", "vault"])]);
+    assert_documented(&machine, "import", &[&machine.json(&["import", "a.img", "b.img"])]);
+}
+
+#[test]
+fn fields_of_a_check_are_in_the_glossary() {
+    if !have(&["qemu-io"]) {
+        return;
+    }
+    let machine = Machine::new();
+    machine.create("vault", &[]);
+    let daemon = machine.serve(&["vault"]);
+    qemu_io_ok(&daemon.uri, &["write 0 1M", "flush"]);
+    assert_eq!(daemon.terminate().status, 0);
+    lose_map(&machine);
+    let repaired = machine.braid(&["check", "vault", "--repair", "--json"]);
+    let repaired: Value = serde_json::from_str(&repaired.stdout).unwrap();
+    assert_documented(&machine, "check", &[&repaired]);
+}
+
+#[test]
+fn fields_of_an_attached_volume_are_in_the_glossary() {
+    if !have_block_devices() || !have(&["mkfs.ext4"]) {
+        return;
+    }
+    let machine = Machine::new();
+    let daemon = machine.serve_mounted("vault");
+    assert_documented(&machine, "attach", &[&machine.json(&["attach", "vault"])]);
+    assert_documented(&machine, "detach", &[&machine.json(&["detach", "vault"])]);
+    assert_eq!(daemon.terminate().status, 0);
+}
+
+#[test]
+fn fields_of_device_models_are_in_the_glossary() {
+    let machine = Machine::new();
+    let (list, one) = (machine.json(&["device", "show"]), machine.json(&["device", "show", "x25-m"]));
+    assert_documented(&machine, "device show", &[&list, &one]);
+    let file = "slow.img,size=1GiB,model=mba3073";
+    let words = ["device", "calibrate", file, "--seconds", "5", "--output", "mine.toml"];
+    assert_documented(&machine, "device calibrate", &[&machine.json(&words)]);
+}
+
+#[test]
+fn fields_of_simulations_are_in_the_glossary() {
+    let machine = Machine::new();
+    std::fs::write(machine.path("t.spc"), "0,8,4096,w,0.0\n3,0,8192,r,0.25\n0,16,512,R,0.5\n").unwrap();
+    let simulated = |load: &[&str]| {
+        let devices = ["simulate", "--ssd", "1GiB,model=x25-m", "--hdd", "4GB,model=mba3073"];
+        machine.json(&[&devices[..], load].concat())
+    };
+    let workload = "random,span=64MiB,requests=1000";
+    let (generated, traced) = (
+        simulated(&["--workload", workload, "--policy", "best-static"]),
+        simulated(&["--trace", "t.spc", "--policy", "equi"]),
+    );
+    assert_documented(&machine, "simulate", &[&generated, &traced]);
+}
+
+#[test]
+fn fields_of_the_lab_are_in_the_glossary() {
+    let machine = Machine::new();
+    assert_documented(&machine, "lab list", &[&machine.json(&["lab", "list"])]);
+    let ran = machine.json(&["lab", "run", "wardrop/table3", "--quick"]);
+    assert_documented(&machine, "lab run", &[&ran]);
+    let words = ["lab", "report", "wardrop/fig9", "--quick", "--output", "lab.html", "--svg", "plots"];
+    assert_documented(&machine, "lab report", &[&machine.json(&words)]);
+}
+
+#[test]
+fn fields_of_traces_are_in_the_glossary() {
+    let machine = Machine::new();
+    std::fs::write(machine.path("t.spc"), "0,8,4096,w,0.0\n3,0,8192,r,0.25\nrubbish\n0,8,512,R,0.5\n")
+        .unwrap();
+    assert_documented(&machine, "trace info", &[&machine.json(&["trace", "info", "t.spc"])]);
+    let converted = machine.json(&["trace", "convert", "t.spc", "t.trace"]);
+    assert_documented(&machine, "trace convert", &[&converted]);
+    let _daemon = machine.serve(&["--temporary", "--ssd", "memory,size=96MiB"]);
+    let recorded = machine.json(&["trace", "record", "temporary", "--output", "r.trace", "--seconds", "1"]);
+    assert_documented(&machine, "trace record", &[&recorded]);
+}
+
+#[test]
+fn fields_of_the_demo_are_in_the_glossary() {
+    if !have(&["fio"]) {
+        return;
+    }
+    let machine = Machine::new();
+    std::fs::create_dir(machine.path("files")).unwrap();
+    let words =
+        ["demo", "--quick", "--over", "nbd", "--policies", "stripe", "--clients", "1", "--dir", "files"];
+    assert_documented(&machine, "demo", &[&machine.json(&words)]);
+}
