@@ -18,4 +18,4 @@ class VolumeError(Error):
 
 
 class WrongDataError(Error):
-    """A read returned something else than the last write: the engine or a device is broken (with ``tags=True``)."""
+    """A read returned something else than the last write: the engine or a device is broken (with ``verify=True``)."""

@@ -46,7 +46,7 @@ def simulate(
     duration: Optional[str] = None,
     requests: Optional[int] = None,
     interval: Optional[str] = None,
-    tags: bool = False,
+    verify: bool = False,
     progress: Watcher = None,
 ) -> Run:
     """Simulates a volume on modelled devices under a load, in virtual time.
@@ -80,7 +80,7 @@ def simulate(
     :param duration: How long it is measured then.
     :param requests: Requests after which the load ends, warm-up included.
     :param interval: Length of an interval of the time series.
-    :param tags: Verify that every read returns the last write.
+    :param verify: Verify that every read returns the last write.
     :param progress: True for a line on standard error, or a function that takes a ``Progress``. An exception that it
         raises ends the simulation.
     :returns: The fields of ``braid simulate --json``; ``devices`` and ``intervals`` are dicts of NumPy arrays.

@@ -96,7 +96,7 @@ pub fn setup(
     setup.prefill_policy = given.take("prefill_policy")?;
     setup.duration = given.take("duration")?;
     setup.interval = given.take("interval")?;
-    setup.tags = given.switch("tags")?;
+    setup.verify = given.switch("verify")?;
     let prefills = [("none", Prefill::None), ("used", Prefill::Used), ("all", Prefill::All)];
     setup.prefill = given.choice("prefill", &prefills)?.unwrap_or(setup.prefill);
     let ends = [("refuse", Beyond::Refuse), ("wrap", Beyond::Wrap), ("drop", Beyond::Drop)];

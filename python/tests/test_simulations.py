@@ -92,9 +92,9 @@ def test_the_command_line_gives_the_same_figures():
     if not programme:
         pytest.skip("needs the programme braid: name it in BRAID")
     words = ["--ssd", DEVICES["ssd"], "--hdd", DEVICES["hdd"], "--workload", SHORT["workload"]]
-    words += ["--clients", "1,4", "--policy", "wardrop", "--policy", "stripe", "--size", "256MiB", "--tags"]
+    words += ["--clients", "1,4", "--policy", "wardrop", "--policy", "stripe", "--size", "256MiB", "--verify"]
     output = subprocess.run([programme, "simulate", "--json", *words], check=True, capture_output=True)
-    runs = braid.sweep(**SHORT, clients=[1, 4], policy=["wardrop", "stripe"], size=256 << 20, tags=True)
+    runs = braid.sweep(**SHORT, clients=[1, 4], policy=["wardrop", "stripe"], size=256 << 20, verify=True)
     for ours, theirs in zip(runs, json.loads(output.stdout)["runs"]):
         given = theirs.pop("given")
         assert ours["load"].endswith(f"clients={given['clients']}")

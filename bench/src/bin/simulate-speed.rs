@@ -41,7 +41,7 @@ fn main() -> Result<()> {
         ("the volume alone, on devices that take no time", &volume),
         ("the whole under ssd-only", &|n| whole("ssd-only", n, false)),
         ("the whole under wardrop", &|n| whole("wardrop", n, false)),
-        ("the whole with tags on, under wardrop", &|n| whole("wardrop", n, true)),
+        ("the whole with every read verified, under wardrop", &|n| whole("wardrop", n, true)),
     ];
     let only = std::env::args().nth(2);
     for (name, part) in
@@ -211,18 +211,18 @@ fn unfilled(size: Bytes, class: DeviceClass) -> Rc<Hollow> {
     Rc::new(Hollow::new(Geometry { size, class, alignment: SECTOR }, Payload::Nothing))
 }
 
-fn setup(policy: &str, requests: u64, tags: bool) -> Result<Setup> {
+fn setup(policy: &str, requests: u64, verify: bool) -> Result<Setup> {
     let devices = vec![
         DeviceSetup::parse(DeviceClass::Ssd, "80GiB,model=x25-m")?,
         DeviceSetup::parse(DeviceClass::Hdd, "73GB,model=mba3073,count=4")?,
     ];
     let load = Load::Workload(format!("{WORKLOAD},requests={requests}"));
-    Ok(Setup { tags, seed: SEED, ..Setup::new(devices, policy, load) })
+    Ok(Setup { verify, seed: SEED, ..Setup::new(devices, policy, load) })
 }
 
 /// Without the filling of the volume, which is done once for any number of requests.
-fn whole(policy: &str, requests: u64, tags: bool) -> Result<f64> {
-    let setup = setup(policy, requests, tags)?;
+fn whole(policy: &str, requests: u64, verify: bool) -> Result<f64> {
+    let setup = setup(policy, requests, verify)?;
     let mut least = f64::INFINITY;
     for _ in 0..ROUNDS {
         let run = simulate(&setup)?;

@@ -62,7 +62,7 @@ pub struct Outcome {
     pub map_memory_bytes: u64,
     /// Memory of the policy, about.
     pub policy_memory_bytes: u64,
-    /// Bytes that were read and verified by their tags; zero with tags off.
+    /// Bytes that were read and compared with the last write; zero unless the setup says `verify`.
     pub verified_bytes: u64,
     /// The devices, by id.
     pub devices: Vec<DeviceOutcome>,

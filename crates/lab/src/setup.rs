@@ -46,7 +46,7 @@ pub struct Setup {
     /// What becomes of requests beyond the volume's end.
     pub beyond: Beyond,
     /// Whether every read is verified, by a tag of 8 bytes for each block of the volume and of the devices.
-    pub tags: bool,
+    pub verify: bool,
     /// Length of an interval of the time series; none for one that fits.
     pub interval: Option<Nanos>,
 }
@@ -151,7 +151,7 @@ pub enum Beyond {
 
 impl Setup {
     /// The usual: extents of 128 KiB, blocks of 4 KiB, one copy, 100 extents of memory cache, filled as the workload says,
-    /// no warm-up, measured until the load ends, seed 1, tags off.
+    /// no warm-up, measured until the load ends, seed 1, reads not verified.
     pub fn new(devices: Vec<DeviceSetup>, policy: impl Into<String>, load: Load) -> Setup {
         Setup {
             devices,
@@ -171,7 +171,7 @@ impl Setup {
             speed: 1.0,
             outstanding: 256,
             beyond: Beyond::Refuse,
-            tags: false,
+            verify: false,
             interval: None,
         }
     }

@@ -101,7 +101,7 @@ async fn measure<D: Device>(
     gauge: Arc<Gauge>,
     wrap: impl Fn(usize, Rc<Hollow>) -> D,
 ) -> Result<Measured> {
-    let verifier = setup.tags.then(|| Rc::new(RefCell::new(Verifier::default())));
+    let verifier = setup.verify.then(|| Rc::new(RefCell::new(Verifier::default())));
     let Opened { source, need, name, requests, not_measured, bad_lines, notes, trace } = opened;
     let ahead = Ahead::of(&setup, requests, not_measured)?;
     let Rig { volume, devices, kinds, filled_by } =

@@ -34,7 +34,7 @@ fn spc(folder: &Path, more: &str) -> PathBuf {
 fn replay(path: PathBuf, clients: Option<usize>) -> Setup {
     let trace = Trace { clients, ..Trace::new(path) };
     let mut setup = Setup::new(devices(), "wardrop", Load::Trace(trace));
-    setup.tags = true;
+    setup.verify = true;
     setup
 }
 

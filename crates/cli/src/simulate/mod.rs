@@ -162,7 +162,7 @@ pub struct Arguments {
     interval: Option<Nanos>,
     /// Verify that every read returns the last write
     #[arg(long, help_heading = "What is measured")]
-    tags: bool,
+    verify: bool,
     /// Simulations at the same time [default: one for each core]
     #[arg(long, value_name = "COUNT", help_heading = "What is measured")]
     threads: Option<usize>,
@@ -376,7 +376,7 @@ fn setup(arguments: &Arguments, devices: Vec<DeviceSetup>, policy: &str, load: L
             End::Wrap => Beyond::Wrap,
             End::Drop => Beyond::Drop,
         },
-        tags: arguments.tags,
+        verify: arguments.verify,
         interval: arguments.interval,
         ..Setup::new(devices, policy, load)
     }

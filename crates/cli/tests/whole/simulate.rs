@@ -17,7 +17,7 @@ fn runs(machine: &Machine, more: &[&str]) -> Vec<Value> {
 #[test]
 fn policies_and_numbers_of_clients_come_out_side_by_side() {
     let machine = Machine::new();
-    let compared = ["--policy", "wardrop", "--policy", "stripe", "--clients", "1,4", "--tags"];
+    let compared = ["--policy", "wardrop", "--policy", "stripe", "--clients", "1,4", "--verify"];
     let runs = runs(&machine, &compared);
     let given: Vec<(&str, u64)> = runs
         .iter()
@@ -58,7 +58,7 @@ fn the_same_command_gives_the_same_figures() {
 #[test]
 fn a_single_simulation_tells_all_of_it() {
     let machine = Machine::new();
-    let text = machine.ok(&words(&["--tags"]));
+    let text = machine.ok(&words(&["--verify"]));
     for expected in ["queue mean", "service p99", "background", "memory", "verified", "writes/day"] {
         assert!(text.contains(expected), "'{expected}' is not in {text}");
     }
@@ -189,7 +189,7 @@ fn the_best_static_split_is_the_one_with_the_lowest_mean_latency() {
     let machine = Machine::new();
     let splits: Vec<String> = (1..=9).map(|tenths| format!("static,ssd={tenths}0%")).collect();
     let each = splits.iter().flat_map(|split| ["--policy", split]);
-    let compared: Vec<&str> = ["--policy", "best-static", "--tags"].into_iter().chain(each).collect();
+    let compared: Vec<&str> = ["--policy", "best-static", "--verify"].into_iter().chain(each).collect();
     let runs = runs(&machine, &compared);
     let latency = |run: &Value| run["all"]["latency_ns_mean"].as_f64().unwrap();
     let (best, splits) = runs.split_first().unwrap();

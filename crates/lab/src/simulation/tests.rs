@@ -17,7 +17,7 @@ fn devices() -> Vec<DeviceSetup> {
 }
 
 fn setup(policy: &str, workload: &str) -> Setup {
-    Setup { tags: true, ..Setup::new(devices(), policy, Load::Workload(workload.to_owned())) }
+    Setup { verify: true, ..Setup::new(devices(), policy, Load::Workload(workload.to_owned())) }
 }
 
 const MIXED: &str = "random,span=256MiB,size=4KiB,read=60%,clients=6,requests=4000";
@@ -39,9 +39,9 @@ fn a_setup_has_one_outcome_on_any_number_of_threads() {
 }
 
 #[test]
-fn tags_change_nothing_but_what_is_verified() {
+fn verifying_changes_no_other_figure() {
     let with = simulate(&setup("wardrop", MIXED)).unwrap().outcome;
-    let without = simulate(&Setup { tags: false, ..setup("wardrop", MIXED) }).unwrap().outcome;
+    let without = simulate(&Setup { verify: false, ..setup("wardrop", MIXED) }).unwrap().outcome;
     assert_eq!(without, Outcome { verified_bytes: 0, ..with });
 }
 
@@ -106,7 +106,7 @@ impl Device for Forgetful {
 }
 
 #[test]
-fn tags_find_a_device_that_loses_one_write() {
+fn verifying_finds_a_device_that_loses_one_write() {
     let hot = "random,span=8MiB,size=4KiB,read=95%,clients=4,requests=20000";
     let setup = Setup { cache_extents: 0, ..setup("ssd-only", hot) };
     let lossy = |lost| move |_: usize, device: Rc<Hollow>| Forgetful { device, writes_left: Cell::new(lost) };
@@ -336,7 +336,7 @@ fn groups_of_any_kind_of_device_can_be_simulated() {
             let text = format!("300MiB,model={model},{group},count=2");
             let devices = vec![DeviceSetup::parse(class, &text).unwrap()];
             let load = Load::Workload("random,span=100MiB,size=64KiB,read=50%,clients=8,requests=500".into());
-            let setup = Setup { tags: true, ..Setup::new(devices, "stripe", load) };
+            let setup = Setup { verify: true, ..Setup::new(devices, "stripe", load) };
             let outcome = simulate(&setup).unwrap_or_else(|error| panic!("{text}: {error}")).outcome;
             assert_eq!((outcome.all.requests, outcome.devices.len()), (500, 2), "{text}");
         }
