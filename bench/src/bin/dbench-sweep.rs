@@ -166,7 +166,8 @@ impl Answers {
     /// Since the daemon started.
     fn of(status: &Value, device: usize) -> Result<Answers> {
         let figure = |name: &str| figure(status, &format!("/devices/{device}/{name}"));
-        let (transfers, flushes) = (figure("guest_read_requests")? + figure("guest_write_requests")?, figure("flushes")?);
+        let (transfers, flushes) =
+            (figure("guest_read_requests")? + figure("guest_write_requests")?, figure("flushes")?);
         let ns = transfers * figure("response_ns_mean")? + flushes * figure("flush_response_ns_mean")?;
         Ok(Answers { requests: transfers + flushes, ms: ns / 1e6 })
     }

@@ -102,23 +102,22 @@ mod tests {
     fn what_is_wrong_with_a_file_is_told_with_its_path_and_the_remedy() {
         let missing = |_: &Path| Err::<&[u8], _>(io::Error::from(io::ErrorKind::NotFound));
         let error = find("none.toml", missing).unwrap_err().to_string();
-        assert!(error.starts_with("the model file none.toml cannot be read: "), "{error}");
-        assert!(error.ends_with("braid device show prints one"), "{error}");
+        assert!(error.contains("none.toml") && error.contains("braid device show"), "{error}");
         for (text, expected) in [
-            (&b"kind = \"hdd\""[..], "model file bad.toml: 'name' is missing"),
-            (&[0xff; 10][..], "bad.toml is no model file: use a text file of at most 64 KiB"),
-            (&[b'#'; (64 << 10) + 1][..], "bad.toml is no model file"),
+            (&b"kind = \"hdd\""[..], "'name'"),
+            (&[0xff; 10][..], "64 KiB"),
+            (&[b'#'; (64 << 10) + 1][..], "64 KiB"),
         ] {
             let error = find("bad.toml", |_| Ok(text)).unwrap_err().to_string();
-            assert!(error.starts_with(expected), "{error}");
+            assert!(error.contains("bad.toml") && error.contains(expected), "{error}");
         }
         let error = find("x26", no_file).unwrap_err().to_string();
-        assert!(error.contains("use one of x25-m"), "{error}");
+        assert!(error.contains("x25-m"), "{error}");
     }
 
     #[test]
     fn a_file_without_end_is_read_up_to_the_limit() {
         let error = find("/dev/zero", |_| Ok(io::repeat(b' '))).unwrap_err().to_string();
-        assert!(error.contains("at most 64 KiB"), "{error}");
+        assert!(error.contains("64 KiB"), "{error}");
     }
 }

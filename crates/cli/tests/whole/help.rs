@@ -59,8 +59,8 @@ fn the_help_is_as_it_was_reviewed() {
 fn the_help_names_every_model_and_every_policy() {
     let machine = Machine::new();
     let names = |words: &[&str]| {
-        let said = machine.refused(words, 2, &["use one of"]);
-        let list = said.split("use one of ").nth(1).unwrap().trim().to_owned();
+        let said = machine.refused(words, "usage", &["nosuch"]);
+        let (_, list) = said.trim().rsplit_once("use one of ").unwrap();
         list.split(", ").map(str::to_owned).collect::<Vec<_>>()
     };
     let create = machine.ok(&["create", "--help"]);

@@ -34,7 +34,7 @@ fn an_experiment_comes_out_beside_the_papers_values() {
     assert_eq!(number["claimed"], "25.9799");
     assert!(number["ours"].as_f64().unwrap() > 0.0 && number["ratio"].as_f64().unwrap() > 0.0);
     let text = machine.ok(&["lab", "run", "wardrop/table3", "--quick"]);
-    for expected in ["ours/paper", "what differs from the paper", "CLAIM", "too short to compare"] {
+    for expected in ["ours/paper", "CLAIM", "25.9799", "quick"] {
         assert!(text.contains(expected), "'{expected}' is not in {text}");
     }
 }
@@ -68,12 +68,12 @@ fn what_is_wrong_is_named_with_what_would_be_right() {
     let machine = Machine::new();
     machine.refused(
         &["lab", "run", "wardrop/fig2"],
-        2,
+        "usage",
         &["'wardrop/fig2'", "wardrop/fig1", "wardrop/table3"],
     );
     machine.refused(
         &["lab", "report", "wardrop/fig9", "--output", "/nowhere/at/all.html"],
-        1,
+        "io",
         &["/nowhere/at/all.html"],
     );
 }

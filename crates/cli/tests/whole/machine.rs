@@ -63,12 +63,20 @@ impl Machine {
         serde_json::from_str(&text).unwrap_or_else(|error| panic!("braid {words:?}: {error}: {text}"))
     }
 
-    /// Runs `braid`, which must fail with this status and a sentence that holds all of `words`; gives the sentence.
-    pub fn refused(&self, words: &[&str], status: i32, expected: &[&str]) -> String {
-        let ended = self.braid(words);
-        assert_eq!(ended.status, status, "braid {words:?}: {ended:?}");
-        for part in expected {
-            assert!(ended.stderr.contains(part), "braid {words:?} does not say '{part}': {}", ended.stderr);
+    /// Runs `braid`, which must fail with this kind of error, its exit status, and a message that names all of `named`:
+    /// files, options, values, commands. Gives the message.
+    pub fn refused(&self, words: &[&str], kind: &str, named: &[&str]) -> String {
+        let ended = self.braid(&[words, &["--json"]].concat());
+        let status = match kind {
+            "usage" => 2,
+            "corrupt" | "unsafe" => 3,
+            _ => 1,
+        };
+        let answer: Value = serde_json::from_str(&ended.stdout).unwrap_or_default();
+        let found = (ended.status, answer["error"]["kind"].as_str());
+        assert_eq!(found, (status, Some(kind)), "braid {words:?}: {ended:?}");
+        for name in named {
+            assert!(ended.stderr.contains(name), "braid {words:?} does not name '{name}': {}", ended.stderr);
         }
         ended.stderr
     }

@@ -14,7 +14,7 @@ fn a_volume_keeps_the_model_of_its_file_and_needs_the_file_again_only_where_it_i
     write_model(&machine, "mine");
     let disk = "slow.img,size=128MiB,model=mine.toml";
     let said = machine.ok(&["create", "vault", "--ssd", "fast.img,size=64MiB,model=dram", "--hdd", disk]);
-    assert!(said.contains("timing of own:mine"), "{said}");
+    assert!(said.contains("own:mine"), "{said}");
     std::fs::remove_file(machine.path("mine.toml")).unwrap();
 
     let daemon = machine.serve(&["vault"]);
@@ -26,9 +26,13 @@ fn a_volume_keeps_the_model_of_its_file_and_needs_the_file_again_only_where_it_i
     machine.ok(&["import", "slow.img", "fast.img"]);
 
     machine.ok(&["forget", "vault"]);
-    machine.refused(&["import", "slow.img", "fast.img"], 1, &["slow.img", "'mine'", "--model FILE.toml"]);
+    machine.refused(
+        &["import", "slow.img", "fast.img"],
+        "unsupported",
+        &["slow.img", "'mine'", "--model FILE.toml"],
+    );
     write_model(&machine, "other");
-    machine.refused(&["import", "slow.img", "fast.img", "--model", "mine.toml"], 1, &["'mine'"]);
+    machine.refused(&["import", "slow.img", "fast.img", "--model", "mine.toml"], "unsupported", &["'mine'"]);
     write_model(&machine, "mine");
     machine.ok(&["import", "slow.img", "fast.img", "--model", "mine.toml"]);
     std::fs::remove_file(machine.path("mine.toml")).unwrap();
@@ -48,14 +52,14 @@ fn a_file_that_is_no_model_makes_no_volume_and_no_files() {
     };
     let refused = |model: &str, expected: &[&str]| {
         let words = create(model);
-        machine.refused(&words.iter().map(String::as_str).collect::<Vec<_>>(), 2, expected);
+        machine.refused(&words.iter().map(String::as_str).collect::<Vec<_>>(), "usage", expected);
         assert!(!machine.path("a.img").exists(), "{model}");
     };
-    refused("none.toml", &["none.toml cannot be read"]);
+    refused("none.toml", &["none.toml"]);
     std::fs::write(machine.path("bad.toml"), "kind = \"hdd\"\n").unwrap();
-    refused("bad.toml", &["bad.toml", "'name' is missing"]);
+    refused("bad.toml", &["bad.toml", "'name'"]);
     std::fs::write(machine.path("ssd.toml"), machine.ok(&["device", "show", "x25-m"])).unwrap();
-    refused("./ssd.toml", &["use --ssd"]);
+    refused("./ssd.toml", &["--ssd"]);
 }
 
 #[test]
@@ -68,7 +72,7 @@ fn a_model_that_is_shown_is_a_model_that_can_be_used() {
         std::fs::write(machine.path("shown.toml"), machine.ok(&["device", "show", name])).unwrap();
         assert_eq!(machine.json(&["device", "show", "shown.toml"])["toml"], model["toml"], "{name}");
     }
-    machine.refused(&["device", "show", "nosuch"], 2, &["use one of", "x25-m"]);
+    machine.refused(&["device", "show", "nosuch"], "usage", &["nosuch", "x25-m"]);
 }
 
 #[test]
@@ -129,19 +133,15 @@ fn calibration_writes_nothing_that_was_not_given_to_it() {
     let machine = Machine::new();
     machine.create("vault", &[]);
     let refused = |words: &[&str], expected: &[&str]| {
-        machine.refused(
-            &[&["device", "calibrate"], words].concat(),
-            if expected[0] == "usage" { 2 } else { 1 },
-            &expected[1..],
-        );
+        machine.refused(&[&["device", "calibrate"], words].concat(), expected[0], &expected[1..]);
     };
-    refused(&["vault.ssd", "--write"], &["", "belongs to volume 'vault'", "without --write"]);
-    refused(&["vault.ssd"], &["", "is sparse", "size="]);
-    refused(&["small.img,size=8MiB"], &["", "at least 64 MiB"]);
+    refused(&["vault.ssd", "--write"], &["invalid", "'vault'", "--write"]);
+    refused(&["vault.ssd"], &["invalid", "vault.ssd", "size="]);
+    refused(&["small.img,size=8MiB"], &["invalid", "64 MiB"]);
     assert!(!machine.path("small.img").exists());
-    refused(&["memory,size=1GiB"], &["usage", "memory has no timing"]);
-    refused(&["none.img"], &["", "none.img does not exist"]);
+    refused(&["memory,size=1GiB"], &["usage", "memory"]);
+    refused(&["none.img"], &["io", "none.img"]);
     std::fs::write(machine.path("there.toml"), "").unwrap();
-    refused(&["vault.ssd", "--output", "there.toml"], &["usage", "exists already"]);
+    refused(&["vault.ssd", "--output", "there.toml"], &["usage", "there.toml"]);
     assert_eq!(machine.json(&["check", "vault"])["clean"], true);
 }

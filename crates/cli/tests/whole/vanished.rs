@@ -33,15 +33,10 @@ fn a_device_that_vanishes_is_told_and_what_was_flushed_is_there_when_it_is_back(
     let status: Value = serde_json::from_str(&status.stdout).unwrap();
     assert!(number(&status, "devices.1.errors") > 0.0, "{status}");
     assert!(status["devices"][1]["last_error"].as_str().unwrap().contains(&device), "{status}");
-    let text = machine.braid(&["status", "vault"]);
-    assert!(text.status == 3 && text.stdout.contains("last error"), "{text:?}");
+    let (text, last) = (machine.braid(&["status", "vault"]), status["devices"][1]["last_error"].as_str());
+    assert!(text.status == 3 && text.stdout.contains(last.unwrap()), "{text:?}");
     let ended = vault.terminate();
-    assert_eq!(ended.status, 3, "{ended:?}");
-    assert!(
-        ended.stderr.contains("could not be closed") && ended.stderr.contains("may be lost"),
-        "{}",
-        ended.stderr
-    );
+    assert!(ended.status == 3 && ended.stderr.contains("'vault'"), "{ended:?}");
 
     machine.ok(&["detach", "disk"]);
     let disk = machine.serve(&["disk"]);

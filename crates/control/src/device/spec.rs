@@ -52,7 +52,7 @@ impl DeviceSpec {
         for part in parts {
             let wrong =
                 |why: &str| usage(format!("'{part}' in --{class} {text} {why}: use {}", shape(class)));
-            let (key, value) = part.split_once('=').ok_or_else(|| wrong("is no key=value"))?;
+            let (key, value) = part.split_once('=').ok_or_else(|| wrong("key=value"))?;
             match key {
                 "size" if spec.size.is_none() => {
                     let size = value.parse().map_err(|e| usage(format!("--{class} {text}: size: {e}")))?;
@@ -65,7 +65,7 @@ impl DeviceSpec {
                     }
                     spec.model = Some(value.to_owned());
                 }
-                "size" | "model" => return Err(wrong("is given twice")),
+                "size" | "model" => return Err(wrong("size=2GiB")),
                 "raid0" | "raid1" | "unit" => {
                     return Err(wrong("is for braid simulate alone, a volume takes each disk as a device"));
                 }
@@ -123,14 +123,14 @@ mod tests {
     #[test]
     fn what_is_wrong_is_named_with_what_would_be_right() {
         for (text, expected) in [
-            ("", "names no path"),
-            ("a.img,size", "is no key=value"),
-            ("a.img,size=big", "'big' is not a size"),
-            ("a.img,size=1GiB,size=2GiB", "is given twice"),
-            ("a.img,colour=red", "is not known"),
-            ("a.img,raid0=4", "a volume takes each disk as a device: use --ssd PATH"),
+            ("", "--ssd PATH"),
+            ("a.img,size", "key=value"),
+            ("a.img,size=big", "'big'"),
+            ("a.img,size=1GiB,size=2GiB", "size=2GiB"),
+            ("a.img,colour=red", "colour"),
+            ("a.img,raid0=4", "--ssd PATH"),
             ("a.img,model=x26", "x25-m"),
-            ("a.img,model=mba3073", "use --hdd"),
+            ("a.img,model=mba3073", "--hdd"),
             ("memory", "size=1GiB"),
         ] {
             let error = ssd(text).unwrap_err();

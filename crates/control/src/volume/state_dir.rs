@@ -392,7 +392,7 @@ mod tests {
         let state = StateDir::new(dir.path()).unwrap();
         state.save(&record("vault")).unwrap();
         let error = state.load(&"valut".parse().unwrap()).unwrap_err().to_string();
-        assert!(error.contains("'valut'") && error.contains("are: vault"), "{error}");
+        assert!(error.contains("'valut'") && error.contains("vault"), "{error}");
     }
 
     #[test]

@@ -112,8 +112,7 @@ fn verifying_finds_a_device_that_loses_one_write() {
     let lossy = |lost| move |_: usize, device: Rc<Hollow>| Forgetful { device, writes_left: Cell::new(lost) };
     assert!(run_on(&setup, &Arc::default(), lossy(0)).is_ok());
     let error = run_on(&setup, &Arc::default(), lossy(300)).unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::WrongData);
-    assert!(error.to_string().contains("the last write there was write"), "{error}");
+    assert_eq!(error.kind(), ErrorKind::WrongData, "{error}");
 }
 
 #[test]
@@ -184,17 +183,17 @@ fn what_does_not_fit_is_refused_with_the_remedy() {
     let base = setup("stripe", MIXED);
     let disk = |text: &str| vec![DeviceSetup::parse(DeviceClass::Hdd, text).unwrap()];
     let cases = [
-        (Setup { devices: vec![], ..base.clone() }, "name at least one"),
+        (Setup { devices: vec![], ..base.clone() }, "--ssd"),
         (Setup { devices: disk("1GiB,model=x26-m"), ..base.clone() }, "x25-m"),
-        (Setup { devices: disk("1GiB,model=x25-m"), ..base.clone() }, "use --ssd"),
+        (Setup { devices: disk("1GiB,model=x25-m"), ..base.clone() }, "--ssd"),
         (Setup { policy: "balance".into(), ..base.clone() }, "wardrop"),
         (Setup { load: Load::Workload("randam".into()), ..base.clone() }, "random"),
-        (Setup { size: Some(Bytes(1 << 40)), ..base.clone() }, "does not fit"),
-        (Setup { size: Some(Bytes(1 << 20)), ..base.clone() }, "the workload needs"),
-        (Setup { warm_up: WarmUp::Time(Nanos::from_secs(3600)), ..base.clone() }, "within the warm-up"),
-        (Setup { warm_up: WarmUp::Requests(4000), ..base.clone() }, "within the warm-up of 4000 requests"),
+        (Setup { size: Some(Bytes(1 << 40)), ..base.clone() }, "1 TiB"),
+        (Setup { size: Some(Bytes(1 << 20)), ..base.clone() }, "1 MiB"),
+        (Setup { warm_up: WarmUp::Time(Nanos::from_secs(3600)), ..base.clone() }, "1h"),
+        (Setup { warm_up: WarmUp::Requests(4000), ..base.clone() }, "4000 requests"),
         (Setup { speed: 0.0, ..base.clone() }, "speed"),
-        (Setup { requests: Some(0), ..base }, "nothing"),
+        (Setup { requests: Some(0), ..base }, "0"),
     ];
     for (setup, expected) in cases {
         let error = simulate(&setup).unwrap_err().to_string();
@@ -287,7 +286,7 @@ fn policies_begin_with_the_same_data_on_the_ssd_unless_they_are_a_rule() {
 fn a_spill_and_a_device_beyond_its_model_are_noted() {
     let load = "random,span=1200MiB,size=4KiB,read=100%,requests=10";
     let notes = |policy: &str| simulate(&setup(policy, load)).unwrap().outcome.notes;
-    assert!(notes("ssd-only").iter().any(|note| note.contains("class hdd")), "{:?}", notes("ssd-only"));
+    assert!(notes("ssd-only").iter().any(|note| note.contains("hdd")), "{:?}", notes("ssd-only"));
     assert!(notes("hdd-only").is_empty(), "{:?}", notes("hdd-only"));
     assert!(notes("static,ssd=20%").is_empty(), "{:?}", notes("static,ssd=20%"));
     assert!(notes("static,ssd=95%")[0].contains("95.0 %"), "{:?}", notes("static,ssd=95%"));

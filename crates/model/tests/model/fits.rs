@@ -57,12 +57,12 @@ fn reads_alone_are_enough_for_a_model() {
 #[test]
 fn what_cannot_be_is_refused() {
     let observed = Observed { class: DeviceClass::Hdd, size: GIB, figures: Vec::new(), flush: None };
-    assert!(observed.fit("none", "none").unwrap_err().to_string().contains("was not measured"));
+    assert!(observed.fit("none", "none").is_err());
     let wanted = Observed::wanted(DeviceClass::Hdd, false);
     for value in [0.0, f64::NAN, f64::INFINITY, -1.0] {
         let figures = wanted.iter().map(|wanted| (*wanted, value)).collect();
         let observed = Observed { figures, ..observed.clone() };
-        assert!(observed.fit("none", "none").unwrap_err().to_string().contains("measure once more"));
+        assert!(observed.fit("none", "none").is_err(), "{value}");
     }
     // Whatever was measured, a model that can be read comes of it.
     for value in [0.01, 1.0, 1e3, 1e6, 1e9] {

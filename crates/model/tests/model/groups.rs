@@ -73,9 +73,9 @@ fn the_size_of_a_group_is_that_of_what_it_holds() {
 #[test]
 fn a_group_that_cannot_be_is_refused_with_what_can() {
     for (error, expected) in [
-        (disk().raid0(0, KIB * 64), "use 1 to 64"),
-        (disk().raid1(65), "use 1 to 64"),
-        (disk().raid0(2, KIB * 3), "a power of two from 4KiB"),
+        (disk().raid0(0, KIB * 64), "1 to 64"),
+        (disk().raid1(65), "1 to 64"),
+        (disk().raid0(2, KIB * 3), "4KiB"),
         (disk().raid0(2, GIB), "64MiB"),
     ] {
         let error = error.unwrap_err().to_string();

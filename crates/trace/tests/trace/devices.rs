@@ -2,7 +2,7 @@
 
 use crate::texts::{error, problems, records};
 use braid_base::{Bytes, TIB};
-use braid_trace::{Layout, Options, Place, TraceFile};
+use braid_trace::{Error, Layout, Options, Place, TraceFile};
 
 const TWO: &[u8] = b"10,0,512,r,0.0\n2,4096,512,w,0.1\n10,8192,1024,r,0.2\n";
 
@@ -39,7 +39,7 @@ fn what_is_read_once_has_its_devices_a_fixed_span_apart_in_order_of_appearance()
     let small = Options { layout: Layout::Apart(Bytes(1 << 20)), ..Options::default() };
     let (said, given) = problems(TWO, &small);
     assert_eq!(given, 1);
-    assert!(said[0].contains("line 2") && said[0].contains("beyond the 1 MiB"), "{said:?}");
+    assert!(said[0].contains("line 2") && said[0].contains("1 MiB"), "{said:?}");
 }
 
 #[test]
@@ -57,7 +57,8 @@ fn one_device_can_be_picked_out_at_its_own_addresses() {
 fn a_layout_of_another_trace_is_refused() {
     let places = vec![Place { device: "10".to_owned(), base: Bytes::ZERO, span: TIB }];
     let other = Options { layout: Layout::Packed(places), ..Options::default() };
-    assert!(error(TWO, &other).to_string().contains("device '2' has no place"));
+    let error = error(TWO, &other);
+    assert!(matches!(&error, Error::Options(text) if text.contains("'2'")), "{error}");
 }
 
 #[test]
@@ -65,7 +66,7 @@ fn more_devices_than_any_trace_has_are_bad_records() {
     let text: String = (0..2000).map(|asu| format!("{asu},0,512,r,0.0\n")).collect();
     let (said, given) = problems(text.as_bytes(), &Options::default());
     assert_eq!(given, 1024);
-    assert!(said[0].contains("line 1025: more than 1024 devices"), "{said:?}");
+    assert!(said[0].starts_with("line 1025: ") && said[0].contains("1024"), "{said:?}");
 }
 
 #[test]
@@ -73,9 +74,9 @@ fn a_file_that_is_missing_or_is_a_pipe_is_named() {
     let open =
         |path: &str| TraceFile::open(path.as_ref(), &Options::default(), None).err().unwrap().to_string();
     assert!(open("/no/such/trace").contains("/no/such/trace"));
-    assert!(open("/dev/null").contains("read only once"));
+    assert!(open("/dev/null").contains("/dev/null"));
     let (_folder, path) = file(b"0,0,512,r,0\n0,0,512,r,zero\n");
     let strict = Options { strict: true, ..Options::default() };
     let said = TraceFile::open(&path, &strict, None).err().unwrap().to_string();
-    assert!(said.contains("a trace, line 2: "), "{said}");
+    assert!(said.contains("line 2: "), "{said}");
 }

@@ -171,7 +171,7 @@ fn vscsi_is_read_in_both_versions() {
     torn[32 + 15] = 1;
     let (said, given) = problems(&torn, &named);
     assert_eq!((said.len(), given), (1, 2));
-    assert!(said[0].contains("7 bytes at the end"), "{said:?}");
+    assert!(said[0].contains("7 bytes"), "{said:?}");
 }
 
 #[test]
@@ -377,7 +377,7 @@ fn what_is_no_trace_is_refused_with_the_formats_there_are() {
     }
     let said = error(b"a,b\n", &Options::default()).to_string();
     assert!(said.contains("'a,b'") && said.contains("oracle-general"), "{said}");
-    assert!(error(b"", &Options::default()).to_string().contains("empty"));
+    assert!(matches!(error(b"", &Options::default()), Error::Unrecognised(_)));
 }
 
 #[test]
@@ -385,9 +385,9 @@ fn a_bad_line_is_named_by_number_counted_and_skipped() {
     let text = b"0,1,512,r,0.5\n0,1,512,x,0.5\n0,-1,512,r,0.5\n0,1,0,r,0.5\n0,1,512,r,0.6\n0,1,512\n";
     let (said, given) = problems(text, &Options::default());
     assert_eq!(given, 2);
-    assert_eq!(said[0], "line 2: the fourth field, the opcode, is neither r nor w: '0,1,512,x,0.5'");
-    assert_eq!(said.len(), 4);
-    assert!(said[2].starts_with("line 4: a request of no bytes"));
+    let lines: Vec<&str> = said.iter().map(|problem| problem.split(": ").next().unwrap()).collect();
+    assert_eq!(lines, ["line 2", "line 3", "line 4", "line 6"]);
+    assert!(said[0].contains("'0,1,512,x,0.5'"), "{said:?}");
 }
 
 #[test]
@@ -407,7 +407,7 @@ fn strict_gives_what_comes_before_the_first_bad_line_and_then_says_the_remedy() 
     let mut reader = Reader::open(&text[..], &strict).unwrap();
     assert!(reader.next().unwrap().is_ok() && reader.next().unwrap().is_ok());
     let said = reader.next().unwrap().unwrap_err().to_string();
-    assert!(said.starts_with("line 3: ") && said.contains("without --strict"), "{said}");
+    assert!(said.starts_with("line 3: ") && said.contains("--strict"), "{said}");
     assert!(reader.next().is_none());
 }
 
@@ -430,9 +430,9 @@ fn rubbish_between_records_of_blktrace_is_skipped() {
 #[test]
 fn units_that_a_format_does_not_have_are_refused() {
     let block = Options { block: Some(Bytes(4096)), ..Options::default() };
-    assert!(error(MSR, &block).to_string().contains("in bytes"));
+    assert!(matches!(error(MSR, &block), Error::Options(_)));
     let unit = Options { time_unit: Some(Nanos(1)), ..Options::default() };
-    assert!(error(BLKPARSE, &unit).to_string().contains("leave the unit of time out"));
+    assert!(matches!(error(BLKPARSE, &unit), Error::Options(_)));
     for speed in [0.0, -1.0, f64::NAN, f64::INFINITY] {
         assert!(error(SPC, &Options { speed, ..Options::default() }).to_string().contains("speed"));
     }

@@ -2,7 +2,7 @@
 
 use braid_base::Rng;
 use braid_trace::measure::{Limits, Measures};
-use braid_trace::{BlockCompression, Format, Header, Options, Reader, Target, convert};
+use braid_trace::{BlockCompression, Error, Format, Header, Options, Reader, Target, convert};
 use proptest::prelude::*;
 use std::io::Read;
 
@@ -62,7 +62,7 @@ fn a_zstd_window_beyond_the_bound_is_an_error_that_is_no_abort() {
     // A frame header that asks for a window of 2 GiB.
     let frame = [0x28, 0xb5, 0x2f, 0xfd, 0x00, 0xa8, 0x01, 0x00, 0x00];
     let error = Reader::open(&frame[..], &Options::default()).err().unwrap();
-    assert!(error.to_string().contains("cannot be read"), "{error}");
+    assert!(matches!(error, Error::Io { .. }), "{error}");
 }
 
 #[test]
