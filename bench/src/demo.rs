@@ -87,7 +87,7 @@ struct Process {
 }
 
 impl Process {
-    /// From its directory in `/proc`; none where that is not one.
+    /// From its directory in `/proc`; none if that is not one.
     fn read(directory: &Path) -> Option<Process> {
         let id = directory.file_name()?.to_str()?.parse().ok()?;
         let line = std::fs::read_to_string(directory.join("stat")).ok()?;

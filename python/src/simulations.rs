@@ -15,7 +15,7 @@ type Given = (Vec<String>, Vec<String>, BTreeMap<String, String>);
 /// class and its text.
 ///
 /// About ten times a second `progress` is called with simulations that have ended, simulations in all, requests begun,
-/// seconds simulated, the part that is done (None where it is not known), and seconds since the beginning. An exception
+/// seconds simulated, the part that is done (None if it is not known), and seconds since the beginning. An exception
 /// that it raises, or a signal's, ends the simulations.
 #[pyfunction]
 pub fn sweep(

@@ -63,9 +63,9 @@ def test_what_cannot_be_read_is_named(tmp_path):
     path.write_bytes(SPC)
     with pytest.raises(braid.TraceError, match="small.spc, line 4: "):
         braid.read_trace(path, strict=True)
-    with pytest.raises(braid.TraceError, match="missing: No such file"):
+    with pytest.raises(braid.TraceError, match="missing"):
         braid.read_trace(tmp_path / "missing")
-    with pytest.raises(braid.SetupError, match="'tape' is no format of traces"):
+    with pytest.raises(braid.SetupError, match="'tape'"):
         braid.read_trace(path, format="tape")
     (tmp_path / "rubbish").write_bytes(bytes(range(256)) * 16)
     with pytest.raises(braid.TraceError, match="rubbish: "):

@@ -66,7 +66,7 @@ impl Bytes {
         }
     }
 
-    /// The sum, or `None` where it does not fit: for offsets and lengths that come from outside.
+    /// The sum, or `None` if it does not fit: for offsets and lengths that come from outside.
     pub const fn checked_add(self, other: Bytes) -> Option<Bytes> {
         match self.0.checked_add(other.0) {
             Some(sum) => Some(Bytes(sum)),
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn a_size_that_is_none_names_the_remedy() {
+    fn an_invalid_size_names_the_remedy() {
         for wrong in ["", "GiB", "-4KiB", "4 parsecs", "99999999999TiB", "NaN", "1e99"] {
             let error = wrong.parse::<Bytes>().expect_err(wrong).to_string();
             assert!(error.contains("10GiB"), "{wrong}: {error}");

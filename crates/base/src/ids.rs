@@ -92,7 +92,7 @@ impl FromStr for DeviceClass {
         match text {
             "ssd" => Ok(DeviceClass::Ssd),
             "hdd" => Ok(DeviceClass::Hdd),
-            _ => Err(format!("'{text}' is no device class: use ssd or hdd")),
+            _ => Err(format!("unknown device class '{text}': use ssd or hdd")),
         }
     }
 }

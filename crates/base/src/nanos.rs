@@ -47,7 +47,7 @@ impl Nanos {
         self.0 as f64 / 1e6
     }
 
-    /// The time since `earlier`, or zero where that lies ahead.
+    /// The time since `earlier`, or zero if that lies ahead.
     pub const fn saturating_sub(self, earlier: Nanos) -> Nanos {
         Nanos(self.0.saturating_sub(earlier.0))
     }

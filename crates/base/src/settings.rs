@@ -15,7 +15,7 @@ pub struct Settings {
     known: Vec<&'static str>,
 }
 
-/// A name or setting that is none: names the thing, the value and what would have been right.
+/// An unknown name or setting: names the thing, the value and what would have been right.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct BadSetting(String);
 
@@ -28,7 +28,7 @@ impl BadSetting {
     /// `name` is none of the `names` of its kind.
     pub fn unknown_name<'a>(kind: &str, name: &str, names: impl IntoIterator<Item = &'a str>) -> BadSetting {
         let names: Vec<&str> = names.into_iter().collect();
-        BadSetting(format!("there is no {kind} '{name}': use one of {}", names.join(", ")))
+        BadSetting(format!("unknown {kind} '{name}': use one of {}", names.join(", ")))
     }
 }
 
@@ -48,7 +48,7 @@ impl Settings {
         let mut pairs: Vec<(String, String)> = Vec::new();
         for part in parts {
             let Some((key, value)) = part.split_once('=') else {
-                return Err(BadSetting(format!("'{part}' in {kind} '{text}' is no key=value")));
+                return Err(BadSetting(format!("'{part}' in {kind} '{text}' is not key=value")));
             };
             if pairs.iter().any(|(known, _)| known == key) {
                 return Err(BadSetting(format!("{kind} '{text}' sets {key} twice")));

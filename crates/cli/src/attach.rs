@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 /// Make a served volume a block device of this machine, and print its path
 ///
-/// Needs root. Without it, use the volume by NBD: braid status tells the URI.
+/// Needs root. Without it, use the volume by NBD: braid status prints the URI.
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
@@ -56,7 +56,7 @@ pub fn detach(state: &StateDir, arguments: &DetachArguments, output: Output) -> 
         let lines = detached.unmounted.iter().map(|directory| format!("unmounted {}\n", directory.display()));
         let goes_on = if detached.served { "it is still served" } else { "it is not served" };
         lines.collect::<String>()
-            + &format!("volume '{}' is no block device any more; {goes_on}", detached.name)
+            + &format!("volume '{}' is not a block device any more; {goes_on}", detached.name)
     });
     Ok(0)
 }

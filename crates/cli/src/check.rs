@@ -23,7 +23,7 @@ length_bytes), resync_bytes, mapped_extents, journal_batches, repaired.")]
 pub struct Arguments {
     /// The volume
     name: VolumeName,
-    /// Write superblocks and map anew from what is sound, and check again
+    /// Rewrite superblocks and map from what is sound, and check again
     #[arg(long)]
     repair: bool,
     /// Give up what lies on a device, by its place: d1. See braid serve --distrust

@@ -24,7 +24,7 @@ enum Verb {
 
 /// Show a device model as TOML, with what each field means; or list the models
 ///
-/// What it prints can be changed and used as a model of one's own: model=FILE.toml.
+/// What it prints can be changed and used as a model of your own: model=FILE.toml.
 #[derive(Args)]
 #[command(after_help = "\
 Examples:

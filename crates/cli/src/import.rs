@@ -24,7 +24,7 @@ pub struct Arguments {
     /// Note it by another name than its own
     #[arg(long = "as", value_name = "NAME")]
     name: Option<VolumeName>,
-    /// The file of a model that its devices emulate, where that is not kept here. Repeat it for each
+    /// The file of a model that its devices emulate, if this machine does not keep it. Repeat it for each
     #[arg(long = "model", value_name = "FILE.toml")]
     models: Vec<PathBuf>,
 }

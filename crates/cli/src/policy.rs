@@ -20,7 +20,7 @@ JSON: name, policy.")]
 pub struct Arguments {
     /// The volume
     name: VolumeName,
-    /// The policy to be
+    /// The new policy
     #[arg(value_name = "POLICY[,KEY=VALUE...]")]
     policy: Option<String>,
 }

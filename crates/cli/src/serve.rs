@@ -11,7 +11,7 @@ use std::ffi::OsString;
 
 /// Serve a volume, in the foreground, until SIGTERM, SIGINT or SIGHUP
 ///
-/// Prints one line when guests may come: the URIs of the volume's NBD exports. Logs to standard error.
+/// Prints one line when the server is ready for connections: the URIs of the volume's NBD exports. Logs to standard error.
 #[derive(Args)]
 #[command(after_help = "\
 Examples:

@@ -40,7 +40,7 @@ size_bytes, made). Without NAME: volumes, a list of these. With --watch: a line 
 pub struct Arguments {
     /// The volume
     name: Option<VolumeName>,
-    /// Show it anew every second, until interrupted
+    /// Refresh it every second, until interrupted
     #[arg(long)]
     watch: bool,
 }
@@ -258,7 +258,7 @@ fn background(status: &StatusReport) -> String {
     text + "\n" + &plan(status)
 }
 
-/// What of the policy's plan is left, how fast it goes, and what devices give for it; nothing where there is nothing to move.
+/// What of the policy's plan is left, how fast it goes, and what devices give for it; nothing if there is nothing to move.
 fn plan(status: &StatusReport) -> String {
     let background = &status.background;
     if background.moves_left == 0 && background.moved_bytes_per_second == 0.0 {
@@ -287,7 +287,7 @@ fn percent(share: f64) -> String {
     format!("{:.0} %", share * 100.0)
 }
 
-/// A time, or nothing where nothing was measured.
+/// A time, or nothing if nothing was measured.
 pub fn time(ns: u64) -> String {
     if ns == 0 { "-".to_owned() } else { short(ns) }
 }

@@ -54,7 +54,7 @@ struct Rate {
 }
 
 impl Rates {
-    /// All zero where there was no report before, or another daemon gave it.
+    /// All zero if there was no report before, or another daemon gave it.
     pub fn between(before: Option<&VolumeReport>, now: &VolumeReport) -> Rates {
         let VolumeReport::Served(now) = now else {
             return Rates { devices: Vec::new(), operations: Vec::new() };

@@ -6,7 +6,7 @@
 //! volume/   by name: create, check, import, policy; state_dir (names → paths on this machine), lock (one process at
 //!           a time), members (the devices, found and opened)
 //! device/   by path: spec (`PATH,model=x25-m,size=10GiB`), open, log (its errors)
-//! model/    library (models by name, or from a file of one's own), calibrate (made from measurements)
+//! model/    library (models by name, or from a file of your own), calibrate (made from measurements)
 //! serve/    daemon (open, serve, drain, close), address (where clients connect)
 //! record/   notes → recorded → send → recording: a trace, from the guests' requests to the client's file
 //! attach/   a kernel block device: block_device, the command line's part; file, the daemon's part

@@ -15,7 +15,7 @@ pub struct Lateness {
 }
 
 impl Lateness {
-    /// The mean over all requests; zero where there was none.
+    /// The mean over all requests; zero if there was none.
     pub fn mean(&self) -> Nanos {
         self.total / self.requests.max(1)
     }

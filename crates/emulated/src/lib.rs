@@ -84,7 +84,7 @@ impl<R: Runtime, D: Device, M: Model + 'static> Emulated<R, D, M> {
         result
     }
 
-    /// Hands a request to the model, whose time runs from now on. None where it takes no time of the model's.
+    /// Hands a request to the model, whose time runs from now on. None if it takes no time of the model's.
     fn begin(&self, op: Op, offset: Bytes, len: Bytes) -> io::Result<Option<Turn<'_, R, M>>> {
         // A model takes no request that does not fit its device: such a one is refused before, in no time.
         self.inner.geometry().check(offset, len)?;

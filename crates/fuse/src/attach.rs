@@ -43,7 +43,7 @@ pub struct LoopAttachment {
 pub struct Stale {
     /// The block device.
     pub device: PathBuf,
-    /// What keeps it: to be unmounted. Empty where it is about to go.
+    /// What keeps it: to be unmounted. Empty if it is about to go.
     pub uses: Vec<Use>,
 }
 
@@ -51,7 +51,7 @@ impl LoopAttachment {
     /// The attachment of the volume that is served in `directory`; see [`crate::Server::start`].
     ///
     /// # Errors
-    /// Where the directory does not exist.
+    /// If the directory does not exist.
     pub fn new(directory: &Path) -> Result<LoopAttachment> {
         Ok(LoopAttachment { directory: resolve(directory)? })
     }
@@ -93,7 +93,7 @@ impl LoopAttachment {
     /// Every block device that was made for this file, by this or an earlier daemon: those of a dead one too.
     ///
     /// # Errors
-    /// Where the kernel does not tell.
+    /// If the kernel does not tell.
     pub fn all_devices(&self) -> Result<Vec<PathBuf>> {
         Ok(self.loop_devices()?.into_iter().map(|(device, _)| device.path()).collect())
     }
@@ -118,7 +118,7 @@ impl Attachment for LoopAttachment {
         "loop"
     }
 
-    /// Direct I/O, so that no byte is cached twice and the volume's flushes mean what they say; refused where the kernel
+    /// Direct I/O, so that no byte is cached twice and the volume's flushes mean what they say; refused if the kernel
     /// does not grant it. Stale devices of the same volume are marked to go as soon as nobody uses them.
     fn attach(&self) -> Result<PathBuf> {
         let _lock = lock()?;

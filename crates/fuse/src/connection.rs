@@ -124,7 +124,7 @@ pub(crate) fn prepare(directory: &Path) -> Result<()> {
 /// Takes off `directory` what killed daemons left mounted there. Returns how many dead mounts there were.
 ///
 /// # Errors
-/// Where the kernel does not unmount, or there are more than 64.
+/// If the kernel does not unmount, or there are more than 64.
 pub fn remove_dead_mounts(directory: &Path) -> Result<usize> {
     for dead in 0..MOST_DEAD {
         match rustix::fs::statfs(directory) {

@@ -49,7 +49,7 @@ impl fmt::Display for FileSystem {
 /// Mounts the file system that lies on `device` on `directory`, and says which it was.
 ///
 /// # Errors
-/// Where none is recognised, or the kernel does not mount it.
+/// If none is recognised, or the kernel does not mount it.
 pub fn mount(device: &Path, directory: &Path) -> Result<FileSystem> {
     let mut first = vec![0; 68 << 10];
     let opened = File::open(device).map_err(|error| Error::io(device.display(), &error))?;

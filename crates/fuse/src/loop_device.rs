@@ -124,7 +124,7 @@ impl LoopDevice {
         }
     }
 
-    /// Waits until the device has no file any more; false where it still has after `patience`.
+    /// Waits until the device has no file any more; false if it still has after `patience`.
     pub fn wait_until_gone(&self, patience: Duration) -> bool {
         let end = Instant::now() + patience;
         while self.is_bound() {

@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn partitions_are_told_from_devices_with_longer_numbers() {
+    fn partitions_are_distinguished_from_devices_with_longer_numbers() {
         let device = Path::new("/dev/loop3");
         assert!(is_partition(device, Path::new("/dev/loop3p1")));
         assert!(!is_partition(device, Path::new("/dev/loop31")));

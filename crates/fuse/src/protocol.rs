@@ -118,7 +118,7 @@ const SEEK_HOLE: u32 = 4;
 const SET_SIZE: u32 = 1 << 3;
 const SET_MODE_OR_OWNER: u32 = 0b111;
 
-/// Reads a request from its first bytes, of which `received` came. `None` where not even the header came.
+/// Reads a request from its first bytes, of which `received` came. `None` if not even the header came.
 pub(crate) fn decode(head: &[u8; HEAD], received: usize) -> Option<Request> {
     if received < HEADER {
         return None;
@@ -133,7 +133,7 @@ pub(crate) fn decode(head: &[u8; HEAD], received: usize) -> Option<Request> {
     Some(Request { unique: header.unique, node, operation })
 }
 
-/// What the kernel asks, for people: the first [`HEAD`] bytes of a request, of which `received` came. `None` where not
+/// What the kernel asks, for people: the first [`HEAD`] bytes of a request, of which `received` came. `None` if not
 /// even the header came.
 pub fn describe_request(head: &[u8; HEAD], received: usize) -> Option<String> {
     decode(head, received).map(|request| format!("{request:?}"))
@@ -333,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn holes_and_zeros_are_told_apart_and_preallocation_is_refused() {
+    fn holes_and_zeros_are_distinguished_and_preallocation_is_refused() {
         let (offset, len) = (Bytes(4096), Bytes(8192));
         assert_eq!(request(43, 2, &words(&[0, 4096, 8192, 3])), Operation::PunchHole { offset, len });
         assert_eq!(

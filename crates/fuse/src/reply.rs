@@ -134,7 +134,7 @@ impl Reply {
         })
     }
 
-    /// The answer to the first request: what was agreed on. `None` where the kernel's protocol is too old.
+    /// The answer to the first request: what was agreed on. `None` if the kernel's protocol is too old.
     pub fn init(
         unique: u64,
         major: u32,

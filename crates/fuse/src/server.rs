@@ -55,7 +55,7 @@ impl Server {
     /// The process that serves must never open the file itself: it would wait for its own answer.
     ///
     /// # Errors
-    /// Where the directory cannot be mounted (that needs root), or another daemon serves there.
+    /// If the directory cannot be mounted (that needs root), or another daemon serves there.
     pub async fn start<E: Export>(
         ring: &Ring,
         export: E,
@@ -98,7 +98,7 @@ impl Server {
     /// Unmounts, and waits until every request is answered.
     ///
     /// # Errors
-    /// `ResourceBusy` where the file is open, as by a loop device: detach that first. Everything then goes on.
+    /// `ResourceBusy` if the file is open, as by a loop device: detach that first. Everything then goes on.
     pub async fn stop(&self) -> io::Result<()> {
         self.channel.connection.unmount()?;
         self.ended().await.map_err(io::Error::other)
@@ -113,7 +113,7 @@ impl Server {
     /// Completes when the directory is unmounted, by whomever, and every request is answered.
     ///
     /// # Errors
-    /// Where the channel failed instead.
+    /// If the channel failed instead.
     pub async fn ended(&self) -> Result<()> {
         let channel = &self.channel;
         channel.ended.wait_for(|| (channel.tasks.get() == 0).then_some(())).await;

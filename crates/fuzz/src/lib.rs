@@ -5,7 +5,7 @@
 //! - `tests/mutations.rs`, on stable Rust, within `make test`: valid bytes, damaged at random by seed.
 //! - `fuzz/`, with cargo-fuzz on nightly Rust, by `make fuzz`: guided by the coverage of the code.
 //!
-//! Where a checksum guards a decoder, the target makes it fit after the damage. Otherwise nothing but the checksum would
+//! If a checksum guards a decoder, the target makes it fit after the damage. Otherwise nothing but the checksum would
 //! ever be tested, and a checksum does not keep out whoever can compute one.
 #![forbid(unsafe_code)]
 
@@ -63,7 +63,7 @@ pub const TARGETS: &[Target] = &[
 /// The target of a name.
 ///
 /// # Panics
-/// Where there is none.
+/// If there is none.
 pub fn target(name: &str) -> &'static Target {
     TARGETS.iter().find(|target| target.name == name).expect("a target is in the table")
 }

@@ -66,7 +66,7 @@ pub fn policies() -> Vec<Vec<u8>> {
 pub fn model(bytes: &[u8]) {
     let text = String::from_utf8_lossy(bytes);
     let Ok(spec) = Spec::from_toml(&text) else { return };
-    let written = spec.to_toml().expect("a model from a text is no group");
+    let written = spec.to_toml().expect("a model from a text is not a group");
     assert_eq!(Spec::from_toml(&written), Ok(spec.clone()), "{written}");
     let mut device = spec.build(MIB, 1);
     for at in 0..8 {

@@ -68,7 +68,7 @@ impl DeviceSetup {
     /// The model of each of these devices.
     ///
     /// # Errors
-    /// Where there is none, or one that is wrong or of the other class.
+    /// If there is none, or one that is wrong or of the other class.
     pub(crate) fn spec(&self) -> Result<Spec> {
         let setup = |error: InvalidModel| Error::setup(error.to_string());
         let Found { spec, .. } = braid_model::find(&self.model, open).map_err(setup)?;
@@ -89,7 +89,7 @@ impl FromStr for Size {
         let percent =
             percent.parse::<f64>().ok().filter(|percent| *percent > 0.0 && *percent <= MOST_PERCENT);
         let percent = percent.ok_or_else(|| {
-            format!("'{text}' is no share of the data: use more than 0% and at most {MOST_PERCENT}%")
+            format!("'{text}' is not a share of the data: use more than 0% and at most {MOST_PERCENT}%")
         })?;
         Ok(Size::Share(percent / 100.0))
     }
@@ -173,7 +173,7 @@ fn open(path: &Path) -> io::Result<File> {
     // Asked first: a pipe would wait for its writer, and be empty for the next simulation.
     match std::fs::metadata(path)?.is_file() {
         true => File::open(path),
-        false => Err(io::Error::new(io::ErrorKind::InvalidInput, "it is no regular file")),
+        false => Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not a regular file")),
     }
 }
 

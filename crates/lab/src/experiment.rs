@@ -23,7 +23,7 @@ pub struct Experiment {
     pub series: &'static [Series],
     /// What is measured, one table and one plot each.
     pub measures: &'static [Measure],
-    /// How the load's own programme counts; none where it counts as the volume does.
+    /// How the load's own programme counts; none if it counts as the volume does.
     pub counting: Option<Counting>,
     /// What holds data before a run begins.
     pub prefill: Prefill,

@@ -14,7 +14,7 @@ use std::cell::RefCell;
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 
-/// The arrivals that are still to come, and who waits for them.
+/// The arrivals that are still to come, and the tasks that wait for them.
 pub(crate) struct Gate {
     rt: World,
     inner: RefCell<Inner>,
@@ -38,7 +38,7 @@ struct Inner {
     idle: Vec<Idle>,
 }
 
-/// Somebody who waits.
+/// A waiting task.
 struct Idle {
     number: usize,
     waker: Waker,
@@ -113,7 +113,7 @@ impl Future for Admission<'_> {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         let Gate { rt, inner } = self.gate;
         let mut inner = inner.borrow_mut();
-        // Where the arrival is the next that happens, it comes now: whoever asks first takes it, and nobody is woken for it.
+        // If the arrival is the next that happens, it comes now: whoever asks first takes it, and nobody is woken for it.
         if inner.is_due(rt.now()) || rt.pass_to(&mut inner.alarm) {
             if self.is_idle {
                 inner.remove(self.number);
@@ -186,7 +186,7 @@ impl Inner {
     }
 }
 
-/// Of its own, or the division would be made for nothing where the speed is 1.
+/// Of its own, or the division would be made for nothing if the speed is 1.
 #[cold]
 fn faster(at: Nanos, speed: f64) -> Nanos {
     Nanos((at.0 as f64 / speed) as u64)
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_is_late_waits_for_a_task() {
+    fn a_late_arrival_waits_for_a_task() {
         let arrivals = [0, 0, 0, 60].map(arrival).into();
         assert_eq!(admitted(arrivals, 1, 2.0), [(100, 0, 0), (115, 0, 0), (130, 0, 0), (145, 0, 60)]);
     }

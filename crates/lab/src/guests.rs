@@ -389,7 +389,7 @@ impl<D: Device> Guests<D> {
         offset.is_aligned(SECTOR) && len.is_aligned(SECTOR) && end.is_some_and(|end| end <= self.size)
     }
 
-    /// Widens a request to whole sectors and makes it fit the volume; none where it is left out.
+    /// Widens a request to whole sectors and makes it fit the volume; none if it is left out.
     fn fit(&self, request: Request) -> Result<Option<Request>> {
         let Request { op, offset, len } = request;
         if op == Op::Flush {

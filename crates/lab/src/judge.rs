@@ -20,9 +20,9 @@ pub struct Judged {
 /// Whether a claim holds for one setting of the system.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Verdict {
-    /// The series that it speaks of; none where the claim is not about the system that has several.
+    /// The series that it speaks of; none if the claim is not about the system that has several.
     pub of: Option<String>,
-    /// Whether all of it holds; none where numbers are only shown.
+    /// Whether all of it holds; none if numbers are only shown.
     pub holds: Option<bool>,
     /// The numbers.
     pub numbers: Vec<Number>,
@@ -37,7 +37,7 @@ pub struct Number {
     pub claimed: String,
     /// Ours.
     pub ours: f64,
-    /// Ours divided by the paper's; by the middle where the paper gives a range, none where it gives no number.
+    /// Ours divided by the paper's; by the middle where the paper gives a range, none if it gives no number.
     pub ratio: Option<f64>,
     /// What ours must be for the claim to hold.
     pub needed: String,
@@ -221,7 +221,7 @@ fn better(measure: Measure, a: f64, b: f64) -> f64 {
 }
 
 impl Bound {
-    /// Whether a number is within; none where it is only shown.
+    /// Whether a number is within; none if it is only shown.
     fn holds(&self, ours: f64) -> Option<bool> {
         match *self {
             Bound::AtLeast(least) => Some(ours >= least),

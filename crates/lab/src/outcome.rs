@@ -10,7 +10,7 @@ use serde::{Serialize, Serializer};
 pub struct Outcome {
     /// The policy with all its settings.
     pub policy: String,
-    /// The policy that placed what was filled before the load began, with all its settings; none where nothing was.
+    /// The policy that placed what was filled before the load began, with all its settings; none if nothing was.
     pub prefill_policy: Option<String>,
     /// The workload as it was given, or the trace's file.
     pub load: String,
@@ -223,7 +223,7 @@ pub struct IntervalDevice {
     pub data_share: f64,
     /// Guests' bytes, per second.
     pub throughput_bytes_per_second: f64,
-    /// Mean response time of guests' requests; zero where there was none.
+    /// Mean response time of guests' requests; zero if there was none.
     pub response_ns_mean: f64,
     /// Share of the time in which it had a request.
     pub utilisation: f64,

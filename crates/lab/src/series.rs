@@ -158,7 +158,7 @@ pub(crate) fn devices_between(before: &Note, after: &Note) -> Vec<IntervalDevice
     pairs().map(device).collect()
 }
 
-/// A part of a whole; zero where the whole is.
+/// A part of a whole; zero if the whole is.
 pub(crate) fn ratio(part: u64, whole: u64) -> f64 {
     if whole == 0 { 0.0 } else { part as f64 / whole as f64 }
 }

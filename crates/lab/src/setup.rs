@@ -102,7 +102,7 @@ impl FromStr for WarmUp {
     fn from_str(text: &str) -> Result<WarmUp, String> {
         let wrong = || {
             format!(
-                "'{text}' is no warm-up: use a time such as 30s, requests such as 10000req, or a share such as 50%"
+                "'{text}' is not a warm-up: use a time such as 30s, requests such as 10000req, or a share such as 50%"
             )
         };
         if let Some(number) = text.strip_suffix("req") {

@@ -38,8 +38,8 @@ pub struct Run {
 /// Runs one simulation on this thread.
 ///
 /// # Errors
-/// `Setup` where devices, policy and load do not exist or do not fit together, `Volume` where the volume failed a
-/// request, `WrongData` where a read was wrong.
+/// `Setup` if devices, policy and load do not exist or do not fit together, `Volume` if the volume failed a
+/// request, `WrongData` if a read was wrong.
 pub fn simulate(setup: &Setup) -> Result<Run> {
     run(setup, &Arc::default())
 }

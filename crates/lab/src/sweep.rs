@@ -20,7 +20,7 @@ pub struct Progress {
     pub requests: u64,
     /// Simulated time, of all simulations together.
     pub simulated: Nanos,
-    /// The part that is done, 0 to 1; none where a load's length is not known.
+    /// The part that is done, 0 to 1; none if a load's length is not known.
     pub share: Option<f64>,
     /// Since the sweep began.
     pub elapsed: Duration,
@@ -31,7 +31,7 @@ pub struct Progress {
 pub(crate) struct Gauge {
     requests: AtomicU64,
     simulated: AtomicU64,
-    /// What is expected; zero where that is not known.
+    /// What is expected; zero if that is not known.
     all_requests: AtomicU64,
     all_simulated: AtomicU64,
     ended: AtomicBool,

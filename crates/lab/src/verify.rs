@@ -22,7 +22,7 @@ use std::fmt;
 pub(crate) struct Verifier {
     /// The number of the last write that began; the first one is 1.
     begun: u64,
-    /// By sector: the number of the newest write, with `ZEROS` where it wrote zeros.
+    /// By sector: the number of the newest write, with `ZEROS` if it wrote zeros.
     newest: SectorTags,
     running: Vec<Write>,
     /// Discards that completed, as long as a read may have seen them half-way.

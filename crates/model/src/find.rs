@@ -1,4 +1,4 @@
-//! Models by their name in the library, or from a TOML file of one's own.
+//! Models by their name in the library, or from a TOML file of your own.
 //!
 //! What holds a `/` or ends in `.toml` is a file. Who asks for a model opens its file: nothing here does. At most
 //! `LONGEST_TEXT` of it is read.
@@ -21,7 +21,7 @@ pub struct Found {
 /// The model that `model` names, a name of the library or a file that `open` opens.
 ///
 /// # Errors
-/// Where there is none, or one that is wrong: names the file and field, and what would be right.
+/// If there is none, or one that is wrong: names the file and field, and what would be right.
 pub fn find<R: Read>(model: &str, open: impl FnOnce(&Path) -> io::Result<R>) -> Result<Found, InvalidModel> {
     if is_file(model) {
         let (spec, text) = read(Path::new(model), open)?;
@@ -39,7 +39,7 @@ pub fn is_file(model: &str) -> bool {
 /// The model in the file at `path`, which `open` opens, and its text.
 ///
 /// # Errors
-/// Where it cannot be read or is no model: names the file and field, and what would be right.
+/// If it cannot be read or is no model: names the file and field, and what would be right.
 pub fn read<R: Read>(
     path: &Path,
     open: impl FnOnce(&Path) -> io::Result<R>,
@@ -56,7 +56,7 @@ pub fn read<R: Read>(
         Err(error) if error.kind() != io::ErrorKind::InvalidData => return Err(unreadable(error)),
         Ok(len) if len as u64 <= longest => {}
         _ => {
-            let problem = format!("{shown} is no model file: use a text file of at most {LONGEST_TEXT}");
+            let problem = format!("{shown} is not a model file: use a text file of at most {LONGEST_TEXT}");
             return Err(InvalidModel(problem));
         }
     }
@@ -69,7 +69,7 @@ impl Spec {
     /// That a device of `class` can be one of these.
     ///
     /// # Errors
-    /// Where it is a model of the other class: says which.
+    /// If it is a model of the other class: says which.
     pub fn fits(&self, class: DeviceClass) -> Result<(), InvalidModel> {
         if self.class == class {
             return Ok(());
@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_with_a_file_is_told_with_its_path_and_the_remedy() {
+    fn an_invalid_file_is_named_with_its_path_and_the_remedy() {
         let missing = |_: &Path| Err::<&[u8], _>(io::Error::from(io::ErrorKind::NotFound));
         let error = find("none.toml", missing).unwrap_err().to_string();
         assert!(error.contains("none.toml") && error.contains("braid device show"), "{error}");

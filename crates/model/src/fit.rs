@@ -50,7 +50,7 @@ impl Observed {
     /// The model that does what was measured.
     ///
     /// # Errors
-    /// Where a measure is missing that it cannot be made without, or a value is none.
+    /// If a measure is missing that it cannot be made without, or a value is none.
     pub fn fit(&self, name: &str, title: &str) -> Result<Fitted, InvalidModel> {
         if let Some((measure, value)) =
             self.figures.iter().find(|(_, value)| !(*value > 0.0 && *value < 1e12))
@@ -83,7 +83,7 @@ impl Observed {
         self.get(wanted).ok_or_else(|| InvalidModel(format!("{wanted:?} was not measured: a model needs it")))
     }
 
-    /// How much longer each request took than it does on the model, in nanoseconds; zero where it was not measured.
+    /// How much longer each request took than it does on the model, in nanoseconds; zero if it was not measured.
     fn lacks(&self, spec: &Spec, wanted: Measure) -> f64 {
         let period = |value: f64| 1e9 * wanted.value(1.0) / value;
         self.get(wanted).map_or(0.0, |seen| period(seen) - period(measure(spec, wanted)))

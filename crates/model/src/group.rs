@@ -41,7 +41,7 @@ impl Level {
     /// That there is such a level.
     ///
     /// # Errors
-    /// Where the stripe unit is no power of two from 4 KiB to 64 MiB.
+    /// If the stripe unit is no power of two from 4 KiB to 64 MiB.
     pub fn check(self) -> Result<(), InvalidModel> {
         match self {
             Level::Striped { unit } if !unit.0.is_power_of_two() || !UNITS.contains(&unit) => {

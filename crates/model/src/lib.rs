@@ -43,7 +43,7 @@ pub trait Model {
     /// Requests beyond the depth of the device's queue wait outside it, in order of submission.
     ///
     /// # Panics
-    /// Where the request does not lie within the device.
+    /// If the request does not lie within the device.
     fn submit(&mut self, tag: u64, request: Request, now: Nanos);
 
     /// The time at which something next completes or changes inside, `None` when idle with nothing outstanding.

@@ -104,7 +104,7 @@ impl Spec {
     /// So many of these as one device.
     ///
     /// # Errors
-    /// Where there are none or too many, or the level is none.
+    /// If there are none or too many, or the level is none.
     pub fn group(&self, count: usize, level: group::Level) -> Result<Spec, InvalidModel> {
         level.check()?;
         let (word, capacity) = match level {
@@ -164,7 +164,7 @@ pub struct UnknownModel(pub String);
 
 impl fmt::Display for UnknownModel {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "'{}' is no device model: use one of", self.0)?;
+        write!(f, "unknown device model '{}': use one of", self.0)?;
         for (at, spec) in LIBRARY.iter().enumerate() {
             write!(f, "{} {}", if at == 0 { "" } else { "," }, spec.name)?;
         }

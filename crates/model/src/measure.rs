@@ -107,7 +107,7 @@ impl Measure {
     /// Its requests to a device of `size`.
     ///
     /// # Panics
-    /// Where the size is below 1 MiB.
+    /// If the size is below 1 MiB.
     pub fn requests(self, size: Bytes, seed: u64) -> Requests {
         assert!(size >= MIB, "a device of {size} is too small to be measured");
         Requests { measure: self, size, rng: Rng::new(seed), count: 0 }

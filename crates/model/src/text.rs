@@ -1,4 +1,4 @@
-//! Models as text: a TOML file of one's own, and every named model written as one.
+//! Models as text: a TOML file of your own, and every named model written as one.
 //!
 //! Each field is named once, with its limits and its documentation, in `ssd`, `hdd` and `dram`; reading, writing and the
 //! documentation in what is written follow from that (`fields`). All fields of a kind are required, so that a file
@@ -33,7 +33,7 @@ pub const LONGEST_TEXT: Bytes = Bytes(64 << 10);
 const LONGEST_NAME: usize = 40;
 const LONGEST_TITLE: usize = 200;
 
-/// The kinds of models, and a named one of each, from which a file of one's own can start.
+/// The kinds of models, and a named one of each, from which a file of your own can start.
 const KINDS: [(&str, &str); 3] = [("ssd", "sata-ssd"), ("hdd", "exos-x20"), ("dram", "dram")];
 
 impl Spec {
@@ -61,7 +61,7 @@ impl Spec {
     /// Writes a model as TOML, each field with its documentation.
     ///
     /// # Errors
-    /// Where it is a group.
+    /// If it is a group.
     pub fn to_toml(&self) -> Result<String, InvalidModel> {
         let kind = match self.timing {
             Timing::Ssd(_) => "ssd",

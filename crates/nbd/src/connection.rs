@@ -20,7 +20,7 @@ use std::cell::Cell;
 use std::io;
 use std::rc::Rc;
 
-/// Agrees with the client on how to go on; `None` where it does not want to, or cannot.
+/// Agrees with the client on how to go on; `None` if it does not want to, or cannot.
 pub async fn negotiate(
     stream: &Stream,
     inbox: &mut Inbox<'_>,

@@ -62,7 +62,7 @@ impl<'a> Inbox<'a> {
         count
     }
 
-    /// Receives what is there now; `None` where that is nothing, `Some(0)` at the end.
+    /// Receives what is there now; `None` if that is nothing, `Some(0)` at the end.
     pub fn try_receive(&mut self) -> io::Result<Option<usize>> {
         if self.end == ROOM {
             // What is left is the head of a request, or a part of an option.

@@ -45,7 +45,7 @@ pub struct Held {
 }
 
 impl Memory {
-    /// At most `limit` bytes of `arena`, for at most `connections`; `None` where that leaves less than
+    /// At most `limit` bytes of `arena`, for at most `connections`; `None` if that leaves less than
     /// [`GUARANTEE_SMALLEST`] for each.
     pub fn new(arena: Arena, limit: Bytes, connections: usize) -> Option<Memory> {
         let each = (limit / 2 / connections as u64).min(Arena::LARGEST);
@@ -67,7 +67,7 @@ impl Share {
         self.guarantee
     }
 
-    /// A buffer of `len` bytes with undefined content, or `None` where there is none at this moment.
+    /// A buffer of `len` bytes with undefined content, or `None` if there is none at this moment.
     pub fn try_alloc(&self, len: Bytes) -> Option<Held> {
         let permit = self.trypermit(len)?;
         Some(Held { buf: self.arena.try_alloc(len)?, permit })

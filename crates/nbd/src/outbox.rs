@@ -50,7 +50,7 @@ pub enum Sent {
     Blocked,
 }
 
-/// Hands slices to a socket: gives the number of bytes that it took, `None` where it takes nothing now.
+/// Hands slices to a socket: gives the number of bytes that it took, `None` if it takes nothing now.
 pub type Send<'a> = &'a dyn Fn(&[IoSlice]) -> io::Result<Option<usize>>;
 
 /// The queue of one connection.

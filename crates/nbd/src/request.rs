@@ -102,7 +102,7 @@ pub async fn serve<E: Export>(session: Rc<Session>, export: Rc<E>, work: Work) {
     }
 }
 
-/// What the guest asks of the disk; none where it only asks about it, and where this is not the beginning of a long write.
+/// What the guest asks of the disk; none if it only asks about it, and where this is not the beginning of a long write.
 fn asked(work: &Work) -> Option<braid_base::Request> {
     let request = match work {
         Work::Write(request, payload) if payload.offset.0 == request.offset => request,

@@ -95,7 +95,7 @@ impl<E: Export> Server<E> {
     /// A server of `export` that listens nowhere yet.
     ///
     /// # Errors
-    /// `Invalid` where the memory does not suffice for so many connections, or the arena has less.
+    /// `Invalid` if the memory does not suffice for so many connections, or the arena has less.
     pub fn new(ring: Ring, export: E, config: ServerConfig) -> Result<Server<E>> {
         let available = config.arena.available();
         if config.memory > available {

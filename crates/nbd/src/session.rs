@@ -213,7 +213,7 @@ impl Session {
 
     /// Wakes whoever waits for the socket, on either side.
     fn close(&self) {
-        // It fails where the other side has closed already, which is what is wanted.
+        // It fails if the other side has closed already, which is what is wanted.
         let _ = self.stream.shutdown();
     }
 }

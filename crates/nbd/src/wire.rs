@@ -35,8 +35,6 @@ pub const NBD_FLAG_SEND_DF: u16 = 1 << 7;
 pub const NBD_FLAG_CAN_MULTI_CONN: u16 = 1 << 8;
 /// The export takes cache.
 pub const NBD_FLAG_SEND_CACHE: u16 = 1 << 10;
-/// The export knows whether zeroing is fast.
-pub const NBD_FLAG_SEND_FAST_ZERO: u16 = 1 << 11;
 
 /// Write, write-zeroes, trim: durable before the reply.
 pub const NBD_CMD_FLAG_FUA: u16 = 1 << 0;
@@ -116,7 +114,7 @@ impl Request {
     /// Bytes that a request's head takes.
     pub const LEN: usize = 28;
 
-    /// Reads a request's head; `None` where the magic number is wrong, after which nothing can be trusted.
+    /// Reads a request's head; `None` if the magic number is wrong, after which nothing can be trusted.
     pub fn decode(bytes: &[u8; Request::LEN]) -> Option<Request> {
         let (magic, rest) = split_u32(bytes)?;
         let (flags, rest) = split_u16(rest)?;

@@ -128,7 +128,7 @@ fn qemu_io_reads_back_what_it_wrote_zeroed_and_discarded() {
 }
 
 #[test]
-fn qemu_io_is_told_of_a_bad_place_and_goes_on() {
+fn qemu_io_gets_an_error_for_a_bad_place_and_goes_on() {
     if !installed("qemu-io", "qemu-utils") {
         return;
     }

@@ -247,7 +247,7 @@ fn a_client_that_does_not_read_its_last_replies_is_closed_in_time() {
 
 /// A client that was refused saw a bare end of file, and the log had no line.
 #[test]
-fn a_client_beyond_the_limit_is_told_why_and_the_others_go_on() {
+fn a_client_beyond_the_limit_gets_a_reason_and_the_others_go_on() {
     let server = Running::start(Setup { max_connections: 4, ..Setup::default() });
     let mut admitted: Vec<RawClient> = (0..4).map(|_| RawClient::simple(&server.socket)).collect();
     for option in [NBD_OPT_INFO, NBD_OPT_GO] {

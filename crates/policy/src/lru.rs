@@ -331,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_comes_takes_the_room_of_whoever_went() {
+    fn a_new_entry_reuses_freed_room() {
         let mut lru = Lru::<u64>::default();
         for key in 0..1_000 {
             lru.touch(key);

@@ -60,7 +60,7 @@ impl Arena {
         Arena::try_new(size).unwrap_or_else(|| handle_alloc_error(layout(size)))
     }
 
-    /// As [`Arena::new`]; none where the machine has no such memory to give.
+    /// As [`Arena::new`]; none if the machine has no such memory to give.
     pub fn try_new(size: Bytes) -> Option<Arena> {
         let layout = layout(size);
         let bytes = layout.size();
@@ -105,7 +105,7 @@ impl Arena {
         }
     }
 
-    /// A buffer of `len` bytes with undefined content, or `None` where there is no room for it now.
+    /// A buffer of `len` bytes with undefined content, or `None` if there is no room for it now.
     pub fn try_alloc(&self, len: Bytes) -> Option<Buf> {
         let order = order_of(len.as_usize());
         let permit = self.inner.pages.try_acquire(1 << order)?;
@@ -227,7 +227,7 @@ impl Buf {
     /// A view of a part: `range` counts from the start of this view.
     ///
     /// # Panics
-    /// Where the range does not lie within this view.
+    /// If the range does not lie within this view.
     pub fn slice(&self, range: Range<Bytes>) -> Buf {
         let (start, end) = (range.start.as_usize(), range.end.as_usize());
         assert!(start <= end && end <= self.len, "{start}..{end} of a buffer of {} bytes", self.len);
@@ -261,7 +261,7 @@ impl Buf {
     /// Copies all bytes of `source` to `at` within this view. The two may overlap.
     ///
     /// # Panics
-    /// Where they do not fit.
+    /// If they do not fit.
     pub fn copy_from(&self, at: Bytes, source: &Buf) {
         assert!(at.as_usize() + source.len <= self.len, "{} bytes at {at} of {}", source.len, self.len);
         assert_eq!(self.arena.borrowed.get(), 0, "the bytes are being looked at");
@@ -272,7 +272,7 @@ impl Buf {
     /// Copies a slice to `at` within this view.
     ///
     /// # Panics
-    /// Where it does not fit.
+    /// If it does not fit.
     pub fn copy_from_slice(&self, at: Bytes, source: &[u8]) {
         self.with_bytes_mut(|bytes| bytes[at.as_usize()..][..source.len()].copy_from_slice(source));
     }
@@ -280,7 +280,7 @@ impl Buf {
     /// Copies bytes from `at` within this view until `target` is full.
     ///
     /// # Panics
-    /// Where the view ends before that.
+    /// If the view ends before that.
     pub fn copy_to_slice(&self, at: Bytes, target: &mut [u8]) {
         self.with_bytes(|bytes| target.copy_from_slice(&bytes[at.as_usize()..][..target.len()]));
     }

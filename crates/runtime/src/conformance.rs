@@ -17,7 +17,7 @@ const REQUESTS: usize = 200;
 /// Runs every check on `device`, which must hold at least 64 KiB.
 ///
 /// # Panics
-/// Where the device does not do what [`Device`] promises.
+/// If the device does not do what [`Device`] promises.
 pub async fn device<R: Runtime, D: Device>(runtime: &R, device: Rc<D>, seed: u64) {
     let arena = Arena::new(MIB * 4);
     refuses_what_does_not_fit(&arena, &*device).await;

@@ -34,7 +34,7 @@ impl Geometry {
     #[cold]
     fn refusal(&self, offset: Bytes, len: Bytes, is_aligned: bool) -> io::Error {
         let problem = match is_aligned {
-            false => format!("{len:?} at {offset:?} are no multiples of {:?}", self.alignment),
+            false => format!("{len:?} at {offset:?} are not multiples of {:?}", self.alignment),
             true => format!("{len:?} at {offset:?} reach beyond the device's size of {:?}", self.size),
         };
         io::Error::new(io::ErrorKind::InvalidInput, problem)

@@ -60,7 +60,7 @@ impl Executor {
         polls
     }
 
-    /// Runs the next ready task; false where there is none.
+    /// Runs the next ready task; false if there is none.
     #[inline]
     pub fn run_next(&self) -> bool {
         let Some(key) = self.inner.ready.pop() else { return false };
@@ -92,7 +92,7 @@ impl Executor {
         self.inner.timers.borrow_mut().fire(now);
     }
 
-    /// Wakes every task that waits for the earliest deadline, and gives it; none where that is later than `end`.
+    /// Wakes every task that waits for the earliest deadline, and gives it; none if that is later than `end`.
     #[inline]
     pub fn fire_next(&self, end: Nanos) -> Option<Nanos> {
         let mut timers = self.inner.timers.borrow_mut();
@@ -156,7 +156,7 @@ impl Sleep {
     }
 
     /// Waits for `deadline` from now on, and wakes `waker` then: [`Sleep::reset`] and a poll at once, for alarms that are set
-    /// again and again. False where the deadline has passed: then nobody is woken.
+    /// again and again. False if the deadline has passed: then nobody is woken.
     #[inline]
     pub fn wake_at(&mut self, deadline: Nanos, waker: &Waker) -> bool {
         let mut timers = self.executor.inner.timers.borrow_mut();
@@ -171,7 +171,7 @@ impl Sleep {
     }
 
     /// Lets the deadline come at once, if somebody was to be woken then, and nothing else happens up to it: no task is ready,
-    /// and no other timer fires. Nobody is woken. Gives the deadline, of which the caller tells the clock; none where it is
+    /// and no other timer fires. Nobody is woken. Gives the deadline, of which the caller tells the clock; none if it is
     /// later than `end`.
     #[inline]
     pub fn pass(&mut self, end: Nanos) -> Option<Nanos> {
@@ -229,7 +229,7 @@ static NEXT: AtomicU64 = AtomicU64::new(1);
 /// The ready tasks of a new executor, known to the wakers of this thread until [`forget`].
 fn register(order: Order) -> Rc<Ready> {
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
-    assert!(number < 1 << EXECUTOR_BITS, "this process has made 2^{EXECUTOR_BITS} executors: start it anew");
+    assert!(number < 1 << EXECUTOR_BITS, "this process has made 2^{EXECUTOR_BITS} executors: restart it");
     live().insert(number);
     let ready = Rc::new(Ready::new(number, order));
     EXECUTORS.with_borrow_mut(|executors| executors.push(ready.clone()));

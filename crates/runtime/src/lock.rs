@@ -72,7 +72,7 @@ impl LockTable {
     /// Waits for lock `number`, behind everyone who asked for it before.
     ///
     /// # Panics
-    /// Where the number is 2^63 or more, once the lock is taken; so does [`LockTable::try_lock`].
+    /// If the number is 2^63 or more, once the lock is taken; so does [`LockTable::try_lock`].
     pub fn lock(&self, number: u64, mode: Mode) -> Locking<'_> {
         Locking { table: self, number, mode, waiter: None }
     }
@@ -323,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_stops_waiting_lets_the_next_one_through() {
+    fn a_waiter_that_gives_up_lets_the_next_one_through() {
         let executor = Executor::new(Order::Fifo);
         let table = LockTable::default();
         let reader = table.try_lock(1, Mode::Shared).unwrap();

@@ -458,7 +458,7 @@ mod tests {
     }
 
     #[test]
-    fn a_timer_that_is_set_again_wakes_whom_it_was_told_last() {
+    fn a_timer_that_is_set_again_wakes_the_last_waker() {
         let (mut timers, woken) = (Timers::default(), Arc::new(AtomicU64::new(0)));
         let waker = |number| Waker::from(Arc::new(Numbered(number, woken.clone())));
         let id = timers.add();

@@ -41,7 +41,7 @@ impl Hollow {
     /// A device of zeros that keeps everything, until [`Hollow::set_data`] says what it need not keep.
     ///
     /// # Panics
-    /// Where the alignment is smaller than a sector: tags are by sector.
+    /// If the alignment is smaller than a sector: tags are by sector.
     pub fn new(geometry: Geometry, payload: Payload) -> Hollow {
         assert!(geometry.alignment >= braid_base::SECTOR, "a tag belongs to a whole sector");
         Hollow {
@@ -70,15 +70,10 @@ impl Hollow {
         *self.regions.borrow_mut() = regions;
     }
 
-    /// Bytes of memory that the tags take.
-    pub fn tags_memory(&self) -> usize {
-        self.tags.borrow().memory()
-    }
-
     /// Whether a range lies in the data.
     ///
     /// # Panics
-    /// Where it lies across its border: no slot does.
+    /// If it lies across its border: no slot does.
     fn is_data(&self, offset: Bytes, len: Bytes) -> bool {
         let lies_in = |start: Bytes, end: Bytes| {
             let inside = start <= offset && offset + len <= end;

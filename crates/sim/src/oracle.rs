@@ -186,7 +186,7 @@ impl Oracle {
     /// A read ended and gave `found`.
     ///
     /// # Errors
-    /// Where some byte is not what it may be.
+    /// If some byte is not what it may be.
     pub fn end_read(&mut self, id: ReadId, offset: Bytes, found: &[u8]) -> Result<(), Mismatch> {
         let begun = take_open(&mut self.reads, id);
         self.check_read(offset.as_usize(), found, begun)
@@ -200,7 +200,7 @@ impl Oracle {
     /// A read that nothing overlapped gave `found`.
     ///
     /// # Errors
-    /// Where some byte is not what it may be.
+    /// If some byte is not what it may be.
     pub fn expect_read(&mut self, offset: Bytes, found: &[u8]) -> Result<(), Mismatch> {
         let id = self.begin_read();
         self.end_read(id, offset, found)

@@ -83,12 +83,6 @@ impl SectorTags {
         }
     }
 
-    /// Bytes of memory that the tags take.
-    pub fn memory(&self) -> usize {
-        let chunks = self.chunks.iter().flatten().count() * size_of::<Chunk>();
-        chunks + self.chunks.capacity() * 8 + self.mixed.capacity() * (SECTORS + 1) * 8
-    }
-
     fn update(&mut self, offset: Bytes, len: Bytes, tag_of: impl Fn(Bytes) -> u64) {
         debug_assert!(offset.is_aligned(SECTOR) && len.is_aligned(SECTOR), "{len:?} at {offset:?}");
         let (mut at, end) = (offset, offset + len);

@@ -185,7 +185,7 @@ impl World {
         }
     }
 
-    /// Runs what is ready at this time. `None` where nothing is ready any more.
+    /// Runs what is ready at this time. `None` if nothing is ready any more.
     #[inline]
     fn run_ready(&self, done: &impl Fn() -> bool) -> Option<Stop> {
         for _ in 0..POLLS_AT_ONE_TIME {

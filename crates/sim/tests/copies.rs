@@ -68,7 +68,7 @@ fn sound(world: &braid_sim::World) -> braid_sim::Faults {
 
 /// One dead device failed every write and every flush of a mirror.
 #[test]
-fn a_mirror_goes_on_without_a_device_that_dies_and_says_so() {
+fn a_mirror_goes_on_without_a_device_that_dies_and_reports_it() {
     for dies in 0..2 {
         let bench = bench(3 + dies as u64);
         let (world, arena, all, faults) =

@@ -216,7 +216,7 @@ fn zeros_that_keep_their_room_are_allocated_and_read_as_zeros() {
 }
 
 #[test]
-fn damage_of_either_kind_is_found_and_told_apart() {
+fn damage_of_either_kind_is_found_and_distinguished() {
     let bench = bench(9);
     let (world, devices, arena) = (bench.world.clone(), bench.devices(), bench.arena.clone());
     let (disks, again) = (bench.disks.clone(), bench.devices());

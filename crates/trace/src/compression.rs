@@ -104,7 +104,7 @@ mod tests {
     const ALL: [Compression; 4] = [Compression::Plain, Compression::Gzip, Compression::Xz, Compression::Zstd];
 
     #[test]
-    fn each_compression_is_told_by_content_and_undone_also_in_several_parts() {
+    fn each_compression_is_detected_and_decoded_also_in_several_parts() {
         for compression in ALL {
             let one = packed(compression, b"0,1,512,r,0.5\n");
             let two = [one.clone(), one].concat();

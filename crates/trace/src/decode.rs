@@ -42,7 +42,7 @@ pub(crate) trait Decode: Send {
 
 /// What a line of a text format means.
 pub(crate) trait LineFormat: Send {
-    /// The record on a line; `None` where the line is rightly none (a heading, an event of no interest).
+    /// The record on a line; `None` if the line is rightly none (a heading, an event of no interest).
     fn record(&mut self, line: &[u8], devices: &mut Devices) -> Result<Option<Raw>, Reason>;
 
     /// The events met so far, where the format notes several of each request.

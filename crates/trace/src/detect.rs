@@ -41,9 +41,7 @@ const TEXT: [Format; 12] = [
 /// The format of a trace that begins so.
 pub(crate) fn detect(beginning: &[u8], options: &Options) -> Result<Format, Error> {
     if beginning.is_empty() {
-        return Err(Error::Unrecognised(
-            "the trace is empty: there is nothing to tell its format by".to_owned(),
-        ));
+        return Err(Error::Unrecognised("the trace is empty: its format cannot be detected".to_owned()));
     }
     if beginning.starts_with(compact::MAGIC) {
         return Ok(Format::Compact);
@@ -120,7 +118,7 @@ fn addresses_are_bytes(lines: &[&[u8]]) -> bool {
 fn unknown(beginning: &[u8]) -> Error {
     let first = beginning.split(|&byte| byte == b'\n').next().unwrap_or_default();
     Error::Unrecognised(format!(
-        "the trace begins with {}, which is no format that is known: name it, if it is one of {}",
+        "the trace begins with {}, a format that is not known: name it, if it is one of {}",
         Excerpt(first),
         Format::names()
     ))

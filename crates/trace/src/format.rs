@@ -53,9 +53,9 @@ pub enum Format {
 /// In which units a format counts, where the trace itself does not say.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Units {
-    /// One unit of time; `None` where the format leaves no doubt.
+    /// One unit of time; `None` if the format leaves no doubt.
     pub time: Option<Nanos>,
-    /// One unit of address (and of length, where the format counts that in blocks); `None` where it is the byte.
+    /// One unit of address (and of length, where the format counts that in blocks); `None` if it is the byte.
     pub block: Option<Bytes>,
 }
 
@@ -158,7 +158,7 @@ impl FromStr for Format {
     type Err = String;
     fn from_str(text: &str) -> Result<Format, String> {
         let found = Format::ALL.into_iter().find(|format| format.name() == text);
-        found.ok_or_else(|| format!("'{text}' is no format of traces: use one of {}", Format::names()))
+        found.ok_or_else(|| format!("unknown trace format '{text}': use one of {}", Format::names()))
     }
 }
 

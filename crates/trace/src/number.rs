@@ -98,7 +98,7 @@ impl<'a> Fields<'a> {
         self.count
     }
 
-    /// A field; empty where there is none.
+    /// A field; empty if there is none.
     pub(crate) fn get(&self, place: usize) -> &'a [u8] {
         self.fields.get(place).copied().unwrap_or_default()
     }
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_time_is_none() {
+    fn an_invalid_time_is_rejected() {
         for text in [&b""[..], b".", b"-1", b"1.2.3", b"1,5", b"nan", b"inf", b"1e400", b"0x10", b"1.5x"] {
             assert_eq!(time(text, SECOND), None, "{}", text.escape_ascii());
         }

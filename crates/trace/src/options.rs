@@ -163,7 +163,7 @@ impl std::str::FromStr for Event {
             "queue" => Ok(Event::Queue),
             "issue" => Ok(Event::Issue),
             "complete" => Ok(Event::Complete),
-            _ => Err(format!("'{text}' is no event of a request: use queue, issue or complete")),
+            _ => Err(format!("unknown event '{text}': use queue, issue or complete")),
         }
     }
 }

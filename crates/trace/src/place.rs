@@ -59,7 +59,7 @@ impl Placer {
         Ok(())
     }
 
-    /// The record in the common space; `None` where it is of another device, or bad.
+    /// The record in the common space; `None` if it is of another device, or bad.
     #[inline]
     pub(crate) fn place(&mut self, raw: &Raw, problems: &mut Problems) -> Result<Option<Raw>, Error> {
         let spot = &mut self.spots[usize::from(raw.device)];

@@ -63,7 +63,7 @@ impl FileDevice {
     /// what the kernel says for direct access, else 512 bytes.
     ///
     /// # Errors
-    /// `ResourceBusy` where another process has it; `NotFound`, `PermissionDenied`, `InvalidInput` (empty, or not a
+    /// `ResourceBusy` if another process has it; `NotFound`, `PermissionDenied`, `InvalidInput` (empty, or not a
     /// file) and `Unsupported` (direct access). Messages name the path and the remedy. Blocks the shard while it opens,
     /// at most a fifth of a second where the device is in use.
     pub fn open(ring: &Ring, path: &Path, class: DeviceClass, access: Access) -> io::Result<FileDevice> {
@@ -120,7 +120,7 @@ impl FileDevice {
     fn check(&self, offset: Bytes, buf: &Buf) -> io::Result<()> {
         self.geometry.check(offset, buf.len())?;
         if !Bytes(buf.as_ptr().addr() as u64).is_aligned(self.memory_alignment) {
-            let problem = format!("a buffer's address is no multiple of {:?}", self.memory_alignment);
+            let problem = format!("a buffer's address is not a multiple of {:?}", self.memory_alignment);
             return Err(io::Error::new(io::ErrorKind::InvalidInput, problem));
         }
         Ok(())

@@ -37,7 +37,7 @@ impl Listener {
     /// file on which no process listens any more is replaced.
     ///
     /// # Errors
-    /// `AddrInUse` where somebody listens there, `AlreadyExists` where another kind of file is there.
+    /// `AddrInUse` if somebody listens there, `AlreadyExists` if another kind of file is there.
     pub fn bind_unix(ring: &Ring, path: &Path) -> io::Result<Listener> {
         remove_stale(path)?;
         let socket = listen_unix(path).map_err(|e| cannot_listen(path.display(), e.into()))?;
@@ -49,7 +49,7 @@ impl Listener {
     /// Listens on a TCP address; port 0 lets the system choose one.
     ///
     /// # Errors
-    /// `AddrInUse` where somebody listens there, `AddrNotAvailable`, `PermissionDenied` for ports below 1024.
+    /// `AddrInUse` if somebody listens there, `AddrNotAvailable`, `PermissionDenied` for ports below 1024.
     pub fn bind_tcp(ring: &Ring, address: SocketAddr) -> io::Result<Listener> {
         let listener = TcpListener::bind(address).map_err(|e| cannot_listen(address, e))?;
         listener.set_nonblocking(true)?;
@@ -65,7 +65,7 @@ impl Listener {
     /// The next connection. May be dropped at any time.
     ///
     /// # Errors
-    /// Where the process has too many open files; the connection then waits, and the caller should too before it tries
+    /// If the process has too many open files; the connection then waits, and the caller should too before it tries
     /// again.
     pub async fn accept(&self) -> io::Result<Stream> {
         loop {
@@ -117,7 +117,7 @@ const BACKLOG: i32 = 128;
 fn remove_stale(path: &Path) -> io::Result<()> {
     let Ok(found) = std::fs::symlink_metadata(path) else { return Ok(()) };
     if !found.file_type().is_socket() {
-        let problem = format!("{} exists and is no socket: choose another path", path.display());
+        let problem = format!("{} exists and is not a socket: choose another path", path.display());
         return Err(io::Error::new(io::ErrorKind::AlreadyExists, problem));
     }
     match UnixStream::connect(path) {

@@ -19,10 +19,10 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 /// A mailbox of this ring's shard that holds at most `capacity` messages which the receiver has not taken.
 ///
 /// # Errors
-/// Where the process has too many open files.
+/// If the process has too many open files.
 ///
 /// # Panics
-/// Where the capacity is zero.
+/// If the capacity is zero.
 pub fn mailbox<T: Send>(ring: &Ring, capacity: usize) -> io::Result<(Sender<T>, Receiver<T>)> {
     assert!(capacity > 0, "a mailbox holds at least one message");
     let queue = Queue { messages: VecDeque::new(), senders: 1, receiver: Listening::Busy };
@@ -134,7 +134,7 @@ impl<T> Shared<T> {
         Ok(())
     }
 
-    /// Tells the senders that the receiver goes to sleep. `Busy` where a message came in between, `Gone` where nobody
+    /// Tells the senders that the receiver goes to sleep. `Busy` if a message came in between, `Gone` if nobody
     /// can send any more.
     fn try_sleep(&self) -> Listening {
         let mut queue = self.lock();

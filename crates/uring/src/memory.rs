@@ -18,7 +18,7 @@ impl MemoryDevice {
     /// A device of `size` bytes, with alignment 1. The size may exceed the machine's memory; what is written must not.
     ///
     /// # Errors
-    /// `InvalidInput` where the size is zero; where the address space is too small for it.
+    /// `InvalidInput` if the size is zero; where the address space is too small for it.
     pub fn new(size: Bytes, class: DeviceClass) -> io::Result<MemoryDevice> {
         if size == Bytes::ZERO {
             return Err(io::Error::new(

@@ -142,7 +142,7 @@ impl Reactor {
         (self.registered.is_ok() && at < len).then_some((at / REGION) as u16)
     }
 
-    /// Puts a file into the table of registered files; `None` where that is full or missing.
+    /// Puts a file into the table of registered files; `None` if that is full or missing.
     pub(crate) fn register_file(&mut self, fd: RawFd) -> Option<u32> {
         let place = self.free_files.pop()?;
         match self.uring.submitter().register_files_update(place, &[fd]) {
@@ -203,7 +203,7 @@ impl Reactor {
     /// One io_uring_enter.
     ///
     /// # Panics
-    /// Where the kernel refuses for a reason that no retry mends: without its ring a shard can do nothing.
+    /// If the kernel refuses for a reason that no retry mends: without its ring a shard can do nothing.
     fn enter(&mut self, patience: Patience) {
         let queued = self.uring.submission().len() as u32;
         let (want, flags) = match patience {
@@ -235,7 +235,7 @@ impl Reactor {
         }
     }
 
-    /// Takes the completions that are there, and wakes who waits for them. Returns how many operations completed.
+    /// Takes the completions that are there, and wakes the tasks that wait for them. Returns how many operations completed.
     pub(crate) fn reap(&mut self) -> usize {
         let Reactor { uring, operations, device_operations, .. } = self;
         let mut reaped = 0;

@@ -44,7 +44,7 @@ impl Ring {
     /// be in flight. `arena` is registered with the kernel, whole: its memory is resident from here on.
     ///
     /// # Errors
-    /// Where the kernel has no io_uring or forbids it; the message says what to do. What is merely slower than it
+    /// If the kernel has no io_uring or forbids it; the message says what to do. What is merely slower than it
     /// could be is no error: see [`Ring::fallbacks`].
     pub fn new(entries: u32, arena: &Arena) -> io::Result<Ring> {
         let reactor = RefCell::new(Reactor::open(entries, arena)?);
@@ -60,7 +60,7 @@ impl Ring {
         self.reactor().registered()
     }
 
-    /// What this kernel or its limits refused, each a sentence with the remedy. Empty where all is at its best.
+    /// What this kernel or its limits refused, each a sentence with the remedy. Empty if all is at its best.
     pub fn fallbacks(&self) -> Vec<String> {
         self.reactor().fallbacks().to_vec()
     }

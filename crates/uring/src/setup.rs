@@ -16,7 +16,7 @@ pub(crate) const REGION: usize = 1 << 30;
 /// A new ring with the best flags that this kernel has, and what it lacks.
 ///
 /// # Errors
-/// Where the kernel has no io_uring, or forbids it; the message says how to allow it.
+/// If the kernel has no io_uring, or forbids it; the message says how to allow it.
 pub(crate) fn open(entries: u32, fallbacks: &mut Vec<String>) -> io::Result<IoUring> {
     // One thread submits and reaps, and completions are worked off only when it asks (Linux 6.1); or at least without
     // interrupting it (5.19).

@@ -29,7 +29,7 @@ impl Signals {
     /// them: call this before the first is made, for threads inherit what is blocked. A SIGHUP that is ignored, as under nohup(1), stays ignored.
     ///
     /// # Errors
-    /// Where the process has too many open files.
+    /// If the process has too many open files.
     pub fn new(ring: &Ring) -> io::Result<Signals> {
         let mut set = MaybeUninit::uninit();
         // SAFETY: sigemptyset makes the set valid for the calls after it; none keeps the pointer.

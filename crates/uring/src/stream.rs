@@ -19,7 +19,7 @@ impl Stream {
     /// Takes over a connected stream socket; makes it nonblocking, and a TCP one send without delay.
     ///
     /// # Errors
-    /// Where the descriptor is no socket.
+    /// If the descriptor is no socket.
     pub fn from_fd(ring: &Ring, socket: OwnedFd) -> io::Result<Stream> {
         rustix::io::ioctl_fionbio(&socket, true)?;
         if rustix::net::sockopt::socket_domain(&socket)? != rustix::net::AddressFamily::UNIX {
@@ -28,7 +28,7 @@ impl Stream {
         Ok(Stream { ring: ring.clone(), socket })
     }
 
-    /// Receives what is there: `None` where that is nothing yet, `Some(0)` at the end (or for no room in `into`).
+    /// Receives what is there: `None` if that is nothing yet, `Some(0)` at the end (or for no room in `into`).
     ///
     /// # Errors
     /// `ConnectionReset` and the like; the connection is then of no more use.
@@ -43,7 +43,7 @@ impl Stream {
         }
     }
 
-    /// Sends as much as the socket takes now, of at most the first 1024 slices: `None` where that is nothing.
+    /// Sends as much as the socket takes now, of at most the first 1024 slices: `None` if that is nothing.
     ///
     /// # Errors
     /// `BrokenPipe` and the like; the connection is then of no more use. No signal is raised.
@@ -73,7 +73,7 @@ impl Stream {
     /// Receives until `into` is full.
     ///
     /// # Errors
-    /// `UnexpectedEof` where the other side ends before that.
+    /// `UnexpectedEof` if the other side ends before that.
     pub async fn recv_exact(&self, into: &mut [u8]) -> io::Result<()> {
         let mut done = 0;
         while done < into.len() {
@@ -101,7 +101,7 @@ impl Stream {
     /// Ends the connection in both directions; whoever waits for it on either side wakes.
     ///
     /// # Errors
-    /// `NotConnected` where the other side was faster.
+    /// `NotConnected` if the other side was faster.
     pub fn shutdown(&self) -> io::Result<()> {
         Ok(rustix::net::shutdown(&self.socket, Shutdown::Both)?)
     }

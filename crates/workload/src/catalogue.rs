@@ -38,7 +38,7 @@ impl About {
 /// Makes a workload from `name` or `name,key=value,…` and a seed.
 ///
 /// # Errors
-/// A name or a setting that is none, or a value outside its limits: says what would be right.
+/// An unknown name or setting, or a value outside its limits: says what would be right.
 pub fn parse(text: &str, seed: u64) -> Result<Workload, BadSetting> {
     let mut settings = Settings::parse("workload", text)?;
     let Some((_, make)) = WORKLOADS.iter().find(|(about, _)| about.name == settings.name()) else {
@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_settings_that_people_are_told_of_are_those_that_are_taken() {
+    fn documented_settings_are_the_accepted_ones() {
         for (about, make) in WORKLOADS {
             let mut settings = Settings::parse("workload", about.name).expect(about.name);
             make(&mut settings, 1).expect(about.name);

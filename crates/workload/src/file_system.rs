@@ -64,7 +64,7 @@ impl FileSystem {
     /// An empty one.
     ///
     /// # Panics
-    /// Where it has more than [`MOST_CLUSTERS`].
+    /// If it has more than [`MOST_CLUSTERS`].
     pub fn new(start: Bytes, files: u64, clusters: u64) -> FileSystem {
         assert!(clusters <= MOST_CLUSTERS, "a file system of {clusters} clusters");
         let next = vec![FREE; clusters as usize];
@@ -81,7 +81,7 @@ impl FileSystem {
         File { number, len: Bytes::ZERO, first: LAST, last: LAST, clusters: 0 }
     }
 
-    /// Makes a file longer, and says what has to be written: from the cluster that holds its end on. `None` where there is no
+    /// Makes a file longer, and says what has to be written: from the cluster that holds its end on. `None` if there is no
     /// room; nothing has changed then.
     pub fn append(&mut self, file: &mut File, len: Bytes) -> Option<Extent> {
         let end = file.len + len;
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn files_that_grow_by_turns_lie_in_pieces_of_eight_clusters() {
+    fn files_that_grow_in_turns_lie_in_pieces_of_eight_clusters() {
         let mut fs = FileSystem::new(Bytes::ZERO, 16, 1000);
         let mut grown = [FileSystem::create(0), FileSystem::create(1)];
         for turn in 0..32 {

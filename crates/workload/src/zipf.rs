@@ -1,7 +1,7 @@
 //! `zipf`: some places are far more popular than others, by Zipf's law.
 //!
 //! The span is cut into units; the k-th most popular unit gets a share proportional to 1 / k^theta. Which unit is the k-th
-//! the seed decides, so that popular units lie apart (`placement=scattered`), or they lie in order of popularity from the
+//! the seed decides, so that popular units are scattered (`placement=scattered`), or they lie in order of popularity from the
 //! start of the span (`placement=packed`). Within a unit that holds several requests, every place is equally likely.
 //! `theta=0.99` is the skew of YCSB (Cooper et al., SoCC 2010); of storage traces are known exponents from 0.6 to 1.2
 //! [memory].
@@ -22,7 +22,7 @@ const OWN: &[Setting] = &[
     Setting {
         key: "hot20",
         default: "",
-        meaning: "share of requests that the most popular fifth shall get, 20% to 99.9%, instead of theta",
+        meaning: "share of requests for the most popular fifth, 20% to 99.9%, instead of theta",
     },
     Setting {
         key: "unit",
@@ -32,7 +32,7 @@ const OWN: &[Setting] = &[
     Setting {
         key: "placement",
         default: "scattered",
-        meaning: "`scattered`: popular units lie apart; `packed`: side by side",
+        meaning: "`scattered`: popular units are scattered; `packed`: side by side",
     },
 ];
 

@@ -48,7 +48,7 @@ fn the_same_seed_gives_the_same_requests_and_another_seed_others() {
 }
 
 #[test]
-fn a_default_that_people_are_told_is_the_one_that_holds() {
+fn documented_defaults_are_the_real_ones() {
     for about in names() {
         let plain = requests(&parse(about.name, 3).expect(about.name), 2_000);
         for setting in about.settings().filter(|setting| !setting.default.is_empty()) {

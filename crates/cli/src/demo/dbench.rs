@@ -50,7 +50,7 @@ pub fn warm_up(time: Duration) -> Duration {
 /// Reads what dbench printed.
 ///
 /// # Errors
-/// Where the last line is missing: dbench did not come to its end.
+/// If the last line is missing: dbench did not come to its end.
 pub fn parse(text: &str) -> Result<Outcome> {
     let odd = || {
         let end: Vec<&str> = text.lines().rev().take(3).collect();

@@ -46,7 +46,7 @@ fn common(uri: &str) -> Vec<String> {
 /// Reads fio's report.
 ///
 /// # Errors
-/// Where it is none.
+/// If it is none.
 pub fn parse(text: &str) -> Result<Outcome> {
     let odd = |what: &str| Error::new(ErrorKind::Io, format!("fio printed no result: {what}"));
     // Engines may print lines of their own before the report.

@@ -92,7 +92,7 @@ fn difference(before: &Counts, after: &Counts) -> Vec<(u64, u64)> {
     after.iter().map(|&(time, count)| (time, count.saturating_sub(had(time)))).collect()
 }
 
-/// The time that this share of requests did not exceed; 0 where there was none.
+/// The time that this share of requests did not exceed; 0 if there was none.
 fn percentile(counts: &Counts, share: f64) -> u64 {
     let total: u64 = counts.iter().map(|&(_, count)| count).sum();
     let wanted = (total as f64 * share).ceil() as u64;

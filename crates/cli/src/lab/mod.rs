@@ -53,7 +53,7 @@ JSON: wall_seconds (differs from run to run), studies. Each study: id, title, pa
 warm_up_seconds, measured_seconds, axis, axis_values, series (label, device_arguments, policy, load,
 variant_of; {x} is the value on the axis), tables (measure, unit, more_is_better, values: a list for each series with
 a value for each one on the axis, and paper_values: series_index, axis_value, low, high), claims (claim, place, verdicts, why), published, differs, differs_in_all.
-  verdicts: of (the series that it speaks of), holds (null where numbers are only shown), and
+  verdicts: of (the series that it is about), holds (null if numbers are only shown), and
     numbers (quantity, claimed, ours, ratio of ours to the paper's, needed, holds)")]
 struct Run {
     #[command(flatten)]

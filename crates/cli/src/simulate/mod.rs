@@ -182,7 +182,7 @@ enum Compact {
 enum Fill {
     /// Nothing
     None,
-    /// What the workload uses; under a trace, what it touches, or all up to its end where it is not compacted
+    /// What the workload uses; under a trace, what it touches, or all up to its end if it is not compacted
     Used,
     /// The whole volume
     All,

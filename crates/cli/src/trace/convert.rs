@@ -50,7 +50,7 @@ pub struct Arguments {
     /// Replace OUT if it exists
     #[arg(long)]
     force: bool,
-    /// How far apart devices lie where they cannot be laid out first
+    /// How far apart devices lie if they cannot be laid out first
     #[arg(long, value_name = "SIZE", default_value = "1TiB")]
     span: Bytes,
     #[command(flatten)]

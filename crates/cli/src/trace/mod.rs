@@ -12,7 +12,7 @@ use clap::{Args, Subcommand};
 
 /// Measure block traces, convert them, record a volume
 ///
-/// Traces are read in these formats, plain or compressed by gzip, xz or zstd, and told by what is in them: spc, msr, blktrace,
+/// Traces are read in these formats, plain or compressed by gzip, xz or zstd, and detected by their content: spc, msr, blktrace,
 /// blkparse, fio (iolog 2 and 3), disksim, ssdsim (also MQSim), msr-cut, cloudphysics, arc, oracle-general, vscsi, fiu (SRCMap),
 /// alibaba, tencent, systor (SYSTOR '17), blocks (a number on each line), compact. Bare binary numbers, blocks-u32 and blocks-u64,
 /// have to be named.

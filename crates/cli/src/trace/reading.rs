@@ -25,7 +25,7 @@ pub struct Reading {
 /// What is in a trace, and what of it is wanted.
 #[derive(Args)]
 pub struct Content {
-    /// Its format, where content does not tell it rightly
+    /// Its format, if it is not detected correctly
     #[arg(long, help_heading = "Reading")]
     format: Option<Format>,
     /// What a time counts [default: what the format says; of arc, a line each 1ms]
@@ -109,7 +109,7 @@ impl Drop for Bar {
     }
 }
 
-/// What was not as it should be, in lines for people; none where all was.
+/// What was not as it should be, in lines for people; none if all was.
 pub fn complaints(reader: &Reader) -> String {
     const SHOWN: usize = 5;
     let Tally { bad_records, reordered_records, late_records, .. } = reader.tally();

@@ -28,7 +28,7 @@ Examples:
   braid simulate --trace monday.trace --ssd 80GiB,model=x25-m --hdd 320GB,model=barracuda-7200.12
 
 Requests are noted as they come, before they are served, whether by NBD or by attach. Zeroing counts
-as a discard where it may be one.
+as a discard if it may be one.
 
 JSON: name, output_path, records, unrecorded_requests, recorded_seconds, output_bytes.")]
 pub struct Arguments {

@@ -31,7 +31,7 @@ pub(super) fn describe(report: &Report) -> String {
     text + "\n" + &miss_ratios(&report.measured.miss_ratios) + &devices(report)
 }
 
-/// Where no record is a request, blktrace's other events may be what was traced.
+/// If no record is a request, blktrace's other events may be what was traced.
 fn nothing(report: &Report) -> String {
     match report.format.as_str() {
         "blktrace" | "blkparse" => {

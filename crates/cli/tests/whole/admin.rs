@@ -21,7 +21,7 @@ impl Connection {
         let _ = self.0.get_mut().write_all(text.as_bytes());
     }
 
-    /// The next reply, none where the daemon ended the connection.
+    /// The next reply, none if the daemon ended the connection.
     fn reply(&mut self) -> Option<Value> {
         let mut line = String::new();
         let read = self.0.read_line(&mut line).ok().filter(|&count| count > 0);
@@ -62,7 +62,7 @@ fn requests_are_answered_in_order_and_nonsense_with_an_error() {
 }
 
 #[test]
-fn one_connection_too_many_is_told_so() {
+fn one_connection_too_many_is_refused_with_a_reason() {
     let machine = Machine::new();
     machine.create("vault", &[]);
     let _daemon = machine.serve(&["vault"]);
@@ -75,7 +75,7 @@ fn one_connection_too_many_is_told_so() {
 
 /// A client that holds its connection, and one that asks for the stop.
 #[test]
-fn stop_waits_for_nobody_for_ever_and_says_how_it_went() {
+fn stop_waits_for_a_limited_time_and_reports_the_outcome() {
     if !have(&["qemu-io"]) {
         return;
     }
@@ -111,7 +111,7 @@ fn a_daemon_whose_block_device_is_in_use_ends_after_a_while_and_loses_nothing() 
     open.sync_all().unwrap();
     let ended = daemon.terminate();
     assert_eq!(ended.status, 3, "{ended:?}");
-    assert!(ended.stderr.contains(&device), "{}", ended.stderr);
+    assert!(ended.stderr.contains("braid detach vault"), "{}", ended.stderr);
     assert_eq!(machine.json(&["check", "vault"])["clean"], true);
     drop(open);
     let daemon = machine.serve(&["vault"]);

@@ -19,7 +19,8 @@ fn flushed_writes_survive_the_death_of_the_daemon() {
     let done = write_until(&uri, FLUSHED, || daemon.kill());
     assert!(done >= FLUSHED);
 
-    assert_ne!(machine.json(&["check", "vault"])["journal_batches"], 0, "nothing is left to replay");
+    let left = machine.json(&["check", "vault"]);
+    assert!(left["journal_batches"].as_u64() > Some(1), "nothing is left to replay: {left}");
     let daemon = machine.serve(&["vault"]);
     let read = |i: usize| format!("read -P {} {} {AREA}", pattern(i), place(i));
     let commands: Vec<String> = (done.saturating_sub(AREAS)..done).map(read).collect();

@@ -19,7 +19,6 @@ fn what_was_copied_in_comes_out_again_after_a_stop_and_a_start() {
     client("nbdcopy", &["--flush", source.to_str().unwrap(), &daemon.uri]);
     let ended = daemon.terminate();
     assert_eq!(ended.status, 0, "{ended:?}");
-    assert_eq!(machine.json(&["check", "vault"])["journal_batches"], 0, "it was not shut down cleanly");
 
     let daemon = machine.serve(&["vault"]);
     client("nbdcopy", &[&daemon.uri, target.to_str().unwrap()]);
@@ -136,7 +135,7 @@ fn where_the_work_fails_nothing_is_left_behind() {
 /// A daemon that was started with its output closed served nobody: it ended, with success, where it could not say that
 /// it was ready.
 #[test]
-fn a_daemon_serves_though_nobody_reads_what_it_says() {
+fn a_daemon_serves_though_its_output_is_not_read() {
     let machine = Machine::new();
     machine.create("vault", &[]);
     let mut command = machine.command(&["serve", "vault"]);

@@ -1,4 +1,4 @@
-//! Models of one's own: volumes on them, and how to make them.
+//! Models of your own: volumes on them, and how to make them.
 
 use crate::machine::Machine;
 
@@ -40,7 +40,7 @@ fn a_volume_keeps_the_model_of_its_file_and_needs_the_file_again_only_where_it_i
 }
 
 #[test]
-fn a_file_that_is_no_model_makes_no_volume_and_no_files() {
+fn an_invalid_model_file_creates_neither_volume_nor_files() {
     let machine = Machine::new();
     let create = |model: &str| {
         vec![
@@ -140,7 +140,7 @@ fn calibration_writes_nothing_that_was_not_given_to_it() {
     refused(&["small.img,size=8MiB"], &["invalid", "64 MiB"]);
     assert!(!machine.path("small.img").exists());
     refused(&["memory,size=1GiB"], &["usage", "memory"]);
-    refused(&["none.img"], &["io", "none.img"]);
+    refused(&["none.img"], &["invalid", "none.img"]);
     std::fs::write(machine.path("there.toml"), "").unwrap();
     refused(&["vault.ssd", "--output", "there.toml"], &["usage", "there.toml"]);
     assert_eq!(machine.json(&["check", "vault"])["clean"], true);

@@ -46,7 +46,7 @@ fn a_reader_that_closes_its_end_changes_no_exit_status() {
 }
 
 #[test]
-fn wrong_words_are_json_too_where_json_was_asked_for() {
+fn wrong_usage_is_json_too_if_json_was_asked_for() {
     let machine = Machine::new();
     for words in [&["--json", "nosuch"][..], &["serve", "--json"], &["check", "a", "--colour", "--json"]] {
         let ended = machine.braid(words);

@@ -162,7 +162,7 @@ fn a_recording_ends_by_itself_and_there_is_one_at_a_time() {
 }
 
 #[test]
-fn a_daemon_that_stops_ends_its_recording_well() {
+fn a_daemon_that_stops_completes_its_recording() {
     let machine = Machine::new();
     let daemon = machine.serve(MEMORY);
     let child = record(&machine, &[]);

@@ -5,7 +5,7 @@ use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 
 #[test]
-fn a_second_daemon_is_told_who_was_first() {
+fn a_second_daemon_is_refused_with_the_process_of_the_first() {
     if !have(&["qemu-io"]) {
         return;
     }
@@ -134,7 +134,7 @@ fn set_feature(superblock: &mut [u8]) {
 }
 
 #[test]
-fn devices_that_hold_something_are_not_overwritten_unless_told() {
+fn devices_that_hold_something_are_not_overwritten_without_force() {
     let machine = Machine::new();
     machine.create("vault", &[]);
     std::fs::write(machine.path("photos"), vec![1; 64 << 20]).unwrap();
@@ -150,7 +150,7 @@ fn devices_that_hold_something_are_not_overwritten_unless_told() {
 /// The superblock of an md RAID, the labels of a ZFS pool and the backup of a partition table lie at a device's end, and
 /// were overwritten without a word.
 #[test]
-fn content_at_the_end_of_a_device_is_not_overwritten_unless_told() {
+fn content_at_the_end_of_a_device_is_not_overwritten_without_force() {
     let machine = Machine::new();
     let size = 64 << 20;
     for (from_end, bytes, expected) in [
@@ -171,7 +171,7 @@ fn content_at_the_end_of_a_device_is_not_overwritten_unless_told() {
 }
 
 #[test]
-fn wrong_words_are_exit_status_two() {
+fn wrong_usage_is_exit_status_two() {
     let machine = Machine::new();
     machine.create("vault", &[]);
     for (words, expected) in [

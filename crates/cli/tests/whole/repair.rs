@@ -48,7 +48,7 @@ fn repairable(check: &Value) -> Vec<&str> {
 }
 
 #[test]
-fn damage_of_one_image_is_repaired_and_of_both_is_told() {
+fn damage_of_one_image_is_repaired_and_of_both_is_reported() {
     if !have(&["qemu-io"]) {
         return;
     }

@@ -64,7 +64,7 @@ fn a_single_simulation_tells_all_of_it() {
     }
 }
 
-/// A model of one's own was refused here, and taken wherever a volume is made.
+/// A model of your own was refused here, and taken wherever a volume is made.
 #[test]
 fn models_of_ones_own_and_groups_are_simulated_under_their_own_names() {
     let machine = Machine::new();
@@ -175,7 +175,7 @@ fn a_trace_is_read_and_played_as_the_options_say() {
     assert_eq!((&twice["all"]["requests"], &twice["warm_up_requests"]), (&90.into(), &90.into()));
     assert_eq!(run(&["--warm-up", "50%"])["all"]["requests"], 45);
     assert_eq!(run(&["--warm-up", "80req"])["all"]["requests"], 10);
-    let seconds = run(&["--max-gap", "5ms"])["simulated_seconds"].as_f64().unwrap();
+    let seconds = run(&["--max-gap", "5ms"])["measured_seconds"].as_f64().unwrap();
     assert!((0.44..0.5).contains(&seconds), "{seconds} s");
     assert_eq!(run(&["--trace-block", "4KiB"])["trace"]["compacted_bytes"], 30 * (128 << 10));
     machine.refused(&words(&["--repeat", "2", "--warm-up", "1s"]), "usage", &["--repeat", "--warm-up"]);

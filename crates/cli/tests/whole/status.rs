@@ -62,7 +62,7 @@ fn people_see_every_device_and_every_volume() {
 }
 
 #[test]
-fn a_watched_volume_is_told_of_every_second() {
+fn watch_prints_a_report_every_second() {
     let machine = Machine::new();
     machine.create("vault", &[]);
     let _daemon = machine.serve(&["vault"]);

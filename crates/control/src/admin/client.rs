@@ -28,7 +28,7 @@ impl Client {
     /// Connects to the daemon of a volume.
     ///
     /// # Errors
-    /// `NotServed` where there is none; `Invalid` where there is no such volume.
+    /// `NotServed` if there is none; `Invalid` if there is no such volume.
     pub fn connect(state: &StateDir, name: &VolumeName) -> Result<Client> {
         let path = state.admin_socket(name);
         let stream = UnixStream::connect(&path).map_err(|error| match error.kind() {
@@ -69,7 +69,7 @@ impl Client {
     /// locks, and the next verb would be refused.
     ///
     /// # Errors
-    /// `Unsafe` where it could not be closed.
+    /// `Unsafe` if it could not be closed.
     pub fn stop(&mut self) -> Result<()> {
         let process = watch_process(self.status()?.process_id);
         let stopped = self.call::<serde_json::Value>(Request::Stop).map(drop);

@@ -73,7 +73,7 @@ async fn send(stream: &Stream, reply: &Reply) -> std::io::Result<()> {
     stream.send_all(&line).await
 }
 
-/// The next line, without its end; none where the client has ended. What came after it stays in `received`.
+/// The next line, without its end; none if the client has ended. What came after it stays in `received`.
 async fn next_line(stream: &Stream, received: &mut Vec<u8>) -> std::io::Result<Option<Result<Vec<u8>>>> {
     let mut searched = 0;
     loop {
@@ -107,7 +107,7 @@ fn request(line: &[u8]) -> Result<Request> {
         return Err(Error::new(ErrorKind::Unsupported, problem));
     }
     let envelope: Envelope =
-        serde_json::from_slice(line).map_err(|e| usage(format!("this is no request to a daemon: {e}")))?;
+        serde_json::from_slice(line).map_err(|e| usage(format!("invalid request to a daemon: {e}")))?;
     Ok(envelope.request)
 }
 

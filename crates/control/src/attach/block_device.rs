@@ -30,7 +30,7 @@ pub struct Attached {
 /// a directory is given.
 ///
 /// # Errors
-/// `Unsupported` where the machine or the user cannot: says what to do instead.
+/// `Unsupported` if the machine or the user cannot: says what to do instead.
 pub fn attach(state: &StateDir, name: &VolumeName, directory: Option<&Path>) -> Result<Attached> {
     let mut client = Client::connect(state, name)?;
     let uris = client.status()?.nbd_uris;
@@ -39,7 +39,7 @@ pub fn attach(state: &StateDir, name: &VolumeName, directory: Option<&Path>) -> 
         let shown = directory.display();
         return Err(Error::new(
             ErrorKind::Invalid,
-            format!("{shown} is no directory to mount on: mkdir {shown}"),
+            format!("{shown} is not a directory to mount on: mkdir {shown}"),
         ));
     }
     let AttachReply { directory: served, .. } = client.call(Request::Attach)?;
@@ -74,7 +74,7 @@ pub struct Detached {
 /// daemon has died, removes what it left: its block devices, what is mounted on them, and its file.
 ///
 /// # Errors
-/// `Busy` where a file system is in use: it has been synced then, and everything goes on. `Invalid` where the volume is
+/// `Busy` if a file system is in use: it has been synced then, and everything goes on. `Invalid` if the volume is
 /// not attached.
 pub fn detach(state: &StateDir, name: &VolumeName) -> Result<Detached> {
     state.load(name)?;
@@ -111,7 +111,7 @@ fn unmount_all(device: &Path) -> Result<Vec<PathBuf>> {
         rustix::mount::unmount(&point, UnmountFlags::NOFOLLOW).map_err(|error| {
             sync_file_system(&point);
             let (device, shown) = (device.display(), point.display());
-            let remedy = format!("`fuser -vm {shown}` shows who uses it");
+            let remedy = format!("`fuser -vm {shown}` shows the processes that use it");
             Error::new(
                 ErrorKind::Busy,
                 format!("{device} is mounted on {shown}: unmounting it: {error}: {remedy}"),

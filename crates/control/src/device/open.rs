@@ -139,7 +139,7 @@ pub(crate) enum Prepared {
 /// Makes the file of a device that has a size and does not exist yet, sparse.
 ///
 /// # Errors
-/// Where it does not exist and no size was given, and where it exists with another size.
+/// If it does not exist and no size was given, and where it exists with another size.
 pub(crate) fn prepare(spec: &DeviceSpec) -> Result<Prepared> {
     let Storage::Path(path) = &spec.storage else { return Ok(Prepared::Found) };
     let (class, shown) = (spec.class, path.display());

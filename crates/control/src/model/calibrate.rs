@@ -25,7 +25,7 @@ use std::rc::Rc;
 pub struct CalibrateOptions {
     /// The device, as `PATH[,size=S][,model=M]`.
     pub device: String,
-    /// Which class it is; none where that shall follow from what it does.
+    /// Which class it is; none if that shall follow from what it does.
     pub class: Option<DeviceClass>,
     /// About how long it may take, without writing a scratch file.
     pub time: Nanos,
@@ -52,7 +52,7 @@ pub struct CalibrateReport {
     pub flush_response_ns: Option<u64>,
     /// Of an emulated device: how much later than its model requests completed, on average.
     pub lateness_ns_mean: Option<u64>,
-    /// The model: a file of one's own.
+    /// The model: a file of your own.
     pub toml: String,
 }
 
@@ -78,7 +78,7 @@ const ARENA: Bytes = Bytes(8 << 20);
 /// Measures a device, and makes a model of it. `progress` hears what comes next: its number, how many there are, what.
 ///
 /// # Errors
-/// `Usage` where the words are wrong; `Invalid` where the device holds what must not be destroyed, or cannot be measured.
+/// `Usage` if the words are wrong; `Invalid` if the device holds what must not be destroyed, or cannot be measured.
 pub fn calibrate(
     options: &CalibrateOptions,
     progress: &dyn Fn(usize, usize, &str),

@@ -1,4 +1,4 @@
-//! Device models by their name in the library, or from a TOML file of one's own.
+//! Device models by their name in the library, or from a TOML file of your own.
 //!
 //! A superblock has room for a model's name only. So a volume's record keeps the text of each model that came from a file,
 //! as it was when the volume was made: changing or removing the file later changes nothing. In the superblock such a
@@ -32,7 +32,7 @@ pub(crate) struct Model {
 /// The model of a name or of a file, for a device of `class`.
 ///
 /// # Errors
-/// `Usage` where there is none, or one that is wrong or of the other class.
+/// `Usage` if there is none, or one that is wrong or of the other class.
 pub fn find_model(class: DeviceClass, model: &str) -> Result<Spec> {
     find(class, model).map(|found| found.spec)
 }
@@ -48,7 +48,7 @@ pub struct ModelReport {
     pub class: String,
     /// The size of the real device.
     pub capacity_bytes: u64,
-    /// The model as a file of one's own would have it, with what each field means.
+    /// The model as a file of your own would have it, with what each field means.
     pub toml: String,
 }
 
@@ -91,7 +91,7 @@ pub(crate) fn find(class: DeviceClass, model: &str) -> Result<Model> {
 /// The model that a superblock names.
 ///
 /// # Errors
-/// `Unsupported` where this program does not know it, or its text is not at hand.
+/// `Unsupported` if this program does not know it, or its text is not at hand.
 pub(crate) fn reopen(class: DeviceClass, stored: &str, own: &OwnModels) -> Result<Spec> {
     let unsupported = |problem: String| Error::new(ErrorKind::Unsupported, problem);
     let spec = match stored.strip_prefix(OWN) {
@@ -132,7 +132,7 @@ pub(crate) fn read_all(paths: &[impl AsRef<Path>]) -> Result<OwnModels> {
 /// Adds a model to those that a record keeps.
 ///
 /// # Errors
-/// `Usage` where there is another of its name.
+/// `Usage` if there is another of its name.
 pub(crate) fn keep(models: &mut OwnModels, name: String, text: String) -> Result<()> {
     match models.get(&name) {
         Some(known) if *known != text => {
@@ -152,7 +152,7 @@ fn open(path: &Path) -> io::Result<File> {
     // Asked first: a pipe would wait for its writer.
     match std::fs::metadata(path)?.is_file() {
         true => File::open(path),
-        false => Err(io::Error::new(io::ErrorKind::InvalidInput, "it is no regular file")),
+        false => Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not a regular file")),
     }
 }
 
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_with_a_file_is_told_with_its_path() {
+    fn an_invalid_file_is_named_with_its_path() {
         let dir = tempfile::tempdir().unwrap();
         let path = |name: &str| dir.path().join(name).display().to_string();
         file(&dir, "disk.toml", &own("disk"));

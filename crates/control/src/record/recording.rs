@@ -32,7 +32,7 @@ impl Recording {
     /// Begins to record what guests ask of the volume.
     ///
     /// # Errors
-    /// `Busy` where it is recorded already, and what [`Client::call`] says.
+    /// `Busy` if it is recorded already, and what [`Client::call`] says.
     pub fn start(mut client: Client) -> Result<Recording> {
         client.call::<serde_json::Value>(Request::Record)?;
         let (name, stream) = client.into_stream();

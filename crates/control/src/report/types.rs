@@ -184,7 +184,7 @@ pub struct DeviceReport {
 /// two digits.
 #[derive(Clone, Copy, Default, PartialEq, Debug, Serialize, Deserialize)]
 pub struct LatencyReport {
-    /// The mean; 0 where nothing was measured, as all of these.
+    /// The mean; 0 if nothing was measured, as all of these.
     pub latency_ns_mean: u64,
     /// Half of all requests took no longer.
     pub latency_ns_p50: u64,
@@ -202,7 +202,7 @@ pub struct LatencyReport {
 /// [`LatencyReport`].
 #[derive(Clone, Copy, Default, PartialEq, Debug, Serialize, Deserialize)]
 pub struct ResponseReport {
-    /// The mean; 0 where nothing was measured, as all of these.
+    /// The mean; 0 if nothing was measured, as all of these.
     pub response_ns_mean: u64,
     /// Half of all requests took no longer.
     pub response_ns_p50: u64,

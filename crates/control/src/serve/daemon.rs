@@ -106,11 +106,11 @@ const LAST_RECORDS: Nanos = Nanos::from_secs(1);
 /// How long whoever asked for the stop may take to read how it went.
 const LAST_WORDS: Nanos = Nanos::from_millis(50);
 
-/// Serves a volume until the process is told to stop. `ready` is called once guests may come.
+/// Serves a volume until the process is told to stop. `ready` is called when the server is ready for connections.
 ///
 /// # Errors
-/// Before it serves: `Busy` where somebody else does, and whatever keeps the volume from opening; nothing was changed
-/// then. After: `Unsafe` where the volume could not be closed.
+/// Before it serves: `Busy` if somebody else does, and whatever keeps the volume from opening; nothing was changed
+/// then. After: `Unsafe` if the volume could not be closed.
 pub fn serve(
     state: &StateDir,
     name: &VolumeName,

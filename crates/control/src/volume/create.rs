@@ -79,7 +79,7 @@ pub struct CreateReport {
 /// Makes a volume and notes its name. Where that fails, files that it made are gone again.
 ///
 /// # Errors
-/// `Invalid` where the name is taken, a device holds something, or the volume does not fit; `Usage` for memory.
+/// `Invalid` if the name is taken, a device holds something, or the volume does not fit; `Usage` for memory.
 pub fn create(state: &StateDir, new: &NewVolume) -> Result<CreateReport> {
     if new.devices.iter().any(|device| device.storage == Storage::Memory) {
         let problem = "a device in memory ends with its daemon: use braid serve --temporary, or a path";

@@ -36,7 +36,7 @@ pub struct ImportReport {
 /// its devices emulate and that are not kept here.
 ///
 /// # Errors
-/// Where the devices are not all those of one volume, as at serving; `Invalid` where another volume has the name.
+/// If the devices are not all those of one volume, as at serving; `Invalid` if another volume has the name.
 pub fn import(
     state: &StateDir,
     paths: &[PathBuf],
@@ -138,7 +138,7 @@ fn refuse_other(state: &StateDir, record: &VolumeRecord) -> Result<()> {
 /// goes, with the files that were made for it and that no other volume has taken since.
 ///
 /// # Errors
-/// `Busy` while somebody works on it, `Invalid` where there is none.
+/// `Busy` while somebody works on it, `Invalid` if there is none.
 pub fn forget(state: &StateDir, name: &VolumeName) -> Result<()> {
     if !state.knows(name) {
         return state.load(name).map(drop);

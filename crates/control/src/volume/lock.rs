@@ -20,7 +20,7 @@ impl VolumeLock {
     /// Takes the lock of a volume; `verb` says what for: `served`, `created`.
     ///
     /// # Errors
-    /// `Busy` where another process holds it: says which, and what it does. `Invalid` where the lock file is no file.
+    /// `Busy` if another process holds it: says which, and what it does. `Invalid` if the lock file is no file.
     pub fn take(state: &StateDir, name: &VolumeName, verb: &str) -> Result<VolumeLock> {
         state.make_dir(&state.volume_dir(name))?;
         let path = state.lock_file(name);
@@ -100,7 +100,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_second_is_told_who_was_first() {
+    fn a_second_lock_is_refused_with_the_process_of_the_first() {
         let dir = tempfile::tempdir().unwrap();
         let (state, name) = (StateDir::new(dir.path()).unwrap(), "vault".parse().unwrap());
         let lock = VolumeLock::take(&state, &name, "served").unwrap();

@@ -64,7 +64,7 @@ pub fn set_policy(state: &StateDir, name: &VolumeName, text: &str) -> Result<Pol
     }
 }
 
-/// A policy that is none is a wrong word of the command.
+/// An unknown policy is a wrong word of the command.
 pub(crate) fn refused(error: braid_engine::Error) -> Error {
     match error.kind() {
         braid_engine::ErrorKind::Invalid => Error::new(ErrorKind::Usage, error.to_string()),

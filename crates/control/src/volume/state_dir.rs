@@ -53,7 +53,7 @@ impl FromStr for VolumeName {
             return Ok(VolumeName(text.to_owned()));
         }
         let problem = format!(
-            "'{text}' is no name of a volume: use 1 to {LONGEST_NAME} letters, digits, '-', '_' or '.', the first a \
+            "invalid volume name '{text}': use 1 to {LONGEST_NAME} letters, digits, '-', '_' or '.', the first a \
              letter or digit"
         );
         Err(Error::new(ErrorKind::Usage, problem))
@@ -145,7 +145,7 @@ impl VolumeRecord {
     /// The paths of its devices.
     ///
     /// # Errors
-    /// `Invalid` where one was memory: it went with its daemon.
+    /// `Invalid` if one was memory: it went with its daemon.
     pub fn paths(&self) -> Result<Vec<PathBuf>> {
         let path = |device: &DeviceRecord| {
             device.path.clone().ok_or_else(|| {
@@ -251,7 +251,7 @@ impl StateDir {
     /// A volume's record.
     ///
     /// # Errors
-    /// `Invalid` where there is none: names those that there are.
+    /// `Invalid` if there is none: names those that there are.
     pub fn load(&self, name: &VolumeName) -> Result<VolumeRecord> {
         let path = self.record_file(name);
         let text = match std::fs::read_to_string(&path) {
@@ -261,7 +261,7 @@ impl StateDir {
         let shown = path.display();
         let record: VolumeRecord = serde_json::from_str(&text).map_err(|error| {
             let problem = format!(
-                "{shown} is no record of a volume ({error}): remove it, and braid import its devices"
+                "{shown} is not a record of a volume ({error}): remove it, and braid import its devices"
             );
             Error::new(ErrorKind::Invalid, problem)
         })?;
@@ -387,7 +387,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_volume_is_told_with_those_there_are() {
+    fn an_unknown_volume_is_refused_with_the_known_ones() {
         let dir = tempfile::tempdir().unwrap();
         let state = StateDir::new(dir.path()).unwrap();
         state.save(&record("vault")).unwrap();

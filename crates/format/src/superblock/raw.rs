@@ -107,7 +107,7 @@ impl Raw {
             (self.version.get(), self.read_only_compat.get(), self.incompat.get());
         if version < VERSION {
             return Err(Invalid::Feature(format!(
-                "the volume has format {version}, which this version of Braid no longer reads: create it anew"
+                "the volume has format {version}, which this version of Braid no longer reads: create it again"
             )));
         }
         if version > VERSION || read_only != 0 || incompat != 0 {

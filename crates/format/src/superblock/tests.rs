@@ -186,7 +186,7 @@ fn every_torn_sector_of_superblock_and_table_is_noticed() {
 }
 
 #[test]
-fn structures_of_other_volumes_and_nothing_are_told_apart() {
+fn structures_of_other_volumes_and_zeros_are_distinguished() {
     let superblock = volume();
     assert_eq!(DeviceTable::decode(&superblock.encode_table(), Uuid([1; 16])), Err(Invalid::Checksum));
     assert_eq!(DeviceTable::decode(&[0; 4096], superblock.volume), Err(Invalid::Absent));

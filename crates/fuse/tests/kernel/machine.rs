@@ -43,7 +43,7 @@ pub struct Machine {
 static TURN: Mutex<()> = Mutex::new(());
 
 impl Machine {
-    /// A machine whose daemon serves, or `None` where something is missing here.
+    /// A machine whose daemon serves, or `None` if something is missing here.
     pub fn start(setup: Setup, programs: &[&str]) -> Option<Machine> {
         if let Some(missing) = missing(programs) {
             // Past the capture of the output of tests: this must be seen.

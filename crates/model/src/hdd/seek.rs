@@ -53,14 +53,14 @@ impl Curve {
     /// Solves the constants from the sheet's figures.
     ///
     /// # Panics
-    /// Where no curve has them.
+    /// If no curve has them.
     pub fn fit(sheet: Seek) -> Curve {
         Curve::solve(sheet).unwrap_or_else(|| {
             panic!("no rising curve has an average of {} and a full stroke of {}", sheet.average, sheet.full)
         })
     }
 
-    /// Solves the constants from the sheet's figures; `None` where no rising curve has them.
+    /// Solves the constants from the sheet's figures; `None` if no rising curve has them.
     pub fn solve(sheet: Seek) -> Option<Curve> {
         let ns = |time: Nanos| time.0 as f64;
         let (a, full, average) = (ns(sheet.settle), ns(sheet.full), ns(sheet.average));

@@ -1,6 +1,6 @@
 //! The solid-state drives. Each figure says where it comes from and how well it is known.
 //!
-//! Where a sheet states what comes out and not what is inside, the inside is solved from it: `command` from the request
+//! If a sheet states what comes out and not what is inside, the inside is solved from it: `command` from the request
 //! rate at depth 32, `latency` from the rate at depth one, `program` from the sequential write rate, and what the
 //! drive does for a random write from the rates of random writes.
 //!

@@ -19,7 +19,7 @@ pub struct Params {
     pub erase_block: Bytes,
     /// Erasing it.
     pub erase: Nanos,
-    /// How long a program or an erasure takes to make way for a read; `None` where it cannot.
+    /// How long a program or an erasure takes to make way for a read; `None` if it cannot.
     pub suspend: Option<Nanos>,
     /// Between a register and the controller.
     pub channel: Rate,

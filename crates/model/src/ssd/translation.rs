@@ -109,7 +109,7 @@ pub(crate) const MOST_STREAMS: usize = 16;
 
 impl Streams {
     fn new(count: usize, reach: Bytes) -> Streams {
-        assert!((1..=MOST_STREAMS).contains(&count), "a drive tells 1 to 16 streams apart, not {count}");
+        assert!((1..=MOST_STREAMS).contains(&count), "a drive distinguishes 1 to 16 streams, not {count}");
         Streams { ends: [Bytes::ZERO; MOST_STREAMS], count, reach }
     }
 
@@ -127,7 +127,7 @@ impl Streams {
 /// What the controller does for the map at each random write.
 #[derive(Clone, Debug)]
 struct Update {
-    /// What a random write takes; it changes with `regions_written` alone, which seldom does. Zero where it is not known.
+    /// What a random write takes; it changes with `regions_written` alone, which seldom does. Zero if it is not known.
     next: Nanos,
     time: Nanos,
     miss: Nanos,
@@ -146,7 +146,7 @@ const REGIONS: usize = 128;
 const RECENT: usize = 1_024;
 
 impl Update {
-    /// `None` where it takes no time.
+    /// `None` if it takes no time.
     fn new(pages: Pages, size: Bytes) -> Option<Update> {
         let mut recent_in = Box::new([0; REGIONS]);
         recent_in[0] = RECENT as u16;

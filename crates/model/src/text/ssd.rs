@@ -55,7 +55,7 @@ fn interface(params: &mut Params, f: &mut impl Fields) {
     params.intake = f.rate_or_none(
         "intake",
         params.intake,
-        "The most written bytes that the controller takes in, where interface and flash would take more",
+        "The most written bytes that the controller takes in, if interface and flash could take more",
     );
     params.buffer = f.size("buffer", params.buffer, Bytes::ZERO..=GIB * 16, "Memory for writes");
     params.flush = flush(params.flush, f);
@@ -71,7 +71,7 @@ fn interface(params: &mut Params, f: &mut impl Fields) {
         "Whether it reads ahead of a sequential reader, whose requests then cost the interface only",
     );
     params.streams =
-        f.count("streams", params.streams as u64, 1..=16, "How many sequential writers it tells apart")
+        f.count("streams", params.streams as u64, 1..=16, "How many sequential writers it distinguishes")
             as usize;
     params.trim = f.flag("trim", params.trim, "Whether discards free flash");
 }
@@ -110,7 +110,7 @@ fn mapping(mapping: Mapping, f: &mut impl Fields) -> Mapping {
                 "map_miss",
                 pages.map_miss,
                 TIMES,
-                "The controller's time beside, where the part of the map that a random write needs is not in memory",
+                "The controller's additional time if the part of the map that a random write needs is not in memory",
             ),
         });
     }

@@ -98,7 +98,7 @@ fn what_is_wrong_is_named_with_what_would_be_right() {
 }
 
 #[test]
-fn a_text_of_the_wrong_kind_is_told_its_fields() {
+fn a_text_of_the_wrong_kind_is_refused_with_a_field_that_it_lacks() {
     let error = error_of(&text_of("mba3073").replace("kind = \"hdd\"", "kind = \"ssd\""));
     assert!(error.contains("'channels'"), "{error}");
 }

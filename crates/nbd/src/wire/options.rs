@@ -42,8 +42,6 @@ pub const NBD_REP_ERR_POLICY: u32 = (1 << 31) | 2;
 pub const NBD_REP_ERR_INVALID: u32 = (1 << 31) | 3;
 /// No export has this name.
 pub const NBD_REP_ERR_UNKNOWN: u32 = (1 << 31) | 6;
-/// The server is about to stop.
-pub const NBD_REP_ERR_SHUTDOWN: u32 = (1 << 31) | 7;
 /// The option is longer than this server takes.
 pub const NBD_REP_ERR_TOO_BIG: u32 = (1 << 31) | 9;
 
@@ -76,7 +74,7 @@ impl OptionHead {
     /// Bytes that an option's head takes.
     pub const LEN: usize = 16;
 
-    /// Reads an option's head; `None` where the magic number is wrong.
+    /// Reads an option's head; `None` if the magic number is wrong.
     pub fn decode(bytes: &[u8; OptionHead::LEN]) -> Option<OptionHead> {
         let (magic, rest) = split_u64(bytes)?;
         let (option, rest) = split_u32(rest)?;
@@ -105,7 +103,7 @@ pub struct InfoQuery<'a> {
 }
 
 impl<'a> InfoQuery<'a> {
-    /// Reads the content; `None` where lengths do not add up.
+    /// Reads the content; `None` if lengths do not add up.
     pub fn decode(content: &'a [u8]) -> Option<InfoQuery<'a>> {
         let (name, rest) = split_string(content)?;
         let (count, wanted) = split_u16(rest)?;
@@ -129,7 +127,7 @@ pub struct ContextQuery<'a> {
 }
 
 impl<'a> ContextQuery<'a> {
-    /// Reads the content; `None` where lengths do not add up.
+    /// Reads the content; `None` if lengths do not add up.
     pub fn decode(content: &'a [u8]) -> Option<ContextQuery<'a>> {
         let (name, rest) = split_string(content)?;
         let (count, queries) = split_u32(rest)?;

@@ -3,7 +3,7 @@
 
 pub mod raw;
 
-use braid_base::{Bytes, GIB, KIB, MIB, Nanos, Request};
+use braid_base::{Bytes, KIB, MIB, Nanos, Request};
 use braid_engine::{Allocation, Durability, Error, ErrorKind, Export, Result, Zeroing};
 use braid_nbd::{Counters, Server, ServerConfig};
 use braid_runtime::{Arena, Buf, Runtime};
@@ -331,6 +331,3 @@ pub fn run_client(programme: &str, arguments: &[&str]) -> Output {
     assert!(output.status.success(), "{programme} {arguments:?}: {}\n{said}", output.status);
     output
 }
-
-/// Large enough for any test, and mapped only where written.
-pub const LARGE: Bytes = GIB;

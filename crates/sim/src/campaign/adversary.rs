@@ -128,7 +128,7 @@ impl<S: Subject> Adversary<S> {
             Disturbance::Rot
             | Disturbance::MissingDevice
             | Disturbance::StaleDevice
-            | Disturbance::PolicyChanges => unreachable!("{kind} is no plan of faults"),
+            | Disturbance::PolicyChanges => unreachable!("{kind} is not a plan of faults"),
         }
         (plan, longest)
     }

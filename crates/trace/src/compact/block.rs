@@ -46,7 +46,7 @@ impl BlockHead {
         sealed(bytes)
     }
 
-    /// `None` where it is no head, or one that promises what no block has.
+    /// `None` if it is no head, or one that promises what no block has.
     pub(super) fn decode(bytes: &[u8; HEAD]) -> Option<BlockHead> {
         let head = BlockHead {
             payload_crc: four(bytes, 8),

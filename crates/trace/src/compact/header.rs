@@ -23,7 +23,7 @@ pub struct Header {
     pub records: Option<u64>,
     /// Time zero in nanoseconds since 1970, where it is known.
     pub unix_ns: Option<u64>,
-    /// Where the devices lie; none where all is one device. At most 1024, with labels of at most 255 bytes.
+    /// Where the devices lie; none if all is one device. At most 1024, with labels of at most 255 bytes.
     pub places: Vec<Place>,
 }
 

@@ -11,10 +11,10 @@
 //!          12   4  length of the header, all of it: a multiple of 8, at most 1 MiB
 //!          16   4  checksum of all that follows of the header
 //!          20   4  zero
-//!          24   8  size of the address space in bytes; 0 where it was not known
+//!          24   8  size of the address space in bytes; 0 if it was not known
 //!          32   8  records; 2^64 - 1 where that was not known
-//!          40   8  time zero as nanoseconds since 1970; 0 where it was not known
-//!          48   4  number of devices, 0 to 1024; 0 where all is one device, called "0"
+//!          40   8  time zero as nanoseconds since 1970; 0 if it was not known
+//!          48   4  number of devices, 0 to 1024; 0 if all is one device, called "0"
 //!          52   2  length of the trace's name, at most 255
 //!          54   2  zero
 //!          56   …  the name, UTF-8

@@ -195,7 +195,7 @@ impl Decode for CompactReader {
         if seen.is_empty() {
             self.ended = true;
             batch.problems.note(number, || {
-                "there is none, and no end either: whoever wrote the trace was cut off; all before is read".to_owned()
+                "it is missing, and so is the end: the writer of the trace was interrupted; all before is read".to_owned()
             })?;
             return Ok(false);
         }
@@ -222,9 +222,9 @@ impl Decode for CompactReader {
             let (skipped, found) = self.resynchronise(source)?;
             self.ended = !found;
             let what = if found {
-                "that are no block"
+                "that are not a block"
             } else {
-                "of a torn block: whoever wrote the trace was cut off"
+                "of a torn block: the writer of the trace was interrupted"
             };
             batch.problems.note(number, || format!("{skipped} bytes {what}"))?;
             self.number += 1;
@@ -237,7 +237,7 @@ impl Decode for CompactReader {
             source.skip(there);
             self.ended = true;
             batch.problems.note(number, || {
-                format!("{there} of its {whole} bytes are there: whoever wrote the trace was cut off; all before is read")
+                format!("{there} of its {whole} bytes are there: the writer of the trace was interrupted; all before is read")
             })?;
             return Ok(false);
         }
@@ -270,7 +270,7 @@ pub(crate) struct Tail {
     pub end: Bytes,
 }
 
-/// What the last bytes of a compact trace say of it; `None` where they are not its end: whoever wrote it was cut off.
+/// What the last bytes of a compact trace say of it; `None` if they are not its end: whoever wrote it was cut off.
 pub fn compact_end(ending: &[u8]) -> Option<CompactEnd> {
     let End { records, dropped, .. } = End::decode(ending.last_chunk::<HEAD>()?)?;
     Some(CompactEnd { records, dropped })
@@ -288,7 +288,7 @@ pub struct CompactEnd {
     pub dropped: u64,
 }
 
-/// Reads header and end of a compact trace, of which `beginning` are the first and `ending` the last bytes. `None` where it
+/// Reads header and end of a compact trace, of which `beginning` are the first and `ending` the last bytes. `None` if it
 /// is none, or is not complete.
 pub(crate) fn tail(beginning: &[u8], ending: &[u8]) -> Option<(Header, Tail)> {
     if !beginning.starts_with(MAGIC) {

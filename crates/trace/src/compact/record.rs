@@ -64,7 +64,7 @@ impl Before {
         self.end = offset.0 + len.0;
     }
 
-    /// Takes a record from the front of `bytes`; `None` where these are none.
+    /// Takes a record from the front of `bytes`; `None` if these are none.
     pub(super) fn decode(&mut self, bytes: &mut &[u8]) -> Option<Arrival> {
         let (&first, rest) = bytes.split_first()?;
         *bytes = rest;

@@ -34,10 +34,10 @@ impl LineFormat for Alibaba {
             b"W" | b"w" => Op::Write,
             _ => return Err("the second field, the opcode, is neither R nor W"),
         };
-        whole(fields.get(0)).ok_or("the first field is no number of a disk")?;
-        let offset = whole(fields.get(2)).ok_or("the third field is no address")?;
-        let len = whole(fields.get(3)).ok_or("the fourth field is no length")?;
-        let at = time(fields.get(4), self.microsecond).ok_or("the fifth field is no time")?;
+        whole(fields.get(0)).ok_or("the first field is not a disk number")?;
+        let offset = whole(fields.get(2)).ok_or("the third field is not an address")?;
+        let len = whole(fields.get(3)).ok_or("the fourth field is not a length")?;
+        let at = time(fields.get(4), self.microsecond).ok_or("the fifth field is not a time")?;
         let device = devices.number(fields.get(0))?;
         Ok(Some(Raw { at, device, op, offset, len, number: 0 }))
     }

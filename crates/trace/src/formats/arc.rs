@@ -30,8 +30,8 @@ impl LineFormat for Arc {
             return Err("not four numbers: first block, blocks, 0, number");
         }
         let blocks = |place| whole(fields.get(place))?.checked_mul(self.block.0);
-        let offset = blocks(0).ok_or("the first column is no block")?;
-        let len = blocks(1).ok_or("the second column is no number of blocks")?;
+        let offset = blocks(0).ok_or("the first column is not a block")?;
+        let len = blocks(1).ok_or("the second column is not a number of blocks")?;
         let at = self.lines.saturating_mul(self.between.0);
         self.lines += 1;
         Ok(Some(Raw { at, device: devices.number(b"0")?, op: Op::Read, offset, len, number: 0 }))

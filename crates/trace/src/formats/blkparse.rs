@@ -31,7 +31,7 @@ impl LineFormat for Blkparse {
         if !is_device(fields.get(0)) {
             return Ok(None);
         }
-        let at = time(fields.get(3), Nanos::from_secs(1)).ok_or("the fourth column is no time")?;
+        let at = time(fields.get(3), Nanos::from_secs(1)).ok_or("the fourth column is not a time")?;
         let event = match fields.get(5) {
             b"Q" => Event::Queue,
             b"D" => Event::Issue,

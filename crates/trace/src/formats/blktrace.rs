@@ -44,7 +44,7 @@ pub(crate) enum ByteOrder {
 }
 
 impl ByteOrder {
-    /// From the first bytes; `None` where they are not blktrace's.
+    /// From the first bytes; `None` if they are not blktrace's.
     pub(crate) fn tell(beginning: &[u8]) -> Option<ByteOrder> {
         let magic = *beginning.first_chunk::<4>()?;
         match MAGIC {
@@ -86,7 +86,7 @@ impl Decode for Blktrace {
                 let skipped = self.resynchronise(source)?;
                 batch
                     .problems
-                    .note(self.number, || format!("{skipped} bytes that are no record of version 7"))?;
+                    .note(self.number, || format!("{skipped} bytes that are not a record of version 7"))?;
                 continue;
             }
             source.skip(LEN);

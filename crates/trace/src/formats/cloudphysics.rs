@@ -35,11 +35,11 @@ impl LineFormat for CloudPhysics {
         if !matches!(whole(fields.get(0)), Some(1 | 2)) {
             return Err("the first field, the version, is neither 1 nor 2");
         }
-        let code = hexadecimal(fields.get(2)).ok_or("the third field is no SCSI operation code")?;
-        let at = time(fields.get(1), self.microsecond).ok_or("the second field is no time")?;
-        let len = whole(fields.get(3)).ok_or("the fourth field is no length")?;
-        let block = whole(fields.get(4)).ok_or("the fifth field is no address")?;
-        let offset = block.checked_mul(self.block.0).ok_or("the fifth field is no address")?;
+        let code = hexadecimal(fields.get(2)).ok_or("the third field is not a SCSI operation code")?;
+        let at = time(fields.get(1), self.microsecond).ok_or("the second field is not a time")?;
+        let len = whole(fields.get(3)).ok_or("the fourth field is not a length")?;
+        let block = whole(fields.get(4)).ok_or("the fifth field is not an address")?;
+        let offset = block.checked_mul(self.block.0).ok_or("the fifth field is not an address")?;
         let Some(op) = operation(code) else { return Ok(None) };
         let device = devices.number(b"0")?;
         Ok(Some(Raw { at, device, op, offset, len, number: 0 }))

@@ -45,14 +45,14 @@ impl LineFormat for Columns {
             return Err("fewer than five columns: time, device, address, length, op");
         }
         if self.whole && fields.get(0).contains(&b'.') {
-            return Err("the first column is no whole number of nanoseconds");
+            return Err("the first column is not a whole number of nanoseconds");
         }
-        let at = time(fields.get(0), self.unit).ok_or("the first column is no time")?;
-        whole(fields.get(1)).ok_or("the second column is no device number")?;
+        let at = time(fields.get(0), self.unit).ok_or("the first column is not a time")?;
+        whole(fields.get(1)).ok_or("the second column is not a device number")?;
         let blocks = |place| whole(fields.get(place))?.checked_mul(self.block.0);
-        let offset = blocks(2).ok_or("the third column is no address")?;
-        let len = blocks(3).ok_or("the fourth column is no length")?;
-        let flags = hexadecimal(fields.get(4)).ok_or("the fifth column is no op")?;
+        let offset = blocks(2).ok_or("the third column is not an address")?;
+        let len = blocks(3).ok_or("the fourth column is not a length")?;
+        let flags = hexadecimal(fields.get(4)).ok_or("the fifth column is not an operation")?;
         let op = if flags & 1 == 1 { Op::Read } else { Op::Write };
         let device = devices.number(fields.get(1))?;
         Ok(Some(Raw { at, device, op, offset, len, number: 0 }))

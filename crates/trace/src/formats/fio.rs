@@ -40,7 +40,7 @@ pub(crate) enum Clock {
 }
 
 impl Clock {
-    /// From the beginning of the trace; `None` where that is no iolog of a version that is known.
+    /// From the beginning of the trace; `None` if that is no iolog of a version that is known.
     pub(crate) fn tell(beginning: &[u8]) -> Option<Clock> {
         let mut lines = beginning.split(|&byte| byte == b'\n').map(<[u8]>::trim_ascii);
         match lines.next()?.strip_prefix(HEADING)? {

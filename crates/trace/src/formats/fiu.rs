@@ -38,13 +38,13 @@ impl LineFormat for Fiu {
             b"W" | b"w" => Op::Write,
             _ => return Err("the sixth column is neither R nor W"),
         };
-        let at = time(fields.get(0), self.unit).ok_or("the first column is no time")?;
-        whole(fields.get(1)).ok_or("the second column is no number of a process")?;
+        let at = time(fields.get(0), self.unit).ok_or("the first column is not a time")?;
+        whole(fields.get(1)).ok_or("the second column is not a process number")?;
         let blocks = |place| whole(fields.get(place))?.checked_mul(self.block.0);
-        let offset = blocks(3).ok_or("the fourth column is no sector")?;
-        let len = blocks(4).ok_or("the fifth column is no length")?;
+        let offset = blocks(3).ok_or("the fourth column is not a sector")?;
+        let len = blocks(4).ok_or("the fifth column is not a length")?;
         let numbers = whole(fields.get(6)).zip(whole(fields.get(7)));
-        numbers.ok_or("the seventh and eighth column are no device")?;
+        numbers.ok_or("the seventh and eighth column are not a device")?;
         self.label.clear();
         self.label.extend_from_slice(fields.get(6));
         self.label.push(b',');

@@ -11,7 +11,7 @@ pub(crate) trait FixedFormat: Send {
     /// Bytes of a record.
     fn len(&self) -> usize;
 
-    /// The record in these bytes, which are so many; `None` where they are rightly none.
+    /// The record in these bytes, which are so many; `None` if they are rightly none.
     fn record(&mut self, bytes: &[u8], devices: &mut Devices) -> Result<Option<Raw>, Reason>;
 }
 

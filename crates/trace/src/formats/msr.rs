@@ -37,9 +37,9 @@ impl LineFormat for Msr {
             op if op.eq_ignore_ascii_case(b"write") => Op::Write,
             _ => return Err("the fourth field is neither Read nor Write"),
         };
-        let at = time(fields.get(0), self.tick).ok_or("the first field is no time")?;
-        let offset = whole(fields.get(4)).ok_or("the fifth field is no address")?;
-        let len = whole(fields.get(5)).ok_or("the sixth field is no length")?;
+        let at = time(fields.get(0), self.tick).ok_or("the first field is not a time")?;
+        let offset = whole(fields.get(4)).ok_or("the fifth field is not an address")?;
+        let len = whole(fields.get(5)).ok_or("the sixth field is not a length")?;
         self.label.clear();
         self.label.extend_from_slice(fields.get(1));
         self.label.push(b'_');

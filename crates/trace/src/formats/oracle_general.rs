@@ -60,7 +60,7 @@ impl OracleGeneral {
     fn record(&self, record: &[u8; LEN], batch: &mut Batch) -> Result<Option<Raw>, &'static str> {
         let Access { seconds, object, size, .. } = Access::of(record);
         let at = u64::from(seconds).saturating_mul(self.second.0);
-        let offset = object.checked_mul(self.block.0).ok_or("an object whose number is no address")?;
+        let offset = object.checked_mul(self.block.0).ok_or("an object whose number is not an address")?;
         let device = batch.devices.number(b"0")?;
         let (op, len) = (Op::Read, u64::from(size));
         check(Some(Raw { at, device, op, offset, len, number: self.number }))

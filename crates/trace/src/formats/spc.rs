@@ -33,11 +33,11 @@ impl LineFormat for Spc {
             b"w" | b"W" => Op::Write,
             _ => return Err("the fourth field, the opcode, is neither r nor w"),
         };
-        let at = time(fields.get(4), self.second).ok_or("the fifth field is no time")?;
-        let block = whole(fields.get(1)).ok_or("the second field is no address")?;
-        let offset = block.checked_mul(self.block.0).ok_or("the second field is no address")?;
-        let len = whole(fields.get(2)).ok_or("the third field is no length")?;
-        whole(fields.get(0)).ok_or("the first field is no ASU")?;
+        let at = time(fields.get(4), self.second).ok_or("the fifth field is not a time")?;
+        let block = whole(fields.get(1)).ok_or("the second field is not an address")?;
+        let offset = block.checked_mul(self.block.0).ok_or("the second field is not an address")?;
+        let len = whole(fields.get(2)).ok_or("the third field is not a length")?;
+        whole(fields.get(0)).ok_or("the first field is not an ASU")?;
         let device = devices.number(fields.get(0))?;
         Ok(Some(Raw { at, device, op, offset, len, number: 0 }))
     }

@@ -8,7 +8,7 @@
 //! |                    |           | | |            length in bytes
 //! |                    |           | | address in bytes
 //! |                    |           | logical unit: the device
-//! |                    |           R or W; empty where there was no response
+//! |                    |           R or W; empty if there was no response
 //! |                    response time in seconds; ignored
 //! seconds since 1970
 //! ```
@@ -39,10 +39,10 @@ impl LineFormat for Systor {
             b"" => return Ok(None),
             _ => return Err("the third field, the type, is neither R nor W nor empty"),
         };
-        let at = time(fields.get(0), self.second).ok_or("the first field is no time")?;
-        whole(fields.get(3)).ok_or("the fourth field is no logical unit")?;
-        let offset = whole(fields.get(4)).ok_or("the fifth field is no address")?;
-        let len = whole(fields.get(5)).ok_or("the sixth field is no length")?;
+        let at = time(fields.get(0), self.second).ok_or("the first field is not a time")?;
+        whole(fields.get(3)).ok_or("the fourth field is not a logical unit")?;
+        let offset = whole(fields.get(4)).ok_or("the fifth field is not an address")?;
+        let len = whole(fields.get(5)).ok_or("the sixth field is not a length")?;
         let device = devices.number(fields.get(3))?;
         Ok(Some(Raw { at, device, op, offset, len, number: 0 }))
     }

@@ -36,11 +36,11 @@ impl LineFormat for Tencent {
             b"1" => Op::Write,
             _ => return Err("the fourth field, the type, is neither 0 nor 1"),
         };
-        let at = time(fields.get(0), self.second).ok_or("the first field is no time")?;
+        let at = time(fields.get(0), self.second).ok_or("the first field is not a time")?;
         let blocks = |place| whole(fields.get(place))?.checked_mul(self.block.0);
-        let offset = blocks(1).ok_or("the second field is no sector")?;
-        let len = blocks(2).ok_or("the third field is no length")?;
-        whole(fields.get(4)).ok_or("the fifth field is no number of a volume")?;
+        let offset = blocks(1).ok_or("the second field is not a sector")?;
+        let len = blocks(2).ok_or("the third field is not a length")?;
+        whole(fields.get(4)).ok_or("the fifth field is not a volume number")?;
         let device = devices.number(fields.get(4))?;
         Ok(Some(Raw { at, device, op, offset, len, number: 0 }))
     }

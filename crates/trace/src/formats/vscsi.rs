@@ -43,7 +43,7 @@ const MOST_LOOKED_AT: usize = 200;
 const FEWEST_LOOKED_AT: usize = 2;
 
 impl Vscsi {
-    /// From the beginning of a trace; `None` where that is not of this format.
+    /// From the beginning of a trace; `None` if that is not of this format.
     pub(crate) fn tell(beginning: &[u8], microsecond: Nanos, block: Bytes) -> Option<Vscsi> {
         let of = |version| Vscsi { version, microsecond, block };
         [Version::One, Version::Two].map(of).into_iter().find(|format| format.is_plausible(beginning))

@@ -30,7 +30,7 @@ struct Seen {
 
 /// A reference to a block of the sample.
 pub(super) struct Touch {
-    /// The reference before; none where the block was never touched.
+    /// The reference before; none if the block was never touched.
     pub before: Option<Before>,
     /// How many references this one stands for.
     pub weight: u64,
@@ -54,7 +54,7 @@ impl Blocks {
         Blocks { seen: HashMap::default(), recency: Recency::new(), limit, halvings: 0, references: 0 }
     }
 
-    /// A reference to a block; `None` where it does not belong to the sample.
+    /// A reference to a block; `None` if it does not belong to the sample.
     pub(super) fn touch(&mut self, device: u16, block: u64, op: Op, window: u32) -> Option<Touch> {
         self.references += 1;
         let key = u64::from(device) << BLOCK_BITS | block;

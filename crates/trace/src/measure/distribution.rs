@@ -42,7 +42,7 @@ impl Distribution {
         self.counts.iter().take(step(limit)).sum()
     }
 
-    /// The number that so many of a hundred do not exceed, to within a step; zero where there are none.
+    /// The number that so many of a hundred do not exceed, to within a step; zero if there are none.
     pub(super) fn percentile(&self, percent: u64) -> u64 {
         let mut left = (u128::from(self.total) * u128::from(percent)).div_ceil(100).max(1) as u64;
         let reached = self.counts.iter().position(|&count| {

@@ -7,7 +7,7 @@ use braid_base::{Nanos, Op, Request};
 pub struct Rate {
     /// From the first request to the last.
     pub duration_seconds: f64,
-    /// Requests of all kinds over the duration; zero where that is none.
+    /// Requests of all kinds over the duration; zero if that is none.
     pub arrivals_per_second: f64,
     /// Bytes of reads and writes over the duration.
     pub arrival_bytes_per_second: f64,

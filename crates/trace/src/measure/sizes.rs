@@ -15,7 +15,7 @@ pub struct SizesByOp {
 }
 
 /// The distribution of sizes. A percentile is the smallest size that so many of a hundred requests do not exceed. All are
-/// zero where there is no request.
+/// zero if there is no request.
 #[derive(Clone, Copy, PartialEq, Debug, Default, serde::Serialize)]
 pub struct Sizes {
     /// How many requests.

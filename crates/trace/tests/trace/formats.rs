@@ -100,7 +100,7 @@ fn blktraces(big: bool) -> Vec<u8> {
 }
 
 #[test]
-fn each_format_is_told_by_its_content() {
+fn each_format_is_detected_by_its_content() {
     let (oracle, little, big) = (oracle_general(), blktraces(false), blktraces(true));
     let (first, second) = (vscsi(1), vscsi(2));
     for (bytes, format) in [
@@ -317,7 +317,7 @@ fn where_content_is_ambiguous_the_format_can_be_named() {
 }
 
 #[test]
-fn arc_has_a_request_each_millisecond_unless_told_otherwise() {
+fn arc_has_a_request_each_millisecond_by_default() {
     assert_eq!(arrivals(ARC), [(0, Read, 230_027 * 512, 4096), (1_000_000, Read, 1_842_745 * 512, 32_768)]);
     let options = Options { block: Some(Bytes(4096)), time_unit: Some(Nanos(5)), ..Options::default() };
     let records = records(ARC, &options);
@@ -364,7 +364,7 @@ fn a_heading_comments_empty_lines_and_some_bad_lines_hide_no_format() {
 }
 
 #[test]
-fn what_is_no_trace_is_refused_with_the_formats_there_are() {
+fn an_unknown_format_is_refused_with_the_known_ones() {
     for bytes in [
         &b"Dear Sir or Madam,\nI write to you\n"[..],
         b"\x7fELF\x02\x01\x01\0\0\0\0\0\0\0\0\0\x03\0>\0",

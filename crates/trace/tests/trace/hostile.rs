@@ -58,7 +58,7 @@ fn a_decompression_bomb_takes_time_and_no_memory() {
 }
 
 #[test]
-fn a_zstd_window_beyond_the_bound_is_an_error_that_is_no_abort() {
+fn a_zstd_window_beyond_the_bound_is_an_error_and_not_an_abort() {
     // A frame header that asks for a window of 2 GiB.
     let frame = [0x28, 0xb5, 0x2f, 0xfd, 0x00, 0xa8, 0x01, 0x00, 0x00];
     let error = Reader::open(&frame[..], &Options::default()).err().unwrap();

@@ -62,7 +62,7 @@ fn touched_extents_of_parts_are_those_of_the_whole() {
 }
 
 #[test]
-fn what_is_no_part_of_a_trace_is_named() {
+fn a_file_that_is_not_part_of_a_trace_is_named() {
     let (_folder, parts) = folder();
     let error = |path: &Path| Parts::open(path, &Options::default(), None).err().unwrap().to_string();
     let empty = parts.join("empty");

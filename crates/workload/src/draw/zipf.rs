@@ -2,7 +2,7 @@
 //!
 //! Exact, for any n and s, in constant memory: rejection-inversion, W. Hörmann and G. Derflinger, "Rejection-Inversion to
 //! Generate Variates from Monotone Discrete Distributions", ACM TOMACS 6(3), 1996. H is the integral of x^-s; a uniform
-//! number under H is inverted, rounded to the nearest rank, and refused where the area beside the histogram was hit.
+//! number under H is inverted, rounded to the nearest rank, and refused if the area beside the histogram was hit.
 
 use super::{exp, ln};
 use braid_base::Rng;

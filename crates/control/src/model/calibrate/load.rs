@@ -159,7 +159,7 @@ async fn work(ring: Ring, device: Rc<OpenDevice>, buf: Buf, run: Rc<Run>) {
 }
 
 impl Run {
-    /// `None` where nothing ended in time.
+    /// `None` if nothing ended in time.
     fn value(&self, measure: Measure) -> Option<f64> {
         if let Some(times) = &self.times {
             let mut times = times.take();
