@@ -213,7 +213,7 @@ mod tests {
         assert_eq!(s.take_bytes("size", KIB, KIB..=GIB), Ok(KIB * 8));
         assert_eq!(s.take_time("pause", Nanos::ZERO, Nanos::ZERO..=Nanos::MAX), Ok(Nanos::from_millis(5)));
         let error = s.finish().expect_err("read was not taken").to_string();
-        assert_eq!(error, "workload zipf has no setting 'read': its settings are requests, size, pause");
+        assert!(error.contains("'read'") && error.contains("requests, size, pause"), "{error}");
     }
 
     #[test]

@@ -373,7 +373,7 @@ mod tests {
         place.verifier.end_write(first);
         place.verifier.end_write(second);
         let error = place.reads(AT, &elsewhere).unwrap_err().to_string();
-        assert!(error.contains("write 2"), "{error}");
+        assert!(error.contains("8192") && error.contains("write 1"), "{error}");
     }
 
     #[test]

@@ -85,7 +85,7 @@ fn a_journal_that_is_gone_does_not_pass_for_an_empty_one() {
 /// One byte flipped in the newest batch: it was taken for one that a power cut had torn.
 #[test]
 fn a_rotten_last_batch_is_distinguished_from_one_that_was_never_promised_and_a_repair_gives_up_only_what_it_changed()
-{
+ {
     let bench = bench(2);
     let (devices, superblock) = killed_after(&bench, stripe(2), 5);
     let (world, arena) = (bench.world.clone(), bench.arena.clone());

@@ -49,11 +49,7 @@ fn what_cannot_be_read_is_refused_with_the_remedy() {
     machine.refused(&["trace", "info", "t.spc"], "invalid", &["t.spc", "'Dear reader,'", "blkparse"]);
     machine.refused(&["trace", "info", "missing"], "io", &["missing", "os error 2"]);
     machine.refused(&["trace", "info", "t.spc", "--format", "nosuch"], "usage", &["nosuch", "spc"]);
-    machine.refused(
-        &["trace", "info", "t.spc", "--format", "msr", "--block", "4KiB"],
-        "usage",
-        &["msr"],
-    );
+    machine.refused(&["trace", "info", "t.spc", "--format", "msr", "--block", "4KiB"], "usage", &["msr"]);
     machine.refused(
         &["trace", "convert", "t.spc", "x", "--to", "pdf"],
         "usage",

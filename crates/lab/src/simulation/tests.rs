@@ -190,7 +190,7 @@ fn what_does_not_fit_is_refused_with_the_remedy() {
         (Setup { load: Load::Workload("randam".into()), ..base.clone() }, "random"),
         (Setup { size: Some(Bytes(1 << 40)), ..base.clone() }, "1 TiB"),
         (Setup { size: Some(Bytes(1 << 20)), ..base.clone() }, "1 MiB"),
-        (Setup { warm_up: WarmUp::Time(Nanos::from_secs(3600)), ..base.clone() }, "1h"),
+        (Setup { warm_up: WarmUp::Time(Nanos::from_secs(3600)), ..base.clone() }, "3600 s"),
         (Setup { warm_up: WarmUp::Requests(4000), ..base.clone() }, "4000 requests"),
         (Setup { speed: 0.0, ..base.clone() }, "speed"),
         (Setup { requests: Some(0), ..base }, "0"),
