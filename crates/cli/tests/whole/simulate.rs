@@ -179,7 +179,7 @@ fn a_trace_is_read_and_played_as_the_options_say() {
     assert!((0.44..0.5).contains(&seconds), "{seconds} s");
     assert_eq!(run(&["--trace-block", "4KiB"])["trace"]["compacted_bytes"], 30 * (128 << 10));
     machine.refused(&words(&["--repeat", "2", "--warm-up", "1s"]), "usage", &["--repeat", "--warm-up"]);
-    machine.refused(&words(&["--format", "blktrace"]), "invalid", &["blktrace"]);
+    machine.refused(&words(&["--format", "blktrace"]), "io", &["blktrace"]);
     machine.refused(&words(&["--warm-up", "soon"]), "usage", &["10000req"]);
 }
 
