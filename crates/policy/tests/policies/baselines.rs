@@ -1,7 +1,7 @@
 //! The baselines: what they place where, and which settings they refuse.
 
 use crate::volume::{HDD, SSD, Volume, devices, extra_of};
-use braid_base::{BlockId, DeviceClass, ExtentId, Nanos};
+use braid_base::{BlockId, DeviceClass, Nanos};
 use braid_policy::{Direction, LONGEST_STATE, Policy, parse};
 
 fn mixed(hdds: usize) -> Volume {
