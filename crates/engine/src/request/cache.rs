@@ -95,6 +95,11 @@ impl ExtentCache {
         true
     }
 
+    /// The extents that are here, the last used first.
+    pub fn newest_first(&self) -> impl Iterator<Item = ExtentId> {
+        self.used.newest_first()
+    }
+
     /// The bytes of an extent that is here.
     pub fn whole(&self, extent: ExtentId) -> Option<&Buf> {
         self.bufs.get(&extent)
