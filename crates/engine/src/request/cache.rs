@@ -144,6 +144,12 @@ impl ExtentCache {
         self.bufs.get(&extent)
     }
 
+    /// Copies all of an extent out, if it is here. That is no use of it.
+    pub fn copy_whole(&self, extent: ExtentId, into: &Buf) -> bool {
+        let found = self.bufs.get(&extent);
+        found.inspect(|buf| into.copy_from(Bytes::ZERO, buf)).is_some()
+    }
+
     /// Copies a piece in, if its extent is here: the cache is written through.
     pub fn write(&mut self, piece: &Piece, from: &Buf) {
         if let Some(buf) = self.bufs.get(&piece.extent) {
