@@ -119,7 +119,13 @@ fn a_baseline_never_moves_anything_and_says_so() {
 #[test]
 fn settings_written_out_make_the_same_policy_again() {
     let volume = mixed(2);
-    for text in ["wardrop,step=0.5", "static,ssd=80%", "ssd-first,cache=5%", "stripe"] {
+    for text in [
+        "wardrop,average=period,no-migration",
+        "wardrop,allocation-only",
+        "static,ssd=80%",
+        "ssd-first,cache=5%",
+        "stripe",
+    ] {
         let settings = |p: &dyn Policy| match p.settings() {
             s if s.is_empty() => p.name().to_owned(),
             s => format!("{},{s}", p.name()),
@@ -160,8 +166,12 @@ fn wrong_settings_are_refused_with_what_would_be_right() {
         ("wardrop,alpa=3", &volume, "alpha"),
         ("wardrop,floor=x", &volume, "0.0001 to 0.5"),
         ("wardrop,period=2", &volume, "2s"),
-        ("wardrop,step=0.1,step=0.2", &volume, "twice"),
-        ("wardrop,step", &volume, "key=value"),
+        ("wardrop,beta=1,beta=2", &volume, "twice"),
+        ("wardrop,beta", &volume, "has no value"),
+        ("wardrop,step=0.25", &volume, "no setting 'step'"),
+        ("wardrop,average=minute", &volume, "request or period"),
+        ("wardrop,allocation-only=1", &volume, "without a value"),
+        ("wardrop,free-low=0.2", &volume, "at most free-high"),
         ("static", &volume, "ssd=80%"),
         ("static,ssd=120%", &volume, "80%"),
         ("static,ssd=80%,hdd=80%", &volume, "100 %"),
