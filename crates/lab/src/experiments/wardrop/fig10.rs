@@ -1,8 +1,8 @@
 //! Figure 10: dbench on a disk beside an SSD that writes worse than it, the MemoRight GT.
 
 use super::{
-    DBENCH, DBENCH_COUNTS, HDD_ONLY, PAPER, PAPERS_RULE, PROCESSES, SSD_ONLY, WARDROP, WITH_MEMORIGHT,
-    papers_rule, series, test,
+    BY_PERIOD, DBENCH, DBENCH_COUNTS, HDD_ONLY, PAPER, PROCESSES, SSD_ONLY, WARDROP, WITH_MEMORIGHT,
+    by_period, series, test,
 };
 use crate::Prefill;
 use crate::experiment::Bound::AtLeast;
@@ -26,7 +26,7 @@ pub const EXPERIMENT: Experiment = Experiment {
     axis: PROCESSES,
     series: &[
         series(WARDROP, WITH_MEMORIGHT, "wardrop", DBENCH),
-        papers_rule(PAPERS_RULE, WARDROP, WITH_MEMORIGHT, DBENCH),
+        by_period(BY_PERIOD, WARDROP, WITH_MEMORIGHT, DBENCH),
         series(SSD_ONLY, WITH_MEMORIGHT, "ssd-only", DBENCH),
         series(HDD_ONLY, WITH_MEMORIGHT, "hdd-only", DBENCH),
         series(STATIC_10, WITH_MEMORIGHT, "static,ssd=10%", DBENCH),

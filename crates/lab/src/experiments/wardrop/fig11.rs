@@ -1,8 +1,8 @@
 //! Figure 11: dbench on a disk beside an SSD that writes worse than it, the Transcend of 16 GB.
 
 use super::{
-    DBENCH, DBENCH_COUNTS, HDD_ONLY, PAPER, PAPERS_RULE, PROCESSES, SSD_ONLY, WARDROP, WITH_TRANSCEND,
-    papers_rule, series, test,
+    BY_PERIOD, DBENCH, DBENCH_COUNTS, HDD_ONLY, PAPER, PROCESSES, SSD_ONLY, WARDROP, WITH_TRANSCEND,
+    by_period, series, test,
 };
 use crate::Prefill;
 use crate::experiment::Bound::AtLeast;
@@ -26,7 +26,7 @@ pub const EXPERIMENT: Experiment = Experiment {
     axis: PROCESSES,
     series: &[
         series(WARDROP, WITH_TRANSCEND, "wardrop", DBENCH),
-        papers_rule(PAPERS_RULE, WARDROP, WITH_TRANSCEND, DBENCH),
+        by_period(BY_PERIOD, WARDROP, WITH_TRANSCEND, DBENCH),
         series(SSD_ONLY, WITH_TRANSCEND, "ssd-only", DBENCH),
         series(HDD_ONLY, WITH_TRANSCEND, "hdd-only", DBENCH),
         series(STATIC_10, WITH_TRANSCEND, "static,ssd=10%", DBENCH),

@@ -1,7 +1,7 @@
 //! Figure 9: how much data the policy keeps on the SSD under the NetApp trace.
 
 use super::{
-    NETAPP, NETAPP_COUNTS, ONE_AND_ONE, PAPER, PAPERS_RULE, PROCESSES, WARDROP, papers_rule, series, test,
+    BY_PERIOD, NETAPP, NETAPP_COUNTS, ONE_AND_ONE, PAPER, PROCESSES, WARDROP, by_period, series, test,
 };
 use crate::Prefill;
 use crate::experiment::Bound::{AtMost, Within};
@@ -19,7 +19,7 @@ pub const EXPERIMENT: Experiment = Experiment {
     axis: PROCESSES,
     series: &[
         series(WARDROP, ONE_AND_ONE, "wardrop", NETAPP),
-        papers_rule(PAPERS_RULE, WARDROP, ONE_AND_ONE, NETAPP),
+        by_period(BY_PERIOD, WARDROP, ONE_AND_ONE, NETAPP),
     ],
     measures: &[SsdShare],
     counting: Some(NETAPP_COUNTS),
