@@ -63,9 +63,8 @@ pub const EXPERIMENT: Experiment = Experiment {
                 Words,
                 AtLeast(0.95),
             )],
-            why: "The share of data is that of the best split, but moves cost much on this SSD, which copies 640 KiB for a \
-                  write out of order; and extents that are placed one by one as the load asks lie out of order, which makes \
-                  more such writes. Striped files keep their order.",
+            why: "Nothing is hot here, as figure 5 says, so that the data stays where it was allocated: 73 % of it on the SSD \
+                  with 10 processes, where the best split has half.",
         },
         Claim {
             sentence: "Even here both devices together are ahead of the better one alone.",
@@ -75,7 +74,7 @@ pub const EXPERIMENT: Experiment = Experiment {
                 Words,
                 AtLeast(1.0),
             )],
-            why: "",
+            why: "As above: too much of the data lies on the SSD, and nothing moves it.",
         },
     ],
     published: "The curves are plotted only, not published as numbers.",

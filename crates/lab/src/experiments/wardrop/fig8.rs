@@ -57,8 +57,7 @@ pub const EXPERIMENT: Experiment = Experiment {
             sentence: "With more processes a little more of it is on the disk.",
             place: "section III-C",
             tests: &[test(Change { measure: SsdShare, series: ONE, at: 10, from: 2 }, Words, AtMost(1.0))],
-            why: "With one or two processes a disk with its write cache answers as fast as the SSD or faster, so \
-                  that much of the data goes there; with more it falls back.",
+            why: "",
         },
     ],
     published: "The text gives the range for one disk. The curves are plotted only, not published as numbers.",

@@ -45,9 +45,10 @@ const PAPER: Paper = Paper {
          rate, here as in the paper's own numbers.",
         "Each process has a processor for itself, where the paper's machine had four cores: with more than four processes more can \
          be done at the same time than there.",
-        "Where the paper leaves something open, crates/policy/src/wardrop.rs says what is done: the lower bound is 1 %, and a sample of \
-         the average response time is a request; in 'wardrop, R by period' it is the mean of a period. 'wardrop, no migration' moves \
-         nothing in the background, 'wardrop, allocation only' nothing that has a place.",
+        "Where the paper leaves something open, crates/policy/src/wardrop.rs says what is done: the lower bound is 1 %, the \
+         first extents go to the SSDs but for that, and a sample of the average response time is a request; in 'wardrop, R by \
+         period' it is the mean of a period. 'wardrop, no migration' moves nothing in the background, 'wardrop, allocation \
+         only' nothing that has a place.",
         "Volumes begin empty, and the load itself writes its files there before anything is measured, so that allocation has \
          its part; reads of what is not yet written reach no device.",
         "One run with one seed, where the paper has the mean of ten.",
