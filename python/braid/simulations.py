@@ -40,6 +40,7 @@ def simulate(
     block: Union[None, int, str] = None,
     copies: Optional[int] = None,
     cache: Optional[int] = None,
+    readahead: Optional[str] = None,
     prefill: Optional[str] = None,
     prefill_policy: Optional[str] = None,
     warm_up: Optional[str] = None,
@@ -74,6 +75,7 @@ def simulate(
     :param block: The unit of caching.
     :param copies: Required copies of everything.
     :param cache: Extents in the memory cache.
+    :param readahead: At which miss a read brings all of its extent there: ``"first"``, ``"second"`` (the default) or ``"off"``.
     :param prefill: What holds bytes before the load begins: ``"none"``, ``"used"`` or ``"all"``.
     :param prefill_policy: The policy that places what is filled before; ``"own"`` for the one that is simulated.
     :param warm_up: How far the load runs before anything is measured: ``"30s"``, ``"10000req"``, or ``"50%"`` of its requests.

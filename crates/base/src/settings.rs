@@ -1,4 +1,4 @@
-//! `name,key=value,…`: how a policy or a workload is written on the command line, and a policy in the superblock.
+//! `name,key=value,flag,…`: how a policy or a workload is written on the command line, and a policy in the superblock.
 
 use crate::quantity::parse_quantity;
 use crate::{Bytes, Nanos};
@@ -12,6 +12,8 @@ pub struct Settings {
     kind: &'static str,
     name: String,
     pairs: Vec<(String, String)>,
+    /// What has no value.
+    flags: Vec<String>,
     known: Vec<&'static str>,
 }
 
@@ -41,21 +43,22 @@ impl fmt::Display for BadSetting {
 impl std::error::Error for BadSetting {}
 
 impl Settings {
-    /// Reads `name` or `name,key=value,…`. `kind` says in messages what is named: `policy`, `workload`.
+    /// Reads `name` or `name,key=value,flag,…`. `kind` says in messages what is named: `policy`, `workload`.
     pub fn parse(kind: &'static str, text: &str) -> Result<Settings, BadSetting> {
         let mut parts = text.split(',').map(str::trim);
         let name = parts.next().unwrap_or_default().to_owned();
-        let mut pairs: Vec<(String, String)> = Vec::new();
+        let (mut pairs, mut flags): (Vec<(String, String)>, Vec<String>) = (Vec::new(), Vec::new());
         for part in parts {
-            let Some((key, value)) = part.split_once('=') else {
-                return Err(BadSetting(format!("'{part}' in {kind} '{text}' is not key=value")));
-            };
-            if pairs.iter().any(|(known, _)| known == key) {
+            let (key, value) = part.split_once('=').map_or((part, None), |(key, value)| (key, Some(value)));
+            if pairs.iter().any(|(known, _)| known == key) || flags.iter().any(|known| known == key) {
                 return Err(BadSetting(format!("{kind} '{text}' sets {key} twice")));
             }
-            pairs.push((key.to_owned(), value.to_owned()));
+            match value {
+                Some(value) => pairs.push((key.to_owned(), value.to_owned())),
+                None => flags.push(key.to_owned()),
+            }
         }
-        Ok(Settings { kind, name, pairs, known: Vec::new() })
+        Ok(Settings { kind, name, pairs, flags, known: Vec::new() })
     }
 
     /// The name before the first comma.
@@ -169,6 +172,15 @@ impl Settings {
         }
     }
 
+    /// Whether `key` is named: a setting without a value.
+    pub fn take_flag(&mut self, key: &'static str) -> Result<bool, BadSetting> {
+        if let Some(value) = self.take_text(key) {
+            return Err(self.bad(key, &value, &format!("{key} without a value")));
+        }
+        let at = self.flags.iter().position(|flag| flag == key);
+        Ok(at.map(|at| self.flags.remove(at)).is_some())
+    }
+
     /// The text of `key`, if it is set.
     pub fn take_text(&mut self, key: &'static str) -> Option<String> {
         self.known.push(key);
@@ -183,12 +195,14 @@ impl Settings {
 
     /// Refuses whatever nobody has taken; returns the keys that were asked for, in that order.
     pub fn finish(self) -> Result<Vec<&'static str>, BadSetting> {
-        let Some((key, _)) = self.pairs.first() else { return Ok(self.known) };
+        let Settings { kind, name, .. } = &self;
+        if let Some(flag) = self.flags.iter().find(|flag| self.known.contains(&flag.as_str())) {
+            return Err(BadSetting(format!("setting {flag} of {kind} {name} has no value: use {flag}=…")));
+        }
+        let left = self.pairs.first().map(|(key, _)| key).or(self.flags.first());
+        let Some(key) = left else { return Ok(self.known) };
         let known = if self.known.is_empty() { "none".to_owned() } else { self.known.join(", ") };
-        Err(BadSetting(format!(
-            "{} {} has no setting '{key}': its settings are {known}",
-            self.kind, self.name
-        )))
+        Err(BadSetting(format!("{kind} {name} has no setting '{key}': its settings are {known}")))
     }
 
     /// The error of a `value` of `key` that does not do; `expected` says what would.
@@ -233,9 +247,25 @@ mod tests {
     }
 
     #[test]
-    fn a_key_without_a_value_or_set_twice_is_refused() {
-        let refused = |text| Settings::parse("policy", text).map(|_| ()).expect_err(text).to_string();
-        assert!(refused("static,ssd").contains("'ssd' in policy 'static,ssd'"));
-        assert!(refused("static,ssd=1,ssd=2").contains("ssd"));
+    fn a_key_set_twice_is_refused() {
+        for twice in ["static,ssd=1,ssd=2", "static,ssd,ssd", "static,ssd=1,ssd"] {
+            let error = Settings::parse("policy", twice).err().expect(twice).to_string();
+            assert!(error.contains("sets ssd twice"), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_flag_is_named_without_a_value_and_a_key_needs_one() {
+        let mut given = settings("x,quick");
+        assert_eq!((given.take_flag("quick"), given.take_flag("slow")), (Ok(true), Ok(false)));
+        assert_eq!(given.finish(), Ok(vec!["quick", "slow"]));
+        let error = settings("x,quick=1").take_flag("quick").expect_err("it has a value").to_string();
+        assert_eq!(error, "setting quick=1 of workload x: use quick without a value");
+        let mut without = settings("x,n");
+        assert_eq!(without.take_count("n", 1, 1..=64), Ok(1));
+        let error = without.finish().expect_err("n has no value").to_string();
+        assert_eq!(error, "setting n of workload x has no value: use n=…");
+        let error = settings("x,nosuch").finish().expect_err("there is no such flag").to_string();
+        assert_eq!(error, "workload x has no setting 'nosuch': its settings are none");
     }
 }

@@ -4,7 +4,7 @@ use crate::output::{Output, print};
 use crate::volume_options::VolumeOptions;
 use braid_base::DeviceId;
 use braid_control::{
-    Client, Error, ErrorKind, NbdAddress, Ready, Result, ServeOptions, StateDir, VolumeName,
+    Client, Error, ErrorKind, NbdAddress, Readahead, Ready, Result, ServeOptions, StateDir, VolumeName,
 };
 use clap::Args;
 use std::ffi::OsString;
@@ -35,6 +35,10 @@ pub struct Arguments {
     #[arg(long, value_name = "EXTENTS", default_value_t = ServeOptions::default().cache_extents as u32,
           value_parser = clap::value_parser!(u32).range(0..=1_000_000))]
     cache: u32,
+    /// When a read that misses the memory cache brings all of its extent there: first (at the first miss), second (at the
+    /// second, a short while later), or off
+    #[arg(long, value_name = "WHEN", default_value_t)]
+    readahead: Readahead,
     /// NBD clients at a time. A further one is refused, unless one makes room that has not sent a request
     /// for a minute since it connected
     #[arg(long, value_name = "N", default_value_t = ServeOptions::default().clients as u32,
@@ -69,6 +73,7 @@ pub fn run(state: &StateDir, arguments: &Arguments, output: Output) -> Result<u8
     let options = |name: &VolumeName| ServeOptions {
         nbd: arguments.nbd.clone(),
         cache_extents: arguments.cache as usize,
+        readahead: arguments.readahead,
         clients: arguments.clients as usize,
         detach: Some(detach_command(name)),
         distrust: arguments.distrust.clone(),

@@ -5,7 +5,7 @@ use crate::jobs::Jobs;
 use crate::journal::Journal;
 use crate::map::State;
 use crate::moves::Moves;
-use crate::policy::InCharge;
+use crate::policy::{InCharge, Places};
 use crate::request::Guests;
 use crate::shape::{Piece, Shape};
 use crate::stats::BackgroundStats;
@@ -97,7 +97,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
             extent_size: self.shape.extent_size,
             block_size: self.shape.block_size,
             devices: &state.views,
-            homes: &*state,
+            homes: &Places { state: &state, cache: &self.guests.cache },
         };
         decide(&mut **self.policy.borrow_mut(), &view)
     }

@@ -43,6 +43,7 @@ pub use moves::MovesStatus;
 pub use open::identify;
 #[cfg(feature = "planted")]
 pub use planted::{Bug, plant};
+pub use request::Readahead;
 pub use shape::Shape;
 pub use stats::{BackgroundStats, DeviceStats, GuestStats};
 pub use status::{DeviceGlance, DeviceStatus, Explanation, Glance, Status};

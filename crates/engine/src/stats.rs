@@ -86,6 +86,8 @@ pub struct GuestStats {
 pub struct BackgroundStats {
     /// Extents that got a new home.
     pub migrations: u64,
+    /// Of these, extents that the memory cache held, so that no device was read.
+    pub migrations_from_memory: u64,
     /// Migrations that gave way to a guest's write or found no room.
     pub migrations_stopped: u64,
     /// Bytes copied by migrations.

@@ -11,7 +11,7 @@ use crate::moves::Moves;
 use crate::open::{Assembled, assemble, enter, refuse_only_copies, refuse_planned};
 use crate::planted::{Bug, planted};
 use crate::policy::{InCharge, PolicyStates};
-use crate::request::{ExtentCache, Guests};
+use crate::request::{ExtentCache, Guests, Readahead};
 use crate::shape::Shape;
 use crate::{Error, ErrorKind, Result};
 use braid_base::{Bytes, DeviceId, ExtentId, Nanos, Op};
@@ -29,6 +29,8 @@ pub struct OpenOptions {
     pub names: Vec<String>,
     /// Extents in the memory cache; 0 for none.
     pub cache_extents: usize,
+    /// When a read brings all of its extent into the memory cache.
+    pub readahead: Readahead,
     /// Keeps what is proved of a damaged volume, gives the rest up ([`Recovery::lost`]), and writes all map pages anew.
     pub repair: bool,
     /// Devices whose content is given up: they are brought up to date from the others.
@@ -38,7 +40,8 @@ pub struct OpenOptions {
 impl OpenOptions {
     /// Devices with these names, no memory cache, nothing repaired.
     pub fn new(names: Vec<String>) -> OpenOptions {
-        OpenOptions { names, cache_extents: 0, repair: false, distrust: Vec::new() }
+        let readahead = Readahead::default();
+        OpenOptions { names, cache_extents: 0, readahead, repair: false, distrust: Vec::new() }
     }
 }
 
@@ -97,7 +100,7 @@ impl<R: Runtime, D: Device> Volume<R, D> {
             Error::new(ErrorKind::Unsupported, text)
         })?;
         let policy_states = PolicyStates::read(&members, &superblock).await;
-        let cache = ExtentCache::new(options.cache_extents, shape.extent_size)?;
+        let cache = ExtentCache::new(options.cache_extents, options.readahead, shape.extent_size)?;
         if options.repair {
             (0..shape.extents()).for_each(|extent| state.mark_stale(ExtentId(extent)));
             state.mark_intents_stale((0..superblock.spans()).map(SpanId));

@@ -53,7 +53,7 @@ pub fn policy(bytes: &[u8]) {
 
 pub fn policies() -> Vec<Vec<u8>> {
     let settings = [
-        "wardrop,period=2s,hot=100",
+        "wardrop,period=2s,average=period,no-migration",
         "static,ssd=80%",
         "static,ssd=0.25",
         "stripe,unit=64KiB",

@@ -5,6 +5,7 @@
 
 use crate::Prefill;
 use braid_base::DeviceClass;
+use braid_engine::Readahead;
 
 /// A table or figure of a paper, as it is made again here.
 #[derive(Clone, Copy, Debug)]
@@ -44,6 +45,8 @@ pub struct Paper {
     pub title: &'static str,
     /// The system, in a word: what ids begin with.
     pub system: &'static str,
+    /// When its memory cache reads an extent whole.
+    pub readahead: Readahead,
     /// What is not as it was in the paper, in all of its experiments.
     pub differs: &'static [&'static str],
 }

@@ -45,6 +45,7 @@ pub mod study;
 mod sweep;
 mod verify;
 
+pub use braid_engine::Readahead;
 pub use device::{DeviceSetup, Group, Size};
 pub use error::{Error, ErrorKind, Result};
 pub use fill::OWN;

@@ -137,6 +137,7 @@ async fn open<D: Device>(
     setup: &Setup,
 ) -> Result<Volume<World, Simulated<D>>> {
     let names = (0..devices.len()).map(|place| format!("d{place}")).collect();
-    let options = OpenOptions { cache_extents: setup.cache_extents, ..OpenOptions::new(names) };
+    let Setup { cache_extents, readahead, .. } = *setup;
+    let options = OpenOptions { cache_extents, readahead, ..OpenOptions::new(names) };
     Ok(Volume::open(world.clone(), devices.to_vec(), options).await?.0)
 }

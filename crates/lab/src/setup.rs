@@ -2,6 +2,7 @@
 
 use crate::DeviceSetup;
 use braid_base::{Bytes, KIB, Nanos};
+use braid_engine::Readahead;
 use braid_trace::Options;
 use std::fmt;
 use std::path::PathBuf;
@@ -28,6 +29,8 @@ pub struct Setup {
     pub copies: u8,
     /// Extents in the memory cache; 0 for none.
     pub cache_extents: usize,
+    /// When a read brings all of its extent into the memory cache.
+    pub readahead: Readahead,
     /// What holds bytes before the load begins.
     pub prefill: Prefill,
     /// The policy that places what is prefilled, [`crate::OWN`] for the one that is simulated; none for the same for all that are
@@ -163,6 +166,7 @@ impl Setup {
             block_size: KIB * 4,
             copies: 1,
             cache_extents: 100,
+            readahead: Readahead::default(),
             prefill: Prefill::Used,
             prefill_policy: None,
             warm_up: WarmUp::NONE,

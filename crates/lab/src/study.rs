@@ -159,6 +159,7 @@ pub fn plan(experiment: &Experiment, how: How) -> Result<Vec<Setup>> {
             let load = Load::Workload(fill_in(series.load, place, times.all / 2.0));
             setups.push(Setup {
                 seed: how.seed,
+                readahead: experiment.paper.readahead,
                 prefill: experiment.prefill,
                 prefill_policy: Some(OWN.to_owned()),
                 warm_up: WarmUp::Time(seconds(warm_up)),

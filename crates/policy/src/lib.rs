@@ -8,9 +8,7 @@
 mod cell_list;
 mod equi;
 mod fixed;
-mod heat;
 mod lru;
-mod mean_request;
 mod placement;
 mod plan;
 mod request;
@@ -21,7 +19,6 @@ mod wardrop;
 pub use cell_list::CellLists;
 pub use equi::Equi;
 pub use fixed::Fixed;
-pub use heat::Heat;
 pub use lru::Lru;
 pub use placement::{Home, Occasion, Placement, Second, WriteTarget};
 pub use plan::{Move, Outcome, Plan};

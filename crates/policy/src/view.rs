@@ -56,6 +56,14 @@ pub trait Homes {
     /// The device that holds an extent's home, if the extent is allocated.
     fn home(&self, extent: ExtentId) -> Option<DeviceId>;
 
+    /// Whether the memory cache holds all of an extent.
+    fn is_in_memory(&self, _extent: ExtentId) -> bool {
+        false
+    }
+
+    /// Visits the extents that the memory cache holds whole, the last used first.
+    fn visit_memory(&self, _visit: &mut dyn FnMut(ExtentId)) {}
+
     /// The extra copy of a block, if it has one.
     fn extra(&self, _block: BlockId) -> Option<ExtraCopy> {
         None

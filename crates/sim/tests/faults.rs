@@ -105,9 +105,9 @@ fn a_write_error_during_a_move_leaves_the_extent_where_it_was() {
         volume.write(Bytes::ZERO, &filled(&arena, MIB, 5), Durability::Fua).await.unwrap();
         faults[1].set(FaultPlan { writes: 1.0, ..FaultPlan::default() });
         // Reads from the SSD are made slow to the policy by the disk's being idle: it will want to move, and cannot.
-        volume.set_policy("wardrop,period=20ms,step=1,alpha=1000").await.unwrap_err();
+        volume.set_policy("wardrop,period=20ms,alpha=1000").await.unwrap_err();
         faults[1].set(FaultPlan::default());
-        volume.set_policy("wardrop,period=20ms,step=1,alpha=1000").await.unwrap();
+        volume.set_policy("wardrop,period=20ms,alpha=1000").await.unwrap();
         faults[1].set(FaultPlan { writes: 1.0, ..FaultPlan::default() });
         for _ in 0..200 {
             assert!(holds(&volume, &arena, KIB * 512, KIB * 4, 5).await.unwrap());

@@ -75,6 +75,16 @@ fn moving(
     revise: Option<Nanos>,
     guest: impl AsyncFnOnce(World, Rig, Arena, Rc<RefCell<Told>>) + 'static,
 ) -> Told {
+    moving_with(0, moves, revise, guest)
+}
+
+/// As `moving`, with the first so many extents in the memory cache.
+fn moving_with(
+    in_memory: usize,
+    moves: Vec<u32>,
+    revise: Option<Nanos>,
+    guest: impl AsyncFnOnce(World, Rig, Arena, Rc<RefCell<Told>>) + 'static,
+) -> Told {
     let (world, arena, told) = (World::new(3), Arena::new(MIB * 2), Rc::new(RefCell::new(Told::default())));
     let disks =
         vec![Disk::new(&world, DiskOptions::ssd(MIB * 12)), Disk::new(&world, DiskOptions::hdd(MIB * 12))];
@@ -83,7 +93,8 @@ fn moving(
         let mut options = CreateOptions::new("moves", Uuid([7; 16]));
         options.size = Some(KIB * 128 * EXTENTS);
         create(&disks, &options).await.expect("the devices are fit");
-        let open = OpenOptions { cache_extents: 0, ..OpenOptions::new(vec!["ssd".into(), "hdd".into()]) };
+        let names = vec!["ssd".into(), "hdd".into()];
+        let open = OpenOptions { cache_extents: in_memory, ..OpenOptions::new(names) };
         let (volume, _) = Volume::open(rt.clone(), disks, open).await.expect("it was just made");
         let policy = |moves| Box::new(Mover { moves, revise, told: seen.clone() });
         volume.replace_policy(policy(Vec::new()));
@@ -93,6 +104,7 @@ fn moving(
             volume.write(MIB * i, &buf, Durability::Fua).await.expect("there is room");
         }
         drop(buf);
+        volume.prefetch(Bytes::ZERO, KIB * 128 * in_memory as u64).await.expect("no disk fails");
         rt.sleep(Nanos::from_secs(1)).await;
         *seen.borrow_mut() = Told::default();
         volume.replace_policy(policy(moves));
@@ -132,6 +144,46 @@ fn neighbours_are_read_and_written_as_one_request_whatever_the_policys_order() {
         assert_eq!(told.requests.len(), 4, "{:?}", told.requests);
     });
     assert!(told.outcomes.len() == 16 && told.outcomes.iter().all(|(_, o)| *o == Outcome::Finished));
+}
+
+#[test]
+fn what_memory_holds_moves_without_a_read_of_the_device_that_it_leaves() {
+    for (in_memory, reads) in [(8, 0), (4, 1), (1, 1)] {
+        let told = moving_with(in_memory, (0..8).collect(), None, async move |rt, volume, _, told| {
+            rt.sleep(Nanos::from_secs(1)).await;
+            let requests = &told.borrow().requests;
+            let read: Vec<_> =
+                requests.iter().filter(|(_, direction, _)| *direction == Direction::Read).collect();
+            let rest = KIB * 128 * (8 - in_memory as u64);
+            assert!(
+                read.len() == reads && read.iter().all(|&&(device, _, len)| (device, len) == (HDD, rest))
+            );
+            assert!(requests.contains(&(SSD, Direction::Write, MIB)), "{requests:?}");
+            let background = volume.status().background;
+            assert_eq!((background.migrations, background.migrations_from_memory), (8, in_memory as u64));
+        });
+        assert!(told.outcomes.iter().all(|(_, outcome)| *outcome == Outcome::Finished));
+    }
+}
+
+/// What is copied from memory is as old as the moment in which the move began: a write after that must not be lost with it.
+#[test]
+fn a_guest_that_writes_to_an_extent_that_moves_from_memory_stops_that_move_alone() {
+    let told = moving_with(8, (0..8).collect(), None, async |rt, volume, arena, _| {
+        let buf = arena.alloc(KIB * 4).await;
+        buf.with_bytes_mut(|bytes| bytes.fill(9));
+        rt.sleep(Nanos::from_micros(10)).await;
+        volume.write(KIB * 128 * 3, &buf, Durability::Volatile).await.expect("no disk fails");
+        rt.sleep(Nanos::from_secs(1)).await;
+        // The memory cache would answer: it is filled with other extents first.
+        volume.prefetch(MIB, MIB).await.expect("no disk fails");
+        volume.read(KIB * 128 * 3, &buf).await.expect("no disk fails");
+        assert!(buf.with_bytes(|bytes| bytes.iter().all(|&byte| byte == 9)));
+    });
+    let mut outcomes = told.outcomes;
+    outcomes.sort_by_key(|(extent, _)| *extent);
+    let expected = |extent| if extent == 3 { Outcome::Stopped } else { Outcome::Finished };
+    assert_eq!(outcomes, (0..8).map(|extent| (extent, expected(extent))).collect::<Vec<_>>());
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! What a policy has learned survives a restart, and costs nothing but itself if it is lost.
 
-use braid_base::{Bytes, KIB, MIB, Nanos, Rng};
+use braid_base::{KIB, MIB, Nanos, Rng};
 use braid_engine::{CreateOptions, Durability, Export, OpenOptions, Volume, create};
 use braid_format::Uuid;
 use braid_format::policy_state::{self, HALF};
@@ -76,13 +76,13 @@ impl Rig {
         })
     }
 
-    /// Rots a byte of a half.
+    /// Rots the beginning of a half.
     fn rot(&mut self, half: u64) {
         let region = self.life(async |_, volume| {
             *volume.superblock().region(RegionKind::PolicyState, 0).expect("it has one")
         });
         let disk = &self.disks[region.device.index()];
-        disk.poke(region.offset + HALF * half + Bytes(512), &[0xaa; 512]);
+        disk.poke(region.offset + HALF * half, &[0xaa; 512]);
     }
 }
 
@@ -212,7 +212,7 @@ fn the_state_of_another_policy_is_ignored_and_that_of_other_settings_is_not() {
     let mut rig = Rig::new(|_| ());
     let known = rig.life(heat_and_close);
     let (kept, changed) = rig.life(async |_, volume| {
-        volume.set_policy("wardrop,hot=100").await.unwrap();
+        volume.set_policy("wardrop,beta=50").await.unwrap();
         let kept = learned(&volume);
         volume.set_policy("ssd-first").await.unwrap();
         volume.set_policy("wardrop").await.unwrap();

@@ -51,7 +51,7 @@ use volume::{Plan, Volume};
 Examples:
   braid demo
   braid demo --quick
-  braid demo --policies 'ssd-only wardrop wardrop,step=0.5' --clients 10 --seconds 60
+  braid demo --policies 'ssd-only wardrop wardrop,no-migration' --clients 10 --seconds 60
   braid demo --ssd transcend-16g
 
 JSON: conditions (sentences), wall_seconds, runs: policy, clients, throughput_mb_per_second,

@@ -10,7 +10,7 @@ pub use bar::Bar;
 use best::Best;
 use braid_base::{Bytes, DeviceClass, Nanos};
 use braid_control::{Error, ErrorKind, Result};
-use braid_lab::{Beyond, DeviceSetup, Load, Prefill, Run, Setup, Trace, WarmUp, sweep};
+use braid_lab::{Beyond, DeviceSetup, Load, Prefill, Readahead, Run, Setup, Trace, WarmUp, sweep};
 use braid_trace::Options;
 use clap::{Args, ValueEnum};
 use serde::Serialize;
@@ -104,6 +104,10 @@ pub struct Arguments {
     /// Extents in the memory cache
     #[arg(long, value_name = "EXTENTS", default_value_t = 100, help_heading = "The volume")]
     cache: usize,
+    /// When a read that misses the memory cache brings all of its extent there: first (at the first miss), second (at the
+    /// second, a short while later), or off
+    #[arg(long, value_name = "WHEN", default_value_t, help_heading = "The volume")]
+    readahead: Readahead,
     /// What holds bytes before the load begins
     #[arg(long, default_value = "used", help_heading = "The volume")]
     prefill: Fill,
@@ -360,6 +364,7 @@ fn setup(arguments: &Arguments, devices: Vec<DeviceSetup>, policy: &str, load: L
         block_size: arguments.block,
         copies: arguments.copies,
         cache_extents: arguments.cache,
+        readahead: arguments.readahead,
         prefill: match arguments.prefill {
             Fill::None => Prefill::None,
             Fill::Used => Prefill::Used,

@@ -19,7 +19,7 @@ use crate::volume::policy::check_policy;
 use crate::volume::state_dir::{StateDir, VolumeName};
 use crate::{Error, ErrorKind, NewVolume, Result};
 use braid_base::{Bytes, DeviceId, Nanos};
-use braid_engine::{OpenOptions, Recovery, Volume};
+use braid_engine::{OpenOptions, Readahead, Recovery, Volume};
 use braid_nbd::{Server, ServerConfig};
 use braid_runtime::{Arena, Event, Runtime};
 use braid_uring::{Listener, Ring, Signal, Signals};
@@ -39,6 +39,8 @@ pub struct ServeOptions {
     pub nbd: Vec<NbdAddress>,
     /// Extents in the memory cache.
     pub cache_extents: usize,
+    /// When a read brings all of its extent into the memory cache.
+    pub readahead: Readahead,
     /// NBD connections at a time, on all addresses together.
     pub clients: usize,
     /// The command that detaches this volume, to be run when the daemon stops; none to leave that to the administrator.
@@ -50,7 +52,8 @@ pub struct ServeOptions {
 impl Default for ServeOptions {
     /// 100 extents, as in the paper that `wardrop` follows.
     fn default() -> ServeOptions {
-        ServeOptions { nbd: Vec::new(), cache_extents: 100, clients: 32, detach: None, distrust: Vec::new() }
+        let (nbd, readahead) = (Vec::new(), Readahead::default());
+        ServeOptions { nbd, cache_extents: 100, readahead, clients: 32, detach: None, distrust: Vec::new() }
     }
 }
 
@@ -209,6 +212,7 @@ async fn run(
 ) -> Result<()> {
     let open = OpenOptions {
         cache_extents: doors.options.cache_extents,
+        readahead: doors.options.readahead,
         distrust: doors.options.distrust.clone(),
         ..OpenOptions::new(names(&members))
     };

@@ -1,5 +1,9 @@
 //! Runs: migrations of extents that lie side by side. They are read as one request and written as one, wherever their new slots lie side
 //! by side, too. Each is a migration of its own all the same: a guest that writes to one meanwhile stops that one alone.
+//!
+//! What the memory cache holds whole is not read from a device, which may be the loaded one (Wu and Reddy, section II). It is copied from there
+//! in the moment in which the extent begins to be watched, with its lock just held: no write is under way, and one that comes later
+//! stops the move. To write it with the lock held would need no watching, but guests would wait for the target's budget for moves.
 
 use super::Mover;
 use super::runs::Run;
@@ -22,6 +26,8 @@ struct Migrating {
     source: SlotNumber,
     /// Where they are written.
     slot: SlotNumber,
+    /// Whether its bytes have been copied from the memory cache.
+    in_memory: bool,
     /// What copying it came to; none if it was not copied with others.
     copied: Option<Result<Bytes>>,
 }
@@ -37,9 +43,11 @@ impl<R: Runtime, D: Device> Core<R, D> {
         let Ok(buffer) = buffer else {
             return run.extents.iter().for_each(|&extent| tell(extent, Outcome::Failed));
         };
-        let mut migrating = Vec::with_capacity(run.extents.len());
+        let mut migrating: Vec<Migrating> = Vec::with_capacity(run.extents.len());
         for &extent in &run.extents {
-            match self.begin_migration(extent, run.target).await {
+            let at = self.shape.extent_size * migrating.len() as u64;
+            let place = buffer.as_ref().map(|buffer| buffer.slice(at..at + self.shape.extent_size));
+            match self.begin_migration(extent, run.target, place).await {
                 Some(begun) => migrating.push(begun),
                 None => tell(extent, Outcome::Stopped),
             }
@@ -49,24 +57,34 @@ impl<R: Runtime, D: Device> Core<R, D> {
         }
         migrating.sort_by_key(|each| each.copied.is_none());
         for each in migrating {
+            let from_memory = each.in_memory && each.copied.is_some();
             let copied = match each.copied {
                 Some(copied) => copied,
                 None => self.copy_extent(each.extent, each.before, each.slot, Mover::Plan).await,
             };
-            tell(
-                each.extent,
-                self.end_migration((each.extent, each.before), (run.target, each.slot), copied).await,
-            );
+            let outcome =
+                self.end_migration((each.extent, each.before), (run.target, each.slot), copied).await;
+            let counts = from_memory && outcome == Outcome::Finished;
+            self.background.borrow_mut().migrations_from_memory += u64::from(counts);
+            tell(each.extent, outcome);
         }
     }
 
-    async fn begin_migration(&self, extent: ExtentId, target: DeviceId) -> Option<Migrating> {
+    /// `place` is where its bytes are put together with those of others.
+    async fn begin_migration(
+        &self,
+        extent: ExtentId,
+        target: DeviceId,
+        place: Option<Buf>,
+    ) -> Option<Migrating> {
         let wanted = |entry: &Entry, home: DeviceId, second: Option<DeviceId>| {
             entry.home != SlotNumber::NONE && home != target && second != Some(target)
         };
         let (before, slot) = self.begin_copy(extent, target, wanted).await?;
+        // Nothing runs between the lock and this.
+        let in_memory = place.is_some_and(|place| self.guests.cache.borrow().copy_whole(extent, &place));
         let source = self.copies_of(extent, &before).current;
-        Some(Migrating { extent, before, source, slot, copied: None })
+        Some(Migrating { extent, before, source, slot, in_memory, copied: None })
     }
 
     /// Switches the map, if the copy is whole and no guest wrote meanwhile.
@@ -95,25 +113,42 @@ impl<R: Runtime, D: Device> Core<R, D> {
         Outcome::Finished
     }
 
-    /// Copies what is written whole and lies side by side. What could not be read so is left: each is copied by itself then, from
-    /// another copy if there is one.
+    /// Copies what is in memory, and what is written whole and lies side by side. What could not be read so is left: each is copied by
+    /// itself then, from another copy if there is one.
     async fn copy_together(&self, migrating: &mut [Migrating], buffer: &Buf) {
         let mut at = Bytes::ZERO;
         let all_parts = self.shape.all_parts();
-        let is_whole = |each: &Migrating| each.before.valid == all_parts;
+        let is_whole = |each: &Migrating| each.in_memory || each.before.valid == all_parts;
         let beside = |a: &Migrating, b: &Migrating| {
             is_whole(a) && is_whole(b) && self.are_side_by_side(a.source, b.source)
         };
-        for run in migrating.chunk_by_mut(beside).filter(|run| is_whole(&run[0])) {
+        for run in migrating.chunk_by_mut(beside) {
             let len = self.shape.extent_size * run.len() as u64;
             let bytes = buffer.slice(at..at + len);
             at += len;
-            let (member, first) = self.locate(run[0].source);
-            let read = self.device_read_by(member, first, &bytes, Origin::Background, Deadline::Only);
-            if self.in_turn(Mover::Plan, member.id, len, read).await.is_ok() {
+            if is_whole(&run[0]) && self.read_together(run, &bytes).await {
                 self.write_together(run, &bytes).await;
             }
         }
+    }
+
+    /// Reads extents that lie side by side, but for those whose bytes are there. False if a device could not.
+    async fn read_together(&self, run: &[Migrating], bytes: &Buf) -> bool {
+        let mut at = Bytes::ZERO;
+        for part in run.chunk_by(|a, b| a.in_memory == b.in_memory) {
+            let len = self.shape.extent_size * part.len() as u64;
+            let into = bytes.slice(at..at + len);
+            at += len;
+            if part[0].in_memory {
+                continue;
+            }
+            let (member, first) = self.locate(part[0].source);
+            let read = self.device_read_by(member, first, &into, Origin::Background, Deadline::Only);
+            if self.in_turn(Mover::Plan, member.id, len, read).await.is_err() {
+                return false;
+            }
+        }
+        true
     }
 
     fn are_side_by_side(&self, slot: SlotNumber, next: SlotNumber) -> bool {

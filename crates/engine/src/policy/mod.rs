@@ -1,8 +1,10 @@
 //! The policy in charge, and what it learned at earlier openings.
 
+mod places;
 mod state;
 
 use braid_policy::Policy;
+pub(crate) use places::Places;
 pub(crate) use state::PolicyStates;
 use std::cell::{Cell, Ref, RefCell, RefMut};
 

@@ -1,8 +1,8 @@
 //! The memory cache: whole extents, written through, least recently used out first (Wu and Reddy, section II: 100 of
 //! them, the same under every policy compared).
 //!
-//! The paper reads the whole extent at the first miss. That costs a random read of 4 KiB thirty times its bytes, so here
-//! an extent is read whole when it is missed for the second time while the first miss is still among the last quarter of
+//! The paper reads the whole extent at the first miss: [`Readahead::First`]. That costs a random read of 4 KiB thirty times its bytes, so
+//! by default an extent is read whole when it is missed for the second time while the first miss is still among the last quarter of
 //! `limit` that missed; a sequential reader still gets it, one request later.
 
 use crate::shape::Piece;
@@ -12,10 +12,48 @@ use braid_policy::Lru;
 use braid_runtime::{Arena, Buf};
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
+use std::fmt;
+use std::str::FromStr;
+
+/// When a read that misses the memory cache brings all of the extent there.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Readahead {
+    /// At the first miss.
+    First,
+    /// At the second miss, a short while after the first.
+    #[default]
+    Second,
+    /// Never: only what a guest asks to be fetched is in memory.
+    Off,
+}
+
+impl Readahead {
+    const NAMES: [(&str, Readahead); 3] =
+        [("first", Readahead::First), ("second", Readahead::Second), ("off", Readahead::Off)];
+}
+
+impl FromStr for Readahead {
+    type Err = String;
+
+    fn from_str(text: &str) -> std::result::Result<Readahead, String> {
+        let found = Readahead::NAMES.iter().find(|(name, _)| *name == text);
+        found
+            .map(|(_, when)| *when)
+            .ok_or_else(|| format!("'{text}' is no readahead: use first, second or off"))
+    }
+}
+
+impl fmt::Display for Readahead {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let found = Readahead::NAMES.iter().find(|(_, when)| when == self);
+        f.write_str(found.map_or("", |(name, _)| name))
+    }
+}
 
 /// Extents in memory.
 pub(crate) struct ExtentCache {
     limit: usize,
+    readahead: Readahead,
     extent_size: Bytes,
     arena: Option<Arena>,
     bufs: HashMap<ExtentId, Buf, FixedState>,
@@ -58,7 +96,7 @@ impl ExtentCache {
     ///
     /// # Errors
     /// `Invalid` where the machine has no memory for so many.
-    pub fn new(limit: usize, extent_size: Bytes) -> Result<ExtentCache> {
+    pub fn new(limit: usize, readahead: Readahead, extent_size: Bytes) -> Result<ExtentCache> {
         let limit = if extent_size <= Arena::LARGEST { limit } else { 0 };
         let size = extent_size * limit as u64;
         let no_memory = || {
@@ -71,6 +109,7 @@ impl ExtentCache {
         let arena = if limit > 0 { Some(Arena::try_new(size).ok_or_else(no_memory)?) } else { None };
         Ok(ExtentCache {
             limit,
+            readahead,
             extent_size,
             arena,
             bufs: HashMap::default(),
@@ -95,9 +134,20 @@ impl ExtentCache {
         true
     }
 
+    /// The extents that are here, the last used first.
+    pub fn newest_first(&self) -> impl Iterator<Item = ExtentId> {
+        self.used.newest_first()
+    }
+
     /// The bytes of an extent that is here.
     pub fn whole(&self, extent: ExtentId) -> Option<&Buf> {
         self.bufs.get(&extent)
+    }
+
+    /// Copies all of an extent out, if it is here. That is no use of it.
+    pub fn copy_whole(&self, extent: ExtentId, into: &Buf) -> bool {
+        let found = self.bufs.get(&extent);
+        found.inspect(|buf| into.copy_from(Bytes::ZERO, buf)).is_some()
     }
 
     /// Copies a piece in, if its extent is here: the cache is written through.
@@ -117,7 +167,12 @@ impl ExtentCache {
 
     /// Remembers a miss; true where the extent should be read whole now.
     pub fn wants(&mut self, extent: ExtentId) -> bool {
-        self.limit > 0 && self.missed.again(extent)
+        self.limit > 0
+            && match self.readahead {
+                Readahead::First => true,
+                Readahead::Second => self.missed.again(extent),
+                Readahead::Off => false,
+            }
     }
 
     /// A buffer for an extent that is to be read whole; the least recently used one goes for it.
@@ -162,9 +217,26 @@ mod tests {
 
     #[test]
     fn a_cache_beyond_the_machines_memory_is_refused_by_name_and_size() {
-        let error = ExtentCache::new(1 << 30, MIB).err().expect("no machine has a PiB of memory");
+        let error =
+            ExtentCache::new(1 << 30, Readahead::First, MIB).err().expect("no machine has a PiB of memory");
         assert_eq!(error.kind(), ErrorKind::Invalid);
         assert!(error.to_string().contains("1073741824 extents of 1 MiB takes 1 PiB"), "{error}");
-        assert!(ExtentCache::new(2, MIB).is_ok());
+        assert!(ExtentCache::new(2, Readahead::First, MIB).is_ok());
+    }
+
+    #[test]
+    fn an_extent_is_wanted_at_the_first_miss_or_the_second_or_never() {
+        for (readahead, expected) in [
+            (Readahead::First, [true, true, true]),
+            (Readahead::Second, [false, true, false]),
+            (Readahead::Off, [false, false, false]),
+        ] {
+            let mut cache = ExtentCache::new(8, readahead, MIB).unwrap();
+            assert_eq!([5, 5, 6].map(|extent| cache.wants(ExtentId(extent))), expected, "{readahead}");
+            assert_eq!(readahead.to_string().parse(), Ok(readahead));
+            let mut none = ExtentCache::new(0, readahead, MIB).unwrap();
+            assert!(!none.wants(ExtentId(5)) && !none.wants(ExtentId(5)));
+        }
+        assert!("third".parse::<Readahead>().is_err());
     }
 }

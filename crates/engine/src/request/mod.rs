@@ -6,6 +6,7 @@ mod write;
 mod zero;
 
 pub(crate) use cache::ExtentCache;
+pub use cache::Readahead;
 
 use crate::stats::GuestStats;
 use braid_runtime::RangeTable;

@@ -28,8 +28,8 @@ enum Way<'a, D> {
     Done,
     /// From one place of one device: nearly every read.
     Device(&'a Member<D>, Bytes),
-    /// Into the memory cache, with all of its extent.
-    Fetch,
+    /// Into the memory cache, with all of its extent, and with extra copies made on a device if the policy wants them.
+    Fetch(Option<DeviceId>),
     /// From several places, or with extra copies made on a device.
     Further(Option<DeviceId>),
     /// From nowhere: its place could not be proved.
@@ -58,11 +58,15 @@ impl<R: Runtime, D: Device> Core<R, D> {
                 let attempt = self.begin(member, Direction::Read, at, into.len(), Origin::Guest);
                 self.end(&attempt, member.read(at, into, Deadline::Only).await)
             }
-            Way::Fetch => {
+            Way::Fetch(admit) => {
                 // To keep what is read, no write may be under way: the lock must be exclusive.
                 drop(guard);
-                let _guard = self.locks.lock(Self::lock_number(piece.extent), Mode::Exclusive).await;
-                self.fetch(piece, into).await
+                let guard = self.locks.lock(Self::lock_number(piece.extent), Mode::Exclusive).await;
+                self.fetch(piece, into).await?;
+                if let Some(device) = admit {
+                    self.promote_read(piece, into, device, guard);
+                }
+                Ok(())
             }
             Way::Further(admit) => {
                 Box::pin(self.read_further(piece.clone(), into.clone(), guard, admit)).await
@@ -106,7 +110,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
             return Way::Lost;
         }
         if self.guests.cache.borrow_mut().wants(piece.extent) {
-            return Way::Fetch;
+            return Way::Fetch(admit);
         }
         match self.only_place(piece, &entry) {
             Some((member, at)) if admit.is_none() => Way::Device(member, at),
@@ -136,15 +140,27 @@ impl<R: Runtime, D: Device> Core<R, D> {
         guard: LockGuard,
         admit: Option<DeviceId>,
     ) -> Result<()> {
-        if admit.is_none() {
+        let Some(device) = admit else {
             // A write that reached one copy and not yet the other must not be read and then not be read.
             self.guests.ranges.wait(piece.extent.0, &piece.range).await;
             return self.read_copies(&piece, &into, Origin::Guest).await;
-        }
+        };
         // As above: what is promoted must not change meanwhile.
         drop(guard);
         let guard = self.locks.lock(Self::lock_number(piece.extent), Mode::Exclusive).await;
-        self.read_and_promote(piece, into, admit, guard).await
+        self.read_copies(&piece, &into, Origin::Guest).await?;
+        self.promote_read(&piece, &into, device, guard);
+        Ok(())
+    }
+
+    /// Leaves it to a task of its own to make extra copies of what was just read, which keeps the lock.
+    fn promote_read(self: &Rc<Self>, piece: &Piece, read: &Buf, device: DeviceId, guard: LockGuard) {
+        // Where memory is short, the extra copy has to wait for another read.
+        if let Some(copy) = self.buffers.bounce.try_alloc(read.len()) {
+            copy.copy_from(Bytes::ZERO, read);
+            let (core, piece) = (self.clone(), piece.clone());
+            self.rt.spawn(async move { core.promote(piece, copy, device, guard).await });
+        }
     }
 
     /// Brings an extent into the memory cache, where there is one.
@@ -193,25 +209,6 @@ impl<R: Runtime, D: Device> Core<R, D> {
         }
         into.copy_from(Bytes::ZERO, &buf.slice(piece.range.clone()));
         self.guests.cache.borrow_mut().insert(piece.extent, buf);
-        Ok(())
-    }
-
-    /// Reads a piece and leaves it to a task of its own to make extra copies of its blocks, which keeps the lock.
-    async fn read_and_promote(
-        self: &Rc<Self>,
-        piece: Piece,
-        into: Buf,
-        device: Option<DeviceId>,
-        guard: LockGuard,
-    ) -> Result<()> {
-        self.read_copies(&piece, &into, Origin::Guest).await?;
-        let copy = self.buffers.bounce.try_alloc(into.len());
-        // Where memory is short, the extra copy has to wait for another read.
-        if let (Some(device), Some(copy)) = (device, copy) {
-            copy.copy_from(Bytes::ZERO, &into);
-            let core = self.clone();
-            self.rt.spawn(async move { core.promote(piece, copy, device, guard).await });
-        }
         Ok(())
     }
 

@@ -264,6 +264,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         drop(state);
         let mut background = self.background.borrow_mut();
         background.migrations += 1;
+        background.migrations_from_memory += 1;
         background.migrated_bytes += self.shape.extent_size.0;
         Ok(true)
     }

@@ -118,7 +118,13 @@ fn a_baseline_never_moves_anything() {
 #[test]
 fn settings_written_out_make_the_same_policy_again() {
     let volume = mixed(2);
-    for text in ["wardrop,step=0.5", "static,ssd=80%", "ssd-first,cache=5%", "stripe"] {
+    for text in [
+        "wardrop,average=period,no-migration",
+        "wardrop,allocation-only",
+        "static,ssd=80%",
+        "ssd-first,cache=5%",
+        "stripe",
+    ] {
         let settings = |p: &dyn Policy| match p.settings() {
             s if s.is_empty() => p.name().to_owned(),
             s => format!("{},{s}", p.name()),
@@ -159,8 +165,12 @@ fn wrong_settings_are_refused_with_what_would_be_right() {
         ("wardrop,alpa=3", &volume, "alpha"),
         ("wardrop,floor=x", &volume, "0.0001 to 0.5"),
         ("wardrop,period=2", &volume, "2s"),
-        ("wardrop,step=0.1,step=0.2", &volume, "step"),
-        ("wardrop,step", &volume, "key=value"),
+        ("wardrop,beta=1,beta=2", &volume, "beta"),
+        ("wardrop,beta", &volume, "beta"),
+        ("wardrop,step=0.25", &volume, "step"),
+        ("wardrop,average=minute", &volume, "minute"),
+        ("wardrop,allocation-only=1", &volume, "allocation-only"),
+        ("wardrop,free-low=0.2", &volume, "free-high"),
         ("static", &volume, "ssd=80%"),
         ("static,ssd=120%", &volume, "80%"),
         ("static,ssd=80%,hdd=80%", &volume, "100 %"),

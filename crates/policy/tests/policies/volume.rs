@@ -15,15 +15,27 @@ pub struct Volume {
     homes: List,
 }
 
-struct List(Vec<Option<DeviceId>>);
+struct List {
+    homes: Vec<Option<DeviceId>>,
+    /// What the memory cache holds whole, the last used first.
+    memory: Vec<ExtentId>,
+}
 
 impl Homes for List {
     fn extents(&self) -> u32 {
-        self.0.len() as u32
+        self.homes.len() as u32
     }
 
     fn home(&self, extent: ExtentId) -> Option<DeviceId> {
-        self.0[extent.index()]
+        self.homes[extent.index()]
+    }
+
+    fn is_in_memory(&self, extent: ExtentId) -> bool {
+        self.memory.contains(&extent)
+    }
+
+    fn visit_memory(&self, visit: &mut dyn FnMut(ExtentId)) {
+        self.memory.iter().for_each(|&extent| visit(extent));
     }
 
     fn extra(&self, block: BlockId) -> Option<ExtraCopy> {
@@ -50,7 +62,11 @@ pub fn devices(classes: &[(DeviceClass, u32)]) -> Vec<DeviceView> {
 
 impl Volume {
     pub fn new(devices: &[DeviceView], extents: usize) -> Volume {
-        Volume { now: Nanos::ZERO, devices: devices.to_vec(), homes: List(vec![None; extents]) }
+        Volume {
+            now: Nanos::ZERO,
+            devices: devices.to_vec(),
+            homes: List { homes: vec![None; extents], memory: Vec::new() },
+        }
     }
 
     pub fn view(&self) -> View<'_> {
@@ -73,14 +89,19 @@ impl Volume {
 
     /// Gives an extent a home.
     pub fn settle(&mut self, extent: u32, device: DeviceId) {
-        if let Some(before) = self.homes.0[extent as usize].replace(device) {
+        if let Some(before) = self.homes.homes[extent as usize].replace(device) {
             self.devices[before.index()].free += 1;
         }
         self.devices[device.index()].free -= 1;
     }
 
     pub fn home(&self, extent: u32) -> Option<DeviceId> {
-        self.homes.0[extent as usize]
+        self.homes.homes[extent as usize]
+    }
+
+    /// Lets the memory cache hold these extents, the last used first.
+    pub fn remember(&mut self, extents: impl IntoIterator<Item = u32>) {
+        self.homes.memory = extents.into_iter().map(ExtentId).collect();
     }
 
     /// A guest's request for one block of an extent that the memory cache does not hold.

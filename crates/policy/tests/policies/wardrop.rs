@@ -1,12 +1,10 @@
-//! `wardrop` against the equations of Wu and Reddy, section II, and against what this implementation adds.
+//! `wardrop` against the sentences of Wu and Reddy, section II.
 
-mod migration;
-mod saved;
+use crate::volume::{HDD, SSD, Volume, complete, devices, figure};
+use braid_base::{DeviceClass, DeviceId, ExtentId, KIB, Nanos, Rng};
+use braid_policy::{Completion, Direction, Move, Origin, Policy, WriteTarget, parse};
 
-use crate::volume::{HDD, SSD, Volume, complete, complete_write, devices, figure};
-use braid_base::{DeviceClass, DeviceId, ExtentId, KIB, Nanos};
-use braid_policy::{Completion, Direction, Move, Origin, Policy, parse};
-
+/// An SSD and a disk of 1,000 slots, and a volume of 1,500 extents.
 fn one_and_one() -> Volume {
     Volume::new(&devices(&[(DeviceClass::Ssd, 1000), (DeviceClass::Hdd, 1000)]), 1500)
 }
@@ -15,282 +13,377 @@ fn wardrop(volume: &Volume, settings: &str) -> Box<dyn Policy> {
     parse(&format!("wardrop{settings}"), &volume.devices).expect("the settings are right")
 }
 
-/// Ticks to the end of the present period.
-fn end_period(volume: &mut Volume, policy: &mut dyn Policy) -> Vec<Move> {
-    let ends = Nanos((volume.now.0 / 2_000_000_000 + 1) * 2_000_000_000);
-    while volume.now < ends {
-        volume.tick(policy);
-    }
-    volume.tick(policy)
+fn tokens(policy: &dyn Policy) -> [f64; 2] {
+    [SSD, HDD].map(|device| figure(policy, device, "tokens"))
+}
+
+fn targets(policy: &dyn Policy, devices: u16) -> Vec<f64> {
+    (0..devices).map(|device| figure(policy, DeviceId(device), "target_share")).collect()
+}
+
+fn migrated(moves: &[Move]) -> Vec<(u32, DeviceId)> {
+    let migration = |job: &Move| match job {
+        Move::Migrate { extent, target } => (extent.0, *target),
+        other => panic!("{other:?} was not expected"),
+    };
+    moves.iter().map(migration).collect()
+}
+
+/// A period in which the disk answers later, so that 30 tokens go from it to the SSD: Q is 0.5, R 0.10 and 0.22 ms, α (R̄ − R) Q is 0.3.
+fn thirty_tokens_to_the_ssd(volume: &mut Volume, policy: &mut dyn Policy) -> Vec<Move> {
+    complete(policy, SSD, 500, 0.10);
+    complete(policy, HDD, 500, 0.22);
+    let moves = volume.tick(policy);
+    assert_eq!(tokens(policy), [30.0, -30.0]);
+    moves
+}
+
+fn close(a: f64, b: f64) -> bool {
+    (a - b).abs() < 1e-9
 }
 
 #[test]
-fn shares_and_tokens_follow_equation_1() {
-    let mut volume = one_and_one();
-    let mut policy = wardrop(&volume, ",step=1,weight=1");
-    volume.tick(&mut *policy);
-    // Q = 0.7 and 0.3, R = 0.50 and 0.51 ms: within the range in which α = 10 per ms needs no clamp.
-    complete(&mut *policy, SSD, 70, 0.50);
-    complete(&mut *policy, HDD, 30, 0.51);
-    end_period(&mut volume, &mut *policy);
-    let mean = 0.7 * 0.50 + 0.3 * 0.51;
-    let (ssd, hdd) = (0.7 + 10.0 * (mean - 0.50) * 0.7, 0.3 + 10.0 * (mean - 0.51) * 0.3);
-    assert!((figure(&*policy, SSD, "share") - 0.7).abs() < 1e-9);
-    assert!((figure(&*policy, SSD, "target_share") - ssd).abs() < 1e-6);
-    assert!((figure(&*policy, HDD, "target_share") - hdd).abs() < 1e-6);
-    let tokens = ((ssd - 0.7) * 100.0).round();
-    assert_eq!((figure(&*policy, SSD, "tokens"), figure(&*policy, HDD, "tokens")), (tokens, -tokens));
-}
-
-#[test]
-fn a_response_time_is_an_average_that_takes_a_hundredth_of_each_sample() {
-    let volume = one_and_one();
-    let mut policy = wardrop(&volume, ",step=1");
-    complete(&mut *policy, SSD, 1, 2.0);
-    complete(&mut *policy, SSD, 1, 4.0);
-    assert!((figure(&*policy, SSD, "response_ms") - (0.99 * 2.0 + 0.01 * 4.0)).abs() < 1e-9);
-}
-
-#[test]
-fn many_requests_of_a_period_count_alike_and_few_change_little() {
+fn two_devices_follow_equation_1() {
     let mut volume = one_and_one();
     let mut policy = wardrop(&volume, "");
+    complete(&mut *policy, SSD, 70, 0.50);
+    complete(&mut *policy, HDD, 30, 0.52);
     volume.tick(&mut *policy);
-    // The last hundred are not what the period was like.
-    complete(&mut *policy, SSD, 900, 1.0);
-    complete(&mut *policy, SSD, 100, 4.0);
-    end_period(&mut volume, &mut *policy);
-    assert!((figure(&*policy, SSD, "response_ms") - 1.3).abs() < 0.001);
-    complete(&mut *policy, SSD, 1, 50.0);
-    end_period(&mut volume, &mut *policy);
-    let response_ms = figure(&*policy, SSD, "response_ms");
-    assert!(response_ms > 1.3 && response_ms < 1.3 + 0.01 * 48.7, "{response_ms}");
+    // R̄ = 0.506; P_s = 0.7 + 10 · 0.006 · 0.7; P_h = 0.3 − 10 · 0.014 · 0.3; 0.042 · 100 tokens.
+    assert!(close(figure(&*policy, SSD, "share"), 0.7) && close(figure(&*policy, HDD, "share"), 0.3));
+    let [ssd, hdd] = targets(&*policy, 2).try_into().expect("there are two");
+    assert!(close(ssd, 0.742) && close(hdd, 0.258), "{ssd} {hdd}");
+    assert_eq!(tokens(&*policy), [4.0, -4.0]);
 }
 
 #[test]
-fn a_device_is_not_slower_for_being_asked_for_more() {
-    for slowness in [1.0, 2.0] {
-        let mut volume = one_and_one();
-        let mut policy = wardrop(&volume, "");
-        volume.tick(&mut *policy);
-        for kib in [4, 8, 16, 32, 64] {
-            let millis = 0.1 + 0.01 * kib as f64;
-            complete_write(&mut *policy, SSD, 128_000 / kib, KIB * u64::from(kib), millis);
-            complete_write(&mut *policy, HDD, kib * 1_000, KIB * u64::from(kib), slowness * millis);
-        }
-        end_period(&mut volume, &mut *policy);
-        let measured = figure(&*policy, HDD, "response_ms") / figure(&*policy, SSD, "response_ms");
-        assert!((measured - slowness).abs() < 1e-3, "{measured} for {slowness}");
+fn any_number_of_devices_follow_equation_1_each_for_itself() {
+    let classes = [DeviceClass::Ssd, DeviceClass::Hdd, DeviceClass::Hdd, DeviceClass::Hdd];
+    let mut volume = Volume::new(&devices(&classes.map(|class| (class, 1000))), 100);
+    let mut policy = wardrop(&volume, "");
+    for (device, (requests, millis)) in [(400, 0.5), (300, 0.52), (200, 0.53), (100, 0.48)].iter().enumerate()
+    {
+        complete(&mut *policy, DeviceId(device as u16), *requests, *millis);
     }
+    volume.tick(&mut *policy);
+    // R̄ = 0.51: the differences are 0.01, −0.01, −0.02 and 0.03 ms, times ten times Q.
+    let expected = [0.44, 0.27, 0.16, 0.13];
+    let found = targets(&*policy, 4);
+    assert!(found.iter().zip(expected).all(|(a, b)| close(*a, b)), "{found:?}");
+    let tokens: Vec<f64> = (0..4).map(|device| figure(&*policy, DeviceId(device), "tokens")).collect();
+    assert_eq!(tokens, [4.0, -3.0, -4.0, 3.0]);
+}
+
+#[test]
+fn alpha_and_beta_scale_the_step_and_the_tokens() {
+    for (settings, expected) in
+        [(",alpha=5", [15.0, -15.0]), (",beta=200", [60.0, -60.0]), (",alpha=0", [0.0, 0.0])]
+    {
+        let mut volume = one_and_one();
+        let mut policy = wardrop(&volume, settings);
+        complete(&mut *policy, SSD, 500, 0.10);
+        complete(&mut *policy, HDD, 500, 0.22);
+        volume.tick(&mut *policy);
+        assert_eq!(tokens(&*policy), expected, "{settings}");
+    }
+}
+
+#[test]
+fn an_average_takes_a_hundredth_of_each_request_or_of_each_period() {
+    for (settings, expected) in [
+        ("", 0.99 * (0.99 * 2.0 + 0.01 * 4.0) + 0.01 * 4.0),
+        (",average=period", 0.99 * 2.0 + 0.01 * 4.0),
+        (",average=period,weight=0.5", 3.0),
+    ] {
+        let mut volume = one_and_one();
+        let mut policy = wardrop(&volume, settings);
+        complete(&mut *policy, SSD, 1, 2.0);
+        volume.tick(&mut *policy);
+        complete(&mut *policy, SSD, 2, 4.0);
+        volume.tick(&mut *policy);
+        assert!(close(figure(&*policy, SSD, "response_ms"), expected), "{settings}");
+    }
+}
+
+#[test]
+fn what_no_guest_waits_for_and_flushes_say_nothing() {
+    let volume = one_and_one();
+    let mut policy = wardrop(&volume, "");
+    for (direction, origin) in [
+        (Direction::Read, Origin::Background),
+        (Direction::Write, Origin::Probe),
+        (Direction::Flush, Origin::Guest),
+    ] {
+        let (len, latency) = (KIB * 4, Nanos::from_millis(9));
+        policy.completed(&Completion { device: SSD, direction, len, latency, origin });
+    }
+    assert!(policy.figures(SSD).iter().all(|(name, _)| *name != "response_ms"));
 }
 
 #[test]
 fn new_extents_take_the_tokens_first_and_then_follow_the_target() {
     let mut volume = one_and_one();
     let mut policy = wardrop(&volume, "");
-    volume.tick(&mut *policy);
-    complete(&mut *policy, SSD, 60, 1.0);
-    complete(&mut *policy, HDD, 40, 2.0);
-    end_period(&mut volume, &mut *policy);
-    let (tokens, target) = (figure(&*policy, SSD, "tokens") as u32, figure(&*policy, SSD, "target_share"));
-    assert_eq!(tokens, ((target - 0.6) * 100.0).round() as u32, "target {target}");
-    assert!((0.7..0.8).contains(&target), "target {target}");
-    let first: Vec<DeviceId> = (0..tokens).map(|e| volume.allocate(&mut *policy, e)).collect();
-    assert!(first.iter().all(|&d| d == SSD));
-    let later = (tokens..tokens + 200).filter(|&e| volume.allocate(&mut *policy, e) == SSD).count();
-    assert!((later as f64 / 200.0 - target).abs() < 0.02, "{later} of 200");
+    thirty_tokens_to_the_ssd(&mut volume, &mut *policy);
+    assert!((0..30).all(|extent| volume.allocate(&mut *policy, extent) == SSD));
+    assert_eq!(tokens(&*policy), [0.0, -30.0]);
+    // P is 0.8 now.
+    let later = (30..230).filter(|&extent| volume.allocate(&mut *policy, extent) == SSD).count();
+    assert_eq!(later, 160);
 }
 
 #[test]
-fn small_differences_that_last_come_to_whole_tokens() {
+fn hot_extents_get_the_tokens_that_allocation_left_the_last_used_first() {
     let mut volume = one_and_one();
     let mut policy = wardrop(&volume, "");
-    volume.tick(&mut *policy);
-    let mut tokens = |hdd_ms: f64| {
-        complete(&mut *policy, SSD, 500, 1.0);
-        complete(&mut *policy, HDD, 500, hdd_ms);
-        end_period(&mut volume, &mut *policy);
-        (figure(&*policy, SSD, "tokens"), figure(&*policy, HDD, "tokens"))
-    };
-    // The first step of 0.25 x 1.5 for a hundredth of difference from the mean is worth 0.37 tokens.
-    let taken: Vec<(f64, f64)> = (0..11).map(|_| tokens(1.02)).collect();
-    assert_eq!(taken[..3], [(0.0, 0.0), (1.0, -1.0), (0.0, 0.0)], "{taken:?}");
-    assert_eq!(taken.iter().map(|(ssd, _)| ssd).sum::<f64>(), 4.0, "{taken:?}");
+    (0..100).for_each(|extent| volume.settle(extent, if extent % 10 == 0 { SSD } else { HDD }));
+    volume.remember(51..100);
+    thirty_tokens_to_the_ssd(&mut volume, &mut *policy);
+    (100..125).for_each(|extent| assert_eq!(volume.allocate(&mut *policy, extent), SSD));
+    let moves = migrated(&volume.tick(&mut *policy));
+    assert_eq!(moves, [51, 52, 53, 54, 55].map(|extent| (extent, SSD)));
 }
 
 #[test]
-fn where_more_guests_come_new_extents_go_at_once_where_they_will_be_served_alike() {
+fn only_what_memory_holds_is_hot() {
     let mut volume = one_and_one();
     let mut policy = wardrop(&volume, "");
-    volume.tick(&mut *policy);
-    let mut period = |hdd_ms: f64| {
-        complete(&mut *policy, SSD, 20, 0.3);
-        complete(&mut *policy, HDD, 4_980, hdd_ms);
-        end_period(&mut volume, &mut *policy);
-        figure(&*policy, SSD, "target_share")
-    };
-    // Half a request is in flight; the disk is quicker, and has all.
-    let before = (0..20).map(|_| period(0.2)).last();
-    assert!(before.is_some_and(|target| target < 0.011), "{before:?}");
-    // 3.5 requests: S = 0.3 and 1.4 / 4.5 = 0.31 ms, so that about half may go to either; a quarter is the most at once.
-    let after = period(1.4);
-    assert!((0.25..0.26).contains(&after), "{after}");
+    (0..100).for_each(|extent| volume.settle(extent, HDD));
+    for extent in 0..100 {
+        volume.access(&mut *policy, extent, Direction::Write);
+    }
+    thirty_tokens_to_the_ssd(&mut volume, &mut *policy);
+    volume.remember([7]);
+    assert_eq!(migrated(&volume.tick(&mut *policy)), [(7, SSD)]);
+}
+
+#[test]
+fn no_more_extents_move_than_there_is_room_for() {
+    let mut volume = Volume::new(&devices(&[(DeviceClass::Ssd, 12), (DeviceClass::Hdd, 1000)]), 100);
+    let mut policy = wardrop(&volume, ",free-low=0,free-high=0");
+    (0..10).for_each(|extent| volume.settle(extent, SSD));
+    (10..60).for_each(|extent| volume.settle(extent, HDD));
+    volume.remember(10..60);
+    thirty_tokens_to_the_ssd(&mut volume, &mut *policy);
+    assert_eq!(migrated(&volume.tick(&mut *policy)).len(), 2);
 }
 
 #[test]
 fn tokens_that_are_left_do_not_roll_over() {
     let mut volume = one_and_one();
     let mut policy = wardrop(&volume, "");
-    volume.tick(&mut *policy);
-    complete(&mut *policy, SSD, 50, 1.0);
-    complete(&mut *policy, HDD, 50, 9.0);
-    end_period(&mut volume, &mut *policy);
-    assert!(figure(&*policy, SSD, "tokens") > 0.0);
-    end_period(&mut volume, &mut *policy);
-    assert_eq!(figure(&*policy, SSD, "tokens"), 0.0);
-}
-
-/// Two periods in which guests ask for every one of these extents so often. Devices answer in the second one only, so that
-/// nothing moves before.
-fn two_periods(
-    volume: &mut Volume,
-    policy: &mut dyn Policy,
-    counts: &[(u32, usize)],
-    answers: impl IntoIterator<Item = (DeviceId, u32, f64)> + Clone,
-) {
-    for period in 0..2 {
-        for &(extent, count) in counts {
-            for _ in 0..count {
-                volume.access(policy, extent, Direction::Write);
-            }
-        }
-        if period == 1 {
-            for (device, requests, millis) in answers.clone() {
-                complete(policy, device, requests, millis);
-            }
-        }
-        end_period(volume, policy);
-    }
-}
-
-/// Where moves do not pay for a while, P goes ahead of Q, for allocations; once one paid, a quarter of the load moved at once.
-#[test]
-fn what_did_not_move_is_no_debt() {
-    let mut volume = one_and_one();
-    let mut policy = wardrop(&volume, ",payback=0s");
-    volume.tick(&mut *policy);
-    for _ in 0..8 {
-        complete(&mut *policy, SSD, 500, 1.0);
-        complete(&mut *policy, HDD, 500, 1.5);
-        end_period(&mut volume, &mut *policy);
-    }
-    let (target, tokens) = (figure(&*policy, SSD, "target_share"), figure(&*policy, SSD, "tokens"));
-    assert!(target > 0.7 && (1.0..10.0).contains(&tokens), "target {target}, {tokens} tokens");
+    thirty_tokens_to_the_ssd(&mut volume, &mut *policy);
+    assert_eq!(migrated(&volume.tick(&mut *policy)), []);
+    assert_eq!(tokens(&*policy), [0.0, 0.0]);
+    // What was P stays so while nobody asks for anything.
+    assert!(close(targets(&*policy, 2)[0], 0.8));
 }
 
 #[test]
-fn half_a_token_is_none() {
-    for (hdd_ms, expected) in [(1.01, 0.0), (1.1, 2.0)] {
-        let mut volume = one_and_one();
-        let mut policy = wardrop(&volume, "");
-        volume.tick(&mut *policy);
-        complete(&mut *policy, SSD, 500, 1.0);
-        complete(&mut *policy, HDD, 500, hdd_ms);
-        end_period(&mut volume, &mut *policy);
-        let tokens = [SSD, HDD].map(|device| figure(&*policy, device, "tokens"));
-        assert_eq!(tokens, [expected, -expected], "{hdd_ms} ms");
-    }
-}
-
-#[test]
-fn the_first_half_of_a_period_counts_where_nothing_moves() {
-    for (payback, expected) in [("0s", 0.9), ("60s", 0.5)] {
-        let mut volume = one_and_one();
-        let mut policy = wardrop(&volume, &format!(",payback={payback}"));
-        (0..100).for_each(|extent| volume.settle(extent, HDD));
-        volume.tick(&mut *policy);
-        let counts: Vec<_> = (0..100).map(|extent| (extent, 10)).collect();
-        two_periods(&mut volume, &mut *policy, &counts, [(SSD, 500, 1.0), (HDD, 500, 3.0)]);
-        volume.tick(&mut *policy);
-        complete(&mut *policy, SSD, 800, 1.0);
-        for _ in 0..7 {
-            volume.tick(&mut *policy);
-        }
-        complete(&mut *policy, SSD, 100, 1.0);
-        complete(&mut *policy, HDD, 100, 3.0);
-        end_period(&mut volume, &mut *policy);
-        assert!((figure(&*policy, SSD, "share") - expected).abs() < 1e-9, "payback={payback}");
-    }
-}
-
-#[test]
-fn a_device_without_guests_is_probed_as_guests_would_use_it_and_gets_nothing_else() {
+fn the_first_extents_go_to_the_ssds_but_for_the_lower_bound() {
     let mut volume = one_and_one();
     let mut policy = wardrop(&volume, "");
-    let first = volume.tick(&mut *policy);
-    let probed = |moves: &[Move], device| {
-        moves.iter().any(|m| matches!(m, Move::Probe { device: d, .. } if *d == device))
-    };
-    assert!(probed(&first, SSD) && probed(&first, HDD), "nothing is known yet: {first:?}");
-    // What the probes found: a disk far slower than the SSD.
-    for (device, millis) in [(SSD, 0.2), (HDD, 8.0)] {
-        policy.completed(&Completion {
-            device,
-            direction: Direction::Read,
-            len: braid_base::Bytes(4096),
-            latency: Nanos::from_micros((millis * 1000.0) as u64),
-            origin: Origin::Probe,
-        });
+    let first: Vec<DeviceId> = (0..1000).map(|extent| volume.allocate(&mut *policy, extent)).collect();
+    assert_eq!(first.iter().filter(|&&device| device == HDD).count(), 10);
+    let disks = devices(&[(DeviceClass::Hdd, 100), (DeviceClass::Hdd, 100)]);
+    assert_eq!(targets(&*wardrop(&Volume::new(&disks, 100), ""), 2), [0.5, 0.5]);
+}
+
+#[test]
+fn a_device_at_the_lower_bound_is_measured_by_what_is_allocated_there() {
+    let mut volume = one_and_one();
+    let mut policy = wardrop(&volume, ",floor=0.05");
+    for period in 0..5u32 {
+        complete(&mut *policy, SSD, 950, 0.1);
+        if period > 0 {
+            complete(&mut *policy, HDD, 50, 9.0);
+        }
+        volume.tick(&mut *policy);
+        assert!(close(targets(&*policy, 2)[1], 0.05));
+        let place = |extent| volume.allocate(&mut *policy, period * 100 + extent);
+        assert!((0..100).map(place).filter(|&device| device == HDD).count() >= 5);
     }
-    let mut extent = 0;
-    for period in 0..20 {
-        complete(&mut *policy, SSD, 1000, 0.2);
-        let moves = end_period(&mut volume, &mut *policy);
-        assert_eq!((probed(&moves, SSD), probed(&moves, HDD)), (false, true), "period {period}");
-        if period >= 5 {
-            for _ in 0..20 {
-                assert_eq!(volume.allocate(&mut *policy, extent), SSD, "period {period}");
-                extent += 1;
-            }
+}
+
+#[test]
+fn no_response_time_takes_a_target_out_of_its_bounds() {
+    let mut rng = Rng::new(1);
+    let classes = [DeviceClass::Ssd, DeviceClass::Hdd, DeviceClass::Hdd, DeviceClass::Hdd, DeviceClass::Hdd];
+    let mut volume = Volume::new(&devices(&classes.map(|class| (class, 1000))), 100);
+    let mut policy = wardrop(&volume, "");
+    for _ in 0..200 {
+        for device in 0..5 {
+            let (requests, millis) = (rng.below(20) as u32, rng.below(30_000) as f64 / 1e3);
+            complete(&mut *policy, DeviceId(device), requests, millis);
+        }
+        volume.tick(&mut *policy);
+        let targets = targets(&*policy, 5);
+        assert!(close(targets.iter().sum::<f64>(), 1.0), "{targets:?}");
+        assert!(targets.iter().all(|&target| target >= 0.01 - 1e-12), "{targets:?}");
+    }
+}
+
+#[test]
+fn a_write_takes_a_cached_extent_along_from_the_heavier_loaded_device() {
+    let mut volume = one_and_one();
+    let mut policy = wardrop(&volume, "");
+    (0..100).for_each(|extent| volume.settle(extent, if extent < 50 { SSD } else { HDD }));
+    thirty_tokens_to_the_ssd(&mut volume, &mut *policy);
+    assert_eq!(volume.write_cached(&mut *policy, 3).write_target(), WriteTarget::Home, "it is on the SSD");
+    let not_cached = volume.access(&mut *policy, 60, Direction::Write);
+    assert_eq!(not_cached.write_target(), WriteTarget::Home);
+    for extent in 60..90 {
+        let placed = volume.write_cached(&mut *policy, extent);
+        assert_eq!(placed.write_target(), WriteTarget::NewHome(SSD));
+        volume.settle(extent, SSD);
+    }
+    assert_eq!(tokens(&*policy), [0.0, 0.0]);
+    assert_eq!(volume.write_cached(&mut *policy, 95).write_target(), WriteTarget::Home);
+}
+
+/// An SSD and three disks; the SSD fills up to this many of its 1,000 slots.
+fn filling(used: u32) -> Volume {
+    let disk = (DeviceClass::Hdd, 2000);
+    let mut volume = Volume::new(&devices(&[(DeviceClass::Ssd, 1000), disk, disk, disk]), 6000);
+    (0..used).for_each(|extent| volume.settle(extent, SSD));
+    volume
+}
+
+/// As many extents as the engine carries out: all.
+fn carry_out(volume: &mut Volume, policy: &mut dyn Policy) -> Vec<(u32, DeviceId)> {
+    let moves = migrated(&volume.tick(policy));
+    moves.iter().for_each(|&(extent, target)| volume.settle(extent, target));
+    moves
+}
+
+#[test]
+fn a_device_that_fills_up_sheds_cold_extents_to_the_lightest_loaded_of_those_with_room() {
+    let mut volume = filling(960);
+    let mut policy = wardrop(&volume, "");
+    // The second disk is the quickest, but nearly full; the third comes next.
+    (1000..2890).for_each(|extent| volume.settle(extent, DeviceId(2)));
+    volume.remember(0..500);
+    for (device, millis) in [(1, 9.0), (2, 3.0), (3, 5.0)] {
+        complete(&mut *policy, DeviceId(device), 10, millis);
+    }
+    assert_eq!(carry_out(&mut volume, &mut *policy).len(), 60);
+    let mut shed: Vec<u32> = (0..960).filter(|&extent| volume.home(extent) == Some(DeviceId(3))).collect();
+    shed.retain(|extent| *extent >= 500);
+    assert_eq!(shed.len(), 60, "what memory holds is hot, and stays");
+    assert_eq!(volume.devices[0].free, 100);
+    assert_eq!(carry_out(&mut volume, &mut *policy), []);
+}
+
+#[test]
+fn a_device_sheds_from_one_water_mark_to_the_other() {
+    let mut volume = filling(950);
+    let mut policy = wardrop(&volume, "");
+    assert_eq!(carry_out(&mut volume, &mut *policy), [], "5 % are free, and that is enough");
+    volume.settle(950, SSD);
+    assert_eq!(carry_out(&mut volume, &mut *policy).len(), 51);
+    // Between the marks it depends on where it comes from.
+    (951..991).for_each(|extent| volume.settle(extent, SSD));
+    assert_eq!(volume.devices[0].free, 60);
+    assert_eq!(
+        carry_out(&mut volume, &mut *policy).len(),
+        40,
+        "it has just shed, and has not seen that it may stop"
+    );
+    assert_eq!(carry_out(&mut volume, &mut *policy), []);
+    (991..1031).for_each(|extent| volume.settle(extent, SSD));
+    assert_eq!(carry_out(&mut volume, &mut *policy), []);
+}
+
+#[test]
+fn nothing_is_shed_where_all_devices_fill_up() {
+    let mut volume = Volume::new(&devices(&[(DeviceClass::Ssd, 100), (DeviceClass::Hdd, 100)]), 200);
+    (0..192).for_each(|extent| volume.settle(extent, if extent < 96 { SSD } else { HDD }));
+    let mut policy = wardrop(&volume, "");
+    assert_eq!(carry_out(&mut volume, &mut *policy), []);
+}
+
+#[test]
+fn a_full_device_gets_nothing_new_and_full_devices_leave_it_to_the_engine() {
+    let mut volume = Volume::new(&devices(&[(DeviceClass::Ssd, 10), (DeviceClass::Hdd, 20)]), 40);
+    let mut policy = wardrop(&volume, "");
+    thirty_tokens_to_the_ssd(&mut volume, &mut *policy);
+    let places: Vec<DeviceId> = (0..30).map(|extent| volume.allocate(&mut *policy, extent)).collect();
+    assert!(
+        places[..10].iter().all(|&device| device == SSD) && places[10..].iter().all(|&device| device == HDD)
+    );
+    let occasion = braid_policy::Occasion::New { extent: ExtentId(30), write: None };
+    assert_eq!(policy.place(&occasion, &volume.view()).new_home(), None);
+}
+
+#[test]
+fn ablations_move_nothing_in_the_background_and_allocation_only_nothing_at_all() {
+    for (settings, on_write) in
+        [(",no-migration", WriteTarget::NewHome(SSD)), (",allocation-only", WriteTarget::Home)]
+    {
+        let mut volume = filling(960);
+        let mut policy = wardrop(&volume, settings);
+        (1000..1100).for_each(|extent| volume.settle(extent, HDD));
+        volume.remember(1000..1100);
+        assert_eq!(thirty_tokens_to_the_ssd_of_four(&mut volume, &mut *policy), []);
+        assert_eq!(volume.write_cached(&mut *policy, 1000).write_target(), on_write, "{settings}");
+        assert_eq!(volume.tick(&mut *policy), []);
+        // Allocation goes on as ever.
+        assert_eq!(volume.allocate(&mut *policy, 2000), SSD);
+    }
+}
+
+/// As `thirty_tokens_to_the_ssd`, where two more devices are there that nobody asks.
+fn thirty_tokens_to_the_ssd_of_four(volume: &mut Volume, policy: &mut dyn Policy) -> Vec<Move> {
+    complete(policy, SSD, 500, 0.10);
+    complete(policy, HDD, 500, 0.22);
+    let moves = volume.tick(policy);
+    assert!(tokens(policy)[0] > 20.0 && tokens(policy)[1] < -20.0);
+    moves
+}
+
+#[test]
+fn p_and_r_are_saved_and_what_is_restored_may_be_anything() {
+    let mut volume = one_and_one();
+    let mut policy = wardrop(&volume, "");
+    thirty_tokens_to_the_ssd(&mut volume, &mut *policy);
+    let saved = policy.save(&volume.view());
+    let mut other = wardrop(&volume, ",period=1s");
+    other.restore(&saved, &volume.view());
+    for device in [SSD, HDD] {
+        for name in ["target_share", "response_ms"] {
+            assert!(close(figure(&*other, device, name), figure(&*policy, device, name)), "{name}");
         }
     }
-    // The SSD is overloaded now: the disk, known from its probes, begins to gain.
-    for _ in 0..5 {
-        complete(&mut *policy, SSD, 1000, 40.0);
-        end_period(&mut volume, &mut *policy);
+    let mut rng = Rng::new(7);
+    for _ in 0..2_000 {
+        let mut bytes = saved.clone();
+        bytes.truncate(rng.below(40) as usize);
+        for _ in 0..rng.below(20) {
+            let at = rng.below(bytes.len().max(1) as u64) as usize;
+            if let Some(byte) = bytes.get_mut(at) {
+                *byte = rng.next_u64() as u8;
+            }
+        }
+        let mut fresh = wardrop(&volume, "");
+        fresh.restore(&bytes, &volume.view());
+        let targets = targets(&*fresh, 2);
+        assert!(close(targets.iter().sum::<f64>(), 1.0) && targets.iter().all(|t| *t >= 0.01 - 1e-12));
+        complete(&mut *fresh, SSD, 5, 1.0);
+        volume.tick(&mut *fresh);
+        assert!(tokens(&*fresh).iter().all(|tokens| tokens.abs() <= 100.0));
     }
-    assert!(figure(&*policy, HDD, "target_share") > 0.02 && figure(&*policy, HDD, "tokens") > 0.0);
 }
 
 #[test]
 fn an_idle_volume_is_left_alone() {
     let mut volume = one_and_one();
     let mut policy = wardrop(&volume, "");
-    complete(&mut *policy, SSD, 10, 1.0);
-    complete(&mut *policy, HDD, 10, 9.0);
-    end_period(&mut volume, &mut *policy);
+    (0..100).for_each(|extent| volume.settle(extent, HDD));
+    volume.remember(0..100);
+    thirty_tokens_to_the_ssd(&mut volume, &mut *policy);
+    assert_eq!(volume.tick(&mut *policy).len(), 30);
     for _ in 0..5 {
-        assert_eq!(end_period(&mut volume, &mut *policy), []);
-    }
-}
-
-#[test]
-fn any_number_of_devices_share_without_a_sum_above_one() {
-    let classes = [DeviceClass::Ssd, DeviceClass::Hdd, DeviceClass::Hdd, DeviceClass::Hdd, DeviceClass::Hdd];
-    let mut volume = Volume::new(&devices(&classes.map(|c| (c, 1000))), 100);
-    let mut policy = wardrop(&volume, "");
-    volume.tick(&mut *policy);
-    for round in 1..50u32 {
-        for device in 0..5u16 {
-            let millis = f64::from((round * 7 + u32::from(device) * 13) % 29 + 1);
-            complete(&mut *policy, DeviceId(device), 10 * u32::from(device) + 1, millis);
-        }
-        end_period(&mut volume, &mut *policy);
-        let targets: Vec<f64> = (0..5).map(|d| figure(&*policy, DeviceId(d), "target_share")).collect();
-        assert!(
-            (targets.iter().sum::<f64>() - 1.0).abs() < 1e-9 && targets.iter().all(|&t| t >= 0.0099),
-            "{targets:?}"
-        );
+        assert_eq!(volume.tick(&mut *policy), []);
     }
 }
 
@@ -301,23 +394,19 @@ fn an_explanation_names_numbers_and_what_may_happen_next() {
     for (extent, device) in [(3, HDD), (4, HDD), (5, SSD)] {
         volume.settle(extent, device);
     }
-    volume.tick(&mut *policy);
-    volume.access(&mut *policy, 3, Direction::Read);
-    complete(&mut *policy, SSD, 50, 1.0);
-    complete(&mut *policy, HDD, 50, 9.0);
-    end_period(&mut volume, &mut *policy);
-    for (extent, parts) in [
-        (
-            3,
-            &["d0 response time 1.00 ms", "share 50.0 %", "is hot", "d1 shall lose load, so it may migrate"]
-                [..],
-        ),
-        (4, &["is not hot", "it stays: d1 shall lose load, but only hot extents move"]),
-        (5, &["it stays: d0 sheds no load"]),
-    ] {
-        let text = policy.explain(ExtentId(extent), &volume.view());
-        for part in parts {
-            assert!(text.contains(part), "'{part}' is missing for extent {extent}: {text}");
-        }
-    }
+    volume.remember([3]);
+    thirty_tokens_to_the_ssd(&mut volume, &mut *policy);
+    let explained = |extent| policy.explain(ExtentId(extent), &volume.view());
+    let texts: Vec<String> = [3, 4, 5, 6].map(explained).to_vec();
+    assert!(
+        texts
+            .iter()
+            .all(|text| text.contains("d1 response time 0.22 ms, share 50.0 %, target 20.0 %, -30 token(s)"))
+    );
+    let distinct: std::collections::HashSet<&String> = texts.iter().collect();
+    assert_eq!(
+        distinct.len(),
+        4,
+        "hot on a device that loses, cold there, on one that gains, and without a home: {texts:?}"
+    );
 }

@@ -2,6 +2,7 @@
 
 use super::Engine;
 use braid_base::{Bytes, DeviceClass, KIB, MIB, Rng};
+use braid_engine::Readahead;
 use braid_sim::{Blank, DiskOptions, Disturbance, Setup};
 
 /// Room on each device beside the extents of the volume: metadata, a cache, and slots for moves.
@@ -28,14 +29,17 @@ pub fn draw(engine: &Engine, rng: &mut Rng, setup: &mut Setup) -> Engine {
         // Nothing can be missing or old but all.
         setup.disturbances.retain(|kind| *kind != Disturbance::MissingDevice);
     }
+    let (policy, chaos, cache_extents) = (policy(&classes, rng), rng.chance(0.4), rng.below(7) as usize);
     Engine {
-        policy: policy(&classes, rng),
-        chaos: rng.chance(0.4),
+        policy,
+        chaos,
         size,
         extent_size,
         block_size,
         copies,
-        cache_extents: rng.below(7) as usize,
+        cache_extents,
+        // Not drawn by itself, or the trials of `regressions.txt` would be others.
+        readahead: if cache_extents % 2 == 0 { Readahead::First } else { Readahead::Second },
         checkpoints: rng.chance(0.7),
         classes,
         ..engine.clone()
@@ -61,7 +65,7 @@ pub fn policy(classes: &[DeviceClass], rng: &mut Rng) -> String {
     loop {
         let name = braid_policy::NAMES[rng.below(braid_policy::NAMES.len() as u64) as usize];
         match name {
-            "wardrop" => return "wardrop,period=20ms,hot=50".to_owned(),
+            "wardrop" => return "wardrop,period=20ms".to_owned(),
             "equi" => return "equi,memory=40ms,horizon=20ms".to_owned(),
             "ssd-only" | "ssd-first" if !has(DeviceClass::Ssd) => {}
             "hdd-only" if !has(DeviceClass::Hdd) => {}

@@ -7,7 +7,7 @@ mod configuration;
 
 use crate::chaos::Chaos;
 use braid_base::{Bytes, DeviceClass, KIB, MIB, Nanos, Rng};
-use braid_engine::{CreateOptions, ErrorKind, OpenOptions, Result, Volume, create};
+use braid_engine::{CreateOptions, ErrorKind, OpenOptions, Readahead, Result, Volume, create};
 use braid_format::Uuid;
 use braid_format::layout::superblock_offsets;
 use braid_format::superblock::DeviceEntry;
@@ -29,6 +29,7 @@ pub struct Engine {
     pub block_size: Bytes,
     pub copies: u8,
     pub cache_extents: usize,
+    pub readahead: Readahead,
     /// Checkpoints at random times, more often than the journal asks for.
     pub checkpoints: bool,
     /// Each seed draws a configuration of its own, with up to so many devices; 0 for this one.
@@ -38,10 +39,10 @@ pub struct Engine {
 }
 
 impl Engine {
-    /// Wardrop on an SSD and a disk, with periods and lists short enough for a short run.
+    /// Wardrop on an SSD and a disk, with periods short enough for a short run.
     pub fn wardrop() -> Engine {
         Engine {
-            policy: "wardrop,period=20ms,hot=50".to_owned(),
+            policy: "wardrop,period=20ms".to_owned(),
             chaos: false,
             dirties: false,
             size: MIB + KIB * 200,
@@ -49,6 +50,7 @@ impl Engine {
             block_size: KIB * 4,
             copies: 1,
             cache_extents: 6,
+            readahead: Readahead::First,
             checkpoints: true,
             most_devices: 0,
             classes: vec![DeviceClass::Ssd, DeviceClass::Hdd],
@@ -102,7 +104,8 @@ impl Subject for Engine {
 
     async fn open(self, world: World, disks: Vec<Disk>) -> Result<Volume<World, Disk>> {
         let names = (0..disks.len()).map(|i| format!("disk {i}")).collect();
-        let options = OpenOptions { cache_extents: self.cache_extents, ..OpenOptions::new(names) };
+        let Engine { cache_extents, readahead, .. } = self;
+        let options = OpenOptions { cache_extents, readahead, ..OpenOptions::new(names) };
         let (volume, _) = Volume::open(world.clone(), disks, options).await?;
         if self.chaos || self.dirties {
             let chaos = Chaos::new(world.fork_rng());

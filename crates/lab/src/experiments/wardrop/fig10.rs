@@ -1,8 +1,8 @@
 //! Figure 10: dbench on a disk beside an SSD that writes worse than it, the MemoRight GT.
 
 use super::{
-    DBENCH, DBENCH_COUNTS, HDD_ONLY, PAPER, PAPERS_RULE, PROCESSES, SSD_ONLY, WARDROP, WITH_MEMORIGHT,
-    papers_rule, series, test,
+    BY_PERIOD, DBENCH, DBENCH_COUNTS, HDD_ONLY, PAPER, PROCESSES, SSD_ONLY, WARDROP, WITH_MEMORIGHT,
+    by_period, series, test,
 };
 use crate::Prefill;
 use crate::experiment::Bound::AtLeast;
@@ -26,7 +26,7 @@ pub const EXPERIMENT: Experiment = Experiment {
     axis: PROCESSES,
     series: &[
         series(WARDROP, WITH_MEMORIGHT, "wardrop", DBENCH),
-        papers_rule(PAPERS_RULE, WARDROP, WITH_MEMORIGHT, DBENCH),
+        by_period(BY_PERIOD, WARDROP, WITH_MEMORIGHT, DBENCH),
         series(SSD_ONLY, WITH_MEMORIGHT, "ssd-only", DBENCH),
         series(HDD_ONLY, WITH_MEMORIGHT, "hdd-only", DBENCH),
         series(STATIC_10, WITH_MEMORIGHT, "static,ssd=10%", DBENCH),
@@ -63,9 +63,8 @@ pub const EXPERIMENT: Experiment = Experiment {
                 Words,
                 AtLeast(0.95),
             )],
-            why: "The share of data is that of the best split, but moves cost much on this SSD, which copies 640 KiB for a \
-                  write out of order; and extents that are placed one by one as the load asks lie out of order, which makes \
-                  more such writes. Striped files keep their order.",
+            why: "Nothing is hot here, as figure 5 says, so that the data stays where it was allocated: 73 % of it on the SSD \
+                  with 10 processes, where the best split has half.",
         },
         Claim {
             sentence: "Even here both devices together are ahead of the better one alone.",
@@ -75,7 +74,7 @@ pub const EXPERIMENT: Experiment = Experiment {
                 Words,
                 AtLeast(1.0),
             )],
-            why: "",
+            why: "As above: too much of the data lies on the SSD, and nothing moves it.",
         },
     ],
     published: "The curves are plotted only, not published as numbers.",

@@ -1,8 +1,8 @@
 //! Figure 11: dbench on a disk beside an SSD that writes worse than it, the Transcend of 16 GB.
 
 use super::{
-    DBENCH, DBENCH_COUNTS, HDD_ONLY, PAPER, PAPERS_RULE, PROCESSES, SSD_ONLY, WARDROP, WITH_TRANSCEND,
-    papers_rule, series, test,
+    BY_PERIOD, DBENCH, DBENCH_COUNTS, HDD_ONLY, PAPER, PROCESSES, SSD_ONLY, WARDROP, WITH_TRANSCEND,
+    by_period, series, test,
 };
 use crate::Prefill;
 use crate::experiment::Bound::AtLeast;
@@ -26,7 +26,7 @@ pub const EXPERIMENT: Experiment = Experiment {
     axis: PROCESSES,
     series: &[
         series(WARDROP, WITH_TRANSCEND, "wardrop", DBENCH),
-        papers_rule(PAPERS_RULE, WARDROP, WITH_TRANSCEND, DBENCH),
+        by_period(BY_PERIOD, WARDROP, WITH_TRANSCEND, DBENCH),
         series(SSD_ONLY, WITH_TRANSCEND, "ssd-only", DBENCH),
         series(HDD_ONLY, WITH_TRANSCEND, "hdd-only", DBENCH),
         series(STATIC_10, WITH_TRANSCEND, "static,ssd=10%", DBENCH),
@@ -63,7 +63,9 @@ pub const EXPERIMENT: Experiment = Experiment {
                 Words,
                 AtLeast(0.95),
             )],
-            why: "",
+            why: "What was written before the SSD was found out to be slow stays there, for nothing is hot here, as \
+                  figure 5 says: 6 % of the data with 10 processes, which costs two fifths of the throughput. With 10 \
+                  % there a static split has 0.35 of the disk's.",
         },
         Claim {
             sentence: "Even here both devices together are ahead of the better one alone.",
@@ -73,8 +75,8 @@ pub const EXPERIMENT: Experiment = Experiment {
                 Words,
                 AtLeast(1.0),
             )],
-            why: "The disk is twenty times as fast as this SSD, so that there is next to nothing to be gained; the policy \
-                  comes within a per cent of the disk.",
+            why: "As above. The disk is thirty times as fast as this SSD, so that there is next to nothing to be \
+                  gained.",
         },
     ],
     published: "The curves are plotted only, not published as numbers.",

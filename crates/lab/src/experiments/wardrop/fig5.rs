@@ -1,8 +1,8 @@
 //! Figure 5: dbench on one SSD and one disk, against each device alone and the static split that figure 1 found.
 
 use super::{
-    DBENCH, DBENCH_COUNTS, HDD_ONLY, ONE_AND_ONE, PAPER, PAPERS_RULE, PROCESSES, SSD_ONLY, WARDROP,
-    no_hot_moves, papers_rule, series, test,
+    BY_PERIOD, DBENCH, DBENCH_COUNTS, HDD_ONLY, ONE_AND_ONE, PAPER, PROCESSES, SSD_ONLY, WARDROP,
+    allocation_only, by_period, no_migration, series, test,
 };
 use crate::Prefill;
 use crate::experiment::Bound::{AtLeast, Shown, Within};
@@ -23,8 +23,9 @@ pub const EXPERIMENT: Experiment = Experiment {
     axis: PROCESSES,
     series: &[
         series(WARDROP, ONE_AND_ONE, "wardrop", DBENCH),
-        papers_rule(PAPERS_RULE, WARDROP, ONE_AND_ONE, DBENCH),
-        no_hot_moves(ONE_AND_ONE, DBENCH),
+        by_period(BY_PERIOD, WARDROP, ONE_AND_ONE, DBENCH),
+        no_migration(ONE_AND_ONE, DBENCH),
+        allocation_only(ONE_AND_ONE, DBENCH),
         series(SSD_ONLY, ONE_AND_ONE, "ssd-only", DBENCH),
         series(HDD_ONLY, ONE_AND_ONE, "hdd-only", DBENCH),
         series(STATIC_80, ONE_AND_ONE, "static,ssd=80%", DBENCH),
@@ -43,7 +44,10 @@ pub const EXPERIMENT: Experiment = Experiment {
                 Words,
                 AtLeast(0.95),
             )],
-            why: "",
+            why: "Reads are answered by the page cache, so that the memory cache holds nothing and nothing counts as \
+                  hot: without any migration the figures are the same to the last digit. Allocation alone is left, and \
+                  dbench writes its files once: what lies where when all are written stays there. With 12 processes \
+                  that is 56 % on the SSD, and 0.88 of the throughput of 80/20; with 4 to 10 it is 0.97 to 1.03.",
         },
         Claim {
             sentence: "With many processes the policy reaches a higher throughput than the SSD alone or the disk alone.",

@@ -1,8 +1,8 @@
 //! Figure 6: the NetApp trace on one SSD and one disk: the paper's headline.
 
 use super::{
-    HDD_ONLY, NETAPP, NETAPP_COUNTS, ONE_AND_ONE, PAPER, PAPERS_RULE, PROCESSES, SSD_ONLY, STRIPE, WARDROP,
-    no_hot_moves, papers_rule, series, test,
+    BY_PERIOD, HDD_ONLY, NETAPP, NETAPP_COUNTS, ONE_AND_ONE, PAPER, PROCESSES, SSD_ONLY, STRIPE, WARDROP,
+    allocation_only, by_period, no_migration, series, test,
 };
 use crate::Prefill;
 use crate::experiment::Bound::{AtLeast, AtMost};
@@ -20,8 +20,9 @@ pub const EXPERIMENT: Experiment = Experiment {
     axis: PROCESSES,
     series: &[
         series(WARDROP, ONE_AND_ONE, "wardrop", NETAPP),
-        papers_rule(PAPERS_RULE, WARDROP, ONE_AND_ONE, NETAPP),
-        no_hot_moves(ONE_AND_ONE, NETAPP),
+        by_period(BY_PERIOD, WARDROP, ONE_AND_ONE, NETAPP),
+        no_migration(ONE_AND_ONE, NETAPP),
+        allocation_only(ONE_AND_ONE, NETAPP),
         series(SSD_ONLY, ONE_AND_ONE, "ssd-only", NETAPP),
         series(HDD_ONLY, ONE_AND_ONE, "hdd-only", NETAPP),
         series(STRIPE, ONE_AND_ONE, "stripe", NETAPP),

@@ -1,7 +1,7 @@
 //! Figure 9: how much data the policy keeps on the SSD under the NetApp trace.
 
 use super::{
-    NETAPP, NETAPP_COUNTS, ONE_AND_ONE, PAPER, PAPERS_RULE, PROCESSES, WARDROP, papers_rule, series, test,
+    BY_PERIOD, NETAPP, NETAPP_COUNTS, ONE_AND_ONE, PAPER, PROCESSES, WARDROP, by_period, series, test,
 };
 use crate::Prefill;
 use crate::experiment::Bound::{AtMost, Within};
@@ -19,7 +19,7 @@ pub const EXPERIMENT: Experiment = Experiment {
     axis: PROCESSES,
     series: &[
         series(WARDROP, ONE_AND_ONE, "wardrop", NETAPP),
-        papers_rule(PAPERS_RULE, WARDROP, ONE_AND_ONE, NETAPP),
+        by_period(BY_PERIOD, WARDROP, ONE_AND_ONE, NETAPP),
     ],
     measures: &[SsdShare],
     counting: Some(NETAPP_COUNTS),
@@ -34,8 +34,8 @@ pub const EXPERIMENT: Experiment = Experiment {
                 Number(50.0),
                 Within(40.0, 50.0),
             )],
-            why: "The better a device, the more data it gets, and the SSD is better here than it was in the paper, as figure 6 \
-                  and table III show.",
+            why: "The better a device, the more data it gets, and the SSD is better here than it was in the paper, as \
+                  figure 6 and table III show.",
         },
         Claim {
             sentence: "With more processes a little more of it is on the disk.",
@@ -45,8 +45,8 @@ pub const EXPERIMENT: Experiment = Experiment {
                 Words,
                 AtMost(1.0),
             )],
-            why: "With few processes a disk with its write cache answers as fast as the SSD, so that half of the data goes \
-                  there; with more it falls back, further than the paper's does behind its SSD.",
+            why: "With few processes a disk with its write cache answers as fast as the SSD, so that nearly all data \
+                  goes there; with more it falls back, further than the paper's does behind its SSD.",
         },
     ],
     published: "The text gives about 50 %, and slightly more than 50 % on the disk at many processes. The curves are plotted only, not published as numbers.",

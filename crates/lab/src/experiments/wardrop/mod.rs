@@ -14,6 +14,7 @@ pub mod table3;
 
 use crate::experiment::{Axis, Bound, Counting, Experiment, Paper, Published, Quantity, Series, Test};
 use braid_base::DeviceClass::{self, Hdd, Ssd};
+use braid_engine::Readahead;
 
 /// In the paper's order.
 pub const ALL: &[&Experiment] = &[
@@ -31,6 +32,7 @@ pub const ALL: &[&Experiment] = &[
 const PAPER: Paper = Paper {
     title: "Wu and Reddy, \"A Novel Approach to Manage A Hybrid Storage System\"",
     system: "wardrop",
+    readahead: Readahead::First,
     differs: &[
         "The workload is generated: counts and mean sizes of operations are those of tables I and II, and what they leave open \
          is estimated (crates/workload/src/dbench.rs and netapp.rs say what). The real dbench and the real trace are not used.",
@@ -43,9 +45,10 @@ const PAPER: Paper = Paper {
          rate, here as in the paper's own numbers.",
         "Each process has a processor for itself, where the paper's machine had four cores: with more than four processes more can \
          be done at the same time than there.",
-        "'wardrop' is Braid's version, which differs from the paper's rule as crates/policy/src/wardrop.rs lists; \
-         'wardrop, paper's rule' is step=1,hot=100: equation (1), and a hundred hot extents. 'wardrop, no hot moves' is payback=0s: \
-         ours without migration of hot extents.",
+        "Where the paper leaves something open, crates/policy/src/wardrop.rs says what is done: the lower bound is 1 %, the \
+         first extents go to the SSDs but for that, and a sample of the average response time is a request; in 'wardrop, R by \
+         period' it is the mean of a period. 'wardrop, no migration' moves nothing in the background, 'wardrop, allocation \
+         only' nothing that has a place.",
         "Volumes begin empty, and the load itself writes its files there before anything is measured, so that allocation has \
          its part; reads of what is not yet written reach no device.",
         "One run with one seed, where the paper has the mean of ten.",
@@ -68,8 +71,9 @@ const NETAPP: &str = "netapp-like,think=950us,clients={x},requests=endless";
 const PROCESSES: Axis = Axis::Numbers { label: "processes", places: &[1, 2, 4, 6, 8, 10, 12] };
 
 const WARDROP: &str = "wardrop";
-const PAPERS_RULE: &str = "wardrop, paper's rule";
-const NO_HOT_MOVES: &str = "wardrop, no hot moves";
+const BY_PERIOD: &str = "wardrop, R by period";
+const NO_MIGRATION: &str = "wardrop, no migration";
+const ALLOCATION_ONLY: &str = "wardrop, allocation only";
 const SSD_ONLY: &str = "SSD only";
 const HDD_ONLY: &str = "disk only";
 const STRIPE: &str = "stripe";
@@ -100,19 +104,34 @@ const fn series(
     Series { label, devices, policy, load, variant_of: None }
 }
 
-/// Our policy without migration of hot extents: only allocation and writes through the memory cache shift load.
-const fn no_hot_moves(devices: &'static [(DeviceClass, &'static str)], load: &'static str) -> Series {
-    Series { label: NO_HOT_MOVES, devices, policy: "wardrop,payback=0s", load, variant_of: Some(WARDROP) }
+/// The policy without migration in the background: only allocation and writes to what memory holds shift load.
+const fn no_migration(devices: &'static [(DeviceClass, &'static str)], load: &'static str) -> Series {
+    variant(NO_MIGRATION, WARDROP, devices, "wardrop,no-migration", load)
 }
 
-/// The policy as the paper has it, beside the series of ours that it may replace.
-const fn papers_rule(
+/// The policy without any migration.
+const fn allocation_only(devices: &'static [(DeviceClass, &'static str)], load: &'static str) -> Series {
+    variant(ALLOCATION_ONLY, WARDROP, devices, "wardrop,allocation-only", load)
+}
+
+/// The other reading of "0.99 previous average + 0.01 current sample": a sample is the mean of a period, not a request.
+const fn by_period(
     label: &'static str,
     of: &'static str,
     devices: &'static [(DeviceClass, &'static str)],
     load: &'static str,
 ) -> Series {
-    Series { label, devices, policy: "wardrop,step=1,hot=100", load, variant_of: Some(of) }
+    variant(label, of, devices, "wardrop,average=period", load)
+}
+
+const fn variant(
+    label: &'static str,
+    of: &'static str,
+    devices: &'static [(DeviceClass, &'static str)],
+    policy: &'static str,
+    load: &'static str,
+) -> Series {
+    Series { label, devices, policy, load, variant_of: Some(of) }
 }
 
 const fn test(quantity: Quantity, published: Published, bound: Bound) -> Test {

@@ -1,8 +1,8 @@
 //! Table III: one process of the NetApp trace becomes ten, and the policy follows.
 
 use super::{
-    HDD_ONLY, NETAPP_COUNTS, ONE_AND_ONE, PAPER, PAPERS_RULE, SSD_ONLY, WARDROP, no_hot_moves, papers_rule,
-    series, test,
+    BY_PERIOD, HDD_ONLY, NETAPP_COUNTS, ONE_AND_ONE, PAPER, SSD_ONLY, WARDROP, allocation_only, by_period,
+    no_migration, series, test,
 };
 use crate::Prefill;
 use crate::experiment::Bound::{AtLeast, AtMost, Shown, Within};
@@ -30,8 +30,9 @@ pub const EXPERIMENT: Experiment = Experiment {
         series(HDD_ONLY, ONE_AND_ONE, "hdd-only", NETAPP_THAT_GROWS),
         series(SSD_ONLY, ONE_AND_ONE, "ssd-only", NETAPP_THAT_GROWS),
         series(WARDROP, ONE_AND_ONE, "wardrop", NETAPP_THAT_GROWS),
-        papers_rule(PAPERS_RULE, WARDROP, ONE_AND_ONE, NETAPP_THAT_GROWS),
-        no_hot_moves(ONE_AND_ONE, NETAPP_THAT_GROWS),
+        by_period(BY_PERIOD, WARDROP, ONE_AND_ONE, NETAPP_THAT_GROWS),
+        no_migration(ONE_AND_ONE, NETAPP_THAT_GROWS),
+        allocation_only(ONE_AND_ONE, NETAPP_THAT_GROWS),
     ],
     measures: &[Throughput, Latency, SsdShare],
     counting: Some(NETAPP_COUNTS),

@@ -1,0 +1,48 @@
+//! Where extents and copies lie, as a policy sees it: what the map says, and the list of the memory cache.
+
+use crate::map::State;
+use crate::request::ExtentCache;
+use braid_base::{BlockId, Bytes, DeviceId, ExtentId};
+use braid_policy::{ByteRange, CellId, ExtraCopy, Homes};
+use std::cell::RefCell;
+
+/// What a question to a policy shows of the volume. Costs two pointers.
+pub(crate) struct Places<'a> {
+    pub state: &'a State,
+    /// Not borrowed for changes while a policy is asked.
+    pub cache: &'a RefCell<ExtentCache>,
+}
+
+impl Homes for Places<'_> {
+    fn extents(&self) -> u32 {
+        self.state.extents()
+    }
+
+    fn home(&self, extent: ExtentId) -> Option<DeviceId> {
+        self.state.home(extent)
+    }
+
+    fn is_in_memory(&self, extent: ExtentId) -> bool {
+        self.cache.borrow().contains(extent)
+    }
+
+    fn visit_memory(&self, visit: &mut dyn FnMut(ExtentId)) {
+        self.cache.borrow().newest_first().for_each(visit);
+    }
+
+    fn extra(&self, block: BlockId) -> Option<ExtraCopy> {
+        self.state.extra(block)
+    }
+
+    fn block_in(&self, cell: CellId) -> Option<BlockId> {
+        self.state.block_in(cell)
+    }
+
+    fn behind(&self) -> Bytes {
+        self.state.behind()
+    }
+
+    fn next_behind(&self, from: Bytes) -> Option<ByteRange> {
+        self.state.next_behind(from)
+    }
+}
