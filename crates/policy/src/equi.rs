@@ -18,9 +18,9 @@
 //! ```
 //!
 //! What an extent was asked for lately need not be what it will be asked for: `equi/calibration.rs` learns, from all extents, which part of a
-//! demand of a certain size comes true. So a load of which nothing can be foreseen stops being moved. Twice a second (`equi/moves.rs`) the
-//! extents of which the gain over `horizon` exceeds the price move, neighbours together, which costs one positioning of a
-//! disk instead of many. On a full device another extent must leave, whose loss counts.
+//! demand of a certain size comes true. So a load of which nothing can be foreseen stops being moved. Twice a second (`equi/moves.rs`) the extents of which the gain over `horizon` exceeds the price move, neighbours together, which costs one
+//! positioning of a disk instead of many; what nobody asked for between them goes along. On a full device another extent must leave, whose loss
+//! counts. Room that is free on an SSD is filled while nobody waits: an idle device copies for next to nothing.
 //!
 //! New extents go to devices by shares, which grow where what guests ask for takes less time than on average (`equi/shares.rs`).
 
@@ -225,7 +225,7 @@ impl Policy for Equi {
                 "a move to {} would gain {:.3} ms a second, for {:.1} ms once",
                 gain.to,
                 gain.ms,
-                self.price(gain.from, gain.to, view).alone()
+                self.price(gain.from, gain.to, self.waiting_for(gain.from, gain.to), view).alone()
             ),
         };
         format!(

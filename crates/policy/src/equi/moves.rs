@@ -1,7 +1,7 @@
 //! Which extents move: those that gain most for their price, in runs of neighbours.
 
 use super::demand::{Demand, Speed};
-use super::{Equi, GROUP};
+use super::{Equi, GROUP, slowness};
 use crate::{DeviceView, Move, View};
 use braid_base::{DeviceClass, DeviceId, ExtentId, Nanos};
 
@@ -11,8 +11,6 @@ const REST: u64 = 2;
 const BATCH: usize = 160;
 /// Extents that the search for cold ones looks at in one plan.
 const SEARCHED: u32 = 8192;
-/// What has to leave for another counts so many times: it would have to come back.
-const SWAP: f64 = 1.5;
 /// More than so many requests in flight wait.
 const WAITING: u32 = 4;
 /// Plans that saturation is a mean of: 16 s.
@@ -65,7 +63,6 @@ impl Equi {
     pub(super) fn gain(&self, extent: ExtentId, known: &Demand, view: &View) -> Option<Gain> {
         let from = view.homes.home(extent)?;
         let demand = self.demand(extent, known, view.now);
-        let class = |device: DeviceId| self.classes[device.index()];
         let takes_more = |d: &&DeviceView| d.id != from && (d.free > 0 || self.answers[d.id.index()]);
         let others = view.devices.iter().filter(takes_more).map(|d| (self.cost(&demand, d.id), d));
         let (best, first) = others.clone().min_by(|a, b| a.0.total_cmp(&b.0))?;
@@ -77,14 +74,14 @@ impl Equi {
         let of_disk = demand[0].iter().sum();
         let comes_true = self.calibration.factor(of_disk, self.constants.horizon);
         let ms = (self.cost(&demand, from) - self.cost(&demand, to)) * comes_true;
-        let faster = class(from) == DeviceClass::Hdd && class(to) == DeviceClass::Ssd;
-        let bears = !faster && self.saturated[from.index()] < SATURATED;
+        let bears = !self.is_faster(to, from) && self.saturated[from.index()] < SATURATED;
         Some(Gain { extent, from, to, ms: if bears { ms.min(0.0) } else { ms } })
     }
 
-    pub(super) fn price(&self, from: DeviceId, to: DeviceId, view: &View) -> Price {
+    /// What a move costs guests who wait so much for each millisecond that a device works for it.
+    pub(super) fn price(&self, from: DeviceId, to: DeviceId, waiting: [f64; 2], view: &View) -> Price {
         let speed = |device: DeviceId| Speed::of(self.classes[device.index()]);
-        let (reads, writes) = (self.waiting(from), self.waiting(to));
+        let [reads, writes] = waiting;
         Price {
             once: speed(from).position_ms * reads + speed(to).position_ms * writes,
             each: speed(from).transfer(view.extent_size, false) * reads
@@ -92,17 +89,39 @@ impl Equi {
         }
     }
 
+    /// What guests wait for a move under the usual load.
+    pub(super) fn waiting_for(&self, from: DeviceId, to: DeviceId) -> [f64; 2] {
+        [self.waiting(from), self.waiting(to)]
+    }
+
+    /// The same for a move that needs no exchange. While both devices are idle nobody waits for it; but what leaves the faster one, or would have
+    /// to make room there, would be churn in every pause.
+    fn waiting_now(&self, from: DeviceId, to: DeviceId, view: &View) -> [f64; 2] {
+        let is_idle = |device: DeviceId| view.devices[device.index()].in_flight == 0;
+        match self.fills(from, to, view) && is_idle(from) && is_idle(to) {
+            true => [slowness::IDLE; 2],
+            false => self.waiting_for(from, to),
+        }
+    }
+
+    /// Whether a move takes room that is free on a faster device.
+    fn fills(&self, from: DeviceId, to: DeviceId, view: &View) -> bool {
+        self.is_faster(to, from) && view.devices[to.index()].free > 0
+    }
+
+    fn is_faster(&self, one: DeviceId, other: DeviceId) -> bool {
+        let class = |device: DeviceId| self.classes[device.index()];
+        (class(one), class(other)) == (DeviceClass::Ssd, DeviceClass::Hdd)
+    }
+
     pub(super) fn plan_moves(&mut self, view: &View, moves: &mut Vec<Move>) {
         let gains = self.gains(view);
-        // A burst passes, and what a move gains stays: it waits for that. A load that does not pass is no burst.
-        let bursts = |device: DeviceId| {
-            view.devices[device.index()].in_flight >= WAITING && self.saturated[device.index()] < SATURATED
-        };
-        let good = |gain: &&Gain| gain.ms > 0.0 && !bursts(gain.from) && !bursts(gain.to);
-        let wanted = self.runs_that_pay(gains.iter().filter(good).copied().collect(), view);
+        let wanted = gains.iter().filter(|gain| gain.ms > 0.0).copied().collect();
+        let wanted = self.runs_that_pay(wanted, view);
         for device in view.devices {
             let mut coming: Vec<Gain> = wanted.iter().filter(|gain| gain.to == device.id).copied().collect();
-            let full = coming.split_off(coming.len().min(device.free as usize));
+            let mut full = coming.split_off(coming.len().min(device.free as usize));
+            full.retain(|gain| self.known.contains(gain.extent));
             moves.extend(coming.iter().map(|gain| Move::Migrate { extent: gain.extent, target: gain.to }));
             if !full.is_empty() {
                 self.swap(full, &gains, device, view, moves);
@@ -110,15 +129,27 @@ impl Equi {
         }
     }
 
-    /// What every extent would gain of which something is known, and that has not just moved.
+    /// What extents would gain that were asked for lately and have not just moved. Those of which only neighbours were asked for take free room on
+    /// a faster device, and nobody's place.
     fn gains(&self, view: &View) -> Vec<Gain> {
         let oldest = self.constants.memory * 5;
-        let lately = |(_, known): &(ExtentId, Demand)| view.now.saturating_sub(known.at) <= oldest;
         let rest = self.constants.horizon * REST;
-        let rested =
-            |(_, known): &(ExtentId, Demand)| known.moved == Nanos::ZERO || view.now >= known.moved + rest;
-        let known = self.known.values_newest_first().take_while(lately).filter(rested);
-        known.filter_map(|(extent, known)| self.gain(extent, &known, view)).collect()
+        let mut gains = Vec::new();
+        for (group, of_all) in self.groups.values_newest_first() {
+            if view.now.saturating_sub(of_all.at) > oldest {
+                break;
+            }
+            let last = view.homes.extents().min((group + 1) * GROUP);
+            for extent in (group * GROUP..last).map(ExtentId) {
+                let known = self.known.value(extent);
+                let Demand { moved, .. } = known.unwrap_or_default();
+                if moved == Nanos::ZERO || view.now >= moved + rest {
+                    let gain = self.gain(extent, &known.unwrap_or_default(), view);
+                    gains.extend(gain.filter(|gain| known.is_some() || self.fills(gain.from, gain.to, view)));
+                }
+            }
+        }
+        gains
     }
 
     /// Those that pay, neighbours together, the best for their price first.
@@ -128,9 +159,14 @@ impl Equi {
         gains.sort_unstable_by_key(|gain| (run(gain), gain.extent));
         let mut runs: Vec<(f64, Vec<Gain>)> = Vec::new();
         for neighbours in gains.chunk_by(|a, b| run(a) == run(b)) {
-            let price = self.price(neighbours[0].from, neighbours[0].to, view);
-            let run: Vec<Gain> =
+            let Gain { from, to, .. } = neighbours[0];
+            let price = self.price(from, to, self.waiting_now(from, to, view), view);
+            let mut run: Vec<Gain> =
                 neighbours.iter().filter(|gain| gain.ms * horizon > price.each).copied().collect();
+            // What nobody asked for goes along between others, and not by itself.
+            let is_known = |gain: &Gain| self.known.contains(gain.extent);
+            run.truncate(run.iter().rposition(is_known).map_or(0, |last| last + 1));
+            run.drain(..run.iter().position(is_known).unwrap_or(0));
             let (gain, price) = (run.iter().map(|gain| gain.ms).sum::<f64>(), price.of(run.len()));
             if gain * horizon > price {
                 runs.push((gain / price, run));
@@ -160,9 +196,9 @@ impl Equi {
         leaving.extend(known);
         let horizon = self.constants.horizon.as_secs_f64();
         for (gain, (loss, victim)) in coming.into_iter().zip(leaving) {
-            let price =
-                self.price(gain.from, gain.to, view).alone() + self.price(device.id, out, view).alone();
-            let net = gain.ms - SWAP * loss.max(0.0);
+            let price = |from, to| self.price(from, to, self.waiting_for(from, to), view).alone();
+            let price = price(gain.from, gain.to) + price(device.id, out);
+            let net = gain.ms - loss.max(0.0);
             if net * horizon <= 2.0 * price {
                 break;
             }

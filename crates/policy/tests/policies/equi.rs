@@ -63,7 +63,8 @@ fn moved(volume: &mut Volume, policy: &mut dyn Policy) -> Vec<(u32, DeviceId)> {
 
 #[test]
 fn extents_of_scattered_reads_take_the_ssd_from_those_of_sequential_ones() {
-    let mut volume = on_disk(20);
+    // One more, since the disk seeks to the first of those that are read in a row.
+    let mut volume = on_disk(21);
     let mut policy = equi(&volume, "equi");
     let hot: Vec<u32> = (0..20).map(|i| i * 97).collect();
     let mut all = Vec::new();
@@ -73,7 +74,7 @@ fn extents_of_scattered_reads_take_the_ssd_from_those_of_sequential_ones() {
         all.extend(moved(&mut volume, &mut policy));
     }
     assert!(hot.iter().all(|&extent| volume.home(extent) == Some(SSD)), "{all:?}");
-    assert!((3000..3020).all(|extent| volume.home(extent) == Some(HDD)), "{all:?}");
+    assert!((3001..3020).all(|extent| volume.home(extent) == Some(HDD)), "{all:?}");
 }
 
 /// Every extent is read once. What was read says nothing of what will be.
