@@ -276,6 +276,12 @@ impl State {
         self.stale_intents.extend(spans.into_iter().map(|span| span.0 / intent_page::SPANS_PER_PAGE));
     }
 
+    /// What the journal says of extents that have changed since, or is about to: a crash brings that back.
+    pub fn entries_of_journal(&self) -> impl Iterator<Item = (ExtentId, Entry)> {
+        let changed = self.pending.extents.iter().chain(&self.committing.extents);
+        changed.map(|(&extent, &before)| (extent, before))
+    }
+
     /// What the journal and the map pages say of an extent now: not what has not been committed.
     pub fn durable_entry(&self, extent: ExtentId) -> Entry {
         if planted(Bug::PageAheadOfJournal) {
