@@ -26,8 +26,8 @@ behind_bytes, written_lately_bytes, stale_pages, pending_changes, durability (po
 failure, guests, background, devices.
   guests: read, write, flush (requests, bytes, latency_ns_mean, _p50, _p95, _p99, _p999, _max),
     discard_requests, cache_hits, cache_misses, errors, latency_ns_counts (pairs: time, requests)
-  background: migrations, migrations_stopped, migrated_bytes, mirrors, promotions, write_backs,
-    probes, commits, checkpoints, moves_left, moves_left_bytes, moved_bytes_per_second,
+  background: migrations, migrations_stopped, migrated_bytes, mirrors, promotions,
+    promotions_skipped, write_backs, probes, commits, checkpoints, moves_left, moves_left_bytes, moved_bytes_per_second,
     moves_left_seconds
   devices: device, path, class, state, model, uuid, size_bytes, slots_bytes, used_bytes, data_share,
     requests_share, in_flight, move_share, guest_read_requests, guest_write_requests,

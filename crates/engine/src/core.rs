@@ -1,6 +1,6 @@
 //! What all verbs of a volume share. Each verb is in the file of its name.
 
-use crate::copies::{Buffers, Deadline, Devices, Member};
+use crate::copies::{BlockSlots, Buffers, Deadline, Devices, Member};
 use crate::jobs::Jobs;
 use crate::journal::Journal;
 use crate::map::State;
@@ -32,6 +32,7 @@ pub(crate) struct Core<R, D> {
     pub locks: LockTable,
     pub guests: Guests,
     pub moves: Moves,
+    pub block_slots: BlockSlots,
     pub policy: InCharge,
     pub jobs: Jobs,
     pub background: RefCell<BackgroundStats>,

@@ -240,6 +240,7 @@ fn add_cache_tables(superblock: &mut Superblock) -> Result<()> {
         if entry.class != DeviceClass::Ssd {
             continue;
         }
+        superblock.features.incompat |= Features::CLEAN_EXTRAS;
         let len = layout::cache_table_len(entry.slots, extent_size, block_size);
         for copy in 0..2 {
             let end = superblock.regions.iter().filter(|r| r.device == id).map(|r| r.offset + r.len).max();
@@ -261,6 +262,7 @@ fn regions(superblock: &Superblock, first: DeviceId, second: DeviceId) -> Result
     let journal = layout::journal_len(superblock.volume_size);
     let pages = (map.max(intents) / map_page::SIZE) as u32;
     let pairs = first != second;
+    let has_cache = superblock.devices.iter().any(|entry| entry.class == DeviceClass::Ssd);
     let lens = [
         (RegionKind::Journal, journal),
         (RegionKind::Proof, layout::proof_len()),
@@ -277,7 +279,8 @@ fn regions(superblock: &Superblock, first: DeviceId, second: DeviceId) -> Result
         for (kind, len) in lens {
             let wanted = match kind {
                 RegionKind::Map => true,
-                RegionKind::Intents => superblock.copies > 1,
+                // With one required copy, for the clean extra copies on SSDs.
+                RegionKind::Intents => superblock.copies > 1 || has_cache,
                 RegionKind::PolicyState => keeps_state(device) && (copy == 0 || superblock.copies > 1),
                 // With one required copy, the second journal and the double-write areas are for the loss of the other device.
                 RegionKind::DoubleWrite => pairs,

@@ -28,14 +28,22 @@ pub enum Bug {
     LeftCacheEntryKept,
     /// A page of the cache table shows dirty copies that the journal does not know yet.
     CachePageAheadOfJournal,
-    /// Clean copies in the cache table are believed after a crash.
+    /// Clean copies in spans that were dirty are believed after a crash.
     CleanExtrasTrusted,
-    /// Closing leaves the pages of the cache table as they were in which only clean copies have changed.
+    /// A checkpoint leaves the pages of the cache table as they were in which only clean copies have changed.
     CleanExtrasNotSaved,
+    /// What recovery forgets of clean extra copies is still in the cache table when the volume serves.
+    ForgottenExtrasLeft,
+    /// A write to a block with a clean extra copy does not wait until the journal says that its span may differ.
+    ExtraIntentSkipped,
+    /// A write takes a clean extra copy for gone before the journal says so.
+    GoneExtraForgotten,
     /// A slot is free before the record that freed it is durable.
     SlotReusedEarly,
-    /// The block slot of an extra copy is free before the record that freed it is durable.
+    /// The block slot of a dirty extra copy is free before the record that freed it is durable.
     BlockReusedEarly,
+    /// The block slot of a clean extra copy likewise.
+    CleanBlockReusedEarly,
     /// A dirty extra copy is recorded as none.
     DirtyMarkDropped,
     /// A map page shows changes that the journal does not know yet.
@@ -77,7 +85,7 @@ pub enum Bug {
 #[cfg(feature = "planted")]
 impl Bug {
     /// All of them.
-    pub const ALL: [Bug; 31] = [
+    pub const ALL: [Bug; 35] = [
         Bug::FlushSkipped,
         Bug::RecordBeforeData,
         Bug::JournalNotFlushed,
@@ -89,8 +97,12 @@ impl Bug {
         Bug::CachePageAheadOfJournal,
         Bug::CleanExtrasTrusted,
         Bug::CleanExtrasNotSaved,
+        Bug::ForgottenExtrasLeft,
+        Bug::ExtraIntentSkipped,
+        Bug::GoneExtraForgotten,
         Bug::SlotReusedEarly,
         Bug::BlockReusedEarly,
+        Bug::CleanBlockReusedEarly,
         Bug::DirtyMarkDropped,
         Bug::PageAheadOfJournal,
         Bug::WriteBackSkipped,

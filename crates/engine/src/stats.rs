@@ -100,6 +100,8 @@ pub struct BackgroundStats {
     pub promotions: u64,
     /// Bytes written for them.
     pub promoted_bytes: u64,
+    /// Blocks that got none, as no block slot was free.
+    pub promotions_skipped: u64,
     /// Dirty blocks written back.
     pub write_backs: u64,
     /// Bytes copied for them.

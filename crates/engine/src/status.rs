@@ -238,18 +238,19 @@ impl<R: Runtime, D: Device> Core<R, D> {
             }
         }
         if any_unwanted {
-            let core = self.clone();
+            // From now on: another one may be in charge when the task begins.
+            let (core, changes) = (self.clone(), self.policy.changes());
             self.jobs.begin();
             self.rt.spawn(async move {
-                core.demote_unwanted(&wanted).await;
+                core.demote_unwanted(&wanted, changes).await;
                 core.jobs.end();
             });
         }
     }
 
     /// Drops the extra copies on devices where the policy wants none, one after the other, as long as it is in charge.
-    async fn demote_unwanted(self: &std::rc::Rc<Self>, wanted: &[bool]) {
-        let (changes, mut from) = (self.policy.changes(), 0);
+    async fn demote_unwanted(self: &std::rc::Rc<Self>, wanted: &[bool], changes: u64) {
+        let mut from = 0;
         loop {
             let next = self.state.borrow().extras.next(from);
             let Some((after, block, extra)) = next else { return };

@@ -1,6 +1,6 @@
 //! The volume's public face: open, the verbs of a disk, and what an administrator asks.
 
-use crate::copies::{Buffers, Devices, Member};
+use crate::copies::{BlockSlots, Buffers, Devices, Member};
 use crate::core::Core;
 use crate::create::{checked_policy, room, written_policy};
 use crate::export::{Allocation, Durability, Export, Hints, Zeroing};
@@ -120,6 +120,7 @@ impl<R: Runtime, D: Device> Volume<R, D> {
             journal: Journal::new(replicas, superblock.epoch, ring),
             moves: Moves::new(&superblock),
             devices: Devices::new(members, superblock),
+            block_slots: BlockSlots::default(),
             buffers: Buffers::default(),
             locks: LockTable::default(),
             guests: Guests::new(cache),
@@ -170,9 +171,6 @@ impl<R: Runtime, D: Device> Volume<R, D> {
         let idle = core.state.borrow().behind.idle_since(Nanos::MAX, usize::MAX);
         core.state.borrow_mut().clear_spans(idle);
         core.commit(Origin::Background).await?;
-        if !planted(Bug::CleanExtrasNotSaved) {
-            core.state.borrow_mut().tables.mark_unsaved_stale();
-        }
         core.checkpoint().await?;
         core.prove().await?;
         core.flush_proofs().await?;
@@ -320,7 +318,7 @@ impl<R: Runtime, D: Device> Export for Volume<R, D> {
         {
             delay.await;
         }
-        let result = self.core.commit(Origin::Guest).await;
+        let result = self.core.commit_promised(Origin::Guest).await;
         self.timed(start, result, |guests, took| {
             guests.flushes += 1;
             guests.flush_latency.record(took);

@@ -11,7 +11,7 @@
 //!
 //! A *cache slot* is a block slot: its number is the index of its extent slot on the device, times the blocks of an extent, plus its
 //! place there. So every block slot of the device has an entry, a cache can lie in any extent slots, and changing its size moves no
-//! entry. Clean entries are trusted after a clean shutdown, and after nothing else.
+//! entry. Clean entries are trusted after a clean shutdown, and after any other stop where their span was clean.
 
 use crate::superblock::RegionKind;
 use crate::{Invalid, Uuid, page};

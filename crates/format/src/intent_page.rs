@@ -1,4 +1,4 @@
-//! A page of the intents: for each span, whether the second copies may differ from the homes.
+//! A page of the intents: for each span, whether second copies or clean extra copies may differ from the homes.
 //!
 //! ```text
 //! offset  size  field

@@ -112,7 +112,10 @@ mod tests {
         let extent_size = KIB * 128;
         for size in [Bytes(150_000_000_000), TIB, TIB * 4, TIB * 100] {
             let extents = (size / extent_size) as u32;
+            let spans = extents.div_ceil(span_extents(size, extent_size, MIB * 16));
             let regions = [
+                intents_len(spans),
+                intents_len(spans),
                 map_len(extents, 1),
                 map_len(extents, 1),
                 journal_len(size),

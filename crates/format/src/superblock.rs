@@ -156,7 +156,7 @@ pub enum Mapping {
     Identity(DeviceId),
 }
 
-/// Features of the format, as bits. Version 2 has none: a bit that is set comes from a newer version.
+/// Features of the format, as bits. One that is not among those named here comes from a newer version.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Features {
     /// An older version may ignore these.
@@ -165,6 +165,14 @@ pub struct Features {
     pub read_only_compat: u64,
     /// An older version must not touch the volume.
     pub incompat: u64,
+}
+
+impl Features {
+    /// Incompat: the journal says when a clean extra copy comes and goes, and that a span may differ before a write makes one differ. An
+    /// older version would do neither.
+    pub const CLEAN_EXTRAS: u64 = 1;
+    /// All incompat features that this version knows.
+    pub(crate) const INCOMPAT: u64 = Features::CLEAN_EXTRAS;
 }
 
 /// Where one copy of the device table lies: two halves of `len / 2`, of which `sequence % 2` says the current one.

@@ -129,6 +129,36 @@ fn extra_copies_that_survive_shutdowns_are_never_older_than_the_home() {
     run(&campaign, &Engine::write_back());
 }
 
+/// Clean copies are trusted after crashes: but for those in spans that were written to, and never a block slot's earlier block.
+#[test]
+fn clean_extra_copies_that_survive_crashes_are_never_older_than_the_home() {
+    let test = "clean_extra_copies_that_survive_crashes_are_never_older_than_the_home";
+    let mut campaign = campaign("read-cache", test, 100);
+    campaign.states.go_on = 0.7;
+    run(&campaign, &Engine::read_cache());
+}
+
+/// With two copies clean extra copies are trusted where both are alike, and none while a device is not there.
+#[test]
+fn clean_extra_copies_beside_two_required_ones_are_never_older_than_these() {
+    let test = "clean_extra_copies_beside_two_required_ones_are_never_older_than_these";
+    let mut campaign = campaign("mirror-cache", test, 60);
+    campaign.setup.disturbances = vec![Disturbance::MissingDevice, Disturbance::WriteErrors];
+    campaign.setup.workload.errors = Errors::Tolerated;
+    campaign.states.go_on = 0.7;
+    run(&campaign, &Engine { copies: 2, ..Engine::read_cache() });
+}
+
+/// Devices fail under a read cache: what they lost is not in the cache after that.
+#[test]
+fn a_read_cache_on_disks_that_fail_returns_nothing_that_was_not_written() {
+    let test = "a_read_cache_on_disks_that_fail_returns_nothing_that_was_not_written";
+    let mut campaign = campaign("failing-cache", test, 80);
+    fail(&mut campaign, Errors::Tolerated);
+    campaign.states.go_on = 0.5;
+    run(&campaign, &Engine::read_cache());
+}
+
 /// Many small writes to an SSD that holds all of the volume.
 fn dirty(mut campaign: Campaign) -> Campaign {
     campaign.setup.disks[0] = DiskOptions::ssd(MIB * 8).with_blank(Blank::Garbage(1));

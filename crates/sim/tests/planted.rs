@@ -53,9 +53,20 @@ fn hunt(bug: Bug) -> (Campaign, Engine) {
         Bug::CacheTableNotWritten | Bug::LeftCacheEntryKept | Bug::CachePageAheadOfJournal => {
             Engine::write_back()
         }
-        Bug::CleanExtrasTrusted | Bug::CleanExtrasNotSaved => {
+        Bug::CleanExtrasTrusted
+        | Bug::CleanExtrasNotSaved
+        | Bug::CleanBlockReusedEarly
+        | Bug::ForgottenExtrasLeft
+        | Bug::ExtraIntentSkipped => {
             campaign.states.go_on = 1.0;
-            Engine::write_back()
+            Engine::read_cache()
+        }
+        Bug::GoneExtraForgotten => {
+            // Few blocks, and hardly a batch: writes to those that have just been evicted.
+            setup.workload.mix =
+                Mix { read: 50, write: 45, fua: 0, flush: 1, discard: 4, zero: 0, prefetch: 0 };
+            setup.workload.largest = KIB * 8;
+            Engine { size: KIB * 416, checkpoints: false, ..Engine::read_cache() }
         }
         Bug::JournalGapLeft => {
             // One device fails after the other has come through a crash.
@@ -109,6 +120,7 @@ fn without_a_planted_bug_the_same_hunts_find_nothing() {
         Bug::StaleDeviceTaken,
         Bug::IntentTooLate,
         Bug::CleanExtrasTrusted,
+        Bug::GoneExtraForgotten,
         Bug::PageWrittenOnce,
         Bug::LateWriteForgotten,
     ] {

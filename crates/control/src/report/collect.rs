@@ -182,6 +182,7 @@ fn background_report(background: &BackgroundStats, moves: &MovesStatus) -> Backg
         migrated_bytes: background.migrated_bytes,
         mirrors: background.mirrors,
         promotions: background.promotions,
+        promotions_skipped: background.promotions_skipped,
         write_backs: background.write_backs,
         probes: background.probes,
         commits: background.commits,

@@ -52,7 +52,8 @@ pub struct StatusReport {
     pub journal_bytes: u64,
     /// Bytes of the volume of which a copy is behind, in whole spans: a resync brings them up to date.
     pub behind_bytes: u64,
-    /// Bytes of the volume that would be resynchronised after an unclean stop, in whole spans.
+    /// Bytes of the volume that would be resynchronised after an unclean stop, in whole spans; with one required copy, those whose clean
+    /// extra copies would be forgotten.
     pub written_lately_bytes: u64,
     /// Map pages that are older than the journal.
     pub stale_pages: u64,
@@ -264,6 +265,8 @@ pub struct BackgroundReport {
     pub mirrors: u64,
     /// Extra copies made.
     pub promotions: u64,
+    /// Blocks that got none, as no room for them was free yet.
+    pub promotions_skipped: u64,
     /// Dirty blocks written back.
     pub write_backs: u64,
     /// Measurements of devices without guests.

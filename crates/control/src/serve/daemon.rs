@@ -246,7 +246,7 @@ fn describe(signal: Signal) -> &'static str {
 }
 
 fn log_recovery(name: &VolumeName, recovery: &Recovery) {
-    let Recovery { pages_from_one_image, batches, records, spans, lost, .. } = recovery;
+    let Recovery { pages_from_one_image, batches, records, spans, extras_forgotten, lost, .. } = recovery;
     match records {
         0 => tracing::info!("volume '{name}' is open: clean shutdown before"),
         _ => tracing::info!(
@@ -262,6 +262,11 @@ fn log_recovery(name: &VolumeName, recovery: &Recovery) {
     }
     if *spans > 0 {
         tracing::info!("copies may differ in {spans} spans of volume '{name}': resynchronising them");
+    }
+    if *extras_forgotten > 0 {
+        tracing::info!(
+            "{extras_forgotten} cached blocks of volume '{name}' may be older than their homes: forgotten"
+        );
     }
     if *pages_from_one_image > 0 {
         tracing::warn!("{pages_from_one_image} map pages are sound in one image only: braid check {name}");

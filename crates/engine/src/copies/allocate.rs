@@ -98,7 +98,10 @@ impl<R: Runtime, D: Device> Core<R, D> {
                 self.checkpoint().await?;
                 continue;
             }
-            if !self.reclaim_extras(not) {
+            // What has left its block slots, now or for other reasons, is free after a commit.
+            if self.reclaim_extras(not) || self.state.borrow().freeing_blocks() > 0 {
+                self.commit(Origin::Guest).await?;
+            } else {
                 return Err(Error::new(
                     ErrorKind::NoSpace,
                     "no device of the volume has a free slot: discard data that is no longer needed (fstrim), or make a \

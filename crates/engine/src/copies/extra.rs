@@ -6,13 +6,12 @@ use crate::core::Core;
 use crate::planted::{Bug, planted};
 use crate::shape::Piece;
 use crate::{Error, ErrorKind, Result};
-use braid_base::{BlockId, Bytes, DeviceId, ExtentId};
-use braid_format::SlotNumber;
+use braid_base::{BlockId, Bytes, DeviceId};
 use braid_format::journal::Extra;
 use braid_format::map_page::Entry;
+use braid_format::{SlotNumber, SpanId};
 use braid_policy::{Homes, Origin};
 use braid_runtime::{Buf, Device, LockGuard, Mode, Runtime};
-use std::collections::BTreeSet;
 use std::ops::Range;
 use std::rc::Rc;
 
@@ -26,6 +25,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
             if !whole || known || !self.is_written(&piece, &range) {
                 continue;
             }
+            let Some(_room) = self.reserve_for_clean() else { break };
             let Some((slot, place)) = self.take_block(device, &piece) else { break };
             let part = bytes.slice(range.start - piece.range.start..range.end - piece.range.start);
             let written = self.write_block(slot, place, Bytes::ZERO, &part, Origin::Background).await;
@@ -40,26 +40,6 @@ impl<R: Runtime, D: Device> Core<R, D> {
             background.promoted_bytes += self.shape.block_size.0;
         }
         drop(guard);
-    }
-
-    /// Gives up clean extra copies until an extent slot is free, on another device than `not`. False if none can be.
-    pub fn reclaim_extras(&self, not: Option<DeviceId>) -> bool {
-        let mut group = 0;
-        loop {
-            let candidate = self.state.borrow().extras.next_clean_slot(group);
-            let Some((next, slot, blocks)) = candidate else { return false };
-            group = next;
-            if not == Some(self.device_of(slot)) {
-                continue;
-            }
-            let extents: BTreeSet<ExtentId> = blocks.iter().map(|&b| self.shape.range_of(b).extent).collect();
-            let locked = extents.iter().map(|&e| self.locks.try_lock(Self::lock_number(e), Mode::Exclusive));
-            let guards: Vec<Option<LockGuard>> = locked.collect();
-            if guards.iter().all(Option::is_some) {
-                blocks.into_iter().for_each(|block| self.drop_extra(block));
-                return true;
-            }
-        }
     }
 
     /// Brings the extra copies of what was written to the home up to date. One that fails does not serve reads any more: if it is clean,
@@ -119,7 +99,30 @@ impl<R: Runtime, D: Device> Core<R, D> {
         self.write_block(slot, place, Bytes::ZERO, &bytes, Origin::Guest).await
     }
 
-    /// Brings the home of a dirty block up to date; its extra copy is clean then.
+    /// Has the journal say that the span of a piece may differ, if a block of it has a clean extra copy, or may have one after a crash: with
+    /// that the write to the piece has begun, and ends by [`Core::end_differing`]. The caller holds the lock of the extent.
+    pub async fn begin_differing(&self, piece: &Piece) -> Result<Option<SpanId>> {
+        let has_clean = {
+            let state = self.state.borrow();
+            state.map.has_extras(piece.extent) && state.has_clean_extra(self.blocks_of(piece).map(|(b, _)| b))
+        };
+        if !has_clean || planted(Bug::ExtraIntentSkipped) {
+            return Ok(None);
+        }
+        let span = self.shape.span_of(piece.extent);
+        self.intend(span).await?;
+        Ok(Some(span))
+    }
+
+    /// A write has ended, and what it left of its extra copies is known.
+    pub fn end_differing(&self, span: Option<SpanId>) {
+        if let Some(span) = span {
+            self.state.borrow_mut().behind.end_write(span, None, self.rt.now());
+        }
+    }
+
+    /// Brings the home of a dirty block up to date; its extra copy is clean then. No intent: until that is durable, the journal says "dirty",
+    /// or the span is dirty since the write that made it so.
     pub async fn write_back(self: &Rc<Self>, block: BlockId) -> Result<()> {
         let _room = self.reserve(2).await?;
         let whole = self.shape.range_of(block);
@@ -154,6 +157,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
     /// Drops the extra copy of a block, written back before where it is dirty.
     pub async fn demote(self: &Rc<Self>, block: BlockId) -> Result<()> {
         self.write_back(block).await?;
+        let _room = self.reserve(1).await?;
         let extent = self.shape.range_of(block).extent;
         let _guard = self.locks.lock(Self::lock_number(extent), Mode::Exclusive).await;
         if self.state.borrow().extras.get(block).is_some_and(|e| !e.dirty) {
@@ -217,41 +221,6 @@ impl<R: Runtime, D: Device> Core<R, D> {
         if now != before {
             self.policy.borrow_mut().extra_changed(block, before, now);
         }
-    }
-
-    /// A free block slot of a device: of the divided slots, of another one as far as the policy allows, or one that a
-    /// clean extra copy gives up.
-    fn take_block(&self, device: DeviceId, piece: &Piece) -> Option<(SlotNumber, u16)> {
-        // What the cache table says when the volume is closed must not be overwritten after that.
-        if self.jobs.are_ending() {
-            return None;
-        }
-        let allowed = {
-            let state = self.state.borrow();
-            self.policy.borrow().extra_slots(&state.views[device.index()])
-        };
-        let taken = self.state.borrow_mut().take_block(device, allowed);
-        if taken.is_some() {
-            return taken;
-        }
-        let victim = self.with_policy(|policy, view| policy.evict(device, view))?;
-        let extent = self.shape.range_of(victim).extent;
-        // Someone may be reading the victim: then this block stays without an extra copy.
-        let guard = match extent == piece.extent {
-            true => None,
-            false => Some(self.locks.try_lock(Self::lock_number(extent), Mode::Exclusive)?),
-        };
-        if self.state.borrow().extras.get(victim).is_none_or(|e| e.dirty) {
-            return None;
-        }
-        self.drop_extra(victim);
-        drop(guard);
-        // If that was the last block in its extent slot, this one is whole again, and may be divided again.
-        self.state.borrow_mut().take_block(device, allowed)
-    }
-
-    fn release_block(&self, slot: SlotNumber, place: u16) {
-        self.state.borrow_mut().release_block(Extra { slot, place, dirty: false });
     }
 
     async fn write_block(

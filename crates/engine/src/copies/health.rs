@@ -39,7 +39,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         }
     }
 
-    /// Whether all that lies on a device is elsewhere, as new: copies of extents, and the journal.
+    /// Whether all that lies on a device is elsewhere, as new: copies of extents, and the journal. An extent that was discarded, or has got
+    /// other copies, counts as before, too, as long as a crash would bring these back.
     pub fn survives(&self, device: DeviceId) -> bool {
         let is_current = |d: DeviceId| self.member(d).is_current();
         if self.shape.copies < 2 || !self.journal.survives(device, is_current) {
@@ -47,15 +48,16 @@ impl<R: Runtime, D: Device> Core<R, D> {
         }
         let state = self.state.borrow();
         let on = |slot: SlotNumber| state.space.locate(slot).map(|s| s.device);
-        state.map.iter().all(|(extent, entry)| {
+        state.map.iter().chain(state.entries_of_journal()).all(|(extent, entry)| {
             let (home, second) = (on(entry.home), on(entry.second));
             let other = match (home == Some(device), second == Some(device)) {
                 (false, false) => return true,
                 (true, _) => second,
                 (_, true) => home,
             };
-            let behind = state.behind.is_behind(self.shape.span_of(extent), extent);
-            // The second copy of a span that is behind lacks something, and the home does not.
+            // The second copy of a span that is behind lacks something, and the home does not; unless they were exchanged since.
+            let behind = state.behind.is_behind(self.shape.span_of(extent), extent)
+                && state.map.get(extent).home != entry.second;
             other.is_some_and(is_current) && !(behind && home == Some(device) && is_current(device))
         }) && state.extras.dirty_on(device) == 0
     }

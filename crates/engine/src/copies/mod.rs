@@ -2,6 +2,7 @@
 
 mod allocate;
 mod audit;
+mod block_slots;
 mod buffers;
 mod devices;
 mod extra;
@@ -12,6 +13,7 @@ mod required;
 mod slot;
 mod watch;
 
+pub(crate) use block_slots::BlockSlots;
 pub(crate) use buffers::Buffers;
 pub(crate) use devices::Devices;
 pub(crate) use member::{Member, Timed};

@@ -1,4 +1,4 @@
-//! The cache tables in a checkpoint: entries of dirty extra copies, so that the journal can forget the records of these.
+//! The cache tables in a checkpoint: entries of extra copies, so that the journal can forget the records of these.
 //!
 //! Both images of a table lie on the device whose block slots it describes. They are written one after the other with a flush between:
 //! a page torn by a power cut is read from the other image, and the journal forgets only once both are durable. The directory follows
@@ -97,8 +97,6 @@ impl<R: Runtime, D: Device> Core<R, D> {
             });
         });
         for (&page, content) in pages.iter().zip(contents) {
-            // What changes from here on marks it again.
-            state.tables.saved(page);
             if state.tables.set_content(page, content) {
                 state.tables.mark_directory_stale(page);
             }

@@ -3,16 +3,22 @@
 //!
 //! Order, once and for all: the records are taken first, so they speak only of data whose writes have completed; then
 //! the devices are flushed; then the records are written and flushed; then the slots that they freed are free.
+//!
+//! That a clean extra copy has gone speaks of no data: a batch of such records needs no flush but the journal's ([`Core::record_left`]).
 
 use crate::copies::Timed;
 use crate::core::Core;
+use crate::map::Scope;
 use crate::planted::{Bug, planted};
 use crate::{Error, Result};
-use braid_base::Bytes;
+use braid_base::{Bytes, Nanos};
 use braid_format::journal::Record;
 use braid_policy::{Completion, Direction, Origin};
 use braid_runtime::{Device, Event, Runtime, join_all};
 use std::cell::{Cell, RefCell};
+
+/// A flush takes what it does not promise, too, if no commit has for so long: the devices are flushed for it anyway.
+const OLDEST_BESIDE_FLUSH: Nanos = Nanos::from_secs(5);
 
 /// Who waits for which commit.
 #[derive(Default)]
@@ -20,6 +26,10 @@ pub(crate) struct Commits {
     started: Cell<u64>,
     finished: Cell<u64>,
     running: Cell<bool>,
+    /// The next commit takes what no flush promises, too.
+    takes_all: Cell<bool>,
+    /// When one did.
+    took_all: Cell<Nanos>,
     /// Why no commit can succeed any more: what a failed flush lost is not known, so no later one may hide it.
     failed: RefCell<Option<Error>>,
     ended: Event,
@@ -51,6 +61,11 @@ impl Commits {
         self.failure().map_or(Ok(()), Err)
     }
 
+    /// When a commit took what no flush promises.
+    pub fn took_all(&self) -> Nanos {
+        self.took_all.get()
+    }
+
     /// Why the volume can promise nothing any more.
     pub fn failure(&self) -> Option<Error> {
         self.failed.borrow().clone()
@@ -69,8 +84,15 @@ impl Drop for Running<'_> {
 }
 
 impl<R: Runtime, D: Device> Core<R, D> {
-    /// Makes durable whatever was acknowledged before this call, on behalf of a guest who waits, or of nobody.
+    /// Makes durable whatever has changed before this call, on behalf of a guest who waits, or of nobody.
     pub async fn commit(&self, origin: Origin) -> Result<()> {
+        self.journal.commits.takes_all.set(true);
+        self.commit_promised(origin).await
+    }
+
+    /// Makes durable whatever was acknowledged before this call: a flush. If nothing has changed but which clean extra copies there are,
+    /// that costs no batch, or one every few seconds.
+    pub async fn commit_promised(&self, origin: Origin) -> Result<()> {
         let commits = &self.journal.commits;
         let wanted = commits.started.get() + 1;
         loop {
@@ -105,29 +127,53 @@ impl<R: Runtime, D: Device> Core<R, D> {
         commits.started.set(commits.started.get() + 1);
         let number = commits.started.get();
         let running = Running(commits);
-        match self.run_commit(origin).await {
-            Ok(()) => commits.finished.set(number),
+        let now = self.rt.now();
+        let takes_all = commits.takes_all.take() || now >= commits.took_all.get() + OLDEST_BESIDE_FLUSH;
+        let scope = if takes_all { Scope::All } else { Scope::Promised };
+        if takes_all {
+            commits.took_all.set(now);
+        }
+        match self.run_commit(scope, origin).await {
+            Ok(_) => commits.finished.set(number),
             Err(error) => self.fail(error),
         }
         drop(running);
     }
 
-    async fn run_commit(&self, origin: Origin) -> Result<()> {
+    /// Records which clean extra copies have gone, so that their block slots are free. Whether there were any. Nobody's flush ends by it.
+    pub async fn record_left(&self) -> Result<bool> {
+        let commits = &self.journal.commits;
+        while commits.running.get() {
+            commits.wait_for_end().await?;
+        }
+        if let Some(error) = commits.failure() {
+            return Err(error);
+        }
+        commits.running.set(true);
+        let running = Running(commits);
+        let recorded = self.run_commit(Scope::Left, Origin::Background).await;
+        drop(running);
+        recorded.inspect_err(|error| self.fail(error.clone()))
+    }
+
+    /// Whether it had anything to record.
+    async fn run_commit(&self, scope: Scope, origin: Origin) -> Result<bool> {
         let mut records = self.journal.commits.records.take();
-        self.state.borrow_mut().begin_commit(&mut records);
-        let result = self.commit_records(&mut records, origin).await;
+        self.state.borrow_mut().begin_commit(scope, &mut records);
+        let result = self.commit_records(&mut records, scope, origin).await;
         if result.is_err() {
             self.state.borrow_mut().keep_spans();
         }
+        let any = !records.is_empty();
         self.journal.commits.records.replace(records);
-        result
+        result.map(|()| any)
     }
 
-    async fn commit_records(&self, records: &mut Vec<Record>, origin: Origin) -> Result<()> {
+    async fn commit_records(&self, records: &mut Vec<Record>, scope: Scope, origin: Origin) -> Result<()> {
         if planted(Bug::RecordBeforeData) && !records.is_empty() {
             drop(self.append(records).await?);
         }
-        if self.flush_devices(origin).await? == Devices::Lost {
+        if scope != Scope::Left && self.flush_devices(origin).await? == Devices::Lost {
             // What that device lacks from now on is not known to be alike.
             records.retain(|record| !matches!(record, Record::Intent(..)));
             self.state.borrow_mut().keep_spans();

@@ -14,4 +14,4 @@ pub(crate) use checkpoint::{images, rings};
 pub(crate) use gaps::Gap;
 pub use recover::Recovery;
 pub(crate) use recover::{Mode, Recovered, Source, check_cache_tables, check_image, recover};
-pub(crate) use ring::{Journal, Ring};
+pub(crate) use ring::{Journal, Reservation, Ring};

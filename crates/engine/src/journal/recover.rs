@@ -16,6 +16,7 @@ use crate::copies::Member;
 use crate::journal::{Gap, Ring, rings};
 use crate::map::State;
 use crate::planted::{Bug, planted};
+use crate::shape::Shape;
 use crate::{Error, ErrorKind, Result};
 use batches::{Batches, Found};
 use braid_base::{DeviceId, ExtentId};
@@ -39,8 +40,10 @@ pub struct Recovery {
     pub batches: u64,
     /// Records in them.
     pub records: u64,
-    /// Spans whose copies may differ.
+    /// Spans whose second copies may differ.
     pub spans: u32,
+    /// Clean extra copies that no longer count.
+    pub extras_forgotten: u64,
     /// Extents whose places a repair could not prove, in order.
     pub lost: Vec<ExtentId>,
     /// What was damaged, a sentence each.
@@ -102,7 +105,9 @@ pub(crate) async fn recover<D: Device>(source: &Source<'_, D>, state: &mut State
             replay(source, state, known, batch.sequence, record)?;
         }
     }
-    let writes_back = state.extras.dirty() > 0 || batches.live.iter().any(Found::changes_extras);
+    let shape = Shape::of(source.superblock);
+    recovery.extras_forgotten = tables.forget(state, &shape, |span| spans.is_clean(span));
+    let writes_back = state.extras.dirty() > 0 || batches.live.iter().any(Found::writes_back);
     recovery.lost = damage.give_up(source.superblock, state, &pages, writes_back);
     recovery.damage = damage.into_sentences();
     give_up_places(source, state, &mut recovery);
@@ -248,15 +253,22 @@ fn claim_slots<D>(source: &Source<'_, D>, state: &mut State, recovery: &mut Reco
 }
 
 /// After a shutdown only spans that are behind are left. After anything else the copies of all may differ, and from the first read on the
-/// one that is read is the truth: the other is behind.
+/// one that is read is the truth: the other is behind. With one required copy only extra copies could differ, and these are forgotten: the
+/// spans are called clean once they have been left alone for a while.
 fn restore_spans<D: Device>(source: &Source<'_, D>, state: &mut State, spans: &pages::Spans) -> u32 {
     let mut count = 0;
     let lacking = source.members.iter().any(|member| !member.is_current());
     for (span, recorded) in spans.iter() {
-        let difference =
-            if source.clean && !lacking || planted(Bug::NoResync) { recorded } else { Difference::Behind };
+        let is_known = source.clean && !lacking || planted(Bug::NoResync);
+        let difference = match source.superblock.copies {
+            1 => Difference::Dirty,
+            _ if is_known => recorded,
+            _ => Difference::Behind,
+        };
+        // With one required copy, a page that is valid nowhere is taken as dirty again until it has been written.
+        let recorded = if source.superblock.copies == 1 { difference } else { recorded };
         state.behind.restore(span, recorded, difference);
-        count += 1;
+        count += u32::from(source.superblock.copies > 1);
     }
     if source.superblock.copies > 1 && source.members.iter().any(Member::lacks_all) {
         for span in (0..source.superblock.spans()).map(SpanId) {

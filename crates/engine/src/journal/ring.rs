@@ -11,7 +11,7 @@ use crate::core::Core;
 use crate::planted::{Bug, planted};
 use crate::shape::Shape;
 use crate::{Error, ErrorKind, Result};
-use braid_base::{Bytes, DeviceId, ExtentId};
+use braid_base::{BlockId, Bytes, DeviceId, ExtentId};
 use braid_format::journal::{
     self, Batch, LARGEST_BATCH, MOST_PREVIOUS, MOST_RECORD, MOST_RECORDS, PAGE, Record,
 };
@@ -40,7 +40,7 @@ pub(crate) struct Journal {
     most_pending: usize,
     /// A request has added what it had to.
     settled: Event,
-    pub(super) commits: Commits,
+    pub commits: Commits,
     /// One batch of intents is written at a time.
     pub(super) intents: Semaphore,
     /// One checkpoint runs at a time: the next one must not take for written what this one is writing.
@@ -319,7 +319,9 @@ impl<R: Runtime, D: Device> Core<R, D> {
         self.write_replicas(place, &bytes).await.inspect_err(|error| self.fail(error.clone()))?;
         // From here to the caller's consequences nothing waits: what is newest and what the state says belong together.
         journal.ring.borrow_mut().newest = sequence;
-        journal.previous.replace(changed_extents(&self.shape, records));
+        let state = self.state.borrow();
+        journal.previous.replace(changed_extents(&self.shape, records, |block| state.commits_data_of(block)));
+        drop(state);
         self.jobs.wake();
         Ok(())
     }
@@ -363,10 +365,14 @@ fn new_buffer() -> Buf {
 }
 
 /// The extents whose required copies or dirty extra copies records change; none where they are too many to list.
-fn changed_extents(shape: &Shape, records: &[Record]) -> Option<Vec<ExtentId>> {
+fn changed_extents(
+    shape: &Shape,
+    records: &[Record],
+    concerns_data: impl Fn(BlockId) -> bool,
+) -> Option<Vec<ExtentId>> {
     let extents = records.iter().filter_map(|record| match record {
         Record::Extent(extent, _) => Some(*extent),
-        Record::Extra(block, _) => Some(shape.range_of(*block).extent),
+        Record::Extra(block, _) if concerns_data(*block) => Some(shape.range_of(*block).extent),
         _ => None,
     });
     // The blocks of an extent follow each other.

@@ -1,8 +1,7 @@
 //! The cache tables: which of their pages are older than what the volume knows, and which were ever written.
 //!
 //! A device has one if it may hold extra copies. Its entries are numbered by cache slot (see `extra_page.rs` of the format), so where
-//! an entry lies follows from the block slot alone. An entry of a dirty copy changes with a commit, and the next checkpoint writes its
-//! page. That of a clean copy changes with no record: its page is written when the volume is closed, or with a dirty one.
+//! an entry lies follows from the block slot alone. An entry changes with a commit, and the next checkpoint writes its page.
 
 use braid_base::{DeviceId, Slot};
 use braid_format::extra_directory::{self, Content};
@@ -31,16 +30,8 @@ pub(crate) struct CachePage {
 }
 
 struct Table {
-    /// By page of entries.
-    pages: Vec<Page>,
-}
-
-#[derive(Clone, Copy, Default)]
-struct Page {
-    /// What the directory says or is to say of it.
-    content: Content,
-    /// Clean copies have changed since it was written.
-    is_unsaved: bool,
+    /// What the directory says or is to say of each page of entries.
+    contents: Vec<Content>,
 }
 
 impl CacheTables {
@@ -52,7 +43,7 @@ impl CacheTables {
             let (extent_size, block_size) = (superblock.extent_size, superblock.block_size);
             has_table(DeviceId(id)).then(|| {
                 let pages = layout::cache_table_pages(entry.slots, extent_size, block_size);
-                Table { pages: vec![Page::default(); pages as usize] }
+                Table { contents: vec![Content::Unwritten; pages as usize] }
             })
         });
         CacheTables {
@@ -76,7 +67,7 @@ impl CacheTables {
 
     /// Pages of entries of a device's table; 0 if it has none.
     pub fn pages(&self, device: DeviceId) -> u32 {
-        self.tables[device.index()].as_ref().map_or(0, |table| table.pages.len() as u32)
+        self.tables[device.index()].as_ref().map_or(0, |table| table.contents.len() as u32)
     }
 
     /// Pages of its directory.
@@ -98,7 +89,8 @@ impl CacheTables {
 
     /// What the directory says of a page.
     pub fn content(&self, page: CachePage) -> Content {
-        self.page(page).map_or(Content::Unwritten, |page| page.content)
+        let table = self.tables[page.device.index()].as_ref();
+        table.and_then(|table| table.contents.get(page.page as usize)).copied().unwrap_or_default()
     }
 
     /// A page of entries is older than the journal says.
@@ -106,24 +98,11 @@ impl CacheTables {
         self.stale.insert(page);
     }
 
-    /// A clean copy in this page has come or gone.
-    pub fn mark_unsaved(&mut self, page: CachePage) {
-        if let Some(page) = self.page_mut(page) {
-            page.is_unsaved = true;
-        }
-    }
-
     /// The directory says this of a page: as it was read, or since the page was written. Whether that is news.
     pub fn set_content(&mut self, page: CachePage, content: Content) -> bool {
-        let Some(known) = self.page_mut(page) else { return false };
-        std::mem::replace(&mut known.content, content) != content
-    }
-
-    /// A page of entries has been written with all that is known.
-    pub fn saved(&mut self, page: CachePage) {
-        if let Some(page) = self.page_mut(page) {
-            page.is_unsaved = false;
-        }
+        let table = self.tables[page.device.index()].as_mut();
+        let known = table.and_then(|table| table.contents.get_mut(page.page as usize));
+        known.is_some_and(|known| std::mem::replace(known, content) != content)
     }
 
     /// The page of the directory that describes a page of entries is older than that.
@@ -135,7 +114,7 @@ impl CacheTables {
     /// Nothing that a device's table says counts: its directory is written anew, with nothing in it.
     pub fn forget(&mut self, device: DeviceId) {
         let Some(table) = &mut self.tables[device.index()] else { return };
-        table.pages.fill(Page::default());
+        table.contents.fill(Content::Unwritten);
         self.stale.retain(|page| page.device != device);
         let directory = 0..self.directory_pages(device);
         self.stale_directories.extend(directory.map(|page| CachePage { device, page }));
@@ -151,15 +130,6 @@ impl CacheTables {
             }
             let directory = 0..self.directory_pages(device);
             self.stale_directories.extend(directory.map(|page| CachePage { device, page }));
-        }
-    }
-
-    /// The volume closes: pages in which clean copies have changed are stale, too.
-    pub fn mark_unsaved_stale(&mut self) {
-        for (device, table) in (0..).map(DeviceId).zip(&self.tables) {
-            let pages = table.iter().flat_map(|table| (0..).zip(&table.pages));
-            let unsaved = pages.filter(|(_, page)| page.is_unsaved);
-            self.stale.extend(unsaved.map(|(page, _)| CachePage { device, page }));
         }
     }
 
@@ -190,14 +160,6 @@ impl CacheTables {
 
     /// Bytes of memory that they take.
     pub fn memory(&self) -> usize {
-        self.tables.iter().flatten().map(|table| table.pages.capacity() * size_of::<Page>()).sum()
-    }
-
-    fn page(&self, page: CachePage) -> Option<&Page> {
-        self.tables[page.device.index()].as_ref()?.pages.get(page.page as usize)
-    }
-
-    fn page_mut(&mut self, page: CachePage) -> Option<&mut Page> {
-        self.tables[page.device.index()].as_mut()?.pages.get_mut(page.page as usize)
+        self.tables.iter().flatten().map(|table| table.contents.capacity() * size_of::<Content>()).sum()
     }
 }

@@ -63,6 +63,9 @@ struct Group {
 struct Pool {
     /// Divided extent slots.
     divided: u32,
+    /// Block slots that are not free, and blocks that lie in them.
+    taken: usize,
+    held: usize,
     /// Dirty blocks.
     dirty: usize,
     /// The first group that has a free block slot.
@@ -89,7 +92,7 @@ enum State {
 
 impl Extras {
     pub fn new(devices: usize, places: u64) -> Extras {
-        let pool = Pool { divided: 0, dirty: 0, roomy: NONE };
+        let pool = Pool { divided: 0, taken: 0, held: 0, dirty: 0, roomy: NONE };
         Extras {
             places: u32::try_from(places).expect("an extent has at most 16,384 blocks"),
             entries: Vec::new(),
@@ -116,6 +119,13 @@ impl Extras {
     /// How many of them lie on a device.
     pub fn dirty_on(&self, device: DeviceId) -> usize {
         self.devices[device.index()].dirty
+    }
+
+    /// How many of a device's block slots are free, and how many hold no block: these are free or will be, unless one comes.
+    pub fn spare(&self, device: DeviceId) -> (usize, usize) {
+        let Pool { divided, taken, held, .. } = self.devices[device.index()];
+        let all = divided as usize * self.places as usize;
+        (all - taken, all - held)
     }
 
     pub fn get(&self, block: BlockId) -> Option<Extra> {
@@ -223,6 +233,7 @@ impl Extras {
             }
         };
         group.used += 1;
+        self.devices[device.index()].taken += 1;
         if u32::from(group.used) == places {
             self.unlink_roomy(number);
         }
@@ -241,6 +252,7 @@ impl Extras {
         let group = &mut self.groups[number as usize];
         self.links[cell as usize] = std::mem::replace(&mut group.free, cell);
         group.used -= 1;
+        self.devices[group.device.index()].taken -= 1;
         let was_full = u32::from(group.used) + 1 == self.places;
         match group.used {
             0 => {
@@ -350,6 +362,7 @@ impl Extras {
         self.len = self.len + usize::from(block.is_some()) - usize::from(known.is_some());
         let group = &mut self.groups[(cell / self.places) as usize];
         let pool = &mut self.devices[group.device.index()];
+        pool.held = pool.held + usize::from(block.is_some()) - usize::from(known.is_some());
         let (now, before) = (state == State::Dirty, before == State::Dirty);
         group.dirty = group.dirty + u16::from(now) - u16::from(before);
         pool.dirty = pool.dirty + usize::from(now) - usize::from(before);

@@ -3,7 +3,9 @@
 
 mod behind;
 mod cache_table;
+mod changes;
 mod extents;
+mod extra_changes;
 mod extras;
 mod neighbours;
 mod outdated;
@@ -13,6 +15,7 @@ mod taken;
 
 pub(crate) use behind::{Behind, Intent};
 pub(crate) use cache_table::{CachePage, CacheTables};
+pub(crate) use changes::Scope;
 pub(crate) use extents::Map;
 pub(crate) use extras::Extras;
 pub(crate) use neighbours::Arrival;

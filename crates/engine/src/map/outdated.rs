@@ -2,7 +2,8 @@
 //!
 //! With one required copy there is one journal. If its device is lost, the map image on another device is all that is known, and that is
 //! as old as the last checkpoint. So a slot of any other device is used again only after a checkpoint: until then it holds the
-//! bytes of the extent that the image names it for. The same holds for block slots and the tables of caches on other devices.
+//! bytes of the extent that the image names it for. The same holds for the block slots of dirty extra copies and the tables of caches on other
+//! devices. Those of clean copies need not wait: where a device is lost, no table is believed about these.
 
 use super::Space;
 use braid_base::DeviceId;
@@ -93,7 +94,7 @@ impl Outdated {
         let (slots, waiting): (Vec<_>, Vec<_>) =
             freed.slots.into_iter().partition(|&slot| self.is_free(slot, space));
         let (blocks, waiting_blocks): (Vec<_>, Vec<_>) =
-            freed.blocks.into_iter().partition(|extra| self.is_free(extra.slot, space));
+            freed.blocks.into_iter().partition(|e| !self.once_dirty.contains_key(&(e.slot, e.place)));
         if !waiting.is_empty() || !waiting_blocks.is_empty() {
             self.count(&waiting, space, 1);
             self.waiting.push_back((newest, Freed { slots: waiting, blocks: waiting_blocks }));

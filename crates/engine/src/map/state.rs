@@ -4,16 +4,16 @@
 //! Until that is durable, a slot that the change freed stays taken, and a map page that is written meanwhile shows the
 //! extent as it was before ([`State::durable_entry`]): so neither can run ahead of the journal.
 
+use super::changes::{Changes, ExtraChange, Scope};
 use super::outdated::{Freed, Outdated};
-use super::{Behind, CachePage, CacheTables, Extras, Map, Space};
+use super::{Behind, CacheTables, Extras, Map, Space};
 use crate::planted::{Bug, planted};
 use crate::shape::Shape;
-use braid_base::{BlockId, Bytes, DeviceId, ExtentId, Slot};
-use braid_format::extra_page::{CacheEntry, SLOTS_PER_PAGE};
+use braid_base::{BlockId, Bytes, DeviceId, ExtentId};
 use braid_format::intent_page::{self, Difference};
-use braid_format::journal::{Extra, Record};
+use braid_format::journal::Record;
 use braid_format::map_page::{self, Entry};
-use braid_format::superblock::Superblock;
+use braid_format::superblock::{RegionKind, Superblock};
 use braid_format::{SlotNumber, SpanId};
 use braid_policy::{ByteRange, CellId, DeviceView, ExtraCopy, Homes};
 use foldhash::fast::FixedState;
@@ -28,14 +28,16 @@ pub(crate) struct State {
     pub tables: CacheTables,
     /// Where copies may differ.
     pub behind: Behind,
+    /// Whether a write to a block with a clean extra copy needs an intent: the volume has a table of spans.
+    pub(super) has_spans: bool,
     /// Changes since the last commit began.
-    pending: Changes,
+    pub(super) pending: Changes,
     /// Changes of the commit that is being written.
-    committing: Changes,
+    pub(super) committing: Changes,
     /// Slots that nothing uses any more, durably: the device is told before they are free again.
     trims: Vec<SlotNumber>,
     /// Slots that nothing uses any more, durably in the journal alone.
-    outdated: Outdated,
+    pub(super) outdated: Outdated,
     /// How many slots devices are being told of right now.
     trimming: usize,
     /// Map pages that are older on the devices than the journal says.
@@ -47,31 +49,7 @@ pub(crate) struct State {
     /// The devices as the policy sees them; `free` is kept true by [`State::refresh`], the load by
     /// `Core::begin` and `Core::end`.
     pub views: Vec<DeviceView>,
-    shape: Shape,
-}
-
-/// Changes that are not in the journal yet.
-#[derive(Default)]
-struct Changes {
-    /// Changed extents, with what the journal still says of them.
-    extents: HashMap<ExtentId, Entry, FixedState>,
-    /// Changed blocks.
-    blocks: HashMap<BlockId, DirtyChange, FixedState>,
-    /// Slots that nothing uses once these changes are durable.
-    freed: Vec<SlotNumber>,
-    /// Block slots likewise.
-    freed_blocks: Vec<Extra>,
-    /// Spans whose copies are alike once all devices have been flushed.
-    cleared: Vec<SpanId>,
-}
-
-/// The dirty extra copy of a block that is changed.
-#[derive(Clone, Copy)]
-struct DirtyChange {
-    /// What the journal still says.
-    before: Option<Extra>,
-    /// What the batch that is being written says.
-    after: Option<Extra>,
+    pub(super) shape: Shape,
 }
 
 impl State {
@@ -89,6 +67,7 @@ impl State {
             extras: Extras::new(superblock.devices.len(), shape.extent_size / shape.block_size),
             tables: CacheTables::new(superblock),
             behind: Behind::new(),
+            has_spans: superblock.region(RegionKind::Intents, 0).is_some(),
             pending: Changes::default(),
             committing: Changes::default(),
             trims: Vec::new(),
@@ -103,12 +82,23 @@ impl State {
 
     /// Changes that wait for a commit.
     pub fn pending(&self) -> usize {
-        self.pending.extents.len() + self.pending.blocks.len() + self.pending.cleared.len()
+        self.pending.len()
+    }
+
+    /// Whether some of them should not wait long, though no guest flushes: until they are durable, slots are not free again, and what copies
+    /// that may differ need after a crash is not less.
+    pub fn is_commit_due(&self) -> bool {
+        self.pending.is_promised() || self.shape.copies > 1 && !self.pending.cleared.is_empty()
     }
 
     /// Slots that wait for a commit to be free.
     pub fn freeing(&self) -> usize {
         self.pending.freed.len() + self.committing.freed.len()
+    }
+
+    /// Block slots that wait for a commit to be free.
+    pub fn freeing_blocks(&self) -> usize {
+        self.pending.freed_blocks.len() + self.committing.freed_blocks.len()
     }
 
     /// Whether slots wait for a checkpoint to be free.
@@ -168,74 +158,12 @@ impl State {
         }
     }
 
-    /// The extra copy of a block is now this, or gone. A block slot that it leaves behind is the caller's.
-    pub fn set_extra(&mut self, block: BlockId, extra: Option<Extra>) {
-        let known = self.extras.get(block);
-        let before = known.filter(|e| e.dirty);
-        if before != extra.filter(|e| e.dirty) {
-            self.pending.blocks.entry(block).or_insert(DirtyChange { before, after: None });
-        }
-        self.extras.set(block, extra);
-        for place in [known, extra].into_iter().flatten() {
-            let page = self.cache_page(&place);
-            self.tables.mark_unsaved(page);
-        }
-        let extent = self.shape.range_of(block).extent;
-        match (known.is_some(), extra.is_some()) {
-            (false, true) => self.map.add_extra(extent),
-            (true, false) => self.map.remove_extra(extent),
-            _ => {}
-        }
-    }
-
-    /// The page of a cache table that describes an extra copy's block slot.
-    pub fn cache_page(&self, extra: &Extra) -> CachePage {
-        let slot = self.space.locate(extra.slot).expect("an extra copy lies in a slot that exists");
-        self.tables.page_of(slot, extra.place)
-    }
-
-    /// Takes a block slot of a device: of the divided extent slots, or of another one, if fewer than `most` are divided.
-    pub fn take_block(&mut self, device: DeviceId, most: u32) -> Option<(SlotNumber, u16)> {
-        if let Some(taken) = self.extras.take(device) {
-            return Some(taken);
-        }
-        if !self.tables.has(device) || self.extras.divided(device) >= most {
-            return None;
-        }
-        let slot = self.take_aside(device)?;
-        let place = self.space.locate(slot).expect("a slot that was taken exists");
-        if !self.tables.describes(place) || !self.extras.divide(device, slot) {
-            self.release(slot);
-            return None;
-        }
-        self.extras.take(device)
-    }
-
     /// Nothing uses a slot any more: it is free once the changes so far are durable.
     pub fn retire(&mut self, slot: SlotNumber) {
         if planted(Bug::SlotReusedEarly) {
             return self.release(slot);
         }
         self.pending.freed.push(slot);
-    }
-
-    /// Nothing uses the block slot of an extra copy any more. It is free at once, unless the journal may still say that a
-    /// dirty one lies there.
-    pub fn retire_block(&mut self, block: BlockId, extra: Extra) {
-        let is_recorded =
-            self.pending.blocks.contains_key(&block) || self.committing.blocks.contains_key(&block);
-        if is_recorded && !planted(Bug::BlockReusedEarly) {
-            self.pending.freed_blocks.push(extra);
-        } else if !self.outdated.holds_block(extra) {
-            self.release_block(extra);
-        }
-    }
-
-    /// Gives back a block slot that no record speaks of.
-    pub fn release_block(&mut self, extra: Extra) {
-        if let Some(slot) = self.extras.release(extra.slot, extra.place) {
-            self.release(slot);
-        }
     }
 
     /// Gives back a slot that no record ever spoke of.
@@ -262,19 +190,19 @@ impl State {
         }
     }
 
-    /// Begins a commit: the records of all changes so far, into `records`.
-    pub fn begin_commit(&mut self, records: &mut Vec<Record>) {
+    /// Begins a commit: the records of the changes so far that it takes, into `records`.
+    pub fn begin_commit(&mut self, scope: Scope, records: &mut Vec<Record>) {
         assert!(
             self.committing.extents.is_empty() && self.committing.blocks.is_empty(),
             "one commit runs at a time"
         );
-        self.committing = std::mem::take(&mut self.pending);
+        self.committing = self.pending.take(scope, &self.extras);
         self.committing.cleared = self.behind.begin_clearing(&self.committing.cleared);
         records.clear();
         records.extend(self.committing.extents.keys().map(|&e| Record::Extent(e, self.map.get(e))));
         for (&block, change) in &mut self.committing.blocks {
-            // Clean extra copies are not recorded: for the journal such a block has none.
-            change.after = self.extras.get(block).filter(|e| e.dirty && !planted(Bug::DirtyMarkDropped));
+            let now = self.extras.get(block);
+            change.after = now.filter(|extra| !extra.dirty || !planted(Bug::DirtyMarkDropped));
             records.push(Record::Extra(block, change.after));
         }
         records.extend(self.committing.cleared.iter().map(|&span| Record::Intent(span, Difference::None)));
@@ -293,17 +221,23 @@ impl State {
         self.behind.end_clearing(&done.cleared, true);
         self.mark_intents_stale(std::mem::take(&mut done.cleared));
         self.stale_pages.extend(done.extents.keys().map(|e| e.0 / per_page));
-        for DirtyChange { before, after } in done.blocks.values() {
-            if let Some(place) = before.filter(|_| before != after) {
+        for (&block, change) in &done.blocks {
+            let ExtraChange { before, after } = *change;
+            self.map.remove_extra(self.shape.range_of(block).extent);
+            if let Some(place) = before.filter(|before| before.dirty && Some(*before) != after) {
                 self.outdated.note_clean(newest, place, &self.space);
             }
+            if planted(Bug::CleanExtrasNotSaved) && !change.concerns_data() {
+                continue;
+            }
             let left = before.filter(|_| !planted(Bug::LeftCacheEntryKept));
-            for place in [left, *after].into_iter().flatten() {
+            for place in [left, after].into_iter().flatten() {
                 let page = self.cache_page(&place);
                 self.tables.mark_stale(page);
             }
         }
-        let freed = Freed { slots: done.freed, blocks: done.freed_blocks };
+        let blocks = done.freed_blocks.into_iter().map(|(_, left)| left).collect();
+        let freed = Freed { slots: done.freed, blocks };
         let freed = self.outdated.hold(newest, freed, &self.space);
         self.free(freed);
     }
@@ -342,6 +276,12 @@ impl State {
         self.stale_intents.extend(spans.into_iter().map(|span| span.0 / intent_page::SPANS_PER_PAGE));
     }
 
+    /// What the journal says of extents that have changed since, or is about to: a crash brings that back.
+    pub fn entries_of_journal(&self) -> impl Iterator<Item = (ExtentId, Entry)> {
+        let changed = self.pending.extents.iter().chain(&self.committing.extents);
+        changed.map(|(&extent, &before)| (extent, before))
+    }
+
     /// What the journal and the map pages say of an extent now: not what has not been committed.
     pub fn durable_entry(&self, extent: ExtentId) -> Entry {
         if planted(Bug::PageAheadOfJournal) {
@@ -349,41 +289,6 @@ impl State {
         }
         let before = self.committing.extents.get(&extent).or_else(|| self.pending.extents.get(&extent));
         before.copied().unwrap_or_else(|| self.map.get(extent))
-    }
-
-    /// Passes each page with the entries that the journal says it has to `each`: dirty copies as they are durable, and clean ones as
-    /// they are, which count only if the volume is closed after this. Also whether an entry is dirty.
-    pub fn encode_cache_pages(
-        &self,
-        pages: &[CachePage],
-        mut each: impl FnMut(usize, CachePage, &[Option<CacheEntry>]),
-    ) {
-        let mut before: HashMap<(u32, u16), BlockId, FixedState> = HashMap::default();
-        let changes = self.pending.blocks.iter().chain(&self.committing.blocks);
-        for (&block, change) in changes {
-            let durable = self.committing.blocks.get(&block).unwrap_or(change).before;
-            before.extend(durable.map(|extra| ((extra.slot.0, extra.place), block)));
-        }
-        if planted(Bug::CachePageAheadOfJournal) {
-            before.clear();
-        }
-        let is_changed = |block: &BlockId| {
-            let known = self.pending.blocks.contains_key(block) || self.committing.blocks.contains_key(block);
-            known && !planted(Bug::CachePageAheadOfJournal)
-        };
-        let mut entries = Vec::with_capacity(SLOTS_PER_PAGE as usize);
-        for (i, &page) in pages.iter().enumerate() {
-            entries.clear();
-            entries.extend(self.tables.slots_of(page.page).map(|(index, place)| {
-                let slot = self.space.number(Slot { device: page.device, index })?;
-                if let Some(&block) = before.get(&(slot.0, place)) {
-                    return Some(CacheEntry { block, dirty: true });
-                }
-                let (block, dirty) = self.extras.at(slot, place)?;
-                (!dirty || !is_changed(&block)).then_some(CacheEntry { block, dirty })
-            }));
-            each(i, page, &entries);
-        }
     }
 
     /// A map page is older than the journal says.

@@ -36,6 +36,8 @@ const OLDEST_MAP: Nanos = Nanos::from_secs(30);
 /// How long a change of the map waits for a commit where no guest flushes: as long as the usual file systems wait. Until
 /// then the slots that it freed cannot be used again.
 const OLDEST_CHANGE: Nanos = Nanos::from_secs(5);
+/// How long what only makes a cache warmer after a crash waits likewise: all devices are flushed for it.
+const OLDEST_WARMTH: Nanos = Nanos::from_secs(30);
 /// Jobs that run at the same time: most wait for their turn on a device.
 const JOBS_AT_ONCE: usize = 16;
 /// How long a failed job rests before it is tried again.
@@ -96,9 +98,14 @@ impl<R: Runtime, D: Device> Core<R, D> {
         if self.keeps_policy_state() {
             self.start(async |core| core.keep_policy_state().await);
         }
+        if self.has_cache_table() {
+            self.start(async |core| core.keep_block_slots_free().await);
+        }
+        if self.has_cache_table() || self.shape.copies > 1 {
+            self.start(async |core| core.clear_idle_spans().await);
+        }
         if self.shape.copies > 1 {
             self.start(async |core| core.resync().await);
-            self.start(async |core| core.clear_idle_spans().await);
         }
     }
 
@@ -213,6 +220,10 @@ impl<R: Runtime, D: Device> Core<R, D> {
         while !self.jobs.are_ending() {
             self.pause(self.rt.now() + OLDEST_CHANGE, || false).await;
             if self.jobs.are_ending() || self.state.borrow().pending() == 0 {
+                continue;
+            }
+            let is_old = self.rt.now() >= self.journal.commits.took_all() + OLDEST_WARMTH;
+            if !is_old && !self.state.borrow().is_commit_due() {
                 continue;
             }
             // A failure is remembered, and told to every flush from now on.

@@ -21,6 +21,11 @@ const IDLE: Nanos = Nanos::from_secs(5);
 /// So many idle spans are called clean in a second while guests write elsewhere: each costs a batch of the journal where they come back.
 const CLEARED_AT_ONCE: usize = 16;
 
+/// With one required copy nothing is resynchronised: what is called clean saves a part of a cache from a crash, and flushes all devices.
+const REST_OF_CACHE: Nanos = Nanos::from_secs(30);
+/// So many spans are called clean then.
+const CLEARED_OF_CACHE: usize = 256;
+
 /// Extents that a search passes over before it lets others run.
 const EXTENTS_IN_A_ROW: u32 = 4096;
 
@@ -174,10 +179,14 @@ impl<R: Runtime, D: Device> Core<R, D> {
     /// Calls spans clean that guests have left alone, a few at a time: the next commit flushes both copies and says so.
     pub(super) async fn clear_idle_spans(&self) {
         while !self.jobs.are_ending() {
-            self.pause(self.rt.now() + Nanos::from_secs(1), || false).await;
+            let (rest, at_once) = match self.shape.copies {
+                1 => (REST_OF_CACHE, CLEARED_OF_CACHE),
+                _ => (Nanos::from_secs(1), CLEARED_AT_ONCE),
+            };
+            self.pause(self.rt.now() + rest, || false).await;
             let before = self.rt.now().saturating_sub(IDLE);
             let mut state = self.state.borrow_mut();
-            let most = if state.behind.is_idle_since(before) { usize::MAX } else { CLEARED_AT_ONCE };
+            let most = if state.behind.is_idle_since(before) { usize::MAX } else { at_once };
             let idle = state.behind.idle_since(before, most);
             if !idle.is_empty() {
                 state.clear_spans(idle);

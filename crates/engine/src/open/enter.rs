@@ -7,7 +7,7 @@ use crate::map::State;
 use crate::shape::Shape;
 use crate::{Error, ErrorKind, Result};
 use braid_base::DeviceId;
-use braid_format::superblock::{Layout, Mapping, Phase, Superblock};
+use braid_format::superblock::{Features, Layout, Mapping, Phase, RegionKind, Superblock};
 use braid_policy::Origin;
 use braid_runtime::{Device, Runtime};
 
@@ -84,12 +84,29 @@ pub(crate) async fn enter<R: Runtime, D: Device>(
 }
 
 impl<R: Runtime, D: Device> Core<R, D> {
+    /// Whether extra copies may lie on any device.
+    pub fn has_cache_table(&self) -> bool {
+        self.devices.superblock().regions.iter().any(|region| region.kind == RegionKind::CacheTable)
+    }
+
     /// After an unclean stop the journal says first that this opening has begun: a batch of the last one that reaches the device
     /// only now counts for nothing. With it goes which copies count as behind from now on.
     pub async fn begin_epoch(&self, clean: bool) -> Result<()> {
-        // No job makes room yet. And slots that only the journal calls free must not be used before the other map image does.
-        if !self.journal.has_room() || self.state.borrow().is_ahead_of_images() {
+        // No job makes room yet. Slots that only the journal calls free must not be used before the other map image does. And what recovery
+        // forgets of clean extra copies no record says: no image of a page and no record may name it when its block slot is used again.
+        let is_ahead = {
+            let state = self.state.borrow();
+            state.is_ahead_of_images() || state.tables.stale_pages() > 0
+        };
+        if !self.journal.has_room() || is_ahead {
             self.checkpoint().await?;
+        }
+        let records_extras =
+            |superblock: &Superblock| superblock.features.incompat & Features::CLEAN_EXTRAS != 0;
+        if self.has_cache_table() && !records_extras(&self.devices.superblock()) {
+            // Nothing that an older version left in the tables counts from here on.
+            self.change_superblock(|superblock| superblock.features.incompat |= Features::CLEAN_EXTRAS)
+                .await?;
         }
         self.record_spans().await?;
         if !clean {

@@ -39,7 +39,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         match durability {
             Durability::Volatile => Ok(()),
             Durability::Fua if planted(Bug::FuaIgnored) => Ok(()),
-            Durability::Fua => self.commit(Origin::Guest).await,
+            Durability::Fua => self.commit_promised(Origin::Guest).await,
         }
     }
 
@@ -69,29 +69,52 @@ impl<R: Runtime, D: Device> Core<R, D> {
             entry = self.state.borrow().map.get(piece.extent);
             target = if entry.home == SlotNumber::NONE { WriteTarget::Home } else { target };
         }
-        let mode = guard.mode();
         self.state.borrow_mut().disturb(piece.extent);
-        let result = if target == WriteTarget::Home && self.is_plain(piece, &entry) {
+        if target == WriteTarget::Home && self.is_plain(piece, &entry) {
             // Nearly every write: to one place of one device, and no other copy is there or comes meanwhile.
             let (member, start) = self.locate(entry.home);
             let at = start + piece.range.start;
             let attempt = self.begin(member, Direction::Write, at, from.len(), Origin::Guest);
             let written = self.end(&attempt, member.write(at, from, Deadline::Only).await);
-            written.map(|()| self.make_valid(piece, entry))
-        } else {
-            Box::pin(self.write_further(piece, from, entry, Placed { target, timing }, mode)).await
-        };
+            let written = written.map(|()| self.make_valid(piece, entry));
+            self.update_cache(piece, from, guard.mode(), &written);
+            return written;
+        }
+        Box::pin(self.write_differing(piece, from, (entry, Placed { target, timing }), guard)).await
+    }
+
+    /// Writes through the memory cache. An extent that is there is locked exclusive.
+    #[inline]
+    fn update_cache(&self, piece: &Piece, from: &Buf, mode: Mode, written: &Result<()>) {
         if mode == Mode::Exclusive && !planted(Bug::CacheNotUpdated) {
-            match &result {
+            match written {
                 Ok(()) => self.guests.cache.borrow_mut().write(piece, from),
                 // What the devices hold of it now is unknown; the next read must ask them.
                 Err(_) => self.guests.cache.borrow_mut().remove(piece.extent),
             }
         }
+    }
+
+    /// A write that is more than one request to one device. Until clean extra copies that a failure left different are gone, the span
+    /// counts as written to: it is not clean before the journal says that they are gone.
+    async fn write_differing(
+        self: &Rc<Self>,
+        piece: &Piece,
+        from: &Buf,
+        (entry, placed): (Entry, Placed),
+        guard: LockGuard,
+    ) -> Result<()> {
+        let mode = guard.mode();
+        let (result, span) = match self.begin_differing(piece).await {
+            Ok(span) => (self.write_further(piece, from, entry, placed, mode).await, span),
+            Err(error) => (Err(error), None),
+        };
+        self.update_cache(piece, from, mode, &result);
         drop(guard);
         if result.is_err() && self.state.borrow().map.has_extras(piece.extent) {
-            Box::pin(self.drop_clean_extras(piece)).await;
+            self.drop_clean_extras(piece).await;
         }
+        self.end_differing(span);
         result
     }
 
@@ -159,7 +182,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         (entry, Placed { target, timing: Timing::of(second) })
     }
 
-    /// A write that is more than one request to one device.
+    /// Writes to wherever the policy wants the piece.
     async fn write_further(
         self: &Rc<Self>,
         piece: &Piece,

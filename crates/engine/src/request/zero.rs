@@ -41,7 +41,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         }
         match durability {
             Durability::Volatile => Ok(()),
-            Durability::Fua => self.commit(Origin::Guest).await,
+            Durability::Fua => self.commit_promised(Origin::Guest).await,
         }
     }
 
@@ -69,13 +69,20 @@ impl<R: Runtime, D: Device> Core<R, D> {
         let _room = self.reserve(self.most_records(&piece)).await?;
         let _guard = self.locks.lock(Self::lock_number(piece.extent), Mode::Exclusive).await;
         self.state.borrow_mut().disturb(piece.extent);
+        let differing = if self.has_edges(&piece) { self.begin_differing(&piece).await? } else { None };
         let result = self.zero_locked(&piece, zeroing).await;
         if result.is_err() {
             // What the devices hold of it now is unknown; the next read must ask them.
             self.guests.cache.borrow_mut().remove(piece.extent);
             self.drop_clean_extras_locked(&piece);
         }
+        self.end_differing(differing);
         result
+    }
+
+    /// Whether some bytes of a piece are written with zeros.
+    fn has_edges(&self, piece: &Piece) -> bool {
+        self.shape.parts_touched(&piece.range) != self.shape.parts_covered(&piece.range)
     }
 
     async fn zero_locked(self: &Rc<Self>, piece: &Piece, zeroing: Zeroing) -> Result<()> {
@@ -100,7 +107,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         // From here to the end nothing waits.
         self.drop_covered_extras(piece);
         let mut state = self.state.borrow_mut();
-        let extras_left = state.map.has_extras(piece.extent);
+        let extras_left = state.any_extra(piece.extent);
         let left = Entry { valid: entry.valid & !covered, ..entry };
         if left.valid == 0 && zeroing == Zeroing::MayDiscard && !extras_left {
             self.guests.cache.borrow_mut().remove(piece.extent);

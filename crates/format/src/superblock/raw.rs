@@ -110,11 +110,12 @@ impl Raw {
                 "the volume has format {version}, which this version of Braid no longer reads: create it again"
             )));
         }
-        if version > VERSION || read_only != 0 || incompat != 0 {
+        if version > VERSION || read_only != 0 || incompat & !Features::INCOMPAT != 0 {
             return Err(Invalid::Feature(format!(
                 "the volume was made by a newer version of Braid (format {version}, features {read_only:#x} to write, \
-                 {incompat:#x} to read; this version knows format {VERSION} without features): use that version or a \
-                 later one"
+                 {incompat:#x} to read; this version knows format {VERSION} with features 0x0 and {:#x}): use that version \
+                 or a later one",
+                Features::INCOMPAT
             )));
         }
         Ok(())

@@ -1,5 +1,6 @@
 //! A policy that does whatever a policy may do, at random: if nothing is lost under this one, the engine is safe
 //! whatever the others decide.
+#![allow(dead_code, reason = "each programme of tests uses a part of it")]
 
 use braid_base::{BlockId, Bytes, DeviceId, ExtentId, Nanos, Rng};
 use braid_policy::{
@@ -12,18 +13,32 @@ pub struct Chaos {
     extras: Vec<(BlockId, ExtraCopy)>,
     /// Moves of the last plan that have not ended.
     planned: usize,
+    habit: Habit,
+}
+
+/// What it does most of the time.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Habit {
+    None,
     /// Nearly every write makes a dirty extra copy on the first device, which may be full of them.
-    dirties: bool,
+    Dirties,
+    /// Nearly every read makes a clean extra copy on the first device, which has room for few of them.
+    Caches,
 }
 
 impl Chaos {
     pub fn new(rng: Rng) -> Chaos {
-        Chaos { rng, extras: Vec::new(), planned: 0, dirties: false }
+        Chaos { rng, extras: Vec::new(), planned: 0, habit: Habit::None }
     }
 
     /// The same, but most of what is written or read gets an extra copy on the first device, and little is written back.
     pub fn dirtying(self) -> Chaos {
-        Chaos { dirties: true, ..self }
+        Chaos { habit: Habit::Dirties, ..self }
+    }
+
+    /// The same, but most of what is read gets an extra copy on the first device, and most writes go to the home.
+    pub fn caching(self) -> Chaos {
+        Chaos { habit: Habit::Caches, ..self }
     }
 
     fn device(&mut self, view: &View) -> DeviceId {
@@ -42,8 +57,10 @@ impl Chaos {
 
     fn place_write<'a>(&mut self, write: &Piece<'a>, view: &View) -> Placement<'a> {
         let device = self.device(view);
-        if self.dirties && self.rng.chance(0.7) {
-            return Placement::write_back(view.devices[0].id);
+        match self.habit {
+            Habit::Dirties if self.rng.chance(0.7) => return Placement::write_back(view.devices[0].id),
+            Habit::Caches if self.rng.chance(0.9) => return Placement::KEEP,
+            _ => {}
         }
         match (self.rng.below(4), write.whole) {
             (0, _) => Placement::write_back(device),
@@ -69,7 +86,10 @@ impl Policy for Chaos {
             Occasion::Write(write) => self.place_write(write, view),
             Occasion::ReadHit(_) => Placement::KEEP,
             Occasion::ReadMiss(_) => {
-                let extra = self.rng.chance(0.3).then(|| self.device(view));
+                let extra = match self.habit {
+                    Habit::Caches => self.rng.chance(0.9).then(|| view.devices[0].id),
+                    _ => self.rng.chance(0.3).then(|| self.device(view)),
+                };
                 Placement::cached(extra)
             }
         };
@@ -93,7 +113,7 @@ impl Policy for Chaos {
     }
 
     fn extra_slots(&self, device: &DeviceView) -> u32 {
-        if self.dirties { device.slots / 2 } else { 3 }
+        if self.habit == Habit::Dirties { device.slots / 2 } else { 3 }
     }
 
     fn evict(&mut self, device: DeviceId, _: &View) -> Option<BlockId> {
@@ -112,7 +132,7 @@ impl Policy for Chaos {
 
     fn plan(&mut self, view: &View, plan: &mut Plan) -> Nanos {
         assert_eq!(self.planned, 0, "every move of the last plan has ended");
-        let most = if self.dirties && self.rng.chance(0.8) { 1 } else { 4 };
+        let most = if self.habit != Habit::None && self.rng.chance(0.8) { 1 } else { 4 };
         for _ in 0..self.rng.below(most) {
             let (extent, target) = (self.extent(view), self.device(view));
             let block = self.extra().map(|block| view.range_of_block(block));

@@ -24,6 +24,8 @@ pub struct Engine {
     pub chaos: bool,
     /// The same, but most writes make dirty extra copies on the first device.
     pub dirties: bool,
+    /// The same, but most reads make clean extra copies there.
+    pub caches: bool,
     pub size: Bytes,
     pub extent_size: Bytes,
     pub block_size: Bytes,
@@ -45,6 +47,7 @@ impl Engine {
             policy: "wardrop,period=20ms".to_owned(),
             chaos: false,
             dirties: false,
+            caches: false,
             size: MIB + KIB * 200,
             extent_size: KIB * 32,
             block_size: KIB * 4,
@@ -60,6 +63,16 @@ impl Engine {
     /// A write-back cache on the SSD with room for nearly all blocks, and little that is written back.
     pub fn write_back() -> Engine {
         Engine { dirties: true, policy: "ssd-first,cache=60%".to_owned(), ..Engine::wardrop() }
+    }
+
+    /// A cache for reads on the SSD, with room for half of the blocks.
+    pub fn read_cache() -> Engine {
+        Engine {
+            caches: true,
+            cache_extents: 0,
+            policy: "ssd-first,cache=60%".to_owned(),
+            ..Engine::wardrop()
+        }
     }
 
     /// One that each seed draws anew, with up to so many devices.
@@ -107,9 +120,13 @@ impl Subject for Engine {
         let Engine { cache_extents, readahead, .. } = self;
         let options = OpenOptions { cache_extents, readahead, ..OpenOptions::new(names) };
         let (volume, _) = Volume::open(world.clone(), disks, options).await?;
-        if self.chaos || self.dirties {
+        if self.chaos || self.dirties || self.caches {
             let chaos = Chaos::new(world.fork_rng());
-            volume.replace_policy(Box::new(if self.dirties { chaos.dirtying() } else { chaos }));
+            volume.replace_policy(Box::new(match (self.dirties, self.caches) {
+                (true, _) => chaos.dirtying(),
+                (_, true) => chaos.caching(),
+                _ => chaos,
+            }));
         }
         self.start_checkpoints(&world, &volume);
         Ok(volume)

@@ -31,8 +31,8 @@ pub(super) struct Found {
 
 impl Found {
     /// Whether it speaks of dirty extra copies.
-    pub fn changes_extras(&self) -> bool {
-        self.records.iter().any(|record| matches!(record, Record::Extra(..)))
+    pub fn writes_back(&self) -> bool {
+        self.records.iter().any(|record| matches!(record, Record::Extra(_, Some(extra)) if extra.dirty))
     }
 
     /// Bytes of the ring that it takes.

@@ -3,8 +3,9 @@
 //! An entry says "dirty" as of the batch that its page names, so a record of a later batch changes it, and one of that batch or an
 //! earlier one does not. A block that moved from one block slot to another may be in both pages until its records have been replayed.
 //!
-//! Clean entries count if the volume was shut down and no device is lacking. After anything else a block slot may hold other bytes than
-//! its entry says: clean copies come, go and are replaced without a record. Then they are forgotten.
+//! Clean copies count all if the volume was shut down and no device is lacking. After an unclean stop those count whose span was clean: in
+//! any other, a write may have reached one of home and extra copy alone. The others are forgotten, and a checkpoint makes that durable
+//! before the volume serves: until then the spans say again that they are to be forgotten.
 
 use super::damage::Damage;
 use super::pages::{GROUP, PAGE, read_group};
@@ -21,8 +22,8 @@ use braid_format::extra_directory::{self, Content};
 use braid_format::extra_page::{self, CacheEntry};
 use braid_format::journal::Extra;
 use braid_format::map_page::Entry;
-use braid_format::superblock::RegionKind;
-use braid_format::{Invalid, SlotNumber};
+use braid_format::superblock::{Features, RegionKind};
+use braid_format::{Invalid, SlotNumber, SpanId};
 use braid_runtime::{Arena, Buf, Device};
 use std::cell::RefCell;
 use std::io;
@@ -34,6 +35,35 @@ pub(super) struct LoadedTables {
     sequences: Vec<Vec<u64>>,
     /// Blocks that pages or records put into a place that does not exist, or that another block has.
     misplaced: Vec<BlockId>,
+    /// Which clean copies count.
+    trust: Trust,
+    /// Clean copies that do not.
+    forgotten: u64,
+}
+
+/// Which clean extra copies count.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+enum Trust {
+    #[default]
+    None,
+    /// Those in spans that were clean.
+    CleanSpans,
+    All,
+}
+
+impl Trust {
+    fn of<D: Device>(source: &Source<'_, D>) -> Trust {
+        let superblock = source.superblock;
+        let is_recorded = superblock.features.incompat & Features::CLEAN_EXTRAS != 0
+            && superblock.region(RegionKind::Intents, 0).is_some();
+        match source.mode {
+            Mode::Repair => Trust::None,
+            Mode::Strict if source.members.iter().any(|member| !member.is_current()) => Trust::None,
+            Mode::Strict if source.clean || planted(Bug::CleanExtrasTrusted) => Trust::All,
+            Mode::Strict if is_recorded => Trust::CleanSpans,
+            Mode::Strict => Trust::None,
+        }
+    }
 }
 
 impl LoadedTables {
@@ -54,8 +84,6 @@ struct Reader<'a, D> {
     buffers: Vec<Buf>,
     /// Why a page could not be read.
     unread: RefCell<Option<io::Error>>,
-    /// Whether clean entries count.
-    trusts_clean: bool,
 }
 
 /// A valid image of a page, and what was verified of it.
@@ -72,9 +100,7 @@ pub(super) async fn load<D: Device>(
     recovery: &mut Recovery,
     damage: &mut Damage,
 ) -> Result<LoadedTables> {
-    let shut_down = source.clean && source.members.iter().all(|member| member.is_current());
-    let trusts_clean = source.mode == Mode::Strict && shut_down || planted(Bug::CleanExtrasTrusted);
-    let mut loaded = LoadedTables::default();
+    let mut loaded = LoadedTables { trust: Trust::of(source), ..LoadedTables::default() };
     for member in source.members {
         let device = member.id;
         loaded.sequences.push(vec![0; state.tables.pages(device) as usize]);
@@ -92,7 +118,7 @@ pub(super) async fn load<D: Device>(
             buffers.push(buffer(Arena::LARGEST).await);
         }
         let unread = RefCell::default();
-        let reader = Reader { source, device, images, buffers, unread, trusts_clean };
+        let reader = Reader { source, device, images, buffers, unread };
         reader.load_directory(state, damage).await?;
         reader.load_entries(state, recovery, damage, &mut loaded).await?;
     }
@@ -174,7 +200,7 @@ impl<D: Device> Reader<'_, D> {
                     state.tables.mark_stale(place);
                 }
                 loaded.sequences[self.device.index()][page as usize] = sequence;
-                self.take(place, &content, state, &mut loaded.misplaced);
+                self.take(place, &content, state, loaded);
             }
             first = end;
         }
@@ -182,15 +208,16 @@ impl<D: Device> Reader<'_, D> {
     }
 
     /// Keeps the entries of a page that count.
-    fn take(&self, page: CachePage, entries: &Entries, state: &mut State, misplaced: &mut Vec<BlockId>) {
+    fn take(&self, page: CachePage, entries: &Entries, state: &mut State, loaded: &mut LoadedTables) {
         for &(slot, place, CacheEntry { block, dirty }) in entries {
-            if !dirty && !self.trusts_clean {
-                state.tables.mark_unsaved(page);
+            if !dirty && loaded.trust == Trust::None {
+                loaded.forgotten += 1;
+                state.tables.mark_stale(page);
                 continue;
             }
             let slot = state.space.number(slot).expect("a page that was verified names slots that exist");
             if !state.extras.load(self.device, block, Extra { slot, place, dirty }) {
-                misplaced.push(block);
+                loaded.misplaced.push(block);
             }
         }
     }
@@ -229,8 +256,9 @@ impl<D: Device> Reader<'_, D> {
         read_group(self.source, &self.images, &self.buffers, (first, pages), &self.unread).await
     }
 
-    /// The newest of the images of a page that are valid. Also whether another image is not valid or older.
-    fn best<T>(
+    /// The newest of the images of a page that are valid. Also whether another image is not valid or another one. What recovery forgets
+    /// changes a page without a new batch: then image 0 is the newer one, as it is written first.
+    fn best<T: PartialEq>(
         &self,
         (first, page): (u32, u32),
         read: &[bool],
@@ -243,9 +271,8 @@ impl<D: Device> Reader<'_, D> {
                 differ = true;
                 continue;
             };
-            let known = best.as_ref().map(|best| best.sequence);
-            differ |= known.is_some_and(|known| known != sequence);
-            if known.is_none_or(|known| known < sequence) {
+            differ |= best.as_ref().is_some_and(|best| best.sequence != sequence || best.content != content);
+            if best.as_ref().is_none_or(|best| best.sequence < sequence) {
                 best = Some(Valid { image, sequence, content });
             }
         }
@@ -275,6 +302,16 @@ impl<D: Device> Reader<'_, D> {
 impl LoadedTables {
     /// Applies a record of a block, unless the pages that it changes contain it already.
     pub fn replay(&mut self, state: &mut State, sequence: u64, block: BlockId, now: Option<Extra>) {
+        let counts = |now: &Extra| now.dirty || self.trust != Trust::None;
+        if let Some(ignored) = now.filter(|now| !counts(now)) {
+            // The page must be newer than the record before the volume serves.
+            self.forgotten += 1;
+            let slot = state.space.locate(ignored.slot).filter(|&slot| state.tables.has(slot.device));
+            let slot = slot.filter(|&slot| state.tables.describes(slot));
+            slot.into_iter()
+                .for_each(|slot| state.tables.mark_stale(state.tables.page_of(slot, ignored.place)));
+        }
+        let now = now.filter(counts);
         for place in state.extras.places_of(block) {
             let is_same = now.is_some_and(|now| (now.slot, now.place) == (place.slot, place.place));
             if !is_same && self.sequence_of(state.cache_page(&place)) < sequence {
@@ -294,6 +331,24 @@ impl LoadedTables {
         if !state.extras.load(slot.device, block, now) {
             self.misplaced.push(block);
         }
+    }
+
+    /// Forgets the clean copies that do not count. How many these are.
+    pub fn forget(&mut self, state: &mut State, shape: &Shape, is_clean: impl Fn(SpanId) -> bool) -> u64 {
+        let mut from = 0;
+        while self.trust == Trust::CleanSpans
+            && let Some((next, block, extra)) = state.extras.next(from)
+        {
+            from = next;
+            if !extra.dirty && !is_clean(shape.span_of(shape.range_of(block).extent)) {
+                match planted(Bug::ForgottenExtrasLeft) {
+                    true => state.extras.unload(extra.slot, extra.place),
+                    false => unload(state, &extra),
+                }
+                self.forgotten += 1;
+            }
+        }
+        self.forgotten
     }
 
     fn sequence_of(&self, CachePage { device, page }: CachePage) -> u64 {

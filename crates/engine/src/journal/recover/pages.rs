@@ -194,6 +194,11 @@ impl Spans {
         }
     }
 
+    /// Whether the copies of a span are alike.
+    pub fn is_clean(&self, span: SpanId) -> bool {
+        self.spans.get(&span).is_none_or(|&difference| difference == Difference::None)
+    }
+
     pub fn iter(&self) -> impl Iterator<Item = (SpanId, Difference)> {
         let different = self.spans.iter().filter(|(_, difference)| **difference != Difference::None);
         different.map(|(&span, &difference)| (span, difference))

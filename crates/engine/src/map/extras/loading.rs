@@ -23,6 +23,7 @@ impl Extras {
         match self.entry(cell) {
             (None, State::Free) => {
                 self.groups[(cell / self.places) as usize].used += 1;
+                self.devices[device.index()].taken += 1;
                 self.set_entry(cell, Some(block), state);
                 self.chain(cell, block);
                 true
@@ -46,7 +47,9 @@ impl Extras {
         let cell = self.cell_at(slot, place).expect("a block slot that is emptied was filled");
         self.unchain(cell);
         self.set_entry(cell, None, State::Free);
-        self.groups[(cell / self.places) as usize].used -= 1;
+        let group = &mut self.groups[(cell / self.places) as usize];
+        group.used -= 1;
+        self.devices[group.device.index()].taken -= 1;
     }
 
     /// The divided slots, in the order of their groups.

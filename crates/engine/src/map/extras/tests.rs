@@ -27,6 +27,10 @@ impl Model {
         for device in (0..DEVICES).map(DeviceId) {
             let divided = self.divided.values().filter(|d| **d == device).count();
             assert_eq!(extras.divided(device) as usize, divided);
+            let held = self.blocks.values().filter(|(d, _)| *d == device).count();
+            let taken = self.taken.iter().filter(|(d, ..)| *d == device).count();
+            let all = divided * extras.places as usize;
+            assert_eq!(extras.spare(device), (all - held - taken, all - held));
             let dirty = self.blocks.values().filter(|(d, e)| *d == device && e.dirty).count();
             assert_eq!(extras.dirty_on(device), dirty);
         }

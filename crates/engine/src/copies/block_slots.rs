@@ -1,0 +1,186 @@
+//! Block slots for extra copies: taken where they are free, and free before they are needed.
+//!
+//! A block slot that a clean extra copy has left is used for another block only once the journal says that it left: after a crash the
+//! table must not name a block for a place that holds another one. So a few clean copies go ahead of need, and a batch says so before the
+//! free block slots run out. A block that finds none all the same stays without an extra copy; no guest waits for one.
+
+use crate::Result;
+use crate::core::Core;
+use crate::journal::Reservation;
+use crate::shape::Piece;
+use braid_base::{DeviceId, ExtentId, Nanos};
+use braid_format::SlotNumber;
+use braid_format::journal::Extra;
+use braid_policy::Origin;
+use braid_runtime::{Device, LockGuard, Mode, Runtime};
+use std::cell::Cell;
+use std::collections::BTreeSet;
+
+/// One part in so many of a cache's block slots holds no block.
+const SPARE_SHARE: usize = 64;
+/// In a small cache so many are, but no more than a quarter.
+const LEAST_SPARE: usize = 16;
+/// How long nothing is committed for block slots after all devices were flushed for them.
+const REST: Nanos = Nanos::from_millis(100);
+/// Clean copies that go for one that comes, until as many block slots are spare as should be.
+const EVICTED_AT_ONCE: usize = 2;
+
+/// What the extra copies of a volume share.
+#[derive(Default)]
+pub(crate) struct BlockSlots {
+    /// Free block slots run out, or the journal has no room for changes of clean copies: a batch is wanted.
+    runs_out: Cell<bool>,
+}
+
+impl<R: Runtime, D: Device> Core<R, D> {
+    /// A free block slot of a device: of the divided slots, or of another one as far as the policy allows. The caller holds the lock of the
+    /// piece's extent, exclusive.
+    pub(super) fn take_block(&self, device: DeviceId, piece: &Piece) -> Option<(SlotNumber, u16)> {
+        // The closing commit has been or is about to be: nothing would record what comes now.
+        if self.jobs.are_ending() {
+            return None;
+        }
+        let (taken, is_full) = {
+            let mut state = self.state.borrow_mut();
+            let allowed = self.policy.borrow().extra_slots(&state.views[device.index()]);
+            let taken = state.take_block(device, allowed);
+            let cannot_grow =
+                state.extras.divided(device) >= allowed || state.views[device.index()].free == 0;
+            (taken, taken.is_none() || cannot_grow)
+        };
+        if is_full {
+            self.evict_ahead(device, piece);
+        }
+        if taken.is_none() {
+            self.background.borrow_mut().promotions_skipped += 1;
+        }
+        taken
+    }
+
+    /// Gives back a block slot that was taken and is not used.
+    pub(super) fn release_block(&self, slot: SlotNumber, place: u16) {
+        self.state.borrow_mut().release_block(Extra { slot, place, dirty: false });
+    }
+
+    /// Room in the journal for a change of a clean extra copy. At most half of what fits: guests' writes need the rest.
+    pub(super) fn reserve_for_clean(&self) -> Option<Reservation<'_>> {
+        let crowded = self.state.borrow().pending() * 2 > self.journal.most_pending();
+        let room = if crowded { None } else { self.try_reserve(1) };
+        if room.is_none() {
+            self.want_block_slots();
+        }
+        room
+    }
+
+    /// Gives up clean extra copies on a device in which block slots run out.
+    fn evict_ahead(&self, device: DeviceId, piece: &Piece) {
+        let wanted = self.wanted_spare(device);
+        for _ in 0..EVICTED_AT_ONCE {
+            let (_, spare) = self.state.borrow().extras.spare(device);
+            if spare >= wanted || !self.evict(device, piece) {
+                break;
+            }
+        }
+        if self.lacks_block_slots(device) {
+            self.want_block_slots();
+        }
+    }
+
+    /// How many block slots of a device should hold no block.
+    fn wanted_spare(&self, device: DeviceId) -> usize {
+        let slots = self.state.borrow().extras.divided(device) as usize;
+        let blocks = slots * (self.shape.extent_size / self.shape.block_size) as usize;
+        let least = LEAST_SPARE.min(blocks / 4).max(1);
+        (blocks / SPARE_SHARE).clamp(least, (self.journal.most_pending() / 8).max(least))
+    }
+
+    /// Whether less than half of the block slots that should be free are, and others wait for a batch.
+    fn lacks_block_slots(&self, device: DeviceId) -> bool {
+        let (free, spare) = self.state.borrow().extras.spare(device);
+        free * 2 < self.wanted_spare(device).min(spare)
+    }
+
+    /// Gives up the clean extra copy that the policy names. False if it names none, or that cannot go now.
+    fn evict(&self, device: DeviceId, piece: &Piece) -> bool {
+        let Some(_room) = self.reserve_for_clean() else { return false };
+        let Some(victim) = self.with_policy(|policy, view| policy.evict(device, view)) else { return false };
+        let extent = self.shape.range_of(victim).extent;
+        // Someone may be reading the victim: then it stays.
+        let guard = match extent == piece.extent {
+            true => None,
+            false => match self.locks.try_lock(Self::lock_number(extent), Mode::Exclusive) {
+                Some(guard) => Some(guard),
+                None => return false,
+            },
+        };
+        if self.state.borrow().extras.get(victim).is_none_or(|e| e.dirty) {
+            return false;
+        }
+        self.drop_extra(victim);
+        drop(guard);
+        true
+    }
+
+    fn want_block_slots(&self) {
+        if !self.block_slots.runs_out.replace(true) {
+            self.jobs.wake();
+        }
+    }
+
+    /// Has the journal say what has left its block slots, when these run out.
+    pub async fn keep_block_slots_free(&self) {
+        loop {
+            let due = || self.jobs.are_ending() || self.block_slots.runs_out.get();
+            self.jobs.wait_for(|| due().then_some(())).await;
+            if self.jobs.are_ending() {
+                return;
+            }
+            self.block_slots.runs_out.set(false);
+            // A failure is remembered, and told to every flush from now on: nothing is ever free again then.
+            if self.free_block_slots().await.is_err() {
+                return;
+            }
+        }
+    }
+
+    async fn free_block_slots(&self) -> Result<()> {
+        if self.state.borrow().pending() * 2 > self.journal.most_pending() {
+            return self.commit(Origin::Background).await;
+        }
+        // Others may have asked while the last batch was written.
+        let lacks = || self.devices.iter().any(|member| self.lacks_block_slots(member.id));
+        if !lacks() || self.record_left().await? {
+            return Ok(());
+        }
+        // What was dirty leaves with a batch that speaks of data: all devices are flushed for that, so not again and again.
+        if lacks() && self.state.borrow().freeing_blocks() > 0 {
+            self.commit(Origin::Background).await?;
+            self.pause(self.rt.now() + REST, || false).await;
+        }
+        Ok(())
+    }
+
+    /// Gives up clean extra copies of one extent slot, on another device than `not`: it is free once that is durable. False if there are none
+    /// that can go now.
+    pub fn reclaim_extras(&self, not: Option<DeviceId>) -> bool {
+        let mut group = 0;
+        loop {
+            let candidate = self.state.borrow().extras.next_clean_slot(group);
+            let Some((next, slot, mut blocks)) = candidate else { return false };
+            group = next;
+            if blocks.is_empty() || not == Some(self.device_of(slot)) {
+                continue;
+            }
+            // If the journal has no room for all of them, the others follow after the next commit.
+            blocks.truncate((self.journal.most_pending() / 2).max(1));
+            let Some(_room) = self.try_reserve(blocks.len()) else { return false };
+            let extents: BTreeSet<ExtentId> = blocks.iter().map(|&b| self.shape.range_of(b).extent).collect();
+            let locked = extents.iter().map(|&e| self.locks.try_lock(Self::lock_number(e), Mode::Exclusive));
+            let guards: Vec<Option<LockGuard>> = locked.collect();
+            if guards.iter().all(Option::is_some) {
+                blocks.into_iter().for_each(|block| self.drop_extra(block));
+                return true;
+            }
+        }
+    }
+}

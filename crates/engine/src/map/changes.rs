@@ -1,0 +1,157 @@
+//! Changes that are not in the journal yet, and which of them a batch takes.
+//!
+//! Most of them a flush promises. What only makes a cache warmer after a crash, that a clean extra copy comes or goes and that copies are alike
+//! again, waits for the next batch that is written anyway, or for the time in which every change is committed.
+
+use super::Extras;
+use braid_base::{BlockId, ExtentId};
+use braid_format::journal::Extra;
+use braid_format::map_page::Entry;
+use braid_format::{SlotNumber, SpanId};
+use foldhash::fast::FixedState;
+use hashbrown::HashMap;
+
+/// Changes that are not in the journal yet.
+#[derive(Default)]
+pub(super) struct Changes {
+    /// Changed extents, with what the journal still says of them.
+    pub extents: HashMap<ExtentId, Entry, FixedState>,
+    /// Changed blocks.
+    pub blocks: HashMap<BlockId, ExtraChange, FixedState>,
+    /// Whether a dirty extra copy is among them, or was.
+    pub any_dirty: bool,
+    /// Slots that nothing uses once these changes are durable.
+    pub freed: Vec<SlotNumber>,
+    /// Block slots likewise, with the blocks that left them.
+    pub freed_blocks: Vec<(BlockId, Extra)>,
+    /// Spans whose copies are alike once all devices have been flushed.
+    pub cleared: Vec<SpanId>,
+}
+
+/// The extra copy of a block that is changed.
+#[derive(Clone, Copy)]
+pub(super) struct ExtraChange {
+    /// What the journal still says.
+    pub before: Option<Extra>,
+    /// What the batch that is being written says.
+    pub after: Option<Extra>,
+}
+
+/// Which changes a batch takes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Scope {
+    /// All of them, if a flush promises any.
+    Promised,
+    /// All of them.
+    All,
+    /// Clean extra copies that have gone: these speak of no data.
+    Left,
+}
+
+impl ExtraChange {
+    /// Whether it says where newer bytes lie than at the home, or lay.
+    pub fn concerns_data(&self) -> bool {
+        [self.before, self.after].into_iter().flatten().any(|extra| extra.dirty)
+    }
+
+    fn may_be_clean(&self) -> bool {
+        [self.before, self.after].into_iter().flatten().any(|extra| !extra.dirty)
+    }
+}
+
+impl Changes {
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.extents.len() + self.blocks.len() + self.cleared.len()
+    }
+
+    /// Whether a flush promises any.
+    pub fn is_promised(&self) -> bool {
+        !self.extents.is_empty() || self.any_dirty
+    }
+
+    /// Takes those that a batch is to say.
+    pub fn take(&mut self, scope: Scope, extras: &Extras) -> Changes {
+        match scope {
+            Scope::Promised if !self.is_promised() => Changes::default(),
+            Scope::Promised | Scope::All => std::mem::take(self),
+            Scope::Left => self.take_left(extras),
+        }
+    }
+
+    /// Of a block that has left its block slot, the journal says that it is there: so it is among the changed ones.
+    fn take_left(&mut self, extras: &Extras) -> Changes {
+        let mut left = Changes::default();
+        self.freed_blocks.retain(|&(block, slot)| {
+            let was_clean = |change: &ExtraChange| !change.concerns_data() && change.before.is_some();
+            let goes = self.blocks.get(&block).is_some_and(was_clean) && extras.get(block).is_none();
+            if goes {
+                left.blocks.extend(self.blocks.remove_entry(&block));
+                left.freed_blocks.push((block, slot));
+            }
+            !goes
+        });
+        left
+    }
+
+    /// Whether the journal says that a block has a clean extra copy, or may say it after the batch that is being written.
+    pub fn may_say_clean(&self, block: BlockId) -> bool {
+        self.blocks.get(&block).is_some_and(ExtraChange::may_be_clean)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use braid_base::DeviceId;
+
+    const SLOT: SlotNumber = SlotNumber(7);
+
+    fn clean(place: u16) -> Extra {
+        Extra { slot: SLOT, place, dirty: false }
+    }
+
+    /// Block 1 has left place 1, block 2 has moved from place 2 to place 3, block 4 has come to place 4.
+    fn changes() -> (Changes, Extras) {
+        let mut extras = Extras::new(1, 8);
+        assert!(extras.divide(DeviceId(0), SLOT));
+        let mut changes = Changes::default();
+        let taken: Vec<u16> =
+            (0..5).filter_map(|_| extras.take(DeviceId(0))).map(|(_, place)| place).collect();
+        assert_eq!(taken, [0, 1, 2, 3, 4]);
+        for (block, before, now) in [(1, Some(1), None), (2, Some(2), Some(3)), (4, None, Some(4))] {
+            let block = BlockId(block);
+            let change = ExtraChange { before: before.map(clean), after: None };
+            changes.blocks.insert(block, change);
+            changes.freed_blocks.extend(before.map(|place| (block, clean(place))));
+            extras.set(block, now.map(clean));
+        }
+        (changes, extras)
+    }
+
+    #[test]
+    fn a_flush_leaves_what_only_makes_the_cache_warmer_for_a_later_batch() {
+        let (mut changes, extras) = changes();
+        assert_eq!(changes.take(Scope::Promised, &extras).len(), 0);
+        changes.cleared.push(SpanId(3));
+        assert_eq!(changes.take(Scope::Promised, &extras).len(), 0);
+        changes.extents.insert(ExtentId(9), Entry::default());
+        assert_eq!(changes.take(Scope::Promised, &extras).len(), 5);
+        assert_eq!(changes.len(), 0);
+    }
+
+    #[test]
+    fn clean_copies_that_have_gone_are_taken_with_their_block_slots_and_nothing_else_is() {
+        let (mut changes, extras) = changes();
+        let left = changes.take(Scope::Left, &extras);
+        assert_eq!(left.blocks.keys().copied().collect::<Vec<_>>(), [BlockId(1)]);
+        assert_eq!(left.freed_blocks, [(BlockId(1), clean(1))]);
+        assert_eq!(changes.freed_blocks, [(BlockId(2), clean(2))]);
+        assert!(changes.may_say_clean(BlockId(2)) && !changes.may_say_clean(BlockId(1)));
+        // What was dirty, a record alone does not make good.
+        let dirty = ExtraChange { before: Some(Extra { dirty: true, ..clean(1) }), after: None };
+        changes.blocks.insert(BlockId(1), dirty);
+        changes.freed_blocks.push((BlockId(1), clean(1)));
+        assert_eq!(changes.take(Scope::Left, &extras).len(), 0);
+    }
+}

@@ -1,0 +1,152 @@
+//! Extra copies, and what the journal says of them: a part of [`State`].
+//!
+//! A block whose extra copy has changed is among the pending changes, with what the journal still says of it. Until that is another thing, its
+//! block slot is not used again, its page of the cache table shows what the journal says, and its extent counts as one with extra copies.
+
+use super::changes::ExtraChange;
+use super::{CachePage, State};
+use crate::planted::{Bug, planted};
+use braid_base::{BlockId, DeviceId, ExtentId, Slot};
+use braid_format::SlotNumber;
+use braid_format::extra_page::{CacheEntry, SLOTS_PER_PAGE};
+use braid_format::journal::Extra;
+use foldhash::fast::FixedState;
+use hashbrown::HashMap;
+use hashbrown::hash_map::Entry;
+
+impl State {
+    /// The extra copy of a block is now this, or gone. A block slot that it leaves behind is the caller's.
+    pub fn set_extra(&mut self, block: BlockId, extra: Option<Extra>) {
+        let known = self.extras.get(block);
+        if known == extra {
+            return;
+        }
+        self.note_change(block, known, extra);
+        self.extras.set(block, extra);
+        let extent = self.shape.range_of(block).extent;
+        match (known.is_some(), extra.is_some()) {
+            (false, true) => self.map.add_extra(extent),
+            (true, false) => self.map.remove_extra(extent),
+            _ => {}
+        }
+    }
+
+    /// What the next commit says of a block changes. While the journal may name an extra copy of it, the extent counts as one that has some,
+    /// so that no write misses it.
+    fn note_change(&mut self, block: BlockId, known: Option<Extra>, extra: Option<Extra>) {
+        let extent = self.shape.range_of(block).extent;
+        self.pending.any_dirty |= [known, extra].into_iter().flatten().any(|extra| extra.dirty);
+        match self.pending.blocks.entry(block) {
+            Entry::Vacant(vacant) => {
+                vacant.insert(ExtraChange { before: known, after: None });
+                self.map.add_extra(extent);
+            }
+            // As the journal has it.
+            Entry::Occupied(change) if change.get().before == extra => {
+                change.remove();
+                self.map.remove_extra(extent);
+            }
+            Entry::Occupied(_) => {}
+        }
+    }
+
+    /// Whether a write to a piece may make a clean extra copy differ from the required ones that the journal names, now or with a batch
+    /// that is being written: then its span must be dirty before.
+    pub fn has_clean_extra(&self, mut blocks: impl Iterator<Item = BlockId>) -> bool {
+        let is_clean = |block| {
+            self.extras.get(block).is_some_and(|extra| !extra.dirty)
+                || !planted(Bug::GoneExtraForgotten)
+                    && (self.pending.may_say_clean(block) || self.committing.may_say_clean(block))
+        };
+        self.has_spans && blocks.any(is_clean)
+    }
+
+    /// Whether any block of an extent has an extra copy now.
+    pub fn any_extra(&self, extent: ExtentId) -> bool {
+        let has_extra = |block| self.extras.get(block).is_some();
+        self.map.has_extras(extent) && self.shape.blocks_of(extent).any(has_extra)
+    }
+
+    /// The page of a cache table that describes an extra copy's block slot.
+    pub fn cache_page(&self, extra: &Extra) -> CachePage {
+        let slot = self.space.locate(extra.slot).expect("an extra copy lies in a slot that exists");
+        self.tables.page_of(slot, extra.place)
+    }
+
+    /// Takes a block slot of a device: of the divided extent slots, or of another one, if fewer than `most` are divided.
+    pub fn take_block(&mut self, device: DeviceId, most: u32) -> Option<(SlotNumber, u16)> {
+        if let Some(taken) = self.extras.take(device) {
+            return Some(taken);
+        }
+        if !self.tables.has(device) || self.extras.divided(device) >= most {
+            return None;
+        }
+        let slot = self.take_aside(device)?;
+        let place = self.space.locate(slot).expect("a slot that was taken exists");
+        if !self.tables.describes(place) || !self.extras.divide(device, slot) {
+            self.release(slot);
+            return None;
+        }
+        self.extras.take(device)
+    }
+
+    /// Nothing uses the block slot of an extra copy any more, which the block has just left. It is free at once, unless the journal may
+    /// still say that the block is there.
+    pub fn retire_block(&mut self, block: BlockId, left: Extra) {
+        let is_there = |before: &Extra| (before.slot, before.place) == (left.slot, left.place);
+        let before = self.pending.blocks.get(&block).and_then(|change| change.before).filter(is_there);
+        let reused_early = |before: Extra| match before.dirty {
+            true => planted(Bug::BlockReusedEarly),
+            false => planted(Bug::CleanBlockReusedEarly),
+        };
+        if before.is_some_and(|before| !reused_early(before)) {
+            self.pending.freed_blocks.push((block, left));
+        } else if !self.outdated.holds_block(left) {
+            self.release_block(left);
+        }
+    }
+
+    /// Gives back a block slot that no record speaks of.
+    pub fn release_block(&mut self, extra: Extra) {
+        if let Some(slot) = self.extras.release(extra.slot, extra.place) {
+            self.release(slot);
+        }
+    }
+
+    /// Whether the batch that is being written changes where the newest bytes of a block lie.
+    pub fn commits_data_of(&self, block: BlockId) -> bool {
+        self.committing.blocks.get(&block).is_none_or(ExtraChange::concerns_data)
+    }
+
+    /// Passes each page with the entries that the journal says it has to `each`: not what has not been committed.
+    pub fn encode_cache_pages(
+        &self,
+        pages: &[CachePage],
+        mut each: impl FnMut(usize, CachePage, &[Option<CacheEntry>]),
+    ) {
+        let is_ahead = planted(Bug::CachePageAheadOfJournal);
+        let mut before: HashMap<(u32, u16), CacheEntry, FixedState> = HashMap::default();
+        let changes = self.pending.blocks.iter().chain(&self.committing.blocks).filter(|_| !is_ahead);
+        for (&block, change) in changes {
+            let durable = self.committing.blocks.get(&block).unwrap_or(change).before;
+            before.extend(durable.map(|e| ((e.slot.0, e.place), CacheEntry { block, dirty: e.dirty })));
+        }
+        let is_changed = |block: &BlockId| {
+            let known = self.pending.blocks.contains_key(block) || self.committing.blocks.contains_key(block);
+            known && !is_ahead
+        };
+        let mut entries = Vec::with_capacity(SLOTS_PER_PAGE as usize);
+        for (i, &page) in pages.iter().enumerate() {
+            entries.clear();
+            entries.extend(self.tables.slots_of(page.page).map(|(index, place)| {
+                let slot = self.space.number(Slot { device: page.device, index })?;
+                if let Some(&entry) = before.get(&(slot.0, place)) {
+                    return Some(entry);
+                }
+                let (block, dirty) = self.extras.at(slot, place)?;
+                (!is_changed(&block)).then_some(CacheEntry { block, dirty })
+            }));
+            each(i, page, &entries);
+        }
+    }
+}
