@@ -99,7 +99,11 @@ impl<R: Runtime, D: Device> Core<R, D> {
                 continue;
             }
             // What has left its block slots, now or for other reasons, is free after a commit.
-            if self.reclaim_extras(not) || self.state.borrow().freeing_blocks() > 0 {
+            let is_due = || {
+                let state = self.state.borrow();
+                state.freeing_blocks() > 0 || state.pending() * 2 > self.journal.most_pending()
+            };
+            if self.reclaim_extras(not) || is_due() {
                 self.commit(Origin::Guest).await?;
             } else {
                 return Err(Error::new(

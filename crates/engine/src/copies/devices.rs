@@ -44,6 +44,11 @@ impl<D> Devices<D> {
         self.superblock.borrow()
     }
 
+    /// How often the states of devices changed.
+    pub fn changes(&self) -> u64 {
+        self.states_changed.get()
+    }
+
     /// One after the other.
     pub fn iter(&self) -> slice::Iter<'_, Member<D>> {
         self.members.iter()

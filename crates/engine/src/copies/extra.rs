@@ -99,12 +99,14 @@ impl<R: Runtime, D: Device> Core<R, D> {
         self.write_block(slot, place, Bytes::ZERO, &bytes, Origin::Guest).await
     }
 
-    /// Has the journal say that the span of a piece may differ, if a block of it has a clean extra copy, or may have one after a crash: with
-    /// that the write to the piece has begun, and ends by [`Core::end_differing`]. The caller holds the lock of the extent.
+    /// Has the journal say that the span of a piece may differ, if a block that a write to it changes has a clean extra copy, or may have one
+    /// after a crash: with that the write has begun, and ends by [`Core::end_differing`]. The caller holds the lock of the extent.
     pub async fn begin_differing(&self, piece: &Piece) -> Result<Option<SpanId>> {
         let has_clean = {
             let state = self.state.borrow();
-            state.map.has_extras(piece.extent) && state.has_clean_extra(self.blocks_of(piece).map(|(b, _)| b))
+            let changed = self.padded(piece, state.map.get(piece.extent).valid);
+            state.map.has_extras(piece.extent)
+                && state.has_clean_extra(self.blocks_of(&changed).map(|(b, _)| b))
         };
         if !has_clean || planted(Bug::ExtraIntentSkipped) {
             return Ok(None);
@@ -121,16 +123,30 @@ impl<R: Runtime, D: Device> Core<R, D> {
         }
     }
 
-    /// Brings the home of a dirty block up to date; its extra copy is clean then. No intent: until that is durable, the journal says "dirty",
-    /// or the span is dirty since the write that made it so.
+    /// Brings the home of a dirty block up to date; its extra copy is clean then. No intent for the block: until that is durable, the journal
+    /// says "dirty", or the span is dirty since the write that made it so. But zeros around it may change its neighbours.
     pub async fn write_back(self: &Rc<Self>, block: BlockId) -> Result<()> {
         let _room = self.reserve(2).await?;
         let whole = self.shape.range_of(block);
         let _guard = self.locks.lock(Self::lock_number(whole.extent), Mode::Exclusive).await;
         let Some(extra) = self.state.borrow().extras.get(block).filter(|e| e.dirty) else { return Ok(()) };
         let entry = self.state.borrow().map.get(whole.extent);
+        let pads = self.padded(&whole, entry.valid).range != whole.range;
+        let differing = if pads { self.begin_differing(&whole).await? } else { None };
+        let result = self.write_back_locked(block, &whole, extra, entry).await;
+        self.end_differing(differing);
+        result
+    }
+
+    async fn write_back_locked(
+        self: &Rc<Self>,
+        block: BlockId,
+        whole: &Piece,
+        extra: Extra,
+        entry: Entry,
+    ) -> Result<()> {
         let bytes = self.buffers.blocks.alloc(self.shape.block_size).await;
-        self.read_copies(&whole, &bytes, Origin::Background).await?;
+        self.read_copies(whole, &bytes, Origin::Background).await?;
         let source = self.member(self.device_of(extra.slot));
         if source.has_lost_writes() {
             // What was read may be what a failed flush left there: the home may hold better, durable bytes.

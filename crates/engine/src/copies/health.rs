@@ -31,6 +31,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
     pub(super) fn exclude(&self, device: DeviceId, state: DeviceState) {
         self.member(device).set_state(state);
         self.devices.states_changed.set(self.devices.states_changed.get() + 1);
+        // A device that lost writes may have been read since it did.
+        self.guests.cache.borrow_mut().clear();
         let mut volume = self.state.borrow_mut();
         volume.set_open(device, false);
         // Its copies lack what was not flushed. Spans that others share are resynchronised without need, and that is safe.

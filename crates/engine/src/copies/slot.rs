@@ -3,6 +3,7 @@
 use crate::copies::Deadline;
 use crate::core::Core;
 use crate::planted::{Bug, planted};
+use crate::shape::Piece;
 use crate::{Error, ErrorKind, Result};
 use braid_base::Bytes;
 use braid_format::SlotNumber;
@@ -146,6 +147,13 @@ impl<R: Runtime, D: Device> Core<R, D> {
             at = end;
         }
         Ok(())
+    }
+
+    /// What a write to a piece changes of its extent: around it, parts that are not valid become zero.
+    pub fn padded(&self, piece: &Piece, valid: u16) -> Piece {
+        let Range { start, end } = piece.range;
+        let (head, tail) = (self.pad(start, start, valid), self.pad(end, end - Bytes(1), valid));
+        Piece { extent: piece.extent, range: start.min(head.start)..end.max(tail.end) }
     }
 
     /// What must become zero around an edge: the part that holds `inside`, where that is not valid; else nothing.

@@ -26,6 +26,8 @@ pub(crate) struct Behind {
     extents: HashSet<ExtentId, FixedState>,
     /// Spans whose state waits to be recorded in a batch of its own, ahead of a write.
     wanted: Vec<SpanId>,
+    /// Spans that such a batch speaks of which is on its way.
+    recording: Vec<SpanId>,
 }
 
 #[derive(Clone, Copy)]
@@ -87,7 +89,13 @@ impl Span {
 
 impl Behind {
     pub fn new() -> Behind {
-        Behind { spans: HashMap::default(), behind: 0, extents: HashSet::default(), wanted: Vec::new() }
+        Behind {
+            spans: HashMap::default(),
+            behind: 0,
+            extents: HashSet::default(),
+            wanted: Vec::new(),
+            recording: Vec::new(),
+        }
     }
 
     /// Whether a copy may be behind anywhere.
@@ -244,6 +252,7 @@ impl Behind {
             }
             waits
         });
+        self.recording.extend(taken.iter().map(|(span, _)| *span));
         taken
     }
 
@@ -255,6 +264,7 @@ impl Behind {
     /// The journal says this now.
     pub fn recorded(&mut self, spans: &[(SpanId, Difference)]) {
         for (span, difference) in spans {
+            self.recording.retain(|recording| recording != span);
             if let Some(entry) = self.spans.get_mut(span) {
                 entry.recorded = Recorded::Is(*difference);
             }
@@ -296,11 +306,14 @@ impl Behind {
     }
 
     /// A commit that begins now flushes both copies and then removes these from the journal's set. Gives those for which that
-    /// is right: no write is in flight, and no copy is behind. A write that comes meanwhile waits for the end of the commit.
+    /// is right: no write is in flight, no copy is behind, and no batch that says so is on its way. A write that comes meanwhile waits for the end of the commit.
     pub fn begin_clearing(&mut self, spans: &[SpanId]) -> Vec<SpanId> {
         let still = |span: &SpanId| {
             let entry = self.spans.get_mut(span)?;
             let Recorded::Is(known) = entry.recorded else { return None };
+            if self.recording.contains(span) {
+                return None;
+            }
             entry.is_idle().then(|| entry.recorded = Recorded::Clearing(known)).map(|()| *span)
         };
         spans.iter().filter_map(still).collect()

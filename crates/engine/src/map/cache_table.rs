@@ -65,6 +65,11 @@ impl CacheTables {
         last / u64::from(SLOTS_PER_PAGE) < u64::from(self.pages(slot.device))
     }
 
+    /// Whether a block slot, as bytes from a device name it, is one and has an entry.
+    pub fn describes_place(&self, slot: Slot, place: u16) -> bool {
+        self.has(slot.device) && u64::from(place) < self.places && self.describes(slot)
+    }
+
     /// Pages of entries of a device's table; 0 if it has none.
     pub fn pages(&self, device: DeviceId) -> u32 {
         self.tables[device.index()].as_ref().map_or(0, |table| table.contents.len() as u32)

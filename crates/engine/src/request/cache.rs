@@ -204,6 +204,13 @@ impl ExtentCache {
         }
     }
 
+    /// Drops all of them.
+    pub fn clear(&mut self) {
+        for (extent, _) in self.bufs.drain() {
+            self.used.remove(extent);
+        }
+    }
+
     /// How many extents are here, and how many may be.
     pub fn len_and_limit(&self) -> (usize, usize) {
         (self.bufs.len(), self.limit)

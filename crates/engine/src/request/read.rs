@@ -191,6 +191,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         };
         let Some(buf) = buf else { return Box::pin(self.read_copies(piece, into, Origin::Guest)).await };
         let whole = Piece { extent: piece.extent, range: Bytes::ZERO..self.shape.extent_size };
+        let changes = self.devices.changes();
         let entry = self.state.borrow().map.get(piece.extent);
         let read = match self.only_place(&whole, &entry) {
             Some((member, at)) => {
@@ -203,7 +204,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
             }
             None => Box::pin(self.read_copies(&whole, &buf, Origin::Guest)).await,
         };
-        if read.is_err() {
+        // What came from a device that has been given up meanwhile may be what it held before it lost writes.
+        if read.is_err() || self.devices.changes() != changes {
             drop(buf);
             return Box::pin(self.read_copies(piece, into, Origin::Guest)).await;
         }

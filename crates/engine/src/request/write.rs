@@ -110,9 +110,19 @@ impl<R: Runtime, D: Device> Core<R, D> {
             Err(error) => (Err(error), None),
         };
         self.update_cache(piece, from, mode, &result);
-        drop(guard);
         if result.is_err() && self.state.borrow().map.has_extras(piece.extent) {
-            self.drop_clean_extras(piece).await;
+            // Whoever shares the lock may still read the extra copies; nobody who comes after this write may.
+            let _guard = match mode {
+                Mode::Exclusive => guard,
+                Mode::Shared => {
+                    drop(guard);
+                    self.locks.lock(Self::lock_number(piece.extent), Mode::Exclusive).await
+                }
+            };
+            self.drop_clean_extras(piece);
+            self.guests.cache.borrow_mut().remove(piece.extent);
+        } else {
+            drop(guard);
         }
         self.end_differing(span);
         result
@@ -299,14 +309,9 @@ impl<R: Runtime, D: Device> Core<R, D> {
             && self.blocks_of(piece).all(|(block, _)| state.extras.get(block).is_some())
     }
 
-    /// After a write that failed, clean extra copies may hold what the required ones do not: they go.
-    async fn drop_clean_extras(&self, piece: &Piece) {
-        let _guard = self.locks.lock(Self::lock_number(piece.extent), Mode::Exclusive).await;
-        self.drop_clean_extras_locked(piece);
-    }
-
-    /// As [`Core::drop_clean_extras`]. The caller holds the extent's lock, exclusive.
-    pub fn drop_clean_extras_locked(&self, piece: &Piece) {
+    /// After a write that failed, clean extra copies may hold what the required ones do not: they go. The caller holds the extent's lock,
+    /// exclusive.
+    pub fn drop_clean_extras(&self, piece: &Piece) {
         let blocks: Vec<BlockId> = self.blocks_of(piece).map(|(block, _)| block).collect();
         for block in blocks {
             if self.state.borrow().extras.get(block).is_some_and(|e| !e.dirty) {

@@ -74,7 +74,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         if result.is_err() {
             // What the devices hold of it now is unknown; the next read must ask them.
             self.guests.cache.borrow_mut().remove(piece.extent);
-            self.drop_clean_extras_locked(&piece);
+            self.drop_clean_extras(&piece);
         }
         self.end_differing(differing);
         result

@@ -306,10 +306,10 @@ impl LoadedTables {
         if let Some(ignored) = now.filter(|now| !counts(now)) {
             // The page must be newer than the record before the volume serves.
             self.forgotten += 1;
-            let slot = state.space.locate(ignored.slot).filter(|&slot| state.tables.has(slot.device));
-            let slot = slot.filter(|&slot| state.tables.describes(slot));
-            slot.into_iter()
-                .for_each(|slot| state.tables.mark_stale(state.tables.page_of(slot, ignored.place)));
+            let slot = state.space.locate(ignored.slot);
+            if let Some(slot) = slot.filter(|&slot| state.tables.describes_place(slot, ignored.place)) {
+                state.tables.mark_stale(state.tables.page_of(slot, ignored.place));
+            }
         }
         let now = now.filter(counts);
         for place in state.extras.places_of(block) {
@@ -319,8 +319,8 @@ impl LoadedTables {
             }
         }
         let Some(now) = now else { return };
-        let slot = state.space.locate(now.slot).filter(|&slot| state.tables.has(slot.device));
-        let Some(slot) = slot.filter(|&slot| state.tables.describes(slot)) else {
+        let slot = state.space.locate(now.slot);
+        let Some(slot) = slot.filter(|&slot| state.tables.describes_place(slot, now.place)) else {
             return self.misplaced.push(block);
         };
         let page = state.tables.page_of(slot, now.place);
