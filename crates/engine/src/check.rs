@@ -1,14 +1,15 @@
 //! Checking a volume that nobody serves: superblocks, both map images, cache tables, journal, slots.
 
-use crate::copies::Member;
+use crate::copies::{Member, watched};
 use crate::journal::{Mode, Recovered, Source, check_cache_tables, check_image, recover};
 use crate::map::State;
-use crate::open::{Assembled, assemble, read_superblock};
+use crate::open::{Assembled, ask_superblock, assemble};
 use crate::shape::Shape;
 use crate::{ErrorKind, Result};
 use braid_base::{Bytes, DeviceId, ExtentId};
 use braid_format::superblock::DeviceState;
-use braid_runtime::Device;
+use braid_runtime::{Device, Runtime};
+use std::rc::Rc;
 
 /// What a check found.
 #[derive(Clone, Debug, Default)]
@@ -39,14 +40,15 @@ pub struct Report {
 ///
 /// # Errors
 /// Where the devices are not those of one volume, as [`crate::Volume::open`] says. Damage is in the report.
-pub async fn check<D: Device>(devices: Vec<D>, names: &[String]) -> Result<Report> {
+pub async fn check<R: Runtime, D: Device>(rt: &R, devices: Vec<D>, names: &[String]) -> Result<Report> {
     let mut report = Report::default();
+    let devices: Vec<Rc<D>> = devices.into_iter().map(Rc::new).collect();
     for (device, name) in devices.iter().zip(names) {
-        for offset in read_superblock(device, name).await?.damaged {
+        for offset in ask_superblock(rt, device, name).await?.damaged {
             report.repairable.push(format!("{name}: the superblock copy at byte {} is damaged", offset.0));
         }
     }
-    let Assembled { superblock, devices, clean, anew, .. } = assemble(devices, names, &[]).await?;
+    let Assembled { superblock, devices, clean, anew, .. } = assemble(rt, devices, names, &[]).await?;
     report.name.clone_from(&superblock.name);
     report.extent_size = superblock.extent_size;
     report.span_size = superblock.extent_size * u64::from(superblock.span_extents);
@@ -60,14 +62,20 @@ pub async fn check<D: Device>(devices: Vec<D>, names: &[String]) -> Result<Repor
     let not_current = members.iter().filter(|member| !member.is_current());
     report.not_current = not_current.map(|member| (member.id, member.state())).collect();
     let mut source = Source { members: &members, superblock: &superblock, mode: Mode::Strict, clean };
+    watched(rt, &members, check_metadata(&mut source, &mut report)).await?;
+    Ok(report)
+}
+
+/// Checks what the superblocks lead to.
+async fn check_metadata<D: Device>(source: &mut Source<'_, D>, report: &mut Report) -> Result<()> {
     for image in 0..2 {
-        report.repairable.extend(check_image(&source, image).await);
+        report.repairable.extend(check_image(source, image).await);
     }
-    let shape = Shape::of(&superblock);
-    let mut state = State::new(&shape, &superblock);
-    match recover(&source, &mut state).await {
+    let shape = Shape::of(source.superblock);
+    let mut state = State::new(&shape, source.superblock);
+    match recover(source, &mut state).await {
         Ok(Recovered { recovery, .. }) => {
-            report.repairable.extend(check_cache_tables(&source, &state).await);
+            report.repairable.extend(check_cache_tables(source, &state).await);
             report.journal_batches = recovery.batches;
             report.mapped_extents = state.map.mapped();
             report.spans = recovery.spans;
@@ -75,13 +83,13 @@ pub async fn check<D: Device>(devices: Vec<D>, names: &[String]) -> Result<Repor
         Err(error) if error.kind() == ErrorKind::Corrupt => {
             report.fatal.push(error.to_string());
             source.mode = Mode::Repair;
-            let mut state = State::new(&shape, &superblock);
-            let Recovered { recovery, .. } = recover(&source, &mut state).await?;
+            let mut state = State::new(&shape, source.superblock);
+            let Recovered { recovery, .. } = recover(source, &mut state).await?;
             report.fatal.extend(recovery.damage);
             report.lost = recovery.lost;
             report.mapped_extents = state.map.mapped();
         }
         Err(error) => return Err(error),
     }
-    Ok(report)
+    Ok(())
 }

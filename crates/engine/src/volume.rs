@@ -1,6 +1,6 @@
 //! The volume's public face: open, the verbs of a disk, and what an administrator asks.
 
-use crate::copies::{BlockSlots, Buffers, Devices, Member};
+use crate::copies::{BlockSlots, Buffers, Devices, Member, watched};
 use crate::core::Core;
 use crate::create::{checked_policy, room, written_policy};
 use crate::export::{Allocation, Durability, Export, Hints, Zeroing};
@@ -74,7 +74,8 @@ impl<R: Runtime, D: Device> Volume<R, D> {
     /// nothing was changed.
     pub async fn open(rt: R, devices: Vec<D>, options: OpenOptions) -> Result<(Volume<R, D>, Recovery)> {
         let Assembled { mut superblock, devices, clean, lately, anew } =
-            assemble(devices, &options.names, &options.distrust).await?;
+            assemble(&rt, devices.into_iter().map(Rc::new).collect(), &options.names, &options.distrust)
+                .await?;
         refuse_planned(&superblock)?;
         let shape = Shape::of(&superblock);
         let entries = superblock.devices.iter().cloned();
@@ -90,7 +91,7 @@ impl<R: Runtime, D: Device> Volume<R, D> {
         let mut state = State::new(&shape, &superblock);
         let mode = if options.repair { Mode::Repair } else { Mode::Strict };
         let source = Source { members: &members, superblock: &superblock, mode, clean };
-        let Recovered { ring, gaps, recovery } = recover(&source, &mut state).await?;
+        let Recovered { ring, gaps, recovery } = watched(&rt, &members, recover(&source, &mut state)).await?;
         refuse_only_copies(&members, &superblock, &shape, &state, &lately)?;
         for member in members.iter().filter(|member| !member.is_current()) {
             state.set_open(member.id, false);
@@ -99,13 +100,13 @@ impl<R: Runtime, D: Device> Volume<R, D> {
             let text = format!("the policy that volume '{}' was left with: {e}", superblock.name);
             Error::new(ErrorKind::Unsupported, text)
         })?;
-        let policy_states = PolicyStates::read(&members, &superblock).await;
+        let policy_states = watched(&rt, &members, PolicyStates::read(&members, &superblock)).await;
         let cache = ExtentCache::new(options.cache_extents, options.readahead, shape.extent_size)?;
         if options.repair {
             (0..shape.extents()).for_each(|extent| state.mark_stale(ExtentId(extent)));
             state.mark_intents_stale((0..superblock.spans()).map(SpanId));
         }
-        enter(&rt, &members, &mut superblock).await?;
+        watched(&rt, &members, enter(&rt, &members, &mut superblock)).await?;
         let replicas = rings(&superblock, |device| members[device.index()].is_current());
         if let ([(device, _)], 1) = (&replicas[..], shape.copies) {
             let images = images(&superblock, RegionKind::Map);

@@ -3,7 +3,7 @@
 mod rig;
 
 use braid_base::{Bytes, DeviceId, KIB, MIB, Nanos};
-use braid_engine::{CreateOptions, Durability, ErrorKind, Export, Result};
+use braid_engine::{CreateOptions, Durability, ErrorKind, Export, Result, check};
 use braid_format::superblock::DeviceState;
 use braid_runtime::{Arena, Buf, Runtime, join_all};
 use braid_sim::{Disk, FaultPlan, Faults, Faulty, World};
@@ -61,6 +61,52 @@ async fn timed<T>(world: &World, work: impl Future<Output = T>) -> (Nanos, T) {
 /// What a test has to do with.
 fn parts(bench: &Bench) -> (World, Arena, Vec<Faulty<Disk>>, Vec<Disk>) {
     (bench.world.clone(), bench.arena.clone(), bench.devices(), bench.disks.clone())
+}
+
+/// A device that hung while a volume was opened or checked kept that waiting for ever.
+#[test]
+fn an_opening_ends_if_a_device_does_not_answer() {
+    let mut refusals = Vec::new();
+    for hung in 0..2 {
+        // At once, and in the midst of recovery.
+        for millis in [0, 5, 10, 20, 40, 80, 160] {
+            let bench = bench(millis);
+            let (world, arena, all, disks) = parts(&bench);
+            let refused = bench.run(async move {
+                let volume = make(world.clone(), all.clone(), &mirror(1)).await;
+                volume.write(Bytes::ZERO, &filled(&arena, MIB, 1), Durability::Fua).await.unwrap();
+                volume.close().await.unwrap();
+                let names: Vec<String> = (0..2).map(|i| format!("disk {i}")).collect();
+                if millis == 0 {
+                    hang(&disks[hung]);
+                    let error = refused(check(&world, all.clone(), &names).await);
+                    assert_eq!(error.kind(), ErrorKind::Io, "{error}");
+                } else {
+                    let (clock, disk) = (world.clone(), disks[hung].clone());
+                    world.spawn(async move {
+                        clock.sleep(Nanos::from_millis(millis)).await;
+                        hang(&disk);
+                    });
+                }
+                let (took, opened) = timed(&world, open(world.clone(), all.clone())).await;
+                assert!(took < Nanos::from_secs(300), "{took}");
+                recover(&disks[hung]);
+                world.sleep(Nanos::from_secs(1)).await;
+                recover(&disks[hung]);
+                let refused = opened.is_err();
+                if let Ok(volume) = opened {
+                    volume.close().await.unwrap();
+                }
+                let volume = open(world.clone(), all).await.unwrap();
+                assert!(holds(&volume, &arena, Bytes::ZERO, MIB, 1).await.unwrap());
+                volume.close().await.unwrap();
+                refused
+            });
+            refusals.push((hung, millis, refused));
+        }
+    }
+    assert!(refusals.iter().all(|&(_, millis, refused)| refused || millis > 0), "{refusals:?}");
+    assert!(refusals.iter().any(|&(_, millis, refused)| refused && millis > 0), "{refusals:?}");
 }
 
 /// A read of a device that hung was never answered, though another device had the bytes.

@@ -124,7 +124,7 @@ fn needs_cache(error: &io::Error) -> bool {
 pub(crate) async fn look(ring: &Ring, path: &Path) -> Result<Header> {
     // The class does not matter for reading; it is the superblock that tells it.
     let device = FileDevice::open_read_only(ring, path, DeviceClass::Ssd, Access::Cached)?;
-    Ok(identify(&device, &path.display().to_string()).await?)
+    Ok(identify(ring, Rc::new(device), &path.display().to_string()).await?)
 }
 
 /// What [`prepare`] did to a path.

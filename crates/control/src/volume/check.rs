@@ -90,7 +90,7 @@ pub fn check(state: &StateDir, name: &VolumeName) -> Result<CheckReport> {
     let _lock = VolumeLock::share(state, name)?;
     on_ring(async |ring| {
         let members = open_members_to_read(ring, &record).await?;
-        let found = braid_engine::check(handles(&members), &names(&members))
+        let found = braid_engine::check(ring, handles(&members), &names(&members))
             .await
             .map_err(|error| with_paths(error, &members))?;
         Ok(CheckReport::new(name.as_str(), found))

@@ -59,7 +59,7 @@ pub fn import(
         own.extend(given);
         let (header, members) = open_paths(ring, &paths, &own).await?;
         let ordered = names(&members);
-        let found = braid_engine::check(handles(&members), &ordered).await?;
+        let found = braid_engine::check(ring, handles(&members), &ordered).await?;
         refuse_missing(&header, &members)?;
         headers.sort_by_key(|header| header.this_device);
         let entries: Vec<DeviceEntry> = headers.into_iter().map(|header| header.device).collect();

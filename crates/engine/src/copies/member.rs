@@ -40,14 +40,14 @@ pub(crate) struct Timed {
 const LARGEST_ALIGNMENT: Bytes = Bytes(4096);
 
 impl<D: Device> Member<D> {
-    pub fn new(id: DeviceId, entry: DeviceEntry, device: Option<D>, lacks_all: bool) -> Member<D> {
+    pub fn new(id: DeviceId, entry: DeviceEntry, device: Option<Rc<D>>, lacks_all: bool) -> Member<D> {
         let alignment = device.as_ref().map_or(LARGEST_ALIGNMENT, |d| d.geometry().alignment);
         Member {
             id,
             state: Cell::new(entry.state),
             entry,
             lacks_all,
-            device: device.map(Rc::new),
+            device,
             requests: Rc::default(),
             alignment,
             // What an earlier run wrote may not be flushed: the first flush is never skipped.

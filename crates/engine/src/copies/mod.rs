@@ -19,3 +19,4 @@ pub(crate) use devices::Devices;
 pub(crate) use member::{Member, Timed};
 pub(crate) use requests::Deadline;
 pub(crate) use required::{Other, Timing, lost};
+pub(crate) use watch::{answered, watched};

@@ -8,12 +8,13 @@
 //!
 //! `Slow` counts as current, so nothing depends on it: the superblocks say so when they are written next.
 
-use super::Member;
+use super::{Deadline, Member};
 use crate::core::Core;
 use crate::{Error, ErrorKind};
 use braid_base::Nanos;
 use braid_format::superblock::DeviceState;
-use braid_runtime::{Device, Runtime};
+use braid_runtime::{Device, Event, Runtime};
+use std::cell::Cell;
 use std::future::poll_fn;
 use std::pin::pin;
 use std::rc::Rc;
@@ -30,6 +31,70 @@ pub(super) enum Watch {
 
 /// Deadlines are counted in these.
 const TICK: Nanos = Nanos::from_secs(1);
+
+/// Waits for `work`, for at most `limit`; none if it takes longer. Only for work that may be dropped half-way.
+pub(crate) async fn within<R: Runtime, T>(rt: &R, limit: Nanos, work: impl Future<Output = T>) -> Option<T> {
+    let (mut work, mut alarm) = (pin!(work), pin!(rt.sleep(limit)));
+    poll_fn(|cx| match work.as_mut().poll(cx) {
+        Poll::Ready(output) => Poll::Ready(Some(output)),
+        Poll::Pending => alarm.as_mut().poll(cx).map(|()| None),
+    })
+    .await
+}
+
+/// Keeps the deadlines of requests to `members` during `work`: while a volume is opened or checked, before there is a watchdog.
+pub(crate) async fn watched<R: Runtime, D: Device, T>(
+    rt: &R,
+    members: &[Member<D>],
+    work: impl Future<Output = T>,
+) -> T {
+    let mut work = pin!(work);
+    loop {
+        let output = within(rt, TICK, work.as_mut()).await;
+        for member in members {
+            member.requests.tick();
+            member.requests.expire(false);
+            finish_abandoned(rt, member);
+        }
+        if let Some(output) = output {
+            return output;
+        }
+    }
+}
+
+/// Waits for the answer to one question of a device that is no member yet, as long as for any request. A device that answers later is still
+/// listened to.
+///
+/// # Errors
+/// `Io` after the deadline, with the remedy; else those of `question`.
+pub(crate) async fn answered<R: Runtime, T: 'static>(
+    rt: &R,
+    name: &str,
+    question: impl Future<Output = T> + 'static,
+) -> crate::Result<T> {
+    let (answer, arrived) = (Rc::new(Cell::new(None)), Event::default());
+    let (place, told) = (answer.clone(), arrived.clone());
+    rt.spawn(async move {
+        place.set(Some(question.await));
+        told.notify();
+    });
+    let in_time = within(rt, Deadline::LONGEST, arrived.wait_for(|| answer.take())).await;
+    in_time.ok_or_else(|| {
+        let text = format!(
+            "{name} does not answer for {}: wait until it does, or take it away (with two copies of everything the volume opens without it)",
+            Deadline::LONGEST
+        );
+        Error::new(ErrorKind::Io, text)
+    })
+}
+
+/// Has requests whose callers are gone carried on with.
+fn finish_abandoned<R: Runtime, D: Device>(rt: &R, member: &Member<D>) {
+    for carrier in member.requests.take_abandoned() {
+        let requests = member.requests.clone();
+        rt.spawn(async move { requests.finish(carrier).await });
+    }
+}
 
 impl<R: Runtime, D: Device> Core<R, D> {
     /// Watches the devices until [`Core::end_watch`].
@@ -56,10 +121,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
 
     fn look_at(self: &Rc<Self>, member: &Member<D>) {
         let requests = &member.requests;
-        for carrier in requests.take_abandoned() {
-            let requests = requests.clone();
-            self.rt.spawn(async move { requests.finish(carrier).await });
-        }
+        finish_abandoned(&self.rt, member);
         let others = || self.devices.iter().filter(|other| other.id != member.id && other.is_current());
         let others_answer = others().count() > 0 && others().all(|other| !other.requests.is_stuck());
         if !requests.is_stuck() {
@@ -103,14 +165,9 @@ impl<R: Runtime, D: Device> Core<R, D> {
         }
     }
 
-    /// Waits for `work`, for at most `limit`; none if it takes longer. Only for work that may be dropped half-way.
+    /// As the function [`within`], of this volume's runtime.
     pub async fn within<T>(&self, limit: Nanos, work: impl Future<Output = T>) -> Option<T> {
-        let (mut work, mut alarm) = (pin!(work), pin!(self.rt.sleep(limit)));
-        poll_fn(|cx| match work.as_mut().poll(cx) {
-            Poll::Ready(output) => Poll::Ready(Some(output)),
-            Poll::Pending => alarm.as_mut().poll(cx).map(|()| None),
-        })
-        .await
+        within(&self.rt, limit, work).await
     }
 
     /// An error if a device has not answered all requests: one that names it.

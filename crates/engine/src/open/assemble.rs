@@ -5,19 +5,21 @@
 //! a device that is behind the newest phase by one step was interrupted with the others, and one that is further behind took no part:
 //! it is an old copy, whatever its epoch.
 
-use super::superblock::{read_superblock, read_table};
+use super::superblock::{ask_superblock, read_table};
+use crate::copies::answered;
 use crate::planted::{Bug, planted};
 use crate::{Error, ErrorKind, Result};
 use braid_base::DeviceId;
 use braid_format::superblock::{DeviceEntry, DeviceState, Header, Phase, RegionKind, Superblock};
-use braid_runtime::Device;
+use braid_runtime::{Device, Runtime};
+use std::rc::Rc;
 
 /// The devices of a volume, as they are to be opened.
 pub(crate) struct Assembled<D> {
     /// The newest, with the states that devices are in now.
     pub superblock: Superblock,
     /// By id; none for one that is missing.
-    pub devices: Vec<Option<D>>,
+    pub devices: Vec<Option<Rc<D>>>,
     /// Whether all that was acknowledged had been flushed when the volume was used last.
     pub clean: bool,
     /// Devices that were current until now, and are not any more.
@@ -27,7 +29,7 @@ pub(crate) struct Assembled<D> {
 }
 
 struct Candidate<'a, D> {
-    device: D,
+    device: Rc<D>,
     name: &'a str,
     header: Header,
 }
@@ -37,15 +39,17 @@ struct Candidate<'a, D> {
 ///
 /// # Errors
 /// Refuses by name: a device of another volume, one given twice, one that is an old copy, one that was used apart from the
-/// others, one that has shrunk, and devices that are missing if data lies on them alone. Nothing was changed then.
-pub(crate) async fn assemble<D: Device>(
-    devices: Vec<D>,
+/// others, one that has shrunk, one that does not answer for a minute, and devices that are missing if data lies on them alone. Nothing was
+/// changed then.
+pub(crate) async fn assemble<R: Runtime, D: Device>(
+    rt: &R,
+    devices: Vec<Rc<D>>,
     names: &[String],
     distrusted: &[DeviceId],
 ) -> Result<Assembled<D>> {
     let mut found = Vec::new();
     for (device, name) in devices.into_iter().zip(names) {
-        let header = read_superblock(&device, name).await?.header;
+        let header = ask_superblock(rt, &device, name).await?.header;
         found.push(Candidate { device, name, header });
     }
     refuse_foreign(&found)?;
@@ -55,10 +59,10 @@ pub(crate) async fn assemble<D: Device>(
     else {
         return refuse(ErrorKind::Invalid, "no device was given: name the devices of the volume".to_owned());
     };
-    let superblock = with_newest_table(&found, newest, distrusted).await?;
+    let superblock = with_newest_table(rt, &found, newest, distrusted).await?;
     let mut states: Vec<DeviceState> = superblock.devices.iter().map(absent).collect();
     let mut anew = distrusted.to_vec();
-    let mut places: Vec<Option<D>> = states.iter().map(|_| None).collect();
+    let mut places: Vec<Option<Rc<D>>> = states.iter().map(|_| None).collect();
     for Candidate { device, name, header } in found {
         let id = header.this_device;
         if superblock.copies == 1 && is_given_up(&superblock, id, distrusted) {
@@ -70,7 +74,7 @@ pub(crate) async fn assemble<D: Device>(
             continue;
         }
         if !distrusted.contains(&id) {
-            let judged = judge(&superblock, &header, name, &device)?;
+            let judged = judge(&superblock, &header, name, &*device)?;
             states[id.index()] = judged.state;
             anew.extend(judged.lacks_all.then_some(id));
         } else {
@@ -133,7 +137,8 @@ fn refuse_foreign<D>(found: &[Candidate<D>]) -> Result<()> {
 
 /// The newest superblock with the table of devices that belongs to it: from its own device if that has one. Two halves of a mirror that
 /// were opened apart may both have a table of this number.
-async fn with_newest_table<D: Device>(
+async fn with_newest_table<R: Runtime, D: Device>(
+    rt: &R,
     found: &[Candidate<'_, D>],
     newest: Header,
     distrusted: &[DeviceId],
@@ -149,7 +154,9 @@ async fn with_newest_table<D: Device>(
             problems.push(format!("{} is missing", place.device));
             continue;
         };
-        match read_table(&holder.device, *place, newest.volume).await {
+        let (device, place, volume) = (holder.device.clone(), *place, newest.volume);
+        let read = answered(rt, holder.name, async move { read_table(&*device, place, volume).await });
+        match read.await? {
             // A table is written before the superblocks that it belongs to.
             Ok(table) if table.sequence >= newest.sequence && table.epoch >= newest.epoch => {
                 best = Some(table)
@@ -259,7 +266,7 @@ fn is_in_step(newest: &Superblock, header: &Header, entry: &DeviceEntry) -> bool
 /// Gives the devices their states, if the volume can do with what is there.
 fn finish<D>(
     mut superblock: Superblock,
-    devices: Vec<Option<D>>,
+    devices: Vec<Option<Rc<D>>>,
     states: &[DeviceState],
     anew: Vec<DeviceId>,
 ) -> Result<Assembled<D>> {

@@ -12,4 +12,4 @@ mod superblock;
 pub(crate) use assemble::{Assembled, assemble};
 pub(crate) use enter::{enter, refuse_only_copies, refuse_planned};
 pub use superblock::identify;
-pub(crate) use superblock::{Written, read_superblock, write_new, write_superblocks};
+pub(crate) use superblock::{Written, ask_superblock, write_new, write_superblocks};

@@ -1,6 +1,6 @@
 //! Reading and writing superblocks and device tables, wherever their copies lie.
 
-use crate::copies::{Deadline, Member};
+use crate::copies::{Deadline, Member, answered};
 use crate::create::buffer;
 use crate::{Error, ErrorKind, Result};
 use braid_base::{Bytes, DeviceId};
@@ -9,6 +9,7 @@ use braid_format::superblock::{self, DeviceTable, Header, Layout, Superblock, Ta
 use braid_format::{Invalid, Uuid};
 use braid_runtime::{Buf, Device, Runtime};
 use std::io;
+use std::rc::Rc;
 
 /// What the copies of a superblock on one device say.
 pub(crate) struct Found {
@@ -19,7 +20,7 @@ pub(crate) struct Found {
 }
 
 /// Reads the superblock of a device. An error says whether it is foreign, damaged or from a newer version.
-pub(crate) async fn read_superblock<D: Device>(device: &D, name: &str) -> Result<Found> {
+async fn read_superblock<D: Device>(device: &D, name: &str) -> Result<Found> {
     let size = device.geometry().size;
     if size < SMALLEST_DEVICE {
         let problem =
@@ -99,9 +100,19 @@ pub(crate) async fn read_table<D: Device>(
 /// The superblock of a device: which volume it belongs to, as which of its devices, and what it emulates. Reads only.
 ///
 /// # Errors
-/// `Invalid` if the device belongs to no volume, `Unsupported` if a newer version made it.
-pub async fn identify<D: Device>(device: &D, name: &str) -> Result<Header> {
-    Ok(read_superblock(device, name).await?.header)
+/// `Invalid` if the device belongs to no volume, `Unsupported` if a newer version made it, `Io` if it does not answer for a minute.
+pub async fn identify<R: Runtime, D: Device>(rt: &R, device: Rc<D>, name: &str) -> Result<Header> {
+    Ok(ask_superblock(rt, &device, name).await?.header)
+}
+
+/// As [`read_superblock`], of a device that may not answer.
+pub(crate) async fn ask_superblock<R: Runtime, D: Device>(
+    rt: &R,
+    device: &Rc<D>,
+    name: &str,
+) -> Result<Found> {
+    let (device, own) = (device.clone(), name.to_owned());
+    answered(rt, name, async move { read_superblock(&*device, &own).await }).await?
 }
 
 /// What became of writing all superblocks.
