@@ -40,7 +40,7 @@ struct Alarm {
     sleep: Sleep,
     /// The end of time where it is not set.
     at: Nanos,
-    /// Who is woken; `NOBODY` if that one does not wait any more.
+    /// Who is woken; `NOBODY` if that task waits no longer.
     tag: usize,
 }
 

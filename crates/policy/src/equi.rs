@@ -18,8 +18,9 @@
 //! ```
 //!
 //! What an extent was asked for lately need not be what it will be asked for: `equi/calibration.rs` learns, from all extents, which part of a
-//! demand of a certain size comes true. So a load of which nothing can be foreseen stops being moved. Twice a second (`equi/moves.rs`) the extents of which the gain over `horizon` exceeds the price move, neighbours together, which costs one
-//! positioning of a disk instead of many; what nobody asked for between them goes along. On a full device another extent must leave, whose loss
+//! demand of a certain size comes true. So a load of which nothing can be foreseen stops being moved. Twice a second (`equi/moves.rs`)
+//! the extents of which the gain over `horizon` exceeds the price move, neighbours together, which costs one positioning of a disk instead of
+//! many; what nobody asked for between them goes along. On a full device another extent must leave, whose loss
 //! counts. Room that is free on an SSD is filled while nobody waits: an idle device copies for next to nothing.
 //!
 //! New extents go to devices by shares, which grow where what guests ask for takes less time than on average (`equi/shares.rs`).
@@ -70,7 +71,7 @@ pub struct Equi {
     hand: u32,
 }
 
-/// Extents of which something is remembered. A plan looks at all of them, and guests wait meanwhile: about a millisecond.
+/// Extents of which something is remembered. A plan looks at all of them and at those between neighbours, and guests wait meanwhile.
 const KNOWN: usize = 4096;
 /// Extents of a group, which lend each other half of their mean: what little is asked of one of them, its neighbours confirm. A group is
 /// also what is planned as one piece: 1 MiB of extents of the usual size.

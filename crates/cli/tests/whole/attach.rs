@@ -148,7 +148,7 @@ fn without_root_attach_says_what_to_do_instead() {
         command.uid(NOBODY).gid(NOBODY);
         command
     };
-    // If the programme was built for root alone, nobody else can run it.
+    // If the programme was built for root alone, no other user can run it.
     if as_nobody(&["--version"]).output().map_or(true, |output| !output.status.success()) {
         skip("another user cannot run the braid that was built");
         return;

@@ -112,7 +112,7 @@ const LAST_WORDS: Nanos = Nanos::from_millis(50);
 /// Serves a volume until the process is told to stop. `ready` is called when the server is ready for connections.
 ///
 /// # Errors
-/// Before it serves: `Busy` if somebody else does, and whatever keeps the volume from opening; nothing was changed
+/// Before it serves: `Busy` if another daemon does, and whatever keeps the volume from opening; nothing was changed
 /// then. After: `Unsafe` if the volume could not be closed.
 pub fn serve(
     state: &StateDir,

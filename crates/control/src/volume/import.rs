@@ -138,7 +138,7 @@ fn refuse_other(state: &StateDir, record: &VolumeRecord) -> Result<()> {
 /// goes, with the files that were made for it and that no other volume has taken since.
 ///
 /// # Errors
-/// `Busy` while somebody works on it, `Invalid` if there is none.
+/// `Busy` while another command works on it, `Invalid` if there is none.
 pub fn forget(state: &StateDir, name: &VolumeName) -> Result<()> {
     if !state.knows(name) {
         return state.load(name).map(drop);

@@ -105,7 +105,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         let Some(_room) = self.reserve_for_clean() else { return false };
         let Some(victim) = self.with_policy(|policy, view| policy.evict(device, view)) else { return false };
         let extent = self.shape.range_of(victim).extent;
-        // Someone may be reading the victim: then it stays.
+        // A task may be reading the victim: then it stays.
         let guard = match extent == piece.extent {
             true => None,
             false => match self.locks.try_lock(Self::lock_number(extent), Mode::Exclusive) {

@@ -306,7 +306,8 @@ impl Behind {
     }
 
     /// A commit that begins now flushes both copies and then removes these from the journal's set. Gives those for which that
-    /// is right: no write is in flight, no copy is behind, and no batch that says so is on its way. A write that comes meanwhile waits for the end of the commit.
+    /// is right: no write is in flight, no copy is behind, and no batch that says so is on its way. A write that comes meanwhile waits for
+    /// the end of the commit.
     pub fn begin_clearing(&mut self, spans: &[SpanId]) -> Vec<SpanId> {
         let still = |span: &SpanId| {
             let entry = self.spans.get_mut(span)?;
@@ -345,5 +346,27 @@ impl Behind {
     /// Bytes of memory that the set takes.
     pub fn memory(&self) -> usize {
         self.spans.capacity() * (size_of::<Span>() + size_of::<SpanId>() + 1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The batch would end after the one that clears the span, and the span pass for recorded as behind though the journal says "clean".
+    #[test]
+    fn a_span_is_not_cleared_while_a_batch_that_speaks_of_it_is_on_its_way() {
+        let (mut behind, span) = (Behind::new(), SpanId(3));
+        assert_eq!(behind.begin_write(span), Intent::Record);
+        let dirty = behind.take_wanted();
+        behind.recorded(&dirty);
+        assert_eq!(behind.begin_write(span), Intent::Begun);
+        behind.end_write(span, Some(ExtentId(0)), Nanos(1));
+        let batch = behind.take_wanted();
+        assert_eq!(batch, [(span, Difference::Behind)]);
+        assert!(behind.end_resync(span, behind.missed(span), |_| span));
+        assert_eq!(behind.begin_clearing(&[span]), []);
+        behind.recorded(&batch);
+        assert_eq!(behind.begin_clearing(&[span]), [span]);
     }
 }

@@ -139,8 +139,12 @@ impl Equi {
             if view.now.saturating_sub(of_all.at) > oldest {
                 break;
             }
-            let last = view.homes.extents().min((group + 1) * GROUP);
-            for extent in (group * GROUP..last).map(ExtentId) {
+            // What nobody asked for goes along between others, and not by itself.
+            let members = (group * GROUP..(group + 1) * GROUP).map(ExtentId);
+            let mut asked = members.filter(|extent| self.known.contains(*extent));
+            let Some(first) = asked.next() else { continue };
+            let last = asked.next_back().unwrap_or(first);
+            for extent in (first.0..=last.0).map(ExtentId) {
                 let known = self.known.value(extent);
                 let Demand { moved, .. } = known.unwrap_or_default();
                 if moved == Nanos::ZERO || view.now >= moved + rest {
@@ -163,7 +167,7 @@ impl Equi {
             let price = self.price(from, to, self.waiting_now(from, to, view), view);
             let mut run: Vec<Gain> =
                 neighbours.iter().filter(|gain| gain.ms * horizon > price.each).copied().collect();
-            // What nobody asked for goes along between others, and not by itself.
+            // As above, of those that pay.
             let is_known = |gain: &Gain| self.known.contains(gain.extent);
             run.truncate(run.iter().rposition(is_known).map_or(0, |last| last + 1));
             run.drain(..run.iter().position(is_known).unwrap_or(0));
