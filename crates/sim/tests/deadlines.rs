@@ -263,6 +263,28 @@ fn ten_seconds_are_within_the_deadline_of_an_only_copy() {
     });
 }
 
+/// What two devices share, a controller or a cable, is the reason if both are late: neither is given up, and nothing fails.
+#[test]
+fn two_devices_that_are_late_together_are_both_kept() {
+    let bench = bench(41);
+    let (world, arena, all, disks) = parts(&bench);
+    bench.run(async move {
+        let volume = make(world.clone(), all, &mirror(41)).await;
+        volume.write(Bytes::ZERO, &filled(&arena, MIB, 1), Durability::Fua).await.unwrap();
+        disks.iter().for_each(|disk| stall(disk, 8));
+        for value in 2..5 {
+            volume.write(Bytes::ZERO, &filled(&arena, KIB * 4, value), Durability::Volatile).await.unwrap();
+            volume.flush().await.unwrap();
+            assert!(holds(&volume, &arena, Bytes::ZERO, KIB * 4, value).await.unwrap());
+            assert!((0..2).all(|device| state(&volume, device) != DeviceState::Failed));
+        }
+        world.sleep(Nanos::from_secs(120)).await;
+        assert!((0..2).all(|device| state(&volume, device) != DeviceState::Failed));
+        assert_eq!(volume.status().guests.errors, 0);
+        volume.audit().await.unwrap();
+    });
+}
+
 /// A write that the guest was told has failed reached the device after a newer one, which was acknowledged and then gone.
 #[test]
 fn a_late_write_never_overwrites_a_newer_one() {

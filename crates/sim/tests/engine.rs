@@ -178,6 +178,27 @@ fn two_copies_on_disks_that_fail_lose_nothing_that_a_flush_promised() {
     run(&campaign, &Engine { copies: 2, ..Engine::wardrop() });
 }
 
+/// On several devices extents move, and are cached, beside a device that fails: what was copied from it since it lost writes is no better.
+#[test]
+fn two_copies_on_many_disks_that_fail_lose_nothing_that_a_flush_promised() {
+    let test = "two_copies_on_many_disks_that_fail_lose_nothing_that_a_flush_promised";
+    let mut campaign = campaign("many-mirrors-fail", test, 100);
+    fail(&mut campaign, Errors::Tolerated);
+    run(&campaign, &Engine { copies: 2, ..Engine::random(5) });
+}
+
+/// Blocks smaller than parts: a write or a discard changes, with the zeros around it, blocks that it does not touch, and their extra copies.
+#[test]
+fn blocks_smaller_than_parts_lose_nothing_flushed() {
+    let mut campaign = campaign("small-blocks", "blocks_smaller_than_parts_lose_nothing_flushed", 60);
+    let workload = &mut campaign.setup.workload;
+    workload.largest = KIB * 12;
+    workload.mix = Mix { read: 40, write: 30, fua: 3, flush: 7, discard: 15, zero: 5, prefetch: 0 };
+    campaign.states.go_on = 0.7;
+    run(&campaign, &Engine { extent_size: KIB * 256, ..Engine::read_cache() });
+    run(&campaign, &Engine { extent_size: KIB * 256, ..Engine::write_back() });
+}
+
 /// With two copies a device may be missing, and comes back when the volume is opened again.
 #[test]
 fn two_copies_lose_nothing_while_a_device_is_missing() {

@@ -16,8 +16,9 @@ use std::ops::Range;
 use std::rc::Rc;
 
 impl<R: Runtime, D: Device> Core<R, D> {
-    /// Makes clean extra copies of the blocks of a piece that was just read. The guard is the extent's, exclusive.
-    pub async fn promote(&self, piece: Piece, bytes: Buf, device: DeviceId, guard: LockGuard) {
+    /// Makes clean extra copies of the blocks of a piece that was just read, when the states of devices had changed so often before. The
+    /// guard is the extent's, exclusive.
+    pub async fn promote(&self, piece: Piece, bytes: Buf, device: DeviceId, states: u64, guard: LockGuard) {
         let changes = self.policy.changes();
         for (block, range) in self.blocks_of(&piece) {
             let whole = range == self.shape.range_of(block).range;
@@ -29,8 +30,9 @@ impl<R: Runtime, D: Device> Core<R, D> {
             let Some((slot, place)) = self.take_block(device, &piece) else { break };
             let part = bytes.slice(range.start - piece.range.start..range.end - piece.range.start);
             let written = self.write_block(slot, place, Bytes::ZERO, &part, Origin::Background).await;
-            if written.is_err() || self.policy.changes() != changes {
-                // An error is counted by the device, and the home has the bytes; a policy that came meanwhile asks itself.
+            if written.is_err() || self.policy.changes() != changes || self.devices.changes() != states {
+                // An error is counted by the device, and the home has the bytes; a policy that came meanwhile asks itself; and a device that
+                // was given up meanwhile may have lost what was read from it.
                 self.release_block(slot, place);
                 break;
             }

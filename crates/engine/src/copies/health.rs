@@ -15,6 +15,12 @@ impl<R: Runtime, D: Device> Core<R, D> {
     /// # Errors
     /// `error` itself if something lies on this device alone.
     pub async fn give_up(&self, device: DeviceId, error: Error) -> Result<()> {
+        self.lose(device, error)?;
+        self.record_states().await
+    }
+
+    /// As [`Core::give_up`], but for the record.
+    pub fn lose(&self, device: DeviceId, error: Error) -> Result<()> {
         let member = self.member(device);
         if member.state() != DeviceState::Failed {
             if !self.survives(device) {
@@ -24,20 +30,25 @@ impl<R: Runtime, D: Device> Core<R, D> {
             member.stats.borrow_mut().last_error = Some(error.to_string());
             tracing::error!(device = %self.describe(device), %error, "device failed: going on without it");
         }
-        self.record_states().await
+        Ok(())
     }
 
-    /// From now on a device is neither read nor written, and what it would have been given it lacks.
+    /// From now on a device is neither read nor written, and what it would have been given it lacks. When it lost that nobody knows: what was
+    /// read from it since its last flush is no better, so copies made of that are not read any more.
     pub(super) fn exclude(&self, device: DeviceId, state: DeviceState) {
         self.member(device).set_state(state);
         self.devices.states_changed.set(self.devices.states_changed.get() + 1);
-        // A device that lost writes may have been read since it did.
         self.guests.cache.borrow_mut().clear();
         let mut volume = self.state.borrow_mut();
         volume.set_open(device, false);
+        volume.prefer_what_stayed(device);
         // Its copies lack what was not flushed. Spans that others share are resynchronised without need, and that is safe.
-        for span in volume.behind.all() {
+        let spans = volume.behind.all();
+        for &span in &spans {
             volume.behind.mark_behind(span, None);
+        }
+        if volume.extras.len() > 0 {
+            volume.suspect.extend(spans);
         }
     }
 
@@ -45,7 +56,9 @@ impl<R: Runtime, D: Device> Core<R, D> {
     /// other copies, counts as before, too, as long as a crash would bring these back.
     pub fn survives(&self, device: DeviceId) -> bool {
         let is_current = |d: DeviceId| self.member(d).is_current();
-        if self.shape.copies < 2 || !self.journal.survives(device, is_current) {
+        // What another copy lacked was copied from it, and no flush has proved yet that it had that.
+        let is_only_proof = self.member(device).is_unproved_source();
+        if self.shape.copies < 2 || is_only_proof || !self.journal.survives(device, is_current) {
             return false;
         }
         let state = self.state.borrow();

@@ -24,6 +24,9 @@ pub(crate) struct Member<D> {
     /// Writes that completed, and how many of them a flush has covered.
     written: Cell<u64>,
     flushed: Cell<u64>,
+    /// How often another copy was made like its own, and how many of these times a flush has covered.
+    copied: Cell<u64>,
+    proved: Cell<u64>,
     /// A flush failed: what was written since the one before may be lost, whatever later flushes say.
     lost_writes: Cell<bool>,
     /// When the last request of a guest began; zero before the first one.
@@ -53,6 +56,8 @@ impl<D: Device> Member<D> {
             // What an earlier run wrote may not be flushed: the first flush is never skipped.
             written: Cell::new(1),
             flushed: Cell::new(0),
+            copied: Cell::new(0),
+            proved: Cell::new(0),
             lost_writes: Cell::new(false),
             last_guest: Cell::new(Nanos::ZERO),
             stats: RefCell::default(),
@@ -87,6 +92,16 @@ impl<D: Device> Member<D> {
     /// Whether a flush failed: what was written before it may be gone.
     pub fn has_lost_writes(&self) -> bool {
         self.lost_writes.get()
+    }
+
+    /// Another copy, which lacked a write, has been made like the one on this device.
+    pub fn note_source(&self) {
+        self.copied.set(self.copied.get() + 1);
+    }
+
+    /// Whether no flush has succeeded since: what was copied may be what it held after it had lost that write.
+    pub fn is_unproved_source(&self) -> bool {
+        self.copied.get() > self.proved.get()
     }
 
     /// Whether all of its copies must be made again.
@@ -169,8 +184,9 @@ impl<D: Device> Member<D> {
         if self.lost_writes.get() {
             return Err(io::Error::other("an earlier flush failed, and what it lost is not known"));
         }
-        let written = self.written.get();
+        let (written, copied) = (self.written.get(), self.copied.get());
         if self.flushed.get() >= written {
+            self.proved.set(copied);
             return Ok(None);
         }
         let start = rt.now();
@@ -182,6 +198,7 @@ impl<D: Device> Member<D> {
             Ok(()) => {
                 stats.flush_time += latency;
                 self.flushed.set(self.flushed.get().max(written));
+                self.proved.set(self.proved.get().max(copied));
             }
             Err(error) => {
                 stats.errors += 1;

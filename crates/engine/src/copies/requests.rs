@@ -46,6 +46,9 @@ impl Deadline {
     }
 }
 
+/// A request that has waited for so many ticks may come to be late.
+const CONSPICUOUS_TICKS: u32 = 3;
+
 /// What a device is asked to do.
 pub(crate) enum Request {
     Read(Bytes, Buf),
@@ -69,6 +72,8 @@ pub(crate) struct Requests {
     /// Since when there are some.
     late_since: Cell<u32>,
     newest: Cell<u64>,
+    /// When the newest one was begun that the device has answered in time.
+    answered: Cell<u32>,
     ticks: Cell<u32>,
     /// The oldest request at the last tick, and for how many ticks it has been that.
     oldest: Cell<(u64, u32)>,
@@ -178,6 +183,9 @@ impl Requests {
     #[inline]
     fn rest(&self, carrier: Carrier) {
         carrier.order.number.set(0);
+        if !self.has_passed(&carrier.order, Deadline::Copied) {
+            self.answered.set(self.answered.get().max(carrier.order.begun_at.get()));
+        }
         if let Some(other) = self.spare.replace(Some(carrier)) {
             self.rest_too(other);
         }
@@ -222,6 +230,27 @@ impl Requests {
     /// merely long is none.
     pub fn is_stuck(&self) -> bool {
         self.is_stuck.get()
+    }
+
+    /// When the oldest request was begun that a caller waits for; now if there is none.
+    pub fn waits_since(&self) -> u32 {
+        let begun = waiting(&self.orders.borrow()).map(|order| order.begun_at.get()).min();
+        begun.unwrap_or(self.ticks.get())
+    }
+
+    /// Whether a request has waited long enough for others to be asked for a sign of life.
+    pub fn is_conspicuous(&self) -> bool {
+        self.ticks.get().wrapping_sub(self.waits_since()) >= CONSPICUOUS_TICKS
+    }
+
+    /// Whether the device owes no answer.
+    pub fn is_idle(&self) -> bool {
+        self.late.get() == 0 && waiting(&self.orders.borrow()).next().is_none()
+    }
+
+    /// Whether the device has answered a request in time that was begun as late as this.
+    pub fn has_answered_since(&self, since: u32) -> bool {
+        !self.is_stuck() && self.answered.get() >= since
     }
 
     /// One more second has passed.

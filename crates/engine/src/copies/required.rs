@@ -90,7 +90,9 @@ impl<R: Runtime, D: Device> Core<R, D> {
         };
         let (first, next) = self.rank(copies.current, other, origin);
         match self.read_slot_copied(first, range.clone(), into, origin).await {
-            Ok(()) => Ok(()),
+            Ok(()) if self.locate(first).0.is_current() => Ok(()),
+            // It was given up meanwhile, and may have lost writes.
+            Ok(()) => self.read_slot(next, range, into, origin).await,
             Err(_) => {
                 self.read_slot(next, range.clone(), into, origin).await?;
                 // A place whose device does not answer need not be bad.
@@ -100,6 +102,23 @@ impl<R: Runtime, D: Device> Core<R, D> {
                 Ok(())
             }
         }
+    }
+
+    /// Reads a range of an extent that moves, from the home and nothing else: if that device turns out to have lost writes, it is known where
+    /// the new copy came from. A bad place is written again from the other copy, and then it can move.
+    pub async fn read_to_move(
+        self: &Rc<Self>,
+        extent: ExtentId,
+        entry: &Entry,
+        range: Range<Bytes>,
+        into: &Buf,
+    ) -> Result<()> {
+        let Copies { current, other } = self.copies_of(extent, entry);
+        let read = self.read_slot(current, range.clone(), into, Origin::Background).await;
+        if read.is_err() && matches!(other, Other::Equal(_)) && !self.locate(current).0.is_late() {
+            self.repair_later(extent, current, range);
+        }
+        read
     }
 
     /// The copy that is read first, and the other: one on a device that is late comes last, then as the policy says.
@@ -234,6 +253,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
                 self.lose_copy(extent, entry, bad).await?;
                 return Err(error);
             }
+            self.locate(good).0.note_source();
             at = part.end;
         }
         self.background.borrow_mut().repairs += 1;

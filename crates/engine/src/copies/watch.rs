@@ -4,16 +4,17 @@
 //! holds is elsewhere, the device is given up: only the next opening uses it again. A device that cannot be given up is `Slow`: its
 //! requests have 60 s if nothing else has the bytes, and it gets no others while it has late ones. So whatever it does with these, it
 //! does before it gets anything newer. If several devices do not answer, none of them is given up for that: what they share, a controller
-//! or a cable, may be the reason, and the last one would have to answer alone.
+//! or a cable, may be the reason, and the last one would have to answer alone. A device counts as one that answers if it has answered a
+//! request in time that is as new as the oldest one of the device that is late; one that has nothing else to do is asked for that.
 //!
 //! `Slow` counts as current, so nothing depends on it: the superblocks say so when they are written next.
 
 use super::{Deadline, Member};
 use crate::core::Core;
 use crate::{Error, ErrorKind};
-use braid_base::Nanos;
+use braid_base::{Bytes, Nanos};
 use braid_format::superblock::DeviceState;
-use braid_runtime::{Device, Event, Runtime};
+use braid_runtime::{Arena, Device, Event, Runtime};
 use std::cell::Cell;
 use std::future::poll_fn;
 use std::pin::pin;
@@ -123,7 +124,12 @@ impl<R: Runtime, D: Device> Core<R, D> {
         let requests = &member.requests;
         finish_abandoned(&self.rt, member);
         let others = || self.devices.iter().filter(|other| other.id != member.id && other.is_current());
-        let others_answer = others().count() > 0 && others().all(|other| !other.requests.is_stuck());
+        let since = requests.waits_since();
+        let answers = |other: &&Member<D>| other.requests.has_answered_since(since);
+        let others_answer = others().count() > 0 && others().all(|other| answers(&other));
+        if requests.is_conspicuous() {
+            others().filter(|other| !answers(other)).for_each(|other| self.ask_for_sign(other));
+        }
         if !requests.is_stuck() {
             self.clear_slow(member);
         } else if !member.is_written() {
@@ -134,6 +140,20 @@ impl<R: Runtime, D: Device> Core<R, D> {
             requests.expire(others_answer);
             self.mark_slow(member);
         }
+    }
+
+    /// Reads something from a device that has nothing to do, to see whether it answers.
+    fn ask_for_sign(self: &Rc<Self>, member: &Member<D>) {
+        if !member.requests.is_idle() {
+            return;
+        }
+        let (core, device) = (self.clone(), member.id);
+        self.rt.spawn(async move {
+            let len = core.member(device).alignment;
+            let into = Arena::new(len).alloc(len).await;
+            // That it answers counts, and not what.
+            let _answer = core.member(device).read(Bytes::ZERO, &into, Deadline::Copied).await;
+        });
     }
 
     /// Those who wait go on without the device, and wait themselves until the superblocks say so.

@@ -176,7 +176,9 @@ impl<R: Runtime, D: Device> Core<R, D> {
         if scope != Scope::Left && self.flush_devices(origin).await? == Devices::Lost {
             // What that device lacks from now on is not known to be alike.
             records.retain(|record| !matches!(record, Record::Intent(..)));
-            self.state.borrow_mut().keep_spans();
+            let mut state = self.state.borrow_mut();
+            state.keep_spans();
+            state.exchange_recorded(records);
         }
         if records.is_empty() {
             self.state.borrow_mut().end_commit(self.journal.newest());
@@ -197,27 +199,29 @@ impl<R: Runtime, D: Device> Core<R, D> {
             return Ok(Devices::Kept);
         }
         let written = self.devices.iter().filter(|member| member.is_written());
-        let flushes = written.map(async |member| (member.id, member.flush(&self.rt).await));
-        let mut devices = Devices::Kept;
-        for (device, result) in join_all(flushes).await {
-            match result {
+        let flushes = written.map(async |member| {
+            let device = member.id;
+            match member.flush(&self.rt).await {
                 Ok(Some(Timed { latency })) => {
                     // The guest that asked for it waits as for a write: the latency counts.
                     let (direction, len) = (Direction::Flush, Bytes::ZERO);
                     let completion = Completion { device, direction, len, latency, origin };
                     self.policy.borrow_mut().completed(&completion);
+                    Ok(())
                 }
-                Ok(None) => {}
+                Ok(None) => Ok(()),
                 Err(error) => {
                     let error = Error::io(format_args!("{} could not flush", self.describe(device)), &error);
-                    self.give_up(device, error).await?;
-                    devices = Devices::Lost;
+                    // At once, and not when all have been flushed: others would read what it has lost.
+                    self.lose(device, error)
                 }
             }
-        }
-        // The watchdog may have given one up that was not flushed here.
+        });
+        let before = self.devices.changes();
+        join_all(flushes).await.into_iter().collect::<Result<()>>()?;
         self.record_states().await?;
-        Ok(devices)
+        // The watchdog may have given one up, too.
+        Ok(if self.devices.changes() == before { Devices::Kept } else { Devices::Lost })
     }
 }
 

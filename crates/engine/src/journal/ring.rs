@@ -123,6 +123,11 @@ impl Journal {
         self.most_pending
     }
 
+    /// How many changes may wait at most beside those that room is reserved for.
+    pub fn unreserved(&self) -> usize {
+        self.most_pending - self.reserved.get()
+    }
+
     /// The newest batch that is durable.
     pub fn newest(&self) -> u64 {
         self.ring.borrow().newest()
@@ -254,11 +259,10 @@ impl<R: Runtime, D: Device> Core<R, D> {
     /// As [`Core::reserve`], where that needs no waiting.
     pub fn try_reserve(&self, records: usize) -> Option<Reservation<'_>> {
         let journal = &self.journal;
-        let reserved = journal.reserved.get() + records;
-        if self.state.borrow().pending() + reserved > journal.most_pending() {
+        if self.state.borrow().pending() + records > journal.unreserved() {
             return None;
         }
-        journal.reserved.set(reserved);
+        journal.reserved.set(journal.reserved.get() + records);
         Some(Reservation { journal, records })
     }
 

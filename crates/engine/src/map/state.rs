@@ -17,7 +17,7 @@ use braid_format::superblock::{RegionKind, Superblock};
 use braid_format::{SlotNumber, SpanId};
 use braid_policy::{ByteRange, CellId, DeviceView, ExtraCopy, Homes};
 use foldhash::fast::FixedState;
-use hashbrown::HashMap;
+use hashbrown::{HashMap, HashSet};
 use std::collections::BTreeSet;
 
 pub(crate) struct State {
@@ -28,6 +28,8 @@ pub(crate) struct State {
     pub tables: CacheTables,
     /// Where copies may differ.
     pub behind: Behind,
+    /// Spans in which clean extra copies are not read: they may have been made from what a device held after it had lost writes.
+    pub suspect: HashSet<SpanId, FixedState>,
     /// Whether a write to a block with a clean extra copy needs an intent: the volume has a table of spans.
     pub(super) has_spans: bool,
     /// Changes since the last commit began.
@@ -67,6 +69,7 @@ impl State {
             extras: Extras::new(superblock.devices.len(), shape.extent_size / shape.block_size),
             tables: CacheTables::new(superblock),
             behind: Behind::new(),
+            suspect: HashSet::default(),
             has_spans: superblock.region(RegionKind::Intents, 0).is_some(),
             pending: Changes::default(),
             committing: Changes::default(),
@@ -155,6 +158,37 @@ impl State {
         if before != entry {
             self.pending.extents.entry(extent).or_insert(before);
             self.map.set(extent, entry);
+        }
+    }
+
+    /// Whether the clean extra copies of an extent are not to be read.
+    #[inline]
+    pub fn is_suspect(&self, extent: ExtentId) -> bool {
+        !self.suspect.is_empty() && self.suspect.contains(&self.shape.span_of(extent))
+    }
+
+    /// A device that is given up may have lost writes before an extent moved off it. Of the copies of such an extent the one that stayed
+    /// where it was is the home from now on, as long as the move is not durable; once it is, flushes have proved both.
+    pub fn prefer_what_stayed(&mut self, device: DeviceId) {
+        let moved: Vec<(ExtentId, Entry)> = self.entries_of_journal().collect();
+        for (extent, before) in moved {
+            let now = self.map.get(extent);
+            let was_on = |slot| self.space.locate(slot).is_some_and(|place| place.device == device);
+            let has_moved = now.home != before.home && was_on(before.home);
+            if has_moved && now.second == before.second && now.second != SlotNumber::NONE {
+                self.set_extent(extent, Entry { home: now.second, second: now.home, ..now });
+            }
+        }
+    }
+
+    /// Corrects records of a commit that has begun: of extents whose copies have been exchanged since.
+    pub fn exchange_recorded(&self, records: &mut [Record]) {
+        for record in records {
+            let Record::Extent(extent, entry) = record else { continue };
+            let now = self.map.get(*extent);
+            if now.home == entry.second && now.second == entry.home {
+                (entry.home, entry.second) = (now.home, now.second);
+            }
         }
     }
 

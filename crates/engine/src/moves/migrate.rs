@@ -34,10 +34,12 @@ impl<R: Runtime, D: Device> Core<R, D> {
         let Some((before, slot)) = self.begin_copy(extent, target, wanted).await else {
             return Ok(Outcome::Stopped);
         };
+        let states = self.devices.changes();
         let copied = self.copy_extent(extent, before, slot, mover).await;
         let _guard = self.locks.lock(Self::lock_number(extent), Mode::Exclusive).await;
+        let whole = copied.is_ok() && self.devices.changes() == states;
         let mut state = self.state.borrow_mut();
-        if !self.end_copy(&mut state, extent, target, slot, copied.is_ok()) {
+        if !self.end_copy(&mut state, extent, target, slot, whole) {
             return copied.map(|_| Outcome::Stopped);
         }
         state.set_extent(extent, Entry { second: slot, ..before });
@@ -58,6 +60,11 @@ impl<R: Runtime, D: Device> Core<R, D> {
         let _guard = self.locks.lock(Self::lock_number(extent), Mode::Exclusive).await;
         let mut state = self.state.borrow_mut();
         let entry = state.map.get(extent);
+        let durable = state.durable_entry(extent);
+        if self.shape.copies > 1 && (durable.home, durable.second) != (entry.home, entry.second) {
+            // See `State::prefer_what_stayed`: it must be known which copy moved.
+            return None;
+        }
         let device = |slot: SlotNumber| state.space.locate(slot).map(|s| s.device);
         let home = device(entry.home)?;
         if !wanted(&entry, home, device(entry.second)) || !state.watch(extent) {
@@ -122,11 +129,11 @@ impl<R: Runtime, D: Device> Core<R, D> {
             let limit = (at + self.bounce_limit()).min(self.shape.extent_size);
             let (valid, end) = self.shape.run(entry.valid, at, limit);
             if valid {
-                let current = self.copies_of(extent, &entry).current;
-                let (source, target) = (self.device_of(current), self.device_of(slot));
+                let source = self.device_of(self.copies_of(extent, &entry).current);
+                let target = self.device_of(slot);
                 self.rest(mover, &[source, target]).await;
                 let bytes = self.buffer(&self.buffers.moves, end - at).await?;
-                let read = self.read_required(extent, &entry, at..end, &bytes, Origin::Background);
+                let read = self.read_to_move(extent, &entry, at..end, &bytes);
                 self.in_turn(mover, source, end - at, read).await?;
                 let range = at..end;
                 let write = self.write_slot(slot, &range, Some(&bytes), entry.valid, Origin::Background);

@@ -34,9 +34,10 @@ impl<R: Runtime, D: Device> Core<R, D> {
             let bytes = self.buffers.moves.alloc(len).await;
             let guard = self.locks.lock(Self::lock_number(piece.extent), Mode::Exclusive).await;
             if self.state.borrow().map.get(piece.extent).home != SlotNumber::NONE {
+                let states = self.devices.changes();
                 let read = self.read_copies(&piece, &bytes, Origin::Background);
                 self.step(Mover::Plan, &sources, read).await?;
-                self.step(Mover::Plan, &[target], self.promote(piece, bytes, target, guard)).await;
+                self.step(Mover::Plan, &[target], self.promote(piece, bytes, target, states, guard)).await;
             }
             at += len;
         }

@@ -54,6 +54,10 @@ impl<R: Runtime, D: Device> Core<R, D> {
                     return;
                 }
             }
+            if progress {
+                // With that the sources are proved, and may fail. A failure is remembered, and told to every flush from now on.
+                failed |= self.commit(Origin::Background).await.is_err();
+            }
             if !failed && let Err(error) = self.welcome_returned().await {
                 tracing::warn!(%error, "devices that came back stay out of use");
             }
@@ -87,6 +91,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
     /// Resynchronises all extents of a span. False if a device is missing for that.
     async fn resync_span(self: &Rc<Self>, span: SpanId, mover: Mover) -> Result<bool> {
         let missed = self.state.borrow().behind.missed(span);
+        self.drop_suspects(span).await?;
         let mut all = true;
         for extent in self.shape.extents_of(span) {
             if self.jobs.are_ending() {
@@ -96,6 +101,29 @@ impl<R: Runtime, D: Device> Core<R, D> {
         }
         let shape = self.shape;
         Ok(all && self.state.borrow_mut().behind.end_resync(span, missed, |extent| shape.span_of(extent)))
+    }
+
+    /// Drops the clean extra copies in a span that may have been read from a device after it had lost writes.
+    async fn drop_suspects(&self, span: SpanId) -> Result<()> {
+        let missed = self.state.borrow().behind.missed(span);
+        if !self.state.borrow().suspect.contains(&span) {
+            return Ok(());
+        }
+        for extent in self.shape.extents_of(span) {
+            for block in self.shape.blocks_of(extent) {
+                if self.state.borrow().extras.get(block).is_none() {
+                    continue;
+                }
+                let _room = self.reserve(1).await?;
+                let _guard = self.locks.lock(Self::lock_number(extent), Mode::Exclusive).await;
+                self.drop_extra(block);
+            }
+        }
+        // Another device may have been given up meanwhile.
+        if self.state.borrow().behind.missed(span) == missed {
+            self.state.borrow_mut().suspect.remove(&span);
+        }
+        Ok(())
     }
 
     async fn resync_extent(self: &Rc<Self>, extent: ExtentId, mover: Mover) -> Result<Pass> {
@@ -135,6 +163,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
                 let write = self.write_slot(target, &range, Some(&part), u16::MAX, Origin::Background);
                 self.step(mover, &[target_device], write).await?;
                 self.count(mover, target_device, start);
+                self.member(source).note_source();
                 self.background.borrow_mut().resynced_bytes += (end - at).0;
             }
             at = end;
@@ -187,7 +216,9 @@ impl<R: Runtime, D: Device> Core<R, D> {
             let before = self.rt.now().saturating_sub(IDLE);
             let mut state = self.state.borrow_mut();
             let most = if state.behind.is_idle_since(before) { usize::MAX } else { at_once };
-            let idle = state.behind.idle_since(before, most);
+            // They are records of the next commit, for which nobody has reserved room.
+            let room = self.journal.unreserved().saturating_sub(state.pending());
+            let idle = state.behind.idle_since(before, most.min(room));
             if !idle.is_empty() {
                 state.clear_spans(idle);
             }

@@ -28,6 +28,8 @@ struct Migrating {
     slot: SlotNumber,
     /// Whether its bytes have been copied from the memory cache.
     in_memory: bool,
+    /// How often the states of devices had changed.
+    states: u64,
     /// What copying it came to; none if it was not copied with others.
     copied: Option<Result<Bytes>>,
 }
@@ -56,14 +58,13 @@ impl<R: Runtime, D: Device> Core<R, D> {
             self.copy_together(&mut migrating, &buffer).await;
         }
         migrating.sort_by_key(|each| each.copied.is_none());
-        for each in migrating {
+        for mut each in migrating {
             let from_memory = each.in_memory && each.copied.is_some();
-            let copied = match each.copied {
+            let copied = match each.copied.take() {
                 Some(copied) => copied,
                 None => self.copy_extent(each.extent, each.before, each.slot, Mover::Plan).await,
             };
-            let outcome =
-                self.end_migration((each.extent, each.before), (run.target, each.slot), copied).await;
+            let outcome = self.end_migration(&each, run.target, copied).await;
             let counts = from_memory && outcome == Outcome::Finished;
             self.background.borrow_mut().migrations_from_memory += u64::from(counts);
             tell(each.extent, outcome);
@@ -82,16 +83,19 @@ impl<R: Runtime, D: Device> Core<R, D> {
         };
         let (before, slot) = self.begin_copy(extent, target, wanted).await?;
         // Nothing runs between the lock and this.
-        let in_memory = place.is_some_and(|place| self.guests.cache.borrow().copy_whole(extent, &place));
+        let is_in_memory = |place: Buf| self.guests.cache.borrow().copy_whole(extent, &place);
+        // Of two copies memory may have either, and a move must be of the one that moves.
+        let in_memory = self.shape.copies == 1 && place.is_some_and(is_in_memory);
+        let states = self.devices.changes();
         let source = self.copies_of(extent, &before).current;
-        Some(Migrating { extent, before, source, slot, in_memory, copied: None })
+        Some(Migrating { extent, before, source, slot, in_memory, states, copied: None })
     }
 
     /// Switches the map, if the copy is whole and no guest wrote meanwhile.
     async fn end_migration(
         &self,
-        (extent, before): (ExtentId, Entry),
-        (target, slot): (DeviceId, SlotNumber),
+        &Migrating { extent, before, slot, states, .. }: &Migrating,
+        target: DeviceId,
         copied: Result<Bytes>,
     ) -> Outcome {
         // Room in the journal comes before the lock.
@@ -100,9 +104,10 @@ impl<R: Runtime, D: Device> Core<R, D> {
             _ => (None, None),
         };
         let _guard = self.locks.lock(Self::lock_number(extent), Mode::Exclusive).await;
+        let whole = copied.is_some() && self.devices.changes() == states;
         let mut state = self.state.borrow_mut();
         let mut background = self.background.borrow_mut();
-        if !self.end_copy(&mut state, extent, target, slot, copied.is_some()) {
+        if !self.end_copy(&mut state, extent, target, slot, whole) {
             background.migrations_stopped += 1;
             return if copied.is_some() { Outcome::Stopped } else { Outcome::Failed };
         }

@@ -62,9 +62,10 @@ impl<R: Runtime, D: Device> Core<R, D> {
                 // To keep what is read, no write may be under way: the lock must be exclusive.
                 drop(guard);
                 let guard = self.locks.lock(Self::lock_number(piece.extent), Mode::Exclusive).await;
+                let states = self.devices.changes();
                 self.fetch(piece, into).await?;
                 if let Some(device) = admit {
-                    self.promote_read(piece, into, device, guard);
+                    self.promote_read(piece, into, (device, states), guard);
                 }
                 Ok(())
             }
@@ -148,18 +149,25 @@ impl<R: Runtime, D: Device> Core<R, D> {
         // As above: what is promoted must not change meanwhile.
         drop(guard);
         let guard = self.locks.lock(Self::lock_number(piece.extent), Mode::Exclusive).await;
+        let states = self.devices.changes();
         self.read_copies(&piece, &into, Origin::Guest).await?;
-        self.promote_read(&piece, &into, device, guard);
+        self.promote_read(&piece, &into, (device, states), guard);
         Ok(())
     }
 
     /// Leaves it to a task of its own to make extra copies of what was just read, which keeps the lock.
-    fn promote_read(self: &Rc<Self>, piece: &Piece, read: &Buf, device: DeviceId, guard: LockGuard) {
+    fn promote_read(
+        self: &Rc<Self>,
+        piece: &Piece,
+        read: &Buf,
+        (device, states): (DeviceId, u64),
+        guard: LockGuard,
+    ) {
         // Where memory is short, the extra copy has to wait for another read.
         if let Some(copy) = self.buffers.bounce.try_alloc(read.len()) {
             copy.copy_from(Bytes::ZERO, read);
             let (core, piece) = (self.clone(), piece.clone());
-            self.rt.spawn(async move { core.promote(piece, copy, device, guard).await });
+            self.rt.spawn(async move { core.promote(piece, copy, device, states, guard).await });
         }
     }
 
@@ -242,7 +250,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
     fn source_at(&self, piece: &Piece, at: Bytes) -> (Source, Entry, Bytes) {
         let state = self.state.borrow();
         let entry = state.map.get(piece.extent);
-        let has_extras = state.map.has_extras(piece.extent);
+        let has_extras = state.map.has_extras(piece.extent) && !state.is_suspect(piece.extent);
         let block_end = (at.align_down(self.shape.block_size) + self.shape.block_size).min(piece.range.end);
         let extra =
             |at| if has_extras { state.extras.get(self.shape.block_of(piece.extent, at)) } else { None };

@@ -88,7 +88,6 @@ struct Reader<'a, D> {
 
 /// A valid image of a page, and what was verified of it.
 struct Valid<T> {
-    image: usize,
     sequence: u64,
     content: T,
 }
@@ -133,10 +132,14 @@ impl<D: Device> Reader<'_, D> {
             let read = self.read((first, pages)).await;
             for page in first..first + pages {
                 let volume = self.source.superblock.volume;
-                let verify =
-                    |bytes: &[u8]| extra_directory::decode(bytes, volume, page, |_, _| ()).map(|s| (s, ()));
+                let verify = |bytes: &[u8]| {
+                    let mut all = Vec::new();
+                    let sequence =
+                        extra_directory::decode(bytes, volume, page, |page, found| all.push((page, found)))?;
+                    Ok((sequence, all))
+                };
                 let (best, differ) = self.best((first, page), &read, verify);
-                let Some(Valid { image, .. }) = best else {
+                let Some(Valid { content, .. }) = best else {
                     self.refuse_unread(format_args!("directory page {page} of the cache table"))?;
                     let described = extra_directory::PAGES_PER_PAGE;
                     let entries =
@@ -152,12 +155,9 @@ impl<D: Device> Reader<'_, D> {
                     let page = page * extra_directory::PAGES_PER_PAGE;
                     state.tables.mark_directory_stale(CachePage { device: self.device, page });
                 }
-                let decoded = self.with_page(image, page - first, |bytes| {
-                    extra_directory::decode(bytes, volume, page, |page, content| {
-                        state.tables.set_content(CachePage { device: self.device, page }, content);
-                    })
-                });
-                decoded.expect("a page that was verified is valid");
+                for (page, content) in content {
+                    state.tables.set_content(CachePage { device: self.device, page }, content);
+                }
             }
         }
         Ok(())
@@ -273,7 +273,7 @@ impl<D: Device> Reader<'_, D> {
             };
             differ |= best.as_ref().is_some_and(|best| best.sequence != sequence || best.content != content);
             if best.as_ref().is_none_or(|best| best.sequence < sequence) {
-                best = Some(Valid { image, sequence, content });
+                best = Some(Valid { sequence, content });
             }
         }
         (best, differ)
