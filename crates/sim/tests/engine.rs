@@ -182,7 +182,7 @@ fn two_copies_on_disks_that_fail_lose_nothing_that_a_flush_promised() {
 #[test]
 fn two_copies_on_many_disks_that_fail_lose_nothing_that_a_flush_promised() {
     let test = "two_copies_on_many_disks_that_fail_lose_nothing_that_a_flush_promised";
-    let mut campaign = campaign("many-mirrors-fail", test, 100);
+    let mut campaign = campaign("many-mirrors-fail", test, 60);
     fail(&mut campaign, Errors::Tolerated);
     run(&campaign, &Engine { copies: 2, ..Engine::random(5) });
 }
@@ -190,7 +190,7 @@ fn two_copies_on_many_disks_that_fail_lose_nothing_that_a_flush_promised() {
 /// Blocks smaller than parts: a write or a discard changes, with the zeros around it, blocks that it does not touch, and their extra copies.
 #[test]
 fn blocks_smaller_than_parts_lose_nothing_flushed() {
-    let mut campaign = campaign("small-blocks", "blocks_smaller_than_parts_lose_nothing_flushed", 60);
+    let mut campaign = campaign("small-blocks", "blocks_smaller_than_parts_lose_nothing_flushed", 30);
     let workload = &mut campaign.setup.workload;
     workload.largest = KIB * 12;
     workload.mix = Mix { read: 40, write: 30, fua: 3, flush: 7, discard: 15, zero: 5, prefetch: 0 };
