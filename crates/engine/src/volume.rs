@@ -168,10 +168,21 @@ impl<R: Runtime, D: Device> Volume<R, D> {
             return core.change_superblock(|superblock| superblock.phase = Phase::Closed).await;
         }
         core.commit(Origin::Background).await?;
-        // All copies are flushed: those that are alike need no resync.
-        let idle = core.state.borrow().behind.idle_since(Nanos::MAX, usize::MAX);
-        core.state.borrow_mut().clear_spans(idle);
-        core.commit(Origin::Background).await?;
+        // All copies are flushed: those that are alike need no resync. A batch says so of as many as it has room for.
+        let mut not_clean = usize::MAX;
+        loop {
+            let (all, _) = core.state.borrow().behind.len();
+            let idle = core.state.borrow().behind.idle_since(Nanos::MAX, core.journal.unreserved());
+            if idle.is_empty() || all >= not_clean {
+                break;
+            }
+            not_clean = all;
+            core.state.borrow_mut().clear_spans(idle);
+            core.commit(Origin::Background).await?;
+            if !core.journal.has_room() {
+                core.checkpoint().await?;
+            }
+        }
         core.checkpoint().await?;
         core.prove().await?;
         core.flush_proofs().await?;

@@ -285,6 +285,82 @@ fn two_devices_that_are_late_together_are_both_kept() {
     });
 }
 
+/// One of two devices answers what both were asked, and falls silent a moment after the other: that is no reason to trust it more.
+#[test]
+fn two_devices_that_fall_silent_one_after_the_other_are_both_kept() {
+    for millis in [30, 60, 200, 500] {
+        let bench = bench(42);
+        let (world, arena, all, disks) = parts(&bench);
+        bench.run(async move {
+            let volume = make(world.clone(), all, &mirror(42)).await;
+            volume.write(Bytes::ZERO, &filled(&arena, MIB, 1), Durability::Fua).await.unwrap();
+            world.sleep(Nanos::from_secs(20)).await;
+            hang(&disks[1]);
+            let (guest, bytes) = (volume.clone(), filled(&arena, KIB * 4, 2));
+            world
+                .spawn(async move { write(&guest, Bytes::ZERO, bytes, Durability::Volatile).await.unwrap() });
+            world.sleep(Nanos::from_millis(millis)).await;
+            hang(&disks[0]);
+            world.sleep(Nanos::from_secs(10)).await;
+            disks.iter().for_each(recover);
+            world.sleep(Nanos::from_secs(10)).await;
+            assert!((0..2).all(|device| state(&volume, device) != DeviceState::Failed), "{millis} ms");
+        });
+    }
+}
+
+/// A bad sector was written again from a device that had nothing to flush: no later flush proved that device, so it could never be given up.
+#[test]
+fn the_source_of_a_repair_can_be_given_up() {
+    let bench = bench(43);
+    let (world, arena, all, disks) = parts(&bench);
+    bench.run(async move {
+        let made = CreateOptions { policy: "stripe".to_owned(), ..mirror(43) };
+        let volume = make(world.clone(), all, &made).await;
+        volume.write(Bytes::ZERO, &filled(&arena, MIB, 1), Durability::Fua).await.unwrap();
+        world.sleep(Nanos::from_secs(20)).await;
+        let place = volume.explain(Bytes::ZERO).unwrap();
+        let (bad, at) = place.home.unwrap();
+        let bad_reads = Some(at + KIB * 32..at + KIB * 36);
+        let plan = FaultPlan { bad_reads, bad_until_written: true, ..FaultPlan::default() };
+        disks[bad.index()].faults().set(plan);
+        assert!(holds(&volume, &arena, Bytes::ZERO, KIB * 64, 1).await.unwrap());
+        world.sleep(Nanos::from_secs(600)).await;
+        assert_eq!(volume.status().background.repairs, 1);
+        let source = place.second.unwrap().0;
+        hang(&disks[source.index()]);
+        let changed = async {
+            write(&volume, Bytes::ZERO, filled(&arena, KIB * 4, 2), Durability::Volatile).await?;
+            volume.flush().await
+        };
+        let (took, changed) = timed(&world, changed).await;
+        changed.unwrap();
+        assert!(took < Nanos::from_secs(10), "{took}");
+        assert_eq!(state(&volume, source.index()), DeviceState::Failed);
+        disks.iter().for_each(recover);
+    });
+}
+
+/// With one copy no device can be given up, and none is asked whether it answers: it may sleep.
+#[test]
+fn no_device_is_asked_for_a_sign_of_life_that_nobody_needs() {
+    let bench = bench(44);
+    let (world, arena, all, disks) = parts(&bench);
+    bench.run(async move {
+        let volume = make(world.clone(), all, &single(44)).await;
+        volume.write(Bytes::ZERO, &filled(&arena, MIB, 1), Durability::Fua).await.unwrap();
+        world.sleep(Nanos::from_secs(12)).await;
+        volume.write(Bytes::ZERO, &filled(&arena, MIB, 2), Durability::Volatile).await.unwrap();
+        stall(&disks[1], 10);
+        let flushing = volume.clone();
+        world.spawn(async move { flushing.flush().await.unwrap() });
+        world.sleep(Nanos::from_millis(1500)).await;
+        let before = disks[0].operations();
+        world.sleep(Nanos::from_secs(5)).await;
+        assert_eq!(disks[0].operations(), before);
+    });
+}
+
 /// A write that the guest was told has failed reached the device after a newer one, which was acknowledged and then gone.
 #[test]
 fn a_late_write_never_overwrites_a_newer_one() {

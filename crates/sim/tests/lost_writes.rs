@@ -2,14 +2,16 @@
 
 mod rig;
 
-use braid_base::{Bytes, DeviceId, ExtentId, MIB, Nanos};
-use braid_engine::{CreateOptions, Durability, Export};
+use braid_base::{Bytes, DeviceId, ExtentId, KIB, MIB, Nanos};
+use braid_engine::{CreateOptions, Durability, Export, Result};
 use braid_format::superblock::DeviceState;
-use braid_policy::{ByteRange, DeviceView, Move, Occasion, Placement, Plan, Policy, Second, View};
+use braid_policy::{
+    ByteRange, CurrentCopy, DeviceView, Move, Occasion, Placement, Plan, Policy, Second, View,
+};
 use braid_runtime::{Arena, Runtime};
 use braid_sim::{Disk, DiskOptions, FaultPlan, Faults, Faulty, World};
 use rig::{Rig, filled, holds, make, options};
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 /// No journal lies on it, so nothing flushes it but a commit.
@@ -19,8 +21,15 @@ const TARGET: DeviceId = DeviceId(0);
 const EXTENT: Bytes = Bytes(128 << 10);
 const EXTENTS: u64 = 8;
 
-/// Homes lie on the device that loses writes, second copies on another one; it plans what a test asks for.
-struct Told(Rc<RefCell<Vec<Move>>>);
+/// Homes lie on one device, by default that which loses writes, second copies on another one; it does what a test asks for.
+#[derive(Clone)]
+struct Told {
+    home: DeviceId,
+    second: Rc<Cell<Second>>,
+    /// Whether guests read the second copies.
+    reads_second: Rc<Cell<bool>>,
+    moves: Rc<RefCell<Vec<Move>>>,
+}
 
 impl Policy for Told {
     fn name(&self) -> &'static str {
@@ -28,11 +37,17 @@ impl Policy for Told {
     }
 
     fn place<'a>(&mut self, _: &Occasion<'a>, _: &View) -> Placement<'a> {
-        Placement { second: Second::Sync(OTHER), ..Placement::on(LOSES) }
+        Placement { second: self.second.get(), ..Placement::on(self.home) }
+    }
+
+    fn rank_reads(&self, copies: &mut [CurrentCopy], _: &View) {
+        if self.reads_second.get() {
+            copies.reverse();
+        }
     }
 
     fn plan(&mut self, view: &View, plan: &mut Plan) -> Nanos {
-        plan.moves = self.0.take();
+        plan.moves = self.moves.take();
         view.now + Nanos::from_millis(10)
     }
 
@@ -50,7 +65,7 @@ struct Three {
     arena: Arena,
     disks: Vec<Disk>,
     volume: Rig,
-    moves: Rc<RefCell<Vec<Move>>>,
+    told: Told,
 }
 
 /// A device whose faults are its disk's own.
@@ -60,6 +75,10 @@ fn sound(disk: Disk, world: &World) -> Faulty<Disk> {
 
 /// Runs a test on a volume whose extents were written and flushed as 1, and then written as 2.
 fn on_three_devices(test: impl AsyncFn(&Three) + Copy + 'static) {
+    on_three_devices_with(LOSES, OTHER, test);
+}
+
+fn on_three_devices_with(home: DeviceId, second: DeviceId, test: impl AsyncFn(&Three) + Copy + 'static) {
     for seed in 0..8 {
         let world = World::new(seed);
         let disks = [DiskOptions::ssd(MIB * 12), DiskOptions::hdd(MIB * 12), DiskOptions::hdd(MIB * 12)];
@@ -69,8 +88,14 @@ fn on_three_devices(test: impl AsyncFn(&Three) + Copy + 'static) {
         world.clone().block_on(async move {
             let options = CreateOptions { copies: 2, ..options(seed as u8) };
             let volume = make(rt.clone(), devices, &options).await;
-            let three = Three { world: rt, arena: Arena::new(MIB * 4), disks, volume, moves: Rc::default() };
-            three.volume.replace_policy(Box::new(Told(three.moves.clone())));
+            let told = Told {
+                home,
+                second: Rc::new(Cell::new(Second::Sync(second))),
+                reads_second: Rc::default(),
+                moves: Rc::default(),
+            };
+            volume.replace_policy(Box::new(told.clone()));
+            let three = Three { world: rt, arena: Arena::new(MIB * 4), disks, volume, told };
             three.write(1).await;
             three.volume.flush().await.unwrap();
             three.write(2).await;
@@ -86,14 +111,55 @@ impl Three {
         self.volume.write(Bytes::ZERO, &bytes, Durability::Volatile).await.unwrap();
     }
 
+    fn faults(&self, device: DeviceId) -> Faults {
+        self.disks[device.index()].faults()
+    }
+
+    /// What is not flushed is gone, and the next flush says so.
+    fn lose_writes(&self) {
+        self.disks[LOSES.index()].lose_cache();
+        self.faults(LOSES).set(FaultPlan { flushes: 1.0, ..FaultPlan::default() });
+    }
+
+    /// The second copy of the first extent has a bad sector, which a guest's read of a part of the extent finds and has written again.
+    async fn repair_second(&self) -> FaultPlan {
+        let (_, at, _) = self.volume.explain(Bytes::ZERO).unwrap().second.unwrap();
+        let bad = FaultPlan { bad_reads: Some(at + KIB * 32..at + KIB * 36), ..FaultPlan::default() };
+        let bad = FaultPlan { bad_until_written: true, ..bad };
+        self.faults(OTHER).set(bad.clone());
+        self.told.reads_second.set(true);
+        let _what_the_home_has = self.holds(Bytes::ZERO, KIB * 64, 2).await;
+        bad
+    }
+
+    async fn holds(&self, at: Bytes, len: Bytes, value: u8) -> bool {
+        holds(&self.volume, &self.arena, at, len, value).await.is_ok_and(|holds| holds)
+    }
+
+    /// What a power cut leaves to the devices that stay.
+    async fn after_a_power_cut(&self) -> Rig {
+        let left =
+            [TARGET, OTHER].map(|device| sound(self.disks[device.index()].fork(&self.world), &self.world));
+        rig::open(self.world.clone(), left.to_vec()).await.unwrap()
+    }
+
+    /// A guest's flush that has begun.
+    fn begin_flush(&self) -> Rc<RefCell<Option<Result<()>>>> {
+        let (result, volume) = (Rc::default(), self.volume.clone());
+        let flushed: Rc<RefCell<Option<Result<()>>>> = result;
+        let result = flushed.clone();
+        self.world.spawn(async move { *result.borrow_mut() = Some(volume.flush().await) });
+        flushed
+    }
+
     async fn plan(&self, moves: impl Iterator<Item = Move>) {
-        *self.moves.borrow_mut() = moves.collect();
+        *self.told.moves.borrow_mut() = moves.collect();
         self.world.sleep(Nanos::from_secs(2)).await;
     }
 
     /// Has a flush of the guest fail on the device, which the volume survives.
     async fn flush_without_it(&self) {
-        self.disks[LOSES.index()].faults().set(FaultPlan { flushes: 1.0, ..FaultPlan::default() });
+        self.faults(LOSES).set(FaultPlan { flushes: 1.0, ..FaultPlan::default() });
         self.volume.flush().await.unwrap();
         assert_eq!(self.volume.status().devices[LOSES.index()].state, DeviceState::Failed);
     }
@@ -102,9 +168,7 @@ impl Three {
     async fn nothing_is_lost(&self) {
         let len = EXTENT * EXTENTS;
         assert!(holds(&self.volume, &self.arena, Bytes::ZERO, len, 2).await.unwrap());
-        let left =
-            [TARGET, OTHER].map(|device| sound(self.disks[device.index()].fork(&self.world), &self.world));
-        let after = rig::open(self.world.clone(), left.to_vec()).await.unwrap();
+        let after = self.after_a_power_cut().await;
         assert!(holds(&after, &self.arena, Bytes::ZERO, len, 2).await.unwrap());
         self.world.sleep(Nanos::from_secs(60)).await;
         for volume in [&self.volume, &after] {
@@ -127,7 +191,7 @@ fn promotions() -> impl Iterator<Item = Move> {
 #[test]
 fn what_moved_off_a_device_since_it_lost_writes_is_copied_again() {
     on_three_devices(async |three| {
-        three.disks[LOSES.index()].lose_cache();
+        three.lose_writes();
         three.plan(migrations()).await;
         assert_eq!(three.volume.status().background.migrations, EXTENTS);
         three.flush_without_it().await;
@@ -139,7 +203,7 @@ fn what_moved_off_a_device_since_it_lost_writes_is_copied_again() {
 #[test]
 fn what_was_promoted_from_a_device_since_it_lost_writes_is_not_read() {
     on_three_devices(async |three| {
-        three.disks[LOSES.index()].lose_cache();
+        three.lose_writes();
         three.plan(promotions()).await;
         assert!(three.volume.status().background.promotions > 0);
         three.flush_without_it().await;
@@ -156,19 +220,16 @@ fn a_device_whose_flush_failed_is_read_no_more_while_others_still_flush() {
             stall: Nanos::from_secs(3)..Nanos::from_secs(4),
             ..FaultPlan::default()
         };
-        three.disks[OTHER.index()].faults().set(slow);
-        let fails = FaultPlan { flushes: 1.0, flushes_lose: true, ..FaultPlan::default() };
-        three.disks[LOSES.index()].faults().set(fails);
-        let (flushed, volume) = (Rc::new(RefCell::new(None)), three.volume.clone());
-        let result = flushed.clone();
-        three.world.spawn(async move { *result.borrow_mut() = Some(volume.flush().await) });
+        three.faults(OTHER).set(slow);
+        three.faults(LOSES).set(FaultPlan { flushes: 1.0, flushes_lose: true, ..FaultPlan::default() });
+        let flushed = three.begin_flush();
         three.world.sleep(Nanos::from_secs(1)).await;
         three.plan(migrations().chain(promotions())).await;
         while flushed.borrow().is_none() {
             three.world.sleep(Nanos::from_secs(1)).await;
         }
         flushed.take().unwrap().unwrap();
-        three.disks[OTHER.index()].faults().set(FaultPlan::default());
+        three.faults(OTHER).set(FaultPlan::default());
         three.nothing_is_lost().await;
     });
 }
@@ -180,17 +241,118 @@ fn a_flush_fails_if_the_only_copy_of_a_write_lost_it_before_it_was_copied() {
         three.volume.flush().await.unwrap();
         let (_, at, _) = three.volume.explain(Bytes::ZERO).unwrap().second.unwrap();
         let missed = FaultPlan { bad_writes: Some(at..at + EXTENT), ..FaultPlan::default() };
-        three.disks[OTHER.index()].faults().set(missed);
+        three.faults(OTHER).set(missed);
         three.write(3).await;
         assert_eq!(three.volume.status().spans.1, 1, "a copy is behind");
-        three.disks[LOSES.index()].lose_cache();
-        three.disks[LOSES.index()].faults().set(FaultPlan { flushes: 1.0, ..FaultPlan::default() });
-        three.disks[OTHER.index()].faults().set(FaultPlan::default());
+        three.lose_writes();
+        three.faults(OTHER).set(FaultPlan::default());
         while three.volume.status().spans.1 > 0 {
             three.world.sleep(Nanos::from_millis(20)).await;
         }
         let flushed = three.volume.flush().await;
-        let kept = holds(&three.volume, &three.arena, Bytes::ZERO, EXTENT, 3).await;
-        assert!(flushed.is_err() || kept.is_ok_and(|kept| kept), "a flush promised what no device has");
+        let kept = three.holds(Bytes::ZERO, EXTENT, 3).await;
+        assert!(flushed.is_err() || kept, "a flush promised what no device has");
+    });
+}
+
+/// The copy that stayed was made like the one that had moved, by a resync: it was no better, and became the home.
+#[test]
+fn a_flush_fails_if_the_copy_that_stayed_was_made_like_the_one_that_moved() {
+    on_three_devices(async |three| {
+        three.volume.flush().await.unwrap();
+        three.told.second.set(Second::Behind(OTHER));
+        three.write(3).await;
+        three.lose_writes();
+        three.plan(migrations()).await;
+        three.plan([Move::Resync { range: ByteRange::new(Bytes::ZERO, EXTENT * EXTENTS) }].into_iter()).await;
+        let flushed = three.volume.flush().await;
+        assert!(flushed.is_err() || three.holds(Bytes::ZERO, EXTENT * EXTENTS, 3).await);
+    });
+}
+
+/// Likewise by the repair of a bad sector, which writes all that the read asked for.
+#[test]
+fn a_flush_fails_if_the_copy_that_stayed_was_repaired_from_the_one_that_moved() {
+    on_three_devices(async |three| {
+        three.lose_writes();
+        three.plan(migrations()).await;
+        three.repair_second().await;
+        three.world.sleep(Nanos::from_millis(300)).await;
+        let flushed = three.volume.flush().await;
+        assert!(flushed.is_err() || three.holds(Bytes::ZERO, EXTENT * EXTENTS, 2).await);
+    });
+}
+
+/// A repair that was under way when the flush succeeded brought old bytes over what it had promised.
+#[test]
+fn a_repair_in_flight_writes_nothing_that_its_source_may_have_lost() {
+    on_three_devices(async |three| {
+        three.lose_writes();
+        let bad = three.repair_second().await;
+        // The repair has begun, and its write is slow.
+        let stall = Nanos::from_secs(2)..Nanos::from_secs(3);
+        three.faults(OTHER).set(FaultPlan { stalls: 1.0, stall, ..bad.clone() });
+        three.world.sleep(Nanos::from_millis(300)).await;
+        three.faults(OTHER).set(bad);
+        let flushed = three.volume.flush().await;
+        three.world.sleep(Nanos::from_secs(5)).await;
+        let kept = three.holds(Bytes::ZERO, KIB * 32, 2).await && three.holds(KIB * 36, KIB * 28, 2).await;
+        assert!(flushed.is_err() || kept, "a flush promised what no device has");
+    });
+}
+
+/// The records of the flush named the copies that had stayed; a checkpoint after it named those that had moved.
+#[test]
+fn a_checkpoint_shows_the_homes_that_the_flush_recorded() {
+    on_three_devices(async |three| {
+        three.lose_writes();
+        three.plan(migrations()).await;
+        three.flush_without_it().await;
+        three.volume.checkpoint().await.unwrap();
+        three.nothing_is_lost().await;
+    });
+}
+
+/// The record of an extent that a guest discards while the device fails is of the copy that stayed: a crash takes the discard back.
+#[test]
+fn a_discard_during_the_flush_brings_no_bytes_back_that_were_lost() {
+    on_three_devices(async |three| {
+        three.lose_writes();
+        three.plan(migrations()).await;
+        let stall = Nanos::from_millis(500)..Nanos::from_millis(600);
+        three.faults(LOSES).set(FaultPlan { flushes: 1.0, stalls: 1.0, stall, ..FaultPlan::default() });
+        let flushed = three.begin_flush();
+        three.world.sleep(Nanos::from_millis(100)).await;
+        three.volume.discard(Bytes::ZERO, EXTENT).await.unwrap();
+        while flushed.borrow().is_none() {
+            three.world.sleep(Nanos::from_millis(1)).await;
+        }
+        flushed.take().unwrap().unwrap();
+        let after = three.after_a_power_cut().await;
+        let is_discarded = holds(&after, &three.arena, Bytes::ZERO, EXTENT, 0).await.unwrap();
+        assert!(is_discarded || holds(&after, &three.arena, Bytes::ZERO, EXTENT, 2).await.unwrap());
+    });
+}
+
+/// A flush that fails for the journal of one device waited for that of the other one, and meanwhile the device was read.
+#[test]
+fn a_device_whose_journal_cannot_be_flushed_is_read_no_more() {
+    on_three_devices_with(OTHER, LOSES, async |three| {
+        // Spans are clean then, and a write elsewhere needs a batch.
+        three.volume.flush().await.unwrap();
+        three.world.sleep(Nanos::from_secs(20)).await;
+        three.write(3).await;
+        let stall = Nanos::from_secs(3)..Nanos::from_secs(4);
+        three.faults(TARGET).set(FaultPlan { stalls: 1.0, stall, ..FaultPlan::default() });
+        three.faults(OTHER).set(FaultPlan { flushes: 1.0, flushes_lose: true, ..FaultPlan::default() });
+        let (volume, bytes) = (three.volume.clone(), filled(&three.arena, KIB * 4, 9));
+        three.world.spawn(async move {
+            volume.write(EXTENT * 20, &bytes, Durability::Volatile).await.unwrap();
+        });
+        for _ in 0..60 {
+            three.world.sleep(Nanos::from_millis(100)).await;
+            assert!(three.holds(Bytes::ZERO, EXTENT * EXTENTS, 3).await);
+        }
+        assert_eq!(three.volume.status().devices[OTHER.index()].state, DeviceState::Failed);
     });
 }

@@ -153,6 +153,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
             self.member(device).set_state(DeviceState::Active);
             self.state.borrow_mut().set_open(device, true);
         }
+        // Copies under way may have been read elsewhere than from now on.
+        self.devices.states_changed.set(self.devices.states_changed.get() + 1);
         self.change_superblock(|_| ()).await?;
         tracing::info!(devices = ?returned, "devices are up to date again");
         Ok(())

@@ -94,9 +94,11 @@ impl<D: Device> Member<D> {
         self.lost_writes.get()
     }
 
-    /// Another copy, which lacked a write, has been made like the one on this device.
+    /// Another copy, which lacked a write, is made like the one on this device. If all that it holds is flushed, nothing is in doubt.
     pub fn note_source(&self) {
-        self.copied.set(self.copied.get() + 1);
+        if self.flushed.get() < self.written.get() {
+            self.copied.set(self.copied.get() + 1);
+        }
     }
 
     /// Whether no flush has succeeded since: what was copied may be what it held after it had lost that write.
@@ -182,7 +184,7 @@ impl<D: Device> Member<D> {
     /// Once a flush has failed, all later ones do.
     pub async fn flush<R: Runtime>(&self, rt: &R) -> io::Result<Option<Timed>> {
         if self.lost_writes.get() {
-            return Err(io::Error::other("an earlier flush failed, and what it lost is not known"));
+            return Err(lost());
         }
         let (written, copied) = (self.written.get(), self.copied.get());
         if self.flushed.get() >= written {
@@ -195,6 +197,8 @@ impl<D: Device> Member<D> {
         let mut stats = self.stats.borrow_mut();
         stats.flushes += 1;
         match &result {
+            // Another one that ran at the same time may have been told of the loss.
+            Ok(()) if self.lost_writes.get() => return Err(lost()),
             Ok(()) => {
                 stats.flush_time += latency;
                 self.flushed.set(self.flushed.get().max(written));
@@ -230,6 +234,11 @@ impl<D: Device> Member<D> {
             }
         }
     }
+}
+
+#[cold]
+fn lost() -> io::Error {
+    io::Error::other("an earlier flush failed, and what it lost is not known")
 }
 
 #[cold]

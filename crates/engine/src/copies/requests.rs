@@ -248,9 +248,10 @@ impl Requests {
         self.late.get() == 0 && waiting(&self.orders.borrow()).next().is_none()
     }
 
-    /// Whether the device has answered a request in time that was begun as late as this.
-    pub fn has_answered_since(&self, since: u32) -> bool {
-        !self.is_stuck() && self.answered.get() >= since
+    /// Whether the device has answered a request in time that was begun when one of another device, begun at `since`, was already
+    /// conspicuous. What was begun with that says nothing: both may have fallen silent a moment later.
+    pub fn has_answered_after(&self, since: u32) -> bool {
+        !self.is_stuck() && self.answered.get() >= since.saturating_add(CONSPICUOUS_TICKS)
     }
 
     /// One more second has passed.

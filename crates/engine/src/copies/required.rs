@@ -90,9 +90,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         };
         let (first, next) = self.rank(copies.current, other, origin);
         match self.read_slot_copied(first, range.clone(), into, origin).await {
-            Ok(()) if self.locate(first).0.is_current() => Ok(()),
-            // It was given up meanwhile, and may have lost writes.
-            Ok(()) => self.read_slot(next, range, into, origin).await,
+            Ok(()) => Ok(()),
             Err(_) => {
                 self.read_slot(next, range.clone(), into, origin).await?;
                 // A place whose device does not answer need not be bad.
@@ -225,8 +223,10 @@ impl<R: Runtime, D: Device> Core<R, D> {
         let core = self.clone();
         self.jobs.begin();
         self.rt.spawn(async move {
-            // What fails is counted by the device, and the copy is behind then.
-            let _outcome = core.repair(extent, bad, range).await;
+            // What fails is counted by the device, and the copy is behind then. With the commit its source is proved, and may fail.
+            if core.repair(extent, bad, range).await.is_ok() {
+                let _told = core.commit(Origin::Background).await;
+            }
             drop(permit);
             core.jobs.end();
         });
@@ -248,17 +248,30 @@ impl<R: Runtime, D: Device> Core<R, D> {
             let part = at..(at + self.bounce_limit()).min(end);
             let bytes = self.buffer(&self.buffers.moves, part.end - part.start).await?;
             self.read_slot(good, part.clone(), &bytes, Origin::Background).await?;
+            if !self.locate(good).0.is_current() {
+                return Ok(());
+            }
+            self.note_source(extent, good);
             let written = self.write_slot(bad, &part, Some(&bytes), u16::MAX, Origin::Background).await;
             if let Err(error) = written {
                 self.lose_copy(extent, entry, bad).await?;
                 return Err(error);
             }
-            self.locate(good).0.note_source();
             at = part.end;
         }
         self.background.borrow_mut().repairs += 1;
         tracing::info!(device = %self.describe(self.device_of(bad)), ?extent, "a bad place was written again from the other copy");
         Ok(())
+    }
+
+    /// What was read from a slot is about to be written over another copy, which lacks it: whether the slot has it, the next flush of its
+    /// device proves; and if the extent has just moved there, that of the device that it left.
+    pub fn note_source(&self, extent: ExtentId, slot: SlotNumber) {
+        self.locate(slot).0.note_source();
+        let left = self.state.borrow().durable_entry(extent).home;
+        if left != slot && left != SlotNumber::NONE && left != SlotNumber::LOST {
+            self.locate(left).0.note_source();
+        }
     }
 
     /// A copy that cannot be read cannot be written either: it is the second one, and behind, from now on.

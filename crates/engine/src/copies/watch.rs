@@ -5,7 +5,7 @@
 //! requests have 60 s if nothing else has the bytes, and it gets no others while it has late ones. So whatever it does with these, it
 //! does before it gets anything newer. If several devices do not answer, none of them is given up for that: what they share, a controller
 //! or a cable, may be the reason, and the last one would have to answer alone. A device counts as one that answers if it has answered a
-//! request in time that is as new as the oldest one of the device that is late; one that has nothing else to do is asked for that.
+//! request in time that was begun since the other one became conspicuous; one that has nothing else to do is asked for that.
 //!
 //! `Slow` counts as current, so nothing depends on it: the superblocks say so when they are written next.
 
@@ -125,7 +125,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         finish_abandoned(&self.rt, member);
         let others = || self.devices.iter().filter(|other| other.id != member.id && other.is_current());
         let since = requests.waits_since();
-        let answers = |other: &&Member<D>| other.requests.has_answered_since(since);
+        let answers = |other: &&Member<D>| other.requests.has_answered_after(since);
         let others_answer = others().count() > 0 && others().all(|other| answers(&other));
         if requests.is_conspicuous() {
             others().filter(|other| !answers(other)).for_each(|other| self.ask_for_sign(other));
@@ -144,7 +144,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
 
     /// Reads something from a device that has nothing to do, to see whether it answers.
     fn ask_for_sign(self: &Rc<Self>, member: &Member<D>) {
-        if !member.requests.is_idle() {
+        if D::ALWAYS_ANSWERS || self.shape.copies == 1 || !member.requests.is_idle() {
             return;
         }
         let (core, device) = (self.clone(), member.id);

@@ -92,14 +92,12 @@ impl<R: Runtime, D: Device> Core<R, D> {
     /// Writes a group of pages to several devices at once. One that fails costs its device, if that can be.
     async fn write_copies(&self, places: &[u32], buffer: &Buf, copies: &[(DeviceId, Bytes)]) -> Result<()> {
         let written = copies.iter().filter(|(device, _)| self.member(*device).is_written());
-        let writes = written
-            .map(async |&(device, region)| (device, self.write_group(places, buffer, device, region).await));
-        for (device, result) in join_all(writes).await {
-            if let Err(error) = result {
-                self.give_up(device, error).await?;
-            }
-        }
-        Ok(())
+        let writes = written.map(async |&(device, region)| {
+            let written = self.write_group(places, buffer, device, region).await;
+            written.or_else(|error| self.lose(device, error))
+        });
+        join_all(writes).await.into_iter().collect::<Result<()>>()?;
+        self.record_states().await
     }
 
     fn encode_map(&self, pages: &[u32], buffer: &Buf) {

@@ -178,7 +178,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
             records.retain(|record| !matches!(record, Record::Intent(..)));
             let mut state = self.state.borrow_mut();
             state.keep_spans();
-            state.exchange_recorded(records);
+            state.exchange_recorded(records, |device| self.member(device).is_current());
         }
         if records.is_empty() {
             self.state.borrow_mut().end_commit(self.journal.newest());

@@ -345,21 +345,15 @@ impl<R: Runtime, D: Device> Core<R, D> {
                     |e| Error::io(format_args!("{} could not flush the journal", self.describe(device)), &e);
                 flushed.map(drop).map_err(failed)
             };
-            (device, result.await)
+            // Given up at once: others would read what it may have lost.
+            result.await.map(|()| true).or_else(|error| self.lose(device, error).map(|()| false))
         });
-        let results = join_all(writes).await;
-        if results.iter().all(|(_, result)| result.is_err()) {
-            let error = results.into_iter().find_map(|(_, result)| result.err());
-            let none = || Error::new(ErrorKind::Degraded, "no device that holds the journal is there");
-            return Err(error.unwrap_or_else(none));
+        let written = join_all(writes).await.into_iter().collect::<Result<Vec<bool>>>()?;
+        if !written.contains(&true) {
+            return Err(Error::new(ErrorKind::Degraded, "no device that holds the journal is there"));
         }
         self.background.borrow_mut().journal_bytes += bytes.len().0;
-        for (device, result) in results {
-            if let Err(error) = result {
-                self.give_up(device, error).await?;
-            }
-        }
-        // The watchdog may have given one up that has not got this batch.
+        // The watchdog may have given one up that has not got this batch, too.
         self.record_states().await
     }
 }

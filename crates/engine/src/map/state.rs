@@ -181,13 +181,22 @@ impl State {
         }
     }
 
-    /// Corrects records of a commit that has begun: of extents whose copies have been exchanged since.
-    pub fn exchange_recorded(&self, records: &mut [Record]) {
+    /// Corrects the records of a commit that has begun likewise, now that a device has been given up: of extents whose copies have been
+    /// exchanged since, and of those that a guest has discarded since.
+    pub fn exchange_recorded(&mut self, records: &mut [Record], is_current: impl Fn(DeviceId) -> bool) {
         for record in records {
             let Record::Extent(extent, entry) = record else { continue };
             let now = self.map.get(*extent);
-            if now.home == entry.second && now.second == entry.home {
-                (entry.home, entry.second) = (now.home, now.second);
+            if (now.home, now.second) == (entry.home, entry.second) || entry.second == SlotNumber::NONE {
+                continue;
+            }
+            let before = self.committing.extents[&*extent];
+            let has_moved = entry.home != before.home && entry.second == before.second;
+            let left = self.space.locate(before.home).is_some_and(|place| !is_current(place.device));
+            if (now.home, now.second) == (entry.second, entry.home) || has_moved && left {
+                (entry.home, entry.second) = (entry.second, entry.home);
+                // That is what the journal will say of it.
+                self.pending.extents.entry(*extent).and_modify(|said| *said = *entry);
             }
         }
     }

@@ -85,6 +85,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
                 self.resync_span(span, Mover::Plan).await?;
             }
         }
+        // With that the sources are proved, and may fail.
+        self.commit(Origin::Background).await?;
         Ok(Outcome::Finished)
     }
 
@@ -159,11 +161,11 @@ impl<R: Runtime, D: Device> Core<R, D> {
                 let read = self.read_slot(copies.current, range.clone(), &part, Origin::Background);
                 self.step(mover, &[source], read).await?;
                 self.count(mover, source, start);
+                self.note_source(extent, copies.current);
                 let (target_device, start) = (self.device_of(target), self.rt.now());
                 let write = self.write_slot(target, &range, Some(&part), u16::MAX, Origin::Background);
                 self.step(mover, &[target_device], write).await?;
                 self.count(mover, target_device, start);
-                self.member(source).note_source();
                 self.background.borrow_mut().resynced_bytes += (end - at).0;
             }
             at = end;

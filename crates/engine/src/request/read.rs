@@ -228,20 +228,30 @@ impl<R: Runtime, D: Device> Core<R, D> {
         while at < piece.range.end {
             let (source, entry, end) = self.source_at(piece, at);
             let part = into.slice(at - piece.range.start..end - piece.range.start);
-            match source {
-                Source::Zeros => part.fill_zero(),
-                Source::Required => self.read_required(piece.extent, &entry, at..end, &part, origin).await?,
+            let states = self.devices.changes();
+            let read = match source {
+                Source::Zeros => {
+                    part.fill_zero();
+                    Ok(())
+                }
+                Source::Required => self.read_required(piece.extent, &entry, at..end, &part, origin).await,
                 Source::Extra(extra) => {
                     let start = self.shape.block_size * u64::from(extra.place) + at % self.shape.block_size;
                     let range = start..start + (end - at);
-                    if extra.dirty {
-                        self.read_slot(extra.slot, range, &part, origin).await?;
-                    } else if self.read_slot_copied(extra.slot, range, &part, origin).await.is_err() {
-                        self.read_required(piece.extent, &entry, at..end, &part, origin).await?;
+                    match extra.dirty {
+                        true => self.read_slot(extra.slot, range, &part, origin).await,
+                        false => match self.read_slot_copied(extra.slot, range, &part, origin).await {
+                            Ok(()) => Ok(()),
+                            Err(_) => self.read_required(piece.extent, &entry, at..end, &part, origin).await,
+                        },
                     }
                 }
+            };
+            // What came from a device that has been given up meanwhile, or was once copied from there, may be what it held after it lost writes.
+            if self.devices.changes() == states {
+                read?;
+                at = end;
             }
-            at = end;
         }
         Ok(())
     }
