@@ -5,9 +5,9 @@
 mod chaos;
 mod engine_subject;
 
-use braid_base::KIB;
+use braid_base::{KIB, MIB};
 use braid_engine::{Bug, plant};
-use braid_sim::{Campaign, Disturbance, Errors, Failure, Mix, States};
+use braid_sim::{Campaign, DiskOptions, Disturbance, Errors, Failure, Mix, States};
 use engine_subject::{Engine, campaign};
 use std::time::Instant;
 
@@ -77,11 +77,19 @@ fn hunt(bug: Bug) -> (Campaign, Engine) {
             campaign.states.go_on = 1.0;
             Engine { copies: 2, checkpoints: false, ..Engine::wardrop() }
         }
-        Bug::PageWrittenOnce | Bug::MoveWithoutIntent => {
+        Bug::PageWrittenOnce => {
             setup.workload.errors = Errors::Tolerated;
             setup.disturbances = Disturbance::OF_FAILING_DISKS.to_vec();
             campaign.states.go_on = 0.5;
             Engine { copies: 2, ..Engine::wardrop() }
+        }
+        Bug::MoveWithoutIntent => {
+            // Extents move only if there is a third device, and it fails before what moved there is flushed.
+            setup.workload.errors = Errors::Tolerated;
+            setup.disturbances = vec![Disturbance::LossyFlushes];
+            setup.disks.push(DiskOptions::ssd(MIB * 5));
+            campaign.states.go_on = 1.0;
+            Engine { copies: 2, ..chaos }
         }
         _ => chaos,
     };
@@ -122,6 +130,7 @@ fn without_a_planted_bug_the_same_hunts_find_nothing() {
         Bug::CleanExtrasTrusted,
         Bug::GoneExtraForgotten,
         Bug::PageWrittenOnce,
+        Bug::MoveWithoutIntent,
         Bug::LateWriteForgotten,
     ] {
         let (campaign, engine) = hunt(bug);
