@@ -5,8 +5,8 @@ mod rig;
 use braid_base::{Bytes, KIB, MIB, Nanos};
 use braid_engine::{CreateOptions, Durability, ErrorKind, Export};
 use braid_format::superblock::DeviceState;
-use braid_runtime::Runtime;
-use braid_sim::FaultPlan;
+use braid_runtime::{Arena, Runtime};
+use braid_sim::{Disk, DiskOptions, FaultPlan, Faulty, World};
 use rig::{bench, filled, holds, make, open, options, refused};
 
 fn mirror(identity: u8) -> CreateOptions {
@@ -253,4 +253,29 @@ fn writes_that_overlap_reach_both_copies_in_the_same_order() {
             volume.audit().await.unwrap();
         });
     }
+}
+
+/// All spans that were not clean went into one batch at a shutdown: more than the journal has room for, and it waited for ever.
+#[test]
+fn a_volume_with_more_dirty_spans_than_a_batch_holds_is_shut_down() {
+    let world = World::new(11);
+    let disks: Vec<Disk> =
+        [DiskOptions::ssd(MIB * 256), DiskOptions::ssd(MIB * 256)].map(|o| Disk::new(&world, o)).to_vec();
+    let devices: Vec<_> = disks.iter().map(|disk| Faulty::new(disk.clone(), &sound(&world))).collect();
+    let (rt, extents) = (world.clone(), 30_000u64);
+    world.block_on(async move {
+        let mut options = CreateOptions { extent_size: KIB * 4, span_size: KIB * 4, ..mirror(11) };
+        options.size = Some(KIB * 4 * extents);
+        let volume = make(rt.clone(), devices.clone(), &options).await;
+        let bytes = filled(&Arena::new(MIB), MIB, 9);
+        for at in (0..extents * 4 / 1024).map(|i| MIB * i) {
+            volume.write(at, &bytes, Durability::Volatile).await.unwrap();
+        }
+        let (dirty, _) = volume.status().spans;
+        assert!(dirty > 25_000, "{dirty}");
+        volume.close().await.unwrap();
+        let volume = open(rt, devices).await.unwrap();
+        assert_eq!(volume.status().spans, (0, 0));
+    });
+    world.halt();
 }

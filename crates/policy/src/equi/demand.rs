@@ -106,7 +106,8 @@ pub(super) struct Runs {
 
 impl Default for Runs {
     fn default() -> Runs {
-        Runs { ends: [u64::MAX; 64], next: 0 }
+        // No piece begins behind these.
+        Runs { ends: [u64::MAX - NEAR; 64], next: 0 }
     }
 }
 
@@ -115,7 +116,7 @@ impl Runs {
     pub fn goes_on(&mut self, piece: &Piece, view: &View) -> bool {
         let extent = (view.extent_size * u64::from(piece.extent.0)).0;
         let (start, end) = (extent + piece.range.start.0, extent + piece.range.end.0);
-        match self.ends.iter().position(|&other| start >= other && start - other <= NEAR) {
+        match self.ends.iter().position(|&other| start.wrapping_sub(other) <= NEAR) {
             Some(place) => {
                 self.ends[place] = end;
                 true
