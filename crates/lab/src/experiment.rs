@@ -176,6 +176,8 @@ pub enum Quantity {
     Best { measure: Measure, series: &'static str },
     /// The place where a series is best.
     BestPlace { measure: Measure, series: &'static str },
+    /// How much better the best value of a series between two places, these included, is than its best elsewhere: above 1 its peak is there.
+    Peak { measure: Measure, series: &'static str, from: u32, to: u32 },
     /// A series divided by the best of others at a place.
     Ratio { measure: Measure, of: &'static str, to: &'static [&'static str], at: u32 },
     /// As [`Quantity::Ratio`], where it is worst for the series, from a place on.
@@ -250,6 +252,7 @@ impl Quantity {
             Quantity::Value { measure, .. }
             | Quantity::Best { measure, .. }
             | Quantity::BestPlace { measure, .. }
+            | Quantity::Peak { measure, .. }
             | Quantity::Ratio { measure, .. }
             | Quantity::WorstRatio { measure, .. }
             | Quantity::RatioToSum { measure, .. }
@@ -263,6 +266,7 @@ impl Quantity {
             Quantity::Value { series, .. }
             | Quantity::Best { series, .. }
             | Quantity::BestPlace { series, .. }
+            | Quantity::Peak { series, .. }
             | Quantity::Change { series, .. } => vec![series],
             Quantity::Ratio { of, to, .. }
             | Quantity::RatioToSum { of, to, .. }

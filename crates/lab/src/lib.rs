@@ -24,6 +24,7 @@
 
 mod device;
 mod error;
+pub mod estimate;
 pub mod experiment;
 pub mod experiments;
 mod fill;

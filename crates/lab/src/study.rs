@@ -2,6 +2,7 @@
 //!
 //! Experiments that ask for the same simulation share it.
 
+use crate::estimate::Estimate;
 use crate::experiment::{Axis, Counting, Experiment, Measure, Published, Quantity, Series, Test};
 use crate::judge::{self, Judged};
 use crate::{DeviceSetup, Error, Load, OWN, Outcome, Progress, Result, Setup, WarmUp, sweep};
@@ -19,8 +20,10 @@ pub struct Study {
     pub paper: String,
     /// The place in it.
     pub place: String,
-    /// Seed of all simulations.
+    /// Seed of all simulations: the first of several, which follow each other.
     pub seed: u64,
+    /// How many there are.
+    pub seeds: u32,
     /// Whether it was shortened: its numbers are not worth comparing then.
     pub quick: bool,
     /// Seconds before measuring, and measured ones; under phases the length of the run.
@@ -69,8 +72,10 @@ pub struct Table {
     pub unit: String,
     /// Whether more is better.
     pub more_is_better: bool,
-    /// For each series a value at each place.
+    /// For each series a value at each place: the mean over all seeds.
     pub values: Vec<Vec<f64>>,
+    /// Half the width of the 95 % confidence interval of each of these.
+    pub half_widths: Vec<Vec<f64>>,
     /// The paper's values.
     pub paper_values: Vec<PaperValue>,
     #[serde(skip)]
@@ -95,6 +100,8 @@ pub struct PaperValue {
 pub struct How {
     /// Seed of workloads and devices.
     pub seed: u64,
+    /// So many seeds, from that one on; at least one counts.
+    pub seeds: u32,
     /// Whether runs are shortened, to see that they work.
     pub quick: bool,
     /// Simulations at the same time; none for one on each core.
@@ -110,16 +117,21 @@ const QUICK: f64 = 0.05;
 /// The first simulation that failed.
 pub fn study(experiments: &[&Experiment], how: How, progress: impl FnMut(&Progress)) -> Result<Vec<Study>> {
     let mut setups: Vec<Setup> = Vec::new();
-    let mut needed: Vec<Vec<usize>> = Vec::new();
+    // By experiment and seed.
+    let mut needed: Vec<Vec<Vec<usize>>> = Vec::new();
     for experiment in experiments {
-        let mut places = Vec::new();
-        for setup in plan(experiment, how)? {
-            places.push(setups.iter().position(|known| *known == setup).unwrap_or_else(|| {
-                setups.push(setup);
-                setups.len() - 1
-            }));
+        let mut seeds = Vec::new();
+        for number in 0..u64::from(how.seeds.max(1)) {
+            let mut places = Vec::new();
+            for setup in plan(experiment, How { seed: how.seed.wrapping_add(number), ..how })? {
+                places.push(setups.iter().position(|known| *known == setup).unwrap_or_else(|| {
+                    setups.push(setup);
+                    setups.len() - 1
+                }));
+            }
+            seeds.push(places);
         }
-        needed.push(places);
+        needed.push(seeds);
     }
     let runs: Vec<Outcome> = sweep(&setups, how.threads, progress)
         .into_iter()
@@ -133,11 +145,12 @@ pub fn study(experiments: &[&Experiment], how: How, progress: impl FnMut(&Progre
         })
         .collect::<Result<_>>()?;
     let outcomes = |places: &Vec<usize>| places.iter().map(|&place| &runs[place]).collect::<Vec<_>>();
-    Ok(experiments
-        .iter()
-        .zip(&needed)
-        .map(|(experiment, places)| put_together(experiment, how, &outcomes(places)))
-        .collect())
+    let put_together = |(experiment, seeds): (&&Experiment, &Vec<Vec<usize>>)| {
+        let tables: Vec<Vec<Table>> =
+            seeds.iter().map(|places| tables(experiment, &outcomes(places))).collect();
+        put_together(experiment, how, &tables)
+    };
+    Ok(experiments.iter().zip(&needed).map(put_together).collect())
 }
 
 /// The setups of an experiment: series after series, place after place.
@@ -205,7 +218,8 @@ impl Lengths {
     }
 }
 
-fn put_together(experiment: &Experiment, how: How, outcomes: &[&Outcome]) -> Study {
+/// What one seed gave.
+fn tables(experiment: &Experiment, outcomes: &[&Outcome]) -> Vec<Table> {
     let places = experiment.axis.places();
     let table = |&measure: &Measure| Table {
         measure: measure.name().to_owned(),
@@ -217,11 +231,32 @@ fn put_together(experiment: &Experiment, how: How, outcomes: &[&Outcome]) -> Stu
                 row.iter().enumerate().map(|(i, outcome)| value(experiment, i, measure, outcome)).collect()
             })
             .collect(),
+        half_widths: vec![vec![0.0; places.len()]; experiment.series.len()],
         paper_values: published(experiment, measure),
         of: Some(measure),
     };
-    let tables: Vec<Table> = experiment.measures.iter().map(table).collect();
-    let claims = judge::judge(experiment, &tables);
+    experiment.measures.iter().map(table).collect()
+}
+
+/// The means of what all seeds gave.
+fn means(seeds: &[Vec<Table>]) -> Vec<Table> {
+    let mean = |number: usize| {
+        let mut table = seeds[0][number].clone();
+        for (series, row) in table.values.iter_mut().enumerate() {
+            for (place, value) in row.iter_mut().enumerate() {
+                let all: Vec<f64> = seeds.iter().map(|tables| tables[number].values[series][place]).collect();
+                let estimate = Estimate::of(&all);
+                *value = estimate.mean;
+                table.half_widths[series][place] = estimate.half_width();
+            }
+        }
+        table
+    };
+    (0..seeds[0].len()).map(mean).collect()
+}
+
+fn put_together(experiment: &Experiment, how: How, seeds: &[Vec<Table>]) -> Study {
+    let claims = judge::judge(experiment, seeds);
     let times = Lengths::of(experiment, how);
     let owned = |texts: &[&str]| texts.iter().map(|&text| text.to_owned()).collect::<Vec<_>>();
     Study {
@@ -230,13 +265,14 @@ fn put_together(experiment: &Experiment, how: How, outcomes: &[&Outcome]) -> Stu
         paper: experiment.paper.title.to_owned(),
         place: experiment.place.to_owned(),
         seed: how.seed,
+        seeds: seeds.len() as u32,
         quick: how.quick,
         warm_up_seconds: times.warm_up,
         measured_seconds: times.measured,
         axis: experiment.axis.label().to_owned(),
-        axis_values: places,
+        axis_values: experiment.axis.places(),
         series: experiment.series.iter().map(simulated).collect(),
-        tables,
+        tables: means(seeds),
         claims,
         published: experiment.published.to_owned(),
         differs: owned(experiment.differs),

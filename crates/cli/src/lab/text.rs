@@ -1,13 +1,15 @@
 //! A study for people: its tables, what the paper says beside ours, what differs, and a line for each claim.
 
 use crate::table::Table;
-use braid_lab::judge::{Judged, Verdict, shown};
+use braid_lab::judge::{Judged, Ruling, Verdict, shown_with_spread};
 use braid_lab::study::Study;
 
 /// Everything about a study.
 pub fn describe(study: &Study) -> String {
+    let seeds =
+        if study.seeds == 1 { "seed".to_owned() } else { format!("means of {} seeds from", study.seeds) };
     let mut text =
-        format!("{}: {}\n  {}, {}; seed {}", study.id, study.title, study.paper, study.place, study.seed);
+        format!("{}: {}\n  {}, {}; {seeds} {}", study.id, study.title, study.paper, study.place, study.seed);
     text += &match study.quick {
         true => format!(
             ", quick: {:.1} s measured after {:.1} s, too short to compare\n",
@@ -40,7 +42,8 @@ fn measured(study: &Study, table: usize) -> String {
     let mut table = Table::new(&columns);
     for (place, number) in study.axis_values.iter().enumerate() {
         let mut cells = vec![number.to_string()];
-        cells.extend(measured.values.iter().map(|row| shown(row[place])));
+        let values = measured.values.iter().zip(&measured.half_widths);
+        cells.extend(values.map(|(row, half_widths)| shown_with_spread(row[place], half_widths[place])));
         table.row(cells);
     }
     let better = if measured.more_is_better { "more" } else { "less" };
@@ -60,30 +63,26 @@ fn compared(study: &Study) -> String {
         table.row(vec![
             number.quantity.clone(),
             number.claimed.clone(),
-            shown(number.ours),
+            shown_with_spread(number.ours, (number.ours_high - number.ours_low) / 2.0),
             number.ratio.map_or("-".to_owned(), |ratio| format!("{ratio:.2}")),
             number.needed.clone(),
-            match number.holds {
-                Some(true) => "yes".to_owned(),
-                Some(false) => "no".to_owned(),
-                None => String::new(),
-            },
+            number.ruling.map_or_else(String::new, |ruling| ruling.to_string()),
         ]);
     }
     table.render("    ")
 }
 
-/// Whether a claim holds, in a line.
+/// What is to be said of a claim, in a line.
 fn line(judged: &Judged) -> String {
-    let tested: Vec<&Verdict> = judged.verdicts.iter().filter(|verdict| verdict.holds.is_some()).collect();
+    let tested: Vec<&Verdict> = judged.verdicts.iter().filter(|verdict| verdict.ruling.is_some()).collect();
     if tested.is_empty() {
         return String::new();
     }
     let said = |verdict: &&Verdict| {
-        let holds = if verdict.holds == Some(true) { "holds" } else { "does not hold" };
+        let ruling = verdict.ruling.map_or("", Ruling::words);
         match &verdict.of {
-            Some(of) => format!("{holds} ({of})"),
-            None => holds.to_owned(),
+            Some(of) => format!("{ruling} ({of})"),
+            None => ruling.to_owned(),
         }
     };
     let verdicts = tested.iter().map(said).collect::<Vec<_>>().join(", ");

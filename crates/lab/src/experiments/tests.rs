@@ -4,7 +4,7 @@ use super::*;
 use crate::experiment::{Axis, Bound, Published, Quantity};
 use crate::study::{How, plan};
 
-const HOW: How = How { seed: 1, quick: false, threads: None };
+const HOW: How = How { seed: 1, seeds: 1, quick: false, threads: None };
 
 #[test]
 fn ids_are_unique_and_begin_with_their_system() {
@@ -65,6 +65,7 @@ fn claims_speak_of_series_places_and_measures_that_are_there() {
                 }
                 Quantity::WorstRatio { from, .. } => vec![from],
                 Quantity::Change { at, from, .. } => vec![at, from],
+                Quantity::Peak { from, to, .. } => vec![from, to],
                 Quantity::Best { .. } | Quantity::BestPlace { .. } => Vec::new(),
             };
             assert!(at.iter().all(|at| e.axis.places().contains(at)), "{}: {test:?}", e.id);

@@ -1,7 +1,7 @@
 //! The page: a summary of all claims, then a section for each experiment.
 
 use super::figures;
-use crate::judge::{Judged, Number, Verdict, shown};
+use crate::judge::{Judged, Number, Ruling, Verdict, shown_with_spread};
 use crate::study::{Study, Table};
 
 /// One page about these studies.
@@ -85,13 +85,16 @@ fn section(out: &mut String, study: &Study) {
         escaped(&study.place)
     );
     *out += &format!(
-        "seed {}, {} s measured after {} s. <code>braid lab run {id}</code></p>\n",
-        study.seed, study.measured_seconds, study.warm_up_seconds
+        "{} from {} on, {} s measured after {} s. <code>braid lab run {id}</code></p>\n",
+        if study.seeds == 1 { "seed".to_owned() } else { format!("{} seeds", study.seeds) },
+        study.seed,
+        study.measured_seconds,
+        study.warm_up_seconds
     );
     for judged in study.claims.iter().filter(|judged| is_tested(judged)) {
         *out += &format!("<p>{}: {}", verdicts(judged), escaped(&judged.claim));
         if let Some(why) = &judged.why {
-            *out += &format!(" <em>Why not:</em> {}", escaped(why));
+            *out += &format!(" <em>Why:</em> {}", escaped(why));
         }
         out.push_str("</p>\n");
     }
@@ -139,14 +142,10 @@ fn row(out: &mut String, number: &Number) {
         "<tr><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td></tr>\n",
         escaped(&number.quantity),
         escaped(&number.claimed),
-        shown(number.ours),
+        shown_with_spread(number.ours, (number.ours_high - number.ours_low) / 2.0),
         number.ratio.map_or("-".to_owned(), |ratio| format!("{ratio:.2}")),
         escaped(&number.needed),
-        match number.holds {
-            Some(true) => "<span class=\"holds\">yes</span>",
-            Some(false) => "<span class=\"fails\">no</span>",
-            None => "",
-        }
+        number.ruling.map(marked).unwrap_or_default()
     );
 }
 
@@ -161,7 +160,9 @@ fn values(out: &mut String, study: &Study, table: &Table) {
     out.push_str("</tr>\n");
     for (place, number) in study.axis_values.iter().enumerate() {
         *out += &format!("<tr><td>{number}</td>");
-        table.values.iter().for_each(|row| out.push_str(&format!("<td>{}</td>", shown(row[place]))));
+        for (row, half_widths) in table.values.iter().zip(&table.half_widths) {
+            *out += &format!("<td>{}</td>", shown_with_spread(row[place], half_widths[place]));
+        }
         out.push_str("</tr>\n");
     }
     out.push_str("</table></div>\n");
@@ -182,19 +183,22 @@ fn simulated(out: &mut String, study: &Study) {
 }
 
 fn is_tested(judged: &Judged) -> bool {
-    judged.verdicts.iter().any(|verdict| verdict.holds.is_some())
+    judged.verdicts.iter().any(|verdict| verdict.ruling.is_some())
 }
 
 fn verdicts(judged: &Judged) -> String {
     let said = |verdict: &Verdict| {
-        let (class, holds) = match verdict.holds? {
-            true => ("holds", "holds"),
-            false => ("fails", "does not hold"),
-        };
+        let ruling = marked(verdict.ruling?);
         let of = verdict.of.as_ref().map(|of| format!(" ({})", escaped(of))).unwrap_or_default();
-        Some(format!("<span class=\"{class}\">{holds}</span>{of}"))
+        Some(format!("{ruling}{of}"))
     };
     judged.verdicts.iter().filter_map(said).collect::<Vec<_>>().join("; ")
+}
+
+/// What holds as published stands apart from the rest.
+fn marked(ruling: Ruling) -> String {
+    let class = if ruling == Ruling::Holds { "holds" } else { "fails" };
+    format!("<span class=\"{class}\">{ruling}</span>")
 }
 
 fn list(out: &mut String, texts: &[String]) {

@@ -6,7 +6,7 @@ use crate::study::{How, study};
 
 fn studies() -> Vec<Study> {
     let experiments = find(&["wardrop/fig9".to_owned(), "wardrop/table3".to_owned()]).unwrap();
-    study(&experiments, How { seed: 1, quick: true, threads: None }, |_| {}).unwrap()
+    study(&experiments, How { seed: 1, seeds: 1, quick: true, threads: None }, |_| {}).unwrap()
 }
 
 /// Reads elements as XML would, and gives their names with their attributes.
@@ -89,7 +89,7 @@ fn plots_are_documents_of_their_own_with_names_of_their_own() {
 fn the_same_experiment_gives_the_same_page_on_one_thread() {
     let experiments = find(&["wardrop/fig9".to_owned()]).unwrap();
     let page_on = |threads| {
-        let how = How { seed: 1, quick: true, threads: Some(threads) };
+        let how = How { seed: 1, seeds: 1, quick: true, threads: Some(threads) };
         page(&study(&experiments, how, |_| {}).unwrap())
     };
     assert_eq!(page_on(1), page_on(2));

@@ -5,10 +5,10 @@ use super::{
     allocation_only, by_period, no_migration, series, test,
 };
 use crate::Prefill;
-use crate::experiment::Bound::{AtLeast, Shown, Within};
+use crate::experiment::Bound::{AtLeast, AtMost, Shown, Within};
 use crate::experiment::Measure::{Latency, Operations, Throughput};
 use crate::experiment::Published::{Number, Words};
-use crate::experiment::Quantity::{Best, BestPlace, Ratio, WorstRatio};
+use crate::experiment::Quantity::{Best, BestPlace, Change, Ratio, WorstRatio};
 use crate::experiment::{Claim, Experiment, Times};
 
 const STATIC_80: &str = "80/20";
@@ -74,6 +74,7 @@ pub const EXPERIMENT: Experiment = Experiment {
             place: "sections II and III-C",
             tests: &[
                 test(BestPlace { measure: Throughput, series: SSD_ONLY }, Number(8.0), Within(6.0, 10.0)),
+                test(Change { measure: Throughput, series: SSD_ONLY, at: 12, from: 8 }, Words, AtMost(0.98)),
                 test(Best { measure: Throughput, series: SSD_ONLY }, Number(620.0), Shown),
             ],
             why: "",
