@@ -34,6 +34,10 @@ pub struct Experiment {
     pub claims: &'static [Claim],
     /// Which values the paper gives in numbers, and which only in a plot.
     pub published: &'static str,
+    /// Which of the paper's own results went into the models: all else is predicted.
+    pub calibrated: &'static [&'static str],
+    /// Where the paper itself says otherwise elsewhere.
+    pub contradictions: &'static [&'static str],
     /// What is not as it was in the paper, beyond what [`Paper::differs`] says of all its experiments.
     pub differs: &'static [&'static str],
 }

@@ -35,7 +35,7 @@ pub struct Verdict {
 pub enum Ruling {
     /// It holds: all of the confidence interval is where it must be.
     Holds,
-    /// It holds, but by so much more than is published that the reason must be another one.
+    /// It holds, but by so much more or less than is published that this is no confirmation.
     OtherMargin,
     /// The confidence interval is neither within nor without: seeds do not agree.
     Undecided,
@@ -295,7 +295,7 @@ fn better(measure: Measure, a: f64, b: f64) -> f64 {
     if measure.more_is_better() { a.max(b) } else { a.min(b) }
 }
 
-/// A gain or loss so many times the published one has another reason than the paper's.
+/// A gain or loss so many times the published one, or less than its inverse, has another reason than the paper's, or hardly any.
 const OTHER_GAIN: f64 = 2.0;
 /// Unless it differs by less than this.
 const SMALL: f64 = 0.1;
@@ -319,7 +319,7 @@ impl Test {
         })
     }
 
-    /// Whether a number that is where it must be is much further there than what is published.
+    /// Whether a number that is where it must be is there by much more, or much less, than what is published.
     fn is_other_margin(&self, ours: f64) -> bool {
         let paper = match self.published {
             Published::Number(number) => number,
@@ -336,7 +336,9 @@ impl Test {
             | Quantity::WorstRatio { .. }
             | Quantity::RatioToSum { .. }
             | Quantity::Change { .. } => {
-                ours.ln().abs() > OTHER_GAIN * paper.ln().abs() && (ours - paper).abs() > SMALL
+                let (gain, published) = (ours.ln().abs(), paper.ln().abs());
+                let differs = gain > OTHER_GAIN * published || gain * OTHER_GAIN < published;
+                differs && (ours - paper).abs() > SMALL
             }
         }
     }
@@ -386,11 +388,12 @@ mod tests {
     }
 
     #[test]
-    fn far_more_than_is_published_is_another_margin() {
+    fn far_more_or_less_than_is_published_is_another_margin() {
         let gain =
             |published, ours| ruling(RATIO, Published::Number(published), Bound::AtLeast(1.0), &[ours]);
         assert_eq!(gain(1.25, 1.3), Some(Holds));
         assert_eq!(gain(1.25, 1.8), Some(OtherMargin));
+        assert_eq!(gain(1.42, 1.003), Some(OtherMargin));
         // Twice of next to nothing is next to nothing.
         assert_eq!(gain(1.01, 1.08), Some(Holds));
         assert_eq!(gain(1.25, 0.4), Some(Fails));

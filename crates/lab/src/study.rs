@@ -42,6 +42,10 @@ pub struct Study {
     pub claims: Vec<Judged>,
     /// Which values the paper gives in numbers.
     pub published: String,
+    /// Which of the paper's own results went into the models: all else is predicted.
+    pub calibrated: Vec<String>,
+    /// Where the paper itself says otherwise elsewhere.
+    pub contradictions: Vec<String>,
     /// What is not as in the paper, in this experiment.
     pub differs: Vec<String>,
     /// What is not as in the paper, in all experiments of that paper.
@@ -275,6 +279,8 @@ fn put_together(experiment: &Experiment, how: How, seeds: &[Vec<Table>]) -> Stud
         tables: means(seeds),
         claims,
         published: experiment.published.to_owned(),
+        calibrated: owned(experiment.calibrated),
+        contradictions: owned(experiment.contradictions),
         differs: owned(experiment.differs),
         differs_in_all: owned(experiment.paper.differs),
     }

@@ -23,9 +23,16 @@ pub fn describe(study: &Study) -> String {
     text += "\n  the paper's values beside ours\n";
     text += &compared(study);
     text += &format!("    {}\n", study.published);
-    text += "\n  what differs from the paper\n";
-    for difference in study.differs.iter().chain(&study.differs_in_all) {
-        text += &wrapped("  - ", difference);
+    let differs: Vec<String> = study.differs.iter().chain(&study.differs_in_all).cloned().collect();
+    for (title, items) in [
+        ("what of the paper's results went into the models", &study.calibrated),
+        ("where the paper says otherwise elsewhere", &study.contradictions),
+        ("what differs from the paper", &differs),
+    ] {
+        if !items.is_empty() {
+            text += &format!("\n  {title}\n");
+        }
+        items.iter().for_each(|item| text += &wrapped("  - ", item));
     }
     text += "\n";
     for judged in &study.claims {

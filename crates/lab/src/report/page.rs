@@ -110,9 +110,15 @@ fn section(out: &mut String, study: &Study) {
     out.push_str("</div>\n");
     compared(out, study);
     study.tables.iter().for_each(|table| values(out, study, table));
-    if !study.differs.is_empty() {
-        out.push_str("<h3>What differs from the paper here</h3>\n");
-        list(out, &study.differs);
+    for (title, items) in [
+        ("What of the paper's results went into the models", &study.calibrated),
+        ("Where the paper says otherwise elsewhere", &study.contradictions),
+        ("What differs from the paper here", &study.differs),
+    ] {
+        if !items.is_empty() {
+            *out += &format!("<h3>{title}</h3>\n");
+            list(out, items);
+        }
     }
     simulated(out, study);
     out.push_str("</section>\n");

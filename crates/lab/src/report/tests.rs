@@ -61,6 +61,7 @@ fn the_page_says_what_the_declarations_say() {
     for study in &studies {
         let texts =
             [&study.title, &study.published].into_iter().chain(&study.differs).chain(&study.differs_in_all);
+        let texts = texts.chain(&study.calibrated).chain(&study.contradictions);
         for text in
             texts.chain(study.claims.iter().map(|judged| &judged.claim).filter(|c| *c != "The table."))
         {

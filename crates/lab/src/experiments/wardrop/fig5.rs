@@ -81,5 +81,9 @@ pub const EXPERIMENT: Experiment = Experiment {
         },
     ],
     published: "The text gives the SSD's peak. The curves are plotted only, not published as numbers.",
+    calibrated: &[
+        "The processor's 0.1 ms for a request follows from the SSD's peak of 620 MB/s in figure 5. All else is predicted.",
+    ],
+    contradictions: &[],
     differs: &[],
 };
