@@ -97,7 +97,7 @@ fn on_three_devices_with(home: DeviceId, second: DeviceId, test: impl AsyncFn(&T
             volume.replace_policy(Box::new(told.clone()));
             let three = Three { world: rt, arena: Arena::new(MIB * 4), disks, volume, told };
             three.write(1).await;
-            three.volume.flush().await.unwrap();
+            three.volume.flush().await.expect("two devices are sound");
             three.write(2).await;
             test(&three).await;
         });
@@ -108,7 +108,7 @@ fn on_three_devices_with(home: DeviceId, second: DeviceId, test: impl AsyncFn(&T
 impl Three {
     async fn write(&self, value: u8) {
         let bytes = filled(&self.arena, EXTENT * EXTENTS, value);
-        self.volume.write(Bytes::ZERO, &bytes, Durability::Volatile).await.unwrap();
+        self.volume.write(Bytes::ZERO, &bytes, Durability::Volatile).await.expect("two devices are sound");
     }
 
     fn faults(&self, device: DeviceId) -> Faults {
@@ -123,7 +123,12 @@ impl Three {
 
     /// The second copy of the first extent has a bad sector, which a guest's read of a part of the extent finds and has written again.
     async fn repair_second(&self) -> FaultPlan {
-        let (_, at, _) = self.volume.explain(Bytes::ZERO).unwrap().second.unwrap();
+        let (_, at, _) = self
+            .volume
+            .explain(Bytes::ZERO)
+            .expect("it is in the volume")
+            .second
+            .expect("there are two copies");
         let bad = FaultPlan { bad_reads: Some(at + KIB * 32..at + KIB * 36), ..FaultPlan::default() };
         let bad = FaultPlan { bad_until_written: true, ..bad };
         self.faults(OTHER).set(bad.clone());
@@ -140,7 +145,7 @@ impl Three {
     async fn after_a_power_cut(&self) -> Rig {
         let left =
             [TARGET, OTHER].map(|device| sound(self.disks[device.index()].fork(&self.world), &self.world));
-        rig::open(self.world.clone(), left.to_vec()).await.unwrap()
+        rig::open(self.world.clone(), left.to_vec()).await.expect("two devices are sound")
     }
 
     /// A guest's flush that has begun.
@@ -160,20 +165,20 @@ impl Three {
     /// Has a flush of the guest fail on the device, which the volume survives.
     async fn flush_without_it(&self) {
         self.faults(LOSES).set(FaultPlan { flushes: 1.0, ..FaultPlan::default() });
-        self.volume.flush().await.unwrap();
+        self.volume.flush().await.expect("two devices are sound");
         assert_eq!(self.volume.status().devices[LOSES.index()].state, DeviceState::Failed);
     }
 
     /// What was flushed is read, now, after the two copies that are left were made alike, and after a power cut.
     async fn nothing_is_lost(&self) {
         let len = EXTENT * EXTENTS;
-        assert!(holds(&self.volume, &self.arena, Bytes::ZERO, len, 2).await.unwrap());
+        assert!(holds(&self.volume, &self.arena, Bytes::ZERO, len, 2).await.expect("two devices are sound"));
         let after = self.after_a_power_cut().await;
-        assert!(holds(&after, &self.arena, Bytes::ZERO, len, 2).await.unwrap());
+        assert!(holds(&after, &self.arena, Bytes::ZERO, len, 2).await.expect("two devices are sound"));
         self.world.sleep(Nanos::from_secs(60)).await;
         for volume in [&self.volume, &after] {
-            assert!(holds(volume, &self.arena, Bytes::ZERO, len, 2).await.unwrap());
-            volume.audit().await.unwrap();
+            assert!(holds(volume, &self.arena, Bytes::ZERO, len, 2).await.expect("two devices are sound"));
+            volume.audit().await.expect("two devices are sound");
         }
     }
 }
