@@ -82,6 +82,13 @@ pub struct Number {
     pub ruling: Option<Ruling>,
 }
 
+impl Number {
+    /// Ours, with its spread.
+    pub fn ours_shown(&self) -> String {
+        shown_with_spread(self.ours, (self.ours_high - self.ours_low) / 2.0)
+    }
+}
+
 /// A number with three digits that count.
 pub fn shown(number: f64) -> String {
     let places = match number.abs() {

@@ -52,6 +52,16 @@ pub struct Study {
     pub differs_in_all: Vec<String>,
 }
 
+impl Study {
+    /// Its seeds, for people.
+    pub fn seeds_shown(&self) -> String {
+        match self.seeds {
+            1 => format!("seed {}", self.seed),
+            seeds => format!("means of {seeds} seeds from {} on", self.seed),
+        }
+    }
+}
+
 /// What a series was.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct Simulated {

@@ -24,7 +24,8 @@
 //! counts. Room that is free on an SSD is filled while nobody waits: an idle device copies for next to nothing.
 //!
 //! The horizon matters most, and no value is best for all: loads that go on for ever want a long one, traces of bursts a short one. Simulated
-//! (X25-M, MBA3073; traces: the 18 cells of `trace-cells`, seed 1; the rest by the second, in multiples of what 10 s give, mean of seeds 1 and 2):
+//! (X25-M, MBA3073; traces: the 18 cells of `trace-cells`, seed 1; the rest by the second, in multiples of what 10 s give, mean of seeds 1 and 2,
+//! 60 s after 60 s; random: 32 clients, half reads, 1 GiB, SSD 2 GiB; zipf: 16 clients, 70 % reads, 3 GiB, SSD 1 GiB; dbench-like: SSD 2 GiB):
 //!
 //! | `horizon` | traces, × left (worst) | random 16 KiB that lay on the disk | zipf 4 KiB | dbench-like, 10 clients |
 //! |---|---|---|---|---|

@@ -6,10 +6,8 @@ use braid_lab::study::Study;
 
 /// Everything about a study.
 pub fn describe(study: &Study) -> String {
-    let seeds =
-        if study.seeds == 1 { "seed".to_owned() } else { format!("means of {} seeds from", study.seeds) };
     let mut text =
-        format!("{}: {}\n  {}, {}; {seeds} {}", study.id, study.title, study.paper, study.place, study.seed);
+        format!("{}: {}\n  {}, {}; {}", study.id, study.title, study.paper, study.place, study.seeds_shown());
     text += &match study.quick {
         true => format!(
             ", quick: {:.1} s measured after {:.1} s, too short to compare\n",
@@ -70,7 +68,7 @@ fn compared(study: &Study) -> String {
         table.row(vec![
             number.quantity.clone(),
             number.claimed.clone(),
-            shown_with_spread(number.ours, (number.ours_high - number.ours_low) / 2.0),
+            number.ours_shown(),
             number.ratio.map_or("-".to_owned(), |ratio| format!("{ratio:.2}")),
             number.needed.clone(),
             number.ruling.map_or_else(String::new, |ruling| ruling.to_string()),

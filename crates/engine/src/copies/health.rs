@@ -33,7 +33,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         Ok(())
     }
 
-    /// From now on a device is neither read nor written, and what it would have been given it lacks. When it lost that nobody knows: what was
+    /// From now on a device is neither read nor written, and what it would have been given it lacks. When it lost that is not known: what was
     /// read from it since its last flush is no better, so copies made of that are not read any more.
     pub(super) fn exclude(&self, device: DeviceId, state: DeviceState) {
         self.member(device).set_state(state);

@@ -218,7 +218,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
             let before = self.rt.now().saturating_sub(IDLE);
             let mut state = self.state.borrow_mut();
             let most = if state.behind.is_idle_since(before) { usize::MAX } else { at_once };
-            // They are records of the next commit, for which nobody has reserved room.
+            // They are records of the next commit, for which no request has reserved room.
             let room = self.journal.unreserved().saturating_sub(state.pending());
             let idle = state.behind.idle_since(before, most.min(room));
             if !idle.is_empty() {

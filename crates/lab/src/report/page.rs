@@ -85,9 +85,8 @@ fn section(out: &mut String, study: &Study) {
         escaped(&study.place)
     );
     *out += &format!(
-        "{} from {} on, {} s measured after {} s. <code>braid lab run {id}</code></p>\n",
-        if study.seeds == 1 { "seed".to_owned() } else { format!("{} seeds", study.seeds) },
-        study.seed,
+        "{}, {} s measured after {} s. <code>braid lab run {id}</code></p>\n",
+        study.seeds_shown(),
         study.measured_seconds,
         study.warm_up_seconds
     );
@@ -148,7 +147,7 @@ fn row(out: &mut String, number: &Number) {
         "<tr><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td></tr>\n",
         escaped(&number.quantity),
         escaped(&number.claimed),
-        shown_with_spread(number.ours, (number.ours_high - number.ours_low) / 2.0),
+        number.ours_shown(),
         number.ratio.map_or("-".to_owned(), |ratio| format!("{ratio:.2}")),
         escaped(&number.needed),
         number.ruling.map(marked).unwrap_or_default()
