@@ -4,11 +4,13 @@ mod rig;
 
 use braid_base::{Bytes, DeviceId, ExtentId, KIB, MIB, Nanos};
 use braid_engine::{CreateOptions, Durability, ErrorKind, Export, Status, check};
+use braid_format::extra_directory::Content;
+use braid_format::journal::{Batch, Extra, Record};
 use braid_format::layout::superblock_offsets;
 use braid_format::superblock::{Features, Region, RegionKind, Superblock};
-use braid_format::{extra_directory, extra_page, journal};
+use braid_format::{SlotNumber, extra_directory, extra_page, journal};
 use braid_policy::{DeviceView, Occasion, Placement, Plan, Policy, View};
-use braid_runtime::{Arena, Device};
+use braid_runtime::{Arena, Buf, Device};
 use braid_sim::{Disk, DiskOptions, FaultPlan, Faults, Faulty, World};
 use rig::{Bench, Rig, filled, holds, make, open, open_with, options, refused};
 
@@ -388,6 +390,21 @@ fn clean_entries_that_are_bad_in_both_images_are_forgotten() {
     });
 }
 
+/// The ring of the first journal, and the batches in it by their sequence numbers: where each begins on the device.
+async fn batches(device: &Faulty<Disk>, superblock: &Superblock) -> (Buf, Vec<(u64, Bytes)>) {
+    let ring = *superblock.region(RegionKind::Journal, 0).expect("a volume has a journal");
+    let buf = Arena::new(ring.len).alloc(ring.len).await;
+    device.read(ring.offset, &buf).await.expect("the devices are sound");
+    let mut batches: Vec<(u64, Bytes)> = buf.with_bytes(|bytes| {
+        let starts = (0..bytes.len()).step_by(4096);
+        let valid = starts
+            .filter_map(|at| Some((journal::verify(&bytes[at..], superblock.volume).ok()?.sequence, at)));
+        valid.map(|(sequence, at)| (sequence, ring.offset + Bytes::of_len(at))).collect()
+    });
+    batches.sort_unstable();
+    (buf, batches)
+}
+
 /// The extents of a lost batch were listed by what it said of homes alone: one whose dirty blocks it named passed for whole, and a repair let
 /// guests read older bytes from its home.
 #[test]
@@ -405,16 +422,7 @@ fn an_extent_whose_dirty_blocks_a_lost_batch_named_is_given_up() {
         }
         let superblock = volume.superblock();
         drop(volume);
-        let ring = *superblock.region(RegionKind::Journal, 0).unwrap();
-        let buf = Arena::new(ring.len).alloc(ring.len).await;
-        all[0].read(ring.offset, &buf).await.unwrap();
-        let mut batches: Vec<(u64, Bytes)> = buf.with_bytes(|bytes| {
-            let starts = (0..bytes.len()).step_by(4096);
-            let valid = starts
-                .filter_map(|at| Some((journal::verify(&bytes[at..], superblock.volume).ok()?.sequence, at)));
-            valid.map(|(sequence, at)| (sequence, ring.offset + Bytes::of_len(at))).collect()
-        });
-        batches.sort_unstable();
+        let (buf, batches) = batches(&all[0], &superblock).await;
         let (_, of_extent_3) = batches[batches.len() - 2];
         buf.with_bytes_mut(|bytes| bytes.fill(0));
         all[0].write(of_extent_3, &buf.slice(Bytes::ZERO..KIB * 4)).await.unwrap();
@@ -423,6 +431,94 @@ fn an_extent_whose_dirty_blocks_a_lost_batch_named_is_given_up() {
         assert_eq!(recovery.lost, [ExtentId(3)]);
         assert!(holds(&volume, &arena, KIB * 128 * 3, KIB * 4, 1).await.is_err());
         assert!(holds(&volume, &arena, KIB * 128 * 5, KIB * 8, 2).await.unwrap());
+        volume.audit().await.unwrap();
+    });
+}
+
+/// Has the newest batch, whose checksum is right, name other places of dirty blocks.
+async fn forge_newest(device: &Faulty<Disk>, superblock: &Superblock, forge: impl Fn(&mut Extra)) {
+    let (buf, batches) = batches(device, superblock).await;
+    let &(_, at) = batches.last().expect("something was committed");
+    device.read(at, &buf.slice(Bytes::ZERO..KIB * 4)).await.expect("the devices are sound");
+    buf.with_bytes_mut(|bytes| {
+        let bytes = &mut bytes[..4096];
+        let header = journal::verify(bytes, superblock.volume).expect("it was verified before");
+        let previous = journal::previous(bytes, &header);
+        let mut records: Vec<Record> =
+            journal::records(bytes, &header).collect::<Result<_, _>>().expect("it was verified before");
+        let extras = records.iter_mut().filter_map(|record| match record {
+            Record::Extra(_, Some(extra)) => Some(extra),
+            _ => None,
+        });
+        assert_eq!(extras.map(&forge).count(), 2);
+        let journal::Header { sequence, tail, epoch, .. } = header;
+        let batch = Batch { sequence, tail, epoch, previous: previous.as_deref(), records: &records };
+        journal::encode(bytes, superblock.volume, &batch);
+    });
+    device.write(at, &buf.slice(Bytes::ZERO..KIB * 4)).await.expect("the devices are sound");
+}
+
+/// Where a record says that a dirty block lies is looked up in tables: a place that no table has ended the opening with a panic, or another
+/// block's bytes passed for this one's.
+#[test]
+fn a_record_that_names_a_place_which_is_none_is_refused_and_a_repair_gives_its_extent_up() {
+    type Forge = fn(&mut Extra);
+    let forges: [Forge; 4] = [
+        |extra| extra.place = u16::MAX,
+        |extra| extra.place = 32,
+        |extra| extra.slot = SlotNumber(u32::MAX - 2),
+        |extra| (extra.slot, extra.place) = (SlotNumber(extra.slot.0 + 1_000), 31),
+    ];
+    for forge in forges {
+        let bench = bench(15, MIB * 8, MIB * 8);
+        let (world, arena, all) = (bench.world.clone(), bench.arena.clone(), bench.devices());
+        bench.run(async move {
+            let volume = make(world.clone(), all.clone(), &caching(15, MIB * 2)).await;
+            volume.replace_policy(Box::new(Cache { writes: true }));
+            volume.write(Bytes::ZERO, &filled(&arena, MIB, 1), Durability::Fua).await.unwrap();
+            volume.checkpoint().await.unwrap();
+            volume.write(KIB * 128 * 3, &filled(&arena, KIB * 8, 2), Durability::Fua).await.unwrap();
+            let superblock = volume.superblock();
+            drop(volume);
+            forge_newest(&all[0], &superblock, forge).await;
+            assert_eq!(refused(open(world.clone(), all.clone()).await).kind(), ErrorKind::Corrupt);
+            let (volume, recovery) =
+                open_with(world.clone(), all.clone(), |o| o.repair = true).await.unwrap();
+            assert_eq!(recovery.lost, [ExtentId(3)]);
+            assert!(holds(&volume, &arena, KIB * 128 * 3, KIB * 4, 1).await.is_err());
+            assert!(holds(&volume, &arena, Bytes::ZERO, KIB * 128 * 3, 1).await.unwrap());
+            volume.audit().await.unwrap();
+            volume.close().await.unwrap();
+            drop(open(world, all).await.unwrap());
+        });
+    }
+}
+
+/// Two images of a directory with one sequence number passed for alike: the one that said nothing was in the table stayed, until the other
+/// one rotted.
+#[test]
+fn images_of_a_directory_that_differ_are_made_alike() {
+    let bench = bench(16, MIB * 8, MIB * 8);
+    let (world, arena, all) = (bench.world.clone(), bench.arena.clone(), bench.devices());
+    bench.run(async move {
+        let volume = make(world.clone(), all.clone(), &caching(16, MIB * 2)).await;
+        make_dirty(&volume, &arena, MIB * 2).await;
+        let superblock = volume.superblock();
+        volume.close().await.unwrap();
+        let [first, second] = [0, 1].map(|copy| table(&superblock, copy).offset);
+        let buf = Arena::new(KIB * 4).alloc(KIB * 4).await;
+        all[0].read(first, &buf).await.unwrap();
+        buf.with_bytes_mut(|bytes| {
+            let decoded = extra_directory::decode(bytes, superblock.volume, 0, |_, _| {});
+            let sequence = decoded.expect("it was written by a checkpoint");
+            extra_directory::encode(bytes, superblock.volume, 0, sequence, |_| Content::Unwritten);
+        });
+        all[0].write(second, &buf).await.unwrap();
+        open(world.clone(), all.clone()).await.unwrap().close().await.unwrap();
+        flip(&all[0], first).await;
+        let volume = open(world, all).await.unwrap();
+        assert_eq!(volume.status().extra_blocks, (512, 512));
+        assert!(all_hold(&volume, &arena, MIB * 2, 2).await);
         volume.audit().await.unwrap();
     });
 }
