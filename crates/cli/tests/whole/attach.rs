@@ -131,6 +131,22 @@ fn a_daemon_whose_file_system_stays_in_use_syncs_it_and_says_that_data_may_be_lo
     assert_eq!(daemon.terminate().status, 0);
 }
 
+/// On a busy machine a programme that another thread starts has this one's open files for a while: `detach` failed now and then.
+#[test]
+fn a_file_system_that_is_in_use_for_a_moment_is_unmounted() {
+    if !have_block_devices() || !have(&["mkfs.ext4"]) {
+        return;
+    }
+    let machine = Machine::new();
+    let _daemon = machine.serve_mounted("vault");
+    std::fs::write(machine.path("mnt/letter"), "dear reader").unwrap();
+    let open = std::fs::File::open(machine.path("mnt/letter")).unwrap();
+    let mut detach = machine.command(&["detach", "vault"]).spawn().unwrap();
+    std::thread::sleep(std::time::Duration::from_millis(300));
+    drop(open);
+    assert!(detach.wait().unwrap().success());
+}
+
 /// Everything but a block device works for any user.
 #[test]
 fn without_root_attach_says_what_to_do_instead() {

@@ -6,10 +6,15 @@ use crate::admin::protocol::{AttachReply, Request};
 use crate::volume::state_dir::{StateDir, VolumeName};
 use crate::{Error, ErrorKind, Result};
 use braid_fuse::{Attachment, LoopAttachment, Use, mount, remove_dead_mounts, uses};
+use rustix::io::Errno;
 use rustix::mount::UnmountFlags;
 use serde::{Deserialize, Serialize};
 use std::fs::File;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// How long a file system may be in use that is to be unmounted.
+const LONGEST_BUSY: Duration = Duration::from_secs(2);
 
 /// A volume that is a block device.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -108,7 +113,7 @@ fn unmount_all(device: &Path) -> Result<Vec<PathBuf>> {
         Use::Mounted(point) => Some(point),
         _ => None,
     }) {
-        rustix::mount::unmount(&point, UnmountFlags::NOFOLLOW).map_err(|error| {
+        unmount(&point).map_err(|error| {
             sync_file_system(&point);
             let (device, shown) = (device.display(), point.display());
             let remedy = format!("`fuser -vm {shown}` shows the processes that use it");
@@ -120,6 +125,18 @@ fn unmount_all(device: &Path) -> Result<Vec<PathBuf>> {
         unmounted.push(point);
     }
     Ok(unmounted)
+}
+
+/// Tries again for a while what is in use: a process that is just being started has the open files of its parent until it executes a
+/// programme.
+fn unmount(point: &Path) -> rustix::io::Result<()> {
+    let start = Instant::now();
+    loop {
+        match rustix::mount::unmount(point, UnmountFlags::NOFOLLOW) {
+            Err(Errno::BUSY) if start.elapsed() < LONGEST_BUSY => std::thread::sleep(LONGEST_BUSY / 100),
+            result => return result,
+        }
+    }
 }
 
 /// What stays mounted is at least written to the volume: its daemon may be about to end. That the file system fails is
