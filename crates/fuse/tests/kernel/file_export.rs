@@ -5,36 +5,58 @@ use braid_engine::{Allocation, Durability, Error, ErrorKind, Export, Result, Zer
 use braid_runtime::{Buf, Runtime};
 use braid_uring::Ring;
 use rustix::fs::{FallocateFlags, SeekFrom};
+use std::cell::Cell;
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::rc::Rc;
 
-/// Sparse file, size, and how long each read and write takes at least.
+/// What the daemon says once so many requests have been in flight at the same time.
+pub const MET: &str = "the requests have met";
+/// How long a request waits for others at most.
+const PATIENCE: Nanos = Nanos::from_secs(10);
+
+/// Sparse file, and size.
 #[derive(Clone)]
 pub struct FileExport {
     ring: Ring,
     file: Rc<File>,
     size: Bytes,
-    delay: Nanos,
+    /// Each request waits until so many have been there at the same time.
+    together: u32,
+    in_flight: Rc<Cell<u32>>,
+    met: Rc<Cell<bool>>,
 }
 
 impl FileExport {
-    pub fn open(ring: &Ring, path: &Path, size: Bytes, delay: Nanos) -> FileExport {
+    pub fn open(ring: &Ring, path: &Path, size: Bytes, together: u32) -> FileExport {
         let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path).unwrap();
         file.set_len(size.0).unwrap();
-        FileExport { ring: ring.clone(), file: Rc::new(file), size, delay }
+        let (in_flight, met) = (Rc::default(), Rc::new(Cell::new(together <= 1)));
+        FileExport { ring: ring.clone(), file: Rc::new(file), size, together, in_flight, met }
     }
 
     async fn wait(&self, offset: Bytes, len: Bytes) -> Result<()> {
         if offset + len > self.size {
             return Err(Error::new(ErrorKind::Invalid, "beyond the end"));
         }
-        if self.delay > Nanos(0) {
-            self.ring.sleep(self.delay).await;
+        if !self.met.get() {
+            self.meet().await;
         }
         Ok(())
+    }
+
+    async fn meet(&self) {
+        self.in_flight.set(self.in_flight.get() + 1);
+        let end = self.ring.now() + PATIENCE;
+        while self.in_flight.get() < self.together && !self.met.get() && self.ring.now() < end {
+            self.ring.sleep(Nanos::from_millis(1)).await;
+        }
+        if self.in_flight.get() >= self.together && !self.met.replace(true) {
+            println!("{MET}");
+        }
+        self.in_flight.set(self.in_flight.get() - 1);
     }
 
     fn allocate(&self, flags: FallocateFlags, offset: Bytes, len: Bytes) -> Result<()> {

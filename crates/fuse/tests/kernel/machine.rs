@@ -2,7 +2,7 @@
 //! dropped, in a failing test too.
 
 use crate::file_export::FileExport;
-use braid_base::{Bytes, MIB, Nanos};
+use braid_base::{Bytes, MIB};
 use braid_fuse::{Attachment, LoopAttachment, Server};
 use braid_runtime::Arena;
 use braid_uring::Ring;
@@ -17,13 +17,14 @@ use tempfile::TempDir;
 #[derive(Clone, Copy)]
 pub struct Setup {
     pub size: Bytes,
-    pub delay: Nanos,
+    /// Requests that wait for each other.
+    pub together: u32,
     pub protected: bool,
 }
 
 impl Setup {
     pub fn of(size: Bytes) -> Setup {
-        Setup { size, delay: Nanos(0), protected: false }
+        Setup { size, together: 1, protected: false }
     }
 }
 
@@ -64,7 +65,7 @@ impl Machine {
             .args(["--exact", "machine::daemon", "--nocapture", "--include-ignored"])
             .env(DIRECTORY, self.directory.path())
             .env(SIZE, self.setup.size.0.to_string())
-            .env(DELAY, self.setup.delay.0.to_string())
+            .env(TOGETHER, self.setup.together.to_string())
             .env(PROTECTED, if self.setup.protected { "1" } else { "0" })
             .stdout(Stdio::piped())
             .spawn()
@@ -84,6 +85,13 @@ impl Machine {
         let mut daemon = self.daemon.take().unwrap();
         daemon.kill().unwrap();
         daemon.wait().unwrap();
+    }
+
+    /// Whether the next line that the daemon says is this one. Waits for it, or for the daemon's end.
+    pub fn says(&mut self, line: &str) -> bool {
+        let mut said = String::new();
+        self.lines.as_mut().unwrap().read_line(&mut said).unwrap();
+        said.trim_end() == line
     }
 
     /// Waits for the daemon, which ends by itself once it is unmounted.
@@ -216,7 +224,7 @@ fn missing(programs: &[&str]) -> Option<String> {
 
 const DIRECTORY: &str = "BRAID_TEST_DIRECTORY";
 const SIZE: &str = "BRAID_TEST_SIZE";
-const DELAY: &str = "BRAID_TEST_DELAY";
+const TOGETHER: &str = "BRAID_TEST_TOGETHER";
 const PROTECTED: &str = "BRAID_TEST_PROTECTED";
 const READY: &str = "the daemon is ready";
 const SERVED: &str = "served";
@@ -234,7 +242,7 @@ fn daemon() {
     }
     let ring = Ring::new(256, &arena).unwrap();
     let store = directory.join(STORE);
-    let export = FileExport::open(&ring, &store, Bytes(number(SIZE)), Nanos(number(DELAY)));
+    let export = FileExport::open(&ring, &store, Bytes(number(SIZE)), number(TOGETHER) as u32);
     ring.block_on(async {
         let served = directory.join(SERVED);
         let server = Server::start(&ring, export, &arena, &served, "test", 128).await.unwrap();

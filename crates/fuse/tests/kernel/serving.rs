@@ -20,7 +20,7 @@ fn a_server_does_not_stop_while_its_file_is_open() {
     let server = std::thread::spawn(move || {
         let arena = Arena::new(MIB * 4);
         let ring = Ring::new(64, &arena).unwrap();
-        let export = FileExport::open(&ring, &store, MIB, Nanos(0));
+        let export = FileExport::open(&ring, &store, MIB, 1);
         ring.block_on(async {
             let server = Server::start(&ring, export, &arena, &served, "beside", 4).await.unwrap();
             ready.send(server.file().to_owned()).unwrap();
@@ -49,7 +49,7 @@ fn a_second_daemon_is_refused_where_one_serves() {
     let Some(machine) = Machine::start(Setup::of(MIB), &[]) else { return };
     let arena = Arena::new(MIB * 4);
     let ring = Ring::new(64, &arena).unwrap();
-    let export = FileExport::open(&ring, &machine.path("another store"), MIB, Nanos(0));
+    let export = FileExport::open(&ring, &machine.path("another store"), MIB, 1);
     let refused = ring.block_on(Server::start(&ring, export, &arena, &machine.served(), "second", 4));
     let refused = refused.err().unwrap();
     assert!(refused.to_string().contains(&machine.served().display().to_string()), "{refused}");
