@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a test may")]
 
 use braid_base::{Bytes, DeviceClass, KIB, MIB, Nanos, Rng};
-use braid_emulated::Emulated;
+use braid_emulated::{Emulated, Lateness};
 use braid_model::{Model, Op, Request};
 use braid_runtime::{Arena, Buf, Device, Event, Executor, Geometry, Order, Runtime, Sleep, conformance};
 use braid_uring::{MemoryDevice, Ring};
@@ -54,6 +54,18 @@ impl Model for Fixed {
 
 const READ_TIME: Nanos = Nanos::from_micros(100);
 
+/// Whether requests came back late by so little that how long they took says something.
+fn is_in_time(lateness: Lateness) -> bool {
+    let in_time = lateness.mean() < READ_TIME / 5;
+    if !in_time {
+        println!(
+            "SKIPPED: how long requests take at most: this machine is too busy, {} late",
+            lateness.mean()
+        );
+    }
+    in_time
+}
+
 fn with_ring(body: impl AsyncFnOnce(&Ring, &Arena)) {
     let arena = Arena::new(MIB);
     let ring = Ring::new(64, &arena).unwrap();
@@ -103,8 +115,10 @@ fn one_request_at_a_time_takes_the_models_time() {
             lateness.max
         );
         assert!(taken[0] >= READ_TIME, "{}", taken[0]);
-        assert!(taken[250] < READ_TIME + Nanos::from_micros(30), "median {}", taken[250]);
         assert_eq!(lateness.requests, 500);
+        if is_in_time(lateness) {
+            assert!(taken[250] < READ_TIME + Nanos::from_micros(30), "median {}", taken[250]);
+        }
     });
 }
 
@@ -130,15 +144,18 @@ async fn throughput(ring: &Ring, arena: &Arena, device: Rc<impl Device>, depth: 
 #[test]
 fn depth_helps_up_to_the_models_channels() {
     with_ring(async |ring, arena| {
-        let mut at_depth = Vec::new();
+        let (mut at_depth, mut in_time) = (Vec::new(), true);
         for depth in [1, 4, 16] {
             let device = Rc::new(emulate(ring, Fixed::new(READ_TIME, 4)));
-            at_depth.push(throughput(ring, arena, device, depth).await);
+            at_depth.push(throughput(ring, arena, device.clone(), depth).await);
+            in_time &= is_in_time(device.lateness());
         }
         println!("requests per second at depth 1, 4, 16: {at_depth:.0?}");
         assert!(at_depth[0] <= 10_000.0 && at_depth[2] <= 40_000.0, "{at_depth:?}");
-        assert!(at_depth[1] > 2.0 * at_depth[0], "{at_depth:?}");
-        assert!(at_depth[2] > 10_000.0, "{at_depth:?}");
+        if in_time {
+            assert!(at_depth[1] > 2.0 * at_depth[0], "{at_depth:?}");
+            assert!(at_depth[2] > 10_000.0, "{at_depth:?}");
+        }
     });
 }
 
