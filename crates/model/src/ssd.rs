@@ -133,6 +133,17 @@ impl Model for Ssd {
         Counters { erases: erased, ..self.counters }
     }
 }
+    fn note(&mut self, request: Request) {
+        assert_within(request, self.size);
+        match request.op {
+            Op::Write if request.len > Bytes::ZERO => {
+                self.translation.write(request.offset, request.len);
+            }
+            Op::Discard => self.translation.discard(request.offset, request.len),
+            Op::Read | Op::Write | Op::Flush => {}
+        }
+    }
+
 
 impl Ssd {
     /// Brings about what should have been before a request comes.
