@@ -33,8 +33,8 @@ pub struct Params {
     pub command: Nanos,
     /// What each command takes beside: it bounds nothing but the rate at depth one.
     pub latency: Nanos,
-    /// The most that the controller takes in of written bytes, where that is less than interface and flash would take.
-    /// It does not hold up reads.
+    /// The rate at which the controller empties the write buffer, where that is less than the flash would take. It holds up a
+    /// write only if the buffer is full, and no reads.
     pub intake: Option<Rate>,
     /// Memory for writes.
     pub buffer: Bytes,
