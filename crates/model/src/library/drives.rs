@@ -223,7 +223,7 @@ pub(super) const MEMORIGHT_GT: Spec = Spec {
         mapping: Mapping::Blocks(Blocks {
             // From 5 ms per random write [assumed].
             merge: Bytes(KIB.0 * 640),
-            // Random writes inside 8 MB of 32 GB cost no more than sequential ones [assumed].
+            // Random writes inside one area of 8 MB of 32 GB cost no more than sequential ones [assumed].
             reach: 1.0 / 4_096.0,
         }),
         state: State::Filled,

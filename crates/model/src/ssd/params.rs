@@ -90,7 +90,7 @@ pub struct Pages {
 pub struct Blocks {
     /// Bytes programmed for each random write beside its own.
     pub merge: Bytes,
-    /// How far from a stream's end a write still goes on with it, as a share of the size.
+    /// The area within which random writes cost no more than sequential ones, one for all writers, as a share of the size.
     pub reach: f64,
 }
 

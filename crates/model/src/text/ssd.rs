@@ -127,7 +127,7 @@ fn mapping(mapping: Mapping, f: &mut impl Fields) -> Mapping {
             "reach",
             blocks.reach,
             0.0..=1.0,
-            "How far from the end of a sequential writer a write still goes on with it, as a share of the capacity",
+            "The one area in which random writes are as cheap as sequential ones, as a share of the capacity",
         ),
     })
 }
