@@ -87,6 +87,11 @@ impl<R: Runtime, M: Model> Driver<R, M> {
         Turn { driver: self, tag }
     }
 
+    /// Tells the model of a request that takes no time.
+    pub(crate) fn note(&self, request: Request) {
+        self.state.borrow_mut().model.note(request);
+    }
+
     pub(crate) fn lateness(&self) -> Lateness {
         self.state.borrow().lateness
     }

@@ -62,8 +62,9 @@ impl<R: Runtime, D: Device, M: Model + 'static> Emulated<R, D, M> {
         self.driver.counters()
     }
 
-    /// Switches the model off or on. While it is off, requests take no time but that of the real I/O, the model does not
-    /// learn of them, and they count for nothing: for filling a device before a simulation begins.
+    /// Switches the model's time off or on. While it is off, requests take no time but that of the real I/O and count for
+    /// nothing, but the model learns where they wrote ([`Model::note`]): for filling a device before a simulation begins. So it is
+    /// in the state then in which a device is that was filled in real time.
     pub fn set_timed(&self, timed: bool) {
         self.timed.set(timed);
     }
@@ -89,6 +90,7 @@ impl<R: Runtime, D: Device, M: Model + 'static> Emulated<R, D, M> {
         // A model takes no request that does not fit its device: such a one is refused before, in no time.
         self.inner.geometry().check(offset, len)?;
         if !self.timed.get() {
+            self.driver.note(Request { op, offset, len });
             return Ok(None);
         }
         // The model takes as long as memory does.

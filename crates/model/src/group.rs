@@ -148,6 +148,19 @@ impl Model for Group {
         completed.append(&mut self.completed);
     }
 
+    fn note(&mut self, request: Request) {
+        assert_within(request, self.size);
+        for place in 0..self.members.len() {
+            let part = match self.level {
+                Level::Mirrored => Some((request.offset, request.len)),
+                Level::Striped { unit } => self.part_of(request, place, unit),
+            };
+            if let Some((offset, len)) = part {
+                self.members[place].model.note(Request { offset, len, ..request });
+            }
+        }
+    }
+
     fn counters(&self) -> Counters {
         self.members.iter().fold(Counters::default(), |sum, member| sum + member.model.counters())
     }

@@ -64,9 +64,15 @@ pub struct Params {
     pub write_cache: bool,
     /// How many separate runs of sectors the write cache holds.
     pub buffered_runs: usize,
+    /// How many stretches of what was read or read ahead the buffer holds: sequential readers that are kept apart.
+    pub segments: usize,
     /// How far the disk reads ahead of the host.
     pub read_ahead: Bytes,
 }
+
+/// The segments of a disk of which they are not known. Assumed: the Cheetah 15K.5 has 32, at most 11 of them for writes
+/// (DiskSim model file, [paper]); half as many are enough for a closed set of readers.
+pub const SEGMENTS: usize = 16;
 
 /// A disk at work.
 #[derive(Clone, Debug)]
@@ -146,7 +152,7 @@ impl Hdd {
             job: None,
             destage_next: false,
             writes: WriteBuffer::new(params.buffer, params.buffered_runs),
-            reads: ReadBuffer::new(params.read_ahead, size),
+            reads: ReadBuffer::new(params.segments, params.read_ahead, size),
             due: BinaryHeap::with_capacity(params.queue_depth),
             order: 0,
             completed: Vec::with_capacity(params.queue_depth),

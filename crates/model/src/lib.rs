@@ -62,6 +62,10 @@ pub trait Model {
     /// of completion.
     fn advance(&mut self, now: Nanos, completed: &mut Vec<u64>);
 
+    /// Does what a request changes for good, in no time and without counting it: for what was written before the time that is of
+    /// interest. On an SSD these are the places of its pages, which decide what later writes cost; other devices forget.
+    fn note(&mut self, _request: Request) {}
+
     /// What the device has carried and what that has worn, as far as the model counts it: nothing, unless it says so.
     fn counters(&self) -> Counters {
         Counters::default()
@@ -154,6 +158,15 @@ impl Model for DeviceModel {
             DeviceModel::Hdd(hdd) => hdd.advance(now, completed),
             DeviceModel::Dram(dram) => dram.advance(now, completed),
             DeviceModel::Group(group) => group.advance(now, completed),
+        }
+    }
+
+    fn note(&mut self, request: Request) {
+        match self {
+            DeviceModel::Ssd(ssd) => ssd.note(request),
+            DeviceModel::Hdd(hdd) => hdd.note(request),
+            DeviceModel::Dram(dram) => dram.note(request),
+            DeviceModel::Group(group) => group.note(request),
         }
     }
 

@@ -6,8 +6,9 @@
 //!
 //! Rules:
 //! - A flash page lies on the channel that its address says (striping), and reads queue there in order.
-//! - A write completes when it is in the write buffer. Programs drain the buffer over whichever channels are free: the
-//!   drive writes at new places. A full buffer holds further writes up.
+//! - A write completes when it is in the write buffer, and the controller has found its place in the map. Programs drain the
+//!   buffer over whichever channels are free: the drive writes at new places; some controllers empty it at a rate of their
+//!   own, below that of the flash (`drain`). A full buffer holds further writes up.
 //! - A channel prefers reads to programs; while the buffer is filling or a flush waits, they take turns. A program or
 //!   an erasure that has begun makes way for a read only on drives that can suspend it.
 //! - What a write makes the drive program beside its own bytes is `translation`'s word: the copies of garbage collection
@@ -20,6 +21,7 @@
 //! Left out: reads served from the write buffer, reads that slow down as random writes break up the map, faster program
 //! modes that last for the first part of a burst (SLC caches), and collection while the drive is idle.
 
+mod drain;
 mod flash;
 mod page_map;
 mod params;
@@ -36,6 +38,7 @@ use crate::agenda::Agenda;
 use crate::link::Link;
 use crate::{Counters, Model, Op, Request, assert_within};
 use braid_base::{Bytes, Nanos, Rng};
+use drain::Drain;
 use flash::Flash;
 use std::collections::VecDeque;
 use translation::{Cost, Translation};
@@ -49,8 +52,9 @@ pub struct Ssd {
     translation: Translation,
     read_link: Link,
     write_link: Link,
-    /// The controller's part of taking writes in, where it bounds them.
-    intake_free: Nanos,
+    drain: Drain,
+    /// When the controller has updated the map for all writes so far.
+    map_free: Nanos,
     /// Requests beyond the queue depth, in order.
     outside: VecDeque<(u64, Request)>,
     /// Requests on the drive that have not completed.
@@ -85,7 +89,8 @@ impl Ssd {
             translation: Translation::new(params, size, rng.fork()),
             read_link: Link::new(params.read_rate, params.command),
             write_link: Link::new(params.write_rate, params.command),
-            intake_free: Nanos::ZERO,
+            drain: Drain::new(params.intake, params.buffer),
+            map_free: Nanos::ZERO,
             outside: VecDeque::new(),
             held: 0,
             intake: VecDeque::new(),
@@ -126,6 +131,17 @@ impl Model for Ssd {
             completed.append(&mut self.completed);
         }
         self.run(now, completed);
+    }
+
+    fn note(&mut self, request: Request) {
+        assert_within(request, self.size);
+        match request.op {
+            Op::Write if request.len > Bytes::ZERO => {
+                self.translation.write(request.offset, request.len);
+            }
+            Op::Discard => self.translation.discard(request.offset, request.len),
+            Op::Read | Op::Write | Op::Flush => {}
+        }
     }
 
     fn counters(&self) -> Counters {
@@ -252,39 +268,52 @@ impl Ssd {
     /// done. Otherwise it is to be tried again at `wake`.
     fn take_in(&mut self, request: Request, now: Nanos) -> Option<Nanos> {
         self.flash.settle(now);
-        let buffer = self.flash.buffer();
-        let room = self.params.buffer.saturating_sub(buffer.taken());
-        let (flush, wanted) = match (request.op, self.params.flush) {
-            (Op::Flush, FlushCost::Protected(cost)) => (Some(cost), Bytes::ZERO),
-            (Op::Flush, FlushCost::Drains(cost)) => {
-                (Some(cost).filter(|_| buffer.is_drained()), buffer.taken())
-            }
-            _ if request.len <= room || buffer.is_drained() => (Some(Nanos::ZERO), Bytes::ZERO),
-            _ => (None, request.len - room),
+        let (cost, comes) = match (request.op, self.params.flush) {
+            (Op::Flush, FlushCost::Protected(cost)) => (cost, now),
+            (Op::Flush, FlushCost::Drains(cost)) => (cost, self.is_drained_from(now)),
+            _ => (Nanos::ZERO, self.room_comes(request.len, now)),
         };
-        let Some(flush) = flush else {
-            let room = self.flash.room_comes(wanted);
-            self.wake = room.expect("a buffer that holds something is being drained");
+        if comes > now {
+            self.wake = comes;
             return None;
-        };
-        let through = self.write_link.carry(request.len, now) + flush;
+        }
+        let through = self.write_link.carry(request.len, now) + cost;
         let taken = if request.op == Op::Write { self.write(request, now) } else { now };
         Some(through.max(taken))
     }
 
-    /// Puts a write into the buffer; returns when the controller has taken it in.
+    /// From when on the buffer may have room for so many bytes, or be empty, which is room for any; `now` if it is so.
+    fn room_comes(&self, len: Bytes, now: Nanos) -> Nanos {
+        let buffer = self.flash.buffer();
+        let room = self.params.buffer.saturating_sub(buffer.taken());
+        let by_flash = if len <= room || buffer.is_drained() { now } else { self.flash_makes(len - room) };
+        by_flash.max(self.drain.room_comes(len))
+    }
+
+    /// From when on the buffer may be empty; `now` if it is.
+    fn is_drained_from(&self, now: Nanos) -> Nanos {
+        let buffer = self.flash.buffer();
+        let by_flash = if buffer.is_drained() { now } else { self.flash_makes(buffer.taken()) };
+        by_flash.max(self.drain.is_over())
+    }
+
+    /// When programs will have made so much room, or as much as those under way will.
+    fn flash_makes(&self, room: Bytes) -> Nanos {
+        self.flash.room_comes(room).expect("a buffer that holds something is being drained")
+    }
+
+    /// Puts a write into the buffer; returns when the controller has found its place.
     fn write(&mut self, request: Request, now: Nanos) -> Nanos {
         let cost @ Cost { own, copied, merged, update } = self.translation.write(request.offset, request.len);
         self.flash.insert(request.len, cost, now);
+        self.drain.insert(request.len, now);
         self.counters.written += request.len;
         self.counters.copied += copied + merged;
         self.counters.flash_written += own + copied + merged;
-        let bytes = self.params.intake.map_or(Nanos::ZERO, |rate| rate.time_for(request.len));
-        let time = update.max(bytes);
-        if time > Nanos::ZERO {
-            self.intake_free = self.intake_free.max(now) + time;
+        if update > Nanos::ZERO {
+            self.map_free = self.map_free.max(now) + update;
         }
-        self.intake_free
+        self.map_free
     }
 
     fn complete(&mut self, tag: u64, through: Nanos) {

@@ -2,7 +2,7 @@
 //!
 //! Each field is named once, with its limits and its documentation, in `ssd`, `hdd` and `dram`; reading, writing and the
 //! documentation in what is written follow from that (`fields`). All fields of a kind are required, so that a file
-//! means the same in every version.
+//! means the same in every version, but for those that came later: without them a file means what it meant before.
 //!
 //! ```text
 //! kind = "ssd"            # ssd, hdd or dram

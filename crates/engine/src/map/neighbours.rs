@@ -1,10 +1,12 @@
 //! The slot that an extent gets on a device: next to its neighbours' where that is free, else between those that are not far,
 //! else near its place ([`super::space`]).
+//!
+//! An extent is in the map once its data has been written. What was given out a moment before counts as well ([`Given`]): otherwise
+//! the layout would depend on whether a client writes one extent after the other or several at once.
 
 use super::{Map, Space, State};
-use braid_base::{DeviceId, ExtentId, Slot};
+use braid_base::{DeviceId, ExtentId};
 use braid_format::SlotNumber;
-use braid_format::map_page::Entry;
 
 /// Why an extent comes to a device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -30,7 +32,10 @@ const FAR: u32 = 16;
 impl State {
     /// Takes a slot of a device for an extent.
     pub fn take_for(&mut self, extent: ExtentId, device: DeviceId, arrival: Arrival) -> Option<SlotNumber> {
-        let slot = take(&mut self.space, &self.map, extent, device, arrival)?;
+        let slot = take(&mut self.space, &self.map, &self.given, extent, device, arrival)?;
+        if arrival == Arrival::New {
+            self.given.remember(extent, slot);
+        }
         self.refresh(slot);
         Some(slot)
     }
@@ -50,15 +55,43 @@ impl State {
     }
 }
 
+/// The slots that new extents were given last. Only a hint: what became of them does not matter.
+pub(crate) struct Given {
+    last: [(ExtentId, SlotNumber); REMEMBERED],
+    oldest: usize,
+}
+
+/// As many extents as a few clients write at the same time, or one large request.
+const REMEMBERED: usize = 64;
+
+impl Given {
+    /// None yet.
+    pub fn new() -> Given {
+        Given { last: [(ExtentId(0), SlotNumber::NONE); REMEMBERED], oldest: 0 }
+    }
+
+    fn remember(&mut self, extent: ExtentId, slot: SlotNumber) {
+        self.last[self.oldest] = (extent, slot);
+        self.oldest = (self.oldest + 1) % REMEMBERED;
+    }
+
+    /// The slots that an extent was given.
+    fn of(&self, extent: ExtentId) -> impl Iterator<Item = SlotNumber> {
+        let is_of = move |(of, slot): &&(ExtentId, SlotNumber)| *of == extent && *slot != SlotNumber::NONE;
+        self.last.iter().filter(is_of).map(|(_, slot)| *slot)
+    }
+}
+
 fn take(
     space: &mut Space,
     map: &Map,
+    given: &Given,
     extent: ExtentId,
     device: DeviceId,
     arrival: Arrival,
 ) -> Option<SlotNumber> {
     let near = |other: Option<u32>| {
-        other.filter(|&e| e < map.extents()).map(|e| neighbour(space, map.get(ExtentId(e)), device))
+        other.filter(|&e| e < map.extents()).map(|e| neighbour(space, map, given, ExtentId(e), device))
     };
     let (mut before, mut behind) = (None, None);
     // Whether all extents from the one before on lie on other devices.
@@ -99,14 +132,18 @@ fn take(
     space.take_near(device, wanted)
 }
 
-fn neighbour(space: &Space, entry: Entry, device: DeviceId) -> Neighbour {
-    if entry.home == SlotNumber::NONE {
-        return Neighbour::Unmapped;
-    }
+fn neighbour(space: &Space, map: &Map, given: &Given, extent: ExtentId, device: DeviceId) -> Neighbour {
+    let entry = map.get(extent);
     let on = |slot: SlotNumber| space.locate(slot).filter(|slot| slot.device == device);
-    match on(entry.home).or_else(|| on(entry.second)) {
-        Some(Slot { index, .. }) => Neighbour::Here(index),
-        None => Neighbour::Elsewhere,
+    if entry.home != SlotNumber::NONE {
+        return on(entry.home)
+            .or_else(|| on(entry.second))
+            .map_or(Neighbour::Elsewhere, |slot| Neighbour::Here(slot.index));
+    }
+    match given.of(extent).find_map(on) {
+        Some(slot) => Neighbour::Here(slot.index),
+        None if given.of(extent).next().is_some() => Neighbour::Elsewhere,
+        None => Neighbour::Unmapped,
     }
 }
 
@@ -115,6 +152,7 @@ mod tests {
     use super::super::space::tests::space;
     use super::*;
     use braid_base::Rng;
+    use braid_format::map_page::Entry;
 
     const DISK: DeviceId = DeviceId(0);
     const SSD: DeviceId = DeviceId(1);
@@ -123,18 +161,19 @@ mod tests {
     struct Volume {
         space: Space,
         map: Map,
+        given: Given,
     }
 
     impl Volume {
         fn new(slots: &[u32], extents: u32) -> Volume {
-            Volume { space: space(slots, extents), map: Map::new(extents, 1) }
+            Volume { space: space(slots, extents), map: Map::new(extents, 1), given: Given::new() }
         }
 
         /// The extent gets a slot of the device, and leaves the one that it had.
         fn put(&mut self, extent: u32, device: DeviceId, arrival: Arrival) {
             let extent = ExtentId(extent);
             let before = self.map.get(extent).home;
-            let slot = take(&mut self.space, &self.map, extent, device, arrival);
+            let slot = take(&mut self.space, &self.map, &self.given, extent, device, arrival);
             let home = slot.expect("the device has a free slot");
             self.map.set(extent, Entry { home, ..Entry::default() });
             if before != SlotNumber::NONE {
@@ -162,6 +201,31 @@ mod tests {
             (0..600).for_each(|extent| volume.put(extent, DISK, Arrival::New));
             assert_eq!(volume.slots(DISK), (0..600).collect::<Vec<_>>());
         }
+    }
+
+    /// A client that wrote several extents at once found those before them not yet in the map, and each went to its own place: reads of a
+    /// disk with a tenth of the data took 1.5 times as long as after one write at a time.
+    #[test]
+    fn extents_that_are_written_at_the_same_time_lie_as_if_one_after_the_other() {
+        let device_of = |extent: u32| if extent.is_multiple_of(5) { DISK } else { SSD };
+        let slots = [1_usize, 8].map(|at_once| {
+            let mut volume = Volume::new(&[1_000, 1_000], 1_000);
+            for first in (0..600).step_by(at_once) {
+                let taken = (first..first + at_once as u32).map(|extent| {
+                    let Volume { space, map, given } = &mut volume;
+                    let slot =
+                        take(space, map, given, ExtentId(extent), device_of(extent), Arrival::New).unwrap();
+                    given.remember(ExtentId(extent), slot);
+                    (extent, slot)
+                });
+                for (extent, home) in taken.collect::<Vec<_>>() {
+                    volume.map.set(ExtentId(extent), Entry { home, ..Entry::default() });
+                }
+            }
+            volume.slots(DISK)
+        });
+        assert_eq!(distance(&slots[0]), 1.0);
+        assert_eq!(slots[0], slots[1]);
     }
 
     #[test]

@@ -5,6 +5,7 @@
 //! extent as it was before ([`State::durable_entry`]): so neither can run ahead of the journal.
 
 use super::changes::{Changes, ExtraChange, Scope};
+use super::neighbours::Given;
 use super::outdated::{Freed, Outdated};
 use super::{Behind, CacheTables, Extras, Map, Space};
 use crate::planted::{Bug, planted};
@@ -23,6 +24,7 @@ use std::collections::BTreeSet;
 pub(crate) struct State {
     pub map: Map,
     pub space: Space,
+    pub(super) given: Given,
     pub extras: Extras,
     /// Which pages of the cache tables are not up to date.
     pub tables: CacheTables,
@@ -66,6 +68,7 @@ impl State {
             map: Map::new(shape.extents(), shape.copies),
             views: views.collect(),
             space,
+            given: Given::new(),
             extras: Extras::new(superblock.devices.len(), shape.extent_size / shape.block_size),
             tables: CacheTables::new(superblock),
             behind: Behind::new(*shape),

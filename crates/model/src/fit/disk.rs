@@ -3,7 +3,7 @@
 use super::{
     END, MANY, ONE, Observed, SAME, SAME_LONG, START, WRITE, WRITE_MANY, WRITE_ONE, adjusted, hdd, slower,
 };
-use crate::hdd::Curve;
+use crate::hdd::{Curve, SEGMENTS};
 use crate::library::{InvalidModel, Spec};
 use crate::measure::{Measure, measure};
 use crate::rate::Rate;
@@ -25,8 +25,8 @@ pub(super) const WANTED: &[Measure] = &[
     WRITE_MANY,
 ];
 
-const ASSUMED: &str = "heads, track_read, track_write, write_settle, head_switch, queue_depth, buffer, read_ahead; without \
-                       writes also write_cache and buffered_runs";
+const ASSUMED: &str = "heads, track_read, track_write, write_settle, head_switch, queue_depth, buffer, segments, read_ahead; \
+                       without writes also write_cache and buffered_runs";
 
 pub(super) fn fit(spec: &mut Spec, seen: &Observed) -> Result<&'static str, InvalidModel> {
     transfer(spec, seen)?;
@@ -43,6 +43,7 @@ pub(super) fn fit(spec: &mut Spec, seen: &Observed) -> Result<&'static str, Inva
 fn transfer(spec: &mut Spec, seen: &Observed) -> Result<(), InvalidModel> {
     let (outer, inner) = (seen.need(START)? * 1e6, seen.need(END)? * 1e6);
     let params = hdd(spec);
+    (params.segments, params.read_ahead) = (SEGMENTS, KIB * 512);
     params.outer = Rate((outer as u64).clamp(5_000_000, 10_000_000_000));
     params.inner = Rate((inner as u64).clamp(5_000_000, params.outer.0));
     params.revolution = turn(seen.get(Measure::BackwardRead), outer);

@@ -35,16 +35,12 @@ pub struct ReadBuffer {
     stream: Option<Stream>,
 }
 
-/// How many sequential readers a disk keeps apart. Assumed: the Cheetah 15K.5 has 32, at most 11 of them for writes
-/// (DiskSim model file, [paper]); half as many are enough for a closed set of readers.
-const STRETCHES: usize = 16;
-
 impl ReadBuffer {
-    /// An empty buffer that reads `reach` ahead on a device of `size`.
-    pub fn new(reach: Bytes, size: Bytes) -> ReadBuffer {
+    /// An empty buffer of at most `limit` stretches that reads `reach` ahead on a device of `size`.
+    pub fn new(limit: usize, reach: Bytes, size: Bytes) -> ReadBuffer {
         ReadBuffer {
-            stretches: Vec::with_capacity(STRETCHES),
-            limit: STRETCHES,
+            stretches: Vec::with_capacity(limit),
+            limit,
             reach: reach / SECTOR,
             device_end: size.align_up(SECTOR) / SECTOR,
             uses: 0,

@@ -47,7 +47,7 @@ pub(super) const X25_M: Spec = Spec {
         command: Nanos(13_000),
         // From 6,000 reads/s at low depth [review] (b4). The sheet's 85 µs [assumed] leaves the host out.
         latency: Nanos::from_micros(47),
-        // 70 MB/s [sheet] (b1).
+        // 70 MB/s [sheet] (b1). A sheet's sustained rate: what the buffer still holds is written at that of the interface.
         intake: Some(Rate::from_mb(70)),
         // SRAM in the controller [assumed].
         buffer: Bytes(KIB.0 * 256),
@@ -223,7 +223,7 @@ pub(super) const MEMORIGHT_GT: Spec = Spec {
         mapping: Mapping::Blocks(Blocks {
             // From 5 ms per random write [assumed].
             merge: Bytes(KIB.0 * 640),
-            // Random writes inside 8 MB of 32 GB cost no more than sequential ones [assumed].
+            // Random writes inside one area of 8 MB of 32 GB cost no more than sequential ones [assumed].
             reach: 1.0 / 4_096.0,
         }),
         state: State::Filled,

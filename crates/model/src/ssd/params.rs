@@ -33,8 +33,8 @@ pub struct Params {
     pub command: Nanos,
     /// What each command takes beside: it bounds nothing but the rate at depth one.
     pub latency: Nanos,
-    /// The most that the controller takes in of written bytes, where that is less than interface and flash would take.
-    /// It does not hold up reads.
+    /// The rate at which the controller empties the write buffer, where that is less than the flash would take. It holds up a
+    /// write only if the buffer is full, and no reads.
     pub intake: Option<Rate>,
     /// Memory for writes.
     pub buffer: Bytes,
@@ -90,7 +90,7 @@ pub struct Pages {
 pub struct Blocks {
     /// Bytes programmed for each random write beside its own.
     pub merge: Bytes,
-    /// How far from a stream's end a write still goes on with it, as a share of the size.
+    /// The area within which random writes cost no more than sequential ones, one for all writers, as a share of the size.
     pub reach: f64,
 }
 

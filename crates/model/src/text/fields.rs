@@ -14,6 +14,15 @@ pub(super) trait Fields {
     fn word<'a>(&mut self, key: &'static str, value: &'a str, words: &[&'a str], doc: &str) -> &'a str;
     fn flag(&mut self, key: &'static str, value: bool, doc: &str) -> bool;
     fn count(&mut self, key: &'static str, value: u64, limits: RangeInclusive<u64>, doc: &str) -> u64;
+    /// A number that texts of earlier versions lack: they mean `before`.
+    fn later_count(
+        &mut self,
+        key: &'static str,
+        value: u64,
+        before: u64,
+        limits: RangeInclusive<u64>,
+        doc: &str,
+    ) -> u64;
     fn share(&mut self, key: &'static str, value: f64, limits: RangeInclusive<f64>, doc: &str) -> f64;
     fn size(&mut self, key: &'static str, value: Bytes, limits: RangeInclusive<Bytes>, doc: &str) -> Bytes;
     fn time(&mut self, key: &'static str, value: Nanos, limits: RangeInclusive<Nanos>, doc: &str) -> Nanos;
@@ -115,6 +124,21 @@ impl Fields for Reader {
         self.read(key, value, doc, &expected, |found| {
             found.as_integer().and_then(|n| u64::try_from(n).ok()).filter(|n| limits.contains(n))
         })
+    }
+
+    fn later_count(
+        &mut self,
+        key: &'static str,
+        value: u64,
+        before: u64,
+        limits: RangeInclusive<u64>,
+        doc: &str,
+    ) -> u64 {
+        if self.table.contains_key(key) {
+            return self.count(key, value, limits, doc);
+        }
+        self.known.push(key);
+        before
     }
 
     fn share(&mut self, key: &'static str, value: f64, limits: RangeInclusive<f64>, doc: &str) -> f64 {
@@ -221,6 +245,17 @@ impl Fields for Writer {
 
     fn count(&mut self, key: &'static str, value: u64, limits: RangeInclusive<u64>, doc: &str) -> u64 {
         self.put(key, value, value, &format!("{doc}; {} to {}", limits.start(), limits.end()))
+    }
+
+    fn later_count(
+        &mut self,
+        key: &'static str,
+        value: u64,
+        _: u64,
+        limits: RangeInclusive<u64>,
+        doc: &str,
+    ) -> u64 {
+        self.count(key, value, limits, doc)
     }
 
     fn share(&mut self, key: &'static str, value: f64, limits: RangeInclusive<f64>, doc: &str) -> f64 {

@@ -1,7 +1,7 @@
 //! The fields of a disk.
 
 use super::fields::Fields;
-use crate::hdd::{Curve, Params};
+use crate::hdd::{Curve, Params, SEGMENTS};
 use crate::library::InvalidModel;
 use braid_base::{Bytes, GIB, Nanos};
 use std::ops::RangeInclusive;
@@ -81,6 +81,13 @@ fn electronics(params: &mut Params, f: &mut impl Fields) {
         params.buffered_runs as u64,
         1..=65_536,
         "How many separate runs of sectors the write cache holds",
+    ) as usize;
+    params.segments = f.later_count(
+        "segments",
+        params.segments as u64,
+        SEGMENTS as u64,
+        1..=1_024,
+        "How many stretches of what was read the buffer holds: its cache segments",
     ) as usize;
     params.read_ahead =
         f.size("read_ahead", params.read_ahead, memory, "How far the disk reads ahead of the host");

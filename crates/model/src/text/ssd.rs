@@ -55,7 +55,7 @@ fn interface(params: &mut Params, f: &mut impl Fields) {
     params.intake = f.rate_or_none(
         "intake",
         params.intake,
-        "The most written bytes that the controller takes in, if interface and flash could take more",
+        "The rate at which the controller empties the write buffer, if the flash could take more",
     );
     params.buffer = f.size("buffer", params.buffer, Bytes::ZERO..=GIB * 16, "Memory for writes");
     params.flush = flush(params.flush, f);
@@ -127,7 +127,7 @@ fn mapping(mapping: Mapping, f: &mut impl Fields) -> Mapping {
             "reach",
             blocks.reach,
             0.0..=1.0,
-            "How far from the end of a sequential writer a write still goes on with it, as a share of the capacity",
+            "The one area in which random writes are as cheap as sequential ones, as a share of the capacity",
         ),
     })
 }

@@ -1,6 +1,7 @@
 //! What happens to requests that wait: order, buffers, flushes.
 
 use braid_base::{Bytes, GIB, KIB, Nanos, Rng};
+use braid_model::ssd::State;
 use braid_model::{DeviceModel, Model, Op, Request, Timing, by_name, drive, library};
 
 const SIZE: Bytes = Bytes(64 << 30);
@@ -127,6 +128,44 @@ fn writes_complete_at_once_with_the_write_cache_and_take_the_arm_without() {
     };
     assert!(mean_time(true) < Nanos::from_micros(200));
     assert!(mean_time(false) > Nanos::from_millis(4));
+}
+
+#[test]
+fn writes_are_taken_at_the_interfaces_rate_until_the_buffer_is_full_and_then_at_the_controllers() {
+    let Timing::Ssd(params) = by_name("x25-m").unwrap().timing else { panic!("the x25-m is an SSD") };
+    let (len, start) = (KIB * 16, SIZE / 2);
+    let held = params.buffer / len;
+    let mut device = by_name("x25-m").unwrap().clone().with_state(State::Fresh).build(SIZE, 1);
+    let mut at = 0;
+    let mut next = |_| {
+        at += 1;
+        Request { op: Op::Write, offset: start + len * (at - 1), len }
+    };
+    // The first one finds no stream that it goes on with.
+    let first = drive(&mut device, 1, 1, Nanos::ZERO, &mut next);
+    let burst = drive(&mut device, 1, held, first, &mut next) - first;
+    let alone = params.command + params.latency + params.write_rate.time_for(len);
+    assert!(burst < alone * held * 11 / 10, "{burst} for {held} writes that take {alone} each");
+    let filled = first + burst;
+    let rest = drive(&mut device, 1, 10 * held, filled, &mut next) - filled;
+    let rate = (len * 10 * held).0 as f64 / rest.as_secs_f64() / 1e6;
+    assert!((rate / 70.0 - 1.0).abs() < 0.1, "{rate} MB/s while the buffer is full");
+}
+
+#[test]
+fn a_disk_writes_faster_the_more_runs_its_buffer_sorts() {
+    let mut spec = by_name("mba3073").unwrap().clone();
+    let mut rate = |runs| {
+        if let Timing::Hdd(params) = &mut spec.timing {
+            params.buffered_runs = runs;
+        }
+        let (mut rng, mut device) = (Rng::new(12), spec.build(spec.capacity, 1));
+        let filled = drive(&mut device, 32, 2_000, Nanos::ZERO, |_| random(&mut rng, Op::Write));
+        2_000.0
+            / (drive(&mut device, 32, 2_000, filled, |_| random(&mut rng, Op::Write)) - filled).as_secs_f64()
+    };
+    let rates = [8, 32, 128, 512].map(&mut rate);
+    assert!(rates.is_sorted_by(|one, other| 1.1 * one < *other), "{rates:?}");
 }
 
 #[test]
