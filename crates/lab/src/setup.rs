@@ -48,6 +48,8 @@ pub struct Setup {
     pub outstanding: usize,
     /// What becomes of requests beyond the volume's end.
     pub beyond: Beyond,
+    /// Closed loop: processors that all clients share while they think, as the processes of a machine; none for one for each client.
+    pub processors: Option<usize>,
     /// Whether every read is verified, by a tag of 8 bytes for each block of the volume and of the devices.
     pub verify: bool,
     /// Length of an interval of the time series; none for one that fits.
@@ -175,6 +177,7 @@ impl Setup {
             speed: 1.0,
             outstanding: 256,
             beyond: Beyond::Refuse,
+            processors: None,
             verify: false,
             interval: None,
         }

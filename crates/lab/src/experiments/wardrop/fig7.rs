@@ -6,7 +6,7 @@ use super::{
 };
 use crate::Prefill;
 use crate::experiment::Bound::AtLeast;
-use crate::experiment::Measure::{Latency, Throughput};
+use crate::experiment::Measure::{Latency, LatencyP99, Settling, Throughput};
 use crate::experiment::Published::Words;
 use crate::experiment::Quantity::Ratio;
 use crate::experiment::{Claim, Experiment, Times};
@@ -31,7 +31,7 @@ pub const EXPERIMENT: Experiment = Experiment {
         series(STRIPE, ONE_AND_FOUR, "stripe", DBENCH),
         series(STATIC_80, ONE_AND_FOUR, "static,ssd=80%", DBENCH),
     ],
-    measures: &[Throughput, Latency],
+    measures: &[Throughput, Latency, LatencyP99, Settling],
     counting: Some(DBENCH_COUNTS),
     prefill: Prefill::None,
     times: Times { warm_up: 120, measured: 60 },
