@@ -64,8 +64,7 @@ pub const EXPERIMENT: Experiment = Experiment {
                 ),
             ],
             why: "The write caches of four disks take at once nearly all that the page cache writes back, so that the \
-                  disks alone and striping are bound by the processes' own time. In the paper four cores bound all of \
-                  them at less. The policy begins on the SSD, and nothing is hot here, as figure 5 says: more than \
+                  disks alone and striping are bound by the processes' own time. The policy begins on the SSD, and nothing is hot here, as figure 5 says: more than \
                   half of the data stays there, and 0.81 of the throughput of striping is left.",
         },
     ],
