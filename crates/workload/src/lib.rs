@@ -28,6 +28,7 @@ mod pace;
 mod page_cache;
 mod postmark;
 mod random;
+mod refill;
 mod sequential;
 mod smb;
 mod target;
