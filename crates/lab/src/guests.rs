@@ -237,9 +237,9 @@ impl<D: Device> Guests<D> {
     }
 
     /// A client of a closed loop.
-    async fn follow(self: Rc<Self>, mut client: Client) -> Result<()> {
+    async fn follow(self: Rc<Self>, client: Client) -> Result<()> {
         let mut burst = Burst::new(self.rt.now());
-        while let Some(step) = client.next() {
+        for step in client {
             match step {
                 Step::Request { think, request } => {
                     if !self.may_begin() {
