@@ -10,7 +10,8 @@ use serde::{Serialize, Serializer};
 pub struct Outcome {
     /// The policy with all its settings.
     pub policy: String,
-    /// The policy that placed what was filled before the load began, with all its settings; none if nothing was.
+    /// The policy that placed what was filled before the load began, with all its settings; none if nothing was. `listed` if the
+    /// setup lists what lies on SSDs.
     pub prefill_policy: Option<String>,
     /// The workload as it was given, or the trace's file.
     pub load: String,

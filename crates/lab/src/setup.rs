@@ -5,6 +5,7 @@ use braid_base::{Bytes, KIB, Nanos};
 use braid_engine::Readahead;
 use braid_trace::Options;
 use std::fmt;
+use std::ops::Range;
 use std::path::PathBuf;
 use std::str::FromStr;
 
@@ -36,6 +37,9 @@ pub struct Setup {
     /// The policy that places what is prefilled, [`crate::OWN`] for the one that is simulated; none for the same for all that are
     /// compared (`fill.rs` says which), but for those that are themselves a rule of where data lies.
     pub prefill_policy: Option<String>,
+    /// Whole extents that lie on SSDs before the load begins, in order; what else is prefilled lies on disks, and `prefill_policy` has no say.
+    /// For baselines that know beforehand what is worth an SSD.
+    pub prefill_ssd: Option<Vec<Range<Bytes>>>,
     /// How far the load runs before anything is measured.
     pub warm_up: WarmUp,
     /// For how long it is measured then; none for until the load ends.
@@ -171,6 +175,7 @@ impl Setup {
             readahead: Readahead::default(),
             prefill: Prefill::Used,
             prefill_policy: None,
+            prefill_ssd: None,
             warm_up: WarmUp::NONE,
             duration: None,
             requests: None,

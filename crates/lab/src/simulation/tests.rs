@@ -132,6 +132,19 @@ fn a_closed_loop_obeys_littles_law() {
     }
 }
 
+#[test]
+fn what_is_listed_lies_on_the_ssd_and_stays_there() {
+    let extent = braid_base::KIB * 128;
+    let listed = vec![extent * 3..extent * 40, extent * 100..extent * 103];
+    let with = |policy: &str, list| Setup { prefill_ssd: list, ..setup(policy, MIXED) };
+    let outcome = simulate(&with("ssd-only", Some(listed))).unwrap().outcome;
+    let extents = outcome.mapped_bytes / extent.0;
+    assert_eq!((outcome.devices[0].data_share * extents as f64).round(), 40.0);
+    assert_eq!(outcome.prefill_policy.as_deref(), Some("listed"));
+    let none = simulate(&with("ssd-only", Some(Vec::new()))).unwrap().outcome;
+    assert_eq!(none.devices[0].data_share, 0.0);
+}
+
 /// Processes of dbench, measured for 20 s.
 fn processes(workload: &str, processors: Option<usize>) -> Outcome {
     let workload = format!("dbench-like,think=100us,requests=endless,{workload}");
