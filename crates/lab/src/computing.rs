@@ -9,7 +9,8 @@
 use braid_base::{Bytes, Nanos};
 use std::cell::{Cell, RefCell};
 
-/// A time slice: what the scheduler of Linux 2.6.28 grants on four processors at least is 12 ms.
+/// A time slice, assumed: what the scheduler of Linux 2.6.28 grants on four processors at least is about 12 ms. If processors are scarce,
+/// the tail of operations' latencies is about as long.
 const SLICE: Nanos = Nanos::from_millis(10);
 /// Operations that are noted at the end of a burst, at most.
 const MOST_OPERATIONS: usize = 4096;
