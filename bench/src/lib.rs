@@ -2,6 +2,7 @@
 
 pub mod balance;
 pub mod demo;
+pub mod oracle;
 
 use std::time::Duration;
 

@@ -109,6 +109,19 @@ class Intervals(TypedDict):
     devices: IntervalDevices
 
 
+class Programme(TypedDict):
+    """What the clients' programmes count themselves, where the volume sees less of it."""
+
+    operations: int
+    programme_bytes: int
+    operation_ns_mean: float
+    operation_ns_p50: int
+    operation_ns_p95: int
+    operation_ns_p99: int
+    operation_ns_p999: int
+    operation_ns_max: int
+
+
 class Trace(TypedDict):
     """How the addresses of a trace lie in the volume."""
 
@@ -137,6 +150,8 @@ class Run(TypedDict):
     write: Operation
     flush: Operation
     discard: Operation
+    programme: Optional[Programme]
+    settled_seconds: Optional[float]
     dropped_requests: int
     bad_records: int
     trace: Optional[Trace]

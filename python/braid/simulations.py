@@ -27,6 +27,7 @@ def simulate(
     trace: Union[None, str, "os.PathLike[str]"] = None,
     clients: Optional[int] = None,
     think: Optional[str] = None,
+    processors: Optional[int] = None,
     speed: Optional[float] = None,
     outstanding: Optional[int] = None,
     seed: Optional[int] = None,
@@ -62,6 +63,7 @@ def simulate(
     :param trace: a recorded one, a file in any of the formats that ``read_trace`` reads.
     :param clients: Clients that each wait for their last request (closed loop).
     :param think: How long a client waits before each request, ``"5ms"``.
+    :param processors: Processors that all clients share while they wait like this or compute; None for one for each.
     :param speed: How much faster requests come than their times say (open loop).
     :param outstanding: Requests in the volume at the same time, at most (open loop).
     :param seed: Seed of workload and devices.

@@ -88,6 +88,7 @@ pub fn setup(
     setup.cache_extents = given.number("cache")?.unwrap_or(setup.cache_extents);
     setup.outstanding = given.number("outstanding")?.unwrap_or(setup.outstanding);
     setup.requests = given.number("requests")?;
+    setup.processors = given.number("processors")?;
     given.set("readahead", &mut setup.readahead)?;
     given.set("extent", &mut setup.extent_size)?;
     given.set("block", &mut setup.block_size)?;

@@ -4,12 +4,16 @@
 //! `cargo run --release -p braid-bench --bin trace-cells -- [POLICY …]`; `SSD=x25-m HDD=mba3073 SEED=1` choose models and seed, `SHARES=15,50`
 //! and `TRACES=web,…` some cells, `CLIENTS=8` plays in closed loop. It reads ../shared/traces, and says so where that is not there.
 //!
-//! What is fixed: static splits, `stripe`, `ssd-first`, `hdd-only`, each with its own layout; the best of them is known only afterwards. *Left*
-//! is the layout that the policies begin with, and nothing moves. Requests of traces that would overload the disks come slower.
+//! What is fixed: static splits, `stripe`, `ssd-first` with caches of 5, 10, 20 and 50 %, `hdd-only`, each with its own layout; the best of them
+//! is known only afterwards. *Left* is the layout that the policies begin with, and nothing moves. *Oracle* is a static split that knows the
+//! whole trace (`oracle.rs`), and none of what is fixed. Requests of traces that would overload the disks come slower.
 
 use anyhow::{Context, Result, anyhow};
-use braid_base::{DeviceClass, Nanos};
+use braid_base::{Bytes, DeviceClass, Nanos};
+use braid_bench::oracle::{Costs, Writes, belongs_on_ssd};
 use braid_lab::{DeviceSetup, Load, Run, Setup, Trace, sweep};
+use std::fmt;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 /// File, name, and how much faster than recorded requests come: as fast as the disk of one volume can serve. The times of `dtrs` were
@@ -37,20 +41,25 @@ fn main() -> Result<()> {
     let wanted = std::env::var("TRACES").ok();
     let shares = std::env::var("SHARES").unwrap_or_else(|_| "15,50".to_owned());
     let mut ratios: Vec<[Vec<f64>; 2]> = policies.iter().map(|_| [Vec::new(), Vec::new()]).collect();
-    println!("| trace | SSD | left ms | best fixed ms | {} |", policies.join(" | "));
-    println!("|---|---|---|---|{}", "---|".repeat(policies.len()));
+    println!(
+        "| trace | SSD | left ms | best fixed ms | best ssd-first ms | oracle ms | {} |",
+        policies.join(" | ")
+    );
+    println!("|---|---|---|---|---|---|{}", "---|".repeat(policies.len()));
     for &(file, name, speed) in TRACES {
         if wanted.as_ref().is_some_and(|wanted| !wanted.split(',').any(|one| one == name)) {
             continue;
         }
         for share in shares.split(',') {
-            let setup = setup(&folder.join(file), speed, share)?;
-            let cell = cell(&setup, &policies, share).with_context(|| format!("{name}, {share} %"))?;
-            print!("| {name} | {share} % | {:.3} | {:.3} ({}) |", cell.left, cell.best, cell.best_policy);
+            let file = folder.join(file);
+            let setup = setup(&file, speed, share)?;
+            let cell = cell(&setup, &policies, share, &file).with_context(|| format!("{name}, {share} %"))?;
+            print!("| {name} | {share} % | {:.3} | {} |", cell.left, cell.best);
+            print!(" {} | {:.3} |", cell.best_ssd_first, cell.oracle);
             for (ms, [to_left, to_best]) in cell.policies.iter().zip(&mut ratios) {
-                print!(" {ms:.3} = {:.2} × left, {:.2} × best |", ms / cell.left, ms / cell.best);
+                print!(" {ms:.3} = {:.2} × left, {:.2} × best |", ms / cell.left, ms / cell.best.ms);
                 to_left.push(ms / cell.left);
-                to_best.push(ms / cell.best);
+                to_best.push(ms / cell.best.ms);
             }
             println!();
         }
@@ -71,16 +80,48 @@ fn main() -> Result<()> {
 /// Mean latencies in milliseconds.
 struct Cell {
     left: f64,
-    best: f64,
-    best_policy: String,
+    best: Best,
+    best_ssd_first: Best,
+    oracle: f64,
     policies: Vec<f64>,
 }
 
+/// The best of several policies.
+struct Best {
+    ms: f64,
+    policy: String,
+}
+
+impl Best {
+    fn of<'a>(runs: impl Iterator<Item = &'a Run>) -> Result<Best> {
+        let best = runs.min_by(|a, b| ms(a).total_cmp(&ms(b))).context("one run for each setup")?;
+        Ok(Best { ms: ms(best), policy: best.outcome.policy.clone() })
+    }
+}
+
+impl fmt::Display for Best {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:.3} ({})", self.ms, self.policy)
+    }
+}
+
+/// Per cent of the SSD that `ssd-first` has as a cache.
+const CACHES: [u32; 4] = [5, 10, 20, 50];
+
+fn variable(name: &str, usual: &str) -> String {
+    std::env::var(name).unwrap_or_else(|_| usual.to_owned())
+}
+
+/// The models of the SSD and of the disk.
+fn models() -> [String; 2] {
+    [variable("SSD", "x25-m"), variable("HDD", "mba3073")]
+}
+
 fn setup(trace: &Path, speed: f64, share: &str) -> Result<Setup> {
-    let variable = |name: &str, usual: &str| std::env::var(name).unwrap_or_else(|_| usual.to_owned());
+    let [ssd, hdd] = models();
     let devices = vec![
-        DeviceSetup::parse(DeviceClass::Ssd, &format!("{share}%,model={}", variable("SSD", "x25-m")))?,
-        DeviceSetup::parse(DeviceClass::Hdd, &format!("120%,model={}", variable("HDD", "mba3073")))?,
+        DeviceSetup::parse(DeviceClass::Ssd, &format!("{share}%,model={ssd}"))?,
+        DeviceSetup::parse(DeviceClass::Hdd, &format!("120%,model={hdd}"))?,
     ];
     let clients = std::env::var("CLIENTS").ok().map(|clients| clients.parse()).transpose()?;
     let load = Load::Trace(Trace { clients, ..Trace::new(trace) });
@@ -88,7 +129,7 @@ fn setup(trace: &Path, speed: f64, share: &str) -> Result<Setup> {
     Ok(Setup { speed, seed, outstanding: 1 << 16, interval: Some(Nanos::from_secs(3600)), ..setup })
 }
 
-fn cell(setup: &Setup, policies: &[String], share: &str) -> Result<Cell> {
+fn cell(setup: &Setup, policies: &[String], share: &str, trace: &Path) -> Result<Cell> {
     let with = |policy: &str| Setup { policy: policy.to_owned(), ..setup.clone() };
     let runs = run(&policies.iter().map(|policy| with(policy)).collect::<Vec<_>>())?;
     let layout = runs.first().and_then(|run| run.outcome.prefill_policy.clone());
@@ -96,14 +137,42 @@ fn cell(setup: &Setup, policies: &[String], share: &str) -> Result<Cell> {
     let share: u32 = share.parse()?;
     let splits = (1..10).map(|tenth| tenth * 10).filter(|&split| split <= share.max(10));
     let mut fixed: Vec<Setup> = splits.map(|split| with(&format!("static,ssd={split}%"))).collect();
-    fixed.extend(["stripe", "ssd-first", "hdd-only"].map(with));
-    fixed.push(Setup { prefill_policy: Some(layout), ..with("ssd-only") });
-    let mut results = run(&fixed)?;
-    let left = ms(&results.pop().ok_or_else(|| anyhow!("one run for each setup"))?);
-    let best = results.iter().min_by(|a, b| ms(a).total_cmp(&ms(b)));
-    let best = best.ok_or_else(|| anyhow!("one run for each setup"))?;
-    let best_policy = best.outcome.policy.clone();
-    Ok(Cell { left, best: ms(best), best_policy, policies: runs.iter().map(ms).collect() })
+    fixed.extend(CACHES.map(|cache| Setup {
+        // The layout that policies begin with, but for the room of this cache; rounded up, or the cache would not count as full.
+        prefill_policy: Some(format!(
+            "static,ssd={:.2}%",
+            f64::from(share) * (1.0 - f64::from(cache) / 100.0) + 0.01
+        )),
+        ..with(&format!("ssd-first,cache={cache}%"))
+    }));
+    fixed.extend(["stripe", "hdd-only"].map(with));
+    // `ssd-only` never moves what lies elsewhere.
+    let mut unmoved = vec![Setup { prefill_policy: Some(layout), ..with("ssd-only") }];
+    for writes in [Writes::Buffered, Writes::Through] {
+        let known = known_beforehand(trace, setup, share, writes)?;
+        unmoved.push(Setup { prefill_ssd: Some(known), ..with("ssd-only") });
+    }
+    let unmoved = run(&unmoved)?;
+    let results = run(&fixed)?;
+    let is_ssd_first = |run: &&Run| run.outcome.policy.starts_with("ssd-first");
+    Ok(Cell {
+        left: ms(&unmoved[0]),
+        best: Best::of(results.iter())?,
+        best_ssd_first: Best::of(results.iter().filter(is_ssd_first))?,
+        oracle: ms(&unmoved[1]).min(ms(&unmoved[2])),
+        policies: runs.iter().map(ms).collect(),
+    })
+}
+
+/// What the oracle puts on the SSD.
+fn known_beforehand(trace: &Path, setup: &Setup, share: u32, writes: Writes) -> Result<Vec<Range<Bytes>>> {
+    let costs = |model: &String| {
+        let spec = braid_model::by_name(model).with_context(|| format!("no model is called {model}"))?;
+        Ok::<_, anyhow::Error>(Costs::of(spec))
+    };
+    let [ssd, hdd] = models();
+    let (ssd, hdd) = (costs(&ssd)?, costs(&hdd)?);
+    belongs_on_ssd(trace, setup.extent_size, f64::from(share) / 100.0, [&ssd, &hdd], writes)
 }
 
 fn run(setups: &[Setup]) -> Result<Vec<Run>> {

@@ -24,7 +24,7 @@ pub struct Experiment {
     pub series: &'static [Series],
     /// What is measured, one table and one plot each.
     pub measures: &'static [Measure],
-    /// How the load's own programme counts; none if it counts as the volume does.
+    /// The load's own programme, if that counts what is measured; none if the volume does.
     pub counting: Option<Counting>,
     /// What holds data before a run begins.
     pub prefill: Prefill,
@@ -51,6 +51,8 @@ pub struct Paper {
     pub system: &'static str,
     /// When its memory cache reads an extent whole.
     pub readahead: Readahead,
+    /// Processors of its machine, which the processes of a load share; none if each has its own.
+    pub processors: Option<usize>,
     /// What is not as it was in the paper, in all of its experiments.
     pub differs: &'static [&'static str],
 }
@@ -83,8 +85,6 @@ pub struct Phase {
     pub from: f64,
     /// Where it ends.
     pub to: f64,
-    /// Clients that have not begun yet.
-    pub waiting: u32,
 }
 
 /// How long runs are.
@@ -111,22 +111,14 @@ pub struct Series {
     pub variant_of: Option<&'static str>,
 }
 
-/// How a programme counts what it does, where the volume sees less of it: a page cache answers, gathers and forgets.
-///
-/// What the programme has done follows from the time that its processes spent on the processor, since every read and write
-/// of it takes the same there on average, wherever it is answered.
+/// A programme that counts by itself what it does ([`crate::Programme`]), since the volume sees less of it: a page cache answers,
+/// gathers and forgets.
 #[derive(Clone, Copy, Debug)]
 pub struct Counting {
     /// What it is called.
     pub programme: &'static str,
-    /// Seconds of a processor for a read or write.
-    pub think_seconds: f64,
-    /// Bytes of a read or write.
-    pub bytes: f64,
-    /// Operations that the programme counts for each read or write.
+    /// Operations of one process from start to end.
     pub operations: f64,
-    /// Reads and writes of one process from start to end.
-    pub whole: f64,
 }
 
 /// What is measured.
@@ -134,8 +126,10 @@ pub struct Counting {
 pub enum Measure {
     /// MB/s that the load's programme counts.
     Throughput,
-    /// Mean milliseconds of an operation that the load's programme counts.
+    /// Mean milliseconds of an operation that the load's programme counts, each of them timed.
     Latency,
+    /// Likewise, what 99 of 100 operations take at most.
+    LatencyP99,
     /// Operations per second that the load's programme counts.
     Operations,
     /// Seconds until each process has done its whole share.
@@ -144,6 +138,9 @@ pub enum Measure {
     VolumeLatency,
     /// Share of data on SSDs at the end, per cent.
     SsdShare,
+    /// Seconds from the load's beginning, warm-up included, until throughput stays within a tenth of its mean over the measured time;
+    /// none if it does not.
+    Settling,
 }
 
 /// What the paper says, and how it is tested.
@@ -222,10 +219,12 @@ impl Measure {
         match self {
             Measure::Throughput => "throughput",
             Measure::Latency => "mean latency of an operation",
+            Measure::LatencyP99 => "99th percentile of the latency of an operation",
             Measure::Operations => "operations per second",
             Measure::Finish => "time to finish the workload",
             Measure::VolumeLatency => "mean latency of the volume's reads and writes",
             Measure::SsdShare => "share of data on SSDs",
+            Measure::Settling => "time to equilibrium",
         }
     }
 
@@ -233,9 +232,9 @@ impl Measure {
     pub fn unit(self) -> &'static str {
         match self {
             Measure::Throughput => "MB/s",
-            Measure::Latency | Measure::VolumeLatency => "ms",
+            Measure::Latency | Measure::LatencyP99 | Measure::VolumeLatency => "ms",
             Measure::Operations => "1/s",
-            Measure::Finish => "s",
+            Measure::Finish | Measure::Settling => "s",
             Measure::SsdShare => "%",
         }
     }
@@ -244,7 +243,11 @@ impl Measure {
     pub fn more_is_better(self) -> bool {
         match self {
             Measure::Throughput | Measure::Operations | Measure::SsdShare => true,
-            Measure::Latency | Measure::VolumeLatency | Measure::Finish => false,
+            Measure::Latency
+            | Measure::LatencyP99
+            | Measure::VolumeLatency
+            | Measure::Finish
+            | Measure::Settling => false,
         }
     }
 }

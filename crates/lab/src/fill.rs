@@ -26,6 +26,9 @@ use std::ops::Range;
 /// In place of a policy's name: the policy that is simulated.
 pub const OWN: &str = "own";
 
+/// In place of a policy's name: a list of what lies on SSDs.
+const LISTED: &str = "listed";
+
 /// Policies that are a rule of where data lies.
 const RULES: [&str; 4] = ["static", "stripe", "ssd-only", "hdd-only"];
 
@@ -57,12 +60,24 @@ pub(crate) async fn fill<D: Device>(
         let changed = volume.set_policy(policy).await;
         changed.map_err(|error| Error::setup(error.to_string()))
     };
+    let arena = Arena::new(Arena::LARGEST);
+    let buf = arena.alloc(setup.extent_size.min(Arena::LARGEST)).await;
+    if let Some(listed) = &setup.prefill_ssd {
+        for (policy, ranges) in [("ssd-only", both(&ranges, listed)), ("hdd-only", without(&ranges, listed))]
+        {
+            in_charge(policy).await?;
+            for range in ranges {
+                write(volume, range, &buf, verifier, gauge).await?;
+            }
+        }
+        volume.flush().await?;
+        in_charge(&setup.policy).await?;
+        return Ok(Some(LISTED.to_owned()));
+    }
     if let Some(other) = &other {
         in_charge(other).await?;
     }
     let placed_by = volume.status().policy;
-    let arena = Arena::new(Arena::LARGEST);
-    let buf = arena.alloc(setup.extent_size.min(Arena::LARGEST)).await;
     for range in ranges {
         write(volume, range, &buf, verifier, gauge).await?;
     }
@@ -98,6 +113,26 @@ fn evenly(room: u64, extents: u64) -> String {
         0 => "hdd-only".to_owned(),
         _ => format!("static,ssd={}%", millionths as f64 / 1e4),
     }
+}
+
+/// What lies in ranges of both lists. Each list is in order and without overlap.
+fn both(one: &[Range<Bytes>], other: &[Range<Bytes>]) -> Vec<Range<Bytes>> {
+    let (mut one, mut other) = (one.iter().peekable(), other.iter().peekable());
+    let mut both = Vec::new();
+    while let (Some(a), Some(b)) = (one.peek(), other.peek()) {
+        let common = a.start.max(b.start)..a.end.min(b.end);
+        let ends_first = if a.end <= b.end { &mut one } else { &mut other };
+        ends_first.next();
+        both.extend((!common.is_empty()).then_some(common));
+    }
+    both
+}
+
+/// What lies in ranges of the first list alone.
+fn without(ranges: &[Range<Bytes>], listed: &[Range<Bytes>]) -> Vec<Range<Bytes>> {
+    let begins = std::iter::once(Bytes::ZERO).chain(listed.iter().map(|range| range.end));
+    let ends = listed.iter().map(|range| range.start).chain([Bytes(u64::MAX)]);
+    both(ranges, &begins.zip(ends).map(|(begin, end)| begin..end).collect::<Vec<_>>())
 }
 
 /// What is to be filled of a volume of this size.
@@ -141,6 +176,17 @@ async fn write<D: Device>(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_list_divides_what_is_filled_without_loss() {
+        let ranges =
+            |pairs: &[(u64, u64)]| pairs.iter().map(|&(a, b)| Bytes(a)..Bytes(b)).collect::<Vec<_>>();
+        let filled = ranges(&[(0, 10), (20, 30), (40, 50)]);
+        let listed = ranges(&[(5, 22), (28, 29), (50, 60)]);
+        assert_eq!(both(&filled, &listed), ranges(&[(5, 10), (20, 22), (28, 29)]));
+        assert_eq!(without(&filled, &listed), ranges(&[(0, 5), (22, 28), (29, 30), (40, 50)]));
+        assert_eq!((both(&filled, &[]), without(&filled, &[])), (Vec::new(), filled));
+    }
 
     #[test]
     fn the_ssds_are_filled_but_for_a_tenth_by_extents_from_everywhere() {

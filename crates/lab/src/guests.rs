@@ -7,9 +7,11 @@
 //! Requests are widened to whole sectors, as a kernel would. One that is longer than a buffer is made in parts, one after
 //! the other, and counts as one.
 
+use crate::computing::{Burst, Processors};
 use crate::gate::Gate;
 use crate::recorder::Recorder;
 use crate::series::Series;
+use crate::settling::Course;
 use crate::source::Source;
 use crate::sweep::Gauge;
 use crate::verify::Verifier;
@@ -29,6 +31,7 @@ pub(crate) struct Guests<D: Device> {
     pub volume: Volume<World, D>,
     pub recorder: RefCell<Recorder>,
     pub series: RefCell<Series>,
+    pub course: RefCell<Course>,
     pub verifier: Option<Rc<RefCell<Verifier>>>,
     /// Requests left out.
     pub dropped: Cell<u64>,
@@ -47,7 +50,7 @@ pub(crate) struct Guests<D: Device> {
     /// Tasks that have not ended.
     running: Cell<usize>,
     meeting: Meeting,
-    thinking: Thinking,
+    processors: Processors,
     failure: RefCell<Option<Error>>,
     ended: Event,
     gauge: Arc<Gauge>,
@@ -111,32 +114,13 @@ struct Meeting {
     met: Event,
 }
 
-/// How long clients think, all together.
-#[derive(Default)]
-struct Thinking {
-    clients: Cell<i64>,
-    since: Cell<Nanos>,
-    total: Cell<Nanos>,
-}
-
-impl Thinking {
-    /// Counts the time up to now, after which `more` clients think, and says how much it is.
-    fn change(&self, now: Nanos, more: i64) -> Nanos {
-        let passed = now - self.since.replace(now);
-        let total = self.total.get() + passed * self.clients.get() as u64;
-        self.total.set(total);
-        self.clients.set(self.clients.get() + more);
-        total
-    }
-}
-
 /// Memory for requests whose bytes count: far more than a request usually needs, for each that may run.
 const MOST_MEMORY: Bytes = Bytes(256 << 20);
 /// Requests between two looks at whether to stop, and of the progress display.
 const LOOK: u64 = 1024;
 
 impl<D: Device> Guests<D> {
-    /// Guests of a volume who have not begun.
+    /// Guests of a volume who have not begun, for a run whose length may be known.
     pub fn new(
         rt: &World,
         volume: Volume<World, D>,
@@ -144,6 +128,7 @@ impl<D: Device> Guests<D> {
         unrecorded: u64,
         verifier: Option<Rc<RefCell<Verifier>>>,
         gauge: Arc<Gauge>,
+        length: Option<Nanos>,
     ) -> Guests<D> {
         let memory = match verifier {
             None => {
@@ -161,6 +146,7 @@ impl<D: Device> Guests<D> {
             volume,
             recorder: RefCell::default(),
             series: RefCell::new(Series::new(setup.interval, setup.duration)),
+            course: RefCell::new(Course::new(rt.now(), length)),
             verifier,
             dropped: Cell::new(0),
             memory,
@@ -174,7 +160,7 @@ impl<D: Device> Guests<D> {
             past_unrecorded: Cell::new(unrecorded == 0),
             running: Cell::new(0),
             meeting: Meeting::default(),
-            thinking: Thinking::default(),
+            processors: Processors::new(setup.processors),
             failure: RefCell::default(),
             ended: Event::default(),
             gauge,
@@ -251,17 +237,33 @@ impl<D: Device> Guests<D> {
     }
 
     /// A client of a closed loop.
-    async fn follow(self: Rc<Self>, mut client: Client) -> Result<()> {
-        while self.may_begin() {
-            match client.next() {
-                None => return Ok(()),
-                Some(Step::Meet) => {
-                    self.begun.set(self.begun.get() - 1);
-                    self.meet().await;
-                }
-                Some(Step::Request { think, request }) => {
-                    self.think(think).await;
+    async fn follow(self: Rc<Self>, client: Client) -> Result<()> {
+        let mut burst = Burst::new(self.rt.now());
+        for step in client {
+            match step {
+                Step::Request { think, request } => {
+                    if !self.may_begin() {
+                        return Ok(());
+                    }
+                    burst.time += think;
+                    self.compute(&mut burst).await;
                     self.request(&Arrival { at: self.rt.now(), request }).await?;
+                }
+                Step::Operation { think, bytes } => {
+                    burst.add_operation(think, bytes);
+                    // What ends with a request does not wait for a processor.
+                    if burst.time == Nanos::ZERO || burst.is_full() {
+                        self.compute(&mut burst).await;
+                    }
+                }
+                Step::Pause(time) => {
+                    self.compute(&mut burst).await;
+                    self.rt.sleep(time).await;
+                    burst.begin_operation(self.rt.now());
+                }
+                Step::Meet => {
+                    self.compute(&mut burst).await;
+                    self.meet().await;
                 }
             }
         }
@@ -284,15 +286,21 @@ impl<D: Device> Guests<D> {
 
     async fn think(&self, time: Nanos) {
         if time > Nanos::ZERO {
-            self.thinking.change(self.rt.now(), 1);
-            self.rt.sleep(time).await;
-            self.thinking.change(self.rt.now(), -1);
+            self.rt.sleep_until(self.processors.take(self.rt.now(), time)).await;
+            self.processors.done(self.rt.now());
         }
+    }
+
+    /// Computes what a client has to compute, and notes the operations that it completes thereby.
+    async fn compute(&self, burst: &mut Burst) {
+        self.think(burst.time).await;
+        let mut recorder = self.recorder.borrow_mut();
+        burst.finish(self.rt.now()).for_each(|ended| recorder.record_operation(ended));
     }
 
     /// Time that clients have spent thinking, all together.
     pub fn thought(&self) -> Nanos {
-        self.thinking.change(self.rt.now(), 0)
+        self.processors.thought(self.rt.now())
     }
 
     /// Counts a request as begun, unless there have been enough.

@@ -255,7 +255,7 @@ impl OfSeed<'_> {
         let row = self.experiment.series.iter().position(|s| s.label == series);
         let column = self.experiment.axis.places().iter().position(|&p| p == place);
         let table = self.tables.iter().find(|table| table.of == Some(measure));
-        let value = || table?.values.get(row?)?.get(column?).copied();
+        let value = || table?.values.get(row?)?.get(column?).copied()?;
         value().unwrap_or(f64::NAN)
     }
 }

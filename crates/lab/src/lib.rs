@@ -10,6 +10,7 @@
 //! fill.rs         what lies where before the load begins
 //! rig.rs          devices and volume, filled                       guests.rs  who asks the volume for what, and when
 //! source.rs       where requests come from                         replay.rs  those of a trace
+//! computing.rs    what clients do between requests                settling.rs  when their throughput was steady
 //! recorder.rs     what guests saw     series.rs  how it changed    verify.rs  whether every read was right
 //! outcome.rs      what comes out: plain data                        notes.rs   what to know of it
 //!
@@ -18,10 +19,11 @@
 //! report/         a page with plots of what came out
 //! ```
 //!
-//! What is not modelled: the processor (the engine's own work and hits in the memory cache take no time), the host's bus,
+//! What is not modelled: the volume's processor (the engine's own work and hits in the memory cache take no time), the host's bus,
 //! file systems, and whatever the device models leave out.
 #![forbid(unsafe_code)]
 
+mod computing;
 mod device;
 mod error;
 pub mod estimate;
@@ -38,6 +40,7 @@ mod replay;
 pub mod report;
 mod rig;
 mod series;
+mod settling;
 mod setup;
 mod simulation;
 mod sizes;
@@ -51,7 +54,8 @@ pub use device::{DeviceSetup, Group, Size};
 pub use error::{Error, ErrorKind, Result};
 pub use fill::OWN;
 pub use outcome::{
-    Background, DeviceOutcome, Distribution, Interval, IntervalDevice, Operation, Outcome, TraceOutcome,
+    Background, DeviceOutcome, Distribution, Interval, IntervalDevice, Operation, Outcome, Programme,
+    TraceOutcome,
 };
 pub use setup::{Beyond, Load, Prefill, Setup, Trace, WarmUp};
 pub use simulation::{Run, simulate};

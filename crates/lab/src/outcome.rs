@@ -10,7 +10,8 @@ use serde::{Serialize, Serializer};
 pub struct Outcome {
     /// The policy with all its settings.
     pub policy: String,
-    /// The policy that placed what was filled before the load began, with all its settings; none if nothing was.
+    /// The policy that placed what was filled before the load began, with all its settings; none if nothing was. `listed` if the
+    /// setup lists what lies on SSDs.
     pub prefill_policy: Option<String>,
     /// The workload as it was given, or the trace's file.
     pub load: String,
@@ -26,7 +27,8 @@ pub struct Outcome {
     pub warm_up_seconds: f64,
     /// Requests that began before it.
     pub warm_up_requests: u64,
-    /// Time that clients of a closed loop waited by themselves before requests, all together.
+    /// Time that clients of a closed loop waited by themselves before requests, or computed, all together; with the time before a
+    /// shared processor was free.
     pub think_seconds: f64,
     /// Bytes that guests read and wrote, per second.
     pub throughput_bytes_per_second: f64,
@@ -42,6 +44,11 @@ pub struct Outcome {
     pub flush: Operation,
     /// Discards.
     pub discard: Operation,
+    /// What the clients' programmes count themselves; none if the load has no such programme.
+    pub programme: Option<Programme>,
+    /// Time from the load's beginning, warm-up included, after which throughput stayed within a tenth of the measured mean; none if
+    /// it was not there at the end.
+    pub settled_seconds: Option<f64>,
     /// Requests beyond the volume's end that were left out.
     pub dropped_requests: u64,
     /// Records of the trace that could not be read.
@@ -96,6 +103,20 @@ pub struct Operation {
     pub queue: Distribution,
     /// In the volume.
     pub service: Distribution,
+}
+
+/// What the clients' programmes count themselves: a page cache answers some of their operations, gathers others, and forgets others
+/// again, so that the volume sees less.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct Programme {
+    /// Operations that were complete.
+    pub operations: u64,
+    /// Bytes read or written by them.
+    pub programme_bytes: u64,
+    /// From the end of the client's last operation to its own: computing, the wait for a processor, and the requests that it had to wait for,
+    /// if there were any. In JSON flat: `operation_ns_mean` and so on.
+    #[serde(flatten, serialize_with = "serialize_operation")]
+    pub operation: Distribution,
 }
 
 /// Times in nanoseconds. Mean and maximum are exact, percentiles within one per cent.
@@ -285,6 +306,12 @@ impl Serialize for Operation {
         self.service.write(&mut map, names!("service"))?;
         map.end()
     }
+}
+
+fn serialize_operation<S: Serializer>(operation: &Distribution, serializer: S) -> Result<S::Ok, S::Error> {
+    let mut map = serializer.serialize_map(Some(6))?;
+    operation.write(&mut map, names!("operation"))?;
+    map.end()
 }
 
 fn serialize_response<S: Serializer>(response: &Distribution, serializer: S) -> Result<S::Ok, S::Error> {

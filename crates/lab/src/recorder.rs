@@ -1,5 +1,7 @@
-//! What guests saw: response times by kind of request, with the wait for admission apart from the time in the volume.
+//! What guests saw: response times by kind of request, with the wait for admission apart from the time in the volume; and what
+//! their programmes count themselves.
 
+use crate::computing::Ended;
 use braid_base::{Bytes, Nanos, Op};
 use braid_engine::Latency;
 
@@ -9,6 +11,17 @@ pub(crate) struct Recorder {
     /// Nothing that completes before counts.
     from: Nanos,
     kinds: [Kind; 4],
+    programme: Programme,
+    /// What was read and written before `from`: by requests, and by programmes.
+    moved_before: [Bytes; 2],
+}
+
+/// Operations of the clients' programmes, those included that no request was made for.
+#[derive(Default)]
+pub(crate) struct Programme {
+    pub bytes: Bytes,
+    /// From the end of the operation before to its own.
+    pub latency: Latency,
 }
 
 /// What became of the requests of one kind.
@@ -25,9 +38,34 @@ pub(crate) struct Kind {
 }
 
 impl Recorder {
-    /// Forgets everything, and counts from `now` on.
+    /// Forgets everything but how much was moved in all, and counts from `now` on.
     pub fn restart(&mut self, now: Nanos) {
-        *self = Recorder { from: now, ..Recorder::default() };
+        *self = Recorder { from: now, moved_before: self.moved(), ..Recorder::default() };
+    }
+
+    /// Bytes read and written since the load began: by requests, and by programmes.
+    fn moved(&self) -> [Bytes; 2] {
+        let [requests, programmes] = self.moved_before;
+        [requests + self.totals().1, programmes + self.programme.bytes]
+    }
+
+    /// Bytes read and written since the load began, as the clients' programmes count them, or else as the volume does.
+    pub fn progress(&self) -> Bytes {
+        let [requests, programmes] = self.moved();
+        if programmes > Bytes::ZERO { programmes } else { requests }
+    }
+
+    /// An operation of a client's programme is complete.
+    pub fn record_operation(&mut self, ended: Ended) {
+        if ended.at >= self.from {
+            self.programme.bytes += ended.bytes;
+            self.programme.latency.record(ended.took);
+        }
+    }
+
+    /// Operations of the clients' programmes; none if clients have none.
+    pub fn programme(&self) -> Option<&Programme> {
+        (!self.programme.latency.is_empty()).then_some(&self.programme)
     }
 
     /// A request has completed that arrived, was admitted, and is done at these times.
@@ -116,5 +154,19 @@ mod tests {
         recorder.restart(Nanos(500));
         recorder.record(Op::Read, Bytes(512), Nanos(0), Nanos(0), Nanos(499));
         assert_eq!(recorder.totals().0, 0, "what completed before does not count");
+        assert_eq!(recorder.progress(), Bytes(1536), "but for progress");
+    }
+
+    #[test]
+    fn operations_count_from_the_restart_on_and_progress_from_the_beginning() {
+        let mut recorder = Recorder::default();
+        let operation = |took, at| Ended { bytes: Bytes(1000), took: Nanos(took), at: Nanos(at) };
+        recorder.record_operation(operation(70, 499));
+        recorder.restart(Nanos(500));
+        recorder.record_operation(operation(71, 499));
+        assert!(recorder.programme().is_none(), "it was complete before");
+        recorder.record_operation(operation(72, 501));
+        assert_eq!(recorder.programme().map(|of| of.latency.sum()), Some(Nanos(72)));
+        assert_eq!(recorder.progress(), Bytes(2000));
     }
 }

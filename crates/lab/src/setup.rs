@@ -5,6 +5,7 @@ use braid_base::{Bytes, KIB, Nanos};
 use braid_engine::Readahead;
 use braid_trace::Options;
 use std::fmt;
+use std::ops::Range;
 use std::path::PathBuf;
 use std::str::FromStr;
 
@@ -36,6 +37,9 @@ pub struct Setup {
     /// The policy that places what is prefilled, [`crate::OWN`] for the one that is simulated; none for the same for all that are
     /// compared (`fill.rs` says which), but for those that are themselves a rule of where data lies.
     pub prefill_policy: Option<String>,
+    /// Whole extents that lie on SSDs before the load begins, in order; what else is prefilled lies on disks, and `prefill_policy` has no say.
+    /// For baselines that know beforehand what is worth an SSD.
+    pub prefill_ssd: Option<Vec<Range<Bytes>>>,
     /// How far the load runs before anything is measured.
     pub warm_up: WarmUp,
     /// For how long it is measured then; none for until the load ends.
@@ -48,6 +52,8 @@ pub struct Setup {
     pub outstanding: usize,
     /// What becomes of requests beyond the volume's end.
     pub beyond: Beyond,
+    /// Closed loop: processors that all clients share while they think, as the processes of a machine; none for one for each client.
+    pub processors: Option<usize>,
     /// Whether every read is verified, by a tag of 8 bytes for each block of the volume and of the devices.
     pub verify: bool,
     /// Length of an interval of the time series; none for one that fits.
@@ -169,12 +175,14 @@ impl Setup {
             readahead: Readahead::default(),
             prefill: Prefill::Used,
             prefill_policy: None,
+            prefill_ssd: None,
             warm_up: WarmUp::NONE,
             duration: None,
             requests: None,
             speed: 1.0,
             outstanding: 256,
             beyond: Beyond::Refuse,
+            processors: None,
             verify: false,
             interval: None,
         }

@@ -2,10 +2,11 @@
 
 use crate::guests::Guests;
 use crate::notes;
-use crate::outcome::{Background, DeviceOutcome, Distribution, Operation, Outcome};
+use crate::outcome::{Background, DeviceOutcome, Distribution, Operation, Outcome, Programme};
 use crate::recorder::Kind;
 use crate::rig::{self, Kind as DeviceKind, Rig, Simulated};
 use crate::series::{self, Note, devices_between, ratio};
+use crate::settling;
 use crate::source::{self, Opened, Source};
 use crate::sweep::Gauge;
 use crate::verify::Verifier;
@@ -86,6 +87,9 @@ fn check(setup: &Setup) -> Result<()> {
     if setup.outstanding == 0 || setup.outstanding > 1 << 20 {
         return Err(Error::setup(format!("{} requests outstanding: use 1 to 2^20", setup.outstanding)));
     }
+    if setup.processors == Some(0) {
+        return Err(Error::setup("0 processors: use at least 1, or none for one for each client"));
+    }
     if setup.requests == Some(0) || setup.duration == Some(Nanos::ZERO) {
         return Err(Error::setup(
             "a simulation of nothing: use at least one request, and a duration above 0",
@@ -107,11 +111,14 @@ async fn measure<D: Device>(
     let Rig { volume, devices, kinds, filled_by } =
         rig::build(&world, &setup, &need, verifier.as_deref(), &gauge, wrap).await?;
     let filled = Instant::now();
-    gauge.expect(fewest(setup.requests, requests), setup.duration.and_then(|duration| ahead.time(duration)));
-    let guests = Rc::new(Guests::new(&world, volume, &setup, ahead.requests(), verifier, gauge.clone()));
+    let length = setup.duration.and_then(|duration| ahead.time(duration));
+    gauge.expect(fewest(setup.requests, requests), length);
+    let guests =
+        Rc::new(Guests::new(&world, volume, &setup, ahead.requests(), verifier, gauge.clone(), length));
     let begun = world.now();
     let is_open_loop = matches!(source, Source::Open(_));
     guests.begin(source, setup.outstanding);
+    world.spawn(settling::keep(guests.clone()));
     let ended = match ahead {
         Ahead::Time(time) => within(&guests, world.sleep_until(world.now() + time)).await?,
         Ahead::Requests(_) => within(&guests, guests.recorded()).await?,
@@ -255,6 +262,13 @@ fn put_together<D: Device>(
         outcome.data_share = shares[place].data_share;
         outcome
     };
+    let programme = recorder.programme().map(|programme| Programme {
+        operations: programme.latency.len(),
+        programme_bytes: programme.bytes.0,
+        operation: Distribution::of(&programme.latency),
+    });
+    let moved = programme.as_ref().map_or(all.bytes, |programme| programme.programme_bytes);
+    let settled = guests.course.borrow().settled(moved as f64 / seconds);
     Outcome {
         policy: after.policy.clone(),
         prefill_policy: None,
@@ -273,6 +287,8 @@ fn put_together<D: Device>(
         write: kind(Op::Write),
         flush: kind(Op::Flush),
         discard: kind(Op::Discard),
+        programme,
+        settled_seconds: settled.map(Nanos::as_secs_f64),
         dropped_requests: guests.dropped.get(),
         bad_records: 0,
         trace: None,

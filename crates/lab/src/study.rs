@@ -4,8 +4,8 @@
 
 use crate::estimate::Estimate;
 use crate::experiment::{Axis, Counting, Experiment, Measure, Published, Quantity, Series, Test};
-use crate::judge::{self, Judged};
-use crate::{DeviceSetup, Error, Load, OWN, Outcome, Progress, Result, Setup, WarmUp, sweep};
+use crate::judge::{self, Judged, shown_with_spread};
+use crate::{DeviceSetup, Distribution, Error, Load, OWN, Outcome, Progress, Result, Setup, WarmUp, sweep};
 use braid_base::{DeviceClass, Nanos};
 use serde::Serialize;
 
@@ -86,14 +86,30 @@ pub struct Table {
     pub unit: String,
     /// Whether more is better.
     pub more_is_better: bool,
-    /// For each series a value at each place: the mean over all seeds.
-    pub values: Vec<Vec<f64>>,
+    /// For each series a value at each place: the mean over all seeds that have one, if any has.
+    pub values: Vec<Vec<Option<f64>>>,
     /// Half the width of the 95 % confidence interval of each of these.
     pub half_widths: Vec<Vec<f64>>,
+    /// In how many seeds there is no value: the run did not reach what is measured.
+    pub seeds_without: Vec<Vec<u32>>,
     /// The paper's values.
     pub paper_values: Vec<PaperValue>,
     #[serde(skip)]
     pub(crate) of: Option<Measure>,
+}
+
+impl Table {
+    /// A value with its spread, for people.
+    pub fn shown(&self, series: usize, place: usize) -> String {
+        let spread = self.half_widths[series][place];
+        match (self.values[series][place], self.seeds_without[series][place]) {
+            (None, _) => "not reached".to_owned(),
+            (Some(value), 0) => shown_with_spread(value, spread),
+            (Some(value), seeds) => {
+                format!("{}, not reached in {seeds} seeds", shown_with_spread(value, spread))
+            }
+        }
+    }
 }
 
 /// A value that the paper gives.
@@ -187,6 +203,7 @@ pub fn plan(experiment: &Experiment, how: How) -> Result<Vec<Setup>> {
             setups.push(Setup {
                 seed: how.seed,
                 readahead: experiment.paper.readahead,
+                processors: experiment.paper.processors,
                 prefill: experiment.prefill,
                 prefill_policy: Some(OWN.to_owned()),
                 warm_up: WarmUp::Time(seconds(warm_up)),
@@ -242,10 +259,12 @@ fn tables(experiment: &Experiment, outcomes: &[&Outcome]) -> Vec<Table> {
         values: outcomes
             .chunks(places.len())
             .map(|row| {
-                row.iter().enumerate().map(|(i, outcome)| value(experiment, i, measure, outcome)).collect()
+                let row = row.iter().zip(&places);
+                row.map(|(outcome, &place)| value(experiment, place, measure, outcome)).collect()
             })
             .collect(),
         half_widths: vec![vec![0.0; places.len()]; experiment.series.len()],
+        seeds_without: vec![vec![0; places.len()]; experiment.series.len()],
         paper_values: published(experiment, measure),
         of: Some(measure),
     };
@@ -258,10 +277,12 @@ fn means(seeds: &[Vec<Table>]) -> Vec<Table> {
         let mut table = seeds[0][number].clone();
         for (series, row) in table.values.iter_mut().enumerate() {
             for (place, value) in row.iter_mut().enumerate() {
-                let all: Vec<f64> = seeds.iter().map(|tables| tables[number].values[series][place]).collect();
+                let all = seeds.iter().filter_map(|tables| tables[number].values[series][place]);
+                let all: Vec<f64> = all.collect();
                 let estimate = Estimate::of(&all);
-                *value = estimate.mean;
-                table.half_widths[series][place] = estimate.half_width();
+                *value = (!all.is_empty()).then_some(estimate.mean);
+                table.half_widths[series][place] = if all.is_empty() { 0.0 } else { estimate.half_width() };
+                table.seeds_without[series][place] = (seeds.len() - all.len()) as u32;
             }
         }
         table
@@ -322,58 +343,84 @@ fn simulated(series: &Series) -> Simulated {
     }
 }
 
-/// A measure of one run; `index` is that of the place on the axis.
-fn value(experiment: &Experiment, index: usize, measure: Measure, outcome: &Outcome) -> f64 {
-    let (place, waiting) = match experiment.axis {
-        Axis::Numbers { places, .. } => (places[index], 0),
-        Axis::Phases { phases, .. } => (phases[index].place, phases[index].waiting),
-    };
-    let rates = Rates::of(outcome, experiment.counting, waiting);
-    match measure {
-        Measure::Throughput => rates.bytes / 1e6,
-        Measure::Operations => rates.operations,
-        // Little's law: so many processes, each with one operation at a time, the processor's part included.
-        Measure::Latency => rates.latency_seconds * 1e3,
+/// A measure of one run; `place` is the one on the axis. None if the run has no such number.
+fn value(experiment: &Experiment, place: u32, measure: Measure, outcome: &Outcome) -> Option<f64> {
+    let counted = Counted::of(outcome, experiment.counting);
+    Some(match measure {
+        Measure::Throughput => counted.bytes / 1e6,
+        Measure::Operations => counted.operations,
+        Measure::Latency => counted.latency.mean / 1e6,
+        Measure::LatencyP99 => counted.latency.p99 as f64 / 1e6,
         Measure::Finish => {
-            f64::from(place) * experiment.counting.map_or(0.0, |c| c.whole) / rates.requests.max(1e-9)
+            f64::from(place) * experiment.counting.map_or(0.0, |c| c.operations)
+                / counted.operations.max(1e-9)
         }
         Measure::VolumeLatency => outcome.all.latency.mean / 1e6,
         Measure::SsdShare => {
             let ssds = outcome.devices.iter().filter(|device| device.is(DeviceClass::Ssd));
             ssds.map(|device| device.data_share).sum::<f64>() * 100.0
         }
+        Measure::Settling => return outcome.settled_seconds,
+    })
+}
+
+/// What was done, per second, and how long each operation took.
+struct Counted {
+    bytes: f64,
+    operations: f64,
+    latency: Distribution,
+}
+
+impl Counted {
+    /// As the load's programme counts, or, without one, as the volume does.
+    fn of(outcome: &Outcome, counting: Option<Counting>) -> Counted {
+        let seconds = outcome.measured_seconds.max(1e-9);
+        match (counting, &outcome.programme) {
+            (None, _) => Counted {
+                bytes: outcome.throughput_bytes_per_second,
+                operations: outcome.requests_per_second,
+                latency: outcome.all.latency,
+            },
+            (Some(_), Some(programme)) => Counted {
+                bytes: programme.programme_bytes as f64 / seconds,
+                operations: programme.operations as f64 / seconds,
+                latency: programme.operation,
+            },
+            // It has completed nothing.
+            (Some(_), None) => Counted { bytes: 0.0, operations: 0.0, latency: Distribution::default() },
+        }
     }
 }
 
-/// What the load's programme counts, per second.
-struct Rates {
-    /// Reads and writes.
-    requests: f64,
-    bytes: f64,
-    operations: f64,
-    latency_seconds: f64,
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-impl Rates {
-    fn of(outcome: &Outcome, counting: Option<Counting>, waiting: u32) -> Rates {
-        let Some(counting) = counting else {
-            return Rates {
-                requests: outcome.requests_per_second,
-                bytes: outcome.throughput_bytes_per_second,
-                operations: outcome.requests_per_second,
-                latency_seconds: outcome.all.latency.mean / 1e9,
-            };
-        };
-        let seconds = outcome.measured_seconds.max(1e-9);
-        let thought = outcome.think_seconds - f64::from(waiting) * seconds;
-        let requests = (thought / counting.think_seconds / seconds).max(1e-9);
-        let each = [&outcome.read, &outcome.write, &outcome.flush];
-        let waited = each.iter().map(|op| op.latency.mean * op.requests as f64).sum::<f64>() / 1e9;
-        Rates {
-            requests,
-            bytes: requests * counting.bytes,
-            operations: requests * counting.operations,
-            latency_seconds: (thought + waited) / seconds / (requests * counting.operations),
-        }
+    fn table(values: [Option<f64>; 2]) -> Vec<Table> {
+        vec![Table {
+            measure: "time to equilibrium".to_owned(),
+            unit: "s".to_owned(),
+            more_is_better: false,
+            values: vec![values.to_vec()],
+            half_widths: vec![vec![0.0; 2]],
+            seeds_without: vec![vec![0; 2]],
+            paper_values: Vec::new(),
+            of: Some(Measure::Settling),
+        }]
+    }
+
+    #[test]
+    fn seeds_without_a_value_are_told_and_not_averaged() {
+        let seeds = [table([Some(20.0), None]), table([None, None]), table([Some(30.0), None])];
+        let mean = &means(&seeds)[0];
+        assert_eq!(mean.values, [[Some(25.0), None]]);
+        assert_eq!(mean.seeds_without, [[1, 3]]);
+        assert!(mean.half_widths[0][0] > 60.0, "two seeds say little: {:?}", mean.half_widths);
+        assert!(
+            mean.shown(0, 0).starts_with("25.0 ± ") && mean.shown(0, 0).contains('1'),
+            "{}",
+            mean.shown(0, 0)
+        );
+        assert_eq!(mean.shown(0, 1), "not reached");
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::{
     Workload, checkpoint, dbench, diurnal, email, financial1, financial2, hot_cold, iometer, netapp,
-    postmark, random, sequential, tpcc, tpch, websearch, zipf,
+    postmark, random, refill, sequential, tpcc, tpch, websearch, zipf,
 };
 use braid_base::{BadSetting, Settings};
 
@@ -63,6 +63,7 @@ const WORKLOADS: &[(About, Make)] = &[
     (zipf::ABOUT, zipf::new),
     (hot_cold::ABOUT, hot_cold::new),
     (diurnal::ABOUT, diurnal::new),
+    (refill::ABOUT, refill::new),
     (iometer::ABOUT, iometer::new),
     (dbench::ABOUT, dbench::new),
     (netapp::ABOUT, netapp::new),
@@ -96,7 +97,7 @@ mod tests {
 
     #[test]
     fn nothing_generated_goes_by_the_name_of_what_it_imitates() {
-        let own = ["random", "sequential", "zipf", "hot-cold", "diurnal", "checkpoint"];
+        let own = ["random", "sequential", "zipf", "hot-cold", "diurnal", "refill", "checkpoint"];
         let stray: Vec<&str> =
             names().map(|about| about.name).filter(|n| !own.contains(n) && !n.ends_with("-like")).collect();
         assert!(stray.is_empty(), "{stray:?}");

@@ -28,6 +28,7 @@ mod pace;
 mod page_cache;
 mod postmark;
 mod random;
+mod refill;
 mod sequential;
 mod smb;
 mod target;
@@ -79,6 +80,16 @@ pub enum Step {
         /// What it asks for then.
         request: Request,
     },
+    /// Computes, and then an operation of the client's own programme is complete. It began when the last one was complete, and the
+    /// requests since then were part of it: none, if a page cache answered it.
+    Operation {
+        /// How long the client computes first.
+        think: Nanos,
+        /// What the programme has read or written by it.
+        bytes: Bytes,
+    },
+    /// Does nothing for so long. No operation is under way.
+    Pause(Nanos),
     /// Waits until all clients that have not ended stand at such a step.
     Meet,
 }

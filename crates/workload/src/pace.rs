@@ -95,7 +95,7 @@ impl Pace {
                 let processes = Processes { requests: self.requests, clients, join: Nanos::ZERO };
                 processes.load(seed, |client, mut rng| {
                     let mut thinker = Thinker::new(think, rng.fork());
-                    make(client, rng).map(move |request| (thinker.think(), request))
+                    make(client, rng).map(move |request| Step::Request { think: thinker.think(), request })
                 })
             }
         }
@@ -128,16 +128,16 @@ impl Processes {
         Ok(Processes { requests, clients, join })
     }
 
-    /// Gives each client its requests, each with the wait before it.
+    /// Gives each client its steps, as many as have its share of the requests.
     pub fn load<I>(&self, seed: u64, make: impl Fn(u64, Rng) -> I) -> Load
     where
-        I: Iterator<Item = (Nanos, Request)> + Send + 'static,
+        I: Iterator<Item = Step> + Send + 'static,
     {
         let mut rng = Rng::new(seed);
         let client = |number| {
             let left = self.requests.map_or(u64::MAX, |all| share(all, number, self.clients));
             let join = if number == 0 { Nanos::ZERO } else { self.join };
-            Box::new(Thinking { requests: make(number, rng.fork()), join, left }) as Client
+            Box::new(Counted { steps: make(number, rng.fork()), join, left }) as Client
         };
         Load::Closed((0..self.clients).map(client).collect())
     }
@@ -178,20 +178,27 @@ impl<I: Iterator<Item = Request>> Iterator for Timed<I> {
     }
 }
 
-struct Thinking<I> {
-    requests: I,
-    /// What it waits before its first request, besides.
+struct Counted<I> {
+    steps: I,
+    /// How long it does nothing at first.
     join: Nanos,
+    /// Requests that are left.
     left: u64,
 }
 
-impl<I: Iterator<Item = (Nanos, Request)>> Iterator for Thinking<I> {
+impl<I: Iterator<Item = Step>> Iterator for Counted<I> {
     type Item = Step;
 
     fn next(&mut self) -> Option<Step> {
-        self.left = self.left.checked_sub(1)?;
-        let (think, request) = self.requests.next()?;
-        Some(Step::Request { think: think + std::mem::take(&mut self.join), request })
+        if self.join > Nanos::ZERO {
+            return Some(Step::Pause(std::mem::take(&mut self.join)));
+        }
+        if self.left == 0 {
+            return None;
+        }
+        let step = self.steps.next()?;
+        self.left -= u64::from(matches!(step, Step::Request { .. }));
+        Some(step)
     }
 }
 

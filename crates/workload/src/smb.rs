@@ -13,18 +13,21 @@
 //! - `short-lived` is the share of writes whose file is deleted before that.
 //! - *Flush* writes back what the process wrote last, up to where it began elsewhere. The paper's file system is ext2, which
 //!   does not flush devices: only with `barrier=yes` a flush follows.
-//! - *Processor*: `think` passes before each read and write, cached or not.
+//! - *Processor*: `think` passes for each read and write, cached or not. Each comes with its share of the operations of table I on names and
+//!   attributes, and of flushes; each operation takes the same part of that time on average.
 //!
 //! Guessed besides, and to be set: sizes are a mix of 4 to 64 KiB with the table's mean; `files` is what one process's files
 //! take, all there from the start, one directory after the other; `sequential` is the share of reads, and of writes, that begin
-//! where the last one ended, the others begin at any page. Operations on names and attributes are left out: the file
-//! system gathers them in few blocks, which it writes seldom.
+//! where the last one ended, the others begin at any page. Operations on names and attributes take the processor alone: the
+//! file system gathers what they change in few blocks, which it writes seldom.
+//!
+//! Each operation ends with a [`Step::Operation`], so that whoever runs a process sees what it counts itself.
 
 use crate::catalogue::Setting;
 use crate::draw::Sizes;
 use crate::pace::{DAY, Processes, Thinker};
 use crate::page_cache::{DirtyPages, PAGE};
-use crate::{About, Workload};
+use crate::{About, Step, Workload};
 use braid_base::{BadSetting, Bytes, MIB, Nanos, Op, Request, Rng, Settings, TIB};
 use std::ops::Range;
 use std::sync::Arc;
@@ -35,6 +38,8 @@ pub(crate) struct Figures {
     pub reads: u64,
     pub writes: u64,
     pub flushes: u64,
+    /// These, and those on names and attributes.
+    pub operations: u64,
     /// Sizes with weights, whose means are those of table II.
     pub read_sizes: &'static [(Bytes, u64)],
     pub write_sizes: &'static [(Bytes, u64)],
@@ -64,7 +69,11 @@ pub(crate) const fn settings(
             default: short_lived,
             meaning: "share of writes that never reach a device",
         },
-        Setting { key: "think", default: think, meaning: "mean time of the processor for a read or write" },
+        Setting {
+            key: "think",
+            default: think,
+            meaning: "mean time of the processor for a read or write, and what comes with it",
+        },
         Setting {
             key: "memory",
             default: "900MB",
@@ -105,13 +114,15 @@ pub(crate) fn new(
         return Err(settings.bad("short-lived", &short_lived.to_string(), "at most 99.9%"));
     }
     let span = files * processes.clients;
-    let all = (figures.reads + figures.writes + figures.flushes) as f64;
+    let all = figures.operations as f64;
+    let of_an_operation = (figures.reads + figures.writes) as f64 / all * think.0 as f64;
     let mix = Arc::new(Mix {
         files,
         sequential,
         short_lived,
         barrier,
         read: figures.reads as f64 / all,
+        write: figures.writes as f64 / all,
         flush: figures.flushes as f64 / all,
         cached: (memory.0 as f64 / span.0 as f64).min(1.0),
         // A process whose files would all be dirty writes back when half of them are.
@@ -122,13 +133,14 @@ pub(crate) fn new(
     let load = move || {
         processes.load(seed, |number, mut rng| Process {
             mix: mix.clone(),
-            thinker: Thinker::new(think, rng.fork()),
+            thinker: Thinker::new(Nanos(of_an_operation.round() as u64), rng.fork()),
             rng,
             start: files * number,
             read_end: Bytes::ZERO,
             run: Bytes::ZERO..Bytes::ZERO,
             dirty: DirtyPages::new(files),
             write_back: None,
+            under_way: None,
         })
     };
     Ok(Workload::new(about.name, span, processes.requests, load))
@@ -161,8 +173,9 @@ struct Mix {
     sequential: f64,
     short_lived: f64,
     barrier: Barrier,
-    /// Shares of all operations.
+    /// Shares of all operations; the others are on names and attributes.
     read: f64,
+    write: f64,
     flush: f64,
     /// Share of reads that memory answers.
     cached: f64,
@@ -185,44 +198,56 @@ struct Process {
     dirty: DirtyPages,
     /// What is being written back, from where it has got to; and whether a flush follows.
     write_back: Option<(Range<Bytes>, Barrier)>,
+    /// What the operation reads or writes that has made a request and is not complete.
+    under_way: Option<Bytes>,
 }
 
 impl Iterator for Process {
-    type Item = (Nanos, Request);
+    type Item = Step;
 
-    fn next(&mut self) -> Option<(Nanos, Request)> {
-        let mut think = Nanos::ZERO;
-        loop {
-            if let Some(request) = self.next_write_back() {
-                return Some((think, request));
-            }
-            let drawn = self.rng.unit();
-            if drawn < self.mix.flush {
-                self.write_back = Some((self.run.clone(), self.mix.barrier));
-                continue;
-            }
-            think += self.thinker.think();
-            let request = match drawn < self.mix.flush + self.mix.read {
-                true => self.read(),
-                false => self.write(),
-            };
-            if let Some(request) = request {
-                return Some((think, request));
-            }
+    fn next(&mut self) -> Option<Step> {
+        if let Some(request) = self.next_write_back() {
+            return Some(Step::Request { think: Nanos::ZERO, request });
         }
+        if let Some(bytes) = self.under_way.take() {
+            return Some(Step::Operation { think: Nanos::ZERO, bytes });
+        }
+        let think = self.thinker.think();
+        let (bytes, request) = self.operation();
+        Some(match request {
+            None => Step::Operation { think, bytes },
+            Some(request) => {
+                self.under_way = Some(bytes);
+                Step::Request { think, request }
+            }
+        })
     }
 }
 
 impl Process {
-    fn read(&mut self) -> Option<Request> {
+    /// Begins the next operation: what it reads or writes, and the first of its requests, if there are any.
+    fn operation(&mut self) -> (Bytes, Option<Request>) {
+        let (drawn, mix) = (self.rng.unit(), &self.mix);
+        match drawn {
+            drawn if drawn < mix.read => self.read(),
+            drawn if drawn < mix.read + mix.write => self.write(),
+            drawn if drawn < mix.read + mix.write + mix.flush => {
+                self.write_back = Some((self.run.clone(), mix.barrier));
+                (Bytes::ZERO, self.next_write_back())
+            }
+            _ => (Bytes::ZERO, None),
+        }
+    }
+
+    fn read(&mut self) -> (Bytes, Option<Request>) {
         let len = self.mix.read_sizes.draw(&mut self.rng);
         let offset = self.place(self.read_end, len);
         self.read_end = offset + len;
         let is_cached = self.rng.chance(self.mix.cached);
-        (!is_cached).then_some(Request { op: Op::Read, offset: self.start + offset, len })
+        (len, (!is_cached).then_some(Request { op: Op::Read, offset: self.start + offset, len }))
     }
 
-    fn write(&mut self) -> Option<Request> {
+    fn write(&mut self) -> (Bytes, Option<Request>) {
         let len = self.mix.write_sizes.draw(&mut self.rng);
         let offset = self.place(self.run.end, len);
         if offset != self.run.end {
@@ -230,16 +255,16 @@ impl Process {
         }
         self.run.end = offset + len;
         if self.rng.chance(self.mix.short_lived) {
-            return None;
+            return (len, None);
         }
         if self.mix.dirty < PAGE {
-            return Some(Request { op: Op::Write, offset: self.start + offset, len });
+            return (len, Some(Request { op: Op::Write, offset: self.start + offset, len }));
         }
         self.dirty.mark(offset..offset + len);
         if self.dirty.bytes() >= self.mix.dirty {
             self.write_back = Some((Bytes::ZERO..self.mix.files, Barrier::No));
         }
-        None
+        (len, self.next_write_back())
     }
 
     /// Where a request begins: at `end`, where the last of its kind ended, or at any page.

@@ -2,7 +2,8 @@
 
 mod measure;
 
-use braid_workload::parse;
+use braid_base::Bytes;
+use braid_workload::{Load, Step, parse};
 use measure::{assert_near, figures, of, requests};
 
 #[test]
@@ -51,6 +52,31 @@ fn processes_take_their_processor_time() {
     assert_near("seconds", f.seconds, 95.0, 0.01);
     let cached = figures("netapp-like,dirty=0B,clients=1", 100_000);
     assert_near("seconds, with writes alone", cached.seconds, 95.0 * (43_044.0 + 47_626.0) / 47_626.0, 0.01);
+}
+
+/// What a programme counts is what table I counts, whatever of it a page cache answers.
+#[test]
+fn a_process_counts_its_operations_and_bytes_as_the_tables_do() {
+    for (text, operations, [reads, writes], [read, write]) in [
+        ("dbench-like,clients=1", 19_615_625.0, [5_315_377.0, 1_690_616.0], [11_853.0, 25_720.0]),
+        ("netapp-like,clients=1", 428_763.0, [43_044.0, 47_626.0], [18_105.0, 6_204.0]),
+    ] {
+        let Load::Closed(clients) = parse(text, 1).expect("sound").start() else { panic!("closed") };
+        let (mut counted, mut sum, mut seconds) = (0.0, Bytes::ZERO, 0.0);
+        for step in clients.into_iter().flat_map(|client| client.take(2_000_000)) {
+            match step {
+                Step::Operation { think, bytes } => {
+                    (counted, sum, seconds) = (counted + 1.0, sum + bytes, seconds + think.as_secs_f64());
+                }
+                Step::Request { think, .. } => seconds += think.as_secs_f64(),
+                Step::Pause(_) | Step::Meet => panic!("{text}: {step:?}"),
+            }
+        }
+        let of_one = reads * read + writes * write;
+        assert_near("bytes per operation", sum.0 as f64 / counted, of_one / operations, 0.01);
+        let think = if text.starts_with("dbench") { 100e-6 } else { 950e-6 };
+        assert_near("seconds per operation", seconds / counted, think * (reads + writes) / operations, 0.01);
+    }
 }
 
 #[test]

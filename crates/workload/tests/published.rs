@@ -76,7 +76,7 @@ fn processes_of_a_parallel_program_compute_once_a_round() {
         let thought: f64 = client
             .filter_map(|step| match step {
                 Step::Request { think, .. } => Some(think.as_secs_f64()),
-                Step::Meet => None,
+                Step::Meet | Step::Operation { .. } | Step::Pause(_) => None,
             })
             .sum();
         assert_near("seconds", thought, 21.0, 0.0);

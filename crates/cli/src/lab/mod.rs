@@ -52,8 +52,9 @@ Examples:
 JSON: wall_seconds (differs from run to run), studies. Each study: id, title, paper, place, seed, seeds, quick,
 warm_up_seconds, measured_seconds, axis, axis_values, series (label, device_arguments, policy, load,
 variant_of; {x} is the value on the axis), tables (measure, unit, more_is_better, values: a list for each series with
-a value for each one on the axis, half_widths likewise, and paper_values: series_index, axis_value, low, high), claims (claim, place, verdicts, why), published,
-calibrated, contradictions, differs, differs_in_all.
+a value for each one on the axis, null if no seed has one; half_widths and seeds_without, which have none, likewise; and
+paper_values: series_index, axis_value, low, high), claims (claim, place, verdicts, why), published, calibrated,
+contradictions, differs, differs_in_all.
   verdicts: of (the series that it is about), ruling (holds, other_margin, undecided, fails; null if numbers are
     only shown), and numbers (quantity, claimed, ours, ours_low, ours_high, ratio of ours to the paper's, needed, ruling)")]
 struct Run {

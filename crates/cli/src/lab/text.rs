@@ -1,7 +1,7 @@
 //! A study for people: its tables, what the paper says beside ours, what differs, and a line for each claim.
 
 use crate::table::Table;
-use braid_lab::judge::{Judged, Ruling, Verdict, shown_with_spread};
+use braid_lab::judge::{Judged, Ruling, Verdict};
 use braid_lab::study::Study;
 
 /// Everything about a study.
@@ -47,8 +47,7 @@ fn measured(study: &Study, table: usize) -> String {
     let mut table = Table::new(&columns);
     for (place, number) in study.axis_values.iter().enumerate() {
         let mut cells = vec![number.to_string()];
-        let values = measured.values.iter().zip(&measured.half_widths);
-        cells.extend(values.map(|(row, half_widths)| shown_with_spread(row[place], half_widths[place])));
+        cells.extend((0..measured.values.len()).map(|series| measured.shown(series, place)));
         table.row(cells);
     }
     let better = if measured.more_is_better { "more" } else { "less" };

@@ -57,14 +57,17 @@ best-static also best (policy, and tried: policy, latency_ns_mean), and either e
 or wall_seconds and requests_per_wall_second (the only figures that differ from machine to machine),
 policy (with all settings), prefill_policy (null if nothing was filled), load, seed, volume_bytes,
 extent_bytes, measured_seconds, warm_up_seconds, warm_up_requests, think_seconds,
-throughput_bytes_per_second, requests_per_second, all, read, write, flush, discard, dropped_requests,
-bad_records, trace, cache_hit_ratio, cache_hits, cache_misses, background, mapped_bytes,
+throughput_bytes_per_second, requests_per_second, all, read, write, flush, discard, programme,
+settled_seconds (from the load's beginning on; null if throughput was not near its mean at the end),
+dropped_requests, bad_records, trace, cache_hit_ratio, cache_hits, cache_misses, background, mapped_bytes,
 map_memory_bytes, policy_memory_bytes, verified_bytes, devices, notes (what to know of it: sentences),
 intervals.
   trace (null under a workload): span_bytes (all addresses), compacted_bytes (touched extents; null
     with --compact off), passes
   all (reads and writes), read, write, flush, discard: requests, bytes, latency_ns_mean, queue_ns_mean
     and service_ns_mean, each also with _p50, _p95, _p99, _p999, _max
+  programme (what a workload's programmes count themselves; null if it has none): operations,
+    programme_bytes, operation_ns_mean, _p50, _p95, _p99, _p999, _max
   background: migrations, migrations_stopped, migrated_bytes, mirrored_bytes, promoted_bytes,
     written_back_bytes, probes, probed_bytes, commits, journal_written_bytes, checkpoints,
     map_written_bytes
@@ -140,6 +143,9 @@ pub struct Arguments {
     /// How long a client waits before each request
     #[arg(long, value_name = "TIME", help_heading = "The load")]
     think: Option<Nanos>,
+    /// Processors that all clients share while they wait like this or compute [default: one for each client]
+    #[arg(long, value_name = "COUNT", help_heading = "The load")]
+    processors: Option<usize>,
     /// How much faster requests come than their times say (open loop)
     #[arg(long, value_name = "FACTOR", default_value_t = 1.0, help_heading = "The load")]
     speed: f64,
@@ -374,6 +380,7 @@ fn setup(arguments: &Arguments, devices: Vec<DeviceSetup>, policy: &str, load: L
         warm_up: arguments.warm_up,
         duration: arguments.duration,
         requests: arguments.requests,
+        processors: arguments.processors,
         speed: arguments.speed,
         outstanding: arguments.outstanding,
         beyond: match arguments.beyond {

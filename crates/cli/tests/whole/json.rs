@@ -161,11 +161,12 @@ fn fields_of_simulations_are_in_the_glossary() {
         machine.json(&[&devices[..], load].concat())
     };
     let workload = "random,span=64MiB,requests=1000";
-    let (generated, traced) = (
+    let (generated, counted, traced) = (
         simulated(&["--workload", workload, "--policy", "best-static"]),
+        simulated(&["--workload", "dbench-like,requests=1000", "--policy", "equi"]),
         simulated(&["--trace", "t.spc", "--policy", "equi"]),
     );
-    assert_documented(&machine, "simulate", &[&generated, &traced]);
+    assert_documented(&machine, "simulate", &[&generated, &counted, &traced]);
 }
 
 #[test]

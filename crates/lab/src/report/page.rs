@@ -1,7 +1,7 @@
 //! The page: a summary of all claims, then a section for each experiment.
 
 use super::figures;
-use crate::judge::{Judged, Number, Ruling, Verdict, shown_with_spread};
+use crate::judge::{Judged, Number, Ruling, Verdict};
 use crate::study::{Study, Table};
 
 /// One page about these studies.
@@ -165,8 +165,8 @@ fn values(out: &mut String, study: &Study, table: &Table) {
     out.push_str("</tr>\n");
     for (place, number) in study.axis_values.iter().enumerate() {
         *out += &format!("<tr><td>{number}</td>");
-        for (row, half_widths) in table.values.iter().zip(&table.half_widths) {
-            *out += &format!("<td>{}</td>", shown_with_spread(row[place], half_widths[place]));
+        for series in 0..table.values.len() {
+            *out += &format!("<td>{}</td>", table.shown(series, place));
         }
         out.push_str("</tr>\n");
     }

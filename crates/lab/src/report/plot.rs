@@ -78,7 +78,8 @@ fn curves(area: &Area, study: &Study, table: &Table) -> Drawn {
         .y_label_formatter(&|y| label(*y, most))
         .draw()?;
     for (number, row) in table.values.iter().enumerate() {
-        let points: Vec<(f64, f64)> = places.iter().copied().zip(row.iter().copied()).collect();
+        let points = places.iter().zip(row).filter_map(|(&place, value)| Some((place, (*value)?)));
+        let points: Vec<(f64, f64)> = points.collect();
         curve(&mut chart, Look::of(study, number), &points)?;
     }
     for value in &table.paper_values {
@@ -92,8 +93,13 @@ fn curves(area: &Area, study: &Study, table: &Table) -> Drawn {
 
 /// Where the vertical axis ends.
 fn top(table: &Table) -> f64 {
-    let values =
-        table.values.iter().flatten().copied().chain(table.paper_values.iter().map(|value| value.high));
+    let values = table
+        .values
+        .iter()
+        .flatten()
+        .copied()
+        .flatten()
+        .chain(table.paper_values.iter().map(|value| value.high));
     let most = values.filter(|value| value.is_finite()).fold(0.0, f64::max).max(1e-6) * 1.08;
     if table.unit == "%" { most.min(105.0) } else { most }
 }

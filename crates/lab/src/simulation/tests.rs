@@ -132,6 +132,67 @@ fn a_closed_loop_obeys_littles_law() {
     }
 }
 
+#[test]
+fn what_is_listed_lies_on_the_ssd_and_stays_there() {
+    let extent = braid_base::KIB * 128;
+    let listed = vec![extent * 3..extent * 40, extent * 100..extent * 103];
+    let with = |policy: &str, list| Setup { prefill_ssd: list, ..setup(policy, MIXED) };
+    let outcome = simulate(&with("ssd-only", Some(listed))).unwrap().outcome;
+    let extents = outcome.mapped_bytes / extent.0;
+    assert_eq!((outcome.devices[0].data_share * extents as f64).round(), 40.0);
+    assert_eq!(outcome.prefill_policy.as_deref(), Some("listed"));
+    let none = simulate(&with("ssd-only", Some(Vec::new()))).unwrap().outcome;
+    assert_eq!(none.devices[0].data_share, 0.0);
+}
+
+/// Processes of dbench, measured for 20 s.
+fn processes(workload: &str, processors: Option<usize>) -> Outcome {
+    let workload = format!("dbench-like,think=100us,requests=endless,{workload}");
+    let (warm_up, duration) = (WarmUp::Time(Nanos::from_secs(5)), Some(Nanos::from_secs(20)));
+    let setup = Setup { warm_up, duration, processors, verify: false, ..setup("stripe", &workload) };
+    simulate(&setup).unwrap().outcome
+}
+
+/// Latency was what throughput made of it. Now that each operation is timed, Little's law is a test of it.
+#[test]
+fn times_of_a_programmes_operations_add_up_to_the_time_of_its_processes() {
+    for (clients, processors) in [(1, None), (6, None), (6, Some(2))] {
+        let outcome = processes(&format!("clients={clients}"), processors);
+        let programme = outcome.programme.expect("dbench counts what it does");
+        let rate = programme.operations as f64 / outcome.measured_seconds;
+        let in_system = rate * programme.operation.mean / 1e9;
+        assert!((in_system / f64::from(clients) - 1.0).abs() < 0.01, "{clients} clients: {in_system:.3}");
+        let (waiting, most) = (outcome.write.latency.max, programme.operation.max);
+        assert!(most >= waiting, "an operation contains its requests: {most} and {waiting} ns");
+    }
+}
+
+/// A page cache that holds all files and writes nothing back leaves the processor's time: 36 us, exponentially distributed.
+#[test]
+fn operations_that_need_no_request_take_the_processors_time() {
+    let outcome = processes("clients=2,short-lived=99%", None);
+    let operation = outcome.programme.expect("dbench counts what it does").operation;
+    let mean = 100e3 * (5_315_377.0 + 1_690_616.0) / 19_615_625.0;
+    assert!((operation.mean / mean - 1.0).abs() < 0.02, "{} ns, {mean}", operation.mean);
+    let p99 = mean * 100_f64.ln();
+    assert!((operation.p99 as f64 / p99 - 1.0).abs() < 0.03, "{} ns, {p99}", operation.p99);
+}
+
+#[test]
+fn processes_that_share_processors_do_as_much_as_these_can() {
+    let rate = |clients: u32, processors| {
+        let outcome = processes(&format!("clients={clients},short-lived=99%"), processors);
+        outcome.programme.expect("dbench counts what it does").operations as f64 / outcome.measured_seconds
+    };
+    let one = rate(1, None);
+    for (clients, processors, expected) in [(8, None, 8.0), (8, Some(4), 4.0), (3, Some(4), 3.0)] {
+        let times = rate(clients, processors) / one;
+        assert!((times / expected - 1.0).abs() < 0.03, "{clients} on {processors:?}: {times:.2} times");
+    }
+    let none = Setup { processors: Some(0), ..setup("stripe", MIXED) };
+    assert_eq!(simulate(&none).unwrap_err().kind(), ErrorKind::Setup);
+}
+
 /// What the model of the SSD takes for one random read of 4 KiB while nothing else happens.
 fn service_time() -> f64 {
     let spec = braid_model::by_name("x25-m").unwrap();

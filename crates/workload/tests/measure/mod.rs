@@ -24,6 +24,8 @@ fn in_turn(clients: Vec<braid_workload::Client>, most: usize) -> Vec<(Nanos, u64
             match client.next() {
                 None => *state = State::Ended,
                 Some(Step::Meet) => *state = State::Waits,
+                Some(Step::Operation { think, .. }) => *now += think,
+                Some(Step::Pause(time)) => *now += time,
                 Some(Step::Request { think, request }) => {
                     *now += think;
                     all.push((*now, number as u64, request));

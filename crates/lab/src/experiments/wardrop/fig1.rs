@@ -3,7 +3,7 @@
 use super::{DBENCH_COUNTS, ONE_AND_ONE, PAPER, series, test};
 use crate::Prefill;
 use crate::experiment::Bound::{AtLeast, Shown};
-use crate::experiment::Measure::{Latency, Throughput};
+use crate::experiment::Measure::{Latency, LatencyP99, Settling, Throughput};
 use crate::experiment::Published::{Number, Words};
 use crate::experiment::Quantity::{BestPlace, Peak};
 use crate::experiment::{Axis, Claim, Experiment, Times};
@@ -27,7 +27,7 @@ pub const EXPERIMENT: Experiment = Experiment {
         series("6 processes", ONE_AND_ONE, SPLIT, "dbench-like,think=100us,clients=6,requests=endless"),
         series("10 processes", ONE_AND_ONE, SPLIT, "dbench-like,think=100us,clients=10,requests=endless"),
     ],
-    measures: &[Throughput, Latency],
+    measures: &[Throughput, Latency, LatencyP99, Settling],
     counting: Some(DBENCH_COUNTS),
     prefill: Prefill::None,
     times: Times { warm_up: 20, measured: 60 },

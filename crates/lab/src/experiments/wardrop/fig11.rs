@@ -6,7 +6,7 @@ use super::{
 };
 use crate::Prefill;
 use crate::experiment::Bound::AtLeast;
-use crate::experiment::Measure::{Latency, SsdShare, Throughput};
+use crate::experiment::Measure::{Latency, LatencyP99, Settling, SsdShare, Throughput};
 use crate::experiment::Published::Words;
 use crate::experiment::Quantity::Ratio;
 use crate::experiment::{Claim, Experiment, Times};
@@ -35,7 +35,7 @@ pub const EXPERIMENT: Experiment = Experiment {
         series(STATIC_50, WITH_TRANSCEND, "static,ssd=50%", DBENCH),
         series(STATIC_70, WITH_TRANSCEND, "static,ssd=70%", DBENCH),
     ],
-    measures: &[Throughput, Latency, SsdShare],
+    measures: &[Throughput, Latency, LatencyP99, SsdShare, Settling],
     counting: Some(DBENCH_COUNTS),
     prefill: Prefill::None,
     times: Times { warm_up: 120, measured: 60 },

@@ -6,7 +6,7 @@ use super::{
 };
 use crate::Prefill;
 use crate::experiment::Bound::{AtLeast, AtMost, Shown, Within};
-use crate::experiment::Measure::{Latency, Operations, Throughput};
+use crate::experiment::Measure::{Latency, LatencyP99, Operations, Settling, Throughput};
 use crate::experiment::Published::{Number, Words};
 use crate::experiment::Quantity::{Best, BestPlace, Change, Ratio, WorstRatio};
 use crate::experiment::{Claim, Experiment, Times};
@@ -31,7 +31,7 @@ pub const EXPERIMENT: Experiment = Experiment {
         series(STATIC_80, ONE_AND_ONE, "static,ssd=80%", DBENCH),
         series(STATIC_70, ONE_AND_ONE, "static,ssd=70%", DBENCH),
     ],
-    measures: &[Throughput, Latency, Operations],
+    measures: &[Throughput, Latency, LatencyP99, Operations, Settling],
     counting: Some(DBENCH_COUNTS),
     prefill: Prefill::None,
     times: Times { warm_up: 120, measured: 60 },

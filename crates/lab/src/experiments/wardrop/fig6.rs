@@ -6,7 +6,7 @@ use super::{
 };
 use crate::Prefill;
 use crate::experiment::Bound::{AtLeast, AtMost};
-use crate::experiment::Measure::{Finish, Latency, Throughput};
+use crate::experiment::Measure::{Finish, Latency, LatencyP99, Settling, Throughput};
 use crate::experiment::Published::{Number, Words};
 use crate::experiment::Quantity::Ratio;
 use crate::experiment::{Claim, Experiment, Times};
@@ -27,7 +27,7 @@ pub const EXPERIMENT: Experiment = Experiment {
         series(HDD_ONLY, ONE_AND_ONE, "hdd-only", NETAPP),
         series(STRIPE, ONE_AND_ONE, "stripe", NETAPP),
     ],
-    measures: &[Throughput, Latency, Finish],
+    measures: &[Throughput, Latency, LatencyP99, Finish, Settling],
     counting: Some(NETAPP_COUNTS),
     prefill: Prefill::None,
     times: Times { warm_up: 240, measured: 120 },

@@ -5,7 +5,7 @@ use super::{
 };
 use crate::Prefill;
 use crate::experiment::Bound::{AtMost, Within};
-use crate::experiment::Measure::SsdShare;
+use crate::experiment::Measure::{Settling, SsdShare};
 use crate::experiment::Published::{Range, Words};
 use crate::experiment::Quantity::{Change, Ratio, Value};
 use crate::experiment::{Claim, Experiment, Times};
@@ -32,7 +32,7 @@ pub const EXPERIMENT: Experiment = Experiment {
         series(FOUR, ONE_AND_FOUR, "wardrop", DBENCH),
         by_period(FOUR_BY_PERIOD, FOUR, ONE_AND_FOUR, DBENCH),
     ],
-    measures: &[SsdShare],
+    measures: &[SsdShare, Settling],
     counting: Some(DBENCH_COUNTS),
     prefill: Prefill::None,
     times: Times { warm_up: 120, measured: 60 },

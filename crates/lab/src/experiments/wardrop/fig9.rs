@@ -5,7 +5,7 @@ use super::{
 };
 use crate::Prefill;
 use crate::experiment::Bound::{AtMost, Within};
-use crate::experiment::Measure::SsdShare;
+use crate::experiment::Measure::{Settling, SsdShare};
 use crate::experiment::Published::{Number, Words};
 use crate::experiment::Quantity::{Change, Value};
 use crate::experiment::{Claim, Experiment, Times};
@@ -21,7 +21,7 @@ pub const EXPERIMENT: Experiment = Experiment {
         series(WARDROP, ONE_AND_ONE, "wardrop", NETAPP),
         by_period(BY_PERIOD, WARDROP, ONE_AND_ONE, NETAPP),
     ],
-    measures: &[SsdShare],
+    measures: &[SsdShare, Settling],
     counting: Some(NETAPP_COUNTS),
     prefill: Prefill::None,
     times: Times { warm_up: 240, measured: 120 },

@@ -6,7 +6,7 @@ use super::{
 };
 use crate::Prefill;
 use crate::experiment::Bound::{AtLeast, AtMost, Shown, Within};
-use crate::experiment::Measure::{Latency, SsdShare, Throughput};
+use crate::experiment::Measure::{Latency, LatencyP99, Settling, SsdShare, Throughput};
 use crate::experiment::Published::Number;
 use crate::experiment::Quantity::{Change, Ratio, RatioToSum, Value};
 use crate::experiment::{Axis, Claim, Experiment, Phase, Times};
@@ -21,10 +21,7 @@ pub const EXPERIMENT: Experiment = Experiment {
     place: "table III and section III-C",
     axis: Axis::Phases {
         label: "processes",
-        phases: &[
-            Phase { place: 1, from: 0.25, to: 0.5, waiting: 9 },
-            Phase { place: 10, from: 0.75, to: 1.0, waiting: 0 },
-        ],
+        phases: &[Phase { place: 1, from: 0.25, to: 0.5 }, Phase { place: 10, from: 0.75, to: 1.0 }],
     },
     series: &[
         series(HDD_ONLY, ONE_AND_ONE, "hdd-only", NETAPP_THAT_GROWS),
@@ -34,7 +31,7 @@ pub const EXPERIMENT: Experiment = Experiment {
         no_migration(ONE_AND_ONE, NETAPP_THAT_GROWS),
         allocation_only(ONE_AND_ONE, NETAPP_THAT_GROWS),
     ],
-    measures: &[Throughput, Latency, SsdShare],
+    measures: &[Throughput, Latency, LatencyP99, SsdShare, Settling],
     counting: Some(NETAPP_COUNTS),
     prefill: Prefill::None,
     times: Times { warm_up: 0, measured: 600 },

@@ -1,0 +1,164 @@
+//! What clients of a closed loop do between requests: they compute, alone or on processors that all of them share.
+//!
+//! A client computes in *bursts*, from one request to the next, or to the end of its time slice. During a burst it may complete
+//! operations of its programme that need no request: these are noted when the burst ends, each with its own time.
+//!
+//! Shared processors serve bursts in the order in which they come, each to its end. Linux 2.6.28 does about that with bursts that are
+//! shorter than its time slices: a process that wakes up does not interrupt another one for so short a time.
+
+use braid_base::{Bytes, Nanos};
+use std::cell::{Cell, RefCell};
+
+/// A time slice, assumed: what the scheduler of Linux 2.6.28 grants on four processors at least is about 12 ms. If processors are scarce,
+/// the tail of operations' latencies is about as long.
+const SLICE: Nanos = Nanos::from_millis(10);
+/// Operations that are noted at the end of a burst, at most.
+const MOST_OPERATIONS: usize = 4096;
+
+/// Where clients compute.
+pub(crate) struct Processors {
+    /// When each is free; none if each client has its own.
+    free_at: RefCell<Vec<Nanos>>,
+    thinking: Thinking,
+}
+
+impl Processors {
+    /// So many for all clients; none for one for each client.
+    pub fn new(shared: Option<usize>) -> Processors {
+        let free_at = RefCell::new(vec![Nanos::ZERO; shared.unwrap_or(0)]);
+        Processors { free_at, thinking: Thinking::default() }
+    }
+
+    /// Takes the processor that is free first for so long, from `now` on or when it is free: says when that time is over.
+    pub fn take(&self, now: Nanos, time: Nanos) -> Nanos {
+        self.thinking.change(now, 1);
+        let mut free_at = self.free_at.borrow_mut();
+        let Some(first) = free_at.iter_mut().min() else { return now + time };
+        *first = now.max(*first) + time;
+        *first
+    }
+
+    /// A client has computed that took a processor.
+    pub fn done(&self, now: Nanos) {
+        self.thinking.change(now, -1);
+    }
+
+    /// Time that clients have spent computing, or waiting for a processor, all together.
+    pub fn thought(&self, now: Nanos) -> Nanos {
+        self.thinking.change(now, 0)
+    }
+}
+
+/// How long clients think, all together.
+#[derive(Default)]
+struct Thinking {
+    clients: Cell<i64>,
+    since: Cell<Nanos>,
+    total: Cell<Nanos>,
+}
+
+impl Thinking {
+    /// Counts the time up to now, after which `more` clients think, and says how much it is.
+    fn change(&self, now: Nanos, more: i64) -> Nanos {
+        let passed = now - self.since.replace(now);
+        let total = self.total.get() + passed * self.clients.get() as u64;
+        self.total.set(total);
+        self.clients.set(self.clients.get() + more);
+        total
+    }
+}
+
+/// What a client has to compute before its next request.
+pub(crate) struct Burst {
+    /// How long it takes.
+    pub time: Nanos,
+    /// Operations that end meanwhile: how far into the burst, and what they have read or written.
+    ends: Vec<(Nanos, Bytes)>,
+    /// When the operation began that is under way.
+    operation_began: Nanos,
+}
+
+/// An operation of a client's programme that is complete.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Ended {
+    pub bytes: Bytes,
+    pub took: Nanos,
+    pub at: Nanos,
+}
+
+impl Burst {
+    /// Nothing yet, from `now` on.
+    pub fn new(now: Nanos) -> Burst {
+        Burst { time: Nanos::ZERO, ends: Vec::new(), operation_began: now }
+    }
+
+    /// Computes for so long, and completes an operation then.
+    pub fn add_operation(&mut self, think: Nanos, bytes: Bytes) {
+        self.time += think;
+        self.ends.push((self.time, bytes));
+    }
+
+    /// Whether it is so long that it is to be computed now.
+    pub fn is_full(&self) -> bool {
+        self.time >= SLICE || self.ends.len() >= MOST_OPERATIONS
+    }
+
+    /// The burst has ended at `end`: the operations that it completed. It is empty from now on.
+    pub fn finish(&mut self, end: Nanos) -> impl Iterator<Item = Ended> + '_ {
+        let begun = end - self.time;
+        self.time = Nanos::ZERO;
+        let (began, ends) = (&mut self.operation_began, &mut self.ends);
+        ends.drain(..).map(move |(after, bytes)| {
+            let at = begun + after;
+            Ended { bytes, took: at - std::mem::replace(began, at), at }
+        })
+    }
+
+    /// No operation was under way until now.
+    pub fn begin_operation(&mut self, now: Nanos) {
+        self.operation_began = now;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_comes_first_has_a_processor_first() {
+        let two = Processors::new(Some(2));
+        let times = [(0, 100), (0, 30), (0, 50), (10, 10), (500, 7)];
+        let ends = times.map(|(now, time)| two.take(Nanos(now), Nanos(time)).0);
+        assert_eq!(ends, [100, 30, 80, 90, 507]);
+        let own = Processors::new(None);
+        assert_eq!(times.map(|(now, time)| own.take(Nanos(now), Nanos(time)).0), [100, 30, 50, 20, 507]);
+    }
+
+    #[test]
+    fn time_before_a_processor_is_free_counts_as_thought() {
+        let one = Processors::new(Some(1));
+        let [first, second] = [10, 10].map(|time| one.take(Nanos::ZERO, Nanos(time)));
+        one.done(first);
+        one.done(second);
+        assert_eq!((first.0, second.0, one.thought(Nanos(50)).0), (10, 20, 30));
+    }
+
+    /// An operation with requests takes all the time since the one before it ended, those after it in the burst their own.
+    #[test]
+    fn operations_of_a_burst_end_one_after_the_other() {
+        let mut burst = Burst::new(Nanos(1000));
+        burst.add_operation(Nanos(5), Bytes(1));
+        burst.add_operation(Nanos(7), Bytes(2));
+        burst.time += Nanos(100);
+        // The processor was free late.
+        let ended: Vec<Ended> = burst.finish(Nanos(1312)).collect();
+        let operation = |bytes, took, at| Ended { bytes: Bytes(bytes), took: Nanos(took), at: Nanos(at) };
+        assert_eq!(ended, [operation(1, 205, 1205), operation(2, 7, 1212)]);
+        // Its request takes until 2000.
+        burst.add_operation(Nanos::ZERO, Bytes(3));
+        assert_eq!(burst.finish(Nanos(2000)).collect::<Vec<_>>(), [operation(3, 788, 2000)]);
+        burst.begin_operation(Nanos(5000));
+        burst.add_operation(Nanos(4), Bytes(4));
+        assert_eq!(burst.finish(Nanos(5004)).collect::<Vec<_>>(), [operation(4, 4, 5004)]);
+    }
+}

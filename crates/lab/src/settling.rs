@@ -1,0 +1,128 @@
+//! When a run reached its equilibrium: how much was read and written, noted from the load's beginning on, warm-up included.
+//!
+//! The measure: the first time after which the throughput of every interval is within a tenth of the mean of the measured time. If the
+//! last interval is not, there is no such time. Throughput is what the clients' programmes count, if they do, and else what the volume
+//! counts.
+//!
+//! Intervals are between a 40th and a 20th of the run, so that the time is known to that. Shorter ones would show how unsteady the
+//! load is, and not how the mean of it changes.
+
+use crate::guests::Guests;
+use braid_base::{Bytes, Nanos};
+use braid_runtime::{Device, Runtime};
+use std::rc::Rc;
+
+/// How much was read and written up to some times, oldest first: the first is the load's beginning.
+pub(crate) struct Course {
+    interval: Nanos,
+    notes: Vec<(Nanos, Bytes)>,
+}
+
+/// Intervals of a run, at least, and half of the most.
+const INTERVALS: usize = 20;
+/// The interval in a run of unknown length, at first.
+const FIRST: Nanos = Nanos::from_millis(10);
+/// How far from the mean throughput is in equilibrium.
+const TOLERANCE: f64 = 0.1;
+
+impl Course {
+    /// Of a run that begins now, and whose length may be known.
+    pub fn new(now: Nanos, length: Option<Nanos>) -> Course {
+        let most = 2 * INTERVALS as u64;
+        let interval = length.map_or(FIRST, |length| length / most).max(Nanos::from_micros(1));
+        Course { interval, notes: vec![(now, Bytes::ZERO)] }
+    }
+
+    fn next(&self) -> Nanos {
+        self.last().0 + self.interval
+    }
+
+    fn last(&self) -> (Nanos, Bytes) {
+        self.notes[self.notes.len() - 1]
+    }
+
+    /// So much was read and written up to now. If there are too many intervals, each two become one.
+    fn push(&mut self, now: Nanos, moved: Bytes) {
+        self.notes.push((now, moved));
+        if self.notes.len() > 2 * INTERVALS + 1 {
+            // The odd one: its time is part of the next one.
+            self.notes.pop();
+            let mut place = 0;
+            self.notes.retain(|_| {
+                place += 1;
+                place % 2 == 1
+            });
+            self.interval = self.interval * 2;
+        }
+    }
+
+    /// The time from the beginning to the equilibrium of a run that has ended with this mean, in bytes per second.
+    pub fn settled(&self, mean: f64) -> Option<Nanos> {
+        let near = |rate: f64| (rate - mean).abs() <= TOLERANCE * mean;
+        let is_settled = |pair: &&[(Nanos, Bytes)]| {
+            let [(from, before), (to, after)] = [pair[0], pair[1]];
+            near(after.saturating_sub(before).0 as f64 / (to - from).as_secs_f64())
+        };
+        if mean <= 0.0 {
+            return None;
+        }
+        let settled = self.notes.windows(2).rev().take_while(is_settled).count();
+        let first = self.notes.len() - 1 - settled;
+        (settled > 0).then(|| self.notes[first].0 - self.notes[0].0)
+    }
+}
+
+/// Takes notes until the world ends.
+pub(crate) async fn keep<D: Device>(guests: Rc<Guests<D>>) {
+    loop {
+        let next = guests.course.borrow().next();
+        guests.rt.sleep_until(next).await;
+        let moved = guests.recorder.borrow().progress();
+        guests.course.borrow_mut().push(guests.rt.now(), moved);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A run with these rates, each for a second, in bytes per second.
+    fn run(rates: &[u64]) -> Course {
+        let mut course = Course::new(Nanos::from_secs(7), Some(Nanos::from_secs(40)));
+        let mut moved = 0;
+        for (second, rate) in rates.iter().enumerate() {
+            moved += rate;
+            course.push(Nanos::from_secs(8 + second as u64), Bytes(moved));
+        }
+        course
+    }
+
+    #[test]
+    fn equilibrium_is_where_throughput_comes_near_its_end_and_stays() {
+        let settled = |rates: &[u64]| run(rates).settled(1000.0).map(Nanos::as_secs_f64);
+        assert_eq!(settled(&[1000, 1000, 1000]), Some(0.0));
+        assert_eq!(settled(&[500, 890, 910, 1090, 1000]), Some(2.0));
+        assert_eq!(settled(&[500, 1000, 1000, 1111, 1000]), Some(4.0), "it had not stayed");
+    }
+
+    #[test]
+    fn a_run_that_has_not_come_near_its_mean_at_the_end_has_no_equilibrium() {
+        assert_eq!(run(&[1000, 1000, 800]).settled(1000.0), None);
+        assert_eq!(run(&[]).settled(1000.0), None);
+        assert_eq!((run(&[0, 0]).settled(f64::NAN), run(&[0, 0]).settled(0.0)), (None, None));
+    }
+
+    #[test]
+    fn long_runs_have_few_intervals_and_the_same_equilibrium() {
+        // A byte in a nanosecond, and twice that after 100 s.
+        let moved = |at: Nanos| Bytes(at.0 + at.0.saturating_sub(Nanos::from_secs(100).0));
+        let mut course = Course::new(Nanos::ZERO, None);
+        while course.last().0 < Nanos::from_secs(1000) {
+            let next = course.next();
+            course.push(next, moved(next));
+            assert!(course.notes.len() <= 2 * INTERVALS + 1);
+        }
+        let settled = course.settled(2e9).expect("it is").as_secs_f64();
+        assert!((100.0..150.0).contains(&settled), "{settled} s");
+    }
+}
