@@ -67,8 +67,10 @@ const SECTOR: Bytes = Bytes(512);
 const PIECE: Bytes = Bytes(4 << 20);
 /// Pieces that are duplicated in idle time before the policy looks whether guests are back.
 const IDLE_PIECES: usize = 16;
-/// How often it looks.
+/// How often it looks, …
 const LOOK: Nanos = Nanos::from_millis(10);
+/// … and while nothing is behind.
+const REST: Nanos = Nanos::from_millis(100);
 
 impl Amount {
     /// Reads `256MiB`, `400Ksectors` (K is 1024) or `2%`.
@@ -236,7 +238,11 @@ impl Policy for Pass {
     }
 
     fn plan(&mut self, view: &View, plan: &mut Plan) -> Nanos {
-        let full = view.homes.behind() >= self.settings.window.of(volume_size(view));
+        let behind = view.homes.behind();
+        if behind == Bytes::ZERO {
+            return view.now + REST;
+        }
+        let full = behind >= self.settings.window.of(volume_size(view));
         let idle = view.now >= self.last_request + self.settings.idle;
         if full || idle {
             let most = if full { usize::MAX } else { IDLE_PIECES };

@@ -214,9 +214,10 @@ impl Behind {
     }
 
     /// From now on the second copy lacks this range of a span, because the policy wants it so. False, and nothing has changed, if more than
-    /// `most` would be behind then.
+    /// `most` would be behind then, or more ranges than are remembered.
     pub fn defer(&mut self, span: SpanId, range: Range<Bytes>, most: Bytes) -> bool {
-        if self.ranges.total() + self.ranges.missing(&range) > most {
+        let is_remembered = self.ranges.len() < MOST_RANGES || self.ranges.intersects(&range);
+        if !is_remembered || self.ranges.total() + self.ranges.missing(&range) > most {
             return false;
         }
         let deferred = self.spans.get(&span).is_none_or(|s| s.difference != Difference::Behind || s.deferred);
