@@ -79,8 +79,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
             self.drop_suspects(self.shape.span_of(self.shape.extent_of(next.start))).await?;
             at = self.resync_piece(&next, Mover::Plan).await?.end;
         }
-        // With that the sources are proved, and may fail.
-        self.commit(Origin::Background).await?;
+        // A commit proves the sources. One after each range would keep the target from sorting what it was given.
+        self.moves.resynced.set(true);
         Ok(Outcome::Finished)
     }
 
