@@ -59,8 +59,10 @@ fn a_report_is_one_page_and_its_plots() {
     let page = std::fs::read_to_string(&page).unwrap();
     assert!(page.starts_with("<!DOCTYPE html>") && page.contains("<svg ") && !page.contains("<script"));
     let plots = written["svg_paths"].as_array().unwrap();
-    assert_eq!(plots.len(), 1);
-    assert!(std::fs::read_to_string(plots[0].as_str().unwrap()).unwrap().starts_with("<svg "));
+    assert_eq!(plots.len(), 2, "throughput, and the time to equilibrium");
+    for plot in plots {
+        assert!(std::fs::read_to_string(plot.as_str().unwrap()).unwrap().starts_with("<svg "));
+    }
 }
 
 #[test]

@@ -1,6 +1,8 @@
 //! Volumes on disks with faults that a test can switch on.
 #![allow(dead_code, reason = "each programme of tests uses a part of it")]
 
+pub mod cached;
+
 use braid_base::{Bytes, MIB};
 use braid_engine::{CreateOptions, Error, Export, OpenOptions, Recovery, Result, Volume, create};
 use braid_format::Uuid;
