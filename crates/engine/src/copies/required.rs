@@ -7,7 +7,6 @@
 use super::Deadline;
 use crate::core::Core;
 use crate::planted::{Bug, planted};
-use crate::shape::Piece;
 use crate::{Error, ErrorKind, Result};
 use braid_base::{Bytes, ExtentId};
 use braid_format::SlotNumber;
@@ -42,16 +41,13 @@ pub(crate) enum Other {
 pub(crate) enum Timing {
     /// Before the guest is answered.
     Now,
-    /// Later, by a resync that the policy asks for: until then it is behind. At once, if then more than this would be.
-    Later(Bytes),
+    /// Later, by a resync that the policy asks for: until then it is behind.
+    Later,
 }
 
 impl Timing {
     pub fn of(second: Second) -> Timing {
-        match second {
-            Second::Behind { most, .. } => Timing::Later(most),
-            Second::None | Second::Sync(_) => Timing::Now,
-        }
+        if matches!(second, Second::Behind(_)) { Timing::Later } else { Timing::Now }
     }
 }
 
@@ -64,7 +60,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
             return Copies { current: home, other: Other::None };
         }
         let (first, last) = (self.locate(home).0, self.locate(second).0);
-        let is_behind = || self.state.borrow().behind.is_behind(extent);
+        let is_behind = || self.state.borrow().behind.is_behind(self.shape.span_of(extent), extent);
         let behind = |slot, written| if written { Other::Behind(slot) } else { Other::Away };
         match (first.is_current(), last.is_current()) {
             (true, true) if is_behind() && !planted(Bug::BehindIsRead) => {
@@ -155,14 +151,9 @@ impl<R: Runtime, D: Device> Core<R, D> {
         let span = self.shape.span_of(extent);
         let both_current =
             || [entry.home, entry.second].into_iter().all(|slot| self.locate(slot).0.is_current());
-        let later = match timing {
-            Timing::Later(most) if both_current() => {
-                let changed = self.changed_by(extent, range, entry.valid);
-                self.state.borrow_mut().behind.defer(span, changed, most)
-            }
-            Timing::Later(_) | Timing::Now => false,
-        };
+        let later = timing == Timing::Later && both_current();
         if later {
+            self.state.borrow_mut().behind.defer(span, extent);
             self.record_behind(span).await?;
         }
         self.intend(span).await?;
@@ -187,8 +178,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
             if let (true, Ok(now)) = (exchanged, &settled) {
                 state.set_extent(extent, Entry { home: now.home, second: now.second, ..known });
             }
-            let lacks = || self.changed_by(extent, range, entry.valid);
-            state.behind.end_write(span, missed.then(lacks), self.rt.now());
+            state.behind.end_write(span, missed.then_some(extent), self.rt.now());
             exchanged
         };
         let settled = settled?;
@@ -201,13 +191,6 @@ impl<R: Runtime, D: Device> Core<R, D> {
             self.commit(origin).await?;
         }
         Ok(settled)
-    }
-
-    /// The bytes of the volume that a write changes on a device, in whole blocks.
-    fn changed_by(&self, extent: ExtentId, range: &Range<Bytes>, valid: u16) -> Range<Bytes> {
-        let padded = self.padded(&Piece { extent, range: range.clone() }, valid).range;
-        let (start, block) = (self.shape.bytes_of(extent).start, self.shape.block_size);
-        start + padded.start.align_down(block)..start + padded.end.align_up(block)
     }
 
     /// What a write to both copies came to: an error if no copy has it that was current.
@@ -300,7 +283,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
             state.disturb(extent);
             state.set_extent(extent, swapped);
         }
-        self.state.borrow_mut().behind.mark_behind(span, self.shape.bytes_of(extent));
+        self.state.borrow_mut().behind.mark_behind(span, Some(extent));
         self.record_behind(span).await?;
         self.commit(Origin::Background).await
     }

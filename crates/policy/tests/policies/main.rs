@@ -2,6 +2,5 @@
 
 mod baselines;
 mod equi;
-mod pass;
 mod volume;
 mod wardrop;
