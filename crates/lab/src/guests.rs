@@ -120,7 +120,7 @@ const MOST_MEMORY: Bytes = Bytes(256 << 20);
 const LOOK: u64 = 1024;
 
 impl<D: Device> Guests<D> {
-    /// Guests of a volume who have not begun, for a run whose length may be known.
+    /// Clients of a volume that have not begun, for a run whose length may be known.
     pub fn new(
         rt: &World,
         volume: Volume<World, D>,

@@ -21,7 +21,7 @@
 //! where the last one ended, the others begin at any page. Operations on names and attributes take the processor alone: the
 //! file system gathers what they change in few blocks, which it writes seldom.
 //!
-//! Each operation ends with a [`Step::Operation`], so that whoever runs a process sees what it counts itself.
+//! Each operation ends with a [`Step::Operation`], so that a simulation sees what the process counts itself.
 
 use crate::catalogue::Setting;
 use crate::draw::Sizes;

@@ -79,7 +79,7 @@ pub struct Detached {
 /// daemon has died, removes what it left: its block devices, what is mounted on them, and its file.
 ///
 /// # Errors
-/// `Busy` if a file system is in use: it has been synced then, and everything goes on. `Invalid` if the volume is
+/// `Busy` if a file system stays in use for two seconds: it has been synced then, and everything goes on. `Invalid` if the volume is
 /// not attached.
 pub fn detach(state: &StateDir, name: &VolumeName) -> Result<Detached> {
     state.load(name)?;

@@ -46,8 +46,8 @@ const PAPER: Paper = Paper {
          with the operations that memory answers, and with those on names and attributes, which are taken to cost the \
          processor's time alone, each as much as a read or write on average. Each operation is timed, from the end of the \
          process's last one to its own: its time on the processor and what it waits for. The paper gives no percentiles.",
-        "Four processors serve all processes, as in the paper's machine: who comes first runs first, for 10 ms at most, and nobody is \
-         interrupted. Where more than four processes compute for long, as those of the NetApp trace do, the 99th percentile of an operation is \
+        "Four processors serve all processes, as in the paper's machine: first come, first served, for 10 ms at most, and without \
+         preemption. Where more than four processes compute for long, as those of the NetApp trace do, the 99th percentile of an operation is \
          therefore about this assumed 10 ms. What the engine, the kernel and interrupts take of them is not modelled, but for what is part of a process's own \
          time.",
         "How long a run takes to its equilibrium is ours to measure; the paper does not say.",
