@@ -71,7 +71,7 @@ pub struct Params {
 }
 
 /// The segments of a disk of which they are not known. Assumed: the Cheetah 15K.5 has 32, at most 11 of them for writes
-/// (DiskSim model file, [paper]); half as many are enough for a closed set of readers.
+/// (DiskSim model file, `[paper]`); half as many are enough for a closed set of readers.
 pub const SEGMENTS: usize = 16;
 
 /// A disk at work.

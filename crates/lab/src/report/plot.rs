@@ -1,7 +1,7 @@
 //! The plots of a study as SVG: a curve for each series, told apart by colour, dashes and marks, so that they can be told apart
 //! on paper too; and the paper's own values where it gives them.
 //!
-//! Colours are few and fixed, so that a page can change them for a dark screen: see the style sheet of [`super::page`].
+//! Colours are few and fixed, so that a page can change them for a dark screen: see the style sheet of [`mod@super::page`].
 
 use crate::study::{Study, Table};
 use plotters::coord::Shift;
