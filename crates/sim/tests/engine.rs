@@ -187,6 +187,18 @@ fn two_copies_on_many_disks_that_fail_lose_nothing_that_a_flush_promised() {
     run(&campaign, &Engine { copies: 2, ..Engine::random(5) });
 }
 
+/// Extents with two copies move to a third device, and are cached there, while flushes lose what they were to keep.
+#[test]
+fn two_copies_that_move_while_flushes_lose_data_lose_nothing_that_a_flush_promised() {
+    let test = "two_copies_that_move_while_flushes_lose_data_lose_nothing_that_a_flush_promised";
+    let mut campaign = campaign("mirrors-move", test, 15);
+    campaign.setup.workload.errors = Errors::Tolerated;
+    campaign.setup.disturbances = vec![Disturbance::LossyFlushes];
+    campaign.setup.disks.push(DiskOptions::ssd(MIB * 5));
+    campaign.states.go_on = 1.0;
+    run(&campaign, &Engine { chaos: true, copies: 2, ..Engine::wardrop() });
+}
+
 /// Blocks smaller than parts: a write or a discard changes, with the zeros around it, blocks that it does not touch, and their extra copies.
 #[test]
 fn blocks_smaller_than_parts_lose_nothing_flushed() {

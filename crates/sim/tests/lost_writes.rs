@@ -216,6 +216,28 @@ fn what_was_promoted_from_a_device_since_it_lost_writes_is_not_read() {
     });
 }
 
+/// Extra copies on a device that lost them were read on, in spans that were clean: what was promoted there last had never reached it.
+#[test]
+fn extra_copies_on_a_device_that_lost_writes_are_read_no_more() {
+    on_three_devices_with(OTHER, LOSES, async |three| {
+        three.volume.flush().await.expect("all devices are sound");
+        three.world.sleep(Nanos::from_secs(60)).await;
+        assert_eq!(three.volume.status().spans, (0, 0));
+        three.plan(promotions()).await;
+        assert!(three.volume.status().extra_blocks.0 > 0);
+        three.disks[TARGET.index()].lose_cache();
+        three.faults(TARGET).set(FaultPlan { flushes: 1.0, ..FaultPlan::default() });
+        three.volume.flush().await.expect("two devices are sound");
+        assert_eq!(three.volume.status().devices[TARGET.index()].state, DeviceState::Failed);
+        assert!(three.holds(Bytes::ZERO, EXTENT * EXTENTS, 2).await);
+        three.world.sleep(Nanos::from_secs(1)).await;
+        assert_eq!(three.volume.status().extra_blocks, (0, 0), "they serve nobody");
+        three.plan(promotions()).await;
+        assert_eq!(three.volume.status().extra_blocks, (0, 0), "the device has failed");
+        three.volume.audit().await.expect("two devices are sound");
+    });
+}
+
 /// A device was given up only when the flushes of all others had ended: until then it was read.
 #[test]
 fn a_device_whose_flush_failed_is_read_no_more_while_others_still_flush() {

@@ -100,9 +100,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         }
         let entry = self.state.borrow().map.get(extent);
         for block in self.shape.blocks_of(extent) {
-            let Some(extra) = self.state.borrow().extras.get(block).filter(|extra| !extra.dirty) else {
-                continue;
-            };
+            let extra = self.extra_in(&self.state.borrow(), block);
+            let Some(extra) = extra.filter(|extra| !extra.dirty) else { continue };
             let range = self.shape.range_of(block).range;
             let start = self.shape.block_size * u64::from(extra.place);
             let (cached, required) = (

@@ -12,7 +12,7 @@ use braid_base::{DeviceId, ExtentId, Nanos};
 use braid_format::SlotNumber;
 use braid_format::journal::Extra;
 use braid_policy::Origin;
-use braid_runtime::{Device, LockGuard, Mode, Runtime};
+use braid_runtime::{Device, LockGuard, Mode, Runtime, yield_now};
 use std::cell::Cell;
 use std::collections::BTreeSet;
 
@@ -22,6 +22,8 @@ const SPARE_SHARE: usize = 64;
 const LEAST_SPARE: usize = 16;
 /// How long nothing is committed for block slots after all devices were flushed for them.
 const REST: Nanos = Nanos::from_millis(100);
+/// Extra copies that a search passes over before it lets others run.
+const EXTRAS_IN_A_ROW: u32 = 4096;
 /// Clean copies that go for one that comes, until as many block slots are spare as should be.
 const EVICTED_AT_ONCE: usize = 2;
 
@@ -30,6 +32,8 @@ const EVICTED_AT_ONCE: usize = 2;
 pub(crate) struct BlockSlots {
     /// Free block slots run out, or the journal has no room for changes of clean copies: a batch is wanted.
     runs_out: Cell<bool>,
+    /// Extra copies lie on a device that has been given up.
+    any_lost: Cell<bool>,
 }
 
 impl<R: Runtime, D: Device> Core<R, D> {
@@ -37,7 +41,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
     /// piece's extent, exclusive.
     pub(super) fn take_block(&self, device: DeviceId, piece: &Piece) -> Option<(SlotNumber, u16)> {
         // The closing commit has been or is about to be: nothing would record what comes now.
-        if self.jobs.are_ending() {
+        if self.jobs.are_ending() || !self.member(device).is_current() {
             return None;
         }
         let (taken, is_full) = {
@@ -127,18 +131,56 @@ impl<R: Runtime, D: Device> Core<R, D> {
         }
     }
 
+    /// Has what lies on a device that has just been given up forgotten.
+    pub(super) fn forget_lost_extras(&self) {
+        self.block_slots.any_lost.set(true);
+        self.jobs.wake();
+    }
+
     /// Has the journal say what has left its block slots, when these run out.
     pub async fn keep_block_slots_free(&self) {
         loop {
-            let due = || self.jobs.are_ending() || self.block_slots.runs_out.get();
+            let due = || {
+                let BlockSlots { runs_out, any_lost } = &self.block_slots;
+                self.jobs.are_ending() || runs_out.get() || any_lost.get()
+            };
             self.jobs.wait_for(|| due().then_some(())).await;
             if self.jobs.are_ending() {
                 return;
             }
-            self.block_slots.runs_out.set(false);
             // A failure is remembered, and told to every flush from now on: nothing is ever free again then.
-            if self.free_block_slots().await.is_err() {
+            if self.block_slots.any_lost.take() && self.drop_lost_extras().await.is_err() {
                 return;
+            }
+            if self.block_slots.runs_out.take() && self.free_block_slots().await.is_err() {
+                return;
+            }
+        }
+    }
+
+    /// Drops the extra copies on devices that were given up, which are clean. The policy learns of it.
+    async fn drop_lost_extras(&self) -> Result<()> {
+        let is_lost = |extra: &Extra| !self.locate(extra.slot).0.is_current();
+        let (mut from, mut passed) = (0, 0);
+        loop {
+            let next = self.state.borrow().extras.next(from);
+            let Some((after, block, extra)) = next else { return Ok(()) };
+            (from, passed) = (after, passed + 1);
+            if passed % EXTRAS_IN_A_ROW == 0 {
+                yield_now().await;
+            }
+            if self.jobs.are_ending() {
+                return Ok(());
+            }
+            if !is_lost(&extra) {
+                continue;
+            }
+            let _room = self.reserve(1).await?;
+            let extent = self.shape.range_of(block).extent;
+            let _guard = self.locks.lock(Self::lock_number(extent), Mode::Exclusive).await;
+            let known = self.state.borrow().extras.get(block);
+            if known.is_some_and(|known| !known.dirty && is_lost(&known)) {
+                self.drop_extra(block);
             }
         }
     }

@@ -3,6 +3,7 @@
 
 use super::Timing;
 use crate::core::Core;
+use crate::map::State;
 use crate::planted::{Bug, planted};
 use crate::shape::Piece;
 use crate::{Error, ErrorKind, Result};
@@ -16,6 +17,15 @@ use std::ops::Range;
 use std::rc::Rc;
 
 impl<R: Runtime, D: Device> Core<R, D> {
+    /// The extra copy of a block. One on a device that was given up may be lost, and does not count: it goes soon.
+    #[inline]
+    pub fn extra_in(&self, state: &State, block: BlockId) -> Option<Extra> {
+        let device = |extra: &Extra| {
+            state.space.locate(extra.slot).expect("an extra copy lies in a slot that exists").device
+        };
+        state.extras.get(block).filter(|extra| self.member(device(extra)).is_current())
+    }
+
     /// Makes clean extra copies of the blocks of a piece that was just read, when the states of devices had changed so often before. The
     /// guard is the extent's, exclusive.
     pub async fn promote(&self, piece: Piece, bytes: Buf, device: DeviceId, states: u64, guard: LockGuard) {
@@ -51,7 +61,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
             return Ok(());
         }
         for (block, range) in self.blocks_of(piece) {
-            let Some(extra) = self.state.borrow().extras.get(block) else { continue };
+            let Some(extra) = self.extra_in(&self.state.borrow(), block) else { continue };
             let part = from.slice(range.start - piece.range.start..range.end - piece.range.start);
             let within = range.start % self.shape.block_size;
             self.write_block(extra.slot, extra.place, within, &part, Origin::Guest).await?;

@@ -49,6 +49,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         }
         if volume.extras.len() > 0 {
             volume.suspect.extend(spans);
+            self.forget_lost_extras();
         }
     }
 

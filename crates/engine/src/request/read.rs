@@ -263,7 +263,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         let has_extras = state.map.has_extras(piece.extent) && !state.is_suspect(piece.extent);
         let block_end = (at.align_down(self.shape.block_size) + self.shape.block_size).min(piece.range.end);
         let extra =
-            |at| if has_extras { state.extras.get(self.shape.block_of(piece.extent, at)) } else { None };
+            |at| if has_extras { self.extra_in(&state, self.shape.block_of(piece.extent, at)) } else { None };
         if let Some(extra) = extra(at) {
             return (Source::Extra(extra), entry, block_end);
         }

@@ -203,6 +203,11 @@ fn reads_prove_nothing_after_a_loss_until_a_flush_succeeds_that_began_later() {
     oracle.doubt();
     oracle.crash();
     assert_eq!(legal_after_crash(&oracle), [2]);
+    oracle.doubt();
+    oracle.find_after_crash(Bytes::ZERO, &image(9)).unwrap();
+    oracle.resume();
+    flushed(&mut oracle);
+    assert_eq!(legal_to_read(&mut oracle), [2], "what was found after the loss is not the truth");
 }
 
 #[test]
