@@ -78,6 +78,8 @@ pub enum Bug {
     BehindIsRead,
     /// After an unclean stop both copies are read, though they may differ.
     NoResync,
+    /// What a device may have lost with a failed flush is read from it.
+    LostWritesRead,
     /// A device that has not answered a request in time gets others before it has.
     LateWriteForgotten,
 }
@@ -85,7 +87,7 @@ pub enum Bug {
 #[cfg(feature = "planted")]
 impl Bug {
     /// All of them.
-    pub const ALL: [Bug; 35] = [
+    pub const ALL: [Bug; 36] = [
         Bug::FlushSkipped,
         Bug::RecordBeforeData,
         Bug::JournalNotFlushed,
@@ -120,6 +122,7 @@ impl Bug {
         Bug::IntentTooLate,
         Bug::BehindIsRead,
         Bug::NoResync,
+        Bug::LostWritesRead,
         Bug::LateWriteForgotten,
     ];
 }

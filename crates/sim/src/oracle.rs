@@ -13,7 +13,8 @@
 //! found counts as written; and after a crash what was found becomes the truth, piece by piece.
 //!
 //! When a device loses what it had accepted ([`Oracle::doubt`]), no engine can know at that instant, and reads prove nothing
-//! until a flush succeeds that began afterwards: it promises all that was acknowledged before, whatever the devices lost.
+//! until a flush succeeds that began afterwards: it promises all that was acknowledged before, whatever the devices lost. Or until one fails:
+//! then what is not durable may have happened or not, and is nothing else.
 //!
 //! A clone shares all bytes with its original: it costs a list of the writes that still matter.
 
@@ -49,6 +50,8 @@ pub struct Oracle {
     is_crashed: bool,
     /// When a device lost what it had accepted, if no flush that began later has succeeded.
     doubted: Option<Moment>,
+    /// When the engine last got to know of such a loss: reads that began before prove nothing.
+    known: Moment,
     history: History,
     /// States at earlier flushes, if they are kept.
     flush_states: Option<FlushStates>,
@@ -112,6 +115,7 @@ impl Oracle {
             next_write: 0,
             is_crashed: false,
             doubted: None,
+            known: 0,
             history: History::default(),
             flush_states: None,
         }
@@ -171,9 +175,15 @@ impl Oracle {
         self.settle_if_many();
     }
 
-    /// A flush ended with an error: it makes nothing durable.
+    /// A flush ended with an error: it makes nothing durable. If a device had lost what it had accepted, the engine knows that now: what is not
+    /// durable may have happened or not, and what is read from now on is one of that.
     pub fn fail_flush(&mut self, id: FlushId) {
         take_open(&mut self.flushes, id);
+        if self.doubted.take().is_some() {
+            self.known = self.tick();
+            let volatile = self.writes.iter_mut().filter(|write| !write.is_durable);
+            volatile.for_each(|write| write.outcome = Outcome::Failed);
+        }
     }
 
     /// A read begins.
@@ -240,8 +250,11 @@ impl Oracle {
         let write =
             &mut self.writes[at.expect("a write that ends has begun in this life, and has not ended")];
         assert_eq!(write.acknowledged.replace(now), None, "write {} ended twice", id.0);
-        write.outcome = outcome;
         write.is_durable = durability == Durability::Fua;
+        // What was under way when a device lost something may be among that.
+        if write.is_durable || write.outcome != Outcome::Failed {
+            write.outcome = outcome;
+        }
         let kind = match outcome {
             Outcome::Failed => Kind::Failed(id),
             _ => Kind::Acknowledged(id, durability),

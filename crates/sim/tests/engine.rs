@@ -70,6 +70,16 @@ fn one_copy_on_disks_that_fail_loses_nothing_that_a_flush_promised() {
     run(&campaign, &Engine { checkpoints: false, ..Engine::wardrop() });
 }
 
+/// What moved and is not durable was read from where a failed flush had left another extent's bytes.
+#[test]
+fn nothing_is_read_that_a_failed_flush_may_have_lost() {
+    let mut campaign = campaign("lost-writes", "nothing_is_read_that_a_failed_flush_may_have_lost", 40);
+    campaign.setup.workload.errors = Errors::Tolerated;
+    campaign.setup.disturbances = vec![Disturbance::LossyFlushes];
+    campaign.states.go_on = 0.5;
+    run(&campaign, &Engine { chaos: true, ..Engine::wardrop() });
+}
+
 /// Disks fail in every way that may happen to a disk by itself.
 fn fail(campaign: &mut Campaign, errors: Errors) {
     campaign.setup.workload.errors = errors;

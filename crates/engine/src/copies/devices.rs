@@ -20,6 +20,8 @@ pub(crate) struct Devices<D> {
     pub(super) writer: Semaphore,
     /// How often the states of devices changed, and how many of these changes the superblocks hold.
     pub(super) states_changed: Cell<u64>,
+    /// How often a device failed without which the volume cannot go on: it is read as far as it has kept what it was given.
+    pub(super) losses: Cell<u64>,
     pub(super) states_recorded: Cell<u64>,
     pub(super) repairs: Semaphore,
     pub(super) watch: Cell<Watch>,
@@ -33,6 +35,7 @@ impl<D> Devices<D> {
             superblock: RefCell::new(superblock),
             writer: Semaphore::new(1),
             states_changed: Cell::new(0),
+            losses: Cell::new(0),
             states_recorded: Cell::new(0),
             repairs: Semaphore::new(REPAIRS_AT_ONCE),
             watch: Cell::new(Watch::Runs),
@@ -44,9 +47,10 @@ impl<D> Devices<D> {
         self.superblock.borrow()
     }
 
-    /// How often the states of devices changed.
+    /// How often what devices hold became another thing than it was taken for: their states changed, or they lost writes. What was read
+    /// before may not be copied.
     pub fn changes(&self) -> u64 {
-        self.states_changed.get()
+        self.states_changed.get() + self.losses.get()
     }
 
     /// One after the other.

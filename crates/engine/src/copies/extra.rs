@@ -1,7 +1,7 @@
 //! Extra copies: made on reads that a policy admits, kept up to date by writes, dirty under write-back, dropped at will
 //! once clean.
 
-use super::Timing;
+use super::{Member, Timing};
 use crate::core::Core;
 use crate::map::State;
 use crate::planted::{Bug, planted};
@@ -17,13 +17,32 @@ use std::ops::Range;
 use std::rc::Rc;
 
 impl<R: Runtime, D: Device> Core<R, D> {
-    /// The extra copy of a block. One on a device that was given up may be lost, and does not count: it goes soon.
+    /// The extra copy of a block. A clean one does not count on a device that was given up, or if a failed flush may have lost it, or what it was
+    /// copied from.
     #[inline]
     pub fn extra_in(&self, state: &State, block: BlockId) -> Option<Extra> {
-        let device = |extra: &Extra| {
-            state.space.locate(extra.slot).expect("an extra copy lies in a slot that exists").device
+        let member = |slot| state.space.locate(slot).map(|place| self.member(place.device));
+        let is_kept = |extra: &Extra| {
+            let home = state.map.get(self.shape.range_of(block).extent).home;
+            let is_sound = |member: &Member<D>| member.is_current() && !member.has_lost_writes();
+            extra.dirty
+                || member(extra.slot).is_some_and(is_sound)
+                    && !member(home).is_some_and(Member::has_lost_writes)
         };
-        state.extras.get(block).filter(|extra| self.member(device(extra)).is_current())
+        state.extras.get(block).filter(is_kept)
+    }
+
+    /// A dirty extra copy of which the journal does not know may be gone with a failed flush.
+    ///
+    /// # Errors
+    /// If it may be.
+    pub fn check_extra_kept(&self, piece: &Piece, at: Bytes, extra: &Extra) -> Result<()> {
+        let member = self.locate(extra.slot).0;
+        let durable = |block| self.state.borrow().durable_extra(block);
+        match member.has_lost_writes() && durable(self.shape.block_of(piece.extent, at)) != Some(*extra) {
+            true => Err(self.unproved(piece.extent, member)),
+            false => Ok(()),
+        }
     }
 
     /// Makes clean extra copies of the blocks of a piece that was just read, when the states of devices had changed so often before. The

@@ -24,6 +24,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         let member = self.member(device);
         if member.state() != DeviceState::Failed {
             if !self.survives(device) {
+                self.devices.losses.set(self.devices.losses.get() + 1);
+                self.guests.cache.borrow_mut().clear();
                 return Err(error);
             }
             self.exclude(device, DeviceState::Failed);

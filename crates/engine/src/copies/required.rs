@@ -4,7 +4,7 @@
 //! the journal says that the other is behind. A read that fails on one copy is answered by the other, and the bad place is written
 //! again.
 
-use super::Deadline;
+use super::{Deadline, Member};
 use crate::core::Core;
 use crate::planted::{Bug, planted};
 use crate::{Error, ErrorKind, Result};
@@ -86,12 +86,18 @@ impl<R: Runtime, D: Device> Core<R, D> {
         }
         let copies = self.copies_of(extent, entry);
         let Other::Equal(other) = copies.other else {
+            self.check_kept(extent, copies.current, &range)?;
             return self.read_slot(copies.current, range, into, origin).await;
         };
-        let (first, next) = self.rank(copies.current, other, origin);
+        let (mut first, mut next) = self.rank(copies.current, other, origin);
+        if self.check_kept(extent, first, &range).is_err() {
+            self.check_kept(extent, next, &range)?;
+            (first, next) = (next, first);
+        }
         match self.read_slot_copied(first, range.clone(), into, origin).await {
             Ok(()) => Ok(()),
             Err(_) => {
+                self.check_kept(extent, next, &range)?;
                 self.read_slot(next, range.clone(), into, origin).await?;
                 // A place whose device does not answer need not be bad.
                 if !self.locate(first).0.is_late() {
@@ -100,6 +106,30 @@ impl<R: Runtime, D: Device> Core<R, D> {
                 Ok(())
             }
         }
+    }
+
+    /// A device whose flush failed may lack what was written since the last good one: then a place that the journal does not name for the extent,
+    /// or a part of it that it does not call valid, holds what lay there before.
+    pub fn check_kept(&self, extent: ExtentId, slot: SlotNumber, range: &Range<Bytes>) -> Result<()> {
+        let member = self.locate(slot).0;
+        if !member.has_lost_writes() || planted(Bug::LostWritesRead) {
+            return Ok(());
+        }
+        let durable = self.state.borrow().durable_entry(extent);
+        let parts = self.shape.parts_touched(range);
+        let is_named = durable.home == slot || durable.second == slot;
+        if is_named && durable.valid & parts == parts { Ok(()) } else { Err(self.unproved(extent, member)) }
+    }
+
+    /// What a device holds of an extent may be another one's.
+    #[cold]
+    pub(super) fn unproved(&self, extent: ExtentId, member: &Member<D>) -> Error {
+        let text = format!(
+            "{} lost writes when a flush failed, and what was written of {extent:?} may be among them: stop the volume and start it \
+             again, and it reads as at its last good flush",
+            self.describe(member.id)
+        );
+        Error::new(ErrorKind::Io, text)
     }
 
     /// Reads a range of an extent that moves, from the home and nothing else: if that device turns out to have lost writes, it is known where
@@ -112,6 +142,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         into: &Buf,
     ) -> Result<()> {
         let Copies { current, other } = self.copies_of(extent, entry);
+        self.check_kept(extent, current, &range)?;
         let read = self.read_slot(current, range.clone(), into, Origin::Background).await;
         if read.is_err() && matches!(other, Other::Equal(_)) && !self.locate(current).0.is_late() {
             self.repair_later(extent, current, range);
@@ -247,6 +278,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         while at < end {
             let part = at..(at + self.bounce_limit()).min(end);
             let bytes = self.buffer(&self.buffers.moves, part.end - part.start).await?;
+            self.check_kept(extent, good, &part)?;
             self.read_slot(good, part.clone(), &bytes, Origin::Background).await?;
             if !self.locate(good).0.is_current() {
                 return Ok(());

@@ -50,6 +50,12 @@ impl State {
         }
     }
 
+    /// What the journal and the cache tables say of a block's extra copy now.
+    pub fn durable_extra(&self, block: BlockId) -> Option<Extra> {
+        let change = self.committing.blocks.get(&block).or_else(|| self.pending.blocks.get(&block));
+        change.map_or_else(|| self.extras.get(block), |change| change.before)
+    }
+
     /// Whether a write to a piece may make a clean extra copy differ from the required ones that the journal names, now or with a batch
     /// that is being written: then its span must be dirty before.
     pub fn has_clean_extra(&self, mut blocks: impl Iterator<Item = BlockId>) -> bool {

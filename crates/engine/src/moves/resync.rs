@@ -158,6 +158,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
                 let part = bytes.slice(Bytes::ZERO..end - at);
                 let range = at..end;
                 let (source, start) = (self.device_of(copies.current), self.rt.now());
+                self.check_kept(extent, copies.current, &range)?;
                 let read = self.read_slot(copies.current, range.clone(), &part, Origin::Background);
                 self.step(mover, &[source], read).await?;
                 self.count(mover, source, start);

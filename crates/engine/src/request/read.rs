@@ -119,7 +119,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         }
     }
 
-    /// Where a piece lies, if all of it is valid in one place that its device can read alone, and there is no other copy.
+    /// Where a piece lies, if all of it is valid in one place that its device can read alone and has kept, and there is no other copy.
     #[inline]
     fn only_place(&self, piece: &Piece, entry: &Entry) -> Option<(&Member<D>, Bytes)> {
         let state = self.state.borrow();
@@ -131,7 +131,10 @@ impl<R: Runtime, D: Device> Core<R, D> {
         let slot = state.space.locate(entry.home).expect("the map names slots that exist");
         let member = self.member(slot.device);
         let at = member.slot_offset(slot.index, self.shape.extent_size) + piece.range.start;
-        (at.is_aligned(member.alignment) && piece.len().is_aligned(member.alignment)).then_some((member, at))
+        let is_readable = !member.has_lost_writes()
+            && at.is_aligned(member.alignment)
+            && piece.len().is_aligned(member.alignment);
+        is_readable.then_some((member, at))
     }
 
     async fn read_further(
@@ -239,7 +242,10 @@ impl<R: Runtime, D: Device> Core<R, D> {
                     let start = self.shape.block_size * u64::from(extra.place) + at % self.shape.block_size;
                     let range = start..start + (end - at);
                     match extra.dirty {
-                        true => self.read_slot(extra.slot, range, &part, origin).await,
+                        true => match self.check_extra_kept(piece, at, &extra) {
+                            Ok(()) => self.read_slot(extra.slot, range, &part, origin).await,
+                            Err(error) => Err(error),
+                        },
                         false => match self.read_slot_copied(extra.slot, range, &part, origin).await {
                             Ok(()) => Ok(()),
                             Err(_) => self.read_required(piece.extent, &entry, at..end, &part, origin).await,

@@ -211,6 +211,21 @@ fn reads_prove_nothing_after_a_loss_until_a_flush_succeeds_that_began_later() {
 }
 
 #[test]
+fn after_a_loss_that_a_flush_told_of_a_read_finds_what_was_durable_or_later() {
+    let mut oracle = Oracle::new(SIZE);
+    written(&mut oracle, 1, Fua);
+    written(&mut oracle, 2, Volatile);
+    let under_way = oracle.begin_write(Bytes::ZERO, &image(3));
+    let flush = oracle.begin_flush();
+    oracle.doubt();
+    let read = oracle.begin_read();
+    oracle.fail_flush(flush);
+    oracle.end_read(read, Bytes::ZERO, &image(9)).unwrap();
+    oracle.end_write(under_way, Volatile);
+    assert_eq!(legal_to_read(&mut oracle), [1, 2, 3]);
+}
+
+#[test]
 fn a_clone_goes_its_own_way() {
     let mut oracle = Oracle::new(SIZE);
     written(&mut oracle, 1, Volatile);
