@@ -198,6 +198,10 @@ impl ToyVolume {
 
     async fn read_block(&self, block: usize, into: &Buf) -> io::Result<()> {
         match self.address(block) {
+            // Another block's bytes may lie there.
+            Some(_) if self.inner.has_failed.get() && self.inner.toy.layout == Layout::Mapped => {
+                Err(io::Error::other("a flush failed, and what it lost is not known"))
+            }
             Some(address) => self.inner.disk.read(address, into).await,
             None => {
                 into.fill_zero();
