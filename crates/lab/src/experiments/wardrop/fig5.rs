@@ -44,10 +44,7 @@ pub const EXPERIMENT: Experiment = Experiment {
                 Words,
                 AtLeast(0.95),
             )],
-            why: "Reads are answered by the page cache, so that the memory cache holds nothing and nothing counts as \
-                  hot: without any migration the figures are the same to the last digit. Allocation alone is left, and \
-                  dbench writes its files once: what lies where when all are written stays there. With 12 processes \
-                  that is about half on the SSD, and 0.79 of the throughput of 80/20; with 4 to 10 it is 0.97 to 1.05.",
+            why: "",
         },
         Claim {
             sentence: "With many processes the policy reaches a higher throughput than the SSD alone or the disk alone.",
@@ -67,7 +64,7 @@ pub const EXPERIMENT: Experiment = Experiment {
                 Words,
                 Within(0.9, 1.1),
             )],
-            why: "Here the better split is nearer to 70/30, as in figure 1: it has 13 % more throughput with 10 processes.",
+            why: "",
         },
         Claim {
             sentence: "The SSD's throughput rises with the number of processes to about 620 MB/s at 8, and falls after that.",

@@ -72,7 +72,7 @@ pub const EXPERIMENT: Experiment = Experiment {
                     AtLeast(1.0),
                 ),
             ],
-            why: "",
+            why: "Policy and SSD alone are both at the processors' limit, as in figure 6, whatever the page cache does; the disk alone is not.",
         },
     ],
     published: "The paper has no such figure: it says how much memory the machine had, and nothing of what it cached.",
