@@ -22,8 +22,8 @@ Examples:
 JSON of a volume that is served: name, served (true), uuid, process_id, uptime_seconds, nbd_uris,
 nbd_connections, attached_file, policy, size_bytes, extent_bytes, block_bytes, copies, mapped_bytes,
 extra_bytes, dirty_bytes, cache_bytes, cache_limit_bytes, map_memory_bytes, journal_bytes,
-behind_bytes, written_lately_bytes, stale_pages, pending_changes, durability (power_cut, daemon_crash or none: what a flush survives),
-failure, guests, background, devices.
+behind_bytes, deferred_bytes, written_lately_bytes, stale_pages, pending_changes, failure,
+durability (power_cut, daemon_crash or none: what a flush survives), guests, background, devices.
   guests: read, write, flush (requests, bytes, latency_ns_mean, _p50, _p95, _p99, _p999, _max),
     discard_requests, cache_hits, cache_misses, errors, latency_ns_counts (pairs: time, requests)
   background: migrations, migrations_stopped, migrated_bytes, mirrors, promotions,
@@ -150,6 +150,11 @@ fn head(status: &StatusReport) -> String {
     let share = percent(status.mapped_bytes as f64 / status.size_bytes as f64);
     let copies = if *copies == 1 { "one copy".to_owned() } else { format!("{copies} copies") };
     text += &format!("  size    {size}, {mapped} mapped ({share}); extents of {extent}, {copies}\n");
+    if status.deferred_bytes > 0 {
+        let deferred = Bytes(status.deferred_bytes);
+        let share = percent(status.deferred_bytes as f64 / status.size_bytes as f64);
+        text += &format!("  behind  {deferred} ({share}) lie on the SSDs alone, and are copied later\n");
+    }
     text += &format!("  policy  {policy}\n");
     for uri in &status.nbd_uris {
         text += &format!("  nbd     {uri}\n");

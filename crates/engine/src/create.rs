@@ -149,7 +149,7 @@ fn plan<D: Device>(devices: &[D], options: &CreateOptions) -> Result<Superblock>
     }
     superblock::check_sizes(size, extent_size, block_size).or_else(invalid_text)?;
     superblock.volume_size = size;
-    superblock.policy = checked_policy(&*policy)?;
+    superblock.policy = checked_policy(&*policy, options.copies)?;
     superblock.verify().map_err(|wrong| Error::new(ErrorKind::Invalid, wrong.to_string()))?;
     Ok(superblock)
 }
@@ -175,9 +175,17 @@ pub(crate) fn room(
     (most, extent_size * views.iter().filter(|v| policy.uses(v)).map(room).sum::<u64>())
 }
 
-/// A policy as it is written in the superblock, if that has room for it.
-pub(crate) fn checked_policy(policy: &dyn braid_policy::Policy) -> Result<String> {
-    let text = written_policy(policy);
+/// A policy as it is written in the superblock, if that has room for it and the volume as many copies as it needs.
+pub(crate) fn checked_policy(policy: &dyn braid_policy::Policy, copies: u8) -> Result<String> {
+    let (text, needs) = (written_policy(policy), policy.copies());
+    if needs > copies {
+        let problem = format!(
+            "policy {} needs {needs} required copies of everything, and the volume has {copies}: create it with --copies {needs}, or use \
+             another policy",
+            policy.name()
+        );
+        return Err(Error::new(ErrorKind::Invalid, problem));
+    }
     if text.len() > LONGEST_POLICY {
         let problem =
             format!("the policy's settings have {} characters: at most {LONGEST_POLICY}", text.len());

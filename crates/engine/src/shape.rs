@@ -162,6 +162,19 @@ impl Shape {
         SpanId(extent.0 >> self.span_bits)
     }
 
+    /// The bytes of the volume that an extent holds.
+    #[inline]
+    pub(crate) fn bytes_of(&self, extent: ExtentId) -> Range<Bytes> {
+        let start = Bytes(u64::from(extent.0) << self.extent_bits);
+        start..start + self.extent_size
+    }
+
+    /// The bytes of the volume that a span holds, up to the end of the last extent.
+    pub(crate) fn bytes_of_span(&self, span: SpanId) -> Range<Bytes> {
+        let (size, end) = (self.span_size(), self.extent_size * u64::from(self.extents()));
+        size * u64::from(span.0)..(size * (u64::from(span.0) + 1)).min(end)
+    }
+
     /// How much of the volume a span is.
     pub(crate) fn span_size(&self) -> Bytes {
         Bytes(self.extent_size.0 << self.span_bits)

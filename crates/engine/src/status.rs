@@ -41,6 +41,10 @@ pub struct Status {
     pub journal: Bytes,
     /// Spans in which copies may differ, and in how many of them a copy is behind.
     pub spans: (usize, usize),
+    /// Bytes of the volume that a copy lacks.
+    pub behind: Bytes,
+    /// Of these, what the policy wants behind for a while.
+    pub deferred: Bytes,
     /// How much of the volume a span is.
     pub span_size: Bytes,
     /// Why no flush can succeed any more, if that is so.
@@ -164,6 +168,8 @@ impl<R: Runtime, D: Device> Volume<R, D> {
             stale_pages: state.stale_pages(),
             journal: core.journal.live_room(),
             spans: state.behind.len(),
+            behind: state.behind.total(),
+            deferred: state.behind.deferred(),
             span_size: core.shape.extent_size * u64::from(superblock.span_extents),
             failure: core.journal.failure().map(|e| e.to_string()),
             guests: core.guests.stats.borrow().clone(),

@@ -203,7 +203,7 @@ impl<R: Runtime, D: Device> Volume<R, D> {
         let devices = core.state.borrow().views.clone();
         let policy =
             braid_policy::parse(text, &devices).map_err(|e| Error::new(ErrorKind::Invalid, e.to_string()))?;
-        let written = checked_policy(&*policy)?;
+        let written = checked_policy(&*policy, core.shape.copies)?;
         // What is in use counts as room: homes that lie there already need none.
         let all = devices.into_iter().map(|view| {
             let is_there = core.member(view.id).is_written();

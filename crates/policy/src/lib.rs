@@ -9,6 +9,7 @@ mod cell_list;
 mod equi;
 mod fixed;
 mod lru;
+mod pass;
 mod placement;
 mod plan;
 mod request;
@@ -20,6 +21,7 @@ pub use cell_list::CellLists;
 pub use equi::Equi;
 pub use fixed::Fixed;
 pub use lru::Lru;
+pub use pass::Pass;
 pub use placement::{Home, Occasion, Placement, Second, WriteTarget};
 pub use plan::{Move, Outcome, Plan};
 pub use request::{ByteRange, Completion, Direction, Flags, Origin, Piece, Request, WholeInMemory};
@@ -82,6 +84,11 @@ pub trait Policy {
     /// change; a policy that takes charge is told of the copies that there are on devices where it has `extra_slots`.
     fn extra_changed(&mut self, _block: BlockId, _before: Option<ExtraCopy>, _now: Option<ExtraCopy>) {}
 
+    /// Required copies of each extent that it needs, at least: a volume with fewer refuses it.
+    fn copies(&self) -> u8 {
+        1
+    }
+
     /// Its name on the command line.
     fn name(&self) -> &'static str;
 
@@ -140,6 +147,7 @@ pub fn parse(text: &str, devices: &[DeviceView]) -> Result<Box<dyn Policy>, BadS
         "equi" => Box::new(Equi::new(&mut settings, devices)?),
         "wardrop" => Box::new(Wardrop::new(&mut settings, devices)?),
         "ssd-first" => Box::new(SsdFirst::new(&mut settings, devices)?),
+        "pass" => Box::new(Pass::new(&mut settings, devices)?),
         "ssd-only" | "hdd-only" | "stripe" | "static" => Box::new(Fixed::new(&mut settings, devices)?),
         other => return Err(BadSetting::unknown_name("policy", other, NAMES.iter().copied())),
     };
@@ -148,4 +156,5 @@ pub fn parse(text: &str, devices: &[DeviceView]) -> Result<Box<dyn Policy>, BadS
 }
 
 /// The policies by name.
-pub const NAMES: &[&str] = &["equi", "wardrop", "ssd-only", "hdd-only", "stripe", "static", "ssd-first"];
+pub const NAMES: &[&str] =
+    &["equi", "wardrop", "pass", "ssd-only", "hdd-only", "stripe", "static", "ssd-first"];

@@ -4,7 +4,7 @@
 //! rules at [`Placement`], which the methods at the end apply in one place for the engine and for tests.
 
 use crate::{Piece, WholeInMemory};
-use braid_base::{DeviceId, ExtentId};
+use braid_base::{Bytes, DeviceId, ExtentId};
 
 /// Why the engine asks where bytes go.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -74,9 +74,13 @@ pub enum Second {
     /// It is written before the guest is answered. A new one goes to this device, if that has room and is not the home's;
     /// otherwise to the roomiest other one.
     Sync(DeviceId),
-    /// It is brought up to date later: the range is recorded as behind before the guest is answered. A new one goes where
-    /// `Sync` says. The engine writes it at once if no more may be behind.
-    Behind(DeviceId),
+    /// It is brought up to date later: the range is recorded as behind before the guest is answered. A new one goes where `Sync` says.
+    Behind {
+        /// Where a new one goes.
+        device: DeviceId,
+        /// What may be behind with this write, of the volume: if it would be more, the write goes to both copies before it is answered.
+        most: Bytes,
+    },
 }
 
 impl Second {
@@ -84,7 +88,7 @@ impl Second {
     pub fn device(self) -> Option<DeviceId> {
         match self {
             Second::None => None,
-            Second::Sync(device) | Second::Behind(device) => Some(device),
+            Second::Sync(device) | Second::Behind { device, .. } => Some(device),
         }
     }
 }
@@ -162,6 +166,7 @@ mod tests {
     fn an_answer_that_an_occasion_has_no_use_for_falls_back() {
         let whole = WholeInMemory::vouched_by_the_engine();
         let later = Placement { home: Home::Later, ..Placement::KEEP };
+        let behind = Second::Behind { device: D, most: Bytes(u64::MAX) };
         let cases = [
             (Placement::KEEP, None, WriteTarget::Home, None),
             (Placement::on(D), Some(D), WriteTarget::Home, None),
@@ -174,7 +179,7 @@ mod tests {
             assert_eq!(placement.new_home(), new_home, "{placement:?}");
             assert_eq!(placement.write_target(), write_target, "{placement:?}");
             assert_eq!(placement.promoted_to(), promoted_to, "{placement:?}");
-            assert_eq!(placement.with_second(Second::Behind(D)).write_target(), write_target);
+            assert_eq!(placement.with_second(behind).write_target(), write_target);
         }
     }
 }

@@ -159,6 +159,19 @@ fn clean_extra_copies_beside_two_required_ones_are_never_older_than_these() {
     run(&campaign, &Engine { copies: 2, ..Engine::read_cache() });
 }
 
+/// What is behind differs on purpose, a window of it at most: guests never read the copy that lacks something, also where the window's ranges
+/// come and go while they are copied, a device is away for a while, or another policy takes over.
+#[test]
+fn a_mirror_that_is_behind_by_a_window_loses_nothing_flushed() {
+    let mut campaign = campaign("pass", "a_mirror_that_is_behind_by_a_window_loses_nothing_flushed", 100);
+    campaign.setup.disturbances =
+        vec![Disturbance::MissingDevice, Disturbance::WriteErrors, Disturbance::PolicyChanges];
+    campaign.setup.workload.errors = Errors::Tolerated;
+    campaign.states.go_on = 0.5;
+    let policy = "pass,window=64KiB,max-lag=160KiB,idle=2ms,base=100us".to_owned();
+    run(&campaign, &Engine { copies: 2, policy, ..Engine::wardrop() });
+}
+
 /// Devices fail under a read cache: what they lost is not in the cache after that.
 #[test]
 fn a_read_cache_on_disks_that_fail_returns_nothing_that_was_not_written() {

@@ -287,7 +287,7 @@ fn a_flush_fails_if_the_only_copy_of_a_write_lost_it_before_it_was_copied() {
 fn a_flush_fails_if_the_copy_that_stayed_was_made_like_the_one_that_moved() {
     on_three_devices(async |three| {
         three.volume.flush().await.unwrap();
-        three.told.second.set(Second::Behind(OTHER));
+        three.told.second.set(Second::Behind { device: OTHER, most: Bytes(u64::MAX) });
         three.write(3).await;
         three.lose_writes();
         three.plan(migrations()).await;

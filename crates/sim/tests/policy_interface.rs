@@ -155,9 +155,9 @@ fn planned(policy: &mut Pass, homes: &Window, busy: u32) -> Plan {
 #[test]
 fn pass_places_homes_on_the_ssd_and_second_copies_behind_on_the_disk_as_far_as_the_window_reaches() {
     let new = Occasion::New { extent: ExtentId(3), write: None };
-    let placed = |blocks| ask(&window(blocks), 0, |view| pass().place(&new, view));
-    assert_eq!((placed(0).new_home(), placed(0).second), (Some(SSD), Second::Behind(HDD)));
-    assert_eq!(placed(17).second, Second::Sync(HDD), "no acknowledgement may break the bound");
+    let placed = ask(&window(0), 0, |view| pass().place(&new, view));
+    let behind = Second::Behind { device: HDD, most: KIB * 64 };
+    assert_eq!((placed.new_home(), placed.second), (Some(SSD), behind));
 }
 
 #[test]

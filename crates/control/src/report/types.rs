@@ -50,8 +50,10 @@ pub struct StatusReport {
     pub map_memory_bytes: u64,
     /// What recovery would have to read.
     pub journal_bytes: u64,
-    /// Bytes of the volume of which a copy is behind, in whole spans: a resync brings them up to date.
+    /// Bytes of the volume that a copy lacks because a device missed writes, or after an unclean stop: they are resynchronised.
     pub behind_bytes: u64,
+    /// Bytes of the volume that a copy lacks because the policy duplicates them later: what the loss of the other copy would cost now.
+    pub deferred_bytes: u64,
     /// Bytes of the volume that would be resynchronised after an unclean stop, in whole spans; with one required copy, those whose clean
     /// extra copies would be forgotten.
     pub written_lately_bytes: u64,

@@ -47,7 +47,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         // Its copies lack what was not flushed. Spans that others share are resynchronised without need, and that is safe.
         let spans = volume.behind.all();
         for &span in &spans {
-            volume.behind.mark_behind(span, None);
+            volume.behind.doubt(span);
         }
         if volume.extras.len() > 0 {
             volume.suspect.extend(spans);
@@ -74,8 +74,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
                 (_, true) => home,
             };
             // The second copy of a span that is behind lacks something, and the home does not; unless they were exchanged since.
-            let behind = state.behind.is_behind(self.shape.span_of(extent), extent)
-                && state.map.get(extent).home != entry.second;
+            let behind = state.behind.is_behind(extent) && state.map.get(extent).home != entry.second;
             other.is_some_and(is_current) && !(behind && home == Some(device) && is_current(device))
         }) && state.extras.dirty_on(device) == 0
     }

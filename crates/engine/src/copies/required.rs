@@ -7,6 +7,7 @@
 use super::{Deadline, Member};
 use crate::core::Core;
 use crate::planted::{Bug, planted};
+use crate::shape::Piece;
 use crate::{Error, ErrorKind, Result};
 use braid_base::{Bytes, ExtentId};
 use braid_format::SlotNumber;
@@ -41,13 +42,16 @@ pub(crate) enum Other {
 pub(crate) enum Timing {
     /// Before the guest is answered.
     Now,
-    /// Later, by a resync that the policy asks for: until then it is behind.
-    Later,
+    /// Later, by a resync that the policy asks for: until then it is behind. At once, if then more than this would be.
+    Later(Bytes),
 }
 
 impl Timing {
     pub fn of(second: Second) -> Timing {
-        if matches!(second, Second::Behind(_)) { Timing::Later } else { Timing::Now }
+        match second {
+            Second::Behind { most, .. } => Timing::Later(most),
+            Second::None | Second::Sync(_) => Timing::Now,
+        }
     }
 }
 
@@ -60,7 +64,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
             return Copies { current: home, other: Other::None };
         }
         let (first, last) = (self.locate(home).0, self.locate(second).0);
-        let is_behind = || self.state.borrow().behind.is_behind(self.shape.span_of(extent), extent);
+        let is_behind = || self.state.borrow().behind.is_behind(extent);
         let behind = |slot, written| if written { Other::Behind(slot) } else { Other::Away };
         match (first.is_current(), last.is_current()) {
             (true, true) if is_behind() && !planted(Bug::BehindIsRead) => {
@@ -182,9 +186,14 @@ impl<R: Runtime, D: Device> Core<R, D> {
         let span = self.shape.span_of(extent);
         let both_current =
             || [entry.home, entry.second].into_iter().all(|slot| self.locate(slot).0.is_current());
-        let later = timing == Timing::Later && both_current();
+        let later = match timing {
+            Timing::Later(most) if both_current() => {
+                let changed = self.changed_by(extent, range, entry.valid);
+                self.state.borrow_mut().behind.defer(span, changed, most)
+            }
+            Timing::Later(_) | Timing::Now => false,
+        };
         if later {
-            self.state.borrow_mut().behind.defer(span, extent);
             self.record_behind(span).await?;
         }
         self.intend(span).await?;
@@ -209,7 +218,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
             if let (true, Ok(now)) = (exchanged, &settled) {
                 state.set_extent(extent, Entry { home: now.home, second: now.second, ..known });
             }
-            state.behind.end_write(span, missed.then_some(extent), self.rt.now());
+            let lacks = || self.changed_by(extent, range, entry.valid);
+            state.behind.end_write(span, missed.then(lacks), self.rt.now());
             exchanged
         };
         let settled = settled?;
@@ -222,6 +232,13 @@ impl<R: Runtime, D: Device> Core<R, D> {
             self.commit(origin).await?;
         }
         Ok(settled)
+    }
+
+    /// The bytes of the volume that a write changes on a device, in whole blocks.
+    fn changed_by(&self, extent: ExtentId, range: &Range<Bytes>, valid: u16) -> Range<Bytes> {
+        let padded = self.padded(&Piece { extent, range: range.clone() }, valid).range;
+        let (start, block) = (self.shape.bytes_of(extent).start, self.shape.block_size);
+        start + padded.start.align_down(block)..start + padded.end.align_up(block)
     }
 
     /// What a write to both copies came to: an error if no copy has it that was current.
@@ -315,7 +332,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
             state.disturb(extent);
             state.set_extent(extent, swapped);
         }
-        self.state.borrow_mut().behind.mark_behind(span, Some(extent));
+        self.state.borrow_mut().behind.mark_behind(span, self.shape.bytes_of(extent));
         self.record_behind(span).await?;
         self.commit(Origin::Background).await
     }

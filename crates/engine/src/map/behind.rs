@@ -2,8 +2,11 @@
 //!
 //! A span is a run of extents. Before the first write to a clean span, the journal says that its copies may differ
 //! ([`Difference::Dirty`]); that entry stays while guests go on writing there, so a busy mirror pays for it once. A copy that missed a
-//! write is [`Difference::Behind`]: it is not read until the span has been resynchronised. Which copy that is follows from the devices:
-//! the one on a device that is not current, else the second one.
+//! write is [`Difference::Behind`]. Which copy that is follows from the devices: the one on a device that is not current, else the
+//! second one.
+//!
+//! The journal speaks of whole spans. Memory knows which ranges of them lack something, so that a resync copies these and no others, and an
+//! extent is read from both copies again once nothing of it is left. A crash forgets that: then all of a span is behind.
 //!
 //! ```text
 //! clean ── first write, once the journal has it ──> dirty ── a copy missed a write ──> behind
@@ -11,19 +14,26 @@
 //!   └── idle, and both copies were flushed since ─────┘  └──────── resynchronised ────────┘
 //! ```
 
-use braid_base::{ExtentId, Nanos};
+use super::ranges::Ranges;
+use crate::shape::Shape;
+use braid_base::{Bytes, ExtentId, Nanos};
 use braid_format::SpanId;
 use braid_format::intent_page::Difference;
 use foldhash::fast::FixedState;
-use hashbrown::{HashMap, HashSet};
+use hashbrown::HashMap;
+use std::ops::Range;
+
+/// Ranges that are remembered: beyond that all of a span is behind where anything is. Some 40 bytes of memory each.
+const MOST_RANGES: usize = 1 << 20;
 
 /// The spans that are not clean.
 pub(crate) struct Behind {
+    shape: Shape,
     spans: HashMap<SpanId, Span, FixedState>,
-    /// How many of them are behind.
+    /// How many of them are behind: those in which a range is.
     behind: usize,
-    /// The extents that are behind in spans of which not all is.
-    extents: HashSet<ExtentId, FixedState>,
+    /// What a copy lacks, as bytes of the volume.
+    ranges: Ranges,
     /// Spans whose state waits to be recorded in a batch of its own, ahead of a write.
     wanted: Vec<SpanId>,
     /// Spans that such a batch speaks of which is on its way.
@@ -36,16 +46,14 @@ struct Span {
     recorded: Recorded,
     /// What is true now.
     difference: Difference,
-    /// Whether any extent of a span that is behind may be; else those in `Behind::extents` are.
-    whole: bool,
     /// Whether the policy wanted it behind, and resynchronises it when it wants to.
     deferred: bool,
     /// Writes in flight.
     writes: u32,
     /// When the last write completed.
     written: Nanos,
-    /// How often a copy missed a write: a resynchronisation that sees this change begins again.
-    missed: u32,
+    /// How often all of it was put behind, because what a device holds was not known any more: what was copied before that does not count.
+    doubts: u32,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -72,11 +80,10 @@ impl Span {
         Span {
             recorded: Recorded::Is(recorded),
             difference,
-            whole: true,
             deferred: false,
             writes: 0,
             written: Nanos::ZERO,
-            missed: 0,
+            doubts: 0,
         }
     }
 
@@ -88,11 +95,12 @@ impl Span {
 }
 
 impl Behind {
-    pub fn new() -> Behind {
+    pub fn new(shape: Shape) -> Behind {
         Behind {
+            shape,
             spans: HashMap::default(),
             behind: 0,
-            extents: HashSet::default(),
+            ranges: Ranges::default(),
             wanted: Vec::new(),
             recording: Vec::new(),
         }
@@ -109,19 +117,30 @@ impl Behind {
         self.behind > 0 && self.spans.get(&span).is_some_and(|s| s.difference == Difference::Behind)
     }
 
-    /// The first span from `from` on of which a copy is behind.
-    pub fn next_behind(&self, from: SpanId) -> Option<SpanId> {
-        let behind =
-            self.spans.iter().filter(|(span, s)| **span >= from && s.difference == Difference::Behind);
-        behind.map(|(&span, _)| span).min()
+    /// The first range from `from` on that a copy may lack. It may go on over several spans.
+    pub fn next(&self, from: Bytes) -> Option<Range<Bytes>> {
+        self.ranges.next(from)
     }
 
-    /// Whether a copy of an extent in this span may lack a write.
+    /// How much a copy may lack in all.
+    pub fn total(&self) -> Bytes {
+        self.ranges.total()
+    }
+
+    /// How much of that the policy wants behind.
+    pub fn deferred(&self) -> Bytes {
+        let deferred = |(span, s): (&SpanId, &Span)| {
+            let range = self.shape.bytes_of_span(*span);
+            let is_deferred = s.deferred && s.difference == Difference::Behind;
+            is_deferred.then(|| range.end - range.start - self.ranges.missing(&range))
+        };
+        self.spans.iter().filter_map(deferred).fold(Bytes::ZERO, |sum, bytes| sum + bytes)
+    }
+
+    /// Whether a copy of an extent may lack a write.
     #[inline]
-    pub fn is_behind(&self, span: SpanId, extent: ExtentId) -> bool {
-        let behind =
-            |s: &Span| s.difference == Difference::Behind && (s.whole || self.extents.contains(&extent));
-        self.behind > 0 && self.spans.get(&span).is_some_and(behind)
+    pub fn is_behind(&self, extent: ExtentId) -> bool {
+        self.behind > 0 && self.ranges.intersects(&self.shape.bytes_of(extent))
     }
 
     /// Spans whose copies may differ, and how many of them are behind.
@@ -149,6 +168,9 @@ impl Behind {
         let before = self.spans.insert(span, Span::new(recorded, difference));
         self.behind -= usize::from(before.is_some_and(|s| s.difference == Difference::Behind));
         self.behind += usize::from(difference == Difference::Behind);
+        if difference == Difference::Behind {
+            self.ranges.insert(self.shape.bytes_of_span(span));
+        }
         if recorded != difference {
             self.wanted.push(span);
         }
@@ -180,30 +202,30 @@ impl Behind {
         self.spans.get_mut(&span).expect("a write has asked for it").writes += 1;
     }
 
-    /// A write has ended. `missed` is the extent of which a copy lacks it: then the caller has the journal record that before the
-    /// guest hears of success.
-    pub fn end_write(&mut self, span: SpanId, missed: Option<ExtentId>, now: Nanos) {
+    /// A write has ended. `missed` is what a copy lacks of it: then the caller has the journal record that before the guest hears of
+    /// success.
+    pub fn end_write(&mut self, span: SpanId, missed: Option<Range<Bytes>>, now: Nanos) {
         let entry = self.spans.get_mut(&span).expect("a write that ends in a span has begun there");
         entry.writes -= 1;
         entry.written = now;
-        if missed.is_some() {
-            self.mark_behind(span, missed);
+        if let Some(range) = missed {
+            self.mark_behind(span, range);
         }
     }
 
-    /// From now on the second copy of this extent is behind, because the policy wants it so.
-    pub fn defer(&mut self, span: SpanId, extent: ExtentId) {
-        let deferred = self.spans.get(&span).is_none_or(|s| s.difference != Difference::Behind || s.deferred);
-        let known = self.spans.get(&span).is_some_and(|s| s.difference == Difference::Behind);
-        if !known || !self.is_behind(span, extent) {
-            self.mark_behind(span, Some(extent));
-        } else if let Some(entry) = self.spans.get_mut(&span) {
-            // A resync that is under way must begin again.
-            entry.missed += 1;
+    /// From now on the second copy lacks this range of a span, because the policy wants it so. False, and nothing has changed, if more than
+    /// `most` would be behind then, or more ranges than are remembered.
+    pub fn defer(&mut self, span: SpanId, range: Range<Bytes>, most: Bytes) -> bool {
+        let is_remembered = self.ranges.len() < MOST_RANGES || self.ranges.intersects(&range);
+        if !is_remembered || self.ranges.total() + self.ranges.missing(&range) > most {
+            return false;
         }
+        let deferred = self.spans.get(&span).is_none_or(|s| s.difference != Difference::Behind || s.deferred);
+        self.mark_behind(span, range);
         if let Some(entry) = self.spans.get_mut(&span) {
             entry.deferred = deferred;
         }
+        true
     }
 
     /// What the policy wanted behind is resynchronised like anything else from now on.
@@ -211,14 +233,20 @@ impl Behind {
         self.spans.values_mut().for_each(|span| span.deferred = false);
     }
 
-    /// From now on a copy of this extent, or of any extent of this span, is not read until the span has been resynchronised.
-    pub fn mark_behind(&mut self, span: SpanId, extent: Option<ExtentId>) {
+    /// What a copy has of a span is not known any more: all of it is behind from now on.
+    pub fn doubt(&mut self, span: SpanId) {
+        self.mark_behind(span, self.shape.bytes_of_span(span));
+        if let Some(entry) = self.spans.get_mut(&span) {
+            entry.doubts += 1;
+        }
+    }
+
+    /// From now on a copy lacks this range of a span, and is not read until that has been resynchronised.
+    pub fn mark_behind(&mut self, span: SpanId, range: Range<Bytes>) {
+        let remembered = self.ranges.len() < MOST_RANGES || self.ranges.intersects(&range);
+        self.ranges.insert(if remembered { range } else { self.shape.bytes_of_span(span) });
         let entry = self.spans.entry(span).or_insert(Span::new(Difference::None, Difference::None));
-        entry.missed += 1;
-        let was_behind = entry.difference == Difference::Behind;
-        entry.whole = extent.is_none() || was_behind && entry.whole;
         entry.deferred = false;
-        self.extents.extend(extent);
         if entry.difference != Difference::Behind {
             entry.difference = Difference::Behind;
             self.behind += 1;
@@ -271,23 +299,20 @@ impl Behind {
         }
     }
 
-    /// How often a copy of this span missed a write so far.
-    pub fn missed(&self, span: SpanId) -> u32 {
-        self.spans.get(&span).map_or(0, |s| s.missed)
+    /// How often all of this span was put behind so far.
+    pub fn doubts(&self, span: SpanId) -> u32 {
+        self.spans.get(&span).map_or(0, |s| s.doubts)
     }
 
-    /// All copies of a span are alike again, unless a copy missed a write since `missed` was asked for. They are not flushed yet.
-    pub fn end_resync(&mut self, span: SpanId, missed: u32, span_of: impl Fn(ExtentId) -> SpanId) -> bool {
-        let Some(entry) = self.spans.get_mut(&span) else { return true };
-        if entry.missed != missed {
-            return false;
-        }
-        if entry.difference == Difference::Behind {
+    /// Both copies have a range of a span again, unless all of it was put behind since `doubts` was asked for. They are not flushed yet.
+    pub fn copied(&mut self, span: SpanId, range: Range<Bytes>, doubts: u32) {
+        let Some(entry) = self.spans.get_mut(&span).filter(|entry| entry.doubts == doubts) else { return };
+        self.ranges.remove(range);
+        if entry.difference == Difference::Behind && !self.ranges.intersects(&self.shape.bytes_of_span(span))
+        {
             entry.difference = Difference::Dirty;
             self.behind -= 1;
-            self.extents.retain(|extent| span_of(*extent) != span);
         }
-        true
     }
 
     /// Spans that nothing was written to since `before`, at most so many, the oldest first: a commit may call them clean.
@@ -345,7 +370,7 @@ impl Behind {
 
     /// Bytes of memory that the set takes.
     pub fn memory(&self) -> usize {
-        self.spans.capacity() * (size_of::<Span>() + size_of::<SpanId>() + 1)
+        self.spans.capacity() * (size_of::<Span>() + size_of::<SpanId>() + 1) + self.ranges.memory()
     }
 }
 
@@ -356,15 +381,19 @@ mod tests {
     /// The batch would end after the one that clears the span, and the span pass for recorded as behind though the journal says "clean".
     #[test]
     fn a_span_is_not_cleared_while_a_batch_that_speaks_of_it_is_on_its_way() {
-        let (mut behind, span) = (Behind::new(), SpanId(3));
+        let shape = Shape::new(Bytes(1 << 24), Bytes(1 << 17), Bytes(1 << 12), 2, 8);
+        let (mut behind, span) = (Behind::new(shape), SpanId(3));
+        let missed = shape.bytes_of(ExtentId(25));
         assert_eq!(behind.begin_write(span), Intent::Record);
         let dirty = behind.take_wanted();
         behind.recorded(&dirty);
         assert_eq!(behind.begin_write(span), Intent::Begun);
-        behind.end_write(span, Some(ExtentId(0)), Nanos(1));
+        behind.end_write(span, Some(missed.clone()), Nanos(1));
+        assert!(behind.is_behind(ExtentId(25)) && !behind.is_behind(ExtentId(24)));
         let batch = behind.take_wanted();
         assert_eq!(batch, [(span, Difference::Behind)]);
-        assert!(behind.end_resync(span, behind.missed(span), |_| span));
+        behind.copied(span, missed, behind.doubts(span));
+        assert!(!behind.any_behind());
         assert_eq!(behind.begin_clearing(&[span]), []);
         behind.recorded(&batch);
         assert_eq!(behind.begin_clearing(&[span]), [span]);

@@ -9,6 +9,7 @@ mod extra_changes;
 mod extras;
 mod neighbours;
 mod outdated;
+mod ranges;
 mod space;
 mod state;
 mod taken;

@@ -71,7 +71,7 @@ impl State {
             given: Given::new(),
             extras: Extras::new(superblock.devices.len(), shape.extent_size / shape.block_size),
             tables: CacheTables::new(superblock),
-            behind: Behind::new(),
+            behind: Behind::new(*shape),
             suspect: HashSet::default(),
             has_spans: superblock.region(RegionKind::Intents, 0).is_some(),
             pending: Changes::default(),
@@ -411,18 +411,12 @@ impl Homes for State {
     }
 
     fn behind(&self) -> Bytes {
-        self.shape.span_size() * self.behind.len().1 as u64
+        self.behind.total()
     }
 
     fn next_behind(&self, from: Bytes) -> Option<ByteRange> {
-        let size = self.shape.span_size();
-        let span = self.behind.next_behind(SpanId((from.0 / size.0) as u32))?;
-        let mut end = span.0 + 1;
-        while self.behind.is_any_behind(SpanId(end)) {
-            end += 1;
-        }
-        let start = (size * u64::from(span.0)).max(from);
-        let end = (size * u64::from(end)).min(self.shape.volume_size);
-        (start < end).then(|| ByteRange::new(start, end - start))
+        let range = self.behind.next(from)?;
+        let end = range.end.min(self.shape.volume_size);
+        (range.start < end).then_some(ByteRange { start: range.start, end })
     }
 }

@@ -57,6 +57,8 @@ pub(crate) struct Moves {
     pub moving: Cell<usize>,
     /// An audit is under way: no move begins.
     pub auditing: Cell<bool>,
+    /// Whether second copies were brought up to date for the policy since a commit was asked for.
+    pub resynced: Cell<bool>,
     /// Whether extents may lack the second copy that the volume requires.
     pub incomplete: Cell<bool>,
     /// Which places are probed.
@@ -73,6 +75,7 @@ impl Moves {
             turns: Turns::new(superblock.devices.len()),
             moving: Cell::new(0),
             auditing: Cell::new(false),
+            resynced: Cell::new(false),
             incomplete: Cell::new(superblock.copies > 1),
             probe_rng: RefCell::new(Rng::new(superblock.epoch)),
         }
@@ -219,11 +222,12 @@ impl<R: Runtime, D: Device> Core<R, D> {
     async fn commit_in_time(&self) {
         while !self.jobs.are_ending() {
             self.pause(self.rt.now() + OLDEST_CHANGE, || false).await;
-            if self.jobs.are_ending() || self.state.borrow().pending() == 0 {
+            let resynced = self.moves.resynced.take();
+            if self.jobs.are_ending() || self.state.borrow().pending() == 0 && !resynced {
                 continue;
             }
             let is_old = self.rt.now() >= self.journal.commits.took_all() + OLDEST_WARMTH;
-            if !is_old && !self.state.borrow().is_commit_due() {
+            if !is_old && !resynced && !self.state.borrow().is_commit_due() {
                 continue;
             }
             // A failure is remembered, and told to every flush from now on.

@@ -1,8 +1,8 @@
 //! Resync: brings the copies that are behind up to date, span after span, while guests work. The same job after an unclean stop, after a
 //! write that failed on one copy, and for a device that came back.
 //!
-//! A piece is copied under its extent's lock. Guests write to both copies meanwhile, so a span is done after one pass, unless a
-//! copy missed another write in it.
+//! A piece is copied under its extent's lock, and is not behind from then on. Guests write to both copies meanwhile, so a span is done after
+//! one pass, unless a copy missed another write in it.
 
 use super::Mover;
 use crate::Result;
@@ -11,7 +11,8 @@ use crate::core::Core;
 use braid_base::{Bytes, ExtentId, Nanos};
 use braid_format::{SlotNumber, SpanId};
 use braid_policy::{ByteRange, DeviceView, Move, Origin, Outcome};
-use braid_runtime::{Device, Mode, Runtime, yield_now};
+use braid_runtime::{Buf, Device, Mode, Runtime, yield_now};
+use std::ops::Range;
 use std::rc::Rc;
 
 /// How long a resync rests that could not do anything.
@@ -26,17 +27,12 @@ const REST_OF_CACHE: Nanos = Nanos::from_secs(30);
 /// So many spans are called clean then.
 const CLEARED_OF_CACHE: usize = 256;
 
+/// What lies between two ranges of an extent that are behind is copied with them if it is no longer: a disk passes over it in less time than
+/// it takes to position anew.
+const FILLED: Bytes = Bytes(64 << 10);
+
 /// Extents that a search passes over before it lets others run.
 const EXTENTS_IN_A_ROW: u32 = 4096;
-
-/// What a pass over an extent came to.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Pass {
-    /// Its copies are alike.
-    Alike,
-    /// The device of a copy is not there.
-    Waits,
-}
 
 impl<R: Runtime, D: Device> Core<R, D> {
     /// Brings what is behind up to date until the volume closes.
@@ -45,7 +41,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
             let (mut progress, mut failed) = (false, false);
             let spans = self.state.borrow().behind.behind_spans();
             for span in spans {
-                match self.resync_span(span, Mover::Engine).await {
+                match self.resync_span(span).await {
                     Ok(done) => progress |= done,
                     // Counted by the device that failed; tried again after a rest.
                     Err(_) => failed = true,
@@ -75,42 +71,44 @@ impl<R: Runtime, D: Device> Core<R, D> {
         if range.start >= end {
             return Ok(Outcome::Finished);
         }
-        let first = self.shape.span_of(self.shape.extent_of(range.start));
-        let last = self.shape.span_of(self.shape.extent_of(end - Bytes(1)));
-        for span in (first.0..=last.0).map(SpanId) {
+        let mut at = range.start;
+        while let Some(next) = self.next_behind(at..end) {
             if self.jobs.are_ending() {
                 return Ok(Outcome::Stopped);
             }
-            if self.state.borrow().behind.is_any_behind(span) {
-                self.resync_span(span, Mover::Plan).await?;
-            }
+            self.drop_suspects(self.shape.span_of(self.shape.extent_of(next.start))).await?;
+            at = self.resync_piece(&next, Mover::Plan).await?.end;
         }
-        // With that the sources are proved, and may fail.
-        self.commit(Origin::Background).await?;
+        // A commit proves the sources. One after each range would keep the target from sorting what it was given.
+        self.moves.resynced.set(true);
         Ok(Outcome::Finished)
     }
 
-    /// Resynchronises all extents of a span. False if a device is missing for that.
-    async fn resync_span(self: &Rc<Self>, span: SpanId, mover: Mover) -> Result<bool> {
-        let missed = self.state.borrow().behind.missed(span);
+    /// Resynchronises all that is behind in a span. False if something is left.
+    async fn resync_span(self: &Rc<Self>, span: SpanId) -> Result<bool> {
         self.drop_suspects(span).await?;
-        let mut all = true;
-        for extent in self.shape.extents_of(span) {
+        let Range { start: mut at, end } = self.shape.bytes_of_span(span);
+        while let Some(next) = self.next_behind(at..end) {
             if self.jobs.are_ending() {
                 return Ok(false);
             }
-            all &= self.resync_extent(extent, mover).await? == Pass::Alike;
+            at = self.resync_piece(&next, Mover::Engine).await?.end;
         }
-        let shape = self.shape;
-        Ok(all && self.state.borrow_mut().behind.end_resync(span, missed, |extent| shape.span_of(extent)))
+        Ok(!self.state.borrow().behind.is_any_behind(span))
+    }
+
+    /// The first part of a range that is behind.
+    fn next_behind(&self, range: Range<Bytes>) -> Option<Range<Bytes>> {
+        let next = self.state.borrow().behind.next(range.start)?;
+        (next.start < range.end).then(|| next.start..next.end.min(range.end))
     }
 
     /// Drops the clean extra copies in a span that may have been read from a device after it had lost writes.
     async fn drop_suspects(&self, span: SpanId) -> Result<()> {
-        let missed = self.state.borrow().behind.missed(span);
         if !self.state.borrow().suspect.contains(&span) {
             return Ok(());
         }
+        let doubts = self.state.borrow().behind.doubts(span);
         for extent in self.shape.extents_of(span) {
             for block in self.shape.blocks_of(extent) {
                 if self.state.borrow().extras.get(block).is_none() {
@@ -122,56 +120,85 @@ impl<R: Runtime, D: Device> Core<R, D> {
             }
         }
         // Another device may have been given up meanwhile.
-        if self.state.borrow().behind.missed(span) == missed {
+        if self.state.borrow().behind.doubts(span) == doubts {
             self.state.borrow_mut().suspect.remove(&span);
         }
         Ok(())
     }
 
-    async fn resync_extent(self: &Rc<Self>, extent: ExtentId, mover: Mover) -> Result<Pass> {
-        let mut at = Bytes::ZERO;
-        while at < self.shape.extent_size {
-            let entry = self.state.borrow().map.get(extent);
-            if let Other::Behind(_) = self.copies_of(extent, &entry).other {
-                self.rest(mover, &self.limited_of_extent(extent)).await;
-                for slot in [entry.home, entry.second] {
-                    self.give_way(mover, self.device_of(slot), self.bounce_limit()).await;
-                }
+    /// Copies what is behind at the start of a range: up to the end of its extent, or of a buffer. Gives the part of the range that was looked
+    /// at; it is behind as before if a device is not there.
+    async fn resync_piece(self: &Rc<Self>, range: &Range<Bytes>, mover: Mover) -> Result<Range<Bytes>> {
+        let extent = self.shape.extent_of(range.start);
+        let (span, start) = (self.shape.span_of(extent), self.shape.bytes_of(extent).start);
+        let most = (start + self.shape.extent_size).min(range.start + self.bounce_limit());
+        let limit = self.filled(range.end.min(most), most);
+        let entry = self.state.borrow().map.get(extent);
+        if let Other::Behind(_) = self.copies_of(extent, &entry).other {
+            self.rest(mover, &self.limited_of_extent(extent)).await;
+            for slot in [entry.home, entry.second] {
+                self.give_way(mover, self.device_of(slot), limit - range.start).await;
             }
-            let bytes =
-                self.buffer(&self.buffers.moves, self.bounce_limit().min(self.shape.extent_size)).await?;
-            // Only the lock tells: the first write to an extent may be under way, which is in no map yet.
-            let _guard = self.locks.lock(Self::lock_number(extent), Mode::Exclusive).await;
-            let entry = self.state.borrow().map.get(extent);
-            if entry.home == SlotNumber::NONE || entry.home == SlotNumber::LOST {
-                return Ok(Pass::Alike);
-            }
-            let copies = self.copies_of(extent, &entry);
-            let target = match copies.other {
-                Other::Away => return Ok(Pass::Waits),
-                Other::None | Other::Equal(_) => return Ok(Pass::Alike),
-                Other::Behind(target) => target,
-            };
-            let limit = (at + bytes.len()).min(self.shape.extent_size);
-            let (valid, end) = self.shape.run(entry.valid, at, limit);
-            if valid {
-                let part = bytes.slice(Bytes::ZERO..end - at);
-                let range = at..end;
-                let (source, start) = (self.device_of(copies.current), self.rt.now());
-                self.check_kept(extent, copies.current, &range)?;
-                let read = self.read_slot(copies.current, range.clone(), &part, Origin::Background);
-                self.step(mover, &[source], read).await?;
-                self.count(mover, source, start);
-                self.note_source(extent, copies.current);
-                let (target_device, start) = (self.device_of(target), self.rt.now());
-                let write = self.write_slot(target, &range, Some(&part), u16::MAX, Origin::Background);
-                self.step(mover, &[target_device], write).await?;
-                self.count(mover, target_device, start);
-                self.background.borrow_mut().resynced_bytes += (end - at).0;
-            }
-            at = end;
         }
-        Ok(Pass::Alike)
+        let bytes = self.buffer(&self.buffers.moves, limit - range.start).await?;
+        // Only the lock tells: the first write to an extent may be under way, which is in no map yet.
+        let _guard = self.locks.lock(Self::lock_number(extent), Mode::Exclusive).await;
+        let mut done = range.start..limit;
+        if self.state.borrow().suspect.contains(&span) {
+            // Another device was given up since: its extra copies go first, or the span would be called clean with them.
+            return Ok(done);
+        }
+        let doubts = self.state.borrow().behind.doubts(span);
+        let entry = self.state.borrow().map.get(extent);
+        if entry.home != SlotNumber::NONE && entry.home != SlotNumber::LOST {
+            let copies = self.copies_of(extent, &entry);
+            let (valid, end) = self.shape.run(entry.valid, done.start - start, done.end - start);
+            done.end = start + end;
+            match copies.other {
+                Other::Away => return Ok(done),
+                Other::Behind(target) if valid => {
+                    let part = bytes.slice(Bytes::ZERO..done.end - done.start);
+                    let within = done.start - start..end;
+                    self.copy_behind((extent, copies.current, target), within, &part, mover).await?;
+                }
+                Other::None | Other::Equal(_) | Other::Behind(_) => {}
+            }
+        }
+        self.state.borrow_mut().behind.copied(span, done.clone(), doubts);
+        Ok(done)
+    }
+
+    /// Where copying ends that could end here, but goes on over short gaps to what is behind next, up to `most`.
+    fn filled(&self, mut end: Bytes, most: Bytes) -> Bytes {
+        let state = self.state.borrow();
+        while let Some(next) = state.behind.next(end).filter(|next| next.start < most.min(end + FILLED)) {
+            end = next.end.min(most);
+            if end == most {
+                break;
+            }
+        }
+        end
+    }
+
+    /// Copies a range of an extent from the copy that is current to the other one. The caller holds the extent's lock.
+    async fn copy_behind(
+        self: &Rc<Self>,
+        (extent, source, target): (ExtentId, SlotNumber, SlotNumber),
+        range: Range<Bytes>,
+        bytes: &Buf,
+        mover: Mover,
+    ) -> Result<()> {
+        self.check_kept(extent, source, &range)?;
+        let (device, start) = (self.device_of(source), self.rt.now());
+        self.step(mover, &[device], self.read_slot(source, range.clone(), bytes, Origin::Background)).await?;
+        self.count(mover, device, start);
+        self.note_source(extent, source);
+        let (device, start) = (self.device_of(target), self.rt.now());
+        let write = self.write_slot(target, &range, Some(bytes), u16::MAX, Origin::Background);
+        self.step(mover, &[device], write).await?;
+        self.count(mover, device, start);
+        self.background.borrow_mut().resynced_bytes += (range.end - range.start).0;
+        Ok(())
     }
 
     /// Gives extents the second copy that they could not have while a device was missing.

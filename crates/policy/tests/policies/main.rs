@@ -2,5 +2,6 @@
 
 mod baselines;
 mod equi;
+mod pass;
 mod volume;
 mod wardrop;

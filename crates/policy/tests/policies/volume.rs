@@ -2,8 +2,8 @@
 
 use braid_base::{BlockId, Bytes, DeviceClass, DeviceId, ExtentId, KIB, Nanos};
 use braid_policy::{
-    CellId, Completion, DeviceView, Direction, ExtraCopy, Homes, Move, Occasion, Origin, Piece, Placement,
-    Plan, Policy, View, WholeInMemory,
+    ByteRange, CellId, Completion, DeviceView, Direction, ExtraCopy, Homes, Move, Occasion, Origin, Piece,
+    Placement, Plan, Policy, View, WholeInMemory,
 };
 
 pub const SSD: DeviceId = DeviceId(0);
@@ -19,6 +19,8 @@ struct List {
     homes: Vec<Option<DeviceId>>,
     /// What the memory cache holds whole, the last used first.
     memory: Vec<ExtentId>,
+    /// In order, none of which touch.
+    behind: Vec<ByteRange>,
 }
 
 impl Homes for List {
@@ -36,6 +38,15 @@ impl Homes for List {
 
     fn visit_memory(&self, visit: &mut dyn FnMut(ExtentId)) {
         self.memory.iter().for_each(|&extent| visit(extent));
+    }
+
+    fn behind(&self) -> Bytes {
+        self.behind.iter().fold(Bytes::ZERO, |sum, range| sum + range.len())
+    }
+
+    fn next_behind(&self, from: Bytes) -> Option<ByteRange> {
+        let range = self.behind.iter().find(|range| range.end > from)?;
+        Some(ByteRange { start: range.start.max(from), ..*range })
     }
 
     fn extra(&self, block: BlockId) -> Option<ExtraCopy> {
@@ -65,7 +76,7 @@ impl Volume {
         Volume {
             now: Nanos::ZERO,
             devices: devices.to_vec(),
-            homes: List { homes: vec![None; extents], memory: Vec::new() },
+            homes: List { homes: vec![None; extents], memory: Vec::new(), behind: Vec::new() },
         }
     }
 
@@ -102,6 +113,11 @@ impl Volume {
     /// Lets the memory cache hold these extents, the last used first.
     pub fn remember(&mut self, extents: impl IntoIterator<Item = u32>) {
         self.homes.memory = extents.into_iter().map(ExtentId).collect();
+    }
+
+    /// Lets second copies lack these ranges, in order, none of which touch.
+    pub fn lack(&mut self, ranges: impl IntoIterator<Item = ByteRange>) {
+        self.homes.behind = ranges.into_iter().collect();
     }
 
     /// A guest's request for one block of an extent that the memory cache does not hold.

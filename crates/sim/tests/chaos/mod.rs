@@ -94,7 +94,7 @@ impl Policy for Chaos {
             }
         };
         let device = self.device(view);
-        let second = [Second::None, Second::Sync(device), Second::Behind(device)];
+        let second = [Second::None, Second::Sync(device), Second::Behind { device, most: Bytes(u64::MAX) }];
         // An answer to another question is legal too, and falls back.
         let answer = if self.rng.chance(0.05) { Placement::write_back(device) } else { placement };
         answer.with_second(second[self.rng.below(3) as usize])

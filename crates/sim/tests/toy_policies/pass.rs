@@ -41,11 +41,8 @@ impl Policy for Pass {
         }
     }
 
-    fn place<'a>(&mut self, occasion: &Occasion<'a>, view: &View) -> Placement<'a> {
-        let len = occasion.piece().map_or(Bytes::ZERO, |piece| piece.range.end - piece.range.start);
-        let fits = view.homes.behind() + len <= self.window;
-        let second = if fits { Second::Behind(HDD) } else { Second::Sync(HDD) };
-        Placement::on(SSD).with_second(second)
+    fn place<'a>(&mut self, _: &Occasion<'a>, _: &View) -> Placement<'a> {
+        Placement::on(SSD).with_second(Second::Behind { device: HDD, most: self.window })
     }
 
     fn rank_reads(&self, copies: &mut [CurrentCopy], _: &View) {

@@ -1,0 +1,133 @@
+//! A set of ranges of the volume: what touches is one range, so that neighbours are read and written together.
+
+use braid_base::Bytes;
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+#[derive(Debug, Default)]
+pub(crate) struct Ranges {
+    /// End by start. No two touch.
+    ends: BTreeMap<Bytes, Bytes>,
+    total: Bytes,
+}
+
+impl Ranges {
+    /// How many ranges there are.
+    pub fn len(&self) -> usize {
+        self.ends.len()
+    }
+
+    /// Bytes in all of them.
+    pub fn total(&self) -> Bytes {
+        self.total
+    }
+
+    /// Bytes of memory that it takes, about.
+    pub fn memory(&self) -> usize {
+        self.ends.len() * 2 * size_of::<(Bytes, Bytes)>()
+    }
+
+    /// Whether any byte of a range is in the set.
+    pub fn intersects(&self, range: &Range<Bytes>) -> bool {
+        self.ends.range(..range.end).next_back().is_some_and(|(_, &end)| end > range.start)
+    }
+
+    /// How many bytes of a range are not in the set. Costs as much as there are ranges in it.
+    pub fn missing(&self, range: &Range<Bytes>) -> Bytes {
+        let (mut at, mut missing) = (range.start, Bytes::ZERO);
+        while at < range.end {
+            let next = self.next(at).filter(|next| next.start < range.end).unwrap_or(range.end..range.end);
+            missing += next.start - at;
+            at = next.end;
+        }
+        missing
+    }
+
+    /// The first range that ends beyond `from`, cut off there.
+    pub fn next(&self, from: Bytes) -> Option<Range<Bytes>> {
+        let before = self.ends.range(..=from).next_back().filter(|&(_, &end)| end > from);
+        let (&start, &end) = before.or_else(|| self.ends.range(from..).next())?;
+        Some(start.max(from)..end)
+    }
+
+    /// Adds a range. Costs as much as there are ranges in it.
+    pub fn insert(&mut self, range: Range<Bytes>) {
+        let Range { mut start, mut end } = range;
+        while let Some((&other, &other_end)) = self.ends.range(..=end).next_back() {
+            if other_end < start {
+                break;
+            }
+            self.ends.remove(&other);
+            self.total -= other_end - other;
+            (start, end) = (start.min(other), end.max(other_end));
+        }
+        self.ends.insert(start, end);
+        self.total += end - start;
+    }
+
+    /// Takes a range out. Costs as much as there are ranges in it.
+    pub fn remove(&mut self, range: Range<Bytes>) {
+        while let Some((&start, &end)) = self.ends.range(..range.end).next_back() {
+            if end <= range.start {
+                break;
+            }
+            self.ends.remove(&start);
+            self.total -= end - start;
+            if end > range.end {
+                self.ends.insert(range.end, end);
+                self.total += end - range.end;
+            }
+            if start < range.start {
+                self.ends.insert(start, range.start);
+                self.total += range.start - start;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use braid_base::Rng;
+
+    const SIZE: u64 = 40;
+
+    fn check(ranges: &Ranges, bits: u64) {
+        let is_in = |at: u64| bits >> at & 1 == 1;
+        assert_eq!(ranges.total(), Bytes(u64::from(bits.count_ones())));
+        let starts = (0..SIZE).filter(|&at| is_in(at) && (at == 0 || !is_in(at - 1)));
+        assert_eq!(ranges.len(), starts.count(), "what touches is one range");
+        for from in 0..SIZE {
+            let start = (from..SIZE).find(|&at| is_in(at));
+            let range =
+                start.map(|start| Bytes(start)..Bytes((start..SIZE).find(|&at| !is_in(at)).unwrap_or(SIZE)));
+            assert_eq!(ranges.next(Bytes(from)), range);
+            for end in from + 1..=SIZE {
+                let any = (from..end).any(is_in);
+                assert_eq!(ranges.intersects(&(Bytes(from)..Bytes(end))), any);
+                let missing = (from..end).filter(|&at| !is_in(at)).count() as u64;
+                assert_eq!(ranges.missing(&(Bytes(from)..Bytes(end))), Bytes(missing));
+            }
+        }
+    }
+
+    #[test]
+    fn it_is_the_set_of_the_bytes_that_were_added_and_not_taken_out() {
+        for seed in 0..200 {
+            let (mut rng, mut ranges, mut bits) = (Rng::new(seed), Ranges::default(), 0u64);
+            for _ in 0..60 {
+                let start = rng.below(SIZE);
+                let end = (start + rng.between(1, 10)).min(SIZE);
+                let mask = (1 << end) - (1 << start);
+                if rng.below(100) < 55 {
+                    ranges.insert(Bytes(start)..Bytes(end));
+                    bits |= mask;
+                } else {
+                    ranges.remove(Bytes(start)..Bytes(end));
+                    bits &= !mask;
+                }
+                check(&ranges, bits);
+            }
+        }
+    }
+}

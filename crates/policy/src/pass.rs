@@ -1,0 +1,278 @@
+//! `pass`: everything runs at the speed of the SSDs, and a disk has a copy of it that is behind by a bounded amount.
+//!
+//! Xiao, Lei, Li, Park, Lilja, "PASS: A Hybrid Storage System for Performance-Synchronization Tradeoffs Using SSDs".
+//!
+//! | the paper | here |
+//! |---|---|
+//! | III: requests are performed on the SSD first | [`Pass::place`], [`Pass::rank_reads`] |
+//! | III: an I/O window holds the writes that the disk lacks; small ones are merged into larger ones | what is behind: the engine's set, [`crate::Homes::next_behind`] |
+//! | IV.A: the window keeps no data; it is read from the SSD again | `Move::Resync` |
+//! | IV.A: once the window is full its ranges are duplicated | [`Pass::plan`] |
+//! | IV.C: in the order of their addresses | [`Pass::pieces`] |
+//! | IV.B: blocking time = base time × min(α, N), α = outstanding duplications / threshold; the most that a request is blocked | [`Pass::throttle`] |
+//!
+//! The paper leaves open how much comes into the window while it is being duplicated: what duplication does not keep up with, requests that
+//! are blocked a little longer. Here that has an end: a write that would put more than `max-lag` behind goes to both copies before it is
+//! answered. It also says what N, base time and threshold are for, and not what they were in its own runs: the defaults are ours. In idle
+//! time a part of the window is duplicated before it is full (`idle`), which shortens the next duplication and what a lost SSD costs.
+//!
+//! The order is the paper's (`order=lba`): the disk alone holds no state that the volume ever had until the window is empty.
+
+use crate::{
+    BadSetting, ByteRange, CurrentCopy, DeviceView, Move, Occasion, Outcome, Placement, Plan, Policy,
+    Request, Second, Settings, View,
+};
+use braid_base::{Bytes, DeviceClass, DeviceId, ExtentId, Nanos, Op};
+use std::fmt;
+use std::iter;
+
+/// Everything on the SSDs, and a copy on the disks that is behind by at most the window.
+pub struct Pass {
+    settings: Constants,
+    /// The class of each device.
+    classes: Vec<DeviceClass>,
+    /// Duplications that have been asked for and have not ended.
+    outstanding: u32,
+    /// When a guest last asked for something.
+    last_request: Nanos,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Constants {
+    /// What is behind when duplication begins.
+    window: Amount,
+    /// What is behind at most.
+    max_lag: Amount,
+    /// How long a write waits for each `threshold` duplications that are outstanding.
+    base: Nanos,
+    threshold: u64,
+    /// N: a write waits for so many base times at most.
+    levels: u64,
+    /// Without a request for so long, what is behind is duplicated.
+    idle: Nanos,
+}
+
+/// A part of a volume, as the paper and its users give it.
+#[derive(Clone, Copy, PartialEq, Debug)]
+enum Amount {
+    Bytes(Bytes),
+    /// Of 512 bytes.
+    Sectors(u64),
+    /// Of the volume.
+    Share(f64),
+}
+
+const SECTOR: Bytes = Bytes(512);
+/// Ranges so far apart are duplicated as one piece of work at most: its device is flushed at its end.
+const PIECE: Bytes = Bytes(4 << 20);
+/// Pieces that are duplicated in idle time before the policy looks whether guests are back.
+const IDLE_PIECES: usize = 16;
+/// How often it looks, …
+const LOOK: Nanos = Nanos::from_millis(10);
+/// … and while nothing is behind.
+const REST: Nanos = Nanos::from_millis(100);
+
+impl Amount {
+    /// Reads `256MiB`, `400Ksectors` (K is 1024) or `2%`.
+    fn parse(text: &str) -> Option<Amount> {
+        if let Some(count) = text.strip_suffix("sectors") {
+            let (count, unit) = count.strip_suffix('K').map_or((count, 1), |count| (count, 1024));
+            return count.parse::<u64>().ok()?.checked_mul(unit).map(Amount::Sectors);
+        }
+        match text.strip_suffix('%') {
+            Some(percent) => percent.parse().ok().map(|percent: f64| Amount::Share(percent / 100.0)),
+            None => text.parse().ok().map(Amount::Bytes),
+        }
+    }
+
+    fn of(self, volume: Bytes) -> Bytes {
+        match self {
+            Amount::Bytes(bytes) => bytes,
+            Amount::Sectors(sectors) => SECTOR * sectors,
+            Amount::Share(share) => Bytes((volume.0 as f64 * share) as u64),
+        }
+    }
+
+    fn is_sound(self) -> bool {
+        match self {
+            Amount::Bytes(bytes) => bytes > Bytes::ZERO,
+            Amount::Sectors(sectors) => (1..=u64::MAX / SECTOR.0).contains(&sectors),
+            Amount::Share(share) => share > 0.0 && share <= 1.0,
+        }
+    }
+
+    fn twice(self) -> Amount {
+        match self {
+            Amount::Bytes(bytes) => Amount::Bytes(Bytes(bytes.0.saturating_mul(2))),
+            Amount::Sectors(sectors) => Amount::Bytes(Bytes((SECTOR * sectors).0.saturating_mul(2))),
+            Amount::Share(share) => Amount::Share((share * 2.0).min(1.0)),
+        }
+    }
+}
+
+impl fmt::Display for Amount {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Amount::Bytes(bytes) => write!(f, "{}", bytes.0),
+            Amount::Sectors(sectors) => write!(f, "{sectors}sectors"),
+            Amount::Share(share) => write!(f, "{}%", share * 100.0),
+        }
+    }
+}
+
+impl Pass {
+    /// Settings: `order` (lba, the only one yet), `window` (400Ksectors), `max-lag` (twice the window), `base` (1ms), `threshold` (8), `levels`
+    /// (4, the paper's N), `idle` (100ms).
+    pub fn new(settings: &mut Settings, devices: &[DeviceView]) -> Result<Pass, BadSetting> {
+        let classes: Vec<DeviceClass> = devices.iter().map(|d| d.class).collect();
+        if ![DeviceClass::Ssd, DeviceClass::Hdd].iter().all(|class| classes.contains(class)) {
+            return Err(BadSetting::new("policy pass needs an SSD and a disk: use another policy"));
+        }
+        if let Some(order) = settings.take_text("order").filter(|order| order != "lba") {
+            return Err(BadSetting::new(format!("policy pass: order {order} is not built yet: use lba")));
+        }
+        let window = amount(settings, "window")?.unwrap_or(Amount::Sectors(400 * 1024));
+        let max_lag = amount(settings, "max-lag")?.unwrap_or(window.twice());
+        let longest = Nanos::from_secs(1);
+        let settings = Constants {
+            window,
+            max_lag,
+            base: settings.take_time("base", Nanos::from_millis(1), Nanos::ZERO..=longest)?,
+            threshold: settings.take_count("threshold", 8, 1..=1 << 20)?,
+            levels: settings.take_count("levels", 4, 0..=1000)?,
+            idle: settings.take_time("idle", Nanos::from_millis(100), Nanos(1)..=Nanos::from_secs(3600))?,
+        };
+        Ok(Pass { settings, classes, outstanding: 0, last_request: Nanos::ZERO })
+    }
+
+    fn roomiest(&self, class: DeviceClass, view: &View) -> Option<DeviceId> {
+        view.with_room().filter(|d| d.class == class).max_by_key(|d| d.free).map(|d| d.id)
+    }
+
+    fn is_ssd(&self, device: DeviceId) -> bool {
+        self.classes[device.index()] == DeviceClass::Ssd
+    }
+
+    /// What the window holds, in pieces, in the order of addresses.
+    fn pieces<'a>(&self, view: &'a View) -> impl Iterator<Item = ByteRange> + use<'a> {
+        let homes = view.homes;
+        let mut next = homes.next_behind(Bytes::ZERO);
+        iter::from_fn(move || {
+            let mut piece = next?;
+            piece.end = piece.end.min(piece.start + PIECE);
+            next = homes.next_behind(piece.end);
+            while let Some(range) = next.filter(|range| range.end - piece.start <= PIECE) {
+                piece.end = range.end;
+                next = homes.next_behind(piece.end);
+            }
+            Some(piece)
+        })
+    }
+}
+
+fn amount(settings: &mut Settings, key: &'static str) -> Result<Option<Amount>, BadSetting> {
+    let Some(text) = settings.take_text(key) else { return Ok(None) };
+    let amount = Amount::parse(&text).filter(|amount| amount.is_sound());
+    amount.map(Some).ok_or_else(|| {
+        BadSetting::new(format!(
+            "setting {key} of policy pass: '{text}' is no amount: use sectors such as 400Ksectors, a size such as 256MiB, or a share of \
+             the volume such as 2%"
+        ))
+    })
+}
+
+fn volume_size(view: &View) -> Bytes {
+    view.extent_size * u64::from(view.homes.extents())
+}
+
+impl Policy for Pass {
+    fn name(&self) -> &'static str {
+        "pass"
+    }
+
+    fn settings(&self) -> String {
+        let Constants { window, max_lag, base, threshold, levels, idle } = self.settings;
+        format!(
+            "order=lba,window={window},max-lag={max_lag},base={}us,threshold={threshold},levels={levels},idle={}us",
+            base.0 / 1_000,
+            idle.0.div_ceil(1_000)
+        )
+    }
+
+    fn copies(&self) -> u8 {
+        2
+    }
+
+    fn observes(&self) -> bool {
+        true
+    }
+
+    fn observe(&mut self, _: &Request, view: &View) {
+        self.last_request = view.now;
+    }
+
+    fn throttle(&mut self, request: &Request, _: &View) -> Nanos {
+        let Constants { base, threshold, levels, .. } = self.settings;
+        match request.op {
+            Op::Write => Nanos(base.0 * u64::from(self.outstanding) / threshold).min(Nanos(base.0 * levels)),
+            Op::Read | Op::Flush | Op::Discard => Nanos::ZERO,
+        }
+    }
+
+    fn place<'a>(&mut self, occasion: &Occasion<'a>, view: &View) -> Placement<'a> {
+        let home = match occasion {
+            Occasion::New { .. } => self.roomiest(DeviceClass::Ssd, view),
+            Occasion::Write(piece) => view.homes.home(piece.extent),
+            Occasion::ReadHit(_) | Occasion::ReadMiss(_) => None,
+        };
+        let Some(home) = home else { return Placement::KEEP };
+        let device = self.roomiest(DeviceClass::Hdd, view).unwrap_or(home);
+        let most = self.settings.max_lag.of(volume_size(view));
+        // A home on a disk, from before this policy, has its second copy on an SSD: that one is never behind.
+        let second = if self.is_ssd(home) { Second::Behind { device, most } } else { Second::Sync(device) };
+        Placement::on(home).with_second(second)
+    }
+
+    fn rank_reads(&self, copies: &mut [CurrentCopy], _: &View) {
+        copies.sort_unstable_by_key(|copy| !self.is_ssd(copy.device));
+    }
+
+    fn plan(&mut self, view: &View, plan: &mut Plan) -> Nanos {
+        let behind = view.homes.behind();
+        if behind == Bytes::ZERO {
+            return view.now + REST;
+        }
+        let full = behind >= self.settings.window.of(volume_size(view));
+        let idle = view.now >= self.last_request + self.settings.idle;
+        if full || idle {
+            let most = if full { usize::MAX } else { IDLE_PIECES };
+            plan.moves.extend(self.pieces(view).take(most).map(|range| Move::Resync { range }));
+        }
+        // In idle time a guest that comes back must not wait for the end of this plan.
+        plan.revise = !full;
+        self.outstanding = plan.moves.len() as u32;
+        view.now + LOOK
+    }
+
+    fn done(&mut self, _: &Move, _: Outcome) {
+        self.outstanding = self.outstanding.saturating_sub(1);
+    }
+
+    fn uses(&self, device: &DeviceView) -> bool {
+        device.class == DeviceClass::Ssd
+    }
+
+    fn explain(&self, extent: ExtentId, view: &View) -> String {
+        let volume = volume_size(view);
+        let (window, most) = (self.settings.window.of(volume), self.settings.max_lag.of(volume));
+        let range = view.range_of_extent(extent);
+        let lacks = view.homes.next_behind(range.start).is_some_and(|behind| behind.start < range.end);
+        let here = if lacks { "the disk lacks a part of it" } else { "the disk has all of it" };
+        format!(
+            "everything lies on the SSDs, with a copy on the disks; {here}. {} of the volume are behind: at {window} they are copied in the \
+             order of their addresses, and beyond {most} writes wait for the disk; {} piece(s) are being copied",
+            view.homes.behind(),
+            self.outstanding
+        )
+    }
+}

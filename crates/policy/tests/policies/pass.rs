@@ -1,0 +1,124 @@
+//! PASS: what goes where, when the window is duplicated, and how long guests wait.
+
+use crate::volume::{HDD, SSD, Volume, devices};
+use braid_base::{Bytes, DeviceClass, KIB, MIB, Nanos, Op};
+use braid_policy::{
+    ByteRange, CopyKind, CurrentCopy, Direction, Flags, Move, Outcome, Plan, Policy, Request, Second, parse,
+};
+
+fn pair() -> Volume {
+    Volume::new(&devices(&[(DeviceClass::Ssd, 1000), (DeviceClass::Hdd, 1000)]), 800)
+}
+
+fn pass(settings: &str, volume: &Volume) -> Box<dyn Policy> {
+    parse(&format!("pass,{settings}"), &volume.devices).expect("the policy is right")
+}
+
+fn request(op: Op) -> Request {
+    Request { op, range: ByteRange::new(Bytes::ZERO, KIB * 4), flags: Flags::default() }
+}
+
+/// A block at the start of each of so many extents.
+fn scattered(count: u64) -> impl Iterator<Item = ByteRange> {
+    (0..count).map(|extent| ByteRange::new(KIB * 128 * extent, KIB * 4))
+}
+
+fn plan(policy: &mut dyn Policy, volume: &Volume) -> Vec<ByteRange> {
+    let mut plan = Plan::default();
+    policy.plan(&volume.view(), &mut plan);
+    let range = |job: &Move| match job {
+        Move::Resync { range } => *range,
+        other => panic!("{other:?} is no duplication"),
+    };
+    plan.moves.iter().map(range).collect()
+}
+
+#[test]
+fn everything_is_read_from_the_ssd_and_the_disk_is_behind() {
+    let mut volume = pair();
+    let mut policy = pass("max-lag=64KiB", &volume);
+    assert_eq!(volume.allocate(&mut *policy, 3), SSD);
+    let second = |policy: &mut dyn Policy, volume: &Volume| volume.access(policy, 3, Direction::Write).second;
+    assert_eq!(second(&mut *policy, &volume), Second::Behind { device: HDD, most: KIB * 64 });
+    let copy = |device, kind| CurrentCopy { device, kind };
+    let mut copies = [copy(HDD, CopyKind::Home), copy(SSD, CopyKind::Second)];
+    policy.rank_reads(&mut copies, &volume.view());
+    assert_eq!(copies[0].device, SSD);
+}
+
+#[test]
+fn a_home_on_a_disk_has_a_copy_on_the_ssd_that_is_never_behind() {
+    let mut volume = pair();
+    let mut policy = pass("window=1MiB", &volume);
+    volume.settle(5, HDD);
+    assert!(matches!(volume.access(&mut *policy, 5, Direction::Write).second, Second::Sync(_)));
+}
+
+#[test]
+fn a_full_window_is_duplicated_in_the_order_of_addresses() {
+    let mut volume = pair();
+    let mut policy = pass("window=400sectors", &volume);
+    policy.observe(&request(Op::Write), &volume.view());
+    volume.lack(scattered(49));
+    assert_eq!(plan(&mut *policy, &volume), []);
+    volume.lack(scattered(50));
+    let pieces = plan(&mut *policy, &volume);
+    assert!(pieces.is_sorted_by(|one, next| one.end <= next.start), "{pieces:?}");
+    assert!(pieces.iter().all(|piece| piece.len() <= MIB * 4), "{pieces:?}");
+    let is_covered = |range: ByteRange| pieces.iter().any(|p| p.start <= range.start && range.end <= p.end);
+    assert!(scattered(50).all(is_covered), "{pieces:?}");
+}
+
+#[test]
+fn in_idle_time_a_part_of_the_window_is_duplicated_before_it_is_full() {
+    let mut volume = pair();
+    let mut policy = pass("window=50%,idle=100ms", &volume);
+    volume.lack(scattered(700));
+    volume.now = Nanos::from_secs(1);
+    policy.observe(&request(Op::Read), &volume.view());
+    assert_eq!(plan(&mut *policy, &volume), []);
+    volume.now = Nanos::from_millis(1_100);
+    let some = plan(&mut *policy, &volume);
+    assert_eq!(some.first().map(|piece| piece.start), Some(Bytes::ZERO));
+    assert!(some.last().is_some_and(|piece| piece.end < KIB * 128 * 699), "guests may come back: {some:?}");
+}
+
+#[test]
+fn writes_wait_by_what_is_outstanding_in_so_many_levels() {
+    let mut volume = pair();
+    let mut policy = pass("window=4KiB,base=1ms,threshold=2,levels=3", &volume);
+    assert_eq!(policy.throttle(&request(Op::Write), &volume.view()), Nanos::ZERO);
+    // 16 pieces of 4 MiB: a block in each.
+    volume.lack((0..16).map(|i| ByteRange::new(MIB * 5 * i, KIB * 4)));
+    let outstanding = plan(&mut *policy, &volume);
+    assert_eq!(outstanding.len(), 16);
+    let waits = |policy: &mut dyn Policy| policy.throttle(&request(Op::Write), &volume.view());
+    assert_eq!(waits(&mut *policy), Nanos::from_millis(3), "the most, N base times");
+    assert_eq!(policy.throttle(&request(Op::Read), &volume.view()), Nanos::ZERO);
+    for (ended, range) in (1..).zip(outstanding) {
+        policy.done(&Move::Resync { range }, Outcome::Finished);
+        let alpha_halves: u64 = 16 - ended;
+        assert_eq!(waits(&mut *policy), Nanos::from_micros(500 * alpha_halves.min(6)));
+    }
+}
+
+#[test]
+fn a_window_is_given_in_sectors_bytes_or_as_a_share() {
+    let volume = pair();
+    let settings = |text: &str| pass(text, &volume).settings();
+    assert!(settings("window=400Ksectors").contains("window=409600sectors,"));
+    assert!(
+        settings("window=2MiB").contains("window=2097152,max-lag=4194304,"),
+        "{}",
+        settings("window=2MiB")
+    );
+    assert!(settings("window=2%").contains("window=2%,max-lag=4%,"));
+    for text in ["window=0", "window=101%", "window=x", "max-lag=-1", "order=epoch", "threshold=0", "base=2s"]
+    {
+        assert!(parse(&format!("pass,{text}"), &volume.devices).is_err(), "{text}");
+    }
+    let again = format!("pass,{}", settings("window=1.5%,idle=7ms"));
+    assert_eq!(parse(&again, &volume.devices).unwrap().settings(), settings("window=1.5%,idle=7ms"));
+    let ssds = devices(&[(DeviceClass::Ssd, 10), (DeviceClass::Ssd, 10)]);
+    assert!(parse("pass", &ssds).is_err());
+}

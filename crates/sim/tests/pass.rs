@@ -1,0 +1,102 @@
+//! PASS on the engine: what is behind is known to the block, is what a resync copies, and never more than the bound.
+
+mod rig;
+
+use braid_base::{Bytes, KIB, MIB, Nanos};
+use braid_engine::{CreateOptions, Durability, ErrorKind, Export};
+use braid_runtime::{Runtime, join_all};
+use braid_sim::FaultPlan;
+use rig::{bench, filled, holds, make, options, refused};
+
+const EXTENT: Bytes = Bytes(128 << 10);
+const BLOCK: Bytes = Bytes(4 << 10);
+
+fn mirrored(policy: &str) -> CreateOptions {
+    CreateOptions { copies: 2, size: Some(MIB * 2), policy: policy.to_owned(), ..options(9) }
+}
+
+#[test]
+fn what_is_behind_is_known_to_the_block_and_nothing_else_is_copied() {
+    let bench = bench(1);
+    let (world, arena, all) = (bench.world.clone(), bench.arena.clone(), bench.devices());
+    bench.run(async move {
+        let volume = make(world.clone(), all, &mirrored("pass,max-lag=4MiB,window=4MiB,idle=1s")).await;
+        for at in [Bytes::ZERO, MIB] {
+            volume.write(at, &filled(&arena, MIB, 1), Durability::Fua).await.unwrap();
+        }
+        assert_eq!(volume.status().behind, MIB * 2);
+        world.sleep(Nanos::from_secs(5)).await;
+        let status = volume.status();
+        assert_eq!((status.behind, status.background.resynced_bytes), (Bytes::ZERO, (MIB * 2).0));
+        // Two blocks with a short gap between them in each of four extents, one of the blocks twice.
+        for extent in [1, 4, 5, 9] {
+            for block in [2, 4, 2] {
+                let at = EXTENT * extent + BLOCK * block;
+                volume.write(at, &filled(&arena, BLOCK, 2), Durability::Volatile).await.unwrap();
+            }
+        }
+        assert_eq!(volume.status().behind, BLOCK * 8);
+        world.sleep(Nanos::from_secs(5)).await;
+        let after = volume.status();
+        let copied = after.background.resynced_bytes - status.background.resynced_bytes;
+        assert_eq!((after.behind, copied), (Bytes::ZERO, (BLOCK * 12).0), "with the gaps");
+        volume.audit().await.unwrap();
+        volume.close().await.unwrap();
+    });
+}
+
+/// Parts that were never written become zeros around a first write, and these must reach the second copy, too.
+#[test]
+fn zeros_around_a_first_write_are_behind_like_its_bytes() {
+    let bench = bench(2);
+    let (world, arena, all) = (bench.world.clone(), bench.arena.clone(), bench.devices());
+    bench.run(async move {
+        let volume = make(world.clone(), all, &mirrored("pass,idle=1s")).await;
+        volume.write(BLOCK, &filled(&arena, BLOCK, 7), Durability::Volatile).await.unwrap();
+        assert_eq!(volume.status().behind, KIB * 8, "a part of an extent of 128 KiB");
+        world.sleep(Nanos::from_secs(5)).await;
+        assert_eq!(volume.status().behind, Bytes::ZERO);
+        volume.audit().await.expect("the disks held other bytes there before");
+        assert!(holds(&volume, &arena, Bytes::ZERO, BLOCK, 0).await.unwrap());
+    });
+}
+
+/// Guests at the same time must not each find room under the bound that only one of them can have.
+#[test]
+fn no_acknowledged_write_puts_more_behind_than_the_bound_while_the_disk_stalls() {
+    let bench = bench(3);
+    let (world, arena, all) = (bench.world.clone(), bench.arena.clone(), bench.devices());
+    let faults = bench.faults.clone();
+    bench.run(async move {
+        let volume = make(world.clone(), all, &mirrored("pass,window=32KiB,max-lag=64KiB,idle=10ms")).await;
+        volume.write(Bytes::ZERO, &filled(&arena, MIB, 1), Durability::Fua).await.unwrap();
+        let stall = Nanos::from_millis(200)..Nanos::from_millis(400);
+        faults[1].set(FaultPlan { stalls: 1.0, stall, ..FaultPlan::default() });
+        let bytes = filled(&arena, BLOCK, 2);
+        let writers = (0..24).map(async |i| {
+            for round in 0..4 {
+                let at = KIB * 40 * i + BLOCK * round * 2;
+                volume.write(at, &bytes, Durability::Volatile).await.unwrap();
+                let behind = volume.status().behind;
+                assert!(behind <= KIB * 64, "{behind} are behind");
+            }
+        });
+        join_all(writers).await;
+        faults[1].set(FaultPlan::default());
+        world.sleep(Nanos::from_secs(20)).await;
+        assert_eq!(volume.status().behind, Bytes::ZERO);
+        volume.audit().await.unwrap();
+    });
+}
+
+#[test]
+fn a_volume_of_one_copy_refuses_the_policy() {
+    let bench = bench(4);
+    let (world, all) = (bench.world.clone(), bench.devices());
+    bench.run(async move {
+        let one = CreateOptions { copies: 1, ..mirrored("pass") };
+        assert_eq!(refused(braid_engine::create(&all, &one).await).kind(), ErrorKind::Invalid);
+        let volume = make(world, all, &CreateOptions { copies: 1, ..mirrored("ssd-only") }).await;
+        assert_eq!(refused(volume.set_policy("pass").await).kind(), ErrorKind::Invalid);
+    });
+}
