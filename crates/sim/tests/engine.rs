@@ -57,7 +57,7 @@ fn a_journal_that_goes_round_many_times_loses_nothing_flushed() {
 
 #[test]
 fn any_configuration_loses_nothing_flushed() {
-    let mut campaign = campaign("configurations", "any_configuration_loses_nothing_flushed", 500);
+    let mut campaign = campaign("configurations", "any_configuration_loses_nothing_flushed", 300);
     campaign.setup.disturbances = vec![Disturbance::PolicyChanges];
     run(&campaign, &Engine::random(5));
 }
@@ -65,7 +65,7 @@ fn any_configuration_loses_nothing_flushed() {
 #[test]
 fn one_copy_on_disks_that_fail_loses_nothing_that_a_flush_promised() {
     let test = "one_copy_on_disks_that_fail_loses_nothing_that_a_flush_promised";
-    let mut campaign = campaign("faults", test, 200);
+    let mut campaign = campaign("faults", test, 120);
     fail(&mut campaign, Errors::Tolerated);
     run(&campaign, &Engine { checkpoints: false, ..Engine::wardrop() });
 }
@@ -90,7 +90,7 @@ fn fail(campaign: &mut Campaign, errors: Errors) {
 #[test]
 fn any_configuration_of_five_devices_loses_nothing_flushed() {
     let mut campaign =
-        campaign("five-devices", "any_configuration_of_five_devices_loses_nothing_flushed", 200);
+        campaign("five-devices", "any_configuration_of_five_devices_loses_nothing_flushed", 120);
     campaign.setup.disturbances = vec![Disturbance::PolicyChanges];
     campaign.states.go_on = 0.5;
     run(&campaign, &Engine::random(5));
