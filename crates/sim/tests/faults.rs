@@ -70,6 +70,38 @@ fn after_a_failed_flush_no_flush_succeeds_until_the_volume_is_opened_again() {
     });
 }
 
+/// What was written to new places came back as what had lain there before.
+#[test]
+fn after_a_flush_that_lost_writes_new_places_give_errors_and_all_else_is_read() {
+    let bench = bench(13);
+    let (world, devices, arena, faults) =
+        (bench.world.clone(), bench.devices(), bench.arena.clone(), bench.faults.clone());
+    let again = bench.devices();
+    bench.run(async move {
+        let policy = "ssd-only".to_owned();
+        let volume = make(world.clone(), devices, &CreateOptions { policy, ..options(13) }).await;
+        let (half, extent) = (KIB * 64, KIB * 128);
+        volume.write(Bytes::ZERO, &filled(&arena, half, 1), Durability::Fua).await.unwrap();
+        volume.write(half, &filled(&arena, half, 3), Durability::Volatile).await.unwrap();
+        volume.write(extent, &filled(&arena, extent, 4), Durability::Volatile).await.unwrap();
+        faults[0].set(FaultPlan { flushes: 1.0, flushes_lose: true, ..FaultPlan::default() });
+        assert_eq!(refused(volume.flush().await).kind(), ErrorKind::Io);
+        faults[0].set(FaultPlan::default());
+        assert!(holds(&volume, &arena, Bytes::ZERO, half, 1).await.unwrap(), "it was flushed");
+        for (new, what) in [(half, "a part that became valid"), (extent, "an extent that got a place")] {
+            let error = refused(holds(&volume, &arena, new, KIB * 4, 0).await);
+            assert!(
+                error.kind() == ErrorKind::Io && error.to_string().contains("device d0"),
+                "{what}: {error}"
+            );
+        }
+        drop(volume);
+        let volume = open(world, again).await.unwrap();
+        assert!(holds(&volume, &arena, Bytes::ZERO, half, 1).await.unwrap());
+        assert!(holds(&volume, &arena, half, half + extent, 0).await.unwrap());
+    });
+}
+
 #[test]
 fn what_no_guest_flushes_is_committed_in_time_and_its_slots_are_free_again() {
     let bench = bench(9);
