@@ -88,7 +88,7 @@ fn a_quick_demo_on_a_block_device_prints_one_table_and_leaves_nothing() {
     }
     let (table, said) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert!(output.status.success(), "{said}");
-    for policy in ["ssd-only", "hdd-only", "stripe", "static,ssd=80%", "wardrop"] {
+    for policy in ["ssd-only", "hdd-only", "stripe", "static,ssd=80%", "equi"] {
         assert_eq!(table.lines().filter(|line| line.starts_with(policy)).count(), 1, "{policy}: {table}");
     }
     assert!(
