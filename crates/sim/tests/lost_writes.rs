@@ -231,7 +231,7 @@ fn extra_copies_on_a_device_that_lost_writes_are_read_no_more() {
         assert_eq!(three.volume.status().devices[TARGET.index()].state, DeviceState::Failed);
         assert!(three.holds(Bytes::ZERO, EXTENT * EXTENTS, 2).await);
         three.world.sleep(Nanos::from_secs(1)).await;
-        assert_eq!(three.volume.status().extra_blocks, (0, 0), "they serve nobody");
+        assert_eq!(three.volume.status().extra_blocks, (0, 0), "no request reads them");
         three.plan(promotions()).await;
         assert_eq!(three.volume.status().extra_blocks, (0, 0), "the device has failed");
         three.volume.audit().await.expect("two devices are sound");
