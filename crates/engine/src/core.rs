@@ -169,7 +169,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
 
     /// Makes what was written to a device durable. `what` says in the error what that was.
     pub async fn flush_member(&self, member: &Member<D>, what: &str) -> Result<()> {
-        let flushed = member.flush(&self.rt).await;
+        let flushed = member.flush(&self.rt).await.inspect_err(|_| self.note_loss());
         flushed
             .map(drop)
             .map_err(|e| Error::io(format_args!("{} could not flush {what}", self.describe(member.id)), &e))

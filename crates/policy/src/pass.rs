@@ -63,7 +63,7 @@ enum Amount {
 }
 
 const SECTOR: Bytes = Bytes(512);
-/// Ranges so far apart are duplicated as one piece of work at most: its device is flushed at its end.
+/// Ranges within so much of the volume are duplicated as one piece of work.
 const PIECE: Bytes = Bytes(4 << 20);
 /// Pieces that are duplicated in idle time before the policy looks whether guests are back.
 const IDLE_PIECES: usize = 16;

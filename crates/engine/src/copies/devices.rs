@@ -20,7 +20,7 @@ pub(crate) struct Devices<D> {
     pub(super) writer: Semaphore,
     /// How often the states of devices changed, and how many of these changes the superblocks hold.
     pub(super) states_changed: Cell<u64>,
-    /// How often a device failed without which the volume cannot go on: it is read as far as it has kept what it was given.
+    /// How often a device may have lost what it was given, without being given up: it is read as far as it has kept that.
     pub(super) losses: Cell<u64>,
     pub(super) states_recorded: Cell<u64>,
     pub(super) repairs: Semaphore,
@@ -51,6 +51,11 @@ impl<D> Devices<D> {
     /// before may not be copied.
     pub fn changes(&self) -> u64 {
         self.states_changed.get() + self.losses.get()
+    }
+
+    /// How often a device may have lost what it was given, and is read all the same.
+    pub fn losses(&self) -> u64 {
+        self.losses.get()
     }
 
     /// One after the other.

@@ -25,9 +25,9 @@ impl<R: Runtime, D: Device> Core<R, D> {
         let is_kept = |extra: &Extra| {
             let home = state.map.get(self.shape.range_of(block).extent).home;
             let is_sound = |member: &Member<D>| member.is_current() && !member.has_lost_writes();
-            extra.dirty
-                || member(extra.slot).is_some_and(is_sound)
-                    && !member(home).is_some_and(Member::has_lost_writes)
+            let has_lost =
+                |home| self.devices.losses() > 0 && member(home).is_some_and(Member::has_lost_writes);
+            extra.dirty || member(extra.slot).is_some_and(is_sound) && !has_lost(home)
         };
         state.extras.get(block).filter(is_kept)
     }
@@ -88,17 +88,21 @@ impl<R: Runtime, D: Device> Core<R, D> {
         Ok(())
     }
 
-    /// Writes a piece to extra copies alone, which are dirty then. False if there is no room for them: the caller must write it to
-    /// the home.
+    /// Writes a piece to extra copies alone, which are dirty then. False if there is no room for them, or one may be lost: the
+    /// caller must write it to the home.
     pub async fn write_extra(self: &Rc<Self>, piece: &Piece, from: &Buf, device: DeviceId) -> Result<bool> {
         for (block, range) in self.blocks_of(piece) {
             let part = from.slice(range.start - piece.range.start..range.end - piece.range.start);
-            let known = self.state.borrow().extras.get(block);
+            let known = self.extra_in(&self.state.borrow(), block);
             if let Some(extra) = known {
                 let within = range.start % self.shape.block_size;
                 self.write_block(extra.slot, extra.place, within, &part, Origin::Guest).await?;
                 self.change_extra(block, Some(Extra { dirty: true, ..extra }));
                 continue;
+            }
+            if self.state.borrow().extras.get(block).is_some() {
+                // With what it holds around these bytes, it must not become dirty.
+                return Ok(false);
             }
             let Some((slot, place)) = self.take_block(device, piece) else { return Ok(false) };
             let written = self.write_whole_block(block, &range, &part, slot, place).await;

@@ -24,8 +24,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         let member = self.member(device);
         if member.state() != DeviceState::Failed {
             if !self.survives(device) {
-                self.devices.losses.set(self.devices.losses.get() + 1);
-                self.guests.cache.borrow_mut().clear();
+                self.note_loss();
                 return Err(error);
             }
             self.exclude(device, DeviceState::Failed);
@@ -33,6 +32,13 @@ impl<R: Runtime, D: Device> Core<R, D> {
             tracing::error!(device = %self.describe(device), %error, "device failed: going on without it");
         }
         Ok(())
+    }
+
+    /// A device may have lost what it was given, and perhaps the volume cannot go on without it: what was read from it before is not copied, and
+    /// not kept in memory.
+    pub fn note_loss(&self) {
+        self.devices.losses.set(self.devices.losses.get() + 1);
+        self.guests.cache.borrow_mut().clear();
     }
 
     /// From now on a device is neither read nor written, and what it would have been given it lacks. When it lost that is not known: what was
@@ -124,13 +130,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
                     self.devices.states_recorded.set(states);
                     return Ok(());
                 }
-                Written::Failed(device, error) if self.survives(device) => {
-                    self.exclude(device, DeviceState::Failed);
-                    tracing::error!(device = %self.describe(device), %error, "device failed: going on without it");
-                }
-                Written::Failed(_, error) => {
-                    self.fail(error.clone());
-                    return Err(error);
+                Written::Failed(device, error) => {
+                    self.lose(device, error).inspect_err(|error| self.fail(error.clone()))?
                 }
             }
         }

@@ -72,8 +72,8 @@ pub const EXPERIMENT: Experiment = Experiment {
                 ),
             ],
             why: "The best split is 60 % for both, where the processors are the limit (605 MB/s) and the SSD alone has 547, the \
-                  disk alone 315. So a disk beside the SSD helps, as the paper says, but by less of the data: the \
-                  disk's write cache and its seeks between few files are worth more here.",
+                  disk alone 315. So a disk beside the SSD helps, as the paper says, and more of the data belongs on it than there. Why \
+                  is not known.",
         },
     ],
     published: "The text gives the best splits. The curves are plotted only, not published as numbers.",

@@ -64,7 +64,7 @@ pub const EXPERIMENT: Experiment = Experiment {
                 ),
             ],
             why: "The processors are the limit of four disks alone, of striping and of the policy, from 6 processes on: 607.4 to 607.8 MB/s. The \
-                  policy is behind the two by 0.05 %, the cost of finding out what the devices are worth, and ahead of 80/20 by 2 %.",
+                  policy is behind the two by 0.05 %, and ahead of 80/20 by 2 %.",
         },
     ],
     published: "The curves are plotted only, not published as numbers.",
