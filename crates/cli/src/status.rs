@@ -29,7 +29,7 @@ durability (power_cut, daemon_crash or none: what a flush survives), guests, bac
   background: migrations, migrations_stopped, migrated_bytes, mirrors, promotions,
     promotions_skipped, write_backs, probes, commits, checkpoints, moves_left, moves_left_bytes, moved_bytes_per_second,
     moves_left_seconds
-  devices: device, path, class, state, model, uuid, size_bytes, slots_bytes, used_bytes, data_share,
+  devices: device, path, class, state, keeps_addresses, model, uuid, size_bytes, slots_bytes, used_bytes, data_share,
     requests_share, in_flight, move_share, guest_read_requests, guest_write_requests,
     guest_read_bytes, guest_written_bytes, background_bytes, flushes, flush_response_ns_mean, errors,
     last_error, response_ns_mean, _p50, _p95, _p99, _p999, _max, lateness_ns_mean, lateness_ns_max,
@@ -192,7 +192,8 @@ fn devices(status: &StatusReport, rates: Option<&Rates>) -> String {
             device.errors.to_string(),
         ];
         cells.extend(rates.into_iter().flat_map(|rates| rates.device(place)));
-        cells.push(device.path.clone());
+        let kept = if device.keeps_addresses { " (layout=tail)" } else { "" };
+        cells.push(format!("{}{kept}", device.path));
         table.row(cells);
     }
     let mut text = "\n".to_owned() + &table.render("  ");

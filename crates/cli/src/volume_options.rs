@@ -10,12 +10,13 @@ use clap::Args;
 pub struct VolumeOptions {
     /// An SSD: a block device or a file. With size=, a missing file is made, sparse. With model=, the device gets the
     /// timing of that model or file (braid device show), and its flushes reach this machine's page cache only: for trials, not for data that must
-    /// survive a power cut. `memory` as PATH: only with serve --temporary. Repeat it for each device
-    #[arg(long, value_name = "PATH[,size=S][,model=M]")]
+    /// survive a power cut. With layout=tail, Braid's metadata lies at the end, and data at the same address as in the volume or not on the
+    /// device at all. `memory` as PATH: only with serve --temporary. Repeat it for each device
+    #[arg(long, value_name = "PATH[,size=S][,model=M][,layout=L]")]
     ssd: Vec<String>,
     /// A hard disk: as --ssd. Models are x25-m, x25-e, memoright-gt, transcend-16g, sata-ssd, nvme-ssd (SSDs), mba3073,
     /// cheetah-15k5, barracuda-7200.12, exos-x20 (disks), dram (memory: --ssd), or your own: FILE.toml
-    #[arg(long, value_name = "PATH[,size=S][,model=M]")]
+    #[arg(long, value_name = "PATH[,size=S][,model=M][,layout=L]")]
     hdd: Vec<String>,
     /// What decides where data lies and when it moves [default: equi]
     #[arg(long, value_name = "POLICY[,KEY=VALUE...]")]

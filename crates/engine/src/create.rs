@@ -1,16 +1,17 @@
 //! Making a volume: sizes, layout, empty map images, superblocks last.
 
+mod layout;
+
 use crate::journal::{images, write_empty_directories};
 use crate::map::State;
 use crate::open::write_new;
 use crate::shape::Shape;
 use crate::{Error, ErrorKind, Result};
-use braid_base::{Bytes, DeviceClass, DeviceId, KIB, MIB, Rng};
+use braid_base::{Bytes, KIB, MIB};
 use braid_format::intent_page::{self, Difference};
-use braid_format::layout::{self, METADATA_START, MOST_DEVICES, SMALLEST_DEVICE, SUPERBLOCK_ROOM};
+use braid_format::layout::{MOST_DEVICES, SMALLEST_DEVICE};
 use braid_format::superblock::{
-    self, DeviceEntry, DeviceState, Features, Header, LONGEST_NAME, LONGEST_POLICY, Layout, Mapping, Phase,
-    Region, RegionKind, Role, Superblock, TablePlace,
+    self, DeviceEntry, Header, LONGEST_NAME, LONGEST_POLICY, Layout, RegionKind, Superblock,
 };
 use braid_format::{Uuid, map_page};
 use braid_policy::DeviceView;
@@ -38,6 +39,8 @@ pub struct CreateOptions {
     pub policy: String,
     /// For each device, the model that it emulates; empty for none.
     pub models: Vec<String>,
+    /// For each device, where Braid's structures lie on it; [`Layout::Head`] where nothing is said.
+    pub layouts: Vec<Layout>,
     /// Whether devices may be overwritten that hold something else.
     pub overwrite: bool,
 }
@@ -55,6 +58,7 @@ impl CreateOptions {
             span_size: MIB * 16,
             policy: "equi".to_owned(),
             models: Vec::new(),
+            layouts: Vec::new(),
             overwrite: false,
         }
     }
@@ -133,11 +137,11 @@ fn plan<D: Device>(devices: &[D], options: &CreateOptions) -> Result<Superblock>
     // The map's size depends on the volume's, which depends on the room that the map leaves: count it once for the
     // largest volume there could be.
     let most: Bytes = devices.iter().map(|d| d.geometry().size).sum();
-    let mut superblock = layout(devices, options, options.size.unwrap_or(most).min(most))?;
+    let mut superblock = layout::lay_out(devices, options, options.size.unwrap_or(most).min(most))?;
     let views = State::new(&Shape::of(&superblock), &superblock).views;
     let policy = braid_policy::parse(&options.policy, &views)
         .map_err(|e| Error::new(ErrorKind::Invalid, e.to_string()))?;
-    let (most, homes) = room(&views, &*policy, extent_size, options.copies);
+    let (most, homes) = room(&views, &superblock.devices, &*policy, extent_size, options.copies);
     let size = options.size.unwrap_or(homes.min(most));
     if size > most {
         return invalid(format!(
@@ -157,21 +161,29 @@ fn plan<D: Device>(devices: &[D], options: &CreateOptions) -> Result<Superblock>
 /// How large a volume fits on these devices under a policy, and how large one is that the devices hold which the policy uses.
 pub(crate) fn room(
     views: &[DeviceView],
+    devices: &[DeviceEntry],
     policy: &dyn braid_policy::Policy,
     extent_size: Bytes,
     copies: u8,
 ) -> (Bytes, Bytes) {
+    let keeps_addresses = |view: &DeviceView| devices[view.id.index()].layout == Layout::Tail;
     let room = |view: &DeviceView| {
-        let spare = SPARE_SLOTS.max(view.slots / SPARE_SHARE);
-        u64::from(view.free.saturating_sub(spare + policy.extra_slots(view)))
+        // Where each extent has a slot of its own, none waits for another one, and extra copies lie elsewhere.
+        let others = match keeps_addresses(view) {
+            true => 0,
+            false => SPARE_SLOTS.max(view.slots / SPARE_SHARE) + policy.extra_slots(view),
+        };
+        u64::from(view.free.saturating_sub(others))
     };
     let (all, largest) = views.iter().map(room).fold((0, 0), |(all, largest), r| (all + r, r.max(largest)));
-    let most = extent_size
-        * match copies {
-            1 => all,
-            // The second copy lies on another device: what the others have no room for, the largest cannot use.
-            _ => (all / 2).min(all - largest),
-        };
+    let by_room = match copies {
+        1 => all,
+        // The second copy lies on another device: what the others have no room for, the largest cannot use.
+        _ => (all / 2).min(all - largest),
+    };
+    // A device that keeps addresses has one for every byte of the volume.
+    let addresses = views.iter().filter(|view| keeps_addresses(view)).map(room).min();
+    let most = extent_size * by_room.min(addresses.unwrap_or(u64::MAX));
     (most, extent_size * views.iter().filter(|v| policy.uses(v)).map(room).sum::<u64>())
 }
 
@@ -202,168 +214,6 @@ fn invalid_text(message: String) -> Result<()> {
 pub(crate) fn written_policy(policy: &dyn braid_policy::Policy) -> String {
     let settings = policy.settings();
     if settings.is_empty() { policy.name().to_owned() } else { format!("{},{settings}", policy.name()) }
-}
-
-/// Where everything lies, for a volume of at most `volume_size`. The first SSD and the first other device each have a journal, a proof, a map
-/// image and a double-write area; with two copies also the spans and the policy's state, which are on the first alone otherwise. An only
-/// device has all.
-fn layout<D: Device>(devices: &[D], options: &CreateOptions, volume_size: Bytes) -> Result<Superblock> {
-    let (extent_size, copies) = (options.extent_size, options.copies);
-    let first = devices.iter().position(|d| d.geometry().class == DeviceClass::Ssd).unwrap_or(0);
-    let second = (0..devices.len()).find(|&i| i != first).unwrap_or(first);
-    let table = layout::device_table_room(devices.len()) * 2;
-    let is_metadata = |i: usize| i == first || i == second;
-    let entries = entries(devices, options, |i| if is_metadata(i) { table } else { Bytes::ZERO })?;
-    let mut tables = vec![TablePlace { device: DeviceId(first as u16), offset: METADATA_START, len: table }];
-    if second != first {
-        tables.push(TablePlace { device: DeviceId(second as u16), offset: METADATA_START, len: table });
-    }
-    let mut superblock = Superblock {
-        sequence: 1,
-        epoch: 1,
-        phase: Phase::Closed,
-        features: Features::default(),
-        volume: options.identity,
-        name: options.name.clone(),
-        volume_size: volume_size.min(extent_size * u64::from(u32::MAX / 2)),
-        extent_size,
-        block_size: options.block_size,
-        span_extents: layout::span_extents(volume_size, extent_size, options.span_size),
-        copies,
-        mapping: Mapping::Dense,
-        policy: String::new(),
-        tables,
-        devices: entries,
-        regions: Vec::new(),
-    };
-    superblock.regions = regions(&superblock, DeviceId(first as u16), DeviceId(second as u16))?;
-    add_cache_tables(&mut superblock)?;
-    Ok(superblock)
-}
-
-/// Two images of a cache table on each SSD, behind what else lies there. Disks have none: an extra copy is to be faster than its home.
-fn add_cache_tables(superblock: &mut Superblock) -> Result<()> {
-    let (extent_size, block_size) = (superblock.extent_size, superblock.block_size);
-    for (id, entry) in (0..).map(DeviceId).zip(&superblock.devices) {
-        if entry.class != DeviceClass::Ssd {
-            continue;
-        }
-        superblock.features.incompat |= Features::CLEAN_EXTRAS;
-        let len = layout::cache_table_len(entry.slots, extent_size, block_size);
-        for copy in 0..2 {
-            let end = superblock.regions.iter().filter(|r| r.device == id).map(|r| r.offset + r.len).max();
-            let offset = end.unwrap_or(entry.slots_offset);
-            superblock.regions.push(Region { kind: RegionKind::CacheTable, copy, device: id, offset, len });
-            let used = (offset + len - entry.slots_offset).0.div_ceil(extent_size.0);
-            if used + u64::from(SPARE_SLOTS) >= u64::from(entry.slots) {
-                return Err(no_room(id.index(), entry.size, offset + len));
-            }
-        }
-    }
-    Ok(())
-}
-
-/// The regions, one behind the other from the first slot of their device.
-fn regions(superblock: &Superblock, first: DeviceId, second: DeviceId) -> Result<Vec<Region>> {
-    let map = layout::map_len(superblock.extents(), superblock.copies);
-    let intents = layout::intents_len(superblock.spans());
-    let journal = layout::journal_len(superblock.volume_size);
-    let pages = (map.max(intents) / map_page::SIZE) as u32;
-    let pairs = first != second;
-    let has_cache = superblock.devices.iter().any(|entry| entry.class == DeviceClass::Ssd);
-    let lens = [
-        (RegionKind::Journal, journal),
-        (RegionKind::Proof, layout::proof_len()),
-        (RegionKind::Map, map),
-        (RegionKind::Intents, intents),
-        (RegionKind::DoubleWrite, layout::double_write_len(pages)),
-        (RegionKind::PolicyState, layout::policy_state_len()),
-    ];
-    let keeps_state = |device: DeviceId| {
-        layout::policy_state_len() <= superblock.devices[device.index()].size / LARGEST_STATE_SHARE
-    };
-    let mut regions: Vec<Region> = Vec::new();
-    for (copy, device) in [(0, first), (1, second)] {
-        for (kind, len) in lens {
-            let wanted = match kind {
-                RegionKind::Map => true,
-                // With one required copy, for the clean extra copies on SSDs.
-                RegionKind::Intents => superblock.copies > 1 || has_cache,
-                RegionKind::PolicyState => keeps_state(device) && (copy == 0 || superblock.copies > 1),
-                // With one required copy, the second journal and the double-write areas are for the loss of the other device.
-                RegionKind::DoubleWrite => pairs,
-                _ => copy == 0 || pairs,
-            };
-            if wanted {
-                let end = regions.iter().filter(|r| r.device == device).map(|r| r.offset + r.len).max();
-                let offset = end.unwrap_or(superblock.devices[device.index()].slots_offset);
-                regions.push(Region { kind, copy, device, offset, len });
-            }
-        }
-        let entry = &superblock.devices[device.index()];
-        let end =
-            regions.iter().filter(|r| r.device == device).map(|r| r.offset + r.len).max().unwrap_or_default();
-        let used = (end - entry.slots_offset).0.div_ceil(superblock.extent_size.0);
-        if used + u64::from(SPARE_SLOTS) >= u64::from(entry.slots) {
-            return Err(no_room(device.index(), entry.size, end));
-        }
-    }
-    Ok(regions)
-}
-
-fn no_room(device: usize, size: Bytes, metadata: Bytes) -> Error {
-    let text = format!(
-        "device d{device} has {size}: the volume's metadata ({metadata}) leaves no room; use a larger device"
-    );
-    Error::new(ErrorKind::Invalid, text)
-}
-
-/// The devices, all of whose room between the superblocks is slots, but for what `reserved` says of each.
-fn entries<D: Device>(
-    devices: &[D],
-    options: &CreateOptions,
-    reserved: impl Fn(usize) -> Bytes,
-) -> Result<Vec<DeviceEntry>> {
-    let extent_size = options.extent_size;
-    let mut seed = options.identity.0.chunks(8).fold(0u64, |s, half| {
-        half.iter().fold(s.rotate_left(31), |s, &byte| s.rotate_left(8) ^ u64::from(byte))
-    });
-    let (mut entries, mut next_slot) = (Vec::new(), 1u64);
-    for (i, device) in devices.iter().enumerate() {
-        let geometry = device.geometry();
-        let slots_offset = (METADATA_START + reserved(i)).align_up(extent_size.clamp(KIB * 4, MIB));
-        let end = (geometry.size - SUPERBLOCK_ROOM).align_down(SUPERBLOCK_ROOM);
-        let slots = end.saturating_sub(slots_offset) / extent_size;
-        if slots <= u64::from(SPARE_SLOTS) {
-            return Err(no_room(i, geometry.size, slots_offset));
-        }
-        seed = seed.wrapping_add(1);
-        let mut uuid = [0; 16];
-        Rng::new(seed).fill(&mut uuid);
-        entries.push(DeviceEntry {
-            uuid: Uuid(uuid),
-            size: geometry.size,
-            class: geometry.class,
-            model: options.models.get(i).cloned().unwrap_or_default(),
-            slots: slots.min(u64::from(u32::MAX / 2)) as u32,
-            first_slot: next_slot.min(u64::from(u32::MAX)) as u32,
-            slots_offset,
-            state: DeviceState::Active,
-            role: if reserved(i) > Bytes::ZERO { Role::DATA | Role::METADATA } else { Role::DATA },
-            layout: Layout::Head,
-            in_step: 1,
-        });
-        next_slot += slots;
-    }
-    if next_slot >= u64::from(u32::MAX) {
-        return Err(Error::new(
-            ErrorKind::Invalid,
-            format!(
-                "the devices have {next_slot} extents of {extent_size}: use larger extents, fewer than 2^32 are numbered"
-            ),
-        ));
-    }
-    Ok(entries)
 }
 
 /// Refuses devices that hold anything, as far as their first and last MiB tell: RAID members, ZFS pools and partitioned

@@ -7,7 +7,7 @@ use crate::shape::Shape;
 use crate::stats::{BackgroundStats, DeviceStats, GuestStats};
 use crate::{Result, Volume};
 use braid_base::{Bytes, DeviceClass, DeviceId, ExtentId, Nanos};
-use braid_format::superblock::DeviceState;
+use braid_format::superblock::{DeviceState, Layout};
 use braid_format::{SlotNumber, Uuid};
 use braid_policy::Homes;
 use braid_runtime::{Device, Runtime};
@@ -90,6 +90,8 @@ pub struct DeviceStatus {
     pub class: DeviceClass,
     /// Whether it serves requests.
     pub state: DeviceState,
+    /// Whether extents lie on it at their own addresses.
+    pub keeps_addresses: bool,
     /// The model that it emulates; empty for none.
     pub model: String,
     /// Its identity.
@@ -143,6 +145,7 @@ impl<R: Runtime, D: Device> Volume<R, D> {
                 id: member.id,
                 class: member.entry.class,
                 state: member.state(),
+                keeps_addresses: member.entry.layout == Layout::Tail,
                 model: member.entry.model.clone(),
                 uuid: member.entry.uuid,
                 size: member.entry.size,

@@ -8,7 +8,7 @@ use crate::jobs::Jobs;
 use crate::journal::{Journal, Mode, Recovered, Recovery, Source, images, recover, rings};
 use crate::map::State;
 use crate::moves::Moves;
-use crate::open::{Assembled, assemble, enter, refuse_only_copies, refuse_planned};
+use crate::open::{Assembled, assemble, enter, refuse_only_copies};
 use crate::planted::{Bug, planted};
 use crate::policy::{InCharge, PolicyStates};
 use crate::request::{ExtentCache, Guests, Readahead};
@@ -76,7 +76,6 @@ impl<R: Runtime, D: Device> Volume<R, D> {
         let Assembled { mut superblock, devices, clean, lately, anew } =
             assemble(&rt, devices.into_iter().map(Rc::new).collect(), &options.names, &options.distrust)
                 .await?;
-        refuse_planned(&superblock)?;
         let shape = Shape::of(&superblock);
         let entries = superblock.devices.iter().cloned();
         let members: Vec<Member<D>> = devices
@@ -209,7 +208,9 @@ impl<R: Runtime, D: Device> Volume<R, D> {
             let is_there = core.member(view.id).is_written();
             DeviceView { free: if is_there { view.slots } else { 0 }, ..view }
         });
-        let (most, _) = room(&all.collect::<Vec<_>>(), &*policy, core.shape.extent_size, core.shape.copies);
+        let entries = core.devices.superblock().devices.clone();
+        let Shape { extent_size, copies, .. } = core.shape;
+        let (most, _) = room(&all.collect::<Vec<_>>(), &entries, &*policy, extent_size, copies);
         if core.shape.volume_size > most {
             let problem = format!(
                 "policy '{text}' leaves room for {most} of the volume's {}: keep less of the devices for extra copies",

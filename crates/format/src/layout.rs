@@ -20,14 +20,12 @@ pub const PARTS: u64 = 16;
 
 const PAGE: Bytes = Bytes(4096);
 
-/// The places of the superblock copies on a device of `size`, at least [`SMALLEST_DEVICE`]. A device with layout `in place` has none:
-/// other devices' tables identify it.
+/// The places of the superblock copies on a device of `size`, at least [`SMALLEST_DEVICE`].
 pub fn superblock_offsets(size: Bytes, layout: Layout) -> Vec<Bytes> {
     let from_end = |rooms: u64| (size - SUPERBLOCK_ROOM * rooms).align_down(SUPERBLOCK_ROOM);
     match layout {
         Layout::Head => vec![Bytes::ZERO, SUPERBLOCK_ROOM, from_end(1)],
         Layout::Tail => vec![from_end(3), from_end(2), from_end(1)],
-        Layout::InPlace => vec![],
     }
 }
 
@@ -141,7 +139,6 @@ mod tests {
                 assert!(places.iter().all(|place| place.is_aligned(SUPERBLOCK_ROOM)), "{places:?}");
             }
         }
-        assert!(superblock_offsets(TIB, Layout::InPlace).is_empty());
     }
 
     #[test]

@@ -17,9 +17,9 @@
 //! 88      4     extents of a span
 //! 92      1     phase: 1 closed, 2 opening, 3 open, 4 closing
 //! 93      1     required copies: 1 or 2
-//! 94      1     mapping: 1 dense, 2 identity
+//! 94      1     mapping: 1 (an entry for each extent)
 //! 95      1     copies of the device table: 1 or 2
-//! 96      2     device of the identity mapping
+//! 96      2     0
 //! 98      2     this device's id
 //! 100     2     devices of the volume
 //! 102     2     0
@@ -95,8 +95,6 @@ pub struct Superblock {
     pub span_extents: u32,
     /// Required copies of each extent: 1 or 2.
     pub copies: u8,
-    /// How homes are stored.
-    pub mapping: Mapping,
     /// The policy and its settings, as `name,key=value,…`.
     pub policy: String,
     /// Where the device table lies: on one or two devices.
@@ -122,7 +120,6 @@ pub struct Header {
     pub block_size: Bytes,
     pub span_extents: u32,
     pub copies: u8,
-    pub mapping: Mapping,
     pub policy: String,
     pub tables: Vec<TablePlace>,
     /// The device that this superblock lies on.
@@ -145,15 +142,6 @@ pub enum Phase {
     Open = 3,
     /// A shutdown is in progress; everything else is durable.
     Closing = 4,
-}
-
-/// How homes are stored.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum Mapping {
-    /// An entry for each extent, in two map images.
-    Dense,
-    /// Nothing: every home lies at its own address on this device. Planned.
-    Identity(DeviceId),
 }
 
 /// Features of the format, as bits. One that is not among those named here comes from a newer version.
@@ -299,7 +287,6 @@ impl Header {
             block_size: self.block_size,
             span_extents: self.span_extents,
             copies: self.copies,
-            mapping: self.mapping,
             policy: self.policy,
             tables: self.tables,
             devices: table.devices,

@@ -86,6 +86,15 @@ fn fail(campaign: &mut Campaign, errors: Errors) {
     campaign.setup.disturbances = Disturbance::OF_FAILING_DISKS.to_vec();
 }
 
+/// Some devices hold each extent at its own address or not at all.
+#[test]
+fn devices_that_keep_addresses_lose_nothing_flushed() {
+    let mut campaign = campaign("addresses", "devices_that_keep_addresses_lose_nothing_flushed", 30);
+    campaign.setup.disturbances = vec![Disturbance::PolicyChanges];
+    campaign.states.go_on = 0.3;
+    run(&campaign, &Engine { addresses: true, ..Engine::random(4) });
+}
+
 /// Two interrupted openings of a volume of three devices must not leave a device two openings behind, which would be refused.
 #[test]
 fn any_configuration_of_five_devices_loses_nothing_flushed() {

@@ -255,7 +255,13 @@ mod tests {
     use braid_base::MIB;
 
     fn spec(path: &Path, size: Option<Bytes>) -> DeviceSpec {
-        DeviceSpec { class: DeviceClass::Hdd, storage: Storage::Path(path.into()), size, model: None }
+        DeviceSpec {
+            class: DeviceClass::Hdd,
+            storage: Storage::Path(path.into()),
+            size,
+            model: None,
+            layout: None,
+        }
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! `PATH[,size=S][,model=M]`: how a device is named on the command line. A model is a name of the library, or a file: what
+//! `PATH[,size=S][,model=M][,layout=tail]`: how a device is named on the command line. A model is a name of the library, or a file: what
 //! holds a `/` or ends in `.toml`.
 //!
 //! `memory` in place of a path is memory, which does not survive the daemon. A path that holds a comma cannot be
@@ -7,6 +7,7 @@
 use crate::model::library::find;
 use crate::{Error, ErrorKind, Result};
 use braid_base::{Bytes, DeviceClass};
+use braid_format::superblock::Layout;
 use braid_model::is_file;
 use std::path::PathBuf;
 
@@ -21,6 +22,8 @@ pub struct DeviceSpec {
     pub size: Option<Bytes>,
     /// The model whose timing it emulates: a name of the library, or the path of a file.
     pub model: Option<String>,
+    /// Where Braid's structures lie on it; none for the start.
+    pub layout: Option<Layout>,
 }
 
 /// What stores a device's bytes.
@@ -36,7 +39,7 @@ pub enum Storage {
 const MEMORY: &str = "memory";
 
 impl DeviceSpec {
-    /// Reads `PATH[,size=S][,model=M]` as a device of `class`. Touches nothing.
+    /// Reads `PATH[,size=S][,model=M][,layout=tail]` as a device of `class`. Touches nothing.
     ///
     /// # Errors
     /// `Usage`: names the part that is wrong, and what would be right.
@@ -48,7 +51,7 @@ impl DeviceSpec {
             MEMORY => Storage::Memory,
             path => Storage::Path(PathBuf::from(path)),
         };
-        let mut spec = DeviceSpec { class, storage, size: None, model: None };
+        let mut spec = DeviceSpec { class, storage, size: None, model: None, layout: None };
         for part in parts {
             let wrong =
                 |why: &str| usage(format!("'{part}' in --{class} {text} {why}: use {}", shape(class)));
@@ -65,7 +68,14 @@ impl DeviceSpec {
                     }
                     spec.model = Some(value.to_owned());
                 }
-                "size" | "model" => return Err(wrong("size=2GiB")),
+                "layout" if spec.layout.is_none() => {
+                    spec.layout = Some(match value {
+                        "head" => Layout::Head,
+                        "tail" => Layout::Tail,
+                        _ => return Err(wrong("layout=head or layout=tail")),
+                    });
+                }
+                "size" | "model" | "layout" => return Err(wrong("is there twice")),
                 "raid0" | "raid1" | "unit" => {
                     return Err(wrong("is for braid simulate alone, a volume takes each disk as a device"));
                 }
@@ -97,7 +107,7 @@ impl Storage {
 }
 
 fn shape(class: DeviceClass) -> String {
-    format!("--{class} PATH[,size=10GiB][,model=NAME|FILE.toml]")
+    format!("--{class} PATH[,size=10GiB][,model=NAME|FILE.toml][,layout=head|tail]")
 }
 
 #[cfg(test)]
@@ -117,6 +127,8 @@ mod tests {
         let spec = ssd("fast.img,model=x25-m,size=2GiB").unwrap();
         assert_eq!(spec.storage, Storage::Path(Path::new("fast.img").into()));
         assert_eq!((spec.size, spec.model.as_deref()), (Some(GIB * 2), Some("x25-m")));
+        assert_eq!(spec.layout, None);
+        assert_eq!(ssd("/dev/sdb,layout=tail").unwrap().layout, Some(Layout::Tail));
         assert_eq!(ssd("memory,size=1GiB").unwrap().storage, Storage::Memory);
     }
 
@@ -127,6 +139,7 @@ mod tests {
             ("a.img,size", "key=value"),
             ("a.img,size=big", "'big'"),
             ("a.img,size=1GiB,size=2GiB", "size=2GiB"),
+            ("a.img,layout=middle", "layout=tail"),
             ("a.img,colour=red", "colour"),
             ("a.img,raid0=4", "--ssd PATH"),
             ("a.img,model=x26", "x25-m"),

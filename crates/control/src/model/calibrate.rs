@@ -115,6 +115,11 @@ fn parse(options: &CalibrateOptions) -> Result<DeviceSpec> {
     let text = &options.device;
     let as_class = |class| {
         let device = DeviceSpec::parse(class, text)?;
+        if device.layout.is_some() {
+            let problem =
+                format!("layout= in '{text}' is for a device of a volume: leave it out to measure one");
+            return Err(Error::new(ErrorKind::Usage, problem));
+        }
         let model = device.model.as_deref().map(|model| library::find_model(class, model));
         model.transpose().map(|_| device)
     };

@@ -95,6 +95,7 @@ fn device_report(device: &DeviceStatus, member: &Member, extent: Bytes, total: &
         path: member.name.clone(),
         class: device.class.to_string(),
         state: device.state.to_string(),
+        keeps_addresses: device.keeps_addresses,
         model: Some(device.model.clone()).filter(|model| !model.is_empty()),
         uuid: device.uuid.to_string(),
         size_bytes: device.size.0,

@@ -134,6 +134,9 @@ pub struct DeviceReport {
     pub class: String,
     /// `active`, `missing`, `failed`, `draining`, `slow` or `returning` (being brought up to date).
     pub state: String,
+    /// Whether data lies on it at its own addresses (layout=tail).
+    #[serde(default)]
+    pub keeps_addresses: bool,
     /// The model that it emulates.
     pub model: Option<String>,
     /// Its identity.

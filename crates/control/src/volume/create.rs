@@ -14,7 +14,7 @@ use braid_base::DeviceId;
 use braid_base::{Bytes, KIB};
 use braid_engine::CreateOptions;
 use braid_format::Uuid;
-use braid_format::superblock::Superblock;
+use braid_format::superblock::{Layout, Superblock};
 use braid_runtime::Device;
 use braid_uring::Ring;
 use serde::{Deserialize, Serialize};
@@ -160,6 +160,7 @@ async fn write_volume(
         copies: new.copies,
         policy: new.policy.clone(),
         models: stored_models,
+        layouts: new.devices.iter().map(|device| device.layout.unwrap_or(Layout::Head)).collect(),
         overwrite: new.overwrite,
         ..CreateOptions::new(new.name.to_string(), identity)
     };

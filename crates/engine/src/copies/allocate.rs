@@ -9,6 +9,7 @@ use braid_format::SlotNumber;
 use braid_format::map_page::Entry;
 use braid_policy::{Occasion, Origin, Second};
 use braid_runtime::{Device, Runtime};
+use std::cmp::Reverse;
 
 /// How long a guest waits before it looks again whether a slot that is being trimmed is free.
 const WAIT_FOR_TRIM: Nanos = Nanos::from_millis(1);
@@ -73,14 +74,16 @@ impl<R: Runtime, D: Device> Core<R, D> {
         self.state.borrow_mut().take_for(extent, device, Arrival::New)
     }
 
-    /// A slot of the device with the most free ones; once more after a commit or a checkpoint, which may free some.
+    /// A slot of the device with the most free ones that has one for this extent; once more after a commit or a checkpoint, which may free
+    /// some.
     async fn allocate_anywhere(&self, extent: ExtentId, not: Option<DeviceId>) -> Result<SlotNumber> {
         loop {
-            let choice = self.with_policy(|_, view| match not {
-                None => view.roomiest(),
-                Some(not) => view.with_room().filter(|d| d.id != not).max_by_key(|d| d.free).map(|d| d.id),
+            let mut roomy: Vec<(u32, DeviceId)> = self.with_policy(|_, view| {
+                let others = view.with_room().filter(|device| Some(device.id) != not);
+                others.map(|device| (device.free, device.id)).collect()
             });
-            if let Some(slot) = choice.and_then(|device| self.take(extent, device)) {
+            roomy.sort_unstable_by_key(|&most| Reverse(most));
+            if let Some(slot) = roomy.into_iter().find_map(|(_, device)| self.take(extent, device)) {
                 return Ok(slot);
             }
             if self.release_trims() {

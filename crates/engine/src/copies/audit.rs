@@ -4,7 +4,7 @@ use super::required::Other;
 use crate::core::Core;
 use crate::map::State;
 use crate::{Error, ErrorKind, Result};
-use braid_base::{Bytes, DeviceId, ExtentId, Nanos};
+use braid_base::{Bytes, DeviceId, ExtentId, Nanos, Slot};
 use braid_format::SlotNumber;
 use braid_format::map_page::Entry;
 use braid_policy::Origin;
@@ -126,8 +126,12 @@ impl<R: Runtime, D: Device> Core<R, D> {
         let state = self.state.borrow();
         let mut wanted: BTreeMap<DeviceId, u32> = BTreeMap::new();
         let on = |slot: SlotNumber| state.space.locate(slot).map(|s| s.device);
-        for (_, Entry { home, second, .. }) in state.map.iter() {
-            for device in [home, second].into_iter().filter_map(on) {
+        for (extent, Entry { home, second, .. }) in state.map.iter() {
+            for Slot { device, index } in [home, second].into_iter().filter_map(|s| state.space.locate(s)) {
+                if state.space.keeps_addresses(device) && index != extent.0 {
+                    let text = format!("{extent:?} lies in slot {index} of {device}, which keeps addresses");
+                    return Err(Error::new(ErrorKind::Corrupt, text));
+                }
                 *wanted.entry(device).or_default() += 1;
             }
         }

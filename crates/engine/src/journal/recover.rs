@@ -229,7 +229,7 @@ fn claim_slots<D>(source: &Source<'_, D>, state: &mut State, recovery: &mut Reco
     let mut doubled = Vec::new();
     for (extent, Entry { home, second, .. }) in state.map.iter().filter(|(_, e)| e.home != SlotNumber::LOST) {
         let mut slots = [home, second].into_iter().filter(|&s| s != SlotNumber::NONE);
-        if !slots.all(|slot| state.space.claim(slot)) {
+        if !slots.all(|slot| state.space.claim_for(extent, slot)) {
             doubled.push(extent);
         }
     }

@@ -47,9 +47,12 @@ impl State {
         Some(slot)
     }
 
-    /// Takes the first free slot of a device, for a moment.
+    /// Takes a slot of a device for a moment: the first free one, but no extent's own.
     pub fn take_first(&mut self, device: DeviceId) -> Option<SlotNumber> {
-        let slot = self.space.take_near(device, 0)?;
+        let slot = match self.space.keeps_addresses(device) {
+            true => self.space.take_aside(device)?,
+            false => self.space.take_near(device, 0)?,
+        };
         self.refresh(slot);
         Some(slot)
     }
@@ -90,6 +93,9 @@ fn take(
     device: DeviceId,
     arrival: Arrival,
 ) -> Option<SlotNumber> {
+    if space.keeps_addresses(device) {
+        return space.take_at(device, extent.0);
+    }
     let near = |other: Option<u32>| {
         other.filter(|&e| e < map.extents()).map(|e| neighbour(space, map, given, ExtentId(e), device))
     };

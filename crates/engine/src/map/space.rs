@@ -8,11 +8,14 @@
 //!
 //! A slot that is divided for extra copies belongs to no address. It lies behind the places of the extents, or as far back
 //! as one is free, so that it takes the place of few.
+//!
+//! A device that keeps addresses is simpler: an extent lies in the slot of its own number or not there at all, and slots beyond the
+//! volume's extents are for what belongs to no address.
 
 use super::taken::Taken;
 use braid_base::{DeviceId, ExtentId, Slot};
 use braid_format::SlotNumber;
-use braid_format::superblock::{DeviceEntry, Superblock};
+use braid_format::superblock::{DeviceEntry, Layout, Superblock};
 
 /// The extent slots of all devices.
 pub(crate) struct Space {
@@ -29,8 +32,13 @@ const SLACK: u64 = 4;
 struct Slots {
     first: u32,
     count: u32,
+    /// That extents may get.
     free: u32,
+    /// Including those that extents cannot have.
+    used: u32,
     taken: Taken,
+    /// Whether an extent lies in the slot of its own number alone.
+    keeps_addresses: bool,
     /// The part that extents have their places in: its first slot, and how many.
     part: (u32, u32),
     /// Whether slots are given out: not those of a device that is missing or failed.
@@ -57,7 +65,18 @@ impl Space {
     fn of_devices(devices: &[DeviceEntry], extents: u32) -> Space {
         let slots = devices.iter().map(|d| {
             let taken = Taken::none_of(d.slots);
-            Slots { first: d.first_slot, count: d.slots, free: d.slots, taken, part: (0, 0), open: true }
+            let keeps_addresses = d.layout == Layout::Tail;
+            let free = if keeps_addresses { d.slots.min(extents) } else { d.slots };
+            Slots {
+                first: d.first_slot,
+                count: d.slots,
+                free,
+                used: 0,
+                taken,
+                keeps_addresses,
+                part: (0, 0),
+                open: true,
+            }
         });
         let runs = devices.iter().map(|d| (d.first_slot, d.slots)).collect();
         let mut space = Space { devices: slots.collect(), runs, extents };
@@ -72,7 +91,10 @@ impl Space {
         for slots in &mut self.devices {
             let all_copies = u64::from(self.extents) * u64::from(copies);
             let share = (all_copies * u64::from(slots.free)).div_ceil(all.max(1));
-            slots.set_part((share + share / SLACK).min(self.extents.into()) as u32);
+            match slots.keeps_addresses {
+                true => slots.part = (0, self.extents.min(slots.count)),
+                false => slots.set_part((share + share / SLACK).min(self.extents.into()) as u32),
+            }
         }
     }
 
@@ -99,13 +121,20 @@ impl Space {
     /// Takes a slot of a device for what belongs to no address: one that is no extent's place, else the last free one.
     pub fn take_aside(&mut self, device: DeviceId) -> Option<SlotNumber> {
         let slots = &mut self.devices[device.index()];
-        if slots.free == 0 || !slots.open {
+        if !slots.open {
             return None;
         }
         let (start, len) = slots.part;
-        let index =
-            slots.taken.first_from(start + len).or_else(|| slots.taken.last_up_to(slots.count - 1))?;
-        Some(slots.give(index))
+        let index = match slots.taken.first_from(start + len) {
+            None if !slots.keeps_addresses => slots.taken.last_up_to(slots.count.checked_sub(1)?),
+            beyond => beyond,
+        };
+        Some(slots.give(index?))
+    }
+
+    /// Whether an extent lies in the slot of its own number on this device, or not there at all.
+    pub fn keeps_addresses(&self, device: DeviceId) -> bool {
+        self.devices[device.index()].keeps_addresses
     }
 
     /// Where an extent has its place on a device.
@@ -120,6 +149,12 @@ impl Space {
         self.devices[device.index()].claim(index)
     }
 
+    /// As [`Space::claim`], for an extent, which cannot lie in any slot of a device that keeps addresses.
+    pub fn claim_for(&mut self, extent: ExtentId, number: SlotNumber) -> bool {
+        let misplaced = |slot: Slot| self.keeps_addresses(slot.device) && slot.index != extent.0;
+        !self.locate(number).is_some_and(misplaced) && self.claim(number)
+    }
+
     /// Whether slots of a device are given out from now on.
     pub fn set_open(&mut self, device: DeviceId, open: bool) {
         self.devices[device.index()].open = open;
@@ -131,7 +166,8 @@ impl Space {
         let slots = &mut self.devices[device.index()];
         assert!(!slots.taken.is_free(index), "slot {device}:{index} was free already");
         slots.taken.free(index);
-        slots.free += 1;
+        slots.used -= 1;
+        slots.free += u32::from(slots.is_for_extents(index));
     }
 
     /// Which device a slot lies on, and where there; none for a number that is no slot's.
@@ -161,8 +197,7 @@ impl Space {
 
     /// Slots of a device that something uses, metadata included.
     pub fn used(&self, device: DeviceId) -> u32 {
-        let slots = &self.devices[device.index()];
-        slots.count - slots.free
+        self.devices[device.index()].used
     }
 }
 
@@ -171,16 +206,21 @@ impl Slots {
     fn claim(&mut self, index: u32) -> bool {
         let free = self.taken.is_free(index);
         if free {
-            self.taken.take(index);
-            self.free -= 1;
+            self.give(index);
         }
         free
+    }
+
+    /// Whether extents may lie in a slot.
+    fn is_for_extents(&self, index: u32) -> bool {
+        !self.keeps_addresses || index < self.part.1
     }
 
     /// Gives out a slot that is free.
     fn give(&mut self, index: u32) -> SlotNumber {
         self.taken.take(index);
-        self.free -= 1;
+        self.used += 1;
+        self.free -= u32::from(self.is_for_extents(index));
         SlotNumber(self.first + index)
     }
 
@@ -200,25 +240,28 @@ pub(super) mod tests {
 
     /// Devices with so many slots, without metadata.
     pub fn space(counts: &[u32], extents: u32) -> Space {
-        let mut first = 1;
+        let mut next = 1;
         let entries = counts.iter().map(|&slots| {
-            let entry = DeviceEntry {
-                uuid: Uuid::default(),
-                size: Bytes::ZERO,
-                class: DeviceClass::Ssd,
-                model: String::new(),
-                slots,
-                first_slot: first,
-                slots_offset: Bytes::ZERO,
-                state: DeviceState::Active,
-                role: Role::DATA,
-                layout: Layout::Head,
-                in_step: 1,
-            };
-            first += slots;
-            entry
+            next += slots;
+            entry(slots, next - slots)
         });
         Space::of_devices(&entries.collect::<Vec<_>>(), extents)
+    }
+
+    fn entry(slots: u32, first_slot: u32) -> DeviceEntry {
+        DeviceEntry {
+            uuid: Uuid::default(),
+            size: Bytes::ZERO,
+            class: DeviceClass::Ssd,
+            model: String::new(),
+            slots,
+            first_slot,
+            slots_offset: Bytes::ZERO,
+            state: DeviceState::Active,
+            role: Role::DATA,
+            layout: Layout::Head,
+            in_step: 1,
+        }
     }
 
     #[test]
@@ -271,6 +314,30 @@ pub(super) mod tests {
         let (mut space, device) = (space(&[100], 1_000), DeviceId(0));
         assert_eq!([0, 9, 10, 500, 999].map(|e| space.place(device, ExtentId(e))), [0, 0, 1, 50, 99]);
         assert_eq!(space.take_aside(device), Some(SlotNumber(100)));
+    }
+
+    #[test]
+    fn a_device_that_keeps_addresses_has_one_slot_for_each_extent_and_lends_others() {
+        let mut entries = vec![entry(12, 1), entry(20, 13)];
+        entries[1].layout = Layout::Tail;
+        let mut space = Space::of_devices(&entries, 16);
+        let device = DeviceId(1);
+        assert_eq!((space.free(device), space.used(device)), (16, 0));
+        // Metadata lies behind the extents.
+        assert!(space.claim(SlotNumber(13 + 19)));
+        let aside: Vec<u32> =
+            std::iter::from_fn(|| space.take_aside(device)).map(|slot| slot.0 - 13).collect();
+        assert_eq!(aside, [16, 17, 18]);
+        assert_eq!((space.free(device), space.used(device)), (16, 4));
+        assert!(
+            !space.claim_for(ExtentId(5), SlotNumber(13 + 6)) && space.claim_for(ExtentId(5), SlotNumber(18))
+        );
+        assert!(space.claim_for(ExtentId(6), SlotNumber(3)));
+        assert_eq!(space.take_at(device, 5), None);
+        space.release(SlotNumber(18));
+        space.release(SlotNumber(13 + 17));
+        assert_eq!((space.free(device), space.used(device)), (16, 3));
+        assert_eq!(space.take_at(device, 5), Some(SlotNumber(18)));
     }
 
     #[test]

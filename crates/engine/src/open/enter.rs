@@ -7,22 +7,9 @@ use crate::map::State;
 use crate::shape::Shape;
 use crate::{Error, ErrorKind, Result};
 use braid_base::DeviceId;
-use braid_format::superblock::{Features, Layout, Mapping, Phase, RegionKind, Superblock};
+use braid_format::superblock::{Features, Phase, RegionKind, Superblock};
 use braid_policy::Origin;
 use braid_runtime::{Device, Runtime};
-
-/// Refuses what the format plans and this version does not serve yet.
-pub(crate) fn refuse_planned(superblock: &Superblock) -> Result<()> {
-    let dense = superblock.mapping == Mapping::Dense;
-    if dense && superblock.devices.iter().all(|device| device.layout == Layout::Head) {
-        return Ok(());
-    }
-    let text = format!(
-        "volume '{}' has an adopted disk (mapping or layout), which this version does not serve: use a newer one",
-        superblock.name
-    );
-    Err(Error::new(ErrorKind::Unsupported, text))
-}
 
 /// Refuses to go on without a device that holds the only current copy of something, and was current until now.
 pub(crate) fn refuse_only_copies<D: Device>(

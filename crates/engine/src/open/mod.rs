@@ -10,6 +10,6 @@ mod enter;
 mod superblock;
 
 pub(crate) use assemble::{Assembled, assemble};
-pub(crate) use enter::{enter, refuse_only_copies, refuse_planned};
+pub(crate) use enter::{enter, refuse_only_copies};
 pub use superblock::identify;
 pub(crate) use superblock::{Written, ask_superblock, write_new, write_superblocks};

@@ -28,14 +28,17 @@ async fn read_superblock<D: Device>(device: &D, name: &str) -> Result<Found> {
         return Err(Error::new(ErrorKind::Invalid, problem));
     }
     let (mut newest, mut problem) = (None, None);
-    let mut places = superblock_offsets(size, Layout::Head);
-    places.extend(superblock_offsets(size, Layout::Tail));
-    for &offset in &places {
-        match read_copy(device, offset, name).await {
-            Ok(header) => newest = newer(newest, header),
-            Err(error) if error.kind() == ErrorKind::Unsupported => return Err(error),
-            Err(error) if error.kind() == ErrorKind::Io => drop(problem.get_or_insert(error)),
-            Err(_) => {}
+    for layout in layouts(device, size, name).await {
+        for offset in superblock_offsets(size, layout) {
+            match read_copy(device, offset, name).await {
+                Ok(header) if header.device.layout == layout => newest = newer(newest, header),
+                Err(error) if error.kind() == ErrorKind::Unsupported => return Err(error),
+                Err(error) if error.kind() == ErrorKind::Io => drop(problem.get_or_insert(error)),
+                Ok(_) | Err(_) => {}
+            }
+        }
+        if newest.is_some() {
+            break;
         }
     }
     let nothing = || {
@@ -54,6 +57,17 @@ async fn read_superblock<D: Device>(device: &D, name: &str) -> Result<Found> {
         }
     }
     Ok(Found { header, damaged })
+}
+
+/// The layouts that a device may have. The last copy, which lies at the same place in both, says which it is: where only the other one has
+/// copies lie guests' bytes, and what looks like a superblock there may be one that a guest has written.
+async fn layouts<D: Device>(device: &D, size: Bytes, name: &str) -> Vec<Layout> {
+    let last = superblock_offsets(size, Layout::Head)[2];
+    match read_copy(device, last, name).await {
+        Ok(header) => vec![header.device.layout],
+        // Damaged, or the device has grown.
+        Err(_) => vec![Layout::Head, Layout::Tail],
+    }
 }
 
 fn newer(newest: Option<Header>, header: Header) -> Option<Header> {

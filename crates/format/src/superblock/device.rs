@@ -11,7 +11,7 @@
 //! 48      1     class: 1 ssd, 2 hdd
 //! 49      1     state: 1 active, 2 missing, 3 failed, 4 draining, 5 slow, 6 returning
 //! 50      1     role, a bit each: 1 data, 2 metadata, 4 cache
-//! 51      1     layout: 1 head, 2 tail, 3 in place
+//! 51      1     layout: 1 head, 2 tail
 //! 52      12    0
 //! 64      48    model of an emulated device, UTF-8, zero-padded
 //! 112     16    0
@@ -89,16 +89,15 @@ impl fmt::Display for DeviceState {
     }
 }
 
-/// Where Braid's own structures lie on a device. This version creates only `Head`.
+/// Where Braid's own structures lie on a device, and with them where extents may.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, TryFromBytes, IntoBytes, Immutable, Unaligned)]
 #[repr(u8)]
 pub enum Layout {
-    /// Two superblock copies at the start, one at the end.
+    /// Two superblock copies at the start, one at the end. An extent lies in any slot.
     Head = 1,
-    /// An adopted disk whose bytes begin at 0: all superblock copies at the end.
+    /// All superblock copies and regions at the end. Slot 0 lies at byte 0, and an extent in the slot of its own number alone: its bytes have
+    /// the same address on the device as in the volume.
     Tail = 2,
-    /// An adopted disk without room of its own for Braid: no superblock copy on it.
-    InPlace = 3,
 }
 
 /// What a device is used for: a set of flags.
@@ -154,7 +153,6 @@ impl DeviceEntry {
         match self.layout {
             Layout::Head => crate::layout::METADATA_START..places[2],
             Layout::Tail => Bytes::ZERO..places[0],
-            Layout::InPlace => Bytes::ZERO..self.size,
         }
     }
 }

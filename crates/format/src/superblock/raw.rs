@@ -3,16 +3,16 @@
 
 use super::device::RawDevice;
 use super::{
-    COVERED, Features, Header, LONGEST_NAME, LONGEST_POLICY, MAGIC, MOST_TABLES, Mapping, Superblock,
-    TablePlace, VERSION, coded,
+    COVERED, Features, Header, LONGEST_NAME, LONGEST_POLICY, MAGIC, MOST_TABLES, Superblock, TablePlace,
+    VERSION, coded,
 };
 use crate::{Invalid, Uuid, text};
 use braid_base::{Bytes, DeviceId};
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
 
+/// Homes are stored as an entry for each extent: the only way so far.
 const DENSE: u8 = 1;
-const IDENTITY: u8 = 2;
 
 /// A superblock as bytes, not verified; only zeros follow.
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
@@ -35,7 +35,7 @@ pub(super) struct Raw {
     copies: u8,
     mapping: u8,
     table_count: u8,
-    mapping_device: U16,
+    unused: U16,
     this_device: U16,
     device_count: U16,
     zero: U16,
@@ -84,12 +84,9 @@ impl Raw {
             span_extents: superblock.span_extents.into(),
             phase: superblock.phase as u8,
             copies: superblock.copies,
-            mapping: if superblock.mapping == Mapping::Dense { DENSE } else { IDENTITY },
+            mapping: DENSE,
             table_count: superblock.tables.len() as u8,
-            mapping_device: match superblock.mapping {
-                Mapping::Dense => U16::ZERO,
-                Mapping::Identity(device) => device.0.into(),
-            },
+            unused: U16::ZERO,
             this_device: device.0.into(),
             device_count: (superblock.devices.len() as u16).into(),
             zero: U16::ZERO,
@@ -122,10 +119,12 @@ impl Raw {
     }
 
     pub(super) fn decode(&self) -> Result<Header, Invalid> {
-        let mapping_device = DeviceId(self.mapping_device.get());
         let table_count = usize::from(self.table_count);
         if table_count > MOST_TABLES {
             return Err(Invalid::Value(format!("{table_count} device tables, {MOST_TABLES} at most")));
+        }
+        if self.mapping != DENSE {
+            return Err(Invalid::Value(format!("mapping {} is unknown", self.mapping)));
         }
         Ok(Header {
             sequence: self.sequence.get(),
@@ -143,11 +142,6 @@ impl Raw {
             block_size: Bytes(u64::from(self.block_size.get())),
             span_extents: self.span_extents.get(),
             copies: self.copies,
-            mapping: match self.mapping {
-                DENSE => Mapping::Dense,
-                IDENTITY => Mapping::Identity(mapping_device),
-                other => return Err(Invalid::Value(format!("mapping {other} is unknown"))),
-            },
             policy: text::decode(&self.policy, "policy")?,
             tables: self.tables[..table_count].iter().map(RawTable::decode).collect(),
             this_device: DeviceId(self.this_device.get()),

@@ -38,7 +38,6 @@ fn volume() -> Superblock {
         block_size: KIB * 4,
         span_extents: 4,
         copies: 2,
-        mapping: Mapping::Dense,
         policy: "wardrop,period=2s".to_owned(),
         tables: vec![table(DeviceId(0)), table(DeviceId(1))],
         devices: vec![
@@ -70,6 +69,16 @@ fn volume() -> Superblock {
         superblock.regions.push(Region { kind, copy, device: DeviceId(device), offset, len });
     }
     superblock
+}
+
+/// Makes the third device one that keeps the addresses of a smaller volume.
+fn keep_addresses(superblock: &mut Superblock) {
+    superblock.volume_size = GIB / 2;
+    let device = &mut superblock.devices[2];
+    (device.layout, device.slots_offset) = (Layout::Tail, Bytes::ZERO);
+    for region in superblock.regions.iter_mut().filter(|region| region.device == DeviceId(2)) {
+        region.offset += GIB / 2;
+    }
 }
 
 fn table(superblock: &Superblock) -> DeviceTable {
@@ -107,21 +116,19 @@ fn a_volume_round_trips_from_any_of_its_devices() {
 }
 
 #[test]
-fn every_state_phase_layout_role_and_mapping_round_trips() {
+fn every_state_phase_layout_and_role_round_trips() {
     use DeviceState::*;
     let states = [Active, Missing, Failed, Draining, Slow, Returning];
     let phases = [Phase::Closed, Phase::Opening, Phase::Open, Phase::Closing];
-    let layouts = [Layout::Head, Layout::Tail, Layout::InPlace];
     let roles = [Role::DATA, Role::METADATA, Role::CACHE | Role::DATA, Role::default()];
     for i in 0..6 {
         let mut superblock = volume();
         superblock.phase = phases[i % 4];
         superblock.devices[2].state = states[i];
-        superblock.devices[2].layout = layouts[i % 3];
+        if i % 2 == 1 {
+            keep_addresses(&mut superblock);
+        }
         superblock.devices[2].role = roles[i % 4];
-        superblock.volume_size = GIB / 2;
-        superblock.devices[2].slots = superblock.extents();
-        superblock.mapping = if i % 2 == 0 { Mapping::Dense } else { Mapping::Identity(DeviceId(2)) };
         assert_eq!(reopened(&superblock, 2), Ok(superblock));
     }
 }
@@ -303,8 +310,17 @@ const OF_THE_VOLUME: &[(&str, Change)] = &[
     ("overlap those before", |s| s.devices[1].first_slot = 8000),
     ("overlap those before", |s| s.devices[0].first_slot = 0),
     ("slot numbers reach", |s| s.devices[2].first_slot = u32::MAX - 7999),
-    ("identity mapping", |s| s.mapping = Mapping::Identity(DeviceId(3))),
-    ("identity mapping", |s| s.mapping = Mapping::Identity(DeviceId(2))),
+    ("begin at byte", |s| s.devices[2].layout = Layout::Tail),
+    ("before its metadata", |s| {
+        keep_addresses(s);
+        s.regions.retain(|region| region.device != DeviceId(2));
+        s.devices[2].slots = s.extents() - 1;
+    }),
+    ("before its metadata", |s| {
+        keep_addresses(s);
+        let (offset, len) = (s.extent_size * u64::from(s.extents() - 1), MIB * 2);
+        s.regions.push(Region { kind: RegionKind::Checksums, copy: 0, device: DeviceId(2), offset, len });
+    }),
     ("among the slots", |s| region(s, RegionKind::Journal, 0).device = DeviceId(3)),
     ("among the slots", |s| region(s, RegionKind::Journal, 0).offset = KIB * 512),
     ("among the slots", |s| region(s, RegionKind::Journal, 0).offset = MIB + Bytes(512)),

@@ -1,13 +1,13 @@
 //! What must hold of a whole superblock before the engine acts on it, each rule a function.
 
 use super::table::table_len;
-use super::{DeviceEntry, Mapping, Region, RegionKind, Superblock, TablePlace};
+use super::{DeviceEntry, Layout, Region, RegionKind, Superblock, TablePlace};
 use crate::layout::{
     MOST_DEVICES, SMALLEST_DEVICE, cache_table_len, device_table_room, double_write_len, intents_len,
     map_len, most_regions, policy_state_len, proof_len,
 };
 use crate::{Invalid, SlotNumber, count};
-use braid_base::Bytes;
+use braid_base::{Bytes, DeviceId};
 use std::collections::HashSet;
 use std::ops::RangeInclusive;
 
@@ -19,8 +19,8 @@ const JOURNAL_LEN: RangeInclusive<Bytes> = Bytes(1 << 20)..=Bytes(64 << 20);
 pub(super) fn verify(superblock: &Superblock) -> Result<(), Invalid> {
     devices_are_distinct(superblock)?;
     slots_are_in_order(superblock)?;
-    mapping_has_room(superblock)?;
     regions_lie_in_slots(superblock)?;
+    addresses_have_slots(superblock)?;
     tables_lie_on_their_devices(superblock)?;
     nothing_overlaps(superblock)?;
     needed_regions_are_there(superblock)
@@ -40,6 +40,12 @@ pub(super) fn verify_device(device: &DeviceEntry, extent_size: Bytes) -> Result<
         return wrong(format!(
             "the {} slots of device {} at {} do not lie between its superblock copies ({}) on whole pages",
             device.slots, device.uuid, device.slots_offset, room.end
+        ));
+    }
+    if device.layout == Layout::Tail && device.slots_offset != Bytes::ZERO {
+        return wrong(format!(
+            "device {} keeps addresses, and its slots begin at byte {}",
+            device.uuid, device.slots_offset
         ));
     }
     Ok(())
@@ -69,14 +75,6 @@ fn slots_are_in_order(superblock: &Superblock) -> Result<(), Invalid> {
     Ok(())
 }
 
-fn mapping_has_room(superblock: &Superblock) -> Result<(), Invalid> {
-    let Mapping::Identity(id) = superblock.mapping else { return Ok(()) };
-    match superblock.devices.get(id.index()) {
-        Some(device) if device.slots >= superblock.extents() => Ok(()),
-        _ => wrong(format!("the identity mapping is on {id}, which has no slot for each extent")),
-    }
-}
-
 fn regions_lie_in_slots(superblock: &Superblock) -> Result<(), Invalid> {
     if superblock.regions.len() > most_regions(superblock.devices.len()) {
         return wrong(format!("{} regions are more than the device table holds", superblock.regions.len()));
@@ -90,6 +88,23 @@ fn regions_lie_in_slots(superblock: &Superblock) -> Result<(), Invalid> {
         let inside = area.zip(end).is_some_and(|(area, end)| region.offset >= area.start && end <= area.end);
         if !inside || !on_pages(region.offset, region.len) || region.copy > 1 {
             return wrong(format!("region {region}: not on whole pages among the slots of its device"));
+        }
+    }
+    Ok(())
+}
+
+/// A device that keeps addresses has a slot for each extent, before its metadata.
+fn addresses_have_slots(superblock: &Superblock) -> Result<(), Invalid> {
+    for (id, device) in (0..).map(DeviceId).zip(&superblock.devices) {
+        if device.layout != Layout::Tail {
+            continue;
+        }
+        let needed = superblock.extent_size * u64::from(superblock.extents());
+        let metadata = superblock.regions_on(id).map(|region| region.start).min();
+        if device.slots < superblock.extents() || metadata.is_some_and(|start| start < needed) {
+            return wrong(format!(
+                "{id} keeps addresses, and has no slot for each extent before its metadata"
+            ));
         }
     }
     Ok(())
@@ -161,16 +176,13 @@ fn needed_regions_are_there(superblock: &Superblock) -> Result<(), Invalid> {
     {
         return wrong(format!("region {second}: the other journal is {} long", first.len));
     }
-    let map: &[_] = match superblock.mapping {
-        Mapping::Dense => &[(RegionKind::Map, 0), (RegionKind::Map, 1)],
-        Mapping::Identity(_) => &[],
-    };
     let of_two: &[_] = match superblock.copies {
         1 => &[],
         _ => &[(RegionKind::Intents, 0), (RegionKind::DoubleWrite, 0)],
     };
-    let always = [(RegionKind::Journal, 0), (RegionKind::Proof, 0)];
-    for (kind, copy) in always.iter().chain(map).chain(of_two) {
+    let always =
+        [(RegionKind::Journal, 0), (RegionKind::Proof, 0), (RegionKind::Map, 0), (RegionKind::Map, 1)];
+    for (kind, copy) in always.iter().chain(of_two) {
         if superblock.region(*kind, *copy).is_none() {
             return wrong(format!("there is no {kind} copy {copy} in the device table"));
         }

@@ -9,8 +9,8 @@ use braid_format::layout::{
 };
 use braid_format::policy_state::{self, PolicyState};
 use braid_format::superblock::{
-    self, DeviceEntry, DeviceState, DeviceTable, Features, Header, Layout, Mapping, Phase, Region,
-    RegionKind, Role, Superblock, TablePlace,
+    self, DeviceEntry, DeviceState, DeviceTable, Features, Header, Layout, Phase, Region, RegionKind, Role,
+    Superblock, TablePlace,
 };
 
 /// A header that is accepted says bounded lengths. With a device table that fits, it comes back as it was.
@@ -105,7 +105,6 @@ fn volume(copies: u8) -> Superblock {
         block_size: KIB * 4,
         span_extents: 1,
         copies,
-        mapping: Mapping::Dense,
         policy: "wardrop,period=2s".to_owned(),
         tables: [0, 1].map(|i| TablePlace { device: DeviceId(i), offset: KIB * 32, len: table }).into(),
         devices: vec![device(0, DeviceClass::Ssd), device(1, DeviceClass::Hdd)],

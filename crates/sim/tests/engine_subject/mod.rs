@@ -10,7 +10,7 @@ use braid_base::{Bytes, DeviceClass, KIB, MIB, Nanos, Rng};
 use braid_engine::{CreateOptions, ErrorKind, OpenOptions, Readahead, Result, Volume, create};
 use braid_format::Uuid;
 use braid_format::layout::superblock_offsets;
-use braid_format::superblock::DeviceEntry;
+use braid_format::superblock::{DeviceEntry, Layout};
 use braid_runtime::Runtime;
 use braid_sim::{Blank, Campaign, Disk, DiskOptions, Setup, States, Subject, World};
 use std::ops::Range;
@@ -34,6 +34,8 @@ pub struct Engine {
     pub readahead: Readahead,
     /// Checkpoints at random times, more often than the journal asks for.
     pub checkpoints: bool,
+    /// Most devices keep the addresses of extents.
+    pub addresses: bool,
     /// Each seed draws a configuration of its own, with up to so many devices; 0 for this one.
     pub most_devices: u64,
     /// The classes of the disks, for the policies that fit them.
@@ -55,6 +57,7 @@ impl Engine {
             cache_extents: 6,
             readahead: Readahead::First,
             checkpoints: true,
+            addresses: false,
             most_devices: 0,
             classes: vec![DeviceClass::Ssd, DeviceClass::Hdd],
         }
@@ -111,6 +114,11 @@ impl Subject for Engine {
         (options.extent_size, options.block_size) = (self.extent_size, self.block_size);
         options.span_size = self.extent_size;
         (options.policy, options.overwrite) = (self.policy.clone(), true);
+        if self.addresses {
+            let mut rng = Rng::new(world.seed() ^ 1);
+            let layouts = disks.iter().map(|_| if rng.chance(0.6) { Layout::Tail } else { Layout::Head });
+            options.layouts = layouts.collect();
+        }
         create(&disks, &options).await?;
         self.open(world, disks).await
     }

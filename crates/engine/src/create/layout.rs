@@ -1,0 +1,193 @@
+//! Where everything lies on the devices of a new volume.
+
+use super::{CreateOptions, LARGEST_STATE_SHARE, SPARE_SLOTS};
+use crate::{Error, ErrorKind, Result};
+use braid_base::{Bytes, DeviceClass, DeviceId, KIB, MIB, Rng};
+use braid_format::layout::{self, METADATA_START};
+use braid_format::superblock::{
+    DeviceEntry, DeviceState, Features, Layout, Phase, Region, RegionKind, Role, Superblock, TablePlace,
+};
+use braid_format::{Uuid, map_page};
+use braid_runtime::Device;
+
+/// Where everything lies, for a volume of at most `volume_size`. The first SSD and the first other device each have a journal, a proof, a map
+/// image and a double-write area; with two copies also the spans and the policy's state, which are on the first alone otherwise. An only
+/// device has all.
+pub(super) fn lay_out<D: Device>(
+    devices: &[D],
+    options: &CreateOptions,
+    volume_size: Bytes,
+) -> Result<Superblock> {
+    let (extent_size, copies) = (options.extent_size, options.copies);
+    let first = devices.iter().position(|d| d.geometry().class == DeviceClass::Ssd).unwrap_or(0);
+    let second = (0..devices.len()).find(|&i| i != first).unwrap_or(first);
+    let table = layout::device_table_room(devices.len()) * 2;
+    let is_metadata = |i: usize| i == first || i == second;
+    let entries = entries(devices, options, |i| if is_metadata(i) { table } else { Bytes::ZERO })?;
+    let place = |i: usize| {
+        let offset = match entries[i].layout {
+            Layout::Head => METADATA_START,
+            Layout::Tail => layout::superblock_offsets(entries[i].size, Layout::Tail)[0] - table,
+        };
+        TablePlace { device: DeviceId(i as u16), offset, len: table }
+    };
+    let mut tables = vec![place(first)];
+    if second != first {
+        tables.push(place(second));
+    }
+    let mut superblock = Superblock {
+        sequence: 1,
+        epoch: 1,
+        phase: Phase::Closed,
+        features: Features::default(),
+        volume: options.identity,
+        name: options.name.clone(),
+        volume_size: volume_size.min(extent_size * u64::from(u32::MAX / 2)),
+        extent_size,
+        block_size: options.block_size,
+        span_extents: layout::span_extents(volume_size, extent_size, options.span_size),
+        copies,
+        policy: String::new(),
+        tables,
+        devices: entries,
+        regions: Vec::new(),
+    };
+    superblock.regions = regions(&superblock, DeviceId(first as u16), DeviceId(second as u16))?;
+    if superblock.region(RegionKind::CacheTable, 0).is_some() {
+        superblock.features.incompat |= Features::CLEAN_EXTRAS;
+    }
+    Ok(superblock)
+}
+
+/// The regions, those of a device side by side among its first slots, or among its last ones where it keeps addresses.
+fn regions(superblock: &Superblock, first: DeviceId, second: DeviceId) -> Result<Vec<Region>> {
+    let mut regions = needed_regions(superblock, first, second);
+    for (id, entry) in (0..).map(DeviceId).zip(&superblock.devices) {
+        let of_device = || regions.iter().filter(|region| region.device == id);
+        let len: Bytes = of_device().map(|region| region.len).sum();
+        let used = len.0.div_ceil(superblock.extent_size.0);
+        if used > 0 && used + u64::from(SPARE_SLOTS) >= u64::from(entry.slots) {
+            return Err(no_room(id.index(), entry.size, entry.slots_offset + len));
+        }
+        let first_slot = match entry.layout {
+            Layout::Head => 0,
+            Layout::Tail => u64::from(entry.slots) - used,
+        };
+        let mut offset = entry.slots_offset + superblock.extent_size * first_slot;
+        for region in regions.iter_mut().filter(|region| region.device == id) {
+            region.offset = offset;
+            offset += region.len;
+        }
+    }
+    Ok(regions)
+}
+
+/// Which regions there are and how long they are; their offsets are left open.
+fn needed_regions(superblock: &Superblock, first: DeviceId, second: DeviceId) -> Vec<Region> {
+    let map = layout::map_len(superblock.extents(), superblock.copies);
+    let intents = layout::intents_len(superblock.spans());
+    let journal = layout::journal_len(superblock.volume_size);
+    let pages = (map.max(intents) / map_page::SIZE) as u32;
+    let pairs = first != second;
+    let has_cache = superblock.devices.iter().any(|entry| entry.class == DeviceClass::Ssd);
+    let lens = [
+        (RegionKind::Journal, journal),
+        (RegionKind::Proof, layout::proof_len()),
+        (RegionKind::Map, map),
+        (RegionKind::Intents, intents),
+        (RegionKind::DoubleWrite, layout::double_write_len(pages)),
+        (RegionKind::PolicyState, layout::policy_state_len()),
+    ];
+    let keeps_state = |device: DeviceId| {
+        layout::policy_state_len() <= superblock.devices[device.index()].size / LARGEST_STATE_SHARE
+    };
+    let mut regions = Vec::new();
+    let mut add = |kind, copy, device, len| {
+        regions.push(Region { kind, copy, device, offset: Bytes::ZERO, len });
+    };
+    for (copy, device) in [(0, first), (1, second)] {
+        for (kind, len) in lens {
+            let wanted = match kind {
+                RegionKind::Map => true,
+                // With one required copy, for the clean extra copies on SSDs.
+                RegionKind::Intents => superblock.copies > 1 || has_cache,
+                RegionKind::PolicyState => keeps_state(device) && (copy == 0 || superblock.copies > 1),
+                // With one required copy, the second journal and the double-write areas are for the loss of the other device.
+                RegionKind::DoubleWrite => pairs,
+                _ => copy == 0 || pairs,
+            };
+            if wanted {
+                add(kind, copy, device, len);
+            }
+        }
+    }
+    // Two images of a cache table on each SSD. Disks have none: an extra copy is to be faster than its home.
+    for (id, entry) in (0..).map(DeviceId).zip(&superblock.devices) {
+        if entry.class == DeviceClass::Ssd {
+            let len = layout::cache_table_len(entry.slots, superblock.extent_size, superblock.block_size);
+            (0..2).for_each(|copy| add(RegionKind::CacheTable, copy, id, len));
+        }
+    }
+    regions
+}
+
+fn no_room(device: usize, size: Bytes, metadata: Bytes) -> Error {
+    let text = format!(
+        "device d{device} has {size}: the volume's metadata ({metadata}) leaves no room; use a larger device"
+    );
+    Error::new(ErrorKind::Invalid, text)
+}
+
+/// The devices, all of whose room between the superblocks is slots, but for what `reserved` says of each.
+fn entries<D: Device>(
+    devices: &[D],
+    options: &CreateOptions,
+    reserved: impl Fn(usize) -> Bytes,
+) -> Result<Vec<DeviceEntry>> {
+    let extent_size = options.extent_size;
+    let mut seed = options.identity.0.chunks(8).fold(0u64, |s, half| {
+        half.iter().fold(s.rotate_left(31), |s, &byte| s.rotate_left(8) ^ u64::from(byte))
+    });
+    let (mut entries, mut next_slot) = (Vec::new(), 1u64);
+    for (i, device) in devices.iter().enumerate() {
+        let geometry = device.geometry();
+        let layout = options.layouts.get(i).copied().unwrap_or(Layout::Head);
+        let superblocks = layout::superblock_offsets(geometry.size, layout);
+        let (slots_offset, end) = match layout {
+            Layout::Head => {
+                ((METADATA_START + reserved(i)).align_up(extent_size.clamp(KIB * 4, MIB)), superblocks[2])
+            }
+            Layout::Tail => (Bytes::ZERO, superblocks[0].saturating_sub(reserved(i))),
+        };
+        let slots = end.saturating_sub(slots_offset) / extent_size;
+        if slots <= u64::from(SPARE_SLOTS) {
+            return Err(no_room(i, geometry.size, slots_offset));
+        }
+        seed = seed.wrapping_add(1);
+        let mut uuid = [0; 16];
+        Rng::new(seed).fill(&mut uuid);
+        entries.push(DeviceEntry {
+            uuid: Uuid(uuid),
+            size: geometry.size,
+            class: geometry.class,
+            model: options.models.get(i).cloned().unwrap_or_default(),
+            slots: slots.min(u64::from(u32::MAX / 2)) as u32,
+            first_slot: next_slot.min(u64::from(u32::MAX)) as u32,
+            slots_offset,
+            state: DeviceState::Active,
+            role: if reserved(i) > Bytes::ZERO { Role::DATA | Role::METADATA } else { Role::DATA },
+            layout,
+            in_step: 1,
+        });
+        next_slot += slots;
+    }
+    if next_slot >= u64::from(u32::MAX) {
+        return Err(Error::new(
+            ErrorKind::Invalid,
+            format!(
+                "the devices have {next_slot} extents of {extent_size}: use larger extents, fewer than 2^32 are numbered"
+            ),
+        ));
+    }
+    Ok(entries)
+}

@@ -1,0 +1,128 @@
+//! Devices that keep addresses: an extent lies there at its own address, whatever moved meanwhile.
+
+mod rig;
+
+use braid_base::{Bytes, DeviceId, KIB, MIB};
+use braid_engine::{CreateOptions, Durability, ErrorKind, Export};
+use braid_format::layout::superblock_offsets;
+use braid_format::superblock::{self, Layout, Superblock};
+use braid_runtime::{Arena, Device};
+use braid_sim::{Disk, Faulty};
+use rig::{Rig, bench, filled, holds, make, open, options, refused};
+
+/// An SSD, and a disk that keeps addresses.
+fn kept(identity: u8) -> CreateOptions {
+    CreateOptions { layouts: vec![Layout::Head, Layout::Tail], ..options(identity) }
+}
+
+/// What lies on a device, past the engine.
+async fn bytes_of(device: &Faulty<Disk>, offset: Bytes, len: Bytes) -> Vec<u8> {
+    let buf = Arena::new(len).alloc(len).await;
+    device.read(offset, &buf).await.expect("the disk is sound");
+    buf.with_bytes(<[u8]>::to_vec)
+}
+
+async fn write(volume: &Rig, arena: &Arena, offset: Bytes, len: Bytes, value: u8) {
+    volume.write(offset, &filled(arena, len, value), Durability::Fua).await.expect("the disks are sound");
+}
+
+#[test]
+fn a_mirror_on_a_disk_that_keeps_addresses_is_the_volume_byte_for_byte() {
+    let bench = bench(1);
+    let (world, arena, all) = (bench.world.clone(), bench.arena.clone(), bench.devices());
+    bench.run(async move {
+        let volume = make(world.clone(), all.clone(), &CreateOptions { copies: 2, ..kept(1) }).await;
+        // Not in the order of addresses.
+        for (at, value) in [(3, 3), (0, 7), (2, 9), (1, 2)] {
+            write(&volume, &arena, MIB * at, MIB, value).await;
+        }
+        write(&volume, &arena, KIB * 1000, KIB * 40, 5).await;
+        volume.discard(MIB * 3, MIB).await.unwrap();
+        write(&volume, &arena, MIB * 3, MIB, 4).await;
+        volume.close().await.unwrap();
+        let volume = open(world, all.clone()).await.unwrap();
+        for at in (0..4).map(|at| MIB * at) {
+            let (raw, seen) = (bytes_of(&all[1], at, MIB).await, filled(&arena, MIB, 0));
+            volume.read(at, &seen).await.unwrap();
+            assert!(seen.with_bytes(|seen| seen == raw.as_slice()), "the MiB at {at}");
+        }
+    });
+}
+
+/// Whatever a guest writes, it is not taken for a superblock where a device of the other layout has one.
+#[test]
+fn a_superblock_that_a_guest_wrote_is_not_believed() {
+    for layout in [Layout::Head, Layout::Tail] {
+        let bench = bench(2);
+        let (world, arena) = (bench.world.clone(), bench.arena.clone());
+        let all = vec![bench.devices()[0].clone()];
+        bench.run(async move {
+            let options = CreateOptions {
+                extent_size: KIB * 16,
+                layouts: vec![layout],
+                policy: "ssd-only".to_owned(),
+                ..options(2)
+            };
+            let volume = make(world.clone(), all.clone(), &options).await;
+            let known = volume.superblock();
+            volume.close().await.unwrap();
+            // A superblock of the other layout, the newest there can be, wherever a guest's bytes may lie.
+            let forged = filled(&arena, superblock::SIZE, 0);
+            forged.copy_from_slice(Bytes::ZERO, &forged_superblock(&known, layout));
+            let slots = known.devices[0].slots_area(known.extent_size).unwrap();
+            let places = superblock_offsets(known.devices[0].size, other(layout));
+            let open_to_guests = places.into_iter().filter(|at| slots.contains(at)).collect::<Vec<_>>();
+            assert_eq!(open_to_guests.len(), 2, "{layout:?}");
+            for place in open_to_guests {
+                all[0].write(place, &forged).await.unwrap();
+            }
+            let volume = open(world, all).await.unwrap();
+            assert_eq!(volume.superblock().volume, known.volume);
+            volume.close().await.unwrap();
+        });
+    }
+}
+
+fn other(layout: Layout) -> Layout {
+    if layout == Layout::Head { Layout::Tail } else { Layout::Head }
+}
+
+/// A superblock of the same device that says that it has the other layout, and is newer than all.
+fn forged_superblock(known: &Superblock, layout: Layout) -> Vec<u8> {
+    let mut forged = known.clone();
+    forged.sequence = 1 << 59;
+    let device = &mut forged.devices[0];
+    device.layout = other(layout);
+    device.slots_offset = if layout == Layout::Head { Bytes::ZERO } else { MIB };
+    device.slots = 200;
+    forged.encode(DeviceId(0))
+}
+
+#[test]
+fn a_volume_may_fill_a_device_that_keeps_addresses_and_not_be_larger() {
+    let bench = bench(3);
+    let (world, arena, all) = (bench.world.clone(), bench.arena.clone(), bench.devices());
+    bench.run(async move {
+        let all_of_it = CreateOptions { size: None, policy: "hdd-only".to_owned(), ..kept(3) };
+        let size = braid_engine::create(&all, &all_of_it).await.unwrap().volume_size;
+        let larger = CreateOptions { size: Some(size + KIB * 128), ..kept(3) };
+        let error = refused(braid_engine::create(&all, &larger).await.map(drop));
+        assert_eq!(error.kind(), ErrorKind::Invalid);
+        // Everything can lie on the disk, and goes back there from the SSD.
+        let options = CreateOptions { size: Some(size), policy: "hdd-only".to_owned(), ..kept(3) };
+        let volume = make(world, all, &options).await;
+        let mut at = Bytes::ZERO;
+        while at < size {
+            write(&volume, &arena, at, KIB * 128, 1).await;
+            at += KIB * 128;
+        }
+        for policy in ["ssd-only", "hdd-only"] {
+            volume.set_policy(policy).await.unwrap_or_else(|error| panic!("{policy}: {error}"));
+            volume.discard(Bytes::ZERO, MIB).await.unwrap();
+            write(&volume, &arena, Bytes::ZERO, MIB, 2).await;
+        }
+        assert!(holds(&volume, &arena, Bytes::ZERO, MIB, 2).await.unwrap());
+        assert!(holds(&volume, &arena, size - MIB, MIB, 1).await.unwrap());
+        volume.audit().await.unwrap();
+    });
+}
