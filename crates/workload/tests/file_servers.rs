@@ -84,3 +84,18 @@ fn processes_that_join_later_wait_once() {
     let late = figures("netapp-like,join=600s,clients=2,think=0s", 10_000);
     assert_near("time of the second process", late.seconds, 600.0, 0.0);
 }
+
+/// 99.9 % was refused by the limit of 99.9 %.
+#[test]
+fn a_share_at_its_limit_is_allowed() {
+    for share in ["99.9%", "0.999"] {
+        for text in
+            ["dbench-like,short-lived=", "netapp-like,short-lived=", "zipf,hot20=", "financial1-like,hot20="]
+        {
+            assert!(parse(&format!("{text}{share}"), 1).is_ok(), "{text}{share}");
+        }
+    }
+    for share in ["99.91%", "0.9991", "100%"] {
+        assert!(parse(&format!("dbench-like,short-lived={share}"), 1).is_err(), "{share}");
+    }
+}
