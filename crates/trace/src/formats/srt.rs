@@ -23,8 +23,8 @@
 //! 52     4     length of the queue, in version 4 only; ignored
 //! then   4     what is suspect, in kind 4 only
 //! ```
-//! Addresses are the disk's, whatever the partition. DiskSim counts sectors in 512 bytes; HP-UX itself also in 1,024, which `--block`
-//! chooses. The date makes one clock of several files: it is local time, so a file across a change of the clock is an hour off.
+//! Addresses are the disk's, whatever the partition. Sectors are of 512 bytes in DiskSim; that this is so in every trace is
+//! assumed, and another size can be set. The date makes one clock of several files: it is local time, so a file across a change of the clock is an hour off.
 //!
 //! Suspect requests are bad records: DiskSim passes over them too, as their times are wrong. Versions 5 to 8 (`cello99` is 6)
 //! have further fields, whose places no public source says: they are refused.
