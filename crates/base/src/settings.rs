@@ -100,7 +100,8 @@ impl Settings {
     pub fn take_share(&mut self, key: &'static str) -> Result<Option<f64>, BadSetting> {
         let Some(text) = self.take_text(key) else { return Ok(None) };
         let value = match text.strip_suffix('%') {
-            Some(percent) => percent.parse::<f64>().map(|p| p / 100.0),
+            // Not by a division: 99.9 / 100 is not the number next to 0.999, and beyond a limit of that.
+            Some(percent) => format!("{percent}e-2").parse::<f64>(),
             None => text.parse::<f64>(),
         };
         match value {
@@ -244,6 +245,21 @@ mod tests {
         assert!(error("x,n=0").contains("1 to 64") && error("x,n=-1").contains("1 to 64"));
         assert!(error("x,s=2GiB").contains("1 KiB to 1 GiB"));
         assert!(error("x,n=NaN").contains("1 to 64") && error("x,n=").contains("1 to 64"));
+    }
+
+    /// `short-lived=99.9%` was beyond its limit of 99.9 %: a percentage was divided by 100, and so rounded twice.
+    #[test]
+    fn a_percentage_is_the_same_number_as_its_fraction() {
+        for thousandths in 0..=1000 {
+            let (whole, tenth) = (thousandths / 10, thousandths % 10);
+            let share = |text: String| settings(&text).take_share("n");
+            let fraction = f64::from(thousandths) / 1000.0;
+            assert_eq!(share(format!("x,n={whole}.{tenth}%")), Ok(Some(fraction)));
+            assert_eq!(share(format!("x,n={fraction}")), Ok(Some(fraction)));
+        }
+        for bad in ["%", "-1%", "100.1%", "inf%", "NaN%", "x%", "1e"] {
+            assert!(settings(&format!("x,n={bad}")).take_share("n").is_err(), "{bad}");
+        }
     }
 
     #[test]

@@ -97,6 +97,7 @@ pub fn traces() -> Vec<Vec<u8>> {
     traces.push([&[TOLD][..], &compact(BlockCompression::Zstd(1))].concat());
     traces.push([&[TOLD][..], &oracle_general()].concat());
     traces.push([&[TOLD][..], &blktrace()].concat());
+    traces.push([&[TOLD][..], &srt()].concat());
     // Named, the same bytes are read though they are damaged at their beginning.
     let named =
         |format: Format| Format::ALL.iter().position(|&known| known == format).map_or(TOLD, |at| at as u8);
@@ -145,4 +146,17 @@ fn blktrace() -> Vec<u8> {
     [(0, 8, 4096, read, 0), (5, 16, 512, 1 | 1 << 17, 8), (6, 0, 0, 1 | 1 << 18, 0), (9, 24, 4096, 7, 0)]
         .map(record)
         .concat()
+}
+
+fn srt() -> Vec<u8> {
+    let record = |(id, at, len, sector, flags): (u32, u32, u32, u32, u32)| {
+        let mut words = vec![id, at, 5, 10, 20, len, sector, 0x0400_0203, 3, 77, flags, 2];
+        words.extend((id >> 16 == 4).then_some(9));
+        words.extend((id & 0xffff == 4).then_some(1));
+        words.insert(0, 4 * (words.len() as u32 + 1));
+        words.into_iter().flat_map(u32::to_be_bytes).collect::<Vec<u8>>()
+    };
+    let records = [(4 << 16 | 1, 0, 8192, 100, 1), (3 << 16 | 1, 1, 512, 8, 0), (4 << 16 | 4, 2, 512, 8, 1)];
+    let heading = b"tracedate\t= \"Sun Apr 26 15:00:00 1992\";\n\x0c".to_vec();
+    records.into_iter().fold(heading, |trace, fields| [trace, record(fields)].concat())
 }

@@ -1,6 +1,6 @@
 //! Telling the format by content. A file's name is never asked: it is often wrong, and a pipe has none.
 //!
-//! 1. A magic number or heading decides: compact, blktrace, fio.
+//! 1. A magic number or heading decides: compact, blktrace, fio, srt (of which two records do, too).
 //! 2. What is not text is vscsi or oracleGeneral, if its first records make sense as such. Bare binary numbers (`blocks-u32`,
 //!    `blocks-u64`) make sense of anything, and are never guessed.
 //! 3. Each text format is shown the lines within the first 64 KiB (at most 200); the one that finds most records wins, if
@@ -12,7 +12,7 @@ use crate::compact;
 use crate::devices::Devices;
 use crate::format::Format;
 use crate::formats::vscsi::Vscsi;
-use crate::formats::{self, blkparse, blktrace, columns, fio, oracle_general};
+use crate::formats::{self, blkparse, blktrace, columns, fio, oracle_general, srt};
 use crate::number::{Fields, whole};
 use crate::options::Options;
 use crate::problems::Excerpt;
@@ -51,6 +51,9 @@ pub(crate) fn detect(beginning: &[u8], options: &Options) -> Result<Format, Erro
     }
     if beginning.starts_with(fio::HEADING) {
         return Ok(Format::Fio);
+    }
+    if srt::tell(beginning) {
+        return Ok(Format::Srt);
     }
     if !is_text(beginning) {
         if Vscsi::tell(beginning, Nanos::from_micros(1), SECTOR).is_some() {

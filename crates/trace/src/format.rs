@@ -32,6 +32,8 @@ pub enum Format {
     OracleGeneral,
     /// VMware's virtual SCSI tracer, binary, version 1 or 2.
     Vscsi,
+    /// HP Labs' SRT, binary, versions 1 to 4.
+    Srt,
     /// FIU, SRCMap: `nanoseconds pid process sector sectors R|W major minor digest`.
     Fiu,
     /// Alibaba CSV: `device_id,opcode,offset,length,timestamp`.
@@ -61,7 +63,7 @@ pub struct Units {
 
 impl Format {
     /// All formats.
-    pub const ALL: [Format; 20] = [
+    pub const ALL: [Format; 21] = [
         Format::Spc,
         Format::Msr,
         Format::Blktrace,
@@ -74,6 +76,7 @@ impl Format {
         Format::Arc,
         Format::OracleGeneral,
         Format::Vscsi,
+        Format::Srt,
         Format::Fiu,
         Format::Alibaba,
         Format::Tencent,
@@ -99,6 +102,7 @@ impl Format {
             Format::Arc => "arc",
             Format::OracleGeneral => "oracle-general",
             Format::Vscsi => "vscsi",
+            Format::Srt => "srt",
             Format::Fiu => "fiu",
             Format::Alibaba => "alibaba",
             Format::Tencent => "tencent",
@@ -123,7 +127,7 @@ impl Format {
             Format::CloudPhysics => (Some(Nanos::from_micros(1)), Some(SECTOR)),
             Format::Arc => (Some(Nanos::from_millis(1)), Some(SECTOR)),
             Format::OracleGeneral | Format::Tencent => (Some(Nanos::from_secs(1)), Some(SECTOR)),
-            Format::Vscsi => (Some(Nanos::from_micros(1)), Some(SECTOR)),
+            Format::Vscsi | Format::Srt => (Some(Nanos::from_micros(1)), Some(SECTOR)),
             Format::Fiu => (Some(Nanos(1)), Some(SECTOR)),
             Format::Alibaba => (Some(Nanos::from_micros(1)), None),
             Format::Systor => (Some(Nanos::from_secs(1)), None),
@@ -140,6 +144,7 @@ impl Format {
             Format::Blktrace
             | Format::OracleGeneral
             | Format::Vscsi
+            | Format::Srt
             | Format::BlocksU32
             | Format::BlocksU64 => "record",
             Format::Compact => "block",

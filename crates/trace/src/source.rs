@@ -46,6 +46,25 @@ impl<'a> Source<'a> {
         self.start += len;
     }
 
+    /// Goes on, by at least a byte, to where something begins that `begins` knows by its first `len` bytes; says by how many bytes.
+    pub(crate) fn skip_until(&mut self, len: usize, begins: impl Fn(&[u8]) -> bool) -> io::Result<u64> {
+        const VIEW: usize = 4096;
+        let mut skipped = 0;
+        loop {
+            let seen = self.peek(VIEW)?;
+            let (found, ended) = (seen.len(), seen.len() < VIEW);
+            let here = usize::from(skipped == 0);
+            let next = (here..found).find(|&place| begins(&seen[place..]));
+            // The last bytes may be the beginning of it.
+            let on = next.unwrap_or(if ended { found } else { found + 1 - len });
+            self.skip(on);
+            skipped += on as u64;
+            if next.is_some() || ended {
+                return Ok(skipped);
+            }
+        }
+    }
+
     /// The next line, `None` at the end. The last one need not end with a line feed; a carriage return before it goes.
     pub(crate) fn line(&mut self) -> io::Result<Option<Line<'_>>> {
         let mut searched = 0;

@@ -2,7 +2,7 @@
 
 mod measure;
 
-use braid_base::Bytes;
+use braid_base::{Bytes, Op, Request};
 use braid_workload::{Load, Step, parse};
 use measure::{assert_near, figures, of, requests};
 
@@ -83,4 +83,45 @@ fn a_process_counts_its_operations_and_bytes_as_the_tables_do() {
 fn processes_that_join_later_wait_once() {
     let late = figures("netapp-like,join=600s,clients=2,think=0s", 10_000);
     assert_near("time of the second process", late.seconds, 600.0, 0.0);
+}
+
+/// 99.9 % was refused by the limit of 99.9 %.
+#[test]
+fn a_share_at_its_limit_is_allowed() {
+    for share in ["99.9%", "0.999"] {
+        for text in
+            ["dbench-like,short-lived=", "netapp-like,short-lived=", "zipf,hot20=", "financial1-like,hot20="]
+        {
+            assert!(parse(&format!("{text}{share}"), 1).is_ok(), "{text}{share}");
+        }
+    }
+    for share in ["99.91%", "0.9991", "100%"] {
+        assert!(parse(&format!("dbench-like,short-lived={share}"), 1).is_err(), "{share}");
+    }
+}
+
+/// ext2 writes the inode at fsync; all other requests stay as they are.
+#[test]
+fn with_inodes_a_flush_after_a_write_writes_a_block_where_the_files_begin() {
+    let all = |text: &str| {
+        let text = format!("dbench-like,clients=1,barrier=yes,{text}");
+        requests(&parse(&text, 1).expect("sound"), 50_000)
+            .into_iter()
+            .map(|found| found.2)
+            .collect::<Vec<_>>()
+    };
+    let (without, with) = (all("inodes=no"), all("inodes=yes"));
+    assert_eq!(all("short-lived=70%"), without, "it is not the default");
+    let inode = Request { op: Op::Write, offset: Bytes::ZERO, len: Bytes(4096) };
+    let (mut others, mut inodes) = (without.iter().peekable(), 0);
+    for (at, request) in with.iter().enumerate() {
+        if others.next_if_eq(&request).is_none() {
+            assert_eq!(*request, inode);
+            assert_eq!(with.get(at + 1).map_or(Op::Flush, |next| next.op), Op::Flush);
+            inodes += 1;
+        }
+    }
+    // Of 8.1 writes and flushes one is a flush, so all but one in 8.1 flushes follow a write.
+    let flushes = with.iter().filter(|request| request.op == Op::Flush).count();
+    assert_near("flushes with an inode", f64::from(inodes) / flushes as f64, 7.1 / 8.1, 0.03);
 }

@@ -83,7 +83,9 @@ impl Decode for Blktrace {
                 return Ok(false);
             };
             if ByteOrder::tell(&record) != Some(self.order) {
-                let skipped = self.resynchronise(source)?;
+                let begins = |bytes: &[u8]| ByteOrder::tell(bytes) == Some(self.order);
+                let skipped =
+                    source.skip_until(4, begins).map_err(|e| broken(Format::Blktrace, self.number, e))?;
                 batch
                     .problems
                     .note(self.number, || format!("{skipped} bytes that are not a record of version 7"))?;
@@ -147,24 +149,6 @@ impl Blktrace {
         let number = batch.devices.number(label.as_bytes())?;
         self.device = Some((device, number));
         Ok(number)
-    }
-
-    /// Goes on to where a record may begin; says how many bytes that were.
-    fn resynchronise(&mut self, source: &mut Source) -> Result<u64, Error> {
-        let mut skipped = 0;
-        loop {
-            let seen = source.peek(4096).map_err(|e| broken(Format::Blktrace, self.number, e))?;
-            let here = usize::from(skipped == 0);
-            let next = (here..seen.len()).find(|&place| ByteOrder::tell(&seen[place..]) == Some(self.order));
-            // The last three bytes may be the beginning of a magic number.
-            let len = next.unwrap_or(if seen.len() < 4096 { seen.len() } else { seen.len() - 3 });
-            let ended = seen.len() < 4096;
-            source.skip(len);
-            skipped += len as u64;
-            if next.is_some() || ended {
-                return Ok(skipped);
-            }
-        }
     }
 
     fn skip(&mut self, source: &mut Source, mut len: usize) -> Result<(), Error> {

@@ -50,6 +50,11 @@ impl<F: FixedFormat> Decode for FixedRecords<F> {
     }
 }
 
+/// The big-endian number in these bytes, at most eight.
+pub(crate) fn big(bytes: &[u8]) -> u64 {
+    bytes.iter().fold(0, |number, &byte| number << 8 | u64::from(byte))
+}
+
 /// The little-endian number in these bytes, at most eight.
 pub(crate) fn little(bytes: &[u8]) -> u64 {
     bytes.iter().rev().fold(0, |number, &byte| number << 8 | u64::from(byte))

@@ -13,6 +13,7 @@ pub(crate) mod fixed;
 pub(crate) mod msr;
 pub(crate) mod oracle_general;
 pub(crate) mod spc;
+pub(crate) mod srt;
 pub(crate) mod systor;
 pub(crate) mod tencent;
 pub(crate) mod vscsi;
@@ -51,7 +52,9 @@ pub(crate) fn lines(
         F::Tencent => Box::new(tencent::Tencent { second: unit, block }),
         F::Systor => Box::new(systor::Systor { second: unit }),
         F::Blocks => Box::new(blocks::Blocks { between: unit, block, width: 0, given: 0 }),
-        F::Blktrace | F::OracleGeneral | F::Compact | F::Vscsi | F::BlocksU32 | F::BlocksU64 => return None,
+        F::Blktrace | F::OracleGeneral | F::Compact | F::Vscsi | F::Srt | F::BlocksU32 | F::BlocksU64 => {
+            return None;
+        }
     })
 }
 
@@ -73,6 +76,7 @@ pub(crate) fn decoder(format: Format, options: &Options, beginning: &[u8]) -> Re
             Some(format) => Ok(Box::new(FixedRecords { format, number: 0 })),
             None => Err(not_that(format, "records of version 1 or 2 in order of time")),
         },
+        F::Srt => Ok(Box::new(srt::Srt::new(beginning, unit, block)?)),
         F::BlocksU32 | F::BlocksU64 => {
             let width = if format == F::BlocksU32 { 4 } else { 8 };
             let format = blocks::Blocks { between: unit, block, width, given: 0 };

@@ -10,4 +10,5 @@ mod hostile;
 mod measures;
 mod parts;
 mod real;
+mod srt;
 mod texts;
