@@ -59,6 +59,8 @@ fn a_journal_that_goes_round_many_times_loses_nothing_flushed() {
 fn any_configuration_loses_nothing_flushed() {
     let mut campaign = campaign("configurations", "any_configuration_loses_nothing_flushed", 300);
     campaign.setup.disturbances = vec![Disturbance::PolicyChanges];
+    // Rather many configurations than many states of each.
+    campaign.states.every = 90;
     run(&campaign, &Engine::random(5));
 }
 
@@ -91,7 +93,7 @@ fn fail(campaign: &mut Campaign, errors: Errors) {
 fn devices_that_keep_addresses_lose_nothing_flushed() {
     let mut campaign = campaign("addresses", "devices_that_keep_addresses_lose_nothing_flushed", 30);
     campaign.setup.disturbances = vec![Disturbance::PolicyChanges];
-    campaign.states.go_on = 0.3;
+    (campaign.states.every, campaign.states.go_on) = (80, 0.3);
     run(&campaign, &Engine { addresses: true, ..Engine::random(4) });
 }
 
@@ -99,9 +101,9 @@ fn devices_that_keep_addresses_lose_nothing_flushed() {
 #[test]
 fn any_configuration_of_five_devices_loses_nothing_flushed() {
     let mut campaign =
-        campaign("five-devices", "any_configuration_of_five_devices_loses_nothing_flushed", 120);
+        campaign("five-devices", "any_configuration_of_five_devices_loses_nothing_flushed", 100);
     campaign.setup.disturbances = vec![Disturbance::PolicyChanges];
-    campaign.states.go_on = 0.5;
+    (campaign.states.every, campaign.states.go_on) = (80, 0.5);
     run(&campaign, &Engine::random(5));
 }
 
@@ -136,7 +138,7 @@ fn what_a_failed_flush_lost_is_not_written_back_over_durable_bytes() {
 #[test]
 fn a_large_dirty_set_and_its_checkpoints_lose_nothing_flushed() {
     let test = "a_large_dirty_set_and_its_checkpoints_lose_nothing_flushed";
-    run(&dirty(campaign("dirty", test, 60)), &Engine::write_back());
+    run(&dirty(campaign("dirty", test, 40)), &Engine::write_back());
 }
 
 /// Shutdowns in between: clean copies are trusted after these, and after nothing else.
