@@ -3,7 +3,7 @@
 use crate::output::Output;
 use crate::serve::device_id;
 use braid_base::{Bytes, DeviceId};
-use braid_control::{CheckReport, LostRange, Result, StateDir, VolumeName};
+use braid_control::{CheckReport, LostRange, MissingRange, Result, StateDir, VolumeName};
 use clap::Args;
 
 /// Check the metadata of a volume that is not served
@@ -19,7 +19,7 @@ Examples:
   braid check vault --repair
 
 JSON: name, clean, repairable, fatal, degraded (lists of sentences), lost (offset_bytes,
-length_bytes), resync_bytes, mapped_extents, journal_batches, repaired.")]
+length_bytes), only_on_missing (device, offset_bytes, length_bytes), resync_bytes, mapped_extents, journal_batches, repaired.")]
 pub struct Arguments {
     /// The volume
     name: VolumeName,
@@ -41,6 +41,9 @@ pub fn run(state: &StateDir, arguments: &Arguments, output: Output) -> Result<u8
     Ok(report.exit_status())
 }
 
+/// So many ranges are shown to people.
+const SHOWN: usize = 20;
+
 /// What a check found, for people.
 pub fn describe(report: &CheckReport) -> String {
     let CheckReport { name, mapped_extents, journal_batches, .. } = report;
@@ -58,8 +61,24 @@ pub fn describe(report: &CheckReport) -> String {
     for LostRange { offset_bytes, length_bytes } in &report.lost {
         text += &format!("{verb}: {} from byte {offset_bytes}\n", Bytes(*length_bytes));
     }
+    let only = |range: &MissingRange| range.device.clone();
+    for of_device in report.only_on_missing.chunk_by(|a, b| a.device == b.device) {
+        let bytes = Bytes(of_device.iter().map(|range| range.length_bytes).sum());
+        text += &format!("{} alone holds what was written last to up to {bytes}:\n", only(&of_device[0]));
+        for MissingRange { offset_bytes, length_bytes, .. } in of_device.iter().take(SHOWN) {
+            text += &format!("  {} from byte {offset_bytes}\n", Bytes(*length_bytes));
+        }
+        if of_device.len() > SHOWN {
+            text += &format!("  and {} more ranges (--json lists all)\n", of_device.len() - SHOWN);
+        }
+    }
+    let given_up = report.only_on_missing.first().map(only);
     let verdict = match (report.fatal.is_empty() && report.lost.is_empty(), report.clean) {
         (true, true) if report.repaired => "repaired; it is clean now".to_owned(),
+        (true, true) if let Some(device) = given_up => format!(
+            "degraded, and as of its last flush with {device} alone: bring that back and braid serve {name}; or give up what it alone \
+             holds: braid serve {name} --distrust {device}"
+        ),
         (true, true) if !report.degraded.is_empty() => {
             format!("degraded; nothing is lost: bring the device back and braid serve {name}")
         }

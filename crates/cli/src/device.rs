@@ -1,15 +1,17 @@
-//! `braid device`: models of devices, and how to make one.
+//! `braid device`: models of devices, how to make one, and a new device for a volume.
 
 use crate::output::{Output, print};
-use braid_base::{Bytes, DeviceClass, Nanos};
+use crate::serve::device_id;
+use braid_base::{Bytes, DeviceClass, DeviceId, Nanos};
 use braid_control::{
-    CalibrateOptions, CalibrateReport, Error, ErrorKind, Result, calibrate, models, show_model,
+    CalibrateOptions, CalibrateReport, Error, ErrorKind, Result, StateDir, VolumeName, calibrate, models,
+    replace, show_model,
 };
 use clap::{Args, Subcommand};
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 
-/// Models of devices: show them, or make one by measuring a device
+/// Models of devices: show them, or make one by measuring a device; and a new device for a volume
 #[derive(Args)]
 pub struct Arguments {
     #[command(subcommand)]
@@ -20,6 +22,32 @@ pub struct Arguments {
 enum Verb {
     Show(ShowArguments),
     Calibrate(CalibrateArguments),
+    Replace(ReplaceArguments),
+}
+
+/// Give a volume of two copies a new device in the place of one that is gone
+///
+/// The volume must not be served meanwhile. The next braid serve makes all copies on the new device, while guests work; braid status
+/// says when that is done. If the old device alone holds something, that must be given up first: braid serve --distrust.
+#[derive(Args)]
+#[command(after_help = "\
+Examples:
+  braid device replace vault d0 /dev/nvme1n1
+  braid device replace vault d1 new.img,size=8GiB
+
+JSON: name, device, replaced_path, devices (path, class, model, size_bytes, made).")]
+struct ReplaceArguments {
+    /// The volume
+    name: VolumeName,
+    /// Which device, by its place: d0
+    #[arg(value_parser = device_id)]
+    device: DeviceId,
+    /// The new device, of the same class and at least as large
+    #[arg(value_name = "PATH[,size=S][,model=M]")]
+    new: String,
+    /// Overwrite a device that holds something
+    #[arg(long)]
+    force: bool,
 }
 
 /// Show a device model as TOML, with what each field means; or list the models
@@ -72,11 +100,25 @@ struct CalibrateArguments {
 }
 
 /// Runs the verb.
-pub fn run(arguments: &Arguments, output: Output) -> Result<u8> {
+pub fn run(state: &StateDir, arguments: &Arguments, output: Output) -> Result<u8> {
     match &arguments.verb {
         Verb::Show(arguments) => show(arguments, output),
         Verb::Calibrate(arguments) => run_calibrate(arguments, output),
+        Verb::Replace(arguments) => run_replace(state, arguments, output),
     }
+}
+
+fn run_replace(state: &StateDir, arguments: &ReplaceArguments, output: Output) -> Result<u8> {
+    let ReplaceArguments { name, device, new, force } = arguments;
+    let report = replace(state, name, *device, new, *force)?;
+    output.show(&report, || {
+        let path = report.devices[device.index()].name();
+        format!(
+            "{path} is {device} of volume '{name}' now, in place of {}\nNext: braid serve {name}, which makes all copies on it",
+            report.replaced_path
+        )
+    });
+    Ok(0)
 }
 
 fn show(arguments: &ShowArguments, output: Output) -> Result<u8> {

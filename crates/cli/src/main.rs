@@ -118,7 +118,7 @@ fn run(command: Command, output: Output) -> Result<u8> {
         Command::Policy(arguments) => policy::run(&state, &arguments, output),
         Command::Import(arguments) => import::run(&state, &arguments, output),
         Command::Forget(arguments) => import::forget(&state, &arguments, output),
-        Command::Device(arguments) => device::run(&arguments, output),
+        Command::Device(arguments) => device::run(&state, &arguments, output),
         Command::Simulate(arguments) => simulate::run(&arguments, output),
         Command::Lab(arguments) => lab::run(&arguments, output),
         Command::Trace(arguments) => trace::run(&state, &arguments, output),

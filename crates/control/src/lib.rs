@@ -3,7 +3,7 @@
 //! types, never the engine.
 //!
 //! ```text
-//! volume/   by name: create, check, import, policy; state_dir (names → paths on this machine), lock (one process at
+//! volume/   by name: create, check, import, policy, replace; state_dir (names → paths on this machine), lock (one process at
 //!           a time), members (the devices, found and opened)
 //! device/   by path: spec (`PATH,model=x25-m,size=10GiB`), open, log (its errors)
 //! model/    library (models by name, or from a file of your own), calibrate (made from measurements)
@@ -40,8 +40,9 @@ pub use report::types::{
 };
 pub use serve::address::NbdAddress;
 pub use serve::daemon::{Ready, ServeOptions, serve, serve_temporary};
-pub use volume::check::{CheckReport, LostRange, check, repair};
+pub use volume::check::{CheckReport, LostRange, MissingRange, check, repair};
 pub use volume::create::{CreateReport, NewVolume, create};
 pub use volume::import::{ImportReport, forget, import};
 pub use volume::policy::{PolicyReport, check_policy, policy, set_policy};
+pub use volume::replace::{ReplaceReport, replace};
 pub use volume::state_dir::{DeviceRecord, StateDir, VolumeName, VolumeRecord};

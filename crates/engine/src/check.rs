@@ -3,7 +3,7 @@
 use crate::copies::{Member, watched};
 use crate::journal::{Mode, Recovered, Source, check_cache_tables, check_image, recover};
 use crate::map::State;
-use crate::open::{Assembled, ask_superblock, assemble};
+use crate::open::{Assembled, ask_superblock, assemble, only_copies};
 use crate::shape::Shape;
 use crate::{ErrorKind, Result};
 use braid_base::{Bytes, DeviceId, ExtentId};
@@ -34,6 +34,8 @@ pub struct Report {
     pub extent_size: Bytes,
     /// Devices that are not current: missing, failed, or to be brought up to date.
     pub not_current: Vec<(DeviceId, DeviceState)>,
+    /// What only a device that is missing holds as it was written last: lost if it does not come back.
+    pub only_on_missing: Vec<(DeviceId, ExtentId)>,
 }
 
 /// Checks the volume on `devices`, and changes nothing.
@@ -48,7 +50,7 @@ pub async fn check<R: Runtime, D: Device>(rt: &R, devices: Vec<D>, names: &[Stri
             report.repairable.push(format!("{name}: the superblock copy at byte {} is damaged", offset.0));
         }
     }
-    let Assembled { superblock, devices, clean, anew, .. } = assemble(rt, devices, names, &[]).await?;
+    let Assembled { superblock, devices, clean, anew, lately } = assemble(rt, devices, names, &[]).await?;
     report.name.clone_from(&superblock.name);
     report.extent_size = superblock.extent_size;
     report.span_size = superblock.extent_size * u64::from(superblock.span_extents);
@@ -62,12 +64,16 @@ pub async fn check<R: Runtime, D: Device>(rt: &R, devices: Vec<D>, names: &[Stri
     let not_current = members.iter().filter(|member| !member.is_current());
     report.not_current = not_current.map(|member| (member.id, member.state())).collect();
     let mut source = Source { members: &members, superblock: &superblock, mode: Mode::Strict, clean };
-    watched(rt, &members, check_metadata(&mut source, &mut report)).await?;
+    watched(rt, &members, check_metadata(&mut source, &mut report, &lately)).await?;
     Ok(report)
 }
 
 /// Checks what the superblocks lead to.
-async fn check_metadata<D: Device>(source: &mut Source<'_, D>, report: &mut Report) -> Result<()> {
+async fn check_metadata<D: Device>(
+    source: &mut Source<'_, D>,
+    report: &mut Report,
+    lately: &[DeviceId],
+) -> Result<()> {
     for image in 0..2 {
         report.repairable.extend(check_image(source, image).await);
     }
@@ -76,6 +82,7 @@ async fn check_metadata<D: Device>(source: &mut Source<'_, D>, report: &mut Repo
     match recover(source, &mut state).await {
         Ok(Recovered { recovery, .. }) => {
             report.repairable.extend(check_cache_tables(source, &state).await);
+            report.only_on_missing = only_copies(source.members, &shape, &state, lately);
             report.journal_batches = recovery.batches;
             report.mapped_extents = state.map.mapped();
             report.spans = recovery.spans;

@@ -1,19 +1,18 @@
 //! Making a volume: sizes, layout, empty map images, superblocks last.
 
+mod empty;
 mod layout;
 
-use crate::journal::{images, write_empty_directories};
+pub(crate) use empty::write_empty_regions;
+
 use crate::map::State;
 use crate::open::write_new;
 use crate::shape::Shape;
 use crate::{Error, ErrorKind, Result};
 use braid_base::{Bytes, KIB, MIB};
-use braid_format::intent_page::{self, Difference};
+use braid_format::Uuid;
 use braid_format::layout::{MOST_DEVICES, SMALLEST_DEVICE};
-use braid_format::superblock::{
-    self, DeviceEntry, Header, LONGEST_NAME, LONGEST_POLICY, Layout, RegionKind, Superblock,
-};
-use braid_format::{Uuid, map_page};
+use braid_format::superblock::{self, DeviceEntry, Header, LONGEST_NAME, LONGEST_POLICY, Layout, Superblock};
 use braid_policy::DeviceView;
 use braid_runtime::{Arena, Buf, Device};
 
@@ -76,17 +75,12 @@ const LOOK_FOR_CONTENT: Bytes = Bytes(1 << 20);
 /// Makes a volume on `devices`, in the order of their ids. It is open to nobody afterwards: open it.
 pub async fn create<D: Device>(devices: &[D], options: &CreateOptions) -> Result<Superblock> {
     let superblock = plan(devices, options)?;
-    if !options.overwrite {
-        refuse_content(devices).await?;
+    for (i, device) in devices.iter().enumerate().filter(|_| !options.overwrite) {
+        refuse_content(device, &format!("device d{i}")).await?;
     }
-    write_empty_map(devices, &superblock).await?;
-    write_empty_intents(devices, &superblock).await?;
-    write_empty_directories(devices, &superblock).await?;
-    erase(devices, &superblock, RegionKind::Journal).await?;
-    erase(devices, &superblock, RegionKind::Proof).await?;
-    erase(devices, &superblock, RegionKind::DoubleWrite).await?;
-    erase(devices, &superblock, RegionKind::PolicyState).await?;
-    write_new(devices, &superblock).await?;
+    let all: Vec<Option<&D>> = devices.iter().map(Some).collect();
+    write_empty_regions(&all, &superblock).await?;
+    write_new(&all, &superblock).await?;
     Ok(superblock)
 }
 
@@ -216,28 +210,25 @@ pub(crate) fn written_policy(policy: &dyn braid_policy::Policy) -> String {
     if settings.is_empty() { policy.name().to_owned() } else { format!("{},{settings}", policy.name()) }
 }
 
-/// Refuses devices that hold anything, as far as their first and last MiB tell: RAID members, ZFS pools and partitioned
-/// disks whose start was wiped are known by their end.
-async fn refuse_content<D: Device>(devices: &[D]) -> Result<()> {
-    for (i, device) in devices.iter().enumerate() {
-        let size = device.geometry().size;
-        let buf = buffer(LOOK_FOR_CONTENT.min(size)).await;
-        let end = (size - buf.len()).align_down(KIB * 4);
-        for (offset, describe) in [(Bytes::ZERO, describe_start as fn(&[u8]) -> String), (end, describe_end)]
-        {
-            let read = device.read(offset, &buf).await;
-            read.map_err(|e| Error::io(format_args!("device d{i} could not be read"), &e))?;
-            if !buf.with_bytes(|bytes| bytes.iter().any(|&byte| byte != 0)) {
-                continue;
-            }
-            let what = buf.with_bytes(describe);
-            return Err(Error::new(
-                ErrorKind::Invalid,
-                format!(
-                    "device d{i} {what}: everything on it would be lost; use another device, or --force to overwrite it"
-                ),
-            ));
+/// Refuses a device that holds anything, as far as its first and last MiB tell: RAID members, ZFS pools and partitioned disks whose
+/// start was wiped are known by their end.
+pub(crate) async fn refuse_content<D: Device>(device: &D, name: &str) -> Result<()> {
+    let size = device.geometry().size;
+    let buf = buffer(LOOK_FOR_CONTENT.min(size)).await;
+    let end = (size - buf.len()).align_down(KIB * 4);
+    for (offset, describe) in [(Bytes::ZERO, describe_start as fn(&[u8]) -> String), (end, describe_end)] {
+        let read = device.read(offset, &buf).await;
+        read.map_err(|e| Error::io(format_args!("{name} could not be read"), &e))?;
+        if !buf.with_bytes(|bytes| bytes.iter().any(|&byte| byte != 0)) {
+            continue;
         }
+        let what = buf.with_bytes(describe);
+        return Err(Error::new(
+            ErrorKind::Invalid,
+            format!(
+                "{name} {what}: everything on it would be lost; use another device, or --force to overwrite it"
+            ),
+        ));
     }
     Ok(())
 }
@@ -267,61 +258,6 @@ fn describe_end(bytes: &[u8]) -> String {
         "something is there"
     };
     format!("is not empty at its end ({what})")
-}
-
-/// Writes both map images with nothing mapped: what lay there before must not be taken for pages.
-async fn write_empty_map<D: Device>(devices: &[D], superblock: &Superblock) -> Result<()> {
-    let pages = map_page::pages(superblock.extents(), superblock.copies);
-    let buf = buffer(Arena::LARGEST).await;
-    let group = (Arena::LARGEST / map_page::SIZE) as u32;
-    for first in (0..pages).step_by(group as usize) {
-        let count = group.min(pages - first);
-        buf.with_bytes_mut(|bytes| {
-            for (page, bytes) in (first..first + count).zip(bytes.chunks_exact_mut(map_page::SIZE.as_usize()))
-            {
-                map_page::encode(bytes, superblock.volume, page, 0, superblock.copies, std::iter::empty());
-            }
-        });
-        for (device, image) in images(superblock, RegionKind::Map) {
-            let (at, len) = (image + map_page::SIZE * u64::from(first), map_page::SIZE * u64::from(count));
-            let written = devices[device.index()].write(at, &buf.slice(Bytes::ZERO..len)).await;
-            written.map_err(|e| Error::io(format_args!("the map could not be written to {device}"), &e))?;
-        }
-    }
-    Ok(())
-}
-
-/// Writes the table of spans with all of them clean.
-async fn write_empty_intents<D: Device>(devices: &[D], superblock: &Superblock) -> Result<()> {
-    let buf = buffer(intent_page::SIZE).await;
-    for (device, offset) in images(superblock, RegionKind::Intents) {
-        for page in 0..intent_page::pages(superblock.spans()) {
-            buf.with_bytes_mut(|b| intent_page::encode(b, superblock.volume, page, 0, |_| Difference::None));
-            let written =
-                devices[device.index()].write(offset + intent_page::SIZE * u64::from(page), &buf).await;
-            written.map_err(|e| Error::io(format_args!("the spans could not be written to {device}"), &e))?;
-        }
-    }
-    Ok(())
-}
-
-/// Makes sure that nothing of an earlier volume with the same UUID is found.
-async fn erase<D: Device>(devices: &[D], superblock: &Superblock, kind: RegionKind) -> Result<()> {
-    let buf = buffer(Arena::LARGEST).await;
-    buf.fill_zero();
-    for region in superblock.regions.iter().filter(|region| region.kind == kind) {
-        let mut at = Bytes::ZERO;
-        while at < region.len {
-            let step = buf.len().min(region.len - at);
-            let device = &devices[region.device.index()];
-            let written = device.write(region.offset + at, &buf.slice(Bytes::ZERO..step)).await;
-            written.map_err(|e| {
-                Error::io(format_args!("the {kind} could not be written to {}", region.device), &e)
-            })?;
-            at += step;
-        }
-    }
-    Ok(())
 }
 
 /// A buffer of its own for rare work.

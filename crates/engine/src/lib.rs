@@ -6,6 +6,7 @@
 //! open.rs     finding its devices         map/       what the volume knows: extents, extras, slots, changes
 //! status.rs   for administrators          journal/   the life of a flush, checkpoints, recovery
 //! check.rs    of a volume at rest         moves/     migrations, probes, trims
+//! replace.rs  a new device for a lost one
 //! policy/    the policy in charge, and what it has learned
 //! ```
 //!
@@ -27,6 +28,7 @@ mod moves;
 mod open;
 mod planted;
 mod policy;
+mod replace;
 mod request;
 mod shape;
 mod stats;
@@ -43,6 +45,7 @@ pub use moves::MovesStatus;
 pub use open::identify;
 #[cfg(feature = "planted")]
 pub use planted::{Bug, plant};
+pub use replace::{Replacement, replace};
 pub use request::Readahead;
 pub use shape::Shape;
 pub use stats::{BackgroundStats, DeviceStats, GuestStats};

@@ -3,6 +3,7 @@
 use crate::help::VERBS;
 use crate::machine::{Daemon, Machine, have, have_block_devices, qemu_io_ok};
 use crate::repair::lose_map;
+use crate::replace::without_its_ssd;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -127,7 +128,22 @@ fn fields_of_a_check_are_in_the_glossary() {
     lose_map(&machine);
     let repaired = machine.braid(&["check", "vault", "--repair", "--json"]);
     let repaired: Value = serde_json::from_str(&repaired.stdout).unwrap();
-    assert_documented(&machine, "check", &[&repaired]);
+    let mirror = Machine::new();
+    without_its_ssd(&mirror);
+    let lacking = mirror.braid(&["check", "vault", "--json"]);
+    assert_documented(&machine, "check", &[&repaired, &serde_json::from_str(&lacking.stdout).unwrap()]);
+    mirror.ok(&[
+        "create",
+        "other",
+        "--ssd",
+        "a.img,size=64MiB",
+        "--hdd",
+        "b.img,size=64MiB",
+        "--copies",
+        "2",
+    ]);
+    let replaced = mirror.json(&["device", "replace", "other", "d0", "c.img,size=64MiB"]);
+    assert_documented(&machine, "device replace", &[&replaced]);
 }
 
 #[test]

@@ -22,6 +22,7 @@ mod policy;
 mod record;
 mod refused;
 mod repair;
+mod replace;
 mod simulate;
 mod status;
 mod trace;

@@ -25,6 +25,8 @@ pub struct CheckReport {
     pub degraded: Vec<String>,
     /// Ranges of the volume whose bytes are lost: what a repair gives up, or has given up.
     pub lost: Vec<LostRange>,
+    /// Ranges of which a missing device alone holds what was written last: what giving it up would cost, in whole spans.
+    pub only_on_missing: Vec<MissingRange>,
     /// Bytes of the volume whose copies the next serving resynchronises, in whole spans.
     pub resync_bytes: u64,
     /// Extents that have a home.
@@ -44,6 +46,32 @@ pub struct LostRange {
     pub length_bytes: u64,
 }
 
+/// A range of a volume whose newest bytes one device alone holds, which is missing.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct MissingRange {
+    /// The device: `d0`.
+    pub device: String,
+    /// Where it begins.
+    pub offset_bytes: u64,
+    /// How long it is.
+    pub length_bytes: u64,
+}
+
+fn missing_ranges(found: &braid_engine::Report) -> Vec<MissingRange> {
+    let of_devices = found.only_on_missing.chunk_by(|a, b| a.0 == b.0);
+    let of_device = |only: &[(DeviceId, ExtentId)]| {
+        let extents: Vec<ExtentId> = only.iter().map(|(_, extent)| *extent).collect();
+        let (device, ranges) = (only[0].0.to_string(), ranges(&extents, found.extent_size));
+        let range = move |LostRange { offset_bytes, length_bytes }| MissingRange {
+            device: device.clone(),
+            offset_bytes,
+            length_bytes,
+        };
+        ranges.into_iter().map(range)
+    };
+    of_devices.flat_map(of_device).collect()
+}
+
 /// Runs of extents as ranges.
 fn ranges(extents: &[ExtentId], extent_size: Bytes) -> Vec<LostRange> {
     let runs = extents.chunk_by(|a, b| a.0 + 1 == b.0);
@@ -59,14 +87,15 @@ impl CheckReport {
         CheckReport {
             name: name.to_owned(),
             clean: found.repairable.is_empty() && found.fatal.is_empty(),
-            repairable: found.repairable,
-            fatal: found.fatal,
+            repairable: found.repairable.clone(),
+            fatal: found.fatal.clone(),
             degraded: found
                 .not_current
                 .iter()
                 .map(|(device, state)| format!("{device} is {state}"))
                 .collect(),
             lost: ranges(&found.lost, found.extent_size),
+            only_on_missing: missing_ranges(&found),
             resync_bytes: (found.span_size * u64::from(found.spans)).0,
             mapped_extents: found.mapped_extents,
             journal_batches: found.journal_batches,

@@ -171,7 +171,7 @@ async fn write_volume(
 
 /// Paths are kept as they will be found from anywhere. Symbolic links stay: those of /dev/disk/by-id are steadier than
 /// what they lead to.
-fn absolute(storage: &Storage) -> Result<Storage> {
+pub(crate) fn absolute(storage: &Storage) -> Result<Storage> {
     let Storage::Path(path) = storage else { return Ok(storage.clone()) };
     let absolute = std::path::absolute(path).map_err(|e| Error::io(path.display(), &e))?;
     Ok(Storage::Path(absolute))

@@ -39,6 +39,15 @@ pub(crate) async fn open_members_to_read(ring: &Ring, record: &VolumeRecord) -> 
     with_missing(record, found, missing)
 }
 
+/// The devices of a volume but for one, whose place another device is to take.
+pub(crate) async fn open_others(ring: &Ring, record: &VolumeRecord, but: DeviceId) -> Result<Vec<Member>> {
+    let (there, missing) = look_for(record)?;
+    let left_out = record.devices[but.index()].path.as_deref();
+    let there: Vec<PathBuf> = there.into_iter().filter(|path| Some(path.as_path()) != left_out).collect();
+    let found = open_paths(ring, &there, &record.models).await?;
+    with_missing(record, found, missing.into_iter().filter(|&place| place != but.index()).collect())
+}
+
 /// The paths that exist, and the places of those that do not.
 fn look_for(record: &VolumeRecord) -> Result<(Vec<PathBuf>, Vec<usize>)> {
     let paths = record.paths()?;

@@ -6,4 +6,5 @@ pub(crate) mod import;
 pub(crate) mod lock;
 pub(crate) mod members;
 pub(crate) mod policy;
+pub(crate) mod replace;
 pub(crate) mod state_dir;

@@ -138,13 +138,17 @@ impl<R: Runtime, D: Device> Core<R, D> {
 }
 
 /// Writes the directory of each cache table with nothing in it.
-pub(crate) async fn write_empty_directories<D: Device>(devices: &[D], superblock: &Superblock) -> Result<()> {
+pub(crate) async fn write_empty_directories<D: Device>(
+    devices: &[Option<&D>],
+    superblock: &Superblock,
+) -> Result<()> {
     let buf = buffer(Arena::LARGEST).await;
     let group = (Arena::LARGEST / PAGE) as u32;
     for (id, entry) in (0..).map(DeviceId).zip(&superblock.devices) {
         let pages = layout::cache_table_pages(entry.slots, superblock.extent_size, superblock.block_size);
         let pages = extra_directory::pages(pages);
         for (device, image) in cache_images(superblock, id) {
+            let Some(target) = devices[device.index()] else { continue };
             for first in (0..pages).step_by(group as usize) {
                 let count = group.min(pages - first);
                 buf.with_bytes_mut(|bytes| {
@@ -153,7 +157,7 @@ pub(crate) async fn write_empty_directories<D: Device>(devices: &[D], superblock
                     }
                 });
                 let (at, len) = (image + PAGE * u64::from(first), PAGE * u64::from(count));
-                let written = devices[device.index()].write(at, &buf.slice(Bytes::ZERO..len)).await;
+                let written = target.write(at, &buf.slice(Bytes::ZERO..len)).await;
                 written.map_err(|e| {
                     Error::io(format_args!("the cache table could not be written to {device}"), &e)
                 })?;

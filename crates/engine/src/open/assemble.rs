@@ -185,7 +185,7 @@ async fn with_newest_table<R: Runtime, D: Device>(
 }
 
 /// The last epoch in step of a device whose copies are all made again: it has none until the set of what it lacks is durable.
-const NEVER: u64 = 0;
+pub(crate) const NEVER: u64 = 0;
 
 /// The last epoch in which data may have been written, as a superblock knows it.
 fn data_epoch(epoch: u64, phase: Phase) -> u64 {

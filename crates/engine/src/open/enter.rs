@@ -6,10 +6,35 @@ use crate::core::Core;
 use crate::map::State;
 use crate::shape::Shape;
 use crate::{Error, ErrorKind, Result};
-use braid_base::DeviceId;
+use braid_base::{DeviceId, ExtentId};
+use braid_format::map_page::Entry;
 use braid_format::superblock::{Features, Phase, RegionKind, Superblock};
 use braid_policy::Origin;
 use braid_runtime::{Device, Runtime};
+
+/// The extents of which a device that is not there, and was current until now, holds the only current copy.
+pub(crate) fn only_copies<D: Device>(
+    members: &[Member<D>],
+    shape: &Shape,
+    state: &State,
+    lately: &[DeviceId],
+) -> Vec<(DeviceId, ExtentId)> {
+    let on = |slot| state.space.locate(slot).map(|s| s.device);
+    let is_current = |d: Option<DeviceId>| d.is_some_and(|d| members[d.index()].is_current());
+    let mut only = Vec::new();
+    for &device in lately.iter().filter(|device| !members[device.index()].lacks_all()) {
+        let is_only = |(extent, entry): (ExtentId, Entry)| {
+            let (home, second) = (on(entry.home), on(entry.second));
+            // Before this opening, the home was current and its other copy lacked something.
+            let behind = state.behind.was_behind(shape.span_of(extent));
+            home == Some(device) && (behind || !is_current(second))
+                || second == Some(device) && !is_current(home)
+        };
+        let extents = state.map.iter().filter(|&it| is_only(it));
+        only.extend(extents.map(|(extent, _)| (device, extent)));
+    }
+    only
+}
 
 /// Refuses to go on without a device that holds the only current copy of something, and was current until now.
 pub(crate) fn refuse_only_copies<D: Device>(
@@ -19,28 +44,16 @@ pub(crate) fn refuse_only_copies<D: Device>(
     state: &State,
     lately: &[DeviceId],
 ) -> Result<()> {
-    for &device in lately.iter().filter(|device| !members[device.index()].lacks_all()) {
-        let on = |slot| state.space.locate(slot).map(|s| s.device);
-        let is_current = |d: Option<DeviceId>| d.is_some_and(|d| members[d.index()].is_current());
-        let only = state.map.iter().filter(|(extent, entry)| {
-            let (home, second) = (on(entry.home), on(entry.second));
-            // Before this opening, the home was current and its other copy lacked something.
-            let behind = state.behind.was_behind(shape.span_of(*extent));
-            home == Some(device) && (behind || !is_current(second))
-                || second == Some(device) && !is_current(home)
-        });
-        let count = only.count();
-        if count > 0 {
-            let text = format!(
-                "volume '{}' lacks device {device} ({}), which alone holds what was written last to {count} extent(s): bring it \
-                 back, or give that up (--distrust {device})",
-                superblock.name,
-                members[device.index()].entry.uuid
-            );
-            return Err(Error::new(ErrorKind::Degraded, text));
-        }
-    }
-    Ok(())
+    let only = only_copies(members, shape, state, lately);
+    let Some(&(device, _)) = only.first() else { return Ok(()) };
+    let count = only.iter().filter(|(of, _)| *of == device).count();
+    let text = format!(
+        "volume '{}' lacks device {device} ({}), which alone holds what was written last to {count} extent(s): bring it back, or give \
+         that up (--distrust {device})",
+        superblock.name,
+        members[device.index()].entry.uuid
+    );
+    Err(Error::new(ErrorKind::Degraded, text))
 }
 
 /// Enters a new epoch: `Opening` on all devices, then `Open` on all. Data is written after that.

@@ -165,10 +165,11 @@ pub(crate) async fn write_superblocks<R: Runtime, D: Device>(
     Written::All
 }
 
-/// As [`write_superblocks`], for a volume that is made.
-pub(crate) async fn write_new<D: Device>(devices: &[D], superblock: &Superblock) -> Result<()> {
+/// As [`write_superblocks`], on these devices, by id: of a volume that is made, or that nobody has opened.
+pub(crate) async fn write_new<D: Device>(devices: &[Option<&D>], superblock: &Superblock) -> Result<()> {
     for table in [true, false] {
-        for (id, device) in devices.iter().enumerate().map(|(i, d)| (DeviceId(i as u16), d)) {
+        let devices = (0..).map(DeviceId).zip(devices);
+        for (id, device) in devices.filter_map(|(id, device)| device.map(|device| (id, device))) {
             let write = async |at: Bytes, buf: &Buf| device.write(at, buf).await;
             let flush = async || device.flush().await;
             let result = match table {

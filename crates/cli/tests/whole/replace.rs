@@ -1,0 +1,95 @@
+//! A mirrored volume that loses a device: what is lost, how it goes on, and a new device in its place.
+
+use crate::machine::{Machine, have, number, qemu_io_ok};
+use serde_json::Value;
+use std::time::{Duration, Instant};
+
+/// Waits until something holds, or fails after a time that only a hang takes.
+fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
+    let begun = Instant::now();
+    while !holds() {
+        assert!(begun.elapsed() < Duration::from_secs(300), "still not: {what}");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+/// A volume under `pass` that has lost its SSD, which alone held a MiB, and has 4 MiB more on the disk.
+pub fn without_its_ssd(machine: &Machine) {
+    let devices = ["--ssd", "fast.img,size=64MiB", "--hdd", "slow.img,size=64MiB,layout=tail"];
+    let policy = ["--copies", "2", "--policy", "pass,idle=50ms"];
+    machine.ok(&[&["create", "vault"], &devices[..], &policy[..]].concat());
+    let vault = machine.serve(&["vault"]);
+    qemu_io_ok(&vault.uri, &["write -P 6 0 4M", "flush"]);
+    wait_until("the disk has a copy", || {
+        number(&machine.json(&["status", "vault"]), "deferred_bytes") == 0.0
+    });
+    assert_eq!(machine.json(&["status", "vault"])["devices"][1]["keeps_addresses"], true);
+    machine.ok(&["policy", "vault", "pass,idle=1h"]);
+    qemu_io_ok(&vault.uri, &["write -P 7 20M 1M", "flush"]);
+    vault.kill();
+    std::fs::remove_file(machine.path("fast.img")).unwrap();
+}
+
+#[test]
+fn a_volume_that_lost_its_ssd_goes_on_from_the_disk_and_gets_a_new_one() {
+    if !have(&["qemu-io"]) {
+        return;
+    }
+    let machine = Machine::new();
+    without_its_ssd(&machine);
+    // Any program reads the disk: what was copied lies at its own address.
+    let raw = std::fs::read(machine.path("slow.img")).unwrap();
+    assert!(raw[..4 << 20].iter().all(|&byte| byte == 6));
+    let check = machine.braid(&["check", "vault", "--json"]);
+    assert_eq!(check.status, 1, "{check:?}");
+    let check: Value = serde_json::from_str(&check.stdout).unwrap();
+    let only = check["only_on_missing"].as_array().unwrap();
+    let covers = |range: &Value, at: f64| {
+        let (start, len) = (number(range, "offset_bytes"), number(range, "length_bytes"));
+        start <= at && at < start + len
+    };
+    assert!(only.iter().any(|range| covers(range, f64::from(20 << 20))), "{check}");
+    assert!(only.iter().all(|range| range["device"] == "d0"), "{check}");
+    // Nothing is given up unasked.
+    let new = "new.img,size=64MiB";
+    machine.refused(&["device", "replace", "vault", "d0", new], "degraded", &["d0"]);
+    assert!(!machine.path("new.img").exists());
+    machine.refused(&["serve", "vault"], "degraded", &["d0"]);
+
+    let vault = machine.serve(&["vault", "--distrust", "d0"]);
+    qemu_io_ok(&vault.uri, &["read -P 6 0 4M", "write -P 8 1M 1M", "flush"]);
+    machine.refused(&["device", "replace", "vault", "d0", new], "busy", &["vault"]);
+    assert_eq!(vault.terminate().status, 0);
+
+    let report = machine.json(&["device", "replace", "vault", "d0", new]);
+    assert_eq!((&report["device"], &report["devices"][0]["made"]), (&"d0".into(), &true.into()));
+    let vault = machine.serve(&["vault"]);
+    qemu_io_ok(&vault.uri, &["read -P 6 0 1M", "read -P 8 1M 1M"]);
+    // Until then the volume is degraded, and its exit status says so.
+    wait_until("the new device is up to date", || machine.braid(&["status", "vault"]).status == 0);
+    assert_eq!(vault.terminate().status, 0);
+    // It serves alone, should the disk go next.
+    std::fs::remove_file(machine.path("slow.img")).unwrap();
+    let vault = machine.serve(&["vault"]);
+    qemu_io_ok(&vault.uri, &["read -P 6 0 1M", "read -P 8 1M 1M", "read -P 6 2M 2M"]);
+    assert_eq!(vault.terminate().status, 0);
+}
+
+#[test]
+fn a_replacement_that_makes_no_sense_is_refused_and_changes_nothing() {
+    let machine = Machine::new();
+    let devices = ["--ssd", "fast.img,size=64MiB", "--hdd", "slow.img,size=64MiB", "--copies", "2"];
+    machine.ok(&[&["create", "vault"], &devices[..]].concat());
+    machine.create("single", &[]);
+    let replace = |words: &[&str], kind: &str, named: &str| {
+        machine.refused(&[&["device", "replace"], words].concat(), kind, &[named]);
+    };
+    replace(&["vault", "d2", "new.img,size=64MiB"], "usage", "d2");
+    replace(&["vault", "d0", "memory,size=64MiB"], "usage", "PATH");
+    replace(&["vault", "d0", "new.img,size=64MiB,layout=tail"], "usage", "PATH");
+    replace(&["vault", "d0", "new.img,size=8MiB"], "invalid", "new.img");
+    replace(&["vault", "d0", "slow.img"], "invalid", "slow.img");
+    replace(&["single", "d0", "new.img,size=64MiB"], "degraded", "d0");
+    assert!(!machine.path("new.img").exists());
+    assert_eq!(machine.braid(&["check", "vault"]).status, 0);
+}

@@ -1,0 +1,111 @@
+//! `braid device replace`: a new device in the place of one that is gone.
+
+use crate::device::open::{OpenDevice, Prepared, prepare, refuse_duplicates};
+use crate::device::spec::{DeviceSpec, Storage};
+use crate::model::library;
+use crate::serve::ring::on_ring;
+use crate::volume::create::absolute;
+use crate::volume::lock::VolumeLock;
+use crate::volume::members::{handles, names, open_others, with_paths};
+use crate::volume::state_dir::{DeviceRecord, StateDir, VolumeName, VolumeRecord};
+use crate::{Error, ErrorKind, Result};
+use braid_base::DeviceId;
+use braid_engine::Replacement;
+use braid_format::Uuid;
+use braid_runtime::Device;
+use braid_uring::Ring;
+use serde::{Deserialize, Serialize};
+
+/// A device that was replaced.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct ReplaceReport {
+    /// The volume.
+    pub name: String,
+    /// The place: `d1`.
+    pub device: String,
+    /// The path of the device that was there.
+    pub replaced_path: String,
+    /// The devices of the volume now, by place.
+    pub devices: Vec<DeviceRecord>,
+}
+
+/// Gives a volume of two copies that nobody serves a new device in the place of one that is gone, or that is to go: `text` is
+/// `PATH[,size=S][,model=M]`. The next serving makes all copies on it anew, while guests work.
+///
+/// # Errors
+/// `Busy` while it is served; `Invalid` if the new device does not fit; `Degraded` if the old one alone holds something. Nothing was
+/// changed then.
+pub fn replace(
+    state: &StateDir,
+    name: &VolumeName,
+    device: DeviceId,
+    text: &str,
+    overwrite: bool,
+) -> Result<ReplaceReport> {
+    let mut record = state.load(name)?;
+    let Some(old) = record.devices.get(device.index()).cloned() else {
+        let problem =
+            format!("volume '{name}' has no device {device}: it has {}, from d0", record.devices.len());
+        return Err(Error::new(ErrorKind::Usage, problem));
+    };
+    let class = old.class.parse().map_err(|e| Error::new(ErrorKind::Corrupt, format!("{e}")))?;
+    let mut spec = DeviceSpec::parse(class, text)?;
+    if spec.storage == Storage::Memory || spec.layout.is_some() {
+        let problem = "a new device has a path, and the layout of the one that it replaces: use PATH[,size=S][,model=M]";
+        return Err(Error::new(ErrorKind::Usage, problem));
+    }
+    let _lock = VolumeLock::take(state, name, "given a new device")?;
+    spec.storage = absolute(&spec.storage)?;
+    let new = on_ring(async |ring| replace_on(ring, &mut record, device, &spec, overwrite).await)?;
+    record.devices[device.index()] = new;
+    state.save(&record)?;
+    Ok(ReplaceReport {
+        name: name.to_string(),
+        device: device.to_string(),
+        replaced_path: old.name(),
+        devices: record.devices,
+    })
+}
+
+/// Replaces a device, and gives the record of the new one; its file is gone again where that fails and it was made for this.
+async fn replace_on(
+    ring: &Ring,
+    record: &mut VolumeRecord,
+    device: DeviceId,
+    spec: &DeviceSpec,
+    overwrite: bool,
+) -> Result<DeviceRecord> {
+    let model = spec.model.as_deref().map(|model| library::find(spec.class, model)).transpose()?;
+    let stored = model.as_ref().map(|model| model.stored.clone());
+    let mut new = DeviceRecord::new(&spec.storage, spec.class, stored.as_deref(), 0);
+    let others = record.devices.iter().enumerate().filter(|(place, _)| *place != device.index());
+    refuse_duplicates(others.map(|(_, other)| other).chain([&new]).filter_map(|d| d.path.as_deref()))?;
+    let members = open_others(ring, record, device).await?;
+    if let Some((name, text)) = model.as_ref().and_then(|model| model.own.clone()) {
+        library::keep(&mut record.models, name, text)?;
+    }
+    new.made = prepare(spec)? == Prepared::Made;
+    let replaced = async {
+        let (model, seed) = (model.map(|model| model.spec), u64::from(device.0));
+        let opened = OpenDevice::open(ring, &spec.storage, spec.class, model.as_ref(), spec.size, seed)?;
+        new.size_bytes = opened.geometry().size.0;
+        let replacement = Replacement {
+            device,
+            name: spec.name(),
+            identity: Uuid(uuid::Uuid::new_v4().into_bytes()),
+            model: stored.unwrap_or_default(),
+            overwrite,
+        };
+        let replaced =
+            braid_engine::replace(ring, handles(&members), &names(&members), &opened, &replacement).await;
+        replaced.map(drop).map_err(|error| with_paths(error, &members))
+    };
+    let result = replaced.await;
+    if result.is_err()
+        && new.made
+        && let Some(Err(error)) = new.path.as_ref().map(std::fs::remove_file)
+    {
+        tracing::warn!("{} could not be removed: {error}", spec.name());
+    }
+    result.map(|()| new)
+}

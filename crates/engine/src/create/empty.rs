@@ -1,0 +1,80 @@
+//! The regions of a volume that holds nothing yet, or of a device that is new to a volume.
+
+use super::buffer;
+use crate::journal::{images, write_empty_directories};
+use crate::{Error, Result};
+use braid_base::Bytes;
+use braid_format::intent_page::{self, Difference};
+use braid_format::map_page;
+use braid_format::superblock::{RegionKind, Superblock};
+use braid_runtime::{Arena, Device};
+
+/// Writes all regions that lie on these devices, by id, with nothing in them.
+pub(crate) async fn write_empty_regions<D: Device>(
+    devices: &[Option<&D>],
+    superblock: &Superblock,
+) -> Result<()> {
+    write_empty_map(devices, superblock).await?;
+    write_empty_intents(devices, superblock).await?;
+    write_empty_directories(devices, superblock).await?;
+    for kind in [RegionKind::Journal, RegionKind::Proof, RegionKind::DoubleWrite, RegionKind::PolicyState] {
+        erase(devices, superblock, kind).await?;
+    }
+    Ok(())
+}
+
+/// Writes both map images with nothing mapped: what lay there before must not be taken for pages.
+async fn write_empty_map<D: Device>(devices: &[Option<&D>], superblock: &Superblock) -> Result<()> {
+    let pages = map_page::pages(superblock.extents(), superblock.copies);
+    let buf = buffer(Arena::LARGEST).await;
+    let group = (Arena::LARGEST / map_page::SIZE) as u32;
+    for first in (0..pages).step_by(group as usize) {
+        let count = group.min(pages - first);
+        buf.with_bytes_mut(|bytes| {
+            for (page, bytes) in (first..first + count).zip(bytes.chunks_exact_mut(map_page::SIZE.as_usize()))
+            {
+                map_page::encode(bytes, superblock.volume, page, 0, superblock.copies, std::iter::empty());
+            }
+        });
+        for (device, image) in images(superblock, RegionKind::Map) {
+            let Some(target) = devices[device.index()] else { continue };
+            let (at, len) = (image + map_page::SIZE * u64::from(first), map_page::SIZE * u64::from(count));
+            let written = target.write(at, &buf.slice(Bytes::ZERO..len)).await;
+            written.map_err(|e| Error::io(format_args!("the map could not be written to {device}"), &e))?;
+        }
+    }
+    Ok(())
+}
+
+/// Writes the table of spans with all of them clean.
+async fn write_empty_intents<D: Device>(devices: &[Option<&D>], superblock: &Superblock) -> Result<()> {
+    let buf = buffer(intent_page::SIZE).await;
+    for (device, offset) in images(superblock, RegionKind::Intents) {
+        let Some(target) = devices[device.index()] else { continue };
+        for page in 0..intent_page::pages(superblock.spans()) {
+            buf.with_bytes_mut(|b| intent_page::encode(b, superblock.volume, page, 0, |_| Difference::None));
+            let written = target.write(offset + intent_page::SIZE * u64::from(page), &buf).await;
+            written.map_err(|e| Error::io(format_args!("the spans could not be written to {device}"), &e))?;
+        }
+    }
+    Ok(())
+}
+
+/// Makes sure that nothing of an earlier volume with the same UUID is found.
+async fn erase<D: Device>(devices: &[Option<&D>], superblock: &Superblock, kind: RegionKind) -> Result<()> {
+    let buf = buffer(Arena::LARGEST).await;
+    buf.fill_zero();
+    for region in superblock.regions.iter().filter(|region| region.kind == kind) {
+        let Some(target) = devices[region.device.index()] else { continue };
+        let mut at = Bytes::ZERO;
+        while at < region.len {
+            let step = buf.len().min(region.len - at);
+            let written = target.write(region.offset + at, &buf.slice(Bytes::ZERO..step)).await;
+            written.map_err(|e| {
+                Error::io(format_args!("the {kind} could not be written to {}", region.device), &e)
+            })?;
+            at += step;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,213 @@
+//! A new device in the place of one that is gone.
+
+mod rig;
+
+use braid_base::{Bytes, DeviceId, KIB, MIB, Nanos, Rng};
+use braid_engine::{
+    CreateOptions, Durability, ErrorKind, Export, OpenOptions, Replacement, Volume, check, replace,
+};
+use braid_format::Uuid;
+use braid_format::superblock::{DeviceState, Layout};
+use braid_runtime::Runtime;
+use braid_sim::{Blank, Disk, DiskOptions, FaultPlan, Faults, Faulty, World};
+use rig::{Bench, bench, bench_in, filled, holds, make, open, options, refused};
+
+fn mirror(layouts: &[Layout]) -> CreateOptions {
+    CreateOptions { copies: 2, layouts: layouts.to_vec(), ..options(1) }
+}
+
+fn replacement(device: u16) -> Replacement {
+    Replacement {
+        device: DeviceId(device),
+        name: "the new disk".to_owned(),
+        identity: Uuid([7; 16]),
+        model: String::new(),
+        overwrite: true,
+    }
+}
+
+/// A device of the class of one of the two, with something else on it.
+fn new_disk(world: &World, place: usize, size: Bytes) -> Disk {
+    let options = if place == 0 { DiskOptions::ssd(size) } else { DiskOptions::hdd(size) };
+    Disk::new(world, options.with_blank(Blank::Garbage(99)))
+}
+
+fn sound(world: &World, disk: Disk) -> Faulty<Disk> {
+    Faulty::new(disk, &Faults::new(FaultPlan::default(), world.fork_rng()))
+}
+
+fn new_device(bench: &Bench, place: usize, size: Bytes) -> Faulty<Disk> {
+    sound(&bench.world, new_disk(&bench.world, place, size))
+}
+
+/// After a shutdown and after a crash, whichever device goes, whatever its layout: once the new one is up to date, it serves alone.
+#[test]
+fn a_new_device_gets_all_copies_and_then_serves_alone() {
+    for (place, layout, closes) in
+        [(0, Layout::Head, true), (1, Layout::Head, false), (1, Layout::Tail, true), (0, Layout::Tail, false)]
+    {
+        let bench = bench(1);
+        let (world, arena, all) = (bench.world.clone(), bench.arena.clone(), bench.devices());
+        // A little larger than the old one.
+        let new = new_device(&bench, place, MIB * 8 + KIB * 100);
+        let disks = bench.disks.clone();
+        bench.run(async move {
+            let volume = make(world.clone(), all.clone(), &mirror(&[layout, layout])).await;
+            volume.write(Bytes::ZERO, &filled(&arena, MIB, 1), Durability::Fua).await.unwrap();
+            volume.write(MIB * 2, &filled(&arena, KIB * 700, 2), Durability::Fua).await.unwrap();
+            if closes {
+                volume.close().await.unwrap();
+            }
+            // What the software had given to the devices when it was killed.
+            let all: Vec<_> = disks.iter().map(|disk| sound(&world, disk.fork(&world))).collect();
+            let rest = vec![all[1 - place].clone()];
+            let names = ["the survivor".to_owned()];
+            replace(&world, rest.clone(), &names, &new, &replacement(place as u16)).await.unwrap();
+            // The old one is none of the volume's any more.
+            let error = refused(open(world.clone(), all.clone()).await);
+            assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
+            let both = vec![rest[0].clone(), new.clone()];
+            let volume = open(world.clone(), both.clone()).await.unwrap();
+            assert_eq!(volume.status().devices[place].state, DeviceState::Returning);
+            volume.write(MIB, &filled(&arena, MIB, 3), Durability::Fua).await.unwrap();
+            world.sleep(Nanos::from_secs(60)).await;
+            assert_eq!(volume.status().devices[place].state, DeviceState::Active);
+            volume.audit().await.unwrap();
+            volume.close().await.unwrap();
+            let volume = open(world.clone(), vec![new]).await.unwrap();
+            assert!(holds(&volume, &arena, Bytes::ZERO, MIB, 1).await.unwrap());
+            assert!(holds(&volume, &arena, MIB, MIB, 3).await.unwrap());
+            assert!(holds(&volume, &arena, MIB * 2, KIB * 700, 2).await.unwrap());
+        });
+    }
+}
+
+/// The SSD alone holds what `pass` has not copied yet: a new device must not make that loss final unasked.
+#[test]
+fn a_device_that_alone_holds_something_is_not_replaced_until_it_is_given_up() {
+    let bench = bench(2);
+    let (world, arena, all) = (bench.world.clone(), bench.arena.clone(), bench.devices());
+    let new = new_device(&bench, 0, MIB * 8);
+    let disks = bench.disks.clone();
+    bench.run(async move {
+        let options =
+            CreateOptions { policy: "pass,max-lag=4MiB,window=4MiB,idle=1h".to_owned(), ..mirror(&[]) };
+        let volume = make(world.clone(), all.clone(), &options).await;
+        volume.write(Bytes::ZERO, &filled(&arena, MIB, 1), Durability::Fua).await.unwrap();
+        let rest = vec![sound(&world, disks[1].fork(&world))];
+        let names = ["the disk".to_owned()];
+        let error = refused(replace(&world, rest.clone(), &names, &new, &replacement(0)).await);
+        assert_eq!(error.kind(), ErrorKind::Degraded, "{error}");
+        let report = check(&world, rest.clone(), &names).await.unwrap();
+        let only: Vec<u32> = report.only_on_missing.iter().map(|(_, extent)| extent.0).collect();
+        assert_eq!(only, (0..8).collect::<Vec<_>>(), "of 128 KiB each");
+        let given_up = |o: &mut OpenOptions| o.distrust = vec![DeviceId(0)];
+        let (volume, _) = rig::open_with(world.clone(), rest.clone(), given_up).await.unwrap();
+        volume.close().await.unwrap();
+        replace(&world, rest.clone(), &names, &new, &replacement(0)).await.unwrap();
+        let volume = open(world.clone(), vec![rest[0].clone(), new]).await.unwrap();
+        volume.write(Bytes::ZERO, &filled(&arena, MIB, 2), Durability::Fua).await.unwrap();
+        world.sleep(Nanos::from_secs(60)).await;
+        assert_eq!(volume.status().devices[0].state, DeviceState::Active);
+        volume.audit().await.unwrap();
+    });
+}
+
+#[test]
+fn a_device_that_does_not_fit_is_refused_and_nothing_changes() {
+    let bench = bench(3);
+    let (world, arena, all) = (bench.world.clone(), bench.arena.clone(), bench.devices());
+    let (small, other_class) = (new_device(&bench, 0, MIB * 7), new_device(&bench, 1, MIB * 8));
+    let full = new_device(&bench, 0, MIB * 8);
+    bench.run(async move {
+        let volume = make(world.clone(), all.clone(), &mirror(&[])).await;
+        volume.write(Bytes::ZERO, &filled(&arena, MIB, 1), Durability::Fua).await.unwrap();
+        volume.close().await.unwrap();
+        let (rest, names) = (vec![all[1].clone()], ["the survivor".to_owned()]);
+        let careful = Replacement { overwrite: false, ..replacement(0) };
+        for (new, how) in [(small, replacement(0)), (other_class, replacement(0)), (full.clone(), careful)] {
+            let error = refused(replace(&world, rest.clone(), &names, &new, &how).await);
+            assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
+        }
+        for wrong in [1, 2] {
+            let error = refused(replace(&world, rest.clone(), &names, &full, &replacement(wrong)).await);
+            assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
+        }
+        let volume = open(world, all).await.unwrap();
+        assert!(holds(&volume, &arena, Bytes::ZERO, MIB, 1).await.unwrap());
+        volume.audit().await.unwrap();
+    });
+}
+
+/// With one copy there is nothing that a new device could get its copies from.
+#[test]
+fn a_volume_with_one_copy_says_that_it_cannot() {
+    let bench = bench(4);
+    let (world, all) = (bench.world.clone(), bench.devices());
+    let new = new_device(&bench, 0, MIB * 8);
+    bench.run(async move {
+        make(world.clone(), all.clone(), &options(1)).await.close().await.unwrap();
+        let names = ["the survivor".to_owned()];
+        let error = refused(replace(&world, vec![all[1].clone()], &names, &new, &replacement(0)).await);
+        assert!(matches!(error.kind(), ErrorKind::Degraded | ErrorKind::Unsupported), "{error}");
+    });
+}
+
+/// A power cut at any moment: the volume opens without the new device and with it, and the replacement can be done again.
+#[test]
+fn a_replacement_that_is_interrupted_can_be_done_again() {
+    for cut in (1..90).step_by(2) {
+        let (place, seed) = (cut as usize / 2 % 2, cut);
+        let bench = bench_in(World::new(seed));
+        let (world, arena, all) = (bench.world.clone(), bench.arena.clone(), bench.devices());
+        bench.run(async move {
+            let volume = make(world, all, &mirror(&[])).await;
+            volume.write(Bytes::ZERO, &filled(&arena, MIB, 1), Durability::Fua).await.unwrap();
+            volume.close().await.unwrap();
+        });
+        let mut rng = Rng::new(seed);
+        let world = World::new(rng.next_u64());
+        let survivor = bench.disks[1 - place].restart(&world);
+        let new = new_disk(&world, place, MIB * 8);
+        world.power().cut_at(cut);
+        let (rt, rest, target) = (world.clone(), survivor.clone(), new.clone());
+        let done = world.block_on_until_cut(async move {
+            replace(&rt, vec![rest], &["the survivor".to_owned()], &target, &replacement(place as u16)).await
+        });
+        assert!(done.is_none_or(|done| done.is_ok()));
+        world.halt();
+        for disk in [&survivor, &new] {
+            disk.power_cut(&mut rng);
+        }
+        for with_new in [false, true] {
+            let world = World::new(rng.next_u64());
+            let (survivor, new) = (survivor.restart(&world), new.restart(&world));
+            let rt = world.clone();
+            world.block_on(async move {
+                let names = ["the survivor".to_owned(), "the new disk".to_owned()];
+                // Without a superblock of its own, the new device belongs to nothing yet.
+                let belongs = braid_engine::identify(&rt, std::rc::Rc::new(new.clone()), "it").await.is_ok();
+                let given = match with_new && belongs {
+                    true => vec![survivor.clone(), new.clone()],
+                    false => vec![survivor.clone()],
+                };
+                let options = OpenOptions::new(names[..given.len()].to_vec());
+                let (volume, _) = Volume::open(rt.clone(), given, options).await.unwrap();
+                let arena = braid_runtime::Arena::new(MIB * 2);
+                let buf = arena.alloc(MIB).await;
+                volume.read(Bytes::ZERO, &buf).await.unwrap();
+                assert!(buf.with_bytes(|bytes| bytes.iter().all(|&byte| byte == 1)), "cut {cut}");
+                volume.close().await.unwrap();
+                let again = Replacement { identity: Uuid([8; 16]), ..replacement(place as u16) };
+                replace(&rt, vec![survivor.clone()], &names[..1], &new, &again).await.unwrap();
+                let options = OpenOptions::new(names.to_vec());
+                let (volume, _) = Volume::open(rt.clone(), vec![survivor, new], options).await.unwrap();
+                rt.sleep(Nanos::from_secs(60)).await;
+                assert_eq!(volume.status().devices[place].state, DeviceState::Active, "cut {cut}");
+                volume.audit().await.unwrap();
+                volume.close().await.unwrap();
+            });
+            world.halt();
+        }
+    }
+}
