@@ -9,7 +9,7 @@ use crate::volume::lock::VolumeLock;
 use crate::volume::members::{handles, names, open_others, with_paths};
 use crate::volume::state_dir::{DeviceRecord, StateDir, VolumeName, VolumeRecord};
 use crate::{Error, ErrorKind, Result};
-use braid_base::DeviceId;
+use braid_base::{DeviceClass, DeviceId};
 use braid_engine::Replacement;
 use braid_format::Uuid;
 use braid_runtime::Device;
@@ -48,7 +48,7 @@ pub fn replace(
             format!("volume '{name}' has no device {device}: it has {}, from d0", record.devices.len());
         return Err(Error::new(ErrorKind::Usage, problem));
     };
-    let class = old.class.parse().map_err(|e| Error::new(ErrorKind::Corrupt, e.to_string()))?;
+    let class = old.class.parse::<DeviceClass>().map_err(|e| Error::new(ErrorKind::Corrupt, e.to_string()))?;
     let mut spec = DeviceSpec::parse(class, text)?;
     if spec.storage == Storage::Memory || spec.layout.is_some() {
         let problem = "a new device has a path, and the layout of the one that it replaces: use PATH[,size=S][,model=M]";
