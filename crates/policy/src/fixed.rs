@@ -42,8 +42,7 @@ impl Fixed {
             "stripe" => ("stripe", Rule::RoundRobin(devices.iter().map(|d| d.id).collect()), String::new()),
             _ => {
                 let shares = shares(settings, devices)?;
-                let pairs = shares.iter().enumerate().map(|(i, &share)| format!("d{i}={}", percent(share)));
-                let text = pairs.collect::<Vec<_>>().join(",");
+                let text = text(&shares, devices);
                 ("static", Rule::Shares(shares), text)
             }
         };
@@ -60,16 +59,36 @@ impl Fixed {
     }
 }
 
+/// Devices that can have shares by name. More have shares by class.
+const KEYS: [&str; 32] = [
+    "d0", "d1", "d2", "d3", "d4", "d5", "d6", "d7", "d8", "d9", "d10", "d11", "d12", "d13", "d14", "d15",
+    "d16", "d17", "d18", "d19", "d20", "d21", "d22", "d23", "d24", "d25", "d26", "d27", "d28", "d29", "d30",
+    "d31",
+];
+
+/// The settings that make these shares again.
+fn text(shares: &[f64], devices: &[DeviceView]) -> String {
+    if shares.len() <= KEYS.len() {
+        let pairs = shares.iter().zip(KEYS).map(|(&share, key)| format!("{key}={}", percent(share)));
+        return pairs.collect::<Vec<_>>().join(",");
+    }
+    let of_ssds = devices.iter().zip(shares).filter(|(device, _)| device.class == DeviceClass::Ssd);
+    format!("ssd={}", percent(of_ssds.map(|(_, share)| share).sum()))
+}
+
 fn shares(settings: &mut Settings, devices: &[DeviceView]) -> Result<Vec<f64>, BadSetting> {
-    const KEYS: [&str; 32] = [
-        "d0", "d1", "d2", "d3", "d4", "d5", "d6", "d7", "d8", "d9", "d10", "d11", "d12", "d13", "d14", "d15",
-        "d16", "d17", "d18", "d19", "d20", "d21", "d22", "d23", "d24", "d25", "d26", "d27", "d28", "d29",
-        "d30", "d31",
-    ];
     let (ssd, hdd) = (settings.take_share("ssd")?, settings.take_share("hdd")?);
     let mut named = Vec::new();
     for device in devices {
-        named.push(settings.take_share(KEYS[device.id.index()])?);
+        let key = KEYS.get(device.id.index());
+        named.push(key.map_or(Ok(None), |key| settings.take_share(key))?);
+    }
+    if named.iter().any(Option::is_some) && devices.len() > KEYS.len() {
+        return Err(BadSetting::new(format!(
+            "policy static takes shares by device for {} devices at most, and the volume has {}: give them by class, as ssd=80%",
+            KEYS.len(),
+            devices.len()
+        )));
     }
     if (ssd.is_some() || hdd.is_some()) == named.iter().any(Option::is_some) {
         return Err(BadSetting::new(

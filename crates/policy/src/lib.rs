@@ -12,6 +12,7 @@ mod lru;
 mod pass;
 mod placement;
 mod plan;
+mod raid1;
 mod request;
 mod ssd_first;
 mod view;
@@ -24,6 +25,7 @@ pub use lru::Lru;
 pub use pass::Pass;
 pub use placement::{Home, Occasion, Placement, Second, WriteTarget};
 pub use plan::{Move, Outcome, Plan};
+pub use raid1::Raid1;
 pub use request::{ByteRange, Completion, Direction, Flags, Origin, Piece, Request, WholeInMemory};
 pub use ssd_first::SsdFirst;
 pub use view::{CellId, CopyKind, CurrentCopy, DeviceView, ExtraCopy, Homes, View};
@@ -148,6 +150,7 @@ pub fn parse(text: &str, devices: &[DeviceView]) -> Result<Box<dyn Policy>, BadS
         "wardrop" => Box::new(Wardrop::new(&mut settings, devices)?),
         "ssd-first" => Box::new(SsdFirst::new(&mut settings, devices)?),
         "pass" => Box::new(Pass::new(&mut settings, devices)?),
+        "raid1" => Box::new(Raid1::new(&mut settings, devices)?),
         "ssd-only" | "hdd-only" | "stripe" | "static" => Box::new(Fixed::new(&mut settings, devices)?),
         other => return Err(BadSetting::unknown_name("policy", other, NAMES.iter().copied())),
     };
@@ -157,4 +160,4 @@ pub fn parse(text: &str, devices: &[DeviceView]) -> Result<Box<dyn Policy>, BadS
 
 /// The policies by name.
 pub const NAMES: &[&str] =
-    &["equi", "wardrop", "pass", "ssd-only", "hdd-only", "stripe", "static", "ssd-first"];
+    &["equi", "wardrop", "pass", "raid1", "ssd-only", "hdd-only", "stripe", "static", "ssd-first"];

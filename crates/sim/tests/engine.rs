@@ -183,6 +183,18 @@ fn a_mirror_that_is_behind_by_a_window_loses_nothing_flushed() {
     run(&campaign, &Engine { copies: 2, policy, ..Engine::wardrop() });
 }
 
+/// The same with a disk that is written at once, in whatever order writes come.
+#[test]
+fn a_write_behind_mirror_loses_nothing_flushed() {
+    let mut campaign = campaign("write-behind", "a_write_behind_mirror_loses_nothing_flushed", 30);
+    campaign.setup.disturbances =
+        vec![Disturbance::MissingDevice, Disturbance::WriteErrors, Disturbance::PolicyChanges];
+    campaign.setup.workload.errors = Errors::Tolerated;
+    campaign.states.go_on = 0.5;
+    let policy = "raid1,write-behind,limit=48KiB".to_owned();
+    run(&campaign, &Engine { copies: 2, policy, ..Engine::wardrop() });
+}
+
 /// Devices fail under a read cache: what they lost is not in the cache after that.
 #[test]
 fn a_read_cache_on_disks_that_fail_returns_nothing_that_was_not_written() {

@@ -48,7 +48,8 @@ pub fn replace(
             format!("volume '{name}' has no device {device}: it has {}, from d0", record.devices.len());
         return Err(Error::new(ErrorKind::Usage, problem));
     };
-    let class = old.class.parse::<DeviceClass>().map_err(|e| Error::new(ErrorKind::Corrupt, e.to_string()))?;
+    let class =
+        old.class.parse::<DeviceClass>().map_err(|e| Error::new(ErrorKind::Corrupt, e.to_string()))?;
     let mut spec = DeviceSpec::parse(class, text)?;
     if spec.storage == Storage::Memory || spec.layout.is_some() {
         let problem = "a new device has a path, and the layout of the one that it replaces: use PATH[,size=S][,model=M]";

@@ -30,6 +30,18 @@ fn each_baseline_splits_as_it_says() {
     assert_eq!(place("static,ssd=0%", &mut mixed(1), 100), [0, 100]);
 }
 
+/// A share by name for each of more devices than have names was a panic.
+#[test]
+fn a_split_over_many_devices_is_by_class_and_can_be_read_again() {
+    let many = mixed(39);
+    let policy = parse("static,ssd=50%", &many.devices).unwrap();
+    assert_eq!(policy.settings(), "ssd=50%");
+    let again = parse(&format!("static,{}", policy.settings()), &many.devices).unwrap();
+    assert_eq!(again.settings(), policy.settings());
+    assert!(parse("static,d0=50%", &many.devices).is_err());
+    assert_eq!(place("static,ssd=80%", &mut mixed(39), 100)[0], 80);
+}
+
 #[test]
 fn every_prefix_of_a_static_split_is_split_as_well_as_whole_extents_allow() {
     for percent in [10, 30, 55, 90] {

@@ -3,5 +3,6 @@
 mod baselines;
 mod equi;
 mod pass;
+mod raid1;
 mod volume;
 mod wardrop;

@@ -1,0 +1,124 @@
+//! `raid1`: the mirror that PASS is compared with (Xiao et al., section V), as Linux md has it.
+//!
+//! Each extent has a copy on an SSD, if the volume has one, and the other on a disk. A write is answered once both have it, and a read comes from
+//! the copy that is expected to answer first.
+//!
+//! `raid1,write-behind`: the disk is written later, as soon as it can, and up to `limit` may be on the way; beyond that a write waits for both
+//! copies. The disk is then also *write-mostly*: it is read only if the SSD cannot be. md keeps the bytes of these writes in memory; here
+//! they are read from the SSD again, and after a crash they are still known to be missing.
+
+use crate::{
+    BadSetting, CurrentCopy, DeviceView, Move, Occasion, Placement, Plan, Policy, Second, Settings, View,
+};
+use braid_base::{Bytes, DeviceClass, DeviceId, ExtentId, Nanos};
+
+/// Two copies of everything, on an SSD and on a disk.
+pub struct Raid1 {
+    classes: Vec<DeviceClass>,
+    /// How much the disks may lack; none if they lack nothing.
+    write_behind: Option<Bytes>,
+}
+
+/// md's own limit: 16K sectors.
+const USUAL_LIMIT: Bytes = Bytes(16 * 1024 * 512);
+/// The largest limit: what the disks may lack after a crash is copied again.
+const LARGEST_LIMIT: Bytes = Bytes(1 << 40);
+/// How often what the disks lack is looked for.
+const LOOK: Nanos = Nanos::from_millis(1);
+/// The same without write-behind: there is nothing to do.
+const REST: Nanos = Nanos::from_secs(3600);
+/// Ranges that are on their way to the disks at the same time.
+const ON_THE_WAY: usize = 64;
+
+impl Raid1 {
+    /// Settings: `write-behind`, and with it `limit` (8MiB).
+    pub fn new(settings: &mut Settings, devices: &[DeviceView]) -> Result<Raid1, BadSetting> {
+        let classes: Vec<DeviceClass> = devices.iter().map(|d| d.class).collect();
+        let behind = settings.take_flag("write-behind")?;
+        let limit = if behind {
+            settings.take_bytes("limit", USUAL_LIMIT, Bytes(1)..=LARGEST_LIMIT)?
+        } else {
+            Bytes::ZERO
+        };
+        if behind && ![DeviceClass::Ssd, DeviceClass::Hdd].iter().all(|class| classes.contains(class)) {
+            return Err(BadSetting::new(
+                "policy raid1,write-behind needs an SSD, and a disk to write later: use raid1",
+            ));
+        }
+        Ok(Raid1 { classes, write_behind: behind.then_some(limit) })
+    }
+
+    fn is_ssd(&self, device: DeviceId) -> bool {
+        self.classes[device.index()] == DeviceClass::Ssd
+    }
+
+    /// The device with the most room, of this class if one has any.
+    fn roomiest(&self, class: DeviceClass, not: Option<DeviceId>, view: &View) -> Option<DeviceId> {
+        let others = view.with_room().filter(|device| Some(device.id) != not);
+        others.max_by_key(|device| (device.class == class, device.free)).map(|device| device.id)
+    }
+}
+
+impl Policy for Raid1 {
+    fn name(&self) -> &'static str {
+        "raid1"
+    }
+
+    fn settings(&self) -> String {
+        self.write_behind.map_or_else(String::new, |limit| format!("write-behind,limit={}", limit.0))
+    }
+
+    fn copies(&self) -> u8 {
+        2
+    }
+
+    fn place<'a>(&mut self, occasion: &Occasion<'a>, view: &View) -> Placement<'a> {
+        let home = match occasion {
+            Occasion::New { .. } => self.roomiest(DeviceClass::Ssd, None, view),
+            Occasion::Write(piece) => view.homes.home(piece.extent),
+            Occasion::ReadHit(_) | Occasion::ReadMiss(_) => None,
+        };
+        let Some(home) = home else { return Placement::KEEP };
+        let device = self.roomiest(DeviceClass::Hdd, Some(home), view).unwrap_or(home);
+        let second = match self.write_behind {
+            // Where the home is on a disk, the second copy is on an SSD, which is never behind.
+            Some(most) if self.is_ssd(home) => Second::Behind { device, most },
+            _ => Second::Sync(device),
+        };
+        Placement::on(home).with_second(second)
+    }
+
+    fn rank_reads(&self, copies: &mut [CurrentCopy], view: &View) {
+        view.sort_by_read_wait(copies);
+        if self.write_behind.is_some() {
+            copies.sort_by_key(|copy| !self.is_ssd(copy.device));
+        }
+    }
+
+    fn plan(&mut self, view: &View, plan: &mut Plan) -> Nanos {
+        if self.write_behind.is_none() {
+            return view.now + REST;
+        }
+        let mut next = view.homes.next_behind(Bytes::ZERO);
+        while let Some(range) = next.filter(|_| plan.moves.len() < ON_THE_WAY) {
+            plan.moves.push(Move::Resync { range });
+            next = view.homes.next_behind(range.end);
+        }
+        view.now + LOOK
+    }
+
+    fn explain(&self, extent: ExtentId, view: &View) -> String {
+        let range = view.range_of_extent(extent);
+        let lacks = view.homes.next_behind(range.start).is_some_and(|behind| behind.start < range.end);
+        match (self.write_behind, lacks) {
+            (None, _) => "it has two copies, which are written together".to_owned(),
+            (Some(limit), true) => format!(
+                "the disk lacks a part of it, which is on its way; {} are behind, {limit} at most",
+                view.homes.behind()
+            ),
+            (Some(limit), false) => {
+                format!("it has two copies; {} are behind, {limit} at most", view.homes.behind())
+            }
+        }
+    }
+}

@@ -1,0 +1,89 @@
+//! RAID 1: which copy is written when, and which is read.
+
+use crate::volume::{HDD, SSD, Volume, devices};
+use braid_base::{Bytes, DeviceClass, KIB, MIB, Nanos};
+use braid_policy::{ByteRange, CopyKind, CurrentCopy, Direction, Move, Plan, Policy, Second, parse};
+
+fn pair() -> Volume {
+    Volume::new(&devices(&[(DeviceClass::Ssd, 1000), (DeviceClass::Hdd, 1000)]), 800)
+}
+
+fn raid1(settings: &str, volume: &Volume) -> Box<dyn Policy> {
+    parse(&format!("raid1{settings}"), &volume.devices).expect("the policy is right")
+}
+
+fn read_first(policy: &dyn Policy, volume: &Volume) -> braid_base::DeviceId {
+    let copy = |device, kind| CurrentCopy { device, kind };
+    let mut copies = [copy(HDD, CopyKind::Second), copy(SSD, CopyKind::Home)];
+    policy.rank_reads(&mut copies, &volume.view());
+    copies[0].device
+}
+
+#[test]
+fn both_copies_are_written_together_and_the_quicker_one_is_read() {
+    let mut volume = pair();
+    let mut policy = raid1("", &volume);
+    assert_eq!(volume.allocate(&mut *policy, 3), SSD);
+    assert_eq!(volume.access(&mut *policy, 3, Direction::Write).second, Second::Sync(HDD));
+    for (ssd, hdd, first) in [(1, 8, SSD), (8, 1, HDD)] {
+        volume.devices[0].read_latency = Some(Nanos::from_millis(ssd));
+        volume.devices[1].read_latency = Some(Nanos::from_millis(hdd));
+        assert_eq!(read_first(&*policy, &volume), first);
+    }
+}
+
+#[test]
+fn a_write_behind_disk_is_written_at_once_as_far_as_the_limit_and_hardly_read() {
+    let mut volume = pair();
+    let mut policy = raid1(",write-behind", &volume);
+    volume.allocate(&mut *policy, 3);
+    let second = volume.access(&mut *policy, 3, Direction::Write).second;
+    assert_eq!(second, Second::Behind { device: HDD, most: MIB * 8 });
+    volume.devices[0].read_latency = Some(Nanos::from_millis(50));
+    volume.devices[1].read_latency = Some(Nanos::from_millis(1));
+    assert_eq!(read_first(&*policy, &volume), SSD, "write-mostly");
+    let mut plan = Plan::default();
+    policy.plan(&volume.view(), &mut plan);
+    assert!(plan.moves.is_empty());
+    let written = ByteRange::new(KIB * 256, KIB * 4);
+    volume.lack([written].into_iter());
+    policy.plan(&volume.view(), &mut plan);
+    assert_eq!(plan.moves, [Move::Resync { range: written }]);
+}
+
+#[test]
+fn a_home_on_a_disk_has_a_copy_on_the_ssd_that_is_never_behind() {
+    let mut volume = pair();
+    let mut policy = raid1(",write-behind", &volume);
+    volume.settle(5, HDD);
+    assert!(matches!(volume.access(&mut *policy, 5, Direction::Write).second, Second::Sync(_)));
+}
+
+#[test]
+fn two_devices_of_one_class_are_a_mirror_without_write_behind() {
+    let disks = devices(&[(DeviceClass::Hdd, 100), (DeviceClass::Hdd, 100)]);
+    let mut volume = Volume::new(&disks, 80);
+    let mut policy = raid1("", &volume);
+    let home = volume.allocate(&mut *policy, 0);
+    let second = volume.access(&mut *policy, 0, Direction::Write).second.device();
+    assert!(second.is_some_and(|second| second != home));
+    assert!(parse("raid1,write-behind", &disks).is_err());
+}
+
+#[test]
+fn settings_are_written_as_they_are_read() {
+    let volume = pair();
+    for text in ["", ",write-behind", ",write-behind,limit=64KiB"] {
+        let policy = raid1(text, &volume);
+        let settings = policy.settings();
+        let again = if settings.is_empty() { String::new() } else { format!(",{settings}") };
+        assert_eq!(raid1(&again, &volume).settings(), settings);
+    }
+    assert_eq!(
+        raid1(",write-behind,limit=64KiB", &volume).settings(),
+        format!("write-behind,limit={}", Bytes(65_536).0)
+    );
+    for text in ["raid1,limit=1MiB", "raid1,write-behind,limit=0", "raid1,write-behind=1"] {
+        assert!(parse(text, &volume.devices).is_err(), "{text}");
+    }
+}
