@@ -13,14 +13,17 @@
 //!
 //! The paper leaves open how much comes into the window while it is being duplicated: what duplication does not keep up with, requests that
 //! are blocked a little longer. Here that has an end: a write that would put more than `max-lag` behind goes to both copies before it is
-//! answered. It also says what N, base time and threshold are for, and not what they were in its own runs: the defaults are ours. In idle
-//! time a part of the window is duplicated before it is full (`idle`), which shortens the next duplication and what a lost SSD costs.
+//! answered. Before that, guests are held to the rate at which the disk gets its copies (`Pace`), so that it stays an exception: writes to both
+//! copies make the disk seek between what guests write and what is being duplicated. And while the window is full, duplication takes as much
+//! of the SSD's time as it can use, since guests wait for the disk then. The paper also says what N, base time and threshold are for, and not what they
+//! were in its own runs: the defaults are ours. In idle time a part of the window is duplicated before it is full (`idle`), which shortens the next
+//! duplication and what a lost SSD costs.
 //!
 //! The order is the paper's (`order=lba`): the disk alone holds no state that the volume ever had until the window is empty.
 
 use crate::{
-    BadSetting, ByteRange, CurrentCopy, DeviceView, Move, Occasion, Outcome, Placement, Plan, Policy,
-    Request, Second, Settings, View,
+    BadSetting, ByteRange, Completion, CurrentCopy, DeviceView, Direction, Move, Occasion, Origin, Outcome,
+    Placement, Plan, Policy, Request, Second, Settings, View,
 };
 use braid_base::{Bytes, DeviceClass, DeviceId, ExtentId, Nanos, Op};
 use std::fmt;
@@ -35,7 +38,49 @@ pub struct Pass {
     outstanding: u32,
     /// When a guest last asked for something.
     last_request: Nanos,
+    pace: Pace,
 }
+
+/// How fast the disks get their copies, and how fast guests may write for that.
+#[derive(Debug, Default)]
+struct Pace {
+    /// Whether a full window is being duplicated, and since when.
+    since: Option<Nanos>,
+    /// Bytes that the disks got since.
+    copied: u64,
+    /// Bytes a second, as far as known.
+    rate: Option<f64>,
+    /// When the next write may begin.
+    next: Nanos,
+}
+
+impl Pace {
+    /// A plan begins.
+    fn begin(&mut self, full: bool, now: Nanos) {
+        match (self.since, full) {
+            (None, true) => (self.since, self.copied) = (Some(now), 0),
+            (Some(_), false) => self.since = None,
+            _ => {}
+        }
+    }
+
+    /// How long a write waits. Guests get up to twice the rate of the disks while little more than the window is behind, and less and
+    /// less of it towards the bound, one after the other.
+    fn wait(&mut self, len: Bytes, over: f64, now: Nanos) -> Nanos {
+        let Some(since) = self.since else { return Nanos::ZERO };
+        let passed = now.saturating_sub(since);
+        if passed >= MEASURED {
+            self.rate = Some(self.copied as f64 / passed.as_secs_f64());
+        }
+        let Some(rate) = self.rate.filter(|&rate| rate > 0.0) else { return Nanos::ZERO };
+        let allowed = rate * 2.0 * (1.0 - over).max(0.01);
+        self.next = self.next.max(now) + Nanos((len.0 as f64 / allowed * 1e9) as u64);
+        self.next.saturating_sub(now)
+    }
+}
+
+/// So long the disks are watched before their rate is believed.
+const MEASURED: Nanos = Nanos::from_millis(200);
 
 #[derive(Clone, Copy, Debug)]
 struct Constants {
@@ -63,10 +108,11 @@ enum Amount {
 }
 
 const SECTOR: Bytes = Bytes(512);
-/// Ranges within so much of the volume are duplicated as one piece of work.
-const PIECE: Bytes = Bytes(4 << 20);
+/// Ranges within so much of the volume are duplicated as one piece of work. Several pieces are copied at the same time: short ones lie near each
+/// other, and the disk gets them nearly in the order of their addresses.
+const PIECE: Bytes = Bytes(128 << 10);
 /// Pieces that are duplicated in idle time before the policy looks whether guests are back.
-const IDLE_PIECES: usize = 16;
+const IDLE_PIECES: usize = 128;
 /// How often it looks, …
 const LOOK: Nanos = Nanos::from_millis(10);
 /// … and while nothing is behind.
@@ -121,7 +167,7 @@ impl fmt::Display for Amount {
 }
 
 impl Pass {
-    /// Settings: `order` (lba, the only one yet), `window` (400Ksectors), `max-lag` (twice the window), `base` (1ms), `threshold` (8), `levels`
+    /// Settings: `order` (lba, the only one yet), `window` (400Ksectors), `max-lag` (twice the window), `base` (100us), `threshold` (256), `levels`
     /// (4, the paper's N), `idle` (100ms).
     pub fn new(settings: &mut Settings, devices: &[DeviceView]) -> Result<Pass, BadSetting> {
         let classes: Vec<DeviceClass> = devices.iter().map(|d| d.class).collect();
@@ -137,16 +183,27 @@ impl Pass {
         let settings = Constants {
             window,
             max_lag,
-            base: settings.take_time("base", Nanos::from_millis(1), Nanos::ZERO..=longest)?,
-            threshold: settings.take_count("threshold", 8, 1..=1 << 20)?,
+            base: settings.take_time("base", Nanos::from_micros(100), Nanos::ZERO..=longest)?,
+            threshold: settings.take_count("threshold", 256, 1..=1 << 20)?,
             levels: settings.take_count("levels", 4, 0..=1000)?,
             idle: settings.take_time("idle", Nanos::from_millis(100), Nanos(1)..=Nanos::from_secs(3600))?,
         };
-        Ok(Pass { settings, classes, outstanding: 0, last_request: Nanos::ZERO })
+        Ok(Pass { settings, classes, outstanding: 0, last_request: Nanos::ZERO, pace: Pace::default() })
     }
 
     fn roomiest(&self, class: DeviceClass, view: &View) -> Option<DeviceId> {
         view.with_room().filter(|d| d.class == class).max_by_key(|d| d.free).map(|d| d.id)
+    }
+
+    /// How long a write waits so that what is behind stays between the window and its bound.
+    fn paced(&mut self, len: Bytes, view: &View) -> Nanos {
+        let (volume, behind) = (volume_size(view), view.homes.behind());
+        let (window, most) = (self.settings.window.of(volume), self.settings.max_lag.of(volume));
+        if behind <= window || most <= window {
+            return Nanos::ZERO;
+        }
+        let over = (behind - window).0 as f64 / (most - window).0 as f64;
+        self.pace.wait(len, over.min(1.0), view.now)
     }
 
     fn is_ssd(&self, device: DeviceId) -> bool {
@@ -211,11 +268,22 @@ impl Policy for Pass {
         self.last_request = view.now;
     }
 
-    fn throttle(&mut self, request: &Request, _: &View) -> Nanos {
+    fn throttle(&mut self, request: &Request, view: &View) -> Nanos {
         let Constants { base, threshold, levels, .. } = self.settings;
         match request.op {
-            Op::Write => Nanos(base.0 * u64::from(self.outstanding) / threshold).min(Nanos(base.0 * levels)),
+            Op::Write => {
+                let blocked =
+                    Nanos(base.0 * u64::from(self.outstanding) / threshold).min(Nanos(base.0 * levels));
+                blocked.max(self.paced(request.range.len(), view))
+            }
             Op::Read | Op::Flush | Op::Discard => Nanos::ZERO,
+        }
+    }
+
+    fn completed(&mut self, io: &Completion) {
+        let duplicates = io.origin == Origin::Background && io.direction == Direction::Write;
+        if duplicates && !self.is_ssd(io.device) {
+            self.pace.copied += io.len.0;
         }
     }
 
@@ -243,10 +311,14 @@ impl Policy for Pass {
             return view.now + REST;
         }
         let full = behind >= self.settings.window.of(volume_size(view));
+        self.pace.begin(full, view.now);
         let idle = view.now >= self.last_request + self.settings.idle;
         if full || idle {
             let most = if full { usize::MAX } else { IDLE_PIECES };
             plan.moves.extend(self.pieces(view).take(most).map(|range| Move::Resync { range }));
+            for device in view.devices.iter().filter(|_| full) {
+                plan.limit(device.id, 1.0);
+            }
         }
         // In idle time a guest that comes back must not wait for the end of this plan.
         plan.revise = !full;

@@ -164,8 +164,21 @@ impl<R: Runtime, D: Device> Core<R, D> {
                 Other::None | Other::Equal(_) | Other::Behind(_) => {}
             }
         }
-        self.state.borrow_mut().behind.copied(span, done.clone(), doubts);
+        // What a crash would bring back has copies of its own, which lack what they lacked: it is behind until the change is durable.
+        if !self.is_older_needed(extent, &(done.start - start..done.end - start)) {
+            self.state.borrow_mut().behind.copied(span, done.clone(), doubts);
+        }
         Ok(done)
+    }
+
+    /// Whether the journal still says of a range of an extent that it lies elsewhere, or that it is valid where it no longer is.
+    fn is_older_needed(&self, extent: ExtentId, range: &Range<Bytes>) -> bool {
+        let state = self.state.borrow();
+        let (durable, now) = (state.durable_entry(extent), state.map.get(extent));
+        let needed = durable.valid & self.shape.parts_touched(range);
+        let moved = (durable.home, durable.second) != (now.home, now.second);
+        let lacks = if moved { needed } else { needed & !now.valid };
+        durable.second != SlotNumber::NONE && lacks != 0
     }
 
     /// Where copying ends that could end here, but goes on over short gaps to what is behind next, up to `most`.

@@ -3,7 +3,8 @@
 use crate::volume::{HDD, SSD, Volume, devices};
 use braid_base::{Bytes, DeviceClass, KIB, MIB, Nanos, Op};
 use braid_policy::{
-    ByteRange, CopyKind, CurrentCopy, Direction, Flags, Move, Outcome, Plan, Policy, Request, Second, parse,
+    ByteRange, Completion, CopyKind, CurrentCopy, Direction, Flags, Move, Origin, Outcome, Plan, Policy,
+    Request, Second, parse,
 };
 
 fn pair() -> Volume {
@@ -64,7 +65,7 @@ fn a_full_window_is_duplicated_in_the_order_of_addresses() {
     volume.lack(scattered(50));
     let pieces = plan(&mut *policy, &volume);
     assert!(pieces.is_sorted_by(|one, next| one.end <= next.start), "{pieces:?}");
-    assert!(pieces.iter().all(|piece| piece.len() <= MIB * 4), "{pieces:?}");
+    assert!(pieces.iter().all(|piece| piece.len() <= KIB * 128), "{pieces:?}");
     let is_covered = |range: ByteRange| pieces.iter().any(|p| p.start <= range.start && range.end <= p.end);
     assert!(scattered(50).all(is_covered), "{pieces:?}");
 }
@@ -86,10 +87,10 @@ fn in_idle_time_a_part_of_the_window_is_duplicated_before_it_is_full() {
 #[test]
 fn writes_wait_by_what_is_outstanding_in_so_many_levels() {
     let mut volume = pair();
-    let mut policy = pass("window=4KiB,base=1ms,threshold=2,levels=3", &volume);
+    let mut policy = pass("window=4KiB,max-lag=4KiB,base=1ms,threshold=2,levels=3", &volume);
     assert_eq!(policy.throttle(&request(Op::Write), &volume.view()), Nanos::ZERO);
-    // 16 pieces of 4 MiB: a block in each.
-    volume.lack((0..16).map(|i| ByteRange::new(MIB * 5 * i, KIB * 4)));
+    // 16 pieces: a block in each.
+    volume.lack(scattered(16));
     let outstanding = plan(&mut *policy, &volume);
     assert_eq!(outstanding.len(), 16);
     let waits = |policy: &mut dyn Policy| policy.throttle(&request(Op::Write), &volume.view());
@@ -121,4 +122,39 @@ fn a_window_is_given_in_sectors_bytes_or_as_a_share() {
     assert_eq!(parse(&again, &volume.devices).unwrap().settings(), settings("window=1.5%,idle=7ms"));
     let ssds = devices(&[(DeviceClass::Ssd, 10), (DeviceClass::Ssd, 10)]);
     assert!(parse("pass", &ssds).is_err());
+}
+
+/// A request of the background has written to the disk.
+fn copied(policy: &mut dyn Policy, len: Bytes) {
+    let (direction, origin) = (Direction::Write, Origin::Background);
+    policy.completed(&Completion { device: HDD, direction, len, latency: Nanos::from_millis(1), origin });
+}
+
+#[test]
+fn while_a_full_window_is_duplicated_guests_write_no_faster_than_the_disk_gets_its_copies() {
+    let mut volume = pair();
+    let mut policy = pass("window=1MiB,max-lag=3MiB,base=0us", &volume);
+    let write =
+        |policy: &mut dyn Policy, volume: &Volume| policy.throttle(&request(Op::Write), &volume.view());
+    volume.lack((0..512).map(|i| ByteRange::new(KIB * 8 * i, KIB * 4)));
+    plan(&mut *policy, &volume);
+    assert_eq!(write(&mut *policy, &volume), Nanos::ZERO, "how fast the disk is nobody knows yet");
+    volume.now = Nanos::from_secs(1);
+    copied(&mut *policy, MIB * 4);
+    // Half way to the bound: as fast as the disk, one guest after the other.
+    let alone = Nanos(1_000_000_000 / 1024);
+    for waiting in 1..=4 {
+        let wait = write(&mut *policy, &volume);
+        assert!(wait.0.abs_diff(alone.0 * waiting) < 1_000, "{wait}");
+    }
+    assert_eq!(policy.throttle(&request(Op::Read), &volume.view()), Nanos::ZERO);
+    volume.now = Nanos::from_secs(2);
+    copied(&mut *policy, MIB * 4);
+    // Near the bound: slower.
+    volume.lack((0..740).map(|i| ByteRange::new(KIB * 8 * i, KIB * 4)));
+    assert!(write(&mut *policy, &volume) > Nanos(alone.0 * 3));
+    // Not more than the window is behind: at once.
+    volume.now = Nanos::from_secs(3);
+    volume.lack((0..256).map(|i| ByteRange::new(KIB * 8 * i, KIB * 4)));
+    assert_eq!(write(&mut *policy, &volume), Nanos::ZERO);
 }
