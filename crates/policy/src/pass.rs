@@ -13,7 +13,7 @@
 //!
 //! The paper leaves open how much comes into the window while it is being duplicated: what duplication does not keep up with, requests that
 //! are blocked a little longer. Here that has an end: a write that would put more than `max-lag` behind goes to both copies before it is
-//! answered. Before that, guests are held to the rate at which the disk gets its copies (`Pace`), so that it stays an exception: writes to both
+//! answered, and so does every write while the disk lacks one that is older than `max-lag-time`; duplication begins at half of that. Before that, guests are held to the rate at which the disk gets its copies (`Pace`), so that it stays an exception: writes to both
 //! copies make the disk seek between what guests write and what is being duplicated. And while the window is full, duplication takes as much
 //! of the SSD's time as it can use, since guests wait for the disk then. The paper also says what N, base time and threshold are for, and not what they
 //! were in its own runs: the defaults are ours. In idle time a part of the window is duplicated before it is full (`idle`), which shortens the next
@@ -39,6 +39,21 @@ pub struct Pass {
     /// When a guest last asked for something.
     last_request: Nanos,
     pace: Pace,
+    /// The disks have all that was written before this time.
+    covered: Nanos,
+    round: Option<Round>,
+    /// The most that was behind.
+    highest: Bytes,
+}
+
+/// A duplication of all that was behind when it began.
+#[derive(Clone, Copy, Debug)]
+struct Round {
+    began: Nanos,
+    /// Pieces that have not ended.
+    left: usize,
+    /// Whether those that have ended did all of their work.
+    whole: bool,
 }
 
 /// How fast the disks get their copies, and how fast guests may write for that.
@@ -88,6 +103,8 @@ struct Constants {
     window: Amount,
     /// What is behind at most.
     max_lag: Amount,
+    /// How long ago the oldest write is at most that the disks lack.
+    max_lag_time: Option<Nanos>,
     /// How long a write waits for each `threshold` duplications that are outstanding.
     base: Nanos,
     threshold: u64,
@@ -167,7 +184,7 @@ impl fmt::Display for Amount {
 }
 
 impl Pass {
-    /// Settings: `order` (lba, the only one yet), `window` (400Ksectors), `max-lag` (twice the window), `base` (100us), `threshold` (256), `levels`
+    /// Settings: `order` (lba, the only one yet), `window` (400Ksectors), `max-lag` (twice the window), `max-lag-time` (none), `base` (100us), `threshold` (256), `levels`
     /// (4, the paper's N), `idle` (100ms).
     pub fn new(settings: &mut Settings, devices: &[DeviceView]) -> Result<Pass, BadSetting> {
         let classes: Vec<DeviceClass> = devices.iter().map(|d| d.class).collect();
@@ -179,20 +196,36 @@ impl Pass {
         }
         let window = amount(settings, "window")?.unwrap_or(Amount::Sectors(400 * 1024));
         let max_lag = amount(settings, "max-lag")?.unwrap_or(window.twice());
+        let max_lag_time = settings.take_text("max-lag-time").map(|text| lag_time(&text)).transpose()?;
         let longest = Nanos::from_secs(1);
         let settings = Constants {
             window,
             max_lag,
+            max_lag_time,
             base: settings.take_time("base", Nanos::from_micros(100), Nanos::ZERO..=longest)?,
             threshold: settings.take_count("threshold", 256, 1..=1 << 20)?,
             levels: settings.take_count("levels", 4, 0..=1000)?,
             idle: settings.take_time("idle", Nanos::from_millis(100), Nanos(1)..=Nanos::from_secs(3600))?,
         };
-        Ok(Pass { settings, classes, outstanding: 0, last_request: Nanos::ZERO, pace: Pace::default() })
+        Ok(Pass {
+            settings,
+            classes,
+            outstanding: 0,
+            last_request: Nanos::ZERO,
+            pace: Pace::default(),
+            covered: Nanos::ZERO,
+            round: None,
+            highest: Bytes::ZERO,
+        })
     }
 
     fn roomiest(&self, class: DeviceClass, view: &View) -> Option<DeviceId> {
         view.with_room().filter(|d| d.class == class).max_by_key(|d| d.free).map(|d| d.id)
+    }
+
+    /// Whether the oldest write that the disks lack is as old as `part` of what is allowed.
+    fn is_late(&self, part: u64, now: Nanos) -> bool {
+        self.settings.max_lag_time.is_some_and(|most| now >= self.covered + most / part)
     }
 
     /// How long a write waits so that what is behind stays between the window and its bound.
@@ -227,6 +260,16 @@ impl Pass {
     }
 }
 
+fn lag_time(text: &str) -> Result<Nanos, BadSetting> {
+    let times = Nanos::from_millis(100)..=Nanos::from_secs(3600);
+    let time = text.parse().ok().filter(|time| times.contains(time));
+    time.ok_or_else(|| {
+        BadSetting::new(format!(
+            "setting max-lag-time of policy pass: '{text}' is no time from 100ms to 1h, such as 5s"
+        ))
+    })
+}
+
 fn amount(settings: &mut Settings, key: &'static str) -> Result<Option<Amount>, BadSetting> {
     let Some(text) = settings.take_text(key) else { return Ok(None) };
     let amount = Amount::parse(&text).filter(|amount| amount.is_sound());
@@ -248,9 +291,11 @@ impl Policy for Pass {
     }
 
     fn settings(&self) -> String {
-        let Constants { window, max_lag, base, threshold, levels, idle } = self.settings;
+        let Constants { window, max_lag, max_lag_time, base, threshold, levels, idle } = self.settings;
+        let time = max_lag_time
+            .map_or_else(String::new, |time| format!("max-lag-time={}us,", time.0.div_ceil(1_000)));
         format!(
-            "order=lba,window={window},max-lag={max_lag},base={}us,threshold={threshold},levels={levels},idle={}us",
+            "order=lba,window={window},max-lag={max_lag},{time}base={}us,threshold={threshold},levels={levels},idle={}us",
             base.0 / 1_000,
             idle.0.div_ceil(1_000)
         )
@@ -266,6 +311,7 @@ impl Policy for Pass {
 
     fn observe(&mut self, _: &Request, view: &View) {
         self.last_request = view.now;
+        self.highest = self.highest.max(view.homes.behind());
     }
 
     fn throttle(&mut self, request: &Request, view: &View) -> Nanos {
@@ -295,7 +341,10 @@ impl Policy for Pass {
         };
         let Some(home) = home else { return Placement::KEEP };
         let device = self.roomiest(DeviceClass::Hdd, view).unwrap_or(home);
-        let most = self.settings.max_lag.of(volume_size(view));
+        let most = match self.is_late(1, view.now) {
+            true => Bytes::ZERO,
+            false => self.settings.max_lag.of(volume_size(view)),
+        };
         // A home on a disk, from before this policy, has its second copy on an SSD: that one is never behind.
         let second = if self.is_ssd(home) { Second::Behind { device, most } } else { Second::Sync(device) };
         Placement::on(home).with_second(second)
@@ -307,10 +356,13 @@ impl Policy for Pass {
 
     fn plan(&mut self, view: &View, plan: &mut Plan) -> Nanos {
         let behind = view.homes.behind();
+        self.highest = self.highest.max(behind);
+        self.round = None;
         if behind == Bytes::ZERO {
-            return view.now + REST;
+            self.covered = view.now;
+            return view.now + if self.settings.max_lag_time.is_some() { LOOK } else { REST };
         }
-        let full = behind >= self.settings.window.of(volume_size(view));
+        let full = behind >= self.settings.window.of(volume_size(view)) || self.is_late(2, view.now);
         self.pace.begin(full, view.now);
         let idle = view.now >= self.last_request + self.settings.idle;
         if full || idle {
@@ -322,12 +374,26 @@ impl Policy for Pass {
         }
         // In idle time a guest that comes back must not wait for the end of this plan.
         plan.revise = !full;
+        if full {
+            self.round = Some(Round { began: view.now, left: plan.moves.len(), whole: true });
+        }
         self.outstanding = plan.moves.len() as u32;
         view.now + LOOK
     }
 
-    fn done(&mut self, _: &Move, _: Outcome) {
+    fn done(&mut self, _: &Move, outcome: Outcome) {
         self.outstanding = self.outstanding.saturating_sub(1);
+        let Some(round) = &mut self.round else { return };
+        round.left = round.left.saturating_sub(1);
+        round.whole &= outcome == Outcome::Finished;
+        if round.left == 0 && round.whole {
+            self.covered = round.began;
+        }
+    }
+
+    fn figures(&self, device: DeviceId) -> Vec<(&'static str, f64)> {
+        // What is behind lacks on the disks.
+        if self.is_ssd(device) { Vec::new() } else { vec![("behind_highest_bytes", self.highest.0 as f64)] }
     }
 
     fn uses(&self, device: &DeviceView) -> bool {

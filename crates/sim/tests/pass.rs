@@ -100,3 +100,24 @@ fn a_volume_of_one_copy_refuses_the_policy() {
         assert_eq!(refused(volume.set_policy("pass").await).kind(), ErrorKind::Invalid);
     });
 }
+
+/// Guests never rest, and the window is never full: the disk gets what is old all the same.
+#[test]
+fn what_is_behind_for_long_is_copied_while_guests_go_on() {
+    let bench = bench(7);
+    let (world, arena, all) = (bench.world.clone(), bench.arena.clone(), bench.devices());
+    bench.run(async move {
+        let policy = "pass,window=90%,max-lag=100%,max-lag-time=500ms,idle=1h";
+        let volume = make(world.clone(), all, &mirrored(policy)).await;
+        volume.write(Bytes::ZERO, &filled(&arena, MIB, 1), Durability::Fua).await.unwrap();
+        let bytes = filled(&arena, BLOCK, 2);
+        for i in 0..200 {
+            volume.write(MIB + BLOCK * (i % 50), &bytes, Durability::Volatile).await.unwrap();
+            world.sleep(Nanos::from_millis(10)).await;
+        }
+        assert!(volume.status().behind < MIB / 2, "{}", volume.status().behind);
+        world.sleep(Nanos::from_secs(2)).await;
+        assert_eq!(volume.status().behind, Bytes::ZERO);
+        volume.audit().await.unwrap();
+    });
+}

@@ -34,6 +34,13 @@ const FILLED: Bytes = Bytes(64 << 10);
 /// Extents that a search passes over before it lets others run.
 const EXTENTS_IN_A_ROW: u32 = 4096;
 
+/// A range of which a copy was behind.
+struct LookedAt {
+    range: Range<Bytes>,
+    /// Whether it is not any more.
+    is_alike: bool,
+}
+
 impl<R: Runtime, D: Device> Core<R, D> {
     /// Brings what is behind up to date until the volume closes.
     pub(super) async fn resync(self: &Rc<Self>) {
@@ -71,17 +78,18 @@ impl<R: Runtime, D: Device> Core<R, D> {
         if range.start >= end {
             return Ok(Outcome::Finished);
         }
-        let mut at = range.start;
+        let (mut at, mut all) = (range.start, true);
         while let Some(next) = self.next_behind(at..end) {
             if self.jobs.are_ending() {
                 return Ok(Outcome::Stopped);
             }
             self.drop_suspects(self.shape.span_of(self.shape.extent_of(next.start))).await?;
-            at = self.resync_piece(&next, Mover::Plan).await?.end;
+            let looked_at = self.resync_piece(&next, Mover::Plan).await?;
+            (at, all) = (looked_at.range.end, all && looked_at.is_alike);
         }
         // A commit proves the sources. One after each range would keep the target from sorting what it was given.
         self.moves.resynced.set(true);
-        Ok(Outcome::Finished)
+        Ok(if all { Outcome::Finished } else { Outcome::Stopped })
     }
 
     /// Resynchronises all that is behind in a span. False if something is left.
@@ -92,7 +100,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
             if self.jobs.are_ending() {
                 return Ok(false);
             }
-            at = self.resync_piece(&next, Mover::Engine).await?.end;
+            at = self.resync_piece(&next, Mover::Engine).await?.range.end;
         }
         Ok(!self.state.borrow().behind.is_any_behind(span))
     }
@@ -128,7 +136,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
 
     /// Copies what is behind at the start of a range: up to the end of its extent, or of a buffer. Gives the part of the range that was looked
     /// at; it is behind as before if a device is not there.
-    async fn resync_piece(self: &Rc<Self>, range: &Range<Bytes>, mover: Mover) -> Result<Range<Bytes>> {
+    async fn resync_piece(self: &Rc<Self>, range: &Range<Bytes>, mover: Mover) -> Result<LookedAt> {
         let extent = self.shape.extent_of(range.start);
         let (span, start) = (self.shape.span_of(extent), self.shape.bytes_of(extent).start);
         let most = (start + self.shape.extent_size).min(range.start + self.bounce_limit());
@@ -146,7 +154,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         let mut done = range.start..limit;
         if self.state.borrow().suspect.contains(&span) {
             // Another device was given up since: its extra copies go first, or the span would be called clean with them.
-            return Ok(done);
+            return Ok(LookedAt { range: done, is_alike: false });
         }
         let doubts = self.state.borrow().behind.doubts(span);
         let entry = self.state.borrow().map.get(extent);
@@ -155,7 +163,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
             let (valid, end) = self.shape.run(entry.valid, done.start - start, done.end - start);
             done.end = start + end;
             match copies.other {
-                Other::Away => return Ok(done),
+                Other::Away => return Ok(LookedAt { range: done, is_alike: false }),
                 Other::Behind(target) if valid => {
                     let part = bytes.slice(Bytes::ZERO..done.end - done.start);
                     let within = done.start - start..end;
@@ -165,10 +173,11 @@ impl<R: Runtime, D: Device> Core<R, D> {
             }
         }
         // What a crash would bring back has copies of its own, which lack what they lacked: it is behind until the change is durable.
-        if !self.is_older_needed(extent, &(done.start - start..done.end - start)) {
+        let is_alike = !self.is_older_needed(extent, &(done.start - start..done.end - start));
+        if is_alike {
             self.state.borrow_mut().behind.copied(span, done.clone(), doubts);
         }
-        Ok(done)
+        Ok(LookedAt { range: done, is_alike })
     }
 
     /// Whether the journal still says of a range of an extent that it lies elsewhere, or that it is valid where it no longer is.

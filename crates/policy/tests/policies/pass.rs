@@ -158,3 +158,44 @@ fn while_a_full_window_is_duplicated_guests_write_no_faster_than_the_disk_gets_i
     volume.lack((0..256).map(|i| ByteRange::new(KIB * 8 * i, KIB * 4)));
     assert_eq!(write(&mut *policy, &volume), Nanos::ZERO);
 }
+
+#[test]
+fn a_write_that_the_disk_lacks_for_too_long_makes_the_others_wait_for_both_copies() {
+    let mut volume = pair();
+    let mut policy = pass("window=50%,max-lag=60%,max-lag-time=2s,idle=1h", &volume);
+    volume.allocate(&mut *policy, 3);
+    let most =
+        |policy: &mut dyn Policy, volume: &Volume| match volume.access(policy, 3, Direction::Write).second {
+            Second::Behind { most, .. } => most,
+            other => panic!("{other:?}"),
+        };
+    volume.now = Nanos::from_secs(10);
+    assert_eq!(plan(&mut *policy, &volume), [], "nothing is behind");
+    volume.lack(scattered(3));
+    assert!(most(&mut *policy, &volume) > Bytes::ZERO);
+    volume.now = Nanos::from_millis(10_900);
+    assert_eq!(plan(&mut *policy, &volume), []);
+    // Half of the time: duplication begins, though the window is nearly empty and guests are at work.
+    volume.now = Nanos::from_millis(11_100);
+    let pieces = plan(&mut *policy, &volume);
+    assert_eq!(pieces.len(), 3);
+    volume.now = Nanos::from_millis(12_100);
+    assert_eq!(most(&mut *policy, &volume), Bytes::ZERO);
+    let ends = |policy: &mut dyn Policy, outcomes: [Outcome; 3]| {
+        pieces
+            .iter()
+            .zip(outcomes)
+            .for_each(|(&range, outcome)| policy.done(&Move::Resync { range }, outcome));
+    };
+    ends(&mut *policy, [Outcome::Finished, Outcome::Stopped, Outcome::Finished]);
+    assert_eq!(most(&mut *policy, &volume), Bytes::ZERO, "a part of it may still be lacking");
+    assert_eq!(plan(&mut *policy, &volume).len(), 3);
+    ends(&mut *policy, [Outcome::Finished; 3]);
+    assert!(most(&mut *policy, &volume) > Bytes::ZERO);
+    for wrong in ["0s", "2h", "5"] {
+        assert!(parse(&format!("pass,max-lag-time={wrong}"), &volume.devices).is_err(), "{wrong}");
+    }
+    assert!(policy.settings().contains("max-lag-time=2000000us,"), "{}", policy.settings());
+    let again = format!("pass,{}", policy.settings());
+    assert_eq!(parse(&again, &volume.devices).unwrap().settings(), policy.settings());
+}
