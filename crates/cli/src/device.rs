@@ -1,17 +1,17 @@
-//! `braid device`: models of devices, how to make one, and a new device for a volume.
+//! `braid device`: models of devices, how to make one; a device of a volume taken out of use, and a new one in its place.
 
 use crate::output::{Output, print};
 use crate::serve::device_id;
 use braid_base::{Bytes, DeviceClass, DeviceId, Nanos};
 use braid_control::{
-    CalibrateOptions, CalibrateReport, Error, ErrorKind, Result, StateDir, VolumeName, calibrate, models,
-    replace, show_model,
+    CalibrateOptions, CalibrateReport, Client, Error, ErrorKind, Result, StateDir, VolumeName, calibrate,
+    models, replace, show_model,
 };
 use clap::{Args, Subcommand};
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 
-/// Models of devices: show them, or make one by measuring a device; and a new device for a volume
+/// Models of devices: show them, or make one by measuring a device; and devices of a volume: take one out of use, put a new one in its place
 #[derive(Args)]
 pub struct Arguments {
     #[command(subcommand)]
@@ -22,7 +22,26 @@ pub struct Arguments {
 enum Verb {
     Show(ShowArguments),
     Calibrate(CalibrateArguments),
+    Fail(FailArguments),
     Replace(ReplaceArguments),
+}
+
+/// Take a device out of use while the volume is served, as if it had failed
+///
+/// For a volume of two copies: it goes on with the others, and its guests notice nothing. Then the device can be pulled out. The next braid serve
+/// brings it up to date again, unless another device has taken its place (braid device replace).
+#[derive(Args)]
+#[command(after_help = "\
+Example:
+  braid device fail vault d1
+
+JSON: name, device.")]
+struct FailArguments {
+    /// The volume
+    name: VolumeName,
+    /// Which device, by its place: d1
+    #[arg(value_parser = device_id)]
+    device: DeviceId,
 }
 
 /// Give a volume of two copies a new device in the place of one that is gone
@@ -104,8 +123,22 @@ pub fn run(state: &StateDir, arguments: &Arguments, output: Output) -> Result<u8
     match &arguments.verb {
         Verb::Show(arguments) => show(arguments, output),
         Verb::Calibrate(arguments) => run_calibrate(arguments, output),
+        Verb::Fail(arguments) => fail(state, arguments, output),
         Verb::Replace(arguments) => run_replace(state, arguments, output),
     }
+}
+
+fn fail(state: &StateDir, arguments: &FailArguments, output: Output) -> Result<u8> {
+    let FailArguments { name, device } = arguments;
+    Client::connect(state, name)?.fail_device(*device)?;
+    match output.json {
+        true => print(&serde_json::json!({ "name": name, "device": device.to_string() }).to_string()),
+        false => print(&format!(
+            "{device} of volume '{name}' is out of use, and all is on the others. To put another one in its place: braid stop {name}, \
+             braid device replace {name} {device} PATH"
+        )),
+    }
+    Ok(0)
 }
 
 fn run_replace(state: &StateDir, arguments: &ReplaceArguments, output: Output) -> Result<u8> {

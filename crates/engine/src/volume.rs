@@ -192,6 +192,36 @@ impl<R: Runtime, D: Device> Volume<R, D> {
         core.journal.failure().map_or(Ok(()), Err)
     }
 
+    /// Takes a device out of use, as if it had failed: from then on its copies count for nothing, and the volume goes on with the others. The
+    /// next opening brings it up to date again, unless another device has taken its place.
+    ///
+    /// # Errors
+    /// `Invalid` if there is no such device, or it is not in use; `Degraded` if something lies on it alone: then nothing has changed.
+    pub async fn fail_device(&self, device: DeviceId) -> Result<()> {
+        let core = &self.core;
+        let Some(member) = core.devices.iter().find(|member| member.id == device) else {
+            let problem =
+                format!("the volume has no device {device}: it has {}", core.devices.iter().count());
+            return Err(Error::new(ErrorKind::Invalid, problem));
+        };
+        if !member.is_written() {
+            return Err(Error::new(
+                ErrorKind::Invalid,
+                format!("device {device} is {} already", member.state()),
+            ));
+        }
+        // What was copied from it to others is proved by a flush of it.
+        core.commit(Origin::Background).await?;
+        if !core.survives(device) {
+            let problem = format!(
+                "device {device} alone holds something: wait until its copies are up to date (braid status), or stop the volume and give \
+                 it up (braid serve --distrust {device})"
+            );
+            return Err(Error::new(ErrorKind::Degraded, problem));
+        }
+        core.give_up(device, Error::new(ErrorKind::Io, "taken out of use by the administrator")).await
+    }
+
     /// Changes the policy; no data is copied now. What the new policy wants moved, it moves in the background. What the old one
     /// learned goes to the new one if that is of the same name, with other settings; else it is forgotten.
     ///

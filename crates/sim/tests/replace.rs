@@ -211,3 +211,36 @@ fn a_replacement_that_is_interrupted_can_be_done_again() {
         }
     }
 }
+
+/// Taken out of use by hand: the rest goes on at once, and nothing is taken that alone holds something.
+#[test]
+fn a_device_is_taken_out_of_use_only_if_all_of_it_is_elsewhere() {
+    let bench = bench(5);
+    let (world, arena, all) = (bench.world.clone(), bench.arena.clone(), bench.devices());
+    let disks = bench.disks.clone();
+    bench.run(async move {
+        let policy = "pass,max-lag=4MiB,window=4MiB,idle=1s".to_owned();
+        let volume = make(world.clone(), all.clone(), &CreateOptions { policy, ..mirror(&[]) }).await;
+        volume.write(Bytes::ZERO, &filled(&arena, MIB, 1), Durability::Fua).await.unwrap();
+        let error = refused(volume.fail_device(DeviceId(0)).await);
+        assert_eq!(error.kind(), ErrorKind::Degraded, "the disk lacks it: {error}");
+        assert!(volume.status().devices.iter().all(|device| device.state == DeviceState::Active));
+        assert_eq!(refused(volume.fail_device(DeviceId(7)).await).kind(), ErrorKind::Invalid);
+        world.sleep(Nanos::from_secs(10)).await;
+        volume.fail_device(DeviceId(0)).await.unwrap();
+        assert_eq!(volume.status().devices[0].state, DeviceState::Failed);
+        volume.write(MIB, &filled(&arena, MIB, 2), Durability::Fua).await.unwrap();
+        assert!(holds(&volume, &arena, Bytes::ZERO, MIB, 1).await.unwrap());
+        assert_eq!(refused(volume.fail_device(DeviceId(0)).await).kind(), ErrorKind::Invalid);
+        // The software is killed: the other one knows that it is alone.
+        let killed: Vec<_> = disks.iter().map(|disk| sound(&world, disk.fork(&world))).collect();
+        let alone = open(world.clone(), vec![sound(&world, disks[1].fork(&world))]).await.unwrap();
+        assert!(holds(&alone, &arena, MIB, MIB, 2).await.unwrap());
+        let both = open(world.clone(), killed).await.unwrap();
+        assert_eq!(both.status().devices[0].state, DeviceState::Returning);
+        assert!(holds(&both, &arena, MIB, MIB, 2).await.unwrap());
+        world.sleep(Nanos::from_secs(60)).await;
+        assert_eq!(both.status().devices[0].state, DeviceState::Active);
+        both.audit().await.unwrap();
+    });
+}

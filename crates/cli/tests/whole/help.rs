@@ -20,6 +20,7 @@ pub const VERBS: &[&str] = &[
     "device",
     "device show",
     "device calibrate",
+    "device fail",
     "device replace",
     "simulate",
     "lab",

@@ -142,6 +142,9 @@ fn fields_of_a_check_are_in_the_glossary() {
         "--copies",
         "2",
     ]);
+    let other = mirror.serve(&["other"]);
+    assert_documented(&machine, "device fail", &[&mirror.json(&["device", "fail", "other", "d0"])]);
+    assert_eq!(other.terminate().status, 0);
     let replaced = mirror.json(&["device", "replace", "other", "d0", "c.img,size=64MiB"]);
     assert_documented(&machine, "device replace", &[&replaced]);
 }

@@ -76,6 +76,37 @@ fn a_volume_that_lost_its_ssd_goes_on_from_the_disk_and_gets_a_new_one() {
 }
 
 #[test]
+fn a_device_is_taken_out_of_use_and_replaced_while_guests_notice_nothing() {
+    if !have(&["qemu-io"]) {
+        return;
+    }
+    let machine = Machine::new();
+    let devices = ["--ssd", "fast.img,size=64MiB", "--hdd", "slow.img,size=64MiB", "--copies", "2"];
+    machine.ok(&[&["create", "vault"], &devices[..]].concat());
+    machine.refused(&["device", "fail", "vault", "d1"], "not_served", &["vault"]);
+    let vault = machine.serve(&["vault"]);
+    qemu_io_ok(&vault.uri, &["write -P 6 0 4M", "flush"]);
+    machine.refused(&["device", "fail", "vault", "d2"], "invalid", &["d2"]);
+    machine.ok(&["device", "fail", "vault", "d1"]);
+    machine.refused(&["device", "fail", "vault", "d1"], "invalid", &["d1"]);
+    machine.refused(&["device", "fail", "vault", "d0"], "degraded", &["d0"]);
+    qemu_io_ok(&vault.uri, &["read -P 6 0 4M", "write -P 7 1M 1M", "flush", "read -P 7 1M 1M"]);
+    let status = machine.braid(&["status", "vault", "--json"]);
+    assert_eq!(status.status, 3, "{status:?}");
+    let status: Value = serde_json::from_str(&status.stdout).unwrap();
+    assert_eq!(status["devices"][1]["state"], "failed");
+    assert_eq!(vault.terminate().status, 0);
+    machine.ok(&["device", "replace", "vault", "d1", "new.img,size=64MiB"]);
+    let vault = machine.serve(&["vault"]);
+    wait_until("the new device is up to date", || machine.braid(&["status", "vault"]).status == 0);
+    assert_eq!(vault.terminate().status, 0);
+    std::fs::remove_file(machine.path("fast.img")).unwrap();
+    let vault = machine.serve(&["vault"]);
+    qemu_io_ok(&vault.uri, &["read -P 6 0 1M", "read -P 7 1M 1M", "read -P 6 2M 2M"]);
+    assert_eq!(vault.terminate().status, 0);
+}
+
+#[test]
 fn a_replacement_that_makes_no_sense_is_refused_and_changes_nothing() {
     let machine = Machine::new();
     let devices = ["--ssd", "fast.img,size=64MiB", "--hdd", "slow.img,size=64MiB", "--copies", "2"];

@@ -4,7 +4,7 @@ use crate::admin::protocol::{Envelope, LONGEST_REPLY, PROTOCOL_VERSION, Reply, R
 use crate::report::types::{ExplainReport, RestingReport, StatusReport, VolumeReport};
 use crate::volume::state_dir::{StateDir, VolumeName, VolumeRecord};
 use crate::{Error, ErrorKind, PolicyReport, Result};
-use braid_base::Bytes;
+use braid_base::{Bytes, DeviceId};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use serde::de::DeserializeOwned;
@@ -53,6 +53,14 @@ impl Client {
     /// The policy in charge.
     pub fn policy(&mut self) -> Result<PolicyReport> {
         self.call(Request::Policy)
+    }
+
+    /// Takes a device out of use.
+    ///
+    /// # Errors
+    /// `Invalid` if it is not in use, `Degraded` if something lies on it alone.
+    pub fn fail_device(&mut self, device: DeviceId) -> Result<()> {
+        self.call::<serde_json::Value>(Request::FailDevice { device: device.0 }).map(drop)
     }
 
     /// Makes every write so far durable.

@@ -52,6 +52,11 @@ pub enum Request {
     Attach,
     /// Ends that. Refused while the file is open.
     Detach,
+    /// Takes a device out of use; an empty object.
+    FailDevice {
+        /// Its place: 1 for `d1`.
+        device: u16,
+    },
     /// Makes every write so far durable.
     Flush,
     /// Makes the journal short.

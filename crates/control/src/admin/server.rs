@@ -5,7 +5,7 @@ use crate::record::send::send_recording;
 use crate::serve::daemon::Daemon;
 use crate::volume::policy::refused;
 use crate::{Error, ErrorKind, PolicyReport, Result};
-use braid_base::{Bytes, Nanos};
+use braid_base::{Bytes, DeviceId, Nanos};
 use braid_engine::Export;
 use braid_runtime::Runtime;
 use braid_uring::{Listener, Stream};
@@ -123,6 +123,7 @@ async fn answer(daemon: &Rc<Daemon>, request: Request) -> Result<Value> {
         }
         Request::Attach => value(&daemon.attachment.attach(&daemon.export).await?),
         Request::Detach => done(daemon.attachment.detach().await),
+        Request::FailDevice { device } => done(fail_device(daemon, DeviceId(device)).await),
         Request::Flush => done(daemon.volume.flush().await.map_err(Error::from)),
         Request::Checkpoint => {
             daemon.volume.flush().await?;
@@ -132,6 +133,12 @@ async fn answer(daemon: &Rc<Daemon>, request: Request) -> Result<Value> {
         // The connection's own matter.
         Request::Record => Err(recorded_already(daemon)),
     }
+}
+
+async fn fail_device(daemon: &Daemon, device: DeviceId) -> Result<()> {
+    daemon.volume.fail_device(device).await?;
+    tracing::warn!("device {device} of volume '{}' was taken out of use by the administrator", daemon.name);
+    Ok(())
 }
 
 fn recorded_already(daemon: &Daemon) -> Error {
