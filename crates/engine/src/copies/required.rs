@@ -11,6 +11,7 @@ use crate::shape::Piece;
 use crate::{Error, ErrorKind, Result};
 use braid_base::{Bytes, ExtentId};
 use braid_format::SlotNumber;
+use braid_format::intent_page::Difference;
 use braid_format::map_page::Entry;
 use braid_policy::{CopyKind, CurrentCopy, Origin, Second};
 use braid_runtime::{Buf, Device, Mode, Runtime, join_all};
@@ -94,12 +95,13 @@ impl<R: Runtime, D: Device> Core<R, D> {
             return self.read_slot(copies.current, range, into, origin).await;
         };
         let (mut first, mut next) = self.rank(copies.current, other, origin);
-        if self.check_kept(extent, first, &range).is_err() {
+        if self.check_kept(extent, first, &range).is_err() || self.lacks_beside(extent, first, next) {
             self.check_kept(extent, next, &range)?;
             (first, next) = (next, first);
         }
         match self.read_slot_copied(first, range.clone(), into, origin).await {
             Ok(()) => Ok(()),
+            Err(error) if self.lacks_beside(extent, next, first) => Err(error),
             Err(_) => {
                 self.check_kept(extent, next, &range)?;
                 self.read_slot(next, range.clone(), into, origin).await?;
@@ -126,6 +128,15 @@ impl<R: Runtime, D: Device> Core<R, D> {
         let parts = self.shape.parts_touched(range);
         let is_named = durable.home == slot || durable.second == slot;
         if is_named && durable.valid & parts == parts { Ok(()) } else { Err(self.unproved(extent, member)) }
+    }
+
+    /// Whether a copy may lack what the other one of an extent has kept: its device lost writes when a flush failed, and the journal does not say
+    /// that the two are alike. A resync may have been among these writes.
+    fn lacks_beside(&self, extent: ExtentId, slot: SlotNumber, other: SlotNumber) -> bool {
+        self.devices.losses() > 0
+            && self.locate(slot).0.has_lost_writes()
+            && !self.locate(other).0.has_lost_writes()
+            && self.state.borrow().behind.durable(self.shape.span_of(extent)) != Difference::None
     }
 
     /// What a device holds of an extent may be another one's.
