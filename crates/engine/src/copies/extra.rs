@@ -49,6 +49,9 @@ impl<R: Runtime, D: Device> Core<R, D> {
     /// guard is the extent's, exclusive.
     pub async fn promote(&self, piece: Piece, bytes: Buf, device: DeviceId, states: u64, guard: LockGuard) {
         let changes = self.policy.changes();
+        if self.journal.commits.have_failed() {
+            return;
+        }
         for (block, range) in self.blocks_of(&piece) {
             let whole = range == self.shape.range_of(block).range;
             let known = self.state.borrow().extras.get(block).is_some();

@@ -66,6 +66,11 @@ impl Commits {
         self.took_all.get()
     }
 
+    /// Whether the volume can promise nothing any more. Then nothing moves: no device is known to hold what it was given.
+    pub fn have_failed(&self) -> bool {
+        self.failed.borrow().is_some()
+    }
+
     /// Why the volume can promise nothing any more.
     pub fn failure(&self) -> Option<Error> {
         self.failed.borrow().clone()

@@ -58,6 +58,9 @@ impl<R: Runtime, D: Device> Core<R, D> {
         wanted: impl FnOnce(&Entry, DeviceId, Option<DeviceId>) -> bool,
     ) -> Option<(Entry, SlotNumber)> {
         let _guard = self.locks.lock(Self::lock_number(extent), Mode::Exclusive).await;
+        if self.journal.commits.have_failed() {
+            return None;
+        }
         let mut state = self.state.borrow_mut();
         let entry = state.map.get(extent);
         let durable = state.durable_entry(extent);

@@ -147,6 +147,10 @@ impl<R: Runtime, D: Device> Core<R, D> {
             if part[0].in_memory {
                 continue;
             }
+            let whole = Bytes::ZERO..self.shape.extent_size;
+            if part.iter().any(|each| self.check_kept(each.extent, each.source, &whole).is_err()) {
+                return false;
+            }
             let (member, first) = self.locate(part[0].source);
             let read = self.device_read_by(member, first, &into, Origin::Background, Deadline::Only);
             if self.in_turn(Mover::Plan, member.id, len, read).await.is_err() {
