@@ -28,7 +28,7 @@ pub struct Replacement {
     pub overwrite: bool,
 }
 
-/// Gives a volume that nobody serves a new device in the place of one that is not among `devices`. The next opening makes all copies
+/// Gives a volume that is not open a new device in the place of one that is not among `devices`. The next opening makes all copies
 /// on it anew, while guests work; until then the volume has one copy. The device that was there before is none of the volume's from then on.
 ///
 /// An interruption leaves the volume with the old device or with the new one, and it can be done again.

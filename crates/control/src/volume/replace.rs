@@ -29,7 +29,7 @@ pub struct ReplaceReport {
     pub devices: Vec<DeviceRecord>,
 }
 
-/// Gives a volume of two copies that nobody serves a new device in the place of one that is gone, or that is to go: `text` is
+/// Gives a volume of two copies that is not served a new device in the place of one that is gone, or that is to go: `text` is
 /// `PATH[,size=S][,model=M]`. The next serving makes all copies on it anew, while guests work.
 ///
 /// # Errors

@@ -165,7 +165,7 @@ pub(crate) async fn write_superblocks<R: Runtime, D: Device>(
     Written::All
 }
 
-/// As [`write_superblocks`], on these devices, by id: of a volume that is made, or that nobody has opened.
+/// As [`write_superblocks`], on these devices, by id: of a new volume, or of one that is not open.
 pub(crate) async fn write_new<D: Device>(devices: &[Option<&D>], superblock: &Superblock) -> Result<()> {
     for table in [true, false] {
         let devices = (0..).map(DeviceId).zip(devices);

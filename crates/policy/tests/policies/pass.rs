@@ -138,7 +138,7 @@ fn while_a_full_window_is_duplicated_guests_write_no_faster_than_the_disk_gets_i
         |policy: &mut dyn Policy, volume: &Volume| policy.throttle(&request(Op::Write), &volume.view());
     volume.lack((0..512).map(|i| ByteRange::new(KIB * 8 * i, KIB * 4)));
     plan(&mut *policy, &volume);
-    assert_eq!(write(&mut *policy, &volume), Nanos::ZERO, "how fast the disk is nobody knows yet");
+    assert_eq!(write(&mut *policy, &volume), Nanos::ZERO, "the rate of the disk is not known yet");
     volume.now = Nanos::from_secs(1);
     copied(&mut *policy, MIB * 4);
     // Half way to the bound: as fast as the disk, one guest after the other.
