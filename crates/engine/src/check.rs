@@ -54,13 +54,7 @@ pub async fn check<R: Runtime, D: Device>(rt: &R, devices: Vec<D>, names: &[Stri
     report.name.clone_from(&superblock.name);
     report.extent_size = superblock.extent_size;
     report.span_size = superblock.extent_size * u64::from(superblock.span_extents);
-    let entries = superblock.devices.iter().cloned();
-    let members: Vec<Member<D>> = (0..)
-        .map(DeviceId)
-        .zip(devices)
-        .zip(entries)
-        .map(|((id, d), e)| Member::new(id, e, d, anew.contains(&id)))
-        .collect();
+    let members = Member::all(&superblock, devices, &anew);
     let not_current = members.iter().filter(|member| !member.is_current());
     report.not_current = not_current.map(|member| (member.id, member.state())).collect();
     let mut source = Source { members: &members, superblock: &superblock, mode: Mode::Strict, clean };

@@ -69,14 +69,13 @@ pub async fn replace<R: Runtime, D: Device>(
     if !overwrite {
         refuse_content(new, name).await?;
     }
-    let mut all: Vec<Option<&D>> = devices.iter().map(|device| device.as_deref()).collect();
-    let mut alone: Vec<Option<&D>> = all.iter().map(|_| None).collect();
+    let others: Vec<Option<&D>> = devices.iter().map(|device| device.as_deref()).collect();
+    let mut alone = vec![None; others.len()];
     alone[device.index()] = Some(new);
     write_empty_regions(&alone, &superblock).await?;
     // The new one before those that will expect it: where this is interrupted, they have not heard of it.
     write_new(&alone, &superblock).await?;
-    all[device.index()] = None;
-    write_new(&all, &superblock).await?;
+    write_new(&others, &superblock).await?;
     Ok(superblock)
 }
 
@@ -119,13 +118,7 @@ async fn refuse_if_needed<R: Runtime, D: Device>(
     devices: &[Option<Rc<D>>],
     (clean, lately, anew): (bool, &[DeviceId], &[DeviceId]),
 ) -> Result<()> {
-    let entries = superblock.devices.iter().cloned();
-    let members: Vec<Member<D>> = (0..)
-        .map(DeviceId)
-        .zip(devices)
-        .zip(entries)
-        .map(|((id, device), entry)| Member::new(id, entry, device.clone(), anew.contains(&id)))
-        .collect();
+    let members = Member::all(superblock, devices.to_vec(), anew);
     let shape = Shape::of(superblock);
     let mut state = State::new(&shape, superblock);
     let source = Source { members: &members, superblock, mode: Mode::Strict, clean };

@@ -77,16 +77,7 @@ impl<R: Runtime, D: Device> Volume<R, D> {
             assemble(&rt, devices.into_iter().map(Rc::new).collect(), &options.names, &options.distrust)
                 .await?;
         let shape = Shape::of(&superblock);
-        let entries = superblock.devices.iter().cloned();
-        let members: Vec<Member<D>> = devices
-            .into_iter()
-            .zip(entries)
-            .enumerate()
-            .map(|(i, (device, entry))| {
-                let id = DeviceId(i as u16);
-                Member::new(id, entry, device, anew.contains(&id))
-            })
-            .collect();
+        let members = Member::all(&superblock, devices, &anew);
         let mut state = State::new(&shape, &superblock);
         let mode = if options.repair { Mode::Repair } else { Mode::Strict };
         let source = Source { members: &members, superblock: &superblock, mode, clean };

@@ -174,25 +174,23 @@ fn clean_extra_copies_beside_two_required_ones_are_never_older_than_these() {
 /// come and go while they are copied, a device is away for a while, or another policy takes over.
 #[test]
 fn a_mirror_that_is_behind_by_a_window_loses_nothing_flushed() {
-    let mut campaign = campaign("pass", "a_mirror_that_is_behind_by_a_window_loses_nothing_flushed", 100);
-    campaign.setup.disturbances =
-        vec![Disturbance::MissingDevice, Disturbance::WriteErrors, Disturbance::PolicyChanges];
-    campaign.setup.workload.errors = Errors::Tolerated;
-    campaign.states.go_on = 0.5;
-    let policy = "pass,window=64KiB,max-lag=160KiB,idle=2ms,base=100us".to_owned();
-    run(&campaign, &Engine { copies: 2, policy, ..Engine::wardrop() });
+    let campaign = campaign("pass", "a_mirror_that_is_behind_by_a_window_loses_nothing_flushed", 100);
+    run_behind(campaign, "pass,window=64KiB,max-lag=160KiB,idle=2ms,base=100us");
 }
 
 /// The same with a disk that is written at once, in whatever order writes come.
 #[test]
 fn a_write_behind_mirror_loses_nothing_flushed() {
-    let mut campaign = campaign("write-behind", "a_write_behind_mirror_loses_nothing_flushed", 30);
+    let campaign = campaign("write-behind", "a_write_behind_mirror_loses_nothing_flushed", 30);
+    run_behind(campaign, "raid1,write-behind,limit=48KiB");
+}
+
+fn run_behind(mut campaign: Campaign, policy: &str) {
     campaign.setup.disturbances =
         vec![Disturbance::MissingDevice, Disturbance::WriteErrors, Disturbance::PolicyChanges];
     campaign.setup.workload.errors = Errors::Tolerated;
     campaign.states.go_on = 0.5;
-    let policy = "raid1,write-behind,limit=48KiB".to_owned();
-    run(&campaign, &Engine { copies: 2, policy, ..Engine::wardrop() });
+    run(&campaign, &Engine { copies: 2, policy: policy.to_owned(), ..Engine::wardrop() });
 }
 
 /// Devices fail under a read cache: what they lost is not in the cache after that.

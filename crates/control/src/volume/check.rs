@@ -84,18 +84,19 @@ fn ranges(extents: &[ExtentId], extent_size: Bytes) -> Vec<LostRange> {
 
 impl CheckReport {
     pub(crate) fn new(name: &str, found: braid_engine::Report) -> CheckReport {
+        let only_on_missing = missing_ranges(&found);
         CheckReport {
             name: name.to_owned(),
             clean: found.repairable.is_empty() && found.fatal.is_empty(),
-            repairable: found.repairable.clone(),
-            fatal: found.fatal.clone(),
+            repairable: found.repairable,
+            fatal: found.fatal,
             degraded: found
                 .not_current
                 .iter()
                 .map(|(device, state)| format!("{device} is {state}"))
                 .collect(),
             lost: ranges(&found.lost, found.extent_size),
-            only_on_missing: missing_ranges(&found),
+            only_on_missing,
             resync_bytes: (found.span_size * u64::from(found.spans)).0,
             mapped_extents: found.mapped_extents,
             journal_batches: found.journal_batches,

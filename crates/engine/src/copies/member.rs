@@ -3,7 +3,7 @@
 use super::requests::{Answer, Deadline, Request, Requests};
 use crate::stats::DeviceStats;
 use braid_base::{Bytes, DeviceId, Nanos};
-use braid_format::superblock::{DeviceEntry, DeviceState};
+use braid_format::superblock::{DeviceEntry, DeviceState, Superblock};
 use braid_policy::{Completion, Direction};
 use braid_runtime::{Buf, Device, Runtime};
 use std::cell::{Cell, RefCell};
@@ -43,7 +43,7 @@ pub(crate) struct Timed {
 const LARGEST_ALIGNMENT: Bytes = Bytes(4096);
 
 impl<D: Device> Member<D> {
-    pub fn new(id: DeviceId, entry: DeviceEntry, device: Option<Rc<D>>, lacks_all: bool) -> Member<D> {
+    fn new(id: DeviceId, entry: DeviceEntry, device: Option<Rc<D>>, lacks_all: bool) -> Member<D> {
         let alignment = device.as_ref().map_or(LARGEST_ALIGNMENT, |d| d.geometry().alignment);
         Member {
             id,
@@ -62,6 +62,13 @@ impl<D: Device> Member<D> {
             last_guest: Cell::new(Nanos::ZERO),
             stats: RefCell::default(),
         }
+    }
+
+    /// All devices of a volume, by id; those in `anew` hold nothing that is trusted.
+    pub fn all(superblock: &Superblock, devices: Vec<Option<Rc<D>>>, anew: &[DeviceId]) -> Vec<Member<D>> {
+        let entries = superblock.devices.iter().cloned();
+        let placed = (0..).map(DeviceId).zip(devices).zip(entries);
+        placed.map(|((id, device), entry)| Member::new(id, entry, device, anew.contains(&id))).collect()
     }
 
     /// Where a slot of this device lies.
