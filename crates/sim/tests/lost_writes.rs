@@ -24,7 +24,7 @@ const EXTENTS: u64 = 8;
 /// Homes lie on one device, by default that which loses writes, second copies on another one; it does what a test asks for.
 #[derive(Clone)]
 struct Told {
-    home: DeviceId,
+    home: Rc<Cell<DeviceId>>,
     second: Rc<Cell<Second>>,
     /// Whether guests read the second copies.
     reads_second: Rc<Cell<bool>>,
@@ -37,7 +37,7 @@ impl Policy for Told {
     }
 
     fn place<'a>(&mut self, _: &Occasion<'a>, _: &View) -> Placement<'a> {
-        Placement { second: self.second.get(), ..Placement::on(self.home) }
+        Placement { second: self.second.get(), ..Placement::on(self.home.get()) }
     }
 
     fn rank_reads(&self, copies: &mut [CurrentCopy], _: &View) {
@@ -89,7 +89,7 @@ fn on_three_devices_with(home: DeviceId, second: DeviceId, test: impl AsyncFn(&T
             let options = CreateOptions { copies: 2, ..options(seed as u8) };
             let volume = make(rt.clone(), devices, &options).await;
             let told = Told {
-                home,
+                home: Rc::new(Cell::new(home)),
                 second: Rc::new(Cell::new(Second::Sync(second))),
                 reads_second: Rc::default(),
                 moves: Rc::default(),
@@ -381,5 +381,29 @@ fn a_device_whose_journal_cannot_be_flushed_is_read_no_more() {
             assert!(three.holds(Bytes::ZERO, EXTENT * EXTENTS, 3).await);
         }
         assert_eq!(three.volume.status().devices[OTHER.index()].state, DeviceState::Failed);
+    });
+}
+
+/// The device has the only copy of another extent, so it is not given up: but a resync to it may be among what it lost, and the other copy
+/// is sound.
+#[test]
+fn a_copy_that_may_have_lost_a_resync_is_not_read_where_the_other_one_is_sound() {
+    on_three_devices_with(OTHER, LOSES, async |three| {
+        three.volume.flush().await.unwrap();
+        three.told.second.set(Second::Behind { device: LOSES, most: Bytes(u64::MAX) });
+        three.write(3).await;
+        three.told.home.set(LOSES);
+        three.told.second.set(Second::Behind { device: OTHER, most: Bytes(u64::MAX) });
+        let only = filled(&three.arena, EXTENT, 9);
+        three.volume.write(EXTENT * 20, &only, Durability::Fua).await.unwrap();
+        *three.told.moves.borrow_mut() =
+            vec![Move::Resync { range: ByteRange::new(Bytes::ZERO, EXTENT * EXTENTS) }];
+        while three.volume.status().background.resynced_bytes < EXTENT.0 * EXTENTS {
+            three.world.sleep(Nanos::from_millis(1)).await;
+        }
+        three.lose_writes();
+        three.volume.flush().await.expect_err("what was written to the only copy may be lost");
+        three.told.reads_second.set(true);
+        assert!(three.holds(Bytes::ZERO, EXTENT * EXTENTS, 3).await);
     });
 }

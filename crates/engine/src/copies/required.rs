@@ -91,8 +91,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         }
         let copies = self.copies_of(extent, entry);
         let Other::Equal(other) = copies.other else {
-            self.check_kept(extent, copies.current, &range)?;
-            return self.read_slot(copies.current, range, into, origin).await;
+            return self.read_kept(extent, copies.current, range, into, origin).await;
         };
         let (mut first, mut next) = self.rank(copies.current, other, origin);
         if self.check_kept(extent, first, &range).is_err() || self.lacks_beside(extent, first, next) {
@@ -100,11 +99,11 @@ impl<R: Runtime, D: Device> Core<R, D> {
             (first, next) = (next, first);
         }
         match self.read_slot_copied(first, range.clone(), into, origin).await {
-            Ok(()) => Ok(()),
+            // As in `read_kept`.
+            Ok(()) => self.check_kept(extent, first, &range),
             Err(error) if self.lacks_beside(extent, next, first) => Err(error),
             Err(_) => {
-                self.check_kept(extent, next, &range)?;
-                self.read_slot(next, range.clone(), into, origin).await?;
+                self.read_kept(extent, next, range.clone(), into, origin).await?;
                 // A place whose device does not answer need not be bad.
                 if !self.locate(first).0.is_late() {
                     self.repair_later(extent, first, range);
@@ -114,8 +113,23 @@ impl<R: Runtime, D: Device> Core<R, D> {
         }
     }
 
+    /// Reads a range of an extent from a place that has kept it, when it is read, too: a flush may fail meanwhile.
+    async fn read_kept(
+        self: &Rc<Self>,
+        extent: ExtentId,
+        slot: SlotNumber,
+        range: Range<Bytes>,
+        into: &Buf,
+        origin: Origin,
+    ) -> Result<()> {
+        self.check_kept(extent, slot, &range)?;
+        self.read_slot(slot, range.clone(), into, origin).await?;
+        self.check_kept(extent, slot, &range)
+    }
+
     /// A device whose flush failed may lack what was written since the last good one: then a place that the journal does not name for the extent,
-    /// or a part of it that it does not call valid, holds what lay there before.
+    /// or a part of it that it does not call valid, holds what lay there before. A block of which the journal says that newer bytes lie in an
+    /// extra copy holds what is older than these.
     pub fn check_kept(&self, extent: ExtentId, slot: SlotNumber, range: &Range<Bytes>) -> Result<()> {
         if self.devices.losses() == 0 || planted(Bug::LostWritesRead) {
             return Ok(());
@@ -124,10 +138,18 @@ impl<R: Runtime, D: Device> Core<R, D> {
         if !member.has_lost_writes() {
             return Ok(());
         }
-        let durable = self.state.borrow().durable_entry(extent);
+        let state = self.state.borrow();
+        let durable = state.durable_entry(extent);
         let parts = self.shape.parts_touched(range);
         let is_named = durable.home == slot || durable.second == slot;
-        if is_named && durable.valid & parts == parts { Ok(()) } else { Err(self.unproved(extent, member)) }
+        let piece = Piece { extent, range: range.clone() };
+        let is_newest = !state.map.has_extras(extent)
+            || self.blocks_of(&piece).all(|(block, _)| !state.was_written_back(block));
+        if is_named && durable.valid & parts == parts && is_newest {
+            Ok(())
+        } else {
+            Err(self.unproved(extent, member))
+        }
     }
 
     /// Whether a copy may lack what the other one of an extent has kept: its device lost writes when a flush failed, and the journal does not say

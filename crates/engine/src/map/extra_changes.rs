@@ -56,6 +56,12 @@ impl State {
         change.map_or_else(|| self.extras.get(block), |change| change.before)
     }
 
+    /// Whether a block's newest bytes are at the home, and in an extra copy by what the journal and the cache tables say.
+    pub fn was_written_back(&self, block: BlockId) -> bool {
+        let is_dirty = |extra: Option<Extra>| extra.is_some_and(|extra| extra.dirty);
+        is_dirty(self.durable_extra(block)) && !is_dirty(self.extras.get(block))
+    }
+
     /// Whether a write to a piece may make a clean extra copy differ from the required ones that the journal names, now or with a batch
     /// that is being written: then its span must be dirty before.
     pub fn has_clean_extra(&self, mut blocks: impl Iterator<Item = BlockId>) -> bool {

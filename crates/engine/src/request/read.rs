@@ -56,7 +56,14 @@ impl<R: Runtime, D: Device> Core<R, D> {
             Way::Done => Ok(()),
             Way::Device(member, at) => {
                 let attempt = self.begin(member, Direction::Read, at, into.len(), Origin::Guest);
-                self.end(&attempt, member.read(at, into, Deadline::Only).await)
+                self.end(&attempt, member.read(at, into, Deadline::Only).await)?;
+                // A flush may have failed meanwhile.
+                let home = || self.state.borrow().map.get(piece.extent).home;
+                if member.has_lost_writes() {
+                    self.check_kept(piece.extent, home(), &piece.range)
+                } else {
+                    Ok(())
+                }
             }
             Way::Fetch(admit) => {
                 // To keep what is read, no write may be under way: the lock must be exclusive.

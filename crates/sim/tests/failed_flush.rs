@@ -1,0 +1,215 @@
+//! One required copy on two devices, one of which loses what it has not flushed, and says so at the next flush. From then on no flush of the
+//! volume succeeds, and what the device may have lost is an error, not what lay there before.
+
+mod rig;
+
+use braid_base::{Bytes, DeviceId, ExtentId, KIB, MIB, Nanos};
+use braid_engine::{Durability, Export};
+use braid_policy::{ByteRange, DeviceView, Move, Occasion, Placement, Plan, Policy, View};
+use braid_runtime::Runtime;
+use braid_sim::{FaultPlan, World};
+use rig::cached::{HDD, SSD, bench, caching};
+use rig::{Bench, Rig, filled, holds, make};
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+
+const EXTENT: Bytes = Bytes(128 << 10);
+const EXTENTS: u64 = 8;
+const LEN: Bytes = Bytes(EXTENT.0 * EXTENTS);
+const BLOCK: Bytes = Bytes(4 << 10);
+const BLOCKS: usize = (LEN.0 / BLOCK.0) as usize;
+
+/// Homes lie on the disk. The SSD holds dirty extra copies if it is told so, and what the test moves.
+#[derive(Clone, Default)]
+struct Told {
+    writes_back: Rc<Cell<bool>>,
+    moves: Rc<RefCell<Vec<Move>>>,
+}
+
+impl Policy for Told {
+    fn name(&self) -> &'static str {
+        "told"
+    }
+
+    fn place<'a>(&mut self, occasion: &Occasion<'a>, _: &View) -> Placement<'a> {
+        match occasion {
+            Occasion::Write(_) if self.writes_back.get() => Placement::write_back(SSD),
+            Occasion::New { .. } => Placement::on(HDD),
+            _ => Placement::KEEP,
+        }
+    }
+
+    fn plan(&mut self, view: &View, plan: &mut Plan) -> Nanos {
+        plan.moves = self.moves.take();
+        view.now + Nanos::from_millis(10)
+    }
+
+    fn extra_slots(&self, device: &DeviceView) -> u32 {
+        if device.id == SSD { device.slots / 2 } else { 0 }
+    }
+
+    fn explain(&self, _: ExtentId, _: &View) -> String {
+        "it was told so".to_owned()
+    }
+}
+
+struct Two {
+    bench: Bench,
+    volume: Rig,
+    told: Told,
+}
+
+/// Runs a test on a volume whose extents were written as 1 and flushed.
+fn on_two_devices(test: impl AsyncFn(&Two) + Copy + 'static) {
+    for seed in 0..8 {
+        let bench = bench(seed, MIB * 12, MIB * 12);
+        let world = bench.world.clone();
+        world.clone().block_on(async move {
+            let volume = make(world, bench.devices(), &caching(seed as u8, MIB * 4)).await;
+            let told = Told::default();
+            volume.replace_policy(Box::new(told.clone()));
+            let two = Two { bench, volume, told };
+            two.write(1).await;
+            two.volume.flush().await.expect("both devices are sound");
+            test(&two).await;
+        });
+    }
+}
+
+impl Two {
+    fn world(&self) -> &World {
+        &self.bench.world
+    }
+
+    async fn write(&self, value: u8) {
+        let bytes = filled(&self.bench.arena, LEN, value);
+        self.volume.write(Bytes::ZERO, &bytes, Durability::Volatile).await.expect("there is room");
+    }
+
+    async fn plan(&self, moves: impl IntoIterator<Item = Move>) {
+        *self.told.moves.borrow_mut() = moves.into_iter().collect();
+        self.world().sleep(Nanos::from_millis(500)).await;
+    }
+
+    fn lose_writes(&self, device: DeviceId) {
+        self.bench.disks[device.index()].lose_cache();
+        self.bench.disks[device.index()].faults().set(FaultPlan { flushes: 1.0, ..FaultPlan::default() });
+    }
+
+    async fn fail_to_flush(&self, device: DeviceId) {
+        self.lose_writes(device);
+        self.volume.flush().await.expect_err("what was acknowledged is gone");
+    }
+
+    /// Checks that each block reads as this, or not at all. Gives how many do not.
+    async fn unreadable(&self, value: u8) -> u64 {
+        let mut refused = 0;
+        for at in (0..LEN / BLOCK).map(|block| BLOCK * block) {
+            match holds(&self.volume, &self.bench.arena, at, BLOCK, value).await {
+                Ok(is_this) => assert!(is_this, "{at:?} does not read as {value}"),
+                Err(_) => refused += 1,
+            }
+        }
+        refused
+    }
+}
+
+fn all() -> ByteRange {
+    ByteRange::new(Bytes::ZERO, LEN)
+}
+
+fn migrations(target: DeviceId) -> impl Iterator<Item = Move> {
+    (0..EXTENTS).map(move |extent| Move::Migrate { extent: ExtentId(extent as u32), target })
+}
+
+/// The journal said that the newest bytes were in the extra copy, and they were durable there. The home, to which they had been written back, was
+/// read: it held what was older.
+#[test]
+fn a_home_is_not_read_where_it_may_have_lost_what_was_written_back() {
+    for drops in [false, true] {
+        on_two_devices(async move |two| {
+            two.told.writes_back.set(true);
+            two.write(2).await;
+            two.volume.flush().await.unwrap();
+            assert_eq!(two.volume.status().extra_blocks, (BLOCKS, BLOCKS));
+            two.plan([if drops { Move::Demote { range: all() } } else { Move::WriteBack { range: all() } }])
+                .await;
+            while two.volume.status().extra_blocks.1 > 0 {
+                two.world().sleep(Nanos::from_millis(10)).await;
+            }
+            two.fail_to_flush(HDD).await;
+            assert!(two.unreadable(2).await > 0);
+        });
+    }
+}
+
+/// What has moved, and the journal does not say so, may not be there.
+#[test]
+fn a_new_home_that_lost_writes_is_not_read() {
+    on_two_devices(async |two| {
+        two.plan(migrations(SSD)).await;
+        assert_eq!(two.volume.status().background.migrations, EXTENTS);
+        two.fail_to_flush(SSD).await;
+        assert!(two.unreadable(1).await > 0);
+    });
+}
+
+/// A move was reading the place when the flush failed: what it read was written to the other device, which had lost nothing, and was read there.
+#[test]
+fn what_a_new_home_lost_does_not_move_on() {
+    on_two_devices(async |two| {
+        let commits = two.volume.status().background.commits;
+        two.plan(migrations(SSD)).await;
+        assert_eq!(two.volume.status().background.migrations, EXTENTS);
+        two.lose_writes(SSD);
+        let stall = Nanos::from_secs(2)..Nanos::from_secs(3);
+        two.bench.disks[SSD.index()].faults().set(FaultPlan { stalls: 1.0, stall, ..FaultPlan::default() });
+        *two.told.moves.borrow_mut() = migrations(HDD).collect();
+        two.world().sleep(Nanos::from_millis(50)).await;
+        assert_eq!(two.volume.status().background.commits, commits, "nobody knows of the new homes");
+        two.fail_to_flush(SSD).await;
+        two.world().sleep(Nanos::from_secs(30)).await;
+        assert!(two.unreadable(1).await > 0);
+    });
+}
+
+/// A guest's read was under way when the flush failed.
+#[test]
+fn a_read_that_ends_after_the_failed_flush_is_checked_like_one_that_begins_then() {
+    on_two_devices(async |two| {
+        two.plan(migrations(SSD)).await;
+        two.lose_writes(SSD);
+        let stall = Nanos::from_secs(2)..Nanos::from_secs(3);
+        two.bench.disks[SSD.index()].faults().set(FaultPlan { stalls: 1.0, stall, ..FaultPlan::default() });
+        let (volume, into) = (two.volume.clone(), filled(&two.bench.arena, BLOCK, 0));
+        let result = Rc::new(RefCell::new(None));
+        let slot = result.clone();
+        two.world().spawn(async move { *slot.borrow_mut() = Some(volume.read(Bytes::ZERO, &into).await) });
+        two.world().sleep(Nanos::from_millis(50)).await;
+        two.fail_to_flush(SSD).await;
+        assert!(result.borrow().is_none());
+        two.world().sleep(Nanos::from_secs(10)).await;
+        result.take().unwrap().unwrap_err();
+    });
+}
+
+/// A write of less than a block to an extra copy that may be lost: it goes to the home, and what is around it is not taken from that copy.
+#[test]
+fn an_extra_copy_that_may_be_lost_does_not_become_dirty() {
+    on_two_devices(async |two| {
+        two.plan([Move::Promote { range: all(), target: SSD }]).await;
+        assert_eq!(two.volume.status().extra_blocks, (BLOCKS, 0));
+        // All spans are dirty: later writes need no record, which they could not get.
+        two.write(1).await;
+        two.fail_to_flush(SSD).await;
+        two.told.writes_back.set(true);
+        let half = KIB * 2;
+        for at in (0..LEN / BLOCK).map(|block| BLOCK * block) {
+            let bytes = filled(&two.bench.arena, half, 2);
+            two.volume.write(at, &bytes, Durability::Volatile).await.unwrap();
+            assert!(holds(&two.volume, &two.bench.arena, at, half, 2).await.unwrap());
+            assert!(holds(&two.volume, &two.bench.arena, at + half, half, 1).await.unwrap());
+        }
+        assert_eq!(two.volume.status().extra_blocks.1, 0);
+    });
+}
