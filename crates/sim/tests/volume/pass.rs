@@ -1,12 +1,10 @@
 //! PASS on the engine: what is behind is known to the block, is what a resync copies, and never more than the bound.
 
-mod rig;
-
+use crate::rig::{bench, filled, holds, make, options, refused};
 use braid_base::{Bytes, KIB, MIB, Nanos};
 use braid_engine::{CreateOptions, Durability, ErrorKind, Export};
 use braid_runtime::{Runtime, join_all};
 use braid_sim::FaultPlan;
-use rig::{bench, filled, holds, make, options, refused};
 
 const EXTENT: Bytes = Bytes(128 << 10);
 const BLOCK: Bytes = Bytes(4 << 10);

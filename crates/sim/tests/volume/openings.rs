@@ -1,13 +1,11 @@
 //! Which devices are current: old copies, interrupted openings, halves of a mirror that were used apart.
 
-mod rig;
-
+use crate::rig::{Bench, bench, filled, holds, make, open, open_with, options, refused};
 use braid_base::{Bytes, DeviceId, KIB, MIB};
 use braid_engine::{CreateOptions, Durability, ErrorKind, Export, check};
 use braid_format::superblock::DeviceState;
 use braid_runtime::Runtime;
 use braid_sim::{Disk, DiskOptions, Faulty};
-use rig::{Bench, bench, filled, holds, make, open, open_with, options, refused};
 
 fn mentions(error: &braid_engine::Error, named: &[&str]) -> bool {
     named.iter().all(|name| error.to_string().contains(name))

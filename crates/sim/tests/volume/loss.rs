@@ -1,15 +1,12 @@
 //! A volume of one copy that loses a device for good: what the administrator gives up, and what is left.
 
-mod chaos;
-mod rig;
-
+use crate::chaos::Chaos;
+use crate::rig::{Rig, bench, filled, holds, make, open, open_with, options, refused};
 use braid_base::{Bytes, DeviceId, KIB, MIB, Nanos, Rng};
 use braid_engine::{Durability, ErrorKind, Export, Recovery, Result};
 use braid_format::superblock::DeviceState;
 use braid_runtime::{Arena, Buf, Runtime};
 use braid_sim::{Disk, DiskOptions, FaultPlan, Faults, Faulty, World};
-use chaos::Chaos;
-use rig::{Rig, bench, filled, holds, make, open, open_with, options, refused};
 
 const BLOCK: Bytes = Bytes(KIB.0 * 4);
 const SIZE: Bytes = Bytes(MIB.0 * 4);

@@ -1,5 +1,4 @@
 //! Volumes on disks with faults that a test can switch on.
-#![allow(dead_code, reason = "each programme of tests uses a part of it")]
 
 pub mod cached;
 

@@ -1,7 +1,6 @@
 //! A new device in the place of one that is gone.
 
-mod rig;
-
+use crate::rig::{Bench, bench, bench_in, filled, holds, make, open, options, refused};
 use braid_base::{Bytes, DeviceId, KIB, MIB, Nanos, Rng};
 use braid_engine::{
     CreateOptions, Durability, ErrorKind, Export, OpenOptions, Replacement, Volume, check, replace,
@@ -10,7 +9,6 @@ use braid_format::Uuid;
 use braid_format::superblock::{DeviceState, Layout};
 use braid_runtime::Runtime;
 use braid_sim::{Blank, Disk, DiskOptions, FaultPlan, Faults, Faulty, World};
-use rig::{Bench, bench, bench_in, filled, holds, make, open, options, refused};
 
 fn mirror(layouts: &[Layout]) -> CreateOptions {
     CreateOptions { copies: 2, layouts: layouts.to_vec(), ..options(1) }
@@ -102,7 +100,7 @@ fn a_device_that_alone_holds_something_is_not_replaced_until_it_is_given_up() {
         let only: Vec<u32> = report.only_on_missing.iter().map(|(_, extent)| extent.0).collect();
         assert_eq!(only, (0..8).collect::<Vec<_>>(), "of 128 KiB each");
         let given_up = |o: &mut OpenOptions| o.distrust = vec![DeviceId(0)];
-        let (volume, _) = rig::open_with(world.clone(), rest.clone(), given_up).await.unwrap();
+        let (volume, _) = crate::rig::open_with(world.clone(), rest.clone(), given_up).await.unwrap();
         volume.close().await.unwrap();
         replace(&world, rest.clone(), &names, &new, &replacement(0)).await.unwrap();
         let volume = open(world.clone(), vec![rest[0].clone(), new]).await.unwrap();

@@ -1,13 +1,11 @@
 //! Devices that answer late, or never: deadlines, late requests, and what guests see of them.
 
-mod rig;
-
+use crate::rig::{Bench, Rig, bench, filled, holds, make, open, options, refused};
 use braid_base::{Bytes, DeviceId, KIB, MIB, Nanos};
 use braid_engine::{CreateOptions, Durability, ErrorKind, Export, Result, check};
 use braid_format::superblock::DeviceState;
 use braid_runtime::{Arena, Buf, Runtime, join_all};
 use braid_sim::{Disk, FaultPlan, Faults, Faulty, World};
-use rig::{Bench, Rig, bench, filled, holds, make, open, options, refused};
 use std::pin::Pin;
 
 fn mirror(identity: u8) -> CreateOptions {

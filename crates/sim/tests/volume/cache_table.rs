@@ -1,15 +1,13 @@
 //! Extra copies that survive: dirty ones a power cut, clean ones too where nothing was written.
 
-mod rig;
-
+use crate::rig::cached::{Cache, HDD, SSD, all_hold, bench, caching, make_dirty, make_warm};
+use crate::rig::{filled, holds, make, open};
 use braid_base::{Bytes, DeviceId, KIB, MIB, Nanos};
 use braid_engine::{CreateOptions, Durability, Export, Status};
 use braid_format::layout::superblock_offsets;
 use braid_format::superblock::Features;
 use braid_runtime::Arena;
 use braid_sim::{Disk, Faults, Faulty, World};
-use rig::cached::{Cache, HDD, SSD, all_hold, bench, caching, make_dirty, make_warm};
-use rig::{filled, holds, make, open};
 
 /// As many dirty blocks as the batch that ends a checkpoint could repeat was the limit: 6,036 with a journal of 1 MiB. What came beyond
 /// went to the disk.

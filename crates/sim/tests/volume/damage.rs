@@ -1,14 +1,12 @@
 //! What is found of metadata that was lost or has rotted, and what a repair keeps.
 
-mod rig;
-
+use crate::rig::{Bench, bench, filled, holds, make, open, open_with, options, refused};
 use braid_base::{Bytes, KIB, MIB, Nanos};
 use braid_engine::{CreateOptions, Durability, ErrorKind, Export, check};
 use braid_format::journal;
 use braid_format::superblock::{RegionKind, Superblock};
 use braid_runtime::{Arena, Device, Runtime};
 use braid_sim::{Disk, Faulty, World};
-use rig::{Bench, bench, filled, holds, make, open, open_with, options, refused};
 
 /// A volume with `batches` flushed writes, each to an extent of its own, killed at rest: its devices, and where the journal lies.
 fn killed_after(bench: &Bench, made: CreateOptions, batches: u64) -> (Vec<Faulty<Disk>>, Superblock) {

@@ -1,14 +1,12 @@
 //! Devices that keep addresses: an extent lies there at its own address, whatever moved meanwhile.
 
-mod rig;
-
+use crate::rig::{Rig, bench, filled, holds, make, open, options, refused};
 use braid_base::{Bytes, DeviceId, KIB, MIB};
 use braid_engine::{CreateOptions, Durability, ErrorKind, Export};
 use braid_format::layout::superblock_offsets;
 use braid_format::superblock::{self, Layout, Superblock};
 use braid_runtime::{Arena, Device};
 use braid_sim::{Disk, Faulty};
-use rig::{Rig, bench, filled, holds, make, open, options, refused};
 
 /// An SSD, and a disk that keeps addresses.
 fn kept(identity: u8) -> CreateOptions {

@@ -1,13 +1,11 @@
 //! What the engine does when devices fail, vanish, come from elsewhere or fill up.
 
-mod rig;
-
+use crate::rig::{Bench, Rig, bench, bench_in, filled, holds, make, open, options, refused};
 use braid_base::{Bytes, KIB, MIB, Nanos, Rng};
 use braid_engine::{CreateOptions, Durability, ErrorKind, Export, OpenOptions, Volume, Zeroing, check};
 use braid_format::superblock::RegionKind;
 use braid_runtime::{Arena, Runtime};
 use braid_sim::{Disk, FaultPlan, Faulty, World};
-use rig::{Bench, Rig, bench, bench_in, filled, holds, make, open, options, refused};
 
 #[test]
 fn a_read_error_on_one_required_copy_is_answered_from_the_other() {

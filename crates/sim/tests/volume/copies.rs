@@ -1,13 +1,11 @@
 //! Two required copies: one that fails, one that is behind, and what guests see of it.
 
-mod rig;
-
+use crate::rig::{bench, filled, holds, make, open, options, refused};
 use braid_base::{Bytes, KIB, MIB, Nanos};
 use braid_engine::{CreateOptions, Durability, ErrorKind, Export};
 use braid_format::superblock::DeviceState;
 use braid_runtime::{Arena, Runtime};
 use braid_sim::{Disk, DiskOptions, FaultPlan, Faulty, World};
-use rig::{bench, filled, holds, make, open, options, refused};
 
 fn mirror(identity: u8) -> CreateOptions {
     CreateOptions { copies: 2, ..options(identity) }
@@ -185,7 +183,7 @@ fn after_a_failed_write_guests_read_what_the_device_holds() {
         let policy = "hdd-only".to_owned();
         let made = CreateOptions { policy, ..options(6) };
         make(world.clone(), all.clone(), &made).await.close().await.unwrap();
-        let (volume, _) = rig::open_with(world.clone(), all, |o| o.cache_extents = 8).await.unwrap();
+        let (volume, _) = crate::rig::open_with(world.clone(), all, |o| o.cache_extents = 8).await.unwrap();
         volume.write(Bytes::ZERO, &filled(&arena, KIB * 128, 1), Durability::Fua).await.unwrap();
         for _ in 0..3 {
             assert!(holds(&volume, &arena, Bytes::ZERO, KIB * 4, 1).await.unwrap());
@@ -223,7 +221,7 @@ fn one_bad_sector_does_not_hide_the_rest_of_its_extent() {
     bench.run(async move {
         let made = CreateOptions { policy: "hdd-only".to_owned(), ..options(7) };
         make(world.clone(), all.clone(), &made).await.close().await.unwrap();
-        let (volume, _) = rig::open_with(world.clone(), all, |o| o.cache_extents = 8).await.unwrap();
+        let (volume, _) = crate::rig::open_with(world.clone(), all, |o| o.cache_extents = 8).await.unwrap();
         volume.write(Bytes::ZERO, &filled(&arena, KIB * 128, 1), Durability::Fua).await.unwrap();
         let home = volume.explain(Bytes::ZERO).unwrap().home.unwrap().1;
         let bad = home + KIB * 100..home + KIB * 100 + Bytes(512);

@@ -1,7 +1,6 @@
 //! Two required copies on three devices, one of which loses writes that it has not flushed. What was copied from it since is no better.
 
-mod rig;
-
+use crate::rig::{Rig, filled, holds, make, options};
 use braid_base::{Bytes, DeviceId, ExtentId, KIB, MIB, Nanos};
 use braid_engine::{CreateOptions, Durability, Export, Result};
 use braid_format::superblock::DeviceState;
@@ -10,7 +9,6 @@ use braid_policy::{
 };
 use braid_runtime::{Arena, Runtime};
 use braid_sim::{Disk, DiskOptions, FaultPlan, Faults, Faulty, World};
-use rig::{Rig, filled, holds, make, options};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
@@ -145,7 +143,7 @@ impl Three {
     async fn after_a_power_cut(&self) -> Rig {
         let left =
             [TARGET, OTHER].map(|device| sound(self.disks[device.index()].fork(&self.world), &self.world));
-        rig::open(self.world.clone(), left.to_vec()).await.expect("two devices are sound")
+        crate::rig::open(self.world.clone(), left.to_vec()).await.expect("two devices are sound")
     }
 
     /// A guest's flush that has begun.

@@ -1,15 +1,13 @@
 //! One required copy on two devices, one of which loses what it has not flushed, and says so at the next flush. From then on no flush of the
 //! volume succeeds, and what the device may have lost is an error, not what lay there before.
 
-mod rig;
-
+use crate::rig::cached::{HDD, SSD, bench, caching};
+use crate::rig::{Bench, Rig, filled, holds, make};
 use braid_base::{Bytes, DeviceId, ExtentId, KIB, MIB, Nanos};
 use braid_engine::{Durability, Export};
 use braid_policy::{ByteRange, DeviceView, Move, Occasion, Placement, Plan, Policy, View};
 use braid_runtime::Runtime;
 use braid_sim::{FaultPlan, World};
-use rig::cached::{HDD, SSD, bench, caching};
-use rig::{Bench, Rig, filled, holds, make};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 

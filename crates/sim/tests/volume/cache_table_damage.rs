@@ -1,7 +1,7 @@
 //! What rot of the cache table and forged records of the journal leave of extra copies.
 
-mod rig;
-
+use crate::rig::cached::{Cache, SSD, all_hold, bench, caching, make_dirty, make_warm};
+use crate::rig::{filled, holds, make, open, open_with, refused};
 use braid_base::{Bytes, ExtentId, KIB, MIB};
 use braid_engine::{Durability, ErrorKind, Export, check};
 use braid_format::extra_directory::Content;
@@ -10,8 +10,6 @@ use braid_format::superblock::{Region, RegionKind, Superblock};
 use braid_format::{SlotNumber, extra_directory, extra_page, journal};
 use braid_runtime::{Arena, Buf, Device};
 use braid_sim::{Disk, Faulty, World};
-use rig::cached::{Cache, SSD, all_hold, bench, caching, make_dirty, make_warm};
-use rig::{filled, holds, make, open, open_with, refused};
 
 /// A page of entries of the SSD's table, in one image.
 fn page_of_entries(superblock: &Superblock, copy: u8, page: u32) -> Bytes {

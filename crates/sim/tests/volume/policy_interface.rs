@@ -1,7 +1,6 @@
 //! What the interface of policies carries: a write-back cache and PASS, as toys of about sixty lines each.
 
-mod toy_policies;
-
+use crate::toy_policies::{HDD, Pass, SSD, WriteBackCache};
 use braid_base::{Bytes, DeviceClass, DeviceId, ExtentId, KIB, MIB, Nanos, Op, Rng};
 use braid_engine::{CreateOptions, Durability, Export, Hints, OpenOptions, Result, Volume, Zeroing, create};
 use braid_format::Uuid;
@@ -13,7 +12,6 @@ use braid_runtime::{Arena, Runtime};
 use braid_sim::{Blank, Campaign, Disk, DiskOptions, States, Subject, World};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
-use toy_policies::{HDD, Pass, SSD, WriteBackCache};
 
 /// The engine under a toy.
 #[derive(Clone)]

@@ -1,0 +1,25 @@
+//! What a volume does on simulated disks, one file for each subject. They are one programme, because each of them would compile the whole engine
+//! once more.
+
+#[path = "../chaos/mod.rs"]
+mod chaos;
+mod rig;
+mod toy_policies;
+
+mod addresses;
+mod cache_table;
+mod cache_table_damage;
+mod copies;
+mod damage;
+mod deadlines;
+mod failed_flush;
+mod faults;
+mod loss;
+mod lost_writes;
+mod moves;
+mod openings;
+mod pass;
+mod policies;
+mod policy_interface;
+mod policy_state;
+mod replace;
