@@ -15,6 +15,7 @@ mod import;
 mod lab;
 mod output;
 mod policy;
+mod recover;
 mod serve;
 mod simulate;
 mod status;
@@ -66,6 +67,7 @@ enum Command {
     Status(status::Arguments),
     Explain(explain::Arguments),
     Check(check::Arguments),
+    Recover(recover::Arguments),
     Policy(policy::Arguments),
     Import(import::Arguments),
     Forget(import::ForgetArguments),
@@ -115,6 +117,7 @@ fn run(command: Command, output: Output) -> Result<u8> {
         Command::Status(arguments) => status::run(&state, &arguments, output),
         Command::Explain(arguments) => explain::run(&state, &arguments, output),
         Command::Check(arguments) => check::run(&state, &arguments, output),
+        Command::Recover(arguments) => recover::run(&state, &arguments, output),
         Command::Policy(arguments) => policy::run(&state, &arguments, output),
         Command::Import(arguments) => import::run(&state, &arguments, output),
         Command::Forget(arguments) => import::forget(&state, &arguments, output),

@@ -1,6 +1,7 @@
 //! What all verbs of a volume share. Each verb is in the file of its name.
 
 use crate::copies::{BlockSlots, Buffers, Deadline, Devices, Member};
+use crate::epochs::Epochs;
 use crate::jobs::Jobs;
 use crate::journal::Journal;
 use crate::map::State;
@@ -36,6 +37,8 @@ pub(crate) struct Core<R, D> {
     pub policy: InCharge,
     pub jobs: Jobs,
     pub background: RefCell<BackgroundStats>,
+    /// None for a volume without a journal for them.
+    pub epochs: Option<Epochs>,
 }
 
 /// A request to a device that has begun.

@@ -9,7 +9,7 @@ use crate::map::State;
 use crate::open::write_new;
 use crate::shape::Shape;
 use crate::{Error, ErrorKind, Result};
-use braid_base::{Bytes, KIB, MIB};
+use braid_base::{Bytes, DeviceClass, KIB, MIB};
 use braid_format::Uuid;
 use braid_format::layout::{MOST_DEVICES, SMALLEST_DEVICE};
 use braid_format::superblock::{self, DeviceEntry, Header, LONGEST_NAME, LONGEST_POLICY, Layout, Superblock};
@@ -131,10 +131,18 @@ fn plan<D: Device>(devices: &[D], options: &CreateOptions) -> Result<Superblock>
     // The map's size depends on the volume's, which depends on the room that the map leaves: count it once for the
     // largest volume there could be.
     let most: Bytes = devices.iter().map(|d| d.geometry().size).sum();
-    let mut superblock = layout::lay_out(devices, options, options.size.unwrap_or(most).min(most))?;
-    let views = State::new(&Shape::of(&superblock), &superblock).views;
-    let policy = braid_policy::parse(&options.policy, &views)
-        .map_err(|e| Error::new(ErrorKind::Invalid, e.to_string()))?;
+    let largest = options.size.unwrap_or(most).min(most);
+    let mut superblock = layout::lay_out(devices, options, largest, false)?;
+    let parse = |superblock: &Superblock| {
+        let views = State::new(&Shape::of(superblock), superblock).views;
+        let policy = braid_policy::parse(&options.policy, &views);
+        policy.map(|policy| (views, policy)).map_err(|e| Error::new(ErrorKind::Invalid, e.to_string()))
+    };
+    let (mut views, policy) = parse(&superblock)?;
+    if policy.keeps_epochs() {
+        superblock = layout::lay_out(devices, options, largest, true)?;
+        (views, _) = parse(&superblock)?;
+    }
     let (most, homes) = room(&views, &superblock.devices, &*policy, extent_size, options.copies);
     let size = options.size.unwrap_or(homes.min(most));
     if size > most {
@@ -144,6 +152,17 @@ fn plan<D: Device>(devices: &[D], options: &CreateOptions) -> Result<Superblock>
             options.copies,
             if options.copies == 1 { "y" } else { "ies" }
         ));
+    }
+    if policy.keeps_epochs() {
+        let is_ssd = |view: &&DeviceView| view.class == DeviceClass::Ssd;
+        let slots: u64 = views.iter().filter(is_ssd).map(|view| u64::from(view.free)).sum();
+        if extent_size * slots < size {
+            return invalid(format!(
+                "policy '{}' keeps all of the volume on the SSDs, and these have room for {}: use a smaller --size or larger SSDs",
+                options.policy,
+                extent_size * slots
+            ));
+        }
     }
     superblock::check_sizes(size, extent_size, block_size).or_else(invalid_text)?;
     superblock.volume_size = size;

@@ -6,7 +6,7 @@
 //! open.rs     finding its devices         map/       what the volume knows: extents, extras, slots, changes
 //! status.rs   for administrators          journal/   the life of a flush, checkpoints, recovery
 //! check.rs    of a volume at rest         moves/     migrations, probes, trims
-//! replace.rs  a new device for a lost one
+//! replace.rs  a new device for a lost one  epochs/    a disk that alone is the volume at a past instant
 //! policy/    the policy in charge, and what it has learned
 //! ```
 //!
@@ -18,6 +18,7 @@ mod check;
 mod copies;
 mod core;
 mod create;
+mod epochs;
 mod error;
 mod export;
 mod jobs;

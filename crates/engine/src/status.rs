@@ -45,6 +45,8 @@ pub struct Status {
     pub behind: Bytes,
     /// Of these, what the policy wants behind for a while.
     pub deferred: Bytes,
+    /// The newest epoch of which the disk that keeps them alone is the volume; none if it is no state of it.
+    pub epoch: Option<u64>,
     /// How much of the volume a span is.
     pub span_size: Bytes,
     /// Why no flush can succeed any more, if that is so.
@@ -173,6 +175,7 @@ impl<R: Runtime, D: Device> Volume<R, D> {
             spans: state.behind.len(),
             behind: state.behind.total(),
             deferred: state.behind.deferred(),
+            epoch: core.epochs.as_ref().and_then(|epochs| epochs.newest()),
             span_size: core.shape.extent_size * u64::from(superblock.span_extents),
             failure: core.journal.failure().map(|e| e.to_string()),
             guests: core.guests.stats.borrow().clone(),

@@ -3,6 +3,7 @@
 use crate::copies::{BlockSlots, Buffers, Devices, Member, watched};
 use crate::core::Core;
 use crate::create::{checked_policy, room, written_policy};
+use crate::epochs::{self, Epochs};
 use crate::export::{Allocation, Durability, Export, Hints, Zeroing};
 use crate::jobs::Jobs;
 use crate::journal::{Journal, Mode, Recovered, Recovery, Source, images, recover, rings};
@@ -35,13 +36,22 @@ pub struct OpenOptions {
     pub repair: bool,
     /// Devices whose content is given up: they are brought up to date from the others.
     pub distrust: Vec<DeviceId>,
+    /// Opens the volume as the disk that keeps epochs is alone: without the devices that are given up, and without what was written since.
+    pub recover: bool,
 }
 
 impl OpenOptions {
     /// Devices with these names, no memory cache, nothing repaired.
     pub fn new(names: Vec<String>) -> OpenOptions {
         let readahead = Readahead::default();
-        OpenOptions { names, cache_extents: 0, readahead, repair: false, distrust: Vec::new() }
+        OpenOptions {
+            names,
+            cache_extents: 0,
+            readahead,
+            repair: false,
+            distrust: Vec::new(),
+            recover: false,
+        }
     }
 }
 
@@ -81,7 +91,10 @@ impl<R: Runtime, D: Device> Volume<R, D> {
         let mut state = State::new(&shape, &superblock);
         let mode = if options.repair { Mode::Repair } else { Mode::Strict };
         let source = Source { members: &members, superblock: &superblock, mode, clean };
-        let Recovered { ring, gaps, recovery } = watched(&rt, &members, recover(&source, &mut state)).await?;
+        let Recovered { ring, gaps, mut recovery } =
+            watched(&rt, &members, recover(&source, &mut state)).await?;
+        let adopting = epochs::adopt(&rt, &members, &superblock, &shape, &mut state, options.recover);
+        recovery.adopted = watched(&rt, &members, adopting).await?;
         refuse_only_copies(&members, &superblock, &shape, &state, &lately)?;
         for member in members.iter().filter(|member| !member.is_current()) {
             state.set_open(member.id, false);
@@ -110,6 +123,7 @@ impl<R: Runtime, D: Device> Volume<R, D> {
             state: RefCell::new(state),
             journal: Journal::new(replicas, superblock.epoch, ring),
             moves: Moves::new(&superblock),
+            epochs: Epochs::of(&superblock),
             devices: Devices::new(members, superblock),
             block_slots: BlockSlots::default(),
             buffers: Buffers::default(),
@@ -122,7 +136,11 @@ impl<R: Runtime, D: Device> Volume<R, D> {
         core.start_watch();
         let begun = async {
             core.fill_gaps(&gaps).await?;
-            core.begin_epoch(clean).await
+            core.begin_epoch(clean).await?;
+            if recovery.adopted.is_some() {
+                core.checkpoint().await?;
+            }
+            core.open_epochs().await
         };
         if let Err(error) = begun.await {
             core.end_watch().await;
@@ -154,6 +172,7 @@ impl<R: Runtime, D: Device> Volume<R, D> {
                 format!("background work has not ended after {LAST_WORK}: the volume is not shut down");
             return Err(Error::new(ErrorKind::Io, text));
         }
+        core.end_last_epoch().await?;
         if planted(Bug::CloseWithoutCommit) {
             return core.change_superblock(|superblock| superblock.phase = Phase::Closed).await;
         }
@@ -224,6 +243,13 @@ impl<R: Runtime, D: Device> Volume<R, D> {
         let policy =
             braid_policy::parse(text, &devices).map_err(|e| Error::new(ErrorKind::Invalid, e.to_string()))?;
         let written = checked_policy(&*policy, core.shape.copies)?;
+        if policy.keeps_epochs() && core.epochs.is_none() {
+            let problem = format!(
+                "policy '{text}' needs a disk with a journal for epochs, which only the creation of a volume makes: use order=lba, or a new volume \
+                 with a disk of layout=tail"
+            );
+            return Err(Error::new(ErrorKind::Invalid, problem));
+        }
         // What is in use counts as room: homes that lie there already need none.
         let all = devices.into_iter().map(|view| {
             let is_there = core.member(view.id).is_written();

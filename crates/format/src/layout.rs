@@ -55,6 +55,11 @@ pub fn journal_len(volume_size: Bytes) -> Bytes {
     (volume_size / (1 << 18)).clamp(MIB, MIB * 64).align_up(KIB * 4)
 }
 
+/// The length of the journal of epochs: an eighth of the volume, 4 MiB to 1 GiB. An epoch takes half of it at most.
+pub fn epoch_journal_len(volume_size: Bytes) -> Bytes {
+    (volume_size / 8).clamp(MIB * 4, MIB * 1024).align_up(KIB * 4)
+}
+
 /// The length of the proof: two pages, written alternately.
 pub fn proof_len() -> Bytes {
     proof::SIZE * proof::PAGES

@@ -15,6 +15,7 @@
 #![forbid(unsafe_code)]
 
 pub mod double_write;
+pub mod epoch_journal;
 pub mod extra_directory;
 pub mod extra_page;
 pub mod intent_page;

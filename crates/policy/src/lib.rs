@@ -86,6 +86,17 @@ pub trait Policy {
     /// change; a policy that takes charge is told of the copies that there are on devices where it has `extra_slots`.
     fn extra_changed(&mut self, _block: BlockId, _before: Option<ExtraCopy>, _now: Option<ExtraCopy>) {}
 
+    /// Whether the disk that keeps addresses, with its journal, shall always be the volume as it was at a past instant: then it is written by
+    /// epochs alone, whatever `place` says of the second copies.
+    fn keeps_epochs(&self) -> bool {
+        false
+    }
+
+    /// How much that disk may lack. A write that would make it more waits for the end of an epoch.
+    fn epoch_bound(&self, _view: &View) -> Bytes {
+        Bytes(u64::MAX)
+    }
+
     /// Required copies of each extent that it needs, at least: a volume with fewer refuses it.
     fn copies(&self) -> u8 {
         1

@@ -19,7 +19,9 @@
 //! were in its own runs: the defaults are ours. In idle time a part of the window is duplicated before it is full (`idle`), which shortens the next
 //! duplication and what a lost SSD costs.
 //!
-//! The order is the paper's (`order=lba`): the disk alone holds no state that the volume ever had until the window is empty.
+//! The paper's order (`order=lba`) is that of addresses: the disk alone holds no state that the volume ever had until the window is empty. With
+//! `order=epoch` the disk, with its journal, always is the volume as it was at a past instant: what is behind is duplicated as a whole
+//! ([`Move::EndEpoch`]), and a write that would put more than `max-lag` behind waits. It needs a disk that keeps addresses (`layout=tail`).
 
 use crate::{
     BadSetting, ByteRange, Completion, CurrentCopy, DeviceView, Direction, Move, Occasion, Origin, Outcome,
@@ -99,6 +101,7 @@ const MEASURED: Nanos = Nanos::from_millis(200);
 
 #[derive(Clone, Copy, Debug)]
 struct Constants {
+    order: Order,
     /// What is behind when duplication begins.
     window: Amount,
     /// What is behind at most.
@@ -112,6 +115,15 @@ struct Constants {
     levels: u64,
     /// Without a request for so long, what is behind is duplicated.
     idle: Nanos,
+}
+
+/// In which order the disks get what they lack.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Order {
+    /// That of addresses.
+    Lba,
+    /// All that was written up to an instant, as a whole.
+    Epoch,
 }
 
 /// A part of a volume, as the paper and its users give it.
@@ -184,21 +196,28 @@ impl fmt::Display for Amount {
 }
 
 impl Pass {
-    /// Settings: `order` (lba, the only one yet), `window` (400Ksectors), `max-lag` (twice the window), `max-lag-time` (none), `base` (100us), `threshold` (256), `levels`
+    /// Settings: `order` (lba, or epoch), `window` (400Ksectors), `max-lag` (twice the window), `max-lag-time` (none), `base` (100us), `threshold` (256), `levels`
     /// (4, the paper's N), `idle` (100ms).
     pub fn new(settings: &mut Settings, devices: &[DeviceView]) -> Result<Pass, BadSetting> {
         let classes: Vec<DeviceClass> = devices.iter().map(|d| d.class).collect();
         if ![DeviceClass::Ssd, DeviceClass::Hdd].iter().all(|class| classes.contains(class)) {
             return Err(BadSetting::new("policy pass needs an SSD and a disk: use another policy"));
         }
-        if let Some(order) = settings.take_text("order").filter(|order| order != "lba") {
-            return Err(BadSetting::new(format!("policy pass: order {order} is not built yet: use lba")));
-        }
+        let order = match settings.take_text("order").as_deref() {
+            None | Some("lba") => Order::Lba,
+            Some("epoch") => Order::Epoch,
+            Some(other) => {
+                return Err(BadSetting::new(format!(
+                    "policy pass: order '{other}' is unknown: use lba or epoch"
+                )));
+            }
+        };
         let window = amount(settings, "window")?.unwrap_or(Amount::Sectors(400 * 1024));
         let max_lag = amount(settings, "max-lag")?.unwrap_or(window.twice());
         let max_lag_time = settings.take_text("max-lag-time").map(|text| lag_time(&text)).transpose()?;
         let longest = Nanos::from_secs(1);
         let settings = Constants {
+            order,
             window,
             max_lag,
             max_lag_time,
@@ -291,11 +310,15 @@ impl Policy for Pass {
     }
 
     fn settings(&self) -> String {
-        let Constants { window, max_lag, max_lag_time, base, threshold, levels, idle } = self.settings;
+        let Constants { order, window, max_lag, max_lag_time, base, threshold, levels, idle } = self.settings;
         let time = max_lag_time
             .map_or_else(String::new, |time| format!("max-lag-time={}us,", time.0.div_ceil(1_000)));
+        let order = match order {
+            Order::Lba => "lba",
+            Order::Epoch => "epoch",
+        };
         format!(
-            "order=lba,window={window},max-lag={max_lag},{time}base={}us,threshold={threshold},levels={levels},idle={}us",
+            "order={order},window={window},max-lag={max_lag},{time}base={}us,threshold={threshold},levels={levels},idle={}us",
             base.0 / 1_000,
             idle.0.div_ceil(1_000)
         )
@@ -303,6 +326,17 @@ impl Policy for Pass {
 
     fn copies(&self) -> u8 {
         2
+    }
+
+    fn keeps_epochs(&self) -> bool {
+        self.settings.order == Order::Epoch
+    }
+
+    fn epoch_bound(&self, view: &View) -> Bytes {
+        match self.is_late(1, view.now) {
+            true => Bytes::ZERO,
+            false => self.settings.max_lag.of(volume_size(view)),
+        }
     }
 
     fn observes(&self) -> bool {
@@ -367,7 +401,12 @@ impl Policy for Pass {
         let idle = view.now >= self.last_request + self.settings.idle;
         if full || idle {
             let most = if full { usize::MAX } else { IDLE_PIECES };
-            plan.moves.extend(self.pieces(view).take(most).map(|range| Move::Resync { range }));
+            match self.settings.order {
+                Order::Lba => {
+                    plan.moves.extend(self.pieces(view).take(most).map(|range| Move::Resync { range }))
+                }
+                Order::Epoch => plan.moves.push(Move::EndEpoch),
+            }
             for device in view.devices.iter().filter(|_| full) {
                 plan.limit(device.id, 1.0);
             }

@@ -44,6 +44,8 @@ pub enum Move {
         /// Which bytes of the volume.
         range: ByteRange,
     },
+    /// End an epoch: the disk that keeps epochs is to be as new as possible.
+    EndEpoch,
     /// Ask a device how fast it is now, with a request as guests make them on average.
     Probe {
         /// Which device.

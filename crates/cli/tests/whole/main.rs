@@ -20,6 +20,7 @@ mod output;
 mod permissions;
 mod policy;
 mod record;
+mod recover;
 mod refused;
 mod repair;
 mod replace;

@@ -38,6 +38,7 @@ pub(crate) fn status_report(name: &str, uptime: Nanos, status: Status, members: 
         journal_bytes: status.journal.0,
         behind_bytes: (status.behind - status.deferred).0,
         deferred_bytes: status.deferred.0,
+        epoch: status.epoch,
         written_lately_bytes: (status.span_size * status.spans.0 as u64).0,
         stale_pages: status.stale_pages as u64,
         pending_changes: status.pending_changes as u64,

@@ -54,6 +54,8 @@ pub struct StatusReport {
     pub behind_bytes: u64,
     /// Bytes of the volume that a copy lacks because the policy duplicates them later: what the loss of the other copy would cost now.
     pub deferred_bytes: u64,
+    /// The newest epoch of which the disk that keeps epochs alone is the volume; null if no disk does, or it is no state of the volume yet.
+    pub epoch: Option<u64>,
     /// Bytes of the volume that would be resynchronised after an unclean stop, in whole spans; with one required copy, those whose clean
     /// extra copies would be forgotten.
     pub written_lately_bytes: u64,

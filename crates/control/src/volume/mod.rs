@@ -6,5 +6,6 @@ pub(crate) mod import;
 pub(crate) mod lock;
 pub(crate) mod members;
 pub(crate) mod policy;
+pub(crate) mod recover;
 pub(crate) mod replace;
 pub(crate) mod state_dir;

@@ -27,7 +27,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         let taken = wanted.and_then(|device| self.take(extent, device));
         let home = match taken {
             Some(slot) => slot,
-            None => self.allocate_anywhere(extent, None).await?,
+            // No home lies where only epochs may write.
+            None => self.allocate_anywhere(extent, self.active_epochs().map(|e| e.device())).await?,
         };
         let not = self.device_of(home);
         let other_device = self.devices.iter().any(|m| m.id != not && m.is_current());

@@ -208,7 +208,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
     /// Writes a range to the required copies of an extent; no buffer stands for zeros. The caller holds the extent's lock, alone or with the
     /// range's. Gives the entry as it is afterwards: a home that could not be written is the second copy then.
     pub async fn write_required(
-        &self,
+        self: &Rc<Self>,
         extent: ExtentId,
         entry: Entry,
         range: &Range<Bytes>,
@@ -222,7 +222,14 @@ impl<R: Runtime, D: Device> Core<R, D> {
         let span = self.shape.span_of(extent);
         let both_current =
             || [entry.home, entry.second].into_iter().all(|slot| self.locate(slot).0.is_current());
+        let keeps_epochs = self.active_epochs().is_some() && both_current();
         let later = match timing {
+            _ if keeps_epochs => {
+                let changed = self.changed_by(extent, range, entry.valid);
+                self.note_change(&changed).await?;
+                self.put_behind(span, changed);
+                true
+            }
             Timing::Later(most) if both_current() => {
                 let changed = self.changed_by(extent, range, entry.valid);
                 self.state.borrow_mut().behind.defer(span, changed, most)

@@ -17,7 +17,14 @@ pub(crate) async fn write_empty_regions<D: Device>(
     write_empty_map(devices, superblock).await?;
     write_empty_intents(devices, superblock).await?;
     write_empty_directories(devices, superblock).await?;
-    for kind in [RegionKind::Journal, RegionKind::Proof, RegionKind::DoubleWrite, RegionKind::PolicyState] {
+    let kinds = [
+        RegionKind::Journal,
+        RegionKind::Proof,
+        RegionKind::DoubleWrite,
+        RegionKind::PolicyState,
+        RegionKind::EpochJournal,
+    ];
+    for kind in kinds {
         erase(devices, superblock, kind).await?;
     }
     Ok(())

@@ -17,6 +17,7 @@ pub(super) fn lay_out<D: Device>(
     devices: &[D],
     options: &CreateOptions,
     volume_size: Bytes,
+    keeps_epochs: bool,
 ) -> Result<Superblock> {
     let (extent_size, copies) = (options.extent_size, options.copies);
     let first = devices.iter().position(|d| d.geometry().class == DeviceClass::Ssd).unwrap_or(0);
@@ -52,16 +53,43 @@ pub(super) fn lay_out<D: Device>(
         devices: entries,
         regions: Vec::new(),
     };
-    superblock.regions = regions(&superblock, DeviceId(first as u16), DeviceId(second as u16))?;
+    let image = match keeps_epochs {
+        true => Some(image(&superblock)?),
+        false => None,
+    };
+    superblock.regions = regions(&superblock, DeviceId(first as u16), DeviceId(second as u16), image)?;
     if superblock.region(RegionKind::CacheTable, 0).is_some() {
         superblock.features.incompat |= Features::CLEAN_EXTRAS;
     }
     Ok(superblock)
 }
 
+/// The disk that is to keep epochs.
+fn image(superblock: &Superblock) -> Result<DeviceId> {
+    let keeps = |entry: &DeviceEntry| entry.class == DeviceClass::Hdd && entry.layout == Layout::Tail;
+    let mut disks = (0..).map(DeviceId).zip(&superblock.devices).filter(|(_, entry)| keeps(entry));
+    match (disks.next(), disks.next()) {
+        (Some((device, _)), None) if superblock.copies == 2 => Ok(device),
+        _ => {
+            let text = "epochs need two copies of everything, and one disk that holds all of the volume at its addresses: make the disk with \
+                        layout=tail, or use order=lba";
+            Err(Error::new(ErrorKind::Invalid, text))
+        }
+    }
+}
+
 /// The regions, those of a device side by side among its first slots, or among its last ones where it keeps addresses.
-fn regions(superblock: &Superblock, first: DeviceId, second: DeviceId) -> Result<Vec<Region>> {
+fn regions(
+    superblock: &Superblock,
+    first: DeviceId,
+    second: DeviceId,
+    image: Option<DeviceId>,
+) -> Result<Vec<Region>> {
     let mut regions = needed_regions(superblock, first, second);
+    if let Some(device) = image {
+        let len = layout::epoch_journal_len(superblock.volume_size);
+        regions.push(Region { kind: RegionKind::EpochJournal, copy: 0, device, offset: Bytes::ZERO, len });
+    }
     for (id, entry) in (0..).map(DeviceId).zip(&superblock.devices) {
         let of_device = || regions.iter().filter(|region| region.device == id);
         let len: Bytes = of_device().map(|region| region.len).sum();

@@ -44,6 +44,8 @@ pub struct Recovery {
     pub spans: u32,
     /// Clean extra copies that no longer count.
     pub extras_forgotten: u64,
+    /// The volume is as at the end of this epoch, which its disk alone was.
+    pub adopted: Option<u64>,
     /// Extents whose places a repair could not prove, in order.
     pub lost: Vec<ExtentId>,
     /// What was damaged, a sentence each.

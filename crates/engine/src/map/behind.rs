@@ -122,6 +122,11 @@ impl Behind {
         self.ranges.next(from)
     }
 
+    /// What a copy may lack.
+    pub fn ranges(&self) -> &Ranges {
+        &self.ranges
+    }
+
     /// How much a copy may lack in all.
     pub fn total(&self) -> Bytes {
         self.ranges.total()

@@ -20,5 +20,6 @@ pub(crate) use changes::Scope;
 pub(crate) use extents::Map;
 pub(crate) use extras::Extras;
 pub(crate) use neighbours::Arrival;
+pub(crate) use ranges::Ranges;
 pub(crate) use space::Space;
 pub(crate) use state::State;

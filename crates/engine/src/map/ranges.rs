@@ -22,6 +22,11 @@ impl Ranges {
         self.total
     }
 
+    /// All of them, in order.
+    pub fn iter(&self) -> impl Iterator<Item = Range<Bytes>> {
+        self.ends.iter().map(|(&start, &end)| start..end)
+    }
+
     /// Bytes of memory that it takes, about.
     pub fn memory(&self) -> usize {
         self.ends.len() * 2 * size_of::<(Bytes, Bytes)>()

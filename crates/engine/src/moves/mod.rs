@@ -110,6 +110,9 @@ impl<R: Runtime, D: Device> Core<R, D> {
         if self.shape.copies > 1 {
             self.start(async |core| core.resync().await);
         }
+        if self.epochs.is_some() {
+            self.start(async |core| core.keep_epochs().await);
+        }
     }
 
     /// Starts a job that ends once `closing` is set.
@@ -191,10 +194,16 @@ impl<R: Runtime, D: Device> Core<R, D> {
             Move::Demote { range } => self.demote_range(range).await,
             Move::WriteBack { range } => self.write_back_range(range).await,
             Move::Resync { range } => self.resync_range(range).await,
+            Move::EndEpoch => self.wait_for_epoch().await,
             Move::Probe { device, direction, len } => self.probe(device, direction, len).await,
         };
         self.moves.moving.set(self.moves.moving.get() - 1);
         outcome
+    }
+
+    /// Runs a move that no policy asked for.
+    pub async fn run_own_move(self: &Rc<Self>, job: Move) -> crate::Result<Outcome> {
+        self.run_move(job, Mover::Engine).await
     }
 
     /// Tells the policy that asked for a move what became of it; one that has taken charge since knows nothing of it.
@@ -215,6 +224,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
             | Move::WriteBack { range }
             | Move::Resync { range } => range.len(),
             Move::Probe { len, .. } => *len,
+            Move::EndEpoch => Bytes::ZERO,
         }
     }
 

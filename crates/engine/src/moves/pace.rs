@@ -185,7 +185,11 @@ impl<R: Runtime, D: Device> Core<R, D> {
             }
             Job::One(Move::Probe { device, .. }) => vec![*device],
             Job::One(
-                Move::Promote { .. } | Move::Demote { .. } | Move::WriteBack { .. } | Move::Resync { .. },
+                Move::Promote { .. }
+                | Move::Demote { .. }
+                | Move::WriteBack { .. }
+                | Move::Resync { .. }
+                | Move::EndEpoch,
             ) => limited.to_vec(),
         };
         limited.iter().copied().filter(|device| used.contains(device)).collect()

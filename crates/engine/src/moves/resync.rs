@@ -46,7 +46,11 @@ impl<R: Runtime, D: Device> Core<R, D> {
     pub(super) async fn resync(self: &Rc<Self>) {
         while !self.jobs.are_ending() {
             let (mut progress, mut failed) = (false, false);
-            let spans = self.state.borrow().behind.behind_spans();
+            // While epochs are kept, nothing else goes to their disk.
+            let spans = match self.active_epochs() {
+                Some(_) => Vec::new(),
+                None => self.state.borrow().behind.behind_spans(),
+            };
             for span in spans {
                 match self.resync_span(span).await {
                     Ok(done) => progress |= done,
@@ -75,6 +79,9 @@ impl<R: Runtime, D: Device> Core<R, D> {
     /// Brings what a policy wanted behind up to date in a range, in the order of addresses.
     pub(super) async fn resync_range(self: &Rc<Self>, range: ByteRange) -> Result<Outcome> {
         let end = range.end.min(self.shape.volume_size);
+        if self.active_epochs().is_some() {
+            return Ok(Outcome::Stopped);
+        }
         if range.start >= end {
             return Ok(Outcome::Finished);
         }
@@ -181,7 +188,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
     }
 
     /// Whether the journal still says of a range of an extent that it lies elsewhere, or that it is valid where it no longer is.
-    fn is_older_needed(&self, extent: ExtentId, range: &Range<Bytes>) -> bool {
+    pub fn is_older_needed(&self, extent: ExtentId, range: &Range<Bytes>) -> bool {
         let state = self.state.borrow();
         let (durable, now) = (state.durable_entry(extent), state.map.get(extent));
         let needed = durable.valid & self.shape.parts_touched(range);
@@ -225,7 +232,10 @@ impl<R: Runtime, D: Device> Core<R, D> {
 
     /// Gives extents the second copy that they could not have while a device was missing.
     async fn complete_all(self: &Rc<Self>) -> Result<()> {
-        if !self.moves.incomplete.get() || self.devices.iter().any(|member| !member.is_current()) {
+        if self.active_epochs().is_some()
+            || !self.moves.incomplete.get()
+            || self.devices.iter().any(|member| !member.is_current())
+        {
             return Ok(());
         }
         self.moves.incomplete.set(false);

@@ -27,6 +27,10 @@ impl<R: Runtime, D: Device> Core<R, D> {
 
     async fn trim(&self, run: &[SlotNumber]) {
         let (member, start) = self.locate(run[0]);
+        if self.active_epochs().is_some_and(|epochs| epochs.device() == member.id) {
+            // What it holds there is of an epoch.
+            return;
+        }
         let len = Bytes(self.shape.extent_size.0 * run.len() as u64);
         if let Err(error) = member.discard(start, len).await {
             member.stats.borrow_mut().last_error =

@@ -30,16 +30,38 @@ impl<R: Runtime, D: Device> Core<R, D> {
     pub async fn write(self: &Rc<Self>, offset: Bytes, from: &Buf, durability: Durability) -> Result<()> {
         self.check_range(offset, from.len())?;
         if from.is_empty() {
-        } else if self.shape.is_one_piece(offset, from.len()) {
-            let piece = self.shape.one_piece(offset, from.len());
-            self.write_piece(&piece, from).await?;
+        } else if from.len() > self.longest_change() {
+            Box::pin(self.write_parts(offset, from)).await?;
         } else {
-            Box::pin(self.write_pieces(offset, from)).await?;
+            let _change = self.begin_change(from.len()).await;
+            self.write_now(offset, from).await?;
         }
         match durability {
             Durability::Volatile => Ok(()),
             Durability::Fua if planted(Bug::FuaIgnored) => Ok(()),
             Durability::Fua => self.commit_promised(Origin::Guest).await,
+        }
+    }
+
+    /// Writes what is too long for one change of an epoch.
+    async fn write_parts(self: &Rc<Self>, offset: Bytes, from: &Buf) -> Result<()> {
+        let (most, mut at) = (self.longest_change(), Bytes::ZERO);
+        while at < from.len() {
+            let end = from.len().min(at + most);
+            let _change = self.begin_change(end - at).await;
+            self.write_now(offset + at, &from.slice(at..end)).await?;
+            at = end;
+        }
+        Ok(())
+    }
+
+    #[inline]
+    async fn write_now(self: &Rc<Self>, offset: Bytes, from: &Buf) -> Result<()> {
+        if self.shape.is_one_piece(offset, from.len()) {
+            let piece = self.shape.one_piece(offset, from.len());
+            self.write_piece(&piece, from).await
+        } else {
+            Box::pin(self.write_pieces(offset, from)).await
         }
     }
 
@@ -167,11 +189,11 @@ impl<R: Runtime, D: Device> Core<R, D> {
         edges & !entry.valid == 0 && second && is_aligned(entry.home)
     }
 
-    /// Whether a write goes to one place of one device, and to no other copy.
+    /// Whether a write goes to one place of one device, and to no other copy, and no epoch has to have it.
     #[inline]
     fn is_plain(&self, piece: &Piece, entry: &Entry) -> bool {
         let only = entry.second == SlotNumber::NONE && !self.state.borrow().map.has_extras(piece.extent);
-        only && self.changes_no_map(piece, entry)
+        only && self.active_epochs().is_none() && self.changes_no_map(piece, entry)
     }
 
     /// Asks the policy where a write goes. That to an extent without a home goes where the home is allocated.
@@ -250,8 +272,15 @@ impl<R: Runtime, D: Device> Core<R, D> {
         entry: Entry,
         timing: Timing,
     ) -> Result<()> {
+        // What has one copy, an epoch has to have all the same.
+        let lacking = match entry.second {
+            SlotNumber::NONE => self.begin_image_change(piece).await?,
+            _ => None,
+        };
         let (range, from_guest) = (&piece.range, (Some(from), Origin::Guest));
-        let written = self.write_required(piece.extent, entry, range, from_guest, timing).await?;
+        let written = self.write_required(piece.extent, entry, range, from_guest, timing).await;
+        self.end_differing(lacking);
+        let written = written?;
         self.update_extras(piece, from).await?;
         self.make_valid(piece, written);
         Ok(())

@@ -66,17 +66,22 @@ impl<R: Runtime, D: Device> Core<R, D> {
         if zeroing == Zeroing::MayDiscard && self.is_hole(&piece) {
             return Ok(());
         }
+        let _change = self.begin_change(piece.len()).await;
         let _room = self.reserve(self.most_records(&piece)).await?;
         let _guard = self.locks.lock(Self::lock_number(piece.extent), Mode::Exclusive).await;
         self.state.borrow_mut().disturb(piece.extent);
         let differing = if self.has_edges(&piece) { self.begin_differing(&piece).await? } else { None };
-        let result = self.zero_locked(&piece, zeroing).await;
+        let (result, lacking) = match self.begin_image_change(&piece).await {
+            Ok(span) => (self.zero_locked(&piece, zeroing).await, span),
+            Err(error) => (Err(error), None),
+        };
         if result.is_err() {
             // What the devices hold of it now is unknown; the next read must ask them.
             self.guests.cache.borrow_mut().remove(piece.extent);
             self.drop_clean_extras(&piece);
         }
         self.end_differing(differing);
+        self.end_differing(lacking);
         result
     }
 

@@ -1,7 +1,10 @@
-//! Journal batches with their records, and the proof.
+//! Journal batches with their records, the proof, and the journal of epochs.
 
 use super::{VOLUME, padded, seal};
 use braid_base::{BlockId, Bytes, DeviceId, ExtentId};
+use braid_format::epoch_journal::{
+    self, Entry as EpochEntry, LONGEST_SEGMENT, MOST_ENTRIES, State, StatePage,
+};
 use braid_format::intent_page::Difference;
 use braid_format::journal::{self, Batch, Extra, MOST_PREVIOUS, Record};
 use braid_format::map_page::Entry;
@@ -84,4 +87,39 @@ pub fn proofs() -> Vec<Vec<u8>> {
         proof::encode(VOLUME, &Proof { epoch: 3, sequence, extents })
     };
     vec![[page(76, Some(2)), page(77, None)].concat(), page(78, Some(MOST_EXTENTS as u32)).to_vec()]
+}
+
+/// A state page comes back as it was; an index page names ranges of the volume, as many as fit, that are no longer than a segment.
+pub fn epoch(bytes: &[u8]) {
+    let size = Bytes(1 << 30);
+    let mut page = padded(bytes, epoch_journal::PAGE);
+    let _ = epoch_journal::decode_state(&page, VOLUME);
+    seal::epoch_page(&mut page, b"BRAIDEPS");
+    if let Ok(found) = epoch_journal::decode_state(&page, VOLUME) {
+        let again = epoch_journal::encode_state(VOLUME, &found);
+        assert_eq!(epoch_journal::decode_state(&again, VOLUME), Ok(found));
+    }
+    seal::epoch_page(&mut page, b"BRAIDEPI");
+    let place = (
+        u64::from_le_bytes(page[16..24].try_into().expect("eight bytes")),
+        u32::from_le_bytes(page[24..28].try_into().expect("four bytes")),
+    );
+    let Ok(index) = epoch_journal::decode_index(&page, VOLUME, place, size) else { return };
+    assert!(index.entries.len() <= MOST_ENTRIES && index.stored() < LONGEST_SEGMENT);
+    assert!(index.entries.iter().all(|entry| entry.range.start < entry.range.end && entry.range.end <= size));
+    let again = epoch_journal::encode_index(VOLUME, place.0, place.1, &index.entries, &[]);
+    let again =
+        epoch_journal::decode_index(&again, VOLUME, place, size).expect("an index that was just encoded");
+    assert_eq!(again.entries, index.entries);
+}
+
+pub fn epochs() -> Vec<Vec<u8>> {
+    let state =
+        |state| epoch_journal::encode_state(VOLUME, &StatePage { sequence: 7, epoch: 3, state }).to_vec();
+    let index = |count: u64| {
+        let entry = |i: u64| EpochEntry { range: Bytes(i * 8192)..Bytes(i * 8192 + 4096), zeros: i % 3 == 0 };
+        let entries: Vec<EpochEntry> = (0..count).map(entry).collect();
+        epoch_journal::encode_index(VOLUME, 4, 1, &entries, &[5; 100]).to_vec()
+    };
+    vec![state(State::Void), state(State::Committed(9)), index(0), index(3), index(MOST_ENTRIES as u64)]
 }

@@ -33,6 +33,13 @@ pub fn proof(page: &mut [u8]) {
     page[8..12].copy_from_slice(&crc.to_le_bytes());
 }
 
+/// A page of the journal of epochs: magic and checksum.
+pub fn epoch_page(page: &mut [u8], magic: &[u8; 8]) {
+    page[..8].copy_from_slice(magic);
+    let crc = of_volume(&page[12..]);
+    page[8..12].copy_from_slice(&crc.to_le_bytes());
+}
+
 /// A checkpointed page of a region.
 pub fn page(page: &mut [u8], kind: RegionKind) {
     let seeded = of_volume(&[kind as u8]);

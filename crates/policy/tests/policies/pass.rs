@@ -199,3 +199,35 @@ fn a_write_that_the_disk_lacks_for_too_long_makes_the_others_wait_for_both_copie
     let again = format!("pass,{}", policy.settings());
     assert_eq!(parse(&again, &volume.devices).unwrap().settings(), policy.settings());
 }
+
+#[test]
+fn by_epochs_the_disk_gets_all_that_is_behind_as_a_whole() {
+    let mut volume = pair();
+    let mut policy = pass("order=epoch,window=64KiB,max-lag=1MiB,max-lag-time=2s,idle=1h", &volume);
+    assert!(policy.keeps_epochs() && !pass("window=64KiB", &volume).keeps_epochs());
+    assert_eq!(policy.epoch_bound(&volume.view()), MIB);
+    let moves = |policy: &mut dyn Policy, volume: &Volume| {
+        let mut plan = Plan::default();
+        policy.plan(&volume.view(), &mut plan);
+        plan.moves
+    };
+    assert_eq!(moves(&mut *policy, &volume), [], "nothing is behind");
+    volume.lack(scattered(3));
+    assert_eq!(moves(&mut *policy, &volume), [], "less than the window is");
+    volume.lack(scattered(16));
+    assert_eq!(moves(&mut *policy, &volume), [Move::EndEpoch]);
+    volume.now = Nanos::from_secs(3);
+    assert_eq!(
+        policy.epoch_bound(&volume.view()),
+        Bytes::ZERO,
+        "the disk lacks what is older than it may be"
+    );
+    policy.done(&Move::EndEpoch, Outcome::Stopped);
+    assert_eq!(policy.epoch_bound(&volume.view()), Bytes::ZERO);
+    assert_eq!(moves(&mut *policy, &volume), [Move::EndEpoch]);
+    policy.done(&Move::EndEpoch, Outcome::Finished);
+    assert_eq!(policy.epoch_bound(&volume.view()), MIB);
+    let again = format!("pass,{}", policy.settings());
+    assert_eq!(parse(&again, &volume.devices).unwrap().settings(), policy.settings());
+    assert!(parse("pass,order=random", &volume.devices).is_err());
+}

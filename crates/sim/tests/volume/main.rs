@@ -12,6 +12,7 @@ mod cache_table_damage;
 mod copies;
 mod damage;
 mod deadlines;
+mod epochs;
 mod failed_flush;
 mod faults;
 mod loss;

@@ -1,0 +1,48 @@
+//! `braid recover`.
+
+use crate::output::Output;
+use braid_base::Bytes;
+use braid_control::{RecoverReport, Result, StateDir, VolumeName};
+use clap::Args;
+
+/// Go on with a volume whose SSDs are lost, as its disk alone has it
+///
+/// For a volume with policy pass and order=epoch that is not served, and whose SSDs are missing. Its disk holds all of it as it was when the newest epoch
+/// ended: no longer ago than max-lag says. What was written since is lost, and said, as ranges that may be larger. From then on braid serve opens it
+/// from the disk; any other program finds the volume's bytes at the same addresses of the disk, too. A new SSD: braid device replace.
+#[derive(Args)]
+#[command(after_help = "\
+Example:
+  braid recover vault
+
+JSON: name, epoch, given_up (devices), only_on_missing (device, offset_bytes, length_bytes).")]
+pub struct Arguments {
+    /// The volume
+    name: VolumeName,
+}
+
+/// Runs the verb.
+pub fn run(state: &StateDir, arguments: &Arguments, output: Output) -> Result<u8> {
+    let report = braid_control::recover(state, &arguments.name)?;
+    output.show(&report, || describe(&report));
+    Ok(0)
+}
+
+fn describe(report: &RecoverReport) -> String {
+    let RecoverReport { name, epoch, given_up, only_on_missing } = report;
+    let lost: Bytes = only_on_missing.iter().map(|range| Bytes(range.length_bytes)).sum();
+    let mut text = format!(
+        "volume '{name}' is as it was at the end of epoch {epoch}, without {}\n",
+        given_up.join(", ")
+    );
+    if lost > Bytes::ZERO {
+        text += &format!("what was written after that, in up to {lost}, is lost:\n");
+    }
+    for range in only_on_missing {
+        text += &format!("  {} from byte {}\n", Bytes(range.length_bytes), range.offset_bytes);
+    }
+    text + &format!(
+        "open it: braid serve {name}; a new SSD in the place of the lost one: braid device replace {name} {} PATH",
+        given_up[0]
+    )
+}

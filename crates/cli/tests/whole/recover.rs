@@ -1,0 +1,90 @@
+//! A volume whose disk keeps epochs loses its SSD: the disk alone goes on, as it was at one instant.
+
+use crate::machine::{Machine, have, number, qemu_io_ok};
+use serde_json::Value;
+use std::time::{Duration, Instant};
+
+/// Waits until something holds, or fails after a time that only a hang takes.
+fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
+    let begun = Instant::now();
+    while !holds() {
+        assert!(begun.elapsed() < Duration::from_secs(300), "still not: {what}");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+#[test]
+fn a_volume_goes_on_from_its_disk_as_it_was_at_the_end_of_an_epoch() {
+    if !have(&["qemu-io"]) {
+        return;
+    }
+    let machine = Machine::new();
+    let devices = ["--ssd", "fast.img,size=64MiB", "--hdd", "slow.img,size=64MiB,layout=tail"];
+    let policy = ["--copies", "2", "--policy", "pass,order=epoch,idle=50ms"];
+    machine.ok(&[&["create", "vault"], &devices[..], &policy[..]].concat());
+    machine.refused(&["recover", "vault"], "degraded", &["vault"]);
+    let vault = machine.serve(&["vault"]);
+    let status = || machine.json(&["status", "vault"]);
+    qemu_io_ok(&vault.uri, &["write -P 6 0 4M", "flush"]);
+    machine.refused(&["recover", "vault"], "busy", &["vault"]);
+    wait_until("the disk is the volume", || {
+        !status()["epoch"].is_null() && number(&status(), "deferred_bytes") == 0.0
+    });
+    machine.ok(&["policy", "vault", "pass,order=epoch,idle=1h"]);
+    qemu_io_ok(&vault.uri, &["write -P 7 1M 1M", "write -P 7 20M 1M", "flush"]);
+    vault.kill();
+    std::fs::remove_file(machine.path("fast.img")).unwrap();
+    machine.refused(&["serve", "vault"], "degraded", &["d0"]);
+
+    let report = machine.json(&["recover", "vault"]);
+    assert_eq!(report["given_up"], serde_json::json!(["d0"]), "{report}");
+    let covers = |range: &Value, at: f64| {
+        let (start, len) = (number(range, "offset_bytes"), number(range, "length_bytes"));
+        start <= at && at < start + len
+    };
+    let only = report["only_on_missing"].as_array().unwrap();
+    assert!(only.iter().any(|range| covers(range, f64::from(20 << 20))), "{report}");
+    // Any program finds the volume's bytes at the same addresses of the disk.
+    let raw = std::fs::read(machine.path("slow.img")).unwrap();
+    assert!(raw[..4 << 20].iter().all(|&byte| byte == 6));
+    assert!(raw[20 << 20..21 << 20].iter().all(|&byte| byte == 0));
+    let vault = machine.serve(&["vault"]);
+    qemu_io_ok(&vault.uri, &["read -P 6 0 4M", "read -P 0 20M 1M", "write -P 8 5M 1M", "flush"]);
+    assert_eq!(vault.terminate().status, 0);
+
+    // With a new SSD it is what it was before.
+    machine.ok(&["device", "replace", "vault", "d0", "new.img,size=64MiB"]);
+    let vault = machine.serve(&["vault"]);
+    wait_until("the disk is the volume again", || !status()["epoch"].is_null());
+    qemu_io_ok(&vault.uri, &["read -P 6 0 4M", "read -P 8 5M 1M", "write -P 9 6M 1M", "flush"]);
+    assert_eq!(vault.terminate().status, 0);
+    std::fs::remove_file(machine.path("new.img")).unwrap();
+    machine.ok(&["recover", "vault"]);
+    let vault = machine.serve(&["vault"]);
+    qemu_io_ok(&vault.uri, &["read -P 6 0 4M", "read -P 8 5M 1M", "read -P 9 6M 1M"]);
+    assert_eq!(vault.terminate().status, 0);
+}
+
+/// Epochs need a disk that was made for them.
+#[test]
+fn epochs_are_refused_where_no_disk_can_keep_them() {
+    let machine = Machine::new();
+    let create = |disk: &str, more: &[&str]| {
+        let devices = ["create", "vault", "--ssd", "fast.img,size=64MiB", "--hdd"];
+        [&devices[..], &[disk, "--copies", "2", "--policy"], more]
+            .concat()
+            .iter()
+            .map(ToString::to_string)
+            .collect::<Vec<_>>()
+    };
+    let words = create("slow.img,size=64MiB", &["pass,order=epoch"]);
+    machine.refused(
+        &words.iter().map(String::as_str).collect::<Vec<_>>(),
+        "invalid",
+        &["layout=tail", "order=lba"],
+    );
+    let words = create("slow.img,size=64MiB,layout=tail", &["pass"]);
+    machine.ok(&words.iter().map(String::as_str).collect::<Vec<_>>());
+    machine.refused(&["policy", "vault", "pass,order=epoch"], "usage", &["order=lba"]);
+    machine.refused(&["policy", "vault", "pass,order=random"], "usage", &["random"]);
+}

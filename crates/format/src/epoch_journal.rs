@@ -1,0 +1,338 @@
+//! The journal of epochs of a disk that alone is to be the volume as it was at a past instant.
+//!
+//! ```text
+//! 0     state page 0     written alternately with page 1: the valid one with the highest sequence counts
+//! 4096  state page 1
+//! 8192  segments, one behind the other, each in whole pages: an index page, then the bytes that it speaks of
+//!
+//! state page                                          index page
+//! 0   8  magic "BRAIDEPS"                             0   8  magic "BRAIDEPI"
+//! 8   4  CRC-32C of the volume's UUID, bytes 12..4096 8   4  CRC-32C of the volume's UUID, bytes 12..4096
+//! 12  4  state: 1 void, 2 applied, 3 committed,       12  4  entries
+//!        4 being adopted
+//! 16  8  sequence of this page                        16  8  epoch
+//! 24  8  epoch                                        24  4  number of the segment
+//! 32  4  segments                                     28  4  CRC-32C of the volume's UUID and the bytes
+//!                                                     32  16 n entries: byte of the volume (8), length (4), 1 if zeros (4)
+//! ```
+//!
+//! Void: the disk alone is no state of the volume. Applied: it is the volume at the end of the epoch. Committed: it is that once the segments
+//! have been applied to it, which can be done again. Being adopted: likewise applied, and the map is being written that says that the disk has all.
+
+use crate::checksum::checksum;
+use crate::{Invalid, Uuid, count};
+use braid_base::Bytes;
+use std::ops::Range;
+use zerocopy::little_endian::{U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+/// The length of a state page and of an index page.
+pub const PAGE: Bytes = Bytes(4096);
+/// State pages in the region.
+pub const STATE_PAGES: u64 = 2;
+/// Where the first segment lies.
+pub const SEGMENTS: Bytes = Bytes(4096 * STATE_PAGES);
+/// The longest segment, with its index page.
+pub const LONGEST_SEGMENT: Bytes = Bytes(1 << 20);
+/// The most entries of a segment.
+pub const MOST_ENTRIES: usize = (PAGE.as_usize() - size_of::<RawIndex>()) / size_of::<RawEntry>();
+/// The most segments of an epoch: those of an empty one would fill 4 GiB.
+pub const MOST_SEGMENTS: u32 = 1 << 20;
+
+const STATE_MAGIC: [u8; 8] = *b"BRAIDEPS";
+const INDEX_MAGIC: [u8; 8] = *b"BRAIDEPI";
+/// Where the checksums' ranges begin.
+const COVERED: usize = 12;
+
+/// What the disk alone is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum State {
+    /// No state of the volume.
+    Void,
+    /// The volume at the end of the epoch.
+    Applied,
+    /// That, once so many segments have been applied.
+    Committed(u32),
+    /// That, and from now on the volume.
+    Adopting,
+}
+
+/// A state page.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct StatePage {
+    /// One more than that of the page before it.
+    pub sequence: u64,
+    /// The newest epoch that ended.
+    pub epoch: u64,
+    /// What the disk is.
+    pub state: State,
+}
+
+/// A range of the volume in a segment.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Entry {
+    /// Which bytes of the volume.
+    pub range: Range<Bytes>,
+    /// Whether they are zeros, of which the segment holds none.
+    pub zeros: bool,
+}
+
+impl Entry {
+    /// How much of the segment it takes.
+    pub fn stored(&self) -> Bytes {
+        if self.zeros { Bytes::ZERO } else { self.range.end - self.range.start }
+    }
+}
+
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+struct RawState {
+    magic: [u8; 8],
+    crc: U32,
+    state: U32,
+    sequence: U64,
+    epoch: U64,
+    segments: U32,
+}
+
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+struct RawIndex {
+    magic: [u8; 8],
+    crc: U32,
+    entries: U32,
+    epoch: U64,
+    number: U32,
+    content: U32,
+}
+
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+struct RawEntry {
+    start: U64,
+    len: U32,
+    zeros: U32,
+}
+
+const _: () =
+    assert!(size_of::<RawState>() == 36 && size_of::<RawIndex>() == 32 && size_of::<RawEntry>() == 16);
+
+fn sealed<T: IntoBytes + Immutable>(raw: &T, rest: &[u8], volume: Uuid) -> [u8; PAGE.as_usize()] {
+    let mut page = [0; PAGE.as_usize()];
+    let head = size_of::<T>();
+    page[..head].copy_from_slice(raw.as_bytes());
+    page[head..head + rest.len()].copy_from_slice(rest);
+    let crc = checksum(volume, &page[COVERED..]);
+    page[8..COVERED].copy_from_slice(&crc.to_le_bytes());
+    page
+}
+
+fn opened<'a, T>(bytes: &'a [u8], magic: [u8; 8], volume: Uuid) -> Result<(&'a T, &'a [u8]), Invalid>
+where
+    T: FromBytes + KnownLayout + Immutable + Unaligned,
+{
+    let page = bytes.get(..PAGE.as_usize()).filter(|page| page[..8] == magic).ok_or(Invalid::Absent)?;
+    if page[8..COVERED] != checksum(volume, &page[COVERED..]).to_le_bytes() {
+        return Err(Invalid::Checksum);
+    }
+    T::ref_from_prefix(page).map_err(|_| Invalid::Absent)
+}
+
+/// A state page as bytes.
+pub fn encode_state(volume: Uuid, page: &StatePage) -> [u8; PAGE.as_usize()] {
+    let (state, segments) = match page.state {
+        State::Void => (1u32, 0),
+        State::Applied => (2, 0),
+        State::Committed(segments) => (3, segments),
+        State::Adopting => (4, 0),
+    };
+    let raw = RawState {
+        magic: STATE_MAGIC,
+        crc: U32::ZERO,
+        state: state.into(),
+        sequence: page.sequence.into(),
+        epoch: page.epoch.into(),
+        segments: segments.into(),
+    };
+    sealed(&raw, &[], volume)
+}
+
+/// Verifies the state page at the start of `bytes`.
+pub fn decode_state(bytes: &[u8], volume: Uuid) -> Result<StatePage, Invalid> {
+    let (raw, _) = opened::<RawState>(bytes, STATE_MAGIC, volume)?;
+    count::verify(raw.sequence.get(), "the sequence of the epochs' state")?;
+    count::verify(raw.epoch.get(), "the epoch of a disk")?;
+    let state = match (raw.state.get(), raw.segments.get()) {
+        (1, 0) => State::Void,
+        (2, 0) => State::Applied,
+        (3, segments) if segments <= MOST_SEGMENTS => State::Committed(segments),
+        (4, 0) => State::Adopting,
+        (state, segments) => {
+            let text = format!("state {state} of a disk's epochs with {segments} segments is unknown");
+            return Err(Invalid::Value(text));
+        }
+    };
+    Ok(StatePage { sequence: raw.sequence.get(), epoch: raw.epoch.get(), state })
+}
+
+/// The newest valid state page of a region; none if there is none.
+pub fn newest_state(region: &[u8], volume: Uuid) -> Option<StatePage> {
+    let pages = region.chunks_exact(PAGE.as_usize()).take(STATE_PAGES as usize);
+    pages.filter_map(|page| decode_state(page, volume).ok()).max_by_key(|page| page.sequence)
+}
+
+/// The index page of a segment with these entries and these bytes. At most [`MOST_ENTRIES`].
+pub fn encode_index(
+    volume: Uuid,
+    epoch: u64,
+    number: u32,
+    entries: &[Entry],
+    content: &[u8],
+) -> [u8; PAGE.as_usize()] {
+    let raw = RawIndex {
+        magic: INDEX_MAGIC,
+        crc: U32::ZERO,
+        entries: (entries.len() as u32).into(),
+        epoch: epoch.into(),
+        number: number.into(),
+        content: checksum(volume, content).into(),
+    };
+    let raw_entry = |entry: &Entry| RawEntry {
+        start: entry.range.start.0.into(),
+        len: ((entry.range.end - entry.range.start).0 as u32).into(),
+        zeros: u32::from(entry.zeros).into(),
+    };
+    let raw_entries: Vec<RawEntry> = entries.iter().map(raw_entry).collect();
+    sealed(&raw, raw_entries.as_bytes(), volume)
+}
+
+/// The index of a segment.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Index {
+    /// What the segment holds, in the order in which its bytes lie there.
+    pub entries: Vec<Entry>,
+    content: u32,
+}
+
+impl Index {
+    /// How many bytes follow the page.
+    pub fn stored(&self) -> Bytes {
+        self.entries.iter().map(Entry::stored).sum()
+    }
+
+    /// Verifies the bytes that follow the page.
+    pub fn verify(&self, volume: Uuid, content: &[u8]) -> Result<(), Invalid> {
+        if checksum(volume, content) == self.content { Ok(()) } else { Err(Invalid::Checksum) }
+    }
+}
+
+/// Verifies the index page at the start of `bytes`, of this segment of this epoch of a volume of `volume_size`.
+pub fn decode_index(
+    bytes: &[u8],
+    volume: Uuid,
+    (epoch, number): (u64, u32),
+    volume_size: Bytes,
+) -> Result<Index, Invalid> {
+    let (raw, rest) = opened::<RawIndex>(bytes, INDEX_MAGIC, volume)?;
+    if (raw.epoch.get(), raw.number.get()) != (epoch, number) {
+        let text = format!(
+            "segment {} of epoch {} lies where segment {number} of epoch {epoch} is expected",
+            raw.number.get(),
+            raw.epoch.get()
+        );
+        return Err(Invalid::Value(text));
+    }
+    let listed = raw.entries.get() as usize;
+    let too_many = || Invalid::Value(format!("a segment lists {listed} ranges, {MOST_ENTRIES} at most"));
+    let rest = rest.get(..listed.saturating_mul(size_of::<RawEntry>())).ok_or_else(too_many)?;
+    let raw_entries = <[RawEntry]>::ref_from_bytes(rest).map_err(|_| too_many())?;
+    let mut entries = Vec::with_capacity(listed);
+    for entry in raw_entries {
+        let (start, len) = (Bytes(entry.start.get()), Bytes(u64::from(entry.len.get())));
+        let end = start.checked_add(len).filter(|&end| end <= volume_size && len > Bytes::ZERO);
+        let (Some(end), zeros @ (0 | 1)) = (end, entry.zeros.get()) else {
+            let text = format!("a segment holds {len} at byte {} of a volume of {volume_size}", start.0);
+            return Err(Invalid::Value(text));
+        };
+        entries.push(Entry { range: start..end, zeros: zeros == 1 });
+    }
+    let index = Index { entries, content: raw.content.get() };
+    let stored = index.entries.iter().try_fold(PAGE, |sum, entry| sum.checked_add(entry.stored()));
+    match stored {
+        Some(stored) if stored <= LONGEST_SEGMENT => Ok(index),
+        _ => Err(Invalid::Value(format!("a segment is longer than {LONGEST_SEGMENT}"))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const VOLUME: Uuid = Uuid([9; 16]);
+    const SIZE: Bytes = Bytes(1 << 20);
+
+    fn state(sequence: u64, state: State) -> StatePage {
+        StatePage { sequence, epoch: 5, state }
+    }
+
+    #[test]
+    fn the_newest_valid_state_counts() {
+        let all = [State::Void, State::Applied, State::Committed(7), State::Adopting];
+        for (i, kind) in all.into_iter().enumerate() {
+            let (old, new) = (state(3, all[(i + 1) % 4]), state(4, kind));
+            let pages = [old, new].map(|page| encode_state(VOLUME, &page));
+            assert_eq!(newest_state(&pages.concat(), VOLUME), Some(new));
+            let mut torn = pages;
+            torn[1][20] ^= 1;
+            assert_eq!(newest_state(&torn.concat(), VOLUME), Some(old));
+            assert_eq!(newest_state(&pages.concat(), Uuid([1; 16])), None);
+        }
+        assert_eq!(newest_state(&[0; 8192], VOLUME), None);
+        assert_eq!(newest_state(&[], VOLUME), None);
+    }
+
+    #[test]
+    fn a_state_that_is_never_written_is_refused() {
+        let page = encode_state(VOLUME, &state(1, State::Committed(MOST_SEGMENTS + 1)));
+        assert!(matches!(decode_state(&page, VOLUME), Err(Invalid::Value(_))));
+        let page = encode_state(VOLUME, &state(u64::MAX, State::Void));
+        assert!(matches!(decode_state(&page, VOLUME), Err(Invalid::Value(_))));
+    }
+
+    fn entries() -> Vec<Entry> {
+        let at = |start: u64, end: u64, zeros| Entry { range: Bytes(start)..Bytes(end), zeros };
+        vec![at(4096, 8192, false), at(0, 4096, true), at(65536, 65536 + 512, false)]
+    }
+
+    #[test]
+    fn an_index_round_trips_and_knows_its_place_and_its_bytes() {
+        let content = vec![3; 4096 + 512];
+        let page = encode_index(VOLUME, 8, 2, &entries(), &content);
+        let index = decode_index(&page, VOLUME, (8, 2), SIZE).unwrap();
+        assert_eq!((index.entries.clone(), index.stored()), (entries(), Bytes(4096 + 512)));
+        assert_eq!(index.verify(VOLUME, &content), Ok(()));
+        assert_eq!(index.verify(VOLUME, &content[1..]), Err(Invalid::Checksum));
+        for place in [(7, 2), (8, 1)] {
+            assert!(matches!(decode_index(&page, VOLUME, place, SIZE), Err(Invalid::Value(_))));
+        }
+        assert!(matches!(decode_index(&page, VOLUME, (8, 2), Bytes(65536)), Err(Invalid::Value(_))));
+        for sector in 0..8 {
+            let mut torn = page;
+            torn[sector * 512..][..512].fill(0xaa);
+            assert!(decode_index(&torn, VOLUME, (8, 2), SIZE).is_err(), "sector {sector}");
+        }
+        assert_eq!(decode_index(&page[..4095], VOLUME, (8, 2), SIZE), Err(Invalid::Absent));
+    }
+
+    #[test]
+    fn lengths_that_no_segment_has_are_refused() {
+        let long = Entry { range: Bytes::ZERO..LONGEST_SEGMENT, zeros: false };
+        let page = encode_index(VOLUME, 1, 0, &[long], &[]);
+        assert!(matches!(decode_index(&page, VOLUME, (1, 0), LONGEST_SEGMENT), Err(Invalid::Value(_))));
+        let mut page = encode_index(VOLUME, 1, 0, &[], &[]);
+        page[12..16].copy_from_slice(&u32::MAX.to_le_bytes());
+        let crc = checksum(VOLUME, &page[COVERED..]);
+        page[8..12].copy_from_slice(&crc.to_le_bytes());
+        assert!(matches!(decode_index(&page, VOLUME, (1, 0), SIZE), Err(Invalid::Value(_))));
+    }
+}

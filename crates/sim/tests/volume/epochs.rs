@@ -1,0 +1,374 @@
+//! A disk that keeps epochs: alone, after the loss of the SSD at any instant, it is the volume as it was at one past instant, byte for byte, and
+//! not too long ago.
+
+use crate::rig::{Rig, make, open, open_with, options, refused};
+use braid_base::{Bytes, DeviceId, KIB, MIB, Nanos, Rng};
+use braid_engine::{CreateOptions, Durability, ErrorKind, Export};
+use braid_format::superblock::Layout;
+use braid_runtime::{Arena, Runtime};
+use braid_sim::{Disk, DiskOptions, FaultPlan, Faults, Faulty, World};
+use std::cell::{Cell, RefCell};
+use std::ops::Range;
+use std::rc::Rc;
+
+const SSD: DeviceId = DeviceId(0);
+const SIZE: Bytes = Bytes(2 << 20);
+const EXTENT: Bytes = Bytes(32 << 10);
+const BLOCK: Bytes = Bytes(4 << 10);
+const BOUND: Bytes = Bytes(512 << 10);
+
+/// What guests did, in the order in which it ended: a range, and what it holds since.
+struct History {
+    /// What the volume was at first.
+    base: Vec<u8>,
+    ops: RefCell<Vec<(Range<usize>, u8)>>,
+}
+
+impl History {
+    fn from(base: Vec<u8>) -> Rc<History> {
+        Rc::new(History { base, ops: RefCell::default() })
+    }
+
+    fn add(&self, offset: Bytes, len: Bytes, value: u8) {
+        self.ops.borrow_mut().push((offset.as_usize()..(offset + len).as_usize(), value));
+    }
+
+    /// The latest instant at which the volume was this, of the first so many; and how many blocks are others after these.
+    fn instant_of(&self, content: &[u8], most: usize) -> Option<(usize, u64)> {
+        let ops = &self.ops.borrow()[..most];
+        let mut volume = self.base.clone();
+        // How many bytes differ is kept up to date, not counted again for each instant.
+        let mut differing = content.iter().zip(&volume).filter(|(a, b)| a != b).count() as i64;
+        let mut latest = (differing == 0).then_some(0);
+        for (i, (range, value)) in ops.iter().enumerate() {
+            for at in range.clone() {
+                differing -= i64::from(volume[at] != content[at]);
+                volume[at] = *value;
+                differing += i64::from(volume[at] != content[at]);
+            }
+            if differing == 0 {
+                latest = Some(i + 1);
+            }
+        }
+        let blocks = volume.chunks(BLOCK.as_usize()).zip(content.chunks(BLOCK.as_usize()));
+        let lost = blocks.filter(|(now, then)| now != then).count() as u64;
+        latest.map(|latest| (latest, lost))
+    }
+}
+
+fn sound(disk: &Disk, world: &World) -> Faulty<Disk> {
+    Faulty::new(disk.clone(), &Faults::new(FaultPlan::default(), world.fork_rng()))
+}
+
+fn epochs(identity: u8) -> CreateOptions {
+    CreateOptions {
+        copies: 2,
+        size: Some(SIZE),
+        extent_size: EXTENT,
+        layouts: vec![Layout::Head, Layout::Tail],
+        policy: format!("pass,order=epoch,window={},max-lag={},idle=20ms", KIB * 128, BOUND),
+        ..options(identity)
+    }
+}
+
+/// Reads all of a volume.
+async fn content(volume: &Rig) -> Vec<u8> {
+    let (arena, mut bytes) = (Arena::new(MIB), Vec::new());
+    for at in (0..SIZE / EXTENT).map(|i| EXTENT * i) {
+        let buf = arena.alloc(EXTENT).await;
+        volume.read(at, &buf).await.expect("the devices are sound");
+        buf.with_bytes(|part| bytes.extend_from_slice(part));
+    }
+    bytes
+}
+
+/// A guest with a part of the volume of its own.
+async fn use_part(volume: &Rig, world: &World, history: &History, part: Range<Bytes>, stop: &Cell<bool>) {
+    let (arena, mut rng) = (Arena::new(MIB), world.fork_rng());
+    while !stop.get() {
+        // Some places are written again and again.
+        let hot = rng.chance(0.5);
+        let extents = (part.end - part.start) / EXTENT;
+        let extent = part.start + EXTENT * rng.below(if hot { 2 } else { extents });
+        match rng.below(20) {
+            0 => volume.flush().await.expect("the devices are sound"),
+            1 | 2 => {
+                let start = BLOCK * rng.below(8);
+                let len = BLOCK * rng.between(1, 9 - start / BLOCK);
+                volume.discard(extent + start, len).await.expect("the devices are sound");
+                history.add(extent + start, len, 0);
+            }
+            3 => world.sleep(Nanos::from_millis(rng.below(60))).await,
+            _ => {
+                let start = Bytes(512) * rng.below(48);
+                let longest = if rng.chance(0.2) { 80 } else { 12 };
+                let len = Bytes(512) * rng.between(1, longest);
+                let at = extent + start;
+                let len = len.min(part.end - at);
+                let buf = arena.alloc(len).await;
+                let value = rng.between(1, 250) as u8;
+                buf.with_bytes_mut(|bytes| bytes.fill(value));
+                volume.write(at, &buf, Durability::Volatile).await.expect("the devices are sound");
+                history.add(at, len, value);
+            }
+        }
+    }
+}
+
+/// What the disk alone holds after the SSD has gone, without power if it is cut.
+async fn recovered(world: &World, disk: &Disk, cut: Option<&mut Rng>) -> Vec<u8> {
+    let left = disk.fork(world);
+    if let Some(rng) = cut {
+        left.power_cut(rng);
+    }
+    let left = left.restart(world);
+    let alone = |options: &mut braid_engine::OpenOptions| {
+        (options.distrust, options.recover) = (vec![SSD], true);
+    };
+    let (volume, recovery) =
+        open_with(world.clone(), vec![sound(&left, world)], alone).await.expect("it is an image");
+    assert!(recovery.adopted.is_some());
+    let bytes = content(&volume).await;
+    volume.close().await.expect("the disk is sound");
+    bytes
+}
+
+fn check(history: &History, content: &[u8], most: usize, seed: u64) {
+    let (_, blocks) =
+        history.instant_of(content, most).unwrap_or_else(|| panic!("seed {seed}: the volume never was this"));
+    assert!(BLOCK * blocks <= BOUND, "seed {seed}: {blocks} blocks were lost");
+}
+
+async fn wait_for_image(world: &World, volume: &Rig) {
+    while volume.status().epoch.is_none() {
+        world.sleep(Nanos::from_millis(10)).await;
+    }
+}
+
+fn disks(world: &World) -> [Disk; 2] {
+    [DiskOptions::ssd(MIB * 12), DiskOptions::hdd(MIB * 14)].map(|options| Disk::new(world, options))
+}
+
+/// Guests at work, each on a part of its own.
+struct Guests {
+    history: Rc<History>,
+    stop: Rc<Cell<bool>>,
+    running: Rc<Cell<u64>>,
+}
+
+impl Guests {
+    fn begin(volume: &Rig, world: &World, history: &Rc<History>, guests: u64) -> Guests {
+        let (stop, running) = (Rc::new(Cell::new(false)), Rc::new(Cell::new(guests)));
+        for guest in 0..guests {
+            let len = (SIZE / guests).align_down(EXTENT);
+            let part = len * guest..len * (guest + 1);
+            let (volume, world, history) = (volume.clone(), world.clone(), history.clone());
+            let (stop, running) = (stop.clone(), running.clone());
+            world.clone().spawn(async move {
+                use_part(&volume, &world, &history, part, &stop).await;
+                running.set(running.get() - 1);
+            });
+        }
+        Guests { history: history.clone(), stop, running }
+    }
+
+    async fn end(self, world: &World) -> Rc<History> {
+        self.stop.set(true);
+        while self.running.get() > 0 {
+            world.sleep(Nanos::from_millis(1)).await;
+        }
+        self.history
+    }
+}
+
+/// The volume is what guests wrote last.
+async fn check_volume(volume: &Rig, history: &History, seed: u64) {
+    let (bytes, all) = (content(volume).await, history.ops.borrow().len());
+    assert_eq!(history.instant_of(&bytes, all).map(|(instant, _)| instant), Some(all), "seed {seed}");
+}
+
+#[test]
+fn the_disk_alone_is_the_volume_at_one_past_instant_whenever_the_ssd_is_lost() {
+    // 24 losses for each seed.
+    let seeds = std::env::var("BRAID_EPOCH_SEEDS").map_or(42, |count| count.parse().unwrap());
+    for seed in 0..seeds {
+        let world = World::new(seed);
+        let [ssd, disk] = disks(&world);
+        world.clone().block_on(async move {
+            let all = vec![sound(&ssd, &world), sound(&disk, &world)];
+            let volume = make(world.clone(), all, &epochs(seed as u8)).await;
+            let mut rng = world.fork_rng();
+            // Some begin before the disk is an image.
+            if rng.chance(0.7) {
+                wait_for_image(&world, &volume).await;
+            }
+            let history = History::from(vec![0; SIZE.as_usize()]);
+            let guests = Guests::begin(&volume, &world, &history, rng.between(1, 4));
+            wait_for_image(&world, &volume).await;
+            for _ in 0..24 {
+                world.sleep(Nanos::from_micros(rng.between(1_000, 400_000))).await;
+                let mut cut = rng.fork();
+                let cut = rng.chance(0.6).then_some(&mut cut);
+                // Guests go on while the lost volume is looked at.
+                let until = history.ops.borrow().len();
+                let bytes = recovered(&world, &disk, cut).await;
+                check(&history, &bytes, until, seed);
+            }
+            check_volume(&volume, &*guests.end(&world).await, seed).await;
+            volume.close().await.expect("the devices are sound");
+        });
+    }
+}
+
+/// After a power cut the SSD may lack what the disk has of an epoch, and the disk what the SSD has: it stays what it was until the next epoch.
+#[test]
+fn after_a_power_cut_of_all_the_disk_alone_still_is_the_volume_at_one_past_instant() {
+    for seed in 1000..1030 {
+        let world = World::new(seed);
+        let [ssd, disk] = disks(&world);
+        world.clone().block_on(async move {
+            let mut rng = world.fork_rng();
+            let mut lives = vec![History::from(vec![0; SIZE.as_usize()])];
+            let volume =
+                make(world.clone(), vec![sound(&ssd, &world), sound(&disk, &world)], &epochs(1)).await;
+            wait_for_image(&world, &volume).await;
+            let (mut all, mut volume) = ([ssd, disk], volume);
+            for _ in 0..4 {
+                let history = lives.last().expect("there is one").clone();
+                let guests = Guests::begin(&volume, &world, &history, rng.between(1, 4));
+                world.sleep(Nanos::from_micros(rng.between(1_000, 700_000))).await;
+                let is_cut = rng.chance(0.7);
+                let left = all.each_ref().map(|disk| {
+                    let left = disk.fork(&world);
+                    if is_cut {
+                        left.power_cut(&mut rng);
+                    }
+                    left.restart(&world)
+                });
+                // Of the life that goes on elsewhere nothing more counts.
+                let until = history.ops.borrow().len();
+                guests.end(&world).await;
+                history.ops.borrow_mut().truncate(until);
+                volume.close().await.expect("the devices are sound");
+                volume = open(world.clone(), left.iter().map(|disk| sound(disk, &world)).collect())
+                    .await
+                    .expect("both are there");
+                all = left;
+                lives.push(History::from(content(&volume).await));
+                let guests = Guests::begin(&volume, &world, lives.last().expect("there is one"), 2);
+                world.sleep(Nanos::from_micros(rng.between(1_000, 300_000))).await;
+                let bytes = recovered(&world, &all[1], None).await;
+                let was = lives.iter().any(|life| life.instant_of(&bytes, life.ops.borrow().len()).is_some());
+                assert!(was, "seed {seed}: the volume never was this");
+                check_volume(&volume, &*guests.end(&world).await, seed).await;
+            }
+        });
+    }
+}
+
+/// Without the SSD, and without being told to go back, the volume is refused while the disk lacks something.
+#[test]
+fn a_volume_without_its_ssd_is_refused_until_it_is_recovered() {
+    let world = World::new(7);
+    let [ssd, disk] = disks(&world);
+    world.clone().block_on(async move {
+        let volume = make(world.clone(), vec![sound(&ssd, &world), sound(&disk, &world)], &epochs(7)).await;
+        let given_up = |options: &mut braid_engine::OpenOptions| {
+            (options.distrust, options.recover) = (vec![SSD], true);
+        };
+        let alone_of = |disk: &Disk| vec![sound(&disk.fork(&world).restart(&world), &world)];
+        let error = refused(open_with(world.clone(), alone_of(&disk), given_up).await);
+        assert_eq!(error.kind(), ErrorKind::Degraded, "it is no image yet: {error}");
+        wait_for_image(&world, &volume).await;
+        let buf = Arena::new(MIB).alloc(EXTENT).await;
+        buf.with_bytes_mut(|bytes| bytes.fill(9));
+        volume.write(EXTENT, &buf, Durability::Fua).await.unwrap();
+        // The next epoch ends while the volume is tried without its SSD.
+        let (disk, ssd) = (disk.fork(&world), ssd.fork(&world));
+        let alone = || alone_of(&disk);
+        let error = refused(open(world.clone(), alone()).await);
+        assert_eq!(error.kind(), ErrorKind::Degraded, "{error}");
+        let error = refused(
+            open_with(
+                world.clone(),
+                vec![sound(&ssd.fork(&world).restart(&world), &world), alone().remove(0)],
+                |o| o.recover = true,
+            )
+            .await,
+        );
+        assert_eq!(error.kind(), ErrorKind::Degraded, "the SSD is there: {error}");
+        let left = alone();
+        let (recovered, _) = open_with(world.clone(), left.clone(), given_up).await.unwrap();
+        assert!(content(&recovered).await.iter().all(|&byte| byte == 0), "as before the write");
+        recovered.write(EXTENT * 2, &buf, Durability::Fua).await.unwrap();
+        recovered.close().await.unwrap();
+        // From then on it is a volume like any other that lacks a device.
+        let again = open(world.clone(), left).await.unwrap();
+        let bytes = content(&again).await;
+        let expected =
+            |at: usize| if (EXTENT.as_usize() * 2..EXTENT.as_usize() * 3).contains(&at) { 9 } else { 0 };
+        assert!(bytes.iter().enumerate().all(|(at, &byte)| byte == expected(at)));
+        assert_eq!(again.status().epoch, None);
+        again.close().await.unwrap();
+    });
+}
+
+/// Interrupted at any write, a recovery can be done again, and gives the same.
+#[test]
+fn a_recovery_that_is_interrupted_gives_the_same_when_it_is_done_again() {
+    let world = World::new(11);
+    let [ssd, disk] = disks(&world);
+    world.clone().block_on(async move {
+        let volume = make(world.clone(), vec![sound(&ssd, &world), sound(&disk, &world)], &epochs(11)).await;
+        wait_for_image(&world, &volume).await;
+        let history = History::from(vec![0; SIZE.as_usize()]);
+        let guests = Guests::begin(&volume, &world, &history, 2);
+        world.sleep(Nanos::from_millis(700)).await;
+        let lost = disk.fork(&world);
+        guests.end(&world).await;
+        volume.close().await.unwrap();
+        let expected = recovered(&world, &lost, None).await;
+        let mut rng = world.fork_rng();
+        for _ in 0..40 {
+            let left = lost.fork(&world).restart(&world);
+            let (inner, faulty) = (world.clone(), sound(&left, &world));
+            let ended = Rc::new(Cell::new(false));
+            let has_ended = ended.clone();
+            world.spawn(async move {
+                let alone = |options: &mut braid_engine::OpenOptions| {
+                    (options.distrust, options.recover) = (vec![SSD], true);
+                };
+                let (volume, _) = open_with(inner, vec![faulty], alone).await.expect("it is an image");
+                volume.close().await.expect("the disk is sound");
+                has_ended.set(true);
+            });
+            world.sleep(Nanos::from_micros(rng.between(100, 900_000))).await;
+            let cut = left.fork(&world);
+            cut.power_cut(&mut rng);
+            let cut = cut.restart(&world);
+            while !ended.get() {
+                world.sleep(Nanos::from_millis(10)).await;
+            }
+            // Asked again, or not asked where it has begun.
+            let given_up = |options: &mut braid_engine::OpenOptions| options.distrust = vec![SSD];
+            let asked = |options: &mut braid_engine::OpenOptions| {
+                (options.distrust, options.recover) = (vec![SSD], true);
+            };
+            let first =
+                match open_with(world.clone(), vec![sound(&cut.fork(&world).restart(&world), &world)], asked)
+                    .await
+                {
+                    Ok((volume, _)) => volume,
+                    // It had ended.
+                    Err(_) => {
+                        open_with(world.clone(), vec![sound(&cut, &world)], given_up)
+                            .await
+                            .expect("it has ended")
+                            .0
+                    }
+                };
+            assert!(content(&first).await == expected);
+            first.close().await.unwrap();
+        }
+    });
+}
