@@ -127,7 +127,7 @@ fn sealed<T: IntoBytes + Immutable>(raw: &T, rest: &[u8], volume: Uuid) -> [u8; 
     page
 }
 
-fn opened<'a, T>(bytes: &'a [u8], magic: [u8; 8], volume: Uuid) -> Result<(&'a T, &'a [u8]), Invalid>
+fn opened<T>(bytes: &[u8], magic: [u8; 8], volume: Uuid) -> Result<(&T, &[u8]), Invalid>
 where
     T: FromBytes + KnownLayout + Immutable + Unaligned,
 {

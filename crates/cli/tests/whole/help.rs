@@ -14,6 +14,7 @@ pub const VERBS: &[&str] = &[
     "status",
     "explain",
     "check",
+    "recover",
     "policy",
     "import",
     "forget",

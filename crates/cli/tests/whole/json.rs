@@ -2,6 +2,7 @@
 
 use crate::help::VERBS;
 use crate::machine::{Daemon, Machine, have, have_block_devices, qemu_io_ok};
+use crate::recover::behind_its_ssd;
 use crate::repair::lose_map;
 use crate::replace::without_its_ssd;
 use serde_json::Value;
@@ -147,6 +148,9 @@ fn fields_of_a_check_are_in_the_glossary() {
     assert_eq!(other.terminate().status, 0);
     let replaced = mirror.json(&["device", "replace", "other", "d0", "c.img,size=64MiB"]);
     assert_documented(&machine, "device replace", &[&replaced]);
+    let image = Machine::new();
+    behind_its_ssd(&image);
+    assert_documented(&machine, "recover", &[&image.json(&["recover", "vault"])]);
 }
 
 #[test]

@@ -13,12 +13,8 @@ fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
-#[test]
-fn a_volume_goes_on_from_its_disk_as_it_was_at_the_end_of_an_epoch() {
-    if !have(&["qemu-io"]) {
-        return;
-    }
-    let machine = Machine::new();
+/// A volume that has lost its SSD: its disk is as it was when that had 4 MiB, which was before it got 2 MiB more.
+pub fn behind_its_ssd(machine: &Machine) {
     let devices = ["--ssd", "fast.img,size=64MiB", "--hdd", "slow.img,size=64MiB,layout=tail"];
     let policy = ["--copies", "2", "--policy", "pass,order=epoch,idle=50ms"];
     machine.ok(&[&["create", "vault"], &devices[..], &policy[..]].concat());
@@ -34,6 +30,15 @@ fn a_volume_goes_on_from_its_disk_as_it_was_at_the_end_of_an_epoch() {
     qemu_io_ok(&vault.uri, &["write -P 7 1M 1M", "write -P 7 20M 1M", "flush"]);
     vault.kill();
     std::fs::remove_file(machine.path("fast.img")).unwrap();
+}
+
+#[test]
+fn a_volume_goes_on_from_its_disk_as_it_was_at_the_end_of_an_epoch() {
+    if !have(&["qemu-io"]) {
+        return;
+    }
+    let machine = Machine::new();
+    behind_its_ssd(&machine);
     machine.refused(&["serve", "vault"], "degraded", &["d0"]);
 
     let report = machine.json(&["recover", "vault"]);
@@ -55,7 +60,8 @@ fn a_volume_goes_on_from_its_disk_as_it_was_at_the_end_of_an_epoch() {
     // With a new SSD it is what it was before.
     machine.ok(&["device", "replace", "vault", "d0", "new.img,size=64MiB"]);
     let vault = machine.serve(&["vault"]);
-    wait_until("the disk is the volume again", || !status()["epoch"].is_null());
+    wait_until("the new device is up to date", || machine.braid(&["status", "vault"]).status == 0);
+    wait_until("the disk is the volume again", || !machine.json(&["status", "vault"])["epoch"].is_null());
     qemu_io_ok(&vault.uri, &["read -P 6 0 4M", "read -P 8 5M 1M", "write -P 9 6M 1M", "flush"]);
     assert_eq!(vault.terminate().status, 0);
     std::fs::remove_file(machine.path("new.img")).unwrap();

@@ -117,7 +117,10 @@ pub fn epochs() -> Vec<Vec<u8>> {
     let state =
         |state| epoch_journal::encode_state(VOLUME, &StatePage { sequence: 7, epoch: 3, state }).to_vec();
     let index = |count: u64| {
-        let entry = |i: u64| EpochEntry { range: Bytes(i * 8192)..Bytes(i * 8192 + 4096), zeros: i % 3 == 0 };
+        let entry = |i: u64| EpochEntry {
+            range: Bytes(i * 8192)..Bytes(i * 8192 + 4096),
+            zeros: i.is_multiple_of(3),
+        };
         let entries: Vec<EpochEntry> = (0..count).map(entry).collect();
         epoch_journal::encode_index(VOLUME, 4, 1, &entries, &[5; 100]).to_vec()
     };
