@@ -114,7 +114,8 @@ fn a_window_is_given_in_sectors_bytes_or_as_a_share() {
         settings("window=2MiB")
     );
     assert!(settings("window=2%").contains("window=2%,max-lag=4%,"));
-    for text in ["window=0", "window=101%", "window=x", "max-lag=-1", "order=epoch", "threshold=0", "base=2s"]
+    for text in
+        ["window=0", "window=101%", "window=x", "max-lag=-1", "order=random", "threshold=0", "base=2s"]
     {
         assert!(parse(&format!("pass,{text}"), &volume.devices).is_err(), "{text}");
     }
