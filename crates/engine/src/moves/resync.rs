@@ -6,7 +6,7 @@
 
 use super::Mover;
 use crate::Result;
-use crate::copies::Other;
+use crate::copies::{Member, Other};
 use crate::core::Core;
 use braid_base::{Bytes, ExtentId, Nanos};
 use braid_format::{SlotNumber, SpanId};
@@ -73,7 +73,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
     }
 
     /// Brings what a policy wanted behind up to date in a range, in the order of addresses.
-    pub(super) async fn resync_range(self: &Rc<Self>, range: ByteRange) -> Result<Outcome> {
+    pub async fn resync_range(self: &Rc<Self>, range: ByteRange) -> Result<Outcome> {
         let end = range.end.min(self.shape.volume_size);
         if range.start >= end {
             return Ok(Outcome::Finished);
@@ -225,7 +225,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
 
     /// Gives extents the second copy that they could not have while a device was missing.
     async fn complete_all(self: &Rc<Self>) -> Result<()> {
-        if !self.moves.incomplete.get() || self.devices.iter().any(|member| !member.is_current()) {
+        if !self.moves.incomplete.get() || self.devices.iter().any(Member::is_lacking) {
             return Ok(());
         }
         self.moves.incomplete.set(false);

@@ -2,6 +2,7 @@
 #![allow(dead_code, reason = "each programme of tests uses a part of it")]
 
 pub mod cached;
+pub mod life;
 
 use braid_base::{Bytes, MIB};
 use braid_engine::{CreateOptions, Error, Export, OpenOptions, Recovery, Result, Volume, create};
