@@ -1,17 +1,19 @@
-//! `braid device`: models of devices, how to make one; a device of a volume taken out of use, and a new one in its place.
+//! `braid device`: models of devices, how to make one; devices of a volume: one more, one less, one taken out of use, a new one in its
+//! place.
 
 use crate::output::{Output, print};
 use crate::serve::device_id;
 use braid_base::{Bytes, DeviceClass, DeviceId, Nanos};
 use braid_control::{
-    CalibrateOptions, CalibrateReport, Client, Error, ErrorKind, Result, StateDir, VolumeName, calibrate,
-    models, replace, show_model,
+    CalibrateOptions, CalibrateReport, Client, DeviceSpec, Error, ErrorKind, Result, StateDir, VolumeName,
+    calibrate, models, replace, show_model,
 };
 use clap::{Args, Subcommand};
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 
-/// Models of devices: show them, or make one by measuring a device; and devices of a volume: take one out of use, put a new one in its place
+/// Models of devices: show them, or make one by measuring a device; and devices of a volume: add one, remove one, take one out of use, put a
+/// new one in its place
 #[derive(Args)]
 pub struct Arguments {
     #[command(subcommand)]
@@ -22,8 +24,65 @@ pub struct Arguments {
 enum Verb {
     Show(ShowArguments),
     Calibrate(CalibrateArguments),
+    Add(AddArguments),
+    Remove(RemoveArguments),
     Fail(FailArguments),
     Replace(ReplaceArguments),
+}
+
+/// Give a volume that is served one more device; its guests notice nothing
+///
+/// The device is used at once: new data goes there, and old data moves there, as far as the policy wants it. The volume keeps its size.
+#[derive(Args)]
+#[command(after_help = "\
+Examples:
+  braid device add vault --hdd /dev/sdd
+  braid device add vault --ssd fast2.img,size=8GiB
+
+JSON: name, device, devices (path, class, model, size_bytes, made, removed).")]
+struct AddArguments {
+    /// The volume
+    name: VolumeName,
+    #[command(flatten)]
+    new: NewDevice,
+    /// Overwrite a device that holds something
+    #[arg(long)]
+    force: bool,
+}
+
+/// A device with its class.
+#[derive(Args)]
+#[group(required = true, multiple = false)]
+struct NewDevice {
+    /// An SSD, named as in braid create
+    #[arg(long, value_name = "PATH[,size=S][,model=M][,layout=L]")]
+    ssd: Option<String>,
+    /// A hard disk, named as in braid create
+    #[arg(long, value_name = "PATH[,size=S][,model=M][,layout=L]")]
+    hdd: Option<String>,
+}
+
+/// Remove a device from a volume that is served; its guests notice nothing
+///
+/// The device drains: it gets nothing new, and what lies on it moves to the others beside the guests. braid status says how much is left. When
+/// it is empty it is none of the volume's any more, and its superblock is erased. Draining goes on after a crash. Refused if the
+/// others have no room for the whole volume, or if the device holds metadata of the whole volume: the first SSD and the first other device do.
+#[derive(Args)]
+#[command(after_help = "\
+Examples:
+  braid device remove vault d2
+  braid device remove vault d2 --cancel
+
+JSON: name, device.")]
+struct RemoveArguments {
+    /// The volume
+    name: VolumeName,
+    /// Which device, by its place: d2
+    #[arg(value_parser = device_id)]
+    device: DeviceId,
+    /// Keep a device that is draining: it is used as before
+    #[arg(long)]
+    cancel: bool,
 }
 
 /// Take a device out of use while the volume is served, as if it had failed
@@ -54,7 +113,7 @@ Examples:
   braid device replace vault d0 /dev/nvme1n1
   braid device replace vault d1 new.img,size=8GiB
 
-JSON: name, device, replaced_path, devices (path, class, model, size_bytes, made).")]
+JSON: name, device, replaced_path, devices (path, class, model, size_bytes, made, removed).")]
 struct ReplaceArguments {
     /// The volume
     name: VolumeName,
@@ -123,9 +182,51 @@ pub fn run(state: &StateDir, arguments: &Arguments, output: Output) -> Result<u8
     match &arguments.verb {
         Verb::Show(arguments) => show(arguments, output),
         Verb::Calibrate(arguments) => run_calibrate(arguments, output),
+        Verb::Add(arguments) => add(state, arguments, output),
+        Verb::Remove(arguments) => remove(state, arguments, output),
         Verb::Fail(arguments) => fail(state, arguments, output),
         Verb::Replace(arguments) => run_replace(state, arguments, output),
     }
+}
+
+fn add(state: &StateDir, arguments: &AddArguments, output: Output) -> Result<u8> {
+    let AddArguments { name, new, force } = arguments;
+    let spec = match (&new.ssd, &new.hdd) {
+        (Some(ssd), _) => DeviceSpec::parse(DeviceClass::Ssd, ssd)?,
+        (None, hdd) => DeviceSpec::parse(DeviceClass::Hdd, hdd.as_deref().unwrap_or_default())?,
+    };
+    let report = Client::connect(state, name)?.add_device(&spec, *force)?;
+    output.show(&report, || {
+        format!(
+            "{} is {} of volume '{name}' now, and in use: braid status {name}",
+            spec.name(),
+            report.device
+        )
+    });
+    Ok(0)
+}
+
+fn remove(state: &StateDir, arguments: &RemoveArguments, output: Output) -> Result<u8> {
+    let RemoveArguments { name, device, cancel } = arguments;
+    let mut client = Client::connect(state, name)?;
+    let text = match cancel {
+        true => {
+            client.keep_device(*device)?;
+            format!("{device} of volume '{name}' stays, and is in use as before")
+        }
+        false => {
+            client.remove_device(*device)?;
+            format!(
+                "{device} of volume '{name}' drains, and is removed when it is empty: braid status {name} says how much is left; to keep it: \
+                 braid device remove {name} {device} --cancel"
+            )
+        }
+    };
+    match output.json {
+        true => print(&serde_json::json!({ "name": name, "device": device.to_string() }).to_string()),
+        false => print(&text),
+    }
+    Ok(0)
 }
 
 fn fail(state: &StateDir, arguments: &FailArguments, output: Output) -> Result<u8> {

@@ -5,8 +5,8 @@ use crate::table::Table;
 use crate::watch::{Rates, watch};
 use braid_base::{Bytes, Nanos};
 use braid_control::{
-    Durability, OperationReport, Result, StateDir, StatusReport, VolumeName, VolumeReport, attached_device,
-    volume_report,
+    DeviceReport, Durability, OperationReport, Result, StateDir, StatusReport, VolumeName, VolumeReport,
+    attached_device, volume_report,
 };
 use clap::Args;
 use std::fmt::Write;
@@ -30,13 +30,14 @@ durability (power_cut, daemon_crash or none: what a flush survives), guests, bac
     promotions_skipped, write_backs, probes, commits, checkpoints, moves_left, moves_left_bytes, moved_bytes_per_second,
     moves_left_seconds
   devices: device, path, class, state, keeps_addresses, model, uuid, size_bytes, slots_bytes, used_bytes, data_share,
-    requests_share, in_flight, move_share, guest_read_requests, guest_write_requests,
+    requests_share, in_flight, move_share, drain_left_bytes, drained_bytes_per_second, drain_left_seconds,
+    guest_read_requests, guest_write_requests,
     guest_read_bytes, guest_written_bytes, background_bytes, flushes, flush_response_ns_mean, errors,
     last_error, response_ns_mean, _p50, _p95, _p99, _p999, _max, lateness_ns_mean, lateness_ns_max,
     policy_figures
 Exit status with NAME: 3 if no flush can succeed, or if a device or a copy is missing or behind.
 JSON of one that is not: name, served (false), uuid, temporary, devices (path, class, model,
-size_bytes, made). Without NAME: volumes, a list of these. With --watch: a line every second.")]
+size_bytes, made, removed). Without NAME: volumes, a list of these. With --watch: a line every second.")]
 pub struct Arguments {
     /// The volume
     name: Option<VolumeName>,
@@ -139,7 +140,8 @@ fn head(status: &StatusReport) -> String {
             "  FAILED: no flush can succeed any more: {failure}\n  Look at the device, stop the daemon and serve anew.\n"
         );
     }
-    for device in status.devices.iter().filter(|device| device.state != "active") {
+    let is_in_use = |device: &&DeviceReport| matches!(device.state.as_str(), "active" | "draining");
+    for device in status.devices.iter().filter(|device| !is_in_use(device)) {
         text += &format!("  DEGRADED: {} ({}) is {}\n", device.device, device.path, device.state);
     }
     if status.behind_bytes > 0 {
@@ -206,11 +208,23 @@ fn devices(status: &StatusReport, rates: Option<&Rates>) -> String {
     }
     let mut text = "\n".to_owned() + &table.render("  ");
     for device in &status.devices {
+        text += &drain(device);
         if let Some(error) = &device.last_error {
             text += &format!("  {}: last error: {error}\n", device.device);
         }
     }
     text
+}
+
+/// How far the removal of a device is; nothing if it stays.
+fn drain(device: &DeviceReport) -> String {
+    let Some(left) = device.drain_left_bytes else { return String::new() };
+    let rate = Bytes(device.drained_bytes_per_second.unwrap_or_default() as u64);
+    let time = match device.drain_left_seconds {
+        Some(seconds) => format!("{} left", Nanos::from_secs(seconds.ceil() as u64)),
+        None => "time left unknown".to_owned(),
+    };
+    format!("  {} drains, to be removed: {} to move, {rate}/s, {time}\n", device.device, Bytes(left))
 }
 
 fn guests(status: &StatusReport, rates: Option<&Rates>) -> String {

@@ -3,7 +3,7 @@
 use crate::output::{Output, is_open};
 use crate::status::{all, describe, overview, time};
 use braid_base::Bytes;
-use braid_control::{Result, StateDir, StatusReport, VolumeName, VolumeReport, volume_report};
+use braid_control::{DeviceReport, Result, StateDir, StatusReport, VolumeName, VolumeReport, volume_report};
 use std::io::IsTerminal;
 use std::time::Duration;
 
@@ -64,9 +64,8 @@ impl Rates {
             _ => now,
         };
         let seconds = (now.uptime_seconds - before.uptime_seconds).max(1e-3);
-        let device = |place: usize| {
-            let totals = |status: &StatusReport| {
-                let device = &status.devices[place];
+        let device = |device: &DeviceReport| {
+            let totals = |device: &DeviceReport| {
                 let requests = device.guest_read_requests + device.guest_write_requests;
                 (
                     requests,
@@ -74,7 +73,9 @@ impl Rates {
                     device.response.response_ns_mean,
                 )
             };
-            Rate::between(totals(before), totals(now), seconds)
+            // It may have come since.
+            let earlier = before.devices.iter().find(|earlier| earlier.device == device.device);
+            Rate::between(totals(earlier.unwrap_or(device)), totals(device), seconds)
         };
         let operation = |name, totals: &dyn Fn(&StatusReport) -> braid_control::OperationReport| {
             let flat = |status| {
@@ -84,7 +85,7 @@ impl Rates {
             (name, Rate::between(flat(before), flat(now), seconds))
         };
         Rates {
-            devices: (0..now.devices.len()).map(device).collect(),
+            devices: now.devices.iter().map(device).collect(),
             operations: vec![
                 operation("read", &|status| status.guests.read),
                 operation("write", &|status| status.guests.write),

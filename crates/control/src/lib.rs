@@ -7,7 +7,7 @@
 //!           a time), members (the devices, found and opened)
 //! device/   by path: spec (`PATH,model=x25-m,size=10GiB`), open, log (its errors)
 //! model/    library (models by name, or from a file of your own), calibrate (made from measurements)
-//! serve/    daemon (open, serve, drain, close), address (where clients connect)
+//! serve/    daemon (open, serve, drain, close), devices (that come and leave), address (where clients connect)
 //! record/   notes → recorded → send → recording: a trace, from the guests' requests to the client's file
 //! attach/   a kernel block device: block_device, the command line's part; file, the daemon's part
 //! admin/    the admin socket: server and client, protocol its words
@@ -40,6 +40,7 @@ pub use report::types::{
 };
 pub use serve::address::NbdAddress;
 pub use serve::daemon::{Ready, ServeOptions, serve, serve_temporary};
+pub use serve::devices::AddReport;
 pub use volume::check::{CheckReport, LostRange, MissingRange, check, repair};
 pub use volume::create::{CreateReport, NewVolume, create};
 pub use volume::import::{ImportReport, forget, import};

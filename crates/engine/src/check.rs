@@ -32,6 +32,8 @@ pub struct Report {
     pub span_size: Bytes,
     /// The unit of placement.
     pub extent_size: Bytes,
+    /// Places that no device has any more.
+    pub removed: Vec<DeviceId>,
     /// Devices that are not current: missing, failed, or to be brought up to date.
     pub not_current: Vec<(DeviceId, DeviceState)>,
     /// What only a device that is missing holds as it was written last: lost if it does not come back.
@@ -55,7 +57,9 @@ pub async fn check<R: Runtime, D: Device>(rt: &R, devices: Vec<D>, names: &[Stri
     report.extent_size = superblock.extent_size;
     report.span_size = superblock.extent_size * u64::from(superblock.span_extents);
     let members = Member::all(&superblock, devices, &anew);
-    let not_current = members.iter().filter(|member| !member.is_current());
+    let removed = members.iter().filter(|member| member.state() == DeviceState::Removed);
+    report.removed = removed.map(|member| member.id).collect();
+    let not_current = members.iter().filter(|member| member.is_lacking());
     report.not_current = not_current.map(|member| (member.id, member.state())).collect();
     let mut source = Source { members: &members, superblock: &superblock, mode: Mode::Strict, clean };
     watched(rt, &members, check_metadata(&mut source, &mut report, &lately)).await?;

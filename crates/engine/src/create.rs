@@ -4,6 +4,7 @@ mod empty;
 mod layout;
 
 pub(crate) use empty::write_empty_regions;
+pub(crate) use layout::{added_regions, room_for_slots};
 
 use crate::map::State;
 use crate::open::write_new;

@@ -6,8 +6,9 @@
 //! open.rs     finding its devices         map/       what the volume knows: extents, extras, slots, changes
 //! status.rs   for administrators          journal/   the life of a flush, checkpoints, recovery
 //! check.rs    of a volume at rest         moves/     migrations, probes, trims
-//! replace.rs  a new device for a lost one  epochs/    a disk that alone is the volume at a past instant
-//! policy/    the policy in charge, and what it has learned
+//! replace.rs  a new device for a lost one   life/      devices that come and leave while guests work
+//! policy/      the policy in charge, and what it has learned
+//! epochs/     a disk that alone is the volume as it was at a past instant
 //! ```
 //!
 //! Durability: data before record, record before map page, flush before promise. A slot is not used again until the
@@ -24,6 +25,7 @@ mod export;
 mod jobs;
 mod journal;
 mod latency;
+mod life;
 mod map;
 mod moves;
 mod open;
@@ -42,6 +44,7 @@ pub use error::{Error, ErrorKind, Result};
 pub use export::{Allocation, Durability, Export, Hints, Zeroing};
 pub use journal::Recovery;
 pub use latency::Latency;
+pub use life::{Addition, DrainStatus};
 pub use moves::MovesStatus;
 pub use open::identify;
 #[cfg(feature = "planted")]

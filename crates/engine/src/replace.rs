@@ -51,6 +51,11 @@ pub async fn replace<R: Runtime, D: Device>(
         let count = superblock.devices.len();
         return invalid(format!("volume '{}' has no device {device}: it has {count}", superblock.name));
     };
+    if entry.state == DeviceState::Removed {
+        return invalid(format!(
+            "{device} was removed: serve the volume, and add a device (braid device add)"
+        ));
+    }
     if devices[device.index()].is_some() {
         return invalid(format!("{device} is there: take away the device that is to be replaced"));
     }

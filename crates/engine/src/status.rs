@@ -2,6 +2,7 @@
 
 use crate::copies::Other;
 use crate::core::Core;
+use crate::life::DrainStatus;
 use crate::moves::MovesStatus;
 use crate::shape::Shape;
 use crate::stats::{BackgroundStats, DeviceStats, GuestStats};
@@ -108,6 +109,8 @@ pub struct DeviceStatus {
     pub in_flight: u32,
     /// The share of its time that moves of the plan may take now.
     pub move_share: f64,
+    /// How far its removal is, while it drains.
+    pub drain: Option<DrainStatus>,
     /// What it did.
     pub stats: DeviceStats,
     /// What the policy knows of it.
@@ -155,6 +158,7 @@ impl<R: Runtime, D: Device> Volume<R, D> {
                 free: view.free,
                 in_flight: view.in_flight,
                 move_share: core.move_share(member.id),
+                drain: core.drain_status(member.id),
                 stats: member.stats.borrow().clone(),
                 figures: policy.figures(member.id),
             }

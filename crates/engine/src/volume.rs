@@ -16,7 +16,7 @@ use crate::request::{ExtentCache, Guests, Readahead};
 use crate::shape::Shape;
 use crate::{Error, ErrorKind, Result};
 use braid_base::{Bytes, DeviceId, ExtentId, Nanos, Op};
-use braid_format::superblock::{Phase, RegionKind, Superblock};
+use braid_format::superblock::{DeviceState, Phase, RegionKind, Superblock};
 use braid_format::{SlotNumber, SpanId};
 use braid_policy::{DeviceView, Flags, Origin, Policy};
 use braid_runtime::{Buf, Device, LockTable, Runtime};
@@ -96,7 +96,7 @@ impl<R: Runtime, D: Device> Volume<R, D> {
         let adopting = epochs::adopt(&rt, &members, &superblock, &shape, &mut state, options.recover);
         recovery.adopted = watched(&rt, &members, adopting).await?;
         refuse_only_copies(&members, &superblock, &shape, &state, &lately)?;
-        for member in members.iter().filter(|member| !member.is_current()) {
+        for member in members.iter().filter(|member| !member.is_filled()) {
             state.set_open(member.id, false);
         }
         let policy = braid_policy::parse(&superblock.policy, &state.views).map_err(|e| {
@@ -149,7 +149,12 @@ impl<R: Runtime, D: Device> Volume<R, D> {
         core.start_background();
         core.adopt_extras();
         core.restore_policy();
-        Ok((Volume { core, hints: Hints::default() }, recovery))
+        Ok((Volume::of(core), recovery))
+    }
+
+    /// Another handle of a volume that is open.
+    pub(crate) fn of(core: Rc<Core<R, D>>) -> Volume<R, D> {
+        Volume { core, hints: Hints::default() }
     }
 
     /// Stops background work, makes everything durable and the journal short, so that the next opening is quick.
@@ -252,7 +257,8 @@ impl<R: Runtime, D: Device> Volume<R, D> {
         }
         // What is in use counts as room: homes that lie there already need none.
         let all = devices.into_iter().map(|view| {
-            let is_there = core.member(view.id).is_written();
+            let member = core.member(view.id);
+            let is_there = member.is_written() && member.state() != DeviceState::Draining;
             DeviceView { free: if is_there { view.slots } else { 0 }, ..view }
         });
         let entries = core.devices.superblock().devices.clone();

@@ -159,8 +159,10 @@ impl Features {
     /// Incompat: the journal says when a clean extra copy comes and goes, and that a span may differ before a write makes one differ. An
     /// older version would do neither.
     pub const CLEAN_EXTRAS: u64 = 1;
+    /// Incompat: a device of the table may be none of the volume's any more, or not yet. An older version would take it for damage.
+    pub const REMOVED_DEVICES: u64 = 2;
     /// All incompat features that this version knows.
-    pub(crate) const INCOMPAT: u64 = Features::CLEAN_EXTRAS;
+    pub(crate) const INCOMPAT: u64 = Features::CLEAN_EXTRAS | Features::REMOVED_DEVICES;
 }
 
 /// Where one copy of the device table lies: two halves of `len / 2`, of which `sequence % 2` says the current one.
@@ -261,12 +263,16 @@ impl Header {
         Ok(header)
     }
 
+    /// Whether a table has as many devices, and this one in its place. The table of the next change may have one more.
+    pub fn agrees_with(&self, table: &DeviceTable) -> bool {
+        let own = table.devices.get(self.this_device.index());
+        table.devices.len() == usize::from(self.device_count)
+            && own.is_some_and(|own| own.uuid == self.device.uuid)
+    }
+
     /// The whole volume, verified. Whether the table belongs to this epoch is for the caller to decide.
     pub fn with_table(self, table: DeviceTable) -> Result<Superblock, Invalid> {
-        let own = table.devices.get(self.this_device.index());
-        if table.devices.len() != usize::from(self.device_count)
-            || own.is_none_or(|own| own.uuid != self.device.uuid)
-        {
+        if !self.agrees_with(&table) {
             return Err(Invalid::Value(format!(
                 "the device table has {} devices and another one as {}: the superblock says {} and {}",
                 table.devices.len(),

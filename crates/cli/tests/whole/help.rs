@@ -21,6 +21,8 @@ pub const VERBS: &[&str] = &[
     "device",
     "device show",
     "device calibrate",
+    "device add",
+    "device remove",
     "device fail",
     "device replace",
     "simulate",

@@ -151,6 +151,12 @@ fn fields_of_a_check_are_in_the_glossary() {
     let image = Machine::new();
     behind_its_ssd(&image);
     assert_documented(&machine, "recover", &[&image.json(&["recover", "vault"])]);
+    let other = mirror.serve(&["other"]);
+    let added = mirror.json(&["device", "add", "other", "--hdd", "d.img,size=64MiB"]);
+    assert_documented(&machine, "device add", &[&added]);
+    let removed = mirror.json(&["device", "remove", "other", "d2"]);
+    assert_documented(&machine, "device remove", &[&removed]);
+    assert_eq!(other.terminate().status, 0);
 }
 
 #[test]

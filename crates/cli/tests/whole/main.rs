@@ -7,6 +7,7 @@
 
 mod admin;
 mod attach;
+mod devices;
 mod failing;
 mod full;
 mod help;

@@ -1,7 +1,9 @@
 //! The command line's end of the admin socket. Synchronous: one connection, one request at a time.
 
 use crate::admin::protocol::{Envelope, LONGEST_REPLY, PROTOCOL_VERSION, Reply, Request};
+use crate::device::spec::DeviceSpec;
 use crate::report::types::{ExplainReport, RestingReport, StatusReport, VolumeReport};
+use crate::serve::devices::AddReport;
 use crate::volume::state_dir::{StateDir, VolumeName, VolumeRecord};
 use crate::{Error, ErrorKind, PolicyReport, Result};
 use braid_base::{Bytes, DeviceId};
@@ -61,6 +63,30 @@ impl Client {
     /// `Invalid` if it is not in use, `Degraded` if something lies on it alone.
     pub fn fail_device(&mut self, device: DeviceId) -> Result<()> {
         self.call::<serde_json::Value>(Request::FailDevice { device: device.0 }).map(drop)
+    }
+
+    /// Gives the volume one more device while guests work.
+    ///
+    /// # Errors
+    /// `Usage` for a device in memory, `Invalid` for one that does not fit or holds something.
+    pub fn add_device(&mut self, new: &DeviceSpec, overwrite: bool) -> Result<AddReport> {
+        self.call(Request::AddDevice { class: new.class.to_string(), new: new.absolute_text()?, overwrite })
+    }
+
+    /// Has a device drain: when it is empty it is none of the volume's any more. [`Client::status`] says how far that is.
+    ///
+    /// # Errors
+    /// `Invalid` if it is not in use or holds metadata of the whole volume, `NoSpace` if the others have no room for all.
+    pub fn remove_device(&mut self, device: DeviceId) -> Result<()> {
+        self.call::<serde_json::Value>(Request::RemoveDevice { device: device.0 }).map(drop)
+    }
+
+    /// Ends that: the device stays.
+    ///
+    /// # Errors
+    /// `Invalid` if it is not draining.
+    pub fn keep_device(&mut self, device: DeviceId) -> Result<()> {
+        self.call::<serde_json::Value>(Request::KeepDevice { device: device.0 }).map(drop)
     }
 
     /// Makes every write so far durable.

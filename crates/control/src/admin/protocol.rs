@@ -57,6 +57,25 @@ pub enum Request {
         /// Its place: 1 for `d1`.
         device: u16,
     },
+    /// Gives the volume one more device: a [`crate::AddReport`].
+    AddDevice {
+        /// `ssd` or `hdd`.
+        class: String,
+        /// `PATH[,size=S][,model=M][,layout=L]`, with absolute paths.
+        new: String,
+        /// Whether it may be overwritten if it holds something.
+        overwrite: bool,
+    },
+    /// Has a device drain, to be removed when it is empty; an empty object.
+    RemoveDevice {
+        /// Its place: 1 for `d1`.
+        device: u16,
+    },
+    /// Ends that: the device stays; an empty object.
+    KeepDevice {
+        /// Its place: 1 for `d1`.
+        device: u16,
+    },
     /// Makes every write so far durable.
     Flush,
     /// Makes the journal short.

@@ -1,6 +1,7 @@
 //! The daemon's end of the admin socket: a task for each connection, which reads a line, does what it says and replies.
 
 use crate::admin::protocol::{Envelope, LONGEST_REQUEST, PROTOCOL_VERSION, Reply, Request};
+use crate::device::spec::DeviceSpec;
 use crate::record::send::send_recording;
 use crate::serve::daemon::Daemon;
 use crate::volume::policy::refused;
@@ -124,6 +125,16 @@ async fn answer(daemon: &Rc<Daemon>, request: Request) -> Result<Value> {
         Request::Attach => value(&daemon.attachment.attach(&daemon.export).await?),
         Request::Detach => done(daemon.attachment.detach().await),
         Request::FailDevice { device } => done(fail_device(daemon, DeviceId(device)).await),
+        Request::AddDevice { class, new, overwrite } => {
+            let class = class.parse().map_err(|e: String| Error::new(ErrorKind::Usage, e))?;
+            value(&daemon.add_device(&DeviceSpec::parse(class, &new)?, overwrite).await?)
+        }
+        Request::RemoveDevice { device } => {
+            done(daemon.volume.remove_device(DeviceId(device)).await.map_err(Error::from))
+        }
+        Request::KeepDevice { device } => {
+            done(daemon.volume.cancel_removal(DeviceId(device)).await.map_err(Error::from))
+        }
         Request::Flush => done(daemon.volume.flush().await.map_err(Error::from)),
         Request::Checkpoint => {
             daemon.volume.flush().await?;

@@ -9,7 +9,7 @@ use crate::{Error, ErrorKind, Result};
 use braid_base::{Bytes, DeviceClass};
 use braid_format::superblock::Layout;
 use braid_model::is_file;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// A device that a volume shall be made of.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -88,6 +88,30 @@ impl DeviceSpec {
             )));
         }
         Ok(spec)
+    }
+
+    /// The same with paths that do not depend on the working directory, as text for a daemon.
+    pub fn absolute_text(&self) -> Result<String> {
+        let path = |path: &Path| -> Result<String> {
+            let absolute = std::path::absolute(path).map_err(|e| Error::io(path.display(), &e))?;
+            Ok(absolute.display().to_string())
+        };
+        let mut text = match &self.storage {
+            Storage::Path(own) => path(own)?,
+            Storage::Memory => MEMORY.to_owned(),
+        };
+        if let Some(size) = self.size {
+            text += &format!(",size={}", size.0);
+        }
+        match &self.model {
+            Some(model) if is_file(model) => text += &format!(",model={}", path(Path::new(model))?),
+            Some(model) => text += &format!(",model={model}"),
+            None => {}
+        }
+        if self.layout == Some(Layout::Tail) {
+            text += ",layout=tail";
+        }
+        Ok(text)
     }
 
     /// What to call it in messages.

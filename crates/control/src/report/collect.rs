@@ -8,13 +8,16 @@ use crate::report::types::{
 use crate::volume::members::Member;
 use braid_base::{Bytes, DeviceId, Nanos};
 use braid_engine::{BackgroundStats, DeviceStatus, Explanation, GuestStats, Latency, MovesStatus, Status};
+use braid_format::superblock::DeviceState;
 use std::collections::BTreeMap;
 
 /// The part of a status that the engine knows; the daemon fills in the rest.
 pub(crate) fn status_report(name: &str, uptime: Nanos, status: Status, members: &[Member]) -> StatusReport {
     let (extent, block) = (status.shape.extent_size, status.shape.block_size);
     let total = Totals::of(&status.devices);
-    let devices = status.devices.iter().zip(members);
+    // A device that was removed is none of the volume's.
+    let is_left = |device: &&DeviceStatus| device.state != DeviceState::Removed;
+    let devices = status.devices.iter().filter(is_left);
     StatusReport {
         name: name.to_owned(),
         served: true,
@@ -46,7 +49,7 @@ pub(crate) fn status_report(name: &str, uptime: Nanos, status: Status, members: 
         failure: status.failure,
         guests: guest_report(&status.guests),
         background: background_report(&status.background, &status.moves),
-        devices: devices.map(|(device, member)| device_report(device, member, extent, &total)).collect(),
+        devices: devices.map(|device| device_report(device, members, extent, &total)).collect(),
     }
 }
 
@@ -89,11 +92,13 @@ pub(crate) fn durability(members: &[Member]) -> Durability {
     }
 }
 
-fn device_report(device: &DeviceStatus, member: &Member, extent: Bytes, total: &Totals) -> DeviceReport {
-    let (stats, lateness) = (&device.stats, member.device.as_ref().and_then(OpenDevice::lateness));
+fn device_report(device: &DeviceStatus, members: &[Member], extent: Bytes, total: &Totals) -> DeviceReport {
+    let member = members.iter().find(|member| member.id == device.id);
+    let opened = member.and_then(|member| member.device.as_ref());
+    let (stats, lateness) = (&device.stats, opened.and_then(OpenDevice::lateness));
     DeviceReport {
         device: device.id.to_string(),
-        path: member.name.clone(),
+        path: path_of(device.id, members),
         class: device.class.to_string(),
         state: device.state.to_string(),
         keeps_addresses: device.keeps_addresses,
@@ -106,6 +111,9 @@ fn device_report(device: &DeviceStatus, member: &Member, extent: Bytes, total: &
         requests_share: share(guest_requests(device), total.requests),
         in_flight: device.in_flight,
         move_share: device.move_share,
+        drain_left_bytes: device.drain.map(|drain| drain.left_bytes.0),
+        drained_bytes_per_second: device.drain.map(|drain| drain.bytes_per_second),
+        drain_left_seconds: device.drain.and_then(|drain| drain.seconds_left()),
         guest_read_requests: stats.guest_reads,
         guest_write_requests: stats.guest_writes,
         guest_read_bytes: stats.guest_read_bytes,
@@ -120,6 +128,11 @@ fn device_report(device: &DeviceStatus, member: &Member, extent: Bytes, total: &
         lateness_ns_max: lateness.map(|lateness| lateness.max.0),
         policy_figures: known_figures(&device.figures),
     }
+}
+
+/// The path of a device; nothing where it was not given.
+fn path_of(device: DeviceId, members: &[Member]) -> String {
+    members.iter().find(|member| member.id == device).map(|member| member.name.clone()).unwrap_or_default()
 }
 
 /// What the policy does not know yet is no number, and JSON has no word for that: it is left out.
@@ -208,7 +221,7 @@ pub(crate) fn explain_report(
     let copy = |device: DeviceId, offset: Option<Bytes>, state: &str| CopyReport {
         device: device.to_string(),
         class: status.devices[device.index()].class.to_string(),
-        path: members[device.index()].name.clone(),
+        path: path_of(device, members),
         device_offset_bytes: offset.map(|offset| offset.0),
         copy_state: state.to_owned(),
     };

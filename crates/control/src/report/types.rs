@@ -158,6 +158,15 @@ pub struct DeviceReport {
     /// The share of its time that moves of the plan may take now.
     #[serde(default)]
     pub move_share: f64,
+    /// While it drains: what has still to be moved off it, in whole slots; null else.
+    #[serde(default)]
+    pub drain_left_bytes: Option<u64>,
+    /// While it drains: bytes moved off it in a second, of the last ten; null else.
+    #[serde(default)]
+    pub drained_bytes_per_second: Option<f64>,
+    /// While it drains: how long the rest takes at this rate; null if nothing has moved of late.
+    #[serde(default)]
+    pub drain_left_seconds: Option<f64>,
     /// Guests' reads.
     pub guest_read_requests: u64,
     /// Guests' writes.

@@ -12,6 +12,7 @@ use crate::record::recorded::{Recorded, Recorder};
 use crate::report::collect::{durability, explain_report, status_report};
 use crate::report::types::{Durability, ExplainReport, StatusReport};
 use crate::serve::address::{NbdAddress, nbd_uri};
+use crate::serve::devices::note_removed;
 use crate::volume::create::{make, refuse_known, remove_made};
 use crate::volume::lock::VolumeLock;
 use crate::volume::members::{Member, handles, names, open_members, with_paths};
@@ -84,7 +85,8 @@ pub(crate) struct Daemon {
     pub export: Export,
     pub recorder: Rc<Recorder<Ring>>,
     pub attachment: Attachment,
-    members: Vec<Member>,
+    pub(super) state: StateDir,
+    pub(super) members: RefCell<Vec<Member>>,
     nbd: Server<Export>,
     nbd_uris: Vec<String>,
     detach: Option<Vec<OsString>>,
@@ -153,7 +155,8 @@ pub fn serve_temporary(
             Ok(()) => run(world, state, &new.name, members, doors, ready).await,
             Err(error) => Err(error),
         };
-        remove_made(&record);
+        // Devices may have come since.
+        remove_made(&state.load(&new.name).unwrap_or(record));
         served
     });
     let removed = state.remove(&new.name);
@@ -303,7 +306,8 @@ impl Daemon {
             export,
             recorder,
             attachment,
-            members,
+            state: state.clone(),
+            members: RefCell::new(members),
             nbd,
             nbd_uris,
             detach: doors.options.detach,
@@ -314,6 +318,7 @@ impl Daemon {
             waiting: Cell::new(0),
         });
         ring.spawn(serve_admin(daemon.clone(), doors.admin));
+        ring.spawn(note_removed(daemon.clone()));
         Ok(daemon)
     }
 
@@ -324,7 +329,7 @@ impl Daemon {
             nbd_uris: self.nbd_uris.clone(),
             nbd_connections: self.nbd.counters().open,
             attached_file: self.attachment.file(),
-            ..status_report(self.name.as_str(), uptime, self.volume.status(), &self.members)
+            ..status_report(self.name.as_str(), uptime, self.volume.status(), &self.members.borrow())
         }
     }
 
@@ -332,7 +337,7 @@ impl Daemon {
     pub fn explain(&self, offset: Bytes) -> Result<ExplainReport> {
         let explanation = self.volume.explain(offset)?;
         let (policy, status) = (self.volume.policy(), self.volume.status());
-        Ok(explain_report(self.name.as_str(), policy, explanation, &status, &self.members))
+        Ok(explain_report(self.name.as_str(), policy, explanation, &status, &self.members.borrow()))
     }
 
     /// Whether it is about to end.

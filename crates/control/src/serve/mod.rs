@@ -2,4 +2,5 @@
 
 pub(crate) mod address;
 pub(crate) mod daemon;
+pub(crate) mod devices;
 pub(crate) mod ring;

@@ -10,6 +10,7 @@ use crate::volume::lock::VolumeLock;
 use crate::volume::members::{Member, handles, names, open_paths};
 use crate::volume::state_dir::{DeviceRecord, RECORD_VERSION, StateDir, VolumeName, VolumeRecord};
 use crate::{Error, ErrorKind, Result};
+use braid_base::DeviceId;
 use braid_format::superblock::{DeviceEntry, Header};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
@@ -58,11 +59,13 @@ pub fn import(
         };
         own.extend(given);
         let (header, members) = open_paths(ring, &paths, &own).await?;
-        let ordered = names(&members);
-        let found = braid_engine::check(ring, handles(&members), &ordered).await?;
-        refuse_missing(&header, &members)?;
-        headers.sort_by_key(|header| header.this_device);
-        let entries: Vec<DeviceEntry> = headers.into_iter().map(|header| header.device).collect();
+        let found = braid_engine::check(ring, handles(&members), &names(&members)).await?;
+        refuse_missing(&header, &members, &found.removed)?;
+        headers.retain(|header| !found.removed.contains(&header.this_device));
+        let entries: Vec<(DeviceId, DeviceEntry)> =
+            headers.into_iter().map(|header| (header.this_device, header.device)).collect();
+        let ordered: Vec<(DeviceId, String)> =
+            members.into_iter().map(|member| (member.id, member.name)).collect();
         Ok((header, entries, found, ordered, own))
     })?;
     let name = name.map_or_else(|| header.name.parse(), Ok)?;
@@ -88,15 +91,15 @@ fn known_models(state: &StateDir, volume: &Header) -> Result<OwnModels> {
 }
 
 /// A volume is noted with all of its devices: one that is missing has no path yet.
-fn refuse_missing(header: &Header, members: &[Member]) -> Result<()> {
-    if members.len() == usize::from(header.device_count) {
+fn refuse_missing(header: &Header, members: &[Member], removed: &[DeviceId]) -> Result<()> {
+    let count = usize::from(header.device_count) - removed.len();
+    if members.iter().filter(|member| !removed.contains(&member.id)).count() == count {
         return Ok(());
     }
     let places: Vec<String> = members.iter().map(|member| member.id.to_string()).collect();
     let problem = format!(
-        "volume '{}' has {} devices, and {} were given ({}): name all of them",
+        "volume '{}' has {count} devices, and {} were given ({}): name all of them",
         header.name,
-        header.device_count,
         members.len(),
         places.join(", ")
     );
@@ -105,18 +108,22 @@ fn refuse_missing(header: &Header, members: &[Member]) -> Result<()> {
 
 fn record(
     header: &Header,
-    entries: &[DeviceEntry],
+    entries: &[(DeviceId, DeviceEntry)],
     name: VolumeName,
-    paths: &[String],
+    paths: &[(DeviceId, String)],
     mut models: OwnModels,
 ) -> VolumeRecord {
-    let devices = entries.iter().zip(paths).map(|(entry, path)| {
-        let model = Some(entry.model.as_str()).filter(|model| !model.is_empty());
-        DeviceRecord::new(&Storage::Path(PathBuf::from(path)), entry.class, model, entry.size.0)
-    });
     let uuid = header.volume.to_string();
-    models.retain(|name, _| entries.iter().any(|entry| library::is_own(&entry.model, name)));
-    VolumeRecord { version: RECORD_VERSION, name, uuid, temporary: false, devices: devices.collect(), models }
+    models.retain(|name, _| entries.iter().any(|(_, entry)| library::is_own(&entry.model, name)));
+    let mut record =
+        VolumeRecord { version: RECORD_VERSION, name, uuid, temporary: false, devices: Vec::new(), models };
+    for (id, path) in paths {
+        let Some((_, entry)) = entries.iter().find(|(of, _)| of == id) else { continue };
+        let model = Some(entry.model.as_str()).filter(|model| !model.is_empty());
+        let storage = Storage::Path(PathBuf::from(path));
+        record.set_device(id.index(), DeviceRecord::new(&storage, entry.class, model, entry.size.0));
+    }
+    record
 }
 
 fn refuse_other(state: &StateDir, record: &VolumeRecord) -> Result<()> {

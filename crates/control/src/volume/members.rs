@@ -50,15 +50,15 @@ pub(crate) async fn open_others(ring: &Ring, record: &VolumeRecord, but: DeviceI
 
 /// The paths that exist, and the places of those that do not.
 fn look_for(record: &VolumeRecord) -> Result<(Vec<PathBuf>, Vec<usize>)> {
-    let paths = record.paths()?;
     let is_missing =
         |path: &Path| std::fs::metadata(path).is_err_and(|error| error.kind() == io::ErrorKind::NotFound);
-    let missing: Vec<usize> = (0..paths.len()).filter(|&i| is_missing(&paths[i])).collect();
-    if missing.len() == paths.len() {
+    let (missing, there): (Vec<_>, Vec<_>) =
+        record.paths()?.into_iter().partition(|(_, path)| is_missing(path));
+    let missing: Vec<usize> = missing.into_iter().map(|(place, _)| place).collect();
+    if there.is_empty() {
         return Err(lacks(record, &missing));
     }
-    let there = paths.into_iter().enumerate().filter(|(i, _)| !missing.contains(i));
-    Ok((there.map(|(_, path)| path).collect(), missing))
+    Ok((there.into_iter().map(|(_, path)| path).collect(), missing))
 }
 
 /// Adds the devices that are missing, if these are devices of this volume.
@@ -111,7 +111,7 @@ fn lacks(record: &VolumeRecord, missing: &[usize]) -> Error {
         "volume '{name}' lacks {} of its {} devices: {} does not exist; bring it back, or, where the devices have other \
          paths now, name all of them: braid import PATH… (nothing was changed)",
         missing.len(),
-        record.devices.len(),
+        record.devices.iter().filter(|device| !device.removed).count(),
         described.join(", ")
     );
     Error::new(ErrorKind::Degraded, problem)

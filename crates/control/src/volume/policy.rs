@@ -30,8 +30,9 @@ pub fn policy(state: &StateDir, name: &VolumeName) -> Result<PolicyReport> {
             let record = state.load(name)?;
             let _lock = VolumeLock::take(state, name, "read")?;
             let paths = record.paths()?;
-            let there = paths.iter().find(|path| path.exists()).or(paths.first());
-            let first = there.ok_or_else(|| Error::new(ErrorKind::Invalid, "the record names no device"))?;
+            let there = paths.iter().find(|(_, path)| path.exists()).or(paths.first());
+            let (_, first) =
+                there.ok_or_else(|| Error::new(ErrorKind::Invalid, "the record names no device"))?;
             let superblock = on_ring(async |ring| crate::device::open::look(ring, first).await)?;
             Ok(PolicyReport { name: name.to_string(), policy: superblock.policy })
         }

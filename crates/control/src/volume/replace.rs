@@ -43,7 +43,7 @@ pub fn replace(
     overwrite: bool,
 ) -> Result<ReplaceReport> {
     let mut record = state.load(name)?;
-    let Some(old) = record.devices.get(device.index()).cloned() else {
+    let Some(old) = record.devices.get(device.index()).filter(|old| !old.removed).cloned() else {
         let problem =
             format!("volume '{name}' has no device {device}: it has {}, from d0", record.devices.len());
         return Err(Error::new(ErrorKind::Usage, problem));

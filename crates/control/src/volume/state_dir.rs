@@ -105,6 +105,9 @@ pub struct DeviceRecord {
     pub size_bytes: u64,
     /// Whether its file was made with the volume, and goes with it where that is temporary.
     pub made: bool,
+    /// Whether no device is in this place any more: the others keep theirs.
+    #[serde(default)]
+    pub removed: bool,
 }
 
 /// The version of records that this program writes and reads.
@@ -127,11 +130,21 @@ impl DeviceRecord {
             model: model.map(str::to_owned),
             size_bytes,
             made: false,
+            removed: false,
         }
+    }
+
+    /// A place without a device.
+    pub(crate) fn removed() -> DeviceRecord {
+        let (path, class, model) = (None, DeviceClass::Hdd.to_string(), None);
+        DeviceRecord { path, class, model, size_bytes: 0, made: false, removed: true }
     }
 
     /// What to call it in messages and in status.
     pub fn name(&self) -> String {
+        if self.removed {
+            return "removed".to_owned();
+        }
         self.path.as_ref().map_or_else(|| Storage::Memory.name(), |path| path.display().to_string())
     }
 }
@@ -142,13 +155,21 @@ impl VolumeRecord {
         self.temporary && self.devices.iter().all(|device| device.path.is_none())
     }
 
-    /// The paths of its devices.
+    /// Notes that a device is in a place, or that none is any more. Places before it that are not known yet have none.
+    pub(crate) fn set_device(&mut self, place: usize, device: DeviceRecord) {
+        while self.devices.len() <= place {
+            self.devices.push(DeviceRecord::removed());
+        }
+        self.devices[place] = device;
+    }
+
+    /// The paths of its devices, with their places.
     ///
     /// # Errors
     /// `Invalid` if one was memory: it went with its daemon.
-    pub fn paths(&self) -> Result<Vec<PathBuf>> {
-        let path = |device: &DeviceRecord| {
-            device.path.clone().ok_or_else(|| {
+    pub fn paths(&self) -> Result<Vec<(usize, PathBuf)>> {
+        let path = |(place, device): (usize, &DeviceRecord)| {
+            device.path.clone().map(|path| (place, path)).ok_or_else(|| {
                 let name = &self.name;
                 let problem = format!(
                     "volume '{name}' lay in the memory of a daemon that has ended: braid forget {name}"
@@ -156,7 +177,7 @@ impl VolumeRecord {
                 Error::new(ErrorKind::Invalid, problem)
             })
         };
-        self.devices.iter().map(path).collect()
+        self.devices.iter().enumerate().filter(|(_, device)| !device.removed).map(path).collect()
     }
 }
 

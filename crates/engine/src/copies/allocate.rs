@@ -1,5 +1,6 @@
 //! Slots for new extents.
 
+use super::Member;
 use crate::core::Core;
 use crate::map::Arrival;
 use crate::shape::Piece;
@@ -31,8 +32,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
             None => self.allocate_anywhere(extent, self.active_epochs().map(|e| e.device())).await?,
         };
         let not = self.device_of(home);
-        let other_device = self.devices.iter().any(|m| m.id != not && m.is_current());
-        let degraded = self.devices.iter().any(|m| !m.is_current());
+        let other_device = self.devices.iter().any(|m| m.id != not && m.is_filled());
+        let degraded = self.devices.iter().any(Member::is_lacking);
         let slot = match self.shape.copies {
             1 => SlotNumber::NONE,
             _ if degraded && !other_device => {

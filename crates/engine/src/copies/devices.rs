@@ -5,17 +5,21 @@ use super::watch::Watch;
 use braid_base::DeviceId;
 use braid_format::superblock::Superblock;
 use braid_runtime::Semaphore;
-use std::cell::{Cell, Ref, RefCell};
+use std::cell::{Cell, OnceCell, Ref, RefCell};
 use std::ops::Index;
-use std::slice;
 
 /// Bad places that are written again at the same time.
 const REPAIRS_AT_ONCE: usize = 4;
+/// Devices that may come until the volume is opened again.
+const MOST_ADDED: usize = 32;
 
 /// All devices, also those that are missing.
 pub(crate) struct Devices<D> {
-    pub(super) members: Vec<Member<D>>,
-    pub(super) superblock: RefCell<Superblock>,
+    /// By id. A device may come while others are in use: it takes the next cell.
+    members: Box<[OnceCell<Member<D>>]>,
+    pub(crate) superblock: RefCell<Superblock>,
+    /// One device comes or leaves at a time.
+    pub(crate) life: Semaphore,
     /// One task changes the superblocks at a time.
     pub(super) writer: Semaphore,
     /// How often the states of devices changed, and how many of these changes the superblocks hold.
@@ -30,9 +34,11 @@ pub(crate) struct Devices<D> {
 impl<D> Devices<D> {
     /// Devices of which the superblocks say this.
     pub fn new(members: Vec<Member<D>>, superblock: Superblock) -> Devices<D> {
+        let cells = members.into_iter().map(OnceCell::from);
         Devices {
-            members,
+            members: cells.chain((0..MOST_ADDED).map(|_| OnceCell::new())).collect(),
             superblock: RefCell::new(superblock),
+            life: Semaphore::new(1),
             writer: Semaphore::new(1),
             states_changed: Cell::new(0),
             losses: Cell::new(0),
@@ -59,8 +65,20 @@ impl<D> Devices<D> {
     }
 
     /// One after the other.
-    pub fn iter(&self) -> slice::Iter<'_, Member<D>> {
-        self.members.iter()
+    pub fn iter(&self) -> impl Iterator<Item = &Member<D>> + Clone {
+        self.members.iter().map_while(OnceCell::get)
+    }
+
+    /// Whether there is a place for one more until the volume is opened again.
+    pub fn has_place(&self) -> bool {
+        self.members.last().is_some_and(|last| last.get().is_none())
+    }
+
+    /// One more, behind the others.
+    pub fn push(&self, member: Member<D>) {
+        let place = self.members.get(member.id.index()).expect("a device comes where there is a place");
+        let taken = place.set(member).is_err();
+        assert!(!taken, "a new device gets a place of its own");
     }
 }
 
@@ -69,6 +87,6 @@ impl<D> Index<DeviceId> for Devices<D> {
 
     #[inline]
     fn index(&self, device: DeviceId) -> &Member<D> {
-        &self.members[device.index()]
+        self.members[device.index()].get().expect("a device that is named exists")
     }
 }

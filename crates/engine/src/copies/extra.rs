@@ -97,7 +97,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         for (block, range) in self.blocks_of(piece) {
             let part = from.slice(range.start - piece.range.start..range.end - piece.range.start);
             let known = self.extra_in(&self.state.borrow(), block);
-            if let Some(extra) = known {
+            let stays = |extra: &Extra| extra.dirty || self.locate(extra.slot).0.is_filled();
+            if let Some(extra) = known.filter(stays) {
                 let within = range.start % self.shape.block_size;
                 self.write_block(extra.slot, extra.place, within, &part, Origin::Guest).await?;
                 self.change_extra(block, Some(Extra { dirty: true, ..extra }));

@@ -22,7 +22,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
     /// As [`Core::give_up`], but for the record.
     pub fn lose(&self, device: DeviceId, error: Error) -> Result<()> {
         let member = self.member(device);
-        if member.state() != DeviceState::Failed {
+        if !matches!(member.state(), DeviceState::Failed | DeviceState::Removed) {
             if !self.survives(device) {
                 self.note_loss();
                 return Err(error);
@@ -125,7 +125,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
                 }
                 superblock.clone()
             };
-            match open::write_superblocks(&self.rt, &self.devices.members, &superblock).await {
+            match open::write_superblocks(&self.rt, self.devices.iter(), &superblock).await {
                 Written::All => {
                     self.devices.states_recorded.set(states);
                     return Ok(());

@@ -43,7 +43,8 @@ pub(crate) struct Timed {
 const LARGEST_ALIGNMENT: Bytes = Bytes(4096);
 
 impl<D: Device> Member<D> {
-    fn new(id: DeviceId, entry: DeviceEntry, device: Option<Rc<D>>, lacks_all: bool) -> Member<D> {
+    /// A device of the volume in the state that its entry says.
+    pub fn new(id: DeviceId, entry: DeviceEntry, device: Option<Rc<D>>, lacks_all: bool) -> Member<D> {
         let alignment = device.as_ref().map_or(LARGEST_ALIGNMENT, |d| d.geometry().alignment);
         Member {
             id,
@@ -89,6 +90,21 @@ impl<D: Device> Member<D> {
     #[inline]
     pub fn is_current(&self) -> bool {
         matches!(self.state.get(), DeviceState::Active | DeviceState::Slow | DeviceState::Draining)
+    }
+
+    /// Whether copies that count are missing with it: it is one of the volume's, and not current.
+    pub fn is_lacking(&self) -> bool {
+        !self.is_current() && self.state.get() != DeviceState::Removed
+    }
+
+    /// Whether there is a device in this place.
+    pub fn is_there(&self) -> bool {
+        self.device.is_some()
+    }
+
+    /// Whether it gets new copies: not while all that lies on it is moved away.
+    pub fn is_filled(&self) -> bool {
+        self.is_current() && self.state.get() != DeviceState::Draining
     }
 
     /// Whether it is written to: also while it is brought up to date.

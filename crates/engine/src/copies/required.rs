@@ -360,8 +360,13 @@ impl<R: Runtime, D: Device> Core<R, D> {
     /// device proves; and if the extent has just moved there, that of the device that it left.
     pub fn note_source(&self, extent: ExtentId, slot: SlotNumber) {
         self.locate(slot).0.note_source();
-        let left = self.state.borrow().durable_entry(extent).home;
-        if left != slot && left != SlotNumber::NONE && left != SlotNumber::LOST {
+        let (left, now) = {
+            let state = self.state.borrow();
+            (state.durable_entry(extent).home, state.map.get(extent))
+        };
+        // The home that is read again from the second copy has not been left.
+        let was_left = left != now.home && left != now.second;
+        if was_left && left != SlotNumber::NONE && left != SlotNumber::LOST {
             self.locate(left).0.note_source();
         }
     }

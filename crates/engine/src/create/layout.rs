@@ -91,23 +91,53 @@ fn regions(
         regions.push(Region { kind: RegionKind::EpochJournal, copy: 0, device, offset: Bytes::ZERO, len });
     }
     for (id, entry) in (0..).map(DeviceId).zip(&superblock.devices) {
-        let of_device = || regions.iter().filter(|region| region.device == id);
-        let len: Bytes = of_device().map(|region| region.len).sum();
-        let used = len.0.div_ceil(superblock.extent_size.0);
-        if used > 0 && used + u64::from(SPARE_SLOTS) >= u64::from(entry.slots) {
-            return Err(no_room(id.index(), entry.size, entry.slots_offset + len));
-        }
-        let first_slot = match entry.layout {
-            Layout::Head => 0,
-            Layout::Tail => u64::from(entry.slots) - used,
-        };
-        let mut offset = entry.slots_offset + superblock.extent_size * first_slot;
-        for region in regions.iter_mut().filter(|region| region.device == id) {
-            region.offset = offset;
-            offset += region.len;
-        }
+        place_regions(&mut regions, id, entry, superblock.extent_size)?;
     }
     Ok(regions)
+}
+
+/// Places the regions of one device in its slots.
+fn place_regions(
+    regions: &mut [Region],
+    id: DeviceId,
+    entry: &DeviceEntry,
+    extent_size: Bytes,
+) -> Result<()> {
+    let len: Bytes = regions.iter().filter(|region| region.device == id).map(|region| region.len).sum();
+    let used = len.0.div_ceil(extent_size.0);
+    if used > 0 && used + u64::from(SPARE_SLOTS) >= u64::from(entry.slots) {
+        return Err(no_room(id.index(), entry.size, entry.slots_offset + len));
+    }
+    let first_slot = match entry.layout {
+        Layout::Head => 0,
+        Layout::Tail => u64::from(entry.slots) - used,
+    };
+    let mut offset = entry.slots_offset + extent_size * first_slot;
+    for region in regions.iter_mut().filter(|region| region.device == id) {
+        region.offset = offset;
+        offset += region.len;
+    }
+    Ok(())
+}
+
+/// The regions of a device that comes to a volume: two images of a cache table, if it is an SSD.
+pub(crate) fn added_regions(
+    superblock: &Superblock,
+    id: DeviceId,
+    entry: &DeviceEntry,
+) -> Result<Vec<Region>> {
+    let mut regions = match entry.class {
+        DeviceClass::Ssd => cache_tables(superblock, id, entry).to_vec(),
+        DeviceClass::Hdd => Vec::new(),
+    };
+    place_regions(&mut regions, id, entry, superblock.extent_size)?;
+    Ok(regions)
+}
+
+/// Two images of the cache table of an SSD; their offsets are left open.
+fn cache_tables(superblock: &Superblock, device: DeviceId, entry: &DeviceEntry) -> [Region; 2] {
+    let len = layout::cache_table_len(entry.slots, superblock.extent_size, superblock.block_size);
+    [0, 1].map(|copy| Region { kind: RegionKind::CacheTable, copy, device, offset: Bytes::ZERO, len })
 }
 
 /// Which regions there are and how long they are; their offsets are left open.
@@ -152,8 +182,7 @@ fn needed_regions(superblock: &Superblock, first: DeviceId, second: DeviceId) ->
     // Two images of a cache table on each SSD. Disks have none: an extra copy is to be faster than its home.
     for (id, entry) in (0..).map(DeviceId).zip(&superblock.devices) {
         if entry.class == DeviceClass::Ssd {
-            let len = layout::cache_table_len(entry.slots, superblock.extent_size, superblock.block_size);
-            (0..2).for_each(|copy| add(RegionKind::CacheTable, copy, id, len));
+            regions.extend(cache_tables(superblock, id, entry));
         }
     }
     regions
@@ -180,17 +209,7 @@ fn entries<D: Device>(
     for (i, device) in devices.iter().enumerate() {
         let geometry = device.geometry();
         let layout = options.layouts.get(i).copied().unwrap_or(Layout::Head);
-        let superblocks = layout::superblock_offsets(geometry.size, layout);
-        let (slots_offset, end) = match layout {
-            Layout::Head => {
-                ((METADATA_START + reserved(i)).align_up(extent_size.clamp(KIB * 4, MIB)), superblocks[2])
-            }
-            Layout::Tail => (Bytes::ZERO, superblocks[0].saturating_sub(reserved(i))),
-        };
-        let slots = end.saturating_sub(slots_offset) / extent_size;
-        if slots <= u64::from(SPARE_SLOTS) {
-            return Err(no_room(i, geometry.size, slots_offset));
-        }
+        let (slots_offset, slots) = room_for_slots(i, geometry.size, layout, reserved(i), extent_size)?;
         seed = seed.wrapping_add(1);
         let mut uuid = [0; 16];
         Rng::new(seed).fill(&mut uuid);
@@ -218,4 +237,26 @@ fn entries<D: Device>(
         ));
     }
     Ok(entries)
+}
+
+/// Where the slots of a device begin, and how many there are between the superblocks, but for `reserved`.
+pub(crate) fn room_for_slots(
+    device: usize,
+    size: Bytes,
+    layout: Layout,
+    reserved: Bytes,
+    extent_size: Bytes,
+) -> Result<(Bytes, u64)> {
+    let superblocks = layout::superblock_offsets(size, layout);
+    let (offset, end) = match layout {
+        Layout::Head => {
+            ((METADATA_START + reserved).align_up(extent_size.clamp(KIB * 4, MIB)), superblocks[2])
+        }
+        Layout::Tail => (Bytes::ZERO, superblocks[0].saturating_sub(reserved)),
+    };
+    let slots = end.saturating_sub(offset) / extent_size;
+    if slots <= u64::from(SPARE_SLOTS) {
+        return Err(no_room(device, size, offset));
+    }
+    Ok((offset, slots))
 }

@@ -3,6 +3,7 @@
 use super::journal::{apply, fitting, write_state};
 use super::{Captured, Epochs, Stage, next_within};
 use crate::Result;
+use crate::copies::Member;
 use crate::core::Core;
 use crate::shape::Piece;
 use braid_base::{Bytes, Nanos};
@@ -56,7 +57,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
 
     fn are_epochs_wanted(&self) -> bool {
         let wants = self.policy.borrow().keeps_epochs();
-        let all_there = self.devices.iter().all(|member| member.is_current());
+        let all_there = !self.devices.iter().any(Member::is_lacking);
         wants && all_there && !self.journal.commits.have_failed()
     }
 

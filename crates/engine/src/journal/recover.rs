@@ -120,7 +120,7 @@ pub(crate) async fn recover<D: Device>(source: &Source<'_, D>, state: &mut State
         state.tables.mark_all_stale();
     }
     recovery.spans = restore_spans(source, state, &spans);
-    if !source.clean || source.members.iter().any(|member| !member.is_current()) {
+    if !source.clean || source.members.iter().any(Member::is_lacking) {
         // The table must have what the journal says before that is forgotten, in both copies.
         state.mark_intents_stale((0..source.superblock.spans()).map(SpanId));
     }
@@ -210,7 +210,7 @@ fn ring(superblock: &Superblock, newest_page: u64, batches: &mut Batches) -> Rin
 
 /// With one required copy, what lies on a device that was given up is lost.
 fn give_up_places<D: Device>(source: &Source<'_, D>, state: &mut State, recovery: &mut Recovery) {
-    if source.superblock.copies > 1 || source.members.iter().all(Member::is_current) {
+    if source.superblock.copies > 1 || !source.members.iter().any(Member::is_lacking) {
         return;
     }
     let is_gone = |entry: &Entry| {
@@ -259,7 +259,7 @@ fn claim_slots<D>(source: &Source<'_, D>, state: &mut State, recovery: &mut Reco
 /// spans are called clean once they have been left alone for a while.
 fn restore_spans<D: Device>(source: &Source<'_, D>, state: &mut State, spans: &pages::Spans) -> u32 {
     let mut count = 0;
-    let lacking = source.members.iter().any(|member| !member.is_current());
+    let lacking = source.members.iter().any(Member::is_lacking);
     for (span, recorded) in spans.iter() {
         let is_known = source.clean && !lacking || planted(Bug::NoResync);
         let difference = match source.superblock.copies {

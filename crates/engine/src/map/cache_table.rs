@@ -54,6 +54,15 @@ impl CacheTables {
         }
     }
 
+    /// A device has the table that the superblock says now, in which nothing was written yet, or none.
+    pub fn set_device(&mut self, superblock: &Superblock, device: DeviceId) {
+        let CacheTables { mut tables, .. } = CacheTables::new(superblock);
+        self.stale.retain(|page| page.device != device);
+        self.stale_directories.retain(|page| page.device != device);
+        self.tables.resize_with(tables.len(), || None);
+        self.tables[device.index()] = tables[device.index()].take();
+    }
+
     /// Whether a device has a table, and so may hold extra copies.
     pub fn has(&self, device: DeviceId) -> bool {
         self.tables[device.index()].is_some()

@@ -107,6 +107,11 @@ impl Extras {
         }
     }
 
+    /// There are so many devices now.
+    pub fn set_devices(&mut self, devices: usize) {
+        self.devices.resize(devices, Pool { divided: 0, taken: 0, held: 0, dirty: 0, roomy: NONE });
+    }
+
     pub fn len(&self) -> usize {
         self.len
     }

@@ -47,6 +47,11 @@ impl Outdated {
         }
     }
 
+    /// There are so many devices now.
+    pub fn set_devices(&mut self, devices: usize) {
+        self.slots_on.resize(devices, 0);
+    }
+
     /// From now on, what is freed on other devices than this one waits.
     pub fn set_only_journal(&mut self, device: DeviceId) {
         self.only_journal = Some(device);

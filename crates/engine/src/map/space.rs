@@ -15,7 +15,7 @@
 use super::taken::Taken;
 use braid_base::{DeviceId, ExtentId, Slot};
 use braid_format::SlotNumber;
-use braid_format::superblock::{DeviceEntry, Layout, Superblock};
+use braid_format::superblock::{DeviceEntry, DeviceState, Layout, Superblock};
 
 /// The extent slots of all devices.
 pub(crate) struct Space {
@@ -36,6 +36,8 @@ struct Slots {
     free: u32,
     /// Including those that extents cannot have.
     used: u32,
+    /// Of these, those that metadata lies in.
+    reserved: u32,
     taken: Taken,
     /// Whether an extent lies in the slot of its own number alone.
     keeps_addresses: bool,
@@ -57,6 +59,7 @@ impl Space {
             for index in (at / superblock.extent_size) as u32..end {
                 slots.claim(index);
             }
+            slots.reserved = slots.used;
         }
         space.set_parts(superblock.copies);
         space
@@ -64,21 +67,21 @@ impl Space {
 
     fn of_devices(devices: &[DeviceEntry], extents: u32) -> Space {
         let slots = devices.iter().map(|d| {
-            let taken = Taken::none_of(d.slots);
+            let count = count(d);
             let keeps_addresses = d.layout == Layout::Tail;
-            let free = if keeps_addresses { d.slots.min(extents) } else { d.slots };
             Slots {
                 first: d.first_slot,
-                count: d.slots,
-                free,
+                count,
+                free: if keeps_addresses { count.min(extents) } else { count },
                 used: 0,
-                taken,
+                reserved: 0,
+                taken: Taken::none_of(count),
                 keeps_addresses,
                 part: (0, 0),
                 open: true,
             }
         });
-        let runs = devices.iter().map(|d| (d.first_slot, d.slots)).collect();
+        let runs = devices.iter().map(|d| (d.first_slot, count(d))).collect();
         let mut space = Space { devices: slots.collect(), runs, extents };
         space.set_parts(1);
         space
@@ -96,6 +99,21 @@ impl Space {
                 false => slots.set_part((share + share / SLACK).min(self.extents.into()) as u32),
             }
         }
+    }
+
+    /// A device has the slots that the superblock says now, all of them free but for metadata: it is new, or has been removed. Nothing lies
+    /// on it.
+    pub fn set_device(&mut self, superblock: &Superblock, device: DeviceId) {
+        let Space { devices, runs, .. } = Space::new(superblock);
+        for (i, fresh) in devices.into_iter().enumerate() {
+            match self.devices.get_mut(i) {
+                None => self.devices.push(fresh),
+                Some(slots) if i == device.index() => *slots = fresh,
+                // A larger volume of devices has a smaller part on each.
+                Some(slots) => slots.part = fresh.part,
+            }
+        }
+        self.runs = runs;
     }
 
     /// Takes this slot of a device, if there is such a slot and it is free.
@@ -195,10 +213,21 @@ impl Space {
         if slots.open { slots.free } else { 0 }
     }
 
+    /// Slots of a device that something but metadata uses, or that are not free again yet.
+    pub fn held(&self, device: DeviceId) -> u32 {
+        let slots = &self.devices[device.index()];
+        slots.used - slots.reserved
+    }
+
     /// Slots of a device that something uses, metadata included.
     pub fn used(&self, device: DeviceId) -> u32 {
         self.devices[device.index()].used
     }
+}
+
+/// The slots that a device has for the volume: none where it was removed.
+fn count(device: &DeviceEntry) -> u32 {
+    if device.state == DeviceState::Removed { 0 } else { device.slots }
 }
 
 impl Slots {

@@ -59,8 +59,7 @@ pub(crate) struct State {
 impl State {
     pub fn new(shape: &Shape, superblock: &Superblock) -> State {
         let space = Space::new(superblock);
-        let views = superblock.devices.iter().enumerate().map(|(i, d)| {
-            let id = DeviceId(i as u16);
+        let views = (0..).map(DeviceId).zip(&superblock.devices).map(|(id, d)| {
             // Slots that metadata lies in are for nothing else.
             DeviceView::empty(id, d.class, space.free(id))
         });
@@ -222,6 +221,24 @@ impl State {
     pub fn set_open(&mut self, device: DeviceId, open: bool) {
         self.space.set_open(device, open);
         self.views[device.index()].free = self.space.free(device);
+    }
+
+    /// A device has the slots that the superblock says now: it is new, or has been removed. Nothing lies on it.
+    pub fn set_device(&mut self, superblock: &Superblock, device: DeviceId) {
+        let (count, class) = (superblock.devices.len(), superblock.devices[device.index()].class);
+        self.space.set_device(superblock, device);
+        self.extras.set_devices(count);
+        self.outdated.set_devices(count);
+        self.tables.set_device(superblock, device);
+        self.views.resize_with(count, || DeviceView::empty(device, class, 0));
+        let view = &mut self.views[device.index()];
+        view.slots = self.space.free(device);
+        view.free = view.slots;
+    }
+
+    /// Slots of a device that something but metadata uses, or that are not free again yet.
+    pub fn held(&self, device: DeviceId) -> u32 {
+        self.space.held(device)
     }
 
     pub(super) fn refresh(&mut self, slot: SlotNumber) {

@@ -85,7 +85,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
 
     /// Stops watching the extent, whose lock the caller holds. Whether the copy counts: if it is whole, no guest wrote meanwhile, and its device
     /// is current still. Otherwise its slot is given back.
-    pub(super) fn end_copy(
+    pub fn end_copy(
         &self,
         state: &mut State,
         extent: ExtentId,

@@ -13,9 +13,11 @@ mod trim;
 mod turns;
 
 pub(crate) use pace::Mover;
+pub(crate) use progress::Lately;
 pub use progress::MovesStatus;
 
 use crate::core::Core;
+use crate::life::Drains;
 use braid_base::{Bytes, Nanos, Rng};
 use braid_format::superblock::Superblock;
 use braid_policy::{Move, Origin, Outcome, Plan};
@@ -61,6 +63,8 @@ pub(crate) struct Moves {
     pub resynced: Cell<bool>,
     /// Whether extents may lack the second copy that the volume requires.
     pub incomplete: Cell<bool>,
+    /// Devices that are to be removed.
+    pub drains: Drains,
     /// Which places are probed.
     probe_rng: RefCell<Rng>,
 }
@@ -77,8 +81,15 @@ impl Moves {
             auditing: Cell::new(false),
             resynced: Cell::new(false),
             incomplete: Cell::new(superblock.copies > 1),
+            drains: Drains::default(),
             probe_rng: RefCell::new(Rng::new(superblock.epoch)),
         }
+    }
+
+    /// There are so many devices now.
+    pub fn set_devices(&self, devices: usize) {
+        self.pace.set_devices(devices);
+        self.turns.set_devices(devices);
     }
 }
 
@@ -101,17 +112,24 @@ impl<R: Runtime, D: Device> Core<R, D> {
         if self.keeps_policy_state() {
             self.start(async |core| core.keep_policy_state().await);
         }
+        self.start(async |core| core.drain().await);
         if self.has_cache_table() {
-            self.start(async |core| core.keep_block_slots_free().await);
-        }
-        if self.has_cache_table() || self.shape.copies > 1 {
-            self.start(async |core| core.clear_idle_spans().await);
+            self.start_cache_jobs();
         }
         if self.shape.copies > 1 {
+            self.start(async |core| core.clear_idle_spans().await);
             self.start(async |core| core.resync().await);
         }
         if self.epochs.is_some() {
             self.start(async |core| core.keep_epochs().await);
+        }
+    }
+
+    /// Starts the jobs of a volume in which extra copies may lie.
+    pub fn start_cache_jobs(self: &Rc<Self>) {
+        self.start(async |core| core.keep_block_slots_free().await);
+        if self.shape.copies == 1 {
+            self.start(async |core| core.clear_idle_spans().await);
         }
     }
 

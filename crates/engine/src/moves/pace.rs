@@ -56,6 +56,12 @@ impl Pace {
         Pace { devices: RefCell::new(vec![unlimited; devices]), ended: Cell::new(0) }
     }
 
+    /// There are so many devices now.
+    pub fn set_devices(&self, devices: usize) {
+        let unlimited = Paced { share: None, claimed: false, rested: Nanos::ZERO };
+        self.devices.borrow_mut().resize(devices, unlimited);
+    }
+
     /// From now on the limits of this plan hold. What devices have to rest from before goes on.
     pub(super) fn follow(&self, plan: &Plan) {
         for (device, id) in self.devices.borrow_mut().iter_mut().zip(0..) {

@@ -21,8 +21,9 @@ pub(crate) struct Progress {
     lately: RefCell<Lately>,
 }
 
+/// What was moved in the last seconds.
 #[derive(Default)]
-struct Lately {
+pub(crate) struct Lately {
     /// Bytes of a second, by its number modulo the length; a number that is too old counts nothing.
     seconds: [(u64, u64); WINDOW as usize],
     /// When the first move ended.
@@ -43,28 +44,40 @@ impl Progress {
         let (count, bytes) = self.left.get();
         self.left.set((count - 1, bytes - len));
         if moved {
-            let (mut lately, second) = (self.lately.borrow_mut(), now.0 / Nanos::from_secs(1).0);
-            lately.since.get_or_insert(now);
-            let entry = &mut lately.seconds[(second % WINDOW) as usize];
-            *entry = (second, len.0 + if entry.0 == second { entry.1 } else { 0 });
+            self.lately.borrow_mut().count(len, now);
         }
     }
 
     /// The plan now.
     pub fn status(&self, now: Nanos) -> MovesStatus {
         let (left, left_bytes) = self.left.get();
-        let (lately, second) = (self.lately.borrow(), now.0 / Nanos::from_secs(1).0);
+        MovesStatus { left, left_bytes, bytes_per_second: self.lately.borrow().per_second(now) }
+    }
+}
+
+impl Lately {
+    /// So many bytes were moved.
+    pub fn count(&mut self, len: Bytes, now: Nanos) {
+        let second = now.0 / Nanos::from_secs(1).0;
+        self.since.get_or_insert(now);
+        let entry = &mut self.seconds[(second % WINDOW) as usize];
+        *entry = (second, len.0 + if entry.0 == second { entry.1 } else { 0 });
+    }
+
+    /// Bytes moved in a second.
+    pub fn per_second(&self, now: Nanos) -> f64 {
+        let second = now.0 / Nanos::from_secs(1).0;
         let first = (second + 1).saturating_sub(WINDOW);
-        let bytes: u64 = lately.seconds.iter().filter(|(s, _)| *s >= first).map(|(_, bytes)| bytes).sum();
+        let bytes: u64 = self.seconds.iter().filter(|(s, _)| *s >= first).map(|(_, bytes)| bytes).sum();
         // Where moves have only begun, a second at least: one that has just ended says little.
-        let since = lately.since.unwrap_or(now).max(Nanos::from_secs(first));
+        let since = self.since.unwrap_or(now).max(Nanos::from_secs(first));
         let seconds = now.saturating_sub(since).as_secs_f64().max(1.0);
-        MovesStatus { left, left_bytes, bytes_per_second: bytes as f64 / seconds }
+        bytes as f64 / seconds
     }
 }
 
 impl MovesStatus {
-    /// How long the rest of the plan takes at this rate; none if nothing has moved of late.
+    /// How long the rest takes at this rate; none if nothing has moved of late.
     pub fn seconds_left(&self) -> Option<f64> {
         match self.left {
             0 => Some(0.0),

@@ -6,7 +6,7 @@
 
 use super::Mover;
 use crate::Result;
-use crate::copies::Other;
+use crate::copies::{Member, Other};
 use crate::core::Core;
 use braid_base::{Bytes, ExtentId, Nanos};
 use braid_format::{SlotNumber, SpanId};
@@ -77,7 +77,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
     }
 
     /// Brings what a policy wanted behind up to date in a range, in the order of addresses.
-    pub(super) async fn resync_range(self: &Rc<Self>, range: ByteRange) -> Result<Outcome> {
+    pub async fn resync_range(self: &Rc<Self>, range: ByteRange) -> Result<Outcome> {
         let end = range.end.min(self.shape.volume_size);
         if self.active_epochs().is_some() {
             return Ok(Outcome::Stopped);
@@ -234,7 +234,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
     async fn complete_all(self: &Rc<Self>) -> Result<()> {
         if self.active_epochs().is_some()
             || !self.moves.incomplete.get()
-            || self.devices.iter().any(|member| !member.is_current())
+            || self.devices.iter().any(Member::is_lacking)
         {
             return Ok(());
         }

@@ -45,6 +45,11 @@ impl Turns {
     pub fn new(devices: usize) -> Turns {
         Turns { devices: RefCell::new(vec![Serving::default(); devices]), ended: Cell::new(0) }
     }
+
+    /// There are so many devices now.
+    pub fn set_devices(&self, devices: usize) {
+        self.devices.borrow_mut().resize(devices, Serving::default());
+    }
 }
 
 impl<R: Runtime, D: Device> Core<R, D> {
@@ -80,7 +85,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
     }
 
     /// Waits until a device has time for a request of a move, or the volume closes.
-    pub(super) async fn give_way(&self, mover: Mover, device: DeviceId, len: Bytes) {
+    pub async fn give_way(&self, mover: Mover, device: DeviceId, len: Bytes) {
         while !self.jobs.are_ending() {
             let Serving { requests, bytes, rested } = self.moves.turns.devices.borrow()[device.index()];
             let fits =
@@ -97,7 +102,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
     }
 
     /// A request of a move that began at `start` has ended.
-    pub(super) fn count(&self, mover: Mover, device: DeviceId, start: Nanos) {
+    pub fn count(&self, mover: Mover, device: DeviceId, start: Nanos) {
         if !self.has_budget(mover, device) || !self.is_used(device) {
             return;
         }

@@ -10,7 +10,9 @@ use crate::copies::answered;
 use crate::planted::{Bug, planted};
 use crate::{Error, ErrorKind, Result};
 use braid_base::DeviceId;
-use braid_format::superblock::{DeviceEntry, DeviceState, Header, Phase, RegionKind, Superblock};
+use braid_format::superblock::{
+    DeviceEntry, DeviceState, DeviceTable, Header, Phase, RegionKind, Superblock,
+};
 use braid_runtime::{Device, Runtime};
 use std::rc::Rc;
 
@@ -65,6 +67,14 @@ pub(crate) async fn assemble<R: Runtime, D: Device>(
     let mut places: Vec<Option<Rc<D>>> = states.iter().map(|_| None).collect();
     for Candidate { device, name, header } in found {
         let id = header.this_device;
+        if superblock.devices.get(id.index()).is_some_and(|entry| is_removed(entry, &header)) {
+            tracing::warn!(
+                "{name} (device {id} of volume '{}') is left out: it was removed",
+                superblock.name
+            );
+            places[id.index()] = Some(device);
+            continue;
+        }
         if superblock.copies == 1 && is_given_up(&superblock, id, distrusted) {
             // Nothing can bring it up to date.
             tracing::warn!(
@@ -92,9 +102,14 @@ fn refuse<T>(kind: ErrorKind, message: String) -> Result<T> {
 /// The state of a device that was not given.
 fn absent(entry: &DeviceEntry) -> DeviceState {
     match entry.state {
-        DeviceState::Failed => DeviceState::Failed,
+        state @ (DeviceState::Failed | DeviceState::Removed) => state,
         _ => DeviceState::Missing,
     }
+}
+
+/// Whether the others say of a device that it is none of the volume's any more, or was not yet.
+fn is_removed(entry: &DeviceEntry, header: &Header) -> bool {
+    entry.state == DeviceState::Removed && entry.uuid == header.device.uuid
 }
 
 /// Whether the administrator gives a device up, or did so and it has not come back since.
@@ -157,11 +172,16 @@ async fn with_newest_table<R: Runtime, D: Device>(
         let (device, place, volume) = (holder.device.clone(), *place, newest.volume);
         let read = answered(rt, holder.name, async move { read_table(&*device, place, volume).await });
         match read.await? {
-            // A table is written before the superblocks that it belongs to.
-            Ok(table) if table.sequence >= newest.sequence && table.epoch >= newest.epoch => {
-                best = Some(table)
+            Ok(tables) => {
+                // A table is written before the superblocks that it belongs to; that of the change before is kept beside it.
+                let is_new = |t: &DeviceTable| t.sequence >= newest.sequence && t.epoch >= newest.epoch;
+                let older = || format!("that of {} is older ({})", holder.name, tables[0].sequence);
+                let fits = tables.iter().find(|table| is_new(table) && newest.agrees_with(table));
+                match fits.or_else(|| tables.iter().find(|table| is_new(table))) {
+                    Some(table) => best = Some(table.clone()),
+                    None => problems.push(older()),
+                }
             }
-            Ok(table) => problems.push(format!("that of {} is older ({})", holder.name, table.sequence)),
             Err(problem) => problems.push(format!("{}: {problem}", holder.name)),
         }
     }
@@ -287,7 +307,7 @@ fn finish<D>(
                  was changed)",
                 superblock.name,
                 lacking.len(),
-                states.len(),
+                states.iter().filter(|&&state| state != DeviceState::Removed).count(),
                 described.join(", "),
                 superblock.copies,
                 if superblock.copies == 1 { "y" } else { "ies" },

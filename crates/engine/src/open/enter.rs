@@ -64,7 +64,7 @@ pub(crate) async fn enter<R: Runtime, D: Device>(
 ) -> Result<()> {
     // An opening that was interrupted wrote no data, so its number serves again. But not without a device that may have taken part:
     // what that knows of this number must not pass for what is written now.
-    if superblock.phase != Phase::Opening || members.iter().any(|member| !member.is_current()) {
+    if superblock.phase != Phase::Opening || members.iter().any(Member::is_lacking) {
         superblock.epoch += 1;
     }
     for phase in [Phase::Opening, Phase::Open] {
@@ -76,7 +76,7 @@ pub(crate) async fn enter<R: Runtime, D: Device>(
                 entry.in_step = epoch;
             }
         }
-        if let Written::Failed(_, error) = write_superblocks(rt, members, superblock).await {
+        if let Written::Failed(_, error) = write_superblocks(rt, members.iter(), superblock).await {
             return Err(error);
         }
     }

@@ -8,6 +8,7 @@ use braid_format::layout::{SMALLEST_DEVICE, superblock_offsets};
 use braid_format::superblock::{self, DeviceTable, Header, Layout, Superblock, TablePlace};
 use braid_format::{Invalid, Uuid};
 use braid_runtime::{Buf, Device, Runtime};
+use std::cmp::Reverse;
 use std::io;
 use std::rc::Rc;
 
@@ -87,28 +88,26 @@ async fn read_copy<D: Device>(device: &D, offset: Bytes, name: &str) -> Result<H
     })
 }
 
-/// The newest device table at a place: of two halves, whichever is valid and newer.
+/// The valid device tables at a place, of the two halves; the newest first.
 pub(crate) async fn read_table<D: Device>(
     device: &D,
     place: TablePlace,
     volume: Uuid,
-) -> std::result::Result<DeviceTable, String> {
+) -> std::result::Result<Vec<DeviceTable>, String> {
     let half = buffer(place.len / 2).await;
-    let mut newest: Option<DeviceTable> = None;
+    let mut tables = Vec::new();
     let mut problem = String::new();
     for sequence in 0..2 {
         match device.read(place.half(sequence), &half).await {
             Err(error) => problem = error.to_string(),
             Ok(()) => match half.with_bytes(|bytes| DeviceTable::decode(bytes, volume)) {
                 Err(invalid) => problem = invalid.to_string(),
-                Ok(table) if newest.as_ref().is_none_or(|n| n.sequence < table.sequence) => {
-                    newest = Some(table)
-                }
-                Ok(_) => {}
+                Ok(table) => tables.push(table),
             },
         }
     }
-    newest.ok_or(problem)
+    tables.sort_by_key(|table| Reverse(table.sequence));
+    if tables.is_empty() { Err(problem) } else { Ok(tables) }
 }
 
 /// The superblock of a device: which volume it belongs to, as which of its devices, and what it emulates. Reads only.
@@ -138,13 +137,13 @@ pub(crate) enum Written {
 }
 
 /// Writes device tables, then superblocks, to all devices that are written, and makes them durable.
-pub(crate) async fn write_superblocks<R: Runtime, D: Device>(
+pub(crate) async fn write_superblocks<'a, R: Runtime, D: Device>(
     rt: &R,
-    members: &[Member<D>],
+    members: impl Iterator<Item = &'a Member<D>> + Clone,
     superblock: &Superblock,
 ) -> Written {
     for table in [true, false] {
-        for member in members.iter().filter(|member| member.is_written()) {
+        for member in members.clone().filter(|member| member.is_written()) {
             let write = async |at: Bytes, buf: &Buf| {
                 let result = member.write(at, buf, Deadline::Only).await;
                 member.note_write();

@@ -9,7 +9,7 @@
 //! 40      4     slots
 //! 44      4     first slot number
 //! 48      1     class: 1 ssd, 2 hdd
-//! 49      1     state: 1 active, 2 missing, 3 failed, 4 draining, 5 slow, 6 returning
+//! 49      1     state: 1 active, 2 missing, 3 failed, 4 draining, 5 slow, 6 returning, 7 removed
 //! 50      1     role, a bit each: 1 data, 2 metadata, 4 cache
 //! 51      1     layout: 1 head, 2 tail
 //! 52      12    0
@@ -74,6 +74,8 @@ pub enum DeviceState {
     Slow = 5,
     /// Back after an absence and being resynchronised; not to be read where it may differ.
     Returning = 6,
+    /// None of the volume's any more, or not yet: nothing lies on it. Its place and its slot numbers stay its own.
+    Removed = 7,
 }
 
 impl fmt::Display for DeviceState {
@@ -85,6 +87,7 @@ impl fmt::Display for DeviceState {
             DeviceState::Draining => "draining",
             DeviceState::Slow => "slow",
             DeviceState::Returning => "returning",
+            DeviceState::Removed => "removed",
         })
     }
 }

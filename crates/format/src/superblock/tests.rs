@@ -118,7 +118,7 @@ fn a_volume_round_trips_from_any_of_its_devices() {
 #[test]
 fn every_state_phase_layout_and_role_round_trips() {
     use DeviceState::*;
-    let states = [Active, Missing, Failed, Draining, Slow, Returning];
+    let states = [Active, Missing, Failed, Draining, Slow, Returning, Removed];
     let phases = [Phase::Closed, Phase::Opening, Phase::Open, Phase::Closing];
     let roles = [Role::DATA, Role::METADATA, Role::CACHE | Role::DATA, Role::default()];
     for i in 0..6 {

@@ -12,6 +12,8 @@ mod cache_table_damage;
 mod copies;
 mod damage;
 mod deadlines;
+mod device_changes;
+mod device_life;
 mod epochs;
 mod failed_flush;
 mod faults;

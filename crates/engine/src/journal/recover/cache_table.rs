@@ -58,7 +58,7 @@ impl Trust {
             && superblock.region(RegionKind::Intents, 0).is_some();
         match source.mode {
             Mode::Repair => Trust::None,
-            Mode::Strict if source.members.iter().any(|member| !member.is_current()) => Trust::None,
+            Mode::Strict if source.members.iter().any(|member| member.is_lacking()) => Trust::None,
             Mode::Strict if source.clean || planted(Bug::CleanExtrasTrusted) => Trust::All,
             Mode::Strict if is_recorded => Trust::CleanSpans,
             Mode::Strict => Trust::None,

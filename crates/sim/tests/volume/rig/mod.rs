@@ -1,6 +1,7 @@
 //! Volumes on disks with faults that a test can switch on.
 
 pub mod cached;
+pub mod life;
 
 use braid_base::{Bytes, MIB};
 use braid_engine::{CreateOptions, Error, Export, OpenOptions, Recovery, Result, Volume, create};

@@ -1,0 +1,119 @@
+//! Devices that come to a volume that is served, and leave it: `braid device add` and `braid device remove`.
+
+use crate::device::open::{OpenDevice, Prepared, prepare, refuse_duplicates};
+use crate::device::spec::{DeviceSpec, Storage};
+use crate::model::library;
+use crate::serve::daemon::Daemon;
+use crate::volume::members::Member;
+use crate::volume::state_dir::DeviceRecord;
+use crate::{Error, ErrorKind, Result};
+use braid_base::{DeviceId, Nanos};
+use braid_engine::Addition;
+use braid_format::Uuid;
+use braid_format::superblock::Layout;
+use braid_runtime::{Device, Runtime};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
+use std::rc::Rc;
+
+/// A device that was added.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct AddReport {
+    /// The volume.
+    pub name: String,
+    /// Its place: `d2`.
+    pub device: String,
+    /// The devices of the volume now, by place.
+    pub devices: Vec<DeviceRecord>,
+}
+
+/// How often devices are looked for that were removed.
+const LOOK_AGAIN: Nanos = Nanos::from_secs(1);
+
+impl Daemon {
+    /// Gives the volume one more device. A file that was made for it is gone again where that fails.
+    pub async fn add_device(&self, spec: &DeviceSpec, overwrite: bool) -> Result<AddReport> {
+        let mut record = self.state.load(&self.name)?;
+        if spec.storage == Storage::Memory && !record.temporary {
+            let problem = "a device in memory ends with its daemon: use a path";
+            return Err(Error::new(ErrorKind::Usage, problem));
+        }
+        let model = spec.model.as_deref().map(|model| library::find(spec.class, model)).transpose()?;
+        let stored = model.as_ref().map(|model| model.stored.clone());
+        let mut new = DeviceRecord::new(&spec.storage, spec.class, stored.as_deref(), 0);
+        refuse_duplicates(record.devices.iter().chain([&new]).filter_map(|d| d.path.as_deref()))?;
+        if let Some((name, text)) = model.as_ref().and_then(|model| model.own.clone()) {
+            library::keep(&mut record.models, name, text)?;
+        }
+        new.made = prepare(spec)? == Prepared::Made;
+        let added = async {
+            let (model, seed) = (model.map(|model| model.spec), self.members.borrow().len() as u64);
+            let opened =
+                OpenDevice::open(&self.ring, &spec.storage, spec.class, model.as_ref(), spec.size, seed)?;
+            new.size_bytes = opened.geometry().size.0;
+            let addition = Addition {
+                name: spec.name(),
+                identity: Uuid(uuid::Uuid::new_v4().into_bytes()),
+                model: stored.unwrap_or_default(),
+                layout: spec.layout.unwrap_or(Layout::Head),
+                overwrite,
+            };
+            let note = |id: DeviceId| {
+                record.set_device(id.index(), new.clone());
+                self.state
+                    .save(&record)
+                    .map_err(|error| braid_engine::Error::new(braid_engine::ErrorKind::Io, error.to_string()))
+            };
+            let id = self.volume.add_device(opened.clone(), &addition, note).await?;
+            self.members.borrow_mut().push(Member { id, device: Some(opened), name: spec.name() });
+            Ok(id)
+        };
+        let id: DeviceId = added.await.inspect_err(|_: &Error| remove_unused(&self.record_or(&new), &new))?;
+        let devices = self.state.load(&self.name)?.devices;
+        Ok(AddReport { name: self.name.to_string(), device: id.to_string(), devices })
+    }
+
+    /// The devices that are noted; on an error the new one alone, so that nothing is taken for unused.
+    fn record_or(&self, new: &DeviceRecord) -> Vec<DeviceRecord> {
+        self.state.load(&self.name).map_or_else(|_| vec![new.clone()], |record| record.devices)
+    }
+}
+
+/// Removes the file that was made for a device, unless the volume knows of it by now.
+fn remove_unused(known: &[DeviceRecord], new: &DeviceRecord) {
+    let is_known = known.iter().any(|device| device.path == new.path);
+    if let Some(path) = new.path.as_ref().filter(|_| new.made && !is_known)
+        && let Err(error) = std::fs::remove_file(path)
+    {
+        tracing::warn!("{} could not be removed: {error}", path.display());
+    }
+}
+
+/// Notes for as long as the daemon runs which devices were removed, then erases their superblocks: in this order, for a path that is noted
+/// must lead to a device of the volume.
+pub(crate) async fn note_removed(daemon: Rc<Daemon>) {
+    let mut failed = BTreeSet::new();
+    while !daemon.is_stopping() {
+        let removed = daemon.volume.removed_devices();
+        for device in removed.into_iter().filter(|device| !failed.contains(device)).collect::<Vec<_>>() {
+            match forget(&daemon, device).await {
+                Ok(()) => tracing::info!("device {device} of volume '{}' was removed", daemon.name),
+                Err(error) => {
+                    tracing::warn!("removed device {device} of volume '{}': {error}", daemon.name);
+                    failed.insert(device);
+                }
+            }
+        }
+        daemon.ring.sleep(LOOK_AGAIN).await;
+    }
+}
+
+async fn forget(daemon: &Daemon, device: DeviceId) -> Result<()> {
+    let mut record = daemon.state.load(&daemon.name)?;
+    if record.devices.get(device.index()).is_none_or(|noted| !noted.removed) {
+        record.set_device(device.index(), DeviceRecord::removed());
+        daemon.state.save(&record)?;
+    }
+    daemon.volume.erase_removed(device).await?;
+    Ok(())
+}

@@ -1,0 +1,217 @@
+//! One more device for a volume that is open.
+//!
+//! 1. The superblocks of all devices say that there is one more, which is not one of the volume's yet.
+//! 2. The new device gets empty regions and a superblock. From now on it is known wherever the volume is opened.
+//! 3. The caller notes its path.
+//! 4. The superblocks of all say that it is active. Only when that is durable are its slots given out.
+
+use crate::copies::Member;
+use crate::core::Core;
+use crate::create::{added_regions, refuse_content, room_for_slots, write_empty_regions};
+use crate::open::write_new;
+use crate::{Error, ErrorKind, Result, Volume};
+use braid_base::{Bytes, DeviceId, KIB};
+use braid_format::Uuid;
+use braid_format::layout::{MOST_DEVICES, SMALLEST_DEVICE};
+use braid_format::superblock::{DeviceEntry, DeviceState, Features, Layout, RegionKind, Role, Superblock};
+use braid_policy::DeviceView;
+use braid_runtime::{Device, Runtime};
+use std::rc::Rc;
+
+/// A device that comes to a volume.
+#[derive(Clone, Debug)]
+pub struct Addition {
+    /// What to call it in messages: its path.
+    pub name: String,
+    /// Its identity: 128 random bits.
+    pub identity: Uuid,
+    /// The model that it emulates; empty for none.
+    pub model: String,
+    /// Where Braid's structures lie on it.
+    pub layout: Layout,
+    /// Whether it may be overwritten if it holds something else.
+    pub overwrite: bool,
+}
+
+impl<R: Runtime, D: Device> Volume<R, D> {
+    /// Gives the volume one more device while guests work, and says which place it has. From the reply on it is used as the policy says.
+    /// `record` is called once the other devices know of the new one, and before it gets data: whoever opens the volume from then on must
+    /// name it, too. If that fails, the device is not used.
+    ///
+    /// An interruption leaves a volume that opens: with the new device, or without it and with its place empty.
+    ///
+    /// # Errors
+    /// `Invalid` for a device that is too small, holds something, or is one too many, and if the policy cannot use it; those of `record`;
+    /// errors of devices.
+    pub async fn add_device(
+        &self,
+        device: D,
+        addition: &Addition,
+        record: impl FnOnce(DeviceId) -> Result<()>,
+    ) -> Result<DeviceId> {
+        let core = &self.core;
+        core.jobs.begin();
+        let added = self.add(Rc::new(device), addition, record).await;
+        core.jobs.end();
+        added
+    }
+
+    async fn add(
+        &self,
+        device: Rc<D>,
+        addition: &Addition,
+        record: impl FnOnce(DeviceId) -> Result<()>,
+    ) -> Result<DeviceId> {
+        let core = &self.core;
+        let _alone = core.devices.life.acquire(1).await;
+        core.refuse_closing()?;
+        let planned = core.plan_addition(&*device, addition)?;
+        let id = DeviceId((planned.devices.len() - 1) as u16);
+        let entry = planned.devices[id.index()].clone();
+        core.check_policy_with(&planned, id)?;
+        if !addition.overwrite {
+            refuse_content(&*device, &addition.name).await?;
+        }
+        core.moves.drains.begin_change(id);
+        let joined = self.join(device, entry, &planned, record).await;
+        core.moves.drains.end_change(id);
+        joined?;
+        tracing::info!("{} is device {id} of volume '{}' now", addition.name, planned.name);
+        Ok(id)
+    }
+
+    async fn join(
+        &self,
+        device: Rc<D>,
+        entry: DeviceEntry,
+        planned: &Superblock,
+        record: impl FnOnce(DeviceId) -> Result<()>,
+    ) -> Result<()> {
+        let (core, id) = (&self.core, DeviceId((planned.devices.len() - 1) as u16));
+        let known = {
+            let mut superblock = core.devices.superblock.borrow_mut();
+            superblock.features.incompat |= Features::REMOVED_DEVICES;
+            superblock.devices.push(entry.clone());
+            superblock.clone()
+        };
+        core.devices.push(Member::new(id, entry, Some(device.clone()), false));
+        self.set_device(&known, id)?;
+        core.change_superblock(|_| ()).await?;
+        let mut alone: Vec<Option<&D>> = vec![None; id.index()];
+        alone.push(Some(&*device));
+        write_empty_regions(&alone, planned).await?;
+        let known = core.devices.superblock().clone();
+        write_new(&alone, &known).await?;
+        record(id)?;
+        self.activate(id, planned).await
+    }
+
+    /// The new device counts, and once all say so it gets data.
+    async fn activate(&self, id: DeviceId, planned: &Superblock) -> Result<()> {
+        let core = &self.core;
+        let had_cache = core.has_cache_table();
+        core.member(id).set_state(DeviceState::Active);
+        let regions = planned.regions.iter().filter(|region| region.device == id).copied();
+        core.change_superblock(|superblock| {
+            superblock.regions.extend(regions);
+            if superblock.regions.iter().any(|region| region.kind == RegionKind::CacheTable) {
+                superblock.features.incompat |= Features::CLEAN_EXTRAS;
+            }
+        })
+        .await?;
+        let known = core.devices.superblock().clone();
+        self.set_device(&known, id)?;
+        if !had_cache && core.has_cache_table() {
+            core.start_cache_jobs();
+        }
+        Ok(())
+    }
+}
+
+impl<R: Runtime, D: Device> Core<R, D> {
+    /// The superblock with the new device in it, not one of the volume's yet, and with its regions.
+    fn plan_addition(&self, device: &D, addition: &Addition) -> Result<Superblock> {
+        let Addition { name, identity, model, layout, .. } = addition;
+        let (geometry, mut planned) = (device.geometry(), self.devices.superblock().clone());
+        let place = planned.devices.len();
+        let least = SMALLEST_DEVICE.max(planned.extent_size * 4);
+        if geometry.size < least {
+            return invalid(format!("{name} has {}: use a device of at least {least}", geometry.size));
+        }
+        if geometry.alignment > KIB * 4 {
+            return invalid(format!(
+                "{name} needs requests of {}: at most 4 KiB is supported",
+                geometry.alignment
+            ));
+        }
+        if place >= MOST_DEVICES {
+            return invalid(format!(
+                "volume '{}' has {place} places for devices, the most there can be",
+                planned.name
+            ));
+        }
+        if !self.devices.has_place() {
+            let text = format!(
+                "volume '{}' has got as many new devices as it can until it is served again: stop and serve it",
+                planned.name
+            );
+            return invalid(text);
+        }
+        let (slots_offset, slots) =
+            room_for_slots(place, geometry.size, *layout, Bytes::ZERO, planned.extent_size)?;
+        let first_slot = planned.devices.last().map_or(1, |last| last.first_slot + last.slots);
+        let slots = slots.min(u64::from(u32::MAX / 2)) as u32;
+        if u64::from(first_slot) + u64::from(slots) >= u64::from(u32::MAX) {
+            return invalid(format!(
+                "{name} has {slots} extents of {}: beside the {} that the volume has numbered they are more than 2^32",
+                planned.extent_size, first_slot
+            ));
+        }
+        let entry = DeviceEntry {
+            uuid: *identity,
+            size: geometry.size,
+            class: geometry.class,
+            model: model.clone(),
+            slots,
+            first_slot,
+            slots_offset,
+            state: DeviceState::Removed,
+            role: Role::DATA,
+            layout: *layout,
+            in_step: planned.epoch,
+        };
+        let regions = added_regions(&planned, DeviceId(place as u16), &entry)?;
+        planned.devices.push(entry);
+        planned.regions.extend(regions);
+        planned.verify().map_err(|wrong| {
+            let text = format!("{name} cannot become a device of volume '{}': {wrong}", planned.name);
+            Error::new(ErrorKind::Invalid, text)
+        })?;
+        Ok(planned)
+    }
+
+    /// Whether the policy can be made for the devices, without the new one and with it.
+    fn check_policy_with(&self, planned: &Superblock, id: DeviceId) -> Result<()> {
+        let entry = &planned.devices[id.index()];
+        let mut views = self.state.borrow().views.clone();
+        for slots in [0, entry.slots] {
+            views.truncate(id.index());
+            views.push(DeviceView::empty(id, entry.class, slots));
+            self.policy_for(&views)?;
+        }
+        Ok(())
+    }
+
+    /// An error if no change of the devices can begin any more.
+    pub(super) fn refuse_closing(&self) -> Result<()> {
+        match self.journal.failure() {
+            Some(error) => Err(error),
+            None if self.jobs.are_ending() => invalid("the volume is being closed".to_owned()),
+            None => Ok(()),
+        }
+    }
+}
+
+pub(super) fn invalid<T>(message: String) -> Result<T> {
+    Err(Error::new(ErrorKind::Invalid, message))
+}

@@ -1,0 +1,379 @@
+//! Moves everything off a device that drains: extents of which it has the home or the second copy, and extra copies. What lay on a lost
+//! device is made anew from the other copies.
+//!
+//! An extent moves under its lock, so that a guest that writes it all the time does not keep it where it is. Before it takes the lock
+//! the move waits until both devices have time for moves; with the lock it waits for the devices alone. A copy is made of the one that moves, for
+//! the same reason as in a migration: if a device turns out to have lost writes, it is known where the new copy came from.
+
+use crate::copies::Other;
+use crate::core::Core;
+use crate::map::Arrival;
+use crate::moves::{Lately, Mover};
+use crate::{Result, Volume};
+use braid_base::{Bytes, DeviceId, ExtentId, Nanos};
+use braid_format::SlotNumber;
+use braid_format::map_page::Entry;
+use braid_format::superblock::DeviceState;
+use braid_policy::{ByteRange, DeviceView, Origin};
+use braid_runtime::{Buf, Device, Mode, Runtime, join_all, yield_now};
+use std::cell::{Cell, RefCell};
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::ops::Range;
+use std::rc::Rc;
+
+/// Extents that move at the same time.
+const AT_ONCE: usize = 4;
+/// Extents that are sorted by their slots at a time.
+const SORTED: usize = 1024;
+/// Extents, or extra copies, that a search passes over before it lets others run.
+const IN_A_ROW: u32 = 4096;
+/// How long a drain rests after a round in which it could not move everything.
+const REST: Nanos = Nanos::from_secs(1);
+
+/// How far the removal of a device is.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct DrainStatus {
+    /// Slots that are not free yet, in bytes.
+    pub left_bytes: Bytes,
+    /// Bytes moved off it in a second, of late.
+    pub bytes_per_second: f64,
+}
+
+impl DrainStatus {
+    /// How long the rest takes at this rate; none if nothing has moved of late.
+    pub fn seconds_left(&self) -> Option<f64> {
+        match self.left_bytes {
+            Bytes::ZERO => Some(0.0),
+            _ if self.bytes_per_second == 0.0 => None,
+            left => Some(left.0 as f64 / self.bytes_per_second),
+        }
+    }
+}
+
+/// What is known of devices that drain, or were removed since the opening.
+#[derive(Default)]
+pub(crate) struct Drains {
+    lately: RefCell<BTreeMap<DeviceId, Lately>>,
+    erased: RefCell<BTreeSet<DeviceId>>,
+    /// Lost devices that are to be removed. That is not recorded: after another opening it is asked for again.
+    lost: RefCell<BTreeSet<DeviceId>>,
+    /// Devices of which the superblocks do not say yet what is known here.
+    changing: RefCell<BTreeSet<DeviceId>>,
+}
+
+impl Drains {
+    /// A device begins to drain.
+    pub fn begin(&self, device: DeviceId) {
+        self.lately.borrow_mut().insert(device, Lately::default());
+    }
+
+    /// A lost device is to be removed, or not any more. Whether that is news.
+    pub fn set_lost(&self, device: DeviceId, leaves: bool) -> bool {
+        let mut lost = self.lost.borrow_mut();
+        if leaves { lost.insert(device) } else { lost.remove(&device) }
+    }
+
+    /// A device comes or leaves, and not all superblocks say so yet.
+    pub fn begin_change(&self, device: DeviceId) {
+        self.changing.borrow_mut().insert(device);
+    }
+
+    /// They do, or it stays as it was.
+    pub fn end_change(&self, device: DeviceId) {
+        self.changing.borrow_mut().remove(&device);
+    }
+
+    pub fn is_changing(&self, device: DeviceId) -> bool {
+        self.changing.borrow().contains(&device)
+    }
+
+    pub fn set_erased(&self, device: DeviceId) {
+        self.erased.borrow_mut().insert(device);
+    }
+
+    pub fn is_erased(&self, device: DeviceId) -> bool {
+        self.erased.borrow().contains(&device)
+    }
+
+    fn count(&self, device: DeviceId, len: Bytes, now: Nanos) {
+        self.lately.borrow_mut().entry(device).or_default().count(len, now);
+    }
+
+    fn per_second(&self, device: DeviceId, now: Nanos) -> f64 {
+        self.lately.borrow().get(&device).map_or(0.0, |lately| lately.per_second(now))
+    }
+}
+
+impl<R: Runtime, D: Device> Core<R, D> {
+    /// Drains devices until the volume closes.
+    pub async fn drain(self: &Rc<Self>) {
+        while !self.jobs.are_ending() {
+            let leaving = || self.devices.iter().map(|m| m.id).filter(|&device| self.is_leaving(device));
+            self.pause(Nanos::MAX, || leaving().next().is_some()).await;
+            let devices: Vec<DeviceId> = leaving().collect();
+            for device in devices {
+                // What failed is counted by the device that failed; it is tried again after a rest.
+                if self.drain_round(device).await.is_ok() && self.is_drained(device) {
+                    let ended = Volume::of(self.clone()).end_removal(device).await;
+                    if let Err(error) = ended {
+                        tracing::warn!(%error, "device {device} stays until the volume is served again");
+                    }
+                }
+            }
+            let rest = if leaving().next().is_some() { REST } else { Nanos::ZERO };
+            self.pause(self.rt.now() + rest, || false).await;
+        }
+    }
+
+    /// How far the removal of a device is; none if it stays.
+    pub fn drain_status(&self, device: DeviceId) -> Option<DrainStatus> {
+        self.is_leaving(device).then(|| DrainStatus {
+            left_bytes: self.shape.extent_size * u64::from(self.state.borrow().held(device)),
+            bytes_per_second: self.moves.drains.per_second(device, self.rt.now()),
+        })
+    }
+
+    /// Whether a device drains, or is lost and to be removed.
+    pub fn is_leaving(&self, device: DeviceId) -> bool {
+        match self.member(device).state() {
+            DeviceState::Draining => true,
+            DeviceState::Missing | DeviceState::Failed => self.moves.drains.lost.borrow().contains(&device),
+            _ => false,
+        }
+    }
+
+    /// Whether nothing lies on a device, and no crash would bring back what lay there.
+    pub fn is_drained(&self, device: DeviceId) -> bool {
+        let state = self.state.borrow();
+        state.held(device) == 0 && state.extras.divided(device) == 0
+    }
+
+    fn may_drain(&self, device: DeviceId) -> bool {
+        self.is_leaving(device) && !self.jobs.are_ending() && !self.moves.auditing.get()
+    }
+
+    /// Moves what lies on a device now; then makes that durable, and frees the slots.
+    async fn drain_round(self: &Rc<Self>, device: DeviceId) -> Result<()> {
+        let (mut from, stuck) = (0, Cell::new(0));
+        let before = self.background.borrow().migrations;
+        while let Some(extents) = self.extents_on(device, &mut from).await {
+            let queue = RefCell::new(VecDeque::from(extents));
+            let work = async || {
+                while let Some(extent) = self.next_of(&queue, device) {
+                    self.moves.moving.set(self.moves.moving.get() + 1);
+                    let moved = self.move_off(extent, device).await;
+                    self.moves.moving.set(self.moves.moving.get() - 1);
+                    moved?;
+                    stuck.set(stuck.get() + usize::from(self.index_on(extent, device).is_some()));
+                }
+                Ok(())
+            };
+            join_all((0..AT_ONCE).map(|_| work())).await.into_iter().collect::<Result<()>>()?;
+        }
+        self.drop_extras_on(device).await?;
+        let has_moved = stuck.get() == 0 || self.background.borrow().migrations > before;
+        if has_moved && self.may_drain(device) {
+            // With what was copied, the sources are proved. The slots are free once no image names them.
+            self.commit(Origin::Background).await?;
+            self.checkpoint().await?;
+            self.release_trims();
+        }
+        Ok(())
+    }
+
+    fn next_of(&self, queue: &RefCell<VecDeque<ExtentId>>, device: DeviceId) -> Option<ExtentId> {
+        if self.may_drain(device) { queue.borrow_mut().pop_front() } else { None }
+    }
+
+    /// The next extents from one on that have a required copy on a device, in the order of their slots there. None if there are no others, or
+    /// the drain is over.
+    async fn extents_on(&self, device: DeviceId, from: &mut u32) -> Option<Vec<ExtentId>> {
+        let mut found = Vec::new();
+        while *from < self.shape.extents() && found.len() < SORTED {
+            let extent = ExtentId(*from);
+            if let Some(index) = self.index_on(extent, device) {
+                found.push((index, extent));
+            }
+            *from += 1;
+            if from.is_multiple_of(IN_A_ROW) {
+                yield_now().await;
+            }
+        }
+        if found.is_empty() || !self.may_drain(device) {
+            return None;
+        }
+        found.sort_unstable();
+        Some(found.into_iter().map(|(_, extent)| extent).collect())
+    }
+
+    /// The slot of a device that a required copy of an extent has.
+    fn index_on(&self, extent: ExtentId, device: DeviceId) -> Option<u32> {
+        let state = self.state.borrow();
+        let Entry { home, second, .. } = state.map.get(extent);
+        let places = [home, second].into_iter().filter_map(|slot| state.space.locate(slot));
+        places.filter(|slot| slot.device == device).map(|slot| slot.index).next()
+    }
+
+    /// Gives an extent another slot for the copy that it has on a device. It stays as it is while a copy is behind or another job moves it.
+    async fn move_off(self: &Rc<Self>, extent: ExtentId, device: DeviceId) -> Result<()> {
+        let Some(&target) = self.targets(extent, device).first() else {
+            // Extra copies may have taken the room.
+            self.reclaim_extras(Some(device));
+            return Ok(());
+        };
+        self.end_behind(extent, device).await?;
+        let _room = self.reserve(1).await?;
+        let len = self.bounce_limit().min(self.shape.extent_size);
+        if self.member(device).is_current() {
+            self.give_way(Mover::Engine, device, len).await;
+        }
+        self.give_way(Mover::Engine, target, len).await;
+        let bytes = self.buffer(&self.buffers.moves, len).await?;
+        let _guard = self.locks.lock(Self::lock_number(extent), Mode::Exclusive).await;
+        let Some((before, slot)) = self.begin_move_off(extent, device) else { return Ok(()) };
+        let on = |slot: SlotNumber| self.state.borrow().space.locate(slot).map(|s| s.device);
+        let is_home = on(before.home) == Some(device);
+        let (leaves, stays) =
+            if is_home { (before.home, before.second) } else { (before.second, before.home) };
+        let is_there = self.member(device).is_current();
+        let source = if is_there { leaves } else { stays };
+        let states = self.devices.changes();
+        let copied = self.copy_off((extent, before), (source, slot), &bytes).await;
+        let mut state = self.state.borrow_mut();
+        let whole = copied.is_ok() && self.devices.changes() == states;
+        let target = state.space.locate(slot).expect("a slot that was taken exists").device;
+        if !self.end_copy(&mut state, extent, target, slot, whole) {
+            return copied.map(drop);
+        }
+        let after = match is_home && is_there {
+            true => Entry { home: slot, ..before },
+            false => Entry { home: if is_there { before.home } else { stays }, second: slot, ..before },
+        };
+        state.set_extent(extent, after);
+        state.retire(leaves);
+        self.moves.drains.count(device, self.shape.extent_size, self.rt.now());
+        let mut background = self.background.borrow_mut();
+        background.migrations += 1;
+        background.migrated_bytes += copied.unwrap_or_default().0;
+        Ok(())
+    }
+
+    /// What a policy wants behind is brought up to date before it moves.
+    async fn end_behind(self: &Rc<Self>, extent: ExtentId, device: DeviceId) -> Result<()> {
+        let entry = self.state.borrow().map.get(extent);
+        let is_on = self.member(device).is_current() && self.index_on(extent, device).is_some();
+        if is_on && matches!(self.copies_of(extent, &entry).other, Other::Behind(_)) {
+            let Range { start, end } = self.shape.bytes_of(extent);
+            self.resync_range(ByteRange { start, end }).await?;
+        }
+        Ok(())
+    }
+
+    /// Devices that an extent may move to from this one: of the same class first, then those with the most room.
+    fn targets(&self, extent: ExtentId, device: DeviceId) -> Vec<DeviceId> {
+        let state = self.state.borrow();
+        let Entry { home, second, .. } = state.map.get(extent);
+        let is_used =
+            |id| [home, second].iter().any(|&s| state.space.locate(s).is_some_and(|s| s.device == id));
+        let class = self.member(device).entry.class;
+        let fits =
+            |view: &&DeviceView| view.free > 0 && !is_used(view.id) && self.member(view.id).is_filled();
+        let mut targets: Vec<&DeviceView> = state.views.iter().filter(fits).collect();
+        targets.sort_by_key(|view| (view.class != class, Reverse(view.free)));
+        targets.into_iter().map(|view| view.id).collect()
+    }
+
+    /// Takes a slot for the copy of an extent whose lock the caller holds, and watches it: no other job moves it meanwhile.
+    fn begin_move_off(&self, extent: ExtentId, device: DeviceId) -> Option<(Entry, SlotNumber)> {
+        if self.journal.commits.have_failed() || !self.may_drain(device) {
+            return None;
+        }
+        self.index_on(extent, device)?;
+        let entry = self.state.borrow().map.get(extent);
+        let other = self.copies_of(extent, &entry).other;
+        let is_sound = match self.member(device).is_current() {
+            true => matches!(other, Other::None | Other::Equal(_)),
+            // The copy that stays is current, and the new one is made from it.
+            false => other == Other::Away,
+        };
+        let durable = self.state.borrow().durable_entry(extent);
+        // As in `Core::begin_copy`. What is behind, a resync copies first.
+        let has_moved = (durable.home, durable.second) != (entry.home, entry.second);
+        if self.shape.copies > 1 && has_moved || !is_sound {
+            return None;
+        }
+        let targets = self.targets(extent, device);
+        let mut state = self.state.borrow_mut();
+        if !state.watch(extent) {
+            return None;
+        }
+        let slot = targets.into_iter().find_map(|target| state.take_for(extent, target, Arrival::Moved));
+        if slot.is_none() {
+            state.unwatch(extent);
+        }
+        Some((entry, slot?))
+    }
+
+    /// Copies the valid parts of an extent from one slot to another. The caller holds its lock.
+    async fn copy_off(
+        self: &Rc<Self>,
+        (extent, entry): (ExtentId, Entry),
+        (source, target): (SlotNumber, SlotNumber),
+        bytes: &Buf,
+    ) -> Result<Bytes> {
+        if self.shape.copies == 1 {
+            return self.copy_parts_off((extent, entry), (source, target), bytes).await;
+        }
+        // Until the new copy is flushed the two may differ: its device may fail before.
+        let span = self.shape.span_of(extent);
+        self.intend(span).await?;
+        let copied = self.copy_parts_off((extent, entry), (source, target), bytes).await;
+        self.state.borrow_mut().behind.end_write(span, None, self.rt.now());
+        copied
+    }
+
+    async fn copy_parts_off(
+        self: &Rc<Self>,
+        (extent, entry): (ExtentId, Entry),
+        (source, target): (SlotNumber, SlotNumber),
+        bytes: &Buf,
+    ) -> Result<Bytes> {
+        let (mut at, mut copied) = (Bytes::ZERO, Bytes::ZERO);
+        while at < self.shape.extent_size {
+            let limit = (at + bytes.len()).min(self.shape.extent_size);
+            let (valid, end) = self.shape.run(entry.valid, at, limit);
+            if valid {
+                let (range, part) = (at..end, bytes.slice(Bytes::ZERO..end - at));
+                self.check_kept(extent, source, &range)?;
+                let start = self.rt.now();
+                self.read_slot(source, range.clone(), &part, Origin::Background).await?;
+                self.count(Mover::Engine, self.device_of(source), start);
+                let start = self.rt.now();
+                self.write_slot(target, &range, Some(&part), entry.valid, Origin::Background).await?;
+                self.count(Mover::Engine, self.device_of(target), start);
+                copied += end - at;
+            }
+            at = end;
+        }
+        Ok(copied)
+    }
+
+    /// Drops the extra copies on a device, written back before if they are dirty.
+    async fn drop_extras_on(self: &Rc<Self>, device: DeviceId) -> Result<()> {
+        let (mut from, mut passed) = (0, 0);
+        while self.may_drain(device) {
+            let next = self.state.borrow().extras.next(from);
+            let Some((after, block, extra)) = next else { return Ok(()) };
+            from = after;
+            passed += 1;
+            if u32::is_multiple_of(passed, IN_A_ROW) {
+                yield_now().await;
+            }
+            if self.device_of(extra.slot) == device {
+                self.demote(block).await?;
+            }
+        }
+        Ok(())
+    }
+}

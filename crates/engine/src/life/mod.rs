@@ -1,0 +1,51 @@
+//! Devices that come to an open volume and leave it, while guests work.
+//!
+//! ```text
+//! add.rs     one more device: all know of it before it counts, and it counts before it gets data
+//! remove.rs  a device that is to leave: whether it can, the change of mind, its end
+//! drain.rs   the job that moves everything off it
+//! ```
+//!
+//! A device that is not one of the volume's yet, or is none any more, is *removed* in the table of devices: its place and its slot
+//! numbers stay taken, and nothing lies on it. So every step is one change of the superblocks, and an interruption leaves the step before it
+//! or the one after it.
+
+mod add;
+mod drain;
+mod remove;
+
+pub use add::Addition;
+pub use drain::DrainStatus;
+pub(crate) use drain::Drains;
+
+use crate::core::Core;
+use crate::create::written_policy;
+use crate::{Error, ErrorKind, Result, Volume};
+use braid_base::DeviceId;
+use braid_format::superblock::Superblock;
+use braid_policy::{DeviceView, Policy};
+use braid_runtime::{Device, Runtime};
+
+impl<R: Runtime, D: Device> Core<R, D> {
+    /// The policy in charge, as it would be made for these devices.
+    fn policy_for(&self, devices: &[DeviceView]) -> Result<Box<dyn Policy>> {
+        let text = written_policy(&**self.policy.borrow());
+        braid_policy::parse(&text, devices).map_err(|e| Error::new(ErrorKind::Invalid, e.to_string()))
+    }
+}
+
+impl<R: Runtime, D: Device> Volume<R, D> {
+    /// A device has the slots that the superblock says now, and the policy is made anew for the devices that there are: at the same instant, for
+    /// what a policy knows is by device. What it has learned it keeps.
+    fn set_device(&self, superblock: &Superblock, device: DeviceId) -> Result<()> {
+        let core = &self.core;
+        let learned = core.with_policy(|policy, view| policy.save(view));
+        let count = superblock.devices.len();
+        core.moves.set_devices(count);
+        core.state.borrow_mut().set_device(superblock, device);
+        let policy = core.policy_for(&core.state.borrow().views)?;
+        self.replace_policy(policy);
+        core.with_policy(|policy, view| policy.restore(&learned, view));
+        Ok(())
+    }
+}

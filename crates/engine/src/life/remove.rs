@@ -1,0 +1,207 @@
+//! A device that leaves a volume that is open: first it drains, and when nothing lies on it any more it is none of the volume's.
+
+use super::add::invalid;
+use crate::copies::{Deadline, Member};
+use crate::core::Core;
+use crate::create::{buffer, room};
+use crate::{Error, ErrorKind, Result, Volume};
+use braid_base::{Bytes, DeviceId};
+use braid_format::layout::superblock_offsets;
+use braid_format::superblock::{DeviceState, Features, RegionKind, SIZE};
+use braid_policy::DeviceView;
+use braid_runtime::{Device, Runtime};
+use std::collections::BTreeSet;
+
+impl<R: Runtime, D: Device> Volume<R, D> {
+    /// Has a device drain: from the reply on it gets nothing new, and what lies on it is moved to the others beside the guests. When nothing is
+    /// left it is removed: [`Volume::removed_devices`] names it then. That goes on after a crash. What lay on a device that is lost is made anew from the
+    /// other copies; after another opening that is to be asked for again.
+    ///
+    /// # Errors
+    /// `Invalid` if there is no such device, if it is not in use, or if metadata lies on it; `NoSpace` if the others have no room for the
+    /// whole volume with all its copies: then nothing has changed.
+    pub async fn remove_device(&self, device: DeviceId) -> Result<()> {
+        let core = &self.core;
+        let _alone = core.devices.life.acquire(1).await;
+        core.refuse_closing()?;
+        let member = core.device_named(device)?;
+        let is_lost = match member.state() {
+            DeviceState::Active | DeviceState::Slow => false,
+            DeviceState::Missing | DeviceState::Failed => true,
+            DeviceState::Draining => return Ok(()),
+            state @ (DeviceState::Returning | DeviceState::Removed) => {
+                return invalid(format!(
+                    "device {device} is {state}: one that is in use can be removed, or one that is lost"
+                ));
+            }
+        };
+        core.refuse_metadata(device)?;
+        core.refuse_without_room(device)?;
+        core.moves.drains.begin(device);
+        if is_lost {
+            core.moves.drains.set_lost(device, true);
+        } else {
+            core.state.borrow_mut().set_open(device, false);
+            member.set_state(DeviceState::Draining);
+            core.change_superblock(|_| ()).await?;
+        }
+        tracing::info!("{} is removed when nothing lies on it any more", core.describe(device));
+        core.jobs.wake();
+        Ok(())
+    }
+
+    /// Ends that: the device is used as before. What was moved off it stays where it is until the policy moves it.
+    ///
+    /// # Errors
+    /// `Invalid` if the device is not draining.
+    pub async fn cancel_removal(&self, device: DeviceId) -> Result<()> {
+        let core = &self.core;
+        let _alone = core.devices.life.acquire(1).await;
+        core.refuse_closing()?;
+        let member = core.device_named(device)?;
+        if core.moves.drains.set_lost(device, false) {
+            return Ok(());
+        }
+        if member.state() != DeviceState::Draining {
+            return invalid(format!("device {device} is {}: nothing to cancel", member.state()));
+        }
+        member.set_state(DeviceState::Active);
+        core.change_superblock(|_| ()).await?;
+        core.state.borrow_mut().set_open(device, true);
+        core.jobs.wake();
+        Ok(())
+    }
+
+    /// Devices that are none of the volume's any more, and have not been erased since it was opened.
+    pub fn removed_devices(&self) -> Vec<DeviceId> {
+        let drains = &self.core.moves.drains;
+        let removed = self.core.devices.iter().filter(|m| m.state() == DeviceState::Removed);
+        let is_left = |&device: &DeviceId| !drains.is_erased(device) && !drains.is_changing(device);
+        removed.map(|member| member.id).filter(is_left).collect()
+    }
+
+    /// Erases the superblock of a device that was removed: it belongs to no volume then. Whoever opens the volume from now on must not name
+    /// it.
+    ///
+    /// # Errors
+    /// `Invalid` if it was not removed; errors of the device: then it can be done again.
+    pub async fn erase_removed(&self, device: DeviceId) -> Result<()> {
+        let core = &self.core;
+        let member = core.device_named(device)?;
+        if member.state() != DeviceState::Removed || core.moves.drains.is_changing(device) {
+            return invalid(format!("device {device} is {}: it was not removed", member.state()));
+        }
+        core.erase_superblocks(member).await.map_err(|error| {
+            Error::io(format_args!("the superblock of removed device {device} could not be erased"), &error)
+        })?;
+        core.moves.drains.set_erased(device);
+        Ok(())
+    }
+
+    /// Nothing lies on a device that drains: from now on it is none of the volume's.
+    pub(super) async fn end_removal(&self, device: DeviceId) -> Result<()> {
+        let core = &self.core;
+        let _alone = core.devices.life.acquire(1).await;
+        let member = core.member(device);
+        let is_empty = core.is_drained(device);
+        if !core.is_leaving(device) || !is_empty || core.refuse_closing().is_err() {
+            return Ok(());
+        }
+        // If that cannot be made durable, the device keeps its superblock: an opening may need it.
+        core.moves.drains.begin_change(device);
+        member.set_state(DeviceState::Removed);
+        let known = {
+            let mut superblock = core.devices.superblock.borrow_mut();
+            superblock.features.incompat |= Features::REMOVED_DEVICES;
+            superblock.regions.retain(|region| region.device != device);
+            superblock.devices[device.index()].state = DeviceState::Removed;
+            superblock.clone()
+        };
+        self.set_device(&known, device)?;
+        core.change_superblock(|_| ()).await?;
+        core.moves.drains.end_change(device);
+        tracing::info!("device {device} of volume '{}' is empty, and removed", known.name);
+        Ok(())
+    }
+}
+
+impl<R: Runtime, D: Device> Core<R, D> {
+    fn device_named(&self, device: DeviceId) -> Result<&Member<D>> {
+        let count = self.devices.iter().count();
+        match self.devices.iter().find(|member| member.id == device) {
+            Some(member) => Ok(member),
+            None => invalid(format!("the volume has no device {device}: it has {count}")),
+        }
+    }
+
+    /// A region of the whole volume stays where it is. A cache table goes with its device.
+    fn refuse_metadata(&self, device: DeviceId) -> Result<()> {
+        let superblock = self.devices.superblock();
+        let stays =
+            superblock.regions.iter().filter(|r| r.device == device && r.kind != RegionKind::CacheTable);
+        let mut kinds: BTreeSet<String> = stays.map(|region| region.kind.to_string()).collect();
+        if superblock.tables.iter().any(|table| table.device == device) {
+            kinds.insert("device table".to_owned());
+        }
+        if kinds.is_empty() {
+            return Ok(());
+        }
+        let kinds: Vec<String> = kinds.into_iter().collect();
+        invalid(format!(
+            "device {device} of volume '{}' cannot be removed: it holds metadata of the whole volume ({}), which this version does not move; \
+             with two copies of everything, put a new device in its place (braid device replace {} {device} PATH)",
+            superblock.name,
+            kinds.join(", "),
+            superblock.name
+        ))
+    }
+
+    /// The others must have room for the whole volume, written or not: else a guest's write would find none later.
+    fn refuse_without_room(&self, device: DeviceId) -> Result<()> {
+        let (copies, size) = (self.shape.copies, self.shape.volume_size);
+        let others = self.devices.iter().filter(|member| member.id != device && member.is_filled()).count();
+        if others < usize::from(copies) {
+            return invalid(format!(
+                "device {device} cannot be removed: {others} other device(s) are in use, and the volume has {copies} copies of everything; \
+                 add a device first"
+            ));
+        }
+        let views: Vec<DeviceView> = {
+            let is_left = |id: DeviceId| id != device && self.member(id).is_filled();
+            let state = self.state.borrow();
+            let left = |view: &DeviceView| if is_left(view.id) { view.slots } else { 0 };
+            state
+                .views
+                .iter()
+                .map(|view| DeviceView { slots: left(view), free: left(view), ..*view })
+                .collect()
+        };
+        let policy = self.policy_for(&views)?;
+        let entries = self.devices.superblock().devices.clone();
+        let (most, _) = room(&views, &entries, &*policy, self.shape.extent_size, copies);
+        if size <= most {
+            return Ok(());
+        }
+        let text = format!(
+            "device {device} cannot be removed: without it the devices have room for {most}, and the volume has {size} with {copies} cop{} of \
+             everything; add a device first",
+            if copies == 1 { "y" } else { "ies" }
+        );
+        Err(Error::new(ErrorKind::NoSpace, text))
+    }
+
+    async fn erase_superblocks(&self, member: &Member<D>) -> std::io::Result<()> {
+        if !member.is_there() {
+            return Ok(());
+        }
+        let zeros = buffer(SIZE).await;
+        zeros.fill_zero();
+        let places: Vec<Bytes> = superblock_offsets(member.entry.size, member.entry.layout);
+        for place in places {
+            let written = member.write(place, &zeros, Deadline::Only).await;
+            member.note_write();
+            written?;
+        }
+        member.flush(&self.rt).await.map(drop)
+    }
+}

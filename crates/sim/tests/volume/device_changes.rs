@@ -1,0 +1,300 @@
+//! Devices that come to an open volume and leave it while guests work: what is asked for, refused, reported, and lost meanwhile.
+
+use crate::rig::life::{ADDED, LAST, Oracle, addition, disk, names, open, state, wait_until_removed, work};
+use crate::rig::{options, refused};
+use braid_base::{Bytes, DeviceId, KIB, MIB, Nanos, Rng};
+use braid_engine::{
+    Addition, CreateOptions, Durability, Error, ErrorKind, Export, OpenOptions, Volume, create,
+};
+use braid_format::Uuid;
+use braid_format::superblock::{DeviceState, Layout};
+use braid_runtime::{Arena, Runtime};
+use braid_sim::{Disk, DiskOptions, FaultPlan, Faults, Faulty, World};
+use std::cell::Cell;
+use std::rc::Rc;
+
+/// Data comes to a new device by itself, and it serves what lies on it.
+#[test]
+fn a_new_device_gets_data() {
+    for (ssd, layout) in ADDED {
+        let world = World::new(7);
+        let disks = [disk(&world, true), disk(&world, false), disk(&world, ssd)];
+        let rt = world.clone();
+        world.block_on(async move {
+            let arena = Arena::new(MIB * 2);
+            let create_options = CreateOptions { policy: "stripe".to_owned(), ..options(1) };
+            create(&disks[..2], &create_options).await.unwrap();
+            let volume = open(&rt, disks[..2].to_vec()).await;
+            let filled = |value| crate::rig::filled(&arena, MIB, value);
+            volume.write(Bytes::ZERO, &filled(1), Durability::Fua).await.unwrap();
+            let id = volume.add_device(disks[2].clone(), &addition(layout), |_| Ok(())).await.unwrap();
+            assert_eq!(id, LAST);
+            for at in 1..4 {
+                volume.write(MIB * at, &filled(at as u8 + 1), Durability::Fua).await.unwrap();
+            }
+            let device = &volume.status().devices[2];
+            assert!(device.stats.guest_writes > 0, "{device:?}");
+            assert_eq!((device.state, device.keeps_addresses), (DeviceState::Active, layout == Layout::Tail));
+            volume.audit().await.unwrap();
+            volume.close().await.unwrap();
+            let volume = open(&rt, disks.to_vec()).await;
+            let buf = arena.alloc(MIB).await;
+            for at in 0..4 {
+                volume.read(MIB * at, &buf).await.unwrap();
+                assert!(buf.with_bytes(|bytes| bytes.iter().all(|&byte| byte == at as u8 + 1)));
+            }
+            assert!(volume.status().devices[2].free < volume.status().devices[2].slots);
+        });
+        world.halt();
+    }
+}
+
+#[test]
+fn a_device_that_does_not_fit_or_cannot_be_noted_is_not_added() {
+    let world = World::new(8);
+    let disks = [disk(&world, true), disk(&world, false), disk(&world, false)];
+    let small = Disk::new(&world, DiskOptions::hdd(MIB * 3));
+    let rt = world.clone();
+    world.block_on(async move {
+        create(&disks[..2], &options(1)).await.unwrap();
+        let volume = open(&rt, disks[..2].to_vec()).await;
+        let add = async |disk: &Disk, how: Addition| {
+            let record = |_| panic!("nothing is to be noted");
+            volume.add_device(disk.clone(), &how, record).await
+        };
+        let head = || addition(Layout::Head);
+        assert_eq!(refused(add(&small, head()).await).kind(), ErrorKind::Invalid);
+        let careful = Addition { overwrite: false, ..head() };
+        assert_eq!(refused(add(&disks[2], careful).await).kind(), ErrorKind::Invalid);
+        assert_eq!(volume.status().devices.len(), 2);
+        let failed = |_| Err(Error::new(ErrorKind::Io, "the record cannot be written"));
+        let error = refused(volume.add_device(disks[2].clone(), &head(), failed).await);
+        assert_eq!(error.kind(), ErrorKind::Io);
+        assert_eq!(state(&volume, LAST), DeviceState::Removed);
+        // It can be tried again, in a place of its own.
+        let again = Addition { identity: Uuid([10; 16]), ..head() };
+        let id = volume.add_device(disks[2].clone(), &again, |_| Ok(())).await.unwrap();
+        assert_eq!(id, DeviceId(3));
+        volume.close().await.unwrap();
+        let volume = open(&rt, disks.to_vec()).await;
+        let states: Vec<DeviceState> = volume.status().devices.iter().map(|device| device.state).collect();
+        use DeviceState::{Active, Removed};
+        assert_eq!(states, [Active, Active, Removed, Active]);
+        volume.audit().await.unwrap();
+    });
+    world.halt();
+}
+
+#[test]
+fn a_device_that_the_others_cannot_do_without_does_not_leave() {
+    for (copies, size, expected) in [
+        (1, MIB * 4, None),
+        (1, MIB * 18, Some(ErrorKind::NoSpace)),
+        (2, MIB * 4, None),
+        (2, MIB * 9, Some(ErrorKind::NoSpace)),
+    ] {
+        let world = World::new(9);
+        let disks = [disk(&world, true), disk(&world, false), disk(&world, false)];
+        let rt = world.clone();
+        world.block_on(async move {
+            let create_options = CreateOptions { copies, size: Some(size), ..options(1) };
+            create(&disks, &create_options).await.unwrap();
+            let volume = open(&rt, disks.to_vec()).await;
+            for metadata in [0, 1] {
+                let error = refused(volume.remove_device(DeviceId(metadata)).await);
+                assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
+                assert!(error.to_string().contains("journal"), "{error}");
+            }
+            assert_eq!(refused(volume.remove_device(DeviceId(3)).await).kind(), ErrorKind::Invalid);
+            assert_eq!(refused(volume.cancel_removal(LAST).await).kind(), ErrorKind::Invalid);
+            assert_eq!(refused(volume.erase_removed(LAST).await).kind(), ErrorKind::Invalid);
+            let removed = volume.remove_device(LAST).await;
+            assert_eq!(removed.as_ref().err().map(Error::kind), expected, "{removed:?}");
+            let draining = if expected.is_none() { DeviceState::Draining } else { DeviceState::Active };
+            assert_eq!(state(&volume, LAST), draining);
+        });
+        world.halt();
+    }
+}
+
+/// Only what is cached lies on the device: it is gone at once.
+#[test]
+fn a_cache_without_dirty_blocks_leaves_within_a_second() {
+    let world = World::new(10);
+    let disks = [disk(&world, true), disk(&world, false), disk(&world, true)];
+    let rt = world.clone();
+    world.block_on(async move {
+        let create_options = CreateOptions { policy: "ssd-first,cache=60%".to_owned(), ..options(1) };
+        create(&disks[..2], &create_options).await.unwrap();
+        let volume = open(&rt, disks[..2].to_vec()).await;
+        let arena = Arena::new(MIB * 2);
+        volume.add_device(disks[2].clone(), &addition(Layout::Head), |_| Ok(())).await.unwrap();
+        volume.replace_policy(Box::new(crate::rig::cached::Cache { writes: false }));
+        for _ in 0..2 {
+            let buf = arena.alloc(KIB * 64).await;
+            volume.read(Bytes::ZERO, &buf).await.unwrap();
+        }
+        let begin = rt.now();
+        volume.set_policy("equi").await.unwrap();
+        volume.remove_device(LAST).await.unwrap();
+        wait_until_removed(&rt, &volume).await;
+        assert!(rt.now() - begin < Nanos::from_secs(1), "{:?}", rt.now() - begin);
+    });
+    world.halt();
+}
+
+/// The status of a device that drains says how much is left, and that becomes less.
+#[test]
+fn a_drain_tells_how_far_it_is() {
+    let world = World::new(11);
+    let disks = [disk(&world, true), disk(&world, false), disk(&world, false)];
+    let rt = world.clone();
+    world.block_on(async move {
+        let create_options = CreateOptions { policy: "stripe".to_owned(), ..options(1) };
+        create(&disks, &create_options).await.unwrap();
+        let volume = open(&rt, disks.to_vec()).await;
+        let arena = Arena::new(MIB * 2);
+        for at in 0..4 {
+            volume.write(MIB * at, &crate::rig::filled(&arena, MIB, 1), Durability::Fua).await.unwrap();
+        }
+        let drain = || volume.status().devices[2].drain;
+        assert_eq!(drain(), None);
+        let used = volume.status().devices[2].slots - volume.status().devices[2].free;
+        assert!(used > 0);
+        volume.remove_device(LAST).await.unwrap();
+        let first = drain().unwrap();
+        assert_eq!(first.left_bytes, KIB * 128 * u64::from(used));
+        wait_until_removed(&rt, &volume).await;
+        assert_eq!(drain(), None);
+        volume.audit().await.unwrap();
+    });
+    world.halt();
+}
+
+/// Three disks with two copies of everything, a guest at work, and the last one on its way out, or lost.
+struct Busy {
+    volume: Volume<World, Faulty<Disk>>,
+    oracle: Oracle,
+    faults: Vec<Faults>,
+    disks: Vec<Disk>,
+    stop: Rc<Cell<bool>>,
+    arena: Arena,
+}
+
+async fn busy(world: &World, seed: u64) -> Busy {
+    let disks = vec![disk(world, true), disk(world, false), disk(world, false)];
+    let faults: Vec<Faults> =
+        disks.iter().map(|_| Faults::new(FaultPlan::default(), world.fork_rng())).collect();
+    let all: Vec<Faulty<Disk>> =
+        disks.iter().zip(&faults).map(|(disk, faults)| Faulty::new(disk.clone(), faults)).collect();
+    create(&all, &CreateOptions { copies: 2, ..options(1) }).await.expect("the devices are fit");
+    let opened = Volume::open(world.clone(), all, OpenOptions::new(names(3))).await;
+    let volume = opened.expect("the volume opens").0;
+    let arena = Arena::new(MIB * 2);
+    for at in 0..4 {
+        let zeros = crate::rig::filled(&arena, MIB, 0);
+        volume.write(MIB * at, &zeros, Durability::Fua).await.expect("a write succeeds");
+    }
+    let (oracle, stop) = (Oracle::new(), Rc::new(Cell::new(false)));
+    world.spawn(work(world.clone(), volume.clone(), oracle.clone(), Rng::new(seed), stop.clone()));
+    world.sleep(Nanos::from_secs(1)).await;
+    Busy { volume, oracle, faults, disks, stop, arena }
+}
+
+/// The guest stops, and all is well; also after a crash, with these devices alone.
+async fn end(world: &World, busy: Busy, left: &[usize]) {
+    let Busy { volume, oracle, disks, stop, arena, .. } = busy;
+    stop.set(true);
+    world.sleep(Nanos::from_secs(1)).await;
+    volume.flush().await.expect("a flush succeeds");
+    oracle.flushed();
+    volume.audit().await.expect("all copies are alike");
+    oracle.check(&volume, &arena, "at the end").await;
+    let left = left.iter().map(|&i| disks[i].fork(world)).collect();
+    let volume = open(world, left).await;
+    oracle.check(&volume, &arena, "after a crash").await;
+}
+
+/// Any device may go while another one drains: as long as there is a current copy, no guest meets an error.
+#[test]
+fn a_device_that_is_lost_during_a_drain_costs_no_guest_anything() {
+    for (seed, lost) in (0..4).flat_map(|seed| [0, 1, 2].map(|lost| (seed, lost))) {
+        let world = World::new(500 + seed);
+        let rt = world.clone();
+        world.block_on(async move {
+            let busy = busy(&rt, seed).await;
+            busy.volume.remove_device(LAST).await.unwrap();
+            rt.sleep(Nanos::from_millis(seed * 7)).await;
+            busy.faults[lost].vanish();
+            rt.sleep(Nanos::from_secs(60)).await;
+            let states: Vec<DeviceState> = busy.volume.status().devices.iter().map(|d| d.state).collect();
+            // It may have been empty already.
+            let expected = match (lost, states[2]) {
+                (2, DeviceState::Removed) => DeviceState::Removed,
+                _ => DeviceState::Failed,
+            };
+            assert_eq!(states[lost], expected, "{states:?}");
+            let left: Vec<usize> =
+                (0..3).filter(|&i| i != lost && states[i] != DeviceState::Removed).collect();
+            end(&rt, busy, &left).await;
+        });
+        world.halt();
+    }
+}
+
+/// What a lost device held gets its second copy elsewhere, and nothing is degraded any more.
+#[test]
+fn a_device_that_is_lost_is_removed_and_all_has_two_copies_again() {
+    for seed in 0..4 {
+        let world = World::new(600 + seed);
+        let rt = world.clone();
+        world.block_on(async move {
+            let busy = busy(&rt, seed).await;
+            busy.faults[2].vanish();
+            rt.sleep(Nanos::from_secs(30)).await;
+            assert_eq!(busy.volume.status().devices[2].state, DeviceState::Failed);
+            let error = refused(busy.volume.cancel_removal(LAST).await);
+            assert_eq!(error.kind(), ErrorKind::Invalid);
+            busy.volume.remove_device(LAST).await.unwrap();
+            rt.sleep(Nanos::from_secs(60)).await;
+            let status = busy.volume.status();
+            assert_eq!(status.devices[2].state, DeviceState::Removed, "{:?}", status.devices[2].drain);
+            assert_eq!(busy.volume.status().behind, Bytes::ZERO);
+            // Either of the others can go now.
+            busy.faults[seed as usize % 2].vanish();
+            rt.sleep(Nanos::from_secs(30)).await;
+            end(&rt, busy, &[1 - seed as usize % 2]).await;
+        });
+        world.halt();
+    }
+}
+
+/// The first SSD of a volume that has no table of spans.
+#[test]
+fn a_volume_of_disks_gets_a_cache() {
+    for seed in 0..4 {
+        let world = World::new(700 + seed);
+        let disks = [disk(&world, false), disk(&world, false), disk(&world, true)];
+        let rt = world.clone();
+        world.block_on(async move {
+            create(&disks[..2], &options(1)).await.unwrap();
+            let volume = open(&rt, disks[..2].to_vec()).await;
+            let (oracle, stop) = (Oracle::new(), Rc::new(Cell::new(false)));
+            rt.spawn(work(rt.clone(), volume.clone(), oracle.clone(), Rng::new(seed), stop.clone()));
+            rt.sleep(Nanos::from_secs(1)).await;
+            volume.add_device(disks[2].clone(), &addition(Layout::Head), |_| Ok(())).await.unwrap();
+            volume.set_policy("ssd-first,cache=50%").await.unwrap();
+            rt.sleep(Nanos::from_secs(20)).await;
+            stop.set(true);
+            rt.sleep(Nanos::from_secs(1)).await;
+            let arena = Arena::new(MIB);
+            volume.audit().await.unwrap();
+            oracle.check(&volume, &arena, "with a cache").await;
+            let forks: Vec<Disk> = disks.iter().map(|disk| disk.fork(&rt)).collect();
+            let volume = open(&rt, forks).await;
+            oracle.check(&volume, &arena, "after a crash").await;
+            volume.audit().await.unwrap();
+        });
+        world.halt();
+    }
+}

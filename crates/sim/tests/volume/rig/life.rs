@@ -1,0 +1,126 @@
+//! Volumes with three disks, of which the last one comes or leaves, and a guest that knows what it wrote.
+
+use braid_base::{Bytes, DeviceId, MIB, Nanos, Rng};
+use braid_engine::{Addition, Durability, Export, OpenOptions, Volume};
+use braid_format::Uuid;
+use braid_format::superblock::{DeviceState, Layout};
+use braid_runtime::{Arena, Device, Runtime};
+use braid_sim::{Blank, Disk, DiskOptions, World};
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+
+pub const SIZE: Bytes = Bytes(4 << 20);
+pub const BLOCK: Bytes = Bytes(4 << 10);
+pub const LAST: DeviceId = DeviceId(2);
+
+/// What blocks may hold: what was flushed last, or what was written since.
+#[derive(Clone)]
+pub struct Oracle(pub Rc<RefCell<Vec<Known>>>);
+
+/// A value that was flushed, and those that were written since.
+pub type Known = (u8, Vec<u8>);
+
+impl Oracle {
+    pub fn new() -> Oracle {
+        Oracle(Rc::new(RefCell::new(vec![(0, Vec::new()); (SIZE / BLOCK) as usize])))
+    }
+
+    pub fn flushed(&self) {
+        for (flushed, later) in self.0.borrow_mut().iter_mut() {
+            *flushed = later.pop().unwrap_or(*flushed);
+            later.clear();
+        }
+    }
+
+    pub fn newest(&self, block: usize) -> u8 {
+        let blocks = self.0.borrow();
+        let (flushed, later) = &blocks[block];
+        *later.last().unwrap_or(flushed)
+    }
+
+    /// Whether all bytes of a volume are what they may be.
+    pub async fn check<D: Device>(&self, volume: &Volume<World, D>, arena: &Arena, what: &str) {
+        let buf = arena.alloc(BLOCK).await;
+        for block in 0..(SIZE / BLOCK) as usize {
+            volume.read(BLOCK * block as u64, &buf).await.expect("a read succeeds");
+            let (flushed, later) = self.0.borrow()[block].clone();
+            // What was being written when the power was cut may be torn anywhere.
+            buf.with_bytes(|bytes| {
+                let wrong = bytes.iter().position(|byte| *byte != flushed && !later.contains(byte));
+                assert_eq!(wrong, None, "{what}: block {block} holds neither {flushed} nor any of {later:?}");
+            });
+        }
+    }
+}
+
+/// A guest that writes, reads and flushes until it is told to stop, and meets no error.
+pub async fn work<D: Device>(
+    world: World,
+    volume: Volume<World, D>,
+    oracle: Oracle,
+    mut rng: Rng,
+    stop: Rc<Cell<bool>>,
+) {
+    let arena = Arena::new(MIB);
+    while !stop.get() {
+        let first = rng.below((SIZE / BLOCK) - 16) as usize;
+        let count = 1 + rng.below(16) as usize;
+        let value = 1 + rng.below(250) as u8;
+        let buf = arena.alloc(BLOCK * count as u64).await;
+        buf.with_bytes_mut(|bytes| bytes.fill(value));
+        oracle.0.borrow_mut()[first..first + count].iter_mut().for_each(|(_, later)| later.push(value));
+        volume.write(BLOCK * first as u64, &buf, Durability::Volatile).await.expect("a write succeeds");
+        let place = rng.below(SIZE / BLOCK) as usize;
+        let block = arena.alloc(BLOCK).await;
+        volume.read(BLOCK * place as u64, &block).await.expect("a read succeeds");
+        let newest = oracle.newest(place);
+        assert!(block.with_bytes(|bytes| bytes.iter().all(|&byte| byte == newest)), "block {place}");
+        if rng.below(4) == 0 {
+            volume.flush().await.expect("a flush succeeds");
+            oracle.flushed();
+        }
+        world.sleep(Nanos::from_millis(1 + rng.below(20))).await;
+    }
+}
+
+pub fn disk(world: &World, ssd: bool) -> Disk {
+    let options = if ssd { DiskOptions::ssd(MIB * 8) } else { DiskOptions::hdd(MIB * 10) };
+    Disk::new(world, options.with_blank(Blank::Garbage(5)))
+}
+
+pub fn addition(layout: Layout) -> Addition {
+    Addition {
+        name: "the new disk".to_owned(),
+        identity: Uuid([9; 16]),
+        model: String::new(),
+        layout,
+        overwrite: true,
+    }
+}
+
+pub fn names(count: usize) -> Vec<String> {
+    (0..count).map(|i| format!("disk {i}")).collect()
+}
+
+pub async fn open(world: &World, disks: Vec<Disk>) -> Volume<World, Disk> {
+    let options = OpenOptions::new(names(disks.len()));
+    let opened = Volume::open(world.clone(), disks, options).await;
+    opened.expect("the volume opens").0
+}
+
+pub fn state(volume: &Volume<World, Disk>, device: DeviceId) -> DeviceState {
+    volume.status().devices[device.index()].state
+}
+
+/// Until the last device is removed.
+pub async fn wait_until_removed(world: &World, volume: &Volume<World, Disk>) {
+    for _ in 0..600 {
+        if state(volume, LAST) == DeviceState::Removed && volume.removed_devices() == [LAST] {
+            return;
+        }
+        world.sleep(Nanos::from_millis(100)).await;
+    }
+    panic!("a minute is enough: {:?}", volume.status().devices[2].drain);
+}
+
+pub const ADDED: [(bool, Layout); 3] = [(false, Layout::Head), (true, Layout::Head), (false, Layout::Tail)];
