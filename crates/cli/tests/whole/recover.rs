@@ -1,17 +1,8 @@
 //! A volume whose disk keeps epochs loses its SSD: the disk alone goes on, as it was at one instant.
 
 use crate::machine::{Machine, have, number, qemu_io_ok};
+use crate::replace::wait_until;
 use serde_json::Value;
-use std::time::{Duration, Instant};
-
-/// Waits until something holds, or fails after a time that only a hang takes.
-fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
-    let begun = Instant::now();
-    while !holds() {
-        assert!(begun.elapsed() < Duration::from_secs(300), "still not: {what}");
-        std::thread::sleep(Duration::from_millis(50));
-    }
-}
 
 /// A volume that has lost its SSD: its disk is as it was when that had 4 MiB, which was before it got 2 MiB more.
 pub fn behind_its_ssd(machine: &Machine) {

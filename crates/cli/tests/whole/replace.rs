@@ -5,7 +5,7 @@ use serde_json::Value;
 use std::time::{Duration, Instant};
 
 /// Waits until something holds, or fails after a time that only a hang takes.
-fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
+pub fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
     let begun = Instant::now();
     while !holds() {
         assert!(begun.elapsed() < Duration::from_secs(300), "still not: {what}");
