@@ -123,6 +123,8 @@ pub(crate) struct Epochs {
     wanted: Cell<bool>,
     /// Guests change more than the disk keeps up with, before it is a state of the volume: they wait for it.
     outrun: Cell<bool>,
+    /// Epochs that were given up before they could end: what was read for one of these is no part of a later one.
+    given_up: Cell<u64>,
     /// The last one could not end: the bound does not hold, and guests do not wait for it.
     troubled: Cell<bool>,
     captured: RefCell<Vec<Captured>>,
@@ -160,6 +162,7 @@ impl Epochs {
             closed: Cell::new(false),
             wanted: Cell::new(false),
             outrun: Cell::new(false),
+            given_up: Cell::new(0),
             troubled: Cell::new(false),
             captured: RefCell::default(),
             arena: Arena::new(CAPTURED),
@@ -256,7 +259,11 @@ impl<R: Runtime, D: Device> Core<R, D> {
         let mut at = range.start;
         while let Some(part) = epochs.next_of(|lacks| &lacks.frozen, &(at..range.end)) {
             let part = part.start..part.end.min(part.start + self.bounce_limit() / 2);
+            let given_up = epochs.given_up.get();
             let bytes = self.image_bytes(&epochs.arena, &part).await?;
+            if epochs.given_up.get() != given_up {
+                return Ok(());
+            }
             at = part.end;
             let mut lacks = epochs.lacks.borrow_mut();
             lacks.frozen.remove(part.clone());

@@ -75,6 +75,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
             self.void_image(epochs).await?;
         }
         epochs.active.set(false);
+        epochs.given_up.set(epochs.given_up.get() + 1);
         *epochs.lacks.borrow_mut() = super::Lacks::default();
         epochs.captured.borrow_mut().clear();
         Ok(())
@@ -218,6 +219,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
 
     /// An epoch could not end: what it was to have is part of the next one.
     fn reopen(&self, epochs: &Epochs) {
+        epochs.given_up.set(epochs.given_up.get() + 1);
         epochs.captured.borrow_mut().clear();
         let mut lacks = epochs.lacks.borrow_mut();
         for set in [std::mem::take(&mut lacks.frozen), std::mem::take(&mut lacks.leaving)] {
