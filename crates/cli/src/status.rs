@@ -30,7 +30,8 @@ durability (power_cut, daemon_crash or none: what a flush survives), guests, bac
     promotions_skipped, write_backs, probes, commits, checkpoints, moves_left, moves_left_bytes, moved_bytes_per_second,
     moves_left_seconds
   devices: device, path, class, state, keeps_addresses, model, uuid, size_bytes, slots_bytes, used_bytes, data_share,
-    requests_share, in_flight, move_share, drain_left_bytes, drained_bytes_per_second, drain_left_seconds,
+    requests_share, in_flight, move_share, times_slower, drain_left_bytes, drained_bytes_per_second,
+    drain_left_seconds,
     guest_read_requests, guest_write_requests,
     guest_read_bytes, guest_written_bytes, background_bytes, flushes, flush_response_ns_mean, errors,
     last_error, response_ns_mean, _p50, _p95, _p99, _p999, _max, lateness_ns_mean, lateness_ns_max,
@@ -142,7 +143,10 @@ fn head(status: &StatusReport) -> String {
     }
     let is_in_use = |device: &&DeviceReport| matches!(device.state.as_str(), "active" | "draining");
     for device in status.devices.iter().filter(|device| !is_in_use(device)) {
-        text += &format!("  DEGRADED: {} ({}) is {}\n", device.device, device.path, device.state);
+        let times = device
+            .times_slower
+            .map_or_else(String::new, |times| format!(": requests take {times:.0} times as long as before"));
+        text += &format!("  DEGRADED: {} ({}) is {}{times}\n", device.device, device.path, device.state);
     }
     if status.behind_bytes > 0 {
         text += &format!("  DEGRADED: a copy of up to {} is behind\n", Bytes(status.behind_bytes));

@@ -49,6 +49,8 @@ pub(crate) struct Attempt<'a, D> {
     len: Bytes,
     origin: Origin,
     start: Nanos,
+    /// Requests that the device had when this one had begun.
+    of: u32,
 }
 
 impl<R: Runtime, D: Device> Core<R, D> {
@@ -193,14 +195,18 @@ impl<R: Runtime, D: Device> Core<R, D> {
             self.state.borrow_mut().views[member.id.index()].in_flight += 1;
             member.last_guest.set(start);
         }
-        Attempt { member, direction, at, len, origin, start }
+        let of = if D::ALWAYS_ANSWERS { 1 } else { member.speed.begin() };
+        Attempt { member, direction, at, len, origin, start, of }
     }
 
     /// A request has ended.
     #[inline]
     pub fn end(&self, attempt: &Attempt<D>, result: io::Result<()>) -> Result<()> {
-        let &Attempt { member, direction, len, origin, start, .. } = attempt;
+        let &Attempt { member, direction, len, origin, start, of, .. } = attempt;
         let latency = self.rt.now().saturating_sub(start);
+        if !D::ALWAYS_ANSWERS {
+            member.speed.end(member.entry.class, direction, len, latency, of);
+        }
         if origin != Origin::Background {
             let view = &mut self.state.borrow_mut().views[member.id.index()];
             view.in_flight -= u32::from(origin == Origin::Guest);

@@ -109,6 +109,8 @@ pub struct DeviceStatus {
     pub in_flight: u32,
     /// The share of its time that moves of the plan may take now.
     pub move_share: f64,
+    /// While it is slow, though it answers in time: how many times longer than usual requests take.
+    pub times_slower: Option<f64>,
     /// How far its removal is, while it drains.
     pub drain: Option<DrainStatus>,
     /// What it did.
@@ -158,6 +160,7 @@ impl<R: Runtime, D: Device> Volume<R, D> {
                 free: view.free,
                 in_flight: view.in_flight,
                 move_share: core.move_share(member.id),
+                times_slower: member.speed.times_slower(),
                 drain: core.drain_status(member.id),
                 stats: member.stats.borrow().clone(),
                 figures: policy.figures(member.id),

@@ -255,11 +255,12 @@ impl<R: Runtime, D: Device> Volume<R, D> {
             );
             return Err(Error::new(ErrorKind::Invalid, problem));
         }
-        // What is in use counts as room: homes that lie there already need none.
+        // What is in use counts as room: homes that lie there already need none. So does what is missing of a volume that goes on without it.
         let all = devices.into_iter().map(|view| {
             let member = core.member(view.id);
-            let is_there = member.is_written() && member.state() != DeviceState::Draining;
-            DeviceView { free: if is_there { view.slots } else { 0 }, ..view }
+            let is_there = core.shape.copies > 1 || member.is_written();
+            let stays = !matches!(member.state(), DeviceState::Draining | DeviceState::Removed);
+            DeviceView { free: if is_there && stays { view.slots } else { 0 }, ..view }
         });
         let entries = core.devices.superblock().devices.clone();
         let Shape { extent_size, copies, .. } = core.shape;

@@ -33,7 +33,7 @@ pub use wardrop::Wardrop;
 
 pub use braid_base::{BadSetting, Settings};
 
-use braid_base::{BlockId, Bytes, DeviceId, ExtentId, Nanos};
+use braid_base::{BlockId, Bytes, DeviceClass, DeviceId, ExtentId, Nanos};
 
 /// A policy. See the module of each for what it follows.
 ///
@@ -95,6 +95,12 @@ pub trait Policy {
     /// How much that disk may lack. A write that would make it more waits for the end of an epoch.
     fn epoch_bound(&self, _view: &View) -> Bytes {
         Bytes(u64::MAX)
+    }
+
+    /// The class of which no device may be missing or failed: else what guests write, zero or discard fails, and they can read. None if the volume
+    /// goes on with the copies that are left.
+    fn stops_without(&self) -> Option<DeviceClass> {
+        None
     }
 
     /// Required copies of each extent that it needs, at least: a volume with fewer refuses it.

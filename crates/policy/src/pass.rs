@@ -22,6 +22,8 @@
 //! The paper's order (`order=lba`) is that of addresses: the disk alone holds no state that the volume ever had until the window is empty. With
 //! `order=epoch` the disk, with its journal, always is the volume as it was at a past instant: what is behind is duplicated as a whole
 //! ([`Move::EndEpoch`]), and a write that would put more than `max-lag` behind waits. It needs a disk that keeps addresses (`layout=tail`).
+//!
+//! Without the disk the volume goes on with the SSDs alone (`on-disk-failure=continue`), or gives its data to readers only (`stop`).
 
 use crate::{
     BadSetting, ByteRange, Completion, CurrentCopy, DeviceView, Direction, Move, Occasion, Origin, Outcome,
@@ -115,6 +117,8 @@ struct Constants {
     levels: u64,
     /// Without a request for so long, what is behind is duplicated.
     idle: Nanos,
+    /// Whether guests' writes fail while a disk does.
+    stops: bool,
 }
 
 /// In which order the disks get what they lack.
@@ -197,7 +201,10 @@ impl fmt::Display for Amount {
 
 impl Pass {
     /// Settings: `order` (lba, or epoch), `window` (400Ksectors), `max-lag` (twice the window), `max-lag-time` (none), `base` (100us), `threshold` (256), `levels`
-    /// (4, the paper's N), `idle` (100ms).
+    /// (4, the paper's N), `idle` (100ms), `on-disk-failure` (continue, or stop).
+    ///
+    /// # Errors
+    /// Without both classes of devices, and for settings that are none.
     pub fn new(settings: &mut Settings, devices: &[DeviceView]) -> Result<Pass, BadSetting> {
         let classes: Vec<DeviceClass> = devices.iter().map(|d| d.class).collect();
         if ![DeviceClass::Ssd, DeviceClass::Hdd].iter().all(|class| classes.contains(class)) {
@@ -215,6 +222,15 @@ impl Pass {
         let window = amount(settings, "window")?.unwrap_or(Amount::Sectors(400 * 1024));
         let max_lag = amount(settings, "max-lag")?.unwrap_or(window.twice());
         let max_lag_time = settings.take_text("max-lag-time").map(|text| lag_time(&text)).transpose()?;
+        let stops = match settings.take_text("on-disk-failure").as_deref() {
+            None | Some("continue") => false,
+            Some("stop") => true,
+            Some(other) => {
+                return Err(BadSetting::new(format!(
+                    "policy pass: on-disk-failure '{other}' is unknown: use continue or stop"
+                )));
+            }
+        };
         let longest = Nanos::from_secs(1);
         let settings = Constants {
             order,
@@ -225,6 +241,7 @@ impl Pass {
             threshold: settings.take_count("threshold", 256, 1..=1 << 20)?,
             levels: settings.take_count("levels", 4, 0..=1000)?,
             idle: settings.take_time("idle", Nanos::from_millis(100), Nanos(1)..=Nanos::from_secs(3600))?,
+            stops,
         };
         Ok(Pass {
             settings,
@@ -310,15 +327,17 @@ impl Policy for Pass {
     }
 
     fn settings(&self) -> String {
-        let Constants { order, window, max_lag, max_lag_time, base, threshold, levels, idle } = self.settings;
+        let Constants { order, window, max_lag, max_lag_time, base, threshold, levels, idle, stops } =
+            self.settings;
         let time = max_lag_time
             .map_or_else(String::new, |time| format!("max-lag-time={}us,", time.0.div_ceil(1_000)));
         let order = match order {
             Order::Lba => "lba",
             Order::Epoch => "epoch",
         };
+        let failure = if stops { "stop" } else { "continue" };
         format!(
-            "order={order},window={window},max-lag={max_lag},{time}base={}us,threshold={threshold},levels={levels},idle={}us",
+            "order={order},window={window},max-lag={max_lag},{time}base={}us,threshold={threshold},levels={levels},idle={}us,on-disk-failure={failure}",
             base.0 / 1_000,
             idle.0.div_ceil(1_000)
         )
@@ -326,6 +345,10 @@ impl Policy for Pass {
 
     fn copies(&self) -> u8 {
         2
+    }
+
+    fn stops_without(&self) -> Option<DeviceClass> {
+        self.settings.stops.then_some(DeviceClass::Hdd)
     }
 
     fn keeps_epochs(&self) -> bool {

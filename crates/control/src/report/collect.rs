@@ -111,6 +111,7 @@ fn device_report(device: &DeviceStatus, members: &[Member], extent: Bytes, total
         requests_share: share(guest_requests(device), total.requests),
         in_flight: device.in_flight,
         move_share: device.move_share,
+        times_slower: device.times_slower,
         drain_left_bytes: device.drain.map(|drain| drain.left_bytes.0),
         drained_bytes_per_second: device.drain.map(|drain| drain.bytes_per_second),
         drain_left_seconds: device.drain.and_then(|drain| drain.seconds_left()),

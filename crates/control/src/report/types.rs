@@ -158,6 +158,9 @@ pub struct DeviceReport {
     /// The share of its time that moves of the plan may take now.
     #[serde(default)]
     pub move_share: f64,
+    /// While it is slow, though it answers in time: how many times longer than usual requests take; null else.
+    #[serde(default)]
+    pub times_slower: Option<f64>,
     /// While it drains: what has still to be moved off it, in whole slots; null else.
     #[serde(default)]
     pub drain_left_bytes: Option<u64>,

@@ -16,6 +16,14 @@ use std::cmp::Reverse;
 const WAIT_FOR_TRIM: Nanos = Nanos::from_millis(1);
 
 impl<R: Runtime, D: Device> Core<R, D> {
+    /// Whether a device gets no new extents while others have room for them: it is slow.
+    fn is_avoided(&self, device: DeviceId) -> bool {
+        let is_slow = |id: DeviceId| self.member(id).is_slow();
+        is_slow(device)
+            && self.with_policy(|_, view| view.with_room().filter(|d| !is_slow(d.id)).count())
+                >= usize::from(self.shape.copies)
+    }
+
     /// Slots for all required copies of a new extent, nothing valid in them yet. While so many devices are missing that a second copy
     /// has no place, the extent has one copy; it gets the other once they are back.
     /// Beside them, what the policy says of the second one.
@@ -25,7 +33,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
             let placement = policy.place(&occasion, view);
             (placement.new_home(), placement.second)
         });
-        let taken = wanted.and_then(|device| self.take(extent, device));
+        let taken = wanted.filter(|&d| !self.is_avoided(d)).and_then(|device| self.take(extent, device));
         let home = match taken {
             Some(slot) => slot,
             // No home lies where only epochs may write.
@@ -56,7 +64,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         second: Second,
     ) -> Result<SlotNumber> {
         let not = self.device_of(home);
-        let wanted = second.device().filter(|&device| device != not);
+        let wanted = second.device().filter(|&device| device != not && !self.is_avoided(device));
         if let Some(slot) = wanted.and_then(|device| self.take(extent, device)) {
             return Ok(slot);
         }
@@ -84,7 +92,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
                 let others = view.with_room().filter(|device| Some(device.id) != not);
                 others.map(|device| (device.free, device.id)).collect()
             });
-            roomy.sort_unstable_by_key(|&most| Reverse(most));
+            roomy.sort_unstable_by_key(|&most| (self.is_avoided(most.1), Reverse(most)));
             if let Some(slot) = roomy.into_iter().find_map(|(_, device)| self.take(extent, device)) {
                 return Ok(slot);
             }

@@ -2,8 +2,8 @@
 
 use crate::core::Core;
 use crate::open::{self, Written};
-use crate::{Error, Result};
-use braid_base::DeviceId;
+use crate::{Error, ErrorKind, Result};
+use braid_base::{DeviceClass, DeviceId};
 use braid_format::SlotNumber;
 use braid_format::superblock::{DeviceState, Superblock};
 use braid_runtime::{Device, Runtime};
@@ -83,6 +83,28 @@ impl<R: Runtime, D: Device> Core<R, D> {
             let behind = state.behind.is_behind(extent) && state.map.get(extent).home != entry.second;
             other.is_some_and(is_current) && !(behind && home == Some(device) && is_current(device))
         }) && state.extras.dirty_on(device) == 0
+    }
+
+    /// An error while a device is lacking without which the policy lets guests change nothing.
+    #[inline]
+    pub fn refuse_degraded(&self) -> Result<()> {
+        match self.policy.stops_without() {
+            None => Ok(()),
+            Some(class) => self.refuse_without(class),
+        }
+    }
+
+    #[cold]
+    fn refuse_without(&self, class: DeviceClass) -> Result<()> {
+        let lacking = self.devices.iter().find(|member| member.entry.class == class && member.is_lacking());
+        let Some(member) = lacking else { return Ok(()) };
+        let text = format!(
+            "{} is {}, and the policy stops writes without it: bring it back or replace it, or go on without              (braid policy {} 'pass,on-disk-failure=continue')",
+            self.describe(member.id),
+            member.state(),
+            self.devices.superblock().name
+        );
+        Err(Error::new(ErrorKind::Degraded, text))
     }
 
     /// Changes what the superblocks say, with the states that devices are in now, on all devices that are written.

@@ -1,6 +1,7 @@
 //! A device of the volume: timed, counted, flushed only when there is a reason, and never believed again after a failed flush.
 
 use super::requests::{Answer, Deadline, Request, Requests};
+use super::speed::Speed;
 use crate::stats::DeviceStats;
 use braid_base::{Bytes, DeviceId, Nanos};
 use braid_format::superblock::{DeviceEntry, DeviceState, Superblock};
@@ -17,6 +18,7 @@ pub(crate) struct Member<D> {
     /// None while it is missing.
     device: Option<Rc<D>>,
     pub requests: Rc<Requests>,
+    pub speed: Speed,
     pub alignment: Bytes,
     state: Cell<DeviceState>,
     /// Nothing that it holds is trusted: the administrator gave it up, or it is an old copy of itself.
@@ -39,8 +41,8 @@ pub(crate) struct Timed {
     pub latency: Nanos,
 }
 
-/// The alignment that counts for a device that is missing.
-const LARGEST_ALIGNMENT: Bytes = Bytes(4096);
+/// The alignment that counts for a device that is missing: every device can be asked for so much.
+pub(super) const LARGEST_ALIGNMENT: Bytes = Bytes(4096);
 
 impl<D: Device> Member<D> {
     /// A device of the volume in the state that its entry says.
@@ -53,6 +55,7 @@ impl<D: Device> Member<D> {
             lacks_all,
             device,
             requests: Rc::default(),
+            speed: Speed::default(),
             alignment,
             // What an earlier run wrote may not be flushed: the first flush is never skipped.
             written: Cell::new(1),
@@ -138,6 +141,21 @@ impl<D: Device> Member<D> {
     #[inline]
     pub fn is_late(&self) -> bool {
         self.requests.late() > 0
+    }
+
+    /// Whether it makes those wait who ask it: it is late, or has become far slower than it was.
+    #[inline]
+    pub fn is_slow(&self) -> bool {
+        self.state.get() == DeviceState::Slow
+    }
+
+    /// It is slow from now on, if it is active; false if it is not, or was slow before.
+    pub fn set_slow(&self) -> bool {
+        let is_new = self.state.get() == DeviceState::Active;
+        if is_new {
+            self.state.set(DeviceState::Slow);
+        }
+        is_new
     }
 
     /// Reads. Past the deadline `into` may be filled at any time.

@@ -11,6 +11,7 @@ mod member;
 mod requests;
 mod required;
 mod slot;
+mod speed;
 mod watch;
 
 pub(crate) use block_slots::BlockSlots;

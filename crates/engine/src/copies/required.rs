@@ -9,11 +9,11 @@ use crate::core::Core;
 use crate::planted::{Bug, planted};
 use crate::shape::Piece;
 use crate::{Error, ErrorKind, Result};
-use braid_base::{Bytes, ExtentId};
+use braid_base::{Bytes, DeviceId, ExtentId};
 use braid_format::SlotNumber;
 use braid_format::intent_page::Difference;
 use braid_format::map_page::Entry;
-use braid_policy::{CopyKind, CurrentCopy, Origin, Second};
+use braid_policy::{CopyKind, CurrentCopy, Origin, Second, View};
 use braid_runtime::{Buf, Device, Mode, Runtime, join_all};
 use std::ops::Range;
 use std::rc::Rc;
@@ -190,7 +190,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         read
     }
 
-    /// The copy that is read first, and the other: one on a device that is late comes last, then as the policy says.
+    /// The copy that is read first, and the other: one on a device that is late comes last; if one device is slow, that comes first which is
+    /// expected to answer first; else as the policy says.
     fn rank(&self, home: SlotNumber, second: SlotNumber, origin: Origin) -> (SlotNumber, SlotNumber) {
         let is_late = |slot| self.locate(slot).0.is_late();
         if is_late(home) != is_late(second) {
@@ -201,8 +202,23 @@ impl<R: Runtime, D: Device> Core<R, D> {
         }
         let copy = |slot, kind| CurrentCopy { device: self.device_of(slot), kind };
         let mut copies = [copy(home, CopyKind::Home), copy(second, CopyKind::Second)];
-        self.with_policy(|policy, view| policy.rank_reads(&mut copies, view));
+        let is_slow = |slot| self.locate(slot).0.is_slow();
+        let one_is_slow = is_slow(home) != is_slow(second);
+        self.with_policy(|policy, view| match one_is_slow {
+            true => view.sort_by_read_wait(&mut copies),
+            false => policy.rank_reads(&mut copies, view),
+        });
         if copies[0].kind == CopyKind::Second { (second, home) } else { (home, second) }
+    }
+
+    /// Whether a copy is expected to answer later than the home does, because its device is slow.
+    pub fn answers_later(&self, slot: SlotNumber, home: SlotNumber) -> bool {
+        if !self.locate(slot).0.is_slow() || matches!(home, SlotNumber::NONE | SlotNumber::LOST) {
+            return false;
+        }
+        let (device, other) = (self.device_of(slot), self.device_of(home));
+        let wait = |view: &View, of: DeviceId| view.devices[of.index()].expected_read_wait();
+        self.with_policy(|_, view| wait(view, other) < wait(view, device))
     }
 
     /// Writes a range to the required copies of an extent; no buffer stands for zeros. The caller holds the extent's lock, alone or with the

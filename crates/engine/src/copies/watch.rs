@@ -7,13 +7,19 @@
 //! or a cable, may be the reason, and the last one would have to answer alone. A device counts as one that answers if it has answered a
 //! request in time that was begun since the other one became conspicuous; one that has nothing else to do is asked for that.
 //!
+//! A device that answers in time, but far slower than it used to ([`super::speed`]), is `Slow`, too, until it is as fast as before. While it is, a copy is
+//! read where an answer is expected first, whatever the policy prefers, and new extents go elsewhere as far as they can. If nobody asks it
+//! for anything, it is asked for something once a second.
+//!
 //! `Slow` counts as current, so nothing depends on it: the superblocks say so when they are written next.
 
+use super::member::LARGEST_ALIGNMENT;
 use super::{Deadline, Member};
 use crate::core::Core;
 use crate::{Error, ErrorKind};
 use braid_base::{Bytes, Nanos};
 use braid_format::superblock::DeviceState;
+use braid_policy::Origin;
 use braid_runtime::{Arena, Device, Event, Runtime};
 use std::cell::Cell;
 use std::future::poll_fn;
@@ -32,6 +38,8 @@ pub(super) enum Watch {
 
 /// Deadlines are counted in these.
 const TICK: Nanos = Nanos::from_secs(1);
+/// An odd number whose multiples are scattered (Knuth's).
+const SCATTER: u64 = 0x9E37_79B9_7F4A_7C15;
 
 /// Waits for `work`, for at most `limit`; none if it takes longer. Only for work that may be dropped half-way.
 pub(crate) async fn within<R: Runtime, T>(rt: &R, limit: Nanos, work: impl Future<Output = T>) -> Option<T> {
@@ -130,6 +138,12 @@ impl<R: Runtime, D: Device> Core<R, D> {
         if requests.is_conspicuous() {
             others().filter(|other| !answers(other)).for_each(|other| self.ask_for_sign(other));
         }
+        if member.is_slow() && member.speed.is_idle() {
+            self.ask_for_speed(member);
+        }
+        if member.speed.tick() {
+            self.tell_speed(member);
+        }
         if !requests.is_stuck() {
             self.clear_slow(member);
         } else if !member.is_written() {
@@ -138,8 +152,33 @@ impl<R: Runtime, D: Device> Core<R, D> {
             self.give_up_stuck(member);
         } else {
             requests.expire(others_answer);
-            self.mark_slow(member);
+            if member.set_slow() {
+                tracing::warn!(device = %self.describe(member.id), "device is slow: a request waits for more than 5 s");
+            }
         }
+    }
+
+    /// A device has become slow, or as fast as before.
+    fn tell_speed(&self, member: &Member<D>) {
+        if let Some(times) = member.speed.times_slower() {
+            member.set_slow();
+            let device = self.describe(member.id);
+            tracing::warn!(%device, "device is slow: requests take it {times:.0} times as long as before");
+        }
+    }
+
+    /// Reads something from a slow device that nobody asks for anything, to see whether it still is. Where: everywhere in turn, so that its
+    /// own cache cannot answer.
+    fn ask_for_speed(self: &Rc<Self>, member: &Member<D>) {
+        let (core, device) = (self.clone(), member.id);
+        self.rt.spawn(async move {
+            let (member, len) = (core.member(device), LARGEST_ALIGNMENT);
+            let into = Arena::new(len).alloc(len).await;
+            let places = (member.entry.size.0 / len.0).max(1);
+            let at = len * (core.rt.now().0.wrapping_mul(SCATTER) % places);
+            // How long it takes counts, and not what comes.
+            let _answer = core.device_read_by(member, at, &into, Origin::Probe, Deadline::Copied).await;
+        });
     }
 
     /// Reads something from a device that has nothing to do, to see whether it answers.
@@ -171,17 +210,10 @@ impl<R: Runtime, D: Device> Core<R, D> {
         });
     }
 
-    fn mark_slow(&self, member: &Member<D>) {
-        if member.state() == DeviceState::Active {
-            member.set_state(DeviceState::Slow);
-            tracing::warn!(device = %self.describe(member.id), "device is slow: a request waits for more than 5 s");
-        }
-    }
-
     fn clear_slow(&self, member: &Member<D>) {
-        if member.state() == DeviceState::Slow {
+        if member.is_slow() && !member.speed.is_slow() {
             member.set_state(DeviceState::Active);
-            tracing::info!(device = %self.describe(member.id), "device answers in time again");
+            tracing::info!(device = %self.describe(member.id), "device is as fast as before again");
         }
     }
 

@@ -3,6 +3,7 @@
 mod places;
 mod state;
 
+use braid_base::DeviceClass;
 use braid_policy::Policy;
 pub(crate) use places::Places;
 pub(crate) use state::PolicyStates;
@@ -13,6 +14,8 @@ pub(crate) struct InCharge {
     policy: RefCell<Box<dyn Policy>>,
     /// Whether it is told of requests as they arrive.
     observes: Cell<bool>,
+    /// Of which class no device may be lacking.
+    stops_without: Cell<Option<DeviceClass>>,
     /// How often another one took charge.
     changes: Cell<u64>,
     states: PolicyStates,
@@ -21,8 +24,8 @@ pub(crate) struct InCharge {
 impl InCharge {
     /// A policy, and the states that it and others left.
     pub fn new(policy: Box<dyn Policy>, states: PolicyStates) -> InCharge {
-        let observes = Cell::new(policy.observes());
-        InCharge { policy: RefCell::new(policy), observes, changes: Cell::new(0), states }
+        let (observes, stops_without) = (Cell::new(policy.observes()), Cell::new(policy.stops_without()));
+        InCharge { policy: RefCell::new(policy), observes, stops_without, changes: Cell::new(0), states }
     }
 
     /// The policy.
@@ -40,6 +43,7 @@ impl InCharge {
     /// Another policy is in charge from now on.
     pub fn replace(&self, policy: Box<dyn Policy>) {
         self.observes.set(policy.observes());
+        self.stops_without.set(policy.stops_without());
         *self.policy.borrow_mut() = policy;
         self.changes.set(self.changes.get() + 1);
     }
@@ -48,6 +52,12 @@ impl InCharge {
     #[inline]
     pub fn observes(&self) -> bool {
         self.observes.get()
+    }
+
+    /// The class without a device of which guests change nothing.
+    #[inline]
+    pub fn stops_without(&self) -> Option<DeviceClass> {
+        self.stops_without.get()
     }
 
     /// How often another policy took charge: a job that acts for one ends when this has changed.

@@ -253,6 +253,9 @@ impl<R: Runtime, D: Device> Core<R, D> {
                             Ok(()) => self.read_slot(extra.slot, range, &part, origin).await,
                             Err(error) => Err(error),
                         },
+                        false if self.answers_later(extra.slot, entry.home) => {
+                            self.read_required(piece.extent, &entry, at..end, &part, origin).await
+                        }
                         false => match self.read_slot_copied(extra.slot, range, &part, origin).await {
                             Ok(()) => Ok(()),
                             Err(_) => self.read_required(piece.extent, &entry, at..end, &part, origin).await,

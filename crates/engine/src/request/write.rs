@@ -29,6 +29,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
     /// Writes `from` at `offset`.
     pub async fn write(self: &Rc<Self>, offset: Bytes, from: &Buf, durability: Durability) -> Result<()> {
         self.check_range(offset, from.len())?;
+        self.refuse_degraded()?;
         if from.is_empty() {
         } else if from.len() > self.longest_change() {
             Box::pin(self.write_parts(offset, from)).await?;
@@ -36,6 +37,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
             let _change = self.begin_change(from.len()).await;
             self.write_now(offset, from).await?;
         }
+        // A device may have failed meanwhile.
+        self.refuse_degraded()?;
         match durability {
             Durability::Volatile => Ok(()),
             Durability::Fua if planted(Bug::FuaIgnored) => Ok(()),

@@ -29,6 +29,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         durability: Durability,
     ) -> Result<()> {
         self.check_range(offset, len)?;
+        self.refuse_degraded()?;
         // One extent after the other: a discard of a whole disk must not keep guests from their extents.
         for (i, piece) in self.shape.pieces(offset, len).enumerate() {
             for part in self.parts_to_zero(piece) {

@@ -26,3 +26,4 @@ mod policies;
 mod policy_interface;
 mod policy_state;
 mod replace;
+mod slow_devices;

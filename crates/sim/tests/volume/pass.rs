@@ -3,6 +3,7 @@
 use crate::rig::{bench, filled, holds, make, options, refused};
 use braid_base::{Bytes, KIB, MIB, Nanos};
 use braid_engine::{CreateOptions, Durability, ErrorKind, Export};
+use braid_format::superblock::DeviceState;
 use braid_runtime::{Runtime, join_all};
 use braid_sim::FaultPlan;
 
@@ -118,4 +119,37 @@ fn what_is_behind_for_long_is_copied_while_guests_go_on() {
         assert_eq!(volume.status().behind, Bytes::ZERO);
         volume.audit().await.unwrap();
     });
+}
+
+/// A user who wants no volume without its safe copy had none of a choice: it went on with the SSD alone.
+#[test]
+fn without_its_disk_a_volume_goes_on_or_stops_writes_as_the_policy_says() {
+    for (seed, stops) in [(20, true), (21, false)] {
+        let bench = bench(seed);
+        let (world, arena, all) = (bench.world.clone(), bench.arena.clone(), bench.devices());
+        let faults = bench.faults.clone();
+        bench.run(async move {
+            let policy = if stops { "pass,idle=10ms,on-disk-failure=stop" } else { "pass,idle=10ms" };
+            let volume = make(world.clone(), all, &mirrored(policy)).await;
+            volume.write(Bytes::ZERO, &filled(&arena, MIB, 1), Durability::Fua).await.unwrap();
+            faults[1].vanish();
+            // At the latest when the disk gets its copy.
+            let mut written = Ok(());
+            for _ in 0..10 {
+                written = volume.write(Bytes::ZERO, &filled(&arena, KIB * 4, 2), Durability::Fua).await;
+                world.sleep(Nanos::from_secs(1)).await;
+            }
+            if stops {
+                assert_eq!(refused(written).kind(), ErrorKind::Degraded);
+                let zeroed = volume.discard(Bytes::ZERO, MIB).await;
+                assert_eq!(refused(zeroed).kind(), ErrorKind::Degraded);
+                assert!(holds(&volume, &arena, KIB * 4, KIB * 64, 1).await.unwrap(), "reads go on");
+                volume.flush().await.unwrap();
+                volume.set_policy("pass,on-disk-failure=continue").await.unwrap();
+            }
+            volume.write(Bytes::ZERO, &filled(&arena, KIB * 4, 3), Durability::Fua).await.unwrap();
+            assert!(holds(&volume, &arena, Bytes::ZERO, KIB * 4, 3).await.unwrap());
+            assert_eq!(volume.status().devices[1].state, DeviceState::Failed);
+        });
+    }
 }
