@@ -2,9 +2,10 @@
 
 SEEDS ?= 100
 SECONDS ?= 60
+POSTGRES = postgres::a_database_on_a_volume_that_loses_its_ssd_keeps_what_it_acknowledged_before_the_bound
 BASE ?= HEAD^
 
-.PHONY: help test demo build crash fuzz bench bench-check install-tools clean
+.PHONY: help test demo build crash fuzz postgres bench bench-check install-tools clean
 
 help: ## list these verbs
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 16
@@ -25,6 +26,9 @@ crash: ## the long campaign of crashes and failing disks, SEEDS=n runs of each k
 
 fuzz: ## hostile bytes for SECONDS=n on each target; with cargo-fuzz where it is installed
 	@scripts/fuzz $(SECONDS)
+
+postgres: ## a database that loses its SSD under load, after SECONDS=n of it: what it acknowledged is on the disk
+	@BRAID_POSTGRES_SECONDS=$(SECONDS) cargo test -p braid --test whole -- --exact --nocapture $(POSTGRES)
 
 bench: ## measurements: reactor, NBD server against nbdkit, recording, engine, opening, policies in both worlds
 	cargo bench --workspace --benches

@@ -35,7 +35,27 @@ pub fn choose(wanted: Option<Over>) -> Result<(Over, Option<String>)> {
     }
 }
 
+/// Whether this machine can make a block device, and has these programs beside those that every demo needs, each with its package.
+///
+/// # Errors
+/// Names what is missing, and where it is to be had.
+pub fn choose_kernel(programs: &[(&str, &str)]) -> Result<()> {
+    let missing = missing_for_block_device().or_else(|| missing_program(programs));
+    missing.map_or(Ok(()), |missing| {
+        Err(Error::new(ErrorKind::Unsupported, format!("the demo on a block device needs {missing}")))
+    })
+}
+
 fn missing_for_kernel() -> Option<String> {
+    if let Some(missing) = missing_for_block_device().or_else(|| missing_program(&[("dbench", "dbench")])) {
+        return Some(missing);
+    }
+    let load = super::dbench::LOAD;
+    (!Path::new(load).exists()).then(|| format!("{load}, dbench's load file (apt-get install dbench)"))
+}
+
+/// What a block device with a file system needs.
+fn missing_for_block_device() -> Option<String> {
     if !rustix::process::geteuid().is_root() {
         return Some("root, to make and mount a block device".to_owned());
     }
@@ -43,13 +63,12 @@ fn missing_for_kernel() -> Option<String> {
     if let Some((path, remedy)) = devices.iter().find(|(path, _)| !Path::new(path).exists()) {
         return Some(format!("{path} ({remedy})"));
     }
-    let programs =
-        [("dbench", "dbench"), ("mkfs.ext4", "e2fsprogs"), ("mount", "mount"), ("umount", "mount")];
-    if let Some((program, package)) = programs.iter().find(|(program, _)| !is_there(program)) {
-        return Some(format!("{program} (apt-get install {package})"));
-    }
-    let load = super::dbench::LOAD;
-    (!Path::new(load).exists()).then(|| format!("{load}, dbench's load file (apt-get install dbench)"))
+    missing_program(&[("mkfs.ext4", "e2fsprogs"), ("mount", "mount"), ("umount", "mount")])
+}
+
+fn missing_program(programs: &[(&str, &str)]) -> Option<String> {
+    let missing = programs.iter().find(|(program, _)| !is_there(program));
+    missing.map(|(program, package)| format!("{program} (apt-get install {package})"))
 }
 
 fn missing_for_nbd() -> Option<String> {

@@ -1,4 +1,5 @@
-//! `braid demo`: the comparison of Wu and Reddy's paper in one command, on any machine, and nothing left behind.
+//! `braid demo`: the comparison of Wu and Reddy's paper in one command, on any machine, and nothing left behind. `braid demo pass` is another show
+//! on the same stage ([`pass`]).
 //!
 //! For each policy: a volume of two files with the timing of an SSD and of a 15,000 rpm disk, attached as a block device
 //! of the kernel, ext4 on it, and the real dbench with 1, 4 and 10 clients, one after the other on the same file system.
@@ -10,6 +11,7 @@
 //! guard.rs     whatever is made is undone, last made first          volume.rs   serve, attach, mkfs, mount
 //! memory_group.rs  1 GiB for the workload, as in the paper          dbench.rs fio.rs   the workloads
 //! measure.rs   two looks at the daemon's counters                   report.rs   the table
+//! pass/        the safe copy: the show, and programs that commit
 //! ```
 //!
 //! What is fair: every policy gets the same fresh devices, the same seed of their models and the same order of clients.
@@ -22,6 +24,7 @@ mod guard;
 mod machine;
 mod measure;
 mod memory_group;
+mod pass;
 mod report;
 mod stage;
 mod volume;
@@ -29,7 +32,7 @@ mod volume;
 use crate::output::Output;
 use braid_base::{Bytes, DeviceClass};
 use braid_control::{DeviceSpec, Error, ErrorKind, Result, check_policy};
-use clap::Args;
+use clap::{Args, Subcommand};
 use dbench::Outcome;
 use guard::Guard;
 use machine::Over;
@@ -47,18 +50,24 @@ use volume::{Plan, Volume};
 /// one table, and removes everything, also when interrupted. Takes less than five minutes. Needs root, FUSE, loop devices
 /// and dbench; without them it runs fio over NBD.
 #[derive(Args)]
-#[command(after_help = "\
+#[command(
+    args_conflicts_with_subcommands = true,
+    after_help = "\
 Examples:
   braid demo
   braid demo --quick
   braid demo --policies 'ssd-only wardrop wardrop,no-migration' --clients 10 --seconds 60
   braid demo --ssd transcend-16g
+  braid demo pass
 
 JSON: conditions (sentences), wall_seconds, runs: policy, clients, throughput_mb_per_second,
 operation_ms_mean, operation_ms_max, volume: measured_seconds, requests, latency_ns_p99, guest_bytes,
 migrations, devices: class, data_share, requests_share, requests, all_response_ns_mean, flushes,
-flush_response_ns_mean, lateness_ns_mean.")]
+flush_response_ns_mean, lateness_ns_mean."
+)]
 pub struct Arguments {
+    #[command(subcommand)]
+    show: Option<Show>,
     /// One short run for each policy: does everything work here?
     #[arg(long)]
     quick: bool,
@@ -100,6 +109,12 @@ pub struct Arguments {
     over: Option<Over>,
 }
 
+/// Another show than the comparison.
+#[derive(Subcommand)]
+enum Show {
+    Pass(pass::Arguments),
+}
+
 /// Every write waits for the volume (O_SYNC). Without, a page cache of 1 GiB takes in what dbench writes and deletes again,
 /// and two processor cores are the limit, not the devices.
 const DBENCH_OPTIONS: &str = "-s";
@@ -124,6 +139,9 @@ struct Comparison {
 
 /// Runs the verb.
 pub fn run(arguments: &Arguments, output: Output) -> Result<u8> {
+    if let Some(Show::Pass(arguments)) = &arguments.show {
+        return pass::run(arguments, output);
+    }
     let (clients, seconds) = if arguments.quick { (vec![2], 2) } else { (vec![1, 4, 10], 15) };
     let clients = if arguments.clients.is_empty() { clients } else { arguments.clients.clone() };
     let time = Duration::from_secs(arguments.seconds.unwrap_or(seconds).into());
@@ -163,11 +181,7 @@ pub fn run(arguments: &Arguments, output: Output) -> Result<u8> {
 fn read_policies(arguments: &Arguments) -> Result<Vec<String>> {
     let policies: Vec<String> =
         arguments.policies.split([' ', ';']).filter(|p| !p.is_empty()).map(str::to_owned).collect();
-    let devices = [
-        DeviceSpec::parse(DeviceClass::Ssd, &format!("ssd.img,model={}", arguments.ssd))?,
-        DeviceSpec::parse(DeviceClass::Hdd, &format!("hdd.img,model={}", arguments.hdd))?,
-    ];
-    policies.iter().try_for_each(|policy| check_policy(policy, &devices))?;
+    check_policies(&policies, &arguments.ssd, &arguments.hdd)?;
     if policies.is_empty() {
         return Err(Error::new(
             ErrorKind::Usage,
@@ -175,6 +189,15 @@ fn read_policies(arguments: &Arguments) -> Result<Vec<String>> {
         ));
     }
     Ok(policies)
+}
+
+/// Whether these are policies for an SSD and a disk of these models.
+fn check_policies(policies: &[String], ssd: &str, hdd: &str) -> Result<()> {
+    let devices = [
+        DeviceSpec::parse(DeviceClass::Ssd, &format!("ssd.img,model={ssd}"))?,
+        DeviceSpec::parse(DeviceClass::Hdd, &format!("hdd.img,model={hdd}"))?,
+    ];
+    policies.iter().try_for_each(|policy| check_policy(policy, &devices))
 }
 
 fn make_directory(parent: &Path, guard: &mut Guard) -> Result<PathBuf> {

@@ -146,6 +146,13 @@ impl Program {
         status.ok_or_else(late)
     }
 
+    /// Ends it at once, by SIGKILL.
+    pub fn kill(&mut self) {
+        // If it has ended by itself, that is as good.
+        let _gone = self.child.kill();
+        let _status = self.child.wait();
+    }
+
     /// Ends it and whatever it started: by SIGTERM, and where that is not enough, by SIGKILL.
     pub fn end(&mut self) {
         if self.ended().is_some() {

@@ -30,6 +30,7 @@ pub struct Volume<'a> {
     state: StateDir,
     name: VolumeName,
     braid: PathBuf,
+    daemon: Option<Rc<RefCell<Program>>>,
 }
 
 /// How long the daemon may take until it serves.
@@ -47,24 +48,67 @@ impl Plan {
         self.directory.join("mnt")
     }
 
-    /// Makes and serves a volume with this policy.
+    /// The SSD's file.
+    pub fn ssd_file(&self) -> PathBuf {
+        self.directory.join("ssd.img")
+    }
+
+    /// The words that make a volume with this policy.
+    fn words(&self, policy: &str, layout: &str) -> Vec<String> {
+        let size = self.device_size() / MIB;
+        let device = |file: &Path, model: &str| format!("{},size={size}MiB,model={model}", file.display());
+        let ssd = device(&self.ssd_file(), &self.ssd);
+        let hdd = device(&self.directory.join("hdd.img"), &self.hdd) + layout;
+        let size = format!("{}MiB", self.size / MIB);
+        [NAME, "--ssd", &ssd, "--hdd", &hdd, "--policy", policy, "--size", &size].map(str::to_owned).to_vec()
+    }
+
+    /// Makes and serves a volume with this policy, which goes with its daemon.
     pub fn serve<'a>(&'a self, policy: &str, stage: &'a Stage, guard: &mut Guard) -> Result<Volume<'a>> {
+        self.start([words(&["serve", "--temporary"]), self.words(policy, "")].concat(), stage, guard)
+    }
+
+    /// The same with two copies of everything.
+    pub fn serve_mirrored<'a>(
+        &'a self,
+        policy: &str,
+        stage: &'a Stage,
+        guard: &mut Guard,
+    ) -> Result<Volume<'a>> {
+        let mirrored = [self.words(policy, ""), words(&["--copies", "2"])].concat();
+        self.start([words(&["serve", "--temporary"]), mirrored].concat(), stage, guard)
+    }
+
+    /// Makes and serves a volume that stays when its daemon is killed, with a second copy of everything on a disk that keeps addresses.
+    pub fn create_and_serve<'a>(
+        &'a self,
+        policy: &str,
+        stage: &'a Stage,
+        guard: &mut Guard,
+    ) -> Result<Volume<'a>> {
+        let mirrored = [self.words(policy, ",layout=tail"), words(&["--copies", "2"])].concat();
+        self.volume(stage)?.run(&[words(&["create"]), mirrored].concat())?;
+        self.start(words(&["serve", NAME]), stage, guard)
+    }
+
+    /// Goes on from the disk, and serves that.
+    pub fn recover_and_serve<'a>(&'a self, stage: &'a Stage, guard: &mut Guard) -> Result<Volume<'a>> {
+        let said = self.volume(stage)?.run(&words(&["recover", NAME]))?;
+        stage.say(said.lines().next().unwrap_or_default());
+        self.start(words(&["serve", NAME]), stage, guard)
+    }
+
+    fn volume<'a>(&'a self, stage: &'a Stage) -> Result<Volume<'a>> {
         let state = StateDir::new(&self.directory.join("state"))?;
         let braid = std::env::current_exe().map_err(|e| Error::io("finding this program", &e))?;
-        let volume = Volume { stage, directory: &self.directory, state, name: NAME.parse()?, braid };
-        let device = |file: &str, model: &str| {
-            format!(
-                "{},size={}MiB,model={model}",
-                self.directory.join(file).display(),
-                self.device_size() / MIB
-            )
-        };
-        let (ssd, hdd) = (device("ssd.img", &self.ssd), device("hdd.img", &self.hdd));
-        let size = format!("{}MiB", self.size / MIB);
-        let arguments =
-            ["serve", "--temporary", NAME, "--ssd", &ssd, "--hdd", &hdd, "--policy", policy, "--size", &size];
+        Ok(Volume { stage, directory: &self.directory, state, name: NAME.parse()?, braid, daemon: None })
+    }
+
+    fn start<'a>(&'a self, words: Vec<String>, stage: &'a Stage, guard: &mut Guard) -> Result<Volume<'a>> {
+        let mut volume = self.volume(stage)?;
         let (ready, log) = (self.directory.join("serve.out"), self.directory.join("serve.log"));
-        let daemon = Rc::new(RefCell::new(Program::start(volume.braid(&arguments), &ready, &log)?));
+        let daemon = Rc::new(RefCell::new(Program::start(volume.braid(&words), &ready, &log)?));
+        volume.daemon = Some(daemon.clone());
         guard.after("the daemon", {
             let daemon = daemon.clone();
             move || {
@@ -93,8 +137,21 @@ impl Volume<'_> {
         Client::connect(&self.state, &self.name)?.status()
     }
 
+    /// Kills the daemon, as `kill -9` would.
+    pub fn kill(&self) {
+        self.daemon.iter().for_each(|daemon| daemon.borrow_mut().kill());
+    }
+
     /// A kernel block device with a fresh ext4, mounted on `point`.
     pub fn attach_and_mount(&self, point: &Path, options: &str, guard: &mut Guard) -> Result<()> {
+        let device = self.attach(guard)?;
+        self.stage.say(&format!("$ mkfs.ext4 {device}"));
+        self.stage.run("mkfs.ext4", &["-q", "-F", &device])?;
+        self.mount(&device, point, options, guard)
+    }
+
+    /// A kernel block device.
+    pub fn attach(&self, guard: &mut Guard) -> Result<String> {
         let (braid, state) = (self.braid.clone(), self.state.root().to_owned());
         // Before attaching: that may fail half-way.
         guard.after("the block device", move || {
@@ -108,10 +165,13 @@ impl Volume<'_> {
             }
             Err(Error::new(ErrorKind::Io, said))
         });
-        let device = self.run(&["attach", NAME])?;
-        let device = device.trim();
-        self.stage.say(&format!("$ mkfs.ext4 {device} && mount -o {options} {device} {}", point.display()));
-        self.stage.run("mkfs.ext4", &["-q", "-F", device])?;
+        let device = self.run(&words(&["attach", NAME]))?;
+        Ok(device.trim().to_owned())
+    }
+
+    /// Mounts the ext4 of a block device on `point`.
+    pub fn mount(&self, device: &str, point: &Path, options: &str, guard: &mut Guard) -> Result<()> {
+        self.stage.say(&format!("$ mount -o {options} {device} {}", point.display()));
         let shown = point.to_string_lossy().into_owned();
         self.stage.run("mount", &["-t", "ext4", "-o", options, device, &shown])?;
         guard.after(format!("the mount on {shown}"), move || unmount(&shown));
@@ -126,7 +186,7 @@ impl Volume<'_> {
             .ok_or_else(|| Error::new(ErrorKind::Invalid, "the daemon exports nothing by NBD"))
     }
 
-    fn run(&self, arguments: &[&str]) -> Result<String> {
+    fn run(&self, arguments: &[String]) -> Result<String> {
         self.stage.check()?;
         let output = self.braid(arguments).output().map_err(|e| Error::io("running braid", &e))?;
         if output.status.success() {
@@ -136,7 +196,7 @@ impl Volume<'_> {
     }
 
     /// A braid command as it would be typed in the demo's directory, shown.
-    fn braid(&self, arguments: &[&str]) -> Command {
+    fn braid(&self, arguments: &[String]) -> Command {
         let shown = arguments.join(" ").replace(&format!("{}/", self.directory.display()), "");
         self.stage.say(&format!("$ braid {shown}"));
         let mut command = Command::new(&self.braid);
@@ -145,6 +205,10 @@ impl Volume<'_> {
         command.process_group(0);
         command
     }
+}
+
+fn words(words: &[&str]) -> Vec<String> {
+    words.iter().map(ToString::to_string).collect()
 }
 
 /// Whoever looks at a new mount (an indexer, a monitor) keeps it busy for a moment.

@@ -34,6 +34,7 @@ pub const VERBS: &[&str] = &[
     "trace info",
     "trace convert",
     "trace record",
+    "demo pass",
     "completions",
 ];
 

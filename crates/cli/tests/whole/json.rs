@@ -1,7 +1,7 @@
 //! The glossary `docs/json.md` is what commands print: no field that it does not have, and none of it that is not printed.
 
 use crate::help::VERBS;
-use crate::machine::{Daemon, Machine, have, have_block_devices, qemu_io_ok};
+use crate::machine::{Daemon, Machine, have, have_block_devices, number, qemu_io_ok};
 use crate::recover::behind_its_ssd;
 use crate::repair::lose_map;
 use crate::replace::without_its_ssd;
@@ -74,8 +74,8 @@ fn assert_documented(machine: &Machine, command: &str, reports: &[&Value]) {
 
 #[test]
 fn every_command_that_prints_json_is_in_the_glossary() {
-    let parents = ["device", "lab", "trace", "completions"];
-    let commands = VERBS.iter().filter(|verb| !parents.contains(verb)).chain(&["demo", ANY]);
+    let parents = ["device", "lab", "trace", "completions", "demo pass"];
+    let commands = VERBS.iter().filter(|verb| !parents.contains(verb)).chain(&["demo", "demo pass", ANY]);
     let commands: Fields = commands.map(|&command| command.to_owned()).collect();
     assert_eq!(glossary().into_keys().collect::<Fields>(), commands);
 }
@@ -231,4 +231,20 @@ fn fields_of_the_demo_are_in_the_glossary() {
     let words =
         ["demo", "--quick", "--over", "nbd", "--policies", "stripe", "--clients", "1", "--dir", "files"];
     assert_documented(&machine, "demo", &[&machine.json(&words)]);
+}
+
+#[test]
+fn fields_of_the_demo_of_pass_are_in_the_glossary() {
+    if !have_block_devices() || !have(&["mkfs.ext4", "e2fsck"]) {
+        return;
+    }
+    let machine = Machine::new();
+    std::fs::create_dir(machine.path("files")).unwrap();
+    let report = machine.json(&["demo", "pass", "--quick", "--dir", "files"]);
+    assert_documented(&machine, "demo pass", &[&report]);
+    let commits = |policy: usize| number(&report, &format!("runs.{policy}.commits_per_second"));
+    assert!(commits(0) > 0.0 && commits(1) > 0.0, "{report}");
+    assert!(number(&report, "kept_commits") > 0.0, "{report}");
+    let files = std::fs::read_dir(machine.path("files")).unwrap();
+    assert_eq!(files.count(), 0, "it leaves nothing");
 }

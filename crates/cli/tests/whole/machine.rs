@@ -2,6 +2,7 @@
 
 use serde_json::Value;
 use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc;
@@ -25,6 +26,12 @@ pub struct Ended {
 impl Machine {
     pub fn new() -> Machine {
         Machine { directory: TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).unwrap() }
+    }
+
+    /// One whose directory other users may pass through.
+    pub fn open_to_all() -> Machine {
+        let mode = std::fs::Permissions::from_mode(0o711);
+        Machine { directory: tempfile::Builder::new().permissions(mode).tempdir().unwrap() }
     }
 
     /// A path in the machine's directory.

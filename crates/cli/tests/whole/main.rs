@@ -20,6 +20,7 @@ mod models;
 mod output;
 mod permissions;
 mod policy;
+mod postgres;
 mod record;
 mod recover;
 mod refused;
