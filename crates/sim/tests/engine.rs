@@ -22,25 +22,25 @@ fn run(campaign: &Campaign, engine: &Engine) {
 
 #[test]
 fn wardrop_loses_nothing_flushed() {
-    run(&campaign("wardrop", "wardrop_loses_nothing_flushed", 100), &Engine::wardrop());
+    run(&campaign("wardrop", "wardrop_loses_nothing_flushed", 80), &Engine::wardrop());
 }
 
 #[test]
 fn any_legal_decision_of_a_policy_loses_nothing_flushed() {
-    let campaign = campaign("chaos", "any_legal_decision_of_a_policy_loses_nothing_flushed", 80);
+    let campaign = campaign("chaos", "any_legal_decision_of_a_policy_loses_nothing_flushed", 25);
     run(&campaign, &Engine { chaos: true, ..Engine::wardrop() });
 }
 
 #[test]
 fn two_required_copies_lose_nothing_flushed() {
-    let campaign = campaign("two-copies", "two_required_copies_lose_nothing_flushed", 80);
+    let campaign = campaign("two-copies", "two_required_copies_lose_nothing_flushed", 12);
     run(&campaign, &Engine { chaos: true, copies: 2, ..Engine::wardrop() });
 }
 
 #[test]
 fn large_extents_with_small_writes_lose_nothing_flushed() {
     // Parts of 16 KiB: every first write to a part must make zeros of the rest.
-    let mut campaign = campaign("large-extents", "large_extents_with_small_writes_lose_nothing_flushed", 60);
+    let mut campaign = campaign("large-extents", "large_extents_with_small_writes_lose_nothing_flushed", 120);
     campaign.setup.workload.largest = KIB * 9;
     run(&campaign, &Engine { extent_size: KIB * 256, ..Engine::wardrop() });
 }
@@ -57,7 +57,7 @@ fn a_journal_that_goes_round_many_times_loses_nothing_flushed() {
 
 #[test]
 fn any_configuration_loses_nothing_flushed() {
-    let mut campaign = campaign("configurations", "any_configuration_loses_nothing_flushed", 300);
+    let mut campaign = campaign("configurations", "any_configuration_loses_nothing_flushed", 60);
     campaign.setup.disturbances = vec![Disturbance::PolicyChanges];
     // Rather many configurations than many states of each.
     campaign.states.every = 90;
@@ -67,7 +67,7 @@ fn any_configuration_loses_nothing_flushed() {
 #[test]
 fn one_copy_on_disks_that_fail_loses_nothing_that_a_flush_promised() {
     let test = "one_copy_on_disks_that_fail_loses_nothing_that_a_flush_promised";
-    let mut campaign = campaign("faults", test, 120);
+    let mut campaign = campaign("faults", test, 90);
     fail(&mut campaign, Errors::Tolerated);
     run(&campaign, &Engine { checkpoints: false, ..Engine::wardrop() });
 }
@@ -101,7 +101,7 @@ fn devices_that_keep_addresses_lose_nothing_flushed() {
 #[test]
 fn any_configuration_of_five_devices_loses_nothing_flushed() {
     let mut campaign =
-        campaign("five-devices", "any_configuration_of_five_devices_loses_nothing_flushed", 100);
+        campaign("five-devices", "any_configuration_of_five_devices_loses_nothing_flushed", 20);
     campaign.setup.disturbances = vec![Disturbance::PolicyChanges];
     (campaign.states.every, campaign.states.go_on) = (80, 0.5);
     run(&campaign, &Engine::random(5));
@@ -111,7 +111,7 @@ fn any_configuration_of_five_devices_loses_nothing_flushed() {
 /// other device, a power cut would take the first, which would be two openings behind, and refused.
 #[test]
 fn openings_that_end_early_in_a_row_leave_no_device_behind() {
-    let mut campaign = campaign("early-ends", "openings_that_end_early_in_a_row_leave_no_device_behind", 100);
+    let mut campaign = campaign("early-ends", "openings_that_end_early_in_a_row_leave_no_device_behind", 25);
     campaign.states = States { killed: 0.4, go_on: 1.0, ..campaign.states };
     run(&campaign, &Engine::wardrop());
 }
@@ -119,7 +119,7 @@ fn openings_that_end_early_in_a_row_leave_no_device_behind() {
 /// The flush of a checkpoint that an administrator asks for fails and loses data: the flushes after it must not hide that.
 #[test]
 fn a_failed_flush_of_a_checkpoint_is_remembered() {
-    let mut campaign = campaign("failed-checkpoints", "a_failed_flush_of_a_checkpoint_is_remembered", 100);
+    let mut campaign = campaign("failed-checkpoints", "a_failed_flush_of_a_checkpoint_is_remembered", 70);
     fail(&mut campaign, Errors::Tolerated);
     run(&campaign, &Engine::wardrop());
 }
@@ -129,7 +129,7 @@ fn a_failed_flush_of_a_checkpoint_is_remembered() {
 #[test]
 fn what_a_failed_flush_lost_is_not_written_back_over_durable_bytes() {
     let test = "what_a_failed_flush_lost_is_not_written_back_over_durable_bytes";
-    let mut campaign = campaign("failed-write-backs", test, 100);
+    let mut campaign = campaign("failed-write-backs", test, 130);
     fail(&mut campaign, Errors::Tolerated);
     run(&campaign, &Engine { chaos: true, checkpoints: false, ..Engine::wardrop() });
 }
@@ -138,14 +138,14 @@ fn what_a_failed_flush_lost_is_not_written_back_over_durable_bytes() {
 #[test]
 fn a_large_dirty_set_and_its_checkpoints_lose_nothing_flushed() {
     let test = "a_large_dirty_set_and_its_checkpoints_lose_nothing_flushed";
-    run(&dirty(campaign("dirty", test, 40)), &Engine::write_back());
+    run(&dirty(campaign("dirty", test, 10)), &Engine::write_back());
 }
 
 /// Shutdowns in between: clean copies are trusted after these, and after nothing else.
 #[test]
 fn extra_copies_that_survive_shutdowns_are_never_older_than_the_home() {
     let test = "extra_copies_that_survive_shutdowns_are_never_older_than_the_home";
-    let mut campaign = dirty(campaign("warm", test, 40));
+    let mut campaign = dirty(campaign("warm", test, 8));
     campaign.states.go_on = 1.0;
     run(&campaign, &Engine::write_back());
 }
@@ -154,7 +154,7 @@ fn extra_copies_that_survive_shutdowns_are_never_older_than_the_home() {
 #[test]
 fn clean_extra_copies_that_survive_crashes_are_never_older_than_the_home() {
     let test = "clean_extra_copies_that_survive_crashes_are_never_older_than_the_home";
-    let mut campaign = campaign("read-cache", test, 100);
+    let mut campaign = campaign("read-cache", test, 12);
     campaign.states.go_on = 0.7;
     run(&campaign, &Engine::read_cache());
 }
@@ -163,7 +163,7 @@ fn clean_extra_copies_that_survive_crashes_are_never_older_than_the_home() {
 #[test]
 fn clean_extra_copies_beside_two_required_ones_are_never_older_than_these() {
     let test = "clean_extra_copies_beside_two_required_ones_are_never_older_than_these";
-    let mut campaign = campaign("mirror-cache", test, 60);
+    let mut campaign = campaign("mirror-cache", test, 14);
     campaign.setup.disturbances = vec![Disturbance::MissingDevice, Disturbance::WriteErrors];
     campaign.setup.workload.errors = Errors::Tolerated;
     campaign.states.go_on = 0.7;
@@ -174,14 +174,14 @@ fn clean_extra_copies_beside_two_required_ones_are_never_older_than_these() {
 /// come and go while they are copied, a device is away for a while, or another policy takes over.
 #[test]
 fn a_mirror_that_is_behind_by_a_window_loses_nothing_flushed() {
-    let campaign = campaign("pass", "a_mirror_that_is_behind_by_a_window_loses_nothing_flushed", 100);
+    let campaign = campaign("pass", "a_mirror_that_is_behind_by_a_window_loses_nothing_flushed", 18);
     run_behind(campaign, "pass,window=64KiB,max-lag=160KiB,idle=2ms,base=100us");
 }
 
 /// The same with a disk that is written at once, in whatever order writes come.
 #[test]
 fn a_write_behind_mirror_loses_nothing_flushed() {
-    let campaign = campaign("write-behind", "a_write_behind_mirror_loses_nothing_flushed", 30);
+    let campaign = campaign("write-behind", "a_write_behind_mirror_loses_nothing_flushed", 20);
     run_behind(campaign, "raid1,write-behind,limit=48KiB");
 }
 
@@ -197,7 +197,7 @@ fn run_behind(mut campaign: Campaign, policy: &str) {
 #[test]
 fn a_read_cache_on_disks_that_fail_returns_nothing_that_was_not_written() {
     let test = "a_read_cache_on_disks_that_fail_returns_nothing_that_was_not_written";
-    let mut campaign = campaign("failing-cache", test, 80);
+    let mut campaign = campaign("failing-cache", test, 13);
     fail(&mut campaign, Errors::Tolerated);
     campaign.states.go_on = 0.5;
     run(&campaign, &Engine::read_cache());
@@ -216,7 +216,7 @@ fn dirty(mut campaign: Campaign) -> Campaign {
 #[test]
 fn two_copies_on_disks_that_fail_lose_nothing_that_a_flush_promised() {
     let test = "two_copies_on_disks_that_fail_lose_nothing_that_a_flush_promised";
-    let mut campaign = campaign("mirror-faults", test, 100);
+    let mut campaign = campaign("mirror-faults", test, 30);
     // After a crash one copy alone counts until the other is resynchronised: its errors are the guests'.
     fail(&mut campaign, Errors::Tolerated);
     run(&campaign, &Engine { copies: 2, ..Engine::wardrop() });
@@ -226,7 +226,7 @@ fn two_copies_on_disks_that_fail_lose_nothing_that_a_flush_promised() {
 #[test]
 fn two_copies_on_many_disks_that_fail_lose_nothing_that_a_flush_promised() {
     let test = "two_copies_on_many_disks_that_fail_lose_nothing_that_a_flush_promised";
-    let mut campaign = campaign("many-mirrors-fail", test, 60);
+    let mut campaign = campaign("many-mirrors-fail", test, 19);
     fail(&mut campaign, Errors::Tolerated);
     run(&campaign, &Engine { copies: 2, ..Engine::random(5) });
 }
@@ -235,7 +235,7 @@ fn two_copies_on_many_disks_that_fail_lose_nothing_that_a_flush_promised() {
 #[test]
 fn two_copies_that_move_while_flushes_lose_data_lose_nothing_that_a_flush_promised() {
     let test = "two_copies_that_move_while_flushes_lose_data_lose_nothing_that_a_flush_promised";
-    let mut campaign = campaign("mirrors-move", test, 15);
+    let mut campaign = campaign("mirrors-move", test, 12);
     campaign.setup.workload.errors = Errors::Tolerated;
     campaign.setup.disturbances = vec![Disturbance::LossyFlushes];
     campaign.setup.disks.push(DiskOptions::ssd(MIB * 5));
@@ -246,7 +246,7 @@ fn two_copies_that_move_while_flushes_lose_data_lose_nothing_that_a_flush_promis
 /// Blocks smaller than parts: a write or a discard changes, with the zeros around it, blocks that it does not touch, and their extra copies.
 #[test]
 fn blocks_smaller_than_parts_lose_nothing_flushed() {
-    let mut campaign = campaign("small-blocks", "blocks_smaller_than_parts_lose_nothing_flushed", 30);
+    let mut campaign = campaign("small-blocks", "blocks_smaller_than_parts_lose_nothing_flushed", 9);
     let workload = &mut campaign.setup.workload;
     workload.largest = KIB * 12;
     workload.mix = Mix { read: 40, write: 30, fua: 3, flush: 7, discard: 15, zero: 5, prefetch: 0 };
@@ -258,7 +258,7 @@ fn blocks_smaller_than_parts_lose_nothing_flushed() {
 /// With two copies a device may be missing, and comes back when the volume is opened again.
 #[test]
 fn two_copies_lose_nothing_while_a_device_is_missing() {
-    let mut campaign = campaign("missing", "two_copies_lose_nothing_while_a_device_is_missing", 100);
+    let mut campaign = campaign("missing", "two_copies_lose_nothing_while_a_device_is_missing", 9);
     campaign.setup.disturbances = vec![Disturbance::MissingDevice, Disturbance::ReadErrors];
     // While a device is missing, or behind after a crash, there is one copy to read.
     campaign.setup.workload.errors = Errors::Tolerated;
@@ -280,7 +280,7 @@ fn a_device_that_came_back_serves_alone_when_the_other_goes() {
 /// A device that is one opening old holds older bytes than the others know of.
 #[test]
 fn an_old_copy_of_a_device_is_refused() {
-    let mut campaign = campaign("stale", "an_old_copy_of_a_device_is_refused", 50);
+    let mut campaign = campaign("stale", "an_old_copy_of_a_device_is_refused", 20);
     campaign.setup.disturbances = vec![Disturbance::StaleDevice];
     campaign.states.go_on = 1.0;
     run(&campaign, &Engine::wardrop());
@@ -289,7 +289,7 @@ fn an_old_copy_of_a_device_is_refused() {
 /// Damaged metadata is made good or refused, and never believed.
 #[test]
 fn damaged_metadata_is_never_believed() {
-    let mut campaign = campaign("damage", "damaged_metadata_is_never_believed", 100);
+    let mut campaign = campaign("damage", "damaged_metadata_is_never_believed", 20);
     campaign.setup.workload.errors = Errors::Tolerated;
     // All copies of a superblock may be hit, or the table of devices.
     campaign.setup.refusals = vec![ErrorKind::Corrupt, ErrorKind::Invalid, ErrorKind::Degraded];
@@ -303,7 +303,7 @@ fn damaged_metadata_is_never_believed() {
 #[test]
 fn two_copies_on_disks_that_do_not_answer_lose_nothing_flushed() {
     let test = "two_copies_on_disks_that_do_not_answer_lose_nothing_flushed";
-    let mut campaign = campaign("mirror-silence", test, 60);
+    let mut campaign = campaign("mirror-silence", test, 50);
     campaign.setup.workload.errors = Errors::Tolerated;
     campaign.setup.disturbances = vec![Disturbance::Stalls, Disturbance::Hangs];
     run(&campaign, &Engine { copies: 2, ..Engine::wardrop() });
