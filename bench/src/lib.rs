@@ -3,6 +3,8 @@
 pub mod balance;
 pub mod demo;
 pub mod oracle;
+#[cfg(test)]
+mod tests;
 
 use std::time::Duration;
 

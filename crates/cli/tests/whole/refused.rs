@@ -38,6 +38,9 @@ fn a_device_that_is_missing_is_named_and_the_rest_stays_as_it_is() {
 
 #[test]
 fn a_volume_of_one_copy_goes_on_without_a_device_that_is_given_up_for_good() {
+    if !have(&["qemu-io"]) {
+        return;
+    }
     let machine = Machine::new();
     machine.create("vault", &["--policy", "stripe"]);
     let daemon = machine.serve(&["vault"]);

@@ -1,6 +1,6 @@
 //! What `wardrop` must reach against the baselines, in virtual time: the same figures on every machine.
 
-use braid_bench::balance::{Phase, run};
+use crate::balance::{Phase, run};
 
 /// With so many seeds one after the other: near equilibrium single runs scatter.
 const SEEDS: u64 = 3;
