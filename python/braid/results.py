@@ -120,6 +120,7 @@ class Programme(TypedDict):
     operation_ns_p99: int
     operation_ns_p999: int
     operation_ns_max: int
+    operation_ns_p90: int
 
 
 class Trace(TypedDict):
@@ -160,6 +161,8 @@ class Run(TypedDict):
     cache_misses: int
     background: Background
     mapped_bytes: int
+    behind_mean_bytes: float
+    behind_highest_bytes: int
     map_memory_bytes: int
     policy_memory_bytes: int
     verified_bytes: int

@@ -67,6 +67,8 @@ pub struct Status {
 pub struct Glance {
     /// Bytes that migrations have copied.
     pub migrated_bytes: u64,
+    /// Bytes of the volume that a copy lacks.
+    pub behind: Bytes,
     /// The devices, by id.
     pub devices: Vec<DeviceGlance>,
 }
@@ -207,6 +209,7 @@ impl<R: Runtime, D: Device> Volume<R, D> {
         };
         Glance {
             migrated_bytes: core.background.borrow().migrated_bytes,
+            behind: state.behind.total(),
             devices: core.devices.iter().map(device).collect(),
         }
     }

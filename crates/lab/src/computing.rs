@@ -38,7 +38,12 @@ impl Processors {
         *first
     }
 
-    /// A client has computed that took a processor.
+    /// A client waits by itself from now on, without a processor.
+    pub fn wait(&self, now: Nanos) {
+        self.thinking.change(now, 1);
+    }
+
+    /// A client has computed that took a processor, or has waited.
     pub fn done(&self, now: Nanos) {
         self.thinking.change(now, -1);
     }

@@ -1,10 +1,11 @@
 //! What an experiment is: a declaration of which systems run which loads on which devices, what is measured of them, and what
 //! the paper says of it. Data only: [`crate::study`] runs it, [`crate::judge`] compares, [`crate::report`] shows.
 //!
-//! `{x}` in a policy or a load stands for the place on the axis, `{half}` for half the length of the runs, as in `30000ms`.
+//! `{x}` in a policy or a load stands for the place on the axis, `{x*512}` for 512 times it (bytes of so many sectors), `{half}` for half
+//! the length of the runs, as in `30000ms`.
 
 use crate::Prefill;
-use braid_base::DeviceClass;
+use braid_base::{Bytes, DeviceClass};
 use braid_engine::Readahead;
 
 /// A table or figure of a paper, as it is made again here.
@@ -53,6 +54,10 @@ pub struct Paper {
     pub readahead: Readahead,
     /// Processors of its machine, which the processes of a load share; none if each has its own.
     pub processors: Option<usize>,
+    /// Size of its volume; none for as much as a load needs.
+    pub volume: Option<Bytes>,
+    /// Extents in the memory cache of all its systems.
+    pub cache_extents: usize,
     /// What is not as it was in the paper, in all of its experiments.
     pub differs: &'static [&'static str],
 }
@@ -103,6 +108,8 @@ pub struct Series {
     pub label: &'static str,
     /// The devices, as on the command line: `80GB,model=x25-m,count=1`.
     pub devices: &'static [(DeviceClass, &'static str)],
+    /// Required copies of everything. Two of them are there from the beginning, wherever the policy begins.
+    pub copies: u8,
     /// The policy.
     pub policy: &'static str,
     /// The workload.
@@ -128,10 +135,14 @@ pub enum Measure {
     Throughput,
     /// Mean milliseconds of an operation that the load's programme counts, each of them timed.
     Latency,
-    /// Likewise, what 99 of 100 operations take at most.
+    /// Likewise, what 9 of 10 operations take at most.
+    LatencyP90,
+    /// Likewise, 99 of 100.
     LatencyP99,
     /// Operations per second that the load's programme counts.
     Operations,
+    /// Likewise per minute: tpmC, if these are New-Orders.
+    PerMinute,
     /// Seconds until each process has done its whole share.
     Finish,
     /// Mean milliseconds of a read or write of the volume.
@@ -141,6 +152,12 @@ pub enum Measure {
     /// Seconds from the load's beginning, warm-up included, until throughput stays within a tenth of its mean over the measured time;
     /// none if it does not.
     Settling,
+    /// Discrepancy: bytes that a copy lacks, as a share of the volume, per cent; the mean over the measured time.
+    Behind,
+    /// Likewise, the most at one time.
+    BehindHighest,
+    /// Bits of entropy of arrivals in 2^k bins of equal length, k the place on the axis: k if they come evenly, 0 in a single burst.
+    Entropy,
 }
 
 /// What the paper says, and how it is tested.
@@ -219,12 +236,17 @@ impl Measure {
         match self {
             Measure::Throughput => "throughput",
             Measure::Latency => "mean latency of an operation",
+            Measure::LatencyP90 => "90th percentile of the latency of an operation",
             Measure::LatencyP99 => "99th percentile of the latency of an operation",
             Measure::Operations => "operations per second",
+            Measure::PerMinute => "operations per minute",
             Measure::Finish => "time to finish the workload",
             Measure::VolumeLatency => "mean latency of the volume's reads and writes",
             Measure::SsdShare => "share of data on SSDs",
             Measure::Settling => "time to equilibrium",
+            Measure::Behind => "discrepancy",
+            Measure::BehindHighest => "highest discrepancy",
+            Measure::Entropy => "entropy of arrivals",
         }
     }
 
@@ -232,22 +254,28 @@ impl Measure {
     pub fn unit(self) -> &'static str {
         match self {
             Measure::Throughput => "MB/s",
-            Measure::Latency | Measure::LatencyP99 | Measure::VolumeLatency => "ms",
+            Measure::Latency | Measure::LatencyP90 | Measure::LatencyP99 | Measure::VolumeLatency => "ms",
             Measure::Operations => "1/s",
+            Measure::PerMinute => "1/min",
             Measure::Finish | Measure::Settling => "s",
-            Measure::SsdShare => "%",
+            Measure::SsdShare | Measure::Behind | Measure::BehindHighest => "%",
+            Measure::Entropy => "bits",
         }
     }
 
     /// Whether more is better.
     pub fn more_is_better(self) -> bool {
         match self {
-            Measure::Throughput | Measure::Operations | Measure::SsdShare => true,
+            Measure::Throughput | Measure::Operations | Measure::PerMinute | Measure::SsdShare => true,
             Measure::Latency
+            | Measure::LatencyP90
             | Measure::LatencyP99
             | Measure::VolumeLatency
             | Measure::Finish
-            | Measure::Settling => false,
+            | Measure::Settling
+            | Measure::Behind
+            | Measure::BehindHighest
+            | Measure::Entropy => false,
         }
     }
 }

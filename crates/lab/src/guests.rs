@@ -144,7 +144,7 @@ impl<D: Device> Guests<D> {
         Guests {
             rt: rt.clone(),
             volume,
-            recorder: RefCell::default(),
+            recorder: RefCell::new(Recorder::new(setup.burstiness)),
             series: RefCell::new(Series::new(setup.interval, setup.duration)),
             course: RefCell::new(Course::new(rt.now(), length)),
             verifier,
@@ -258,7 +258,9 @@ impl<D: Device> Guests<D> {
                 }
                 Step::Pause(time) => {
                     self.compute(&mut burst).await;
+                    self.processors.wait(self.rt.now());
                     self.rt.sleep(time).await;
+                    self.processors.done(self.rt.now());
                     burst.begin_operation(self.rt.now());
                 }
                 Step::Meet => {
@@ -340,6 +342,7 @@ impl<D: Device> Guests<D> {
     /// Makes a request that has arrived, and notes how long it took.
     async fn request(&self, &Arrival { at, request }: &Arrival) -> Result<()> {
         let is_recorded = self.past_unrecorded.get() || self.passes_unrecorded();
+        self.recorder.borrow_mut().arrive(request.op, self.rt.now());
         let request = match self.fits(&request) {
             true => request,
             false => match self.fit(request)? {

@@ -2,6 +2,7 @@
 
 use braid_base::DeviceClass;
 use braid_engine::Latency;
+use braid_trace::measure::Burstiness;
 use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
 
@@ -65,6 +66,13 @@ pub struct Outcome {
     pub background: Background,
     /// Data that has a home.
     pub mapped_bytes: u64,
+    /// Bytes of the volume that a copy lacked, on average over the ends of all intervals.
+    pub behind_mean_bytes: f64,
+    /// The most that a copy lacked at the end of an interval.
+    pub behind_highest_bytes: u64,
+    /// How unevenly reads and writes came; none unless the setup says `burstiness`.
+    #[serde(skip)]
+    pub burstiness: Option<Burstiness>,
     /// Memory of the map.
     pub map_memory_bytes: u64,
     /// Memory of the policy, about.
@@ -117,6 +125,8 @@ pub struct Programme {
     /// if there were any. In JSON flat: `operation_ns_mean` and so on.
     #[serde(flatten, serialize_with = "serialize_operation")]
     pub operation: Distribution,
+    /// Nine of ten operations take at most so long: the limit of TPC-C is one on this.
+    pub operation_ns_p90: u64,
 }
 
 /// Times in nanoseconds. Mean and maximum are exact, percentiles within one per cent.

@@ -4,6 +4,7 @@
 use crate::computing::Ended;
 use braid_base::{Bytes, Nanos, Op};
 use braid_engine::Latency;
+use braid_trace::measure::{Burstiness, BurstinessCounting};
 
 /// What guests saw from a moment on.
 #[derive(Default)]
@@ -14,6 +15,8 @@ pub(crate) struct Recorder {
     programme: Programme,
     /// What was read and written before `from`: by requests, and by programmes.
     moved_before: [Bytes; 2],
+    /// When reads and writes arrived, if that is measured.
+    arrivals: Option<BurstinessCounting>,
 }
 
 /// Operations of the clients' programmes, those included that no request was made for.
@@ -38,9 +41,15 @@ pub(crate) struct Kind {
 }
 
 impl Recorder {
+    /// Nothing yet; whether arrivals are to be counted.
+    pub fn new(arrivals: bool) -> Recorder {
+        Recorder { arrivals: arrivals.then(BurstinessCounting::default), ..Recorder::default() }
+    }
+
     /// Forgets everything but how much was moved in all, and counts from `now` on.
     pub fn restart(&mut self, now: Nanos) {
-        *self = Recorder { from: now, moved_before: self.moved(), ..Recorder::default() };
+        let moved_before = self.moved();
+        *self = Recorder { from: now, moved_before, ..Recorder::new(self.arrivals.is_some()) };
     }
 
     /// Bytes read and written since the load began: by requests, and by programmes.
@@ -66,6 +75,19 @@ impl Recorder {
     /// Operations of the clients' programmes; none if clients have none.
     pub fn programme(&self) -> Option<&Programme> {
         (!self.programme.latency.is_empty()).then_some(&self.programme)
+    }
+
+    /// A request arrives now. Times do not run backwards.
+    #[inline]
+    pub fn arrive(&mut self, op: Op, at: Nanos) {
+        if let Some(arrivals) = self.arrivals.as_mut().filter(|_| matches!(op, Op::Read | Op::Write)) {
+            arrivals.add(at.saturating_sub(self.from));
+        }
+    }
+
+    /// How unevenly requests arrived, if that is measured.
+    pub fn burstiness(&self) -> Option<Burstiness> {
+        self.arrivals.as_ref().map(BurstinessCounting::finish)
     }
 
     /// A request has completed that arrived, was admitted, and is done at these times.

@@ -24,6 +24,7 @@ pub(crate) struct Note {
     pub bytes: Bytes,
     pub time: Nanos,
     pub migrated_bytes: u64,
+    pub behind: Bytes,
     pub devices: Vec<DeviceNote>,
 }
 
@@ -72,6 +73,12 @@ impl Series {
         &self.notes[self.notes.len() - 1]
     }
 
+    /// Bytes of the volume that a copy lacked at the notes: the mean and the most.
+    pub fn behind(&self) -> (f64, u64) {
+        let behind = || self.notes.iter().map(|note| note.behind.0);
+        (ratio(behind().sum(), self.notes.len() as u64), behind().max().unwrap_or(0))
+    }
+
     /// What happened between the notes.
     pub fn intervals(&self) -> Vec<Interval> {
         let begin = self.first().at;
@@ -102,6 +109,7 @@ impl Note {
             bytes,
             time,
             migrated_bytes: glance.migrated_bytes,
+            behind: glance.behind,
             devices: glance.devices.iter().zip(devices).map(note).collect(),
         }
     }

@@ -56,6 +56,8 @@ pub struct Setup {
     pub processors: Option<usize>,
     /// Whether every read is verified, by a tag of 8 bytes for each block of the volume and of the devices.
     pub verify: bool,
+    /// Whether the burstiness of the requests' arrivals is measured, in up to 64 MiB of memory.
+    pub burstiness: bool,
     /// Length of an interval of the time series; none for one that fits.
     pub interval: Option<Nanos>,
 }
@@ -184,6 +186,7 @@ impl Setup {
             beyond: Beyond::Refuse,
             processors: None,
             verify: false,
+            burstiness: false,
             interval: None,
         }
     }

@@ -266,8 +266,10 @@ fn put_together<D: Device>(
         operations: programme.latency.len(),
         programme_bytes: programme.bytes.0,
         operation: Distribution::of(&programme.latency),
+        operation_ns_p90: programme.latency.quantile(0.9).0,
     });
     let moved = programme.as_ref().map_or(all.bytes, |programme| programme.programme_bytes);
+    let (behind_mean_bytes, behind_highest_bytes) = series.behind();
     let settled = guests.course.borrow().settled(moved as f64 / seconds);
     Outcome {
         policy: after.policy.clone(),
@@ -297,6 +299,9 @@ fn put_together<D: Device>(
         cache_misses: misses,
         background: background(&before.background, &after.background),
         mapped_bytes: after.shape.extent_size.0 * u64::from(after.mapped_extents),
+        behind_mean_bytes,
+        behind_highest_bytes,
+        burstiness: recorder.burstiness(),
         map_memory_bytes: after.map_memory as u64,
         policy_memory_bytes: after.policy_memory as u64,
         verified_bytes: guests.verifier.as_ref().map_or(0, |verifier| verifier.borrow().verified().0),

@@ -69,6 +69,8 @@ pub struct Simulated {
     pub label: String,
     /// Its devices, as on the command line.
     pub device_arguments: Vec<String>,
+    /// Required copies of everything.
+    pub copies: u8,
     /// Its policy, `{x}` for the place on the axis.
     pub policy: String,
     /// Its load, likewise.
@@ -202,10 +204,14 @@ pub fn plan(experiment: &Experiment, how: How) -> Result<Vec<Setup>> {
             let load = Load::Workload(fill_in(series.load, place, times.all / 2.0));
             setups.push(Setup {
                 seed: how.seed,
+                size: experiment.paper.volume,
+                copies: series.copies,
+                cache_extents: experiment.paper.cache_extents,
                 readahead: experiment.paper.readahead,
                 processors: experiment.paper.processors,
                 prefill: experiment.prefill,
-                prefill_policy: Some(OWN.to_owned()),
+                prefill_policy: Some(if series.copies > 1 { MIRROR } else { OWN }.to_owned()),
+                burstiness: experiment.measures.contains(&Measure::Entropy),
                 warm_up: WarmUp::Time(seconds(warm_up)),
                 duration: Some(seconds(measured)),
                 ..Setup::new(devices.clone(), fill_in(series.policy, place, times.all / 2.0), load)
@@ -215,8 +221,13 @@ pub fn plan(experiment: &Experiment, how: How) -> Result<Vec<Setup>> {
     Ok(setups)
 }
 
+/// What fills a volume of two copies: both of them are current when the load begins.
+const MIRROR: &str = "raid1";
+
 fn fill_in(text: &str, place: u32, half: f64) -> String {
-    text.replace("{x}", &place.to_string()).replace("{half}", &format!("{}ms", (half * 1e3).round()))
+    let text =
+        text.replace("{x}", &place.to_string()).replace("{x*512}", &(u64::from(place) * 512).to_string());
+    text.replace("{half}", &format!("{}ms", (half * 1e3).round()))
 }
 
 fn seconds(seconds: f64) -> Nanos {
@@ -337,6 +348,7 @@ fn simulated(series: &Series) -> Simulated {
     Simulated {
         label: series.label.to_owned(),
         device_arguments: series.devices.iter().map(|(class, text)| format!("--{class} {text}")).collect(),
+        copies: series.copies,
         policy: series.policy.to_owned(),
         load: series.load.to_owned(),
         variant_of: series.variant_of.map(str::to_owned),
@@ -349,7 +361,9 @@ fn value(experiment: &Experiment, place: u32, measure: Measure, outcome: &Outcom
     Some(match measure {
         Measure::Throughput => counted.bytes / 1e6,
         Measure::Operations => counted.operations,
+        Measure::PerMinute => counted.operations * 60.0,
         Measure::Latency => counted.latency.mean / 1e6,
+        Measure::LatencyP90 => outcome.programme.as_ref()?.operation_ns_p90 as f64 / 1e6,
         Measure::LatencyP99 => counted.latency.p99 as f64 / 1e6,
         Measure::Finish => {
             f64::from(place) * experiment.counting.map_or(0.0, |c| c.operations)
@@ -361,7 +375,15 @@ fn value(experiment: &Experiment, place: u32, measure: Measure, outcome: &Outcom
             ssds.map(|device| device.data_share).sum::<f64>() * 100.0
         }
         Measure::Settling => return outcome.settled_seconds,
+        Measure::Behind => of_volume(outcome, outcome.behind_mean_bytes),
+        Measure::BehindHighest => of_volume(outcome, outcome.behind_highest_bytes as f64),
+        Measure::Entropy => *outcome.burstiness.as_ref()?.entropy_bits.get(place as usize)?,
     })
+}
+
+/// A part of the volume, per cent.
+fn of_volume(outcome: &Outcome, bytes: f64) -> f64 {
+    bytes / outcome.volume_bytes as f64 * 100.0
 }
 
 /// What was done, per second, and how long each operation took.

@@ -84,8 +84,8 @@ impl Pace {
     }
 
     /// How long a write waits. Guests get up to twice the rate of the disks while little more than the window is behind, and less and
-    /// less of it towards the bound, one after the other.
-    fn wait(&mut self, len: Bytes, over: f64, now: Nanos) -> Nanos {
+    /// less of it towards the bound, one after the other; and none waits for longer than the disks take for the `surplus` over the window.
+    fn wait(&mut self, len: Bytes, surplus: Bytes, over: f64, now: Nanos) -> Nanos {
         let Some(since) = self.since else { return Nanos::ZERO };
         let passed = now.saturating_sub(since);
         if passed >= MEASURED {
@@ -93,7 +93,8 @@ impl Pace {
         }
         let Some(rate) = self.rate.filter(|&rate| rate > 0.0) else { return Nanos::ZERO };
         let allowed = rate * 2.0 * (1.0 - over).max(0.01);
-        self.next = self.next.max(now) + Nanos((len.0 as f64 / allowed * 1e9) as u64);
+        let takes = |len: Bytes, rate: f64| Nanos((len.0 as f64 / rate * 1e9) as u64);
+        self.next = (self.next.max(now) + takes(len, allowed)).min(now + takes(surplus, rate));
         self.next.saturating_sub(now)
     }
 }
@@ -271,8 +272,9 @@ impl Pass {
         if behind <= window || most <= window {
             return Nanos::ZERO;
         }
-        let over = (behind - window).0 as f64 / (most - window).0 as f64;
-        self.pace.wait(len, over.min(1.0), view.now)
+        let surplus = behind - window;
+        let over = surplus.0 as f64 / (most - window).0 as f64;
+        self.pace.wait(len, surplus, over.min(1.0), view.now)
     }
 
     fn is_ssd(&self, device: DeviceId) -> bool {

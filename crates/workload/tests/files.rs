@@ -3,7 +3,7 @@
 mod measure;
 
 use braid_base::{KIB, MIB, Op, Request, Rng};
-use braid_workload::parse;
+use braid_workload::{Load, Step, parse};
 use measure::{assert_near, of, requests};
 
 /// Bytes that the published algorithm reads and writes, over sizes alone: no clusters, no requests.
@@ -103,4 +103,24 @@ fn every_delivery_is_flushed_before_the_next() {
     assert_eq!(journal.count(), flushes);
     let after_flush = all.windows(2).filter(|w| w[1].2.op == Op::Flush && w[0].2.offset < MIB * 32).count();
     assert_eq!(after_flush, flushes);
+}
+
+/// The bytes are those of files, whatever of them memory answers; creating and deleting all files is no transaction.
+#[test]
+fn postmark_like_counts_its_transactions() {
+    let (read, written) = bytes_of_the_algorithm(2_000, 20_000);
+    let created = 2_000.0 * 252e3;
+    for cached in ["0%", "90%"] {
+        let text = format!("postmark-like,files=2000,transactions=20K,cached={cached}");
+        let Load::Closed(clients) = parse(&text, 1).expect("sound").start() else { panic!("closed") };
+        let steps: Vec<Step> = clients.into_iter().flatten().collect();
+        let begin = steps.iter().position(|step| matches!(step, Step::Pause(_))).expect("it begins");
+        let bytes = |step: &Step| match step {
+            Step::Operation { bytes, .. } => Some(bytes.0 as f64),
+            _ => None,
+        };
+        assert_eq!(steps[..begin].iter().filter_map(bytes).count(), 0);
+        assert_eq!(steps.iter().filter_map(bytes).count(), 20_000);
+        assert_near("bytes", steps.iter().filter_map(bytes).sum(), read + written - created, 0.02);
+    }
 }

@@ -3,7 +3,7 @@
 mod measure;
 
 use braid_base::{MIB, Nanos, Op, Request};
-use braid_workload::parse;
+use braid_workload::{Load, Step, parse};
 use measure::{assert_near, of, requests};
 
 fn run(text: &str) -> Vec<(Nanos, u64, Request)> {
@@ -67,4 +67,28 @@ fn the_log_is_one_sequence_of_all_terminals() {
     let all = run("tpcc-like,warehouses=2,transactions=2K");
     let log: Vec<_> = all.iter().filter(|(_, _, r)| r.op == Op::Write && r.offset >= MIB * 200).collect();
     assert!(log.windows(2).all(|w| w[0].2.offset + w[0].2.len == w[1].2.offset));
+}
+
+#[test]
+fn new_orders_are_counted_from_the_end_of_the_keying_time() {
+    let Load::Closed(clients) = parse("tpcc-like,transactions=20K", 1).expect("sound").start() else {
+        panic!("closed")
+    };
+    let (mut operations, mut records) = (0, 0);
+    for step in clients.into_iter().flatten() {
+        match step {
+            Step::Operation { bytes, .. } => {
+                operations += 1;
+                assert!(bytes.0 >= 16 << 10, "its log record is part of it: {bytes}");
+            }
+            Step::Request { think, request } => {
+                assert_eq!(think, Nanos::ZERO);
+                let is_log = request.op == Op::Write && request.offset >= MIB * 1000;
+                records += usize::from(is_log && request.len.0 == 16 << 10);
+            }
+            Step::Pause(_) | Step::Meet => {}
+        }
+    }
+    assert_eq!(operations, records);
+    assert!((8_500..9_500).contains(&operations), "{operations}");
 }

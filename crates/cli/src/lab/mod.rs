@@ -47,11 +47,11 @@ struct List {}
 #[command(after_help = "\
 Examples:
   braid lab run wardrop/fig6
-  braid lab run wardrop --json
+  braid lab run pass --json
 
 JSON: wall_seconds (differs from run to run), studies. Each study: id, title, paper, place, seed, seeds, quick,
-warm_up_seconds, measured_seconds, axis, axis_values, series (label, device_arguments, policy, load,
-variant_of; {x} is the value on the axis), tables (measure, unit, more_is_better, values: a list for each series with
+warm_up_seconds, measured_seconds, axis, axis_values, series (label, device_arguments, copies, policy,
+load, variant_of; {x} is the value on the axis), tables (measure, unit, more_is_better, values: a list for each series with
 a value for each one on the axis, null if no seed has one; half_widths and seeds_without, which have none, likewise; and
 paper_values: series_index, axis_value, low, high), claims (claim, place, verdicts, why), published, calibrated,
 contradictions, differs, differs_in_all.

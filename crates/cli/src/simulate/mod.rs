@@ -60,14 +60,14 @@ extent_bytes, measured_seconds, warm_up_seconds, warm_up_requests, think_seconds
 throughput_bytes_per_second, requests_per_second, all, read, write, flush, discard, programme,
 settled_seconds (from the load's beginning on; null if throughput was not near its mean at the end),
 dropped_requests, bad_records, trace, cache_hit_ratio, cache_hits, cache_misses, background, mapped_bytes,
-map_memory_bytes, policy_memory_bytes, verified_bytes, devices, notes (what to know of it: sentences),
+behind_mean_bytes and behind_highest_bytes (of the volume: what a copy lacked), map_memory_bytes, policy_memory_bytes, verified_bytes, devices, notes (what to know of it: sentences),
 intervals.
   trace (null under a workload): span_bytes (all addresses), compacted_bytes (touched extents; null
     with --compact off), passes
   all (reads and writes), read, write, flush, discard: requests, bytes, latency_ns_mean, queue_ns_mean
     and service_ns_mean, each also with _p50, _p95, _p99, _p999, _max
   programme (what a workload's programmes count themselves; null if it has none): operations,
-    programme_bytes, operation_ns_mean, _p50, _p95, _p99, _p999, _max
+    programme_bytes, operation_ns_mean, _p50, _p90, _p95, _p99, _p999, _max
   background: migrations, migrations_stopped, migrated_bytes, mirrored_bytes, promoted_bytes,
     written_back_bytes, probes, probed_bytes, commits, journal_written_bytes, checkpoints,
     map_written_bytes

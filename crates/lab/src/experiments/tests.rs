@@ -3,6 +3,7 @@
 use super::*;
 use crate::experiment::{Axis, Bound, Published, Quantity};
 use crate::study::{How, plan};
+use braid_base::Bytes;
 
 const HOW: How = How { seed: 1, seeds: 1, quick: false, threads: None };
 
@@ -23,6 +24,29 @@ fn all_of_wu_and_reddy_is_there() {
     }
     // One more is ours.
     assert_eq!(find(&["wardrop".to_owned()]).unwrap().len(), 10);
+}
+
+#[test]
+fn all_of_xiao_and_others_is_there() {
+    for part in ["table1", "fig1", "fig2", "fig3", "fig4", "table2", "fig5"] {
+        assert_eq!(find(&[format!("pass/{part}")]).unwrap().len(), 1, "{part}");
+    }
+    // Two more are ours.
+    assert_eq!(find(&["pass".to_owned()]).unwrap().len(), 9);
+}
+
+/// The paper's 30 GB with two copies, its windows in sectors, and no memory cache above its block device.
+#[test]
+fn a_place_is_filled_in_and_a_mirror_begins_with_both_copies() {
+    let fig2 = find(&["pass/fig2".to_owned()]).unwrap()[0];
+    let setups = plan(fig2, HOW).unwrap();
+    let last = setups.iter().rfind(|setup| setup.policy.starts_with("raid1,write-behind")).unwrap();
+    assert_eq!(last.policy, "raid1,write-behind,limit=8388608");
+    assert_eq!((last.size, last.copies, last.cache_extents), (Some(Bytes(30_000_000_000)), 2, 0));
+    assert_eq!(last.prefill_policy.as_deref(), Some("raid1"));
+    assert!(setups.iter().any(|setup| setup.policy == "pass,window=16384sectors"));
+    let alone = setups.iter().find(|setup| setup.policy == "hdd-only").unwrap();
+    assert_eq!((alone.copies, alone.devices.len(), alone.prefill_policy.as_deref()), (1, 1, Some("own")));
 }
 
 #[test]

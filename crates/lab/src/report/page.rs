@@ -177,9 +177,10 @@ fn simulated(out: &mut String, study: &Study) {
     out.push_str("<h3>What was simulated</h3>\n<ul>\n");
     for series in &study.series {
         *out += &format!(
-            "<li>{}: <code>{} --policy {} --workload {}</code></li>\n",
+            "<li>{}: <code>{} --copies {} --policy {} --workload {}</code></li>\n",
             escaped(&series.label),
             escaped(&series.device_arguments.join(" ")),
+            series.copies,
             escaped(&series.policy),
             escaped(&series.load)
         );

@@ -53,7 +53,7 @@ pub fn svg(study: &Study, table: &Table) -> String {
 }
 
 fn curves(area: &Area, study: &Study, table: &Table) -> Drawn {
-    let places: Vec<f64> = study.axis_values.iter().map(|&place| f64::from(place)).collect();
+    let places: Vec<f64> = study.axis_values.iter().map(|&place| along(study, place)).collect();
     let (first, last) = (places[0], places[places.len() - 1]);
     let margin = (last - first) * 0.03;
     let most = top(table);
@@ -74,7 +74,7 @@ fn curves(area: &Area, study: &Study, table: &Table) -> Drawn {
         .label_style(("sans-serif", 14).into_font().color(&INK))
         .x_labels(14)
         .y_labels(8)
-        .x_label_formatter(&|x| format!("{x:.0}"))
+        .x_label_formatter(&|&x| format!("{:.0}", if by_factors(study) { x.exp2() } else { x }))
         .y_label_formatter(&|y| label(*y, most))
         .draw()?;
     for (number, row) in table.values.iter().enumerate() {
@@ -84,11 +84,22 @@ fn curves(area: &Area, study: &Study, table: &Table) -> Drawn {
     }
     for value in &table.paper_values {
         let (x, style) =
-            (f64::from(value.axis_value), Look::of(study, value.series_index).colour.stroke_width(2));
+            (along(study, value.axis_value), Look::of(study, value.series_index).colour.stroke_width(2));
         chart.draw_series(std::iter::once(PathElement::new([(x, value.low), (x, value.high)], style)))?;
         chart.draw_series([value.low, value.high].map(|y| Cross::new((x, y), MARK + 3, style)))?;
     }
     Ok(())
+}
+
+/// Whether the horizontal axis is logarithmic: its last place is many times the first.
+fn by_factors(study: &Study) -> bool {
+    let (first, last) = (study.axis_values[0], study.axis_values[study.axis_values.len() - 1]);
+    first > 0 && last / first >= 64
+}
+
+/// Where a place stands on the horizontal axis.
+fn along(study: &Study, place: u32) -> f64 {
+    if by_factors(study) { f64::from(place).log2() } else { f64::from(place) }
 }
 
 /// Where the vertical axis ends.

@@ -154,6 +154,10 @@ fn while_a_full_window_is_duplicated_guests_write_no_faster_than_the_disk_gets_i
     // Near the bound: slower.
     volume.lack((0..740).map(|i| ByteRange::new(KIB * 8 * i, KIB * 4)));
     assert!(write(&mut *policy, &volume) > Nanos(alone.0 * 3));
+    // At the bound that slow is no end: the disk has what is over the window after half a second.
+    volume.lack((0..768).map(|i| ByteRange::new(KIB * 8 * i, KIB * 4)));
+    let longest = (0..40).map(|_| write(&mut *policy, &volume)).max();
+    assert_eq!(longest, Some(Nanos::from_millis(500)));
     // Not more than the window is behind: at once.
     volume.now = Nanos::from_secs(3);
     volume.lack((0..256).map(|i| ByteRange::new(KIB * 8 * i, KIB * 4)));

@@ -1,8 +1,10 @@
 //! RAID 1: which copy is written when, and which is read.
 
 use crate::volume::{HDD, SSD, Volume, devices};
-use braid_base::{Bytes, DeviceClass, KIB, MIB, Nanos};
-use braid_policy::{ByteRange, CopyKind, CurrentCopy, Direction, Move, Plan, Policy, Second, parse};
+use braid_base::{Bytes, DeviceClass, KIB, MIB, Nanos, Op};
+use braid_policy::{
+    ByteRange, CopyKind, CurrentCopy, Direction, Flags, Move, Plan, Policy, Request, Second, parse,
+};
 
 fn pair() -> Volume {
     Volume::new(&devices(&[(DeviceClass::Ssd, 1000), (DeviceClass::Hdd, 1000)]), 800)
@@ -30,6 +32,20 @@ fn both_copies_are_written_together_and_the_quicker_one_is_read() {
         volume.devices[1].read_latency = Some(Nanos::from_millis(hdd));
         assert_eq!(read_first(&*policy, &volume), first);
     }
+}
+
+#[test]
+fn by_the_rule_of_md_random_reads_alternate_and_sequential_ones_stay() {
+    let volume = pair();
+    let mut policy = raid1(",reads=md", &volume);
+    assert!(policy.settings() == "reads=md" && policy.observes());
+    let mut read = |start: u64| {
+        let range = ByteRange::new(KIB * start, KIB * 4);
+        policy.observe(&Request { op: Op::Read, range, flags: Flags::default() }, &volume.view());
+        read_first(&*policy, &volume)
+    };
+    assert_eq!([100, 104, 500, 504, 100, 504].map(&mut read), [HDD, HDD, SSD, SSD, HDD, SSD]);
+    assert!(parse("raid1,write-behind,reads=md", &volume.devices).is_err());
 }
 
 #[test]

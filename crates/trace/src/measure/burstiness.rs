@@ -27,19 +27,22 @@ pub struct Burstiness {
 
 const LARGEST_K: u32 = 21;
 
+/// Takes the times of requests as they come.
 #[derive(Default)]
-pub(super) struct Counting {
+pub struct Counting {
     arrivals: Arrivals,
     requests: u64,
 }
 
 impl Counting {
-    pub(super) fn add(&mut self, at: Nanos) {
+    /// A request came; times do not run backwards.
+    pub fn add(&mut self, at: Nanos) {
         self.arrivals.add(at.0);
         self.requests += 1;
     }
 
-    pub(super) fn finish(self) -> Burstiness {
+    /// What the requests come to so far.
+    pub fn finish(&self) -> Burstiness {
         if self.requests == 0 {
             return Burstiness { entropy_slope: 0.0, entropy_slope_k_max: 0, entropy_bits: Vec::new() };
         }

@@ -22,7 +22,7 @@ mod seeks;
 mod sizes;
 mod working_set;
 
-pub use burstiness::Burstiness;
+pub use burstiness::{Burstiness, Counting as BurstinessCounting};
 pub use distribution::Bucket;
 pub use footprint::Footprint;
 pub use locality::{Locality, Share};

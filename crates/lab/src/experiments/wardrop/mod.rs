@@ -36,6 +36,8 @@ const PAPER: Paper = Paper {
     system: "wardrop",
     readahead: Readahead::First,
     processors: Some(4),
+    volume: None,
+    cache_extents: 100,
     differs: &[
         "The workload is generated: counts and mean sizes of operations are those of tables I and II, and what they leave open \
          is estimated (crates/workload/src/dbench.rs and netapp.rs say what). The real dbench and the real trace are not used.",
@@ -100,7 +102,7 @@ const fn series(
     policy: &'static str,
     load: &'static str,
 ) -> Series {
-    Series { label, devices, policy, load, variant_of: None }
+    Series { label, devices, copies: 1, policy, load, variant_of: None }
 }
 
 /// The policy without migration in the background: only allocation and writes to what memory holds shift load.
@@ -130,7 +132,7 @@ const fn variant(
     policy: &'static str,
     load: &'static str,
 ) -> Series {
-    Series { label, devices, policy, load, variant_of: Some(of) }
+    Series { label, devices, copies: 1, policy, load, variant_of: Some(of) }
 }
 
 const fn test(quantity: Quantity, published: Published, bound: Bound) -> Test {

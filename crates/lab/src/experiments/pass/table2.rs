@@ -1,0 +1,139 @@
+//! Table II: New-Orders per minute of TPC-C, by warehouses.
+
+use super::{BOTH, HDD, PAPER, RAID1, SSD, references, series, test, value};
+use crate::Prefill;
+use crate::experiment::Bound::{AtLeast, AtMost, Within};
+use crate::experiment::Measure::{Behind, BehindHighest, LatencyP90, LatencyP99, PerMinute};
+use crate::experiment::Published::{Number, Words};
+use crate::experiment::Quantity::{Ratio, Value};
+use crate::experiment::{Axis, Bound, Claim, Counting, Experiment, Test, Times};
+
+const LOAD: &str = "tpcc-like,warehouses={x},transactions=endless";
+const PASS_1K: &str = "pass (1K)";
+const PASS_2K: &str = "pass (2K)";
+const PASS_3K: &str = "pass (3K)";
+const PASS_4K: &str = "pass (4K)";
+/// What nine of ten New-Orders may take, in milliseconds: TPC-C, clause 5.2.5.
+const LIMIT: f64 = 5_000.0;
+
+/// Nine of ten New-Orders are answered in time, or not.
+const fn answered(series: &'static str, at: u32, bound: Bound) -> Test {
+    test(Value { measure: LatencyP90, series, at }, Words, bound)
+}
+
+/// tpmC beside that of the SSD alone.
+const fn beside_ssd(of: &'static str, at: u32, published: f64) -> Test {
+    test(Ratio { measure: PerMinute, of, to: &[SSD], at }, Number(published), Within(0.97, 1.03))
+}
+
+/// The declaration.
+pub const EXPERIMENT: Experiment = Experiment {
+    id: "pass/table2",
+    title: "TPC-C with 10 terminals for each warehouse",
+    paper: &PAPER,
+    place: "table II and section V-B",
+    axis: Axis::Numbers { label: "warehouses", places: &[10, 20, 30, 40, 60, 80, 100] },
+    series: &{
+        let [hdd, ssd, raid1, fastest] = references(LOAD);
+        [
+            series(PASS_1K, BOTH, "pass,window=1Ksectors", LOAD),
+            series(PASS_2K, BOTH, "pass,window=2Ksectors", LOAD),
+            series(PASS_3K, BOTH, "pass,window=3Ksectors", LOAD),
+            series(PASS_4K, BOTH, "pass,window=4Ksectors", LOAD),
+            raid1,
+            fastest,
+            hdd,
+            ssd,
+        ]
+    },
+    measures: &[PerMinute, LatencyP90, LatencyP99, Behind, BehindHighest],
+    counting: Some(Counting { programme: "TPC-C's New-Orders", operations: 1.0 }),
+    prefill: Prefill::All,
+    times: Times { warm_up: 60, measured: 600 },
+    claims: &[
+        Claim {
+            sentence: "The table: New-Orders per minute (tpmC).",
+            place: "table II",
+            tests: &[
+                value(PerMinute, PASS_1K, 10, 127.567),
+                value(PerMinute, PASS_1K, 20, 252.9),
+                value(PerMinute, PASS_1K, 30, 380.5),
+                value(PerMinute, PASS_1K, 40, 505.133),
+                value(PerMinute, PASS_2K, 40, 508.4),
+                value(PerMinute, PASS_3K, 40, 509.599),
+                value(PerMinute, PASS_4K, 10, 128.4),
+                value(PerMinute, PASS_4K, 20, 255.333),
+                value(PerMinute, PASS_4K, 30, 383.033),
+                value(PerMinute, PASS_4K, 40, 510.266),
+                value(PerMinute, RAID1, 10, 127.6),
+                value(PerMinute, RAID1, 20, 251.4),
+                value(PerMinute, HDD, 10, 127.733),
+                value(PerMinute, HDD, 20, 243.233),
+                value(PerMinute, SSD, 10, 128.5),
+                value(PerMinute, SSD, 20, 255.8),
+                value(PerMinute, SSD, 30, 384.166),
+                value(PerMinute, SSD, 40, 512.133),
+            ],
+            why: "",
+        },
+        Claim {
+            sentence: "With 30 and 40 warehouses it does not fail.",
+            place: "section V-B",
+            tests: &[
+                answered(PASS_1K, 30, AtMost(LIMIT)),
+                answered(PASS_1K, 40, AtMost(LIMIT)),
+                answered(PASS_4K, 30, AtMost(LIMIT)),
+                answered(PASS_4K, 40, AtMost(LIMIT)),
+            ],
+            why: "",
+        },
+        Claim {
+            sentence: "With 30 and 40 warehouses RAID 1 and the disk alone fail.",
+            place: "section V-B and table II",
+            tests: &[
+                answered(RAID1, 30, AtLeast(LIMIT)),
+                answered(RAID1, 40, AtLeast(LIMIT)),
+                answered(HDD, 30, AtLeast(LIMIT)),
+                answered(HDD, 40, AtLeast(LIMIT)),
+            ],
+            why: "Nine of ten New-Orders take 0.1 s on RAID 1, and 0.23 and 0.36 s on the disk alone, which is 70 and 90 % busy: it orders 32 requests \
+                  at a time, and then serves up to 280 a second. It fails from 80 warehouses on (9.3 s), where RAID 1, whose disk serves few of the reads, does not \
+                  yet with 100 (0.44 s). So the paper's database asked for more, or its disk did less; what PostgreSQL kept in memory is not published.",
+        },
+        Claim {
+            sentence: "The window makes no difference, and the policy is as fast as the SSD alone: there is time to duplicate while terminals think.",
+            place: "section V-B",
+            tests: &[
+                beside_ssd(PASS_1K, 10, 0.993),
+                beside_ssd(PASS_4K, 10, 0.999),
+                beside_ssd(PASS_1K, 40, 0.986),
+                beside_ssd(PASS_4K, 40, 0.996),
+            ],
+            why: "",
+        },
+        Claim {
+            sentence: "With 10 and 20 warehouses RAID 1 and the disk alone are as fast as the SSD, within 5 %.",
+            place: "table II",
+            tests: &[
+                beside_ssd(RAID1, 10, 0.993),
+                beside_ssd(RAID1, 20, 0.983),
+                beside_ssd(HDD, 10, 0.994),
+                test(
+                    Ratio { measure: PerMinute, of: HDD, to: &[SSD], at: 20 },
+                    Number(0.951),
+                    Within(0.93, 1.03),
+                ),
+            ],
+            why: "",
+        },
+    ],
+    published: "All of the table is published as numbers, six of PASS (2K) and PASS (3K) among them that are not repeated here.",
+    calibrated: &[],
+    contradictions: &[
+        "Section III has TPC-C ask for 90 % of transactions within 80 s of being queued. That is the limit of the deferred part of Delivery; for a New-Order it is 5 s.",
+    ],
+    differs: &[
+        "A run fails here if more than a tenth of its New-Orders take longer than 5 s; the paper's tool looks at all five transactions.",
+        "60 to 100 warehouses are ours. How many pages of PostgreSQL's memory answer is not published: crates/workload/src/tpcc.rs assumes 60 %.",
+    ],
+};
