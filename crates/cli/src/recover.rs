@@ -1,7 +1,7 @@
 //! `braid recover`.
 
 use crate::output::Output;
-use braid_base::Bytes;
+use braid_base::{Bytes, Nanos};
 use braid_control::{RecoverReport, Result, StateDir, VolumeName};
 use clap::Args;
 
@@ -15,7 +15,7 @@ use clap::Args;
 Example:
   braid recover vault
 
-JSON: name, epoch, given_up (devices), only_on_missing (device, offset_bytes, length_bytes).")]
+JSON: name, epoch, age_seconds (of that epoch's end), given_up (devices), only_on_missing (device, offset_bytes, length_bytes).")]
 pub struct Arguments {
     /// The volume
     name: VolumeName,
@@ -29,10 +29,11 @@ pub fn run(state: &StateDir, arguments: &Arguments, output: Output) -> Result<u8
 }
 
 fn describe(report: &RecoverReport) -> String {
-    let RecoverReport { name, epoch, given_up, only_on_missing } = report;
+    let RecoverReport { name, epoch, age_seconds, given_up, only_on_missing } = report;
     let lost: Bytes = only_on_missing.iter().map(|range| Bytes(range.length_bytes)).sum();
+    let ago = age_seconds.map_or_else(String::new, |age| format!(", {} ago", Nanos((age * 1e9) as u64)));
     let mut text = format!(
-        "volume '{name}' is as it was at the end of epoch {epoch}, without {}\n",
+        "volume '{name}' is as it was at the end of epoch {epoch}{ago}, without {}\n",
         given_up.join(", ")
     );
     if lost > Bytes::ZERO {

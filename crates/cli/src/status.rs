@@ -22,7 +22,7 @@ Examples:
 JSON of a volume that is served: name, served (true), uuid, process_id, uptime_seconds, nbd_uris,
 nbd_connections, attached_file, policy, size_bytes, extent_bytes, block_bytes, copies, mapped_bytes,
 extra_bytes, dirty_bytes, cache_bytes, cache_limit_bytes, map_memory_bytes, journal_bytes,
-behind_bytes, deferred_bytes, epoch, written_lately_bytes, stale_pages, pending_changes, failure,
+behind_bytes, deferred_bytes, journaled_bytes, epoch, written_lately_bytes, stale_pages, pending_changes, failure,
 durability (power_cut, daemon_crash or none: what a flush survives), guests, background, devices.
   guests: read, write, flush (requests, bytes, latency_ns_mean, _p50, _p95, _p99, _p999, _max),
     discard_requests, cache_hits, cache_misses, errors, latency_ns_counts (pairs: time, requests)

@@ -103,7 +103,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
             extent_size: self.shape.extent_size,
             block_size: self.shape.block_size,
             devices: &state.views,
-            homes: &Places { state: &state, cache: &self.guests.cache },
+            homes: &Places { state: &state, cache: &self.guests.cache, epochs: self.active_epochs() },
         };
         decide(&mut **self.policy.borrow_mut(), &view)
     }

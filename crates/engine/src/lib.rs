@@ -40,6 +40,7 @@ mod volume;
 
 pub use check::{Report, check};
 pub use create::{CreateOptions, create, planned_slots};
+pub use epochs::PastState;
 pub use error::{Error, ErrorKind, Result};
 pub use export::{Allocation, Durability, Export, Hints, Zeroing};
 pub use journal::Recovery;

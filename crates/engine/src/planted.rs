@@ -82,11 +82,26 @@ pub enum Bug {
     LostWritesRead,
     /// A device that has not answered a request in time gets others before it has.
     LateWriteForgotten,
+    /// An epoch counts before its segments are durable.
+    EpochNotFlushed,
+    /// The room of segments is used again before what was applied of them is durable.
+    SegmentsReusedEarly,
+    /// A guest's write does not wait until what an epoch lacks of its range has been read.
+    EpochReadsLater,
+    /// Of several segments with one range the first one counts.
+    OldestSegmentWins,
 }
 
 #[cfg(feature = "planted")]
 impl Bug {
-    /// All of them.
+    /// Those of epochs, which the loss of an SSD shows.
+    pub const OF_EPOCHS: [Bug; 4] =
+        [Bug::EpochNotFlushed, Bug::SegmentsReusedEarly, Bug::EpochReadsLater, Bug::OldestSegmentWins];
+}
+
+#[cfg(feature = "planted")]
+impl Bug {
+    /// All others, which crashes and failing disks show.
     pub const ALL: [Bug; 36] = [
         Bug::FlushSkipped,
         Bug::RecordBeforeData,

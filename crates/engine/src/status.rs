@@ -46,6 +46,8 @@ pub struct Status {
     pub behind: Bytes,
     /// Of these, what the policy wants behind for a while.
     pub deferred: Bytes,
+    /// Of these, what the disk has in its journal of epochs, and not in its place: no loss of the SSDs costs that.
+    pub journaled: Bytes,
     /// The newest epoch of which the disk that keeps them alone is the volume; none if it is no state of it.
     pub epoch: Option<u64>,
     /// How much of the volume a span is.
@@ -67,7 +69,7 @@ pub struct Status {
 pub struct Glance {
     /// Bytes that migrations have copied.
     pub migrated_bytes: u64,
-    /// Bytes of the volume that a copy lacks.
+    /// Bytes of the volume that a copy lacks, and no journal of epochs has.
     pub behind: Bytes,
     /// The devices, by id.
     pub devices: Vec<DeviceGlance>,
@@ -168,6 +170,7 @@ impl<R: Runtime, D: Device> Volume<R, D> {
                 figures: policy.figures(member.id),
             }
         };
+        let deferred = state.behind.deferred();
         Status {
             name: superblock.name.clone(),
             uuid: superblock.volume,
@@ -183,7 +186,10 @@ impl<R: Runtime, D: Device> Volume<R, D> {
             journal: core.journal.live_room(),
             spans: state.behind.len(),
             behind: state.behind.total(),
-            deferred: state.behind.deferred(),
+            deferred,
+            journaled: core
+                .active_epochs()
+                .map_or(Bytes::ZERO, |epochs| deferred.saturating_sub(epochs.lag())),
             epoch: core.epochs.as_ref().and_then(|epochs| epochs.newest()),
             span_size: core.shape.extent_size * u64::from(superblock.span_extents),
             failure: core.journal.failure().map(|e| e.to_string()),
@@ -209,7 +215,7 @@ impl<R: Runtime, D: Device> Volume<R, D> {
         };
         Glance {
             migrated_bytes: core.background.borrow().migrated_bytes,
-            behind: state.behind.total(),
+            behind: core.active_epochs().map_or(state.behind.total(), |epochs| epochs.lag()),
             devices: core.devices.iter().map(device).collect(),
         }
     }

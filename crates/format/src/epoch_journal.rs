@@ -3,25 +3,27 @@
 //! ```text
 //! 0     state page 0     written alternately with page 1: the valid one with the highest sequence counts
 //! 4096  state page 1
-//! 8192  segments, one behind the other, each in whole pages: an index page, then the bytes that it speaks of
+//! 8192  ring of segments, one behind the other, each in whole pages: an index page, then the bytes that it speaks of;
+//!       where less than 1 MiB is left up to the end of the region, the next one lies at the beginning of the ring
 //!
 //! state page                                          index page
 //! 0   8  magic "BRAIDEPS"                             0   8  magic "BRAIDEPI"
 //! 8   4  CRC-32C of the volume's UUID, bytes 12..4096 8   4  CRC-32C of the volume's UUID, bytes 12..4096
-//! 12  4  state: 1 void, 2 applied, 3 committed,       12  4  entries
-//!        4 being adopted
-//! 16  8  sequence of this page                        16  8  epoch
-//! 24  8  epoch                                        24  4  number of the segment
-//! 32  4  segments                                     28  4  CRC-32C of the volume's UUID and the bytes
-//!                                                     32  16 n entries: byte of the volume (8), length (4), 1 if zeros (4)
+//! 12  4  state: 1 void, 2 image, 3 being adopted      12  4  entries
+//! 16  8  sequence of this page                        16  8  number of the segment: one more than that before it
+//! 24  8  epoch                                        24  4  CRC-32C of the volume's UUID and the bytes
+//! 32  8  byte of the ring at which the run begins     28  16 n entries: byte of the volume (8), length (4), 1 if zeros (4)
+//! 40  8  number of its first segment
+//! 48  4  its segments
+//! 52  8  when the epoch ended, in ns since 1970; 0: not known
 //! ```
 //!
-//! Void: the disk alone is no state of the volume. Applied: it is the volume at the end of the epoch. Committed: it is that once the segments
-//! have been applied to it, which can be done again. Being adopted: likewise applied, and the map is being written that says that the disk has all.
+//! Void: the disk alone is no state of the volume. Image: it is the volume at the end of the epoch once the run of segments has been applied
+//! to it in their order, which can be done again. Being adopted: likewise, with an empty run, and the map is being written that says that the disk has all.
 
 use crate::checksum::checksum;
 use crate::{Invalid, Uuid, count};
-use braid_base::Bytes;
+use braid_base::{Bytes, Nanos};
 use std::ops::Range;
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -36,7 +38,9 @@ pub const SEGMENTS: Bytes = Bytes(4096 * STATE_PAGES);
 pub const LONGEST_SEGMENT: Bytes = Bytes(1 << 20);
 /// The most entries of a segment.
 pub const MOST_ENTRIES: usize = (PAGE.as_usize() - size_of::<RawIndex>()) / size_of::<RawEntry>();
-/// The most segments of an epoch: those of an empty one would fill 4 GiB.
+/// No ring is as long.
+pub const LONGEST_RING: Bytes = Bytes(1 << 32);
+/// The most segments of a run: index pages alone would fill the longest ring.
 pub const MOST_SEGMENTS: u32 = 1 << 20;
 
 const STATE_MAGIC: [u8; 8] = *b"BRAIDEPS";
@@ -49,12 +53,21 @@ const COVERED: usize = 12;
 pub enum State {
     /// No state of the volume.
     Void,
-    /// The volume at the end of the epoch.
-    Applied,
-    /// That, once so many segments have been applied.
-    Committed(u32),
+    /// The volume at the end of the epoch, once the run has been applied.
+    Image,
     /// That, and from now on the volume.
     Adopting,
+}
+
+/// Segments that count, one behind the other.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Run {
+    /// Where the first one lies, or the next one if there is none: a byte of the ring.
+    pub at: Bytes,
+    /// Its number.
+    pub first: u64,
+    /// How many there are.
+    pub segments: u32,
 }
 
 /// A state page.
@@ -66,6 +79,26 @@ pub struct StatePage {
     pub epoch: u64,
     /// What the disk is.
     pub state: State,
+    /// What has to be applied for that.
+    pub run: Run,
+    /// When the epoch ended, since 1970; zero if that is not known.
+    pub ended: Nanos,
+}
+
+impl StatePage {
+    /// Before anything was written.
+    pub const NOTHING: StatePage = StatePage {
+        sequence: 0,
+        epoch: 0,
+        state: State::Void,
+        run: Run { at: Bytes::ZERO, first: 0, segments: 0 },
+        ended: Nanos::ZERO,
+    };
+}
+
+/// Where a segment lies behind one that ends at this byte of a ring of this length.
+pub fn next_place(at: Bytes, ring: Bytes) -> Bytes {
+    if at + LONGEST_SEGMENT > ring { Bytes::ZERO } else { at }
 }
 
 /// A range of the volume in a segment.
@@ -92,7 +125,10 @@ struct RawState {
     state: U32,
     sequence: U64,
     epoch: U64,
+    at: U64,
+    first: U64,
     segments: U32,
+    ended: U64,
 }
 
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
@@ -101,8 +137,7 @@ struct RawIndex {
     magic: [u8; 8],
     crc: U32,
     entries: U32,
-    epoch: U64,
-    number: U32,
+    number: U64,
     content: U32,
 }
 
@@ -115,7 +150,7 @@ struct RawEntry {
 }
 
 const _: () =
-    assert!(size_of::<RawState>() == 36 && size_of::<RawIndex>() == 32 && size_of::<RawEntry>() == 16);
+    assert!(size_of::<RawState>() == 60 && size_of::<RawIndex>() == 28 && size_of::<RawEntry>() == 16);
 
 fn sealed<T: IntoBytes + Immutable>(raw: &T, rest: &[u8], volume: Uuid) -> [u8; PAGE.as_usize()] {
     let mut page = [0; PAGE.as_usize()];
@@ -140,11 +175,10 @@ where
 
 /// A state page as bytes.
 pub fn encode_state(volume: Uuid, page: &StatePage) -> [u8; PAGE.as_usize()] {
-    let (state, segments) = match page.state {
-        State::Void => (1u32, 0),
-        State::Applied => (2, 0),
-        State::Committed(segments) => (3, segments),
-        State::Adopting => (4, 0),
+    let state: u32 = match page.state {
+        State::Void => 1,
+        State::Image => 2,
+        State::Adopting => 3,
     };
     let raw = RawState {
         magic: STATE_MAGIC,
@@ -152,7 +186,10 @@ pub fn encode_state(volume: Uuid, page: &StatePage) -> [u8; PAGE.as_usize()] {
         state: state.into(),
         sequence: page.sequence.into(),
         epoch: page.epoch.into(),
-        segments: segments.into(),
+        at: page.run.at.0.into(),
+        first: page.run.first.into(),
+        segments: page.run.segments.into(),
+        ended: page.ended.0.into(),
     };
     sealed(&raw, &[], volume)
 }
@@ -162,17 +199,27 @@ pub fn decode_state(bytes: &[u8], volume: Uuid) -> Result<StatePage, Invalid> {
     let (raw, _) = opened::<RawState>(bytes, STATE_MAGIC, volume)?;
     count::verify(raw.sequence.get(), "the sequence of the epochs' state")?;
     count::verify(raw.epoch.get(), "the epoch of a disk")?;
-    let state = match (raw.state.get(), raw.segments.get()) {
+    count::verify(raw.first.get(), "the number of a segment")?;
+    let run = Run { at: Bytes(raw.at.get()), first: raw.first.get(), segments: raw.segments.get() };
+    if !run.at.is_aligned(PAGE) || run.at >= LONGEST_RING {
+        return Err(Invalid::Value(format!("a run of segments begins at byte {} of its ring", run.at.0)));
+    }
+    let state = match (raw.state.get(), run.segments) {
         (1, 0) => State::Void,
-        (2, 0) => State::Applied,
-        (3, segments) if segments <= MOST_SEGMENTS => State::Committed(segments),
-        (4, 0) => State::Adopting,
+        (2, 0..=MOST_SEGMENTS) => State::Image,
+        (3, 0) => State::Adopting,
         (state, segments) => {
             let text = format!("state {state} of a disk's epochs with {segments} segments is unknown");
             return Err(Invalid::Value(text));
         }
     };
-    Ok(StatePage { sequence: raw.sequence.get(), epoch: raw.epoch.get(), state })
+    Ok(StatePage {
+        sequence: raw.sequence.get(),
+        epoch: raw.epoch.get(),
+        state,
+        run,
+        ended: Nanos(raw.ended.get()),
+    })
 }
 
 /// The newest valid state page of a region; none if there is none.
@@ -182,18 +229,11 @@ pub fn newest_state(region: &[u8], volume: Uuid) -> Option<StatePage> {
 }
 
 /// The index page of a segment with these entries and these bytes. At most [`MOST_ENTRIES`].
-pub fn encode_index(
-    volume: Uuid,
-    epoch: u64,
-    number: u32,
-    entries: &[Entry],
-    content: &[u8],
-) -> [u8; PAGE.as_usize()] {
+pub fn encode_index(volume: Uuid, number: u64, entries: &[Entry], content: &[u8]) -> [u8; PAGE.as_usize()] {
     let raw = RawIndex {
         magic: INDEX_MAGIC,
         crc: U32::ZERO,
         entries: (entries.len() as u32).into(),
-        epoch: epoch.into(),
         number: number.into(),
         content: checksum(volume, content).into(),
     };
@@ -226,20 +266,11 @@ impl Index {
     }
 }
 
-/// Verifies the index page at the start of `bytes`, of this segment of this epoch of a volume of `volume_size`.
-pub fn decode_index(
-    bytes: &[u8],
-    volume: Uuid,
-    (epoch, number): (u64, u32),
-    volume_size: Bytes,
-) -> Result<Index, Invalid> {
+/// Verifies the index page at the start of `bytes`, of the segment with this number of a volume of `volume_size`.
+pub fn decode_index(bytes: &[u8], volume: Uuid, number: u64, volume_size: Bytes) -> Result<Index, Invalid> {
     let (raw, rest) = opened::<RawIndex>(bytes, INDEX_MAGIC, volume)?;
-    if (raw.epoch.get(), raw.number.get()) != (epoch, number) {
-        let text = format!(
-            "segment {} of epoch {} lies where segment {number} of epoch {epoch} is expected",
-            raw.number.get(),
-            raw.epoch.get()
-        );
+    if raw.number.get() != number {
+        let text = format!("segment {} lies where segment {number} is expected", raw.number.get());
         return Err(Invalid::Value(text));
     }
     let listed = raw.entries.get() as usize;
@@ -271,15 +302,22 @@ mod tests {
     const VOLUME: Uuid = Uuid([9; 16]);
     const SIZE: Bytes = Bytes(1 << 20);
 
-    fn state(sequence: u64, state: State) -> StatePage {
-        StatePage { sequence, epoch: 5, state }
+    fn state(sequence: u64, state: State, segments: u32) -> StatePage {
+        StatePage {
+            sequence,
+            epoch: 5,
+            state,
+            run: Run { at: PAGE * 3, first: 70, segments },
+            ended: Nanos(7),
+        }
     }
 
     #[test]
     fn the_newest_valid_state_counts() {
-        let all = [State::Void, State::Applied, State::Committed(7), State::Adopting];
-        for (i, kind) in all.into_iter().enumerate() {
-            let (old, new) = (state(3, all[(i + 1) % 4]), state(4, kind));
+        let all = [(State::Void, 0), (State::Image, 0), (State::Image, 7), (State::Adopting, 0)];
+        for (i, (kind, segments)) in all.into_iter().enumerate() {
+            let (other, others) = all[(i + 1) % 4];
+            let (old, new) = (state(3, other, others), state(4, kind, segments));
             let pages = [old, new].map(|page| encode_state(VOLUME, &page));
             assert_eq!(newest_state(&pages.concat(), VOLUME), Some(new));
             let mut torn = pages;
@@ -293,10 +331,27 @@ mod tests {
 
     #[test]
     fn a_state_that_is_never_written_is_refused() {
-        let page = encode_state(VOLUME, &state(1, State::Committed(MOST_SEGMENTS + 1)));
-        assert!(matches!(decode_state(&page, VOLUME), Err(Invalid::Value(_))));
-        let page = encode_state(VOLUME, &state(u64::MAX, State::Void));
-        assert!(matches!(decode_state(&page, VOLUME), Err(Invalid::Value(_))));
+        let at =
+            |at: Bytes| StatePage { run: Run { at, first: 0, segments: 0 }, ..state(1, State::Image, 0) };
+        let refused = [
+            state(1, State::Image, MOST_SEGMENTS + 1),
+            state(1, State::Void, 1),
+            state(1, State::Adopting, 1),
+            state(u64::MAX, State::Void, 0),
+            at(Bytes(512)),
+            at(LONGEST_RING),
+        ];
+        for page in refused {
+            let bytes = encode_state(VOLUME, &page);
+            assert!(matches!(decode_state(&bytes, VOLUME), Err(Invalid::Value(_))), "{page:?}");
+        }
+    }
+
+    #[test]
+    fn a_segment_always_fits_where_the_next_one_lies() {
+        let ring = LONGEST_SEGMENT * 3 + PAGE;
+        assert_eq!(next_place(LONGEST_SEGMENT * 2 + PAGE, ring), LONGEST_SEGMENT * 2 + PAGE);
+        assert_eq!(next_place(LONGEST_SEGMENT * 2 + PAGE * 2, ring), Bytes::ZERO);
     }
 
     fn entries() -> Vec<Entry> {
@@ -307,32 +362,32 @@ mod tests {
     #[test]
     fn an_index_round_trips_and_knows_its_place_and_its_bytes() {
         let content = vec![3; 4096 + 512];
-        let page = encode_index(VOLUME, 8, 2, &entries(), &content);
-        let index = decode_index(&page, VOLUME, (8, 2), SIZE).unwrap();
+        let page = encode_index(VOLUME, 82, &entries(), &content);
+        let index = decode_index(&page, VOLUME, 82, SIZE).unwrap();
         assert_eq!((index.entries.clone(), index.stored()), (entries(), Bytes(4096 + 512)));
         assert_eq!(index.verify(VOLUME, &content), Ok(()));
         assert_eq!(index.verify(VOLUME, &content[1..]), Err(Invalid::Checksum));
-        for place in [(7, 2), (8, 1)] {
-            assert!(matches!(decode_index(&page, VOLUME, place, SIZE), Err(Invalid::Value(_))));
+        for number in [81, 83] {
+            assert!(matches!(decode_index(&page, VOLUME, number, SIZE), Err(Invalid::Value(_))));
         }
-        assert!(matches!(decode_index(&page, VOLUME, (8, 2), Bytes(65536)), Err(Invalid::Value(_))));
+        assert!(matches!(decode_index(&page, VOLUME, 82, Bytes(65536)), Err(Invalid::Value(_))));
         for sector in 0..8 {
             let mut torn = page;
             torn[sector * 512..][..512].fill(0xaa);
-            assert!(decode_index(&torn, VOLUME, (8, 2), SIZE).is_err(), "sector {sector}");
+            assert!(decode_index(&torn, VOLUME, 82, SIZE).is_err(), "sector {sector}");
         }
-        assert_eq!(decode_index(&page[..4095], VOLUME, (8, 2), SIZE), Err(Invalid::Absent));
+        assert_eq!(decode_index(&page[..4095], VOLUME, 82, SIZE), Err(Invalid::Absent));
     }
 
     #[test]
     fn lengths_that_no_segment_has_are_refused() {
         let long = Entry { range: Bytes::ZERO..LONGEST_SEGMENT, zeros: false };
-        let page = encode_index(VOLUME, 1, 0, &[long], &[]);
-        assert!(matches!(decode_index(&page, VOLUME, (1, 0), LONGEST_SEGMENT), Err(Invalid::Value(_))));
-        let mut page = encode_index(VOLUME, 1, 0, &[], &[]);
+        let page = encode_index(VOLUME, 1, &[long], &[]);
+        assert!(matches!(decode_index(&page, VOLUME, 1, LONGEST_SEGMENT), Err(Invalid::Value(_))));
+        let mut page = encode_index(VOLUME, 1, &[], &[]);
         page[12..16].copy_from_slice(&u32::MAX.to_le_bytes());
         let crc = checksum(VOLUME, &page[COVERED..]);
         page[8..12].copy_from_slice(&crc.to_le_bytes());
-        assert!(matches!(decode_index(&page, VOLUME, (1, 0), SIZE), Err(Invalid::Value(_))));
+        assert!(matches!(decode_index(&page, VOLUME, 1, SIZE), Err(Invalid::Value(_))));
     }
 }

@@ -55,9 +55,9 @@ pub fn journal_len(volume_size: Bytes) -> Bytes {
     (volume_size / (1 << 18)).clamp(MIB, MIB * 64).align_up(KIB * 4)
 }
 
-/// The length of the journal of epochs: an eighth of the volume, 4 MiB to 1 GiB. An epoch takes half of it at most.
+/// The length of the journal of epochs: an eighth of the volume, 8 MiB to 1 GiB. An epoch takes less than half of it.
 pub fn epoch_journal_len(volume_size: Bytes) -> Bytes {
-    (volume_size / 8).clamp(MIB * 4, MIB * 1024).align_up(KIB * 4)
+    (volume_size / 8).clamp(MIB * 8, MIB * 1024).align_up(KIB * 4)
 }
 
 /// The length of the proof: two pages, written alternately.

@@ -9,12 +9,14 @@ use crate::sizes::sizes;
 use crate::sweep::Gauge;
 use crate::verify::Verifier;
 use crate::{DeviceSetup, Error, Result, Setup};
-use braid_base::{Bytes, DeviceClass, DeviceId, Rng, SECTOR};
+use braid_base::{Bytes, DeviceClass, DeviceId, Nanos, Rng, SECTOR};
 use braid_emulated::Emulated;
 use braid_engine::{CreateOptions, Export, OpenOptions, Volume, create};
 use braid_format::Uuid;
+use braid_format::superblock::Layout;
 use braid_model::Spec;
-use braid_runtime::{Device, Geometry};
+use braid_policy::DeviceView;
+use braid_runtime::{Device, Geometry, Runtime};
 use braid_sim::{Hollow, Payload, World};
 use std::cell::RefCell;
 use std::ops::Range;
@@ -22,6 +24,9 @@ use std::rc::Rc;
 
 /// A device of a simulation: a model's timing over something without bytes.
 pub(crate) type Simulated<D> = Rc<Emulated<World, D>>;
+
+/// How often it looks whether a disk is an image of the volume.
+const LOOK: Nanos = Nanos::from_millis(100);
 
 /// A volume, and handles to its devices.
 pub(crate) struct Rig<D: Device> {
@@ -91,6 +96,10 @@ pub(crate) async fn build<D: Device>(
     let mut volume = open(world, &devices, setup).await?;
     let ranges = fill::ranges(setup, need.filled.as_deref(), volume.size());
     let filled_by = fill::fill(&volume, setup, ranges, verifier, gauge).await?;
+    // The first copy is no part of what is measured.
+    while !options.layouts.is_empty() && volume.status().epoch.is_none() {
+        world.sleep(LOOK).await;
+    }
     volume.close().await?;
     drop(volume);
     volume = open(world, &devices, setup).await?;
@@ -128,7 +137,18 @@ fn options(setup: &Setup, need: &Need, kinds: &[DeviceSetup]) -> Result<CreateOp
     options.policy = setup.policy.clone();
     options.models = kinds.iter().map(|kind| kind.model.clone()).collect();
     options.overwrite = true;
+    if keeps_epochs(&setup.policy, kinds) {
+        let layout = |class| if class == DeviceClass::Hdd { Layout::Tail } else { Layout::Head };
+        options.layouts = kinds.iter().map(|kind| layout(kind.class)).collect();
+    }
     Ok(options)
+}
+
+/// Whether a policy wants a disk that keeps addresses. What is wrong with the policy is said when the volume is made.
+fn keeps_epochs(policy: &str, kinds: &[DeviceSetup]) -> bool {
+    let view = |(id, kind): (u16, &DeviceSetup)| DeviceView::empty(DeviceId(id), kind.class, u32::MAX);
+    let views: Vec<DeviceView> = (0..).zip(kinds).map(view).collect();
+    braid_policy::parse(policy, &views).is_ok_and(|policy| policy.keeps_epochs())
 }
 
 async fn open<D: Device>(

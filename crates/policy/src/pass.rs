@@ -21,7 +21,8 @@
 //!
 //! The paper's order (`order=lba`) is that of addresses: the disk alone holds no state that the volume ever had until the window is empty. With
 //! `order=epoch` the disk, with its journal, always is the volume as it was at a past instant: what is behind is duplicated as a whole
-//! ([`Move::EndEpoch`]), and a write that would put more than `max-lag` behind waits. It needs a disk that keeps addresses (`layout=tail`).
+//! ([`Move::EndEpoch`]), and a write that would put more than `max-lag` behind waits. It needs a disk that keeps addresses (`layout=tail`). What is in the
+//! journal does not count as lost ([`crate::Homes::lag`]), but has to go to its place, and guests are held to the rate of that.
 //!
 //! Without the disk the volume goes on with the SSDs alone (`on-disk-failure=continue`), or gives its data to readers only (`stop`).
 
@@ -85,7 +86,7 @@ impl Pace {
 
     /// How long a write waits. Guests get up to twice the rate of the disks while little more than the window is behind, and less and
     /// less of it towards the bound, one after the other; and none waits for longer than the disks take for the `surplus` over the window.
-    fn wait(&mut self, len: Bytes, surplus: Bytes, over: f64, now: Nanos) -> Nanos {
+    fn wait(&mut self, len: Bytes, (surplus, over): (Bytes, f64), now: Nanos) -> Nanos {
         let Some(since) = self.since else { return Nanos::ZERO };
         let passed = now.saturating_sub(since);
         if passed >= MEASURED {
@@ -94,11 +95,14 @@ impl Pace {
         let Some(rate) = self.rate.filter(|&rate| rate > 0.0) else { return Nanos::ZERO };
         let allowed = rate * 2.0 * (1.0 - over).max(0.01);
         let takes = |len: Bytes, rate: f64| Nanos((len.0 as f64 / rate * 1e9) as u64);
-        self.next = (self.next.max(now) + takes(len, allowed)).min(now + takes(surplus, rate));
+        let longest = takes(surplus, rate).min(LONGEST);
+        self.next = (self.next.max(now) + takes(len, allowed)).min(now + longest);
         self.next.saturating_sub(now)
     }
 }
 
+/// No write waits longer for that: what is behind may be much less by then.
+const LONGEST: Nanos = Nanos::from_millis(200);
 /// So long the disks are watched before their rate is believed.
 const MEASURED: Nanos = Nanos::from_millis(200);
 
@@ -265,16 +269,27 @@ impl Pass {
         self.settings.max_lag_time.is_some_and(|most| now >= self.covered + most / part)
     }
 
-    /// How long a write waits so that what is behind stays between the window and its bound.
-    fn paced(&mut self, len: Bytes, view: &View) -> Nanos {
-        let (volume, behind) = (volume_size(view), view.homes.behind());
+    /// What is behind when duplication begins. With epochs it begins at half of their bound.
+    fn window(&self, view: &View) -> Bytes {
+        let volume = volume_size(view);
         let (window, most) = (self.settings.window.of(volume), self.settings.max_lag.of(volume));
-        if behind <= window || most <= window {
-            return Nanos::ZERO;
+        match view.homes.epoch_journal() {
+            None => window,
+            Some((_, all)) => window.min(Bytes(most.min(all).0 / 2)),
         }
-        let surplus = behind - window;
-        let over = surplus.0 as f64 / (most - window).0 as f64;
-        self.pace.wait(len, surplus, over.min(1.0), view.now)
+    }
+
+    /// How much more is behind than the window, and which part of what lies between that and its bound; with epochs, how much more of their journal is in use
+    /// than half of it.
+    fn surplus(&self, view: &View) -> Option<(Bytes, f64)> {
+        let volume = volume_size(view);
+        let bounds = (self.settings.window.of(volume), self.settings.max_lag.of(volume));
+        let (is, from, to) = match view.homes.epoch_journal() {
+            None => (view.homes.behind(), bounds.0, bounds.1),
+            Some((used, all)) => (used, Bytes(all.0 / 2), all),
+        };
+        let surplus = (is > from && to > from).then(|| is - from)?;
+        Some((surplus, (surplus.0 as f64 / (to - from).0 as f64).min(1.0)))
     }
 
     fn is_ssd(&self, device: DeviceId) -> bool {
@@ -370,7 +385,7 @@ impl Policy for Pass {
 
     fn observe(&mut self, _: &Request, view: &View) {
         self.last_request = view.now;
-        self.highest = self.highest.max(view.homes.behind());
+        self.highest = self.highest.max(view.homes.lag());
     }
 
     fn throttle(&mut self, request: &Request, view: &View) -> Nanos {
@@ -379,7 +394,9 @@ impl Policy for Pass {
             Op::Write => {
                 let blocked =
                     Nanos(base.0 * u64::from(self.outstanding) / threshold).min(Nanos(base.0 * levels));
-                blocked.max(self.paced(request.range.len(), view))
+                let paced =
+                    self.surplus(view).map(|over| self.pace.wait(request.range.len(), over, view.now));
+                blocked.max(paced.unwrap_or_default())
             }
             Op::Read | Op::Flush | Op::Discard => Nanos::ZERO,
         }
@@ -388,7 +405,9 @@ impl Policy for Pass {
     fn completed(&mut self, io: &Completion) {
         let duplicates = io.origin == Origin::Background && io.direction == Direction::Write;
         if duplicates && !self.is_ssd(io.device) {
-            self.pace.copied += io.len.0;
+            // With epochs each byte goes to the disk twice.
+            let times = if self.settings.order == Order::Epoch { 2 } else { 1 };
+            self.pace.copied += io.len.0 / times;
         }
     }
 
@@ -414,15 +433,15 @@ impl Policy for Pass {
     }
 
     fn plan(&mut self, view: &View, plan: &mut Plan) -> Nanos {
-        let behind = view.homes.behind();
-        self.highest = self.highest.max(behind);
+        let lag = view.homes.lag();
+        self.highest = self.highest.max(lag);
         self.round = None;
-        if behind == Bytes::ZERO {
+        let full = lag >= self.window(view) || lag > Bytes::ZERO && self.is_late(2, view.now);
+        self.pace.begin(full || self.surplus(view).is_some(), view.now);
+        if lag == Bytes::ZERO {
             self.covered = view.now;
             return view.now + if self.settings.max_lag_time.is_some() { LOOK } else { REST };
         }
-        let full = behind >= self.settings.window.of(volume_size(view)) || self.is_late(2, view.now);
-        self.pace.begin(full, view.now);
         let idle = view.now >= self.last_request + self.settings.idle;
         if full || idle {
             let most = if full { usize::MAX } else { IDLE_PIECES };

@@ -80,6 +80,16 @@ pub trait Homes {
         Bytes::ZERO
     }
 
+    /// What a loss of the SSDs would cost: what is behind, without what a journal of epochs on the disk has.
+    fn lag(&self) -> Bytes {
+        self.behind()
+    }
+
+    /// How much of the journal of epochs is in use or asked for, and how much epochs may hold before guests have to wait for its room. None without one.
+    fn epoch_journal(&self) -> Option<(Bytes, Bytes)> {
+        None
+    }
+
     /// The first range at or after `from` that is behind, as long as it goes on; none if there is none up to the end of
     /// the volume. Ranges come in the order of their addresses if `from` is the end of the last one.
     fn next_behind(&self, _from: Bytes) -> Option<ByteRange> {

@@ -39,6 +39,11 @@ pub trait Runtime: Clone + 'static {
     /// The time now: monotonic, from an arbitrary start.
     fn now(&self) -> Nanos;
 
+    /// The time since 1970, as far as the machine's clock tells it; none where time is not that of any calendar.
+    fn calendar(&self) -> Option<Nanos> {
+        None
+    }
+
     /// Completes at `deadline`, or at once where that has passed. Precise to a few microseconds in the real world.
     fn sleep_until(&self, deadline: Nanos) -> Sleep;
 

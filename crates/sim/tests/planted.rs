@@ -4,11 +4,18 @@
 
 mod chaos;
 mod engine_subject;
+#[path = "volume/epochs.rs"]
+#[allow(dead_code, reason = "of its tests these use one")]
+mod epochs;
+#[path = "volume/rig/mod.rs"]
+#[allow(dead_code, reason = "tests of volumes use all of it")]
+mod rig;
 
 use braid_base::{KIB, MIB, Nanos};
 use braid_engine::{Bug, plant};
 use braid_sim::{Campaign, DiskOptions, Disturbance, Errors, Failure, Mix, States};
 use engine_subject::{Engine, campaign};
+use std::panic::catch_unwind;
 use std::time::Instant;
 
 /// Seeds after which a bug counts as not found.
@@ -125,6 +132,19 @@ fn find(bug: Bug) -> Option<Failure> {
 fn every_planted_bug_is_found() {
     let escaped: Vec<Bug> = Bug::ALL.into_iter().filter(|bug| find(*bug).is_none()).collect();
     assert!(escaped.is_empty(), "no campaign finds {escaped:?}");
+}
+
+#[test]
+fn every_planted_bug_of_epochs_is_found() {
+    let is_found = |bug: &Bug| {
+        plant(Some(*bug));
+        let found = (0..SEEDS).find(|&seed| catch_unwind(|| epochs::lose_ssd(seed)).is_err());
+        plant(None);
+        println!("{bug:?}: found by seed {found:?}");
+        found.is_some()
+    };
+    let escaped: Vec<Bug> = Bug::OF_EPOCHS.into_iter().filter(|bug| !is_found(bug)).collect();
+    assert!(escaped.is_empty(), "no loss of an SSD finds {escaped:?}");
 }
 
 /// Or a hunt would find the engine's own mistakes.

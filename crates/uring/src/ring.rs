@@ -15,6 +15,7 @@ use std::io;
 use std::pin::pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 /// How long before a timer the loop stops sleeping and starts polling. The kernel's overshoot is below this in all but
 /// a few of a thousand waits; a longer time costs processor time for nothing.
@@ -142,6 +143,11 @@ impl Ring {
 impl Runtime for Ring {
     fn now(&self) -> Nanos {
         clock()
+    }
+
+    fn calendar(&self) -> Option<Nanos> {
+        let since = SystemTime::now().duration_since(UNIX_EPOCH).ok()?;
+        u64::try_from(since.as_nanos()).ok().map(Nanos)
     }
 
     fn sleep_until(&self, deadline: Nanos) -> Sleep {

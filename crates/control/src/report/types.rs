@@ -54,6 +54,9 @@ pub struct StatusReport {
     pub behind_bytes: u64,
     /// Bytes of the volume that a copy lacks because the policy duplicates them later: what the loss of the other copy would cost now.
     pub deferred_bytes: u64,
+    /// Beside that, what the disk has in its journal of epochs, and not in its place yet.
+    #[serde(default)]
+    pub journaled_bytes: u64,
     /// The newest epoch of which the disk that keeps epochs alone is the volume; null if no disk does, or it is no state of the volume yet.
     pub epoch: Option<u64>,
     /// Bytes of the volume that would be resynchronised after an unclean stop, in whole spans; with one required copy, those whose clean

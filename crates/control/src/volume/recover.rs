@@ -6,16 +6,19 @@ use crate::volume::lock::VolumeLock;
 use crate::volume::members::{handles, names, open_members, with_paths};
 use crate::volume::state_dir::{StateDir, VolumeName};
 use crate::{Error, ErrorKind, Result};
-use braid_engine::{OpenOptions, Volume};
+use braid_engine::{OpenOptions, PastState, Volume};
+use braid_runtime::Runtime;
 use serde::{Deserialize, Serialize};
 
 /// A volume that was recovered.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct RecoverReport {
     /// The volume.
     pub name: String,
     /// The epoch at the end of which it was what it is now.
     pub epoch: u64,
+    /// How long ago that was; null if the clock of the machine that served it did not tell.
+    pub age_seconds: Option<f64>,
     /// The devices that were given up, by place.
     pub given_up: Vec<String>,
     /// Where a device that is missing had newer bytes, in whole spans: what is lost lies within these ranges.
@@ -45,7 +48,10 @@ pub fn recover(state: &StateDir, name: &VolumeName) -> Result<RecoverReport> {
             .await
             .map_err(|error| with_paths(error, &members))?;
         volume.close().await?;
-        let epoch = recovery.adopted.expect("an opening that was to recover has done so, or failed");
-        Ok(RecoverReport { name: name.to_string(), epoch, given_up, only_on_missing })
+        let PastState { epoch, ended } =
+            recovery.adopted.expect("an opening that was to recover has done so, or failed");
+        let age = ring.calendar().zip(ended).map(|(now, ended)| now.saturating_sub(ended));
+        let age_seconds = age.map(|age| age.as_secs_f64());
+        Ok(RecoverReport { name: name.to_string(), epoch, age_seconds, given_up, only_on_missing })
     })
 }

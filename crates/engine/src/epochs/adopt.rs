@@ -1,31 +1,26 @@
 //! The SSDs are gone: the disk that is the image becomes the volume, as it was at the end of its newest epoch.
 
 use super::Place;
-use super::journal::{apply, write_state};
-use crate::copies::{Deadline, Member};
+use super::apply::{apply_all, flush};
+use super::journal::{state_of, write_state};
+use crate::copies::Member;
 use crate::map::State;
 use crate::shape::Shape;
 use crate::{Error, ErrorKind, Result};
-use braid_base::ExtentId;
+use braid_base::{ExtentId, Nanos};
 use braid_format::SpanId;
-use braid_format::Uuid;
-use braid_format::epoch_journal::{self, PAGE, STATE_PAGES, StatePage, newest_state};
+use braid_format::epoch_journal::{self, StatePage};
 use braid_format::map_page::Entry;
 use braid_format::superblock::Superblock;
-use braid_runtime::{Arena, Device, Runtime};
+use braid_runtime::{Device, Runtime};
 
-/// What a disk says that it is. One that says nothing is no state of the volume.
-pub(crate) async fn state_of<D: Device>(
-    member: &Member<D>,
-    place: &Place,
-    volume: Uuid,
-) -> Result<StatePage> {
-    let len = PAGE * STATE_PAGES;
-    let buf = Arena::new(len).alloc(len).await;
-    let read = member.read(place.offset, &buf, Deadline::Only).await;
-    read.map_err(|e| Error::io(format_args!("the state of the epochs could not be read"), &e))?;
-    let nothing = StatePage { sequence: 0, epoch: 0, state: epoch_journal::State::Void };
-    Ok(buf.with_bytes(|bytes| newest_state(bytes, volume)).unwrap_or(nothing))
+/// What a volume was at a past instant.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct PastState {
+    /// The epoch that ended then.
+    pub epoch: u64,
+    /// When that was, since 1970; none if the clock did not tell.
+    pub ended: Option<Nanos>,
 }
 
 /// Makes the volume what the disk is, if that is asked for or has begun: all of it lies there, in its place, and nowhere else. The caller
@@ -40,7 +35,7 @@ pub(crate) async fn adopt<R: Runtime, D: Device>(
     shape: &Shape,
     state: &mut State,
     is_asked: bool,
-) -> Result<Option<u64>> {
+) -> Result<Option<PastState>> {
     let place = Place::of(superblock).filter(|place| members[place.device.index()].is_current());
     let Some(place) = place else {
         return match is_asked {
@@ -57,18 +52,11 @@ pub(crate) async fn adopt<R: Runtime, D: Device>(
     if let Some(other) = members.iter().find(|other| other.id != place.device && other.is_current()) {
         return refuse(superblock, &format!("device {} is there: serve the volume as it is", other.id));
     }
-    match page.state {
-        epoch_journal::State::Void => {
-            return refuse(superblock, "the disk alone is no state of it: it was still being copied");
-        }
-        epoch_journal::State::Committed(segments) => {
-            apply(member, &place, shape, superblock.volume, (page.epoch, segments)).await?;
-            flush(rt, member).await?;
-        }
-        epoch_journal::State::Applied | epoch_journal::State::Adopting => {}
+    if page.state == epoch_journal::State::Void {
+        return refuse(superblock, "the disk alone is no state of it: it was still being copied");
     }
-    let adopting =
-        StatePage { sequence: page.sequence + 1, epoch: page.epoch, state: epoch_journal::State::Adopting };
+    let page = apply_all(rt, member, (&place, superblock.volume), shape, page).await?;
+    let adopting = StatePage { sequence: page.sequence + 1, state: epoch_journal::State::Adopting, ..page };
     write_state(member, &place, superblock.volume, &adopting).await?;
     flush(rt, member).await?;
     *state = State::new(shape, superblock);
@@ -83,12 +71,7 @@ pub(crate) async fn adopt<R: Runtime, D: Device>(
     }
     state.mark_intents_stale((0..superblock.spans()).map(SpanId));
     state.refresh_all();
-    Ok(Some(page.epoch))
-}
-
-async fn flush<R: Runtime, D: Device>(rt: &R, member: &Member<D>) -> Result<()> {
-    let flushed = member.flush(rt).await;
-    flushed.map(drop).map_err(|e| Error::io(format_args!("device {} could not flush", member.id), &e))
+    Ok(Some(PastState { epoch: page.epoch, ended: Some(page.ended).filter(|&ended| ended > Nanos::ZERO) }))
 }
 
 fn refuse<T>(superblock: &Superblock, why: &str) -> Result<T> {

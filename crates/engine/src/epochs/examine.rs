@@ -52,14 +52,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
     ) -> Result<()> {
         let (member, len) = (self.member(epochs.device()), range.end - range.start);
         let place = member.entry.slots_offset + range.start;
-        let content = match self.image_bytes(&self.buffers.moves, range).await? {
-            Some(bytes) => bytes,
-            None => {
-                let zeros = self.buffer(&self.buffers.moves, len).await?;
-                zeros.fill_zero();
-                zeros
-            }
-        };
+        let content = self.buffer(&self.buffers.moves, len).await?;
+        self.read_image_bytes(range, &content).await?;
         let image = self.buffer(&self.buffers.bounce, len).await?;
         self.device_read(member, place, &image, Origin::Background).await?;
         let block = self.shape.block_size;

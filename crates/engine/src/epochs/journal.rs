@@ -1,21 +1,36 @@
-//! Segments: what an epoch changed, in the journal on the disk, and from there in its place.
+//! The journal on the disk: what the disk is, and segments of what an epoch changed.
 
 use super::{Captured, Place};
 use crate::copies::{Deadline, Member};
 use crate::core::Core;
-use crate::shape::Shape;
 use crate::{Error, ErrorKind, Result};
 use braid_base::Bytes;
 use braid_format::Uuid;
 use braid_format::epoch_journal::{
-    Entry, LONGEST_SEGMENT, MOST_ENTRIES, PAGE, SEGMENTS, STATE_PAGES, StatePage, decode_index, encode_index,
-    encode_state,
+    Entry, LONGEST_SEGMENT, MOST_ENTRIES, PAGE, Run, STATE_PAGES, StatePage, decode_index, encode_index,
+    encode_state, newest_state, next_place,
 };
 use braid_policy::Origin;
-use braid_runtime::{Arena, Buf, Device, Runtime, join_all};
+use braid_runtime::{Arena, Buf, Device, Runtime};
 
-/// Writes to the image at the same time: enough for a disk to sort.
-const AT_ONCE: usize = 16;
+/// What a disk says that it is. One that says nothing is no state of the volume.
+pub(crate) async fn state_of<D: Device>(
+    member: &Member<D>,
+    place: &Place,
+    volume: Uuid,
+) -> Result<StatePage> {
+    let len = PAGE * STATE_PAGES;
+    let buf = Arena::new(len).alloc(len).await;
+    let read = member.read(place.offset, &buf, Deadline::Only).await;
+    read.map_err(|e| Error::io(format_args!("the state of the epochs could not be read"), &e))?;
+    let page = buf.with_bytes(|bytes| newest_state(bytes, volume)).unwrap_or(StatePage::NOTHING);
+    if page.run.at >= place.ring() {
+        let text =
+            format!("the run of epochs begins at byte {} of a ring of {}", page.run.at.0, place.ring());
+        return Err(Error::new(ErrorKind::Corrupt, text));
+    }
+    Ok(page)
+}
 
 /// Writes what the disk is from now on. Not durable yet.
 pub(super) async fn write_state<D: Device>(
@@ -32,100 +47,67 @@ pub(super) async fn write_state<D: Device>(
     written.map_err(|e| Error::io(format_args!("the state of the epochs could not be written"), &e))
 }
 
-/// Applies the segments of a committed epoch to the image. It can be done again.
-pub(super) async fn apply<D: Device>(
+/// A segment that was read: its ranges, with the bytes of those that are not zeros.
+pub(super) type Segment = Vec<(Entry, Buf)>;
+
+/// Reads some segments of a run, one behind the other, for an image that ends at `end`: as many as lie in one piece of the ring. At least one, and
+/// what is left of the run.
+pub(super) async fn read_segments<D: Device>(
     member: &Member<D>,
-    place: &Place,
-    shape: &Shape,
-    volume: Uuid,
-    (epoch, segments): (u64, u32),
-) -> Result<()> {
-    let arena = Arena::new(LONGEST_SEGMENT * 2);
-    let failed = |error: std::io::Error| Error::io(format_args!("an epoch could not be applied"), &error);
-    let mut at = SEGMENTS;
-    for number in 0..segments {
-        let len = LONGEST_SEGMENT.min(place.len.saturating_sub(at));
-        if len < PAGE {
-            return Err(damaged(epoch, number, "it would lie behind the end of the journal"));
+    (place, volume): (&Place, Uuid),
+    run: Run,
+    arena: &Arena,
+    end: Bytes,
+) -> Result<(Vec<Segment>, Run)> {
+    let len = LONGEST_SEGMENT.min(place.ring() - run.at);
+    let buf = arena.alloc(len).await;
+    let read = member.read(place.ring_offset() + run.at, &buf, Deadline::Only).await;
+    read.map_err(|e| Error::io(format_args!("the journal of epochs could not be read"), &e))?;
+    let (mut left, mut segments) = (run, Vec::new());
+    while left.segments > 0 && left.at >= run.at {
+        let rest = buf.slice(left.at - run.at..len);
+        let damaged = |why: &dyn std::fmt::Display| {
+            let text = format!("segment {} in the journal of epochs is damaged: {why}", left.first);
+            Error::new(ErrorKind::Corrupt, text)
+        };
+        if rest.len() < PAGE && !segments.is_empty() {
+            break;
         }
-        let buf = arena.alloc(len).await;
-        member.read(place.offset + at, &buf, Deadline::Only).await.map_err(failed)?;
-        let end = shape.extent_size * u64::from(shape.extents());
-        let index = buf
-            .with_bytes(|bytes| decode_index(bytes, volume, (epoch, number), end))
-            .map_err(|e| damaged(epoch, number, &e.to_string()))?;
+        let index = rest.with_bytes(|bytes| decode_index(bytes, volume, left.first, end));
+        let index = index.map_err(|e| damaged(&e))?;
         let stored = index.stored();
-        if PAGE + stored > len {
-            return Err(damaged(epoch, number, "it is longer than the journal"));
+        if PAGE + stored > rest.len() {
+            match segments.is_empty() {
+                true => return Err(damaged(&"it is longer than the journal")),
+                // The next reading begins with it.
+                false => break,
+            }
         }
-        buf.slice(PAGE..PAGE + stored)
-            .with_bytes(|bytes| index.verify(volume, bytes))
-            .map_err(|e| damaged(epoch, number, &e.to_string()))?;
-        let mut places: Vec<(Entry, Bytes)> = Vec::with_capacity(index.entries.len());
-        let mut from = PAGE;
-        for entry in index.entries {
-            let stored = entry.stored();
-            places.push((entry, from));
-            from += stored;
-        }
-        places.sort_unstable_by_key(|(entry, _)| entry.range.start);
-        for some in places.chunks(AT_ONCE) {
-            let writes = some.iter().map(async |(entry, from)| match entry.zeros {
-                true => write_zeros(member, entry).await,
-                false => {
-                    let part = buf.slice(*from..*from + entry.stored());
-                    let written =
-                        member.write(member.entry.slots_offset + entry.range.start, &part, Deadline::Only);
-                    let written = written.await;
-                    member.note_write();
-                    written
-                }
-            });
-            join_all(writes).await.into_iter().collect::<std::io::Result<()>>().map_err(failed)?;
-        }
-        at += PAGE + stored.align_up(PAGE);
+        let content = rest.slice(PAGE..PAGE + stored);
+        content.with_bytes(|bytes| index.verify(volume, bytes)).map_err(|e| damaged(&e))?;
+        let mut from = Bytes::ZERO;
+        let part = |entry: Entry| {
+            let start = from;
+            from += entry.stored();
+            (entry, content.slice(start..from))
+        };
+        segments.push(index.entries.into_iter().map(part).collect());
+        let at = next_place(left.at + PAGE + stored.align_up(PAGE), place.ring());
+        left = Run { at, first: left.first + 1, segments: left.segments - 1 };
     }
-    Ok(())
-}
-
-async fn write_zeros<D: Device>(member: &Member<D>, entry: &Entry) -> std::io::Result<()> {
-    let zeros =
-        Arena::new(LONGEST_SEGMENT).alloc(LONGEST_SEGMENT.min(entry.range.end - entry.range.start)).await;
-    zeros.fill_zero();
-    let mut at = entry.range.start;
-    while at < entry.range.end {
-        let part = zeros.slice(Bytes::ZERO..zeros.len().min(entry.range.end - at));
-        let written = member.write(member.entry.slots_offset + at, &part, Deadline::Only).await;
-        member.note_write();
-        written?;
-        at += part.len();
-    }
-    Ok(())
-}
-
-#[cold]
-fn damaged(epoch: u64, number: u32, why: &str) -> Error {
-    let text = format!(
-        "segment {number} of epoch {epoch} in the journal of the disk is damaged: {why}; the disk alone is no state of the volume"
-    );
-    Error::new(ErrorKind::Corrupt, text)
+    Ok((segments, left))
 }
 
 impl<R: Runtime, D: Device> Core<R, D> {
-    /// Writes a segment at a place of the journal. Gives its length.
+    /// Writes a segment at a byte of the ring. Gives its length.
     pub(super) async fn write_segment(
         &self,
         place: &Place,
-        (epoch, number): (u64, u32),
-        at: Bytes,
+        (number, at): (u64, Bytes),
         captured: &[Captured],
     ) -> Result<Bytes> {
         let stored: Bytes = captured.iter().filter_map(|c| c.bytes.as_ref()).map(Buf::len).sum();
         let len = PAGE + stored.align_up(PAGE);
-        if at + len > place.len {
-            let text = format!("an epoch needs more than the {} of its journal", place.len);
-            return Err(Error::new(ErrorKind::NoSpace, text));
-        }
         let buf = Arena::new(LONGEST_SEGMENT).alloc(len).await;
         buf.fill_zero();
         let mut from = PAGE;
@@ -136,11 +118,11 @@ impl<R: Runtime, D: Device> Core<R, D> {
         let entry = |c: &Captured| Entry { range: c.range.clone(), zeros: c.bytes.is_none() };
         let entries: Vec<Entry> = captured.iter().map(entry).collect();
         let volume = self.devices.superblock().volume;
-        let index = buf
-            .slice(PAGE..PAGE + stored)
-            .with_bytes(|bytes| encode_index(volume, epoch, number, &entries, bytes));
+        let index =
+            buf.slice(PAGE..PAGE + stored).with_bytes(|bytes| encode_index(volume, number, &entries, bytes));
         buf.copy_from_slice(Bytes::ZERO, &index);
-        self.device_write(self.member(place.device), place.offset + at, &buf, Origin::Background).await?;
+        let at = place.ring_offset() + at;
+        self.device_write(self.member(place.device), at, &buf, Origin::Background).await?;
         Ok(len)
     }
 }

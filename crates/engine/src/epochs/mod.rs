@@ -1,42 +1,55 @@
 //! Epochs: one disk alone, with its journal, always is the volume as it was at a past instant without a write under way.
 //!
 //! ```text
-//! mod.rs      what the disk lacks, and how a guest's change begins     journal.rs  segments on the disk: writing and applying them
-//! turn.rs     the end of an epoch, step by step                        examine.rs  what the disk lacks after an opening
-//! adopt.rs    opening the volume from that disk alone
+//! mod.rs       what the disk lacks, and how a guest's change begins    journal.rs   what lies on the disk: its state, and segments
+//! turn.rs      the end of an epoch, step by step                       sweep.rs     from the journal into the image, while guests work
+//! examine.rs   what the disk lacks after an opening                    apply.rs     the same while nobody does
+//! adopt.rs     opening the volume from that disk alone                 numbered.rs  which segment is the newest one of a range
 //! ```
 //!
 //! The disk keeps addresses, so it is an image of the volume. What guests change is noted in the *open* set. An epoch ends when no change is
-//! under way: the open set is *frozen*. Its bytes are read from the SSDs and go into the journal on the disk; a guest who is about to change
-//! some of them has them read first. Once the journal has all of them, and that is durable, the epoch counts; then they are applied to the image, in the
-//! order of their addresses, and only when that is durable the journal is used again. So at every instant the disk is either the image of one
-//! epoch, or that and a whole journal of the next one.
+//! under way: the open set is *frozen*. Its bytes are read from the SSDs and go into the journal on the disk, a ring of segments; a guest who is about to
+//! change some of them has them read first. Once the journal has all of them, and that is durable, the epoch counts. Segments that count are
+//! applied to the image in the background, many of them together in the order of their addresses, and only when that is durable their room is used again. So at
+//! every instant the disk is the image of the newest epoch once its journal has been applied to it.
 //!
 //! What the disk lacks in its place is also in [`crate::map::Behind`], as for every second copy, and with it in the journal of the volume: after a
 //! crash the image of these spans is compared with the SSDs before the next epoch ends.
 
 mod adopt;
+mod apply;
 mod examine;
 mod journal;
+mod numbered;
+mod sweep;
 mod turn;
 
-pub(crate) use adopt::{adopt, state_of};
+pub use adopt::PastState;
+pub(crate) use adopt::adopt;
+pub(crate) use journal::state_of;
 
 use crate::Result;
 use crate::core::Core;
 use crate::map::Ranges;
+use crate::planted::{Bug, planted};
 use crate::shape::Piece;
 use braid_base::{Bytes, DeviceId};
-use braid_format::epoch_journal::{LONGEST_SEGMENT, SEGMENTS, State, StatePage};
+use braid_format::epoch_journal::{LONGEST_SEGMENT, Run, SEGMENTS, State, StatePage};
 use braid_format::superblock::{Layout, RegionKind, Superblock};
 use braid_policy::Origin;
 use braid_runtime::{Arena, Buf, Device, Event, Runtime};
+use numbered::Numbered;
 use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
 use std::ops::Range;
 use std::rc::Rc;
 
-/// Memory for bytes between the SSDs and the journal. Whoever asks for some waits for the journal, and for nothing else.
+/// Memory for bytes between the SSDs and the journal: so much for what is read in the order of addresses, and as much for what guests are about to
+/// change. Whoever asks for some waits for the journal, and for nothing else.
 const CAPTURED: Bytes = Bytes(16 << 20);
+
+/// The longest gap between two ranges of an epoch that is copied with them.
+const FILLED: Bytes = Bytes(64 << 10);
 
 /// Where a volume has a journal of epochs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -57,9 +70,25 @@ impl Place {
         is_image.then_some(Place { device: region.device, offset: region.offset, len: region.len })
     }
 
-    /// What an epoch may hold, however its segments are filled: half of the room, since each has an index page for at least as many bytes.
+    /// The ring of segments, as bytes of the disk.
+    fn ring_offset(&self) -> Bytes {
+        self.offset + SEGMENTS
+    }
+
+    /// Its length.
+    fn ring(&self) -> Bytes {
+        self.len.saturating_sub(SEGMENTS)
+    }
+
+    /// What an epoch may hold, however its segments are filled.
     fn capacity(&self) -> Bytes {
-        Bytes(self.len.saturating_sub(SEGMENTS + LONGEST_SEGMENT).0 / 2)
+        self.room_in(self.ring())
+    }
+
+    /// What an epoch may hold that gets so much of the ring: half of it, since each segment has an index page for at least as many bytes, without what may be
+    /// lost at the end of the ring, and two segments so that it is never full.
+    fn room_in(&self, free: Bytes) -> Bytes {
+        Bytes(free.saturating_sub(LONGEST_SEGMENT * 3).0 / 2)
     }
 }
 
@@ -90,18 +119,49 @@ struct Lacks {
     open: Ranges,
     /// What they changed before, and the journal does not have yet.
     frozen: Ranges,
-    /// What is in the journal, or on its way there.
+    /// What is on its way there.
     leaving: Ranges,
+    /// Of both, the gaps that go along.
+    filled: Bytes,
+    /// What is there, and counts, and has not been applied.
+    journaled: Numbered,
 }
 
 impl Lacks {
-    /// All but what is unknown.
-    fn known(&self) -> Bytes {
+    /// What no epoch has so far, as far as known, and what goes along with it.
+    fn on_its_way(&self) -> Bytes {
         self.open.total() + self.frozen.total() + self.leaving.total()
     }
 
+    /// What no epoch has so far, as far as known.
+    fn known(&self) -> Bytes {
+        self.on_its_way().saturating_sub(self.filled)
+    }
+
+    /// Freezes short gaps between frozen ranges, too, as far as there is room for them: the disk passes over them in less time than it takes to position anew.
+    fn fill_gaps(&mut self, room: Bytes) {
+        let mut gaps: Vec<Range<Bytes>> = self
+            .frozen
+            .iter()
+            .zip(self.frozen.iter().skip(1))
+            .map(|(one, other)| one.end..other.start)
+            .filter(|gap| len(gap) <= FILLED)
+            .collect();
+        gaps.sort_unstable_by_key(|gap| (len(gap), gap.start));
+        let mut room = room.saturating_sub(self.frozen.total());
+        for gap in gaps {
+            if len(&gap) > room {
+                break;
+            }
+            room -= len(&gap);
+            self.filled += len(&gap);
+            self.frozen.insert(gap);
+        }
+    }
+
     fn any(&self, range: &Range<Bytes>) -> bool {
-        [&self.unknown, &self.open, &self.frozen, &self.leaving].iter().any(|set| set.intersects(range))
+        let sets = [&self.unknown, &self.open, &self.frozen, &self.leaving];
+        sets.iter().any(|set| set.intersects(range)) || self.journaled.intersects(range)
     }
 }
 
@@ -111,16 +171,31 @@ pub(crate) struct Epochs {
     /// Whether the policy wants them: changes are noted, and nothing but an epoch goes to the image.
     active: Cell<bool>,
     stage: Cell<Stage>,
-    /// What the disk says of itself.
+    /// What the disk says of itself, durably.
     disk: Cell<StatePage>,
+    /// That is being changed.
+    updating: Cell<bool>,
+    /// Where the segments of the run lie in the ring, and where the next one will.
+    segments: RefCell<VecDeque<Bytes>>,
+    next_segment: Cell<Bytes>,
+    /// Where the sweep goes on, and the epoch since which it found nothing to do.
+    hand: Cell<Bytes>,
+    swept: Cell<u64>,
     lacks: RefCell<Lacks>,
     /// Changes of guests that are under way, and bytes that these may add.
     changing: Cell<usize>,
     reserved: Cell<Bytes>,
     /// No change begins: an epoch is about to end.
     closed: Cell<bool>,
+    /// An epoch is on its way to the journal.
+    writing: Cell<bool>,
+    /// Segments are being applied.
+    applying: Cell<bool>,
     /// Someone waits for the end of an epoch.
     wanted: Cell<bool>,
+    /// Epochs that were begun to be written, and the newest of these that counts.
+    frozen: Cell<u64>,
+    counting: Cell<u64>,
     /// Guests change more than the disk keeps up with, before it is a state of the volume: they wait for it.
     outrun: Cell<bool>,
     /// Epochs that were given up before they could end: what was read for one of these is no part of a later one.
@@ -129,6 +204,7 @@ pub(crate) struct Epochs {
     troubled: Cell<bool>,
     captured: RefCell<Vec<Captured>>,
     arena: Arena,
+    guests_arena: Arena,
     /// Whatever others wait for has changed.
     event: Event,
 }
@@ -155,17 +231,27 @@ impl Epochs {
             place: Place::of(superblock)?,
             active: Cell::new(false),
             stage: Cell::new(Stage::Void),
-            disk: Cell::new(StatePage { sequence: 0, epoch: 0, state: State::Void }),
+            disk: Cell::new(StatePage::NOTHING),
+            updating: Cell::new(false),
+            segments: RefCell::default(),
+            next_segment: Cell::new(Bytes::ZERO),
+            hand: Cell::new(Bytes::ZERO),
+            swept: Cell::new(u64::MAX),
             lacks: RefCell::default(),
             changing: Cell::new(0),
             reserved: Cell::new(Bytes::ZERO),
             closed: Cell::new(false),
+            writing: Cell::new(false),
+            applying: Cell::new(false),
             wanted: Cell::new(false),
+            frozen: Cell::new(0),
+            counting: Cell::new(0),
             outrun: Cell::new(false),
             given_up: Cell::new(0),
             troubled: Cell::new(false),
             captured: RefCell::default(),
             arena: Arena::new(CAPTURED),
+            guests_arena: Arena::new(CAPTURED),
             event: Event::default(),
         })
     }
@@ -186,14 +272,58 @@ impl Epochs {
         (state != State::Void).then_some(epoch)
     }
 
+    /// What a loss of the SSDs would cost.
+    pub fn lag(&self) -> Bytes {
+        let lacks = self.lacks.borrow();
+        lacks.known() + lacks.unknown.total()
+    }
+
+    /// How much of the journal is in use or asked for, and how much there is, as bytes that epochs may hold.
+    pub fn journal(&self) -> (Bytes, Bytes) {
+        let all = self.place.capacity();
+        (all.saturating_sub(self.room()) + self.lacks.borrow().on_its_way(), all)
+    }
+
+    /// Whether the disk says that it is the volume at the end of an epoch.
+    fn is_image(&self) -> bool {
+        self.disk.get().state == State::Image
+    }
+
+    /// The bytes of the ring that the run takes.
+    fn used(&self) -> Bytes {
+        let Run { at, segments, .. } = self.disk.get().run;
+        let next = self.next_segment.get();
+        match segments {
+            0 => Bytes::ZERO,
+            _ if next > at => next - at,
+            _ => self.place.ring() - at + next,
+        }
+    }
+
+    /// The number of the last segment that counts.
+    fn newest_segment(&self) -> u64 {
+        let Run { first, segments, .. } = self.disk.get().run;
+        (first + u64::from(segments)).saturating_sub(1)
+    }
+
+    /// What the next epoch may hold.
+    fn room(&self) -> Bytes {
+        self.place.room_in(self.place.ring() - self.used())
+    }
+
     /// Whether a change of so many bytes may begin under this bound.
     fn has_room(&self, len: Bytes, bound: Bytes) -> bool {
-        let (known, unknown) = (self.lacks.borrow().known(), self.lacks.borrow().unknown.total());
-        let (known, most) = (known + self.reserved.get(), bound.min(self.place.capacity()));
+        let lacks = self.lacks.borrow();
+        let (unknown, reserved) = (lacks.unknown.total(), self.reserved.get());
+        let (known, on_its_way) = (lacks.known() + reserved, lacks.on_its_way() + reserved);
         match self.stage.get() {
             _ if self.troubled.get() => true,
-            Stage::Void => !self.outrun.get() || unknown <= most / 2,
-            Stage::Compared | Stage::Noted => known == Bytes::ZERO || known + len <= most,
+            Stage::Void => !self.outrun.get() || unknown <= bound.min(self.place.capacity()) / 2,
+            // Of an empty ring one change may want more than its share.
+            _ if known == Bytes::ZERO && self.used() == Bytes::ZERO => true,
+            Stage::Compared | Stage::Noted => {
+                (known == Bytes::ZERO || known + len <= bound) && on_its_way + len <= self.room()
+            }
         }
     }
 }
@@ -223,7 +353,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
                 return Some(false);
             }
             let may = !epochs.closed.get() && epochs.has_room(len, bound);
-            if !may {
+            // Where nothing is left that an epoch could take, there will be room once the journal has been applied.
+            if !may && epochs.lacks.borrow().known() > Bytes::ZERO {
                 epochs.wanted.set(true);
                 self.jobs.wake();
             }
@@ -241,7 +372,9 @@ impl<R: Runtime, D: Device> Core<R, D> {
     /// the extent's lock, alone or with the range's.
     pub async fn note_change(self: &Rc<Self>, range: &Range<Bytes>) -> Result<()> {
         let Some(epochs) = self.active_epochs() else { return Ok(()) };
-        self.capture(epochs, range).await?;
+        if !planted(Bug::EpochReadsLater) {
+            self.capture(epochs, range, None).await?;
+        }
         let mut lacks = epochs.lacks.borrow_mut();
         match epochs.stage.get() {
             // It is examined once more.
@@ -254,13 +387,23 @@ impl<R: Runtime, D: Device> Core<R, D> {
         Ok(())
     }
 
-    /// Reads what is frozen of a range of one extent, for the journal. The caller holds the extent's lock, alone or with the range's.
-    async fn capture(self: &Rc<Self>, epochs: &Epochs, range: &Range<Bytes>) -> Result<()> {
+    /// Reads what is frozen of a range of one extent, for the journal: into memory for all of it that someone has taken before the lock, or else into what guests
+    /// may take. The caller holds the extent's lock, alone or with the range's.
+    async fn capture(
+        self: &Rc<Self>,
+        epochs: &Epochs,
+        range: &Range<Bytes>,
+        memory: Option<&Buf>,
+    ) -> Result<()> {
         let mut at = range.start;
         while let Some(part) = epochs.next_of(|lacks| &lacks.frozen, &(at..range.end)) {
             let part = part.start..part.end.min(part.start + self.bounce_limit() / 2);
             let given_up = epochs.given_up.get();
-            let bytes = self.image_bytes(&epochs.arena, &part).await?;
+            let bytes = match memory {
+                Some(memory) => memory.slice(part.start - range.start..part.end - range.start),
+                None => self.buffer(&epochs.guests_arena, len(&part)).await?,
+            };
+            let lies = self.read_image_bytes(&part, &bytes).await?;
             if epochs.given_up.get() != given_up {
                 return Ok(());
             }
@@ -268,25 +411,30 @@ impl<R: Runtime, D: Device> Core<R, D> {
             let mut lacks = epochs.lacks.borrow_mut();
             lacks.frozen.remove(part.clone());
             lacks.leaving.insert(part.clone());
+            let bytes = lies.then_some(bytes);
             epochs.captured.borrow_mut().push(Captured { range: part, bytes });
             epochs.event.notify();
         }
         Ok(())
     }
 
-    /// What a range of one extent holds; none for zeros that lie nowhere. The caller holds the extent's lock.
-    async fn image_bytes(self: &Rc<Self>, arena: &Arena, range: &Range<Bytes>) -> Result<Option<Buf>> {
+    /// Reads what a range of one extent holds. False, and zeros, if it lies nowhere. The caller holds the extent's lock.
+    async fn read_image_bytes(self: &Rc<Self>, range: &Range<Bytes>, into: &Buf) -> Result<bool> {
         let extent = self.shape.extent_of(range.start);
         let entry = self.state.borrow().map.get(extent);
         if entry.home == braid_format::SlotNumber::NONE {
-            return Ok(None);
+            into.fill_zero();
+            return Ok(false);
         }
         let start = self.shape.bytes_of(extent).start;
         let piece = Piece { extent, range: range.start - start..range.end - start };
-        let bytes = self.buffer(arena, piece.len()).await?;
-        self.read_copies(&piece, &bytes, Origin::Background).await?;
-        Ok(Some(bytes))
+        self.read_copies(&piece, into, Origin::Background).await?;
+        Ok(true)
     }
+}
+
+fn len(range: &Range<Bytes>) -> Bytes {
+    range.end - range.start
 }
 
 /// The first part of a set within a range.

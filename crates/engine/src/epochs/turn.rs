@@ -1,16 +1,19 @@
-//! The end of an epoch: frozen, in the journal, committed, applied.
+//! The end of an epoch: frozen, in the journal, and from then on what the disk is.
 
-use super::journal::{apply, fitting, write_state};
-use super::{Captured, Epochs, Stage, next_within};
-use crate::Result;
+use super::apply::apply_all;
+use super::journal::{fitting, write_state};
+use super::{Captured, Epochs, Lacks, Stage, next_within};
 use crate::copies::Member;
 use crate::core::Core;
+use crate::planted::{Bug, planted};
 use crate::shape::Piece;
+use crate::{Error, ErrorKind, Result};
 use braid_base::{Bytes, Nanos};
-use braid_format::epoch_journal::{SEGMENTS, State, StatePage};
+use braid_format::epoch_journal::{LONGEST_SEGMENT, Run, State, StatePage, next_place};
 use braid_policy::{Origin, Outcome};
 use braid_runtime::{Device, Mode, Runtime, join_all};
 use std::cell::Cell;
+use std::iter;
 use std::ops::Range;
 use std::pin::Pin;
 use std::rc::Rc;
@@ -18,9 +21,19 @@ use std::rc::Rc;
 /// Reads from the SSDs at the same time.
 const AT_ONCE: usize = 8;
 /// How long it rests after an epoch that could not end.
-const REST: Nanos = Nanos::from_secs(1);
+pub(super) const REST: Nanos = Nanos::from_secs(1);
 /// How often it looks whether the policy wants epochs.
 const LOOK: Nanos = Nanos::from_millis(100);
+
+/// An epoch that is in the journal and does not count yet.
+struct Written {
+    segments: u32,
+    /// Where these lie, and where the next one will.
+    places: Vec<Bytes>,
+    next: Bytes,
+    /// What is in it, and in which segment.
+    ranges: Vec<(Range<Bytes>, u64)>,
+}
 
 impl<R: Runtime, D: Device> Core<R, D> {
     /// Keeps the image of the volume by epochs while the policy wants that, until the volume closes.
@@ -70,35 +83,51 @@ impl<R: Runtime, D: Device> Core<R, D> {
     }
 
     /// From now on the image may be written like any other copy: it must not pass for a state of the volume any more.
-    async fn stop_epochs(&self, epochs: &Epochs) -> Result<()> {
+    async fn stop_epochs(self: &Rc<Self>, epochs: &Epochs) -> Result<()> {
         if self.member(epochs.device()).is_current() && !self.journal.commits.have_failed() {
             self.void_image(epochs).await?;
         }
+        epochs.event.wait_for(|| (!epochs.applying.get()).then_some(())).await;
         epochs.active.set(false);
         epochs.given_up.set(epochs.given_up.get() + 1);
-        *epochs.lacks.borrow_mut() = super::Lacks::default();
+        *epochs.lacks.borrow_mut() = Lacks::default();
         epochs.captured.borrow_mut().clear();
         Ok(())
     }
 
-    /// The image is no state of the volume from now on, durably.
-    pub(super) async fn void_image(&self, epochs: &Epochs) -> Result<()> {
+    /// The image is no state of the volume from now on, durably. What is in the journal is applied before: others may write to the image then.
+    async fn void_image(self: &Rc<Self>, epochs: &Epochs) -> Result<()> {
+        self.drain_journal(epochs).await?;
         if epochs.disk.get().state != State::Void {
-            self.set_disk_state(epochs, epochs.disk.get().epoch, State::Void).await?;
+            self.set_disk(epochs, |page| StatePage { state: State::Void, ..page }).await?;
         }
         Ok(())
     }
 
-    async fn set_disk_state(&self, epochs: &Epochs, epoch: u64, state: State) -> Result<()> {
-        let page = StatePage { sequence: epochs.disk.get().sequence + 1, epoch, state };
+    /// Has the disk say that it is something else, durably.
+    pub(super) async fn set_disk(
+        &self,
+        epochs: &Epochs,
+        change: impl FnOnce(StatePage) -> StatePage,
+    ) -> Result<()> {
+        epochs.event.wait_for(|| (!epochs.updating.replace(true)).then_some(())).await;
         let (member, volume) = (self.member(epochs.device()), self.devices.superblock().volume);
-        write_state(member, &epochs.place, volume, &page).await?;
-        self.flush_image(epochs).await?;
-        epochs.disk.set(page);
-        Ok(())
+        let now = epochs.disk.get();
+        let page = StatePage { sequence: now.sequence + 1, ..change(now) };
+        let done = async {
+            write_state(member, &epochs.place, volume, &page).await?;
+            self.flush_image(epochs).await
+        };
+        let done = done.await;
+        if done.is_ok() {
+            epochs.disk.set(page);
+        }
+        epochs.updating.set(false);
+        epochs.event.notify();
+        done
     }
 
-    async fn flush_image(&self, epochs: &Epochs) -> Result<()> {
+    pub(super) async fn flush_image(&self, epochs: &Epochs) -> Result<()> {
         let member = self.member(epochs.device());
         match member.flush(&self.rt).await {
             Ok(_) => Ok(()),
@@ -120,7 +149,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         let unknown = epochs.lacks.borrow().unknown.total();
         if unknown > Bytes::ZERO {
             self.examine(epochs).await?;
-            self.settle_image(epochs);
+            self.settle_image(epochs, iter::once(Bytes::ZERO..self.image_len()));
             // Each pass has less to do than the one before, unless guests are as fast.
             epochs.outrun.set(epochs.lacks.borrow().unknown.total() > unknown / 2);
             epochs.event.notify();
@@ -152,10 +181,21 @@ impl<R: Runtime, D: Device> Core<R, D> {
             Stage::Compared => epochs.stage.set(Stage::Noted),
             Stage::Noted => {}
         }
-        if epochs.wanted.get() || epochs.disk.get().state != State::Applied {
+        let lacks = epochs.lacks.borrow().known();
+        let is_wanted =
+            epochs.wanted.get() && lacks <= epochs.room() || epochs.disk.get().state == State::Void;
+        if is_wanted && lacks == Bytes::ZERO && epochs.changing.get() == 0 && epochs.is_image() {
+            // It is as new as it can be.
+            epochs.frozen.set(epochs.frozen.get() + 1);
+            epochs.counting.set(epochs.frozen.get());
+            epochs.wanted.set(false);
+            epochs.event.notify();
+        } else if is_wanted {
             self.end_epoch(epochs).await?;
         }
-        let until = || epochs.wanted.get() || !self.are_epochs_wanted();
+        let until = || {
+            epochs.wanted.get() && epochs.lacks.borrow().known() <= epochs.room() || !self.are_epochs_wanted()
+        };
         self.pause(self.rt.now() + LOOK, until).await;
         Ok(())
     }
@@ -165,9 +205,12 @@ impl<R: Runtime, D: Device> Core<R, D> {
         let Some(epochs) = self.active_epochs() else { return Ok(Outcome::Stopped) };
         epochs.wanted.set(true);
         self.jobs.wake();
+        // One that is on its way lacks what was written since.
+        let epoch = epochs.frozen.get() + 1;
         let over = || {
-            let over = !epochs.wanted.get() || !epochs.active.get() || epochs.troubled.get();
-            (over || self.jobs.are_ending()).then_some(!epochs.wanted.get())
+            let is_there = epochs.counting.get() >= epoch;
+            let over = is_there || !epochs.active.get() || epochs.troubled.get() || self.jobs.are_ending();
+            over.then_some(is_there)
         };
         match epochs.event.wait_for(over).await {
             true => Ok(Outcome::Finished),
@@ -175,46 +218,63 @@ impl<R: Runtime, D: Device> Core<R, D> {
         }
     }
 
-    /// Ends an epoch: the image becomes the volume as it is in a moment without a change under way.
+    /// Ends an epoch: the image, with its journal, becomes the volume as it is in a moment without a change under way.
     async fn end_epoch(self: &Rc<Self>, epochs: &Epochs) -> Result<()> {
         epochs.closed.set(true);
         epochs.event.wait_for(|| (epochs.changing.get() == 0).then_some(())).await;
+        epochs.writing.set(true);
+        let ended = self.rt.calendar().unwrap_or_default();
         {
             let mut lacks = epochs.lacks.borrow_mut();
             let open = std::mem::take(&mut lacks.open);
             // What an epoch left that could not end.
             open.iter().for_each(|range| lacks.frozen.insert(range));
+            lacks.fill_gaps(epochs.room() / 2);
         }
         epochs.closed.set(false);
         epochs.wanted.set(false);
+        epochs.frozen.set(epochs.frozen.get() + 1);
+        let number = epochs.frozen.get();
         epochs.event.notify();
-        let epoch = epochs.disk.get().epoch + 1;
-        let written = self.write_epoch(epochs, epoch).await;
-        let segments = match written {
-            Ok(segments) => segments,
+        let ended = match self.write_epoch(epochs).await {
+            Ok(written) => self.count_epoch(epochs, written, ended).await,
             Err(error) => {
                 self.reopen(epochs);
-                return Err(error);
+                Err(error)
             }
         };
-        // Everything from here on can be done again, and only the image has a part in it.
-        let done = self.commit_epoch(epochs, epoch, segments).await;
-        if let Err(error) = done {
+        epochs.writing.set(false);
+        if ended.is_ok() {
+            epochs.counting.set(number);
+        }
+        epochs.event.notify();
+        self.jobs.wake();
+        ended
+    }
+
+    /// An epoch is in the journal: from now on it counts.
+    async fn count_epoch(&self, epochs: &Epochs, written: Written, ended: Nanos) -> Result<()> {
+        let counts = async {
+            if !planted(Bug::EpochNotFlushed) {
+                self.flush_image(epochs).await?;
+            }
+            self.set_disk(epochs, |page| {
+                let run = Run { segments: page.run.segments + written.segments, ..page.run };
+                StatePage { epoch: page.epoch + 1, state: State::Image, run, ended, ..page }
+            })
+            .await
+        };
+        if let Err(error) = counts.await {
+            // Only the image has a part in it.
             self.give_up(epochs.device(), error.clone()).await?;
             return Err(error);
         }
-        epochs.lacks.borrow_mut().leaving = crate::map::Ranges::default();
-        self.settle_image(epochs);
+        epochs.segments.borrow_mut().extend(written.places);
+        epochs.next_segment.set(written.next);
+        let mut lacks = epochs.lacks.borrow_mut();
+        (lacks.leaving, lacks.filled) = (crate::map::Ranges::default(), Bytes::ZERO);
+        written.ranges.into_iter().for_each(|(range, number)| lacks.journaled.insert(range, number));
         Ok(())
-    }
-
-    async fn commit_epoch(&self, epochs: &Epochs, epoch: u64, segments: u32) -> Result<()> {
-        let (member, volume) = (self.member(epochs.device()), self.devices.superblock().volume);
-        self.flush_image(epochs).await?;
-        self.set_disk_state(epochs, epoch, State::Committed(segments)).await?;
-        apply(member, &epochs.place, &self.shape, volume, (epoch, segments)).await?;
-        self.flush_image(epochs).await?;
-        self.set_disk_state(epochs, epoch, State::Applied).await
     }
 
     /// An epoch could not end: what it was to have is part of the next one.
@@ -222,16 +282,17 @@ impl<R: Runtime, D: Device> Core<R, D> {
         epochs.given_up.set(epochs.given_up.get() + 1);
         epochs.captured.borrow_mut().clear();
         let mut lacks = epochs.lacks.borrow_mut();
+        lacks.filled = Bytes::ZERO;
         for set in [std::mem::take(&mut lacks.frozen), std::mem::take(&mut lacks.leaving)] {
             set.iter().for_each(|range| lacks.open.insert(range));
         }
         epochs.event.notify();
     }
 
-    /// Writes what is frozen into the journal. Gives the number of segments.
-    async fn write_epoch(self: &Rc<Self>, epochs: &Epochs, epoch: u64) -> Result<u32> {
+    /// Writes what is frozen into the journal.
+    async fn write_epoch(self: &Rc<Self>, epochs: &Epochs) -> Result<Written> {
         let (next, reading) = (Cell::new(Bytes::ZERO), Cell::new(AT_ONCE));
-        let segments = Cell::new(0);
+        let written = Cell::new(None);
         let mut work: Vec<Pin<Box<dyn Future<Output = Result<()>> + '_>>> = Vec::new();
         for _ in 0..AT_ONCE {
             work.push(Box::pin(async {
@@ -242,11 +303,11 @@ impl<R: Runtime, D: Device> Core<R, D> {
             }));
         }
         work.push(Box::pin(async {
-            segments.set(self.write_captured(epochs, epoch, &reading).await?);
+            written.set(Some(self.write_captured(epochs, &reading).await?));
             Ok(())
         }));
         join_all(work.into_iter()).await.into_iter().collect::<Result<()>>()?;
-        Ok(segments.get())
+        Ok(written.take().expect("it ended without an error"))
     }
 
     /// Reads what is frozen, from the first address on, as one of several.
@@ -255,16 +316,23 @@ impl<R: Runtime, D: Device> Core<R, D> {
             let part = epochs.next_of(|lacks| &lacks.frozen, &(next.get()..self.image_len()));
             let Some(part) = part else { return Ok(()) };
             let extent = self.shape.extent_of(part.start);
-            let part = part.start..part.end.min(self.shape.bytes_of(extent).end);
+            let most = (part.start + self.bounce_limit() / 2).min(self.shape.bytes_of(extent).end);
+            let part = part.start..part.end.min(most);
             next.set(part.end);
+            // Before the lock: guests must not wait for memory that the disk has to free.
+            let memory = self.buffer(&epochs.arena, super::len(&part)).await?;
             let _guard = self.locks.lock(Self::lock_number(extent), Mode::Exclusive).await;
-            self.capture(epochs, &part).await?;
+            self.capture(epochs, &part, Some(&memory)).await?;
         }
     }
 
     /// Writes what has been read as segments, until nothing is frozen any more. After an error it goes on taking, so that nobody waits for room.
-    async fn write_captured(&self, epochs: &Epochs, epoch: u64, reading: &Cell<usize>) -> Result<u32> {
-        let (mut number, mut at, mut result) = (0, SEGMENTS, Ok(()));
+    async fn write_captured(&self, epochs: &Epochs, reading: &Cell<usize>) -> Result<Written> {
+        let run = epochs.disk.get().run;
+        let (first, mut result) = (run.first + u64::from(run.segments), Ok(()));
+        let mut written =
+            Written { segments: 0, places: Vec::new(), next: epochs.next_segment.get(), ranges: Vec::new() };
+        let mut free = epochs.place.ring() - epochs.used();
         loop {
             let has_work = || {
                 let any = !epochs.captured.borrow().is_empty();
@@ -273,7 +341,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
                 (any || over).then_some(any)
             };
             if !epochs.event.wait_for(has_work).await {
-                return result.map(|()| number);
+                return result.map(|()| written);
             }
             let taken: Vec<Captured> = {
                 let mut captured = epochs.captured.borrow_mut();
@@ -281,21 +349,36 @@ impl<R: Runtime, D: Device> Core<R, D> {
                 let fitting = fitting(&captured);
                 captured.drain(..fitting).collect()
             };
+            if result.is_ok() && free < LONGEST_SEGMENT * 2 {
+                let text = format!("an epoch needs more than the {} of its journal", epochs.place.len);
+                result = Err(Error::new(ErrorKind::NoSpace, text));
+            }
             if result.is_ok() {
-                match self.write_segment(&epochs.place, (epoch, number), at, &taken).await {
-                    Ok(len) => (number, at) = (number + 1, at + len),
+                let (number, at) = (first + u64::from(written.segments), written.next);
+                match self.write_segment(&epochs.place, (number, at), &taken).await {
+                    Ok(len) => {
+                        let next = next_place(at + len, epochs.place.ring());
+                        free -= if next < at { epochs.place.ring() - at } else { len };
+                        (written.segments, written.next) = (written.segments + 1, next);
+                        written.places.push(at);
+                        written.ranges.extend(taken.into_iter().map(|c| (c.range, number)));
+                    }
                     Err(error) => result = Err(error),
                 }
             }
         }
     }
 
-    /// What the image does not lack any more is not behind.
-    fn settle_image(&self, epochs: &Epochs) {
+    /// What the image does not lack any more of some ranges is not behind.
+    pub(super) fn settle_image(&self, epochs: &Epochs, within: impl Iterator<Item = Range<Bytes>>) {
         let lacks = epochs.lacks.borrow();
-        let mut at = Bytes::ZERO;
+        within.for_each(|within| self.settle_within(&lacks, &within));
+    }
+
+    fn settle_within(&self, lacks: &Lacks, within: &Range<Bytes>) {
+        let mut at = within.start;
         loop {
-            let next = next_within(self.state.borrow().behind.ranges(), &(at..self.image_len()));
+            let next = next_within(self.state.borrow().behind.ranges(), &(at..within.end));
             let Some(range) = next else { return };
             let extent = self.shape.extent_of(range.start);
             let range = range.start..range.end.min(self.shape.bytes_of(extent).end);
@@ -361,12 +444,20 @@ impl<R: Runtime, D: Device> Core<R, D> {
         let volume = self.devices.superblock().volume;
         let page = super::state_of(member, &epochs.place, volume).await?;
         epochs.disk.set(page);
-        if let State::Committed(segments) = page.state {
-            apply(member, &epochs.place, &self.shape, volume, (page.epoch, segments)).await?;
-            self.flush_image(epochs).await?;
-            self.set_disk_state(epochs, page.epoch, State::Applied).await?;
+        let applied = apply_all(&self.rt, member, (&epochs.place, volume), &self.shape, page).await;
+        match applied {
+            Ok(page) => epochs.disk.set(page),
+            Err(error) if error.kind() == ErrorKind::Corrupt => {
+                // The volume has all of it elsewhere.
+                tracing::error!(%error, "the disk alone is no state of the volume any more: it is made one again");
+                let Run { at, first, segments } = page.run;
+                let run = Run { at, first: first + u64::from(segments), segments: 0 };
+                self.set_disk(epochs, |page| StatePage { state: State::Void, run, ..page }).await?;
+            }
+            Err(error) => return Err(error),
         }
-        let holds = epochs.disk.get().state == State::Applied;
+        epochs.next_segment.set(epochs.disk.get().run.at);
+        let holds = epochs.is_image();
         if !holds || !self.are_epochs_wanted() || member.lacks_all() {
             // Whoever serves from here on may write to it.
             self.void_image(epochs).await?;
@@ -389,6 +480,6 @@ impl<R: Runtime, D: Device> Core<R, D> {
             self.commit(Origin::Background).await?;
             self.end_epoch(epochs).await?;
         }
-        Ok(())
+        self.drain_journal(epochs).await
     }
 }

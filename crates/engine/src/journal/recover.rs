@@ -13,6 +13,7 @@ mod damage;
 mod pages;
 
 use crate::copies::Member;
+use crate::epochs::PastState;
 use crate::journal::{Gap, Ring, rings};
 use crate::map::State;
 use crate::planted::{Bug, planted};
@@ -44,8 +45,8 @@ pub struct Recovery {
     pub spans: u32,
     /// Clean extra copies that no longer count.
     pub extras_forgotten: u64,
-    /// The volume is as at the end of this epoch, which its disk alone was.
-    pub adopted: Option<u64>,
+    /// The volume is what it was then, which its disk alone was.
+    pub adopted: Option<PastState>,
     /// Extents whose places a repair could not prove, in order.
     pub lost: Vec<ExtentId>,
     /// What was damaged, a sentence each.

@@ -122,6 +122,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         }
         if self.epochs.is_some() {
             self.start(async |core| core.keep_epochs().await);
+            self.start(async |core| core.sweep_image().await);
         }
     }
 

@@ -1,16 +1,19 @@
 //! Where extents and copies lie, as a policy sees it: what the map says, and the list of the memory cache.
 
+use crate::epochs::Epochs;
 use crate::map::State;
 use crate::request::ExtentCache;
 use braid_base::{BlockId, Bytes, DeviceId, ExtentId};
 use braid_policy::{ByteRange, CellId, ExtraCopy, Homes};
 use std::cell::RefCell;
 
-/// What a question to a policy shows of the volume. Costs two pointers.
+/// What a question to a policy shows of the volume. Costs three pointers.
 pub(crate) struct Places<'a> {
     pub state: &'a State,
     /// Not borrowed for changes while a policy is asked.
     pub cache: &'a RefCell<ExtentCache>,
+    /// While epochs are kept.
+    pub epochs: Option<&'a Epochs>,
 }
 
 impl Homes for Places<'_> {
@@ -40,6 +43,14 @@ impl Homes for Places<'_> {
 
     fn behind(&self) -> Bytes {
         self.state.behind()
+    }
+
+    fn lag(&self) -> Bytes {
+        self.epochs.map_or_else(|| self.behind(), Epochs::lag)
+    }
+
+    fn epoch_journal(&self) -> Option<(Bytes, Bytes)> {
+        self.epochs.map(Epochs::journal)
     }
 
     fn next_behind(&self, from: Bytes) -> Option<ByteRange> {

@@ -1,9 +1,9 @@
 //! Journal batches with their records, the proof, and the journal of epochs.
 
 use super::{VOLUME, padded, seal};
-use braid_base::{BlockId, Bytes, DeviceId, ExtentId};
+use braid_base::{BlockId, Bytes, DeviceId, ExtentId, Nanos};
 use braid_format::epoch_journal::{
-    self, Entry as EpochEntry, LONGEST_SEGMENT, MOST_ENTRIES, State, StatePage,
+    self, Entry as EpochEntry, LONGEST_SEGMENT, MOST_ENTRIES, Run, State, StatePage,
 };
 use braid_format::intent_page::Difference;
 use braid_format::journal::{self, Batch, Extra, MOST_PREVIOUS, Record};
@@ -100,29 +100,29 @@ pub fn epoch(bytes: &[u8]) {
         assert_eq!(epoch_journal::decode_state(&again, VOLUME), Ok(found));
     }
     seal::epoch_page(&mut page, b"BRAIDEPI");
-    let place = (
-        u64::from_le_bytes(page[16..24].try_into().expect("eight bytes")),
-        u32::from_le_bytes(page[24..28].try_into().expect("four bytes")),
-    );
-    let Ok(index) = epoch_journal::decode_index(&page, VOLUME, place, size) else { return };
+    let number = u64::from_le_bytes(page[16..24].try_into().expect("eight bytes"));
+    let Ok(index) = epoch_journal::decode_index(&page, VOLUME, number, size) else { return };
     assert!(index.entries.len() <= MOST_ENTRIES && index.stored() < LONGEST_SEGMENT);
     assert!(index.entries.iter().all(|entry| entry.range.start < entry.range.end && entry.range.end <= size));
-    let again = epoch_journal::encode_index(VOLUME, place.0, place.1, &index.entries, &[]);
+    let again = epoch_journal::encode_index(VOLUME, number, &index.entries, &[]);
     let again =
-        epoch_journal::decode_index(&again, VOLUME, place, size).expect("an index that was just encoded");
+        epoch_journal::decode_index(&again, VOLUME, number, size).expect("an index that was just encoded");
     assert_eq!(again.entries, index.entries);
 }
 
 pub fn epochs() -> Vec<Vec<u8>> {
-    let state =
-        |state| epoch_journal::encode_state(VOLUME, &StatePage { sequence: 7, epoch: 3, state }).to_vec();
+    let state = |state, segments| {
+        let run = Run { at: epoch_journal::PAGE * 5, first: 9, segments };
+        epoch_journal::encode_state(VOLUME, &StatePage { sequence: 7, epoch: 3, state, run, ended: Nanos(1) })
+            .to_vec()
+    };
     let index = |count: u64| {
         let entry = |i: u64| EpochEntry {
             range: Bytes(i * 8192)..Bytes(i * 8192 + 4096),
             zeros: i.is_multiple_of(3),
         };
         let entries: Vec<EpochEntry> = (0..count).map(entry).collect();
-        epoch_journal::encode_index(VOLUME, 4, 1, &entries, &[5; 100]).to_vec()
+        epoch_journal::encode_index(VOLUME, 4, &entries, &[5; 100]).to_vec()
     };
-    vec![state(State::Void), state(State::Committed(9)), index(0), index(3), index(MOST_ENTRIES as u64)]
+    vec![state(State::Void, 0), state(State::Image, 9), index(0), index(3), index(MOST_ENTRIES as u64)]
 }
