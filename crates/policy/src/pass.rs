@@ -102,7 +102,7 @@ impl Pace {
 }
 
 /// No write waits longer for that: what is behind may be much less by then.
-const LONGEST: Nanos = Nanos::from_millis(200);
+const LONGEST: Nanos = Nanos::from_millis(500);
 /// So long the disks are watched before their rate is believed.
 const MEASURED: Nanos = Nanos::from_millis(200);
 
