@@ -1,6 +1,7 @@
 //! What benchmarks share: workloads, processor time, medians, and a line that says what machine this is.
 
 pub mod balance;
+pub mod cells;
 pub mod demo;
 pub mod oracle;
 #[cfg(test)]

@@ -9,31 +9,18 @@
 //! whole trace (`oracle.rs`), and none of what is fixed. Requests of traces that would overload the disks come slower.
 
 use anyhow::{Context, Result, anyhow};
-use braid_base::{Bytes, DeviceClass, Nanos};
+use braid_base::Bytes;
+use braid_bench::cells::{TRACES, folder, models, setup};
 use braid_bench::oracle::{Costs, Writes, belongs_on_ssd};
-use braid_lab::{DeviceSetup, Load, Run, Setup, Trace, sweep};
+use braid_lab::{Run, Setup, sweep};
 use std::fmt;
 use std::ops::Range;
-use std::path::{Path, PathBuf};
-
-/// File, name, and how much faster than recorded requests come: as fast as the disk of one volume can serve. The times of `dtrs` were
-/// stretched a hundred times.
-const TRACES: &[(&str, &str, f64)] = &[
-    ("financial1-first10000.spc.zst", "financial", 1.0),
-    ("cloudphysics-sample.csv.zst", "cloudphysics", 1.0),
-    ("ms-dtrs-127k.ascii.zst", "dtrs", 25.0),
-    ("ms-tpcc-small.ascii.zst", "tpcc", 1.0 / 300.0),
-    ("msr-cut10k-rw_20_80.105.trace.zst", "msr-20", 1.0),
-    ("msr-cut10k-rw_40_60.1370.trace.zst", "msr-40", 1.0),
-    ("websearch1-60s.mqsim.zst", "websearch", 0.2),
-    ("iozone.disksim.zst", "iozone", 1.0),
-    ("msn-fs-30s.ms.zst", "msn-fs", 0.125),
-];
+use std::path::Path;
 
 fn main() -> Result<()> {
     let asked: Vec<String> = std::env::args().skip(1).collect();
     let policies = if asked.is_empty() { vec!["wardrop".to_owned(), "equi".to_owned()] } else { asked };
-    let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../shared/traces");
+    let folder = folder();
     if !folder.exists() {
         println!("SKIPPED: {} is not there", folder.display());
         return Ok(());
@@ -107,27 +94,6 @@ impl fmt::Display for Best {
 
 /// Per cent of the SSD that `ssd-first` has as a cache.
 const CACHES: [u32; 4] = [5, 10, 20, 50];
-
-fn variable(name: &str, usual: &str) -> String {
-    std::env::var(name).unwrap_or_else(|_| usual.to_owned())
-}
-
-/// The models of the SSD and of the disk.
-fn models() -> [String; 2] {
-    [variable("SSD", "x25-m"), variable("HDD", "mba3073")]
-}
-
-fn setup(trace: &Path, speed: f64, share: &str) -> Result<Setup> {
-    let [ssd, hdd] = models();
-    let devices = vec![
-        DeviceSetup::parse(DeviceClass::Ssd, &format!("{share}%,model={ssd}"))?,
-        DeviceSetup::parse(DeviceClass::Hdd, &format!("120%,model={hdd}"))?,
-    ];
-    let clients = std::env::var("CLIENTS").ok().map(|clients| clients.parse()).transpose()?;
-    let load = Load::Trace(Trace { clients, ..Trace::new(trace) });
-    let (setup, seed) = (Setup::new(devices, "hdd-only", load), variable("SEED", "1").parse()?);
-    Ok(Setup { speed, seed, outstanding: 1 << 16, interval: Some(Nanos::from_secs(3600)), ..setup })
-}
 
 fn cell(setup: &Setup, policies: &[String], share: &str, trace: &Path) -> Result<Cell> {
     let with = |policy: &str| Setup { policy: policy.to_owned(), ..setup.clone() };

@@ -23,19 +23,12 @@
 //! many; what nobody asked for between them goes along. On a full device another extent must leave, whose loss
 //! counts. Room that is free on an SSD is filled while nobody waits: an idle device copies for next to nothing.
 //!
-//! The horizon matters most, and no value is best for all: loads that go on for ever want a long one, traces of bursts a short one. Simulated
-//! (X25-M, MBA3073; traces: the 18 cells of `trace-cells`, seed 1; the rest by the second, in multiples of what 10 s give, mean of seeds 1 and 2,
-//! 60 s after 60 s; random: 32 clients, half reads, 1 GiB, SSD 2 GiB; zipf: 16 clients, 70 % reads, 3 GiB, SSD 1 GiB; dbench-like: SSD 2 GiB):
-//!
-//! | `horizon` | traces, × left (worst) | random 16 KiB that lay on the disk | zipf 4 KiB | dbench-like, 10 clients |
-//! |---|---|---|---|---|
-//! | 3 s | 0.96 (1.13) | 0.19 | 0.97 | 1.11 |
-//! | 5 s | 0.99 (1.16) | 0.64 | 0.99 | 1.09 |
-//! | 10 s | 1.00 (1.22) | 1 | 1 | 1 |
+//! Each number that this assumes is a field of [`Constants`], with its reason.
 //!
 //! New extents go to devices by shares, which grow where what guests ask for takes less time than on average (`equi/shares.rs`).
 
 mod calibration;
+mod constants;
 mod demand;
 mod moves;
 mod shares;
@@ -47,18 +40,10 @@ use crate::{
 };
 use braid_base::{DeviceClass, DeviceId, ExtentId, Nanos};
 use calibration::Calibration;
-use demand::{Demand, Runs, Speed, Times, direction, takes};
+use constants::Constants;
+use demand::{Demand, Runs, Times, direction};
 use shares::Shares;
 use slowness::Slowness;
-
-/// Settings of the policy, each with its default.
-#[derive(Clone, Copy, Debug)]
-struct Constants {
-    /// How fast what an extent was asked for is forgotten.
-    memory: Nanos,
-    /// The time in which a move must have gained more than it costs.
-    horizon: Nanos,
-}
 
 /// Keep on the SSDs what would cost the disks most.
 pub struct Equi {
@@ -81,35 +66,20 @@ pub struct Equi {
     hand: u32,
 }
 
-/// Extents of which something is remembered. A plan looks at all of them and at those between neighbours, and guests wait meanwhile.
-const KNOWN: usize = 4096;
-/// Extents of a group, which lend each other half of their mean: what little is asked of one of them, its neighbours confirm. A group is
-/// also what is planned as one piece: 1 MiB of extents of the usual size.
-const GROUP: u32 = 8;
-/// Plans in a horizon: often enough to follow a load, and seldom enough to cost nothing.
-const TICKS: u64 = 20;
-
 impl Equi {
     /// Settings: `memory` (16s), `horizon` (10s).
     pub fn new(settings: &mut Settings, devices: &[DeviceView]) -> Result<Equi, BadSetting> {
-        let constants = Constants {
-            memory: settings.take("memory", Nanos::from_secs(16), "a time such as 16s")?,
-            horizon: settings.take("horizon", Nanos::from_secs(10), "a time such as 10s")?,
-        };
-        for (key, time) in [("memory", constants.memory), ("horizon", constants.horizon)] {
-            if time < Nanos::from_millis(20) || time > Nanos::from_secs(3600) {
-                return Err(BadSetting::new(format!("setting {key} of policy equi: use 20ms to 1h")));
-            }
-        }
+        let constants = Constants::read(settings)?;
         let classes: Vec<DeviceClass> = devices.iter().map(|d| d.class).collect();
+        let slowness = |&class: &DeviceClass| [Slowness::new(constants.guess(class), constants.long); 2];
         Ok(Equi {
             constants,
             known: Lru::default(),
             groups: Lru::default(),
-            runs: Runs::default(),
-            calibration: Calibration::default(),
-            slowness: classes.iter().map(|&class| [Slowness::new(class); 2]).collect(),
-            shares: Shares::new(&classes),
+            runs: Runs::new(constants.streams as usize),
+            calibration: Calibration::new(&constants),
+            slowness: classes.iter().map(slowness).collect(),
+            shares: Shares::new(constants, &classes),
             saturated: vec![0.0; classes.len()],
             answers: vec![false; classes.len()],
             hand: 0,
@@ -120,28 +90,32 @@ impl Equi {
     /// Learns of an access that reaches a device, the home or what is to be.
     fn learn(&mut self, piece: &Piece, is_write: bool, home: Option<DeviceId>, view: &View) {
         let len = piece.range.end - piece.range.start;
-        let scattered = !self.runs.goes_on(piece, view);
-        let (times, memory) = (takes(len, is_write, scattered), self.constants.memory);
+        let [disk, ssd] = [DeviceClass::Hdd, DeviceClass::Ssd].map(|class| self.constants.speed(class));
+        // An SSD positions for each request.
+        let times = [self.runs.takes(disk, piece, view), ssd.scattered(len)];
         let direction = usize::from(is_write);
-        self.known.touch_value(piece.extent, KNOWN).add(times, direction, view.now, memory);
-        self.groups.touch_value(piece.extent.0 / GROUP, KNOWN).add(times, direction, view.now, memory);
+        let (memory, most) = (self.constants.memory, self.constants.known as usize);
+        let group = piece.extent.0 / self.constants.group();
+        self.known.touch_value(piece.extent, most).add(times, direction, view.now, memory);
+        self.groups.touch_value(group, most).add(times, direction, view.now, memory);
         self.shares.learn(times, direction);
         if let Some(home) = home {
-            let expected = times[demand::class(self.classes[home.index()])];
-            self.slowness[home.index()][direction].expect(expected);
-            self.shares.expect(home, direction, expected);
+            self.expect(home, direction, times[demand::class(self.classes[home.index()])]);
         }
     }
 
-    /// What an extent is asked for now: half of it its own, half the mean of its group.
+    /// A request begins that should take a device so long.
+    fn expect(&mut self, device: DeviceId, direction: usize, ms: f64) {
+        self.slowness[device.index()][direction].expect(ms);
+        self.shares.expect(device, direction, ms);
+    }
+
+    /// What an extent is asked for now.
     fn demand(&self, extent: ExtentId, known: &Demand, now: Nanos) -> Times {
-        let memory = self.constants.memory;
-        let group = self.groups.value(extent.0 / GROUP).unwrap_or_default().at(now, memory);
-        let mut demand = known.at(now, memory);
-        for (own, group) in demand.as_flattened_mut().iter_mut().zip(group.as_flattened()) {
-            *own = (*own + group / GROUP as f32) / 2.0;
-        }
-        demand
+        let Constants { memory, .. } = self.constants;
+        let group = self.constants.group();
+        let of_all = self.groups.value(extent.0 / group).unwrap_or_default();
+        demand::lent(known.at(now, memory), of_all.at(now, memory), group)
     }
 
     /// What an extent costs guests on a device, in milliseconds a second.
@@ -152,7 +126,7 @@ impl Equi {
     /// What guests wait longer, in milliseconds, for each millisecond that a device works for a move.
     fn waiting(&self, device: DeviceId) -> f64 {
         let [read, write] = self.slowness[device.index()].map(|slowness| slowness.factor());
-        (read.max(write) - 1.0).max(slowness::IDLE)
+        (read.max(write) - 1.0).max(self.constants.idle)
     }
 }
 
@@ -162,8 +136,7 @@ impl Policy for Equi {
     }
 
     fn settings(&self) -> String {
-        let Constants { memory, horizon } = self.constants;
-        format!("memory={}ms,horizon={}ms", memory.0 / 1_000_000, horizon.0 / 1_000_000)
+        self.constants.written()
     }
 
     fn place<'a>(&mut self, occasion: &Occasion<'a>, view: &View) -> Placement<'a> {
@@ -184,21 +157,20 @@ impl Policy for Equi {
     }
 
     fn completed(&mut self, io: &Completion) {
-        let (Some(direction), device) = (direction(io.direction), io.device.index()) else { return };
-        let took = io.latency.as_millis_f64();
-        self.answers[device] = true;
+        let Some(direction) = direction(io.direction) else { return };
+        self.answers[io.device.index()] = true;
         match io.origin {
-            Origin::Guest => {
-                self.slowness[device][direction].took(took);
-                self.shares.took(io.device, direction, took);
-            }
+            Origin::Guest => {}
             Origin::Probe => {
-                let expected = Speed::of(self.classes[device]).takes(io.len, direction == 1, true);
-                self.slowness[device][direction].probed(expected, took);
-                self.shares.probed(io.device, direction, expected, took);
+                let speed = self.constants.speed(self.classes[io.device.index()]);
+                self.expect(io.device, direction, speed.scattered(io.len));
+                self.shares.probed(io.device, direction);
             }
-            Origin::Background => {}
+            Origin::Background => return,
         }
+        let took = io.latency.as_millis_f64();
+        self.slowness[io.device.index()][direction].took(took);
+        self.shares.took(io.device, direction, took);
     }
 
     fn plan(&mut self, view: &View, plan: &mut Plan) -> Nanos {
@@ -208,7 +180,7 @@ impl Policy for Equi {
         self.watch_saturation(view);
         self.settle(view.now);
         self.plan_moves(view, &mut plan.moves);
-        view.now + self.constants.horizon / TICKS
+        view.now + self.constants.tick()
     }
 
     fn done(&mut self, job: &Move, outcome: Outcome) {

@@ -23,40 +23,27 @@ pub(super) fn direction(direction: Direction) -> Option<usize> {
     }
 }
 
-/// How fast a device of a class is, about: what differs from this is part of its slowness. What counts is how positioning compares with
+/// What devices of a class take, about: what differs from this is part of their slowness. What counts is how positioning compares with
 /// transfer, and that hardly differs between devices of a class.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Speed {
     pub position_ms: f64,
-    read_ms_per_mib: f64,
-    write_ms_per_mib: f64,
+    pub ms_per_mib: f64,
 }
 
 impl Speed {
-    pub fn of(class: DeviceClass) -> Speed {
-        match class {
-            // A seek and half a turn, and 100 MB/s.
-            DeviceClass::Hdd => Speed { position_ms: 8.0, read_ms_per_mib: 10.0, write_ms_per_mib: 10.0 },
-            // A page read, 250 MB/s, and as much less for writes as flash is slower to write.
-            DeviceClass::Ssd => Speed { position_ms: 0.1, read_ms_per_mib: 4.0, write_ms_per_mib: 10.0 },
-        }
+    pub fn transfer(&self, len: Bytes) -> f64 {
+        self.ms_per_mib * len.0 as f64 / (1 << 20) as f64
     }
 
-    pub fn takes(&self, len: Bytes, is_write: bool, scattered: bool) -> f64 {
-        let position = if scattered { self.position_ms } else { 0.0 };
-        position + self.transfer(len, is_write)
+    /// What begins so far behind the end of something else: passing over what lies between, or positioning anew.
+    fn reach(&self, gap: Bytes) -> f64 {
+        self.position_ms.min(self.transfer(gap))
     }
 
-    pub fn transfer(&self, len: Bytes, is_write: bool) -> f64 {
-        let per_mib = if is_write { self.write_ms_per_mib } else { self.read_ms_per_mib };
-        per_mib * len.0 as f64 / (1 << 20) as f64
+    pub fn scattered(&self, len: Bytes) -> f64 {
+        self.position_ms + self.transfer(len)
     }
-}
-
-/// What a request takes a device of each class. An SSD positions for each.
-pub(super) fn takes(len: Bytes, is_write: bool, scattered: bool) -> [f64; 2] {
-    let of = |class, scattered| Speed::of(class).takes(len, is_write, scattered);
-    [of(DeviceClass::Hdd, scattered), of(DeviceClass::Ssd, true)]
 }
 
 /// What an extent, or a group of them, is asked for.
@@ -65,12 +52,11 @@ pub(super) struct Demand {
     /// As of `at`.
     times: Times,
     pub at: Nanos,
-    /// When it moved; zero if it has not.
-    pub moved: Nanos,
+    pub moved: Option<Nanos>,
     /// What was expected at `since`, and what came since, as time of a disk: milliseconds a second, and milliseconds.
-    pub expected: f32,
+    pub expected: Option<f32>,
     pub came: f32,
-    pub since: Nanos,
+    pub since: Option<Nanos>,
 }
 
 impl Demand {
@@ -90,42 +76,51 @@ impl Demand {
     }
 
     pub fn has_moved(&mut self) {
-        self.moved = self.at;
+        self.moved = Some(self.at);
     }
 }
 
-/// So far behind the end of another request is going on: a reader that skips a little does not make a disk seek.
-const NEAR: u64 = 32 << 10;
+/// The demand of an extent: half of it its own, half the mean of its group.
+pub(super) fn lent(own: Times, of_group: Times, group: u32) -> Times {
+    let mut demand = own;
+    for (own, of_group) in demand.as_flattened_mut().iter_mut().zip(of_group.as_flattened()) {
+        *own = (*own + of_group / group as f32) / 2.0;
+    }
+    demand
+}
 
-/// Where the last requests ended: as many as streams that a disk's own buffer may follow.
+/// What of it a disk would do.
+pub(super) fn of_disk(demand: &Times) -> f32 {
+    demand[class(DeviceClass::Hdd)].iter().sum()
+}
+
+/// Where the last requests ended.
 #[derive(Debug)]
 pub(super) struct Runs {
-    ends: [u64; 64],
+    ends: Vec<u64>,
     next: usize,
 }
 
-impl Default for Runs {
-    fn default() -> Runs {
-        // No piece begins behind these.
-        Runs { ends: [u64::MAX - NEAR; 64], next: 0 }
-    }
-}
-
 impl Runs {
-    /// Whether a piece begins where one of the last requests ended, or a little behind.
-    pub fn goes_on(&mut self, piece: &Piece, view: &View) -> bool {
+    pub fn new(streams: usize) -> Runs {
+        // Nothing begins soon behind the middle of all addresses.
+        Runs { ends: vec![u64::MAX / 2; streams], next: 0 }
+    }
+
+    /// What a piece takes a disk: nothing but transfer where it goes on with one of the last requests.
+    pub fn takes(&mut self, disk: Speed, piece: &Piece, view: &View) -> f64 {
         let extent = (view.extent_size * u64::from(piece.extent.0)).0;
         let (start, end) = (extent + piece.range.start.0, extent + piece.range.end.0);
-        match self.ends.iter().position(|&other| start.wrapping_sub(other) <= NEAR) {
-            Some(place) => {
-                self.ends[place] = end;
-                true
-            }
-            None => {
-                self.ends[self.next] = end;
-                self.next = (self.next + 1) % self.ends.len();
-                false
-            }
+        // Wrapping: what ended further on is as far away as can be.
+        let gaps = self.ends.iter().map(|&other| start.wrapping_sub(other)).enumerate();
+        let (nearest, gap) = gaps.min_by_key(|&(_, gap)| gap).unwrap_or_default();
+        let reach = disk.reach(Bytes(gap));
+        if reach < disk.position_ms {
+            self.ends[nearest] = end;
+        } else {
+            self.ends[self.next] = end;
+            self.next = (self.next + 1) % self.ends.len();
         }
+        reach + disk.transfer(Bytes(end - start))
     }
 }

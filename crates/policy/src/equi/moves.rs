@@ -1,24 +1,9 @@
 //! Which extents move: those that gain most for their price, in runs of neighbours.
 
-use super::demand::{Demand, Speed};
-use super::{Equi, GROUP, slowness};
+use super::Equi;
+use super::demand::{Demand, of_disk};
 use crate::{DeviceView, Move, View};
 use braid_base::{DeviceClass, DeviceId, ExtentId, Nanos};
-
-/// What has moved stays for so many horizons: what it is asked for must be seen first.
-const REST: u64 = 2;
-/// Extents that one plan moves at most: 40 MB/s, more than a disk does beside guests.
-const BATCH: usize = 160;
-/// Extents that the search for cold ones looks at in one plan.
-const SEARCHED: u32 = 8192;
-/// More than so many requests in flight wait.
-const WAITING: u32 = 4;
-/// Plans that saturation is a mean of: 16 s.
-const PLANS: f64 = 32.0;
-/// A device that is saturated for this share of the time gives load to others that are no faster.
-const SATURATED: f64 = 0.5;
-/// Devices of a class that cost up to so many times the best are about as good.
-const ALIKE: f64 = 1.5;
 
 /// A move that would be good.
 #[derive(Clone, Copy, Debug)]
@@ -53,9 +38,17 @@ impl Price {
 
 impl Equi {
     pub(super) fn watch_saturation(&mut self, view: &View) {
+        let left = self.constants.left();
         for (share, device) in self.saturated.iter_mut().zip(view.devices) {
-            *share += (f64::from(u8::from(device.in_flight >= WAITING)) - *share) / PLANS;
+            // Of two requests one waits.
+            let waits = if device.in_flight > 1 { 1.0 } else { 0.0 };
+            *share = *share * left + waits * (1.0 - left);
         }
+    }
+
+    /// Whether requests wait for a device most of the time.
+    fn is_saturated(&self, device: DeviceId) -> bool {
+        self.saturated[device.index()] > 0.5
     }
 
     /// What an extent gains by a move to the best other device. A device gives to one of a class that is no faster only what it cannot
@@ -67,25 +60,25 @@ impl Equi {
         let others = view.devices.iter().filter(takes_more).map(|d| (self.cost(&demand, d.id), d));
         let (best, first) = others.clone().min_by(|a, b| a.0.total_cmp(&b.0))?;
         // Those of its class that are about as good share what comes, neighbours together.
-        let alike = others.filter(|(cost, d)| d.class == first.class && *cost <= best * ALIKE);
+        let alike =
+            others.filter(|(cost, d)| d.class == first.class && *cost <= best * self.constants.margin);
         let roomy = alike.filter(|(_, d)| d.free > 0 || d.id == first.id).map(|(_, d)| d.id);
-        let place = (extent.0 / GROUP) as usize % roomy.clone().count().max(1);
+        let place = (extent.0 / self.constants.group()) as usize % roomy.clone().count().max(1);
         let to = roomy.clone().nth(place).unwrap_or(first.id);
-        let of_disk = demand[0].iter().sum();
-        let comes_true = self.calibration.factor(of_disk, self.constants.horizon);
+        let comes_true = self.calibration.factor(of_disk(&demand));
         let ms = (self.cost(&demand, from) - self.cost(&demand, to)) * comes_true;
-        let bears = !self.is_faster(to, from) && self.saturated[from.index()] < SATURATED;
+        let bears = !self.is_faster(to, from) && !self.is_saturated(from);
         Some(Gain { extent, from, to, ms: if bears { ms.min(0.0) } else { ms } })
     }
 
     /// What a move costs guests who wait so much for each millisecond that a device works for it.
     pub(super) fn price(&self, from: DeviceId, to: DeviceId, waiting: [f64; 2], view: &View) -> Price {
-        let speed = |device: DeviceId| Speed::of(self.classes[device.index()]);
+        let speed = |device: DeviceId| self.constants.speed(self.classes[device.index()]);
         let [reads, writes] = waiting;
         Price {
             once: speed(from).position_ms * reads + speed(to).position_ms * writes,
-            each: speed(from).transfer(view.extent_size, false) * reads
-                + speed(to).transfer(view.extent_size, true) * writes,
+            each: speed(from).transfer(view.extent_size) * reads
+                + speed(to).transfer(view.extent_size) * writes,
         }
     }
 
@@ -99,7 +92,7 @@ impl Equi {
     fn waiting_now(&self, from: DeviceId, to: DeviceId, view: &View) -> [f64; 2] {
         let is_idle = |device: DeviceId| view.devices[device.index()].in_flight == 0;
         match self.fills(from, to, view) && is_idle(from) && is_idle(to) {
-            true => [slowness::IDLE; 2],
+            true => [self.constants.idle; 2],
             false => self.waiting_for(from, to),
         }
     }
@@ -132,23 +125,20 @@ impl Equi {
     /// What extents would gain that were asked for lately and have not just moved. Those of which only neighbours were asked for take free room on
     /// a faster device, and nobody's place.
     fn gains(&self, view: &View) -> Vec<Gain> {
-        let oldest = self.constants.memory * 5;
-        let rest = self.constants.horizon * REST;
+        let rest = Nanos::from_secs_f64(self.constants.horizon.as_secs_f64() * self.constants.margin);
+        let size = self.constants.group();
         let mut gains = Vec::new();
-        for (group, of_all) in self.groups.values_newest_first() {
-            if view.now.saturating_sub(of_all.at) > oldest {
-                break;
-            }
+        for group in self.groups.newest_first() {
             // What nobody asked for goes along between others, and not by itself.
-            let members = (group * GROUP..(group + 1) * GROUP).map(ExtentId);
+            let members = (group * size..(group + 1) * size).map(ExtentId);
             let mut asked = members.filter(|extent| self.known.contains(*extent));
             let Some(first) = asked.next() else { continue };
             let last = asked.next_back().unwrap_or(first);
             for extent in (first.0..=last.0).map(ExtentId) {
                 let known = self.known.value(extent);
-                let Demand { moved, .. } = known.unwrap_or_default();
-                if moved == Nanos::ZERO || view.now >= moved + rest {
-                    let gain = self.gain(extent, &known.unwrap_or_default(), view);
+                let demand = known.unwrap_or_default();
+                if demand.moved.is_none_or(|moved| view.now >= moved + rest) {
+                    let gain = self.gain(extent, &demand, view);
                     gains.extend(gain.filter(|gain| known.is_some() || self.fills(gain.from, gain.to, view)));
                 }
             }
@@ -159,7 +149,7 @@ impl Equi {
     /// Those that pay, neighbours together, the best for their price first.
     fn runs_that_pay(&self, mut gains: Vec<Gain>, view: &View) -> Vec<Gain> {
         let horizon = self.constants.horizon.as_secs_f64();
-        let run = |gain: &Gain| (gain.from, gain.to, gain.extent.0 / GROUP);
+        let run = |gain: &Gain| (gain.from, gain.to, gain.extent.0 / self.constants.group());
         gains.sort_unstable_by_key(|gain| (run(gain), gain.extent));
         let mut runs: Vec<(f64, Vec<Gain>)> = Vec::new();
         for neighbours in gains.chunk_by(|a, b| run(a) == run(b)) {
@@ -177,7 +167,14 @@ impl Equi {
             }
         }
         runs.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1[0].extent.cmp(&b.1[0].extent)));
-        runs.into_iter().flat_map(|(_, run)| run).take(BATCH).collect()
+        // No more than the devices can do, one after the other, until the next plan.
+        let mut left = self.constants.tick().as_millis_f64();
+        let fits = |(_, run): &(f64, Vec<Gain>)| {
+            let fits = left > 0.0;
+            left -= self.price(run[0].from, run[0].to, [1.0; 2], view).of(run.len());
+            fits
+        };
+        runs.into_iter().take_while(fits).flat_map(|(_, run)| run).collect()
     }
 
     /// On a full device others must leave first: those without requests, then those that lose least.
@@ -203,7 +200,7 @@ impl Equi {
             let price = |from, to| self.price(from, to, self.waiting_for(from, to), view).alone();
             let price = price(gain.from, gain.to) + price(device.id, out);
             let net = gain.ms - loss.max(0.0);
-            if net * horizon <= 2.0 * price {
+            if net * horizon <= self.constants.margin * price {
                 break;
             }
             moves.push(Move::Migrate { extent: victim, target: out });
@@ -214,7 +211,8 @@ impl Equi {
     /// Up to `most` extents on a device of which nothing is known.
     fn cold_on(&mut self, device: DeviceId, most: usize, view: &View) -> Vec<ExtentId> {
         let (extents, mut found) = (view.homes.extents(), Vec::new());
-        for _ in 0..extents.min(SEARCHED) {
+        // Of twice as many as can be known, half are not.
+        for _ in 0..extents.min(2 * self.constants.known as u32) {
             if found.len() >= most {
                 break;
             }

@@ -1,28 +1,19 @@
 //! Where new extents go: by shares, which move towards the devices where what guests ask for takes less time.
 
+use super::Constants;
 use super::demand::Times;
 use super::slowness::{Slowness, cost};
 use crate::{DeviceView, Direction, Move, View};
 use braid_base::{DeviceClass, DeviceId};
 
-/// By how much a share changes in a tick, at most: a factor of e in ten.
-const STEP: f64 = 0.1;
-/// Least share, so that it can grow again.
-const FLOOR: f64 = 0.01;
-/// What is left of what guests asked for from one plan to the next: 16 s are remembered.
-const LEFT: f32 = 0.97;
-/// Requests that the load of a device is measured by: the last ones, since guests come and go.
-const REMEMBERED: f64 = 512.0;
-/// Probes of each direction that tell what a device is like before guests do.
-const PROBES: u32 = 16;
-/// No new extents as long as others have more room: what moves needs some.
-const KEPT_FREE: u32 = 16;
-
 pub(super) struct Shares {
+    constants: Constants,
     shares: Vec<f64>,
     /// What each device is owed.
     credit: Vec<f64>,
+    /// Of the last requests alone, since guests come and go.
     slowness: Vec<[Slowness; 2]>,
+    /// Probes that have told what a device is like, by direction.
     probes: Vec<[u32; 2]>,
     /// What guests ask for, of late: in any unit, since only its parts compare.
     asked: Times,
@@ -30,13 +21,16 @@ pub(super) struct Shares {
 
 impl Shares {
     /// Until something is measured, all goes to the SSDs.
-    pub fn new(classes: &[DeviceClass]) -> Shares {
+    pub fn new(constants: Constants, classes: &[DeviceClass]) -> Shares {
         let fast = classes.contains(&DeviceClass::Ssd);
-        let share = |&class: &DeviceClass| if fast && class == DeviceClass::Hdd { FLOOR } else { 1.0 };
+        let least = constants.least;
+        let share = |&class: &DeviceClass| if fast && class == DeviceClass::Hdd { least } else { 1.0 };
+        let slowness = |&class: &DeviceClass| [Slowness::new(constants.guess(class), constants.short); 2];
         Shares {
+            constants,
             shares: classes.iter().map(share).collect(),
             credit: vec![0.0; classes.len()],
-            slowness: classes.iter().map(|&class| [Slowness::remembering(class, REMEMBERED); 2]).collect(),
+            slowness: classes.iter().map(slowness).collect(),
             probes: vec![[0; 2]; classes.len()],
             asked: Times::default(),
         }
@@ -58,14 +52,14 @@ impl Shares {
         self.slowness[device.index()][direction].took(ms);
     }
 
-    pub fn probed(&mut self, device: DeviceId, direction: usize, expected: f64, took: f64) {
+    pub fn probed(&mut self, device: DeviceId, direction: usize) {
         self.probes[device.index()][direction] += 1;
-        self.slowness[device.index()][direction].probed(expected, took);
     }
 
-    /// The device of a new extent: that which is owed most, among those with room.
+    /// The device of a new extent: that which is owed most, among those with room for more than moves need.
     pub fn next(&mut self, view: &View) -> Option<DeviceId> {
-        let open = |d: &&DeviceView| d.free > d.slots / KEPT_FREE;
+        let least = self.constants.least;
+        let open = |d: &&DeviceView| f64::from(d.free) > f64::from(d.slots) * least;
         let sum: f64 = view.devices.iter().filter(open).map(|d| self.shares[d.id.index()]).sum();
         for device in view.devices.iter().filter(open) {
             self.credit[device.id.index()] += self.shares[device.id.index()] / sum;
@@ -78,8 +72,8 @@ impl Shares {
 
     /// Shares grow where what guests ask for takes less time than on average.
     pub fn share_out(&mut self, classes: &[DeviceClass]) {
-        let asked = self.asked;
-        self.asked.as_flattened_mut().iter_mut().for_each(|part| *part *= LEFT);
+        let (asked, left) = (self.asked, self.constants.left() as f32);
+        self.asked.as_flattened_mut().iter_mut().for_each(|part| *part *= left);
         let costs: Vec<f64> = classes
             .iter()
             .zip(&self.slowness)
@@ -91,18 +85,18 @@ impl Shares {
             return;
         }
         for (share, cost) in self.shares.iter_mut().zip(costs) {
-            *share *= (STEP * (mean - cost) / mean.max(cost)).exp();
+            *share *= (self.constants.step * (mean - cost) / mean.max(cost)).exp();
         }
         let sum: f64 = self.shares.iter().sum();
-        self.shares.iter_mut().for_each(|share| *share = (*share / sum).max(FLOOR));
+        self.shares.iter_mut().for_each(|share| *share = (*share / sum).max(self.constants.least));
     }
 
-    /// Asks devices of which too little is known.
+    /// Asks devices of which less is known than guessed.
     pub fn probe(&self, view: &View, moves: &mut Vec<Move>) {
         for device in view.devices {
             let directions =
                 [Direction::Read, Direction::Write].into_iter().zip(self.probes[device.id.index()]);
-            let wanted = directions.filter(|&(_, probes)| probes < PROBES);
+            let wanted = directions.filter(|&(_, probes)| f64::from(probes) < self.constants.guessed);
             let probe = |(direction, _)| Move::Probe { device: device.id, direction, len: view.block_size };
             moves.extend(wanted.map(probe));
         }

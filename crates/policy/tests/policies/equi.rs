@@ -258,4 +258,7 @@ fn settings_have_bounds_and_come_out_as_they_went_in() {
     let policy = parse("equi,memory=30s,horizon=50ms", &volume.devices).expect("they are right");
     assert_eq!(policy.settings(), "memory=30000ms,horizon=50ms");
     assert!(parse(&format!("equi,{}", policy.settings()), &volume.devices).is_ok());
+    // A constant is a setting too, which is written if it is not the usual one.
+    let written = |text: &str| parse(text, &volume.devices).expect("they are right").settings();
+    assert_eq!(written("equi,group=16,margin=2"), "memory=16000ms,horizon=10000ms,group=16");
 }
