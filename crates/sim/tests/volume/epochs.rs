@@ -318,6 +318,56 @@ fn a_volume_without_its_ssd_is_refused_until_it_is_recovered() {
     });
 }
 
+/// Overwrites the index pages of all segments.
+async fn damage_segments(disk: &Disk) {
+    const PAGE: Bytes = Bytes(4096);
+    let buf = Arena::new(PAGE).alloc(PAGE).await;
+    for at in (0..disk.geometry().size / PAGE).map(|page| PAGE * page) {
+        disk.read(at, &buf).await.expect("the disk is sound");
+        if buf.with_bytes(|bytes| bytes.starts_with(b"BRAIDEPI")) {
+            buf.with_bytes_mut(|bytes| bytes[100..200].fill(0x5a));
+            disk.write(at, &buf).await.expect("the disk is sound");
+        }
+    }
+    disk.flush().await.expect("the disk is sound");
+}
+
+/// While the SSD has all of it, a damaged journal of epochs costs nothing but the image, which is made anew.
+#[test]
+#[cfg_attr(feature = "planted", ignore)]
+fn a_volume_with_its_ssd_does_without_a_damaged_journal_of_epochs() {
+    let world = World::new(17);
+    let [ssd, disk] = disks(&world);
+    world.clone().block_on(async move {
+        let volume = make(world.clone(), vec![sound(&ssd, &world), sound(&disk, &world)], &epochs(17)).await;
+        wait_for_image(&world, &volume).await;
+        let history = History::from(vec![0; SIZE.as_usize()]);
+        while volume.status().journaled == Bytes::ZERO {
+            let guests = Guests::begin(&volume, &world, &history, 3);
+            world.sleep(Nanos::from_millis(200)).await;
+            guests.end(&world).await;
+        }
+        let left = [ssd.fork(&world).restart(&world), disk.fork(&world).restart(&world)];
+        volume.close().await.expect("the devices are sound");
+        damage_segments(&left[1]).await;
+        let alone = vec![sound(&left[1].fork(&world).restart(&world), &world)];
+        let error = refused(
+            open_with(world.clone(), alone, |options| {
+                (options.distrust, options.recover) = (vec![SSD], true);
+            })
+            .await,
+        );
+        assert_eq!(error.kind(), ErrorKind::Corrupt, "without the SSD it is lost: {error}");
+        let volume = open(world.clone(), left.iter().map(|disk| sound(disk, &world)).collect()).await;
+        let volume = volume.expect("the SSD has all of it");
+        check_volume(&volume, &history, 17).await;
+        wait_for_image(&world, &volume).await;
+        let bytes = recovered(&world, &left[1], None).await;
+        check(&history, &bytes, history.ops.borrow().len(), 17);
+        volume.close().await.expect("the devices are sound");
+    });
+}
+
 /// Interrupted at any write, a recovery can be done again, and gives the same.
 #[test]
 #[cfg_attr(feature = "planted", ignore)]
