@@ -346,6 +346,7 @@ fn a_volume_with_its_ssd_does_without_a_damaged_journal_of_epochs() {
             let guests = Guests::begin(&volume, &world, &history, 3);
             world.sleep(Nanos::from_millis(200)).await;
             guests.end(&world).await;
+            volume.flush().await.expect("the devices are sound");
         }
         let left = [ssd.fork(&world).restart(&world), disk.fork(&world).restart(&world)];
         volume.close().await.expect("the devices are sound");
