@@ -66,7 +66,7 @@ impl Bench {
         let is_split = |policy: &str| policy.starts_with("static") || policy.ends_with("-only");
         let wardrop = rounds.get(WARDROP).context("wardrop ran")?;
         let splits = || rounds.iter().filter(|(policy, _)| is_split(policy));
-        // Best by its median: the best of each round would reward whoever is lucky most often.
+        // Best by its median: the best of each round would reward the luckiest.
         let best = splits().max_by(|a, b| median(a.1).0.total_cmp(&median(b.1).0)).context("a split ran")?;
         print_ratio(&format!("wardrop / best static split ({})", best.0), wardrop, best.1, "at least 0.95");
         for other in ["stripe", "ssd-only", "hdd-only"] {

@@ -23,7 +23,7 @@ const fn of(layer: u8, name: &'static str, kernel: Kernel, imports: &'static [&'
     Crate { name, layer, imports, kernel }
 }
 
-/// The layers, from the ground up. Who adds a crate adds a line.
+/// The layers, from the ground up. Add a line for each new crate.
 const CRATES: &[Crate] = &[
     of(0, "base", NotMet, &[]),
     of(1, "format", NotMet, &["base"]),

@@ -1,7 +1,7 @@
 //! What runs a model against a clock: requests wait in a slab, and one alarm is set for the time at which the model next
 //! completes something.
 //!
-//! There is no task of its own. Whoever waits for the model brings it up to date when it is polled, and one of those who
+//! There is no task of its own. A task that waits for the model brings it up to date when it is polled, and one of the tasks that
 //! wait is woken at the alarm: the one that the model expects to be done then, so that a request costs one wake.
 
 use crate::{Lateness, Usage};
@@ -40,7 +40,7 @@ struct Alarm {
     sleep: Sleep,
     /// The end of time where it is not set.
     at: Nanos,
-    /// Who is woken; `NOBODY` if that task waits no longer.
+    /// Which task is woken; `NOBODY` if that task waits no longer.
     tag: usize,
 }
 
@@ -158,7 +158,7 @@ impl<M: Model> State<M> {
         before
     }
 
-    /// Sets the alarm for whoever waits. What happens inside an idle model can wait until the next request, and a request
+    /// Sets the alarm for the tasks that wait. What happens inside an idle model can wait until the next request, and a request
     /// that was not polled yet looks for itself: then there is no alarm, and a device costs no processor time.
     #[inline]
     fn set_alarm(&mut self) {

@@ -4,7 +4,7 @@
 //! that and the model are done. What the real I/O or the machine's scheduling took beyond the model is the request's
 //! lateness, which the wrapper counts: an emulation is as good as its lateness is small.
 //!
-//! The model does not run ahead of time: whoever waits for a request is woken at the model's next event, and takes one
+//! The model does not run ahead of time: a task that waits for a request is woken at the model's next event, and takes one
 //! event after another, so that the model sees no difference to a device that is never late.
 #![forbid(unsafe_code)]
 

@@ -15,7 +15,7 @@ pub struct Usage {
     pub discards: u64,
     /// Bytes asked for.
     pub read_bytes: Bytes,
-    /// Bytes written, whoever wrote them: what wears an SSD.
+    /// Bytes written, by guests or by moves: what wears an SSD.
     pub written_bytes: Bytes,
     /// Time with at least one request outstanding: divided by all time, the utilisation.
     pub busy: Nanos,

@@ -90,7 +90,7 @@ pub trait Export: Clone + 'static {
     }
 
     /// A guest asks for this. A front says so once for each read, write, flush, zeroing or discard that lies within `size()`,
-    /// as the guest asked for it, before it serves it with the verbs above, be it in pieces or not at all. For whoever
-    /// records; does nothing by itself.
+    /// as the guest asked for it, before it serves it with the verbs above, be it in pieces or not at all. For a
+    /// recording; does nothing by itself.
     fn asked(&self, _request: Request) {}
 }

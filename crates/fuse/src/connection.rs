@@ -1,6 +1,6 @@
 //! The channel to the kernel: `/dev/fuse`, and the mount that belongs to it.
 //!
-//! The channel never blocks: whoever finds no request waits for readiness through the ring. When the last descriptor of
+//! The channel never blocks: a task that finds no request waits for readiness through the ring. When the last descriptor of
 //! the channel closes, as after `kill -9`, the kernel ends every request of the mount with an error and answers each
 //! later one with `ENOTCONN`; the mount itself stays, dead, until somebody takes it off ([`remove_dead_mounts`]).
 
@@ -100,7 +100,7 @@ impl Connection {
         Ok(rustix::mount::unmount(&self.directory, UnmountFlags::NOFOLLOW)?)
     }
 
-    /// Takes the mount off whoever uses it; they go on as long as the channel is served.
+    /// Takes the mount away even while programs use it; they go on as long as the channel is served.
     pub fn unmount_lazily(&self) -> std::io::Result<()> {
         Ok(rustix::mount::unmount(&self.directory, UnmountFlags::NOFOLLOW | UnmountFlags::DETACH)?)
     }

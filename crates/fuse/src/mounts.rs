@@ -1,4 +1,4 @@
-//! Who uses a block device: mounts, swap, and devices stacked upon it, as `/proc` and `/sys` show them.
+//! What uses a block device: mounts, swap, and devices stacked upon it, as `/proc` and `/sys` show them.
 
 use braid_engine::{Error, Result};
 use std::ffi::OsString;

@@ -18,7 +18,7 @@ pub(crate) struct Shape {
     pub size: Bytes,
     /// The request size that costs least.
     pub preferred_block: Bytes,
-    /// Owner of both file and directory: whoever runs the daemon.
+    /// Owner of both file and directory: the user that runs the daemon.
     pub owner: (u32, u32),
 }
 

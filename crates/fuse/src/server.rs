@@ -1,6 +1,6 @@
 //! Serves an export to the kernel as one file in a directory: the daemon's side.
 //!
-//! A fixed number of tasks, one for each request that may be in flight. They take turns at the channel: whoever has the
+//! A fixed number of tasks, one for each request that may be in flight. They take turns at the channel: the task that has the
 //! turn receives one request into the inbox, passes the turn on, serves, and answers. So there is no queue between
 //! receiving and serving, no task and no allocation per request, and what is not yet received waits in the kernel.
 //!
@@ -10,7 +10,7 @@
 //! arena's buffers belong to the shard, each write would be copied once more, through memory that no arena bounds.
 //!
 //! The arena may be shared with the engine. A write of up to [`COPIED`] is copied out of the inbox into a buffer of its
-//! size; a larger one keeps the inbox, and a new one is taken where there is room for it at once. Whoever has the turn
+//! size; a larger one keeps the inbox, and a new one is taken where there is room for it at once. The task that has the turn
 //! may wait for a buffer with the inbox in hand: nobody else needs the inbox, so everyone else's buffers come back.
 
 use crate::connection::{Connection, Received, prepare};
@@ -104,8 +104,8 @@ impl Server {
         self.ended().await.map_err(io::Error::other)
     }
 
-    /// Takes the directory out of sight. Whoever has the file open is served until they close it, or until this process
-    /// ends, from when on their requests fail.
+    /// Takes the directory out of sight. Programs that have the file open are served until they close it, or until this process
+    /// ends; then their requests fail.
     pub fn unmount_lazily(&self) -> io::Result<()> {
         self.channel.connection.unmount_lazily()
     }

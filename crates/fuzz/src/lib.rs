@@ -6,7 +6,7 @@
 //! - `fuzz/`, with cargo-fuzz on nightly Rust, by `make fuzz`: guided by the coverage of the code.
 //!
 //! If a checksum guards a decoder, the target makes it fit after the damage. Otherwise nothing but the checksum would
-//! ever be tested, and a checksum does not keep out whoever can compute one.
+//! ever be tested, and a checksum does not keep out an attacker, who can compute one.
 #![forbid(unsafe_code)]
 
 mod disk;

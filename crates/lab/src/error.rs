@@ -13,7 +13,7 @@ pub enum ErrorKind {
     Volume,
     /// A read returned something else than the last write: the engine or a device is broken.
     WrongData,
-    /// Whoever asked for it does not want it any more.
+    /// The caller does not want it any more.
     Stopped,
 }
 

@@ -1,8 +1,8 @@
-//! Where requests of an open loop come in: whoever is idle waits here for the next one.
+//! Where requests of an open loop come in: idle tasks wait here for the next one.
 //!
 //! One alarm is set for the next arrival, however many are idle, and it wakes one of them, who is chosen when the arrival
 //! before it has been taken: the one that became idle last. So the alarm is set once for each arrival, and a load that needs
-//! few tasks at a time uses the same few, whose memory is at hand. Who becomes idle when nothing happens before the next
+//! few tasks at a time uses the same few, whose memory is at hand. A task that becomes idle when nothing happens before the next
 //! arrival takes it without a wait, which is so for about every second one.
 
 use crate::source::Arrivals;
@@ -113,7 +113,7 @@ impl Future for Admission<'_> {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         let Gate { rt, inner } = self.gate;
         let mut inner = inner.borrow_mut();
-        // If the arrival is the next that happens, it comes now: whoever asks first takes it, and nobody is woken for it.
+        // If the arrival is the next that happens, it comes now: the task that asks first takes it, and none is woken for it.
         if inner.is_due(rt.now()) || rt.pass_to(&mut inner.alarm) {
             if self.is_idle {
                 inner.remove(self.number);
@@ -174,7 +174,7 @@ impl Inner {
         }
     }
 
-    /// Sees to it that somebody who is idle is woken when the next arrival comes.
+    /// Sees to it that an idle task is woken when the next arrival comes.
     #[inline]
     fn arm(&mut self) {
         self.woken = self.woken.take().or_else(|| self.idle.pop());
@@ -204,7 +204,7 @@ mod tests {
         Ok(Arrival { at: Nanos(at), request: Request { op: Op::Read, offset: Bytes(at), len: Bytes(512) } })
     }
 
-    /// Who was let in when, and with which arrival: each task is busy for 15 ns.
+    /// Which task was let in when, and with which arrival: each task is busy for 15 ns.
     fn admitted(arrivals: Vec<Result<Arrival>>, tasks: usize, speed: f64) -> Vec<(u64, usize, u64)> {
         let world = World::in_order(1);
         let gate =

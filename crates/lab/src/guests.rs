@@ -1,4 +1,4 @@
-//! Who asks the volume for what, and when.
+//! Which guest asks the volume for what, and when.
 //!
 //! Open loop: requests come at their times. A fixed number of tasks take them in order (`gate.rs`); where all are busy, a
 //! request waits until one is free, and that wait is its queue time. Closed loop: each client is a task that waits for its last

@@ -16,7 +16,7 @@ pub struct Setup {
     pub devices: Vec<DeviceSetup>,
     /// The policy, as `name,key=value,…`.
     pub policy: String,
-    /// Who asks for what, and when.
+    /// Which client asks for what, and when.
     pub load: Load,
     /// Seed of workload, devices and schedule.
     pub seed: u64,
@@ -62,7 +62,7 @@ pub struct Setup {
     pub interval: Option<Nanos>,
 }
 
-/// Who asks for what, and when.
+/// Which client asks for what, and when.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Load {
     /// A generated workload, as `name,key=value,…`.

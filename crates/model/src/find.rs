@@ -1,6 +1,6 @@
 //! Models by their name in the library, or from a TOML file of your own.
 //!
-//! What holds a `/` or ends in `.toml` is a file. Who asks for a model opens its file: nothing here does. At most
+//! What holds a `/` or ends in `.toml` is a file. The caller opens the file of a model: nothing here does. At most
 //! `LONGEST_TEXT` of it is read.
 
 use crate::library::{InvalidModel, Spec, UnknownModel, by_name};

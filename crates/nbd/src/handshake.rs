@@ -1,6 +1,6 @@
 //! The negotiation: a pure state machine, bytes in and bytes out.
 //!
-//! One call handles one message, so that whoever drives it can send the answer before the next one is looked at: a
+//! One call handles one message, so that its caller can send the answer before the next one is looked at: a
 //! client that asks much and reads nothing gets no further than its socket. There is one export; the empty name means
 //! it too.
 

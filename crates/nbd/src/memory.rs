@@ -1,4 +1,4 @@
-//! Who may hold how much of the arena.
+//! How much of the arena each connection may hold.
 //!
 //! Half of the server's memory is guaranteed to the connections in equal parts, half is common. A request takes from
 //! its connection's guarantee, else from the common half, and where both are used up it waits for its own connection.
@@ -32,7 +32,7 @@ pub struct Share {
 pub enum Fit {
     /// As long as asked for, which is at most the guarantee.
     Exact,
-    /// Shorter where memory is short or cut up: whoever asks works in pieces.
+    /// Shorter if memory is short or fragmented: the caller works in pieces.
     AtMost,
 }
 
@@ -75,7 +75,7 @@ impl Share {
 
     /// A buffer of at most `len` bytes, waiting for other requests of this connection where necessary.
     ///
-    /// Whoever waits here holds no other buffer.
+    /// A task that waits here holds no other buffer.
     pub async fn alloc(&self, len: Bytes, fit: Fit) -> Held {
         if let Some(held) = self.try_alloc(len) {
             return held;

@@ -273,7 +273,7 @@ impl<E> Clone for Server<E> {
     }
 }
 
-/// Refuses addresses that others than this machine reach: without TLS, whoever reaches the port reads and writes the
+/// Refuses addresses that others than this machine reach: without TLS, anyone who reaches the port reads and writes the
 /// volume.
 ///
 /// # Errors
@@ -284,7 +284,7 @@ pub fn check_address(address: SocketAddr) -> Result<()> {
     }
     let port = address.port();
     let problem = format!(
-        "NBD on {address}: there is no TLS yet, so that whoever reaches this address could read and write the volume. \
+        "NBD on {address}: there is no TLS yet, so anyone who reaches this address could read and write the volume. \
          Use 127.0.0.1:{port} or a Unix socket, and from another machine an SSH tunnel \
          (ssh -L {port}:127.0.0.1:{port} HOST)"
     );

@@ -211,7 +211,7 @@ impl Session {
         }
     }
 
-    /// Wakes whoever waits for the socket, on either side.
+    /// Wakes the tasks that wait for the socket, on either side.
     fn close(&self) {
         // It fails if the other side has closed already, which is what is wanted.
         let _ = self.stream.shutdown();

@@ -35,7 +35,7 @@ impl<R: Runtime, F: Future<Output = ()> + 'static> Tags<R, F> {
     pub fn start(&self, request: F) {
         let tag = self.idle.borrow_mut().pop().unwrap_or_default();
         tag.request.borrow_mut().set(Some(request));
-        // Whoever waits in there is told of the tag's own task when that polls for the first time.
+        // A task that waits in there is told of the tag's own task when that polls for the first time.
         match tag.poll_request(&mut Context::from_waker(Waker::noop())) {
             Poll::Ready(()) => self.idle.borrow_mut().push(tag),
             Poll::Pending => self.hand_over(tag),

@@ -2,7 +2,7 @@
 //!
 //! A policy asks it at every request of a guest, and for many of these the oldest member goes and a new one comes. So it is
 //! one table of nodes, which are in two lists each: a ring by age, and a chain of those whose keys have the same hash.
-//! Whoever knows a node is at its key without another search, and nothing is ever moved. In the ring the oldest comes next
+//! A caller that knows a node is at its key without another search, and nothing is ever moved. In the ring the oldest comes next
 //! to the newest: to give its node to a member that is new changes nothing but where the ring begins.
 
 use foldhash::fast::FixedState;

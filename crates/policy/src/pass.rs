@@ -318,7 +318,7 @@ fn lag_time(text: &str) -> Result<Nanos, BadSetting> {
     let time = text.parse().ok().filter(|time| times.contains(time));
     time.ok_or_else(|| {
         BadSetting::new(format!(
-            "setting max-lag-time of policy pass: '{text}' is no time from 100ms to 1h, such as 5s"
+            "setting max-lag-time of policy pass: invalid time '{text}': use 100ms to 1h, such as 5s"
         ))
     })
 }
@@ -328,7 +328,7 @@ fn amount(settings: &mut Settings, key: &'static str) -> Result<Option<Amount>, 
     let amount = Amount::parse(&text).filter(|amount| amount.is_sound());
     amount.map(Some).ok_or_else(|| {
         BadSetting::new(format!(
-            "setting {key} of policy pass: '{text}' is no amount: use sectors such as 400Ksectors, a size such as 256MiB, or a share of \
+            "setting {key} of policy pass: invalid amount '{text}': use sectors such as 400Ksectors, a size such as 256MiB, or a share of \
              the volume such as 2%"
         ))
     })

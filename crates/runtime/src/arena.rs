@@ -1,8 +1,8 @@
 //! Memory for I/O: one arena, allocated once, so that the kernel can register it and its size is the bound.
 //!
 //! A buddy allocator hands out [`Buf`]s of 4 KiB to 1 MiB, aligned to 4 KiB. A `Buf` is a counted view: clones and
-//! slices share the bytes, and whoever does I/O keeps a clone until the kernel is done, so memory that the kernel
-//! still writes to is never handed out again. Where the arena is exhausted, [`Arena::alloc`] waits its turn: whoever
+//! slices share the bytes, and a task that does I/O keeps a clone until the kernel is done, so memory that the kernel
+//! still writes to is never handed out again. Where the arena is exhausted, [`Arena::alloc`] waits its turn: a task that
 //! holds a buffer must not wait for a second one of the same arena, or all may wait for each other.
 #![allow(unsafe_code)]
 
@@ -38,7 +38,7 @@ struct Inner {
     views: Vec<Cell<u32>>,
     /// For each page that starts an allocated run: its order.
     order: Vec<Cell<u8>>,
-    /// Bytes not allocated, in pages: whoever allocates waits here first.
+    /// Bytes not allocated, in pages: an allocation waits here first.
     pages: Semaphore,
     /// For each page: whether it was ever handed out, and so has defined bytes.
     is_defined: Vec<Cell<bool>>,
@@ -243,7 +243,7 @@ impl Buf {
     pub fn with_bytes<T>(&self, look: impl FnOnce(&[u8]) -> T) -> T {
         let _borrow = Borrow::shared(&self.arena.borrowed);
         // SAFETY: the range lies in the arena, which lives as long as `self`; no `&mut` to any of it exists, for
-        // `borrowed` says so. The kernel may write to it while a read is in flight; whoever looks then sees old or new
+        // `borrowed` says so. The kernel may write to it while a read is in flight; a reader then sees old or new
         // bytes, as with any shared mapping.
         look(unsafe { std::slice::from_raw_parts(self.as_ptr(), self.len) })
     }

@@ -77,7 +77,7 @@ pub trait Device: 'static {
     fn discard(&self, offset: Bytes, len: Bytes) -> impl Future<Output = io::Result<()>>;
 }
 
-/// A handle to a device is a device: so that whoever opened it can still ask it things while a volume owns it.
+/// A handle to a device is a device: so that the code that opened it can still ask it things while a volume owns it.
 impl<D: Device> Device for Rc<D> {
     const ALWAYS_ANSWERS: bool = D::ALWAYS_ANSWERS;
 

@@ -46,7 +46,7 @@ impl Default for Inner {
     }
 }
 
-/// Who holds a lock, and who waits, as a list through `Waiter::next`. One that nobody holds is free.
+/// The holders of a lock, and the waiting tasks, as a list through `Waiter::next`. One that nobody holds is free.
 #[derive(Clone, Copy)]
 struct Lock {
     holders: Holders,

@@ -1,7 +1,7 @@
 //! A word to the processor about memory that is going to be read.
 #![allow(unsafe_code)]
 
-/// Begins to bring a value's first bytes into the processor's cache. Whoever reads it some 100 ns later does not wait for
+/// Begins to bring a value's first bytes into the processor's cache. A read of it some 100 ns later does not wait for
 /// memory; nothing else comes of it.
 #[inline]
 pub fn prefetch<T>(value: &T) {

@@ -16,7 +16,7 @@ pub struct Semaphore {
 struct Inner {
     available: Cell<usize>,
     waiters: RefCell<VecDeque<Rc<Waiter>>>,
-    /// Whoever waits for any release at all.
+    /// Tasks that wait for any release at all.
     watchers: RefCell<Vec<Waker>>,
     releases: Cell<u64>,
 }
@@ -68,7 +68,7 @@ impl Semaphore {
         inner.watchers.borrow_mut().drain(..).for_each(Waker::wake);
     }
 
-    /// Completes at the next release, whoever gets it.
+    /// Completes at the next release, whichever task gets it.
     pub async fn released(&self) {
         let before = self.inner.releases.get();
         poll_fn(|cx| {

@@ -1,7 +1,7 @@
 //! The timers of an executor: the next few in a sorted list, the others on a timing wheel of eleven levels with 64 places
 //! each, and a bit for each place that is in use.
 //!
-//! A timer belongs to whoever added it until it is removed, and may be set again and again.
+//! A timer belongs to the task that added it until it is removed, and may be set again and again.
 //!
 //! Every timer of the list comes before every timer of the wheel. A new one goes to the list if it comes before those of
 //! the wheel, and when the list is full, its later half goes to the wheel: so a world with few timers has them all in a
@@ -153,7 +153,7 @@ impl Timers {
         }
     }
 
-    /// Wakes whoever waits for a time up to `now`, earliest first. To wake a task is to note its number: no timer changes
+    /// Wakes the tasks that wait for a time up to `now`, earliest first. To wake a task is to note its number: no timer changes
     /// meanwhile.
     #[inline]
     pub(crate) fn fire(&mut self, now: Nanos) {

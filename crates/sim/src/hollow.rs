@@ -135,7 +135,7 @@ impl Device for Hollow {
     }
 }
 
-/// The tag of what was discarded: nobody writes it, so whoever relies on what lies there is found out.
+/// The tag of what was discarded: nobody writes it, so code that relies on what lies there is found out.
 const DISCARDED: u64 = u64::MAX - 1;
 
 #[cfg(test)]

@@ -114,7 +114,7 @@ pub(crate) fn broken(format: Format, number: u64, error: std::io::Error) -> Erro
     Error::io(format!("the trace cannot be read beyond {word} {number}"), error)
 }
 
-/// Refuses what no device can be asked for, so that whoever measures or replays a trace need not ask again.
+/// Refuses what no device can be asked for, so that what measures or replays a trace need not check again.
 pub(crate) fn check(record: Option<Raw>) -> Result<Option<Raw>, Reason> {
     let Some(Raw { op, offset, len, .. }) = record else { return Ok(None) };
     match op {

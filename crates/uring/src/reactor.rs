@@ -208,7 +208,7 @@ impl Reactor {
         let queued = self.uring.submission().len() as u32;
         let (want, flags) = match patience {
             Patience::None => (0, EnterFlags::GETEVENTS),
-            // Who only waits for guests is idle, and must not look busy with I/O in the system's statistics.
+            // A thread that only waits for guests is idle, and must not look busy with I/O in the system's statistics.
             _ if self.device_operations == 0 && self.uring.params().is_feature_no_iowait() => {
                 (1, EnterFlags::GETEVENTS | EnterFlags::EXT_ARG | EnterFlags::NO_IOWAIT)
             }

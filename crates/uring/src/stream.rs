@@ -98,7 +98,7 @@ impl Stream {
         Ok(())
     }
 
-    /// Ends the connection in both directions; whoever waits for it on either side wakes.
+    /// Ends the connection in both directions; tasks that wait for it on either side wake.
     ///
     /// # Errors
     /// `NotConnected` if the other side was faster.

@@ -2,7 +2,7 @@
 //! its figures and what is assumed.
 //!
 //! A workload comes from `name,key=value,…` and a seed: the same text and seed give the same requests on every machine
-//! and in every version. It is a value without clock or I/O; whoever runs it says when a request has completed by asking
+//! and in every version. It is a value without clock or I/O; the caller that runs it says when a request has completed by asking
 //! for the next step. Requests lie within [`Workload::span`], in whole sectors, and are never empty, but for flushes.
 //! Generating one allocates nothing. A workload that has started takes a few hundred bytes for each client; those with files
 //! take tables as well, at most half a GiB whatever is set, a few MiB by default.
@@ -123,7 +123,7 @@ impl Workload {
         self.requests
     }
 
-    /// What holds bytes before the first request, in order and without overlap. Who runs the workload writes it
+    /// What holds bytes before the first request, in order and without overlap. The caller that runs the workload writes it
     /// beforehand: a read of what was never written would not meet a device.
     pub fn filled(&self) -> &[Range<Bytes>] {
         &self.filled

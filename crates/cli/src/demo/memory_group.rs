@@ -30,7 +30,7 @@ impl MemoryGroup {
         Err(refused)
     }
 
-    /// Whoever writes a process's number here moves it into the group.
+    /// Writing a process's number here moves it into the group.
     pub fn processes(&self) -> PathBuf {
         self.directory.join("cgroup.procs")
     }

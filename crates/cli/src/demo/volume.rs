@@ -211,7 +211,7 @@ fn words(words: &[&str]) -> Vec<String> {
     words.iter().map(ToString::to_string).collect()
 }
 
-/// Whoever looks at a new mount (an indexer, a monitor) keeps it busy for a moment.
+/// A program that looks at a new mount (an indexer, a monitor) keeps it busy for a moment.
 fn unmount(point: &str) -> Result<()> {
     let mut result = run("umount", &[point]);
     for _ in 0..50 {

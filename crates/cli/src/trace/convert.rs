@@ -89,7 +89,7 @@ pub fn run(arguments: &Arguments, output: Output) -> Result<u8> {
     let (mut reader, survey) = open(arguments, &bar)?;
     let header = header(&arguments.input, survey.as_ref());
     let converted = destination.fill(|out| match convert(&mut reader, target, &header, out, |_| ()) {
-        // Whoever closes a pipe (`| head`) has read enough.
+        // A program that closes a pipe (`| head`) has read enough.
         Err(braid_trace::Error::Io { source, .. }) if source.kind() == BrokenPipe => Ok(None),
         converted => converted.map(Some).map_err(failed),
     })?;

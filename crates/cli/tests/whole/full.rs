@@ -50,7 +50,7 @@ fn where_the_machine_is_full_the_client_hears_of_no_space_and_nothing_is_lost() 
     qemu_io_ok(&daemon.uri, &["read -P 1 0 8M", "flush"]);
     let status = machine.json(&["status", "v"]);
     assert!(status["failure"].is_null(), "{status}");
-    // Room comes from a discard, or from whoever looks after the machine.
+    // Room comes from a discard, or from the administrator.
     qemu_io_ok(&daemon.uri, &["discard 8M 32M", "flush"]);
     small.grow();
     qemu_io_ok(&daemon.uri, &["write -P 3 8M 32M", "flush"]);

@@ -80,7 +80,7 @@ impl Attachment {
         Ok(AttachReply { file, directory: self.directory.clone() })
     }
 
-    /// Forgets the server when its mount is gone, whoever took it off.
+    /// Forgets the server when its mount is gone, for whatever reason.
     fn watch(&self, server: Rc<Server>) {
         let slot = self.server.clone();
         self.ring.spawn(async move {

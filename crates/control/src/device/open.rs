@@ -109,7 +109,7 @@ impl OpenDevice {
 fn open_real(ring: &Ring, path: &Path, class: DeviceClass) -> io::Result<FileDevice> {
     match FileDevice::open(ring, path, class, Access::Direct) {
         Err(error) if needs_cache(&error) => {
-            tracing::warn!("{error}; it is slower so, and as safe");
+            tracing::warn!("{error}; falling back to buffered I/O: slower, equally safe");
             FileDevice::open(ring, path, class, Access::Cached)
         }
         result => result,

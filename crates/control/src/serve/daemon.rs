@@ -63,7 +63,7 @@ impl ServeOptions {
     pub const MOST_CLIENTS: usize = 256;
 }
 
-/// A daemon that serves: what it tells whoever started it.
+/// A daemon that serves: what it tells the process that started it.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Ready {
     /// The volume.
@@ -106,9 +106,9 @@ type Export = Recorded<Ring, Volume<Ring, OpenDevice>>;
 const ARENA: Bytes = Bytes(96 << 20);
 /// Operations that are queued between two submissions.
 const ENTRIES: u32 = 256;
-/// How long whoever records may take to read the last of it.
+/// How long a recording client may take to read the last of it.
 const LAST_RECORDS: Nanos = Nanos::from_secs(1);
-/// How long whoever asked for the stop may take to read how it went.
+/// How long the client that asked for the stop may take to read how it went.
 const LAST_WORDS: Nanos = Nanos::from_millis(50);
 
 /// Serves a volume until the process is told to stop. `ready` is called when the server is ready for connections.
@@ -364,7 +364,7 @@ impl Daemon {
         }
         self.stopping.set(true);
         if let First::Right(()) = first_of(self.recorder.idle(), self.ring.sleep(LAST_RECORDS)).await {
-            tracing::warn!("whoever records does not read: the trace has no end");
+            tracing::warn!("the recording client does not read: its trace is incomplete");
         }
         let name = &self.name;
         let left = self.attachment.abandon();
@@ -379,7 +379,7 @@ impl Daemon {
         left
     }
 
-    /// Replies to whoever asked for the stop, as far as they listen.
+    /// Replies to the client that asked for the stop, as far as it listens.
     async fn tell_how_it_went(&self, closed: &Result<()>) {
         let waiting = self.waiting.replace(0);
         *self.closed.borrow_mut() = Some(closed.clone());

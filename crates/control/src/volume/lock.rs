@@ -51,7 +51,7 @@ impl VolumeLock {
     }
 }
 
-/// Opens a regular file. A symbolic link is refused: whoever may write the directory could point it at any file.
+/// Opens a regular file. A symbolic link is refused: a user that may write to the directory could point it at any file.
 fn open_file(options: &OpenOptions, path: &Path) -> io::Result<File> {
     let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
     let file = options.clone().custom_flags(flags.bits() as i32).open(path)?;

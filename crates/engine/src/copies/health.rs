@@ -114,7 +114,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         self.write_superblock().await
     }
 
-    /// Waits until the superblocks say which devices were given up. Whoever depends on that calls it before an acknowledgement.
+    /// Waits until the superblocks say which devices were given up. A task that depends on that calls it before an acknowledgement.
     #[inline]
     pub async fn record_states(&self) -> Result<()> {
         if self.devices.states_recorded.get() == self.devices.states_changed.get() {

@@ -20,7 +20,7 @@ use std::cell::{Cell, RefCell};
 /// A flush takes what it does not promise, too, if no commit has for so long: the devices are flushed for it anyway.
 const OLDEST_BESIDE_FLUSH: Nanos = Nanos::from_secs(5);
 
-/// Who waits for which commit.
+/// Which tasks wait for which commit.
 #[derive(Default)]
 pub(crate) struct Commits {
     started: Cell<u64>,
@@ -89,7 +89,7 @@ impl Drop for Running<'_> {
 }
 
 impl<R: Runtime, D: Device> Core<R, D> {
-    /// Makes durable whatever has changed before this call, on behalf of a guest who waits, or of nobody.
+    /// Makes durable whatever has changed before this call, on behalf of a waiting guest, or of none.
     pub async fn commit(&self, origin: Origin) -> Result<()> {
         self.journal.commits.takes_all.set(true);
         self.commit_promised(origin).await

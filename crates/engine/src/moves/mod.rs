@@ -277,7 +277,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
                 continue;
             }
             if let Err(error) = self.checkpoint().await {
-                // The journal cannot be freed: whoever waits for room in it must hear of that.
+                // The journal cannot be freed: tasks that wait for room in it must hear of that.
                 self.fail(error);
                 self.pause(self.rt.now() + REST_AFTER_FAILURE, || false).await;
             }

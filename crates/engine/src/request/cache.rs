@@ -39,7 +39,7 @@ impl FromStr for Readahead {
         let found = Readahead::NAMES.iter().find(|(name, _)| *name == text);
         found
             .map(|(_, when)| *when)
-            .ok_or_else(|| format!("'{text}' is no readahead: use first, second or off"))
+            .ok_or_else(|| format!("invalid readahead '{text}': use first, second or off"))
     }
 }
 
@@ -61,8 +61,8 @@ pub(crate) struct ExtentCache {
     missed: Missed,
 }
 
-/// Extents that were missed once: for each of a few places, which of the extents that belong there was missed last, and as
-/// the how manieth. Where two that belong to one place take turns, a second miss goes unnoticed; that is rare, and costs
+/// Extents that were missed once: for each of a few places, which of the extents that belong there was missed last, and
+/// its sequence number. Where two that belong to one place take turns, a second miss goes unnoticed; that is rare, and costs
 /// less than a table that is never wrong.
 struct Missed {
     places: Box<[(u32, u64)]>,

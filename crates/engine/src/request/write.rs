@@ -79,7 +79,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
 
     async fn write_piece(self: &Rc<Self>, piece: &Piece, from: &Buf) -> Result<()> {
         let records = self.most_records(piece);
-        // Room in the journal comes before the lock: whoever has no room waits for a commit.
+        // Room in the journal comes before the lock: a write without room waits for a commit.
         let _room = match self.try_reserve(records) {
             Some(room) => room,
             None => Box::pin(self.reserve(records)).await?,
@@ -136,7 +136,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         };
         self.update_cache(piece, from, mode, &result);
         if result.is_err() && self.state.borrow().map.has_extras(piece.extent) {
-            // Whoever shares the lock may still read the extra copies; nobody who comes after this write may.
+            // Tasks that share the lock may still read the extra copies; none that comes after this write may.
             let _guard = match mode {
                 Mode::Exclusive => guard,
                 Mode::Shared => {

@@ -47,7 +47,7 @@ fn keeps_its_files(make: &str, make_options: &[&str], check: &str, check_options
     machine.attachment().detach().unwrap();
 }
 
-/// A file system whose device fails does not hang: whoever wants a file flushed to it is told.
+/// A file system whose device fails does not hang: a program that wants a file flushed to it gets an error.
 fn complains(point: &MountPoint) {
     let written = output(
         "dd",

@@ -52,7 +52,7 @@ impl Equi {
     }
 
     /// What an extent gains by a move to the best other device. A device gives to one of a class that is no faster only what it cannot
-    /// bear: after a burst, a disk looks quick to whoever forgets what it is like in the next one.
+    /// bear: after a burst, a disk looks quick if one forgets what it is like in the next one.
     pub(super) fn gain(&self, extent: ExtentId, known: &Demand, view: &View) -> Option<Gain> {
         let from = view.homes.home(extent)?;
         let demand = self.demand(extent, known, view.now);

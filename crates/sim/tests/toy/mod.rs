@@ -348,7 +348,7 @@ fn decode(bytes: &[u8], trusts: bool) -> Option<(u64, Vec<u16>)> {
     }
     let generation = u64::from_le_bytes(bytes[..8].try_into().ok()?);
     let entries = bytes[16..].chunks(2).map(|entry| u16::from_le_bytes([entry[0], entry[1]]));
-    // Even whoever trusts the map reads no slot that is none.
+    // Even an engine that trusts the map reads no slot that does not exist.
     Some((generation, entries.map(|slot| slot % SLOTS).collect()))
 }
 

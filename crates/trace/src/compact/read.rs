@@ -270,7 +270,7 @@ pub(crate) struct Tail {
     pub end: Bytes,
 }
 
-/// What the last bytes of a compact trace say of it; `None` if they are not its end: whoever wrote it was cut off.
+/// What the last bytes of a compact trace say of it; `None` if they are not its end: its writer was cut off.
 pub fn compact_end(ending: &[u8]) -> Option<CompactEnd> {
     let End { records, dropped, .. } = End::decode(ending.last_chunk::<HEAD>()?)?;
     Some(CompactEnd { records, dropped })
