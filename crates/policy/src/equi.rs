@@ -21,7 +21,8 @@
 //! demand of a certain size comes true. So a load of which nothing can be foreseen stops being moved. Twice a second (`equi/moves.rs`)
 //! the extents of which the gain over `horizon` exceeds the price move, neighbours together, which costs one positioning of a disk instead of
 //! many; what nobody asked for between them goes along. On a full device another extent must leave, whose loss
-//! counts. Room that is free on an SSD is filled while nobody waits: an idle device copies for next to nothing.
+//! counts. Room that is free on an SSD is filled while nobody waits: an idle device copies for next to nothing. A disk that has been saturated
+//! for a time is expected to be so for as long again, which is the horizon of what fills such room: else it would stay free for ever.
 //!
 //! Each number that this assumes is a field of [`Constants`], with its reason.
 //!
@@ -58,8 +59,8 @@ pub struct Equi {
     /// By device and direction.
     slowness: Vec<[Slowness; 2]>,
     shares: Shares,
-    /// The share of the time in which requests wait on each device.
-    saturated: Vec<f64>,
+    /// The share of the time in which requests wait on each device, and since when that is most of it.
+    saturated: Vec<(f64, Option<Nanos>)>,
     /// Devices that have answered, and failed no move since: others may be missing, and get nothing that needs room first.
     answers: Vec<bool>,
     /// Where the search for extents without requests goes on.
@@ -80,7 +81,7 @@ impl Equi {
             calibration: Calibration::new(&constants),
             slowness: classes.iter().map(slowness).collect(),
             shares: Shares::new(constants, &classes),
-            saturated: vec![0.0; classes.len()],
+            saturated: vec![(0.0, None); classes.len()],
             answers: vec![false; classes.len()],
             hand: 0,
             classes,

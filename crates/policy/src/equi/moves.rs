@@ -39,16 +39,26 @@ impl Price {
 impl Equi {
     pub(super) fn watch_saturation(&mut self, view: &View) {
         let left = self.constants.left();
-        for (share, device) in self.saturated.iter_mut().zip(view.devices) {
+        for ((share, since), device) in self.saturated.iter_mut().zip(view.devices) {
             // Of two requests one waits.
             let waits = if device.in_flight > 1 { 1.0 } else { 0.0 };
             *share = *share * left + waits * (1.0 - left);
+            *since = if *share > 0.5 { since.or(Some(view.now)) } else { None };
         }
     }
 
     /// Whether requests wait for a device most of the time.
     fn is_saturated(&self, device: DeviceId) -> bool {
-        self.saturated[device.index()] > 0.5
+        self.saturated[device.index()].1.is_some()
+    }
+
+    /// The time in which a move must have gained more than it costs, in seconds. Free room on a faster device is filled once, and nothing leaves
+    /// for it: there a load that has lasted for so long is expected to last as long again.
+    fn horizon(&self, from: DeviceId, to: DeviceId, view: &View) -> f64 {
+        let lasted = |since| view.now.saturating_sub(since);
+        let saturated = self.saturated[from.index()].1.map_or(Nanos::ZERO, lasted);
+        let fills = if self.fills(from, to, view) { saturated } else { Nanos::ZERO };
+        self.constants.horizon.max(fills).as_secs_f64()
     }
 
     /// What an extent gains by a move to the best other device. A device gives to one of a class that is no faster only what it cannot
@@ -148,13 +158,13 @@ impl Equi {
 
     /// Those that pay, neighbours together, the best for their price first.
     fn runs_that_pay(&self, mut gains: Vec<Gain>, view: &View) -> Vec<Gain> {
-        let horizon = self.constants.horizon.as_secs_f64();
         let run = |gain: &Gain| (gain.from, gain.to, gain.extent.0 / self.constants.group());
         gains.sort_unstable_by_key(|gain| (run(gain), gain.extent));
         let mut runs: Vec<(f64, Vec<Gain>)> = Vec::new();
         for neighbours in gains.chunk_by(|a, b| run(a) == run(b)) {
             let Gain { from, to, .. } = neighbours[0];
-            let price = self.price(from, to, self.waiting_now(from, to, view), view);
+            let (price, horizon) =
+                (self.price(from, to, self.waiting_now(from, to, view), view), self.horizon(from, to, view));
             let mut run: Vec<Gain> =
                 neighbours.iter().filter(|gain| gain.ms * horizon > price.each).copied().collect();
             // As above, of those that pay.

@@ -99,6 +99,30 @@ fn a_load_of_which_nothing_comes_again_stops_being_moved() {
     assert!(last * 4 < first, "{by_round:?}");
 }
 
+/// Every extent is read again, but so seldom that no move pays within the horizon. A disk on which guests wait all the time has no pause in which the
+/// free room of an SSD could be filled: without this it would stay empty for ever.
+#[test]
+fn free_room_is_filled_once_a_disk_has_been_saturated_for_long() {
+    let mut volume = on_disk(EXTENTS);
+    let mut policy = equi(&volume, "equi");
+    volume.devices[HDD.index()].in_flight = 8;
+    let (mut next, mut filled) = (0, Vec::new());
+    // 8 extents in half a second, each once in 250 s, for 20 minutes. Of 8 requests 7 wait.
+    for _ in 0..20 {
+        for _ in 0..120 {
+            for extent in (next..next + 8).map(|i| i * 31 % EXTENTS) {
+                volume.access(&mut policy, extent, Direction::Read);
+                let home = volume.home(extent).expect("it was settled");
+                has_read(&mut policy, home, KIB * 4, if home == SSD { 0.12 } else { 64.0 });
+            }
+            next += 8;
+            moved(&mut volume, &mut policy);
+        }
+        filled.push((0..EXTENTS).filter(|&extent| volume.home(extent) == Some(SSD)).count());
+    }
+    assert!(filled[0] < 500 && filled[19] > 2000, "by minutes: {filled:?}");
+}
+
 #[test]
 fn on_a_full_ssd_what_nobody_asks_for_leaves_and_what_is_as_hot_stays() {
     let mut volume = on_disk(20);
