@@ -1,6 +1,6 @@
 //! What all verbs of a volume share. Each verb is in the file of its name.
 
-use crate::copies::{BlockSlots, Buffers, Deadline, Devices, Member};
+use crate::copies::{BlockSlots, Buffers, Deadline, Devices, Member, WriteBacks};
 use crate::epochs::Epochs;
 use crate::jobs::Jobs;
 use crate::journal::Journal;
@@ -34,6 +34,7 @@ pub(crate) struct Core<R, D> {
     pub guests: Guests,
     pub moves: Moves,
     pub block_slots: BlockSlots,
+    pub write_backs: WriteBacks,
     pub policy: InCharge,
     pub jobs: Jobs,
     pub background: RefCell<BackgroundStats>,

@@ -50,6 +50,8 @@ pub enum Bug {
     PageAheadOfJournal,
     /// A dirty block becomes clean without having been written to the home.
     WriteBackSkipped,
+    /// A write-back does not notice that a guest wrote meanwhile.
+    WriteBackIgnoresWrites,
     /// A batch that one journal has and the other one lacks is not written to that.
     JournalGapLeft,
     /// A move does not notice that a guest wrote meanwhile.
@@ -102,7 +104,7 @@ impl Bug {
 #[cfg(feature = "planted")]
 impl Bug {
     /// All others, which crashes and failing disks show.
-    pub const ALL: [Bug; 36] = [
+    pub const ALL: [Bug; 37] = [
         Bug::FlushSkipped,
         Bug::RecordBeforeData,
         Bug::JournalNotFlushed,
@@ -123,6 +125,7 @@ impl Bug {
         Bug::DirtyMarkDropped,
         Bug::PageAheadOfJournal,
         Bug::WriteBackSkipped,
+        Bug::WriteBackIgnoresWrites,
         Bug::JournalGapLeft,
         Bug::MoveIgnoresWrites,
         Bug::MoveWithoutIntent,

@@ -3,7 +3,7 @@
 use crate::copies::Other;
 use crate::core::Core;
 use crate::life::DrainStatus;
-use crate::moves::MovesStatus;
+use crate::moves::{Mover, MovesStatus};
 use crate::shape::Shape;
 use crate::stats::{BackgroundStats, DeviceStats, GuestStats};
 use crate::{Result, Volume};
@@ -288,7 +288,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
             }
             // A block that cannot be written back stays as it is, and is read from where it is.
             let is_over = || self.jobs.are_ending() || self.policy.changes() != changes;
-            if is_over() || self.demote(block).await.is_err() {
+            let extent = self.shape.range_of(block).extent;
+            if is_over() || self.demote(extent, &[block], Mover::Engine).await.is_err() {
                 return;
             }
         }

@@ -1,6 +1,6 @@
 //! The volume's public face: open, the verbs of a disk, and what an administrator asks.
 
-use crate::copies::{BlockSlots, Buffers, Devices, Member, watched};
+use crate::copies::{BlockSlots, Buffers, Devices, Member, WriteBacks, watched};
 use crate::core::Core;
 use crate::create::{checked_policy, room, written_policy};
 use crate::epochs::{self, Epochs};
@@ -126,6 +126,7 @@ impl<R: Runtime, D: Device> Volume<R, D> {
             epochs: Epochs::of(&superblock),
             devices: Devices::new(members, superblock),
             block_slots: BlockSlots::default(),
+            write_backs: WriteBacks::default(),
             buffers: Buffers::default(),
             locks: LockTable::default(),
             guests: Guests::new(cache),

@@ -12,7 +12,7 @@ const REPLACEABLE: Bytes = Bytes(16 << 20);
 
 /// The arenas, in the order in which they are asked.
 pub(crate) struct Buffers {
-    /// For runs of migrations: a task that holds a buffer of it may ask for one of the next ones, and for locks.
+    /// For runs of migrations and for write-backs: a task that holds a buffer of it may ask for one of the next ones, and for locks.
     pub runs: Arena,
     /// For moves and probes: a task that holds a buffer of it may ask for one of the next ones.
     pub moves: Arena,

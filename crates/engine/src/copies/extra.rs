@@ -1,18 +1,17 @@
 //! Extra copies: made on reads that a policy admits, kept up to date by writes, dirty under write-back, dropped at will
 //! once clean.
 
-use super::{Member, Timing};
+use super::Member;
+use crate::Result;
 use crate::core::Core;
 use crate::map::State;
 use crate::planted::{Bug, planted};
 use crate::shape::Piece;
-use crate::{Error, ErrorKind, Result};
 use braid_base::{BlockId, Bytes, DeviceId};
 use braid_format::journal::Extra;
-use braid_format::map_page::Entry;
 use braid_format::{SlotNumber, SpanId};
 use braid_policy::{Homes, Origin};
-use braid_runtime::{Buf, Device, LockGuard, Mode, Runtime};
+use braid_runtime::{Buf, Device, LockGuard, Runtime};
 use std::ops::Range;
 use std::rc::Rc;
 
@@ -162,65 +161,6 @@ impl<R: Runtime, D: Device> Core<R, D> {
         }
     }
 
-    /// Brings the home of a dirty block up to date; its extra copy is clean then. No intent for the block: until that is durable, the journal
-    /// says "dirty", or the span is dirty since the write that made it so. But zeros around it may change its neighbours.
-    pub async fn write_back(self: &Rc<Self>, block: BlockId) -> Result<()> {
-        let _room = self.reserve(2).await?;
-        let whole = self.shape.range_of(block);
-        let _guard = self.locks.lock(Self::lock_number(whole.extent), Mode::Exclusive).await;
-        let Some(extra) = self.state.borrow().extras.get(block).filter(|e| e.dirty) else { return Ok(()) };
-        let entry = self.state.borrow().map.get(whole.extent);
-        let pads = self.padded(&whole, entry.valid).range != whole.range;
-        let differing = if pads { self.begin_differing(&whole).await? } else { None };
-        let result = self.write_back_locked(block, &whole, extra, entry).await;
-        self.end_differing(differing);
-        result
-    }
-
-    async fn write_back_locked(
-        self: &Rc<Self>,
-        block: BlockId,
-        whole: &Piece,
-        extra: Extra,
-        entry: Entry,
-    ) -> Result<()> {
-        let bytes = self.buffers.blocks.alloc(self.shape.block_size).await;
-        self.read_copies(whole, &bytes, Origin::Background).await?;
-        let source = self.member(self.device_of(extra.slot));
-        if source.has_lost_writes() {
-            // What was read may be what a failed flush left there: the home may hold better, durable bytes.
-            let text =
-                format!("{} lost writes: dirty blocks on it are not written back", self.describe(source.id));
-            return Err(Error::new(ErrorKind::Io, text));
-        }
-        // A copy of the home that is under way lacks this, whatever becomes of it.
-        self.state.borrow_mut().disturb(whole.extent);
-        let from = (Some(&bytes), Origin::Background);
-        let written = match planted(Bug::WriteBackSkipped) {
-            true => entry,
-            false => self.write_required(whole.extent, entry, &whole.range, from, Timing::Now).await?,
-        };
-        let valid = entry.valid | self.shape.parts_touched(&whole.range);
-        self.state.borrow_mut().set_extent(whole.extent, Entry { valid, ..written });
-        self.change_extra(block, Some(Extra { dirty: false, ..extra }));
-        let mut background = self.background.borrow_mut();
-        background.write_backs += 1;
-        background.written_back_bytes += self.shape.block_size.0;
-        Ok(())
-    }
-
-    /// Drops the extra copy of a block, written back before where it is dirty.
-    pub async fn demote(self: &Rc<Self>, block: BlockId) -> Result<()> {
-        self.write_back(block).await?;
-        let _room = self.reserve(1).await?;
-        let extent = self.shape.range_of(block).extent;
-        let _guard = self.locks.lock(Self::lock_number(extent), Mode::Exclusive).await;
-        if self.state.borrow().extras.get(block).is_some_and(|e| !e.dirty) {
-            self.drop_extra(block);
-        }
-        Ok(())
-    }
-
     /// Before a range becomes zero: zeros what it covers of dirty extra copies at its edges, and drops the clean ones.
     pub async fn zero_extra_edges(&self, piece: &Piece) -> Result<()> {
         if !self.state.borrow().map.has_extras(piece.extent) {
@@ -269,7 +209,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
     }
 
     /// The extra copy of a block is now this, or gone: the policy learns of it if that is news.
-    fn change_extra(&self, block: BlockId, now: Option<Extra>) {
+    pub(super) fn change_extra(&self, block: BlockId, now: Option<Extra>) {
         let before = self.state.borrow().extra(block);
         self.state.borrow_mut().set_extra(block, now);
         let now = self.state.borrow().extra(block);

@@ -13,6 +13,7 @@ mod required;
 mod slot;
 mod speed;
 mod watch;
+mod write_back;
 
 pub(crate) use block_slots::BlockSlots;
 pub(crate) use buffers::Buffers;
@@ -21,3 +22,4 @@ pub(crate) use member::{Member, Timed};
 pub(crate) use requests::Deadline;
 pub(crate) use required::{Other, Timing, lost};
 pub(crate) use watch::{answered, watched};
+pub(crate) use write_back::{AT_ONCE as WRITTEN_BACK_AT_ONCE, WriteBacks};

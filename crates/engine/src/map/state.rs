@@ -50,6 +50,8 @@ pub(crate) struct State {
     stale_intents: BTreeSet<u32>,
     /// Extents that a background job is copying: a guest's write marks them, and wins.
     watched: HashMap<ExtentId, bool, FixedState>,
+    /// Dirty blocks that are being written back, and that no guest has written to since that began.
+    pub cleaning: HashSet<BlockId, FixedState>,
     /// The devices as the policy sees them; `free` is kept true by [`State::refresh`], the load by
     /// `Core::begin` and `Core::end`.
     pub views: Vec<DeviceView>,
@@ -81,6 +83,7 @@ impl State {
             stale_pages: BTreeSet::new(),
             stale_intents: BTreeSet::new(),
             watched: HashMap::default(),
+            cleaning: HashSet::default(),
             shape: *shape,
         }
     }
@@ -394,6 +397,13 @@ impl State {
             && let Some(disturbed) = self.watched.get_mut(&extent)
         {
             *disturbed = true;
+        }
+    }
+
+    /// A guest is about to write to these blocks: those that are being written back stay dirty.
+    pub fn keep_dirty(&mut self, blocks: impl Iterator<Item = BlockId>) {
+        if !self.cleaning.is_empty() && !planted(Bug::WriteBackIgnoresWrites) {
+            blocks.for_each(|block| _ = self.cleaning.remove(&block));
         }
     }
 

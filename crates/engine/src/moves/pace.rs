@@ -86,7 +86,7 @@ impl Pace {
     }
 
     /// All devices with a limit.
-    fn limited(&self) -> Vec<DeviceId> {
+    pub(super) fn limited(&self) -> Vec<DeviceId> {
         let devices = self.devices.borrow();
         let limited = devices.iter().zip(0..).filter(|(device, _)| device.is_limited());
         limited.map(|(_, id)| DeviceId(id)).collect()
@@ -220,7 +220,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
     }
 
     /// Before a step of a move: until its devices have rested, their limits are lifted, or the volume closes.
-    pub(super) async fn rest(&self, mover: Mover, devices: &[DeviceId]) {
+    pub async fn rest(&self, mover: Mover, devices: &[DeviceId]) {
         let changes = self.policy.changes();
         while mover == Mover::Plan
             && !self.jobs.are_ending()
@@ -232,12 +232,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
     }
 
     /// A step of a move, in which these devices work.
-    pub(super) async fn step<T>(
-        &self,
-        mover: Mover,
-        devices: &[DeviceId],
-        work: impl Future<Output = T>,
-    ) -> T {
+    pub async fn step<T>(&self, mover: Mover, devices: &[DeviceId], work: impl Future<Output = T>) -> T {
         let start = self.rt.now();
         let result = work.await;
         if mover == Mover::Plan && devices.iter().any(|&device| self.moves.pace.is_limited(device)) {

@@ -1,12 +1,15 @@
-//! Moves of extra copies by range: promote, demote and write back block by block, with guests in between.
+//! Moves of extra copies by range: promote, demote and write back, extent by extent, with guests in between.
 
 use super::Mover;
 use crate::Result;
+use crate::copies::WRITTEN_BACK_AT_ONCE;
 use crate::core::Core;
-use braid_base::{BlockId, Bytes, DeviceId};
+use braid_base::{BlockId, Bytes, DeviceId, ExtentId};
 use braid_format::SlotNumber;
+use braid_format::journal::Extra;
 use braid_policy::{ByteRange, Origin, Outcome};
-use braid_runtime::{Device, Mode, Runtime};
+use braid_runtime::{Device, Mode, Runtime, join_all};
+use std::cell::RefCell;
 use std::rc::Rc;
 
 impl<R: Runtime, D: Device> Core<R, D> {
@@ -46,27 +49,38 @@ impl<R: Runtime, D: Device> Core<R, D> {
 
     /// Drops the extra copies of the blocks that a range touches, written back before if they are dirty.
     pub(super) async fn demote_range(self: &Rc<Self>, range: ByteRange) -> Result<Outcome> {
-        for block in self.extras_in(range) {
-            if self.jobs.are_ending() {
-                break;
-            }
-            let devices = self.limited_of_block(block);
-            self.rest(Mover::Plan, &devices).await;
-            self.step(Mover::Plan, &devices, self.demote(block)).await?;
-        }
-        Ok(self.outcome_of_range())
+        let demote = async |extent, blocks: &[BlockId]| self.demote(extent, blocks, Mover::Plan).await;
+        self.each_extent(&self.extras_in(range, |_| true), demote).await
     }
 
     /// Brings the required copies of the dirty blocks that a range touches up to date.
     pub(super) async fn write_back_range(self: &Rc<Self>, range: ByteRange) -> Result<Outcome> {
-        for block in self.extras_in(range) {
-            if self.jobs.are_ending() {
-                break;
+        let write_back =
+            async |extent, blocks: &[BlockId]| self.write_back(extent, blocks, Mover::Plan).await;
+        self.each_extent(&self.extras_in(range, |extra| extra.dirty), write_back).await
+    }
+
+    /// Does something with blocks in the order of their addresses, with several extents at the same time: not with more blocks of one than a
+    /// write-back takes.
+    async fn each_extent(
+        &self,
+        blocks: &[BlockId],
+        work: impl AsyncFn(ExtentId, &[BlockId]) -> Result<()>,
+    ) -> Result<Outcome> {
+        let extent_of = |block: BlockId| self.shape.range_of(block).extent;
+        let most = self.most_written_back();
+        let in_extents = blocks.chunk_by(|&a, &b| extent_of(a) == extent_of(b));
+        let queue = RefCell::new(in_extents.flat_map(|blocks| blocks.chunks(most)));
+        let next = || if self.jobs.are_ending() { None } else { queue.borrow_mut().next() };
+        let run = async || {
+            while let Some(blocks) = next() {
+                work(extent_of(blocks[0]), blocks).await?;
             }
-            let devices = self.limited_of_block(block);
-            self.rest(Mover::Plan, &devices).await;
-            self.step(Mover::Plan, &devices, self.write_back(block)).await?;
-        }
+            Ok(())
+        };
+        // A device with a limit serves one move at a time, and this is one.
+        let at_once = if self.moves.pace.limited().is_empty() { WRITTEN_BACK_AT_ONCE } else { 1 };
+        join_all((0..at_once).map(|_| run())).await.into_iter().collect::<Result<()>>()?;
         Ok(self.outcome_of_range())
     }
 
@@ -74,16 +88,18 @@ impl<R: Runtime, D: Device> Core<R, D> {
         if self.jobs.are_ending() { Outcome::Stopped } else { Outcome::Finished }
     }
 
-    /// The blocks with an extra copy that a range touches, in the order of their addresses. Costs as much as the range has
+    /// The blocks with such an extra copy that a range touches, in the order of their addresses. Costs as much as the range has
     /// blocks, or as there are extra copies, whichever is less.
-    fn extras_in(&self, range: ByteRange) -> Vec<BlockId> {
+    fn extras_in(&self, range: ByteRange, is_wanted: impl Fn(&Extra) -> bool) -> Vec<BlockId> {
         let (state, size) = (self.state.borrow(), self.shape.block_size.0);
         let blocks = range.start.0 / size..self.end_of(range).0.div_ceil(size);
         if blocks.end.saturating_sub(blocks.start) <= state.extras.len() as u64 {
-            return blocks.map(BlockId).filter(|&block| state.extras.get(block).is_some()).collect();
+            let is_wanted = |&block: &BlockId| state.extras.get(block).is_some_and(|extra| is_wanted(&extra));
+            return blocks.map(BlockId).filter(is_wanted).collect();
         }
-        let mut all: Vec<BlockId> = state.extras.all().map(|(block, _)| block).collect();
-        all.retain(|block| blocks.contains(&block.0));
+        let wanted =
+            state.extras.all().filter(|(block, extra)| blocks.contains(&block.0) && is_wanted(extra));
+        let mut all: Vec<BlockId> = wanted.map(|(block, _)| block).collect();
         all.sort_unstable();
         all
     }

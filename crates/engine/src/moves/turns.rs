@@ -60,7 +60,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
     }
 
     /// A request of a move to a device, in its turn.
-    pub(super) async fn in_turn<T>(
+    pub async fn in_turn<T>(
         &self,
         mover: Mover,
         device: DeviceId,

@@ -17,7 +17,7 @@ pub(crate) struct Guests {
     pub cache: RefCell<ExtentCache>,
     pub stats: RefCell<GuestStats>,
     /// Ranges of extents that have several copies: writes that overlap take turns.
-    ranges: RangeTable,
+    pub ranges: RangeTable,
 }
 
 impl Guests {

@@ -130,9 +130,14 @@ impl<R: Runtime, D: Device> Core<R, D> {
         guard: LockGuard,
     ) -> Result<()> {
         let mode = guard.mode();
-        let (result, span) = match self.begin_differing(piece).await {
-            Ok(span) => (self.write_further(piece, from, entry, placed, mode).await, span),
-            Err(error) => (Err(error), None),
+        let (result, span) = {
+            let _turn = self.turn_to_write(piece, mode).await;
+            // Nothing waits between these two: what is dirty now stays so, and what is clean gets an intent.
+            self.state.borrow_mut().keep_dirty(self.blocks_of(piece).map(|(block, _)| block));
+            match self.begin_differing(piece).await {
+                Ok(span) => (self.write_further(piece, from, entry, placed).await, span),
+                Err(error) => (Err(error), None),
+            }
         };
         self.update_cache(piece, from, mode, &result);
         if result.is_err() && self.state.borrow().map.has_extras(piece.extent) {
@@ -217,6 +222,16 @@ impl<R: Runtime, D: Device> Core<R, D> {
         (entry, Placed { target, timing: Timing::of(second) })
     }
 
+    /// Of writes that share the lock of an extent, those that overlap in a block take turns.
+    async fn turn_to_write(&self, piece: &Piece, mode: Mode) -> Option<RangeGuard> {
+        if mode == Mode::Exclusive {
+            return None;
+        }
+        let size = self.shape.block_size;
+        let blocks = piece.range.start.align_down(size)..piece.range.end.align_up(size);
+        Some(self.guests.ranges.lock(piece.extent.0, blocks).await)
+    }
+
     /// Writes to wherever the policy wants the piece.
     async fn write_further(
         self: &Rc<Self>,
@@ -224,16 +239,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         from: &Buf,
         entry: Entry,
         Placed { target, timing }: Placed,
-        mode: Mode,
     ) -> Result<()> {
-        let _turn: Option<RangeGuard> = match mode {
-            Mode::Exclusive => None,
-            Mode::Shared => {
-                let blocks = piece.range.start.align_down(self.shape.block_size)
-                    ..piece.range.end.align_up(self.shape.block_size);
-                Some(self.guests.ranges.lock(piece.extent.0, blocks).await)
-            }
-        };
         match target {
             WriteTarget::Home if entry.home == SlotNumber::NONE => self.write_new(piece, from).await,
             _ if entry.home == SlotNumber::LOST => self.write_lost(piece, from).await,

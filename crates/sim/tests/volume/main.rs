@@ -27,3 +27,4 @@ mod policy_interface;
 mod policy_state;
 mod replace;
 mod slow_devices;
+mod write_back;

@@ -1,0 +1,152 @@
+//! Dirty blocks are written back by range: neighbours as one request, and with guests at work.
+
+use crate::rig::cached::{HDD, SSD, all_hold, bench, caching, make_dirty};
+use crate::rig::{Bench, Rig, filled, holds, make};
+use braid_base::{Bytes, ExtentId, KIB, MIB, Nanos};
+use braid_engine::{Durability, Export};
+use braid_policy::{
+    ByteRange, Completion, DeviceView, Direction, Move, Occasion, Origin, Placement, Plan, Policy, View,
+};
+use braid_runtime::Runtime;
+use std::cell::RefCell;
+use std::rc::Rc;
+
+const SIZE: Bytes = Bytes(2 << 20);
+const BLOCK: Bytes = Bytes(4 << 10);
+const BLOCKS: usize = (SIZE.0 / BLOCK.0) as usize;
+
+/// Writes go to extra copies. Moves what the test says, and notes what that writes to the disk.
+#[derive(Clone, Default)]
+struct Told {
+    moves: Rc<RefCell<Vec<Move>>>,
+    written: Rc<RefCell<Vec<Bytes>>>,
+}
+
+impl Policy for Told {
+    fn name(&self) -> &'static str {
+        "told"
+    }
+
+    fn place<'a>(&mut self, occasion: &Occasion<'a>, _: &View) -> Placement<'a> {
+        match occasion {
+            Occasion::Write(_) => Placement::write_back(SSD),
+            _ => Placement::KEEP,
+        }
+    }
+
+    fn completed(&mut self, io: &Completion) {
+        let is_move = io.device == HDD && io.direction == Direction::Write && io.origin == Origin::Background;
+        self.written.borrow_mut().extend(is_move.then_some(io.len));
+    }
+
+    fn plan(&mut self, view: &View, plan: &mut Plan) -> Nanos {
+        plan.moves = self.moves.take();
+        view.now + Nanos::from_millis(1)
+    }
+
+    fn extra_slots(&self, device: &DeviceView) -> u32 {
+        if device.id == SSD { device.slots } else { 0 }
+    }
+
+    fn explain(&self, _: ExtentId, _: &View) -> String {
+        "it was told so".to_owned()
+    }
+}
+
+struct Case {
+    bench: Bench,
+    volume: Rig,
+    told: Told,
+}
+
+/// Runs a test on a volume all of whose blocks are dirty and hold 2.
+fn on_dirty(test: impl AsyncFn(&Case) + Copy + 'static) {
+    for seed in 0..8 {
+        let bench = bench(seed, MIB * 8, MIB * 8);
+        let world = bench.world.clone();
+        world.clone().block_on(async move {
+            let volume = make(world, bench.devices(), &caching(seed as u8, SIZE)).await;
+            make_dirty(&volume, &bench.arena, SIZE).await;
+            assert_eq!(volume.status().extra_blocks, (BLOCKS, BLOCKS));
+            let told = Told::default();
+            volume.replace_policy(Box::new(told.clone()));
+            test(&Case { bench, volume, told }).await;
+        });
+    }
+}
+
+impl Case {
+    fn begin(&self, job: Move) {
+        self.told.moves.borrow_mut().push(job);
+    }
+
+    async fn sleep(&self, millis: u64) {
+        self.bench.world.sleep(Nanos::from_millis(millis)).await;
+    }
+
+    async fn write(&self, at: Bytes, value: u8) {
+        let bytes = filled(&self.bench.arena, BLOCK, value);
+        self.volume.write(at, &bytes, Durability::Volatile).await.expect("there is room");
+    }
+}
+
+fn all() -> ByteRange {
+    ByteRange::new(Bytes::ZERO, SIZE)
+}
+
+#[test]
+fn the_dirty_blocks_of_an_extent_are_written_back_as_one_request() {
+    on_dirty(async |case| {
+        case.begin(Move::WriteBack { range: all() });
+        case.sleep(1_000).await;
+        assert_eq!(case.volume.status().extra_blocks, (BLOCKS, 0), "clean, and cached still");
+        assert_eq!(*case.told.written.borrow(), vec![KIB * 128; (SIZE / (KIB * 128)) as usize]);
+        assert!(all_hold(&case.volume, &case.bench.arena, SIZE, 2).await);
+    });
+}
+
+#[test]
+fn blocks_that_are_apart_are_written_back_without_what_is_between_them() {
+    on_dirty(async |case| {
+        case.begin(Move::WriteBack { range: all() });
+        case.sleep(1_000).await;
+        case.told.written.take();
+        for block in [1, 2, 5, 40] {
+            case.write(BLOCK * block, 3).await;
+        }
+        case.begin(Move::WriteBack { range: all() });
+        case.sleep(500).await;
+        case.told.written.borrow_mut().sort_unstable();
+        assert_eq!(*case.told.written.borrow(), [BLOCK, BLOCK, BLOCK * 2]);
+        for block in 0..48 {
+            let value = if [1, 2, 5, 40].contains(&block) { 3 } else { 2 };
+            assert!(holds(&case.volume, &case.bench.arena, BLOCK * block, BLOCK, value).await.unwrap());
+        }
+    });
+}
+
+/// A guest writes to blocks while they are on their way to the disk: the home has older bytes then, so the extra copies must stay dirty.
+#[test]
+fn what_a_guest_writes_during_a_write_back_stays_dirty() {
+    on_dirty(async |case| {
+        case.begin(Move::WriteBack { range: all() });
+        let (mut pass, mut overtaken) = (0, 0);
+        while case.volume.status().extra_blocks.1 > 0 && pass < 40 {
+            for block in 0..4 {
+                case.write(BLOCK * (block * 128), 10 + pass).await;
+            }
+            overtaken = case.volume.status().extra_blocks.1;
+            pass += 1;
+        }
+        case.sleep(500).await;
+        assert!(overtaken > 0);
+        // The copies go; what reads is what the home has.
+        case.begin(Move::Demote { range: all() });
+        case.sleep(1_000).await;
+        assert_eq!(case.volume.status().extra_blocks, (0, 0));
+        for block in 0..4 {
+            let (at, value) = (BLOCK * (block * 128), 9 + pass);
+            assert!(holds(&case.volume, &case.bench.arena, at, BLOCK, value).await.unwrap());
+        }
+    });
+}
