@@ -194,6 +194,12 @@ impl Settings {
         self.pairs.iter().any(|(k, _)| k == key)
     }
 
+    /// Whether `key` is set to this word; it is taken then. For settings that may be a word or something else.
+    pub fn is(&mut self, key: &'static str, word: &str) -> bool {
+        let at = self.pairs.iter().position(|(k, value)| k == key && value == word);
+        at.map(|at| self.pairs.remove(at)).is_some()
+    }
+
     /// Refuses whatever nobody has taken; returns the keys that were asked for, in that order.
     pub fn finish(self) -> Result<Vec<&'static str>, BadSetting> {
         let Settings { kind, name, .. } = &self;

@@ -10,7 +10,7 @@
 //!   disk the SSDs would be as good as empty, too.
 //! - A tenth stays free because policies want room: the cache of `ssd-first`, moves of `wardrop`.
 //!
-//! Policies that are a rule of where data lies (`static`, `stripe`, `ssd-only`, `hdd-only`) place it by themselves: they would never
+//! Policies that are a rule of where data lies (`static`, `stripe`, `ssd-only`, `hdd-only`, `cache`) place it by themselves: they would never
 //! move it to where they say it is.
 
 use crate::sweep::Gauge;
@@ -30,7 +30,7 @@ pub const OWN: &str = "own";
 const LISTED: &str = "listed";
 
 /// Policies that are a rule of where data lies.
-const RULES: [&str; 4] = ["static", "stripe", "ssd-only", "hdd-only"];
+const RULES: [&str; 5] = ["static", "stripe", "ssd-only", "hdd-only", "cache"];
 
 /// The neutral policy leaves one in this many slots of an SSD free: what `ssd-first` keeps for its cache, which it does not begin to
 /// fill before no more are free.

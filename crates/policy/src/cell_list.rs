@@ -1,19 +1,18 @@
-//! Extra copies in the order in which they were last used, a list for each device.
+//! Extra copies in the order in which they were last used, or came: several lists, such as one for each device.
 //!
 //! The engine numbers extra copies from 0 on ([`CellId`]) and finds that number by block and the block by number. So all that is kept
 //! here is which one comes before and after which: eight bytes for each extra copy. With the 15 that the engine needs at most, a cached
 //! block takes less than 24 bytes of memory.
 
 use crate::CellId;
-use braid_base::DeviceId;
 use std::iter;
 
-/// Least recently used first, for each device. All operations take constant time.
+/// Oldest first, in each list. All operations take constant time.
 #[derive(Clone, Debug)]
 pub struct CellLists {
     /// By cell; a cell that is in no list is its own neighbour on neither side.
     links: Vec<Link>,
-    /// By device: the newest member.
+    /// By list: the newest member.
     newest: Vec<u32>,
     len: usize,
 }
@@ -32,9 +31,9 @@ const UNLINKED: Link = Link { newer: NONE, older: NONE };
 const RESERVE: usize = 16;
 
 impl CellLists {
-    /// Empty lists for so many devices.
-    pub fn new(devices: usize) -> CellLists {
-        CellLists { links: Vec::new(), newest: vec![NONE; devices], len: 0 }
+    /// So many empty lists.
+    pub fn new(lists: usize) -> CellLists {
+        CellLists { links: Vec::new(), newest: vec![NONE; lists], len: 0 }
     }
 
     /// How many members all lists have.
@@ -47,9 +46,9 @@ impl CellLists {
         self.len == 0
     }
 
-    /// Makes a cell the most recently used of its device, adding it if it is new. A cell is in the list of one device at a time.
-    pub fn touch(&mut self, device: DeviceId, cell: CellId) {
-        self.remove(device, cell);
+    /// Makes a cell the newest of its list, adding it if it is new. A cell is in one list at a time, and only in that it is touched or removed.
+    pub fn touch(&mut self, list: usize, cell: CellId) {
+        self.remove(list, cell);
         let place = cell.0 as usize;
         if place >= self.links.len() {
             if place >= self.links.capacity() {
@@ -58,7 +57,7 @@ impl CellLists {
             }
             self.links.resize(place + 1, UNLINKED);
         }
-        let newest = std::mem::replace(&mut self.newest[device.index()], cell.0);
+        let newest = std::mem::replace(&mut self.newest[list], cell.0);
         let (newer, older) = match self.links.get(newest as usize) {
             Some(link) => (link.newer, newest),
             None => (cell.0, cell.0),
@@ -70,38 +69,38 @@ impl CellLists {
     }
 
     /// As [`CellLists::touch`], if the cell is a member.
-    pub fn touch_member(&mut self, device: DeviceId, cell: CellId) {
+    pub fn touch_member(&mut self, list: usize, cell: CellId) {
         if self.contains(cell) {
-            self.touch(device, cell);
+            self.touch(list, cell);
         }
     }
 
-    /// Removes a cell from the list of its device, if it is there.
-    pub fn remove(&mut self, device: DeviceId, cell: CellId) {
+    /// Removes a cell from its list, if it is there.
+    pub fn remove(&mut self, list: usize, cell: CellId) {
         if !self.contains(cell) {
             return;
         }
         let Link { newer, older } = std::mem::replace(&mut self.links[cell.0 as usize], UNLINKED);
         self.len -= 1;
         if newer == cell.0 {
-            self.newest[device.index()] = NONE;
+            self.newest[list] = NONE;
             return;
         }
         self.links[newer as usize].older = older;
         self.links[older as usize].newer = newer;
-        if self.newest[device.index()] == cell.0 {
-            self.newest[device.index()] = older;
+        if self.newest[list] == cell.0 {
+            self.newest[list] = older;
         }
     }
 
-    /// The least recently used cell of a device.
-    pub fn oldest(&self, device: DeviceId) -> Option<CellId> {
-        self.links.get(self.newest[device.index()] as usize).map(|newest| CellId(newest.newer))
+    /// The oldest cell of a list.
+    pub fn oldest(&self, list: usize) -> Option<CellId> {
+        self.links.get(self.newest[list] as usize).map(|newest| CellId(newest.newer))
     }
 
-    /// The cells of a device, the most recently used first.
-    pub fn newest_first(&self, device: DeviceId) -> impl Iterator<Item = CellId> {
-        let newest = self.newest[device.index()];
+    /// The cells of a list, the newest first.
+    pub fn newest_first(&self, list: usize) -> impl Iterator<Item = CellId> {
+        let newest = self.newest[list];
         let mut next = (newest != NONE).then_some(newest);
         iter::from_fn(move || {
             let cell = next?;
@@ -116,7 +115,8 @@ impl CellLists {
         self.links.capacity() * size_of::<Link>() + self.newest.capacity() * size_of::<u32>()
     }
 
-    fn contains(&self, cell: CellId) -> bool {
+    /// Whether a cell is in a list.
+    pub fn contains(&self, cell: CellId) -> bool {
         self.links.get(cell.0 as usize).is_some_and(|link| link.newer != NONE)
     }
 }
@@ -131,29 +131,29 @@ mod tests {
         let mut rng = Rng::new(2);
         let (mut lists, mut plain) = (CellLists::new(2), [Vec::<CellId>::new(), Vec::new()]);
         for _ in 0..20_000 {
-            let device = rng.below(2) as usize;
-            let (id, cell) = (DeviceId(device as u16), CellId((rng.below(30) * 2) as u32 + device as u32));
+            let list = rng.below(2) as usize;
+            let cell = CellId((rng.below(30) * 2) as u32 + list as u32);
             match rng.below(4) {
                 0 => {
-                    lists.remove(id, cell);
-                    plain[device].retain(|&c| c != cell);
+                    lists.remove(list, cell);
+                    plain[list].retain(|&c| c != cell);
                 }
                 1 => {
-                    lists.touch_member(id, cell);
-                    if plain[device].contains(&cell) {
-                        plain[device].retain(|&c| c != cell);
-                        plain[device].insert(0, cell);
+                    lists.touch_member(list, cell);
+                    if plain[list].contains(&cell) {
+                        plain[list].retain(|&c| c != cell);
+                        plain[list].insert(0, cell);
                     }
                 }
                 _ => {
-                    lists.touch(id, cell);
-                    plain[device].retain(|&c| c != cell);
-                    plain[device].insert(0, cell);
+                    lists.touch(list, cell);
+                    plain[list].retain(|&c| c != cell);
+                    plain[list].insert(0, cell);
                 }
             }
-            for (device, plain) in (0..).map(DeviceId).zip(&plain) {
-                assert_eq!(lists.oldest(device), plain.last().copied());
-                assert!(lists.newest_first(device).eq(plain.iter().copied()));
+            for (list, plain) in plain.iter().enumerate() {
+                assert_eq!(lists.oldest(list), plain.last().copied());
+                assert!(lists.newest_first(list).eq(plain.iter().copied()));
             }
             assert_eq!(lists.len(), plain[0].len() + plain[1].len());
         }

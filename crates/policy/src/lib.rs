@@ -5,6 +5,8 @@
 //! [`Completion`]. So the same code serves a volume and a simulation, and a decision can be replayed.
 #![forbid(unsafe_code)]
 
+mod cache;
+pub mod caching;
 mod cell_list;
 mod equi;
 mod fixed;
@@ -18,6 +20,7 @@ mod ssd_first;
 mod view;
 mod wardrop;
 
+pub use cache::Cache;
 pub use cell_list::CellLists;
 pub use equi::Equi;
 pub use fixed::Fixed;
@@ -166,6 +169,7 @@ pub fn parse(text: &str, devices: &[DeviceView]) -> Result<Box<dyn Policy>, BadS
         "equi" => Box::new(Equi::new(&mut settings, devices)?),
         "wardrop" => Box::new(Wardrop::new(&mut settings, devices)?),
         "ssd-first" => Box::new(SsdFirst::new(&mut settings, devices)?),
+        "cache" => Box::new(Cache::new(&mut settings, devices)?),
         "pass" => Box::new(Pass::new(&mut settings, devices)?),
         "raid1" => Box::new(Raid1::new(&mut settings, devices)?),
         "ssd-only" | "hdd-only" | "stripe" | "static" => Box::new(Fixed::new(&mut settings, devices)?),
@@ -177,4 +181,4 @@ pub fn parse(text: &str, devices: &[DeviceView]) -> Result<Box<dyn Policy>, BadS
 
 /// The policies by name.
 pub const NAMES: &[&str] =
-    &["equi", "wardrop", "pass", "raid1", "ssd-only", "hdd-only", "stripe", "static", "ssd-first"];
+    &["equi", "wardrop", "pass", "raid1", "ssd-only", "hdd-only", "stripe", "static", "ssd-first", "cache"];

@@ -3,31 +3,30 @@
 //! The first of the two systems that Wu and Reddy compare with (section II): capacity on the SSD is allocated first, and
 //! caching on the SSD begins when that is exhausted. The paper does not say where the cache finds room on a full SSD:
 //! here a share of its slots (`cache`) is kept for it. Blocks are admitted at the first read, written through, and
-//! evicted least recently used first.
+//! evicted least recently used first; `evict=s3-fifo` and `bypass=1MiB` are Braid's own.
 
+use crate::caching::{Admission, Eviction, WriteBack};
 use crate::{
-    BadSetting, CellLists, DeviceView, ExtraCopy, LONGEST_STATE, Occasion, Piece, Placement, Plan, Policy,
-    Settings, View,
+    BadSetting, DeviceView, ExtraCopy, Move, Occasion, Outcome, Piece, Placement, Plan, Policy, Settings,
+    View,
 };
 use braid_base::{BlockId, DeviceClass, DeviceId, ExtentId, Nanos};
-use std::iter;
-
-/// Of what is saved.
-const VERSION: u8 = 1;
 
 /// Fill the SSDs first, then cache on them.
 pub struct SsdFirst {
     /// Share of an SSD's slots for extra copies.
     cache: f64,
     ssds: Vec<DeviceId>,
-    /// The extra copies on each device.
-    cached: CellLists,
+    admission: Admission,
+    eviction: Eviction,
+    /// Of what became dirty under another policy.
+    write_back: WriteBack,
     /// Which SSD gets the next cached block.
     turn: usize,
 }
 
 impl SsdFirst {
-    /// Settings: `cache` (10%), the share of the SSDs that is kept for caching.
+    /// Settings: `cache` (10%), the share of the SSDs that is kept for caching, and those of [`Admission`] and [`Eviction`].
     pub fn new(settings: &mut Settings, devices: &[DeviceView]) -> Result<SsdFirst, BadSetting> {
         let ssds: Vec<DeviceId> =
             devices.iter().filter(|d| d.class == DeviceClass::Ssd).map(|d| d.id).collect();
@@ -37,14 +36,8 @@ impl SsdFirst {
             ));
         }
         let cache = settings.take_share("cache")?.unwrap_or(0.1);
-        Ok(SsdFirst { cache, ssds, cached: CellLists::new(devices.len()), turn: 0 })
-    }
-
-    /// Blocks that are read, or were before a restart, are the last that the cache gives up.
-    fn touch_cached(&mut self, block: BlockId, view: &View) {
-        if let Some(copy) = view.homes.extra(block) {
-            self.cached.touch_member(copy.device, copy.cell);
-        }
+        let (admission, eviction) = (Admission::take(settings)?, Eviction::take(settings, devices.len())?);
+        Ok(SsdFirst { cache, ssds, admission, eviction, write_back: WriteBack::all(), turn: 0 })
     }
 
     fn has_room_for_homes(&self, device: &DeviceView) -> bool {
@@ -67,18 +60,11 @@ impl SsdFirst {
     fn admit(&mut self, read: &Piece, view: &View) -> Option<DeviceId> {
         let home = view.homes.home(read.extent)?;
         let full = view.devices.iter().all(|d| !self.is_ssd(d.id) || !self.has_room_for_homes(d));
-        if self.is_ssd(home) || !full || self.cache == 0.0 {
+        if self.is_ssd(home) || !full || self.cache == 0.0 || !self.admission.admits(read, view) {
             return None;
         }
         self.turn = (self.turn + 1) % self.ssds.len();
         Some(self.ssds[self.turn])
-    }
-
-    fn touch(&mut self, read: &Piece, view: &View) {
-        if self.cached.is_empty() {
-            return;
-        }
-        read.touched().for_each(|block| self.touch_cached(block, view));
     }
 }
 
@@ -88,7 +74,9 @@ impl Policy for SsdFirst {
     }
 
     fn settings(&self) -> String {
-        format!("cache={}%", self.cache * 100.0)
+        let cache = format!("cache={}%", self.cache * 100.0);
+        let all = [vec![cache], self.eviction.settings(), self.admission.settings()];
+        all.concat().join(",")
     }
 
     fn place<'a>(&mut self, occasion: &Occasion<'a>, view: &View) -> Placement<'a> {
@@ -96,11 +84,11 @@ impl Policy for SsdFirst {
             Occasion::New { .. } => Placement::on(self.place_new(view)),
             Occasion::Write(_) => Placement::KEEP,
             Occasion::ReadHit(piece) => {
-                self.touch(piece, view);
+                self.eviction.used(piece, view);
                 Placement::KEEP
             }
             Occasion::ReadMiss(piece) => {
-                self.touch(piece, view);
+                self.eviction.used(piece, view);
                 Placement::cached(self.admit(piece, view))
             }
         }
@@ -114,45 +102,36 @@ impl Policy for SsdFirst {
     }
 
     fn evict(&mut self, device: DeviceId, view: &View) -> Option<BlockId> {
-        view.homes.block_in(self.cached.oldest(device)?)
+        self.eviction.victim(device, view)
     }
 
-    fn extra_changed(&mut self, _: BlockId, before: Option<ExtraCopy>, now: Option<ExtraCopy>) {
-        if let Some(copy) = before {
-            self.cached.remove(copy.device, copy.cell);
-        }
-        if let Some(copy) = now {
-            self.cached.touch(copy.device, copy.cell);
-        }
+    fn extra_changed(&mut self, block: BlockId, before: Option<ExtraCopy>, now: Option<ExtraCopy>) {
+        self.eviction.changed(block, before, now);
+        self.write_back.changed(block, before, now);
     }
 
-    fn plan(&mut self, view: &View, _plan: &mut Plan) -> Nanos {
-        view.now + Nanos::from_secs(3600)
+    fn plan(&mut self, view: &View, plan: &mut Plan) -> Nanos {
+        self.write_back.plan(0, view, plan)
+    }
+
+    fn done(&mut self, _: &Move, outcome: Outcome) {
+        self.write_back.done(outcome);
     }
 
     fn memory(&self) -> usize {
-        self.cached.memory()
+        self.eviction.memory()
     }
 
-    /// A version, then the blocks that were used last on each device, latest first, 8 bytes each.
     fn save(&self, view: &View) -> Vec<u8> {
-        let most = (LONGEST_STATE.as_usize() - 1) / size_of::<u64>() / self.ssds.len();
-        let of_device = |&device| {
-            self.cached.newest_first(device).filter_map(|cell| view.homes.block_in(cell)).take(most)
-        };
-        let blocks = self.ssds.iter().flat_map(of_device);
-        iter::once(VERSION).chain(blocks.flat_map(|block| block.0.to_le_bytes())).collect()
+        self.eviction.save(view)
     }
 
-    /// The order in which blocks were used, as far as they are cached still.
     fn restore(&mut self, state: &[u8], view: &View) {
-        let Some((&VERSION, blocks)) = state.split_first() else { return };
-        let (blocks, _) = blocks.as_chunks();
-        blocks.iter().rev().for_each(|&block| self.touch_cached(BlockId(u64::from_le_bytes(block)), view));
+        self.eviction.restore(state, view);
     }
 
     fn explain(&self, extent: ExtentId, view: &View) -> String {
-        let cached = self.cached.len();
+        let cached = self.eviction.len();
         let room: u32 = view.devices.iter().map(|d| d.free.saturating_sub(self.extra_slots(d))).sum();
         let next = match view.homes.home(extent) {
             None => "the next write allocates it: on an SSD with room, else on a disk",

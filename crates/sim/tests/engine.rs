@@ -308,3 +308,21 @@ fn two_copies_on_disks_that_do_not_answer_lose_nothing_flushed() {
     campaign.setup.disturbances = vec![Disturbance::Stalls, Disturbance::Hangs];
     run(&campaign, &Engine { copies: 2, ..Engine::wardrop() });
 }
+
+/// All homes on the disk, and room for a part of the blocks on the SSD. Under write-back much of what is written lies on the SSD alone for a
+/// while, and is written back beside guests.
+#[test]
+fn a_cache_in_either_mode_loses_nothing_flushed() {
+    let test = "a_cache_in_either_mode_loses_nothing_flushed";
+    for (name, policy) in [
+        ("cache-through", "cache,cache=5%,bypass=64KiB"),
+        ("cache-through-s3", "cache,cache=5%,evict=s3-fifo,threshold=1"),
+        ("cache-back", "cache,cache=5%,mode=write-back,dirty-high=20%,dirty-low=5%"),
+        ("cache-back-s3", "cache,cache=5%,mode=write-back,evict=s3-fifo,dirty-high=60%,dirty-low=40%"),
+    ] {
+        let mut campaign = campaign(name, test, 6);
+        campaign.setup.workload.largest = KIB * 12;
+        campaign.states.go_on = 0.5;
+        run(&campaign, &Engine { policy: policy.to_owned(), cache_extents: 2, ..Engine::wardrop() });
+    }
+}

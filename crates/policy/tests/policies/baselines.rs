@@ -135,6 +135,9 @@ fn settings_written_out_make_the_same_policy_again() {
         "wardrop,allocation-only",
         "static,ssd=80%",
         "ssd-first,cache=5%",
+        "ssd-first,cache=5%,evict=s3-fifo,threshold=1,bypass=1MiB",
+        "cache",
+        "cache,cache=20%,mode=write-back,dirty-high=30%,dirty-low=20%,evict=s3-fifo,bypass=64KiB",
         "stripe",
     ] {
         let settings = |p: &dyn Policy| match p.settings() {
@@ -188,6 +191,14 @@ fn wrong_settings_are_refused_with_what_would_be_right() {
         ("static,ssd=80%,hdd=80%", &volume, "100 %"),
         ("static,d0=80%", &ssd_only, "100 %"),
         ("hdd-only", &ssd_only, "hdd-only"),
+        ("cache", &ssd_only, "disk"),
+        ("cache,mode=write-around", &volume, "write-through"),
+        ("cache,mode=write-back,dirty-high=20%,dirty-low=30%", &volume, "dirty-high"),
+        ("cache,dirty-high=20%", &volume, "dirty-high"),
+        ("cache,evict=fifo", &volume, "s3-fifo"),
+        ("cache,threshold=1", &volume, "threshold"),
+        ("cache,evict=s3-fifo,threshold=4", &volume, "1 to 3"),
+        ("cache,bypass=4KiB", &volume, "64"),
     ];
     for (text, volume, hint) in cases {
         let error =

@@ -1,6 +1,7 @@
 //! Policies against the papers that they follow, on a volume without an engine.
 
 mod baselines;
+mod caching;
 mod equi;
 mod pass;
 mod raid1;

@@ -1,0 +1,177 @@
+//! `cache`: all homes on the disks, and a cache of blocks on the SSDs. The baseline that Hystor and the exclusive tier with its cache are measured
+//! against, and what bcache and dm-cache do.
+//!
+//! Reads that miss are admitted. Under `mode=write-through` a write goes to the disk, and to the extra copy if there is one, so that a lost SSD
+//! costs nothing. Under `mode=write-back` it goes to the SSD alone and is dirty until the disk gets it ([`WriteBack`]): what was flushed is
+//! safe from a power cut, but not from the loss of the SSD.
+
+use crate::caching::{Admission, Eviction, WriteBack};
+use crate::{
+    BadSetting, DeviceView, ExtraCopy, Move, Occasion, Outcome, Piece, Placement, Plan, Policy, Settings,
+    View,
+};
+use braid_base::{BlockId, DeviceClass, DeviceId, ExtentId, Nanos};
+
+/// Homes on the disks, a cache on the SSDs.
+pub struct Cache {
+    /// Share of an SSD's slots for extra copies.
+    cache: f64,
+    mode: Mode,
+    ssds: Vec<DeviceId>,
+    admission: Admission,
+    eviction: Eviction,
+    write_back: WriteBack,
+    /// Which SSD gets the next cached piece.
+    turn: usize,
+}
+
+/// What writes do.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Mode {
+    /// They go to the home, and to the extra copy if there is one.
+    WriteThrough,
+    /// They go to an extra copy.
+    WriteBack,
+}
+
+impl Cache {
+    /// Settings: `cache` (100%), the share of the SSDs that it uses, `mode` (write-through), and those of [`Admission`], [`Eviction`] and, with mode=write-back, [`WriteBack`].
+    pub fn new(settings: &mut Settings, devices: &[DeviceView]) -> Result<Cache, BadSetting> {
+        let ssds: Vec<DeviceId> =
+            devices.iter().filter(|d| d.class == DeviceClass::Ssd).map(|d| d.id).collect();
+        if ssds.is_empty() || ssds.len() == devices.len() {
+            return Err(BadSetting::new(
+                "policy cache needs an SSD and a disk, and the volume has one class of device: use another policy",
+            ));
+        }
+        let cache = settings.take_share("cache")?.unwrap_or(1.0);
+        let (mode, write_back) = match settings.take_text("mode").as_deref() {
+            None | Some("write-through") => (Mode::WriteThrough, WriteBack::all()),
+            Some("write-back") => (Mode::WriteBack, WriteBack::take(settings)?),
+            Some(other) => return Err(settings.bad("mode", other, "write-through or write-back")),
+        };
+        let (admission, eviction) = (Admission::take(settings)?, Eviction::take(settings, devices.len())?);
+        Ok(Cache { cache, mode, ssds, admission, eviction, write_back, turn: 0 })
+    }
+
+    /// The SSD for the next piece.
+    fn next_ssd(&mut self) -> DeviceId {
+        self.turn = (self.turn + 1) % self.ssds.len();
+        self.ssds[self.turn]
+    }
+
+    fn place_read(&mut self, read: &Piece, view: &View) -> Placement<'static> {
+        if !self.admission.admits(read, view) {
+            return Placement::KEEP;
+        }
+        self.eviction.used(read, view);
+        match view.homes.home(read.extent) {
+            Some(home) if !self.ssds.contains(&home) => Placement::cached(Some(self.next_ssd())),
+            _ => Placement::KEEP,
+        }
+    }
+
+    fn place_write(&mut self, write: &Piece, view: &View) -> Placement<'static> {
+        let admitted = self.admission.admits(write, view);
+        self.eviction.used(write, view);
+        let on_disk = view.homes.home(write.extent).is_some_and(|home| !self.ssds.contains(&home));
+        let goes = self.mode == Mode::WriteBack && admitted && on_disk;
+        if goes && self.write_back.has_room(self.blocks(view)) {
+            Placement::write_back(self.next_ssd())
+        } else {
+            Placement::KEEP
+        }
+    }
+
+    /// How many blocks the cache has room for.
+    fn blocks(&self, view: &View) -> u64 {
+        let slots: u64 = view.devices.iter().map(|device| u64::from(self.extra_slots(device))).sum();
+        slots * (view.extent_size / view.block_size)
+    }
+}
+
+impl Policy for Cache {
+    fn name(&self) -> &'static str {
+        "cache"
+    }
+
+    fn settings(&self) -> String {
+        let mode = match self.mode {
+            Mode::WriteThrough => ("write-through", Vec::new()),
+            Mode::WriteBack => ("write-back", self.write_back.settings()),
+        };
+        let cache = (self.cache < 1.0).then(|| format!("cache={}%", self.cache * 100.0));
+        let mut all: Vec<String> = cache.into_iter().chain([format!("mode={}", mode.0)]).collect();
+        all.extend(mode.1.into_iter().chain(self.eviction.settings()).chain(self.admission.settings()));
+        all.join(",")
+    }
+
+    fn place<'a>(&mut self, occasion: &Occasion<'a>, view: &View) -> Placement<'a> {
+        self.write_back.requested(view.now);
+        match occasion {
+            Occasion::New { .. } => {
+                let disks = view.with_room().filter(|d| d.class == DeviceClass::Hdd);
+                disks.max_by_key(|d| d.free).map_or(Placement::KEEP, |disk| Placement::on(disk.id))
+            }
+            Occasion::Write(piece) => self.place_write(piece, view),
+            Occasion::ReadHit(piece) => {
+                self.eviction.used(piece, view);
+                Placement::KEEP
+            }
+            Occasion::ReadMiss(piece) => self.place_read(piece, view),
+        }
+    }
+
+    fn extra_slots(&self, device: &DeviceView) -> u32 {
+        match device.class {
+            DeviceClass::Ssd => (f64::from(device.slots) * self.cache) as u32,
+            DeviceClass::Hdd => 0,
+        }
+    }
+
+    fn evict(&mut self, device: DeviceId, view: &View) -> Option<BlockId> {
+        self.eviction.victim(device, view)
+    }
+
+    fn extra_changed(&mut self, block: BlockId, before: Option<ExtraCopy>, now: Option<ExtraCopy>) {
+        self.eviction.changed(block, before, now);
+        self.write_back.changed(block, before, now);
+    }
+
+    fn plan(&mut self, view: &View, plan: &mut Plan) -> Nanos {
+        self.write_back.plan(self.blocks(view), view, plan)
+    }
+
+    fn done(&mut self, _: &Move, outcome: Outcome) {
+        self.write_back.done(outcome);
+    }
+
+    fn memory(&self) -> usize {
+        self.eviction.memory() + self.write_back.memory()
+    }
+
+    fn save(&self, view: &View) -> Vec<u8> {
+        self.eviction.save(view)
+    }
+
+    fn restore(&mut self, state: &[u8], view: &View) {
+        self.eviction.restore(state, view);
+    }
+
+    fn explain(&self, extent: ExtentId, view: &View) -> String {
+        let (cached, dirty, room) = (self.eviction.len(), self.write_back.dirty(), self.blocks(view));
+        let next = match (view.homes.home(extent), self.mode) {
+            (None, _) => "the next write allocates it on a disk",
+            (Some(home), _) if self.ssds.contains(&home) => {
+                "it lies on an SSD and stays: no disk had room for it"
+            }
+            (Some(_), Mode::WriteThrough) => {
+                "it lies on a disk; blocks that are read are cached, and writes go to the disk"
+            }
+            (Some(_), Mode::WriteBack) => {
+                "it lies on a disk; blocks that are read or written are cached, and dirty ones written back later"
+            }
+        };
+        format!("{cached} block(s) of {room} are cached, {dirty} of them dirty; {next}")
+    }
+}

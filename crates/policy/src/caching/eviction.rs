@@ -1,0 +1,150 @@
+//! Which extra copy goes when another block needs the room: `evict=lru`, the least recently used one, or `evict=s3-fifo`
+//! ([`super::s3_fifo`]), under which blocks that are asked for once do not push out what is asked for again and again.
+//!
+//! Dirty copies are no candidates: [`super::WriteBack`] sees to it that there are clean ones.
+
+use super::s3_fifo::S3Fifo;
+use super::written;
+use crate::{BadSetting, CellId, CellLists, ExtraCopy, LONGEST_STATE, Piece, Settings, View};
+use braid_base::{BlockId, DeviceId};
+use std::iter;
+
+/// The order in which clean extra copies go, on each device.
+pub struct Eviction {
+    order: Order,
+    devices: usize,
+    known: usize,
+}
+
+enum Order {
+    Lru(CellLists),
+    S3Fifo(S3Fifo),
+}
+
+/// Of what is saved.
+const VERSION: u8 = 1;
+/// Hits after which S3-FIFO keeps a block.
+const THRESHOLD: u64 = 2;
+
+impl Eviction {
+    /// Settings: `evict` (lru), or s3-fifo with `threshold` (2), the hits from which on a block is kept.
+    pub fn take(settings: &mut Settings, devices: usize) -> Result<Eviction, BadSetting> {
+        let order = match settings.take_text("evict").as_deref() {
+            None | Some("lru") => Order::Lru(CellLists::new(devices)),
+            Some("s3-fifo") => {
+                let threshold = settings.take_count("threshold", THRESHOLD, 1..=3)?;
+                Order::S3Fifo(S3Fifo::new(devices, threshold as u8))
+            }
+            Some(other) => return Err(settings.bad("evict", other, "lru or s3-fifo")),
+        };
+        Ok(Eviction { order, devices, known: 0 })
+    }
+
+    /// The settings as text, if they are not the default.
+    pub fn settings(&self) -> Vec<String> {
+        let Order::S3Fifo(order) = &self.order else { return Vec::new() };
+        let threshold = Some(order.threshold()).filter(|&hits| u64::from(hits) != THRESHOLD);
+        written([Some("evict=s3-fifo".to_owned()), threshold.map(|hits| format!("threshold={hits}"))])
+    }
+
+    /// A guest has asked for a piece: its blocks are used, as far as they are cached.
+    pub fn used(&mut self, piece: &Piece, view: &View) {
+        if self.known == 0 {
+            return;
+        }
+        for copy in piece.touched().filter_map(|block| view.homes.extra(block)) {
+            match &mut self.order {
+                Order::Lru(lists) => lists.touch_member(copy.device.index(), copy.cell),
+                Order::S3Fifo(queues) => queues.used(copy),
+            }
+        }
+    }
+
+    /// As [`crate::Policy::extra_changed`].
+    pub fn changed(&mut self, block: BlockId, before: Option<ExtraCopy>, now: Option<ExtraCopy>) {
+        if let (Some(before), Some(now)) = (before, now)
+            && (before.device, before.cell) == (now.device, now.cell)
+        {
+            return self.turned(now);
+        }
+        if let Some(copy) = before {
+            self.known -= 1;
+            match &mut self.order {
+                Order::Lru(lists) => lists.remove(copy.device.index(), copy.cell),
+                Order::S3Fifo(queues) => queues.left(block, copy),
+            }
+        }
+        if let Some(copy) = now {
+            self.known += 1;
+            match &mut self.order {
+                Order::Lru(_) if copy.dirty => {}
+                Order::Lru(lists) => lists.touch(copy.device.index(), copy.cell),
+                Order::S3Fifo(queues) => queues.entered(block, copy),
+            }
+        }
+    }
+
+    /// A copy has become clean, or dirty.
+    fn turned(&mut self, copy: ExtraCopy) {
+        match &mut self.order {
+            Order::Lru(lists) if copy.dirty => lists.remove(copy.device.index(), copy.cell),
+            Order::Lru(lists) => lists.touch(copy.device.index(), copy.cell),
+            Order::S3Fifo(queues) => queues.changed(copy),
+        }
+    }
+
+    /// As [`crate::Policy::evict`].
+    pub fn victim(&mut self, device: DeviceId, view: &View) -> Option<BlockId> {
+        let cell = match &mut self.order {
+            Order::Lru(lists) => lists.oldest(device.index()),
+            Order::S3Fifo(queues) => queues.victim(device),
+        };
+        view.homes.block_in(cell?)
+    }
+
+    /// How many blocks are cached.
+    pub fn len(&self) -> usize {
+        self.known
+    }
+
+    /// Whether none are.
+    pub fn is_empty(&self) -> bool {
+        self.known == 0
+    }
+
+    /// Bytes of memory that it takes.
+    pub fn memory(&self) -> usize {
+        match &self.order {
+            Order::Lru(lists) => lists.memory(),
+            Order::S3Fifo(queues) => queues.memory(),
+        }
+    }
+
+    /// A version, then the blocks on each device that go last, the very last first, 8 bytes each.
+    pub fn save(&self, view: &View) -> Vec<u8> {
+        let last = |device: usize| -> Box<dyn Iterator<Item = CellId>> {
+            match &self.order {
+                Order::Lru(lists) => Box::new(lists.newest_first(device)),
+                Order::S3Fifo(queues) => Box::new(queues.main(DeviceId(device as u16))),
+            }
+        };
+        let caching = (0..self.devices).filter(|&device| last(device).next().is_some()).count();
+        let most = (LONGEST_STATE.as_usize() - 1) / size_of::<u64>() / caching.max(1);
+        let of_device = |device| last(device).filter_map(|cell| view.homes.block_in(cell)).take(most);
+        let blocks = (0..self.devices).flat_map(of_device);
+        iter::once(VERSION).chain(blocks.flat_map(|block| block.0.to_le_bytes())).collect()
+    }
+
+    /// The order from before a restart, as far as blocks are cached still.
+    pub fn restore(&mut self, state: &[u8], view: &View) {
+        let Some((&VERSION, blocks)) = state.split_first() else { return };
+        let (blocks, _) = blocks.as_chunks();
+        for &block in blocks.iter().rev() {
+            let Some(copy) = view.homes.extra(BlockId(u64::from_le_bytes(block))) else { continue };
+            match &mut self.order {
+                Order::Lru(lists) => lists.touch_member(copy.device.index(), copy.cell),
+                Order::S3Fifo(queues) => queues.restore(copy),
+            }
+        }
+    }
+}

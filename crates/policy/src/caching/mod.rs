@@ -1,0 +1,17 @@
+//! What all policies that cache share: which blocks get an extra copy, which copy goes when room is needed, and when dirty ones are
+//! written back. Each has one place here, its settings included, so that policies differ in what they decide and not in how well they do it.
+
+mod admission;
+mod eviction;
+mod ghosts;
+mod s3_fifo;
+mod write_back;
+
+pub use admission::Admission;
+pub use eviction::Eviction;
+pub use write_back::WriteBack;
+
+/// Settings as text, but for those that have their default value.
+fn written<const N: usize>(settings: [Option<String>; N]) -> Vec<String> {
+    settings.into_iter().flatten().collect()
+}

@@ -1,0 +1,148 @@
+//! When dirty blocks are written back: from a high water mark on, until no more are dirty than the low one says, and all of them while guests
+//! leave the disks alone. In the order of addresses, from where the last plan ended, round and round: so a disk moves its heads by short
+//! steps, and neighbours go as one request. That is ahead of need: beyond halfway from the high mark to the whole cache nothing more becomes
+//! dirty, and a clean copy that can make room is always there.
+
+use super::written;
+use crate::{BadSetting, ByteRange, ExtraCopy, Move, Outcome, Plan, Settings, View};
+use braid_base::{BlockId, Nanos};
+use std::collections::BTreeMap;
+
+/// The dirty blocks, and how many of them a cache may have.
+pub struct WriteBack {
+    low: f64,
+    high: f64,
+    /// Runs of `RUN` blocks with dirty ones among them: how many.
+    runs: BTreeMap<u64, u16>,
+    dirty: usize,
+    /// The run at which the next plan begins.
+    next: u64,
+    /// The high mark was passed, and the low one is not reached yet.
+    busy: bool,
+    /// When a guest last asked for something.
+    last_request: Nanos,
+    /// A device failed since the last plan.
+    failed: bool,
+}
+
+const LOW: f64 = 0.4;
+const HIGH: f64 = 0.5;
+/// Blocks of a run: 128 KiB of blocks of 4 KiB, an extent.
+const RUN: u64 = 32;
+/// Runs of a plan: the disk sorts some, and the next plan goes on where this one ends.
+const RUNS_PLANNED: usize = 64;
+/// Guests have left the volume alone if they have for so long.
+const IDLE: Nanos = Nanos::from_secs(1);
+/// How often it is looked whether the high mark has been passed, while something is dirty.
+const OFTEN: Nanos = Nanos::from_millis(20);
+const SELDOM: Nanos = Nanos::from_secs(1);
+
+impl WriteBack {
+    /// Settings: `dirty-high` (50%) and `dirty-low` (40%), the water marks as shares of the cache.
+    pub fn take(settings: &mut Settings) -> Result<WriteBack, BadSetting> {
+        let high = settings.take_share("dirty-high")?.unwrap_or(HIGH);
+        let low = settings.take_share("dirty-low")?.unwrap_or(LOW.min(high));
+        if low > high {
+            return Err(settings.bad("dirty-low", &low.to_string(), "a share that is not above dirty-high"));
+        }
+        Ok(WriteBack { low, high, ..WriteBack::all() })
+    }
+
+    /// All that is dirty is written back as soon as the disks can: for policies under which nothing becomes dirty, and which took over from one
+    /// under which it did.
+    pub fn all() -> WriteBack {
+        WriteBack {
+            low: 0.0,
+            high: 0.0,
+            runs: BTreeMap::new(),
+            dirty: 0,
+            next: 0,
+            busy: false,
+            last_request: Nanos::ZERO,
+            failed: false,
+        }
+    }
+
+    /// The settings as text, if they are not the default.
+    pub fn settings(&self) -> Vec<String> {
+        let share = |key: &str, share: f64, default: f64| {
+            (share != default).then(|| format!("{key}={}%", share * 100.0))
+        };
+        written([share("dirty-high", self.high, HIGH), share("dirty-low", self.low, LOW.min(self.high))])
+    }
+
+    /// As [`crate::Policy::extra_changed`].
+    pub fn changed(&mut self, block: BlockId, before: Option<ExtraCopy>, now: Option<ExtraCopy>) {
+        let is_dirty = |copy: Option<ExtraCopy>| copy.is_some_and(|copy| copy.dirty);
+        match (is_dirty(before), is_dirty(now)) {
+            (false, true) => {
+                *self.runs.entry(block.0 / RUN).or_default() += 1;
+                self.dirty += 1;
+            }
+            (true, false) => {
+                let run = block.0 / RUN;
+                let dirty = self.runs.get_mut(&run).expect("a block that was dirty is in a run");
+                *dirty -= 1;
+                if *dirty == 0 {
+                    self.runs.remove(&run);
+                }
+                self.dirty -= 1;
+            }
+            _ => {}
+        }
+    }
+
+    /// A guest has asked for something.
+    pub fn requested(&mut self, now: Nanos) {
+        self.last_request = now;
+    }
+
+    /// As [`crate::Policy::done`].
+    pub fn done(&mut self, outcome: Outcome) {
+        self.failed |= outcome == Outcome::Failed;
+    }
+
+    /// How many blocks are dirty.
+    pub fn dirty(&self) -> usize {
+        self.dirty
+    }
+
+    /// Whether more blocks may become dirty, in a cache of so many.
+    pub fn has_room(&self, blocks: u64) -> bool {
+        (self.dirty as f64) < blocks as f64 * (1.0 + self.high) / 2.0
+    }
+
+    /// Plans what is to be written back now, in a cache of so many blocks; returns when to ask again.
+    pub fn plan(&mut self, blocks: u64, view: &View, plan: &mut Plan) -> Nanos {
+        let failed = std::mem::take(&mut self.failed);
+        if self.dirty == 0 || failed {
+            self.busy = false;
+            return view.now + SELDOM;
+        }
+        let mark = if self.busy { self.low } else { self.high };
+        self.busy = self.dirty as f64 > blocks as f64 * mark;
+        let is_idle = view.now >= self.last_request + IDLE;
+        if !self.busy && !is_idle {
+            return view.now + OFTEN;
+        }
+        plan.moves.extend(self.next_ranges(view).map(|range| Move::WriteBack { range }));
+        view.now
+    }
+
+    /// The next runs in the order of addresses, neighbours as one range.
+    fn next_ranges(&mut self, view: &View) -> impl Iterator<Item = ByteRange> + use<> {
+        let runs = self.runs.range(self.next..).chain(self.runs.range(..self.next));
+        let runs: Vec<u64> = runs.map(|(&run, _)| run).take(RUNS_PLANNED).collect();
+        self.next = runs.last().map_or(0, |last| last + 1);
+        let len = view.block_size * RUN;
+        let beside = runs.chunk_by(|a, b| a + 1 == *b);
+        let ranges: Vec<ByteRange> =
+            beside.map(|runs| ByteRange::new(len * runs[0], len * runs.len() as u64)).collect();
+        ranges.into_iter()
+    }
+
+    /// Bytes of memory that it takes, about: a node of the tree has room for eleven runs, and is mostly half full or more.
+    pub fn memory(&self) -> usize {
+        self.runs.len() * 2 * size_of::<(u64, u16)>()
+    }
+}

@@ -1,0 +1,386 @@
+//! What policies that cache share, in a cache of a thousand blocks without an engine: what is evicted, passed by, and written back.
+
+use crate::volume::{HDD, SSD, devices};
+use braid_base::{BlockId, Bytes, DeviceClass, DeviceId, ExtentId, Nanos, Rng};
+use braid_policy::{
+    CellId, DeviceView, ExtraCopy, Homes, Move, Occasion, Outcome, Piece, Placement, Plan, Policy, View,
+    WriteTarget, parse,
+};
+use std::collections::{HashMap, HashSet, VecDeque};
+
+const BLOCK: Bytes = Bytes(4 << 10);
+const EXTENT: Bytes = Bytes(128 << 10);
+/// Blocks of the cache: those of 32 slots.
+const ROOM: usize = 1024;
+
+/// All homes on the disk, and a cache on the SSD as the engine keeps it.
+struct Cache {
+    policy: Box<dyn Policy>,
+    devices: Vec<DeviceView>,
+    copies: Copies,
+    now: Nanos,
+}
+
+#[derive(Default)]
+struct Copies {
+    by_block: HashMap<BlockId, (CellId, bool)>,
+    cells: Vec<Option<BlockId>>,
+    free: Vec<CellId>,
+}
+
+impl Homes for Copies {
+    fn extents(&self) -> u32 {
+        1 << 20
+    }
+
+    fn home(&self, _: ExtentId) -> Option<DeviceId> {
+        Some(HDD)
+    }
+
+    fn extra(&self, block: BlockId) -> Option<ExtraCopy> {
+        self.by_block.get(&block).map(|&(cell, dirty)| ExtraCopy { device: SSD, dirty, cell })
+    }
+
+    fn block_in(&self, cell: CellId) -> Option<BlockId> {
+        self.cells[cell.0 as usize]
+    }
+}
+
+impl Cache {
+    fn new(policy: &str) -> Cache {
+        let devices = devices(&[(DeviceClass::Ssd, 32), (DeviceClass::Hdd, 1 << 20)]);
+        let copies = Copies {
+            cells: vec![None; ROOM],
+            free: (0..ROOM as u32).rev().map(CellId).collect(),
+            ..Copies::default()
+        };
+        let policy = parse(policy, &devices).expect("the policy is right");
+        Cache { policy, devices, copies, now: Nanos::ZERO }
+    }
+
+    fn ask<T>(&mut self, ask: impl FnOnce(&mut dyn Policy, &View) -> T) -> T {
+        let (extent_size, block_size) = (EXTENT, BLOCK);
+        let view =
+            View { now: self.now, extent_size, block_size, devices: &self.devices, homes: &self.copies };
+        ask(&mut *self.policy, &view)
+    }
+
+    fn place(&mut self, block: u64, write: bool) -> Placement<'static> {
+        let start = BLOCK * (block % 32);
+        let (extent, range) = (ExtentId((block / 32) as u32), start..start + BLOCK);
+        let piece = Piece { extent, range, first_block: BlockId(block), blocks: 1, whole: None };
+        let occasion = if write { Occasion::Write(piece) } else { Occasion::ReadMiss(piece) };
+        self.ask(|policy, view| policy.place(&occasion, view))
+    }
+
+    /// Reads a block; whether it was cached.
+    fn read(&mut self, block: u64) -> bool {
+        let hit = self.copies.by_block.contains_key(&BlockId(block));
+        if self.place(block, false).promoted_to().is_some() && !hit {
+            self.set(block, Some(false));
+        }
+        hit
+    }
+
+    /// Writes a block; whether the disk did not have to.
+    fn write(&mut self, block: u64) -> bool {
+        let to_ssd = matches!(self.place(block, true).write_target(), WriteTarget::Extra(_));
+        to_ssd && self.set(block, Some(true))
+    }
+
+    /// A block gets a copy, clean or dirty, or none. False if there is no room.
+    fn set(&mut self, block: u64, dirty: Option<bool>) -> bool {
+        let block = BlockId(block);
+        let before = self.copies.extra(block);
+        match (before, dirty) {
+            (Some(_), Some(dirty)) => self.copies.by_block.get_mut(&block).expect("it is there").1 = dirty,
+            (Some(copy), None) => {
+                self.copies.by_block.remove(&block);
+                self.copies.cells[copy.cell.0 as usize] = None;
+                self.copies.free.push(copy.cell);
+            }
+            (None, Some(dirty)) => {
+                if self.copies.free.is_empty() && !self.evict() {
+                    return false;
+                }
+                let cell = self.copies.free.pop().expect("there is room");
+                self.copies.cells[cell.0 as usize] = Some(block);
+                self.copies.by_block.insert(block, (cell, dirty));
+            }
+            (None, None) => {}
+        }
+        let now = self.copies.extra(block);
+        if before != now {
+            self.policy.extra_changed(block, before, now);
+        }
+        true
+    }
+
+    fn evict(&mut self) -> bool {
+        let Some(victim) = self.ask(|policy, view| policy.evict(SSD, view)) else { return false };
+        assert!(!self.copies.by_block[&victim].1, "a dirty copy cannot go");
+        self.set(victim.0, None)
+    }
+
+    /// Carries out a plan: the blocks that were written back, in that order.
+    fn write_back(&mut self) -> Vec<u64> {
+        let mut plan = Plan::default();
+        let next = self.ask(|policy, view| policy.plan(view, &mut plan));
+        self.now = next.max(self.now + Nanos::from_millis(1));
+        let mut written = Vec::new();
+        for job in plan.moves {
+            let Move::WriteBack { range } = job else { panic!("{job:?}") };
+            for block in range.start / BLOCK..range.end / BLOCK {
+                if self.copies.by_block.get(&BlockId(block)).is_some_and(|&(_, dirty)| dirty) {
+                    self.set(block, Some(false));
+                    written.push(block);
+                }
+            }
+            self.policy.done(&job, Outcome::Finished);
+        }
+        written
+    }
+
+    fn dirty(&self) -> usize {
+        self.copies.by_block.values().filter(|(_, dirty)| *dirty).count()
+    }
+}
+
+/// A hot set of half the cache, and between its rounds blocks that are asked for once. The share of hits in the hot set.
+fn hot_hits(policy: &str, once: impl Fn(u64) -> u64) -> f64 {
+    let mut cache = Cache::new(policy);
+    let (mut rng, mut next, mut hits) = (Rng::new(7), 0, 0);
+    for round in 0..40 {
+        for _ in 0..500 {
+            let hit = cache.read(rng.below(500));
+            hits += u64::from(hit && round >= 20);
+        }
+        for _ in 0..2_000 {
+            cache.read(10_000 + once(next));
+            next += 1;
+        }
+    }
+    hits as f64 / (20.0 * 500.0)
+}
+
+#[test]
+fn one_hit_blocks_flush_a_hot_set_under_lru_and_not_under_s3_fifo() {
+    let scattered = |i: u64| i.wrapping_mul(0x9E37_79B9) % 1_000_003 * 64;
+    let lru = hot_hits("cache", scattered);
+    let s3_fifo = hot_hits("cache,evict=s3-fifo", scattered);
+    let quick = hot_hits("cache,evict=s3-fifo,threshold=1", scattered);
+    assert!(lru < 0.5 && s3_fifo > 0.9 && quick > 0.9, "lru {lru}, s3-fifo {s3_fifo}, threshold 1 {quick}");
+}
+
+#[test]
+fn a_long_stream_flushes_a_hot_set_under_lru_and_not_with_a_bypass() {
+    let (lru, bypass) = (hot_hits("cache", |i| i), hot_hits("cache,bypass=256KiB", |i| i));
+    assert!(lru < 0.5 && bypass > 0.9, "lru {lru}, bypass {bypass}");
+    let first = hot_hits("ssd-first", |i| i);
+    assert_eq!(first, 0.0, "ssd-first caches once its SSD is full, which is empty here");
+}
+
+#[test]
+fn streams_side_by_side_are_passed_by_and_short_ones_and_random_requests_are_not() {
+    let mut cache = Cache::new("cache,bypass=128KiB");
+    // Two streams, the requests of each a little out of order.
+    for i in (0..256).map(|i: u64| i ^ 1) {
+        cache.read(i);
+        cache.read(100_000 + i);
+    }
+    let cached = |cache: &Cache, from: u64, to: u64| {
+        (from..to).filter(|&block| cache.copies.by_block.contains_key(&BlockId(block))).count()
+    };
+    assert!((30..=33).contains(&cached(&cache, 0, 256)), "what came before they were long is cached");
+    assert_eq!(cached(&cache, 0, 256), cached(&cache, 100_000, 100_256));
+    // In a small range there is no stream, however often it is asked for.
+    let mut rng = Rng::new(3);
+    (0..4_000).for_each(|_| _ = cache.read(500_000 + rng.below(24)));
+    assert_eq!(cached(&cache, 500_000, 500_024), 24);
+}
+
+/// As the authors' code has it, with plain queues.
+#[derive(Default)]
+struct Published {
+    small: VecDeque<u64>,
+    main: VecDeque<u64>,
+    ghosts: VecDeque<u64>,
+    hits: HashMap<u64, u8>,
+}
+
+impl Published {
+    fn read(&mut self, block: u64) -> bool {
+        if let Some(hits) = self.hits.get_mut(&block) {
+            *hits = (*hits + 1).min(3);
+            return true;
+        }
+        while self.hits.len() >= ROOM {
+            self.evict();
+        }
+        // One block is gone already for the one that comes.
+        let most = (self.hits.len() * 9 / 10).max(1);
+        let known = self.ghosts.iter().rev().take(most).position(|&ghost| ghost == block);
+        match known {
+            Some(place) => {
+                // Its place stays: the length is counted in blocks that were remembered.
+                let place = self.ghosts.len() - 1 - place;
+                self.ghosts[place] = u64::MAX;
+                self.main.push_back(block);
+            }
+            None => self.small.push_back(block),
+        }
+        self.hits.insert(block, 0);
+        false
+    }
+
+    fn evict(&mut self) {
+        let all = self.small.len() + self.main.len();
+        if self.main.len() * 10 > all * 9 || self.small.is_empty() {
+            let block = self.main.pop_front().expect("the cache is full");
+            match self.hits[&block] {
+                0 => _ = self.hits.remove(&block),
+                hits => {
+                    self.hits.insert(block, hits - 1);
+                    self.main.push_back(block);
+                }
+            }
+            return;
+        }
+        let block = self.small.pop_front().expect("the cache is full");
+        if self.hits[&block] >= 2 {
+            self.hits.insert(block, 0);
+            self.main.push_back(block);
+        } else {
+            self.hits.remove(&block);
+            self.ghosts.push_back(block);
+        }
+    }
+}
+
+#[test]
+fn s3_fifo_hits_as_often_as_plain_queues_do() {
+    let (mut cache, mut published) = (Cache::new("cache,evict=s3-fifo"), Published::default());
+    let mut rng = Rng::new(11);
+    let (mut ours, mut theirs) = (0, 0);
+    for _ in 0..60_000 {
+        // Skewed: a product of two uniform numbers.
+        let block = rng.below(100) * rng.below(100);
+        ours += u32::from(cache.read(block));
+        theirs += u32::from(published.read(block));
+    }
+    // Ours forgets a few names early.
+    assert!(ours.abs_diff(theirs) * 50 < theirs, "{ours} hits, {theirs} with plain queues");
+    let held: HashSet<u64> = cache.copies.by_block.keys().map(|block| block.0).collect();
+    let alike = published.hits.keys().filter(|block| held.contains(block)).count();
+    assert!(alike * 100 > ROOM * 85, "{alike} of {ROOM} blocks alike");
+}
+
+#[test]
+fn writes_go_to_the_ssd_under_write_back_alone_and_new_extents_to_the_disk() {
+    for (policy, to_ssd) in [("cache", false), ("cache,mode=write-back", true)] {
+        let mut cache = Cache::new(policy);
+        assert_eq!(cache.write(5), to_ssd);
+        let new = cache.ask(|policy, view| {
+            policy.place(&Occasion::New { extent: ExtentId(9), write: None }, view).new_home()
+        });
+        assert_eq!(new, Some(HDD));
+    }
+}
+
+#[test]
+fn dirty_blocks_are_written_back_in_the_order_of_addresses_between_the_water_marks() {
+    let mut cache = Cache::new("cache,mode=write-back,dirty-high=20%,dirty-low=10%");
+    let mut rng = Rng::new(5);
+    for i in 0..205 {
+        assert!(cache.write(rng.below(1 << 20)));
+        cache.now = Nanos::from_millis(i);
+        assert!(i > 203 || cache.write_back().is_empty(), "nothing up to the high mark, though guests write");
+    }
+    let mut rounds = Vec::new();
+    while cache.dirty() > 102 {
+        rounds.push(cache.write_back());
+    }
+    let written = rounds.concat();
+    assert!(written.is_sorted() && (103..=205).contains(&written.len()), "{written:?}");
+    // In idle time all of it goes, from where the last plan ended.
+    cache.now += Nanos::from_secs(2);
+    let rest = cache.write_back();
+    assert!(rest.first() > written.last() && rest.is_sorted());
+    while cache.dirty() > 0 {
+        cache.write_back();
+    }
+}
+
+/// A cache full of dirty blocks had no victim: what came after that was not cached until somebody wrote back.
+#[test]
+fn a_busy_cache_always_has_a_clean_copy_that_can_go() {
+    for evict in ["lru", "s3-fifo"] {
+        let mut cache = Cache::new(&format!("cache,mode=write-back,evict={evict}"));
+        let mut rng = Rng::new(9);
+        let mut through = 0;
+        for i in 0..20_000 {
+            let block = rng.below(1 << 16);
+            if i % 10 == 0 {
+                cache.read(block);
+                assert!(cache.copies.by_block.contains_key(&BlockId(block)), "what is read is admitted");
+            } else {
+                through += u32::from(!cache.write(block));
+            }
+            assert!(cache.dirty() <= ROOM * 3 / 4);
+            // The disk is slow: a plan in a hundred requests.
+            if i % 100 == 0 {
+                cache.write_back();
+            }
+        }
+        assert!(through > 0, "beyond that writes go to the disk");
+    }
+}
+
+/// Dirty copies of an earlier policy were never evicted, and stayed for ever.
+#[test]
+fn what_became_dirty_under_another_policy_is_written_back() {
+    for policy in ["cache", "ssd-first"] {
+        let mut cache = Cache::new(policy);
+        (0..50).for_each(|block| _ = cache.set(block * 7, Some(true)));
+        assert_eq!(cache.write_back(), (0..50).map(|block| block * 7).collect::<Vec<_>>());
+    }
+}
+
+/// A device that failed was asked again a thousand times a second.
+#[test]
+fn after_a_failure_nothing_is_written_back_for_a_while() {
+    let mut cache = Cache::new("cache");
+    cache.set(3, Some(true));
+    let mut plan = Plan::default();
+    cache.ask(|policy, view| policy.plan(view, &mut plan));
+    let job = plan.moves.pop().expect("it is dirty");
+    cache.policy.done(&job, Outcome::Failed);
+    let next = cache.ask(|policy, view| policy.plan(view, &mut plan));
+    assert!(plan.moves.is_empty() && next >= Nanos::from_millis(500));
+    cache.now = next;
+    assert_eq!(cache.write_back(), [3]);
+}
+
+#[test]
+fn what_s3_fifo_keeps_is_kept_after_a_restart() {
+    let run = |cache: &mut Cache| {
+        let mut rng = Rng::new(1);
+        (0..20_000).for_each(|_| _ = cache.read(rng.below(600)));
+        (0..600).for_each(|i| _ = cache.read(5_000 + i));
+    };
+    let mut before = Cache::new("cache,evict=s3-fifo");
+    run(&mut before);
+    let saved = before.ask(|policy, view| policy.save(view));
+    // What is cached is there again, in another order, and nothing is known of it but what was saved.
+    let mut after = Cache::new("cache,evict=s3-fifo");
+    let mut blocks: Vec<u64> = before.copies.by_block.keys().map(|block| block.0).collect();
+    blocks.sort_unstable();
+    blocks.iter().for_each(|&block| _ = after.set(block, Some(false)));
+    after.ask(|policy, view| policy.restore(&saved, view));
+    (0..300).for_each(|i| _ = after.read(90_000 + i));
+    let hot = (0..600).filter(|&block| after.copies.by_block.contains_key(&BlockId(block))).count();
+    assert!(hot > 550, "{hot} of 600 blocks");
+    for state in [vec![], vec![1], vec![2; 100], saved[..10].to_vec(), vec![255; 5_000]] {
+        after.ask(|policy, view| policy.restore(&state, view));
+    }
+}
