@@ -1,5 +1,5 @@
-//! `braid device`: models of devices, how to make one; devices of a volume: one more, one less, one taken out of use, a new one in its
-//! place.
+//! `braid device`: models of devices, how to make one; devices of a volume: one more, one less, one taken out of use, the same one back, a new
+//! one in its place.
 
 use crate::output::{Output, print};
 use crate::serve::device_id;
@@ -12,8 +12,8 @@ use clap::{Args, Subcommand};
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 
-/// Models of devices: show them, or make one by measuring a device; and devices of a volume: add one, remove one, take one out of use, put a
-/// new one in its place
+/// Models of devices: show them, or make one by measuring a device; and devices of a volume: add one, remove one, take one out of use and
+/// back, put a new one in its place
 #[derive(Args)]
 pub struct Arguments {
     #[command(subcommand)]
@@ -27,6 +27,7 @@ enum Verb {
     Add(AddArguments),
     Remove(RemoveArguments),
     Fail(FailArguments),
+    Return(ReturnArguments),
     Replace(ReplaceArguments),
 }
 
@@ -87,8 +88,8 @@ struct RemoveArguments {
 
 /// Take a device out of use while the volume is served, as if it had failed
 ///
-/// For a volume of two copies: it goes on with the others, and its guests notice nothing. Then the device can be pulled out. The next braid serve
-/// brings it up to date again, unless another device has taken its place (braid device replace).
+/// For a volume of two copies: it goes on with the others, and its guests notice nothing. Then the device can be pulled out. braid device return,
+/// or the next braid serve, brings it up to date again, unless another device has taken its place (braid device replace).
 #[derive(Args)]
 #[command(after_help = "\
 Example:
@@ -101,6 +102,27 @@ struct FailArguments {
     /// Which device, by its place: d1
     #[arg(value_parser = device_id)]
     device: DeviceId,
+}
+
+/// Use a device again that failed or was missing, while the volume is served
+///
+/// For a volume of two copies. The device is the same one, with what it held then: only what guests have changed since is copied to it, beside them.
+/// braid status says when it is up to date. A device that is missing when a volume is served, and one that failed, is used again at the next braid serve, too.
+#[derive(Args)]
+#[command(after_help = "\
+Examples:
+  braid device return vault d1
+  braid device return vault d1 /dev/sde
+
+JSON: name, device, devices (path, class, model, size_bytes, made, removed).")]
+struct ReturnArguments {
+    /// The volume
+    name: VolumeName,
+    /// Which device, by its place: d1
+    #[arg(value_parser = device_id)]
+    device: DeviceId,
+    /// Where it is now [default: where it was]
+    path: Option<PathBuf>,
 }
 
 /// Give a volume of two copies a new device in the place of one that is gone
@@ -185,6 +207,7 @@ pub fn run(state: &StateDir, arguments: &Arguments, output: Output) -> Result<u8
         Verb::Add(arguments) => add(state, arguments, output),
         Verb::Remove(arguments) => remove(state, arguments, output),
         Verb::Fail(arguments) => fail(state, arguments, output),
+        Verb::Return(arguments) => run_return(state, arguments, output),
         Verb::Replace(arguments) => run_replace(state, arguments, output),
     }
 }
@@ -239,6 +262,15 @@ fn fail(state: &StateDir, arguments: &FailArguments, output: Output) -> Result<u
              braid device replace {name} {device} PATH"
         )),
     }
+    Ok(0)
+}
+
+fn run_return(state: &StateDir, arguments: &ReturnArguments, output: Output) -> Result<u8> {
+    let ReturnArguments { name, device, path } = arguments;
+    let report = Client::connect(state, name)?.return_device(*device, path.as_deref())?;
+    output.show(&report, || {
+        format!("{device} of volume '{name}' is back, and is brought up to date: braid status {name}")
+    });
     Ok(0)
 }
 

@@ -15,9 +15,9 @@ use crate::policy::{InCharge, PolicyStates};
 use crate::request::{ExtentCache, Guests, Readahead};
 use crate::shape::Shape;
 use crate::{Error, ErrorKind, Result};
-use braid_base::{Bytes, DeviceId, ExtentId, Nanos, Op};
+use braid_base::{Bytes, DeviceId, Nanos, Op};
+use braid_format::SlotNumber;
 use braid_format::superblock::{DeviceState, Phase, RegionKind, Superblock};
-use braid_format::{SlotNumber, SpanId};
 use braid_policy::{DeviceView, Flags, Origin, Policy};
 use braid_runtime::{Buf, Device, LockTable, Runtime};
 use std::cell::RefCell;
@@ -106,8 +106,7 @@ impl<R: Runtime, D: Device> Volume<R, D> {
         let policy_states = watched(&rt, &members, PolicyStates::read(&members, &superblock)).await;
         let cache = ExtentCache::new(options.cache_extents, options.readahead, shape.extent_size)?;
         if options.repair {
-            (0..shape.extents()).for_each(|extent| state.mark_stale(ExtentId(extent)));
-            state.mark_intents_stale((0..superblock.spans()).map(SpanId));
+            state.mark_all_stale(superblock.spans());
         }
         watched(&rt, &members, enter(&rt, &members, &mut superblock)).await?;
         let replicas = rings(&superblock, |device| members[device.index()].is_current());
@@ -209,7 +208,7 @@ impl<R: Runtime, D: Device> Volume<R, D> {
     }
 
     /// Takes a device out of use, as if it had failed: from then on its copies count for nothing, and the volume goes on with the others. The
-    /// next opening brings it up to date again, unless another device has taken its place.
+    /// next opening, or [`Volume::return_device`], brings it up to date again, unless another device has taken its place.
     ///
     /// # Errors
     /// `Invalid` if there is no such device, or it is not in use; `Degraded` if something lies on it alone: then nothing has changed.

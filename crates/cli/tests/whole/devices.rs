@@ -89,3 +89,40 @@ fn what_cannot_come_or_leave_is_refused_and_nothing_changes() {
     assert_eq!(vault.terminate().status, 0);
     assert_eq!(machine.braid(&["check", "vault"]).status, 0);
 }
+
+/// A cable was pulled, and the device is back at another path.
+#[test]
+fn a_device_is_back_while_guests_notice_nothing() {
+    if !have(&["qemu-io"]) {
+        return;
+    }
+    let machine = Machine::new();
+    let devices = ["--ssd", "fast.img,size=64MiB", "--hdd", "slow.img,size=64MiB"];
+    machine.ok(&[&["create", "vault", "--copies", "2", "--policy", "raid1"], &devices[..]].concat());
+    let vault = machine.serve(&["vault"]);
+    qemu_io_ok(&vault.uri, &["write -P 6 0 8M", "flush"]);
+    machine.refused(&["device", "return", "vault", "d1"], "invalid", &["d1"]);
+    let is_active = || {
+        let status: Value =
+            serde_json::from_str(&machine.braid(&["status", "vault", "--json"]).stdout).unwrap();
+        status["devices"][1]["state"] == "active"
+    };
+    machine.ok(&["device", "fail", "vault", "d1"]);
+    qemu_io_ok(&vault.uri, &["write -P 7 1M 1M", "flush"]);
+    machine.ok(&["device", "return", "vault", "d1"]);
+    wait_until("it is up to date", is_active);
+    machine.ok(&["device", "fail", "vault", "d1"]);
+    qemu_io_ok(&vault.uri, &["write -P 8 2M 1M", "flush"]);
+    std::fs::rename(machine.path("slow.img"), machine.path("elsewhere.img")).unwrap();
+    machine.refused(&["device", "return", "vault", "d1"], "io", &["slow.img"]);
+    machine.refused(&["device", "return", "vault", "d1", "fast.img"], "busy", &["fast.img"]);
+    machine.ok(&["device", "return", "vault", "d1", "elsewhere.img"]);
+    wait_until("it is up to date", is_active);
+    qemu_io_ok(&vault.uri, &["flush"]);
+    vault.kill();
+    // It holds all alone.
+    std::fs::remove_file(machine.path("fast.img")).unwrap();
+    let vault = machine.serve(&["vault"]);
+    qemu_io_ok(&vault.uri, &["read -P 6 0 1M", "read -P 7 1M 1M", "read -P 8 2M 1M", "read -P 6 3M 5M"]);
+    assert_eq!(vault.terminate().status, 0);
+}

@@ -24,6 +24,7 @@ pub const VERBS: &[&str] = &[
     "device add",
     "device remove",
     "device fail",
+    "device return",
     "device replace",
     "simulate",
     "lab",

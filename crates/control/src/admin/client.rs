@@ -13,6 +13,7 @@ use serde::de::DeserializeOwned;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
+use std::path::Path;
 use std::time::Duration;
 
 /// A connection to the daemon of a volume.
@@ -87,6 +88,18 @@ impl Client {
     /// `Invalid` if it is not draining.
     pub fn keep_device(&mut self, device: DeviceId) -> Result<()> {
         self.call::<serde_json::Value>(Request::KeepDevice { device: device.0 }).map(drop)
+    }
+
+    /// Uses a device again that failed or was missing: it is at this path, or where it was.
+    ///
+    /// # Errors
+    /// `Invalid` if it is another device, is in use, or still owes answers; `Degraded` if it was used apart from the others.
+    pub fn return_device(&mut self, device: DeviceId, path: Option<&Path>) -> Result<AddReport> {
+        let absolute = |path: &Path| {
+            let failed = |e| Error::io(format_args!("{} has no absolute path", path.display()), &e);
+            std::path::absolute(path).map_err(failed)
+        };
+        self.call(Request::ReturnDevice { device: device.0, path: path.map(absolute).transpose()? })
     }
 
     /// Makes every write so far durable.

@@ -76,6 +76,13 @@ pub enum Request {
         /// Its place: 1 for `d1`.
         device: u16,
     },
+    /// Uses a device again that failed or was missing: a [`crate::AddReport`].
+    ReturnDevice {
+        /// Its place: 1 for `d1`.
+        device: u16,
+        /// Where it is now, an absolute path; none for where it was.
+        path: Option<PathBuf>,
+    },
     /// Makes every write so far durable.
     Flush,
     /// Makes the journal short.

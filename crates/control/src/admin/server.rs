@@ -135,6 +135,7 @@ async fn answer(daemon: &Rc<Daemon>, request: Request) -> Result<Value> {
         Request::KeepDevice { device } => {
             done(daemon.volume.cancel_removal(DeviceId(device)).await.map_err(Error::from))
         }
+        Request::ReturnDevice { device, path } => value(&daemon.return_device(DeviceId(device), path).await?),
         Request::Flush => done(daemon.volume.flush().await.map_err(Error::from)),
         Request::Checkpoint => {
             daemon.volume.flush().await?;

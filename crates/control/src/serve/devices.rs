@@ -1,10 +1,10 @@
-//! Devices that come to a volume that is served, and leave it: `braid device add` and `braid device remove`.
+//! Devices that come to a volume that is served, leave it, or come back: `braid device add`, `remove` and `return`.
 
 use crate::device::open::{OpenDevice, Prepared, prepare, refuse_duplicates};
 use crate::device::spec::{DeviceSpec, Storage};
 use crate::model::library;
 use crate::serve::daemon::Daemon;
-use crate::volume::members::Member;
+use crate::volume::members::{Member, open_paths};
 use crate::volume::state_dir::DeviceRecord;
 use crate::{Error, ErrorKind, Result};
 use braid_base::{DeviceId, Nanos};
@@ -14,9 +14,10 @@ use braid_format::superblock::Layout;
 use braid_runtime::{Device, Runtime};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
+use std::path::PathBuf;
 use std::rc::Rc;
 
-/// A device that was added.
+/// A device that was added, or is back.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct AddReport {
     /// The volume.
@@ -71,6 +72,42 @@ impl Daemon {
         let id: DeviceId = added.await.inspect_err(|_: &Error| remove_unused(&self.record_or(&new), &new))?;
         let devices = self.state.load(&self.name)?.devices;
         Ok(AddReport { name: self.name.to_string(), device: id.to_string(), devices })
+    }
+
+    /// Uses a device again that failed or was missing, at this path or where it was before.
+    pub async fn return_device(&self, device: DeviceId, path: Option<PathBuf>) -> Result<AddReport> {
+        let mut record = self.state.load(&self.name)?;
+        let usage = |problem: String| Error::new(ErrorKind::Usage, problem);
+        let Some(noted) = record.devices.get_mut(device.index()).filter(|noted| !noted.removed) else {
+            return Err(usage(format!("volume '{}' has no device {device}", self.name)));
+        };
+        let Some(path) = path.or_else(|| noted.path.clone()) else {
+            return Err(usage(format!("{device} is memory: nothing of it is left")));
+        };
+        noted.path = Some(path.clone());
+        self.volume.release_device(device).await?;
+        self.members
+            .borrow_mut()
+            .iter_mut()
+            .filter(|member| member.id == device)
+            .for_each(|m| m.device = None);
+        let (header, mut found) = open_paths(&self.ring, &[path], &record.models).await?;
+        let Member { id, device: opened, name } = found.remove(0);
+        if header.volume.to_string() != record.uuid || id != device {
+            let problem = format!(
+                "{name} is {id} of volume '{}' ({}), not {device} of '{}' ({})",
+                header.name, header.volume, self.name, record.uuid
+            );
+            return Err(Error::new(ErrorKind::Invalid, problem));
+        }
+        let opened = opened.expect("a device that was opened is there");
+        self.state.save(&record)?;
+        self.volume.return_device(opened.clone(), &name).await?;
+        let member = Member { id, device: Some(opened), name };
+        let mut members = self.members.borrow_mut();
+        members.iter_mut().filter(|m| m.id == device).for_each(|m| *m = member.clone());
+        drop(members);
+        Ok(AddReport { name: self.name.to_string(), device: device.to_string(), devices: record.devices })
     }
 
     /// The devices that are noted; on an error the new one alone, so that nothing is taken for unused.

@@ -12,6 +12,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 /// A device as the daemon holds it, beside what the engine knows of it.
+#[derive(Clone)]
 pub(crate) struct Member {
     /// Its place in the volume.
     pub id: DeviceId,

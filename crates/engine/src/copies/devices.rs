@@ -59,6 +59,11 @@ impl<D> Devices<D> {
         self.states_changed.get() + self.losses.get()
     }
 
+    /// The state of a device has changed.
+    pub fn note_change(&self) {
+        self.states_changed.set(self.states_changed.get() + 1);
+    }
+
     /// How often a device may have lost what it was given, and is read all the same.
     pub fn losses(&self) -> u64 {
         self.losses.get()

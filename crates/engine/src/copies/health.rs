@@ -45,7 +45,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
     /// read from it since its last flush is no better, so copies made of that are not read any more.
     pub(super) fn exclude(&self, device: DeviceId, state: DeviceState) {
         self.member(device).set_state(state);
-        self.devices.states_changed.set(self.devices.states_changed.get() + 1);
+        self.devices.note_change();
         self.guests.cache.borrow_mut().clear();
         let mut volume = self.state.borrow_mut();
         volume.set_open(device, false);
@@ -179,7 +179,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
             self.state.borrow_mut().set_open(device, true);
         }
         // Copies under way may have been read elsewhere than from now on.
-        self.devices.states_changed.set(self.devices.states_changed.get() + 1);
+        self.devices.note_change();
         self.change_superblock(|_| ()).await?;
         tracing::info!(devices = ?returned, "devices are up to date again");
         Ok(())

@@ -15,14 +15,14 @@ use std::rc::Rc;
 pub(crate) struct Member<D> {
     pub id: DeviceId,
     pub entry: DeviceEntry,
-    /// None while it is missing.
-    device: Option<Rc<D>>,
+    /// None while it is missing. One that is back takes the place of what was there before.
+    device: RefCell<Option<Rc<D>>>,
     pub requests: Rc<Requests>,
     pub speed: Speed,
     pub alignment: Bytes,
     state: Cell<DeviceState>,
     /// Nothing that it holds is trusted: the administrator gave it up, or it is an old copy of itself.
-    lacks_all: bool,
+    lacks_all: Cell<bool>,
     /// Writes that completed, and how many of them a flush has covered.
     written: Cell<u64>,
     flushed: Cell<u64>,
@@ -52,8 +52,8 @@ impl<D: Device> Member<D> {
             id,
             state: Cell::new(entry.state),
             entry,
-            lacks_all,
-            device,
+            lacks_all: Cell::new(lacks_all),
+            device: RefCell::new(device),
             requests: Rc::default(),
             speed: Speed::default(),
             alignment,
@@ -102,7 +102,27 @@ impl<D: Device> Member<D> {
 
     /// Whether there is a device in this place.
     pub fn is_there(&self) -> bool {
-        self.device.is_some()
+        self.device.borrow().is_some()
+    }
+
+    /// Lets go of a device that is not in use, and has answered all that it was asked.
+    pub fn release(&self) {
+        assert!(!self.is_written() && self.requests.is_idle(), "a device goes once nothing is asked of it");
+        self.requests.renew();
+        self.device.replace(None);
+    }
+
+    /// A device that failed or was missing is back: what is known of its writes begins anew. `lacks_all` says whether all of its copies must
+    /// be made again.
+    pub fn renew(&self, device: Rc<D>, lacks_all: bool) {
+        self.release();
+        self.device.replace(Some(device));
+        self.lacks_all.set(lacks_all);
+        // The first flush is not skipped, and nothing was copied from it.
+        self.flushed.set(self.written.get());
+        self.note_write();
+        self.proved.set(self.copied.get());
+        self.lost_writes.set(false);
     }
 
     /// Whether it gets new copies: not while all that lies on it is moved away.
@@ -134,7 +154,7 @@ impl<D: Device> Member<D> {
 
     /// Whether all of its copies must be made again.
     pub fn lacks_all(&self) -> bool {
-        self.lacks_all
+        self.lacks_all.get()
     }
 
     /// Whether it has requests that are past their deadline, and gets no others until it has answered them.
@@ -178,8 +198,8 @@ impl<D: Device> Member<D> {
 
     /// The device itself if it always answers.
     #[inline(always)]
-    fn unwatched(&self) -> Option<&D> {
-        if D::ALWAYS_ANSWERS { self.device.as_deref() } else { None }
+    fn unwatched(&self) -> Option<Rc<D>> {
+        if D::ALWAYS_ANSWERS { self.device.borrow().clone() } else { None }
     }
 
     pub fn discard(&self, at: Bytes, len: Bytes) -> Answer<'_> {
@@ -193,7 +213,7 @@ impl<D: Device> Member<D> {
     /// late for a minute.
     #[inline(always)]
     fn ask(&self, request: Request, deadline: Deadline) -> Answer<'_> {
-        match &self.device {
+        match &*self.device.borrow() {
             Some(device) if !self.is_late() || self.may_be_asked() => {
                 self.requests.ask(device, request, deadline)
             }
@@ -209,7 +229,7 @@ impl<D: Device> Member<D> {
 
     #[cold]
     fn refuse(&self) -> Answer<'_> {
-        self.requests.refuse(match &self.device {
+        self.requests.refuse(match *self.device.borrow() {
             None => missing(self.id),
             Some(_) => {
                 let text = "it has not answered earlier requests: not asked until it has";

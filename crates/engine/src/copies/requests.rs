@@ -248,6 +248,14 @@ impl Requests {
         self.late.get() == 0 && waiting(&self.orders.borrow()).next().is_none()
     }
 
+    /// Another device takes the place of one that owes no answer: what carried requests to that one goes.
+    pub fn renew(&self) {
+        self.orders.borrow_mut().clear();
+        self.spare.set(None);
+        self.idle.borrow_mut().clear();
+        self.is_stuck.set(false);
+    }
+
     /// Whether the device has answered a request in time that was begun when one of another device, begun at `since`, was already
     /// conspicuous. What was begun with that says nothing: both may have fallen silent a moment later.
     pub fn has_answered_after(&self, since: u32) -> bool {

@@ -1,7 +1,7 @@
 //! The watchdog: once a second it looks at the requests that devices have not answered.
 //!
 //! A read that is late is answered by another copy that is current. If a write, a flush or a discard is late, and all that its device
-//! holds is elsewhere, the device is given up: only the next opening uses it again. A device that cannot be given up is `Slow`: its
+//! holds is elsewhere, the device is given up: it is used again when it is back. A device that cannot be given up is `Slow`: its
 //! requests have 60 s if nothing else has the bytes, and it gets no others while it has late ones. So whatever it does with these, it
 //! does before it gets anything newer. If several devices do not answer, none of them is given up for that: what they share, a controller
 //! or a cable, may be the reason, and the last one would have to answer alone. A device counts as one that answers if it has answered a

@@ -4,6 +4,7 @@
 //! add.rs     one more device: all know of it before it counts, and it counts before it gets data
 //! remove.rs  a device that is to leave: whether it can, the change of mind, its end
 //! drain.rs   the job that moves everything off it
+//! returning.rs  one that failed or was missing, and is back
 //! ```
 //!
 //! A device that is not one of the volume's yet, or is none any more, is *removed* in the table of devices: its place and its slot
@@ -13,6 +14,7 @@
 mod add;
 mod drain;
 mod remove;
+mod returning;
 
 pub use add::Addition;
 pub use drain::DrainStatus;

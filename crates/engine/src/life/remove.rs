@@ -126,7 +126,7 @@ impl<R: Runtime, D: Device> Volume<R, D> {
 }
 
 impl<R: Runtime, D: Device> Core<R, D> {
-    fn device_named(&self, device: DeviceId) -> Result<&Member<D>> {
+    pub(super) fn device_named(&self, device: DeviceId) -> Result<&Member<D>> {
         let count = self.devices.iter().count();
         match self.devices.iter().find(|member| member.id == device) {
             Some(member) => Ok(member),

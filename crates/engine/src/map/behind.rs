@@ -54,6 +54,8 @@ struct Span {
     written: Nanos,
     /// How often all of it was put behind, because what a device holds was not known any more: what was copied before that does not count.
     doubts: u32,
+    /// How often a copy came to be behind.
+    lapses: u32,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -84,6 +86,7 @@ impl Span {
             writes: 0,
             written: Nanos::ZERO,
             doubts: 0,
+            lapses: 0,
         }
     }
 
@@ -254,6 +257,7 @@ impl Behind {
         entry.deferred = false;
         if entry.difference != Difference::Behind {
             entry.difference = Difference::Behind;
+            entry.lapses += 1;
             self.behind += 1;
         }
         if entry.recorded != Recorded::Is(Difference::Behind) && !self.wanted.contains(&span) {
@@ -317,6 +321,29 @@ impl Behind {
         {
             entry.difference = Difference::Dirty;
             self.behind -= 1;
+        }
+    }
+
+    /// Spans of which the journal says that a copy is behind, though none is any more; with how often one was.
+    pub fn caught_up(&self) -> Vec<(SpanId, u32)> {
+        let caught_up = |s: &Span| {
+            let said = s.recorded == Recorded::Is(Difference::Behind);
+            said && s.difference == Difference::Dirty && !s.deferred
+        };
+        self.spans.iter().filter(|(_, s)| caught_up(s)).map(|(&span, s)| (span, s.lapses)).collect()
+    }
+
+    /// What was copied to these is durable: the journal is to say that the copies differ at most by what is being written. Else a crash would leave
+    /// the copy that was behind as one that cannot do without the other.
+    pub fn end_lapses(&mut self, spans: &[(SpanId, u32)]) {
+        for &(span, lapses) in spans {
+            let Some(entry) = self.spans.get_mut(&span) else { continue };
+            let said = entry.recorded == Recorded::Is(Difference::Behind);
+            if said && entry.difference == Difference::Dirty && entry.lapses == lapses {
+                // From now on, so that a copy that comes to be behind again is recorded anew.
+                entry.recorded = Recorded::Is(Difference::Dirty);
+                self.wanted.push(span);
+            }
         }
     }
 

@@ -362,6 +362,12 @@ impl State {
         self.stale_pages.insert(extent.0 / map_page::extents_per_page(self.shape.copies));
     }
 
+    /// All pages of the map and of the spans' table are to be written again.
+    pub fn mark_all_stale(&mut self, spans: u32) {
+        self.stale_pages.extend(0..map_page::pages(self.shape.extents(), self.shape.copies));
+        self.mark_intents_stale((0..spans).map(SpanId));
+    }
+
     /// Map pages that are older than the journal says.
     pub fn stale_pages(&self) -> usize {
         self.stale_pages.len() + self.stale_intents.len() + self.tables.stale_pages()

@@ -63,7 +63,9 @@ impl<R: Runtime, D: Device> Core<R, D> {
             }
             if progress {
                 // With that the sources are proved, and may fail. A failure is remembered, and told to every flush from now on.
+                let caught_up = self.state.borrow().behind.caught_up();
                 failed |= self.commit(Origin::Background).await.is_err();
+                failed |= !failed && self.end_lapses(&caught_up).await.is_err();
             }
             if !failed && let Err(error) = self.welcome_returned().await {
                 tracing::warn!(%error, "devices that came back stay out of use");
@@ -110,6 +112,12 @@ impl<R: Runtime, D: Device> Core<R, D> {
             at = self.resync_piece(&next, Mover::Engine).await?.range.end;
         }
         Ok(!self.state.borrow().behind.is_any_behind(span))
+    }
+
+    /// A commit has flushed what was copied to these spans: the journal says so.
+    async fn end_lapses(&self, spans: &[(SpanId, u32)]) -> Result<()> {
+        self.state.borrow_mut().behind.end_lapses(spans);
+        self.record_spans().await
     }
 
     /// The first part of a range that is behind.

@@ -213,13 +213,22 @@ fn data_epoch(epoch: u64, phase: Phase) -> u64 {
 }
 
 /// What a device that was given is good for.
-struct Judged {
+pub(crate) struct Judged {
     state: DeviceState,
     /// Whether all of its copies must be made again.
-    lacks_all: bool,
+    pub lacks_all: bool,
 }
 
-fn judge<D: Device>(newest: &Superblock, header: &Header, name: &str, device: &D) -> Result<Judged> {
+/// Judges a device by its superblock and by what the newest one says of it.
+///
+/// # Errors
+/// `Invalid` for a device that is none of the volume's, an old copy, or has shrunk; `Degraded` for one that was used apart from the others.
+pub(crate) fn judge<D: Device>(
+    newest: &Superblock,
+    header: &Header,
+    name: &str,
+    device: &D,
+) -> Result<Judged> {
     let (id, volume) = (header.this_device, &newest.name);
     let entry = newest.devices.get(id.index()).filter(|entry| entry.uuid == header.device.uuid);
     let Some(entry) = entry else {

@@ -1,15 +1,14 @@
 //! Devices that come to an open volume and leave it while guests work: what is asked for, refused, reported, and lost meanwhile.
 
-use crate::rig::life::{ADDED, LAST, Oracle, addition, disk, names, open, state, wait_until_removed, work};
+use crate::rig::busy::{busy, end};
+use crate::rig::life::{ADDED, LAST, Oracle, addition, disk, open, state, wait_until_removed, work};
 use crate::rig::{options, refused};
 use braid_base::{Bytes, DeviceId, KIB, MIB, Nanos, Rng};
-use braid_engine::{
-    Addition, CreateOptions, Durability, Error, ErrorKind, Export, OpenOptions, Volume, create,
-};
+use braid_engine::{Addition, CreateOptions, Durability, Error, ErrorKind, Export, create};
 use braid_format::Uuid;
 use braid_format::superblock::{DeviceState, Layout};
 use braid_runtime::{Arena, Runtime};
-use braid_sim::{Disk, DiskOptions, FaultPlan, Faults, Faulty, World};
+use braid_sim::{Disk, DiskOptions, World};
 use std::cell::Cell;
 use std::rc::Rc;
 
@@ -169,50 +168,6 @@ fn a_drain_tells_how_far_it_is() {
         volume.audit().await.unwrap();
     });
     world.halt();
-}
-
-/// Three disks with two copies of everything, a guest at work, and the last one on its way out, or lost.
-struct Busy {
-    volume: Volume<World, Faulty<Disk>>,
-    oracle: Oracle,
-    faults: Vec<Faults>,
-    disks: Vec<Disk>,
-    stop: Rc<Cell<bool>>,
-    arena: Arena,
-}
-
-async fn busy(world: &World, seed: u64) -> Busy {
-    let disks = vec![disk(world, true), disk(world, false), disk(world, false)];
-    let faults: Vec<Faults> =
-        disks.iter().map(|_| Faults::new(FaultPlan::default(), world.fork_rng())).collect();
-    let all: Vec<Faulty<Disk>> =
-        disks.iter().zip(&faults).map(|(disk, faults)| Faulty::new(disk.clone(), faults)).collect();
-    create(&all, &CreateOptions { copies: 2, ..options(1) }).await.expect("the devices are fit");
-    let opened = Volume::open(world.clone(), all, OpenOptions::new(names(3))).await;
-    let volume = opened.expect("the volume opens").0;
-    let arena = Arena::new(MIB * 2);
-    for at in 0..4 {
-        let zeros = crate::rig::filled(&arena, MIB, 0);
-        volume.write(MIB * at, &zeros, Durability::Fua).await.expect("a write succeeds");
-    }
-    let (oracle, stop) = (Oracle::new(), Rc::new(Cell::new(false)));
-    world.spawn(work(world.clone(), volume.clone(), oracle.clone(), Rng::new(seed), stop.clone()));
-    world.sleep(Nanos::from_secs(1)).await;
-    Busy { volume, oracle, faults, disks, stop, arena }
-}
-
-/// The guest stops, and all is well; also after a crash, with these devices alone.
-async fn end(world: &World, busy: Busy, left: &[usize]) {
-    let Busy { volume, oracle, disks, stop, arena, .. } = busy;
-    stop.set(true);
-    world.sleep(Nanos::from_secs(1)).await;
-    volume.flush().await.expect("a flush succeeds");
-    oracle.flushed();
-    volume.audit().await.expect("all copies are alike");
-    oracle.check(&volume, &arena, "at the end").await;
-    let left = left.iter().map(|&i| disks[i].fork(world)).collect();
-    let volume = open(world, left).await;
-    oracle.check(&volume, &arena, "after a crash").await;
 }
 
 /// Any device may go while another one drains: as long as there is a current copy, no guest meets an error.

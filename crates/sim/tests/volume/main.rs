@@ -14,6 +14,7 @@ mod damage;
 mod deadlines;
 mod device_changes;
 mod device_life;
+mod device_returns;
 mod epochs;
 mod failed_flush;
 mod faults;

@@ -1,5 +1,6 @@
 //! Volumes on disks with faults that a test can switch on.
 
+pub mod busy;
 pub mod cached;
 pub mod life;
 

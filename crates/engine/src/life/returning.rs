@@ -1,0 +1,136 @@
+//! A device that failed, or was missing, is back while the volume is open.
+//!
+//! What it lacks is known: since it went, the journal has said so of every span in which it misses a write, and of those that had not been
+//! flushed then. So it is judged like a device that is back at an opening, is written from now on, and the resync copies what differs. A
+//! device that is an older copy of itself than that reaches back lacks all. When nothing is behind any more it is active again
+//! ([`Core::welcome_returned`]), after a checkpoint: its map image, its journal and its cache table are as old as it is.
+
+use super::add::invalid;
+use crate::core::Core;
+use crate::open::{ask_superblock, judge};
+use crate::{Error, ErrorKind, Result, Volume};
+use braid_base::DeviceId;
+use braid_format::SpanId;
+use braid_format::superblock::{DeviceState, Header};
+use braid_runtime::{Device, Runtime};
+use std::rc::Rc;
+
+impl<R: Runtime, D: Device> Volume<R, D> {
+    /// Closes a device that failed, so that it can be opened again, or taken away. It stays failed.
+    ///
+    /// # Errors
+    /// `Invalid` if it is in use, or still owes answers.
+    pub async fn release_device(&self, device: DeviceId) -> Result<()> {
+        let _alone = self.core.devices.life.acquire(1).await;
+        self.core.refuse_use(device)?;
+        self.core.member(device).release();
+        Ok(())
+    }
+
+    /// Uses a device of this volume again that failed, was taken out of use, or was missing at the opening; says which one it is. From the reply
+    /// on it is brought up to date beside the guests. `name` is what to call it in messages: its path.
+    ///
+    /// # Errors
+    /// `Invalid` for a device that is none of the volume's, is in use, has shrunk or still owes answers; `Degraded` if it was used apart
+    /// from the others; `Unsupported` with one copy of everything, and while epochs are kept; errors of devices. Then nothing has changed.
+    pub async fn return_device(&self, device: D, name: &str) -> Result<DeviceId> {
+        let core = &self.core;
+        let _alone = core.devices.life.acquire(1).await;
+        core.refuse_closing()?;
+        let device = Rc::new(device);
+        let header = ask_superblock(&core.rt, &device, name).await?.header;
+        let id = header.this_device;
+        core.refuse_return(&header, name)?;
+        core.record_states().await?;
+        let lacks_all = judge(&core.devices.superblock(), &header, name, &*device)?.lacks_all;
+        if lacks_all {
+            core.put_all_behind().await?;
+        }
+        let member = core.member(id);
+        if device.geometry().alignment > member.alignment {
+            return invalid(format!(
+                "{name} needs requests of {}, and was used with {}: stop the volume and serve it again",
+                device.geometry().alignment,
+                member.alignment
+            ));
+        }
+        core.refuse_return(&header, name)?;
+        core.moves.drains.set_lost(id, false);
+        member.renew(device, lacks_all);
+        member.set_state(DeviceState::Returning);
+        core.devices.note_change();
+        core.mark_metadata_stale(id);
+        core.change_superblock(|_| ()).await?;
+        tracing::info!("{name} is back as {}: it is brought up to date", core.describe(id));
+        core.jobs.wake();
+        Ok(id)
+    }
+}
+
+impl<R: Runtime, D: Device> Core<R, D> {
+    /// Refuses a device that cannot be used again now, whatever it holds.
+    fn refuse_return(&self, header: &Header, name: &str) -> Result<()> {
+        let (known, id) = (self.devices.superblock().volume, header.this_device);
+        if header.volume != known {
+            return invalid(format!(
+                "{name} belongs to another volume, '{}' ({}): name a device of this one ({known})",
+                header.name, header.volume
+            ));
+        }
+        self.refuse_use(id)?;
+        let unsupported = |text: &str| Err(Error::new(ErrorKind::Unsupported, text));
+        if self.shape.copies == 1 {
+            return unsupported(
+                "the volume has one copy of everything, so nothing can bring a device up to date that was given up: remove it (braid device remove)",
+            );
+        }
+        if self.active_epochs().is_some() {
+            return unsupported(
+                "while epochs are kept, a device is used again only when the volume is opened: stop it and serve it again",
+            );
+        }
+        Ok(())
+    }
+
+    /// Refuses a device that is not failed or missing, or that may still carry out what it was asked before: that would overwrite what is
+    /// copied to it.
+    fn refuse_use(&self, device: DeviceId) -> Result<()> {
+        let member = self.device_named(device)?;
+        match member.state() {
+            DeviceState::Missing | DeviceState::Failed => {}
+            DeviceState::Removed => {
+                return invalid(format!("device {device} was removed: add it (braid device add)"));
+            }
+            state => {
+                return invalid(format!(
+                    "device {device} is {state}: one that is failed or missing can be used again"
+                ));
+            }
+        }
+        if member.requests.is_idle() {
+            return Ok(());
+        }
+        invalid(format!(
+            "{} has not answered {} earlier request(s), and may still carry them out: wait until it has, or take it away and put it back",
+            self.describe(device),
+            member.requests.late()
+        ))
+    }
+
+    /// Has the journal say of all spans that a copy is behind.
+    async fn put_all_behind(&self) -> Result<()> {
+        let spans = self.devices.superblock().spans();
+        (0..spans).for_each(|span| self.state.borrow_mut().behind.doubt(SpanId(span)));
+        for span in 0..spans {
+            self.record_behind(SpanId(span)).await?;
+        }
+        Ok(())
+    }
+
+    /// The next checkpoint writes all of the map and of the table of spans, and nothing that the cache table of a device says counts.
+    fn mark_metadata_stale(&self, device: DeviceId) {
+        let mut state = self.state.borrow_mut();
+        state.mark_all_stale(self.devices.superblock().spans());
+        state.tables.forget(device);
+    }
+}

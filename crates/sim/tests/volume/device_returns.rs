@@ -1,0 +1,224 @@
+//! Devices that failed, or were missing, and are back while the volume is open and guests work.
+
+use crate::rig::busy::{busy, end};
+use crate::rig::life::{Oracle, names, work};
+use crate::rig::{Rig, bench, filled, make, options, refused};
+use braid_base::{Bytes, DeviceId, MIB, Nanos, Rng};
+use braid_engine::{CreateOptions, Durability, ErrorKind, Export, OpenOptions, Volume, create};
+use braid_format::superblock::DeviceState;
+use braid_runtime::{Arena, Runtime};
+use braid_sim::{Disk, DiskOptions, FaultPlan, Faults, Faulty, World};
+use std::cell::Cell;
+use std::rc::Rc;
+
+/// A disk that is plugged in again: another handle of it.
+fn plugged_in(world: &World, disk: &Disk) -> Faulty<Disk> {
+    Faulty::new(disk.clone(), &Faults::new(FaultPlan::default(), world.fork_rng()))
+}
+
+fn state(volume: &Rig, device: usize) -> DeviceState {
+    volume.status().devices[device].state
+}
+
+async fn wait_until_active(world: &World, volume: &Rig, device: usize) {
+    for _ in 0..600 {
+        if state(volume, device) == DeviceState::Active {
+            return;
+        }
+        world.sleep(Nanos::from_millis(100)).await;
+    }
+    panic!("a minute is enough: {:?}", volume.status().devices[device]);
+}
+
+/// Whichever device goes: it lacks what was written meanwhile, and what it lost with its cache. Then another one goes, and nothing is lost.
+#[test]
+fn a_device_that_is_back_gets_what_it_missed_while_guests_work() {
+    for (seed, lost) in (0..4).flat_map(|seed| [0, 1, 2].map(|lost| (seed, lost))) {
+        let world = World::new(800 + seed);
+        let rt = world.clone();
+        world.block_on(async move {
+            let busy = busy(&rt, seed).await;
+            busy.faults[lost].vanish();
+            rt.sleep(Nanos::from_secs(1 + seed * 10)).await;
+            assert_eq!(state(&busy.volume, lost), DeviceState::Failed);
+            busy.disks[lost].lose_cache();
+            let back = plugged_in(&rt, &busy.disks[lost]);
+            assert_eq!(busy.volume.return_device(back, "it").await.unwrap(), DeviceId(lost as u16));
+            wait_until_active(&rt, &busy.volume, lost).await;
+            let next = (lost + 1 + seed as usize % 2) % 3;
+            busy.faults[next].vanish();
+            rt.sleep(Nanos::from_secs(10)).await;
+            assert_eq!(state(&busy.volume, next), DeviceState::Failed);
+            let left: Vec<usize> = (0..3).filter(|&i| i != next).collect();
+            end(&rt, busy, &left).await;
+        });
+        world.halt();
+    }
+}
+
+/// A device may come and go as often as it likes.
+#[test]
+fn a_device_that_flaps_costs_no_guest_anything() {
+    for seed in 0..4 {
+        let world = World::new(830 + seed);
+        let rt = world.clone();
+        world.block_on(async move {
+            let busy = busy(&rt, seed).await;
+            let mut faults = busy.faults[1].clone();
+            for round in 0..8 {
+                faults.vanish();
+                rt.sleep(Nanos::from_millis(500)).await;
+                if round % 2 == 0 {
+                    busy.disks[1].lose_cache();
+                }
+                faults = Faults::new(FaultPlan::default(), rt.fork_rng());
+                let back = Faulty::new(busy.disks[1].clone(), &faults);
+                busy.volume.return_device(back, "it").await.unwrap();
+                rt.sleep(Nanos::from_millis(seed * 700 * round)).await;
+            }
+            wait_until_active(&rt, &busy.volume, 1).await;
+            end(&rt, busy, &[1, 2]).await;
+        });
+        world.halt();
+    }
+}
+
+/// Of a volume of which little was written meanwhile, little is copied.
+#[test]
+fn only_what_differs_is_copied() {
+    let world = World::new(840);
+    let rt = world.clone();
+    world.block_on(async move {
+        let busy = busy(&rt, 1).await;
+        busy.stop.set(true);
+        rt.sleep(Nanos::from_secs(40)).await;
+        busy.volume.flush().await.unwrap();
+        busy.volume.fail_device(DeviceId(1)).await.unwrap();
+        let written = filled(&busy.arena, MIB / 8, 7);
+        busy.volume.write(MIB, &written, Durability::Fua).await.unwrap();
+        busy.oracle.0.borrow_mut()[256..288].fill((7, Vec::new()));
+        let before = busy.volume.status().background.resynced_bytes;
+        busy.volume.return_device(plugged_in(&rt, &busy.disks[1]), "it").await.unwrap();
+        wait_until_active(&rt, &busy.volume, 1).await;
+        let copied = Bytes(busy.volume.status().background.resynced_bytes - before);
+        assert!(copied <= MIB / 4, "{copied} of {}", MIB * 4);
+        end(&rt, busy, &[0, 1, 2]).await;
+    });
+    world.halt();
+}
+
+/// The volume was opened without a device, which is found later. Once it was an older copy of itself.
+#[test]
+fn a_device_that_was_missing_at_the_opening_is_used_once_it_is_found() {
+    for (seed, old) in (0..4).flat_map(|seed| [(seed, false), (seed, true)]) {
+        let world = World::new(850 + seed);
+        let rt = world.clone();
+        world.block_on(async move {
+            let busy = busy(&rt, seed).await;
+            let old_copy = busy.disks[2].fork(&rt);
+            busy.stop.set(true);
+            rt.sleep(Nanos::from_secs(1)).await;
+            busy.volume.close().await.unwrap();
+            busy.oracle.flushed();
+            if old {
+                let all = busy.disks.iter().map(|disk| plugged_in(&rt, disk)).collect();
+                let volume = Volume::open(rt.clone(), all, OpenOptions::new(names(3))).await.unwrap().0;
+                volume.close().await.unwrap();
+            }
+            let two = busy.disks[..2].iter().map(|disk| plugged_in(&rt, disk)).collect();
+            let volume = Volume::open(rt.clone(), two, OpenOptions::new(names(2))).await.unwrap().0;
+            let (oracle, stop) = (busy.oracle.clone(), Rc::new(Cell::new(false)));
+            rt.spawn(work(rt.clone(), volume.clone(), oracle, Rng::new(seed), stop.clone()));
+            rt.sleep(Nanos::from_secs(1 + seed)).await;
+            assert_eq!(state(&volume, 2), DeviceState::Missing);
+            let found = if old { plugged_in(&rt, &old_copy) } else { plugged_in(&rt, &busy.disks[2]) };
+            let mut disks = busy.disks.clone();
+            if old {
+                disks[2] = old_copy;
+            }
+            volume.return_device(found, "it").await.unwrap();
+            wait_until_active(&rt, &volume, 2).await;
+            end(&rt, crate::rig::busy::Busy { volume, disks, stop, ..busy }, &[0, 2]).await;
+        });
+        world.halt();
+    }
+}
+
+#[test]
+fn what_cannot_be_used_again_is_refused_and_nothing_changes() {
+    let world = World::new(860);
+    let rt = world.clone();
+    world.block_on(async move {
+        let busy = busy(&rt, 1).await;
+        let back =
+            async |disk: &Disk| refused(busy.volume.return_device(plugged_in(&rt, disk), "it").await).kind();
+        assert_eq!(back(&busy.disks[1]).await, ErrorKind::Invalid, "it is in use");
+        let strange = Disk::new(&rt, DiskOptions::hdd(MIB * 10));
+        assert_eq!(back(&strange).await, ErrorKind::Invalid, "it belongs to no volume");
+        let others = [strange, Disk::new(&rt, DiskOptions::hdd(MIB * 10))];
+        create(&others, &CreateOptions { copies: 2, ..options(9) }).await.unwrap();
+        assert_eq!(back(&others[0]).await, ErrorKind::Invalid, "it belongs to another volume");
+        assert!((0..3).all(|device| state(&busy.volume, device) == DeviceState::Active));
+        end(&rt, busy, &[0, 1]).await;
+    });
+    world.halt();
+}
+
+/// The two halves of a mirror were opened each for itself, and guests wrote to both.
+#[test]
+fn a_device_that_was_used_apart_is_not_used_again() {
+    let bench = bench(865);
+    let (rt, devices, disks) = (bench.world.clone(), bench.devices(), bench.disks.clone());
+    bench.run(async move {
+        let volume = make(rt.clone(), devices, &CreateOptions { copies: 2, ..options(1) }).await;
+        volume.fail_device(DeviceId(1)).await.unwrap();
+        let apart = crate::rig::open(rt.clone(), vec![plugged_in(&rt, &disks[1])]).await.unwrap();
+        apart.close().await.unwrap();
+        let error = refused(volume.return_device(plugged_in(&rt, &disks[1]), "it").await);
+        assert_eq!(error.kind(), ErrorKind::Degraded);
+        assert_eq!(state(&volume, 1), DeviceState::Failed);
+        volume.close().await.unwrap();
+    });
+}
+
+/// It may carry out at any time what it was asked before: then it would overwrite what a resync wrote.
+#[test]
+fn a_device_that_owes_answers_is_not_used_again() {
+    let world = World::new(870);
+    let rt = world.clone();
+    world.block_on(async move {
+        let busy = busy(&rt, 1).await;
+        busy.disks[2].faults().set(FaultPlan { hangs: true, ..FaultPlan::default() });
+        rt.sleep(Nanos::from_secs(30)).await;
+        assert_eq!(state(&busy.volume, 2), DeviceState::Failed);
+        let other_way = busy.volume.return_device(plugged_in(&rt, &busy.disks[2].fork(&rt)), "it").await;
+        assert_eq!(refused(other_way).kind(), ErrorKind::Invalid);
+        let back = async || busy.volume.return_device(plugged_in(&rt, &busy.disks[2]), "it").await;
+        assert_eq!(refused(back().await).kind(), ErrorKind::Io);
+        busy.disks[2].faults().set(FaultPlan::default());
+        rt.sleep(Nanos::from_secs(2)).await;
+        back().await.unwrap();
+        wait_until_active(&rt, &busy.volume, 2).await;
+        end(&rt, busy, &[1, 2]).await;
+    });
+    world.halt();
+}
+
+/// What was given up with one copy is lost: there is nothing to bring the device up to date from.
+#[test]
+fn with_one_copy_a_device_that_was_given_up_does_not_come_back() {
+    let world = World::new(880);
+    let rt = world.clone();
+    world.block_on(async move {
+        let disks: Vec<Disk> = (0..3).map(|i| crate::rig::life::disk(&rt, i == 0)).collect();
+        create(&disks, &options(1)).await.unwrap();
+        let two = disks[..2].iter().map(|disk| plugged_in(&rt, disk)).collect();
+        let mut without = OpenOptions::new(names(2));
+        without.distrust = vec![DeviceId(2)];
+        let volume = Volume::open(rt.clone(), two, without).await.unwrap().0;
+        let error = refused(volume.return_device(plugged_in(&rt, &disks[2]), "it").await);
+        assert_eq!(error.kind(), ErrorKind::Unsupported);
+        Oracle::new().check(&volume, &Arena::new(MIB), "nothing was written").await;
+    });
+    world.halt();
+}
