@@ -68,6 +68,13 @@ impl CellLists {
         self.len += 1;
     }
 
+    /// Makes a cell the oldest of its list, adding it if it is new.
+    pub fn touch_last(&mut self, list: usize, cell: CellId) {
+        self.touch(list, cell);
+        // In the ring the oldest comes next to the newest: one step back is all.
+        self.newest[list] = self.links[cell.0 as usize].older;
+    }
+
     /// As [`CellLists::touch`], if the cell is a member.
     pub fn touch_member(&mut self, list: usize, cell: CellId) {
         if self.contains(cell) {
@@ -110,6 +117,17 @@ impl CellLists {
         })
     }
 
+    /// The cells of a list, the oldest first.
+    pub fn oldest_first(&self, list: usize) -> impl Iterator<Item = CellId> {
+        let newest = self.newest[list];
+        let mut next = self.oldest(list);
+        iter::from_fn(move || {
+            let cell = next?;
+            next = (cell.0 != newest).then(|| CellId(self.links[cell.0 as usize].newer));
+            Some(cell)
+        })
+    }
+
     /// Bytes of memory that they take.
     pub fn memory(&self) -> usize {
         self.links.capacity() * size_of::<Link>() + self.newest.capacity() * size_of::<u32>()
@@ -133,7 +151,12 @@ mod tests {
         for _ in 0..20_000 {
             let list = rng.below(2) as usize;
             let cell = CellId((rng.below(30) * 2) as u32 + list as u32);
-            match rng.below(4) {
+            match rng.below(5) {
+                4 => {
+                    lists.touch_last(list, cell);
+                    plain[list].retain(|&c| c != cell);
+                    plain[list].push(cell);
+                }
                 0 => {
                     lists.remove(list, cell);
                     plain[list].retain(|&c| c != cell);
@@ -154,6 +177,7 @@ mod tests {
             for (list, plain) in plain.iter().enumerate() {
                 assert_eq!(lists.oldest(list), plain.last().copied());
                 assert!(lists.newest_first(list).eq(plain.iter().copied()));
+                assert!(lists.oldest_first(list).eq(plain.iter().rev().copied()));
             }
             assert_eq!(lists.len(), plain[0].len() + plain[1].len());
         }

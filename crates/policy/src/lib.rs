@@ -10,6 +10,7 @@ pub mod caching;
 mod cell_list;
 mod equi;
 mod fixed;
+mod hystor;
 mod lru;
 mod pass;
 mod placement;
@@ -24,6 +25,7 @@ pub use cache::Cache;
 pub use cell_list::CellLists;
 pub use equi::Equi;
 pub use fixed::Fixed;
+pub use hystor::Hystor;
 pub use lru::Lru;
 pub use pass::Pass;
 pub use placement::{Home, Occasion, Placement, Second, WriteTarget};
@@ -170,6 +172,7 @@ pub fn parse(text: &str, devices: &[DeviceView]) -> Result<Box<dyn Policy>, BadS
         "wardrop" => Box::new(Wardrop::new(&mut settings, devices)?),
         "ssd-first" => Box::new(SsdFirst::new(&mut settings, devices)?),
         "cache" => Box::new(Cache::new(&mut settings, devices)?),
+        "hystor" => Box::new(Hystor::new(&mut settings, devices)?),
         "pass" => Box::new(Pass::new(&mut settings, devices)?),
         "raid1" => Box::new(Raid1::new(&mut settings, devices)?),
         "ssd-only" | "hdd-only" | "stripe" | "static" => Box::new(Fixed::new(&mut settings, devices)?),
@@ -181,4 +184,4 @@ pub fn parse(text: &str, devices: &[DeviceView]) -> Result<Box<dyn Policy>, BadS
 
 /// The policies by name.
 pub const NAMES: &[&str] =
-    &["equi", "wardrop", "pass", "raid1", "ssd-only", "hdd-only", "stripe", "static", "ssd-first", "cache"];
+    &["equi", "wardrop", "pass", "hystor", "raid1", "ssd-only", "hdd-only", "stripe", "static", "ssd-first", "cache"];

@@ -1,0 +1,477 @@
+//! `hystor`: the SSDs hold what costs most on the disks, the metadata of file systems, and what guests have just written.
+//!
+//! Chen, Koufaty, Zhang, "Hystor: Making the Best Use of Solid State Drives in High Performance Storage Systems" (ICS 2011), as presented:
+//! the paper itself was not to be had, so headings of the talk are cited.
+//!
+//! | the talk | here |
+//! |---|---|
+//! | "Main Architecture": the monitor | [`Policy::observe`] and `hystor/block_table.rs` |
+//! | "Representing Indicator Metric": b = 2^max(0, 7 − ⌊log2 N⌋) for a request of N sectors, a measure of frequency / request size | `block_table::inverse_bitmap` |
+//! | "A pseudo code of identifying candidate blocks" | `hystor/candidates.rs` |
+//! | "Managing the Remap Area": high-cost blocks, moved by the data mover, asynchronously | [`Hystor::choose`], [`Hystor::promote`] |
+//! | a write to a block in the remap area goes to the SSD | [`Hystor::place_write`] |
+//! | "Identifying Metadata Blocks": marked in the flag field of their table entries, and remapped at an early stage | [`Hystor::note_metadata`], [`Hystor::admit`] |
+//! | "Managing the Write-back Area": two lists and two water marks | `hystor/areas.rs`, [`Hystor::write_back`] |
+//! | "All other requests are directed to the HDD" | homes are on disks, at their own order |
+//! | "Chunk size" 4 or 16 KiB | the volume's block size (`braid create --block 16KiB`) |
+//!
+//! What the talk leaves open, and what is done here:
+//! - A search begins every `period`, and chooses as many blocks as the remap area holds (`quota`). Blocks that were chosen before stay until room
+//!   is needed, the one that was chosen longest ago first.
+//! - The data mover reads what was chosen in the order of addresses, for `budget` of a disk's time while guests use it. If a guest reads such a
+//!   block first, or writes it, it need not be read once more.
+//! - A write of which only a part lies on the SSD, when the write-back area is full, goes to the disk, and the part is brought up to date: one
+//!   request to the disk either way.
+//! - Metadata has at most half of the remap area.
+//! - Of dirty blocks the first that became dirty are written back first, a batch in the order of addresses; all, if no guest has asked for
+//!   anything for a period. A dirty block of the remap area is written back when it leaves it: until then a lost SSD loses it, as published.
+//! - After a restart nothing says which area a copy was in: clean ones are taken for high-cost blocks, dirty ones for the write-back area's, and
+//!   searches sort them out.
+
+mod areas;
+mod block_table;
+mod candidates;
+mod save;
+mod settings;
+
+use crate::{
+    BadSetting, ByteRange, DeviceView, ExtraCopy, Move, Occasion, Outcome, Piece, Placement, Plan, Policy,
+    Request, Settings, View,
+};
+use areas::{Areas, List};
+use block_table::BlockTable;
+use braid_base::{BlockId, Bytes, DeviceClass, DeviceId, ExtentId, Nanos, Op, SECTOR, TIB};
+use candidates::Search;
+use settings::Constants;
+use std::collections::VecDeque;
+
+/// High-cost blocks, metadata and fresh writes on the SSDs; homes on the disks.
+pub struct Hystor {
+    settings: Constants,
+    ssds: Vec<DeviceId>,
+    /// Made with the first request: before that nobody says how large the volume is.
+    table: Option<BlockTable>,
+    areas: Areas,
+    search: Option<Search>,
+    /// Blocks of a sub-region that the search chose.
+    chosen: Vec<BlockId>,
+    next_search: Nanos,
+    /// Searches so far, from 1 to 255 and again from 1: what marks the blocks that the last one chose.
+    round: u8,
+    /// What was chosen and is not on an SSD yet, in the order of addresses.
+    queue: VecDeque<ByteRange>,
+    /// Requests of guests since the last search began.
+    requests: u64,
+    /// SSDs whose dirty blocks are being written back, and to how many of them.
+    writing_back: Vec<Option<u32>>,
+    searches: u64,
+}
+
+/// Of a block's flags: it holds metadata of a file system.
+const METADATA: u16 = 1;
+/// Of a block's flags: from here on the search that chose it last.
+const ROUND: u32 = 8;
+/// Sub-regions that a search goes through before guests have their turn again: up to 8,192 blocks, in about 0.3 ms.
+const SUB_REGIONS_IN_A_ROW: usize = 8;
+/// Ranges that are chosen and wait, at most: 128 KiB of memory. Blocks beyond them wait for a guest's access, or the next search.
+const LONGEST_QUEUE: usize = 8192;
+/// Ranges that the data mover gets at once: few, for the next plan may be to write back.
+const PROMOTED_AT_ONCE: usize = 32;
+/// Dirty blocks that are sorted and written back at once: enough for the disk to pass its surface in one direction, and few enough to be
+/// sorted in 0.1 ms.
+const WRITTEN_BACK_AT_ONCE: usize = 2048;
+/// How often water marks are looked at. A fast SSD fills the quarter above the high one, of 20 % of 32 GB, in seconds.
+const LOOK_EVERY: Nanos = Nanos::from_millis(20);
+
+impl Hystor {
+    /// With these settings, which `hystor/settings.rs` lists with their defaults.
+    pub fn new(settings: &mut Settings, devices: &[DeviceView]) -> Result<Hystor, BadSetting> {
+        let settings = Constants::read(settings)?;
+        let of_class = |class| devices.iter().filter(move |d| d.class == class).map(|d| d.id);
+        let ssds: Vec<DeviceId> = of_class(DeviceClass::Ssd).collect();
+        for (lacking, what) in
+            [(ssds.is_empty(), "an SSD"), (of_class(DeviceClass::Hdd).count() == 0, "a disk")]
+        {
+            if lacking {
+                let text = format!("policy hystor needs {what}, and the volume has none: use another policy");
+                return Err(BadSetting::new(text));
+            }
+        }
+        Ok(Hystor {
+            settings,
+            ssds,
+            table: None,
+            areas: Areas::new(devices.len(), settings.write_back),
+            search: None,
+            chosen: Vec::new(),
+            next_search: Nanos::ZERO,
+            round: 0,
+            queue: VecDeque::new(),
+            requests: 0,
+            writing_back: vec![None; devices.len()],
+            searches: 0,
+        })
+    }
+
+    fn table(&mut self, view: &View) -> &mut BlockTable {
+        self.table.get_or_insert_with(|| {
+            let volume = view.extent_size * u64::from(view.homes.extents());
+            let tebibytes = volume.align_up(TIB) / TIB;
+            BlockTable::new(blocks_of(view), self.settings.memory * tebibytes)
+        })
+    }
+
+    /// Marks metadata blocks, which are remapped from now on, and the last of their kind to leave.
+    fn note_metadata(&mut self, first: BlockId, blocks: u64, view: &View) {
+        self.table(view).mark(first, blocks, METADATA);
+        for block in (first.0..first.0 + blocks).map(BlockId) {
+            if let Some(copy) = view.homes.extra(block) {
+                self.areas.put(copy.device, List::Metadata, copy.cell);
+                self.keep_to_size(copy.device, view);
+            }
+        }
+    }
+
+    fn is_metadata(&self, block: BlockId) -> bool {
+        self.settings.metadata && self.flags(block) & METADATA != 0
+    }
+
+    fn flags(&self, block: BlockId) -> u16 {
+        self.table.as_ref().map_or(0, |table| table.flags(block))
+    }
+
+    /// Whether a block belongs into the remap area.
+    fn is_wanted(&self, block: BlockId) -> bool {
+        let flags = self.flags(block);
+        self.settings.metadata && flags & METADATA != 0
+            || self.round > 0 && flags >> ROUND == u16::from(self.round)
+    }
+
+    /// Homes are on the disk with most room.
+    fn place_new(view: &View) -> Placement<'static> {
+        let disks = view.with_room().filter(|d| d.class == DeviceClass::Hdd);
+        disks.max_by_key(|d| d.free).map_or(Placement::KEEP, |d| Placement::on(d.id))
+    }
+
+    /// Guests write to the SSD what lies there, and what the write-back area has room for; all else to the disk.
+    fn place_write(&mut self, write: &Piece, view: &View) -> Placement<'static> {
+        let room = |d: DeviceId| {
+            let size = self.areas.write_back_size(&view.devices[d.index()], view);
+            size.saturating_sub(self.areas.count(d, List::Dirty))
+        };
+        let roomiest = self.ssds.iter().copied().max_by_key(|&d| room(d)).expect("there is an SSD");
+        let is_on_ssd = |block| view.homes.extra(block).is_some();
+        if room(roomiest) >= write.blocks || write.touched().all(is_on_ssd) {
+            return Placement::write_back(roomiest);
+        }
+        match write.touched().all(|block| self.is_metadata(block)).then(|| self.take_room(write, view)) {
+            Some(Some(device)) => Placement::write_back(device),
+            _ => Placement::KEEP,
+        }
+    }
+
+    /// The SSD on which what is being read gets a copy, if all of it belongs into the remap area.
+    fn admit(&mut self, read: &Piece, view: &View) -> Option<DeviceId> {
+        let is_on_ssd = |block| view.homes.extra(block).is_some();
+        let is_admitted = read.touched().all(|block| self.is_wanted(block) || is_on_ssd(block))
+            && !read.touched().all(is_on_ssd)
+            && self.is_on_disk(read.extent, view);
+        if is_admitted { self.take_room(read, view) } else { None }
+    }
+
+    /// An SSD whose remap area has room for a piece from now on.
+    fn take_room(&mut self, piece: &Piece, view: &View) -> Option<DeviceId> {
+        let device = self.roomiest_remap_area(view);
+        self.areas.make_room(&view.devices[device.index()], piece.blocks, view).then_some(device)
+    }
+
+    fn roomiest_remap_area(&self, view: &View) -> DeviceId {
+        let room = |d: &DeviceId| {
+            let size = self.areas.remap_size(&view.devices[d.index()], view);
+            size.saturating_sub(self.areas.remapped(*d))
+        };
+        self.ssds.iter().copied().max_by_key(room).expect("there is an SSD")
+    }
+
+    fn is_on_disk(&self, extent: ExtentId, view: &View) -> bool {
+        view.homes.home(extent).is_some_and(|home| !self.ssds.contains(&home))
+    }
+
+    /// What the remap area has beyond its size leaves it.
+    fn keep_to_size(&mut self, device: DeviceId, view: &View) {
+        self.areas.make_room(&view.devices[device.index()], 0, view);
+    }
+
+    /// Goes on with the search, or begins the next one when it is time.
+    fn search(&mut self, view: &View) {
+        if self.table.is_none() || self.search.is_none() && !self.begin_search(view) {
+            return;
+        }
+        let (Some(mut search), mut chosen) = (self.search.take(), std::mem::take(&mut self.chosen)) else {
+            return;
+        };
+        for _ in 0..SUB_REGIONS_IN_A_ROW {
+            let without = if self.settings.metadata { METADATA } else { 0 };
+            if !search.next(self.table(view), without, &mut chosen) {
+                self.end_search(view);
+                self.chosen = chosen;
+                return;
+            }
+            chosen.iter().for_each(|&block| self.choose(block, view));
+        }
+        (self.search, self.chosen) = (Some(search), chosen);
+    }
+
+    /// False if it is not time, or nothing has been asked for since the last one.
+    fn begin_search(&mut self, view: &View) -> bool {
+        if view.now < self.next_search || self.requests == 0 {
+            return false;
+        }
+        self.next_search = view.now + self.settings.period;
+        self.requests = 0;
+        self.round = self.round % u8::MAX + 1;
+        self.queue.clear();
+        let remap_size = |d: &DeviceId| {
+            let size = self.areas.remap_size(&view.devices[d.index()], view);
+            u64::from(size.saturating_sub(self.areas.count(*d, List::Metadata)))
+        };
+        let size: u64 = self.ssds.iter().map(remap_size).sum();
+        let quota = (size as f64 * self.settings.quota) as u64;
+        let table = self.table(view);
+        table.set_bar();
+        self.search = Some(Search::new(table, quota));
+        true
+    }
+
+    /// A block is on the update list: its copy comes to the head of the resident list, or it is to be moved to an SSD.
+    fn choose(&mut self, block: BlockId, view: &View) {
+        if let Some(copy) = view.homes.extra(block) {
+            if self.areas.list_of(copy.cell) != Some(List::Metadata) {
+                self.areas.put(copy.device, List::HighCost, copy.cell);
+            }
+            return;
+        }
+        let range = view.range_of_block(block);
+        if !self.is_on_disk(ExtentId((range.start / view.extent_size) as u32), view) {
+            return;
+        }
+        let round = u16::from(self.round);
+        if let Some(flags) = self.table(view).flags_mut(block) {
+            *flags = *flags & METADATA | round << ROUND;
+        }
+        let is_full = self.queue.len() >= LONGEST_QUEUE;
+        match self.queue.back_mut() {
+            Some(last) if last.end == range.start && !range.start.is_aligned(view.extent_size) => {
+                last.end = range.end;
+            }
+            _ if is_full => {}
+            _ => self.queue.push_back(range),
+        }
+    }
+
+    fn end_search(&mut self, view: &View) {
+        self.searches += 1;
+        self.queue.make_contiguous().sort_unstable();
+        self.ssds.clone().into_iter().for_each(|device| self.keep_to_size(device, view));
+    }
+
+    /// No guest has asked for anything for a period.
+    fn is_idle(&self, view: &View) -> bool {
+        self.requests == 0 && view.now >= self.next_search
+    }
+
+    /// Between the water marks: the blocks that became dirty first, in the order of addresses. True if there are any to be written back.
+    fn write_back(&mut self, view: &View, plan: &mut Plan) -> bool {
+        let is_idle = self.is_idle(view);
+        for &device in &self.ssds {
+            let size = f64::from(self.areas.write_back_size(&view.devices[device.index()], view));
+            let dirty = self.areas.count(device, List::Dirty);
+            let target = &mut self.writing_back[device.index()];
+            if dirty > (size * self.settings.high) as u32 {
+                *target = Some((size * self.settings.low) as u32);
+            } else if is_idle {
+                *target = Some(0);
+            }
+            let Some(until) = *target else { continue };
+            if dirty <= until {
+                *target = None;
+                continue;
+            }
+            let cells = self.areas.dirty(device).take(WRITTEN_BACK_AT_ONCE.min((dirty - until) as usize));
+            let mut blocks: Vec<BlockId> = cells.filter_map(|cell| view.homes.block_in(cell)).collect();
+            blocks.sort_unstable();
+            plan.moves.extend(runs(&blocks, view).map(|range| Move::WriteBack { range }));
+        }
+        !plan.moves.is_empty()
+    }
+
+    /// The data mover: what was chosen gets copies, within the budget while guests use the disk.
+    fn promote(&mut self, view: &View, plan: &mut Plan) {
+        for _ in 0..PROMOTED_AT_ONCE {
+            let Some(range) = self.queue.pop_front() else { break };
+            let device = self.roomiest_remap_area(view);
+            let blocks = (range.len() / view.block_size) as u32;
+            if self.areas.make_room(&view.devices[device.index()], blocks, view) {
+                plan.moves.push(Move::Promote { range, target: device });
+            }
+        }
+        for disk in view.devices.iter().filter(|d| d.class == DeviceClass::Hdd) {
+            plan.limit(disk.id, if self.is_idle(view) { 1.0 } else { self.settings.budget });
+        }
+        // Water marks are looked at meanwhile: what has not begun by then comes back.
+        plan.revise = true;
+    }
+}
+
+impl Policy for Hystor {
+    fn name(&self) -> &'static str {
+        "hystor"
+    }
+
+    fn settings(&self) -> String {
+        self.settings.to_string()
+    }
+
+    fn observes(&self) -> bool {
+        true
+    }
+
+    fn observe(&mut self, request: &Request, view: &View) {
+        if !matches!(request.op, Op::Read | Op::Write) || request.range.is_empty() {
+            return;
+        }
+        self.requests += 1;
+        let size = view.block_size;
+        let first = BlockId(request.range.start / size);
+        let blocks = request.range.end.align_up(size) / size - first.0;
+        let sectors = request.range.len().align_up(SECTOR) / SECTOR;
+        self.table(view).access(first, blocks, sectors);
+        if self.settings.metadata && request.flags.metadata {
+            self.note_metadata(first, blocks, view);
+        }
+    }
+
+    fn place<'a>(&mut self, occasion: &Occasion<'a>, view: &View) -> Placement<'a> {
+        match occasion {
+            Occasion::New { .. } => Hystor::place_new(view),
+            Occasion::Write(piece) => self.place_write(piece, view),
+            Occasion::ReadHit(_) => Placement::KEEP,
+            Occasion::ReadMiss(piece) => Placement::cached(self.admit(piece, view)),
+        }
+    }
+
+    fn plan(&mut self, view: &View, plan: &mut Plan) -> Nanos {
+        self.search(view);
+        let is_searching = self.search.is_some();
+        if !self.write_back(view, plan) && !is_searching {
+            self.promote(view, plan);
+        }
+        view.now + if is_searching { Nanos::from_millis(1) } else { LOOK_EVERY }
+    }
+
+    fn done(&mut self, job: &Move, outcome: Outcome) {
+        if let (Move::Promote { range, .. }, Outcome::Stopped) = (job, outcome) {
+            self.queue.push_back(*range);
+        }
+    }
+
+    fn extra_slots(&self, device: &DeviceView) -> u32 {
+        if device.class == DeviceClass::Ssd { device.slots } else { 0 }
+    }
+
+    fn evict(&mut self, device: DeviceId, view: &View) -> Option<BlockId> {
+        view.homes.block_in(self.areas.evict(device, view)?)
+    }
+
+    fn extra_changed(&mut self, block: BlockId, before: Option<ExtraCopy>, now: Option<ExtraCopy>) {
+        let was = before.and_then(|copy| self.areas.list_of(copy.cell));
+        if let Some(copy) = before.filter(|copy| now.is_none_or(|now| now.cell != copy.cell)) {
+            self.areas.remove(copy.device, copy.cell);
+        }
+        let Some(copy) = now else { return };
+        let list = match was {
+            Some(list @ (List::HighCost | List::Metadata)) if self.areas.list_of(copy.cell).is_none() => list,
+            Some(List::HighCost | List::Metadata) => return,
+            _ if before.is_none() && self.is_metadata(block) => List::Metadata,
+            None if before.is_none() && !copy.dirty => List::HighCost,
+            _ if copy.dirty => List::Dirty,
+            _ => List::Clean,
+        };
+        self.areas.put(copy.device, list, copy.cell);
+    }
+
+    fn uses(&self, device: &DeviceView) -> bool {
+        device.class == DeviceClass::Hdd
+    }
+
+    fn explain(&self, extent: ExtentId, view: &View) -> String {
+        let (mut high_cost, mut metadata, mut clean, mut dirty, mut highest) = (0, 0, 0, 0, 0);
+        for block in view.blocks_of(view.range_of_extent(extent)) {
+            highest = highest.max(self.table.as_ref().map_or(0, |table| table.counter(block)));
+            let list = view.homes.extra(block).and_then(|copy| self.areas.list_of(copy.cell));
+            match list {
+                Some(List::HighCost) => high_cost += 1,
+                Some(List::Metadata) => metadata += 1,
+                Some(List::Clean) => clean += 1,
+                Some(List::Dirty) => dirty += 1,
+                None => {}
+            }
+        }
+        let home = match view.homes.home(extent) {
+            None => "the first write gives it a home on a disk".to_owned(),
+            Some(home) => format!("its home is on {home}"),
+        };
+        format!(
+            "{home}; of its blocks {high_cost} high-cost and {metadata} metadata block(s) are in the remap area, {clean} clean and \
+             {dirty} dirty one(s) in the write-back area; the highest counter of a block is {highest}, and search {} \
+             follows within {} ms",
+            self.searches + 1,
+            self.settings.period.0 / 1_000_000
+        )
+    }
+
+    fn figures(&self, device: DeviceId) -> Vec<(&'static str, f64)> {
+        if !self.ssds.contains(&device) {
+            return Vec::new();
+        }
+        let count = |list| f64::from(self.areas.count(device, list));
+        let queued = self.queue.iter().fold(Bytes::ZERO, |sum, range| sum + range.len());
+        vec![
+            ("high_cost_blocks", count(List::HighCost)),
+            ("metadata_blocks", count(List::Metadata)),
+            ("write_back_clean_blocks", count(List::Clean)),
+            ("write_back_dirty_blocks", count(List::Dirty)),
+            ("waiting_bytes", queued.0 as f64),
+            ("searches", self.searches as f64),
+            ("block_table_bytes", self.table.as_ref().map_or(0, BlockTable::memory) as f64),
+        ]
+    }
+
+    fn memory(&self) -> usize {
+        let table = self.table.as_ref().map_or(0, BlockTable::memory);
+        table + self.areas.memory() + self.queue.capacity() * size_of::<ByteRange>()
+    }
+
+    fn save(&self, _: &View) -> Vec<u8> {
+        self.table.as_ref().map_or_else(Vec::new, save::save)
+    }
+
+    fn restore(&mut self, state: &[u8], view: &View) {
+        let blocks = blocks_of(view);
+        save::restore(self.table(view), state, blocks);
+    }
+}
+
+/// Blocks of the volume.
+fn blocks_of(view: &View) -> u64 {
+    view.extent_size * u64::from(view.homes.extents()) / view.block_size
+}
+
+/// Blocks in order, as ranges of neighbours that end where an extent does.
+fn runs(blocks: &[BlockId], view: &View) -> impl Iterator<Item = ByteRange> {
+    let in_extent = view.extent_size / view.block_size;
+    let are_neighbours = move |a: &BlockId, b: &BlockId| a.0 + 1 == b.0 && a.0 / in_extent == b.0 / in_extent;
+    let size = view.block_size;
+    let range = move |run: &[BlockId]| ByteRange::new(size * run[0].0, size * run.len() as u64);
+    blocks.chunk_by(are_neighbours).map(range)
+}

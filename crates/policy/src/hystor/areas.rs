@@ -1,0 +1,166 @@
+//! The two areas of an SSD: which extra copy is in which, and who leaves first.
+//!
+//! | area | list | its copies | order |
+//! |---|---|---|---|
+//! | remap area | [`List::HighCost`], the paper's resident list | high-cost blocks, clean or dirty | when a search last chose them |
+//! | remap area | [`List::Metadata`] | metadata of file systems, clean or dirty | when they were last used |
+//! | write-back area | [`List::Clean`] | written back, to be used again | when they became clean |
+//! | write-back area | [`List::Dirty`] | written by guests | when they became dirty |
+//!
+//! A copy changes its area without being copied: a high-cost block that guests have written is chosen where it lies. What leaves the remap
+//! area is the next in its list of the write-back area, to be used again if it is clean, and to be written back before all others if
+//! it is not. So blocks leave the SSD by one way only.
+//!
+//! The areas are parts of what an SSD may hold. Clean copies beyond the write-back area's part stay as long as nobody needs their
+//! room: dropping them early would gain nothing.
+
+use crate::{CellId, CellLists, DeviceView, View};
+use braid_base::DeviceId;
+
+/// The lists of all devices.
+pub(super) struct Areas {
+    cells: CellLists,
+    /// By cell.
+    lists: Vec<Option<List>>,
+    /// By device and list.
+    counts: Vec<[u32; LISTS]>,
+    /// The write-back area's part of an SSD.
+    write_back: f64,
+}
+
+/// Which list an extra copy is in.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum List {
+    HighCost,
+    Metadata,
+    Clean,
+    Dirty,
+}
+
+const LISTS: usize = 4;
+/// The engine leaves so many of an SSD's block slots empty, for blocks to come before others have left.
+const SPARE: u64 = 64;
+/// Metadata has at most so much of the remap area, one part in so many: a volume's inode tables may be larger than the SSD.
+const METADATA: u32 = 2;
+/// Copies that are looked at to find one that is clean.
+const LOOKED_AT: usize = 16;
+
+impl Areas {
+    /// Empty areas on so many devices.
+    pub fn new(devices: usize, write_back: f64) -> Areas {
+        Areas {
+            cells: CellLists::new(devices * LISTS),
+            lists: Vec::new(),
+            counts: vec![[0; LISTS]; devices],
+            write_back,
+        }
+    }
+
+    /// Copies that the write-back area of an SSD has room for.
+    pub fn write_back_size(&self, device: &DeviceView, view: &View) -> u32 {
+        (blocks_of(device, view) as f64 * self.write_back) as u32
+    }
+
+    /// Copies that the remap area of an SSD has room for.
+    pub fn remap_size(&self, device: &DeviceView, view: &View) -> u32 {
+        blocks_of(device, view) as u32 - self.write_back_size(device, view)
+    }
+
+    /// Copies in the remap area of a device.
+    pub fn remapped(&self, device: DeviceId) -> u32 {
+        self.count(device, List::HighCost) + self.count(device, List::Metadata)
+    }
+
+    /// Copies in a list.
+    pub fn count(&self, device: DeviceId, list: List) -> u32 {
+        self.counts[device.index()][list as usize]
+    }
+
+    /// Which list a copy is in.
+    pub fn list_of(&self, cell: CellId) -> Option<List> {
+        self.lists.get(cell.0 as usize).copied().flatten()
+    }
+
+    /// Makes a copy the newest of a list, out of whichever it was in.
+    pub fn put(&mut self, device: DeviceId, list: List, cell: CellId) {
+        self.enter(device, list, cell);
+        self.cells.touch(key(device, list), cell);
+    }
+
+    /// Takes a copy out of its list.
+    pub fn remove(&mut self, device: DeviceId, cell: CellId) {
+        if let Some(list) = self.list_of(cell) {
+            self.cells.remove(key(device, list), cell);
+            self.counts[device.index()][list as usize] -= 1;
+            self.lists[cell.0 as usize] = None;
+        }
+    }
+
+    /// Makes room for so many copies in the remap area of a device, at the expense of its oldest ones. False if there will never be so much.
+    pub fn make_room(&mut self, device: &DeviceView, copies: u32, view: &View) -> bool {
+        let size = self.remap_size(device, view);
+        if copies > size {
+            return false;
+        }
+        while self.remapped(device.id) + copies > size {
+            let crowded = self.count(device.id, List::Metadata) > size / METADATA;
+            let first = if crowded { List::Metadata } else { List::HighCost };
+            let oldest = |list| self.cells.oldest(key(device.id, list));
+            let Some(cell) = oldest(first).or_else(|| oldest(List::Metadata)) else { return false };
+            self.hand_over(device.id, cell, view);
+        }
+        true
+    }
+
+    /// The copy that is given up first: the oldest that is clean, of the write-back area if there is one.
+    pub fn evict(&self, device: DeviceId, view: &View) -> Option<CellId> {
+        let is_clean = |cell: &CellId| !is_dirty(*cell, view);
+        let lists = [List::Clean, List::HighCost, List::Metadata];
+        lists
+            .into_iter()
+            .find_map(|list| self.cells.oldest_first(key(device, list)).take(LOOKED_AT).find(is_clean))
+    }
+
+    /// The dirty copies of the write-back area, the first to be written back first.
+    pub fn dirty(&self, device: DeviceId) -> impl Iterator<Item = CellId> {
+        self.cells.oldest_first(key(device, List::Dirty))
+    }
+
+    /// Bytes of memory that they take.
+    pub fn memory(&self) -> usize {
+        self.cells.memory() + self.lists.capacity()
+    }
+
+    /// From the remap area to the write-back area, as the next that it gives up.
+    fn hand_over(&mut self, device: DeviceId, cell: CellId, view: &View) {
+        let list = if is_dirty(cell, view) { List::Dirty } else { List::Clean };
+        self.enter(device, list, cell);
+        self.cells.touch_last(key(device, list), cell);
+    }
+
+    fn enter(&mut self, device: DeviceId, list: List, cell: CellId) {
+        self.remove(device, cell);
+        let place = cell.0 as usize;
+        if place >= self.lists.len() {
+            self.lists.resize(place + 1, None);
+        }
+        self.lists[place] = Some(list);
+        self.counts[device.index()][list as usize] += 1;
+    }
+}
+
+/// Blocks that an SSD has room for.
+fn blocks_of(device: &DeviceView, view: &View) -> u64 {
+    let all = u64::from(device.slots) * (view.extent_size / view.block_size);
+    (all - all / SPARE).min(u32::MAX.into())
+}
+
+fn is_dirty(cell: CellId, view: &View) -> bool {
+    let copy = view.homes.block_in(cell).and_then(|block| view.homes.extra(block));
+    copy.is_some_and(|copy| copy.dirty)
+}
+
+/// What `CellLists` has for a device here is a list of a device.
+fn key(device: DeviceId, list: List) -> DeviceId {
+    DeviceId(device.0 * LISTS as u16 + list as u16)
+}

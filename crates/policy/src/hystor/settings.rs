@@ -1,0 +1,65 @@
+//! The settings of `hystor`. Those for which the paper has no value say so.
+
+use crate::{BadSetting, Settings};
+use braid_base::{Bytes, GIB, KIB, MIB, Nanos};
+use std::fmt;
+
+/// What can be set.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Constants {
+    /// `write-back` (20%, as in the paper's chunk-size test): the write-back area's part of each SSD.
+    pub write_back: f64,
+    /// `high` and `low` (75%, 50%; the paper has none): parts of the write-back area that are dirty when writing back begins, and when it ends.
+    pub high: f64,
+    pub low: f64,
+    /// `period` (10s; the paper has none): from one search for candidates to the next.
+    pub period: Nanos,
+    /// `quota` (100%): the part of the remap area for which a search chooses blocks.
+    pub quota: f64,
+    /// `budget` (20%; the paper has none): the part of a busy disk's time for reading blocks that a search chose.
+    pub budget: f64,
+    /// `metadata` (on): whether metadata blocks go to the remap area at first sight.
+    pub metadata: bool,
+    /// `memory` (16MiB): for the block table, for each TiB that a volume has or has begun.
+    pub memory: Bytes,
+}
+
+impl Constants {
+    /// Reads them.
+    pub fn read(settings: &mut Settings) -> Result<Constants, BadSetting> {
+        let mut share = |key, default| Ok(settings.take_share(key)?.unwrap_or(default));
+        let (write_back, high, low) = (share("write-back", 0.2)?, share("high", 0.75)?, share("low", 0.5)?);
+        let (quota, budget) = (share("quota", 1.0)?, share("budget", 0.2)?);
+        if low > high {
+            return Err(settings.bad("low", &percent(low), &format!("at most high, {}", percent(high))));
+        }
+        let (short, long) = (Nanos::from_millis(100), Nanos::from_secs(24 * 3600));
+        let period = settings.take_time("period", Nanos::from_secs(10), short..=long)?;
+        let metadata = match settings.take_text("metadata").as_deref() {
+            None | Some("on") => true,
+            Some("off") => false,
+            Some(other) => return Err(settings.bad("metadata", other, "on or off")),
+        };
+        let memory = settings.take_bytes("memory", MIB * 16, KIB * 64..=GIB * 16)?;
+        Ok(Constants { write_back, high, low, period, quota, budget, metadata, memory })
+    }
+}
+
+impl fmt::Display for Constants {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Constants { write_back, high, low, period, quota, budget, metadata, memory } = *self;
+        let (period, metadata) = (period.0 / 1_000_000, if metadata { "on" } else { "off" });
+        let memory = match memory.is_aligned(MIB) {
+            true => format!("{}MiB", memory / MIB),
+            false => format!("{}B", memory.0),
+        };
+        write!(f, "write-back={},high={},low={}", percent(write_back), percent(high), percent(low))?;
+        write!(f, ",period={period}ms,quota={},budget={}", percent(quota), percent(budget))?;
+        write!(f, ",metadata={metadata},memory={memory}")
+    }
+}
+
+/// As `take_share` reads it: rounded, for 0.07 × 100 is not 7.
+fn percent(share: f64) -> String {
+    format!("{}%", (share * 1e8).round() / 1e6)
+}
