@@ -55,7 +55,8 @@ pub struct Hystor {
     search: Option<Search>,
     /// Blocks of a sub-region that the search chose.
     chosen: Vec<BlockId>,
-    next_search: Nanos,
+    /// None before the first plan.
+    next_search: Option<Nanos>,
     /// Searches so far, from 1 to 255 and again from 1: what marks the blocks that the last one chose.
     round: u8,
     /// What was chosen and is not on an SSD yet, in the order of addresses.
@@ -104,7 +105,7 @@ impl Hystor {
             areas: Areas::new(devices.len(), settings.write_back),
             search: None,
             chosen: Vec::new(),
-            next_search: Nanos::ZERO,
+            next_search: None,
             round: 0,
             queue: VecDeque::new(),
             requests: 0,
@@ -155,6 +156,9 @@ impl Hystor {
 
     /// Guests write to the SSD what lies there, and what the write-back area has room for; all else to the disk.
     fn place_write(&mut self, write: &Piece, view: &View) -> Placement<'static> {
+        if !self.is_on_disk(write.extent, view) {
+            return Placement::KEEP;
+        }
         let room = |d: DeviceId| {
             let size = self.areas.write_back_size(&view.devices[d.index()], view);
             size.saturating_sub(self.areas.count(d, List::Dirty))
@@ -224,10 +228,10 @@ impl Hystor {
 
     /// False if it is not time, or nothing has been asked for since the last one.
     fn begin_search(&mut self, view: &View) -> bool {
-        if view.now < self.next_search || self.requests == 0 {
+        if !self.is_due(view) || self.requests == 0 {
             return false;
         }
-        self.next_search = view.now + self.settings.period;
+        self.next_search = Some(view.now + self.settings.period);
         self.requests = 0;
         self.round = self.round % u8::MAX + 1;
         self.queue.clear();
@@ -277,7 +281,11 @@ impl Hystor {
 
     /// No guest has asked for anything for a period.
     fn is_idle(&self, view: &View) -> bool {
-        self.requests == 0 && view.now >= self.next_search
+        self.requests == 0 && self.is_due(view)
+    }
+
+    fn is_due(&self, view: &View) -> bool {
+        self.next_search.is_some_and(|next| view.now >= next)
     }
 
     /// Between the water marks: the blocks that became dirty first, in the order of addresses. True if there are any to be written back.
@@ -307,12 +315,14 @@ impl Hystor {
 
     /// The data mover: what was chosen gets copies, within the budget while guests use the disk.
     fn promote(&mut self, view: &View, plan: &mut Plan) {
+        let mut coming = vec![0; view.devices.len()];
         for _ in 0..PROMOTED_AT_ONCE {
             let Some(range) = self.queue.pop_front() else { break };
-            let device = self.roomiest_remap_area(view);
-            let blocks = (range.len() / view.block_size) as u32;
-            if self.areas.make_room(&view.devices[device.index()], blocks, view) {
-                plan.moves.push(Move::Promote { range, target: device });
+            let target = self.roomiest_remap_area(view);
+            let coming = &mut coming[target.index()];
+            *coming += (range.len() / view.block_size) as u32;
+            if self.areas.make_room(&view.devices[target.index()], *coming, view) {
+                plan.moves.push(Move::Promote { range, target });
             }
         }
         for disk in view.devices.iter().filter(|d| d.class == DeviceClass::Hdd) {
@@ -361,6 +371,7 @@ impl Policy for Hystor {
     }
 
     fn plan(&mut self, view: &View, plan: &mut Plan) -> Nanos {
+        self.next_search.get_or_insert(view.now + self.settings.period);
         self.search(view);
         let is_searching = self.search.is_some();
         if !self.write_back(view, plan) && !is_searching {

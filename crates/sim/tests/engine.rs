@@ -212,6 +212,32 @@ fn dirty(mut campaign: Campaign) -> Campaign {
     campaign
 }
 
+/// Blocks are promoted, dirtied in both areas, handed from one to the other, written back and evicted, also while another policy takes over.
+#[test]
+fn hystor_loses_nothing_flushed() {
+    let mut campaign = hystor(campaign("hystor", "hystor_loses_nothing_flushed", 16));
+    campaign.setup.disturbances = vec![Disturbance::PolicyChanges];
+    run(&campaign, &Engine::hystor());
+}
+
+/// The SSD or the disk fails, for a while or for good, with dirty blocks and without.
+#[test]
+fn hystor_on_disks_that_fail_loses_nothing_that_a_flush_promised() {
+    let test = "hystor_on_disks_that_fail_loses_nothing_that_a_flush_promised";
+    let mut campaign = hystor(campaign("failing-hystor", test, 13));
+    fail(&mut campaign, Errors::Tolerated);
+    run(&campaign, &Engine::hystor());
+}
+
+/// Small requests, most of them to a few blocks again and again: searches choose them.
+fn hystor(mut campaign: Campaign) -> Campaign {
+    let workload = &mut campaign.setup.workload;
+    (workload.requests, workload.largest) = (300, KIB * 12);
+    workload.mix = Mix { read: 40, write: 40, fua: 4, flush: 8, discard: 3, zero: 2, prefetch: 0 };
+    campaign.states.go_on = 0.5;
+    campaign
+}
+
 /// With two copies no flush that succeeds hides what one device lost.
 #[test]
 fn two_copies_on_disks_that_fail_lose_nothing_that_a_flush_promised() {

@@ -33,7 +33,7 @@ impl Constants {
         if low > high {
             return Err(settings.bad("low", &percent(low), &format!("at most high, {}", percent(high))));
         }
-        let (short, long) = (Nanos::from_millis(100), Nanos::from_secs(24 * 3600));
+        let (short, long) = (Nanos::from_millis(1), Nanos::from_secs(24 * 3600));
         let period = settings.take_time("period", Nanos::from_secs(10), short..=long)?;
         let metadata = match settings.take_text("metadata").as_deref() {
             None | Some("on") => true,

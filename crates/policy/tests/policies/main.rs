@@ -3,6 +3,7 @@
 mod baselines;
 mod caching;
 mod equi;
+mod hystor;
 mod pass;
 mod raid1;
 mod volume;

@@ -78,6 +78,12 @@ impl Engine {
         }
     }
 
+    /// Hystor with searches and water marks that a short run reaches.
+    pub fn hystor() -> Engine {
+        let policy = "hystor,period=15ms,write-back=8%,quota=60%,budget=100%".to_owned();
+        Engine { policy, cache_extents: 0, ..Engine::wardrop() }
+    }
+
     /// One that each seed draws anew, with up to so many devices.
     pub fn random(most_devices: u64) -> Engine {
         Engine { most_devices, ..Engine::wardrop() }
