@@ -68,7 +68,7 @@ fn measure(what: &str, next: impl Fn(&mut Rng, usize) -> (Bytes, Bytes)) {
     let (mut now, mut longest, mut whole) = (Nanos::ZERO, 0.0f64, 0.0);
     policy.plan(&view(now), &mut Plan::default());
     for _ in 0..2_000 {
-        now = now + Nanos::from_millis(10);
+        now += Nanos::from_millis(10);
         let start = thread_cpu_time();
         policy.plan(&view(now), &mut Plan::default());
         let took = (thread_cpu_time() - start).as_secs_f64() * 1e3;

@@ -133,7 +133,7 @@ impl Rig {
     /// Plans once the next search is due, with the usual period, until nothing is left to be done.
     fn search(&mut self) -> Vec<Move> {
         let mut moves = self.tick();
-        self.now = self.now + Nanos::from_secs(10);
+        self.now += Nanos::from_secs(10);
         moves.extend(self.settle());
         moves
     }
@@ -211,7 +211,7 @@ fn dirty_blocks_are_written_back_in_order_of_address_from_the_high_mark_to_the_l
         })
         .collect();
     assert!(starts.len() == 190 - 126 && starts.is_sorted());
-    assert_eq!(rig.copies.0[&BlockId(100_000)], true, "the first that became dirty come first");
+    assert!(rig.copies.0[&BlockId(100_000)], "the first that became dirty come first");
     assert_eq!(rig.figure("write_back_clean_blocks"), 64.0);
     assert_eq!(rig.tick(), []);
 }
@@ -231,7 +231,7 @@ fn dirty_blocks_are_all_written_back_once_guests_ask_for_nothing() {
     let mut rig = Rig::new("hystor,period=1s", 16);
     (0..10).for_each(|block| _ = rig.write(block));
     rig.settle();
-    rig.now = rig.now + Nanos::from_secs(3);
+    rig.now += Nanos::from_secs(3);
     rig.settle();
     assert_eq!(rig.figure("write_back_dirty_blocks"), 0.0);
 }
