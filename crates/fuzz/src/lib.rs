@@ -11,6 +11,7 @@
 
 mod disk;
 mod door;
+mod file_systems;
 mod mutate;
 mod text;
 mod trace;
@@ -55,6 +56,7 @@ pub const TARGETS: &[Target] = &[
     Target { name: "fuse_request", run: door::fuse_request, valid: door::fuse_requests, tries: 200_000 },
     Target { name: "quantity", run: text::quantity, valid: text::quantities, tries: 200_000 },
     Target { name: "policy", run: text::policy, valid: text::policies, tries: 100_000 },
+    Target { name: "file_systems", run: file_systems::scan, valid: file_systems::superblocks, tries: 3_000 },
     Target { name: "model", run: text::model, valid: text::models, tries: 100_000 },
     Target { name: "trace", run: trace::trace, valid: trace::traces, tries: 20_000 },
     Target { name: "command_line", run: words::command_line, valid: words::command_lines, tries: 200_000 },

@@ -129,6 +129,7 @@ targets!(
     fuse_request,
     quantity,
     policy,
+    file_systems,
     model,
     trace,
     command_line,

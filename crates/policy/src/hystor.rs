@@ -33,6 +33,7 @@ mod block_table;
 mod candidates;
 mod save;
 mod settings;
+mod structures;
 
 use crate::{
     BadSetting, ByteRange, DeviceView, ExtraCopy, Move, Occasion, Outcome, Piece, Placement, Plan, Policy,
@@ -44,6 +45,7 @@ use braid_base::{BlockId, Bytes, DeviceClass, DeviceId, ExtentId, Nanos, Op, SEC
 use candidates::Search;
 use settings::Constants;
 use std::collections::VecDeque;
+use structures::{Scan, Structures};
 
 /// High-cost blocks, metadata and fresh writes on the SSDs; homes on the disks.
 pub struct Hystor {
@@ -66,6 +68,10 @@ pub struct Hystor {
     /// SSDs whose dirty blocks are being written back, and to how many of them.
     writing_back: Vec<Option<u32>>,
     searches: u64,
+    /// Where file systems keep their metadata.
+    structures: Structures,
+    scan: Option<Scan>,
+    next_scan: Nanos,
 }
 
 /// Of a block's flags: it holds metadata of a file system.
@@ -81,6 +87,12 @@ const PROMOTED_AT_ONCE: usize = 32;
 /// Dirty blocks that are sorted and written back at once: enough for the disk to pass its surface in one direction, and few enough to be
 /// sorted in 0.1 ms.
 const WRITTEN_BACK_AT_ONCE: usize = 2048;
+/// How often file systems are looked for, and what has grown of them: a scan of 1 TiB of ext4 reads 0.6 MB.
+const SCAN_EVERY: Nanos = Nanos::from_secs(120);
+/// How soon, at the earliest, once a guest has written where superblocks lie: it may have made a file system, or one larger.
+const SCAN_AGAIN: Nanos = Nanos::from_secs(10);
+/// Ranges that a scan asks for at once.
+const INSPECTED_AT_ONCE: usize = 16;
 /// How often water marks are looked at. A fast SSD fills the quarter above the high one, of 20 % of 32 GB, in seconds.
 const LOOK_EVERY: Nanos = Nanos::from_millis(20);
 
@@ -111,6 +123,9 @@ impl Hystor {
             requests: 0,
             writing_back: vec![None; devices.len()],
             searches: 0,
+            structures: Structures::default(),
+            scan: None,
+            next_scan: Nanos::ZERO,
         })
     }
 
@@ -130,6 +145,53 @@ impl Hystor {
                 self.areas.put(copy.device, List::Metadata, copy.cell);
                 self.keep_to_size(copy.device, view);
             }
+        }
+    }
+
+    /// Marks what a request touches of metadata: all, if the guest says so; otherwise as far as it lies in structures that are known.
+    fn note_request(&mut self, request: &Request, view: &View) {
+        let size = view.block_size;
+        let touched = |part: ByteRange| {
+            let first = part.start / size;
+            (BlockId(first), part.end.align_up(size) / size - first)
+        };
+        if request.flags.metadata {
+            let (first, blocks) = touched(request.range);
+            return self.note_metadata(first, blocks, view);
+        }
+        if request.op == Op::Write && request.range.start < structures::BEGINNING {
+            self.next_scan = self.next_scan.min(view.now + SCAN_AGAIN);
+        }
+        let structures = std::mem::take(&mut self.structures);
+        for part in structures.within(request.range) {
+            let (first, blocks) = touched(part);
+            self.note_metadata(first, blocks, view);
+        }
+        self.structures = structures;
+    }
+
+    /// Goes on with the scan for file systems, or begins the next one when it is time.
+    fn look_for_structures(&mut self, view: &View, plan: &mut Plan) {
+        if !self.settings.metadata {
+            return;
+        }
+        if self.scan.is_none() && view.now >= self.next_scan {
+            self.next_scan = view.now + SCAN_EVERY;
+            self.scan = Some(Scan::new(view.extent_size * u64::from(view.homes.extents())));
+        }
+        let Some(scan) = &self.scan else { return };
+        plan.moves.extend(scan.next(INSPECTED_AT_ONCE).map(|range| Move::Inspect { range }));
+        if plan.moves.is_empty()
+            && let Some(scan) = self.scan.take()
+        {
+            let structures = scan.finish();
+            if structures != self.structures
+                && let Some(table) = &mut self.table
+            {
+                // What was metadata of another file system may be data now.
+                table.clear_flag(METADATA);
+            }
+            self.structures = structures;
         }
     }
 
@@ -310,7 +372,7 @@ impl Hystor {
             blocks.sort_unstable();
             plan.moves.extend(runs(&blocks, view).map(|range| Move::WriteBack { range }));
         }
-        !plan.moves.is_empty()
+        self.writing_back.iter().any(Option::is_some)
     }
 
     /// The data mover: what was chosen gets copies, within the budget while guests use the disk.
@@ -356,8 +418,8 @@ impl Policy for Hystor {
         let blocks = request.range.end.align_up(size) / size - first.0;
         let sectors = request.range.len().align_up(SECTOR) / SECTOR;
         self.table(view).access(first, blocks, sectors);
-        if self.settings.metadata && request.flags.metadata {
-            self.note_metadata(first, blocks, view);
+        if self.settings.metadata {
+            self.note_request(request, view);
         }
     }
 
@@ -373,16 +435,25 @@ impl Policy for Hystor {
     fn plan(&mut self, view: &View, plan: &mut Plan) -> Nanos {
         self.next_search.get_or_insert(view.now + self.settings.period);
         self.search(view);
+        self.look_for_structures(view, plan);
         let is_searching = self.search.is_some();
         if !self.write_back(view, plan) && !is_searching {
             self.promote(view, plan);
         }
-        view.now + if is_searching { Nanos::from_millis(1) } else { LOOK_EVERY }
+        view.now + if is_searching || self.scan.is_some() { Nanos::from_millis(1) } else { LOOK_EVERY }
     }
 
     fn done(&mut self, job: &Move, outcome: Outcome) {
-        if let (Move::Promote { range, .. }, Outcome::Stopped) = (job, outcome) {
-            self.queue.push_back(*range);
+        match (job, outcome, &mut self.scan) {
+            (Move::Promote { range, .. }, Outcome::Stopped, _) => self.queue.push_back(*range),
+            (Move::Inspect { range }, Outcome::Failed, Some(scan)) => scan.leave_out(*range),
+            _ => {}
+        }
+    }
+
+    fn inspected(&mut self, range: ByteRange, bytes: &[u8], _: &View) {
+        if let Some(scan) = &mut self.scan {
+            scan.take(range, bytes);
         }
     }
 
@@ -454,13 +525,17 @@ impl Policy for Hystor {
             ("write_back_dirty_blocks", count(List::Dirty)),
             ("waiting_bytes", queued.0 as f64),
             ("searches", self.searches as f64),
+            ("structures_bytes", self.structures.bytes().0 as f64),
             ("block_table_bytes", self.table.as_ref().map_or(0, BlockTable::memory) as f64),
         ]
     }
 
     fn memory(&self) -> usize {
         let table = self.table.as_ref().map_or(0, BlockTable::memory);
-        table + self.areas.memory() + self.queue.capacity() * size_of::<ByteRange>()
+        table
+            + self.areas.memory()
+            + self.structures.memory()
+            + self.queue.capacity() * size_of::<ByteRange>()
     }
 
     fn save(&self, _: &View) -> Vec<u8> {

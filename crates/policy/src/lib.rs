@@ -77,6 +77,10 @@ pub trait Policy {
     /// A move of the last plan has ended. Told once of each, unless another policy has taken charge meanwhile.
     fn done(&mut self, _job: &Move, _outcome: Outcome) {}
 
+    /// What the volume holds in a range, which [`Move::Inspect`] asked for. The bytes are fewer if the range goes on beyond the volume. They are
+    /// those of guests, and may be anything.
+    fn inspected(&mut self, _range: ByteRange, _bytes: &[u8], _view: &View) {}
+
     /// How many extent slots of a device may hold extra copies.
     fn extra_slots(&self, _device: &DeviceView) -> u32 {
         0
@@ -160,6 +164,9 @@ pub trait Policy {
 
 /// The longest time that a policy may hold up a request: far below the time-outs of guests.
 pub const LONGEST_THROTTLE: Nanos = Nanos::from_secs(1);
+
+/// The most that a policy may ask to see at once.
+pub const LONGEST_INSPECTED: Bytes = Bytes(128 << 10);
 
 /// The most that a policy may save: it is written whole, twice.
 pub const LONGEST_STATE: Bytes = Bytes(255 << 10);

@@ -44,6 +44,11 @@ pub enum Move {
         /// Which bytes of the volume.
         range: ByteRange,
     },
+    /// Show the policy what the volume holds there: [`crate::Policy::inspected`].
+    Inspect {
+        /// Which bytes of the volume, at most [`crate::LONGEST_INSPECTED`].
+        range: ByteRange,
+    },
     /// End an epoch: the disk that keeps epochs is to be as new as possible.
     EndEpoch,
     /// Ask a device how fast it is now, with a request as guests make them on average.

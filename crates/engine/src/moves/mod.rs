@@ -1,6 +1,7 @@
 //! Work behind the scenes: what the policy plans, checkpoints, and telling devices what they may forget. Guests come
 //! first.
 
+mod inspect;
 mod migrate;
 mod pace;
 mod probe;
@@ -213,6 +214,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
             Move::Demote { range } => self.demote_range(range).await,
             Move::WriteBack { range } => self.write_back_range(range).await,
             Move::Resync { range } => self.resync_range(range).await,
+            Move::Inspect { range } => self.inspect(range).await,
             Move::EndEpoch => self.wait_for_epoch().await,
             Move::Probe { device, direction, len } => self.probe(device, direction, len).await,
         };
@@ -241,7 +243,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
             Move::Promote { range, .. }
             | Move::Demote { range }
             | Move::WriteBack { range }
-            | Move::Resync { range } => range.len(),
+            | Move::Resync { range }
+            | Move::Inspect { range } => range.len(),
             Move::Probe { len, .. } => *len,
             Move::EndEpoch => Bytes::ZERO,
         }

@@ -195,6 +195,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
                 | Move::Demote { .. }
                 | Move::WriteBack { .. }
                 | Move::Resync { .. }
+                | Move::Inspect { .. }
                 | Move::EndEpoch,
             ) => limited.to_vec(),
         };

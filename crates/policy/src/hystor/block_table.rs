@@ -157,6 +157,11 @@ impl BlockTable {
         }
     }
 
+    /// Clears a flag of all blocks.
+    pub fn clear_flag(&mut self, flag: u16) {
+        self.pages.iter_mut().for_each(|page| page.flags.iter_mut().for_each(|flags| *flags &= !flag));
+    }
+
     /// The regions, with their numbers.
     pub fn regions(&self) -> impl Iterator<Item = (u32, &Region)> {
         (0..).zip(&self.regions).filter_map(|(number, region)| Some((number, region.as_deref()?)))

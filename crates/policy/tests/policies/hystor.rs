@@ -17,6 +17,8 @@ struct Rig {
     now: Nanos,
     devices: Vec<DeviceView>,
     copies: Copies,
+    /// What the volume holds; behind its end zeros.
+    bytes: Vec<u8>,
 }
 
 #[derive(Default)]
@@ -45,7 +47,7 @@ impl Rig {
     fn new(text: &str, slots: u32) -> Rig {
         let devices = devices(&[(DeviceClass::Ssd, slots), (DeviceClass::Hdd, EXTENTS)]);
         let policy = parse(text, &devices).expect(text);
-        Rig { policy, now: Nanos::ZERO, devices, copies: Copies::default() }
+        Rig { policy, now: Nanos::ZERO, devices, copies: Copies::default(), bytes: Vec::new() }
     }
 
     fn with<T>(&mut self, ask: impl FnOnce(&mut dyn Policy, &View) -> T) -> T {
@@ -116,6 +118,12 @@ impl Rig {
         self.now = self.with(|policy, view| policy.plan(view, &mut plan));
         for job in &plan.moves {
             match *job {
+                Move::Inspect { range } => {
+                    let from = range.start.as_usize().min(self.bytes.len());
+                    let mut bytes = self.bytes[from..].to_vec();
+                    bytes.resize(range.len().as_usize(), 0);
+                    self.with(|policy, view| policy.inspected(range, &bytes, view));
+                }
                 Move::Promote { range, .. } => {
                     for block in blocks(range) {
                         if !self.copies.0.contains_key(&block) {
@@ -127,6 +135,7 @@ impl Rig {
                 other => panic!("{other:?}"),
             }
         }
+        plan.moves.retain(|job| !matches!(job, Move::Inspect { .. }));
         plan.moves
     }
 
@@ -286,6 +295,47 @@ fn metadata_is_remapped_at_first_sight() {
     let mut off = Rig::new("hystor,write-back=0%,metadata=off", 4);
     assert_eq!(off.request(Op::Read, 70, 1, metadata).promoted_to(), None);
     assert_eq!(off.figure("metadata_blocks"), 0.0);
+}
+
+/// ext4 with blocks of 4 KiB and one group: its superblock, and the descriptor in the block after it.
+fn ext4(inode_table: u32) -> Vec<u8> {
+    let mut bytes = vec![0; 8192];
+    let mut set = |at: usize, value: u32| bytes[at..at + 4].copy_from_slice(&value.to_le_bytes());
+    [(4, 32_768), (24, 2), (32, 32_768), (40, 8_192), (88, 256)].map(|(at, value)| set(1024 + at, value));
+    [(0, 10), (4, 11), (8, inode_table)].map(|(at, value)| set(4096 + at, value));
+    bytes[1024 + 56..1024 + 58].copy_from_slice(&[0x53, 0xef]);
+    bytes
+}
+
+#[test]
+fn metadata_of_a_file_system_is_recognised_without_the_guests_saying_so() {
+    let mut rig = Rig::new("hystor,write-back=0%", 4);
+    rig.bytes = ext4(1_000);
+    rig.settle();
+    // 8,192 inodes of 256 bytes are 512 blocks.
+    for (block, is_metadata) in
+        [(10, true), (12, false), (999, false), (1_000, true), (1_511, true), (1_512, false)]
+    {
+        assert_eq!(rig.read(block).promoted_to().is_some(), is_metadata, "block {block}");
+    }
+    assert_eq!(
+        (rig.figure("metadata_blocks"), rig.figure("structures_bytes")),
+        (3.0, (4_096 * (2 + 2 + 512)) as f64)
+    );
+}
+
+#[test]
+fn a_file_system_that_is_made_anew_is_looked_at_again() {
+    let mut rig = Rig::new("hystor,write-back=0%", 4);
+    rig.bytes = ext4(1_000);
+    rig.settle();
+    rig.read(1_200);
+    rig.bytes = ext4(5_000);
+    rig.write(0);
+    rig.now += Nanos::from_secs(10);
+    rig.settle();
+    assert_eq!(rig.read(5_200).promoted_to(), Some(SSD));
+    assert_eq!(rig.read(1_201).promoted_to(), None);
 }
 
 #[test]

@@ -384,3 +384,89 @@ fn what_a_guest_says_of_a_request_reaches_the_policy() {
     ];
     assert_eq!(*seen.borrow(), expected);
 }
+
+/// Asks to see ranges, and keeps what it is shown.
+struct Looker {
+    wanted: Vec<ByteRange>,
+    shown: Rc<RefCell<Vec<(ByteRange, Vec<u8>)>>>,
+    outcomes: Rc<RefCell<Vec<Outcome>>>,
+}
+
+impl Policy for Looker {
+    fn place<'a>(&mut self, occasion: &Occasion<'a>, _: &View) -> Placement<'a> {
+        match occasion {
+            Occasion::New { .. } => Placement::on(HDD),
+            Occasion::Write(_) => Placement::write_back(SSD),
+            _ => Placement::KEEP,
+        }
+    }
+
+    fn plan(&mut self, view: &View, plan: &mut Plan) -> Nanos {
+        plan.moves = self.wanted.drain(..).map(|range| Move::Inspect { range }).collect();
+        view.now + Nanos::from_millis(10)
+    }
+
+    fn inspected(&mut self, range: ByteRange, bytes: &[u8], _: &View) {
+        self.shown.borrow_mut().push((range, bytes.to_vec()));
+    }
+
+    fn done(&mut self, job: &Move, outcome: Outcome) {
+        assert!(matches!(job, Move::Inspect { .. }));
+        self.outcomes.borrow_mut().push(outcome);
+    }
+
+    fn extra_slots(&self, device: &DeviceView) -> u32 {
+        if device.id == SSD { device.slots } else { 0 }
+    }
+
+    fn name(&self) -> &'static str {
+        "toy-looker"
+    }
+
+    fn explain(&self, _: ExtentId, _: &View) -> String {
+        String::new()
+    }
+}
+
+#[test]
+fn a_policy_is_shown_the_bytes_that_a_guest_would_read() {
+    let (world, arena) = (World::new(6), Arena::new(MIB));
+    let disks =
+        vec![Disk::new(&world, DiskOptions::ssd(MIB * 5)), Disk::new(&world, DiskOptions::hdd(MIB * 6))];
+    let rt = world.clone();
+    world.block_on(async move {
+        let volume = CACHE.create(rt.clone(), disks).await.unwrap();
+        let size = MIB + KIB * 200;
+        let (shown, outcomes) = (Rc::default(), Rc::default());
+        // Across extents, at odd places, never written, beyond the end, and too long.
+        let ranges =
+            [(100, 70_000), (KIB.0 * 500, 512), (size.0 - 1000, 5000), (size.0 + 4096, 10), (0, 1 << 20)];
+        let wanted: Vec<ByteRange> =
+            ranges.iter().map(|&(start, len)| ByteRange::new(Bytes(start), Bytes(len))).collect();
+        let policy = |wanted| Looker { wanted, shown: Rc::clone(&shown), outcomes: Rc::clone(&outcomes) };
+        volume.replace_policy(Box::new(policy(Vec::new())));
+        let buf = arena.alloc(KIB * 128).await;
+        // Twice: the second time to extra copies alone.
+        for round in 1..=2u8 {
+            buf.with_bytes_mut(|bytes| {
+                (0..).zip(bytes).for_each(|(i, byte)| *byte = (i % 251) as u8 * round)
+            });
+            volume.write(Bytes::ZERO, &buf, Durability::Volatile).await.unwrap();
+        }
+        let written = buf.with_bytes(<[u8]>::to_vec);
+        volume.replace_policy(Box::new(policy(wanted.clone())));
+        rt.sleep(Nanos::from_millis(500)).await;
+        let shown: Vec<(ByteRange, Vec<u8>)> = shown.borrow().clone();
+        let of = |number: usize| {
+            shown.iter().find(|(range, _)| *range == wanted[number]).map(|(_, bytes)| &bytes[..])
+        };
+        assert_eq!(of(0), Some(&written[100..70_100]));
+        assert_eq!(of(1), Some(&[0; 512][..]));
+        assert_eq!(of(2), Some(&[0; 1000][..]));
+        assert_eq!(of(3), Some(&[][..]));
+        assert_eq!(of(4), None);
+        let finished = outcomes.borrow().iter().filter(|&&outcome| outcome == Outcome::Finished).count();
+        assert_eq!((finished, outcomes.borrow().len()), (4, 5));
+    });
+    world.halt();
+}

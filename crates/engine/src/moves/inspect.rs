@@ -1,0 +1,41 @@
+//! Bytes that a policy asks to see: read in the background, as guests would read them.
+
+use super::Mover;
+use crate::Result;
+use crate::core::Core;
+use braid_base::Bytes;
+use braid_policy::{ByteRange, LONGEST_INSPECTED, Origin, Outcome};
+use braid_runtime::{Device, Mode, Runtime};
+use std::rc::Rc;
+
+impl<R: Runtime, D: Device> Core<R, D> {
+    /// Shows the policy a range of the volume. Each extent of it is read by itself, so that a guest's write may lie between two.
+    pub(super) async fn inspect(self: &Rc<Self>, asked: ByteRange) -> Result<Outcome> {
+        if asked.len() > LONGEST_INSPECTED {
+            return Ok(Outcome::Stopped);
+        }
+        let end = asked.end.min(self.shape.volume_size);
+        let range = ByteRange { start: asked.start.min(end), end };
+        let changes = self.policy.changes();
+        let bytes = self.buffer(&self.buffers.moves, range.len().max(Bytes(1))).await?;
+        for piece in self.shape.pieces(range.start, range.len()) {
+            let devices = self.limited_of_extent(piece.extent);
+            self.rest(Mover::Plan, &devices).await;
+            if self.jobs.are_ending() || self.policy.changes() != changes {
+                return Ok(Outcome::Stopped);
+            }
+            let start = self.shape.extent_size * u64::from(piece.extent.0) + piece.range.start - range.start;
+            let part = bytes.slice(start..start + piece.len());
+            // Exclusive: a write that reached one copy and not yet the other must not be read.
+            let _guard = self.locks.lock(Self::lock_number(piece.extent), Mode::Exclusive).await;
+            let read = self.read_copies(&piece, &part, Origin::Background);
+            self.step(Mover::Plan, &devices, read).await?;
+        }
+        if self.policy.changes() != changes {
+            return Ok(Outcome::Stopped);
+        }
+        let whole = bytes.slice(Bytes::ZERO..range.len());
+        whole.with_bytes(|bytes| self.with_policy(|policy, view| policy.inspected(asked, bytes, view)));
+        Ok(Outcome::Finished)
+    }
+}
