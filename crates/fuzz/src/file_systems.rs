@@ -1,6 +1,6 @@
 //! File systems of guests, as `hystor` looks for their metadata: whatever the bytes are, a scan ends, and asks for nothing beyond the volume.
 
-use braid_base::{BlockId, Bytes, DeviceClass, DeviceId, ExtentId, KIB, Nanos};
+use braid_base::{BlockId, DeviceClass, DeviceId, ExtentId, KIB, Nanos};
 use braid_policy::{
     DeviceView, ExtraCopy, Homes, LONGEST_INSPECTED, Move, Outcome, Plan, Policy, View, parse,
 };
