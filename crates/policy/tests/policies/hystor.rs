@@ -301,8 +301,12 @@ fn metadata_is_remapped_at_first_sight() {
 fn ext4(inode_table: u32) -> Vec<u8> {
     let mut bytes = vec![0; 8192];
     let mut set = |at: usize, value: u32| bytes[at..at + 4].copy_from_slice(&value.to_le_bytes());
-    [(4, 32_768), (24, 2), (32, 32_768), (40, 8_192), (88, 256)].map(|(at, value)| set(1024 + at, value));
-    [(0, 10), (4, 11), (8, inode_table)].map(|(at, value)| set(4096 + at, value));
+    for (at, value) in [(4, 32_768), (24, 2), (32, 32_768), (40, 8_192), (88, 256)] {
+        set(1024 + at, value);
+    }
+    for (at, value) in [(0, 10), (4, 11), (8, inode_table)] {
+        set(4096 + at, value);
+    }
     bytes[1024 + 56..1024 + 58].copy_from_slice(&[0x53, 0xef]);
     bytes
 }
