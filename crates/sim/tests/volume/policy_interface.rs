@@ -385,10 +385,12 @@ fn what_a_guest_says_of_a_request_reaches_the_policy() {
     assert_eq!(*seen.borrow(), expected);
 }
 
+type Shown = Vec<(ByteRange, Vec<u8>)>;
+
 /// Asks to see ranges, and keeps what it is shown.
 struct Looker {
     wanted: Vec<ByteRange>,
-    shown: Rc<RefCell<Vec<(ByteRange, Vec<u8>)>>>,
+    shown: Rc<RefCell<Shown>>,
     outcomes: Rc<RefCell<Vec<Outcome>>>,
 }
 
@@ -456,7 +458,7 @@ fn a_policy_is_shown_the_bytes_that_a_guest_would_read() {
         let written = buf.with_bytes(<[u8]>::to_vec);
         volume.replace_policy(Box::new(policy(wanted.clone())));
         rt.sleep(Nanos::from_millis(500)).await;
-        let shown: Vec<(ByteRange, Vec<u8>)> = shown.borrow().clone();
+        let shown: Shown = shown.borrow().clone();
         let of = |number: usize| {
             shown.iter().find(|(range, _)| *range == wanted[number]).map(|(_, bytes)| &bytes[..])
         };
