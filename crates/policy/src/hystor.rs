@@ -11,7 +11,7 @@
 //! | "Managing the Remap Area": high-cost blocks, moved by the data mover, asynchronously | [`Hystor::choose`], [`Hystor::promote`] |
 //! | a write to a block in the remap area goes to the SSD | [`Hystor::place_write`] |
 //! | "Identifying Metadata Blocks": marked in the flag field of their table entries, and remapped at an early stage | [`Hystor::note_metadata`], [`Hystor::admit`] |
-//! | "Managing the Write-back Area": two lists and two water marks | `hystor/areas.rs`, [`Hystor::write_back`] |
+//! | "Managing the Write-back Area": two lists and two water marks | `hystor/areas.rs`, `caching/write_back.rs` |
 //! | "All other requests are directed to the HDD" | homes are on disks, at their own order |
 //! | "Chunk size" 4 or 16 KiB | the volume's block size (`braid create --block 16KiB`) |
 //!
@@ -23,8 +23,7 @@
 //! - A write of which only a part lies on the SSD, when the write-back area is full, goes to the disk, and the part is brought up to date: one
 //!   request to the disk either way.
 //! - Metadata has at most half of the remap area.
-//! - Of dirty blocks the first that became dirty are written back first, a batch in the order of addresses; all, if no guest has asked for
-//!   anything for a period. A dirty block of the remap area is written back when it leaves it: until then a lost SSD loses it, as published.
+//! - Dirty blocks are written back in the order of addresses, and all of them once no guest has asked for anything for a second. A dirty block of the remap area is written back when it leaves it: until then a lost SSD loses it, as published.
 //! - After a restart nothing says which area a copy was in: clean ones are taken for high-cost blocks, dirty ones for the write-back area's, and
 //!   searches sort them out.
 
@@ -35,6 +34,7 @@ mod save;
 mod settings;
 mod structures;
 
+use crate::caching::WriteBack;
 use crate::{
     BadSetting, ByteRange, DeviceView, ExtraCopy, Move, Occasion, Outcome, Piece, Placement, Plan, Policy,
     Request, Settings, View,
@@ -65,8 +65,6 @@ pub struct Hystor {
     queue: VecDeque<ByteRange>,
     /// Requests of guests since the last search began.
     requests: u64,
-    /// SSDs whose dirty blocks are being written back, and to how many of them.
-    writing_back: Vec<Option<u32>>,
     searches: u64,
     /// Where file systems keep their metadata.
     structures: Structures,
@@ -84,9 +82,6 @@ const SUB_REGIONS_IN_A_ROW: usize = 8;
 const LONGEST_QUEUE: usize = 8192;
 /// Ranges that the data mover gets at once: few, for the next plan may be to write back.
 const PROMOTED_AT_ONCE: usize = 32;
-/// Dirty blocks that are sorted and written back at once: enough for the disk to pass its surface in one direction, and few enough to be
-/// sorted in 0.1 ms.
-const WRITTEN_BACK_AT_ONCE: usize = 2048;
 /// How often file systems are looked for, and what has grown of them: a scan of 1 TiB of ext4 reads 0.6 MB.
 const SCAN_EVERY: Nanos = Nanos::from_secs(120);
 /// How soon, at the earliest, once a guest has written where superblocks lie: it may have made a file system, or one larger.
@@ -114,14 +109,17 @@ impl Hystor {
             settings,
             ssds,
             table: None,
-            areas: Areas::new(devices.len(), settings.write_back),
+            areas: Areas::new(
+                devices.len(),
+                settings.write_back,
+                WriteBack::between(settings.low, settings.high),
+            ),
             search: None,
             chosen: Vec::new(),
             next_search: None,
             round: 0,
             queue: VecDeque::new(),
             requests: 0,
-            writing_back: vec![None; devices.len()],
             searches: 0,
             structures: Structures::default(),
             scan: None,
@@ -142,7 +140,7 @@ impl Hystor {
         self.table(view).mark(first, blocks, METADATA);
         for block in (first.0..first.0 + blocks).map(BlockId) {
             if let Some(copy) = view.homes.extra(block) {
-                self.areas.put(copy.device, List::Metadata, copy.cell);
+                self.areas.put(block, copy, List::Metadata);
                 self.keep_to_size(copy.device, view);
             }
         }
@@ -221,13 +219,14 @@ impl Hystor {
         if !self.is_on_disk(write.extent, view) {
             return Placement::KEEP;
         }
-        let room = |d: DeviceId| {
+        let room = |d: &DeviceId| {
             let size = self.areas.write_back_size(&view.devices[d.index()], view);
-            size.saturating_sub(self.areas.count(d, List::Dirty))
+            size.saturating_sub(self.areas.count(*d, List::Dirty))
         };
-        let roomiest = self.ssds.iter().copied().max_by_key(|&d| room(d)).expect("there is an SSD");
+        let roomiest = self.ssds.iter().copied().max_by_key(room).expect("there is an SSD");
+        let has_room = self.areas.write_back.has_room(self.write_back_size(view));
         let is_on_ssd = |block| view.homes.extra(block).is_some();
-        if room(roomiest) >= write.blocks || write.touched().all(is_on_ssd) {
+        if has_room || write.touched().all(is_on_ssd) {
             return Placement::write_back(roomiest);
         }
         match write.touched().all(|block| self.is_metadata(block)).then(|| self.take_room(write, view)) {
@@ -257,6 +256,12 @@ impl Hystor {
             size.saturating_sub(self.areas.remapped(*d))
         };
         self.ssds.iter().copied().max_by_key(room).expect("there is an SSD")
+    }
+
+    /// Blocks that the write-back areas of all SSDs have room for.
+    fn write_back_size(&self, view: &View) -> u64 {
+        let size = |d: &DeviceId| u64::from(self.areas.write_back_size(&view.devices[d.index()], view));
+        self.ssds.iter().map(size).sum()
     }
 
     fn is_on_disk(&self, extent: ExtentId, view: &View) -> bool {
@@ -313,7 +318,7 @@ impl Hystor {
     fn choose(&mut self, block: BlockId, view: &View) {
         if let Some(copy) = view.homes.extra(block) {
             if self.areas.list_of(copy.cell) != Some(List::Metadata) {
-                self.areas.put(copy.device, List::HighCost, copy.cell);
+                self.areas.put(block, copy, List::HighCost);
             }
             return;
         }
@@ -348,31 +353,6 @@ impl Hystor {
 
     fn is_due(&self, view: &View) -> bool {
         self.next_search.is_some_and(|next| view.now >= next)
-    }
-
-    /// Between the water marks: the blocks that became dirty first, in the order of addresses. True if there are any to be written back.
-    fn write_back(&mut self, view: &View, plan: &mut Plan) -> bool {
-        let is_idle = self.is_idle(view);
-        for &device in &self.ssds {
-            let size = f64::from(self.areas.write_back_size(&view.devices[device.index()], view));
-            let dirty = self.areas.count(device, List::Dirty);
-            let target = &mut self.writing_back[device.index()];
-            if dirty > (size * self.settings.high) as u32 {
-                *target = Some((size * self.settings.low) as u32);
-            } else if is_idle {
-                *target = Some(0);
-            }
-            let Some(until) = *target else { continue };
-            if dirty <= until {
-                *target = None;
-                continue;
-            }
-            let cells = self.areas.dirty(device).take(WRITTEN_BACK_AT_ONCE.min((dirty - until) as usize));
-            let mut blocks: Vec<BlockId> = cells.filter_map(|cell| view.homes.block_in(cell)).collect();
-            blocks.sort_unstable();
-            plan.moves.extend(runs(&blocks, view).map(|range| Move::WriteBack { range }));
-        }
-        self.writing_back.iter().any(Option::is_some)
     }
 
     /// The data mover: what was chosen gets copies, within the budget while guests use the disk.
@@ -413,6 +393,7 @@ impl Policy for Hystor {
             return;
         }
         self.requests += 1;
+        self.areas.write_back.requested(view.now);
         let size = view.block_size;
         let first = BlockId(request.range.start / size);
         let blocks = request.range.end.align_up(size) / size - first.0;
@@ -436,14 +417,20 @@ impl Policy for Hystor {
         self.next_search.get_or_insert(view.now + self.settings.period);
         self.search(view);
         self.look_for_structures(view, plan);
-        let is_searching = self.search.is_some();
-        if !self.write_back(view, plan) && !is_searching {
+        let (size, before) = (self.write_back_size(view), plan.moves.len());
+        let next = self.areas.write_back.plan(size, view, plan);
+        let is_writing_back = plan.moves.len() > before;
+        if !is_writing_back && self.search.is_none() {
             self.promote(view, plan);
         }
-        view.now + if is_searching || self.scan.is_some() { Nanos::from_millis(1) } else { LOOK_EVERY }
+        let is_going_on = is_writing_back || self.search.is_some() || self.scan.is_some();
+        if is_going_on { view.now + Nanos::from_millis(1) } else { next.min(view.now + LOOK_EVERY) }
     }
 
     fn done(&mut self, job: &Move, outcome: Outcome) {
+        if let Move::WriteBack { .. } = job {
+            self.areas.write_back.done(outcome);
+        }
         match (job, outcome, &mut self.scan) {
             (Move::Promote { range, .. }, Outcome::Stopped, _) => self.queue.push_back(*range),
             (Move::Inspect { range }, Outcome::Failed, Some(scan)) => scan.leave_out(*range),
@@ -468,7 +455,7 @@ impl Policy for Hystor {
     fn extra_changed(&mut self, block: BlockId, before: Option<ExtraCopy>, now: Option<ExtraCopy>) {
         let was = before.and_then(|copy| self.areas.list_of(copy.cell));
         if let Some(copy) = before.filter(|copy| now.is_none_or(|now| now.cell != copy.cell)) {
-            self.areas.remove(copy.device, copy.cell);
+            self.areas.remove(block, copy);
         }
         let Some(copy) = now else { return };
         let list = match was {
@@ -479,7 +466,7 @@ impl Policy for Hystor {
             _ if copy.dirty => List::Dirty,
             _ => List::Clean,
         };
-        self.areas.put(copy.device, list, copy.cell);
+        self.areas.put(block, copy, list);
     }
 
     fn uses(&self, device: &DeviceView) -> bool {
@@ -551,13 +538,4 @@ impl Policy for Hystor {
 /// Blocks of the volume.
 fn blocks_of(view: &View) -> u64 {
     view.extent_size * u64::from(view.homes.extents()) / view.block_size
-}
-
-/// Blocks in order, as ranges of neighbours that end where an extent does.
-fn runs(blocks: &[BlockId], view: &View) -> impl Iterator<Item = ByteRange> {
-    let in_extent = view.extent_size / view.block_size;
-    let are_neighbours = move |a: &BlockId, b: &BlockId| a.0 + 1 == b.0 && a.0 / in_extent == b.0 / in_extent;
-    let size = view.block_size;
-    let range = move |run: &[BlockId]| ByteRange::new(size * run[0].0, size * run.len() as u64);
-    blocks.chunk_by(are_neighbours).map(range)
 }

@@ -190,5 +190,16 @@ pub fn parse(text: &str, devices: &[DeviceView]) -> Result<Box<dyn Policy>, BadS
 }
 
 /// The policies by name.
-pub const NAMES: &[&str] =
-    &["equi", "wardrop", "pass", "hystor", "raid1", "ssd-only", "hdd-only", "stripe", "static", "ssd-first", "cache"];
+pub const NAMES: &[&str] = &[
+    "equi",
+    "wardrop",
+    "pass",
+    "hystor",
+    "raid1",
+    "ssd-only",
+    "hdd-only",
+    "stripe",
+    "static",
+    "ssd-first",
+    "cache",
+];

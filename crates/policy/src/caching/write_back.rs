@@ -63,6 +63,11 @@ impl WriteBack {
         }
     }
 
+    /// Between these water marks.
+    pub fn between(low: f64, high: f64) -> WriteBack {
+        WriteBack { low, high, ..WriteBack::all() }
+    }
+
     /// The settings as text, if they are not the default.
     pub fn settings(&self) -> Vec<String> {
         let share = |key: &str, share: f64, default: f64| {
@@ -75,21 +80,27 @@ impl WriteBack {
     pub fn changed(&mut self, block: BlockId, before: Option<ExtraCopy>, now: Option<ExtraCopy>) {
         let is_dirty = |copy: Option<ExtraCopy>| copy.is_some_and(|copy| copy.dirty);
         match (is_dirty(before), is_dirty(now)) {
-            (false, true) => {
-                *self.runs.entry(block.0 / RUN).or_default() += 1;
-                self.dirty += 1;
-            }
-            (true, false) => {
-                let run = block.0 / RUN;
-                let dirty = self.runs.get_mut(&run).expect("a block that was dirty is in a run");
-                *dirty -= 1;
-                if *dirty == 0 {
-                    self.runs.remove(&run);
-                }
-                self.dirty -= 1;
-            }
+            (false, true) => self.add(block),
+            (true, false) => self.remove(block),
             _ => {}
         }
+    }
+
+    /// A block is dirty that was not.
+    pub fn add(&mut self, block: BlockId) {
+        *self.runs.entry(block.0 / RUN).or_default() += 1;
+        self.dirty += 1;
+    }
+
+    /// A block was dirty, and is not any more.
+    pub fn remove(&mut self, block: BlockId) {
+        let run = block.0 / RUN;
+        let dirty = self.runs.get_mut(&run).expect("a block that was dirty is in a run");
+        *dirty -= 1;
+        if *dirty == 0 {
+            self.runs.remove(&run);
+        }
+        self.dirty -= 1;
     }
 
     /// A guest has asked for something.

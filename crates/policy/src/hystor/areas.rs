@@ -5,17 +5,18 @@
 //! | remap area | [`List::HighCost`], the paper's resident list | high-cost blocks, clean or dirty | when a search last chose them |
 //! | remap area | [`List::Metadata`] | metadata of file systems, clean or dirty | when they were last used |
 //! | write-back area | [`List::Clean`] | written back, to be used again | when they became clean |
-//! | write-back area | [`List::Dirty`] | written by guests | when they became dirty |
+//! | write-back area | [`List::Dirty`] | written by guests | that of addresses: [`WriteBack`] |
 //!
 //! A copy changes its area without being copied: a high-cost block that guests have written is chosen where it lies. What leaves the remap
-//! area is the next in its list of the write-back area, to be used again if it is clean, and to be written back before all others if
+//! area is the next in its list of the write-back area, to be used again if it is clean, and to be written back with the others if
 //! it is not. So blocks leave the SSD by one way only.
 //!
 //! The areas are parts of what an SSD may hold. Clean copies beyond the write-back area's part stay as long as nobody needs their
 //! room: dropping them early would gain nothing.
 
-use crate::{CellId, CellLists, DeviceView, View};
-use braid_base::DeviceId;
+use crate::caching::WriteBack;
+use crate::{CellId, CellLists, DeviceView, ExtraCopy, View};
+use braid_base::{BlockId, DeviceId};
 
 /// The lists of all devices.
 pub(super) struct Areas {
@@ -25,7 +26,9 @@ pub(super) struct Areas {
     /// By device and list.
     counts: Vec<[u32; LISTS]>,
     /// The write-back area's part of an SSD.
-    write_back: f64,
+    share: f64,
+    /// The blocks that are dirty in it.
+    pub write_back: WriteBack,
 }
 
 /// Which list an extra copy is in.
@@ -47,18 +50,19 @@ const LOOKED_AT: usize = 16;
 
 impl Areas {
     /// Empty areas on so many devices.
-    pub fn new(devices: usize, write_back: f64) -> Areas {
+    pub fn new(devices: usize, share: f64, write_back: WriteBack) -> Areas {
         Areas {
             cells: CellLists::new(devices * LISTS),
             lists: Vec::new(),
             counts: vec![[0; LISTS]; devices],
+            share,
             write_back,
         }
     }
 
     /// Copies that the write-back area of an SSD has room for.
     pub fn write_back_size(&self, device: &DeviceView, view: &View) -> u32 {
-        (blocks_of(device, view) as f64 * self.write_back) as u32
+        (blocks_of(device, view) as f64 * self.share) as u32
     }
 
     /// Copies that the remap area of an SSD has room for.
@@ -81,19 +85,15 @@ impl Areas {
         self.lists.get(cell.0 as usize).copied().flatten()
     }
 
-    /// Makes a copy the newest of a list, out of whichever it was in.
-    pub fn put(&mut self, device: DeviceId, list: List, cell: CellId) {
-        self.enter(device, list, cell);
-        self.cells.touch(key(device, list), cell);
+    /// Makes the copy of a block the newest of a list, out of whichever it was in.
+    pub fn put(&mut self, block: BlockId, copy: ExtraCopy, list: List) {
+        self.enter(block, copy.device, copy.cell, list);
+        self.cells.touch(key(copy.device, list), copy.cell);
     }
 
-    /// Takes a copy out of its list.
-    pub fn remove(&mut self, device: DeviceId, cell: CellId) {
-        if let Some(list) = self.list_of(cell) {
-            self.cells.remove(key(device, list), cell);
-            self.counts[device.index()][list as usize] -= 1;
-            self.lists[cell.0 as usize] = None;
-        }
+    /// Takes the copy of a block out of its list.
+    pub fn remove(&mut self, block: BlockId, copy: ExtraCopy) {
+        self.leave(block, copy.device, copy.cell);
     }
 
     /// Makes room for so many copies in the remap area of a device, at the expense of its oldest ones. False if there will never be so much.
@@ -107,7 +107,9 @@ impl Areas {
             let first = if crowded { List::Metadata } else { List::HighCost };
             let oldest = |list| self.cells.oldest(key(device.id, list));
             let Some(cell) = oldest(first).or_else(|| oldest(List::Metadata)) else { return false };
-            self.hand_over(device.id, cell, view);
+            if !self.hand_over(device.id, cell, view) {
+                return false;
+            }
         }
         true
     }
@@ -121,31 +123,41 @@ impl Areas {
             .find_map(|list| self.cells.oldest_first(key(device, list)).take(LOOKED_AT).find(is_clean))
     }
 
-    /// The dirty copies of the write-back area, the first to be written back first.
-    pub fn dirty(&self, device: DeviceId) -> impl Iterator<Item = CellId> {
-        self.cells.oldest_first(key(device, List::Dirty))
-    }
-
     /// Bytes of memory that they take.
     pub fn memory(&self) -> usize {
-        self.cells.memory() + self.lists.capacity()
+        self.cells.memory() + self.lists.capacity() + self.write_back.memory()
     }
 
-    /// From the remap area to the write-back area, as the next that it gives up.
-    fn hand_over(&mut self, device: DeviceId, cell: CellId, view: &View) {
+    /// From the remap area to the write-back area, as the next that it gives up. False if the engine knows nothing of the copy.
+    fn hand_over(&mut self, device: DeviceId, cell: CellId, view: &View) -> bool {
+        let Some(block) = view.homes.block_in(cell) else { return false };
         let list = if is_dirty(cell, view) { List::Dirty } else { List::Clean };
-        self.enter(device, list, cell);
+        self.enter(block, device, cell, list);
         self.cells.touch_last(key(device, list), cell);
+        true
     }
 
-    fn enter(&mut self, device: DeviceId, list: List, cell: CellId) {
-        self.remove(device, cell);
+    fn enter(&mut self, block: BlockId, device: DeviceId, cell: CellId, list: List) {
+        self.leave(block, device, cell);
         let place = cell.0 as usize;
         if place >= self.lists.len() {
             self.lists.resize(place + 1, None);
         }
         self.lists[place] = Some(list);
         self.counts[device.index()][list as usize] += 1;
+        if list == List::Dirty {
+            self.write_back.add(block);
+        }
+    }
+
+    fn leave(&mut self, block: BlockId, device: DeviceId, cell: CellId) {
+        let Some(list) = self.list_of(cell) else { return };
+        self.cells.remove(key(device, list), cell);
+        self.counts[device.index()][list as usize] -= 1;
+        self.lists[cell.0 as usize] = None;
+        if list == List::Dirty {
+            self.write_back.remove(block);
+        }
     }
 }
 
@@ -160,7 +172,7 @@ fn is_dirty(cell: CellId, view: &View) -> bool {
     copy.is_some_and(|copy| copy.dirty)
 }
 
-/// What `CellLists` has for a device here is a list of a device.
-fn key(device: DeviceId, list: List) -> DeviceId {
-    DeviceId(device.0 * LISTS as u16 + list as u16)
+/// The number of a list of a device.
+fn key(device: DeviceId, list: List) -> usize {
+    device.index() * LISTS + list as usize
 }

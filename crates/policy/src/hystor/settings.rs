@@ -9,7 +9,7 @@ use std::fmt;
 pub(super) struct Constants {
     /// `write-back` (20%, as in the paper's chunk-size test): the write-back area's part of each SSD.
     pub write_back: f64,
-    /// `high` and `low` (75%, 50%; the paper has none): parts of the write-back area that are dirty when writing back begins, and when it ends.
+    /// `dirty-high` and `dirty-low` (75%, 50%; the paper has none): parts of the write-back area that are dirty when writing back begins, and when it ends.
     pub high: f64,
     pub low: f64,
     /// `period` (10s; the paper has none): from one search for candidates to the next.
@@ -28,10 +28,15 @@ impl Constants {
     /// Reads them.
     pub fn read(settings: &mut Settings) -> Result<Constants, BadSetting> {
         let mut share = |key, default| Ok(settings.take_share(key)?.unwrap_or(default));
-        let (write_back, high, low) = (share("write-back", 0.2)?, share("high", 0.75)?, share("low", 0.5)?);
+        let (write_back, high, low) =
+            (share("write-back", 0.2)?, share("dirty-high", 0.75)?, share("dirty-low", 0.5)?);
         let (quota, budget) = (share("quota", 1.0)?, share("budget", 0.2)?);
         if low > high {
-            return Err(settings.bad("low", &percent(low), &format!("at most high, {}", percent(high))));
+            return Err(settings.bad(
+                "dirty-low",
+                &percent(low),
+                &format!("at most dirty-high, {}", percent(high)),
+            ));
         }
         let (short, long) = (Nanos::from_millis(1), Nanos::from_secs(24 * 3600));
         let period = settings.take_time("period", Nanos::from_secs(10), short..=long)?;
@@ -53,7 +58,13 @@ impl fmt::Display for Constants {
             true => format!("{}MiB", memory / MIB),
             false => format!("{}B", memory.0),
         };
-        write!(f, "write-back={},high={},low={}", percent(write_back), percent(high), percent(low))?;
+        write!(
+            f,
+            "write-back={},dirty-high={},dirty-low={}",
+            percent(write_back),
+            percent(high),
+            percent(low)
+        )?;
         write!(f, ",period={period}ms,quota={},budget={}", percent(quota), percent(budget))?;
         write!(f, ",metadata={metadata},memory={memory}")
     }
