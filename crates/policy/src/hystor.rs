@@ -8,9 +8,9 @@
 //! | "Main Architecture": the monitor | [`Policy::observe`] and `hystor/block_table.rs` |
 //! | "Representing Indicator Metric": b = 2^max(0, 7 − ⌊log2 N⌋) for a request of N sectors, a measure of frequency / request size | `block_table::inverse_bitmap` |
 //! | "A pseudo code of identifying candidate blocks" | `hystor/candidates.rs` |
-//! | "Managing the Remap Area": high-cost blocks, moved by the data mover, asynchronously | [`Hystor::choose`], [`Hystor::promote`] |
+//! | "Managing the Remap Area": high-cost blocks, moved by the data mover, asynchronously | `hystor/mover.rs` |
 //! | a write to a block in the remap area goes to the SSD | [`Hystor::place_write`] |
-//! | "Identifying Metadata Blocks": marked in the flag field of their table entries, and remapped at an early stage | [`Hystor::note_metadata`], [`Hystor::admit`] |
+//! | "Identifying Metadata Blocks": marked in the flag field of their table entries, and remapped at an early stage | `hystor/metadata.rs`, [`Hystor::admit`] |
 //! | "Managing the Write-back Area": two lists and two water marks | `hystor/areas.rs`, `caching/write_back.rs` |
 //! | "All other requests are directed to the HDD" | homes are on disks, at their own order |
 //! | "Chunk size" 4 or 16 KiB | the volume's block size (`braid create --block 16KiB`) |
@@ -30,6 +30,8 @@
 mod areas;
 mod block_table;
 mod candidates;
+mod metadata;
+mod mover;
 mod save;
 mod settings;
 mod structures;
@@ -76,18 +78,6 @@ pub struct Hystor {
 const METADATA: u16 = 1;
 /// Of a block's flags: from here on the search that chose it last.
 const ROUND: u32 = 8;
-/// Sub-regions that a search goes through before guests have their turn again: up to 8,192 blocks, in about 0.3 ms.
-const SUB_REGIONS_IN_A_ROW: usize = 8;
-/// Ranges that are chosen and wait, at most: 128 KiB of memory. Blocks beyond them wait for a guest's access, or the next search.
-const LONGEST_QUEUE: usize = 8192;
-/// Ranges that the data mover gets at once: few, for the next plan may be to write back.
-const PROMOTED_AT_ONCE: usize = 32;
-/// How often file systems are looked for, and what has grown of them: a scan of 1 TiB of ext4 reads 0.6 MB.
-const SCAN_EVERY: Nanos = Nanos::from_secs(120);
-/// How soon, at the earliest, once a guest has written where superblocks lie: it may have made a file system, or one larger.
-const SCAN_AGAIN: Nanos = Nanos::from_secs(10);
-/// Ranges that a scan asks for at once.
-const INSPECTED_AT_ONCE: usize = 16;
 /// How often water marks are looked at. A fast SSD fills the quarter above the high one, of 20 % of 32 GB, in seconds.
 const LOOK_EVERY: Nanos = Nanos::from_millis(20);
 
@@ -133,64 +123,6 @@ impl Hystor {
             let tebibytes = volume.align_up(TIB) / TIB;
             BlockTable::new(blocks_of(view), self.settings.memory * tebibytes)
         })
-    }
-
-    /// Marks metadata blocks, which are remapped from now on, and the last of their kind to leave.
-    fn note_metadata(&mut self, first: BlockId, blocks: u64, view: &View) {
-        self.table(view).mark(first, blocks, METADATA);
-        for block in (first.0..first.0 + blocks).map(BlockId) {
-            if let Some(copy) = view.homes.extra(block) {
-                self.areas.put(block, copy, List::Metadata);
-                self.keep_to_size(copy.device, view);
-            }
-        }
-    }
-
-    /// Marks what a request touches of metadata: all, if the guest says so; otherwise as far as it lies in structures that are known.
-    fn note_request(&mut self, request: &Request, view: &View) {
-        let size = view.block_size;
-        let touched = |part: ByteRange| {
-            let first = part.start / size;
-            (BlockId(first), part.end.align_up(size) / size - first)
-        };
-        if request.flags.metadata {
-            let (first, blocks) = touched(request.range);
-            return self.note_metadata(first, blocks, view);
-        }
-        if request.op == Op::Write && request.range.start < structures::BEGINNING {
-            self.next_scan = self.next_scan.min(view.now + SCAN_AGAIN);
-        }
-        let structures = std::mem::take(&mut self.structures);
-        for part in structures.within(request.range) {
-            let (first, blocks) = touched(part);
-            self.note_metadata(first, blocks, view);
-        }
-        self.structures = structures;
-    }
-
-    /// Goes on with the scan for file systems, or begins the next one when it is time.
-    fn look_for_structures(&mut self, view: &View, plan: &mut Plan) {
-        if !self.settings.metadata {
-            return;
-        }
-        if self.scan.is_none() && view.now >= self.next_scan {
-            self.next_scan = view.now + SCAN_EVERY;
-            self.scan = Some(Scan::new(view.extent_size * u64::from(view.homes.extents())));
-        }
-        let Some(scan) = &self.scan else { return };
-        plan.moves.extend(scan.next(INSPECTED_AT_ONCE).map(|range| Move::Inspect { range }));
-        if plan.moves.is_empty()
-            && let Some(scan) = self.scan.take()
-        {
-            let structures = scan.finish();
-            if structures != self.structures
-                && let Some(table) = &mut self.table
-            {
-                // What was metadata of another file system may be data now.
-                table.clear_flag(METADATA);
-            }
-            self.structures = structures;
-        }
     }
 
     fn is_metadata(&self, block: BlockId) -> bool {
@@ -271,107 +203,6 @@ impl Hystor {
     /// What the remap area has beyond its size leaves it.
     fn keep_to_size(&mut self, device: DeviceId, view: &View) {
         self.areas.make_room(&view.devices[device.index()], 0, view);
-    }
-
-    /// Goes on with the search, or begins the next one when it is time.
-    fn search(&mut self, view: &View) {
-        if self.table.is_none() || self.search.is_none() && !self.begin_search(view) {
-            return;
-        }
-        let (Some(mut search), mut chosen) = (self.search.take(), std::mem::take(&mut self.chosen)) else {
-            return;
-        };
-        for _ in 0..SUB_REGIONS_IN_A_ROW {
-            let without = if self.settings.metadata { METADATA } else { 0 };
-            if !search.next(self.table(view), without, &mut chosen) {
-                self.end_search(view);
-                self.chosen = chosen;
-                return;
-            }
-            chosen.iter().for_each(|&block| self.choose(block, view));
-        }
-        (self.search, self.chosen) = (Some(search), chosen);
-    }
-
-    /// False if it is not time, or nothing has been asked for since the last one.
-    fn begin_search(&mut self, view: &View) -> bool {
-        if !self.is_due(view) || self.requests == 0 {
-            return false;
-        }
-        self.next_search = Some(view.now + self.settings.period);
-        self.requests = 0;
-        self.round = self.round % u8::MAX + 1;
-        self.queue.clear();
-        let remap_size = |d: &DeviceId| {
-            let size = self.areas.remap_size(&view.devices[d.index()], view);
-            u64::from(size.saturating_sub(self.areas.count(*d, List::Metadata)))
-        };
-        let size: u64 = self.ssds.iter().map(remap_size).sum();
-        let quota = (size as f64 * self.settings.quota) as u64;
-        let table = self.table(view);
-        table.set_bar();
-        self.search = Some(Search::new(table, quota));
-        true
-    }
-
-    /// A block is on the update list: its copy comes to the head of the resident list, or it is to be moved to an SSD.
-    fn choose(&mut self, block: BlockId, view: &View) {
-        if let Some(copy) = view.homes.extra(block) {
-            if self.areas.list_of(copy.cell) != Some(List::Metadata) {
-                self.areas.put(block, copy, List::HighCost);
-            }
-            return;
-        }
-        let range = view.range_of_block(block);
-        if !self.is_on_disk(ExtentId((range.start / view.extent_size) as u32), view) {
-            return;
-        }
-        let round = u16::from(self.round);
-        if let Some(flags) = self.table(view).flags_mut(block) {
-            *flags = *flags & METADATA | round << ROUND;
-        }
-        let is_full = self.queue.len() >= LONGEST_QUEUE;
-        match self.queue.back_mut() {
-            Some(last) if last.end == range.start && !range.start.is_aligned(view.extent_size) => {
-                last.end = range.end;
-            }
-            _ if is_full => {}
-            _ => self.queue.push_back(range),
-        }
-    }
-
-    fn end_search(&mut self, view: &View) {
-        self.searches += 1;
-        self.queue.make_contiguous().sort_unstable();
-        self.ssds.clone().into_iter().for_each(|device| self.keep_to_size(device, view));
-    }
-
-    /// No guest has asked for anything for a period.
-    fn is_idle(&self, view: &View) -> bool {
-        self.requests == 0 && self.is_due(view)
-    }
-
-    fn is_due(&self, view: &View) -> bool {
-        self.next_search.is_some_and(|next| view.now >= next)
-    }
-
-    /// The data mover: what was chosen gets copies, within the budget while guests use the disk.
-    fn promote(&mut self, view: &View, plan: &mut Plan) {
-        let mut coming = vec![0; view.devices.len()];
-        for _ in 0..PROMOTED_AT_ONCE {
-            let Some(range) = self.queue.pop_front() else { break };
-            let target = self.roomiest_remap_area(view);
-            let coming = &mut coming[target.index()];
-            *coming += (range.len() / view.block_size) as u32;
-            if self.areas.make_room(&view.devices[target.index()], *coming, view) {
-                plan.moves.push(Move::Promote { range, target });
-            }
-        }
-        for disk in view.devices.iter().filter(|d| d.class == DeviceClass::Hdd) {
-            plan.limit(disk.id, if self.is_idle(view) { 1.0 } else { self.settings.budget });
-        }
-        // Water marks are looked at meanwhile: what has not begun by then comes back.
-        plan.revise = true;
     }
 }
 

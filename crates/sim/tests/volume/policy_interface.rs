@@ -451,7 +451,7 @@ fn a_policy_is_shown_the_bytes_that_a_guest_would_read() {
         // Twice: the second time to extra copies alone.
         for round in 1..=2u8 {
             buf.with_bytes_mut(|bytes| {
-                (0..).zip(bytes).for_each(|(i, byte)| *byte = (i % 251) as u8 * round)
+                (0..).zip(bytes).for_each(|(i, byte)| *byte = (i % 251) as u8 ^ round)
             });
             volume.write(Bytes::ZERO, &buf, Durability::Volatile).await.unwrap();
         }

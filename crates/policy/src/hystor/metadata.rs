@@ -1,0 +1,73 @@
+//! "Identifying Metadata Blocks": which they are, by what guests say of a request, or by the structures of a file system that are known.
+
+use super::areas::List;
+use super::structures::{self, Scan};
+use super::{Hystor, METADATA};
+use crate::{ByteRange, Move, Plan, Request, View};
+use braid_base::{BlockId, Nanos, Op};
+
+/// How often file systems are looked for, and what has grown of them: a scan of 1 TiB of ext4 reads 0.6 MB.
+const SCAN_EVERY: Nanos = Nanos::from_secs(120);
+/// How soon, at the earliest, once a guest has written where superblocks lie: it may have made a file system, or one larger.
+const SCAN_AGAIN: Nanos = Nanos::from_secs(10);
+/// Ranges that a scan asks for at once.
+const INSPECTED_AT_ONCE: usize = 16;
+impl Hystor {
+    /// Marks metadata blocks, which are remapped from now on, and the last of their kind to leave.
+    fn note_metadata(&mut self, first: BlockId, blocks: u64, view: &View) {
+        self.table(view).mark(first, blocks, METADATA);
+        for block in (first.0..first.0 + blocks).map(BlockId) {
+            if let Some(copy) = view.homes.extra(block) {
+                self.areas.put(block, copy, List::Metadata);
+                self.keep_to_size(copy.device, view);
+            }
+        }
+    }
+
+    /// Marks what a request touches of metadata: all, if the guest says so; otherwise as far as it lies in structures that are known.
+    pub(super) fn note_request(&mut self, request: &Request, view: &View) {
+        let size = view.block_size;
+        let touched = |part: ByteRange| {
+            let first = part.start / size;
+            (BlockId(first), part.end.align_up(size) / size - first)
+        };
+        if request.flags.metadata {
+            let (first, blocks) = touched(request.range);
+            return self.note_metadata(first, blocks, view);
+        }
+        if request.op == Op::Write && request.range.start < structures::BEGINNING {
+            self.next_scan = self.next_scan.min(view.now + SCAN_AGAIN);
+        }
+        let structures = std::mem::take(&mut self.structures);
+        for part in structures.within(request.range) {
+            let (first, blocks) = touched(part);
+            self.note_metadata(first, blocks, view);
+        }
+        self.structures = structures;
+    }
+
+    /// Goes on with the scan for file systems, or begins the next one when it is time.
+    pub(super) fn look_for_structures(&mut self, view: &View, plan: &mut Plan) {
+        if !self.settings.metadata {
+            return;
+        }
+        if self.scan.is_none() && view.now >= self.next_scan {
+            self.next_scan = view.now + SCAN_EVERY;
+            self.scan = Some(Scan::new(view.extent_size * u64::from(view.homes.extents())));
+        }
+        let Some(scan) = &self.scan else { return };
+        plan.moves.extend(scan.next(INSPECTED_AT_ONCE).map(|range| Move::Inspect { range }));
+        if plan.moves.is_empty()
+            && let Some(scan) = self.scan.take()
+        {
+            let structures = scan.finish();
+            if structures != self.structures
+                && let Some(table) = &mut self.table
+            {
+                // What was metadata of another file system may be data now.
+                table.clear_flag(METADATA);
+            }
+            self.structures = structures;
+        }
+    }
+}
