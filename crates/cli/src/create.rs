@@ -6,16 +6,17 @@ use braid_base::Bytes;
 use braid_control::{CreateReport, Durability, Result, StateDir, VolumeName};
 use clap::Args;
 
-/// Make a volume on devices; what lies on them is lost
+/// Make a volume on devices; what lies on them is lost, but for a disk that is adopted
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
   braid create vault --ssd /dev/nvme0n1 --hdd /dev/sda --hdd /dev/sdb
   braid create safe --ssd /dev/nvme0n1 --hdd /dev/sda --copies 2 --policy ssd-first
+  braid create media --adopt /dev/disk/by-id/ata-WDC_1 --ssd /dev/nvme0n1p4 --policy cache
   braid create trial --ssd fast.img,size=2GiB,model=x25-m --hdd slow.img,size=8GiB,model=mba3073
 
 JSON: name, uuid, size_bytes, extent_bytes, policy, durability (power_cut or daemon_crash: what a
-flush survives), devices (path, class, model, size_bytes, made, removed).")]
+flush survives), devices (path, class, model, size_bytes, made, removed, adopted).")]
 pub struct Arguments {
     /// The volume's name: letters, digits, '-', '_' and '.'
     name: VolumeName,
@@ -37,7 +38,8 @@ fn describe(report: &CreateReport) -> String {
     for (place, device) in report.devices.iter().enumerate() {
         let model = device.model.as_ref().map_or_else(String::new, |model| format!(", timing of {model}"));
         let (class, size) = (&device.class, Bytes(device.size_bytes));
-        text += &format!("  d{place}  {class}  {size}  {}{model}\n", device.name());
+        let adopted = if device.adopted { ", adopted with all that is on it" } else { "" };
+        text += &format!("  d{place}  {class}  {size}  {}{model}{adopted}\n", device.name());
     }
     if report.durability == Durability::DaemonCrash {
         text += "Emulated devices keep their bytes in files of this machine: a flush survives the death of the daemon, \

@@ -40,7 +40,7 @@ Examples:
   braid device add vault --hdd /dev/sdd
   braid device add vault --ssd fast2.img,size=8GiB
 
-JSON: name, device, devices (path, class, model, size_bytes, made, removed).")]
+JSON: name, device, devices (path, class, model, size_bytes, made, removed, adopted).")]
 struct AddArguments {
     /// The volume
     name: VolumeName,
@@ -67,7 +67,8 @@ struct NewDevice {
 ///
 /// The device drains: it gets nothing new, and what lies on it moves to the others beside the guests. braid status says how much is left. When
 /// it is empty it is none of the volume's any more, and its superblock is erased. Draining goes on after a crash. Refused if the
-/// others have no room for the whole volume, or if the device holds metadata of the whole volume: the first SSD and the first other device do.
+/// others have no room for the whole volume, or if the device holds metadata of the whole volume: the first SSD and the first other device do. The SSD before an adopted disk leaves all the same: what it alone
+/// holds is written back, and after braid stop the disk is a plain one.
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
@@ -114,7 +115,7 @@ Examples:
   braid device return vault d1
   braid device return vault d1 /dev/sde
 
-JSON: name, device, devices (path, class, model, size_bytes, made, removed).")]
+JSON: name, device, devices (path, class, model, size_bytes, made, removed, adopted).")]
 struct ReturnArguments {
     /// The volume
     name: VolumeName,
@@ -135,7 +136,7 @@ Examples:
   braid device replace vault d0 /dev/nvme1n1
   braid device replace vault d1 new.img,size=8GiB
 
-JSON: name, device, replaced_path, devices (path, class, model, size_bytes, made, removed).")]
+JSON: name, device, replaced_path, devices (path, class, model, size_bytes, made, removed, adopted).")]
 struct ReplaceArguments {
     /// The volume
     name: VolumeName,

@@ -50,6 +50,9 @@ pub struct Arguments {
     /// If it had the journal (the first SSD), so does what was moved, freed or first written in its last 30 s
     #[arg(long, value_name = "DEVICE", value_parser = device_id)]
     distrust: Vec<DeviceId>,
+    /// Write back what the SSD alone holds, though the adopted disk was changed while it was not served: that may destroy its file system
+    #[arg(long = "force-write-back")]
+    force_write_back: bool,
     /// Make the volume now, and remove it and the files made for it at the end
     #[arg(long)]
     temporary: bool,
@@ -77,6 +80,7 @@ pub fn run(state: &StateDir, arguments: &Arguments, output: Output) -> Result<u8
         clients: arguments.clients as usize,
         detach: Some(detach_command(name)),
         distrust: arguments.distrust.clone(),
+        force: arguments.force_write_back,
     };
     let ready = |ready: &Ready| output.announce(ready, || ready.nbd_uris.join(" "));
     match (&arguments.name, arguments.temporary) {

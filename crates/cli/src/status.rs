@@ -29,7 +29,7 @@ durability (power_cut, daemon_crash or none: what a flush survives), guests, bac
   background: migrations, migrations_stopped, migrated_bytes, mirrors, promotions,
     promotions_skipped, write_backs, probes, commits, checkpoints, moves_left, moves_left_bytes, moved_bytes_per_second,
     moves_left_seconds
-  devices: device, path, class, state, keeps_addresses, model, uuid, size_bytes, slots_bytes, used_bytes, data_share,
+  devices: device, path, class, state, keeps_addresses, adopted, model, uuid, size_bytes, slots_bytes, used_bytes, data_share,
     requests_share, in_flight, move_share, times_slower, drain_left_bytes, drained_bytes_per_second,
     drain_left_seconds,
     guest_read_requests, guest_write_requests,
@@ -38,7 +38,7 @@ durability (power_cut, daemon_crash or none: what a flush survives), guests, bac
     policy_figures
 Exit status with NAME: 3 if no flush can succeed, or if a device or a copy is missing or behind.
 JSON of one that is not: name, served (false), uuid, temporary, devices (path, class, model,
-size_bytes, made, removed). Without NAME: volumes, a list of these. With --watch: a line every second.")]
+size_bytes, made, removed, adopted). Without NAME: volumes, a list of these. With --watch: a line every second.")]
 pub struct Arguments {
     /// The volume
     name: Option<VolumeName>,
@@ -206,7 +206,11 @@ fn devices(status: &StatusReport, rates: Option<&Rates>) -> String {
             device.errors.to_string(),
         ];
         cells.extend(rates.into_iter().flat_map(|rates| rates.device(place)));
-        let kept = if device.keeps_addresses { " (layout=tail)" } else { "" };
+        let kept = match (device.adopted, device.keeps_addresses) {
+            (true, _) => " (adopted)",
+            (false, true) => " (layout=tail)",
+            (false, false) => "",
+        };
         cells.push(format!("{}{kept}", device.path));
         table.row(cells);
     }

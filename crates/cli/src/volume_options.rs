@@ -4,6 +4,9 @@ use braid_base::{Bytes, DeviceClass};
 use braid_control::{DeviceSpec, Error, ErrorKind, NewVolume, Result, VolumeName};
 use clap::Args;
 
+/// The policy of a volume on an adopted disk if none is given.
+const ADOPTING: &str = "cache";
+
 /// Options of a new volume.
 #[derive(Args, Debug)]
 #[command(next_help_heading = "The new volume")]
@@ -18,7 +21,11 @@ pub struct VolumeOptions {
     /// cheetah-15k5, barracuda-7200.12, exos-x20 (disks), dram (memory: --ssd), or your own: FILE.toml
     #[arg(long, value_name = "PATH[,size=S][,model=M][,layout=L]")]
     hdd: Vec<String>,
-    /// What decides where data lies and when it moves [default: equi]
+    /// A disk or image with data on it, which becomes the volume: its bytes stay where they are, nothing else is written to it, and the SSDs
+    /// given with --ssd cache it. It must not be mounted. Policies that leave data where it is fit: cache, hystor, hdd-only
+    #[arg(long, value_name = "DISK[,model=M]", conflicts_with = "hdd")]
+    adopt: Option<String>,
+    /// What decides where data lies and when it moves [default: equi; with --adopt: cache]
     #[arg(long, value_name = "POLICY[,KEY=VALUE...]")]
     policy: Option<String>,
     /// The unit of placement, 4KiB to 64MiB [default: 128KiB]
@@ -44,13 +51,24 @@ impl VolumeOptions {
         let ssds = self.ssd.iter().map(|text| DeviceSpec::parse(DeviceClass::Ssd, text));
         let hdds = self.hdd.iter().map(|text| DeviceSpec::parse(DeviceClass::Hdd, text));
         let devices = ssds.chain(hdds).collect::<Result<Vec<_>>>()?;
+        let adopt =
+            self.adopt.as_deref().map(|text| DeviceSpec::parse(DeviceClass::Hdd, text)).transpose()?;
+        if devices.is_empty() && adopt.is_some() {
+            let problem = "an adopted disk needs an SSD before it: name one with --ssd PATH";
+            return Err(Error::new(ErrorKind::Usage, problem));
+        }
         if devices.is_empty() {
             let problem = "a volume is made of devices: name at least one with --ssd PATH or --hdd PATH";
             return Err(Error::new(ErrorKind::Usage, problem));
         }
         let usual = NewVolume::new(name, devices);
         Ok(NewVolume {
-            policy: self.policy.clone().unwrap_or(usual.policy),
+            policy: self.policy.clone().unwrap_or(if adopt.is_some() {
+                ADOPTING.to_owned()
+            } else {
+                usual.policy
+            }),
+            adopt,
             extent_size: self.extent.unwrap_or(usual.extent_size),
             block_size: self.block.unwrap_or(usual.block_size),
             copies: self.copies.unwrap_or(usual.copies),
@@ -64,6 +82,7 @@ impl VolumeOptions {
     pub fn any(&self) -> bool {
         !self.ssd.is_empty()
             || !self.hdd.is_empty()
+            || self.adopt.is_some()
             || self.policy.is_some()
             || self.extent.is_some()
             || self.block.is_some()

@@ -5,7 +5,7 @@
 //! ```text
 //! volume/   by name: create, check, import, policy, replace; state_dir (names → paths on this machine), lock (one process at
 //!           a time), members (the devices, found and opened)
-//! device/   by path: spec (`PATH,model=x25-m,size=10GiB`), open, log (its errors)
+//! device/   by path: spec (`PATH,model=x25-m,size=10GiB`), open, log (its errors), adopted (what a disk with data on it is known by)
 //! model/    library (models by name, or from a file of your own), calibrate (made from measurements)
 //! serve/    daemon (open, serve, drain, close), devices (that come and leave), address (where clients connect)
 //! record/   notes → recorded → send → recording: a trace, from the guests' requests to the client's file

@@ -1,14 +1,16 @@
 //! Checking a volume that nobody serves: superblocks, both map images, cache tables, journal, slots.
 
+use crate::adopted::{DirtySpans, look_at};
 use crate::copies::{Member, watched};
 use crate::journal::{Mode, Recovered, Source, check_cache_tables, check_image, recover};
 use crate::map::State;
-use crate::open::{Assembled, ask_superblock, assemble, only_copies};
+use crate::open::{AdoptedDisk, Assembled, ask_superblock, assemble, only_copies};
 use crate::shape::Shape;
 use crate::{ErrorKind, Result};
 use braid_base::{Bytes, DeviceId, ExtentId};
 use braid_format::superblock::DeviceState;
 use braid_runtime::{Device, Runtime};
+use std::ops::Range;
 use std::rc::Rc;
 
 /// What a check found.
@@ -36,6 +38,10 @@ pub struct Report {
     pub removed: Vec<DeviceId>,
     /// Devices that are not current: missing, failed, or to be brought up to date.
     pub not_current: Vec<(DeviceId, DeviceState)>,
+    /// Likewise of an adopted disk: ranges that may be older than what was flushed if an SSD that is missing does not come back.
+    pub older: Vec<(DeviceId, Range<Bytes>)>,
+    /// Whether the adopted disk was changed while Braid did not serve it.
+    pub changed_elsewhere: bool,
     /// What only a device that is missing holds as it was written last: lost if it does not come back.
     pub only_on_missing: Vec<(DeviceId, ExtentId)>,
 }
@@ -44,15 +50,23 @@ pub struct Report {
 ///
 /// # Errors
 /// Where the devices are not those of one volume, as [`crate::Volume::open`] says. Damage is in the report.
-pub async fn check<R: Runtime, D: Device>(rt: &R, devices: Vec<D>, names: &[String]) -> Result<Report> {
+pub async fn check<R: Runtime, D: Device>(
+    rt: &R,
+    devices: Vec<D>,
+    names: &[String],
+    adopted: Option<AdoptedDisk>,
+) -> Result<Report> {
     let mut report = Report::default();
     let devices: Vec<Rc<D>> = devices.into_iter().map(Rc::new).collect();
-    for (device, name) in devices.iter().zip(names) {
+    let is_adopted = |place| adopted.is_some_and(|adopted| adopted.place == place);
+    for (_, (device, name)) in devices.iter().zip(names).enumerate().filter(|(place, _)| !is_adopted(*place))
+    {
         for offset in ask_superblock(rt, device, name).await?.damaged {
             report.repairable.push(format!("{name}: the superblock copy at byte {} is damaged", offset.0));
         }
     }
-    let Assembled { superblock, devices, clean, anew, lately } = assemble(rt, devices, names, &[]).await?;
+    let Assembled { superblock, devices, clean, anew, lately, without } =
+        assemble(rt, devices, names, &[], adopted).await?;
     report.name.clone_from(&superblock.name);
     report.extent_size = superblock.extent_size;
     report.span_size = superblock.extent_size * u64::from(superblock.span_extents);
@@ -61,8 +75,18 @@ pub async fn check<R: Runtime, D: Device>(rt: &R, devices: Vec<D>, names: &[Stri
     report.removed = removed.map(|member| member.id).collect();
     let not_current = members.iter().filter(|member| member.is_lacking());
     report.not_current = not_current.map(|member| (member.id, member.state())).collect();
-    let mut source = Source { members: &members, superblock: &superblock, mode: Mode::Strict, clean };
+    let mode = Mode::Strict;
+    let disk = watched(rt, &members, look_at(&members, &superblock, clean)).await?;
+    let changed_elsewhere = disk.as_ref().is_some_and(|disk| disk.has_changed);
+    let mut source = Source { members: &members, superblock: &superblock, mode, clean, changed_elsewhere };
     watched(rt, &members, check_metadata(&mut source, &mut report, &lately)).await?;
+    report.changed_elsewhere = changed_elsewhere;
+    if let Some(&device) = without.first()
+        && let Some(spans) = watched(rt, &members, DirtySpans::load(&members, &superblock)).await?
+    {
+        let ranges = spans.ranges(&Shape::of(&superblock));
+        report.older = ranges.into_iter().map(|range| (device, range)).collect();
+    }
     Ok(report)
 }
 

@@ -1,5 +1,6 @@
 //! What all verbs of a volume share. Each verb is in the file of its name.
 
+use crate::adopted::{DirtySpans, Watched};
 use crate::copies::{BlockSlots, Buffers, Deadline, Devices, Member, WriteBacks};
 use crate::epochs::Epochs;
 use crate::jobs::Jobs;
@@ -40,6 +41,10 @@ pub(crate) struct Core<R, D> {
     pub background: RefCell<BackgroundStats>,
     /// None for a volume without a journal for them.
     pub epochs: Option<Epochs>,
+    /// Of a volume on an adopted disk: what the loss of the SSDs would cost.
+    pub dirty_spans: Option<DirtySpans>,
+    /// Likewise: where the fingerprint of the disk looks.
+    pub watched: Option<Watched>,
 }
 
 /// A request to a device that has begun.
@@ -203,7 +208,13 @@ impl<R: Runtime, D: Device> Core<R, D> {
     /// A request has ended.
     #[inline]
     pub fn end(&self, attempt: &Attempt<D>, result: io::Result<()>) -> Result<()> {
-        let &Attempt { member, direction, len, origin, start, of, .. } = attempt;
+        let &Attempt { member, direction, at, len, origin, start, of } = attempt;
+        if direction == Direction::Write
+            && let Some(watched) = &self.watched
+            && watched.disk == member.id
+        {
+            watched.note(at, len);
+        }
         let latency = self.rt.now().saturating_sub(start);
         if !D::ALWAYS_ANSWERS {
             member.speed.end(member.entry.class, direction, len, latency, of);

@@ -4,8 +4,10 @@ mod empty;
 mod layout;
 
 pub(crate) use empty::write_empty_regions;
+pub use layout::record_len;
 pub(crate) use layout::{added_regions, room_for_slots};
 
+use crate::adopted::{fingerprint_of, refuse_moving_homes};
 use crate::map::State;
 use crate::open::write_new;
 use crate::shape::Shape;
@@ -39,6 +41,8 @@ pub struct CreateOptions {
     pub policy: String,
     /// For each device, the model that it emulates; empty for none.
     pub models: Vec<String>,
+    /// A disk that is adopted with what is on it.
+    pub adoption: Option<Adoption>,
     /// For each device, where Braid's structures lie on it; [`Layout::Head`] where nothing is said.
     pub layouts: Vec<Layout>,
     /// Whether devices may be overwritten that hold something else.
@@ -58,10 +62,22 @@ impl CreateOptions {
             span_size: MIB * 16,
             policy: "equi".to_owned(),
             models: Vec::new(),
+            adoption: None,
             layouts: Vec::new(),
             overwrite: false,
         }
     }
+}
+
+/// A disk that becomes the volume with what is on it, and the device that keeps what must survive the loss of the SSDs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Adoption {
+    /// The place of the disk among the devices.
+    pub disk: usize,
+    /// What the disk is known by: a sum of its serial number, or of its path.
+    pub identity: Uuid,
+    /// The place of the record: a device for metadata alone, of [`record_len`] at least, which is neither the disk nor an SSD.
+    pub record: usize,
 }
 
 /// Slots that no volume may count on: moves need somewhere to go.
@@ -75,9 +91,18 @@ const LOOK_FOR_CONTENT: Bytes = Bytes(1 << 20);
 
 /// Makes a volume on `devices`, in the order of their ids. It is open to nobody afterwards: open it.
 pub async fn create<D: Device>(devices: &[D], options: &CreateOptions) -> Result<Superblock> {
-    let superblock = plan(devices, options)?;
-    for (i, device) in devices.iter().enumerate().filter(|_| !options.overwrite) {
+    let mut superblock = plan(devices, options)?;
+    let disk = superblock.adopted();
+    let is_overwritten = |place: usize| disk.is_none_or(|disk| disk.index() != place);
+    for (i, device) in devices.iter().enumerate().filter(|(i, _)| !options.overwrite && is_overwritten(*i)) {
         refuse_content(device, &format!("device d{i}")).await?;
+    }
+    if let Some(disk) = disk {
+        let device = &devices[disk.index()];
+        let geometry = device.geometry();
+        let read = async |at: Bytes, into: &Buf| device.read(at, into).await;
+        let looked_at = fingerprint_of((disk, geometry.size, geometry.alignment), read).await?;
+        superblock.devices[disk.index()].fingerprint = looked_at.0;
     }
     let all: Vec<Option<&D>> = devices.iter().map(Some).collect();
     write_empty_regions(&all, &superblock).await?;
@@ -113,6 +138,9 @@ fn plan<D: Device>(devices: &[D], options: &CreateOptions) -> Result<Superblock>
     }
     let (extent_size, block_size) = (options.extent_size, options.block_size);
     superblock::check_sizes(MIB, extent_size, block_size).or_else(invalid_text)?;
+    if let Some(adoption) = &options.adoption {
+        check_adoption(devices, options, adoption)?;
+    }
     for (i, device) in devices.iter().enumerate() {
         let geometry = device.geometry();
         if geometry.size < SMALLEST_DEVICE.max(extent_size * 4) {
@@ -131,7 +159,10 @@ fn plan<D: Device>(devices: &[D], options: &CreateOptions) -> Result<Superblock>
     }
     // The map's size depends on the volume's, which depends on the room that the map leaves: count it once for the
     // largest volume there could be.
-    let most: Bytes = devices.iter().map(|d| d.geometry().size).sum();
+    let most: Bytes = match &options.adoption {
+        Some(adoption) => devices[adoption.disk].geometry().size,
+        None => devices.iter().map(|d| d.geometry().size).sum(),
+    };
     let largest = options.size.unwrap_or(most).min(most);
     let mut superblock = layout::lay_out(devices, options, largest, false)?;
     let parse = |superblock: &Superblock| {
@@ -140,6 +171,12 @@ fn plan<D: Device>(devices: &[D], options: &CreateOptions) -> Result<Superblock>
         policy.map(|policy| (views, policy)).map_err(|e| Error::new(ErrorKind::Invalid, e.to_string()))
     };
     let (mut views, policy) = parse(&superblock)?;
+    if options.adoption.is_some() {
+        refuse_moving_homes(&*policy, &views)?;
+        superblock.policy = checked_policy(&*policy, options.copies)?;
+        superblock.verify().map_err(|wrong| Error::new(ErrorKind::Invalid, wrong.to_string()))?;
+        return Ok(superblock);
+    }
     if policy.keeps_epochs() {
         superblock = layout::lay_out(devices, options, largest, true)?;
         (views, _) = parse(&superblock)?;
@@ -170,6 +207,37 @@ fn plan<D: Device>(devices: &[D], options: &CreateOptions) -> Result<Superblock>
     superblock.policy = checked_policy(&*policy, options.copies)?;
     superblock.verify().map_err(|wrong| Error::new(ErrorKind::Invalid, wrong.to_string()))?;
     Ok(superblock)
+}
+
+/// Whether a disk can be adopted as it is.
+fn check_adoption<D: Device>(devices: &[D], options: &CreateOptions, adoption: &Adoption) -> Result<()> {
+    let invalid = |message: String| Err(Error::new(ErrorKind::Invalid, message));
+    let disk = devices[adoption.disk].geometry();
+    let is_cache = |i: usize| i != adoption.disk && i != adoption.record;
+    let is_ssd = |i: usize| devices[i].geometry().class == DeviceClass::Ssd;
+    if adoption.disk == adoption.record || !(0..devices.len()).any(is_cache) {
+        return invalid("an adopted disk needs an SSD before it: give one with --ssd".to_owned());
+    }
+    if let Some(other) = (0..devices.len()).find(|&i| is_cache(i) && !is_ssd(i)) {
+        return invalid(format!(
+            "device d{other} is no SSD: beside an adopted disk there are only SSDs, which cache it"
+        ));
+    }
+    if options.copies != 1 {
+        return invalid(format!("{} copies of an adopted disk: it is the only one, use 1", options.copies));
+    }
+    if let Some(size) = options.size.filter(|&size| size != disk.size) {
+        return invalid(format!(
+            "a size of {size} for an adopted disk of {}: the volume has the size of the disk, leave it out",
+            disk.size
+        ));
+    }
+    let least = record_len(disk.size, devices.len(), options);
+    let record = devices[adoption.record].geometry().size;
+    if record < least {
+        return invalid(format!("the record of the volume has {record}: use at least {least}"));
+    }
+    Ok(())
 }
 
 /// How large a volume fits on these devices under a policy, and how large one is that the devices hold which the policy uses.

@@ -64,8 +64,13 @@ pub trait Export: Clone + 'static {
     /// Makes every write that was acknowledged before this call durable.
     fn flush(&self) -> impl Future<Output = Result<()>>;
 
-    /// Frees a range: it reads as zeros afterwards.
+    /// Frees a range: it reads as zeros afterwards, or as anything if [`Export::discards_to_zeros`] says so.
     fn discard(&self, offset: Bytes, len: Bytes) -> impl Future<Output = Result<()>>;
+
+    /// Whether what was discarded reads as zeros. A front whose protocol promises that offers no discard otherwise.
+    fn discards_to_zeros(&self) -> bool {
+        true
+    }
 
     /// Makes a range read as zeros.
     fn write_zeroes(

@@ -8,6 +8,7 @@
 //! check.rs    of a volume at rest         moves/     migrations, probes, trims
 //! replace.rs  a new device for a lost one   life/      devices that come and leave while guests work
 //! policy/      the policy in charge, and what it has learned
+//! adopted/    a disk that was there before, with its data, and is the volume
 //! epochs/     a disk that alone is the volume as it was at a past instant
 //! ```
 //!
@@ -15,6 +16,7 @@
 //! record that freed it is durable. After a crash every block reads as its last flushed bytes or as a later write.
 #![forbid(unsafe_code)]
 
+mod adopted;
 mod check;
 mod copies;
 mod core;
@@ -39,7 +41,7 @@ mod status;
 mod volume;
 
 pub use check::{Report, check};
-pub use create::{CreateOptions, create, planned_slots};
+pub use create::{Adoption, CreateOptions, create, planned_slots, record_len};
 pub use epochs::PastState;
 pub use error::{Error, ErrorKind, Result};
 pub use export::{Allocation, Durability, Export, Hints, Zeroing};
@@ -47,7 +49,7 @@ pub use journal::Recovery;
 pub use latency::Latency;
 pub use life::{Addition, DrainStatus};
 pub use moves::MovesStatus;
-pub use open::identify;
+pub use open::{AdoptedDisk, identify};
 #[cfg(feature = "planted")]
 pub use planted::{Bug, plant};
 pub use replace::{Replacement, replace};

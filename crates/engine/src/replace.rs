@@ -45,8 +45,8 @@ pub async fn replace<R: Runtime, D: Device>(
 ) -> Result<Superblock> {
     let Replacement { device, name, overwrite, .. } = replacement;
     let devices = devices.into_iter().map(Rc::new).collect();
-    let Assembled { mut superblock, devices, clean, lately, anew } =
-        assemble(rt, devices, names, &[]).await?;
+    let Assembled { mut superblock, devices, clean, lately, anew, .. } =
+        assemble(rt, devices, names, &[], None).await?;
     let Some(entry) = superblock.devices.get(device.index()) else {
         let count = superblock.devices.len();
         return invalid(format!("volume '{}' has no device {device}: it has {count}", superblock.name));
@@ -126,7 +126,8 @@ async fn refuse_if_needed<R: Runtime, D: Device>(
     let members = Member::all(superblock, devices.to_vec(), anew);
     let shape = Shape::of(superblock);
     let mut state = State::new(&shape, superblock);
-    let source = Source { members: &members, superblock, mode: Mode::Strict, clean };
+    let source =
+        Source { members: &members, superblock, mode: Mode::Strict, clean, changed_elsewhere: false };
     watched(rt, &members, recover(&source, &mut state)).await?;
     refuse_only_copies(&members, superblock, &shape, &state, lately)
 }

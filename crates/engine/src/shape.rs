@@ -1,7 +1,7 @@
 //! The sizes of a volume and the arithmetic of ranges within its extents.
 
 use braid_base::{BlockId, Bytes, ExtentId};
-use braid_format::superblock::Superblock;
+use braid_format::superblock::{Mapping, Superblock};
 use braid_format::{SpanId, layout};
 use std::ops::Range;
 
@@ -18,6 +18,8 @@ pub struct Shape {
     pub part_size: Bytes,
     /// Required copies of each extent.
     pub copies: u8,
+    /// Where what homes hold ends: at the end of the last extent, which may lie behind the volume's; but of an adopted disk the last extent is short.
+    end: Bytes,
     /// The sizes as powers of two: on the path of every request a shift stands for a division.
     extent_bits: u32,
     block_bits: u32,
@@ -43,7 +45,11 @@ impl Shape {
     /// The sizes of the volume that a superblock describes.
     pub(crate) fn of(superblock: &Superblock) -> Shape {
         let Superblock { volume_size, extent_size, block_size, copies, span_extents, .. } = *superblock;
-        Shape::new(volume_size, extent_size, block_size, copies, span_extents)
+        let shape = Shape::new(volume_size, extent_size, block_size, copies, span_extents);
+        match superblock.mapping() {
+            Mapping::Dense => shape,
+            Mapping::OwnAddress => Shape { end: volume_size, ..shape },
+        }
     }
 
     pub(crate) fn new(
@@ -66,6 +72,7 @@ impl Shape {
             block_size,
             part_size,
             copies,
+            end: extent_size * volume_size.0.div_ceil(extent_size.0),
             extent_bits,
             block_bits,
             part_bits,
@@ -76,6 +83,17 @@ impl Shape {
     /// Extents of the volume.
     pub fn extents(&self) -> u32 {
         self.volume_size.0.div_ceil(self.extent_size.0) as u32
+    }
+
+    /// Blocks that can have an extra copy.
+    pub(crate) fn blocks(&self) -> u64 {
+        self.end.0.div_ceil(self.block_size.0)
+    }
+
+    /// Whether an extent has the size of all but the last one of an adopted disk.
+    #[inline]
+    pub(crate) fn is_whole(&self, extent: ExtentId) -> bool {
+        self.bytes_of(extent).end <= self.end
     }
 
     /// The extent that holds the byte at `offset`.
@@ -193,11 +211,12 @@ impl Shape {
         end - (piece.range.start.0 >> self.block_bits)
     }
 
-    /// The extent of a block, and the block's range within it.
+    /// The extent of a block, and the block's range within it. The last block of an adopted disk may be short.
     pub(crate) fn range_of(&self, block: BlockId) -> Piece {
         let per_extent = self.extent_size / self.block_size;
-        let start = self.block_size * (block.0 % per_extent);
-        Piece { extent: ExtentId((block.0 / per_extent) as u32), range: start..start + self.block_size }
+        let (start, at) = (self.block_size * (block.0 % per_extent), self.block_size * block.0);
+        let len = self.end.saturating_sub(at).min(self.block_size);
+        Piece { extent: ExtentId((block.0 / per_extent) as u32), range: start..start + len }
     }
 }
 
@@ -233,6 +252,17 @@ mod tests {
         assert_eq!(shape.run(0b110, KIB * 4, KIB * 128), (false, KIB * 8));
         assert_eq!(shape.run(0b110, KIB * 9, KIB * 128), (true, KIB * 24));
         assert_eq!(shape.run(0b110, KIB * 9, KIB * 12), (true, KIB * 12));
+    }
+
+    #[test]
+    fn the_last_extent_and_block_of_an_adopted_disk_are_short() {
+        let shape = Shape { end: MIB * 10 - Bytes(512), ..shape() };
+        let (last, blocks) = (ExtentId(79), MIB * 10 / (KIB * 4));
+        assert!(shape.is_whole(ExtentId(78)) && !shape.is_whole(last));
+        assert_eq!(shape.blocks(), blocks);
+        let range = shape.range_of(BlockId(blocks - 1)).range;
+        assert_eq!((range.start, range.end), (KIB * 124, KIB * 128 - Bytes(512)));
+        assert_eq!(shape.range_of(BlockId(blocks - 2)).range, KIB * 120..KIB * 124);
     }
 
     #[test]

@@ -99,6 +99,8 @@ pub struct DeviceStatus {
     pub state: DeviceState,
     /// Whether extents lie on it at their own addresses.
     pub keeps_addresses: bool,
+    /// Whether it was there before with data on it, and is the volume byte for byte.
+    pub is_adopted: bool,
     /// The model that it emulates; empty for none.
     pub model: String,
     /// Its identity.
@@ -156,7 +158,8 @@ impl<R: Runtime, D: Device> Volume<R, D> {
                 id: member.id,
                 class: member.entry.class,
                 state: member.state(),
-                keeps_addresses: member.entry.layout == Layout::Tail,
+                keeps_addresses: member.entry.layout != Layout::Head,
+                is_adopted: member.entry.layout == Layout::Adopted,
                 model: member.entry.model.clone(),
                 uuid: member.entry.uuid,
                 size: member.entry.size,

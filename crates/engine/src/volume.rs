@@ -1,5 +1,6 @@
 //! The volume's public face: open, the verbs of a disk, and what an administrator asks.
 
+use crate::adopted::{self, DirtySpans, refuse_dirty, refuse_moving_homes};
 use crate::copies::{BlockSlots, Buffers, Devices, Member, WriteBacks, watched};
 use crate::core::Core;
 use crate::create::{checked_policy, room, written_policy};
@@ -9,13 +10,13 @@ use crate::jobs::Jobs;
 use crate::journal::{Journal, Mode, Recovered, Recovery, Source, images, recover, rings};
 use crate::map::State;
 use crate::moves::Moves;
-use crate::open::{Assembled, assemble, enter, refuse_only_copies};
+use crate::open::{AdoptedDisk, Assembled, assemble, enter, refuse_only_copies};
 use crate::planted::{Bug, planted};
 use crate::policy::{InCharge, PolicyStates};
 use crate::request::{ExtentCache, Guests, Readahead};
 use crate::shape::Shape;
 use crate::{Error, ErrorKind, Result};
-use braid_base::{Bytes, DeviceId, Nanos, Op};
+use braid_base::{Bytes, DeviceClass, DeviceId, Nanos, Op};
 use braid_format::SlotNumber;
 use braid_format::superblock::{DeviceState, Phase, RegionKind, Superblock};
 use braid_policy::{DeviceView, Flags, Origin, Policy};
@@ -38,6 +39,8 @@ pub struct OpenOptions {
     pub distrust: Vec<DeviceId>,
     /// Opens the volume as the disk that keeps epochs is alone: without the devices that are given up, and without what was written since.
     pub recover: bool,
+    /// Which of the devices is the disk that the volume adopted, if it has adopted one.
+    pub adopted: Option<AdoptedDisk>,
 }
 
 impl OpenOptions {
@@ -51,6 +54,7 @@ impl OpenOptions {
             repair: false,
             distrust: Vec::new(),
             recover: false,
+            adopted: None,
         }
     }
 }
@@ -83,19 +87,31 @@ impl<R: Runtime, D: Device> Volume<R, D> {
     /// missing or were used apart from the others, `Unsupported` for a volume of a newer version, `Corrupt` for damage: then
     /// nothing was changed.
     pub async fn open(rt: R, devices: Vec<D>, options: OpenOptions) -> Result<(Volume<R, D>, Recovery)> {
-        let Assembled { mut superblock, devices, clean, lately, anew } =
-            assemble(&rt, devices.into_iter().map(Rc::new).collect(), &options.names, &options.distrust)
-                .await?;
+        let OpenOptions { names, distrust, adopted, .. } = &options;
+        let devices = devices.into_iter().map(Rc::new).collect();
+        let Assembled { mut superblock, devices, clean, lately, without, anew } =
+            assemble(&rt, devices, names, distrust, *adopted).await?;
         let shape = Shape::of(&superblock);
         let members = Member::all(&superblock, devices, &anew);
+        let disk = watched(&rt, &members, adopted::look_at(&members, &superblock, clean)).await?;
+        let dirty_spans = watched(&rt, &members, DirtySpans::load(&members, &superblock)).await?;
+        let older = dirty_spans.as_ref().map_or(Vec::new(), |spans| spans.ranges(&shape));
+        refuse_dirty(&superblock, &without, &older)?;
         let mut state = State::new(&shape, &superblock);
         let mode = if options.repair { Mode::Repair } else { Mode::Strict };
-        let source = Source { members: &members, superblock: &superblock, mode, clean };
+        let changed_elsewhere = disk.as_ref().is_some_and(|disk| disk.has_changed);
+        let source = Source { members: &members, superblock: &superblock, mode, clean, changed_elsewhere };
         let Recovered { ring, gaps, mut recovery } =
             watched(&rt, &members, recover(&source, &mut state)).await?;
         let adopting = epochs::adopt(&rt, &members, &superblock, &shape, &mut state, options.recover);
         recovery.adopted = watched(&rt, &members, adopting).await?;
         refuse_only_copies(&members, &superblock, &shape, &state, &lately)?;
+        if lately.iter().any(|&device| superblock.devices[device.index()].class == DeviceClass::Ssd) {
+            recovery.older.extend(older);
+        }
+        let is_forced = adopted.is_some_and(|adopted| adopted.force);
+        let watched_disk = adopted::accept(disk, &mut superblock, &state, &mut recovery, is_forced)?;
+        state.count_all_dirty();
         for member in members.iter().filter(|member| !member.is_filled()) {
             state.set_open(member.id, false);
         }
@@ -115,6 +131,9 @@ impl<R: Runtime, D: Device> Volume<R, D> {
             if images.iter().any(|(image, _)| image != device && members[image.index()].is_current()) {
                 state.set_only_journal(*device);
             }
+            if superblock.adopted().is_some() {
+                state.set_only_journal(*device);
+            }
         }
         let core = Rc::new(Core {
             rt,
@@ -123,6 +142,8 @@ impl<R: Runtime, D: Device> Volume<R, D> {
             journal: Journal::new(replicas, superblock.epoch, ring),
             moves: Moves::new(&superblock),
             epochs: Epochs::of(&superblock),
+            dirty_spans,
+            watched: watched_disk,
             devices: Devices::new(members, superblock),
             block_slots: BlockSlots::default(),
             write_backs: WriteBacks::default(),
@@ -197,12 +218,20 @@ impl<R: Runtime, D: Device> Volume<R, D> {
                 core.checkpoint().await?;
             }
         }
+        core.clear_dirty_spans().await?;
         core.checkpoint().await?;
         core.prove().await?;
         core.flush_proofs().await?;
         core.save_policy().await;
+        let fingerprint = core.last_fingerprint().await?;
         for phase in [Phase::Closing, Phase::Closed] {
-            core.change_superblock(|superblock| superblock.phase = phase).await?;
+            core.change_superblock(|superblock| {
+                superblock.phase = phase;
+                if let Some((disk, fingerprint)) = fingerprint {
+                    superblock.devices[disk.index()].fingerprint = fingerprint;
+                }
+            })
+            .await?;
         }
         core.journal.failure().map_or(Ok(()), Err)
     }
@@ -248,6 +277,10 @@ impl<R: Runtime, D: Device> Volume<R, D> {
         let policy =
             braid_policy::parse(text, &devices).map_err(|e| Error::new(ErrorKind::Invalid, e.to_string()))?;
         let written = checked_policy(&*policy, core.shape.copies)?;
+        let is_adopted = core.devices.superblock().adopted().is_some();
+        if is_adopted {
+            refuse_moving_homes(&*policy, &devices)?;
+        }
         if policy.keeps_epochs() && core.epochs.is_none() {
             let problem = format!(
                 "policy '{text}' needs a disk with a journal for epochs, which only the creation of a volume makes: use order=lba, or a new volume \
@@ -265,7 +298,7 @@ impl<R: Runtime, D: Device> Volume<R, D> {
         let entries = core.devices.superblock().devices.clone();
         let Shape { extent_size, copies, .. } = core.shape;
         let (most, _) = room(&all.collect::<Vec<_>>(), &entries, &*policy, extent_size, copies);
-        if core.shape.volume_size > most {
+        if core.shape.volume_size > most && !is_adopted {
             let problem = format!(
                 "policy '{text}' leaves room for {most} of the volume's {}: keep less of the devices for extra copies",
                 core.shape.volume_size
@@ -393,7 +426,18 @@ impl<R: Runtime, D: Device> Export for Volume<R, D> {
     }
 
     async fn discard(&self, offset: Bytes, len: Bytes) -> Result<()> {
-        self.write_zeroes(offset, len, Zeroing::MayDiscard, Durability::Volatile).await
+        let start = self.core.rt.now();
+        if self.core.policy.observes()
+            && let Some(delay) = self.core.arrived(Op::Discard, offset, len, self.flags(), start)
+        {
+            delay.await;
+        }
+        let result = self.core.discard(offset, len).await;
+        self.timed(start, result, |guests, _| guests.discards += 1)
+    }
+
+    fn discards_to_zeros(&self) -> bool {
+        !self.core.state.borrow().map.is_of_adopted()
     }
 
     async fn write_zeroes(

@@ -2,7 +2,9 @@
 //! table.
 
 use crate::superblock::{self, Layout};
-use crate::{double_write, extra_directory, extra_page, intent_page, map_page, policy_state, proof};
+use crate::{
+    dirty_spans, double_write, extra_directory, extra_page, intent_page, map_page, policy_state, proof,
+};
 use braid_base::{Bytes, KIB, MIB};
 
 /// The room of one superblock copy.
@@ -20,12 +22,13 @@ pub const PARTS: u64 = 16;
 
 const PAGE: Bytes = Bytes(4096);
 
-/// The places of the superblock copies on a device of `size`, at least [`SMALLEST_DEVICE`].
+/// The places of the superblock copies on a device of `size`, at least [`SMALLEST_DEVICE`]; none on an adopted disk.
 pub fn superblock_offsets(size: Bytes, layout: Layout) -> Vec<Bytes> {
     let from_end = |rooms: u64| (size - SUPERBLOCK_ROOM * rooms).align_down(SUPERBLOCK_ROOM);
     match layout {
         Layout::Head => vec![Bytes::ZERO, SUPERBLOCK_ROOM, from_end(1)],
         Layout::Tail => vec![from_end(3), from_end(2), from_end(1)],
+        Layout::Adopted => Vec::new(),
     }
 }
 
@@ -90,6 +93,11 @@ pub fn cache_table_pages(slots: u32, extent_size: Bytes, block_size: Bytes) -> u
 /// The length of a double-write area for an image of so many pages.
 pub fn double_write_len(pages: u32) -> Bytes {
     double_write::PAGE * u64::from(pages.clamp(1, double_write::MOST_PAGES))
+}
+
+/// The length of the table of spans that may have dirty extra copies: two halves, written alternately.
+pub fn dirty_spans_len(spans: u32) -> Bytes {
+    dirty_spans::half(spans) * 2
 }
 
 /// The length of the policy's state: two halves, written alternately.

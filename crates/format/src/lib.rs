@@ -14,10 +14,12 @@
 //! order in which they are written.
 #![forbid(unsafe_code)]
 
+pub mod dirty_spans;
 pub mod double_write;
 pub mod epoch_journal;
 pub mod extra_directory;
 pub mod extra_page;
+pub mod fingerprint;
 pub mod intent_page;
 pub mod journal;
 pub mod layout;
@@ -33,6 +35,7 @@ mod page;
 mod text;
 
 pub use count::LARGEST_COUNT;
+pub use fingerprint::Fingerprint;
 pub use invalid::Invalid;
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};

@@ -17,7 +17,7 @@
 //! 88      4     extents of a span
 //! 92      1     phase: 1 closed, 2 opening, 3 open, 4 closing
 //! 93      1     required copies: 1 or 2
-//! 94      1     mapping: 1 (an entry for each extent)
+//! 94      1     mapping: 1 an entry for each extent, 2 each extent at its own address on the adopted disk
 //! 95      1     copies of the device table: 1 or 2
 //! 96      2     0
 //! 98      2     this device's id
@@ -120,6 +120,8 @@ pub struct Header {
     pub block_size: Bytes,
     pub span_extents: u32,
     pub copies: u8,
+    /// How homes are known.
+    pub mapping: Mapping,
     pub policy: String,
     pub tables: Vec<TablePlace>,
     /// The device that this superblock lies on.
@@ -128,6 +130,16 @@ pub struct Header {
     pub device: DeviceEntry,
     /// Devices of the volume.
     pub device_count: u16,
+}
+
+/// How the volume knows where the home of an extent lies.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, TryFromBytes, IntoBytes, Immutable, Unaligned)]
+#[repr(u8)]
+pub enum Mapping {
+    /// The map has an entry for each extent.
+    Dense = 1,
+    /// There is no map: one device is an adopted disk, and each extent lies there at its own address, valid from the start.
+    OwnAddress = 2,
 }
 
 /// How far opening or closing came. Data is written only in `Open`, after all devices record it.
@@ -231,6 +243,17 @@ impl Superblock {
         self.extents().div_ceil(self.span_extents)
     }
 
+    /// The disk that is the volume byte for byte, if the volume has adopted one.
+    pub fn adopted(&self) -> Option<DeviceId> {
+        let mut devices = (0..).map(DeviceId).zip(&self.devices);
+        devices.find(|(_, device)| device.layout == Layout::Adopted).map(|(id, _)| id)
+    }
+
+    /// How homes are known.
+    pub fn mapping(&self) -> Mapping {
+        if self.adopted().is_some() { Mapping::OwnAddress } else { Mapping::Dense }
+    }
+
     /// The span that an extent is part of.
     pub fn span(&self, extent: ExtentId) -> SpanId {
         SpanId(extent.0 / self.span_extents)
@@ -298,6 +321,13 @@ impl Header {
             devices: table.devices,
             regions: table.regions,
         };
+        if superblock.mapping() != self.mapping {
+            return Err(Invalid::Value(format!(
+                "the superblock has the mapping {:?}, and the device table {:?}",
+                self.mapping,
+                superblock.mapping()
+            )));
+        }
         superblock.verify()?;
         Ok(superblock)
     }

@@ -36,6 +36,8 @@ pub trait Attachment {
 pub struct LoopAttachment {
     /// The mounted directory, without symbolic links.
     directory: PathBuf,
+    /// The size of its sectors, if what lies there does not tell.
+    sector: Option<u32>,
 }
 
 /// A loop device whose daemon is dead: every request to it fails.
@@ -53,7 +55,12 @@ impl LoopAttachment {
     /// # Errors
     /// If the directory does not exist.
     pub fn new(directory: &Path) -> Result<LoopAttachment> {
-        Ok(LoopAttachment { directory: resolve(directory)? })
+        Ok(LoopAttachment { directory: resolve(directory)?, sector: None })
+    }
+
+    /// The same with sectors of this size, whatever lies on the volume: those of the disk that it is.
+    pub fn with_sector(self, sector: Option<u32>) -> LoopAttachment {
+        LoopAttachment { sector, ..self }
     }
 
     fn file(&self) -> PathBuf {
@@ -133,7 +140,8 @@ impl Attachment for LoopAttachment {
         let mut first = vec![0; FIRST_BYTES.min(size as usize)];
         file.read_exact_at(&mut first, 0)
             .map_err(|error| Error::io("reading the volume's first bytes", &error))?;
-        let device = LoopDevice::configure(&file, sector_size(&first, size), &loop_name(&self.file()))?;
+        let sector = self.sector.unwrap_or_else(|| sector_size(&first, size));
+        let device = LoopDevice::configure(&file, sector, &loop_name(&self.file()))?;
         device.check(size).inspect_err(|_| drop(device.clear_when_unused()))?;
         Ok(device.path())
     }

@@ -75,7 +75,11 @@ impl<E: Export> Service<E> {
         self.export.flush().await.map_err(|error| errno_of(&error))
     }
 
+    /// A hole reads as zeros: the kernel writes zeros itself where it gets none.
     async fn punch_hole(&self, offset: Bytes, len: Bytes) -> Result<(), Errno> {
+        if !self.export.discards_to_zeros() {
+            return Err(Errno::OPNOTSUPP);
+        }
         let len = self.clip(offset, len);
         if len == Bytes::ZERO {
             return Ok(());

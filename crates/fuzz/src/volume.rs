@@ -61,7 +61,7 @@ impl How {
         }
         let names: Vec<String> = (0..disks.len()).map(|i| format!("disk {i}")).collect();
         if let Verb::Check = verb {
-            let _ = check(&runtime, disks, &names).await;
+            let _ = check(&runtime, disks, &names, None).await;
             return;
         }
         let distrust = if self.distrust { vec![DeviceId(1)] } else { Vec::new() };

@@ -106,6 +106,11 @@ impl Policy for Cache {
         all.join(",")
     }
 
+    /// Nothing moves a home, and one that is on a disk is not placed.
+    fn keeps_homes(&self) -> bool {
+        true
+    }
+
     fn place<'a>(&mut self, occasion: &Occasion<'a>, view: &View) -> Placement<'a> {
         self.write_back.requested(view.now);
         match occasion {

@@ -136,6 +136,11 @@ impl Policy for Fixed {
         self.name
     }
 
+    /// Only where every home lies on a disk already: then nothing is placed.
+    fn keeps_homes(&self) -> bool {
+        self.name == "hdd-only"
+    }
+
     fn settings(&self) -> String {
         self.text.clone()
     }

@@ -235,6 +235,11 @@ impl Policy for Hystor {
         }
     }
 
+    /// Nothing moves a home, and one that is on a disk is not placed.
+    fn keeps_homes(&self) -> bool {
+        true
+    }
+
     fn place<'a>(&mut self, occasion: &Occasion<'a>, view: &View) -> Placement<'a> {
         match occasion {
             Occasion::New { .. } => Hystor::place_new(view),

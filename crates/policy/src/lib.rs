@@ -112,6 +112,11 @@ pub trait Policy {
         None
     }
 
+    /// Whether it leaves homes where they are, wherever that is: only then it fits a disk that was adopted, where every byte stays in its place.
+    fn keeps_homes(&self) -> bool {
+        false
+    }
+
     /// Required copies of each extent that it needs, at least: a volume with fewer refuses it.
     fn copies(&self) -> u8 {
         1
@@ -187,6 +192,12 @@ pub fn parse(text: &str, devices: &[DeviceView]) -> Result<Box<dyn Policy>, BadS
     };
     settings.finish()?;
     Ok(policy)
+}
+
+/// The names of the policies that these devices allow, and that leave homes where they are.
+pub fn keeping_homes(devices: &[DeviceView]) -> Vec<&'static str> {
+    let keeps = |name: &&&str| parse(name, devices).is_ok_and(|policy| policy.keeps_homes());
+    NAMES.iter().filter(keeps).copied().collect()
 }
 
 /// The policies by name.

@@ -5,7 +5,7 @@
 mod chaos;
 mod engine_subject;
 
-use braid_base::{KIB, MIB};
+use braid_base::{Bytes, KIB, MIB};
 use braid_engine::ErrorKind;
 use braid_sim::{Blank, Campaign, DiskOptions, Disturbance, Errors, Mix, States};
 use engine_subject::{Engine, campaign};
@@ -157,6 +157,32 @@ fn clean_extra_copies_that_survive_crashes_are_never_older_than_the_home() {
     let mut campaign = campaign("read-cache", test, 12);
     campaign.states.go_on = 0.7;
     run(&campaign, &Engine::read_cache());
+}
+
+/// A disk that was there before, with a write-back cache before it: it gets what guests write, and what the cache holds is never older.
+#[test]
+fn an_adopted_disk_loses_nothing_flushed() {
+    run(&adopted("adopted", "an_adopted_disk_loses_nothing_flushed", 6), &adopting(Engine::write_back()));
+}
+
+#[test]
+fn an_adopted_disk_behind_a_read_cache_loses_nothing_flushed() {
+    let campaign = adopted("adopted-reads", "an_adopted_disk_behind_a_read_cache_loses_nothing_flushed", 6);
+    run(&campaign, &Engine { cache_extents: 4, ..adopting(Engine::read_cache()) });
+}
+
+fn adopting(engine: Engine) -> Engine {
+    Engine { adopted: true, policy: "hdd-only".to_owned(), ..engine }
+}
+
+/// An SSD, a blank disk of neither whole extents nor whole blocks, and a record. What is discarded on a real disk reads as anything.
+fn adopted(name: &'static str, test: &str, seeds: u64) -> Campaign {
+    let mut campaign = campaign(name, test, seeds);
+    campaign.setup.disks[1] = DiskOptions::hdd(MIB * 4 + KIB * 17 + Bytes(512));
+    campaign.setup.disks.push(DiskOptions::hdd(MIB * 5));
+    campaign.setup.workload.mix.discard = 0;
+    campaign.states.go_on = 0.5;
+    campaign
 }
 
 /// With two copies clean extra copies are trusted where both are alike, and none while a device is not there.

@@ -6,6 +6,7 @@
 #![allow(clippy::unwrap_used, reason = "all of this is a test")]
 
 mod admin;
+mod adopt;
 mod attach;
 mod devices;
 mod failing;

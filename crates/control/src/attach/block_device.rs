@@ -3,6 +3,7 @@
 
 use crate::admin::client::Client;
 use crate::admin::protocol::{AttachReply, Request};
+use crate::device::adopted;
 use crate::volume::state_dir::{StateDir, VolumeName};
 use crate::{Error, ErrorKind, Result};
 use braid_fuse::{Attachment, LoopAttachment, Use, mount, remove_dead_mounts, uses};
@@ -48,7 +49,9 @@ pub fn attach(state: &StateDir, name: &VolumeName, directory: Option<&Path>) -> 
         ));
     }
     let AttachReply { directory: served, .. } = client.call(Request::Attach)?;
-    let attachment = LoopAttachment::new(&served)?;
+    let record = state.load(name)?;
+    let disk = record.adopted().and_then(|(_, disk)| disk.path.as_deref());
+    let attachment = LoopAttachment::new(&served)?.with_sector(disk.and_then(adopted::sector));
     let device = attachment.attach()?;
     let file_system = match directory {
         Some(directory) => Some(mount(&device, directory)?.to_string()),

@@ -151,6 +151,10 @@ impl<R: Runtime, E: Export> Export for Recorded<R, E> {
         self.export.discard(offset, len)
     }
 
+    fn discards_to_zeros(&self) -> bool {
+        self.export.discards_to_zeros()
+    }
+
     fn write_zeroes(
         &self,
         offset: Bytes,

@@ -103,6 +103,7 @@ fn device_report(device: &DeviceStatus, members: &[Member], extent: Bytes, total
         class: device.class.to_string(),
         state: device.state.to_string(),
         keeps_addresses: device.keeps_addresses,
+        adopted: device.is_adopted,
         model: Some(device.model.clone()).filter(|model| !model.is_empty()),
         uuid: device.uuid.to_string(),
         size_bytes: device.size.0,

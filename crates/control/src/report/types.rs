@@ -139,9 +139,12 @@ pub struct DeviceReport {
     pub class: String,
     /// `active`, `missing`, `failed`, `draining`, `slow` or `returning` (being brought up to date).
     pub state: String,
-    /// Whether data lies on it at its own addresses (layout=tail).
+    /// Whether data lies on it at its own addresses (layout=tail, or adopted).
     #[serde(default)]
     pub keeps_addresses: bool,
+    /// Whether it was there before with data on it, and is the volume byte for byte.
+    #[serde(default)]
+    pub adopted: bool,
     /// The model that it emulates.
     pub model: Option<String>,
     /// Its identity.

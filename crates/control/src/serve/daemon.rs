@@ -15,12 +15,12 @@ use crate::serve::address::{NbdAddress, nbd_uri};
 use crate::serve::devices::note_removed;
 use crate::volume::create::{make, refuse_known, remove_made};
 use crate::volume::lock::VolumeLock;
-use crate::volume::members::{Member, handles, names, open_members, with_paths};
+use crate::volume::members::{Member, handles, open_members, open_options, with_paths};
 use crate::volume::policy::check_policy;
 use crate::volume::state_dir::{StateDir, VolumeName};
 use crate::{Error, ErrorKind, NewVolume, Result};
 use braid_base::{Bytes, DeviceId, Nanos};
-use braid_engine::{OpenOptions, Readahead, Recovery, Volume};
+use braid_engine::{AdoptedDisk, OpenOptions, Readahead, Recovery, Volume};
 use braid_nbd::{Server, ServerConfig};
 use braid_runtime::{Arena, Event, Runtime};
 use braid_uring::{Listener, Ring, Signal, Signals};
@@ -48,13 +48,23 @@ pub struct ServeOptions {
     pub detach: Option<Vec<OsString>>,
     /// Devices whose content is given up: they are brought up to date from the others.
     pub distrust: Vec<DeviceId>,
+    /// Whether dirty blocks are written back to an adopted disk though it was changed while Braid did not serve it.
+    pub force: bool,
 }
 
 impl Default for ServeOptions {
     /// 100 extents, as in the paper that `wardrop` follows.
     fn default() -> ServeOptions {
         let (nbd, readahead) = (Vec::new(), Readahead::default());
-        ServeOptions { nbd, cache_extents: 100, readahead, clients: 32, detach: None, distrust: Vec::new() }
+        ServeOptions {
+            nbd,
+            cache_extents: 100,
+            readahead,
+            clients: 32,
+            detach: None,
+            distrust: Vec::new(),
+            force: false,
+        }
     }
 }
 
@@ -143,6 +153,10 @@ pub fn serve_temporary(
     options: &ServeOptions,
     ready: impl FnOnce(&Ready),
 ) -> Result<()> {
+    if new.adopt.is_some() {
+        let problem = "a volume that ends with its daemon adopts no disk: braid create it";
+        return Err(Error::new(ErrorKind::Usage, problem));
+    }
     check_policy(&new.policy, &new.devices)?;
     let _lock = VolumeLock::take(state, &new.name, "served")?;
     if !state.load(&new.name).is_ok_and(|record| record.went_with_its_daemon()) {
@@ -150,7 +164,7 @@ pub fn serve_temporary(
     }
     let served = in_world(async |world| {
         let doors = Doors::bind(&world.ring, state, &new.name, options)?;
-        let (members, _, record) = make(&world.ring, new, true).await?;
+        let (members, _, record) = make(&world.ring, state, new, true).await?;
         let served = match state.save(&record) {
             Ok(()) => run(world, state, &new.name, members, doors, ready).await,
             Err(error) => Err(error),
@@ -217,8 +231,11 @@ async fn run(
         cache_extents: doors.options.cache_extents,
         readahead: doors.options.readahead,
         distrust: doors.options.distrust.clone(),
-        ..OpenOptions::new(names(&members))
+        ..open_options(&members)
     };
+    let force = doors.options.force;
+    let adopted = open.adopted.map(|disk| AdoptedDisk { force, ..disk });
+    let open = OpenOptions { adopted, ..open };
     let (volume, recovery) = Volume::open(world.ring.clone(), handles(&members), open)
         .await
         .map_err(|error| with_paths(error, &members))?;
@@ -250,6 +267,7 @@ fn describe(signal: Signal) -> &'static str {
 
 fn log_recovery(name: &VolumeName, recovery: &Recovery) {
     let Recovery { pages_from_one_image, batches, records, spans, extras_forgotten, lost, .. } = recovery;
+    let Recovery { older, changed_elsewhere, .. } = recovery;
     match records {
         0 => tracing::info!("volume '{name}' is open: clean shutdown before"),
         _ => tracing::info!(
@@ -262,6 +280,22 @@ fn log_recovery(name: &VolumeName, recovery: &Recovery) {
              discarded",
             lost.len()
         );
+    }
+    if *changed_elsewhere {
+        tracing::warn!(
+            "the disk that volume '{name}' adopted was changed while it was not served: what was cached of it is forgotten"
+        );
+    }
+    if !older.is_empty() {
+        let total: Bytes = older.iter().map(|range| range.end - range.start).sum();
+        tracing::error!(
+            "the SSD of volume '{name}' is lost, and with it what was not written back yet: these {} range(s), {total} in all, may be older than \
+             what was flushed",
+            older.len()
+        );
+        for range in older {
+            tracing::error!("  bytes {} to {}", range.start.0, range.end.0);
+        }
     }
     if *spans > 0 {
         tracing::info!("copies may differ in {spans} spans of volume '{name}': resynchronising them");

@@ -66,7 +66,12 @@ impl Daemon {
                     .map_err(|error| braid_engine::Error::new(braid_engine::ErrorKind::Io, error.to_string()))
             };
             let id = self.volume.add_device(opened.clone(), &addition, note).await?;
-            self.members.borrow_mut().push(Member { id, device: Some(opened), name: spec.name() });
+            self.members.borrow_mut().push(Member {
+                id,
+                device: Some(opened),
+                name: spec.name(),
+                adopted: None,
+            });
             Ok(id)
         };
         let id: DeviceId = added.await.inspect_err(|_: &Error| remove_unused(&self.record_or(&new), &new))?;
@@ -92,7 +97,7 @@ impl Daemon {
             .filter(|member| member.id == device)
             .for_each(|m| m.device = None);
         let (header, mut found) = open_paths(&self.ring, &[path], &record.models).await?;
-        let Member { id, device: opened, name } = found.remove(0);
+        let Member { id, device: opened, name, adopted } = found.remove(0);
         if header.volume.to_string() != record.uuid || id != device {
             let problem = format!(
                 "{name} is {id} of volume '{}' ({}), not {device} of '{}' ({})",
@@ -103,7 +108,7 @@ impl Daemon {
         let opened = opened.expect("a device that was opened is there");
         self.state.save(&record)?;
         self.volume.return_device(opened.clone(), &name).await?;
-        let member = Member { id, device: Some(opened), name };
+        let member = Member { id, device: Some(opened), name, adopted };
         let mut members = self.members.borrow_mut();
         members.iter_mut().filter(|m| m.id == device).for_each(|m| *m = member.clone());
         drop(members);

@@ -4,7 +4,9 @@
 use crate::Result;
 use crate::serve::ring::on_ring;
 use crate::volume::lock::VolumeLock;
-use crate::volume::members::{handles, names, open_members, open_members_to_read, with_paths};
+use crate::volume::members::{
+    adopted_disk, handles, names, open_members, open_members_to_read, open_options, with_paths,
+};
 use crate::volume::state_dir::{StateDir, VolumeName};
 use braid_base::{Bytes, DeviceId, ExtentId};
 use braid_engine::{OpenOptions, Volume};
@@ -69,7 +71,12 @@ fn missing_ranges(found: &braid_engine::Report) -> Vec<MissingRange> {
         };
         ranges.into_iter().map(range)
     };
-    of_devices.flat_map(of_device).collect()
+    let older = found.older.iter().map(|(device, range)| MissingRange {
+        device: device.to_string(),
+        offset_bytes: range.start.0,
+        length_bytes: (range.end - range.start).0,
+    });
+    of_devices.flat_map(of_device).chain(older).collect()
 }
 
 /// Runs of extents as ranges.
@@ -120,7 +127,7 @@ pub fn check(state: &StateDir, name: &VolumeName) -> Result<CheckReport> {
     let _lock = VolumeLock::share(state, name)?;
     on_ring(async |ring| {
         let members = open_members_to_read(ring, &record).await?;
-        let found = braid_engine::check(ring, handles(&members), &names(&members))
+        let found = braid_engine::check(ring, handles(&members), &names(&members), adopted_disk(&members))
             .await
             .map_err(|error| with_paths(error, &members))?;
         Ok(CheckReport::new(name.as_str(), found))
@@ -135,8 +142,7 @@ pub fn repair(state: &StateDir, name: &VolumeName, distrust: &[DeviceId]) -> Res
     // Opening writes the superblocks; closing writes the map.
     let lost = on_ring(async |ring| {
         let members = open_members(ring, &record).await?;
-        let options =
-            OpenOptions { repair: true, distrust: distrust.to_vec(), ..OpenOptions::new(names(&members)) };
+        let options = OpenOptions { repair: true, distrust: distrust.to_vec(), ..open_options(&members) };
         let (volume, recovery) = Volume::open(ring.clone(), handles(&members), options)
             .await
             .map_err(|error| with_paths(error, &members))?;

@@ -1,5 +1,6 @@
 //! `braid create`: makes a volume on devices, and notes its name.
 
+use crate::device::adopted;
 use crate::device::open::{OpenDevice, Prepared, prepare, refuse_duplicates};
 use crate::device::spec::{DeviceSpec, Storage};
 use crate::model::library::{self, OwnModels};
@@ -10,9 +11,8 @@ use crate::volume::members::Member;
 use crate::volume::policy::check_policy;
 use crate::volume::state_dir::{DeviceRecord, RECORD_VERSION, StateDir, VolumeName, VolumeRecord};
 use crate::{Error, ErrorKind, Result};
-use braid_base::DeviceId;
-use braid_base::{Bytes, KIB};
-use braid_engine::CreateOptions;
+use braid_base::{Bytes, DeviceClass, DeviceId, KIB};
+use braid_engine::{Adoption, CreateOptions};
 use braid_format::Uuid;
 use braid_format::superblock::{Layout, Superblock};
 use braid_runtime::Device;
@@ -27,6 +27,8 @@ pub struct NewVolume {
     pub name: VolumeName,
     /// Its devices, in the order of their places.
     pub devices: Vec<DeviceSpec>,
+    /// A disk that becomes the volume with what is on it; then the others are SSDs.
+    pub adopt: Option<DeviceSpec>,
     /// The policy, as `name,key=value,…`.
     pub policy: String,
     /// The unit of placement.
@@ -47,6 +49,7 @@ impl NewVolume {
         NewVolume {
             name,
             devices,
+            adopt: None,
             policy: "equi".to_owned(),
             extent_size: KIB * 128,
             block_size: KIB * 4,
@@ -85,10 +88,14 @@ pub fn create(state: &StateDir, new: &NewVolume) -> Result<CreateReport> {
         let problem = "a device in memory ends with its daemon: use braid serve --temporary, or a path";
         return Err(Error::new(ErrorKind::Usage, problem));
     }
-    check_policy(&new.policy, &new.devices)?;
+    let all: Vec<DeviceSpec> = new.devices.iter().chain(&new.adopt).cloned().collect();
+    check_policy(&new.policy, &all)?;
     let _lock = VolumeLock::take(state, &new.name, "created")?;
     refuse_known(state, &new.name)?;
-    let made = on_ring(async |ring| make(ring, new, false).await);
+    if let Some(disk) = &new.adopt {
+        check_disk(state, disk)?;
+    }
+    let made = on_ring(async |ring| make(ring, state, new, false).await);
     let (members, superblock, record) = made.inspect_err(|_| drop(state.remove(&new.name)))?;
     drop(members);
     state.save(&record).inspect_err(|_| remove_made(&record))?;
@@ -107,6 +114,7 @@ pub fn create(state: &StateDir, new: &NewVolume) -> Result<CreateReport> {
 /// Makes the volume on its devices, and leaves these open. Where it fails, files that it made are gone again.
 pub(crate) async fn make(
     ring: &Ring,
+    state: &StateDir,
     new: &NewVolume,
     temporary: bool,
 ) -> Result<(Vec<Member>, Superblock, VolumeRecord)> {
@@ -120,7 +128,7 @@ pub(crate) async fn make(
         models: OwnModels::new(),
         devices: Vec::new(),
     };
-    let made = write_volume(ring, new, identity, &mut record).await;
+    let made = write_volume(ring, state, new, identity, &mut record).await;
     let (members, superblock) = made.inspect_err(|_| remove_made(&record))?;
     Ok((members, superblock, record))
 }
@@ -128,12 +136,13 @@ pub(crate) async fn make(
 /// Opens the devices, notes each in the record, and writes the volume's metadata to them.
 async fn write_volume(
     ring: &Ring,
+    state: &StateDir,
     new: &NewVolume,
     identity: Uuid,
     record: &mut VolumeRecord,
 ) -> Result<(Vec<Member>, Superblock)> {
     let (mut members, mut stored_models) = (Vec::new(), Vec::new());
-    for (place, spec) in new.devices.iter().enumerate() {
+    for (place, spec) in new.devices.iter().chain(&new.adopt).enumerate() {
         let storage = absolute(&spec.storage)?;
         let spec = DeviceSpec { storage, ..spec.clone() };
         let model = spec.model.as_deref().map(|model| library::find(spec.class, model)).transpose()?;
@@ -151,7 +160,14 @@ async fn write_volume(
         let (model, seed) = (model.map(|model| model.spec), place as u64);
         let device = OpenDevice::open(ring, &spec.storage, spec.class, model.as_ref(), spec.size, seed)?;
         record.devices[place].size_bytes = device.geometry().size.0;
-        members.push(Member { id: DeviceId(place as u16), device: Some(device), name: spec.name() });
+        let is_adopted = place == new.devices.len();
+        record.devices[place].adopted = is_adopted;
+        let adopted = match &spec.storage {
+            Storage::Path(path) if is_adopted => Some(adopted::identity(path)?),
+            _ => None,
+        };
+        let id = DeviceId(place as u16);
+        members.push(Member { id, device: Some(device), name: spec.name(), adopted });
     }
     let options = CreateOptions {
         size: new.size,
@@ -164,9 +180,89 @@ async fn write_volume(
         overwrite: new.overwrite,
         ..CreateOptions::new(new.name.to_string(), identity)
     };
+    let options = match &new.adopt {
+        Some(disk) => add_record(ring, state, (options, disk), &mut members, record)?,
+        None => options,
+    };
     let superblock = braid_engine::create(&crate::volume::members::handles(&members), &options).await;
     let superblock = superblock.map_err(|error| name_devices(error.into(), &members))?;
     Ok((members, superblock))
+}
+
+/// Whether a disk can be adopted: it is there, nothing uses it, and no other volume has adopted it.
+fn check_disk(state: &StateDir, disk: &DeviceSpec) -> Result<()> {
+    let Storage::Path(path) = &disk.storage else {
+        return Err(Error::new(
+            ErrorKind::Usage,
+            "a disk that is adopted has a path: memory holds nothing yet",
+        ));
+    };
+    if disk.size.is_some() || disk.layout.is_some() {
+        let problem = format!(
+            "--adopt {}: an adopted disk keeps its size, and nothing of Braid's lies on it",
+            path.display()
+        );
+        return Err(Error::new(ErrorKind::Usage, format!("{problem}: leave size= and layout= out")));
+    }
+    adopted::refuse_used(path)?;
+    let identity = adopted::identity(path)?;
+    for name in state.names()? {
+        let Ok(record) = state.load(&name) else { continue };
+        let Some(known) = record.adopted().and_then(|(_, device)| device.path.clone()) else { continue };
+        if adopted::identity(&known).is_ok_and(|known| known == identity) {
+            let problem =
+                format!("{} was adopted by volume '{name}' already: braid serve {name}", path.display());
+            return Err(Error::new(ErrorKind::Invalid, problem));
+        }
+    }
+    let len = std::fs::metadata(path).map_err(|e| Error::io(path.display(), &e))?.len();
+    if len % braid_base::SECTOR.0 != 0 {
+        let problem = format!(
+            "{} has {len} bytes, which are no whole sectors of 512: make it a little longer",
+            path.display()
+        );
+        return Err(Error::new(ErrorKind::Invalid, problem));
+    }
+    Ok(())
+}
+
+/// Adds the record of a volume on an adopted disk: a file in the state directory, and the last device.
+fn add_record(
+    ring: &Ring,
+    state: &StateDir,
+    (options, disk): (CreateOptions, &DeviceSpec),
+    members: &mut Vec<Member>,
+    record: &mut VolumeRecord,
+) -> Result<CreateOptions> {
+    let adopted = members.last().expect("the adopted disk is the last so far");
+    let size = adopted.device.as_ref().map_or(Bytes::ZERO, |device| device.geometry().size);
+    if let Storage::Path(path) = &disk.storage {
+        let len = std::fs::metadata(path).map_err(|e| Error::io(path.display(), &e))?.len();
+        if len > 0 && len != size.0 {
+            let problem = format!(
+                "{} has {len} bytes, of which direct I/O reaches {}: make it a multiple of 4096 bytes long",
+                path.display(),
+                size.0
+            );
+            return Err(Error::new(ErrorKind::Invalid, problem));
+        }
+    }
+    let (place, id) = (members.len(), DeviceId(members.len() as u16));
+    let adoption = Adoption {
+        disk: place - 1,
+        identity: adopted.adopted.expect("an adopted disk is known by something"),
+        record: place,
+    };
+    let path = state.record_of_adopted(&record.name);
+    let len = braid_engine::record_len(size, place + 1, &options);
+    adopted::make_record(&path, len.0)
+        .map_err(|e| Error::io(format_args!("cannot make {}", path.display()), &e))?;
+    let storage = Storage::Path(path);
+    let device = DeviceRecord { made: true, ..DeviceRecord::new(&storage, DeviceClass::Hdd, None, len.0) };
+    record.devices.push(device);
+    let opened = OpenDevice::open(ring, &storage, DeviceClass::Hdd, None, None, place as u64)?;
+    members.push(Member { id, device: Some(opened), name: storage.name(), adopted: None });
+    Ok(CreateOptions { adoption: Some(adoption), ..options })
 }
 
 /// Paths are kept as they will be found from anywhere. Symbolic links stay: those of /dev/disk/by-id are steadier than

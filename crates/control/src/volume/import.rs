@@ -10,8 +10,8 @@ use crate::volume::lock::VolumeLock;
 use crate::volume::members::{Member, handles, names, open_paths};
 use crate::volume::state_dir::{DeviceRecord, RECORD_VERSION, StateDir, VolumeName, VolumeRecord};
 use crate::{Error, ErrorKind, Result};
-use braid_base::DeviceId;
-use braid_format::superblock::{DeviceEntry, Header};
+use braid_base::{DeviceClass, DeviceId};
+use braid_format::superblock::{DeviceEntry, Header, Mapping};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
@@ -58,8 +58,16 @@ pub fn import(
             None => OwnModels::new(),
         };
         own.extend(given);
+        if let Some(header) = headers.iter().find(|header| header.mapping == Mapping::OwnAddress) {
+            let problem = format!(
+                "volume '{}' lies on an adopted disk, and this version does not import such a volume: copy its directory from the state \
+                 directory of the machine that served it",
+                header.name
+            );
+            return Err(Error::new(ErrorKind::Unsupported, problem));
+        }
         let (header, members) = open_paths(ring, &paths, &own).await?;
-        let found = braid_engine::check(ring, handles(&members), &names(&members)).await?;
+        let found = braid_engine::check(ring, handles(&members), &names(&members), None).await?;
         refuse_missing(&header, &members, &found.removed)?;
         headers.retain(|header| !found.removed.contains(&header.this_device));
         let entries: Vec<(DeviceId, DeviceEntry)> =
@@ -151,6 +159,9 @@ pub fn forget(state: &StateDir, name: &VolumeName) -> Result<()> {
         return state.load(name).map(drop);
     }
     let _lock = VolumeLock::take(state, name, "forgotten")?;
+    if let Ok(record) = state.load(name) {
+        forget_adopted(state, &record)?;
+    }
     // A record that cannot be read is one more reason to forget it.
     if let Ok(mut record) = state.load(name)
         && record.temporary
@@ -159,6 +170,28 @@ pub fn forget(state: &StateDir, name: &VolumeName) -> Result<()> {
         remove_made(&record);
     }
     state.remove(name)
+}
+
+/// The record of a volume on an adopted disk goes with its name, once no SSD holds what the disk lacks.
+fn forget_adopted(state: &StateDir, record: &VolumeRecord) -> Result<()> {
+    let Some((_, disk)) = record.adopted() else { return Ok(()) };
+    let name = &record.name;
+    let is_ssd = |device: &DeviceRecord| !device.removed && device.class == DeviceClass::Ssd.to_string();
+    if let Some(place) = record.devices.iter().position(is_ssd) {
+        let problem = format!(
+            "d{place} of volume '{name}' may hold what {} lacks: braid serve {name}, braid device remove {name} d{place}, and when it is removed \
+             braid stop {name} and forget it",
+            disk.name()
+        );
+        return Err(Error::new(ErrorKind::Degraded, problem));
+    }
+    let file = state.record_of_adopted(name);
+    match std::fs::remove_file(&file) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            Err(Error::io(format_args!("cannot remove {}", file.display()), &error))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// The devices that still say that they belong to a volume: a file may have been given to another one, which may be at work.

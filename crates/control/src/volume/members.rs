@@ -1,11 +1,14 @@
 //! The devices of a volume that exists: found by their paths, known by their superblocks, opened as what they are.
 
+use crate::device::adopted;
 use crate::device::open::{OpenDevice, look, refuse_duplicates};
 use crate::device::spec::Storage;
 use crate::model::library::{self, OwnModels};
-use crate::volume::state_dir::VolumeRecord;
+use crate::volume::state_dir::{DeviceRecord, VolumeRecord};
 use crate::{Error, ErrorKind, Result};
-use braid_base::DeviceId;
+use braid_base::{DeviceClass, DeviceId};
+use braid_engine::{AdoptedDisk, OpenOptions};
+use braid_format::Uuid;
 use braid_format::superblock::Header;
 use braid_uring::Ring;
 use std::io;
@@ -20,6 +23,8 @@ pub(crate) struct Member {
     pub device: Option<OpenDevice>,
     /// Its path, or `memory`.
     pub name: String,
+    /// What an adopted disk is known by.
+    pub adopted: Option<Uuid>,
 }
 
 /// Opens the devices of a volume, in the order of their places. Those that are missing are members without a device: whether the volume
@@ -29,15 +34,27 @@ pub(crate) struct Member {
 /// `Degraded` if no path leads anywhere, `Invalid` if the devices there are of another volume.
 pub(crate) async fn open_members(ring: &Ring, record: &VolumeRecord) -> Result<Vec<Member>> {
     let (there, missing) = look_for(record)?;
+    let (there, missing) = without_lost(ring, record, there, missing).await;
     let found = open_paths(ring, &there, &record.models).await?;
-    with_missing(record, found, missing)
+    let members = with_missing(record, found, missing)?;
+    with_adopted(record, members, |storage, device| {
+        let model = device.model.as_deref();
+        let model =
+            model.map(|model| library::reopen(DeviceClass::Hdd, model, &record.models)).transpose()?;
+        OpenDevice::open(ring, storage, DeviceClass::Hdd, model.as_ref(), None, u64::MAX)
+    })
 }
 
 /// The same for reading alone: needs no right to write to any of them.
 pub(crate) async fn open_members_to_read(ring: &Ring, record: &VolumeRecord) -> Result<Vec<Member>> {
     let (there, missing) = look_for(record)?;
+    let (there, missing) = without_lost(ring, record, there, missing).await;
     let found = open_paths_to_read(ring, &there).await?;
-    with_missing(record, found, missing)
+    let members = with_missing(record, found, missing)?;
+    with_adopted(record, members, |storage, _| match storage {
+        Storage::Path(path) => OpenDevice::open_to_read(ring, path, DeviceClass::Hdd),
+        Storage::Memory => Err(Error::new(ErrorKind::Invalid, "memory is no disk that was there before")),
+    })
 }
 
 /// The devices of a volume but for one, whose place another device is to take.
@@ -49,12 +66,59 @@ pub(crate) async fn open_others(ring: &Ring, record: &VolumeRecord, but: DeviceI
     with_missing(record, found, missing.into_iter().filter(|&place| place != but.index()).collect())
 }
 
-/// The paths that exist, and the places of those that do not.
+/// The same, but SSDs before an adopted disk that say nothing of a volume any more are missing, too: no start waits for a cache.
+async fn without_lost(
+    ring: &Ring,
+    record: &VolumeRecord,
+    there: Vec<PathBuf>,
+    mut missing: Vec<usize>,
+) -> (Vec<PathBuf>, Vec<usize>) {
+    if record.adopted().is_none() {
+        return (there, missing);
+    }
+    let mut left = Vec::new();
+    for path in there {
+        let place = record.devices.iter().position(|device| device.path.as_ref() == Some(&path));
+        let ssd = place.filter(|&place| record.devices[place].class == DeviceClass::Ssd.to_string());
+        match (ssd, look(ring, &path).await) {
+            (Some(place), Err(error)) if error.kind() != ErrorKind::Busy => {
+                tracing::error!("d{place} of volume '{}' is lost: {error}", record.name);
+                missing.push(place);
+            }
+            _ => left.push(path),
+        }
+    }
+    (left, missing)
+}
+
+/// Adds the disk that the volume adopted, which has no superblock.
+fn with_adopted(
+    record: &VolumeRecord,
+    mut members: Vec<Member>,
+    open: impl FnOnce(&Storage, &DeviceRecord) -> Result<OpenDevice>,
+) -> Result<Vec<Member>> {
+    let Some((place, device)) = record.adopted() else { return Ok(members) };
+    let (Some(path), name) = (device.path.clone(), device.name()) else { return Ok(members) };
+    let id = DeviceId(place as u16);
+    if std::fs::metadata(&path).is_err_and(|error| error.kind() == io::ErrorKind::NotFound) {
+        members.push(Member { id, device: None, name, adopted: None });
+    } else {
+        let identity = adopted::identity(&path)?;
+        adopted::refuse_used(&path)?;
+        let opened = open(&Storage::Path(path), device)?;
+        members.push(Member { id, device: Some(opened), name, adopted: Some(identity) });
+    }
+    members.sort_by_key(|member| member.id);
+    Ok(members)
+}
+
+/// The paths that exist, and the places of those that do not; that of an adopted disk is neither.
 fn look_for(record: &VolumeRecord) -> Result<(Vec<PathBuf>, Vec<usize>)> {
     let is_missing =
         |path: &Path| std::fs::metadata(path).is_err_and(|error| error.kind() == io::ErrorKind::NotFound);
-    let (missing, there): (Vec<_>, Vec<_>) =
-        record.paths()?.into_iter().partition(|(_, path)| is_missing(path));
+    let mut paths = record.paths()?;
+    paths.retain(|(place, _)| !record.devices[*place].adopted);
+    let (missing, there): (Vec<_>, Vec<_>) = paths.into_iter().partition(|(_, path)| is_missing(path));
     let missing: Vec<usize> = missing.into_iter().map(|(place, _)| place).collect();
     if there.is_empty() {
         return Err(lacks(record, &missing));
@@ -80,7 +144,7 @@ fn with_missing(
     for place in missing {
         let name = record.devices[place].name();
         tracing::error!("device d{place} of volume '{}' is missing: {name} does not exist", record.name);
-        members.push(Member { id: DeviceId(place as u16), device: None, name });
+        members.push(Member { id: DeviceId(place as u16), device: None, name, adopted: None });
     }
     members.sort_by_key(|member| member.id);
     Ok(members)
@@ -151,13 +215,31 @@ async fn open_each(
         let header = look(ring, path).await?;
         let storage = Storage::Path(path.clone());
         let device = open(&storage, path, &header)?;
-        members.push(Member { id: header.this_device, device: Some(device), name: storage.name() });
+        members.push(Member {
+            id: header.this_device,
+            device: Some(device),
+            name: storage.name(),
+            adopted: None,
+        });
         first.get_or_insert(header);
     }
     members.sort_by_key(|member| member.id);
     let first = first
         .ok_or_else(|| Error::new(ErrorKind::Usage, "no device was given: name the volume's devices"))?;
     Ok((first, members))
+}
+
+/// How a volume is opened on the devices that are there.
+pub(crate) fn open_options(members: &[Member]) -> OpenOptions {
+    OpenOptions { adopted: adopted_disk(members), ..OpenOptions::new(names(members)) }
+}
+
+/// Which of the devices that are there is a disk that the volume adopted.
+pub(crate) fn adopted_disk(members: &[Member]) -> Option<AdoptedDisk> {
+    let mut there = members.iter().filter(|member| member.device.is_some()).enumerate();
+    there.find_map(|(place, member)| {
+        member.adopted.map(|identity| AdoptedDisk { place, identity, force: false })
+    })
 }
 
 /// Names of the devices that are there, for the engine's messages.

@@ -5,11 +5,11 @@ use crate::admin::protocol::Request;
 use crate::device::spec::DeviceSpec;
 use crate::serve::ring::on_ring;
 use crate::volume::lock::VolumeLock;
-use crate::volume::members::{handles, names, open_members, with_paths};
+use crate::volume::members::{handles, open_members, open_options, with_paths};
 use crate::volume::state_dir::{StateDir, VolumeName};
 use crate::{Error, ErrorKind, Result};
 use braid_base::DeviceId;
-use braid_engine::{OpenOptions, Volume};
+use braid_engine::Volume;
 use braid_policy::DeviceView;
 use serde::{Deserialize, Serialize};
 
@@ -29,7 +29,8 @@ pub fn policy(state: &StateDir, name: &VolumeName) -> Result<PolicyReport> {
         Err(error) if error.kind() == ErrorKind::NotServed => {
             let record = state.load(name)?;
             let _lock = VolumeLock::take(state, name, "read")?;
-            let paths = record.paths()?;
+            let mut paths = record.paths()?;
+            paths.retain(|(place, _)| !record.devices[*place].adopted);
             let there = paths.iter().find(|(_, path)| path.exists()).or(paths.first());
             let (_, first) =
                 there.ok_or_else(|| Error::new(ErrorKind::Invalid, "the record names no device"))?;
@@ -50,8 +51,7 @@ pub fn set_policy(state: &StateDir, name: &VolumeName, text: &str) -> Result<Pol
             let _lock = VolumeLock::take(state, name, "changed")?;
             let policy = on_ring(async |ring| {
                 let members = open_members(ring, &record).await?;
-                let options = OpenOptions::new(names(&members));
-                let (volume, _) = Volume::open(ring.clone(), handles(&members), options)
+                let (volume, _) = Volume::open(ring.clone(), handles(&members), open_options(&members))
                     .await
                     .map_err(|error| with_paths(error, &members))?;
                 let changed = volume.set_policy(text).await.map_err(refused);

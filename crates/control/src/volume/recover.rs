@@ -3,7 +3,7 @@
 use crate::serve::ring::on_ring;
 use crate::volume::check::{MissingRange, check};
 use crate::volume::lock::VolumeLock;
-use crate::volume::members::{handles, names, open_members, with_paths};
+use crate::volume::members::{handles, open_members, open_options, with_paths};
 use crate::volume::state_dir::{StateDir, VolumeName};
 use crate::{Error, ErrorKind, Result};
 use braid_engine::{OpenOptions, PastState, Volume};
@@ -43,7 +43,7 @@ pub fn recover(state: &StateDir, name: &VolumeName) -> Result<RecoverReport> {
             return Err(Error::new(ErrorKind::Degraded, problem));
         }
         let given_up = distrust.iter().map(ToString::to_string).collect();
-        let options = OpenOptions { recover: true, distrust, ..OpenOptions::new(names(&members)) };
+        let options = OpenOptions { recover: true, distrust, ..open_options(&members) };
         let (volume, recovery) = Volume::open(ring.clone(), handles(&members), options)
             .await
             .map_err(|error| with_paths(error, &members))?;

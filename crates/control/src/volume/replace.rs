@@ -48,6 +48,13 @@ pub fn replace(
             format!("volume '{name}' has no device {device}: it has {}, from d0", record.devices.len());
         return Err(Error::new(ErrorKind::Usage, problem));
     };
+    if record.adopted().is_some() {
+        let problem = format!(
+            "{device} belongs to a volume on an adopted disk, where a lost SSD is removed and another one added: braid serve {name}, braid \
+             device remove {name} {device}, braid device add {name} --ssd PATH"
+        );
+        return Err(Error::new(ErrorKind::Unsupported, problem));
+    }
     let class =
         old.class.parse::<DeviceClass>().map_err(|e| Error::new(ErrorKind::Corrupt, e.to_string()))?;
     let mut spec = DeviceSpec::parse(class, text)?;

@@ -6,10 +6,11 @@
 //!                       admin.sock    the admin socket of its daemon
 //!                       nbd.sock      its NBD export, unless told otherwise
 //!                       mount/        the file that `attach` makes a block device of
+//!                       record        a device of a volume on an adopted disk: what must survive the loss of the SSD
 //! ```
 //!
-//! Only its owner may enter. Nothing here is needed to have the bytes back: the devices alone say all about a volume,
-//! and `braid import` writes the record anew. Only the text of a model that came from a file is to be given again.
+//! Only its owner may enter. But for an adopted disk's record, nothing here is needed to have the bytes back: the devices alone say all about a
+//! volume, and `braid import` writes `volume.json` anew. Only the text of a model that came from a file is to be given again.
 
 use crate::device::spec::Storage;
 use crate::{Error, ErrorKind, Result};
@@ -108,6 +109,9 @@ pub struct DeviceRecord {
     /// Whether no device is in this place any more: the others keep theirs.
     #[serde(default)]
     pub removed: bool,
+    /// Whether it was there before with data on it, and is the volume byte for byte.
+    #[serde(default)]
+    pub adopted: bool,
 }
 
 /// The version of records that this program writes and reads.
@@ -131,13 +135,14 @@ impl DeviceRecord {
             size_bytes,
             made: false,
             removed: false,
+            adopted: false,
         }
     }
 
     /// A place without a device.
     pub(crate) fn removed() -> DeviceRecord {
         let (path, class, model) = (None, DeviceClass::Hdd.to_string(), None);
-        DeviceRecord { path, class, model, size_bytes: 0, made: false, removed: true }
+        DeviceRecord { path, class, model, size_bytes: 0, made: false, removed: true, adopted: false }
     }
 
     /// What to call it in messages and in status.
@@ -153,6 +158,11 @@ impl VolumeRecord {
     /// Whether nothing is left of a volume once its daemon has ended: all of it was memory.
     pub(crate) fn went_with_its_daemon(&self) -> bool {
         self.temporary && self.devices.iter().all(|device| device.path.is_none())
+    }
+
+    /// The disk that the volume adopted, with its place.
+    pub fn adopted(&self) -> Option<(usize, &DeviceRecord)> {
+        self.devices.iter().enumerate().find(|(_, device)| device.adopted)
     }
 
     /// Notes that a device is in a place, or that none is any more. Places before it that are not known yet have none.
@@ -237,6 +247,11 @@ impl StateDir {
     /// Where the file that is the volume appears when it is attached.
     pub fn mount_dir(&self, name: &VolumeName) -> PathBuf {
         self.volume_dir(name).join("mount")
+    }
+
+    /// What must survive the loss of the SSD of a volume on an adopted disk.
+    pub(crate) fn record_of_adopted(&self, name: &VolumeName) -> PathBuf {
+        self.volume_dir(name).join("record")
     }
 
     pub(crate) fn lock_file(&self, name: &VolumeName) -> PathBuf {

@@ -106,11 +106,11 @@ impl<R: Runtime, D: Device> Core<R, D> {
             let start = self.shape.block_size * u64::from(extra.place);
             let (cached, required) = (
                 self.buffers.moves.alloc(range.end - range.start).await,
-                self.buffers.blocks.alloc(self.shape.block_size).await,
+                self.buffers.blocks.alloc(range.end - range.start).await,
             );
             let current = self.copies_of(extent, &entry).current;
             self.read_slot(current, range.clone(), &required, Origin::Background).await?;
-            let place = start..start + self.shape.block_size;
+            let place = start..start + (range.end - range.start);
             self.read_slot(extra.slot, place, &cached, Origin::Background).await?;
             if !cached.with_bytes(|a| required.with_bytes(|b| a == b)) {
                 let text =

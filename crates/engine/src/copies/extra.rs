@@ -93,6 +93,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
     /// Writes a piece to extra copies alone, which are dirty then. False if there is no room for them, or one may be lost: the
     /// caller must write it to the home.
     pub async fn write_extra(self: &Rc<Self>, piece: &Piece, from: &Buf, device: DeviceId) -> Result<bool> {
+        let Some(_dirtying) = self.begin_dirtying(piece.extent).await else { return Ok(false) };
         for (block, range) in self.blocks_of(piece) {
             let part = from.slice(range.start - piece.range.start..range.end - piece.range.start);
             let known = self.extra_in(&self.state.borrow(), block);
@@ -131,7 +132,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         if whole.range == *range {
             return self.write_block(slot, place, Bytes::ZERO, part, Origin::Guest).await;
         }
-        let bytes = self.buffers.blocks.alloc(self.shape.block_size).await;
+        let bytes = self.buffers.blocks.alloc(whole.len()).await;
         self.read_copies(&whole, &bytes, Origin::Guest).await?;
         bytes.copy_from(range.start - whole.range.start, part);
         self.write_block(slot, place, Bytes::ZERO, &bytes, Origin::Guest).await

@@ -4,7 +4,7 @@ use super::requests::{Answer, Deadline, Request, Requests};
 use super::speed::Speed;
 use crate::stats::DeviceStats;
 use braid_base::{Bytes, DeviceId, Nanos};
-use braid_format::superblock::{DeviceEntry, DeviceState, Superblock};
+use braid_format::superblock::{DeviceEntry, DeviceState, Layout, Superblock};
 use braid_policy::{Completion, Direction};
 use braid_runtime::{Buf, Device, Runtime};
 use std::cell::{Cell, RefCell};
@@ -98,6 +98,11 @@ impl<D: Device> Member<D> {
     /// Whether copies that count are missing with it: it is one of the volume's, and not current.
     pub fn is_lacking(&self) -> bool {
         !self.is_current() && self.state.get() != DeviceState::Removed
+    }
+
+    /// Whether superblocks lie on it: on all but an adopted disk.
+    pub fn has_superblock(&self) -> bool {
+        self.entry.layout != Layout::Adopted
     }
 
     /// Whether there is a device in this place.

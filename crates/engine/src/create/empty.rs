@@ -1,12 +1,13 @@
 //! The regions of a volume that holds nothing yet, or of a device that is new to a volume.
 
 use super::buffer;
+use crate::adopted::write_empty_table;
 use crate::journal::{images, write_empty_directories};
 use crate::{Error, Result};
 use braid_base::Bytes;
 use braid_format::intent_page::{self, Difference};
 use braid_format::map_page;
-use braid_format::superblock::{RegionKind, Superblock};
+use braid_format::superblock::{Mapping, RegionKind, Superblock};
 use braid_runtime::{Arena, Device};
 
 /// Writes all regions that lie on these devices, by id, with nothing in them.
@@ -17,6 +18,11 @@ pub(crate) async fn write_empty_regions<D: Device>(
     write_empty_map(devices, superblock).await?;
     write_empty_intents(devices, superblock).await?;
     write_empty_directories(devices, superblock).await?;
+    if let Some(region) = superblock.region(RegionKind::DirtySpans, 0)
+        && let Some(device) = devices[region.device.index()]
+    {
+        write_empty_table(device, region.offset, superblock.volume, superblock.spans()).await?;
+    }
     let kinds = [
         RegionKind::Journal,
         RegionKind::Proof,
@@ -32,6 +38,9 @@ pub(crate) async fn write_empty_regions<D: Device>(
 
 /// Writes both map images with nothing mapped: what lay there before must not be taken for pages.
 async fn write_empty_map<D: Device>(devices: &[Option<&D>], superblock: &Superblock) -> Result<()> {
+    if superblock.mapping() == Mapping::OwnAddress {
+        return Ok(());
+    }
     let pages = map_page::pages(superblock.extents(), superblock.copies);
     let buf = buffer(Arena::LARGEST).await;
     let group = (Arena::LARGEST / map_page::SIZE) as u32;

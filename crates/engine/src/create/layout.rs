@@ -1,13 +1,14 @@
 //! Where everything lies on the devices of a new volume.
 
-use super::{CreateOptions, LARGEST_STATE_SHARE, SPARE_SLOTS};
+use super::{Adoption, CreateOptions, LARGEST_STATE_SHARE, SPARE_SLOTS};
 use crate::{Error, ErrorKind, Result};
 use braid_base::{Bytes, DeviceClass, DeviceId, KIB, MIB, Rng};
 use braid_format::layout::{self, METADATA_START};
 use braid_format::superblock::{
-    DeviceEntry, DeviceState, Features, Layout, Phase, Region, RegionKind, Role, Superblock, TablePlace,
+    DeviceEntry, DeviceState, Features, Layout, Mapping, Phase, Region, RegionKind, Role, Superblock,
+    TablePlace,
 };
-use braid_format::{Uuid, map_page};
+use braid_format::{Fingerprint, Uuid, map_page};
 use braid_runtime::Device;
 
 /// Where everything lies, for a volume of at most `volume_size`. The first SSD and the first other device each have a journal, a proof, a map
@@ -20,8 +21,13 @@ pub(super) fn lay_out<D: Device>(
     keeps_epochs: bool,
 ) -> Result<Superblock> {
     let (extent_size, copies) = (options.extent_size, options.copies);
-    let first = devices.iter().position(|d| d.geometry().class == DeviceClass::Ssd).unwrap_or(0);
-    let second = (0..devices.len()).find(|&i| i != first).unwrap_or(first);
+    let is_disk = |i: usize| options.adoption.is_some_and(|adoption| adoption.disk == i);
+    let is_ssd = |i: usize| devices[i].geometry().class == DeviceClass::Ssd && !is_disk(i);
+    let first = (0..devices.len()).find(|&i| is_ssd(i)).unwrap_or(0);
+    let second = match options.adoption {
+        Some(adoption) => adoption.record,
+        None => (0..devices.len()).find(|&i| i != first).unwrap_or(first),
+    };
     let table = layout::device_table_room(devices.len()) * 2;
     let is_metadata = |i: usize| i == first || i == second;
     let entries = entries(devices, options, |i| if is_metadata(i) { table } else { Bytes::ZERO })?;
@@ -29,6 +35,7 @@ pub(super) fn lay_out<D: Device>(
         let offset = match entries[i].layout {
             Layout::Head => METADATA_START,
             Layout::Tail => layout::superblock_offsets(entries[i].size, Layout::Tail)[0] - table,
+            Layout::Adopted => unreachable!("no metadata lies on an adopted disk"),
         };
         TablePlace { device: DeviceId(i as u16), offset, len: table }
     };
@@ -105,11 +112,12 @@ fn place_regions(
 ) -> Result<()> {
     let len: Bytes = regions.iter().filter(|region| region.device == id).map(|region| region.len).sum();
     let used = len.0.div_ceil(extent_size.0);
-    if used > 0 && used + u64::from(SPARE_SLOTS) >= u64::from(entry.slots) {
+    let spare = if entry.role.contains(Role::DATA) { u64::from(SPARE_SLOTS) + 1 } else { 0 };
+    if used > 0 && used + spare > u64::from(entry.slots) {
         return Err(no_room(id.index(), entry.size, entry.slots_offset + len));
     }
     let first_slot = match entry.layout {
-        Layout::Head => 0,
+        Layout::Head | Layout::Adopted => 0,
         Layout::Tail => u64::from(entry.slots) - used,
     };
     let mut offset = entry.slots_offset + extent_size * first_slot;
@@ -142,7 +150,10 @@ fn cache_tables(superblock: &Superblock, device: DeviceId, entry: &DeviceEntry) 
 
 /// Which regions there are and how long they are; their offsets are left open.
 fn needed_regions(superblock: &Superblock, first: DeviceId, second: DeviceId) -> Vec<Region> {
-    let map = layout::map_len(superblock.extents(), superblock.copies);
+    let map = match superblock.mapping() {
+        Mapping::Dense => layout::map_len(superblock.extents(), superblock.copies),
+        Mapping::OwnAddress => Bytes::ZERO,
+    };
     let intents = layout::intents_len(superblock.spans());
     let journal = layout::journal_len(superblock.volume_size);
     let pages = (map.max(intents) / map_page::SIZE) as u32;
@@ -166,7 +177,7 @@ fn needed_regions(superblock: &Superblock, first: DeviceId, second: DeviceId) ->
     for (copy, device) in [(0, first), (1, second)] {
         for (kind, len) in lens {
             let wanted = match kind {
-                RegionKind::Map => true,
+                RegionKind::Map => superblock.mapping() == Mapping::Dense,
                 // With one required copy, for the clean extra copies on SSDs.
                 RegionKind::Intents => superblock.copies > 1 || has_cache,
                 RegionKind::PolicyState => keeps_state(device) && (copy == 0 || superblock.copies > 1),
@@ -179,13 +190,33 @@ fn needed_regions(superblock: &Superblock, first: DeviceId, second: DeviceId) ->
             }
         }
     }
+    if superblock.adopted().is_some() {
+        add(RegionKind::DirtySpans, 0, second, layout::dirty_spans_len(superblock.spans()));
+    }
     // Two images of a cache table on each SSD. Disks have none: an extra copy is to be faster than its home.
     for (id, entry) in (0..).map(DeviceId).zip(&superblock.devices) {
-        if entry.class == DeviceClass::Ssd {
+        if entry.class == DeviceClass::Ssd && entry.layout != Layout::Adopted {
             regions.extend(cache_tables(superblock, id, entry));
         }
     }
     regions
+}
+
+/// How large the record of a volume on an adopted disk must be: a journal and tables of 2 to 66 MiB, in whole slots.
+pub fn record_len(disk: Bytes, devices: usize, options: &CreateOptions) -> Bytes {
+    let CreateOptions { extent_size, span_size, .. } = *options;
+    let span = layout::span_extents(disk, extent_size, span_size);
+    let spans = (disk.0.div_ceil(extent_size.0) as u32).div_ceil(span);
+    let intents = layout::intents_len(spans);
+    let regions = layout::journal_len(disk)
+        + layout::proof_len()
+        + intents
+        + layout::double_write_len((intents / map_page::SIZE) as u32)
+        + layout::dirty_spans_len(spans)
+        + layout::policy_state_len();
+    let start = (METADATA_START + layout::device_table_room(devices) * 2).align_up(MIB);
+    let slots = regions.align_up(extent_size).max(extent_size * u64::from(SPARE_SLOTS + 1));
+    (start + slots + layout::SUPERBLOCK_ROOM * 2).max(layout::SMALLEST_DEVICE)
 }
 
 fn no_room(device: usize, size: Bytes, metadata: Bytes) -> Error {
@@ -209,10 +240,19 @@ fn entries<D: Device>(
     for (i, device) in devices.iter().enumerate() {
         let geometry = device.geometry();
         let layout = options.layouts.get(i).copied().unwrap_or(Layout::Head);
-        let (slots_offset, slots) = room_for_slots(i, geometry.size, layout, reserved(i), extent_size)?;
         seed = seed.wrapping_add(1);
         let mut uuid = [0; 16];
         Rng::new(seed).fill(&mut uuid);
+        let (layout, role) = match &options.adoption {
+            Some(Adoption { disk, .. }) if *disk == i => (Layout::Adopted, Role::DATA),
+            Some(Adoption { record, .. }) if *record == i => (layout, Role::METADATA),
+            _ if reserved(i) > Bytes::ZERO => (layout, Role::DATA | Role::METADATA),
+            _ => (layout, Role::DATA),
+        };
+        if let (Layout::Adopted, Some(adoption)) = (layout, &options.adoption) {
+            uuid = adoption.identity.0;
+        }
+        let (slots_offset, slots) = room_for_slots(i, geometry.size, layout, reserved(i), extent_size)?;
         entries.push(DeviceEntry {
             uuid: Uuid(uuid),
             size: geometry.size,
@@ -222,9 +262,10 @@ fn entries<D: Device>(
             first_slot: next_slot.min(u64::from(u32::MAX)) as u32,
             slots_offset,
             state: DeviceState::Active,
-            role: if reserved(i) > Bytes::ZERO { Role::DATA | Role::METADATA } else { Role::DATA },
+            role,
             layout,
             in_step: 1,
+            fingerprint: Fingerprint::default(),
         });
         next_slot += slots;
     }
@@ -247,12 +288,15 @@ pub(crate) fn room_for_slots(
     reserved: Bytes,
     extent_size: Bytes,
 ) -> Result<(Bytes, u64)> {
+    if layout == Layout::Adopted {
+        return Ok((Bytes::ZERO, size.0.div_ceil(extent_size.0)));
+    }
     let superblocks = layout::superblock_offsets(size, layout);
     let (offset, end) = match layout {
         Layout::Head => {
             ((METADATA_START + reserved).align_up(extent_size.clamp(KIB * 4, MIB)), superblocks[2])
         }
-        Layout::Tail => (Bytes::ZERO, superblocks[0].saturating_sub(reserved)),
+        Layout::Tail | Layout::Adopted => (Bytes::ZERO, superblocks[0].saturating_sub(reserved)),
     };
     let slots = end.saturating_sub(offset) / extent_size;
     if slots <= u64::from(SPARE_SLOTS) {

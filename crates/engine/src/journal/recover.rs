@@ -20,7 +20,7 @@ use crate::planted::{Bug, planted};
 use crate::shape::Shape;
 use crate::{Error, ErrorKind, Result};
 use batches::{Batches, Found};
-use braid_base::{DeviceId, ExtentId};
+use braid_base::{Bytes, DeviceId, ExtentId};
 use braid_format::intent_page::Difference;
 use braid_format::journal::{Extra, Record};
 use braid_format::map_page::Entry;
@@ -31,6 +31,7 @@ pub(crate) use cache_table::check_cache_tables;
 use damage::Damage;
 pub(crate) use pages::check_image;
 use std::collections::VecDeque;
+use std::ops::Range;
 
 /// What recovery found, besides the state.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -47,6 +48,10 @@ pub struct Recovery {
     pub extras_forgotten: u64,
     /// The volume is what it was then, which its disk alone was.
     pub adopted: Option<PastState>,
+    /// Ranges of an adopted disk that may be older than what was flushed: what was to be written back there is lost.
+    pub older: Vec<Range<Bytes>>,
+    /// Whether the adopted disk was changed while Braid did not serve it: nothing that was cached of it counts, but for what is to be written back.
+    pub changed_elsewhere: bool,
     /// Extents whose places a repair could not prove, in order.
     pub lost: Vec<ExtentId>,
     /// What was damaged, a sentence each.
@@ -69,6 +74,8 @@ pub(crate) struct Source<'a, D> {
     pub mode: Mode,
     /// Whether the volume was shut down: then copies differ only where one is behind.
     pub clean: bool,
+    /// Whether the adopted disk was changed while Braid did not serve it.
+    pub changed_elsewhere: bool,
 }
 
 /// What recovery hands to the volume.
@@ -117,6 +124,9 @@ pub(crate) async fn recover<D: Device>(source: &Source<'_, D>, state: &mut State
     claim_slots(source, state, &mut recovery)?;
     cache_table::claim(source, state, tables, &mut recovery)?;
     recovery.lost.sort_unstable();
+    if state.map.is_of_adopted() {
+        recovery.older = ranges_of(&shape, &std::mem::take(&mut recovery.lost));
+    }
     if source.mode == Mode::Repair {
         state.tables.mark_all_stale();
     }
@@ -142,6 +152,16 @@ fn gaps<D: Device>(source: &Source<'_, D>, batches: &Batches) -> Vec<Gap> {
     batches.live.iter().flat_map(of_batch).collect()
 }
 
+/// Runs of extents as ranges of the volume.
+fn ranges_of(shape: &Shape, extents: &[ExtentId]) -> Vec<Range<Bytes>> {
+    let runs = extents.chunk_by(|a, b| a.0 + 1 >= b.0);
+    let range = |run: &[ExtentId]| {
+        let end = shape.bytes_of(run[run.len() - 1]).end.min(shape.volume_size);
+        shape.bytes_of(run[0]).start..end
+    };
+    runs.map(range).collect()
+}
+
 fn corrupt(superblock: &Superblock, what: impl std::fmt::Display) -> Error {
     let name = &superblock.name;
     let text = format!(
@@ -159,12 +179,15 @@ fn replay<D: Device>(
     record: Record,
 ) -> Result<()> {
     let superblock = source.superblock;
-    let per_extent = superblock.extent_size / superblock.block_size;
+    let shape = Shape::of(superblock);
     let beyond =
         |what: String| Err(corrupt(superblock, format!("the journal speaks of {what}, beyond the volume")));
     match record {
         Record::Extent(extent, _) if extent.0 >= superblock.extents() => {
             return beyond(format!("{extent:?}"));
+        }
+        Record::Extent(extent, _) if state.map.is_of_adopted() => {
+            return beyond(format!("a home of {extent:?}, which lies at its own address"));
         }
         Record::Extent(extent, entry) if superblock.copies == 1 && entry.second != SlotNumber::NONE => {
             return beyond(format!("a second copy of {extent:?}"));
@@ -173,7 +196,7 @@ fn replay<D: Device>(
             state.map.set(extent, entry);
             state.mark_stale(extent);
         }
-        Record::Extra(block, _) if block.0 / per_extent >= u64::from(superblock.extents()) => {
+        Record::Extra(block, _) if block.0 >= shape.blocks() => {
             return beyond(format!("{block:?}"));
         }
         Record::Extra(block, extra) => {

@@ -23,7 +23,7 @@ use std::collections::VecDeque;
 /// The journal of a volume that is open.
 pub(crate) struct Journal {
     /// Where the ring lies: device and offset.
-    replicas: Vec<(DeviceId, Bytes)>,
+    replicas: RefCell<Vec<(DeviceId, Bytes)>>,
     /// The opening that writes.
     epoch: u64,
     ring: RefCell<Ring>,
@@ -47,6 +47,8 @@ pub(crate) struct Journal {
     pub(super) checkpoints: Semaphore,
     /// The newest batch that the proof names.
     pub(super) proved: Cell<u64>,
+    /// The newest batch that ended a checkpoint with nothing before it that the pages do not contain.
+    complete: Cell<u64>,
 }
 
 /// The right to add so many changes; given back when dropped, when they have been added.
@@ -79,7 +81,7 @@ impl Journal {
     pub fn new(replicas: Vec<(DeviceId, Bytes)>, epoch: u64, ring: Ring) -> Journal {
         let (most_pending, proved) = (most_pending(ring.len), Cell::new(ring.newest));
         Journal {
-            replicas,
+            replicas: RefCell::new(replicas),
             epoch,
             ring: RefCell::new(ring),
             previous: RefCell::default(),
@@ -93,12 +95,14 @@ impl Journal {
             intents: Semaphore::new(1),
             checkpoints: Semaphore::new(1),
             proved,
+            complete: Cell::new(0),
         }
     }
 
     /// Where the ring of a device begins that has one.
     pub fn offset_on(&self, device: DeviceId) -> Bytes {
-        let replica = self.replicas.iter().find(|(replica, _)| *replica == device);
+        let replicas = self.replicas.borrow();
+        let replica = replicas.iter().find(|(replica, _)| *replica == device);
         replica.expect("a journal that was searched has a place").1
     }
 
@@ -109,12 +113,12 @@ impl Journal {
 
     /// Whether the ring lies on a device.
     pub fn is_on(&self, device: DeviceId) -> bool {
-        self.replicas.iter().any(|(replica, _)| *replica == device)
+        self.replicas.borrow().iter().any(|(replica, _)| *replica == device)
     }
 
     /// Whether the ring lies on another device than this one, too.
     pub fn survives(&self, device: DeviceId, is_current: impl Fn(DeviceId) -> bool) -> bool {
-        self.replicas.iter().any(|&(other, _)| other != device && is_current(other))
+        self.replicas.borrow().iter().any(|&(other, _)| other != device && is_current(other))
     }
 
     /// Changes that may wait for a commit: a commit of them all takes less than a quarter of the ring,
@@ -299,9 +303,34 @@ impl<R: Runtime, D: Device> Core<R, D> {
         let place = place.expect("room for the end of a checkpoint is always kept");
         self.write_batch(&[], place, done + 1).await?;
         journal.ring.borrow_mut().forget(done);
+        if journal.newest() == done + 1 {
+            journal.complete.set(done + 1);
+        }
         drop(permit);
         journal.roomier.notify();
         Ok(())
+    }
+
+    /// Has the journal go on elsewhere, in a ring of which nothing counts. The pages contain all that the one before says.
+    pub async fn restart_journal(&self, place: (DeviceId, Bytes)) -> Result<Permit> {
+        let journal = &self.journal;
+        let permit = loop {
+            self.checkpoint().await?;
+            let permit = journal.writer.acquire(1).await;
+            if journal.complete.get() == journal.newest() {
+                break permit;
+            }
+        };
+        {
+            let mut ring = journal.ring.borrow_mut();
+            *ring = Ring::new(ring.len, VecDeque::new(), ring.next_sequence);
+        }
+        journal.replicas.replace(vec![place]);
+        // What an earlier life left in that ring counts for nothing from here on.
+        let next = journal.ring.borrow().next_sequence;
+        self.write_batch(&[Record::Epoch(journal.epoch)], Bytes::ZERO, next).await?;
+        journal.roomier.notify();
+        Ok(permit)
     }
 
     async fn write_batch(&self, records: &[Record], place: Bytes, tail: u64) -> Result<()> {
@@ -332,8 +361,9 @@ impl<R: Runtime, D: Device> Core<R, D> {
 
     /// Writes a batch to every replica that is current. One that fails costs its device, not the batch, where that can be.
     async fn write_replicas(&self, place: Bytes, bytes: &Buf) -> Result<()> {
-        let replicas = self.journal.replicas.iter().filter(|(device, _)| self.member(*device).is_written());
-        let writes = replicas.map(async |&(device, offset)| {
+        let mut replicas = self.journal.replicas.borrow().clone();
+        replicas.retain(|(device, _)| self.member(*device).is_written());
+        let writes = replicas.iter().map(async |&(device, offset)| {
             let member = self.member(device);
             let result = async {
                 self.device_write(member, offset + place, bytes, Origin::Background).await?;

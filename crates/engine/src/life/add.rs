@@ -11,9 +11,9 @@ use crate::create::{added_regions, refuse_content, room_for_slots, write_empty_r
 use crate::open::write_new;
 use crate::{Error, ErrorKind, Result, Volume};
 use braid_base::{Bytes, DeviceId, KIB};
-use braid_format::Uuid;
 use braid_format::layout::{MOST_DEVICES, SMALLEST_DEVICE};
 use braid_format::superblock::{DeviceEntry, DeviceState, Features, Layout, RegionKind, Role, Superblock};
+use braid_format::{Fingerprint, Uuid};
 use braid_policy::DeviceView;
 use braid_runtime::{Device, Runtime};
 use std::rc::Rc;
@@ -179,6 +179,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
             role: Role::DATA,
             layout: *layout,
             in_step: planned.epoch,
+            fingerprint: Fingerprint::default(),
         };
         let regions = added_regions(&planned, DeviceId(place as u16), &entry)?;
         planned.devices.push(entry);

@@ -190,6 +190,10 @@ impl<R: Runtime, D: Device> Core<R, D> {
     /// the drain is over.
     async fn extents_on(&self, device: DeviceId, from: &mut u32) -> Option<Vec<ExtentId>> {
         let mut found = Vec::new();
+        if self.state.borrow().map.is_of_adopted() {
+            // All extents lie on the disk.
+            return None;
+        }
         while *from < self.shape.extents() && found.len() < SORTED {
             let extent = ExtentId(*from);
             if let Some(index) = self.index_on(extent, device) {

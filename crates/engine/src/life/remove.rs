@@ -1,6 +1,7 @@
 //! A device that leaves a volume that is open: first it drains, and when nothing lies on it any more it is none of the volume's.
 
 use super::add::invalid;
+use crate::adopted::remove_metadata;
 use crate::copies::{Deadline, Member};
 use crate::core::Core;
 use crate::create::{buffer, room};
@@ -35,6 +36,10 @@ impl<R: Runtime, D: Device> Volume<R, D> {
                 ));
             }
         };
+        if core.devices.superblock().adopted() == Some(device) {
+            let text = "device {device} is the disk that the volume adopted: it is the volume; remove the SSD, stop the volume, and braid forget it";
+            return invalid(text.replace("{device}", &device.to_string()));
+        }
         core.refuse_metadata(device)?;
         core.refuse_without_room(device)?;
         core.moves.drains.begin(device);
@@ -107,18 +112,27 @@ impl<R: Runtime, D: Device> Volume<R, D> {
         if !core.is_leaving(device) || !is_empty || core.refuse_closing().is_err() {
             return Ok(());
         }
+        core.check_policy_without(device)?;
         // If that cannot be made durable, the device keeps its superblock: an opening may need it.
         core.moves.drains.begin_change(device);
+        let journal =
+            core.move_journal_off(device).await.inspect_err(|_| core.moves.drains.end_change(device))?;
         member.set_state(DeviceState::Removed);
         let known = {
             let mut superblock = core.devices.superblock.borrow_mut();
             superblock.features.incompat |= Features::REMOVED_DEVICES;
-            superblock.regions.retain(|region| region.device != device);
+            remove_metadata(&mut superblock, device);
             superblock.devices[device.index()].state = DeviceState::Removed;
             superblock.clone()
         };
         self.set_device(&known, device)?;
-        core.change_superblock(|_| ()).await?;
+        let changed = core.change_superblock(|_| ()).await;
+        if let (Some(_), Err(error)) = (&journal, &changed) {
+            // The superblocks may name the journal that was left.
+            core.fail(error.clone());
+        }
+        drop(journal);
+        changed?;
         core.moves.drains.end_change(device);
         tracing::info!("device {device} of volume '{}' is empty, and removed", known.name);
         Ok(())
@@ -143,7 +157,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         if superblock.tables.iter().any(|table| table.device == device) {
             kinds.insert("device table".to_owned());
         }
-        if kinds.is_empty() {
+        if kinds.is_empty() || self.has_metadata_elsewhere(device) {
             return Ok(());
         }
         let kinds: Vec<String> = kinds.into_iter().collect();
@@ -156,9 +170,21 @@ impl<R: Runtime, D: Device> Core<R, D> {
         ))
     }
 
+    /// Whether the policy can be made for the devices that are left.
+    fn check_policy_without(&self, device: DeviceId) -> Result<()> {
+        let mut views = self.state.borrow().views.clone();
+        let view = &mut views[device.index()];
+        (view.slots, view.free) = (0, 0);
+        self.policy_for(&views).map(drop)
+    }
+
     /// The others must have room for the whole volume, written or not: else a guest's write would find none later.
     fn refuse_without_room(&self, device: DeviceId) -> Result<()> {
         let (copies, size) = (self.shape.copies, self.shape.volume_size);
+        if self.devices.superblock().adopted().is_some() {
+            // All of the volume lies on the disk.
+            return self.check_policy_without(device);
+        }
         let others = self.devices.iter().filter(|member| member.id != device && member.is_filled()).count();
         if others < usize::from(copies) {
             return invalid(format!(

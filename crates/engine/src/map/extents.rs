@@ -1,8 +1,10 @@
-//! The extents' required copies. Eight bytes of memory for each extent with one copy, twelve with two.
+//! The extents' required copies. Eight bytes of memory for each extent with one copy, twelve with two, and none on an adopted disk.
 
 use braid_base::ExtentId;
 use braid_format::SlotNumber;
 use braid_format::map_page::Entry;
+use foldhash::fast::FixedState;
+use hashbrown::HashMap;
 
 /// Where the required copies of every extent lie. Changed only through [`super::State`], which keeps what the journal
 /// has to record.
@@ -12,6 +14,18 @@ pub(crate) struct Map {
     /// Second copies, by extent; empty for a volume that requires one copy.
     seconds: Vec<u32>,
     mapped: u32,
+    /// Of an adopted disk, where nothing is stored.
+    own: Option<OwnAddresses>,
+}
+
+/// Each extent lies in the slot of its own number, valid from the start.
+struct OwnAddresses {
+    first: SlotNumber,
+    extents: u32,
+    /// The parts of a whole extent.
+    valid: u16,
+    /// How many blocks of an extent have an extra copy, if any.
+    extras: HashMap<ExtentId, u16, FixedState>,
 }
 
 /// One extra copy: an extent has at most 16,384 blocks.
@@ -20,11 +34,23 @@ const EXTRA: u64 = 1 << 48;
 impl Map {
     pub fn new(extents: u32, copies: u8) -> Map {
         let seconds = if copies > 1 { vec![0; extents as usize] } else { Vec::new() };
-        Map { homes: vec![0; extents as usize], seconds, mapped: 0 }
+        Map { homes: vec![0; extents as usize], seconds, mapped: 0, own: None }
+    }
+
+    /// The map of an adopted disk with this first slot; all parts of its extents are valid.
+    pub fn of_adopted(first: SlotNumber, extents: u32, valid: u16) -> Map {
+        let own = OwnAddresses { first, extents, valid, extras: HashMap::default() };
+        Map { homes: Vec::new(), seconds: Vec::new(), mapped: extents, own: Some(own) }
+    }
+
+    /// Whether every extent lies at its own address on an adopted disk, and stays there.
+    #[inline]
+    pub fn is_of_adopted(&self) -> bool {
+        self.own.is_some()
     }
 
     pub fn extents(&self) -> u32 {
-        self.homes.len() as u32
+        self.own.as_ref().map_or(self.homes.len() as u32, |own| own.extents)
     }
 
     /// Extents that have a home.
@@ -34,6 +60,10 @@ impl Map {
 
     #[inline]
     pub fn get(&self, extent: ExtentId) -> Entry {
+        if let Some(own) = &self.own {
+            let home = SlotNumber(own.first.0 + extent.0);
+            return Entry { home, valid: own.valid, second: SlotNumber::NONE };
+        }
         let word = self.homes[extent.index()];
         let second = self.seconds.get(extent.index()).map_or(SlotNumber::NONE, |&slot| SlotNumber(slot));
         Entry { home: SlotNumber(word as u32), valid: (word >> 32) as u16, second }
@@ -41,6 +71,7 @@ impl Map {
 
     /// Sets the required copies of an extent; the count of extra copies stays.
     pub fn set(&mut self, extent: ExtentId, entry: Entry) {
+        assert!(!self.is_of_adopted(), "no home of an adopted disk moves: {extent:?} to {entry:?}");
         let word = &mut self.homes[extent.index()];
         self.mapped -= u32::from(*word as u32 != 0);
         self.mapped += u32::from(entry.home != SlotNumber::NONE);
@@ -54,34 +85,67 @@ impl Map {
     /// Whether some block of an extent has an extra copy.
     #[inline]
     pub fn has_extras(&self, extent: ExtentId) -> bool {
-        self.homes[extent.index()] >= EXTRA
+        match &self.own {
+            None => self.homes[extent.index()] >= EXTRA,
+            Some(own) => !own.extras.is_empty() && own.extras.contains_key(&extent),
+        }
     }
 
     /// One block more of an extent has an extra copy.
     pub fn add_extra(&mut self, extent: ExtentId) {
-        self.homes[extent.index()] += EXTRA;
+        match &mut self.own {
+            None => self.homes[extent.index()] += EXTRA,
+            Some(own) => *own.extras.entry(extent).or_default() += 1,
+        }
     }
 
     /// One block less of an extent has an extra copy.
     pub fn remove_extra(&mut self, extent: ExtentId) {
-        self.homes[extent.index()] -= EXTRA;
+        let Some(own) = &mut self.own else {
+            self.homes[extent.index()] -= EXTRA;
+            return;
+        };
+        let count = own.extras.get_mut(&extent).expect("an extra copy that goes was counted");
+        *count -= 1;
+        if *count == 0 {
+            own.extras.remove(&extent);
+        }
     }
 
-    /// Every extent that has a home.
+    /// Every extent that has a home, as far as that is stored: none of an adopted disk.
     pub fn iter(&self) -> impl Iterator<Item = (ExtentId, Entry)> {
-        let all = (0..self.extents()).map(ExtentId).map(|e| (e, self.get(e)));
+        let all = (0..self.homes.len() as u32).map(ExtentId).map(|e| (e, self.get(e)));
         all.filter(|(_, entry)| entry.home != SlotNumber::NONE)
     }
 
     /// Bytes of memory that the map takes.
     pub fn memory(&self) -> usize {
-        self.homes.capacity() * 8 + self.seconds.capacity() * 4
+        let of_own = |own: &OwnAddresses| own.extras.capacity() * (size_of::<(ExtentId, u16)>() + 1);
+        self.homes.capacity() * 8 + self.seconds.capacity() * 4 + self.own.as_ref().map_or(0, of_own)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_extents_of_an_adopted_disk_take_no_memory_until_they_are_cached() {
+        let mut map = Map::of_adopted(SlotNumber(9), 1 << 30, 0xffff);
+        assert_eq!((map.memory(), map.extents(), map.mapped()), (0, 1 << 30, 1 << 30));
+        let last = ExtentId((1 << 30) - 1);
+        assert_eq!(
+            map.get(last),
+            Entry { home: SlotNumber(8 + (1 << 30)), valid: 0xffff, ..Entry::default() }
+        );
+        map.add_extra(last);
+        map.add_extra(last);
+        map.remove_extra(last);
+        assert!(map.has_extras(last) && !map.has_extras(ExtentId(0)));
+        map.remove_extra(last);
+        assert!(!map.has_extras(last));
+        assert_eq!(map.iter().count(), 0);
+    }
 
     #[test]
     fn an_extent_takes_eight_bytes_with_one_copy_and_twelve_with_two() {

@@ -7,9 +7,9 @@ use super::changes::ExtraChange;
 use super::{CachePage, State};
 use crate::planted::{Bug, planted};
 use braid_base::{BlockId, DeviceId, ExtentId, Slot};
-use braid_format::SlotNumber;
 use braid_format::extra_page::{CacheEntry, SLOTS_PER_PAGE};
 use braid_format::journal::Extra;
+use braid_format::{SlotNumber, SpanId};
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 use hashbrown::hash_map::Entry;
@@ -24,11 +24,40 @@ impl State {
         self.note_change(block, known, extra);
         self.extras.set(block, extra);
         let extent = self.shape.range_of(block).extent;
+        let is_dirty = |extra: Option<Extra>| extra.is_some_and(|extra| extra.dirty);
+        self.count_dirty(extent, is_dirty(known), is_dirty(extra));
         match (known.is_some(), extra.is_some()) {
             (false, true) => self.map.add_extra(extent),
             (true, false) => self.map.remove_extra(extent),
             _ => {}
         }
+    }
+
+    /// A block of an extent was dirty or not, and is now. Counted on an adopted disk alone.
+    pub(super) fn count_dirty(&mut self, extent: ExtentId, before: bool, now: bool) {
+        if before == now || !self.map.is_of_adopted() {
+            return;
+        }
+        let span = self.shape.span_of(extent);
+        let count = self.dirty.entry(span).or_default();
+        *count = if now { *count + 1 } else { *count - 1 };
+        if *count == 0 {
+            self.dirty.remove(&span);
+        }
+    }
+
+    /// Counts the dirty blocks that recovery found.
+    pub fn count_all_dirty(&mut self) {
+        let dirty: Vec<BlockId> =
+            self.extras.all().filter(|(_, extra)| extra.dirty).map(|(block, _)| block).collect();
+        for block in dirty {
+            self.count_dirty(self.shape.range_of(block).extent, false, true);
+        }
+    }
+
+    /// Whether a span of an adopted disk has dirty blocks.
+    pub fn has_dirty(&self, span: SpanId) -> bool {
+        self.dirty.contains_key(&span)
     }
 
     /// What the next commit says of a block changes. While the journal may name an extra copy of it, the extent counts as one that has some,

@@ -30,8 +30,11 @@ enum Neighbour {
 const FAR: u32 = 16;
 
 impl State {
-    /// Takes a slot of a device for an extent.
+    /// Takes a slot of a device for an extent; never one of an adopted disk, which lies where it is.
     pub fn take_for(&mut self, extent: ExtentId, device: DeviceId, arrival: Arrival) -> Option<SlotNumber> {
+        if self.map.is_of_adopted() {
+            return None;
+        }
         let slot = take(&mut self.space, &self.map, &self.given, extent, device, arrival)?;
         if arrival == Arrival::New {
             self.given.remember(extent, slot);

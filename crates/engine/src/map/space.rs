@@ -15,7 +15,7 @@
 use super::taken::Taken;
 use braid_base::{DeviceId, ExtentId, Slot};
 use braid_format::SlotNumber;
-use braid_format::superblock::{DeviceEntry, DeviceState, Layout, Superblock};
+use braid_format::superblock::{DeviceEntry, DeviceState, Layout, Role, Superblock};
 
 /// The extent slots of all devices.
 pub(crate) struct Space {
@@ -61,6 +61,15 @@ impl Space {
             }
             slots.reserved = slots.used;
         }
+        // A device without data is for metadata alone.
+        for (slots, device) in space.devices.iter_mut().zip(&superblock.devices) {
+            if !device.role.contains(Role::DATA) {
+                for index in 0..slots.count {
+                    slots.claim(index);
+                }
+                slots.reserved = slots.used;
+            }
+        }
         space.set_parts(superblock.copies);
         space
     }
@@ -68,14 +77,22 @@ impl Space {
     fn of_devices(devices: &[DeviceEntry], extents: u32) -> Space {
         let slots = devices.iter().map(|d| {
             let count = count(d);
-            let keeps_addresses = d.layout == Layout::Tail;
+            let is_adopted = d.layout == Layout::Adopted;
+            let keeps_addresses = is_adopted || d.layout == Layout::Tail;
             Slots {
                 first: d.first_slot,
                 count,
-                free: if keeps_addresses { count.min(extents) } else { count },
-                used: 0,
+                free: if is_adopted {
+                    0
+                } else if keeps_addresses {
+                    count.min(extents)
+                } else {
+                    count
+                },
+                used: if is_adopted { count } else { 0 },
                 reserved: 0,
-                taken: Taken::none_of(count),
+                // Every extent lies where it is: no slot of an adopted disk is given out.
+                taken: Taken::none_of(if is_adopted { 0 } else { count }),
                 keeps_addresses,
                 part: (0, 0),
                 open: true,
@@ -264,8 +281,9 @@ impl Slots {
 pub(super) mod tests {
     use super::*;
     use braid_base::{Bytes, DeviceClass, Rng};
+    use braid_format::Fingerprint;
     use braid_format::Uuid;
-    use braid_format::superblock::{DeviceState, Layout, Role};
+    use braid_format::superblock::{DeviceState, Layout};
 
     /// Devices with so many slots, without metadata.
     pub fn space(counts: &[u32], extents: u32) -> Space {
@@ -290,6 +308,7 @@ pub(super) mod tests {
             role: Role::DATA,
             layout: Layout::Head,
             in_step: 1,
+            fingerprint: Fingerprint::default(),
         }
     }
 
@@ -367,6 +386,18 @@ pub(super) mod tests {
         space.release(SlotNumber(13 + 17));
         assert_eq!((space.free(device), space.used(device)), (16, 3));
         assert_eq!(space.take_at(device, 5), Some(SlotNumber(18)));
+    }
+
+    #[test]
+    fn no_slot_of_an_adopted_disk_or_of_a_device_without_data_is_given_out() {
+        let mut entries = vec![entry(12, 1), entry(20, 13)];
+        entries[1].layout = Layout::Adopted;
+        let mut space = Space::of_devices(&entries, 20);
+        let device = DeviceId(1);
+        assert_eq!((space.free(device), space.used(device)), (0, 20));
+        assert_eq!((space.take_aside(device), space.take_at(device, 3)), (None, None));
+        assert_eq!(space.take_near(device, 3), None);
+        assert_eq!(space.locate(SlotNumber(13 + 19)), Some(Slot { device, index: 19 }));
     }
 
     #[test]

@@ -14,7 +14,7 @@ use braid_base::{BlockId, Bytes, DeviceId, ExtentId};
 use braid_format::intent_page::{self, Difference};
 use braid_format::journal::Record;
 use braid_format::map_page::{self, Entry};
-use braid_format::superblock::{RegionKind, Superblock};
+use braid_format::superblock::{Layout, RegionKind, Superblock};
 use braid_format::{SlotNumber, SpanId};
 use braid_policy::{ByteRange, CellId, DeviceView, ExtraCopy, Homes};
 use foldhash::fast::FixedState;
@@ -34,6 +34,8 @@ pub(crate) struct State {
     pub suspect: HashSet<SpanId, FixedState>,
     /// Whether a write to a block with a clean extra copy needs an intent: the volume has a table of spans.
     pub(super) has_spans: bool,
+    /// Dirty blocks by span, on an adopted disk.
+    pub(super) dirty: HashMap<SpanId, u32, FixedState>,
     /// Changes since the last commit began.
     pub(super) pending: Changes,
     /// Changes of the commit that is being written.
@@ -61,12 +63,19 @@ pub(crate) struct State {
 impl State {
     pub fn new(shape: &Shape, superblock: &Superblock) -> State {
         let space = Space::new(superblock);
-        let views = (0..).map(DeviceId).zip(&superblock.devices).map(|(id, d)| {
+        let views = (0..).map(DeviceId).zip(&superblock.devices).map(|(id, d)| match d.layout {
+            Layout::Adopted => DeviceView { free: 0, ..DeviceView::empty(id, d.class, d.slots) },
             // Slots that metadata lies in are for nothing else.
-            DeviceView::empty(id, d.class, space.free(id))
+            Layout::Head | Layout::Tail => DeviceView::empty(id, d.class, space.free(id)),
         });
         State {
-            map: Map::new(shape.extents(), shape.copies),
+            map: match superblock.adopted() {
+                None => Map::new(shape.extents(), shape.copies),
+                Some(disk) => {
+                    let first = SlotNumber(superblock.devices[disk.index()].first_slot);
+                    Map::of_adopted(first, shape.extents(), shape.all_parts())
+                }
+            },
             views: views.collect(),
             space,
             given: Given::new(),
@@ -75,6 +84,7 @@ impl State {
             behind: Behind::new(*shape),
             suspect: HashSet::default(),
             has_spans: superblock.region(RegionKind::Intents, 0).is_some(),
+            dirty: HashMap::default(),
             pending: Changes::default(),
             committing: Changes::default(),
             trims: Vec::new(),
@@ -359,12 +369,16 @@ impl State {
 
     /// A map page is older than the journal says.
     pub fn mark_stale(&mut self, extent: ExtentId) {
-        self.stale_pages.insert(extent.0 / map_page::extents_per_page(self.shape.copies));
+        if !self.map.is_of_adopted() {
+            self.stale_pages.insert(extent.0 / map_page::extents_per_page(self.shape.copies));
+        }
     }
 
     /// All pages of the map and of the spans' table are to be written again.
     pub fn mark_all_stale(&mut self, spans: u32) {
-        self.stale_pages.extend(0..map_page::pages(self.shape.extents(), self.shape.copies));
+        if !self.map.is_of_adopted() {
+            self.stale_pages.extend(0..map_page::pages(self.shape.extents(), self.shape.copies));
+        }
         self.mark_intents_stale((0..spans).map(SpanId));
     }
 

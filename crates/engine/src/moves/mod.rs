@@ -121,6 +121,10 @@ impl<R: Runtime, D: Device> Core<R, D> {
             self.start(async |core| core.clear_idle_spans().await);
             self.start(async |core| core.resync().await);
         }
+        if self.dirty_spans.is_some() {
+            self.start(async |core| core.keep_dirty_spans_few().await);
+            self.start(async |core| core.keep_fingerprint().await);
+        }
         if self.epochs.is_some() {
             self.start(async |core| core.keep_epochs().await);
             self.start(async |core| core.sweep_image().await);

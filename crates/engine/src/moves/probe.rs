@@ -24,7 +24,10 @@ impl<R: Runtime, D: Device> Core<R, D> {
         match direction {
             Direction::Read => {
                 let index = self.moves.probe_rng.borrow_mut().below(u64::from(member.entry.slots)) as u32;
+                // The last slot of an adopted disk may be short.
                 let at = member.slot_offset(index, self.shape.extent_size);
+                let last = (member.entry.size - len).align_down(member.alignment);
+                let at = at.min(last);
                 let read = self.device_read(member, at, &bytes, Origin::Probe);
                 self.step(Mover::Plan, &[device], read).await?;
             }

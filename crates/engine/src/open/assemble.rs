@@ -4,14 +4,17 @@
 //! Phases of an opening: `Opening` on all devices, then `Open` on all, then data is written; `Closing` on all, then `Closed` on all. So
 //! a device that is behind the newest phase by one step was interrupted with the others, and one that is further behind took no part:
 //! it is an old copy, whatever its epoch.
+//!
+//! An adopted disk has no superblock: the caller says which device it is, and what identity it has ([`AdoptedDisk`]).
 
 use super::superblock::{ask_superblock, read_table};
 use crate::copies::answered;
 use crate::planted::{Bug, planted};
 use crate::{Error, ErrorKind, Result};
-use braid_base::DeviceId;
+use braid_base::{DeviceClass, DeviceId};
+use braid_format::Uuid;
 use braid_format::superblock::{
-    DeviceEntry, DeviceState, DeviceTable, Header, Phase, RegionKind, Superblock,
+    DeviceEntry, DeviceState, DeviceTable, Header, Mapping, Phase, RegionKind, Superblock,
 };
 use braid_runtime::{Device, Runtime};
 use std::rc::Rc;
@@ -26,8 +29,21 @@ pub(crate) struct Assembled<D> {
     pub clean: bool,
     /// Devices that were current until now, and are not any more.
     pub lately: Vec<DeviceId>,
+    /// SSDs of a volume on an adopted disk that are missing and were not given up by name: it may go on without them if nothing is lost by that.
+    pub without: Vec<DeviceId>,
     /// Devices of which all copies are made again: given up, or older than the set of what they lack reaches back.
     pub anew: Vec<DeviceId>,
+}
+
+/// Which of the devices is a disk that the volume adopted, and what it is known by: there is no mark on it.
+#[derive(Clone, Copy, Debug)]
+pub struct AdoptedDisk {
+    /// Its place among the devices that are given.
+    pub place: usize,
+    /// A sum of its serial number, or of its path if it has none.
+    pub identity: Uuid,
+    /// Whether dirty blocks are kept, and written back in time, though the disk was changed while Braid did not serve it.
+    pub force: bool,
 }
 
 struct Candidate<'a, D> {
@@ -48,9 +64,14 @@ pub(crate) async fn assemble<R: Runtime, D: Device>(
     devices: Vec<Rc<D>>,
     names: &[String],
     distrusted: &[DeviceId],
+    adopted: Option<AdoptedDisk>,
 ) -> Result<Assembled<D>> {
-    let mut found = Vec::new();
-    for (device, name) in devices.into_iter().zip(names) {
+    let (mut found, mut disk) = (Vec::new(), None);
+    for (place, (device, name)) in devices.into_iter().zip(names).enumerate() {
+        if let Some(adopted) = adopted.filter(|adopted| adopted.place == place) {
+            disk = Some((device, name, adopted.identity));
+            continue;
+        }
         let header = ask_superblock(rt, &device, name).await?.header;
         found.push(Candidate { device, name, header });
     }
@@ -92,7 +113,61 @@ pub(crate) async fn assemble<R: Runtime, D: Device>(
         }
         places[id.index()] = Some(device);
     }
+    match (superblock.adopted(), disk) {
+        (None, None) => {}
+        (Some(id), Some((device, name, identity))) => {
+            judge_adopted(&superblock, &superblock.devices[id.index()], name, (&*device, identity))?;
+            if distrusted.contains(&id) {
+                let text =
+                    format!("{name} is the disk that volume '{}' adopted: it is the volume", superblock.name);
+                return refuse(ErrorKind::Invalid, format!("{text}, and cannot be given up"));
+            }
+            states[id.index()] = superblock.devices[id.index()].state;
+            places[id.index()] = Some(device);
+        }
+        (Some(id), None) => {
+            let entry = &superblock.devices[id.index()];
+            let text = format!(
+                "volume '{}' lacks {id}, the disk of {} that it adopted: bring it back (nothing was changed)",
+                superblock.name, entry.size
+            );
+            return refuse(ErrorKind::Degraded, text);
+        }
+        (None, Some((_, name, _))) => {
+            let text = format!(
+                "{name} is given as an adopted disk, and volume '{}' has adopted none",
+                superblock.name
+            );
+            return refuse(ErrorKind::Invalid, text);
+        }
+    }
     finish(superblock, places, &states, anew)
+}
+
+/// Refuses a disk that is not the one that was adopted, or has another size.
+fn judge_adopted<D: Device>(
+    superblock: &Superblock,
+    entry: &DeviceEntry,
+    name: &str,
+    (device, identity): (&D, Uuid),
+) -> Result<()> {
+    let volume = &superblock.name;
+    if identity != entry.uuid {
+        let text = format!(
+            "{name} is not the disk that volume '{volume}' adopted: its serial number (or its path, if it has none) differs; give that disk"
+        );
+        return refuse(ErrorKind::Invalid, text);
+    }
+    let size = device.geometry().size;
+    if size != entry.size {
+        let text = format!(
+            "{name} has {} bytes, and had {} when volume '{volume}' adopted it: restore its size, or leave the volume (braid device remove) and \
+             adopt the disk anew",
+            size.0, entry.size.0
+        );
+        return refuse(ErrorKind::Invalid, text);
+    }
+    Ok(())
 }
 
 fn refuse<T>(kind: ErrorKind, message: String) -> Result<T> {
@@ -303,8 +378,16 @@ fn finish<D>(
         .filter(|&i| matches!(states[i], DeviceState::Missing | DeviceState::Failed | DeviceState::Returning))
         .collect();
     let given_up = |i: &usize| is_given_up(&superblock, DeviceId(*i as u16), &anew);
+    // No home lies on an SSD beside an adopted disk: whether anything else is lost with it, the table of dirty spans says.
+    let is_cache =
+        |i: &usize| superblock.adopted().is_some() && superblock.devices[*i].class == DeviceClass::Ssd;
+    let without: Vec<DeviceId> =
+        lacking.iter().filter(|i| is_cache(i) && !given_up(i)).map(|&i| DeviceId(i as u16)).collect();
     let enough = match superblock.copies {
-        1 => lacking.is_empty() || lacking.iter().all(given_up) && keeps_metadata(&superblock, states),
+        1 => {
+            let may_lack = |i: &usize| given_up(i) || is_cache(i);
+            lacking.is_empty() || lacking.iter().all(may_lack) && keeps_metadata(&superblock, states)
+        }
         _ => lacking.len() <= 1,
     };
     if !enough {
@@ -335,7 +418,8 @@ fn finish<D>(
         let was_current =
             !matches!(entry.state, DeviceState::Missing | DeviceState::Failed | DeviceState::Returning);
         let took_part = was_current || entry.state == DeviceState::Returning;
-        if anew.contains(&DeviceId(i as u16)) {
+        let id = DeviceId(i as u16);
+        if anew.contains(&id) || without.contains(&id) {
             entry.in_step = NEVER;
         } else if took_part && lacking.contains(&i) && entry.in_step != NEVER {
             // It may have got as far as any in the opening that was begun last.
@@ -346,7 +430,8 @@ fn finish<D>(
         }
         entry.state = state;
     }
-    Ok(Assembled { superblock, devices, clean, lately, anew })
+    let anew = [&anew[..], &without].concat();
+    Ok(Assembled { superblock, devices, clean, lately, without, anew })
 }
 
 /// Whether a map image, a journal and a double-write area lie on devices that are not lacking.
@@ -355,7 +440,11 @@ fn keeps_metadata(superblock: &Superblock, states: &[DeviceState]) -> bool {
         !matches!(states[device.index()], DeviceState::Missing | DeviceState::Failed | DeviceState::Returning)
     };
     let is_kept = |kind| superblock.regions.iter().any(|r| r.kind == kind && is_there(r.device));
-    [RegionKind::Map, RegionKind::Journal, RegionKind::DoubleWrite].into_iter().all(is_kept)
+    let map: &[_] = match superblock.mapping() {
+        Mapping::Dense => &[RegionKind::Map, RegionKind::DoubleWrite],
+        Mapping::OwnAddress => &[],
+    };
+    is_kept(RegionKind::Journal) && map.iter().all(|&kind| is_kept(kind))
 }
 
 fn describe(superblock: &Superblock, place: usize, state: DeviceState) -> String {

@@ -9,6 +9,7 @@ mod assemble;
 mod enter;
 mod superblock;
 
+pub use assemble::AdoptedDisk;
 pub(crate) use assemble::{Assembled, NEVER, assemble, judge};
 pub(crate) use enter::{enter, only_copies, refuse_only_copies};
 pub use superblock::identify;

@@ -143,7 +143,7 @@ pub(crate) async fn write_superblocks<'a, R: Runtime, D: Device>(
     superblock: &Superblock,
 ) -> Written {
     for table in [true, false] {
-        for member in members.clone().filter(|member| member.is_written()) {
+        for member in members.clone().filter(|member| member.is_written() && member.has_superblock()) {
             let write = async |at: Bytes, buf: &Buf| {
                 let result = member.write(at, buf, Deadline::Only).await;
                 member.note_write();
@@ -168,6 +168,7 @@ pub(crate) async fn write_superblocks<'a, R: Runtime, D: Device>(
 pub(crate) async fn write_new<D: Device>(devices: &[Option<&D>], superblock: &Superblock) -> Result<()> {
     for table in [true, false] {
         let devices = (0..).map(DeviceId).zip(devices);
+        let devices = devices.filter(|(id, _)| superblock.adopted() != Some(*id));
         for (id, device) in devices.filter_map(|(id, device)| device.map(|device| (id, device))) {
             let write = async |at: Bytes, buf: &Buf| device.write(at, buf).await;
             let flush = async || device.flush().await;

@@ -117,7 +117,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         if entry.home == SlotNumber::LOST {
             return Way::Lost;
         }
-        if self.guests.cache.borrow_mut().wants(piece.extent) {
+        if self.shape.is_whole(piece.extent) && self.guests.cache.borrow_mut().wants(piece.extent) {
             return Way::Fetch(admit);
         }
         match self.only_place(piece, &entry) {
@@ -185,7 +185,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
     pub async fn prefetch(self: &Rc<Self>, piece: &Piece) -> Result<()> {
         let (cached, limit) = self.guests.cache.borrow().len_and_limit();
         let home = self.state.borrow().map.get(piece.extent).home;
-        let mapped = home != SlotNumber::NONE && home != SlotNumber::LOST;
+        let mapped =
+            home != SlotNumber::NONE && home != SlotNumber::LOST && self.shape.is_whole(piece.extent);
         if limit == 0 || !mapped || cached > 0 && self.guests.cache.borrow().contains(piece.extent) {
             return Ok(());
         }

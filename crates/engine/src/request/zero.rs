@@ -2,7 +2,7 @@
 //!
 //! Parts that a range covers whole are no longer valid, which reads as zeros and costs a record; what it covers of
 //! other parts is written with zeros. A discarded extent of which nothing is valid loses its copies, and is allocated
-//! anew by the next write.
+//! anew by the next write. On an adopted disk all of an extent stays valid: zeros are written, and a discard is passed on to the disk.
 
 use crate::copies::{Timing, lost};
 use crate::core::Core;
@@ -44,6 +44,46 @@ impl<R: Runtime, D: Device> Core<R, D> {
             Durability::Volatile => Ok(()),
             Durability::Fua => self.commit_promised(Origin::Guest).await,
         }
+    }
+
+    /// Frees a range: it reads as zeros; on an adopted disk as that disk reads what was discarded.
+    pub async fn discard(self: &Rc<Self>, offset: Bytes, len: Bytes) -> Result<()> {
+        if !self.state.borrow().map.is_of_adopted() {
+            return self.zero(offset, len, Zeroing::MayDiscard, Durability::Volatile).await;
+        }
+        self.check_range(offset, len)?;
+        self.refuse_degraded()?;
+        // Only whole blocks: what is left of others stays as it is.
+        let block = self.shape.block_size;
+        let end = offset + len;
+        let end = if end == self.shape.volume_size { end } else { end.align_down(block) };
+        let start = offset.align_up(block).min(end);
+        for piece in self.shape.pieces(start, end - start) {
+            for part in self.parts_to_zero(piece) {
+                self.discard_piece(&part).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Drops the extra copies of a piece, dirty ones too, and tells the disk that nothing of it is needed.
+    async fn discard_piece(self: &Rc<Self>, piece: &Piece) -> Result<()> {
+        let _room = self.reserve(self.most_records(piece)).await?;
+        let _guard = self.locks.lock(Self::lock_number(piece.extent), Mode::Exclusive).await;
+        let differing = self.begin_differing(piece).await?;
+        self.guests.cache.borrow_mut().remove(piece.extent);
+        self.drop_covered_extras(piece);
+        let home = self.state.borrow().map.get(piece.extent).home;
+        let (member, start) = self.locate(home);
+        if let Err(error) = member.discard(start + piece.range.start, piece.len()).await {
+            // Only a hint: the disk keeps what it has.
+            let text =
+                format!("discard of {} at byte {}: {error}", piece.len(), (start + piece.range.start).0);
+            member.stats.borrow_mut().last_error = Some(text);
+        }
+        member.note_write();
+        self.end_differing(differing);
+        Ok(())
     }
 
     /// Cuts a piece so that the records of each part find room in the journal: each block of it may have a dirty extra copy. Where the
@@ -88,7 +128,13 @@ impl<R: Runtime, D: Device> Core<R, D> {
 
     /// Whether some bytes of a piece are written with zeros.
     fn has_edges(&self, piece: &Piece) -> bool {
-        self.shape.parts_touched(&piece.range) != self.shape.parts_covered(&piece.range)
+        self.shape.parts_touched(&piece.range) != self.parts_freed(piece)
+    }
+
+    /// The parts that are not valid any more after zeroing a piece.
+    fn parts_freed(&self, piece: &Piece) -> u16 {
+        let stays_valid = self.state.borrow().map.is_of_adopted();
+        if stays_valid { 0 } else { self.shape.parts_covered(&piece.range) }
     }
 
     async fn zero_locked(self: &Rc<Self>, piece: &Piece, zeroing: Zeroing) -> Result<()> {
@@ -107,7 +153,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
                 }
             };
         }
-        let covered = self.shape.parts_covered(&piece.range);
+        let covered = self.parts_freed(piece);
         let entry = self.zero_edges(piece, entry, covered).await?;
         self.guests.cache.borrow_mut().zero(piece);
         // From here to the end nothing waits.
@@ -151,7 +197,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
             _ => [range.start..inner_start, inner_end..range.end],
         };
         for edge in edges {
-            // An edge lies within one part.
+            // An edge lies within one part, or is all that is zeroed.
             if edge.start < edge.end && entry.valid & self.shape.parts_touched(&edge) != 0 {
                 entry = self
                     .write_required(piece.extent, entry, &edge, (None, Origin::Guest), Timing::Now)

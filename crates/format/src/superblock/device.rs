@@ -11,15 +11,17 @@
 //! 48      1     class: 1 ssd, 2 hdd
 //! 49      1     state: 1 active, 2 missing, 3 failed, 4 draining, 5 slow, 6 returning, 7 removed
 //! 50      1     role, a bit each: 1 data, 2 metadata, 4 cache
-//! 51      1     layout: 1 head, 2 tail
+//! 51      1     layout: 1 head, 2 tail, 3 adopted
 //! 52      12    0
 //! 64      48    model of an emulated device, UTF-8, zero-padded
-//! 112     16    0
+//! 112     4     file systems of an adopted disk (see `fingerprint.rs`)
+//! 116     4     content of an adopted disk likewise
+//! 120     8     0
 //! ```
 
 use super::coded;
 use crate::layout::superblock_offsets;
-use crate::{Invalid, Uuid, text};
+use crate::{Fingerprint, Invalid, Uuid, text};
 use braid_base::{Bytes, DeviceClass};
 use std::fmt;
 use std::ops::{BitOr, Range};
@@ -34,7 +36,7 @@ pub const LONGEST_MODEL: usize = 47;
 /// A device of the volume.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct DeviceEntry {
-    /// The device's identity.
+    /// The device's identity: random, but of an adopted disk what tells it from others without a mark on it.
     pub uuid: Uuid,
     /// Bytes that it had when it was added.
     pub size: Bytes,
@@ -56,6 +58,8 @@ pub struct DeviceEntry {
     pub layout: Layout,
     /// The last epoch in which the device was in step: it missed no write up to the end of that opening.
     pub in_step: u64,
+    /// What an adopted disk held when the volume knew that last.
+    pub fingerprint: Fingerprint,
 }
 
 /// Whether a device serves requests. Recorded on the survivors before an acknowledgement depends on it.
@@ -101,6 +105,9 @@ pub enum Layout {
     /// All superblock copies and regions at the end. Slot 0 lies at byte 0, and an extent in the slot of its own number alone: its bytes have
     /// the same address on the device as in the volume.
     Tail = 2,
+    /// Nothing of Braid's: the disk was there before, and is the volume byte for byte. Extent n lies in slot n, the last one as far as the
+    /// disk reaches.
+    Adopted = 3,
 }
 
 /// What a device is used for: a set of flags.
@@ -147,7 +154,9 @@ impl DeviceEntry {
     /// The bytes of the device that its slots cover; `None` if they reach beyond 64 bits.
     pub fn slots_area(&self, extent_size: Bytes) -> Option<Range<Bytes>> {
         let len = extent_size.0.checked_mul(u64::from(self.slots))?;
-        Some(self.slots_offset..self.slots_offset.checked_add(Bytes(len))?)
+        let end = self.slots_offset.checked_add(Bytes(len))?;
+        let end = if self.layout == Layout::Adopted { end.min(self.size) } else { end };
+        Some(self.slots_offset..end)
     }
 
     /// The bytes between the superblock copies, where slots and device table may lie. The size must have been verified.
@@ -156,6 +165,7 @@ impl DeviceEntry {
         match self.layout {
             Layout::Head => crate::layout::METADATA_START..places[2],
             Layout::Tail => Bytes::ZERO..places[0],
+            Layout::Adopted => Bytes::ZERO..self.size,
         }
     }
 }
@@ -176,12 +186,15 @@ pub(super) struct RawDevice {
     layout: u8,
     zero: [u8; 12],
     model: [u8; LONGEST_MODEL + 1],
-    rest: [u8; 16],
+    file_systems: U32,
+    content: U32,
+    rest: [u8; 8],
 }
 
 const _: () = assert!(size_of::<RawDevice>() == DEVICE_ENTRY);
 const _: () = assert!(std::mem::offset_of!(RawDevice, class) == 48);
 const _: () = assert!(std::mem::offset_of!(RawDevice, model) == 64);
+const _: () = assert!(std::mem::offset_of!(RawDevice, file_systems) == 112);
 
 impl RawDevice {
     pub(super) fn encode(device: &DeviceEntry) -> RawDevice {
@@ -201,7 +214,9 @@ impl RawDevice {
             layout: device.layout as u8,
             zero: [0; 12],
             model: text::encode(&device.model),
-            rest: [0; 16],
+            file_systems: device.fingerprint.file_systems.into(),
+            content: device.fingerprint.content.into(),
+            rest: [0; 8],
         }
     }
 
@@ -222,6 +237,7 @@ impl RawDevice {
             role: Role::from_bits(self.role)?,
             layout: coded(self.layout, "device layout")?,
             in_step: self.in_step.get(),
+            fingerprint: Fingerprint { file_systems: self.file_systems.get(), content: self.content.get() },
         })
     }
 }

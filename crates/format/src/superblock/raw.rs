@@ -11,9 +11,6 @@ use braid_base::{Bytes, DeviceId};
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-/// Homes are stored as an entry for each extent: the only way so far.
-const DENSE: u8 = 1;
-
 /// A superblock as bytes, not verified; only zeros follow.
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
@@ -84,7 +81,7 @@ impl Raw {
             span_extents: superblock.span_extents.into(),
             phase: superblock.phase as u8,
             copies: superblock.copies,
-            mapping: DENSE,
+            mapping: superblock.mapping() as u8,
             table_count: superblock.tables.len() as u8,
             unused: U16::ZERO,
             this_device: device.0.into(),
@@ -123,9 +120,6 @@ impl Raw {
         if table_count > MOST_TABLES {
             return Err(Invalid::Value(format!("{table_count} device tables, {MOST_TABLES} at most")));
         }
-        if self.mapping != DENSE {
-            return Err(Invalid::Value(format!("mapping {} is unknown", self.mapping)));
-        }
         Ok(Header {
             sequence: self.sequence.get(),
             epoch: self.epoch.get(),
@@ -142,6 +136,7 @@ impl Raw {
             block_size: Bytes(u64::from(self.block_size.get())),
             span_extents: self.span_extents.get(),
             copies: self.copies,
+            mapping: coded(self.mapping, "mapping")?,
             policy: text::decode(&self.policy, "policy")?,
             tables: self.tables[..table_count].iter().map(RawTable::decode).collect(),
             this_device: DeviceId(self.this_device.get()),

@@ -3,7 +3,7 @@
 //! ```text
 //! offset  size  field
 //! 0       1     kind: 1 journal, 2 proof, 3 map, 4 intents, 5 cache table, 6 checksums, 7 policy state, 8 epoch journal,
-//!               9 double-write area
+//!               9 double-write area, 10 dirty spans
 //! 1       1     copy: 0 or 1
 //! 2       2     device
 //! 4       4     0
@@ -46,6 +46,8 @@ pub enum RegionKind {
     EpochJournal = 8,
     /// Pages that are about to be written in place.
     DoubleWrite = 9,
+    /// The spans that may have dirty extra copies: what the loss of the SSDs would cost.
+    DirtySpans = 10,
 }
 
 impl fmt::Display for RegionKind {
@@ -60,6 +62,7 @@ impl fmt::Display for RegionKind {
             RegionKind::PolicyState => "policy state",
             RegionKind::EpochJournal => "epoch journal",
             RegionKind::DoubleWrite => "double-write area",
+            RegionKind::DirtySpans => "dirty spans",
         })
     }
 }

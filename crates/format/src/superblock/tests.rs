@@ -1,10 +1,10 @@
 use super::*;
-use crate::LARGEST_COUNT;
 use crate::checksum::checksum;
 use crate::layout::{
-    cache_table_len, device_table_room, double_write_len, intents_len, map_len, most_regions,
-    policy_state_len, proof_len,
+    cache_table_len, device_table_room, dirty_spans_len, double_write_len, intents_len, map_len,
+    most_regions, policy_state_len, proof_len,
 };
+use crate::{Fingerprint, LARGEST_COUNT};
 use braid_base::{DeviceClass, GIB, KIB, MIB, Rng, TIB};
 
 const METADATA: Role = Role::METADATA;
@@ -23,6 +23,7 @@ fn volume() -> Superblock {
         role,
         layout: Layout::Head,
         in_step: 3,
+        fingerprint: Fingerprint { file_systems: u32::from(i), content: 7 },
     };
     let (data, cache) = (Role::DATA, Role::CACHE);
     let table = |device| TablePlace { device, offset: KIB * 32, len: device_table_room(3) * 2 };
@@ -81,6 +82,21 @@ fn keep_addresses(superblock: &mut Superblock) {
     }
 }
 
+/// Makes the third device an adopted disk, which is the whole volume.
+fn adopt(superblock: &mut Superblock) {
+    let size = GIB - Bytes(512);
+    (superblock.volume_size, superblock.copies) = (size, 1);
+    let extents = superblock.extents();
+    let device = &mut superblock.devices[2];
+    (device.layout, device.slots_offset) = (Layout::Adopted, Bytes::ZERO);
+    (device.size, device.slots) = (size, extents);
+    let is_left = |region: &Region| region.device != DeviceId(2) && region.kind != RegionKind::Map;
+    superblock.regions.retain(is_left);
+    let (kind, device) = (RegionKind::DirtySpans, DeviceId(1));
+    let (offset, len) = (MIB * 900, dirty_spans_len(superblock.spans()));
+    superblock.regions.push(Region { kind, copy: 0, device, offset, len });
+}
+
 fn table(superblock: &Superblock) -> DeviceTable {
     DeviceTable::decode(&superblock.encode_table(), superblock.volume).unwrap()
 }
@@ -131,6 +147,31 @@ fn every_state_phase_layout_and_role_round_trips() {
         superblock.devices[2].role = roles[i % 4];
         assert_eq!(reopened(&superblock, 2), Ok(superblock));
     }
+}
+
+#[test]
+fn an_adopted_disk_is_the_volume_and_holds_nothing_else() {
+    let mut superblock = volume();
+    adopt(&mut superblock);
+    assert_eq!((superblock.adopted(), superblock.mapping()), (Some(DeviceId(2)), Mapping::OwnAddress));
+    assert_eq!(reopened(&superblock, 0), Ok(superblock.clone()));
+    let region = Region { device: DeviceId(2), ..*superblock.region(RegionKind::Proof, 0).unwrap() };
+    let wrong: [&dyn Fn(&mut Superblock); 6] = [
+        &|s| s.copies = 2,
+        &|s| s.volume_size -= Bytes(512),
+        &|s| s.devices[2].slots -= 1,
+        &|s| s.devices[2].slots_offset = MIB,
+        &|s| s.regions.push(region),
+        &|s| s.tables[1].device = DeviceId(2),
+    ];
+    for (i, change) in wrong.iter().enumerate() {
+        let mut changed = superblock.clone();
+        change(&mut changed);
+        assert!(changed.verify().is_err(), "change {i}");
+    }
+    // A device table of a volume without a map does not fit the superblock of one with a map.
+    let header = Header::decode(&volume().encode(DeviceId(0))).unwrap();
+    assert!(header.with_table(table(&superblock)).is_err());
 }
 
 #[test]

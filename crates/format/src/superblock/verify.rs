@@ -1,10 +1,10 @@
 //! What must hold of a whole superblock before the engine acts on it, each rule a function.
 
 use super::table::table_len;
-use super::{DeviceEntry, Layout, Region, RegionKind, Superblock, TablePlace};
+use super::{DeviceEntry, Layout, Mapping, Region, RegionKind, Superblock, TablePlace};
 use crate::layout::{
-    MOST_DEVICES, SMALLEST_DEVICE, cache_table_len, device_table_room, double_write_len, intents_len,
-    map_len, most_regions, policy_state_len, proof_len,
+    MOST_DEVICES, SMALLEST_DEVICE, cache_table_len, device_table_room, dirty_spans_len, double_write_len,
+    intents_len, map_len, most_regions, policy_state_len, proof_len,
 };
 use crate::{Invalid, SlotNumber, count};
 use braid_base::{Bytes, DeviceId};
@@ -21,6 +21,7 @@ pub(super) fn verify(superblock: &Superblock) -> Result<(), Invalid> {
     slots_are_in_order(superblock)?;
     regions_lie_in_slots(superblock)?;
     addresses_have_slots(superblock)?;
+    adopted_disk_is_the_volume(superblock)?;
     tables_lie_on_their_devices(superblock)?;
     nothing_overlaps(superblock)?;
     needed_regions_are_there(superblock)
@@ -42,7 +43,7 @@ pub(super) fn verify_device(device: &DeviceEntry, extent_size: Bytes) -> Result<
             device.slots, device.uuid, device.slots_offset, room.end
         ));
     }
-    if device.layout == Layout::Tail && device.slots_offset != Bytes::ZERO {
+    if matches!(device.layout, Layout::Tail | Layout::Adopted) && device.slots_offset != Bytes::ZERO {
         return wrong(format!(
             "device {} keeps addresses, and its slots begin at byte {}",
             device.uuid, device.slots_offset
@@ -106,6 +107,31 @@ fn addresses_have_slots(superblock: &Superblock) -> Result<(), Invalid> {
                 "{id} keeps addresses, and has no slot for each extent before its metadata"
             ));
         }
+    }
+    Ok(())
+}
+
+/// An adopted disk is the only one and the whole volume, and nothing of Braid's lies on it.
+fn adopted_disk_is_the_volume(superblock: &Superblock) -> Result<(), Invalid> {
+    let Some(id) = superblock.adopted() else { return Ok(()) };
+    let device = &superblock.devices[id.index()];
+    let others = superblock.devices.iter().filter(|device| device.layout == Layout::Adopted).count() - 1;
+    let is_on = |of: DeviceId| of == id;
+    let is_written = superblock.regions.iter().any(|region| is_on(region.device))
+        || superblock.tables.iter().any(|table| is_on(table.device));
+    if others > 0
+        || is_written
+        || superblock.copies != 1
+        || device.size != superblock.volume_size
+        || device.slots != superblock.extents()
+    {
+        return wrong(format!(
+            "the adopted disk {id} of {} in {} slots is not the volume of {} in {} extents alone, with one copy",
+            device.size,
+            device.slots,
+            superblock.volume_size,
+            superblock.extents()
+        ));
     }
     Ok(())
 }
@@ -180,9 +206,12 @@ fn needed_regions_are_there(superblock: &Superblock) -> Result<(), Invalid> {
         1 => &[],
         _ => &[(RegionKind::Intents, 0), (RegionKind::DoubleWrite, 0)],
     };
-    let always =
-        [(RegionKind::Journal, 0), (RegionKind::Proof, 0), (RegionKind::Map, 0), (RegionKind::Map, 1)];
-    for (kind, copy) in always.iter().chain(of_two) {
+    let of_map: &[_] = match superblock.mapping() {
+        Mapping::Dense => &[(RegionKind::Map, 0), (RegionKind::Map, 1)],
+        Mapping::OwnAddress => &[],
+    };
+    let always = [(RegionKind::Journal, 0), (RegionKind::Proof, 0)];
+    for (kind, copy) in always.iter().chain(of_map).chain(of_two) {
         if superblock.region(*kind, *copy).is_none() {
             return wrong(format!("there is no {kind} copy {copy} in the device table"));
         }
@@ -198,6 +227,7 @@ fn lengths(superblock: &Superblock, region: &Region) -> RangeInclusive<Bytes> {
         RegionKind::Proof => at_least(proof_len()),
         RegionKind::Map => at_least(map_len(superblock.extents(), superblock.copies)),
         RegionKind::Intents => at_least(intents_len(superblock.spans())),
+        RegionKind::DirtySpans => at_least(dirty_spans_len(superblock.spans())),
         RegionKind::PolicyState => at_least(policy_state_len()),
         RegionKind::DoubleWrite => double_write_len(1)..=double_write_len(u32::MAX),
         RegionKind::CacheTable => {

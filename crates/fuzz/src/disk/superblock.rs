@@ -2,7 +2,6 @@
 
 use super::{VOLUME, padded, seal};
 use braid_base::{DeviceClass, DeviceId, GIB, KIB, MIB};
-use braid_format::Uuid;
 use braid_format::layout::{
     MOST_DEVICES, SMALLEST_DEVICE, device_table_room, double_write_len, intents_len, journal_len, map_len,
     proof_len,
@@ -12,6 +11,7 @@ use braid_format::superblock::{
     self, DeviceEntry, DeviceState, DeviceTable, Features, Header, Layout, Phase, Region, RegionKind, Role,
     Superblock, TablePlace,
 };
+use braid_format::{Fingerprint, Uuid};
 
 /// A header that is accepted says bounded lengths. With a device table that fits, it comes back as it was.
 pub fn header(bytes: &[u8]) {
@@ -141,5 +141,6 @@ fn device(id: u8, class: DeviceClass) -> DeviceEntry {
         role: Role::DATA | Role::METADATA,
         layout: Layout::Head,
         in_step: 3,
+        fingerprint: Fingerprint::default(),
     }
 }

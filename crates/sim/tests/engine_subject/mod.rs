@@ -7,13 +7,18 @@ mod configuration;
 
 use crate::chaos::Chaos;
 use braid_base::{Bytes, DeviceClass, KIB, MIB, Nanos, Rng};
-use braid_engine::{CreateOptions, ErrorKind, OpenOptions, Readahead, Result, Volume, create};
+use braid_engine::{
+    AdoptedDisk, Adoption, CreateOptions, ErrorKind, OpenOptions, Readahead, Result, Volume, create,
+};
 use braid_format::Uuid;
 use braid_format::layout::superblock_offsets;
 use braid_format::superblock::{DeviceEntry, Layout};
 use braid_runtime::Runtime;
 use braid_sim::{Blank, Campaign, Disk, DiskOptions, Setup, States, Subject, World};
 use std::ops::Range;
+
+/// What the adopted disk is known by.
+const ADOPTED: Uuid = Uuid([9; 16]);
 
 /// The engine in one configuration.
 #[derive(Clone, Debug)]
@@ -36,6 +41,8 @@ pub struct Engine {
     pub checkpoints: bool,
     /// Most devices keep the addresses of extents.
     pub addresses: bool,
+    /// The second device is a disk that the volume adopts, and the third one its record.
+    pub adopted: bool,
     /// Each seed draws a configuration of its own, with up to so many devices; 0 for this one.
     pub most_devices: u64,
     /// The classes of the disks, for the policies that fit them.
@@ -58,6 +65,7 @@ impl Engine {
             readahead: Readahead::First,
             checkpoints: true,
             addresses: false,
+            adopted: false,
             most_devices: 0,
             classes: vec![DeviceClass::Ssd, DeviceClass::Hdd],
         }
@@ -119,6 +127,10 @@ impl Subject for Engine {
         (options.size, options.copies) = (Some(self.size), self.copies);
         (options.extent_size, options.block_size) = (self.extent_size, self.block_size);
         options.span_size = self.extent_size;
+        if self.adopted {
+            options.size = None;
+            options.adoption = Some(Adoption { disk: 1, identity: ADOPTED, record: 2 });
+        }
         (options.policy, options.overwrite) = (self.policy.clone(), true);
         if self.addresses {
             let mut rng = Rng::new(world.seed() ^ 1);
@@ -132,7 +144,9 @@ impl Subject for Engine {
     async fn open(self, world: World, disks: Vec<Disk>) -> Result<Volume<World, Disk>> {
         let names = (0..disks.len()).map(|i| format!("disk {i}")).collect();
         let Engine { cache_extents, readahead, .. } = self;
-        let options = OpenOptions { cache_extents, readahead, ..OpenOptions::new(names) };
+        let disk = AdoptedDisk { place: 1, identity: ADOPTED, force: false };
+        let adopted = self.adopted.then_some(disk);
+        let options = OpenOptions { cache_extents, readahead, adopted, ..OpenOptions::new(names) };
         let (volume, _) = Volume::open(world.clone(), disks, options).await?;
         if self.chaos || self.dirties || self.caches {
             let chaos = Chaos::new(world.fork_rng());

@@ -31,7 +31,7 @@ async fn flip(device: &Faulty<Disk>, page: Bytes) {
 
 async fn damage_in_check(world: &World, all: &[Faulty<Disk>]) -> (usize, Vec<ExtentId>) {
     let names = ["ssd".to_owned(), "hdd".to_owned()];
-    let report = check(world, all.to_vec(), &names).await.expect("these are the volume's devices");
+    let report = check(world, all.to_vec(), &names, None).await.expect("these are the volume's devices");
     (report.repairable.len(), report.lost)
 }
 

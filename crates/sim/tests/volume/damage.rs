@@ -74,7 +74,7 @@ fn a_journal_that_is_gone_does_not_pass_for_an_empty_one() {
         let zeros = Arena::new(MIB).alloc(MIB).await;
         zeros.fill_zero();
         devices[region.device.index()].write(region.offset, &zeros).await.unwrap();
-        let report = check(&world, devices.clone(), &names()).await.unwrap();
+        let report = check(&world, devices.clone(), &names(), None).await.unwrap();
         assert!(!report.fatal.is_empty(), "{report:?}");
         assert_eq!(refused(open(world, devices).await).kind(), ErrorKind::Corrupt);
     });
@@ -91,7 +91,7 @@ fn a_rotten_last_batch_is_distinguished_from_one_that_was_never_promised_and_a_r
         let all = batches(&devices[0], &superblock, 0).await;
         flip(&devices[0], all.last().unwrap().0 + Bytes(60)).await;
         assert_eq!(refused(open(world.clone(), devices.clone()).await).kind(), ErrorKind::Corrupt);
-        let report = check(&world, devices.clone(), &names()).await.unwrap();
+        let report = check(&world, devices.clone(), &names(), None).await.unwrap();
         assert_eq!(report.lost.iter().map(|e| e.0).collect::<Vec<_>>(), [4]);
         let (volume, recovery) =
             open_with(world.clone(), devices.clone(), |o| o.repair = true).await.unwrap();
@@ -104,7 +104,7 @@ fn a_rotten_last_batch_is_distinguished_from_one_that_was_never_promised_and_a_r
         assert!(volume.write(lost, &filled(&arena, KIB * 4, 9), Durability::Volatile).await.is_err());
         volume.write(lost, &filled(&arena, KIB * 128, 9), Durability::Fua).await.unwrap();
         volume.close().await.unwrap();
-        let report = check(&world, devices.clone(), &names()).await.unwrap();
+        let report = check(&world, devices.clone(), &names(), None).await.unwrap();
         assert!(report.fatal.is_empty() && report.repairable.is_empty(), "{report:?}");
         let volume = open(world, devices).await.unwrap();
         assert!(holds(&volume, &arena, lost, KIB * 128, 9).await.unwrap());
@@ -224,7 +224,7 @@ fn a_device_that_grew_is_whole() {
             device.read(at, &buf).await.unwrap();
             large.write(at, &buf).await.unwrap();
         }
-        let report = check(&rt, vec![large], &["grown".to_owned()]).await.unwrap();
+        let report = check(&rt, vec![large], &["grown".to_owned()], None).await.unwrap();
         assert!(report.repairable.is_empty() && report.fatal.is_empty(), "{report:?}");
     });
 }

@@ -77,7 +77,7 @@ fn an_opening_ends_if_a_device_does_not_answer() {
                 let names: Vec<String> = (0..2).map(|i| format!("disk {i}")).collect();
                 if millis == 0 {
                     hang(&disks[hung]);
-                    let error = refused(check(&world, all.clone(), &names).await);
+                    let error = refused(check(&world, all.clone(), &names, None).await);
                     assert_eq!(error.kind(), ErrorKind::Io, "{error}");
                 } else {
                     let (clock, disk) = (world.clone(), disks[hung].clone());

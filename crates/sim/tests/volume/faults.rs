@@ -257,7 +257,7 @@ fn damage_of_either_kind_is_found_and_distinguished() {
         volume.close().await.unwrap();
         let superblock = volume.superblock();
         drop(volume);
-        let report = check(&world, again.clone(), &names).await.unwrap();
+        let report = check(&world, again.clone(), &names, None).await.unwrap();
         assert!(report.repairable.is_empty() && report.fatal.is_empty(), "{report:?}");
         assert_eq!(report.mapped_extents, 8);
         let mut rng = Rng::new(9);
@@ -267,7 +267,7 @@ fn damage_of_either_kind_is_found_and_distinguished() {
         let images = [image(0), image(1)].map(|region| (region.device.index(), region.offset));
         disks[0].poke(Bytes(100), &rot);
         disks[images[0].0].poke(images[0].1 + Bytes(500), &rot);
-        let report = check(&world, again.clone(), &names).await.unwrap();
+        let report = check(&world, again.clone(), &names, None).await.unwrap();
         assert_eq!((report.repairable.len(), report.fatal.len()), (2, 0), "{report:?}");
         let names = names.to_vec();
         let open = OpenOptions { repair: true, ..OpenOptions::new(names.clone()) };
@@ -275,13 +275,13 @@ fn damage_of_either_kind_is_found_and_distinguished() {
         assert_eq!(recovery.pages_from_one_image, 1);
         assert!(holds(&volume, &arena, Bytes::ZERO, MIB, 4).await.unwrap());
         volume.close().await.unwrap();
-        let report = check(&world, again.clone(), &names).await.unwrap();
+        let report = check(&world, again.clone(), &names, None).await.unwrap();
         assert!(report.repairable.is_empty(), "opening with a repair mends both: {report:?}");
         let area = superblock.region(RegionKind::DoubleWrite, 1).unwrap();
         for (disk, place) in images.into_iter().chain([(area.device.index(), area.offset)]) {
             disks[disk].poke(place + Bytes(500), &rot);
         }
-        let report = check(&world, again, &names).await.unwrap();
+        let report = check(&world, again, &names, None).await.unwrap();
         assert!(!report.fatal.is_empty(), "{report:?}");
     });
 }

@@ -7,6 +7,7 @@ mod rig;
 mod toy_policies;
 
 mod addresses;
+mod adopted;
 mod cache_table;
 mod cache_table_damage;
 mod copies;

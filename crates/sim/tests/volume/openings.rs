@@ -36,7 +36,7 @@ fn a_device_that_is_one_opening_old_is_refused_by_name() {
             let mut mixed = all.clone();
             mixed[stale] = old;
             let names = ["disk 0".to_owned(), "disk 1".to_owned()];
-            let error = refused(check(&world, mixed.clone(), &names).await);
+            let error = refused(check(&world, mixed.clone(), &names, None).await);
             assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
             let error = refused(open(world.clone(), mixed).await);
             assert!(

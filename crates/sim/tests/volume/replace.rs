@@ -96,7 +96,7 @@ fn a_device_that_alone_holds_something_is_not_replaced_until_it_is_given_up() {
         let names = ["the disk".to_owned()];
         let error = refused(replace(&world, rest.clone(), &names, &new, &replacement(0)).await);
         assert_eq!(error.kind(), ErrorKind::Degraded, "{error}");
-        let report = check(&world, rest.clone(), &names).await.unwrap();
+        let report = check(&world, rest.clone(), &names, None).await.unwrap();
         let only: Vec<u32> = report.only_on_missing.iter().map(|(_, extent)| extent.0).collect();
         assert_eq!(only, (0..8).collect::<Vec<_>>(), "of 128 KiB each");
         let given_up = |o: &mut OpenOptions| o.distrust = vec![DeviceId(0)];

@@ -58,6 +58,8 @@ impl Trust {
             && superblock.region(RegionKind::Intents, 0).is_some();
         match source.mode {
             Mode::Repair => Trust::None,
+            // The disk that they were copied from is another one now.
+            Mode::Strict if source.changed_elsewhere => Trust::None,
             Mode::Strict if source.members.iter().any(|member| member.is_lacking()) => Trust::None,
             Mode::Strict if source.clean || planted(Bug::CleanExtrasTrusted) => Trust::All,
             Mode::Strict if is_recorded => Trust::CleanSpans,
@@ -231,7 +233,7 @@ impl<D: Device> Reader<'_, D> {
         state: &State,
     ) -> std::result::Result<(u64, Entries), Invalid> {
         let superblock = self.source.superblock;
-        let blocks = u64::from(superblock.extents()) * (superblock.extent_size / superblock.block_size);
+        let blocks = Shape::of(superblock).blocks();
         let (mut found, mut beyond) = (Vec::new(), None);
         let mut slots = state.tables.slots_of(page.page).enumerate();
         let sequence = extra_page::decode(bytes, superblock.volume, before + page.page, |number, entry| {
@@ -415,7 +417,7 @@ pub(super) fn claim<D: Device>(
     Ok(())
 }
 
-/// Gives up an extent whose newest bytes are lost, if it has a home, with all copies that it has.
+/// Gives up an extent whose newest bytes are lost, if it has a home, with all copies that it has. On an adopted disk it keeps its home.
 fn lose(shape: &Shape, state: &mut State, recovery: &mut Recovery, extent: ExtentId) {
     let Entry { home, second, .. } = state.map.get(extent);
     if home == SlotNumber::NONE || home == SlotNumber::LOST {
@@ -427,11 +429,14 @@ fn lose(shape: &Shape, state: &mut State, recovery: &mut Recovery, extent: Exten
             state.map.remove_extra(extent);
         }
     }
+    recovery.lost.push(extent);
+    if state.map.is_of_adopted() {
+        return;
+    }
     [home, second]
         .into_iter()
         .filter(|&slot| slot != SlotNumber::NONE)
         .for_each(|slot| state.space.release(slot));
-    recovery.lost.push(extent);
     state.map.set(extent, Entry { home: SlotNumber::LOST, ..Entry::default() });
     state.mark_stale(extent);
 }

@@ -68,7 +68,7 @@ impl Damage {
     }
 
     /// Marks every extent whose place is not proved as lost. Gives them, in order. If blocks are written to extra copies alone, where an
-    /// extent's home is does not prove that its newest bytes lie there.
+    /// extent's home is does not prove that its newest bytes lie there. Those of an adopted disk keep their homes.
     pub fn give_up(
         &self,
         superblock: &Superblock,
@@ -96,8 +96,10 @@ impl Damage {
             let changed = listed.get(&extent).copied().max(unknown).unwrap_or(0);
             let may_be_old = self.dirty_lost && state.map.get(extent).home != SlotNumber::NONE;
             if (said.is_none() && !in_page) || changed > known || may_be_old {
-                state.map.set(extent, Entry { home: SlotNumber::LOST, ..Entry::default() });
-                state.mark_stale(extent);
+                if !state.map.is_of_adopted() {
+                    state.map.set(extent, Entry { home: SlotNumber::LOST, ..Entry::default() });
+                    state.mark_stale(extent);
+                }
                 lost.push(extent);
             }
         }

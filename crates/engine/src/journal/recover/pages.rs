@@ -12,7 +12,7 @@ use braid_format::SpanId;
 use braid_format::double_write;
 use braid_format::intent_page::{self, Difference, SPANS_PER_PAGE};
 use braid_format::map_page::{self, Entry};
-use braid_format::superblock::RegionKind;
+use braid_format::superblock::{Mapping, RegionKind};
 use braid_runtime::{Arena, Buf, Device, join_all};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -34,9 +34,9 @@ impl Loaded {
         self.sequences.iter().flatten().copied().max().unwrap_or(0)
     }
 
-    /// The newest batch that the page of an extent contains; 0 for a page that is lost.
+    /// The newest batch that the page of an extent contains; 0 for a page that is lost, and without a map.
     pub fn sequence_of(&self, extent: ExtentId) -> u64 {
-        self.sequences[(extent.0 / self.per_page) as usize].unwrap_or(0)
+        self.sequences.get((extent.0 / self.per_page) as usize).copied().flatten().unwrap_or(0)
     }
 }
 
@@ -86,6 +86,9 @@ pub(super) async fn load_map<D: Device>(
     let (per_page, count) =
         (map_page::extents_per_page(copies), map_page::pages(superblock.extents(), copies));
     let images = images(superblock, RegionKind::Map);
+    if superblock.mapping() == Mapping::OwnAddress {
+        return Ok(Loaded { sequences: Vec::new(), per_page });
+    }
     let mut buffers = Vec::new();
     for _ in &images {
         buffers.push(buffer(Arena::LARGEST).await);
@@ -251,8 +254,9 @@ pub(super) async fn load_intents<D: Device>(
 /// The damage of one image, for a check: a sentence for each page that is not valid.
 pub(crate) async fn check_image<D: Device>(source: &Source<'_, D>, image: usize) -> Vec<String> {
     let superblock = source.superblock;
-    let (device, offset) = images(superblock, RegionKind::Map)[image];
     let (buf, mut problems) = (buffer(PAGE).await, Vec::new());
+    // An adopted disk has no map.
+    let Some(&(device, offset)) = images(superblock, RegionKind::Map).get(image) else { return problems };
     if !source.members[device.index()].is_current() {
         // Said of the device, and not of each page.
         return problems;

@@ -1,0 +1,52 @@
+//! The SSD that is removed leaves the volume without what only it had: the journal goes on in the record.
+
+use crate::core::Core;
+use crate::journal::images;
+use crate::{Error, ErrorKind, Result};
+use braid_base::DeviceId;
+use braid_format::superblock::{RegionKind, Superblock};
+use braid_runtime::{Device, Permit, Runtime};
+
+impl<R: Runtime, D: Device> Core<R, D> {
+    /// Whether all metadata of the volume that lies on a device lies on another one, too: then that can leave.
+    pub fn has_metadata_elsewhere(&self, device: DeviceId) -> bool {
+        let superblock = self.devices.superblock();
+        let is_elsewhere = |kind| {
+            let others = images(&superblock, kind).into_iter().filter(|(other, _)| *other != device);
+            others.into_iter().any(|(other, _)| self.member(other).is_current())
+        };
+        superblock.adopted().is_some()
+            && [RegionKind::Journal, RegionKind::Proof].into_iter().all(is_elsewhere)
+    }
+
+    /// Has the journal go on elsewhere, if it lies on this device. No batch is written until the permit is dropped: before that the superblocks
+    /// must say that the device is none of the volume's any more.
+    pub async fn move_journal_off(&self, device: DeviceId) -> Result<Option<Permit>> {
+        if !self.journal.is_on(device) {
+            return Ok(None);
+        }
+        let others = images(&self.devices.superblock(), RegionKind::Journal);
+        let other =
+            others.into_iter().find(|(other, _)| *other != device && self.member(*other).is_current());
+        let Some(place) = other else {
+            return Err(Error::new(ErrorKind::Invalid, format!("the journal lies on {device} alone")));
+        };
+        self.restart_journal(place).await.map(Some)
+    }
+}
+
+/// Takes the regions and the table of a device out of the superblock; what is left of two copies is the first one.
+pub(crate) fn remove_metadata(superblock: &mut Superblock, device: DeviceId) {
+    superblock.regions.retain(|region| region.device != device);
+    superblock.tables.retain(|table| table.device != device);
+    for i in 0..superblock.regions.len() {
+        let region = superblock.regions[i];
+        // Each SSD has two images of a cache table of its own.
+        if region.copy == 1
+            && region.kind != RegionKind::CacheTable
+            && superblock.region(region.kind, 0).is_none()
+        {
+            superblock.regions[i].copy = 0;
+        }
+    }
+}

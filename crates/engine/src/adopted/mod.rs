@@ -1,0 +1,35 @@
+//! A disk that was there before, with data on it: the volume is that disk byte for byte, and the SSDs before it are a cache that can go.
+//!
+//! ```text
+//! fingerprint.rs   whether the disk was changed while Braid did not serve it
+//! dirty_spans.rs   what the loss of the SSDs would cost, durably, on neither of them
+//! leave.rs         the journal leaves the SSD that is removed
+//! ```
+//!
+//! Nothing is written to the disk but what guests write. Each extent lies at its own address, valid from the start, and stays there, so there
+//! is no map: all that is known of the volume beside the cache tables lies on the first SSD and on a *record*, a small file that is a
+//! device without room for data.
+
+mod dirty_spans;
+mod fingerprint;
+mod leave;
+
+pub(crate) use dirty_spans::{DirtySpans, refuse_dirty, write_empty_table};
+pub(crate) use fingerprint::{Watched, accept, fingerprint_of, look_at};
+pub(crate) use leave::remove_metadata;
+
+use crate::{Error, ErrorKind, Result};
+use braid_policy::{DeviceView, Policy};
+
+/// Refuses a policy that moves homes: on an adopted disk every byte stays where it is.
+pub(crate) fn refuse_moving_homes(policy: &dyn Policy, devices: &[DeviceView]) -> Result<()> {
+    if policy.keeps_homes() {
+        return Ok(());
+    }
+    let text = format!(
+        "policy '{}' places homes, and those of an adopted disk stay where they are: use {}",
+        policy.name(),
+        braid_policy::keeping_homes(devices).join(", ")
+    );
+    Err(Error::new(ErrorKind::Invalid, text))
+}
