@@ -55,6 +55,11 @@ pub trait Export: Clone + 'static {
     /// The request size and alignment that cost least: at least the block size, at most the extent size.
     fn preferred_block(&self) -> Bytes;
 
+    /// Whether it refuses all changes. A front tells its guests.
+    fn is_read_only(&self) -> bool {
+        false
+    }
+
     /// Fills `into` with the bytes at `offset`.
     fn read(&self, offset: Bytes, into: &Buf) -> impl Future<Output = Result<()>>;
 

@@ -7,11 +7,11 @@
 use crate::handshake::{Agreed, Handshake, Step};
 use crate::inbox::Inbox;
 use crate::memory::{Fit, Held};
-use crate::request::{LongWrite, PIECE, Payload, Work, check, fail, needs_quiet, serve};
+use crate::request::{LongWrite, PIECE, Payload, Work, check, fail, is_change, needs_quiet, serve};
 use crate::session::Session;
 use crate::tags::Tags;
 use crate::wire::options::greeting;
-use crate::wire::{NBD_CMD_DISC, NBD_CMD_WRITE, NBD_ESHUTDOWN, Request};
+use crate::wire::{NBD_CMD_DISC, NBD_CMD_WRITE, NBD_EPERM, NBD_ESHUTDOWN, Request};
 use braid_base::Bytes;
 use braid_engine::Export;
 use braid_runtime::yield_now;
@@ -59,9 +59,9 @@ pub async fn transmit<E: Export>(
     ring.spawn(async move { sender.run_sender().await });
 
     let start = |work| tags.start(serve(session.clone(), export.clone(), work));
-    let size = export.size();
+    let (size, is_read_only) = (export.size(), export.is_read_only());
     // An error says that the connection broke: as with its end, what is in flight is all that is left.
-    let _ = Receiver { session, inbox, size, start, put_off: Cell::new(false) }.run().await;
+    let _ = Receiver { session, inbox, size, is_read_only, start, put_off: Cell::new(false) }.run().await;
     drains();
     session.send();
     session.quiet().await;
@@ -74,6 +74,7 @@ struct Receiver<'a, S> {
     session: &'a Session,
     inbox: Inbox<'a>,
     size: Bytes,
+    is_read_only: bool,
     start: S,
     /// Sending was put off once, to see whether more requests have come.
     put_off: Cell<bool>,
@@ -99,6 +100,9 @@ impl<S: Fn(Work)> Receiver<'_, S> {
             match check(&request, self.size, self.session.agreed.get()) {
                 _ if self.session.is_stopping() => self.refuse(&request, NBD_ESHUTDOWN).await?,
                 Err(error) => self.refuse(&request, error).await?,
+                Ok(()) if self.is_read_only && is_change(&request) => {
+                    self.refuse(&request, NBD_EPERM).await?
+                }
                 Ok(()) if request.command == NBD_CMD_WRITE && request.len > 0 => self.write(request).await?,
                 Ok(()) if needs_quiet(self.session, &request) => self.alone(request).await,
                 Ok(()) => {

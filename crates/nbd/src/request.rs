@@ -80,6 +80,11 @@ pub fn check(request: &Request, size: Bytes, agreed: Agreed) -> Result<(), u32> 
     if too_long || no_extent { Err(NBD_EINVAL) } else { Ok(()) }
 }
 
+/// Whether a request changes bytes of the export.
+pub fn is_change(request: &Request) -> bool {
+    matches!(request.command, NBD_CMD_WRITE | NBD_CMD_TRIM | NBD_CMD_WRITE_ZEROES)
+}
+
 /// Serves a request that [`check`] has let through, to its last reply.
 pub async fn serve<E: Export>(session: Rc<Session>, export: Rc<E>, work: Work) {
     if let Some(asked) = asked(&work) {

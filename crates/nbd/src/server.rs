@@ -300,6 +300,7 @@ fn facts_of(export: &impl Export, config: &ServerConfig) -> Facts {
         | NBD_FLAG_SEND_WRITE_ZEROES
         | NBD_FLAG_CAN_MULTI_CONN
         | NBD_FLAG_SEND_CACHE;
+    let flags = if export.is_read_only() { flags | NBD_FLAG_READ_ONLY } else { flags };
     let preferred = export.preferred_block().clamp(KIB * 4, Bytes(u64::from(PAYLOAD_LARGEST)));
     Facts { name: config.name.clone(), size: export.size().0, preferred_block: preferred.0 as u32, flags }
 }

@@ -21,6 +21,8 @@ pub const NBD_STRUCTURED_REPLY_MAGIC: u32 = 0x668e_33ef;
 
 /// Transmission flags, sent with the export's size.
 pub const NBD_FLAG_HAS_FLAGS: u16 = 1 << 0;
+/// The export takes no changes.
+pub const NBD_FLAG_READ_ONLY: u16 = 1 << 1;
 /// The export takes flush.
 pub const NBD_FLAG_SEND_FLUSH: u16 = 1 << 2;
 /// The export takes FUA.
@@ -82,7 +84,9 @@ pub const NBD_STATE_HOLE: u32 = 1 << 0;
 /// `base:allocation`: reads as zeros.
 pub const NBD_STATE_ZERO: u32 = 1 << 1;
 
-/// Error numbers of the protocol; they equal Linux's.
+/// Error numbers of the protocol; they equal Linux's. The export takes no changes.
+pub const NBD_EPERM: u32 = 1;
+/// A device failed.
 pub const NBD_EIO: u32 = 5;
 /// The request is wrong.
 pub const NBD_EINVAL: u32 = 22;

@@ -135,6 +135,10 @@ impl<R: Runtime, E: Export> Export for Recorded<R, E> {
         self.export.preferred_block()
     }
 
+    fn is_read_only(&self) -> bool {
+        self.export.is_read_only()
+    }
+
     fn read(&self, offset: Bytes, into: &Buf) -> impl Future<Output = Result<()>> {
         self.export.read(offset, into)
     }
