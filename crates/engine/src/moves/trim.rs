@@ -27,6 +27,10 @@ impl<R: Runtime, D: Device> Core<R, D> {
 
     async fn trim(&self, run: &[SlotNumber]) {
         let (member, start) = self.locate(run[0]);
+        if !member.is_written() {
+            // A device that was given up stays as it is: it may be all that is left one day.
+            return;
+        }
         if self.active_epochs().is_some_and(|epochs| epochs.device() == member.id) {
             // What it holds there is of an epoch.
             return;
