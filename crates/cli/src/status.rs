@@ -22,7 +22,8 @@ Examples:
 JSON of a volume that is served: name, served (true), uuid, process_id, uptime_seconds, nbd_uris,
 nbd_connections, attached_file, policy, size_bytes, extent_bytes, block_bytes, copies, mapped_bytes,
 extra_bytes, dirty_bytes, cache_bytes, cache_limit_bytes, map_memory_bytes, journal_bytes,
-behind_bytes, deferred_bytes, journaled_bytes, epoch, written_lately_bytes, stale_pages, pending_changes, failure,
+behind_bytes, deferred_bytes, journaled_bytes, epoch, epoch_failure, written_lately_bytes, stale_pages, pending_changes,
+failure,
 durability (power_cut, daemon_crash or none: what a flush survives), guests, background, devices.
   guests: read, write, flush (requests, bytes, latency_ns_mean, _p50, _p95, _p99, _p999, _max),
     discard_requests, cache_hits, cache_misses, errors, latency_ns_counts (pairs: time, requests)
@@ -36,7 +37,7 @@ durability (power_cut, daemon_crash or none: what a flush survives), guests, bac
     guest_read_bytes, guest_written_bytes, background_bytes, flushes, flush_response_ns_mean, errors,
     last_error, response_ns_mean, _p50, _p95, _p99, _p999, _max, lateness_ns_mean, lateness_ns_max,
     policy_figures
-Exit status with NAME: 3 if no flush can succeed, or if a device or a copy is missing or behind.
+Exit status with NAME: 3 if no flush can succeed, if a device or a copy is missing or behind, or if no epoch can end.
 JSON of one that is not: name, served (false), uuid, temporary, devices (path, class, model,
 size_bytes, made, removed, adopted). Without NAME: volumes, a list of these. With --watch: a line every second.")]
 pub struct Arguments {
@@ -150,6 +151,10 @@ fn head(status: &StatusReport) -> String {
     }
     if status.behind_bytes > 0 {
         text += &format!("  DEGRADED: a copy of up to {} is behind\n", Bytes(status.behind_bytes));
+    }
+    if let Some(failure) = &status.epoch_failure {
+        text +=
+            &format!("  DEGRADED: no epoch can end, and the disk may lack more than max-lag: {failure}\n");
     }
     let (size, extent) = (Bytes(status.size_bytes), Bytes(status.extent_bytes));
     let mapped = Bytes(status.mapped_bytes);

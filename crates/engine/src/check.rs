@@ -65,8 +65,8 @@ pub async fn check<R: Runtime, D: Device>(
             report.repairable.push(format!("{name}: the superblock copy at byte {} is damaged", offset.0));
         }
     }
-    let Assembled { superblock, devices, clean, anew, lately, without } =
-        assemble(rt, devices, names, &[], adopted).await?;
+    let Assembled { superblock, devices, clean, anew, lately, without, .. } =
+        assemble(rt, devices, names, &[], adopted, false).await?;
     report.name.clone_from(&superblock.name);
     report.extent_size = superblock.extent_size;
     report.span_size = superblock.extent_size * u64::from(superblock.span_extents);

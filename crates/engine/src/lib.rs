@@ -42,7 +42,7 @@ mod volume;
 
 pub use check::{Report, check};
 pub use create::{Adoption, CreateOptions, create, planned_slots, record_len};
-pub use epochs::PastState;
+pub use epochs::{Past, PastState};
 pub use error::{Error, ErrorKind, Result};
 pub use export::{Allocation, Durability, Export, Hints, Zeroing};
 pub use journal::Recovery;

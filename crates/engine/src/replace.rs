@@ -46,7 +46,7 @@ pub async fn replace<R: Runtime, D: Device>(
     let Replacement { device, name, overwrite, .. } = replacement;
     let devices = devices.into_iter().map(Rc::new).collect();
     let Assembled { mut superblock, devices, clean, lately, anew, .. } =
-        assemble(rt, devices, names, &[], None).await?;
+        assemble(rt, devices, names, &[], None, false).await?;
     let Some(entry) = superblock.devices.get(device.index()) else {
         let count = superblock.devices.len();
         return invalid(format!("volume '{}' has no device {device}: it has {count}", superblock.name));

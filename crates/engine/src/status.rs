@@ -50,6 +50,8 @@ pub struct Status {
     pub journaled: Bytes,
     /// The newest epoch of which the disk that keeps them alone is the volume; none if it is no state of it.
     pub epoch: Option<u64>,
+    /// Why no epoch can end, if that is so: then that disk may lack more than the policy's bound.
+    pub epoch_failure: Option<String>,
     /// How much of the volume a span is.
     pub span_size: Bytes,
     /// Why no flush can succeed any more, if that is so.
@@ -194,6 +196,7 @@ impl<R: Runtime, D: Device> Volume<R, D> {
                 .active_epochs()
                 .map_or(Bytes::ZERO, |epochs| deferred.saturating_sub(epochs.lag())),
             epoch: core.epochs.as_ref().and_then(|epochs| epochs.newest()),
+            epoch_failure: core.active_epochs().and_then(|epochs| epochs.failure()),
             span_size: core.shape.extent_size * u64::from(superblock.span_extents),
             failure: core.journal.failure().map(|e| e.to_string()),
             guests: core.guests.stats.borrow().clone(),

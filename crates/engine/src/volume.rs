@@ -87,10 +87,10 @@ impl<R: Runtime, D: Device> Volume<R, D> {
     /// missing or were used apart from the others, `Unsupported` for a volume of a newer version, `Corrupt` for damage: then
     /// nothing was changed.
     pub async fn open(rt: R, devices: Vec<D>, options: OpenOptions) -> Result<(Volume<R, D>, Recovery)> {
-        let OpenOptions { names, distrust, adopted, .. } = &options;
+        let OpenOptions { names, distrust, adopted, recover: recovery, .. } = &options;
         let devices = devices.into_iter().map(Rc::new).collect();
-        let Assembled { mut superblock, devices, clean, lately, without, anew } =
-            assemble(&rt, devices, names, distrust, *adopted).await?;
+        let Assembled { mut superblock, devices, clean, lately, without, went_without, anew } =
+            assemble(&rt, devices, names, distrust, *adopted, *recovery).await?;
         let shape = Shape::of(&superblock);
         let members = Member::all(&superblock, devices, &anew);
         let disk = watched(&rt, &members, adopted::look_at(&members, &superblock, clean)).await?;
@@ -103,7 +103,8 @@ impl<R: Runtime, D: Device> Volume<R, D> {
         let source = Source { members: &members, superblock: &superblock, mode, clean, changed_elsewhere };
         let Recovered { ring, gaps, mut recovery } =
             watched(&rt, &members, recover(&source, &mut state)).await?;
-        let adopting = epochs::adopt(&rt, &members, &superblock, &shape, &mut state, options.recover);
+        let asked = options.recover.then_some(went_without);
+        let adopting = epochs::adopt(&rt, &members, &superblock, &shape, &mut state, asked);
         recovery.adopted = watched(&rt, &members, adopting).await?;
         refuse_only_copies(&members, &superblock, &shape, &state, &lately)?;
         if lately.iter().any(|&device| superblock.devices[device.index()].class == DeviceClass::Ssd) {
@@ -198,7 +199,7 @@ impl<R: Runtime, D: Device> Volume<R, D> {
                 format!("background work has not ended after {LAST_WORK}: the volume is not shut down");
             return Err(Error::new(ErrorKind::Io, text));
         }
-        core.end_last_epoch().await?;
+        core.end_last_epoch().await;
         if planted(Bug::CloseWithoutCommit) {
             return core.change_superblock(|superblock| superblock.phase = Phase::Closed).await;
         }

@@ -70,6 +70,13 @@ pub struct Run {
     pub segments: u32,
 }
 
+impl Run {
+    /// Without its segments: their numbers are not used again.
+    pub fn emptied(self) -> Run {
+        Run { at: self.at, first: self.first + u64::from(self.segments), segments: 0 }
+    }
+}
+
 /// A state page.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct StatePage {

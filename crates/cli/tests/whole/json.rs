@@ -150,7 +150,10 @@ fn fields_of_a_check_are_in_the_glossary() {
     assert_documented(&machine, "device replace", &[&replaced]);
     let image = Machine::new();
     behind_its_ssd(&image);
-    assert_documented(&machine, "recover", &[&image.json(&["recover", "vault"])]);
+    let look = Daemon::start(image.command(&["recover", "vault", "--read-only", "--json"]));
+    let ready: Value = serde_json::from_str(&look.uri).unwrap();
+    assert_eq!(look.terminate().status, 0);
+    assert_documented(&machine, "recover", &[&ready, &image.json(&["recover", "vault"])]);
     let other = mirror.serve(&["other"]);
     mirror.ok(&["device", "fail", "other", "d0"]);
     assert_documented(&machine, "device return", &[&mirror.json(&["device", "return", "other", "d0"])]);

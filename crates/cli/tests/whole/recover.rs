@@ -1,8 +1,9 @@
 //! A volume whose disk keeps epochs loses its SSD: the disk alone goes on, as it was at one instant.
 
-use crate::machine::{Machine, have, number, qemu_io_ok};
+use crate::machine::{Daemon, Machine, have, number, qemu_io, qemu_io_ok};
 use crate::replace::wait_until;
 use serde_json::Value;
+use std::process::Command;
 
 /// A volume that has lost its SSD: its disk is as it was when that had 4 MiB, which was before it got 1 MiB more.
 pub fn behind_its_ssd(machine: &Machine) {
@@ -31,6 +32,19 @@ fn a_volume_goes_on_from_its_disk_as_it_was_at_the_end_of_an_epoch() {
     let machine = Machine::new();
     behind_its_ssd(&machine);
     machine.refused(&["serve", "vault"], "degraded", &["d0"]);
+
+    // Readers may look first: nothing changes.
+    let before = std::fs::read(machine.path("slow.img")).unwrap();
+    let look = Daemon::start(machine.command(&["recover", "vault", "--read-only", "--json"]));
+    let ready: Value = serde_json::from_str(&look.uri).unwrap();
+    assert_eq!(ready["given_up"], serde_json::json!(["d0"]), "{ready}");
+    let uri = ready["nbd_uris"][0].as_str().unwrap();
+    let to_read = ["-r", "-f", "raw", uri, "-c", "read -P 6 0 4M", "-c", "read -P 0 20M 1M"];
+    let read = Command::new("qemu-io").args(to_read).output().unwrap();
+    assert!(read.status.success(), "{read:?}");
+    assert!(!qemu_io(uri, &["write -P 1 0 4k"]).0, "it is for readers");
+    assert_eq!(look.terminate().status, 0);
+    assert!(std::fs::read(machine.path("slow.img")).unwrap() == before, "nothing has changed");
 
     let report = machine.json(&["recover", "vault"]);
     assert_eq!(report["given_up"], serde_json::json!(["d0"]), "{report}");

@@ -43,6 +43,7 @@ pub(crate) fn status_report(name: &str, uptime: Nanos, status: Status, members: 
         deferred_bytes: (status.deferred - status.journaled).0,
         journaled_bytes: status.journaled.0,
         epoch: status.epoch,
+        epoch_failure: status.epoch_failure,
         written_lately_bytes: (status.span_size * status.spans.0 as u64).0,
         stale_pages: status.stale_pages as u64,
         pending_changes: status.pending_changes as u64,

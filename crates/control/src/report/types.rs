@@ -59,6 +59,8 @@ pub struct StatusReport {
     pub journaled_bytes: u64,
     /// The newest epoch of which the disk that keeps epochs alone is the volume; null if no disk does, or it is no state of the volume yet.
     pub epoch: Option<u64>,
+    /// Why no epoch can end, if that is so: then that disk may lack more than `max-lag`.
+    pub epoch_failure: Option<String>,
     /// Bytes of the volume that would be resynchronised after an unclean stop, in whole spans; with one required copy, those whose clean
     /// extra copies would be forgotten.
     pub written_lately_bytes: u64,
@@ -82,6 +84,7 @@ impl StatusReport {
     /// Whether each device holds what it should: else a further failure may cost data.
     pub fn is_whole(&self) -> bool {
         self.behind_bytes == 0
+            && self.epoch_failure.is_none()
             && self.devices.iter().all(|d| matches!(d.state.as_str(), "active" | "draining"))
     }
 

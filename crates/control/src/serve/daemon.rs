@@ -178,13 +178,13 @@ pub fn serve_temporary(
 }
 
 /// What a daemon stands on.
-struct World {
-    ring: Ring,
-    arena: Arena,
-    signals: Signals,
+pub(crate) struct World {
+    pub ring: Ring,
+    pub arena: Arena,
+    pub signals: Signals,
 }
 
-fn in_world<T>(work: impl AsyncFnOnce(&World) -> Result<T>) -> Result<T> {
+pub(crate) fn in_world<T>(work: impl AsyncFnOnce(&World) -> Result<T>) -> Result<T> {
     let arena = Arena::new(ARENA);
     let ring = Ring::new(ENTRIES, &arena)?;
     let signals = Signals::new(&ring)?;

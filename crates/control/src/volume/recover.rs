@@ -1,13 +1,20 @@
-//! `braid recover`: a volume without its SSDs, from the disk that keeps epochs.
+//! `braid recover`: a volume without its SSDs, from the disk that keeps epochs; for good, or first for readers.
 
+use crate::serve::address::{NbdAddress, nbd_uri};
+use crate::serve::daemon::in_world;
 use crate::serve::ring::on_ring;
 use crate::volume::check::{MissingRange, check};
 use crate::volume::lock::VolumeLock;
-use crate::volume::members::{handles, open_members, open_options, with_paths};
+use crate::volume::members::{
+    Member, handles, names, open_members, open_members_to_read, open_options, with_paths,
+};
 use crate::volume::state_dir::{StateDir, VolumeName};
 use crate::{Error, ErrorKind, Result};
-use braid_engine::{OpenOptions, PastState, Volume};
+use braid_base::{Bytes, DeviceId};
+use braid_engine::{Export, OpenOptions, Past, PastState, Volume};
+use braid_nbd::{Server, ServerConfig};
 use braid_runtime::Runtime;
+use braid_uring::{Listener, Ring};
 use serde::{Deserialize, Serialize};
 
 /// A volume that was recovered.
@@ -25,6 +32,16 @@ pub struct RecoverReport {
     pub only_on_missing: Vec<MissingRange>,
 }
 
+/// A volume that is served to readers as its disk alone has it.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct LookReport {
+    /// What it would be, recovered.
+    #[serde(flatten)]
+    pub recovered: RecoverReport,
+    /// The URIs of its NBD exports.
+    pub nbd_uris: Vec<String>,
+}
+
 /// Makes a volume whose SSDs are gone what its disk alone is: all of the volume as it was at the end of the newest epoch. What was written since
 /// is lost, and so is the content of the devices that are missing, should they come back.
 ///
@@ -32,26 +49,99 @@ pub struct RecoverReport {
 /// `Busy` while it is served; `Degraded` if no device is missing, or the disk alone is no state of the volume: nothing was changed then.
 pub fn recover(state: &StateDir, name: &VolumeName) -> Result<RecoverReport> {
     let record = state.load(name)?;
-    let only_on_missing = check(state, name)?.only_on_missing;
+    let lost = lost_ranges(state, name)?;
     let _lock = VolumeLock::take(state, name, "recovered")?;
     on_ring(async |ring| {
         let members = open_members(ring, &record).await?;
-        let missing = members.iter().filter(|member| member.device.is_none()).map(|member| member.id);
-        let distrust: Vec<_> = missing.collect();
-        if distrust.is_empty() {
-            let problem = format!("volume '{name}' lacks no device: braid serve {name}");
-            return Err(Error::new(ErrorKind::Degraded, problem));
-        }
-        let given_up = distrust.iter().map(ToString::to_string).collect();
+        let distrust = missing(name, &members)?;
         let options = OpenOptions { recover: true, distrust, ..open_options(&members) };
         let (volume, recovery) = Volume::open(ring.clone(), handles(&members), options)
             .await
             .map_err(|error| with_paths(error, &members))?;
+        let size = volume.size();
         volume.close().await?;
-        let PastState { epoch, ended } =
-            recovery.adopted.expect("an opening that was to recover has done so, or failed");
-        let age = ring.calendar().zip(ended).map(|(now, ended)| now.saturating_sub(ended));
-        let age_seconds = age.map(|age| age.as_secs_f64());
-        Ok(RecoverReport { name: name.to_string(), epoch, age_seconds, given_up, only_on_missing })
+        let past = recovery.adopted.expect("an opening that was to recover has done so, or failed");
+        Ok(report(ring, name, &members, (past, size), lost))
     })
+}
+
+/// Serves what the disk alone is to readers, by NBD, until the process is told to stop. Nothing on the disk changes: [`recover`] can follow, or the SSDs come
+/// back. `ready` is called when the server is ready for connections.
+///
+/// # Errors
+/// As [`recover`].
+pub fn look(
+    state: &StateDir,
+    name: &VolumeName,
+    nbd: &[NbdAddress],
+    ready: impl FnOnce(&LookReport),
+) -> Result<()> {
+    let record = state.load(name)?;
+    let lost = lost_ranges(state, name)?;
+    let _lock = VolumeLock::take(state, name, "recovered")?;
+    in_world(async |world| {
+        let ring = &world.ring;
+        let members = open_members_to_read(ring, &record).await?;
+        missing(name, &members)?;
+        let (past, past_state) = Past::open(ring, handles(&members), &names(&members))
+            .await
+            .map_err(|error| with_paths(error, &members))?;
+        let size = past.size();
+        let server = Server::new(ring.clone(), past, ServerConfig::new(name.as_str(), &world.arena))?;
+        let usual = [NbdAddress::Unix(state.nbd_socket(name))];
+        let mut nbd_uris = Vec::new();
+        for address in if nbd.is_empty() { &usual[..] } else { nbd } {
+            let listener = match address {
+                NbdAddress::Unix(path) => Listener::bind_unix(ring, path),
+                NbdAddress::Tcp(address) => Listener::bind_tcp(ring, *address),
+            }?;
+            nbd_uris.push(nbd_uri(name, listener.local_address()));
+            let server = server.clone();
+            ring.spawn(async move { server.serve(listener).await });
+        }
+        let recovered = report(ring, name, &members, (past_state, size), lost);
+        ready(&LookReport { recovered, nbd_uris });
+        if let Err(error) = world.signals.recv().await {
+            tracing::info!(%error, "no signals: stopping");
+        }
+        server.shutdown().await;
+        Ok(())
+    })
+}
+
+/// What lacks; an error if nothing does.
+fn missing(name: &VolumeName, members: &[Member]) -> Result<Vec<DeviceId>> {
+    let missing: Vec<_> =
+        members.iter().filter(|member| member.device.is_none()).map(|member| member.id).collect();
+    if missing.is_empty() {
+        let problem = format!("volume '{name}' lacks no device: braid serve {name}");
+        return Err(Error::new(ErrorKind::Degraded, problem));
+    }
+    Ok(missing)
+}
+
+/// Where something is lost, in whole spans; none if too many devices are missing for anyone to know.
+fn lost_ranges(state: &StateDir, name: &VolumeName) -> Result<Option<Vec<MissingRange>>> {
+    match check(state, name) {
+        Ok(report) => Ok(Some(report.only_on_missing)),
+        Err(error) if error.kind() == ErrorKind::Degraded => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+fn report(
+    ring: &Ring,
+    name: &VolumeName,
+    members: &[Member],
+    (PastState { device, epoch, ended }, size): (PastState, Bytes),
+    lost: Option<Vec<MissingRange>>,
+) -> RecoverReport {
+    let age = ring.calendar().zip(ended).map(|(now, ended)| now.saturating_sub(ended));
+    let age_seconds = age.map(|age| age.as_secs_f64());
+    let others = members.iter().map(|member| member.id).filter(|&id| id != device);
+    let given_up: Vec<String> = others.map(|id| id.to_string()).collect();
+    let anywhere =
+        |device: &String| MissingRange { device: device.clone(), offset_bytes: 0, length_bytes: size.0 };
+    let only_on_missing = lost.unwrap_or_else(|| given_up.iter().take(1).map(anywhere).collect());
+    RecoverReport { name: name.to_string(), epoch, age_seconds, given_up, only_on_missing }
 }

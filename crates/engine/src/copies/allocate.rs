@@ -2,7 +2,9 @@
 
 use super::Member;
 use crate::core::Core;
+use crate::epochs::Epochs;
 use crate::map::Arrival;
+use crate::planted::{Bug, planted};
 use crate::shape::Piece;
 use crate::{Error, ErrorKind, Result};
 use braid_base::{DeviceId, ExtentId, Nanos};
@@ -33,11 +35,13 @@ impl<R: Runtime, D: Device> Core<R, D> {
             let placement = policy.place(&occasion, view);
             (placement.new_home(), placement.second)
         });
-        let taken = wanted.filter(|&d| !self.is_avoided(d)).and_then(|device| self.take(extent, device));
+        // No home lies where only epochs may write, and all second copies do.
+        let image = self.active_epochs().map(Epochs::device);
+        let may = |&device: &DeviceId| !self.is_avoided(device) && Some(device) != image;
+        let taken = wanted.filter(may).and_then(|device| self.take(extent, device));
         let home = match taken {
             Some(slot) => slot,
-            // No home lies where only epochs may write.
-            None => self.allocate_anywhere(extent, self.active_epochs().map(|e| e.device())).await?,
+            None => self.allocate_anywhere(extent, |device| Some(device) != image).await?,
         };
         let not = self.device_of(home);
         let other_device = self.devices.iter().any(|m| m.id != not && m.is_filled());
@@ -49,7 +53,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
                 SlotNumber::NONE
             }
             _ => self
-                .allocate_second(extent, home, second)
+                .allocate_second(extent, home, second, image)
                 .await
                 .inspect_err(|_| self.state.borrow_mut().release(home))?,
         };
@@ -62,13 +66,19 @@ impl<R: Runtime, D: Device> Core<R, D> {
         extent: ExtentId,
         home: SlotNumber,
         second: Second,
+        image: Option<DeviceId>,
     ) -> Result<SlotNumber> {
         let not = self.device_of(home);
+        if let Some(image) =
+            image.filter(|&image| self.member(image).is_filled() && !planted(Bug::SecondElsewhere))
+        {
+            return self.allocate_anywhere(extent, |device| device == image).await;
+        }
         let wanted = second.device().filter(|&device| device != not && !self.is_avoided(device));
         if let Some(slot) = wanted.and_then(|device| self.take(extent, device)) {
             return Ok(slot);
         }
-        self.allocate_anywhere(extent, Some(not)).await
+        self.allocate_anywhere(extent, |device| device != not).await
     }
 
     /// Gives back slots that no record ever spoke of.
@@ -84,12 +94,16 @@ impl<R: Runtime, D: Device> Core<R, D> {
         self.state.borrow_mut().take_for(extent, device, Arrival::New)
     }
 
-    /// A slot of the device with the most free ones that has one for this extent; once more after a commit or a checkpoint, which may free
+    /// A slot of the device with the most free ones, of those that may have it, that has one for this extent; once more after a commit or a checkpoint, which may free
     /// some.
-    async fn allocate_anywhere(&self, extent: ExtentId, not: Option<DeviceId>) -> Result<SlotNumber> {
+    async fn allocate_anywhere(
+        &self,
+        extent: ExtentId,
+        may: impl Fn(DeviceId) -> bool,
+    ) -> Result<SlotNumber> {
         loop {
             let mut roomy: Vec<(u32, DeviceId)> = self.with_policy(|_, view| {
-                let others = view.with_room().filter(|device| Some(device.id) != not);
+                let others = view.with_room().filter(|device| may(device.id));
                 others.map(|device| (device.free, device.id)).collect()
             });
             roomy.sort_unstable_by_key(|&most| (self.is_avoided(most.1), Reverse(most)));
@@ -116,7 +130,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
                 let state = self.state.borrow();
                 state.freeing_blocks() > 0 || state.pending() * 2 > self.journal.most_pending()
             };
-            if self.reclaim_extras(not) || is_due() {
+            if self.reclaim_extras(&may) || is_due() {
                 self.commit(Origin::Guest).await?;
             } else {
                 return Err(Error::new(

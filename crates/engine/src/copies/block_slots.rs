@@ -202,15 +202,15 @@ impl<R: Runtime, D: Device> Core<R, D> {
         Ok(())
     }
 
-    /// Gives up clean extra copies of one extent slot, on another device than `not`: it is free once that is durable. False if there are none
+    /// Gives up clean extra copies of one extent slot, on a device that `may`: it is free once that is durable. False if there are none
     /// that can go now.
-    pub fn reclaim_extras(&self, not: Option<DeviceId>) -> bool {
+    pub fn reclaim_extras(&self, may: impl Fn(DeviceId) -> bool) -> bool {
         let mut group = 0;
         loop {
             let candidate = self.state.borrow().extras.next_clean_slot(group);
             let Some((next, slot, mut blocks)) = candidate else { return false };
             group = next;
-            if blocks.is_empty() || not == Some(self.device_of(slot)) {
+            if blocks.is_empty() || !may(self.device_of(slot)) {
                 continue;
             }
             // If the journal has no room for all of them, the others follow after the next commit.

@@ -1,7 +1,8 @@
 //! Devices that fail, go missing and come back: their states, recorded on the survivors before anything depends on them.
 
 use crate::core::Core;
-use crate::open::{self, Written};
+use crate::epochs::Epochs;
+use crate::open::{self, Table, Written};
 use crate::{Error, ErrorKind, Result};
 use braid_base::{DeviceClass, DeviceId};
 use braid_format::SlotNumber;
@@ -97,11 +98,21 @@ impl<R: Runtime, D: Device> Core<R, D> {
     #[cold]
     fn refuse_without(&self, class: DeviceClass) -> Result<()> {
         let lacking = self.devices.iter().find(|member| member.entry.class == class && member.is_lacking());
-        let Some(member) = lacking else { return Ok(()) };
+        let Some(member) = lacking else { return self.refuse_beyond_bound() };
         let text = format!(
             "{} is {}, and the policy stops writes without it: bring it back or replace it, or go on without              (braid policy {} 'pass,on-disk-failure=continue')",
             self.describe(member.id),
             member.state(),
+            self.devices.superblock().name
+        );
+        Err(Error::new(ErrorKind::Degraded, text))
+    }
+
+    fn refuse_beyond_bound(&self) -> Result<()> {
+        let Some(why) = self.active_epochs().and_then(Epochs::failure) else { return Ok(()) };
+        let text = format!(
+            "the policy stops writes beyond its bound, and no epoch can end: {why}; mend that, or go on without the bound (braid policy {} \
+             'pass,order=epoch,on-disk-failure=continue')",
             self.devices.superblock().name
         );
         Err(Error::new(ErrorKind::Degraded, text))
@@ -152,7 +163,11 @@ impl<R: Runtime, D: Device> Core<R, D> {
                     self.devices.states_recorded.set(states);
                     return Ok(());
                 }
-                Written::Failed(device, error) => {
+                Written::Failed { device, error, table } => {
+                    if table == Table::Partial {
+                        // The next one goes to the half that this one was to go to.
+                        self.devices.superblock.borrow_mut().sequence += 1;
+                    }
                     self.lose(device, error).inspect_err(|error| self.fail(error.clone()))?
                 }
             }

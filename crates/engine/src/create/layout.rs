@@ -24,9 +24,12 @@ pub(super) fn lay_out<D: Device>(
     let is_disk = |i: usize| options.adoption.is_some_and(|adoption| adoption.disk == i);
     let is_ssd = |i: usize| devices[i].geometry().class == DeviceClass::Ssd && !is_disk(i);
     let first = (0..devices.len()).find(|&i| is_ssd(i)).unwrap_or(0);
-    let second = match options.adoption {
-        Some(adoption) => adoption.record,
-        None => (0..devices.len()).find(|&i| i != first).unwrap_or(first),
+    let image = keeps_epochs.then(|| image(devices, options)).transpose()?;
+    let second = match (options.adoption, image) {
+        (Some(adoption), _) => adoption.record,
+        // The disk that keeps epochs alone must be enough for a recovery.
+        (None, Some(image)) => image,
+        (None, None) => (0..devices.len()).find(|&i| i != first).unwrap_or(first),
     };
     let table = layout::device_table_room(devices.len()) * 2;
     let is_metadata = |i: usize| i == first || i == second;
@@ -60,11 +63,8 @@ pub(super) fn lay_out<D: Device>(
         devices: entries,
         regions: Vec::new(),
     };
-    let image = match keeps_epochs {
-        true => Some(image(&superblock)?),
-        false => None,
-    };
-    superblock.regions = regions(&superblock, DeviceId(first as u16), DeviceId(second as u16), image)?;
+    let id = |place: usize| DeviceId(place as u16);
+    superblock.regions = regions(&superblock, id(first), id(second), image.map(id))?;
     if superblock.region(RegionKind::CacheTable, 0).is_some() {
         superblock.features.incompat |= Features::CLEAN_EXTRAS;
     }
@@ -72,11 +72,12 @@ pub(super) fn lay_out<D: Device>(
 }
 
 /// The disk that is to keep epochs.
-fn image(superblock: &Superblock) -> Result<DeviceId> {
-    let keeps = |entry: &DeviceEntry| entry.class == DeviceClass::Hdd && entry.layout == Layout::Tail;
-    let mut disks = (0..).map(DeviceId).zip(&superblock.devices).filter(|(_, entry)| keeps(entry));
+fn image<D: Device>(devices: &[D], options: &CreateOptions) -> Result<usize> {
+    let is_disk = |&place: &usize| devices[place].geometry().class == DeviceClass::Hdd;
+    let mut disks =
+        (0..devices.len()).filter(is_disk).filter(|&i| options.layouts.get(i) == Some(&Layout::Tail));
     match (disks.next(), disks.next()) {
-        (Some((device, _)), None) if superblock.copies == 2 => Ok(device),
+        (Some(place), None) if options.copies == 2 => Ok(place),
         _ => {
             let text = "epochs need two copies of everything, and one disk that holds all of the volume at its addresses: make the disk with \
                         layout=tail, or use order=lba";

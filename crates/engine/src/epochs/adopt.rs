@@ -7,7 +7,7 @@ use crate::copies::Member;
 use crate::map::State;
 use crate::shape::Shape;
 use crate::{Error, ErrorKind, Result};
-use braid_base::{ExtentId, Nanos};
+use braid_base::{DeviceId, ExtentId, Nanos};
 use braid_format::SpanId;
 use braid_format::epoch_journal::{self, StatePage};
 use braid_format::map_page::Entry;
@@ -17,44 +17,43 @@ use braid_runtime::{Device, Runtime};
 /// What a volume was at a past instant.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PastState {
+    /// The disk that has it.
+    pub device: DeviceId,
     /// The epoch that ended then.
     pub epoch: u64,
     /// When that was, since 1970; none if the clock did not tell.
     pub ended: Option<Nanos>,
 }
 
+impl PastState {
+    pub(super) fn of(device: DeviceId, page: &StatePage) -> PastState {
+        let ended = Some(page.ended).filter(|&ended| ended > Nanos::ZERO);
+        PastState { device, epoch: page.epoch, ended }
+    }
+}
+
 /// Makes the volume what the disk is, if that is asked for or has begun: all of it lies there, in its place, and nowhere else. The caller
-/// writes all map pages, and then says on the disk that it is no image any more. Gives the epoch.
+/// writes all map pages, and then says on the disk that it is no image any more. Gives the epoch. `asked` says, if that is asked for, whether the volume was used last
+/// without one of its devices.
 ///
 /// # Errors
-/// `Degraded` if it is asked for and the disk is no state of the volume, or another device is there.
+/// `Degraded` if it is asked for and the disk is no state of the volume, or the volume went on without the others.
 pub(crate) async fn adopt<R: Runtime, D: Device>(
     rt: &R,
     members: &[Member<D>],
     superblock: &Superblock,
     shape: &Shape,
     state: &mut State,
-    is_asked: bool,
+    asked: Option<bool>,
 ) -> Result<Option<PastState>> {
-    let place = Place::of(superblock).filter(|place| members[place.device.index()].is_current());
-    let Some(place) = place else {
-        return match is_asked {
-            true => refuse(superblock, "it has no disk that keeps epochs, or that is not there"),
-            false => Ok(None),
-        };
+    let (place, page) = match asked {
+        Some(went_without) => past_of(members, superblock, went_without).await?,
+        None => match begun(members, superblock).await? {
+            Some(begun) => begun,
+            None => return Ok(None),
+        },
     };
     let member = &members[place.device.index()];
-    let page = state_of(member, &place, superblock.volume).await?;
-    let is_begun = page.state == epoch_journal::State::Adopting;
-    if !is_asked && !is_begun {
-        return Ok(None);
-    }
-    if let Some(other) = members.iter().find(|other| other.id != place.device && other.is_current()) {
-        return refuse(superblock, &format!("device {} is there: serve the volume as it is", other.id));
-    }
-    if page.state == epoch_journal::State::Void {
-        return refuse(superblock, "the disk alone is no state of it: it was still being copied");
-    }
     let page = apply_all(rt, member, (&place, superblock.volume), shape, page).await?;
     let adopting = StatePage { sequence: page.sequence + 1, state: epoch_journal::State::Adopting, ..page };
     write_state(member, &place, superblock.volume, &adopting).await?;
@@ -71,7 +70,55 @@ pub(crate) async fn adopt<R: Runtime, D: Device>(
     }
     state.mark_intents_stale((0..superblock.spans()).map(SpanId));
     state.refresh_all();
-    Ok(Some(PastState { epoch: page.epoch, ended: Some(page.ended).filter(|&ended| ended > Nanos::ZERO) }))
+    Ok(Some(PastState::of(place.device, &page)))
+}
+
+/// A disk that began to be the volume and was interrupted, if there is nothing else.
+async fn begun<D: Device>(
+    members: &[Member<D>],
+    superblock: &Superblock,
+) -> Result<Option<(Place, StatePage)>> {
+    let is_alone = |place: &Place| {
+        let mut current = members.iter().filter(|member| member.is_current());
+        current.all(|member| member.id == place.device)
+    };
+    let place = Place::of(superblock).filter(|place| members[place.device.index()].is_current());
+    let Some(place) = place.filter(is_alone) else { return Ok(None) };
+    let page = state_of(&members[place.device.index()], &place, superblock.volume).await?;
+    Ok((page.state == epoch_journal::State::Adopting).then_some((place, page)))
+}
+
+/// The disk that alone is the volume as it was, and what it says of that. If the volume `went_without` a device before, it may have gone on with what lies in
+/// the image.
+///
+/// # Errors
+/// `Degraded` if there is none.
+pub(super) async fn past_of<D: Device>(
+    members: &[Member<D>],
+    superblock: &Superblock,
+    went_without: bool,
+) -> Result<(Place, StatePage)> {
+    let Some(place) = Place::of(superblock) else {
+        return refuse(superblock, "none of its disks keeps epochs");
+    };
+    let member = &members[place.device.index()];
+    if !member.is_current() {
+        return refuse(
+            superblock,
+            &format!("device {}, which keeps epochs, is {}", place.device, member.state()),
+        );
+    }
+    let page = state_of(member, &place, superblock.volume).await?;
+    match page.state {
+        epoch_journal::State::Adopting => Ok((place, page)),
+        _ if went_without => {
+            refuse(superblock, "it has gone on without the others already: serve the volume as it is")
+        }
+        epoch_journal::State::Image => Ok((place, page)),
+        epoch_journal::State::Void => {
+            refuse(superblock, "the disk alone is no state of it: it was still being copied")
+        }
+    }
 }
 
 fn refuse<T>(superblock: &Superblock, why: &str) -> Result<T> {

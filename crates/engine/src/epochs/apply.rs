@@ -100,7 +100,7 @@ impl Write {
 fn sort(segments: Vec<Segment>) -> Vec<Part> {
     let mut newer = Ranges::default();
     let mut parts: Vec<Part> = Vec::new();
-    let mut from_old_to_new: Vec<_> = segments.into_iter().flatten().collect();
+    let mut from_old_to_new: Vec<_> = segments.into_iter().flat_map(|segment| segment.parts).collect();
     if planted(Bug::OldestSegmentWins) {
         from_old_to_new.reverse();
     }
@@ -275,7 +275,7 @@ mod tests {
                 let bytes = arena.try_alloc(range.end - range.start).expect("there is room");
                 bytes.with_bytes_mut(|bytes| bytes.fill(value));
                 expected[start as usize..end as usize].fill(if zeros { 0xff } else { value });
-                segments.push(vec![(Entry { range, zeros }, bytes)]);
+                segments.push(Segment { at: Bytes::ZERO, parts: vec![(Entry { range, zeros }, bytes)] });
             }
             let writes = join(sort(segments));
             let mut found = [0u8; VOLUME as usize];
@@ -306,7 +306,8 @@ mod tests {
         let range = KIB..LONGEST_WRITE * 3;
         let zeros =
             Arena::new(KIB * 4).try_alloc(KIB * 4).expect("there is room").slice(Bytes::ZERO..Bytes::ZERO);
-        let writes = join(sort(vec![vec![(Entry { range: range.clone(), zeros: true }, zeros)]]));
+        let parts = vec![(Entry { range: range.clone(), zeros: true }, zeros)];
+        let writes = join(sort(vec![Segment { at: Bytes::ZERO, parts }]));
         assert!(writes.iter().all(|write| write.range.end - write.range.start <= LONGEST_WRITE));
         assert_eq!((writes[0].range.start, writes[writes.len() - 1].range.end), (range.start, range.end));
     }

@@ -31,6 +31,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
             if epochs.stage.get() == Stage::Void {
                 self.leave_image(epochs, extent).await?;
             }
+            let _room = self.reserve(1).await?;
             let _guard = self.locks.lock(Self::lock_number(extent), Mode::Exclusive).await;
             let mut from = range.start;
             while let Some(part) = epochs.next_of(|lacks| &lacks.unknown, &(from..range.end)) {
@@ -55,17 +56,22 @@ impl<R: Runtime, D: Device> Core<R, D> {
         let content = self.buffer(&self.buffers.moves, len).await?;
         self.read_image_bytes(range, &content).await?;
         let image = self.buffer(&self.buffers.bounce, len).await?;
-        self.device_read(member, place, &image, Origin::Background).await?;
+        // A place of the disk that cannot be read is written anew.
+        let is_read = self.device_read(member, place, &image, Origin::Background).await.is_ok();
         let block = self.shape.block_size;
         let is_same = |at: Bytes, end: Bytes| {
-            content.slice(at..end).with_bytes(|a| image.slice(at..end).with_bytes(|b| a == b))
+            is_read && content.slice(at..end).with_bytes(|a| image.slice(at..end).with_bytes(|b| a == b))
         };
         let is_void = epochs.stage.get() == Stage::Void;
         let home = self.state.borrow().map.get(extent).home;
         let is_own =
             home != SlotNumber::NONE && home != SlotNumber::LOST && self.device_of(home) == epochs.device();
         if is_void && !is_own && !is_same(Bytes::ZERO, len) {
-            self.device_write(member, place, &content, Origin::Background).await?;
+            let written = self.device_write(member, place, &content, Origin::Background).await;
+            if let Err(error) = written {
+                self.give_up(epochs.device(), error.clone()).await?;
+                return Err(error);
+            }
         }
         let mut lacks = epochs.lacks.borrow_mut();
         if is_void && is_own {
@@ -113,21 +119,31 @@ impl<R: Runtime, D: Device> Core<R, D> {
         Ok(())
     }
 
-    /// An extent that has one copy gets its second one in the image, which holds its bytes already. The caller holds its lock, exclusive.
+    /// The second copy of an extent lies in the image, which holds its bytes already, but for what counts as behind: wherever it lay before, only epochs bring
+    /// it up to date from now on. The caller holds the extent's lock, exclusive.
     fn join_image(&self, epochs: &Epochs, extent: ExtentId) {
         let mut state = self.state.borrow_mut();
         let entry = state.map.get(extent);
-        let lacks = entry.home != SlotNumber::NONE
-            && entry.home != SlotNumber::LOST
-            && entry.second == SlotNumber::NONE;
-        let is_elsewhere =
-            state.space.locate(entry.home).is_some_and(|place| place.device != epochs.device());
-        if lacks
-            && is_elsewhere
-            && let Some(second) = state.take_for(extent, epochs.device(), Arrival::Moved)
-        {
+        let on = |slot: SlotNumber| state.space.locate(slot).map(|place| place.device);
+        let is_elsewhere = on(entry.home).is_some_and(|device| device != epochs.device());
+        if !is_elsewhere || on(entry.second) == Some(epochs.device()) {
+            return;
+        }
+        let (lacks, extent_bytes) = (epochs.lacks.borrow(), self.shape.bytes_of(extent));
+        let mut at = extent_bytes.start;
+        while let Some(unknown) = super::next_within(&lacks.unknown, &(at..extent_bytes.end)) {
+            if state.behind.ranges().missing(&unknown) > Bytes::ZERO {
+                // It has not been compared yet.
+                return;
+            }
+            at = unknown.end;
+        }
+        if let Some(second) = state.take_for(extent, epochs.device(), Arrival::Moved) {
             state.disturb(extent);
             state.set_extent(extent, Entry { second, ..entry });
+            if entry.second != SlotNumber::NONE {
+                state.retire(entry.second);
+            }
         }
     }
 }

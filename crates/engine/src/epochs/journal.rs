@@ -47,8 +47,13 @@ pub(super) async fn write_state<D: Device>(
     written.map_err(|e| Error::io(format_args!("the state of the epochs could not be written"), &e))
 }
 
-/// A segment that was read: its ranges, with the bytes of those that are not zeros.
-pub(super) type Segment = Vec<(Entry, Buf)>;
+/// A segment that was read.
+pub(super) struct Segment {
+    /// The byte of the ring at which it lies.
+    pub at: Bytes,
+    /// Its ranges, with the bytes of those that are not zeros.
+    pub parts: Vec<(Entry, Buf)>,
+}
 
 /// Reads some segments of a run, one behind the other, for an image that ends at `end`: as many as lie in one piece of the ring. At least one, and
 /// what is left of the run.
@@ -91,7 +96,7 @@ pub(super) async fn read_segments<D: Device>(
             from += entry.stored();
             (entry, content.slice(start..from))
         };
-        segments.push(index.entries.into_iter().map(part).collect());
+        segments.push(Segment { at: left.at, parts: index.entries.into_iter().map(part).collect() });
         let at = next_place(left.at + PAGE + stored.align_up(PAGE), place.ring());
         left = Run { at, first: left.first + 1, segments: left.segments - 1 };
     }

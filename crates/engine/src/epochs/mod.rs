@@ -4,7 +4,9 @@
 //! mod.rs       what the disk lacks, and how a guest's change begins    journal.rs   what lies on the disk: its state, and segments
 //! turn.rs      the end of an epoch, step by step                       sweep.rs     from the journal into the image, while guests work
 //! examine.rs   what the disk lacks after an opening                    apply.rs     the same while nobody does
-//! adopt.rs     opening the volume from that disk alone                 numbered.rs  which segment is the newest one of a range
+//! adopt.rs     opening the volume from that disk alone                 past.rs      the same for readers, at once
+//! life.rs      how they begin and end                                  settle.rs    what the image lacks is behind, and nothing else
+//! numbered.rs  which segment is the newest one of a range
 //! ```
 //!
 //! The disk keeps addresses, so it is an image of the volume. What guests change is noted in the *open* set. An epoch ends when no change is
@@ -20,19 +22,23 @@ mod adopt;
 mod apply;
 mod examine;
 mod journal;
+mod life;
 mod numbered;
+mod past;
+mod settle;
 mod sweep;
 mod turn;
 
 pub use adopt::PastState;
 pub(crate) use adopt::adopt;
 pub(crate) use journal::state_of;
+pub use past::Past;
 
-use crate::Result;
 use crate::core::Core;
 use crate::map::Ranges;
 use crate::planted::{Bug, planted};
 use crate::shape::Piece;
+use crate::{Error, Result};
 use braid_base::{Bytes, DeviceId};
 use braid_format::epoch_journal::{LONGEST_SEGMENT, Run, SEGMENTS, State, StatePage};
 use braid_format::superblock::{Layout, RegionKind, Superblock};
@@ -50,6 +56,9 @@ const CAPTURED: Bytes = Bytes(16 << 20);
 
 /// The longest gap between two ranges of an epoch that is copied with them.
 const FILLED: Bytes = Bytes(64 << 10);
+
+/// Guests are held to the bound until an epoch could not end so many times in a row, a second apart: what fails may be over by then.
+const PATIENCE: u32 = 2;
 
 /// Where a volume has a journal of epochs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -139,7 +148,8 @@ impl Lacks {
     }
 
     /// Freezes short gaps between frozen ranges, too, as far as there is room for them: the disk passes over them in less time than it takes to position anew.
-    fn fill_gaps(&mut self, room: Bytes) {
+    /// Gives these.
+    fn fill_gaps(&mut self, room: Bytes) -> Vec<Range<Bytes>> {
         let mut gaps: Vec<Range<Bytes>> = self
             .frozen
             .iter()
@@ -149,14 +159,18 @@ impl Lacks {
             .collect();
         gaps.sort_unstable_by_key(|gap| (len(gap), gap.start));
         let mut room = room.saturating_sub(self.frozen.total());
-        for gap in gaps {
-            if len(&gap) > room {
-                break;
-            }
-            room -= len(&gap);
-            self.filled += len(&gap);
-            self.frozen.insert(gap);
+        let mut fits = |gap: &Range<Bytes>| {
+            let fits = len(gap) <= room;
+            room = room.saturating_sub(len(gap));
+            fits
+        };
+        let fitting = gaps.iter().take_while(|gap| fits(gap)).count();
+        gaps.truncate(fitting);
+        for gap in &gaps {
+            self.filled += len(gap);
+            self.frozen.insert(gap.clone());
         }
+        gaps
     }
 
     fn any(&self, range: &Range<Bytes>) -> bool {
@@ -193,6 +207,8 @@ pub(crate) struct Epochs {
     applying: Cell<bool>,
     /// Someone waits for the end of an epoch.
     wanted: Cell<bool>,
+    /// What the image has counts as behind all the same until the next commit.
+    unsettled: Cell<bool>,
     /// Epochs that were begun to be written, and the newest of these that counts.
     frozen: Cell<u64>,
     counting: Cell<u64>,
@@ -200,8 +216,11 @@ pub(crate) struct Epochs {
     outrun: Cell<bool>,
     /// Epochs that were given up before they could end: what was read for one of these is no part of a later one.
     given_up: Cell<u64>,
-    /// The last one could not end: the bound does not hold, and guests do not wait for it.
-    troubled: Cell<bool>,
+    /// What the SSDs did not give for an epoch, and why: it cannot end before they do.
+    unreadable: RefCell<Option<(Range<Bytes>, Error)>>,
+    /// How often in a row none could end, and why the last one could not.
+    failures: Cell<u32>,
+    failure: RefCell<Option<Error>>,
     captured: RefCell<Vec<Captured>>,
     arena: Arena,
     guests_arena: Arena,
@@ -244,11 +263,14 @@ impl Epochs {
             writing: Cell::new(false),
             applying: Cell::new(false),
             wanted: Cell::new(false),
+            unsettled: Cell::new(false),
             frozen: Cell::new(0),
             counting: Cell::new(0),
             outrun: Cell::new(false),
             given_up: Cell::new(0),
-            troubled: Cell::new(false),
+            unreadable: RefCell::default(),
+            failures: Cell::new(0),
+            failure: RefCell::default(),
             captured: RefCell::default(),
             arena: Arena::new(CAPTURED),
             guests_arena: Arena::new(CAPTURED),
@@ -284,6 +306,17 @@ impl Epochs {
         (all.saturating_sub(self.room()) + self.lacks.borrow().on_its_way(), all)
     }
 
+    /// Whether epochs cannot end: the bound does not hold, and guests do not wait for it any more.
+    fn are_failing(&self) -> bool {
+        self.failures.get() >= PATIENCE
+    }
+
+    /// Why they cannot, if that is so.
+    pub fn failure(&self) -> Option<String> {
+        let failure = self.failure.borrow();
+        failure.as_ref().filter(|_| self.are_failing()).map(Error::to_string)
+    }
+
     /// Whether the disk says that it is the volume at the end of an epoch.
     fn is_image(&self) -> bool {
         self.disk.get().state == State::Image
@@ -317,7 +350,7 @@ impl Epochs {
         let (unknown, reserved) = (lacks.unknown.total(), self.reserved.get());
         let (known, on_its_way) = (lacks.known() + reserved, lacks.on_its_way() + reserved);
         match self.stage.get() {
-            _ if self.troubled.get() => true,
+            _ if self.are_failing() => true,
             Stage::Void => !self.outrun.get() || unknown <= bound.min(self.place.capacity()) / 2,
             // Of an empty ring one change may want more than its share.
             _ if known == Bytes::ZERO && self.used() == Bytes::ZERO => true,
@@ -373,7 +406,11 @@ impl<R: Runtime, D: Device> Core<R, D> {
     pub async fn note_change(self: &Rc<Self>, range: &Range<Bytes>) -> Result<()> {
         let Some(epochs) = self.active_epochs() else { return Ok(()) };
         if !planted(Bug::EpochReadsLater) {
-            self.capture(epochs, range, None).await?;
+            self.capture(epochs, range, None).await;
+        }
+        if self.journal.commits.have_failed() {
+            // No epoch ends any more.
+            return Ok(());
         }
         let mut lacks = epochs.lacks.borrow_mut();
         match epochs.stage.get() {
@@ -388,37 +425,43 @@ impl<R: Runtime, D: Device> Core<R, D> {
     }
 
     /// Reads what is frozen of a range of one extent, for the journal: into memory for all of it that someone has taken before the lock, or else into what guests
-    /// may take. The caller holds the extent's lock, alone or with the range's.
-    async fn capture(
-        self: &Rc<Self>,
-        epochs: &Epochs,
-        range: &Range<Bytes>,
-        memory: Option<&Buf>,
-    ) -> Result<()> {
+    /// may take. If that fails the epoch is given up, and a guest goes on: its bytes may be what makes the place good again. The caller holds the extent's
+    /// lock, alone or with the range's.
+    async fn capture(self: &Rc<Self>, epochs: &Epochs, range: &Range<Bytes>, memory: Option<&Buf>) {
         let mut at = range.start;
         while let Some(part) = epochs.next_of(|lacks| &lacks.frozen, &(at..range.end)) {
             let part = part.start..part.end.min(part.start + self.bounce_limit() / 2);
             let given_up = epochs.given_up.get();
-            let bytes = match memory {
-                Some(memory) => memory.slice(part.start - range.start..part.end - range.start),
-                None => self.buffer(&epochs.guests_arena, len(&part)).await?,
+            let read = async {
+                let bytes = match memory {
+                    Some(memory) => memory.slice(part.start - range.start..part.end - range.start),
+                    None => self.buffer(&epochs.guests_arena, len(&part)).await?,
+                };
+                let lies = self.read_image_bytes(&part, &bytes).await?;
+                Ok(lies.then_some(bytes))
             };
-            let lies = self.read_image_bytes(&part, &bytes).await?;
+            let read: Result<Option<Buf>> = read.await;
             if epochs.given_up.get() != given_up {
-                return Ok(());
+                return;
             }
+            let bytes = match read {
+                Ok(bytes) => bytes,
+                Err(error) => {
+                    epochs.unreadable.replace(Some((part, error)));
+                    epochs.event.notify();
+                    return;
+                }
+            };
             at = part.end;
             let mut lacks = epochs.lacks.borrow_mut();
             lacks.frozen.remove(part.clone());
             lacks.leaving.insert(part.clone());
-            let bytes = lies.then_some(bytes);
             epochs.captured.borrow_mut().push(Captured { range: part, bytes });
             epochs.event.notify();
         }
-        Ok(())
     }
 
-    /// Reads what a range of one extent holds. False, and zeros, if it lies nowhere. The caller holds the extent's lock.
+    /// Reads what a range of one extent holds, for the image. False, and zeros, if it lies nowhere. The caller holds the extent's lock.
     async fn read_image_bytes(self: &Rc<Self>, range: &Range<Bytes>, into: &Buf) -> Result<bool> {
         let extent = self.shape.extent_of(range.start);
         let entry = self.state.borrow().map.get(extent);
@@ -429,6 +472,10 @@ impl<R: Runtime, D: Device> Core<R, D> {
         let start = self.shape.bytes_of(extent).start;
         let piece = Piece { extent, range: range.start - start..range.end - start };
         self.read_copies(&piece, into, Origin::Background).await?;
+        // A flush that fails may have lost this before it was read: its device must not be given up for what the image has then.
+        if !planted(Bug::EpochSourceUnproved) {
+            self.note_source(extent, entry.home);
+        }
         Ok(true)
     }
 }

@@ -35,9 +35,19 @@ impl Numbered {
 
     /// The first part that ends beyond `from`, cut off there.
     pub fn next(&self, from: Bytes) -> Option<Range<Bytes>> {
+        self.part_from(from).map(|(part, _)| part.start.max(from)..part.end)
+    }
+
+    /// The first part that ends beyond `from`, with its number.
+    pub fn part_from(&self, from: Bytes) -> Option<(Range<Bytes>, u64)> {
         let before = self.parts.range(..=from).next_back().filter(|&(_, &(end, _))| end > from);
-        let (&start, &(end, _)) = before.or_else(|| self.parts.range(from..).next())?;
-        Some(start.max(from)..end)
+        let (&start, &(end, number)) = before.or_else(|| self.parts.range(from..).next())?;
+        Some((start..end, number))
+    }
+
+    /// All parts, in order.
+    pub fn ranges(&self) -> impl Iterator<Item = Range<Bytes>> {
+        self.parts.iter().map(|(&start, &(end, _))| start..end)
     }
 
     /// Takes out of a range what has no number higher than this. Costs as much as there are ranges in it.

@@ -36,7 +36,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         let Some(epochs) = &self.epochs else { return };
         let has_work = || {
             let any = epochs.active.get() && epochs.disk.get().run.segments > 0;
-            any && self.member(epochs.device()).is_current() && !epochs.writing.get()
+            let may = any && self.member(epochs.device()).is_current() && !epochs.writing.get();
+            may && !self.journal.commits.have_failed()
         };
         let is_swept = || epochs.swept.get() == epochs.counting.get();
         // All has been changed since, and the next epoch, which would have it, has no room: what the journal has must make way.
@@ -64,8 +65,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         let Burst(time, at_once) = if epochs.used() * 16 < epochs.place.ring() { GENTLE } else { FAST };
         let until = self.rt.now() + time;
         let (epoch, done) = (epochs.counting.get(), RefCell::default());
-        let passed = Cell::new(Bytes::ZERO);
-        let workers = (0..at_once).map(|_| self.sweep_until(epochs, until, &passed, &done));
+        let (passed, unreadable) = (Cell::new(Bytes::ZERO), Cell::new(false));
+        let workers = (0..at_once).map(|_| self.sweep_until(epochs, until, (&passed, &unreadable), &done));
         join_all(workers).await.into_iter().collect::<Result<()>>()?;
         let done: Vec<Done> = done.into_inner();
         if done.is_empty() && passed.get() >= self.image_len() {
@@ -75,8 +76,14 @@ impl<R: Runtime, D: Device> Core<R, D> {
         if !done.is_empty() && !planted(Bug::SegmentsReusedEarly) {
             self.flush_image(epochs).await?;
         }
+        // A commit proves what was read.
+        self.moves.resynced.set(true);
         done.iter().for_each(|(range, newest)| epochs.has_image(range, *newest));
         self.settle_image(epochs, done.into_iter().map(|(range, _)| range));
+        if unreadable.get() {
+            // What the SSDs do not give, the journal has.
+            return self.apply_batch(epochs).await;
+        }
         let run = epochs.disk.get().run;
         let first = epochs.lacks.borrow().journaled.lowest().unwrap_or(run.first + u64::from(run.segments));
         let freed = first.saturating_sub(run.first);
@@ -91,12 +98,13 @@ impl<R: Runtime, D: Device> Core<R, D> {
         self: &Rc<Self>,
         epochs: &Epochs,
         until: Nanos,
-        passed: &Cell<Bytes>,
+        (passed, unreadable): (&Cell<Bytes>, &Cell<bool>),
         done: &RefCell<Vec<Done>>,
     ) -> Result<()> {
         let end = self.image_len();
         let member = self.member(epochs.device());
-        let is_over = || epochs.writing.get() || self.rt.now() >= until || !member.is_current();
+        let is_late = || self.rt.now() >= until || unreadable.get() || self.journal.commits.have_failed();
+        let is_over = || epochs.writing.get() || is_late() || !member.is_current();
         while !is_over() && passed.get() < end {
             let from = epochs.hand.get();
             let next = epochs.lacks.borrow().journaled.next(from);
@@ -109,7 +117,16 @@ impl<R: Runtime, D: Device> Core<R, D> {
             passed.set(passed.get() + (extent.end - from));
             epochs.hand.set(extent.end);
             let mut at = next.start;
-            while let Some((range, bytes, newest)) = self.read_piece(epochs, &(at..extent.end)).await? {
+            loop {
+                let (range, bytes, newest) = match self.read_piece(epochs, &(at..extent.end)).await {
+                    Ok(Some(piece)) => piece,
+                    Ok(None) => break,
+                    // Their device counts it.
+                    Err(_) => {
+                        unreadable.set(true);
+                        break;
+                    }
+                };
                 self.write_image(epochs, range.start, &bytes).await?;
                 at = range.end;
                 done.borrow_mut().push((range, newest));
@@ -132,6 +149,10 @@ impl<R: Runtime, D: Device> Core<R, D> {
         let extent = self.shape.extent_of(within.start);
         // With it nobody changes these bytes.
         let _guard = self.locks.lock(Self::lock_number(extent), Mode::Exclusive).await;
+        if self.journal.commits.have_failed() {
+            // Changes are not noted any more.
+            return Ok(None);
+        }
         let piece = epochs.lacks.borrow().next_piece(&within);
         let Some(piece) = piece else { return Ok(None) };
         let newest = epochs.newest_segment();

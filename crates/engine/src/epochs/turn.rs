@@ -1,16 +1,14 @@
 //! The end of an epoch: frozen, in the journal, and from then on what the disk is.
 
-use super::apply::apply_all;
 use super::journal::{fitting, write_state};
-use super::{Captured, Epochs, Lacks, Stage, next_within};
+use super::{Captured, Epochs, PATIENCE, Stage};
 use crate::copies::Member;
 use crate::core::Core;
 use crate::planted::{Bug, planted};
-use crate::shape::Piece;
 use crate::{Error, ErrorKind, Result};
 use braid_base::{Bytes, Nanos};
 use braid_format::epoch_journal::{LONGEST_SEGMENT, Run, State, StatePage, next_place};
-use braid_policy::{Origin, Outcome};
+use braid_policy::Outcome;
 use braid_runtime::{Device, Mode, Runtime, join_all};
 use std::cell::Cell;
 use std::iter;
@@ -50,58 +48,34 @@ impl<R: Runtime, D: Device> Core<R, D> {
                     self.begin_epochs(epochs);
                     Ok(())
                 }
+                (true, false) if self.journal.commits.have_failed() && !planted(Bug::ImageLeftToOthers) => {
+                    // What guests write from here on, no flush promises: the disk stays as it is, which nothing else writes to.
+                    epochs.event.notify();
+                    return;
+                }
                 (true, false) => self.stop_epochs(epochs).await,
                 (true, true) => self.keep_image(epochs).await,
             };
-            let is_troubled = done.is_err();
-            if let Err(error) = done {
-                if !epochs.troubled.get() {
-                    tracing::error!(%error, "an epoch could not end: the disk is as far behind as it gets");
-                }
-                epochs.wanted.set(true);
+            let Err(error) = done else {
+                epochs.failures.set(0);
+                epochs.failure.take();
+                continue;
+            };
+            epochs.failures.set(epochs.failures.get().saturating_add(1));
+            if epochs.failures.get() == PATIENCE {
+                tracing::error!(%error, "no epoch can end: the disk may come to lack more than it should");
             }
-            epochs.troubled.set(is_troubled);
+            epochs.failure.replace(Some(error));
+            epochs.wanted.set(true);
             epochs.event.notify();
-            if is_troubled {
-                self.pause(self.rt.now() + REST, || false).await;
-            }
+            self.pause(self.rt.now() + REST, || false).await;
         }
     }
 
-    fn are_epochs_wanted(&self) -> bool {
+    pub(super) fn are_epochs_wanted(&self) -> bool {
         let wants = self.policy.borrow().keeps_epochs();
         let all_there = !self.devices.iter().any(Member::is_lacking);
         wants && all_there && !self.journal.commits.have_failed()
-    }
-
-    /// From now on all changes are noted. What the image lacks so far is not known.
-    fn begin_epochs(&self, epochs: &Epochs) {
-        let mut lacks = epochs.lacks.borrow_mut();
-        lacks.unknown.insert(Bytes::ZERO..self.image_len());
-        epochs.stage.set(Stage::Void);
-        epochs.active.set(true);
-    }
-
-    /// From now on the image may be written like any other copy: it must not pass for a state of the volume any more.
-    async fn stop_epochs(self: &Rc<Self>, epochs: &Epochs) -> Result<()> {
-        if self.member(epochs.device()).is_current() && !self.journal.commits.have_failed() {
-            self.void_image(epochs).await?;
-        }
-        epochs.event.wait_for(|| (!epochs.applying.get()).then_some(())).await;
-        epochs.active.set(false);
-        epochs.given_up.set(epochs.given_up.get() + 1);
-        *epochs.lacks.borrow_mut() = Lacks::default();
-        epochs.captured.borrow_mut().clear();
-        Ok(())
-    }
-
-    /// The image is no state of the volume from now on, durably. What is in the journal is applied before: others may write to the image then.
-    async fn void_image(self: &Rc<Self>, epochs: &Epochs) -> Result<()> {
-        self.drain_journal(epochs).await?;
-        if epochs.disk.get().state != State::Void {
-            self.set_disk(epochs, |page| StatePage { state: State::Void, ..page }).await?;
-        }
-        Ok(())
     }
 
     /// Has the disk say that it is something else, durably.
@@ -146,6 +120,10 @@ impl<R: Runtime, D: Device> Core<R, D> {
     }
 
     async fn keep_image(self: &Rc<Self>, epochs: &Epochs) -> Result<()> {
+        self.read_unreadable(epochs).await?;
+        if epochs.unsettled.take() {
+            self.settle_image(epochs, iter::once(Bytes::ZERO..self.image_len()));
+        }
         let unknown = epochs.lacks.borrow().unknown.total();
         if unknown > Bytes::ZERO {
             self.examine(epochs).await?;
@@ -172,9 +150,9 @@ impl<R: Runtime, D: Device> Core<R, D> {
             Stage::Void => return Ok(()),
             _ if open > capacity => {
                 // More than one epoch holds: it is written in its place.
-                self.void_image(epochs).await?;
+                self.alone(epochs, self.void_image(epochs)).await?;
                 let mut lacks = epochs.lacks.borrow_mut();
-                lacks.unknown = std::mem::take(&mut lacks.open);
+                std::mem::take(&mut lacks.open).iter().for_each(|range| lacks.unknown.insert(range));
                 epochs.stage.set(Stage::Void);
                 return Ok(());
             }
@@ -209,7 +187,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         let epoch = epochs.frozen.get() + 1;
         let over = || {
             let is_there = epochs.counting.get() >= epoch;
-            let over = is_there || !epochs.active.get() || epochs.troubled.get() || self.jobs.are_ending();
+            let over =
+                is_there || !epochs.active.get() || epochs.failures.get() > 0 || self.jobs.are_ending();
             over.then_some(is_there)
         };
         match epochs.event.wait_for(over).await {
@@ -219,19 +198,26 @@ impl<R: Runtime, D: Device> Core<R, D> {
     }
 
     /// Ends an epoch: the image, with its journal, becomes the volume as it is in a moment without a change under way.
-    async fn end_epoch(self: &Rc<Self>, epochs: &Epochs) -> Result<()> {
+    pub(super) async fn end_epoch(self: &Rc<Self>, epochs: &Epochs) -> Result<()> {
         epochs.closed.set(true);
         epochs.event.wait_for(|| (epochs.changing.get() == 0).then_some(())).await;
+        epochs.closed.set(false);
+        if self.journal.commits.have_failed() {
+            // Not all is noted that has changed since.
+            epochs.event.notify();
+            return Ok(());
+        }
         epochs.writing.set(true);
         let ended = self.rt.calendar().unwrap_or_default();
-        {
+        let gaps = {
             let mut lacks = epochs.lacks.borrow_mut();
             let open = std::mem::take(&mut lacks.open);
             // What an epoch left that could not end.
             open.iter().for_each(|range| lacks.frozen.insert(range));
-            lacks.fill_gaps(epochs.room() / 2);
-        }
-        epochs.closed.set(false);
+            lacks.fill_gaps(epochs.room() / 2)
+        };
+        // Until they have been applied, the journal would write over what others write there.
+        gaps.into_iter().for_each(|gap| self.put_gap_behind(gap));
         epochs.wanted.set(false);
         epochs.frozen.set(epochs.frozen.get() + 1);
         let number = epochs.frozen.get();
@@ -289,6 +275,18 @@ impl<R: Runtime, D: Device> Core<R, D> {
         epochs.event.notify();
     }
 
+    /// What the SSDs did not give for the last epoch, they must give before the next one is tried.
+    pub(super) async fn read_unreadable(self: &Rc<Self>, epochs: &Epochs) -> Result<()> {
+        let unreadable = epochs.unreadable.borrow().clone();
+        let Some((range, _)) = unreadable else { return Ok(()) };
+        let memory = self.buffer(&epochs.arena, super::len(&range)).await?;
+        let extent = self.shape.extent_of(range.start);
+        let _guard = self.locks.lock(Self::lock_number(extent), Mode::Exclusive).await;
+        self.read_image_bytes(&range, &memory).await?;
+        epochs.unreadable.take();
+        Ok(())
+    }
+
     /// Writes what is frozen into the journal.
     async fn write_epoch(self: &Rc<Self>, epochs: &Epochs) -> Result<Written> {
         let (next, reading) = (Cell::new(Bytes::ZERO), Cell::new(AT_ONCE));
@@ -307,14 +305,17 @@ impl<R: Runtime, D: Device> Core<R, D> {
             Ok(())
         }));
         join_all(work.into_iter()).await.into_iter().collect::<Result<()>>()?;
-        Ok(written.take().expect("it ended without an error"))
+        match &*epochs.unreadable.borrow() {
+            Some((_, error)) if !planted(Bug::UnreadableLeftOut) => Err(error.clone()),
+            _ => Ok(written.take().expect("it ended without an error")),
+        }
     }
 
     /// Reads what is frozen, from the first address on, as one of several.
     async fn capture_frozen(self: &Rc<Self>, epochs: &Epochs, next: &Cell<Bytes>) -> Result<()> {
         loop {
             let part = epochs.next_of(|lacks| &lacks.frozen, &(next.get()..self.image_len()));
-            let Some(part) = part else { return Ok(()) };
+            let Some(part) = part.filter(|_| epochs.unreadable.borrow().is_none()) else { return Ok(()) };
             let extent = self.shape.extent_of(part.start);
             let most = (part.start + self.bounce_limit() / 2).min(self.shape.bytes_of(extent).end);
             let part = part.start..part.end.min(most);
@@ -322,7 +323,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
             // Before the lock: guests must not wait for memory that the disk has to free.
             let memory = self.buffer(&epochs.arena, super::len(&part)).await?;
             let _guard = self.locks.lock(Self::lock_number(extent), Mode::Exclusive).await;
-            self.capture(epochs, &part, Some(&memory)).await?;
+            self.capture(epochs, &part, Some(&memory)).await;
         }
     }
 
@@ -336,8 +337,9 @@ impl<R: Runtime, D: Device> Core<R, D> {
         loop {
             let has_work = || {
                 let any = !epochs.captured.borrow().is_empty();
-                let over = reading.get() == 0
-                    && (epochs.lacks.borrow().frozen.total() == Bytes::ZERO || result.is_err());
+                let is_in_vain = result.is_err() || epochs.unreadable.borrow().is_some();
+                let over =
+                    reading.get() == 0 && (epochs.lacks.borrow().frozen.total() == Bytes::ZERO || is_in_vain);
                 (any || over).then_some(any)
             };
             if !epochs.event.wait_for(has_work).await {
@@ -363,123 +365,13 @@ impl<R: Runtime, D: Device> Core<R, D> {
                         written.places.push(at);
                         written.ranges.extend(taken.into_iter().map(|c| (c.range, number)));
                     }
-                    Err(error) => result = Err(error),
-                }
-            }
-        }
-    }
-
-    /// What the image does not lack any more of some ranges is not behind.
-    pub(super) fn settle_image(&self, epochs: &Epochs, within: impl Iterator<Item = Range<Bytes>>) {
-        let lacks = epochs.lacks.borrow();
-        within.for_each(|within| self.settle_within(&lacks, &within));
-    }
-
-    fn settle_within(&self, lacks: &Lacks, within: &Range<Bytes>) {
-        let mut at = within.start;
-        loop {
-            let next = next_within(self.state.borrow().behind.ranges(), &(at..within.end));
-            let Some(range) = next else { return };
-            let extent = self.shape.extent_of(range.start);
-            let range = range.start..range.end.min(self.shape.bytes_of(extent).end);
-            at = range.end;
-            if !lacks.any(&range) {
-                self.is_alike(range);
-            } else {
-                let step = self.shape.block_size;
-                for start in (range.start.0..range.end.0).step_by(step.0 as usize).map(Bytes) {
-                    let block = start..(start + step).min(range.end);
-                    if !lacks.any(&block) {
-                        self.is_alike(block);
+                    Err(error) => {
+                        // Only the image has a part in it.
+                        let given_up = self.give_up(epochs.device(), error.clone()).await;
+                        result = given_up.and(Err(error));
                     }
                 }
             }
         }
-    }
-
-    /// The image has a range of one extent as the home has it.
-    fn is_alike(&self, range: Range<Bytes>) {
-        let extent = self.shape.extent_of(range.start);
-        let start = self.shape.bytes_of(extent).start;
-        let piece = Piece { extent, range: range.start - start..range.end - start };
-        if !self.is_older_needed(extent, &piece.range) {
-            let span = self.shape.span_of(extent);
-            let mut state = self.state.borrow_mut();
-            let doubts = state.behind.doubts(span);
-            state.behind.copied(span, range, doubts);
-        }
-    }
-
-    /// Has the journal say of a piece that the image lacks it, before a guest changes it otherwise than by a write to its copies; with that the
-    /// change has begun, and ends by [`Core::end_differing`].
-    pub async fn begin_image_change(self: &Rc<Self>, piece: &Piece) -> Result<Option<braid_format::SpanId>> {
-        if self.active_epochs().is_none() {
-            return Ok(None);
-        }
-        let (start, block) = (self.shape.bytes_of(piece.extent).start, self.shape.block_size);
-        let range = start + piece.range.start.align_down(block)..start + piece.range.end.align_up(block);
-        self.note_change(&range).await?;
-        let span = self.shape.span_of(piece.extent);
-        self.put_behind(span, range);
-        self.record_behind(span).await?;
-        self.intend(span).await?;
-        Ok(Some(span))
-    }
-
-    /// The image lacks a range of a span from now on, as the policy wants it.
-    pub fn put_behind(&self, span: braid_format::SpanId, range: Range<Bytes>) {
-        let mut state = self.state.borrow_mut();
-        if !state.behind.defer(span, range.clone(), Bytes(u64::MAX)) {
-            state.behind.mark_behind(span, range);
-        }
-    }
-
-    /// At the opening: what the image is, before anyone changes anything.
-    pub async fn open_epochs(self: &Rc<Self>) -> Result<()> {
-        let Some(epochs) = &self.epochs else { return Ok(()) };
-        let member = self.member(epochs.device());
-        if !member.is_written() {
-            return Ok(());
-        }
-        let volume = self.devices.superblock().volume;
-        let page = super::state_of(member, &epochs.place, volume).await?;
-        epochs.disk.set(page);
-        let applied = apply_all(&self.rt, member, (&epochs.place, volume), &self.shape, page).await;
-        match applied {
-            Ok(page) => epochs.disk.set(page),
-            Err(error) if error.kind() == ErrorKind::Corrupt => {
-                // The volume has all of it elsewhere.
-                tracing::error!(%error, "the disk alone is no state of the volume any more: it is made one again");
-                let Run { at, first, segments } = page.run;
-                let run = Run { at, first: first + u64::from(segments), segments: 0 };
-                self.set_disk(epochs, |page| StatePage { state: State::Void, run, ..page }).await?;
-            }
-            Err(error) => return Err(error),
-        }
-        epochs.next_segment.set(epochs.disk.get().run.at);
-        let holds = epochs.is_image();
-        if !holds || !self.are_epochs_wanted() || member.lacks_all() {
-            // Whoever serves from here on may write to it.
-            self.void_image(epochs).await?;
-            if self.are_epochs_wanted() {
-                self.begin_epochs(epochs);
-            }
-            return Ok(());
-        }
-        let mut lacks = epochs.lacks.borrow_mut();
-        self.state.borrow().behind.ranges().iter().for_each(|range| lacks.unknown.insert(range));
-        epochs.stage.set(Stage::Compared);
-        epochs.active.set(true);
-        Ok(())
-    }
-
-    /// Nothing reaches the disk in its place before the next epoch: a commit at the end of a run makes the SSDs as new as what it is.
-    pub async fn end_last_epoch(self: &Rc<Self>) -> Result<()> {
-        let Some(epochs) = self.active_epochs() else { return Ok(()) };
-        if epochs.stage.get() == Stage::Noted && epochs.lacks.borrow().known() > Bytes::ZERO {
-            self.commit(Origin::Background).await?;
-            self.end_epoch(epochs).await?;
-        }
-        self.drain_journal(epochs).await
     }
 }

@@ -223,7 +223,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
     async fn move_off(self: &Rc<Self>, extent: ExtentId, device: DeviceId) -> Result<()> {
         let Some(&target) = self.targets(extent, device).first() else {
             // Extra copies may have taken the room.
-            self.reclaim_extras(Some(device));
+            self.reclaim_extras(|other| other != device);
             return Ok(());
         };
         self.end_behind(extent, device).await?;

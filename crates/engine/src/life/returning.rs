@@ -57,6 +57,10 @@ impl<R: Runtime, D: Device> Volume<R, D> {
         core.refuse_return(&header, name)?;
         core.moves.drains.set_lost(id, false);
         member.renew(device, lacks_all);
+        if let Err(error) = core.void_returned(id).await {
+            member.release();
+            return Err(error);
+        }
         member.set_state(DeviceState::Returning);
         core.devices.note_change();
         core.mark_metadata_stale(id);

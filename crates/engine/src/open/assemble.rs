@@ -9,6 +9,7 @@
 
 use super::superblock::{ask_superblock, read_table};
 use crate::copies::answered;
+use crate::epochs::Place;
 use crate::planted::{Bug, planted};
 use crate::{Error, ErrorKind, Result};
 use braid_base::{DeviceClass, DeviceId};
@@ -31,6 +32,8 @@ pub(crate) struct Assembled<D> {
     pub lately: Vec<DeviceId>,
     /// SSDs of a volume on an adopted disk that are missing and were not given up by name: it may go on without them if nothing is lost by that.
     pub without: Vec<DeviceId>,
+    /// Whether the volume was used last without one of its devices.
+    pub went_without: bool,
     /// Devices of which all copies are made again: given up, or older than the set of what they lack reaches back.
     pub anew: Vec<DeviceId>,
 }
@@ -53,7 +56,7 @@ struct Candidate<'a, D> {
 }
 
 /// Puts the devices of a volume in order. `names` says what to call each in messages; `distrusted` are devices whose content the
-/// administrator gives up: they are brought up to date from the others.
+/// administrator gives up: they are brought up to date from the others. For a recovery, these are all but the disk that keeps epochs.
 ///
 /// # Errors
 /// Refuses by name: a device of another volume, one given twice, one that is an old copy, one that was used apart from the
@@ -65,6 +68,7 @@ pub(crate) async fn assemble<R: Runtime, D: Device>(
     names: &[String],
     distrusted: &[DeviceId],
     adopted: Option<AdoptedDisk>,
+    recovery: bool,
 ) -> Result<Assembled<D>> {
     let (mut found, mut disk) = (Vec::new(), None);
     for (place, (device, name)) in devices.into_iter().zip(names).enumerate() {
@@ -82,7 +86,15 @@ pub(crate) async fn assemble<R: Runtime, D: Device>(
     else {
         return refuse(ErrorKind::Invalid, "no device was given: name the devices of the volume".to_owned());
     };
-    let superblock = with_newest_table(rt, &found, newest, distrusted).await?;
+    let mut superblock = with_newest_table(rt, &found, newest, distrusted).await?;
+    let mut given_up = distrusted.to_vec();
+    if recovery {
+        // What counts is what that disk knows, not what others say of it.
+        let (image, others) = image_alone(&superblock, &found, distrusted)?;
+        superblock = with_newest_table(rt, &found, image, &others).await?;
+        given_up = others;
+    }
+    let distrusted = &given_up[..];
     let mut states: Vec<DeviceState> = superblock.devices.iter().map(absent).collect();
     let mut anew = distrusted.to_vec();
     let mut places: Vec<Option<Rc<D>>> = states.iter().map(|_| None).collect();
@@ -141,7 +153,31 @@ pub(crate) async fn assemble<R: Runtime, D: Device>(
             return refuse(ErrorKind::Invalid, text);
         }
     }
-    finish(superblock, places, &states, anew)
+    finish(superblock, places, &states, anew, recovery)
+}
+
+/// What the disk that keeps epochs says, and all other devices: a recovery gives these up.
+fn image_alone<D>(
+    superblock: &Superblock,
+    found: &[Candidate<'_, D>],
+    distrusted: &[DeviceId],
+) -> Result<(Header, Vec<DeviceId>)> {
+    let ids = || (0..).map(DeviceId).zip(&superblock.devices).map(|(id, _)| id);
+    let is_there =
+        |id: DeviceId| found.iter().any(|c| c.header.this_device == id) && !distrusted.contains(&id);
+    let is_removed = |id: &DeviceId| superblock.devices[id.index()].state == DeviceState::Removed;
+    if ids().filter(|id| !is_removed(id)).all(is_there) {
+        let text = format!("volume '{}' lacks no device: serve it as it is", superblock.name);
+        return refuse(ErrorKind::Degraded, text);
+    }
+    let image = Place::of(superblock).map(|place| place.device);
+    let Some(candidate) = found.iter().find(|c| Some(c.header.this_device) == image) else {
+        let text =
+            format!("volume '{}' cannot be recovered: no disk that keeps epochs is there", superblock.name);
+        return refuse(ErrorKind::Degraded, text);
+    };
+    let others = ids().filter(|id| Some(*id) != image && !is_removed(id)).collect();
+    Ok((candidate.header.clone(), others))
 }
 
 /// Refuses a disk that is not the one that was adopted, or has another size.
@@ -373,6 +409,7 @@ fn finish<D>(
     devices: Vec<Option<Rc<D>>>,
     states: &[DeviceState],
     anew: Vec<DeviceId>,
+    recovery: bool,
 ) -> Result<Assembled<D>> {
     let lacking: Vec<usize> = (0..states.len())
         .filter(|&i| matches!(states[i], DeviceState::Missing | DeviceState::Failed | DeviceState::Returning))
@@ -388,6 +425,8 @@ fn finish<D>(
             let may_lack = |i: &usize| given_up(i) || is_cache(i);
             lacking.is_empty() || lacking.iter().all(may_lack) && keeps_metadata(&superblock, states)
         }
+        // What a recovery needs is there, if that disk is.
+        _ if recovery => true,
         _ => lacking.len() <= 1,
     };
     if !enough {
@@ -413,10 +452,11 @@ fn finish<D>(
         );
     }
     let clean = superblock.phase == Phase::Closed || superblock.phase == Phase::Closing;
+    let went_without =
+        superblock.devices.iter().any(|entry| !was_current(entry) && entry.state != DeviceState::Removed);
     let mut lately = Vec::new();
     for (i, (entry, &state)) in superblock.devices.iter_mut().zip(states).enumerate() {
-        let was_current =
-            !matches!(entry.state, DeviceState::Missing | DeviceState::Failed | DeviceState::Returning);
+        let was_current = was_current(entry);
         let took_part = was_current || entry.state == DeviceState::Returning;
         let id = DeviceId(i as u16);
         if anew.contains(&id) || without.contains(&id) {
@@ -431,7 +471,11 @@ fn finish<D>(
         entry.state = state;
     }
     let anew = [&anew[..], &without].concat();
-    Ok(Assembled { superblock, devices, clean, lately, without, anew })
+    Ok(Assembled { superblock, devices, clean, lately, without, went_without, anew })
+}
+
+fn was_current(entry: &DeviceEntry) -> bool {
+    !matches!(entry.state, DeviceState::Missing | DeviceState::Failed | DeviceState::Returning)
 }
 
 /// Whether a map image, a journal and a double-write area lie on devices that are not lacking.

@@ -76,7 +76,7 @@ pub(crate) async fn enter<R: Runtime, D: Device>(
                 entry.in_step = epoch;
             }
         }
-        if let Written::Failed(_, error) = write_superblocks(rt, members.iter(), superblock).await {
+        if let Written::Failed { error, .. } = write_superblocks(rt, members.iter(), superblock).await {
             return Err(error);
         }
     }

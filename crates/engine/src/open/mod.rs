@@ -13,4 +13,4 @@ pub use assemble::AdoptedDisk;
 pub(crate) use assemble::{Assembled, NEVER, assemble, judge};
 pub(crate) use enter::{enter, only_copies, refuse_only_copies};
 pub use superblock::identify;
-pub(crate) use superblock::{Written, ask_superblock, write_new, write_superblocks};
+pub(crate) use superblock::{Table, Written, ask_superblock, write_new, write_superblocks};

@@ -133,7 +133,16 @@ pub(crate) enum Written {
     /// They are durable on every device that is written.
     All,
     /// This device failed; those before it are written.
-    Failed(DeviceId, Error),
+    Failed { device: DeviceId, error: Error, table: Table },
+}
+
+/// What is durable of a table of devices whose superblocks are not.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Table {
+    /// It is, on every device that has tables.
+    Durable,
+    /// Perhaps nowhere: the superblocks still need the one before it.
+    Partial,
 }
 
 /// Writes device tables, then superblocks, to all devices that are written, and makes them durable.
@@ -157,7 +166,8 @@ pub(crate) async fn write_superblocks<'a, R: Runtime, D: Device>(
             if let Err(error) = result {
                 let error =
                     Error::io(format_args!("the superblock could not be written to {}", member.id), &error);
-                return Written::Failed(member.id, error);
+                let table = if table { Table::Partial } else { Table::Durable };
+                return Written::Failed { device: member.id, error, table };
             }
         }
     }

@@ -40,6 +40,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
                 yield_now().await;
             }
         }
+        // A device may have failed meanwhile.
+        self.refuse_degraded()?;
         match durability {
             Durability::Volatile => Ok(()),
             Durability::Fua => self.commit_promised(Origin::Guest).await,

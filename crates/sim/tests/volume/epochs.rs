@@ -11,11 +11,11 @@ use std::cell::{Cell, RefCell};
 use std::ops::Range;
 use std::rc::Rc;
 
-const SSD: DeviceId = DeviceId(0);
-const SIZE: Bytes = Bytes(2 << 20);
-const EXTENT: Bytes = Bytes(32 << 10);
-const BLOCK: Bytes = Bytes(4 << 10);
-const BOUND: Bytes = Bytes(512 << 10);
+pub const SSD: DeviceId = DeviceId(0);
+pub const SIZE: Bytes = Bytes(2 << 20);
+pub const EXTENT: Bytes = Bytes(32 << 10);
+pub const BLOCK: Bytes = Bytes(4 << 10);
+pub const BOUND: Bytes = Bytes(512 << 10);
 
 /// What guests did, in the order in which it ended: a range, and what it holds since.
 struct History {
@@ -60,7 +60,7 @@ fn sound(disk: &Disk, world: &World) -> Faulty<Disk> {
     Faulty::new(disk.clone(), &Faults::new(FaultPlan::default(), world.fork_rng()))
 }
 
-fn epochs(identity: u8) -> CreateOptions {
+pub fn epochs(identity: u8) -> CreateOptions {
     CreateOptions {
         copies: 2,
         size: Some(SIZE),
@@ -139,13 +139,13 @@ fn check(history: &History, content: &[u8], most: usize, seed: u64) {
     assert!(BLOCK * blocks <= BOUND, "seed {seed}: {blocks} blocks were lost");
 }
 
-async fn wait_for_image(world: &World, volume: &Rig) {
+pub async fn wait_for_image(world: &World, volume: &Rig) {
     while volume.status().epoch.is_none() {
         world.sleep(Nanos::from_millis(10)).await;
     }
 }
 
-fn disks(world: &World) -> [Disk; 2] {
+pub fn disks(world: &World) -> [Disk; 2] {
     [DiskOptions::ssd(MIB * 12), DiskOptions::hdd(MIB * 14)].map(|options| Disk::new(world, options))
 }
 
@@ -287,8 +287,9 @@ fn a_volume_without_its_ssd_is_refused_until_it_is_recovered() {
         wait_for_image(&world, &volume).await;
         let buf = Arena::new(MIB).alloc(EXTENT).await;
         buf.with_bytes_mut(|bytes| bytes.fill(9));
+        // No epoch has this.
+        volume.set_policy(&volume.policy().replace("idle=20000us", "idle=3600000000us")).await.unwrap();
         volume.write(EXTENT, &buf, Durability::Fua).await.unwrap();
-        // The next epoch ends while the volume is tried without its SSD.
         let (disk, ssd) = (disk.fork(&world), ssd.fork(&world));
         let alone = || alone_of(&disk);
         let error = refused(open(world.clone(), alone()).await);

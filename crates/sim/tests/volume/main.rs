@@ -17,6 +17,8 @@ mod device_changes;
 mod device_life;
 mod device_returns;
 mod epochs;
+mod epochs_campaign;
+mod epochs_failing;
 mod failed_flush;
 mod faults;
 mod loss;

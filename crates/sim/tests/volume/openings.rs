@@ -1,11 +1,13 @@
 //! Which devices are current: old copies, interrupted openings, halves of a mirror that were used apart.
 
 use crate::rig::{Bench, bench, filled, holds, make, open, open_with, options, refused};
-use braid_base::{Bytes, DeviceId, KIB, MIB};
+use braid_base::{Bytes, DeviceId, KIB, MIB, Nanos};
 use braid_engine::{CreateOptions, Durability, ErrorKind, Export, check};
 use braid_format::superblock::DeviceState;
 use braid_runtime::Runtime;
-use braid_sim::{Disk, DiskOptions, Faulty};
+use braid_sim::{Disk, DiskOptions, FaultPlan, Faults, Faulty};
+use std::cell::Cell;
+use std::rc::Rc;
 
 fn mentions(error: &braid_engine::Error, named: &[&str]) -> bool {
     named.iter().all(|name| error.to_string().contains(name))
@@ -258,5 +260,38 @@ fn a_volume_of_one_copy_does_not_open_without_a_device() {
             let error = refused(open(world.clone(), vec![one]).await);
             assert_eq!(error.kind(), ErrorKind::Degraded, "{error}");
         }
+    });
+}
+
+/// The first device did not take a table of devices. The next one, for the second device alone, went over the table that the superblock of that
+/// device still needed, and a power cut meanwhile left it without any.
+#[test]
+fn a_power_cut_while_a_device_fails_a_table_leaves_the_other_device() {
+    let bench = bench(3);
+    let (world, arena, all) = (bench.world.clone(), bench.arena.clone(), bench.devices());
+    let (disk, faults) = (bench.disks[1].clone(), bench.faults[0].clone());
+    bench.run(async move {
+        let mirror = CreateOptions { copies: 2, policy: "raid1".to_owned(), ..options(3) };
+        let volume = make(world.clone(), all, &mirror).await;
+        volume.write(Bytes::ZERO, &filled(&arena, MIB, 1), Durability::Fua).await.unwrap();
+        volume.checkpoint().await.unwrap();
+        faults.set(FaultPlan { writes: 1.0, ..FaultPlan::default() });
+        let changed = Rc::new(Cell::new(false));
+        let (has_changed, changing) = (changed.clone(), volume.clone());
+        world.clone().spawn(async move {
+            changing.set_policy("stripe").await.expect("the second device has all of it");
+            has_changed.set(true);
+        });
+        let mut rng = world.fork_rng();
+        while !changed.get() {
+            world.sleep(Nanos::from_micros(200)).await;
+            let left = disk.fork(&world);
+            left.power_cut(&mut rng);
+            let left = Faulty::new(left.restart(&world), &Faults::new(FaultPlan::default(), rng.fork()));
+            let again = open(world.clone(), vec![left]).await.expect("the second device has all of it");
+            assert!(holds(&again, &arena, Bytes::ZERO, MIB, 1).await.unwrap());
+            again.close().await.unwrap();
+        }
+        volume.close().await.unwrap();
     });
 }

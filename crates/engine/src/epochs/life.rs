@@ -1,0 +1,135 @@
+//! How epochs begin and end: with the policy, with the volume, and with the disk.
+
+use super::apply::apply_all;
+use super::{Epochs, Lacks, Stage};
+use crate::Result;
+use crate::copies::Member;
+use crate::core::Core;
+use crate::planted::{Bug, planted};
+use braid_base::{Bytes, DeviceId};
+use braid_format::epoch_journal::{State, StatePage};
+use braid_policy::Origin;
+use braid_runtime::{Device, Runtime};
+use std::rc::Rc;
+
+impl<R: Runtime, D: Device> Core<R, D> {
+    /// At the opening: what the image is, before anyone changes anything. A disk that cannot say it is done without, if the volume has all of it elsewhere.
+    pub async fn open_epochs(self: &Rc<Self>) -> Result<()> {
+        let Some(epochs) = &self.epochs else { return Ok(()) };
+        if !self.member(epochs.device()).is_written() {
+            return Ok(());
+        }
+        match self.open_image(epochs).await {
+            Ok(()) => Ok(()),
+            Err(error) => self.give_up(epochs.device(), error).await,
+        }
+    }
+
+    async fn open_image(self: &Rc<Self>, epochs: &Epochs) -> Result<()> {
+        let member = self.member(epochs.device());
+        let volume = self.devices.superblock().volume;
+        let page = super::state_of(member, &epochs.place, volume).await?;
+        epochs.disk.set(page);
+        epochs.next_segment.set(page.run.at);
+        let is_whole = !self.devices.iter().any(Member::is_lacking) || planted(Bug::OldJournalApplied);
+        if is_whole {
+            match apply_all(&self.rt, member, (&epochs.place, volume), &self.shape, page).await {
+                Ok(page) => {
+                    epochs.disk.set(page);
+                    epochs.next_segment.set(page.run.at);
+                }
+                // The volume has all of it elsewhere.
+                Err(error) => {
+                    tracing::error!(%error, "the disk alone is no state of the volume any more: it is made one again");
+                    self.void_image(epochs).await?;
+                }
+            }
+        }
+        // Without a device the volume may have gone on with what lies in the image: no older journal must be applied to that.
+        if !is_whole || !epochs.is_image() || !self.are_epochs_wanted() || member.lacks_all() {
+            self.void_image(epochs).await?;
+            if self.are_epochs_wanted() {
+                self.begin_epochs(epochs);
+            }
+            return Ok(());
+        }
+        let mut lacks = epochs.lacks.borrow_mut();
+        self.state.borrow().behind.ranges().iter().for_each(|range| lacks.unknown.insert(range));
+        epochs.stage.set(Stage::Compared);
+        epochs.active.set(true);
+        Ok(())
+    }
+
+    /// Nothing reaches the disk in its place before the next epoch: a commit at the end of a run makes the SSDs as new as what it is. What cannot
+    /// end leaves the disk what it was.
+    pub async fn end_last_epoch(self: &Rc<Self>) {
+        let Some(epochs) = self.active_epochs() else { return };
+        let ended = async {
+            if epochs.stage.get() == Stage::Noted && epochs.lacks.borrow().known() > Bytes::ZERO {
+                self.commit(Origin::Background).await?;
+                self.read_unreadable(epochs).await?;
+                if self.are_epochs_wanted() {
+                    self.end_epoch(epochs).await?;
+                }
+            }
+            match self.are_epochs_wanted() {
+                true => self.drain_journal(epochs).await,
+                false => Ok(()),
+            }
+        };
+        if let Err(error) = ended.await {
+            tracing::error!(%error, "the disk alone stays what it was: its last epoch could not end");
+        }
+    }
+
+    /// From now on all changes are noted. What the image lacks so far is not known.
+    pub(super) fn begin_epochs(&self, epochs: &Epochs) {
+        let mut lacks = epochs.lacks.borrow_mut();
+        lacks.unknown.insert(Bytes::ZERO..self.image_len());
+        epochs.stage.set(Stage::Void);
+        epochs.active.set(true);
+    }
+
+    /// From now on the image may be written like any other copy: it must not pass for a state of the volume any more.
+    pub(super) async fn stop_epochs(self: &Rc<Self>, epochs: &Epochs) -> Result<()> {
+        match self.member(epochs.device()).is_current() {
+            true => self.alone(epochs, self.void_image(epochs)).await?,
+            false => epochs.event.wait_for(|| (!epochs.applying.get()).then_some(())).await,
+        }
+        epochs.active.set(false);
+        epochs.given_up.set(epochs.given_up.get() + 1);
+        *epochs.lacks.borrow_mut() = Lacks::default();
+        epochs.captured.borrow_mut().clear();
+        epochs.unreadable.take();
+        // What is behind was to come with an epoch.
+        self.state.borrow_mut().behind.end_deferring();
+        epochs.event.notify();
+        Ok(())
+    }
+
+    /// The image is no state of the volume from now on, durably, and others may write to it. What is in the journal is not needed for that: as long as the image
+    /// lacks it in its place, it counts as behind, and goes there from the SSDs. The caller is the only one to apply anything.
+    pub(super) async fn void_image(&self, epochs: &Epochs) -> Result<()> {
+        if epochs.disk.get().state == State::Void {
+            return Ok(());
+        }
+        self.set_disk(epochs, |page| StatePage { state: State::Void, run: page.run.emptied(), ..page })
+            .await?;
+        epochs.segments.borrow_mut().clear();
+        epochs.next_segment.set(epochs.disk.get().run.at);
+        let mut lacks = epochs.lacks.borrow_mut();
+        let journaled = std::mem::take(&mut lacks.journaled);
+        journaled.ranges().for_each(|range| lacks.unknown.insert(range));
+        Ok(())
+    }
+
+    /// A device is back, and about to be brought up to date: the disk that keeps epochs is no state of the volume any more then.
+    pub async fn void_returned(&self, device: DeviceId) -> Result<()> {
+        let Some(epochs) = self.epochs.as_ref().filter(|epochs| epochs.device() == device) else {
+            return Ok(());
+        };
+        let volume = self.devices.superblock().volume;
+        epochs.disk.set(super::state_of(self.member(device), &epochs.place, volume).await?);
+        self.void_image(epochs).await
+    }
+}

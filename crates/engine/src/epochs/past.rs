@@ -1,0 +1,194 @@
+//! The past state that a disk alone is, for readers: the image, and over it what the journal has. Nothing is written to the disk, so a recovery can still be
+//! had afterwards, or not.
+
+use super::Place;
+use super::adopt::past_of;
+use super::journal::read_segments;
+use super::numbered::Numbered;
+use crate::copies::{Deadline, Member, watched};
+use crate::open::{Assembled, assemble};
+use crate::shape::Shape;
+use crate::{Allocation, Durability, Error, ErrorKind, Export, PastState, Result, Zeroing};
+use braid_base::Bytes;
+use braid_format::Uuid;
+use braid_format::epoch_journal::{LONGEST_SEGMENT, PAGE, Run};
+use braid_runtime::{Arena, Buf, Device, Runtime};
+use std::ops::Range;
+use std::rc::Rc;
+
+/// A volume as its disk alone has it, to be read. Clones are handles of the same.
+pub struct Past<D> {
+    inner: Rc<Inner<D>>,
+}
+
+struct Inner<D> {
+    member: Member<D>,
+    volume_size: Bytes,
+    block_size: Bytes,
+    /// What the journal has, with the number of its entry.
+    journaled: Numbered,
+    entries: Vec<Entry>,
+    arena: Arena,
+}
+
+/// A range of the volume in the journal.
+struct Entry {
+    start: Bytes,
+    /// Where it lies on the disk; none for zeros.
+    at: Option<Bytes>,
+}
+
+/// Memory for what is being read.
+const MEMORY: Bytes = Bytes(16 << 20);
+/// The longest read of the disk.
+const LONGEST: Bytes = Bytes(512 << 10);
+
+impl<D> Clone for Past<D> {
+    fn clone(&self) -> Past<D> {
+        Past { inner: self.inner.clone() }
+    }
+}
+
+impl<D: Device> Past<D> {
+    /// Opens what the disk alone is, without the devices that are missing. Reads the journal once, at most an eighth of the volume and 1 GiB, and keeps 60
+    /// bytes of memory for each of its ranges. `names` says what to call each device in messages.
+    ///
+    /// # Errors
+    /// `Degraded` if the disk is no state of the volume, if another device is there, or if the volume has gone on without the others; `Corrupt` for a damaged
+    /// journal.
+    pub async fn open<R: Runtime>(rt: &R, devices: Vec<D>, names: &[String]) -> Result<(Past<D>, PastState)> {
+        let devices = devices.into_iter().map(Rc::new).collect();
+        let Assembled { superblock, devices, went_without, anew, .. } =
+            assemble(rt, devices, names, &[], None, true).await?;
+        let shape = Shape::of(&superblock);
+        let mut members = Member::all(&superblock, devices, &anew);
+        let past = watched(rt, &members, past_of(&members, &superblock, went_without)).await?;
+        let (place, page) = past;
+        let image_len = shape.extent_size * u64::from(shape.extents());
+        let member = members.swap_remove(place.device.index());
+        let index = Index::read(&member, (&place, superblock.volume), page.run, image_len);
+        let Index { journaled, entries } = index.await?;
+        let (volume_size, block_size) = (shape.volume_size, shape.block_size);
+        let arena = Arena::new(MEMORY);
+        let inner = Inner { member, volume_size, block_size, journaled, entries, arena };
+        Ok((Past { inner: Rc::new(inner) }, PastState::of(place.device, &page)))
+    }
+
+    /// Reads the first part of a range that lies in one place. Gives its length.
+    async fn read_part(&self, range: &Range<Bytes>, into: &Buf) -> Result<Bytes> {
+        let Inner { member, journaled, entries, .. } = &*self.inner;
+        let (part, number) = journaled.part_from(range.start).unwrap_or((range.end..range.end, 0));
+        let (end, at) = match part.start <= range.start {
+            true => {
+                let Entry { start, at } = &entries[number as usize];
+                (part.end.min(range.end), at.map(|at| at + (range.start - *start)))
+            }
+            false => (part.start.min(range.end), Some(member.entry.slots_offset + range.start)),
+        };
+        let into = into.slice(Bytes::ZERO..end - range.start);
+        match at {
+            None => into.fill_zero(),
+            Some(at) => {
+                let read = member.read(at, &into, Deadline::Only).await;
+                read.map_err(|e| Error::io(format_args!("byte {} of the volume's disk", at.0), &e))?;
+            }
+        }
+        Ok(end - range.start)
+    }
+}
+
+/// What the journal has, and where.
+struct Index {
+    journaled: Numbered,
+    entries: Vec<Entry>,
+}
+
+impl Index {
+    async fn read<D: Device>(
+        member: &Member<D>,
+        (place, volume): (&Place, Uuid),
+        mut run: Run,
+        end: Bytes,
+    ) -> Result<Index> {
+        let mut index = Index { journaled: Numbered::default(), entries: Vec::new() };
+        while run.segments > 0 {
+            let arena = Arena::new(LONGEST_SEGMENT);
+            let (segments, left) = read_segments(member, (place, volume), run, &arena, end).await?;
+            for segment in segments {
+                let mut at = place.ring_offset() + segment.at + PAGE;
+                for (entry, _) in segment.parts {
+                    let stored = entry.stored();
+                    index.journaled.insert(entry.range.clone(), index.entries.len() as u64);
+                    let lies = (!entry.zeros).then_some(at);
+                    index.entries.push(Entry { start: entry.range.start, at: lies });
+                    at += stored;
+                }
+            }
+            run = left;
+        }
+        Ok(index)
+    }
+}
+
+fn refused<T>() -> Result<T> {
+    Err(Error::new(ErrorKind::Invalid, "the volume is open for readers: braid recover lets it be written"))
+}
+
+impl<D: Device> Export for Past<D> {
+    fn size(&self) -> Bytes {
+        self.inner.volume_size
+    }
+
+    fn preferred_block(&self) -> Bytes {
+        self.inner.block_size
+    }
+
+    fn is_read_only(&self) -> bool {
+        true
+    }
+
+    async fn read(&self, offset: Bytes, into: &Buf) -> Result<()> {
+        let Inner { volume_size, arena, .. } = &*self.inner;
+        let Some(end) = offset.checked_add(into.len()).filter(|end| end <= volume_size) else {
+            let text = format!("{} at byte {} is beyond the volume of {volume_size}", into.len(), offset.0);
+            return Err(Error::new(ErrorKind::Invalid, text));
+        };
+        let mut at = offset;
+        while at < end {
+            // Whole pages: a disk may be able to read nothing less.
+            let start = at.align_down(PAGE);
+            let aligned = start..end.align_up(PAGE).min(start + LONGEST);
+            let page = arena.alloc(aligned.end - aligned.start).await;
+            let len = self.read_part(&aligned, &page).await?;
+            let until = (start + len).min(end);
+            into.slice(at - offset..until - offset)
+                .copy_from(Bytes::ZERO, &page.slice(at - start..until - start));
+            at = until;
+        }
+        Ok(())
+    }
+
+    async fn write(&self, _: Bytes, _: &Buf, _: Durability) -> Result<()> {
+        refused()
+    }
+
+    async fn flush(&self) -> Result<()> {
+        Ok(())
+    }
+
+    async fn discard(&self, _: Bytes, _: Bytes) -> Result<()> {
+        refused()
+    }
+
+    async fn write_zeroes(&self, _: Bytes, _: Bytes, _: Zeroing, _: Durability) -> Result<()> {
+        refused()
+    }
+
+    async fn prefetch(&self, _: Bytes, _: Bytes) -> Result<()> {
+        Ok(())
+    }
+
+    fn allocation(&self, _: Bytes, limit: Bytes) -> (Allocation, Bytes) {
+        (Allocation::Data, limit)
+    }
+}

@@ -1,0 +1,100 @@
+//! What the image lacks is behind, and what it has is not: no range of [`Lacks`] is ever missing in [`crate::map::Behind`].
+
+use super::{Epochs, Lacks, next_within};
+use crate::Result;
+use crate::core::Core;
+use crate::shape::Piece;
+use braid_base::Bytes;
+use braid_format::SpanId;
+use braid_runtime::{Device, Runtime};
+use std::ops::Range;
+use std::rc::Rc;
+
+impl<R: Runtime, D: Device> Core<R, D> {
+    /// What the image does not lack any more of some ranges is not behind.
+    pub(super) fn settle_image(&self, epochs: &Epochs, within: impl Iterator<Item = Range<Bytes>>) {
+        let lacks = epochs.lacks.borrow();
+        let mut all_alike = true;
+        within.for_each(|within| all_alike &= self.settle_within(&lacks, &within));
+        if !all_alike {
+            // Once a commit has made durable what it is now. Then once more.
+            epochs.unsettled.set(true);
+            self.moves.resynced.set(true);
+        }
+    }
+
+    /// False if something of it would be behind after a crash, though it is not now.
+    fn settle_within(&self, lacks: &Lacks, within: &Range<Bytes>) -> bool {
+        let mut all_alike = true;
+        let mut at = within.start;
+        loop {
+            let next = next_within(self.state.borrow().behind.ranges(), &(at..within.end));
+            let Some(range) = next else { return all_alike };
+            let extent = self.shape.extent_of(range.start);
+            let range = range.start..range.end.min(self.shape.bytes_of(extent).end);
+            at = range.end;
+            if !lacks.any(&range) {
+                all_alike &= self.settle_alike(range);
+            } else {
+                let step = self.shape.block_size;
+                for start in (range.start.0..range.end.0).step_by(step.0 as usize).map(Bytes) {
+                    let block = start..(start + step).min(range.end);
+                    if !lacks.any(&block) {
+                        all_alike &= self.settle_alike(block);
+                    }
+                }
+            }
+        }
+    }
+
+    /// The image has a range of one extent as the home has it: it is not behind, unless a crash would bring back what is. Whether it is not.
+    fn settle_alike(&self, range: Range<Bytes>) -> bool {
+        let extent = self.shape.extent_of(range.start);
+        let start = self.shape.bytes_of(extent).start;
+        let piece = Piece { extent, range: range.start - start..range.end - start };
+        if self.is_older_needed(extent, &piece.range) {
+            return false;
+        }
+        let span = self.shape.span_of(extent);
+        let mut state = self.state.borrow_mut();
+        let doubts = state.behind.doubts(span);
+        state.behind.copied(span, range, doubts);
+        true
+    }
+
+    /// Has the journal say of a piece that the image lacks it, before a guest changes it otherwise than by a write to its copies; with that the
+    /// change has begun, and ends by [`Core::end_differing`].
+    pub async fn begin_image_change(self: &Rc<Self>, piece: &Piece) -> Result<Option<SpanId>> {
+        if self.active_epochs().is_none() {
+            return Ok(None);
+        }
+        let (start, block) = (self.shape.bytes_of(piece.extent).start, self.shape.block_size);
+        let range = start + piece.range.start.align_down(block)..start + piece.range.end.align_up(block);
+        self.note_change(&range).await?;
+        let span = self.shape.span_of(piece.extent);
+        self.put_behind(span, range);
+        self.record_behind(span).await?;
+        self.intend(span).await?;
+        Ok(Some(span))
+    }
+
+    /// As [`Core::put_behind`], of any range.
+    pub(super) fn put_gap_behind(&self, range: Range<Bytes>) {
+        let mut at = range.start;
+        while at < range.end {
+            let span = self.shape.span_of(self.shape.extent_of(at));
+            let end = self.shape.bytes_of_span(span).end.min(range.end);
+            self.put_behind(span, at..end);
+            at = end;
+        }
+    }
+
+    /// The image lacks a range of a span from now on: an epoch will bring it, or a resync if none are kept any more.
+    pub fn put_behind(&self, span: SpanId, range: Range<Bytes>) {
+        let is_kept = self.active_epochs().is_some();
+        let mut state = self.state.borrow_mut();
+        if !is_kept || !state.behind.defer(span, range.clone(), Bytes(u64::MAX)) {
+            state.behind.mark_behind(span, range);
+        }
+    }
+}
