@@ -12,7 +12,7 @@ use crate::record::recorded::{Recorded, Recorder};
 use crate::report::collect::{durability, explain_report, status_report};
 use crate::report::types::{Durability, ExplainReport, StatusReport};
 use crate::serve::address::{NbdAddress, nbd_uri};
-use crate::serve::devices::note_removed;
+use crate::serve::devices::{note_removed, note_those_removed};
 use crate::volume::create::{make, refuse_known, remove_made};
 use crate::volume::lock::VolumeLock;
 use crate::volume::members::{Member, handles, open_members, open_options, with_paths};
@@ -26,6 +26,7 @@ use braid_runtime::{Arena, Event, Runtime};
 use braid_uring::{Listener, Ring, Signal, Signals};
 use serde::{Deserialize, Serialize};
 use std::cell::{Cell, RefCell};
+use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::future::{Future, poll_fn};
 use std::path::PathBuf;
@@ -400,6 +401,8 @@ impl Daemon {
         if let First::Right(()) = first_of(self.recorder.idle(), self.ring.sleep(LAST_RECORDS)).await {
             tracing::warn!("the recording client does not read: its trace is incomplete");
         }
+        // One that has just left would be looked for at the next start.
+        note_those_removed(self, &mut BTreeSet::new()).await;
         let name = &self.name;
         let left = self.attachment.abandon();
         self.volume.close().await.map_err(|error| {

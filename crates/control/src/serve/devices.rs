@@ -136,17 +136,24 @@ fn remove_unused(known: &[DeviceRecord], new: &DeviceRecord) {
 pub(crate) async fn note_removed(daemon: Rc<Daemon>) {
     let mut failed = BTreeSet::new();
     while !daemon.is_stopping() {
-        let removed = daemon.volume.removed_devices();
-        for device in removed.into_iter().filter(|device| !failed.contains(device)).collect::<Vec<_>>() {
-            match forget(&daemon, device).await {
-                Ok(()) => tracing::info!("device {device} of volume '{}' was removed", daemon.name),
-                Err(error) => {
-                    tracing::warn!("removed device {device} of volume '{}': {error}", daemon.name);
-                    failed.insert(device);
-                }
+        note_those_removed(&daemon, &mut failed).await;
+        daemon.ring.sleep(LOOK_AGAIN).await;
+    }
+}
+
+/// Notes which devices were removed, but for those with which that failed before.
+pub(crate) async fn note_those_removed(daemon: &Daemon, failed: &mut BTreeSet<DeviceId>) {
+    for device in daemon.volume.removed_devices() {
+        if failed.contains(&device) {
+            continue;
+        }
+        match forget(daemon, device).await {
+            Ok(()) => tracing::info!("device {device} of volume '{}' was removed", daemon.name),
+            Err(error) => {
+                tracing::warn!("removed device {device} of volume '{}': {error}", daemon.name);
+                failed.insert(device);
             }
         }
-        daemon.ring.sleep(LOOK_AGAIN).await;
     }
 }
 

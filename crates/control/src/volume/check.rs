@@ -147,7 +147,12 @@ pub fn repair(state: &StateDir, name: &VolumeName, distrust: &[DeviceId]) -> Res
             .await
             .map_err(|error| with_paths(error, &members))?;
         volume.close().await?;
-        Ok(ranges(&recovery.lost, volume.status().shape.extent_size))
+        let lost = ranges(&recovery.lost, volume.status().shape.extent_size);
+        let older = recovery.older.iter().map(|range| LostRange {
+            offset_bytes: range.start.0,
+            length_bytes: (range.end - range.start).0,
+        });
+        Ok(lost.into_iter().chain(older).collect::<Vec<_>>())
     })?;
     drop(lock);
     Ok(CheckReport { repaired: true, lost, ..check(state, name)? })

@@ -80,8 +80,11 @@ async fn without_lost(
     for path in there {
         let place = record.devices.iter().position(|device| device.path.as_ref() == Some(&path));
         let ssd = place.filter(|&place| record.devices[place].class == DeviceClass::Ssd.to_string());
+        let is_denied =
+            std::fs::File::open(&path).is_err_and(|e| e.kind() == io::ErrorKind::PermissionDenied);
+        let is_lost = |kind| matches!(kind, ErrorKind::Invalid | ErrorKind::Corrupt | ErrorKind::Io);
         match (ssd, look(ring, &path).await) {
-            (Some(place), Err(error)) if error.kind() != ErrorKind::Busy => {
+            (Some(place), Err(error)) if is_lost(error.kind()) && !is_denied => {
                 tracing::error!("d{place} of volume '{}' is lost: {error}", record.name);
                 missing.push(place);
             }

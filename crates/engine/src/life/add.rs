@@ -10,7 +10,7 @@ use crate::core::Core;
 use crate::create::{added_regions, refuse_content, room_for_slots, write_empty_regions};
 use crate::open::write_new;
 use crate::{Error, ErrorKind, Result, Volume};
-use braid_base::{Bytes, DeviceId, KIB};
+use braid_base::{Bytes, DeviceClass, DeviceId, KIB};
 use braid_format::layout::{MOST_DEVICES, SMALLEST_DEVICE};
 use braid_format::superblock::{DeviceEntry, DeviceState, Features, Layout, RegionKind, Role, Superblock};
 use braid_format::{Fingerprint, Uuid};
@@ -142,6 +142,11 @@ impl<R: Runtime, D: Device> Core<R, D> {
             return invalid(format!(
                 "{name} needs requests of {}: at most 4 KiB is supported",
                 geometry.alignment
+            ));
+        }
+        if planned.adopted().is_some() && geometry.class != DeviceClass::Ssd {
+            return invalid(format!(
+                "{name} is no SSD: beside an adopted disk there are only SSDs, which cache it"
             ));
         }
         if place >= MOST_DEVICES {
