@@ -1,5 +1,5 @@
 //! `braid demo`: the comparison of Wu and Reddy's paper in one command, on any machine, and nothing left behind. `braid demo pass` is another show
-//! on the same stage ([`pass`]).
+//! on the same stage ([`pass`]), and `braid demo cache` a third one ([`cache`]).
 //!
 //! For each policy: a volume of two files with the timing of an SSD and of a 15,000 rpm disk, attached as a block device
 //! of the kernel, ext4 on it, and the real dbench with 1, 4 and 10 clients, one after the other on the same file system.
@@ -11,13 +11,14 @@
 //! guard.rs     whatever is made is undone, last made first          volume.rs   serve, attach, mkfs, mount
 //! memory_group.rs  1 GiB for the workload, as in the paper          dbench.rs fio.rs   the workloads
 //! measure.rs   two looks at the daemon's counters                   report.rs   the table
-//! pass/        the safe copy: the show, and programs that commit
+//! pass/        the safe copy: the show, and programs that commit     cache.rs    a disk that is adopted and given back
 //! ```
 //!
 //! What is fair: every policy gets the same fresh devices, the same seed of their models and the same order of clients.
 //! A policy that learns may keep what it learned from one number of clients to the next, as on a volume that lives. The
 //! first fifth of each run is warm-up and counts for nothing, neither with dbench nor in the daemon's figures.
 
+mod cache;
 mod dbench;
 mod fio;
 mod guard;
@@ -59,6 +60,7 @@ Examples:
   braid demo --policies 'ssd-only wardrop wardrop,no-migration' --clients 10 --seconds 60
   braid demo --ssd transcend-16g
   braid demo pass
+  braid demo cache
 
 JSON: conditions (sentences), wall_seconds, runs: policy, clients, throughput_mb_per_second,
 operation_ms_mean, operation_ms_max, volume: measured_seconds, requests, latency_ns_p99, guest_bytes,
@@ -113,6 +115,7 @@ pub struct Arguments {
 #[derive(Subcommand)]
 enum Show {
     Pass(pass::Arguments),
+    Cache(cache::Arguments),
 }
 
 /// Every write waits for the volume (O_SYNC). Without, a page cache of 1 GiB takes in what dbench writes and deletes again,
@@ -139,8 +142,10 @@ struct Comparison {
 
 /// Runs the verb.
 pub fn run(arguments: &Arguments, output: Output) -> Result<u8> {
-    if let Some(Show::Pass(arguments)) = &arguments.show {
-        return pass::run(arguments, output);
+    match &arguments.show {
+        Some(Show::Pass(arguments)) => return pass::run(arguments, output),
+        Some(Show::Cache(arguments)) => return cache::run(arguments, output),
+        None => {}
     }
     let (clients, seconds) = if arguments.quick { (vec![2], 2) } else { (vec![1, 4, 10], 15) };
     let clients = if arguments.clients.is_empty() { clients } else { arguments.clients.clone() };

@@ -53,12 +53,17 @@ impl Plan {
         self.directory.join("ssd.img")
     }
 
+    /// The disk's file.
+    pub fn hdd_file(&self) -> PathBuf {
+        self.directory.join("hdd.img")
+    }
+
     /// The words that make a volume with this policy.
     fn words(&self, policy: &str, layout: &str) -> Vec<String> {
         let size = self.device_size() / MIB;
         let device = |file: &Path, model: &str| format!("{},size={size}MiB,model={model}", file.display());
         let ssd = device(&self.ssd_file(), &self.ssd);
-        let hdd = device(&self.directory.join("hdd.img"), &self.hdd) + layout;
+        let hdd = device(&self.hdd_file(), &self.hdd) + layout;
         let size = format!("{}MiB", self.size / MIB);
         [NAME, "--ssd", &ssd, "--hdd", &hdd, "--policy", policy, "--size", &size].map(str::to_owned).to_vec()
     }
@@ -88,6 +93,26 @@ impl Plan {
     ) -> Result<Volume<'a>> {
         let mirrored = [self.words(policy, ",layout=tail"), words(&["--copies", "2"])].concat();
         self.volume(stage)?.run(&[words(&["create"]), mirrored].concat())?;
+        self.start(words(&["serve", NAME]), stage, guard)
+    }
+
+    /// Makes a disk with ext4 on it, and serves it as a volume with this policy, which has adopted it.
+    pub fn adopt_and_serve<'a>(
+        &'a self,
+        policy: &str,
+        stage: &'a Stage,
+        guard: &mut Guard,
+    ) -> Result<Volume<'a>> {
+        let disk = self.hdd_file();
+        let made = std::fs::File::create(&disk).and_then(|file| file.set_len(self.size.0));
+        made.map_err(|e| Error::io(format_args!("cannot make {}", disk.display()), &e))?;
+        stage.say("$ mkfs.ext4 hdd.img");
+        stage.run("mkfs.ext4", &["-q", "-F", &disk.to_string_lossy()])?;
+        let disk = format!("{},model={}", disk.display(), self.hdd);
+        let size = self.size / MIB;
+        let ssd = format!("{},size={size}MiB,model={}", self.ssd_file().display(), self.ssd);
+        let create = ["create", NAME, "--adopt", &disk, "--ssd", &ssd, "--policy", policy];
+        self.volume(stage)?.run(&words(&create))?;
         self.start(words(&["serve", NAME]), stage, guard)
     }
 
@@ -140,6 +165,21 @@ impl Volume<'_> {
     /// Kills the daemon, as `kill -9` would.
     pub fn kill(&self) {
         self.daemon.iter().for_each(|daemon| daemon.borrow_mut().kill());
+    }
+
+    /// Puts another policy in charge.
+    pub fn change_policy(&self, policy: &str) -> Result<()> {
+        self.run(&words(&["policy", NAME, policy])).map(drop)
+    }
+
+    /// Has the SSD leave.
+    pub fn remove_ssd(&self) -> Result<()> {
+        self.run(&words(&["device", "remove", NAME, "d0"])).map(drop)
+    }
+
+    /// Forgets the volume, which is not served.
+    pub fn forget(&self) -> Result<()> {
+        self.run(&words(&["forget", NAME])).map(drop)
     }
 
     /// A kernel block device with a fresh ext4, mounted on `point`.
@@ -212,7 +252,7 @@ fn words(words: &[&str]) -> Vec<String> {
 }
 
 /// A program that looks at a new mount (an indexer, a monitor) keeps it busy for a moment.
-fn unmount(point: &str) -> Result<()> {
+pub fn unmount(point: &str) -> Result<()> {
     let mut result = run("umount", &[point]);
     for _ in 0..50 {
         if result.is_ok() {

@@ -36,6 +36,7 @@ pub const VERBS: &[&str] = &[
     "trace convert",
     "trace record",
     "demo pass",
+    "demo cache",
     "completions",
 ];
 

@@ -4,7 +4,7 @@ use crate::help::VERBS;
 use crate::machine::{Daemon, Machine, have, have_block_devices, number, qemu_io_ok};
 use crate::recover::behind_its_ssd;
 use crate::repair::lose_map;
-use crate::replace::without_its_ssd;
+use crate::replace::{wait_until, without_its_ssd};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -74,8 +74,9 @@ fn assert_documented(machine: &Machine, command: &str, reports: &[&Value]) {
 
 #[test]
 fn every_command_that_prints_json_is_in_the_glossary() {
-    let parents = ["device", "lab", "trace", "completions", "demo pass"];
-    let commands = VERBS.iter().filter(|verb| !parents.contains(verb)).chain(&["demo", "demo pass", ANY]);
+    let parents = ["device", "lab", "trace", "completions", "demo pass", "demo cache"];
+    let commands =
+        VERBS.iter().filter(|verb| !parents.contains(verb)).chain(&["demo", "demo pass", "demo cache", ANY]);
     let commands: Fields = commands.map(|&command| command.to_owned()).collect();
     assert_eq!(glossary().into_keys().collect::<Fields>(), commands);
 }
@@ -157,6 +158,8 @@ fn fields_of_a_check_are_in_the_glossary() {
     let other = mirror.serve(&["other"]);
     mirror.ok(&["device", "fail", "other", "d0"]);
     assert_documented(&machine, "device return", &[&mirror.json(&["device", "return", "other", "d0"])]);
+    // While it is brought up to date, no other one can leave.
+    wait_until("d0 is up to date", || mirror.braid(&["status", "other"]).status == 0);
     let added = mirror.json(&["device", "add", "other", "--hdd", "d.img,size=64MiB"]);
     assert_documented(&machine, "device add", &[&added]);
     let removed = mirror.json(&["device", "remove", "other", "d2"]);
@@ -247,6 +250,22 @@ fn fields_of_the_demo_of_pass_are_in_the_glossary() {
     std::fs::create_dir(machine.path("files")).unwrap();
     let report = machine.json(&["demo", "pass", "--quick", "--dir", "files"]);
     assert_documented(&machine, "demo pass", &[&report]);
+    let commits = |policy: usize| number(&report, &format!("runs.{policy}.commits_per_second"));
+    assert!(commits(0) > 0.0 && commits(1) > 0.0, "{report}");
+    assert!(number(&report, "kept_commits") > 0.0, "{report}");
+    let files = std::fs::read_dir(machine.path("files")).unwrap();
+    assert_eq!(files.count(), 0, "it leaves nothing");
+}
+
+#[test]
+fn fields_of_the_demo_of_a_cache_are_in_the_glossary() {
+    if !have_block_devices() || !have(&["mkfs.ext4", "e2fsck"]) {
+        return;
+    }
+    let machine = Machine::new();
+    std::fs::create_dir(machine.path("files")).unwrap();
+    let report = machine.json(&["demo", "cache", "--quick", "--dir", "files"]);
+    assert_documented(&machine, "demo cache", &[&report]);
     let commits = |policy: usize| number(&report, &format!("runs.{policy}.commits_per_second"));
     assert!(commits(0) > 0.0 && commits(1) > 0.0, "{report}");
     assert!(number(&report, "kept_commits") > 0.0, "{report}");

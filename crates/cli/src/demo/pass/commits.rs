@@ -1,6 +1,7 @@
 //! Programs that commit: each writes a record and waits until it is durable, then the next one; and what is left of their records
 //! after a loss.
 
+use crate::demo::stage::Stage;
 use braid_control::{Error, ErrorKind, Result};
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -16,6 +17,7 @@ const RECORD: usize = 4096;
 /// Places for records in the file of a program. A record overwrites an older one, so that the file does not grow and a commit concerns no
 /// metadata of the file system.
 const PLACES: u64 = 2048;
+const SECOND: Duration = Duration::from_secs(1);
 /// An odd number whose multiples are scattered (Knuth's).
 const SCATTER: u64 = 0x9E37_79B9_7F4A_7C15;
 
@@ -77,6 +79,28 @@ impl Writers {
     /// Commits so far.
     pub fn commits(&self) -> u64 {
         self.log.commits()
+    }
+
+    /// Watches them for a while, and tells every second how many commits it had. Gives how long that was, in seconds, and commits per second.
+    ///
+    /// # Errors
+    /// Those of `tell`, and an interruption.
+    pub fn watch(
+        &self,
+        stage: &Stage,
+        time: Duration,
+        mut tell: impl FnMut(u64) -> Result<()>,
+    ) -> Result<(f64, f64)> {
+        let (start, first) = (Instant::now(), self.commits());
+        let mut before = first;
+        while start.elapsed() < time {
+            stage.sleep(SECOND)?;
+            let now = self.commits();
+            tell(now - before)?;
+            before = now;
+        }
+        let seconds = start.elapsed().as_secs_f64();
+        Ok((seconds, (before - first) as f64 / seconds))
     }
 
     /// Ends them after the commits that are under way. An error of a file is none: the demo takes their disk away.

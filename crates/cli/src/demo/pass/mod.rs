@@ -4,7 +4,7 @@
 //! what the disk lacks is shown live. Then the daemon is killed and the SSD deleted; `braid recover` goes on from the disk alone, ext4 is mounted
 //! from it, and every record is looked for.
 
-mod commits;
+pub(super) mod commits;
 
 use super::guard::Guard;
 use super::machine;
@@ -192,23 +192,9 @@ impl Show {
     }
 
     /// Watches the programs for the length of a run, and tells every second how many commits it had.
-    fn measure(
-        &self,
-        policy: &str,
-        writers: &Writers,
-        mut tell: impl FnMut(u64) -> Result<()>,
-    ) -> Result<Run> {
+    fn measure(&self, policy: &str, writers: &Writers, tell: impl FnMut(u64) -> Result<()>) -> Result<Run> {
         self.stage.now(policy);
-        let (start, first) = (Instant::now(), writers.commits());
-        let mut before = first;
-        while start.elapsed() < self.time {
-            self.stage.sleep(SECOND)?;
-            let now = writers.commits();
-            tell(now - before)?;
-            before = now;
-        }
-        let measured_seconds = start.elapsed().as_secs_f64();
-        let commits_per_second = (before - first) as f64 / measured_seconds;
+        let (measured_seconds, commits_per_second) = writers.watch(&self.stage, self.time, tell)?;
         self.stage.say(&format!("  {policy}: {commits_per_second:.0} commits/s"));
         Ok(Run { policy: policy.to_owned(), clients: self.clients, measured_seconds, commits_per_second })
     }
