@@ -92,16 +92,6 @@ pub enum Bug {
     EpochReadsLater,
     /// Of several segments with one range the first one counts.
     OldestSegmentWins,
-    /// An epoch ends without what the SSDs did not give.
-    UnreadableLeftOut,
-    /// What was read for the image does not have to be proved by a flush.
-    EpochSourceUnproved,
-    /// Once no flush can succeed any more, others write to the image.
-    ImageLeftToOthers,
-    /// The journal is applied although the volume has gone on with the image, without an SSD.
-    OldJournalApplied,
-    /// While epochs are kept, second copies lie wherever the policy wants them.
-    SecondElsewhere,
 }
 
 #[cfg(feature = "planted")]
@@ -109,15 +99,6 @@ impl Bug {
     /// Those of epochs, which the loss of an SSD shows.
     pub const OF_EPOCHS: [Bug; 4] =
         [Bug::EpochNotFlushed, Bug::SegmentsReusedEarly, Bug::EpochReadsLater, Bug::OldestSegmentWins];
-
-    /// Those of epochs, which failing devices show.
-    pub const OF_FAILING_EPOCHS: [Bug; 5] = [
-        Bug::UnreadableLeftOut,
-        Bug::EpochSourceUnproved,
-        Bug::ImageLeftToOthers,
-        Bug::OldJournalApplied,
-        Bug::SecondElsewhere,
-    ];
 }
 
 #[cfg(feature = "planted")]

@@ -4,7 +4,6 @@ use super::Member;
 use crate::core::Core;
 use crate::epochs::Epochs;
 use crate::map::Arrival;
-use crate::planted::{Bug, planted};
 use crate::shape::Piece;
 use crate::{Error, ErrorKind, Result};
 use braid_base::{DeviceId, ExtentId, Nanos};
@@ -69,9 +68,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         image: Option<DeviceId>,
     ) -> Result<SlotNumber> {
         let not = self.device_of(home);
-        if let Some(image) =
-            image.filter(|&image| self.member(image).is_filled() && !planted(Bug::SecondElsewhere))
-        {
+        if let Some(image) = image.filter(|&image| self.member(image).is_filled()) {
             return self.allocate_anywhere(extent, |device| device == image).await;
         }
         let wanted = second.device().filter(|&device| device != not && !self.is_avoided(device));

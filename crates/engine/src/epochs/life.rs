@@ -5,7 +5,6 @@ use super::{Epochs, Lacks, Stage};
 use crate::Result;
 use crate::copies::Member;
 use crate::core::Core;
-use crate::planted::{Bug, planted};
 use braid_base::{Bytes, DeviceId};
 use braid_format::epoch_journal::{State, StatePage};
 use braid_policy::Origin;
@@ -31,7 +30,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         let page = super::state_of(member, &epochs.place, volume).await?;
         epochs.disk.set(page);
         epochs.next_segment.set(page.run.at);
-        let is_whole = !self.devices.iter().any(Member::is_lacking) || planted(Bug::OldJournalApplied);
+        let is_whole = !self.devices.iter().any(Member::is_lacking);
         if is_whole {
             match apply_all(&self.rt, member, (&epochs.place, volume), &self.shape, page).await {
                 Ok(page) => {

@@ -473,9 +473,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         let piece = Piece { extent, range: range.start - start..range.end - start };
         self.read_copies(&piece, into, Origin::Background).await?;
         // A flush that fails may have lost this before it was read: its device must not be given up for what the image has then.
-        if !planted(Bug::EpochSourceUnproved) {
-            self.note_source(extent, entry.home);
-        }
+        self.note_source(extent, entry.home);
         Ok(true)
     }
 }
