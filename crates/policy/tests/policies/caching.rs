@@ -327,8 +327,8 @@ fn a_busy_cache_always_has_a_clean_copy_that_can_go() {
                 through += u32::from(!cache.write(block));
             }
             assert!(cache.dirty() <= ROOM * 7 / 8);
-            // The disk is slow: a plan in a hundred requests.
-            if i % 100 == 0 {
+            // The disk is slow: a plan in four hundred requests.
+            if i % 400 == 0 {
                 cache.write_back();
             }
         }
