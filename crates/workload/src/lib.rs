@@ -30,6 +30,7 @@ mod postmark;
 mod random;
 mod refill;
 mod sequential;
+mod side_by_side;
 mod smb;
 mod target;
 mod times;

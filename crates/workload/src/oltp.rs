@@ -9,13 +9,17 @@
 //! Requests come as a Poisson process whose rate rises and falls once within the trace's duration, and in bursts: calm
 //! for 9 s and a burst of 1 s on average, at `burst` times the rate [guessed]. Reads and writes have the same sizes and
 //! places [assumed]; there is no sequence.
+//!
+//! `volumes` puts several of them side by side, each with its own popular areas and bursts, as a storage system has that serves a trace from each of
+//! its RAID groups.
 
 use crate::catalogue::Setting;
 use crate::draw::{Scatter, Sizes, Zipf};
-use crate::pace::{Pace, take_requests};
+use crate::pace::{DAY, Pace, take_requests};
+use crate::side_by_side::SideBySide;
 use crate::target::read_or_write;
 use crate::times::{Bursts, Day, Times};
-use crate::{About, Workload};
+use crate::{About, Load, Workload};
 use braid_base::{BadSetting, Bytes, MIB, Nanos, Request, Rng, SECTOR, Settings};
 use std::sync::Arc;
 
@@ -45,7 +49,7 @@ pub(crate) struct Mix {
 }
 
 /// The settings; defaults are those of the trace.
-pub(crate) const fn settings(requests: &'static str, hot20: &'static str) -> [Setting; 6] {
+pub(crate) const fn settings(requests: &'static str, hot20: &'static str) -> [Setting; 11] {
     [
         Setting {
             key: "figures",
@@ -68,7 +72,20 @@ pub(crate) const fn settings(requests: &'static str, hot20: &'static str) -> [Se
             default: hot20,
             meaning: "share of requests to the busiest fifth, 20% to 99.9%",
         },
-        Setting { key: "span", default: "8.4GB", meaning: "bytes that are addressed" },
+        Setting { key: "span", default: "8.4GB", meaning: "bytes that are addressed, of each volume" },
+        Setting { key: "read", default: "", meaning: "share of reads, instead of the trace's" },
+        Setting {
+            key: "grid",
+            default: "",
+            meaning: "requests begin at its multiples; a power of two, 512 B to 64 KiB",
+        },
+        Setting { key: "day", default: "", meaning: "time in which the rate rises and falls once" },
+        Setting {
+            key: "volumes",
+            default: "1",
+            meaning: "volumes side by side, each with all of this load, 1 to 64",
+        },
+        Setting { key: "stripe", default: "10MiB", meaning: "bytes of one volume before those of the next" },
     ]
 }
 
@@ -84,6 +101,11 @@ pub(crate) fn new(
         Some(other) => return Err(settings.bad("figures", other, "umass or hayashi")),
     };
     let requests = take_requests(settings, Some(figures.requests))?;
+    let read = settings.take_share("read")?.unwrap_or(mix.read);
+    let grid = settings.take_bytes("grid", figures.grid, SECTOR..=LARGEST_GRID)?;
+    let day = settings.take_time("day", figures.duration, Nanos::from_secs(1)..=DAY)?;
+    let volumes = settings.take_count("volumes", 1, 1..=64)?;
+    let stripe = settings.take_bytes("stripe", AREA, AREA..=AREA * 1024)?;
     let rate = settings.take_count("rate", mix.rate, 1..=1_000_000_000)?;
     let burst = settings.take_within("burst", 4.0, 1.0, 1000.0)?;
     let hot20 = settings.take_share("hot20")?.unwrap_or(figures.hot20);
@@ -92,31 +114,49 @@ pub(crate) fn new(
     if !(0.2..=0.999).contains(&hot20) {
         return Err(settings.bad("hot20", &hot20.to_string(), "a share from 20% to 99.9%"));
     }
+    if !grid.0.is_power_of_two() {
+        return Err(settings.bad("grid", &grid.to_string(), "a power of two"));
+    }
+    if volumes > 1 && !span.is_aligned(stripe) {
+        return Err(settings.bad("span", &span.to_string(), &format!("a multiple of the stripe, {stripe}")));
+    }
     let areas = span / AREA;
-    let places = AREA / figures.grid;
+    let places = AREA / grid;
     let bursts = Bursts { calm: 9e9, burst: 1e9, factor: burst };
     // Half-way between the lowest rate and the peak is the mean.
     let peak = rate as f64 * 2.0 / (1.0 + figures.low);
-    let times = Times::new(peak).with_day(Day { length: figures.duration.0 as f64, low: figures.low });
+    let times = Times::new(peak).with_day(Day { length: day.0 as f64, low: figures.low });
     let pace = Pace::open(requests, times.with_bursts(bursts));
     let law = Arc::new(Law {
         span,
-        grid: figures.grid,
-        read: mix.read,
+        grid,
+        read,
         sizes: Sizes::new(mix.sizes),
         areas: Zipf::new(areas, Zipf::exponent_for(areas, 0.2, hot20)),
         places: Zipf::new(places, figures.exponent),
-        area_order: Scatter::new(areas, &mut Rng::new(!seed)),
-        place_order: Scatter::new(places, &mut Rng::new(!seed ^ 1)),
         places_per_area: places,
     });
-    Ok(Workload::new(about.name, span, requests, move || {
-        pace.load(seed, |_, rng| Oltp { law: law.clone(), rng })
+    let all = requests.map(|requests| requests * volumes);
+    Ok(Workload::new(about.name, span * volumes, all, move || {
+        let load = |volume: u64| {
+            let seed = seed.wrapping_add(volume << 32);
+            pace.load(seed, |_, rng| Oltp::new(law.clone(), areas, seed, rng))
+        };
+        let open = |load| match load {
+            Load::Open(arrivals) => arrivals,
+            Load::Closed(_) => unreachable!("the pace is that of an open loop"),
+        };
+        match volumes {
+            1 => load(0),
+            _ => Load::Open(Box::new(SideBySide::new((0..volumes).map(load).map(open).collect(), stripe))),
+        }
     }))
 }
 
 /// What is more or less popular as a whole: the smaller page of Hayashi and Komoda, to whole MiB.
 const AREA: Bytes = Bytes(10 << 20);
+/// No request is shorter than the largest distance between places.
+const LARGEST_GRID: Bytes = Bytes(64 << 10);
 
 struct Law {
     span: Bytes,
@@ -125,14 +165,23 @@ struct Law {
     sizes: Sizes,
     areas: Zipf,
     places: Zipf,
-    area_order: Scatter,
-    place_order: Scatter,
     places_per_area: u64,
 }
 
 struct Oltp {
     law: Arc<Law>,
+    area_order: Scatter,
+    place_order: Scatter,
     rng: Rng,
+}
+
+impl Oltp {
+    /// The seed says which areas and places are popular.
+    fn new(law: Arc<Law>, areas: u64, seed: u64, rng: Rng) -> Oltp {
+        let area_order = Scatter::new(areas, &mut Rng::new(!seed));
+        let place_order = Scatter::new(law.places_per_area, &mut Rng::new(!seed ^ 1));
+        Oltp { law, area_order, place_order, rng }
+    }
 }
 
 impl Iterator for Oltp {
@@ -140,9 +189,9 @@ impl Iterator for Oltp {
 
     fn next(&mut self) -> Option<Request> {
         let (law, rng) = (&*self.law, &mut self.rng);
-        let area = law.area_order.place(law.areas.draw(rng));
+        let area = self.area_order.place(law.areas.draw(rng));
         // The same order in every area, begun at another place in each.
-        let turned = law.place_order.place(law.places.draw(rng)) + area * TURN % law.places_per_area;
+        let turned = self.place_order.place(law.places.draw(rng)) + area * TURN % law.places_per_area;
         let place = if turned < law.places_per_area { turned } else { turned - law.places_per_area };
         let len = law.sizes.draw(rng);
         let offset = (AREA * area + law.grid * place).min(law.span - len);

@@ -2,7 +2,7 @@
 
 mod measure;
 
-use braid_base::{MIB, Nanos, Request};
+use braid_base::{KIB, MIB, Nanos, Request};
 use braid_workload::parse;
 use measure::{assert_near, of, requests, share_of_busiest};
 use std::collections::BTreeSet;
@@ -55,6 +55,26 @@ fn the_other_account_of_the_financial_traces_can_be_had() {
         // A million requests are the quiet beginning of the day.
         assert!(f.requests / f.seconds < rate, "{name}: {f:?}");
     }
+}
+
+/// As Hayashi and Komoda have it: a trace for each RAID group, of which another share may be reads.
+#[test]
+fn volumes_side_by_side_have_the_load_of_one_each() {
+    let text = "financial2-like,figures=hayashi,span=420MiB,day=100s,grid=8KiB,read=21.5%,requests=40K";
+    let one = requests(&parse(text, 1).expect(text), usize::MAX);
+    let four = format!("{text},volumes=4,stripe=20MiB");
+    let workload = parse(&four, 1).expect(&four);
+    let all = requests(&workload, usize::MAX);
+    assert_eq!((all.len(), workload.span()), (4 * one.len(), MIB * 1680));
+    assert_near("read share", of(&all).read, 0.215, 0.02);
+    assert!(all.is_sorted_by_key(|(at, ..)| *at) && all.iter().all(|(.., r)| r.offset.is_aligned(KIB * 8)));
+    let of_volume = |number: u64| {
+        let places = all.iter().map(|(.., r)| r.offset / (MIB * 20)).filter(|stripe| stripe % 4 == number);
+        places.map(|stripe| stripe / 4).collect::<Vec<u64>>()
+    };
+    let first: Vec<u64> = one.iter().map(|(.., r)| r.offset / (MIB * 20)).collect();
+    assert_eq!(of_volume(0), first);
+    assert!((1..4).all(|number| of_volume(number).len() == one.len() && of_volume(number) != first));
 }
 
 /// The rate triples within the day; bursts are seen in the counts of single seconds.
