@@ -9,6 +9,7 @@ mod cache;
 pub mod caching;
 mod cell_list;
 mod equi;
+mod exclusive;
 mod fixed;
 mod hystor;
 mod lru;
@@ -24,6 +25,7 @@ mod wardrop;
 pub use cache::Cache;
 pub use cell_list::CellLists;
 pub use equi::Equi;
+pub use exclusive::Exclusive;
 pub use fixed::Fixed;
 pub use hystor::Hystor;
 pub use lru::Lru;
@@ -81,7 +83,8 @@ pub trait Policy {
     /// those of guests, and may be anything.
     fn inspected(&mut self, _range: ByteRange, _bytes: &[u8], _view: &View) {}
 
-    /// How many extent slots of a device may hold extra copies.
+    /// How many extent slots of a device may hold extra copies. If more do when it takes charge, copies go until no more do: clean ones
+    /// at once, dirty ones once they are written back.
     fn extra_slots(&self, _device: &DeviceView) -> u32 {
         0
     }
@@ -92,7 +95,7 @@ pub trait Policy {
     }
 
     /// The extra copy of a block was one thing and is now the other: it was made, became dirty or clean, or is gone. Told once of each
-    /// change; a policy that takes charge is told of the copies that there are on devices where it has `extra_slots`.
+    /// change; a policy that takes charge is told of the copies that there are.
     fn extra_changed(&mut self, _block: BlockId, _before: Option<ExtraCopy>, _now: Option<ExtraCopy>) {}
 
     /// Whether the disk that keeps addresses, with its journal, shall always be the volume as it was at a past instant: then it is written by
@@ -185,6 +188,7 @@ pub fn parse(text: &str, devices: &[DeviceView]) -> Result<Box<dyn Policy>, BadS
         "ssd-first" => Box::new(SsdFirst::new(&mut settings, devices)?),
         "cache" => Box::new(Cache::new(&mut settings, devices)?),
         "hystor" => Box::new(Hystor::new(&mut settings, devices)?),
+        "exclusive" | "inclusive" => Box::new(Exclusive::new(&mut settings, devices)?),
         "pass" => Box::new(Pass::new(&mut settings, devices)?),
         "raid1" => Box::new(Raid1::new(&mut settings, devices)?),
         "ssd-only" | "hdd-only" | "stripe" | "static" => Box::new(Fixed::new(&mut settings, devices)?),
@@ -206,6 +210,8 @@ pub const NAMES: &[&str] = &[
     "wardrop",
     "pass",
     "hystor",
+    "exclusive",
+    "inclusive",
     "raid1",
     "ssd-only",
     "hdd-only",

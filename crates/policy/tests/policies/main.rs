@@ -3,6 +3,7 @@
 mod baselines;
 mod caching;
 mod equi;
+mod exclusive;
 mod hystor;
 mod pass;
 mod raid1;

@@ -1,0 +1,304 @@
+//! `exclusive`: an SSD tier for the busiest pages, and an SSD cache for what the disks have alone; `inclusive`, with which the paper compares.
+//!
+//! Hayashi and Komoda, "Evaluation of Exclusive Data Allocation Between SSD Tier and SSD Cache in Storage Systems" (ICEIS 2014). The paper's
+//! segment is the volume's block, its page a run of extents, and its two tiers are homes on SSDs and on disks.
+//!
+//! | what the paper says | where |
+//! |---|---|
+//! | 2.2: pages are ranked by their I/Os in a period; the first N h belong to the SSD tier: formula (1) | `ranking.rs` |
+//! | 2.2: "when NewTier_i is different from the current tier", the page is migrated; 4.3: at 10 % of the disk's transfer rate | `migration.rs` |
+//! | 4.3: the SSD cache rate, the share of the SSDs for the cache | `split.rs`, `cache` |
+//! | 2.3: a segment that was asked for once is stored; the least recently used is purged | `caching/` |
+//! | 2.3: a write is stored in the cache, and written to its tier later | `place_write`, `mode=write-back` |
+//! | 3: "only the data allocated on the HDD tier are allocated to the SSD cache" | `admit` |
+//! | 3: when data are purged, "data on the SSD tier on a priority basis"; nothing is purged when its page migrates | `evict` |
+//! | 2.4: the combination, whose cache also holds what lies on the SSD tier | `inclusive` |
+//!
+//! Volume tiering alone is `cache=0%`, and the SSD cache alone `cache=100%`.
+//!
+//! Where this differs:
+//! - I/Os are counted above the SSD cache and below the memory cache, by extent. The paper does not say where it counts.
+//! - Pages that nobody asked for in a period are not migrated to the SSD tier even if it has room: that would cost and gain nothing.
+//! - A new extent goes to the SSD tier as long as that has room. In the paper all pages exist from the beginning.
+//! - Dirty blocks are written back ahead of need, and not when they are purged: a guest would wait for the disk.
+//! - What has migrated to the SSD tier is written back there soon, or it could not be purged first.
+
+mod migration;
+mod ranking;
+mod split;
+
+use crate::caching::{Admission, Eviction, WriteBack};
+use crate::{
+    BadSetting, DeviceView, ExtraCopy, LONGEST_STATE, Move, Occasion, Outcome, Piece, Placement, Plan,
+    Policy, Settings, View,
+};
+use braid_base::{BlockId, Bytes, DeviceClass, DeviceId, ExtentId, GIB, KIB, Nanos};
+use migration::{Migration, TICK};
+use ranking::Ranking;
+use split::Split;
+use std::collections::BTreeSet;
+
+/// Tier and cache on the same SSDs.
+pub struct Exclusive {
+    constants: Constants,
+    split: Split,
+    ranking: Ranking,
+    migration: Migration,
+    admission: Admission,
+    eviction: Eviction,
+    write_back: WriteBack,
+    /// Extents that have migrated to the SSD tier and may have blocks in the cache still.
+    moved: BTreeSet<ExtentId>,
+    /// Those of them whose dirty blocks are to be written back.
+    unclean: Vec<ExtentId>,
+}
+
+/// The constants of the policy, each with its default.
+struct Constants {
+    /// Whether the cache also holds what lies on the SSD tier.
+    inclusive: bool,
+    /// Whether writes are stored in the cache.
+    writes_back: bool,
+    page: Bytes,
+    period: Nanos,
+    rate: Bytes,
+}
+
+/// Extents that a search for a block to purge passes over, and that are written back in one plan.
+const AT_ONCE: usize = 64;
+
+impl Exclusive {
+    /// Settings: `cache` (20%), the share of the SSDs for the cache; `page` (10MB); `period` (1h); `rate` (12MB), bytes that migrate each second
+    /// from and to each disk: a tenth of what disks of that time transfer; `mode` (write-back; or write-through); and those of [`Admission`],
+    /// [`Eviction`] and, with mode=write-back, [`WriteBack`].
+    pub fn new(settings: &mut Settings, devices: &[DeviceView]) -> Result<Exclusive, BadSetting> {
+        let inclusive = settings.name() == "inclusive";
+        let name = if inclusive { "inclusive" } else { "exclusive" };
+        for class in [DeviceClass::Ssd, DeviceClass::Hdd] {
+            if devices.iter().all(|d| d.class != class) {
+                return Err(BadSetting::new(format!(
+                    "policy {name} needs a device of class {class}, and the volume has none: use another policy"
+                )));
+            }
+        }
+        let cache = settings.take_share("cache")?.unwrap_or(0.2);
+        let (writes_back, write_back) = match settings.take_text("mode").as_deref() {
+            None | Some("write-back") => (true, WriteBack::take(settings)?),
+            Some("write-through") => (false, WriteBack::all()),
+            Some(other) => return Err(settings.bad("mode", other, "write-back or write-through")),
+        };
+        let longest = Nanos::from_secs(3600 * 24 * 365);
+        let constants = Constants {
+            inclusive,
+            writes_back,
+            page: settings.take_bytes("page", Bytes(10_000_000), KIB * 4..=GIB * 1024)?,
+            period: settings.take_time("period", Nanos::from_secs(3600), Nanos::from_millis(10)..=longest)?,
+            rate: settings.take_bytes("rate", Bytes(12_000_000), KIB..=GIB * 1024)?,
+        };
+        Ok(Exclusive {
+            split: Split::new(cache, devices),
+            ranking: Ranking::new(constants.page, constants.period),
+            migration: Migration::new(constants.rate, devices.len()),
+            admission: Admission::take(settings)?,
+            eviction: Eviction::take(settings, devices.len())?,
+            write_back,
+            moved: BTreeSet::new(),
+            unclean: Vec::new(),
+            constants,
+        })
+    }
+
+    /// The device of a new extent: the SSD tier as long as it has room. None if all devices are full.
+    fn place_new(&self, extent: ExtentId, view: &View) -> Option<DeviceId> {
+        let room: Vec<i64> = view.devices.iter().map(|device| self.split.room(device, view)).collect();
+        let target = |class| self.split.target(self.ranking.page_of(extent), class, &room);
+        target(DeviceClass::Ssd).or_else(|| target(DeviceClass::Hdd))
+    }
+
+    fn place_read(&mut self, read: &Piece, view: &View) -> Placement<'static> {
+        let admitted = self.admission.admits(read, view);
+        self.eviction.used(read, view);
+        let goes = admitted && self.caches(read.extent, view);
+        Placement::cached(goes.then(|| self.split.next_for_cache()))
+    }
+
+    fn place_write(&mut self, write: &Piece, view: &View) -> Placement<'static> {
+        let admitted = self.admission.admits(write, view);
+        self.eviction.used(write, view);
+        let goes = self.constants.writes_back && admitted && self.caches(write.extent, view);
+        match goes && self.write_back.has_room(self.split.blocks(view)) {
+            true => Placement::write_back(self.split.next_for_cache()),
+            false => Placement::KEEP,
+        }
+    }
+
+    /// Whether the cache is for an extent: if it lies on a disk, or under `inclusive` wherever it lies.
+    fn caches(&self, extent: ExtentId, view: &View) -> bool {
+        let admits = |home| self.constants.inclusive || self.split.is_disk(home);
+        self.split.cache > 0.0 && view.homes.home(extent).is_some_and(admits)
+    }
+
+    /// A clean block of the cache that lies on the SSD tier.
+    fn first_moved(&mut self, device: DeviceId, view: &View) -> Option<BlockId> {
+        let looked_at: Vec<ExtentId> = self.moved.iter().copied().take(AT_ONCE).collect();
+        for extent in looked_at {
+            let is_back = view.homes.home(extent).is_none_or(|home| self.split.is_disk(home));
+            let mut copies = view
+                .blocks_of(view.range_of_extent(extent))
+                .filter_map(|block| Some((block, view.homes.extra(block)?)))
+                .filter(|_| !is_back)
+                .peekable();
+            if copies.peek().is_none() {
+                self.moved.remove(&extent);
+            } else if let Some((block, _)) = copies.find(|(_, copy)| copy.device == device && !copy.dirty) {
+                return Some(block);
+            }
+        }
+        None
+    }
+}
+
+impl Policy for Exclusive {
+    fn name(&self) -> &'static str {
+        if self.constants.inclusive { "inclusive" } else { "exclusive" }
+    }
+
+    fn settings(&self) -> String {
+        let Constants { writes_back, page, period, rate, .. } = &self.constants;
+        let mode = if *writes_back { "write-back" } else { "write-through" };
+        let cache = self.split.cache * 100.0;
+        let (page, period, rate) = (page.0, period.0 / 1_000_000, rate.0);
+        let own = format!("cache={cache}%,page={page}B,period={period}ms,rate={rate}B,mode={mode}");
+        let write_back = if *writes_back { self.write_back.settings() } else { Vec::new() };
+        let shared = write_back.into_iter().chain(self.eviction.settings()).chain(self.admission.settings());
+        [own].into_iter().chain(shared).collect::<Vec<_>>().join(",")
+    }
+
+    fn place<'a>(&mut self, occasion: &Occasion<'a>, view: &View) -> Placement<'a> {
+        self.write_back.requested(view.now);
+        match occasion {
+            Occasion::New { extent, write } => {
+                if write.is_some() {
+                    self.ranking.count(*extent);
+                }
+                self.place_new(*extent, view).map_or(Placement::KEEP, Placement::on)
+            }
+            Occasion::Write(piece) => {
+                self.ranking.count(piece.extent);
+                self.place_write(piece, view)
+            }
+            Occasion::ReadMiss(piece) => {
+                self.ranking.count(piece.extent);
+                self.place_read(piece, view)
+            }
+            Occasion::ReadHit(piece) => {
+                self.eviction.used(piece, view);
+                Placement::KEEP
+            }
+        }
+    }
+
+    fn extra_slots(&self, device: &DeviceView) -> u32 {
+        self.split.extra_slots(device)
+    }
+
+    fn evict(&mut self, device: DeviceId, view: &View) -> Option<BlockId> {
+        let first = if self.constants.inclusive { None } else { self.first_moved(device, view) };
+        first.or_else(|| self.eviction.victim(device, view))
+    }
+
+    fn extra_changed(&mut self, block: BlockId, before: Option<ExtraCopy>, now: Option<ExtraCopy>) {
+        self.eviction.changed(block, before, now);
+        self.write_back.changed(block, before, now);
+        self.split.changed(before, now);
+    }
+
+    /// Ranks pages if it is time, then writes back and migrates for a while.
+    fn plan(&mut self, view: &View, plan: &mut Plan) -> Nanos {
+        let capacity = |on_ssd| self.split.tier_capacity(on_ssd, view);
+        if let Some(changes) = self.ranking.advance(view, capacity) {
+            self.migration.begin(changes);
+        }
+        let unclean = self.unclean.drain(..self.unclean.len().min(AT_ONCE));
+        plan.moves.extend(unclean.map(|extent| Move::WriteBack { range: view.range_of_extent(extent) }));
+        let next = self.write_back.plan(self.split.blocks(view), view, plan).min(self.ranking.due(view));
+        self.migration.plan(&self.ranking, &self.split, view, &mut plan.moves);
+        match self.migration.pages() + self.unclean.len() {
+            0 => next,
+            _ => next.min(view.now + TICK),
+        }
+    }
+
+    fn done(&mut self, job: &Move, outcome: Outcome) {
+        let Move::Migrate { extent, target } = *job else { return self.write_back.done(outcome) };
+        match outcome {
+            Outcome::Finished if !self.constants.inclusive && !self.split.is_disk(target) => {
+                self.moved.insert(extent);
+                self.unclean.push(extent);
+            }
+            Outcome::Finished => {}
+            Outcome::Stopped | Outcome::Failed => {
+                let to = if self.split.is_disk(target) { DeviceClass::Hdd } else { DeviceClass::Ssd };
+                self.migration.stopped(self.ranking.page_of(extent), to);
+            }
+        }
+    }
+
+    fn explain(&self, extent: ExtentId, view: &View) -> String {
+        let page = self.ranking.page_of(extent);
+        let (last, now) = self.ranking.requests(page);
+        let (in_tier, home) = (self.ranking.is_in_tier(page), view.homes.home(extent));
+        let next = match home.map(|home| (home, self.split.is_disk(home))) {
+            None => {
+                "the next write allocates it: on the SSD tier if that has room, else on a disk".to_owned()
+            }
+            Some((home, true)) if in_tier => format!("it lies on {home} and migrates to the SSD tier"),
+            Some((home, false)) if !in_tier => format!("it lies on {home} and migrates to a disk"),
+            Some((home, true)) => format!("it lies on {home}, and what guests ask for of it is cached"),
+            Some((home, false)) => format!("it lies on {home} and stays as long as its page ranks so high"),
+        };
+        format!(
+            "page {page} had {last} request(s) in the last period and {now} in this one; {} page(s) belong to the SSD tier, this one {}; \
+             {} page(s) migrate; {} block(s) are cached, {} of them dirty; {next}",
+            self.ranking.tier(),
+            if in_tier { "among them" } else { "not" },
+            self.migration.pages(),
+            self.eviction.len(),
+            self.write_back.dirty()
+        )
+    }
+
+    fn figures(&self, device: DeviceId) -> Vec<(&'static str, f64)> {
+        if self.split.is_disk(device) {
+            return Vec::new();
+        }
+        vec![
+            ("tier_pages", self.ranking.tier() as f64),
+            ("migrating_pages", self.migration.pages() as f64),
+            ("cached_blocks", self.eviction.len() as f64),
+        ]
+    }
+
+    fn memory(&self) -> usize {
+        self.ranking.memory() + self.eviction.memory() + self.write_back.memory()
+    }
+
+    /// How long the state of the ranking is (4 bytes, little-endian), that state, and the order of eviction with what room is left.
+    fn save(&self, view: &View) -> Vec<u8> {
+        let ranking = self.ranking.save(view.now, LONGEST_STATE.as_usize() / 2);
+        let mut state = (ranking.len() as u32).to_le_bytes().to_vec();
+        state.extend(ranking);
+        state.extend(self.eviction.save(view));
+        state.truncate(LONGEST_STATE.as_usize());
+        state
+    }
+
+    fn restore(&mut self, state: &[u8], view: &View) {
+        let Some((len, rest)) = state.split_first_chunk() else { return };
+        let Some((ranking, eviction)) = rest.split_at_checked(u32::from_le_bytes(*len) as usize) else {
+            return;
+        };
+        self.ranking.restore(ranking, view);
+        self.eviction.restore(eviction, view);
+    }
+}

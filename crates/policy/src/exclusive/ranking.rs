@@ -1,0 +1,223 @@
+//! Pages, ranked by the number of I/Os in a period: section 2.2 of the paper.
+//!
+//! ```text
+//! NewTier_i = 1 (SSD tier)  if r_i ≤ N h,  else 2 (HDD tier)        (1)
+//! ```
+//!
+//! r_i is the rank of page i by its I/Os n_i, N the number of pages, and h the share of them for which the SSD tier has room. A page counts as
+//! the extents of it that have a home, which is all of it on a volume that is full. Of pages with the same n_i those on the SSD tier rank first.
+//!
+//! At the end of a period the map is scanned in steps, so that no request waits for a volume of many terabytes; then pages are sorted, which takes
+//! about 0.1 s for a million of them that were asked for. A page takes 20 bytes: 2 MiB for each TiB with pages of 10 MB.
+//!
+//! What is kept, as bytes: a version, the extents of a page (4 bytes), how long the present period has lasted in milliseconds (8), then for
+//! as many pages as fit, those with most I/Os first: its number, n_i of the last period and n_i of the present one (4 each), all little-endian.
+
+use crate::View;
+use braid_base::{Bytes, DeviceClass, ExtentId, Nanos};
+use std::cmp::Reverse;
+
+/// What is known of the pages.
+pub(super) struct Ranking {
+    page_size: Bytes,
+    period: Nanos,
+    /// When the present period ends; none before the policy has seen the volume.
+    ends: Option<Nanos>,
+    /// Extents of a page; the last page may have fewer.
+    extents: u32,
+    pages: Vec<Page>,
+    /// While the map is scanned: the next extent.
+    scanned: Option<u32>,
+}
+
+#[derive(Clone, Copy, Default)]
+struct Page {
+    /// n_i of the present period.
+    now: u32,
+    /// n_i of the last one.
+    last: u32,
+    /// Extents that have a home, and those of them that have it on an SSD, as of the last scan.
+    homes: u32,
+    on_ssd: u32,
+    /// Whether it belongs to the SSD tier, by the last ranking.
+    in_tier: bool,
+}
+
+/// What a ranking has changed, by page.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Changes {
+    /// Pages that shall leave the SSD tier, the least asked for first.
+    pub leaving: Vec<u32>,
+    /// Pages that shall come there, the most asked for first.
+    pub coming: Vec<u32>,
+}
+
+/// Extents that one step of a scan looks at, which takes less than a millisecond.
+const STEP: u32 = 1 << 16;
+const VERSION: u8 = 1;
+const HEADER: usize = 1 + 4 + 8;
+const SAVED: usize = 12;
+
+impl Ranking {
+    pub fn new(page_size: Bytes, period: Nanos) -> Ranking {
+        Ranking { page_size, period, ends: None, extents: 1, pages: Vec::new(), scanned: None }
+    }
+
+    /// A guest asked for a piece of an extent.
+    #[inline]
+    pub fn count(&mut self, extent: ExtentId) {
+        if let Some(page) = self.pages.get_mut((extent.0 / self.extents) as usize) {
+            page.now = page.now.saturating_add(1);
+        }
+    }
+
+    /// The page of an extent.
+    pub fn page_of(&self, extent: ExtentId) -> u32 {
+        extent.0 / self.extents
+    }
+
+    /// The extents of a page.
+    pub fn extents_of(&self, page: u32, view: &View) -> std::ops::Range<u32> {
+        let start = page * self.extents;
+        start..start.saturating_add(self.extents).min(view.homes.extents())
+    }
+
+    /// Whether a page belongs to the SSD tier.
+    pub fn is_in_tier(&self, page: u32) -> bool {
+        self.pages.get(page as usize).is_some_and(|page| page.in_tier)
+    }
+
+    /// n_i of the last period and of the present one.
+    pub fn requests(&self, page: u32) -> (u32, u32) {
+        self.pages.get(page as usize).map_or((0, 0), |page| (page.last, page.now))
+    }
+
+    /// How many pages belong to the SSD tier.
+    pub fn tier(&self) -> usize {
+        self.pages.iter().filter(|page| page.in_tier).count()
+    }
+
+    /// Does what is due; returns the changes once a new ranking has been made. `capacity` is how many homes the SSD tier has room for,
+    /// those that lie there included.
+    pub fn advance(&mut self, view: &View, capacity: impl FnOnce(u64) -> u64) -> Option<Changes> {
+        match self.ends {
+            None => {
+                self.see(view);
+                self.begin(Nanos::ZERO, view.now);
+            }
+            Some(ends) if self.scanned.is_none() && view.now >= ends => {
+                self.pages.iter_mut().for_each(|page| (page.last, page.now) = (page.now, 0));
+                self.begin(Nanos::ZERO, view.now);
+            }
+            Some(_) => {}
+        }
+        let from = self.scanned?;
+        self.scanned = self.scan(from, view);
+        if self.scanned.is_some() {
+            return None;
+        }
+        let on_ssd = self.pages.iter().map(|page| u64::from(page.on_ssd)).sum();
+        Some(self.rank(capacity(on_ssd)))
+    }
+
+    /// When it has something to do next.
+    pub fn due(&self, view: &View) -> Nanos {
+        match (self.ends, self.scanned) {
+            (Some(ends), None) => ends,
+            _ => view.now,
+        }
+    }
+
+    /// Begins a period of which some is over, with a ranking by what is known from before.
+    fn begin(&mut self, age: Nanos, now: Nanos) {
+        self.ends = Some(now + self.period.saturating_sub(age));
+        self.scanned = Some(0);
+    }
+
+    /// Learns how large the volume is.
+    fn see(&mut self, view: &View) {
+        self.extents = (self.page_size / view.extent_size).clamp(1, u32::MAX.into()) as u32;
+        let pages = view.homes.extents().div_ceil(self.extents) as usize;
+        self.pages.resize(pages, Page::default());
+    }
+
+    /// One step of a scan of the map; returns where it goes on.
+    fn scan(&mut self, from: u32, view: &View) -> Option<u32> {
+        let all = view.homes.extents();
+        // Whole pages: no page is counted in part.
+        let step = (STEP / self.extents).max(1).saturating_mul(self.extents);
+        let end = from.saturating_add(step).min(all);
+        for page in from / self.extents..end.div_ceil(self.extents) {
+            let homes = self.extents_of(page, view).filter_map(|extent| view.homes.home(ExtentId(extent)));
+            let counted = homes.fold((0, 0), |(homes, on_ssd), home| {
+                (homes + 1, on_ssd + u32::from(view.devices[home.index()].class == DeviceClass::Ssd))
+            });
+            let page = &mut self.pages[page as usize];
+            (page.homes, page.on_ssd) = counted;
+        }
+        (end < all).then_some(end)
+    }
+
+    /// Formula (1). Pages that nobody asked for and that lie on disks stay there, even if the SSD tier has room.
+    fn rank(&mut self, capacity: u64) -> Changes {
+        let rank = |(number, page): (u32, &Page)| (Reverse(page.last), page.on_ssd == 0, number);
+        let matters = |page: &Page| page.homes > 0 && (page.last > 0 || page.on_ssd > 0);
+        let all = (0..).zip(&self.pages).filter(|(_, page)| matters(page));
+        let mut ranked: Vec<_> = all.map(rank).collect();
+        ranked.sort_unstable();
+        self.pages.iter_mut().for_each(|page| page.in_tier = false);
+        let (mut changes, mut used, mut is_full) = (Changes::default(), 0, false);
+        for (.., number) in ranked {
+            let page = &mut self.pages[number as usize];
+            used += u64::from(page.homes);
+            is_full |= used > capacity;
+            page.in_tier = !is_full;
+            match page.in_tier {
+                true if page.on_ssd < page.homes => changes.coming.push(number),
+                false if page.on_ssd > 0 => changes.leaving.push(number),
+                _ => {}
+            }
+        }
+        changes.leaving.reverse();
+        changes
+    }
+
+    pub fn memory(&self) -> usize {
+        self.pages.capacity() * size_of::<Page>()
+    }
+
+    /// At most so many bytes.
+    pub fn save(&self, now: Nanos, most: usize) -> Vec<u8> {
+        let age = self.ends.map_or(Nanos::ZERO, |ends| self.period.saturating_sub(ends.saturating_sub(now)));
+        let mut known: Vec<(u32, &Page)> =
+            (0..).zip(&self.pages).filter(|(_, page)| page.last > 0 || page.now > 0).collect();
+        known.sort_unstable_by_key(|(number, page)| {
+            (Reverse(u64::from(page.last) + u64::from(page.now)), *number)
+        });
+        known.truncate((most - HEADER) / SAVED);
+        let mut bytes = vec![VERSION];
+        bytes.extend(self.extents.to_le_bytes());
+        bytes.extend((age.0 / 1_000_000).to_le_bytes());
+        for (number, page) in known {
+            [number, page.last, page.now].iter().for_each(|value| bytes.extend(value.to_le_bytes()));
+        }
+        bytes
+    }
+
+    /// Takes back what [`Ranking::save`] returned, whatever the bytes are. Pages of another size are other pages.
+    pub fn restore(&mut self, state: &[u8], view: &View) {
+        self.see(view);
+        let Some((header, pages)) = state.split_at_checked(HEADER) else { return };
+        let number = |bytes: &[u8]| bytes.iter().rev().fold(0, |sum, &byte| sum << 8 | u64::from(byte));
+        if header[0] != VERSION || number(&header[1..5]) != u64::from(self.extents) {
+            return;
+        }
+        for saved in pages.chunks_exact(SAVED) {
+            let (place, last, now) = (number(&saved[..4]), number(&saved[4..8]), number(&saved[8..]));
+            if let Some(page) = self.pages.get_mut(place as usize) {
+                (page.last, page.now) = (last as u32, now as u32);
+            }
+        }
+        self.begin(Nanos(number(&header[5..]).saturating_mul(1_000_000)), view.now);
+    }
+}
