@@ -3,7 +3,7 @@
 use crate::copies::Other;
 use crate::core::Core;
 use crate::life::DrainStatus;
-use crate::moves::{Mover, MovesStatus};
+use crate::moves::MovesStatus;
 use crate::shape::Shape;
 use crate::stats::{BackgroundStats, DeviceStats, GuestStats};
 use crate::{Result, Volume};
@@ -259,45 +259,20 @@ impl<R: Runtime, D: Device> Volume<R, D> {
 }
 
 impl<R: Runtime, D: Device> Core<R, D> {
-    /// Tells a policy that takes charge which extra copies there are. Those on devices where it wants none go, in the background.
+    /// Tells a policy that takes charge which extra copies there are. What is more than it wants goes, in the background.
     pub fn adopt_extras(self: &std::rc::Rc<Self>) {
         let (state, mut policy) = (self.state.borrow(), self.policy.borrow_mut());
-        let wanted: Vec<bool> = state.views.iter().map(|view| policy.extra_slots(view) > 0).collect();
-        let mut any_unwanted = false;
         for (block, _) in state.extras.all() {
             let copy = state.extra(block).expect("a block in the table has an extra copy");
-            match wanted[copy.device.index()] {
-                true => policy.extra_changed(block, None, Some(copy)),
-                false => any_unwanted = true,
-            }
+            policy.extra_changed(block, None, Some(copy));
         }
-        if any_unwanted {
-            // From now on: another one may be in charge when the task begins.
-            let (core, changes) = (self.clone(), self.policy.changes());
+        if state.views.iter().any(|view| state.extras.divided(view.id) > policy.extra_slots(view)) {
+            let core = self.clone();
             self.jobs.begin();
             self.rt.spawn(async move {
-                core.demote_unwanted(&wanted, changes).await;
+                core.shrink_caches().await;
                 core.jobs.end();
             });
-        }
-    }
-
-    /// Drops the extra copies on devices where the policy wants none, one after the other, as long as it is in charge.
-    async fn demote_unwanted(self: &std::rc::Rc<Self>, wanted: &[bool], changes: u64) {
-        let mut from = 0;
-        loop {
-            let next = self.state.borrow().extras.next(from);
-            let Some((after, block, extra)) = next else { return };
-            from = after;
-            if wanted[self.device_of(extra.slot).index()] {
-                continue;
-            }
-            // A block that cannot be written back stays as it is, and is read from where it is.
-            let is_over = || self.jobs.are_ending() || self.policy.changes() != changes;
-            let extent = self.shape.range_of(block).extent;
-            if is_over() || self.demote(extent, &[block], Mover::Engine).await.is_err() {
-                return;
-            }
         }
     }
 }

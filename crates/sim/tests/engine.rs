@@ -5,7 +5,7 @@
 mod chaos;
 mod engine_subject;
 
-use braid_base::{Bytes, KIB, MIB};
+use braid_base::{Bytes, DeviceClass, KIB, MIB};
 use braid_engine::ErrorKind;
 use braid_sim::{Blank, Campaign, DiskOptions, Disturbance, Errors, Mix, States};
 use engine_subject::{Engine, campaign};
@@ -209,6 +209,39 @@ fn a_mirror_that_is_behind_by_a_window_loses_nothing_flushed() {
 fn a_write_behind_mirror_loses_nothing_flushed() {
     let campaign = campaign("write-behind", "a_write_behind_mirror_loses_nothing_flushed", 20);
     run_behind(campaign, "raid1,write-behind,limit=48KiB");
+}
+
+/// Pages change tiers, blocks come to the cache, become dirty and are purged, and the split of the SSD changes meanwhile.
+#[test]
+fn tier_and_cache_on_one_ssd_lose_nothing_flushed() {
+    let test = "tier_and_cache_on_one_ssd_lose_nothing_flushed";
+    let mut campaign = dirty(campaign("exclusive", test, 16));
+    campaign.setup.disturbances = vec![Disturbance::PolicyChanges];
+    campaign.states.go_on = 0.5;
+    let split = |name: &str, cache: u32| format!("{name},cache={cache}%,page=64KiB,period=15ms,rate=100MB");
+    let changes = ["exclusive", "inclusive"].map(|name| [0, 20, 50, 80, 100].map(|cache| split(name, cache)));
+    let changes = changes.into_iter().flatten().collect();
+    run(
+        &campaign,
+        &Engine { policy: split("exclusive", 40), changes, cache_extents: 2, ..Engine::wardrop() },
+    );
+}
+
+/// With two copies of everything the SSD may be lost: what is in the cache is clean then.
+#[test]
+fn tier_and_cache_on_an_ssd_that_is_lost_lose_nothing_flushed() {
+    let test = "tier_and_cache_on_an_ssd_that_is_lost_lose_nothing_flushed";
+    let mut campaign = campaign("exclusive-loss", test, 12);
+    campaign.setup.disturbances =
+        vec![Disturbance::MissingDevice, Disturbance::WriteErrors, Disturbance::PolicyChanges];
+    campaign.setup.workload.errors = Errors::Tolerated;
+    campaign.setup.disks.push(DiskOptions::hdd(MIB * 6).with_blank(Blank::Garbage(1)));
+    campaign.states.go_on = 0.5;
+    let policy = "exclusive,cache=50%,page=64KiB,period=15ms,rate=100MB".to_owned();
+    let changes =
+        vec![policy.clone(), policy.replace("50%", "20%"), policy.replace("exclusive", "inclusive")];
+    let classes = vec![DeviceClass::Ssd, DeviceClass::Hdd, DeviceClass::Hdd];
+    run(&campaign, &Engine { policy, changes, classes, copies: 2, ..Engine::wardrop() });
 }
 
 fn run_behind(mut campaign: Campaign, policy: &str) {

@@ -41,7 +41,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
     /// piece's extent, exclusive.
     pub(super) fn take_block(&self, device: DeviceId, piece: &Piece) -> Option<(SlotNumber, u16)> {
         // The closing commit has been or is about to be: nothing would record what comes now.
-        if self.jobs.are_ending() || !self.member(device).is_filled() {
+        if self.jobs.are_ending() || !self.member(device).is_filled() || self.excess_slots(device) > 0 {
             return None;
         }
         let (taken, is_full) = {

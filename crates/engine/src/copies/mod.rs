@@ -10,6 +10,7 @@ mod health;
 mod member;
 mod requests;
 mod required;
+mod shrink;
 mod slot;
 mod speed;
 mod watch;

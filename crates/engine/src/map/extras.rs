@@ -183,6 +183,25 @@ impl Extras {
         Some((group + 1, self.groups[group as usize].slot, blocks))
     }
 
+    /// Up to `most` divided slots of a device from a group on, as the blocks that lie in them and how many slots these are, and the group to go on
+    /// from. Without dirty blocks, unless `with_dirty`.
+    pub fn slots_of(
+        &self,
+        device: DeviceId,
+        from: u32,
+        most: usize,
+        with_dirty: bool,
+    ) -> Option<(u32, usize, Vec<BlockId>)> {
+        let is_meant = |group: &u32| {
+            let Group { device: of, used, dirty, .. } = self.groups[*group as usize];
+            of == device && used > 0 && (with_dirty || dirty == 0)
+        };
+        let groups: Vec<u32> = (from..self.groups.len() as u32).filter(is_meant).take(most).collect();
+        let blocks_of = |group: &u32| group * self.places..(group + 1) * self.places;
+        let blocks = groups.iter().flat_map(blocks_of).filter_map(|cell| self.entry(cell).0).collect();
+        groups.last().map(|last| (last + 1, groups.len(), blocks))
+    }
+
     /// Sets or removes a block's extra copy. A block slot that is new to the block must have been taken before; one that it leaves is
     /// given back by the caller.
     pub fn set(&mut self, block: BlockId, extra: Option<Extra>) {

@@ -62,7 +62,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
 
     /// Does something with blocks in the order of their addresses, with several extents at the same time: not with more blocks of one than a
     /// write-back takes.
-    async fn each_extent(
+    pub async fn each_extent(
         &self,
         blocks: &[BlockId],
         work: impl AsyncFn(ExtentId, &[BlockId]) -> Result<()>,

@@ -47,6 +47,8 @@ pub struct Engine {
     pub most_devices: u64,
     /// The classes of the disks, for the policies that fit them.
     pub classes: Vec<DeviceClass>,
+    /// What a change of policy chooses from; empty for all policies that fit, and for one that does everything at random.
+    pub changes: Vec<String>,
 }
 
 impl Engine {
@@ -68,6 +70,7 @@ impl Engine {
             adopted: false,
             most_devices: 0,
             classes: vec![DeviceClass::Ssd, DeviceClass::Hdd],
+            changes: Vec::new(),
         }
     }
 
@@ -165,6 +168,9 @@ impl Subject for Engine {
     }
 
     async fn change_policy(self, volume: Volume<World, Disk>, mut rng: Rng) -> Result<()> {
+        if !self.changes.is_empty() {
+            return volume.set_policy(&self.changes[rng.below(self.changes.len() as u64) as usize]).await;
+        }
         if rng.chance(0.5) {
             volume.replace_policy(Box::new(Chaos::new(rng)));
             return Ok(());

@@ -31,4 +31,5 @@ mod policy_interface;
 mod policy_state;
 mod replace;
 mod slow_devices;
+mod split;
 mod write_back;
