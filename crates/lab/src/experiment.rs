@@ -58,6 +58,8 @@ pub struct Paper {
     pub volume: Option<Bytes>,
     /// Extents in the memory cache of all its systems.
     pub cache_extents: usize,
+    /// What its SSD caches cache: a block.
+    pub block_size: Bytes,
     /// What is not as it was in the paper, in all of its experiments.
     pub differs: &'static [&'static str],
 }
@@ -200,6 +202,10 @@ pub enum Quantity {
     Ratio { measure: Measure, of: &'static str, to: &'static [&'static str], at: u32 },
     /// As [`Quantity::Ratio`], where it is worst for the series, from a place on.
     WorstRatio { measure: Measure, of: &'static str, to: &'static [&'static str], from: u32 },
+    /// As [`Quantity::Ratio`], where it is best for the series.
+    BestRatio { measure: Measure, of: &'static str, to: &'static [&'static str] },
+    /// The best value of a series divided by the best of others, each wherever it is.
+    RatioOfBests { measure: Measure, of: &'static str, to: &'static [&'static str] },
     /// A series divided by the sum of others at a place.
     RatioToSum { measure: Measure, of: &'static str, to: &'static [&'static str], at: u32 },
     /// A series at one place divided by itself at another.
@@ -290,6 +296,8 @@ impl Quantity {
             | Quantity::Peak { measure, .. }
             | Quantity::Ratio { measure, .. }
             | Quantity::WorstRatio { measure, .. }
+            | Quantity::BestRatio { measure, .. }
+            | Quantity::RatioOfBests { measure, .. }
             | Quantity::RatioToSum { measure, .. }
             | Quantity::Change { measure, .. } => measure,
         }
@@ -305,7 +313,11 @@ impl Quantity {
             | Quantity::Change { series, .. } => vec![series],
             Quantity::Ratio { of, to, .. }
             | Quantity::RatioToSum { of, to, .. }
-            | Quantity::WorstRatio { of, to, .. } => std::iter::once(of).chain(to.iter().copied()).collect(),
+            | Quantity::WorstRatio { of, to, .. }
+            | Quantity::BestRatio { of, to, .. }
+            | Quantity::RatioOfBests { of, to, .. } => {
+                std::iter::once(of).chain(to.iter().copied()).collect()
+            }
         }
     }
 }

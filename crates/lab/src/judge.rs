@@ -247,6 +247,15 @@ impl OfSeed<'_> {
                 let worst = |a, b| if better(measure, a, b) == a { b } else { a };
                 ratios.reduce(worst).unwrap_or(f64::NAN)
             }
+            Quantity::BestRatio { of, to, .. } => {
+                let ratios = places.iter().map(|&p| at(of, p) / best_of(to, p));
+                ratios.reduce(|a, b| better(measure, a, b)).unwrap_or(f64::NAN)
+            }
+            Quantity::RatioOfBests { of, to, .. } => {
+                let best = |series: &str| at(series, best_place(series));
+                let others = to.iter().map(|series| best(series));
+                best(of) / others.reduce(|a, b| better(measure, a, b)).unwrap_or(f64::NAN)
+            }
             Quantity::Change { series, at: place, from, .. } => at(series, place) / at(series, from),
         }
     }
@@ -290,6 +299,12 @@ impl Results<'_> {
                 label(of),
                 best_of(to)
             ),
+            Quantity::BestRatio { of, to, .. } => {
+                format!("{name} of {} as a multiple of {}, where that is best", label(of), best_of(to))
+            }
+            Quantity::RatioOfBests { of, to, .. } => {
+                format!("best {name} of {} as a multiple of that of {}", label(of), best_of(to))
+            }
             Quantity::Change { series, at, from, .. } => {
                 format!("{name} of {}, {axis} {at}, as a multiple of that at {from}", label(series))
             }
@@ -341,6 +356,8 @@ impl Test {
             Quantity::Peak { .. }
             | Quantity::Ratio { .. }
             | Quantity::WorstRatio { .. }
+            | Quantity::BestRatio { .. }
+            | Quantity::RatioOfBests { .. }
             | Quantity::RatioToSum { .. }
             | Quantity::Change { .. } => {
                 let (gain, published) = (ours.ln().abs(), paper.ln().abs());

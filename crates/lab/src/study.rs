@@ -207,6 +207,7 @@ pub fn plan(experiment: &Experiment, how: How) -> Result<Vec<Setup>> {
                 size: experiment.paper.volume,
                 copies: series.copies,
                 cache_extents: experiment.paper.cache_extents,
+                block_size: experiment.paper.block_size,
                 readahead: experiment.paper.readahead,
                 processors: experiment.paper.processors,
                 prefill: experiment.prefill,

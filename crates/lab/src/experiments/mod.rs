@@ -1,6 +1,7 @@
 //! The experiments: one file for each table or figure, in a folder for each paper. An id is the folder's name and the
 //! file's.
 
+pub mod exclusive;
 pub mod pass;
 pub mod wardrop;
 
@@ -9,7 +10,7 @@ use crate::{Error, Result};
 
 /// All of them, paper after paper.
 pub fn all() -> Vec<&'static Experiment> {
-    [wardrop::ALL, pass::ALL].into_iter().flatten().copied().collect()
+    [wardrop::ALL, pass::ALL, exclusive::ALL].into_iter().flatten().copied().collect()
 }
 
 /// The experiments that these names stand for: an id, a system for all of its, or `all`. In the order of [`all`], each

@@ -35,6 +35,19 @@ fn all_of_xiao_and_others_is_there() {
     assert_eq!(find(&["pass".to_owned()]).unwrap().len(), 9);
 }
 
+/// Figure 4 is what the workloads are made from, and tests of these hold it.
+#[test]
+fn all_of_hayashi_and_komoda_is_there() {
+    for figure in ["fig5", "fig6", "fig7", "fig8", "fig9", "fig10"] {
+        assert_eq!(find(&[format!("exclusive/{figure}")]).unwrap().len(), 1, "{figure}");
+    }
+    let fig10 = plan(find(&["exclusive/fig10".to_owned()]).unwrap()[0], HOW).unwrap();
+    assert!(
+        fig10.iter().all(|setup| setup.block_size == Bytes(8192) && setup.policy.contains("page=100MiB"))
+    );
+    assert!(fig10.iter().any(|setup| setup.policy.starts_with("inclusive,cache=40%")));
+}
+
 /// The paper's 30 GB with two copies, its windows in sectors, and no memory cache above its block device.
 #[test]
 fn a_place_is_filled_in_and_a_mirror_begins_with_both_copies() {
@@ -91,7 +104,10 @@ fn claims_speak_of_series_places_and_measures_that_are_there() {
                 Quantity::WorstRatio { from, .. } => vec![from],
                 Quantity::Change { at, from, .. } => vec![at, from],
                 Quantity::Peak { from, to, .. } => vec![from, to],
-                Quantity::Best { .. } | Quantity::BestPlace { .. } => Vec::new(),
+                Quantity::Best { .. }
+                | Quantity::BestPlace { .. }
+                | Quantity::BestRatio { .. }
+                | Quantity::RatioOfBests { .. } => Vec::new(),
             };
             assert!(at.iter().all(|at| e.axis.places().contains(at)), "{}: {test:?}", e.id);
         }

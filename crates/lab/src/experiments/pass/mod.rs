@@ -40,6 +40,7 @@ const PAPER: Paper = Paper {
     processors: None,
     volume: Some(Bytes(30_000_000_000)),
     cache_extents: 0,
+    block_size: Bytes(4 << 10),
     differs: &[
         "The devices are models. The seek times, rates and write cache of the Seagate 7200.12, and the inner workings of the Intel X25-E, are \
          assumed in part (crates/model/src/library says which); none was fitted to a result of this paper.",

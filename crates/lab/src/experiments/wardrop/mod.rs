@@ -14,6 +14,7 @@ pub mod page_cache;
 pub mod table3;
 
 use crate::experiment::{Axis, Bound, Counting, Experiment, Paper, Published, Quantity, Series, Test};
+use braid_base::Bytes;
 use braid_base::DeviceClass::{self, Hdd, Ssd};
 use braid_engine::Readahead;
 
@@ -38,6 +39,7 @@ const PAPER: Paper = Paper {
     processors: Some(4),
     volume: None,
     cache_extents: 100,
+    block_size: Bytes(4 << 10),
     differs: &[
         "The workload is generated: counts and mean sizes of operations are those of tables I and II, and what they leave open \
          is estimated (crates/workload/src/dbench.rs and netapp.rs say what). The real dbench and the real trace are not used.",

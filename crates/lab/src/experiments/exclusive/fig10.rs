@@ -1,0 +1,61 @@
+//! Figure 10: how much faster the proposed method is than the combination, with pages of 100 MB.
+
+use super::{F1, F1_RW, F2, F2_RW, PAGES_100, all_series, figure, nowhere_slower, test};
+use crate::experiment::Bound::AtLeast;
+use crate::experiment::Measure::VolumeLatency;
+use crate::experiment::Published::Words;
+use crate::experiment::Quantity::WorstRatio;
+use crate::experiment::{Claim, Experiment};
+
+/// As those of figures 5 to 8, but for the stripe, so that pages of one trace lie on its disks.
+const LOADS: [&str; 4] = [
+    "financial1-like,figures=hayashi,rate=122,span=500MiB,day=400s,grid=8KiB,volumes=10,stripe=100MiB,requests=endless",
+    "financial1-like,figures=hayashi,rate=122,read=84.6%,span=500MiB,day=400s,grid=8KiB,volumes=10,stripe=100MiB,requests=endless",
+    "financial2-like,figures=hayashi,rate=90,span=500MiB,day=400s,grid=8KiB,volumes=10,stripe=100MiB,requests=endless",
+    "financial2-like,figures=hayashi,rate=90,read=21.5%,span=500MiB,day=400s,grid=8KiB,volumes=10,stripe=100MiB,requests=endless",
+];
+
+/// The declaration.
+pub const EXPERIMENT: Experiment = figure(
+    "exclusive/fig10",
+    "The proposed method beside the combination, with pages of 100 MB",
+    "figure 10 and section 5.2",
+    &all_series(PAGES_100, LOADS),
+    &[
+        Claim {
+            sentence: "It is faster than the combination: Financial 2, both ways.",
+            place: "section 5.2",
+            tests: &[
+                nowhere_slower(F2.proposed[0], &[F2.existing[0]]),
+                nowhere_slower(F2.proposed[1], &[F2.existing[1]]),
+                nowhere_slower(F2.proposed[2], &[F2.existing[2]]),
+                nowhere_slower(F2_RW.proposed[0], &[F2_RW.existing[0]]),
+                nowhere_slower(F2_RW.proposed[1], &[F2_RW.existing[1]]),
+                nowhere_slower(F2_RW.proposed[2], &[F2_RW.existing[2]]),
+            ],
+            why: "",
+        },
+        Claim {
+            sentence: "It is faster than the combination: Financial 1 with a small SSD, and with reads for writes.",
+            place: "section 5.2",
+            tests: &[
+                nowhere_slower(F1.proposed[0], &[F1.existing[0]]),
+                nowhere_slower(F1.proposed[1], &[F1.existing[1]]),
+                nowhere_slower(F1_RW.proposed[0], &[F1_RW.existing[0]]),
+                nowhere_slower(F1_RW.proposed[1], &[F1_RW.existing[1]]),
+                nowhere_slower(F1_RW.proposed[2], &[F1_RW.existing[2]]),
+            ],
+            why: "",
+        },
+        Claim {
+            sentence: "It is not with little locality, mostly writes and an SSD rate of 30 %.",
+            place: "section 5.2",
+            tests: &[test(
+                WorstRatio { measure: VolumeLatency, of: F1.proposed[2], to: &[F1.existing[2]], from: 20 },
+                Words,
+                AtLeast(1.0),
+            )],
+            why: "",
+        },
+    ],
+);

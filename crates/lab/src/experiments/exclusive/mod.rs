@@ -1,0 +1,194 @@
+//! Hayashi and Komoda, "Evaluation of Exclusive Data Allocation Between SSD Tier and SSD Cache in Storage Systems": figures 5 to 10.
+//!
+//! Figure 4 and table 1 are what the workloads are made from. Figures 5 to 8 are one workload each, with pages of 10 MB; figure 9 compares the two
+//! methods over all four, and figure 10 does so with pages of 100 MB. "Existing" is the combination, "proposed" the exclusive one, as in the paper.
+//! From left to right runs the SSD cache rate: the share of the SSDs for the cache; 0 is volume tiering alone, 100 the SSD cache alone.
+
+pub mod fig10;
+pub mod fig5;
+pub mod fig6;
+pub mod fig7;
+pub mod fig8;
+pub mod fig9;
+
+use crate::Prefill;
+use crate::experiment::Bound::{AtLeast, AtMost};
+use crate::experiment::Measure::{LatencyP99, VolumeLatency};
+use crate::experiment::Published::Words;
+use crate::experiment::Quantity::{Peak, Ratio, RatioOfBests, WorstRatio};
+use crate::experiment::{Axis, Bound, Claim, Experiment, Paper, Published, Quantity, Series, Test, Times};
+use braid_base::Bytes;
+use braid_base::DeviceClass::{self, Hdd, Ssd};
+use braid_engine::Readahead;
+
+/// In the paper's order.
+pub const ALL: &[&Experiment] = &[
+    &fig5::EXPERIMENT,
+    &fig6::EXPERIMENT,
+    &fig7::EXPERIMENT,
+    &fig8::EXPERIMENT,
+    &fig9::EXPERIMENT,
+    &fig10::EXPERIMENT,
+];
+
+const PAPER: Paper = Paper {
+    title: "Hayashi and Komoda, \"Evaluation of Exclusive Data Allocation Between SSD Tier and SSD Cache in Storage Systems\"",
+    system: "exclusive",
+    readahead: Readahead::Off,
+    processors: None,
+    volume: None,
+    cache_extents: 0,
+    block_size: Bytes(8 << 10),
+    differs: &[
+        "The traces are not to be had whole: financial1-like and financial2-like stand in for them, with the shares of reads and mean sizes of the paper's table 1 \
+         (figures=hayashi) and the shares of the busiest fifth in its figure 4. Which areas are popular does not change with time, as it did in the traces. Requests begin at \
+         multiples of 8 KiB, so that a write covers whole segments.",
+        "Each trace has 122 or 90 requests a second, as the public traces have. Table 1 has 825 and 431, which for as long as the traces last would be 7 and 5 times as many requests \
+         as there are in them; without the paper's DRAM cache a pair of disks could not serve them.",
+        "20 disks instead of 1,140 to 1,360, scaled as table 2 is: ten RAID 1 pairs, each with a trace of its own, beside one to three pairs of SSDs. A trace spans 500 MiB \
+         instead of 8.4 GB, a period is 100 s instead of an hour, a run four periods instead of twelve, of which two are measured. Seeks are shorter than over 8.4 GB.",
+        "The devices are models: Fujitsu MBA3073 with its write cache, and a SATA SSD of today. The paper measured fixed response times of devices that it does not name.",
+        "There is no DRAM cache. The paper's is write-back, of a size that it does not state, and protected against power cuts; the volume's memory cache is written through.",
+        "Dirty segments are written back ahead of need, and not when they are purged.",
+    ],
+};
+
+const RATE_10: &[(DeviceClass, &str)] = &[(Ssd, "10%,model=sata-ssd,raid1=2,count=1"), DISKS];
+const RATE_20: &[(DeviceClass, &str)] = &[(Ssd, "10%,model=sata-ssd,raid1=2,count=2"), DISKS];
+const RATE_30: &[(DeviceClass, &str)] = &[(Ssd, "10%,model=sata-ssd,raid1=2,count=3"), DISKS];
+/// All of the volume fits on them, as in the paper.
+const DISKS: (DeviceClass, &str) = (Hdd, "16%,model=mba3073,raid1=2,count=10");
+
+const CACHE_RATES: Axis = Axis::Numbers { label: "SSD cache rate, %", places: &[0, 20, 40, 60, 80, 100] };
+
+/// The series of a workload, at its SSD rates of 10, 20 and 30 %.
+struct Names {
+    existing: [&'static str; 3],
+    proposed: [&'static str; 3],
+}
+
+const F1: Names = Names {
+    existing: ["F1-10% existing", "F1-20% existing", "F1-30% existing"],
+    proposed: ["F1-10% proposed", "F1-20% proposed", "F1-30% proposed"],
+};
+const F1_RW: Names = Names {
+    existing: ["F1-rw-10% existing", "F1-rw-20% existing", "F1-rw-30% existing"],
+    proposed: ["F1-rw-10% proposed", "F1-rw-20% proposed", "F1-rw-30% proposed"],
+};
+const F2: Names = Names {
+    existing: ["F2-10% existing", "F2-20% existing", "F2-30% existing"],
+    proposed: ["F2-10% proposed", "F2-20% proposed", "F2-30% proposed"],
+};
+const F2_RW: Names = Names {
+    existing: ["F2-rw-10% existing", "F2-rw-20% existing", "F2-rw-30% existing"],
+    proposed: ["F2-rw-10% proposed", "F2-rw-20% proposed", "F2-rw-30% proposed"],
+};
+
+/// The two methods with pages of one size.
+#[derive(Clone, Copy)]
+struct Methods {
+    existing: &'static str,
+    proposed: &'static str,
+}
+
+const PAGES_10: Methods = Methods {
+    existing: "inclusive,cache={x}%,page=10MiB,period=100s",
+    proposed: "exclusive,cache={x}%,page=10MiB,period=100s",
+};
+const PAGES_100: Methods = Methods {
+    existing: "inclusive,cache={x}%,page=100MiB,period=100s",
+    proposed: "exclusive,cache={x}%,page=100MiB,period=100s",
+};
+
+const fn series_of(names: &Names, methods: Methods, load: &'static str) -> [Series; 6] {
+    let Names { existing, proposed } = names;
+    let Methods { existing: inclusive, proposed: exclusive } = methods;
+    [
+        series(existing[0], RATE_10, inclusive, load),
+        series(proposed[0], RATE_10, exclusive, load),
+        series(existing[1], RATE_20, inclusive, load),
+        series(proposed[1], RATE_20, exclusive, load),
+        series(existing[2], RATE_30, inclusive, load),
+        series(proposed[2], RATE_30, exclusive, load),
+    ]
+}
+
+/// The series of all four workloads.
+const fn all_series(methods: Methods, [f1, f1_rw, f2, f2_rw]: [&'static str; 4]) -> [Series; 24] {
+    let all = [
+        series_of(&F1, methods, f1),
+        series_of(&F1_RW, methods, f1_rw),
+        series_of(&F2, methods, f2),
+        series_of(&F2_RW, methods, f2_rw),
+    ];
+    let mut flat = [all[0][0]; 24];
+    let mut place = 0;
+    while place < flat.len() {
+        flat[place] = all[place / 6][place % 6];
+        place += 1;
+    }
+    flat
+}
+
+const fn series(
+    label: &'static str,
+    devices: &'static [(DeviceClass, &'static str)],
+    policy: &'static str,
+    load: &'static str,
+) -> Series {
+    Series { label, devices, copies: 1, policy, load, variant_of: None }
+}
+
+/// A figure of one or all workloads.
+const fn figure(
+    id: &'static str,
+    title: &'static str,
+    place: &'static str,
+    series: &'static [Series],
+    claims: &'static [Claim],
+) -> Experiment {
+    Experiment {
+        id,
+        title,
+        paper: &PAPER,
+        place,
+        axis: CACHE_RATES,
+        series,
+        measures: &[VolumeLatency, LatencyP99],
+        counting: None,
+        prefill: Prefill::All,
+        times: Times { warm_up: 200, measured: 200 },
+        claims,
+        published: "The curves are plotted only, as multiples of the SSD cache alone at an SSD rate of 10 %, and the text compares them in words; the largest \
+                    reduction is given as 23 %.",
+        calibrated: &[],
+        contradictions: CONTRADICTIONS,
+        differs: &[],
+    }
+}
+
+const CONTRADICTIONS: &[&str] = &[
+    "The abstract and section 6 say that the proposed method is better with high locality, or with low locality and a large SSD. By section 5 and its figures it is with high \
+     locality, or with low locality and a small SSD. Section 5 has the data, and is tested here.",
+];
+
+const fn test(quantity: Quantity, published: Published, bound: Bound) -> Test {
+    Test { quantity, published, bound }
+}
+
+/// The method has the shortest mean response time of all: shorter than the other one, wherever each is best, and than tiering or the cache alone.
+const fn is_best(method: &'static str, other: &'static [&'static str]) -> [Test; 2] {
+    let shorter = RatioOfBests { measure: VolumeLatency, of: method, to: other };
+    let inside = Peak { measure: VolumeLatency, series: method, from: 20, to: 80 };
+    [test(shorter, Words, AtMost(1.0)), test(inside, Words, AtLeast(1.0))]
+}
+
+/// The mean response time of one method at a cache rate, as a multiple of the other's.
+const fn ratio(of: &'static str, to: &'static [&'static str], at: u32, bound: Bound) -> Test {
+    test(Ratio { measure: VolumeLatency, of, to, at }, Words, bound)
+}
+
+/// One method is no slower than the other at any cache rate.
+const fn nowhere_slower(of: &'static str, to: &'static [&'static str]) -> Test {
+    test(WorstRatio { measure: VolumeLatency, of, to, from: 20 }, Words, AtMost(1.0))
+}
