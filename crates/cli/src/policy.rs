@@ -9,12 +9,13 @@ use clap::Args;
 /// A change copies no data now: what the new policy wants elsewhere moves in the background, while the volume is served.
 #[derive(Args)]
 #[command(after_help = "\
-Policies: wardrop, equi, pass, hystor, raid1, ssd-first, cache, ssd-only, hdd-only, stripe, static.
+Policies: wardrop, equi, pass, hystor, exclusive, inclusive, raid1, ssd-first, cache, ssd-only, hdd-only, stripe, static.
 
 Examples:
   braid policy vault
   braid policy vault wardrop,period=1s
   braid policy vault static,ssd=80%
+  braid policy vault exclusive,cache=40%
 
 JSON: name, policy.")]
 pub struct Arguments {
