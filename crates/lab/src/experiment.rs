@@ -1,10 +1,11 @@
 //! What an experiment is: a declaration of which systems run which loads on which devices, what is measured of them, and what
 //! the paper says of it. Data only: [`crate::study`] runs it, [`crate::judge`] compares, [`crate::report`] shows.
 //!
-//! `{x}` in a policy or a load stands for the place on the axis, `{x*512}` for 512 times it (bytes of so many sectors), `{half}` for half
+//! `{x}` in a device, a policy or a load stands for the place on the axis, `{x*512}` for 512 times it (bytes of so many sectors), `{half}` for half
 //! the length of the runs, as in `30000ms`.
 
 use crate::Prefill;
+use crate::block_costs::Metric;
 use braid_base::{Bytes, DeviceClass};
 use braid_engine::Readahead;
 
@@ -60,6 +61,8 @@ pub struct Paper {
     pub cache_extents: usize,
     /// What its SSD caches cache: a block.
     pub block_size: Bytes,
+    /// Whether data lies where each policy places it before the load begins; otherwise as `fill.rs` says.
+    pub own_fill: bool,
     /// What is not as it was in the paper, in all of its experiments.
     pub differs: &'static [&'static str],
 }
@@ -99,8 +102,13 @@ pub struct Phase {
 pub struct Times {
     /// Seconds before anything is measured. Under [`Axis::Phases`] a part of the run's length.
     pub warm_up: u32,
-    /// Seconds that are measured then.
+    /// Seconds that are measured then; 0 for until the load ends.
     pub measured: u32,
+}
+
+impl Times {
+    /// The load is measured whole.
+    pub const WHOLE: Times = Times { warm_up: 0, measured: 0 };
 }
 
 /// One of the systems that are compared.
@@ -110,6 +118,10 @@ pub struct Series {
     pub label: &'static str,
     /// The devices, as on the command line: `80GB,model=x25-m,count=1`.
     pub devices: &'static [(DeviceClass, &'static str)],
+    /// The unit of caching, if it is not the paper's.
+    pub block_size: Option<Bytes>,
+    /// The metric that its blocks are sorted by, for [`Measure::Covered`].
+    pub metric: Option<Metric>,
     /// Required copies of everything. Two of them are there from the beginning, wherever the policy begins.
     pub copies: u8,
     /// The policy.
@@ -147,6 +159,16 @@ pub enum Measure {
     PerMinute,
     /// Seconds until each process has done its whole share.
     Finish,
+    /// Seconds that the load took.
+    Time,
+    /// Guests' requests that SSDs served, of all that reached a device, per cent. One that is divided counts once on each device.
+    HitRatio,
+    /// Guests' requests that reached the SSDs, per second.
+    DemandRate,
+    /// Latency of the first blocks, so many in a hundred as the place on the axis says, in the order of the series' metric, per cent of all.
+    Covered,
+    /// Blocks of 4 KiB that were read from SSDs to be written back, per second.
+    ScrubRate,
     /// Mean milliseconds of a read or write of the volume.
     VolumeLatency,
     /// Share of data on SSDs at the end, per cent.
@@ -247,6 +269,11 @@ impl Measure {
             Measure::Operations => "operations per second",
             Measure::PerMinute => "operations per minute",
             Measure::Finish => "time to finish the workload",
+            Measure::Time => "execution time",
+            Measure::HitRatio => "hit ratio",
+            Measure::DemandRate => "demand requests to the SSD",
+            Measure::Covered => "latency of the first blocks",
+            Measure::ScrubRate => "scrub requests to the SSD",
             Measure::VolumeLatency => "mean latency of the volume's reads and writes",
             Measure::SsdShare => "share of data on SSDs",
             Measure::Settling => "time to equilibrium",
@@ -261,10 +288,14 @@ impl Measure {
         match self {
             Measure::Throughput => "MB/s",
             Measure::Latency | Measure::LatencyP90 | Measure::LatencyP99 | Measure::VolumeLatency => "ms",
-            Measure::Operations => "1/s",
+            Measure::Operations | Measure::DemandRate | Measure::ScrubRate => "1/s",
             Measure::PerMinute => "1/min",
-            Measure::Finish | Measure::Settling => "s",
-            Measure::SsdShare | Measure::Behind | Measure::BehindHighest => "%",
+            Measure::Finish | Measure::Settling | Measure::Time => "s",
+            Measure::SsdShare
+            | Measure::HitRatio
+            | Measure::Covered
+            | Measure::Behind
+            | Measure::BehindHighest => "%",
             Measure::Entropy => "bits",
         }
     }
@@ -272,12 +303,20 @@ impl Measure {
     /// Whether more is better.
     pub fn more_is_better(self) -> bool {
         match self {
-            Measure::Throughput | Measure::Operations | Measure::PerMinute | Measure::SsdShare => true,
+            Measure::Throughput
+            | Measure::Operations
+            | Measure::PerMinute
+            | Measure::SsdShare
+            | Measure::HitRatio
+            | Measure::Covered
+            | Measure::DemandRate => true,
             Measure::Latency
             | Measure::LatencyP90
             | Measure::LatencyP99
             | Measure::VolumeLatency
             | Measure::Finish
+            | Measure::Time
+            | Measure::ScrubRate
             | Measure::Settling
             | Measure::Behind
             | Measure::BehindHighest

@@ -10,6 +10,8 @@
 //!   disk the SSDs would be as good as empty, too.
 //! - A tenth stays free because policies want room: the cache of `ssd-first`, moves of `wardrop`.
 //!
+//! Policies that have all data on disks, and learn from what guests ask for what of it is worth a copy on the SSDs (`hystor`), begin so.
+//!
 //! Policies that are a rule of where data lies (`static`, `stripe`, `ssd-only`, `hdd-only`, `cache`) place it by themselves: they would never
 //! move it to where they say it is.
 
@@ -31,6 +33,9 @@ const LISTED: &str = "listed";
 
 /// Policies that are a rule of where data lies.
 const RULES: [&str; 5] = ["static", "stripe", "ssd-only", "hdd-only", "cache"];
+
+/// Policies that have all homes on disks, and learn what is worth a copy on the SSDs: what fills the disks is no access for them to learn from.
+const LEARNING_CACHES: [&str; 1] = ["hystor"];
 
 /// The neutral policy leaves one in this many slots of an SSD free: what `ssd-first` keeps for its cache, which it does not begin to
 /// fill before no more are free.
@@ -93,6 +98,9 @@ fn neutral(policy: &str, devices: &[DeviceStatus], extents: u64) -> Option<Strin
     let name = policy.split(',').next().unwrap_or_default();
     if RULES.contains(&name.trim()) {
         return None;
+    }
+    if LEARNING_CACHES.contains(&name.trim()) {
+        return Some("hdd-only".to_owned());
     }
     let is = |class| devices.iter().filter(move |device| device.class == class);
     let room = |device: &DeviceStatus| u64::from(device.free.saturating_sub(device.slots / FREE_SHARE));

@@ -144,7 +144,7 @@ impl<D: Device> Guests<D> {
         Guests {
             rt: rt.clone(),
             volume,
-            recorder: RefCell::new(Recorder::new(setup.burstiness)),
+            recorder: RefCell::new(Recorder::new(setup.burstiness, setup.block_costs)),
             series: RefCell::new(Series::new(setup.interval, setup.duration)),
             course: RefCell::new(Course::new(rt.now(), length)),
             verifier,
@@ -365,7 +365,9 @@ impl<D: Device> Guests<D> {
             _ => Box::pin(self.in_parts(request)).await?,
         }
         if is_recorded || !self.past_unrecorded.get() {
-            self.recorder.borrow_mut().record(op, len, at, admitted, self.rt.now());
+            let (mut recorder, now) = (self.recorder.borrow_mut(), self.rt.now());
+            recorder.record(op, len, at, admitted, now);
+            recorder.add_cost(op, offset, len, now - at);
         }
         Ok(())
     }

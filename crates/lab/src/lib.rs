@@ -23,6 +23,7 @@
 //! file systems, and whatever the device models leave out.
 #![forbid(unsafe_code)]
 
+mod block_costs;
 mod computing;
 mod device;
 mod error;
@@ -49,6 +50,7 @@ pub mod study;
 mod sweep;
 mod verify;
 
+pub use block_costs::{CostCurves, Metric};
 pub use braid_engine::Readahead;
 pub use device::{DeviceSetup, Group, Size};
 pub use error::{Error, ErrorKind, Result};

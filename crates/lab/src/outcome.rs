@@ -1,5 +1,6 @@
 //! What comes out of a simulation: plain data, the same for the same setup, with units in its names.
 
+use crate::block_costs::CostCurves;
 use braid_base::DeviceClass;
 use braid_engine::Latency;
 use braid_trace::measure::Burstiness;
@@ -73,6 +74,9 @@ pub struct Outcome {
     /// How unevenly reads and writes came; none unless the setup says `burstiness`.
     #[serde(skip)]
     pub burstiness: Option<Burstiness>,
+    /// Which blocks cost how much; none unless the setup says `block_costs`.
+    #[serde(skip)]
+    pub block_costs: Option<CostCurves>,
     /// Memory of the map.
     pub map_memory_bytes: u64,
     /// Memory of the policy, about.

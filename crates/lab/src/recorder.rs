@@ -1,6 +1,7 @@
 //! What guests saw: response times by kind of request, with the wait for admission apart from the time in the volume; and what
 //! their programmes count themselves.
 
+use crate::block_costs::{BlockCosts, CostCurves};
 use crate::computing::Ended;
 use braid_base::{Bytes, Nanos, Op};
 use braid_engine::Latency;
@@ -17,6 +18,8 @@ pub(crate) struct Recorder {
     moved_before: [Bytes; 2],
     /// When reads and writes arrived, if that is measured.
     arrivals: Option<BurstinessCounting>,
+    /// What each block cost, if that is measured.
+    costs: Option<BlockCosts>,
 }
 
 /// Operations of the clients' programmes, those included that no request was made for.
@@ -41,15 +44,20 @@ pub(crate) struct Kind {
 }
 
 impl Recorder {
-    /// Nothing yet; whether arrivals are to be counted.
-    pub fn new(arrivals: bool) -> Recorder {
-        Recorder { arrivals: arrivals.then(BurstinessCounting::default), ..Recorder::default() }
+    /// Nothing yet; whether arrivals are to be counted, and the costs of blocks.
+    pub fn new(arrivals: bool, costs: bool) -> Recorder {
+        let (arrivals, costs) = (arrivals.then(BurstinessCounting::default), costs.then(BlockCosts::default));
+        Recorder { arrivals, costs, ..Recorder::default() }
     }
 
     /// Forgets everything but how much was moved in all, and counts from `now` on.
     pub fn restart(&mut self, now: Nanos) {
         let moved_before = self.moved();
-        *self = Recorder { from: now, moved_before, ..Recorder::new(self.arrivals.is_some()) };
+        *self = Recorder {
+            from: now,
+            moved_before,
+            ..Recorder::new(self.arrivals.is_some(), self.costs.is_some())
+        };
     }
 
     /// Bytes read and written since the load began: by requests, and by programmes.
@@ -83,6 +91,19 @@ impl Recorder {
         if let Some(arrivals) = self.arrivals.as_mut().filter(|_| matches!(op, Op::Read | Op::Write)) {
             arrivals.add(at.saturating_sub(self.from));
         }
+    }
+
+    /// A read or write has taken so long.
+    #[inline]
+    pub fn add_cost(&mut self, op: Op, offset: Bytes, len: Bytes, latency: Nanos) {
+        if let Some(costs) = self.costs.as_mut().filter(|_| matches!(op, Op::Read | Op::Write)) {
+            costs.add(offset, len, latency);
+        }
+    }
+
+    /// Which blocks cost how much, if that is measured.
+    pub fn costs(&self) -> Option<CostCurves> {
+        self.costs.as_ref().map(BlockCosts::finish)
     }
 
     /// How unevenly requests arrived, if that is measured.

@@ -58,6 +58,8 @@ pub struct Setup {
     pub verify: bool,
     /// Whether the burstiness of the requests' arrivals is measured, in up to 64 MiB of memory.
     pub burstiness: bool,
+    /// Whether it is measured which blocks cost how much, in some 100 bytes for each block that is accessed.
+    pub block_costs: bool,
     /// Length of an interval of the time series; none for one that fits.
     pub interval: Option<Nanos>,
 }
@@ -187,6 +189,7 @@ impl Setup {
             processors: None,
             verify: false,
             burstiness: false,
+            block_costs: false,
             interval: None,
         }
     }

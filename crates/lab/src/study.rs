@@ -5,8 +5,9 @@
 use crate::estimate::Estimate;
 use crate::experiment::{Axis, Counting, Experiment, Measure, Published, Quantity, Series, Test};
 use crate::judge::{self, Judged, shown_with_spread};
+use crate::outcome::DeviceOutcome;
 use crate::{DeviceSetup, Distribution, Error, Load, OWN, Outcome, Progress, Result, Setup, WarmUp, sweep};
-use braid_base::{DeviceClass, Nanos};
+use braid_base::{Bytes, DeviceClass, Nanos};
 use serde::Serialize;
 
 /// An experiment that has been run: plain data, the same on every machine.
@@ -142,6 +143,8 @@ pub struct How {
 
 /// Runs of a quick study are so much shorter.
 const QUICK: f64 = 0.05;
+/// What a quick study runs of a load that is else measured whole, in seconds.
+const QUICK_WHOLE: f64 = 2.0;
 
 /// Runs experiments, and calls `progress` about ten times a second.
 ///
@@ -193,35 +196,42 @@ pub fn plan(experiment: &Experiment, how: How) -> Result<Vec<Setup>> {
     let times = Lengths::of(experiment, how);
     let mut setups = Vec::new();
     for series in experiment.series {
-        let devices: Vec<DeviceSetup> = series
-            .devices
-            .iter()
-            .map(|&(class, text)| DeviceSetup::parse(class, text))
-            .collect::<Result<_>>()?;
         for (place, (warm_up, measured)) in
             experiment.axis.places().into_iter().zip(times.of_places(experiment))
         {
+            let device = |&(class, text): &(DeviceClass, &str)| {
+                DeviceSetup::parse(class, &fill_in(text, place, times.all / 2.0))
+            };
+            let devices: Vec<DeviceSetup> = series.devices.iter().map(device).collect::<Result<_>>()?;
+            let fill = match (series.copies > 1, experiment.paper.own_fill) {
+                (true, _) => Some(MIRROR),
+                (false, true) => Some(OWN),
+                (false, false) => None,
+            };
             let load = Load::Workload(fill_in(series.load, place, times.all / 2.0));
             setups.push(Setup {
                 seed: how.seed,
                 size: experiment.paper.volume,
                 copies: series.copies,
                 cache_extents: experiment.paper.cache_extents,
-                block_size: experiment.paper.block_size,
                 readahead: experiment.paper.readahead,
                 processors: experiment.paper.processors,
                 prefill: experiment.prefill,
-                prefill_policy: Some(if series.copies > 1 { MIRROR } else { OWN }.to_owned()),
+                prefill_policy: fill.map(str::to_owned),
                 burstiness: experiment.measures.contains(&Measure::Entropy),
+                block_costs: experiment.measures.contains(&Measure::Covered),
                 warm_up: WarmUp::Time(seconds(warm_up)),
-                duration: Some(seconds(measured)),
-                ..Setup::new(devices.clone(), fill_in(series.policy, place, times.all / 2.0), load)
+                duration: (measured > 0.0).then(|| seconds(measured)),
+                block_size: series.block_size.unwrap_or(experiment.paper.block_size),
+                ..Setup::new(devices, fill_in(series.policy, place, times.all / 2.0), load)
             });
         }
     }
     Ok(setups)
 }
 
+/// The unit in which the Hystor talk counts what is scrubbed.
+const SCRUBBED: Bytes = Bytes(4 << 10);
 /// What fills a volume of two copies: both of them are current when the load begins.
 const MIRROR: &str = "raid1";
 
@@ -245,8 +255,11 @@ struct Lengths {
 impl Lengths {
     fn of(experiment: &Experiment, how: How) -> Lengths {
         let scale = if how.quick { QUICK } else { 1.0 };
-        let (warm_up, measured) =
-            (f64::from(experiment.times.warm_up) * scale, f64::from(experiment.times.measured) * scale);
+        let warm_up = f64::from(experiment.times.warm_up) * scale;
+        let measured = match (experiment.times.measured, how.quick) {
+            (0, true) => QUICK_WHOLE,
+            (measured, _) => f64::from(measured) * scale,
+        };
         Lengths { warm_up, measured, all: warm_up + measured }
     }
 
@@ -270,9 +283,10 @@ fn tables(experiment: &Experiment, outcomes: &[&Outcome]) -> Vec<Table> {
         more_is_better: measure.more_is_better(),
         values: outcomes
             .chunks(places.len())
-            .map(|row| {
+            .zip(experiment.series)
+            .map(|(row, series)| {
                 let row = row.iter().zip(&places);
-                row.map(|(outcome, &place)| value(experiment, place, measure, outcome)).collect()
+                row.map(|(outcome, &place)| value(experiment, series, place, measure, outcome)).collect()
             })
             .collect(),
         half_widths: vec![vec![0.0; places.len()]; experiment.series.len()],
@@ -357,7 +371,13 @@ fn simulated(series: &Series) -> Simulated {
 }
 
 /// A measure of one run; `place` is the one on the axis. None if the run has no such number.
-fn value(experiment: &Experiment, place: u32, measure: Measure, outcome: &Outcome) -> Option<f64> {
+fn value(
+    experiment: &Experiment,
+    series: &Series,
+    place: u32,
+    measure: Measure,
+    outcome: &Outcome,
+) -> Option<f64> {
     let counted = Counted::of(outcome, experiment.counting);
     Some(match measure {
         Measure::Throughput => counted.bytes / 1e6,
@@ -370,16 +390,29 @@ fn value(experiment: &Experiment, place: u32, measure: Measure, outcome: &Outcom
             f64::from(place) * experiment.counting.map_or(0.0, |c| c.operations)
                 / counted.operations.max(1e-9)
         }
-        Measure::VolumeLatency => outcome.all.latency.mean / 1e6,
-        Measure::SsdShare => {
-            let ssds = outcome.devices.iter().filter(|device| device.is(DeviceClass::Ssd));
-            ssds.map(|device| device.data_share).sum::<f64>() * 100.0
+        Measure::Time => outcome.measured_seconds,
+        Measure::HitRatio => of_ssds(outcome, |device| device.requests_share) * 100.0,
+        Measure::DemandRate => {
+            let requests = |d: &DeviceOutcome| (d.guest_read_requests + d.guest_write_requests) as f64;
+            of_ssds(outcome, requests) / outcome.measured_seconds.max(1e-9)
         }
+        Measure::Covered => outcome.block_costs.as_ref()?.covered(series.metric?, place)? * 100.0,
+        Measure::ScrubRate => {
+            let blocks = outcome.background.written_back_bytes as f64 / SCRUBBED.0 as f64;
+            blocks / outcome.measured_seconds.max(1e-9)
+        }
+        Measure::VolumeLatency => outcome.all.latency.mean / 1e6,
+        Measure::SsdShare => of_ssds(outcome, |device| device.data_share) * 100.0,
         Measure::Settling => return outcome.settled_seconds,
         Measure::Behind => of_volume(outcome, outcome.behind_mean_bytes),
         Measure::BehindHighest => of_volume(outcome, outcome.behind_highest_bytes as f64),
         Measure::Entropy => *outcome.burstiness.as_ref()?.entropy_bits.get(place as usize)?,
     })
+}
+
+/// The sum of something over the SSDs.
+fn of_ssds(outcome: &Outcome, of: impl Fn(&DeviceOutcome) -> f64) -> f64 {
+    outcome.devices.iter().filter(|device| device.is(DeviceClass::Ssd)).map(of).sum()
 }
 
 /// A part of the volume, per cent.

@@ -2,6 +2,7 @@
 //! file's.
 
 pub mod exclusive;
+pub mod hystor;
 pub mod pass;
 pub mod wardrop;
 
@@ -10,7 +11,7 @@ use crate::{Error, Result};
 
 /// All of them, paper after paper.
 pub fn all() -> Vec<&'static Experiment> {
-    [wardrop::ALL, pass::ALL, exclusive::ALL].into_iter().flatten().copied().collect()
+    [wardrop::ALL, pass::ALL, hystor::ALL, exclusive::ALL].into_iter().flatten().copied().collect()
 }
 
 /// The experiments that these names stand for: an id, a system for all of its, or `all`. In the order of [`all`], each

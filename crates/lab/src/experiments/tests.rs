@@ -48,6 +48,26 @@ fn all_of_hayashi_and_komoda_is_there() {
     assert!(fig10.iter().any(|setup| setup.policy.starts_with("inclusive,cache=40%")));
 }
 
+#[test]
+fn all_of_the_hystor_study_but_metadata_is_there() {
+    for part in ["patterns", "postmark", "email", "tpch", "scrub", "chunk"] {
+        assert_eq!(find(&[format!("hystor/{part}")]).unwrap().len(), 1, "{part}");
+    }
+    // And indicator metrics of five loads.
+    assert_eq!(find(&["hystor".to_owned()]).unwrap().len(), 11);
+}
+
+/// The size of the SSD is the place; data lies on the disk before, under another policy than the one that learns.
+#[test]
+fn a_place_is_filled_in_for_devices_and_blocks_have_the_size_of_their_series() {
+    let chunk = find(&["hystor/chunk".to_owned()]).unwrap()[0];
+    let setups = plan(chunk, HOW).unwrap();
+    let size = |setup: &crate::Setup| setup.devices[0].size;
+    assert_eq!((size(&setups[0]), size(&setups[4])), (crate::Size::Share(0.2), crate::Size::Share(1.0)));
+    assert_eq!((setups[0].block_size, setups[5].block_size), (Bytes(4096), Bytes(16_384)));
+    assert!(setups.iter().all(|setup| setup.duration.is_none() && setup.prefill_policy.is_none()));
+}
+
 /// The paper's 30 GB with two copies, its windows in sectors, and no memory cache above its block device.
 #[test]
 fn a_place_is_filled_in_and_a_mirror_begins_with_both_copies() {

@@ -39,6 +39,7 @@ const PAPER: Paper = Paper {
     volume: None,
     cache_extents: 0,
     block_size: Bytes(8 << 10),
+    own_fill: true,
     differs: &[
         "The traces are not to be had whole: financial1-like and financial2-like stand in for them, with the shares of reads and mean sizes of the paper's table 1 \
          (figures=hayashi) and the shares of the busiest fifth in its figure 4. Which areas are popular does not change with time, as it did in the traces. Requests begin at \
@@ -136,7 +137,7 @@ const fn series(
     policy: &'static str,
     load: &'static str,
 ) -> Series {
-    Series { label, devices, copies: 1, policy, load, variant_of: None }
+    Series { label, devices, copies: 1, policy, load, block_size: None, metric: None, variant_of: None }
 }
 
 /// A figure of one or all workloads.

@@ -41,6 +41,7 @@ const PAPER: Paper = Paper {
     volume: Some(Bytes(30_000_000_000)),
     cache_extents: 0,
     block_size: Bytes(4 << 10),
+    own_fill: true,
     differs: &[
         "The devices are models. The seek times, rates and write cache of the Seagate 7200.12, and the inner workings of the Intel X25-E, are \
          assumed in part (crates/model/src/library says which); none was fitted to a result of this paper.",
@@ -109,7 +110,16 @@ const fn series(
     policy: &'static str,
     load: &'static str,
 ) -> Series {
-    Series { label, devices, copies: devices.len() as u8, policy, load, variant_of: None }
+    Series {
+        label,
+        devices,
+        copies: devices.len() as u8,
+        policy,
+        load,
+        block_size: None,
+        metric: None,
+        variant_of: None,
+    }
 }
 
 const fn test(quantity: Quantity, published: Published, bound: Bound) -> Test {

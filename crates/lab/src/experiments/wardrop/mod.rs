@@ -40,6 +40,7 @@ const PAPER: Paper = Paper {
     volume: None,
     cache_extents: 100,
     block_size: Bytes(4 << 10),
+    own_fill: true,
     differs: &[
         "The workload is generated: counts and mean sizes of operations are those of tables I and II, and what they leave open \
          is estimated (crates/workload/src/dbench.rs and netapp.rs say what). The real dbench and the real trace are not used.",
@@ -104,7 +105,7 @@ const fn series(
     policy: &'static str,
     load: &'static str,
 ) -> Series {
-    Series { label, devices, copies: 1, policy, load, variant_of: None }
+    Series { label, devices, copies: 1, policy, load, block_size: None, metric: None, variant_of: None }
 }
 
 /// The policy without migration in the background: only allocation and writes to what memory holds shift load.
@@ -134,7 +135,7 @@ const fn variant(
     policy: &'static str,
     load: &'static str,
 ) -> Series {
-    Series { label, devices, copies: 1, policy, load, variant_of: Some(of) }
+    Series { label, devices, copies: 1, policy, load, block_size: None, metric: None, variant_of: Some(of) }
 }
 
 const fn test(quantity: Quantity, published: Published, bound: Bound) -> Test {

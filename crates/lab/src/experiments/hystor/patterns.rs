@@ -1,0 +1,109 @@
+//! What an SSD is good at: bandwidth by pattern and size of request.
+
+use super::{HDD_ALONE, PAPER, SSD_ALONE, series, test};
+use crate::Prefill;
+use crate::experiment::Bound::{AtLeast, Within};
+use crate::experiment::Measure::Throughput;
+use crate::experiment::Published::{Number, Words};
+use crate::experiment::Quantity::{Change, Ratio, Value};
+use crate::experiment::{Axis, Claim, Experiment, Series, Times};
+
+const SSD_RANDOM_READ: &str = "SSD, random reads";
+const SSD_RANDOM_WRITE: &str = "SSD, random writes";
+const SSD_SEQUENTIAL_READ: &str = "SSD, sequential reads";
+const SSD_SEQUENTIAL_WRITE: &str = "SSD, sequential writes";
+const HDD_RANDOM_READ: &str = "disk, random reads";
+const HDD_RANDOM_WRITE: &str = "disk, random writes";
+const HDD_SEQUENTIAL_READ: &str = "disk, sequential reads";
+const HDD_SEQUENTIAL_WRITE: &str = "disk, sequential writes";
+
+const RANDOM_READ: &str = "random,span=8GiB,read=100%,size={x}KiB,requests=endless";
+const RANDOM_WRITE: &str = "random,span=8GiB,read=0%,size={x}KiB,requests=endless";
+const SEQUENTIAL_READ: &str = "sequential,span=8GiB,read=100%,size={x}KiB,requests=endless";
+const SEQUENTIAL_WRITE: &str = "sequential,span=8GiB,read=0%,size={x}KiB,requests=endless";
+
+const fn ssd(label: &'static str, load: &'static str) -> Series {
+    series(label, SSD_ALONE, "ssd-only", load)
+}
+
+const fn hdd(label: &'static str, load: &'static str) -> Series {
+    series(label, HDD_ALONE, "hdd-only", load)
+}
+
+/// The declaration.
+pub const EXPERIMENT: Experiment = Experiment {
+    id: "hystor/patterns",
+    title: "SSD and disk by pattern and size of request",
+    paper: &PAPER,
+    place: "SSD performance advantages",
+    axis: Axis::Numbers { label: "request, KiB", places: &[4, 8, 16, 32, 64, 128, 256] },
+    series: &[
+        ssd(SSD_RANDOM_READ, RANDOM_READ),
+        ssd(SSD_RANDOM_WRITE, RANDOM_WRITE),
+        ssd(SSD_SEQUENTIAL_READ, SEQUENTIAL_READ),
+        ssd(SSD_SEQUENTIAL_WRITE, SEQUENTIAL_WRITE),
+        hdd(HDD_RANDOM_READ, RANDOM_READ),
+        hdd(HDD_RANDOM_WRITE, RANDOM_WRITE),
+        hdd(HDD_SEQUENTIAL_READ, SEQUENTIAL_READ),
+        hdd(HDD_SEQUENTIAL_WRITE, SEQUENTIAL_WRITE),
+    ],
+    measures: &[Throughput],
+    counting: None,
+    prefill: Prefill::All,
+    times: Times { warm_up: 2, measured: 10 },
+    claims: &[
+        Claim {
+            sentence: "Random reads of 4 KiB are 7.7 times as fast as on the disk.",
+            place: "SSD performance advantages",
+            tests: &[test(
+                Ratio { measure: Throughput, of: SSD_RANDOM_READ, to: &[HDD_RANDOM_READ], at: 4 },
+                Number(7.7),
+                AtLeast(7.7),
+            )],
+            why: "",
+        },
+        Claim {
+            sentence: "Random writes of 4 KiB are 28.5 times as fast as on the disk.",
+            place: "SSD performance advantages",
+            tests: &[test(
+                Ratio { measure: Throughput, of: SSD_RANDOM_WRITE, to: &[HDD_RANDOM_WRITE], at: 4 },
+                Number(28.5),
+                AtLeast(28.5),
+            )],
+            why: "",
+        },
+        Claim {
+            sentence: "Random and sequential writes to the SSD are almost the same.",
+            place: "SSD performance advantages",
+            tests: &[test(
+                Ratio { measure: Throughput, of: SSD_RANDOM_WRITE, to: &[SSD_SEQUENTIAL_WRITE], at: 32 },
+                Words,
+                Within(0.85, 1.15),
+            )],
+            why: "",
+        },
+        Claim {
+            sentence: "From requests of 32 KiB on, writes to the SSD have about all of their bandwidth, 180 MB/s.",
+            place: "SSD performance advantages",
+            tests: &[
+                test(
+                    Value { measure: Throughput, series: SSD_RANDOM_WRITE, at: 32 },
+                    Number(180.0),
+                    Within(144.0, 216.0),
+                ),
+                test(
+                    Change { measure: Throughput, series: SSD_RANDOM_WRITE, at: 256, from: 32 },
+                    Words,
+                    Within(0.9, 1.25),
+                ),
+            ],
+            why: "",
+        },
+    ],
+    published: "7.7 and 28.5 times, 180 MB/s at 32 KiB and up to 194 MB/s are given as numbers; the curves are in plots.",
+    calibrated: &[],
+    contradictions: &[],
+    differs: &[
+        "The talk's tool, Intel's Open Storage Toolkit, is not described: one request at a time here, over 8 GiB.",
+    ],
+};

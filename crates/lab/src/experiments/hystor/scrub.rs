@@ -1,0 +1,50 @@
+//! What scrubbing adds to the requests that the SSD serves, with the load for which it is worst.
+
+use super::{BOTH, HYSTOR, PAPER, POLICY, SIZES, email, series, test};
+use crate::Prefill;
+use crate::experiment::Bound::{AtLeast, AtMost};
+use crate::experiment::Measure::{DemandRate, ScrubRate, Time};
+use crate::experiment::Published::{Number, Words};
+use crate::experiment::Quantity::Change;
+use crate::experiment::{Claim, Experiment, Times};
+
+/// The declaration.
+pub const EXPERIMENT: Experiment = Experiment {
+    id: "hystor/scrub",
+    title: "E-mail: requests to the SSD, on demand and to scrub",
+    paper: &PAPER,
+    place: "evaluation, scrubbing",
+    axis: SIZES,
+    series: &[series(HYSTOR, BOTH, POLICY, email::LOAD)],
+    measures: &[DemandRate, ScrubRate, Time],
+    counting: None,
+    prefill: Prefill::All,
+    times: Times::WHOLE,
+    claims: &[
+        Claim {
+            sentence: "From 20 to 80 % of the working set, scrub requests become nearly a quarter fewer per second.",
+            place: "scrubbing",
+            tests: &[test(
+                Change { measure: ScrubRate, series: HYSTOR, at: 80, from: 20 },
+                Number(0.75),
+                AtMost(0.85),
+            )],
+            why: "",
+        },
+        Claim {
+            sentence: "Requests on demand become more per second, since the same number takes less time.",
+            place: "scrubbing",
+            tests: &[
+                test(Change { measure: DemandRate, series: HYSTOR, at: 80, from: 20 }, Words, AtLeast(1.0)),
+                test(Change { measure: Time, series: HYSTOR, at: 80, from: 20 }, Words, AtMost(1.0)),
+            ],
+            why: "",
+        },
+    ],
+    published: "The quarter is given as a number; the rates are in a plot.",
+    calibrated: &[],
+    contradictions: &[],
+    differs: &[
+        "A scrub is a block of 4 KiB read from the SSD; neighbours are written to the disk as one request.",
+    ],
+};

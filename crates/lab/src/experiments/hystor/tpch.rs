@@ -1,0 +1,54 @@
+//! Query 1 of TPC-H: scans in sequence.
+
+use super::{HDD, HYSTOR, NO_WRITE_BACK, PAPER, SIZES, SSD, all, hits, times_longer};
+use crate::Prefill;
+use crate::experiment::Bound::{AtMost, Shown, Within};
+use crate::experiment::Measure::{HitRatio, Time};
+use crate::experiment::Published::{Number, Range, Words};
+use crate::experiment::{Claim, Experiment, Times};
+
+/// The declaration.
+pub const EXPERIMENT: Experiment = Experiment {
+    id: "hystor/tpch",
+    title: "TPC-H, query 1: execution time and hit ratio",
+    paper: &PAPER,
+    place: "evaluation, TPC-H Q1",
+    axis: SIZES,
+    series: &all("tpch-q1-like"),
+    measures: &[Time, HitRatio],
+    counting: None,
+    prefill: Prefill::All,
+    times: Times::WHOLE,
+    claims: &[
+        Claim {
+            sentence: "The disk alone takes 1.16 times as long as the SSD alone.",
+            place: "execution time",
+            tests: &[times_longer(HDD, &[SSD], 20, Number(1.16), Within(1.1, 1.22))],
+            why: "",
+        },
+        Claim {
+            sentence: "With a small SSD it is 2 to 5 % slower than the disk alone.",
+            place: "execution time",
+            tests: &[times_longer(HYSTOR, &[HDD], 20, Range(1.02, 1.05), AtMost(1.05))],
+            why: "",
+        },
+        Claim {
+            sentence: "The hit ratio is about 30 to 40 % there.",
+            place: "hit ratio",
+            tests: &[hits(HYSTOR, 20, Range(30.0, 40.0), Shown)],
+            why: "",
+        },
+        Claim {
+            sentence: "Nor is it without a write-back area.",
+            place: "ours",
+            tests: &[times_longer(NO_WRITE_BACK, &[HDD], 20, Words, AtMost(1.05))],
+            why: "",
+        },
+    ],
+    published: "1.16 times, 2 to 5 %, and 30 to 40 % are given as numbers; the curves are in plots.",
+    calibrated: &[
+        "1.16: the rate at which the query works through its data (crates/workload/src/tpch.rs) was chosen for it, with other models.",
+    ],
+    contradictions: &[],
+    differs: &[],
+};
