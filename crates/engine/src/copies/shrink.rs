@@ -63,7 +63,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
     }
 
     async fn drop_blocks(self: &Rc<Self>, blocks: &[BlockId]) -> Result<()> {
-        let demote = async |extent, blocks: &[BlockId]| self.demote(extent, blocks, Mover::Engine).await;
-        self.each_extent(blocks, demote).await.map(|_| ())
+        let demote = async |blocks: &[BlockId]| self.demote(blocks, Mover::Engine).await;
+        self.in_order(blocks, demote).await.map(|_| ())
     }
 }
