@@ -1,7 +1,7 @@
 //! What each constant of `equi` matters: half and double of it, on a few traces and generated loads, in virtual time.
 //!
 //! `cargo run --release -p braid-bench --bin equi-sweep -- [POLICY …]`; `SEEDS=1,2` are the seeds, `LOADS=random,msr-40/15,…` some of the loads.
-//! With policies it shows their costs, load by load; without, the table of docs/research.md, on the loads of [`SWEPT`]. It reads
+//! With policies it shows their costs, load by load; without, the table of docs/benchmarks.md, on the loads of [`SWEPT`]. It reads
 //! ../shared/traces, and goes without traces where that is not there.
 //!
 //! The cost of a load is what a request takes: mean latency of a trace in open loop, time over requests of generated loads in closed loop.

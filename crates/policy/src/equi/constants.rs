@@ -1,5 +1,5 @@
 //! All numbers that the rule assumes, each with its reason. Users set the first two. The others are settings of the same names too, but for
-//! research alone: `equi-sweep` measures what half and double of each do (docs/research.md).
+//! research alone: `equi-sweep` measures what half and double of each do (docs/benchmarks.md).
 
 use super::demand::Speed;
 use crate::{BadSetting, Settings};
