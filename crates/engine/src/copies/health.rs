@@ -5,7 +5,7 @@ use crate::open::{self, Written};
 use crate::{Error, ErrorKind, Result};
 use braid_base::{DeviceClass, DeviceId};
 use braid_format::SlotNumber;
-use braid_format::superblock::{DeviceState, Superblock};
+use braid_format::superblock::{DeviceState, Role, Superblock};
 use braid_runtime::{Device, Runtime};
 
 impl<R: Runtime, D: Device> Core<R, D> {
@@ -143,6 +143,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
                     entry.state = member.state();
                     if member.is_written() {
                         entry.in_step = epoch;
+                        entry.role = entry.role | Role::DATA;
                     }
                 }
                 superblock.clone()

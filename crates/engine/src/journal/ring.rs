@@ -23,7 +23,9 @@ use std::collections::VecDeque;
 /// The journal of a volume that is open.
 pub(crate) struct Journal {
     /// Where the ring lies: device and offset.
-    replicas: Vec<(DeviceId, Bytes)>,
+    replicas: RefCell<Vec<(DeviceId, Bytes)>>,
+    /// Where it is written, too: a copy is moving there, or has just left.
+    beside: Cell<Option<(DeviceId, Bytes)>>,
     /// The opening that writes.
     epoch: u64,
     ring: RefCell<Ring>,
@@ -79,7 +81,8 @@ impl Journal {
     pub fn new(replicas: Vec<(DeviceId, Bytes)>, epoch: u64, ring: Ring) -> Journal {
         let (most_pending, proved) = (most_pending(ring.len), Cell::new(ring.newest));
         Journal {
-            replicas,
+            replicas: RefCell::new(replicas),
+            beside: Cell::new(None),
             epoch,
             ring: RefCell::new(ring),
             previous: RefCell::default(),
@@ -98,7 +101,8 @@ impl Journal {
 
     /// Where the ring of a device begins that has one.
     pub fn offset_on(&self, device: DeviceId) -> Bytes {
-        let replica = self.replicas.iter().find(|(replica, _)| *replica == device);
+        let replicas = self.replicas.borrow();
+        let replica = replicas.iter().find(|(replica, _)| *replica == device);
         replica.expect("a journal that was searched has a place").1
     }
 
@@ -107,14 +111,30 @@ impl Journal {
         self.commits.failure()
     }
 
-    /// Whether the ring lies on a device.
+    /// Everywhere that the ring is written.
+    fn places(&self) -> Vec<(DeviceId, Bytes)> {
+        self.replicas.borrow().iter().copied().chain(self.beside.get()).collect()
+    }
+
+    /// From now on the ring lies there, and is written to another place, too.
+    pub fn set_places(&self, replicas: Vec<(DeviceId, Bytes)>, beside: Option<(DeviceId, Bytes)>) {
+        self.replicas.replace(replicas);
+        self.beside.set(beside);
+    }
+
+    /// Keeps batches back, so that the next one goes to all places that are set meanwhile.
+    pub async fn hold(&self) -> Permit {
+        self.writer.acquire(1).await
+    }
+
+    /// Whether the ring is written to a device.
     pub fn is_on(&self, device: DeviceId) -> bool {
-        self.replicas.iter().any(|(replica, _)| *replica == device)
+        self.places().iter().any(|(place, _)| *place == device)
     }
 
     /// Whether the ring lies on another device than this one, too.
     pub fn survives(&self, device: DeviceId, is_current: impl Fn(DeviceId) -> bool) -> bool {
-        self.replicas.iter().any(|&(other, _)| other != device && is_current(other))
+        self.replicas.borrow().iter().any(|&(other, _)| other != device && is_current(other))
     }
 
     /// Changes that may wait for a commit: a commit of them all takes less than a quarter of the ring,
@@ -332,8 +352,9 @@ impl<R: Runtime, D: Device> Core<R, D> {
 
     /// Writes a batch to every replica that is current. One that fails costs its device, not the batch, where that can be.
     async fn write_replicas(&self, place: Bytes, bytes: &Buf) -> Result<()> {
-        let replicas = self.journal.replicas.iter().filter(|(device, _)| self.member(*device).is_written());
-        let writes = replicas.map(async |&(device, offset)| {
+        let places = self.journal.places();
+        let places = places.into_iter().filter(|(device, _)| self.member(*device).is_written());
+        let writes = places.map(async |(device, offset)| {
             let member = self.member(device);
             let result = async {
                 self.device_write(member, offset + place, bytes, Origin::Background).await?;

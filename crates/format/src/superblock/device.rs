@@ -108,7 +108,7 @@ pub enum Layout {
 pub struct Role(u8);
 
 impl Role {
-    /// Holds required copies.
+    /// Holds required copies. A device that is lost and is to be removed is not to.
     pub const DATA: Role = Role(1);
     /// Holds regions.
     pub const METADATA: Role = Role(2);
@@ -118,6 +118,11 @@ impl Role {
     /// Whether all flags of `other` are set.
     pub const fn contains(self, other: Role) -> bool {
         self.0 & other.0 == other.0
+    }
+
+    /// These flags but for those of `other`.
+    pub const fn without(self, other: Role) -> Role {
+        Role(self.0 & !other.0)
     }
 
     fn from_bits(bits: u8) -> Result<Role, Invalid> {
