@@ -21,7 +21,7 @@ Examples:
 
 JSON of a volume that is served: name, served (true), uuid, process_id, uptime_seconds, nbd_uris,
 nbd_connections, attached_file, policy, size_bytes, extent_bytes, block_bytes, copies, mapped_bytes,
-extra_bytes, dirty_bytes, cache_bytes, cache_limit_bytes, map_memory_bytes, journal_bytes,
+lost_bytes, lost (offset_bytes, length_bytes), extra_bytes, dirty_bytes, cache_bytes, cache_limit_bytes, map_memory_bytes, journal_bytes,
 behind_bytes, deferred_bytes, journaled_bytes, epoch, written_lately_bytes, stale_pages, pending_changes, failure,
 durability (power_cut, daemon_crash or none: what a flush survives), guests, background, devices.
   guests: read, write, flush (requests, bytes, latency_ns_mean, _p50, _p95, _p99, _p999, _max),
@@ -150,6 +150,13 @@ fn head(status: &StatusReport) -> String {
     }
     if status.behind_bytes > 0 {
         text += &format!("  DEGRADED: a copy of up to {} is behind\n", Bytes(status.behind_bytes));
+    }
+    if status.lost_bytes > 0 {
+        let (bytes, first) =
+            (Bytes(status.lost_bytes), status.lost.first().map_or(0, |range| range.offset_bytes));
+        text += &format!(
+            "  LOST: {bytes}, the first at byte {first}: read as errors until they are written whole or discarded (--json lists the ranges)\n"
+        );
     }
     let (size, extent) = (Bytes(status.size_bytes), Bytes(status.extent_bytes));
     let mapped = Bytes(status.mapped_bytes);

@@ -9,7 +9,7 @@ use crate::jobs::Jobs;
 use crate::journal::{Journal, Mode, Recovered, Recovery, Source, only_journal, recover, rings};
 use crate::map::State;
 use crate::moves::Moves;
-use crate::open::{Assembled, assemble, enter, refuse_only_copies};
+use crate::open::{Assembled, Lacking, assemble, enter, refuse_only_copies};
 use crate::planted::{Bug, planted};
 use crate::policy::{InCharge, PolicyStates};
 use crate::request::{ExtentCache, Guests, Readahead};
@@ -83,9 +83,14 @@ impl<R: Runtime, D: Device> Volume<R, D> {
     /// missing or were used apart from the others, `Unsupported` for a volume of a newer version, `Corrupt` for damage: then
     /// nothing was changed.
     pub async fn open(rt: R, devices: Vec<D>, options: OpenOptions) -> Result<(Volume<R, D>, Recovery)> {
-        let Assembled { mut superblock, devices, clean, lately, anew } =
-            assemble(&rt, devices.into_iter().map(Rc::new).collect(), &options.names, &options.distrust)
-                .await?;
+        let Assembled { mut superblock, devices, clean, lately, anew } = assemble(
+            &rt,
+            devices.into_iter().map(Rc::new).collect(),
+            &options.names,
+            &options.distrust,
+            Lacking::Refused,
+        )
+        .await?;
         let shape = Shape::of(&superblock);
         let members = Member::all(&superblock, devices, &anew);
         let mut state = State::new(&shape, &superblock);

@@ -30,6 +30,15 @@ pub(crate) struct Assembled<D> {
     pub anew: Vec<DeviceId>,
 }
 
+/// What becomes of a volume of one copy that lacks a device.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Lacking {
+    /// It is refused, unless that was given up.
+    Refused,
+    /// It is looked at as if that were given up: to say what lies there.
+    Examined,
+}
+
 struct Candidate<'a, D> {
     device: Rc<D>,
     name: &'a str,
@@ -48,6 +57,7 @@ pub(crate) async fn assemble<R: Runtime, D: Device>(
     devices: Vec<Rc<D>>,
     names: &[String],
     distrusted: &[DeviceId],
+    lacking: Lacking,
 ) -> Result<Assembled<D>> {
     let mut found = Vec::new();
     for (device, name) in devices.into_iter().zip(names) {
@@ -92,7 +102,7 @@ pub(crate) async fn assemble<R: Runtime, D: Device>(
         }
         places[id.index()] = Some(device);
     }
-    finish(superblock, places, &states, anew)
+    finish(superblock, places, &states, anew, lacking)
 }
 
 fn refuse<T>(kind: ErrorKind, message: String) -> Result<T> {
@@ -298,11 +308,13 @@ fn finish<D>(
     devices: Vec<Option<Rc<D>>>,
     states: &[DeviceState],
     anew: Vec<DeviceId>,
+    allowed: Lacking,
 ) -> Result<Assembled<D>> {
     let lacking: Vec<usize> = (0..states.len())
         .filter(|&i| matches!(states[i], DeviceState::Missing | DeviceState::Failed | DeviceState::Returning))
         .collect();
-    let given_up = |i: &usize| is_given_up(&superblock, DeviceId(*i as u16), &anew);
+    let given_up =
+        |i: &usize| allowed == Lacking::Examined || is_given_up(&superblock, DeviceId(*i as u16), &anew);
     let enough = match superblock.copies {
         1 => lacking.is_empty() || lacking.iter().all(given_up) && keeps_metadata(&superblock, states),
         _ => lacking.len() <= 1,

@@ -9,7 +9,7 @@ mod assemble;
 mod enter;
 mod superblock;
 
-pub(crate) use assemble::{Assembled, NEVER, assemble, judge};
+pub(crate) use assemble::{Assembled, Lacking, NEVER, assemble, judge};
 pub(crate) use enter::{enter, only_copies, refuse_only_copies};
 pub use superblock::identify;
 pub(crate) use superblock::{Written, ask_superblock, write_new, write_superblocks};
