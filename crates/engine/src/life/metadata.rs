@@ -50,12 +50,10 @@ impl Relocation {
 const NO_DEVICE: DeviceId = DeviceId(u16::MAX);
 
 impl<R: Runtime, D: Device> Core<R, D> {
-    /// Whether metadata of the whole volume lies on a device. A cache table goes with its device.
+    /// Whether metadata of the whole volume lies on a device.
     pub fn holds_metadata(&self, device: DeviceId) -> bool {
-        let superblock = self.devices.superblock();
-        let mut regions = superblock.regions.iter();
-        regions.any(|region| region.device == device && region.kind != RegionKind::CacheTable)
-            || superblock.tables.iter().any(|table| table.device == device)
+        !self.copies_on(device).is_empty()
+            || self.devices.superblock().tables.iter().any(|table| table.device == device)
     }
 
     /// Moves all metadata of the whole volume off a device that leaves.
@@ -84,12 +82,12 @@ impl<R: Runtime, D: Device> Core<R, D> {
     /// The devices that would get the metadata of a device, and how many slots each would give for it.
     ///
     /// # Errors
-    /// `NoSpace` if none has so many free slots side by side; `Invalid` for a journal of epochs, which stays on its disk.
+    /// `NoSpace` if none has so many free slots side by side; `Invalid` for the disk that keeps epochs, while they are kept.
     pub fn metadata_targets(&self, device: DeviceId) -> Result<Vec<(DeviceId, u32)>> {
-        let is_journal = |r: &Region| r.device == device && r.kind == RegionKind::EpochJournal;
-        if self.devices.superblock().regions.iter().any(is_journal) {
+        if self.active_epochs().is_some_and(|epochs| epochs.device() == device) {
             return invalid(format!(
-                "device {device} holds the journal of epochs, which stays on its disk: it cannot be removed"
+                "device {device} keeps epochs, and no other disk can: it can be removed under another policy (braid policy {} pass)",
+                self.devices.superblock().name
             ));
         }
         let mut taken = Vec::new();
@@ -114,6 +112,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         (0..2).filter(of_copy).collect()
     }
 
+    /// A cache table and a journal of epochs go with their device.
     fn regions_of(&self, device: DeviceId, copy: u8) -> Vec<Region> {
         let superblock = self.devices.superblock();
         let stays = [RegionKind::CacheTable, RegionKind::EpochJournal];
