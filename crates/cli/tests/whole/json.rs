@@ -152,12 +152,12 @@ fn fields_of_a_check_are_in_the_glossary() {
     behind_its_ssd(&image);
     assert_documented(&machine, "recover", &[&image.json(&["recover", "vault"])]);
     let other = mirror.serve(&["other"]);
-    mirror.ok(&["device", "fail", "other", "d0"]);
-    assert_documented(&machine, "device return", &[&mirror.json(&["device", "return", "other", "d0"])]);
     let added = mirror.json(&["device", "add", "other", "--hdd", "d.img,size=64MiB"]);
     assert_documented(&machine, "device add", &[&added]);
     let removed = mirror.json(&["device", "remove", "other", "d2"]);
     assert_documented(&machine, "device remove", &[&removed]);
+    mirror.ok(&["device", "fail", "other", "d0"]);
+    assert_documented(&machine, "device return", &[&mirror.json(&["device", "return", "other", "d0"])]);
     assert_eq!(other.terminate().status, 0);
 }
 

@@ -36,7 +36,7 @@ const LOOK_AGAIN: Nanos = Nanos::from_secs(1);
 impl Daemon {
     /// Gives the volume one more device. A file that was made for it is gone again where that fails.
     pub async fn add_device(&self, spec: &DeviceSpec, overwrite: bool) -> Result<AddReport> {
-        let mut record = self.state.load(&self.name)?;
+        let record = self.state.load(&self.name)?;
         if spec.storage == Storage::Memory && !record.temporary {
             let problem = "a device in memory ends with its daemon: use a path";
             return Err(Error::new(ErrorKind::Usage, problem));
@@ -45,8 +45,9 @@ impl Daemon {
         let stored = model.as_ref().map(|model| model.stored.clone());
         let mut new = DeviceRecord::new(&spec.storage, spec.class, stored.as_deref(), 0);
         refuse_duplicates(record.devices.iter().chain([&new]).filter_map(|d| d.path.as_deref()))?;
-        if let Some((name, text)) = model.as_ref().and_then(|model| model.own.clone()) {
-            library::keep(&mut record.models, name, text)?;
+        let own = model.as_ref().and_then(|model| model.own.clone());
+        if let Some((name, text)) = &own {
+            library::keep(&mut record.models.clone(), name.clone(), text.clone())?;
         }
         new.made = prepare(spec)? == Prepared::Made;
         let added = async {
@@ -62,9 +63,15 @@ impl Daemon {
                 overwrite,
             };
             let note = |id: DeviceId| {
-                record.set_device(id.index(), new.clone());
-                self.state
-                    .save(&record)
+                // In the record as it is now: another device may have been removed meanwhile.
+                let noted = self.state.load(&self.name).and_then(|mut record| {
+                    if let Some((name, text)) = own {
+                        library::keep(&mut record.models, name, text)?;
+                    }
+                    record.set_device(id.index(), new.clone());
+                    self.state.save(&record)
+                });
+                noted
                     .map_err(|error| braid_engine::Error::new(braid_engine::ErrorKind::Io, error.to_string()))
             };
             let id = self.volume.add_device(opened.clone(), &addition, note).await?;
@@ -101,22 +108,21 @@ impl Daemon {
 
     /// Uses a device again that failed or was missing, at this path or where it was before.
     pub async fn return_device(&self, device: DeviceId, path: Option<PathBuf>) -> Result<AddReport> {
-        let mut record = self.state.load(&self.name)?;
+        let record = self.state.load(&self.name)?;
         let usage = |problem: String| Error::new(ErrorKind::Usage, problem);
-        let Some(noted) = record.devices.get_mut(device.index()).filter(|noted| !noted.removed) else {
+        let Some(noted) = record.devices.get(device.index()).filter(|noted| !noted.removed) else {
             return Err(usage(format!("volume '{}' has no device {device}", self.name)));
         };
         let Some(path) = path.or_else(|| noted.path.clone()) else {
             return Err(usage(format!("{device} is memory: nothing of it is left")));
         };
-        noted.path = Some(path.clone());
         self.volume.release_device(device).await?;
         self.members
             .borrow_mut()
             .iter_mut()
             .filter(|member| member.id == device)
             .for_each(|m| m.device = None);
-        let (header, mut found) = open_paths(&self.ring, &[path], &record.models).await?;
+        let (header, mut found) = open_paths(&self.ring, std::slice::from_ref(&path), &record.models).await?;
         let Member { id, device: opened, name } = found.remove(0);
         if header.volume.to_string() != record.uuid || id != device {
             let problem = format!(
@@ -126,6 +132,8 @@ impl Daemon {
             return Err(Error::new(ErrorKind::Invalid, problem));
         }
         let opened = opened.expect("a device that was opened is there");
+        let mut record = self.state.load(&self.name)?;
+        record.devices[device.index()].path = Some(path);
         self.state.save(&record)?;
         self.volume.return_device(opened.clone(), &name).await?;
         let member = Member { id, device: Some(opened), name };

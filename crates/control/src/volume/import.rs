@@ -96,12 +96,13 @@ fn refuse_missing(header: &Header, members: &[Member], removed: &[DeviceId]) -> 
     if members.iter().filter(|member| !removed.contains(&member.id)).count() == count {
         return Ok(());
     }
-    let places: Vec<String> = members.iter().map(|member| member.id.to_string()).collect();
+    let is_missing = |id: &DeviceId| !removed.contains(id) && members.iter().all(|member| member.id != *id);
+    let missing: Vec<String> =
+        (0..header.device_count).map(DeviceId).filter(is_missing).map(|id| id.to_string()).collect();
     let problem = format!(
-        "volume '{}' has {count} devices, and {} were given ({}): name all of them",
+        "volume '{}' has {count} devices, and {} not given: name all of them",
         header.name,
-        members.len(),
-        places.join(", ")
+        missing.join(", ") + if missing.len() == 1 { " is" } else { " are" }
     );
     Err(Error::new(ErrorKind::Degraded, problem))
 }
