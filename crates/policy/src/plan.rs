@@ -83,6 +83,9 @@ pub struct Plan {
     /// Whether the policy is asked again at the time that it named, even if not all moves have begun by then: those that have
     /// not are given up. Otherwise it is asked only after all have ended.
     pub revise: bool,
+    /// Whether the moves are for idle time: a request of a guest, to any device, ends the plan. What has not begun by then is given up; what has begun ends within the
+    /// engine's budget. Until then a device serves one request of such a plan at a time, of 256 KiB at most.
+    pub yields: bool,
     /// By device: the share of its time for moves, where the policy says it.
     shares: Vec<Option<f64>>,
 }
@@ -113,6 +116,7 @@ impl Plan {
         self.moves.clear();
         self.shares.clear();
         self.revise = false;
+        self.yields = false;
     }
 
     /// The least share of a device's time: a move that has begun must end.

@@ -37,7 +37,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         let states = self.devices.changes();
         let copied = self.copy_extent(extent, before, slot, mover).await;
         let _guard = self.locks.lock(Self::lock_number(extent), Mode::Exclusive).await;
-        let whole = copied.is_ok() && self.devices.changes() == states;
+        let whole = matches!(copied, Ok(Some(_))) && self.devices.changes() == states;
         let mut state = self.state.borrow_mut();
         if !self.end_copy(&mut state, extent, target, slot, whole) {
             return copied.map(|_| Outcome::Stopped);
@@ -45,7 +45,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         state.set_extent(extent, Entry { second: slot, ..before });
         let mut background = self.background.borrow_mut();
         background.mirrors += 1;
-        background.mirrored_bytes += copied.unwrap_or_default().0;
+        background.mirrored_bytes += copied.ok().flatten().unwrap_or_default().0;
         Ok(Outcome::Finished)
     }
 
@@ -101,7 +101,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         counts
     }
 
-    /// Copies the valid parts of an extent to another slot. Returns how much that was. With two required copies, the journal says that
+    /// Copies the valid parts of an extent to another slot. Returns how much that was; none if the plan had to yield before the end. With two required copies, the journal says that
     /// they may differ until the new one is flushed: its device may fail before.
     pub(super) async fn copy_extent(
         self: &Rc<Self>,
@@ -109,7 +109,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         entry: Entry,
         slot: SlotNumber,
         mover: Mover,
-    ) -> Result<Bytes> {
+    ) -> Result<Option<Bytes>> {
         if self.shape.copies == 1 || planted(Bug::MoveWithoutIntent) {
             return self.copy_parts(extent, entry, slot, mover).await;
         }
@@ -126,10 +126,13 @@ impl<R: Runtime, D: Device> Core<R, D> {
         entry: Entry,
         slot: SlotNumber,
         mover: Mover,
-    ) -> Result<Bytes> {
+    ) -> Result<Option<Bytes>> {
         let (mut at, mut copied) = (Bytes::ZERO, Bytes::ZERO);
         while at < self.shape.extent_size {
-            let limit = (at + self.bounce_limit()).min(self.shape.extent_size);
+            if mover == Mover::Plan && at > Bytes::ZERO && self.must_yield() {
+                return Ok(None);
+            }
+            let limit = (at + self.longest_move()).min(self.shape.extent_size);
             let (valid, end) = self.shape.run(entry.valid, at, limit);
             if valid {
                 let source = self.device_of(self.copies_of(extent, &entry).current);
@@ -145,6 +148,6 @@ impl<R: Runtime, D: Device> Core<R, D> {
             }
             at = end;
         }
-        Ok(copied)
+        Ok(Some(copied))
     }
 }

@@ -56,6 +56,8 @@ pub(crate) struct Moves {
     pub pace: Pace,
     /// The engine's own budget.
     pub turns: Turns,
+    /// When the plan began, if it yields to guests.
+    pub yields_since: Cell<Option<Nanos>>,
     /// Moves that have begun and not ended.
     pub moving: Cell<usize>,
     /// An audit is under way: no move begins.
@@ -74,10 +76,11 @@ impl Moves {
     /// Those of a volume, before the first one.
     pub fn new(superblock: &Superblock) -> Moves {
         Moves {
-            queue: RefCell::new(Queue::new(Vec::new(), superblock.extent_size)),
+            queue: RefCell::new(Queue::new(Vec::new(), superblock.extent_size, false)),
             progress: Progress::default(),
             pace: Pace::new(superblock.devices.len()),
             turns: Turns::new(superblock.devices.len()),
+            yields_since: Cell::new(None),
             moving: Cell::new(0),
             auditing: Cell::new(false),
             resynced: Cell::new(false),
@@ -156,13 +159,15 @@ impl<R: Runtime, D: Device> Core<R, D> {
             plan.clear();
             let next = self.with_policy(|policy, view| policy.plan(view, &mut plan));
             self.moves.pace.follow(&plan);
+            self.moves.yields_since.set(plan.yields.then(|| self.rt.now()));
             let following = Following {
                 policy_changes: self.policy.changes(),
                 until: if plan.revise { next } else { Nanos::MAX },
             };
             self.moves.progress.begin(plan.moves.iter().map(|job| self.len_of(job)));
             let queue = &self.moves.queue;
-            *queue.borrow_mut() = Queue::new(std::mem::take(&mut plan.moves), self.shape.extent_size);
+            *queue.borrow_mut() =
+                Queue::new(std::mem::take(&mut plan.moves), self.shape.extent_size, plan.yields);
             let at_once = JOBS_AT_ONCE.min(queue.borrow().len());
             join_all((0..at_once).map(|_| self.run_jobs(&following))).await;
             plan.moves = queue.borrow_mut().drain();
@@ -181,6 +186,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
                 || self.moves.auditing.get()
                 || self.policy.changes() != plan.policy_changes
                 || plan.until < Nanos::MAX && self.rt.now() >= plan.until
+                || self.must_yield()
         };
         while let Some((job, _claim)) = self.next_job(plan.until, over).await {
             match job {

@@ -1,7 +1,7 @@
 //! The limits of a plan: moves take at most a share of a device's time.
 //!
 //! A device with a limit serves one move, or one run of them, at a time. After it has worked for a move for a time `t`, it rests from moves for
-//! `t (1 / share − 1)`. A move waits for that before it takes a lock or a buffer, be it at its beginning or between two steps.
+//! `t (1 / share − 1)`; without a share, but with a plan that yields to guests, it does not rest. A move waits for that before it takes a lock or a buffer, be it at its beginning or between two steps.
 //! Where it is not known which of several devices worked, all of them count as having done so.
 //!
 //! What the engine does by itself (second copies after a device was missing, resynchronisation) keeps to no limit of a plan, and like moves to
@@ -33,10 +33,12 @@ pub(crate) struct Pace {
     ended: Cell<u64>,
 }
 
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Default)]
 struct Paced {
     /// As the plan says, if it does.
     share: Option<f64>,
+    /// The plan yields to guests: one move at a time, and no rest.
+    alone: bool,
     /// A move uses it.
     claimed: bool,
     /// When it has rested from the moves so far.
@@ -52,27 +54,25 @@ pub(super) struct Claim<'a> {
 
 impl Pace {
     pub fn new(devices: usize) -> Pace {
-        let unlimited = Paced { share: None, claimed: false, rested: Nanos::ZERO };
-        Pace { devices: RefCell::new(vec![unlimited; devices]), ended: Cell::new(0) }
+        Pace { devices: RefCell::new(vec![Paced::default(); devices]), ended: Cell::new(0) }
     }
 
     /// There are so many devices now.
     pub fn set_devices(&self, devices: usize) {
-        let unlimited = Paced { share: None, claimed: false, rested: Nanos::ZERO };
-        self.devices.borrow_mut().resize(devices, unlimited);
+        self.devices.borrow_mut().resize(devices, Paced::default());
     }
 
     /// From now on the limits of this plan hold. What devices have to rest from before goes on.
     pub(super) fn follow(&self, plan: &Plan) {
         for (device, id) in self.devices.borrow_mut().iter_mut().zip(0..) {
-            device.share = plan.share(DeviceId(id));
+            (device.share, device.alone) = (plan.share(DeviceId(id)), plan.yields);
         }
     }
 
     /// Another policy is in charge: nothing is limited until its first plan.
     pub fn lift(&self) {
         for device in self.devices.borrow_mut().iter_mut() {
-            (device.share, device.rested) = (None, Nanos::ZERO);
+            (device.share, device.alone, device.rested) = (None, false, Nanos::ZERO);
         }
     }
 
@@ -130,7 +130,7 @@ impl Pace {
 
 impl Paced {
     fn is_limited(&self) -> bool {
-        self.share.is_some_and(|share| share < 1.0)
+        self.alone || self.share.is_some_and(|share| share < 1.0)
     }
 }
 

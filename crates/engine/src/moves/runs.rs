@@ -37,6 +37,8 @@ pub(crate) struct Queue {
 const SORTED: usize = 1024;
 /// The longest run.
 const LONGEST: Bytes = Bytes(1 << 20);
+/// The longest run, and the longest request, of a plan that yields to guests.
+pub(super) const LONGEST_YIELDING: Bytes = Bytes(256 << 10);
 
 impl Job {
     /// How many moves these are.
@@ -59,8 +61,9 @@ impl Job {
 }
 
 impl Queue {
-    pub fn new(moves: Vec<Move>, extent_size: Bytes) -> Queue {
-        let longest = (LONGEST / extent_size).max(1) as usize;
+    pub fn new(moves: Vec<Move>, extent_size: Bytes, yields: bool) -> Queue {
+        let longest = if yields { LONGEST_YIELDING } else { LONGEST };
+        let longest = (longest / extent_size).max(1) as usize;
         Queue { moves: moves.into(), next: VecDeque::new(), longest }
     }
 
@@ -141,7 +144,7 @@ mod tests {
     }
 
     fn jobs(moves: Vec<Move>) -> Vec<Vec<u32>> {
-        let mut queue = Queue::new(moves, KIB * 256);
+        let mut queue = Queue::new(moves, KIB * 256, false);
         let next = std::iter::from_fn(|| queue.take(slot, |_| true));
         next.map(|job| match job {
             Job::One(_) => Vec::new(),
@@ -166,7 +169,7 @@ mod tests {
     fn other_moves_come_first_and_none_is_lost() {
         let probe = Move::Probe { device: SSD, direction: Direction::Read, len: KIB };
         assert_eq!(jobs(vec![migrate(5), probe, migrate(4)]), [vec![], vec![4, 5]]);
-        let mut queue = Queue::new((0..90).map(migrate).collect(), KIB * 256);
+        let mut queue = Queue::new((0..90).map(migrate).collect(), KIB * 256, false);
         assert_eq!(queue.take(slot, |_| true).map(|job| job.len()), Some(4));
         assert_eq!(queue.len(), 86);
         assert_eq!(queue.drain(), (4..90).map(migrate).collect::<Vec<_>>());

@@ -15,7 +15,7 @@ use braid_base::{Bytes, DeviceId, ExtentId};
 use braid_format::SlotNumber;
 use braid_format::map_page::Entry;
 use braid_policy::{Origin, Outcome};
-use braid_runtime::{Arena, Buf, Device, Mode, Runtime};
+use braid_runtime::{Buf, Device, Mode, Runtime};
 use std::rc::Rc;
 
 /// A migration that has begun.
@@ -30,15 +30,15 @@ struct Migrating {
     in_memory: bool,
     /// How often the states of devices had changed.
     states: u64,
-    /// What copying it came to; none if it was not copied with others.
-    copied: Option<Result<Bytes>>,
+    /// What copying it came to, as [`Core::copy_extent`] says it; none if it was not copied with others.
+    copied: Option<Result<Option<Bytes>>>,
 }
 
 impl<R: Runtime, D: Device> Core<R, D> {
     /// Gives extents a new home, and says of each what became of that.
     pub(super) async fn migrate(self: &Rc<Self>, run: &Run, tell: impl Fn(ExtentId, Outcome)) {
         let len = self.shape.extent_size * run.extents.len() as u64;
-        let buffer = match len <= Arena::LARGEST {
+        let buffer = match len <= self.longest_move() {
             true => self.buffer(&self.buffers.runs, len).await.map(Some),
             false => Ok(None),
         };
@@ -96,7 +96,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         &self,
         &Migrating { extent, before, slot, states, .. }: &Migrating,
         target: DeviceId,
-        copied: Result<Bytes>,
+        copied: Result<Option<Bytes>>,
     ) -> Outcome {
         // Room in the journal comes before the lock.
         let (copied, _room) = match (copied, self.reserve(1).await) {
@@ -104,7 +104,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
             _ => (None, None),
         };
         let _guard = self.locks.lock(Self::lock_number(extent), Mode::Exclusive).await;
-        let whole = copied.is_some() && self.devices.changes() == states;
+        let whole = copied.flatten().is_some() && self.devices.changes() == states;
         let mut state = self.state.borrow_mut();
         let mut background = self.background.borrow_mut();
         if !self.end_copy(&mut state, extent, target, slot, whole) {
@@ -114,7 +114,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         state.set_extent(extent, Entry { home: slot, ..before });
         state.retire(before.home);
         background.migrations += 1;
-        background.migrated_bytes += copied.unwrap_or_default().0;
+        background.migrated_bytes += copied.flatten().unwrap_or_default().0;
         Outcome::Finished
     }
 
@@ -194,7 +194,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
                     Err(_) => self.write_slots(each.slot, &own).await,
                 };
                 // One whose intent the journal did not take has failed already.
-                each.copied.get_or_insert(done.map(|()| size));
+                each.copied.get_or_insert(done.map(|()| Some(size)));
             }
         }
         let mut state = self.state.borrow_mut();

@@ -9,8 +9,12 @@
 //! Of the time that a request took, its part counts: among `n` that the device served, the `n`th. After that it rests from moves for as long.
 //!
 //! A device that the plan limits by itself ([`super::pace`]) rests as the plan asks instead. A task that has a turn waits for its device alone.
+//!
+//! A plan for idle time yields (`Plan::yields`): its requests are short, a device serves one of them at a time, and once a guest is back nothing of it begins
+//! any more. What has been read is still written, in its turn.
 
 use super::Mover;
+use super::runs::LONGEST_YIELDING;
 use crate::core::Core;
 use braid_base::{Bytes, DeviceId, Nanos};
 use braid_runtime::{Device, Runtime};
@@ -128,6 +132,22 @@ impl<R: Runtime, D: Device> Core<R, D> {
     /// Whether the engine's budget holds, not a limit of the plan.
     fn has_budget(&self, mover: Mover, device: DeviceId) -> bool {
         mover == Mover::Engine || self.moves.pace.share(device).is_none()
+    }
+
+    /// Whether a guest has used a device since a plan began that yields to guests.
+    pub(super) fn must_yield(&self) -> bool {
+        let is_back = |since| {
+            self.devices.iter().any(|member| self.guests_of(member) > 0 || member.last_guest.get() > since)
+        };
+        self.moves.yields_since.get().is_some_and(is_back)
+    }
+
+    /// The longest request of a move.
+    pub(super) fn longest_move(&self) -> Bytes {
+        match self.moves.yields_since.get() {
+            Some(_) => LONGEST_YIELDING.min(self.bounce_limit()),
+            None => self.bounce_limit(),
+        }
     }
 
     /// Whether guests use a device, or have a moment ago.

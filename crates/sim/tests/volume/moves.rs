@@ -1,4 +1,4 @@
-//! How the moves of a plan are carried out: sorted and in runs, a guest's write stops one move alone, and a plan that is revised ends.
+//! How the moves of a plan are carried out: sorted and in runs, a guest's write stops one move alone, and a plan that is revised, or yields, ends.
 
 use braid_base::{Bytes, DeviceId, ExtentId, KIB, MIB, Nanos};
 use braid_engine::{CreateOptions, Durability, Export, OpenOptions, Volume, create};
@@ -25,9 +25,19 @@ struct Told {
 /// New extents lie on the disk; one plan moves these to the SSD, in this order.
 struct Mover {
     moves: Vec<u32>,
-    /// The plan is revised after this time.
-    revise: Option<Nanos>,
+    ends: Ends,
     told: Rc<RefCell<Told>>,
+}
+
+/// When the plan ends.
+#[derive(Clone, Copy, PartialEq)]
+enum Ends {
+    /// With its moves.
+    Done,
+    /// It is revised after this time.
+    Revised(Nanos),
+    /// With the first request of a guest.
+    Yields,
 }
 
 impl Policy for Mover {
@@ -48,13 +58,13 @@ impl Policy for Mover {
     fn plan(&mut self, view: &View, plan: &mut Plan) -> Nanos {
         let migrate = |extent| Move::Migrate { extent: ExtentId(extent), target: SSD };
         plan.moves = std::mem::take(&mut self.moves).into_iter().map(migrate).collect();
-        plan.revise = self.revise.is_some();
-        if plan.revise {
-            // So slow that the plan cannot end in its time.
-            plan.limit(HDD, 0.01);
-        }
+        plan.yields = self.ends == Ends::Yields;
         self.told.borrow_mut().plans += 1;
-        view.now + self.revise.unwrap_or(Nanos::from_secs(3600))
+        let Ends::Revised(after) = self.ends else { return view.now + Nanos::from_secs(3600) };
+        plan.revise = true;
+        // So slow that the plan cannot end in its time.
+        plan.limit(HDD, 0.01);
+        view.now + after
     }
 
     fn done(&mut self, job: &Move, outcome: Outcome) {
@@ -72,31 +82,46 @@ type Rig = Volume<World, Disk>;
 /// Runs `guest` on a volume whose extents all lie on the disk, while a policy moves `moves` to the SSD; what the policy was told.
 fn moving(
     moves: Vec<u32>,
-    revise: Option<Nanos>,
+    ends: Ends,
     guest: impl AsyncFnOnce(World, Rig, Arena, Rc<RefCell<Told>>) + 'static,
 ) -> Told {
-    moving_with(0, moves, revise, guest)
+    moving_with(Setup::default(), moves, ends, guest)
 }
 
-/// As `moving`, with the first so many extents in the memory cache.
-fn moving_with(
+/// The volume on which extents move.
+#[derive(Clone, Copy)]
+struct Setup {
+    extent_size: Bytes,
+    /// So many, from the first one on, are in the memory cache.
     in_memory: usize,
+}
+
+impl Default for Setup {
+    fn default() -> Setup {
+        Setup { extent_size: KIB * 128, in_memory: 0 }
+    }
+}
+
+/// As `moving`, on another volume.
+fn moving_with(
+    setup: Setup,
     moves: Vec<u32>,
-    revise: Option<Nanos>,
+    ends: Ends,
     guest: impl AsyncFnOnce(World, Rig, Arena, Rc<RefCell<Told>>) + 'static,
 ) -> Told {
+    let Setup { extent_size, in_memory } = setup;
     let (world, arena, told) = (World::new(3), Arena::new(MIB * 2), Rc::new(RefCell::new(Told::default())));
     let disks =
         vec![Disk::new(&world, DiskOptions::ssd(MIB * 12)), Disk::new(&world, DiskOptions::hdd(MIB * 12))];
     let (rt, seen) = (world.clone(), told.clone());
     world.block_on(async move {
         let mut options = CreateOptions::new("moves", Uuid([7; 16]));
-        options.size = Some(KIB * 128 * EXTENTS);
+        (options.size, options.extent_size) = (Some(KIB * 128 * EXTENTS), extent_size);
         create(&disks, &options).await.expect("the devices are fit");
         let names = vec!["ssd".into(), "hdd".into()];
         let open = OpenOptions { cache_extents: in_memory, ..OpenOptions::new(names) };
         let (volume, _) = Volume::open(rt.clone(), disks, open).await.expect("it was just made");
-        let policy = |moves| Box::new(Mover { moves, revise, told: seen.clone() });
+        let policy = |moves| Box::new(Mover { moves, ends, told: seen.clone() });
         volume.replace_policy(policy(Vec::new()));
         let buf = arena.alloc(MIB).await;
         for i in 0..EXTENTS / 8 {
@@ -104,7 +129,7 @@ fn moving_with(
             volume.write(MIB * i, &buf, Durability::Fua).await.expect("there is room");
         }
         drop(buf);
-        volume.prefetch(Bytes::ZERO, KIB * 128 * in_memory as u64).await.expect("no disk fails");
+        volume.prefetch(Bytes::ZERO, extent_size * in_memory as u64).await.expect("no disk fails");
         rt.sleep(Nanos::from_secs(1)).await;
         *seen.borrow_mut() = Told::default();
         volume.replace_policy(policy(moves));
@@ -129,7 +154,7 @@ fn moving_with(
 #[test]
 fn neighbours_are_read_and_written_as_one_request_whatever_the_policys_order() {
     let shuffled: Vec<u32> = (0..16).map(|i| i * 5 % 16).collect();
-    let told = moving(shuffled, None, async |rt, _, _, told| {
+    let told = moving(shuffled, Ends::Done, async |rt, _, _, told| {
         rt.sleep(Nanos::from_secs(1)).await;
         let told = told.borrow();
         let expected = [(HDD, Direction::Read, MIB), (SSD, Direction::Write, MIB)];
@@ -149,19 +174,24 @@ fn neighbours_are_read_and_written_as_one_request_whatever_the_policys_order() {
 #[test]
 fn what_memory_holds_moves_without_a_read_of_the_device_that_it_leaves() {
     for (in_memory, reads) in [(8, 0), (4, 1), (1, 1)] {
-        let told = moving_with(in_memory, (0..8).collect(), None, async move |rt, volume, _, told| {
-            rt.sleep(Nanos::from_secs(1)).await;
-            let requests = &told.borrow().requests;
-            let read: Vec<_> =
-                requests.iter().filter(|(_, direction, _)| *direction == Direction::Read).collect();
-            let rest = KIB * 128 * (8 - in_memory as u64);
-            assert!(
-                read.len() == reads && read.iter().all(|&&(device, _, len)| (device, len) == (HDD, rest))
-            );
-            assert!(requests.contains(&(SSD, Direction::Write, MIB)), "{requests:?}");
-            let background = volume.status().background;
-            assert_eq!((background.migrations, background.migrations_from_memory), (8, in_memory as u64));
-        });
+        let told = moving_with(
+            Setup { in_memory, ..Setup::default() },
+            (0..8).collect(),
+            Ends::Done,
+            async move |rt, volume, _, told| {
+                rt.sleep(Nanos::from_secs(1)).await;
+                let requests = &told.borrow().requests;
+                let read: Vec<_> =
+                    requests.iter().filter(|(_, direction, _)| *direction == Direction::Read).collect();
+                let rest = KIB * 128 * (8 - in_memory as u64);
+                assert!(
+                    read.len() == reads && read.iter().all(|&&(device, _, len)| (device, len) == (HDD, rest))
+                );
+                assert!(requests.contains(&(SSD, Direction::Write, MIB)), "{requests:?}");
+                let background = volume.status().background;
+                assert_eq!((background.migrations, background.migrations_from_memory), (8, in_memory as u64));
+            },
+        );
         assert!(told.outcomes.iter().all(|(_, outcome)| *outcome == Outcome::Finished));
     }
 }
@@ -169,17 +199,22 @@ fn what_memory_holds_moves_without_a_read_of_the_device_that_it_leaves() {
 /// What is copied from memory is as old as the moment in which the move began: a write after that must not be lost with it.
 #[test]
 fn a_guest_that_writes_to_an_extent_that_moves_from_memory_stops_that_move_alone() {
-    let told = moving_with(8, (0..8).collect(), None, async |rt, volume, arena, _| {
-        let buf = arena.alloc(KIB * 4).await;
-        buf.with_bytes_mut(|bytes| bytes.fill(9));
-        rt.sleep(Nanos::from_micros(10)).await;
-        volume.write(KIB * 128 * 3, &buf, Durability::Volatile).await.expect("no disk fails");
-        rt.sleep(Nanos::from_secs(1)).await;
-        // The memory cache would answer: it is filled with other extents first.
-        volume.prefetch(MIB, MIB).await.expect("no disk fails");
-        volume.read(KIB * 128 * 3, &buf).await.expect("no disk fails");
-        assert!(buf.with_bytes(|bytes| bytes.iter().all(|&byte| byte == 9)));
-    });
+    let told = moving_with(
+        Setup { in_memory: 8, ..Setup::default() },
+        (0..8).collect(),
+        Ends::Done,
+        async |rt, volume, arena, _| {
+            let buf = arena.alloc(KIB * 4).await;
+            buf.with_bytes_mut(|bytes| bytes.fill(9));
+            rt.sleep(Nanos::from_micros(10)).await;
+            volume.write(KIB * 128 * 3, &buf, Durability::Volatile).await.expect("no disk fails");
+            rt.sleep(Nanos::from_secs(1)).await;
+            // The memory cache would answer: it is filled with other extents first.
+            volume.prefetch(MIB, MIB).await.expect("no disk fails");
+            volume.read(KIB * 128 * 3, &buf).await.expect("no disk fails");
+            assert!(buf.with_bytes(|bytes| bytes.iter().all(|&byte| byte == 9)));
+        },
+    );
     let mut outcomes = told.outcomes;
     outcomes.sort_by_key(|(extent, _)| *extent);
     let expected = |extent| if extent == 3 { Outcome::Stopped } else { Outcome::Finished };
@@ -188,7 +223,7 @@ fn a_guest_that_writes_to_an_extent_that_moves_from_memory_stops_that_move_alone
 
 #[test]
 fn a_guest_that_writes_to_an_extent_of_a_run_stops_that_move_alone() {
-    let told = moving((0..8).collect(), None, async |rt, volume, arena, _| {
+    let told = moving((0..8).collect(), Ends::Done, async |rt, volume, arena, _| {
         let buf = arena.alloc(KIB * 4).await;
         buf.with_bytes_mut(|bytes| bytes.fill(1));
         rt.sleep(Nanos::from_micros(10)).await;
@@ -204,7 +239,7 @@ fn a_guest_that_writes_to_an_extent_of_a_run_stops_that_move_alone() {
 #[test]
 fn a_plan_that_is_revised_ends_and_status_says_what_is_left_of_it() {
     let every_second: Vec<u32> = (0..EXTENTS as u32).step_by(2).collect();
-    let told = moving(every_second, Some(Nanos::from_secs(2)), async |rt, volume, _, told| {
+    let told = moving(every_second, Ends::Revised(Nanos::from_secs(2)), async |rt, volume, _, told| {
         rt.sleep(Nanos::from_secs(1)).await;
         let moves = volume.status().moves;
         assert!((1..16).contains(&moves.left) && moves.bytes_per_second > 0.0, "{moves:?}");
@@ -216,4 +251,46 @@ fn a_plan_that_is_revised_ends_and_status_says_what_is_left_of_it() {
     });
     let stopped = told.outcomes.iter().filter(|(_, outcome)| *outcome == Outcome::Stopped).count();
     assert!(told.outcomes.len() == 16 && (1..16).contains(&stopped), "{:?}", told.outcomes);
+}
+
+#[test]
+fn a_plan_that_yields_makes_one_short_request_at_a_time() {
+    let told = moving((0..16).collect(), Ends::Yields, async |rt, _, _, told| {
+        rt.sleep(Nanos::from_secs(1)).await;
+        let turn = [(HDD, Direction::Read, KIB * 256), (SSD, Direction::Write, KIB * 256)];
+        assert_eq!(told.borrow().requests, turn.repeat(8));
+    });
+    assert!(told.outcomes.len() == 16 && told.outcomes.iter().all(|(_, o)| *o == Outcome::Finished));
+}
+
+/// A guest comes back at some moment of the plan: what was read then is still written, and nothing else begins.
+#[test]
+fn a_guest_ends_a_plan_that_yields_whatever_it_is_doing() {
+    for extent_size in [KIB * 128, MIB] {
+        let extents = (KIB * 128 * EXTENTS / extent_size) as u32;
+        let mut stopped = 0;
+        for moment in 1..40 {
+            let setup = Setup { extent_size, ..Setup::default() };
+            let all = (0..extents).collect();
+            let told = moving_with(setup, all, Ends::Yields, async move |rt, volume, arena, told| {
+                let buf = arena.alloc(KIB * 4).await;
+                rt.sleep(Nanos::from_micros(moment * 331)).await;
+                let before = told.borrow().requests.len();
+                // Long enough for every move, but for a guest that stays.
+                for _ in 0..100 {
+                    volume.read(KIB * 128 * (EXTENTS - 1), &buf).await.expect("no disk fails");
+                    rt.sleep(Nanos::from_millis(20)).await;
+                }
+                let requests = &told.borrow().requests;
+                let after = &requests[before..];
+                assert!(requests.iter().all(|(_, _, len)| *len <= KIB * 256), "{requests:?}");
+                let reads = after.iter().filter(|(_, direction, _)| *direction == Direction::Read).count();
+                assert!(reads <= 1 && after.len() <= 2, "at moment {moment}: {after:?}");
+                assert_eq!(volume.status().moves.left, 0, "the plan is over");
+            });
+            assert_eq!(told.outcomes.len() as u32, extents);
+            stopped += told.outcomes.iter().filter(|(_, outcome)| *outcome == Outcome::Stopped).count();
+        }
+        assert!(stopped > 0, "extents of {extent_size}");
+    }
 }
