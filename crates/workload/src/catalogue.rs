@@ -1,8 +1,8 @@
 //! The workloads by name.
 
 use crate::{
-    Workload, checkpoint, dbench, diurnal, email, financial1, financial2, hot_cold, iometer, netapp,
-    postmark, random, refill, sequential, tpcc, tpch, websearch, zipf,
+    Workload, checkpoint, db2, dbench, diurnal, email, financial1, financial2, hot_cold, iometer, netapp,
+    postmark, random, refill, sequential, tpcc, tpch, websearch, webserver, zipf,
 };
 use braid_base::{BadSetting, Settings};
 
@@ -74,6 +74,8 @@ const WORKLOADS: &[(About, Make)] = &[
     (financial1::ABOUT, financial1::new),
     (financial2::ABOUT, financial2::new),
     (websearch::ABOUT, websearch::new),
+    (db2::ABOUT, db2::new),
+    (webserver::ABOUT, webserver::new),
     (checkpoint::ABOUT, checkpoint::new),
 ];
 

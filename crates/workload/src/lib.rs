@@ -13,6 +13,7 @@
 mod ahead;
 mod catalogue;
 mod checkpoint;
+mod db2;
 mod dbench;
 mod diurnal;
 mod draw;
@@ -36,6 +37,7 @@ mod times;
 mod tpcc;
 mod tpch;
 mod websearch;
+mod webserver;
 mod zipf;
 
 pub use braid_base::BadSetting;
