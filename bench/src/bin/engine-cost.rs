@@ -19,12 +19,14 @@ fn main() -> Result<()> {
         "engine-cost: {REQUESTS} requests of 4 KiB at random, {ROUNDS} rounds, seed {SEED}; {}",
         machine()
     );
-    for (policy, cache) in [("wardrop", 100), ("wardrop", 0), ("ssd-only", 0), ("ssd-first", 0)] {
+    for (policy, cache) in
+        [("wardrop", 100), ("wardrop", 0), ("ssd-only", 0), ("ssd-first", 0), ("working-set", 0)]
+    {
         let [read, write] = measure(policy, cache)?;
         for (what, figures) in [("read", read), ("write", write)] {
             let (middle, low, high) = median(&figures);
             println!(
-                "{policy:10} cache {cache:3} {what:5}: median {middle:.3} µs of processor time ({low:.3} to {high:.3})"
+                "{policy:11} cache {cache:3} {what:5}: median {middle:.3} µs of processor time ({low:.3} to {high:.3})"
             );
         }
     }

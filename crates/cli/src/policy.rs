@@ -9,7 +9,7 @@ use clap::Args;
 /// A change copies no data now: what the new policy wants elsewhere moves in the background, while the volume is served.
 #[derive(Args)]
 #[command(after_help = "\
-Policies: wardrop, equi, pass, hystor, raid1, ssd-first, cache, ssd-only, hdd-only, stripe, static.
+Policies: wardrop, equi, working-set, pass, hystor, raid1, ssd-first, cache, ssd-only, hdd-only, stripe, static.
 
 Examples:
   braid policy vault

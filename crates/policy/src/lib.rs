@@ -20,6 +20,7 @@ mod request;
 mod ssd_first;
 mod view;
 mod wardrop;
+mod working_set;
 
 pub use cache::Cache;
 pub use cell_list::CellLists;
@@ -35,6 +36,7 @@ pub use request::{ByteRange, Completion, Direction, Flags, Origin, Piece, Reques
 pub use ssd_first::SsdFirst;
 pub use view::{CellId, CopyKind, CurrentCopy, DeviceView, ExtraCopy, Homes, View};
 pub use wardrop::Wardrop;
+pub use working_set::WorkingSet;
 
 pub use braid_base::{BadSetting, Settings};
 
@@ -186,6 +188,7 @@ pub fn parse(text: &str, devices: &[DeviceView]) -> Result<Box<dyn Policy>, BadS
         "cache" => Box::new(Cache::new(&mut settings, devices)?),
         "hystor" => Box::new(Hystor::new(&mut settings, devices)?),
         "pass" => Box::new(Pass::new(&mut settings, devices)?),
+        "working-set" => Box::new(WorkingSet::new(&mut settings, devices)?),
         "raid1" => Box::new(Raid1::new(&mut settings, devices)?),
         "ssd-only" | "hdd-only" | "stripe" | "static" => Box::new(Fixed::new(&mut settings, devices)?),
         other => return Err(BadSetting::unknown_name("policy", other, NAMES.iter().copied())),
@@ -204,6 +207,7 @@ pub fn keeping_homes(devices: &[DeviceView]) -> Vec<&'static str> {
 pub const NAMES: &[&str] = &[
     "equi",
     "wardrop",
+    "working-set",
     "pass",
     "hystor",
     "raid1",

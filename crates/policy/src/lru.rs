@@ -26,7 +26,7 @@ struct Node<K, V> {
     key: K,
     /// The next node of the same chain.
     chained: u32,
-    /// The next newer member; of the newest, the oldest.
+    /// The next newer member; of the newest, the oldest. `NONE` in a node that no member uses.
     newer: u32,
     older: u32,
     value: V,
@@ -77,6 +77,13 @@ impl<K: Copy + Eq + Hash, V: Copy + Default> Lru<K, V> {
     /// The value of a member.
     pub fn value(&self, key: K) -> Option<V> {
         self.find(key).map(|place| self.nodes[place as usize].value)
+    }
+
+    /// The value of a member, to be changed; that does not count as use.
+    #[inline]
+    pub fn value_mut(&mut self, key: K) -> Option<&mut V> {
+        let place = self.find(key)?;
+        Some(&mut self.nodes[place as usize].value)
     }
 
     /// Makes `key` the most recently used, adding it where it is new. Returns whether it was a member before.
@@ -159,6 +166,11 @@ impl<K: Copy + Eq + Hash, V: Copy + Default> Lru<K, V> {
         })
     }
 
+    /// All members with their values, in no order: in the order in which they lie in memory, which is much faster than by age.
+    pub fn values(&self) -> impl Iterator<Item = (K, &V)> {
+        self.nodes.iter().filter(|node| node.newer != NONE).map(|node| (node.key, &node.value))
+    }
+
     fn oldest_place(&self) -> Option<u32> {
         self.nodes.get(self.newest as usize).map(|newest| newest.newer)
     }
@@ -231,7 +243,8 @@ impl<K: Copy + Eq + Hash, V: Copy + Default> Lru<K, V> {
     fn remove_place(&mut self, place: u32) {
         self.unlink(place);
         self.unchain(place);
-        self.nodes[place as usize].chained = std::mem::replace(&mut self.free, place);
+        let node = &mut self.nodes[place as usize];
+        (node.chained, node.newer) = (std::mem::replace(&mut self.free, place), NONE);
         self.len -= 1;
     }
 
@@ -314,6 +327,11 @@ mod tests {
             }
             assert_eq!(lru.newest_first().collect::<Vec<_>>(), list);
             assert_eq!(lru.len(), list.len());
+            let mut values: Vec<u64> = lru.values().map(|(key, _)| key).collect();
+            values.sort_unstable();
+            let mut sorted = list.clone();
+            sorted.sort_unstable();
+            assert_eq!(values, sorted);
         }
     }
 

@@ -5,7 +5,11 @@
 mod chaos;
 mod engine_subject;
 
+<<<<<<< HEAD
 use braid_base::{Bytes, KIB, MIB};
+=======
+use braid_base::{DeviceClass, KIB, MIB};
+>>>>>>> d287458 (policy: working-set, by what is read and what is written)
 use braid_engine::ErrorKind;
 use braid_sim::{Blank, Campaign, DiskOptions, Disturbance, Errors, Mix, States};
 use engine_subject::{Engine, campaign};
@@ -86,6 +90,39 @@ fn nothing_is_read_that_a_failed_flush_may_have_lost() {
 fn fail(campaign: &mut Campaign, errors: Errors) {
     campaign.setup.workload.errors = errors;
     campaign.setup.disturbances = Disturbance::OF_FAILING_DISKS.to_vec();
+}
+
+/// Two SSDs and two disks, between which extents move in every pause of some milliseconds, and the marks and thresholds of the policy are such that
+/// something always has to.
+fn reorganized(mut campaign: Campaign, engine: Engine) -> (Campaign, Engine) {
+    let disk = |class| match class {
+        DeviceClass::Ssd => DiskOptions::ssd(MIB * 6).with_blank(Blank::Garbage(1)),
+        DeviceClass::Hdd => DiskOptions::hdd(MIB * 6).with_blank(Blank::Garbage(1)),
+    };
+    let classes = vec![DeviceClass::Ssd, DeviceClass::Hdd, DeviceClass::Ssd, DeviceClass::Hdd];
+    campaign.setup.disks = classes.iter().map(|&class| disk(class)).collect();
+    campaign.states.go_on = 0.5;
+    let policy = "working-set,stripe=even,window=200ms,threshold-h=1,threshold-l=1,water-mark=80%,idle=1ms,new-data=32KiB,change=1%";
+    (campaign, Engine { policy: policy.to_owned(), classes, ..engine })
+}
+
+#[test]
+fn working_set_loses_nothing_flushed() {
+    let campaign = campaign("working-set", "working_set_loses_nothing_flushed", 20);
+    let (mut campaign, engine) = reorganized(campaign, Engine::wardrop());
+    campaign.setup.disturbances = vec![Disturbance::PolicyChanges];
+    run(&campaign, &engine);
+}
+
+/// Devices fail, go missing and come back under a policy that moves whatever it may.
+#[test]
+fn working_set_on_devices_that_are_lost_loses_nothing_that_a_flush_promised() {
+    let test = "working_set_on_devices_that_are_lost_loses_nothing_that_a_flush_promised";
+    let campaign = campaign("working-set-lost", test, 20);
+    let (mut campaign, engine) = reorganized(campaign, Engine { copies: 2, ..Engine::wardrop() });
+    fail(&mut campaign, Errors::Tolerated);
+    campaign.setup.disturbances.push(Disturbance::MissingDevice);
+    run(&campaign, &engine);
 }
 
 /// Some devices hold each extent at its own address or not at all.

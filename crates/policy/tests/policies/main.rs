@@ -8,3 +8,4 @@ mod pass;
 mod raid1;
 mod volume;
 mod wardrop;
+mod working_set;

@@ -175,6 +175,9 @@ fn recover(plan: &Plan, cut: Option<u64>, disks: &[Disk], oracle: &Oracle, with_
     world.halt();
 }
 
+/// What extents move by while a device comes or leaves: in every pause, and nearly all of them.
+const WORKING_SET: &str = "working-set,stripe=even,window=500ms,threshold-h=1,threshold-l=1,water-mark=80%,idle=1ms,new-data=128KiB,change=1%";
+
 /// With several seeds: runs without a cut, then with cuts at so many points during the change.
 fn campaign(plan: &Plan, cuts: u64) {
     let seeds = std::env::var("BRAID_CRASH_SEEDS").ok().and_then(|seeds| seeds.parse().ok()).unwrap_or(1);
@@ -197,9 +200,8 @@ fn cut_often(plan: &Plan, cuts: u64) {
 #[test]
 fn an_addition_that_is_cut_short_leaves_all_that_was_flushed() {
     for (i, (ssd, layout)) in ADDED.into_iter().enumerate() {
-        for copies in [1, 2] {
-            let plan =
-                Plan { change: Change::Add { ssd, layout }, copies, policy: "equi", seed: 100 + i as u64 };
+        for (copies, policy) in [(1, "equi"), (2, "equi"), (1, WORKING_SET)] {
+            let plan = Plan { change: Change::Add { ssd, layout }, copies, policy, seed: 100 + i as u64 };
             campaign(&plan, 16);
         }
     }
@@ -208,8 +210,17 @@ fn an_addition_that_is_cut_short_leaves_all_that_was_flushed() {
 #[test]
 fn a_removal_that_is_cut_short_leaves_all_that_was_flushed() {
     let pass = "pass,max-lag=2MiB,window=1MiB,idle=1h";
-    let policies =
-        [("equi", 1), ("equi", 2), ("wardrop", 1), ("wardrop", 2), ("raid1", 2), (pass, 2), (pass, 2)];
+    let policies = [
+        ("equi", 1),
+        ("equi", 2),
+        ("wardrop", 1),
+        ("wardrop", 2),
+        ("raid1", 2),
+        (pass, 2),
+        (pass, 2),
+        (WORKING_SET, 1),
+        (WORKING_SET, 2),
+    ];
     for (i, (policy, copies)) in policies.into_iter().enumerate() {
         let plan = Plan { change: Change::Remove { ssd: i % 2 == 0 }, copies, policy, seed: 200 + i as u64 };
         campaign(&plan, 16);

@@ -1,0 +1,332 @@
+//! `working-set`: write everywhere at once; then, in idle time, what will be read goes to the SSDs, and what will be written to the disks.
+//!
+//! Chen, Liu, Roth, Chen, "Using Working Set Reorganization to Manage Storage Systems with Hard and Solid State Disks" (WS-ROS).
+//!
+//! | what the paper says | where |
+//! |---|---|
+//! | III-A: new writes are "spread across the available SSDs and HDDs … to take advantage of all of the available write bandwidth" | `stripe.rs` |
+//! | III-B.1: a sliding window τ, "dynamically adjusted", or "tuned by system administrators" | `window.rs` |
+//! | III-B.2, III-B.3, table I: a read region and a write region, each with a locality table; overlapping requests are divided in three sub-requests; counters "are cleared as the sliding window advances" | `table.rs` |
+//! | algorithm 1: each request updates the table of its region | [`WorkingSet::place`] |
+//! | algorithm 2: what goes where; "a delayed strategy" below "a low water mark" | `reorganize.rs` |
+//! | III-C: it runs when the system is idle and enough new data was written, or the working set changed enough | `trigger.rs`, [`WorkingSet::plan`] |
+//! | table II: threshold-H 3, threshold-L 2, SSD capacity threshold 20 GB | `settings.rs` |
+//!
+//! A stripe of the paper, 64 KiB (not GB, as table II has it), is an extent here, of 128 KiB: it lies and moves as a whole, and an item of a locality table is
+//! a part of one. Where the paper is silent, or this differs:
+//!
+//! - New data goes to each device by its share of the write bandwidth. The paper says that all bandwidth is used, and stripes evenly, which uses as much as the slowest device
+//!   allows: `stripe=even`.
+//! - It does not say how τ is adjusted, what "idle" is, or how much is "enough": `window`, `idle`, `new-data`, `change`.
+//! - What is hot in both tables is moved to an SSD and back in one run of algorithm 2. Here it moves once at most, to where it would end (`both=hdd`), or to an SSD (`both=ssd`).
+//! - The text has cold items of the write region leave the SSDs too, the algorithm does not: here what is not read counts as cold, whether it is written or not, and what is
+//!   written often leaves at once.
+//! - Items that a reorganization finds cold are not deleted from the tables, but leave with the window: otherwise the working set would look changed
+//!   because it was reorganized.
+//! - No hot extent makes room for a hotter one: the paper has none leave for that.
+
+mod reorganize;
+mod saved;
+mod settings;
+mod stripe;
+mod table;
+mod trigger;
+mod window;
+
+use crate::{
+    BadSetting, Completion, DeviceView, Direction, Move, Occasion, Outcome, Piece, Placement, Plan, Policy,
+    Settings, View,
+};
+use braid_base::{DeviceClass, DeviceId, ExtentId, Nanos};
+use reorganize::{Room, Search, Tables, Wanted};
+use settings::{Amount, Constants};
+use stripe::Stripe;
+use table::Table;
+use trigger::{Trigger, WorkingSets};
+use window::Window;
+
+/// Placement by the working sets of reads and writes, reorganized in idle time.
+pub struct WorkingSet {
+    constants: Constants,
+    classes: Vec<DeviceClass>,
+    window: Window,
+    reads: Table,
+    writes: Table,
+    stripe: Stripe,
+    trigger: Trigger,
+    room: Room,
+    /// When a guest asked for something last.
+    last_request: Nanos,
+    round: Option<Running>,
+    search: Search,
+    /// Rounds in a row that achieved nothing, though no guest came between.
+    in_vain: u8,
+    moved: Vec<Moved>,
+}
+
+/// A round whose moves are being carried out.
+struct Running {
+    began: Nanos,
+    /// Which device each extent leaves, in the order of extents.
+    leaves: Vec<(ExtentId, DeviceId)>,
+    finished: usize,
+}
+
+/// What reorganizations did with a device.
+#[derive(Clone, Copy, Debug, Default)]
+struct Moved {
+    came: u64,
+    left: u64,
+    /// What guests of this disk gain by what leaves it now, or did last, in milliseconds a second.
+    gain_ms: f64,
+}
+
+/// How often it looks whether the system is idle, at least.
+const LOOK: Nanos = Nanos::from_millis(100);
+/// The next round begins at once.
+const AT_ONCE: Nanos = Nanos::from_millis(1);
+/// While slots that were freed are awaited.
+const WAIT: Nanos = Nanos::from_secs(1);
+/// After so many rounds in vain it is over: a flush may have ended one, or a device that fails.
+const MOST_IN_VAIN: u8 = 3;
+
+impl WorkingSet {
+    /// With these settings, which `working_set/settings.rs` lists with their defaults.
+    ///
+    /// # Errors
+    /// Without both classes of devices, and for settings that are none.
+    pub fn new(settings: &mut Settings, devices: &[DeviceView]) -> Result<WorkingSet, BadSetting> {
+        let constants = Constants::read(settings)?;
+        let classes: Vec<DeviceClass> = devices.iter().map(|device| device.class).collect();
+        if ![DeviceClass::Ssd, DeviceClass::Hdd].iter().all(|class| classes.contains(class)) {
+            return Err(BadSetting::new("policy working-set needs an SSD and a disk: use another policy"));
+        }
+        Ok(WorkingSet {
+            window: Window::new(constants.window),
+            reads: Table::new(constants.rows),
+            writes: Table::new(constants.rows),
+            stripe: Stripe::new(constants.stripe, devices),
+            trigger: Trigger::new(constants.runs),
+            room: Room::new(devices.len()),
+            last_request: Nanos::ZERO,
+            round: None,
+            search: Search::default(),
+            in_vain: 0,
+            moved: vec![Moved::default(); devices.len()],
+            classes,
+            constants,
+        })
+    }
+
+    /// Algorithm 1: an item in the locality table of its region.
+    fn record(&mut self, direction: Direction, piece: &Piece, view: &View) {
+        let WorkingSet { window, reads, writes, .. } = self;
+        let half = window.half_at(view.now, || reads.take_lost() + writes.take_lost());
+        let table = if direction == Direction::Read { reads } else { writes };
+        let asked = table.record(piece.extent, table::blocks_of(piece, view), half);
+        window.count(asked, self.constants.threshold_h);
+    }
+
+    /// When it looks again whether the system is idle.
+    fn next_look(&self, view: &View) -> Nanos {
+        view.now + (self.constants.idle / 4).clamp(AT_ONCE, LOOK)
+    }
+
+    /// Nobody has asked for anything for a while, and nobody waits.
+    fn is_idle(&self, view: &View) -> bool {
+        view.now >= self.last_request + self.constants.idle
+            && view.devices.iter().all(|device| device.in_flight == 0)
+    }
+
+    /// Whether to reorganize now that the system is idle.
+    fn is_due(&mut self, view: &View) -> bool {
+        if self.trigger.under_way {
+            return true;
+        }
+        if !self.trigger.considers(self.last_request) {
+            return false;
+        }
+        let slots: u64 = ssds(view).map(|ssd| u64::from(ssd.slots)).sum();
+        let enough = match self.constants.new_data {
+            Amount::Bytes(bytes) => bytes / view.extent_size,
+            Amount::Share(share) => (slots as f64 * share) as u64,
+        };
+        let now = self.working_sets(view);
+        self.trigger.begins(enough, self.constants.change, &now)
+    }
+
+    fn tables(&self) -> Tables<'_> {
+        let WorkingSet { constants, reads, writes, window, .. } = self;
+        Tables { constants, reads, writes, half: window.half() }
+    }
+
+    fn working_sets(&self, view: &View) -> WorkingSets {
+        let WorkingSet { constants, reads, writes, window, room, .. } = self;
+        let lacking = ssds(view).map(|ssd| u64::from(self.tables().lacking(ssd, room, view))).sum();
+        WorkingSets::of(reads, writes, window.half(), constants, lacking)
+    }
+
+    /// The last round has ended. If it achieved something, or a guest came between, the next one may achieve something, too.
+    fn end_round(&mut self) {
+        let Some(Running { began, finished, .. }) = self.round.take() else { return };
+        if finished > 0 {
+            self.search.begin();
+        }
+        let in_vain = finished == 0 && self.last_request <= began;
+        self.in_vain = if in_vain { self.in_vain + 1 } else { 0 };
+    }
+
+    /// Algorithm 2, round by round. Returns when to ask again.
+    fn reorganize(&mut self, view: &View, plan: &mut Plan) -> Nanos {
+        let WorkingSet { constants, reads, writes, window, room, search, .. } = self;
+        let tables = Tables { constants, reads, writes, half: window.half() };
+        let round = tables.round(view, room, search);
+        if !round.moves.is_empty() && self.in_vain < MOST_IN_VAIN {
+            self.expect(&round.gains, view);
+            self.round = Some(Running { began: view.now, leaves: round.leaves, finished: 0 });
+            (plan.yields, plan.moves) = (true, round.moves);
+            return view.now + AT_ONCE;
+        }
+        if round.moves.is_empty() && round.searches {
+            return view.now + AT_ONCE;
+        }
+        if round.awaits_room {
+            return view.now + WAIT;
+        }
+        let left = self.working_sets(view);
+        self.trigger.settle(left);
+        self.search.begin();
+        self.in_vain = 0;
+        self.next_look(view)
+    }
+
+    /// What guests gain once these extents have left their disks.
+    fn expect(&mut self, gains: &[(DeviceId, u8)], view: &View) {
+        if !gains.is_empty() {
+            self.moved.iter_mut().for_each(|device| device.gain_ms = 0.0);
+        }
+        let ms = |device: DeviceId| {
+            view.devices[device.index()].read_latency.map(|latency| latency.as_millis_f64())
+        };
+        let ssd_ms = ssds(view).filter_map(|ssd| ms(ssd.id)).reduce(f64::min).unwrap_or(0.0);
+        for &(disk, hotness) in gains {
+            let a_second = f64::from(hotness) / self.window.tau().as_secs_f64();
+            self.moved[disk.index()].gain_ms += a_second * (ms(disk).unwrap_or(0.0) - ssd_ms).max(0.0);
+        }
+    }
+}
+
+fn ssds<'a>(view: &'a View) -> impl Iterator<Item = &'a DeviceView> {
+    view.devices.iter().filter(|device| device.class == DeviceClass::Ssd)
+}
+
+impl Policy for WorkingSet {
+    fn name(&self) -> &'static str {
+        "working-set"
+    }
+
+    fn settings(&self) -> String {
+        self.constants.to_string()
+    }
+
+    fn place<'a>(&mut self, occasion: &Occasion<'a>, view: &View) -> Placement<'a> {
+        self.last_request = view.now;
+        match occasion {
+            Occasion::New { extent, write } => {
+                self.trigger.new_extents += 1;
+                write.iter().for_each(|piece| self.record(Direction::Write, piece, view));
+                self.stripe.place_new(*extent, view).map_or(Placement::KEEP, Placement::on)
+            }
+            Occasion::Write(piece) => {
+                self.record(Direction::Write, piece, view);
+                Placement::KEEP
+            }
+            Occasion::ReadHit(piece) | Occasion::ReadMiss(piece) => {
+                self.record(Direction::Read, piece, view);
+                Placement::KEEP
+            }
+        }
+    }
+
+    fn completed(&mut self, io: &Completion) {
+        self.stripe.completed(io);
+    }
+
+    fn plan(&mut self, view: &View, plan: &mut Plan) -> Nanos {
+        self.room.look(view);
+        self.end_round();
+        if self.stripe.look(view) {
+            return view.now + stripe::LOOK;
+        }
+        if !self.is_idle(view) || !self.is_due(view) {
+            return self.next_look(view);
+        }
+        self.reorganize(view, plan)
+    }
+
+    fn done(&mut self, job: &Move, outcome: Outcome) {
+        let (Move::Migrate { extent, target }, Outcome::Finished) = (*job, outcome) else { return };
+        let Some(round) = &mut self.round else { return };
+        let Ok(at) = round.leaves.binary_search_by_key(&extent, |(extent, _)| *extent) else { return };
+        let source = round.leaves[at].1;
+        round.finished += 1;
+        self.room.frees(source);
+        self.moved[source.index()].left += 1;
+        self.moved[target.index()].came += 1;
+    }
+
+    fn figures(&self, device: DeviceId) -> Vec<(&'static str, f64)> {
+        let Moved { came, left, gain_ms } = self.moved[device.index()];
+        let share = ("stripe_share", self.stripe.share(device));
+        let bandwidth = self.stripe.bandwidth(device).map(|b| ("write_bandwidth_bytes_per_second", b));
+        let moved = [("extents_came", came as f64), ("extents_left", left as f64)];
+        let gain = (self.classes[device.index()] == DeviceClass::Hdd)
+            .then_some(("expected_gain_ms_per_second", gain_ms));
+        [share].into_iter().chain(bandwidth).chain(moved).chain(gain).collect()
+    }
+
+    fn memory(&self) -> usize {
+        self.reads.memory() + self.writes.memory()
+    }
+
+    fn save(&self, _view: &View) -> Vec<u8> {
+        saved::save(self)
+    }
+
+    fn restore(&mut self, state: &[u8], view: &View) {
+        saved::restore(self, state, view);
+    }
+
+    fn explain(&self, extent: ExtentId, view: &View) -> String {
+        let (tables, half) = (self.tables(), self.window.half());
+        let Constants { threshold_h, threshold_l, .. } = self.constants;
+        let (read, written) = (self.reads.hotness(extent, half), self.writes.hotness(extent, half));
+        let class = view.homes.home(extent).map(|home| self.classes[home.index()]);
+        let next = match (class, tables.wanted(extent)) {
+            (None, _) => {
+                let device = self.stripe.device_of(extent);
+                format!(
+                    "the next write allocates it: on {device} if that has room, else on the roomiest device"
+                )
+            }
+            (Some(DeviceClass::Hdd), Wanted::Ssd) => {
+                "it is read often, so it goes to an SSD in the next reorganization if that has room"
+                    .to_owned()
+            }
+            (Some(DeviceClass::Ssd), Wanted::Hdd) => {
+                "it is written often, so it goes to a disk in the next reorganization".to_owned()
+            }
+            (Some(DeviceClass::Ssd), Wanted::HddInNeed) => {
+                "it is cold: it goes to a disk in a reorganization if its SSD lacks free room".to_owned()
+            }
+            (Some(_), _) => "it stays".to_owned(),
+        };
+        let lacking: u64 = ssds(view).map(|ssd| u64::from(tables.lacking(ssd, &self.room, view))).sum();
+        let state = if self.trigger.under_way { "under way" } else { "not under way" };
+        format!(
+            "its hottest block was read {read} and written {written} time(s) in a window of {} (hot above {threshold_h}, cold below {threshold_l}); \
+             {next}. A reorganization is {state}; the SSDs lack {lacking} slot(s) to their water mark",
+            self.window.tau()
+        )
+    }
+}

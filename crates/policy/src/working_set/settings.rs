@@ -1,0 +1,225 @@
+//! The constants of `working-set`: those of table II, and those that the paper leaves to the administrator.
+
+use crate::{BadSetting, Settings};
+use braid_base::{Bytes, Nanos};
+use std::fmt;
+
+/// Settings of the policy, each with its default.
+#[derive(Clone, Copy, Debug)]
+pub struct Constants {
+    /// τ.
+    pub window: Length,
+    /// An extent is hot if it was asked for more often than this in the window.
+    pub threshold_h: u8,
+    /// It is cold if it was asked for less often than this.
+    pub threshold_l: u8,
+    /// Where an extent goes that is hot in both tables.
+    pub both: Both,
+    /// How new extents are spread.
+    pub stripe: Spread,
+    /// Below so much free room, cold extents leave an SSD.
+    pub water_mark: Option<Amount>,
+    /// The system is idle if nobody has asked for anything for so long.
+    pub idle: Nanos,
+    /// So much new data is a reason to reorganize: a share is one of the SSDs.
+    pub new_data: Amount,
+    /// A working set has changed enough if one of its measures has changed by this share.
+    pub change: f64,
+    /// Extents that a locality table knows at most.
+    pub rows: usize,
+    /// How often data is reorganized, at most: the paper's "simple counter".
+    pub runs: Option<u64>,
+}
+
+/// The width of the sliding window.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub enum Length {
+    /// As the working set needs it.
+    Adaptive,
+    /// Always the same.
+    Fixed(Nanos),
+    /// A share of the time that has passed since the volume was opened, as in the evaluation.
+    Share(f64),
+}
+
+/// Where an extent goes that is read and written often.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Both {
+    Hdd,
+    Ssd,
+}
+
+/// How new extents are spread over the devices.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Spread {
+    /// By share of their write bandwidth.
+    Bandwidth,
+    /// Round robin, as PVFS2 does.
+    Even,
+}
+
+/// Room, as bytes or as a share.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub enum Amount {
+    Bytes(Bytes),
+    Share(f64),
+}
+
+impl Constants {
+    /// Settings: `window` (adaptive; or a time, or a share of the run time such as 10%), `threshold-h` (3), `threshold-l` (2), `both` (hdd; or ssd), `stripe`
+    /// (bandwidth; or even), `water-mark` (20GB, but 5/16 of an SSD at most; or a size, or a share of each SSD), `idle` (500ms), `new-data` (1% of the SSDs;
+    /// or a size), `change` (25%), `rows` (64K), `reorganizations` (unlimited; or a number).
+    pub fn read(settings: &mut Settings) -> Result<Constants, BadSetting> {
+        let constants = Constants {
+            window: read_window(settings)?,
+            threshold_h: settings.take_count("threshold-h", 3, 0..=MOST_HOT)? as u8,
+            threshold_l: settings.take_count("threshold-l", 2, 0..=MOST_HOT)? as u8,
+            both: settings.take("both", Both::Hdd, "hdd or ssd")?,
+            stripe: settings.take("stripe", Spread::Bandwidth, "bandwidth or even")?,
+            water_mark: read_amount(settings, "water-mark")?,
+            idle: settings.take_time(
+                "idle",
+                Nanos::from_millis(500),
+                Nanos::from_millis(1)..=LONGEST_IDLE,
+            )?,
+            new_data: read_amount(settings, "new-data")?.unwrap_or(Amount::Share(0.01)),
+            change: settings.take_share("change")?.unwrap_or(0.25),
+            rows: settings.take_count("rows", 64_000, 1..=MOST_ROWS)? as usize,
+            runs: match settings.take_text("reorganizations").as_deref() {
+                None | Some("unlimited") => None,
+                Some(text) => Some(settings.read_count("reorganizations", text, 0..=u64::MAX / 2)?),
+            },
+        };
+        let Constants { threshold_h, threshold_l, .. } = constants;
+        if threshold_l > threshold_h {
+            return Err(BadSetting::new(format!(
+                "setting threshold-l={threshold_l} of policy working-set: use at most threshold-h, which is {threshold_h}"
+            )));
+        }
+        Ok(constants)
+    }
+
+    /// The water mark of an SSD of this size: what is given, or that of table II, which is 20 of 64 GB.
+    pub fn water_mark_of(&self, ssd: Bytes) -> Bytes {
+        let published = || TABLE_II_MARK.min(Bytes((ssd.0 as f64 * TABLE_II_SHARE) as u64));
+        self.water_mark.map_or_else(published, |mark| mark.of(ssd).min(ssd))
+    }
+}
+
+impl Amount {
+    /// So much of a whole.
+    pub fn of(self, whole: Bytes) -> Bytes {
+        match self {
+            Amount::Bytes(bytes) => bytes,
+            Amount::Share(share) => Bytes((whole.0 as f64 * share) as u64),
+        }
+    }
+}
+
+/// The water mark of table II, …
+const TABLE_II_MARK: Bytes = Bytes(20_000_000_000);
+/// … and which share of its SSDs that is: an SSD that is smaller than the mark would never be above it.
+const TABLE_II_SHARE: f64 = 20.0 / 64.0;
+/// Counters end at 255.
+const MOST_HOT: u64 = 254;
+/// A row takes 100 to 180 bytes.
+const MOST_ROWS: u64 = 16_000_000;
+const LONGEST_IDLE: Nanos = Nanos::from_secs(3600);
+const LONGEST_WINDOW: Nanos = Nanos::from_secs(30 * 86_400);
+
+fn read_window(settings: &mut Settings) -> Result<Length, BadSetting> {
+    let Some(text) = settings.take_text("window") else { return Ok(Length::Adaptive) };
+    let share = text.strip_suffix('%').and_then(|percent| format!("{percent}e-2").parse().ok());
+    let share = share.filter(|share| *share > 0.0 && *share <= 1.0).map(Length::Share);
+    let times = Nanos::from_millis(2)..=LONGEST_WINDOW;
+    let time = || text.parse().ok().filter(|time| times.contains(time)).map(Length::Fixed);
+    match text.as_str() {
+        "adaptive" => Ok(Length::Adaptive),
+        _ => share.or_else(time).ok_or_else(|| {
+            settings.bad(
+                "window",
+                &text,
+                "adaptive, a time from 2ms to 30 days such as 60s, or a share of the run time such as 10%",
+            )
+        }),
+    }
+}
+
+fn read_amount(settings: &mut Settings, key: &'static str) -> Result<Option<Amount>, BadSetting> {
+    let Some(text) = settings.take_text(key) else { return Ok(None) };
+    let amount = match text.strip_suffix('%') {
+        Some(percent) => format!("{percent}e-2").parse().ok().map(Amount::Share),
+        None => text.parse().ok().map(Amount::Bytes),
+    };
+    let is_sound = |amount: &Amount| !matches!(amount, Amount::Share(share) if !(0.0..=1.0).contains(share));
+    let amount = amount.filter(is_sound).ok_or_else(|| {
+        settings.bad(key, &text, "a size such as 20GB, or a share of the SSDs from 0% to 100%")
+    });
+    amount.map(Some)
+}
+
+impl std::str::FromStr for Both {
+    type Err = ();
+    fn from_str(text: &str) -> Result<Both, ()> {
+        match text {
+            "hdd" => Ok(Both::Hdd),
+            "ssd" => Ok(Both::Ssd),
+            _ => Err(()),
+        }
+    }
+}
+
+impl std::str::FromStr for Spread {
+    type Err = ();
+    fn from_str(text: &str) -> Result<Spread, ()> {
+        match text {
+            "bandwidth" => Ok(Spread::Bandwidth),
+            "even" => Ok(Spread::Even),
+            _ => Err(()),
+        }
+    }
+}
+
+impl fmt::Display for Amount {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Amount::Bytes(bytes) => write!(f, "{}", bytes.0),
+            Amount::Share(share) => write!(f, "{}", percent(*share)),
+        }
+    }
+}
+
+/// A share that is the same again when it is read.
+fn percent(share: f64) -> String {
+    let text = format!("{:.10}", share * 100.0);
+    format!("{}%", text.trim_end_matches('0').trim_end_matches('.'))
+}
+
+impl fmt::Display for Constants {
+    /// As [`Constants::read`] takes them, the default water mark left out.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Constants { threshold_h, threshold_l, new_data, rows, .. } = self;
+        let window = match self.window {
+            Length::Adaptive => "adaptive".to_owned(),
+            Length::Fixed(time) => format!("{}us", time.0 / 1_000),
+            Length::Share(share) => percent(share),
+        };
+        let both = match self.both {
+            Both::Hdd => "hdd",
+            Both::Ssd => "ssd",
+        };
+        let stripe = match self.stripe {
+            Spread::Bandwidth => "bandwidth",
+            Spread::Even => "even",
+        };
+        let mark = self.water_mark.map_or_else(String::new, |mark| format!(",water-mark={mark}"));
+        let runs = self.runs.map_or_else(|| "unlimited".to_owned(), |runs| runs.to_string());
+        write!(
+            f,
+            "window={window},threshold-h={threshold_h},threshold-l={threshold_l},both={both},stripe={stripe}{mark},\
+             idle={}us,new-data={new_data},change={},rows={rows},reorganizations={runs}",
+            self.idle.0 / 1_000,
+            percent(self.change)
+        )
+    }
+}

@@ -1,0 +1,190 @@
+//! The sliding window (section III-B.1): `ws(t0, τ)` is what was asked for from `t0 − τ` to `t0`, the time of the last request.
+//!
+//! It advances by half of its length. Between requests it stands still, so that a reorganization that takes long still knows what was hot when it began.
+//!
+//! "The sliding window size τ is dynamically adjusted to strike a balance between working set completeness and the cost of maintaining" it; the
+//! paper does not say how. Here the window is adjusted at the end of each half, by what the requests of that half came upon:
+//!
+//! - A table had to give rows up: half of the window is all that it can hold.
+//! - Most came upon what was not hot: the working set is incomplete, and the window is doubled.
+//! - Nearly all that was hot had become so within one half: half of the window would do, and costs less.
+
+use super::settings::Length;
+use super::table::Asked;
+use braid_base::Nanos;
+
+/// Where the window is, and how long.
+#[derive(Clone, Debug)]
+pub struct Window {
+    length: Length,
+    tau: Nanos,
+    /// The number of the present half.
+    half: u32,
+    /// When it began.
+    since: Nanos,
+    tally: Tally,
+}
+
+/// What the requests of a half came upon.
+#[derive(Clone, Copy, Debug, Default)]
+struct Tally {
+    requests: u64,
+    /// Those that came upon what was hot, …
+    hot: u64,
+    /// … and would have been by the half alone.
+    hot_by_half: u64,
+}
+
+/// Before anything is known: some applications' phases.
+const FIRST: Nanos = Nanos::from_secs(60);
+/// A window that adapts itself stays within these.
+const LEAST: Nanos = Nanos::from_secs(1);
+const MOST: Nanos = Nanos::from_secs(86_400);
+/// Fewer requests say nothing.
+const ENOUGH: u64 = 256;
+/// The working set is incomplete if less of the requests than this share come upon what is hot, …
+const COMPLETE: f64 = 0.5;
+/// … and the window too long if of those that do, this share would in half of it.
+const TOO_LONG: f64 = 0.9;
+
+impl Window {
+    pub fn new(length: Length) -> Window {
+        let tau = match length {
+            Length::Adaptive => FIRST,
+            Length::Fixed(tau) => tau,
+            Length::Share(_) => LEAST,
+        };
+        Window { length, tau, half: 1, since: Nanos::ZERO, tally: Tally::default() }
+    }
+
+    /// τ.
+    pub fn tau(&self) -> Nanos {
+        self.tau
+    }
+
+    /// The half of the last request.
+    pub fn half(&self) -> u32 {
+        self.half
+    }
+
+    /// The half of a request at this time. `lost` says how many rows tables have given up since the last half.
+    #[inline]
+    pub fn half_at(&mut self, now: Nanos, lost: impl FnOnce() -> u64) -> u32 {
+        if now >= self.since + self.tau / 2 {
+            self.advance(now, lost());
+        }
+        self.half
+    }
+
+    /// A request of the present half came upon this.
+    #[inline]
+    pub fn count(&mut self, asked: Asked, threshold_h: u8) {
+        let Asked { in_window, in_half } = asked;
+        self.tally.requests += 1;
+        self.tally.hot += u64::from(in_window > threshold_h);
+        self.tally.hot_by_half += u64::from(in_half > threshold_h);
+    }
+
+    /// Takes the length of an earlier opening, if this is one that adapts itself.
+    pub fn restore(&mut self, tau: Nanos) {
+        if self.length == Length::Adaptive {
+            self.tau = tau.clamp(LEAST, MOST);
+        }
+    }
+
+    #[cold]
+    fn advance(&mut self, now: Nanos, lost: u64) {
+        let half = (self.tau / 2).max(Nanos(1));
+        let passed = (now - self.since).0 / half.0;
+        // Two halves on, the window is empty, however long ago that was.
+        self.half = self.half.wrapping_add(passed.min(2) as u32);
+        self.since += Nanos(half.0 * passed);
+        let tally = std::mem::take(&mut self.tally);
+        self.tau = match self.length {
+            Length::Fixed(tau) => tau,
+            Length::Share(share) => Nanos((now.0 as f64 * share) as u64).max(LEAST),
+            Length::Adaptive => tally.adjust(self.tau, lost).clamp(LEAST, MOST),
+        };
+        if now >= self.since + self.tau / 2 {
+            self.since = now;
+        }
+    }
+}
+
+impl Tally {
+    /// The window that these requests would have needed.
+    fn adjust(self, tau: Nanos, lost: u64) -> Nanos {
+        let Tally { requests, hot, hot_by_half } = self;
+        let is_incomplete = (hot as f64) < COMPLETE * requests as f64;
+        let is_too_long = hot_by_half as f64 >= TOO_LONG * hot as f64;
+        match requests {
+            _ if lost > 0 => tau / 2,
+            ENOUGH.. if is_incomplete => tau + tau,
+            ENOUGH.. if is_too_long => tau / 2,
+            _ => tau,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Requests, one each `gap`, that come again after `period` of them; how long the window is after so many.
+    fn tau_after(requests: u64, period: u64, gap: Nanos) -> Nanos {
+        let mut window = Window::new(Length::Adaptive);
+        let mut seen = vec![(0_u32, 0_u8, 0_u8); period as usize];
+        for i in 0..requests {
+            let half = window.half_at(Nanos(gap.0 * i), || 0);
+            let (last, in_half, before) = &mut seen[(i % period) as usize];
+            match half - *last {
+                0 => {}
+                1 => (*before, *in_half) = (*in_half, 0),
+                _ => (*before, *in_half) = (0, 0),
+            }
+            (*last, *in_half) = (half, in_half.saturating_add(1));
+            window.count(Asked { in_window: in_half.saturating_add(*before), in_half: *in_half }, 3);
+        }
+        window.tau()
+    }
+
+    #[test]
+    fn an_adaptive_window_becomes_long_enough_to_see_what_comes_again() {
+        let gap = Nanos::from_millis(10);
+        // Each comes again after 100 s: five times in 500 s, and within one half in no less than 800 s.
+        let tau = tau_after(400_000, 10_000, gap);
+        assert!(tau >= Nanos::from_secs(240) && tau <= Nanos::from_secs(960), "{tau}");
+        // After 100 ms: seconds are enough to see it often, and less have too few requests to say more.
+        let tau = tau_after(400_000, 10, gap);
+        assert!(tau >= LEAST && tau <= Nanos::from_secs(8), "{tau}");
+    }
+
+    #[test]
+    fn an_adaptive_window_is_doubled_if_nothing_is_hot_and_halved_if_a_table_overflows() {
+        let mut window = Window::new(Length::Adaptive);
+        for second in 0..=30 {
+            window.half_at(Nanos::from_secs(second), || 0);
+            (0..ENOUGH).for_each(|_| window.count(Asked { in_window: 1, in_half: 1 }, 3));
+        }
+        assert_eq!(window.tau(), FIRST + FIRST);
+        window.half_at(Nanos::from_secs(90), || 5);
+        assert_eq!(window.tau(), FIRST);
+    }
+
+    #[test]
+    fn a_window_that_is_a_share_grows_with_the_run() {
+        let mut window = Window::new(Length::Share(0.1));
+        for second in 0..1000 {
+            window.half_at(Nanos::from_secs(second), || 0);
+        }
+        let tau = window.tau();
+        assert!(tau > Nanos::from_secs(90) && tau <= Nanos::from_secs(100), "{tau}");
+    }
+
+    #[test]
+    fn after_a_pause_longer_than_the_window_it_is_empty() {
+        let mut window = Window::new(Length::Fixed(Nanos::from_secs(10)));
+        let halves = [0, 4, 5, 9, 11, 1000, 1004, 1005].map(|s| window.half_at(Nanos::from_secs(s), || 0));
+        assert_eq!(halves, [1, 1, 2, 2, 3, 5, 5, 6]);
+    }
+}

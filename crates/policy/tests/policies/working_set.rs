@@ -1,0 +1,486 @@
+//! `working-set` against algorithms 1 and 2 of the paper: where new data goes, what moves, when it begins and that it ends.
+
+use crate::volume::{Volume, complete_write, devices, figure};
+use braid_base::{DeviceClass, DeviceId, ExtentId, KIB, Nanos, Rng};
+use braid_policy::{Direction, Move, Occasion, Outcome, Plan, Policy, parse};
+use std::collections::HashMap;
+
+const SSD: DeviceClass = DeviceClass::Ssd;
+const HDD: DeviceClass = DeviceClass::Hdd;
+/// Long enough for all that a test does, and no water mark: only what is hot moves.
+const USUAL: &str = "working-set,water-mark=0%,window=1h,stripe=even";
+/// The same with this water mark.
+fn with_mark(mark: impl std::fmt::Display) -> String {
+    USUAL.replace("water-mark=0%", &format!("water-mark={mark}"))
+}
+
+/// A volume, its policy, and what the policy should know.
+struct Rig {
+    volume: Volume,
+    policy: Box<dyn Policy>,
+    reads: HashMap<u32, u32>,
+    writes: HashMap<u32, u32>,
+    /// Slots that moves have freed, and when they become free.
+    freeing: Vec<(Nanos, DeviceId)>,
+    /// How long that takes.
+    lag: Nanos,
+}
+
+impl Rig {
+    /// Devices of these classes with so many slots, all extents allocated by the policy.
+    fn new(text: &str, classes: &[(DeviceClass, u32)], extents: u32) -> Rig {
+        let devices = devices(classes);
+        let policy = parse(text, &devices).expect(text);
+        let volume = Volume::new(&devices, extents as usize);
+        let (reads, writes) = Default::default();
+        let mut rig = Rig { volume, policy, reads, writes, freeing: Vec::new(), lag: Nanos::ZERO };
+        for extent in 0..extents {
+            rig.volume.allocate(rig.policy.as_mut(), extent);
+        }
+        rig
+    }
+
+    fn access(&mut self, extent: u32, direction: Direction, times: u32) {
+        self.volume.now += Nanos::from_millis(1);
+        for _ in 0..times {
+            self.volume.access(self.policy.as_mut(), extent, direction);
+        }
+        let counts = if direction == Direction::Read { &mut self.reads } else { &mut self.writes };
+        *counts.entry(extent).or_default() += times;
+    }
+
+    fn read(&mut self, extents: impl IntoIterator<Item = u32>, times: u32) {
+        extents.into_iter().for_each(|extent| self.access(extent, Direction::Read, times));
+    }
+
+    fn write(&mut self, extents: impl IntoIterator<Item = u32>, times: u32) {
+        extents.into_iter().for_each(|extent| self.access(extent, Direction::Write, times));
+    }
+
+    /// Nobody asks for anything for so long; every move is carried out, and shown to `each` before it is. Returns them.
+    fn idle_for(&mut self, time: Nanos, mut each: impl FnMut(&Rig, u32, DeviceId)) -> Vec<(u32, DeviceId)> {
+        let (until, mut all) = (self.volume.now + time, Vec::new());
+        while self.volume.now < until {
+            for job in self.moves() {
+                let Move::Migrate { extent, target } = job else { panic!("{job:?}") };
+                if self.volume.devices[target.index()].free == 0 {
+                    self.policy.done(&job, Outcome::Stopped);
+                    continue;
+                }
+                each(self, extent.0, target);
+                self.carry_out(extent.0, target);
+                self.policy.done(&job, Outcome::Finished);
+                all.push((extent.0, target));
+            }
+        }
+        all
+    }
+
+    fn reorganize(&mut self) -> Vec<(u32, DeviceId)> {
+        self.idle_for(Nanos::from_secs(20), |_, _, _| {})
+    }
+
+    fn moves(&mut self) -> Vec<Move> {
+        let mut plan = Plan::default();
+        let next = self.policy.plan(&self.volume.view(), &mut plan);
+        assert!(plan.moves.is_empty() || plan.yields, "it moves in idle time only");
+        self.volume.now = next.max(self.volume.now + Nanos::from_millis(1));
+        let now = self.volume.now;
+        let (free, later): (Vec<_>, Vec<_>) = self.freeing.drain(..).partition(|(at, _)| *at <= now);
+        self.freeing = later;
+        free.into_iter().for_each(|(_, device)| self.volume.devices[device.index()].free += 1);
+        plan.moves
+    }
+
+    fn carry_out(&mut self, extent: u32, target: DeviceId) {
+        let source = self.volume.home(extent).expect("only what has a home moves");
+        assert_ne!(source, target);
+        self.volume.settle(extent, target);
+        if self.lag > Nanos::ZERO {
+            self.volume.devices[source.index()].free -= 1;
+            self.freeing.push((self.volume.now + self.lag, source));
+        }
+    }
+
+    fn class(&self, extent: u32) -> DeviceClass {
+        self.volume.devices[self.volume.home(extent).expect("allocated").index()].class
+    }
+
+    fn on(&self, class: DeviceClass) -> Vec<u32> {
+        (0..self.extents()).filter(|&extent| self.class(extent) == class).collect()
+    }
+
+    fn extents(&self) -> u32 {
+        self.volume.view().homes.extents()
+    }
+
+    /// As the head of `reorganize.rs` defines it, from what this rig has asked for.
+    fn potential(&self, mark: u32) -> u32 {
+        let is_hot = |counts: &HashMap<u32, u32>, extent| counts.get(&extent).is_some_and(|&count| count > 3);
+        let misplaced = |&extent: &u32| match (is_hot(&self.reads, extent), is_hot(&self.writes, extent)) {
+            (_, true) => self.class(extent) == SSD,
+            (true, false) => self.class(extent) == HDD,
+            (false, false) => false,
+        };
+        let misplaced = (0..self.extents()).filter(misplaced).count() as u32;
+        let ssds = self.volume.devices.iter().filter(|device| device.class == SSD);
+        2 * misplaced + ssds.map(|device| mark.saturating_sub(device.free)).sum::<u32>()
+    }
+}
+
+/// Of an SSD and a disk.
+const HDD_OF_TWO: DeviceId = DeviceId(1);
+const TWO_AND_TWO: [(DeviceClass, u32); 4] = [(SSD, 100), (SSD, 100), (HDD, 400), (HDD, 400)];
+
+#[test]
+fn new_data_is_striped_over_all_devices_in_any_order_of_writes() {
+    let mut rig = Rig::new(USUAL, &TWO_AND_TWO, 40);
+    let homes: Vec<u16> = (0..40).map(|extent| rig.volume.home(extent).unwrap().0).collect();
+    assert_eq!(homes, (0..40).map(|extent| extent % 4).collect::<Vec<u16>>());
+    let mut backwards = Rig::new(USUAL, &TWO_AND_TWO, 0);
+    backwards.volume = Volume::new(&devices(&TWO_AND_TWO), 40);
+    for extent in (0..40).rev() {
+        let device = backwards.volume.allocate(backwards.policy.as_mut(), extent);
+        assert_eq!(device, DeviceId(extent as u16 % 4));
+    }
+    // A full device is passed over.
+    rig.volume.devices[1].free = 0;
+    let next = Occasion::New { extent: ExtentId(5), write: None };
+    assert_eq!(rig.policy.place(&next, &rig.volume.view()).new_home(), Some(DeviceId(2)));
+}
+
+/// A closed loop of one stream: each device works as long as its share of the bytes takes it.
+#[test]
+fn new_data_follows_the_bandwidth_of_the_devices() {
+    let speed = [500.0, 250.0, 100.0, 150.0];
+    let mut rig =
+        Rig::new("working-set,window=1h,water-mark=0%", &TWO_AND_TWO.map(|(class, _)| (class, 90_000)), 0);
+    rig.volume = Volume::new(&devices(&TWO_AND_TWO.map(|(class, _)| (class, 90_000))), 200_000);
+    let (mut extent, mut rng) = (0, Rng::new(3));
+    for _ in 0..1_000 {
+        // 40 extents in the time that the busiest device takes for its part of them.
+        let mut work = [0.0; 4];
+        for _ in 0..40 {
+            let device = rig.volume.allocate(rig.policy.as_mut(), extent);
+            extent += 1;
+            complete_write(rig.policy.as_mut(), device, 1, KIB * 128, 1.0);
+            work[device.index()] += 1.0 / speed[device.index()];
+        }
+        let longest = work.iter().fold(0.0, |a: f64, &b| a.max(b));
+        for (device, work) in rig.volume.devices.iter_mut().zip(work) {
+            device.in_flight = u32::from(rng.chance(work / longest));
+        }
+        let (before, _) = (rig.volume.now, rig.moves());
+        rig.volume.now = before + Nanos::from_millis(20);
+    }
+    for (device, speed) in speed.into_iter().enumerate() {
+        let share = figure(rig.policy.as_ref(), DeviceId(device as u16), "stripe_share");
+        assert!((share - speed / 1000.0).abs() < 0.03, "device {device} has a share of {share}");
+    }
+}
+
+#[test]
+fn what_is_read_often_goes_to_the_ssds_and_what_is_written_often_to_the_disks() {
+    let mut rig = Rig::new(USUAL, &TWO_AND_TWO, 80);
+    rig.read(0..20, 4);
+    rig.read(20..40, 3);
+    rig.write(40..60, 4);
+    rig.write(60..80, 3);
+    let before = rig.on(SSD);
+    rig.reorganize();
+    assert!((0..20).all(|extent| rig.class(extent) == SSD));
+    assert!((40..60).all(|extent| rig.class(extent) == HDD));
+    let lukewarm =
+        |extents: &[u32]| extents.iter().copied().filter(|e| !(40..60).contains(e) && *e >= 20).collect();
+    let (before, after): (Vec<u32>, Vec<u32>) = (lukewarm(&before), lukewarm(&rig.on(SSD)));
+    assert_eq!(before, after, "what is lukewarm or cold stays");
+}
+
+#[test]
+fn what_is_hot_in_both_tables_ends_on_the_disk_as_published_or_on_the_ssd() {
+    for (both, class) in [("hdd", HDD), ("ssd", SSD)] {
+        let mut rig = Rig::new(&format!("{USUAL},both={both}"), &TWO_AND_TWO, 8);
+        rig.read(0..8, 4);
+        rig.write(0..8, 4);
+        let moved = rig.reorganize();
+        assert_eq!(rig.on(class).len(), 8);
+        assert_eq!(moved.len(), 4, "none moves there and back");
+    }
+}
+
+#[test]
+fn cold_data_leaves_an_ssd_only_below_the_water_mark_and_only_to_the_mark() {
+    for (mark, stays) in [(0, 50), (50, 50), (60, 40), (70, 30)] {
+        let mut rig = Rig::new(&with_mark(format!("{mark}%")), &TWO_AND_TWO, 200);
+        rig.lag = Nanos::from_secs(12);
+        // Lukewarm: it stays where it is.
+        rig.read((0..80).filter(|extent| extent % 4 < 2), 2);
+        rig.reorganize();
+        rig.idle_for(Nanos::from_secs(40), |_, _, _| panic!("it was over"));
+        for ssd in [0, 1] {
+            assert_eq!(rig.volume.devices[ssd].slots - rig.volume.devices[ssd].free, stays, "mark of {mark}");
+        }
+        assert!((0..80).filter(|extent| extent % 4 < 2).all(|extent| rig.class(extent) == SSD));
+    }
+}
+
+/// The search goes on from plan to plan, all around the volume.
+#[test]
+fn cold_data_is_found_wherever_it_lies_in_a_large_volume() {
+    let mut rig = Rig::new(&with_mark("10%"), &[(SSD, 300), (HDD, 60_000)], 50_000);
+    assert_eq!(rig.volume.devices[0].free, 0);
+    let cold = 49_000..49_040;
+    rig.read((0..600).filter(|extent| extent % 2 == 0), 2);
+    for extent in cold.clone() {
+        rig.volume.settle(2 * (extent - 49_000), HDD_OF_TWO);
+        rig.volume.settle(extent, DeviceId(0));
+    }
+    let moved: Vec<u32> = rig.reorganize().into_iter().map(|(extent, _)| extent).collect();
+    assert_eq!(moved, cold.take(30).collect::<Vec<_>>());
+}
+
+#[test]
+fn the_hottest_come_first_if_the_ssds_have_no_room_for_all() {
+    let mut rig = Rig::new(USUAL, &[(SSD, 20), (HDD, 400)], 30);
+    // Fifteen are on the SSD, five more have room.
+    rig.read((0..30).filter(|extent| extent % 2 == 1), 5);
+    rig.read([3, 7, 11, 15, 19], 1);
+    let mut moved: Vec<u32> = rig.reorganize().into_iter().map(|(extent, _)| extent).collect();
+    moved.sort_unstable();
+    assert_eq!(moved, [3, 7, 11, 15, 19]);
+}
+
+/// On a full SSD, what is read often waits for the slots of what is cold, which are free only at the next checkpoint.
+#[test]
+fn what_is_hot_waits_for_room_that_is_being_made() {
+    let mut rig = Rig::new(&with_mark("20%"), &[(SSD, 20), (HDD, 400)], 40);
+    rig.lag = Nanos::from_secs(8);
+    assert_eq!(rig.volume.devices[0].free, 0);
+    let hot: Vec<u32> = (0..40).filter(|&extent| rig.class(extent) == HDD).take(12).collect();
+    rig.read(hot.iter().copied(), 4);
+    rig.idle_for(Nanos::from_secs(300), |_, _, _| {});
+    assert!(hot.iter().all(|&extent| rig.class(extent) == SSD));
+    assert_eq!(rig.volume.devices[0].free, 4);
+}
+
+#[test]
+fn every_move_lowers_a_potential_and_so_it_ends() {
+    let mut all = 0;
+    for seed in 0..200 {
+        let mut rng = Rng::new(seed);
+        let slots = rng.between(20, 120) as u32;
+        let mark = rng.below(u64::from(slots)) as u32;
+        let text = with_mark((KIB * 128 * u64::from(mark)).0);
+        let count = rng.between(1, 4) as usize;
+        let classes: Vec<_> =
+            (0..2 * count).map(|i| if i % 2 == 0 { (SSD, slots) } else { (HDD, 500) }).collect();
+        let mut rig = Rig::new(&text, &classes, rng.between(10, 500) as u32);
+        let requests = rng.below(2_000);
+        // Some are asked for more often than others.
+        for _ in 0..requests {
+            let extent = (rng.below(u64::from(rig.extents())) * rng.below(100) / 100) as u32;
+            rig.access(extent, if rng.chance(0.6) { Direction::Read } else { Direction::Write }, 1);
+        }
+        let mut lowest = rig.potential(mark);
+        let moved = rig.idle_for(Nanos::from_secs(5), |rig, extent, target| {
+            let before = rig.potential(mark);
+            let mut after = Rig::clone_homes(rig);
+            after.carry_out(extent, target);
+            let after = after.potential(mark);
+            assert!(after < before, "seed {seed}: extent {extent} to {target}: {before} → {after}");
+            lowest = after;
+        });
+        assert_eq!(rig.potential(mark), lowest);
+        assert!(rig.idle_for(Nanos::from_secs(5), |_, _, _| {}).is_empty(), "seed {seed}: it was over");
+        all += moved.len();
+    }
+    assert!(all > 5_000, "{all} moves");
+}
+
+impl Rig {
+    /// The same volume, without a policy that would know of it.
+    fn clone_homes(rig: &Rig) -> Rig {
+        let all = rig
+            .volume
+            .devices
+            .iter()
+            .map(|device| braid_policy::DeviceView { free: device.slots, ..*device });
+        let mut volume = Volume::new(&all.collect::<Vec<_>>(), rig.extents() as usize);
+        (0..rig.extents())
+            .for_each(|extent| volume.settle(extent, rig.volume.home(extent).expect("allocated")));
+        let policy = parse("stripe", &rig.volume.devices).expect("no settings");
+        let (reads, writes) = (rig.reads.clone(), rig.writes.clone());
+        Rig { volume, policy, reads, writes, freeing: Vec::new(), lag: Nanos::ZERO }
+    }
+}
+
+#[test]
+fn it_begins_within_a_second_of_idleness_and_not_before() {
+    let mut rig = Rig::new(USUAL, &TWO_AND_TWO, 80);
+    let mut busy_until = Nanos::ZERO;
+    for _ in 0..300 {
+        rig.read(0..20, 1);
+        let (before, moves) = (rig.volume.now, rig.moves());
+        assert!(moves.is_empty(), "guests are at work");
+        (busy_until, rig.volume.now) = (before, before + Nanos::from_millis(20));
+    }
+    // A request that takes long: the system is not idle.
+    rig.volume.devices[3].in_flight = 1;
+    assert!(rig.idle_for(Nanos::from_secs(3), |_, _, _| {}).is_empty());
+    rig.volume.devices[3].in_flight = 0;
+    let since = rig.volume.now;
+    while rig.moves().is_empty() {}
+    assert!(rig.volume.now <= since + Nanos::from_secs(1) && since > busy_until);
+}
+
+#[test]
+fn the_same_state_is_reorganized_once() {
+    let mut rig = Rig::new(USUAL, &TWO_AND_TWO, 80);
+    rig.read(0..20, 8);
+    assert!(!rig.reorganize().is_empty());
+    // What was moved by hand stays, for nothing has happened since.
+    let away = (0..20).find(|&extent| rig.class(extent) == SSD).expect("all are there");
+    rig.volume.settle(away, DeviceId(2));
+    assert!(rig.idle_for(Nanos::from_secs(100), |_, _, _| {}).is_empty());
+    // One more request of the same kind changes nothing either; a new hot set does.
+    rig.read([1], 1);
+    assert!(rig.reorganize().is_empty());
+    rig.read(40..60, 8);
+    assert!(rig.reorganize().iter().any(|&(extent, _)| extent == away));
+}
+
+#[test]
+fn a_guest_that_comes_back_interrupts_it_and_it_goes_on_later() {
+    let mut rig = Rig::new(USUAL, &TWO_AND_TWO, 80);
+    rig.read(0..40, 4);
+    let first = loop {
+        let moves = rig.moves();
+        if !moves.is_empty() {
+            break moves;
+        }
+    };
+    let Move::Migrate { extent, target } = first[0] else { panic!("{first:?}") };
+    rig.carry_out(extent.0, target);
+    rig.policy.done(&first[0], Outcome::Finished);
+    // The guest comes back, and the engine gives up the rest.
+    rig.read([70], 1);
+    first[1..].iter().for_each(|job| rig.policy.done(job, Outcome::Stopped));
+    assert!(rig.moves().is_empty(), "it is not idle");
+    assert_eq!(rig.reorganize().len(), first.len() - 1);
+}
+
+/// Every move fails, as on a device that is about to go.
+#[test]
+fn moves_that_fail_are_not_tried_for_ever() {
+    let mut rig = Rig::new(USUAL, &TWO_AND_TWO, 80);
+    rig.read(0..40, 4);
+    let mut tried = 0;
+    for _ in 0..1_000 {
+        for job in rig.moves() {
+            tried += 1;
+            rig.policy.done(&job, Outcome::Failed);
+        }
+    }
+    assert!((20..=80).contains(&tried), "{tried}");
+}
+
+#[test]
+fn as_many_reorganizations_as_allowed() {
+    for (allowed, moves) in [(0, false), (1, true)] {
+        let mut rig = Rig::new(&format!("{USUAL},reorganizations={allowed}"), &TWO_AND_TWO, 80);
+        rig.read(0..20, 4);
+        assert_eq!(!rig.reorganize().is_empty(), moves);
+        rig.read(40..60, 4);
+        assert!(rig.reorganize().is_empty());
+    }
+}
+
+#[test]
+fn what_was_learned_survives_a_restart_and_what_was_not_saved_by_it_is_ignored() {
+    let mut rig = Rig::new(USUAL, &TWO_AND_TWO, 80);
+    rig.read(0..20, 4);
+    rig.write(40..60, 5);
+    let state = rig.policy.save(&rig.volume.view());
+    let restarted = |state: &[u8]| {
+        let mut policy = parse(USUAL, &rig.volume.devices).expect("as before");
+        policy.restore(state, &rig.volume.view());
+        policy
+    };
+    let policy = restarted(&state);
+    let explain = |policy: &dyn Policy, extent| policy.explain(ExtentId(extent), &rig.volume.view());
+    assert!(explain(policy.as_ref(), 2).contains("read 4 and written 0"));
+    assert!(explain(policy.as_ref(), 41).contains("read 0 and written 5"));
+    assert_eq!(policy.save(&rig.volume.view()), state, "saved again, it is the same");
+    // Any bytes, and any part of good ones.
+    let mut rng = Rng::new(1);
+    for length in 0..state.len() {
+        restarted(&state[..length]);
+        let mut bad = state.clone();
+        (0..5).for_each(|_| bad[rng.below(state.len() as u64) as usize] = rng.below(256) as u8);
+        restarted(&bad);
+        rng.fill(&mut bad);
+        restarted(&bad);
+    }
+}
+
+#[test]
+fn a_saved_state_is_bounded_and_holds_what_was_asked_for_last() {
+    let slots = 200_000;
+    let devices = devices(&[(SSD, slots), (HDD, slots)]);
+    let mut policy = parse("working-set,window=1h,rows=150K", &devices).expect("it is right");
+    let volume = Volume::new(&devices, slots as usize);
+    for extent in 0..slots {
+        for _ in 0..3 {
+            volume.access(policy.as_mut(), extent, Direction::Read);
+            volume.access(policy.as_mut(), extent, Direction::Write);
+        }
+    }
+    let state = policy.save(&volume.view());
+    assert!(
+        state.len() <= braid_policy::LONGEST_STATE.as_usize() && state.len() > 250_000,
+        "{}",
+        state.len()
+    );
+    let mut again = parse("working-set,window=1h", &devices).expect("it is right");
+    again.restore(&state, &volume.view());
+    let last = again.explain(ExtentId(slots - 1), &volume.view());
+    assert!(last.contains("read 3 and written 3"), "{last}");
+    assert!(policy.memory() < 2 * 150_000 * 180, "{}", policy.memory());
+}
+
+#[test]
+fn settings_are_written_as_they_are_read_and_wrong_ones_are_refused() {
+    let devices = devices(&TWO_AND_TWO);
+    for text in [
+        "working-set",
+        "working-set,window=10%,threshold-h=5,threshold-l=1,both=ssd,stripe=even,water-mark=20GB",
+        "working-set,window=90s,water-mark=12.5%,idle=20ms,new-data=64MiB,change=5%,rows=1K,reorganizations=2",
+    ] {
+        let written = parse(text, &devices).expect(text).settings();
+        let again = parse(&format!("working-set,{written}"), &devices).expect(&written).settings();
+        assert_eq!(written, again);
+    }
+    for (wrong, part) in [
+        ("window=0%", "window"),
+        ("window=101%", "window"),
+        ("threshold-l=4", "threshold-h"),
+        ("threshold-h=255", "254"),
+        ("water-mark=101%", "water-mark"),
+        ("both=all", "hdd or ssd"),
+        ("rows=0", "rows"),
+    ] {
+        let error = parse(&format!("working-set,{wrong}"), &devices).err().expect(wrong).to_string();
+        assert!(error.contains(part), "{error}");
+    }
+    assert!(parse("working-set", &devices[..2]).is_err(), "it needs a disk");
+}
+
+#[test]
+fn requests_at_the_edges_of_a_volume_are_taken() {
+    let mut rig = Rig::new(USUAL, &TWO_AND_TWO, 80);
+    rig.volume.access_blocks(rig.policy.as_mut(), 79, 32, Direction::Read);
+    rig.volume.access_blocks(rig.policy.as_mut(), 79, 0, Direction::Read);
+    let mut none = Rig::new("working-set", &TWO_AND_TWO, 0);
+    none.volume.now = Nanos::from_secs(5);
+    assert!(none.moves().is_empty());
+}
