@@ -5,6 +5,7 @@
 mod chaos;
 mod rig;
 mod toy_policies;
+mod working_set;
 
 mod addresses;
 mod adopted;
