@@ -156,6 +156,10 @@ pub enum Measure {
     Behind,
     /// Likewise, the most at one time.
     BehindHighest,
+    /// Data that a policy has moved to SSDs since the load began, MB: as the policy counts it (`extents_came`); 0 under one that does not.
+    MovedToSsds,
+    /// Bytes that SSDs were given to write, by guests and in the background, MB/s.
+    SsdWritten,
     /// Bits of entropy of arrivals in 2^k bins of equal length, k the place on the axis: k if they come evenly, 0 in a single burst.
     Entropy,
 }
@@ -246,6 +250,8 @@ impl Measure {
             Measure::Settling => "time to equilibrium",
             Measure::Behind => "discrepancy",
             Measure::BehindHighest => "highest discrepancy",
+            Measure::MovedToSsds => "data moved to SSDs",
+            Measure::SsdWritten => "written to SSDs",
             Measure::Entropy => "entropy of arrivals",
         }
     }
@@ -253,7 +259,8 @@ impl Measure {
     /// Its unit.
     pub fn unit(self) -> &'static str {
         match self {
-            Measure::Throughput => "MB/s",
+            Measure::Throughput | Measure::SsdWritten => "MB/s",
+            Measure::MovedToSsds => "MB",
             Measure::Latency | Measure::LatencyP90 | Measure::LatencyP99 | Measure::VolumeLatency => "ms",
             Measure::Operations => "1/s",
             Measure::PerMinute => "1/min",
@@ -275,6 +282,8 @@ impl Measure {
             | Measure::Settling
             | Measure::Behind
             | Measure::BehindHighest
+            | Measure::MovedToSsds
+            | Measure::SsdWritten
             | Measure::Entropy => false,
         }
     }

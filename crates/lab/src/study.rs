@@ -5,6 +5,7 @@
 use crate::estimate::Estimate;
 use crate::experiment::{Axis, Counting, Experiment, Measure, Published, Quantity, Series, Test};
 use crate::judge::{self, Judged, shown_with_spread};
+use crate::outcome::DeviceOutcome;
 use crate::{DeviceSetup, Distribution, Error, Load, OWN, Outcome, Progress, Result, Setup, WarmUp, sweep};
 use braid_base::{DeviceClass, Nanos};
 use serde::Serialize;
@@ -370,15 +371,25 @@ fn value(experiment: &Experiment, place: u32, measure: Measure, outcome: &Outcom
                 / counted.operations.max(1e-9)
         }
         Measure::VolumeLatency => outcome.all.latency.mean / 1e6,
-        Measure::SsdShare => {
-            let ssds = outcome.devices.iter().filter(|device| device.is(DeviceClass::Ssd));
-            ssds.map(|device| device.data_share).sum::<f64>() * 100.0
-        }
+        Measure::SsdShare => ssds(outcome).map(|ssd| ssd.data_share).sum::<f64>() * 100.0,
         Measure::Settling => return outcome.settled_seconds,
         Measure::Behind => of_volume(outcome, outcome.behind_mean_bytes),
         Measure::BehindHighest => of_volume(outcome, outcome.behind_highest_bytes as f64),
+        Measure::MovedToSsds => {
+            let figures = ssds(outcome).flat_map(|ssd| &ssd.policy_figures);
+            let came: f64 = figures.filter(|(name, _)| name == "extents_came").map(|(_, count)| count).sum();
+            came * outcome.extent_bytes as f64 / 1e6
+        }
+        Measure::SsdWritten => {
+            let written: u64 = ssds(outcome).map(|ssd| ssd.device_written_bytes).sum();
+            written as f64 / 1e6 / outcome.measured_seconds.max(1e-9)
+        }
         Measure::Entropy => *outcome.burstiness.as_ref()?.entropy_bits.get(place as usize)?,
     })
+}
+
+fn ssds(outcome: &Outcome) -> impl Iterator<Item = &DeviceOutcome> {
+    outcome.devices.iter().filter(|device| device.is(DeviceClass::Ssd))
 }
 
 /// A part of the volume, per cent.

@@ -35,6 +35,14 @@ fn all_of_xiao_and_others_is_there() {
     assert_eq!(find(&["pass".to_owned()]).unwrap().len(), 9);
 }
 
+#[test]
+fn what_there_is_of_chen_and_others_is_named() {
+    for part in ["fig3-db2", "fig3-web", "fig4-db2", "fig4-web", "fig5-db2", "fig5-web", "wear"] {
+        assert_eq!(find(&[format!("working-set/{part}")]).unwrap().len(), 1, "{part}");
+    }
+    assert_eq!(find(&["working-set".to_owned()]).unwrap().len(), 7);
+}
+
 /// The paper's 30 GB with two copies, its windows in sectors, and no memory cache above its block device.
 #[test]
 fn a_place_is_filled_in_and_a_mirror_begins_with_both_copies() {
