@@ -5,11 +5,7 @@
 mod chaos;
 mod engine_subject;
 
-<<<<<<< HEAD
-use braid_base::{Bytes, KIB, MIB};
-=======
-use braid_base::{DeviceClass, KIB, MIB};
->>>>>>> d287458 (policy: working-set, by what is read and what is written)
+use braid_base::{Bytes, DeviceClass, KIB, MIB};
 use braid_engine::ErrorKind;
 use braid_sim::{Blank, Campaign, DiskOptions, Disturbance, Errors, Mix, States};
 use engine_subject::{Engine, campaign};
