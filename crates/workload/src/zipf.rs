@@ -2,7 +2,7 @@
 //!
 //! The span is cut into units; the k-th most popular unit gets a share proportional to 1 / k^theta. Which unit is the k-th
 //! the seed decides, so that popular units are scattered (`placement=scattered`), or they lie in order of popularity from the
-//! start of the span (`placement=packed`). Within a unit that holds several requests, every place is equally likely.
+//! start of the span (`placement=packed`). With `every`, other units are popular after so many requests: the hot set moves, all at once. Within a unit that holds several requests, every place is equally likely.
 //! `theta=0.99` is the skew of YCSB (Cooper et al., SoCC 2010); of storage traces are known exponents from 0.6 to 1.2
 //! [memory].
 
@@ -34,6 +34,11 @@ const OWN: &[Setting] = &[
         default: "scattered",
         meaning: "`scattered`: popular units are scattered; `packed`: side by side",
     },
+    Setting {
+        key: "every",
+        default: "never",
+        meaning: "requests of all clients after which other units are popular (placement=scattered)",
+    },
 ];
 
 pub(crate) fn new(settings: &mut Settings, seed: u64) -> Result<Workload, BadSetting> {
@@ -43,6 +48,15 @@ pub(crate) fn new(settings: &mut Settings, seed: u64) -> Result<Workload, BadSet
     let hot = settings.take_share("hot20")?;
     let unit = settings.take_bytes("unit", target.size, target.size..=target.span)?;
     let placement = settings.take("placement", Placement::Scattered, "scattered or packed")?;
+    let every = match settings.take_text("every").as_deref() {
+        None | Some("never") => None,
+        Some(text) => Some(settings.read_count("every", text, 1..=u64::MAX / 2)?),
+    };
+    if let Some(every) = every
+        && placement == Placement::Packed
+    {
+        return Err(settings.bad("every", &every.to_string(), "it with placement=scattered"));
+    }
     let pace = pace::Pace::take(settings)?;
     if !unit.is_aligned(target.size) {
         return Err(settings.bad("unit", &unit.to_string(), &format!("a multiple of size, {}", target.size)));
@@ -50,6 +64,7 @@ pub(crate) fn new(settings: &mut Settings, seed: u64) -> Result<Workload, BadSet
     target.span = target.span.align_down(unit);
     let units = target.span / unit;
     let per_unit = unit / target.size;
+    let every = every.map(|every| (every / pace.streams()).max(1));
     let ranks = match hot {
         None => Zipf::new(units, theta),
         Some(share) if has_theta || !(0.2..=0.999).contains(&share) => {
@@ -59,13 +74,12 @@ pub(crate) fn new(settings: &mut Settings, seed: u64) -> Result<Workload, BadSet
     };
     let load = move || {
         // All clients find the same units popular.
-        let scatter = (placement == Placement::Scattered).then(|| Scatter::new(units, &mut Rng::new(!seed)));
-        pace.load(seed, |_, rng| Popular {
-            target,
-            ranks: ranks.clone(),
-            scatter: scatter.clone(),
-            per_unit,
-            rng,
+        let order = Rng::new(!seed);
+        pace.load(seed, |_, rng| {
+            let mut order = order.clone();
+            let scatter = (placement == Placement::Scattered).then(|| Scatter::new(units, &mut order));
+            let popular = Popular::new(target, ranks.clone(), scatter, per_unit, rng);
+            Popular { moves: every.map(|every| Moves { every, left: every, units, order }), ..popular }
         })
     };
     Ok(Workload::new(ABOUT.name, target.span, pace.requests, load))
@@ -93,20 +107,38 @@ pub(crate) struct Popular {
     target: Target,
     ranks: Zipf,
     scatter: Option<Scatter>,
+    moves: Option<Moves>,
     per_unit: u64,
     rng: Rng,
 }
 
 impl Popular {
     pub fn new(target: Target, ranks: Zipf, scatter: Option<Scatter>, per_unit: u64, rng: Rng) -> Popular {
-        Popular { target, ranks, scatter, per_unit, rng }
+        Popular { target, ranks, scatter, moves: None, per_unit, rng }
     }
+}
+
+/// When other units become popular.
+struct Moves {
+    /// Requests of one client between two times.
+    every: u64,
+    left: u64,
+    units: u64,
+    /// Chooses the orders of units, the same for all clients.
+    order: Rng,
 }
 
 impl Iterator for Popular {
     type Item = Request;
 
     fn next(&mut self) -> Option<Request> {
+        if let Some(moves) = &mut self.moves {
+            if moves.left == 0 {
+                moves.left = moves.every;
+                self.scatter = Some(Scatter::new(moves.units, &mut moves.order));
+            }
+            moves.left -= 1;
+        }
         let rank = self.ranks.draw(&mut self.rng);
         let unit = self.scatter.as_ref().map_or(rank, |scatter| scatter.place(rank));
         let within = if self.per_unit == 1 { 0 } else { self.rng.below(self.per_unit) };

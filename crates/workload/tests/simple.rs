@@ -2,9 +2,11 @@
 
 mod measure;
 
-use braid_base::KIB;
+use braid_base::{KIB, Nanos, Request};
 use braid_workload::parse;
 use measure::{assert_near, figures, requests, share_of_busiest};
+use std::cmp::Reverse;
+use std::collections::{HashMap, HashSet};
 
 #[test]
 fn random_has_the_share_of_reads_size_and_rate_asked_for() {
@@ -48,6 +50,24 @@ fn zipf_gives_the_popular_fifth_its_share_scattered_or_packed() {
         // Chance makes the busiest fifth of a sample a little busier than the law's.
         assert!((exact - 0.002..exact + 0.02).contains(&share), "{placement}: {share}, by the law {exact}");
     }
+}
+
+/// As with another seed: what was popular is asked for as seldom as anything else.
+#[test]
+fn with_every_other_places_are_popular_after_so_many_requests() {
+    let workload = parse("zipf,span=16MiB,theta=1.1,clients=4,every=40K", 1).expect("sound");
+    let all = requests(&workload, 80_000);
+    let busiest = |part: &[(Nanos, u64, Request)]| {
+        let mut counts = HashMap::new();
+        part.iter().for_each(|(_, _, r)| *counts.entry(r.offset).or_insert(0) += 1);
+        let mut places: Vec<_> = counts.into_iter().collect();
+        places.sort_by_key(|&(offset, count)| (Reverse(count), offset));
+        places.into_iter().take(100).map(|(offset, _)| offset).collect::<HashSet<_>>()
+    };
+    let (first, second) = (busiest(&all[..40_000]), busiest(&all[40_000..]));
+    assert!(first.intersection(&second).count() < 20, "of 4,096 places, 2 of 100 by chance");
+    assert!(busiest(&all[..20_000]).intersection(&first).count() > 60, "and much the same before that");
+    assert!(parse("zipf,placement=packed,every=10K", 1).is_err());
 }
 
 #[test]
