@@ -291,8 +291,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
             }
             // A block that cannot be written back stays as it is, and is read from where it is.
             let is_over = || self.jobs.are_ending() || self.policy.changes() != changes;
-            let extent = self.shape.range_of(block).extent;
-            if is_over() || self.demote(extent, &[block], Mover::Engine).await.is_err() {
+            if is_over() || self.demote(&[block], Mover::Engine).await.is_err() {
                 return;
             }
         }

@@ -1,10 +1,13 @@
-//! Write-back: brings the home of dirty blocks up to date, some blocks of one extent at a time. Neighbours are written as one request.
+//! Write-back: brings the home of dirty blocks up to date, those that lie within 1 MiB of the volume at a time.
 //!
-//! Guests go on meanwhile, for the extent's lock is shared: nothing but the bytes of blocks that stay dirty changes under it. A guest's write
+//! Guests go on meanwhile, for an extent's lock is shared: nothing but the bytes of blocks that stay dirty changes under it. A guest's write
 //! takes its blocks out of `State::cleaning` before it begins, and with that they stay dirty, whatever of them reached the home. A write that
 //! had begun before has ended when the first byte is read. At the end those that are still in the set are clean.
 //!
-//! Where zeros must be written around a block, because the home was never written there, the lock is exclusive: a guest may write there, too.
+//! The lock is exclusive where more than dirty blocks is written. Zeros around a block, because the home was never written there: a guest may
+//! write there, too. And what lies between dirty blocks, as it is: a disk reads and writes an extent in little more time than one of several blocks
+//! takes, for which it would have to position each time. It is read from the home, and written back as one request with what is dirty. To write
+//! the same bytes again loses none of them, whatever of it a crash lets through.
 //!
 //! No intent for the blocks themselves: until one is durable, the journal says "dirty", or the span is dirty since the write that made it so.
 
@@ -13,19 +16,27 @@ use crate::moves::Mover;
 use crate::planted::{Bug, planted};
 use crate::shape::Piece;
 use crate::{Error, ErrorKind, Result};
-use braid_base::{BlockId, Bytes, DeviceId, ExtentId};
+use braid_base::{BlockId, Bytes, DeviceClass, DeviceId, ExtentId};
 use braid_format::SlotNumber;
 use braid_format::journal::Extra;
 use braid_format::map_page::Entry;
 use braid_policy::Origin;
-use braid_runtime::{Buf, Device, LockGuard, Mode, RangeTable, Runtime, Semaphore, join_all};
+use braid_runtime::{
+    Arena, Buf, Device, LockGuard, Mode, RangeGuard, RangeTable, Runtime, Semaphore, join_all,
+};
 use std::ops::Range;
 use std::rc::Rc;
 
-/// So many extents are written back at the same time: as many requests of moves as a disk sorts.
-pub(crate) const AT_ONCE: usize = 8;
+/// So many write-backs run at the same time, if their devices let them.
+pub(crate) const AT_ONCE: usize = 4;
+/// So much of the volume the blocks of one may span: about what passes under a disk's head in a turn.
+const LONGEST: Bytes = Arena::LARGEST;
 /// Of what fits in the journal, one part in so many for the changes of each.
 const ROOM_SHARE: usize = 4 * AT_ONCE;
+/// From so many runs in an extent on, what lies between them is written with them: that costs a read, and saves a request for all but one.
+const FEWEST_FILLED: usize = 3;
+/// Longer gaps are left alone: a disk passes over a shorter one in less time than it takes to position anew.
+const LONGEST_FILLED: Bytes = Bytes(64 << 10);
 
 /// What all write-backs share.
 pub(crate) struct WriteBacks {
@@ -40,66 +51,120 @@ impl Default for WriteBacks {
     }
 }
 
-/// Dirty blocks of an extent, in the order of their addresses, with what was true of them when the lock was taken.
+/// Dirty blocks of an extent, in the order of their addresses.
 struct Dirty {
+    extent: ExtentId,
     blocks: Vec<(BlockId, Extra)>,
+    entry: Entry,
     /// Where the blocks lie in the extent, neighbours together.
     runs: Vec<Range<Bytes>>,
-    entry: Entry,
     /// Whether zeros are written around a run.
     pads: bool,
+    /// Whether what lies between them is written with them.
+    fills: bool,
+}
+
+impl Dirty {
+    /// From the first dirty byte to the last.
+    fn span(&self) -> Range<Bytes> {
+        let (first, last) = (&self.runs[0], &self.runs[self.runs.len() - 1]);
+        first.start..last.end
+    }
+
+    fn mode(&self) -> Mode {
+        if self.pads || self.fills { Mode::Exclusive } else { Mode::Shared }
+    }
 }
 
 impl<R: Runtime, D: Device> Core<R, D> {
-    /// Brings the home of those of these blocks of an extent up to date that are dirty: at most [`Core::most_written_back`] of them, in the order
-    /// of their addresses. Their extra copies are clean then, unless a guest has written to them meanwhile.
+    /// Brings the home of those of these blocks up to date that are dirty: blocks of one of [`Core::to_write_back`]. Their extra copies are clean
+    /// then, unless a guest has written to them meanwhile.
     ///
     /// # Errors
     /// If a device fails: blocks that were not written stay dirty.
-    pub async fn write_back(
-        self: &Rc<Self>,
-        extent: ExtentId,
-        blocks: &[BlockId],
-        mover: Mover,
-    ) -> Result<()> {
+    pub async fn write_back(self: &Rc<Self>, blocks: &[BlockId], mover: Mover) -> Result<()> {
         let _permit = self.write_backs.permits.acquire(1).await;
-        let _alone = self.write_backs.extents.lock(extent.0, Bytes::ZERO..self.shape.extent_size).await;
-        let dirty = self.dirty_of(extent, blocks);
-        if dirty.blocks.is_empty() {
-            return Ok(());
-        }
-        let blocks: Vec<BlockId> = dirty.blocks.iter().map(|(block, _)| *block).collect();
-        let (device, len) = (self.device_of(dirty.entry.home), self.shape.block_size * blocks.len() as u64);
-        self.rest(mover, &self.sources_of(&dirty)).await;
+        let _only = self.keep_others_back(blocks).await;
+        let all: Vec<Dirty> = self.in_extents(blocks).filter_map(|blocks| self.dirty_of(blocks)).collect();
+        let Some(first) = all.first() else { return Ok(()) };
+        let device = self.device_of(first.entry.home);
+        let lens: Vec<Bytes> = all.iter().map(|dirty| dirty.span().end - dirty.span().start).collect();
+        let len = lens.iter().fold(Bytes::ZERO, |sum, &len| sum + len);
+        self.rest(mover, &self.sources_of(&all)).await;
         self.rest(mover, &[device]).await;
         self.give_way(mover, device, len).await;
-        let _room = self.reserve(1 + blocks.len()).await?;
+        let _room =
+            self.reserve(all.len() + all.iter().map(|dirty| dirty.blocks.len()).sum::<usize>()).await?;
         let bytes = self.buffer(&self.buffers.runs, len).await?;
-        // A task with a turn waits for the lock here: those that hold it wait for devices, and for no turn.
-        self.in_turn(mover, device, len, self.write_back_locked(extent, &blocks, &bytes, mover)).await
+        let mut at = Bytes::ZERO;
+        let works = all.iter().zip(lens).map(|(dirty, len)| {
+            let part = bytes.slice(at..at + len);
+            at += len;
+            self.write_back_locked(dirty, part, mover)
+        });
+        // Tasks with a turn wait for the locks here: those that hold one wait for devices, and for no turn.
+        let requests = all.len() as u32;
+        let results = self.in_turn_together(mover, device, (requests, len), join_all(works)).await;
+        results.into_iter().collect()
     }
 
-    /// As many blocks as one write-back takes.
-    pub fn most_written_back(&self) -> usize {
-        let room = self.journal.most_pending() / ROOM_SHARE;
-        ((self.bounce_limit() / self.shape.block_size) as usize).min(room).max(1)
+    /// Cuts blocks, in the order of their addresses, into what is written back at a time: what lies within 1 MiB, and on one device.
+    pub fn to_write_back<'a>(
+        &self,
+        blocks: &'a [BlockId],
+    ) -> impl Iterator<Item = &'a [BlockId]> + use<'a, R, D> {
+        let homes: Vec<SlotNumber> = {
+            let state = self.state.borrow();
+            blocks.iter().map(|&block| state.map.get(self.shape.range_of(block).extent).home).collect()
+        };
+        let device = |slot: SlotNumber| self.state.borrow().space.locate(slot).map(|slot| slot.device);
+        let (per_window, most) = ((LONGEST / self.shape.block_size).max(1), self.most_written_back());
+        let (mut cuts, mut start) = (Vec::new(), 0);
+        for at in 1..=blocks.len() {
+            let goes_on = at < blocks.len()
+                && at - start < most
+                && blocks[at].0 / per_window == blocks[start].0 / per_window
+                && (homes[at] == homes[start] || device(homes[at]) == device(homes[start]));
+            if !goes_on {
+                cuts.push(start..at);
+                start = at;
+            }
+        }
+        cuts.into_iter().filter(|cut| !cut.is_empty()).map(|cut| &blocks[cut])
     }
 
-    async fn write_back_locked(
-        self: &Rc<Self>,
-        extent: ExtentId,
-        blocks: &[BlockId],
-        bytes: &Buf,
-        mover: Mover,
-    ) -> Result<()> {
-        let (_guard, dirty) = self.lock_dirty(extent, blocks).await;
-        let (Some(first), Some(last)) = (dirty.runs.first(), dirty.runs.last()) else { return Ok(()) };
-        let all = Piece { extent, range: first.start..last.end };
+    /// How many blocks are written back at a time, at most.
+    fn most_written_back(&self) -> usize {
+        // A record for each block, and one for each extent.
+        (self.journal.most_pending() / ROOM_SHARE / 2).max(1)
+    }
+
+    /// Keeps other write-backs from the extents of these blocks.
+    async fn keep_others_back(&self, blocks: &[BlockId]) -> Vec<RangeGuard> {
+        let mut guards = Vec::new();
+        // In the order of addresses, so that no two wait for each other.
+        for blocks in self.in_extents(blocks) {
+            let extent = self.shape.range_of(blocks[0]).extent;
+            let whole = Bytes::ZERO..self.shape.extent_size;
+            guards.push(self.write_backs.extents.lock(extent.0, whole).await);
+        }
+        guards
+    }
+
+    fn in_extents<'a>(&self, blocks: &'a [BlockId]) -> impl Iterator<Item = &'a [BlockId]> + use<'a, R, D> {
+        let shape = self.shape;
+        blocks.chunk_by(move |&a, &b| shape.range_of(a).extent == shape.range_of(b).extent)
+    }
+
+    async fn write_back_locked(self: &Rc<Self>, wanted: &Dirty, bytes: Buf, mover: Mover) -> Result<()> {
+        let (_guard, dirty) = self.lock_dirty(wanted).await;
+        let Some(dirty) = dirty else { return Ok(()) };
+        let all = Piece { extent: dirty.extent, range: dirty.span() };
         self.state.borrow_mut().cleaning.extend(dirty.blocks.iter().map(|(block, _)| block));
-        self.guests.ranges.wait(extent.0, &all.range).await;
+        self.guests.ranges.wait(dirty.extent.0, &all.range).await;
         let differing = if dirty.pads { self.begin_differing(&all).await } else { Ok(None) };
         let result = match &differing {
-            Ok(_) => self.copy_home(extent, &dirty, bytes, mover).await,
+            Ok(_) => self.copy_home(&dirty, &bytes, mover).await,
             Err(error) => Err(error.clone()),
         };
         for &(block, extra) in &dirty.blocks {
@@ -115,27 +180,33 @@ impl<R: Runtime, D: Device> Core<R, D> {
         result
     }
 
-    /// Takes the lock that the dirty ones of these blocks need.
-    async fn lock_dirty(&self, extent: ExtentId, blocks: &[BlockId]) -> (LockGuard, Dirty) {
-        let lock = Self::lock_number(extent);
-        let guard = self.locks.lock(lock, Mode::Shared).await;
-        let dirty = self.dirty_of(extent, blocks);
-        if !dirty.pads {
+    /// Takes the lock that those of these blocks need that are dirty still.
+    async fn lock_dirty(&self, wanted: &Dirty) -> (LockGuard, Option<Dirty>) {
+        let lock = Self::lock_number(wanted.extent);
+        let blocks: Vec<BlockId> = wanted.blocks.iter().map(|(block, _)| *block).collect();
+        let guard = self.locks.lock(lock, wanted.mode()).await;
+        let dirty = self.dirty_of(&blocks);
+        let is_enough = |dirty: &Dirty| guard.mode() == Mode::Exclusive || dirty.mode() == Mode::Shared;
+        if dirty.as_ref().is_none_or(is_enough) {
             return (guard, dirty);
         }
         drop(guard);
         let guard = self.locks.lock(lock, Mode::Exclusive).await;
-        (guard, self.dirty_of(extent, blocks))
+        (guard, self.dirty_of(&blocks))
     }
 
-    fn dirty_of(&self, extent: ExtentId, blocks: &[BlockId]) -> Dirty {
+    /// Those of these blocks of an extent that are dirty, if any are.
+    fn dirty_of(&self, blocks: &[BlockId]) -> Option<Dirty> {
         let state = self.state.borrow();
         let is_dirty = |&block: &BlockId| {
             let extra = state.extras.get(block).filter(|extra| extra.dirty)?;
             Some((block, extra))
         };
-        let blocks: Vec<(BlockId, Extra)> =
-            blocks.iter().filter_map(is_dirty).take(self.most_written_back()).collect();
+        let extent = self.shape.range_of(*blocks.first()?).extent;
+        let blocks: Vec<(BlockId, Extra)> = blocks.iter().filter_map(is_dirty).collect();
+        if blocks.is_empty() {
+            return None;
+        }
         let range_of = |run: &[(BlockId, Extra)]| {
             let (first, last) = (run[0].0, run[run.len() - 1].0);
             self.shape.range_of(first).range.start..self.shape.range_of(last).range.end
@@ -147,23 +218,32 @@ impl<R: Runtime, D: Device> Core<R, D> {
             let piece = Piece { extent, range: range.clone() };
             self.padded(&piece, entry.valid).range != *range
         });
-        Dirty { blocks, runs, entry, pads }
+        let mut dirty = Dirty { extent, blocks, entry, runs, pads, fills: false };
+        dirty.fills = self.pays_to_fill(&dirty);
+        Some(dirty)
+    }
+
+    /// Whether one request for all is quicker than one for each run: on a disk, which has it all.
+    fn pays_to_fill(&self, dirty: &Dirty) -> bool {
+        let parts = self.shape.parts_touched(&dirty.span());
+        let gaps = dirty.runs.windows(2).map(|pair| pair[1].start - pair[0].end);
+        dirty.runs.len() >= FEWEST_FILLED
+            && dirty.entry.valid & parts == parts
+            && self.locate(dirty.entry.home).0.entry.class == DeviceClass::Hdd
+            && gaps.max().is_some_and(|longest| longest <= LONGEST_FILLED)
     }
 
     /// Reads dirty blocks, all at the same time, and writes them to the home.
-    async fn copy_home(
-        self: &Rc<Self>,
-        extent: ExtentId,
-        dirty: &Dirty,
-        bytes: &Buf,
-        mover: Mover,
-    ) -> Result<()> {
-        let size = self.shape.block_size;
-        let reads = (0..).zip(&dirty.blocks).map(async |(i, &(block, _))| {
-            let part = bytes.slice(size * i..size * (i + 1));
-            self.read_copies(&self.shape.range_of(block), &part, Origin::Background).await
+    async fn copy_home(self: &Rc<Self>, dirty: &Dirty, bytes: &Buf, mover: Mover) -> Result<()> {
+        // What lies between dirty blocks is read before these, over it all.
+        let filled = dirty.fills && self.read_home(dirty, bytes).await;
+        let (start, size) = (dirty.span().start, self.shape.block_size);
+        let reads = dirty.blocks.iter().map(async |&(block, _)| {
+            let whole = self.shape.range_of(block);
+            let at = whole.range.start - start;
+            self.read_copies(&whole, &bytes.slice(at..at + size), Origin::Background).await
         });
-        let sources = self.sources_of(dirty);
+        let sources = self.sources_of(std::slice::from_ref(dirty));
         self.step(mover, &sources, join_all(reads)).await.into_iter().collect::<Result<()>>()?;
         for source in sources.into_iter().map(|device| self.member(device)) {
             if source.has_lost_writes() {
@@ -176,61 +256,74 @@ impl<R: Runtime, D: Device> Core<R, D> {
             }
         }
         // A copy of the home that is under way lacks this, whatever becomes of it.
-        self.state.borrow_mut().disturb(extent);
+        self.state.borrow_mut().disturb(dirty.extent);
         if !planted(Bug::WriteBackSkipped) {
-            self.write_to_home(dirty, bytes).await?;
+            let whole = [dirty.span()];
+            let runs = if filled { &whole } else { &dirty.runs[..] };
+            self.write_to_home(dirty, runs, bytes).await?;
         }
         let mut state = self.state.borrow_mut();
         // Others who share the lock may have made parts valid.
-        let now = state.map.get(extent);
+        let now = state.map.get(dirty.extent);
         let valid = dirty.runs.iter().fold(now.valid, |valid, run| valid | self.shape.parts_touched(run));
-        state.set_extent(extent, Entry { valid, ..now });
+        state.set_extent(dirty.extent, Entry { valid, ..now });
         Ok(())
     }
 
+    /// Reads what the home holds from the first dirty byte to the last. False if it cannot be read: then the dirty blocks alone are written.
+    async fn read_home(&self, dirty: &Dirty, bytes: &Buf) -> bool {
+        let (home, span) = (dirty.entry.home, dirty.span());
+        let is_kept = || self.check_kept(dirty.extent, home, &span).is_ok();
+        is_kept() && self.read_slot(home, span.clone(), bytes, Origin::Background).await.is_ok() && is_kept()
+    }
+
     /// The devices that hold dirty blocks.
-    fn sources_of(&self, dirty: &Dirty) -> Vec<DeviceId> {
-        let mut devices: Vec<DeviceId> =
-            dirty.blocks.iter().map(|(_, extra)| self.device_of(extra.slot)).collect();
+    fn sources_of(&self, all: &[Dirty]) -> Vec<DeviceId> {
+        let blocks = all.iter().flat_map(|dirty| &dirty.blocks);
+        let mut devices: Vec<DeviceId> = blocks.map(|(_, extra)| self.device_of(extra.slot)).collect();
         devices.sort_unstable();
         devices.dedup();
         devices
     }
 
-    /// Writes the runs of an extent: at the same time, for the disk to sort them; one after the other where each makes zeros of what is not
+    /// Writes runs of an extent: at the same time, for the disk to sort them; one after the other where each makes zeros of what is not
     /// valid yet around it.
-    async fn write_to_home(&self, Dirty { runs, entry, pads, .. }: &Dirty, bytes: &Buf) -> Result<()> {
-        assert_eq!(entry.second, SlotNumber::NONE, "a block is dirty only where one required copy is enough");
-        let mut at = Bytes::ZERO;
-        let parts = runs.iter().map(|run| {
-            let start = at;
-            at += run.end - run.start;
-            (run, bytes.slice(start..at))
-        });
-        if *pads {
-            let mut valid = entry.valid;
-            for (run, part) in parts {
-                self.write_slot(entry.home, run, Some(&part), valid, Origin::Background).await?;
+    async fn write_to_home(&self, dirty: &Dirty, runs: &[Range<Bytes>], bytes: &Buf) -> Result<()> {
+        let (home, start) = (dirty.entry.home, dirty.span().start);
+        assert_eq!(
+            dirty.entry.second,
+            SlotNumber::NONE,
+            "a block is dirty only where one required copy is enough"
+        );
+        let part_of = |run: &Range<Bytes>| bytes.slice(run.start - start..run.end - start);
+        if dirty.pads {
+            let mut valid = dirty.entry.valid;
+            for run in runs {
+                self.write_slot(home, run, Some(&part_of(run)), valid, Origin::Background).await?;
                 valid |= self.shape.parts_touched(run);
             }
             return Ok(());
         }
-        let writes = parts.map(async |(run, part)| {
-            self.write_slot(entry.home, run, Some(&part), entry.valid, Origin::Background).await
+        let writes = runs.iter().map(async |run| {
+            let valid = dirty.entry.valid;
+            self.write_slot(home, run, Some(&part_of(run)), valid, Origin::Background).await
         });
         join_all(writes).await.into_iter().collect()
     }
 
-    /// Drops the extra copies of these blocks of an extent, written back before where they are dirty. A block that a guest writes to meanwhile
-    /// keeps its copy.
-    pub async fn demote(self: &Rc<Self>, extent: ExtentId, blocks: &[BlockId], mover: Mover) -> Result<()> {
-        for blocks in blocks.chunks(self.most_written_back()) {
-            self.write_back(extent, blocks, mover).await?;
-            let _room = self.reserve(blocks.len()).await?;
-            let _guard = self.locks.lock(Self::lock_number(extent), Mode::Exclusive).await;
-            for &block in blocks {
-                if self.state.borrow().extras.get(block).is_some_and(|e| !e.dirty) {
-                    self.drop_extra(block);
+    /// Drops the extra copies of these blocks, in the order of addresses, written back before where they are dirty. A block that a guest writes to
+    /// meanwhile keeps its copy.
+    pub async fn demote(self: &Rc<Self>, blocks: &[BlockId], mover: Mover) -> Result<()> {
+        for blocks in self.to_write_back(blocks) {
+            self.write_back(blocks, mover).await?;
+            for blocks in self.in_extents(blocks) {
+                let _room = self.reserve(blocks.len()).await?;
+                let extent = self.shape.range_of(blocks[0]).extent;
+                let _guard = self.locks.lock(Self::lock_number(extent), Mode::Exclusive).await;
+                for &block in blocks {
+                    if self.state.borrow().extras.get(block).is_some_and(|e| !e.dirty) {
+                        self.drop_extra(block);
+                    }
                 }
             }
         }

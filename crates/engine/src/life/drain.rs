@@ -375,7 +375,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
                 yield_now().await;
             }
             if self.device_of(extra.slot) == device {
-                self.demote(self.shape.range_of(block).extent, &[block], Mover::Engine).await?;
+                self.demote(&[block], Mover::Engine).await?;
             }
         }
         Ok(())

@@ -4,7 +4,7 @@ use super::Mover;
 use crate::Result;
 use crate::copies::WRITTEN_BACK_AT_ONCE;
 use crate::core::Core;
-use braid_base::{BlockId, Bytes, DeviceId, ExtentId};
+use braid_base::{BlockId, Bytes, DeviceId};
 use braid_format::SlotNumber;
 use braid_format::journal::Extra;
 use braid_policy::{ByteRange, Origin, Outcome};
@@ -49,32 +49,27 @@ impl<R: Runtime, D: Device> Core<R, D> {
 
     /// Drops the extra copies of the blocks that a range touches, written back before if they are dirty.
     pub(super) async fn demote_range(self: &Rc<Self>, range: ByteRange) -> Result<Outcome> {
-        let demote = async |extent, blocks: &[BlockId]| self.demote(extent, blocks, Mover::Plan).await;
-        self.each_extent(&self.extras_in(range, |_| true), demote).await
+        let demote = async |blocks: &[BlockId]| self.demote(blocks, Mover::Plan).await;
+        self.in_order(&self.extras_in(range, |_| true), demote).await
     }
 
     /// Brings the required copies of the dirty blocks that a range touches up to date.
     pub(super) async fn write_back_range(self: &Rc<Self>, range: ByteRange) -> Result<Outcome> {
-        let write_back =
-            async |extent, blocks: &[BlockId]| self.write_back(extent, blocks, Mover::Plan).await;
-        self.each_extent(&self.extras_in(range, |extra| extra.dirty), write_back).await
+        let write_back = async |blocks: &[BlockId]| self.write_back(blocks, Mover::Plan).await;
+        self.in_order(&self.extras_in(range, |extra| extra.dirty), write_back).await
     }
 
-    /// Does something with blocks in the order of their addresses, with several extents at the same time: not with more blocks of one than a
-    /// write-back takes.
-    async fn each_extent(
+    /// Does something with blocks in the order of their addresses: with as many as a write-back takes, and several times at once.
+    async fn in_order(
         &self,
         blocks: &[BlockId],
-        work: impl AsyncFn(ExtentId, &[BlockId]) -> Result<()>,
+        work: impl AsyncFn(&[BlockId]) -> Result<()>,
     ) -> Result<Outcome> {
-        let extent_of = |block: BlockId| self.shape.range_of(block).extent;
-        let most = self.most_written_back();
-        let in_extents = blocks.chunk_by(|&a, &b| extent_of(a) == extent_of(b));
-        let queue = RefCell::new(in_extents.flat_map(|blocks| blocks.chunks(most)));
+        let queue = RefCell::new(self.to_write_back(blocks));
         let next = || if self.jobs.are_ending() { None } else { queue.borrow_mut().next() };
         let run = async || {
             while let Some(blocks) = next() {
-                work(extent_of(blocks[0]), blocks).await?;
+                work(blocks).await?;
             }
             Ok(())
         };

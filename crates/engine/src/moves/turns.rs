@@ -67,16 +67,27 @@ impl<R: Runtime, D: Device> Core<R, D> {
         len: Bytes,
         work: impl Future<Output = T>,
     ) -> T {
+        self.in_turn_together(mover, device, (1, len), work).await
+    }
+
+    /// So many requests of a move to a device, of this length together, in one turn.
+    pub async fn in_turn_together<T>(
+        &self,
+        mover: Mover,
+        device: DeviceId,
+        (requests, len): (u32, Bytes),
+        work: impl Future<Output = T>,
+    ) -> T {
         self.give_way(mover, device, len).await;
         self.change(device, |serving| {
-            serving.requests += 1;
+            serving.requests += requests;
             serving.bytes += len;
         });
         let start = self.rt.now();
         let result = self.step(mover, &[device], work).await;
-        self.count(mover, device, start);
+        self.count_together(mover, device, start, requests);
         self.change(device, |serving| {
-            serving.requests -= 1;
+            serving.requests -= requests;
             serving.bytes -= len;
         });
         self.moves.turns.ended.set(self.moves.turns.ended.get() + 1);
@@ -103,13 +114,18 @@ impl<R: Runtime, D: Device> Core<R, D> {
 
     /// A request of a move that began at `start` has ended.
     pub fn count(&self, mover: Mover, device: DeviceId, start: Nanos) {
+        self.count_together(mover, device, start, 1);
+    }
+
+    fn count_together(&self, mover: Mover, device: DeviceId, start: Nanos, requests: u32) {
         if !self.has_budget(mover, device) || !self.is_used(device) {
             return;
         }
         let now = self.rt.now();
         let others = self.guests_of(self.member(device));
         self.change(device, |serving| {
-            let part = (now.saturating_sub(start)).0 as f64 / f64::from(others + serving.requests.max(1));
+            let all = others + serving.requests.max(requests);
+            let part = (now.saturating_sub(start)).0 as f64 * f64::from(requests) / f64::from(all);
             serving.rested = serving.rested.max(now) + Nanos((part * (1.0 / SHARE - 1.0)) as u64);
         });
     }

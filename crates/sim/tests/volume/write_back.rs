@@ -8,6 +8,7 @@ use braid_policy::{
     ByteRange, Completion, DeviceView, Direction, Move, Occasion, Origin, Placement, Plan, Policy, View,
 };
 use braid_runtime::Runtime;
+use braid_sim::FaultPlan;
 use std::cell::RefCell;
 use std::rc::Rc;
 
@@ -123,6 +124,36 @@ fn blocks_that_are_apart_are_written_back_without_what_is_between_them() {
             assert!(holds(&case.volume, &case.bench.arena, BLOCK * block, BLOCK, value).await.unwrap());
         }
     });
+}
+
+/// A disk reads and writes an extent in less time than it takes to position for each of its blocks.
+#[test]
+fn what_lies_between_several_dirty_blocks_is_written_with_them_unless_the_disk_cannot_read_it() {
+    for readable in [true, false] {
+        on_dirty(async move |case| {
+            case.begin(Move::WriteBack { range: all() });
+            case.sleep(1_000).await;
+            case.told.written.take();
+            for block in [1, 4, 9, 100] {
+                case.write(BLOCK * block, 3).await;
+            }
+            let reads = if readable { 0.0 } else { 1.0 };
+            let faults = &case.bench.faults[HDD.index()];
+            faults.set(FaultPlan { reads, ..FaultPlan::default() });
+            case.begin(Move::WriteBack { range: all() });
+            case.sleep(500).await;
+            faults.set(FaultPlan::default());
+            case.told.written.borrow_mut().sort_unstable();
+            let expected = if readable { vec![BLOCK, BLOCK * 9] } else { vec![BLOCK; 4] };
+            assert_eq!(*case.told.written.borrow(), expected);
+            case.begin(Move::Demote { range: all() });
+            case.sleep(1_000).await;
+            for block in 0..128 {
+                let value = if [1, 4, 9, 100].contains(&block) { 3 } else { 2 };
+                assert!(holds(&case.volume, &case.bench.arena, BLOCK * block, BLOCK, value).await.unwrap());
+            }
+        });
+    }
 }
 
 /// A guest writes to blocks while they are on their way to the disk: the home has older bytes then, so the extra copies must stay dirty.
