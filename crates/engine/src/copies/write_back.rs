@@ -237,11 +237,11 @@ impl<R: Runtime, D: Device> Core<R, D> {
     async fn copy_home(self: &Rc<Self>, dirty: &Dirty, bytes: &Buf, mover: Mover) -> Result<()> {
         // What lies between dirty blocks is read before these, over it all.
         let filled = dirty.fills && self.read_home(dirty, bytes).await;
-        let (start, size) = (dirty.span().start, self.shape.block_size);
+        let start = dirty.span().start;
         let reads = dirty.blocks.iter().map(async |&(block, _)| {
             let whole = self.shape.range_of(block);
             let at = whole.range.start - start;
-            self.read_copies(&whole, &bytes.slice(at..at + size), Origin::Background).await
+            self.read_copies(&whole, &bytes.slice(at..at + whole.len()), Origin::Background).await
         });
         let sources = self.sources_of(std::slice::from_ref(dirty));
         self.step(mover, &sources, join_all(reads)).await.into_iter().collect::<Result<()>>()?;
