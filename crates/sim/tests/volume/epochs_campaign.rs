@@ -179,7 +179,10 @@ impl Failure {
 /// Looks at what is left if the SSD is lost now.
 async fn look_at_disk(rigged: &Rigged, volume: &Rig, history: &History, seed: u64, cut: Option<&mut Rng>) {
     let (status, until) = (volume.status(), history.ops.borrow().len());
+    // All of it as it is at this instant: the volume goes on while it is looked at.
     let left = rigged.left_of(DISK, cut);
+    let others = (2..rigged.disks.len()).map(|device| rigged.left_of(DeviceId(device as u16), None));
+    let others: Vec<Disk> = others.collect();
     let kept = history.clone();
     let is_there =
         |device: usize| matches!(status.devices[device].state, DeviceState::Active | DeviceState::Slow);
@@ -214,7 +217,6 @@ async fn look_at_disk(rigged: &Rigged, volume: &Rig, history: &History, seed: u6
         }
     }
     if goes_on_without_ssd && is_there(1) && status.failure.is_none() {
-        let others = (2..rigged.disks.len()).map(|device| rigged.left_of(DeviceId(device as u16), None));
         let without_ssd = [left].into_iter().chain(others).map(|disk| rigged.sound(&disk)).collect();
         let alone = open(rigged.world.clone(), without_ssd).await;
         let alone =
