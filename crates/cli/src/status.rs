@@ -171,7 +171,7 @@ fn head(status: &StatusReport) -> String {
             Some(epoch) => {
                 format!("  epoch   {epoch}: the disk alone is the volume as it was when that ended\n")
             }
-            None => "  epoch   none yet: the disk alone is no state of the volume\n".to_owned(),
+            None => "  epoch   none yet: the disk alone is not a state of the volume\n".to_owned(),
         };
     }
     text += &format!("  policy  {policy}\n");

@@ -1,8 +1,8 @@
 //! What runs a model against a clock: requests wait in a slab, and one alarm is set for the time at which the model next
 //! completes something.
 //!
-//! There is no task of its own. A task that waits for the model brings it up to date when it is polled, and one of the tasks that
-//! wait is woken at the alarm: the one that the model expects to be done then, so that a request costs one wake.
+//! There is no task of its own. A task that waits for the model brings it up to date when it is polled. At the alarm
+//! one of these tasks is woken: the one whose request the model expects to be done then, so that a request costs one wake.
 
 use crate::{Lateness, Usage};
 use braid_base::Nanos;

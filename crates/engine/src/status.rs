@@ -48,7 +48,7 @@ pub struct Status {
     pub deferred: Bytes,
     /// Of these, what the disk has in its journal of epochs, and not in its place: no loss of the SSDs costs that.
     pub journaled: Bytes,
-    /// The newest epoch of which the disk that keeps them alone is the volume; none if it is no state of it.
+    /// The newest epoch of which the disk that keeps them alone is the volume; none if it is not a state of it.
     pub epoch: Option<u64>,
     /// Why no epoch can end, if that is so: then that disk may lack more than the policy's bound.
     pub epoch_failure: Option<String>,

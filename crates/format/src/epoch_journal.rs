@@ -18,7 +18,7 @@
 //! 52  8  when the epoch ended, in ns since 1970; 0: not known
 //! ```
 //!
-//! Void: the disk alone is no state of the volume. Image: it is the volume at the end of the epoch once the run of segments has been applied
+//! Void: the disk alone is not a state of the volume. Image: it is the volume at the end of the epoch once the run of segments has been applied
 //! to it in their order, which can be done again. Being adopted: likewise, with an empty run, and the map is being written that says that the disk has all.
 
 use crate::checksum::checksum;

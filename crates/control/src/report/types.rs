@@ -57,7 +57,7 @@ pub struct StatusReport {
     /// Beside that, what the disk has in its journal of epochs, and not in its place yet.
     #[serde(default)]
     pub journaled_bytes: u64,
-    /// The newest epoch of which the disk that keeps epochs alone is the volume; null if no disk does, or it is no state of the volume yet.
+    /// The newest epoch of which the disk that keeps epochs alone is the volume; null if no disk does, or it is not a state of the volume yet.
     pub epoch: Option<u64>,
     /// Why no epoch can end, if that is so: then that disk may lack more than `max-lag`.
     pub epoch_failure: Option<String>,

@@ -46,7 +46,7 @@ pub struct LookReport {
 /// is lost, and so is the content of the devices that are missing, should they come back.
 ///
 /// # Errors
-/// `Busy` while it is served; `Degraded` if no device is missing, or the disk alone is no state of the volume: nothing was changed then.
+/// `Busy` while it is served; `Degraded` if no device is missing, or the disk alone is not a state of the volume: nothing was changed then.
 pub fn recover(state: &StateDir, name: &VolumeName) -> Result<RecoverReport> {
     let record = state.load(name)?;
     let lost = lost_ranges(state, name)?;

@@ -263,7 +263,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
             self.write_to_home(dirty, runs, bytes).await?;
         }
         let mut state = self.state.borrow_mut();
-        // Others who share the lock may have made parts valid.
+        // Other tasks that share the lock may have made parts valid.
         let now = state.map.get(dirty.extent);
         let valid = dirty.runs.iter().fold(now.valid, |valid, run| valid | self.shape.parts_touched(run));
         state.set_extent(dirty.extent, Entry { valid, ..now });

@@ -37,7 +37,7 @@ impl PastState {
 /// without one of its devices.
 ///
 /// # Errors
-/// `Degraded` if it is asked for and the disk is no state of the volume, or the volume went on without the others.
+/// `Degraded` if it is asked for and the disk is not a state of the volume, or the volume went on without the others.
 pub(crate) async fn adopt<R: Runtime, D: Device>(
     rt: &R,
     members: &[Member<D>],
@@ -116,7 +116,7 @@ pub(super) async fn past_of<D: Device>(
         }
         epoch_journal::State::Image => Ok((place, page)),
         epoch_journal::State::Void => {
-            refuse(superblock, "the disk alone is no state of it: it was still being copied")
+            refuse(superblock, "the disk alone is not a state of it: it was still being copied")
         }
     }
 }

@@ -14,7 +14,7 @@ use std::ops::Range;
 use std::rc::Rc;
 
 impl<R: Runtime, D: Device> Core<R, D> {
-    /// Compares all that is not known, from the first address on. What differs the image lacks; as long as it is no state of the volume, that is
+    /// Compares all that is not known, from the first address on. What differs the image lacks; as long as it is not a state of the volume, that is
     /// written in its place.
     pub(super) async fn examine(self: &Rc<Self>, epochs: &Epochs) -> Result<()> {
         let mut at = Bytes::ZERO;

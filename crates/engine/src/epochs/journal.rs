@@ -13,7 +13,7 @@ use braid_format::epoch_journal::{
 use braid_policy::Origin;
 use braid_runtime::{Arena, Buf, Device, Runtime};
 
-/// What a disk says that it is. One that says nothing is no state of the volume.
+/// What a disk says that it is. One that says nothing is not a state of the volume.
 pub(crate) async fn state_of<D: Device>(
     member: &Member<D>,
     place: &Place,

@@ -39,7 +39,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
                 }
                 // The volume has all of it elsewhere.
                 Err(error) => {
-                    tracing::error!(%error, "the disk alone is no state of the volume any more: it is made one again");
+                    tracing::error!(%error, "the disk alone is not a state of the volume any more: it is made one again");
                     self.void_image(epochs).await?;
                 }
             }
@@ -106,7 +106,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         Ok(())
     }
 
-    /// The image is no state of the volume from now on, durably, and others may write to it. What is in the journal is not needed for that: as long as the image
+    /// The image is not a state of the volume from now on, durably, and others may write to it. What is in the journal is not needed for that: as long as the image
     /// lacks it in its place, it counts as behind, and goes there from the SSDs. The caller is the only one to apply anything.
     pub(super) async fn void_image(&self, epochs: &Epochs) -> Result<()> {
         if epochs.disk.get().state == State::Void {
@@ -122,7 +122,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         Ok(())
     }
 
-    /// A device is back, and about to be brought up to date: the disk that keeps epochs is no state of the volume any more then.
+    /// A device is back, and about to be brought up to date: the disk that keeps epochs is not a state of the volume any more then.
     pub async fn void_returned(&self, device: DeviceId) -> Result<()> {
         let Some(epochs) = self.epochs.as_ref().filter(|epochs| epochs.device() == device) else {
             return Ok(());

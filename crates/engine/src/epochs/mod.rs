@@ -104,7 +104,7 @@ impl Place {
 /// How far the image is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Stage {
-    /// It is no state of the volume: what it lacks is written in its place.
+    /// It is not a state of the volume: what it lacks is written in its place.
     Void,
     /// It is one, and what it lacks is being found out.
     Compared,

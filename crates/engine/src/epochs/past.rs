@@ -54,7 +54,7 @@ impl<D: Device> Past<D> {
     /// bytes of memory for each of its ranges. `names` says what to call each device in messages.
     ///
     /// # Errors
-    /// `Degraded` if the disk is no state of the volume, if another device is there, or if the volume has gone on without the others; `Corrupt` for a damaged
+    /// `Degraded` if the disk is not a state of the volume, if another device is there, or if the volume has gone on without the others; `Corrupt` for a damaged
     /// journal.
     pub async fn open<R: Runtime>(rt: &R, devices: Vec<D>, names: &[String]) -> Result<(Past<D>, PastState)> {
         let devices = devices.into_iter().map(Rc::new).collect();

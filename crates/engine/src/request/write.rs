@@ -298,7 +298,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
     /// What a piece touches of its extent has been written to the required copies.
     fn make_valid(&self, piece: &Piece, entry: Entry) {
         let mut state = self.state.borrow_mut();
-        // Others who share the lock may have made parts valid since `entry` was read, or exchanged the copies.
+        // Other tasks that share the lock may have made parts valid since `entry` was read, or exchanged the copies.
         let now = state.map.get(piece.extent);
         let valid = entry.valid | now.valid | self.shape.parts_touched(&piece.range);
         let known = now.home != SlotNumber::NONE && now.home != SlotNumber::LOST;
