@@ -1,10 +1,11 @@
 //! Sockets that accept connections.
 
+use crate::open::{DEAD_TRIES, PAUSE};
 use crate::{Ring, Stream};
 use rustix::fs::Mode;
 use rustix::io::Errno;
 use rustix::net::{
-    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, listen, socket_with,
+    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, listen, socket_with, sockopt,
 };
 use std::fmt;
 use std::io;
@@ -13,6 +14,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
+use std::thread;
 
 /// A socket that accepts connections. Closed when dropped; a Unix socket's file then goes too.
 pub struct Listener {
@@ -46,12 +48,21 @@ impl Listener {
         Ok(Listener { ring: ring.clone(), socket, address, file })
     }
 
-    /// Listens on a TCP address; port 0 lets the system choose one.
+    /// Listens on a TCP address; port 0 lets the system choose one. Waits up to two seconds for an address in use, which may be
+    /// that of a killed process, for the reason that [`remove_stale`] waits.
     ///
     /// # Errors
     /// `AddrInUse` if somebody listens there, `AddrNotAvailable`, `PermissionDenied` for ports below 1024.
     pub fn bind_tcp(ring: &Ring, address: SocketAddr) -> io::Result<Listener> {
-        let listener = TcpListener::bind(address).map_err(|e| cannot_listen(address, e))?;
+        let mut bound = TcpListener::bind(address);
+        for _ in 0..TCP_TRIES {
+            if !bound.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::AddrInUse) {
+                break;
+            }
+            thread::sleep(PAUSE);
+            bound = TcpListener::bind(address);
+        }
+        let listener = bound.map_err(|e| cannot_listen(address, e))?;
         listener.set_nonblocking(true)?;
         let address = Address::Tcp(listener.local_addr()?);
         Ok(Listener { ring: ring.clone(), socket: listener.into(), address, file: None })
@@ -113,18 +124,34 @@ fn listen_unix(path: &Path) -> rustix::io::Result<OwnedFd> {
 /// Connections that wait to be accepted; the kernel's own limit (net.core.somaxconn) may be lower.
 const BACKLOG: i32 = 128;
 
-/// Removes the socket file of a process that has died.
+/// How often a TCP address in use is tried again.
+const TCP_TRIES: u32 = 100;
+
+/// Removes the socket file of a process that has died. The kernel closes the sockets of a killed process with an io_uring
+/// some time after its end, on a busy machine much later: until then a dead process seems to listen.
 fn remove_stale(path: &Path) -> io::Result<()> {
     let Ok(found) = std::fs::symlink_metadata(path) else { return Ok(()) };
     if !found.file_type().is_socket() {
         let problem = format!("{} exists and is not a socket: choose another path", path.display());
         return Err(io::Error::new(io::ErrorKind::AlreadyExists, problem));
     }
-    match UnixStream::connect(path) {
-        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => std::fs::remove_file(path),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        _ => Err(cannot_listen(path.display(), io::ErrorKind::AddrInUse.into())),
+    for _ in 0..DEAD_TRIES {
+        match UnixStream::connect(path) {
+            Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
+                return std::fs::remove_file(path);
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            Ok(stream) if listener_is_dead(&stream) => thread::sleep(PAUSE),
+            _ => break,
+        }
     }
+    Err(cannot_listen(path.display(), io::ErrorKind::AddrInUse.into()))
+}
+
+/// Whether the process that listens at the other end has ended. No if that cannot be seen.
+fn listener_is_dead(stream: &UnixStream) -> bool {
+    sockopt::socket_peercred(stream)
+        .is_ok_and(|listener| !Path::new("/proc").join(listener.pid.as_raw_nonzero().to_string()).exists())
 }
 
 fn cannot_listen(place: impl fmt::Display, error: io::Error) -> io::Error {

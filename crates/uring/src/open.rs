@@ -144,9 +144,9 @@ fn open_patiently(options: &OpenOptions, path: &Path) -> io::Result<File> {
 
 /// Between two tries, how many there are, and how many while the process that has the lock is dead: at most half a
 /// minute.
-const PAUSE: Duration = Duration::from_millis(20);
+pub(crate) const PAUSE: Duration = Duration::from_millis(20);
 const TRIES: u32 = 10;
-const DEAD_TRIES: u32 = 1_500;
+pub(crate) const DEAD_TRIES: u32 = 1_500;
 
 /// Whether every process that has a lock on a file, as `/proc/locks` tells, has ended. No if that cannot be seen.
 fn holders_are_dead(file: &File) -> bool {

@@ -1,17 +1,22 @@
 //! Sockets: echoes over both kinds, backpressure, dropped waits, stale socket files.
 
 #![allow(clippy::unwrap_used, reason = "a test may")]
+#![allow(unsafe_code, reason = "a child listens before it becomes another programme")]
 
 use braid_base::{MIB, Nanos};
 use braid_runtime::{Arena, Runtime};
 use braid_uring::{Address, Listener, Ring, Stream};
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, listen, socket_with};
 use std::future::{Future, poll_fn};
 use std::io::{self, IoSlice, Read, Write};
 use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
 use std::pin::pin;
+use std::process::Command;
 use std::task::Poll;
 use std::thread;
+use std::time::Duration;
 
 fn with_ring(body: impl AsyncFnOnce(&Ring)) {
     let arena = Arena::new(MIB);
@@ -83,6 +88,32 @@ fn unix_echoes_and_a_stale_socket_file_is_replaced() {
         std::fs::write(&path, "precious").unwrap();
         let refused = Listener::bind_unix(ring, &path).err().unwrap();
         assert_eq!(refused.kind(), io::ErrorKind::AlreadyExists, "{refused}");
+    });
+}
+
+/// The kernel closed the socket of a killed daemon only after the next daemon had looked, which then did not start.
+#[test]
+fn the_socket_of_a_dead_process_is_waited_for() {
+    with_ring(async |ring| {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("socket");
+        let socket =
+            socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::empty(), None).unwrap();
+        bind(&socket, &SocketAddrUnix::new(&path).unwrap()).unwrap();
+        // A child begins to listen, and ends; the socket stays open here, as it does in the kernel.
+        let mut child = Command::new("true");
+        let listening = socket.try_clone().unwrap();
+        // SAFETY: between fork and exec nothing but a system call is made.
+        unsafe { child.pre_exec(move || Ok(listen(&listening, 1)?)) };
+        assert!(child.status().unwrap().success());
+        let kernel = thread::spawn(move || {
+            thread::sleep(Duration::from_millis(100));
+            drop(socket);
+            drop(child);
+        });
+        let listener = Listener::bind_unix(ring, &path).unwrap();
+        drop(listener);
+        kernel.join().unwrap();
     });
 }
 
