@@ -63,9 +63,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
             is_read && content.slice(at..end).with_bytes(|a| image.slice(at..end).with_bytes(|b| a == b))
         };
         let is_void = epochs.stage.get() == Stage::Void;
-        let home = self.state.borrow().map.get(extent).home;
-        let is_own =
-            home != SlotNumber::NONE && home != SlotNumber::LOST && self.device_of(home) == epochs.device();
+        let is_own = self.lies_in_image(epochs, self.state.borrow().map.get(extent).home);
         if is_void && !is_own && !is_same(Bytes::ZERO, len) {
             let written = self.device_write(member, place, &content, Origin::Background).await;
             if let Err(error) = written {
@@ -89,15 +87,29 @@ impl<R: Runtime, D: Device> Core<R, D> {
         Ok(())
     }
 
+    fn lies_in_image(&self, epochs: &Epochs, slot: SlotNumber) -> bool {
+        slot != SlotNumber::NONE && slot != SlotNumber::LOST && self.device_of(slot) == epochs.device()
+    }
+
+    /// Whether the home of an extent of which something is not known yet is in the image. Costs as much as is not known.
+    pub(super) fn is_home_in_image(&self, epochs: &Epochs) -> bool {
+        let lacks = epochs.lacks.borrow();
+        let is_in_image = |extent| self.lies_in_image(epochs, self.state.borrow().map.get(extent).home);
+        let extents = |range: Range<Bytes>| {
+            let last = self.shape.extent_of(range.end - Bytes(1));
+            (self.shape.extent_of(range.start).0..=last.0).map(ExtentId)
+        };
+        lacks.unknown.iter().flat_map(extents).any(is_in_image)
+    }
+
     /// The home of an extent must not be in the image: what guests write there would change it.
     async fn leave_image(self: &Rc<Self>, epochs: &Epochs, extent: ExtentId) -> Result<()> {
         let entry = self.state.borrow().map.get(extent);
-        let is_in_image = |slot: SlotNumber| {
-            slot != SlotNumber::NONE && slot != SlotNumber::LOST && self.device_of(slot) == epochs.device()
-        };
-        if !is_in_image(entry.home) {
+        if !self.lies_in_image(epochs, entry.home) {
             return Ok(());
         }
+        // What guests wrote to the image while the device of the second copy was not there, or did not answer in time.
+        self.resync_extent(extent).await?;
         if entry.second == SlotNumber::NONE {
             let roomiest: Option<DeviceId> = self.with_policy(|_, view| {
                 let others = view.with_room().filter(|device| device.id != epochs.device());
@@ -109,7 +121,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         let _room = self.reserve(1).await?;
         let _guard = self.locks.lock(Self::lock_number(extent), Mode::Exclusive).await;
         let entry = self.state.borrow().map.get(extent);
-        if is_in_image(entry.home)
+        if self.lies_in_image(epochs, entry.home)
             && let Other::Equal(_) = self.copies_of(extent, &entry).other
         {
             let mut state = self.state.borrow_mut();

@@ -141,6 +141,11 @@ impl<R: Runtime, D: Device> Core<R, D> {
         };
         let capacity = epochs.place.capacity();
         match epochs.stage.get() {
+            // Whose second copy is not up to date keeps its home in the image until it is: guests write there.
+            Stage::Void if self.is_home_in_image(epochs) => {
+                self.pause(self.rt.now() + LOOK, || false).await;
+                return Ok(());
+            }
             Stage::Void if unknown <= capacity / 2 => {
                 // What is left fits into one epoch, with which the image becomes a state of the volume.
                 let mut lacks = epochs.lacks.borrow_mut();

@@ -101,6 +101,17 @@ impl<R: Runtime, D: Device> Core<R, D> {
         Ok(if all { Outcome::Finished } else { Outcome::Stopped })
     }
 
+    /// Brings the second copy of an extent up to date, but for what guests write meanwhile, and for what a crash would bring back.
+    pub async fn resync_extent(self: &Rc<Self>, extent: ExtentId) -> Result<()> {
+        let Range { start: mut at, end } = self.shape.bytes_of(extent);
+        while let Some(next) = self.next_behind(at..end) {
+            self.drop_suspects(self.shape.span_of(extent)).await?;
+            at = self.resync_piece(&next, Mover::Engine).await?.range.end;
+            self.moves.resynced.set(true);
+        }
+        Ok(())
+    }
+
     /// Resynchronises all that is behind in a span. False if something is left.
     async fn resync_span(self: &Rc<Self>, span: SpanId) -> Result<bool> {
         self.drop_suspects(span).await?;

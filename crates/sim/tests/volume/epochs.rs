@@ -140,9 +140,13 @@ fn check(history: &History, content: &[u8], most: usize, seed: u64) {
 }
 
 pub async fn wait_for_image(world: &World, volume: &Rig) {
-    while volume.status().epoch.is_none() {
+    for _ in 0..100_000 {
+        if volume.status().epoch.is_some() {
+            return;
+        }
         world.sleep(Nanos::from_millis(10)).await;
     }
+    panic!("the disk never is a state of the volume");
 }
 
 pub fn disks(world: &World) -> [Disk; 2] {

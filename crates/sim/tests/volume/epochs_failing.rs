@@ -149,6 +149,38 @@ fn second_copies_go_to_the_disk_that_keeps_epochs_from_another_one() {
     });
 }
 
+/// Epochs began while an SSD lacked what guests had written to the disk alone. They went on writing there, and the disk was never again what
+/// the volume had been.
+#[test]
+#[cfg_attr(feature = "planted", ignore)]
+fn what_the_ssd_lacks_it_gets_before_the_disk_is_a_state_of_the_volume() {
+    let world = World::new(3);
+    let rigged = two(&world);
+    world.clone().block_on(async move {
+        let volume = make(world.clone(), rigged.devices(), &epochs(1)).await;
+        let by_epochs = volume.policy();
+        volume.set_policy("hdd-only").await.unwrap();
+        world.sleep(Nanos::from_secs(1)).await;
+        for at in (0..SIZE / EXTENT).map(|i| EXTENT * i) {
+            volume.write(at, &filled(&rigged.arena, EXTENT, 1), Durability::Fua).await.unwrap();
+        }
+        let last = SIZE - EXTENT;
+        assert_eq!(volume.explain(last).unwrap().home.map(|(device, _)| device), Some(DISK), "before");
+
+        volume.set_policy(&by_epochs).await.unwrap();
+        volume.write(last, &filled(&rigged.arena, BLOCK, 2), Durability::Fua).await.unwrap();
+        assert_eq!(volume.explain(last).unwrap().home.map(|(device, _)| device), Some(DISK));
+        assert_eq!(volume.status().deferred, BLOCK);
+        wait_for_image(&world, &volume).await;
+        assert_eq!(volume.explain(last).unwrap().home.map(|(device, _)| device), Some(SSD));
+        wait_until_applied(&world, &volume).await;
+        volume.audit().await.expect("both copies are alike");
+        assert!(holds(&volume, &rigged.arena, last, BLOCK, 2).await.unwrap());
+        assert!(holds(&volume, &rigged.arena, last + BLOCK, EXTENT - BLOCK, 1).await.unwrap());
+        volume.close().await.unwrap();
+    });
+}
+
 /// With two SSDs, or another disk beside the one that keeps epochs, the map lay on other devices than that, and a volume that lacked two devices was
 /// refused: there was no recovery.
 #[test]
