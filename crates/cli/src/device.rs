@@ -66,9 +66,9 @@ struct NewDevice {
 /// Remove a device from a volume that is served; its guests notice nothing
 ///
 /// The device drains: it gets nothing new, and what lies on it moves to the others beside the guests. braid status says how much is left. When
-/// it is empty it is none of the volume's any more, and its superblock is erased. Draining goes on after a crash. Refused if the
-/// others have no room for the whole volume, or if the device holds metadata of the whole volume: the first SSD and the first other device do. The SSD before an adopted disk leaves all the same: what it alone
-/// holds is written back, and after braid stop the disk is a plain one.
+/// it is empty it is none of the volume's any more, and its superblock is erased. Draining goes on after a crash. The journal
+/// and other metadata of the whole volume move, too. Refused if the others have no room for the whole volume. When the SSD before an adopted disk leaves,
+/// what it alone holds is written back, and after braid stop the disk is a plain one.
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
@@ -126,17 +126,19 @@ struct ReturnArguments {
     path: Option<PathBuf>,
 }
 
-/// Give a volume of two copies a new device in the place of one that is gone
+/// Give a volume a new device instead of one that is gone, or is to go
 ///
-/// The volume must not be served meanwhile. The next braid serve makes all copies on the new device, while guests work; braid status
-/// says when that is done. If the old device alone holds something, that must be given up first: braid serve --distrust.
+/// While the volume is served the new device gets a place of its own, and the old one drains, while guests work: what it held, or what other devices hold of
+/// that if it is lost, goes to the others, the new one above all. braid status says how much is left; that goes on after a crash. While the volume
+/// is not served, which needs two copies of everything, the new device takes the old one's place, and the next braid serve makes all copies on it. If the
+/// old device alone holds something and is lost, that must be given up first: braid serve --distrust.
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
   braid device replace vault d0 /dev/nvme1n1
   braid device replace vault d1 new.img,size=8GiB
 
-JSON: name, device, replaced_path, devices (path, class, model, size_bytes, made, removed, adopted).")]
+JSON: name, device, new_device, replaced_path, devices (path, class, model, size_bytes, made, removed, adopted).")]
 struct ReplaceArguments {
     /// The volume
     name: VolumeName,
@@ -278,12 +280,15 @@ fn run_return(state: &StateDir, arguments: &ReturnArguments, output: Output) -> 
 fn run_replace(state: &StateDir, arguments: &ReplaceArguments, output: Output) -> Result<u8> {
     let ReplaceArguments { name, device, new, force } = arguments;
     let report = replace(state, name, *device, new, *force)?;
-    output.show(&report, || {
-        let path = report.devices[device.index()].name();
-        format!(
-            "{path} is {device} of volume '{name}' now, in place of {}\nNext: braid serve {name}, which makes all copies on it",
+    output.show(&report, || match report.new_device == report.device {
+        true => format!(
+            "{new} is {device} of volume '{name}' now, in place of {}\nNext: braid serve {name}, which makes all copies on it",
             report.replaced_path
-        )
+        ),
+        false => format!(
+            "{new} is {} of volume '{name}' now; {device} ({}) is removed when what it held is elsewhere: braid status {name}",
+            report.new_device, report.replaced_path
+        ),
     });
     Ok(0)
 }

@@ -7,7 +7,7 @@ use crate::create::{checked_policy, room, written_policy};
 use crate::epochs::{self, Epochs};
 use crate::export::{Allocation, Durability, Export, Hints, Zeroing};
 use crate::jobs::Jobs;
-use crate::journal::{Journal, Mode, Recovered, Recovery, Source, images, recover, rings};
+use crate::journal::{Journal, Mode, Recovered, Recovery, Source, only_journal, recover, rings};
 use crate::map::State;
 use crate::moves::Moves;
 use crate::open::{AdoptedDisk, Assembled, assemble, enter, refuse_only_copies};
@@ -18,7 +18,7 @@ use crate::shape::Shape;
 use crate::{Error, ErrorKind, Result};
 use braid_base::{Bytes, DeviceClass, DeviceId, Nanos, Op};
 use braid_format::SlotNumber;
-use braid_format::superblock::{DeviceState, Phase, RegionKind, Superblock};
+use braid_format::superblock::{DeviceState, Phase, Superblock};
 use braid_policy::{DeviceView, Flags, Origin, Policy};
 use braid_runtime::{Buf, Device, LockTable, Runtime};
 use std::cell::RefCell;
@@ -127,15 +127,7 @@ impl<R: Runtime, D: Device> Volume<R, D> {
         }
         watched(&rt, &members, enter(&rt, &members, &mut superblock)).await?;
         let replicas = rings(&superblock, |device| members[device.index()].is_current());
-        if let ([(device, _)], 1) = (&replicas[..], shape.copies) {
-            let images = images(&superblock, RegionKind::Map);
-            if images.iter().any(|(image, _)| image != device && members[image.index()].is_current()) {
-                state.set_only_journal(*device);
-            }
-            if superblock.adopted().is_some() {
-                state.set_only_journal(*device);
-            }
-        }
+        state.set_only_journal(only_journal(&superblock, |device| members[device.index()].is_current()));
         let core = Rc::new(Core {
             rt,
             shape,

@@ -83,7 +83,7 @@ fn what_cannot_come_or_leave_is_refused_and_nothing_changes() {
     std::fs::write(machine.path("full.img"), vec![7; 8 << 20]).unwrap();
     refused(&["add", "vault", "--hdd", "full.img"], "invalid", "full.img");
     refused(&["add", "vault", "--hdd", "vault.hdd"], "invalid", "vault.hdd");
-    refused(&["remove", "vault", "d0"], "invalid", "d0");
+    refused(&["remove", "vault", "d0"], "no_space", "d0");
     refused(&["remove", "vault", "d7"], "invalid", "d7");
     assert_eq!(places(&machine), ["d0", "d1"]);
     assert_eq!(vault.terminate().status, 0);

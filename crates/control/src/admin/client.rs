@@ -4,6 +4,7 @@ use crate::admin::protocol::{Envelope, LONGEST_REPLY, PROTOCOL_VERSION, Reply, R
 use crate::device::spec::DeviceSpec;
 use crate::report::types::{ExplainReport, RestingReport, StatusReport, VolumeReport};
 use crate::serve::devices::AddReport;
+use crate::volume::replace::ReplaceReport;
 use crate::volume::state_dir::{StateDir, VolumeName, VolumeRecord};
 use crate::{Error, ErrorKind, PolicyReport, Result};
 use braid_base::{Bytes, DeviceId};
@@ -77,9 +78,22 @@ impl Client {
     /// Has a device drain: when it is empty it is none of the volume's any more. [`Client::status`] says how far that is.
     ///
     /// # Errors
-    /// `Invalid` if it is not in use or holds metadata of the whole volume, `NoSpace` if the others have no room for all.
+    /// `Invalid` if it is not in use or holds a journal of epochs, `NoSpace` if the others have no room for all.
     pub fn remove_device(&mut self, device: DeviceId) -> Result<()> {
         self.call::<serde_json::Value>(Request::RemoveDevice { device: device.0 }).map(drop)
+    }
+
+    /// Gives the volume a new device, to which what lies on an old one goes, among others; the old one is removed when it is empty.
+    ///
+    /// # Errors
+    /// Those of [`Client::add_device`] and [`Client::remove_device`].
+    pub fn replace_device(
+        &mut self,
+        device: DeviceId,
+        new: &DeviceSpec,
+        overwrite: bool,
+    ) -> Result<ReplaceReport> {
+        self.call(Request::ReplaceDevice { device: device.0, new: new.absolute_text()?, overwrite })
     }
 
     /// Ends that: the device stays.

@@ -71,6 +71,15 @@ pub enum Request {
         /// Its place: 1 for `d1`.
         device: u16,
     },
+    /// Adds a device, and has the one drain that it replaces: a [`crate::ReplaceReport`].
+    ReplaceDevice {
+        /// The place of the old one: 1 for `d1`.
+        device: u16,
+        /// `PATH[,size=S][,model=M]`, with absolute paths.
+        new: String,
+        /// Whether it may be overwritten if it holds something.
+        overwrite: bool,
+    },
     /// Ends that: the device stays; an empty object.
     KeepDevice {
         /// Its place: 1 for `d1`.

@@ -132,6 +132,9 @@ async fn answer(daemon: &Rc<Daemon>, request: Request) -> Result<Value> {
         Request::RemoveDevice { device } => {
             done(daemon.volume.remove_device(DeviceId(device)).await.map_err(Error::from))
         }
+        Request::ReplaceDevice { device, new, overwrite } => {
+            value(&daemon.replace_device(DeviceId(device), &new, overwrite).await?)
+        }
         Request::KeepDevice { device } => {
             done(daemon.volume.cancel_removal(DeviceId(device)).await.map_err(Error::from))
         }

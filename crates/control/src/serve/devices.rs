@@ -1,10 +1,12 @@
-//! Devices that come to a volume that is served, leave it, or come back: `braid device add`, `remove` and `return`.
+//! Devices that come to a volume that is served, leave it, take one another's place, or come back: `braid device add`, `remove`, `replace` and
+//! `return`.
 
 use crate::device::open::{OpenDevice, Prepared, prepare, refuse_duplicates};
 use crate::device::spec::{DeviceSpec, Storage};
 use crate::model::library;
 use crate::serve::daemon::Daemon;
 use crate::volume::members::{Member, open_paths};
+use crate::volume::replace::{ReplaceReport, old_and_new};
 use crate::volume::state_dir::DeviceRecord;
 use crate::{Error, ErrorKind, Result};
 use braid_base::{DeviceId, Nanos};
@@ -84,6 +86,29 @@ impl Daemon {
         let id: DeviceId = added.await.inspect_err(|_: &Error| remove_unused(&self.record_or(&new), &new))?;
         let devices = self.state.load(&self.name)?.devices;
         Ok(AddReport { name: self.name.to_string(), device: id.to_string(), devices })
+    }
+
+    /// Adds a device, and has the one drain that it replaces. If that one cannot leave, the new one is removed again.
+    pub async fn replace_device(
+        &self,
+        device: DeviceId,
+        text: &str,
+        overwrite: bool,
+    ) -> Result<ReplaceReport> {
+        let (old, mut spec) = old_and_new(&self.state.load(&self.name)?, device, text)?;
+        let status = self.volume.status();
+        if status.devices.iter().any(|status| status.id == device && status.keeps_addresses) {
+            spec.layout = Some(Layout::Tail);
+        }
+        let AddReport { name, device: new_device, devices } = self.add_device(&spec, overwrite).await?;
+        if let Err(error) = self.volume.remove_device(device).await {
+            let added = devices.len() - 1;
+            if let Err(stays) = self.volume.remove_device(DeviceId(added as u16)).await {
+                tracing::warn!("{new_device} of volume '{name}' was added, and stays: {stays}");
+            }
+            return Err(error.into());
+        }
+        Ok(ReplaceReport { name, device: device.to_string(), new_device, replaced_path: old.name(), devices })
     }
 
     /// Uses a device again that failed or was missing, at this path or where it was before.

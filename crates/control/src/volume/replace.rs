@@ -1,5 +1,7 @@
-//! `braid device replace`: a new device in the place of one that is gone.
+//! `braid device replace`: a new device in the place of one that is gone, or is to go. A volume that is served gets the new one beside the old
+//! one, which drains then; one that is not gets it in the old one's place.
 
+use crate::admin::client::Client;
 use crate::device::open::{OpenDevice, Prepared, prepare, refuse_duplicates};
 use crate::device::spec::{DeviceSpec, Storage};
 use crate::model::library;
@@ -21,20 +23,23 @@ use serde::{Deserialize, Serialize};
 pub struct ReplaceReport {
     /// The volume.
     pub name: String,
-    /// The place: `d1`.
+    /// The place of the old device: `d1`.
     pub device: String,
+    /// The place of the new one: the same if the volume is not served.
+    pub new_device: String,
     /// The path of the device that was there.
     pub replaced_path: String,
     /// The devices of the volume now, by place.
     pub devices: Vec<DeviceRecord>,
 }
 
-/// Gives a volume of two copies that is not served a new device in the place of one that is gone, or that is to go: `text` is
-/// `PATH[,size=S][,model=M]`. The next serving makes all copies on it anew, while guests work.
+/// Gives a volume a new device instead of one that is gone, or that is to go: `text` is `PATH[,size=S][,model=M]`. If the volume is served, the new
+/// one gets a place of its own, and the old one drains: what it held, or what the others hold of that if it is lost, goes there and elsewhere while guests
+/// work. If it is not, and has two copies of everything, the next serving makes all copies on the new device.
 ///
 /// # Errors
-/// `Busy` while it is served; `Invalid` if the new device does not fit; `Degraded` if the old one alone holds something. Nothing was
-/// changed then.
+/// `Invalid` if the new device does not fit; `NoSpace` if the devices without the old one have no room; `Degraded` if the old one alone holds
+/// something. Nothing was changed then.
 pub fn replace(
     state: &StateDir,
     name: &VolumeName,
@@ -43,24 +48,11 @@ pub fn replace(
     overwrite: bool,
 ) -> Result<ReplaceReport> {
     let mut record = state.load(name)?;
-    let Some(old) = record.devices.get(device.index()).filter(|old| !old.removed).cloned() else {
-        let problem =
-            format!("volume '{name}' has no device {device}: it has {}, from d0", record.devices.len());
-        return Err(Error::new(ErrorKind::Usage, problem));
-    };
-    if record.adopted().is_some() {
-        let problem = format!(
-            "{device} belongs to a volume on an adopted disk, where a lost SSD is removed and another one added: braid serve {name}, braid \
-             device remove {name} {device}, braid device add {name} --ssd PATH"
-        );
-        return Err(Error::new(ErrorKind::Unsupported, problem));
-    }
-    let class =
-        old.class.parse::<DeviceClass>().map_err(|e| Error::new(ErrorKind::Corrupt, e.to_string()))?;
-    let mut spec = DeviceSpec::parse(class, text)?;
-    if spec.storage == Storage::Memory || spec.layout.is_some() {
-        let problem = "a new device has a path, and the layout of the one that it replaces: use PATH[,size=S][,model=M]";
-        return Err(Error::new(ErrorKind::Usage, problem));
+    let (old, mut spec) = old_and_new(&record, device, text)?;
+    match Client::connect(state, name) {
+        Ok(mut client) => return client.replace_device(device, &spec, overwrite),
+        Err(error) if error.kind() == ErrorKind::NotServed => {}
+        Err(error) => return Err(error),
     }
     let _lock = VolumeLock::take(state, name, "given a new device")?;
     spec.storage = absolute(&spec.storage)?;
@@ -70,9 +62,42 @@ pub fn replace(
     Ok(ReplaceReport {
         name: name.to_string(),
         device: device.to_string(),
+        new_device: device.to_string(),
         replaced_path: old.name(),
         devices: record.devices,
     })
+}
+
+/// What is known of the old device, and what takes its place: of the same class, with a path.
+pub(crate) fn old_and_new(
+    record: &VolumeRecord,
+    device: DeviceId,
+    text: &str,
+) -> Result<(DeviceRecord, DeviceSpec)> {
+    let Some(old) = record.devices.get(device.index()).filter(|old| !old.removed).cloned() else {
+        let problem = format!(
+            "volume '{}' has no device {device}: it has {}, from d0",
+            record.name,
+            record.devices.len()
+        );
+        return Err(Error::new(ErrorKind::Usage, problem));
+    };
+    if record.adopted().is_some() {
+        let name = &record.name;
+        let problem = format!(
+            "{device} belongs to a volume on an adopted disk, where a lost SSD is removed and another one added: braid serve {name}, braid \
+             device remove {name} {device}, braid device add {name} --ssd PATH"
+        );
+        return Err(Error::new(ErrorKind::Unsupported, problem));
+    }
+    let class =
+        old.class.parse::<DeviceClass>().map_err(|e| Error::new(ErrorKind::Corrupt, e.to_string()))?;
+    let spec = DeviceSpec::parse(class, text)?;
+    if spec.storage == Storage::Memory || spec.layout.is_some() {
+        let problem = "a new device has a path, and the layout of the one that it replaces: use PATH[,size=S][,model=M]";
+        return Err(Error::new(ErrorKind::Usage, problem));
+    }
+    Ok((old, spec))
 }
 
 /// Replaces a device, and gives the record of the new one; its file is gone again where that fails and it was made for this.

@@ -8,15 +8,21 @@ use braid_format::superblock::{RegionKind, Superblock};
 use braid_runtime::{Device, Permit, Runtime};
 
 impl<R: Runtime, D: Device> Core<R, D> {
-    /// Whether all metadata of the volume that lies on a device lies on another one, too: then that can leave.
-    pub fn has_metadata_elsewhere(&self, device: DeviceId) -> bool {
+    /// Refuses to remove a device of a volume on an adopted disk while no other one holds what the volume needs of its metadata.
+    pub fn refuse_without_record(&self, device: DeviceId) -> Result<()> {
         let superblock = self.devices.superblock();
         let is_elsewhere = |kind| {
             let others = images(&superblock, kind).into_iter().filter(|(other, _)| *other != device);
             others.into_iter().any(|(other, _)| self.member(other).is_current())
         };
-        superblock.adopted().is_some()
-            && [RegionKind::Journal, RegionKind::Proof].into_iter().all(is_elsewhere)
+        if [RegionKind::Journal, RegionKind::Proof].into_iter().all(is_elsewhere) {
+            return Ok(());
+        }
+        let text = format!(
+            "device {device} of volume '{}' cannot be removed: no other device that is there holds the journal; bring the record back first",
+            superblock.name
+        );
+        Err(Error::new(ErrorKind::Invalid, text))
     }
 
     /// Has the journal go on elsewhere, if it lies on this device. No batch is written until the permit is dropped: before that the superblocks

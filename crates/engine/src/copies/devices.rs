@@ -3,7 +3,7 @@
 use super::Member;
 use super::watch::Watch;
 use braid_base::DeviceId;
-use braid_format::superblock::Superblock;
+use braid_format::superblock::{Region, Superblock};
 use braid_runtime::Semaphore;
 use std::cell::{Cell, OnceCell, Ref, RefCell};
 use std::ops::Index;
@@ -18,6 +18,8 @@ pub(crate) struct Devices<D> {
     /// By id. A device may come while others are in use: it takes the next cell.
     members: Box<[OnceCell<Member<D>>]>,
     pub(crate) superblock: RefCell<Superblock>,
+    /// Regions that are written beside those that the superblocks name: a copy is moving there, or has just left.
+    pub(crate) beside: RefCell<Vec<Region>>,
     /// One device comes or leaves at a time.
     pub(crate) life: Semaphore,
     /// One task changes the superblocks at a time.
@@ -38,6 +40,7 @@ impl<D> Devices<D> {
         Devices {
             members: cells.chain((0..MOST_ADDED).map(|_| OnceCell::new())).collect(),
             superblock: RefCell::new(superblock),
+            beside: RefCell::default(),
             life: Semaphore::new(1),
             writer: Semaphore::new(1),
             states_changed: Cell::new(0),

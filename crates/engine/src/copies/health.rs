@@ -6,7 +6,7 @@ use crate::open::{self, Table, Written};
 use crate::{Error, ErrorKind, Result};
 use braid_base::{DeviceClass, DeviceId};
 use braid_format::SlotNumber;
-use braid_format::superblock::{DeviceState, Superblock};
+use braid_format::superblock::{DeviceState, Role, Superblock};
 use braid_runtime::{Device, Runtime};
 
 impl<R: Runtime, D: Device> Core<R, D> {
@@ -154,6 +154,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
                     entry.state = member.state();
                     if member.is_written() {
                         entry.in_step = epoch;
+                        entry.role = entry.role.without(Role::LEAVING);
                     }
                 }
                 superblock.clone()

@@ -48,6 +48,14 @@ impl<R: Runtime, D: Device> Core<R, D> {
         Ok(())
     }
 
+    /// Where the copies of a structure are written: where the superblocks say, and where one is moving to or has just left.
+    pub fn places(&self, kind: RegionKind) -> Vec<(DeviceId, Bytes)> {
+        let beside = self.devices.beside.borrow();
+        let moving =
+            beside.iter().filter(|region| region.kind == kind).map(|region| (region.device, region.offset));
+        images(&self.devices.superblock(), kind).into_iter().chain(moving).collect()
+    }
+
     async fn write_pages(&self, kind: RegionKind, pages: &[u32]) -> Result<()> {
         if pages.is_empty() {
             return Ok(());
@@ -56,7 +64,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
             let superblock = self.devices.superblock();
             let area = superblock.region(RegionKind::DoubleWrite, 0);
             let most = area.map_or(GROUP, |area| (area.len / PAGE) as usize);
-            (images(&superblock, kind), images(&superblock, RegionKind::DoubleWrite), most)
+            (self.places(kind), self.places(RegionKind::DoubleWrite), most)
         };
         // Each of two images is whole while the other one is written. With two required copies either may be lost the next moment.
         let has_both = images.iter().all(|(device, _)| self.member(*device).is_written());
@@ -155,6 +163,18 @@ pub(crate) fn rings(
         rings.truncate(1);
     }
     rings
+}
+
+/// The device with the only journal, if a device that is current beside it has an image of the map, or is an adopted disk.
+pub(crate) fn only_journal(
+    superblock: &Superblock,
+    is_current: impl Fn(DeviceId) -> bool,
+) -> Option<DeviceId> {
+    let rings = rings(superblock, &is_current);
+    let (1, Some(&(device, _))) = (superblock.copies, rings.first()) else { return None };
+    let mut images = images(superblock, RegionKind::Map).into_iter();
+    let has_image = images.any(|(image, _)| image != device && is_current(image));
+    (has_image || superblock.adopted().is_some()).then_some(device)
 }
 
 /// Where the copies of a structure lie: images of the map, tables of spans, double-write areas.

@@ -10,7 +10,7 @@ mod recover;
 mod ring;
 
 pub(crate) use cache_table::{cache_images, write_empty_directories};
-pub(crate) use checkpoint::{images, rings};
+pub(crate) use checkpoint::{images, only_journal, rings};
 pub(crate) use gaps::Gap;
 pub use recover::Recovery;
 pub(crate) use recover::{Mode, Recovered, Source, check_cache_tables, check_image, recover};

@@ -6,7 +6,6 @@
 
 use crate::Result;
 use crate::core::Core;
-use crate::journal::images;
 use braid_base::{Bytes, DeviceId, Nanos};
 use braid_format::proof::{self, Proof};
 use braid_format::superblock::RegionKind;
@@ -61,7 +60,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
 
     /// Where the proofs lie: beside the rings that are in use.
     fn proofs(&self) -> Vec<(DeviceId, Bytes)> {
-        let mut places = images(&self.devices.superblock(), RegionKind::Proof);
+        let mut places = self.places(RegionKind::Proof);
         places.retain(|(device, _)| self.journal.is_on(*device));
         places
     }

@@ -24,6 +24,8 @@ use std::collections::VecDeque;
 pub(crate) struct Journal {
     /// Where the ring lies: device and offset.
     replicas: RefCell<Vec<(DeviceId, Bytes)>>,
+    /// Where it is written, too: a copy is moving there, or has just left.
+    beside: Cell<Option<(DeviceId, Bytes)>>,
     /// The opening that writes.
     epoch: u64,
     ring: RefCell<Ring>,
@@ -82,6 +84,7 @@ impl Journal {
         let (most_pending, proved) = (most_pending(ring.len), Cell::new(ring.newest));
         Journal {
             replicas: RefCell::new(replicas),
+            beside: Cell::new(None),
             epoch,
             ring: RefCell::new(ring),
             previous: RefCell::default(),
@@ -111,9 +114,25 @@ impl Journal {
         self.commits.failure()
     }
 
-    /// Whether the ring lies on a device.
+    /// Everywhere that the ring is written.
+    fn places(&self) -> Vec<(DeviceId, Bytes)> {
+        self.replicas.borrow().iter().copied().chain(self.beside.get()).collect()
+    }
+
+    /// From now on the ring lies there, and is written to another place, too.
+    pub fn set_places(&self, replicas: Vec<(DeviceId, Bytes)>, beside: Option<(DeviceId, Bytes)>) {
+        self.replicas.replace(replicas);
+        self.beside.set(beside);
+    }
+
+    /// Keeps batches back, so that the next one goes to all places that are set meanwhile.
+    pub async fn hold(&self) -> Permit {
+        self.writer.acquire(1).await
+    }
+
+    /// Whether the ring is written to a device.
     pub fn is_on(&self, device: DeviceId) -> bool {
-        self.replicas.borrow().iter().any(|(replica, _)| *replica == device)
+        self.places().iter().any(|(place, _)| *place == device)
     }
 
     /// Whether the ring lies on another device than this one, too.
@@ -361,9 +380,9 @@ impl<R: Runtime, D: Device> Core<R, D> {
 
     /// Writes a batch to every replica that is current. One that fails costs its device, not the batch, where that can be.
     async fn write_replicas(&self, place: Bytes, bytes: &Buf) -> Result<()> {
-        let mut replicas = self.journal.replicas.borrow().clone();
-        replicas.retain(|(device, _)| self.member(*device).is_written());
-        let writes = replicas.iter().map(async |&(device, offset)| {
+        let places = self.journal.places();
+        let places = places.into_iter().filter(|(device, _)| self.member(*device).is_written());
+        let writes = places.map(async |(device, offset)| {
             let member = self.member(device);
             let result = async {
                 self.device_write(member, offset + place, bytes, Origin::Background).await?;

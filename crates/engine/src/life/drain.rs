@@ -1,5 +1,5 @@
-//! Moves everything off a device that drains: extents of which it has the home or the second copy, and extra copies. What lay on a lost
-//! device is made anew from the other copies.
+//! Moves everything off a device that drains: the volume's metadata ([`super::metadata`]), extents of which it has the home or the second copy,
+//! and extra copies. What lay on a lost device is made anew from the other copies.
 //!
 //! An extent moves under its lock, so that a guest that writes it all the time does not keep it where it is. Before it takes the lock
 //! the move waits until both devices have time for moves; with the lock it waits for the devices alone. A copy is made of the one that moves, for
@@ -13,7 +13,7 @@ use crate::{Result, Volume};
 use braid_base::{Bytes, DeviceId, ExtentId, Nanos};
 use braid_format::SlotNumber;
 use braid_format::map_page::Entry;
-use braid_format::superblock::DeviceState;
+use braid_format::superblock::{DeviceState, Role, Superblock};
 use braid_policy::{ByteRange, DeviceView, Origin};
 use braid_runtime::{Buf, Device, Mode, Runtime, join_all, yield_now};
 use std::cell::{Cell, RefCell};
@@ -56,13 +56,22 @@ impl DrainStatus {
 pub(crate) struct Drains {
     lately: RefCell<BTreeMap<DeviceId, Lately>>,
     erased: RefCell<BTreeSet<DeviceId>>,
-    /// Lost devices that are to be removed. That is not recorded: after another opening it is asked for again.
+    /// Lost devices that are to be removed. The superblocks say so.
     lost: RefCell<BTreeSet<DeviceId>>,
     /// Devices of which the superblocks do not say yet what is known here.
     changing: RefCell<BTreeSet<DeviceId>>,
 }
 
 impl Drains {
+    /// What the superblocks say.
+    pub fn of(superblock: &Superblock) -> Drains {
+        let lost = (0..).map(DeviceId).zip(&superblock.devices).filter(|(_, entry)| {
+            let is_lost = matches!(entry.state, DeviceState::Missing | DeviceState::Failed);
+            is_lost && entry.role.contains(Role::LEAVING)
+        });
+        Drains { lost: RefCell::new(lost.map(|(id, _)| id).collect()), ..Drains::default() }
+    }
+
     /// A device begins to drain.
     pub fn begin(&self, device: DeviceId) {
         self.lately.borrow_mut().insert(device, Lately::default());
@@ -113,6 +122,9 @@ impl<R: Runtime, D: Device> Core<R, D> {
             self.pause(Nanos::MAX, || leaving().next().is_some()).await;
             let devices: Vec<DeviceId> = leaving().collect();
             for device in devices {
+                if let Err(error) = self.move_metadata(device).await {
+                    tracing::warn!(%error, "metadata stays on device {device}");
+                }
                 // What failed is counted by the device that failed; it is tried again after a rest.
                 if self.drain_round(device).await.is_ok() && self.is_drained(device) {
                     let ended = Volume::of(self.clone()).end_removal(device).await;
@@ -146,7 +158,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
     /// Whether nothing lies on a device, and no crash would bring back what lay there.
     pub fn is_drained(&self, device: DeviceId) -> bool {
         let state = self.state.borrow();
-        state.held(device) == 0 && state.extras.divided(device) == 0
+        state.held(device) == 0 && state.extras.divided(device) == 0 && !self.holds_metadata(device)
     }
 
     fn may_drain(&self, device: DeviceId) -> bool {

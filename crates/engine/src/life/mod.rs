@@ -4,6 +4,7 @@
 //! add.rs     one more device: all know of it before it counts, and it counts before it gets data
 //! remove.rs  a device that is to leave: whether it can, the change of mind, its end
 //! drain.rs   the job that moves everything off it
+//! metadata.rs   the journal, the map and their like move off it, too
 //! returning.rs  one that failed or was missing, and is back
 //! ```
 //!
@@ -13,6 +14,7 @@
 
 mod add;
 mod drain;
+mod metadata;
 mod remove;
 mod returning;
 

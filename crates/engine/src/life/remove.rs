@@ -8,19 +8,18 @@ use crate::create::{buffer, room};
 use crate::{Error, ErrorKind, Result, Volume};
 use braid_base::{Bytes, DeviceId};
 use braid_format::layout::superblock_offsets;
-use braid_format::superblock::{DeviceState, Features, RegionKind, SIZE};
+use braid_format::superblock::{DeviceEntry, DeviceState, Features, Role, SIZE};
 use braid_policy::DeviceView;
 use braid_runtime::{Device, Runtime};
-use std::collections::BTreeSet;
 
 impl<R: Runtime, D: Device> Volume<R, D> {
     /// Has a device drain: from the reply on it gets nothing new, and what lies on it is moved to the others beside the guests. When nothing is
     /// left it is removed: [`Volume::removed_devices`] names it then. That goes on after a crash. What lay on a device that is lost is made anew from the
-    /// other copies; after another opening that is to be asked for again.
+    /// other copies.
     ///
     /// # Errors
-    /// `Invalid` if there is no such device, if it is not in use, or if metadata lies on it; `NoSpace` if the others have no room for the
-    /// whole volume with all its copies: then nothing has changed.
+    /// `Invalid` if there is no such device, if it is not in use, or if it holds a journal of epochs; `NoSpace` if the others have no room for
+    /// the whole volume with all its copies and its metadata: then nothing has changed.
     pub async fn remove_device(&self, device: DeviceId) -> Result<()> {
         let core = &self.core;
         let _alone = core.devices.life.acquire(1).await;
@@ -40,11 +39,12 @@ impl<R: Runtime, D: Device> Volume<R, D> {
             let text = "device {device} is the disk that the volume adopted: it is the volume; remove the SSD, stop the volume, and braid forget it";
             return invalid(text.replace("{device}", &device.to_string()));
         }
-        core.refuse_metadata(device)?;
         core.refuse_without_room(device)?;
         core.moves.drains.begin(device);
         if is_lost {
             core.moves.drains.set_lost(device, true);
+            let leaves = |entry: &mut DeviceEntry| entry.role = entry.role | Role::LEAVING;
+            core.change_superblock(|superblock| leaves(&mut superblock.devices[device.index()])).await?;
         } else {
             core.state.borrow_mut().set_open(device, false);
             member.set_state(DeviceState::Draining);
@@ -65,7 +65,8 @@ impl<R: Runtime, D: Device> Volume<R, D> {
         core.refuse_closing()?;
         let member = core.device_named(device)?;
         if core.moves.drains.set_lost(device, false) {
-            return Ok(());
+            let stays = |entry: &mut DeviceEntry| entry.role = entry.role.without(Role::LEAVING);
+            return core.change_superblock(|superblock| stays(&mut superblock.devices[device.index()])).await;
         }
         if member.state() != DeviceState::Draining {
             return invalid(format!("device {device} is {}: nothing to cancel", member.state()));
@@ -148,28 +149,6 @@ impl<R: Runtime, D: Device> Core<R, D> {
         }
     }
 
-    /// A region of the whole volume stays where it is. A cache table goes with its device.
-    fn refuse_metadata(&self, device: DeviceId) -> Result<()> {
-        let superblock = self.devices.superblock();
-        let stays =
-            superblock.regions.iter().filter(|r| r.device == device && r.kind != RegionKind::CacheTable);
-        let mut kinds: BTreeSet<String> = stays.map(|region| region.kind.to_string()).collect();
-        if superblock.tables.iter().any(|table| table.device == device) {
-            kinds.insert("device table".to_owned());
-        }
-        if kinds.is_empty() || self.has_metadata_elsewhere(device) {
-            return Ok(());
-        }
-        let kinds: Vec<String> = kinds.into_iter().collect();
-        invalid(format!(
-            "device {device} of volume '{}' cannot be removed: it holds metadata of the whole volume ({}), which this version does not move; \
-             with two copies of everything, put a new device in its place (braid device replace {} {device} PATH)",
-            superblock.name,
-            kinds.join(", "),
-            superblock.name
-        ))
-    }
-
     /// Whether the policy can be made for the devices that are left.
     fn check_policy_without(&self, device: DeviceId) -> Result<()> {
         let mut views = self.state.borrow().views.clone();
@@ -182,7 +161,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
     fn refuse_without_room(&self, device: DeviceId) -> Result<()> {
         let (copies, size) = (self.shape.copies, self.shape.volume_size);
         if self.devices.superblock().adopted().is_some() {
-            // All of the volume lies on the disk.
+            // All of the volume lies on the disk, and its metadata in the record, too.
+            self.refuse_without_record(device)?;
             return self.check_policy_without(device);
         }
         let others = self.devices.iter().filter(|member| member.id != device && member.is_filled()).count();
@@ -192,10 +172,15 @@ impl<R: Runtime, D: Device> Core<R, D> {
                  add a device first"
             ));
         }
+        let metadata = self.metadata_targets(device)?;
+        let gives =
+            |id: DeviceId| metadata.iter().filter(|(to, _)| *to == id).map(|(_, slots)| *slots).sum::<u32>();
         let views: Vec<DeviceView> = {
             let is_left = |id: DeviceId| id != device && self.member(id).is_filled();
             let state = self.state.borrow();
-            let left = |view: &DeviceView| if is_left(view.id) { view.slots } else { 0 };
+            let left = |view: &DeviceView| {
+                if is_left(view.id) { view.slots.saturating_sub(gives(view.id)) } else { 0 }
+            };
             state
                 .views
                 .iter()

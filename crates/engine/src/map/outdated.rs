@@ -52,9 +52,9 @@ impl Outdated {
         self.slots_on.resize(devices, 0);
     }
 
-    /// From now on, what is freed on other devices than this one waits.
-    pub fn set_only_journal(&mut self, device: DeviceId) {
-        self.only_journal = Some(device);
+    /// From now on, what is freed on other devices than this one waits; nothing does if there is none.
+    pub fn set_only_journal(&mut self, device: Option<DeviceId>) {
+        self.only_journal = device;
     }
 
     /// Whether anything has to wait at all.

@@ -15,7 +15,7 @@
 use super::taken::Taken;
 use braid_base::{DeviceId, ExtentId, Slot};
 use braid_format::SlotNumber;
-use braid_format::superblock::{DeviceEntry, DeviceState, Layout, Role, Superblock};
+use braid_format::superblock::{DeviceEntry, DeviceState, Layout, Role, Superblock, TablePlace};
 
 /// The extent slots of all devices.
 pub(crate) struct Space {
@@ -51,11 +51,17 @@ impl Space {
     /// The slots of all devices; those that metadata lies in are taken.
     pub fn new(superblock: &Superblock) -> Space {
         let mut space = Space::of_devices(&superblock.devices, superblock.extents());
-        for region in &superblock.regions {
-            let (slots, device) =
-                (&mut space.devices[region.device.index()], &superblock.devices[region.device.index()]);
-            let at = region.offset - device.slots_offset;
-            let end = (at + region.len).0.div_ceil(superblock.extent_size.0) as u32;
+        let regions = superblock.regions.iter().map(|region| (region.device, region.offset, region.len));
+        // A device table lies before the slots or behind them, unless it has been moved.
+        let in_slots = |table: &&TablePlace| {
+            let area = superblock.devices[table.device.index()].slots_area(superblock.extent_size);
+            area.is_some_and(|area| area.contains(&table.offset))
+        };
+        let tables = superblock.tables.iter().filter(in_slots).map(|t| (t.device, t.offset, t.len));
+        for (device, offset, len) in regions.chain(tables) {
+            let (slots, entry) = (&mut space.devices[device.index()], &superblock.devices[device.index()]);
+            let at = offset - entry.slots_offset;
+            let end = (at + len).0.div_ceil(superblock.extent_size.0) as u32;
             for index in (at / superblock.extent_size) as u32..end {
                 slots.claim(index);
             }
@@ -165,6 +171,43 @@ impl Space {
             beyond => beyond,
         };
         Some(slots.give(index?))
+    }
+
+    /// Takes so many free slots of a device that lie side by side, for metadata; the first of them.
+    pub fn reserve_run(&mut self, device: DeviceId, count: u32) -> Option<u32> {
+        let slots = &mut self.devices[device.index()];
+        let mut first = slots.taken.first_from(if slots.keeps_addresses { slots.part.1 } else { 0 })?;
+        loop {
+            let end = first.checked_add(count).filter(|&end| end <= slots.count)?;
+            match (first..end).rev().find(|&index| !slots.taken.is_free(index)) {
+                Some(taken) => first = slots.taken.first_from(taken + 1)?,
+                None => break,
+            }
+        }
+        (first..first + count).for_each(|index| {
+            slots.give(index);
+        });
+        slots.reserved += count;
+        Some(first)
+    }
+
+    /// Gives such slots back.
+    pub fn release_run(&mut self, device: DeviceId, first: u32, count: u32) {
+        self.devices[device.index()].reserved -= count;
+        for index in first..first + count {
+            self.release(self.number(Slot { device, index }).expect("slots of metadata exist"));
+        }
+    }
+
+    /// Gives back the slots of a device in which metadata lay and lies no more.
+    pub fn release_metadata(&mut self, before: &Superblock, now: &Superblock, device: DeviceId) {
+        let (before, now) = (Space::new(before), Space::new(now));
+        let is_free = |space: &Space, index| space.devices[device.index()].taken.is_free(index);
+        for index in 0..now.devices[device.index()].count {
+            if !is_free(&before, index) && is_free(&now, index) {
+                self.release_run(device, index, 1);
+            }
+        }
     }
 
     /// Whether an extent lies in the slot of its own number on this device, or not there at all.
@@ -398,6 +441,23 @@ pub(super) mod tests {
         assert_eq!((space.take_aside(device), space.take_at(device, 3)), (None, None));
         assert_eq!(space.take_near(device, 3), None);
         assert_eq!(space.locate(SlotNumber(13 + 19)), Some(Slot { device, index: 19 }));
+    }
+
+    #[test]
+    fn metadata_gets_slots_side_by_side_and_gives_them_back() {
+        let (mut space, device) = (space(&[20], 20), DeviceId(0));
+        [3, 9].into_iter().for_each(|index| assert!(space.claim(SlotNumber(1 + index))));
+        assert_eq!(space.reserve_run(device, 11), None);
+        assert_eq!(space.reserve_run(device, 5), Some(4));
+        assert_eq!(space.reserve_run(device, 10), Some(10));
+        assert_eq!((space.held(device), space.free(device)), (2, 3));
+        space.release_run(device, 4, 5);
+        assert_eq!((space.held(device), space.free(device)), (2, 8));
+        let mut entries = vec![entry(20, 1)];
+        entries[0].layout = Layout::Tail;
+        let mut space = Space::of_devices(&entries, 16);
+        assert_eq!((space.reserve_run(device, 5), space.reserve_run(device, 4)), (None, Some(16)));
+        assert_eq!((space.held(device), space.free(device)), (0, 16));
     }
 
     #[test]

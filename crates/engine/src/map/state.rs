@@ -134,8 +134,8 @@ impl State {
         self.outdated.is_needed() && self.stale_pages() > 0
     }
 
-    /// From now on, slots of other devices than this one wait for a checkpoint to be free.
-    pub fn set_only_journal(&mut self, device: DeviceId) {
+    /// From now on, slots of other devices than this one wait for a checkpoint to be free; if there is none, no slots wait.
+    pub fn set_only_journal(&mut self, device: Option<DeviceId>) {
         self.outdated.set_only_journal(device);
     }
 
@@ -247,6 +247,31 @@ impl State {
         let view = &mut self.views[device.index()];
         view.slots = self.space.free(device);
         view.free = view.slots;
+    }
+
+    /// Takes so many free slots of a device that lie side by side, for metadata; the first of them.
+    pub fn reserve_run(&mut self, device: DeviceId, count: u32) -> Option<u32> {
+        let before = self.space.free(device);
+        let first = self.space.reserve_run(device, count)?;
+        let view = &mut self.views[device.index()];
+        view.free = self.space.free(device);
+        view.slots -= before - view.free;
+        Some(first)
+    }
+
+    /// Gives such slots back: no metadata lies there any more.
+    pub fn release_run(&mut self, device: DeviceId, first: u32, count: u32) {
+        let before = self.space.free(device);
+        self.space.release_run(device, first, count);
+        let view = &mut self.views[device.index()];
+        view.free = self.space.free(device);
+        view.slots += view.free - before;
+    }
+
+    /// Gives back the slots of a device in which metadata lay and lies no more.
+    pub fn release_metadata(&mut self, before: &Superblock, now: &Superblock, device: DeviceId) {
+        self.space.release_metadata(before, now, device);
+        self.views[device.index()].free = self.space.free(device);
     }
 
     /// Slots of a device that something but metadata uses, or that are not free again yet.

@@ -85,7 +85,7 @@ impl Moves {
             auditing: Cell::new(false),
             resynced: Cell::new(false),
             incomplete: Cell::new(superblock.copies > 1),
-            drains: Drains::default(),
+            drains: Drains::of(superblock),
             probe_rng: RefCell::new(Rng::new(superblock.epoch)),
         }
     }

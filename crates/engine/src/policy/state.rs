@@ -127,7 +127,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         let buf = buffer(Bytes::of_len(bytes.len())).await;
         buf.copy_from_slice(Bytes::ZERO, &bytes);
         let half = HALF * (next.sequence % 2);
-        let places = images(&self.devices.superblock(), RegionKind::PolicyState);
+        let places = self.places(RegionKind::PolicyState);
         let mut written = false;
         for (device, region) in places {
             if self.member(device).is_written() {
@@ -144,6 +144,11 @@ impl<R: Runtime, D: Device> Core<R, D> {
             // only state.
             false => newest.sequence += 2,
         }
+    }
+
+    /// The policy's state has got another place: it is written there even if it has not changed.
+    pub fn move_policy_state(&self) {
+        self.policy.states.newest.borrow_mut().policy.clear();
     }
 
     /// The next state to be written; none if the newest one is the same.

@@ -10,7 +10,7 @@
 //! 44      4     first slot number
 //! 48      1     class: 1 ssd, 2 hdd
 //! 49      1     state: 1 active, 2 missing, 3 failed, 4 draining, 5 slow, 6 returning, 7 removed
-//! 50      1     role, a bit each: 1 data, 2 metadata, 4 cache
+//! 50      1     role, a bit each: 1 data, 2 metadata, 4 cache, 8 leaving
 //! 51      1     layout: 1 head, 2 tail, 3 adopted
 //! 52      12    0
 //! 64      48    model of an emulated device, UTF-8, zero-padded
@@ -121,14 +121,22 @@ impl Role {
     pub const METADATA: Role = Role(2);
     /// Holds extra copies.
     pub const CACHE: Role = Role(4);
+    /// Is lost, and to be removed: nothing new is to lie there.
+    pub const LEAVING: Role = Role(8);
+    const ALL: Role = Role(15);
 
     /// Whether all flags of `other` are set.
     pub const fn contains(self, other: Role) -> bool {
         self.0 & other.0 == other.0
     }
 
+    /// These flags but for those of `other`.
+    pub const fn without(self, other: Role) -> Role {
+        Role(self.0 & !other.0)
+    }
+
     fn from_bits(bits: u8) -> Result<Role, Invalid> {
-        match bits & !(Role::DATA | Role::METADATA | Role::CACHE).0 {
+        match bits & !Role::ALL.0 {
             0 => Ok(Role(bits)),
             unknown => Err(Invalid::Value(format!("device role has the unknown bits {unknown:#x}"))),
         }
@@ -144,7 +152,12 @@ impl BitOr for Role {
 
 impl fmt::Debug for Role {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let names = [(Role::DATA, "data"), (Role::METADATA, "metadata"), (Role::CACHE, "cache")];
+        let names = [
+            (Role::DATA, "data"),
+            (Role::METADATA, "metadata"),
+            (Role::CACHE, "cache"),
+            (Role::LEAVING, "leaving"),
+        ];
         let set = names.into_iter().filter(|(flag, _)| self.contains(*flag)).map(|(_, name)| name);
         f.write_str(&set.collect::<Vec<_>>().join("+"))
     }

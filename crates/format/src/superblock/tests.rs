@@ -136,7 +136,7 @@ fn every_state_phase_layout_and_role_round_trips() {
     use DeviceState::*;
     let states = [Active, Missing, Failed, Draining, Slow, Returning, Removed];
     let phases = [Phase::Closed, Phase::Opening, Phase::Open, Phase::Closing];
-    let roles = [Role::DATA, Role::METADATA, Role::CACHE | Role::DATA, Role::default()];
+    let roles = [Role::DATA, Role::METADATA, Role::CACHE | Role::DATA, Role::LEAVING, Role::default()];
     for i in 0..6 {
         let mut superblock = volume();
         superblock.phase = phases[i % 4];

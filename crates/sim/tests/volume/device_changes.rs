@@ -1,10 +1,12 @@
 //! Devices that come to an open volume and leave it while guests work: what is asked for, refused, reported, and lost meanwhile.
 
 use crate::rig::busy::{busy, end};
-use crate::rig::life::{ADDED, LAST, Oracle, addition, disk, open, state, wait_until_removed, work};
+use crate::rig::life::{ADDED, LAST, Oracle, addition, disk, names, open, state, wait_until_removed, work};
 use crate::rig::{options, refused};
 use braid_base::{Bytes, DeviceId, KIB, MIB, Nanos, Rng};
-use braid_engine::{Addition, CreateOptions, Durability, Error, ErrorKind, Export, create};
+use braid_engine::{
+    Addition, CreateOptions, Durability, Error, ErrorKind, Export, OpenOptions, Volume, create,
+};
 use braid_format::Uuid;
 use braid_format::superblock::{DeviceState, Layout};
 use braid_runtime::{Arena, Runtime};
@@ -99,11 +101,6 @@ fn a_device_that_the_others_cannot_do_without_does_not_leave() {
             let create_options = CreateOptions { copies, size: Some(size), ..options(1) };
             create(&disks, &create_options).await.unwrap();
             let volume = open(&rt, disks.to_vec()).await;
-            for metadata in [0, 1] {
-                let error = refused(volume.remove_device(DeviceId(metadata)).await);
-                assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
-                assert!(error.to_string().contains("journal"), "{error}");
-            }
             assert_eq!(refused(volume.remove_device(DeviceId(3)).await).kind(), ErrorKind::Invalid);
             assert_eq!(refused(volume.cancel_removal(LAST).await).kind(), ErrorKind::Invalid);
             assert_eq!(refused(volume.erase_removed(LAST).await).kind(), ErrorKind::Invalid);
@@ -248,6 +245,126 @@ fn a_volume_of_disks_gets_a_cache() {
             let forks: Vec<Disk> = disks.iter().map(|disk| disk.fork(&rt)).collect();
             let volume = open(&rt, forks).await;
             oracle.check(&volume, &arena, "after a crash").await;
+            volume.audit().await.unwrap();
+        });
+        world.halt();
+    }
+}
+
+/// An SSD that caches for a disk, and has the journal, is taken away; the disk is the volume then, until another SSD comes.
+#[test]
+fn the_first_ssd_leaves_with_the_journal() {
+    for seed in 0..3 {
+        let world = World::new(720 + seed);
+        let disks = [disk(&world, true), disk(&world, false), disk(&world, true)];
+        let rt = world.clone();
+        world.block_on(async move {
+            let create_options = CreateOptions { policy: "ssd-first,cache=60%".to_owned(), ..options(1) };
+            create(&disks[..2], &create_options).await.unwrap();
+            let volume = open(&rt, disks[..2].to_vec()).await;
+            let (oracle, stop) = (Oracle::new(), Rc::new(Cell::new(false)));
+            rt.spawn(work(rt.clone(), volume.clone(), oracle.clone(), Rng::new(seed), stop.clone()));
+            rt.sleep(Nanos::from_secs(5)).await;
+            volume.set_policy("equi").await.unwrap();
+            volume.remove_device(DeviceId(0)).await.unwrap();
+            while state(&volume, DeviceId(0)) != DeviceState::Removed {
+                rt.sleep(Nanos::from_millis(100)).await;
+            }
+            let superblock = volume.superblock();
+            assert!(superblock.regions.iter().all(|region| region.device == DeviceId(1)), "{superblock:?}");
+            assert_eq!(superblock.tables.len(), 1);
+            assert_eq!(refused(volume.remove_device(DeviceId(1)).await).kind(), ErrorKind::Invalid);
+            let arena = Arena::new(MIB);
+            let (fork, then) = (disks[1].fork(&rt), Oracle(Rc::new(oracle.0.borrow().clone().into())));
+            let alone = open(&rt, vec![fork]).await;
+            then.check(&alone, &arena, "the disk alone").await;
+            alone.audit().await.unwrap();
+            volume.add_device(disks[2].clone(), &addition(Layout::Head), |_| Ok(())).await.unwrap();
+            rt.sleep(Nanos::from_secs(2)).await;
+            stop.set(true);
+            rt.sleep(Nanos::from_secs(1)).await;
+            volume.audit().await.unwrap();
+            volume.close().await.unwrap();
+            oracle.flushed();
+            let volume = open(&rt, disks[1..].to_vec()).await;
+            oracle.check(&volume, &arena, "with another SSD").await;
+        });
+        world.halt();
+    }
+}
+
+/// Nothing but clean extra copies lies on the SSD: whoever takes it away does not wait.
+#[test]
+fn the_first_ssd_leaves_within_a_second_if_it_is_a_clean_cache() {
+    let world = World::new(730);
+    let disks = [disk(&world, true), disk(&world, false)];
+    let rt = world.clone();
+    world.block_on(async move {
+        create(&disks, &CreateOptions { policy: "hdd-only".to_owned(), ..options(1) }).await.unwrap();
+        let volume = open(&rt, disks.to_vec()).await;
+        let arena = Arena::new(MIB * 2);
+        for at in 0..4 {
+            let bytes = crate::rig::filled(&arena, MIB, at as u8 + 1);
+            volume.write(MIB * at, &bytes, Durability::Fua).await.unwrap();
+        }
+        volume.replace_policy(Box::new(crate::rig::cached::Cache { writes: false }));
+        let buf = arena.alloc(MIB).await;
+        volume.read(Bytes::ZERO, &buf).await.unwrap();
+        rt.sleep(Nanos::from_secs(1)).await;
+        assert!(volume.status().devices[0].free < volume.status().devices[0].slots);
+        let begin = rt.now();
+        volume.set_policy("hdd-only").await.unwrap();
+        volume.remove_device(DeviceId(0)).await.unwrap();
+        while state(&volume, DeviceId(0)) != DeviceState::Removed {
+            rt.sleep(Nanos::from_millis(10)).await;
+        }
+        assert!(rt.now() - begin < Nanos::from_secs(1), "{:?}", rt.now() - begin);
+        volume.close().await.unwrap();
+        let volume = open(&rt, disks[1..].to_vec()).await;
+        volume.read(Bytes::ZERO, &buf).await.unwrap();
+        assert!(buf.with_bytes(|bytes| bytes.iter().all(|&byte| byte == 1)));
+    });
+    world.halt();
+}
+
+/// What a device that is dead held alone, with one copy, is lost by name: the device can be removed all the same, with the journal on it.
+#[test]
+fn a_dead_device_leaves_a_volume_of_one_copy_once_it_is_given_up() {
+    for dead in [0, 1, 2] {
+        let world = World::new(740);
+        let disks = [disk(&world, true), disk(&world, false), disk(&world, false)];
+        let rt = world.clone();
+        world.block_on(async move {
+            create(&disks, &CreateOptions { policy: "stripe".to_owned(), ..options(1) }).await.unwrap();
+            let volume = open(&rt, disks.to_vec()).await;
+            let arena = Arena::new(MIB * 2);
+            for at in 0..4 {
+                let bytes = crate::rig::filled(&arena, MIB, 7);
+                volume.write(MIB * at, &bytes, Durability::Fua).await.unwrap();
+            }
+            volume.close().await.unwrap();
+            let left: Vec<Disk> = (0..3).filter(|&i| i != dead).map(|i| disks[i].clone()).collect();
+            let open_left = async |distrust: Vec<DeviceId>| {
+                let options = OpenOptions { distrust, ..OpenOptions::new(names(2)) };
+                Volume::open(rt.clone(), left.clone(), options).await.unwrap()
+            };
+            let (volume, recovery) = open_left(vec![DeviceId(dead as u16)]).await;
+            assert!(!recovery.lost.is_empty());
+            volume.remove_device(DeviceId(dead as u16)).await.unwrap();
+            while state(&volume, DeviceId(dead as u16)) != DeviceState::Removed {
+                rt.sleep(Nanos::from_millis(100)).await;
+            }
+            volume.close().await.unwrap();
+            let (volume, _) = open_left(vec![]).await;
+            let buf = arena.alloc(KIB * 128).await;
+            for extent in 0..32 {
+                let read = volume.read(KIB * 128 * extent, &buf).await;
+                let is_lost = recovery.lost.contains(&braid_base::ExtentId(extent as u32));
+                assert_eq!(read.is_err(), is_lost, "{extent}: {read:?}");
+            }
+            let first = KIB * 128 * u64::from(recovery.lost[0].0);
+            volume.write(first, &buf, Durability::Fua).await.unwrap();
+            volume.read(first, &buf).await.unwrap();
             volume.audit().await.unwrap();
         });
         world.halt();

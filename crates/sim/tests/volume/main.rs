@@ -14,6 +14,7 @@ mod cache_table_damage;
 mod copies;
 mod damage;
 mod deadlines;
+mod device_campaign;
 mod device_changes;
 mod device_life;
 mod device_returns;

@@ -1,0 +1,179 @@
+//! What the removal of a disk costs guests, and how fast it is when there are none: in virtual time, on modelled devices.
+//!
+//! A volume of 4 GiB lies on an SSD and three disks. The last disk leaves: it *drains* (one copy of everything, striped over all), or it was *lost*
+//! and what it held is made anew (two copies, striped). Guests make as many requests as they can, in a closed loop, each by itself:
+//!
+//! - `oltp`: 8 clients, 8 KiB at uniformly random places, two thirds reads;
+//! - `files`: 4 clients, runs of 1 to 16 requests of 64 KiB side by side at random places, half of the runs written.
+//!
+//! `cargo run --release -p braid-bench --bin drain`
+
+use anyhow::Result;
+use braid_base::{Bytes, DeviceClass, DeviceId, GIB, KIB, MIB, Nanos, Rng, SECTOR};
+use braid_emulated::Emulated;
+use braid_engine::{CreateOptions, Durability, Export, OpenOptions, Volume, create};
+use braid_format::Uuid;
+use braid_format::superblock::DeviceState;
+use braid_model::{DeviceModel, by_name};
+use braid_runtime::{Arena, Device, Geometry, Runtime};
+use braid_sim::{Hollow, Payload, World};
+use std::cell::Cell;
+use std::rc::Rc;
+
+type Drive = Rc<Emulated<World, Rc<Hollow>, DeviceModel>>;
+
+const SEED: u64 = 11;
+const SIZE: Bytes = Bytes(4 << 30);
+const LEAVES: DeviceId = DeviceId(3);
+/// How long guests are watched alone, after as long without being watched.
+const ALONE: Nanos = Nanos::from_secs(20);
+/// And at most so long beside the removal.
+const BESIDE: Nanos = Nanos::from_secs(600);
+
+#[derive(Clone, Copy, PartialEq, Debug)]
+enum Load {
+    Idle,
+    Oltp,
+    Files,
+}
+
+#[derive(Default)]
+struct Guests {
+    bytes: Cell<u64>,
+    stop: Cell<bool>,
+}
+
+fn main() -> Result<()> {
+    println!(
+        "{:<22} {:<8} {:<6} {:>12} {:>12} {:>7} {:>14} {:>10}",
+        "devices", "removal", "load", "alone MB/s", "beside MB/s", "cost", "removal MB/s", "of seq."
+    );
+    for (ssd, hdd) in [("sata-ssd", "exos-x20"), ("x25-m", "mba3073")] {
+        for copies in [1, 2] {
+            for load in [Load::Idle, Load::Oltp, Load::Files] {
+                let [alone, beside, removal, sequential] = measure(ssd, hdd, copies, load)?;
+                let cost = if load == Load::Idle {
+                    "-".to_owned()
+                } else {
+                    format!("{:.0} %", 100.0 * (1.0 - beside / alone))
+                };
+                println!(
+                    "{:<22} {:<8} {:<6} {alone:>12.2} {beside:>12.2} {cost:>7} {removal:>14.2} {:>8.0} %",
+                    format!("{ssd} + 3 {hdd}"),
+                    if copies == 1 { "drain" } else { "rebuild" },
+                    format!("{load:?}").to_lowercase(),
+                    100.0 * removal / sequential
+                );
+            }
+        }
+    }
+    Ok(())
+}
+
+fn drive(world: &World, class: DeviceClass, model: &str, size: Bytes, seed: u64) -> Result<Drive> {
+    let spec = by_name(model)?;
+    let hollow = Rc::new(Hollow::new(Geometry { size, class, alignment: SECTOR }, Payload::Nothing));
+    let drive = Emulated::new(world.clone(), hollow, spec.build(size, seed));
+    drive.set_timed(false);
+    Ok(Rc::new(drive))
+}
+
+/// In MB/s: guests alone, guests beside the removal, the removal, the disk's sequential reads.
+fn measure(ssd: &str, hdd: &str, copies: u8, load: Load) -> Result<[f64; 4]> {
+    let world = World::in_order(SEED);
+    let mut drives = vec![drive(&world, DeviceClass::Ssd, ssd, GIB * 8, 0)?];
+    for seed in 1..4 {
+        drives.push(drive(&world, DeviceClass::Hdd, hdd, GIB * 16, seed)?);
+    }
+    let rt = world.clone();
+    let measured = world.block_on(async move {
+        let mut options = CreateOptions::new("drain", Uuid([1; 16]));
+        (options.size, options.copies, options.policy) = (Some(SIZE), copies, "stripe".to_owned());
+        let superblock = create(&drives, &options).await?;
+        for (place, (drive, entry)) in drives.iter().zip(&superblock.devices).enumerate() {
+            let slots = entry.slots_area(superblock.extent_size).expect("what was created is verified");
+            drive.inner().set_data(slots, superblock.regions_on(DeviceId(place as u16)));
+        }
+        let names = (0..4).map(|place| format!("d{place}")).collect();
+        let volume = Volume::open(rt.clone(), drives.clone(), OpenOptions::new(names)).await?.0;
+        let arena = Arena::new(MIB * 8);
+        let large = arena.alloc(MIB).await;
+        for place in 0..SIZE / MIB {
+            volume.write(MIB * place, &large, Durability::Volatile).await?;
+        }
+        volume.flush().await?;
+        drives.iter().for_each(|drive| drive.set_timed(true));
+        let sequential = sequential(&rt, &drives[3], &arena).await?;
+        let guests = Rc::new(Guests::default());
+        start(&rt, &volume, load, &guests);
+        rt.sleep(ALONE).await;
+        let before = guests.bytes.get();
+        rt.sleep(ALONE).await;
+        let alone = per_second(guests.bytes.get() - before, ALONE);
+        let held = volume.status().devices[3].slots - volume.status().devices[3].free;
+        if copies == 2 {
+            volume.fail_device(LEAVES).await?;
+        }
+        let (begin, before) = (rt.now(), guests.bytes.get());
+        volume.remove_device(LEAVES).await?;
+        let mut left = 0;
+        while rt.now() < begin + BESIDE {
+            rt.sleep(Nanos::from_millis(100)).await;
+            let device = volume.status().devices[3].clone();
+            left = device.drain.map_or(0, |drain| drain.left_bytes.0);
+            if device.state == DeviceState::Removed {
+                break;
+            }
+        }
+        let took = rt.now() - begin;
+        let beside = per_second(guests.bytes.get() - before, took);
+        let moved = superblock.extent_size.0 * u64::from(held) - left;
+        guests.stop.set(true);
+        Ok::<_, anyhow::Error>([alone, beside, per_second(moved, took), sequential])
+    });
+    world.halt();
+    measured
+}
+
+fn per_second(bytes: u64, took: Nanos) -> f64 {
+    bytes as f64 / 1e6 / (took.0 as f64 / 1e9)
+}
+
+async fn sequential(rt: &World, drive: &Drive, arena: &Arena) -> Result<f64> {
+    let (begin, buf) = (rt.now(), arena.alloc(MIB).await);
+    for place in 1..=512 {
+        drive.read(MIB * place, &buf).await?;
+    }
+    Ok(per_second(512 << 20, rt.now() - begin))
+}
+
+fn start(rt: &World, volume: &Volume<World, Drive>, load: Load, guests: &Rc<Guests>) {
+    let clients = match load {
+        Load::Idle => 0,
+        Load::Oltp => 8,
+        Load::Files => 4,
+    };
+    for client in 0..clients {
+        let (volume, guests) = (volume.clone(), guests.clone());
+        rt.spawn(async move {
+            let (mut rng, arena) = (Rng::new(SEED + client), Arena::new(MIB));
+            let request = if load == Load::Oltp { KIB * 8 } else { KIB * 64 };
+            let buf = arena.alloc(request).await;
+            while !guests.stop.get() {
+                let (run, writes) = match load {
+                    Load::Files => (rng.between(1, 17), rng.chance(0.5)),
+                    _ => (1, rng.chance(1.0 / 3.0)),
+                };
+                let first = rng.below(SIZE / request - run);
+                for place in first..first + run {
+                    let done = match writes {
+                        true => volume.write(request * place, &buf, Durability::Volatile).await,
+                        false => volume.read(request * place, &buf).await,
+                    };
+                    done.expect("a guest meets no error");
+                    guests.bytes.set(guests.bytes.get() + request.0);
+                }
+            }
+        });
+    }
+}

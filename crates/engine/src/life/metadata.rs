@@ -1,0 +1,262 @@
+//! Metadata of the whole volume leaves a device that is to be removed: a copy of the journal and its proof, of the map, the table of spans, the
+//! double-write area, the policy's state, and the device table. Nothing of a volume on an adopted disk: its record has all that it needs.
+//!
+//! 1. Another device gives free slots side by side; what lay there is erased.
+//! 2. From then on the new places are written beside those that the superblocks name: every batch, every page.
+//! 3. A checkpoint of all pages: the new places hold all that the old ones do. Nothing was read from these, so their device may be lost.
+//! 4. The superblocks name the new places. Until that is durable everywhere, the old ones are written, too.
+//!
+//! An interruption before 4 leaves the old places in charge, and the new slots free.
+
+use super::add::invalid;
+use crate::core::Core;
+use crate::create::buffer;
+use crate::journal::{only_journal, rings};
+use crate::{Error, ErrorKind, Result};
+use braid_base::{Bytes, DeviceId};
+use braid_format::layout::device_table_room;
+use braid_format::superblock::{Region, RegionKind, Role, Superblock, TablePlace};
+use braid_policy::Origin;
+use braid_runtime::{Arena, Device, Runtime};
+use std::cmp::Reverse;
+use std::rc::Rc;
+
+/// The regions of one copy, on their way from one device to another.
+struct Relocation {
+    from: DeviceId,
+    to: DeviceId,
+    old: Vec<Region>,
+    new: Vec<Region>,
+    /// The new place of the device table; none if the new device has one already, or the old one has none.
+    table: Option<TablePlace>,
+    /// The slots of the new places: the first, and how many.
+    slots: (u32, u32),
+}
+
+impl Relocation {
+    /// Changes what the superblocks say.
+    fn apply(&self, superblock: &mut Superblock) {
+        superblock.regions.retain(|region| !self.old.contains(region));
+        superblock.regions.extend(&self.new);
+        superblock.tables.retain(|table| table.device != self.from);
+        superblock.tables.extend(self.table);
+        let [from, to] = [self.from, self.to].map(DeviceId::index);
+        superblock.devices[from].role = superblock.devices[from].role.without(Role::METADATA);
+        superblock.devices[to].role = superblock.devices[to].role | Role::METADATA;
+    }
+}
+
+/// Until the superblocks name them all, no device has the only journal: what is freed waits for a checkpoint wherever it lies.
+const NO_DEVICE: DeviceId = DeviceId(u16::MAX);
+
+impl<R: Runtime, D: Device> Core<R, D> {
+    /// Whether metadata of the whole volume must leave a device before the device can. A cache table goes with its device.
+    pub fn holds_metadata(&self, device: DeviceId) -> bool {
+        let superblock = self.devices.superblock();
+        if superblock.adopted().is_some() {
+            return false;
+        }
+        let mut regions = superblock.regions.iter();
+        regions.any(|region| region.device == device && region.kind != RegionKind::CacheTable)
+            || superblock.tables.iter().any(|table| table.device == device)
+    }
+
+    /// Moves all metadata of the whole volume off a device that leaves.
+    pub async fn move_metadata(self: &Rc<Self>, device: DeviceId) -> Result<()> {
+        if !self.holds_metadata(device) {
+            return Ok(());
+        }
+        let _alone = self.devices.life.acquire(1).await;
+        for copy in self.copies_on(device) {
+            if !self.is_leaving(device) || self.jobs.are_ending() {
+                return Ok(());
+            }
+            let relocation = self.begin_relocation(device, copy)?;
+            let moved = self.relocate(&relocation).await;
+            let (named, Relocation { to, slots: (first, count), .. }) =
+                (self.is_named(&relocation), &relocation);
+            if !named {
+                self.journal.set_places(self.rings_of(&self.devices.superblock()), None);
+                self.devices.beside.borrow_mut().clear();
+                self.note_only_journal();
+                self.state.borrow_mut().release_run(*to, *first, *count);
+            }
+            moved?;
+            tracing::info!("metadata of {} is on {} now", self.describe(device), self.describe(*to));
+        }
+        Ok(())
+    }
+
+    /// The devices that would get the metadata of a device, and how many slots each would give for it.
+    ///
+    /// # Errors
+    /// `NoSpace` if none has so many free slots side by side; `Invalid` for a journal of epochs, which stays on its disk.
+    pub fn metadata_targets(&self, device: DeviceId) -> Result<Vec<(DeviceId, u32)>> {
+        let is_journal = |r: &Region| r.device == device && r.kind == RegionKind::EpochJournal;
+        if self.devices.superblock().regions.iter().any(is_journal) {
+            return invalid(format!(
+                "device {device} holds the journal of epochs, which stays on its disk: it cannot be removed"
+            ));
+        }
+        let mut taken = Vec::new();
+        let mut failed = None;
+        for copy in self.copies_on(device) {
+            match self.begin_relocation(device, copy) {
+                Ok(relocation) => taken.push((relocation.to, relocation.slots)),
+                Err(error) => failed = Some(error),
+            }
+        }
+        let mut state = self.state.borrow_mut();
+        taken.iter().for_each(|&(to, (first, count))| state.release_run(to, first, count));
+        match failed {
+            Some(error) => Err(error),
+            None => Ok(taken.into_iter().map(|(to, (_, count))| (to, count)).collect()),
+        }
+    }
+
+    /// The copies of which regions lie on a device.
+    fn copies_on(&self, device: DeviceId) -> Vec<u8> {
+        let of_copy = |copy: &u8| !self.regions_of(device, *copy).is_empty();
+        (0..2).filter(of_copy).collect()
+    }
+
+    fn regions_of(&self, device: DeviceId, copy: u8) -> Vec<Region> {
+        let superblock = self.devices.superblock();
+        let stays = [RegionKind::CacheTable, RegionKind::EpochJournal];
+        let moves = |r: &&Region| r.device == device && r.copy == copy && !stays.contains(&r.kind);
+        superblock.regions.iter().filter(moves).copied().collect()
+    }
+
+    /// Takes the slots of the new places.
+    fn begin_relocation(&self, from: DeviceId, copy: u8) -> Result<Relocation> {
+        let old = self.regions_of(from, copy);
+        let mut least = 0;
+        for to in self.devices_for_metadata(from, copy) {
+            let table = self.table_for(from, to);
+            let len: Bytes = old.iter().map(|region| region.len).sum::<Bytes>() + table.unwrap_or_default();
+            let count = len.0.div_ceil(self.shape.extent_size.0) as u32;
+            least = count;
+            let Some(first) = self.state.borrow_mut().reserve_run(to, count) else { continue };
+            let mut offset = self.member(to).slot_offset(first, self.shape.extent_size);
+            let new = old.iter().map(|region| {
+                let placed = Region { device: to, offset, ..*region };
+                offset += region.len;
+                placed
+            });
+            let new: Vec<Region> = new.collect();
+            let table = table.map(|len| TablePlace { device: to, offset, len });
+            return Ok(Relocation { from, to, old, new, table, slots: (first, count) });
+        }
+        let text = format!(
+            "device {from} holds metadata of the whole volume, and no other device that may hold it has {least} free extents side by side: \
+             add a device first"
+        );
+        Err(Error::new(ErrorKind::NoSpace, text))
+    }
+
+    /// Where metadata may go, the best first: not where its other copy lies, unless with one copy of everything nothing else is left.
+    fn devices_for_metadata(&self, from: DeviceId, copy: u8) -> Vec<DeviceId> {
+        let beside = self.devices.superblock().region(RegionKind::Map, 1 - copy).map(|r| r.device);
+        let class = self.member(from).entry.class;
+        let fits = |id: &DeviceId| {
+            *id != from && self.member(*id).is_filled() && (self.shape.copies == 1 || Some(*id) != beside)
+        };
+        let mut all: Vec<DeviceId> = self.devices.iter().map(|member| member.id).filter(fits).collect();
+        let views = &self.state.borrow().views;
+        all.sort_by_key(|&id| {
+            (Some(id) == beside, self.member(id).entry.class != class, Reverse(views[id.index()].free))
+        });
+        all
+    }
+
+    /// The room for a device table on `to`, if one moves there from `from`.
+    fn table_for(&self, from: DeviceId, to: DeviceId) -> Option<Bytes> {
+        let superblock = self.devices.superblock();
+        if superblock.tables.iter().any(|table| table.device == to) {
+            return None;
+        }
+        let old = superblock.tables.iter().find(|table| table.device == from)?;
+        Some(old.len.max(device_table_room(superblock.devices.len()) * 2))
+    }
+
+    async fn relocate(&self, relocation: &Relocation) -> Result<()> {
+        let mut planned = self.devices.superblock().clone();
+        relocation.apply(&mut planned);
+        planned.verify().map_err(|wrong| {
+            let text = format!("metadata cannot move to {}: {wrong}", relocation.to);
+            Error::new(ErrorKind::Invalid, text)
+        })?;
+        self.erase_places(relocation).await?;
+        self.write_beside(relocation, &planned).await;
+        self.checkpoint().await?;
+        self.prove().await?;
+        self.flush_proofs().await?;
+        if !self.member(relocation.to).is_filled() {
+            let text = format!("{} was given up meanwhile", self.describe(relocation.to));
+            return Err(Error::new(ErrorKind::Degraded, text));
+        }
+        let before = self.devices.superblock().clone();
+        self.change_superblock(|superblock| {
+            relocation.apply(superblock);
+            let (now, then) = (self.rings_of(superblock), self.rings_of(&before));
+            self.journal.set_places(now.clone(), then.into_iter().find(|ring| !now.contains(ring)));
+            self.devices.beside.replace(relocation.old.clone());
+        })
+        .await?;
+        let now = self.devices.superblock().clone();
+        self.journal.set_places(self.rings_of(&now), None);
+        self.devices.beside.borrow_mut().clear();
+        self.note_only_journal();
+        self.state.borrow_mut().release_metadata(&before, &now, relocation.from);
+        self.move_policy_state();
+        self.save_policy().await;
+        Ok(())
+    }
+
+    /// Erases what must not be taken for a structure of this volume. All pages of the map and of the spans are written later.
+    async fn erase_places(&self, relocation: &Relocation) -> Result<()> {
+        let member = self.member(relocation.to);
+        let zeros = buffer(Arena::LARGEST).await;
+        zeros.fill_zero();
+        let is_erased = |region: &&Region| !matches!(region.kind, RegionKind::Map | RegionKind::Intents);
+        let regions = relocation.new.iter().filter(is_erased).map(|region| (region.offset, region.len));
+        let table = relocation.table.map(|table| (table.offset, table.len));
+        for (offset, len) in regions.chain(table) {
+            let mut at = Bytes::ZERO;
+            while at < len {
+                let step = zeros.len().min(len - at);
+                self.device_write(member, offset + at, &zeros.slice(Bytes::ZERO..step), Origin::Background)
+                    .await?;
+                at += step;
+            }
+        }
+        self.flush_member(member, "the new place of metadata").await
+    }
+
+    /// From the next batch on, the new places are written, too, and the next checkpoint writes all pages.
+    async fn write_beside(&self, relocation: &Relocation, planned: &Superblock) {
+        let _no_batch = self.journal.hold().await;
+        let now = self.rings_of(&self.devices.superblock());
+        let joins = self.rings_of(planned).into_iter().find(|ring| !now.contains(ring));
+        self.journal.set_places(now, joins);
+        self.devices.beside.replace(relocation.new.clone());
+        let mut state = self.state.borrow_mut();
+        if self.shape.copies == 1 {
+            state.set_only_journal(Some(NO_DEVICE));
+        }
+        state.mark_all_stale(planned.spans());
+    }
+
+    fn is_named(&self, relocation: &Relocation) -> bool {
+        self.devices.superblock().regions.contains(&relocation.new[0])
+    }
+
+    fn rings_of(&self, superblock: &Superblock) -> Vec<(DeviceId, Bytes)> {
+        rings(superblock, |device| self.member(device).is_current())
+    }
+
+    fn note_only_journal(&self) {
+        let only = only_journal(&self.devices.superblock(), |device| self.member(device).is_current());
+        self.state.borrow_mut().set_only_journal(only);
+    }
+}
