@@ -71,7 +71,7 @@ fn main() -> Result<()> {
 }
 
 fn drive(world: &World, class: DeviceClass, model: &str, size: Bytes, seed: u64) -> Result<Drive> {
-    let spec = by_name(model)?;
+    let spec = by_name(model).ok_or_else(|| anyhow::anyhow!("no model {model}"))?;
     let hollow = Rc::new(Hollow::new(Geometry { size, class, alignment: SECTOR }, Payload::Nothing));
     let drive = Emulated::new(world.clone(), hollow, spec.build(size, seed));
     drive.set_timed(false);

@@ -57,7 +57,11 @@ pub fn describe(report: &CheckReport) -> String {
     for device in &report.degraded {
         text += &format!("degraded: {device}\n");
     }
-    let verb = if report.repaired { "lost" } else { "cannot be proved; a repair gives it up" };
+    let verb = if report.repaired || report.fatal.is_empty() {
+        "lost"
+    } else {
+        "cannot be proved; a repair gives it up"
+    };
     for LostRange { offset_bytes, length_bytes } in &report.lost {
         text += &format!("{verb}: {} from byte {offset_bytes}\n", Bytes(*length_bytes));
     }
@@ -86,6 +90,9 @@ pub fn describe(report: &CheckReport) -> String {
         (true, false) => format!("damaged; nothing is lost: braid check {name} --repair"),
         (false, _) if report.repaired => {
             "repaired, but for what is lost: restore that from a backup".to_owned()
+        }
+        (false, _) if report.fatal.is_empty() => {
+            "whole but for what is lost: write that anew from a backup, or discard it".to_owned()
         }
         (false, _) => format!("damaged: braid check {name} --repair keeps all but what is listed"),
     };

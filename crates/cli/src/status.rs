@@ -21,7 +21,8 @@ Examples:
 
 JSON of a volume that is served: name, served (true), uuid, process_id, uptime_seconds, nbd_uris,
 nbd_connections, attached_file, policy, size_bytes, extent_bytes, block_bytes, copies, mapped_bytes,
-extra_bytes, dirty_bytes, cache_bytes, cache_limit_bytes, map_memory_bytes, journal_bytes,
+lost_bytes, lost (offset_bytes, length_bytes), extra_bytes, dirty_bytes, cache_bytes, cache_limit_bytes,
+map_memory_bytes, journal_bytes,
 behind_bytes, deferred_bytes, journaled_bytes, epoch, epoch_failure, written_lately_bytes, stale_pages, pending_changes,
 failure,
 durability (power_cut, daemon_crash or none: what a flush survives), guests, background, devices.
@@ -155,6 +156,13 @@ fn head(status: &StatusReport) -> String {
     if let Some(failure) = &status.epoch_failure {
         text +=
             &format!("  DEGRADED: no epoch can end, and the disk may lack more than max-lag: {failure}\n");
+    }
+    if status.lost_bytes > 0 {
+        let (bytes, first) =
+            (Bytes(status.lost_bytes), status.lost.first().map_or(0, |range| range.offset_bytes));
+        text += &format!(
+            "  LOST: {bytes}, the first at byte {first}: read as errors until they are written whole or discarded (--json lists the ranges)\n"
+        );
     }
     let (size, extent) = (Bytes(status.size_bytes), Bytes(status.extent_bytes));
     let mapped = Bytes(status.mapped_bytes);

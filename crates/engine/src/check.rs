@@ -4,12 +4,13 @@ use crate::adopted::{DirtySpans, look_at};
 use crate::copies::{Member, watched};
 use crate::journal::{Mode, Recovered, Source, check_cache_tables, check_image, recover};
 use crate::map::State;
-use crate::open::{AdoptedDisk, Assembled, ask_superblock, assemble, only_copies};
+use crate::open::{AdoptedDisk, Assembled, Lacking, ask_superblock, assemble, only_copies};
 use crate::shape::Shape;
 use crate::{ErrorKind, Result};
 use braid_base::{Bytes, DeviceId, ExtentId};
 use braid_format::superblock::DeviceState;
 use braid_runtime::{Device, Runtime};
+use std::collections::BTreeSet;
 use std::ops::Range;
 use std::rc::Rc;
 
@@ -22,7 +23,7 @@ pub struct Report {
     pub repairable: Vec<String>,
     /// Damage that nothing makes good.
     pub fatal: Vec<String>,
-    /// Extents whose places are not proved: what a repair would give up, in order.
+    /// Extents whose places are not proved, which a repair would give up, or that are lost already; in order.
     pub lost: Vec<ExtentId>,
     /// Extents that have a home.
     pub mapped_extents: u32,
@@ -66,7 +67,7 @@ pub async fn check<R: Runtime, D: Device>(
         }
     }
     let Assembled { superblock, devices, clean, anew, lately, without, .. } =
-        assemble(rt, devices, names, &[], adopted, false).await?;
+        assemble(rt, devices, names, &[], adopted, Lacking::Examined).await?;
     report.name.clone_from(&superblock.name);
     report.extent_size = superblock.extent_size;
     report.span_size = superblock.extent_size * u64::from(superblock.span_extents);
@@ -105,6 +106,12 @@ async fn check_metadata<D: Device>(
         Ok(Recovered { recovery, .. }) => {
             report.repairable.extend(check_cache_tables(source, &state).await);
             report.only_on_missing = only_copies(source.members, &shape, &state, lately);
+            // With one copy, all that lies on a device that is missing since.
+            let of_missing = |(device, _): &&(DeviceId, ExtentId)| lately.contains(device);
+            report.only_on_missing.extend(recovery.given_up.iter().filter(of_missing));
+            let on_missing: BTreeSet<ExtentId> = report.only_on_missing.iter().map(|(_, e)| *e).collect();
+            report.lost = state.map.lost();
+            report.lost.retain(|extent| !on_missing.contains(extent));
             report.journal_batches = recovery.batches;
             report.mapped_extents = state.map.mapped();
             report.spans = recovery.spans;

@@ -4,7 +4,7 @@ use crate::copies::{Member, watched};
 use crate::create::{refuse_content, write_empty_regions};
 use crate::journal::{Mode, Source, recover};
 use crate::map::State;
-use crate::open::{Assembled, NEVER, assemble, refuse_only_copies, write_new};
+use crate::open::{Assembled, Lacking, NEVER, assemble, refuse_only_copies, write_new};
 use crate::shape::Shape;
 use crate::{Error, ErrorKind, Result};
 use braid_base::{DeviceId, KIB};
@@ -46,7 +46,7 @@ pub async fn replace<R: Runtime, D: Device>(
     let Replacement { device, name, overwrite, .. } = replacement;
     let devices = devices.into_iter().map(Rc::new).collect();
     let Assembled { mut superblock, devices, clean, lately, anew, .. } =
-        assemble(rt, devices, names, &[], None, false).await?;
+        assemble(rt, devices, names, &[], None, Lacking::Refused).await?;
     let Some(entry) = superblock.devices.get(device.index()) else {
         let count = superblock.devices.len();
         return invalid(format!("volume '{}' has no device {device}: it has {count}", superblock.name));

@@ -26,6 +26,9 @@ pub struct Status {
     pub policy: String,
     /// Extents that have a home.
     pub mapped_extents: u32,
+    /// Extents whose bytes are lost, because their device was given up or a repair could not prove their places: reading them is an error until
+    /// they are written whole or discarded.
+    pub lost: Vec<ExtentId>,
     /// Blocks with an extra copy, and how many of these are dirty.
     pub extra_blocks: (usize, usize),
     /// Extents in the memory cache, and how many there may be.
@@ -182,6 +185,7 @@ impl<R: Runtime, D: Device> Volume<R, D> {
             shape: core.shape,
             policy: crate::create::written_policy(&**policy),
             mapped_extents: state.map.mapped(),
+            lost: state.map.lost(),
             extra_blocks: (state.extras.len(), state.extras.dirty()),
             cached_extents: core.guests.cache.borrow().len_and_limit(),
             map_memory: state.memory(),

@@ -10,7 +10,7 @@ use crate::jobs::Jobs;
 use crate::journal::{Journal, Mode, Recovered, Recovery, Source, only_journal, recover, rings};
 use crate::map::State;
 use crate::moves::Moves;
-use crate::open::{AdoptedDisk, Assembled, assemble, enter, refuse_only_copies};
+use crate::open::{AdoptedDisk, Assembled, Lacking, assemble, enter, refuse_only_copies};
 use crate::planted::{Bug, planted};
 use crate::policy::{InCharge, PolicyStates};
 use crate::request::{ExtentCache, Guests, Readahead};
@@ -88,9 +88,10 @@ impl<R: Runtime, D: Device> Volume<R, D> {
     /// nothing was changed.
     pub async fn open(rt: R, devices: Vec<D>, options: OpenOptions) -> Result<(Volume<R, D>, Recovery)> {
         let OpenOptions { names, distrust, adopted, recover: recovery, .. } = &options;
+        let lacking = if *recovery { Lacking::Recovered } else { Lacking::Refused };
         let devices = devices.into_iter().map(Rc::new).collect();
         let Assembled { mut superblock, devices, clean, lately, without, went_without, anew } =
-            assemble(&rt, devices, names, distrust, *adopted, *recovery).await?;
+            assemble(&rt, devices, names, distrust, *adopted, lacking).await?;
         let shape = Shape::of(&superblock);
         let members = Member::all(&superblock, devices, &anew);
         let disk = watched(&rt, &members, adopted::look_at(&members, &superblock, clean)).await?;

@@ -1,6 +1,7 @@
 //! What is refused: a second daemon, and devices that are not those of the volume. Each is a sentence, and changes nothing.
 
-use crate::machine::{Machine, have, qemu_io_ok};
+use crate::machine::{Machine, have, number, qemu_io_ok};
+use serde_json::Value;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 
@@ -50,8 +51,20 @@ fn a_volume_of_one_copy_goes_on_without_a_device_that_is_given_up_for_good() {
     std::fs::rename(machine.path("vault.ssd"), machine.path("away")).unwrap();
     machine.refused(&["serve", "vault"], "degraded", &["d0", "vault.ssd", "--distrust"]);
     machine.refused(&["check", "vault", "--repair"], "degraded", &["d0"]);
+    let check =
+        || -> Value { serde_json::from_str(&machine.braid(&["check", "vault", "--json"]).stdout).unwrap() };
+    let sum = |ranges: &Value| -> f64 {
+        ranges.as_array().unwrap().iter().map(|range| number(range, "length_bytes")).sum()
+    };
+    let (told, lost) = (sum(&check()["only_on_missing"]), sum(&check()["lost"]));
+    assert!(told > 0.0 && lost == 0.0, "{}", check());
     let daemon = machine.serve(&["vault", "--distrust", "d0"]);
-    assert_eq!(machine.braid(&["status", "vault"]).status, 3, "a device is missing");
+    let status = machine.braid(&["status", "vault", "--json"]);
+    let report: Value = serde_json::from_str(&status.stdout).unwrap();
+    assert_eq!((status.status, number(&report, "lost_bytes"), sum(&report["lost"])), (3, told, told));
+    assert_eq!(daemon.terminate().status, 0);
+    assert_eq!((sum(&check()["only_on_missing"]), sum(&check()["lost"])), (0.0, told));
+    let daemon = machine.serve(&["vault"]);
     qemu_io_ok(&daemon.uri, &["write -P 4 0 8M", "flush", "read -P 4 0 8M"]);
     assert_eq!(daemon.terminate().status, 0);
     for _ in 0..2 {

@@ -5,11 +5,15 @@ use crate::report::types::{
     BackgroundReport, CopyReport, DeviceReport, Durability, ExplainReport, GuestReport, LatencyReport,
     OperationReport, ResponseReport, StatusReport,
 };
+use crate::volume::check::ranges;
 use crate::volume::members::Member;
 use braid_base::{Bytes, DeviceId, Nanos};
 use braid_engine::{BackgroundStats, DeviceStatus, Explanation, GuestStats, Latency, MovesStatus, Status};
 use braid_format::superblock::DeviceState;
 use std::collections::BTreeMap;
+
+/// Ranges that are lost, in one report: a reply of the daemon has a bounded length.
+const LOST_SHOWN: usize = 1_000;
 
 /// The part of a status that the engine knows; the daemon fills in the rest.
 pub(crate) fn status_report(name: &str, uptime: Nanos, status: Status, members: &[Member]) -> StatusReport {
@@ -33,6 +37,8 @@ pub(crate) fn status_report(name: &str, uptime: Nanos, status: Status, members: 
         block_bytes: block.0,
         copies: status.shape.copies,
         mapped_bytes: (extent * u64::from(status.mapped_extents)).0,
+        lost_bytes: (extent * status.lost.len() as u64).0,
+        lost: ranges(&status.lost, extent).into_iter().take(LOST_SHOWN).collect(),
         extra_bytes: (block * status.extra_blocks.0 as u64).0,
         dirty_bytes: (block * status.extra_blocks.1 as u64).0,
         cache_bytes: (extent * status.cached_extents.0 as u64).0,

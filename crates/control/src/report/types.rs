@@ -3,6 +3,7 @@
 //! no unit is a count. Counters begin at 0 when the daemon starts. Fields may be added; none changes its meaning.
 
 use crate::DeviceRecord;
+use crate::volume::check::LostRange;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -38,6 +39,10 @@ pub struct StatusReport {
     pub copies: u8,
     /// Extents that have a home, in bytes of the volume.
     pub mapped_bytes: u64,
+    /// Bytes that are lost: reading them is an error until they are written whole or discarded.
+    pub lost_bytes: u64,
+    /// The first of their ranges, 1,000 at most.
+    pub lost: Vec<LostRange>,
     /// Blocks with an extra copy, in bytes.
     pub extra_bytes: u64,
     /// Of these dirty: newer than any required copy.
@@ -90,7 +95,7 @@ impl StatusReport {
 
     /// The exit status that says so to scripts: 0 all is well, 3 no flush can succeed, or a copy is missing.
     pub fn exit_status(&self) -> u8 {
-        if self.failure.is_none() && self.is_whole() { 0 } else { 3 }
+        if self.failure.is_none() && self.is_whole() && self.lost_bytes == 0 { 0 } else { 3 }
     }
 }
 

@@ -25,9 +25,9 @@ pub struct CheckReport {
     pub fatal: Vec<String>,
     /// Devices that do not hold what they should: missing, failed, or to be brought up to date.
     pub degraded: Vec<String>,
-    /// Ranges of the volume whose bytes are lost: what a repair gives up, or has given up.
+    /// Ranges of the volume whose bytes are lost: what a repair gives up, or has given up, or lay on a device that was given up.
     pub lost: Vec<LostRange>,
-    /// Ranges of which a missing device alone holds what was written last: what giving it up would cost, in whole spans.
+    /// Ranges of which a missing device alone holds what was written last: what giving it up would cost.
     pub only_on_missing: Vec<MissingRange>,
     /// Bytes of the volume whose copies the next serving resynchronises, in whole spans.
     pub resync_bytes: u64,
@@ -80,7 +80,7 @@ fn missing_ranges(found: &braid_engine::Report) -> Vec<MissingRange> {
 }
 
 /// Runs of extents as ranges.
-fn ranges(extents: &[ExtentId], extent_size: Bytes) -> Vec<LostRange> {
+pub(crate) fn ranges(extents: &[ExtentId], extent_size: Bytes) -> Vec<LostRange> {
     let runs = extents.chunk_by(|a, b| a.0 + 1 == b.0);
     let range = |run: &[ExtentId]| LostRange {
         offset_bytes: (extent_size * u64::from(run[0].0)).0,

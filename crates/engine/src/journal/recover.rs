@@ -54,6 +54,8 @@ pub struct Recovery {
     pub changed_elsewhere: bool,
     /// Extents whose places a repair could not prove, in order.
     pub lost: Vec<ExtentId>,
+    /// Of these, what lay on a device that was given up.
+    pub given_up: Vec<(DeviceId, ExtentId)>,
     /// What was damaged, a sentence each.
     pub damage: Vec<String>,
 }
@@ -237,17 +239,19 @@ fn give_up_places<D: Device>(source: &Source<'_, D>, state: &mut State, recovery
     if source.superblock.copies > 1 || !source.members.iter().any(Member::is_lacking) {
         return;
     }
-    let is_gone = |entry: &Entry| {
+    let gone_from = |entry: &Entry| {
         let slot = state.space.locate(entry.home);
-        slot.is_some_and(|slot| !source.members[slot.device.index()].is_current())
+        slot.map(|slot| slot.device).filter(|device| !source.members[device.index()].is_current())
     };
-    let gone: Vec<ExtentId> =
-        state.map.iter().filter(|(_, entry)| is_gone(entry)).map(|(extent, _)| extent).collect();
-    for &extent in &gone {
+    let gone: Vec<(DeviceId, ExtentId)> =
+        state.map.iter().filter_map(|(extent, entry)| Some((gone_from(&entry)?, extent))).collect();
+    for &(_, extent) in &gone {
         state.map.set(extent, Entry { home: SlotNumber::LOST, ..Entry::default() });
         state.mark_stale(extent);
     }
-    recovery.lost.extend(gone);
+    recovery.lost.extend(gone.iter().map(|(_, extent)| *extent));
+    recovery.given_up = gone;
+    recovery.given_up.sort_unstable();
 }
 
 /// Marks every slot that the map uses. A slot used twice is damage: the extent with the lower number keeps it.

@@ -14,6 +14,7 @@ pub(crate) struct Map {
     /// Second copies, by extent; empty for a volume that requires one copy.
     seconds: Vec<u32>,
     mapped: u32,
+    lost: u32,
     /// Of an adopted disk, where nothing is stored.
     own: Option<OwnAddresses>,
 }
@@ -34,13 +35,13 @@ const EXTRA: u64 = 1 << 48;
 impl Map {
     pub fn new(extents: u32, copies: u8) -> Map {
         let seconds = if copies > 1 { vec![0; extents as usize] } else { Vec::new() };
-        Map { homes: vec![0; extents as usize], seconds, mapped: 0, own: None }
+        Map { homes: vec![0; extents as usize], seconds, mapped: 0, lost: 0, own: None }
     }
 
     /// The map of an adopted disk with this first slot; all parts of its extents are valid.
     pub fn of_adopted(first: SlotNumber, extents: u32, valid: u16) -> Map {
         let own = OwnAddresses { first, extents, valid, extras: HashMap::default() };
-        Map { homes: Vec::new(), seconds: Vec::new(), mapped: extents, own: Some(own) }
+        Map { homes: Vec::new(), seconds: Vec::new(), mapped: extents, lost: 0, own: Some(own) }
     }
 
     /// Whether every extent lies at its own address on an adopted disk, and stays there.
@@ -56,6 +57,14 @@ impl Map {
     /// Extents that have a home.
     pub fn mapped(&self) -> u32 {
         self.mapped
+    }
+
+    /// Extents whose bytes are lost.
+    pub fn lost(&self) -> Vec<ExtentId> {
+        match self.lost {
+            0 => Vec::new(),
+            _ => self.iter().filter(|(_, e)| e.home == SlotNumber::LOST).map(|(extent, _)| extent).collect(),
+        }
     }
 
     #[inline]
@@ -75,6 +84,8 @@ impl Map {
         let word = &mut self.homes[extent.index()];
         self.mapped -= u32::from(*word as u32 != 0);
         self.mapped += u32::from(entry.home != SlotNumber::NONE);
+        self.lost -= u32::from(*word as u32 == SlotNumber::LOST.0);
+        self.lost += u32::from(entry.home == SlotNumber::LOST);
         *word = *word & !(EXTRA - 1) | u64::from(entry.home.0) | u64::from(entry.valid) << 32;
         match self.seconds.get_mut(extent.index()) {
             Some(second) => *second = entry.second.0,

@@ -49,6 +49,17 @@ pub struct AdoptedDisk {
     pub force: bool,
 }
 
+/// What becomes of a volume that lacks a device.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Lacking {
+    /// One of one copy is refused, unless that was given up; one of two copies may lack one.
+    Refused,
+    /// One of one copy is looked at as if that were given up: to say what lies there.
+    Examined,
+    /// Nothing but the disk that keeps epochs is needed.
+    Recovered,
+}
+
 struct Candidate<'a, D> {
     device: Rc<D>,
     name: &'a str,
@@ -68,7 +79,7 @@ pub(crate) async fn assemble<R: Runtime, D: Device>(
     names: &[String],
     distrusted: &[DeviceId],
     adopted: Option<AdoptedDisk>,
-    recovery: bool,
+    lacking: Lacking,
 ) -> Result<Assembled<D>> {
     let (mut found, mut disk) = (Vec::new(), None);
     for (place, (device, name)) in devices.into_iter().zip(names).enumerate() {
@@ -88,7 +99,7 @@ pub(crate) async fn assemble<R: Runtime, D: Device>(
     };
     let mut superblock = with_newest_table(rt, &found, newest, distrusted).await?;
     let mut given_up = distrusted.to_vec();
-    if recovery {
+    if lacking == Lacking::Recovered {
         // What counts is what that disk knows, not what others say of it.
         let (image, others) = image_alone(&superblock, &found, distrusted)?;
         superblock = with_newest_table(rt, &found, image, &others).await?;
@@ -153,7 +164,7 @@ pub(crate) async fn assemble<R: Runtime, D: Device>(
             return refuse(ErrorKind::Invalid, text);
         }
     }
-    finish(superblock, places, &states, anew, recovery)
+    finish(superblock, places, &states, anew, lacking)
 }
 
 /// What the disk that keeps epochs says, and all other devices: a recovery gives these up.
@@ -409,7 +420,7 @@ fn finish<D>(
     devices: Vec<Option<Rc<D>>>,
     states: &[DeviceState],
     anew: Vec<DeviceId>,
-    recovery: bool,
+    allowed: Lacking,
 ) -> Result<Assembled<D>> {
     let lacking: Vec<usize> = (0..states.len())
         .filter(|&i| matches!(states[i], DeviceState::Missing | DeviceState::Failed | DeviceState::Returning))
@@ -422,11 +433,11 @@ fn finish<D>(
         lacking.iter().filter(|i| is_cache(i) && !given_up(i)).map(|&i| DeviceId(i as u16)).collect();
     let enough = match superblock.copies {
         1 => {
-            let may_lack = |i: &usize| given_up(i) || is_cache(i);
+            let may_lack = |i: &usize| allowed == Lacking::Examined || given_up(i) || is_cache(i);
             lacking.is_empty() || lacking.iter().all(may_lack) && keeps_metadata(&superblock, states)
         }
         // What a recovery needs is there, if that disk is.
-        _ if recovery => true,
+        _ if allowed == Lacking::Recovered => true,
         _ => lacking.len() <= 1,
     };
     if !enough {

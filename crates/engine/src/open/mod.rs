@@ -10,7 +10,7 @@ mod enter;
 mod superblock;
 
 pub use assemble::AdoptedDisk;
-pub(crate) use assemble::{Assembled, NEVER, assemble, judge};
+pub(crate) use assemble::{Assembled, Lacking, NEVER, assemble, judge};
 pub(crate) use enter::{enter, only_copies, refuse_only_copies};
 pub use superblock::identify;
 pub(crate) use superblock::{Table, Written, ask_superblock, write_new, write_superblocks};
