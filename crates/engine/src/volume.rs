@@ -275,7 +275,11 @@ impl<R: Runtime, D: Device> Volume<R, D> {
         if is_adopted {
             refuse_moving_homes(&*policy, &devices)?;
         }
-        if policy.keeps_epochs() && core.epochs.is_none() {
+        let stays = |epochs: &Epochs| {
+            let device = epochs.device();
+            !core.is_leaving(device) && core.member(device).state() != DeviceState::Removed
+        };
+        if policy.keeps_epochs() && !core.epochs.as_ref().is_some_and(stays) {
             let problem = format!(
                 "policy '{text}' needs a disk with a journal for epochs, which only the creation of a volume makes: use order=lba, or a new volume \
                  with a disk of layout=tail"

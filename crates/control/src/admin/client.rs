@@ -78,7 +78,7 @@ impl Client {
     /// Has a device drain: when it is empty it is none of the volume's any more. [`Client::status`] says how far that is.
     ///
     /// # Errors
-    /// `Invalid` if it is not in use or holds a journal of epochs, `NoSpace` if the others have no room for all.
+    /// `Invalid` if it is not in use or keeps epochs, `NoSpace` if the others have no room for all.
     pub fn remove_device(&mut self, device: DeviceId) -> Result<()> {
         self.call::<serde_json::Value>(Request::RemoveDevice { device: device.0 }).map(drop)
     }

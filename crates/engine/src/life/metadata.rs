@@ -56,9 +56,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         if superblock.adopted().is_some() {
             return false;
         }
-        let mut regions = superblock.regions.iter();
-        regions.any(|region| region.device == device && region.kind != RegionKind::CacheTable)
-            || superblock.tables.iter().any(|table| table.device == device)
+        let has_table = superblock.tables.iter().any(|table| table.device == device);
+        has_table || !self.copies_on(device).is_empty()
     }
 
     /// Moves all metadata of the whole volume off a device that leaves.
@@ -90,12 +89,12 @@ impl<R: Runtime, D: Device> Core<R, D> {
     /// The devices that would get the metadata of a device, and how many slots each would give for it.
     ///
     /// # Errors
-    /// `NoSpace` if none has so many free slots side by side; `Invalid` for a journal of epochs, which stays on its disk.
+    /// `NoSpace` if none has so many free slots side by side; `Invalid` for the disk that keeps epochs, while they are kept.
     pub fn metadata_targets(&self, device: DeviceId) -> Result<Vec<(DeviceId, u32)>> {
-        let is_journal = |r: &Region| r.device == device && r.kind == RegionKind::EpochJournal;
-        if self.devices.superblock().regions.iter().any(is_journal) {
+        if self.active_epochs().is_some_and(|epochs| epochs.device() == device) {
             return invalid(format!(
-                "device {device} holds the journal of epochs, which stays on its disk: it cannot be removed"
+                "device {device} keeps epochs, and no other disk can: it can be removed under another policy (braid policy {} pass)",
+                self.devices.superblock().name
             ));
         }
         let mut taken = Vec::new();
@@ -120,6 +119,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         (0..2).filter(of_copy).collect()
     }
 
+    /// A cache table and a journal of epochs go with their device.
     fn regions_of(&self, device: DeviceId, copy: u8) -> Vec<Region> {
         let superblock = self.devices.superblock();
         let stays = [RegionKind::CacheTable, RegionKind::EpochJournal];

@@ -18,7 +18,7 @@ impl<R: Runtime, D: Device> Volume<R, D> {
     /// other copies.
     ///
     /// # Errors
-    /// `Invalid` if there is no such device, if it is not in use, or if it holds a journal of epochs; `NoSpace` if the others have no room for
+    /// `Invalid` if there is no such device, if it is not in use, or if it keeps epochs; `NoSpace` if the others have no room for
     /// the whole volume with all its copies and its metadata: then nothing has changed.
     pub async fn remove_device(&self, device: DeviceId) -> Result<()> {
         let core = &self.core;
