@@ -15,7 +15,7 @@ use crate::{Error, ErrorKind, Result};
 use braid_base::{DeviceClass, DeviceId};
 use braid_format::Uuid;
 use braid_format::superblock::{
-    DeviceEntry, DeviceState, DeviceTable, Header, Mapping, Phase, RegionKind, Superblock,
+    DeviceEntry, DeviceState, DeviceTable, Header, Mapping, Phase, RegionKind, Role, Superblock,
 };
 use braid_runtime::{Device, Runtime};
 use std::rc::Rc;
@@ -127,6 +127,15 @@ pub(crate) async fn assemble<R: Runtime, D: Device>(
             );
             continue;
         }
+        if superblock.devices.get(id.index()).is_some_and(|entry| is_leaving(entry, &header)) {
+            tracing::warn!(
+                "{name} (device {id} of volume '{}') stays out of use: it is to be removed",
+                superblock.name
+            );
+            places[id.index()] = Some(device);
+            states[id.index()] = DeviceState::Failed;
+            continue;
+        }
         if !distrusted.contains(&id) {
             let judged = judge(&superblock, &header, name, &*device)?;
             states[id.index()] = judged.state;
@@ -232,6 +241,12 @@ fn absent(entry: &DeviceEntry) -> DeviceState {
 /// Whether the others say of a device that it is none of the volume's any more, or was not yet.
 fn is_removed(entry: &DeviceEntry, header: &Header) -> bool {
     entry.state == DeviceState::Removed && entry.uuid == header.device.uuid
+}
+
+/// Whether a device was lost, and is to be removed: it is there again, and the others hold all that counts.
+fn is_leaving(entry: &DeviceEntry, header: &Header) -> bool {
+    let is_lost = matches!(entry.state, DeviceState::Missing | DeviceState::Failed);
+    is_lost && entry.role.contains(Role::LEAVING) && entry.uuid == header.device.uuid
 }
 
 /// Whether the administrator gives a device up, or did so and it has not come back since.

@@ -221,6 +221,38 @@ fn a_device_that_is_lost_is_removed_and_all_has_two_copies_again() {
     }
 }
 
+/// A device was taken out of use and was to be removed, and the machine crashed. The device was still there, so the next opening took it back and
+/// brought it up to date: it never left, and the device that was to take its place stayed empty.
+#[test]
+fn a_device_out_of_use_leaves_after_a_crash_too_though_it_is_there() {
+    let world = World::new(610);
+    let disks = [disk(&world, true), disk(&world, false), disk(&world, false)];
+    let rt = world.clone();
+    world.block_on(async move {
+        create(&disks, &CreateOptions { copies: 2, size: Some(MIB * 4), ..options(1) }).await.unwrap();
+        let volume = open(&rt, disks.to_vec()).await;
+        let arena = Arena::new(MIB * 2);
+        for at in 0..4 {
+            let bytes = crate::rig::filled(&arena, MIB, at as u8 + 1);
+            volume.write(MIB * at, &bytes, Durability::Fua).await.unwrap();
+        }
+        volume.fail_device(DeviceId(1)).await.unwrap();
+        volume.remove_device(DeviceId(1)).await.unwrap();
+        assert_eq!(state(&volume, DeviceId(1)), DeviceState::Failed);
+        let forks = disks.iter().map(|disk| disk.fork(&rt)).collect();
+        let volume = open(&rt, forks).await;
+        rt.sleep(Nanos::from_secs(10)).await;
+        assert_eq!(state(&volume, DeviceId(1)), DeviceState::Removed);
+        volume.audit().await.unwrap();
+        let buf = arena.alloc(MIB).await;
+        for at in 0..4 {
+            volume.read(MIB * at, &buf).await.unwrap();
+            assert!(buf.with_bytes(|bytes| bytes.iter().all(|&byte| byte == at as u8 + 1)));
+        }
+    });
+    world.halt();
+}
+
 /// The first SSD of a volume that has no table of spans.
 #[test]
 fn a_volume_of_disks_gets_a_cache() {
