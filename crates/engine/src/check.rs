@@ -7,7 +7,7 @@ use crate::map::State;
 use crate::open::{AdoptedDisk, Assembled, Lacking, ask_superblock, assemble, only_copies};
 use crate::shape::Shape;
 use crate::{ErrorKind, Result};
-use braid_base::{Bytes, DeviceId, ExtentId};
+use braid_base::{Bytes, DeviceClass, DeviceId, ExtentId};
 use braid_format::superblock::DeviceState;
 use braid_runtime::{Device, Runtime};
 use std::collections::BTreeSet;
@@ -35,6 +35,8 @@ pub struct Report {
     pub span_size: Bytes,
     /// The unit of placement.
     pub extent_size: Bytes,
+    /// The class of the device in each place.
+    pub classes: Vec<DeviceClass>,
     /// Places that no device has any more.
     pub removed: Vec<DeviceId>,
     /// Devices that are not current: missing, failed, or to be brought up to date.
@@ -71,6 +73,7 @@ pub async fn check<R: Runtime, D: Device>(
     report.name.clone_from(&superblock.name);
     report.extent_size = superblock.extent_size;
     report.span_size = superblock.extent_size * u64::from(superblock.span_extents);
+    report.classes = superblock.devices.iter().map(|entry| entry.class).collect();
     let members = Member::all(&superblock, devices, &anew);
     let removed = members.iter().filter(|member| member.state() == DeviceState::Removed);
     report.removed = removed.map(|member| member.id).collect();

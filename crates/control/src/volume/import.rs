@@ -11,6 +11,7 @@ use crate::volume::members::{Member, handles, names, open_paths};
 use crate::volume::state_dir::{DeviceRecord, RECORD_VERSION, StateDir, VolumeName, VolumeRecord};
 use crate::{Error, ErrorKind, Result};
 use braid_base::{DeviceClass, DeviceId};
+use braid_engine::Report;
 use braid_format::superblock::{DeviceEntry, Header, Mapping};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
@@ -68,7 +69,7 @@ pub fn import(
         }
         let (header, members) = open_paths(ring, &paths, &own).await?;
         let found = braid_engine::check(ring, handles(&members), &names(&members), None).await?;
-        refuse_missing(&header, &members, &found.removed)?;
+        refuse_missing(&header, &members, &found)?;
         headers.retain(|header| !found.removed.contains(&header.this_device));
         let entries: Vec<(DeviceId, DeviceEntry)> =
             headers.into_iter().map(|header| (header.this_device, header.device)).collect();
@@ -99,17 +100,19 @@ fn known_models(state: &StateDir, volume: &Header) -> Result<OwnModels> {
 }
 
 /// A volume is noted with all of its devices: one that is missing has no path yet.
-fn refuse_missing(header: &Header, members: &[Member], removed: &[DeviceId]) -> Result<()> {
-    let count = usize::from(header.device_count) - removed.len();
-    if members.iter().filter(|member| !removed.contains(&member.id)).count() == count {
+fn refuse_missing(header: &Header, members: &[Member], found: &Report) -> Result<()> {
+    let is_missing =
+        |id: &DeviceId| !found.removed.contains(id) && members.iter().all(|member| member.id != *id);
+    let all = (0..).map(DeviceId).zip(&found.classes).filter(|(id, _)| is_missing(id));
+    let missing: Vec<String> = all.map(|(id, class)| format!("{id} ({class})")).collect();
+    if missing.is_empty() {
         return Ok(());
     }
-    let places: Vec<String> = members.iter().map(|member| member.id.to_string()).collect();
     let problem = format!(
-        "volume '{}' has {count} devices, and {} were given ({}): name all of them",
+        "volume '{}' has {} devices, and these were not given: {}; name all of them",
         header.name,
-        members.len(),
-        places.join(", ")
+        found.classes.len() - found.removed.len(),
+        missing.join(", ")
     );
     Err(Error::new(ErrorKind::Degraded, problem))
 }
