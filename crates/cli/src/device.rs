@@ -261,7 +261,7 @@ fn fail(state: &StateDir, arguments: &FailArguments, output: Output) -> Result<u
     match output.json {
         true => print(&serde_json::json!({ "name": name, "device": device.to_string() }).to_string()),
         false => print(&format!(
-            "{device} of volume '{name}' is out of use, and all is on the others. To put another one in its place: braid stop {name}, \
+            "{device} of volume '{name}' is out of use, and all is on the others. To put another one in its place: \
              braid device replace {name} {device} PATH"
         )),
     }

@@ -26,9 +26,9 @@ struct Plan {
 }
 
 impl Plan {
-    /// Whether any device may be lost at any time. Under `pass` an SSD alone holds what was written last.
+    /// Whether any device may be lost at any time. Under `pass`, and with dirty extra copies, an SSD alone holds what was written last.
     fn may_lose(self) -> bool {
-        self.copies == 2 && !self.policy.starts_with("pass")
+        self.copies == 2 && !self.policy.starts_with("pass") && !self.policy.contains("cache")
     }
 }
 
