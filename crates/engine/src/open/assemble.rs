@@ -7,15 +7,15 @@
 //!
 //! An adopted disk has no superblock: the caller says which device it is, and what identity it has ([`AdoptedDisk`]).
 
+use super::judge::{NEVER, absent, is_given_up, is_leaving, is_removed, judge, judge_adopted, refuse};
 use super::superblock::{ask_superblock, read_table};
 use crate::copies::answered;
 use crate::epochs::Place;
-use crate::planted::{Bug, planted};
 use crate::{Error, ErrorKind, Result};
 use braid_base::{DeviceClass, DeviceId};
 use braid_format::Uuid;
 use braid_format::superblock::{
-    DeviceEntry, DeviceState, DeviceTable, Header, Mapping, Phase, RegionKind, Role, Superblock,
+    DeviceEntry, DeviceState, DeviceTable, Header, Mapping, Phase, RegionKind, Superblock,
 };
 use braid_runtime::{Device, Runtime};
 use std::rc::Rc;
@@ -200,64 +200,6 @@ fn image_alone<D>(
     Ok((candidate.header.clone(), others))
 }
 
-/// Refuses a disk that is not the one that was adopted, or has another size.
-fn judge_adopted<D: Device>(
-    superblock: &Superblock,
-    entry: &DeviceEntry,
-    name: &str,
-    (device, identity): (&D, Uuid),
-) -> Result<()> {
-    let volume = &superblock.name;
-    if identity != entry.uuid {
-        let text = format!(
-            "{name} is not the disk that volume '{volume}' adopted: its serial number (or its path, if it has none) differs; give that disk"
-        );
-        return refuse(ErrorKind::Invalid, text);
-    }
-    let size = device.geometry().size;
-    if size != entry.size {
-        let text = format!(
-            "{name} has {} bytes, and had {} when volume '{volume}' adopted it: restore its size, or leave the volume (braid device remove) and \
-             adopt the disk anew",
-            size.0, entry.size.0
-        );
-        return refuse(ErrorKind::Invalid, text);
-    }
-    Ok(())
-}
-
-fn refuse<T>(kind: ErrorKind, message: String) -> Result<T> {
-    Err(Error::new(kind, message))
-}
-
-/// The state of a device that was not given.
-fn absent(entry: &DeviceEntry) -> DeviceState {
-    match entry.state {
-        state @ (DeviceState::Failed | DeviceState::Removed) => state,
-        _ => DeviceState::Missing,
-    }
-}
-
-/// Whether the others say of a device that it is none of the volume's any more, or was not yet.
-fn is_removed(entry: &DeviceEntry, header: &Header) -> bool {
-    entry.state == DeviceState::Removed && entry.uuid == header.device.uuid
-}
-
-/// Whether a device was lost, and is to be removed: it is there again, and the others hold all that counts.
-fn is_leaving(entry: &DeviceEntry, header: &Header) -> bool {
-    let is_lost = matches!(entry.state, DeviceState::Missing | DeviceState::Failed);
-    is_lost && entry.role.contains(Role::LEAVING) && entry.uuid == header.device.uuid
-}
-
-/// Whether the administrator gives a device up, or did so and it has not come back since.
-fn is_given_up(superblock: &Superblock, device: DeviceId, distrusted: &[DeviceId]) -> bool {
-    let entry = superblock.devices.get(device.index());
-    let lacks_all = |entry: &DeviceEntry| {
-        entry.in_step == NEVER && matches!(entry.state, DeviceState::Missing | DeviceState::Failed)
-    };
-    distrusted.contains(&device) || entry.is_some_and(lacks_all)
-}
-
 /// Devices of other volumes, and devices given twice.
 fn refuse_foreign<D>(found: &[Candidate<D>]) -> Result<()> {
     for (i, one) in found.iter().enumerate() {
@@ -339,94 +281,6 @@ async fn with_newest_table<R: Runtime, D: Device>(
     newest
         .with_table(table)
         .map_err(|invalid| Error::new(ErrorKind::Corrupt, format!("volume '{name}': {invalid}")))
-}
-
-/// The last epoch in step of a device whose copies are all made again: it has none until the set of what it lacks is durable.
-pub(crate) const NEVER: u64 = 0;
-
-/// The last epoch in which data may have been written, as a superblock knows it.
-fn data_epoch(epoch: u64, phase: Phase) -> u64 {
-    if phase == Phase::Opening { epoch - 1 } else { epoch }
-}
-
-/// What a device that was given is good for.
-pub(crate) struct Judged {
-    state: DeviceState,
-    /// Whether all of its copies must be made again.
-    pub lacks_all: bool,
-}
-
-/// Judges a device by its superblock and by what the newest one says of it.
-///
-/// # Errors
-/// `Invalid` for a device that is none of the volume's, an old copy, or has shrunk; `Degraded` for one that was used apart from the others.
-pub(crate) fn judge<D: Device>(
-    newest: &Superblock,
-    header: &Header,
-    name: &str,
-    device: &D,
-) -> Result<Judged> {
-    let (id, volume) = (header.this_device, &newest.name);
-    let entry = newest.devices.get(id.index()).filter(|entry| entry.uuid == header.device.uuid);
-    let Some(entry) = entry else {
-        let text =
-            format!("{name} was a device of volume '{volume}' once, but is none any more: leave it out");
-        return refuse(ErrorKind::Invalid, text);
-    };
-    let size = device.geometry().size;
-    if size < entry.size {
-        let text = format!("{name} has shrunk: it had {}, it has {size}; restore its size", entry.size);
-        return refuse(ErrorKind::Invalid, text);
-    }
-    let used = data_epoch(header.epoch, header.phase);
-    match entry.state {
-        DeviceState::Missing | DeviceState::Failed if used > entry.in_step && entry.in_step != NEVER => {
-            refuse(
-                ErrorKind::Degraded,
-                format!(
-                    "{name} (device {id} of volume '{volume}') was used apart from the others: it was written in opening {used}, and \
-                 they were opened without it after opening {}; choose: give one side alone, or give up what was written \
-                 to one of the devices (--distrust DEVICE), which is then brought up to date from the others",
-                    entry.in_step
-                ),
-            )
-        }
-        // What it lacks is known since it was in step. An older copy of it lacks more.
-        DeviceState::Missing | DeviceState::Failed | DeviceState::Returning => {
-            let is_known = used == entry.in_step || header.epoch == entry.in_step;
-            let lacks_all = !is_known && !planted(Bug::StaleDeviceTaken);
-            Ok(Judged { state: DeviceState::Returning, lacks_all })
-        }
-        state if is_in_step(newest, header, entry) => Ok(Judged { state, lacks_all: false }),
-        _ => refuse(
-            ErrorKind::Invalid,
-            format!(
-                "{name} is an old copy of device {id} of volume '{volume}': it was last used in opening {used} ({:?}), the \
-                 others in {} ({:?}); give the one that was in use last, or have it brought up to date from another copy (--distrust {id})",
-                header.phase,
-                data_epoch(newest.epoch, newest.phase),
-                newest.phase
-            ),
-        ),
-    }
-}
-
-/// Whether a device took part up to the newest step, or is the one step behind that an interruption leaves. Any number of openings may
-/// have been interrupted before they reached it: none of them wrote data.
-fn is_in_step(newest: &Superblock, header: &Header, entry: &DeviceEntry) -> bool {
-    let step = |phase: Phase| match phase {
-        Phase::Opening => 0,
-        Phase::Open => 1,
-        Phase::Closing => 2,
-        Phase::Closed => 3,
-    };
-    let (last, this) = (step(newest.phase), step(header.phase));
-    match newest.phase {
-        _ if planted(Bug::StaleDeviceTaken) => true,
-        // The table may be one step ahead of the superblocks. Where one device did not get past `Opening`, none wrote data.
-        Phase::Opening => header.epoch >= entry.in_step.min(newest.epoch - 1),
-        _ => header.epoch == newest.epoch && this <= last && this + 1 >= last,
-    }
 }
 
 /// Gives the devices their states, if the volume can do with what is there.

@@ -2,15 +2,17 @@
 //!
 //! ```text
 //! superblock.rs  reading and writing the copies on the devices      assemble.rs  which device is what, and which are refused
-//! enter.rs       the phases of an opening, and what may not be opened
+//! enter.rs       the phases of an opening, and what may not be opened   judge.rs   what one device is good for
 //! ```
 
 mod assemble;
 mod enter;
+mod judge;
 mod superblock;
 
 pub use assemble::AdoptedDisk;
-pub(crate) use assemble::{Assembled, Lacking, NEVER, assemble, judge};
+pub(crate) use assemble::{Assembled, Lacking, assemble};
 pub(crate) use enter::{enter, only_copies, refuse_only_copies};
+pub(crate) use judge::{NEVER, judge};
 pub use superblock::identify;
 pub(crate) use superblock::{Table, Written, ask_superblock, write_new, write_superblocks};
