@@ -58,9 +58,11 @@ pub fn journal_len(volume_size: Bytes) -> Bytes {
     (volume_size / (1 << 18)).clamp(MIB, MIB * 64).align_up(KIB * 4)
 }
 
-/// The length of the journal of epochs: an eighth of the volume, 8 MiB to 1 GiB. An epoch takes less than half of it.
-pub fn epoch_journal_len(volume_size: Bytes) -> Bytes {
-    (volume_size / 8).clamp(MIB * 8, MIB * 1024).align_up(KIB * 4)
+/// The length of the journal of epochs: an eighth of the volume, 8 MiB to 1 GiB, but no less than eight extents and 4 MiB. An epoch takes less than
+/// half of it, and a guest may discard an extent at once.
+pub fn epoch_journal_len(volume_size: Bytes, extent_size: Bytes) -> Bytes {
+    let usual = (volume_size / 8).clamp(MIB * 8, MIB * 1024);
+    usual.max(extent_size * 8 + MIB * 4).align_up(KIB * 4)
 }
 
 /// The length of the proof: two pages, written alternately.

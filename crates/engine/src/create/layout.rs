@@ -95,7 +95,7 @@ fn regions(
 ) -> Result<Vec<Region>> {
     let mut regions = needed_regions(superblock, first, second);
     if let Some(device) = image {
-        let len = layout::epoch_journal_len(superblock.volume_size);
+        let len = layout::epoch_journal_len(superblock.volume_size, superblock.extent_size);
         regions.push(Region { kind: RegionKind::EpochJournal, copy: 0, device, offset: Bytes::ZERO, len });
     }
     for (id, entry) in (0..).map(DeviceId).zip(&superblock.devices) {

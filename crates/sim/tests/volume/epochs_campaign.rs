@@ -18,7 +18,7 @@ const ANY: u16 = 256;
 
 /// What guests did, in the order in which it ended, and what they are doing.
 #[derive(Clone, Default)]
-struct History {
+pub struct History {
     ops: RefCell<Vec<(Range<usize>, u16)>>,
     under_way: RefCell<Vec<Range<usize>>>,
     /// Of the first so many a flush has made all durable.
@@ -26,9 +26,15 @@ struct History {
 }
 
 impl History {
+    /// A guest has changed a range, which holds this since.
+    pub fn add(&self, at: Bytes, len: Bytes, value: u16) {
+        self.ops.borrow_mut().push((at.as_usize()..(at + len).as_usize(), value));
+    }
+
     /// The latest instant of the first so many at which the volume may have been this, and how many blocks are others now.
-    fn instant_of(&self, content: &[u8], most: usize) -> Option<(usize, u64)> {
-        let ops = &self.ops.borrow()[..most];
+    pub fn instant_of(&self, content: &[u8], most: usize) -> Option<(usize, u64)> {
+        let ops = self.ops.borrow();
+        let ops = &ops[..most.min(ops.len())];
         let mut volume = vec![0u16; content.len()];
         let differs = |now: u16, then: u8| now != ANY && now != u16::from(then);
         let mut differing = volume.iter().zip(content).filter(|&(&a, &b)| differs(a, b)).count() as i64;
