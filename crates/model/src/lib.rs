@@ -19,6 +19,7 @@ mod library;
 mod link;
 mod measure;
 mod rate;
+pub mod rates;
 pub mod ssd;
 mod text;
 
@@ -116,6 +117,8 @@ pub enum DeviceModel {
     Hdd(Box<hdd::Hdd>),
     /// Memory.
     Dram(Box<dram::Dram>),
+    /// Two rates.
+    Rates(Box<rates::Rates>),
     /// Several devices as one.
     Group(Box<group::Group>),
 }
@@ -127,6 +130,7 @@ impl Model for DeviceModel {
             DeviceModel::Ssd(ssd) => ssd.submit(tag, request, now),
             DeviceModel::Hdd(hdd) => hdd.submit(tag, request, now),
             DeviceModel::Dram(dram) => dram.submit(tag, request, now),
+            DeviceModel::Rates(rates) => rates.submit(tag, request, now),
             DeviceModel::Group(group) => group.submit(tag, request, now),
         }
     }
@@ -137,6 +141,7 @@ impl Model for DeviceModel {
             DeviceModel::Ssd(ssd) => ssd.next_event(),
             DeviceModel::Hdd(hdd) => hdd.next_event(),
             DeviceModel::Dram(dram) => dram.next_event(),
+            DeviceModel::Rates(rates) => rates.next_event(),
             DeviceModel::Group(group) => group.next_event(),
         }
     }
@@ -147,6 +152,7 @@ impl Model for DeviceModel {
             DeviceModel::Ssd(ssd) => ssd.next_tag(),
             DeviceModel::Hdd(hdd) => hdd.next_tag(),
             DeviceModel::Dram(dram) => dram.next_tag(),
+            DeviceModel::Rates(rates) => rates.next_tag(),
             DeviceModel::Group(group) => group.next_tag(),
         }
     }
@@ -157,6 +163,7 @@ impl Model for DeviceModel {
             DeviceModel::Ssd(ssd) => ssd.advance(now, completed),
             DeviceModel::Hdd(hdd) => hdd.advance(now, completed),
             DeviceModel::Dram(dram) => dram.advance(now, completed),
+            DeviceModel::Rates(rates) => rates.advance(now, completed),
             DeviceModel::Group(group) => group.advance(now, completed),
         }
     }
@@ -166,6 +173,7 @@ impl Model for DeviceModel {
             DeviceModel::Ssd(ssd) => ssd.note(request),
             DeviceModel::Hdd(hdd) => hdd.note(request),
             DeviceModel::Dram(dram) => dram.note(request),
+            DeviceModel::Rates(rates) => rates.note(request),
             DeviceModel::Group(group) => group.note(request),
         }
     }
@@ -175,6 +183,7 @@ impl Model for DeviceModel {
             DeviceModel::Ssd(ssd) => ssd.counters(),
             DeviceModel::Hdd(hdd) => hdd.counters(),
             DeviceModel::Dram(dram) => dram.counters(),
+            DeviceModel::Rates(rates) => rates.counters(),
             DeviceModel::Group(group) => group.counters(),
         }
     }

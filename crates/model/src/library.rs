@@ -6,8 +6,9 @@
 mod disks;
 mod drives;
 mod memory;
+mod simulated;
 
-use crate::{DeviceModel, Measure, dram, group, hdd, ssd};
+use crate::{DeviceModel, Measure, dram, group, hdd, rates, ssd};
 use braid_base::{Bytes, DeviceClass};
 use std::borrow::Cow;
 use std::fmt;
@@ -38,6 +39,8 @@ pub enum Timing {
     Hdd(hdd::Params),
     /// Memory.
     Dram(dram::Params),
+    /// Two rates.
+    Rates(rates::Params),
     /// Several devices as one.
     Group(Box<group::Params>),
 }
@@ -81,6 +84,7 @@ impl Spec {
             Timing::Ssd(params) => DeviceModel::Ssd(Box::new(ssd::Ssd::new(params, size, seed))),
             Timing::Hdd(params) => DeviceModel::Hdd(Box::new(hdd::Hdd::new(params, size, seed))),
             Timing::Dram(params) => DeviceModel::Dram(Box::new(dram::Dram::new(params, size))),
+            Timing::Rates(params) => DeviceModel::Rates(Box::new(rates::Rates::new(params, size))),
             Timing::Group(params) => DeviceModel::Group(Box::new(group::Group::new(params, size, seed))),
         }
     }
@@ -132,7 +136,7 @@ impl Spec {
         match &mut self.timing {
             Timing::Ssd(params) => params.state = state,
             Timing::Group(params) => params.member = params.member.clone().with_state(state),
-            Timing::Hdd(_) | Timing::Dram(_) => {}
+            Timing::Hdd(_) | Timing::Dram(_) | Timing::Rates(_) => {}
         }
         self
     }
@@ -142,13 +146,13 @@ impl Spec {
         match &mut self.timing {
             Timing::Hdd(params) => params.write_cache = on,
             Timing::Group(params) => params.member = params.member.clone().with_write_cache(on),
-            Timing::Ssd(_) | Timing::Dram(_) => {}
+            Timing::Ssd(_) | Timing::Dram(_) | Timing::Rates(_) => {}
         }
         self
     }
 }
 
-/// All named models: SSDs, disks, memory.
+/// All named models: SSDs, disks, memory, and devices that papers simulate by two rates.
 pub fn library() -> &'static [Spec] {
     LIBRARY
 }
@@ -220,4 +224,6 @@ static LIBRARY: &[Spec] = &[
     disks::BARRACUDA_7200_12,
     disks::EXOS_X20,
     memory::DRAM,
+    simulated::WS_ROS_SSD,
+    simulated::WS_ROS_HDD,
 ];

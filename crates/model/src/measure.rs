@@ -216,14 +216,14 @@ fn buffer_of(spec: &Spec) -> Bytes {
     match &spec.timing {
         Timing::Ssd(params) => params.buffer,
         Timing::Hdd(params) => params.buffer,
-        Timing::Dram(_) => Bytes::ZERO,
+        Timing::Dram(_) | Timing::Rates(_) => Bytes::ZERO,
         Timing::Group(params) => buffer_of(&params.member) * params.count as u64,
     }
 }
 
 fn buffered_runs_of(spec: &Spec) -> u64 {
     match &spec.timing {
-        Timing::Ssd(_) | Timing::Dram(_) => u64::MAX,
+        Timing::Ssd(_) | Timing::Dram(_) | Timing::Rates(_) => u64::MAX,
         Timing::Hdd(params) => params.buffered_runs as u64,
         Timing::Group(params) => buffered_runs_of(&params.member).saturating_mul(params.count as u64),
     }

@@ -1,11 +1,11 @@
 //! Models as text: a TOML file of your own, and every named model written as one.
 //!
-//! Each field is named once, with its limits and its documentation, in `ssd`, `hdd` and `dram`; reading, writing and the
+//! Each field is named once, with its limits and its documentation, in `ssd`, `hdd`, `dram` and `rates`; reading, writing and the
 //! documentation in what is written follow from that (`fields`). All fields of a kind are required, so that a file
 //! means the same in every version, but for those that came later: without them a file means what it meant before.
 //!
 //! ```text
-//! kind = "ssd"            # ssd, hdd or dram
+//! kind = "ssd"            # ssd, hdd, dram or rates
 //! name = "mine"
 //! title = "Maker and model"
 //! capacity = "480GB"      # sizes: 4096B, 256KiB, 480GB
@@ -19,6 +19,7 @@
 mod dram;
 mod fields;
 mod hdd;
+mod rates;
 mod ssd;
 
 use crate::library::{InvalidModel, Spec, Timing, by_name};
@@ -34,7 +35,8 @@ const LONGEST_NAME: usize = 40;
 const LONGEST_TITLE: usize = 200;
 
 /// The kinds of models, and a named one of each, from which a file of your own can start.
-const KINDS: [(&str, &str); 3] = [("ssd", "sata-ssd"), ("hdd", "exos-x20"), ("dram", "dram")];
+const KINDS: [(&str, &str); 4] =
+    [("ssd", "sata-ssd"), ("hdd", "exos-x20"), ("dram", "dram"), ("rates", "ws-ros-ssd")];
 
 impl Spec {
     /// Reads a model from TOML. It has no published figures.
@@ -67,6 +69,7 @@ impl Spec {
             Timing::Ssd(_) => "ssd",
             Timing::Hdd(_) => "hdd",
             Timing::Dram(_) => "dram",
+            Timing::Rates(_) => "rates",
             Timing::Group(_) => {
                 return Err(InvalidModel(format!("{} is a group: write its member instead", self.name)));
             }
@@ -92,10 +95,12 @@ fn fields_of(spec: &mut Spec, fields: &mut impl Fields) {
         Timing::Ssd(params) => ssd::fields(params, fields),
         Timing::Hdd(params) => hdd::fields(params, fields),
         Timing::Dram(params) => dram::fields(params, fields),
+        Timing::Rates(params) => rates::fields(params, fields),
         Timing::Group(_) => {}
     }
     spec.class = match &spec.timing {
         Timing::Hdd(_) => DeviceClass::Hdd,
+        Timing::Rates(params) => params.class,
         _ => DeviceClass::Ssd,
     };
 }

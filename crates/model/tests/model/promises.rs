@@ -85,7 +85,7 @@ fn a_seed_gives_the_same_completion_times() {
         let load = mixed_load(2, 1_000);
         let run = |seed| run_by_events(&mut spec.build(SIZE, seed), &load);
         assert_eq!(run(5), run(5), "{}", spec.name);
-        let chance = !spec.name.contains("dram");
+        let chance = !["dram", "ws-ros-ssd", "ws-ros-hdd"].iter().any(|certain| spec.name.contains(certain));
         assert_eq!(run(5) != run(6), chance, "{}: the effect of the seed", spec.name);
     });
 }
@@ -95,7 +95,9 @@ fn a_request_completes_after_it_was_submitted() {
     each_model(|spec| {
         let load = mixed_load(3, 1_000);
         for (at, tag) in run_by_events(&mut spec.build(SIZE, 1), &load) {
-            assert!(at > load[tag as usize].0, "{}: request {tag}", spec.name);
+            let (asked, Request { op, .. }) = load[tag as usize];
+            let at_once = spec.name.starts_with("ws-ros") && matches!(op, Op::Flush | Op::Discard);
+            assert!(at > asked || at_once && at == asked, "{}: request {tag}", spec.name);
         }
     });
 }

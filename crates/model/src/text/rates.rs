@@ -1,0 +1,18 @@
+//! The fields of a device that is two rates.
+
+use super::fields::Fields;
+use crate::rates::Params;
+use braid_base::DeviceClass;
+
+pub(super) fn fields(params: &mut Params, f: &mut impl Fields) {
+    let word = match params.class {
+        DeviceClass::Ssd => "ssd",
+        DeviceClass::Hdd => "hdd",
+    };
+    params.class = match f.word("class", word, &["ssd", "hdd"], "What it stands for") {
+        "hdd" => DeviceClass::Hdd,
+        _ => DeviceClass::Ssd,
+    };
+    params.read = f.rate("read_rate", params.read, "Bytes read, wherever they lie");
+    params.write = f.rate("write_rate", params.write, "Bytes written, wherever they lie");
+}
