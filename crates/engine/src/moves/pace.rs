@@ -52,6 +52,36 @@ pub(super) struct Claim<'a> {
     devices: Vec<DeviceId>,
 }
 
+/// The devices that a job uses.
+enum Uses<'a> {
+    /// Those of these extents, and one more.
+    Extents(&'a [ExtentId], DeviceId),
+    /// This one.
+    Device(DeviceId),
+    /// Those of a range, which may lie anywhere.
+    Any,
+}
+
+impl Uses<'_> {
+    fn of(job: &Job) -> Uses<'_> {
+        match job {
+            Job::Run(Run { extents, target }) => Uses::Extents(extents, *target),
+            Job::One(Move::Migrate { extent, target } | Move::Mirror { extent, target }) => {
+                Uses::Extents(std::slice::from_ref(extent), *target)
+            }
+            Job::One(Move::Probe { device, .. }) => Uses::Device(*device),
+            Job::One(
+                Move::Promote { .. }
+                | Move::Demote { .. }
+                | Move::WriteBack { .. }
+                | Move::Resync { .. }
+                | Move::Inspect { .. }
+                | Move::EndEpoch,
+            ) => Uses::Any,
+        }
+    }
+}
+
 impl Pace {
     pub fn new(devices: usize) -> Pace {
         Pace { devices: RefCell::new(vec![Paced::default(); devices]), ended: Cell::new(0) }
@@ -109,9 +139,13 @@ impl Pace {
         }
     }
 
-    fn may_begin(&self, devices: &[DeviceId], now: Nanos) -> bool {
-        self.rested(devices) <= now
-            && devices.iter().all(|device| !self.devices.borrow()[device.index()].claimed)
+    /// Whether a move that uses a device may begin.
+    fn is_free(&self, device: DeviceId, now: Nanos) -> bool {
+        self.devices.borrow()[device.index()].is_free(now)
+    }
+
+    fn are_all_free(&self, now: Nanos) -> bool {
+        self.devices.borrow().iter().all(|device| device.is_free(now))
     }
 
     /// When the next device that no move uses has rested, after `now`.
@@ -131,6 +165,10 @@ impl Pace {
 impl Paced {
     fn is_limited(&self) -> bool {
         self.alone || self.share.is_some_and(|share| share < 1.0)
+    }
+
+    fn is_free(&self, now: Nanos) -> bool {
+        !self.is_limited() || !self.claimed && self.rested <= now
     }
 }
 
@@ -163,52 +201,54 @@ impl<R: Runtime, D: Device> Core<R, D> {
 
     /// Takes the first job whose devices have rested and are used by no other one, and claims these.
     fn take_job(&self, queue: &mut Queue, now: Nanos) -> Option<(Job, Vec<DeviceId>)> {
-        let limited = self.moves.pace.limited();
         let slot = |extent| {
             let state = self.state.borrow();
             state.space.locate(state.map.get(extent).home)
         };
-        let may_begin =
-            |job: &Job| limited.is_empty() || self.moves.pace.may_begin(&self.limited_of(job, &limited), now);
-        let job = queue.take(slot, may_begin)?;
-        let devices = self.limited_of(&job, &limited);
+        let job = queue.take(slot, |job| self.may_begin(job, now))?;
+        let devices = self.limited_of(&job);
         self.moves.pace.set_claimed(&devices, true);
         Some((job, devices))
     }
 
-    /// Those of the devices with limits that a job uses; for a range, whose extents may lie anywhere, all.
-    fn limited_of(&self, job: &Job, limited: &[DeviceId]) -> Vec<DeviceId> {
-        let of_extents = |extents: &[ExtentId], target| {
-            let mut used: Vec<DeviceId> =
-                extents.iter().flat_map(|&extent| self.limited_of_extent(extent)).collect();
-            used.push(target);
-            used
-        };
-        let used = match job {
-            Job::Run(Run { extents, target }) => of_extents(extents, *target),
-            Job::One(Move::Migrate { extent, target } | Move::Mirror { extent, target }) => {
-                of_extents(&[*extent], *target)
+    /// Whether the devices that a job uses are free; for a range, whose extents may lie anywhere, all. Asked of many jobs that may not.
+    fn may_begin(&self, job: &Job, now: Nanos) -> bool {
+        let is_free = |device| self.moves.pace.is_free(device, now);
+        match Uses::of(job) {
+            Uses::Extents(extents, target) => {
+                is_free(target) && extents.iter().all(|&extent| self.required_devices(extent).all(is_free))
             }
-            Job::One(Move::Probe { device, .. }) => vec![*device],
-            Job::One(
-                Move::Promote { .. }
-                | Move::Demote { .. }
-                | Move::WriteBack { .. }
-                | Move::Resync { .. }
-                | Move::Inspect { .. }
-                | Move::EndEpoch,
-            ) => limited.to_vec(),
+            Uses::Device(device) => is_free(device),
+            Uses::Any => self.moves.pace.are_all_free(now),
+        }
+    }
+
+    /// Those of the devices with limits that a job uses, each once.
+    fn limited_of(&self, job: &Job) -> Vec<DeviceId> {
+        let mut used: Vec<DeviceId> = match Uses::of(job) {
+            Uses::Extents(extents, target) => {
+                let sources = extents.iter().flat_map(|&extent| self.required_devices(extent));
+                sources.chain([target]).collect()
+            }
+            Uses::Device(device) => vec![device],
+            Uses::Any => return self.moves.pace.limited(),
         };
-        limited.iter().copied().filter(|device| used.contains(device)).collect()
+        used.retain(|&device| self.moves.pace.is_limited(device));
+        used.sort_unstable();
+        used.dedup();
+        used
+    }
+
+    /// The devices with a required copy of an extent.
+    fn required_devices(&self, extent: ExtentId) -> impl Iterator<Item = DeviceId> + use<R, D> {
+        let state = self.state.borrow();
+        let Entry { home, second, .. } = state.map.get(extent);
+        [home, second].map(|slot| state.space.locate(slot).map(|slot| slot.device)).into_iter().flatten()
     }
 
     /// Devices with a limit and a required copy of an extent.
     pub(super) fn limited_of_extent(&self, extent: ExtentId) -> Vec<DeviceId> {
-        let state = self.state.borrow();
-        let Entry { home, second, .. } = state.map.get(extent);
-        let devices =
-            [home, second].into_iter().filter_map(|slot| state.space.locate(slot).map(|slot| slot.device));
-        devices.filter(|&device| self.moves.pace.is_limited(device)).collect()
+        self.required_devices(extent).filter(|&device| self.moves.pace.is_limited(device)).collect()
     }
 
     /// Devices with a limit and a copy of a block, required or extra.
