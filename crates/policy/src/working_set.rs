@@ -39,7 +39,7 @@ use crate::{
 };
 use braid_base::{DeviceClass, DeviceId, ExtentId, Nanos};
 use reorganize::{Room, Search, Tables, Wanted};
-use settings::{Amount, Constants};
+use settings::{Amount, Constants, Count};
 use stripe::Stripe;
 use table::Table;
 use trigger::{Trigger, WorkingSets};
@@ -123,7 +123,11 @@ impl WorkingSet {
         let WorkingSet { window, reads, writes, .. } = self;
         let half = window.half_at(view.now, || reads.take_lost() + writes.take_lost());
         let table = if direction == Direction::Read { reads } else { writes };
-        let asked = table.record(piece.extent, table::blocks_of(piece, view), half);
+        let blocks = match self.constants.count {
+            Count::Block => table::blocks_of(piece, view),
+            Count::Extent => 0..1,
+        };
+        let asked = table.record(piece.extent, blocks, half);
         window.count(asked, self.constants.threshold_h);
     }
 

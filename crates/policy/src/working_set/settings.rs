@@ -13,6 +13,8 @@ pub struct Constants {
     pub threshold_h: u8,
     /// It is cold if it was asked for less often than this.
     pub threshold_l: u8,
+    /// What a counter of a locality table is of.
+    pub count: Count,
     /// Where an extent goes that is hot in both tables.
     pub both: Both,
     /// How new extents are spread.
@@ -42,6 +44,15 @@ pub enum Length {
     Share(f64),
 }
 
+/// What a counter is of.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Count {
+    /// A block: an extent is as hot as its hottest one.
+    Block,
+    /// An extent, all requests to which count.
+    Extent,
+}
+
 /// Where an extent goes that is read and written often.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Both {
@@ -66,7 +77,7 @@ pub enum Amount {
 }
 
 impl Constants {
-    /// Settings: `window` (adaptive; or a time, or a share of the run time such as 10%), `threshold-h` (3), `threshold-l` (2), `both` (hdd; or ssd), `stripe`
+    /// Settings: `window` (adaptive; or a time, or a share of the run time such as 10%), `threshold-h` (3), `threshold-l` (2), `count` (block; or extent), `both` (hdd; or ssd), `stripe`
     /// (bandwidth; or even), `water-mark` (20GB, but 5/16 of an SSD at most; or a size, or a share of each SSD), `idle` (500ms), `new-data` (1% of the SSDs;
     /// or a size), `change` (25%), `rows` (64K), `reorganizations` (unlimited; or a number).
     pub fn read(settings: &mut Settings) -> Result<Constants, BadSetting> {
@@ -74,6 +85,7 @@ impl Constants {
             window: read_window(settings)?,
             threshold_h: settings.take_count("threshold-h", 3, 0..=MOST_HOT)? as u8,
             threshold_l: settings.take_count("threshold-l", 2, 0..=MOST_HOT)? as u8,
+            count: settings.take("count", Count::Block, "block or extent")?,
             both: settings.take("both", Both::Hdd, "hdd or ssd")?,
             stripe: settings.take("stripe", Spread::Bandwidth, "bandwidth or even")?,
             water_mark: read_amount(settings, "water-mark")?,
@@ -158,6 +170,17 @@ fn read_amount(settings: &mut Settings, key: &'static str) -> Result<Option<Amou
     amount.map(Some)
 }
 
+impl std::str::FromStr for Count {
+    type Err = ();
+    fn from_str(text: &str) -> Result<Count, ()> {
+        match text {
+            "block" => Ok(Count::Block),
+            "extent" => Ok(Count::Extent),
+            _ => Err(()),
+        }
+    }
+}
+
 impl std::str::FromStr for Both {
     type Err = ();
     fn from_str(text: &str) -> Result<Both, ()> {
@@ -204,6 +227,10 @@ impl fmt::Display for Constants {
             Length::Fixed(time) => format!("{}us", time.0 / 1_000),
             Length::Share(share) => percent(share),
         };
+        let count = match self.count {
+            Count::Block => "block",
+            Count::Extent => "extent",
+        };
         let both = match self.both {
             Both::Hdd => "hdd",
             Both::Ssd => "ssd",
@@ -216,7 +243,7 @@ impl fmt::Display for Constants {
         let runs = self.runs.map_or_else(|| "unlimited".to_owned(), |runs| runs.to_string());
         write!(
             f,
-            "window={window},threshold-h={threshold_h},threshold-l={threshold_l},both={both},stripe={stripe}{mark},\
+            "window={window},threshold-h={threshold_h},threshold-l={threshold_l},count={count},both={both},stripe={stripe}{mark},\
              idle={}us,new-data={new_data},change={},rows={rows},reorganizations={runs}",
             self.idle.0 / 1_000,
             percent(self.change)

@@ -1,8 +1,8 @@
 //! `working-set` against algorithms 1 and 2 of the paper: where new data goes, what moves, when it begins and that it ends.
 
 use crate::volume::{Volume, complete_write, devices, figure};
-use braid_base::{DeviceClass, DeviceId, ExtentId, KIB, Nanos, Rng};
-use braid_policy::{Direction, Move, Occasion, Outcome, Plan, Policy, parse};
+use braid_base::{BlockId, DeviceClass, DeviceId, ExtentId, KIB, Nanos, Rng};
+use braid_policy::{Direction, Move, Occasion, Outcome, Piece, Plan, Policy, parse};
 use std::collections::HashMap;
 
 const SSD: DeviceClass = DeviceClass::Ssd;
@@ -449,11 +449,31 @@ fn a_saved_state_is_bounded_and_holds_what_was_asked_for_last() {
 }
 
 #[test]
+fn reads_of_different_blocks_make_an_extent_hot_only_if_extents_are_counted() {
+    for (text, class) in [(USUAL.to_owned(), HDD), (format!("{USUAL},count=extent"), SSD)] {
+        let mut rig = Rig::new(&text, &TWO_AND_TWO, 40);
+        assert_eq!(rig.class(2), HDD);
+        for block in 0..4 {
+            let piece = Piece {
+                extent: ExtentId(2),
+                range: KIB * (4 * block)..KIB * (4 * block + 4),
+                first_block: BlockId(64 + block),
+                blocks: 1,
+                whole: None,
+            };
+            rig.policy.place(&Occasion::ReadMiss(piece), &rig.volume.view());
+        }
+        rig.reorganize();
+        assert_eq!(rig.class(2), class, "{text}");
+    }
+}
+
+#[test]
 fn settings_are_written_as_they_are_read_and_wrong_ones_are_refused() {
     let devices = devices(&TWO_AND_TWO);
     for text in [
         "working-set",
-        "working-set,window=10%,threshold-h=5,threshold-l=1,both=ssd,stripe=even,water-mark=20GB",
+        "working-set,window=10%,threshold-h=5,threshold-l=1,count=extent,both=ssd,stripe=even,water-mark=20GB",
         "working-set,window=90s,water-mark=12.5%,idle=20ms,new-data=64MiB,change=5%,rows=1K,reorganizations=2",
     ] {
         let written = parse(text, &devices).expect(text).settings();
@@ -467,6 +487,7 @@ fn settings_are_written_as_they_are_read_and_wrong_ones_are_refused() {
         ("threshold-h=255", "254"),
         ("water-mark=101%", "water-mark"),
         ("both=all", "hdd or ssd"),
+        ("count=all", "block or extent"),
         ("rows=0", "rows"),
     ] {
         let error = parse(&format!("working-set,{wrong}"), &devices).err().expect(wrong).to_string();
