@@ -8,7 +8,8 @@
 //! A round: all processes compute, meet, write their state in sequence, flush, and meet again; then they meet after
 //! each of the `reads` passes over the checkpoint. Checkpoints go to two places by turns, for the last one must survive while
 //! the next is written. `layout=own`: a file per process. `layout=shared`: one file, in which the processes' requests
-//! interleave. A process reads what another one wrote, as after a restart on other nodes.
+//! interleave. A process reads what another one wrote, as after a restart on other nodes: `read=written` in the way that one wrote it,
+//! `read=order` a part of the checkpoint from start to end, `read=stride` each piece that is `clients` after its last.
 
 use crate::pace::{DAY, MOST_CLIENTS};
 use crate::target::LARGEST_SPAN;
@@ -28,6 +29,12 @@ const OWN: &[Setting] = &[
     Setting { key: "rounds", default: "5", meaning: "checkpoints" },
     Setting { key: "reads", default: "1", meaning: "how often each checkpoint is read" },
     Setting { key: "compute", default: "10s", meaning: "time between checkpoints" },
+    Setting { key: "wait", default: "0s", meaning: "time before each pass of reading" },
+    Setting {
+        key: "read",
+        default: "written",
+        meaning: "how a process reads: `written`, as another wrote it; `order`, a part of its own; `stride`, every `clients`-th piece",
+    },
     Setting {
         key: "layout",
         default: "own",
@@ -42,7 +49,9 @@ pub(crate) fn new(settings: &mut Settings, _seed: u64) -> Result<Workload, BadSe
     let rounds = settings.take_count("rounds", 5, 1..=1_000_000)?;
     let reads = settings.take_count("reads", 1, 0..=1_000_000)?;
     let compute = settings.take_time("compute", Nanos::from_secs(10), Nanos::ZERO..=DAY)?;
+    let wait = settings.take_time("wait", Nanos::ZERO, Nanos::ZERO..=DAY)?;
     let layout = settings.take("layout", Layout::Own, "own or shared")?;
+    let read = settings.take("read", Read::Written, "written, order or stride")?;
     if !size.is_aligned(SECTOR) || size > state {
         return Err(settings.bad(
             "size",
@@ -57,7 +66,7 @@ pub(crate) fn new(settings: &mut Settings, _seed: u64) -> Result<Workload, BadSe
         let limit = format!("at most {} for all processes", LARGEST_SPAN / 2);
         return Err(settings.bad("state", &state.to_string(), &limit));
     }
-    let plan = Plan { clients, pieces, size, rounds, reads, compute, layout };
+    let plan = Plan { clients, pieces, size, rounds, reads, compute, wait, layout, read };
     let requests = u128::from(rounds * clients) * u128::from(pieces * (1 + reads) + 1);
     let load = move || {
         Load::Closed((0..clients).map(|client| Box::new(Process::new(plan, client)) as Client).collect())
@@ -82,6 +91,26 @@ impl std::str::FromStr for Layout {
     }
 }
 
+/// In which order a process reads a checkpoint.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Read {
+    Written,
+    Order,
+    Stride,
+}
+
+impl std::str::FromStr for Read {
+    type Err = ();
+    fn from_str(text: &str) -> Result<Read, ()> {
+        match text {
+            "written" => Ok(Read::Written),
+            "order" => Ok(Read::Order),
+            "stride" => Ok(Read::Stride),
+            _ => Err(()),
+        }
+    }
+}
+
 #[derive(Clone, Copy, Debug)]
 struct Plan {
     clients: u64,
@@ -91,13 +120,24 @@ struct Plan {
     rounds: u64,
     reads: u64,
     compute: Nanos,
+    wait: Nanos,
     layout: Layout,
+    read: Read,
 }
 
 impl Plan {
-    /// Where a piece of a process's state lies in the checkpoint of a round.
-    fn place(&self, round: u64, client: u64, piece: u64) -> Bytes {
-        let within = match self.layout {
+    /// How the pieces of a process follow each other when it reads.
+    fn read_layout(&self) -> Layout {
+        match self.read {
+            Read::Written => self.layout,
+            Read::Order => Layout::Own,
+            Read::Stride => Layout::Shared,
+        }
+    }
+
+    /// Where a piece of a process lies in the checkpoint of a round.
+    fn place(&self, layout: Layout, round: u64, client: u64, piece: u64) -> Bytes {
+        let within = match layout {
             Layout::Own => client * self.pieces + piece,
             Layout::Shared => piece * self.clients + client,
         };
@@ -133,7 +173,8 @@ impl Process {
     }
 
     fn request(&self, op: Op, client: u64, piece: u64) -> Request {
-        Request { op, offset: self.plan.place(self.round, client, piece), len: self.plan.size }
+        let layout = if op == Op::Read { self.plan.read_layout() } else { self.plan.layout };
+        Request { op, offset: self.plan.place(layout, self.round, client, piece), len: self.plan.size }
     }
 }
 
@@ -163,8 +204,8 @@ impl Iterator for Process {
             }
             Next::Read { pass, piece } => {
                 let writer = (self.client + 1) % plan.clients;
-                let step =
-                    Step::Request { think: Nanos::ZERO, request: self.request(Op::Read, writer, piece) };
+                let think = if piece == 0 { plan.wait } else { Nanos::ZERO };
+                let step = Step::Request { think, request: self.request(Op::Read, writer, piece) };
                 let is_last = piece + 1 == plan.pieces;
                 (step, if is_last { Next::Meet(pass + 1) } else { Next::Read { pass, piece: piece + 1 } })
             }

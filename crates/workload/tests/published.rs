@@ -69,6 +69,32 @@ fn a_checkpoint_is_written_whole_by_all_and_read_by_others_after_they_met() {
 }
 
 #[test]
+fn a_checkpoint_is_read_in_order_or_by_stride_however_it_was_written() {
+    for (read, apart) in [("order", 1), ("stride", 4)] {
+        for layout in ["own", "shared"] {
+            let text =
+                format!("checkpoint,clients=4,state=3MiB,rounds=1,layout={layout},read={read},wait=5s");
+            let Load::Closed(clients) = parse(&text, 1).expect("sound").start() else { panic!("closed") };
+            for client in clients {
+                let read = |step| match step {
+                    Step::Request { request, think } if request.op == Op::Read => {
+                        Some((request.offset / MIB, think.as_secs_f64()))
+                    }
+                    _ => None,
+                };
+                let reads: Vec<(u64, f64)> = client.filter_map(read).collect();
+                assert!(reads.windows(2).all(|pair| pair[0].0 + apart == pair[1].0), "{text}: {reads:?}");
+                assert_eq!(
+                    reads.iter().map(|(_, wait)| *wait).collect::<Vec<_>>(),
+                    [5.0, 0.0, 0.0],
+                    "{text}"
+                );
+            }
+        }
+    }
+}
+
+#[test]
 fn processes_of_a_parallel_program_compute_once_a_round() {
     let workload = parse("checkpoint,clients=2,state=2MiB,rounds=3,compute=7s", 1).expect("sound");
     let Load::Closed(clients) = workload.start() else { panic!("closed") };
