@@ -171,6 +171,10 @@ pub enum Measure {
     ScrubRate,
     /// Mean milliseconds of a read or write of the volume.
     VolumeLatency,
+    /// Likewise, what 99 of 100 take at most.
+    VolumeLatencyP99,
+    /// Share of the time in which a device of this class had a request, on average, per cent: activeness.
+    Active(DeviceClass),
     /// Share of data on SSDs at the end, per cent.
     SsdShare,
     /// Seconds from the load's beginning, warm-up included, until throughput stays within a tenth of its mean over the measured time;
@@ -180,6 +184,10 @@ pub enum Measure {
     Behind,
     /// Likewise, the most at one time.
     BehindHighest,
+    /// Data that a policy has moved to SSDs since the load began, MB: as the policy counts it (`extents_came`); 0 under one that does not.
+    MovedToSsds,
+    /// Bytes that SSDs were given to write, by guests and in the background, MB/s.
+    SsdWritten,
     /// Bits of entropy of arrivals in 2^k bins of equal length, k the place on the axis: k if they come evenly, 0 in a single burst.
     Entropy,
 }
@@ -275,10 +283,15 @@ impl Measure {
             Measure::Covered => "latency of the first blocks",
             Measure::ScrubRate => "scrub requests to the SSD",
             Measure::VolumeLatency => "mean latency of the volume's reads and writes",
+            Measure::VolumeLatencyP99 => "99th percentile of the latency of the volume's reads and writes",
+            Measure::Active(DeviceClass::Ssd) => "activeness of the SSDs",
+            Measure::Active(DeviceClass::Hdd) => "activeness of the disks",
             Measure::SsdShare => "share of data on SSDs",
             Measure::Settling => "time to equilibrium",
             Measure::Behind => "discrepancy",
             Measure::BehindHighest => "highest discrepancy",
+            Measure::MovedToSsds => "data moved to SSDs",
+            Measure::SsdWritten => "written to SSDs",
             Measure::Entropy => "entropy of arrivals",
         }
     }
@@ -286,12 +299,18 @@ impl Measure {
     /// Its unit.
     pub fn unit(self) -> &'static str {
         match self {
-            Measure::Throughput => "MB/s",
-            Measure::Latency | Measure::LatencyP90 | Measure::LatencyP99 | Measure::VolumeLatency => "ms",
+            Measure::Throughput | Measure::SsdWritten => "MB/s",
+            Measure::MovedToSsds => "MB",
+            Measure::Latency
+            | Measure::LatencyP90
+            | Measure::LatencyP99
+            | Measure::VolumeLatency
+            | Measure::VolumeLatencyP99 => "ms",
             Measure::Operations | Measure::DemandRate | Measure::ScrubRate => "1/s",
             Measure::PerMinute => "1/min",
             Measure::Finish | Measure::Settling | Measure::Time => "s",
             Measure::SsdShare
+            | Measure::Active(_)
             | Measure::HitRatio
             | Measure::Covered
             | Measure::Behind
@@ -307,6 +326,7 @@ impl Measure {
             | Measure::Operations
             | Measure::PerMinute
             | Measure::SsdShare
+            | Measure::Active(_)
             | Measure::HitRatio
             | Measure::Covered
             | Measure::DemandRate => true,
@@ -314,12 +334,15 @@ impl Measure {
             | Measure::LatencyP90
             | Measure::LatencyP99
             | Measure::VolumeLatency
+            | Measure::VolumeLatencyP99
             | Measure::Finish
             | Measure::Time
             | Measure::ScrubRate
             | Measure::Settling
             | Measure::Behind
             | Measure::BehindHighest
+            | Measure::MovedToSsds
+            | Measure::SsdWritten
             | Measure::Entropy => false,
         }
     }

@@ -402,10 +402,22 @@ fn value(
             blocks / outcome.measured_seconds.max(1e-9)
         }
         Measure::VolumeLatency => outcome.all.latency.mean / 1e6,
+        Measure::VolumeLatencyP99 => outcome.all.latency.p99 as f64 / 1e6,
+        Measure::Active(class) => {
+            let of_class = || outcome.devices.iter().filter(|device| device.is(class));
+            let active: f64 = of_class().map(|device| device.utilisation).sum();
+            active / of_class().count().max(1) as f64 * 100.0
+        }
         Measure::SsdShare => of_ssds(outcome, |device| device.data_share) * 100.0,
         Measure::Settling => return outcome.settled_seconds,
         Measure::Behind => of_volume(outcome, outcome.behind_mean_bytes),
         Measure::BehindHighest => of_volume(outcome, outcome.behind_highest_bytes as f64),
+        Measure::MovedToSsds => {
+            of_ssds(outcome, |ssd| policy_figure(ssd, "extents_came")) * outcome.extent_bytes as f64 / 1e6
+        }
+        Measure::SsdWritten => {
+            of_ssds(outcome, |ssd| ssd.device_written_bytes as f64) / 1e6 / outcome.measured_seconds.max(1e-9)
+        }
         Measure::Entropy => *outcome.burstiness.as_ref()?.entropy_bits.get(place as usize)?,
     })
 }
@@ -413,6 +425,11 @@ fn value(
 /// The sum of something over the SSDs.
 fn of_ssds(outcome: &Outcome, of: impl Fn(&DeviceOutcome) -> f64) -> f64 {
     outcome.devices.iter().filter(|device| device.is(DeviceClass::Ssd)).map(of).sum()
+}
+
+/// What the policy says of a device under this name; 0 if nothing.
+fn policy_figure(device: &DeviceOutcome, name: &str) -> f64 {
+    device.policy_figures.iter().filter(|(known, _)| known == name).map(|(_, figure)| figure).sum()
 }
 
 /// A part of the volume, per cent.

@@ -5,13 +5,18 @@ pub mod exclusive;
 pub mod hystor;
 pub mod pass;
 pub mod wardrop;
+pub mod working_set;
 
 use crate::experiment::Experiment;
 use crate::{Error, Result};
 
 /// All of them, paper after paper.
 pub fn all() -> Vec<&'static Experiment> {
-    [wardrop::ALL, pass::ALL, hystor::ALL, exclusive::ALL].into_iter().flatten().copied().collect()
+    [wardrop::ALL, pass::ALL, hystor::ALL, exclusive::ALL, working_set::ALL]
+        .into_iter()
+        .flatten()
+        .copied()
+        .collect()
 }
 
 /// The experiments that these names stand for: an id, a system for all of its, or `all`. In the order of [`all`], each

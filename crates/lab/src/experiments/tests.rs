@@ -68,6 +68,18 @@ fn a_place_is_filled_in_for_devices_and_blocks_have_the_size_of_their_series() {
     assert!(setups.iter().all(|setup| setup.duration.is_none() && setup.prefill_policy.is_none()));
 }
 
+#[test]
+fn all_of_chen_and_others_is_there() {
+    for part in ["fig1-writes", "fig1-reads", "model", "fig3-db2", "fig4-web", "fig5-db2", "wear"] {
+        assert_eq!(find(&[format!("working-set/{part}")]).unwrap().len(), 1, "{part}");
+    }
+    let fig3 = plan(find(&["working-set/fig3-web".to_owned()]).unwrap()[0], HOW).unwrap();
+    assert!(
+        fig3.iter().all(|setup| setup.duration.is_none() && setup.prefill_policy.as_deref() == Some("own"))
+    );
+    assert!(fig3.iter().all(|setup| setup.devices.iter().all(|device| device.count == 4)));
+}
+
 /// The paper's 30 GB with two copies, its windows in sectors, and no memory cache above its block device.
 #[test]
 fn a_place_is_filled_in_and_a_mirror_begins_with_both_copies() {

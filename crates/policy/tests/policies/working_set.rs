@@ -453,6 +453,7 @@ fn reads_of_different_blocks_make_an_extent_hot_only_if_extents_are_counted() {
     for (text, class) in [(USUAL.to_owned(), HDD), (format!("{USUAL},count=extent"), SSD)] {
         let mut rig = Rig::new(&text, &TWO_AND_TWO, 40);
         assert_eq!(rig.class(2), HDD);
+        rig.volume.now += Nanos::from_millis(1);
         for block in 0..4 {
             let piece = Piece {
                 extent: ExtentId(2),

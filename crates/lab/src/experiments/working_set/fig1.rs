@@ -1,0 +1,121 @@
+//! Figure 1: activeness, the share of the time in which a device has requests, of SSDs and disks for writes and for reads.
+
+use super::{PAPER, TABLE_II, WITH, WITHOUT, series, test};
+use crate::Prefill;
+use crate::experiment::Measure::{Active, Throughput};
+use crate::experiment::Quantity::{Ratio, Value};
+use crate::experiment::{Axis, Bound, Claim, Experiment, Published, Times};
+use braid_base::DeviceClass::{Hdd, Ssd};
+
+const AXIS: Axis = Axis::Numbers { label: "processes", places: &[4, 16] };
+/// As IOR: all processes write segments of one file by turns.
+const WRITES_LOAD: &str = "checkpoint,clients={x},state=4GiB,layout=shared,rounds=1M,reads=0,compute=0s";
+/// The same file is read again and again, with a second in between in which it may be reorganized.
+const READS_LOAD: &str =
+    "checkpoint,clients={x},state=256MiB,layout=shared,rounds=1,reads=1M,wait=1s,compute=0s";
+const EVENLY: &str = "working-set,stripe=even,reorganizations=0";
+
+/// What holds of both parts.
+const BASE: Experiment = Experiment {
+    id: "",
+    title: "",
+    paper: &PAPER,
+    place: "figure 1 and section II-A",
+    axis: AXIS,
+    series: &[],
+    measures: &[Active(Ssd), Active(Hdd), Throughput],
+    counting: None,
+    prefill: Prefill::Used,
+    times: Times { warm_up: 5, measured: 20 },
+    claims: &[],
+    published: "Reads: the SSDs never exceeded 20 %. The rest is plotted only, not published as numbers.",
+    calibrated: &[],
+    contradictions: &[],
+    differs: &[
+        "IOR over PVFS2 on two compute and two storage nodes is a load of its kind on four SSDs and four disks.",
+    ],
+};
+
+/// Writes.
+pub const WRITES: Experiment = Experiment {
+    id: "working-set/fig1-writes",
+    title: "Activeness of SSDs and disks while a file is written",
+    series: &[
+        series(WITHOUT, TABLE_II, EVENLY, WRITES_LOAD),
+        series(WITH, TABLE_II, "working-set", WRITES_LOAD),
+    ],
+    claims: &[
+        Claim {
+            sentence: "Striped evenly, the SSDs are less active than the disks when a file is written.",
+            place: "section II-A",
+            tests: &[
+                test(
+                    Value { measure: Active(Ssd), series: WITHOUT, at: 16 },
+                    Published::Words,
+                    Bound::AtMost(50.0),
+                ),
+                test(
+                    Value { measure: Active(Hdd), series: WITHOUT, at: 16 },
+                    Published::Words,
+                    Bound::AtLeast(90.0),
+                ),
+            ],
+            why: "",
+        },
+        Claim {
+            sentence: "Striped by their write bandwidth, all are active.",
+            place: "section III-A: all of the available write bandwidth",
+            tests: &[
+                test(
+                    Value { measure: Active(Ssd), series: WITH, at: 16 },
+                    Published::Words,
+                    Bound::AtLeast(90.0),
+                ),
+                test(
+                    Value { measure: Active(Hdd), series: WITH, at: 16 },
+                    Published::Words,
+                    Bound::AtLeast(90.0),
+                ),
+            ],
+            why: "",
+        },
+    ],
+    ..BASE
+};
+
+/// Reads.
+pub const READS: Experiment = Experiment {
+    id: "working-set/fig1-reads",
+    title: "Activeness of SSDs and disks while a file is read",
+    series: &[
+        series(WITHOUT, TABLE_II, EVENLY, READS_LOAD),
+        series(WITH, TABLE_II, "working-set,stripe=even", READS_LOAD),
+    ],
+    claims: &[
+        Claim {
+            sentence: "When a file is read, the SSDs are never more than 20 % active.",
+            place: "section II-A",
+            tests: &[test(
+                Value { measure: Active(Ssd), series: WITHOUT, at: 16 },
+                Published::Range(0.0, 20.0),
+                Bound::AtMost(20.0),
+            )],
+            why: "",
+        },
+        Claim {
+            sentence: "After a reorganization it is read faster.",
+            place: "section II-B",
+            tests: &[test(
+                Ratio { measure: Throughput, of: WITH, to: &[WITHOUT], at: 16 },
+                Published::Words,
+                Bound::AtLeast(1.1),
+            )],
+            why: "",
+        },
+    ],
+    differs: &[
+        "IOR over PVFS2 on two compute and two storage nodes is a load of its kind on four SSDs and four disks.",
+        "The file is read many times, with a second between two times in which it may be reorganized; that second counts.",
+    ],
+    ..BASE
+};

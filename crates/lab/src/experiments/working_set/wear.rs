@@ -1,0 +1,48 @@
+//! The wear of the SSDs, which the paper promises to lower and does not measure: what is written to them once data has been reorganized.
+
+use super::{PAPER, WITH, WITHOUT, series, test};
+use crate::Prefill;
+use crate::experiment::Measure::{SsdWritten, VolumeLatency};
+use crate::experiment::Quantity::Ratio;
+use crate::experiment::{Axis, Bound, Claim, Experiment, Published, Times};
+use braid_base::DeviceClass::{self, Hdd, Ssd};
+
+/// An SSD for half of two checkpoints of a GiB.
+const DEVICES: &[(DeviceClass, &str)] =
+    &[(Ssd, "1GiB,model=x25-m"), (Hdd, "320GB,model=barracuda-7200.12,count=3")];
+const LOAD: &str = "checkpoint,rounds=1M,compute=2s,reads={x}";
+const THROUGH: &str = "LRU cache of the same size, write-through";
+const BACK: &str = "LRU cache of the same size, write-back";
+
+/// The declaration.
+pub const EXPERIMENT: Experiment = Experiment {
+    id: "working-set/wear",
+    title: "What is written to the SSD while checkpoints are written over and over, by how often each is read",
+    paper: &PAPER,
+    place: "sections III-A and III-B.3, which say what is intended",
+    axis: Axis::Numbers { label: "reads of a checkpoint", places: &[0, 1, 2] },
+    series: &[
+        series(WITHOUT, DEVICES, "working-set,reorganizations=0", LOAD),
+        series(WITH, DEVICES, "working-set", LOAD),
+        series(THROUGH, DEVICES, "cache,mode=write-through", LOAD),
+        series(BACK, DEVICES, "cache,mode=write-back", LOAD),
+    ],
+    measures: &[SsdWritten, VolumeLatency],
+    counting: None,
+    prefill: Prefill::Used,
+    times: Times { warm_up: 90, measured: 60 },
+    claims: &[Claim {
+        sentence: "The SSD is given at most half of the bytes that it is given as a cache.",
+        place: "section III-B.3",
+        tests: &[test(
+            Ratio { measure: SsdWritten, of: WITH, to: &[THROUGH, BACK], at: 1 },
+            Published::Words,
+            Bound::AtMost(0.5),
+        )],
+        why: "",
+    }],
+    published: "Nothing: the paper has no figure for it.",
+    calibrated: &[],
+    contradictions: &[],
+    differs: &["The load, the devices and the comparison are ours."],
+};
