@@ -15,9 +15,10 @@ use braid_policy::Origin;
 use braid_runtime::{Device, LockGuard, Mode, Runtime, yield_now};
 use std::cell::Cell;
 use std::collections::BTreeSet;
+use std::ops::Range;
 
 /// One part in so many of a cache's block slots holds no block.
-const SPARE_SHARE: usize = 64;
+const SPARE_SHARE: usize = 16;
 /// In a small cache so many are, but no more than a quarter.
 const LEAST_SPARE: usize = 16;
 /// How long nothing is committed for block slots after all devices were flushed for them.
@@ -37,9 +38,14 @@ pub(crate) struct BlockSlots {
 }
 
 impl<R: Runtime, D: Device> Core<R, D> {
-    /// A free block slot of a device: of the divided slots, or of another one as far as the policy allows. The caller holds the lock of the
-    /// piece's extent, exclusive.
-    pub(super) fn take_block(&self, device: DeviceId, piece: &Piece) -> Option<(SlotNumber, u16)> {
+    /// Up to `wanted` free block slots of a device that lie side by side: of the divided slots, or of another one as far as the policy allows. The
+    /// caller holds the lock of the piece's extent, exclusive. The extra copies of the piece itself stay.
+    pub(super) fn take_blocks(
+        &self,
+        device: DeviceId,
+        piece: &Piece,
+        wanted: usize,
+    ) -> Option<(SlotNumber, Range<u16>)> {
         // The closing commit has been or is about to be: nothing would record what comes now.
         if self.jobs.are_ending() || !self.member(device).is_filled() || self.excess_slots(device) > 0 {
             return None;
@@ -47,13 +53,14 @@ impl<R: Runtime, D: Device> Core<R, D> {
         let (taken, is_full) = {
             let mut state = self.state.borrow_mut();
             let allowed = self.policy.borrow().extra_slots(&state.views[device.index()]);
-            let taken = state.take_block(device, allowed);
+            let taken = state.take_blocks(device, wanted, allowed);
             let cannot_grow =
                 state.extras.divided(device) >= allowed || state.views[device.index()].free == 0;
-            (taken, taken.is_none() || cannot_grow)
+            let is_full = taken.is_none() || cannot_grow;
+            (taken, is_full)
         };
         if is_full {
-            self.evict_ahead(device, piece);
+            self.evict_ahead(device, piece, taken.as_ref().map_or(1, |(_, places)| places.len()));
         }
         if taken.is_none() {
             self.background.borrow_mut().promotions_skipped += 1;
@@ -66,20 +73,20 @@ impl<R: Runtime, D: Device> Core<R, D> {
         self.state.borrow_mut().release_block(Extra { slot, place, dirty: false });
     }
 
-    /// Room in the journal for a change of a clean extra copy. At most half of what fits: guests' writes need the rest.
-    pub(super) fn reserve_for_clean(&self) -> Option<Reservation<'_>> {
+    /// Room in the journal for changes of so many clean extra copies. At most half of what fits: guests' writes need the rest.
+    pub(super) fn reserve_for_clean(&self, copies: usize) -> Option<Reservation<'_>> {
         let crowded = self.state.borrow().pending() * 2 > self.journal.most_pending();
-        let room = if crowded { None } else { self.try_reserve(1) };
+        let room = if crowded { None } else { self.try_reserve(copies) };
         if room.is_none() {
             self.want_block_slots();
         }
         room
     }
 
-    /// Gives up clean extra copies on a device in which block slots run out.
-    fn evict_ahead(&self, device: DeviceId, piece: &Piece) {
+    /// Gives up clean extra copies on a device in which block slots run out, for so many that have come.
+    fn evict_ahead(&self, device: DeviceId, piece: &Piece, came: usize) {
         let wanted = self.wanted_spare(device);
-        for _ in 0..EVICTED_AT_ONCE {
+        for _ in 0..came * EVICTED_AT_ONCE {
             let (_, spare) = self.state.borrow().extras.spare(device);
             if spare >= wanted || !self.evict(device, piece) {
                 break;
@@ -95,7 +102,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         let slots = self.state.borrow().extras.divided(device) as usize;
         let blocks = slots * (self.shape.extent_size / self.shape.block_size) as usize;
         let least = LEAST_SPARE.min(blocks / 4).max(1);
-        (blocks / SPARE_SHARE).clamp(least, (self.journal.most_pending() / 8).max(least))
+        (blocks / SPARE_SHARE).clamp(least, (self.journal.most_pending() / 4).max(least))
     }
 
     /// Whether less than half of the block slots that should be free are, and others wait for a batch.
@@ -106,9 +113,12 @@ impl<R: Runtime, D: Device> Core<R, D> {
 
     /// Gives up the clean extra copy that the policy names. False if it names none, or that cannot go now.
     fn evict(&self, device: DeviceId, piece: &Piece) -> bool {
-        let Some(_room) = self.reserve_for_clean() else { return false };
+        let Some(_room) = self.reserve_for_clean(1) else { return false };
         let Some(victim) = self.with_policy(|policy, view| policy.evict(device, view)) else { return false };
         let extent = self.shape.range_of(victim).extent;
+        if self.blocks_of(piece).any(|(block, _)| block == victim) {
+            return false;
+        }
         // A task may be reading the victim: then it stays.
         let guard = match extent == piece.extent {
             true => None,

@@ -2,16 +2,17 @@
 //! once clean.
 
 use super::Member;
+use super::runs::Run;
 use crate::Result;
 use crate::core::Core;
 use crate::map::State;
 use crate::planted::{Bug, planted};
 use crate::shape::Piece;
 use braid_base::{BlockId, Bytes, DeviceId};
+use braid_format::SpanId;
 use braid_format::journal::Extra;
-use braid_format::{SlotNumber, SpanId};
 use braid_policy::{Homes, Origin};
-use braid_runtime::{Buf, Device, LockGuard, Runtime};
+use braid_runtime::{Buf, Device, LockGuard, Runtime, join_all};
 use std::ops::Range;
 use std::rc::Rc;
 
@@ -31,14 +32,17 @@ impl<R: Runtime, D: Device> Core<R, D> {
         state.extras.get(block).filter(is_kept)
     }
 
-    /// A dirty extra copy of which the journal does not know may be gone with a failed flush.
+    /// Dirty extra copies of which the journal does not know may be gone with a failed flush. These are those of a piece, side by side from the
+    /// first one on.
     ///
     /// # Errors
-    /// If it may be.
-    pub fn check_extra_kept(&self, piece: &Piece, at: Bytes, extra: &Extra) -> Result<()> {
-        let member = self.locate(extra.slot).0;
-        let durable = |block| self.state.borrow().durable_extra(block);
-        match member.has_lost_writes() && durable(self.shape.block_of(piece.extent, at)) != Some(*extra) {
+    /// If one may be.
+    pub fn check_extra_kept(&self, piece: &Piece, first: &Extra) -> Result<()> {
+        let member = self.locate(first.slot).0;
+        let is_durable =
+            |(block, place)| self.state.borrow().durable_extra(block) == Some(Extra { place, ..*first });
+        let mut placed = self.blocks_of(piece).map(|(block, _)| block).zip(first.place..);
+        match member.has_lost_writes() && !placed.all(is_durable) {
             true => Err(self.unproved(piece.extent, member)),
             false => Ok(()),
         }
@@ -51,26 +55,23 @@ impl<R: Runtime, D: Device> Core<R, D> {
         if self.journal.commits.have_failed() {
             return;
         }
-        for (block, range) in self.blocks_of(&piece) {
-            let whole = range == self.shape.range_of(block).range;
-            let known = self.state.borrow().extras.get(block).is_some();
-            if !whole || known || !self.is_written(&piece, &range) {
-                continue;
+        let (runs, _room) = self.place_clean(&piece, device);
+        let writes = runs.iter().map(|run| self.write_run(run, &piece, &bytes, Origin::Background));
+        for (run, written) in runs.iter().zip(join_all(writes).await) {
+            // An error is counted by the device, and the home has the bytes; a policy that came meanwhile asks itself; and a device that
+            // was given up meanwhile may have lost what was read from it.
+            let counts =
+                written.is_ok() && self.policy.changes() == changes && self.devices.changes() == states;
+            for (block, slot, place) in self.places_of(run) {
+                if counts {
+                    self.change_extra(block, Some(Extra { slot, place, dirty: false }));
+                    let mut background = self.background.borrow_mut();
+                    background.promotions += 1;
+                    background.promoted_bytes += self.shape.block_size.0;
+                } else {
+                    self.release_block(slot, place);
+                }
             }
-            let Some(_room) = self.reserve_for_clean() else { break };
-            let Some((slot, place)) = self.take_block(device, &piece) else { break };
-            let part = bytes.slice(range.start - piece.range.start..range.end - piece.range.start);
-            let written = self.write_block(slot, place, Bytes::ZERO, &part, Origin::Background).await;
-            if written.is_err() || self.policy.changes() != changes || self.devices.changes() != states {
-                // An error is counted by the device, and the home has the bytes; a policy that came meanwhile asks itself; and a device that
-                // was given up meanwhile may have lost what was read from it.
-                self.release_block(slot, place);
-                break;
-            }
-            self.change_extra(block, Some(Extra { slot, place, dirty: false }));
-            let mut background = self.background.borrow_mut();
-            background.promotions += 1;
-            background.promoted_bytes += self.shape.block_size.0;
         }
         drop(guard);
     }
@@ -81,61 +82,45 @@ impl<R: Runtime, D: Device> Core<R, D> {
         if !self.state.borrow().map.has_extras(piece.extent) || planted(Bug::ExtraNotUpdated) {
             return Ok(());
         }
-        for (block, range) in self.blocks_of(piece) {
-            let Some(extra) = self.extra_in(&self.state.borrow(), block) else { continue };
-            let part = from.slice(range.start - piece.range.start..range.end - piece.range.start);
-            let within = range.start % self.shape.block_size;
-            self.write_block(extra.slot, extra.place, within, &part, Origin::Guest).await?;
-        }
-        Ok(())
+        let runs = self.runs_of(piece);
+        let writes = runs.iter().map(|run| self.write_run(run, piece, from, Origin::Guest));
+        join_all(writes).await.into_iter().collect()
     }
 
     /// Writes a piece to extra copies alone, which are dirty then. False if there is no room for them, or one may be lost: the
     /// caller must write it to the home.
     pub async fn write_extra(self: &Rc<Self>, piece: &Piece, from: &Buf, device: DeviceId) -> Result<bool> {
         let Some(_dirtying) = self.begin_dirtying(piece.extent).await else { return Ok(false) };
-        for (block, range) in self.blocks_of(piece) {
-            let part = from.slice(range.start - piece.range.start..range.end - piece.range.start);
-            let known = self.extra_in(&self.state.borrow(), block);
-            let stays = |extra: &Extra| extra.dirty || self.locate(extra.slot).0.is_filled();
-            if let Some(extra) = known.filter(stays) {
-                let within = range.start % self.shape.block_size;
-                self.write_block(extra.slot, extra.place, within, &part, Origin::Guest).await?;
-                self.change_extra(block, Some(Extra { dirty: true, ..extra }));
-                continue;
+        let Some(runs) = self.place_dirty(piece, device) else { return Ok(false) };
+        let writes = runs.iter().map(async |run| match run.is_new && !self.covers_blocks(run) {
+            true => self.fill_block(run, piece, from).await,
+            false => self.write_run(run, piece, from, Origin::Guest).await,
+        });
+        let mut result = Ok(true);
+        for (run, written) in runs.iter().zip(join_all(writes).await) {
+            for (block, slot, place) in self.places_of(run) {
+                match &written {
+                    Ok(()) => self.change_extra(block, Some(Extra { slot, place, dirty: true })),
+                    Err(_) if run.is_new => self.release_block(slot, place),
+                    Err(_) => {}
+                }
             }
-            if self.state.borrow().extras.get(block).is_some() {
-                // With what it holds around these bytes, it must not become dirty.
-                return Ok(false);
-            }
-            let Some((slot, place)) = self.take_block(device, piece) else { return Ok(false) };
-            let written = self.write_whole_block(block, &range, &part, slot, place).await;
             if let Err(error) = written {
-                self.release_block(slot, place);
-                return Err(error);
+                result = Err(error);
             }
-            self.change_extra(block, Some(Extra { slot, place, dirty: true }));
         }
-        Ok(true)
+        result
     }
 
     /// Fills a new block slot: what the guest wrote, and around it what the block held before.
-    async fn write_whole_block(
-        self: &Rc<Self>,
-        block: BlockId,
-        range: &Range<Bytes>,
-        part: &Buf,
-        slot: SlotNumber,
-        place: u16,
-    ) -> Result<()> {
-        let whole = self.shape.range_of(block);
-        if whole.range == *range {
-            return self.write_block(slot, place, Bytes::ZERO, part, Origin::Guest).await;
-        }
+    async fn fill_block(self: &Rc<Self>, run: &Run, piece: &Piece, from: &Buf) -> Result<()> {
+        let range = &run.piece.range;
+        let whole = self.shape.range_of(self.shape.block_of(piece.extent, range.start));
         let bytes = self.buffers.blocks.alloc(whole.len()).await;
         self.read_copies(&whole, &bytes, Origin::Guest).await?;
-        bytes.copy_from(range.start - whole.range.start, part);
-        self.write_block(slot, place, Bytes::ZERO, &bytes, Origin::Guest).await
+        let part = from.slice(range.start - piece.range.start..range.end - piece.range.start);
+        bytes.copy_from(range.start - whole.range.start, &part);
+        self.write_run(&run.of_all(&whole), &whole, &bytes, Origin::Guest).await
     }
 
     /// Has the journal say that the span of a piece may differ, if a block that a write to it changes has a clean extra copy, or may have one
@@ -176,10 +161,12 @@ impl<R: Runtime, D: Device> Core<R, D> {
                 self.drop_extra(block);
                 continue;
             }
-            let zeros = self.buffers.blocks.alloc(range.end - range.start).await;
+            let edge = Piece { extent: piece.extent, range };
+            let zeros = self.buffers.blocks.alloc(edge.len()).await;
             zeros.fill_zero();
-            let within = range.start % self.shape.block_size;
-            self.write_block(extra.slot, extra.place, within, &zeros, Origin::Guest).await?;
+            for run in self.runs_of(&edge) {
+                self.write_run(&run, &edge, &zeros, Origin::Guest).await?;
+            }
         }
         Ok(())
     }
@@ -219,19 +206,6 @@ impl<R: Runtime, D: Device> Core<R, D> {
         }
     }
 
-    async fn write_block(
-        &self,
-        slot: SlotNumber,
-        place: u16,
-        within: Bytes,
-        from: &Buf,
-        origin: Origin,
-    ) -> Result<()> {
-        let start = self.shape.block_size * u64::from(place) + within;
-        // All of a block slot counts as valid: what was not written is read first where the device needs whole sectors.
-        self.write_slot(slot, &(start..start + from.len()), Some(from), u16::MAX, origin).await
-    }
-
     /// The blocks that a piece touches, each with the range of the extent that it touches of it.
     pub fn blocks_of(&self, piece: &Piece) -> impl Iterator<Item = (BlockId, Range<Bytes>)> + use<R, D> {
         let (shape, piece) = (self.shape, piece.clone());
@@ -248,7 +222,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
     }
 
     /// Whether all of a range is valid at the home: zeros need no extra copy.
-    fn is_written(&self, piece: &Piece, range: &Range<Bytes>) -> bool {
+    pub(super) fn is_written(&self, piece: &Piece, range: &Range<Bytes>) -> bool {
         let parts = self.shape.parts_touched(range);
         self.state.borrow().map.get(piece.extent).valid & parts == parts
     }

@@ -10,6 +10,7 @@ mod health;
 mod member;
 mod requests;
 mod required;
+mod runs;
 mod shrink;
 mod slot;
 mod speed;

@@ -5,7 +5,7 @@
 //! enough, dirty blocks are written back in the order of their addresses, many slots together. Which slots go does not depend on how often their
 //! blocks are used: blocks of all ages lie side by side. What is used soon comes back.
 //!
-//! No block comes to such a cache meanwhile ([`Core::take_block`]), or the slots would never be empty.
+//! No block comes to such a cache meanwhile ([`Core::take_blocks`]), or the slots would never be empty.
 
 use crate::Result;
 use crate::core::Core;

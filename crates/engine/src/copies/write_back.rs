@@ -238,10 +238,10 @@ impl<R: Runtime, D: Device> Core<R, D> {
         // What lies between dirty blocks is read before these, over it all.
         let filled = dirty.fills && self.read_home(dirty, bytes).await;
         let start = dirty.span().start;
-        let reads = dirty.blocks.iter().map(async |&(block, _)| {
-            let whole = self.shape.range_of(block);
-            let at = whole.range.start - start;
-            self.read_copies(&whole, &bytes.slice(at..at + whole.len()), Origin::Background).await
+        let reads = dirty.runs.iter().map(async |run| {
+            let piece = Piece { extent: dirty.extent, range: run.clone() };
+            self.read_copies(&piece, &bytes.slice(run.start - start..run.end - start), Origin::Background)
+                .await
         });
         let sources = self.sources_of(std::slice::from_ref(dirty));
         self.step(mover, &sources, join_all(reads)).await.into_iter().collect::<Result<()>>()?;

@@ -116,9 +116,7 @@ mod tests {
         let mut extras = Extras::new(1, 8);
         assert!(extras.divide(DeviceId(0), SLOT));
         let mut changes = Changes::default();
-        let taken: Vec<u16> =
-            (0..5).filter_map(|_| extras.take(DeviceId(0))).map(|(_, place)| place).collect();
-        assert_eq!(taken, [0, 1, 2, 3, 4]);
+        assert_eq!(extras.take(DeviceId(0), 5), Some((SLOT, 0..5)));
         for (block, before, now) in [(1, Some(1), None), (2, Some(2), Some(3)), (4, None, Some(4))] {
             let block = BlockId(block);
             let change = ExtraChange { before: before.map(clean), after: None };

@@ -13,6 +13,7 @@ use braid_format::{SlotNumber, SpanId};
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 use hashbrown::hash_map::Entry;
+use std::ops::Range;
 
 impl State {
     /// The extra copy of a block is now this, or gone. A block slot that it leaves behind is the caller's.
@@ -114,9 +115,15 @@ impl State {
         self.tables.page_of(slot, extra.place)
     }
 
-    /// Takes a block slot of a device: of the divided extent slots, or of another one, if fewer than `most` are divided.
-    pub fn take_block(&mut self, device: DeviceId, most: u32) -> Option<(SlotNumber, u16)> {
-        if let Some(taken) = self.extras.take(device) {
+    /// Takes up to `wanted` block slots of a device that lie side by side: of the divided extent slots, or of another one, if fewer than `most`
+    /// are divided.
+    pub fn take_blocks(
+        &mut self,
+        device: DeviceId,
+        wanted: usize,
+        most: u32,
+    ) -> Option<(SlotNumber, Range<u16>)> {
+        if let Some(taken) = self.extras.take(device, wanted) {
             return Some(taken);
         }
         if !self.tables.has(device) || self.extras.divided(device) >= most {
@@ -128,7 +135,7 @@ impl State {
             self.release(slot);
             return None;
         }
-        self.extras.take(device)
+        self.extras.take(device, wanted)
     }
 
     /// Nothing uses the block slot of an extra copy any more, which the block has just left. It is free at once, unless the journal may

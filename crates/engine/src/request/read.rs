@@ -22,6 +22,17 @@ enum Source {
     Extra(Extra),
 }
 
+/// What lies in one place.
+struct Part {
+    piece: Piece,
+    source: Source,
+    /// Whether it is read from the home though there are clean extra copies of some of its blocks.
+    passes_clean: bool,
+}
+
+/// A disk passes over so much in less time than it takes to position anew.
+const LONGEST_PASSED: Bytes = Bytes(64 << 10);
+
 /// How a piece is read, as far as can be said without waiting.
 enum Way<'a, D> {
     /// It has been: from the memory cache, or zeros.
@@ -233,11 +244,57 @@ impl<R: Runtime, D: Device> Core<R, D> {
         Ok(())
     }
 
-    /// Reads a piece from whichever copies hold its current bytes. The caller holds the extent's lock.
+    /// Reads a piece from whichever copies hold its current bytes, from all of them at the same time. The caller holds the extent's lock.
     pub async fn read_copies(self: &Rc<Self>, piece: &Piece, into: &Buf, origin: Origin) -> Result<()> {
+        let (.., end) = self.source_at(piece, piece.range.start, false);
+        if end == piece.range.end {
+            return self.read_part(piece, into, false, origin).await;
+        }
+        let parts = self.parts_of(piece);
+        let reads = parts.iter().map(async |part| {
+            let range = &part.piece.range;
+            let into = into.slice(range.start - piece.range.start..range.end - piece.range.start);
+            self.read_part(&part.piece, &into, part.passes_clean, origin).await
+        });
+        join_all(reads).await.into_iter().collect()
+    }
+
+    /// Cuts a piece into what lies in different places. A clean extra copy between two parts that only the home has is one of
+    /// them if it is short: a disk passes over it in less time than a second request takes.
+    fn parts_of(&self, piece: &Piece) -> Vec<Part> {
+        let mut parts: Vec<Part> = Vec::new();
         let mut at = piece.range.start;
         while at < piece.range.end {
-            let (source, entry, end) = self.source_at(piece, at);
+            let (source, _, end) = self.source_at(piece, at, false);
+            let is_clean = |source: &Source| matches!(source, Source::Extra(extra) if !extra.dirty);
+            if matches!(source, Source::Required)
+                && let Some(before) = parts.iter().rposition(|part| !is_clean(&part.source))
+                && matches!(parts[before].source, Source::Required)
+                && at - parts[before].piece.range.end <= LONGEST_PASSED
+            {
+                parts.truncate(before + 1);
+                let part = &mut parts[before];
+                (part.piece.range.end, part.passes_clean) = (end, true);
+            } else {
+                let piece = Piece { extent: piece.extent, range: at..end };
+                parts.push(Part { piece, source, passes_clean: false });
+            }
+            at = end;
+        }
+        parts
+    }
+
+    /// Reads what lies in one place, unless that changes meanwhile. If it `passes_clean`, clean extra copies are passed over.
+    async fn read_part(
+        self: &Rc<Self>,
+        piece: &Piece,
+        into: &Buf,
+        passes_clean: bool,
+        origin: Origin,
+    ) -> Result<()> {
+        let mut at = piece.range.start;
+        while at < piece.range.end {
+            let (source, entry, end) = self.source_at(piece, at, passes_clean);
             let part = into.slice(at - piece.range.start..end - piece.range.start);
             let states = self.devices.changes();
             let read = match source {
@@ -250,7 +307,9 @@ impl<R: Runtime, D: Device> Core<R, D> {
                     let start = self.shape.block_size * u64::from(extra.place) + at % self.shape.block_size;
                     let range = start..start + (end - at);
                     match extra.dirty {
-                        true => match self.check_extra_kept(piece, at, &extra) {
+                        true => match self
+                            .check_extra_kept(&Piece { extent: piece.extent, range: at..end }, &extra)
+                        {
                             Ok(()) => self.read_slot(extra.slot, range, &part, origin).await,
                             Err(error) => Err(error),
                         },
@@ -273,23 +332,31 @@ impl<R: Runtime, D: Device> Core<R, D> {
         Ok(())
     }
 
-    /// Where the bytes from `at` come from, and how far that holds.
-    fn source_at(&self, piece: &Piece, at: Bytes) -> (Source, Entry, Bytes) {
+    /// Where the bytes from `at` come from, and how far that holds. If it `passes_clean`, clean extra copies do not count.
+    fn source_at(&self, piece: &Piece, at: Bytes, passes_clean: bool) -> (Source, Entry, Bytes) {
         let state = self.state.borrow();
         let entry = state.map.get(piece.extent);
         let has_extras = state.map.has_extras(piece.extent) && !state.is_suspect(piece.extent);
-        let block_end = (at.align_down(self.shape.block_size) + self.shape.block_size).min(piece.range.end);
-        let extra =
-            |at| if has_extras { self.extra_in(&state, self.shape.block_of(piece.extent, at)) } else { None };
-        if let Some(extra) = extra(at) {
-            return (Source::Extra(extra), entry, block_end);
+        let size = self.shape.block_size;
+        let counts = |extra: &Extra| extra.dirty || !passes_clean;
+        let extra = |at| match has_extras {
+            true => self.extra_in(&state, self.shape.block_of(piece.extent, at)).filter(counts),
+            false => None,
+        };
+        let mut block = at.align_down(size) + size;
+        if let Some(first) = extra(at) {
+            // Neighbours whose extra copies lie side by side.
+            let mut next = Extra { place: first.place + 1, ..first };
+            while block < piece.range.end && extra(block) == Some(next) {
+                (block, next.place) = (block + size, next.place + 1);
+            }
+            return (Source::Extra(first), entry, block.min(piece.range.end));
         }
         let (is_valid, mut end) = self.shape.run(entry.valid, at, piece.range.end);
         if has_extras {
             // The run ends where the next extra copy begins.
-            let mut block = block_end;
             while block < end && extra(block).is_none() {
-                block += self.shape.block_size;
+                block += size;
             }
             end = end.min(block);
         }

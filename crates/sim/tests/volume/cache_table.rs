@@ -195,7 +195,7 @@ fn a_cached_block_takes_less_than_24_bytes_with_its_place_in_the_list_for_evicti
     let (size, bench) = (MIB * 40, bench(9, MIB * 32, MIB * 64));
     let (world, arena, all) = (bench.world.clone(), bench.arena.clone(), bench.devices());
     bench.run(async move {
-        let made = CreateOptions { policy: "ssd-first,cache=50%".to_owned(), ..caching(9, size) };
+        let made = CreateOptions { policy: "ssd-first,cache=50%,bypass=off".to_owned(), ..caching(9, size) };
         let volume = make(world.clone(), all.clone(), &made).await;
         for at in (0..size / MIB).map(|i| MIB * i) {
             volume.write(at, &filled(&arena, MIB, 1), Durability::Volatile).await.unwrap();

@@ -33,6 +33,7 @@ mod policies;
 mod policy_interface;
 mod policy_state;
 mod replace;
+mod runs;
 mod slow_devices;
 mod split;
 mod write_back;

@@ -8,7 +8,7 @@ use braid_runtime::{Arena, Runtime};
 use braid_sim::World;
 
 const SIZE: Bytes = Bytes(16 << 20);
-const SETTINGS: &str = "page=256KiB,period=2s,rate=1GiB";
+const SETTINGS: &str = "page=256KiB,period=2s,rate=1GiB,bypass=off";
 
 /// Extent slots of the SSD that homes or the cache use.
 fn used(volume: &Rig) -> u32 {

@@ -74,14 +74,6 @@ impl Extras {
                 self.remove_group(number);
                 continue;
             }
-            let first = number * self.places;
-            for cell in (first..first + self.places).rev() {
-                if self.entry(cell).1 == State::Free {
-                    let group = &mut self.groups[number as usize];
-                    self.links[cell as usize] = std::mem::replace(&mut group.free, cell);
-                }
-            }
-            self.groups[number as usize].fresh = self.places as u16;
             if u32::from(group.used) < self.places {
                 self.link_roomy(number);
             }

@@ -63,15 +63,19 @@ fn step(extras: &mut Extras, model: &mut Model, rng: &mut Rng, places: u64) {
             });
         }
         1..=4 => {
-            let taken = extras.take(device);
+            let wanted = 1 + rng.below(5) as usize;
+            let taken = extras.take(device, wanted);
             let free = |slot: u32| model.used_in(SlotNumber(slot)) < places as usize;
             let any_free = model.divided.iter().any(|(&slot, d)| *d == device && free(slot));
             assert_eq!(taken.is_some(), any_free);
-            let Some((slot, place)) = taken else { return };
-            let is_used = |(_, e): &(DeviceId, Extra)| (e.slot, e.place) == (slot, place);
-            assert!(!model.blocks.values().any(is_used) && !model.taken.contains(&(device, slot, place)));
+            let Some((slot, taken)) = taken else { return };
+            assert!((1..=wanted).contains(&taken.len()) && u64::from(taken.end) <= places);
             assert_eq!(model.divided.get(&slot.0), Some(&device));
-            model.taken.push((device, slot, place));
+            for place in taken {
+                let is_used = |(_, e): &(DeviceId, Extra)| (e.slot, e.place) == (slot, place);
+                assert!(!model.blocks.values().any(is_used) && !model.taken.contains(&(device, slot, place)));
+                model.taken.push((device, slot, place));
+            }
         }
         5 if model.blocks.contains_key(&block) || rng.chance(0.4) => {
             let Some((_, extra)) = model.blocks.get_mut(&block) else { return };
@@ -165,13 +169,34 @@ fn a_cached_block_takes_at_most_15_5_bytes() {
     let mut next = 0;
     for slot in 1..8_000 {
         assert!(extras.divide(DeviceId(0), SlotNumber(slot)));
-        while let Some((slot, place)) = extras.take(DeviceId(0)) {
-            extras.set(BlockId(next), Some(Extra { slot, place, dirty: false }));
-            next += 7919;
+        while let Some((slot, places)) = extras.take(DeviceId(0), 5) {
+            for place in places {
+                extras.set(BlockId(next), Some(Extra { slot, place, dirty: false }));
+                next += 7919;
+            }
         }
         if slot > 1_000 {
             let bytes = extras.memory() as f64 / extras.len() as f64;
             assert!(bytes <= 15.5, "{bytes} at {slot}");
         }
     }
+}
+
+#[test]
+fn neighbours_get_block_slots_side_by_side_as_far_as_there_are_any() {
+    let mut extras = Extras::new(1, 8);
+    let (device, first, second) = (DeviceId(0), SlotNumber(3), SlotNumber(9));
+    assert!(extras.divide(device, first) && extras.divide(device, second));
+    assert_eq!(extras.take(device, 5), Some((first, 0..5)));
+    assert_eq!(extras.take(device, 8), Some((second, 0..8)), "more than the first extent slot has left");
+    assert_eq!(extras.take(device, 8), Some((first, 5..8)), "all that is left");
+    assert_eq!(extras.take(device, 1), None);
+    for place in [1, 4, 5, 7] {
+        assert_eq!(extras.release(first, place), None);
+    }
+    for place in [0, 2] {
+        assert_eq!(extras.release(second, place), None);
+    }
+    assert_eq!(extras.take(device, 4), Some((first, 4..6)), "the longest run");
+    assert_eq!(extras.take(device, 1), Some((first, 1..2)), "of what has been free for longest");
 }
