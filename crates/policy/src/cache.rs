@@ -5,7 +5,7 @@
 //! costs nothing. Under `mode=write-back` it goes to the SSD alone and is dirty until the disk gets it ([`WriteBack`]): what was flushed is
 //! safe from a power cut, but not from the loss of the SSD.
 
-use crate::caching::{Admission, Eviction, WriteBack};
+use crate::caching::{Admission, Eviction, Room, WriteBack};
 use crate::{
     BadSetting, DeviceView, ExtraCopy, Move, Occasion, Outcome, Piece, Placement, Plan, Policy, Settings,
     View,
@@ -14,15 +14,11 @@ use braid_base::{BlockId, DeviceClass, DeviceId, ExtentId, Nanos};
 
 /// Homes on the disks, a cache on the SSDs.
 pub struct Cache {
-    /// Share of an SSD's slots for extra copies.
-    cache: f64,
+    room: Room,
     mode: Mode,
-    ssds: Vec<DeviceId>,
     admission: Admission,
     eviction: Eviction,
     write_back: WriteBack,
-    /// Which SSD gets the next cached piece.
-    turn: usize,
 }
 
 /// What writes do.
@@ -37,27 +33,19 @@ enum Mode {
 impl Cache {
     /// Settings: `cache` (100%), the share of the SSDs that it uses, `mode` (write-through), and those of [`Admission`], [`Eviction`] and, with mode=write-back, [`WriteBack`].
     pub fn new(settings: &mut Settings, devices: &[DeviceView]) -> Result<Cache, BadSetting> {
-        let ssds: Vec<DeviceId> =
-            devices.iter().filter(|d| d.class == DeviceClass::Ssd).map(|d| d.id).collect();
-        if ssds.is_empty() || ssds.len() == devices.len() {
+        let room = Room::new(settings.take_share("cache")?.unwrap_or(1.0), devices);
+        if room.ssds().is_empty() || room.ssds().len() == devices.len() {
             return Err(BadSetting::new(
                 "policy cache needs an SSD and a disk, and the volume has one class of device: use another policy",
             ));
         }
-        let cache = settings.take_share("cache")?.unwrap_or(1.0);
         let (mode, write_back) = match settings.take_text("mode").as_deref() {
             None | Some("write-through") => (Mode::WriteThrough, WriteBack::all()),
             Some("write-back") => (Mode::WriteBack, WriteBack::take(settings)?),
             Some(other) => return Err(settings.bad("mode", other, "write-through or write-back")),
         };
         let (admission, eviction) = (Admission::take(settings)?, Eviction::take(settings, devices.len())?);
-        Ok(Cache { cache, mode, ssds, admission, eviction, write_back, turn: 0 })
-    }
-
-    /// The SSD for the next piece.
-    fn next_ssd(&mut self) -> DeviceId {
-        self.turn = (self.turn + 1) % self.ssds.len();
-        self.ssds[self.turn]
+        Ok(Cache { room, mode, admission, eviction, write_back })
     }
 
     fn place_read(&mut self, read: &Piece, view: &View) -> Placement<'static> {
@@ -66,27 +54,21 @@ impl Cache {
         }
         self.eviction.used(read, view);
         match view.homes.home(read.extent) {
-            Some(home) if !self.ssds.contains(&home) => Placement::cached(Some(self.next_ssd())),
+            Some(home) if !self.room.is_ssd(home) => Placement::cached(Some(self.room.next_ssd())),
             _ => Placement::KEEP,
         }
     }
 
     fn place_write(&mut self, write: &Piece, view: &View) -> Placement<'static> {
-        let admitted = self.admission.admits(write, view);
+        let admitted = self.admission.admits_write(write, view);
         self.eviction.used(write, view);
-        let on_disk = view.homes.home(write.extent).is_some_and(|home| !self.ssds.contains(&home));
+        let on_disk = view.homes.home(write.extent).is_some_and(|home| !self.room.is_ssd(home));
         let goes = self.mode == Mode::WriteBack && admitted && on_disk;
-        if goes && self.write_back.has_room(self.blocks(view)) {
-            Placement::write_back(self.next_ssd())
+        if goes && self.write_back.has_room(self.room.blocks(view)) {
+            Placement::write_back(self.room.next_ssd())
         } else {
             Placement::KEEP
         }
-    }
-
-    /// How many blocks the cache has room for.
-    fn blocks(&self, view: &View) -> u64 {
-        let slots: u64 = view.devices.iter().map(|device| u64::from(self.extra_slots(device))).sum();
-        slots * (view.extent_size / view.block_size)
     }
 }
 
@@ -100,7 +82,7 @@ impl Policy for Cache {
             Mode::WriteThrough => ("write-through", Vec::new()),
             Mode::WriteBack => ("write-back", self.write_back.settings()),
         };
-        let cache = (self.cache < 1.0).then(|| format!("cache={}%", self.cache * 100.0));
+        let cache = (self.room.share() < 1.0).then(|| format!("cache={}%", self.room.share() * 100.0));
         let mut all: Vec<String> = cache.into_iter().chain([format!("mode={}", mode.0)]).collect();
         all.extend(mode.1.into_iter().chain(self.eviction.settings()).chain(self.admission.settings()));
         all.join(",")
@@ -128,10 +110,7 @@ impl Policy for Cache {
     }
 
     fn extra_slots(&self, device: &DeviceView) -> u32 {
-        match device.class {
-            DeviceClass::Ssd => (f64::from(device.slots) * self.cache) as u32,
-            DeviceClass::Hdd => 0,
-        }
+        self.room.slots(device)
     }
 
     fn evict(&mut self, device: DeviceId, view: &View) -> Option<BlockId> {
@@ -144,7 +123,7 @@ impl Policy for Cache {
     }
 
     fn plan(&mut self, view: &View, plan: &mut Plan) -> Nanos {
-        self.write_back.plan(self.blocks(view), view, plan)
+        self.write_back.plan(self.room.blocks(view), view, plan)
     }
 
     fn done(&mut self, _: &Move, outcome: Outcome) {
@@ -164,10 +143,10 @@ impl Policy for Cache {
     }
 
     fn explain(&self, extent: ExtentId, view: &View) -> String {
-        let (cached, dirty, room) = (self.eviction.len(), self.write_back.dirty(), self.blocks(view));
+        let (cached, dirty, room) = (self.eviction.len(), self.write_back.dirty(), self.room.blocks(view));
         let next = match (view.homes.home(extent), self.mode) {
             (None, _) => "the next write allocates it on a disk",
-            (Some(home), _) if self.ssds.contains(&home) => {
+            (Some(home), _) if self.room.is_ssd(home) => {
                 "it lies on an SSD and stays: no disk had room for it"
             }
             (Some(_), Mode::WriteThrough) => {

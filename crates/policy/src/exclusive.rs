@@ -36,7 +36,8 @@ use braid_base::{BlockId, Bytes, DeviceClass, DeviceId, ExtentId, GIB, KIB, Nano
 use migration::{Migration, TICK};
 use ranking::Ranking;
 use split::Split;
-use std::collections::BTreeSet;
+use std::collections::VecDeque;
+use std::ops::Range;
 
 /// Tier and cache on the same SSDs.
 pub struct Exclusive {
@@ -47,10 +48,14 @@ pub struct Exclusive {
     admission: Admission,
     eviction: Eviction,
     write_back: WriteBack,
-    /// Extents that have migrated to the SSD tier and may have blocks in the cache still.
-    moved: BTreeSet<ExtentId>,
-    /// Those of them whose dirty blocks are to be written back.
+    /// By device: blocks that have migrated to the SSD tier and may be in the cache still, each to be looked at once.
+    moved: Vec<VecDeque<Range<u64>>>,
+    /// Extents that have just migrated there, or been written back after that.
+    arrived: Vec<ExtentId>,
+    /// Extents that have migrated, and whose dirty blocks are to be written back.
     unclean: Vec<ExtentId>,
+    /// Those for which the last plan asked that: by the next one it has been done.
+    cleaned: Vec<ExtentId>,
 }
 
 /// The constants of the policy, each with its default.
@@ -64,8 +69,12 @@ struct Constants {
     rate: Bytes,
 }
 
-/// Extents that a search for a block to purge passes over, and that are written back in one plan.
+/// Extents that are written back in one plan.
 const AT_ONCE: usize = 64;
+/// Blocks that a search for one to purge looks at.
+const LOOKED_AT: usize = 64;
+/// Runs of migrated blocks that are known for a device, at most: 1 MiB of memory. Those that came first are forgotten first, and purged as others are.
+const MOST_MOVED: usize = 1 << 16;
 
 impl Exclusive {
     /// Settings: `cache` (20%), the share of the SSDs for the cache; `page` (10MB); `period` (1h); `rate` (12MB), bytes that migrate each second
@@ -102,8 +111,10 @@ impl Exclusive {
             admission: Admission::take(settings)?,
             eviction: Eviction::take(settings, devices.len())?,
             write_back,
-            moved: BTreeSet::new(),
+            moved: vec![VecDeque::new(); devices.len()],
+            arrived: Vec::new(),
             unclean: Vec::new(),
+            cleaned: Vec::new(),
             constants,
         })
     }
@@ -119,15 +130,15 @@ impl Exclusive {
         let admitted = self.admission.admits(read, view);
         self.eviction.used(read, view);
         let goes = admitted && self.caches(read.extent, view);
-        Placement::cached(goes.then(|| self.split.next_for_cache()))
+        Placement::cached(goes.then(|| self.split.cache.next_ssd()))
     }
 
     fn place_write(&mut self, write: &Piece, view: &View) -> Placement<'static> {
-        let admitted = self.admission.admits(write, view);
+        let admitted = self.admission.admits_write(write, view);
         self.eviction.used(write, view);
         let goes = self.constants.writes_back && admitted && self.caches(write.extent, view);
-        match goes && self.write_back.has_room(self.split.blocks(view)) {
-            true => Placement::write_back(self.split.next_for_cache()),
+        match goes && self.write_back.has_room(self.split.cache.blocks(view)) {
+            true => Placement::write_back(self.split.cache.next_ssd()),
             false => Placement::KEEP,
         }
     }
@@ -135,26 +146,41 @@ impl Exclusive {
     /// Whether the cache is for an extent: if it lies on a disk, or under `inclusive` wherever it lies.
     fn caches(&self, extent: ExtentId, view: &View) -> bool {
         let admits = |home| self.constants.inclusive || self.split.is_disk(home);
-        self.split.cache > 0.0 && view.homes.home(extent).is_some_and(admits)
+        self.split.cache.share() > 0.0 && view.homes.home(extent).is_some_and(admits)
     }
 
     /// A clean block of the cache that lies on the SSD tier.
     fn first_moved(&mut self, device: DeviceId, view: &View) -> Option<BlockId> {
-        let looked_at: Vec<ExtentId> = self.moved.iter().copied().take(AT_ONCE).collect();
-        for extent in looked_at {
-            let is_back = view.homes.home(extent).is_none_or(|home| self.split.is_disk(home));
-            let mut copies = view
-                .blocks_of(view.range_of_extent(extent))
-                .filter_map(|block| Some((block, view.homes.extra(block)?)))
-                .filter(|_| !is_back)
-                .peekable();
-            if copies.peek().is_none() {
-                self.moved.remove(&extent);
-            } else if let Some((block, _)) = copies.find(|(_, copy)| copy.device == device && !copy.dirty) {
+        self.purge_arrived_first(view);
+        let moved = &mut self.moved[device.index()];
+        for _ in 0..LOOKED_AT {
+            let Some(block) = moved.front_mut()?.next().map(BlockId) else {
+                moved.pop_front();
+                continue;
+            };
+            let extent = ExtentId((view.range_of_block(block).start / view.extent_size) as u32);
+            let is_in_tier = view.homes.home(extent).is_some_and(|home| !self.split.is_disk(home));
+            let is_clean = |copy: ExtraCopy| copy.device == device && !copy.dirty;
+            if is_in_tier && view.homes.extra(block).is_some_and(is_clean) {
                 return Some(block);
             }
         }
         None
+    }
+
+    /// The clean blocks in the cache of what has come to the SSD tier go first. Those that are dirty now are looked at again once they are written
+    /// back.
+    fn purge_arrived_first(&mut self, view: &View) {
+        for extent in self.arrived.drain(..) {
+            let range = view.range_of_extent(extent);
+            let blocks = range.start / view.block_size..range.end.0.div_ceil(view.block_size.0);
+            for moved in &mut self.moved {
+                moved.push_back(blocks.clone());
+                if moved.len() > MOST_MOVED {
+                    moved.pop_front();
+                }
+            }
+        }
     }
 }
 
@@ -166,7 +192,7 @@ impl Policy for Exclusive {
     fn settings(&self) -> String {
         let Constants { writes_back, page, period, rate, .. } = &self.constants;
         let mode = if *writes_back { "write-back" } else { "write-through" };
-        let cache = self.split.cache * 100.0;
+        let cache = self.split.cache.share() * 100.0;
         let (page, period, rate) = (page.0, period.0 / 1_000_000, rate.0);
         let own = format!("cache={cache}%,page={page}B,period={period}ms,rate={rate}B,mode={mode}");
         let write_back = if *writes_back { self.write_back.settings() } else { Vec::new() };
@@ -199,7 +225,7 @@ impl Policy for Exclusive {
     }
 
     fn extra_slots(&self, device: &DeviceView) -> u32 {
-        self.split.extra_slots(device)
+        self.split.cache.slots(device)
     }
 
     fn evict(&mut self, device: DeviceId, view: &View) -> Option<BlockId> {
@@ -219,9 +245,14 @@ impl Policy for Exclusive {
         if let Some(changes) = self.ranking.advance(view, capacity) {
             self.migration.begin(changes);
         }
-        let unclean = self.unclean.drain(..self.unclean.len().min(AT_ONCE));
-        plan.moves.extend(unclean.map(|extent| Move::WriteBack { range: view.range_of_extent(extent) }));
-        let next = self.write_back.plan(self.split.blocks(view), view, plan).min(self.ranking.due(view));
+        self.arrived.append(&mut self.cleaned);
+        self.purge_arrived_first(view);
+        self.cleaned.extend(self.unclean.drain(..self.unclean.len().min(AT_ONCE)));
+        let unclean =
+            self.cleaned.iter().map(|&extent| Move::WriteBack { range: view.range_of_extent(extent) });
+        plan.moves.extend(unclean);
+        let next =
+            self.write_back.plan(self.split.cache.blocks(view), view, plan).min(self.ranking.due(view));
         self.migration.plan(&self.ranking, &self.split, view, &mut plan.moves);
         match self.migration.pages() + self.unclean.len() {
             0 => next,
@@ -233,7 +264,7 @@ impl Policy for Exclusive {
         let Move::Migrate { extent, target } = *job else { return self.write_back.done(outcome) };
         match outcome {
             Outcome::Finished if !self.constants.inclusive && !self.split.is_disk(target) => {
-                self.moved.insert(extent);
+                self.arrived.push(extent);
                 self.unclean.push(extent);
             }
             Outcome::Finished => {}

@@ -5,7 +5,7 @@
 //! here a share of its slots (`cache`) is kept for it. Blocks are admitted at the first read, written through, and
 //! evicted least recently used first; `evict=s3-fifo` and `bypass=1MiB` are Braid's own.
 
-use crate::caching::{Admission, Eviction, WriteBack};
+use crate::caching::{Admission, Eviction, Room, WriteBack};
 use crate::{
     BadSetting, DeviceView, ExtraCopy, Move, Occasion, Outcome, Piece, Placement, Plan, Policy, Settings,
     View,
@@ -14,38 +14,29 @@ use braid_base::{BlockId, DeviceClass, DeviceId, ExtentId, Nanos};
 
 /// Fill the SSDs first, then cache on them.
 pub struct SsdFirst {
-    /// Share of an SSD's slots for extra copies.
-    cache: f64,
-    ssds: Vec<DeviceId>,
+    /// What of the SSDs homes leave to the cache.
+    kept: Room,
     admission: Admission,
     eviction: Eviction,
     /// Of what became dirty under another policy.
     write_back: WriteBack,
-    /// Which SSD gets the next cached block.
-    turn: usize,
 }
 
 impl SsdFirst {
     /// Settings: `cache` (10%), the share of the SSDs that is kept for caching, and those of [`Admission`] and [`Eviction`].
     pub fn new(settings: &mut Settings, devices: &[DeviceView]) -> Result<SsdFirst, BadSetting> {
-        let ssds: Vec<DeviceId> =
-            devices.iter().filter(|d| d.class == DeviceClass::Ssd).map(|d| d.id).collect();
-        if ssds.is_empty() {
+        let kept = Room::new(settings.take_share("cache")?.unwrap_or(0.1), devices);
+        if kept.ssds().is_empty() {
             return Err(BadSetting::new(
                 "policy ssd-first needs an SSD, and the volume has none: use another policy",
             ));
         }
-        let cache = settings.take_share("cache")?.unwrap_or(0.1);
         let (admission, eviction) = (Admission::take(settings)?, Eviction::take(settings, devices.len())?);
-        Ok(SsdFirst { cache, ssds, admission, eviction, write_back: WriteBack::all(), turn: 0 })
+        Ok(SsdFirst { kept, admission, eviction, write_back: WriteBack::all() })
     }
 
     fn has_room_for_homes(&self, device: &DeviceView) -> bool {
         device.free > self.extra_slots(device)
-    }
-
-    fn is_ssd(&self, device: DeviceId) -> bool {
-        self.ssds.contains(&device)
     }
 
     /// The device of a new extent.
@@ -59,12 +50,11 @@ impl SsdFirst {
     /// The SSD on which blocks that are read get an extra copy, if they come from a disk and the SSDs are full.
     fn admit(&mut self, read: &Piece, view: &View) -> Option<DeviceId> {
         let home = view.homes.home(read.extent)?;
-        let full = view.devices.iter().all(|d| !self.is_ssd(d.id) || !self.has_room_for_homes(d));
-        if self.is_ssd(home) || !full || self.cache == 0.0 || !self.admission.admits(read, view) {
+        let full = view.devices.iter().all(|d| !self.kept.is_ssd(d.id) || !self.has_room_for_homes(d));
+        if self.kept.is_ssd(home) || !full || self.kept.share() == 0.0 || !self.admission.admits(read, view) {
             return None;
         }
-        self.turn = (self.turn + 1) % self.ssds.len();
-        Some(self.ssds[self.turn])
+        Some(self.kept.next_ssd())
     }
 }
 
@@ -74,7 +64,7 @@ impl Policy for SsdFirst {
     }
 
     fn settings(&self) -> String {
-        let cache = format!("cache={}%", self.cache * 100.0);
+        let cache = format!("cache={}%", self.kept.share() * 100.0);
         let all = [vec![cache], self.eviction.settings(), self.admission.settings()];
         all.concat().join(",")
     }
@@ -95,10 +85,7 @@ impl Policy for SsdFirst {
     }
 
     fn extra_slots(&self, device: &DeviceView) -> u32 {
-        match device.class {
-            DeviceClass::Ssd => (f64::from(device.slots) * self.cache) as u32,
-            DeviceClass::Hdd => 0,
-        }
+        self.kept.slots(device)
     }
 
     fn evict(&mut self, device: DeviceId, view: &View) -> Option<BlockId> {
@@ -135,13 +122,13 @@ impl Policy for SsdFirst {
         let room: u32 = view.devices.iter().map(|d| d.free.saturating_sub(self.extra_slots(d))).sum();
         let next = match view.homes.home(extent) {
             None => "the next write allocates it: on an SSD with room, else on a disk",
-            Some(home) if self.is_ssd(home) => "it lies on an SSD and stays",
+            Some(home) if self.kept.is_ssd(home) => "it lies on an SSD and stays",
             Some(_) => "it lies on a disk; blocks that are read are cached on an SSD once the SSDs are full",
         };
         format!(
             "{room} slot(s) for homes are free, {:.0} % of each SSD is kept for the cache, {cached} block(s) are \
              cached; {next}",
-            self.cache * 100.0
+            self.kept.share() * 100.0
         )
     }
 }

@@ -2,10 +2,14 @@
 //! leave the disks alone. In the order of addresses, from where the last plan ended, round and round: so a disk moves its heads by short
 //! steps, and neighbours go as one request. That is ahead of need: beyond halfway from the high mark to the whole cache nothing more becomes
 //! dirty, and a clean copy that can make room is always there.
+//!
+//! A cache that has come so far is *full*: the disks cannot take what guests write, whether it comes from them or from the cache. Then guests write to the disks
+//! until the low mark is reached, and write-back has a tenth of the disks' time. If both had half of it, or each write went wherever there was room at that moment, the
+//! disks would move their heads to and fro between the two: a load that the SSD is too small for would be up to a fifth slower than on the disks alone.
 
 use super::written;
 use crate::{BadSetting, ByteRange, ExtraCopy, Move, Outcome, Plan, Settings, View};
-use braid_base::{BlockId, Nanos};
+use braid_base::{BlockId, DeviceClass, Nanos};
 use std::collections::BTreeMap;
 
 /// The dirty blocks, and how many of them a cache may have.
@@ -23,6 +27,8 @@ pub struct WriteBack {
     last_request: Nanos,
     /// A device failed since the last plan.
     failed: bool,
+    /// Guests met as many dirty blocks as there may be, and the low mark is not reached yet.
+    full: bool,
 }
 
 const LOW: f64 = 0.6;
@@ -33,6 +39,10 @@ const HIGH: f64 = 0.75;
 const RUN: u64 = 32;
 /// Runs of a plan: the disk sorts some, and the next plan goes on where this one ends.
 const RUNS_PLANNED: usize = 64;
+/// While the cache is full: few, for they take ten times as long, and guests may stop meanwhile.
+const RUNS_PLANNED_FULL: usize = 8;
+/// The share of the disks' time for write-back while the cache is full.
+const SHARE_FULL: f64 = 0.1;
 /// Guests have left the volume alone if they have for so long.
 const IDLE: Nanos = Nanos::from_secs(1);
 /// How often it is looked whether the high mark has been passed, while something is dirty.
@@ -62,6 +72,7 @@ impl WriteBack {
             busy: false,
             last_request: Nanos::ZERO,
             failed: false,
+            full: false,
         }
     }
 
@@ -120,9 +131,11 @@ impl WriteBack {
         self.dirty
     }
 
-    /// Whether more blocks may become dirty, in a cache of so many.
-    pub fn has_room(&self, blocks: u64) -> bool {
-        (self.dirty as f64) < blocks as f64 * (1.0 + self.high) / 2.0
+    /// Whether more blocks may become dirty now, in a cache of so many. A guest that asks wants to write one.
+    pub fn has_room(&mut self, blocks: u64) -> bool {
+        let (dirty, blocks) = (self.dirty as f64, blocks as f64);
+        self.full = dirty >= blocks * (1.0 + self.high) / 2.0 || self.full && dirty > blocks * self.low;
+        !self.full
     }
 
     /// Plans what is to be written back now, in a cache of so many blocks; returns when to ask again.
@@ -138,14 +151,20 @@ impl WriteBack {
         if !self.busy && !is_idle {
             return view.now + OFTEN;
         }
-        plan.moves.extend(self.next_ranges(view).map(|range| Move::WriteBack { range }));
+        self.full &= self.busy && !is_idle;
+        let runs = if self.full { RUNS_PLANNED_FULL } else { RUNS_PLANNED };
+        plan.moves.extend(self.next_ranges(runs, view).map(|range| Move::WriteBack { range }));
+        if self.full {
+            let disks = view.devices.iter().filter(|device| device.class == DeviceClass::Hdd);
+            disks.for_each(|disk| plan.limit(disk.id, SHARE_FULL));
+        }
         view.now
     }
 
     /// The next runs in the order of addresses, neighbours as one range.
-    fn next_ranges(&mut self, view: &View) -> impl Iterator<Item = ByteRange> + use<> {
+    fn next_ranges(&mut self, most: usize, view: &View) -> impl Iterator<Item = ByteRange> + use<> {
         let runs = self.runs.range(self.next..).chain(self.runs.range(..self.next));
-        let runs: Vec<u64> = runs.map(|(&run, _)| run).take(RUNS_PLANNED).collect();
+        let runs: Vec<u64> = runs.map(|(&run, _)| run).take(most).collect();
         self.next = runs.last().map_or(0, |last| last + 1);
         let len = view.block_size * RUN;
         let beside = runs.chunk_by(|a, b| a + 1 == *b);

@@ -4,37 +4,28 @@
 //! number: a cache that becomes smaller gives its slots up at once (the engine sees to it), a tier that becomes smaller lets pages migrate until the
 //! cache has its share.
 
+use crate::caching::Room;
 use crate::{DeviceView, ExtraCopy, View};
 use braid_base::{DeviceClass, DeviceId};
 
 /// What of each SSD is for what.
 pub(super) struct Split {
-    /// Share of each SSD for the cache: the SSD cache rate of the paper.
-    pub cache: f64,
-    ssds: Vec<DeviceId>,
+    /// The cache: its share is the SSD cache rate of the paper.
+    pub cache: Room,
     disks: Vec<DeviceId>,
     /// Blocks in the cache, by device.
     cached: Vec<u64>,
-    /// Which SSD gets the next cached block.
-    turn: usize,
 }
 
 impl Split {
     pub fn new(cache: f64, devices: &[DeviceView]) -> Split {
-        let of = |class| devices.iter().filter(|d| d.class == class).map(|d| d.id).collect();
-        let (ssds, disks) = (of(DeviceClass::Ssd), of(DeviceClass::Hdd));
-        Split { cache, ssds, disks, cached: vec![0; devices.len()], turn: 0 }
+        let disks = devices.iter().filter(|d| d.class == DeviceClass::Hdd).map(|d| d.id).collect();
+        Split { cache: Room::new(cache, devices), disks, cached: vec![0; devices.len()] }
     }
 
     /// Whether a device belongs to the HDD tier.
     pub fn is_disk(&self, device: DeviceId) -> bool {
         self.disks.contains(&device)
-    }
-
-    /// How many blocks the cache has room for.
-    pub fn blocks(&self, view: &View) -> u64 {
-        let slots: u64 = view.devices.iter().map(|device| u64::from(self.extra_slots(device))).sum();
-        slots * (view.extent_size / view.block_size)
     }
 
     /// A block has come to the cache, or left it.
@@ -44,20 +35,6 @@ impl Split {
         }
         if let Some(copy) = now {
             self.cached[copy.device.index()] += 1;
-        }
-    }
-
-    /// The SSD for a block that is new to the cache: each in turn.
-    pub fn next_for_cache(&mut self) -> DeviceId {
-        self.turn = (self.turn + 1) % self.ssds.len();
-        self.ssds[self.turn]
-    }
-
-    /// Extent slots for the cache.
-    pub fn extra_slots(&self, device: &DeviceView) -> u32 {
-        match device.class {
-            DeviceClass::Ssd => (f64::from(device.slots) * self.cache) as u32,
-            DeviceClass::Hdd => 0,
         }
     }
 
@@ -75,7 +52,7 @@ impl Split {
 
     /// The device of a tier for extents of a page, those of one page together; none if all are full.
     pub fn target(&self, page: u32, class: DeviceClass, room: &[i64]) -> Option<DeviceId> {
-        let tier = if class == DeviceClass::Ssd { &self.ssds } else { &self.disks };
+        let tier = if class == DeviceClass::Ssd { self.cache.ssds() } else { &self.disks };
         let usual = tier[page as usize % tier.len()];
         let room = |device: &DeviceId| room[device.index()];
         let roomiest = || tier.iter().copied().max_by_key(room);
@@ -85,6 +62,6 @@ impl Split {
     /// Extent slots that the cache may still take of a device or, below 0, has to give back. It holds at least as many as its blocks fill.
     fn wanted(&self, device: &DeviceView, view: &View) -> i64 {
         let held = self.cached[device.id.index()].div_ceil((view.extent_size / view.block_size).max(1));
-        i64::from(self.extra_slots(device)) - held as i64
+        i64::from(self.cache.slots(device)) - held as i64
     }
 }

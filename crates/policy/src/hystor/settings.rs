@@ -16,7 +16,7 @@ pub(super) struct Constants {
     pub period: Nanos,
     /// `quota` (100%): the part of the remap area for which a search chooses blocks.
     pub quota: f64,
-    /// `budget` (20%; the paper has none): the part of a busy disk's time for reading blocks that a search chose.
+    /// `budget` (1%; the paper has none): the part of a busy disk's time for reading blocks that a search chose.
     pub budget: f64,
     /// `metadata` (on): whether metadata blocks go to the remap area at first sight.
     pub metadata: bool,
@@ -30,7 +30,7 @@ impl Constants {
         let mut share = |key, default| Ok(settings.take_share(key)?.unwrap_or(default));
         let (write_back, high, low) =
             (share("write-back", 0.2)?, share("dirty-high", 0.75)?, share("dirty-low", 0.5)?);
-        let (quota, budget) = (share("quota", 1.0)?, share("budget", 0.2)?);
+        let (quota, budget) = (share("quota", 1.0)?, share("budget", 0.01)?);
         if low > high {
             return Err(settings.bad(
                 "dirty-low",

@@ -235,10 +235,10 @@ fn dirty_blocks_are_written_back_in_order_of_address_from_the_high_mark_to_the_l
 fn writes_go_to_the_disk_while_the_write_back_area_is_full() {
     let mut rig = Rig::new("hystor,write-back=50%,period=1h", 16);
     // Seven eighths of 252: halfway from the high mark to the end.
-    let written = (0..252).take_while(|block| rig.write(block * 3) != Placement::KEEP).count();
+    let written = (0..252).take_while(|block| rig.write(block * 30) != Placement::KEEP).count();
     assert_eq!(written, 221);
     assert_eq!(rig.write(50_000), Placement::KEEP);
-    assert_ne!(rig.write(3), Placement::KEEP, "it has a copy there");
+    assert_ne!(rig.write(30), Placement::KEEP, "it has a copy there");
     rig.settle();
     assert_ne!(rig.write(50_000), Placement::KEEP);
 }

@@ -90,7 +90,10 @@ pub const EMAIL: Experiment = experiment(
     "Indicator metrics: e-mail",
     &metrics(email::LOAD),
     Times::WHOLE,
-    &[claim("")],
+    &[claim(
+        "0.77 to 0.85 of what the best other metric covers, which is frequency alone for a tenth of the blocks, and from a fifth on reuse distance: nearly each write is followed by \
+         a flush that waits for a turn of the disk, so that a long request costs no more than a short one.",
+    )],
 );
 
 /// PostMark.
