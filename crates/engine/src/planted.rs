@@ -92,6 +92,10 @@ pub enum Bug {
     EpochReadsLater,
     /// Of several segments with one range the first one counts.
     OldestSegmentWins,
+    /// A cache that becomes smaller drops dirty copies that have not been written back.
+    ShrinkingDropsDirty,
+    /// A block of an adopted disk becomes dirty before the record names its span.
+    DirtySpanUnnamed,
 }
 
 #[cfg(feature = "planted")]
@@ -99,12 +103,15 @@ impl Bug {
     /// Those of epochs, which the loss of an SSD shows.
     pub const OF_EPOCHS: [Bug; 4] =
         [Bug::EpochNotFlushed, Bug::SegmentsReusedEarly, Bug::EpochReadsLater, Bug::OldestSegmentWins];
+
+    /// Those of an adopted disk, which the loss of the SSD shows.
+    pub const OF_ADOPTION: [Bug; 1] = [Bug::DirtySpanUnnamed];
 }
 
 #[cfg(feature = "planted")]
 impl Bug {
     /// All others, which crashes and failing disks show.
-    pub const ALL: [Bug; 37] = [
+    pub const ALL: [Bug; 38] = [
         Bug::FlushSkipped,
         Bug::RecordBeforeData,
         Bug::JournalNotFlushed,
@@ -142,6 +149,7 @@ impl Bug {
         Bug::NoResync,
         Bug::LostWritesRead,
         Bug::LateWriteForgotten,
+        Bug::ShrinkingDropsDirty,
     ];
 }
 

@@ -2,6 +2,9 @@
 //!
 //! `cargo test -p braid-sim --features planted --test planted`
 
+#[path = "volume/adopted.rs"]
+#[allow(dead_code, reason = "of its tests these use one")]
+mod adopted;
 mod chaos;
 mod engine_subject;
 #[path = "volume/epochs.rs"]
@@ -10,6 +13,9 @@ mod epochs;
 #[path = "volume/rig/mod.rs"]
 #[allow(dead_code, reason = "tests of volumes use all of it")]
 mod rig;
+#[path = "volume/toy_policies/mod.rs"]
+#[allow(dead_code, unused_imports, reason = "tests of volumes use all of it")]
+mod toy_policies;
 
 use braid_base::{KIB, MIB, Nanos};
 use braid_engine::{Bug, plant};
@@ -108,6 +114,14 @@ fn hunt(bug: Bug) -> (Campaign, Engine) {
             campaign.states.go_on = 1.0;
             Engine { copies: 2, ..chaos }
         }
+        Bug::ShrinkingDropsDirty => {
+            // Under one that caches what guests write, and others that allow it less.
+            setup.disturbances = vec![Disturbance::PolicyChanges];
+            let cache =
+                |share: u32| format!("cache,cache={share}%,mode=write-back,dirty-high=90%,dirty-low=80%");
+            let changes = vec![cache(2), cache(50), cache(100)];
+            Engine { policy: cache(100), changes, ..Engine::wardrop() }
+        }
         _ => chaos,
     };
     (campaign, engine)
@@ -150,6 +164,15 @@ fn every_planted_bug_of_epochs_is_found() {
     assert!(escaped.is_empty(), "no loss of an SSD finds {escaped:?}");
 }
 
+#[test]
+fn every_planted_bug_of_adoption_is_found() {
+    let lose_ssd =
+        |_| adopted::an_ssd_that_is_lost_while_dirty_costs_the_ranges_that_are_named_and_no_others();
+    let bugs = Bug::OF_ADOPTION.into_iter();
+    let escaped: Vec<Bug> = bugs.filter(|&bug| found_by(bug, lose_ssd).is_none()).collect();
+    assert!(escaped.is_empty(), "no loss of an SSD finds {escaped:?}");
+}
+
 /// Or a hunt would find the engine's own mistakes.
 #[test]
 fn without_a_planted_bug_the_same_hunts_find_nothing() {
@@ -166,6 +189,7 @@ fn without_a_planted_bug_the_same_hunts_find_nothing() {
         Bug::MoveWithoutIntent,
         Bug::LostWritesRead,
         Bug::LateWriteForgotten,
+        Bug::ShrinkingDropsDirty,
     ] {
         let (campaign, engine) = hunt(bug);
         let result = Campaign { seeds: 0..6, ..campaign }.run(&engine);

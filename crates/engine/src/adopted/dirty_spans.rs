@@ -7,6 +7,7 @@
 use crate::copies::{Deadline, Member};
 use crate::core::Core;
 use crate::create::buffer;
+use crate::planted::{Bug, planted};
 use crate::shape::Shape;
 use crate::{Error, ErrorKind, Result};
 use braid_base::{Bytes, DeviceId, ExtentId, Nanos};
@@ -111,7 +112,7 @@ impl DirtySpans {
         if self.place.is_none() || table.has_failed {
             return Some(false);
         }
-        if !table.named.contains(&span) {
+        if !table.named.contains(&span) && !planted(Bug::DirtySpanUnnamed) {
             table.wanted.insert(span);
             return None;
         }

@@ -10,9 +10,10 @@
 use crate::Result;
 use crate::core::Core;
 use crate::moves::Mover;
+use crate::planted::{Bug, planted};
 use braid_base::{BlockId, DeviceId, Nanos};
 use braid_policy::Origin;
-use braid_runtime::{Device, Runtime};
+use braid_runtime::{Device, Mode, Runtime};
 use std::rc::Rc;
 
 /// Extent slots that are given up together: of the usual size, some thousand blocks.
@@ -63,6 +64,15 @@ impl<R: Runtime, D: Device> Core<R, D> {
     }
 
     async fn drop_blocks(self: &Rc<Self>, blocks: &[BlockId]) -> Result<()> {
+        if planted(Bug::ShrinkingDropsDirty) {
+            for &block in blocks {
+                let _room = self.reserve(1).await?;
+                let extent = self.shape.range_of(block).extent;
+                let _guard = self.locks.lock(Self::lock_number(extent), Mode::Exclusive).await;
+                self.drop_extra(block);
+            }
+            return Ok(());
+        }
         let demote = async |blocks: &[BlockId]| self.demote(blocks, Mover::Engine).await;
         self.in_order(blocks, demote).await.map(|_| ())
     }

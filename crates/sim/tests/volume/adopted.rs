@@ -219,7 +219,7 @@ fn an_ssd_that_is_lost_while_clean_costs_nothing() {
 }
 
 #[test]
-fn an_ssd_that_is_lost_while_dirty_costs_the_ranges_that_are_named_and_no_others() {
+pub fn an_ssd_that_is_lost_while_dirty_costs_the_ranges_that_are_named_and_no_others() {
     run(async |world| {
         let disks = disks(&world, SIZE);
         let mut expected = raw(&disks[DISK]).await;
