@@ -177,8 +177,8 @@ fn open(path: &Path) -> io::Result<File> {
     }
 }
 
-/// The most devices of one kind.
-const MOST_DEVICES: usize = 32;
+/// The most devices of one kind: those of a volume.
+const MOST_DEVICES: usize = braid_format::layout::MOST_DEVICES;
 
 /// The stripe unit of a group for which none is given: a small request meets one member, a usual extent two.
 const USUAL_UNIT: Bytes = Bytes(64 * KIB.0);
@@ -236,7 +236,7 @@ mod tests {
             ("80GiB,x25-m", "'x25-m'"),
             ("80GiB,model=a,model=b", "model=b"),
             ("80GiB,model=x25-m,count=0", "count=0"),
-            ("80GiB,model=x25-m,count=many", "1 to 32"),
+            ("80GiB,model=x25-m,count=many", "1 to 1024"),
             ("80GiB,model=x25-m,raid0=65", "1 to 64"),
             ("80GiB,model=x25-m,raid1=0", "1 to 64"),
             ("80GiB,model=x25-m,raid0=2,raid1=2", "raid1"),

@@ -49,6 +49,7 @@ const PAPER: Paper = Paper {
         "The devices of table II have two rates and no time for a request: their disks do not seek. Striped over four and four of them, data is read \
          at eight times the rate of a disk, and by shares of their rates at 44 times: 5.5 times as fast at most. If the first tenth of a run is as it was before, the run is 3.8 times \
          as fast at most. Ten times as fast needs data that lies on disks alone at first. 'Devices that seek' are models of an SSD and a disk of 2009.",
+        "All eight devices are on one node: no network lies between them.",
         "Execution time is the mean latency of a read or write of the volume over the whole run: clients wait for nothing else, but for the pauses, which do not count.",
         "An extent is 128 KiB, the paper's stripe 64 KiB (\"64 GB\" in its table II is an error), and moves as a whole. An extent is as hot as its hottest block; where it says 'by extents', all \
          requests to an extent count.",
