@@ -10,3 +10,4 @@ mod raid1;
 mod volume;
 mod wardrop;
 mod working_set;
+mod working_set_settings;
