@@ -1,7 +1,5 @@
 //! `working-set` against algorithms 1 and 2 of the paper: where new data goes, what moves, when it begins and that it ends.
 
-mod settings;
-
 use crate::volume::{Volume, complete_write, devices, figure};
 use braid_base::{BlockId, DeviceClass, DeviceId, ExtentId, KIB, Nanos, Rng};
 use braid_policy::{Direction, Move, Occasion, Outcome, Piece, Plan, Policy, parse};
