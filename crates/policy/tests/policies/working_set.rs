@@ -449,6 +449,19 @@ fn a_saved_state_is_bounded_and_holds_what_was_asked_for_last() {
 }
 
 #[test]
+fn a_volume_on_which_nothing_is_worth_moving_is_looked_at_ten_times_a_second_at_most() {
+    let mut rig = Rig::new(USUAL, &TWO_AND_TWO, 40);
+    rig.read(0..8, 5);
+    assert!(!rig.reorganize().is_empty());
+    let (until, mut looks) = (rig.volume.now + Nanos::from_secs(60), 0);
+    while rig.volume.now < until {
+        assert!(rig.moves().is_empty());
+        looks += 1;
+    }
+    assert!(looks <= 600, "{looks}");
+}
+
+#[test]
 fn reads_of_different_blocks_make_an_extent_hot_only_if_extents_are_counted() {
     for (text, class) in [(USUAL.to_owned(), HDD), (format!("{USUAL},count=extent"), SSD)] {
         let mut rig = Rig::new(&text, &TWO_AND_TWO, 40);
