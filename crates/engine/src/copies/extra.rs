@@ -16,6 +16,15 @@ use braid_runtime::{Buf, Device, LockGuard, Runtime, join_all};
 use std::ops::Range;
 use std::rc::Rc;
 
+/// Whether the extra copies have what was written to the home.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[must_use]
+pub(crate) enum Updated {
+    All,
+    /// A clean one could not be written.
+    NotAll,
+}
+
 impl<R: Runtime, D: Device> Core<R, D> {
     /// The extra copy of a block. A clean one does not count on a device that was given up, or if a failed flush may have lost it, or what it was
     /// copied from.
@@ -76,18 +85,30 @@ impl<R: Runtime, D: Device> Core<R, D> {
         drop(guard);
     }
 
-    /// Brings the extra copies of what was written to the home up to date. One that fails does not serve reads any more: if it is clean,
-    /// the caller's error drops it.
-    pub async fn update_extras(&self, piece: &Piece, from: &Buf) -> Result<()> {
+    /// Brings the extra copies of what was written to the home up to date. A clean one that fails costs no guest an error: it must be dropped before
+    /// the guest hears of success.
+    ///
+    /// # Errors
+    /// If a dirty one fails: with it is lost what only it held.
+    pub async fn update_extras(&self, piece: &Piece, from: &Buf) -> Result<Updated> {
+        let mut updated = Updated::All;
         if !self.state.borrow().map.has_extras(piece.extent) || planted(Bug::ExtraNotUpdated) {
-            return Ok(());
+            return Ok(updated);
         }
         let runs = self.runs_of(piece);
         let writes = runs.iter().map(|run| self.write_run(run, piece, from, Origin::Guest));
-        join_all(writes).await.into_iter().collect()
+        for (run, written) in runs.iter().zip(join_all(writes).await) {
+            match written {
+                Ok(()) => {}
+                Err(error) if self.is_dirty(run) => return Err(error),
+                // The device counts the error.
+                Err(_) => updated = Updated::NotAll,
+            }
+        }
+        Ok(updated)
     }
 
-    /// Writes a piece to extra copies alone, which are dirty then. False if there is no room for them, or one may be lost: the
+    /// Writes a piece to extra copies alone, which are dirty then. False if there is no room for them, one may be lost, or a clean or new one fails: the
     /// caller must write it to the home.
     pub async fn write_extra(self: &Rc<Self>, piece: &Piece, from: &Buf, device: DeviceId) -> Result<bool> {
         let Some(_dirtying) = self.begin_dirtying(piece.extent).await else { return Ok(false) };
@@ -105,8 +126,10 @@ impl<R: Runtime, D: Device> Core<R, D> {
                     Err(_) => {}
                 }
             }
-            if let Err(error) = written {
-                result = Err(error);
+            match written {
+                Ok(()) => {}
+                Err(error) if self.is_dirty(run) => result = Err(error),
+                Err(_) => result = result.and(Ok(false)),
             }
         }
         result

@@ -20,6 +20,7 @@ mod write_back;
 pub(crate) use block_slots::BlockSlots;
 pub(crate) use buffers::Buffers;
 pub(crate) use devices::Devices;
+pub(crate) use extra::Updated;
 pub(crate) use member::{Member, Timed};
 pub(crate) use requests::Deadline;
 pub(crate) use required::{Other, Timing, lost};

@@ -118,6 +118,12 @@ impl<R: Runtime, D: Device> Core<R, D> {
         self.blocks_of(&run.piece).zip(run.place..).map(move |((block, _), place)| (block, slot, place))
     }
 
+    /// Whether a block of a run has a dirty extra copy.
+    pub(super) fn is_dirty(&self, run: &Run) -> bool {
+        let state = self.state.borrow();
+        self.blocks_of(&run.piece).any(|(block, _)| state.extras.get(block).is_some_and(|extra| extra.dirty))
+    }
+
     /// Whether a run covers all of its blocks.
     pub(super) fn covers_blocks(&self, run: &Run) -> bool {
         self.blocks_of(&run.piece).all(|(block, range)| range == self.shape.range_of(block).range)

@@ -5,7 +5,7 @@
 //! same order. The lock is exclusive where the copy-set changes: a new extent, the rest of a part that must become zero, a
 //! new extra copy, an extent in the memory cache, or an edge that the device cannot write alone.
 
-use crate::copies::{Deadline, Timing, lost};
+use crate::copies::{Deadline, Timing, Updated, lost};
 use crate::core::Core;
 use crate::map::Arrival;
 use crate::planted::{Bug, planted};
@@ -139,8 +139,10 @@ impl<R: Runtime, D: Device> Core<R, D> {
                 Err(error) => (Err(error), None),
             }
         };
+        let are_all_written = matches!(result, Ok(Updated::All));
+        let result = result.map(drop);
         self.update_cache(piece, from, mode, &result);
-        if result.is_err() && self.state.borrow().map.has_extras(piece.extent) {
+        if !are_all_written && self.state.borrow().map.has_extras(piece.extent) {
             // Tasks that share the lock may still read the extra copies; none that comes after this write may.
             let _guard = match mode {
                 Mode::Exclusive => guard,
@@ -239,24 +241,24 @@ impl<R: Runtime, D: Device> Core<R, D> {
         from: &Buf,
         entry: Entry,
         Placed { target, timing }: Placed,
-    ) -> Result<()> {
+    ) -> Result<Updated> {
         match target {
             WriteTarget::Home if entry.home == SlotNumber::NONE => self.write_new(piece, from).await,
             _ if entry.home == SlotNumber::LOST => self.write_lost(piece, from).await,
             WriteTarget::Home => self.write_home(piece, from, entry, timing).await,
             WriteTarget::NewHome(target) => match self.write_moved(piece, from, target).await? {
-                true => Ok(()),
-                false => self.write_home(piece, from, entry, timing).await,
+                Some(updated) => Ok(updated),
+                None => self.write_home(piece, from, entry, timing).await,
             },
             WriteTarget::Extra(device) => match self.write_extra(piece, from, device).await? {
-                true => Ok(()),
+                true => Ok(Updated::All),
                 false => self.write_home(piece, from, entry, timing).await,
             },
         }
     }
 
     /// The first write to an extent, or the first since it was discarded: allocates its required copies.
-    async fn write_new(self: &Rc<Self>, piece: &Piece, from: &Buf) -> Result<()> {
+    async fn write_new(self: &Rc<Self>, piece: &Piece, from: &Buf) -> Result<Updated> {
         let (fresh, second) = self.allocate(piece.extent, Some(piece)).await?;
         let result = self.write_home(piece, from, fresh, Timing::of(second)).await;
         if result.is_err() {
@@ -266,7 +268,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
     }
 
     /// A write to an extent whose place a repair could not prove: only all of it makes it whole again.
-    async fn write_lost(self: &Rc<Self>, piece: &Piece, from: &Buf) -> Result<()> {
+    async fn write_lost(self: &Rc<Self>, piece: &Piece, from: &Buf) -> Result<Updated> {
         match piece.len() == self.shape.extent_size {
             true => self.write_new(piece, from).await,
             false => Err(lost(piece.extent)),
@@ -280,7 +282,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         from: &Buf,
         entry: Entry,
         timing: Timing,
-    ) -> Result<()> {
+    ) -> Result<Updated> {
         // What has one copy, an epoch has to have all the same.
         let lacking = match entry.second {
             SlotNumber::NONE => self.begin_image_change(piece).await?,
@@ -290,9 +292,9 @@ impl<R: Runtime, D: Device> Core<R, D> {
         let written = self.write_required(piece.extent, entry, range, from_guest, timing).await;
         self.end_differing(lacking);
         let written = written?;
-        self.update_extras(piece, from).await?;
+        let updated = self.update_extras(piece, from).await?;
         self.make_valid(piece, written);
-        Ok(())
+        Ok(updated)
     }
 
     /// What a piece touches of its extent has been written to the required copies.
@@ -306,28 +308,30 @@ impl<R: Runtime, D: Device> Core<R, D> {
     }
 
     /// Writes all of an extent, as the memory cache holds it with this piece written, to a new home.
-    /// False where there is no room for it, or where a second required copy would have to follow.
-    async fn write_moved(self: &Rc<Self>, piece: &Piece, from: &Buf, target: DeviceId) -> Result<bool> {
+    /// None where there is no room for it, or where a second required copy would have to follow.
+    async fn write_moved(
+        self: &Rc<Self>,
+        piece: &Piece,
+        from: &Buf,
+        target: DeviceId,
+    ) -> Result<Option<Updated>> {
         if self.state.borrow().map.get(piece.extent).second != SlotNumber::NONE {
-            return Ok(false);
+            return Ok(None);
         }
         let whole = {
             let cache = self.guests.cache.borrow();
-            let Some(buf) = cache.whole(piece.extent) else { return Ok(false) };
+            let Some(buf) = cache.whole(piece.extent) else { return Ok(None) };
             buf.copy_from(piece.range.start, from);
             buf.clone()
         };
         let taken = self.state.borrow_mut().take_for(piece.extent, target, Arrival::Moved);
-        let Some(slot) = taken else { return Ok(false) };
+        let Some(slot) = taken else { return Ok(None) };
         let all = Bytes::ZERO..self.shape.extent_size;
         let written = async {
             self.write_slot(slot, &all, Some(&whole), self.shape.all_parts(), Origin::Guest).await?;
             self.update_extras(piece, from).await
         };
-        if let Err(error) = written.await {
-            self.state.borrow_mut().release(slot);
-            return Err(error);
-        }
+        let updated = written.await.inspect_err(|_| self.state.borrow_mut().release(slot))?;
         let mut state = self.state.borrow_mut();
         let before = state.map.get(piece.extent);
         state.set_extent(piece.extent, Entry { home: slot, valid: self.shape.all_parts(), ..before });
@@ -337,7 +341,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         background.migrations += 1;
         background.migrations_from_memory += 1;
         background.migrated_bytes += self.shape.extent_size.0;
-        Ok(true)
+        Ok(Some(updated))
     }
 
     /// Whether every block that a piece touches has an extra copy.
@@ -347,7 +351,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
             && self.blocks_of(piece).all(|(block, _)| state.extras.get(block).is_some())
     }
 
-    /// After a write that failed, clean extra copies may hold what the required ones do not: they go. The caller holds the extent's lock,
+    /// After a write that failed, or that did not reach one of them, clean extra copies may hold what the required ones do not: they go. The caller holds the extent's lock,
     /// exclusive.
     pub fn drop_clean_extras(&self, piece: &Piece) {
         let blocks: Vec<BlockId> = self.blocks_of(piece).map(|(block, _)| block).collect();

@@ -36,4 +36,5 @@ mod replace;
 mod runs;
 mod slow_devices;
 mod split;
+mod vanished;
 mod write_back;

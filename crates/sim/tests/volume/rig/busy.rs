@@ -19,12 +19,19 @@ pub struct Busy {
 
 /// The volume with its guest, a second old.
 pub async fn busy(world: &World, seed: u64) -> Busy {
+    busy_under(&super::options(1).policy, world, seed).await
+}
+
+/// As [`busy`], under a policy.
+pub async fn busy_under(policy: &str, world: &World, seed: u64) -> Busy {
     let disks = vec![disk(world, true), disk(world, false), disk(world, false)];
     let faults: Vec<Faults> =
         disks.iter().map(|_| Faults::new(FaultPlan::default(), world.fork_rng())).collect();
     let all: Vec<Faulty<Disk>> =
         disks.iter().zip(&faults).map(|(disk, faults)| Faulty::new(disk.clone(), faults)).collect();
-    create(&all, &CreateOptions { copies: 2, ..super::options(1) }).await.expect("the devices are fit");
+    create(&all, &CreateOptions { copies: 2, policy: policy.to_owned(), ..super::options(1) })
+        .await
+        .expect("the devices are fit");
     let opened = Volume::open(world.clone(), all, OpenOptions::new(names(3))).await;
     let volume = opened.expect("the volume opens").0;
     let arena = Arena::new(MIB * 2);
