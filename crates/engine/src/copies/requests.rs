@@ -49,6 +49,9 @@ impl Deadline {
 /// A request that has waited for so many ticks may come to be late.
 const CONSPICUOUS_TICKS: u32 = 3;
 
+/// A device of which nothing was heard for so many ticks is asked whether it is there.
+const QUIET_TICKS: u32 = 5;
+
 /// What a device is asked to do.
 pub(crate) enum Request {
     Read(Bytes, Buf),
@@ -74,6 +77,8 @@ pub(crate) struct Requests {
     newest: Cell<u64>,
     /// When the newest one was begun that the device has answered in time.
     answered: Cell<u32>,
+    /// When the device last did what it was asked, or was asked whether it is there.
+    heard: Cell<u32>,
     ticks: Cell<u32>,
     /// The oldest request at the last tick, and for how many ticks it has been that.
     oldest: Cell<(u64, u32)>,
@@ -248,12 +253,24 @@ impl Requests {
         self.late.get() == 0 && waiting(&self.orders.borrow()).next().is_none()
     }
 
+    /// Whether the device owes no answer, and has done nothing for a while.
+    pub fn is_quiet(&self) -> bool {
+        self.ticks.get().wrapping_sub(self.heard.get()) >= QUIET_TICKS && self.is_idle()
+    }
+
+    /// The device has done something, or is asked whether it is there.
+    #[inline]
+    pub fn note_sign(&self) {
+        self.heard.set(self.ticks.get());
+    }
+
     /// Another device takes the place of one that owes no answer: what carried requests to that one goes.
     pub fn renew(&self) {
         self.orders.borrow_mut().clear();
         self.spare.set(None);
         self.idle.borrow_mut().clear();
         self.is_stuck.set(false);
+        self.note_sign();
     }
 
     /// Whether the device has answered a request in time that was begun when one of another device, begun at `since`, was already
@@ -345,6 +362,9 @@ impl Future for Answer<'_> {
             carrier.order.is_sent.set(true);
             if let Some(result) = carrier.poll(cx) {
                 requests.rest(carrier);
+                if result.is_ok() {
+                    requests.note_sign();
+                }
                 return Poll::Ready(result);
             }
         }

@@ -11,18 +11,23 @@
 //! read where an answer is expected first, whatever the policy prefers, and new extents go elsewhere as far as they can. If nobody asks it
 //! for anything, it is asked for something once a second.
 //!
+//! With two copies of everything, a device of which nothing was heard for 5 s is asked whether it is there: else one that is gone would be missed only
+//! when something is written to it. With one copy nothing could be done about it, and a device may sleep.
+//!
 //! `Slow` counts as current, so nothing depends on it: the superblocks say so when they are written next.
 
 use super::member::LARGEST_ALIGNMENT;
 use super::{Deadline, Member};
 use crate::core::Core;
 use crate::{Error, ErrorKind};
-use braid_base::{Bytes, Nanos};
+use braid_base::{Bytes, DeviceId, Nanos};
+use braid_format::layout::superblock_offsets;
 use braid_format::superblock::DeviceState;
 use braid_policy::Origin;
 use braid_runtime::{Arena, Device, Event, Runtime};
 use std::cell::Cell;
 use std::future::poll_fn;
+use std::io;
 use std::pin::pin;
 use std::rc::Rc;
 use std::task::Poll;
@@ -138,6 +143,9 @@ impl<R: Runtime, D: Device> Core<R, D> {
         if requests.is_conspicuous() {
             others().filter(|other| !answers(other)).for_each(|other| self.ask_for_sign(other));
         }
+        if !D::ALWAYS_ANSWERS && self.shape.copies > 1 && member.is_written() && requests.is_quiet() {
+            self.ask_quiet(member);
+        }
         if member.is_slow() && member.speed.is_idle() {
             self.ask_for_speed(member);
         }
@@ -193,6 +201,50 @@ impl<R: Runtime, D: Device> Core<R, D> {
             // That it answers counts, and not what.
             let _answer = core.member(device).read(Bytes::ZERO, &into, Deadline::Copied).await;
         });
+    }
+
+    /// Reads a superblock copy of a device that has done nothing for a while. If it cannot read any of them, and all others answer, it is given up.
+    fn ask_quiet(self: &Rc<Self>, member: &Member<D>) {
+        member.requests.note_sign();
+        let (core, device) = (self.clone(), member.id);
+        self.rt.spawn(async move {
+            let Some(error) = core.error_of_quiet(device).await else { return };
+            let others = core.devices.iter().filter(|other| other.id != device && other.is_written());
+            for other in others {
+                if core.error_of_quiet(other.id).await.is_some() {
+                    // What they share may be the reason.
+                    return;
+                }
+            }
+            let error = Error::io(format_args!("{} cannot be read", core.describe(device)), &error);
+            core.member(device).stats.borrow_mut().last_error = Some(error.to_string());
+            if core.jobs.are_ending() || !core.survives(device) {
+                return;
+            }
+            core.jobs.begin();
+            // A failure is remembered, and told to every flush from now on.
+            let _told = core.give_up(device, error).await;
+            core.jobs.end();
+        });
+    }
+
+    /// The error of a device that can read none of its superblock copies; none of one that does not answer, which has a deadline.
+    async fn error_of_quiet(&self, device: DeviceId) -> Option<io::Error> {
+        let member = self.member(device);
+        let into = Arena::new(member.alignment).alloc(member.alignment).await;
+        let mut places = superblock_offsets(member.entry.size, member.entry.layout);
+        if places.is_empty() {
+            places.push(Bytes::ZERO);
+        }
+        let mut last = None;
+        for place in places {
+            match member.read(place, &into, Deadline::Copied).await {
+                Ok(()) => return None,
+                Err(error) if error.kind() == io::ErrorKind::TimedOut => return None,
+                Err(error) => last = Some(error),
+            }
+        }
+        last
     }
 
     /// Those who wait go on without the device, and wait themselves until the superblocks say so.
