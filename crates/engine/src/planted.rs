@@ -96,6 +96,10 @@ pub enum Bug {
     ShrinkingDropsDirty,
     /// A block of an adopted disk becomes dirty before the record names its span.
     DirtySpanUnnamed,
+    /// The superblocks name the new places of metadata before these hold all of it.
+    MetadataNamedEarly,
+    /// A device that is back counts as current before it has been brought up to date.
+    ReturnedTakenForCurrent,
 }
 
 #[cfg(feature = "planted")]
@@ -106,6 +110,12 @@ impl Bug {
 
     /// Those of an adopted disk, which the loss of the SSD shows.
     pub const OF_ADOPTION: [Bug; 1] = [Bug::DirtySpanUnnamed];
+}
+
+#[cfg(feature = "planted")]
+impl Bug {
+    /// Those of devices that come and go.
+    pub const OF_DEVICES: [Bug; 2] = [Bug::MetadataNamedEarly, Bug::ReturnedTakenForCurrent];
 }
 
 #[cfg(feature = "planted")]

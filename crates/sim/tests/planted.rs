@@ -6,6 +6,9 @@
 #[allow(dead_code, reason = "of its tests these use one")]
 mod adopted;
 mod chaos;
+#[path = "volume/device_campaign.rs"]
+#[allow(dead_code, reason = "of its campaigns these use one life")]
+mod device_campaign;
 mod engine_subject;
 #[path = "volume/epochs.rs"]
 #[allow(dead_code, reason = "of its tests these use one")]
@@ -171,6 +174,15 @@ fn every_planted_bug_of_adoption_is_found() {
     let bugs = Bug::OF_ADOPTION.into_iter();
     let escaped: Vec<Bug> = bugs.filter(|&bug| found_by(bug, lose_ssd).is_none()).collect();
     assert!(escaped.is_empty(), "no loss of an SSD finds {escaped:?}");
+}
+
+#[test]
+fn every_planted_bug_of_devices_is_found() {
+    let bugs = Bug::OF_DEVICES.into_iter();
+    let escaped: Vec<Bug> =
+        bugs.filter(|&bug| found_by(bug, device_campaign::live_and_crash).is_none()).collect();
+    assert!(escaped.is_empty(), "no life of devices finds {escaped:?}");
+    device_campaign::live_and_crash(0);
 }
 
 /// Or a hunt would find the engine's own mistakes.

@@ -8,6 +8,7 @@
 use super::add::invalid;
 use crate::core::Core;
 use crate::open::{ask_superblock, judge};
+use crate::planted::{Bug, planted};
 use crate::{Error, ErrorKind, Result, Volume};
 use braid_base::DeviceId;
 use braid_format::SpanId;
@@ -61,7 +62,8 @@ impl<R: Runtime, D: Device> Volume<R, D> {
             member.release();
             return Err(error);
         }
-        member.set_state(DeviceState::Returning);
+        let early = planted(Bug::ReturnedTakenForCurrent);
+        member.set_state(if early { DeviceState::Active } else { DeviceState::Returning });
         core.devices.note_change();
         core.mark_metadata_stale(id);
         core.change_superblock(|_| ()).await?;
