@@ -182,7 +182,8 @@ fn every_planted_bug_of_devices_is_found() {
     let escaped: Vec<Bug> =
         bugs.filter(|&bug| found_by(bug, device_campaign::live_and_crash).is_none()).collect();
     assert!(escaped.is_empty(), "no life of devices finds {escaped:?}");
-    device_campaign::live_and_crash(0);
+    // Nor do they find mistakes that nobody planted.
+    (0..6).for_each(device_campaign::live_and_crash);
 }
 
 /// Or a hunt would find the engine's own mistakes.
