@@ -36,7 +36,8 @@ pub enum Address {
 
 impl Listener {
     /// Listens on a Unix socket at `path`, which only its owner and root may connect to, whatever the umask says. A socket
-    /// file on which no process listens any more is replaced.
+    /// file on which no process listens any more is replaced; that of a killed process, which the kernel closes later, is waited for, half a minute
+    /// at most.
     ///
     /// # Errors
     /// `AddrInUse` if somebody listens there, `AlreadyExists` if another kind of file is there.
@@ -49,7 +50,7 @@ impl Listener {
     }
 
     /// Listens on a TCP address; port 0 lets the system choose one. Waits up to two seconds for an address in use, which may be
-    /// that of a killed process, for the reason that [`remove_stale`] waits.
+    /// that of a killed process.
     ///
     /// # Errors
     /// `AddrInUse` if somebody listens there, `AddrNotAvailable`, `PermissionDenied` for ports below 1024.
