@@ -1,7 +1,7 @@
 //! How fast `pass` duplicates a scattered window, and what that costs guests: in virtual time, on modelled devices.
 //!
 //! A volume of 8 GiB, all of it on both devices. Then 256 MiB are written as ranges of 4 KiB, scattered over its first GiB, and only the SSD gets them; the
-//! policy is told to duplicate them, once while nobody else does anything, and once beside eight clients with requests of 4 KiB at random
+//! policy is told to duplicate them, once without other requests, and once beside eight clients with requests of 4 KiB at random
 //! places, in a closed loop: reads of all the rest, or seven of ten such reads, and writes to 16 MiB. The time is compared with that of writing 1 GiB to the disk from one
 //! end to the other, the rate of the clients with that before.
 //!

@@ -1,7 +1,7 @@
 //! What runs a model against a clock: requests wait in a slab, and one alarm is set for the time at which the model next
 //! completes something.
 //!
-//! There is no task of its own. A task that waits for the model brings it up to date when it is polled. At the alarm
+//! No task is spawned. A task that waits for the model advances it when it is polled. At the alarm
 //! one of these tasks is woken: the one whose request the model expects to be done then, so that a request costs one wake.
 
 use crate::{Lateness, Usage};

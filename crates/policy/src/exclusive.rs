@@ -18,7 +18,7 @@
 //!
 //! Where this differs:
 //! - I/Os are counted above the SSD cache and below the memory cache, by extent. The paper does not say where it counts.
-//! - Pages that nobody asked for in a period are not migrated to the SSD tier even if it has room: that would cost and gain nothing.
+//! - Pages without a request in a period are not migrated to the SSD tier even if it has room: that would cost and gain nothing.
 //! - A new extent goes to the SSD tier as long as that has room. In the paper all pages exist from the beginning.
 //! - Dirty blocks are written back ahead of need, and not when they are purged: a guest would wait for the disk.
 //! - What has migrated to the SSD tier is written back there soon, or it could not be purged first.

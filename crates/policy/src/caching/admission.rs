@@ -2,8 +2,8 @@
 //!
 //! A disk serves a stream nearly as fast as an SSD does, and a stream longer than the cache would leave nothing of what was in it. Worse, a part of it that
 //! goes to the SSD has to be written to the disk all the same, and what remains is no stream any more: caching streams made sequential loads up to 2.7 times
-//! slower than the disk alone. A stream is recognised by where its requests follow each other; several may go on at the same time. The first bytes of each are cached, for nobody
-//! knows yet how long it will be.
+//! slower than the disk alone. A stream is a run of requests each of which begins where an earlier one ended; there may be several at the same time. The first bytes of each are cached, since
+//! its length is not known yet.
 
 use super::written;
 use crate::{BadSetting, Piece, Settings, View};

@@ -158,7 +158,7 @@ impl Ranking {
         (end < all).then_some(end)
     }
 
-    /// Formula (1). Pages that nobody asked for and that lie on disks stay there, even if the SSD tier has room.
+    /// Formula (1). Pages without a request that lie on disks stay there, even if the SSD tier has room.
     fn rank(&mut self, capacity: u64) -> Changes {
         let rank = |(number, page): (u32, &Page)| (Reverse(page.last), page.on_ssd == 0, number);
         let matters = |page: &Page| page.homes > 0 && (page.last > 0 || page.on_ssd > 0);
