@@ -270,7 +270,7 @@ fn log_recovery(name: &VolumeName, recovery: &Recovery) {
     let Recovery { pages_from_one_image, batches, records, spans, extras_forgotten, lost, .. } = recovery;
     let Recovery { older, changed_elsewhere, .. } = recovery;
     match records {
-        0 => tracing::info!("volume '{name}' is open: clean shutdown before"),
+        0 => tracing::info!("volume '{name}' is open: its journal had nothing to replay"),
         _ => tracing::info!(
             "volume '{name}' is open; replayed {records} records in {batches} batches of its journal"
         ),
