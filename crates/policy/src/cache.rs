@@ -60,15 +60,26 @@ impl Cache {
     }
 
     fn place_write(&mut self, write: &Piece, view: &View) -> Placement<'static> {
+        let on_disk = view.homes.home(write.extent).is_some_and(|home| !self.room.is_ssd(home));
+        match self.write_to(write, view).filter(|_| on_disk) {
+            Some(ssd) => Placement::write_back(ssd),
+            None => Placement::KEEP,
+        }
+    }
+
+    /// A new extent gets its home on the disk with most room.
+    fn place_new(&mut self, write: Option<&Piece>, view: &View) -> Placement<'static> {
+        let disks = view.with_room().filter(|d| d.class == DeviceClass::Hdd);
+        let Some(disk) = disks.max_by_key(|d| d.free) else { return Placement::KEEP };
+        Placement::on(disk.id).with_extra(write.and_then(|write| self.write_to(write, view)))
+    }
+
+    /// The SSD that a write to what lies on a disk goes to, if to any.
+    fn write_to(&mut self, write: &Piece, view: &View) -> Option<DeviceId> {
         let admitted = self.admission.admits_write(write, view);
         self.eviction.used(write, view);
-        let on_disk = view.homes.home(write.extent).is_some_and(|home| !self.room.is_ssd(home));
-        let goes = self.mode == Mode::WriteBack && admitted && on_disk;
-        if goes && self.write_back.has_room(self.room.blocks(view)) {
-            Placement::write_back(self.room.next_ssd())
-        } else {
-            Placement::KEEP
-        }
+        let goes = self.mode == Mode::WriteBack && admitted;
+        (goes && self.write_back.has_room(self.room.blocks(view))).then(|| self.room.next_ssd())
     }
 }
 
@@ -96,10 +107,7 @@ impl Policy for Cache {
     fn place<'a>(&mut self, occasion: &Occasion<'a>, view: &View) -> Placement<'a> {
         self.write_back.requested(view.now);
         match occasion {
-            Occasion::New { .. } => {
-                let disks = view.with_room().filter(|d| d.class == DeviceClass::Hdd);
-                disks.max_by_key(|d| d.free).map_or(Placement::KEEP, |disk| Placement::on(disk.id))
-            }
+            Occasion::New { write, .. } => self.place_new(write.as_ref(), view),
             Occasion::Write(piece) => self.place_write(piece, view),
             Occasion::ReadHit(piece) => {
                 self.eviction.used(piece, view);

@@ -129,24 +129,30 @@ impl Exclusive {
     fn place_read(&mut self, read: &Piece, view: &View) -> Placement<'static> {
         let admitted = self.admission.admits(read, view);
         self.eviction.used(read, view);
-        let goes = admitted && self.caches(read.extent, view);
+        let goes = admitted && self.caches(view.homes.home(read.extent));
         Placement::cached(goes.then(|| self.split.cache.next_ssd()))
     }
 
     fn place_write(&mut self, write: &Piece, view: &View) -> Placement<'static> {
-        let admitted = self.admission.admits_write(write, view);
-        self.eviction.used(write, view);
-        let goes = self.constants.writes_back && admitted && self.caches(write.extent, view);
-        match goes && self.write_back.has_room(self.split.cache.blocks(view)) {
-            true => Placement::write_back(self.split.cache.next_ssd()),
-            false => Placement::KEEP,
+        match self.write_to(write, view.homes.home(write.extent), view) {
+            Some(ssd) => Placement::write_back(ssd),
+            None => Placement::KEEP,
         }
     }
 
-    /// Whether the cache is for an extent: if it lies on a disk, or under `inclusive` wherever it lies.
-    fn caches(&self, extent: ExtentId, view: &View) -> bool {
+    /// The SSD that a write goes to as a dirty copy, if to any.
+    fn write_to(&mut self, write: &Piece, home: Option<DeviceId>, view: &View) -> Option<DeviceId> {
+        let admitted = self.admission.admits_write(write, view);
+        self.eviction.used(write, view);
+        let goes = self.constants.writes_back && admitted && self.caches(home);
+        let has_room = goes && self.write_back.has_room(self.split.cache.blocks(view));
+        has_room.then(|| self.split.cache.next_ssd())
+    }
+
+    /// Whether the cache is for an extent with this home: if that is on a disk, or under `inclusive` wherever it is.
+    fn caches(&self, home: Option<DeviceId>) -> bool {
         let admits = |home| self.constants.inclusive || self.split.is_disk(home);
-        self.split.cache.share() > 0.0 && view.homes.home(extent).is_some_and(admits)
+        self.split.cache.share() > 0.0 && home.is_some_and(admits)
     }
 
     /// A clean block of the cache that lies on the SSD tier.
@@ -207,7 +213,9 @@ impl Policy for Exclusive {
                 if write.is_some() {
                     self.ranking.count(*extent);
                 }
-                self.place_new(*extent, view).map_or(Placement::KEEP, Placement::on)
+                let Some(home) = self.place_new(*extent, view) else { return Placement::KEEP };
+                let ssd = write.as_ref().and_then(|write| self.write_to(write, Some(home), view));
+                Placement::on(home).with_extra(ssd)
             }
             Occasion::Write(piece) => {
                 self.ranking.count(piece.extent);

@@ -145,16 +145,23 @@ impl Hystor {
     }
 
     /// Homes are on the disk with most room.
-    fn place_new(view: &View) -> Placement<'static> {
+    fn place_new(&mut self, write: Option<&Piece>, view: &View) -> Placement<'static> {
         let disks = view.with_room().filter(|d| d.class == DeviceClass::Hdd);
-        disks.max_by_key(|d| d.free).map_or(Placement::KEEP, |d| Placement::on(d.id))
+        let Some(disk) = disks.max_by_key(|d| d.free) else { return Placement::KEEP };
+        Placement::on(disk.id).with_extra(write.and_then(|write| self.write_to(write, view)))
+    }
+
+    fn place_write(&mut self, write: &Piece, view: &View) -> Placement<'static> {
+        match self.write_to(write, view).filter(|_| self.is_on_disk(write.extent, view)) {
+            Some(ssd) => Placement::write_back(ssd),
+            None => Placement::KEEP,
+        }
     }
 
     /// Guests write to the SSD what lies there, and what the write-back area has room for; all else to the disk.
-    fn place_write(&mut self, write: &Piece, view: &View) -> Placement<'static> {
-        let admitted = self.admission.admits_write(write, view);
-        if !admitted || !self.is_on_disk(write.extent, view) {
-            return Placement::KEEP;
+    fn write_to(&mut self, write: &Piece, view: &View) -> Option<DeviceId> {
+        if !self.admission.admits_write(write, view) {
+            return None;
         }
         let room = |d: &DeviceId| {
             let size = self.areas.write_back_size(&view.devices[d.index()], view);
@@ -164,12 +171,10 @@ impl Hystor {
         let has_room = self.areas.write_back.has_room(self.write_back_size(view));
         let is_on_ssd = |block| view.homes.extra(block).is_some();
         if has_room || write.touched().all(is_on_ssd) {
-            return Placement::write_back(roomiest);
+            return Some(roomiest);
         }
-        match write.touched().all(|block| self.is_metadata(block)).then(|| self.take_room(write, view)) {
-            Some(Some(device)) => Placement::write_back(device),
-            _ => Placement::KEEP,
-        }
+        let is_metadata = write.touched().all(|block| self.is_metadata(block));
+        if is_metadata { self.take_room(write, view) } else { None }
     }
 
     /// The SSD on which what is being read gets a copy, if all of it belongs into the remap area.
@@ -251,7 +256,7 @@ impl Policy for Hystor {
 
     fn place<'a>(&mut self, occasion: &Occasion<'a>, view: &View) -> Placement<'a> {
         match occasion {
-            Occasion::New { .. } => Hystor::place_new(view),
+            Occasion::New { write, .. } => self.place_new(write.as_ref(), view),
             Occasion::Write(piece) => self.place_write(piece, view),
             Occasion::ReadHit(_) => Placement::KEEP,
             Occasion::ReadMiss(piece) => Placement::cached(self.admit(piece, view)),

@@ -38,7 +38,7 @@ impl<'a> Occasion<'a> {
 ///
 /// | occasion | `home` | `second` | `extra` |
 /// |---|---|---|---|
-/// | new | `On` a device; otherwise, or if that is full, the roomiest | where the second copy is allocated, and how this write treats it | not used |
+/// | new | `On` a device; otherwise, or if that is full, the roomiest | where the second copy is allocated, and how this write treats it | with a write, if the home is `On` its device: the copy that is written alone, if there is room |
 /// | write | `Moved`, if the target has room; `Later` with `extra`, if that has room; otherwise the home | how this write treats it | with `Later`: the copy that is written alone |
 /// | read hit | not used | not used | not used |
 /// | read miss | not used | not used | where the blocks that the piece covers whole get a clean copy, if there is room |
@@ -128,6 +128,11 @@ impl<'a> Placement<'a> {
         Placement { home: Home::Keep, second: Second::None, extra: device }
     }
 
+    /// A new home, to which nothing is written yet if there is an extra copy: the write goes there alone, which is dirty then.
+    pub const fn with_extra(self, extra: Option<DeviceId>) -> Placement<'a> {
+        Placement { extra, ..self }
+    }
+
     /// The same with this second required copy.
     pub const fn with_second(self, second: Second) -> Placement<'a> {
         Placement { home: self.home, second, extra: self.extra }
@@ -138,6 +143,14 @@ impl<'a> Placement<'a> {
         match self.home {
             Home::On(device) => Some(device),
             Home::Keep | Home::Moved(..) | Home::Later => None,
+        }
+    }
+
+    /// Where the first write to an extent goes, if not to its home on this device.
+    pub fn first_write(&self, home: DeviceId) -> WriteTarget {
+        match (self.home, self.extra) {
+            (Home::On(device), Some(extra)) if device == home => WriteTarget::Extra(extra),
+            _ => WriteTarget::Home,
         }
     }
 
@@ -180,6 +193,10 @@ mod tests {
             assert_eq!(placement.write_target(), write_target, "{placement:?}");
             assert_eq!(placement.promoted_to(), promoted_to, "{placement:?}");
             assert_eq!(placement.with_second(behind).write_target(), write_target);
+            assert_eq!(placement.first_write(D), WriteTarget::Home, "{placement:?}");
         }
+        let dirty = Placement::on(D).with_extra(Some(DeviceId(1)));
+        assert_eq!(dirty.first_write(D), WriteTarget::Extra(DeviceId(1)));
+        assert_eq!(dirty.first_write(DeviceId(2)), WriteTarget::Home, "there was no room for its home");
     }
 }

@@ -9,12 +9,22 @@ use crate::{Error, ErrorKind, Result};
 use braid_base::{DeviceId, ExtentId, Nanos};
 use braid_format::SlotNumber;
 use braid_format::map_page::Entry;
-use braid_policy::{Occasion, Origin, Second};
+use braid_policy::{Occasion, Origin, Second, WriteTarget};
 use braid_runtime::{Device, Runtime};
 use std::cmp::Reverse;
 
 /// How long a guest waits before it looks again whether a slot that is being trimmed is free.
 const WAIT_FOR_TRIM: Nanos = Nanos::from_millis(1);
+
+/// The place of a new extent.
+pub(crate) struct Allocated {
+    /// Slots for all required copies, nothing valid in them yet.
+    pub entry: Entry,
+    /// Where the write goes for which it was allocated: to the home, or to an extra copy.
+    pub target: WriteTarget,
+    /// How that write treats the second copy.
+    pub second: Second,
+}
 
 impl<R: Runtime, D: Device> Core<R, D> {
     /// Whether a device gets no new extents while others have room for them: it is slow.
@@ -25,15 +35,12 @@ impl<R: Runtime, D: Device> Core<R, D> {
                 >= usize::from(self.shape.copies)
     }
 
-    /// Slots for all required copies of a new extent, nothing valid in them yet. While so many devices are missing that a second copy
-    /// has no place, the extent has one copy; it gets the other once they are back.
-    /// Beside them, what the policy says of the second one.
-    pub async fn allocate(&self, extent: ExtentId, write: Option<&Piece>) -> Result<(Entry, Second)> {
+    /// Allocates a new extent. While so many devices are missing that a second copy has no place, the extent has one copy; it gets the other
+    /// once they are back.
+    pub async fn allocate(&self, extent: ExtentId, write: Option<&Piece>) -> Result<Allocated> {
         let occasion = Occasion::New { extent, write: write.map(|piece| self.shown(piece, false)) };
-        let (wanted, second) = self.with_policy(|policy, view| {
-            let placement = policy.place(&occasion, view);
-            (placement.new_home(), placement.second)
-        });
+        let placement = self.with_policy(|policy, view| policy.place(&occasion, view));
+        let (wanted, second) = (placement.new_home(), placement.second);
         // No home lies where only epochs may write, and all second copies do.
         let image = self.active_epochs().map(Epochs::device);
         let may = |&device: &DeviceId| !self.is_avoided(device) && Some(device) != image;
@@ -56,7 +63,19 @@ impl<R: Runtime, D: Device> Core<R, D> {
                 .await
                 .inspect_err(|_| self.state.borrow_mut().release(home))?,
         };
-        Ok((Entry { home, valid: 0, second: slot }, second))
+        let target = match write {
+            Some(_) => self.enough(placement.first_write(not)),
+            None => WriteTarget::Home,
+        };
+        Ok(Allocated { entry: Entry { home, valid: 0, second: slot }, target, second })
+    }
+
+    /// An extra copy alone is one copy: not enough if two are required.
+    pub fn enough(&self, target: WriteTarget) -> WriteTarget {
+        match target {
+            WriteTarget::Extra(_) if self.shape.copies > 1 => WriteTarget::Home,
+            _ => target,
+        }
     }
 
     /// A slot on another device than `home`'s: where the policy wants it, else wherever there is room.

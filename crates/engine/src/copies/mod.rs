@@ -17,6 +17,7 @@ mod speed;
 mod watch;
 mod write_back;
 
+pub(crate) use allocate::Allocated;
 pub(crate) use block_slots::BlockSlots;
 pub(crate) use buffers::Buffers;
 pub(crate) use devices::Devices;

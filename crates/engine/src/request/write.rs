@@ -5,7 +5,7 @@
 //! same order. The lock is exclusive where the copy-set changes: a new extent, the rest of a part that must become zero, a
 //! new extra copy, an extent in the memory cache, or an edge that the device cannot write alone.
 
-use crate::copies::{Deadline, Timing, Updated, lost};
+use crate::copies::{Allocated, Deadline, Timing, Updated, lost};
 use crate::core::Core;
 use crate::map::Arrival;
 use crate::planted::{Bug, planted};
@@ -218,10 +218,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
             let placement = policy.place(&occasion, view);
             (placement.write_target(), placement.second)
         });
-        // An extra copy alone is one copy: not enough where two are required.
-        let enough = self.shape.copies == 1 || !matches!(target, WriteTarget::Extra(_));
-        let target = if enough { target } else { WriteTarget::Home };
-        (entry, Placed { target, timing: Timing::of(second) })
+        (entry, Placed { target: self.enough(target), timing: Timing::of(second) })
     }
 
     /// Of writes that share the lock of an extent, those that overlap in a block take turns.
@@ -257,12 +254,23 @@ impl<R: Runtime, D: Device> Core<R, D> {
         }
     }
 
-    /// The first write to an extent, or the first since it was discarded: allocates its required copies.
+    /// The first write to an extent, or the first since it was discarded: allocates its required copies, and writes these or an extra one.
     async fn write_new(self: &Rc<Self>, piece: &Piece, from: &Buf) -> Result<Updated> {
-        let (fresh, second) = self.allocate(piece.extent, Some(piece)).await?;
-        let result = self.write_home(piece, from, fresh, Timing::of(second)).await;
+        let Allocated { entry, target, second } = self.allocate(piece.extent, Some(piece)).await?;
+        let was_lost = self.state.borrow().map.get(piece.extent).home == SlotNumber::LOST;
+        if let WriteTarget::Extra(device) = target
+            && !was_lost
+        {
+            // As long as nothing is valid there, the home reads as zeros, as the extent did.
+            self.state.borrow_mut().set_extent(piece.extent, entry);
+            return match self.write_extra(piece, from, device).await? {
+                true => Ok(Updated::All),
+                false => self.write_home(piece, from, entry, Timing::Now).await,
+            };
+        }
+        let result = self.write_home(piece, from, entry, Timing::of(second)).await;
         if result.is_err() {
-            self.release(&fresh);
+            self.release(&entry);
         }
         result
     }

@@ -149,8 +149,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
             return match zeroing {
                 Zeroing::MayDiscard => Ok(()),
                 Zeroing::KeepAllocated => {
-                    let (fresh, _) = self.allocate(piece.extent, None).await?;
-                    self.state.borrow_mut().set_extent(piece.extent, fresh);
+                    let fresh = self.allocate(piece.extent, None).await?;
+                    self.state.borrow_mut().set_extent(piece.extent, fresh.entry);
                     Ok(())
                 }
             };

@@ -46,6 +46,13 @@ impl Homes for Copies {
     }
 }
 
+/// All of a block.
+fn piece(block: u64) -> Piece<'static> {
+    let start = BLOCK * (block % 32);
+    let (extent, range) = (ExtentId((block / 32) as u32), start..start + BLOCK);
+    Piece { extent, range, first_block: BlockId(block), blocks: 1, whole: None }
+}
+
 impl Cache {
     fn new(policy: &str) -> Cache {
         let devices = devices(&[(DeviceClass::Ssd, 32), (DeviceClass::Hdd, 1 << 20)]);
@@ -66,9 +73,7 @@ impl Cache {
     }
 
     fn place(&mut self, block: u64, write: bool) -> Placement<'static> {
-        let start = BLOCK * (block % 32);
-        let (extent, range) = (ExtentId((block / 32) as u32), start..start + BLOCK);
-        let piece = Piece { extent, range, first_block: BlockId(block), blocks: 1, whole: None };
+        let piece = piece(block);
         let occasion = if write { Occasion::Write(piece) } else { Occasion::ReadMiss(piece) };
         self.ask(|policy, view| policy.place(&occasion, view))
     }
@@ -284,10 +289,11 @@ fn writes_go_to_the_ssd_under_write_back_alone_and_new_extents_to_the_disk() {
     for (policy, to_ssd) in [("cache", false), ("cache,mode=write-back", true)] {
         let mut cache = Cache::new(policy);
         assert_eq!(cache.write(5), to_ssd);
-        let new = cache.ask(|policy, view| {
-            policy.place(&Occasion::New { extent: ExtentId(9), write: None }, view).new_home()
-        });
-        assert_eq!(new, Some(HDD));
+        let new = |write| Occasion::New { extent: ExtentId(9), write };
+        let placed = cache.ask(|policy, view| policy.place(&new(None), view));
+        assert_eq!((placed.new_home(), placed.first_write(HDD)), (Some(HDD), WriteTarget::Home));
+        let placed = cache.ask(|policy, view| policy.place(&new(Some(piece(9))), view));
+        assert_eq!(placed.first_write(HDD) == WriteTarget::Extra(SSD), to_ssd);
     }
 }
 

@@ -82,7 +82,10 @@ impl Policy for Chaos {
 
     fn place<'a>(&mut self, occasion: &Occasion<'a>, view: &View) -> Placement<'a> {
         let placement = match occasion {
-            Occasion::New { .. } => Placement::on(self.device(view)),
+            Occasion::New { .. } => {
+                let extra = self.rng.chance(0.3).then(|| self.device(view));
+                Placement::on(self.device(view)).with_extra(extra)
+            }
             Occasion::Write(write) => self.place_write(write, view),
             Occasion::ReadHit(_) => Placement::KEEP,
             Occasion::ReadMiss(_) => {

@@ -2,7 +2,7 @@
 //! crashes at any instant on the way, after each of which the devices that are noted must open as the volume.
 //!
 //! One life gives many crash states: at random instants the disks and the oracle are copied, and several outcomes are drawn from each copy.
-//! `BRAID_CRASH_SEEDS=n` runs n lives of each plan.
+//! `BRAID_CRASH_SEEDS=n` runs n lives of each plan; a failure prints the command that runs its crash alone.
 
 use crate::rig::life::{Oracle, SIZE, disk, names, work};
 use crate::rig::options;
@@ -37,6 +37,8 @@ const CHANGES: u32 = 8;
 /// Copies of the disks that are taken in one life, and outcomes of each.
 const COPIED: u64 = 24;
 const OUTCOMES: u64 = 3;
+/// Seeds of a plan are so far apart.
+const LIVES: u64 = 1000;
 /// So many devices at a time.
 const MOST: usize = 5;
 
@@ -45,12 +47,15 @@ const MOST: usize = 5;
 struct Shelf {
     noted: Rc<RefCell<BTreeMap<DeviceId, Disk>>>,
     pulled: Rc<Cell<Option<DeviceId>>>,
+    /// One that is being lost: the others may know or not.
+    leaving: Rc<Cell<Option<DeviceId>>>,
 }
 
 /// A moment of a life.
 struct Moment {
     disks: BTreeMap<DeviceId, StoredDisk>,
     pulled: Option<DeviceId>,
+    leaving: Option<DeviceId>,
     oracle: Vec<(u8, Vec<u8>)>,
     doing: String,
 }
@@ -187,6 +192,7 @@ impl Life {
     async fn lose(&mut self, device: DeviceId) {
         self.begin(format!("lose {device}"));
         let disk = self.shelf.noted.borrow()[&device].clone();
+        self.shelf.leaving.set(Some(device));
         if self.rng.chance(0.5) {
             self.volume.fail_device(device).await.expect("all is elsewhere");
         } else {
@@ -196,6 +202,7 @@ impl Life {
         }
         // Before the others know, a crash may leave it alone with something.
         self.shelf.pulled.set(Some(device));
+        self.shelf.leaving.set(None);
         self.world.sleep(Nanos::from_millis(self.rng.below(3000))).await;
     }
 
@@ -296,6 +303,7 @@ async fn copy_moments(
         moments.borrow_mut().push(Moment {
             disks,
             pulled: shelf.pulled.get(),
+            leaving: shelf.leaving.get(),
             oracle: oracle.0.borrow().clone(),
             doing: doing.borrow().clone(),
         });
@@ -325,10 +333,15 @@ fn crash(plan: Plan, moment: &Moment, outcome: u64, count: &mut Count) {
     let lost_now = plan.may_lose() && moment.pulled.is_none() && rng.chance(0.25);
     let mut gone = moment.pulled.filter(|_| rng.chance(0.5));
     if lost_now {
-        gone = Some(*stored.keys().nth(rng.below(stored.len() as u64) as usize).expect("there are disks"));
+        // If one is being lost, it is that one: of two devices, an older one that comes back cannot know that the other went on alone.
+        let any = *stored.keys().nth(rng.below(stored.len() as u64) as usize).expect("there are disks");
+        gone = Some(moment.leaving.unwrap_or(any));
     }
-    let what =
-        format!("{plan:?}, outcome {outcome}, cut: {is_cut}, gone: {gone:?}, during '{}'", moment.doing);
+    let what = format!(
+        "replay: BRAID_DEVICES_TRIAL={},{outcome} cargo test --workspace --test volume device_campaign\n{plan:?}, cut: {is_cut}, \
+         gone: {gone:?}, during '{}'",
+        plan.seed, moment.doing
+    );
     count.states += 1;
     count.without_one += u64::from(gone.is_some());
     let disks: Vec<Disk> =
@@ -381,11 +394,26 @@ fn lives(plan: Plan, count: &mut Count) {
     }
 }
 
+/// The life and the outcome that the environment asks for.
+fn asked_for() -> Option<(u64, u64)> {
+    let text = std::env::var("BRAID_DEVICES_TRIAL").ok()?;
+    let (seed, outcome) = text.split_once(',').expect("a seed, a comma, an outcome");
+    Some((seed.parse().expect("a seed"), outcome.parse().expect("an outcome")))
+}
+
 fn campaign(policy: &'static str, copies: u8, seed: u64) {
+    if let Some((asked, outcome)) = asked_for() {
+        if asked % LIVES == seed {
+            let plan = Plan { policy, copies, seed: asked };
+            let moments = live(plan).0;
+            crash(plan, &moments[(outcome / OUTCOMES) as usize], outcome, &mut Count::default());
+        }
+        return;
+    }
     let seeds = std::env::var("BRAID_CRASH_SEEDS").ok().and_then(|seeds| seeds.parse().ok()).unwrap_or(1);
     let mut count = Count::default();
     for more in 0..seeds {
-        lives(Plan { policy, copies, seed: seed + 1000 * more }, &mut count);
+        lives(Plan { policy, copies, seed: seed + LIVES * more }, &mut count);
     }
     println!("{policy}, {copies} copies: {count:?}");
     assert!(count.states >= seeds * COPIED / 2 && count.refused * 2 <= count.states, "{count:?}");

@@ -24,6 +24,7 @@ mod epochs_failing;
 mod epochs_shapes;
 mod failed_flush;
 mod faults;
+mod first_writes;
 mod loss;
 mod lost_writes;
 mod moves;

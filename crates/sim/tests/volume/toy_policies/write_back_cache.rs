@@ -25,7 +25,7 @@ impl Policy for WriteBackCache {
             }
         }
         match occasion {
-            Occasion::New { .. } => Placement::on(HDD),
+            Occasion::New { write, .. } => Placement::on(HDD).with_extra(write.as_ref().map(|_| SSD)),
             Occasion::Write(_) => Placement::write_back(SSD),
             Occasion::ReadHit(_) => Placement::KEEP,
             Occasion::ReadMiss(_) => Placement::cached(Some(SSD)),
