@@ -123,6 +123,7 @@ targets!(
     map_page,
     intent_page,
     cache_page,
+    dirty_spans,
     volume,
     nbd_handshake,
     nbd_request,

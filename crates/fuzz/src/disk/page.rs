@@ -1,7 +1,8 @@
-//! Checkpointed pages: map, intents, cache table.
+//! Checkpointed pages: map, intents, cache table; and the table of dirty spans.
 
 use super::{VOLUME, padded, seal};
 use braid_base::BlockId;
+use braid_format::dirty_spans;
 use braid_format::extra_page::{self, CacheEntry, SLOTS_PER_PAGE};
 use braid_format::intent_page::{self, Difference, SPANS_PER_PAGE};
 use braid_format::layout::MOST_SPANS;
@@ -102,6 +103,25 @@ pub fn cache_pages() -> Vec<Vec<u8>> {
     };
     extra_page::encode(&mut page, VOLUME, 3, 44, (0..SLOTS_PER_PAGE).map(entry));
     vec![page]
+}
+
+/// A table that is accepted names spans of the volume alone, each once and in order, and they come back as they were.
+pub fn dirty_spans(bytes: &[u8]) {
+    let spans =
+        bytes.get(12..16).map_or(0, |spans| u32::from_le_bytes(spans.try_into().expect("four bytes")));
+    let spans = spans.clamp(1, MOST_SPANS);
+    let mut half = padded(bytes, dirty_spans::half(spans));
+    let _ = dirty_spans::decode(&half, VOLUME, spans);
+    seal::dirty_spans(&mut half, spans);
+    let Ok((sequence, dirty)) = dirty_spans::decode(&half, VOLUME, spans) else { return };
+    assert!(dirty.is_sorted_by(|a, b| a < b) && dirty.last().is_none_or(|last| last.0 < spans));
+    let again = dirty_spans::encode(VOLUME, spans, sequence, dirty.iter().copied());
+    assert_eq!(dirty_spans::decode(&again, VOLUME, spans), Ok((sequence, dirty)));
+}
+
+pub fn all_dirty_spans() -> Vec<Vec<u8>> {
+    let table = |spans: u32| dirty_spans::encode(VOLUME, spans, 7, (0..spans).step_by(3).map(SpanId));
+    vec![table(1), table(9), table(4000)]
 }
 
 /// Number and sequence, as the page's header says them.

@@ -40,6 +40,14 @@ pub fn epoch_page(page: &mut [u8], magic: &[u8; 8]) {
     page[8..12].copy_from_slice(&crc.to_le_bytes());
 }
 
+/// A table of so many dirty spans: magic, number of spans and checksum.
+pub fn dirty_spans(half: &mut [u8], spans: u32) {
+    half[..8].copy_from_slice(b"BRAIDDSP");
+    half[12..16].copy_from_slice(&spans.to_le_bytes());
+    let crc = of_volume(&half[12..32 + (spans as usize).div_ceil(8)]);
+    half[8..12].copy_from_slice(&crc.to_le_bytes());
+}
+
 /// A checkpointed page of a region.
 pub fn page(page: &mut [u8], kind: RegionKind) {
     let seeded = of_volume(&[kind as u8]);
