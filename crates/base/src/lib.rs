@@ -13,7 +13,7 @@ mod rng;
 mod settings;
 
 pub use bytes::{Bytes, GIB, KIB, MIB, SECTOR, TIB};
-pub use ids::{BlockId, DeviceClass, DeviceId, ExtentId, Slot};
+pub use ids::{BlockId, DeviceClass, DeviceId, ExtentId, NodeId, Slot};
 pub use nanos::Nanos;
 pub use quantity::ParseQuantityError;
 pub use request::{Arrival, Op, Request};

@@ -6,16 +6,20 @@
 //!
 //! The model does not run ahead of time: a task that waits for a request is woken at the model's next event, and takes one
 //! event after another, so that the model sees no difference to a device that is never late.
+//!
+//! [`Networked`] puts a device on another machine: it adds the time of a network between.
 #![forbid(unsafe_code)]
 
 mod driver;
 mod lateness;
+mod networked;
 mod usage;
 
 pub use lateness::Lateness;
+pub use networked::{Networked, Shared};
 pub use usage::Usage;
 
-use braid_base::Bytes;
+use braid_base::{Bytes, NodeId};
 use braid_model::{Counters, DeviceModel, Model, Op, Request};
 use braid_runtime::{Buf, Device, Geometry, Runtime};
 use driver::{Driver, Turn};
@@ -106,12 +110,29 @@ impl<R: Runtime, D: Device, M: Model + 'static> Device for Emulated<R, D, M> {
         self.inner.geometry()
     }
 
+    fn node(&self) -> Option<NodeId> {
+        self.inner.node()
+    }
+
     fn read(&self, offset: Bytes, into: &Buf) -> impl Future<Output = io::Result<()>> {
         self.timed(Op::Read, offset, into.len(), self.inner.read(offset, into))
     }
 
     fn write(&self, offset: Bytes, from: &Buf) -> impl Future<Output = io::Result<()>> {
         self.timed(Op::Write, offset, from.len(), self.inner.write(offset, from))
+    }
+
+    fn read_to_move(&self, offset: Bytes, into: &Buf) -> impl Future<Output = io::Result<()>> {
+        self.timed(Op::Read, offset, into.len(), self.inner.read_to_move(offset, into))
+    }
+
+    fn write_moved(
+        &self,
+        offset: Bytes,
+        from: &Buf,
+        node: Option<NodeId>,
+    ) -> impl Future<Output = io::Result<()>> {
+        self.timed(Op::Write, offset, from.len(), self.inner.write_moved(offset, from, node))
     }
 
     fn flush(&self) -> impl Future<Output = io::Result<()>> {

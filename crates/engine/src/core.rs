@@ -12,7 +12,7 @@ use crate::request::Guests;
 use crate::shape::{Piece, Shape};
 use crate::stats::BackgroundStats;
 use crate::{Error, ErrorKind, Result};
-use braid_base::{Bytes, DeviceId, ExtentId, Nanos, Op};
+use braid_base::{Bytes, DeviceId, ExtentId, Nanos, NodeId, Op};
 use braid_format::SlotNumber;
 use braid_policy::{ByteRange, Completion, Direction, Flags, Origin, Policy, Request, View, WholeInMemory};
 use braid_runtime::{Buf, Device, LockTable, Runtime};
@@ -176,6 +176,24 @@ impl<R: Runtime, D: Device> Core<R, D> {
     ) -> Result<()> {
         let attempt = self.begin(member, Direction::Write, at, from.len(), origin);
         self.end(&attempt, member.write(at, from, deadline).await)
+    }
+
+    /// Reads from a device what a move is to write to another one; the bytes stay on the device's node.
+    pub async fn device_read_to_move(&self, member: &Member<D>, at: Bytes, into: &Buf) -> Result<()> {
+        let attempt = self.begin(member, Direction::Read, at, into.len(), Origin::Background);
+        self.end(&attempt, member.read_to_move(at, into).await)
+    }
+
+    /// Writes to a device what a move has read; the bytes lie on `node`.
+    pub async fn device_write_moved(
+        &self,
+        member: &Member<D>,
+        at: Bytes,
+        from: &Buf,
+        node: Option<NodeId>,
+    ) -> Result<()> {
+        let attempt = self.begin(member, Direction::Write, at, from.len(), Origin::Background);
+        self.end(&attempt, member.write_moved(at, from, node).await)
     }
 
     /// Makes what was written to a device durable. `what` says in the error what that was.

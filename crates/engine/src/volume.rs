@@ -114,8 +114,11 @@ impl<R: Runtime, D: Device> Volume<R, D> {
         let is_forced = adopted.is_some_and(|adopted| adopted.force);
         let watched_disk = adopted::accept(disk, &mut superblock, &state, &mut recovery, is_forced)?;
         state.count_all_dirty();
-        for member in members.iter().filter(|member| !member.is_filled()) {
-            state.set_open(member.id, false);
+        for member in &members {
+            state.views[member.id.index()].node = member.node();
+            if !member.is_filled() {
+                state.set_open(member.id, false);
+            }
         }
         let policy = braid_policy::parse(&superblock.policy, &state.views).map_err(|e| {
             let text = format!("the policy that volume '{}' was left with: {e}", superblock.name);

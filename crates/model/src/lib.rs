@@ -1,4 +1,4 @@
-//! How long SSDs, hard disks, memory and groups of these take: timing models, and a library of named ones.
+//! How long SSDs, hard disks, memory, groups of these and a network between them take: timing models, and a library of named ones.
 //!
 //! A model takes requests and says when each completes. It moves no bytes and knows no clock: `now` is an argument, so
 //! the same code runs in virtual time and gives a real file the timing of a device in real time. Everything random
@@ -18,6 +18,7 @@ pub mod hdd;
 mod library;
 mod link;
 mod measure;
+pub mod network;
 mod rate;
 pub mod rates;
 pub mod ssd;

@@ -1,7 +1,7 @@
 //! What a policy sees: the volume at one moment.
 
 use crate::ByteRange;
-use braid_base::{BlockId, Bytes, DeviceClass, DeviceId, ExtentId, Nanos};
+use braid_base::{BlockId, Bytes, DeviceClass, DeviceId, ExtentId, Nanos, NodeId};
 use std::cmp::Reverse;
 
 /// A device as a policy sees it.
@@ -11,6 +11,8 @@ pub struct DeviceView {
     pub id: DeviceId,
     /// What kind.
     pub class: DeviceClass,
+    /// The machine that it is on; none for the host's own. What moves between devices of one node does not cross the network.
+    pub node: Option<NodeId>,
     /// Extent slots in all.
     pub slots: u32,
     /// Extent slots that are free.
@@ -25,9 +27,9 @@ pub struct DeviceView {
 const READS_AVERAGED: u64 = 32;
 
 impl DeviceView {
-    /// A device of which nothing is in use and nothing is known.
+    /// A device of the host of which nothing is in use and nothing is known.
     pub fn empty(id: DeviceId, class: DeviceClass, slots: u32) -> DeviceView {
-        DeviceView { id, class, slots, free: slots, in_flight: 0, read_latency: None }
+        DeviceView { id, class, node: None, slots, free: slots, in_flight: 0, read_latency: None }
     }
 
     /// Takes the response time of a read into the mean. For the engine.

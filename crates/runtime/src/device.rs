@@ -2,7 +2,7 @@
 //! timing, inject faults or record. A wrapper has the same shape as what it wraps.
 
 use crate::Buf;
-use braid_base::{Bytes, DeviceClass};
+use braid_base::{Bytes, DeviceClass, NodeId};
 use std::future::Future;
 use std::io;
 use std::rc::Rc;
@@ -63,11 +63,33 @@ pub trait Device: 'static {
         let _ = offset;
     }
 
+    /// The machine that it is on; none for one of the host's own.
+    fn node(&self) -> Option<NodeId> {
+        None
+    }
+
     /// Fills all of `into` with the bytes at `offset`.
     fn read(&self, offset: Bytes, into: &Buf) -> impl Future<Output = io::Result<()>>;
 
     /// Writes all of `from` at `offset`.
     fn write(&self, offset: Bytes, from: &Buf) -> impl Future<Output = io::Result<()>>;
+
+    /// As [`Device::read`], for what is then written to another device by [`Device::write_moved`] and is wanted by nobody else: a device on
+    /// a node leaves the bytes there.
+    fn read_to_move(&self, offset: Bytes, into: &Buf) -> impl Future<Output = io::Result<()>> {
+        self.read(offset, into)
+    }
+
+    /// As [`Device::write`], of bytes that lie on `node`: what [`Device::read_to_move`] of a device there has read.
+    fn write_moved(
+        &self,
+        offset: Bytes,
+        from: &Buf,
+        node: Option<NodeId>,
+    ) -> impl Future<Output = io::Result<()>> {
+        let _ = node;
+        self.write(offset, from)
+    }
 
     /// Makes every write that completed before this call durable.
     fn flush(&self) -> impl Future<Output = io::Result<()>>;
@@ -89,12 +111,29 @@ impl<D: Device> Device for Rc<D> {
         (**self).expect(offset);
     }
 
+    fn node(&self) -> Option<NodeId> {
+        (**self).node()
+    }
+
     fn read(&self, offset: Bytes, into: &Buf) -> impl Future<Output = io::Result<()>> {
         (**self).read(offset, into)
     }
 
     fn write(&self, offset: Bytes, from: &Buf) -> impl Future<Output = io::Result<()>> {
         (**self).write(offset, from)
+    }
+
+    fn read_to_move(&self, offset: Bytes, into: &Buf) -> impl Future<Output = io::Result<()>> {
+        (**self).read_to_move(offset, into)
+    }
+
+    fn write_moved(
+        &self,
+        offset: Bytes,
+        from: &Buf,
+        node: Option<NodeId>,
+    ) -> impl Future<Output = io::Result<()>> {
+        (**self).write_moved(offset, from, node)
     }
 
     fn flush(&self) -> impl Future<Output = io::Result<()>> {

@@ -3,7 +3,7 @@
 use super::requests::{Answer, Deadline, Request, Requests};
 use super::speed::Speed;
 use crate::stats::DeviceStats;
-use braid_base::{Bytes, DeviceId, Nanos};
+use braid_base::{Bytes, DeviceId, Nanos, NodeId};
 use braid_format::superblock::{DeviceEntry, DeviceState, Layout, Superblock};
 use braid_policy::{Completion, Direction};
 use braid_runtime::{Buf, Device, Runtime};
@@ -183,6 +183,11 @@ impl<D: Device> Member<D> {
         is_new
     }
 
+    /// The machine that it is on; none while it is missing, or if it is the host's own.
+    pub fn node(&self) -> Option<NodeId> {
+        self.device.borrow().as_ref().and_then(|device| device.node())
+    }
+
     /// Reads. Past the deadline `into` may be filled at any time.
     #[inline]
     pub async fn read(&self, at: Bytes, into: &Buf, deadline: Deadline) -> io::Result<()> {
@@ -198,6 +203,22 @@ impl<D: Device> Member<D> {
         match self.unwatched() {
             Some(device) => device.write(at, from).await,
             None => self.ask(Request::Write(at, from.clone()), deadline).await,
+        }
+    }
+
+    /// As [`Member::read`], for a move: the bytes stay on the device's node.
+    pub async fn read_to_move(&self, at: Bytes, into: &Buf) -> io::Result<()> {
+        match self.unwatched() {
+            Some(device) => device.read_to_move(at, into).await,
+            None => self.ask(Request::ReadToMove(at, into.clone()), Deadline::Only).await,
+        }
+    }
+
+    /// As [`Member::write`], of what a move has read on `node`.
+    pub async fn write_moved(&self, at: Bytes, from: &Buf, node: Option<NodeId>) -> io::Result<()> {
+        match self.unwatched() {
+            Some(device) => device.write_moved(at, from, node).await,
+            None => self.ask(Request::WriteMoved(at, from.clone(), node), Deadline::Only).await,
         }
     }
 

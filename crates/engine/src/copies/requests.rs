@@ -9,7 +9,7 @@
 //! machine stands still for a minute, that is one tick.
 
 use crate::planted::{Bug, planted};
-use braid_base::{Bytes, Nanos};
+use braid_base::{Bytes, Nanos, NodeId};
 use braid_runtime::{Buf, Device};
 use std::cell::{Cell, RefCell};
 use std::future::{Future, poll_fn};
@@ -56,6 +56,10 @@ const QUIET_TICKS: u32 = 5;
 pub(crate) enum Request {
     Read(Bytes, Buf),
     Write(Bytes, Buf),
+    /// For a move: the bytes stay on the device's node.
+    ReadToMove(Bytes, Buf),
+    /// Of bytes that lie on a node.
+    WriteMoved(Bytes, Buf, Option<NodeId>),
     Flush,
     Discard(Bytes, Bytes),
 }
@@ -120,6 +124,8 @@ impl Carrier {
                 let result = match &next {
                     Request::Read(at, into) => device.read(*at, into).await,
                     Request::Write(at, from) => device.write(*at, from).await,
+                    Request::ReadToMove(at, into) => device.read_to_move(*at, into).await,
+                    Request::WriteMoved(at, from, node) => device.write_moved(*at, from, *node).await,
                     Request::Flush => device.flush().await,
                     Request::Discard(at, len) => device.discard(*at, *len).await,
                 };
@@ -167,7 +173,7 @@ impl Requests {
         self.newest.set(self.newest.get() + 1);
         order.number.set(self.newest.get());
         order.begun_at.set(self.ticks.get());
-        order.is_read.set(matches!(request, Request::Read(..)));
+        order.is_read.set(matches!(request, Request::Read(..) | Request::ReadToMove(..)));
         order.deadline.set(deadline);
         order.is_sent.set(false);
         order.request.set(Some(request));

@@ -173,7 +173,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
     }
 
     /// Reads a range of an extent that moves, from the home and nothing else: if that device turns out to have lost writes, it is known where
-    /// the new copy came from. A bad place is written again from the other copy, and then it can move.
+    /// the new copy came from. A bad place is written again from the other copy, and then it can move. The bytes stay on the device's node, and the
+    /// range is aligned: parts of an extent are.
     pub async fn read_to_move(
         self: &Rc<Self>,
         extent: ExtentId,
@@ -183,8 +184,9 @@ impl<R: Runtime, D: Device> Core<R, D> {
     ) -> Result<()> {
         let Copies { current, other } = self.copies_of(extent, entry);
         self.check_kept(extent, current, &range)?;
-        let read = self.read_slot(current, range.clone(), into, Origin::Background).await;
-        if read.is_err() && matches!(other, Other::Equal(_)) && !self.locate(current).0.is_late() {
+        let (member, start) = self.locate(current);
+        let read = self.device_read_to_move(member, start + range.start, into).await;
+        if read.is_err() && matches!(other, Other::Equal(_)) && !member.is_late() {
             self.repair_later(extent, current, range);
         }
         read

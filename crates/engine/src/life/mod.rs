@@ -47,6 +47,7 @@ impl<R: Runtime, D: Device> Volume<R, D> {
         let count = superblock.devices.len();
         core.moves.set_devices(count);
         core.state.borrow_mut().set_device(superblock, device);
+        core.state.borrow_mut().views[device.index()].node = core.member(device).node();
         let policy = core.policy_for(&core.state.borrow().views)?;
         self.replace_policy(policy);
         core.with_policy(|policy, view| policy.restore(&learned, view));

@@ -12,7 +12,7 @@ use crate::planted::{Bug, planted};
 use braid_base::{Bytes, DeviceId, ExtentId};
 use braid_format::SlotNumber;
 use braid_format::map_page::Entry;
-use braid_policy::{Origin, Outcome};
+use braid_policy::Outcome;
 use braid_runtime::{Device, Mode, Runtime};
 use std::rc::Rc;
 
@@ -141,8 +141,9 @@ impl<R: Runtime, D: Device> Core<R, D> {
                 let bytes = self.buffer(&self.buffers.moves, end - at).await?;
                 let read = self.read_to_move(extent, &entry, at..end, &bytes);
                 self.in_turn(mover, source, end - at, read).await?;
-                let range = at..end;
-                let write = self.write_slot(slot, &range, Some(&bytes), entry.valid, Origin::Background);
+                let (member, start) = self.locate(slot);
+                let node = self.member(source).node();
+                let write = self.device_write_moved(member, start + at, &bytes, node);
                 self.in_turn(mover, target, end - at, write).await?;
                 copied += end - at;
             }

@@ -8,13 +8,12 @@
 use super::Mover;
 use super::runs::Run;
 use crate::Result;
-use crate::copies::Deadline;
 use crate::core::Core;
 use crate::planted::{Bug, planted};
-use braid_base::{Bytes, DeviceId, ExtentId};
+use braid_base::{Bytes, DeviceId, ExtentId, NodeId};
 use braid_format::SlotNumber;
 use braid_format::map_page::Entry;
-use braid_policy::{Origin, Outcome};
+use braid_policy::Outcome;
 use braid_runtime::{Buf, Device, Mode, Runtime};
 use std::rc::Rc;
 
@@ -152,7 +151,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
                 return false;
             }
             let (member, first) = self.locate(part[0].source);
-            let read = self.device_read_by(member, first, &into, Origin::Background, Deadline::Only);
+            let read = self.device_read_to_move(member, first, &into);
             if self.in_turn(Mover::Plan, member.id, len, read).await.is_err() {
                 return false;
             }
@@ -180,9 +179,13 @@ impl<R: Runtime, D: Device> Core<R, D> {
         }
         let size = self.shape.extent_size;
         let mut at = Bytes::ZERO;
-        for part in run.chunk_by_mut(|a, b| self.are_side_by_side(a.slot, b.slot)) {
+        let is_one = |a: &Migrating, b: &Migrating| {
+            self.are_side_by_side(a.slot, b.slot) && self.bytes_on(a) == self.bytes_on(b)
+        };
+        for part in run.chunk_by_mut(is_one) {
             let len = size * part.len() as u64;
-            let written = self.write_slots(part[0].slot, &bytes.slice(at..at + len)).await;
+            let (first, node) = (part[0].slot, self.bytes_on(&part[0]));
+            let written = self.write_slots(first, &bytes.slice(at..at + len), node).await;
             let alone = part.len() == 1;
             for each in part {
                 let own = bytes.slice(at..at + size);
@@ -191,7 +194,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
                     Ok(()) => Ok(()),
                     Err(error) if alone => Err(error.clone()),
                     // One bad place must not stop its neighbours.
-                    Err(_) => self.write_slots(each.slot, &own).await,
+                    Err(_) => self.write_slots(each.slot, &own, node).await,
                 };
                 // One whose intent the journal did not take has failed already.
                 each.copied.get_or_insert(done.map(|()| Some(size)));
@@ -201,10 +204,15 @@ impl<R: Runtime, D: Device> Core<R, D> {
         intended.into_iter().for_each(|span| state.behind.end_write(span, None, self.rt.now()));
     }
 
-    /// Writes slots side by side from this one on.
-    async fn write_slots(&self, first: SlotNumber, bytes: &Buf) -> Result<()> {
+    /// The node that an extent's bytes lie on: that of the device that they were read from, or none, if they come from memory.
+    fn bytes_on(&self, each: &Migrating) -> Option<NodeId> {
+        if each.in_memory { None } else { self.locate(each.source).0.node() }
+    }
+
+    /// Writes slots side by side from this one on, from bytes on a node.
+    async fn write_slots(&self, first: SlotNumber, bytes: &Buf, node: Option<NodeId>) -> Result<()> {
         let (member, at) = self.locate(first);
-        let write = self.device_write(member, at, bytes, Origin::Background);
+        let write = self.device_write_moved(member, at, bytes, node);
         self.in_turn(Mover::Plan, member.id, bytes.len(), write).await
     }
 }
