@@ -21,6 +21,7 @@ pub struct Shared<R> {
 }
 
 /// A device and the way to it.
+#[derive(Clone)]
 pub struct Networked<R, D> {
     inner: D,
     /// None if there is no network at all.

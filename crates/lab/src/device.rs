@@ -1,16 +1,17 @@
-//! `SIZE,model=M[,count=N][,raid0=N[,unit=S]|,raid1=N]`: a device that is simulated, from its text to its model.
+//! `SIZE,model=M[,count=N][,node=K|,node=K-L][,raid0=N[,unit=S]|,raid1=N]`: a device that is simulated, from its text to its model.
 //!
 //! A model is a name of the library, or a file: what holds a `/` or ends in `.toml`. The file is read once for each
 //! simulation. A group is one device to the volume, however many disks it is made of; SIZE is the size of that device, or a
-//! share of the load's data, as in `20%` ([`Size`]).
+//! share of the load's data, as in `20%` ([`Size`]). Devices of a kind are on nodes K to L by turns, or on the host of the volume.
 
 use crate::{Error, Result};
-use braid_base::{Bytes, DeviceClass, KIB, ParseQuantityError};
+use braid_base::{Bytes, DeviceClass, KIB, NodeId, ParseQuantityError};
 use braid_model::group::{Level, MOST_MEMBERS};
 use braid_model::{Found, InvalidModel, Spec};
 use std::fmt;
 use std::fs::File;
 use std::io;
+use std::ops::RangeInclusive;
 use std::path::Path;
 use std::str::FromStr;
 
@@ -25,6 +26,8 @@ pub struct DeviceSetup {
     pub model: String,
     /// How many there are of it.
     pub count: usize,
+    /// The first and the last of the nodes that they are on by turns; none for the host of the volume.
+    pub nodes: Option<RangeInclusive<u16>>,
     /// What each is made of; none for one of the model itself.
     pub group: Option<Group>,
 }
@@ -49,7 +52,7 @@ pub struct Group {
 }
 
 impl DeviceSetup {
-    /// Reads `SIZE,model=M[,count=N][,raid0=N[,unit=S]|,raid1=N]` as devices of `class`. Touches no file.
+    /// Reads `SIZE,model=M[,count=N][,node=K|,node=K-L][,raid0=N[,unit=S]|,raid1=N]` as devices of `class`. Touches no file.
     ///
     /// # Errors
     /// Names the part that is wrong, and what would be right.
@@ -61,8 +64,15 @@ impl DeviceSetup {
         parts.try_for_each(|part| given.add(part)).map_err(wrong)?;
         let model = given.model.ok_or_else(|| wrong("a simulated device needs a model".to_owned()))?;
         let count = number("count", given.count, MOST_DEVICES).map_err(wrong)?.unwrap_or(1);
+        let nodes = given.nodes().map_err(wrong)?;
         let group = given.group().map_err(wrong)?;
-        Ok(DeviceSetup { class, size, model: model.to_owned(), count, group })
+        Ok(DeviceSetup { class, size, model: model.to_owned(), count, nodes, group })
+    }
+
+    /// Where one of them is, counted from 0; none for the host of the volume.
+    pub(crate) fn node(&self, number: usize) -> Option<NodeId> {
+        let nodes = self.nodes.as_ref()?;
+        Some(NodeId(nodes.start() + (number % nodes.len()) as u16))
     }
 
     /// The model of each of these devices.
@@ -113,6 +123,7 @@ const MOST_PERCENT: f64 = 10_000.0;
 struct Given<'a> {
     model: Option<&'a str>,
     count: Option<&'a str>,
+    node: Option<&'a str>,
     raid0: Option<&'a str>,
     unit: Option<&'a str>,
     raid1: Option<&'a str>,
@@ -124,6 +135,7 @@ impl<'a> Given<'a> {
         let place = match key {
             "model" => &mut self.model,
             "count" => &mut self.count,
+            "node" => &mut self.node,
             "raid0" => &mut self.raid0,
             "unit" => &mut self.unit,
             "raid1" => &mut self.raid1,
@@ -132,6 +144,18 @@ impl<'a> Given<'a> {
         match place.replace(value) {
             None => Ok(()),
             Some(_) => Err(format!("'{part}' is given twice")),
+        }
+    }
+
+    fn nodes(&self) -> std::result::Result<Option<RangeInclusive<u16>>, String> {
+        let Some(text) = self.node else { return Ok(None) };
+        let (first, last) = text.split_once('-').unwrap_or((text, text));
+        let node = |text: &str| text.parse::<u16>().ok().filter(|&node| node <= LAST_NODE);
+        match (node(first), node(last)) {
+            (Some(first), Some(last)) if first <= last => Ok(Some(first..=last)),
+            _ => {
+                Err(format!("node={text} is neither a node nor the first and the last, of 0 to {LAST_NODE}"))
+            }
         }
     }
 
@@ -163,7 +187,7 @@ fn shape(class: DeviceClass) -> String {
         DeviceClass::Hdd => "mba3073",
     };
     format!(
-        "--{class} SIZE,model=NAME|FILE.toml[,count=N][,raid0=N[,unit=64KiB]][,raid1=N], as in --{class} \
+        "--{class} SIZE,model=NAME|FILE.toml[,count=N][,node=K|,node=K-L][,raid0=N[,unit=64KiB]][,raid1=N], as in --{class} \
          80GiB,model={usual} or, for a share of the data, --{class} 20%,model={usual}"
     )
 }
@@ -179,6 +203,9 @@ fn open(path: &Path) -> io::Result<File> {
 
 /// The most devices of one kind: those of a volume.
 const MOST_DEVICES: usize = braid_format::layout::MOST_DEVICES;
+
+/// A node for each of the most devices.
+const LAST_NODE: u16 = MOST_DEVICES as u16 - 1;
 
 /// The stripe unit of a group for which none is given: a small request meets one member, a usual extent two.
 const USUAL_UNIT: Bytes = Bytes(64 * KIB.0);
@@ -224,6 +251,17 @@ mod tests {
     }
 
     #[test]
+    fn devices_are_on_nodes_by_turns() {
+        let nodes = |text: &str| {
+            let disks = hdd(&format!("73GB,model=mba3073,count=5{text}")).unwrap();
+            [0, 1, 2, 3, 4].map(|number| disks.node(number).map(|node| node.0))
+        };
+        assert_eq!(nodes(""), [None; 5]);
+        assert_eq!(nodes(",node=3"), [Some(3); 5]);
+        assert_eq!(nodes(",node=1-3"), [1, 2, 3, 1, 2].map(Some));
+    }
+
+    #[test]
     fn what_is_wrong_is_named_with_what_would_be_right() {
         for (text, expected) in [
             ("", "''"),
@@ -237,6 +275,10 @@ mod tests {
             ("80GiB,model=a,model=b", "model=b"),
             ("80GiB,model=x25-m,count=0", "count=0"),
             ("80GiB,model=x25-m,count=many", "1 to 1024"),
+            ("80GiB,model=x25-m,node=", "node="),
+            ("80GiB,model=x25-m,node=3-2", "node=3-2"),
+            ("80GiB,model=x25-m,node=0-1024", "1023"),
+            ("80GiB,model=x25-m,node=-1", "node=-1"),
             ("80GiB,model=x25-m,raid0=65", "1 to 64"),
             ("80GiB,model=x25-m,raid1=0", "1 to 64"),
             ("80GiB,model=x25-m,raid0=2,raid1=2", "raid1"),

@@ -34,6 +34,7 @@ mod fill;
 mod gate;
 mod guests;
 pub mod judge;
+mod network;
 mod notes;
 mod outcome;
 mod recorder;
@@ -55,9 +56,10 @@ pub use braid_engine::Readahead;
 pub use device::{DeviceSetup, Group, Size};
 pub use error::{Error, ErrorKind, Result};
 pub use fill::OWN;
+pub use network::parse_network;
 pub use outcome::{
-    Background, DeviceOutcome, Distribution, Interval, IntervalDevice, Operation, Outcome, Programme,
-    TraceOutcome,
+    Background, DeviceOutcome, Distribution, Interval, IntervalDevice, LinkOutcome, NetworkOutcome,
+    Operation, Outcome, Programme, TraceOutcome,
 };
 pub use setup::{Beyond, Load, Prefill, Setup, Trace, WarmUp};
 pub use simulation::{Run, simulate};

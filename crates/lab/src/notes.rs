@@ -1,6 +1,6 @@
 //! What a reader of an outcome should know before believing it, in sentences.
 
-use crate::outcome::Outcome;
+use crate::outcome::{LinkOutcome, Outcome};
 use crate::rig::Kind;
 use braid_base::DeviceClass;
 
@@ -10,6 +10,7 @@ pub(crate) fn notes(outcome: &Outcome, kinds: &[Kind], is_open_loop: bool, unwri
     let mut notes: Vec<String> =
         kinds.iter().zip(outcome.devices.iter().map(|device| &*device.device)).filter_map(larger).collect();
     notes.extend(spill(outcome));
+    notes.extend(outcome.network.iter().flat_map(|network| network.links.iter().filter_map(full)));
     if unwritten > 0 {
         notes.push(format!(
             "{unwritten} reads met extents that were never written, which takes no time: see --prefill"
@@ -31,6 +32,18 @@ fn larger_than_its_model(kind: &Kind, id: &str) -> Option<String> {
     let Kind { model, size, capacity, .. } = kind;
     (size > capacity)
         .then(|| format!("{id} has {size}, and {model} is a device of {capacity}, whose timing it has"))
+}
+
+/// That a link is what the devices wait for.
+fn full(link: &LinkOutcome) -> Option<String> {
+    let (verb, most) = match link.send_utilisation >= link.receive_utilisation {
+        true => ("sends", link.send_utilisation),
+        false => ("receives", link.receive_utilisation),
+    };
+    let machine = link.node.as_deref().unwrap_or("the host");
+    (most >= FULL).then(|| {
+        format!("the network is a limit: {machine} {verb} {:.0} % of the time on its link", most * 100.0)
+    })
 }
 
 /// Of a policy that is a rule of where data lies: that some lies elsewhere.
@@ -64,6 +77,9 @@ fn share_of_ssds(outcome: &Outcome, shares: &str) -> Option<f64> {
     let ssds = outcome.devices.iter().filter(|device| device.is(DeviceClass::Ssd));
     ssds.map(|device| share(&device.device)).sum::<Option<f64>>().map(|percent| percent / 100.0)
 }
+
+/// The share of the time from which on a link is a limit.
+const FULL: f64 = 0.9;
 
 /// The share of the data by which a rule may be missed: whole extents do not split exactly.
 const SPILL: f64 = 0.01;

@@ -85,10 +85,36 @@ pub struct Outcome {
     pub verified_bytes: u64,
     /// The devices, by id.
     pub devices: Vec<DeviceOutcome>,
+    /// What the network carried; none if all devices are the host's.
+    pub network: Option<NetworkOutcome>,
     /// What to know before believing it: sentences.
     pub notes: Vec<String>,
     /// How it changed over time: intervals of equal length, but for the last.
     pub intervals: Vec<Interval>,
+}
+
+/// What joins nodes, and what it carried.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct NetworkOutcome {
+    /// Bytes of moves that went from one machine to another.
+    pub moved_bytes: u64,
+    /// The links of nodes that have devices, then that of the host, if it has a rate.
+    pub links: Vec<LinkOutcome>,
+}
+
+/// What a machine's link carried.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct LinkOutcome {
+    /// The node; none for the host.
+    pub node: Option<String>,
+    /// Bytes that the machine sent, moves included.
+    pub sent_bytes: u64,
+    /// Bytes that it received.
+    pub received_bytes: u64,
+    /// Share of the time in which it sent.
+    pub send_utilisation: f64,
+    /// Share of the time in which it received.
+    pub receive_utilisation: f64,
 }
 
 /// What there is to say of a trace that was simulated.
@@ -184,6 +210,8 @@ pub struct Background {
 pub struct DeviceOutcome {
     /// Its id in the volume.
     pub device: String,
+    /// The node that it is on; none for the host.
+    pub node: Option<String>,
     /// `ssd` or `hdd`.
     pub class: String,
     /// The model of its timing.

@@ -5,12 +5,13 @@
 //! data in place, and without a memory of how it came there.
 
 use crate::fill;
+use crate::network::Nodes;
 use crate::sizes::sizes;
 use crate::sweep::Gauge;
 use crate::verify::Verifier;
 use crate::{DeviceSetup, Error, Result, Setup};
-use braid_base::{Bytes, DeviceClass, DeviceId, Nanos, Rng, SECTOR};
-use braid_emulated::Emulated;
+use braid_base::{Bytes, DeviceClass, DeviceId, Nanos, NodeId, Rng, SECTOR};
+use braid_emulated::{Emulated, Networked};
 use braid_engine::{CreateOptions, Export, OpenOptions, Volume, create};
 use braid_format::Uuid;
 use braid_format::superblock::Layout;
@@ -25,13 +26,18 @@ use std::rc::Rc;
 /// A device of a simulation: a model's timing over something without bytes.
 pub(crate) type Simulated<D> = Rc<Emulated<World, D>>;
 
+/// The same with the way to it, as the volume sees it.
+pub(crate) type Reached<D> = Networked<World, Simulated<D>>;
+
 /// How often it looks whether a disk is an image of the volume.
 const LOOK: Nanos = Nanos::from_millis(100);
 
 /// A volume, and handles to its devices.
 pub(crate) struct Rig<D: Device> {
-    pub volume: Volume<World, Simulated<D>>,
+    pub volume: Volume<World, Reached<D>>,
     pub devices: Vec<Simulated<D>>,
+    /// The nodes that they are on, if there are any.
+    pub nodes: Option<Nodes>,
     /// What each device is.
     pub kinds: Vec<Kind>,
     /// The policy that placed what was filled, with its settings.
@@ -46,6 +52,8 @@ pub(crate) struct Kind {
     pub size: Bytes,
     /// The size of the real device.
     pub capacity: Bytes,
+    /// Where it is; none for the host.
+    pub node: Option<NodeId>,
 }
 
 /// What the load needs of a volume, as far as it is known beforehand.
@@ -68,14 +76,16 @@ pub(crate) async fn build<D: Device>(
     gauge: &Gauge,
     wrap: impl Fn(usize, Rc<Hollow>) -> D,
 ) -> Result<Rig<D>> {
+    let places = places(setup);
+    let nodes = Nodes::of(setup, world, &places)?;
     let (kinds, specs): (Vec<DeviceSetup>, Vec<Spec>) = models(setup)?.into_iter().unzip();
     let options = options(setup, need, &kinds)?;
     let sizes = sizes(setup, &kinds, need, &options)?;
-    let kind = |((kind, size), spec): ((DeviceSetup, Bytes), &Spec)| {
+    let kind = |(((kind, size), spec), &node): (((DeviceSetup, Bytes), &Spec), &Option<NodeId>)| {
         let DeviceSetup { class, model, .. } = kind;
-        Kind { class, model, size, capacity: spec.capacity }
+        Kind { class, model, size, capacity: spec.capacity, node }
     };
-    let kinds: Vec<Kind> = kinds.into_iter().zip(sizes).zip(&specs).map(kind).collect();
+    let kinds: Vec<Kind> = kinds.into_iter().zip(sizes).zip(&specs).zip(&places).map(kind).collect();
     let mut rng = Rng::new(setup.seed);
     let (mut hollows, mut devices) = (Vec::new(), Vec::new());
     for (place, (kind, spec)) in kinds.iter().zip(&specs).enumerate() {
@@ -84,16 +94,25 @@ pub(crate) async fn build<D: Device>(
         let geometry = Geometry { size: kind.size, class: kind.class, alignment: SECTOR };
         let hollow = Rc::new(Hollow::new(geometry, payload));
         let device = Rc::new(Emulated::new(world.clone(), wrap(place, hollow.clone()), model));
-        device.set_timed(false);
         hollows.push(hollow);
         devices.push(device);
     }
-    let superblock = create(&devices, &options).await.map_err(|error| Error::setup(error.to_string()))?;
+    let time = |timed| {
+        devices.iter().for_each(|device| device.set_timed(timed));
+        nodes.iter().for_each(|nodes| nodes.network.set_timed(timed));
+    };
+    time(false);
+    let reach = |(device, node): (&Simulated<D>, &Option<NodeId>)| match &nodes {
+        None => Networked::local(device.clone()),
+        Some(nodes) => Networked::on(device.clone(), nodes.network.clone(), *node),
+    };
+    let reached: Vec<Reached<D>> = devices.iter().zip(&places).map(reach).collect();
+    let superblock = create(&reached, &options).await.map_err(|error| Error::setup(error.to_string()))?;
     for (place, (hollow, entry)) in hollows.iter().zip(&superblock.devices).enumerate() {
         let slots = entry.slots_area(superblock.extent_size).expect("what was created is verified");
         hollow.set_data(slots, superblock.regions_on(DeviceId(place as u16)));
     }
-    let mut volume = open(world, &devices, setup).await?;
+    let mut volume = open(world, &reached, setup).await?;
     let ranges = fill::ranges(setup, need.filled.as_deref(), volume.size());
     let filled_by = fill::fill(&volume, setup, ranges, verifier, gauge).await?;
     // The first copy is no part of what is measured.
@@ -102,9 +121,14 @@ pub(crate) async fn build<D: Device>(
     }
     volume.close().await?;
     drop(volume);
-    volume = open(world, &devices, setup).await?;
-    devices.iter().for_each(|device| device.set_timed(true));
-    Ok(Rig { volume, devices, kinds, filled_by })
+    volume = open(world, &reached, setup).await?;
+    time(true);
+    Ok(Rig { volume, devices, nodes, kinds, filled_by })
+}
+
+/// The node of each device; none for the host.
+fn places(setup: &Setup) -> Vec<Option<NodeId>> {
+    setup.devices.iter().flat_map(|kind| (0..kind.count).map(|number| kind.node(number))).collect()
 }
 
 /// Each device with its model; the setup names the model by its own name.
@@ -153,9 +177,9 @@ fn keeps_epochs(policy: &str, kinds: &[DeviceSetup]) -> bool {
 
 async fn open<D: Device>(
     world: &World,
-    devices: &[Simulated<D>],
+    devices: &[Reached<D>],
     setup: &Setup,
-) -> Result<Volume<World, Simulated<D>>> {
+) -> Result<Volume<World, Reached<D>>> {
     let names = (0..devices.len()).map(|place| format!("d{place}")).collect();
     let Setup { cache_extents, readahead, .. } = *setup;
     let options = OpenOptions { cache_extents, readahead, ..OpenOptions::new(names) };

@@ -4,7 +4,7 @@
 use crate::guests::Guests;
 use crate::outcome::{Interval, IntervalDevice};
 use crate::recorder::Recorder;
-use crate::rig::Simulated;
+use crate::rig::{Reached, Simulated};
 use braid_base::{Bytes, Nanos};
 use braid_emulated::Usage;
 use braid_engine::{DeviceGlance, Glance};
@@ -116,7 +116,7 @@ impl Note {
 }
 
 /// Takes notes until the world ends.
-pub(crate) async fn keep<D: Device>(guests: std::rc::Rc<Guests<Simulated<D>>>, devices: Vec<Simulated<D>>) {
+pub(crate) async fn keep<D: Device>(guests: std::rc::Rc<Guests<Reached<D>>>, devices: Vec<Simulated<D>>) {
     use braid_runtime::Runtime;
     loop {
         let next = {

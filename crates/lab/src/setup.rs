@@ -3,6 +3,7 @@
 use crate::DeviceSetup;
 use braid_base::{Bytes, KIB, Nanos};
 use braid_engine::Readahead;
+use braid_model::network::Params;
 use braid_trace::Options;
 use std::fmt;
 use std::ops::Range;
@@ -14,6 +15,8 @@ use std::str::FromStr;
 pub struct Setup {
     /// What the volume is made of.
     pub devices: Vec<DeviceSetup>,
+    /// What joins the nodes that devices are on; none if they are all on the host.
+    pub network: Option<Params>,
     /// The policy, as `name,key=value,…`.
     pub policy: String,
     /// Which client asks for what, and when.
@@ -168,6 +171,7 @@ impl Setup {
     pub fn new(devices: Vec<DeviceSetup>, policy: impl Into<String>, load: Load) -> Setup {
         Setup {
             devices,
+            network: None,
             policy: policy.into(),
             load,
             seed: 1,

@@ -1,10 +1,11 @@
 //! One simulation: build, warm up, measure, and put together what came out.
 
 use crate::guests::Guests;
+use crate::network::Nodes;
 use crate::notes;
 use crate::outcome::{Background, DeviceOutcome, Distribution, Operation, Outcome, Programme};
 use crate::recorder::Kind;
-use crate::rig::{self, Kind as DeviceKind, Rig, Simulated};
+use crate::rig::{self, Kind as DeviceKind, Reached, Rig};
 use crate::series::{self, Note, devices_between, ratio};
 use crate::settling;
 use crate::source::{self, Opened, Source};
@@ -108,7 +109,7 @@ async fn measure<D: Device>(
     let verifier = setup.verify.then(|| Rc::new(RefCell::new(Verifier::default())));
     let Opened { source, need, name, requests, not_measured, bad_lines, notes, trace } = opened;
     let ahead = Ahead::of(&setup, requests, not_measured)?;
-    let Rig { volume, devices, kinds, filled_by } =
+    let Rig { volume, devices, nodes, kinds, filled_by } =
         rig::build(&world, &setup, &need, verifier.as_deref(), &gauge, wrap).await?;
     let filled = Instant::now();
     let length = setup.duration.and_then(|duration| ahead.time(duration));
@@ -127,6 +128,7 @@ async fn measure<D: Device>(
         return Err(Error::setup(ahead.longer_than_the_load(&setup, world.now() - begun, guests.begun())));
     }
     let before = guests.volume.status();
+    let carried = nodes.as_ref().map(Nodes::snapshot);
     if let Ahead::Time(_) = ahead {
         guests.recorder.borrow_mut().restart(world.now());
     }
@@ -147,6 +149,8 @@ async fn measure<D: Device>(
     let mut outcome = put_together(&setup, name, &guests, &kinds, &before, &after);
     (outcome.bad_records, outcome.trace) = (bad_lines, trace);
     outcome.prefill_policy = filled_by;
+    let pairs = nodes.as_ref().zip(carried.as_ref());
+    outcome.network = pairs.map(|(nodes, before)| nodes.outcome(before, outcome.measured_seconds));
     let unwritten = after.guests.unwritten - before.guests.unwritten;
     let of_load = notes;
     outcome.notes =
@@ -222,7 +226,7 @@ fn fewest(one: Option<u64>, other: Option<u64>) -> Option<u64> {
 }
 
 /// Lets the load run until `moment`; whether it ended before.
-async fn within<D: Device>(guests: &Guests<Simulated<D>>, moment: impl Future<Output = ()>) -> Result<bool> {
+async fn within<D: Device>(guests: &Guests<Reached<D>>, moment: impl Future<Output = ()>) -> Result<bool> {
     let (mut end, mut moment) = (pin!(guests.end()), pin!(moment));
     poll_fn(|cx| {
         if let Poll::Ready(result) = end.as_mut().poll(cx) {
@@ -236,7 +240,7 @@ async fn within<D: Device>(guests: &Guests<Simulated<D>>, moment: impl Future<Ou
 fn put_together<D: Device>(
     setup: &Setup,
     load: String,
-    guests: &Guests<Simulated<D>>,
+    guests: &Guests<Reached<D>>,
     kinds: &[DeviceKind],
     before: &Status,
     after: &Status,
@@ -307,6 +311,7 @@ fn put_together<D: Device>(
         policy_memory_bytes: after.policy_memory as u64,
         verified_bytes: guests.verifier.as_ref().map_or(0, |verifier| verifier.borrow().verified().0),
         devices: (0..kinds.len()).map(device).collect(),
+        network: None,
         notes: Vec::new(),
         intervals: series.intervals(),
     }
@@ -357,6 +362,7 @@ fn device_outcome(
     let written_bytes = (usage.written_bytes - usage_before.written_bytes).0;
     DeviceOutcome {
         device: after.id.to_string(),
+        node: kind.node.map(|node| node.to_string()),
         class: kind.class.to_string(),
         model: kind.model.clone(),
         size_bytes: kind.size.0,

@@ -9,6 +9,7 @@ fn run(models: &[(DeviceClass, &str)], policy: &str, workload: &str, copies: u8,
         size: Size::Bytes(GIB * 8),
         model: model.to_owned(),
         count: 1,
+        nodes: None,
         group: None,
     };
     let load = Load::Workload(workload.to_owned());

@@ -13,6 +13,7 @@ fn devices() -> Vec<DeviceSetup> {
         size: Size::Bytes(GIB),
         model: model.to_owned(),
         count: 1,
+        nodes: None,
         group: None,
     };
     vec![device(DeviceClass::Ssd, "x25-m"), device(DeviceClass::Hdd, "mba3073")]
