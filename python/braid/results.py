@@ -59,6 +59,7 @@ class Devices(Classes):
     """A column for each field, with a row for each device."""
 
     device: Column
+    node: Column
     model: Column
     size_bytes: Column
     utilisation: Column
@@ -82,6 +83,23 @@ class Devices(Classes):
     response_ns_p999: Column
     response_ns_max: Column
     policy_figures: List[Dict[str, float]]
+
+
+class Links(TypedDict):
+    """A column for each field, with a row for each machine that has a link; ``node`` is None for the host."""
+
+    node: Column
+    sent_bytes: Column
+    received_bytes: Column
+    send_utilisation: Column
+    receive_utilisation: Column
+
+
+class Network(TypedDict):
+    """What joins the nodes that devices are on."""
+
+    moved_bytes: int
+    links: Links
 
 
 class IntervalDevices(TypedDict):
@@ -167,6 +185,7 @@ class Run(TypedDict):
     policy_memory_bytes: int
     verified_bytes: int
     devices: Devices
+    network: Optional[Network]
     notes: List[str]
     intervals: Intervals
     wall_seconds: float

@@ -22,6 +22,7 @@ def simulate(
     *,
     ssd: Devices = (),
     hdd: Devices = (),
+    network: Optional[str] = None,
     policy: Optional[str] = None,
     workload: Optional[str] = None,
     trace: Union[None, str, "os.PathLike[str]"] = None,
@@ -58,6 +59,7 @@ def simulate(
     :param ssd: SSDs of a model, ``"80GiB,model=x25-m,count=2"``; several in a list. A model may be a file, ``model=mine.toml``,
         and a device a group, ``raid0=4,unit=64KiB`` or ``raid1=2``.
     :param hdd: Hard disks of a model, likewise.
+    :param network: What joins nodes that devices are on (``node=0-3``): ``"10Gbit,latency=50us"``.
     :param policy: What decides where data lies, ``"equi"`` (the default) or ``"static,ssd=80%"``.
     :param workload: A generated load, ``"zipf,clients=16"``; or
     :param trace: a recorded one, a file in any of the formats that ``read_trace`` reads.

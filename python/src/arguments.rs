@@ -2,7 +2,7 @@
 
 use crate::failure::{bad_argument, exception};
 use braid_base::DeviceClass;
-use braid_lab::{Beyond, DeviceSetup, Load, Prefill, Setup, Trace};
+use braid_lab::{Beyond, DeviceSetup, Load, Prefill, Setup, Trace, parse_network};
 use pyo3::prelude::*;
 use std::collections::BTreeMap;
 use std::fmt::Display;
@@ -83,6 +83,8 @@ pub fn setup(
     let policy = given.take("policy")?.unwrap_or_else(|| "equi".to_owned());
     let load = load(&mut given)?;
     let mut setup = Setup::new(devices, policy, load);
+    let network = given.take::<String>("network")?.map(|text| parse_network(&text));
+    setup.network = network.transpose().map_err(|error| exception(py, &error))?;
     setup.seed = given.number("seed")?.unwrap_or(setup.seed);
     setup.copies = given.number("copies")?.unwrap_or(setup.copies);
     setup.cache_extents = given.number("cache")?.unwrap_or(setup.cache_extents);

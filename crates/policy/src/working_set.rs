@@ -5,6 +5,7 @@
 //! | what the paper says | where |
 //! |---|---|
 //! | III-A: new writes are "spread across the available SSDs and HDDs … to take advantage of all of the available write bandwidth" | `stripe.rs` |
+//! | III-A: "the cost of moving data between devices in distinct nodes is larger than the cost of moving data between devices within the same node" | `reorganize.rs` |
 //! | III-B.1: a sliding window τ, "dynamically adjusted", or "tuned by system administrators" | `window.rs` |
 //! | III-B.2, III-B.3, table I: a read region and a write region, each with a locality table; overlapping requests are divided in three sub-requests; counters "are cleared as the sliding window advances" | `table.rs` |
 //! | algorithm 1: each request updates the table of its region | [`WorkingSet::place`] |
@@ -23,6 +24,7 @@
 //!   written often leaves at once.
 //! - Items that a reorganization finds cold are not deleted from the tables, but leave with the window: otherwise the working set would look changed
 //!   because it was reorganized.
+//! - It does not say what follows from the cost of moves between nodes. Here an extent leaves its node only if that has no room for it on a device of the class.
 //! - No hot extent makes room for a hotter one: the paper has none leave for that.
 
 mod reorganize;

@@ -10,7 +10,9 @@ pub use bar::Bar;
 use best::Best;
 use braid_base::{Bytes, DeviceClass, Nanos};
 use braid_control::{Error, ErrorKind, Result};
-use braid_lab::{Beyond, DeviceSetup, Load, Prefill, Readahead, Run, Setup, Trace, WarmUp, sweep};
+use braid_lab::{
+    Beyond, DeviceSetup, Load, Prefill, Readahead, Run, Setup, Trace, WarmUp, parse_network, sweep,
+};
 use braid_trace::Options;
 use clap::{Args, ValueEnum};
 use serde::Serialize;
@@ -31,6 +33,13 @@ Examples:
   braid simulate --ssd 80GiB,model=x25-m --hdd 320GB,model=barracuda-7200.12 --trace web.csv.gz --repeat 2 --max-gap 10s
   braid simulate --ssd 20%,model=x25-m --hdd 73GB,model=mba3073 --trace web.csv.gz --policy wardrop --policy hdd-only
   braid simulate --ssd 256MiB,model=dram --hdd 292GB,model=./mine.toml,raid0=4 --workload zipf --policy ssd-first
+
+  braid simulate --ssd 64GB,model=x25-m,count=4,node=0-3 --hdd 320GB,model=barracuda-7200.12,count=4,node=0-3 \\
+    --network 10Gbit,latency=50us --workload webserver-like --policy working-set --policy stripe
+
+Devices on nodes are reached over a network: a request and its answer each take the latency, and their bytes pass the node's link,
+which its devices share, one transfer after another. What moves between devices goes from node to node, and within a node
+over no link; what is cached, written back or resynchronised passes the host. Devices without a node are the host's own.
 
 The model dram is the protected memory of an array controller: what it holds survives a power cut. It is a device of class
 ssd like any other, and the policy decides what lies on it. --cache is the volume's own memory, through which writes go.
@@ -60,7 +69,7 @@ extent_bytes, measured_seconds, warm_up_seconds, warm_up_requests, think_seconds
 throughput_bytes_per_second, requests_per_second, all, read, write, flush, discard, programme,
 settled_seconds (from the load's beginning on; null if throughput was not near its mean at the end),
 dropped_requests, bad_records, trace, cache_hit_ratio, cache_hits, cache_misses, background, mapped_bytes,
-behind_mean_bytes and behind_highest_bytes (of the volume: what a copy lacked), map_memory_bytes, policy_memory_bytes, verified_bytes, devices, notes (what to know of it: sentences),
+behind_mean_bytes and behind_highest_bytes (of the volume: what a copy lacked), map_memory_bytes, policy_memory_bytes, verified_bytes, devices, network, notes (what to know of it: sentences),
 intervals.
   trace (null under a workload): span_bytes (all addresses), compacted_bytes (touched extents; null
     with --compact off), passes
@@ -71,7 +80,9 @@ intervals.
   background: migrations, migrations_stopped, migrated_bytes, mirrored_bytes, promoted_bytes,
     written_back_bytes, probes, probed_bytes, commits, journal_written_bytes, checkpoints,
     map_written_bytes
-  devices: device, class, model, size_bytes, utilisation, queue_depth_mean, requests_share,
+  network (null without nodes): moved_bytes (from machine to machine), links: node (null: the host),
+    sent_bytes, received_bytes, send_utilisation, receive_utilisation
+  devices: device, node (null: the host), class, model, size_bytes, utilisation, queue_depth_mean, requests_share,
     bytes_share, data_share, guest_read_requests, guest_write_requests, guest_read_bytes,
     guest_written_bytes, background_bytes, device_read_bytes, device_written_bytes,
     drive_writes_per_day, flushes, response_ns_mean, _p50, _p95, _p99, _p999, _max, policy_figures
@@ -83,11 +94,15 @@ pub struct Arguments {
     /// SSDs of a model: a name (braid device show) or a file, FILE.toml. raid0=N[,unit=64KiB] or raid1=N makes each device
     /// of N of them, striped or mirrored; SIZE is that of the whole. 20% is room for this share of the data: of the extents that a
     /// trace touches, or of what a workload spans. Repeat it for other kinds
-    #[arg(long, value_name = "SIZE,model=M[,count=N][,raid0=N|,raid1=N]", help_heading = "The volume")]
+    #[arg(long, value_name = SHAPE, help_heading = "The volume")]
     ssd: Vec<String>,
     /// Hard disks of a model: as --ssd
-    #[arg(long, value_name = "SIZE,model=M[,count=N][,raid0=N|,raid1=N]", help_heading = "The volume")]
+    #[arg(long, value_name = SHAPE, help_heading = "The volume")]
     hdd: Vec<String>,
+    /// What joins nodes that devices are on (node=K, or node=K-L for several by turns): the rate of each node's link, each way, the latency
+    /// from any machine to any other [default: 0s], and the rate of the host's link [default: never the limit]
+    #[arg(long, value_name = "RATE[,latency=TIME][,host=RATE]", help_heading = "The volume")]
+    network: Option<String>,
     /// What decides where data lies and when it moves; best-static is the static split with the lowest mean latency, of 10%,
     /// 20% ... 90%. Repeat it to compare [default: equi]
     #[arg(long, value_name = "POLICY[,KEY=VALUE...]", help_heading = "The volume")]
@@ -177,6 +192,9 @@ pub struct Arguments {
     #[arg(long, value_name = "COUNT", help_heading = "What is measured")]
     threads: Option<usize>,
 }
+
+/// How a kind of devices is given.
+const SHAPE: &str = "SIZE,model=M[,count=N][,node=K|,node=K-L][,raid0=N|,raid1=N]";
 
 /// Whether traces are compacted.
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -311,6 +329,8 @@ fn row(
 fn plan(arguments: &Arguments) -> Result<Vec<Planned>> {
     let usage = |problem: &str| Err(Error::new(ErrorKind::Usage, problem));
     let devices = devices(arguments)?;
+    let network = arguments.network.as_deref().map(parse_network).transpose();
+    let network = network.map_err(|error| failure(&error))?;
     if devices.is_empty() {
         return usage("a volume is made of devices: name at least one, as in --ssd 80GiB,model=x25-m");
     }
@@ -333,7 +353,10 @@ fn plan(arguments: &Arguments) -> Result<Vec<Planned>> {
                 let given = Given { policy: policy.clone(), load: name.clone(), clients };
                 let load = load.clone().with_clients(clients, arguments.think);
                 let policies = best::policies(policy);
-                let setup = |policy: &String| setup(arguments, devices.clone(), policy, load.clone());
+                let setup = |policy: &String| Setup {
+                    network,
+                    ..setup(arguments, devices.clone(), policy, load.clone())
+                };
                 planned.push(Planned { given, setups: policies.iter().map(setup).collect() });
             }
         }

@@ -5,7 +5,7 @@ use super::{Ended, Report, Row};
 use crate::status::time;
 use crate::table::Table;
 use braid_base::Bytes;
-use braid_lab::{DeviceOutcome, Operation, Outcome, Run, Setup, Size};
+use braid_lab::{DeviceOutcome, LinkOutcome, NetworkOutcome, Operation, Outcome, Run, Setup, Size};
 
 /// The whole report.
 pub fn describe(report: &Report, setup: &Setup) -> String {
@@ -281,6 +281,7 @@ fn behind_the_scenes(outcome: &Outcome) -> String {
         Bytes(outcome.map_memory_bytes),
         Bytes(outcome.policy_memory_bytes),
     );
+    text += &outcome.network.as_ref().map_or_else(String::new, network);
     if outcome.verified_bytes > 0 {
         text += &format!("  verified    {} read, all as last written\n", Bytes(outcome.verified_bytes));
     }
@@ -290,6 +291,17 @@ fn behind_the_scenes(outcome: &Outcome) -> String {
             &format!("  left out    {dropped} requests beyond the end, {bad} lines that could not be read\n");
     }
     text
+}
+
+/// What passed between machines.
+fn network(network: &NetworkOutcome) -> String {
+    let busiest = |share: fn(&LinkOutcome) -> f64| network.links.iter().map(share).fold(0.0, f64::max);
+    format!(
+        "  network     moves {}; the busiest link sends {} and receives {} of the time\n",
+        Bytes(network.moved_bytes),
+        percent(busiest(|link| link.send_utilisation)),
+        percent(busiest(|link| link.receive_utilisation)),
+    )
 }
 
 /// What to know before believing it: each sentence once, with the policies that it is of where these are not all.

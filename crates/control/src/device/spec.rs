@@ -79,6 +79,11 @@ impl DeviceSpec {
                 "raid0" | "raid1" | "unit" => {
                     return Err(wrong("is for braid simulate alone, a volume takes each disk as a device"));
                 }
+                "node" => {
+                    return Err(wrong(
+                        "is for braid simulate alone, the devices of a volume are on the machine that serves it",
+                    ));
+                }
                 _ => return Err(wrong("is not known")),
             }
         }
@@ -166,6 +171,7 @@ mod tests {
             ("a.img,layout=middle", "layout=tail"),
             ("a.img,colour=red", "colour"),
             ("a.img,raid0=4", "--ssd PATH"),
+            ("a.img,node=0", "braid simulate"),
             ("a.img,model=x26", "x25-m"),
             ("a.img,model=mba3073", "--hdd"),
             ("memory", "size=1GiB"),

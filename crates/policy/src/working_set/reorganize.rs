@@ -23,7 +23,8 @@
 use super::settings::{Both, Constants};
 use super::table::Table;
 use crate::{DeviceView, Move, View};
-use braid_base::{Bytes, DeviceClass, DeviceId, ExtentId, Nanos};
+use braid_base::{Bytes, DeviceClass, DeviceId, ExtentId, Nanos, NodeId};
+use std::collections::BTreeMap;
 
 /// What a round knows.
 pub struct Tables<'a> {
@@ -85,6 +86,12 @@ pub struct Round {
     pub searches: bool,
     /// Slots that have been freed are awaited by what is to come.
     pub awaits_room: bool,
+}
+
+/// A device that extents may go to.
+struct Target {
+    free: u32,
+    device: DeviceId,
 }
 
 /// Extents that a round looks at in search of cold ones: about a millisecond.
@@ -212,21 +219,40 @@ impl Search {
 }
 
 impl Round {
-    /// Gives each extent a device of a class, the roomiest first and neighbours the same one, as long as there is room. All are in the order in which
-    /// they leave their devices.
+    /// Gives each extent a device of a class, the roomiest first and neighbours the same one, as long as there is room. A move between nodes costs the
+    /// network beside what one inside a node costs: only what has no room on its own node leaves it, after all that has. All are in the order in which they
+    /// leave their devices.
     fn spread(&mut self, mut extents: Vec<(DeviceId, ExtentId)>, class: DeviceClass, view: &View) {
-        let of_class = view.devices.iter().filter(|device| device.class == class);
-        let mut targets: Vec<(u32, DeviceId)> = of_class.map(|device| (device.free, device.id)).collect();
-        extents.sort_unstable();
-        let run = (RUN / view.extent_size).max(1) as usize;
-        for run in extents.chunk_by(|a, b| a.0 == b.0).flat_map(|from_one| from_one.chunks(run)) {
-            let Some((free, target)) = targets.iter_mut().max_by_key(|(free, _)| *free) else { return };
-            for &(source, extent) in &run[..run.len().min(*free as usize)] {
-                *free -= 1;
-                self.moves.push(Move::Migrate { extent, target: *target });
-                self.leaves.push((extent, source));
-            }
+        let mut targets: BTreeMap<Option<NodeId>, Vec<Target>> = BTreeMap::new();
+        for device in view.devices.iter().filter(|device| device.class == class) {
+            targets.entry(device.node).or_default().push(Target { free: device.free, device: device.id });
         }
+        extents.sort_unstable();
+        let mut left = Vec::new();
+        for run in runs(&extents, view) {
+            let inside = targets.get_mut(&view.devices[run[0].0.index()].node);
+            let placed = self.place(run, inside.into_iter().flatten());
+            left.extend_from_slice(&run[placed..]);
+        }
+        for run in runs(&left, view) {
+            self.place(run, targets.values_mut().flatten());
+        }
+    }
+
+    /// Has extents of a run go to the roomiest of these devices. Returns how many it has room for.
+    fn place<'t>(
+        &mut self,
+        run: &[(DeviceId, ExtentId)],
+        targets: impl Iterator<Item = &'t mut Target>,
+    ) -> usize {
+        let Some(Target { free, device }) = targets.max_by_key(|target| target.free) else { return 0 };
+        let placed = run.len().min(*free as usize);
+        for &(source, extent) in &run[..placed] {
+            *free -= 1;
+            self.moves.push(Move::Migrate { extent, target: *device });
+            self.leaves.push((extent, source));
+        }
+        placed
     }
 }
 
@@ -259,6 +285,15 @@ impl Room {
     pub fn awaited(&self, device: DeviceId) -> u32 {
         self.devices[device.index()].freed
     }
+}
+
+/// Extents that leave the same device, so many that they are one run.
+fn runs<'e>(
+    extents: &'e [(DeviceId, ExtentId)],
+    view: &View,
+) -> impl Iterator<Item = &'e [(DeviceId, ExtentId)]> {
+    let longest = (RUN / view.extent_size).max(1) as usize;
+    extents.chunk_by(|a, b| a.0 == b.0).flat_map(move |from_one| from_one.chunks(longest))
 }
 
 /// The device of an extent, if it is of this class.
