@@ -192,8 +192,8 @@ fn fields_of_simulations_are_in_the_glossary() {
     let machine = Machine::new();
     std::fs::write(machine.path("t.spc"), "0,8,4096,w,0.0\n3,0,8192,r,0.25\n0,16,512,R,0.5\n").unwrap();
     let simulated = |load: &[&str]| {
-        let devices = ["simulate", "--ssd", "1GiB,model=x25-m", "--hdd", "4GB,model=mba3073"];
-        machine.json(&[&devices[..], load].concat())
+        let devices = ["simulate", "--ssd", "1GiB,model=x25-m,node=0", "--hdd", "4GB,model=mba3073"];
+        machine.json(&[&devices[..], &["--network", "1Gbit"], load].concat())
     };
     let workload = "random,span=64MiB,requests=1000";
     let (generated, counted, traced) = (

@@ -10,4 +10,5 @@ mod raid1;
 mod volume;
 mod wardrop;
 mod working_set;
+mod working_set_nodes;
 mod working_set_settings;

@@ -1,0 +1,66 @@
+//! `working-set` on nodes: what moves stays on its node as far as that has room.
+
+use crate::volume::{Volume, devices};
+use braid_base::{DeviceClass, DeviceId, Nanos, NodeId};
+use braid_policy::{Direction, Move, Plan, parse};
+
+const EXTENTS: u32 = 400;
+
+/// The first plan for nodes with an SSD of so many slots and a disk each, over which all extents are striped evenly and read often: the node that each extent leaves,
+/// and the one that it goes to. Then, by node, how many extents lie on the disk, and the free slots of the SSD.
+fn plan(slots: &[u32]) -> (Vec<(NodeId, NodeId)>, Vec<u32>, Vec<u32>) {
+    let ssds = slots.iter().map(|&slots| (DeviceClass::Ssd, slots));
+    let mut devices =
+        devices(&ssds.chain(slots.iter().map(|_| (DeviceClass::Hdd, 1000))).collect::<Vec<_>>());
+    for (place, device) in devices.iter_mut().enumerate() {
+        device.node = Some(NodeId((place % slots.len()) as u16));
+    }
+    let mut policy =
+        parse("working-set,water-mark=0%,window=1h,stripe=even", &devices).expect("both classes");
+    let mut volume = Volume::new(&devices, EXTENTS as usize);
+    for extent in 0..EXTENTS {
+        volume.allocate(&mut *policy, extent);
+    }
+    for extent in 0..EXTENTS {
+        volume.now += Nanos::from_millis(1);
+        for _ in 0..4 {
+            volume.access(&mut *policy, extent, Direction::Read);
+        }
+    }
+    let node = |device: DeviceId| devices[device.index()].node.expect("all are on nodes");
+    let room: Vec<u32> = volume.devices[..slots.len()].iter().map(|ssd| ssd.free).collect();
+    let mut on_disks = vec![0; slots.len()];
+    for home in (0..EXTENTS).filter_map(|extent| volume.home(extent)) {
+        if devices[home.index()].class == DeviceClass::Hdd {
+            on_disks[node(home).index()] += 1;
+        }
+    }
+    let mut plan = Plan::default();
+    while plan.moves.is_empty() {
+        assert!(volume.now < Nanos::from_secs(60), "it begins in idle time");
+        volume.now = policy.plan(&volume.view(), &mut plan).max(volume.now + Nanos::from_millis(1));
+    }
+    let ends = |job: &Move| match *job {
+        Move::Migrate { extent, target } => (node(volume.home(extent.0).expect("allocated")), node(target)),
+        ref other => panic!("{other:?}"),
+    };
+    (plan.moves.iter().map(ends).collect(), on_disks, room)
+}
+
+#[test]
+fn what_moves_stays_on_its_node_however_much_room_others_have() {
+    let (moves, on_disks, room) = plan(&[100, 200, 300, 400]);
+    assert!(on_disks.iter().zip(&room).all(|(wanted, room)| wanted <= room), "{on_disks:?}, {room:?}");
+    assert_eq!(moves.len() as u32, on_disks.iter().sum::<u32>(), "all that lies on disks is read often");
+    assert!(moves.iter().all(|(source, target)| source == target));
+}
+
+#[test]
+fn what_has_no_room_on_its_node_goes_to_another_one_after_all_that_has() {
+    let (moves, on_disks, room) = plan(&[160, 400]);
+    let without_room = (on_disks[0] - room[0]) as usize;
+    assert!(room[0] > 0 && without_room > 0, "{on_disks:?}, {room:?}");
+    let (inside, between) = moves.split_at(moves.len() - without_room);
+    assert!(inside.iter().all(|(source, target)| source == target));
+    assert_eq!(between, vec![(NodeId(0), NodeId(1)); without_room]);
+}
