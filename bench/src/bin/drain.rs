@@ -1,12 +1,13 @@
 //! What the removal of a disk costs guests, and how fast it is when there are none: in virtual time, on modelled devices.
 //!
 //! A volume of 4 GiB lies on an SSD and three disks. The last disk leaves: it *drains* (one copy of everything, striped over all), or it was *lost*
-//! and what it held is made anew (two copies, striped). Guests make as many requests as they can, in a closed loop, each by itself:
+//! and what it held is made anew on the others (two copies, striped), or it *returns* and lacks all (two copies). Guests make as many requests as
+//! they can, in a closed loop, each by itself:
 //!
 //! - `oltp`: 8 clients, 8 KiB at uniformly random places, two thirds reads;
 //! - `files`: 4 clients, runs of 1 to 16 requests of 64 KiB side by side at random places, half of the runs written.
 //!
-//! `cargo run --release -p braid-bench --bin drain`
+//! `cargo run --release -p braid-bench --bin drain [SEED [SSD HDD]]`: seed 11 and two pairs of models if nothing is said.
 
 use anyhow::Result;
 use braid_base::{Bytes, DeviceClass, DeviceId, GIB, KIB, MIB, Nanos, Rng, SECTOR};
@@ -15,14 +16,13 @@ use braid_engine::{CreateOptions, Durability, Export, OpenOptions, Volume, creat
 use braid_format::Uuid;
 use braid_format::superblock::DeviceState;
 use braid_model::{DeviceModel, by_name};
-use braid_runtime::{Arena, Device, Geometry, Runtime};
+use braid_runtime::{Arena, Buf, Device, Geometry, Runtime};
 use braid_sim::{Hollow, Payload, World};
 use std::cell::Cell;
 use std::rc::Rc;
 
 type Drive = Rc<Emulated<World, Rc<Hollow>, DeviceModel>>;
 
-const SEED: u64 = 11;
 const SIZE: Bytes = Bytes(4 << 30);
 const LEAVES: DeviceId = DeviceId(3);
 /// How long guests are watched alone, after as long without being watched.
@@ -37,6 +37,13 @@ enum Load {
     Files,
 }
 
+#[derive(Clone, Copy, PartialEq, Debug)]
+enum Removal {
+    Drain,
+    Lost,
+    Return,
+}
+
 #[derive(Default)]
 struct Guests {
     bytes: Cell<u64>,
@@ -44,25 +51,31 @@ struct Guests {
 }
 
 fn main() -> Result<()> {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let seed = arguments.first().map_or(Ok(11), |seed| seed.parse())?;
+    let pairs = match &arguments[..] {
+        [_, ssd, hdd] => vec![(ssd.as_str(), hdd.as_str())],
+        _ => vec![("sata-ssd", "exos-x20"), ("x25-m", "mba3073")],
+    };
     println!(
         "{:<22} {:<8} {:<6} {:>12} {:>12} {:>7} {:>14} {:>10}",
         "devices", "removal", "load", "alone MB/s", "beside MB/s", "cost", "removal MB/s", "of seq."
     );
-    for (ssd, hdd) in [("sata-ssd", "exos-x20"), ("x25-m", "mba3073")] {
-        for copies in [1, 2] {
+    for (ssd, hdd) in pairs {
+        for removal in [Removal::Drain, Removal::Lost, Removal::Return] {
             for load in [Load::Idle, Load::Oltp, Load::Files] {
-                let [alone, beside, removal, sequential] = measure(ssd, hdd, copies, load)?;
+                let [alone, beside, rate, sequential] = measure(seed, (ssd, hdd), removal, load)?;
                 let cost = if load == Load::Idle {
                     "-".to_owned()
                 } else {
                     format!("{:.0} %", 100.0 * (1.0 - beside / alone))
                 };
                 println!(
-                    "{:<22} {:<8} {:<6} {alone:>12.2} {beside:>12.2} {cost:>7} {removal:>14.2} {:>8.0} %",
+                    "{:<22} {:<8} {:<6} {alone:>12.2} {beside:>12.2} {cost:>7} {rate:>14.2} {:>8.0} %",
                     format!("{ssd} + 3 {hdd}"),
-                    if copies == 1 { "drain" } else { "rebuild" },
+                    format!("{removal:?}").to_lowercase(),
                     format!("{load:?}").to_lowercase(),
-                    100.0 * removal / sequential
+                    100.0 * rate / sequential
                 );
             }
         }
@@ -79,15 +92,16 @@ fn drive(world: &World, class: DeviceClass, model: &str, size: Bytes, seed: u64)
 }
 
 /// In MB/s: guests alone, guests beside the removal, the removal, the disk's sequential reads.
-fn measure(ssd: &str, hdd: &str, copies: u8, load: Load) -> Result<[f64; 4]> {
-    let world = World::in_order(SEED);
+fn measure(seed: u64, (ssd, hdd): (&str, &str), removal: Removal, load: Load) -> Result<[f64; 4]> {
+    let world = World::in_order(seed);
     let mut drives = vec![drive(&world, DeviceClass::Ssd, ssd, GIB * 8, 0)?];
-    for seed in 1..4 {
-        drives.push(drive(&world, DeviceClass::Hdd, hdd, GIB * 16, seed)?);
+    for place in 1..4 {
+        drives.push(drive(&world, DeviceClass::Hdd, hdd, GIB * 16, place)?);
     }
     let rt = world.clone();
     let measured = world.block_on(async move {
         let mut options = CreateOptions::new("drain", Uuid([1; 16]));
+        let copies = if removal == Removal::Drain { 1 } else { 2 };
         (options.size, options.copies, options.policy) = (Some(SIZE), copies, "stripe".to_owned());
         let superblock = create(&drives, &options).await?;
         for (place, (drive, entry)) in drives.iter().zip(&superblock.devices).enumerate() {
@@ -98,30 +112,43 @@ fn measure(ssd: &str, hdd: &str, copies: u8, load: Load) -> Result<[f64; 4]> {
         let volume = Volume::open(rt.clone(), drives.clone(), OpenOptions::new(names)).await?.0;
         let arena = Arena::new(MIB * 8);
         let large = arena.alloc(MIB).await;
-        for place in 0..SIZE / MIB {
-            volume.write(MIB * place, &large, Durability::Volatile).await?;
+        fill(&volume, &large).await?;
+        let held = volume.status().devices[3].slots - volume.status().devices[3].free;
+        if removal == Removal::Return {
+            volume.fail_device(LEAVES).await?;
+            fill(&volume, &large).await?;
         }
-        volume.flush().await?;
         drives.iter().for_each(|drive| drive.set_timed(true));
         let sequential = sequential(&rt, &drives[3], &arena).await?;
         let guests = Rc::new(Guests::default());
-        start(&rt, &volume, load, &guests);
+        start(&rt, seed, &volume, load, &guests);
         rt.sleep(ALONE).await;
         let before = guests.bytes.get();
         rt.sleep(ALONE).await;
         let alone = per_second(guests.bytes.get() - before, ALONE);
-        let held = volume.status().devices[3].slots - volume.status().devices[3].free;
-        if copies == 2 {
+        if removal == Removal::Lost {
             volume.fail_device(LEAVES).await?;
         }
         let (begin, before) = (rt.now(), guests.bytes.get());
-        volume.remove_device(LEAVES).await?;
+        let over = match removal {
+            Removal::Return => {
+                volume.return_device(drives[LEAVES.index()].clone(), "d3").await?;
+                DeviceState::Active
+            }
+            Removal::Drain | Removal::Lost => {
+                volume.remove_device(LEAVES).await?;
+                DeviceState::Removed
+            }
+        };
         let mut left = 0;
         while rt.now() < begin + BESIDE {
             rt.sleep(Nanos::from_millis(100)).await;
             let device = volume.status().devices[3].clone();
-            left = device.drain.map_or(0, |drain| drain.left_bytes.0);
-            if device.state == DeviceState::Removed {
+            left = match removal {
+                Removal::Return => volume.status().behind.0,
+                Removal::Drain | Removal::Lost => device.drain.map_or(0, |drain| drain.left_bytes.0),
+            };
+            if device.state == over {
                 break;
             }
         }
@@ -133,6 +160,13 @@ fn measure(ssd: &str, hdd: &str, copies: u8, load: Load) -> Result<[f64; 4]> {
     });
     world.halt();
     measured
+}
+
+async fn fill(volume: &Volume<World, Drive>, bytes: &Buf) -> Result<()> {
+    for place in 0..SIZE / MIB {
+        volume.write(MIB * place, bytes, Durability::Volatile).await?;
+    }
+    Ok(volume.flush().await?)
 }
 
 fn per_second(bytes: u64, took: Nanos) -> f64 {
@@ -147,7 +181,7 @@ async fn sequential(rt: &World, drive: &Drive, arena: &Arena) -> Result<f64> {
     Ok(per_second(512 << 20, rt.now() - begin))
 }
 
-fn start(rt: &World, volume: &Volume<World, Drive>, load: Load, guests: &Rc<Guests>) {
+fn start(rt: &World, seed: u64, volume: &Volume<World, Drive>, load: Load, guests: &Rc<Guests>) {
     let clients = match load {
         Load::Idle => 0,
         Load::Oltp => 8,
@@ -156,7 +190,7 @@ fn start(rt: &World, volume: &Volume<World, Drive>, load: Load, guests: &Rc<Gues
     for client in 0..clients {
         let (volume, guests) = (volume.clone(), guests.clone());
         rt.spawn(async move {
-            let (mut rng, arena) = (Rng::new(SEED + client), Arena::new(MIB));
+            let (mut rng, arena) = (Rng::new(seed + client), Arena::new(MIB));
             let request = if load == Load::Oltp { KIB * 8 } else { KIB * 64 };
             let buf = arena.alloc(request).await;
             while !guests.stop.get() {

@@ -11,9 +11,9 @@ use crate::map::Arrival;
 use crate::moves::{Lately, Mover};
 use crate::{Result, Volume};
 use braid_base::{Bytes, DeviceId, ExtentId, Nanos};
-use braid_format::SlotNumber;
 use braid_format::map_page::Entry;
 use braid_format::superblock::{DeviceState, Role, Superblock};
+use braid_format::{SlotNumber, SpanId};
 use braid_policy::{ByteRange, DeviceView, Origin};
 use braid_runtime::{Buf, Device, Mode, Runtime, join_all, yield_now};
 use std::cell::{Cell, RefCell};
@@ -22,14 +22,27 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Range;
 use std::rc::Rc;
 
-/// Extents that move at the same time.
+/// Runs that move at the same time: one is read while another one is written.
 const AT_ONCE: usize = 4;
+/// The longest run, in bytes and in extents: guests wait behind it.
+const LONGEST: Bytes = Bytes(1 << 20);
+const MOST_IN_RUN: usize = 8;
+/// How far apart the copies lie at most that a run reads.
+const WINDOW: Bytes = Bytes(2 << 20);
 /// Extents that are sorted by their slots at a time.
 const SORTED: usize = 1024;
 /// Extents, or extra copies, that a search passes over before it lets others run.
 const IN_A_ROW: u32 = 4096;
 /// How long a drain rests after a round in which it could not move everything.
 const REST: Nanos = Nanos::from_secs(1);
+
+/// Extents that move together: their copies are read near each other on one device, and go to another one.
+struct Run {
+    extents: Vec<ExtentId>,
+    source: Option<DeviceId>,
+    /// None if there is no room.
+    target: Option<DeviceId>,
+}
 
 /// How far the removal of a device is.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -170,18 +183,23 @@ impl<R: Runtime, D: Device> Core<R, D> {
         let (mut from, stuck) = (0, Cell::new(0));
         let before = self.background.borrow().migrations;
         while let Some(extents) = self.extents_on(device, &mut from).await {
+            let spans = self.intend_all(&extents).await?;
             let queue = RefCell::new(VecDeque::from(extents));
+            let next = || self.next_to_move(&mut queue.borrow_mut(), device);
             let work = async || {
-                while let Some(extent) = self.next_of(&queue, device) {
+                while let Some(run) = next() {
                     self.moves.moving.set(self.moves.moving.get() + 1);
-                    let moved = self.move_off(extent, device).await;
+                    let moved = self.move_run_off(&run, device).await;
                     self.moves.moving.set(self.moves.moving.get() - 1);
                     moved?;
-                    stuck.set(stuck.get() + usize::from(self.index_on(extent, device).is_some()));
+                    let is_left = |&&extent: &&ExtentId| self.index_on(extent, device).is_some();
+                    stuck.set(stuck.get() + run.extents.iter().filter(is_left).count());
                 }
                 Ok(())
             };
-            join_all((0..AT_ONCE).map(|_| work())).await.into_iter().collect::<Result<()>>()?;
+            let moved = join_all((0..AT_ONCE).map(|_| work())).await;
+            self.end_writes(&spans);
+            moved.into_iter().collect::<Result<()>>()?;
         }
         self.drop_extras_on(device).await?;
         let has_moved = stuck.get() == 0 || self.background.borrow().migrations > before;
@@ -194,12 +212,58 @@ impl<R: Runtime, D: Device> Core<R, D> {
         Ok(())
     }
 
-    fn next_of(&self, queue: &RefCell<VecDeque<ExtentId>>, device: DeviceId) -> Option<ExtentId> {
-        if self.may_drain(device) { queue.borrow_mut().pop_front() } else { None }
+    /// Until new copies are flushed, those of an extent may differ, for a device may fail before. The journal says so of the spans of all these
+    /// extents at once: a batch for each would call the disk that has the journal away from what it copies. Gives the spans, in which writes have
+    /// begun.
+    async fn intend_all(&self, extents: &[ExtentId]) -> Result<Vec<SpanId>> {
+        if self.shape.copies == 1 {
+            return Ok(Vec::new());
+        }
+        let spans: BTreeSet<SpanId> = extents.iter().map(|&extent| self.shape.span_of(extent)).collect();
+        let intend = async |&span: &SpanId| self.intend(span).await.map(|()| span);
+        let (mut begun, mut result) = (Vec::new(), Ok(()));
+        for intended in join_all(spans.iter().map(intend)).await {
+            match intended {
+                Ok(span) => begun.push(span),
+                Err(error) => result = Err(error),
+            }
+        }
+        result.inspect_err(|_| self.end_writes(&begun)).map(|()| begun)
     }
 
-    /// The next extents from one on that have a required copy on a device, in the order of their slots there. None if there are no others, or
-    /// the drain is over.
+    fn end_writes(&self, spans: &[SpanId]) {
+        let (mut state, now) = (self.state.borrow_mut(), self.rt.now());
+        spans.iter().for_each(|&span| state.behind.end_write(span, None, now));
+    }
+
+    /// Takes the first extents that can move together.
+    fn next_to_move(&self, queue: &mut VecDeque<ExtentId>, device: DeviceId) -> Option<Run> {
+        if !self.may_drain(device) {
+            return None;
+        }
+        let first = queue.pop_front()?;
+        let source = self.read_from(first, device);
+        let target = self.targets(first, device).first().copied();
+        let mut run = Run { extents: vec![first], source: source.map(|slot| self.device_of(slot)), target };
+        let most = ((LONGEST / self.shape.extent_size) as usize).min(MOST_IN_RUN);
+        let fits = |&extent: &ExtentId| {
+            let next = self.read_from(extent, device);
+            let (Some(first), Some(next)) = (source, next) else { return false };
+            let between = self.shape.extent_size * u64::from(next.0.abs_diff(first.0));
+            self.device_of(first) == self.device_of(next)
+                && between <= WINDOW
+                && target.is_some_and(|target| self.targets(extent, device).contains(&target))
+        };
+        while run.extents.len() < most
+            && let Some(next) = queue.pop_front_if(|next| fits(next))
+        {
+            run.extents.push(next);
+        }
+        Some(run)
+    }
+
+    /// The next extents from one on that have a required copy on a device, in the order in which they are read. None if there are no others, or the
+    /// drain is over.
     async fn extents_on(&self, device: DeviceId, from: &mut u32) -> Option<Vec<ExtentId>> {
         let mut found = Vec::new();
         if self.state.borrow().map.is_of_adopted() {
@@ -208,8 +272,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         }
         while *from < self.shape.extents() && found.len() < SORTED {
             let extent = ExtentId(*from);
-            if let Some(index) = self.index_on(extent, device) {
-                found.push((index, extent));
+            if self.index_on(extent, device).is_some() {
+                found.push((self.read_from(extent, device).map_or(u32::MAX, |slot| slot.0), extent));
             }
             *from += 1;
             if from.is_multiple_of(IN_A_ROW) {
@@ -223,6 +287,16 @@ impl<R: Runtime, D: Device> Core<R, D> {
         Some(found.into_iter().map(|(_, extent)| extent).collect())
     }
 
+    /// The copy that is read to move the one of an extent that lies on a device. One that is lost is made anew from the other, if there is one.
+    fn read_from(&self, extent: ExtentId, device: DeviceId) -> Option<SlotNumber> {
+        let state = self.state.borrow();
+        let Entry { home, second, .. } = state.map.get(extent);
+        let is_there = self.member(device).is_current();
+        let is_read =
+            |slot: &SlotNumber| state.space.locate(*slot).is_some_and(|s| (s.device == device) == is_there);
+        [home, second].into_iter().find(is_read)
+    }
+
     /// The slot of a device that a required copy of an extent has.
     fn index_on(&self, extent: ExtentId, device: DeviceId) -> Option<u32> {
         let state = self.state.borrow();
@@ -231,23 +305,38 @@ impl<R: Runtime, D: Device> Core<R, D> {
         places.filter(|slot| slot.device == device).map(|slot| slot.index).next()
     }
 
-    /// Gives an extent another slot for the copy that it has on a device. It stays as it is while a copy is behind or another job moves it.
-    async fn move_off(self: &Rc<Self>, extent: ExtentId, device: DeviceId) -> Result<()> {
-        let Some(&target) = self.targets(extent, device).first() else {
+    /// Gives extents another slot for the copy that they have on a device, in one turn of the devices.
+    async fn move_run_off(self: &Rc<Self>, run: &Run, device: DeviceId) -> Result<()> {
+        let Some(target) = run.target else {
             // Extra copies may have taken the room.
             self.reclaim_extras(|other| other != device);
             return Ok(());
         };
-        self.end_behind(extent, device).await?;
-        let _room = self.reserve(1).await?;
-        let len = self.bounce_limit().min(self.shape.extent_size);
-        if self.member(device).is_current() {
-            self.give_way(Mover::Engine, device, len).await;
+        for &extent in &run.extents {
+            self.end_behind(extent, device).await?;
         }
-        self.give_way(Mover::Engine, target, len).await;
-        let bytes = self.buffer(&self.buffers.moves, len).await?;
+        let len = self.bounce_limit().min(self.shape.extent_size);
+        let all = len * run.extents.len() as u64;
+        let _room = self.reserve(run.extents.len()).await?;
+        let bytes = self.buffer(&self.buffers.runs, all).await?;
+        let devices: Vec<DeviceId> = run.source.into_iter().chain([target]).collect();
+        let _turn = self.take_turn(Mover::Engine, &devices, (run.extents.len() as u32, all)).await;
+        let works = run.extents.iter().zip(0..).map(|(&extent, place)| {
+            let bytes = bytes.slice(len * place..len * (place + 1));
+            self.move_off(extent, (device, target), bytes)
+        });
+        join_all(works).await.into_iter().collect()
+    }
+
+    /// Moves one of them. It stays as it is while a copy is behind or another job moves it.
+    async fn move_off(
+        self: &Rc<Self>,
+        extent: ExtentId,
+        (device, target): (DeviceId, DeviceId),
+        bytes: Buf,
+    ) -> Result<()> {
         let _guard = self.locks.lock(Self::lock_number(extent), Mode::Exclusive).await;
-        let Some((before, slot)) = self.begin_move_off(extent, device) else { return Ok(()) };
+        let Some((before, slot)) = self.begin_move_off(extent, device, target) else { return Ok(()) };
         let on = |slot: SlotNumber| self.state.borrow().space.locate(slot).map(|s| s.device);
         let is_home = on(before.home) == Some(device);
         let (leaves, stays) =
@@ -301,7 +390,12 @@ impl<R: Runtime, D: Device> Core<R, D> {
     }
 
     /// Takes a slot for the copy of an extent whose lock the caller holds, and watches it: no other job moves it meanwhile.
-    fn begin_move_off(&self, extent: ExtentId, device: DeviceId) -> Option<(Entry, SlotNumber)> {
+    fn begin_move_off(
+        &self,
+        extent: ExtentId,
+        device: DeviceId,
+        target: DeviceId,
+    ) -> Option<(Entry, SlotNumber)> {
         if self.journal.commits.have_failed() || !self.may_drain(device) {
             return None;
         }
@@ -319,37 +413,22 @@ impl<R: Runtime, D: Device> Core<R, D> {
         if self.shape.copies > 1 && has_moved || !is_sound {
             return None;
         }
-        let targets = self.targets(extent, device);
+        let others = self.targets(extent, device);
+        let is_still = others.contains(&target);
+        let mut targets = is_still.then_some(target).into_iter().chain(others);
         let mut state = self.state.borrow_mut();
         if !state.watch(extent) {
             return None;
         }
-        let slot = targets.into_iter().find_map(|target| state.take_for(extent, target, Arrival::Moved));
+        let slot = targets.find_map(|target| state.take_for(extent, target, Arrival::Moved));
         if slot.is_none() {
             state.unwatch(extent);
         }
         Some((entry, slot?))
     }
 
-    /// Copies the valid parts of an extent from one slot to another. The caller holds its lock.
+    /// Copies the valid parts of an extent from one slot to another. The caller holds its lock, and the journal says that its copies may differ.
     async fn copy_off(
-        self: &Rc<Self>,
-        (extent, entry): (ExtentId, Entry),
-        (source, target): (SlotNumber, SlotNumber),
-        bytes: &Buf,
-    ) -> Result<Bytes> {
-        if self.shape.copies == 1 {
-            return self.copy_parts_off((extent, entry), (source, target), bytes).await;
-        }
-        // Until the new copy is flushed the two may differ: its device may fail before.
-        let span = self.shape.span_of(extent);
-        self.intend(span).await?;
-        let copied = self.copy_parts_off((extent, entry), (source, target), bytes).await;
-        self.state.borrow_mut().behind.end_write(span, None, self.rt.now());
-        copied
-    }
-
-    async fn copy_parts_off(
         self: &Rc<Self>,
         (extent, entry): (ExtentId, Entry),
         (source, target): (SlotNumber, SlotNumber),

@@ -1,17 +1,20 @@
 //! Resync: brings the copies that are behind up to date, span after span, while guests work. The same job after an unclean stop, after a
 //! write that failed on one copy, and for a device that came back.
 //!
-//! A piece is copied under its extent's lock, and is not behind from then on. Guests write to both copies meanwhile, so a span is done after
+//! What lies near each other on the device that lacks it is one *run*: its pieces are copied in one turn, so that a disk moves its heads once for
+//! all. A piece is copied under its extent's lock, and is not behind from then on. Guests write to both copies meanwhile, so a span is done after
 //! one pass, unless a copy missed another write in it.
 
 use super::Mover;
 use crate::Result;
 use crate::copies::{Member, Other};
 use crate::core::Core;
-use braid_base::{Bytes, ExtentId, Nanos};
+use braid_base::{Bytes, DeviceId, ExtentId, Nanos};
 use braid_format::{SlotNumber, SpanId};
 use braid_policy::{ByteRange, DeviceView, Move, Origin, Outcome};
-use braid_runtime::{Buf, Device, Mode, Runtime, yield_now};
+use braid_runtime::{Buf, Device, Mode, Runtime, join_all, yield_now};
+use std::cell::RefCell;
+use std::collections::{BTreeSet, VecDeque};
 use std::ops::Range;
 use std::rc::Rc;
 
@@ -31,36 +34,35 @@ const CLEARED_OF_CACHE: usize = 256;
 /// it takes to position anew.
 const FILLED: Bytes = Bytes(64 << 10);
 
+/// Runs that are copied at the same time: one is read while another one is written.
+const AT_ONCE: usize = 4;
+/// The longest run, and how far apart its pieces lie at most.
+const LONGEST: Bytes = Bytes(1 << 20);
+/// So many pieces, each a request or more, a run has at most: guests wait behind them.
+const MOST_IN_RUN: usize = 8;
+
 /// Extents that a search passes over before it lets others run.
 const EXTENTS_IN_A_ROW: u32 = 4096;
-
-/// A range of which a copy was behind.
-struct LookedAt {
-    range: Range<Bytes>,
-    /// Whether it is not any more.
-    is_alike: bool,
-}
 
 impl<R: Runtime, D: Device> Core<R, D> {
     /// Brings what is behind up to date until the volume closes.
     pub(super) async fn resync(self: &Rc<Self>) {
         while !self.jobs.are_ending() {
-            let (mut progress, mut failed) = (false, false);
+            let mut failed = false;
             // While epochs are kept, nothing else goes to their disk.
             let spans = match self.active_epochs() {
                 Some(_) => Vec::new(),
                 None => self.state.borrow().behind.behind_spans(),
             };
-            for span in spans {
-                match self.resync_span(span).await {
-                    Ok(done) => progress |= done,
-                    // Counted by the device that failed; tried again after a rest.
-                    Err(_) => failed = true,
-                }
-                if self.jobs.are_ending() {
-                    return;
-                }
+            for result in self.resync_spans(&spans).await {
+                // Counted by the device that failed; tried again after a rest.
+                failed |= result.is_err();
             }
+            if self.jobs.are_ending() {
+                return;
+            }
+            let is_behind = |span: &SpanId| self.state.borrow().behind.is_any_behind(*span);
+            let progress = !spans.iter().all(is_behind);
             if progress {
                 // With that the sources are proved, and may fail. A failure is remembered, and told to every flush from now on.
                 let caught_up = self.state.borrow().behind.caught_up();
@@ -87,15 +89,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         if range.start >= end {
             return Ok(Outcome::Finished);
         }
-        let (mut at, mut all) = (range.start, true);
-        while let Some(next) = self.next_behind(at..end) {
-            if self.jobs.are_ending() {
-                return Ok(Outcome::Stopped);
-            }
-            self.drop_suspects(self.shape.span_of(self.shape.extent_of(next.start))).await?;
-            let looked_at = self.resync_piece(&next, Mover::Plan).await?;
-            (at, all) = (looked_at.range.end, all && looked_at.is_alike);
-        }
+        let all = self.resync_within(range.start..end, Mover::Plan).await?;
         // A commit proves the sources. One after each range would keep the target from sorting what it was given.
         self.moves.resynced.set(true);
         Ok(if all { Outcome::Finished } else { Outcome::Stopped })
@@ -103,26 +97,96 @@ impl<R: Runtime, D: Device> Core<R, D> {
 
     /// Brings the second copy of an extent up to date, but for what guests write meanwhile, and for what a crash would bring back.
     pub async fn resync_extent(self: &Rc<Self>, extent: ExtentId) -> Result<()> {
-        let Range { start: mut at, end } = self.shape.bytes_of(extent);
-        while let Some(next) = self.next_behind(at..end) {
-            self.drop_suspects(self.shape.span_of(extent)).await?;
-            at = self.resync_piece(&next, Mover::Engine).await?.range.end;
-            self.moves.resynced.set(true);
-        }
+        self.resync_within(self.shape.bytes_of(extent), Mover::Engine).await?;
+        self.moves.resynced.set(true);
         Ok(())
     }
 
-    /// Resynchronises all that is behind in a span. False if something is left.
-    async fn resync_span(self: &Rc<Self>, span: SpanId) -> Result<bool> {
-        self.drop_suspects(span).await?;
-        let Range { start: mut at, end } = self.shape.bytes_of_span(span);
-        while let Some(next) = self.next_behind(at..end) {
+    /// Brings what is behind in these spans up to date, in the order of addresses: several runs at the same time, so that devices that are read
+    /// and devices that are written all have work. Of a span in which a run fails nothing more is begun.
+    async fn resync_spans(self: &Rc<Self>, spans: &[SpanId]) -> Vec<Result<()>> {
+        let left: RefCell<VecDeque<Range<Bytes>>> =
+            RefCell::new(spans.iter().map(|&span| self.shape.bytes_of_span(span)).collect());
+        let next = || if self.jobs.are_ending() { None } else { self.next_run(&mut left.borrow_mut()) };
+        let work = async || {
+            let mut result = Ok(());
+            while let Some(run) = next() {
+                if let Err(error) = self.resync_run(&run, Mover::Engine).await {
+                    result = Err(error);
+                    let failed = self.span_at(run[0].start);
+                    left.borrow_mut().retain(|rest| self.span_at(rest.start) != failed);
+                }
+            }
+            result
+        };
+        join_all((0..AT_ONCE).map(|_| work())).await
+    }
+
+    /// Takes the first pieces that are behind from what is left of some spans: those of one span whose second copies lie near each other.
+    fn next_run(&self, left: &mut VecDeque<Range<Bytes>>) -> Option<Vec<Range<Bytes>>> {
+        while let Some(rest) = left.front_mut() {
+            let (mut run, mut len): (Vec<Range<Bytes>>, Bytes) = (Vec::new(), Bytes::ZERO);
+            while let Some(next) = self.next_behind(rest.clone()) {
+                let piece = self.piece_at(&next);
+                len += piece.end - piece.start;
+                let is_near = |first: &Range<Bytes>| self.are_near(first.start, piece.start);
+                if run.len() == MOST_IN_RUN || len > LONGEST || !run.first().is_none_or(is_near) {
+                    break;
+                }
+                rest.start = piece.end;
+                run.push(piece);
+            }
+            if !run.is_empty() {
+                return Some(run);
+            }
+            left.pop_front();
+        }
+        None
+    }
+
+    /// Whether a device that writes what is behind at one address passes over little to do so at another one.
+    fn are_near(&self, a: Bytes, b: Bytes) -> bool {
+        let target = |at: Bytes| {
+            let extent = self.shape.extent_of(at);
+            let entry = self.state.borrow().map.get(extent);
+            match self.copies_of(extent, &entry).other {
+                Other::Behind(slot) => self.state.borrow().space.locate(slot),
+                Other::None | Other::Equal(_) | Other::Away => None,
+            }
+        };
+        match (target(a), target(b)) {
+            (Some(a), Some(b)) => {
+                let between = self.shape.extent_size * u64::from(a.index.abs_diff(b.index));
+                a.device == b.device && between <= LONGEST
+            }
+            // Nothing is copied.
+            _ => true,
+        }
+    }
+
+    fn span_at(&self, at: Bytes) -> SpanId {
+        self.shape.span_of(self.shape.extent_of(at))
+    }
+
+    /// What is copied at a time at the start of a range: up to the end of its extent, or of a buffer, and over short gaps.
+    fn piece_at(&self, range: &Range<Bytes>) -> Range<Bytes> {
+        let end = self.shape.bytes_of(self.shape.extent_of(range.start)).end;
+        let most = end.min(range.start + self.bounce_limit());
+        range.start..self.filled(range.end.min(most), most)
+    }
+
+    /// Brings what is behind in a range up to date, in the order of addresses. False if something is left.
+    async fn resync_within(self: &Rc<Self>, range: Range<Bytes>, mover: Mover) -> Result<bool> {
+        let (mut at, mut all) = (range.start, true);
+        while let Some(next) = self.next_behind(at..range.end) {
             if self.jobs.are_ending() {
                 return Ok(false);
             }
-            at = self.resync_piece(&next, Mover::Engine).await?.range.end;
+            let piece = self.piece_at(&next);
+            all &= self.resync_run(std::slice::from_ref(&piece), mover).await?;
+            at = piece.end;
         }
-        Ok(!self.state.borrow().behind.is_any_behind(span))
+        Ok(all)
     }
 
     /// A commit has flushed what was copied to these spans: the journal says so.
@@ -160,50 +224,73 @@ impl<R: Runtime, D: Device> Core<R, D> {
         Ok(())
     }
 
-    /// Copies what is behind at the start of a range: up to the end of its extent, or of a buffer. Gives the part of the range that was looked
-    /// at; it is behind as before if a device is not there.
-    async fn resync_piece(self: &Rc<Self>, range: &Range<Bytes>, mover: Mover) -> Result<LookedAt> {
-        let extent = self.shape.extent_of(range.start);
-        let (span, start) = (self.shape.span_of(extent), self.shape.bytes_of(extent).start);
-        let most = (start + self.shape.extent_size).min(range.start + self.bounce_limit());
-        let limit = self.filled(range.end.min(most), most);
-        let entry = self.state.borrow().map.get(extent);
-        if let Other::Behind(_) = self.copies_of(extent, &entry).other {
-            self.rest(mover, &self.limited_of_extent(extent)).await;
-            for slot in [entry.home, entry.second] {
-                self.give_way(mover, self.device_of(slot), limit - range.start).await;
+    /// Copies pieces that are behind, in one turn of their devices. False if something of them is left: it is behind as before if a device is
+    /// not there.
+    async fn resync_run(self: &Rc<Self>, pieces: &[Range<Bytes>], mover: Mover) -> Result<bool> {
+        let mut devices = BTreeSet::new();
+        for piece in pieces {
+            self.drop_suspects(self.span_at(piece.start)).await?;
+            let extent = self.shape.extent_of(piece.start);
+            let entry = self.state.borrow().map.get(extent);
+            if let Other::Behind(_) = self.copies_of(extent, &entry).other {
+                self.rest(mover, &self.limited_of_extent(extent)).await;
+                devices.extend([entry.home, entry.second].map(|slot| self.device_of(slot)));
             }
         }
-        let bytes = self.buffer(&self.buffers.moves, limit - range.start).await?;
+        let len = pieces.iter().fold(Bytes::ZERO, |sum, piece| sum + (piece.end - piece.start));
+        let bytes = self.buffer(&self.buffers.runs, len).await?;
+        let devices: Vec<DeviceId> = devices.into_iter().collect();
+        let _turn = self.take_turn(mover, &devices, (pieces.len() as u32, len)).await;
+        let mut place = Bytes::ZERO;
+        let works = pieces.iter().map(|piece| {
+            let len = piece.end - piece.start;
+            place += len;
+            self.resync_piece(piece, bytes.slice(place - len..place), mover)
+        });
+        let mut all = true;
+        for done in join_all(works).await {
+            all &= done?;
+        }
+        Ok(all)
+    }
+
+    /// Copies what is behind in a piece of an extent. False if something of it is left.
+    async fn resync_piece(self: &Rc<Self>, piece: &Range<Bytes>, bytes: Buf, mover: Mover) -> Result<bool> {
+        let extent = self.shape.extent_of(piece.start);
+        let (span, start) = (self.shape.span_of(extent), self.shape.bytes_of(extent).start);
         // Only the lock tells: the first write to an extent may be under way, which is in no map yet.
         let _guard = self.locks.lock(Self::lock_number(extent), Mode::Exclusive).await;
-        let mut done = range.start..limit;
-        if self.state.borrow().suspect.contains(&span) {
-            // Another device was given up since: its extra copies go first, or the span would be called clean with them.
-            return Ok(LookedAt { range: done, is_alike: false });
-        }
-        let doubts = self.state.borrow().behind.doubts(span);
-        let entry = self.state.borrow().map.get(extent);
-        if entry.home != SlotNumber::NONE && entry.home != SlotNumber::LOST {
-            let copies = self.copies_of(extent, &entry);
-            let (valid, end) = self.shape.run(entry.valid, done.start - start, done.end - start);
-            done.end = start + end;
-            match copies.other {
-                Other::Away => return Ok(LookedAt { range: done, is_alike: false }),
-                Other::Behind(target) if valid => {
-                    let part = bytes.slice(Bytes::ZERO..done.end - done.start);
-                    let within = done.start - start..end;
-                    self.copy_behind((extent, copies.current, target), within, &part, mover).await?;
-                }
-                Other::None | Other::Equal(_) | Other::Behind(_) => {}
+        let (mut at, mut all) = (piece.start, true);
+        while at < piece.end {
+            if self.state.borrow().suspect.contains(&span) {
+                // Another device was given up since: its extra copies go first, or the span would be called clean with them.
+                return Ok(false);
             }
+            let doubts = self.state.borrow().behind.doubts(span);
+            let entry = self.state.borrow().map.get(extent);
+            let mut done = at..piece.end;
+            if entry.home != SlotNumber::NONE && entry.home != SlotNumber::LOST {
+                let copies = self.copies_of(extent, &entry);
+                let (valid, end) = self.shape.run(entry.valid, done.start - start, done.end - start);
+                done.end = start + end;
+                match copies.other {
+                    Other::Away => return Ok(false),
+                    Other::Behind(target) if valid => {
+                        let part = bytes.slice(Bytes::ZERO..done.end - done.start);
+                        let within = done.start - start..end;
+                        self.copy_behind((extent, copies.current, target), within, &part, mover).await?;
+                    }
+                    Other::None | Other::Equal(_) | Other::Behind(_) => {}
+                }
+            }
+            // What a crash would bring back has copies of its own, which lack what they lacked: it is behind until the change is durable.
+            let is_alike = !self.is_older_needed(extent, &(done.start - start..done.end - start));
+            if is_alike {
+                self.state.borrow_mut().behind.copied(span, done.clone(), doubts);
+            }
+            (at, all) = (done.end, all && is_alike);
         }
-        // What a crash would bring back has copies of its own, which lack what they lacked: it is behind until the change is durable.
-        let is_alike = !self.is_older_needed(extent, &(done.start - start..done.end - start));
-        if is_alike {
-            self.state.borrow_mut().behind.copied(span, done.clone(), doubts);
-        }
-        Ok(LookedAt { range: done, is_alike })
+        Ok(all)
     }
 
     /// Whether the journal still says of a range of an extent that it lies elsewhere, or that it is valid where it no longer is.

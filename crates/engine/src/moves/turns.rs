@@ -8,7 +8,8 @@
 //!
 //! Of the time that a request took, its part counts: among `n` that the device served, the `n`th. After that it rests from moves for as long.
 //!
-//! A device that the plan limits by itself ([`super::pace`]) rests as the plan asks instead. A task that has a turn waits for its device alone.
+//! A device that the plan limits by itself ([`super::pace`]) rests as the plan asks instead. A task that has a turn waits for its devices, and
+//! for locks of extents, whose holders wait for no turn.
 //!
 //! A plan for idle time yields (`Plan::yields`): its requests are short, a device serves one of them at a time, and once a guest is back nothing of it begins
 //! any more. What has been read is still written, in its turn.
@@ -16,6 +17,7 @@
 use super::Mover;
 use super::runs::LONGEST_YIELDING;
 use crate::core::Core;
+use crate::jobs::Jobs;
 use braid_base::{Bytes, DeviceId, Nanos};
 use braid_runtime::{Device, Runtime};
 use std::cell::{Cell, RefCell};
@@ -23,8 +25,10 @@ use std::future::Future;
 
 /// The share of a device's time for moves while guests use it.
 const SHARE: f64 = 0.5;
-/// Requests of moves that a device serves at the same time.
-const MOST_AT_ONCE: u32 = 8;
+/// Requests of moves that a device serves at the same time: as many pieces as two runs have, so that one is read while the other is written.
+const MOST_AT_ONCE: u32 = 16;
+/// And while guests use it.
+const MOST_BESIDE_GUESTS: u32 = 8;
 /// Their length together, but for one alone: a disk reads that in 20 ms.
 const MOST_BYTES_AT_ONCE: Bytes = Bytes(2 << 20);
 /// For so long after its last guest's request, a device counts as used.
@@ -56,6 +60,33 @@ impl Turns {
     }
 }
 
+/// Requests of moves that devices serve, until it is dropped.
+pub(crate) struct Turn<'a> {
+    turns: &'a Turns,
+    jobs: &'a Jobs,
+    devices: Vec<DeviceId>,
+    requests: u32,
+    len: Bytes,
+}
+
+impl Turn<'_> {
+    fn change(&self, change: impl Fn(&mut Serving)) {
+        let mut all = self.turns.devices.borrow_mut();
+        self.devices.iter().for_each(|device| change(&mut all[device.index()]));
+    }
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        self.change(|serving| {
+            serving.requests -= self.requests;
+            serving.bytes -= self.len;
+        });
+        self.turns.ended.set(self.turns.ended.get() + 1);
+        self.jobs.wake();
+    }
+}
+
 impl<R: Runtime, D: Device> Core<R, D> {
     /// The share of a device's time that moves of the plan may take now.
     pub fn move_share(&self, device: DeviceId) -> f64 {
@@ -82,37 +113,54 @@ impl<R: Runtime, D: Device> Core<R, D> {
         (requests, len): (u32, Bytes),
         work: impl Future<Output = T>,
     ) -> T {
-        self.give_way(mover, device, len).await;
-        self.change(device, |serving| {
-            serving.requests += requests;
-            serving.bytes += len;
-        });
+        let _turn = self.take_turn(mover, &[device], (requests, len)).await;
         let start = self.rt.now();
         let result = self.step(mover, &[device], work).await;
         self.count_together(mover, device, start, requests);
-        self.change(device, |serving| {
-            serving.requests -= requests;
-            serving.bytes -= len;
-        });
-        self.moves.turns.ended.set(self.moves.turns.ended.get() + 1);
-        self.jobs.wake();
         result
+    }
+
+    /// Waits until devices have time for so many requests of a move each, of this length together, or until the volume closes; until the turn
+    /// is dropped, they count. All devices are taken in the same moment, so that no two tasks wait for each other.
+    pub async fn take_turn(
+        &self,
+        mover: Mover,
+        devices: &[DeviceId],
+        (requests, len): (u32, Bytes),
+    ) -> Turn<'_> {
+        self.wait_for_time(mover, devices, len).await;
+        let turn =
+            Turn { turns: &self.moves.turns, jobs: &self.jobs, devices: devices.to_vec(), requests, len };
+        turn.change(|serving| {
+            serving.requests += requests;
+            serving.bytes += len;
+        });
+        turn
     }
 
     /// Waits until a device has time for a request of a move, or the volume closes.
     pub async fn give_way(&self, mover: Mover, device: DeviceId, len: Bytes) {
+        self.wait_for_time(mover, &[device], len).await;
+    }
+
+    async fn wait_for_time(&self, mover: Mover, devices: &[DeviceId], len: Bytes) {
         while !self.jobs.are_ending() {
-            let Serving { requests, bytes, rested } = self.moves.turns.devices.borrow()[device.index()];
-            let fits =
-                requests == 0 || requests < self.most_at_once(device) && bytes + len <= MOST_BYTES_AT_ONCE;
-            let rests = self.has_budget(mover, device) && rested > self.rt.now();
-            if fits && !rests {
-                return;
-            }
+            let busy = devices.iter().filter_map(|&device| self.busy_until(mover, device, len)).max();
+            let Some(until) = busy else { return };
             // A device that serves none has room for one: whatever is waited for ends.
             let ended = self.moves.turns.ended.get();
-            let until = if fits { rested } else { Nanos::MAX };
             self.pause(until, || self.moves.turns.ended.get() != ended).await;
+        }
+    }
+
+    /// Until when a device has no time for a request of a move: [`Nanos::MAX`] if one that it serves must end first.
+    fn busy_until(&self, mover: Mover, device: DeviceId, len: Bytes) -> Option<Nanos> {
+        let Serving { requests, bytes, rested } = self.moves.turns.devices.borrow()[device.index()];
+        let fits = requests == 0 || requests < self.most_at_once(device) && bytes + len <= MOST_BYTES_AT_ONCE;
+        let rests = self.has_budget(mover, device) && rested > self.rt.now();
+        match fits {
+            true => rests.then_some(rested),
+            false => Some(Nanos::MAX),
         }
     }
 
@@ -127,20 +175,16 @@ impl<R: Runtime, D: Device> Core<R, D> {
         }
         let now = self.rt.now();
         let others = self.guests_of(self.member(device));
-        self.change(device, |serving| {
-            let all = others + serving.requests.max(requests);
-            let part = (now.saturating_sub(start)).0 as f64 * f64::from(requests) / f64::from(all);
-            serving.rested = serving.rested.max(now) + Nanos((part * (1.0 / SHARE - 1.0)) as u64);
-        });
-    }
-
-    fn change(&self, device: DeviceId, change: impl FnOnce(&mut Serving)) {
-        change(&mut self.moves.turns.devices.borrow_mut()[device.index()]);
+        let mut devices = self.moves.turns.devices.borrow_mut();
+        let serving = &mut devices[device.index()];
+        let all = others + serving.requests.max(requests);
+        let part = (now.saturating_sub(start)).0 as f64 * f64::from(requests) / f64::from(all);
+        serving.rested = serving.rested.max(now) + Nanos((part * (1.0 / SHARE - 1.0)) as u64);
     }
 
     fn most_at_once(&self, device: DeviceId) -> u32 {
         match self.is_used(device) {
-            true => self.guests_of(self.member(device)).clamp(1, MOST_AT_ONCE),
+            true => self.guests_of(self.member(device)).clamp(1, MOST_BESIDE_GUESTS),
             false => MOST_AT_ONCE,
         }
     }
