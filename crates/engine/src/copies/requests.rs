@@ -243,6 +243,11 @@ impl Requests {
         self.is_stuck.get()
     }
 
+    /// Since when the device has been late, if it is.
+    pub fn late_since(&self) -> u32 {
+        self.late_since.get()
+    }
+
     /// When the oldest request was begun that a caller waits for; now if there is none.
     pub fn waits_since(&self) -> u32 {
         let begun = waiting(&self.orders.borrow()).map(|order| order.begun_at.get()).min();

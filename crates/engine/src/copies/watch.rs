@@ -1,7 +1,8 @@
 //! The watchdog: once a second it looks at the requests that devices have not answered.
 //!
 //! A read that is late is answered by another copy that is current. If a write, a flush or a discard is late, and all that its device
-//! holds is elsewhere, the device is given up: it is used again when it is back. A device that cannot be given up is `Slow`: its
+//! holds is elsewhere, the device is given up: it is used again when it is back. So is one that has been late for a minute, be it with reads
+//! alone. A device that cannot be given up is `Slow`: its
 //! requests have 60 s if nothing else has the bytes, and it gets no others while it has late ones. So whatever it does with these, it
 //! does before it gets anything newer. If several devices do not answer, none of them is given up for that: what they share, a controller
 //! or a cable, may be the reason, and the last one would have to answer alone. A device counts as one that answers if it has answered a
@@ -137,10 +138,11 @@ impl<R: Runtime, D: Device> Core<R, D> {
         let requests = &member.requests;
         finish_abandoned(&self.rt, member);
         let others = || self.devices.iter().filter(|other| other.id != member.id && other.is_current());
-        let since = requests.waits_since();
+        let is_silent = requests.is_silent();
+        let since = if is_silent { requests.late_since() } else { requests.waits_since() };
         let answers = |other: &&Member<D>| other.requests.has_answered_after(since);
         let others_answer = others().count() > 0 && others().all(|other| answers(&other));
-        if requests.is_conspicuous() {
+        if requests.is_conspicuous() || is_silent {
             others().filter(|other| !answers(other)).for_each(|other| self.ask_for_sign(other));
         }
         if !D::ALWAYS_ANSWERS && self.shape.copies > 1 && member.is_written() && requests.is_quiet() {
@@ -156,7 +158,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
             self.clear_slow(member);
         } else if !member.is_written() {
             requests.expire_all();
-        } else if requests.has_overdue_change() && others_answer && self.survives(member.id) {
+        } else if (requests.has_overdue_change() || is_silent) && others_answer && self.survives(member.id) {
             self.give_up_stuck(member);
         } else {
             requests.expire(others_answer);
