@@ -45,6 +45,10 @@ impl<R: Runtime, D: Device> Core<R, D> {
     /// From now on a device is neither read nor written, and what it would have been given it lacks. When it lost that is not known: what was
     /// read from it since its last flush is no better, so copies made of that are not read any more.
     pub(super) fn exclude(&self, device: DeviceId, state: DeviceState) {
+        if self.member(device).state() == DeviceState::Draining {
+            // The superblocks say so already: what it held is made anew from the other copies.
+            self.moves.drains.set_lost(device, true);
+        }
         self.member(device).set_state(state);
         self.devices.note_change();
         self.guests.cache.borrow_mut().clear();
@@ -154,7 +158,10 @@ impl<R: Runtime, D: Device> Core<R, D> {
                     entry.state = member.state();
                     if member.is_written() {
                         entry.in_step = epoch;
-                        entry.role = entry.role.without(Role::LEAVING);
+                        entry.role = match member.state() {
+                            DeviceState::Draining => entry.role | Role::LEAVING,
+                            _ => entry.role.without(Role::LEAVING),
+                        };
                     }
                 }
                 superblock.clone()
