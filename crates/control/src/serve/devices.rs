@@ -36,6 +36,11 @@ const LOOK_AGAIN: Nanos = Nanos::from_secs(1);
 impl Daemon {
     /// Gives the volume one more device. A file that was made for it is gone again where that fails.
     pub async fn add_device(&self, spec: &DeviceSpec, overwrite: bool) -> Result<AddReport> {
+        self.add(spec, overwrite, None).await
+    }
+
+    /// As [`Daemon::add_device`], but if the new device is to take the place of another one, only if that can leave then.
+    async fn add(&self, spec: &DeviceSpec, overwrite: bool, leaves: Option<DeviceId>) -> Result<AddReport> {
         let record = self.state.load(&self.name)?;
         if spec.storage == Storage::Memory && !record.temporary {
             let problem = "a device in memory ends with its daemon: use a path";
@@ -62,6 +67,9 @@ impl Daemon {
                 layout: spec.layout.unwrap_or(Layout::Head),
                 overwrite,
             };
+            if let Some(device) = leaves {
+                self.volume.check_replacement(device, &opened, &addition)?;
+            }
             let note = |id: DeviceId| {
                 // In the record as it is now: another device may have been removed meanwhile.
                 let noted = self.state.load(&self.name).and_then(|mut record| {
@@ -88,7 +96,8 @@ impl Daemon {
         Ok(AddReport { name: self.name.to_string(), device: id.to_string(), devices })
     }
 
-    /// Adds a device, and has the one drain that it replaces. If that one cannot leave, the new one is removed again.
+    /// Adds a device, and has the one drain that it replaces. If that one cannot leave, the new one is not added; if that turns out later, it is
+    /// removed again.
     pub async fn replace_device(
         &self,
         device: DeviceId,
@@ -100,7 +109,8 @@ impl Daemon {
         if status.devices.iter().any(|status| status.id == device && status.keeps_addresses) {
             spec.layout = Some(Layout::Tail);
         }
-        let AddReport { name, device: new_device, devices } = self.add_device(&spec, overwrite).await?;
+        let AddReport { name, device: new_device, devices } =
+            self.add(&spec, overwrite, Some(device)).await?;
         if let Err(error) = self.volume.remove_device(device).await {
             let added = devices.len() - 1;
             if let Err(stays) = self.volume.remove_device(DeviceId(added as u16)).await {

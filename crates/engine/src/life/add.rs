@@ -130,7 +130,7 @@ impl<R: Runtime, D: Device> Volume<R, D> {
 
 impl<R: Runtime, D: Device> Core<R, D> {
     /// The superblock with the new device in it, not one of the volume's yet, and with its regions.
-    fn plan_addition(&self, device: &D, addition: &Addition) -> Result<Superblock> {
+    pub(super) fn plan_addition(&self, device: &D, addition: &Addition) -> Result<Superblock> {
         let Addition { name, identity, model, layout, .. } = addition;
         let (geometry, mut planned) = (device.geometry(), self.devices.superblock().clone());
         let place = planned.devices.len();

@@ -92,12 +92,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
     /// # Errors
     /// `NoSpace` if none has so many free slots side by side; `Invalid` for the disk that keeps epochs, while they are kept.
     pub fn metadata_targets(&self, device: DeviceId) -> Result<Vec<(DeviceId, u32)>> {
-        if self.active_epochs().is_some_and(|epochs| epochs.device() == device) {
-            return invalid(format!(
-                "device {device} keeps epochs, and no other disk can: it can be removed under another policy (braid policy {} pass)",
-                self.devices.superblock().name
-            ));
-        }
+        self.refuse_epochs_on(device)?;
         let mut taken = Vec::new();
         let mut failed = None;
         for copy in self.copies_on(device) {
@@ -112,6 +107,29 @@ impl<R: Runtime, D: Device> Core<R, D> {
             Some(error) => Err(error),
             None => Ok(taken.into_iter().map(|(to, (_, count))| (to, count)).collect()),
         }
+    }
+
+    /// As [`Core::metadata_targets`], if all goes to a device that has not been added yet.
+    pub fn metadata_on_new(&self, device: DeviceId, new: DeviceId) -> Result<Vec<(DeviceId, u32)>> {
+        self.refuse_epochs_on(device)?;
+        let slots = |copy: u8| self.slots_for(&self.regions_of(device, copy), self.table_for(device, new));
+        Ok(self.copies_on(device).into_iter().map(|copy| (new, slots(copy))).collect())
+    }
+
+    fn refuse_epochs_on(&self, device: DeviceId) -> Result<()> {
+        match self.active_epochs().is_some_and(|epochs| epochs.device() == device) {
+            false => Ok(()),
+            true => invalid(format!(
+                "device {device} keeps epochs, and no other disk can: it can be removed under another policy (braid policy {} pass)",
+                self.devices.superblock().name
+            )),
+        }
+    }
+
+    /// The slots that regions take, with a device table.
+    fn slots_for(&self, regions: &[Region], table: Option<Bytes>) -> u32 {
+        let len: Bytes = regions.iter().map(|region| region.len).sum::<Bytes>() + table.unwrap_or_default();
+        len.0.div_ceil(self.shape.extent_size.0) as u32
     }
 
     /// The copies of which regions lie on a device.
@@ -134,8 +152,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         let mut least = 0;
         for to in self.devices_for_metadata(from, copy) {
             let table = self.table_for(from, to);
-            let len: Bytes = old.iter().map(|region| region.len).sum::<Bytes>() + table.unwrap_or_default();
-            let count = len.0.div_ceil(self.shape.extent_size.0) as u32;
+            let count = self.slots_for(&old, table);
             least = count;
             let Some(first) = self.state.borrow_mut().reserve_run(to, count) else { continue };
             let mut offset = self.member(to).slot_offset(first, self.shape.extent_size);

@@ -1,16 +1,21 @@
 //! A device that leaves a volume that is open: first it drains, and when nothing lies on it any more it is none of the volume's.
 
-use super::add::invalid;
+use super::add::{Addition, invalid};
 use crate::adopted::remove_metadata;
 use crate::copies::{Deadline, Member};
 use crate::core::Core;
 use crate::create::{buffer, room};
+use crate::map::Space;
 use crate::{Error, ErrorKind, Result, Volume};
 use braid_base::{Bytes, DeviceId};
 use braid_format::layout::superblock_offsets;
-use braid_format::superblock::{DeviceEntry, DeviceState, Features, Role, SIZE};
+use braid_format::superblock::{DeviceEntry, DeviceState, Features, Role, SIZE, Superblock};
 use braid_policy::DeviceView;
 use braid_runtime::{Device, Runtime};
+
+/// Metadata that moves, and the cache table of a device that was added, take whole slots; at a creation they do not. A device of the same size
+/// must do all the same: so many of the slots that are kept spare on each device make up for that.
+const ROUNDED: u32 = 2;
 
 impl<R: Runtime, D: Device> Volume<R, D> {
     /// Has a device drain: from the reply on it gets nothing new, and what lies on it is moved to the others beside the guests. When nothing is
@@ -25,21 +30,11 @@ impl<R: Runtime, D: Device> Volume<R, D> {
         let _alone = core.devices.life.acquire(1).await;
         core.refuse_closing()?;
         let member = core.device_named(device)?;
-        let is_lost = match member.state() {
-            DeviceState::Active | DeviceState::Slow => false,
-            DeviceState::Missing | DeviceState::Failed => true,
-            DeviceState::Draining => return Ok(()),
-            state @ (DeviceState::Returning | DeviceState::Removed) => {
-                return invalid(format!(
-                    "device {device} is {state}: one that is in use can be removed, or one that is lost"
-                ));
-            }
-        };
-        if core.devices.superblock().adopted() == Some(device) {
-            let text = "device {device} is the disk that the volume adopted: it is the volume; remove the SSD, stop the volume, and braid forget it";
-            return invalid(text.replace("{device}", &device.to_string()));
+        if member.state() == DeviceState::Draining {
+            return Ok(());
         }
-        core.refuse_without_room(device)?;
+        let is_lost = core.refuse_staying(device)?;
+        core.refuse_without_room(device, None)?;
         core.moves.drains.begin(device);
         if is_lost {
             core.moves.drains.set_lost(device, true);
@@ -53,6 +48,20 @@ impl<R: Runtime, D: Device> Volume<R, D> {
         tracing::info!("{} is removed when nothing lies on it any more", core.describe(device));
         core.jobs.wake();
         Ok(())
+    }
+
+    /// Whether a device can be removed once this one has been added. Nothing changes.
+    ///
+    /// # Errors
+    /// As those of [`Volume::add_device`] and [`Volume::remove_device`], but for what the new device holds.
+    pub fn check_replacement(&self, device: DeviceId, new: &D, addition: &Addition) -> Result<()> {
+        let core = &self.core;
+        core.refuse_closing()?;
+        core.refuse_staying(device)?;
+        let mut planned = core.plan_addition(new, addition)?;
+        let last = planned.devices.last_mut().expect("the new device is planned");
+        last.state = DeviceState::Active;
+        core.refuse_without_room(device, Some(&planned))
     }
 
     /// Ends that: the device is used as before. What was moved off it stays where it is until the policy moves it.
@@ -157,46 +166,79 @@ impl<R: Runtime, D: Device> Core<R, D> {
         self.policy_for(&views).map(drop)
     }
 
-    /// The others must have room for the whole volume, written or not: else a guest's write would find none later.
-    fn refuse_without_room(&self, device: DeviceId) -> Result<()> {
+    /// Refuses the removal of a device that is in no state to be removed. Gives whether it is lost.
+    fn refuse_staying(&self, device: DeviceId) -> Result<bool> {
+        let is_lost = match self.device_named(device)?.state() {
+            DeviceState::Active | DeviceState::Slow | DeviceState::Draining => false,
+            DeviceState::Missing | DeviceState::Failed => true,
+            state @ (DeviceState::Returning | DeviceState::Removed) => {
+                return invalid(format!(
+                    "device {device} is {state}: one that is in use can be removed, or one that is lost"
+                ));
+            }
+        };
+        if self.devices.superblock().adopted() == Some(device) {
+            let text = "device {device} is the disk that the volume adopted: it is the volume; remove the SSD, stop the volume, and braid forget it";
+            return invalid(text.replace("{device}", &device.to_string()));
+        }
+        Ok(is_lost)
+    }
+
+    /// The others must have room for the whole volume, written or not: else a guest's write would find none later. With `planned`, its last
+    /// device is one of them.
+    fn refuse_without_room(&self, device: DeviceId, planned: Option<&Superblock>) -> Result<()> {
         let (copies, size) = (self.shape.copies, self.shape.volume_size);
         if self.devices.superblock().adopted().is_some() {
             // All of the volume lies on the disk, and its metadata in the record, too.
             self.refuse_without_record(device)?;
             return self.check_policy_without(device);
         }
-        let others = self.devices.iter().filter(|member| member.id != device && member.is_filled()).count();
+        let new = planned.map(|planned| DeviceId((planned.devices.len() - 1) as u16));
+        let is_left = |id: DeviceId| id != device && (Some(id) == new || self.member(id).is_filled());
+        let ids = self.devices.iter().map(|member| member.id).chain(new);
+        let others = ids.filter(|&id| is_left(id)).count();
         if others < usize::from(copies) {
             return invalid(format!(
                 "device {device} cannot be removed: {others} other device(s) are in use, and the volume has {copies} copies of everything; \
                  add a device first"
             ));
         }
-        let metadata = self.metadata_targets(device)?;
-        let gives =
-            |id: DeviceId| metadata.iter().filter(|(to, _)| *to == id).map(|(_, slots)| *slots).sum::<u32>();
-        let views: Vec<DeviceView> = {
-            let is_left = |id: DeviceId| id != device && self.member(id).is_filled();
-            let state = self.state.borrow();
-            let left = |view: &DeviceView| {
-                if is_left(view.id) { view.slots.saturating_sub(gives(view.id)) } else { 0 }
-            };
-            state
-                .views
-                .iter()
-                .map(|view| DeviceView { slots: left(view), free: left(view), ..*view })
-                .collect()
+        let metadata = match new {
+            Some(new) => self.metadata_on_new(device, new)?,
+            None => self.metadata_targets(device)?,
         };
+        let gives = |id: DeviceId| match metadata
+            .iter()
+            .filter(|(to, _)| *to == id)
+            .map(|(_, slots)| *slots)
+            .sum::<u32>()
+        {
+            0 => 0,
+            slots => slots.saturating_sub(ROUNDED),
+        };
+        let mut views = self.state.borrow().views.clone();
+        if let (Some(new), Some(planned)) = (new, planned) {
+            views.push(DeviceView::empty(
+                new,
+                planned.devices[new.index()].class,
+                Space::new(planned).free(new),
+            ));
+        }
+        for view in &mut views {
+            let left = if is_left(view.id) { view.slots.saturating_sub(gives(view.id)) } else { 0 };
+            (view.slots, view.free) = (left, left);
+        }
         let policy = self.policy_for(&views)?;
-        let entries = self.devices.superblock().devices.clone();
+        let entries = planned.unwrap_or(&*self.devices.superblock()).devices.clone();
         let (most, _) = room(&views, &entries, &*policy, self.shape.extent_size, copies);
         if size <= most {
             return Ok(());
         }
         let text = format!(
             "device {device} cannot be removed: without it the devices have room for {most}, and the volume has {size} with {copies} cop{} of \
-             everything; add a device first",
-            if copies == 1 { "y" } else { "ies" }
+             everything; {}",
+            if copies == 1 { "y" } else { "ies" },
+            if new.is_some() { "use a larger device" } else { "add a device first" }
         );
         Err(Error::new(ErrorKind::NoSpace, text))
     }

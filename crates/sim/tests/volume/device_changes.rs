@@ -139,6 +139,59 @@ fn a_cache_without_dirty_blocks_leaves_within_a_second() {
     world.halt();
 }
 
+/// A volume that is as large as its devices hold could not leave one for another of the same size: what of metadata moves takes whole extents there, and
+/// had not done so before. One that is smaller is refused before it is added.
+#[test]
+fn a_device_of_a_full_volume_is_replaced_by_one_of_the_same_size() {
+    for (seed, first_ssd, policy) in (0..8).flat_map(|seed| {
+        [true, false]
+            .into_iter()
+            .flat_map(move |ssd| ["stripe", "raid1", "ssd-first"].map(|p| (seed, ssd, p)))
+    }) {
+        let world = World::new(640 + seed);
+        let rt = world.clone();
+        world.block_on(async move {
+            let size = MIB * 16 + KIB * 4 * (seed * 37);
+            let disk = |ssd: bool, size| {
+                Disk::new(&rt, if ssd { DiskOptions::ssd(size) } else { DiskOptions::hdd(size) })
+            };
+            let (disks, extent_size) = (vec![disk(first_ssd, size), disk(false, size)], KIB * 64);
+            let options = CreateOptions {
+                copies: 2,
+                size: None,
+                policy: if first_ssd { policy } else { "stripe" }.to_owned(),
+                extent_size,
+                ..options(1)
+            };
+            create(&disks, &options).await.unwrap();
+            let volume = open(&rt, disks).await;
+            let smaller =
+                volume.check_replacement(DeviceId(0), &disk(first_ssd, size - MIB), &addition(Layout::Head));
+            assert_eq!(refused(smaller).kind(), ErrorKind::NoSpace);
+            assert_eq!(volume.status().devices.len(), 2);
+            let same = disk(first_ssd, size);
+            volume.check_replacement(DeviceId(0), &same, &addition(Layout::Head)).unwrap();
+            volume.add_device(same, &addition(Layout::Head), |_| Ok(())).await.unwrap();
+            volume.remove_device(DeviceId(0)).await.unwrap();
+            for _ in 0..60 {
+                rt.sleep(Nanos::from_secs(1)).await;
+            }
+            assert_eq!(state(&volume, DeviceId(0)), DeviceState::Removed);
+            // All of it can still be written.
+            let (arena, size) = (Arena::new(MIB * 2), volume.status().shape.volume_size);
+            let mut at = Bytes::ZERO;
+            while at < size {
+                let len = MIB.min(size - at);
+                volume.write(at, &crate::rig::filled(&arena, len, 3), Durability::Volatile).await.unwrap();
+                at += len;
+            }
+            volume.flush().await.unwrap();
+            volume.audit().await.unwrap();
+        });
+        world.halt();
+    }
+}
+
 /// The status of a device that drains says how much is left, and that becomes less.
 #[test]
 fn a_drain_tells_how_far_it_is() {
