@@ -35,6 +35,7 @@ mod policy_interface;
 mod policy_state;
 mod replace;
 mod runs;
+mod silent;
 mod slow_devices;
 mod split;
 mod vanished;
