@@ -6,7 +6,8 @@
 //!
 //! That bandwidth is what a device writes for guests in the time in which it is active (section II-A: activeness "is the amount of time a storage
 //! device spends servicing read/write requests"), looked at some fifty times a second while new data comes. Devices that are written at the same time are then active equally
-//! much. Until a device has been measured, it counts as the mean of the others.
+//! much. That alone leaves a fast device short that has always something to do, but never enough: behind a network, its only request may be on the way. The slower
+//! ones have the queues then, and a device counts as a little faster or slower than it was measured if its queue is shorter or longer than the mean. Until a device has been measured, it counts as the mean of the others.
 
 use super::settings::Spread;
 use crate::{Completion, DeviceView, Direction, Origin, View};
@@ -32,6 +33,8 @@ struct Activity {
     read: Bytes,
     /// Looks that found it at work.
     active: u32,
+    /// The requests that looks found there, added up.
+    in_flight: u64,
     /// Bytes in a second in which it is active.
     bandwidth: Option<f64>,
 }
@@ -46,6 +49,8 @@ const LEAST_WRITTEN: Bytes = Bytes(1 << 20);
 const MOST_READ: f64 = 0.05;
 /// The weight of a measurement.
 const WEIGHT: f64 = 0.5;
+/// By how much a queue counts, at most: more, and the shares of equal queues would never settle.
+const QUEUE_WEIGHT: f64 = 0.2;
 /// Places of the order in which room is looked for.
 const TRIED: usize = 16;
 /// Places of the order for each device, and at least.
@@ -100,6 +105,7 @@ impl Stripe {
         }
         for (device, view) in self.devices.iter_mut().zip(view.devices) {
             device.active += u32::from(view.in_flight > 0);
+            device.in_flight += u64::from(view.in_flight);
         }
         self.looks += 1;
         if self.looks == LOOKS {
@@ -122,10 +128,14 @@ impl Stripe {
         if all(|d| d.read) > MOST_READ * all(|d| d.written) {
             return;
         }
+        let queue = |device: &Activity| 1.0 + device.in_flight as f64 / f64::from(LOOKS);
+        let mean = self.devices.iter().map(queue).sum::<f64>() / self.devices.len() as f64;
         for device in &mut self.devices {
             if device.written >= LEAST_WRITTEN {
                 let active = time.as_secs_f64() * f64::from(device.active.max(1)) / f64::from(LOOKS);
-                let measured = device.written.0 as f64 / active;
+                let own = queue(device);
+                let could_do_more = 1.0 + QUEUE_WEIGHT * (mean - own) / (mean + own);
+                let measured = device.written.0 as f64 / active * could_do_more;
                 let before = device.bandwidth.unwrap_or(measured);
                 device.bandwidth = Some(before + WEIGHT * (measured - before));
             }
