@@ -118,6 +118,8 @@ pub struct Series {
     pub label: &'static str,
     /// The devices, as on the command line: `80GB,model=x25-m,count=1`.
     pub devices: &'static [(DeviceClass, &'static str)],
+    /// What joins the nodes that they are on, as on the command line: `{x}Gbit` for the place on the axis.
+    pub network: Option<&'static str>,
     /// The unit of caching, if it is not the paper's.
     pub block_size: Option<Bytes>,
     /// The metric that its blocks are sorted by, for [`Measure::Covered`].
@@ -186,6 +188,8 @@ pub enum Measure {
     BehindHighest,
     /// Data that a policy has moved to SSDs since the load began, MB: as the policy counts it (`extents_came`); 0 under one that does not.
     MovedToSsds,
+    /// Bytes of moves that went from one node to another in the measured time, MB; 0 on one host.
+    MovedBetweenNodes,
     /// Bytes that SSDs were given to write, by guests and in the background, MB/s.
     SsdWritten,
     /// Bits of entropy of arrivals in 2^k bins of equal length, k the place on the axis: k if they come evenly, 0 in a single burst.
@@ -291,6 +295,7 @@ impl Measure {
             Measure::Behind => "discrepancy",
             Measure::BehindHighest => "highest discrepancy",
             Measure::MovedToSsds => "data moved to SSDs",
+            Measure::MovedBetweenNodes => "data moved between nodes",
             Measure::SsdWritten => "written to SSDs",
             Measure::Entropy => "entropy of arrivals",
         }
@@ -300,7 +305,7 @@ impl Measure {
     pub fn unit(self) -> &'static str {
         match self {
             Measure::Throughput | Measure::SsdWritten => "MB/s",
-            Measure::MovedToSsds => "MB",
+            Measure::MovedToSsds | Measure::MovedBetweenNodes => "MB",
             Measure::Latency
             | Measure::LatencyP90
             | Measure::LatencyP99
@@ -342,6 +347,7 @@ impl Measure {
             | Measure::Behind
             | Measure::BehindHighest
             | Measure::MovedToSsds
+            | Measure::MovedBetweenNodes
             | Measure::SsdWritten
             | Measure::Entropy => false,
         }

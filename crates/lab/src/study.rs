@@ -6,7 +6,10 @@ use crate::estimate::Estimate;
 use crate::experiment::{Axis, Counting, Experiment, Measure, Published, Quantity, Series, Test};
 use crate::judge::{self, Judged, shown_with_spread};
 use crate::outcome::DeviceOutcome;
-use crate::{DeviceSetup, Distribution, Error, Load, OWN, Outcome, Progress, Result, Setup, WarmUp, sweep};
+use crate::{
+    DeviceSetup, Distribution, Error, Load, OWN, Outcome, Progress, Result, Setup, WarmUp, parse_network,
+    sweep,
+};
 use braid_base::{Bytes, DeviceClass, Nanos};
 use serde::Serialize;
 
@@ -68,7 +71,7 @@ impl Study {
 pub struct Simulated {
     /// What it is called.
     pub label: String,
-    /// Its devices, as on the command line.
+    /// Its devices, and the network that joins their nodes, as on the command line.
     pub device_arguments: Vec<String>,
     /// Required copies of everything.
     pub copies: u8,
@@ -208,8 +211,10 @@ pub fn plan(experiment: &Experiment, how: How) -> Result<Vec<Setup>> {
                 (false, true) => Some(OWN),
                 (false, false) => None,
             };
+            let network = series.network.map(|text| parse_network(&fill_in(text, place, times.all / 2.0)));
             let load = Load::Workload(fill_in(series.load, place, times.all / 2.0));
             setups.push(Setup {
+                network: network.transpose()?,
                 seed: how.seed,
                 size: experiment.paper.volume,
                 copies: series.copies,
@@ -360,9 +365,10 @@ fn published(experiment: &Experiment, measure: Measure) -> Vec<PaperValue> {
 }
 
 fn simulated(series: &Series) -> Simulated {
+    let devices = series.devices.iter().map(|(class, text)| format!("--{class} {text}"));
     Simulated {
         label: series.label.to_owned(),
-        device_arguments: series.devices.iter().map(|(class, text)| format!("--{class} {text}")).collect(),
+        device_arguments: devices.chain(series.network.map(|text| format!("--network {text}"))).collect(),
         copies: series.copies,
         policy: series.policy.to_owned(),
         load: series.load.to_owned(),
@@ -414,6 +420,9 @@ fn value(
         Measure::BehindHighest => of_volume(outcome, outcome.behind_highest_bytes as f64),
         Measure::MovedToSsds => {
             of_ssds(outcome, |ssd| policy_figure(ssd, "extents_came")) * outcome.extent_bytes as f64 / 1e6
+        }
+        Measure::MovedBetweenNodes => {
+            outcome.network.as_ref().map_or(0.0, |network| network.moved_bytes as f64 / 1e6)
         }
         Measure::SsdWritten => {
             of_ssds(outcome, |ssd| ssd.device_written_bytes as f64) / 1e6 / outcome.measured_seconds.max(1e-9)

@@ -137,7 +137,17 @@ const fn series(
     policy: &'static str,
     load: &'static str,
 ) -> Series {
-    Series { label, devices, copies: 1, policy, load, block_size: None, metric: None, variant_of: None }
+    Series {
+        label,
+        devices,
+        network: None,
+        copies: 1,
+        policy,
+        load,
+        block_size: None,
+        metric: None,
+        variant_of: None,
+    }
 }
 
 /// A figure of one or all workloads.

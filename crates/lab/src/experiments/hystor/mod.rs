@@ -84,7 +84,17 @@ const fn series(
     policy: &'static str,
     load: &'static str,
 ) -> Series {
-    Series { label, devices, copies: 1, policy, load, block_size: None, metric: None, variant_of: None }
+    Series {
+        label,
+        devices,
+        network: None,
+        copies: 1,
+        policy,
+        load,
+        block_size: None,
+        metric: None,
+        variant_of: None,
+    }
 }
 
 const fn test(quantity: Quantity, published: Published, bound: Bound) -> Test {

@@ -113,6 +113,7 @@ const fn series(
     Series {
         label,
         devices,
+        network: None,
         copies: devices.len() as u8,
         policy,
         load,

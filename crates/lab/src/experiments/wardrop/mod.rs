@@ -105,7 +105,17 @@ const fn series(
     policy: &'static str,
     load: &'static str,
 ) -> Series {
-    Series { label, devices, copies: 1, policy, load, block_size: None, metric: None, variant_of: None }
+    Series {
+        label,
+        devices,
+        network: None,
+        copies: 1,
+        policy,
+        load,
+        block_size: None,
+        metric: None,
+        variant_of: None,
+    }
 }
 
 /// The policy without migration in the background: only allocation and writes to what memory holds shift load.
@@ -135,7 +145,17 @@ const fn variant(
     policy: &'static str,
     load: &'static str,
 ) -> Series {
-    Series { label, devices, copies: 1, policy, load, block_size: None, metric: None, variant_of: Some(of) }
+    Series {
+        label,
+        devices,
+        network: None,
+        copies: 1,
+        policy,
+        load,
+        block_size: None,
+        metric: None,
+        variant_of: Some(of),
+    }
 }
 
 const fn test(quantity: Quantity, published: Published, bound: Bound) -> Test {

@@ -1,6 +1,6 @@
 //! Chen, Liu, Roth and Chen, "Using Working Set Reorganization to Manage Storage Systems with Hard and Solid State Disks" (WS-ROS): figures 1, 3, 4
 //! and 5, the model of equations 1 and 2, and what the paper leaves out: devices that seek, the bandwidth of a checkpoint, guests during a
-//! reorganization, and the wear of the SSDs.
+//! reorganization, the wear of the SSDs, and the network between nodes.
 
 pub mod checkpoint;
 pub mod fig1;
@@ -9,6 +9,7 @@ pub mod fig4;
 pub mod fig5;
 pub mod guests;
 pub mod model;
+pub mod nodes;
 pub mod wear;
 
 use crate::experiment::{Bound, Experiment, Measure, Paper, Published, Quantity, Series, Test};
@@ -32,6 +33,17 @@ pub const ALL: &[&Experiment] = &[
     &checkpoint::EXPERIMENT,
     &guests::EXPERIMENT,
     &wear::EXPERIMENT,
+    &nodes::WRITES,
+    &nodes::READS,
+    &nodes::DB2,
+    &nodes::WEB,
+    &nodes::DB2_SEEKS,
+    &nodes::WEB_SEEKS,
+    &nodes::DB2_HOTNESS,
+    &nodes::WEB_HOTNESS,
+    &nodes::DB2_WINDOW,
+    &nodes::WEB_WINDOW,
+    &nodes::CHECKPOINT,
 ];
 
 const PAPER: Paper = Paper {
@@ -49,7 +61,7 @@ const PAPER: Paper = Paper {
         "The devices of table II have two rates and no time for a request: their disks do not seek. Striped over four and four of them, data is read \
          at eight times the rate of a disk, and by shares of their rates at 44 times: 5.5 times as fast at most. If the first tenth of a run is as it was before, the run is 3.8 times \
          as fast at most. Ten times as fast needs data that lies on disks alone at first. 'Devices that seek' are models of an SSD and a disk of 2009.",
-        "All eight devices are on one node: no network lies between them.",
+        "The paper gives no network between its nodes. All eight devices are on the host, and no network lies between, but where it says 'on nodes'.",
         "Execution time is the mean latency of a read or write of the volume over the whole run: clients wait for nothing else, but for the pauses, which do not count.",
         "An extent is 128 KiB, the paper's stripe 64 KiB (\"64 GB\" in its table II is an error), and moves as a whole. An extent is as hot as its hottest block; where it says 'by extents', all \
          requests to an extent count.",
@@ -76,7 +88,17 @@ const fn series(
     policy: &'static str,
     load: &'static str,
 ) -> Series {
-    Series { label, devices, block_size: None, metric: None, copies: 1, policy, load, variant_of: None }
+    Series {
+        label,
+        devices,
+        network: None,
+        block_size: None,
+        metric: None,
+        copies: 1,
+        policy,
+        load,
+        variant_of: None,
+    }
 }
 
 /// Another setting of [`WITH`].
