@@ -128,7 +128,8 @@ fn lock(path: &Path, file: &File, permission: Permission) -> io::Result<()> {
             Err(error) => return Err(failed(path, "lock", error.into())),
         }
     }
-    Err(busy(path))
+    // It may have been given back just before its holder was looked for.
+    rustix::fs::flock(file, operation).map_err(|_| busy(path))
 }
 
 /// Opens a file; a block device again and again for a while if it is busy, for the reason that [`lock`] has to wait.
