@@ -92,6 +92,10 @@ pub enum Bug {
     EpochReadsLater,
     /// Of several segments with one range the first one counts.
     OldestSegmentWins,
+    /// A guest changes what a recovery has not applied of the journal of epochs yet.
+    JournalOverGuests,
+    /// The disk says that a part of that journal has been applied before that is durable.
+    AppliedBeforeFlush,
     /// A cache that becomes smaller drops dirty copies that have not been written back.
     ShrinkingDropsDirty,
     /// A block of an adopted disk becomes dirty before the record names its span.
@@ -107,6 +111,9 @@ impl Bug {
     /// Those of epochs, which the loss of an SSD shows.
     pub const OF_EPOCHS: [Bug; 4] =
         [Bug::EpochNotFlushed, Bug::SegmentsReusedEarly, Bug::EpochReadsLater, Bug::OldestSegmentWins];
+
+    /// Those of a recovery with guests at work.
+    pub const OF_RECOVERY: [Bug; 2] = [Bug::JournalOverGuests, Bug::AppliedBeforeFlush];
 
     /// Those of an adopted disk, which the loss of the SSD shows.
     pub const OF_ADOPTION: [Bug; 1] = [Bug::DirtySpanUnnamed];

@@ -2,6 +2,7 @@
 
 use crate::copies::Other;
 use crate::core::Core;
+use crate::epochs::Epochs;
 use crate::life::DrainStatus;
 use crate::moves::MovesStatus;
 use crate::shape::Shape;
@@ -55,6 +56,10 @@ pub struct Status {
     pub epoch: Option<u64>,
     /// Why no epoch can end, if that is so: then that disk may lack more than the policy's bound.
     pub epoch_failure: Option<String>,
+    /// How much of the volume a disk that was recovered has in its journal of epochs, and not in its place yet; none once all is there.
+    pub unapplied: Option<Bytes>,
+    /// Why that could not be changed last.
+    pub unapplied_failure: Option<String>,
     /// How much of the volume a span is.
     pub span_size: Bytes,
     /// Why no flush can succeed any more, if that is so.
@@ -179,6 +184,7 @@ impl<R: Runtime, D: Device> Volume<R, D> {
             }
         };
         let deferred = state.behind.deferred();
+        let (unapplied, unapplied_failure) = core.epochs.as_ref().and_then(Epochs::recovery).unzip();
         Status {
             name: superblock.name.clone(),
             uuid: superblock.volume,
@@ -201,6 +207,8 @@ impl<R: Runtime, D: Device> Volume<R, D> {
                 .map_or(Bytes::ZERO, |epochs| deferred.saturating_sub(epochs.lag())),
             epoch: core.epochs.as_ref().and_then(|epochs| epochs.newest()),
             epoch_failure: core.active_epochs().and_then(|epochs| epochs.failure()),
+            unapplied,
+            unapplied_failure: unapplied_failure.flatten(),
             span_size: core.shape.extent_size * u64::from(superblock.span_extents),
             failure: core.journal.failure().map(|e| e.to_string()),
             guests: core.guests.stats.borrow().clone(),

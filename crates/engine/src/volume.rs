@@ -4,7 +4,7 @@ use crate::adopted::{self, DirtySpans, refuse_dirty, refuse_moving_homes};
 use crate::copies::{BlockSlots, Buffers, Devices, Member, WriteBacks, watched};
 use crate::core::Core;
 use crate::create::{checked_policy, room, written_policy};
-use crate::epochs::{self, Epochs};
+use crate::epochs::{self, Adopted, Epochs};
 use crate::export::{Allocation, Durability, Export, Hints, Zeroing};
 use crate::jobs::Jobs;
 use crate::journal::{Journal, Mode, Recovered, Recovery, Source, only_journal, recover, rings};
@@ -18,7 +18,7 @@ use crate::shape::Shape;
 use crate::{Error, ErrorKind, Result};
 use braid_base::{Bytes, DeviceClass, DeviceId, Nanos, Op};
 use braid_format::SlotNumber;
-use braid_format::superblock::{DeviceState, Phase, Superblock};
+use braid_format::superblock::{DeviceState, Features, Phase, Superblock};
 use braid_policy::{DeviceView, Flags, Origin, Policy};
 use braid_runtime::{Buf, Device, LockTable, Runtime};
 use std::cell::RefCell;
@@ -106,7 +106,11 @@ impl<R: Runtime, D: Device> Volume<R, D> {
             watched(&rt, &members, recover(&source, &mut state)).await?;
         let asked = options.recover.then_some(went_without);
         let adopting = epochs::adopt(&rt, &members, &superblock, &shape, &mut state, asked);
-        recovery.adopted = watched(&rt, &members, adopting).await?;
+        let adopted_image = watched(&rt, &members, adopting).await?;
+        recovery.adopted = adopted_image.as_ref().map(|image| image.past);
+        if adopted_image.as_ref().is_some_and(Adopted::is_unapplied) {
+            superblock.features.incompat |= Features::UNAPPLIED;
+        }
         refuse_only_copies(&members, &superblock, &shape, &state, &lately)?;
         if lately.iter().any(|&device| superblock.devices[device.index()].class == DeviceClass::Ssd) {
             recovery.older.extend(older);
@@ -155,10 +159,10 @@ impl<R: Runtime, D: Device> Volume<R, D> {
         let begun = async {
             core.fill_gaps(&gaps).await?;
             core.begin_epoch(clean).await?;
-            if recovery.adopted.is_some() {
+            if adopted_image.is_some() {
                 core.checkpoint().await?;
             }
-            core.open_epochs().await
+            core.open_epochs(adopted_image).await
         };
         if let Err(error) = begun.await {
             core.end_watch().await;

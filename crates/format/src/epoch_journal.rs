@@ -9,17 +9,21 @@
 //! state page                                          index page
 //! 0   8  magic "BRAIDEPS"                             0   8  magic "BRAIDEPI"
 //! 8   4  CRC-32C of the volume's UUID, bytes 12..4096 8   4  CRC-32C of the volume's UUID, bytes 12..4096
-//! 12  4  state: 1 void, 2 image, 3 being adopted      12  4  entries
+//! 12  4  state: 1 void, 2 image, 3 being adopted,     12  4  entries
+//!        4 recovered
 //! 16  8  sequence of this page                        16  8  number of the segment: one more than that before it
 //! 24  8  epoch                                        24  4  CRC-32C of the volume's UUID and the bytes
 //! 32  8  byte of the ring at which the run begins     28  16 n entries: byte of the volume (8), length (4), 1 if zeros (4)
 //! 40  8  number of its first segment
 //! 48  4  its segments
 //! 52  8  when the epoch ended, in ns since 1970; 0: not known
+//! 60  4000 if recovered: what has been applied, a bit each
 //! ```
 //!
 //! Void: the disk alone is not a state of the volume. Image: it is the volume at the end of the epoch once the run of segments has been applied
-//! to it in their order, which can be done again. Being adopted: likewise, with an empty run, and the map is being written that says that the disk has all.
+//! to it in their order, which can be done again. Being adopted: likewise, and the map is being written that says that the disk has all. Recovered: that
+//! map counts, and guests have gone on with it; of the run only that is to be applied which no bit names. Bit `i` (of byte `i / 8`, the lowest first) stands for
+//! extents `i · n` to `(i + 1) · n - 1` of those that the run changes, in the order of their numbers; `n` is the least with which the bits suffice.
 
 use crate::checksum::checksum;
 use crate::{Invalid, Uuid, count};
@@ -38,6 +42,8 @@ pub const SEGMENTS: Bytes = Bytes(4096 * STATE_PAGES);
 pub const LONGEST_SEGMENT: Bytes = Bytes(1 << 20);
 /// The most entries of a segment.
 pub const MOST_ENTRIES: usize = (PAGE.as_usize() - size_of::<RawIndex>()) / size_of::<RawEntry>();
+/// Bytes of a state page that say what of a run has been applied.
+pub const APPLIED: usize = 4000;
 /// No ring is as long.
 pub const LONGEST_RING: Bytes = Bytes(1 << 32);
 /// The most segments of a run: index pages alone would fill the longest ring.
@@ -57,6 +63,8 @@ pub enum State {
     Image,
     /// That, and from now on the volume.
     Adopting,
+    /// The volume, once that of the run has been applied which has not been.
+    Recovered,
 }
 
 /// Segments that count, one behind the other.
@@ -158,6 +166,7 @@ struct RawEntry {
 
 const _: () =
     assert!(size_of::<RawState>() == 60 && size_of::<RawIndex>() == 28 && size_of::<RawEntry>() == 16);
+const _: () = assert!(size_of::<RawState>() + APPLIED <= PAGE.as_usize());
 
 fn sealed<T: IntoBytes + Immutable>(raw: &T, rest: &[u8], volume: Uuid) -> [u8; PAGE.as_usize()] {
     let mut page = [0; PAGE.as_usize()];
@@ -180,12 +189,14 @@ where
     T::ref_from_prefix(page).map_err(|_| Invalid::Absent)
 }
 
-/// A state page as bytes.
-pub fn encode_state(volume: Uuid, page: &StatePage) -> [u8; PAGE.as_usize()] {
+/// A state page as bytes. `applied`: which bits are set, of a disk that has been recovered; at most [`APPLIED`] bytes.
+pub fn encode_state(volume: Uuid, page: &StatePage, applied: &[u8]) -> [u8; PAGE.as_usize()] {
+    assert!(applied.len() <= APPLIED, "a state page has room for {APPLIED} bytes of bits");
     let state: u32 = match page.state {
         State::Void => 1,
         State::Image => 2,
         State::Adopting => 3,
+        State::Recovered => 4,
     };
     let raw = RawState {
         magic: STATE_MAGIC,
@@ -198,7 +209,7 @@ pub fn encode_state(volume: Uuid, page: &StatePage) -> [u8; PAGE.as_usize()] {
         segments: page.run.segments.into(),
         ended: page.ended.0.into(),
     };
-    sealed(&raw, &[], volume)
+    sealed(&raw, applied, volume)
 }
 
 /// Verifies the state page at the start of `bytes`.
@@ -214,7 +225,8 @@ pub fn decode_state(bytes: &[u8], volume: Uuid) -> Result<StatePage, Invalid> {
     let state = match (raw.state.get(), run.segments) {
         (1, 0) => State::Void,
         (2, 0..=MOST_SEGMENTS) => State::Image,
-        (3, 0) => State::Adopting,
+        (3, 0..=MOST_SEGMENTS) => State::Adopting,
+        (4, 0..=MOST_SEGMENTS) => State::Recovered,
         (state, segments) => {
             let text = format!("state {state} of a disk's epochs with {segments} segments is unknown");
             return Err(Invalid::Value(text));
@@ -231,8 +243,20 @@ pub fn decode_state(bytes: &[u8], volume: Uuid) -> Result<StatePage, Invalid> {
 
 /// The newest valid state page of a region; none if there is none.
 pub fn newest_state(region: &[u8], volume: Uuid) -> Option<StatePage> {
+    newest(region, volume).map(|(page, _)| page)
+}
+
+/// The bits of the newest valid state page, [`APPLIED`] bytes; none if that is no disk that has been recovered.
+pub fn newest_applied(region: &[u8], volume: Uuid) -> Option<&[u8]> {
+    let (page, bytes) = newest(region, volume)?;
+    let applied = &bytes[size_of::<RawState>()..][..APPLIED];
+    (page.state == State::Recovered).then_some(applied)
+}
+
+fn newest(region: &[u8], volume: Uuid) -> Option<(StatePage, &[u8])> {
     let pages = region.chunks_exact(PAGE.as_usize()).take(STATE_PAGES as usize);
-    pages.filter_map(|page| decode_state(page, volume).ok()).max_by_key(|page| page.sequence)
+    let valid = pages.filter_map(|bytes| Some((decode_state(bytes, volume).ok()?, bytes)));
+    valid.max_by_key(|(page, _)| page.sequence)
 }
 
 /// The index page of a segment with these entries and these bytes. At most [`MOST_ENTRIES`].
@@ -321,11 +345,18 @@ mod tests {
 
     #[test]
     fn the_newest_valid_state_counts() {
-        let all = [(State::Void, 0), (State::Image, 0), (State::Image, 7), (State::Adopting, 0)];
+        let all = [
+            (State::Void, 0),
+            (State::Image, 0),
+            (State::Image, 7),
+            (State::Adopting, 0),
+            (State::Adopting, 7),
+            (State::Recovered, 7),
+        ];
         for (i, (kind, segments)) in all.into_iter().enumerate() {
-            let (other, others) = all[(i + 1) % 4];
+            let (other, others) = all[(i + 1) % all.len()];
             let (old, new) = (state(3, other, others), state(4, kind, segments));
-            let pages = [old, new].map(|page| encode_state(VOLUME, &page));
+            let pages = [old, new].map(|page| encode_state(VOLUME, &page, &[]));
             assert_eq!(newest_state(&pages.concat(), VOLUME), Some(new));
             let mut torn = pages;
             torn[1][20] ^= 1;
@@ -337,19 +368,33 @@ mod tests {
     }
 
     #[test]
+    fn what_has_been_applied_is_in_the_newest_state_of_a_recovered_disk_alone() {
+        let applied: Vec<u8> = (0..APPLIED).map(|i| i as u8 ^ 0x5a).collect();
+        let pages = [(State::Recovered, 3), (State::Image, 3)];
+        let [recovered, image] = pages.map(|(kind, sequence)| state(sequence, kind, 7));
+        let older = encode_state(VOLUME, &recovered, &applied);
+        let newest = encode_state(VOLUME, &StatePage { sequence: 4, ..recovered }, &applied[..9]);
+        let found = newest_applied([older, newest].as_flattened(), VOLUME).unwrap().to_vec();
+        assert_eq!((&found[..9], found[9..].iter().any(|&byte| byte != 0)), (&applied[..9], false));
+        assert_eq!(newest_applied(&older, VOLUME), Some(&applied[..]));
+        assert_eq!(newest_applied(&encode_state(VOLUME, &image, &[]), VOLUME), None);
+        assert_eq!(newest_applied(&older, Uuid([1; 16])), None);
+    }
+
+    #[test]
     fn a_state_that_is_never_written_is_refused() {
         let at =
             |at: Bytes| StatePage { run: Run { at, first: 0, segments: 0 }, ..state(1, State::Image, 0) };
         let refused = [
             state(1, State::Image, MOST_SEGMENTS + 1),
             state(1, State::Void, 1),
-            state(1, State::Adopting, 1),
+            state(1, State::Recovered, MOST_SEGMENTS + 1),
             state(u64::MAX, State::Void, 0),
             at(Bytes(512)),
             at(LONGEST_RING),
         ];
         for page in refused {
-            let bytes = encode_state(VOLUME, &page);
+            let bytes = encode_state(VOLUME, &page, &[]);
             assert!(matches!(decode_state(&bytes, VOLUME), Err(Invalid::Value(_))), "{page:?}");
         }
     }

@@ -173,8 +173,11 @@ impl Features {
     pub const CLEAN_EXTRAS: u64 = 1;
     /// Incompat: a device of the table may be none of the volume's any more, or not yet. An older version would take it for damage.
     pub const REMOVED_DEVICES: u64 = 2;
+    /// Incompat: a disk that kept epochs is the volume, and its journal has not been applied to all of it. An older version would not read
+    /// what is in that, or apply it over what guests have written since.
+    pub const UNAPPLIED: u64 = 4;
     /// All incompat features that this version knows.
-    pub(crate) const INCOMPAT: u64 = Features::CLEAN_EXTRAS | Features::REMOVED_DEVICES;
+    pub(crate) const INCOMPAT: u64 = Features::CLEAN_EXTRAS | Features::REMOVED_DEVICES | Features::UNAPPLIED;
 }
 
 /// Where one copy of the device table lies: two halves of `len / 2`, of which `sequence % 2` says the current one.

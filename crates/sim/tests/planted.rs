@@ -13,6 +13,9 @@ mod engine_subject;
 #[path = "volume/epochs.rs"]
 #[allow(dead_code, reason = "of its tests these use one")]
 mod epochs;
+#[path = "volume/epochs_recovery.rs"]
+#[allow(dead_code, reason = "of its tests these use one")]
+mod epochs_recovery;
 #[path = "volume/rig/mod.rs"]
 #[allow(dead_code, reason = "tests of volumes use all of it")]
 mod rig;
@@ -165,6 +168,14 @@ fn every_planted_bug_of_epochs_is_found() {
     let bugs = Bug::OF_EPOCHS.into_iter();
     let escaped: Vec<Bug> = bugs.filter(|&bug| found_by(bug, epochs::lose_ssd).is_none()).collect();
     assert!(escaped.is_empty(), "no loss of an SSD finds {escaped:?}");
+}
+
+#[test]
+fn every_planted_bug_of_recovery_is_found() {
+    let bugs = Bug::OF_RECOVERY.into_iter();
+    let escaped: Vec<Bug> =
+        bugs.filter(|&bug| found_by(bug, epochs_recovery::recover_at_work).is_none()).collect();
+    assert!(escaped.is_empty(), "no power cut during a recovery finds {escaped:?}");
 }
 
 #[test]

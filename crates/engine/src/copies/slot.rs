@@ -1,6 +1,6 @@
 //! Reading and writing ranges of slots, whatever their alignment.
 
-use crate::copies::Deadline;
+use crate::copies::{Deadline, Member};
 use crate::core::Core;
 use crate::planted::{Bug, planted};
 use crate::shape::Piece;
@@ -71,7 +71,24 @@ impl<R: Runtime, D: Device> Core<R, D> {
         deadline: Deadline,
     ) -> Result<()> {
         let (member, start) = self.locate(slot);
-        let (first, align) = (start + range.start, member.alignment);
+        match self.is_recovering() {
+            true => {
+                let read = self.read_applied(member, start + range.start, into, (origin, deadline));
+                Box::pin(read).await
+            }
+            false => self.read_place(member, start + range.start, into, (origin, deadline)).await,
+        }
+    }
+
+    /// Reads from a place on a device, whatever its alignment.
+    pub async fn read_place(
+        &self,
+        member: &Member<D>,
+        first: Bytes,
+        into: &Buf,
+        (origin, deadline): (Origin, Deadline),
+    ) -> Result<()> {
+        let align = member.alignment;
         if first.is_aligned(align) && into.len().is_aligned(align) {
             return self.device_read_by(member, first, into, origin, deadline).await;
         }

@@ -1,7 +1,8 @@
 //! The SSDs are gone: the disk that is the image becomes the volume, as it was at the end of its newest epoch.
 
 use super::Place;
-use super::apply::{apply_all, flush};
+use super::apply::flush;
+use super::index::Index;
 use super::journal::{state_of, write_state};
 use crate::copies::Member;
 use crate::map::State;
@@ -32,12 +33,28 @@ impl PastState {
     }
 }
 
-/// Makes the volume what the disk is, if that is asked for or has begun: all of it lies there, in its place, and nowhere else. The caller
-/// writes all map pages, and then says on the disk that it is no image any more. Gives the epoch. `asked` says, if that is asked for, whether the volume was used last
-/// without one of its devices.
+/// A disk that is the volume from now on, or has been since an earlier opening.
+pub(crate) struct Adopted {
+    /// What the volume was then.
+    pub past: PastState,
+    /// What is in the journal, which has been verified.
+    pub(super) index: Index,
+}
+
+impl Adopted {
+    /// Whether something of it is in the journal alone.
+    pub fn is_unapplied(&self) -> bool {
+        self.index.ranges().next().is_some()
+    }
+}
+
+/// Makes the volume what the disk is, if that is asked for or has begun: all of it lies there, in its place or in the journal, and nowhere else. The caller
+/// writes all map pages, and then says on the disk that these count ([`super::recovered`]). `asked` says, if that is asked for, whether the volume was used last
+/// without one of its devices. It may be asked for again, as long as not all of the journal has been applied.
 ///
 /// # Errors
-/// `Degraded` if it is asked for and the disk is not a state of the volume, or the volume went on without the others.
+/// `Degraded` if it is asked for and the disk is not a state of the volume, or the volume went on without the others; `Corrupt` for a damaged journal. Nothing
+/// was changed then.
 pub(crate) async fn adopt<R: Runtime, D: Device>(
     rt: &R,
     members: &[Member<D>],
@@ -45,7 +62,7 @@ pub(crate) async fn adopt<R: Runtime, D: Device>(
     shape: &Shape,
     state: &mut State,
     asked: Option<bool>,
-) -> Result<Option<PastState>> {
+) -> Result<Option<Adopted>> {
     let (place, page) = match asked {
         Some(went_without) => past_of(members, superblock, went_without).await?,
         None => match begun(members, superblock).await? {
@@ -54,9 +71,15 @@ pub(crate) async fn adopt<R: Runtime, D: Device>(
         },
     };
     let member = &members[place.device.index()];
-    let page = apply_all(rt, member, (&place, superblock.volume), shape, page).await?;
+    let end = shape.extent_size * u64::from(shape.extents());
+    let index = Index::read(member, (&place, superblock.volume), page.run, end).await?;
+    let adopted = Adopted { past: PastState::of(place.device, &page), index };
+    if page.state == epoch_journal::State::Recovered {
+        // Its map counts already.
+        return Ok(Some(adopted));
+    }
     let adopting = StatePage { sequence: page.sequence + 1, state: epoch_journal::State::Adopting, ..page };
-    write_state(member, &place, superblock.volume, &adopting).await?;
+    write_state(member, &place, superblock.volume, (&adopting, &[])).await?;
     flush(rt, member).await?;
     *state = State::new(shape, superblock);
     for extent in (0..shape.extents()).map(ExtentId) {
@@ -70,7 +93,7 @@ pub(crate) async fn adopt<R: Runtime, D: Device>(
     }
     state.mark_intents_stale((0..superblock.spans()).map(SpanId));
     state.refresh_all();
-    Ok(Some(PastState::of(place.device, &page)))
+    Ok(Some(adopted))
 }
 
 /// A disk that began to be the volume and was interrupted, if there is nothing else.
@@ -110,7 +133,7 @@ pub(super) async fn past_of<D: Device>(
     }
     let page = state_of(member, &place, superblock.volume).await?;
     match page.state {
-        epoch_journal::State::Adopting => Ok((place, page)),
+        epoch_journal::State::Adopting | epoch_journal::State::Recovered => Ok((place, page)),
         _ if went_without => {
             refuse(superblock, "it has gone on without the others already: serve the volume as it is")
         }

@@ -1,5 +1,5 @@
-//! From the journal into the image, with what the segments hold: at an opening, when the SSDs are lost, and before something else than epochs writes
-//! to the image. While guests work, [`super::sweep`] does it.
+//! From the journal into the image, with what the segments hold: at an opening, and before something else than epochs writes to the image. While guests
+//! work, [`super::sweep`] does it, and when the SSDs are lost [`super::recovered`].
 
 use super::journal::{Segment, read_segments, write_state};
 use super::{Epochs, Place};
@@ -35,7 +35,7 @@ struct Batch {
 }
 
 /// A range, and its bytes; zeros where there are none.
-type Part = (Range<Bytes>, Option<Buf>);
+pub(super) type Part = (Range<Bytes>, Option<Buf>);
 
 /// Neighbours that are written together.
 struct Write {
@@ -64,19 +64,22 @@ impl Batch {
         }
         Ok(Batch { left, parts: sort(segments) })
     }
+}
 
-    /// Writes to the image, some at a time.
-    async fn apply(self, write: impl AsyncFn(Bytes, &Buf) -> Result<()>) -> Result<()> {
-        let arena = Arena::new(LONGEST_WRITE * 4);
-        for some in join(self.parts).chunks(AT_ONCE) {
-            let writes = some.iter().map(async |one| {
-                let bytes = one.bytes(&arena).await;
-                write(one.range.start, &bytes).await
-            });
-            join_all(writes).await.into_iter().collect::<Result<()>>()?;
-        }
-        Ok(())
+/// Writes parts that are in the order of addresses to the image, some at a time.
+pub(super) async fn write_parts(
+    parts: Vec<Part>,
+    write: impl AsyncFn(Bytes, &Buf) -> Result<()>,
+) -> Result<()> {
+    let arena = Arena::new(LONGEST_WRITE * 4);
+    for some in join(parts).chunks(AT_ONCE) {
+        let writes = some.iter().map(async |one| {
+            let bytes = one.bytes(&arena).await;
+            write(one.range.start, &bytes).await
+        });
+        join_all(writes).await.into_iter().collect::<Result<()>>()?;
     }
+    Ok(())
 }
 
 impl Write {
@@ -155,10 +158,10 @@ pub(super) async fn apply_all<R: Runtime, D: Device>(
             written.map_err(|e| Error::io(format_args!("an epoch could not be applied"), &e))
         };
         let left = batch.left;
-        batch.apply(write).await?;
+        write_parts(batch.parts, write).await?;
         flush(rt, member).await?;
         page = StatePage { sequence: page.sequence + 1, run: left, ..page };
-        write_state(member, place, volume, &page).await?;
+        write_state(member, place, volume, (&page, &[])).await?;
         flush(rt, member).await?;
     }
     Ok(page)
@@ -211,8 +214,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
             };
             parts.into_iter().flat_map(needed).collect()
         };
-        let batch = Batch { left, parts: needed };
-        batch.apply(async |at, bytes: &Buf| self.write_image(epochs, at, bytes).await).await?;
+        write_parts(needed, async |at, bytes: &Buf| self.write_image(epochs, at, bytes).await).await?;
         self.flush_image(epochs).await?;
         ranges.iter().for_each(|range| epochs.has_image(range, newest));
         if epochs.active.get() {

@@ -8,7 +8,7 @@ use braid_base::Bytes;
 use braid_format::Uuid;
 use braid_format::epoch_journal::{
     Entry, LONGEST_SEGMENT, MOST_ENTRIES, PAGE, Run, STATE_PAGES, StatePage, decode_index, encode_index,
-    encode_state, newest_state, next_place,
+    encode_state, newest_applied, newest_state, next_place,
 };
 use braid_policy::Origin;
 use braid_runtime::{Arena, Buf, Device, Runtime};
@@ -19,10 +19,7 @@ pub(crate) async fn state_of<D: Device>(
     place: &Place,
     volume: Uuid,
 ) -> Result<StatePage> {
-    let len = PAGE * STATE_PAGES;
-    let buf = Arena::new(len).alloc(len).await;
-    let read = member.read(place.offset, &buf, Deadline::Only).await;
-    read.map_err(|e| Error::io(format_args!("the state of the epochs could not be read"), &e))?;
+    let buf = read_states(member, place).await?;
     let page = buf.with_bytes(|bytes| newest_state(bytes, volume)).unwrap_or(StatePage::NOTHING);
     if page.run.at >= place.ring() {
         let text =
@@ -32,15 +29,33 @@ pub(crate) async fn state_of<D: Device>(
     Ok(page)
 }
 
-/// Writes what the disk is from now on. Not durable yet.
+/// What a disk that has been recovered says that has been applied of its run, as bits; none for any other.
+pub(super) async fn applied_of<D: Device>(
+    member: &Member<D>,
+    place: &Place,
+    volume: Uuid,
+) -> Result<Vec<u8>> {
+    let buf = read_states(member, place).await?;
+    Ok(buf.with_bytes(|bytes| newest_applied(bytes, volume).unwrap_or_default().to_vec()))
+}
+
+async fn read_states<D: Device>(member: &Member<D>, place: &Place) -> Result<Buf> {
+    let len = PAGE * STATE_PAGES;
+    let buf = Arena::new(len).alloc(len).await;
+    let read = member.read(place.offset, &buf, Deadline::Only).await;
+    read.map_err(|e| Error::io(format_args!("the state of the epochs could not be read"), &e))?;
+    Ok(buf)
+}
+
+/// Writes what the disk is from now on, with the bits of what has been applied of a disk that has been recovered. Not durable yet.
 pub(super) async fn write_state<D: Device>(
     member: &Member<D>,
     place: &Place,
     volume: Uuid,
-    page: &StatePage,
+    (page, applied): (&StatePage, &[u8]),
 ) -> Result<()> {
     let buf = Arena::new(PAGE).alloc(PAGE).await;
-    buf.copy_from_slice(Bytes::ZERO, &encode_state(volume, page));
+    buf.copy_from_slice(Bytes::ZERO, &encode_state(volume, page, applied));
     let at = place.offset + PAGE * (page.sequence % STATE_PAGES);
     let written = member.write(at, &buf, Deadline::Only).await;
     member.note_write();

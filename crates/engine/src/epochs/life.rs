@@ -1,7 +1,7 @@
 //! How epochs begin and end: with the policy, with the volume, and with the disk.
 
 use super::apply::apply_all;
-use super::{Epochs, Lacks, Stage};
+use super::{Adopted, Epochs, Lacks, Stage};
 use crate::Result;
 use crate::copies::Member;
 use crate::core::Core;
@@ -13,23 +13,28 @@ use std::rc::Rc;
 
 impl<R: Runtime, D: Device> Core<R, D> {
     /// At the opening: what the image is, before anyone changes anything. A disk that cannot say it is done without, if the volume has all of it elsewhere.
-    pub async fn open_epochs(self: &Rc<Self>) -> Result<()> {
+    /// `adopted`: this opening has made that disk the volume, and written the map that says so.
+    pub async fn open_epochs(self: &Rc<Self>, adopted: Option<Adopted>) -> Result<()> {
         let Some(epochs) = &self.epochs else { return Ok(()) };
         if !self.member(epochs.device()).is_written() {
             return Ok(());
         }
-        match self.open_image(epochs).await {
+        match self.open_image(epochs, adopted).await {
             Ok(()) => Ok(()),
             Err(error) => self.give_up(epochs.device(), error).await,
         }
     }
 
-    async fn open_image(self: &Rc<Self>, epochs: &Epochs) -> Result<()> {
+    async fn open_image(self: &Rc<Self>, epochs: &Epochs, adopted: Option<Adopted>) -> Result<()> {
         let member = self.member(epochs.device());
         let volume = self.devices.superblock().volume;
         let page = super::state_of(member, &epochs.place, volume).await?;
         epochs.disk.set(page);
         epochs.next_segment.set(page.run.at);
+        if page.run.segments > 0 && self.open_recovered(epochs, page, adopted).await? {
+            return Ok(());
+        }
+        self.forget_recovery().await?;
         let is_whole = !self.devices.iter().any(Member::is_lacking);
         if is_whole {
             match apply_all(&self.rt, member, (&epochs.place, volume), &self.shape, page).await {

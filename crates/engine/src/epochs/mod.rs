@@ -4,9 +4,10 @@
 //! mod.rs       what the disk lacks, and how a guest's change begins    journal.rs   what lies on the disk: its state, and segments
 //! turn.rs      the end of an epoch, step by step                       sweep.rs     from the journal into the image, while guests work
 //! examine.rs   what the disk lacks after an opening                    apply.rs     the same while nobody does
-//! adopt.rs     opening the volume from that disk alone                 past.rs      the same for readers, at once
+//! adopt.rs     opening the volume from that disk alone                 past.rs      the same for readers, with nothing changed
+//! recovered.rs guests go on from there while the journal is applied    unapplied.rs what is still to be applied
 //! life.rs      how they begin and end                                  settle.rs    what the image lacks is behind, and nothing else
-//! numbered.rs  which segment is the newest one of a range
+//! numbered.rs  which segment is the newest one of a range              index.rs     where in the journal it lies
 //! ```
 //!
 //! The disk keeps addresses, so it is an image of the volume. What guests change is noted in the *open* set. An epoch ends when no change is
@@ -21,16 +22,19 @@
 mod adopt;
 mod apply;
 mod examine;
+mod index;
 mod journal;
 mod life;
 mod numbered;
 mod past;
+mod recovered;
 mod settle;
 mod sweep;
 mod turn;
+mod unapplied;
 
 pub use adopt::PastState;
-pub(crate) use adopt::adopt;
+pub(crate) use adopt::{Adopted, adopt};
 pub(crate) use journal::state_of;
 pub use past::Past;
 
@@ -49,6 +53,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::rc::Rc;
+use unapplied::Unapplied;
 
 /// Memory for bytes between the SSDs and the journal: so much for what is read in the order of addresses, and as much for what guests are about to
 /// change. Whoever asks for some waits for the journal, and for nothing else.
@@ -221,6 +226,8 @@ pub(crate) struct Epochs {
     /// How often in a row none could end, and why the last one could not.
     failures: Cell<u32>,
     failure: RefCell<Option<Error>>,
+    /// While guests go on with a disk that was recovered, what is to be applied of its journal.
+    unapplied: RefCell<Option<Rc<Unapplied>>>,
     captured: RefCell<Vec<Captured>>,
     arena: Arena,
     guests_arena: Arena,
@@ -271,6 +278,7 @@ impl Epochs {
             unreadable: RefCell::default(),
             failures: Cell::new(0),
             failure: RefCell::default(),
+            unapplied: RefCell::default(),
             captured: RefCell::default(),
             arena: Arena::new(CAPTURED),
             guests_arena: Arena::new(CAPTURED),
@@ -291,7 +299,7 @@ impl Epochs {
     /// The newest epoch that the disk is, if it is one.
     pub fn newest(&self) -> Option<u64> {
         let StatePage { epoch, state, .. } = self.disk.get();
-        (state != State::Void).then_some(epoch)
+        matches!(state, State::Image | State::Adopting).then_some(epoch)
     }
 
     /// What a loss of the SSDs would cost.

@@ -1,17 +1,14 @@
 //! The past state that a disk alone is, for readers: the image, and over it what the journal has. Nothing is written to the disk, so a recovery can still be
 //! had afterwards, or not.
 
-use super::Place;
 use super::adopt::past_of;
-use super::journal::read_segments;
-use super::numbered::Numbered;
+use super::index::{Index, Lies};
 use crate::copies::{Deadline, Member, watched};
 use crate::open::{Assembled, Lacking, assemble};
 use crate::shape::Shape;
 use crate::{Allocation, Durability, Error, ErrorKind, Export, PastState, Result, Zeroing};
 use braid_base::Bytes;
-use braid_format::Uuid;
-use braid_format::epoch_journal::{LONGEST_SEGMENT, PAGE, Run};
+use braid_format::epoch_journal::{PAGE, State};
 use braid_runtime::{Arena, Buf, Device, Runtime};
 use std::ops::Range;
 use std::rc::Rc;
@@ -25,17 +22,8 @@ struct Inner<D> {
     member: Member<D>,
     volume_size: Bytes,
     block_size: Bytes,
-    /// What the journal has, with the number of its entry.
-    journaled: Numbered,
-    entries: Vec<Entry>,
+    index: Index,
     arena: Arena,
-}
-
-/// A range of the volume in the journal.
-struct Entry {
-    start: Bytes,
-    /// Where it lies on the disk; none for zeros.
-    at: Option<Bytes>,
 }
 
 /// Memory for what is being read.
@@ -64,26 +52,32 @@ impl<D: Device> Past<D> {
         let mut members = Member::all(&superblock, devices, &anew);
         let past = watched(rt, &members, past_of(&members, &superblock, went_without)).await?;
         let (place, page) = past;
+        if page.state == State::Recovered {
+            let text = format!("volume '{}' has been recovered already: serve it as it is", superblock.name);
+            return Err(Error::new(ErrorKind::Degraded, text));
+        }
         let image_len = shape.extent_size * u64::from(shape.extents());
         let member = members.swap_remove(place.device.index());
-        let index = Index::read(&member, (&place, superblock.volume), page.run, image_len);
-        let Index { journaled, entries } = index.await?;
+        let index = Index::read(&member, (&place, superblock.volume), page.run, image_len).await?;
         let (volume_size, block_size) = (shape.volume_size, shape.block_size);
         let arena = Arena::new(MEMORY);
-        let inner = Inner { member, volume_size, block_size, journaled, entries, arena };
+        let inner = Inner { member, volume_size, block_size, index, arena };
         Ok((Past { inner: Rc::new(inner) }, PastState::of(place.device, &page)))
+    }
+
+    /// How much of the volume is in the journal, and not in its place.
+    pub fn journaled(&self) -> Bytes {
+        self.inner.index.ranges().map(|range| range.end - range.start).sum()
     }
 
     /// Reads the first part of a range that lies in one place. Gives its length.
     async fn read_part(&self, range: &Range<Bytes>, into: &Buf) -> Result<Bytes> {
-        let Inner { member, journaled, entries, .. } = &*self.inner;
-        let (part, number) = journaled.part_from(range.start).unwrap_or((range.end..range.end, 0));
-        let (end, at) = match part.start <= range.start {
-            true => {
-                let Entry { start, at } = &entries[number as usize];
-                (part.end.min(range.end), at.map(|at| at + (range.start - *start)))
-            }
-            false => (part.start.min(range.end), Some(member.entry.slots_offset + range.start)),
+        let Inner { member, index, .. } = &*self.inner;
+        let (end, lies) = index.locate(range);
+        let at = match lies {
+            Lies::Zeros => None,
+            Lies::InJournal(at) => Some(at),
+            Lies::InPlace => Some(member.entry.slots_offset + range.start),
         };
         let into = into.slice(Bytes::ZERO..end - range.start);
         match at {
@@ -94,39 +88,6 @@ impl<D: Device> Past<D> {
             }
         }
         Ok(end - range.start)
-    }
-}
-
-/// What the journal has, and where.
-struct Index {
-    journaled: Numbered,
-    entries: Vec<Entry>,
-}
-
-impl Index {
-    async fn read<D: Device>(
-        member: &Member<D>,
-        (place, volume): (&Place, Uuid),
-        mut run: Run,
-        end: Bytes,
-    ) -> Result<Index> {
-        let mut index = Index { journaled: Numbered::default(), entries: Vec::new() };
-        while run.segments > 0 {
-            let arena = Arena::new(LONGEST_SEGMENT);
-            let (segments, left) = read_segments(member, (place, volume), run, &arena, end).await?;
-            for segment in segments {
-                let mut at = place.ring_offset() + segment.at + PAGE;
-                for (entry, _) in segment.parts {
-                    let stored = entry.stored();
-                    index.journaled.insert(entry.range.clone(), index.entries.len() as u64);
-                    let lies = (!entry.zeros).then_some(at);
-                    index.entries.push(Entry { start: entry.range.start, at: lies });
-                    at += stored;
-                }
-            }
-            run = left;
-        }
-        Ok(index)
     }
 }
 

@@ -88,8 +88,12 @@ impl<R: Runtime, D: Device> Core<R, D> {
         let (member, volume) = (self.member(epochs.device()), self.devices.superblock().volume);
         let now = epochs.disk.get();
         let page = StatePage { sequence: now.sequence + 1, ..change(now) };
+        let applied = match (page.state, epochs.unapplied()) {
+            (State::Recovered, Some(unapplied)) => unapplied.applied(),
+            _ => Vec::new(),
+        };
         let done = async {
-            write_state(member, &epochs.place, volume, &page).await?;
+            write_state(member, &epochs.place, volume, (&page, &applied)).await?;
             self.flush_image(epochs).await
         };
         let done = done.await;

@@ -108,7 +108,8 @@ struct Following {
 impl<R: Runtime, D: Device> Core<R, D> {
     /// Starts the background jobs; they end once `closing` is set.
     pub fn start_background(self: &Rc<Self>) {
-        self.start(async |core| core.follow_plan().await);
+        self.start(async |core| core.apply_recovered().await);
+        self.start_recovered(async |core| core.follow_plan().await);
         self.start(async |core| core.keep_journal_short().await);
         self.start(async |core| core.commit_in_time().await);
         self.start(async |core| core.keep_proof().await);
@@ -116,21 +117,21 @@ impl<R: Runtime, D: Device> Core<R, D> {
         if self.keeps_policy_state() {
             self.start(async |core| core.keep_policy_state().await);
         }
-        self.start(async |core| core.drain().await);
+        self.start_recovered(async |core| core.drain().await);
         if self.has_cache_table() {
             self.start_cache_jobs();
         }
         if self.shape.copies > 1 {
             self.start(async |core| core.clear_idle_spans().await);
-            self.start(async |core| core.resync().await);
+            self.start_recovered(async |core| core.resync().await);
         }
         if self.dirty_spans.is_some() {
             self.start(async |core| core.keep_dirty_spans_few().await);
             self.start(async |core| core.keep_fingerprint().await);
         }
         if self.epochs.is_some() {
-            self.start(async |core| core.keep_epochs().await);
-            self.start(async |core| core.sweep_image().await);
+            self.start_recovered(async |core| core.keep_epochs().await);
+            self.start_recovered(async |core| core.sweep_image().await);
         }
     }
 
@@ -149,6 +150,14 @@ impl<R: Runtime, D: Device> Core<R, D> {
         self.rt.spawn(async move {
             job(&core).await;
             core.jobs.end();
+        });
+    }
+
+    /// Starts a job that moves or copies extents: not before a recovery has ended.
+    fn start_recovered(self: &Rc<Self>, job: impl AsyncFnOnce(&Rc<Self>) + 'static) {
+        self.start(async |core| {
+            core.wait_until_recovered().await;
+            job(core).await;
         });
     }
 

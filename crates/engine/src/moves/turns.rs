@@ -211,7 +211,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
     }
 
     /// Whether guests use a device, or have a moment ago.
-    fn is_used(&self, device: DeviceId) -> bool {
+    pub fn is_used(&self, device: DeviceId) -> bool {
         let member = self.member(device);
         let last = member.last_guest.get();
         self.guests_of(member) > 0 || last > Nanos::ZERO && self.rt.now() < last + QUIET

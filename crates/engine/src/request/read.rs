@@ -143,7 +143,11 @@ impl<R: Runtime, D: Device> Core<R, D> {
         let state = self.state.borrow();
         let parts = self.shape.parts_touched(&piece.range);
         let only = entry.second == SlotNumber::NONE && !state.map.has_extras(piece.extent);
-        if !only || entry.home == SlotNumber::NONE || entry.valid & parts != parts {
+        if !only
+            || self.is_unapplied(piece.extent)
+            || entry.home == SlotNumber::NONE
+            || entry.valid & parts != parts
+        {
             return None;
         }
         let slot = state.space.locate(entry.home).expect("the map names slots that exist");

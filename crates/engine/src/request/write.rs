@@ -78,6 +78,9 @@ impl<R: Runtime, D: Device> Core<R, D> {
     }
 
     async fn write_piece(self: &Rc<Self>, piece: &Piece, from: &Buf) -> Result<()> {
+        if self.is_unapplied(piece.extent) {
+            Box::pin(self.wait_until_applied(piece.extent)).await?;
+        }
         let records = self.most_records(piece);
         // Room in the journal comes before the lock: a write without room waits for a commit.
         let _room = match self.try_reserve(records) {

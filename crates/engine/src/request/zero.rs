@@ -109,6 +109,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         if zeroing == Zeroing::MayDiscard && self.is_hole(&piece) {
             return Ok(());
         }
+        self.wait_until_applied(piece.extent).await?;
         let _change = self.begin_change(piece.len()).await;
         let _room = self.reserve(self.most_records(&piece)).await?;
         let _guard = self.locks.lock(Self::lock_number(piece.extent), Mode::Exclusive).await;

@@ -245,7 +245,7 @@ fn structures_of_other_volumes_and_zeros_are_distinguished() {
 #[test]
 fn another_format_is_refused_with_the_remedy() {
     let mut newer = volume();
-    newer.features.incompat = 4;
+    newer.features.incompat = 8;
     let error = Header::decode(&newer.encode(DeviceId(0))).unwrap_err();
     assert!(matches!(&error, Invalid::Feature(_)), "{error}");
     for version in [1, 3] {

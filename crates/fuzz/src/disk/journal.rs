@@ -96,7 +96,7 @@ pub fn epoch(bytes: &[u8]) {
     let _ = epoch_journal::decode_state(&page, VOLUME);
     seal::epoch_page(&mut page, b"BRAIDEPS");
     if let Ok(found) = epoch_journal::decode_state(&page, VOLUME) {
-        let again = epoch_journal::encode_state(VOLUME, &found);
+        let again = epoch_journal::encode_state(VOLUME, &found, &[]);
         assert_eq!(epoch_journal::decode_state(&again, VOLUME), Ok(found));
     }
     seal::epoch_page(&mut page, b"BRAIDEPI");
@@ -113,8 +113,8 @@ pub fn epoch(bytes: &[u8]) {
 pub fn epochs() -> Vec<Vec<u8>> {
     let state = |state, segments| {
         let run = Run { at: epoch_journal::PAGE * 5, first: 9, segments };
-        epoch_journal::encode_state(VOLUME, &StatePage { sequence: 7, epoch: 3, state, run, ended: Nanos(1) })
-            .to_vec()
+        let page = StatePage { sequence: 7, epoch: 3, state, run, ended: Nanos(1) };
+        epoch_journal::encode_state(VOLUME, &page, &[]).to_vec()
     };
     let index = |count: u64| {
         let entry = |i: u64| EpochEntry {
@@ -124,5 +124,6 @@ pub fn epochs() -> Vec<Vec<u8>> {
         let entries: Vec<EpochEntry> = (0..count).map(entry).collect();
         epoch_journal::encode_index(VOLUME, 4, &entries, &[5; 100]).to_vec()
     };
-    vec![state(State::Void, 0), state(State::Image, 9), index(0), index(3), index(MOST_ENTRIES as u64)]
+    let states = [state(State::Void, 0), state(State::Image, 9), state(State::Recovered, 9)];
+    states.into_iter().chain([index(0), index(3), index(MOST_ENTRIES as u64)]).collect()
 }

@@ -18,14 +18,14 @@ pub const BLOCK: Bytes = Bytes(4 << 10);
 pub const BOUND: Bytes = Bytes(512 << 10);
 
 /// What guests did, in the order in which it ended: a range, and what it holds since.
-struct History {
+pub struct History {
     /// What the volume was at first.
     base: Vec<u8>,
-    ops: RefCell<Vec<(Range<usize>, u8)>>,
+    pub ops: RefCell<Vec<(Range<usize>, u8)>>,
 }
 
 impl History {
-    fn from(base: Vec<u8>) -> Rc<History> {
+    pub fn from(base: Vec<u8>) -> Rc<History> {
         Rc::new(History { base, ops: RefCell::default() })
     }
 
@@ -34,7 +34,7 @@ impl History {
     }
 
     /// The latest instant at which the volume was this, of the first so many; and how many blocks are others after these.
-    fn instant_of(&self, content: &[u8], most: usize) -> Option<(usize, u64)> {
+    pub fn instant_of(&self, content: &[u8], most: usize) -> Option<(usize, u64)> {
         let ops = &self.ops.borrow()[..most];
         let mut volume = self.base.clone();
         // How many bytes differ is kept up to date, not counted again for each instant.
@@ -56,7 +56,7 @@ impl History {
     }
 }
 
-fn sound(disk: &Disk, world: &World) -> Faulty<Disk> {
+pub fn sound(disk: &Disk, world: &World) -> Faulty<Disk> {
     Faulty::new(disk.clone(), &Faults::new(FaultPlan::default(), world.fork_rng()))
 }
 
@@ -72,7 +72,7 @@ pub fn epochs(identity: u8) -> CreateOptions {
 }
 
 /// Reads all of a volume.
-async fn content(volume: &Rig) -> Vec<u8> {
+pub async fn content(volume: &Rig) -> Vec<u8> {
     let (arena, mut bytes) = (Arena::new(MIB), Vec::new());
     for at in (0..SIZE / EXTENT).map(|i| EXTENT * i) {
         let buf = arena.alloc(EXTENT).await;
@@ -116,7 +116,7 @@ async fn use_part(volume: &Rig, world: &World, history: &History, part: Range<By
 }
 
 /// What the disk alone holds after the SSD has gone, without power if it is cut.
-async fn recovered(world: &World, disk: &Disk, cut: Option<&mut Rng>) -> Vec<u8> {
+pub async fn recovered(world: &World, disk: &Disk, cut: Option<&mut Rng>) -> Vec<u8> {
     let left = disk.fork(world);
     if let Some(rng) = cut {
         left.power_cut(rng);
@@ -133,7 +133,7 @@ async fn recovered(world: &World, disk: &Disk, cut: Option<&mut Rng>) -> Vec<u8>
     bytes
 }
 
-fn check(history: &History, content: &[u8], most: usize, seed: u64) {
+pub fn check(history: &History, content: &[u8], most: usize, seed: u64) {
     let (_, blocks) =
         history.instant_of(content, most).unwrap_or_else(|| panic!("seed {seed}: the volume never was this"));
     assert!(BLOCK * blocks <= BOUND, "seed {seed}: {blocks} blocks were lost");
@@ -154,14 +154,14 @@ pub fn disks(world: &World) -> [Disk; 2] {
 }
 
 /// Guests at work, each on a part of its own.
-struct Guests {
+pub struct Guests {
     history: Rc<History>,
     stop: Rc<Cell<bool>>,
     running: Rc<Cell<u64>>,
 }
 
 impl Guests {
-    fn begin(volume: &Rig, world: &World, history: &Rc<History>, guests: u64) -> Guests {
+    pub fn begin(volume: &Rig, world: &World, history: &Rc<History>, guests: u64) -> Guests {
         let (stop, running) = (Rc::new(Cell::new(false)), Rc::new(Cell::new(guests)));
         for guest in 0..guests {
             let len = (SIZE / guests).align_down(EXTENT);
@@ -176,7 +176,7 @@ impl Guests {
         Guests { history: history.clone(), stop, running }
     }
 
-    async fn end(self, world: &World) -> Rc<History> {
+    pub async fn end(self, world: &World) -> Rc<History> {
         self.stop.set(true);
         while self.running.get() > 0 {
             world.sleep(Nanos::from_millis(1)).await;

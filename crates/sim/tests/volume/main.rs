@@ -21,6 +21,7 @@ mod device_returns;
 mod epochs;
 mod epochs_campaign;
 mod epochs_failing;
+mod epochs_recovery;
 mod epochs_shapes;
 mod failed_flush;
 mod faults;

@@ -1,0 +1,288 @@
+//! The SSDs are gone, and guests go on with the disk at once: what its journal has is applied while they work.
+//!
+//! Reads look a range up in the index of the journal. Before a guest changes an extent of which the journal has something, all of that is written to its
+//! place and flushed, and the disk says so, durably: an opening applies it no more, so what the guest writes is safe from older bytes, whenever the power
+//! fails. One job does that, for all guests that wait together, and else in the order of addresses. The segments stay as they are until nothing of them is
+//! needed any more; so long nothing else is moved or resynchronised, and no epochs are kept.
+
+use super::apply::{Part, write_parts};
+use super::index::{Index, Lies};
+use super::journal::applied_of;
+use super::turn::REST;
+use super::unapplied::{Unapplied, Wait};
+use super::{Adopted, Epochs};
+use crate::copies::{Deadline, Member};
+use crate::core::Core;
+use crate::planted::{Bug, planted};
+use crate::{Error, ErrorKind, Result, Volume};
+use braid_base::{Bytes, ExtentId};
+use braid_format::epoch_journal::{LONGEST_SEGMENT, PAGE, State, StatePage};
+use braid_format::superblock::Features;
+use braid_policy::Origin;
+use braid_runtime::{Arena, Buf, Device, Runtime};
+use std::ops::Range;
+use std::rc::Rc;
+
+/// About so many ranges are applied between two flushes: while guests use the disk, one of them may wait for that; …
+const WHILE_USED: usize = 32;
+/// … and while they do not: a disk takes half a second for that, for which a guest that comes back may wait, or the end of the daemon.
+const WHILE_IDLE: usize = 128;
+/// The longest piece of a range that is read at once, …
+const LONGEST_PIECE: Bytes = Bytes(128 << 10);
+/// … and how many of these are in memory together.
+const PIECES: usize = 128;
+/// What lies between two pieces in the journal is read with them if it is no longer: an index page, and some more.
+const PASSED: Bytes = Bytes(2 * PAGE.0);
+
+impl<R: Runtime, D: Device> Volume<R, D> {
+    /// Waits until all that the journal of a disk that was recovered had is in its place, where other programs find it too; returns at once if no recovery
+    /// is under way.
+    ///
+    /// # Errors
+    /// Why something could not be written there: it is tried again.
+    pub async fn complete_recovery(&self) -> Result<()> {
+        self.core.complete_recovery().await
+    }
+}
+
+impl Epochs {
+    pub(super) fn unapplied(&self) -> Option<Rc<Unapplied>> {
+        self.unapplied.borrow().clone()
+    }
+
+    /// How much of the volume is in the journal of a disk that was recovered, and not in its place yet; and why that could not be changed last. None if no
+    /// recovery is under way.
+    pub fn recovery(&self) -> Option<(Bytes, Option<String>)> {
+        let unapplied = self.unapplied()?;
+        Some((unapplied.left(), unapplied.failure().map(|error| error.to_string())))
+    }
+}
+
+impl<R: Runtime, D: Device> Core<R, D> {
+    /// Goes on with a disk that has become the volume, in this opening or in an earlier one, if `page` says so. Whether it does.
+    pub(super) async fn open_recovered(
+        &self,
+        epochs: &Epochs,
+        page: StatePage,
+        adopted: Option<Adopted>,
+    ) -> Result<bool> {
+        let (member, volume) = (self.member(epochs.device()), self.devices.superblock().volume);
+        match (page.state, &adopted) {
+            // The map is written.
+            (State::Adopting, Some(_)) => {
+                self.set_disk(epochs, |page| StatePage { state: State::Recovered, ..page }).await?;
+            }
+            (State::Recovered, _) if member.is_current() && !member.lacks_all() => {}
+            _ => return Ok(false),
+        }
+        let index = match adopted {
+            Some(adopted) => adopted.index,
+            None => Index::read(member, (&epochs.place, volume), page.run, self.image_len()).await?,
+        };
+        let applied = applied_of(member, &epochs.place, volume).await?;
+        let unapplied = Unapplied::new(index, self.shape.extent_size, &applied);
+        tracing::info!(left = %unapplied.left(), "the journal of epochs is applied in the background");
+        epochs.unapplied.replace(Some(Rc::new(unapplied)));
+        Ok(true)
+    }
+
+    fn unapplied(&self) -> Option<Rc<Unapplied>> {
+        self.epochs.as_ref().and_then(Epochs::unapplied)
+    }
+
+    /// Whether a recovery is under way.
+    #[inline]
+    pub fn is_recovering(&self) -> bool {
+        self.epochs.as_ref().is_some_and(|epochs| epochs.unapplied.borrow().is_some())
+    }
+
+    /// Whether the journal may have newer bytes of an extent than there are in its place.
+    #[inline]
+    pub fn is_unapplied(&self, extent: ExtentId) -> bool {
+        self.is_recovering() && self.unapplied().is_some_and(|unapplied| unapplied.bit_of(extent).is_some())
+    }
+
+    /// Reads from a place on a device, wherever the newest bytes of it lie. The caller holds the extent's lock.
+    pub async fn read_applied(
+        &self,
+        member: &Member<D>,
+        at: Bytes,
+        into: &Buf,
+        (origin, deadline): (Origin, Deadline),
+    ) -> Result<()> {
+        let is_image = |unapplied: &Rc<Unapplied>| {
+            let is_it = self.epochs.as_ref().is_some_and(|epochs| epochs.device() == member.id);
+            is_it && unapplied.bit_of(self.shape.extent_of(at - member.entry.slots_offset)).is_some()
+        };
+        let Some(unapplied) = self.unapplied().filter(is_image) else {
+            return self.read_place(member, at, into, (origin, deadline)).await;
+        };
+        let start = at - member.entry.slots_offset;
+        let range = start..start + into.len();
+        let mut at = range.start;
+        while at < range.end {
+            let (end, lies) = unapplied.index.locate(&(at..range.end));
+            let part = into.slice(at - range.start..end - range.start);
+            match lies {
+                Lies::Zeros => part.fill_zero(),
+                Lies::InJournal(place) => self.read_place(member, place, &part, (origin, deadline)).await?,
+                Lies::InPlace => {
+                    let place = member.entry.slots_offset + at;
+                    self.read_place(member, place, &part, (origin, deadline)).await?;
+                }
+            }
+            at = end;
+        }
+        Ok(())
+    }
+
+    /// A guest is about to change an extent: waits until nothing of the journal will be applied to it any more. The caller holds no lock.
+    ///
+    /// # Errors
+    /// Why that could not be done: then the extent must stay as it is.
+    pub async fn wait_until_applied(&self, extent: ExtentId) -> Result<()> {
+        let (Some(epochs), Some(unapplied)) = (&self.epochs, self.unapplied()) else { return Ok(()) };
+        let Some(bit) = unapplied.bit_of(extent) else { return Ok(()) };
+        if planted(Bug::JournalOverGuests) {
+            return Ok(());
+        }
+        unapplied.want(bit);
+        self.jobs.wake();
+        let over = || match unapplied.wait(bit) {
+            Wait::Over => Some(Ok(())),
+            Wait::Failed(error) => Some(Err(error)),
+            Wait::Pending => None,
+        };
+        epochs.event.wait_for(over).await
+    }
+
+    /// Waits until a recovery has ended, or the volume closes.
+    pub async fn wait_until_recovered(&self) {
+        self.jobs.wait_for(|| (!self.is_recovering() || self.jobs.are_ending()).then_some(())).await;
+    }
+
+    async fn complete_recovery(&self) -> Result<()> {
+        let (Some(epochs), Some(unapplied)) = (&self.epochs, self.unapplied()) else { return Ok(()) };
+        let over = || match unapplied.failure() {
+            _ if !self.is_recovering() => Some(Ok(())),
+            Some(error) => Some(Err(error)),
+            None => None,
+        };
+        epochs.event.wait_for(over).await
+    }
+
+    /// Applies what the journal has until nothing is left, or the volume closes.
+    pub async fn apply_recovered(&self) {
+        let (Some(epochs), Some(unapplied)) = (&self.epochs, self.unapplied()) else { return };
+        while !self.jobs.are_ending() {
+            let (start, is_used) = (self.rt.now(), self.is_used(epochs.device()));
+            let done = match unapplied.is_done() {
+                true => self.end_recovery(epochs).await,
+                false => {
+                    let bits = unapplied.next(if is_used { WHILE_USED } else { WHILE_IDLE });
+                    self.apply_what_can_be(epochs, &unapplied, &bits).await
+                }
+            };
+            epochs.event.notify();
+            let rest = match done {
+                Ok(()) if !self.is_recovering() => return,
+                // Guests first: they have the disk for as long.
+                Ok(()) if is_used => self.rt.now().saturating_sub(start),
+                Ok(()) => continue,
+                Err(error) => {
+                    tracing::error!(%error, "what the journal of epochs has could not be applied");
+                    REST
+                }
+            };
+            self.pause(self.rt.now() + rest, || unapplied.is_anyone_waiting()).await;
+        }
+        unapplied.end(Error::new(ErrorKind::Io, "the volume is closing"));
+        epochs.event.notify();
+    }
+
+    /// If they cannot be applied together, each by itself: a bad place costs its own extents alone.
+    async fn apply_what_can_be(&self, epochs: &Epochs, unapplied: &Unapplied, bits: &[usize]) -> Result<()> {
+        let mut result = self.apply_bits(epochs, unapplied, bits).await;
+        if result.is_ok() {
+            return Ok(());
+        }
+        for bit in bits {
+            if let Err(error) = self.apply_bits(epochs, unapplied, &[*bit]).await {
+                unapplied.fail(&[*bit], error.clone());
+                result = Err(error);
+            }
+        }
+        result
+    }
+
+    async fn apply_bits(&self, epochs: &Epochs, unapplied: &Unapplied, bits: &[usize]) -> Result<()> {
+        if let Some(error) = self.journal.commits.failure() {
+            return Err(error);
+        }
+        let extents = bits.iter().flat_map(|&bit| unapplied.ranges_of(bit));
+        let pieces: Vec<(Range<Bytes>, Lies)> =
+            extents.flat_map(|extent| unapplied.index.within(extent, LONGEST_PIECE)).collect();
+        for some in pieces.chunks(PIECES) {
+            let parts = self.read_pieces_of_journal(epochs, some).await?;
+            write_parts(parts, async |at, bytes: &Buf| self.write_image(epochs, at, bytes).await).await?;
+        }
+        if !planted(Bug::AppliedBeforeFlush) {
+            self.flush_image(epochs).await?;
+        }
+        unapplied.apply(bits);
+        self.set_disk(epochs, |page| page).await?;
+        unapplied.record(bits);
+        Ok(())
+    }
+
+    /// Reads pieces in the order in which they lie in the journal: what is of one epoch lies side by side there.
+    async fn read_pieces_of_journal(
+        &self,
+        epochs: &Epochs,
+        pieces: &[(Range<Bytes>, Lies)],
+    ) -> Result<Vec<Part>> {
+        let mut parts: Vec<Part> = pieces.iter().map(|(range, _)| (range.clone(), None)).collect();
+        let in_journal = |(i, (_, lies)): (usize, &(Range<Bytes>, Lies))| match lies {
+            Lies::InJournal(at) => Some((*at, i)),
+            Lies::Zeros | Lies::InPlace => None,
+        };
+        let mut places: Vec<(Bytes, usize)> = pieces.iter().enumerate().filter_map(in_journal).collect();
+        places.sort_unstable();
+        let mut rest = &places[..];
+        while let Some(&(start, _)) = rest.first() {
+            let mut end = start;
+            let is_next = |&&(at, i): &&(Bytes, usize)| {
+                let last = at + super::len(&pieces[i].0);
+                let is_next = at <= end + PASSED && last - start <= LONGEST_SEGMENT;
+                end = if is_next { end.max(last) } else { end };
+                is_next
+            };
+            let together = rest.iter().take_while(is_next).count();
+            let bytes = Arena::new(end - start).alloc(end - start).await;
+            self.device_read(self.member(epochs.device()), start, &bytes, Origin::Background).await?;
+            for &(at, i) in &rest[..together] {
+                parts[i].1 = Some(bytes.slice(at - start..at - start + super::len(&pieces[i].0)));
+            }
+            rest = &rest[together..];
+        }
+        Ok(parts)
+    }
+
+    /// All is in its place: the disk is one like any other from now on.
+    async fn end_recovery(&self, epochs: &Epochs) -> Result<()> {
+        self.void_image(epochs).await?;
+        self.forget_recovery().await?;
+        epochs.unapplied.take();
+        self.jobs.wake();
+        tracing::info!("all that the journal of epochs had is in its place");
+        Ok(())
+    }
+
+    /// The disk does not say any more that something of its journal is to be applied: older versions may open the volume again.
+    pub(super) async fn forget_recovery(&self) -> Result<()> {
+        if self.devices.superblock().features.incompat & Features::UNAPPLIED == 0 {
+            return Ok(());
+        }
+        self.change_superblock(|superblock| superblock.features.incompat &= !Features::UNAPPLIED).await
+    }
+}
