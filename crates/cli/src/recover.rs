@@ -2,14 +2,15 @@
 
 use crate::output::Output;
 use braid_base::{Bytes, Nanos};
-use braid_control::{LookReport, NbdAddress, RecoverReport, Result, StateDir, VolumeName};
+use braid_control::{Apply, LookReport, NbdAddress, RecoverReport, Result, StateDir, VolumeName};
 use clap::Args;
 
 /// Go on with a volume whose SSDs are lost, as its disk alone has it
 ///
 /// For a volume with policy pass and order=epoch that is not served, and whose SSDs are missing. Its disk holds all of it as it was when the newest epoch
 /// ended: no longer ago than max-lag says. What was written since is lost, and said, as ranges that may be larger. From then on braid serve opens it
-/// from the disk; any other program finds the volume's bytes at the same addresses of the disk, too. A new SSD: braid device replace.
+/// from the disk, at once: what is in the disk's journal is read from there, and gets to its place in the background. Once all of it is there (braid status), or
+/// after --apply, any other program finds the volume's bytes at the same addresses of the disk, too. A new SSD: braid device replace.
 ///
 /// With --read-only nothing on the disk changes: the volume is served by NBD to readers, in the foreground, until SIGTERM, SIGINT or SIGHUP, so
 /// that one can look at what is left before deciding.
@@ -17,16 +18,20 @@ use clap::Args;
 #[command(after_help = "\
 Examples:
   braid recover vault --read-only
-  braid recover vault
+  braid recover vault && braid serve vault
+  braid recover vault --apply
 
-JSON: name, epoch, age_seconds (of that epoch's end), given_up (devices), only_on_missing (device, offset_bytes, length_bytes);
-with --read-only also nbd_uris, in one line when ready.")]
+JSON: name, epoch, age_seconds (of that epoch's end), given_up (devices), only_on_missing (device, offset_bytes, length_bytes),
+unapplied_bytes (in the journal, not in their place); with --read-only also nbd_uris, in one line when ready.")]
 pub struct Arguments {
     /// The volume
     name: VolumeName,
     /// Change nothing: serve to readers what the volume would be
     #[arg(long)]
     read_only: bool,
+    /// Write what is in the disk's journal to its place before it ends, so that other programs find it there
+    #[arg(long, conflicts_with = "read_only")]
+    apply: bool,
     /// With --read-only, where to export it by NBD, instead of a socket in the state directory; may be repeated
     #[arg(long, value_name = "unix:PATH|HOST:PORT", requires = "read_only")]
     nbd: Vec<NbdAddress>,
@@ -34,11 +39,12 @@ pub struct Arguments {
 
 /// Runs the verb.
 pub fn run(state: &StateDir, arguments: &Arguments, output: Output) -> Result<u8> {
-    let Arguments { name, read_only, nbd } = arguments;
+    let Arguments { name, read_only, apply, nbd } = arguments;
     match read_only {
         true => braid_control::look(state, name, nbd, |look| output.announce(look, || describe_look(look)))?,
         false => {
-            let report = braid_control::recover(state, name)?;
+            let apply = if *apply { Apply::Now } else { Apply::WhileServed };
+            let report = braid_control::recover(state, name, apply)?;
             output.show(&report, || describe(&report) + &next_steps(&report));
         }
     }
@@ -51,7 +57,7 @@ fn describe_look(look: &LookReport) -> String {
 }
 
 fn describe(report: &RecoverReport) -> String {
-    let RecoverReport { name, epoch, age_seconds, given_up, only_on_missing } = report;
+    let RecoverReport { name, epoch, age_seconds, given_up, only_on_missing, .. } = report;
     let lost: Bytes = only_on_missing.iter().map(|range| Bytes(range.length_bytes)).sum();
     let ago = age_seconds.map_or_else(String::new, |age| format!(", {} ago", Nanos((age * 1e9) as u64)));
     let mut text = format!(
@@ -67,9 +73,17 @@ fn describe(report: &RecoverReport) -> String {
     text
 }
 
-fn next_steps(RecoverReport { name, given_up, .. }: &RecoverReport) -> String {
-    format!(
-        "open it: braid serve {name}; a new SSD in the place of the lost one: braid device replace {name} {} PATH",
-        given_up[0]
+fn next_steps(RecoverReport { name, given_up, unapplied_bytes, .. }: &RecoverReport) -> String {
+    let mut text = String::new();
+    if *unapplied_bytes > 0 {
+        let unapplied = Bytes(*unapplied_bytes);
+        text = format!(
+            "{unapplied} are in the disk's journal, and get to their place while the volume is served, or with braid recover {name} --apply: \
+             until then no other program may use the disk\n"
+        );
+    }
+    let lost = &given_up[0];
+    text + &format!(
+        "open it: braid serve {name}; a new SSD in the place of the lost one: braid device replace {name} {lost} PATH"
     )
 }

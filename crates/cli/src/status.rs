@@ -23,8 +23,8 @@ JSON of a volume that is served: name, served (true), uuid, process_id, uptime_s
 nbd_connections, attached_file, policy, size_bytes, extent_bytes, block_bytes, copies, mapped_bytes,
 lost_bytes, lost (offset_bytes, length_bytes), extra_bytes, dirty_bytes, cache_bytes, cache_limit_bytes,
 map_memory_bytes, journal_bytes,
-behind_bytes, deferred_bytes, journaled_bytes, epoch, epoch_failure, written_lately_bytes, stale_pages, pending_changes,
-failure,
+behind_bytes, deferred_bytes, journaled_bytes, epoch, epoch_failure, unapplied_bytes, unapplied_failure,
+written_lately_bytes, stale_pages, pending_changes, failure,
 durability (power_cut, daemon_crash or none: what a flush survives), guests, background, devices.
   guests: read, write, flush (requests, bytes, latency_ns_mean, _p50, _p95, _p99, _p999, _max),
     discard_requests, cache_hits, cache_misses, errors, latency_ns_counts (pairs: time, requests)
@@ -174,7 +174,13 @@ fn head(status: &StatusReport) -> String {
         let share = percent(status.deferred_bytes as f64 / status.size_bytes as f64);
         text += &format!("  behind  {deferred} ({share}) lie on the SSDs alone, and are copied later\n");
     }
-    if policy.contains("order=epoch") {
+    if let Some(unapplied) = status.unapplied_bytes {
+        let why = status.unapplied_failure.as_ref().map_or_else(String::new, |why| format!(": {why}"));
+        let unapplied = Bytes(unapplied);
+        text += &format!(
+            "  recovery in the background: {unapplied} are in the disk's journal, and not in their place yet{why}\n"
+        );
+    } else if policy.contains("order=epoch") {
         text += &match status.epoch {
             Some(epoch) => {
                 format!("  epoch   {epoch}: the disk alone is the volume as it was when that ended\n")

@@ -45,6 +45,6 @@ pub use volume::check::{CheckReport, LostRange, MissingRange, check, repair};
 pub use volume::create::{CreateReport, NewVolume, create};
 pub use volume::import::{ImportReport, forget, import};
 pub use volume::policy::{PolicyReport, check_policy, policy, set_policy};
-pub use volume::recover::{LookReport, RecoverReport, look, recover};
+pub use volume::recover::{Apply, LookReport, RecoverReport, look, recover};
 pub use volume::replace::{ReplaceReport, replace};
 pub use volume::state_dir::{DeviceRecord, StateDir, VolumeName, VolumeRecord};

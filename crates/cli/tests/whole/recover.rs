@@ -1,6 +1,6 @@
 //! A volume whose disk keeps epochs loses its SSD: the disk alone goes on, as it was at one instant.
 
-use crate::machine::{Daemon, Machine, have, number, qemu_io, qemu_io_ok};
+use crate::machine::{Daemon, Machine, have, number, qemu_io, qemu_io_ok, skip};
 use crate::replace::wait_until;
 use serde_json::Value;
 use std::process::Command;
@@ -46,7 +46,8 @@ fn a_volume_goes_on_from_its_disk_as_it_was_at_the_end_of_an_epoch() {
     assert_eq!(look.terminate().status, 0);
     assert!(std::fs::read(machine.path("slow.img")).unwrap() == before, "nothing has changed");
 
-    let report = machine.json(&["recover", "vault"]);
+    let report = machine.json(&["recover", "vault", "--apply"]);
+    assert_eq!(number(&report, "unapplied_bytes"), 0.0, "{report}");
     assert_eq!(report["given_up"], serde_json::json!(["d0"]), "{report}");
     assert!(number(&report, "age_seconds") >= 0.0, "{report}");
     let covers = |range: &Value, at: f64| {
@@ -75,6 +76,68 @@ fn a_volume_goes_on_from_its_disk_as_it_was_at_the_end_of_an_epoch() {
     let vault = machine.serve(&["vault"]);
     qemu_io_ok(&vault.uri, &["read -P 6 0 4M", "read -P 8 5M 1M", "read -P 9 6M 1M"]);
     assert_eq!(vault.terminate().status, 0);
+}
+
+/// With a disk so slow that its journal is full of what is not in its place yet.
+#[test]
+fn guests_go_on_at_once_with_a_disk_whose_journal_is_applied_meanwhile() {
+    if !have(&["qemu-io"]) {
+        return;
+    }
+    let machine = Machine::new();
+    let disk = "slow.img,size=64MiB,layout=tail,model=barracuda-7200.12";
+    let devices = ["create", "vault", "--ssd", "fast.img,size=64MiB", "--hdd", disk, "--copies", "2"];
+    machine.ok(&[&devices[..], &["--policy", "pass,order=epoch,idle=50ms"]].concat());
+    let status = || machine.json(&["status", "vault"]);
+    let vault = machine.serve(&["vault"]);
+    wait_until("the disk is the volume", || !status()["epoch"].is_null());
+    // Too far apart for the disk to pass over what lies between.
+    let places: Vec<u32> = (0..350).map(|i| i * 128).collect();
+    let at_all = |verb: &str, value: u32, places: &[u32]| -> Vec<String> {
+        places.iter().map(|at| format!("{verb} -P {value} {at}k 4k")).collect()
+    };
+    let do_all = |uri: &str, commands: Vec<String>| {
+        qemu_io_ok(uri, &commands.iter().map(String::as_str).collect::<Vec<_>>());
+    };
+    do_all(&vault.uri, at_all("write", 7, &places));
+    wait_until("the disk has it in its journal", || {
+        let status = status();
+        number(&status, "deferred_bytes") == 0.0 && number(&status, "journaled_bytes") > 0.0
+    });
+    vault.kill();
+    std::fs::remove_file(machine.path("fast.img")).unwrap();
+
+    let mut left = number(&machine.json(&["recover", "vault"]), "unapplied_bytes");
+    if left == 0.0 && !skip("the machine is too slow: the disk got all to its place meanwhile") {
+        return;
+    }
+    let mut vault = machine.serve(&["vault"]);
+    // It lacks its SSD, and says so by its exit status.
+    let status =
+        || -> Value { serde_json::from_str(&machine.braid(&["status", "vault", "--json"]).stdout).unwrap() };
+    let (rewritten, kept) = places.split_at(places.len() / 2);
+    // From both ends, and without anything lost if the daemon dies meanwhile.
+    for some in [&rewritten[..20], &rewritten[rewritten.len() - 20..]] {
+        do_all(&vault.uri, at_all("write", 8, some));
+        qemu_io_ok(&vault.uri, &["flush"]);
+        vault.kill();
+        vault = machine.serve(&["vault"]);
+        do_all(&vault.uri, at_all("read", 8, some));
+        let now = status()["unapplied_bytes"].as_f64().unwrap_or_default();
+        assert!(now <= left, "{now} bytes are left of {left}");
+        left = now;
+    }
+    do_all(&vault.uri, at_all("write", 8, rewritten));
+    do_all(&vault.uri, at_all("read", 7, kept));
+    wait_until("all is in its place", || status()["unapplied_bytes"].is_null());
+    assert_eq!(vault.terminate().status, 0);
+    let raw = std::fs::read(machine.path("slow.img")).unwrap();
+    let holds = |at: &u32, value: u8| {
+        let start = *at as usize * 1024;
+        raw[start..start + 4096].iter().all(|&byte| byte == value)
+    };
+    assert!(rewritten.iter().all(|at| holds(at, 8)) && kept.iter().all(|at| holds(at, 7)));
+    machine.refused(&["recover", "vault"], "degraded", &["vault"]);
 }
 
 /// Epochs need a disk that was made for them.

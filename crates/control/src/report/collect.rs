@@ -50,6 +50,8 @@ pub(crate) fn status_report(name: &str, uptime: Nanos, status: Status, members: 
         journaled_bytes: status.journaled.0,
         epoch: status.epoch,
         epoch_failure: status.epoch_failure,
+        unapplied_bytes: status.unapplied.map(|bytes| bytes.0),
+        unapplied_failure: status.unapplied_failure,
         written_lately_bytes: (status.span_size * status.spans.0 as u64).0,
         stale_pages: status.stale_pages as u64,
         pending_changes: status.pending_changes as u64,

@@ -66,6 +66,13 @@ pub struct StatusReport {
     pub epoch: Option<u64>,
     /// Why no epoch can end, if that is so: then that disk may lack more than `max-lag`.
     pub epoch_failure: Option<String>,
+    /// After a recovery, bytes of the volume that the disk has in its journal of epochs, and not in its place yet; null once all is there. Until then nothing
+    /// else is moved or copied.
+    #[serde(default)]
+    pub unapplied_bytes: Option<u64>,
+    /// Why they could not be written there last.
+    #[serde(default)]
+    pub unapplied_failure: Option<String>,
     /// Bytes of the volume that would be resynchronised after an unclean stop, in whole spans; with one required copy, those whose clean
     /// extra copies would be forgotten.
     pub written_lately_bytes: u64,

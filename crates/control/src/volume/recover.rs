@@ -30,6 +30,17 @@ pub struct RecoverReport {
     pub given_up: Vec<String>,
     /// Where a device that is missing had newer bytes, in whole spans: what is lost lies within these ranges.
     pub only_on_missing: Vec<MissingRange>,
+    /// How much of the volume is in the disk's journal, and not in its place yet: only Braid finds it there.
+    pub unapplied_bytes: u64,
+}
+
+/// When what is in the journal gets to its place.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Apply {
+    /// Before the recovery returns.
+    Now,
+    /// While the volume is served.
+    WhileServed,
 }
 
 /// A volume that is served to readers as its disk alone has it.
@@ -43,11 +54,12 @@ pub struct LookReport {
 }
 
 /// Makes a volume whose SSDs are gone what its disk alone is: all of the volume as it was at the end of the newest epoch. What was written since
-/// is lost, and so is the content of the devices that are missing, should they come back.
+/// is lost, and so is the content of the devices that are missing, should they come back. The volume can be served at once, and gets what is in the journal
+/// to its place meanwhile; or that is done before this returns. Until all of it is there, this may be done again.
 ///
 /// # Errors
 /// `Busy` while it is served; `Degraded` if no device is missing, or the disk alone is not a state of the volume: nothing was changed then.
-pub fn recover(state: &StateDir, name: &VolumeName) -> Result<RecoverReport> {
+pub fn recover(state: &StateDir, name: &VolumeName, apply: Apply) -> Result<RecoverReport> {
     let record = state.load(name)?;
     let lost = lost_ranges(state, name)?;
     let _lock = VolumeLock::take(state, name, "recovered")?;
@@ -58,10 +70,16 @@ pub fn recover(state: &StateDir, name: &VolumeName) -> Result<RecoverReport> {
         let (volume, recovery) = Volume::open(ring.clone(), handles(&members), options)
             .await
             .map_err(|error| with_paths(error, &members))?;
+        let applied = match apply {
+            Apply::Now => volume.complete_recovery().await,
+            Apply::WhileServed => Ok(()),
+        };
         let size = volume.size();
         volume.close().await?;
+        applied?;
         let past = recovery.adopted.expect("an opening that was to recover has done so, or failed");
-        Ok(report(ring, name, &members, (past, size), lost))
+        let unapplied = volume.status().unapplied.unwrap_or_default();
+        Ok(RecoverReport { unapplied_bytes: unapplied.0, ..report(ring, name, &members, (past, size), lost) })
     })
 }
 
@@ -86,7 +104,7 @@ pub fn look(
         let (past, past_state) = Past::open(ring, handles(&members), &names(&members))
             .await
             .map_err(|error| with_paths(error, &members))?;
-        let size = past.size();
+        let (size, journaled) = (past.size(), past.journaled());
         let server = Server::new(ring.clone(), past, ServerConfig::new(name.as_str(), &world.arena))?;
         let usual = [NbdAddress::Unix(state.nbd_socket(name))];
         let mut nbd_uris = Vec::new();
@@ -99,7 +117,10 @@ pub fn look(
             let server = server.clone();
             ring.spawn(async move { server.serve(listener).await });
         }
-        let recovered = report(ring, name, &members, (past_state, size), lost);
+        let recovered = RecoverReport {
+            unapplied_bytes: journaled.0,
+            ..report(ring, name, &members, (past_state, size), lost)
+        };
         ready(&LookReport { recovered, nbd_uris });
         if let Err(error) = world.signals.recv().await {
             tracing::info!(%error, "no signals: stopping");
@@ -143,5 +164,6 @@ fn report(
     let anywhere =
         |device: &String| MissingRange { device: device.clone(), offset_bytes: 0, length_bytes: size.0 };
     let only_on_missing = lost.unwrap_or_else(|| given_up.iter().take(1).map(anywhere).collect());
-    RecoverReport { name: name.to_string(), epoch, age_seconds, given_up, only_on_missing }
+    let name = name.to_string();
+    RecoverReport { name, epoch, age_seconds, given_up, only_on_missing, unapplied_bytes: 0 }
 }
