@@ -7,8 +7,8 @@
 
 use crate::caching::{Admission, Eviction, Room, WriteBack};
 use crate::{
-    BadSetting, DeviceView, ExtraCopy, Move, Occasion, Outcome, Piece, Placement, Plan, Policy, Settings,
-    View,
+    BadSetting, DeviceView, ExtraCopy, Move, Occasion, Outcome, Piece, Placement, Plan, Policy, Request,
+    Settings, View,
 };
 use braid_base::{BlockId, DeviceClass, DeviceId, ExtentId, Nanos};
 
@@ -102,6 +102,14 @@ impl Policy for Cache {
     /// Nothing moves a home, and one that is on a disk is not placed.
     fn keeps_homes(&self) -> bool {
         true
+    }
+
+    fn observes(&self) -> bool {
+        self.mode == Mode::WriteBack
+    }
+
+    fn observe(&mut self, request: &Request, _: &View) {
+        self.admission.observe(request);
     }
 
     fn place<'a>(&mut self, occasion: &Occasion<'a>, view: &View) -> Placement<'a> {

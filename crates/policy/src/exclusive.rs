@@ -30,7 +30,7 @@ mod split;
 use crate::caching::{Admission, Eviction, WriteBack};
 use crate::{
     BadSetting, DeviceView, ExtraCopy, LONGEST_STATE, Move, Occasion, Outcome, Piece, Placement, Plan,
-    Policy, Settings, View,
+    Policy, Request, Settings, View,
 };
 use braid_base::{BlockId, Bytes, DeviceClass, DeviceId, ExtentId, GIB, KIB, Nanos};
 use migration::{Migration, TICK};
@@ -204,6 +204,14 @@ impl Policy for Exclusive {
         let write_back = if *writes_back { self.write_back.settings() } else { Vec::new() };
         let shared = write_back.into_iter().chain(self.eviction.settings()).chain(self.admission.settings());
         [own].into_iter().chain(shared).collect::<Vec<_>>().join(",")
+    }
+
+    fn observes(&self) -> bool {
+        self.constants.writes_back
+    }
+
+    fn observe(&mut self, request: &Request, _: &View) {
+        self.admission.observe(request);
     }
 
     fn place<'a>(&mut self, occasion: &Occasion<'a>, view: &View) -> Placement<'a> {

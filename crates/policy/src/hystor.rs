@@ -234,6 +234,7 @@ impl Policy for Hystor {
     }
 
     fn observe(&mut self, request: &Request, view: &View) {
+        self.admission.observe(request);
         if !matches!(request.op, Op::Read | Op::Write) || request.range.is_empty() {
             return;
         }

@@ -1,10 +1,10 @@
 //! What policies that cache share, in a cache of a thousand blocks without an engine: what is evicted, passed by, and written back.
 
 use crate::volume::{HDD, SSD, devices};
-use braid_base::{BlockId, Bytes, DeviceClass, DeviceId, ExtentId, Nanos, Rng};
+use braid_base::{BlockId, Bytes, DeviceClass, DeviceId, ExtentId, Nanos, Op, Rng};
 use braid_policy::{
-    CellId, DeviceView, ExtraCopy, Homes, Move, Occasion, Outcome, Piece, Placement, Plan, Policy, View,
-    WriteTarget, parse,
+    ByteRange, CellId, DeviceView, ExtraCopy, Flags, Homes, Move, Occasion, Outcome, Piece, Placement, Plan,
+    Policy, Request, View, WriteTarget, parse,
 };
 use std::collections::{HashMap, HashSet, VecDeque};
 
@@ -295,6 +295,44 @@ fn writes_go_to_the_ssd_under_write_back_alone_and_new_extents_to_the_disk() {
         let placed = cache.ask(|policy, view| policy.place(&new(Some(piece(9))), view));
         assert_eq!(placed.first_write(HDD) == WriteTarget::Extra(SSD), to_ssd);
     }
+}
+
+/// A block that is not cached would have to be read from the disk first, which takes the write in less time unless a flush follows.
+#[test]
+fn a_block_that_is_written_in_part_goes_to_the_ssd_if_it_is_a_logs() {
+    let mut cache = Cache::new("cache,mode=write-back");
+    let target = |cache: &mut Cache, block: u64, from: u64, to: u64| {
+        let whole = piece(block);
+        let (start, end) = (whole.range.start + Bytes(512 * from), whole.range.start + Bytes(512 * to));
+        let blocks = ((end - Bytes(1)) / BLOCK - start / BLOCK) as u32 + 1;
+        let write = Occasion::Write(Piece { range: start..end, blocks, ..whole });
+        cache.ask(|policy, view| policy.place(&write, view)).write_target()
+    };
+    let flush = |cache: &mut Cache, op, fua| {
+        let request = Request { op, range: ByteRange::default(), flags: Flags { fua, ..Flags::default() } };
+        cache.ask(|policy, view| policy.observe(&request, view));
+    };
+    let ssd = WriteTarget::Extra(SSD);
+    for (from, to, op, fua) in [(0, 1, Op::Flush, false), (3, 8, Op::Write, true), (0, 17, Op::Flush, false)]
+    {
+        for _ in 0..3 {
+            assert_eq!(target(&mut cache, 40, from, to), WriteTarget::Home);
+        }
+        flush(&mut cache, Op::Write, false);
+        assert_eq!(target(&mut cache, 40, from, to), WriteTarget::Home, "nothing says that it is a log");
+        flush(&mut cache, op, fua);
+        assert_eq!(target(&mut cache, 40, from, to), ssd);
+    }
+    assert_eq!(target(&mut cache, 50, 0, 16), ssd, "it covers two blocks");
+    cache.set(60, Some(false));
+    assert_eq!(target(&mut cache, 60, 2, 3), ssd, "it is cached");
+    let mut rng = Rng::new(3);
+    let mut random = || {
+        flush(&mut cache, Op::Flush, false);
+        target(&mut cache, rng.below(1 << 18), 1, 5) == ssd
+    };
+    let again = (0..10_000).filter(|_| random()).count();
+    assert!(again < 100, "{again} of 10,000");
 }
 
 #[test]
