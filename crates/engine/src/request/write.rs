@@ -143,7 +143,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
             }
         };
         let are_all_written = matches!(result, Ok(Updated::All));
-        let result = result.map(drop);
+        let mut result = result.map(drop);
         self.update_cache(piece, from, mode, &result);
         if !are_all_written && self.state.borrow().map.has_extras(piece.extent) {
             // Tasks that share the lock may still read the extra copies; none that comes after this write may.
@@ -156,6 +156,10 @@ impl<R: Runtime, D: Device> Core<R, D> {
             };
             self.drop_clean_extras(piece);
             self.guests.cache.borrow_mut().remove(piece.extent);
+            if result.is_ok() {
+                // A write to another part of the block may have made a copy dirty that missed this one: what hides the home must have it.
+                result = self.update_extras(piece, from).await.map(drop);
+            }
         } else {
             drop(guard);
         }
@@ -224,14 +228,22 @@ impl<R: Runtime, D: Device> Core<R, D> {
         (entry, Placed { target: self.enough(target), timing: Timing::of(second) })
     }
 
-    /// Of writes that share the lock of an extent, those that overlap in a block take turns.
+    /// Of writes that share the lock of an extent, those that overlap in a sector take turns. Those that share no more than a block do not: it is by
+    /// waiting for each other that the requests of a stream would lose their order.
     async fn turn_to_write(&self, piece: &Piece, mode: Mode) -> Option<RangeGuard> {
         if mode == Mode::Exclusive {
             return None;
         }
-        let size = self.shape.block_size;
-        let blocks = piece.range.start.align_down(size)..piece.range.end.align_up(size);
-        Some(self.guests.ranges.lock(piece.extent.0, blocks).await)
+        let first = self.extra_sector(piece, piece.range.start);
+        let last = self.extra_sector(piece, piece.range.end - Bytes(1));
+        let sectors = piece.range.start.align_down(first)..piece.range.end.align_up(last);
+        Some(self.guests.ranges.lock(piece.extent.0, sectors).await)
+    }
+
+    /// The sectors of the device that has the extra copy of the block at an offset; the required copies can write a piece alone if its lock is shared.
+    fn extra_sector(&self, piece: &Piece, at: Bytes) -> Bytes {
+        let extra = self.state.borrow().extras.get(self.shape.block_of(piece.extent, at));
+        extra.map_or(Bytes(1), |extra| self.locate(extra.slot).0.alignment)
     }
 
     /// Writes to wherever the policy wants the piece.

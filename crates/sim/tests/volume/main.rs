@@ -36,6 +36,7 @@ mod policy_interface;
 mod policy_state;
 mod replace;
 mod runs;
+mod side_by_side;
 mod silent;
 mod slow_devices;
 mod split;
