@@ -6,6 +6,7 @@ use super::journal::read_segments;
 use super::numbered::Numbered;
 use crate::Result;
 use crate::copies::Member;
+use crate::planted::{Bug, planted};
 use braid_base::Bytes;
 use braid_format::Uuid;
 use braid_format::epoch_journal::{LONGEST_SEGMENT, PAGE, Run};
@@ -63,6 +64,9 @@ impl Index {
     }
 
     fn insert(&mut self, range: Range<Bytes>, at: Option<Bytes>) {
+        if planted(Bug::OldestSegmentWins) && self.journaled.intersects(&range) {
+            return;
+        }
         self.entries.push(Entry { start: range.start, at });
         self.journaled.insert(range, self.entries.len() as u64 - 1);
     }
