@@ -34,6 +34,8 @@ pub enum Bug {
     CleanExtrasNotSaved,
     /// What recovery forgets of clean extra copies is still in the cache table when the volume serves.
     ForgottenExtrasLeft,
+    /// What a guest wrote between a read and the extra copy of what was read is not noticed.
+    OlderBytesPromoted,
     /// A write to a block with a clean extra copy does not wait until the journal says that its span may differ.
     ExtraIntentSkipped,
     /// A write takes a clean extra copy for gone before the journal says so.
@@ -128,7 +130,7 @@ impl Bug {
 #[cfg(feature = "planted")]
 impl Bug {
     /// All others, which crashes and failing disks show.
-    pub const ALL: [Bug; 38] = [
+    pub const ALL: [Bug; 39] = [
         Bug::FlushSkipped,
         Bug::RecordBeforeData,
         Bug::JournalNotFlushed,
@@ -141,6 +143,7 @@ impl Bug {
         Bug::CleanExtrasTrusted,
         Bug::CleanExtrasNotSaved,
         Bug::ForgottenExtrasLeft,
+        Bug::OlderBytesPromoted,
         Bug::ExtraIntentSkipped,
         Bug::GoneExtraForgotten,
         Bug::SlotReusedEarly,

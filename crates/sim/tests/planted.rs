@@ -83,6 +83,7 @@ fn hunt(bug: Bug) -> (Campaign, Engine) {
         | Bug::CleanExtrasNotSaved
         | Bug::CleanBlockReusedEarly
         | Bug::ForgottenExtrasLeft
+        | Bug::OlderBytesPromoted
         | Bug::ExtraIntentSkipped => {
             campaign.states.go_on = 1.0;
             Engine::read_cache()

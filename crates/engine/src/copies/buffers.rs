@@ -7,6 +7,8 @@ use braid_runtime::Arena;
 const RUNS: Bytes = Bytes(8 << 20);
 /// Bounce buffers.
 const BOUNCE: Bytes = Bytes(8 << 20);
+/// What guests have read and is to be copied.
+const TO_COPY: Bytes = Bytes(4 << 20);
 /// Buffers of reads that may be abandoned.
 const REPLACEABLE: Bytes = Bytes(16 << 20);
 
@@ -18,7 +20,9 @@ pub(crate) struct Buffers {
     pub moves: Arena,
     /// For whole blocks of extra copies, held while a bounce buffer is.
     pub blocks: Arena,
-    /// For unaligned edges and background copies. A task that holds a buffer of it takes no second one.
+    /// For what guests have read and gets extra copies: held while its task waits for an extent's lock. Nobody waits for a buffer of it.
+    pub to_copy: Arena,
+    /// For unaligned edges. A task that holds a buffer of it takes no second one.
     pub bounce: Arena,
     /// For reads that another copy answers if the device is late. A read that finds none gets memory of its own.
     pub replaceable: Arena,
@@ -30,6 +34,7 @@ impl Default for Buffers {
             runs: Arena::new(RUNS),
             moves: Arena::new(Arena::LARGEST * 2),
             blocks: Arena::new(MIB),
+            to_copy: Arena::new(TO_COPY),
             bounce: Arena::new(BOUNCE),
             replaceable: Arena::new(REPLACEABLE),
         }

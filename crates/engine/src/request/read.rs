@@ -3,6 +3,7 @@
 use crate::Result;
 use crate::copies::{Deadline, Member, lost};
 use crate::core::Core;
+use crate::planted::{Bug, planted};
 use crate::shape::Piece;
 use braid_base::{Bytes, DeviceId};
 use braid_format::SlotNumber;
@@ -28,6 +29,14 @@ struct Part {
     source: Source,
     /// Whether it is read from the home though there are clean extra copies of some of its blocks.
     passes_clean: bool,
+}
+
+/// Changes beside a read.
+struct Beside {
+    /// Of its extent by guests, so far; none if one is under way.
+    changes: Option<u32>,
+    /// Of the states of devices, so far.
+    states: u64,
 }
 
 /// A disk passes over so much in less time than it takes to position anew.
@@ -80,11 +89,10 @@ impl<R: Runtime, D: Device> Core<R, D> {
                 // To keep what is read, no write may be under way: the lock must be exclusive.
                 drop(guard);
                 let guard = self.locks.lock(Self::lock_number(piece.extent), Mode::Exclusive).await;
-                let states = self.devices.changes();
+                let beside = self.beside(piece);
                 self.fetch(piece, into).await?;
-                if let Some(device) = admit {
-                    self.promote_read(piece, into, (device, states), guard);
-                }
+                drop(guard);
+                self.promote_read(piece, into, admit, beside);
                 Ok(())
             }
             Way::Further(admit) => {
@@ -166,34 +174,35 @@ impl<R: Runtime, D: Device> Core<R, D> {
         guard: LockGuard,
         admit: Option<DeviceId>,
     ) -> Result<()> {
-        let Some(device) = admit else {
-            // A write that reached one copy and not yet the other must not be read and then not be read.
-            self.guests.ranges.wait(piece.extent.0, &piece.range).await;
-            return self.read_copies(&piece, &into, Origin::Guest).await;
-        };
-        // As above: what is promoted must not change meanwhile.
-        drop(guard);
-        let guard = self.locks.lock(Self::lock_number(piece.extent), Mode::Exclusive).await;
-        let states = self.devices.changes();
+        let beside = self.beside(&piece);
+        // A write that reached one copy and not yet the other must not be read and then not be read.
+        self.guests.ranges.wait(piece.extent.0, &piece.range).await;
         self.read_copies(&piece, &into, Origin::Guest).await?;
-        self.promote_read(&piece, &into, (device, states), guard);
+        drop(guard);
+        self.promote_read(&piece, &into, admit, beside);
         Ok(())
     }
 
-    /// Leaves it to a task of its own to make extra copies of what was just read, which keeps the lock.
-    fn promote_read(
-        self: &Rc<Self>,
-        piece: &Piece,
-        read: &Buf,
-        (device, states): (DeviceId, u64),
-        guard: LockGuard,
-    ) {
+    /// What must stay the same from before a read until its bytes are copied. The caller holds the extent's lock.
+    fn beside(&self, piece: &Piece) -> Beside {
+        Beside { changes: self.guests.changing.settled(piece.extent), states: self.devices.changes() }
+    }
+
+    /// Leaves it to a task of its own to make extra copies on a device, if there is one, of what was just read.
+    fn promote_read(self: &Rc<Self>, piece: &Piece, read: &Buf, device: Option<DeviceId>, beside: Beside) {
+        let Beside { changes: Some(changes), states } = beside else { return };
+        let Some(device) = device else { return };
         // Where memory is short, the extra copy has to wait for another read.
-        if let Some(copy) = self.buffers.bounce.try_alloc(read.len()) {
-            copy.copy_from(Bytes::ZERO, read);
-            let (core, piece) = (self.clone(), piece.clone());
-            self.rt.spawn(async move { core.promote(piece, copy, device, states, guard).await });
-        }
+        let Some(copy) = self.buffers.to_copy.try_alloc(read.len()) else { return };
+        copy.copy_from(Bytes::ZERO, read);
+        let (core, piece) = (self.clone(), piece.clone());
+        self.rt.spawn(async move {
+            let guard = core.locks.lock(Self::lock_number(piece.extent), Mode::Exclusive).await;
+            let is_as_read = core.guests.changing.settled(piece.extent) == Some(changes);
+            if is_as_read || planted(Bug::OlderBytesPromoted) {
+                core.promote(piece, copy, device, states, guard).await;
+            }
+        });
     }
 
     /// Brings an extent into the memory cache, where there is one.

@@ -34,6 +34,7 @@ mod pass;
 mod policies;
 mod policy_interface;
 mod policy_state;
+mod promotions;
 mod replace;
 mod runs;
 mod side_by_side;
