@@ -187,9 +187,11 @@ impl<R: Runtime, D: Device> Core<R, D> {
         let (member, start) = self.locate(current);
         let read = self.device_read_to_move(member, start + range.start, into).await;
         if read.is_err() && matches!(other, Other::Equal(_)) && !member.is_late() {
-            self.repair_later(extent, current, range);
+            self.repair_later(extent, current, range.clone());
         }
-        read
+        read?;
+        // A flush may have failed meanwhile: what it lost was not read, but what lay there before.
+        self.check_kept(extent, current, &range)
     }
 
     /// The copy that is read first, and the other: one on a device that is late comes last; if one device is slow, that comes first which is

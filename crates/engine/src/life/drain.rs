@@ -361,6 +361,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
                 self.check_kept(extent, source, &range)?;
                 let start = self.rt.now();
                 self.read_slot(source, range.clone(), &part, Origin::Background).await?;
+                // A flush may have failed meanwhile.
+                self.check_kept(extent, source, &range)?;
                 self.count(Mover::Engine, self.device_of(source), start);
                 let start = self.rt.now();
                 self.write_slot(target, &range, Some(&part), entry.valid, Origin::Background).await?;

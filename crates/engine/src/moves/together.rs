@@ -147,12 +147,15 @@ impl<R: Runtime, D: Device> Core<R, D> {
                 continue;
             }
             let whole = Bytes::ZERO..self.shape.extent_size;
-            if part.iter().any(|each| self.check_kept(each.extent, each.source, &whole).is_err()) {
+            let are_kept =
+                || part.iter().all(|each| self.check_kept(each.extent, each.source, &whole).is_ok());
+            if !are_kept() {
                 return false;
             }
             let (member, first) = self.locate(part[0].source);
             let read = self.device_read_to_move(member, first, &into);
-            if self.in_turn(Mover::Plan, member.id, len, read).await.is_err() {
+            // A flush may have failed meanwhile.
+            if self.in_turn(Mover::Plan, member.id, len, read).await.is_err() || !are_kept() {
                 return false;
             }
         }
