@@ -189,6 +189,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
                 // Guests first: they have the disk for as long.
                 Ok(()) if is_used => self.rt.now().saturating_sub(start),
                 Ok(()) => continue,
+                Err(_) if self.jobs.are_ending() => break,
                 Err(error) => {
                     tracing::error!(%error, "what the journal of epochs has could not be applied");
                     REST
@@ -204,7 +205,10 @@ impl<R: Runtime, D: Device> Core<R, D> {
     async fn apply_what_can_be(&self, epochs: &Epochs, unapplied: &Unapplied, bits: &[usize]) -> Result<()> {
         let mut result = self.apply_bits(epochs, unapplied, bits).await;
         if result.is_ok() {
-            return Ok(());
+            unapplied.succeed();
+        }
+        if result.is_ok() || self.jobs.are_ending() {
+            return result;
         }
         for bit in bits {
             if let Err(error) = self.apply_bits(epochs, unapplied, &[*bit]).await {
@@ -223,6 +227,10 @@ impl<R: Runtime, D: Device> Core<R, D> {
         let pieces: Vec<(Range<Bytes>, Lies)> =
             extents.flat_map(|extent| unapplied.index.within(extent, LONGEST_PIECE)).collect();
         for some in pieces.chunks(PIECES) {
+            // Nothing of it is recorded: the next opening applies it.
+            if self.jobs.are_ending() {
+                return Err(Error::new(ErrorKind::Io, "the volume is closing"));
+            }
             let parts = self.read_pieces_of_journal(epochs, some).await?;
             write_parts(parts, async |at, bytes: &Buf| self.write_image(epochs, at, bytes).await).await?;
         }

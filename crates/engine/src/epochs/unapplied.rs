@@ -165,6 +165,10 @@ impl Unapplied {
             self.recorded.borrow_mut()[bit / 8] |= 1 << (bit % 8);
         }
         self.forget(bits);
+    }
+
+    /// All that was to be applied is in its place: what failed before was something of that.
+    pub fn succeed(&self) {
         self.failure.take();
     }
 

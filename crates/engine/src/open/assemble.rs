@@ -15,7 +15,7 @@ use crate::{Error, ErrorKind, Result};
 use braid_base::{DeviceClass, DeviceId};
 use braid_format::Uuid;
 use braid_format::superblock::{
-    DeviceEntry, DeviceState, DeviceTable, Header, Mapping, Phase, RegionKind, Superblock,
+    DeviceEntry, DeviceState, DeviceTable, Features, Header, Mapping, Phase, RegionKind, Superblock,
 };
 use braid_runtime::{Device, Runtime};
 use std::rc::Rc;
@@ -196,6 +196,18 @@ fn image_alone<D>(
             format!("volume '{}' cannot be recovered: no disk that keeps epochs is there", superblock.name);
         return refuse(ErrorKind::Degraded, text);
     };
+    // A disk that was recovered before, and has gone on with others since: what was written last may be on these.
+    let is_with =
+        |id: &DeviceId| Some(*id) != image && !is_removed(id) && was_current(&superblock.devices[id.index()]);
+    if superblock.features.incompat & Features::UNAPPLIED != 0
+        && let Some(other) = ids().find(is_with)
+    {
+        let text = format!(
+            "volume '{}' has been recovered from its disk already, and has gone on with device {other}: serve it as it is, with that device",
+            superblock.name
+        );
+        return refuse(ErrorKind::Degraded, text);
+    }
     let others = ids().filter(|id| Some(*id) != image && !is_removed(id)).collect();
     Ok((candidate.header.clone(), others))
 }

@@ -7,9 +7,9 @@ use crate::epochs::{
 };
 use crate::rig::{Rig, filled, holds, make, open, open_with, refused};
 use braid_base::{Bytes, MIB, Nanos, Rng};
-use braid_engine::{Durability, ErrorKind, Export, OpenOptions, Past, Replacement, replace};
+use braid_engine::{Addition, Durability, ErrorKind, Export, OpenOptions, Past, Replacement, replace};
 use braid_format::Uuid;
-use braid_format::superblock::{DeviceState, Features};
+use braid_format::superblock::{DeviceState, Features, Layout};
 use braid_runtime::{Arena, Device, Runtime};
 use braid_sim::{Disk, DiskOptions, FaultPlan, Faults, Faulty, World};
 use std::cell::{Cell, RefCell};
@@ -389,4 +389,46 @@ fn a_new_ssd_is_brought_up_to_date_after_the_recovery() {
         volume.close().await.expect("the devices are sound");
         assert!(recovered(&world, &left, None).await == expected, "the disk alone is the volume again");
     });
+}
+
+/// What guests flush to the new SSD was given up by a second recovery, since that believed the disk alone.
+#[test]
+#[cfg_attr(feature = "planted", ignore)]
+fn a_second_recovery_is_refused_once_the_volume_has_gone_on_with_another_device() {
+    let under_way = (0..12).filter(|&seed| go_on_with_another_device(seed)).count();
+    assert!(under_way > 0, "each recovery had ended before the device was there");
+}
+
+/// Whether the recovery was under way when the volume had gone on.
+fn go_on_with_another_device(seed: u64) -> bool {
+    let world = World::new(seed);
+    world.clone().block_on(async move {
+        let mut rng = world.fork_rng();
+        let (disk, _) = lose_ssd_at_work(&world, seed, &mut rng).await;
+        let faults = Faults::new(FaultPlan::default(), world.fork_rng());
+        let volume = just_recovered(&world, &disk, &faults).await;
+        let new = Disk::new(&world, DiskOptions::ssd(MIB * 12));
+        let addition = Addition {
+            name: "the new one".to_owned(),
+            identity: Uuid([8; 16]),
+            model: String::new(),
+            layout: Layout::Head,
+            overwrite: false,
+        };
+        volume.add_device(sound(&new, &world), &addition, |_| Ok(())).await.expect("it is large enough");
+        let (arena, extent) = (Arena::new(MIB), EXTENT * 2);
+        volume.discard(extent, EXTENT).await.expect("the devices are sound");
+        volume.write(extent, &filled(&arena, BLOCK, 9), Durability::Fua).await.expect("there is room");
+        if volume.status().unapplied.is_none() {
+            return false;
+        }
+        let [left, new] = [&disk, &new].map(|disk| sound(&disk.fork(&world).restart(&world), &world));
+        for devices in [vec![left.clone()], vec![left.clone(), new.clone()]] {
+            let again = open_with(world.clone(), devices, alone).await;
+            assert_eq!(refused(again).kind(), ErrorKind::Degraded);
+        }
+        let volume = open(world.clone(), vec![left, new]).await.expect("both are there");
+        assert!(holds(&volume, &arena, extent, BLOCK, 9).await.expect("the devices are sound"));
+        true
+    })
 }
