@@ -74,8 +74,8 @@ pub trait Device: 'static {
     /// Writes all of `from` at `offset`.
     fn write(&self, offset: Bytes, from: &Buf) -> impl Future<Output = io::Result<()>>;
 
-    /// As [`Device::read`], for what is then written to another device by [`Device::write_moved`] and is wanted by nobody else: a device on
-    /// a node leaves the bytes there.
+    /// As [`Device::read`], of bytes that [`Device::write_moved`] then writes to another device, and that the host does not look at: a device on
+    /// a node leaves them there.
     fn read_to_move(&self, offset: Bytes, into: &Buf) -> impl Future<Output = io::Result<()>> {
         self.read(offset, into)
     }

@@ -7,7 +7,7 @@ use braid_runtime::Arena;
 const RUNS: Bytes = Bytes(8 << 20);
 /// Bounce buffers.
 const BOUNCE: Bytes = Bytes(8 << 20);
-/// What guests have read and is to be copied.
+/// Bytes that guests have read and that get extra copies.
 const TO_COPY: Bytes = Bytes(4 << 20);
 /// Buffers of reads that may be abandoned.
 const REPLACEABLE: Bytes = Bytes(16 << 20);
@@ -20,9 +20,9 @@ pub(crate) struct Buffers {
     pub moves: Arena,
     /// For whole blocks of extra copies, held while a bounce buffer is.
     pub blocks: Arena,
-    /// For what guests have read and gets extra copies: held while its task waits for an extent's lock. Nobody waits for a buffer of it.
+    /// For bytes that guests have read and that get extra copies: a task holds a buffer of it while it waits for an extent's lock. No task waits for one.
     pub to_copy: Arena,
-    /// For unaligned edges. A task that holds a buffer of it takes no second one.
+    /// For unaligned edges, and for the image of epochs. A task that holds a buffer of it takes no second one.
     pub bounce: Arena,
     /// For reads that another copy answers if the device is late. A read that finds none gets memory of its own.
     pub replaceable: Arena,

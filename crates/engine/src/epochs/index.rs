@@ -1,5 +1,5 @@
-//! What a journal of epochs has that nobody appends to any more, and where each range lies: for readers of the disk alone, and for a volume that goes on with
-//! that disk.
+//! The ranges in a journal of epochs that does not grow any more, and where each of them lies: for readers of the disk alone, and for a volume that goes on
+//! with that disk.
 
 use super::Place;
 use super::journal::read_segments;

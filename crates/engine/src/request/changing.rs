@@ -1,8 +1,8 @@
 //! Which extents guests are changing: what a read brought beside a change must not become an extra copy, for it may be older.
 //!
-//! A read shares its extent's lock with other reads and with writes, so that requests to one extent are at the disk together. That nobody changed the
-//! bytes between the read and the copy is told by two counts, of the changes that have begun and of those that have ended. They are kept for groups of
-//! extents: a change elsewhere in a group costs a copy, and nothing else.
+//! A read shares its extent's lock with other reads and with writes, so that the device has all requests to one extent at the same time. Two counts, of the
+//! changes that have begun and of those that have ended, tell whether a guest changed the bytes between the read and the copy. They are kept for groups
+//! of extents: if an extent changes, the copies of others in its group are not made either, which costs speed alone.
 
 use braid_base::ExtentId;
 use std::cell::Cell;
