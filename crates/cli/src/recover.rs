@@ -22,7 +22,8 @@ Examples:
   braid recover vault --apply
 
 JSON: name, epoch, age_seconds (of that epoch's end), given_up (devices), only_on_missing (device, offset_bytes, length_bytes),
-unapplied_bytes (in the journal, not in their place); with --read-only also nbd_uris, in one line when ready.")]
+unapplied_bytes (in the journal, not in their place), lost (ranges that read as errors: offset_bytes, length_bytes), recovered_before;
+with --read-only also nbd_uris, in one line when ready.")]
 pub struct Arguments {
     /// The volume
     name: VolumeName,
@@ -40,15 +41,14 @@ pub struct Arguments {
 /// Runs the verb.
 pub fn run(state: &StateDir, arguments: &Arguments, output: Output) -> Result<u8> {
     let Arguments { name, read_only, apply, nbd } = arguments;
-    match read_only {
-        true => braid_control::look(state, name, nbd, |look| output.announce(look, || describe_look(look)))?,
-        false => {
-            let apply = if *apply { Apply::Now } else { Apply::WhileServed };
-            let report = braid_control::recover(state, name, apply)?;
-            output.show(&report, || describe(&report) + &next_steps(&report));
-        }
+    if *read_only {
+        braid_control::look(state, name, nbd, |look| output.announce(look, || describe_look(look)))?;
+        return Ok(0);
     }
-    Ok(0)
+    let apply = if *apply { Apply::Now } else { Apply::WhileServed };
+    let report = braid_control::recover(state, name, apply)?;
+    output.show(&report, || describe(&report) + &next_steps(&report));
+    Ok(if report.lost.is_empty() { 0 } else { 3 })
 }
 
 fn describe_look(look: &LookReport) -> String {
@@ -57,17 +57,32 @@ fn describe_look(look: &LookReport) -> String {
 }
 
 fn describe(report: &RecoverReport) -> String {
-    let RecoverReport { name, epoch, age_seconds, given_up, only_on_missing, .. } = report;
-    let lost: Bytes = only_on_missing.iter().map(|range| Bytes(range.length_bytes)).sum();
+    let RecoverReport { name, epoch, age_seconds, given_up, only_on_missing, lost, recovered_before, .. } =
+        report;
+    let newer: Bytes = only_on_missing.iter().map(|range| Bytes(range.length_bytes)).sum();
     let ago = age_seconds.map_or_else(String::new, |age| format!(", {} ago", Nanos((age * 1e9) as u64)));
-    let mut text = format!(
-        "volume '{name}' is as it was at the end of epoch {epoch}{ago}, without {}\n",
-        given_up.join(", ")
-    );
-    if lost > Bytes::ZERO {
-        text += &format!("what was written after that, in up to {lost}, is lost:\n");
+    let given_up = given_up.join(", ");
+    let mut text = match recovered_before {
+        true => format!(
+            "volume '{name}' was recovered before, as it was at the end of epoch {epoch}{ago}, without {given_up}: what was written since the recovery is kept\n"
+        ),
+        false => {
+            format!("volume '{name}' is as it was at the end of epoch {epoch}{ago}, without {given_up}\n")
+        }
+    };
+    if newer > Bytes::ZERO {
+        text += &format!("what was written after that, in up to {newer}, is lost:\n");
     }
     for range in only_on_missing {
+        text += &format!("  {} from byte {}\n", Bytes(range.length_bytes), range.offset_bytes);
+    }
+    if !lost.is_empty() {
+        let bytes: Bytes = lost.iter().map(|range| Bytes(range.length_bytes)).sum();
+        text += &format!(
+            "{bytes} cannot be read: a part of the disk's journal is damaged; they are errors until all of their extents is written or discarded:\n"
+        );
+    }
+    for range in lost {
         text += &format!("  {} from byte {}\n", Bytes(range.length_bytes), range.offset_bytes);
     }
     text

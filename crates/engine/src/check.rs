@@ -2,6 +2,7 @@
 
 use crate::adopted::{DirtySpans, look_at};
 use crate::copies::{Member, watched};
+use crate::epochs::damaged_extents;
 use crate::journal::{Mode, Recovered, Source, check_cache_tables, check_image, recover};
 use crate::map::State;
 use crate::open::{AdoptedDisk, Assembled, Lacking, ask_superblock, assemble, only_copies};
@@ -115,6 +116,11 @@ async fn check_metadata<D: Device>(
             let on_missing: BTreeSet<ExtentId> = report.only_on_missing.iter().map(|(_, e)| *e).collect();
             report.lost = state.map.lost();
             report.lost.retain(|extent| !on_missing.contains(extent));
+            match damaged_extents(source.members, source.superblock, &shape, &state.map.lost()).await {
+                Ok(extents) => report.lost.extend(extents),
+                Err(error) => report.fatal.push(error.to_string()),
+            }
+            report.lost.sort_unstable();
             report.journal_batches = recovery.batches;
             report.mapped_extents = state.map.mapped();
             report.spans = recovery.spans;

@@ -98,6 +98,10 @@ pub enum Bug {
     JournalOverGuests,
     /// The disk says that a part of that journal has been applied before that is durable.
     AppliedBeforeFlush,
+    /// What a damaged segment of that journal had is read from its place.
+    DamagedReadInPlace,
+    /// What a guest writes over all of a damaged extent counts as applied before it is in its place.
+    WholeRecordedEarly,
     /// A cache that becomes smaller drops dirty copies that have not been written back.
     ShrinkingDropsDirty,
     /// A block of an adopted disk becomes dirty before the record names its span.
@@ -116,6 +120,9 @@ impl Bug {
 
     /// Those of a recovery with guests at work.
     pub const OF_RECOVERY: [Bug; 2] = [Bug::JournalOverGuests, Bug::AppliedBeforeFlush];
+
+    /// Those of a recovery whose journal has bad places.
+    pub const OF_DAMAGE: [Bug; 2] = [Bug::DamagedReadInPlace, Bug::WholeRecordedEarly];
 
     /// Those of an adopted disk, which the loss of the SSD shows.
     pub const OF_ADOPTION: [Bug; 1] = [Bug::DirtySpanUnnamed];

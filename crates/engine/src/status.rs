@@ -13,6 +13,7 @@ use braid_format::superblock::{DeviceState, Layout};
 use braid_format::{SlotNumber, Uuid};
 use braid_policy::Homes;
 use braid_runtime::{Device, Runtime};
+use std::ops::Range;
 
 /// A volume at one moment.
 #[derive(Clone, Debug)]
@@ -30,6 +31,9 @@ pub struct Status {
     /// Extents whose bytes are lost, because their device was given up or a repair could not prove their places: reading them is an error until
     /// they are written whole or discarded.
     pub lost: Vec<ExtentId>,
+    /// Ranges of the volume that were in the journal of a disk that was recovered, in a part that is damaged: reading them is an error until all of their extents is
+    /// written or discarded.
+    pub damaged: Vec<Range<Bytes>>,
     /// Blocks with an extra copy, and how many of these are dirty.
     pub extra_blocks: (usize, usize),
     /// Extents in the memory cache, and how many there may be.
@@ -192,6 +196,7 @@ impl<R: Runtime, D: Device> Volume<R, D> {
             policy: crate::create::written_policy(&**policy),
             mapped_extents: state.map.mapped(),
             lost: state.map.lost(),
+            damaged: core.epochs.as_ref().map_or_else(Vec::new, Epochs::damaged),
             extra_blocks: (state.extras.len(), state.extras.dirty()),
             cached_extents: core.guests.cache.borrow().len_and_limit(),
             map_memory: state.memory(),

@@ -16,7 +16,7 @@ use crate::policy::{InCharge, PolicyStates};
 use crate::request::{ExtentCache, Guests, Readahead};
 use crate::shape::Shape;
 use crate::{Error, ErrorKind, Result};
-use braid_base::{Bytes, DeviceClass, DeviceId, Nanos, Op};
+use braid_base::{Bytes, DeviceClass, DeviceId, ExtentId, Nanos, Op};
 use braid_format::SlotNumber;
 use braid_format::superblock::{DeviceState, Features, Phase, Superblock};
 use braid_policy::{DeviceView, Flags, Origin, Policy};
@@ -156,18 +156,21 @@ impl<R: Runtime, D: Device> Volume<R, D> {
             background: RefCell::default(),
         });
         core.start_watch();
+        let lost = core.state.borrow().map.lost();
         let begun = async {
             core.fill_gaps(&gaps).await?;
             core.begin_epoch(clean).await?;
             if adopted_image.is_some() {
                 core.checkpoint().await?;
             }
-            core.open_epochs(adopted_image).await
+            core.open_epochs(adopted_image, mode).await
         };
         if let Err(error) = begun.await {
             core.end_watch().await;
             return Err(error);
         }
+        let is_new = |extent: &ExtentId| lost.binary_search(extent).is_err();
+        recovery.lost.extend(core.state.borrow().map.lost().into_iter().filter(is_new));
         core.start_background();
         core.adopt_extras();
         core.restore_policy();

@@ -13,9 +13,9 @@ mod engine_subject;
 #[path = "volume/epochs.rs"]
 #[allow(dead_code, reason = "of its tests these use one")]
 mod epochs;
-#[path = "volume/epochs_recovery.rs"]
+#[path = "volume/recovery_campaign.rs"]
 #[allow(dead_code, reason = "of its tests these use one")]
-mod epochs_recovery;
+mod recovery_campaign;
 #[path = "volume/rig/mod.rs"]
 #[allow(dead_code, reason = "tests of volumes use all of it")]
 mod rig;
@@ -175,8 +175,16 @@ fn every_planted_bug_of_epochs_is_found() {
 fn every_planted_bug_of_recovery_is_found() {
     let bugs = Bug::OF_RECOVERY.into_iter();
     let escaped: Vec<Bug> =
-        bugs.filter(|&bug| found_by(bug, epochs_recovery::recover_at_work).is_none()).collect();
+        bugs.filter(|&bug| found_by(bug, recovery_campaign::recover_at_work).is_none()).collect();
     assert!(escaped.is_empty(), "no power cut during a recovery finds {escaped:?}");
+}
+
+#[test]
+fn every_planted_bug_of_damaged_journals_is_found() {
+    let bugs = Bug::OF_DAMAGE.into_iter();
+    let escaped: Vec<Bug> =
+        bugs.filter(|&bug| found_by(bug, recovery_campaign::recover_with_bad_places).is_none()).collect();
+    assert!(escaped.is_empty(), "no power cut during a recovery with bad places finds {escaped:?}");
 }
 
 #[test]

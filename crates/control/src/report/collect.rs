@@ -5,7 +5,7 @@ use crate::report::types::{
     BackgroundReport, CopyReport, DeviceReport, Durability, ExplainReport, GuestReport, LatencyReport,
     OperationReport, ResponseReport, StatusReport,
 };
-use crate::volume::check::ranges;
+use crate::volume::check::{LostRange, ranges};
 use crate::volume::members::Member;
 use braid_base::{Bytes, DeviceId, Nanos};
 use braid_engine::{BackgroundStats, DeviceStatus, Explanation, GuestStats, Latency, MovesStatus, Status};
@@ -22,6 +22,7 @@ pub(crate) fn status_report(name: &str, uptime: Nanos, status: Status, members: 
     // A device that was removed is none of the volume's.
     let is_left = |device: &&DeviceStatus| device.state != DeviceState::Removed;
     let devices = status.devices.iter().filter(is_left);
+    let lost = lost_ranges(&status);
     StatusReport {
         name: name.to_owned(),
         served: true,
@@ -37,8 +38,8 @@ pub(crate) fn status_report(name: &str, uptime: Nanos, status: Status, members: 
         block_bytes: block.0,
         copies: status.shape.copies,
         mapped_bytes: (extent * u64::from(status.mapped_extents)).0,
-        lost_bytes: (extent * status.lost.len() as u64).0,
-        lost: ranges(&status.lost, extent).into_iter().take(LOST_SHOWN).collect(),
+        lost_bytes: lost.iter().map(|range| range.length_bytes).sum(),
+        lost: lost.into_iter().take(LOST_SHOWN).collect(),
         extra_bytes: (block * status.extra_blocks.0 as u64).0,
         dirty_bytes: (block * status.extra_blocks.1 as u64).0,
         cache_bytes: (extent * status.cached_extents.0 as u64).0,
@@ -61,6 +62,14 @@ pub(crate) fn status_report(name: &str, uptime: Nanos, status: Status, members: 
         background: background_report(&status.background, &status.moves),
         devices: devices.map(|device| device_report(device, members, extent, &total)).collect(),
     }
+}
+
+/// What of the volume reads as errors, in order.
+pub(crate) fn lost_ranges(status: &Status) -> Vec<LostRange> {
+    let mut lost = ranges(&status.lost, status.shape.extent_size);
+    lost.extend(status.damaged.iter().map(LostRange::of));
+    lost.sort_unstable_by_key(|range| range.offset_bytes);
+    lost
 }
 
 /// Sums over the devices, for shares.

@@ -11,6 +11,7 @@ use crate::volume::state_dir::{StateDir, VolumeName};
 use braid_base::{Bytes, DeviceId, ExtentId};
 use braid_engine::{OpenOptions, Volume};
 use serde::{Deserialize, Serialize};
+use std::ops::Range;
 
 /// What a check found.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -46,6 +47,12 @@ pub struct LostRange {
     pub offset_bytes: u64,
     /// How long it is.
     pub length_bytes: u64,
+}
+
+impl LostRange {
+    pub(crate) fn of(range: &Range<Bytes>) -> LostRange {
+        LostRange { offset_bytes: range.start.0, length_bytes: (range.end - range.start).0 }
+    }
 }
 
 /// A range of a volume whose newest bytes one device alone holds, which is missing.
@@ -148,10 +155,7 @@ pub fn repair(state: &StateDir, name: &VolumeName, distrust: &[DeviceId]) -> Res
             .map_err(|error| with_paths(error, &members))?;
         volume.close().await?;
         let lost = ranges(&recovery.lost, volume.status().shape.extent_size);
-        let older = recovery.older.iter().map(|range| LostRange {
-            offset_bytes: range.start.0,
-            length_bytes: (range.end - range.start).0,
-        });
+        let older = recovery.older.iter().map(LostRange::of);
         Ok(lost.into_iter().chain(older).collect::<Vec<_>>())
     })?;
     drop(lock);

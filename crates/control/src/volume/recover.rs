@@ -1,9 +1,10 @@
 //! `braid recover`: a volume without its SSDs, from the disk that keeps epochs; for good, or first for readers.
 
+use crate::report::collect::lost_ranges;
 use crate::serve::address::{NbdAddress, nbd_uri};
 use crate::serve::daemon::in_world;
 use crate::serve::ring::on_ring;
-use crate::volume::check::{MissingRange, check};
+use crate::volume::check::{LostRange, MissingRange, check};
 use crate::volume::lock::VolumeLock;
 use crate::volume::members::{
     Member, handles, names, open_members, open_members_to_read, open_options, with_paths,
@@ -32,6 +33,10 @@ pub struct RecoverReport {
     pub only_on_missing: Vec<MissingRange>,
     /// How much of the volume is in the disk's journal, and not in its place yet: only Braid finds it there.
     pub unapplied_bytes: u64,
+    /// Ranges that were in a part of that journal which is damaged: they read as errors until all of their extents is written or discarded.
+    pub lost: Vec<LostRange>,
+    /// Whether it had been recovered before: then it is what it was then, with all that guests have written since.
+    pub recovered_before: bool,
 }
 
 /// When what is in the journal gets to its place.
@@ -61,7 +66,7 @@ pub struct LookReport {
 /// `Busy` while it is served; `Degraded` if no device is missing, or the disk alone is not a state of the volume: nothing was changed then.
 pub fn recover(state: &StateDir, name: &VolumeName, apply: Apply) -> Result<RecoverReport> {
     let record = state.load(name)?;
-    let lost = lost_ranges(state, name)?;
+    let newer = newer_on_missing(state, name)?;
     let _lock = VolumeLock::take(state, name, "recovered")?;
     on_ring(async |ring| {
         let members = open_members(ring, &record).await?;
@@ -77,9 +82,13 @@ pub fn recover(state: &StateDir, name: &VolumeName, apply: Apply) -> Result<Reco
         let size = volume.size();
         volume.close().await?;
         applied?;
+        let status = volume.status();
         let past = recovery.adopted.expect("an opening that was to recover has done so, or failed");
-        let unapplied = volume.status().unapplied.unwrap_or_default();
-        Ok(RecoverReport { unapplied_bytes: unapplied.0, ..report(ring, name, &members, (past, size), lost) })
+        Ok(RecoverReport {
+            unapplied_bytes: status.unapplied.unwrap_or_default().0,
+            lost: lost_ranges(&status),
+            ..report(ring, name, &members, (past, size), newer)
+        })
     })
 }
 
@@ -95,7 +104,7 @@ pub fn look(
     ready: impl FnOnce(&LookReport),
 ) -> Result<()> {
     let record = state.load(name)?;
-    let lost = lost_ranges(state, name)?;
+    let newer = newer_on_missing(state, name)?;
     let _lock = VolumeLock::take(state, name, "recovered")?;
     in_world(async |world| {
         let ring = &world.ring;
@@ -105,6 +114,7 @@ pub fn look(
             .await
             .map_err(|error| with_paths(error, &members))?;
         let (size, journaled) = (past.size(), past.journaled());
+        let lost = past.damaged().iter().map(LostRange::of).collect();
         let server = Server::new(ring.clone(), past, ServerConfig::new(name.as_str(), &world.arena))?;
         let usual = [NbdAddress::Unix(state.nbd_socket(name))];
         let mut nbd_uris = Vec::new();
@@ -119,7 +129,8 @@ pub fn look(
         }
         let recovered = RecoverReport {
             unapplied_bytes: journaled.0,
-            ..report(ring, name, &members, (past_state, size), lost)
+            lost,
+            ..report(ring, name, &members, (past_state, size), newer)
         };
         ready(&LookReport { recovered, nbd_uris });
         if let Err(error) = world.signals.recv().await {
@@ -142,7 +153,7 @@ fn missing(name: &VolumeName, members: &[Member]) -> Result<Vec<DeviceId>> {
 }
 
 /// Where something is lost, in whole spans; none if too many devices are missing for anyone to know.
-fn lost_ranges(state: &StateDir, name: &VolumeName) -> Result<Option<Vec<MissingRange>>> {
+fn newer_on_missing(state: &StateDir, name: &VolumeName) -> Result<Option<Vec<MissingRange>>> {
     match check(state, name) {
         Ok(report) => Ok(Some(report.only_on_missing)),
         Err(error) if error.kind() == ErrorKind::Degraded => Ok(None),
@@ -154,8 +165,8 @@ fn report(
     ring: &Ring,
     name: &VolumeName,
     members: &[Member],
-    (PastState { device, epoch, ended }, size): (PastState, Bytes),
-    lost: Option<Vec<MissingRange>>,
+    (PastState { device, epoch, ended, goes_on }, size): (PastState, Bytes),
+    newer: Option<Vec<MissingRange>>,
 ) -> RecoverReport {
     let age = ring.calendar().zip(ended).map(|(now, ended)| now.saturating_sub(ended));
     let age_seconds = age.map(|age| age.as_secs_f64());
@@ -163,7 +174,19 @@ fn report(
     let given_up: Vec<String> = others.map(|id| id.to_string()).collect();
     let anywhere =
         |device: &String| MissingRange { device: device.clone(), offset_bytes: 0, length_bytes: size.0 };
-    let only_on_missing = lost.unwrap_or_else(|| given_up.iter().take(1).map(anywhere).collect());
-    let name = name.to_string();
-    RecoverReport { name, epoch, age_seconds, given_up, only_on_missing, unapplied_bytes: 0 }
+    let only_on_missing = match goes_on {
+        // What that had was given up then.
+        true => Vec::new(),
+        false => newer.unwrap_or_else(|| given_up.iter().take(1).map(anywhere).collect()),
+    };
+    RecoverReport {
+        name: name.to_string(),
+        epoch,
+        age_seconds,
+        given_up,
+        only_on_missing,
+        unapplied_bytes: 0,
+        lost: Vec::new(),
+        recovered_before: goes_on,
+    }
 }

@@ -12,7 +12,7 @@ use braid_base::{DeviceId, ExtentId, Nanos};
 use braid_format::SpanId;
 use braid_format::epoch_journal::{self, StatePage};
 use braid_format::map_page::Entry;
-use braid_format::superblock::Superblock;
+use braid_format::superblock::{Features, Superblock};
 use braid_runtime::{Device, Runtime};
 
 /// What a volume was at a past instant.
@@ -24,12 +24,15 @@ pub struct PastState {
     pub epoch: u64,
     /// When that was, since 1970; none if the clock did not tell.
     pub ended: Option<Nanos>,
+    /// Whether it was recovered before, in an earlier opening: then it is that with all that guests have written since.
+    pub goes_on: bool,
 }
 
 impl PastState {
     pub(super) fn of(device: DeviceId, page: &StatePage) -> PastState {
         let ended = Some(page.ended).filter(|&ended| ended > Nanos::ZERO);
-        PastState { device, epoch: page.epoch, ended }
+        let goes_on = page.state == epoch_journal::State::Recovered;
+        PastState { device, epoch: page.epoch, ended, goes_on }
     }
 }
 
@@ -97,6 +100,9 @@ pub(crate) async fn adopt<R: Runtime, D: Device>(
 }
 
 /// A disk that began to be the volume and was interrupted, if there is nothing else.
+///
+/// # Errors
+/// `Corrupt` if the disk cannot say how far its recovery is.
 async fn begun<D: Device>(
     members: &[Member<D>],
     superblock: &Superblock,
@@ -106,9 +112,10 @@ async fn begun<D: Device>(
         current.all(|member| member.id == place.device)
     };
     let place = Place::of(superblock).filter(|place| members[place.device.index()].is_current());
-    let Some(place) = place.filter(is_alone) else { return Ok(None) };
-    let page = state_of(&members[place.device.index()], &place, superblock.volume).await?;
-    Ok((page.state == epoch_journal::State::Adopting).then_some((place, page)))
+    let is_recovering = superblock.features.incompat & Features::UNAPPLIED != 0;
+    let Some(place) = place.filter(|place| is_recovering || is_alone(place)) else { return Ok(None) };
+    let page = state_of(&members[place.device.index()], &place, superblock).await?;
+    Ok((page.state == epoch_journal::State::Adopting && is_alone(&place)).then_some((place, page)))
 }
 
 /// The disk that alone is the volume as it was, and what it says of that. If the volume `went_without` a device before, it may have gone on with what lies in
@@ -131,7 +138,7 @@ pub(super) async fn past_of<D: Device>(
             &format!("device {}, which keeps epochs, is {}", place.device, member.state()),
         );
     }
-    let page = state_of(member, &place, superblock.volume).await?;
+    let page = state_of(member, &place, superblock).await?;
     match page.state {
         epoch_journal::State::Adopting | epoch_journal::State::Recovered => Ok((place, page)),
         _ if went_without => {

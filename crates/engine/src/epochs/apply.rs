@@ -1,7 +1,7 @@
 //! From the journal into the image, with what the segments hold: at an opening, and before something else than epochs writes to the image. While guests
 //! work, [`super::sweep`] does it, and when the SSDs are lost [`super::recovered`].
 
-use super::journal::{Segment, read_segments, write_state};
+use super::journal::{read_segments, write_state};
 use super::{Epochs, Place};
 use crate::copies::{Deadline, Member};
 use crate::core::Core;
@@ -11,7 +11,7 @@ use crate::shape::Shape;
 use crate::{Error, Result};
 use braid_base::Bytes;
 use braid_format::Uuid;
-use braid_format::epoch_journal::{LONGEST_SEGMENT, Run, StatePage};
+use braid_format::epoch_journal::{Entry, LONGEST_SEGMENT, Run, StatePage};
 use braid_policy::Origin;
 use braid_runtime::{Arena, Buf, Device, Runtime, join_all};
 use std::ops::Range;
@@ -54,15 +54,17 @@ impl Batch {
         let pieces = (place.ring() / PARTS).min(SORTED) / LONGEST_SEGMENT + 1;
         let arena = Arena::new(LONGEST_SEGMENT * pieces);
         let end = shape.extent_size * u64::from(shape.extents());
-        let (mut left, mut segments) = (run, Vec::new());
+        let (mut left, mut parts) = (run, Vec::new());
         for _ in 0..pieces {
             if left.segments > 0 {
                 let (read, rest) = read_segments(member, (place, volume), left, &arena, end).await?;
-                segments.extend(read);
+                for segment in read {
+                    parts.extend(segment.parts()?);
+                }
                 left = rest;
             }
         }
-        Ok(Batch { left, parts: sort(segments) })
+        Ok(Batch { left, parts: sort(parts) })
     }
 }
 
@@ -99,11 +101,10 @@ impl Write {
     }
 }
 
-/// What these segments make of the image: what came last to a place counts.
-fn sort(segments: Vec<Segment>) -> Vec<Part> {
+/// What segments with these ranges, the oldest first, make of the image: what came last to a place counts.
+fn sort(mut from_old_to_new: Vec<(Entry, Buf)>) -> Vec<Part> {
     let mut newer = Ranges::default();
     let mut parts: Vec<Part> = Vec::new();
-    let mut from_old_to_new: Vec<_> = segments.into_iter().flat_map(|segment| segment.parts).collect();
     if planted(Bug::OldestSegmentWins) {
         from_old_to_new.reverse();
     }
@@ -258,7 +259,6 @@ impl Epochs {
 mod tests {
     use super::*;
     use braid_base::{KIB, Rng};
-    use braid_format::epoch_journal::Entry;
 
     const VOLUME: u64 = 64;
 
@@ -268,7 +268,7 @@ mod tests {
         let (arena, mut rng) = (Arena::new(LONGEST_WRITE * 8), Rng::new(3));
         for _ in 0..300 {
             let mut expected = [0u8; VOLUME as usize];
-            let mut segments = Vec::new();
+            let mut parts = Vec::new();
             for value in 1..=rng.between(1, 9) as u8 {
                 let start = rng.below(VOLUME - 1);
                 let end = rng.between(start + 1, VOLUME + 1);
@@ -277,9 +277,9 @@ mod tests {
                 let bytes = arena.try_alloc(range.end - range.start).expect("there is room");
                 bytes.with_bytes_mut(|bytes| bytes.fill(value));
                 expected[start as usize..end as usize].fill(if zeros { 0xff } else { value });
-                segments.push(Segment { at: Bytes::ZERO, parts: vec![(Entry { range, zeros }, bytes)] });
+                parts.push((Entry { range, zeros }, bytes));
             }
-            let writes = join(sort(segments));
+            let writes = join(sort(parts));
             let mut found = [0u8; VOLUME as usize];
             for write in &writes {
                 assert_eq!(write.parts[0].0.start, write.range.start);
@@ -308,8 +308,7 @@ mod tests {
         let range = KIB..LONGEST_WRITE * 3;
         let zeros =
             Arena::new(KIB * 4).try_alloc(KIB * 4).expect("there is room").slice(Bytes::ZERO..Bytes::ZERO);
-        let parts = vec![(Entry { range: range.clone(), zeros: true }, zeros)];
-        let writes = join(sort(vec![Segment { at: Bytes::ZERO, parts }]));
+        let writes = join(sort(vec![(Entry { range: range.clone(), zeros: true }, zeros)]));
         assert!(writes.iter().all(|write| write.range.end - write.range.start <= LONGEST_WRITE));
         assert_eq!((writes[0].range.start, writes[writes.len() - 1].range.end), (range.start, range.end));
     }

@@ -4,9 +4,9 @@
 use super::Place;
 use super::journal::read_segments;
 use super::numbered::Numbered;
-use crate::Result;
 use crate::copies::Member;
 use crate::planted::{Bug, planted};
+use crate::{Error, ErrorKind, Result};
 use braid_base::Bytes;
 use braid_format::Uuid;
 use braid_format::epoch_journal::{LONGEST_SEGMENT, PAGE, Run};
@@ -14,17 +14,21 @@ use braid_runtime::{Arena, Device};
 use std::ops::Range;
 
 /// Takes about 60 bytes of memory for each range.
+#[derive(Default)]
 pub(super) struct Index {
     /// Ranges of the volume, with the numbers of their entries.
     journaled: Numbered,
     entries: Vec<Entry>,
+    /// Why bytes of a segment are not what was written, if some are not.
+    damage: Option<Error>,
 }
 
+#[derive(Clone, Copy)]
 struct Entry {
     /// Where the range begins in the volume.
     start: Bytes,
-    /// Where it lies on the disk; none for zeros.
-    at: Option<Bytes>,
+    /// Where that byte of it lies.
+    lies: Lies,
 }
 
 /// Where the newest bytes of a range lie on the disk.
@@ -36,26 +40,41 @@ pub(super) enum Lies {
     InJournal(Bytes),
     /// Nowhere: the journal says that they are zeros.
     Zeros,
+    /// Nowhere any more: the journal had them, and that part of it is damaged. What is in their place is older.
+    Damaged,
 }
 
 impl Index {
-    /// Reads and verifies all of a run, for a volume that ends at `end`.
+    /// Reads and verifies all of a run, for a volume that ends at `end`. Of a segment whose bytes are not what was written, each range that has any is damaged.
+    ///
+    /// # Errors
+    /// For an index page that cannot be read or is damaged.
     pub async fn read<D: Device>(
         member: &Member<D>,
         (place, volume): (&Place, Uuid),
         mut run: Run,
         end: Bytes,
     ) -> Result<Index> {
-        let mut index = Index { journaled: Numbered::default(), entries: Vec::new() };
+        let mut index = Index::default();
         while run.segments > 0 {
             let arena = Arena::new(LONGEST_SEGMENT);
             let (segments, left) = read_segments(member, (place, volume), run, &arena, end).await?;
             for segment in segments {
                 let mut at = place.ring_offset() + segment.at + PAGE;
-                for (entry, _) in segment.parts {
+                for entry in segment.entries {
                     let stored = entry.stored();
-                    index.insert(entry.range, (!entry.zeros).then_some(at));
+                    let lies = match &segment.content {
+                        _ if entry.zeros => Lies::Zeros,
+                        Ok(_) => Lies::InJournal(at),
+                        Err(_) if planted(Bug::DamagedReadInPlace) => Lies::InPlace,
+                        Err(_) => Lies::Damaged,
+                    };
+                    index.insert(entry.range, lies);
                     at += stored;
+                }
+                if let Err(error) = segment.content {
+                    tracing::error!(%error, "ranges of the volume are lost with it");
+                    index.damage.get_or_insert(error);
                 }
             }
             run = left;
@@ -63,11 +82,11 @@ impl Index {
         Ok(index)
     }
 
-    fn insert(&mut self, range: Range<Bytes>, at: Option<Bytes>) {
+    fn insert(&mut self, range: Range<Bytes>, lies: Lies) {
         if planted(Bug::OldestSegmentWins) && self.journaled.intersects(&range) {
             return;
         }
-        self.entries.push(Entry { start: range.start, at });
+        self.entries.push(Entry { start: range.start, lies });
         self.journaled.insert(range, self.entries.len() as u64 - 1);
     }
 
@@ -82,8 +101,11 @@ impl Index {
         if part.start > range.start {
             return (part.start.min(range.end), Lies::InPlace);
         }
-        let Entry { start, at } = &self.entries[number as usize];
-        let lies = at.map_or(Lies::Zeros, |at| Lies::InJournal(at + (range.start - *start)));
+        let Entry { start, lies } = self.entries[number as usize];
+        let lies = match lies {
+            Lies::InJournal(at) => Lies::InJournal(at + (range.start - start)),
+            other => other,
+        };
         (part.end.min(range.end), lies)
     }
 
@@ -103,6 +125,29 @@ impl Index {
         }
         found
     }
+
+    /// Why bytes of the journal are not what was written, if some are not.
+    pub fn damage(&self) -> Option<&Error> {
+        self.damage.as_ref()
+    }
+
+    /// The ranges that are nowhere any more, in order. Costs as much as there are ranges, if there is any damage.
+    pub fn damaged(&self) -> Vec<Range<Bytes>> {
+        let is_damaged = |range: &Range<Bytes>| self.locate(range).1 == Lies::Damaged;
+        let all = self.damage.iter().flat_map(|_| self.ranges());
+        all.filter(is_damaged).collect()
+    }
+}
+
+/// Why bytes of the volume cannot be read that are nowhere any more.
+pub(super) fn nowhere(range: &Range<Bytes>) -> Error {
+    let text = format!(
+        "{} from byte {} of the volume were in a part of the journal of epochs that is damaged: write all of their extent, or discard it, and restore its \
+         content from a backup",
+        range.end - range.start,
+        range.start.0
+    );
+    Error::new(ErrorKind::Corrupt, text)
 }
 
 #[cfg(test)]
@@ -110,11 +155,30 @@ pub(super) mod tests {
     use super::*;
 
     pub fn index(entries: &[(Range<u64>, Option<u64>)]) -> Index {
-        let mut index = Index { journaled: Numbered::default(), entries: Vec::new() };
+        let mut index = Index::default();
         for (range, at) in entries {
-            index.insert(Bytes(range.start)..Bytes(range.end), at.map(Bytes));
+            let lies = at.map_or(Lies::Zeros, |at| Lies::InJournal(Bytes(at)));
+            index.insert(Bytes(range.start)..Bytes(range.end), lies);
         }
         index
+    }
+
+    /// With some ranges that are nowhere any more, as a later segment says.
+    pub fn damaged(mut index: Index, ranges: &[Range<u64>]) -> Index {
+        for range in ranges {
+            index.insert(Bytes(range.start)..Bytes(range.end), Lies::Damaged);
+            index.damage.get_or_insert(Error::new(ErrorKind::Corrupt, "a bad place"));
+        }
+        index
+    }
+
+    #[test]
+    fn a_range_is_damaged_until_a_later_segment_has_it() {
+        let mut index = damaged(index(&[(0..8, Some(100))]), &[4..20, 30..40]);
+        assert_eq!(index.locate(&(Bytes(6)..Bytes(50))), (Bytes(20), Lies::Damaged));
+        index.insert(Bytes(10)..Bytes(12), Lies::InJournal(Bytes(900)));
+        index.insert(Bytes(30)..Bytes(40), Lies::Zeros);
+        assert_eq!(index.damaged(), [Bytes(4)..Bytes(10), Bytes(12)..Bytes(20)]);
     }
 
     #[test]

@@ -10,23 +10,41 @@ use braid_format::epoch_journal::{
     Entry, LONGEST_SEGMENT, MOST_ENTRIES, PAGE, Run, STATE_PAGES, StatePage, decode_index, encode_index,
     encode_state, newest_applied, newest_state, next_place,
 };
+use braid_format::superblock::{Features, Superblock};
 use braid_policy::Origin;
 use braid_runtime::{Arena, Buf, Device, Runtime};
+use std::fmt::Display;
 
 /// What a disk says that it is. One that says nothing is not a state of the volume.
+///
+/// # Errors
+/// `Corrupt` if it must say something, because not all of its journal has been applied: what lies in its place is older than that.
 pub(crate) async fn state_of<D: Device>(
     member: &Member<D>,
     place: &Place,
-    volume: Uuid,
+    superblock: &Superblock,
 ) -> Result<StatePage> {
     let buf = read_states(member, place).await?;
-    let page = buf.with_bytes(|bytes| newest_state(bytes, volume)).unwrap_or(StatePage::NOTHING);
+    let is_recovering = superblock.features.incompat & Features::UNAPPLIED != 0;
+    let page = match buf.with_bytes(|bytes| newest_state(bytes, superblock.volume)) {
+        None if is_recovering => return Err(lost_state(member, place)),
+        page => page.unwrap_or(StatePage::NOTHING),
+    };
     if page.run.at >= place.ring() {
         let text =
             format!("the run of epochs begins at byte {} of a ring of {}", page.run.at.0, place.ring());
         return Err(Error::new(ErrorKind::Corrupt, text));
     }
     Ok(page)
+}
+
+fn lost_state<D: Device>(member: &Member<D>, place: &Place) -> Error {
+    let text = format!(
+        "device {} was recovered, and both pages at byte {} of it are damaged that say what of its journal of epochs is in its place: nothing else knows that; \
+         restore the volume from a backup, or copy the device with a program that tries bad places again (ddrescue), and use the copy",
+        member.id, place.offset.0
+    );
+    Error::new(ErrorKind::Corrupt, text)
 }
 
 /// What a disk that has been recovered says that has been applied of its run, as bits; none for any other.
@@ -66,12 +84,33 @@ pub(super) async fn write_state<D: Device>(
 pub(super) struct Segment {
     /// The byte of the ring at which it lies.
     pub at: Bytes,
+    /// Its ranges, in the order in which their bytes lie there.
+    pub entries: Vec<Entry>,
+    /// The bytes of those that are not zeros, one behind the other. One sum covers all of these: without a part of them, none can be verified.
+    pub content: Result<Buf>,
+}
+
+impl Segment {
     /// Its ranges, with the bytes of those that are not zeros.
-    pub parts: Vec<(Entry, Buf)>,
+    ///
+    /// # Errors
+    /// Why these are not what was written.
+    pub fn parts(self) -> Result<Vec<(Entry, Buf)>> {
+        let (content, mut from) = (self.content?, Bytes::ZERO);
+        let part = |entry: Entry| {
+            let start = from;
+            from += entry.stored();
+            (entry, content.slice(start..from))
+        };
+        Ok(self.entries.into_iter().map(part).collect())
+    }
 }
 
 /// Reads some segments of a run, one behind the other, for an image that ends at `end`: as many as lie in one piece of the ring. At least one, and
-/// what is left of the run.
+/// what is left of the run. What lies between or behind them costs nothing if it cannot be read.
+///
+/// # Errors
+/// If an index page cannot be read or is damaged: nobody knows then which ranges the segment has, nor where the next one begins.
 pub(super) async fn read_segments<D: Device>(
     member: &Member<D>,
     (place, volume): (&Place, Uuid),
@@ -79,43 +118,69 @@ pub(super) async fn read_segments<D: Device>(
     arena: &Arena,
     end: Bytes,
 ) -> Result<(Vec<Segment>, Run)> {
-    let len = LONGEST_SEGMENT.min(place.ring() - run.at);
-    let buf = arena.alloc(len).await;
-    let read = member.read(place.ring_offset() + run.at, &buf, Deadline::Only).await;
-    read.map_err(|e| Error::io(format_args!("the journal of epochs could not be read"), &e))?;
+    let piece = run.at..place.ring().min(run.at + LONGEST_SEGMENT);
+    let buf = arena.alloc(piece.end - piece.start).await;
+    let read = member.read(place.ring_offset() + piece.start, &buf, Deadline::Only).await;
     let (mut left, mut segments) = (run, Vec::new());
-    while left.segments > 0 && left.at >= run.at {
-        let rest = buf.slice(left.at - run.at..len);
-        let damaged = |why: &dyn std::fmt::Display| {
-            let text = format!("segment {} in the journal of epochs is damaged: {why}", left.first);
-            Error::new(ErrorKind::Corrupt, text)
-        };
-        if rest.len() < PAGE && !segments.is_empty() {
-            break;
-        }
-        let index = rest.with_bytes(|bytes| decode_index(bytes, volume, left.first, end));
-        let index = index.map_err(|e| damaged(&e))?;
-        let stored = index.stored();
-        if PAGE + stored > rest.len() {
-            match segments.is_empty() {
-                true => return Err(damaged(&"it is longer than the journal")),
-                // The next reading begins with it.
-                false => break,
+    while left.segments > 0 && piece.contains(&left.at) {
+        let rest = buf.slice(left.at - piece.start..buf.len());
+        let index = match &read {
+            Ok(()) if rest.len() < PAGE && !segments.is_empty() => break,
+            Ok(()) => rest.with_bytes(|bytes| decode_index(bytes, volume, left.first, end)),
+            Err(_) => {
+                let page = read_exactly(member, place.ring_offset() + left.at, PAGE).await;
+                let page = page.map_err(|error| lost_index(member, place, left, &error))?;
+                page.with_bytes(|bytes| decode_index(bytes, volume, left.first, end))
             }
-        }
-        let content = rest.slice(PAGE..PAGE + stored);
-        content.with_bytes(|bytes| index.verify(volume, bytes)).map_err(|e| damaged(&e))?;
-        let mut from = Bytes::ZERO;
-        let part = |entry: Entry| {
-            let start = from;
-            from += entry.stored();
-            (entry, content.slice(start..from))
         };
-        segments.push(Segment { at: left.at, parts: index.entries.into_iter().map(part).collect() });
+        let index = index.map_err(|invalid| lost_index(member, place, left, &invalid))?;
+        let (content, stored) = (left.at + PAGE, index.stored());
+        if content + stored > place.ring() {
+            return Err(lost_index(member, place, left, &"it is longer than the journal"));
+        }
+        let bytes = match &read {
+            // The next reading begins with it.
+            Ok(()) if content + stored > piece.end => break,
+            Ok(()) => Ok(rest.slice(PAGE..PAGE + stored)),
+            Err(_) if stored == Bytes::ZERO => Ok(rest.slice(PAGE..PAGE)),
+            Err(_) => read_exactly(member, place.ring_offset() + content, stored.align_up(PAGE))
+                .await
+                .map(|bytes| bytes.slice(Bytes::ZERO..stored))
+                .map_err(|error| lost_content(left, &error)),
+        };
+        let content = bytes.and_then(|bytes| {
+            let verified = bytes.with_bytes(|bytes| index.verify(volume, bytes));
+            verified.map(|()| bytes).map_err(|invalid| lost_content(left, &invalid))
+        });
+        segments.push(Segment { at: left.at, entries: index.entries, content });
         let at = next_place(left.at + PAGE + stored.align_up(PAGE), place.ring());
         left = Run { at, first: left.first + 1, segments: left.segments - 1 };
     }
     Ok((segments, left))
+}
+
+async fn read_exactly<D: Device>(member: &Member<D>, at: Bytes, len: Bytes) -> std::io::Result<Buf> {
+    let buf = Arena::new(len).alloc(len).await;
+    member.read(at, &buf, Deadline::Only).await?;
+    Ok(buf)
+}
+
+/// Why nothing can be said of a segment, and what can be done: another try of each bad place is all that is left.
+fn lost_index<D: Device>(member: &Member<D>, place: &Place, run: Run, why: &dyn Display) -> Error {
+    let text = format!(
+        "segment {} in the journal of epochs, at byte {} of device {}, is damaged: {why}: which ranges of the volume it has is not known: bring the other \
+         devices back if they are not lost, or copy {} with a program that tries bad places again (ddrescue), and use the copy",
+        run.first,
+        (place.ring_offset() + run.at).0,
+        member.id,
+        member.id
+    );
+    Error::new(ErrorKind::Corrupt, text)
+}
+
+fn lost_content(run: Run, why: &dyn Display) -> Error {
+    let text = format!("the bytes of segment {} in the journal of epochs are damaged: {why}", run.first);
+    Error::new(ErrorKind::Corrupt, text)
 }
 
 impl<R: Runtime, D: Device> Core<R, D> {

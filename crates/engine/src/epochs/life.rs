@@ -5,6 +5,7 @@ use super::{Adopted, Epochs, Lacks, Stage};
 use crate::Result;
 use crate::copies::Member;
 use crate::core::Core;
+use crate::journal::Mode;
 use braid_base::{Bytes, DeviceId};
 use braid_format::epoch_journal::{State, StatePage};
 use braid_policy::Origin;
@@ -14,24 +15,29 @@ use std::rc::Rc;
 impl<R: Runtime, D: Device> Core<R, D> {
     /// At the opening: what the image is, before anyone changes anything. A disk that cannot say it is done without, if the volume has all of it elsewhere.
     /// `adopted`: this opening has made that disk the volume, and written the map that says so.
-    pub async fn open_epochs(self: &Rc<Self>, adopted: Option<Adopted>) -> Result<()> {
+    pub async fn open_epochs(self: &Rc<Self>, adopted: Option<Adopted>, mode: Mode) -> Result<()> {
         let Some(epochs) = &self.epochs else { return Ok(()) };
         if !self.member(epochs.device()).is_written() {
             return Ok(());
         }
-        match self.open_image(epochs, adopted).await {
+        match self.open_image(epochs, (adopted, mode)).await {
             Ok(()) => Ok(()),
             Err(error) => self.give_up(epochs.device(), error).await,
         }
     }
 
-    async fn open_image(self: &Rc<Self>, epochs: &Epochs, adopted: Option<Adopted>) -> Result<()> {
+    async fn open_image(
+        self: &Rc<Self>,
+        epochs: &Epochs,
+        (adopted, mode): (Option<Adopted>, Mode),
+    ) -> Result<()> {
         let member = self.member(epochs.device());
-        let volume = self.devices.superblock().volume;
-        let page = super::state_of(member, &epochs.place, volume).await?;
+        let superblock = self.devices.superblock().clone();
+        let volume = superblock.volume;
+        let page = super::state_of(member, &epochs.place, &superblock).await?;
         epochs.disk.set(page);
         epochs.next_segment.set(page.run.at);
-        if page.run.segments > 0 && self.open_recovered(epochs, page, adopted).await? {
+        if page.run.segments > 0 && self.open_recovered(epochs, page, (adopted, mode)).await? {
             return Ok(());
         }
         self.forget_recovery().await?;
@@ -132,8 +138,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         let Some(epochs) = self.epochs.as_ref().filter(|epochs| epochs.device() == device) else {
             return Ok(());
         };
-        let volume = self.devices.superblock().volume;
-        epochs.disk.set(super::state_of(self.member(device), &epochs.place, volume).await?);
+        let superblock = self.devices.superblock().clone();
+        epochs.disk.set(super::state_of(self.member(device), &epochs.place, &superblock).await?);
         self.void_image(epochs).await
     }
 }

@@ -37,6 +37,7 @@ pub use adopt::PastState;
 pub(crate) use adopt::{Adopted, adopt};
 pub(crate) use journal::state_of;
 pub use past::Past;
+pub(crate) use recovered::damaged_extents;
 
 use crate::core::Core;
 use crate::map::Ranges;
@@ -54,6 +55,7 @@ use std::collections::VecDeque;
 use std::ops::Range;
 use std::rc::Rc;
 use unapplied::Unapplied;
+pub(crate) use unapplied::Whole;
 
 /// Memory for bytes between the SSDs and the journal: so much for what is read in the order of addresses, and as much for what guests are about to
 /// change. Whoever asks for some waits for the journal, and for nothing else.

@@ -2,7 +2,7 @@
 //! had afterwards, or not.
 
 use super::adopt::past_of;
-use super::index::{Index, Lies};
+use super::index::{Index, Lies, nowhere};
 use crate::copies::{Deadline, Member, watched};
 use crate::open::{Assembled, Lacking, assemble};
 use crate::shape::Shape;
@@ -70,12 +70,18 @@ impl<D: Device> Past<D> {
         self.inner.index.ranges().map(|range| range.end - range.start).sum()
     }
 
+    /// Ranges of the volume that were in a part of the journal which is damaged: reading them is an error.
+    pub fn damaged(&self) -> Vec<Range<Bytes>> {
+        self.inner.index.damaged()
+    }
+
     /// Reads the first part of a range that lies in one place. Gives its length.
     async fn read_part(&self, range: &Range<Bytes>, into: &Buf) -> Result<Bytes> {
         let Inner { member, index, .. } = &*self.inner;
         let (end, lies) = index.locate(range);
         let at = match lies {
             Lies::Zeros => None,
+            Lies::Damaged => return Err(nowhere(&(range.start..end))),
             Lies::InJournal(at) => Some(at),
             Lies::InPlace => Some(member.entry.slots_offset + range.start),
         };

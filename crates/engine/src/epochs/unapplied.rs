@@ -2,13 +2,18 @@
 //!
 //! Extents of which the journal has something are applied as a whole. A bit of the disk's state page stands for some of them, for one each if the bits
 //! suffice. Only once that bit is durable may anyone change these extents: an opening applies all others again, over whatever lies there.
+//!
+//! If a part of the journal is damaged, nothing can be applied to the extents of which it had something: their bits stay as they are until a guest writes all of
+//! the extent, which counts instead of what the journal had, or until a repair gives them up.
 
-use super::index::Index;
+use super::apply::Part;
+use super::index::{Index, Lies, nowhere};
 use crate::{Error, ErrorKind};
 use braid_base::{Bytes, ExtentId};
 use braid_format::epoch_journal::APPLIED;
+use braid_runtime::Buf;
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 /// Bits of a state page.
@@ -19,6 +24,10 @@ pub(super) struct Unapplied {
     extent_size: Bytes,
     /// Those of which the journal has something, in order.
     extents: Vec<ExtentId>,
+    /// Those of them of which something is nowhere any more.
+    damaged: BTreeSet<ExtentId>,
+    /// Those that were given up: nothing is applied to them.
+    given_up: BTreeSet<ExtentId>,
     /// How many of them share a bit.
     per_bit: usize,
     /// Which bits are in their place and flushed, …
@@ -29,10 +38,52 @@ pub(super) struct Unapplied {
     left: Cell<(usize, Bytes)>,
     /// Bits that guests wait for.
     wanted: RefCell<BTreeSet<usize>>,
-    /// Where it goes on if no guest waits.
+    /// What guests are about to write over all of an extent.
+    whole: RefCell<BTreeMap<ExtentId, Whole>>,
+    /// Where it goes on, with what guests wait for, …
+    wanted_hand: Cell<usize>,
+    /// … and if no guest waits.
     hand: Cell<usize>,
     /// Why something could not be applied, until something else could.
     failure: RefCell<Option<Error>>,
+}
+
+/// What a guest is about to write over all of an extent.
+#[derive(Clone)]
+pub(crate) enum Whole {
+    Zeros,
+    Bytes(Buf),
+}
+
+impl Whole {
+    /// An extent that is to hold this, in pieces of at most `longest`.
+    fn parts(&self, range: &Range<Bytes>, longest: Bytes) -> impl Iterator<Item = Part> {
+        let pieces = super::len(range).0.div_ceil(longest.0);
+        (0..pieces).map(move |i| {
+            let within = longest * i..(longest * (i + 1)).min(super::len(range));
+            let part = range.start + within.start..range.start + within.end;
+            match self {
+                Whole::Zeros => (part, None),
+                Whole::Bytes(bytes) => (part, Some(bytes.slice(within))),
+            }
+        })
+    }
+}
+
+/// What is applied of some bits.
+#[derive(Default)]
+pub(super) struct Pieces {
+    /// What the journal has, …
+    pub journaled: Vec<(Range<Bytes>, Lies)>,
+    /// … and what guests are about to write.
+    pub whole: Vec<Part>,
+}
+
+/// How much is applied at once, about.
+#[derive(Clone, Copy)]
+pub(super) struct Most {
+    pub ranges: usize,
+    pub bytes: Bytes,
 }
 
 /// How a guest's wait for an extent stands.
@@ -46,9 +97,17 @@ pub(super) enum Wait {
 }
 
 impl Unapplied {
-    /// All that an index has, but for what the disk says has been applied.
-    pub fn new(index: Index, extent_size: Bytes, recorded: &[u8]) -> Unapplied {
-        let extents = extents_of(&index, extent_size);
+    /// All that an index has, but for what the disk says has been applied, and for extents that `is_given_up`.
+    pub fn new(
+        index: Index,
+        extent_size: Bytes,
+        recorded: &[u8],
+        is_given_up: impl Fn(ExtentId) -> bool,
+    ) -> Unapplied {
+        let extents = extents_of(index.ranges(), extent_size);
+        let given_up: BTreeSet<_> = extents.iter().copied().filter(|extent| is_given_up(*extent)).collect();
+        let mut damaged = BTreeSet::from_iter(extents_of(index.damaged().into_iter(), extent_size));
+        damaged.retain(|extent| !given_up.contains(extent));
         let per_bit = extents.len().div_ceil(BITS).max(1);
         let bits = extents.len().div_ceil(per_bit);
         let mut known = vec![0; bits.div_ceil(8)];
@@ -57,11 +116,15 @@ impl Unapplied {
             index,
             extent_size,
             extents,
+            damaged,
+            given_up,
             per_bit,
             applied: RefCell::new(known.clone()),
             recorded: RefCell::new(known),
             left: Cell::default(),
             wanted: RefCell::default(),
+            whole: RefCell::default(),
+            wanted_hand: Cell::new(0),
             hand: Cell::new(0),
             failure: RefCell::default(),
         };
@@ -80,8 +143,50 @@ impl Unapplied {
         self.left.get().0 == 0
     }
 
+    /// Whether all that is left is damaged.
+    pub fn is_stuck(&self) -> bool {
+        !self.is_done() && self.left.get().0 == self.damaged_bits().len()
+    }
+
+    /// Why something could not be applied last.
     pub fn failure(&self) -> Option<Error> {
         self.failure.borrow().clone()
+    }
+
+    /// What cannot be applied any more, with the way out.
+    pub fn damage(&self) -> Option<Error> {
+        let (cause, ranges) = (self.index.damage()?, self.damaged_ranges());
+        let bytes: Bytes = ranges.iter().map(super::len).sum();
+        let text = format!(
+            "{cause}: {bytes} of the volume are lost with it, the first at byte {}: each of their extents ({}) is applied once all of it has been written, or \
+             discarded; or give these up (braid check --repair)",
+            ranges.first()?.start.0,
+            self.extent_size
+        );
+        Some(Error::new(ErrorKind::Corrupt, text))
+    }
+
+    /// Extents that are not recorded as applied and of which something is nowhere any more.
+    pub fn damaged_extents(&self) -> Vec<ExtentId> {
+        self.damaged.iter().copied().filter(|&extent| self.bit_of(extent).is_some()).collect()
+    }
+
+    /// What of them is.
+    pub fn damaged_ranges(&self) -> Vec<Range<Bytes>> {
+        let within = |extent| self.index.within(self.range_of(extent), self.extent_size);
+        let parts = self.damaged_extents().into_iter().flat_map(within);
+        parts.filter(|(_, lies)| *lies == Lies::Damaged).map(|(range, _)| range).collect()
+    }
+
+    fn damaged_bits(&self) -> BTreeSet<usize> {
+        self.damaged.iter().filter_map(|&extent| self.bit_of(extent)).collect()
+    }
+
+    /// Whether a bit cannot be applied: of one of its extents something is nowhere any more, and no guest is about to write all of that.
+    pub fn is_blocked(&self, bit: usize) -> bool {
+        let whole = self.whole.borrow();
+        let is_blocked = |extent| self.damaged.contains(extent) && !whole.contains_key(extent);
+        !self.damaged.is_empty() && self.extents_of(bit).iter().any(is_blocked)
     }
 
     /// The bit of an extent, if the journal may still have something of it.
@@ -90,38 +195,76 @@ impl Unapplied {
         (!self.is_recorded(bit)).then_some(bit)
     }
 
-    /// The ranges of the extents of a bit.
-    pub fn ranges_of(&self, bit: usize) -> impl Iterator<Item = Range<Bytes>> {
-        let extents = self.extents.chunks(self.per_bit).nth(bit).expect("there is such a bit");
-        let start = |extent: &ExtentId| self.extent_size * u64::from(extent.0);
-        extents.iter().map(move |extent| start(extent)..start(extent) + self.extent_size)
+    fn extents_of(&self, bit: usize) -> &[ExtentId] {
+        self.extents.chunks(self.per_bit).nth(bit).expect("there is such a bit")
+    }
+
+    fn range_of(&self, extent: ExtentId) -> Range<Bytes> {
+        let start = self.extent_size * u64::from(extent.0);
+        start..start + self.extent_size
     }
 
     fn bytes_of(&self, bit: usize) -> Bytes {
-        let parts = self.ranges_of(bit).flat_map(|range| self.index.within(range, self.extent_size));
-        parts.map(|(part, _)| part.end - part.start).sum()
+        let extents = self.extents_of(bit).iter().filter(|extent| !self.given_up.contains(extent));
+        let parts = extents.flat_map(|&extent| self.index.within(self.range_of(extent), self.extent_size));
+        parts.map(|(part, _)| super::len(&part)).sum()
     }
 
-    /// What is applied next: all that guests wait for, or else what comes next in the order of addresses, about `most` ranges.
-    pub fn next(&self, most: usize) -> Vec<usize> {
+    /// What is applied of a bit, in pieces of at most `longest`.
+    pub fn pieces_of(&self, bit: usize, longest: Bytes) -> Pieces {
+        let (mut pieces, whole) = (Pieces::default(), self.whole.borrow());
+        for &extent in self.extents_of(bit).iter().filter(|extent| !self.given_up.contains(extent)) {
+            let range = self.range_of(extent);
+            match whole.get(&extent) {
+                Some(whole) => pieces.whole.extend(whole.parts(&range, longest)),
+                None => pieces.journaled.extend(self.index.within(range, longest)),
+            }
+        }
+        pieces
+    }
+
+    /// What is applied next, and can be: what guests wait for, or else what comes next in the order of addresses, until there is enough.
+    pub fn next(&self, most: Most) -> Vec<usize> {
         let wanted: Vec<usize> = self.wanted.borrow().iter().copied().collect();
+        let wanted = self.some(&wanted, &self.wanted_hand, most);
         if !wanted.is_empty() {
             return wanted;
         }
-        let (bits, hand) = (self.extents.len().div_ceil(self.per_bit), self.hand.get());
-        let (mut next, mut ranges) = (Vec::new(), 0);
-        for bit in (hand..bits).chain(0..hand) {
-            if ranges >= most {
+        let all: Vec<usize> = (0..self.extents.len().div_ceil(self.per_bit)).collect();
+        self.some(&all, &self.hand, most)
+    }
+
+    /// Some of these bits from a hand on, which goes on.
+    fn some(&self, bits: &[usize], hand: &Cell<usize>, most: Most) -> Vec<usize> {
+        let (before, behind) = bits.split_at(bits.partition_point(|&bit| bit < hand.get()));
+        let (mut next, mut ranges, mut bytes) = (Vec::new(), 0, Bytes::ZERO);
+        for &bit in behind.iter().chain(before) {
+            if ranges >= most.ranges || bytes >= most.bytes {
                 break;
             }
-            if !self.is_recorded(bit) {
-                let parts = self.ranges_of(bit).map(|range| self.index.within(range, self.extent_size).len());
-                ranges += parts.sum::<usize>();
+            if !self.is_recorded(bit) && !self.is_blocked(bit) {
+                let Pieces { journaled, whole } = self.pieces_of(bit, self.extent_size);
+                let all =
+                    journaled.iter().map(|(range, _)| range).chain(whole.iter().map(|(range, _)| range));
+                ranges += journaled.len() + whole.len();
+                bytes += all.map(super::len).sum();
                 next.push(bit);
-                self.hand.set(bit + 1);
+                hand.set(bit + 1);
             }
         }
         next
+    }
+
+    /// A guest is about to write all of an extent: that counts from now on, instead of what the journal has of it, unless another guest's does.
+    pub fn write_whole(&self, extent: ExtentId, whole: &Whole) {
+        self.whole.borrow_mut().entry(extent).or_insert_with(|| whole.clone());
+    }
+
+    /// It counts no more. Guests that wait for what cannot be applied without it are told so.
+    pub fn end_whole(&self, extent: ExtentId) {
+        self.whole.borrow_mut().remove(&extent);
+        let blocked = self.bit_of(extent).filter(|&bit| self.is_blocked(bit));
+        self.forget(blocked.as_slice());
     }
 
     /// A guest waits for a bit.
@@ -136,6 +279,14 @@ impl Unapplied {
         }
         if self.wanted.borrow().contains(&bit) {
             return Wait::Pending;
+        }
+        if self.is_blocked(bit) {
+            let ranges = self.damaged_ranges().into_iter();
+            let of_bit =
+                |range: &Range<Bytes>| self.bit_of(ExtentId((range.start / self.extent_size) as u32));
+            if let Some(range) = ranges.into_iter().find(|range| of_bit(range) == Some(bit)) {
+                return Wait::Failed(nowhere(&range));
+            }
         }
         // Something else may have succeeded since.
         let unknown = || Error::new(ErrorKind::Io, "what the journal of epochs has could not be applied");
@@ -194,9 +345,10 @@ impl Unapplied {
     }
 }
 
-fn extents_of(index: &Index, extent_size: Bytes) -> Vec<ExtentId> {
+/// The extents of some ranges, which are in order.
+fn extents_of(ranges: impl Iterator<Item = Range<Bytes>>, extent_size: Bytes) -> Vec<ExtentId> {
     let mut extents: Vec<ExtentId> = Vec::new();
-    for range in index.ranges() {
+    for range in ranges {
         let (first, last) = (range.start / extent_size, (range.end - Bytes(1)) / extent_size);
         let next = extents.last().map_or(0, |last| u64::from(last.0) + 1);
         extents.extend((first.max(next)..=last).map(|extent| ExtentId(extent as u32)));
@@ -205,70 +357,4 @@ fn extents_of(index: &Index, extent_size: Bytes) -> Vec<ExtentId> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::super::index::tests::index;
-    use super::*;
-
-    const EXTENT: Bytes = Bytes(16);
-
-    fn unapplied(recorded: &[u8]) -> Unapplied {
-        // Extents 0, 1, 4 and 9, of which 8, 16, 4 and 2 bytes are in the journal.
-        let index = index(&[(8..32, Some(0)), (66..70, None), (70..71, Some(64)), (144..146, Some(90))]);
-        Unapplied::new(index, EXTENT, recorded)
-    }
-
-    #[test]
-    fn only_extents_that_the_journal_has_and_nobody_recorded_are_left() {
-        let all = unapplied(&[]);
-        assert_eq!((all.left(), all.is_done()), (Bytes(8 + 16 + 5 + 2), false));
-        assert_eq!(
-            [0, 1, 2, 4, 9].map(|e| all.bit_of(ExtentId(e))),
-            [Some(0), Some(1), None, Some(2), Some(3)]
-        );
-        let some = unapplied(&[0b1_0101]);
-        assert_eq!(
-            (some.left(), some.bit_of(ExtentId(0)), some.bit_of(ExtentId(9))),
-            (Bytes(18), None, Some(3))
-        );
-        assert_eq!(some.next(100), [1, 3]);
-        some.apply(&[3]);
-        assert_eq!(some.applied(), [0b1_1101]);
-        assert_eq!(some.bit_of(ExtentId(9)), Some(3), "it is not recorded yet");
-        some.record(&[3]);
-        assert_eq!((some.left(), some.bit_of(ExtentId(9))), (Bytes(16), None));
-        some.record(&[1, 3]);
-        assert!(some.is_done() && some.left() == Bytes::ZERO && some.next(100).is_empty());
-    }
-
-    #[test]
-    fn what_guests_wait_for_comes_first_and_what_fails_is_passed_over() {
-        let all = unapplied(&[]);
-        assert_eq!(all.next(1), [0]);
-        all.want(3);
-        assert_eq!(all.next(1), [3]);
-        assert!(matches!(all.wait(3), Wait::Pending));
-        all.fail(&[0], Error::new(ErrorKind::Io, "one"));
-        assert!(matches!(all.wait(3), Wait::Pending), "another one has failed");
-        all.fail(&[3], Error::new(ErrorKind::Io, "this"));
-        assert!(matches!(all.wait(3), Wait::Failed(_)));
-        assert_eq!(all.next(1), [1], "it goes on behind what it did last");
-        assert_eq!(all.next(2), [2]);
-        assert_eq!(all.next(100), [3, 0, 1, 2]);
-        all.record(&[3]);
-        assert!(matches!(all.wait(3), Wait::Over));
-    }
-
-    /// A journal may have something of more extents than a page has bits.
-    #[test]
-    fn extents_share_bits_if_these_do_not_suffice() {
-        let extents = BITS as u64 + 1;
-        let unapplied = Unapplied::new(index(&[(0..extents * 16, Some(0))]), EXTENT, &[]);
-        assert_eq!(unapplied.bit_of(ExtentId(1)), Some(0));
-        assert_eq!(unapplied.bit_of(ExtentId(2)), Some(1));
-        assert_eq!(unapplied.bit_of(ExtentId(BITS as u32)), Some(BITS / 2));
-        let last: Vec<_> = unapplied.ranges_of(BITS / 2).collect();
-        assert_eq!(last, [Bytes((extents - 1) * 16)..Bytes(extents * 16)]);
-        unapplied.apply(&[BITS / 2]);
-        assert!(unapplied.applied().len() <= APPLIED);
-    }
-}
+mod tests;

@@ -7,6 +7,7 @@
 
 use crate::copies::{Allocated, Deadline, Timing, Updated, lost};
 use crate::core::Core;
+use crate::epochs::Whole;
 use crate::map::Arrival;
 use crate::planted::{Bug, planted};
 use crate::shape::Piece;
@@ -79,7 +80,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
 
     async fn write_piece(self: &Rc<Self>, piece: &Piece, from: &Buf) -> Result<()> {
         if self.is_unapplied(piece.extent) {
-            Box::pin(self.wait_until_applied(piece.extent)).await?;
+            let whole = (piece.len() == self.shape.extent_size).then(|| Whole::Bytes(from.clone()));
+            Box::pin(self.wait_until_applied(piece.extent, whole)).await?;
         }
         let records = self.most_records(piece);
         // Room in the journal comes before the lock: a write without room waits for a commit.

@@ -6,6 +6,7 @@
 
 use crate::copies::{Timing, lost};
 use crate::core::Core;
+use crate::epochs::Whole;
 use crate::shape::Piece;
 use crate::{Durability, Result, Zeroing};
 use braid_base::Bytes;
@@ -32,6 +33,10 @@ impl<R: Runtime, D: Device> Core<R, D> {
         self.refuse_degraded()?;
         // One extent after the other: a discard of a whole disk must not keep guests from their extents.
         for (i, piece) in self.shape.pieces(offset, len).enumerate() {
+            if self.is_unapplied(piece.extent) {
+                let whole = (piece.len() == self.shape.extent_size).then_some(Whole::Zeros);
+                self.wait_until_applied(piece.extent, whole).await?;
+            }
             for part in self.parts_to_zero(piece) {
                 self.zero_piece(part, zeroing).await?;
             }
@@ -110,7 +115,6 @@ impl<R: Runtime, D: Device> Core<R, D> {
         if zeroing == Zeroing::MayDiscard && self.is_hole(&piece) {
             return Ok(());
         }
-        self.wait_until_applied(piece.extent).await?;
         let _change = self.begin_change(piece.len()).await;
         let _room = self.reserve(self.most_records(&piece)).await?;
         let _guard = self.locks.lock(Self::lock_number(piece.extent), Mode::Exclusive).await;

@@ -1,259 +1,17 @@
-//! A volume that has lost its SSD goes on with the disk at once, with guests at work: whenever the power fails, and however often, each sector is as it was
-//! flushed last, or as it was written later, or as the disk alone was if nobody has written it since.
+//! A volume that has lost its SSD goes on with the disk at once: what it is while its journal is applied, and what becomes of it then.
 
-use crate::epochs::{
-    BLOCK, EXTENT, Guests, History, SIZE, SSD, check, content, disks, epochs, recovered, sound,
-    wait_for_image,
-};
-use crate::rig::{Rig, filled, holds, make, open, open_with, refused};
-use braid_base::{Bytes, MIB, Nanos, Rng};
-use braid_engine::{Addition, Durability, ErrorKind, Export, OpenOptions, Past, Replacement, replace};
+use crate::epochs::{BLOCK, EXTENT, SIZE, SSD, content, recovered, sound, wait_for_image};
+use crate::recovery_campaign::{Lost, alone, lose_ssd_at_work};
+use crate::rig::{Rig, filled, holds, open, open_with, refused};
+use braid_base::{Bytes, MIB, Nanos};
+use braid_engine::{Addition, Durability, ErrorKind, Export, Past, Replacement, replace};
 use braid_format::Uuid;
-use braid_format::superblock::{DeviceState, Features, Layout};
+use braid_format::superblock::{DeviceState, Layout};
 use braid_runtime::{Arena, Device, Runtime};
 use braid_sim::{Disk, DiskOptions, FaultPlan, Faults, Faulty, World};
-use std::cell::{Cell, RefCell};
-use std::ops::Range;
-use std::rc::Rc;
-
-const SECTOR: Bytes = Bytes(512);
-
-/// What a sector may be after a power cut.
-#[derive(Clone)]
-struct Sector {
-    /// What it was flushed as, and all that was written since, the newest last.
-    allowed: Vec<u8>,
-    /// A power cut has left parts of several writes, and nobody has written it since.
-    is_torn: bool,
-}
-
-/// All sectors of a volume.
-#[derive(Clone)]
-struct Sectors(Vec<Sector>);
-
-impl Sectors {
-    fn of(content: &[u8]) -> Sectors {
-        let sector = |bytes: &[u8]| {
-            let mut allowed = bytes.to_vec();
-            allowed.sort_unstable();
-            allowed.dedup();
-            Sector { is_torn: allowed.len() > 1, allowed }
-        };
-        Sectors(content.chunks(SECTOR.as_usize()).map(sector).collect())
-    }
-
-    fn within(&mut self, range: &Range<Bytes>) -> &mut [Sector] {
-        &mut self.0[(range.start / SECTOR) as usize..(range.end / SECTOR) as usize]
-    }
-
-    fn write(&mut self, range: &Range<Bytes>, value: u8) {
-        for Sector { allowed, is_torn } in self.within(range) {
-            allowed.push(value);
-            *is_torn = false;
-        }
-    }
-
-    /// What was written to a range is durable.
-    fn flush(&mut self, range: &Range<Bytes>) {
-        for Sector { allowed, .. } in self.within(range).iter_mut().filter(|sector| !sector.is_torn) {
-            drop(allowed.drain(..allowed.len() - 1));
-        }
-    }
-
-    /// Where bytes are not what they may be.
-    fn wrong(&self, content: &[u8]) -> Option<usize> {
-        let sectors = content.chunks(SECTOR.as_usize()).zip(&self.0);
-        let is_wrong =
-            |(bytes, sector): (&[u8], &Sector)| bytes.iter().any(|byte| !sector.allowed.contains(byte));
-        sectors.map(is_wrong).position(|is_wrong| is_wrong)
-    }
-
-    /// Whether bytes are what was written last.
-    fn is_now(&self, range: &Range<Bytes>, content: &[u8]) -> bool {
-        let sectors = &self.0[(range.start / SECTOR) as usize..(range.end / SECTOR) as usize];
-        let mut sectors = content.chunks(SECTOR.as_usize()).zip(sectors);
-        let is_last = |sector: &Sector, byte: &u8| sector.is_torn || sector.allowed.last() == Some(byte);
-        sectors.all(|(bytes, sector)| bytes.iter().all(|byte| is_last(sector, byte)))
-    }
-}
-
-/// A guest of a volume that has just been recovered, with a part of its own.
-struct Guest {
-    volume: Rig,
-    part: Range<Bytes>,
-    sectors: Rc<RefCell<Sectors>>,
-    arena: Arena,
-    rng: Rng,
-}
-
-impl Guest {
-    fn some(&mut self, longest: u64) -> Range<Bytes> {
-        let sectors = (self.part.end - self.part.start) / SECTOR;
-        let start = self.rng.below(sectors);
-        let len = self.rng.between(1, longest.min(sectors - start) + 1);
-        self.part.start + SECTOR * start..self.part.start + SECTOR * (start + len)
-    }
-
-    async fn act(&mut self) {
-        let part = self.part.clone();
-        match self.rng.below(20) {
-            0 | 1 => {
-                self.volume.flush().await.expect("the disk is sound");
-                self.sectors.borrow_mut().flush(&part);
-            }
-            2 => {
-                let range = self.some(100);
-                let range = range.start.align_down(BLOCK)..range.end.align_up(BLOCK).min(part.end);
-                self.sectors.borrow_mut().write(&range, 0);
-                self.volume.discard(range.start, range.end - range.start).await.expect("the disk is sound");
-            }
-            3..=9 => {
-                let range = self.some(200);
-                let buf = self.arena.alloc(range.end - range.start).await;
-                self.volume.read(range.start, &buf).await.expect("the disk is sound");
-                let is_now = buf.with_bytes(|bytes| self.sectors.borrow().is_now(&range, bytes));
-                assert!(is_now, "{range:?} does not read as it was written last");
-            }
-            kind => {
-                let longest = if self.rng.chance(0.2) { 160 } else { 16 };
-                let range = self.some(longest);
-                let value = self.rng.between(1, 250) as u8;
-                let buf = filled(&self.arena, range.end - range.start, value);
-                self.sectors.borrow_mut().write(&range, value);
-                let durability = if kind < 12 { Durability::Fua } else { Durability::Volatile };
-                self.volume.write(range.start, &buf, durability).await.expect("the disk is sound");
-                if durability == Durability::Fua {
-                    self.sectors.borrow_mut().flush(&range);
-                }
-            }
-        }
-    }
-}
-
-/// Guests at work, each on a part of its own, until `stop`.
-fn begin_guests(
-    volume: &Rig,
-    world: &World,
-    sectors: &Rc<RefCell<Sectors>>,
-    stop: &Rc<Cell<bool>>,
-    guests: u64,
-) -> Rc<Cell<u64>> {
-    let running = Rc::new(Cell::new(guests));
-    for guest in 0..guests {
-        let len = (SIZE / guests).align_down(EXTENT);
-        let part = len * guest..len * (guest + 1);
-        let (arena, rng) = (Arena::new(MIB), world.fork_rng());
-        let mut guest = Guest { volume: volume.clone(), part, sectors: sectors.clone(), arena, rng };
-        let (stop, running) = (stop.clone(), running.clone());
-        world.spawn(async move {
-            while !stop.get() {
-                guest.act().await;
-            }
-            running.set(running.get() - 1);
-        });
-    }
-    running
-}
-
-fn alone(options: &mut OpenOptions) {
-    (options.distrust, options.recover) = (vec![SSD], true);
-}
-
-/// A volume that has been recovered before: asked for again, or served like any other.
-async fn open_again(world: &World, disk: &Disk, asked: bool) -> Rig {
-    let devices = || vec![sound(disk, world)];
-    if asked && let Ok((volume, _)) = open_with(world.clone(), devices(), alone).await {
-        return volume;
-    }
-    // All of the journal has been applied.
-    open(world.clone(), devices()).await.expect("the disk has all")
-}
-
-/// What a disk with a journal of epochs in use is, and all of it as it will be once that has been applied.
-async fn lose_ssd_at_work(world: &World, seed: u64, rng: &mut Rng) -> (Disk, Vec<u8>) {
-    let [ssd, disk] = disks(world);
-    let volume =
-        make(world.clone(), vec![sound(&ssd, world), sound(&disk, world)], &epochs(seed as u8)).await;
-    wait_for_image(world, &volume).await;
-    let history = History::from(vec![0; SIZE.as_usize()]);
-    let guests = Guests::begin(&volume, world, &history, rng.between(1, 4));
-    world.sleep(Nanos::from_micros(rng.between(100_000, 900_000))).await;
-    while volume.status().journaled == Bytes::ZERO {
-        world.sleep(Nanos::from_millis(1)).await;
-    }
-    let lost = disk.fork(world);
-    if rng.chance(0.5) {
-        lost.power_cut(rng);
-    }
-    let until = history.ops.borrow().len();
-    guests.end(world).await;
-    volume.close().await.expect("the devices are sound");
-    let lost = lost.restart(world);
-    let bytes = recovered(world, &lost, None).await;
-    check(&history, &bytes, until, seed);
-    (lost, bytes)
-}
-
-/// The SSD is lost, and guests go on with the disk at once, through a few power cuts.
-pub fn recover_at_work(seed: u64) {
-    let world = World::new(seed);
-    world.clone().block_on(async move {
-        let mut rng = world.fork_rng();
-        let (mut disk, base) = lose_ssd_at_work(&world, seed, &mut rng).await;
-        let mut sectors = Sectors::of(&base);
-        let (mut volume, _) =
-            open_with(world.clone(), vec![sound(&disk, &world)], alone).await.expect("it is an image");
-        for life in 0..rng.between(2, 6) {
-            let (now, stop) = (Rc::new(RefCell::new(sectors)), Rc::new(Cell::new(false)));
-            let running = begin_guests(&volume, &world, &now, &stop, rng.between(1, 4));
-            let longest = [1_000, 10_000, 100_000][rng.below(3) as usize];
-            let mut next = None;
-            for _ in 0..rng.between(1, 6) {
-                world.sleep(Nanos::from_micros(rng.below(longest))).await;
-                let left = disk.fork(&world);
-                if rng.chance(0.8) {
-                    left.power_cut(&mut rng);
-                }
-                // Guests go on while what is left is looked at.
-                let at_cut = now.borrow().clone();
-                let left = left.restart(&world);
-                let asked = rng.chance(0.3);
-                let opened = open_again(&world, &left, asked).await;
-                let bytes = content(&opened).await;
-                let wrong = at_cut.wrong(&bytes);
-                assert_eq!(wrong, None, "seed {seed}, life {life}: a sector is older than what was flushed");
-                if let Some((_, opened, _)) = next.replace((left, opened, bytes)) {
-                    let opened: Rig = opened;
-                    opened.close().await.expect("the disk is sound");
-                }
-            }
-            stop.set(true);
-            while running.get() > 0 {
-                world.sleep(Nanos::from_millis(1)).await;
-            }
-            volume.close().await.expect("the disk is sound");
-            let (left, opened, bytes) = next.expect("it was cut once");
-            (disk, volume, sectors) = (left, opened, Sectors::of(&bytes));
-        }
-        let before = content(&volume).await;
-        volume.complete_recovery().await.expect("the disk is sound");
-        assert_eq!(volume.status().unapplied, None);
-        assert!(content(&volume).await == before, "seed {seed}: applying the journal has changed something");
-        assert_eq!(volume.superblock().features.incompat & Features::UNAPPLIED, 0);
-        volume.close().await.expect("the disk is sound");
-    });
-}
-
-#[test]
-#[cfg_attr(feature = "planted", ignore)]
-fn what_guests_write_while_a_journal_is_applied_survives_power_cuts() {
-    let number = |name, usual| std::env::var(name).map_or(usual, |text| text.parse().unwrap());
-    let first = number("BRAID_EPOCH_FIRST", 0);
-    (first..first + number("BRAID_EPOCH_SEEDS", 60)).for_each(recover_at_work);
-}
 
 /// A recovered volume, as it was opened first, with what it is.
-async fn just_recovered(world: &World, disk: &Disk, faults: &Faults) -> Rig {
+pub async fn just_recovered(world: &World, disk: &Disk, faults: &Faults) -> Rig {
     let devices = vec![Faulty::new(disk.clone(), faults)];
     let (volume, recovery) = open_with(world.clone(), devices, alone).await.expect("it is an image");
     assert!(recovery.adopted.is_some());
@@ -266,7 +24,7 @@ fn a_recovery_begins_at_once_and_ends_with_all_in_its_place() {
     let world = World::new(5);
     world.clone().block_on(async move {
         let mut rng = world.fork_rng();
-        let (disk, base) = lose_ssd_at_work(&world, 5, &mut rng).await;
+        let Lost { disk, base, .. } = lose_ssd_at_work(&world, 5, &mut rng).await;
         let faults = Faults::new(FaultPlan::default(), world.fork_rng());
         let volume = just_recovered(&world, &disk, &faults).await;
         let status = volume.status();
@@ -304,7 +62,7 @@ fn a_bad_place_in_the_journal_costs_no_other_extent() {
     let world = World::new(6);
     world.clone().block_on(async move {
         let mut rng = world.fork_rng();
-        let (disk, base) = lose_ssd_at_work(&world, 6, &mut rng).await;
+        let Lost { disk, base, .. } = lose_ssd_at_work(&world, 6, &mut rng).await;
         let faults = Faults::new(FaultPlan::default(), world.fork_rng());
         let volume = just_recovered(&world, &disk, &faults).await;
         // Its slots, which alone are read then.
@@ -331,17 +89,23 @@ fn a_bad_place_in_the_journal_costs_no_other_extent() {
         for at in kept {
             volume.write(at, &filled(&arena, BLOCK, 7), Durability::Fua).await.expect("it is not there");
         }
-        let written = volume.write(lost[0], &filled(&arena, EXTENT, 7), Durability::Volatile).await;
+        let part = filled(&arena, EXTENT - BLOCK, 7);
+        let written = volume.write(lost[0], &part, Durability::Volatile).await;
         assert_eq!(refused(written).kind(), ErrorKind::Io, "older bytes would come over it");
         assert!(volume.status().unapplied_failure.is_some());
         assert!(volume.complete_recovery().await.is_err());
+        // Of what is written whole, nothing of the journal is needed.
+        let rest = lost.split_off(1);
+        let left = volume.status().unapplied;
+        volume.write(lost[0], &filled(&arena, EXTENT, 8), Durability::Fua).await.expect("all of it is new");
+        assert!(volume.status().unapplied < left, "it counts as applied");
+        assert!(holds(&volume, &arena, lost[0], EXTENT, 8).await.expect("the place is sound"));
         // The disk can read it again.
         faults.set(FaultPlan::default());
-        volume.write(lost[0], &filled(&arena, EXTENT, 8), Durability::Fua).await.expect("the disk is sound");
         while volume.status().unapplied.is_some() {
             world.sleep(Nanos::from_millis(10)).await;
         }
-        for &at in &lost[1..] {
+        for at in rest {
             volume.read(at, &buf).await.expect("the disk is sound");
             let expected = &base[at.as_usize()..(at + EXTENT).as_usize()];
             assert!(buf.with_bytes(|bytes| bytes == expected));
@@ -358,7 +122,7 @@ fn a_new_ssd_is_brought_up_to_date_after_the_recovery() {
     let world = World::new(7);
     world.clone().block_on(async move {
         let mut rng = world.fork_rng();
-        let (disk, base) = lose_ssd_at_work(&world, 7, &mut rng).await;
+        let Lost { disk, base, .. } = lose_ssd_at_work(&world, 7, &mut rng).await;
         let faults = Faults::new(FaultPlan::default(), world.fork_rng());
         let first = just_recovered(&world, &disk, &faults).await;
         let left = disk.fork(&world).restart(&world);
@@ -404,7 +168,7 @@ fn go_on_with_another_device(seed: u64) -> bool {
     let world = World::new(seed);
     world.clone().block_on(async move {
         let mut rng = world.fork_rng();
-        let (disk, _) = lose_ssd_at_work(&world, seed, &mut rng).await;
+        let Lost { disk, .. } = lose_ssd_at_work(&world, seed, &mut rng).await;
         let faults = Faults::new(FaultPlan::default(), world.fork_rng());
         let volume = just_recovered(&world, &disk, &faults).await;
         let new = Disk::new(&world, DiskOptions::ssd(MIB * 12));

@@ -1,0 +1,478 @@
+//! A volume that has lost its SSD goes on with the disk at once, with guests at work: whenever the power fails, and however often, each sector is as it was
+//! flushed last, or as it was written later, or as the disk alone was if nobody has written it since. If places of the journal cannot be read, a sector of which
+//! such a segment had something may be an error instead, until all of its extent has been written: never anything else.
+
+use crate::epochs::{
+    BLOCK, EXTENT, Guests, History, SIZE, SSD, check, disks, epochs, recovered, sound, wait_for_image,
+};
+use crate::rig::{Rig, filled, make, open, open_with};
+use braid_base::{Bytes, MIB, Nanos, Rng};
+use braid_engine::{Durability, Export, OpenOptions, Result};
+use braid_format::epoch_journal::{
+    Entry, PAGE, Run, SEGMENTS, StatePage, decode_index, newest_state, next_place,
+};
+use braid_format::superblock::{Features, RegionKind, Superblock};
+use braid_runtime::{Arena, Device, Runtime};
+use braid_sim::{Disk, FaultPlan, Faults, Faulty, World};
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeSet;
+use std::ops::Range;
+use std::rc::Rc;
+
+const SECTOR: Bytes = Bytes(512);
+
+/// What a sector may be after a power cut.
+#[derive(Clone)]
+struct Sector {
+    /// What it was flushed as, and all that was written since, the newest last.
+    allowed: Vec<u8>,
+    /// A power cut has left parts of several writes, and nobody has written it since.
+    is_torn: bool,
+}
+
+/// All sectors of a volume.
+#[derive(Clone)]
+struct Sectors(Vec<Sector>);
+
+impl Sectors {
+    fn of(content: &[u8]) -> Sectors {
+        let sector = |bytes: &[u8]| {
+            let mut allowed = bytes.to_vec();
+            allowed.sort_unstable();
+            allowed.dedup();
+            Sector { is_torn: allowed.len() > 1, allowed }
+        };
+        Sectors(content.chunks(SECTOR.as_usize()).map(sector).collect())
+    }
+
+    fn within(&mut self, range: &Range<Bytes>) -> &mut [Sector] {
+        &mut self.0[(range.start / SECTOR) as usize..(range.end / SECTOR) as usize]
+    }
+
+    fn write(&mut self, range: &Range<Bytes>, value: u8) {
+        for Sector { allowed, is_torn } in self.within(range) {
+            allowed.push(value);
+            *is_torn = false;
+        }
+    }
+
+    /// A change of a range has failed: it may have been made anywhere, or nowhere.
+    fn doubt(&mut self, range: &Range<Bytes>) {
+        self.within(range).iter_mut().for_each(|sector| sector.is_torn = true);
+    }
+
+    /// What was written to a range is durable.
+    fn flush(&mut self, range: &Range<Bytes>) {
+        for Sector { allowed, .. } in self.within(range).iter_mut().filter(|sector| !sector.is_torn) {
+            drop(allowed.drain(..allowed.len() - 1));
+        }
+    }
+
+    /// Where a block is not what it may be; it may be nothing if that is allowed.
+    fn wrong(&self, content: &[Option<Vec<u8>>], may_fail: impl Fn(Bytes) -> bool) -> Option<Bytes> {
+        let blocks = (0..).map(|i| BLOCK * i).zip(content).zip(self.0.chunks((BLOCK / SECTOR) as usize));
+        let is_wrong = |((at, block), sectors): &((Bytes, &Option<Vec<u8>>), &[Sector])| match block {
+            None => !may_fail(*at),
+            Some(block) => block
+                .chunks(SECTOR.as_usize())
+                .zip(*sectors)
+                .any(|(bytes, sector)| bytes.iter().any(|byte| !sector.allowed.contains(byte))),
+        };
+        blocks.into_iter().find(is_wrong).map(|((at, _), _)| at)
+    }
+
+    /// What they are after an opening that found this; what could not be read stays what it was.
+    fn after(mut self, content: &[Option<Vec<u8>>]) -> Sectors {
+        for (i, block) in content.iter().enumerate() {
+            let start = BLOCK * i as u64;
+            match block {
+                Some(block) => self.within(&(start..start + BLOCK)).clone_from_slice(&Sectors::of(block).0),
+                None => self.doubt(&(start..start + BLOCK)),
+            }
+        }
+        self
+    }
+
+    /// Whether bytes are what was written last.
+    fn is_now(&self, range: &Range<Bytes>, content: &[u8]) -> bool {
+        let sectors = &self.0[(range.start / SECTOR) as usize..(range.end / SECTOR) as usize];
+        let mut sectors = content.chunks(SECTOR.as_usize()).zip(sectors);
+        let is_last = |sector: &Sector, byte: &u8| sector.is_torn || sector.allowed.last() == Some(byte);
+        sectors.all(|(bytes, sector)| bytes.iter().all(|byte| is_last(sector, byte)))
+    }
+}
+
+/// Blocks that may be errors, because a segment that cannot be read had something of them.
+#[derive(Clone, Default)]
+struct Damage {
+    blocks: BTreeSet<Bytes>,
+    /// Extents that guests have changed: nothing of the journal is needed of these.
+    changed: BTreeSet<Bytes>,
+}
+
+impl Damage {
+    /// That of a place of the disk which cannot be read.
+    fn add(&mut self, segments: &[Segment], bad: &Range<Bytes>) {
+        let is_bad = |segment: &&Segment| segment.lies.start < bad.end && bad.start < segment.lies.end;
+        for Entry { range, .. } in segments.iter().filter(is_bad).flat_map(|segment| &segment.entries) {
+            self.blocks.extend((range.start / BLOCK..range.end.0.div_ceil(BLOCK.0)).map(|i| BLOCK * i));
+        }
+    }
+
+    fn may_fail(&self, block: Bytes) -> bool {
+        self.blocks.contains(&block) && !self.changed.contains(&block.align_down(EXTENT))
+    }
+
+    fn is_in(&self, range: &Range<Bytes>) -> bool {
+        self.blocks.range(range.start.align_down(BLOCK)..range.end).any(|block| self.may_fail(*block))
+    }
+
+    /// A guest has changed some extents, or could not.
+    fn note(&mut self, sectors: &mut Sectors, range: &Range<Bytes>, changed: Result<()>) {
+        let extents = range.start.align_down(EXTENT)..range.end.align_up(EXTENT);
+        match changed {
+            Ok(()) => self.changed.extend((extents.start / EXTENT..extents.end / EXTENT).map(|i| EXTENT * i)),
+            Err(error) => {
+                assert!(self.is_in(&extents), "{range:?} is sound: {error}");
+                sectors.doubt(range);
+            }
+        }
+    }
+}
+
+/// A segment of the journal on a disk.
+pub struct Segment {
+    /// Its bytes, behind its index page, as bytes of the disk.
+    pub lies: Range<Bytes>,
+    /// What it has.
+    pub entries: Vec<Entry>,
+}
+
+/// The state page of a disk that keeps epochs, and the segments of its run, the oldest first.
+pub async fn journal_of(disk: &Disk, superblock: &Superblock) -> (StatePage, Vec<Segment>) {
+    let region = superblock.region(RegionKind::EpochJournal, 0).expect("it has a journal of epochs");
+    let (volume, ring, arena) = (superblock.volume, region.offset + SEGMENTS, Arena::new(MIB));
+    let states = arena.alloc(SEGMENTS).await;
+    disk.read(region.offset, &states).await.expect("the disk is sound");
+    let state = states.with_bytes(|bytes| newest_state(bytes, volume)).expect("one is valid");
+    let (mut segments, Run { mut at, first, segments: count }) = (Vec::new(), state.run);
+    for number in first..first + u64::from(count) {
+        let page = arena.alloc(PAGE).await;
+        disk.read(ring + at, &page).await.expect("the disk is sound");
+        let index = page.with_bytes(|bytes| decode_index(bytes, volume, number, SIZE)).expect("it is valid");
+        let start = ring + at + PAGE;
+        segments.push(Segment { lies: start..start + index.stored(), entries: index.entries.clone() });
+        at = next_place(at + PAGE + index.stored().align_up(PAGE), region.len - SEGMENTS);
+    }
+    (state, segments)
+}
+
+/// A place that one of the segments lies in, if there is one.
+fn bad_place(segments: &[Segment], rng: &mut Rng) -> Option<Range<Bytes>> {
+    let segments: Vec<&Segment> =
+        segments.iter().filter(|segment| segment.lies.start < segment.lies.end).collect();
+    let Segment { lies, .. } = segments.get(rng.below(segments.len().max(1) as u64) as usize)?;
+    let sectors = (lies.end - lies.start) / SECTOR;
+    let start = rng.below(sectors);
+    let len = rng.between(1, (sectors - start).min(20) + 1);
+    Some(lies.start + SECTOR * start..lies.start + SECTOR * (start + len))
+}
+
+/// A guest of a volume that has just been recovered, with a part of its own.
+struct Guest {
+    volume: Rig,
+    part: Range<Bytes>,
+    sectors: Rc<RefCell<Sectors>>,
+    damage: Rc<RefCell<Damage>>,
+    arena: Arena,
+    rng: Rng,
+}
+
+impl Guest {
+    fn some(&mut self, longest: u64) -> Range<Bytes> {
+        let sectors = (self.part.end - self.part.start) / SECTOR;
+        let start = self.rng.below(sectors);
+        let len = self.rng.between(1, longest.min(sectors - start) + 1);
+        self.part.start + SECTOR * start..self.part.start + SECTOR * (start + len)
+    }
+
+    async fn act(&mut self) {
+        let part = self.part.clone();
+        match self.rng.below(20) {
+            0 | 1 => {
+                self.volume.flush().await.expect("the disk is sound");
+                self.sectors.borrow_mut().flush(&part);
+            }
+            2 => {
+                let range = self.some(100);
+                let range = range.start.align_down(BLOCK)..range.end.align_up(BLOCK).min(part.end);
+                self.sectors.borrow_mut().write(&range, 0);
+                let discarded = self.volume.discard(range.start, range.end - range.start).await;
+                self.note(&range, discarded);
+            }
+            3..=9 => {
+                let range = self.some(200);
+                let buf = self.arena.alloc(range.end - range.start).await;
+                match self.volume.read(range.start, &buf).await {
+                    Ok(()) => {
+                        let is_now = buf.with_bytes(|bytes| self.sectors.borrow().is_now(&range, bytes));
+                        assert!(is_now, "{range:?} does not read as it was written last");
+                    }
+                    Err(error) => assert!(self.damage.borrow().is_in(&range), "{range:?} is sound: {error}"),
+                }
+            }
+            kind => {
+                let longest = if self.rng.chance(0.2) { 160 } else { 16 };
+                let mut range = self.some(longest);
+                if self.rng.chance(0.1) {
+                    let start = range.start.align_down(EXTENT);
+                    range = start..(start + EXTENT).min(part.end);
+                }
+                let value = self.rng.between(1, 250) as u8;
+                let buf = filled(&self.arena, range.end - range.start, value);
+                self.sectors.borrow_mut().write(&range, value);
+                let durability = if kind < 12 { Durability::Fua } else { Durability::Volatile };
+                let written = self.volume.write(range.start, &buf, durability).await;
+                let is_durable = written.is_ok() && durability == Durability::Fua;
+                self.note(&range, written);
+                if is_durable {
+                    self.sectors.borrow_mut().flush(&range);
+                }
+            }
+        }
+    }
+
+    fn note(&self, range: &Range<Bytes>, changed: Result<()>) {
+        self.damage.borrow_mut().note(&mut self.sectors.borrow_mut(), range, changed);
+    }
+}
+
+/// Guests at work, each on a part of its own, until `stop`.
+fn begin_guests(
+    volume: &Rig,
+    world: &World,
+    (sectors, damage): (&Rc<RefCell<Sectors>>, &Rc<RefCell<Damage>>),
+    stop: &Rc<Cell<bool>>,
+    guests: u64,
+) -> Rc<Cell<u64>> {
+    let running = Rc::new(Cell::new(guests));
+    for guest in 0..guests {
+        let len = (SIZE / guests).align_down(EXTENT);
+        let part = len * guest..len * (guest + 1);
+        let (arena, rng) = (Arena::new(MIB), world.fork_rng());
+        let (sectors, damage) = (sectors.clone(), damage.clone());
+        let mut guest = Guest { volume: volume.clone(), part, sectors, damage, arena, rng };
+        let (stop, running) = (stop.clone(), running.clone());
+        world.spawn(async move {
+            while !stop.get() {
+                guest.act().await;
+            }
+            running.set(running.get() - 1);
+        });
+    }
+    running
+}
+
+pub fn alone(options: &mut OpenOptions) {
+    (options.distrust, options.recover) = (vec![SSD], true);
+}
+
+/// A volume that has been recovered before: asked for again, or served like any other.
+async fn open_again(world: &World, device: &Faulty<Disk>, asked: bool) -> Rig {
+    let devices = || vec![device.clone()];
+    if asked && let Ok((volume, _)) = open_with(world.clone(), devices(), alone).await {
+        return volume;
+    }
+    // All of the journal has been applied.
+    open(world.clone(), devices()).await.expect("the disk has all")
+}
+
+/// All blocks of a volume that can be read.
+pub async fn readable(volume: &Rig) -> Vec<Option<Vec<u8>>> {
+    let (arena, mut blocks) = (Arena::new(MIB), Vec::new());
+    for i in 0..SIZE / BLOCK {
+        let buf = arena.alloc(BLOCK).await;
+        let read = volume.read(BLOCK * i, &buf).await;
+        blocks.push(read.ok().map(|()| buf.with_bytes(<[u8]>::to_vec)));
+    }
+    blocks
+}
+
+/// A disk whose SSD is lost.
+pub struct Lost {
+    pub disk: Disk,
+    /// All of the volume as the disk is once its journal has been applied.
+    pub base: Vec<u8>,
+    pub superblock: Superblock,
+}
+
+/// Loses the SSD while the journal of epochs is in use.
+pub async fn lose_ssd_at_work(world: &World, seed: u64, rng: &mut Rng) -> Lost {
+    let [ssd, disk] = disks(world);
+    let volume =
+        make(world.clone(), vec![sound(&ssd, world), sound(&disk, world)], &epochs(seed as u8)).await;
+    wait_for_image(world, &volume).await;
+    let history = History::from(vec![0; SIZE.as_usize()]);
+    let guests = Guests::begin(&volume, world, &history, rng.between(1, 4));
+    world.sleep(Nanos::from_micros(rng.between(100_000, 900_000))).await;
+    while volume.status().journaled == Bytes::ZERO {
+        world.sleep(Nanos::from_millis(1)).await;
+    }
+    let lost = disk.fork(world);
+    if rng.chance(0.5) {
+        lost.power_cut(rng);
+    }
+    let until = history.ops.borrow().len();
+    guests.end(world).await;
+    volume.close().await.expect("the devices are sound");
+    let lost = lost.restart(world);
+    let bytes = recovered(world, &lost, None).await;
+    check(&history, &bytes, until, seed);
+    Lost { disk: lost, base: bytes, superblock: volume.superblock() }
+}
+
+/// The SSD is lost, and guests go on with the disk at once, through a few power cuts.
+pub fn recover_at_work(seed: u64) {
+    recover(seed, 0.0);
+}
+
+/// As [`recover_at_work`], with a bad place in the journal of some openings.
+pub fn recover_with_bad_places(seed: u64) {
+    recover(seed, 0.7);
+}
+
+/// A disk, some place of which may be bad, and what that may cost.
+struct Bad {
+    faults: Faults,
+    damage: Damage,
+}
+
+impl Bad {
+    /// As likely as `often` says, of what is left of a disk after guests have changed some extents.
+    async fn draw(
+        world: &World,
+        (disk, superblock): (&Disk, &Superblock),
+        changed: BTreeSet<Bytes>,
+        (often, rng): (f64, &mut Rng),
+    ) -> Bad {
+        let faults = Faults::new(FaultPlan::default(), world.fork_rng());
+        let mut bad = Bad { faults, damage: Damage { blocks: BTreeSet::new(), changed } };
+        if rng.chance(often) {
+            go_bad(&bad.faults, &mut bad.damage, (disk, superblock), rng).await;
+        }
+        bad
+    }
+}
+
+/// A place of a journal goes bad.
+async fn go_bad(
+    faults: &Faults,
+    damage: &mut Damage,
+    (disk, superblock): (&Disk, &Superblock),
+    rng: &mut Rng,
+) {
+    let (_, segments) = journal_of(disk, superblock).await;
+    if let Some(place) = bad_place(&segments, rng) {
+        damage.add(&segments, &place);
+        faults.set(FaultPlan { bad_reads: Some(place), ..FaultPlan::default() });
+    }
+}
+
+fn recover(seed: u64, often: f64) {
+    let world = World::new(seed);
+    world.clone().block_on(async move {
+        let mut rng = world.fork_rng();
+        let Lost { mut disk, base, superblock } = lose_ssd_at_work(&world, seed, &mut rng).await;
+        let mut sectors = Sectors::of(&base);
+        let mut bad = Bad::draw(&world, (&disk, &superblock), BTreeSet::new(), (often, &mut rng)).await;
+        let device = Faulty::new(disk.clone(), &bad.faults);
+        let (mut volume, _) = open_with(world.clone(), vec![device], alone).await.expect("it is an image");
+        for life in 0..rng.between(2, 6) {
+            let (now, stop) = (Rc::new(RefCell::new(sectors)), Rc::new(Cell::new(false)));
+            let (damage, faults) = (Rc::new(RefCell::new(bad.damage.clone())), bad.faults.clone());
+            let running = begin_guests(&volume, &world, (&now, &damage), &stop, rng.between(1, 4));
+            let longest = [1_000, 10_000, 100_000][rng.below(3) as usize];
+            let mut next = None;
+            for _ in 0..rng.between(1, 6) {
+                world.sleep(Nanos::from_micros(rng.below(longest))).await;
+                let left = disk.fork(&world);
+                if rng.chance(0.8) {
+                    left.power_cut(&mut rng);
+                }
+                // Guests go on while what is left is looked at.
+                let (at_cut, changed) = (now.borrow().clone(), damage.borrow().changed.clone());
+                let left = left.restart(&world);
+                let asked = rng.chance(0.3);
+                let bad = Bad::draw(&world, (&left, &superblock), changed, (often, &mut rng)).await;
+                let opened = open_again(&world, &Faulty::new(left.clone(), &bad.faults), asked).await;
+                let blocks = readable(&opened).await;
+                let wrong = at_cut.wrong(&blocks, |block| bad.damage.may_fail(block));
+                assert_eq!(wrong, None, "seed {seed}, life {life}: it is older than what was flushed");
+                let sectors = at_cut.after(&blocks);
+                if let Some((_, opened, ..)) = next.replace((left, opened, sectors, bad)) {
+                    let opened: Rig = opened;
+                    opened.close().await.expect("the disk is sound");
+                }
+                if rng.chance(often / 4.0) {
+                    // While guests are at work. What was bad may be good again.
+                    let mut known = damage.borrow().clone();
+                    go_bad(&faults, &mut known, (&disk, &superblock), &mut rng).await;
+                    damage.borrow_mut().blocks = known.blocks;
+                }
+            }
+            stop.set(true);
+            while running.get() > 0 {
+                world.sleep(Nanos::from_millis(1)).await;
+            }
+            volume.close().await.expect("the disk is sound");
+            (disk, volume, sectors, bad) = next.expect("it was cut once");
+        }
+        end_recovery(&volume, &bad.damage, seed).await;
+        volume.close().await.expect("the disk is sound");
+    });
+}
+
+/// Waits for the end of a recovery, after guests have written all of the extents of which something is lost.
+async fn end_recovery(volume: &Rig, damage: &Damage, seed: u64) {
+    let before = readable(volume).await;
+    let ended = volume.complete_recovery().await;
+    let lost: BTreeSet<Bytes> = damage
+        .blocks
+        .iter()
+        .filter(|block| damage.may_fail(**block))
+        .map(|block| block.align_down(EXTENT))
+        .collect();
+    assert!(ended.is_ok() || !lost.is_empty(), "seed {seed}: {ended:?}");
+    assert!(before == readable(volume).await, "seed {seed}: applying the journal has changed something");
+    if ended.is_err() {
+        let arena = Arena::new(MIB);
+        for (i, &extent) in lost.iter().enumerate() {
+            match i % 2 {
+                0 => volume.discard(extent, EXTENT).await,
+                _ => volume.write(extent, &filled(&arena, EXTENT, 7), Durability::Volatile).await,
+            }
+            .expect("all of it is new");
+        }
+        volume.complete_recovery().await.expect("nothing of the journal is needed any more");
+    }
+    assert_eq!(volume.status().unapplied, None);
+    assert_eq!(volume.superblock().features.incompat & Features::UNAPPLIED, 0);
+}
+
+fn seeds(usual: u64) -> Range<u64> {
+    let number = |name, usual| std::env::var(name).map_or(usual, |text| text.parse().expect("a number"));
+    let first = number("BRAID_EPOCH_FIRST", 0);
+    first..first + number("BRAID_EPOCH_SEEDS", usual)
+}
+
+#[test]
+#[cfg_attr(feature = "planted", ignore)]
+fn what_guests_write_while_a_journal_is_applied_survives_power_cuts() {
+    seeds(60).for_each(recover_at_work);
+}
+
+#[test]
+#[cfg_attr(feature = "planted", ignore)]
+fn bad_places_in_a_journal_cost_what_they_hold_and_nothing_else() {
+    seeds(40).for_each(recover_with_bad_places);
+}
