@@ -4,12 +4,13 @@ use crate::epochs::{BLOCK, EXTENT, SIZE, sound};
 use crate::epochs_recovery::just_recovered;
 use crate::recovery_campaign::{Lost, Segment, alone, journal_of, lose_ssd_at_work, readable};
 use crate::rig::{Rig, filled, holds, open, open_with, refused};
-use braid_base::{Bytes, MIB, Nanos};
-use braid_engine::{Durability, ErrorKind, Export, OpenOptions, Past, Zeroing, check};
+use braid_base::{Bytes, DeviceId, MIB, Nanos};
+use braid_engine::{Addition, Durability, ErrorKind, Export, OpenOptions, Past, Zeroing, check};
+use braid_format::Uuid;
 use braid_format::epoch_journal::{PAGE, STATE_PAGES};
-use braid_format::superblock::RegionKind;
+use braid_format::superblock::{Layout, RegionKind};
 use braid_runtime::{Arena, Device, Runtime};
-use braid_sim::{Disk, FaultPlan, Faults, Faulty, World};
+use braid_sim::{Disk, DiskOptions, FaultPlan, Faults, Faulty, World};
 use std::collections::BTreeSet;
 use std::ops::Range;
 
@@ -325,5 +326,30 @@ fn a_repair_gives_up_damaged_extents_and_the_recovery_ends() {
             volume.audit().await.expect("nothing is lost any more");
             volume.close().await.expect("the disk is sound");
         }
+    });
+}
+
+/// Its journal alone has bytes of the volume: it drained, and never came to an end.
+#[test]
+#[cfg_attr(feature = "planted", ignore)]
+fn the_disk_that_is_being_recovered_cannot_be_removed() {
+    let world = World::new(14);
+    world.clone().block_on(async move {
+        let mut rng = world.fork_rng();
+        let Lost { disk, .. } = lose_ssd_at_work(&world, 14, &mut rng).await;
+        let volume =
+            just_recovered(&world, &disk, &Faults::new(FaultPlan::default(), world.fork_rng())).await;
+        let new = Disk::new(&world, DiskOptions::hdd(MIB * 14));
+        let addition = Addition {
+            name: "the new one".to_owned(),
+            identity: Uuid([8; 16]),
+            model: String::new(),
+            layout: Layout::Head,
+            overwrite: false,
+        };
+        volume.add_device(sound(&new, &world), &addition, |_| Ok(())).await.expect("it is large enough");
+        assert!(volume.status().unapplied.is_some(), "it has not ended");
+        assert_eq!(refused(volume.remove_device(DeviceId(1)).await).kind(), ErrorKind::Invalid);
+        volume.close().await.expect("the disks are sound");
     });
 }
