@@ -48,11 +48,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
                     self.begin_epochs(epochs);
                     Ok(())
                 }
-                (true, false) if self.journal.commits.have_failed() => {
-                    // What guests write from here on, no flush promises: the disk stays as it is, which nothing else writes to.
-                    epochs.event.notify();
-                    return;
-                }
+                // What guests write from here on, no flush promises: the disk stays as it is, which nothing else writes to.
+                (true, false) if self.journal.commits.have_failed() => break,
                 (true, false) => self.stop_epochs(epochs).await,
                 (true, true) => self.keep_image(epochs).await,
             };
@@ -70,6 +67,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
             epochs.event.notify();
             self.pause(self.rt.now() + REST, || false).await;
         }
+        // No epoch ends any more: nobody must wait for one.
+        epochs.event.notify();
     }
 
     pub(super) fn are_epochs_wanted(&self) -> bool {
@@ -194,11 +193,15 @@ impl<R: Runtime, D: Device> Core<R, D> {
         self.jobs.wake();
         // One that is on its way lacks what was written since.
         let epoch = epochs.frozen.get() + 1;
+        let can_none_end = || {
+            !epochs.active.get()
+                || epochs.failures.get() > 0
+                || self.journal.commits.have_failed()
+                || self.jobs.are_ending()
+        };
         let over = || {
             let is_there = epochs.counting.get() >= epoch;
-            let over =
-                is_there || !epochs.active.get() || epochs.failures.get() > 0 || self.jobs.are_ending();
-            over.then_some(is_there)
+            (is_there || can_none_end()).then_some(is_there)
         };
         match epochs.event.wait_for(over).await {
             true => Ok(Outcome::Finished),

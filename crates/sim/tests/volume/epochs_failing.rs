@@ -280,6 +280,28 @@ fn the_disk_stays_as_it_is_when_the_volume_can_promise_nothing_any_more() {
     }
 }
 
+/// The policy went on waiting for an epoch that could not end any more, and the stop waited for the policy, for two minutes.
+#[test]
+#[cfg_attr(feature = "planted", ignore)]
+fn a_volume_that_can_promise_nothing_any_more_stops_at_once() {
+    let world = World::new(10);
+    let rigged = two(&world);
+    world.clone().block_on(async move {
+        let volume = make(world.clone(), rigged.devices(), &epochs(10)).await;
+        wait_for_image(&world, &volume).await;
+        volume.write(Bytes::ZERO, &filled(&rigged.arena, MIB, 1), Durability::Volatile).await.unwrap();
+        wait_until_applied(&world, &volume).await;
+        rigged.faults[0].set(FaultPlan { flushes: 1.0, ..FaultPlan::default() });
+        volume.write(Bytes::ZERO, &filled(&rigged.arena, BLOCK, 2), Durability::Volatile).await.unwrap();
+        volume.flush().await.expect_err("the SSD fails it, and has something alone");
+        // The policy finds that the disk lacks something.
+        world.sleep(Nanos::from_secs(2)).await;
+        let start = world.now();
+        volume.close().await.expect_err("what was written is not durable");
+        assert!(world.now() < start + Nanos::from_secs(5), "{} later", world.now() - start);
+    });
+}
+
 /// Reading from the SSD failed while an epoch was written to the journal: the epoch never ended, and with it neither did guests' writes nor the close.
 #[test]
 #[cfg_attr(feature = "planted", ignore)]
