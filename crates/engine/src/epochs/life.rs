@@ -35,8 +35,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         let superblock = self.devices.superblock().clone();
         let volume = superblock.volume;
         let page = super::state_of(member, &epochs.place, &superblock).await?;
-        epochs.disk.set(page);
-        epochs.next_segment.set(page.run.at);
+        epochs.begin_at(page);
         if page.run.segments > 0 && self.open_recovered(epochs, page, (adopted, mode)).await? {
             return Ok(());
         }
@@ -44,10 +43,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         let is_whole = !self.devices.iter().any(Member::is_lacking);
         if is_whole {
             match apply_all(&self.rt, member, (&epochs.place, volume), &self.shape, page).await {
-                Ok(page) => {
-                    epochs.disk.set(page);
-                    epochs.next_segment.set(page.run.at);
-                }
+                Ok(page) => epochs.begin_at(page),
                 // The volume has all of it elsewhere.
                 Err(error) => {
                     tracing::error!(%error, "the disk alone is not a state of the volume any more: it is made one again");
@@ -125,8 +121,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         }
         self.set_disk(epochs, |page| StatePage { state: State::Void, run: page.run.emptied(), ..page })
             .await?;
-        epochs.segments.borrow_mut().clear();
-        epochs.next_segment.set(epochs.disk.get().run.at);
+        epochs.begin_at(epochs.disk.get());
         let mut lacks = epochs.lacks.borrow_mut();
         let journaled = std::mem::take(&mut lacks.journaled);
         journaled.ranges().for_each(|range| lacks.unknown.insert(range));
@@ -139,7 +134,16 @@ impl<R: Runtime, D: Device> Core<R, D> {
             return Ok(());
         };
         let superblock = self.devices.superblock().clone();
-        epochs.disk.set(super::state_of(self.member(device), &epochs.place, &superblock).await?);
+        epochs.begin_at(super::state_of(self.member(device), &epochs.place, &superblock).await?);
         self.void_image(epochs).await
+    }
+}
+
+impl Epochs {
+    /// The disk says this, and no segment of its run is known: the next one lies where the run begins, once that is empty.
+    fn begin_at(&self, page: StatePage) {
+        self.disk.set(page);
+        self.segments.borrow_mut().clear();
+        self.next_segment.set(page.run.at);
     }
 }

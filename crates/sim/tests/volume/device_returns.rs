@@ -12,15 +12,15 @@ use std::cell::Cell;
 use std::rc::Rc;
 
 /// A disk that is plugged in again: another handle of it.
-fn plugged_in(world: &World, disk: &Disk) -> Faulty<Disk> {
+pub fn plugged_in(world: &World, disk: &Disk) -> Faulty<Disk> {
     Faulty::new(disk.clone(), &Faults::new(FaultPlan::default(), world.fork_rng()))
 }
 
-fn state(volume: &Rig, device: usize) -> DeviceState {
+pub fn state(volume: &Rig, device: usize) -> DeviceState {
     volume.status().devices[device].state
 }
 
-async fn wait_until_active(world: &World, volume: &Rig, device: usize) {
+pub async fn wait_until_active(world: &World, volume: &Rig, device: usize) {
     for _ in 0..600 {
         if state(volume, device) == DeviceState::Active {
             return;
