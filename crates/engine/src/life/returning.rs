@@ -59,7 +59,10 @@ impl<R: Runtime, D: Device> Volume<R, D> {
         core.moves.drains.set_lost(id, false);
         member.renew(device, lacks_all);
         if let Err(error) = core.void_returned(id).await {
-            member.release();
+            // A device that owes an answer stays in its place, failed: it may be used again once it has answered.
+            if member.requests.is_idle() {
+                member.release();
+            }
             return Err(error);
         }
         let early = planted(Bug::ReturnedTakenForCurrent);

@@ -1,13 +1,47 @@
 //! A disk that keeps epochs fails, and is back while the volume is open.
 
 use crate::device_returns::{plugged_in, state, wait_until_active};
-use crate::epochs::{SSD, epochs, wait_for_image};
+use crate::epochs::{EXTENT, SSD, epochs, wait_for_image};
 use crate::epochs_failing::{DISK, two};
-use crate::rig::{filled, make, refused};
+use crate::rig::{filled, holds, make, refused};
 use braid_base::{Bytes, KIB, MIB, Nanos};
 use braid_engine::{Durability, ErrorKind, Export};
+use braid_format::superblock::DeviceState;
 use braid_runtime::Runtime;
 use braid_sim::{FaultPlan, World};
+
+/// The disk gave its superblock, and hung when it was asked what it was: letting go of it while it owed an answer was a panic.
+#[test]
+#[cfg_attr(feature = "planted", ignore)]
+fn a_disk_that_hangs_while_it_returns_stays_failed_until_it_has_answered() {
+    let world = World::new(21);
+    let rigged = two(&world);
+    world.clone().block_on(async move {
+        let volume = make(world.clone(), rigged.devices(), &epochs(1)).await;
+        wait_for_image(&world, &volume).await;
+        volume.write(Bytes::ZERO, &filled(&rigged.arena, MIB, 1), Durability::Fua).await.unwrap();
+        volume.fail_device(DISK).await.unwrap();
+        volume.write(Bytes::ZERO, &filled(&rigged.arena, EXTENT, 2), Durability::Fua).await.unwrap();
+        world.sleep(Nanos::from_secs(1)).await;
+        let back = async || volume.return_device(plugged_in(&world, &rigged.disks[1]), "it").await;
+
+        // Each answer is too late for a device that is not in use, and early enough for one that is asked for its superblock.
+        let stall = Nanos::from_secs(7)..Nanos::from_secs(7) + Nanos(1);
+        rigged.disks[1].faults().set(FaultPlan { stalls: 1.0, stall, ..FaultPlan::default() });
+        assert_eq!(refused(back().await).kind(), ErrorKind::Io);
+        assert_eq!(state(&volume, 1), DeviceState::Failed);
+        rigged.disks[1].faults().set(FaultPlan::default());
+        assert_eq!(refused(back().await).kind(), ErrorKind::Invalid, "it owes an answer");
+
+        world.sleep(Nanos::from_secs(10)).await;
+        back().await.expect("it has answered");
+        wait_until_active(&world, &volume, 1).await;
+        wait_for_image(&world, &volume).await;
+        assert!(holds(&volume, &rigged.arena, Bytes::ZERO, EXTENT, 2).await.unwrap());
+        volume.audit().await.expect("both copies are alike");
+        volume.close().await.expect("both devices are sound");
+    });
+}
 
 /// The first epoch after the return was written to the start of the ring, or where the run had ended before the disk failed, and the disk said that it
 /// lay elsewhere: it could not be recovered.
