@@ -39,7 +39,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
                 self.compare_with_image(epochs, extent, &part).await?;
             }
             if epochs.stage.get() == Stage::Void {
-                self.join_image(epochs, extent);
+                self.join_image(epochs, extent).await?;
             }
         }
     }
@@ -132,30 +132,47 @@ impl<R: Runtime, D: Device> Core<R, D> {
     }
 
     /// The second copy of an extent lies in the image, which holds its bytes already, but for what counts as behind: wherever it lay before, only epochs bring
-    /// it up to date from now on. The caller holds the extent's lock, exclusive.
-    fn join_image(&self, epochs: &Epochs, extent: ExtentId) {
+    /// it up to date from now on. Until that is flushed the copies may differ, for the disk may fail before. The caller holds the extent's lock, exclusive.
+    async fn join_image(&self, epochs: &Epochs, extent: ExtentId) -> Result<()> {
+        if !self.may_join_image(epochs, extent) {
+            return Ok(());
+        }
+        let span = self.shape.span_of(extent);
+        self.intend(span).await?;
+        let entry = self.state.borrow().map.get(extent);
+        // Without one of them epochs end.
+        let devices = [epochs.device(), self.device_of(entry.home)];
+        let are_there = devices.into_iter().all(|device| self.member(device).is_current());
         let mut state = self.state.borrow_mut();
-        let entry = state.map.get(extent);
-        let on = |slot: SlotNumber| state.space.locate(slot).map(|place| place.device);
-        let is_elsewhere = on(entry.home).is_some_and(|device| device != epochs.device());
-        if !is_elsewhere || on(entry.second) == Some(epochs.device()) {
-            return;
-        }
-        let (lacks, extent_bytes) = (epochs.lacks.borrow(), self.shape.bytes_of(extent));
-        let mut at = extent_bytes.start;
-        while let Some(unknown) = super::next_within(&lacks.unknown, &(at..extent_bytes.end)) {
-            if state.behind.ranges().missing(&unknown) > Bytes::ZERO {
-                // It has not been compared yet.
-                return;
-            }
-            at = unknown.end;
-        }
-        if let Some(second) = state.take_for(extent, epochs.device(), Arrival::Moved) {
+        if are_there && let Some(second) = state.take_for(extent, epochs.device(), Arrival::Moved) {
             state.disturb(extent);
             state.set_extent(extent, Entry { second, ..entry });
             if entry.second != SlotNumber::NONE {
                 state.retire(entry.second);
             }
         }
+        state.behind.end_write(span, None, self.rt.now());
+        Ok(())
+    }
+
+    /// Whether an extent lies elsewhere, with what the image has as far as that is not behind.
+    fn may_join_image(&self, epochs: &Epochs, extent: ExtentId) -> bool {
+        let state = self.state.borrow();
+        let entry = state.map.get(extent);
+        let on = |slot: SlotNumber| state.space.locate(slot).map(|place| place.device);
+        let is_elsewhere = on(entry.home).is_some_and(|device| device != epochs.device());
+        if !is_elsewhere || on(entry.second) == Some(epochs.device()) {
+            return false;
+        }
+        let (lacks, extent_bytes) = (epochs.lacks.borrow(), self.shape.bytes_of(extent));
+        let mut at = extent_bytes.start;
+        while let Some(unknown) = super::next_within(&lacks.unknown, &(at..extent_bytes.end)) {
+            if state.behind.ranges().missing(&unknown) > Bytes::ZERO {
+                // It has not been compared yet.
+                return false;
+            }
+            at = unknown.end;
+        }
+        true
     }
 }

@@ -2,13 +2,53 @@
 
 use crate::device_returns::{plugged_in, state, wait_until_active};
 use crate::epochs::{EXTENT, SSD, epochs, wait_for_image};
-use crate::epochs_failing::{DISK, two};
+use crate::epochs_failing::{DISK, epochs_of_three, three, two};
 use crate::rig::{filled, holds, make, refused};
 use braid_base::{Bytes, KIB, MIB, Nanos};
 use braid_engine::{Durability, ErrorKind, Export};
 use braid_format::superblock::DeviceState;
 use braid_runtime::Runtime;
 use braid_sim::{FaultPlan, World};
+
+/// An extent got its second copy in the image, and the disk lost it with its cache. No intent had said that the two might differ, so the resync had
+/// nothing to do there, and what lay in the image before counted as equal.
+#[test]
+#[cfg_attr(feature = "planted", ignore)]
+fn a_new_copy_in_the_image_that_a_failed_flush_lost_is_made_again() {
+    let world = World::new(20);
+    let rigged = three(&world);
+    world.clone().block_on(async move {
+        let volume = make(world.clone(), rigged.devices(), &epochs_of_three(1)).await;
+        wait_for_image(&world, &volume).await;
+        let by_epochs = volume.policy();
+        volume.set_policy("raid1").await.unwrap();
+        world.sleep(Nanos::from_secs(1)).await;
+        volume.write(Bytes::ZERO, &filled(&rigged.arena, MIB, 5), Durability::Fua).await.unwrap();
+        let is_in_image = || volume.explain(Bytes::ZERO).unwrap().second.is_some_and(|(d, ..)| d == DISK);
+        assert!(!is_in_image(), "the other disk has more room");
+        // Long enough for its span to be called clean.
+        world.sleep(Nanos::from_secs(20)).await;
+
+        volume.set_policy(&by_epochs).await.unwrap();
+        while !is_in_image() {
+            world.sleep(Nanos::from_micros(100)).await;
+        }
+        rigged.disks[1].lose_cache();
+        rigged.disks[1].faults().set(FaultPlan { flushes: 1.0, ..FaultPlan::default() });
+        volume.flush().await.expect("the others have all of it");
+        assert_eq!(state(&volume, 1), DeviceState::Failed);
+
+        rigged.disks[1].faults().set(FaultPlan::default());
+        volume.set_policy("raid1").await.unwrap();
+        world.sleep(Nanos::from_secs(1)).await;
+        volume.return_device(plugged_in(&world, &rigged.disks[1]), "it").await.unwrap();
+        wait_until_active(&world, &volume, 1).await;
+        assert!(is_in_image());
+        volume.audit().await.expect("both copies are alike");
+        volume.fail_device(SSD).await.unwrap();
+        assert!(holds(&volume, &rigged.arena, Bytes::ZERO, MIB, 5).await.unwrap());
+    });
+}
 
 /// The disk gave its superblock, and hung when it was asked what it was: letting go of it while it owed an answer was a panic.
 #[test]
