@@ -7,13 +7,13 @@ use crate::epochs::{
 };
 use crate::rig::{Rig, filled, make, open, open_with};
 use braid_base::{Bytes, MIB, Nanos, Rng};
-use braid_engine::{Durability, Export, OpenOptions, Result};
+use braid_engine::{CreateOptions, Durability, ErrorKind, Export, OpenOptions, Result};
 use braid_format::epoch_journal::{
     Entry, PAGE, Run, SEGMENTS, StatePage, decode_index, newest_state, next_place,
 };
-use braid_format::superblock::{Features, RegionKind, Superblock};
+use braid_format::superblock::{DeviceState, Features, Layout, RegionKind, Superblock};
 use braid_runtime::{Arena, Device, Runtime};
-use braid_sim::{Disk, FaultPlan, Faults, Faulty, World};
+use braid_sim::{Disk, DiskOptions, FaultPlan, Faults, Faulty, World};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -278,8 +278,8 @@ pub fn alone(options: &mut OpenOptions) {
 }
 
 /// A volume that has been recovered before: asked for again, or served like any other.
-async fn open_again(world: &World, device: &Faulty<Disk>, asked: bool) -> Rig {
-    let devices = || vec![device.clone()];
+async fn open_again(world: &World, left: &Left, faults: &Faults, asked: bool) -> Rig {
+    let devices = || left.devices(world, faults);
     if asked && let Ok((volume, _)) = open_with(world.clone(), devices(), alone).await {
         return volume;
     }
@@ -298,6 +298,35 @@ pub async fn readable(volume: &Rig) -> Vec<Option<Vec<u8>>> {
     blocks
 }
 
+/// What is left of a volume without its SSD.
+#[derive(Clone)]
+struct Left {
+    disk: Disk,
+    /// Another disk, on which nothing lay.
+    other: Option<Disk>,
+}
+
+impl Left {
+    /// At this instant; the others go on.
+    fn fork(&self, world: &World) -> Left {
+        Left { disk: self.disk.fork(world), other: self.other.as_ref().map(|other| other.fork(world)) }
+    }
+
+    fn power_cut(&self, rng: &mut Rng) {
+        self.disk.power_cut(rng);
+        self.other.iter().for_each(|other| other.power_cut(rng));
+    }
+
+    fn restart(&self, world: &World) -> Left {
+        Left { disk: self.disk.restart(world), other: self.other.as_ref().map(|other| other.restart(world)) }
+    }
+
+    fn devices(&self, world: &World, faults: &Faults) -> Vec<Faulty<Disk>> {
+        let others = self.other.iter().map(|other| sound(other, world));
+        [Faulty::new(self.disk.clone(), faults)].into_iter().chain(others).collect()
+    }
+}
+
 /// A disk whose SSD is lost.
 pub struct Lost {
     pub disk: Disk,
@@ -306,11 +335,20 @@ pub struct Lost {
     pub superblock: Superblock,
 }
 
-/// Loses the SSD while the journal of epochs is in use.
+/// Loses the SSD of two devices while the journal of epochs is in use.
 pub async fn lose_ssd_at_work(world: &World, seed: u64, rng: &mut Rng) -> Lost {
+    lose_ssd_of(world, None, seed, rng).await.0
+}
+
+/// Loses the SSD of a volume, with or without another disk.
+async fn lose_ssd_of(world: &World, other: Option<Disk>, seed: u64, rng: &mut Rng) -> (Lost, Left) {
     let [ssd, disk] = disks(world);
-    let volume =
-        make(world.clone(), vec![sound(&ssd, world), sound(&disk, world)], &epochs(seed as u8)).await;
+    let left = Left { disk, other };
+    let mut devices = vec![sound(&ssd, world)];
+    devices.extend(left.devices(world, &Faults::new(FaultPlan::default(), world.fork_rng())));
+    let layouts = [Layout::Head, Layout::Tail, Layout::Head][..devices.len()].to_vec();
+    let options = CreateOptions { layouts, ..epochs(seed as u8) };
+    let volume = make(world.clone(), devices, &options).await;
     wait_for_image(world, &volume).await;
     let history = History::from(vec![0; SIZE.as_usize()]);
     let guests = Guests::begin(&volume, world, &history, rng.between(1, 4));
@@ -318,7 +356,7 @@ pub async fn lose_ssd_at_work(world: &World, seed: u64, rng: &mut Rng) -> Lost {
     while volume.status().journaled == Bytes::ZERO {
         world.sleep(Nanos::from_millis(1)).await;
     }
-    let lost = disk.fork(world);
+    let lost = left.fork(world);
     if rng.chance(0.5) {
         lost.power_cut(rng);
     }
@@ -326,12 +364,12 @@ pub async fn lose_ssd_at_work(world: &World, seed: u64, rng: &mut Rng) -> Lost {
     guests.end(world).await;
     volume.close().await.expect("the devices are sound");
     let lost = lost.restart(world);
-    let bytes = recovered(world, &lost, None).await;
+    let bytes = recovered(world, &lost.disk, None).await;
     check(&history, &bytes, until, seed);
-    Lost { disk: lost, base: bytes, superblock: volume.superblock() }
+    (Lost { disk: lost.disk.clone(), base: bytes, superblock: volume.superblock() }, lost)
 }
 
-/// The SSD is lost, and guests go on with the disk at once, through a few power cuts.
+/// The SSD is lost, and guests go on with the disk at once, with or without another one, through a few power cuts.
 pub fn recover_at_work(seed: u64) {
     recover(seed, 0.0);
 }
@@ -382,11 +420,12 @@ fn recover(seed: u64, often: f64) {
     let world = World::new(seed);
     world.clone().block_on(async move {
         let mut rng = world.fork_rng();
-        let Lost { mut disk, base, superblock } = lose_ssd_at_work(&world, seed, &mut rng).await;
+        let other = (seed % 3 == 2).then(|| Disk::new(&world, DiskOptions::hdd(MIB * 40)));
+        let (Lost { base, superblock, .. }, mut here) = lose_ssd_of(&world, other, seed, &mut rng).await;
         let mut sectors = Sectors::of(&base);
-        let mut bad = Bad::draw(&world, (&disk, &superblock), BTreeSet::new(), (often, &mut rng)).await;
-        let device = Faulty::new(disk.clone(), &bad.faults);
-        let (mut volume, _) = open_with(world.clone(), vec![device], alone).await.expect("it is an image");
+        let mut bad = Bad::draw(&world, (&here.disk, &superblock), BTreeSet::new(), (often, &mut rng)).await;
+        let devices = here.devices(&world, &bad.faults);
+        let (mut volume, _) = open_with(world.clone(), devices, alone).await.expect("it is an image");
         for life in 0..rng.between(2, 6) {
             let (now, stop) = (Rc::new(RefCell::new(sectors)), Rc::new(Cell::new(false)));
             let (damage, faults) = (Rc::new(RefCell::new(bad.damage.clone())), bad.faults.clone());
@@ -395,7 +434,7 @@ fn recover(seed: u64, often: f64) {
             let mut next = None;
             for _ in 0..rng.between(1, 6) {
                 world.sleep(Nanos::from_micros(rng.below(longest))).await;
-                let left = disk.fork(&world);
+                let left = here.fork(&world);
                 if rng.chance(0.8) {
                     left.power_cut(&mut rng);
                 }
@@ -403,8 +442,8 @@ fn recover(seed: u64, often: f64) {
                 let (at_cut, changed) = (now.borrow().clone(), damage.borrow().changed.clone());
                 let left = left.restart(&world);
                 let asked = rng.chance(0.3);
-                let bad = Bad::draw(&world, (&left, &superblock), changed, (often, &mut rng)).await;
-                let opened = open_again(&world, &Faulty::new(left.clone(), &bad.faults), asked).await;
+                let bad = Bad::draw(&world, (&left.disk, &superblock), changed, (often, &mut rng)).await;
+                let opened = open_again(&world, &left, &bad.faults, asked).await;
                 let blocks = readable(&opened).await;
                 let wrong = at_cut.wrong(&blocks, |block| bad.damage.may_fail(block));
                 assert_eq!(wrong, None, "seed {seed}, life {life}: it is older than what was flushed");
@@ -416,7 +455,7 @@ fn recover(seed: u64, often: f64) {
                 if rng.chance(often / 4.0) {
                     // While guests are at work. What was bad may be good again.
                     let mut known = damage.borrow().clone();
-                    go_bad(&faults, &mut known, (&disk, &superblock), &mut rng).await;
+                    go_bad(&faults, &mut known, (&here.disk, &superblock), &mut rng).await;
                     damage.borrow_mut().blocks = known.blocks;
                 }
             }
@@ -425,9 +464,12 @@ fn recover(seed: u64, often: f64) {
                 world.sleep(Nanos::from_millis(1)).await;
             }
             volume.close().await.expect("the disk is sound");
-            (disk, volume, sectors, bad) = next.expect("it was cut once");
+            (here, volume, sectors, bad) = next.expect("it was cut once");
         }
         end_recovery(&volume, &bad.damage, seed).await;
+        if here.other.is_some() {
+            go_on_with_other(&world, &volume, &here, &mut rng).await;
+        }
         volume.close().await.expect("the disk is sound");
     });
 }
@@ -457,6 +499,33 @@ async fn end_recovery(volume: &Rig, damage: &Damage, seed: u64) {
     }
     assert_eq!(volume.status().unapplied, None);
     assert_eq!(volume.superblock().features.incompat & Features::UNAPPLIED, 0);
+}
+
+/// Another disk is used like any other once the recovery has ended, and then the volume needs it if something lies there alone.
+async fn go_on_with_other(world: &World, volume: &Rig, here: &Left, rng: &mut Rng) {
+    for _ in 0..100_000 {
+        if volume.status().devices[2].state != DeviceState::Active {
+            world.sleep(Nanos::from_millis(10)).await;
+        }
+    }
+    assert_eq!(volume.status().devices[2].state, DeviceState::Active);
+    let arena = Arena::new(MIB);
+    for value in 0..20 {
+        let extent = EXTENT * rng.below(SIZE / EXTENT);
+        volume.discard(extent, EXTENT).await.expect("the disks are sound");
+        volume.write(extent, &filled(&arena, BLOCK, value), Durability::Fua).await.expect("there is room");
+    }
+    let (expected, left) = (readable(volume).await, here.fork(world).restart(world));
+    let again = open(world.clone(), vec![sound(&left.disk, world)]).await;
+    match again {
+        Ok(volume) => assert!(readable(&volume).await == expected, "the disk has all of it"),
+        Err(error) => assert_eq!(error.kind(), ErrorKind::Degraded, "{error}"),
+    }
+    let faults = Faults::new(FaultPlan::default(), world.fork_rng());
+    let left = here.fork(world).restart(world);
+    let both = open(world.clone(), left.devices(world, &faults)).await.expect("both are there");
+    assert!(readable(&both).await == expected);
+    both.close().await.expect("the disks are sound");
 }
 
 fn seeds(usual: u64) -> Range<u64> {
