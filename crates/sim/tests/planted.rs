@@ -16,6 +16,9 @@ mod epochs;
 #[path = "volume/recovery_campaign.rs"]
 #[allow(dead_code, reason = "of its tests these use one")]
 mod recovery_campaign;
+#[path = "volume/recovery_damage.rs"]
+#[allow(dead_code, reason = "of its tests these use one")]
+mod recovery_damage;
 #[path = "volume/rig/mod.rs"]
 #[allow(dead_code, reason = "tests of volumes use all of it")]
 mod rig;

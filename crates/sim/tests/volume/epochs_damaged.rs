@@ -2,7 +2,8 @@
 
 use crate::epochs::{BLOCK, EXTENT, SIZE, sound};
 use crate::epochs_recovery::just_recovered;
-use crate::recovery_campaign::{Lost, Segment, alone, journal_of, lose_ssd_at_work, readable};
+use crate::recovery_campaign::{Lost, alone, lose_ssd_at_work, readable};
+use crate::recovery_damage::{Segment, journal_of};
 use crate::rig::{Rig, filled, holds, open, open_with, refused};
 use braid_base::{Bytes, DeviceId, MIB, Nanos};
 use braid_engine::{Addition, Durability, ErrorKind, Export, OpenOptions, Past, Zeroing, check};

@@ -38,6 +38,7 @@ mod policy_interface;
 mod policy_state;
 mod promotions;
 mod recovery_campaign;
+mod recovery_damage;
 mod replace;
 mod runs;
 mod side_by_side;

@@ -5,21 +5,19 @@
 use crate::epochs::{
     BLOCK, EXTENT, Guests, History, SIZE, SSD, check, disks, epochs, recovered, sound, wait_for_image,
 };
+use crate::recovery_damage::{Bad, Damage, go_bad};
 use crate::rig::{Rig, filled, make, open, open_with};
 use braid_base::{Bytes, MIB, Nanos, Rng};
 use braid_engine::{CreateOptions, Durability, ErrorKind, Export, OpenOptions, Result};
-use braid_format::epoch_journal::{
-    Entry, PAGE, Run, SEGMENTS, StatePage, decode_index, newest_state, next_place,
-};
-use braid_format::superblock::{DeviceState, Features, Layout, RegionKind, Superblock};
-use braid_runtime::{Arena, Device, Runtime};
+use braid_format::superblock::{DeviceState, Features, Layout, Superblock};
+use braid_runtime::{Arena, Runtime};
 use braid_sim::{Disk, DiskOptions, FaultPlan, Faults, Faulty, World};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
 use std::ops::Range;
 use std::rc::Rc;
 
-const SECTOR: Bytes = Bytes(512);
+pub const SECTOR: Bytes = Bytes(512);
 
 /// What a sector may be after a power cut.
 #[derive(Clone)]
@@ -32,7 +30,7 @@ struct Sector {
 
 /// All sectors of a volume.
 #[derive(Clone)]
-struct Sectors(Vec<Sector>);
+pub struct Sectors(Vec<Sector>);
 
 impl Sectors {
     fn of(content: &[u8]) -> Sectors {
@@ -57,7 +55,7 @@ impl Sectors {
     }
 
     /// A change of a range has failed: it may have been made anywhere, or nowhere.
-    fn doubt(&mut self, range: &Range<Bytes>) {
+    pub fn doubt(&mut self, range: &Range<Bytes>) {
         self.within(range).iter_mut().for_each(|sector| sector.is_torn = true);
     }
 
@@ -100,82 +98,6 @@ impl Sectors {
         let is_last = |sector: &Sector, byte: &u8| sector.is_torn || sector.allowed.last() == Some(byte);
         sectors.all(|(bytes, sector)| bytes.iter().all(|byte| is_last(sector, byte)))
     }
-}
-
-/// Blocks that may be errors, because a segment that cannot be read had something of them.
-#[derive(Clone, Default)]
-struct Damage {
-    blocks: BTreeSet<Bytes>,
-    /// Extents that guests have changed: nothing of the journal is needed of these.
-    changed: BTreeSet<Bytes>,
-}
-
-impl Damage {
-    /// That of a place of the disk which cannot be read.
-    fn add(&mut self, segments: &[Segment], bad: &Range<Bytes>) {
-        let is_bad = |segment: &&Segment| segment.lies.start < bad.end && bad.start < segment.lies.end;
-        for Entry { range, .. } in segments.iter().filter(is_bad).flat_map(|segment| &segment.entries) {
-            self.blocks.extend((range.start / BLOCK..range.end.0.div_ceil(BLOCK.0)).map(|i| BLOCK * i));
-        }
-    }
-
-    fn may_fail(&self, block: Bytes) -> bool {
-        self.blocks.contains(&block) && !self.changed.contains(&block.align_down(EXTENT))
-    }
-
-    fn is_in(&self, range: &Range<Bytes>) -> bool {
-        self.blocks.range(range.start.align_down(BLOCK)..range.end).any(|block| self.may_fail(*block))
-    }
-
-    /// A guest has changed some extents, or could not.
-    fn note(&mut self, sectors: &mut Sectors, range: &Range<Bytes>, changed: Result<()>) {
-        let extents = range.start.align_down(EXTENT)..range.end.align_up(EXTENT);
-        match changed {
-            Ok(()) => self.changed.extend((extents.start / EXTENT..extents.end / EXTENT).map(|i| EXTENT * i)),
-            Err(error) => {
-                assert!(self.is_in(&extents), "{range:?} is sound: {error}");
-                sectors.doubt(range);
-            }
-        }
-    }
-}
-
-/// A segment of the journal on a disk.
-pub struct Segment {
-    /// Its bytes, behind its index page, as bytes of the disk.
-    pub lies: Range<Bytes>,
-    /// What it has.
-    pub entries: Vec<Entry>,
-}
-
-/// The state page of a disk that keeps epochs, and the segments of its run, the oldest first.
-pub async fn journal_of(disk: &Disk, superblock: &Superblock) -> (StatePage, Vec<Segment>) {
-    let region = superblock.region(RegionKind::EpochJournal, 0).expect("it has a journal of epochs");
-    let (volume, ring, arena) = (superblock.volume, region.offset + SEGMENTS, Arena::new(MIB));
-    let states = arena.alloc(SEGMENTS).await;
-    disk.read(region.offset, &states).await.expect("the disk is sound");
-    let state = states.with_bytes(|bytes| newest_state(bytes, volume)).expect("one is valid");
-    let (mut segments, Run { mut at, first, segments: count }) = (Vec::new(), state.run);
-    for number in first..first + u64::from(count) {
-        let page = arena.alloc(PAGE).await;
-        disk.read(ring + at, &page).await.expect("the disk is sound");
-        let index = page.with_bytes(|bytes| decode_index(bytes, volume, number, SIZE)).expect("it is valid");
-        let start = ring + at + PAGE;
-        segments.push(Segment { lies: start..start + index.stored(), entries: index.entries.clone() });
-        at = next_place(at + PAGE + index.stored().align_up(PAGE), region.len - SEGMENTS);
-    }
-    (state, segments)
-}
-
-/// A place that one of the segments lies in, if there is one.
-fn bad_place(segments: &[Segment], rng: &mut Rng) -> Option<Range<Bytes>> {
-    let segments: Vec<&Segment> =
-        segments.iter().filter(|segment| segment.lies.start < segment.lies.end).collect();
-    let Segment { lies, .. } = segments.get(rng.below(segments.len().max(1) as u64) as usize)?;
-    let sectors = (lies.end - lies.start) / SECTOR;
-    let start = rng.below(sectors);
-    let len = rng.between(1, (sectors - start).min(20) + 1);
-    Some(lies.start + SECTOR * start..lies.start + SECTOR * (start + len))
 }
 
 /// A guest of a volume that has just been recovered, with a part of its own.
@@ -377,43 +299,6 @@ pub fn recover_at_work(seed: u64) {
 /// As [`recover_at_work`], with a bad place in the journal of some openings.
 pub fn recover_with_bad_places(seed: u64) {
     recover(seed, 0.7);
-}
-
-/// A disk, some place of which may be bad, and what that may cost.
-struct Bad {
-    faults: Faults,
-    damage: Damage,
-}
-
-impl Bad {
-    /// As likely as `often` says, of what is left of a disk after guests have changed some extents.
-    async fn draw(
-        world: &World,
-        (disk, superblock): (&Disk, &Superblock),
-        changed: BTreeSet<Bytes>,
-        (often, rng): (f64, &mut Rng),
-    ) -> Bad {
-        let faults = Faults::new(FaultPlan::default(), world.fork_rng());
-        let mut bad = Bad { faults, damage: Damage { blocks: BTreeSet::new(), changed } };
-        if rng.chance(often) {
-            go_bad(&bad.faults, &mut bad.damage, (disk, superblock), rng).await;
-        }
-        bad
-    }
-}
-
-/// A place of a journal goes bad.
-async fn go_bad(
-    faults: &Faults,
-    damage: &mut Damage,
-    (disk, superblock): (&Disk, &Superblock),
-    rng: &mut Rng,
-) {
-    let (_, segments) = journal_of(disk, superblock).await;
-    if let Some(place) = bad_place(&segments, rng) {
-        damage.add(&segments, &place);
-        faults.set(FaultPlan { bad_reads: Some(place), ..FaultPlan::default() });
-    }
 }
 
 fn recover(seed: u64, often: f64) {
