@@ -263,8 +263,8 @@ pub(crate) fn room(
         // The second copy lies on another device: what the others have no room for, the largest cannot use.
         _ => (all / 2).min(all - largest),
     };
-    // A device that keeps addresses has one for every byte of the volume.
-    let addresses = views.iter().filter(|view| keeps_addresses(view)).map(room).min();
+    // A device that keeps addresses has one for every byte of the volume. One without room leaves, or is lost: nothing comes to it.
+    let addresses = views.iter().filter(|view| keeps_addresses(view) && view.free > 0).map(room).min();
     let most = extent_size * by_room.min(addresses.unwrap_or(u64::MAX));
     (most, extent_size * views.iter().filter(|v| policy.uses(v)).map(room).sum::<u64>())
 }

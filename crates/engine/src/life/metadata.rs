@@ -118,12 +118,14 @@ impl<R: Runtime, D: Device> Core<R, D> {
 
     fn refuse_epochs_on(&self, device: DeviceId) -> Result<()> {
         let name = self.devices.superblock().name.clone();
+        // They begin again when all devices are there.
+        let are_kept = self.active_epochs().is_some() || self.policy.borrow().keeps_epochs();
         match self.epochs.as_ref().filter(|epochs| epochs.device() == device) {
             Some(_) if self.is_recovering() => invalid(format!(
                 "device {device} is being recovered, and has bytes of the volume in its journal alone: it can be removed once all of these are in their place (braid \
                  status {name} says how many are left)"
             )),
-            Some(_) if self.active_epochs().is_some() => invalid(format!(
+            Some(_) if are_kept => invalid(format!(
                 "device {device} keeps epochs, and no other disk can: it can be removed under another policy (braid policy {name} pass)"
             )),
             _ => Ok(()),

@@ -56,7 +56,6 @@ impl<R: Runtime, D: Device> Volume<R, D> {
             ));
         }
         core.refuse_return(&header, name)?;
-        core.moves.drains.set_lost(id, false);
         member.renew(device, lacks_all);
         if let Err(error) = core.void_returned(id).await {
             // A device that owes an answer stays in its place, failed: it may be used again once it has answered.
@@ -65,6 +64,7 @@ impl<R: Runtime, D: Device> Volume<R, D> {
             }
             return Err(error);
         }
+        core.moves.drains.set_lost(id, false);
         let early = planted(Bug::ReturnedTakenForCurrent);
         member.set_state(if early { DeviceState::Active } else { DeviceState::Returning });
         core.devices.note_change();

@@ -23,6 +23,7 @@ mod epochs_campaign;
 mod epochs_damaged;
 mod epochs_failing;
 mod epochs_recovery;
+mod epochs_removal;
 mod epochs_returns;
 mod epochs_shapes;
 mod failed_flush;
