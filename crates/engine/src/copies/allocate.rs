@@ -49,6 +49,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
             Some(slot) => slot,
             None => self.allocate_anywhere(extent, |device| Some(device) != image).await?,
         };
+        // What may be behind may be so beside the home that the policy wants: another one is not as safe, or as fast.
+        let timing = if taken.is_some() { second } else { Second::None };
         let not = self.device_of(home);
         let other_device = self.devices.iter().any(|m| m.id != not && m.is_filled());
         let degraded = self.devices.iter().any(Member::is_lacking);
@@ -67,7 +69,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
             Some(_) => self.enough(placement.first_write(not)),
             None => WriteTarget::Home,
         };
-        Ok(Allocated { entry: Entry { home, valid: 0, second: slot }, target, second })
+        Ok(Allocated { entry: Entry { home, valid: 0, second: slot }, target, second: timing })
     }
 
     /// An extra copy alone is one copy: not enough if two are required.

@@ -85,6 +85,7 @@ impl<D> Devices<D> {
     /// One more, behind the others.
     pub fn push(&self, member: Member<D>) {
         let place = self.members.get(member.id.index()).expect("a device comes where there is a place");
+        self.iter().take(1).for_each(|first| member.requests.count_with(&first.requests));
         let taken = place.set(member).is_err();
         assert!(!taken, "a new device gets a place of its own");
     }

@@ -156,13 +156,14 @@ impl<R: Runtime, D: Device> Core<R, D> {
                 let epoch = superblock.epoch;
                 for (entry, member) in superblock.devices.iter_mut().zip(self.devices.iter()) {
                     entry.state = member.state();
-                    if member.is_written() {
+                    if member.is_in_step() {
                         entry.in_step = epoch;
-                        entry.role = match member.state() {
-                            DeviceState::Draining => entry.role | Role::LEAVING,
-                            _ => entry.role.without(Role::LEAVING),
-                        };
                     }
+                    // Also of one that was given up before this could be written.
+                    entry.role = match self.is_leaving(member.id) {
+                        true => entry.role | Role::LEAVING,
+                        false => entry.role.without(Role::LEAVING),
+                    };
                 }
                 superblock.clone()
             };
@@ -172,8 +173,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
                     return Ok(());
                 }
                 Written::Failed { device, error, table } => {
-                    if table == Table::Partial {
-                        // The next one goes to the half that this one was to go to.
+                    if table == Table::Before {
+                        // The next one goes to the half that this one went to.
                         self.devices.superblock.borrow_mut().sequence += 1;
                     }
                     self.lose(device, error).inspect_err(|error| self.fail(error.clone()))?

@@ -23,6 +23,8 @@ pub(crate) struct Member<D> {
     state: Cell<DeviceState>,
     /// Nothing that it holds is trusted: the administrator gave it up, or it is an old copy of itself.
     lacks_all: Cell<bool>,
+    /// Whether no record says yet what it lacks: until one does, no superblock may say that it is in step.
+    is_unrecorded: Cell<bool>,
     /// Writes that completed, and how many of them a flush has covered.
     written: Cell<u64>,
     flushed: Cell<u64>,
@@ -53,6 +55,7 @@ impl<D: Device> Member<D> {
             state: Cell::new(entry.state),
             entry,
             lacks_all: Cell::new(lacks_all),
+            is_unrecorded: Cell::new(lacks_all),
             device: RefCell::new(device),
             requests: Rc::default(),
             speed: Speed::default(),
@@ -160,6 +163,16 @@ impl<D: Device> Member<D> {
     /// Whether all of its copies must be made again.
     pub fn lacks_all(&self) -> bool {
         self.lacks_all.get()
+    }
+
+    /// Whether the superblocks may say that it is in step: what it lacks is durable, if it does not lack all without a record of it.
+    pub fn is_in_step(&self) -> bool {
+        self.is_written() && !self.is_unrecorded.get()
+    }
+
+    /// What it lacks is durable.
+    pub fn note_recorded(&self) {
+        self.is_unrecorded.set(false);
     }
 
     /// Whether it has requests that are past their deadline, and gets no others until it has answered them.

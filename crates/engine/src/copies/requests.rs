@@ -275,6 +275,13 @@ impl Requests {
         self.heard.set(self.ticks.get());
     }
 
+    /// The device comes beside another one: from now on both count the same ticks.
+    pub fn count_with(&self, other: &Requests) {
+        self.ticks.set(other.ticks.get());
+        self.answered.set(other.ticks.get());
+        self.note_sign();
+    }
+
     /// Another device takes the place of one that owes no answer: what carried requests to that one goes.
     pub fn renew(&self) {
         self.orders.borrow_mut().clear();

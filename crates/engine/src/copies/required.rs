@@ -285,16 +285,37 @@ impl<R: Runtime, D: Device> Core<R, D> {
             state.behind.end_write(span, missed.then(lacks), self.rt.now());
             exchanged
         };
-        let settled = settled?;
+        settled?;
         if missed && both_current() {
             self.record_behind(span).await?;
         }
+        self.lose_beyond_bound(entry.second, &results, timing)?;
         // What a device lacks that is not current, its state says.
         self.record_states().await?;
         if exchanged {
             self.commit(origin).await?;
         }
-        Ok(settled)
+        // A device may have been given up since, which does not know of an extent that is in no map yet.
+        self.settle(extent, entry, &results)
+    }
+
+    /// A second copy that was to be written at once, since more may not be behind, and could not be: its device is given up. So the bound holds for all
+    /// that counts, and what the policy does without such a device applies.
+    fn lose_beyond_bound(
+        &self,
+        second: SlotNumber,
+        results: &[(SlotNumber, Result<()>)],
+        timing: Timing,
+    ) -> Result<()> {
+        let Timing::Later(most) = timing else { return Ok(()) };
+        let failed =
+            results.iter().find(|(slot, _)| *slot == second).and_then(|(_, result)| result.as_ref().err());
+        match failed {
+            Some(error) if self.state.borrow().behind.total() > most => {
+                self.lose(self.device_of(second), error.clone())
+            }
+            _ => Ok(()),
+        }
     }
 
     /// The bytes of the volume that a write changes on a device, in whole blocks.

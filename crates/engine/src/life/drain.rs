@@ -98,9 +98,15 @@ impl<R: Runtime, D: Device> Core<R, D> {
 
     /// Moves what lies on a device now; then makes that durable, and frees the slots.
     async fn drain_round(self: &Rc<Self>, device: DeviceId) -> Result<()> {
-        let (mut from, stuck) = (0, Cell::new(0));
+        let (mut from, stuck, mut has_freed) = (0, Cell::new(0), false);
         let before = self.background.borrow().migrations;
         while let Some(extents) = self.extents_on(device, &mut from).await {
+            let (extents, others): (Vec<_>, Vec<_>) =
+                extents.into_iter().partition(|&extent| self.may_move(extent, device));
+            stuck.set(stuck.get() + others.len());
+            // Extra copies may have taken the room.
+            let short = others.iter().filter(|&&extent| self.targets(extent, device).is_empty()).count();
+            has_freed |= (0..short).take_while(|_| self.reclaim_extras(|other| other != device)).count() > 0;
             let spans = self.intend_all(&extents).await?;
             let queue = RefCell::new(VecDeque::from(extents));
             let next = || self.next_to_move(&mut queue.borrow_mut(), device);
@@ -121,7 +127,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         }
         self.drop_extras_on(device).await?;
         let has_moved = stuck.get() == 0 || self.background.borrow().migrations > before;
-        if has_moved && self.may_drain(device) {
+        if (has_moved || has_freed) && self.may_drain(device) {
             // With what was copied, the sources are proved. The slots are free once no image names them.
             self.commit(Origin::Background).await?;
             self.checkpoint().await?;
@@ -205,6 +211,13 @@ impl<R: Runtime, D: Device> Core<R, D> {
         Some(found.into_iter().map(|(_, extent)| extent).collect())
     }
 
+    /// Whether another device has room for the copy of an extent, and a copy is there of which it can be made.
+    fn may_move(&self, extent: ExtentId, device: DeviceId) -> bool {
+        let entry = self.state.borrow().map.get(extent);
+        let is_other_away = self.copies_of(extent, &entry).other == Other::Away;
+        is_other_away != self.member(device).is_current() && !self.targets(extent, device).is_empty()
+    }
+
     /// The copy that is read to move the one of an extent that lies on a device. One that is lost is made anew from the other, if there is one.
     fn read_from(&self, extent: ExtentId, device: DeviceId) -> Option<SlotNumber> {
         let state = self.state.borrow();
@@ -225,11 +238,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
 
     /// Gives extents another slot for the copy that they have on a device, in one turn of the devices.
     async fn move_run_off(self: &Rc<Self>, run: &Run, device: DeviceId) -> Result<()> {
-        let Some(target) = run.target else {
-            // Extra copies may have taken the room.
-            self.reclaim_extras(|other| other != device);
-            return Ok(());
-        };
+        let Some(target) = run.target else { return Ok(()) };
         for &extent in &run.extents {
             self.end_behind(extent, device).await?;
         }

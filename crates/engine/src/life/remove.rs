@@ -9,7 +9,7 @@ use crate::map::Space;
 use crate::{Error, ErrorKind, Result, Volume};
 use braid_base::{Bytes, DeviceId};
 use braid_format::layout::superblock_offsets;
-use braid_format::superblock::{DeviceEntry, DeviceState, Features, Role, SIZE, Superblock};
+use braid_format::superblock::{DeviceState, Features, SIZE, Superblock};
 use braid_policy::DeviceView;
 use braid_runtime::{Device, Runtime};
 
@@ -38,13 +38,11 @@ impl<R: Runtime, D: Device> Volume<R, D> {
         core.moves.drains.begin(device);
         if is_lost {
             core.moves.drains.set_lost(device, true);
-            let leaves = |entry: &mut DeviceEntry| entry.role = entry.role | Role::LEAVING;
-            core.change_superblock(|superblock| leaves(&mut superblock.devices[device.index()])).await?;
         } else {
             core.state.borrow_mut().set_open(device, false);
             member.set_state(DeviceState::Draining);
-            core.change_superblock(|_| ()).await?;
         }
+        core.change_superblock(|_| ()).await?;
         tracing::info!("{} is removed when nothing lies on it any more", core.describe(device));
         core.jobs.wake();
         Ok(())
@@ -74,8 +72,7 @@ impl<R: Runtime, D: Device> Volume<R, D> {
         core.refuse_closing()?;
         let member = core.device_named(device)?;
         if core.moves.drains.set_lost(device, false) {
-            let stays = |entry: &mut DeviceEntry| entry.role = entry.role.without(Role::LEAVING);
-            return core.change_superblock(|superblock| stays(&mut superblock.devices[device.index()])).await;
+            return core.change_superblock(|_| ()).await;
         }
         if member.state() != DeviceState::Draining {
             return invalid(format!("device {device} is {}: nothing to cancel", member.state()));

@@ -43,7 +43,8 @@ impl<R: Runtime, D: Device> Volume<R, D> {
         let id = header.this_device;
         core.refuse_return(&header, name)?;
         core.record_states().await?;
-        let lacks_all = judge(&core.devices.superblock(), &header, name, &*device)?.lacks_all;
+        let known = core.devices.superblock().clone();
+        let lacks_all = judge(&core.rt, &known, &header, name, &device).await?.lacks_all;
         if lacks_all {
             core.put_all_behind().await?;
         }

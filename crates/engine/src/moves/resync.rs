@@ -49,10 +49,11 @@ impl<R: Runtime, D: Device> Core<R, D> {
     pub(super) async fn resync(self: &Rc<Self>) {
         while !self.jobs.are_ending() {
             let mut failed = false;
-            // While epochs are kept, nothing else goes to their disk.
+            // While epochs are kept, nothing else goes to their disk; and a copy has no other while its device is the only one.
+            let is_alone = self.devices.iter().filter(|member| member.is_written()).count() < 2;
             let spans = match self.active_epochs() {
-                Some(_) => Vec::new(),
-                None => self.state.borrow().behind.behind_spans(),
+                None if !is_alone => self.state.borrow().behind.behind_spans(),
+                _ => Vec::new(),
             };
             for result in self.resync_spans(&spans).await {
                 // Counted by the device that failed; tried again after a rest.
@@ -111,6 +112,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         let work = async || {
             let mut result = Ok(());
             while let Some(run) = next() {
+                // What cannot be copied waits for nothing.
+                yield_now().await;
                 if let Err(error) = self.resync_run(&run, Mover::Engine).await {
                     result = Err(error);
                     let failed = self.span_at(run[0].start);

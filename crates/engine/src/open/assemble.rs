@@ -137,7 +137,7 @@ pub(crate) async fn assemble<R: Runtime, D: Device>(
             continue;
         }
         if !distrusted.contains(&id) {
-            let judged = judge(&superblock, &header, name, &*device)?;
+            let judged = judge(rt, &superblock, &header, name, &device).await?;
             states[id.index()] = judged.state;
             anew.extend(judged.lacks_all.then_some(id));
         } else {
@@ -249,7 +249,7 @@ async fn with_newest_table<R: Runtime, D: Device>(
     newest: Header,
     distrusted: &[DeviceId],
 ) -> Result<Superblock> {
-    let (mut best, mut problems) = (None, Vec::new());
+    let (mut best, mut next_best, mut problems) = (None, None, Vec::new());
     let mut places = newest.tables.clone();
     places.sort_by_key(|place| place.device != newest.this_device);
     for place in places.iter().filter(|place| !distrusted.contains(&place.device)) {
@@ -268,15 +268,17 @@ async fn with_newest_table<R: Runtime, D: Device>(
                 let is_new = |t: &DeviceTable| t.sequence >= newest.sequence && t.epoch >= newest.epoch;
                 let older = || format!("that of {} is older ({})", holder.name, tables[0].sequence);
                 let fits = tables.iter().find(|table| is_new(table) && newest.agrees_with(table));
-                match fits.or_else(|| tables.iter().find(|table| is_new(table))) {
-                    Some(table) => best = Some(table.clone()),
-                    None => problems.push(older()),
+                best = fits.cloned();
+                next_best = next_best.or_else(|| tables.iter().find(|table| is_new(table)).cloned());
+                if next_best.is_none() {
+                    problems.push(older());
                 }
             }
             Err(problem) => problems.push(format!("{}: {problem}", holder.name)),
         }
     }
-    let Some(table) = best else {
+    // One that does not fit says what is wrong with it.
+    let Some(table) = best.or(next_best) else {
         let missing = newest.tables.iter().any(|p| !found.iter().any(|c| c.header.this_device == p.device));
         let kind = if missing { ErrorKind::Degraded } else { ErrorKind::Corrupt };
         return refuse(
@@ -373,7 +375,7 @@ fn holds_nothing(entry: &DeviceEntry) -> bool {
     entry.in_step == NEVER && !was_current(entry) && entry.state != DeviceState::Removed
 }
 
-fn was_current(entry: &DeviceEntry) -> bool {
+pub(super) fn was_current(entry: &DeviceEntry) -> bool {
     !matches!(entry.state, DeviceState::Missing | DeviceState::Failed | DeviceState::Returning)
 }
 

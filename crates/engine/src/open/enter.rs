@@ -72,7 +72,7 @@ pub(crate) async fn enter<R: Runtime, D: Device>(
         superblock.sequence += 1;
         let epoch = superblock.epoch;
         for (entry, member) in superblock.devices.iter_mut().zip(members) {
-            if phase == Phase::Open && member.is_written() && !member.lacks_all() {
+            if phase == Phase::Open && member.is_in_step() {
                 entry.in_step = epoch;
             }
         }
@@ -116,6 +116,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         if self.devices.iter().any(Member::lacks_all) {
             self.commit(Origin::Background).await?;
             // What they lack is durable: from now on they are in step.
+            self.devices.iter().for_each(Member::note_recorded);
             self.change_superblock(|_| ()).await?;
         }
         Ok(())

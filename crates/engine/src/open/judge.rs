@@ -1,11 +1,13 @@
 //! What one device is good for: by its own superblock, and by what the newest one says of it.
 
+use super::apart::is_lack_known;
 use crate::planted::{Bug, planted};
 use crate::{Error, ErrorKind, Result};
 use braid_base::DeviceId;
 use braid_format::Uuid;
 use braid_format::superblock::{DeviceEntry, DeviceState, Header, Phase, Role, Superblock};
-use braid_runtime::Device;
+use braid_runtime::{Device, Runtime};
+use std::rc::Rc;
 
 /// The last epoch in step of a device whose copies are all made again: it has none until the set of what it lacks is durable.
 pub(crate) const NEVER: u64 = 0;
@@ -26,11 +28,12 @@ pub(crate) struct Judged {
 ///
 /// # Errors
 /// `Invalid` for a device that is none of the volume's, an old copy, or has shrunk; `Degraded` for one that was used apart from the others.
-pub(crate) fn judge<D: Device>(
+pub(crate) async fn judge<R: Runtime, D: Device>(
+    rt: &R,
     newest: &Superblock,
     header: &Header,
     name: &str,
-    device: &D,
+    device: &Rc<D>,
 ) -> Result<Judged> {
     let (id, volume) = (header.this_device, &newest.name);
     let entry = newest.devices.get(id.index()).filter(|entry| entry.uuid == header.device.uuid);
@@ -59,7 +62,8 @@ pub(crate) fn judge<D: Device>(
         }
         // What it lacks is known since it was in step. An older copy of it lacks more.
         DeviceState::Missing | DeviceState::Failed | DeviceState::Returning => {
-            let is_known = used == entry.in_step || header.epoch == entry.in_step;
+            let is_in_step = used == entry.in_step || header.epoch == entry.in_step;
+            let is_known = is_in_step && is_lack_known(rt, newest, header, name, device).await?;
             let lacks_all = !is_known && !planted(Bug::StaleDeviceTaken);
             Ok(Judged { state: DeviceState::Returning, lacks_all })
         }

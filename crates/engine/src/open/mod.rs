@@ -3,8 +3,10 @@
 //! ```text
 //! superblock.rs  reading and writing the copies on the devices      assemble.rs  which device is what, and which are refused
 //! enter.rs       the phases of an opening, and what may not be opened   judge.rs   what one device is good for
+//! apart.rs       whether a device was used without the others
 //! ```
 
+mod apart;
 mod assemble;
 mod enter;
 mod judge;

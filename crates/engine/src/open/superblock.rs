@@ -136,13 +136,13 @@ pub(crate) enum Written {
     Failed { device: DeviceId, error: Error, table: Table },
 }
 
-/// What is durable of a table of devices whose superblocks are not.
+/// Which table of devices the superblocks need after one could not be written everywhere.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Table {
-    /// It is, on every device that has tables.
-    Durable,
-    /// Perhaps nowhere: the superblocks still need the one before it.
-    Partial,
+    /// The new one: a superblock may name it.
+    New,
+    /// The one before it: no superblock was written.
+    Before,
 }
 
 /// Writes device tables, then superblocks, to all devices that are written, and makes them durable.
@@ -151,6 +151,7 @@ pub(crate) async fn write_superblocks<'a, R: Runtime, D: Device>(
     members: impl Iterator<Item = &'a Member<D>> + Clone,
     superblock: &Superblock,
 ) -> Written {
+    let mut needed = Table::Before;
     for table in [true, false] {
         for member in members.clone().filter(|member| member.is_written() && member.has_superblock()) {
             let write = async |at: Bytes, buf: &Buf| {
@@ -166,8 +167,10 @@ pub(crate) async fn write_superblocks<'a, R: Runtime, D: Device>(
             if let Err(error) = result {
                 let error =
                     Error::io(format_args!("the superblock could not be written to {}", member.id), &error);
-                let table = if table { Table::Partial } else { Table::Durable };
-                return Written::Failed { device: member.id, error, table };
+                return Written::Failed { device: member.id, error, table: needed };
+            }
+            if !table {
+                needed = Table::New;
             }
         }
     }

@@ -5,7 +5,7 @@ use crate::copies::{Deadline, Member, lost};
 use crate::core::Core;
 use crate::planted::{Bug, planted};
 use crate::shape::Piece;
-use braid_base::{Bytes, DeviceId};
+use braid_base::{Bytes, DeviceId, ExtentId};
 use braid_format::SlotNumber;
 use braid_format::journal::Extra;
 use braid_format::map_page::Entry;
@@ -192,17 +192,27 @@ impl<R: Runtime, D: Device> Core<R, D> {
     fn promote_read(self: &Rc<Self>, piece: &Piece, read: &Buf, device: Option<DeviceId>, beside: Beside) {
         let Beside { changes: Some(changes), states } = beside else { return };
         let Some(device) = device else { return };
+        // A task that could do nothing would make others wait for its lock.
+        if !self.is_as_read(piece.extent, changes) || self.jobs.are_ending() {
+            return;
+        }
         // Where memory is short, the extra copy has to wait for another read.
         let Some(copy) = self.buffers.to_copy.try_alloc(read.len()) else { return };
         copy.copy_from(Bytes::ZERO, read);
         let (core, piece) = (self.clone(), piece.clone());
+        self.jobs.begin();
         self.rt.spawn(async move {
             let guard = core.locks.lock(Self::lock_number(piece.extent), Mode::Exclusive).await;
-            let is_as_read = core.guests.changing.settled(piece.extent) == Some(changes);
-            if is_as_read || planted(Bug::OlderBytesPromoted) {
+            if core.is_as_read(piece.extent, changes) {
                 core.promote(piece, copy, device, states, guard).await;
             }
+            core.jobs.end();
         });
+    }
+
+    /// Whether no guest has changed an extent since it was counted.
+    fn is_as_read(&self, extent: ExtentId, changes: u32) -> bool {
+        self.guests.changing.settled(extent) == Some(changes) || planted(Bug::OlderBytesPromoted)
     }
 
     /// Brings an extent into the memory cache, where there is one.
@@ -336,8 +346,10 @@ impl<R: Runtime, D: Device> Core<R, D> {
                     }
                 }
             };
-            // What came from a device that has been given up meanwhile, or was once copied from there, may be what it held after it lost writes.
-            if self.devices.changes() == states {
+            // What came from a device that has been given up meanwhile, or was once copied from there, may be what it held after it lost writes. A device
+            // that is late may still fill the buffer: nothing else is read into that.
+            let may_be_filled = read.is_err() && self.refuse_late().is_err();
+            if self.devices.changes() == states || may_be_filled {
                 read?;
                 at = end;
             }

@@ -1,8 +1,9 @@
 //! Devices that come to an open volume and leave it while guests work: what is asked for, refused, reported, and lost meanwhile.
 
+use crate::deadlines::{mirror, no_faults};
 use crate::rig::busy::{busy, end};
 use crate::rig::life::{ADDED, LAST, Oracle, addition, disk, names, open, state, wait_until_removed, work};
-use crate::rig::{options, refused};
+use crate::rig::{filled, make, options, refused};
 use braid_base::{Bytes, DeviceId, KIB, MIB, Nanos, Rng};
 use braid_engine::{
     Addition, CreateOptions, Durability, Error, ErrorKind, Export, OpenOptions, Volume, create,
@@ -10,7 +11,7 @@ use braid_engine::{
 use braid_format::Uuid;
 use braid_format::superblock::{DeviceState, Layout};
 use braid_runtime::{Arena, Runtime};
-use braid_sim::{Disk, DiskOptions, World};
+use braid_sim::{Disk, DiskOptions, Faults, Faulty, World};
 use std::cell::Cell;
 use std::rc::Rc;
 
@@ -270,6 +271,64 @@ fn the_removal_of_a_device_goes_on_if_it_is_lost_meanwhile() {
         });
         world.halt();
     }
+}
+
+/// The device was given up while another change of the superblocks kept its removal waiting. The removal was acknowledged, and the superblocks did not
+/// say so: after a crash it was forgotten.
+#[test]
+fn the_removal_of_a_device_goes_on_if_it_is_given_up_before_it_is_recorded() {
+    let world = World::new(630);
+    let rt = world.clone();
+    world.block_on(async move {
+        let disks: Vec<Disk> = [true, false, false, false].map(|ssd| disk(&rt, ssd)).to_vec();
+        let faults: Vec<Faults> = disks.iter().map(|_| no_faults(&rt)).collect();
+        let all = disks.iter().zip(&faults).map(|(disk, faults)| Faulty::new(disk.clone(), faults));
+        let made = CreateOptions { size: Some(MIB * 4), policy: "raid1".to_owned(), ..mirror(63) };
+        let volume = make(rt.clone(), all.collect(), &made).await;
+        let arena = Arena::new(MIB * 2);
+        for at in 0..4 {
+            volume.write(MIB * at, &filled(&arena, MIB, 1), Durability::Fua).await.unwrap();
+        }
+        let of = |device: usize| volume.status().devices[device].state;
+        volume.fail_device(DeviceId(3)).await.unwrap();
+        volume.return_device(Faulty::new(disks[3].clone(), &no_faults(&rt)), "it").await.unwrap();
+        while of(3) != DeviceState::Active {
+            rt.sleep(Nanos::from_micros(10)).await;
+        }
+        // The superblocks are being written.
+        faults[2].vanish();
+        volume.remove_device(LAST).await.unwrap();
+        assert_eq!(of(2), DeviceState::Failed);
+        let volume = open(&rt, disks.iter().map(|disk| disk.fork(&rt)).collect()).await;
+        wait_until_removed(&rt, &volume).await;
+    });
+    world.halt();
+}
+
+/// What could not move was recorded as changing all the same, every second: a crash made an idle volume copy all of it.
+#[test]
+fn a_drain_that_can_move_nothing_leaves_no_span_in_doubt() {
+    let world = World::new(640);
+    let disks = [disk(&world, true), disk(&world, false), disk(&world, false)];
+    let rt = world.clone();
+    world.block_on(async move {
+        let stripe = "stripe".to_owned();
+        let made = CreateOptions { copies: 2, size: Some(MIB * 4), policy: stripe, ..options(1) };
+        create(&disks, &made).await.unwrap();
+        let volume = open(&rt, disks.to_vec()).await;
+        let arena = Arena::new(MIB * 2);
+        for at in 0..4 {
+            let bytes = crate::rig::filled(&arena, MIB, at as u8 + 1);
+            volume.write(MIB * at, &bytes, Durability::Fua).await.unwrap();
+        }
+        rt.sleep(Nanos::from_secs(60)).await;
+        volume.remove_device(LAST).await.unwrap();
+        // Only the first one is left, which has a copy of what they shared.
+        volume.fail_device(DeviceId(1)).await.unwrap();
+        rt.sleep(Nanos::from_secs(60)).await;
+        assert_eq!((state(&volume, LAST), volume.status().spans), (DeviceState::Draining, (0, 0)));
+    });
+    world.halt();
 }
 
 /// What a lost device held gets its second copy elsewhere, and nothing is degraded any more.

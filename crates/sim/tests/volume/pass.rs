@@ -1,11 +1,13 @@
 //! PASS on the engine: what is behind is known to the block, is what a resync copies, and never more than the bound.
 
+use crate::deadlines::no_faults;
+use crate::rig::life::disk;
 use crate::rig::{bench, filled, holds, make, options, refused};
 use braid_base::{Bytes, KIB, MIB, Nanos};
 use braid_engine::{CreateOptions, Durability, ErrorKind, Export};
 use braid_format::superblock::DeviceState;
-use braid_runtime::{Runtime, join_all};
-use braid_sim::FaultPlan;
+use braid_runtime::{Arena, Runtime, join_all};
+use braid_sim::{Disk, FaultPlan, Faults, Faulty, World};
 
 const EXTENT: Bytes = Bytes(128 << 10);
 const BLOCK: Bytes = Bytes(4 << 10);
@@ -86,6 +88,44 @@ fn no_acknowledged_write_puts_more_behind_than_the_bound_while_the_disk_stalls()
         assert_eq!(volume.status().behind, Bytes::ZERO);
         volume.audit().await.unwrap();
     });
+}
+
+/// A disk that took no write, and answered all else, stayed in use: each write beyond the bound was acknowledged though the disk lacked it.
+#[test]
+fn a_disk_that_takes_no_write_is_given_up_at_the_bound() {
+    for stops in [false, true] {
+        let world = World::new(8);
+        let rt = world.clone();
+        world.block_on(async move {
+            let disks: Vec<Disk> = [true, false, false].map(|ssd| disk(&rt, ssd)).to_vec();
+            let faults: Vec<Faults> = disks.iter().map(|_| no_faults(&rt)).collect();
+            let all = disks.iter().zip(&faults).map(|(disk, faults)| Faulty::new(disk.clone(), faults));
+            let on_failure = if stops { ",on-disk-failure=stop" } else { "" };
+            let policy = format!("pass,window=32KiB,max-lag=64KiB,idle=10ms{on_failure}");
+            let volume = make(rt.clone(), all.collect(), &mirrored(&policy)).await;
+            let arena = Arena::new(MIB * 2);
+            for at in 0..2 {
+                volume.write(MIB * at, &filled(&arena, MIB, 1), Durability::Fua).await.unwrap();
+            }
+            rt.sleep(Nanos::from_secs(60)).await;
+            let last = volume.explain(Bytes::ZERO).unwrap().second.unwrap().0;
+            // Its slots alone: what is metadata it takes.
+            let bad_writes = Some(volume.explain(Bytes::ZERO).unwrap().second.unwrap().1..MIB * 10);
+            faults[last.index()].set(FaultPlan { bad_writes, ..FaultPlan::default() });
+            let state = || volume.status().devices[last.index()].state;
+            let mut refused = 0;
+            for block in 0..256 {
+                let at = BLOCK * (block * 37 % 512);
+                refused += u64::from(
+                    volume.write(at, &filled(&arena, BLOCK, 2), Durability::Volatile).await.is_err(),
+                );
+                let behind = volume.status().behind;
+                assert!(behind <= KIB * 64 || state() == DeviceState::Failed, "{behind} are behind");
+            }
+            assert_eq!((state(), refused > 0), (DeviceState::Failed, stops));
+        });
+        world.halt();
+    }
 }
 
 #[test]

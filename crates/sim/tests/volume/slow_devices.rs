@@ -1,12 +1,13 @@
 //! Devices that fail slowly: they answer every request, ten times later than they used to.
 
+use crate::deadlines::no_faults;
 use crate::rig::cached::make_warm;
 use crate::rig::{Bench, Rig, bench, filled, holds, make, options};
 use braid_base::{Bytes, KIB, MIB, Nanos};
 use braid_engine::{CreateOptions, Durability, Export};
 use braid_format::superblock::DeviceState;
 use braid_runtime::{Arena, Runtime};
-use braid_sim::{Disk, FaultPlan, World};
+use braid_sim::{Disk, DiskOptions, FaultPlan, Faulty, World};
 
 const SSD: usize = 0;
 
@@ -96,6 +97,32 @@ fn new_extents_do_not_go_to_a_slow_device_as_long_as_another_has_room() {
         assert_eq!(volume.status().devices[1].state, DeviceState::Active);
         volume.write(MIB * 2, &filled(&arena, KIB * 4, 1), Durability::Fua).await.unwrap();
         assert_eq!(home(MIB * 2).index(), 1);
+    });
+}
+
+/// The home of a new extent was to be on the SSD, which was slow: it went to a disk, and its second copy, on another one, was left behind all the same.
+/// What had been flushed to that disk alone was lost with it.
+#[test]
+fn a_new_extent_that_does_not_get_the_home_it_should_have_is_not_behind() {
+    let bench = bench(8);
+    let (world, arena, mut disks) = parts(&bench);
+    let mut all = bench.devices();
+    disks.push(Disk::new(&world, DiskOptions::hdd(MIB * 16)));
+    all.push(Faulty::new(disks[2].clone(), &no_faults(&world)));
+    bench.run(async move {
+        let policy = "pass,window=90%,max-lag=100%,idle=1h".to_owned();
+        let volume = make(world.clone(), all, &CreateOptions { copies: 2, policy, ..options(2) }).await;
+        volume.write(Bytes::ZERO, &filled(&arena, MIB, 1), Durability::Fua).await.unwrap();
+        work(&world, &volume, &arena, 20).await;
+        slow_down(&disks[SSD], 900);
+        work(&world, &volume, &arena, 30).await;
+        assert_eq!(volume.status().devices[SSD].state, DeviceState::Slow);
+        volume.write(MIB, &filled(&arena, MIB, 3), Durability::Fua).await.unwrap();
+        let place = volume.explain(MIB).unwrap();
+        let home = place.home.unwrap().0;
+        assert_ne!(home.index(), SSD);
+        volume.fail_device(home).await.unwrap();
+        assert!(holds(&volume, &arena, MIB, MIB, 3).await.unwrap());
     });
 }
 

@@ -1,0 +1,52 @@
+//! Whether a device that the others went on without went on without them, too.
+//!
+//! Both may be of the same opening: one device was given up while the volume was open, the machine stopped, and at the next start only that one was
+//! found. The number of the opening does not tell then. The device's own table does: it says which devices were in use beside it when it was written last.
+
+use super::assemble::was_current;
+use super::superblock::read_table;
+use crate::copies::answered;
+use crate::{Error, ErrorKind, Result};
+use braid_format::superblock::{DeviceEntry, DeviceState, Header, Superblock};
+use braid_runtime::{Device, Runtime};
+use std::rc::Rc;
+
+/// Whether what a device lacks, which has to be brought up to date, is known since it was in step. If it cannot be told, it is not.
+///
+/// # Errors
+/// `Degraded` if it was written without any of the devices that are in use now; `Io` if it does not answer for a minute.
+pub(crate) async fn is_lack_known<R: Runtime, D: Device>(
+    rt: &R,
+    newest: &Superblock,
+    header: &Header,
+    name: &str,
+    device: &Rc<D>,
+) -> Result<bool> {
+    let is_used = |entry: &DeviceEntry| was_current(entry) && entry.state != DeviceState::Removed;
+    let in_use = || newest.devices.iter().enumerate().filter(|(_, entry)| is_used(entry));
+    let id = header.this_device;
+    let Some(&place) = header.tables.iter().find(|place| place.device == id) else {
+        // Without one that has a table it was not opened; and one that is in use was there whenever this one was.
+        return Ok(header.tables.iter().any(|place| in_use().any(|(i, _)| i == place.device.index())));
+    };
+    let (own, volume) = (device.clone(), header.volume);
+    let tables = answered(rt, name, async move { read_table(&*own, place, volume).await }).await?;
+    let tables = tables.unwrap_or_default();
+    let Some(table) =
+        tables.iter().find(|table| table.sequence == header.sequence && header.agrees_with(table))
+    else {
+        return Ok(false);
+    };
+    let beside = || in_use().filter_map(|(i, _)| table.devices.get(i));
+    let is_lost = |state| matches!(state, DeviceState::Missing | DeviceState::Failed);
+    let was_alone = beside().any(|entry| is_lost(entry.state)) && !beside().any(is_used);
+    if !was_alone {
+        return Ok(true);
+    }
+    let text = format!(
+        "{name} (device {id} of volume '{}') was used apart from the others in opening {}, as they were from it; choose: give one side alone, or \
+         give up what was written to one of the devices (--distrust DEVICE), which is then brought up to date from the others",
+        newest.name, header.epoch
+    );
+    Err(Error::new(ErrorKind::Degraded, text))
+}
