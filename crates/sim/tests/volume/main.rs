@@ -40,6 +40,7 @@ mod policy_state;
 mod promotions;
 mod recovery_campaign;
 mod recovery_damage;
+mod removals;
 mod replace;
 mod runs;
 mod side_by_side;

@@ -1,12 +1,13 @@
 //! Disks that fall silent and are given up for that, durably: what guests see, what a power cut finds, and how they come back.
 
 use crate::deadlines::{hang, mirror, no_faults, parts, recover, state, timed, write};
+use crate::rig::life::addition;
 use crate::rig::{bench, filled, holds, make, open};
 use braid_base::{Bytes, KIB, MIB, Nanos};
 use braid_engine::{CreateOptions, Durability, Export};
-use braid_format::superblock::DeviceState;
+use braid_format::superblock::{DeviceState, Layout};
 use braid_runtime::Runtime;
-use braid_sim::{Disk, Faulty};
+use braid_sim::{Disk, DiskOptions, Faulty};
 
 /// While nobody wrote, a disk that hung stayed `slow` for as long as it hung: the volume had one copy left, and no record said so. It is given up
 /// after a minute, durably, whoever asked it: guests that read, or the watchdog.
@@ -102,6 +103,36 @@ fn guests_of_pass_go_on_without_a_disk_that_hangs() {
             assert_eq!(state(&volume, 1), DeviceState::Active, "{policy}");
             volume.audit().await.unwrap();
             volume.close().await.unwrap();
+        });
+    }
+}
+
+/// Each device counted its own seconds. One that came later never counted as one that had answered since, and a device that hung was not given up.
+#[test]
+fn a_device_that_hangs_is_given_up_beside_one_that_came_late() {
+    for hung in [0, 1, 2] {
+        let bench = bench(45 + hung as u64);
+        let (world, arena, all, mut disks) = parts(&bench);
+        disks.push(Disk::new(&world, DiskOptions::hdd(MIB * 16)));
+        bench.run(async move {
+            let made = CreateOptions { policy: "stripe".to_owned(), ..mirror(45) };
+            let volume = make(world.clone(), all, &made).await;
+            world.sleep(Nanos::from_secs(1000)).await;
+            let new = Faulty::new(disks[2].clone(), &no_faults(&world));
+            volume.add_device(new, &addition(Layout::Head), |_| Ok(())).await.unwrap();
+            for at in 0..4 {
+                volume.write(MIB * at, &filled(&arena, MIB, 1), Durability::Fua).await.unwrap();
+            }
+            hang(&disks[hung]);
+            let start = world.now();
+            for at in 0..4 {
+                volume.write(MIB * at, &filled(&arena, MIB, 2), Durability::Volatile).await.unwrap();
+            }
+            volume.flush().await.unwrap();
+            let took = world.now() - start;
+            assert!(took < Nanos::from_secs(10), "{hung}: {took}");
+            assert_eq!(state(&volume, hung), DeviceState::Failed);
+            recover(&disks[hung]);
         });
     }
 }

@@ -1,0 +1,200 @@
+//! Devices that leave a volume although they are lost, or are lost while they leave.
+
+use crate::deadlines::{mirror, no_faults};
+use crate::rig::busy::{busy, end};
+use crate::rig::life::{LAST, disk, names, open, state, wait_until_removed};
+use crate::rig::{filled, make, options, refused};
+use braid_base::{Bytes, DeviceId, KIB, MIB, Nanos};
+use braid_engine::{CreateOptions, Durability, ErrorKind, Export, OpenOptions, Volume, create};
+use braid_format::superblock::DeviceState;
+use braid_runtime::{Arena, Runtime};
+use braid_sim::{Disk, Faults, Faulty, World};
+
+/// A device failed while it drained, or was gone at the next opening: its removal was forgotten, and the administrator had to ask for it again. Once it
+/// is found again it does not come back, either.
+#[test]
+fn the_removal_of_a_device_goes_on_if_it_is_lost_meanwhile() {
+    for (seed, crash) in (0..3).flat_map(|seed| [(seed, false), (seed, true)]) {
+        let world = World::new(620 + seed);
+        let rt = world.clone();
+        world.block_on(async move {
+            let busy = busy(&rt, seed).await;
+            busy.volume.remove_device(LAST).await.unwrap();
+            assert_eq!(busy.volume.status().devices[2].state, DeviceState::Draining);
+            if !crash {
+                busy.volume.fail_device(LAST).await.unwrap();
+                assert_eq!(busy.volume.status().devices[2].state, DeviceState::Failed);
+            }
+            let forks: Vec<Disk> = busy.disks.iter().map(|disk| disk.fork(&rt)).collect();
+            drop(busy);
+            let volume = open(&rt, forks[..2].to_vec()).await;
+            let found = state(&volume, LAST);
+            assert!(matches!(found, DeviceState::Missing | DeviceState::Failed), "{found}");
+            wait_until_removed(&rt, &volume).await;
+            volume.audit().await.unwrap();
+            volume.close().await.unwrap();
+        });
+        world.halt();
+    }
+}
+
+/// The device was given up while another change of the superblocks kept its removal waiting. The removal was acknowledged, and the superblocks did not
+/// say so: after a crash it was forgotten.
+#[test]
+fn the_removal_of_a_device_goes_on_if_it_is_given_up_before_it_is_recorded() {
+    let world = World::new(630);
+    let rt = world.clone();
+    world.block_on(async move {
+        let disks: Vec<Disk> = [true, false, false, false].map(|ssd| disk(&rt, ssd)).to_vec();
+        let faults: Vec<Faults> = disks.iter().map(|_| no_faults(&rt)).collect();
+        let all = disks.iter().zip(&faults).map(|(disk, faults)| Faulty::new(disk.clone(), faults));
+        let made = CreateOptions { size: Some(MIB * 4), policy: "raid1".to_owned(), ..mirror(63) };
+        let volume = make(rt.clone(), all.collect(), &made).await;
+        let arena = Arena::new(MIB * 2);
+        for at in 0..4 {
+            volume.write(MIB * at, &filled(&arena, MIB, 1), Durability::Fua).await.unwrap();
+        }
+        let of = |device: usize| volume.status().devices[device].state;
+        volume.fail_device(DeviceId(3)).await.unwrap();
+        volume.return_device(Faulty::new(disks[3].clone(), &no_faults(&rt)), "it").await.unwrap();
+        while of(3) != DeviceState::Active {
+            rt.sleep(Nanos::from_micros(10)).await;
+        }
+        // The superblocks are being written.
+        faults[2].vanish();
+        volume.remove_device(LAST).await.unwrap();
+        assert_eq!(of(2), DeviceState::Failed);
+        let volume = open(&rt, disks.iter().map(|disk| disk.fork(&rt)).collect()).await;
+        wait_until_removed(&rt, &volume).await;
+    });
+    world.halt();
+}
+
+/// What could not move was recorded as changing all the same, every second: a crash made an idle volume copy all of it.
+#[test]
+fn a_drain_that_can_move_nothing_leaves_no_span_in_doubt() {
+    let world = World::new(640);
+    let disks = [disk(&world, true), disk(&world, false), disk(&world, false)];
+    let rt = world.clone();
+    world.block_on(async move {
+        let stripe = "stripe".to_owned();
+        let made = CreateOptions { copies: 2, size: Some(MIB * 4), policy: stripe, ..options(1) };
+        create(&disks, &made).await.unwrap();
+        let volume = open(&rt, disks.to_vec()).await;
+        let arena = Arena::new(MIB * 2);
+        for at in 0..4 {
+            let bytes = crate::rig::filled(&arena, MIB, at as u8 + 1);
+            volume.write(MIB * at, &bytes, Durability::Fua).await.unwrap();
+        }
+        rt.sleep(Nanos::from_secs(60)).await;
+        volume.remove_device(LAST).await.unwrap();
+        // Only the first one is left, which has a copy of what they shared.
+        volume.fail_device(DeviceId(1)).await.unwrap();
+        rt.sleep(Nanos::from_secs(60)).await;
+        assert_eq!((state(&volume, LAST), volume.status().spans), (DeviceState::Draining, (0, 0)));
+    });
+    world.halt();
+}
+
+/// What a lost device held gets its second copy elsewhere, and nothing is degraded any more.
+#[test]
+fn a_device_that_is_lost_is_removed_and_all_has_two_copies_again() {
+    for seed in 0..4 {
+        let world = World::new(600 + seed);
+        let rt = world.clone();
+        world.block_on(async move {
+            let busy = busy(&rt, seed).await;
+            busy.faults[2].vanish();
+            rt.sleep(Nanos::from_secs(30)).await;
+            assert_eq!(busy.volume.status().devices[2].state, DeviceState::Failed);
+            let error = refused(busy.volume.cancel_removal(LAST).await);
+            assert_eq!(error.kind(), ErrorKind::Invalid);
+            busy.volume.remove_device(LAST).await.unwrap();
+            rt.sleep(Nanos::from_secs(60)).await;
+            let status = busy.volume.status();
+            assert_eq!(status.devices[2].state, DeviceState::Removed, "{:?}", status.devices[2].drain);
+            assert_eq!(busy.volume.status().behind, Bytes::ZERO);
+            // Either of the others can go now.
+            busy.faults[seed as usize % 2].vanish();
+            rt.sleep(Nanos::from_secs(30)).await;
+            end(&rt, busy, &[1 - seed as usize % 2]).await;
+        });
+        world.halt();
+    }
+}
+
+/// A device was taken out of use and was to be removed, and the machine crashed. The device was still there, so the next opening took it back and
+/// brought it up to date: it never left, and the device that was to take its place stayed empty.
+#[test]
+fn a_device_out_of_use_leaves_after_a_crash_too_though_it_is_there() {
+    let world = World::new(610);
+    let disks = [disk(&world, true), disk(&world, false), disk(&world, false)];
+    let rt = world.clone();
+    world.block_on(async move {
+        create(&disks, &CreateOptions { copies: 2, size: Some(MIB * 4), ..options(1) }).await.unwrap();
+        let volume = open(&rt, disks.to_vec()).await;
+        let arena = Arena::new(MIB * 2);
+        for at in 0..4 {
+            let bytes = crate::rig::filled(&arena, MIB, at as u8 + 1);
+            volume.write(MIB * at, &bytes, Durability::Fua).await.unwrap();
+        }
+        volume.fail_device(DeviceId(1)).await.unwrap();
+        volume.remove_device(DeviceId(1)).await.unwrap();
+        assert_eq!(state(&volume, DeviceId(1)), DeviceState::Failed);
+        let forks = disks.iter().map(|disk| disk.fork(&rt)).collect();
+        let volume = open(&rt, forks).await;
+        rt.sleep(Nanos::from_secs(10)).await;
+        assert_eq!(state(&volume, DeviceId(1)), DeviceState::Removed);
+        volume.audit().await.unwrap();
+        let buf = arena.alloc(MIB).await;
+        for at in 0..4 {
+            volume.read(MIB * at, &buf).await.unwrap();
+            assert!(buf.with_bytes(|bytes| bytes.iter().all(|&byte| byte == at as u8 + 1)));
+        }
+    });
+    world.halt();
+}
+
+/// What a device that is dead held alone, with one copy, is lost by name: the device can be removed all the same, with the journal on it.
+#[test]
+fn a_dead_device_leaves_a_volume_of_one_copy_once_it_is_given_up() {
+    for dead in [0, 1, 2] {
+        let world = World::new(740);
+        let disks = [disk(&world, true), disk(&world, false), disk(&world, false)];
+        let rt = world.clone();
+        world.block_on(async move {
+            create(&disks, &CreateOptions { policy: "stripe".to_owned(), ..options(1) }).await.unwrap();
+            let volume = open(&rt, disks.to_vec()).await;
+            let arena = Arena::new(MIB * 2);
+            for at in 0..4 {
+                let bytes = crate::rig::filled(&arena, MIB, 7);
+                volume.write(MIB * at, &bytes, Durability::Fua).await.unwrap();
+            }
+            volume.close().await.unwrap();
+            let left: Vec<Disk> = (0..3).filter(|&i| i != dead).map(|i| disks[i].clone()).collect();
+            let open_left = async |distrust: Vec<DeviceId>| {
+                let options = OpenOptions { distrust, ..OpenOptions::new(names(2)) };
+                Volume::open(rt.clone(), left.clone(), options).await.unwrap()
+            };
+            let (volume, recovery) = open_left(vec![DeviceId(dead as u16)]).await;
+            assert!(!recovery.lost.is_empty());
+            volume.remove_device(DeviceId(dead as u16)).await.unwrap();
+            while state(&volume, DeviceId(dead as u16)) != DeviceState::Removed {
+                rt.sleep(Nanos::from_millis(100)).await;
+            }
+            volume.close().await.unwrap();
+            let (volume, _) = open_left(vec![]).await;
+            let buf = arena.alloc(KIB * 128).await;
+            for extent in 0..32 {
+                let read = volume.read(KIB * 128 * extent, &buf).await;
+                let is_lost = recovery.lost.contains(&braid_base::ExtentId(extent as u32));
+                assert_eq!(read.is_err(), is_lost, "{extent}: {read:?}");
+            }
+            let first = KIB * 128 * u64::from(recovery.lost[0].0);
+            volume.write(first, &buf, Durability::Fua).await.unwrap();
+            volume.read(first, &buf).await.unwrap();
+            volume.audit().await.unwrap();
+        });
+        world.halt();
+    }
+}
