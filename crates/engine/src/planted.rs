@@ -102,6 +102,8 @@ pub enum Bug {
     DamagedReadInPlace,
     /// What a guest writes over all of a damaged extent counts as applied before it is in its place.
     WholeRecordedEarly,
+    /// One state page alone says what has been applied of that journal.
+    OneStatePage,
     /// A cache that becomes smaller drops dirty copies that have not been written back.
     ShrinkingDropsDirty,
     /// A block of an adopted disk becomes dirty before the record names its span.
@@ -122,7 +124,7 @@ impl Bug {
     pub const OF_RECOVERY: [Bug; 2] = [Bug::JournalOverGuests, Bug::AppliedBeforeFlush];
 
     /// Those of a recovery whose journal has bad places.
-    pub const OF_DAMAGE: [Bug; 2] = [Bug::DamagedReadInPlace, Bug::WholeRecordedEarly];
+    pub const OF_DAMAGE: [Bug; 3] = [Bug::DamagedReadInPlace, Bug::WholeRecordedEarly, Bug::OneStatePage];
 
     /// Those of an adopted disk, which the loss of the SSD shows.
     pub const OF_ADOPTION: [Bug; 1] = [Bug::DirtySpanUnnamed];

@@ -7,8 +7,8 @@ use crate::{Error, ErrorKind, Result};
 use braid_base::Bytes;
 use braid_format::Uuid;
 use braid_format::epoch_journal::{
-    Entry, LONGEST_SEGMENT, MOST_ENTRIES, PAGE, Run, STATE_PAGES, StatePage, decode_index, encode_index,
-    encode_state, newest_applied, newest_state, next_place,
+    Entry, LONGEST_SEGMENT, MOST_ENTRIES, PAGE, Run, STATE_PAGES, State, StatePage, decode_index,
+    encode_index, encode_state, newest_applied, newest_state, next_place,
 };
 use braid_format::superblock::{Features, Superblock};
 use braid_policy::Origin;
@@ -24,11 +24,14 @@ pub(crate) async fn state_of<D: Device>(
     place: &Place,
     superblock: &Superblock,
 ) -> Result<StatePage> {
-    let buf = read_states(member, place).await?;
+    let (buf, unread) = read_states(member, place).await;
     let is_recovering = superblock.features.incompat & Features::UNAPPLIED != 0;
-    let page = match buf.with_bytes(|bytes| newest_state(bytes, superblock.volume)) {
-        None if is_recovering => return Err(lost_state(member, place)),
-        page => page.unwrap_or(StatePage::NOTHING),
+    let page = match (buf.with_bytes(|bytes| newest_state(bytes, superblock.volume)), unread) {
+        // While guests go on with it both say the same; they have not begun if one says that it is being adopted, and all has been applied if one says void.
+        (Some(page), Some(_)) if is_recovering && page.state != State::Image => page,
+        (_, Some(error)) => return Err(error),
+        (None, None) if is_recovering => return Err(lost_state(member, place)),
+        (page, None) => page.unwrap_or(StatePage::NOTHING),
     };
     if page.run.at >= place.ring() {
         let text =
@@ -53,16 +56,27 @@ pub(super) async fn applied_of<D: Device>(
     place: &Place,
     volume: Uuid,
 ) -> Result<Vec<u8>> {
-    let buf = read_states(member, place).await?;
-    Ok(buf.with_bytes(|bytes| newest_applied(bytes, volume).unwrap_or_default().to_vec()))
+    let (buf, unread) = read_states(member, place).await;
+    match (buf.with_bytes(|bytes| newest_applied(bytes, volume).map(<[u8]>::to_vec)), unread) {
+        (None, Some(error)) => Err(error),
+        (applied, _) => Ok(applied.unwrap_or_default()),
+    }
 }
 
-async fn read_states<D: Device>(member: &Member<D>, place: &Place) -> Result<Buf> {
-    let len = PAGE * STATE_PAGES;
-    let buf = Arena::new(len).alloc(len).await;
-    let read = member.read(place.offset, &buf, Deadline::Only).await;
-    read.map_err(|e| Error::io(format_args!("the state of the epochs could not be read"), &e))?;
-    Ok(buf)
+/// Both state pages. One that cannot be read is zeros, with the reason.
+async fn read_states<D: Device>(member: &Member<D>, place: &Place) -> (Buf, Option<Error>) {
+    let both = Arena::new(PAGE * STATE_PAGES).alloc(PAGE * STATE_PAGES).await;
+    let mut unread = None;
+    for at in (0..STATE_PAGES).map(|i| PAGE * i) {
+        match read_exactly(member, place.offset + at, PAGE).await {
+            Ok(page) => both.slice(at..at + PAGE).copy_from(Bytes::ZERO, &page),
+            Err(error) => {
+                both.slice(at..at + PAGE).fill_zero();
+                unread = Some(Error::io(format_args!("the state of the epochs could not be read"), &error));
+            }
+        }
+    }
+    (both, unread)
 }
 
 /// Writes what the disk is from now on, with the bits of what has been applied of a disk that has been recovered. Not durable yet.

@@ -273,6 +273,48 @@ fn an_opening_is_refused_if_nothing_says_how_far_the_recovery_is() {
     });
 }
 
+/// What guests had flushed was overwritten with what the journal had, if the newer one of the two pages was damaged that say what had been applied; and if one could not be
+/// read, the volume was refused.
+#[test]
+#[cfg_attr(feature = "planted", ignore)]
+fn one_damaged_state_page_costs_nothing() {
+    let world = World::new(15);
+    world.clone().block_on(async move {
+        let mut rng = world.fork_rng();
+        let Lost { disk, superblock, .. } = lose_ssd_at_work(&world, 15, &mut rng).await;
+        let volume =
+            just_recovered(&world, &disk, &Faults::new(FaultPlan::default(), world.fork_rng())).await;
+        let region = superblock.region(RegionKind::EpochJournal, 0).expect("it has a journal of epochs");
+        let arena = Arena::new(MIB);
+        let mut looks = 0;
+        for extent in (0..SIZE / EXTENT).map(|i| EXTENT * i) {
+            volume
+                .write(extent, &filled(&arena, BLOCK, 9), Durability::Fua)
+                .await
+                .expect("the disk is sound");
+            if volume.status().unapplied.is_none() {
+                break;
+            }
+            let left = [(); 4].map(|()| disk.fork(&world).restart(&world));
+            for (left, page) in left.chunks(2).zip((0..STATE_PAGES).map(|i| region.offset + PAGE * i)) {
+                left[0].write(page, &filled(&arena, PAGE, 0)).await.expect("the disk is sound");
+                let rotten = sound(&left[0], &world);
+                for device in [rotten, with_bad(&world, &left[1], page..page + SECTOR)] {
+                    let again = open(world.clone(), vec![device]).await.expect("the other page says it");
+                    let end = extent / EXTENT + 1;
+                    for written in (0..end).map(|i| EXTENT * i) {
+                        assert!(holds(&again, &arena, written, BLOCK, 9).await.expect("the disk is sound"));
+                    }
+                    again.close().await.expect("the disk can be written");
+                    looks += 1;
+                }
+            }
+        }
+        assert!(looks > 0, "the recovery had ended before a guest wrote");
+        volume.close().await.expect("the disk is sound");
+    });
+}
+
 /// What is nowhere any more keeps a recovery from its end until an administrator gives it up.
 #[test]
 #[cfg_attr(feature = "planted", ignore)]

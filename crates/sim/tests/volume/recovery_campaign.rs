@@ -5,10 +5,11 @@
 use crate::epochs::{
     BLOCK, EXTENT, Guests, History, SIZE, SSD, check, disks, epochs, recovered, sound, wait_for_image,
 };
-use crate::recovery_damage::{Bad, Damage, go_bad};
+use crate::recovery_damage::{Bad, Damage, go_bad, journal_of};
 use crate::rig::{Rig, filled, make, open, open_with};
 use braid_base::{Bytes, MIB, Nanos, Rng};
 use braid_engine::{CreateOptions, Durability, ErrorKind, Export, OpenOptions, Result};
+use braid_format::epoch_journal::State;
 use braid_format::superblock::{DeviceState, Features, Layout, Superblock};
 use braid_runtime::{Arena, Runtime};
 use braid_sim::{Disk, DiskOptions, FaultPlan, Faults, Faulty, World};
@@ -275,17 +276,20 @@ async fn lose_ssd_of(world: &World, other: Option<Disk>, seed: u64, rng: &mut Rn
     let history = History::from(vec![0; SIZE.as_usize()]);
     let guests = Guests::begin(&volume, world, &history, rng.between(1, 4));
     world.sleep(Nanos::from_micros(rng.between(100_000, 900_000))).await;
-    while volume.status().journaled == Bytes::ZERO {
+    let (lost, until) = loop {
         world.sleep(Nanos::from_millis(1)).await;
-    }
-    let lost = left.fork(world);
-    if rng.chance(0.5) {
-        lost.power_cut(rng);
-    }
-    let until = history.ops.borrow().len();
+        let (lost, until) = (left.fork(world), history.ops.borrow().len());
+        if rng.chance(0.5) {
+            lost.power_cut(rng);
+        }
+        let lost = lost.restart(world);
+        let (state, segments) = journal_of(&lost.disk, &volume.superblock()).await;
+        if state.state == State::Image && !segments.is_empty() {
+            break (lost, until);
+        }
+    };
     guests.end(world).await;
     volume.close().await.expect("the devices are sound");
-    let lost = lost.restart(world);
     let bytes = recovered(world, &lost.disk, None).await;
     check(&history, &bytes, until, seed);
     (Lost { disk: lost.disk.clone(), base: bytes, superblock: volume.superblock() }, lost)

@@ -5,7 +5,7 @@ use crate::recovery_campaign::{SECTOR, Sectors};
 use braid_base::{Bytes, MIB, Rng};
 use braid_engine::Result;
 use braid_format::epoch_journal::{
-    Entry, PAGE, Run, SEGMENTS, StatePage, decode_index, newest_state, next_place,
+    Entry, PAGE, Run, SEGMENTS, State, StatePage, decode_index, newest_state, next_place,
 };
 use braid_format::superblock::{RegionKind, Superblock};
 use braid_runtime::{Arena, Device};
@@ -119,7 +119,14 @@ pub async fn go_bad(
     (disk, superblock): (&Disk, &Superblock),
     rng: &mut Rng,
 ) {
-    let (_, segments) = journal_of(disk, superblock).await;
+    let (state, segments) = journal_of(disk, superblock).await;
+    if state.state == State::Recovered && rng.chance(0.2) {
+        // One of the two that say what has been applied.
+        let region = superblock.region(RegionKind::EpochJournal, 0).expect("it has a journal of epochs");
+        let page = region.offset + PAGE * rng.below(2);
+        faults.set(FaultPlan { bad_reads: Some(page..page + SECTOR), ..FaultPlan::default() });
+        return;
+    }
     if let Some(place) = bad_place(&segments, rng) {
         damage.add(&segments, &place);
         faults.set(FaultPlan { bad_reads: Some(place), ..FaultPlan::default() });
