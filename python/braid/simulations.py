@@ -43,6 +43,7 @@ def simulate(
     copies: Optional[int] = None,
     cache: Optional[int] = None,
     readahead: Optional[str] = None,
+    ahead: Union[None, int, str] = None,
     prefill: Optional[str] = None,
     prefill_policy: Optional[str] = None,
     warm_up: Optional[str] = None,
@@ -80,6 +81,7 @@ def simulate(
     :param copies: Required copies of everything.
     :param cache: Extents in the memory cache.
     :param readahead: At which miss a read brings all of its extent there: ``"first"``, ``"second"`` (the default) or ``"off"``.
+    :param ahead: Memory for what is read ahead of streams, ``"32MiB"`` (the default); 0 for none.
     :param prefill: What holds bytes before the load begins: ``"none"``, ``"used"`` or ``"all"``.
     :param prefill_policy: The policy that places what is filled before; ``"own"`` for the one that is simulated.
     :param warm_up: How far the load runs before anything is measured: ``"30s"``, ``"10000req"``, or ``"50%"`` of its requests.

@@ -92,6 +92,7 @@ pub fn setup(
     setup.requests = given.number("requests")?;
     setup.processors = given.number("processors")?;
     given.set("readahead", &mut setup.readahead)?;
+    given.set("ahead", &mut setup.ahead)?;
     given.set("extent", &mut setup.extent_size)?;
     given.set("block", &mut setup.block_size)?;
     given.set("warm_up", &mut setup.warm_up)?;

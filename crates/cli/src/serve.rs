@@ -2,9 +2,10 @@
 
 use crate::output::{Output, print};
 use crate::volume_options::VolumeOptions;
-use braid_base::DeviceId;
+use braid_base::{Bytes, DeviceId};
 use braid_control::{
-    Client, Error, ErrorKind, NbdAddress, Readahead, Ready, Result, ServeOptions, StateDir, VolumeName,
+    Client, Error, ErrorKind, NbdAddress, READ_AHEAD, Readahead, Ready, Result, ServeOptions, StateDir,
+    VolumeName,
 };
 use clap::Args;
 use std::ffi::OsString;
@@ -39,6 +40,10 @@ pub struct Arguments {
     /// second, a short while later), or off
     #[arg(long, value_name = "WHEN", default_value_t)]
     readahead: Readahead,
+    /// Memory for what is read ahead of up to 16 streams, of reads that follow each other in order or by a stride; 0 for none, as with
+    /// --readahead off
+    #[arg(long, value_name = "SIZE", default_value_t = READ_AHEAD)]
+    ahead: Bytes,
     /// NBD clients at a time. A further one is refused, unless one makes room that has not sent a request
     /// for a minute since it connected
     #[arg(long, value_name = "N", default_value_t = ServeOptions::default().clients as u32,
@@ -77,6 +82,7 @@ pub fn run(state: &StateDir, arguments: &Arguments, output: Output) -> Result<u8
         nbd: arguments.nbd.clone(),
         cache_extents: arguments.cache as usize,
         readahead: arguments.readahead,
+        ahead: arguments.ahead,
         clients: arguments.clients as usize,
         detach: Some(detach_command(name)),
         distrust: arguments.distrust.clone(),

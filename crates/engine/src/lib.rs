@@ -53,7 +53,7 @@ pub use open::{AdoptedDisk, identify};
 #[cfg(feature = "planted")]
 pub use planted::{Bug, plant};
 pub use replace::{Replacement, replace};
-pub use request::Readahead;
+pub use request::{READ_AHEAD, Readahead};
 pub use shape::Shape;
 pub use stats::{BackgroundStats, DeviceStats, GuestStats};
 pub use status::{DeviceGlance, DeviceStatus, Explanation, Glance, Status};

@@ -68,6 +68,8 @@ pub enum Bug {
     ExtraNotUpdated,
     /// A write leaves the memory cache as it was.
     CacheNotUpdated,
+    /// A write leaves what was read ahead of its range as it was.
+    AheadNotDropped,
     /// A discard leaves the extra copies of what it covers.
     DiscardKeepsExtras,
     /// A write goes to one of two required copies.
@@ -139,7 +141,7 @@ impl Bug {
 #[cfg(feature = "planted")]
 impl Bug {
     /// All others, which crashes and failing disks show.
-    pub const ALL: [Bug; 39] = [
+    pub const ALL: [Bug; 40] = [
         Bug::FlushSkipped,
         Bug::RecordBeforeData,
         Bug::JournalNotFlushed,
@@ -169,6 +171,7 @@ impl Bug {
         Bug::PaddingForgotten,
         Bug::ExtraNotUpdated,
         Bug::CacheNotUpdated,
+        Bug::AheadNotDropped,
         Bug::DiscardKeepsExtras,
         Bug::SecondCopyNotWritten,
         Bug::CloseWithoutCommit,

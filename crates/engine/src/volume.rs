@@ -13,7 +13,7 @@ use crate::moves::Moves;
 use crate::open::{AdoptedDisk, Assembled, Lacking, assemble, enter, refuse_only_copies};
 use crate::planted::{Bug, planted};
 use crate::policy::{InCharge, PolicyStates};
-use crate::request::{ExtentCache, Guests, Readahead};
+use crate::request::{Guests, Readahead};
 use crate::shape::Shape;
 use crate::{Error, ErrorKind, Result};
 use braid_base::{Bytes, DeviceClass, DeviceId, ExtentId, Nanos, Op};
@@ -33,6 +33,9 @@ pub struct OpenOptions {
     pub cache_extents: usize,
     /// When a read brings all of its extent into the memory cache.
     pub readahead: Readahead,
+    /// Memory for what is read ahead of streams, of guests' reads that follow each other in order or by a stride; none, or with
+    /// [`Readahead::Off`], nothing is.
+    pub ahead: Bytes,
     /// Keeps what is proved of a damaged volume, gives the rest up ([`Recovery::lost`]), and writes all map pages anew.
     pub repair: bool,
     /// Devices whose content is given up: they are brought up to date from the others.
@@ -51,6 +54,7 @@ impl OpenOptions {
             names,
             cache_extents: 0,
             readahead,
+            ahead: Bytes::ZERO,
             repair: false,
             distrust: Vec::new(),
             recover: false,
@@ -129,7 +133,7 @@ impl<R: Runtime, D: Device> Volume<R, D> {
             Error::new(ErrorKind::Unsupported, text)
         })?;
         let policy_states = watched(&rt, &members, PolicyStates::read(&members, &superblock)).await;
-        let cache = ExtentCache::new(options.cache_extents, options.readahead, shape.extent_size)?;
+        let guests = Guests::new(&options, shape.extent_size)?;
         if options.repair {
             state.mark_all_stale(superblock.spans());
         }
@@ -150,7 +154,7 @@ impl<R: Runtime, D: Device> Volume<R, D> {
             write_backs: WriteBacks::default(),
             buffers: Buffers::default(),
             locks: LockTable::default(),
-            guests: Guests::new(cache),
+            guests,
             policy: InCharge::new(policy, policy_states),
             jobs: Jobs::default(),
             background: RefCell::default(),

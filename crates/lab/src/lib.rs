@@ -52,7 +52,7 @@ mod sweep;
 mod verify;
 
 pub use block_costs::{CostCurves, Metric};
-pub use braid_engine::Readahead;
+pub use braid_engine::{READ_AHEAD, Readahead};
 pub use device::{DeviceSetup, Group, Size};
 pub use error::{Error, ErrorKind, Result};
 pub use fill::OWN;

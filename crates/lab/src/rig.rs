@@ -181,7 +181,7 @@ async fn open<D: Device>(
     setup: &Setup,
 ) -> Result<Volume<World, Reached<D>>> {
     let names = (0..devices.len()).map(|place| format!("d{place}")).collect();
-    let Setup { cache_extents, readahead, .. } = *setup;
-    let options = OpenOptions { cache_extents, readahead, ..OpenOptions::new(names) };
+    let Setup { cache_extents, readahead, ahead, .. } = *setup;
+    let options = OpenOptions { cache_extents, readahead, ahead, ..OpenOptions::new(names) };
     Ok(Volume::open(world.clone(), devices.to_vec(), options).await?.0)
 }

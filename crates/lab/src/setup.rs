@@ -2,7 +2,7 @@
 
 use crate::DeviceSetup;
 use braid_base::{Bytes, KIB, Nanos};
-use braid_engine::Readahead;
+use braid_engine::{READ_AHEAD, Readahead};
 use braid_model::network::Params;
 use braid_trace::Options;
 use std::fmt;
@@ -35,6 +35,8 @@ pub struct Setup {
     pub cache_extents: usize,
     /// When a read brings all of its extent into the memory cache.
     pub readahead: Readahead,
+    /// Memory for what is read ahead of streams; 0 for none.
+    pub ahead: Bytes,
     /// What holds bytes before the load begins.
     pub prefill: Prefill,
     /// The policy that places what is prefilled, [`crate::OWN`] for the one that is simulated; none for the same for all that are
@@ -181,6 +183,7 @@ impl Setup {
             copies: 1,
             cache_extents: 100,
             readahead: Readahead::default(),
+            ahead: READ_AHEAD,
             prefill: Prefill::Used,
             prefill_policy: None,
             prefill_ssd: None,

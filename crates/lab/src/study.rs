@@ -220,6 +220,8 @@ pub fn plan(experiment: &Experiment, how: How) -> Result<Vec<Setup>> {
                 copies: series.copies,
                 cache_extents: experiment.paper.cache_extents,
                 readahead: experiment.paper.readahead,
+                // No paper reads ahead of streams.
+                ahead: Bytes::ZERO,
                 processors: experiment.paper.processors,
                 prefill: experiment.prefill,
                 prefill_policy: fill.map(str::to_owned),

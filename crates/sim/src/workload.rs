@@ -24,6 +24,8 @@ pub struct Workload {
     pub pause: Nanos,
     /// How often each kind of request comes.
     pub mix: Mix,
+    /// The share of requests that are instead the next read of a stream, in order or by a stride: each client has one.
+    pub streams: f64,
     /// What an error of the export means.
     pub errors: Errors,
     /// The longest that a request may take, in the world's time: one that takes longer hangs, which is a bug.
@@ -77,6 +79,7 @@ impl Default for Workload {
             largest: KIB * 64,
             pause: Nanos::from_millis(2),
             mix: Mix::default(),
+            streams: 0.0,
             errors: Errors::Forbidden,
             limit: LONGEST_REQUEST,
         }
@@ -118,6 +121,7 @@ impl Workload {
                 buf: arena.alloc(self.largest).await,
                 rng: rng.fork(),
                 hot_spots,
+                stream: Stream::default(),
             };
             world.spawn(client.run());
         }
@@ -148,6 +152,15 @@ struct Client<E> {
     rng: Rng,
     /// Where the clients meet.
     hot_spots: [Bytes; 3],
+    stream: Stream,
+}
+
+/// What a client reads step by step.
+#[derive(Clone, Copy, Default)]
+struct Stream {
+    next: Bytes,
+    len: Bytes,
+    step: Bytes,
 }
 
 /// What a client's request came to.
@@ -184,6 +197,10 @@ impl<E: Export> Client<E> {
     }
 
     async fn request(&mut self) -> Outcome {
+        if self.shared.workload.streams > 0.0 && self.rng.chance(self.shared.workload.streams) {
+            let Stream { next, len, .. } = self.next_of_stream();
+            return self.read(next, len).await;
+        }
         let Mix { read, write, fua, flush, discard, zero, prefetch } = self.shared.workload.mix;
         let verbs = [read, write, fua, flush, discard, zero, prefetch];
         let mut drawn = self.rng.below(verbs.iter().sum());
@@ -270,6 +287,23 @@ impl<E: Export> Client<E> {
             }
             _ => Ok(()),
         }
+    }
+
+    /// The next read of the client's stream, or the first one of a new stream.
+    fn next_of_stream(&mut self) -> Stream {
+        let (size, largest) = (self.export.size(), self.shared.workload.largest);
+        let Stream { next, len, step } = self.stream;
+        let rng = &mut self.rng;
+        let read = if len == Bytes::ZERO || next + len > size || rng.chance(0.05) {
+            let unit = [KIB * 4, Bytes(512)][rng.below(2) as usize];
+            let len = unit * (1 + rng.below(8)).min(largest.min(size) / unit);
+            let step = if rng.chance(0.6) { len } else { len * (2 + rng.below(12)) };
+            Stream { next: Bytes(rng.below((size - len).0 + 1)).align_down(unit), len, step }
+        } else {
+            Stream { next, len, step }
+        };
+        self.stream = Stream { next: read.next + read.step, ..read };
+        read
     }
 
     /// Half in the hot spots; whole blocks, whole sectors, or any bytes at all.

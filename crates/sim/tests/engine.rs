@@ -5,7 +5,7 @@
 mod chaos;
 mod engine_subject;
 
-use braid_base::{Bytes, DeviceClass, KIB, MIB};
+use braid_base::{Bytes, DeviceClass, KIB, MIB, Nanos};
 use braid_engine::ErrorKind;
 use braid_sim::{Blank, Campaign, DiskOptions, Disturbance, Errors, Mix, States};
 use engine_subject::{Engine, campaign};
@@ -53,6 +53,27 @@ fn a_journal_that_goes_round_many_times_loses_nothing_flushed() {
     (workload.requests, workload.largest) = (2_000, KIB * 8);
     workload.mix = Mix { read: 5, write: 20, fua: 30, flush: 40, discard: 15, zero: 0, prefetch: 0 };
     run(&campaign, &Engine { checkpoints: false, ..Engine::wardrop() });
+}
+
+/// Clients that read streams among others that write: what was read ahead is dropped in time, also where the memory for it is short.
+#[test]
+fn what_is_read_ahead_of_streams_is_never_older_than_what_was_written() {
+    let test = "what_is_read_ahead_of_streams_is_never_older_than_what_was_written";
+    let mut campaign = campaign("streams", test, 25);
+    campaign.setup.workload.streams = 0.6;
+    (campaign.setup.workload.requests, campaign.setup.workload.pause) = (400, Nanos::from_micros(300));
+    run(&campaign, &Engine { ahead: MIB, cache_extents: 0, chaos: true, ..Engine::wardrop() });
+}
+
+/// The same in any configuration, with devices that fail.
+#[test]
+fn in_any_configuration_what_is_read_ahead_is_never_older_than_what_was_written() {
+    let test = "in_any_configuration_what_is_read_ahead_is_never_older_than_what_was_written";
+    let mut campaign = campaign("streams-configurations", test, 40);
+    campaign.setup.workload.streams = 0.5;
+    campaign.setup.disturbances = Disturbance::OF_FAILING_DISKS.to_vec();
+    campaign.setup.workload.errors = Errors::Tolerated;
+    run(&campaign, &Engine { ahead: MIB, ..Engine::random(5) });
 }
 
 #[test]

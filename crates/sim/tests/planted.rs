@@ -124,6 +124,10 @@ fn hunt(bug: Bug) -> (Campaign, Engine) {
             campaign.states.go_on = 1.0;
             Engine { copies: 2, ..chaos }
         }
+        Bug::AheadNotDropped => {
+            setup.workload.streams = 0.6;
+            Engine { ahead: MIB, cache_extents: 0, ..chaos }
+        }
         Bug::ShrinkingDropsDirty => {
             // Under one that caches what guests write, and others that allow it less.
             setup.disturbances = vec![Disturbance::PolicyChanges];

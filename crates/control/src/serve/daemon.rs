@@ -20,7 +20,7 @@ use crate::volume::policy::check_policy;
 use crate::volume::state_dir::{StateDir, VolumeName};
 use crate::{Error, ErrorKind, NewVolume, Result};
 use braid_base::{Bytes, DeviceId, Nanos};
-use braid_engine::{AdoptedDisk, OpenOptions, Readahead, Recovery, Volume};
+use braid_engine::{AdoptedDisk, OpenOptions, READ_AHEAD, Readahead, Recovery, Volume};
 use braid_nbd::{Server, ServerConfig};
 use braid_runtime::{Arena, Event, Runtime};
 use braid_uring::{Listener, Ring, Signal, Signals};
@@ -43,6 +43,8 @@ pub struct ServeOptions {
     pub cache_extents: usize,
     /// When a read brings all of its extent into the memory cache.
     pub readahead: Readahead,
+    /// Memory for what is read ahead of streams; 0 for none.
+    pub ahead: Bytes,
     /// NBD connections at a time, on all addresses together.
     pub clients: usize,
     /// The command that detaches this volume, to be run when the daemon stops; none to leave that to the administrator.
@@ -61,6 +63,7 @@ impl Default for ServeOptions {
             nbd,
             cache_extents: 100,
             readahead,
+            ahead: READ_AHEAD,
             clients: 32,
             detach: None,
             distrust: Vec::new(),
@@ -231,6 +234,7 @@ async fn run(
     let open = OpenOptions {
         cache_extents: doors.options.cache_extents,
         readahead: doors.options.readahead,
+        ahead: doors.options.ahead,
         distrust: doors.options.distrust.clone(),
         ..open_options(&members)
     };

@@ -39,7 +39,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
     /// not kept in memory.
     pub fn note_loss(&self) {
         self.devices.losses.set(self.devices.losses.get() + 1);
-        self.guests.cache.borrow_mut().clear();
+        self.guests.forget();
     }
 
     /// From now on a device is neither read nor written, and what it would have been given it lacks. When it lost that is not known: what was
@@ -51,7 +51,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         }
         self.member(device).set_state(state);
         self.devices.note_change();
-        self.guests.cache.borrow_mut().clear();
+        self.guests.forget();
         let mut volume = self.state.borrow_mut();
         volume.set_open(device, false);
         volume.prefer_what_stayed(device);

@@ -24,6 +24,6 @@ pub(crate) use devices::Devices;
 pub(crate) use extra::Updated;
 pub(crate) use member::{Member, Timed};
 pub(crate) use requests::Deadline;
-pub(crate) use required::{Other, Timing, lost};
+pub(crate) use required::{Copies, Other, Timing, lost};
 pub(crate) use watch::{answered, watched};
 pub(crate) use write_back::{AT_ONCE as WRITTEN_BACK_AT_ONCE, WriteBacks};

@@ -44,8 +44,10 @@ const LONGEST_PASSED: Bytes = Bytes(64 << 10);
 
 /// How a piece is read, as far as can be said without waiting.
 enum Way<'a, D> {
-    /// It has been: from the memory cache, or zeros.
+    /// It has been: from memory, or zeros.
     Done,
+    /// It has been, from what was read ahead; extra copies are made on a device.
+    Ahead(DeviceId),
     /// From one place of one device: nearly every read.
     Device(&'a Member<D>, Bytes),
     /// Into the memory cache, with all of its extent, and with extra copies made on a device if the policy wants them.
@@ -63,9 +65,27 @@ impl<R: Runtime, D: Device> Core<R, D> {
         if into.is_empty() {
             return Ok(());
         }
-        if !self.shape.is_one_piece(offset, into.len()) {
-            return Box::pin(self.read_pieces(offset, into)).await;
+        if self.guests.ahead.borrow().is_used() {
+            self.note_read(offset..offset + into.len());
         }
+        if self.shape.is_one_piece(offset, into.len()) {
+            self.read_one(offset, into).await
+        } else {
+            Box::pin(self.read_pieces(offset, into)).await
+        }
+    }
+
+    async fn read_pieces(self: &Rc<Self>, offset: Bytes, into: &Buf) -> Result<()> {
+        let all = self.shape.pieces(offset, into.len()).map(async |piece| {
+            let start = self.shape.extent_size * u64::from(piece.extent.0) + piece.range.start;
+            let part = into.slice(start - offset..start - offset + piece.len());
+            self.read_one(start, &part).await
+        });
+        join_all(all).await.into_iter().collect()
+    }
+
+    #[inline]
+    async fn read_one(self: &Rc<Self>, offset: Bytes, into: &Buf) -> Result<()> {
         let piece = &self.shape.one_piece(offset, into.len());
         let lock = Self::lock_number(piece.extent);
         let guard = match self.locks.try_lock(lock, Mode::Shared) {
@@ -74,6 +94,12 @@ impl<R: Runtime, D: Device> Core<R, D> {
         };
         match self.way_of(piece, into) {
             Way::Done => Ok(()),
+            Way::Ahead(device) => {
+                let beside = self.beside(piece);
+                drop(guard);
+                self.promote_read(piece, into, Some(device), beside);
+                Ok(())
+            }
             Way::Device(member, at) => {
                 let attempt = self.begin(member, Direction::Read, at, into.len(), Origin::Guest);
                 self.end(&attempt, member.read(at, into, Deadline::Only).await)?;
@@ -102,19 +128,11 @@ impl<R: Runtime, D: Device> Core<R, D> {
         }
     }
 
-    async fn read_pieces(self: &Rc<Self>, offset: Bytes, into: &Buf) -> Result<()> {
-        let all = self.shape.pieces(offset, into.len()).map(async |piece| {
-            let start = self.shape.extent_size * u64::from(piece.extent.0) + piece.range.start;
-            let part = into.slice(start - offset..start - offset + piece.len());
-            self.read(start, &part).await
-        });
-        join_all(all).await.into_iter().collect()
-    }
-
-    /// Looks into the memory cache, tells the policy, and finds out where else the bytes are.
+    /// Looks into memory, tells the policy, and finds out where else the bytes are.
     #[inline]
     fn way_of(&self, piece: &Piece, into: &Buf) -> Way<'_, D> {
         let hit = self.guests.cache.borrow_mut().read(piece, into);
+        let was_ahead = !hit && self.guests.ahead.borrow().read(piece, into);
         let entry = self.state.borrow().map.get(piece.extent);
         let mapped = entry.home != SlotNumber::NONE;
         let shown = self.shown(piece, hit);
@@ -127,6 +145,10 @@ impl<R: Runtime, D: Device> Core<R, D> {
         }
         if hit {
             return Way::Done;
+        }
+        if was_ahead {
+            self.pass_ahead(piece);
+            return admit.map_or(Way::Done, Way::Ahead);
         }
         if !mapped {
             self.guests.stats.borrow_mut().unwritten += 1;

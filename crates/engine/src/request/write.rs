@@ -99,7 +99,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
             entry = self.state.borrow().map.get(piece.extent);
             target = if entry.home == SlotNumber::NONE { WriteTarget::Home } else { target };
         }
-        let _change = self.guests.changing.begin(piece.extent);
+        let _change = self.guests.begin_change(piece);
         self.state.borrow_mut().disturb(piece.extent);
         if target == WriteTarget::Home && self.is_plain(piece, &entry) {
             // Nearly every write: to one place of one device, and no other copy is there or comes meanwhile.

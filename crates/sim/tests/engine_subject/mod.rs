@@ -37,6 +37,8 @@ pub struct Engine {
     pub copies: u8,
     pub cache_extents: usize,
     pub readahead: Readahead,
+    /// Memory for what is read ahead of streams.
+    pub ahead: Bytes,
     /// Checkpoints at random times, more often than the journal asks for.
     pub checkpoints: bool,
     /// Most devices keep the addresses of extents.
@@ -65,6 +67,7 @@ impl Engine {
             copies: 1,
             cache_extents: 6,
             readahead: Readahead::First,
+            ahead: Bytes::ZERO,
             checkpoints: true,
             addresses: false,
             adopted: false,
@@ -146,10 +149,10 @@ impl Subject for Engine {
 
     async fn open(self, world: World, disks: Vec<Disk>) -> Result<Volume<World, Disk>> {
         let names = (0..disks.len()).map(|i| format!("disk {i}")).collect();
-        let Engine { cache_extents, readahead, .. } = self;
+        let Engine { cache_extents, readahead, ahead, .. } = self;
         let disk = AdoptedDisk { place: 1, identity: ADOPTED, force: false };
         let adopted = self.adopted.then_some(disk);
-        let options = OpenOptions { cache_extents, readahead, adopted, ..OpenOptions::new(names) };
+        let options = OpenOptions { cache_extents, readahead, ahead, adopted, ..OpenOptions::new(names) };
         let (volume, _) = Volume::open(world.clone(), disks, options).await?;
         if self.chaos || self.dirties || self.caches {
             let chaos = Chaos::new(world.fork_rng());

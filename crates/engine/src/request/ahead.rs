@@ -1,0 +1,232 @@
+//! What was read ahead of streams: parts of extents, in memory of their own.
+//!
+//! They come under the lock of their extent, exclusive, while no guest changes it, and each change of a guest drops what it touches as it begins, under the same lock. So
+//! what is here is what the extent holds, and a read that shares the lock may have it. Here they are until they have been read to their end,
+//! or until their memory is needed.
+
+use crate::shape::Piece;
+use crate::{Error, ErrorKind, Result};
+use braid_base::{Bytes, DeviceId, ExtentId};
+use braid_policy::Lru;
+use braid_runtime::{Arena, Buf};
+use foldhash::fast::FixedState;
+use hashbrown::HashMap;
+use std::ops::Range;
+
+/// The usual memory for what is read ahead: runs of a quarter to a whole MiB for sixteen streams on a few devices.
+pub const READ_AHEAD: Bytes = Bytes(32 << 20);
+
+/// Parts of extents that were read ahead, one of an extent.
+pub(crate) struct Ahead {
+    /// None if nothing is read ahead.
+    arena: Option<Arena>,
+    parts: HashMap<ExtentId, Part, FixedState>,
+    /// The first that came goes first.
+    came: Lru<ExtentId>,
+    /// Devices that are reading ahead.
+    reading: Vec<DeviceId>,
+}
+
+struct Part {
+    range: Range<Bytes>,
+    /// None until a device has read it.
+    bytes: Option<Buf>,
+}
+
+impl Ahead {
+    /// Room for at most `most` bytes.
+    ///
+    /// # Errors
+    /// `Invalid` if the machine has no such memory.
+    pub fn new(most: Bytes) -> Result<Ahead> {
+        let no_memory = || {
+            let problem =
+                format!("{most} to read ahead of streams, which this machine does not give: use less");
+            Error::new(ErrorKind::Invalid, problem)
+        };
+        let arena = match most {
+            Bytes::ZERO => None,
+            most => Some(Arena::try_new(most).ok_or_else(no_memory)?),
+        };
+        Ok(Ahead { arena, parts: HashMap::default(), came: Lru::default(), reading: Vec::new() })
+    }
+
+    /// Whether anything is read ahead at all.
+    #[inline]
+    pub fn is_used(&self) -> bool {
+        self.arena.is_some()
+    }
+
+    /// Whether a piece is here, or comes.
+    pub fn covers(&self, piece: &Piece) -> bool {
+        self.parts.get(&piece.extent).is_some_and(|part| holds(&part.range, &piece.range))
+    }
+
+    /// Copies a piece out, if it is here.
+    #[inline]
+    pub fn read(&self, piece: &Piece, into: &Buf) -> bool {
+        if self.parts.is_empty() {
+            return false;
+        }
+        let Some(Part { range, bytes: Some(bytes) }) = self.parts.get(&piece.extent) else { return false };
+        if !holds(range, &piece.range) {
+            return false;
+        }
+        let start = piece.range.start - range.start;
+        into.copy_from(Bytes::ZERO, &bytes.slice(start..start + piece.len()));
+        true
+    }
+
+    /// All of an extent, if it is here.
+    pub fn whole(&self, extent: ExtentId, size: Bytes) -> Option<&Buf> {
+        let part = self.parts.get(&extent).filter(|part| part.range == (Bytes::ZERO..size))?;
+        part.bytes.as_ref()
+    }
+
+    /// A piece was read: if nothing follows it, its part is not needed any more.
+    pub fn pass(&mut self, piece: &Piece) {
+        if self.parts.get(&piece.extent).is_some_and(|part| part.range.end == piece.range.end) {
+            self.drop_part(piece.extent);
+        }
+    }
+
+    /// Memory for so many bytes, if what came first goes for it.
+    pub fn room(&mut self, len: Bytes) -> Option<Buf> {
+        loop {
+            if let Some(buf) = self.arena.as_ref()?.try_alloc(len) {
+                return Some(buf);
+            }
+            let oldest = self.came.pop_oldest()?;
+            self.parts.remove(&oldest);
+        }
+    }
+
+    /// A piece comes. The caller holds its extent's lock, exclusive, until [`Ahead::insert`] or [`Ahead::drop_part`].
+    pub fn expect(&mut self, piece: &Piece) {
+        self.drop_part(piece.extent);
+        self.parts.insert(piece.extent, Part { range: piece.range.clone(), bytes: None });
+    }
+
+    /// A piece has come.
+    pub fn insert(&mut self, piece: &Piece, bytes: Buf) {
+        self.parts.insert(piece.extent, Part { range: piece.range.clone(), bytes: Some(bytes) });
+        self.came.touch(piece.extent);
+    }
+
+    /// A piece changes: what is here of it goes, and of the rest of its part the shorter end.
+    #[inline]
+    pub fn cut(&mut self, piece: &Piece) {
+        if self.parts.is_empty() {
+            return;
+        }
+        let Some(Part { range, bytes: Some(bytes) }) = self.parts.get_mut(&piece.extent) else { return };
+        let (before, after) = (range.start..piece.range.start, piece.range.end..range.end);
+        let len = |part: &Range<Bytes>| part.end.saturating_sub(part.start);
+        let touches = piece.range.start < range.end && range.start < piece.range.end;
+        let rest = if len(&after) >= len(&before) { after } else { before };
+        if !touches {
+        } else if len(&rest) == Bytes::ZERO {
+            self.drop_part(piece.extent);
+        } else {
+            *bytes = bytes.slice(rest.start - range.start..rest.end - range.start);
+            *range = rest;
+        }
+    }
+
+    /// Forgets what is here of an extent.
+    pub fn drop_part(&mut self, extent: ExtentId) {
+        if !self.parts.is_empty() && self.parts.remove(&extent).is_some() {
+            self.came.remove(extent);
+        }
+    }
+
+    /// Forgets everything.
+    pub fn clear(&mut self) {
+        while self.came.pop_oldest().is_some() {}
+        self.parts.clear();
+    }
+
+    /// Whether a device is reading ahead.
+    pub fn is_reading(&self, device: DeviceId) -> bool {
+        self.reading.contains(&device)
+    }
+
+    /// A device reads ahead from now on.
+    pub fn begin_reading(&mut self, device: DeviceId) {
+        self.reading.push(device);
+    }
+
+    /// It has, once.
+    pub fn end_reading(&mut self, device: DeviceId) {
+        let place = self.reading.iter().position(|&reading| reading == device);
+        self.reading.swap_remove(place.expect("what ends has begun"));
+    }
+}
+
+fn holds(range: &Range<Bytes>, piece: &Range<Bytes>) -> bool {
+    range.start <= piece.start && piece.end <= range.end
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use braid_base::{KIB, MIB};
+
+    const EXTENT: ExtentId = ExtentId(7);
+
+    fn piece(range: Range<u64>) -> Piece {
+        Piece { extent: EXTENT, range: KIB * range.start..KIB * range.end }
+    }
+
+    /// All of an extent of 128 KiB: each KiB is full of its number.
+    fn whole() -> Ahead {
+        let mut ahead = Ahead::new(MIB).unwrap();
+        let buf = ahead.room(KIB * 128).unwrap();
+        buf.with_bytes_mut(|bytes| bytes.iter_mut().zip(0..).for_each(|(byte, at)| *byte = (at >> 10) as u8));
+        ahead.expect(&piece(0..128));
+        ahead.insert(&piece(0..128), buf);
+        ahead
+    }
+
+    /// The first byte of a piece, if it is here.
+    fn read(ahead: &Ahead, range: Range<u64>) -> Option<u8> {
+        let into = Arena::new(MIB).try_alloc(KIB * (range.end - range.start)).unwrap();
+        ahead.read(&piece(range), &into).then(|| into.with_bytes(|bytes| bytes[0]))
+    }
+
+    #[test]
+    fn a_change_takes_what_it_touches_and_the_longer_rest_stays() {
+        let mut ahead = whole();
+        ahead.cut(&piece(20..24));
+        assert_eq!([0..4, 16..20, 20..24, 22..30].map(|range| read(&ahead, range)), [None; 4]);
+        assert_eq!([24..28, 124..128].map(|range| read(&ahead, range)), [Some(24), Some(124)]);
+        ahead.cut(&piece(100..101));
+        assert_eq!([24..100, 99..100].map(|range| read(&ahead, range)), [Some(24), Some(99)]);
+        assert_eq!([100..101, 101..128, 99..101].map(|range| read(&ahead, range)), [None; 3]);
+        ahead.cut(&piece(0..20));
+        ahead.cut(&piece(110..128));
+        assert_eq!(read(&ahead, 24..100), Some(24), "what it does not touch stays");
+        ahead.cut(&piece(0..128));
+        assert_eq!(read(&ahead, 24..25), None);
+        assert!(ahead.parts.is_empty() && ahead.came.is_empty());
+    }
+
+    #[test]
+    fn what_was_read_to_its_end_goes() {
+        let mut ahead = whole();
+        ahead.pass(&piece(0..64));
+        assert_eq!(read(&ahead, 0..64), Some(0));
+        ahead.pass(&piece(64..128));
+        assert_eq!(read(&ahead, 0..64), None);
+    }
+
+    #[test]
+    fn if_memory_is_short_what_came_first_goes() {
+        let mut ahead = whole();
+        assert!(ahead.room(MIB - KIB * 512).is_some_and(|_| read(&ahead, 0..4).is_some()));
+        assert!(ahead.room(MIB).is_some());
+        assert_eq!(read(&ahead, 0..4), None);
+        let _all = ahead.room(MIB).unwrap();
+        assert!(ahead.room(KIB * 4).is_none());
+    }
+}
