@@ -81,7 +81,7 @@ def simulate(
     :param copies: Required copies of everything.
     :param cache: Extents in the memory cache.
     :param readahead: At which miss a read brings all of its extent there: ``"first"``, ``"second"`` (the default) or ``"off"``.
-    :param ahead: Memory for what is read ahead of streams, ``"32MiB"`` (the default); 0 for none.
+    :param ahead: Memory for what is read ahead of streams, such as ``"32MiB"``; 0 (the default) for none.
     :param prefill: What holds bytes before the load begins: ``"none"``, ``"used"`` or ``"all"``.
     :param prefill_policy: The policy that places what is filled before; ``"own"`` for the one that is simulated.
     :param warm_up: How far the load runs before anything is measured: ``"30s"``, ``"10000req"``, or ``"50%"`` of its requests.

@@ -4,8 +4,7 @@ use crate::output::{Output, print};
 use crate::volume_options::VolumeOptions;
 use braid_base::{Bytes, DeviceId};
 use braid_control::{
-    Client, Error, ErrorKind, NbdAddress, READ_AHEAD, Readahead, Ready, Result, ServeOptions, StateDir,
-    VolumeName,
+    Client, Error, ErrorKind, NbdAddress, Readahead, Ready, Result, ServeOptions, StateDir, VolumeName,
 };
 use clap::Args;
 use std::ffi::OsString;
@@ -40,9 +39,9 @@ pub struct Arguments {
     /// second, a short while later), or off
     #[arg(long, value_name = "WHEN", default_value_t)]
     readahead: Readahead,
-    /// Memory for what is read ahead of up to 16 streams, of reads that follow each other in order or by a stride; 0 for none, as with
+    /// Memory for what is read ahead of up to 16 streams, of reads that follow each other in order or by a stride, such as 32MiB; 0 for none, as with
     /// --readahead off
-    #[arg(long, value_name = "SIZE", default_value_t = READ_AHEAD)]
+    #[arg(long, value_name = "SIZE", default_value_t = Bytes::ZERO)]
     ahead: Bytes,
     /// NBD clients at a time. A further one is refused, unless one makes room that has not sent a request
     /// for a minute since it connected

@@ -2,7 +2,7 @@
 
 use crate::DeviceSetup;
 use braid_base::{Bytes, KIB, Nanos};
-use braid_engine::{READ_AHEAD, Readahead};
+use braid_engine::Readahead;
 use braid_model::network::Params;
 use braid_trace::Options;
 use std::fmt;
@@ -183,7 +183,7 @@ impl Setup {
             copies: 1,
             cache_extents: 100,
             readahead: Readahead::default(),
-            ahead: READ_AHEAD,
+            ahead: Bytes::ZERO,
             prefill: Prefill::Used,
             prefill_policy: None,
             prefill_ssd: None,

@@ -11,8 +11,7 @@ use best::Best;
 use braid_base::{Bytes, DeviceClass, Nanos};
 use braid_control::{Error, ErrorKind, Result};
 use braid_lab::{
-    Beyond, DeviceSetup, Load, Prefill, READ_AHEAD, Readahead, Run, Setup, Trace, WarmUp, parse_network,
-    sweep,
+    Beyond, DeviceSetup, Load, Prefill, Readahead, Run, Setup, Trace, WarmUp, parse_network, sweep,
 };
 use braid_trace::Options;
 use clap::{Args, ValueEnum};
@@ -127,9 +126,9 @@ pub struct Arguments {
     /// second, a short while later), or off
     #[arg(long, value_name = "WHEN", default_value_t, help_heading = "The volume")]
     readahead: Readahead,
-    /// Memory for what is read ahead of up to 16 streams, of reads that follow each other in order or by a stride; 0 for none, as with
+    /// Memory for what is read ahead of up to 16 streams, of reads that follow each other in order or by a stride, such as 32MiB; 0 for none, as with
     /// --readahead off
-    #[arg(long, value_name = "SIZE", default_value_t = READ_AHEAD, help_heading = "The volume")]
+    #[arg(long, value_name = "SIZE", default_value_t = Bytes::ZERO, help_heading = "The volume")]
     ahead: Bytes,
     /// What holds bytes before the load begins
     #[arg(long, default_value = "used", help_heading = "The volume")]

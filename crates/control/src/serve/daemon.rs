@@ -20,7 +20,7 @@ use crate::volume::policy::check_policy;
 use crate::volume::state_dir::{StateDir, VolumeName};
 use crate::{Error, ErrorKind, NewVolume, Result};
 use braid_base::{Bytes, DeviceId, Nanos};
-use braid_engine::{AdoptedDisk, OpenOptions, READ_AHEAD, Readahead, Recovery, Volume};
+use braid_engine::{AdoptedDisk, OpenOptions, Readahead, Recovery, Volume};
 use braid_nbd::{Server, ServerConfig};
 use braid_runtime::{Arena, Event, Runtime};
 use braid_uring::{Listener, Ring, Signal, Signals};
@@ -63,7 +63,7 @@ impl Default for ServeOptions {
             nbd,
             cache_extents: 100,
             readahead,
-            ahead: READ_AHEAD,
+            ahead: Bytes::ZERO,
             clients: 32,
             detach: None,
             distrust: Vec::new(),

@@ -13,7 +13,7 @@ use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 use std::ops::Range;
 
-/// The usual memory for what is read ahead: runs of a quarter to a whole MiB for sixteen streams on a few devices.
+/// Memory that is enough to read ahead of most loads: runs of a quarter to a whole MiB for sixteen streams on a few devices.
 pub const READ_AHEAD: Bytes = Bytes(32 << 20);
 
 /// Parts of extents that were read ahead, one of an extent.
