@@ -314,7 +314,8 @@ fn finish<D>(
         |i: &usize| superblock.adopted().is_some() && superblock.devices[*i].class == DeviceClass::Ssd;
     let without: Vec<DeviceId> =
         lacking.iter().filter(|i| is_cache(i) && !given_up(i)).map(|&i| DeviceId(i as u16)).collect();
-    let counted = lacking.iter().filter(|&&i| !holds_nothing(&superblock.devices[i])).count();
+    // The volume went on without the others: no copy that counts is missing with these.
+    let lately = lacking.iter().filter(|&&i| was_current(&superblock.devices[i])).count();
     let enough = match superblock.copies {
         1 => {
             let may_lack = |i: &usize| allowed == Lacking::Examined || given_up(i) || is_cache(i);
@@ -322,7 +323,7 @@ fn finish<D>(
         }
         // What a recovery needs is there, if that disk is.
         _ if allowed == Lacking::Recovered => true,
-        _ => lacking.len() <= 1 || counted <= 1 && keeps_metadata(&superblock, states),
+        _ => lacking.len() <= 1 || lately <= 1 && keeps_metadata(&superblock, states),
     };
     if !enough {
         let described: Vec<String> = lacking.iter().map(|&i| describe(&superblock, i, states[i])).collect();
@@ -367,12 +368,6 @@ fn finish<D>(
     }
     let anew = [&anew[..], &without].concat();
     Ok(Assembled { superblock, devices, clean, lately, without, went_without, anew })
-}
-
-/// Whether an earlier opening went on without all that lay on a device, which has not been in step since: no copy that counts is missing with it. What another one
-/// holds alone that was current until now, [`super::refuse_only_copies`] finds.
-fn holds_nothing(entry: &DeviceEntry) -> bool {
-    entry.in_step == NEVER && !was_current(entry) && entry.state != DeviceState::Removed
 }
 
 pub(super) fn was_current(entry: &DeviceEntry) -> bool {

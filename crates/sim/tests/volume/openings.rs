@@ -1,5 +1,6 @@
 //! Which devices are current: old copies, interrupted openings, halves of a mirror that were used apart.
 
+use crate::deadlines::no_faults;
 use crate::rig::life::addition;
 use crate::rig::{Bench, bench, filled, holds, make, open, open_with, options, refused};
 use braid_base::{Bytes, DeviceId, KIB, MIB, Nanos};
@@ -334,6 +335,42 @@ fn a_power_cut_while_a_device_fails_at_an_addition_leaves_the_others() {
                     open(world.clone(), left.collect()).await.expect("the second device has all of it");
                 assert!(holds(&again, &arena, Bytes::ZERO, MIB, 1).await.unwrap());
             }
+        });
+    }
+}
+
+/// Two devices failed one after the other while the volume was open, for each could be done without. After a restart it was refused, even with both there.
+#[test]
+fn devices_that_the_volume_went_on_without_do_not_count_as_missing() {
+    for (given, crashes) in [(2..4, true), (2..4, false), (4..4, true), (4..4, false)] {
+        let bench = bench(14);
+        let (world, arena, mut disks) = (bench.world.clone(), bench.arena.clone(), bench.disks.clone());
+        let mut all = bench.devices();
+        disks.extend((0..2).map(|_| Disk::new(&world, DiskOptions::hdd(MIB * 16))));
+        bench.run(async move {
+            all.extend(disks[2..].iter().map(|disk| Faulty::new(disk.clone(), &no_faults(&world))));
+            // Homes on the SSD, second copies on all disks.
+            let policy = "raid1".to_owned();
+            let made = CreateOptions { copies: 2, size: Some(MIB * 4), policy, ..options(14) };
+            let volume = make(world.clone(), all.clone(), &made).await;
+            for at in 0..4 {
+                volume.write(MIB * at, &filled(&arena, MIB, 1), Durability::Fua).await.unwrap();
+            }
+            for lost in [3, 2] {
+                volume.fail_device(DeviceId(lost)).await.unwrap();
+                volume.write(MIB * u64::from(lost), &filled(&arena, MIB, 2), Durability::Fua).await.unwrap();
+            }
+            if !crashes {
+                volume.close().await.unwrap();
+            }
+            let left = (0..2).chain(given).map(|i| Faulty::new(disks[i].fork(&world), &no_faults(&world)));
+            let volume = open(world.clone(), left.collect()).await.unwrap();
+            for (at, value) in [(0, 1), (1, 1), (2, 2), (3, 2)] {
+                assert!(holds(&volume, &arena, MIB * at, MIB, value).await.unwrap());
+            }
+            world.sleep(Nanos::from_secs(60)).await;
+            volume.audit().await.unwrap();
+            volume.close().await.unwrap();
         });
     }
 }
