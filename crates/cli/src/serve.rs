@@ -40,8 +40,8 @@ pub struct Arguments {
     #[arg(long, value_name = "WHEN", default_value_t)]
     readahead: Readahead,
     /// Memory for what is read ahead of up to 16 streams, of reads that follow each other in order or by a stride, such as 32MiB; 0 for none, as with
-    /// --readahead off
-    #[arg(long, value_name = "SIZE", default_value_t = Bytes::ZERO)]
+    /// --readahead off, and with extents of more than 1 MiB
+    #[arg(long, value_name = "SIZE", default_value = "0")]
     ahead: Bytes,
     /// NBD clients at a time. A further one is refused, unless one makes room that has not sent a request
     /// for a minute since it connected

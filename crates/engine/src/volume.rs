@@ -33,8 +33,8 @@ pub struct OpenOptions {
     pub cache_extents: usize,
     /// When a read brings all of its extent into the memory cache.
     pub readahead: Readahead,
-    /// Memory for what is read ahead of streams, of guests' reads that follow each other in order or by a stride; none, or with
-    /// [`Readahead::Off`], nothing is.
+    /// Memory for what is read ahead of streams, of guests' reads that follow each other in order or by a stride; none, with
+    /// [`Readahead::Off`] or extents of more than 1 MiB, nothing is.
     pub ahead: Bytes,
     /// Keeps what is proved of a damaged volume, gives the rest up ([`Recovery::lost`]), and writes all map pages anew.
     pub repair: bool,

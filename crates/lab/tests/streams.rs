@@ -1,10 +1,10 @@
 //! Readers of striped data: what is read ahead of them keeps all devices at work.
 
-use braid_base::{Bytes, DeviceClass};
+use braid_base::{Bytes, DeviceClass, MIB};
 use braid_lab::{DeviceSetup, Load, Outcome, READ_AHEAD, Setup, WarmUp, simulate};
 
 /// Striped over two SSDs and two disks; every read is verified.
-fn run(workload: &str, ahead: Bytes) -> Outcome {
+fn setup(workload: &str, ahead: Bytes) -> Setup {
     let device = |class, text: &str| DeviceSetup::parse(class, text).expect("a device");
     let kinds = [
         device(DeviceClass::Ssd, "1GiB,model=x25-m"),
@@ -14,7 +14,11 @@ fn run(workload: &str, ahead: Bytes) -> Outcome {
     let mut setup = Setup::new(devices, "stripe", Load::Workload(workload.to_owned()));
     (setup.verify, setup.cache_extents, setup.ahead) = (true, 0, ahead);
     setup.warm_up = WarmUp::Share(0.51);
-    simulate(&setup).expect("the load fits").outcome
+    setup
+}
+
+fn run(workload: &str, ahead: Bytes) -> Outcome {
+    simulate(&setup(workload, ahead)).expect("the load fits").outcome
 }
 
 /// A checkpoint that is read again, in pieces of 128 KiB.
@@ -46,6 +50,17 @@ fn readers_of_files_of_their_own_and_by_a_stride_are_faster_than_without() {
         println!("{clients} by {read}: {without:.0} MB/s, {with:.0} read ahead");
         assert!(with > 1.2 * without, "{clients} by {read}: {with:.0} MB/s, and {without:.0} without");
     }
+}
+
+/// No buffer holds an extent of more than 1 MiB: one that was to be read ahead was a panic.
+#[test]
+fn extents_that_no_run_holds_are_not_read_ahead() {
+    let run = |ahead| {
+        let mut setup = setup(&checkpoint(1, "order"), ahead);
+        setup.extent_size = MIB * 2;
+        simulate(&setup).expect("the load fits").outcome.throughput_bytes_per_second
+    };
+    assert_eq!(run(READ_AHEAD), run(Bytes::ZERO));
 }
 
 #[test]

@@ -127,8 +127,8 @@ pub struct Arguments {
     #[arg(long, value_name = "WHEN", default_value_t, help_heading = "The volume")]
     readahead: Readahead,
     /// Memory for what is read ahead of up to 16 streams, of reads that follow each other in order or by a stride, such as 32MiB; 0 for none, as with
-    /// --readahead off
-    #[arg(long, value_name = "SIZE", default_value_t = Bytes::ZERO, help_heading = "The volume")]
+    /// --readahead off, and with extents of more than 1 MiB
+    #[arg(long, value_name = "SIZE", default_value = "0", help_heading = "The volume")]
     ahead: Bytes,
     /// What holds bytes before the load begins
     #[arg(long, default_value = "used", help_heading = "The volume")]

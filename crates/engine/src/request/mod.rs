@@ -19,7 +19,7 @@ use crate::stats::GuestStats;
 use crate::{OpenOptions, Result};
 use ahead::Ahead;
 use braid_base::Bytes;
-use braid_runtime::RangeTable;
+use braid_runtime::{Arena, RangeTable};
 use changing::{Change, Changing};
 use std::cell::RefCell;
 use streams::Streams;
@@ -44,7 +44,9 @@ impl Guests {
     pub fn new(options: &OpenOptions, extent_size: Bytes) -> Result<Guests> {
         let OpenOptions { cache_extents, readahead, ahead, .. } = *options;
         let cache = ExtentCache::new(cache_extents, readahead, extent_size)?;
-        let most = if readahead == Readahead::Off { Bytes::ZERO } else { ahead };
+        // A run holds at least an extent, in one buffer.
+        let is_off = readahead == Readahead::Off || extent_size > Arena::LARGEST;
+        let most = if is_off { Bytes::ZERO } else { ahead };
         let (ahead, streams) = (Ahead::new(most)?, Streams::new(extent_size, most));
         Ok(Guests {
             cache: RefCell::new(cache),

@@ -2,11 +2,11 @@
 //!
 //! A read of a stream may begin one request to each device, a *run*: extents of the stream that lie side by side there, up to 1 MiB. If what the
 //! guest asks for itself is not there yet, the run on its device begins with that; the guest waits for the extent's lock, which the run
-//! holds. Other runs are begun only on devices that are not reading ahead already, so another guest's request waits for one more run at
-//! most. Nothing waits for its turn here: what cannot begin now is looked at again at the stream's next read.
+//! holds. Other runs are begun only on devices that are not reading ahead already, so another guest's request waits for one of these at
+//! most, and for those that guests wait for. Nothing waits for its turn here: what cannot begin now is looked at again at the stream's next read.
 //!
 //! A run takes several locks, but waits for none, and with them it waits for its device alone. To policies a read of what was read ahead is a
-//! miss like any other: they learn what guests ask for, and not when it came.
+//! miss like any other. But a run is one long read of its device to them, with its time.
 
 use crate::copies::{Copies, Deadline, Member, Other};
 use crate::core::Core;
