@@ -285,7 +285,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
             state.behind.end_write(span, missed.then(lacks), self.rt.now());
             exchanged
         };
-        settled?;
+        let settled = settled?;
         if missed && both_current() {
             self.record_behind(span).await?;
         }
@@ -296,7 +296,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
             self.commit(origin).await?;
         }
         // A device may have been given up since, which does not know of an extent that is in no map yet.
-        self.settle(extent, entry, &results)
+        self.settle(extent, settled, &results)
     }
 
     /// A second copy that was to be written at once, since more may not be behind, and could not be: its device is given up. So the bound holds for all

@@ -301,8 +301,11 @@ fn restore_spans<D: Device>(source: &Source<'_, D>, state: &mut State, spans: &p
         count += u32::from(source.superblock.copies > 1);
     }
     if source.superblock.copies > 1 && source.members.iter().any(Member::lacks_all) {
+        // What is recorded of the others stays known: which of their copies was current depends on it.
         for span in (0..source.superblock.spans()).map(SpanId) {
-            state.behind.restore(span, Difference::None, Difference::Behind);
+            if state.behind.durable(span) == Difference::None {
+                state.behind.restore(span, Difference::None, Difference::Behind);
+            }
         }
         count = source.superblock.spans();
     }

@@ -38,7 +38,7 @@ pub(crate) async fn is_lack_known<R: Runtime, D: Device>(
         return Ok(false);
     };
     let beside = || in_use().filter_map(|(i, _)| table.devices.get(i));
-    let is_lost = |state| matches!(state, DeviceState::Missing | DeviceState::Failed);
+    let is_lost = |state| matches!(state, DeviceState::Missing | DeviceState::Failed | DeviceState::Removed);
     let was_alone = beside().any(|entry| is_lost(entry.state)) && !beside().any(is_used);
     if !was_alone {
         return Ok(true);

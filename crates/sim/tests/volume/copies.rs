@@ -277,3 +277,21 @@ fn a_volume_with_more_dirty_spans_than_a_batch_holds_is_shut_down() {
     });
     world.halt();
 }
+
+/// No map knows of the extent yet: the copy that has the write must count all the same.
+#[test]
+fn a_first_write_that_fails_on_the_home_succeeds_and_is_read_from_the_second_copy() {
+    let bench = bench(77);
+    let (world, arena, all) = (bench.world.clone(), bench.arena.clone(), bench.devices());
+    let faults = bench.faults.clone();
+    bench.run(async move {
+        let made = CreateOptions { policy: "raid1".to_owned(), ..mirror(77) };
+        let volume = make(world.clone(), all, &made).await;
+        volume.write(Bytes::ZERO, &filled(&arena, MIB, 1), Durability::Fua).await.unwrap();
+        let (home, slots) = volume.explain(Bytes::ZERO).unwrap().home.unwrap();
+        let bad_writes = Some(slots..MIB * 1024);
+        faults[home.index()].set(FaultPlan { bad_writes, ..FaultPlan::default() });
+        volume.write(MIB * 3, &filled(&arena, KIB * 64, 2), Durability::Fua).await.unwrap();
+        assert!(holds(&volume, &arena, MIB * 3, KIB * 64, 2).await.unwrap());
+    });
+}

@@ -375,6 +375,32 @@ fn devices_that_the_volume_went_on_without_do_not_count_as_missing() {
     }
 }
 
+/// Beside a device whose copies are all made again every span counts as behind, and it was forgotten which of them had been before: the copy that was behind
+/// was taken for current if the device of the home was not there.
+#[test]
+fn what_was_behind_is_known_beside_a_device_that_lacks_all() {
+    let bench = bench(15);
+    let (world, arena) = parts(&bench);
+    let mut all = bench.devices();
+    let third = Disk::new(&world, DiskOptions::hdd(MIB * 16));
+    bench.run(async move {
+        let policy = "pass,window=90%,max-lag=100%,idle=1h".to_owned();
+        let made = CreateOptions { copies: 2, policy, ..options(15) };
+        let volume = make(world.clone(), all.clone(), &made).await;
+        volume.write(Bytes::ZERO, &filled(&arena, MIB, 1), Durability::Fua).await.unwrap();
+        assert_eq!(volume.status().behind, MIB);
+        all.push(Faulty::new(third, &no_faults(&world)));
+        volume.add_device(all[2].clone(), &addition(Layout::Head), |_| Ok(())).await.unwrap();
+        volume.fail_device(DeviceId(2)).await.unwrap();
+        drop(volume);
+        let without_home = all[1..].to_vec();
+        let opened = open_with(world.clone(), without_home, |o| o.distrust = vec![DeviceId(2)]).await;
+        assert_eq!(refused(opened.map(drop)).kind(), ErrorKind::Degraded);
+        let volume = open(world.clone(), all).await.unwrap();
+        assert!(holds(&volume, &arena, Bytes::ZERO, MIB, 1).await.unwrap());
+    });
+}
+
 #[test]
 fn a_volume_of_one_copy_does_not_open_without_a_device() {
     let bench = bench(8);
