@@ -124,7 +124,7 @@ impl Segment {
 /// what is left of the run. What lies between or behind them costs nothing if it cannot be read.
 ///
 /// # Errors
-/// If an index page cannot be read or is damaged: nobody knows then which ranges the segment has, nor where the next one begins.
+/// If an index page cannot be read or is damaged: it alone says which ranges the segment has, and where the next one begins.
 pub(super) async fn read_segments<D: Device>(
     member: &Member<D>,
     (place, volume): (&Place, Uuid),

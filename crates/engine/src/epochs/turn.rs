@@ -67,7 +67,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
             epochs.event.notify();
             self.pause(self.rt.now() + REST, || false).await;
         }
-        // No epoch ends any more: nobody must wait for one.
+        // No epoch ends any more: no task may wait for one.
         epochs.event.notify();
     }
 

@@ -315,7 +315,7 @@ fn finish<D>(
     let without: Vec<DeviceId> =
         lacking.iter().filter(|i| is_cache(i) && !given_up(i)).map(|&i| DeviceId(i as u16)).collect();
     // The volume went on without the others: no copy that counts is missing with these.
-    let lately = lacking.iter().filter(|&&i| was_current(&superblock.devices[i])).count();
+    let newly = lacking.iter().filter(|&&i| was_current(&superblock.devices[i])).count();
     let enough = match superblock.copies {
         1 => {
             let may_lack = |i: &usize| allowed == Lacking::Examined || given_up(i) || is_cache(i);
@@ -323,7 +323,7 @@ fn finish<D>(
         }
         // What a recovery needs is there, if that disk is.
         _ if allowed == Lacking::Recovered => true,
-        _ => lacking.len() <= 1 || lately <= 1 && keeps_metadata(&superblock, states),
+        _ => lacking.len() <= 1 || newly <= 1 && keeps_metadata(&superblock, states),
     };
     if !enough {
         let described: Vec<String> = lacking.iter().map(|&i| describe(&superblock, i, states[i])).collect();

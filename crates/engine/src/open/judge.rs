@@ -62,8 +62,8 @@ pub(crate) async fn judge<R: Runtime, D: Device>(
         }
         // What it lacks is known since it was in step. An older copy of it lacks more.
         DeviceState::Missing | DeviceState::Failed | DeviceState::Returning => {
-            let is_in_step = used == entry.in_step || header.epoch == entry.in_step;
-            let is_known = is_in_step && is_lack_known(rt, newest, header, name, device).await?;
+            let was_there = used == entry.in_step || header.epoch == entry.in_step;
+            let is_known = was_there && is_lack_known(rt, newest, header, name, device).await?;
             let lacks_all = !is_known && !planted(Bug::StaleDeviceTaken);
             Ok(Judged { state: DeviceState::Returning, lacks_all })
         }

@@ -15,7 +15,7 @@ use std::ops::Range;
 
 /// So many streams at the same time.
 const MOST: usize = 16;
-/// A stream that nobody has read for so long has ended: another one may take its place.
+/// A stream of which no guest has read for so long has ended: another one may take its place.
 const LONGEST_PAUSE: Nanos = Nanos::from_millis(250);
 /// Reads that make a stream.
 const ENOUGH: u32 = 3;
