@@ -314,8 +314,9 @@ fn finish<D>(
         |i: &usize| superblock.adopted().is_some() && superblock.devices[*i].class == DeviceClass::Ssd;
     let without: Vec<DeviceId> =
         lacking.iter().filter(|i| is_cache(i) && !given_up(i)).map(|&i| DeviceId(i as u16)).collect();
-    // The volume went on without the others: no copy that counts is missing with these.
-    let newly = lacking.iter().filter(|&&i| was_current(&superblock.devices[i])).count();
+    // The volume went on without the others: no copy that counts is missing with these. But what one alone holds that is given up now is not looked for.
+    let newly = || lacking.iter().filter(|&&i| was_current(&superblock.devices[i]));
+    let is_sure = newly().count() <= 1 && !newly().any(given_up);
     let enough = match superblock.copies {
         1 => {
             let may_lack = |i: &usize| allowed == Lacking::Examined || given_up(i) || is_cache(i);
@@ -323,7 +324,7 @@ fn finish<D>(
         }
         // What a recovery needs is there, if that disk is.
         _ if allowed == Lacking::Recovered => true,
-        _ => lacking.len() <= 1 || newly <= 1 && keeps_metadata(&superblock, states),
+        _ => lacking.len() <= 1 || is_sure && keeps_metadata(&superblock, states),
     };
     if !enough {
         let described: Vec<String> = lacking.iter().map(|&i| describe(&superblock, i, states[i])).collect();

@@ -375,6 +375,30 @@ fn devices_that_the_volume_went_on_without_do_not_count_as_missing() {
     }
 }
 
+/// What is given up with one device, the other one has: not if that failed before.
+#[test]
+fn a_device_is_not_given_up_beside_one_that_failed_before() {
+    let bench = bench(16);
+    let (world, arena) = parts(&bench);
+    let mut all = bench.devices();
+    let third = Disk::new(&world, DiskOptions::hdd(MIB * 16));
+    bench.run(async move {
+        all.push(Faulty::new(third, &no_faults(&world)));
+        let made = CreateOptions { copies: 2, policy: "raid1".to_owned(), ..options(16) };
+        let volume = make(world.clone(), all.clone(), &made).await;
+        for at in 0..4 {
+            volume.write(MIB * at, &filled(&arena, MIB, 1), Durability::Fua).await.unwrap();
+        }
+        volume.fail_device(DeviceId(2)).await.unwrap();
+        volume.write(Bytes::ZERO, &filled(&arena, MIB, 2), Durability::Fua).await.unwrap();
+        volume.close().await.unwrap();
+        let opened = open_with(world.clone(), all.clone(), |o| o.distrust = vec![DeviceId(0)]).await;
+        assert_eq!(refused(opened.map(drop)).kind(), ErrorKind::Degraded);
+        let volume = open(world.clone(), all).await.unwrap();
+        assert!(holds(&volume, &arena, Bytes::ZERO, MIB, 2).await.unwrap());
+    });
+}
+
 /// Beside a device whose copies are all made again every span counts as behind, and it was forgotten which of them had been before: the copy that was behind
 /// was taken for current if the device of the home was not there.
 #[test]
