@@ -94,7 +94,7 @@ impl<R: Runtime, D: Device> Volume<R, D> {
         let OpenOptions { names, distrust, adopted, recover: recovery, .. } = &options;
         let lacking = if *recovery { Lacking::Recovered } else { Lacking::Refused };
         let devices = devices.into_iter().map(Rc::new).collect();
-        let Assembled { mut superblock, devices, clean, lately, without, went_without, anew } =
+        let Assembled { mut superblock, devices, clean, lately, without, went_without, anew, highest } =
             assemble(&rt, devices, names, distrust, *adopted, lacking).await?;
         let shape = Shape::of(&superblock);
         let members = Member::all(&superblock, devices, &anew);
@@ -137,7 +137,7 @@ impl<R: Runtime, D: Device> Volume<R, D> {
         if options.repair {
             state.mark_all_stale(superblock.spans());
         }
-        watched(&rt, &members, enter(&rt, &members, &mut superblock)).await?;
+        watched(&rt, &members, enter(&rt, &members, &mut superblock, highest)).await?;
         let replicas = rings(&superblock, |device| members[device.index()].is_current());
         state.set_only_journal(only_journal(&superblock, |device| members[device.index()].is_current()));
         let core = Rc::new(Core {

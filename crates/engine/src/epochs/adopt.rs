@@ -3,7 +3,7 @@
 use super::Place;
 use super::apply::flush;
 use super::index::Index;
-use super::journal::{state_of, write_state};
+use super::journal::{state_of, state_or_void, write_state};
 use crate::copies::Member;
 use crate::map::State;
 use crate::shape::Shape;
@@ -114,7 +114,7 @@ async fn begun<D: Device>(
     let place = Place::of(superblock).filter(|place| members[place.device.index()].is_current());
     let is_recovering = superblock.features.incompat & Features::UNAPPLIED != 0;
     let Some(place) = place.filter(|place| is_recovering || is_alone(place)) else { return Ok(None) };
-    let page = state_of(&members[place.device.index()], &place, superblock).await?;
+    let page = state_or_void(&members[place.device.index()], &place, superblock).await?;
     Ok((page.state == epoch_journal::State::Adopting && is_alone(&place)).then_some((place, page)))
 }
 

@@ -8,7 +8,7 @@ use braid_base::Bytes;
 use braid_format::Uuid;
 use braid_format::epoch_journal::{
     Entry, LONGEST_SEGMENT, MOST_ENTRIES, PAGE, Run, STATE_PAGES, State, StatePage, decode_index,
-    encode_index, encode_state, newest_applied, newest_state, next_place,
+    decode_state, encode_index, encode_state, newest_applied, newest_state, next_place,
 };
 use braid_format::superblock::{Features, Superblock};
 use braid_policy::Origin;
@@ -18,7 +18,8 @@ use std::fmt::Display;
 /// What a disk says that it is. One that says nothing is not a state of the volume.
 ///
 /// # Errors
-/// `Corrupt` if it must say something, because not all of its journal has been applied: what lies in its place is older than that.
+/// `Io` if a page cannot be read that may say otherwise; `Corrupt` if it must say something, because not all of its journal has been applied: what lies in its
+/// place is older than that.
 pub(crate) async fn state_of<D: Device>(
     member: &Member<D>,
     place: &Place,
@@ -27,6 +28,12 @@ pub(crate) async fn state_of<D: Device>(
     let (buf, unread) = read_states(member, place).await;
     let is_recovering = superblock.features.incompat & Features::UNAPPLIED != 0;
     let page = match (buf.with_bytes(|bytes| newest_state(bytes, superblock.volume)), unread) {
+        // One has said that it is being adopted since before the superblock says so: the one that is damaged.
+        (Some(page), _)
+            if is_recovering && page.state == State::Image && is_one_lost(&buf, superblock.volume) =>
+        {
+            StatePage { sequence: page.sequence + 1, state: State::Adopting, ..page }
+        }
         // While guests go on with it both say the same; they have not begun if one says that it is being adopted, and all has been applied if one says void.
         (Some(page), Some(_)) if is_recovering && page.state != State::Image => page,
         (_, Some(error)) => return Err(error),
@@ -39,6 +46,38 @@ pub(crate) async fn state_of<D: Device>(
         return Err(Error::new(ErrorKind::Corrupt, text));
     }
     Ok(page)
+}
+
+/// As [`state_of`], for an opening that may copy all that the image lacks: a disk that was not being recovered, and may say otherwise where it cannot be read, is
+/// no state of the volume.
+pub(super) async fn state_or_void<D: Device>(
+    member: &Member<D>,
+    place: &Place,
+    superblock: &Superblock,
+) -> Result<StatePage> {
+    let error = match state_of(member, place, superblock).await {
+        Err(error)
+            if error.kind() == ErrorKind::Io && superblock.features.incompat & Features::UNAPPLIED == 0 =>
+        {
+            error
+        }
+        known => return known,
+    };
+    let (buf, _) = read_states(member, place).await;
+    match buf.with_bytes(|bytes| newest_state(bytes, superblock.volume)) {
+        // What the other one says may be newer by one, and it is the next that is written.
+        Some(page) if page.state != State::Adopting => {
+            tracing::warn!(%error, "the disk alone counts as no state of the volume");
+            Ok(StatePage { sequence: page.sequence + 2, state: State::Void, run: page.run.emptied(), ..page })
+        }
+        _ => Err(error),
+    }
+}
+
+fn is_one_lost(pages: &Buf, volume: Uuid) -> bool {
+    pages.with_bytes(|bytes| {
+        bytes.chunks_exact(PAGE.as_usize()).any(|page| decode_state(page, volume).is_err())
+    })
 }
 
 fn lost_state<D: Device>(member: &Member<D>, place: &Place) -> Error {

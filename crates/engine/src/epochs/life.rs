@@ -34,7 +34,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         let member = self.member(epochs.device());
         let superblock = self.devices.superblock().clone();
         let volume = superblock.volume;
-        let page = super::state_of(member, &epochs.place, &superblock).await?;
+        let page = super::journal::state_or_void(member, &epochs.place, &superblock).await?;
         epochs.begin_at(page);
         if page.run.segments > 0 && self.open_recovered(epochs, page, (adopted, mode)).await? {
             return Ok(());
@@ -134,8 +134,13 @@ impl<R: Runtime, D: Device> Core<R, D> {
             return Ok(());
         };
         let superblock = self.devices.superblock().clone();
-        epochs.begin_at(super::state_of(self.member(device), &epochs.place, &superblock).await?);
-        self.void_image(epochs).await
+        epochs
+            .begin_at(super::journal::state_or_void(self.member(device), &epochs.place, &superblock).await?);
+        self.void_image(epochs).await?;
+        if self.is_recovering() {
+            return Ok(());
+        }
+        self.forget_recovery().await
     }
 }
 

@@ -35,7 +35,6 @@ mod unapplied;
 
 pub use adopt::PastState;
 pub(crate) use adopt::{Adopted, adopt};
-pub(crate) use journal::state_of;
 pub use past::Past;
 pub(crate) use recovered::damaged_extents;
 

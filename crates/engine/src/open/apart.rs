@@ -7,7 +7,7 @@ use super::assemble::was_current;
 use super::superblock::read_table;
 use crate::copies::answered;
 use crate::{Error, ErrorKind, Result};
-use braid_format::superblock::{DeviceEntry, DeviceState, Header, Superblock};
+use braid_format::superblock::{DeviceEntry, DeviceState, Header, Phase, Superblock};
 use braid_runtime::{Device, Runtime};
 use std::rc::Rc;
 
@@ -38,8 +38,15 @@ pub(crate) async fn is_lack_known<R: Runtime, D: Device>(
         return Ok(false);
     };
     let beside = || in_use().filter_map(|(i, _)| table.devices.get(i));
-    let is_lost = |state| matches!(state, DeviceState::Missing | DeviceState::Failed | DeviceState::Removed);
-    let was_alone = beside().any(|entry| is_lost(entry.state)) && !beside().any(is_used);
+    // An opening that was interrupted wrote no data. One that is missing since that opening was there in all that this one was written in.
+    let was_interrupted = header.phase == Phase::Opening;
+    let last_used = table.devices.get(id.index()).map_or(0, |own| own.in_step);
+    let was_without = |entry: &DeviceEntry| match entry.state {
+        DeviceState::Missing => !was_interrupted || entry.in_step < last_used,
+        DeviceState::Failed | DeviceState::Removed => true,
+        _ => false,
+    };
+    let was_alone = beside().any(was_without) && !beside().any(is_used);
     if !was_alone {
         return Ok(true);
     }

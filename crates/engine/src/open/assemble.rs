@@ -36,6 +36,16 @@ pub(crate) struct Assembled<D> {
     pub went_without: bool,
     /// Devices of which all copies are made again: given up, or older than the set of what they lack reaches back.
     pub anew: Vec<DeviceId>,
+    /// The highest numbers that any of the devices has.
+    pub highest: Highest,
+}
+
+/// The highest epoch and the highest sequence of all devices that were found. One that was given up may have higher ones than those that count: the
+/// opening goes beyond it, so that its superblock is not the newest one if the power fails before all have been written.
+#[derive(Clone, Copy)]
+pub(crate) struct Highest {
+    pub epoch: u64,
+    pub sequence: u64,
 }
 
 /// Which of the devices is a disk that the volume adopted, and what it is known by: there is no mark on it.
@@ -91,6 +101,10 @@ pub(crate) async fn assemble<R: Runtime, D: Device>(
         found.push(Candidate { device, name, header });
     }
     refuse_foreign(&found)?;
+    let highest = Highest {
+        epoch: found.iter().map(|c| c.header.epoch).max().unwrap_or(0),
+        sequence: found.iter().map(|c| c.header.sequence).max().unwrap_or(0),
+    };
     let is_trusted = |c: &&Candidate<D>| !distrusted.contains(&c.header.this_device);
     let trusted = found.iter().filter(is_trusted);
     let Some(newest) = trusted.max_by_key(|c| (c.header.epoch, c.header.sequence)).map(|c| c.header.clone())
@@ -173,7 +187,7 @@ pub(crate) async fn assemble<R: Runtime, D: Device>(
             return refuse(ErrorKind::Invalid, text);
         }
     }
-    finish(superblock, places, &states, anew, lacking)
+    finish(superblock, (places, highest), &states, anew, lacking)
 }
 
 /// What the disk that keeps epochs says, and all other devices: a recovery gives these up.
@@ -264,12 +278,13 @@ async fn with_newest_table<R: Runtime, D: Device>(
         let read = answered(rt, holder.name, async move { read_table(&*device, place, volume).await });
         match read.await? {
             Ok(tables) => {
-                // A table is written before the superblocks that it belongs to; that of the change before is kept beside it.
+                // A table is written before the superblocks that it belongs to; that of the change before is kept beside it, and counts if no superblock
+                // belongs to the newer one.
                 let is_new = |t: &DeviceTable| t.sequence >= newest.sequence && t.epoch >= newest.epoch;
                 let older = || format!("that of {} is older ({})", holder.name, tables[0].sequence);
-                let fits = tables.iter().find(|table| is_new(table) && newest.agrees_with(table));
-                best = fits.cloned();
-                next_best = next_best.or_else(|| tables.iter().find(|table| is_new(table)).cloned());
+                let new = || tables.iter().rev().filter(|table| is_new(table));
+                best = new().find(|table| newest.agrees_with(table)).cloned();
+                next_best = next_best.or_else(|| new().next().cloned());
                 if next_best.is_none() {
                     problems.push(older());
                 }
@@ -300,7 +315,7 @@ async fn with_newest_table<R: Runtime, D: Device>(
 /// Gives the devices their states, if the volume can do with what is there.
 fn finish<D>(
     mut superblock: Superblock,
-    devices: Vec<Option<Rc<D>>>,
+    (devices, highest): (Vec<Option<Rc<D>>>, Highest),
     states: &[DeviceState],
     anew: Vec<DeviceId>,
     allowed: Lacking,
@@ -368,7 +383,7 @@ fn finish<D>(
         entry.state = state;
     }
     let anew = [&anew[..], &without].concat();
-    Ok(Assembled { superblock, devices, clean, lately, without, went_without, anew })
+    Ok(Assembled { superblock, devices, clean, lately, without, went_without, anew, highest })
 }
 
 pub(super) fn was_current(entry: &DeviceEntry) -> bool {

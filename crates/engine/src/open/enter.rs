@@ -1,5 +1,6 @@
 //! The phases of an opening, and the last reasons to refuse one.
 
+use super::assemble::Highest;
 use super::superblock::{Written, write_superblocks};
 use crate::copies::Member;
 use crate::core::Core;
@@ -61,12 +62,15 @@ pub(crate) async fn enter<R: Runtime, D: Device>(
     rt: &R,
     members: &[Member<D>],
     superblock: &mut Superblock,
+    highest: Highest,
 ) -> Result<()> {
     // An opening that was interrupted wrote no data, so its number serves again. But not without a device that may have taken part:
     // what that knows of this number must not pass for what is written now.
     if superblock.phase != Phase::Opening || members.iter().any(Member::is_lacking) {
-        superblock.epoch += 1;
+        superblock.epoch = superblock.epoch.max(highest.epoch) + 1;
     }
+    // By an even number: the next table must not go over the one that counts.
+    superblock.sequence += highest.sequence.saturating_sub(superblock.sequence).next_multiple_of(2);
     for phase in [Phase::Opening, Phase::Open] {
         superblock.phase = phase;
         superblock.sequence += 1;

@@ -1,0 +1,180 @@
+//! Halves of a mirror that were used apart: refused until one is given up, and only then.
+
+use crate::deadlines::no_faults;
+use crate::openings::{made_mirror, mentions, parts};
+use crate::rig::{bench, filled, holds, make, open, open_with, options, refused};
+use braid_base::{Bytes, DeviceId, KIB, MIB, Nanos};
+use braid_engine::{CreateOptions, Durability, ErrorKind, Export, identify};
+use braid_format::superblock::{DeviceState, Phase};
+use braid_runtime::Runtime;
+use braid_sim::{Disk, Faulty, StoredDisk};
+use std::cell::Cell;
+use std::rc::Rc;
+
+/// Each half was opened without the other and written: no rule can say which bytes are right.
+#[test]
+fn halves_of_a_mirror_that_were_used_apart_are_refused_until_one_is_given_up() {
+    for keep in 0..2u16 {
+        let bench = bench(6);
+        let (world, arena) = parts(&bench);
+        let (both, all) = (parts(&bench), bench.devices());
+        bench.run(async move {
+            made_mirror(&both, &all).await;
+            for (i, one) in all.iter().enumerate() {
+                let volume = open(world.clone(), vec![one.clone()]).await.unwrap();
+                volume.write(MIB, &filled(&arena, MIB, 10 + i as u8), Durability::Fua).await.unwrap();
+                volume.close().await.unwrap();
+            }
+            let error = refused(open(world.clone(), all.clone()).await);
+            assert!(error.kind() == ErrorKind::Degraded && mentions(&error, &["device d"]), "{error}");
+            let give_up = DeviceId(1 - keep);
+            let (volume, _) =
+                open_with(world.clone(), all.clone(), |o| o.distrust = vec![give_up]).await.unwrap();
+            assert!(holds(&volume, &arena, MIB, MIB, 10 + keep as u8).await.unwrap());
+            world.sleep(braid_base::Nanos::from_secs(60)).await;
+            assert!(volume.status().devices.iter().all(|d| d.state == DeviceState::Active));
+            volume.audit().await.unwrap();
+            volume.close().await.unwrap();
+            let volume = open(world.clone(), vec![all[usize::from(give_up.0)].clone()]).await.unwrap();
+            assert!(holds(&volume, &arena, MIB, MIB, 10 + keep as u8).await.unwrap());
+        });
+    }
+}
+
+/// A half went on alone, and was given up for the older one: until its superblock was written too, it was the newest, and after a power cut meanwhile it was the
+/// older one that was made anew.
+#[test]
+fn a_power_cut_while_a_half_is_given_up_does_not_give_up_the_other() {
+    for (keep, apart) in [(0, false), (1, false), (0, true), (1, true)] {
+        let bench = bench(17);
+        let (world, arena) = parts(&bench);
+        let (both, all, disks) = (parts(&bench), bench.devices(), bench.disks.clone());
+        let given_up = 1 - keep;
+        let used_alone = if apart { vec![keep, given_up, given_up, given_up] } else { vec![given_up; 3] };
+        let kept = if apart { 10 + keep as u8 } else { 2 };
+        bench.run(async move {
+            made_mirror(&both, &all).await;
+            for i in used_alone {
+                let volume = open(world.clone(), vec![all[i].clone()]).await.unwrap();
+                volume.write(MIB, &filled(&arena, MIB, 10 + i as u8), Durability::Fua).await.unwrap();
+                volume.close().await.unwrap();
+            }
+            let (is_open, rt) = (Rc::new(Cell::new(false)), world.clone());
+            let opened = is_open.clone();
+            world.spawn(async move {
+                let distrust = vec![DeviceId(given_up as u16)];
+                let (volume, _) = open_with(rt, all, |o| o.distrust = distrust).await.unwrap();
+                opened.set(true);
+                volume.close().await.unwrap();
+            });
+            let mut cuts = Vec::new();
+            while !is_open.get() {
+                world.sleep(Nanos::from_micros(400)).await;
+                let mut left = [disks[0].store(), disks[1].store()];
+                left.iter_mut().for_each(StoredDisk::kill);
+                cuts.push(left);
+            }
+            let mut is_chosen = false;
+            for cut in cuts {
+                let left = cut.iter().map(|disk| Faulty::new(disk.attach(&world), &no_faults(&world)));
+                match open(world.clone(), left.collect()).await {
+                    Ok(volume) => {
+                        is_chosen |= holds(&volume, &arena, MIB, MIB, kept).await.unwrap();
+                        let has_other = holds(&volume, &arena, MIB, MIB, 10 + given_up as u8).await.unwrap();
+                        assert!(is_chosen || has_other && !apart);
+                        assert!(!is_chosen || !has_other, "the choice was forgotten");
+                        volume.close().await.unwrap();
+                    }
+                    Err(error) => assert_eq!(error.kind(), ErrorKind::Degraded, "{error}"),
+                }
+            }
+            assert!(is_chosen);
+        });
+    }
+}
+
+/// An opening of one half alone was interrupted before it wrote any data, and the other half went on: the first one was refused, as if both had been written.
+#[test]
+fn a_half_that_was_only_about_to_be_opened_alone_is_brought_up_to_date() {
+    for i in 0..2 {
+        let bench = bench(18);
+        let (world, arena) = parts(&bench);
+        let (both, all, disks) = (parts(&bench), bench.devices(), bench.disks.clone());
+        bench.run(async move {
+            made_mirror(&both, &all).await;
+            let (alone, other) = (disks[i].clone(), disks[1 - i].clone());
+            let (is_open, rt) = (Rc::new(Cell::new(false)), world.clone());
+            let opened = is_open.clone();
+            let device = Faulty::new(alone.clone(), &no_faults(&world));
+            world.spawn(async move {
+                let volume = open(rt, vec![device]).await.unwrap();
+                opened.set(true);
+                volume.close().await.unwrap();
+            });
+            let (mut rng, mut both_kinds, mut cuts) = (world.fork_rng(), [0, 0], Vec::new());
+            while !is_open.get() {
+                world.sleep(Nanos::from_micros(400)).await;
+                cuts.push(alone.store());
+            }
+            for mut cut in cuts {
+                cut.power_cut(&mut rng);
+                let again = |disk: Disk| Faulty::new(disk, &no_faults(&world));
+                let (first, second) = (again(cut.attach(&world)), again(other.fork(&world)));
+                let header = identify(&world, Rc::new(first.clone()), "it").await.unwrap();
+                let volume = open(world.clone(), vec![second.clone()]).await.unwrap();
+                volume.write(MIB, &filled(&arena, MIB, 9), Durability::Fua).await.unwrap();
+                volume.close().await.unwrap();
+                let mirror = open(world.clone(), vec![first, second]).await;
+                if header.phase == Phase::Open {
+                    both_kinds[0] += 1;
+                    assert_eq!(refused(mirror).kind(), ErrorKind::Degraded);
+                    continue;
+                }
+                both_kinds[1] += usize::from(header.phase == Phase::Opening);
+                let volume = mirror.unwrap();
+                assert!(holds(&volume, &arena, MIB, MIB, 9).await.unwrap());
+                world.sleep(Nanos::from_secs(60)).await;
+                volume.audit().await.unwrap();
+                volume.close().await.unwrap();
+            }
+            assert!(both_kinds[0] > 0 && both_kinds[1] > 0, "{both_kinds:?}");
+        });
+    }
+}
+
+/// One half was given up while the volume was open. At the next start that half alone was found, and went on; then both were: the other half was of the
+/// same opening as when it was last in step, so it was taken for stale, and what it alone had been given since was lost in part, or read from it alone.
+#[test]
+fn a_half_that_went_on_alone_in_the_opening_that_both_began_is_refused() {
+    for (i, closed) in [(0, true), (1, true), (0, false), (1, false)] {
+        let bench = bench(9);
+        let (world, arena) = parts(&bench);
+        let all = bench.devices();
+        bench.run(async move {
+            let mirror = CreateOptions { copies: 2, policy: "raid1".to_owned(), ..options(9) };
+            let volume = make(world.clone(), all.clone(), &mirror).await;
+            volume.write(Bytes::ZERO, &filled(&arena, MIB, 1), Durability::Fua).await.unwrap();
+            world.sleep(Nanos::from_secs(60)).await;
+            volume.fail_device(DeviceId(i)).await.unwrap();
+            let (given_up, alone) = (all[usize::from(i)].clone(), all[1 - usize::from(i)].clone());
+            volume.write(KIB * 512, &filled(&arena, MIB, 2), Durability::Fua).await.unwrap();
+            if closed {
+                volume.close().await.unwrap();
+            }
+            drop(volume);
+            let volume = open(world.clone(), vec![given_up]).await.unwrap();
+            volume.write(MIB * 3, &filled(&arena, KIB * 4, 3), Durability::Fua).await.unwrap();
+            let back = refused(volume.return_device(alone, "it").await);
+            assert_eq!(back.kind(), ErrorKind::Degraded, "{back}");
+            volume.close().await.unwrap();
+            let error = refused(open(world.clone(), all.clone()).await);
+            assert_eq!(error.kind(), ErrorKind::Degraded, "{error}");
+            let lost = DeviceId(1 - i);
+            let (volume, _) = open_with(world.clone(), all, |o| o.distrust = vec![lost]).await.unwrap();
+            world.sleep(Nanos::from_secs(60)).await;
+            assert!(volume.status().devices.iter().all(|d| d.state == DeviceState::Active));
+            assert!(holds(&volume, &arena, Bytes::ZERO, MIB, 1).await.unwrap());
+            volume.audit().await.unwrap();
+        });
+    }
+}
