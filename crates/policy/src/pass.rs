@@ -212,7 +212,7 @@ impl Pass {
     /// Without both classes of devices, and for settings that are none.
     pub fn new(settings: &mut Settings, devices: &[DeviceView]) -> Result<Pass, BadSetting> {
         let classes: Vec<DeviceClass> = devices.iter().map(|d| d.class).collect();
-        if ![DeviceClass::Ssd, DeviceClass::Hdd].iter().all(|class| classes.contains(class)) {
+        if !DeviceView::are_of_both_classes(devices) {
             return Err(BadSetting::new("policy pass needs an SSD and a disk: use another policy"));
         }
         let order = match settings.take_text("order").as_deref() {

@@ -68,7 +68,7 @@ impl Raid1 {
         } else {
             Bytes::ZERO
         };
-        if behind && ![DeviceClass::Ssd, DeviceClass::Hdd].iter().all(|class| classes.contains(class)) {
+        if behind && !DeviceView::are_of_both_classes(devices) {
             return Err(BadSetting::new(
                 "policy raid1,write-behind needs an SSD, and a disk to write later: use raid1",
             ));

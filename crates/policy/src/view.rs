@@ -32,6 +32,12 @@ impl DeviceView {
         DeviceView { id, class, node: None, slots, free: slots, in_flight: 0, read_latency: None }
     }
 
+    /// Whether both classes are among the devices that have slots. One without was removed, or is about to be.
+    pub(crate) fn are_of_both_classes(devices: &[DeviceView]) -> bool {
+        let has = |class| devices.iter().any(|device| device.class == class && device.slots > 0);
+        has(DeviceClass::Ssd) && has(DeviceClass::Hdd)
+    }
+
     /// Takes the response time of a read into the mean. For the engine.
     #[inline]
     pub fn measure_read(&mut self, latency: Nanos) {

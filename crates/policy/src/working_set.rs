@@ -100,7 +100,7 @@ impl WorkingSet {
     pub fn new(settings: &mut Settings, devices: &[DeviceView]) -> Result<WorkingSet, BadSetting> {
         let constants = Constants::read(settings)?;
         let classes: Vec<DeviceClass> = devices.iter().map(|device| device.class).collect();
-        if ![DeviceClass::Ssd, DeviceClass::Hdd].iter().all(|class| classes.contains(class)) {
+        if !DeviceView::are_of_both_classes(devices) {
             return Err(BadSetting::new("policy working-set needs an SSD and a disk: use another policy"));
         }
         Ok(WorkingSet {

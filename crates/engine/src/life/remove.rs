@@ -221,11 +221,13 @@ impl<R: Runtime, D: Device> Core<R, D> {
                 Space::new(planned).free(new),
             ));
         }
+        // A device that is lost, and stays, is one of the policy's all the same.
+        (views[device.index()].slots, views[device.index()].free) = (0, 0);
+        let policy = self.policy_for(&views)?;
         for view in &mut views {
             let left = if is_left(view.id) { view.slots.saturating_sub(gives(view.id)) } else { 0 };
             (view.slots, view.free) = (left, left);
         }
-        let policy = self.policy_for(&views)?;
         let entries = planned.unwrap_or(&*self.devices.superblock()).devices.clone();
         let (most, _) = room(&views, &entries, &*policy, self.shape.extent_size, copies);
         if size <= most {
