@@ -364,7 +364,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         });
     }
 
-    async fn repair(&self, extent: ExtentId, bad: SlotNumber, range: Range<Bytes>) -> Result<()> {
+    async fn repair(self: &Rc<Self>, extent: ExtentId, bad: SlotNumber, range: Range<Bytes>) -> Result<()> {
         let _room = self.reserve(1).await?;
         let _guard = self.locks.lock(Self::lock_number(extent), Mode::Exclusive).await;
         let entry = self.state.borrow().map.get(extent);
@@ -379,8 +379,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         while at < end {
             let part = at..(at + self.bounce_limit()).min(end);
             let bytes = self.buffer(&self.buffers.moves, part.end - part.start).await?;
-            self.check_kept(extent, good, &part)?;
-            self.read_slot(good, part.clone(), &bytes, Origin::Background).await?;
+            self.read_kept(extent, good, part.clone(), &bytes, Origin::Background).await?;
             if !self.locate(good).0.is_current() {
                 return Ok(());
             }

@@ -330,6 +330,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         let (device, start) = (self.device_of(source), self.rt.now());
         self.step(mover, &[device], self.read_slot(source, range.clone(), bytes, Origin::Background)).await?;
         self.count(mover, device, start);
+        // A flush may have failed meanwhile: what it lost was not read, but what lay there before.
+        self.check_kept(extent, source, &range)?;
         self.note_source(extent, source);
         let (device, start) = (self.device_of(target), self.rt.now());
         let write = self.write_slot(target, &range, Some(bytes), u16::MAX, Origin::Background);

@@ -28,6 +28,7 @@ mod epochs_removal;
 mod epochs_returns;
 mod epochs_shapes;
 mod failed_flush;
+mod failed_flush_mirrored;
 mod faults;
 mod first_writes;
 mod loss;

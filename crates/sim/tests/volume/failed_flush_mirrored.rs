@@ -1,0 +1,146 @@
+//! Two required copies, and a device that loses what it has not flushed while a copy is made from it: what it read is not written over the other one.
+
+use crate::rig::cached::{HDD, SSD, bench};
+use crate::rig::{Bench, Rig, filled, holds, make, options};
+use braid_base::{Bytes, ExtentId, KIB, MIB, Nanos};
+use braid_engine::{CreateOptions, Durability, Export};
+use braid_policy::{ByteRange, CurrentCopy, Home, Move, Occasion, Placement, Plan, Policy, Second, View};
+use braid_runtime::Runtime;
+use braid_sim::FaultPlan;
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+
+const EXTENT: Bytes = Bytes(128 << 10);
+const BLOCK: Bytes = Bytes(4 << 10);
+
+/// Homes lie on the SSD, and are read last. New second copies are behind if the test says so, and it says when they are brought up to date.
+#[derive(Clone, Default)]
+struct Told {
+    defers: Rc<Cell<bool>>,
+    moves: Rc<RefCell<Vec<Move>>>,
+}
+
+impl Policy for Told {
+    fn name(&self) -> &'static str {
+        "told"
+    }
+
+    fn place<'a>(&mut self, occasion: &Occasion<'a>, _: &View) -> Placement<'a> {
+        let second = match self.defers.get() {
+            true => Second::Behind { device: HDD, most: MIB * 1024 },
+            false => Second::Sync(HDD),
+        };
+        match occasion {
+            Occasion::New { .. } => Placement { home: Home::On(SSD), second, extra: None },
+            _ => Placement::KEEP,
+        }
+    }
+
+    fn rank_reads(&self, copies: &mut [CurrentCopy], _: &View) {
+        copies.sort_by_key(|copy| copy.device != HDD);
+    }
+
+    fn plan(&mut self, view: &View, plan: &mut Plan) -> Nanos {
+        plan.moves = self.moves.take();
+        view.now + Nanos::from_millis(10)
+    }
+
+    fn explain(&self, _: ExtentId, _: &View) -> String {
+        "it was told so".to_owned()
+    }
+}
+
+struct Mirror {
+    bench: Bench,
+    volume: Rig,
+    told: Told,
+}
+
+/// Runs a test on an empty mirror.
+fn on_mirror(test: impl AsyncFn(&Mirror) + Copy + 'static) {
+    for seed in 0..8 {
+        let bench = bench(seed, MIB * 8, MIB * 8);
+        let world = bench.world.clone();
+        world.clone().block_on(async move {
+            let made = CreateOptions { copies: 2, policy: "raid1".to_owned(), ..options(seed as u8) };
+            let volume = make(world.clone(), bench.devices(), &made).await;
+            let told = Told::default();
+            volume.replace_policy(Box::new(told.clone()));
+            test(&Mirror { bench, volume, told }).await;
+            world.halt();
+        });
+    }
+}
+
+impl Mirror {
+    async fn sleep(&self, millis: u64) {
+        self.bench.world.sleep(Nanos::from_millis(millis)).await;
+    }
+
+    async fn write_new(&self, extent: u64, value: u8, defers: bool) {
+        self.told.defers.set(defers);
+        let bytes = filled(&self.bench.arena, EXTENT, value);
+        self.volume.write(EXTENT * extent, &bytes, Durability::Volatile).await.expect("there is room");
+    }
+
+    /// What the SSD has not flushed is gone, and nobody knows. What it is asked from now on takes a while.
+    fn lose_writes_and_stall(&self) {
+        let disk = &self.bench.disks[SSD.index()];
+        disk.lose_cache();
+        let stall = Nanos::from_millis(300)..Nanos::from_millis(400);
+        disk.faults().set(FaultPlan { stalls: 1.0, stall, ..FaultPlan::default() });
+    }
+
+    /// Now it is known; and what was asked before comes back after that.
+    async fn fail_to_flush(&self) {
+        let plan = FaultPlan { flushes: 1.0, ..FaultPlan::default() };
+        self.bench.disks[SSD.index()].faults().set(plan);
+        self.volume.flush().await.expect_err("what was acknowledged is gone");
+        self.sleep(10_000).await;
+    }
+
+    /// Checks that each block of an extent reads as this, or not at all. Gives how many do not.
+    async fn unreadable(&self, extent: u64, value: u8) -> u64 {
+        let mut refused = 0;
+        for at in (0..EXTENT / BLOCK).map(|block| EXTENT * extent + BLOCK * block) {
+            match holds(&self.volume, &self.bench.arena, at, BLOCK, value).await {
+                Ok(is_this) => assert!(is_this, "{at:?} does not read as {value}"),
+                Err(_) => refused += 1,
+            }
+        }
+        refused
+    }
+}
+
+/// A resync was reading the home when the flush failed: what lay there before was written to the other copy, which passed for equal and was read.
+#[test]
+fn what_a_home_lost_does_not_reach_the_copy_that_is_behind() {
+    on_mirror(async |mirror| {
+        mirror.write_new(0, 7, true).await;
+        mirror.lose_writes_and_stall();
+        mirror.told.moves.borrow_mut().push(Move::Resync { range: ByteRange::new(Bytes::ZERO, EXTENT) });
+        mirror.sleep(50).await;
+        mirror.fail_to_flush().await;
+        assert_eq!(mirror.unreadable(0, 7).await, EXTENT / BLOCK);
+    });
+}
+
+/// The same with a place of the other copy that could not be read and was to be written again.
+#[test]
+fn what_a_home_lost_does_not_reach_a_bad_place_of_the_other_copy() {
+    on_mirror(async |mirror| {
+        // The SSD alone has this, so that it is not given up.
+        mirror.write_new(1, 8, true).await;
+        mirror.write_new(0, 7, false).await;
+        let (_, start, _) = mirror.volume.explain(Bytes::ZERO).unwrap().second.unwrap();
+        let bad_reads = Some(start..start + KIB * 64);
+        let plan = FaultPlan { bad_reads, bad_until_written: true, ..FaultPlan::default() };
+        mirror.bench.faults[HDD.index()].set(plan);
+        mirror.lose_writes_and_stall();
+        // The SSD answers, and the place is read there once more to be written to the disk.
+        let _lost = holds(&mirror.volume, &mirror.bench.arena, Bytes::ZERO, KIB * 64, 7).await;
+        mirror.sleep(50).await;
+        mirror.fail_to_flush().await;
+        assert_eq!(mirror.unreadable(0, 7).await, KIB * 64 / BLOCK);
+    });
+}
