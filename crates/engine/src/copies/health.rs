@@ -183,11 +183,13 @@ impl<R: Runtime, D: Device> Core<R, D> {
         }
     }
 
-    /// Once no copy is behind any more, and that is durable, devices that came back are current.
+    /// Once no copy is behind any more, and that is durable, devices that came back are current. What a policy wants behind lies on devices that
+    /// were current when it was written: those that came back lack nothing of it.
     pub async fn welcome_returned(&self) -> Result<()> {
         let returned = self.devices.iter().filter(|m| m.state() == DeviceState::Returning);
         let returned: Vec<DeviceId> = returned.map(|m| m.id).collect();
-        if returned.is_empty() || self.state.borrow().behind.any_behind() {
+        let lacks_any = || !self.state.borrow().behind.behind_spans().is_empty();
+        if returned.is_empty() || lacks_any() {
             return Ok(());
         }
         self.commit(braid_policy::Origin::Background).await?;
@@ -195,7 +197,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         self.checkpoint().await?;
         let are_still_returning =
             || returned.iter().all(|&device| self.member(device).state() == DeviceState::Returning);
-        if self.state.borrow().behind.any_behind() || !are_still_returning() {
+        if lacks_any() || !are_still_returning() {
             return Ok(());
         }
         for &device in &returned {

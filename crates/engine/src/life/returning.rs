@@ -10,7 +10,7 @@ use crate::core::Core;
 use crate::open::{ask_superblock, judge};
 use crate::planted::{Bug, planted};
 use crate::{Error, ErrorKind, Result, Volume};
-use braid_base::DeviceId;
+use braid_base::{DeviceId, ExtentId};
 use braid_format::SpanId;
 use braid_format::superblock::{DeviceState, Header};
 use braid_runtime::{Device, Runtime};
@@ -42,12 +42,6 @@ impl<R: Runtime, D: Device> Volume<R, D> {
         let header = ask_superblock(&core.rt, &device, name).await?.header;
         let id = header.this_device;
         core.refuse_return(&header, name)?;
-        core.record_states().await?;
-        let known = core.devices.superblock().clone();
-        let lacks_all = judge(&core.rt, &known, &header, name, &device).await?.lacks_all;
-        if lacks_all {
-            core.put_all_behind().await?;
-        }
         let member = core.member(id);
         if device.geometry().alignment > member.alignment {
             return invalid(format!(
@@ -55,6 +49,12 @@ impl<R: Runtime, D: Device> Volume<R, D> {
                 device.geometry().alignment,
                 member.alignment
             ));
+        }
+        core.record_states().await?;
+        let known = core.devices.superblock().clone();
+        let lacks_all = judge(&core.rt, &known, &header, name, &device).await?.lacks_all;
+        if lacks_all {
+            core.put_copies_behind(id).await?;
         }
         core.refuse_return(&header, name)?;
         member.renew(device, lacks_all);
@@ -127,10 +127,20 @@ impl<R: Runtime, D: Device> Core<R, D> {
         ))
     }
 
-    /// Has the journal say of all spans that a copy is behind.
-    async fn put_all_behind(&self) -> Result<()> {
+    /// Puts all extents behind that have a copy on a device which lacks all, or get one back in a crash, and has the journal say so. Others keep both
+    /// copies: if a sector of one is bad, guests need the other.
+    async fn put_copies_behind(&self, device: DeviceId) -> Result<()> {
+        {
+            let mut state = self.state.borrow_mut();
+            let is_on = |slot| state.space.locate(slot).is_some_and(|place| place.device == device);
+            let copies = state.map.iter().chain(state.entries_of_journal());
+            let extents: Vec<ExtentId> = copies
+                .filter(|(_, entry)| is_on(entry.home) || is_on(entry.second))
+                .map(|(extent, _)| extent)
+                .collect();
+            extents.into_iter().for_each(|extent| state.behind.doubt_extent(extent));
+        }
         let spans = self.devices.superblock().spans();
-        (0..spans).for_each(|span| self.state.borrow_mut().behind.doubt(SpanId(span)));
         for span in 0..spans {
             self.record_behind(SpanId(span)).await?;
         }

@@ -243,7 +243,16 @@ impl Behind {
 
     /// What a copy has of a span is not known any more: all of it is behind from now on.
     pub fn doubt(&mut self, span: SpanId) {
-        self.mark_behind(span, self.shape.bytes_of_span(span));
+        self.doubt_range(span, self.shape.bytes_of_span(span));
+    }
+
+    /// What a copy has of an extent is not known any more: all of it is behind from now on.
+    pub fn doubt_extent(&mut self, extent: ExtentId) {
+        self.doubt_range(self.shape.span_of(extent), self.shape.bytes_of(extent));
+    }
+
+    fn doubt_range(&mut self, span: SpanId, range: Range<Bytes>) {
+        self.mark_behind(span, range);
         if let Some(entry) = self.spans.get_mut(&span) {
             entry.doubts += 1;
         }

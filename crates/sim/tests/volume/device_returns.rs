@@ -222,3 +222,82 @@ fn with_one_copy_a_device_that_was_given_up_does_not_come_back() {
     });
     world.halt();
 }
+
+/// All of the volume was put behind for a device that lacked all: extents that it had no copy of were read from their home alone, and a bad sector there was
+/// an error of guests; and the device never became active.
+#[test]
+fn a_device_that_lacks_all_takes_no_second_copy_from_what_others_hold() {
+    let world = World::new(885);
+    let rt = world.clone();
+    world.block_on(async move {
+        let disks: Vec<Disk> = (0..3).map(|i| crate::rig::life::disk(&rt, i == 0)).collect();
+        let faults: Vec<Faults> = (0..2).map(|_| Faults::new(FaultPlan::default(), rt.fork_rng())).collect();
+        let made =
+            CreateOptions { copies: 2, size: Some(MIB * 4), policy: "stripe".to_owned(), ..options(1) };
+        let volume = make(rt.clone(), disks.iter().map(|disk| plugged_in(&rt, disk)).collect(), &made).await;
+        let arena = Arena::new(MIB * 2);
+        for at in 0..4 {
+            volume.write(MIB * at, &filled(&arena, MIB, 1), Durability::Fua).await.unwrap();
+        }
+        volume.close().await.unwrap();
+        let old = disks[2].fork(&rt);
+        let all = disks.iter().map(|disk| plugged_in(&rt, disk)).collect();
+        crate::rig::open(rt.clone(), all).await.unwrap().close().await.unwrap();
+        let two = disks.iter().zip(&faults).map(|(disk, faults)| Faulty::new(disk.clone(), faults));
+        let volume = crate::rig::open(rt.clone(), two.collect()).await.unwrap();
+        let is_elsewhere = |at: &Bytes| {
+            let place = volume.explain(*at).unwrap();
+            place.home.unwrap().0.index() < 2 && place.second.unwrap().0.index() < 2
+        };
+        let at = (0..32).map(|i| MIB / 8 * i).find(is_elsewhere).unwrap();
+        let (device, bad) = volume.explain(at).unwrap().home.unwrap();
+        let bad_reads = Some(bad..bad + Bytes(4096));
+        let plan = FaultPlan { bad_reads, bad_until_written: true, ..FaultPlan::default() };
+        faults[device.index()].set(plan);
+        assert_eq!(volume.status().behind, Bytes::ZERO);
+        volume.return_device(plugged_in(&rt, &old), "it").await.unwrap();
+        assert!(volume.status().behind > Bytes::ZERO, "it lacks all");
+        assert!(crate::rig::holds(&volume, &arena, at, MIB / 8, 1).await.unwrap());
+        wait_until_active(&rt, &volume, 2).await;
+        volume.audit().await.unwrap();
+        volume.fail_device(DeviceId(0)).await.unwrap();
+        for at in 0..4 {
+            assert!(crate::rig::holds(&volume, &arena, MIB * at, MIB, 1).await.unwrap());
+        }
+        volume.close().await.unwrap();
+    });
+    world.halt();
+}
+
+/// As long as guests kept anything in the window, a device that lacked nothing of it did not count.
+#[test]
+fn a_device_that_is_back_counts_although_the_policy_keeps_others_behind() {
+    let world = World::new(886);
+    let rt = world.clone();
+    world.block_on(async move {
+        let disks: Vec<Disk> = (0..3).map(|i| crate::rig::life::disk(&rt, i == 0)).collect();
+        let made = CreateOptions { copies: 2, size: Some(MIB * 4), policy: "raid1".to_owned(), ..options(1) };
+        let volume = make(rt.clone(), disks.iter().map(|disk| plugged_in(&rt, disk)).collect(), &made).await;
+        let arena = Arena::new(MIB * 2);
+        for at in 0..4 {
+            volume.write(MIB * at, &filled(&arena, MIB, 1), Durability::Fua).await.unwrap();
+        }
+        volume.set_policy("pass,window=1MiB,max-lag=2MiB,idle=1h").await.unwrap();
+        volume.fail_device(DeviceId(2)).await.unwrap();
+        let second = |at: &Bytes| volume.explain(*at).unwrap().second.unwrap().0;
+        let of_other: Vec<Bytes> =
+            (0..32).map(|i| MIB / 8 * i).filter(|at| second(at) == DeviceId(1)).take(4).collect();
+        assert_eq!(of_other.len(), 4);
+        volume.return_device(plugged_in(&rt, &disks[2]), "it").await.unwrap();
+        for round in 0..600 {
+            let bytes = filled(&arena, Bytes(4096), 2);
+            volume.write(of_other[round % 4], &bytes, Durability::Volatile).await.unwrap();
+            rt.sleep(Nanos::from_millis(100)).await;
+            assert!(round < 100 || volume.status().deferred > Bytes::ZERO, "the window is never empty");
+        }
+        assert_eq!(state(&volume, 2), DeviceState::Active);
+        volume.audit().await.unwrap();
+        volume.close().await.unwrap();
+    });
+    world.halt();
+}
