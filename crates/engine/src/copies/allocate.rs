@@ -35,8 +35,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
                 >= usize::from(self.shape.copies)
     }
 
-    /// Allocates a new extent. While so many devices are missing that a second copy has no place, the extent has one copy; it gets the other
-    /// once they are back.
+    /// Allocates a new extent. If a second copy has no place while a device is lacking, the extent has one copy; it gets the other one once no device
+    /// is lacking.
     pub async fn allocate(&self, extent: ExtentId, write: Option<&Piece>) -> Result<Allocated> {
         let occasion = Occasion::New { extent, write: write.map(|piece| self.shown(piece, false)) };
         let placement = self.with_policy(|policy, view| policy.place(&occasion, view));
@@ -52,16 +52,10 @@ impl<R: Runtime, D: Device> Core<R, D> {
         // What may be behind may be so beside the home that the policy wants: another one is not as safe, or as fast.
         let timing = if taken.is_some() { second } else { Second::None };
         let not = self.device_of(home);
-        let other_device = self.devices.iter().any(|m| m.id != not && m.is_filled());
-        let degraded = self.devices.iter().any(Member::is_lacking);
         let slot = match self.shape.copies {
             1 => SlotNumber::NONE,
-            _ if degraded && !other_device => {
-                self.moves.incomplete.set(true);
-                SlotNumber::NONE
-            }
             _ => self
-                .allocate_second(extent, home, second, image)
+                .allocate_second_if_any(extent, home, second, image)
                 .await
                 .inspect_err(|_| self.state.borrow_mut().release(home))?,
         };
@@ -77,6 +71,27 @@ impl<R: Runtime, D: Device> Core<R, D> {
         match target {
             WriteTarget::Extra(_) if self.shape.copies > 1 => WriteTarget::Home,
             _ => target,
+        }
+    }
+
+    /// As [`Core::allocate_second`]; none if no other device has room and one is lacking.
+    async fn allocate_second_if_any(
+        &self,
+        extent: ExtentId,
+        home: SlotNumber,
+        second: Second,
+        image: Option<DeviceId>,
+    ) -> Result<SlotNumber> {
+        let not = self.device_of(home);
+        let is_degraded = || self.devices.iter().any(Member::is_lacking);
+        let has_other = self.devices.iter().any(|m| m.id != not && m.is_filled());
+        if !has_other && is_degraded() {
+            return Ok(SlotNumber::NONE);
+        }
+        match self.allocate_second(extent, home, second, image).await {
+            // The others are full, or one is being added and has no slots yet.
+            Err(error) if error.kind() == ErrorKind::NoSpace && is_degraded() => Ok(SlotNumber::NONE),
+            result => result,
         }
     }
 

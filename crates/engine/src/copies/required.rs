@@ -237,7 +237,11 @@ impl<R: Runtime, D: Device> Core<R, D> {
     ) -> Result<Entry> {
         if entry.second == SlotNumber::NONE {
             self.write_slot(entry.home, range, from, entry.valid, origin).await?;
-            return Ok(entry);
+            // A new extent is in no map yet: its device may have been given up meanwhile, as one on which nothing lies alone.
+            return match self.shape.copies > 1 && !self.locate(entry.home).0.is_current() {
+                true => Err(none_there(extent)),
+                false => Ok(entry),
+            };
         }
         let span = self.shape.span_of(extent);
         let both_current =
@@ -342,9 +346,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
                 Ok(Entry { home: other, second: copies.current, ..entry })
             }
             (Some(Err(error)), _) => Err(error.clone()),
-            (None, _) => {
-                Err(Error::new(ErrorKind::Degraded, format!("no device that holds {extent:?} is there")))
-            }
+            (None, _) => Err(none_there(extent)),
         }
     }
 
@@ -424,6 +426,12 @@ impl<R: Runtime, D: Device> Core<R, D> {
         self.record_behind(span).await?;
         self.commit(Origin::Background).await
     }
+}
+
+/// A write to an extent whose devices were given up.
+#[cold]
+fn none_there(extent: ExtentId) -> Error {
+    Error::new(ErrorKind::Degraded, format!("no device that holds {extent:?} is there"))
 }
 
 /// A read or a write of a part of an extent of which a repair did not find the place.

@@ -10,6 +10,7 @@ use crate::Result;
 use crate::copies::{Member, Other};
 use crate::core::Core;
 use braid_base::{Bytes, DeviceId, ExtentId, Nanos};
+use braid_format::map_page::Entry;
 use braid_format::{SlotNumber, SpanId};
 use braid_policy::{ByteRange, DeviceView, Move, Origin, Outcome};
 use braid_runtime::{Buf, Device, Mode, Runtime, join_all, yield_now};
@@ -339,6 +340,13 @@ impl<R: Runtime, D: Device> Core<R, D> {
         self.count(mover, device, start);
         self.background.borrow_mut().resynced_bytes += (range.end - range.start).0;
         Ok(())
+    }
+
+    /// An extent enters the map. If it has one copy of two, [`Core::complete_all`] finds it there from now on, and not before.
+    pub fn note_new(&self, entry: &Entry) {
+        if self.shape.copies > 1 && entry.second == SlotNumber::NONE {
+            self.moves.incomplete.set(true);
+        }
     }
 
     /// Gives extents the second copy that they could not have while a device was missing.

@@ -330,6 +330,9 @@ impl<R: Runtime, D: Device> Core<R, D> {
         let now = state.map.get(piece.extent);
         let valid = entry.valid | now.valid | self.shape.parts_touched(&piece.range);
         let known = now.home != SlotNumber::NONE && now.home != SlotNumber::LOST;
+        if !known {
+            self.note_new(&entry);
+        }
         state.set_extent(piece.extent, Entry { valid, ..if known { now } else { entry } });
     }
 

@@ -157,6 +157,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
                 Zeroing::MayDiscard => Ok(()),
                 Zeroing::KeepAllocated => {
                     let fresh = self.allocate(piece.extent, None).await?;
+                    self.note_new(&fresh.entry);
                     self.state.borrow_mut().set_extent(piece.extent, fresh.entry);
                     Ok(())
                 }

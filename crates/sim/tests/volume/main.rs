@@ -15,6 +15,7 @@ mod cache_table_damage;
 mod copies;
 mod damage;
 mod deadlines;
+mod degraded;
 mod device_campaign;
 mod device_changes;
 mod device_life;
