@@ -273,7 +273,17 @@ impl<R: Runtime, D: Device> Core<R, D> {
         let writes = slots.map(async |slot| {
             (slot, self.write_slot_by(slot, range, from, entry.valid, (origin, deadline)).await)
         });
-        let results = join_all(writes).await;
+        let mut results = join_all(writes).await;
+        if later
+            && !keeps_epochs
+            && !self.locate(entry.home).0.is_current()
+            && self.locate(entry.second).0.is_current()
+        {
+            // A new extent, which is in no map yet: its home was given up as one that has nothing alone, and the second copy is to have the write now.
+            let by = (origin, Deadline::Only);
+            let written = self.write_slot_by(entry.second, range, from, entry.valid, by).await;
+            results.push((entry.second, written));
+        }
         let settled = self.settle(extent, entry, &results);
         let missed = !later && results.len() < 2 && !planted(Bug::SecondCopyNotWritten)
             || results.iter().any(|(_, result)| result.is_err());

@@ -1,9 +1,9 @@
 //! PASS on the engine: what is behind is known to the block, is what a resync copies, and never more than the bound.
 
-use crate::deadlines::no_faults;
+use crate::deadlines::{hang, no_faults, timed, write};
 use crate::rig::life::disk;
 use crate::rig::{bench, filled, holds, make, options, refused};
-use braid_base::{Bytes, KIB, MIB, Nanos};
+use braid_base::{Bytes, DeviceId, KIB, MIB, Nanos};
 use braid_engine::{CreateOptions, Durability, ErrorKind, Export};
 use braid_format::superblock::DeviceState;
 use braid_runtime::{Arena, Runtime, join_all};
@@ -192,4 +192,66 @@ fn without_its_disk_a_volume_goes_on_or_stops_writes_as_the_policy_says() {
             assert_eq!(volume.status().devices[1].state, DeviceState::Failed);
         });
     }
+}
+
+/// The first write to an extent went to the SSD alone. That fell silent and was given up, since nothing lay on it alone; and the guest was told that no
+/// device is there, though the disk was.
+#[test]
+fn a_first_write_goes_to_the_disk_if_the_ssd_falls_silent() {
+    // At once, while the journal has it recorded what is behind, and while the SSD is written.
+    for millis in [0, 1, 2, 4, 8, 16, 24, 32] {
+        let bench = bench(30 + millis);
+        let (world, arena, all, disks) =
+            (bench.world.clone(), bench.arena.clone(), bench.devices(), bench.disks.clone());
+        bench.run(async move {
+            let volume = make(world.clone(), all, &mirrored("pass,idle=100ms")).await;
+            volume.write(Bytes::ZERO, &filled(&arena, MIB, 1), Durability::Fua).await.unwrap();
+            world.sleep(Nanos::from_secs(60)).await;
+            assert_eq!(volume.status().behind, Bytes::ZERO);
+            let (clock, ssd) = (world.clone(), disks[0].clone());
+            world.spawn(async move {
+                clock.sleep(Nanos::from_millis(millis)).await;
+                hang(&ssd);
+            });
+            let bytes = filled(&arena, KIB * 64, 2);
+            let write = write(&volume, MIB, bytes, Durability::Volatile);
+            let (took, written) = timed(&world, write).await;
+            written.unwrap();
+            if millis > 0 && took < Nanos::from_secs(1) {
+                // The SSD alone has it.
+                return;
+            }
+            volume.flush().await.unwrap();
+            world.sleep(Nanos::from_secs(120)).await;
+            assert_eq!(volume.status().devices[0].state, DeviceState::Failed);
+            assert!(holds(&volume, &arena, MIB, KIB * 64, 2).await.unwrap());
+            let alone = Faulty::new(disks[1].fork(&world), &no_faults(&world));
+            let volume = crate::rig::open(world, vec![alone]).await.unwrap();
+            assert!(holds(&volume, &arena, MIB, KIB * 64, 2).await.unwrap());
+        });
+    }
+}
+
+/// The classes were those of all places of the volume, also of the one that was to be left empty.
+#[test]
+fn the_only_ssd_cannot_leave_a_policy_that_needs_one() {
+    let world = World::new(40);
+    let rt = world.clone();
+    world.block_on(async move {
+        let disks = [true, false, false].map(|ssd| Faulty::new(disk(&rt, ssd), &no_faults(&rt)));
+        let volume = make(rt.clone(), disks.to_vec(), &mirrored("raid1")).await;
+        for policy in ["pass", "raid1,write-behind"] {
+            volume.set_policy(policy).await.unwrap();
+            let error = refused(volume.remove_device(DeviceId(0)).await);
+            assert_eq!(error.kind(), ErrorKind::Invalid, "{policy}: {error}");
+            assert_eq!(volume.status().devices[0].state, DeviceState::Active);
+        }
+        volume.set_policy("raid1").await.unwrap();
+        volume.remove_device(DeviceId(0)).await.unwrap();
+        rt.sleep(Nanos::from_secs(60)).await;
+        assert_eq!(volume.status().devices[0].state, DeviceState::Removed);
+        assert_eq!(refused(volume.set_policy("pass").await).kind(), ErrorKind::Invalid);
+        volume.close().await.unwrap();
+    });
+    world.halt();
 }
