@@ -2,7 +2,7 @@
 //! asked. Faults that reach into a disk's cache are the disk's own: see [`crate::Disk::faults`].
 
 use crate::faults::{Faults, Operation};
-use braid_base::Bytes;
+use braid_base::{Bytes, NodeId};
 use braid_runtime::{Buf, Device, Geometry};
 use std::cell::RefCell;
 use std::io;
@@ -20,11 +20,38 @@ impl<D: Device> Faulty<D> {
     pub fn new(device: D, faults: &Faults) -> Faulty<D> {
         Faulty { device, faults: faults.clone() }
     }
+
+    /// Writes all, or, if that is to fail, a part.
+    async fn write_by(
+        &self,
+        offset: Bytes,
+        from: &Buf,
+        write: impl AsyncFn(&Buf) -> io::Result<()>,
+    ) -> io::Result<()> {
+        let Err(error) = self.faults.draw(Operation::Write(offset, from.len())) else {
+            return write(from).await;
+        };
+        let part = self.faults.part_of(from.len(), self.geometry().alignment);
+        if part > Bytes::ZERO {
+            write(&from.slice(Bytes::ZERO..part)).await?;
+        }
+        Err(error)
+    }
 }
 
 impl<D: Device> Device for Faulty<D> {
+    const ALWAYS_ANSWERS: bool = D::ALWAYS_ANSWERS;
+
     fn geometry(&self) -> Geometry {
         self.device.geometry()
+    }
+
+    fn expect(&self, offset: Bytes) {
+        self.device.expect(offset);
+    }
+
+    fn node(&self) -> Option<NodeId> {
+        self.device.node()
     }
 
     async fn read(&self, offset: Bytes, into: &Buf) -> io::Result<()> {
@@ -33,14 +60,16 @@ impl<D: Device> Device for Faulty<D> {
     }
 
     async fn write(&self, offset: Bytes, from: &Buf) -> io::Result<()> {
-        let Err(error) = self.faults.draw(Operation::Write(offset, from.len())) else {
-            return self.device.write(offset, from).await;
-        };
-        let part = self.faults.part_of(from.len(), self.geometry().alignment);
-        if part > Bytes::ZERO {
-            self.device.write(offset, &from.slice(Bytes::ZERO..part)).await?;
-        }
-        Err(error)
+        self.write_by(offset, from, async |part| self.device.write(offset, part).await).await
+    }
+
+    async fn read_to_move(&self, offset: Bytes, into: &Buf) -> io::Result<()> {
+        self.faults.draw(Operation::Read(offset, into.len()))?;
+        self.device.read_to_move(offset, into).await
+    }
+
+    async fn write_moved(&self, offset: Bytes, from: &Buf, node: Option<NodeId>) -> io::Result<()> {
+        self.write_by(offset, from, async |part| self.device.write_moved(offset, part, node).await).await
     }
 
     async fn flush(&self) -> io::Result<()> {
@@ -111,8 +140,18 @@ impl<D: Device> Traced<D> {
 }
 
 impl<D: Device> Device for Traced<D> {
+    const ALWAYS_ANSWERS: bool = D::ALWAYS_ANSWERS;
+
     fn geometry(&self) -> Geometry {
         self.device.geometry()
+    }
+
+    fn expect(&self, offset: Bytes) {
+        self.device.expect(offset);
+    }
+
+    fn node(&self) -> Option<NodeId> {
+        self.device.node()
     }
 
     async fn read(&self, offset: Bytes, into: &Buf) -> io::Result<()> {
@@ -121,6 +160,16 @@ impl<D: Device> Device for Traced<D> {
 
     async fn write(&self, offset: Bytes, from: &Buf) -> io::Result<()> {
         self.trace.around(Operation::Write(offset, from.len()), self.device.write(offset, from)).await
+    }
+
+    async fn read_to_move(&self, offset: Bytes, into: &Buf) -> io::Result<()> {
+        let read = self.device.read_to_move(offset, into);
+        self.trace.around(Operation::Read(offset, into.len()), read).await
+    }
+
+    async fn write_moved(&self, offset: Bytes, from: &Buf, node: Option<NodeId>) -> io::Result<()> {
+        let write = self.device.write_moved(offset, from, node);
+        self.trace.around(Operation::Write(offset, from.len()), write).await
     }
 
     async fn flush(&self) -> io::Result<()> {
@@ -169,6 +218,70 @@ mod tests {
         let bad_spot = Some(KIB * 40..KIB * 48);
         assert_eq!(failures_under(FaultPlan { bad_writes: bad_spot, ..FaultPlan::default() }), (0, 2, 0));
         assert_eq!(failures_under(FaultPlan { vanished: true, ..FaultPlan::default() }), (100, 100, 100));
+    }
+
+    /// A device on a node, which counts what moves there.
+    #[derive(Clone)]
+    struct OnNode {
+        device: Disk,
+        moved: Rc<RefCell<Vec<Option<NodeId>>>>,
+    }
+
+    impl Device for OnNode {
+        fn geometry(&self) -> Geometry {
+            self.device.geometry()
+        }
+
+        fn node(&self) -> Option<NodeId> {
+            Some(NodeId(3))
+        }
+
+        async fn read(&self, _: Bytes, _: &Buf) -> io::Result<()> {
+            panic!("the host does not look at what moves")
+        }
+
+        async fn write(&self, _: Bytes, _: &Buf) -> io::Result<()> {
+            panic!("what moves does not come from the host")
+        }
+
+        async fn read_to_move(&self, offset: Bytes, into: &Buf) -> io::Result<()> {
+            self.moved.borrow_mut().push(self.node());
+            self.device.read(offset, into).await
+        }
+
+        async fn write_moved(&self, offset: Bytes, from: &Buf, node: Option<NodeId>) -> io::Result<()> {
+            self.moved.borrow_mut().push(node);
+            self.device.write(offset, from).await
+        }
+
+        async fn flush(&self) -> io::Result<()> {
+            self.device.flush().await
+        }
+
+        async fn discard(&self, offset: Bytes, len: Bytes) -> io::Result<()> {
+            self.device.discard(offset, len).await
+        }
+    }
+
+    /// A device behind one of these wrappers was one of the host: no policy saw its node, and what moved inside of that crossed the network.
+    #[test]
+    fn a_wrapped_device_stays_on_its_node() {
+        let world = World::new(1);
+        let (moved, trace) = (Rc::new(RefCell::new(Vec::new())), Trace::default());
+        let device = OnNode { device: Disk::new(&world, DiskOptions::ssd(MIB)), moved: moved.clone() };
+        let faults = Faults::new(FaultPlan::default(), world.fork_rng());
+        let (faulty, traced) = (Faulty::new(device.clone(), &faults), Traced::new(device, &trace));
+        world.block_on(async move {
+            assert_eq!((faulty.node(), traced.node()), (Some(NodeId(3)), Some(NodeId(3))));
+            let buf = Arena::new(MIB).try_alloc(KIB * 4).unwrap();
+            faulty.read_to_move(Bytes::ZERO, &buf).await.unwrap();
+            faulty.write_moved(Bytes::ZERO, &buf, None).await.unwrap();
+            traced.read_to_move(Bytes::ZERO, &buf).await.unwrap();
+            traced.write_moved(Bytes::ZERO, &buf, Some(NodeId(4))).await.unwrap();
+        });
+        world.halt();
+        assert_eq!(moved.take(), [Some(NodeId(3)), None, Some(NodeId(3)), Some(NodeId(4))]);
+        assert_eq!(trace.take().len(), 4, "both begin and end");
     }
 
     #[test]
