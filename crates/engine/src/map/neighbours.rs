@@ -103,29 +103,33 @@ fn take(
         other.filter(|&e| e < map.extents()).map(|e| neighbour(space, map, given, ExtentId(e), device))
     };
     let (mut before, mut behind) = (None, None);
-    // Whether all extents from the one before on lie on other devices.
-    let mut all_elsewhere = true;
+    // Whether all extents between lie on other devices.
+    let (mut all_before_elsewhere, mut all_behind_elsewhere) = (true, true);
     for distance in 1..=FAR {
         if before.is_none() {
             match near(extent.0.checked_sub(distance)) {
                 Some(Neighbour::Here(index)) => before = Some((distance, index)),
                 Some(Neighbour::Elsewhere) => {}
-                Some(Neighbour::Unmapped) | None => all_elsewhere = false,
+                Some(Neighbour::Unmapped) | None => all_before_elsewhere = false,
             }
         }
-        if behind.is_none()
-            && let Some(Neighbour::Here(index)) = near(extent.0.checked_add(distance))
-        {
-            behind = Some((distance, index));
+        if behind.is_none() {
+            match near(extent.0.checked_add(distance)) {
+                Some(Neighbour::Here(index)) => behind = Some((distance, index)),
+                Some(Neighbour::Elsewhere) => {}
+                Some(Neighbour::Unmapped) | None => all_behind_elsewhere = false,
+            }
         }
         if before.is_some() && (behind.is_some() || distance == 1) {
             break;
         }
     }
     // Of extents that come one after the other, a device may get some only: they lie side by side there.
-    let follows = |&(distance, _): &(u32, u32)| distance == 1 || arrival == Arrival::New && all_elsewhere;
-    let next = before.filter(follows).map(|(_, index)| index + 1);
-    let previous = behind.filter(|&(distance, _)| distance == 1).and_then(|(_, index)| index.checked_sub(1));
+    let is_beside = |distance, all_elsewhere| distance == 1 || arrival == Arrival::New && all_elsewhere;
+    let next = before.filter(|&(distance, _)| is_beside(distance, all_before_elsewhere));
+    let previous = behind.filter(|&(distance, _)| is_beside(distance, all_behind_elsewhere));
+    let next = next.map(|(_, index)| index + 1);
+    let previous = previous.and_then(|(_, index)| index.checked_sub(1));
     for beside in [next, previous].into_iter().flatten() {
         if let Some(slot) = space.take_at(device, beside) {
             return Some(slot);
@@ -244,6 +248,17 @@ mod tests {
         for device in (0..4).map(DeviceId) {
             let slots = volume.slots(device);
             assert!(slots.len() == 250 && slots.windows(2).all(|pair| pair[1] == pair[0] + 1), "{slots:?}");
+        }
+    }
+
+    /// Stripes that were written from their end lay with gaps between them: they were read at half of the rate.
+    #[test]
+    fn stripes_that_are_written_from_their_end_lie_side_by_side_too() {
+        let mut volume = Volume::new(&[1_000; 4], 1_000);
+        (0..800).rev().for_each(|extent| volume.put(extent, DeviceId((extent % 4) as u16), Arrival::New));
+        for device in (0..4).map(DeviceId) {
+            let slots = volume.slots(device);
+            assert!(slots.len() == 200 && slots.windows(2).all(|pair| pair[1] == pair[0] + 1), "{slots:?}");
         }
     }
 
