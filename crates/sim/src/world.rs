@@ -25,6 +25,7 @@ struct Inner {
     /// How far it may go.
     end: Cell<Nanos>,
     rng: RefCell<Rng>,
+    turns: Cell<u64>,
     power: Power,
 }
 
@@ -71,7 +72,8 @@ impl World {
     fn with_order(seed: u64, rng: Rng, order: Order) -> World {
         let executor = Executor::new(order);
         let (now, end, rng) = (Cell::default(), Cell::default(), RefCell::new(rng));
-        World { inner: Rc::new(Inner { seed, executor, now, end, rng, power: Power::default() }) }
+        let (turns, power) = (Cell::default(), Power::default());
+        World { inner: Rc::new(Inner { seed, executor, now, end, rng, turns, power }) }
     }
 
     /// Runs until `future` has ended, jumping over the time in which nothing happens.
@@ -165,6 +167,11 @@ impl World {
         self.inner.seed
     }
 
+    /// How often a task ran so far: what an engine costs a processor while nothing else happens.
+    pub fn turns(&self) -> u64 {
+        self.inner.turns.get()
+    }
+
     /// A new stream of random numbers that follows from the seed and from how many were taken before.
     pub fn fork_rng(&self) -> Rng {
         self.inner.rng.borrow_mut().fork()
@@ -192,6 +199,7 @@ impl World {
             if !self.inner.executor.run_next() {
                 return None;
             }
+            self.inner.turns.set(self.inner.turns.get() + 1);
             // Only a task ends what is waited for, or cuts the power.
             if done() {
                 return Some(Stop::Done);

@@ -102,3 +102,26 @@ fn the_campaigns_have_something_to_move() {
         volume.close().await.expect("no disk fails");
     });
 }
+
+/// A volume that looks at its devices, or plans, again and again keeps a processor and disks awake for nothing.
+#[test]
+fn an_hour_of_idle_time_takes_few_turns_of_the_engine_once_nothing_is_worth_moving() {
+    run("working-set,stripe=even,water-mark=0%", async |rt, disks, volume, arena| {
+        for round in 0..64 {
+            read(&volume, &arena, round % 16).await;
+            rt.sleep(Nanos::from_millis(100)).await;
+        }
+        rt.sleep(Nanos::from_secs(60)).await;
+        assert_eq!(migrations(&volume), 8, "it has moved what is worth it");
+        let operations = || disks.iter().map(Disk::operations).sum::<u64>();
+        let before = (rt.turns(), operations());
+        rt.sleep(Nanos::from_secs(3600)).await;
+        let (turns, asked) = (rt.turns() - before.0, operations() - before.1);
+        println!("{turns} turns in an hour, and {asked} requests to devices");
+        // A turn takes some microseconds: with 100 in a second the engine works for a thousandth of the time.
+        assert!(turns < 3600 * 100, "{turns} turns");
+        assert!(asked < 60 * 20, "{asked} requests");
+        assert_eq!(migrations(&volume), 8);
+        volume.close().await.expect("no disk fails");
+    });
+}
