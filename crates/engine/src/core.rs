@@ -226,6 +226,17 @@ impl<R: Runtime, D: Device> Core<R, D> {
     /// A request has ended.
     #[inline]
     pub fn end(&self, attempt: &Attempt<D>, result: io::Result<()>) -> Result<()> {
+        let completion = self.end_untold(attempt, result)?;
+        if attempt.origin == Origin::Probe {
+            self.background.borrow_mut().probed_bytes += attempt.len.0;
+        }
+        self.tell(&completion);
+        Ok(())
+    }
+
+    /// As [`Core::end`], but the policy is not told.
+    #[inline]
+    pub fn end_untold(&self, attempt: &Attempt<D>, result: io::Result<()>) -> Result<Completion> {
         let &Attempt { member, direction, at, len, origin, start, of } = attempt;
         if direction == Direction::Write
             && let Some(watched) = &self.watched
@@ -237,23 +248,25 @@ impl<R: Runtime, D: Device> Core<R, D> {
         if !D::ALWAYS_ANSWERS {
             member.speed.end(member.entry.class, direction, len, latency, of);
         }
-        if origin != Origin::Background {
-            let view = &mut self.state.borrow_mut().views[member.id.index()];
-            view.in_flight -= u32::from(origin == Origin::Guest);
-            if direction == Direction::Read && result.is_ok() {
-                view.measure_read(latency);
-            }
+        if origin == Origin::Guest {
+            self.state.borrow_mut().views[member.id.index()].in_flight -= 1;
         }
         let completion = Completion { device: member.id, direction, len, latency, origin };
         member.record(&completion, &result);
-        if let Err(error) = &result {
-            return Err(self.failed(attempt, error));
+        match result {
+            Ok(()) => Ok(completion),
+            Err(error) => Err(self.failed(attempt, &error)),
         }
-        if origin == Origin::Probe {
-            self.background.borrow_mut().probed_bytes += len.0;
+    }
+
+    /// Tells the policy of what a device has done.
+    #[inline]
+    pub fn tell(&self, completion: &Completion) {
+        let &Completion { device, direction, origin, latency, .. } = completion;
+        if direction == Direction::Read && origin != Origin::Background {
+            self.state.borrow_mut().views[device.index()].measure_read(latency);
         }
-        self.policy.borrow_mut().completed(&completion);
-        Ok(())
+        self.policy.borrow_mut().completed(completion);
     }
 
     #[cold]

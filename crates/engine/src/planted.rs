@@ -70,6 +70,8 @@ pub enum Bug {
     CacheNotUpdated,
     /// A write leaves what was read ahead of its range as it was.
     AheadNotDropped,
+    /// What was read ahead of an extent counts though the extent has moved meanwhile.
+    AheadOfLeftSlot,
     /// A discard leaves the extra copies of what it covers.
     DiscardKeepsExtras,
     /// A write goes to one of two required copies.
@@ -136,6 +138,9 @@ impl Bug {
 impl Bug {
     /// Those of devices that come and go.
     pub const OF_DEVICES: [Bug; 2] = [Bug::MetadataNamedEarly, Bug::ReturnedTakenForCurrent];
+
+    /// Those of what is read ahead, which an extent that moves meanwhile shows.
+    pub const OF_STREAMS: [Bug; 1] = [Bug::AheadOfLeftSlot];
 }
 
 #[cfg(feature = "planted")]

@@ -5,6 +5,9 @@
 #[path = "volume/adopted.rs"]
 #[allow(dead_code, reason = "of its tests these use one")]
 mod adopted;
+#[path = "volume/ahead.rs"]
+#[allow(dead_code, reason = "of its tests these use one")]
+mod ahead;
 mod chaos;
 #[path = "volume/device_campaign.rs"]
 #[allow(dead_code, reason = "of its campaigns these use one life")]
@@ -201,6 +204,14 @@ fn every_planted_bug_of_adoption_is_found() {
     let bugs = Bug::OF_ADOPTION.into_iter();
     let escaped: Vec<Bug> = bugs.filter(|&bug| found_by(bug, lose_ssd).is_none()).collect();
     assert!(escaped.is_empty(), "no loss of an SSD finds {escaped:?}");
+}
+
+#[test]
+fn every_planted_bug_of_streams_is_found() {
+    let trial = |_| ahead::what_was_read_ahead_of_a_slot_that_its_extent_has_left_is_dropped();
+    let bugs = Bug::OF_STREAMS.into_iter();
+    let escaped: Vec<Bug> = bugs.filter(|&bug| found_by(bug, trial).is_none()).collect();
+    assert!(escaped.is_empty(), "no extent that moves finds {escaped:?}");
 }
 
 #[test]

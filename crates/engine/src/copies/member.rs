@@ -6,7 +6,7 @@ use crate::stats::DeviceStats;
 use braid_base::{Bytes, DeviceId, Nanos, NodeId};
 use braid_format::superblock::{DeviceEntry, DeviceState, Layout, Superblock};
 use braid_policy::{Completion, Direction};
-use braid_runtime::{Buf, Device, Runtime};
+use braid_runtime::{Buf, Device, Runtime, Semaphore};
 use std::cell::{Cell, RefCell};
 use std::io;
 use std::rc::Rc;
@@ -33,6 +33,8 @@ pub(crate) struct Member<D> {
     proved: Cell<u64>,
     /// A flush failed: what was written since the one before may be lost, whatever later flushes say.
     lost_writes: Cell<bool>,
+    /// Its turn to read ahead: one run at a time.
+    pub ahead: Semaphore,
     /// When the last request of a guest began; zero before the first one.
     pub last_guest: Cell<Nanos>,
     pub stats: RefCell<DeviceStats>,
@@ -66,6 +68,7 @@ impl<D: Device> Member<D> {
             copied: Cell::new(0),
             proved: Cell::new(0),
             lost_writes: Cell::new(false),
+            ahead: Semaphore::new(1),
             last_guest: Cell::new(Nanos::ZERO),
             stats: RefCell::default(),
         }

@@ -7,7 +7,7 @@
 use super::changes::{Changes, ExtraChange, Scope};
 use super::neighbours::Given;
 use super::outdated::{Freed, Outdated};
-use super::{Behind, CacheTables, Extras, Map, Space};
+use super::{Behind, CacheTables, Extras, Map, Moved, Space};
 use crate::planted::{Bug, planted};
 use crate::shape::Shape;
 use braid_base::{BlockId, Bytes, DeviceId, ExtentId};
@@ -52,6 +52,8 @@ pub(crate) struct State {
     stale_intents: BTreeSet<u32>,
     /// Extents that a background job is copying: a guest's write marks them, and wins.
     watched: HashMap<ExtentId, bool, FixedState>,
+    /// Extents whose required copies got other places.
+    pub moved: Moved,
     /// Dirty blocks that are being written back, and that no guest has written to since that began.
     pub cleaning: HashSet<BlockId, FixedState>,
     /// The devices as the policy sees them; `free` is kept true by [`State::refresh`], the load by
@@ -93,6 +95,7 @@ impl State {
             stale_pages: BTreeSet::new(),
             stale_intents: BTreeSet::new(),
             watched: HashMap::default(),
+            moved: Moved::default(),
             cleaning: HashSet::default(),
             shape: *shape,
         }
@@ -171,6 +174,9 @@ impl State {
     pub fn set_extent(&mut self, extent: ExtentId, entry: Entry) {
         let before = self.map.get(extent);
         if before != entry {
+            if (before.home, before.second) != (entry.home, entry.second) {
+                self.moved.note(extent);
+            }
             self.pending.extents.entry(extent).or_insert(before);
             self.map.set(extent, entry);
         }

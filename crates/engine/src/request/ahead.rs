@@ -1,17 +1,19 @@
 //! What was read ahead of streams: parts of extents, in memory of their own.
 //!
-//! They come under the lock of their extent, exclusive, while no guest changes it, and each change of a guest drops what it touches as it begins, under the same lock. So
-//! what is here is what the extent holds, and a read that shares the lock may have it. Here they are until they have been read to their end,
-//! or until their memory is needed.
+//! They are read without the lock of their extent, which nobody has when that begins. Each change of a guest drops what it touches as it begins, under the lock, and all of
+//! what comes of its extent. So what is here is what the extent holds, and a read that shares the lock may have it. Here they are until they
+//! have been read to their end, or until their memory is needed.
 
 use crate::shape::Piece;
 use crate::{Error, ErrorKind, Result};
-use braid_base::{Bytes, DeviceId, ExtentId};
+use braid_base::{Bytes, DeviceId, ExtentId, Nanos};
 use braid_policy::Lru;
-use braid_runtime::{Arena, Buf};
+use braid_runtime::{Arena, Buf, Event};
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
+use std::cell::Cell;
 use std::ops::Range;
+use std::rc::Rc;
 
 /// Memory that is enough to read ahead of most loads: runs of a quarter to a whole MiB for sixteen streams on a few devices.
 pub const READ_AHEAD: Bytes = Bytes(32 << 20);
@@ -23,14 +25,46 @@ pub(crate) struct Ahead {
     parts: HashMap<ExtentId, Part, FixedState>,
     /// The first that came goes first.
     came: Lru<ExtentId>,
-    /// Devices that are reading ahead.
-    reading: Vec<DeviceId>,
 }
 
 struct Part {
     range: Range<Bytes>,
-    /// None until a device has read it.
+    request: Rc<Request>,
+    /// None until the device has read it.
     bytes: Option<Buf>,
+}
+
+/// A request to a device that reads ahead.
+pub(crate) struct Request {
+    pub device: DeviceId,
+    len: Bytes,
+    /// How long it took; none until the device has answered.
+    took: Cell<Option<Nanos>>,
+    answered: Event,
+}
+
+impl Request {
+    /// Nothing has been read yet.
+    pub fn new(device: DeviceId, len: Bytes) -> Request {
+        Request { device, len, took: Cell::new(None), answered: Event::default() }
+    }
+
+    /// The device has answered.
+    pub fn end(&self, took: Nanos) {
+        self.took.set(Some(took));
+        self.answered.notify();
+    }
+
+    /// Waits for that.
+    pub async fn answer(&self) {
+        self.answered.wait_for(|| self.took.get()).await;
+    }
+
+    /// How much of its time a part of so many bytes took.
+    pub fn share(&self, len: Bytes) -> Nanos {
+        let took = self.took.get().unwrap_or_default();
+        Nanos((u128::from(took.0) * u128::from(len.0) / u128::from(self.len.0)) as u64)
+    }
 }
 
 impl Ahead {
@@ -48,7 +82,7 @@ impl Ahead {
             Bytes::ZERO => None,
             most => Some(Arena::try_new(most).ok_or_else(no_memory)?),
         };
-        Ok(Ahead { arena, parts: HashMap::default(), came: Lru::default(), reading: Vec::new() })
+        Ok(Ahead { arena, parts: HashMap::default(), came: Lru::default() })
     }
 
     /// Whether anything is read ahead at all.
@@ -62,19 +96,27 @@ impl Ahead {
         self.parts.get(&piece.extent).is_some_and(|part| holds(&part.range, &piece.range))
     }
 
-    /// Copies a piece out, if it is here.
+    /// The request by which a piece comes, if it does.
     #[inline]
-    pub fn read(&self, piece: &Piece, into: &Buf) -> bool {
+    pub fn coming(&self, piece: &Piece) -> Option<Rc<Request>> {
         if self.parts.is_empty() {
-            return false;
+            return None;
         }
-        let Some(Part { range, bytes: Some(bytes) }) = self.parts.get(&piece.extent) else { return false };
-        if !holds(range, &piece.range) {
-            return false;
+        let part = self.parts.get(&piece.extent).filter(|part| holds(&part.range, &piece.range))?;
+        part.bytes.is_none().then(|| part.request.clone())
+    }
+
+    /// Copies a piece out, if it is here; the request that brought it.
+    #[inline]
+    pub fn read(&self, piece: &Piece, into: &Buf) -> Option<Rc<Request>> {
+        if self.parts.is_empty() {
+            return None;
         }
+        let Part { range, request, bytes } = self.parts.get(&piece.extent)?;
+        let bytes = bytes.as_ref().filter(|_| holds(range, &piece.range))?;
         let start = piece.range.start - range.start;
         into.copy_from(Bytes::ZERO, &bytes.slice(start..start + piece.len()));
-        true
+        Some(request.clone())
     }
 
     /// All of an extent, if it is here.
@@ -101,25 +143,36 @@ impl Ahead {
         }
     }
 
-    /// A piece comes. The caller holds its extent's lock, exclusive, until [`Ahead::insert`] or [`Ahead::drop_part`].
-    pub fn expect(&mut self, piece: &Piece) {
+    /// A piece comes.
+    pub fn expect(&mut self, piece: &Piece, request: &Rc<Request>) {
         self.drop_part(piece.extent);
-        self.parts.insert(piece.extent, Part { range: piece.range.clone(), bytes: None });
+        let (range, request) = (piece.range.clone(), request.clone());
+        self.parts.insert(piece.extent, Part { range, request, bytes: None });
     }
 
-    /// A piece has come.
-    pub fn insert(&mut self, piece: &Piece, bytes: Buf) {
-        self.parts.insert(piece.extent, Part { range: piece.range.clone(), bytes: Some(bytes) });
-        self.came.touch(piece.extent);
+    /// What a request was to bring of an extent has come; nothing if it was not to be read. It is dropped if nothing comes of it any more.
+    pub fn end(&mut self, extent: ExtentId, request: &Rc<Request>, read: Option<Buf>) {
+        let Some(part) = self.parts.get_mut(&extent) else { return };
+        if !Rc::ptr_eq(&part.request, request) || part.bytes.is_some() {
+            return;
+        }
+        match read {
+            Some(bytes) => {
+                part.bytes = Some(bytes);
+                self.came.touch(extent);
+            }
+            None => _ = self.parts.remove(&extent),
+        }
     }
 
-    /// A piece changes: what is here of it goes, and of the rest of its part the shorter end.
+    /// A piece changes: what is here of it goes, and of the rest of its part the shorter end; what comes of its extent goes whole.
     #[inline]
     pub fn cut(&mut self, piece: &Piece) {
         if self.parts.is_empty() {
             return;
         }
-        let Some(Part { range, bytes: Some(bytes) }) = self.parts.get_mut(&piece.extent) else { return };
+        let Some(Part { range, bytes, .. }) = self.parts.get_mut(&piece.extent) else { return };
+        let Some(bytes) = bytes else { return self.drop_part(piece.extent) };
         let (before, after) = (range.start..piece.range.start, piece.range.end..range.end);
         let len = |part: &Range<Bytes>| part.end.saturating_sub(part.start);
         let touches = piece.range.start < range.end && range.start < piece.range.end;
@@ -145,22 +198,6 @@ impl Ahead {
         while self.came.pop_oldest().is_some() {}
         self.parts.clear();
     }
-
-    /// Whether a device is reading ahead.
-    pub fn is_reading(&self, device: DeviceId) -> bool {
-        self.reading.contains(&device)
-    }
-
-    /// A device reads ahead from now on.
-    pub fn begin_reading(&mut self, device: DeviceId) {
-        self.reading.push(device);
-    }
-
-    /// It has, once.
-    pub fn end_reading(&mut self, device: DeviceId) {
-        let place = self.reading.iter().position(|&reading| reading == device);
-        self.reading.swap_remove(place.expect("what ends has begun"));
-    }
 }
 
 fn holds(range: &Range<Bytes>, piece: &Range<Bytes>) -> bool {
@@ -183,15 +220,20 @@ mod tests {
         let mut ahead = Ahead::new(MIB).unwrap();
         let buf = ahead.room(KIB * 128).unwrap();
         buf.with_bytes_mut(|bytes| bytes.iter_mut().zip(0..).for_each(|(byte, at)| *byte = (at >> 10) as u8));
-        ahead.expect(&piece(0..128));
-        ahead.insert(&piece(0..128), buf);
+        let request = request();
+        ahead.expect(&piece(0..128), &request);
+        ahead.end(EXTENT, &request, Some(buf));
         ahead
+    }
+
+    fn request() -> Rc<Request> {
+        Rc::new(Request::new(DeviceId(0), KIB * 128))
     }
 
     /// The first byte of a piece, if it is here.
     fn read(ahead: &Ahead, range: Range<u64>) -> Option<u8> {
         let into = Arena::new(MIB).try_alloc(KIB * (range.end - range.start)).unwrap();
-        ahead.read(&piece(range), &into).then(|| into.with_bytes(|bytes| bytes[0]))
+        ahead.read(&piece(range), &into).map(|_| into.with_bytes(|bytes| bytes[0]))
     }
 
     #[test]
@@ -209,6 +251,22 @@ mod tests {
         ahead.cut(&piece(0..128));
         assert_eq!(read(&ahead, 24..25), None);
         assert!(ahead.parts.is_empty() && ahead.came.is_empty());
+    }
+
+    #[test]
+    fn what_comes_of_an_extent_that_changes_is_dropped() {
+        let mut ahead = Ahead::new(MIB).unwrap();
+        let (first, second) = (request(), request());
+        ahead.expect(&piece(0..128), &first);
+        assert!(ahead.coming(&piece(64..128)).is_some());
+        ahead.cut(&piece(0..4));
+        assert!(ahead.coming(&piece(64..128)).is_none());
+        ahead.expect(&piece(0..128), &second);
+        let buf = ahead.room(KIB * 128).unwrap();
+        ahead.end(EXTENT, &first, Some(buf.clone()));
+        assert_eq!(read(&ahead, 64..128), None, "the second one is on its way");
+        ahead.end(EXTENT, &second, Some(buf));
+        assert!(read(&ahead, 64..128).is_some());
     }
 
     #[test]

@@ -92,6 +92,10 @@ impl<R: Runtime, D: Device> Core<R, D> {
             Some(guard) => guard,
             None => self.locks.lock(lock, Mode::Shared).await,
         };
+        let coming = self.guests.ahead.borrow().coming(piece);
+        if let Some(request) = coming {
+            Box::pin(request.answer()).await;
+        }
         match self.way_of(piece, into) {
             Way::Done => Ok(()),
             Way::Ahead(device) => {
@@ -132,7 +136,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
     #[inline]
     fn way_of(&self, piece: &Piece, into: &Buf) -> Way<'_, D> {
         let hit = self.guests.cache.borrow_mut().read(piece, into);
-        let was_ahead = !hit && self.guests.ahead.borrow().read(piece, into);
+        let ahead = if hit { None } else { self.guests.ahead.borrow().read(piece, into) };
         let entry = self.state.borrow().map.get(piece.extent);
         let mapped = entry.home != SlotNumber::NONE;
         let shown = self.shown(piece, hit);
@@ -146,8 +150,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         if hit {
             return Way::Done;
         }
-        if was_ahead {
-            self.pass_ahead(piece);
+        if let Some(request) = ahead {
+            self.pass_ahead(piece, &request);
             return admit.map_or(Way::Done, Way::Ahead);
         }
         if !mapped {

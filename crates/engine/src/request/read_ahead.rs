@@ -1,20 +1,23 @@
 //! Reading ahead of streams: what a guest will ask for next comes in long requests, from all devices at once.
 //!
-//! A read of a stream may begin one request to each device, a *run*: extents of the stream that lie side by side there, up to 1 MiB. If what the
-//! guest asks for itself is not there yet, the run on its device begins with that; the guest waits for the extent's lock, which the run
-//! holds. Other runs are begun only on devices that are not reading ahead already, so another guest's request waits for one of these at
-//! most, and for those that guests wait for. Nothing waits for its turn here: what cannot begin now is looked at again at the stream's next read.
+//! A read of a stream may begin one request to each device, a *run*: extents of the stream that lie side by side there, up to 1 MiB. A device reads one run at a
+//! time, so a guest's request waits for one at most. If what the guest asks for itself is not there yet, the run on its device begins with that, and the guest waits for it: on a disk also for
+//! the runs before it, since a disk that went back and forth between guests would take longer for all of them; an SSD serves the guest beside the run that it reads. What
+//! else cannot begin now is looked at again at the stream's next read.
 //!
-//! A run takes several locks, but waits for none, and with them it waits for its device alone. To policies a read of what was read ahead is a
-//! miss like any other. But a run is one long read of its device to them, with its time.
+//! A run has no locks: a device that hangs keeps nobody from extents that were not asked for. What changes or moves while it is read is dropped. To policies a
+//! read of what was read ahead is a miss like any other, and takes its share of the run's time; of runs, and of what nobody asks for, they learn nothing.
 
+use super::ahead::Request;
+use super::streams::Stream;
 use crate::copies::{Copies, Deadline, Member, Other};
 use crate::core::Core;
+use crate::planted::{Bug, planted};
 use crate::shape::Piece;
-use braid_base::{Bytes, DeviceClass, DeviceId, MIB};
+use braid_base::{Bytes, DeviceClass, DeviceId, MIB, Nanos};
 use braid_format::SlotNumber;
-use braid_policy::Origin;
-use braid_runtime::{Buf, Device, LockGuard, Mode, Runtime};
+use braid_policy::{Completion, Direction, Origin};
+use braid_runtime::{Buf, Device, Mode, Runtime};
 use std::ops::Range;
 use std::rc::Rc;
 
@@ -23,6 +26,8 @@ const LONGEST_OF_HDD: Bytes = MIB;
 const LONGEST_OF_SSD: Bytes = Bytes(256 << 10);
 /// Two runs for each device are all that a stream can use: one that it reads, and one that comes.
 const RUNS_AHEAD: u64 = 2;
+/// A read stops to look for more after so many pieces that joined no run: some microseconds.
+const MOST_IN_VAIN: usize = 64;
 
 /// What lies side by side on a device, and is wanted.
 struct Run {
@@ -30,7 +35,7 @@ struct Run {
     at: Bytes,
     len: Bytes,
     deadline: Deadline,
-    parts: Vec<(Piece, LockGuard)>,
+    parts: Vec<Joined>,
     /// Where its first byte is in the volume.
     first: Bytes,
     /// Whether the guest waits for it.
@@ -39,6 +44,25 @@ struct Run {
     is_open: bool,
     /// How often the states of devices had changed.
     states: u64,
+    /// The number of its stream.
+    stream: u64,
+}
+
+/// A piece of a run.
+struct Joined {
+    piece: Piece,
+    /// How often its extent, or others of its group, had moved.
+    moves: u32,
+}
+
+/// What came of a look at a piece.
+enum Look {
+    /// It belongs to a run that begins now.
+    Joined,
+    /// It need not be looked at again.
+    Passed,
+    /// It has to be looked at again, once this device has time for it.
+    Waits(DeviceId),
 }
 
 /// Where a piece is read.
@@ -48,12 +72,41 @@ struct Place {
     deadline: Deadline,
 }
 
+fn is_disk<D>(member: &Member<D>) -> bool {
+    member.entry.class == DeviceClass::Hdd
+}
+
 /// The longest run of a device.
 fn longest_run<D>(member: &Member<D>) -> Bytes {
-    match member.entry.class {
-        DeviceClass::Hdd => LONGEST_OF_HDD,
-        DeviceClass::Ssd => LONGEST_OF_SSD,
+    if is_disk(member) { LONGEST_OF_HDD } else { LONGEST_OF_SSD }
+}
+
+/// Looks at pieces in order, each with its place in the volume, until no device has time for more, or too many looks were in vain. Returns up to where none has
+/// to be looked at again.
+fn look(
+    pieces: impl Iterator<Item = (Bytes, Piece)>,
+    devices: usize,
+    end: Bytes,
+    mut join: impl FnMut(Bytes, Piece) -> Look,
+) -> Bytes {
+    let (mut until, mut in_vain, mut busy) = (end, 0, Vec::new());
+    for (at, piece) in pieces {
+        if in_vain == MOST_IN_VAIN || busy.len() == devices {
+            return until.min(at);
+        }
+        match join(at, piece) {
+            Look::Joined => continue,
+            Look::Passed => {}
+            Look::Waits(device) => {
+                until = until.min(at);
+                if !busy.contains(&device) {
+                    busy.push(device);
+                }
+            }
+        }
+        in_vain += 1;
     }
+    until
 }
 
 impl<R: Runtime, D: Device> Core<R, D> {
@@ -69,36 +122,28 @@ impl<R: Runtime, D: Device> Core<R, D> {
     }
 
     #[inline(never)]
-    fn read_ahead(self: &Rc<Self>, number: usize, read: &Range<Bytes>) {
-        let all_runs = RUNS_AHEAD * self.devices.iter().count() as u64;
-        let (stream, window) = {
+    fn read_ahead(self: &Rc<Self>, stream: usize, read: &Range<Bytes>) {
+        let devices = self.devices.iter().count();
+        let all_runs = RUNS_AHEAD * devices as u64;
+        let mut runs = Vec::new();
+        let (mut until, least) = {
             let streams = self.guests.streams.borrow();
-            (streams.get(number).clone(), streams.window(number, LONGEST_OF_HDD * all_runs))
+            let Some(wanted) = streams.wanted(stream, read, LONGEST_OF_HDD * all_runs) else { return };
+            let at = |piece: &Piece| self.shape.bytes_of(piece.extent).start + piece.range.start;
+            let pieces = wanted.ranges().flat_map(|range| self.pieces_ahead(range));
+            let join = |at, piece| self.join(&mut runs, streams.get(stream), piece, at < read.end);
+            let until = look(pieces.map(|piece| (at(&piece), piece)), devices, wanted.end, join);
+            (until, Bytes(wanted.window.0 / (2 * all_runs)))
         };
-        let mut asked = self.shape.pieces(read.start, read.end - read.start);
-        let is_there = |piece: Piece| self.guests.ahead.borrow().covers(&piece);
-        if asked.all(is_there) && stream.until >= stream.end_of(window / 2) {
-            return;
-        }
-        let (mut runs, mut until) = (Vec::new(), stream.end_of(window));
-        for range in stream.wanted(read, window) {
-            for piece in self.pieces_ahead(range) {
-                let at = self.shape.bytes_of(piece.extent).start + piece.range.start;
-                if !self.guests.ahead.borrow().covers(&piece) && !self.join(&mut runs, piece, at < read.end) {
-                    until = until.min(at);
-                }
-            }
-        }
-        // A short run now would only keep a disk from a longer one.
-        let least = Bytes(window.0 / (2 * all_runs));
         for run in runs {
             let first = run.first;
-            let is_short = self.member(run.device).entry.class == DeviceClass::Hdd && run.len < least;
+            // A short run now would only keep a disk from a longer one.
+            let is_short = is_disk(self.member(run.device)) && run.len < least;
             if !run.is_asked && run.is_open && is_short || !self.begin_run(run) {
                 until = until.min(first);
             }
         }
-        self.guests.streams.borrow_mut().set_until(number, until);
+        self.guests.streams.borrow_mut().set_until(stream, until);
     }
 
     /// A range of the volume as it is read ahead: whole blocks.
@@ -109,9 +154,12 @@ impl<R: Runtime, D: Device> Core<R, D> {
         shape.pieces(start, end - start)
     }
 
-    /// Puts a piece into the run of its device. False if it has to be looked at again.
-    fn join(&self, runs: &mut Vec<Run>, piece: Piece, is_asked: bool) -> bool {
-        let Some(Place { device, at, deadline }) = self.place_ahead(&piece) else { return true };
+    /// Puts a piece into the run of its device.
+    fn join(&self, runs: &mut Vec<Run>, stream: &Stream, piece: Piece, is_asked: bool) -> Look {
+        if self.guests.ahead.borrow().covers(&piece) || stream.has_failed(piece.extent) {
+            return Look::Passed;
+        }
+        let Some(Place { device, at, deadline }) = self.place_ahead(&piece) else { return Look::Passed };
         let run = runs.iter_mut().find(|run| run.device == device);
         let can_join = match &run {
             Some(run) => {
@@ -119,33 +167,35 @@ impl<R: Runtime, D: Device> Core<R, D> {
                     && run.at + run.len == at
                     && run.len + piece.len() <= longest_run(self.member(device))
             }
-            None => is_asked || !self.guests.ahead.borrow().is_reading(device),
+            None => is_asked && is_disk(self.member(device)) || self.member(device).ahead.available() > 0,
         };
         if !can_join {
             run.into_iter().for_each(|run| run.is_open = false);
-            return false;
+            return Look::Waits(device);
         }
-        // Another task that holds the lock reads it, or changes it.
-        let Some(guard) = self.locks.try_lock(Self::lock_number(piece.extent), Mode::Exclusive) else {
-            return true;
-        };
-        if self.guests.changing.settled(piece.extent).is_none() {
-            return true;
+        if !self.is_undisturbed(&piece) {
+            return Look::Passed;
         }
-        let len = piece.len();
+        let (len, moves) = (piece.len(), self.state.borrow().moved.count(piece.extent));
         match run {
             Some(run) => {
-                run.parts.push((piece, guard));
+                run.parts.push(Joined { piece, moves });
                 run.len += len;
             }
             None => {
                 let first = self.shape.bytes_of(piece.extent).start + piece.range.start;
-                let states = self.devices.changes();
-                let (parts, is_open) = (vec![(piece, guard)], true);
-                runs.push(Run { device, at, len, deadline, parts, first, is_asked, is_open, states });
+                let (states, stream) = (self.devices.changes(), stream.number);
+                let (parts, is_open) = (vec![Joined { piece, moves }], true);
+                runs.push(Run { device, at, len, deadline, parts, first, is_asked, is_open, states, stream });
             }
         }
-        true
+        Look::Joined
+    }
+
+    /// Whether nobody is reading or changing the extent of a piece.
+    fn is_undisturbed(&self, piece: &Piece) -> bool {
+        let lock = self.locks.try_lock(Self::lock_number(piece.extent), Mode::Exclusive);
+        lock.is_some() && self.guests.changing.settled(piece.extent).is_some()
     }
 
     /// Where a piece is read, if all of it is valid in one place that its device can read alone and has kept. If two copies are alike it is the home: so
@@ -178,38 +228,60 @@ impl<R: Runtime, D: Device> Core<R, D> {
     /// Has a device read a run, if there is memory for it.
     fn begin_run(self: &Rc<Self>, run: Run) -> bool {
         let Some(buf) = self.guests.ahead.borrow_mut().room(run.len) else { return false };
+        let request = Rc::new(Request::new(run.device, run.len));
         let mut ahead = self.guests.ahead.borrow_mut();
-        run.parts.iter().for_each(|(piece, _)| ahead.expect(piece));
-        ahead.begin_reading(run.device);
+        run.parts.iter().for_each(|part| ahead.expect(&part.piece, &request));
         drop(ahead);
-        let core = self.clone();
+        let (core, turns) = (self.clone(), self.member(run.device).ahead.clone());
+        let turn = turns.try_acquire(1);
         self.jobs.begin();
         self.rt.spawn(async move {
-            core.read_run(run, buf).await;
+            let _turn = match turn {
+                Some(turn) => turn,
+                None => turns.acquire(1).await,
+            };
+            core.read_run(&run, &request, &buf).await;
             core.jobs.end();
         });
         true
     }
 
     /// What cannot be read is left to guests that ask for it: they try other copies, and learn of the error.
-    async fn read_run(&self, run: Run, buf: Buf) {
-        let member = self.member(run.device);
-        let read = self.device_read_by(member, run.at, &buf, Origin::Guest, run.deadline).await;
+    async fn read_run(&self, run: &Run, request: &Rc<Request>, buf: &Buf) {
+        let took = self.device_read_run(run, buf).await;
         // What came from a device that has been given up meanwhile may be what it held before it lost writes.
-        let counts = read.is_ok() && self.devices.changes() == run.states;
+        let counts = took.is_some() && self.devices.changes() == run.states;
         let (mut ahead, mut at) = (self.guests.ahead.borrow_mut(), Bytes::ZERO);
-        ahead.end_reading(run.device);
-        for (piece, _) in &run.parts {
-            match counts {
-                true => ahead.insert(piece, buf.slice(at..at + piece.len())),
-                false => ahead.drop_part(piece.extent),
-            }
-            at += piece.len();
+        for Joined { piece, moves } in &run.parts {
+            let end = at + piece.len();
+            let stayed =
+                self.state.borrow().moved.count(piece.extent) == *moves || planted(Bug::AheadOfLeftSlot);
+            ahead.end(piece.extent, request, (counts && stayed).then(|| buf.slice(at..end)));
+            at = end;
         }
+        request.end(took.unwrap_or_default());
     }
 
-    /// A guest has read a piece of what was read ahead. The memory cache gets the extent as it would have from a device.
-    pub(super) fn pass_ahead(&self, piece: &Piece) {
+    /// How long a run took its device; none if that could not read it, or has become slow since the run was begun.
+    async fn device_read_run(&self, run: &Run, buf: &Buf) -> Option<Nanos> {
+        let member = self.member(run.device);
+        if member.is_late() || member.is_slow() {
+            return None;
+        }
+        let attempt = self.begin(member, Direction::Read, run.at, buf.len(), Origin::Guest);
+        let read = member.read(run.at, buf, run.deadline).await;
+        let read = self.end_untold(&attempt, read);
+        if read.is_err() {
+            let extents = run.parts.iter().map(|part| part.piece.extent);
+            self.guests.streams.borrow_mut().fail(run.stream, extents);
+        }
+        read.ok().map(|read| read.latency)
+    }
+
+    /// A guest has read a piece of what a request read ahead. The memory cache gets the extent as it would have from a device.
+    pub(super) fn pass_ahead(&self, piece: &Piece, request: &Request) {
+        let (device, len, latency) = (request.device, piece.len(), request.share(piece.len()));
+        self.tell(&Completion { device, direction: Direction::Read, len, latency, origin: Origin::Guest });
         let (mut ahead, mut cache) = (self.guests.ahead.borrow_mut(), self.guests.cache.borrow_mut());
         if let Some(whole) = ahead.whole(piece.extent, self.shape.extent_size)
             && cache.wants(piece.extent)
@@ -220,5 +292,41 @@ impl<R: Runtime, D: Device> Core<R, D> {
             ahead.drop_part(piece.extent);
         }
         ahead.pass(piece);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use braid_base::{ExtentId, KIB};
+
+    /// Looks at a thousand pieces; how many looks that took, and up to which piece none has to be looked at again.
+    fn looks(devices: usize, answer: impl Fn(u64) -> Look) -> (u64, u64) {
+        let piece = |i: u64| (KIB * i, Piece { extent: ExtentId(i as u32), range: Bytes::ZERO..KIB });
+        let mut count = 0;
+        let until = look((0..1000).map(piece), devices, KIB * 1000, |at, _| {
+            count += 1;
+            answer(at / KIB)
+        });
+        (count, until / KIB)
+    }
+
+    /// Over extents that are not read ahead, and by short strides, each read looked at all that the window held: thousands of pieces.
+    #[test]
+    fn looks_in_vain_are_few_and_not_made_twice() {
+        let most = MOST_IN_VAIN as u64;
+        assert_eq!(looks(2, |_| Look::Passed), (most, most));
+        let busy = |i| if i == 5 { Look::Waits(DeviceId(0)) } else { Look::Passed };
+        assert_eq!(looks(2, busy), (most, 5), "what waits is looked at again");
+        let late = |i| if i < 500 { Look::Joined } else { Look::Passed };
+        assert_eq!(looks(2, late), (500 + most, 500 + most), "those that begin a run are not in vain");
+    }
+
+    #[test]
+    fn no_more_is_looked_at_once_no_device_has_time() {
+        let device = |i| Look::Waits(DeviceId(i as u16 % 4));
+        assert_eq!(looks(4, device), (4, 0));
+        let runs = |i| if i < 100 { Look::Joined } else { Look::Waits(DeviceId(0)) };
+        assert_eq!(looks(1, runs), (101, 100));
     }
 }

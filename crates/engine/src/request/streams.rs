@@ -10,7 +10,7 @@
 //! matter of the load: after each that ended too early, the next must have read twice as much before anything is read ahead of it, and half as much
 //! after each that paid.
 
-use braid_base::{Bytes, Nanos};
+use braid_base::{Bytes, ExtentId, Nanos};
 use std::ops::Range;
 
 /// So many streams at the same time.
@@ -31,6 +31,8 @@ const STRIDES: usize = 64;
 const REGION: Bytes = Bytes(64 << 20);
 /// By so much a read of a stream may come late.
 const LATE: Bytes = Bytes(4 << 20);
+/// So many extents that could not be read ahead are remembered of a stream, the last ones.
+const MOST_FAILED: usize = 64;
 
 /// What is known of the streams of a volume.
 pub(crate) struct Streams {
@@ -40,6 +42,8 @@ pub(crate) struct Streams {
     extent_size: Bytes,
     /// What must have been read of a stream.
     enough: Bytes,
+    /// Streams so far.
+    begun: u64,
     /// What all streams together may be read ahead: half of the memory, for runs are free again only when all of them has been read.
     most: Bytes,
 }
@@ -64,8 +68,10 @@ struct Last {
 }
 
 /// One stream.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(crate) struct Stream {
+    /// No other one has this number.
+    pub number: u64,
     pub step: Step,
     /// Where the next read is expected.
     pub next: Bytes,
@@ -75,6 +81,19 @@ pub(crate) struct Stream {
     read: Bytes,
     before: Bytes,
     used: Nanos,
+    /// Extents that a device could not read ahead: a run that fails says nothing of which of its sectors is bad.
+    failed: Vec<ExtentId>,
+}
+
+/// What is worth to be looked at after a read.
+pub(crate) struct Wanted {
+    first: Range<Bytes>,
+    step: Bytes,
+    times: u64,
+    /// Where it ends.
+    pub end: Bytes,
+    /// How many bytes ahead that is.
+    pub window: Bytes,
 }
 
 /// How the reads of a stream follow each other.
@@ -95,6 +114,7 @@ impl Streams {
             strides: Box::new([Last::default(); STRIDES]),
             extent_size,
             enough: LEAST_READ,
+            begun: 0,
             most: Bytes(most.0 / 2),
         }
     }
@@ -102,7 +122,7 @@ impl Streams {
     /// Notes a read; the stream that it belongs to, if there is one.
     pub fn note(&mut self, read: &Range<Bytes>, now: impl Fn() -> Nanos) -> Option<usize> {
         if !self.streams.is_empty()
-            && let Some(known) = self.streams.iter().position(|stream| self.belongs(stream, read))
+            && let Some(known) = self.streams.iter().position(|stream| self.belongs(stream, read, &now))
         {
             self.streams[known].advance(read, now());
             return Some(known);
@@ -111,15 +131,17 @@ impl Streams {
         self.begin(step, read, bytes, now())
     }
 
-    fn belongs(&self, stream: &Stream, read: &Range<Bytes>) -> bool {
+    /// A stream that has ended is not looked for in all of its surroundings: only the very read that it would go on with belongs to it.
+    fn belongs(&self, stream: &Stream, read: &Range<Bytes>, now: impl Fn() -> Nanos) -> bool {
         let (from, to) = (stream.next.saturating_sub(LATE), stream.next.max(stream.until));
-        match stream.step {
+        let is_near = match stream.step {
             Step::InOrder => from <= read.start && read.start <= to + self.extent_size,
             Step::Stride { distance, len } => {
                 let is_near = stream.next.saturating_sub(distance) <= read.start && read.start <= to;
                 is_near && read.end - read.start == len && read.start % distance == stream.next % distance
             }
-        }
+        };
+        is_near && (read.start == stream.next || !has_ended(stream, now()))
     }
 
     /// Whether the last reads and this one make a stream, and how many bytes they have read of it.
@@ -163,7 +185,9 @@ impl Streams {
         }
         let (next, until, before) = (read.start, Bytes::ZERO, bytes);
         let earlier = bytes - (read.end - read.start);
-        let mut stream = Stream { step, next, until, read: earlier, before, used: now };
+        self.begun += 1;
+        let (number, failed) = (self.begun, Vec::new());
+        let mut stream = Stream { number, step, next, until, read: earlier, before, used: now, failed };
         stream.advance(read, now);
         self.streams.push(stream);
         Some(self.streams.len() - 1)
@@ -179,13 +203,37 @@ impl Streams {
         self.streams[stream].until = until;
     }
 
+    /// A device could not read these extents ahead of a stream.
+    pub fn fail(&mut self, number: u64, extents: impl Iterator<Item = ExtentId>) {
+        if let Some(stream) = self.streams.iter_mut().find(|stream| stream.number == number) {
+            stream.failed.extend(extents);
+            let beyond = stream.failed.len().saturating_sub(MOST_FAILED);
+            stream.failed.drain(..beyond);
+        }
+    }
+
+    /// What of a stream is worth to be looked at after a read, up to what a stream alone can use. None as long as half of its window has been.
+    pub fn wanted(&self, stream: usize, read: &Range<Bytes>, most_of_one: Bytes) -> Option<Wanted> {
+        let window = self.window(stream, most_of_one);
+        let stream = &self.streams[stream];
+        (stream.until < stream.end_of(window / 2)).then(|| stream.wanted(read, window, self.extent_size))
+    }
+
     /// How many bytes ahead of a stream are worth to be read: as many as were read of it, up to its part of the memory, and to what
     /// a stream alone can use.
-    pub fn window(&self, stream: usize, most_of_one: Bytes) -> Bytes {
+    fn window(&self, stream: usize, most_of_one: Bytes) -> Bytes {
         let Stream { read, used, .. } = self.streams[stream];
         let others = self.streams.iter().filter(|other| !has_ended(other, used)).count();
         let part = Bytes(self.most.0 / others as u64).min(most_of_one);
         read.min(part).align_down(self.extent_size).max(self.extent_size)
+    }
+}
+
+impl Wanted {
+    /// In order. What the guest asks for itself comes first, unless all of that has been looked at.
+    pub fn ranges(&self) -> impl Iterator<Item = Range<Bytes>> + use<> {
+        let (first, step) = (self.first.clone(), self.step);
+        (0..=self.times).map(move |time| first.start + step * time..first.end + step * time)
     }
 }
 
@@ -200,17 +248,33 @@ impl Stream {
         self.read - self.before >= in_vain * PAYS
     }
 
-    /// What is worth to be read ahead after a read, and that read itself, in order. `window` is how many bytes; the first of them are those of the read.
-    pub fn wanted(&self, read: &Range<Bytes>, window: Bytes) -> impl Iterator<Item = Range<Bytes>> + use<> {
-        let (first, step, times) = match self.step {
-            Step::InOrder => (read.start..self.next.max(read.end) + window, Bytes::ZERO, 0),
-            Step::Stride { distance, .. } => (read.clone(), distance, self.steps(window)),
-        };
-        (0..=times).map(move |time| first.start + step * time..first.end + step * time)
+    /// Whether a device could not read an extent ahead of it.
+    pub fn has_failed(&self, extent: ExtentId) -> bool {
+        self.failed.contains(&extent)
+    }
+
+    /// `window` is how many bytes ahead of the next read.
+    fn wanted(&self, read: &Range<Bytes>, window: Bytes, extent_size: Bytes) -> Wanted {
+        let (is_new, goes_on) = (self.until <= self.next, self.follows(read) == self.next);
+        match self.step {
+            Step::InOrder => {
+                // Whole extents: no part of one is read twice.
+                let end = self.end_of(window).align_up(extent_size);
+                let start = if is_new && goes_on { read.start } else { self.next.max(self.until) };
+                Wanted { first: start..end.max(start), step: Bytes::ZERO, times: 0, end, window }
+            }
+            Step::Stride { distance, len } => {
+                let start = if is_new && goes_on { read.start } else { self.next };
+                let passed = distance * (self.until.saturating_sub(start) / distance);
+                let (start, end) = (start + passed, self.end_of(window));
+                let times = (end.saturating_sub(start) / distance).saturating_sub(1);
+                Wanted { first: start..start + len, step: distance, times, end, window }
+            }
+        }
     }
 
     /// Where so many bytes ahead of the next read end.
-    pub fn end_of(&self, window: Bytes) -> Bytes {
+    fn end_of(&self, window: Bytes) -> Bytes {
         match self.step {
             Step::InOrder => self.next + window,
             Step::Stride { distance, .. } => self.next + distance * self.steps(window),
@@ -224,12 +288,16 @@ impl Stream {
         }
     }
 
-    fn advance(&mut self, read: &Range<Bytes>, now: Nanos) {
-        let next = match self.step {
+    /// Where the read after this one is expected.
+    fn follows(&self, read: &Range<Bytes>) -> Bytes {
+        match self.step {
             Step::InOrder => read.end,
             Step::Stride { distance, .. } => read.start + distance,
-        };
-        self.next = self.next.max(next);
+        }
+    }
+
+    fn advance(&mut self, read: &Range<Bytes>, now: Nanos) {
+        self.next = self.next.max(self.follows(read));
         self.read += read.end - read.start;
         self.used = now;
     }
@@ -326,6 +394,76 @@ mod tests {
         let end = size * 400;
         assert_eq!(streams.note(&(end..end + size), || Nanos::from_secs(9)), Some(0));
         assert_eq!(streams.window(0, MIB * 16), MIB * 16, "the others have ended");
+    }
+
+    /// Random reads that lay near an old stream were taken for its own for ever, and read on from there.
+    #[test]
+    fn an_ended_stream_has_only_the_read_that_it_would_go_on_with() {
+        let size = KIB * 128;
+        let note_at = |streams: &mut Streams, at: Bytes, secs: u64| {
+            streams.note(&(at..at + size), || Nanos::from_secs(secs)).is_some()
+        };
+        let mut in_order = streams();
+        let mut stride = streams();
+        for i in 0..8 {
+            note_at(&mut in_order, size * i, 1);
+            note_at(&mut stride, MIB * i, 1);
+        }
+        in_order.set_until(0, MIB * 16);
+        stride.set_until(0, MIB * 16);
+        for at in [0, 5, 9, 17, 100].map(|i| size * i) {
+            assert!(!note_at(&mut in_order, at, 9), "{at}");
+        }
+        assert!(!note_at(&mut stride, MIB * 10, 9));
+        assert!(note_at(&mut in_order, size * 8, 9) && note_at(&mut in_order, size * 10, 9));
+        assert!(note_at(&mut stride, MIB * 8, 9) && note_at(&mut stride, MIB * 10, 9));
+    }
+
+    /// What of the stream is looked at after a read of it.
+    fn wanted(streams: &mut Streams, at: Bytes, len: Bytes) -> Vec<Range<Bytes>> {
+        let read = at..at + len;
+        let stream = streams.note(&read, || Nanos::from_secs(1)).expect("it belongs to the stream");
+        streams.wanted(stream, &read, MIB * 16).map(|wanted| wanted.ranges().collect()).unwrap_or_default()
+    }
+
+    #[test]
+    fn what_has_been_looked_at_is_not_looked_at_again() {
+        let (mut streams, size) = (streams(), KIB * 96);
+        (0..8).for_each(|i| _ = note(&mut streams, size * i, size));
+        let (next, end) = (size * 9, (size * 9 + KIB * 768).align_up(KIB * 128));
+        assert_eq!(
+            wanted(&mut streams, size * 8, size),
+            [size * 8..end],
+            "from what is asked on, whole extents"
+        );
+        streams.set_until(0, end);
+        assert!(wanted(&mut streams, next, size).is_empty(), "as long as half of the window has been");
+        let at = next + size;
+        streams.set_until(0, at + KIB * 128);
+        assert_eq!(wanted(&mut streams, at, size)[0].start, at + KIB * 128, "what comes is not looked at");
+    }
+
+    #[test]
+    fn what_has_been_looked_at_by_a_stride_is_not_looked_at_again() {
+        let (mut streams, size) = (streams(), KIB * 64);
+        (0..8).for_each(|i| _ = note(&mut streams, MIB * i, size));
+        let ranges = |steps: Range<u64>| steps.map(|i| MIB * i..MIB * i + size).collect::<Vec<_>>();
+        assert_eq!(wanted(&mut streams, MIB * 8, size), ranges(8..17));
+        streams.set_until(0, MIB * 17);
+        assert_eq!(wanted(&mut streams, MIB * 9, size), []);
+        streams.set_until(0, MIB * 13);
+        assert_eq!(wanted(&mut streams, MIB * 10, size), ranges(13..21));
+    }
+
+    #[test]
+    fn extents_that_could_not_be_read_ahead_are_known_as_long_as_the_stream() {
+        let mut streams = streams();
+        (0..3).for_each(|i| _ = note(&mut streams, MIB * i, KIB * 128));
+        let number = streams.get(0).number;
+        streams.fail(number, (0..80).map(ExtentId));
+        streams.fail(number + 1, [ExtentId(99)].into_iter());
+        let has_failed = |extent| streams.get(0).has_failed(ExtentId(extent));
+        assert_eq!([15, 16, 79, 99].map(has_failed), [false, true, true, false]);
     }
 
     /// Reads a file of so many reads at this place and time; whether it became a stream. Ten reads more than it has are read ahead in the end.

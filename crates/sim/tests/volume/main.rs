@@ -9,6 +9,7 @@ mod working_set;
 
 mod addresses;
 mod adopted;
+mod ahead;
 mod apart;
 mod cache_table;
 mod cache_table_damage;

@@ -1,0 +1,247 @@
+//! What is read ahead of streams, while devices hang or cannot read, extents move, and a policy looks on.
+
+use crate::rig::filled;
+use braid_base::{Bytes, DeviceId, ExtentId, KIB, MIB, Nanos};
+use braid_engine::{CreateOptions, Durability, Export, OpenOptions, Volume, create};
+use braid_format::Uuid;
+use braid_policy::{Completion, Direction, Move, Occasion, Origin, Placement, Plan, Policy, View};
+use braid_runtime::{Arena, Runtime};
+use braid_sim::{Disk, DiskOptions, FaultPlan, Operation, Step, Trace, Traced, World};
+use std::cell::RefCell;
+use std::rc::Rc;
+
+const SSD: DeviceId = DeviceId(0);
+const HDD: DeviceId = DeviceId(1);
+const EXTENT: Bytes = Bytes(128 << 10);
+const EXTENTS: u64 = 64;
+
+/// New extents lie on these devices in turn, by address; moves are as it was told, once.
+struct Told {
+    homes: Vec<DeviceId>,
+    moves: Vec<Move>,
+    /// What guests read, as the engine says.
+    reads: Rc<RefCell<Vec<(Bytes, Nanos)>>>,
+}
+
+impl Policy for Told {
+    fn name(&self) -> &'static str {
+        "told"
+    }
+
+    fn place<'a>(&mut self, occasion: &Occasion<'a>, _: &View) -> Placement<'a> {
+        match occasion {
+            Occasion::New { extent, .. } => Placement::on(self.homes[extent.index() % self.homes.len()]),
+            _ => Placement::KEEP,
+        }
+    }
+
+    fn completed(&mut self, io: &Completion) {
+        if io.origin == Origin::Guest && io.direction == Direction::Read {
+            self.reads.borrow_mut().push((io.len, io.latency));
+        }
+    }
+
+    fn plan(&mut self, view: &View, plan: &mut Plan) -> Nanos {
+        plan.moves = std::mem::take(&mut self.moves);
+        view.now + Nanos::from_secs(3600)
+    }
+
+    fn explain(&self, _: ExtentId, _: &View) -> String {
+        "it was told so".to_owned()
+    }
+}
+
+/// A volume that reads ahead, whose extents are full of their numbers.
+#[derive(Clone)]
+struct Rig {
+    world: World,
+    volume: Rc<Volume<World, Traced<Disk>>>,
+    disks: Vec<Disk>,
+    traces: Vec<Trace>,
+    arena: Arena,
+    reads: Rc<RefCell<Vec<(Bytes, Nanos)>>>,
+}
+
+impl Rig {
+    /// Takes the policy that it is told.
+    fn told(&self, homes: &[DeviceId], moves: Vec<Move>) -> Box<dyn Policy> {
+        Box::new(Told { homes: homes.to_vec(), moves, reads: self.reads.clone() })
+    }
+
+    /// Reads an extent, or the first part of it; what it is full of.
+    async fn read(&self, extent: u64) -> Option<u8> {
+        let buf = filled(&self.arena, EXTENT, 0xff);
+        self.volume.read(EXTENT * extent, &buf).await.ok()?;
+        buf.with_bytes(|bytes| bytes.iter().all(|byte| *byte == bytes[0]).then_some(bytes[0]))
+    }
+
+    async fn write(&self, extent: u64, value: u8) {
+        let buf = filled(&self.arena, EXTENT, value);
+        self.volume.write(EXTENT * extent, &buf, Durability::Volatile).await.expect("the devices are sound");
+    }
+
+    /// Begins to read an extent beside the caller.
+    fn begin_read(&self, extent: u64) -> Rc<RefCell<Option<Option<u8>>>> {
+        let (rig, done) = (self.clone(), Rc::new(RefCell::new(None)));
+        let told = done.clone();
+        self.world.spawn(async move {
+            let value = rig.read(extent).await;
+            told.replace(Some(value));
+        });
+        done
+    }
+
+    async fn sleep(&self, millis: u64) {
+        self.world.sleep(Nanos::from_millis(millis)).await;
+    }
+}
+
+/// Runs `guest` on such a volume; `written` of its extents lie on these devices in turn.
+fn ahead(homes: &'static [DeviceId], written: u64, guest: impl AsyncFnOnce(Rig) + 'static) {
+    let world = World::new(7);
+    let disks =
+        vec![Disk::new(&world, DiskOptions::ssd(MIB * 16)), Disk::new(&world, DiskOptions::hdd(MIB * 16))];
+    let traces = vec![Trace::default(), Trace::default()];
+    let rt = world.clone();
+    world.block_on(async move {
+        let mut options = CreateOptions::new("ahead", Uuid([9; 16]));
+        (options.size, options.extent_size) = (Some(EXTENT * EXTENTS), EXTENT);
+        let devices = || disks.iter().zip(&traces).map(|(disk, trace)| Traced::new(disk.clone(), trace));
+        create(&devices().collect::<Vec<_>>(), &options).await.expect("the devices are fit");
+        let names = vec!["ssd".to_owned(), "hdd".to_owned()];
+        let options = OpenOptions { cache_extents: 0, ahead: MIB * 16, ..OpenOptions::new(names) };
+        let (volume, _) =
+            Volume::open(rt.clone(), devices().collect(), options).await.expect("it was just made");
+        let (volume, arena) = (Rc::new(volume), Arena::new(MIB * 4));
+        let rig = Rig { world: rt, volume, disks, traces, arena, reads: Rc::default() };
+        rig.volume.replace_policy(rig.told(homes, Vec::new()));
+        for extent in 0..written {
+            rig.write(extent, extent as u8).await;
+        }
+        rig.volume.flush().await.expect("the devices are sound");
+        rig.traces.iter().for_each(|trace| _ = trace.take());
+        guest(rig).await;
+    });
+    world.halt();
+}
+
+/// A run held the locks of extents that nobody had asked for: changes of them waited for a device that hung.
+#[test]
+fn a_change_does_not_wait_for_a_hung_device_that_reads_its_extent_ahead() {
+    ahead(&[HDD], 16, async |rig| {
+        assert_eq!((rig.read(0).await, rig.read(1).await), (Some(0), Some(1)));
+        rig.disks[1].faults().set(FaultPlan { hangs: true, ..FaultPlan::default() });
+        let asked = rig.begin_read(2);
+        rig.sleep(1).await;
+        let began = rig.world.now();
+        rig.volume.discard(EXTENT * 4, EXTENT).await.unwrap();
+        assert!(rig.world.now() - began < Nanos::from_millis(1), "a discard asks no device");
+        assert_eq!(rig.read(4).await, Some(0), "nor does a read of what was discarded");
+        assert!(asked.borrow().is_none());
+        rig.disks[1].faults().set(FaultPlan::default());
+        rig.sleep(1000).await;
+        assert_eq!(*asked.borrow(), Some(Some(2)));
+        for (extent, expected) in [(3, 3), (4, 0), (5, 5)] {
+            assert_eq!(rig.read(extent).await, Some(expected));
+        }
+    });
+}
+
+/// Since runs hold no locks, an extent may move while it is read ahead, and its slot may hold another one by the time that the device answers.
+#[test]
+pub fn what_was_read_ahead_of_a_slot_that_its_extent_has_left_is_dropped() {
+    ahead(&[HDD], 16, async |rig| {
+        assert_eq!((rig.read(0).await, rig.read(1).await), (Some(0), Some(1)));
+        let stall = Nanos::from_secs(3)..Nanos::from_secs(3) + Nanos(1);
+        rig.disks[1].faults().set(FaultPlan { stalls: 1.0, stall, ..FaultPlan::default() });
+        let asked = rig.begin_read(2);
+        rig.sleep(1).await;
+        rig.disks[1].faults().set(FaultPlan::default());
+        let moves = (3..6).map(|extent| Move::Migrate { extent: ExtentId(extent), target: SSD }).collect();
+        rig.volume.replace_policy(rig.told(&[HDD], moves));
+        rig.sleep(500).await;
+        rig.volume.flush().await.unwrap();
+        rig.volume.checkpoint().await.unwrap();
+        rig.sleep(100).await;
+        // They take the slots that are free now.
+        for extent in 16..EXTENTS {
+            rig.write(extent, 0xee).await;
+        }
+        assert!(asked.borrow().is_none(), "the device has not answered yet");
+        rig.sleep(4000).await;
+        assert_eq!(*asked.borrow(), Some(Some(2)));
+        for extent in 3..6 {
+            assert_eq!(rig.read(extent).await, Some(extent as u8), "extent {extent}");
+        }
+    });
+}
+
+/// One bad sector was met by each run that held it, again and again, and each cost a disk its retries.
+#[test]
+fn a_bad_sector_is_met_by_one_run_of_a_stream() {
+    ahead(&[HDD, SSD, SSD], 60, async |rig| {
+        // The SSD stalls, so that it has no time, and the stream looks at the same extents many times.
+        let stall = Nanos::from_millis(50)..Nanos::from_millis(51);
+        rig.disks[0].faults().set(FaultPlan { stalls: 1.0, stall, ..FaultPlan::default() });
+        let mut bad = None;
+        let mut failed = Vec::new();
+        for extent in 0..60 {
+            if extent == 3 {
+                // All of what the disk holds beyond this is bad.
+                let first = rig.traces[1].take().into_iter().find_map(|step| match step {
+                    Step::Begin(Operation::Read(at, _)) => Some(at),
+                    _ => None,
+                });
+                let start = first.expect("extent 0 was read") + EXTENT * 8;
+                bad = Some(start..start + KIB * 4);
+                rig.disks[1].faults().set(FaultPlan { bad_reads: bad.clone(), ..FaultPlan::default() });
+            }
+            if rig.read(extent).await != Some(extent as u8) {
+                failed.push(extent);
+            }
+        }
+        assert_eq!(failed, [24], "the extent with the bad sector, {bad:?}");
+        let steps = rig.traces[1].take();
+        let met = steps.iter().filter(|step| matches!(step, Step::Fail(Operation::Read(..)))).count();
+        assert!((1..=2).contains(&met), "the run and the guest meet it, but {met} reads did");
+    });
+}
+
+/// A guest that asked began a run whatever its device did: sixteen streams had as many long reads at one disk, and each other guest waited for all of them.
+#[test]
+fn a_device_reads_one_run_at_a_time() {
+    ahead(&[HDD], EXTENTS, async |rig| {
+        let streams = (0..4).map(async |stream| {
+            for extent in stream * 16..(stream + 1) * 16 {
+                assert_eq!(rig.read(extent).await, Some(extent as u8));
+            }
+        });
+        braid_runtime::join_all(streams).await;
+        let (mut runs, mut most, mut all) = (0_u32, 0, 0);
+        for step in rig.traces[1].take() {
+            match step {
+                Step::Begin(Operation::Read(_, len)) if len > EXTENT => (runs, all) = (runs + 1, all + 1),
+                Step::End(Operation::Read(_, len)) if len > EXTENT => runs -= 1,
+                _ => {}
+            }
+            most = most.max(runs);
+        }
+        assert!(most == 1 && all >= 4, "{most} of {all} at the same time");
+    });
+}
+
+/// A run was one long read to policies: they saw a slow device, and requests that no guest had made.
+#[test]
+fn policies_see_what_guests_read_and_not_what_is_read_ahead() {
+    ahead(&[HDD], EXTENTS, async |rig| {
+        for extent in 0..30 {
+            assert_eq!(rig.read(extent).await, Some(extent as u8));
+        }
+        let long = |operation| matches!(operation, Operation::Read(_, len) if len > EXTENT);
+        assert!(rig.traces[1].count(long) > 0, "something was read ahead");
+        let reads = rig.reads.take();
+        assert_eq!(reads.iter().map(|(len, _)| *len).collect::<Vec<_>>(), [EXTENT; 30]);
+        let (all, disk) = (reads.iter().map(|(_, took)| took.0).sum::<u64>(), rig.world.now().0);
+        assert!(0 < all && all < disk, "{all} of {disk} ns");
+    });
+}
