@@ -1,7 +1,7 @@
 //! Readers of striped data: what is read ahead of them keeps all devices at work.
 
-use braid_base::{Bytes, DeviceClass, MIB};
-use braid_lab::{DeviceSetup, Load, Outcome, READ_AHEAD, Setup, WarmUp, simulate};
+use braid_base::{Bytes, DeviceClass, GIB, MIB, Rng};
+use braid_lab::{DeviceSetup, Load, Outcome, Prefill, READ_AHEAD, Setup, Size, Trace, WarmUp, simulate};
 
 /// Striped over two SSDs and two disks; every read is verified.
 fn setup(workload: &str, ahead: Bytes) -> Setup {
@@ -69,4 +69,58 @@ fn a_random_load_is_as_fast_as_without() {
     let (without, with) = (run(load, Bytes::ZERO), run(load, READ_AHEAD));
     assert_eq!(without.all.latency.mean, with.all.latency.mean);
     assert_eq!(without.devices[2].guest_read_bytes, with.devices[2].guest_read_bytes);
+}
+
+/// Pieces of a checkpoint, in the orders in which programs write them: in order, from its end, at random, and as four processes do, each a part of its own.
+fn orders() -> [Vec<u64>; 4] {
+    let mut shuffled: Vec<u64> = (0..PIECES).collect();
+    let mut rng = Rng::new(11);
+    for last in (1..PIECES).rev() {
+        shuffled.swap(last as usize, rng.below(last + 1) as usize);
+    }
+    let interleaved = (0..PIECES).map(|i| i % 4 * (PIECES / 4) + i / 4);
+    [(0..PIECES).collect(), (0..PIECES).rev().collect(), shuffled, interleaved.collect()]
+}
+
+const PIECE: Bytes = Bytes(64 << 10);
+const PIECES: u64 = 4096;
+
+/// Bytes of the checkpoint that lie on each device, and how fast it is read in order.
+fn write_and_read(policy: &str, order: &[u64]) -> (Vec<u64>, f64) {
+    // An extent that comes before its neighbours lies where it would if all devices were filled about alike, as these are.
+    let size = Size::Bytes(GIB * 4);
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let mut text = String::new();
+    let line = |piece: u64, op| format!("0,{},{},{op},0.0\n", PIECE.0 / 512 * piece, PIECE.0);
+    order.iter().for_each(|&piece| text += &line(piece, 'w'));
+    // Once until the disks have written what they took, and once to measure.
+    (0..2 * PIECES).for_each(|i| text += &line(i % PIECES, 'r'));
+    let path = folder.path().join("checkpoint.spc");
+    std::fs::write(&path, text).expect("a temporary folder can be written");
+    let mut setup = Setup { policy: policy.to_owned(), ..setup("", READ_AHEAD) };
+    setup.devices.iter_mut().for_each(|device| device.size = size);
+    setup.load = Load::Trace(Trace { clients: Some(1), ..Trace::new(path) });
+    (setup.prefill, setup.warm_up) = (Prefill::None, WarmUp::Requests(2 * PIECES));
+    let outcome = simulate(&setup).expect("the load fits").outcome;
+    let homes = outcome.devices.iter().map(|device| device.guest_read_bytes).collect();
+    (homes, outcome.throughput_bytes_per_second / 1e6)
+}
+
+/// New data is placed by its address, and neighbours in the volume are neighbours on their devices, whichever comes first. What comes at random lies in order, too,
+/// but with gaps: nobody knows then how much each device will get.
+#[test]
+fn a_checkpoint_that_is_written_in_any_order_is_one_stream() {
+    for policy in ["stripe", "working-set,stripe=even"] {
+        let found = orders().map(|order| write_and_read(policy, &order));
+        println!("{policy}: {found:?}");
+        let (homes, rate) = &found[0];
+        for ((others, other_rate), least) in found.iter().zip([1.0, 0.95, 0.7, 0.95]) {
+            let differ = |(a, b): (&u64, &u64)| a.abs_diff(*b) as f64 / (PIECE.0 * PIECES) as f64;
+            assert!(
+                homes.iter().zip(others).all(|pair| differ(pair) < 0.02),
+                "{policy}: {homes:?}, {others:?}"
+            );
+            assert!(other_rate / rate >= least, "{policy}: {rate:.0} MB/s, {other_rate:.0}");
+        }
+    }
 }
