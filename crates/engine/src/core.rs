@@ -294,14 +294,15 @@ impl<R: Runtime, D: Device> Core<R, D> {
         format!("device {device} ({}{model})", entry.class)
     }
 
-    /// A piece as the policy sees it. `whole`: the memory cache holds all of its extent.
+    /// A piece of a request as the policy sees it. `whole`: the memory cache holds all of its extent.
     #[inline]
-    pub fn shown<'a>(&self, piece: &Piece, whole: bool) -> braid_policy::Piece<'a> {
+    pub fn shown<'a>(&self, piece: &Piece, request: ByteRange, whole: bool) -> braid_policy::Piece<'a> {
         braid_policy::Piece {
             extent: piece.extent,
             range: piece.range.clone(),
             first_block: self.shape.block_of(piece.extent, piece.range.start),
             blocks: self.shape.blocks_touched(piece) as u32,
+            request,
             whole: whole.then(WholeInMemory::vouched_by_the_engine),
         }
     }

@@ -70,6 +70,7 @@ fn cost(policy: &mut dyn Policy, places: &[(u32, u64)], devices: &[DeviceView], 
             range: from..from + KIB * 4,
             first_block: BlockId(u64::from(extent) * 32 + block),
             blocks: 1,
+            request: braid_policy::ByteRange::new(KIB * 128 * u64::from(extent) + from, KIB * 4),
             whole: None,
         };
         let (occasion, direction) = match i % 2 {

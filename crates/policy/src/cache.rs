@@ -49,7 +49,7 @@ impl Cache {
     }
 
     fn place_read(&mut self, read: &Piece, view: &View) -> Placement<'static> {
-        if !self.admission.admits(read, view) {
+        if !self.admission.admits(read) {
             return Placement::KEEP;
         }
         self.eviction.used(read, view);
@@ -60,6 +60,9 @@ impl Cache {
     }
 
     fn place_write(&mut self, write: &Piece, view: &View) -> Placement<'static> {
+        if self.admission.passes_by(write) {
+            return Placement::ALONE;
+        }
         let on_disk = view.homes.home(write.extent).is_some_and(|home| !self.room.is_ssd(home));
         match self.write_to(write, view).filter(|_| on_disk) {
             Some(ssd) => Placement::write_back(ssd),
@@ -71,6 +74,7 @@ impl Cache {
     fn place_new(&mut self, write: Option<&Piece>, view: &View) -> Placement<'static> {
         let disks = view.with_room().filter(|d| d.class == DeviceClass::Hdd);
         let Some(disk) = disks.max_by_key(|d| d.free) else { return Placement::KEEP };
+        let write = write.filter(|write| !self.admission.passes_by(write));
         Placement::on(disk.id).with_extra(write.and_then(|write| self.write_to(write, view)))
     }
 

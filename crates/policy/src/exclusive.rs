@@ -127,13 +127,16 @@ impl Exclusive {
     }
 
     fn place_read(&mut self, read: &Piece, view: &View) -> Placement<'static> {
-        let admitted = self.admission.admits(read, view);
+        let admitted = self.admission.admits(read);
         self.eviction.used(read, view);
         let goes = admitted && self.caches(view.homes.home(read.extent));
         Placement::cached(goes.then(|| self.split.cache.next_ssd()))
     }
 
     fn place_write(&mut self, write: &Piece, view: &View) -> Placement<'static> {
+        if self.admission.passes_by(write) {
+            return Placement::ALONE;
+        }
         match self.write_to(write, view.homes.home(write.extent), view) {
             Some(ssd) => Placement::write_back(ssd),
             None => Placement::KEEP,
@@ -222,7 +225,8 @@ impl Policy for Exclusive {
                     self.ranking.count(*extent);
                 }
                 let Some(home) = self.place_new(*extent, view) else { return Placement::KEEP };
-                let ssd = write.as_ref().and_then(|write| self.write_to(write, Some(home), view));
+                let write = write.as_ref().filter(|write| !self.admission.passes_by(write));
+                let ssd = write.and_then(|write| self.write_to(write, Some(home), view));
                 Placement::on(home).with_extra(ssd)
             }
             Occasion::Write(piece) => {

@@ -148,10 +148,14 @@ impl Hystor {
     fn place_new(&mut self, write: Option<&Piece>, view: &View) -> Placement<'static> {
         let disks = view.with_room().filter(|d| d.class == DeviceClass::Hdd);
         let Some(disk) = disks.max_by_key(|d| d.free) else { return Placement::KEEP };
+        let write = write.filter(|write| !self.admission.passes_by(write));
         Placement::on(disk.id).with_extra(write.and_then(|write| self.write_to(write, view)))
     }
 
     fn place_write(&mut self, write: &Piece, view: &View) -> Placement<'static> {
+        if self.admission.passes_by(write) {
+            return Placement::ALONE;
+        }
         match self.write_to(write, view).filter(|_| self.is_on_disk(write.extent, view)) {
             Some(ssd) => Placement::write_back(ssd),
             None => Placement::KEEP,
@@ -179,7 +183,7 @@ impl Hystor {
 
     /// The SSD on which what is being read gets a copy, if all of it belongs into the remap area.
     fn admit(&mut self, read: &Piece, view: &View) -> Option<DeviceId> {
-        if !self.admission.admits(read, view) {
+        if !self.admission.admits(read) {
             return None;
         }
         let is_on_ssd = |block| view.homes.extra(block).is_some();

@@ -39,7 +39,7 @@ impl<'a> Occasion<'a> {
 /// | occasion | `home` | `second` | `extra` |
 /// |---|---|---|---|
 /// | new | `On` a device; otherwise, or if that is full, the roomiest | where the second copy is allocated, and how this write treats it | with a write, if the home is `On` its device: the copy that is written alone, if there is room |
-/// | write | `Moved`, if the target has room; `Later` with `extra`, if that has room; otherwise the home | how this write treats it | with `Later`: the copy that is written alone |
+/// | write | `Moved`, if the target has room; `Later` with `extra`, if that has room; `Alone`; otherwise the home, and what extra copies there are | how this write treats it | with `Later`: the copy that is written alone |
 /// | read hit | not used | not used | not used |
 /// | read miss | not used | not used | where the blocks that the piece covers whole get a clean copy, if there is room |
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,6 +63,8 @@ pub enum Home<'a> {
     Moved(DeviceId, WholeInMemory<'a>),
     /// It is brought up to date later: only the extra copy is written now, and is dirty (write-back).
     Later,
+    /// It is written, and the extra copies of blocks that are written whole are dropped.
+    Alone,
 }
 
 /// What becomes of the second required copy.
@@ -98,6 +100,8 @@ impl Second {
 pub enum WriteTarget {
     /// It writes the home, and what extra copies there are.
     Home,
+    /// It writes the home, and drops the extra copies of blocks that it covers whole.
+    HomeAlone,
     /// It writes all of the extent to a new home on this device.
     NewHome(DeviceId),
     /// It writes an extra copy on this device, alone.
@@ -107,6 +111,9 @@ pub enum WriteTarget {
 impl<'a> Placement<'a> {
     /// Nothing changes; what is new goes where the engine finds room.
     pub const KEEP: Placement<'static> = Placement { home: Home::Keep, second: Second::None, extra: None };
+
+    /// The write goes past a cache: to the home alone.
+    pub const ALONE: Placement<'static> = Placement { home: Home::Alone, ..Placement::KEEP };
 
     /// A new home on this device.
     pub const fn on(device: DeviceId) -> Placement<'static> {
@@ -142,7 +149,7 @@ impl<'a> Placement<'a> {
     pub fn new_home(&self) -> Option<DeviceId> {
         match self.home {
             Home::On(device) => Some(device),
-            Home::Keep | Home::Moved(..) | Home::Later => None,
+            Home::Keep | Home::Moved(..) | Home::Later | Home::Alone => None,
         }
     }
 
@@ -159,6 +166,7 @@ impl<'a> Placement<'a> {
         match (self.home, self.extra) {
             (Home::Moved(device, _), _) => WriteTarget::NewHome(device),
             (Home::Later, Some(device)) => WriteTarget::Extra(device),
+            (Home::Alone, _) => WriteTarget::HomeAlone,
             (Home::Keep | Home::On(_) | Home::Later, _) => WriteTarget::Home,
         }
     }
@@ -187,6 +195,7 @@ mod tests {
             (Placement::write_back(D), None, WriteTarget::Extra(D), Some(D)),
             (Placement::cached(Some(D)), None, WriteTarget::Home, Some(D)),
             (later, None, WriteTarget::Home, None),
+            (Placement::ALONE, None, WriteTarget::HomeAlone, None),
         ];
         for (placement, new_home, write_target, promoted_to) in cases {
             assert_eq!(placement.new_home(), new_home, "{placement:?}");

@@ -67,6 +67,8 @@ pub struct Piece<'a> {
     pub first_block: BlockId,
     /// How many blocks it touches.
     pub blocks: u32,
+    /// The bytes of the volume that the guest asked for with this piece.
+    pub request: ByteRange,
     /// Whether the memory cache holds all of the extent, so that it can be written to a new home without being read.
     pub whole: Option<WholeInMemory<'a>>,
 }

@@ -51,7 +51,7 @@ impl SsdFirst {
     fn admit(&mut self, read: &Piece, view: &View) -> Option<DeviceId> {
         let home = view.homes.home(read.extent)?;
         let full = view.devices.iter().all(|d| !self.kept.is_ssd(d.id) || !self.has_room_for_homes(d));
-        if self.kept.is_ssd(home) || !full || self.kept.share() == 0.0 || !self.admission.admits(read, view) {
+        if self.kept.is_ssd(home) || !full || self.kept.share() == 0.0 || !self.admission.admits(read) {
             return None;
         }
         Some(self.kept.next_ssd())

@@ -269,6 +269,11 @@ impl LockGuard {
     pub fn mode(&self) -> Mode {
         if self.held & 1 == 0 { Mode::Shared } else { Mode::Exclusive }
     }
+
+    /// Whether nobody else holds the lock: until the task waits for something, that is as good as holding it exclusive.
+    pub fn is_only(&self) -> bool {
+        self.table.inner.borrow_mut().held(self.held >> 1).holders == Holders::of(self.mode())
+    }
 }
 
 impl Drop for LockGuard {

@@ -453,14 +453,20 @@ fn two_copies_on_disks_that_do_not_answer_lose_nothing_flushed() {
 #[test]
 fn a_cache_in_either_mode_loses_nothing_flushed() {
     let test = "a_cache_in_either_mode_loses_nothing_flushed";
-    for (name, policy) in [
-        ("cache-through", "cache,cache=5%,bypass=64KiB"),
-        ("cache-through-s3", "cache,cache=5%,evict=s3-fifo,threshold=1"),
-        ("cache-back", "cache,cache=5%,mode=write-back,dirty-high=20%,dirty-low=5%"),
-        ("cache-back-s3", "cache,cache=5%,mode=write-back,evict=s3-fifo,dirty-high=60%,dirty-low=40%"),
+    for (name, policy, largest) in [
+        ("cache-through", "cache,cache=5%,bypass=64KiB", KIB * 12),
+        ("cache-through-s3", "cache,cache=5%,evict=s3-fifo,threshold=1", KIB * 12),
+        ("cache-back", "cache,cache=5%,mode=write-back,dirty-high=20%,dirty-low=5%", KIB * 12),
+        (
+            "cache-back-s3",
+            "cache,cache=5%,mode=write-back,evict=s3-fifo,dirty-high=60%,dirty-low=40%",
+            KIB * 12,
+        ),
+        // Some writes go past the cache, over dirty blocks and clean ones.
+        ("cache-past", "cache,cache=20%,mode=write-back,bypass=64KiB,dirty-high=40%,dirty-low=20%", KIB * 64),
     ] {
         let mut campaign = campaign(name, test, 6);
-        campaign.setup.workload.largest = KIB * 12;
+        campaign.setup.workload.largest = largest;
         campaign.states.go_on = 0.5;
         run(&campaign, &Engine { policy: policy.to_owned(), cache_extents: 2, ..Engine::wardrop() });
     }

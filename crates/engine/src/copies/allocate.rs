@@ -9,7 +9,7 @@ use crate::{Error, ErrorKind, Result};
 use braid_base::{DeviceId, ExtentId, Nanos};
 use braid_format::SlotNumber;
 use braid_format::map_page::Entry;
-use braid_policy::{Occasion, Origin, Second, WriteTarget};
+use braid_policy::{ByteRange, Occasion, Origin, Second, WriteTarget};
 use braid_runtime::{Device, Runtime};
 use std::cmp::Reverse;
 
@@ -36,9 +36,10 @@ impl<R: Runtime, D: Device> Core<R, D> {
     }
 
     /// Allocates a new extent. If a second copy has no place while a device is lacking, the extent has one copy; it gets the other one once no device
-    /// is lacking.
-    pub async fn allocate(&self, extent: ExtentId, write: Option<&Piece>) -> Result<Allocated> {
-        let occasion = Occasion::New { extent, write: write.map(|piece| self.shown(piece, false)) };
+    /// is lacking. `write`: the piece that is written to it now, and the request that it is of.
+    pub async fn allocate(&self, extent: ExtentId, write: Option<(&Piece, ByteRange)>) -> Result<Allocated> {
+        let shown = write.map(|(piece, request)| self.shown(piece, request, false));
+        let occasion = Occasion::New { extent, write: shown };
         let placement = self.with_policy(|policy, view| policy.place(&occasion, view));
         let (wanted, second) = (placement.new_home(), placement.second);
         // No home lies where only epochs may write, and all second copies do.

@@ -9,7 +9,7 @@ use braid_base::{Bytes, DeviceId, ExtentId};
 use braid_format::SlotNumber;
 use braid_format::journal::Extra;
 use braid_format::map_page::Entry;
-use braid_policy::{Direction, Occasion, Origin};
+use braid_policy::{ByteRange, Direction, Occasion, Origin};
 use braid_runtime::{Buf, Device, LockGuard, Mode, Runtime, join_all};
 use std::rc::Rc;
 
@@ -68,24 +68,25 @@ impl<R: Runtime, D: Device> Core<R, D> {
         if self.guests.ahead.borrow().is_used() {
             self.note_read(offset..offset + into.len());
         }
+        let request = ByteRange::new(offset, into.len());
         if self.shape.is_one_piece(offset, into.len()) {
-            self.read_one(offset, into).await
+            self.read_one(offset, request, into).await
         } else {
-            Box::pin(self.read_pieces(offset, into)).await
+            Box::pin(self.read_pieces(request, into)).await
         }
     }
 
-    async fn read_pieces(self: &Rc<Self>, offset: Bytes, into: &Buf) -> Result<()> {
-        let all = self.shape.pieces(offset, into.len()).map(async |piece| {
+    async fn read_pieces(self: &Rc<Self>, request: ByteRange, into: &Buf) -> Result<()> {
+        let all = self.shape.pieces(request.start, into.len()).map(async |piece| {
             let start = self.shape.extent_size * u64::from(piece.extent.0) + piece.range.start;
-            let part = into.slice(start - offset..start - offset + piece.len());
-            self.read_one(start, &part).await
+            let part = into.slice(start - request.start..start - request.start + piece.len());
+            self.read_one(start, request, &part).await
         });
         join_all(all).await.into_iter().collect()
     }
 
     #[inline]
-    async fn read_one(self: &Rc<Self>, offset: Bytes, into: &Buf) -> Result<()> {
+    async fn read_one(self: &Rc<Self>, offset: Bytes, request: ByteRange, into: &Buf) -> Result<()> {
         let piece = &self.shape.one_piece(offset, into.len());
         let lock = Self::lock_number(piece.extent);
         let guard = match self.locks.try_lock(lock, Mode::Shared) {
@@ -93,10 +94,10 @@ impl<R: Runtime, D: Device> Core<R, D> {
             None => self.locks.lock(lock, Mode::Shared).await,
         };
         let coming = self.guests.ahead.borrow().coming(piece);
-        if let Some(request) = coming {
-            Box::pin(request.answer()).await;
+        if let Some(coming) = coming {
+            Box::pin(coming.answer()).await;
         }
-        match self.way_of(piece, into) {
+        match self.way_of(piece, request, into) {
             Way::Done => Ok(()),
             Way::Ahead(device) => {
                 let beside = self.beside(piece);
@@ -134,12 +135,12 @@ impl<R: Runtime, D: Device> Core<R, D> {
 
     /// Looks into memory, tells the policy, and finds out where else the bytes are.
     #[inline]
-    fn way_of(&self, piece: &Piece, into: &Buf) -> Way<'_, D> {
+    fn way_of(&self, piece: &Piece, request: ByteRange, into: &Buf) -> Way<'_, D> {
         let hit = self.guests.cache.borrow_mut().read(piece, into);
         let ahead = if hit { None } else { self.guests.ahead.borrow().read(piece, into) };
         let entry = self.state.borrow().map.get(piece.extent);
         let mapped = entry.home != SlotNumber::NONE;
-        let shown = self.shown(piece, hit);
+        let shown = self.shown(piece, request, hit);
         let occasion = if hit { Occasion::ReadHit(shown) } else { Occasion::ReadMiss(shown) };
         let admit = self.with_policy(|policy, view| policy.place(&occasion, view)).promoted_to();
         {

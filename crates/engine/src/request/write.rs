@@ -15,7 +15,7 @@ use crate::{Durability, Result};
 use braid_base::{BlockId, Bytes, DeviceId};
 use braid_format::SlotNumber;
 use braid_format::map_page::Entry;
-use braid_policy::{Direction, Occasion, Origin, WriteTarget};
+use braid_policy::{ByteRange, Direction, Occasion, Origin, WriteTarget};
 use braid_runtime::{Buf, Device, LockGuard, Mode, RangeGuard, Runtime, join_all};
 use std::rc::Rc;
 
@@ -24,6 +24,8 @@ use std::rc::Rc;
 struct Placed {
     target: WriteTarget,
     timing: Timing,
+    /// The request that the piece is of: what the policy is asked about once more if the extent turns out to have no home.
+    request: ByteRange,
 }
 
 impl<R: Runtime, D: Device> Core<R, D> {
@@ -61,24 +63,25 @@ impl<R: Runtime, D: Device> Core<R, D> {
 
     #[inline]
     async fn write_now(self: &Rc<Self>, offset: Bytes, from: &Buf) -> Result<()> {
+        let request = ByteRange::new(offset, from.len());
         if self.shape.is_one_piece(offset, from.len()) {
             let piece = self.shape.one_piece(offset, from.len());
-            self.write_piece(&piece, from).await
+            self.write_piece(&piece, request, from).await
         } else {
-            Box::pin(self.write_pieces(offset, from)).await
+            Box::pin(self.write_pieces(request, from)).await
         }
     }
 
-    async fn write_pieces(self: &Rc<Self>, offset: Bytes, from: &Buf) -> Result<()> {
-        let all = self.shape.pieces(offset, from.len()).map(async |piece| {
-            let start = self.shape.extent_size * u64::from(piece.extent.0) + piece.range.start - offset;
-            let part = from.slice(start..start + piece.len());
-            self.write_piece(&piece, &part).await
+    async fn write_pieces(self: &Rc<Self>, request: ByteRange, from: &Buf) -> Result<()> {
+        let all = self.shape.pieces(request.start, from.len()).map(async |piece| {
+            let start = self.shape.extent_size * u64::from(piece.extent.0) + piece.range.start;
+            let part = from.slice(start - request.start..start - request.start + piece.len());
+            self.write_piece(&piece, request, &part).await
         });
         join_all(all).await.into_iter().collect()
     }
 
-    async fn write_piece(self: &Rc<Self>, piece: &Piece, from: &Buf) -> Result<()> {
+    async fn write_piece(self: &Rc<Self>, piece: &Piece, request: ByteRange, from: &Buf) -> Result<()> {
         if self.is_unapplied(piece.extent) {
             let whole = (piece.len() == self.shape.extent_size).then(|| Whole::Bytes(from.clone()));
             Box::pin(self.wait_until_applied(piece.extent, whole)).await?;
@@ -91,8 +94,9 @@ impl<R: Runtime, D: Device> Core<R, D> {
         };
         let mut guard = self.lock_to_write(piece).await;
         let cached = guard.mode() == Mode::Exclusive && self.guests.cache.borrow().contains(piece.extent);
-        let (mut entry, Placed { mut target, timing }) = self.place(piece, cached);
-        if guard.mode() == Mode::Shared && target != WriteTarget::Home && !self.has_all_extras(piece) {
+        let (mut entry, Placed { mut target, timing, request }) = self.place(piece, request, cached);
+        let makes_extras = matches!(target, WriteTarget::Extra(_) | WriteTarget::NewHome(_));
+        if guard.mode() == Mode::Shared && makes_extras && !self.has_all_extras(piece) {
             // What others who share the lock write to the home would be hidden by the copy that is made now.
             drop(guard);
             guard = self.locks.lock(Self::lock_number(piece.extent), Mode::Exclusive).await;
@@ -101,7 +105,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         }
         let _change = self.guests.begin_change(piece);
         self.state.borrow_mut().disturb(piece.extent);
-        if target == WriteTarget::Home && self.is_plain(piece, &entry) {
+        let to_home = matches!(target, WriteTarget::Home | WriteTarget::HomeAlone);
+        if to_home && self.is_plain(piece, &entry) {
             // Nearly every write: to one place of one device, and no other copy is there or comes meanwhile.
             let (member, start) = self.locate(entry.home);
             let at = start + piece.range.start;
@@ -111,7 +116,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
             self.update_cache(piece, from, guard.mode(), &written);
             return written;
         }
-        Box::pin(self.write_differing(piece, from, (entry, Placed { target, timing }), guard)).await
+        Box::pin(self.write_differing(piece, from, (entry, Placed { target, timing, request }), guard)).await
     }
 
     /// Writes through the memory cache. An extent that is there is locked exclusive.
@@ -140,8 +145,11 @@ impl<R: Runtime, D: Device> Core<R, D> {
             let _turn = self.turn_to_write(piece, mode).await;
             // Nothing waits between these two: what is dirty now stays so, and what is clean gets an intent.
             self.state.borrow_mut().keep_dirty(self.blocks_of(piece).map(|(block, _)| block));
+            // What is being written back now may reach the home after this write; another write-back waits for the turn.
+            let was_only = guard.is_only();
+            let is_only = || was_only && guard.is_only();
             match self.begin_differing(piece).await {
-                Ok(span) => (self.write_further(piece, from, entry, placed).await, span),
+                Ok(span) => (self.write_further(piece, from, (entry, placed), is_only).await, span),
                 Err(error) => (Err(error), None),
             }
         };
@@ -218,17 +226,17 @@ impl<R: Runtime, D: Device> Core<R, D> {
 
     /// Asks the policy where a write goes. That to an extent without a home goes where the home is allocated.
     #[inline]
-    fn place(&self, piece: &Piece, cached: bool) -> (Entry, Placed) {
+    fn place(&self, piece: &Piece, request: ByteRange, cached: bool) -> (Entry, Placed) {
         let entry = self.state.borrow().map.get(piece.extent);
         if entry.home == SlotNumber::NONE {
-            return (entry, Placed { target: WriteTarget::Home, timing: Timing::Now });
+            return (entry, Placed { target: WriteTarget::Home, timing: Timing::Now, request });
         }
-        let occasion = Occasion::Write(self.shown(piece, cached));
+        let occasion = Occasion::Write(self.shown(piece, request, cached));
         let (target, second) = self.with_policy(|policy, view| {
             let placement = policy.place(&occasion, view);
             (placement.write_target(), placement.second)
         });
-        (entry, Placed { target: self.enough(target), timing: Timing::of(second) })
+        (entry, Placed { target: self.enough(target), timing: Timing::of(second), request })
     }
 
     /// Of writes that share the lock of an extent, those that overlap in a sector take turns. Those that share no more than a block do not: it is by
@@ -254,13 +262,14 @@ impl<R: Runtime, D: Device> Core<R, D> {
         self: &Rc<Self>,
         piece: &Piece,
         from: &Buf,
-        entry: Entry,
-        Placed { target, timing }: Placed,
+        (entry, Placed { target, timing, request }): (Entry, Placed),
+        is_only: impl Fn() -> bool,
     ) -> Result<Updated> {
         match target {
-            WriteTarget::Home if entry.home == SlotNumber::NONE => self.write_new(piece, from).await,
-            _ if entry.home == SlotNumber::LOST => self.write_lost(piece, from).await,
+            WriteTarget::Home if entry.home == SlotNumber::NONE => self.write_new(piece, request, from).await,
+            _ if entry.home == SlotNumber::LOST => self.write_lost(piece, request, from).await,
             WriteTarget::Home => self.write_home(piece, from, entry, timing).await,
+            WriteTarget::HomeAlone => self.write_home_alone(piece, from, (entry, timing), is_only).await,
             WriteTarget::NewHome(target) => match self.write_moved(piece, from, target).await? {
                 Some(updated) => Ok(updated),
                 None => self.write_home(piece, from, entry, timing).await,
@@ -273,8 +282,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
     }
 
     /// The first write to an extent, or the first since it was discarded: allocates its required copies, and writes these or an extra one.
-    async fn write_new(self: &Rc<Self>, piece: &Piece, from: &Buf) -> Result<Updated> {
-        let Allocated { entry, target, second } = self.allocate(piece.extent, Some(piece)).await?;
+    async fn write_new(self: &Rc<Self>, piece: &Piece, request: ByteRange, from: &Buf) -> Result<Updated> {
+        let Allocated { entry, target, second } = self.allocate(piece.extent, Some((piece, request))).await?;
         let was_lost = self.state.borrow().map.get(piece.extent).home == SlotNumber::LOST;
         if let WriteTarget::Extra(device) = target
             && !was_lost
@@ -294,9 +303,9 @@ impl<R: Runtime, D: Device> Core<R, D> {
     }
 
     /// A write to an extent whose place a repair could not prove: only all of it makes it whole again.
-    async fn write_lost(self: &Rc<Self>, piece: &Piece, from: &Buf) -> Result<Updated> {
+    async fn write_lost(self: &Rc<Self>, piece: &Piece, request: ByteRange, from: &Buf) -> Result<Updated> {
         match piece.len() == self.shape.extent_size {
-            true => self.write_new(piece, from).await,
+            true => self.write_new(piece, request, from).await,
             false => Err(lost(piece.extent)),
         }
     }
@@ -309,6 +318,37 @@ impl<R: Runtime, D: Device> Core<R, D> {
         entry: Entry,
         timing: Timing,
     ) -> Result<Updated> {
+        let written = self.write_required_copies(piece, from, entry, timing).await?;
+        let updated = self.update_extras(piece, from).await?;
+        self.make_valid(piece, written);
+        Ok(updated)
+    }
+
+    /// Writes to the required copies, and drops the extra copies of blocks that are covered whole, unless other tasks use the extent: those may
+    /// be reading them, and to wait for them would bring the requests of a stream to the disk out of order.
+    async fn write_home_alone(
+        self: &Rc<Self>,
+        piece: &Piece,
+        from: &Buf,
+        (entry, timing): (Entry, Timing),
+        is_only: impl Fn() -> bool,
+    ) -> Result<Updated> {
+        let written = self.write_required_copies(piece, from, entry, timing).await?;
+        // At the same instant, or a commit in between might say that nothing holds the bytes.
+        self.make_valid(piece, written);
+        if is_only() {
+            self.drop_covered_extras(piece);
+        }
+        self.update_extras(piece, from).await
+    }
+
+    async fn write_required_copies(
+        self: &Rc<Self>,
+        piece: &Piece,
+        from: &Buf,
+        entry: Entry,
+        timing: Timing,
+    ) -> Result<Entry> {
         // What has one copy, an epoch has to have all the same.
         let lacking = match entry.second {
             SlotNumber::NONE => self.begin_image_change(piece).await?,
@@ -317,10 +357,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         let (range, from_guest) = (&piece.range, (Some(from), Origin::Guest));
         let written = self.write_required(piece.extent, entry, range, from_guest, timing).await;
         self.end_differing(lacking);
-        let written = written?;
-        let updated = self.update_extras(piece, from).await?;
-        self.make_valid(piece, written);
-        Ok(updated)
+        written
     }
 
     /// What a piece touches of its extent has been written to the required copies.

@@ -3,7 +3,7 @@
 //! A disk serves a stream nearly as fast as an SSD does, and a stream longer than the cache would leave nothing of what was in it. Worse, a part of it that
 //! goes to the SSD has to be written to the disk all the same, and what remains is no stream any more: caching streams made sequential loads up to 2.7 times
 //! slower than the disk alone. A stream is a run of requests each of which begins where an earlier one ended; there may be several at the same time. The first bytes of each are cached, since
-//! its length is not known yet.
+//! its length is not known yet; a single request of that length is a stream from its beginning.
 //!
 //! Nor blocks of which a guest writes only a part: the rest would have to be read from the disk before, while the guest waits, and a disk takes the
 //! write itself into its buffer in much less time. If a flush follows and such a block is written again, as by a log of sectors, it deserves a copy: there
@@ -11,7 +11,7 @@
 
 use super::ghosts::Ghosts;
 use super::written;
-use crate::{BadSetting, Piece, Request, Settings, View};
+use crate::{BadSetting, ByteRange, Piece, Request, Settings, View};
 use braid_base::{BlockId, Bytes, GIB, KIB, MIB, Op};
 
 /// Passes streams by.
@@ -63,11 +63,17 @@ impl Admission {
         written([(self.bypass != Some(BYPASS)).then(|| format!("bypass={text}"))])
     }
 
-    /// Whether what a guest writes deserves extra copies: likewise, but that short writes do though they follow each other. They are those of a log
-    /// more often than not, with a flush behind each, for which a disk waits a turn. Nothing has to be read for the first write to an extent.
+    /// Whether a write is of a long stream. A short one never is, though they may follow each other: they are those of a log more often than not, with
+    /// a flush behind each, for which a disk waits a turn.
+    ///
+    /// What lies in the cache of the blocks that such a write covers is best dropped: to write it there, too, costs as much as to cache the stream would.
+    pub fn passes_by(&mut self, write: &Piece) -> bool {
+        !self.admits(write) && write.request.len() >= SHORT_WRITE
+    }
+
+    /// Whether another write deserves extra copies. Nothing has to be read for the first write to an extent.
     pub fn admits_write(&mut self, write: &Piece, view: &View) -> bool {
-        let admitted = self.admits(write, view) || piece_len(write) < SHORT_WRITE;
-        admitted && (view.homes.home(write.extent).is_none() || self.needs_no_read(write, view))
+        view.homes.home(write.extent).is_none() || self.needs_no_read(write, view)
     }
 
     /// Learns of a request, before it is cut into pieces.
@@ -101,12 +107,11 @@ impl Admission {
     }
 
     /// Whether a piece deserves extra copies. To be asked of every piece that memory does not hold, in the order in which they come.
-    pub fn admits(&mut self, piece: &Piece, view: &View) -> bool {
+    pub fn admits(&mut self, piece: &Piece) -> bool {
         let Some(bypass) = self.bypass else { return true };
         self.asked += 1;
-        let start = view.range_of_extent(piece.extent).start;
-        let (start, end) = (start + piece.range.start, start + piece.range.end);
-        let slack = piece_len(piece) * OVERTAKEN;
+        let ByteRange { start, end } = piece.request;
+        let slack = piece.request.len() * OVERTAKEN;
         let goes_on = |stream: &&mut Stream| {
             stream.asked > 0 && start + slack >= stream.next && start <= stream.next + slack
         };
@@ -119,13 +124,9 @@ impl Admission {
                 oldest
             }
         };
-        // One that was overtaken does not make it longer.
+        // One that was overtaken does not make it longer, nor do further pieces of the same request.
         stream.len += end.saturating_sub(stream.next);
         (stream.next, stream.asked) = (stream.next.max(end), self.asked);
         stream.len < bypass
     }
-}
-
-fn piece_len(piece: &Piece) -> Bytes {
-    piece.range.end - piece.range.start
 }

@@ -50,7 +50,8 @@ impl Homes for Copies {
 fn piece(block: u64) -> Piece<'static> {
     let start = BLOCK * (block % 32);
     let (extent, range) = (ExtentId((block / 32) as u32), start..start + BLOCK);
-    Piece { extent, range, first_block: BlockId(block), blocks: 1, whole: None }
+    let request = ByteRange::new(BLOCK * block, BLOCK);
+    Piece { extent, range, first_block: BlockId(block), blocks: 1, request, whole: None }
 }
 
 impl Cache {
@@ -208,6 +209,36 @@ fn streams_side_by_side_are_passed_by_and_short_ones_and_random_requests_are_not
     assert_eq!(cached(&cache, 500_000, 500_024), 24);
 }
 
+/// Trace iozone, writes of 256 KiB to 4 MiB here and there, was up to 8.8 times slower than on the disk alone: what was no stream went to the SSD,
+/// piece by piece.
+#[test]
+fn a_write_that_is_as_long_as_the_bypass_goes_past_the_cache_with_all_its_pieces() {
+    let place = |cache: &mut Cache, start: u64, blocks: u64| -> Vec<WriteTarget> {
+        let request = ByteRange::new(BLOCK * start, BLOCK * blocks);
+        let mut targets = Vec::new();
+        let mut at = start;
+        while at < start + blocks {
+            let len = (32 - at % 32).min(start + blocks - at);
+            let from = BLOCK * (at % 32);
+            let write = Piece { range: from..from + BLOCK * len, blocks: len as u32, request, ..piece(at) };
+            let placed = cache.ask(|policy, view| policy.place(&Occasion::Write(write), view));
+            targets.push(placed.write_target());
+            at += len;
+        }
+        targets
+    };
+    for policy in ["cache,mode=write-back,bypass=512KiB", "hystor,bypass=512KiB", "exclusive,bypass=512KiB"] {
+        let mut cache = Cache::new(policy);
+        let (past, ssd) = (WriteTarget::HomeAlone, WriteTarget::Extra(SSD));
+        assert_eq!(place(&mut cache, 10_016, 129), [past; 5], "{policy}: the last piece is a single block");
+        assert_eq!(place(&mut cache, 20_000, 64), [ssd; 2], "{policy}");
+        // Four of half the length in a row are a stream; requests of it may overtake each other.
+        let row: Vec<_> = [1, 0, 3, 2].iter().map(|i| place(&mut cache, 30_016 + 64 * i, 64)).collect();
+        assert!(row[0].iter().all(|target| *target == ssd), "{policy}");
+        assert!(row[3].iter().all(|target| *target == past), "{policy}: {row:?}");
+    }
+}
+
 /// As the authors' code has it, with plain queues.
 #[derive(Default)]
 struct Published {
@@ -305,7 +336,8 @@ fn a_block_that_is_written_in_part_goes_to_the_ssd_if_it_is_a_logs() {
         let whole = piece(block);
         let (start, end) = (whole.range.start + Bytes(512 * from), whole.range.start + Bytes(512 * to));
         let blocks = ((end - Bytes(1)) / BLOCK - start / BLOCK) as u32 + 1;
-        let write = Occasion::Write(Piece { range: start..end, blocks, ..whole });
+        let request = ByteRange::new(EXTENT * (block / 32) + start, end - start);
+        let write = Occasion::Write(Piece { range: start..end, blocks, request, ..whole });
         cache.ask(|policy, view| policy.place(&write, view)).write_target()
     };
     let flush = |cache: &mut Cache, op, fua| {

@@ -250,6 +250,7 @@ fn new_extents_go_to_where_what_guests_ask_for_takes_less_time() {
                     range: Bytes::ZERO..KIB * 16,
                     first_block: braid_base::BlockId(u64::from(next) * 32),
                     blocks: 4,
+                    request: braid_policy::ByteRange::new(KIB * 128 * u64::from(next), KIB * 16),
                     whole: None,
                 };
                 let occasion = Occasion::New { extent: ExtentId(next), write: Some(piece) };

@@ -70,6 +70,7 @@ impl Rig {
             range: start..start + range.len(),
             first_block: BlockId(block),
             blocks: blocks as u32,
+            request: range,
             whole: None,
         };
         let placed = self.with(|policy, view| {

@@ -161,6 +161,7 @@ fn piece(extent: u32, blocks: u32, whole: Option<WholeInMemory<'_>>) -> Piece<'_
         range: Bytes::ZERO..KIB * 4 * u64::from(blocks),
         first_block: BlockId(u64::from(extent) * 32),
         blocks,
+        request: ByteRange::new(KIB * 128 * u64::from(extent), KIB * 4 * u64::from(blocks)),
         whole,
     }
 }

@@ -473,6 +473,7 @@ fn reads_of_different_blocks_make_an_extent_hot_only_if_extents_are_counted() {
                 range: KIB * (4 * block)..KIB * (4 * block + 4),
                 first_block: BlockId(64 + block),
                 blocks: 1,
+                request: braid_policy::ByteRange::new(KIB * (4 * (64 + block)), KIB * 4),
                 whole: None,
             };
             rig.policy.place(&Occasion::ReadMiss(piece), &rig.volume.view());

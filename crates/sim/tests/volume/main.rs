@@ -38,6 +38,7 @@ mod lost_writes;
 mod moves;
 mod openings;
 mod pass;
+mod past_cache;
 mod policies;
 mod policy_interface;
 mod policy_state;

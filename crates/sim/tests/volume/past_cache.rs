@@ -1,0 +1,180 @@
+//! Writes that go past a cache: the home has them, and of the blocks that they cover no extra copy is left, clean or dirty.
+
+use crate::rig::cached::{HDD, SSD, bench, caching, make_dirty};
+use crate::rig::{Bench, Rig, filled, holds, make, open};
+use braid_base::{Bytes, ExtentId, KIB, MIB, Nanos};
+use braid_engine::{Durability, Export};
+use braid_policy::{
+    ByteRange, Completion, DeviceView, Direction, Move, Occasion, Origin, Placement, Plan, Policy, View,
+};
+use braid_runtime::Runtime;
+use braid_sim::Faulty;
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+
+const SIZE: Bytes = Bytes(2 << 20);
+const BLOCK: Bytes = Bytes(4 << 10);
+const BLOCKS: usize = (SIZE.0 / BLOCK.0) as usize;
+
+/// All writes go past the cache. Moves what the test says, and counts guests' writes to the SSD.
+#[derive(Clone, Default)]
+struct Past {
+    moves: Rc<RefCell<Vec<Move>>>,
+    to_ssd: Rc<Cell<u32>>,
+}
+
+impl Policy for Past {
+    fn name(&self) -> &'static str {
+        "past"
+    }
+
+    fn place<'a>(&mut self, occasion: &Occasion<'a>, _: &View) -> Placement<'a> {
+        match occasion {
+            Occasion::Write(_) => Placement::ALONE,
+            _ => Placement::KEEP,
+        }
+    }
+
+    fn completed(&mut self, io: &Completion) {
+        let counts = io.device == SSD && io.direction == Direction::Write && io.origin == Origin::Guest;
+        self.to_ssd.set(self.to_ssd.get() + u32::from(counts));
+    }
+
+    fn plan(&mut self, view: &View, plan: &mut Plan) -> Nanos {
+        plan.moves = self.moves.take();
+        view.now + Nanos::from_millis(1)
+    }
+
+    fn extra_slots(&self, device: &DeviceView) -> u32 {
+        if device.id == SSD { device.slots } else { 0 }
+    }
+
+    fn explain(&self, _: ExtentId, _: &View) -> String {
+        "a test".to_owned()
+    }
+}
+
+struct Case {
+    bench: Bench,
+    volume: Rig,
+    past: Past,
+}
+
+/// Runs a test on a volume all of whose blocks are cached and hold 2, dirty or clean.
+fn on_cached(is_dirty: bool, test: impl AsyncFn(&Case) + Copy + 'static) {
+    for seed in 0..8 {
+        let bench = bench(seed, MIB * 8, MIB * 8);
+        let world = bench.world.clone();
+        world.clone().block_on(async move {
+            let volume = make(world, bench.devices(), &caching(seed as u8, SIZE)).await;
+            make_dirty(&volume, &bench.arena, SIZE).await;
+            let past = Past::default();
+            volume.replace_policy(Box::new(past.clone()));
+            let case = Case { bench, volume, past };
+            if !is_dirty {
+                case.write_back();
+                case.sleep(1_000).await;
+            }
+            let dirty = if is_dirty { BLOCKS } else { 0 };
+            assert_eq!(case.volume.status().extra_blocks, (BLOCKS, dirty));
+            test(&case).await;
+        });
+    }
+}
+
+impl Case {
+    fn write_back(&self) {
+        self.past.moves.borrow_mut().push(Move::WriteBack { range: ByteRange::new(Bytes::ZERO, SIZE) });
+    }
+
+    async fn sleep(&self, millis: u64) {
+        self.bench.world.sleep(Nanos::from_millis(millis)).await;
+    }
+
+    async fn write(&self, at: Bytes, len: Bytes, value: u8) {
+        let bytes = filled(&self.bench.arena, len, value);
+        self.volume.write(at, &bytes, Durability::Volatile).await.expect("there is room");
+    }
+
+    async fn holds(&self, volume: &Rig, at: Bytes, len: Bytes, value: u8) {
+        let mut at = at..at + len;
+        while at.start < at.end {
+            let part = (at.end - at.start).min(MIB);
+            assert!(
+                holds(volume, &self.bench.arena, at.start, part, value).await.expect("the devices are sound"),
+                "{value} at {}",
+                at.start
+            );
+            at.start += part;
+        }
+    }
+
+    /// The volume as a power cut leaves it.
+    async fn after_power_cut(&self) -> Rig {
+        let (disks, faults, world) = (&self.bench.disks, &self.bench.faults, &self.bench.world);
+        let killed = disks.iter().zip(faults).map(|(disk, f)| Faulty::new(disk.fork(world), f)).collect();
+        open(world.clone(), killed).await.expect("it can be opened")
+    }
+}
+
+#[test]
+fn extra_copies_of_whole_blocks_go_and_the_others_get_the_bytes() {
+    for is_dirty in [true, false] {
+        on_cached(is_dirty, async move |case| {
+            // Two blocks in part, at the edges, and 40 whole ones between them, in two extents.
+            let (start, len) = (KIB * 62, KIB * 164);
+            case.write(start, len, 3).await;
+            let dirty = if is_dirty { BLOCKS - 40 } else { 0 };
+            assert_eq!(case.volume.status().extra_blocks, (BLOCKS - 40, dirty));
+            assert_eq!(case.past.to_ssd.get(), 2, "the edges");
+            case.volume.flush().await.unwrap();
+            let again = case.after_power_cut().await;
+            for volume in [&case.volume, &again] {
+                case.holds(volume, Bytes::ZERO, start, 2).await;
+                case.holds(volume, start, len, 3).await;
+                case.holds(volume, start + len, SIZE - start - len, 2).await;
+                volume.audit().await.expect("extra copies are like their homes");
+            }
+        });
+    }
+}
+
+/// A dirty copy is what counts until the home has the write: without a flush either is right, and never what was there before.
+#[test]
+fn a_power_cut_leaves_what_was_flushed_or_what_was_written() {
+    on_cached(true, async |case| {
+        case.write(Bytes::ZERO, MIB, 3).await;
+        let again = case.after_power_cut().await;
+        for block in 0..MIB / BLOCK {
+            let is =
+                async |value| holds(&again, &case.bench.arena, BLOCK * block, BLOCK, value).await.unwrap();
+            assert!(is(2).await || is(3).await, "block {block}");
+        }
+    });
+}
+
+/// The bytes that are on their way from a dirty copy to the home may get there after the guest's: then the copy must stay.
+#[test]
+fn what_is_being_written_back_keeps_its_extra_copy() {
+    on_cached(true, async |case| {
+        case.write_back();
+        let (mut pass, mut overtaken) = (0, 0);
+        while case.volume.status().extra_blocks.1 > 0 && pass < 40 {
+            for extent in 0..4 {
+                case.write(KIB * (512 * extent), KIB * 128, 10 + pass).await;
+            }
+            overtaken = overtaken.max(case.volume.status().extra_blocks.0);
+            pass += 1;
+        }
+        assert!(overtaken > BLOCKS - 4 * 32, "some are kept");
+        case.sleep(500).await;
+        // The copies go; what reads is what the home has.
+        case.past.moves.borrow_mut().push(Move::Demote { range: ByteRange::new(Bytes::ZERO, SIZE) });
+        case.sleep(1_000).await;
+        assert_eq!(case.volume.status().extra_blocks, (0, 0));
+        for extent in 0..4 {
+            case.holds(&case.volume, KIB * (512 * extent), KIB * 128, 9 + pass).await;
+        }
+        assert_eq!(case.volume.status().devices[HDD.index()].stats.errors, 0);
+    });
+}
