@@ -80,8 +80,8 @@ pub fn describe(report: &CheckReport) -> String {
     let verdict = match (report.fatal.is_empty() && report.lost.is_empty(), report.clean) {
         (true, true) if report.repaired => "repaired; it is clean now".to_owned(),
         (true, true) if let Some(device) = given_up => format!(
-            "degraded, and as of its last flush with {device} alone: bring that back and braid serve {name}; or give up what it alone \
-             holds: braid serve {name} --distrust {device}"
+            "degraded, and as of its last flush with {device} alone: bring that back and braid serve {name}; or, if a disk of it keeps epochs, \
+             go on from the last one: braid recover {name}; or give up what {device} alone holds: braid serve {name} --distrust {device}"
         ),
         (true, true) if !report.degraded.is_empty() => {
             format!("degraded; nothing is lost: bring the device back and braid serve {name}")

@@ -49,7 +49,7 @@ pub use journal::Recovery;
 pub use latency::Latency;
 pub use life::{Addition, DrainStatus};
 pub use moves::MovesStatus;
-pub use open::{AdoptedDisk, identify};
+pub use open::{AdoptedDisk, OpenOptions, identify};
 #[cfg(feature = "planted")]
 pub use planted::{Bug, plant};
 pub use replace::{Replacement, replace};
@@ -57,4 +57,4 @@ pub use request::{READ_AHEAD, Readahead};
 pub use shape::Shape;
 pub use stats::{BackgroundStats, DeviceStats, GuestStats};
 pub use status::{DeviceGlance, DeviceStatus, Explanation, Glance, Status};
-pub use volume::{OpenOptions, Volume};
+pub use volume::Volume;

@@ -9,7 +9,7 @@ use crate::shape::Shape;
 use crate::{Error, ErrorKind, Result};
 use braid_base::{DeviceId, KIB};
 use braid_format::Uuid;
-use braid_format::superblock::{DeviceEntry, DeviceState, Superblock};
+use braid_format::superblock::{DeviceEntry, DeviceState, Role, Superblock};
 use braid_runtime::{Device, Runtime};
 use std::rc::Rc;
 
@@ -112,6 +112,8 @@ fn fitting<D: Device>(
         model: replacement.model.clone(),
         state: DeviceState::Missing,
         in_step: NEVER,
+        // The removal was of the old one.
+        role: old.role.without(Role::LEAVING),
         ..old.clone()
     })
 }

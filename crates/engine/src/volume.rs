@@ -1,67 +1,19 @@
 //! The volume's public face: open, the verbs of a disk, and what an administrator asks.
 
-use crate::adopted::{self, DirtySpans, refuse_dirty, refuse_moving_homes};
-use crate::copies::{BlockSlots, Buffers, Devices, Member, WriteBacks, watched};
+use crate::adopted::refuse_moving_homes;
 use crate::core::Core;
 use crate::create::{checked_policy, room, written_policy};
-use crate::epochs::{self, Adopted, Epochs};
+use crate::epochs::Epochs;
 use crate::export::{Allocation, Durability, Export, Hints, Zeroing};
-use crate::jobs::Jobs;
-use crate::journal::{Journal, Mode, Recovered, Recovery, Source, only_journal, recover, rings};
-use crate::map::State;
-use crate::moves::Moves;
-use crate::open::{AdoptedDisk, Assembled, Lacking, assemble, enter, refuse_only_copies};
 use crate::planted::{Bug, planted};
-use crate::policy::{InCharge, PolicyStates};
-use crate::request::{Guests, Readahead};
 use crate::shape::Shape;
 use crate::{Error, ErrorKind, Result};
-use braid_base::{Bytes, DeviceClass, DeviceId, ExtentId, Nanos, Op};
+use braid_base::{Bytes, DeviceId, Nanos, Op};
 use braid_format::SlotNumber;
-use braid_format::superblock::{DeviceState, Features, Phase, Superblock};
+use braid_format::superblock::{DeviceState, Phase, Superblock};
 use braid_policy::{DeviceView, Flags, Origin, Policy};
-use braid_runtime::{Buf, Device, LockTable, Runtime};
-use std::cell::RefCell;
+use braid_runtime::{Buf, Device, Runtime};
 use std::rc::Rc;
-
-/// How a volume is opened.
-#[derive(Clone, Debug)]
-pub struct OpenOptions {
-    /// What to call each device in messages: its path.
-    pub names: Vec<String>,
-    /// Extents in the memory cache; 0 for none.
-    pub cache_extents: usize,
-    /// When a read brings all of its extent into the memory cache.
-    pub readahead: Readahead,
-    /// Memory for what is read ahead of streams, of guests' reads that follow each other in order or by a stride; none, with
-    /// [`Readahead::Off`] or extents of more than 1 MiB, nothing is.
-    pub ahead: Bytes,
-    /// Keeps what is proved of a damaged volume, gives the rest up ([`Recovery::lost`]), and writes all map pages anew.
-    pub repair: bool,
-    /// Devices whose content is given up: they are brought up to date from the others.
-    pub distrust: Vec<DeviceId>,
-    /// Opens the volume as the disk that keeps epochs is alone: without the devices that are given up, and without what was written since.
-    pub recover: bool,
-    /// Which of the devices is the disk that the volume adopted, if it has adopted one.
-    pub adopted: Option<AdoptedDisk>,
-}
-
-impl OpenOptions {
-    /// Devices with these names, no memory cache, nothing repaired.
-    pub fn new(names: Vec<String>) -> OpenOptions {
-        let readahead = Readahead::default();
-        OpenOptions {
-            names,
-            cache_extents: 0,
-            readahead,
-            ahead: Bytes::ZERO,
-            repair: false,
-            distrust: Vec::new(),
-            recover: false,
-            adopted: None,
-        }
-    }
-}
 
 /// One block device out of several. Cheap to clone: a handle.
 pub struct Volume<R, D> {
@@ -82,105 +34,6 @@ const MOST_EXTENTS_LOOKED_AT: u64 = 4096;
 const LAST_WORK: Nanos = Nanos::from_secs(120);
 
 impl<R: Runtime, D: Device> Volume<R, D> {
-    /// Opens the volume that lies on `devices`, given in any order; recovers it if it was not shut down. Takes less than
-    /// a second per TiB mapped. With two copies of each extent one device may be missing, failed or out of date: the volume serves
-    /// all the same, and brings up to date what is there.
-    ///
-    /// # Errors
-    /// `Invalid` for a foreign, wrong, old or duplicated device and for a cache that memory does not hold, `Degraded` for devices that are
-    /// missing or were used apart from the others, `Unsupported` for a volume of a newer version, `Corrupt` for damage: then
-    /// nothing was changed.
-    pub async fn open(rt: R, devices: Vec<D>, options: OpenOptions) -> Result<(Volume<R, D>, Recovery)> {
-        let OpenOptions { names, distrust, adopted, recover: recovery, .. } = &options;
-        let lacking = if *recovery { Lacking::Recovered } else { Lacking::Refused };
-        let devices = devices.into_iter().map(Rc::new).collect();
-        let Assembled { mut superblock, devices, clean, lately, without, went_without, anew, highest } =
-            assemble(&rt, devices, names, distrust, *adopted, lacking).await?;
-        let shape = Shape::of(&superblock);
-        let members = Member::all(&superblock, devices, &anew);
-        let disk = watched(&rt, &members, adopted::look_at(&members, &superblock, clean)).await?;
-        let dirty_spans = watched(&rt, &members, DirtySpans::load(&members, &superblock)).await?;
-        let older = dirty_spans.as_ref().map_or(Vec::new(), |spans| spans.ranges(&shape));
-        refuse_dirty(&superblock, &without, &older)?;
-        let mut state = State::new(&shape, &superblock);
-        let mode = if options.repair { Mode::Repair } else { Mode::Strict };
-        let changed_elsewhere = disk.as_ref().is_some_and(|disk| disk.has_changed);
-        let source = Source { members: &members, superblock: &superblock, mode, clean, changed_elsewhere };
-        let Recovered { ring, gaps, mut recovery } =
-            watched(&rt, &members, recover(&source, &mut state)).await?;
-        let asked = options.recover.then_some(went_without);
-        let adopting = epochs::adopt(&rt, &members, &superblock, &shape, &mut state, asked);
-        let adopted_image = watched(&rt, &members, adopting).await?;
-        recovery.adopted = adopted_image.as_ref().map(|image| image.past);
-        if adopted_image.as_ref().is_some_and(Adopted::is_unapplied) {
-            superblock.features.incompat |= Features::UNAPPLIED;
-        }
-        refuse_only_copies(&members, &superblock, &shape, &state, &lately)?;
-        if lately.iter().any(|&device| superblock.devices[device.index()].class == DeviceClass::Ssd) {
-            recovery.older.extend(older);
-        }
-        let is_forced = adopted.is_some_and(|adopted| adopted.force);
-        let watched_disk = adopted::accept(disk, &mut superblock, &state, &mut recovery, is_forced)?;
-        state.count_all_dirty();
-        for member in &members {
-            state.views[member.id.index()].node = member.node();
-            if !member.is_filled() {
-                state.set_open(member.id, false);
-            }
-        }
-        let policy = braid_policy::parse(&superblock.policy, &state.views).map_err(|e| {
-            let text = format!("the policy that volume '{}' was left with: {e}", superblock.name);
-            Error::new(ErrorKind::Unsupported, text)
-        })?;
-        let policy_states = watched(&rt, &members, PolicyStates::read(&members, &superblock)).await;
-        let guests = Guests::new(&options, shape.extent_size)?;
-        if options.repair {
-            state.mark_all_stale(superblock.spans());
-        }
-        watched(&rt, &members, enter(&rt, &members, &mut superblock, highest)).await?;
-        let replicas = rings(&superblock, |device| members[device.index()].is_current());
-        state.set_only_journal(only_journal(&superblock, |device| members[device.index()].is_current()));
-        let core = Rc::new(Core {
-            rt,
-            shape,
-            state: RefCell::new(state),
-            journal: Journal::new(replicas, superblock.epoch, ring),
-            moves: Moves::new(&superblock),
-            epochs: Epochs::of(&superblock),
-            dirty_spans,
-            watched: watched_disk,
-            devices: Devices::new(members, superblock),
-            block_slots: BlockSlots::default(),
-            write_backs: WriteBacks::default(),
-            buffers: Buffers::default(),
-            locks: LockTable::default(),
-            guests,
-            policy: InCharge::new(policy, policy_states),
-            jobs: Jobs::default(),
-            background: RefCell::default(),
-        });
-        core.start_watch();
-        let lost = core.state.borrow().map.lost();
-        let begun = async {
-            core.fill_gaps(&gaps).await?;
-            core.begin_epoch(clean).await?;
-            if adopted_image.is_some() {
-                core.checkpoint().await?;
-            }
-            core.open_epochs(adopted_image, mode).await
-        };
-        if let Err(error) = begun.await {
-            core.end_watch().await;
-            return Err(error);
-        }
-        let is_new = |extent: &ExtentId| lost.binary_search(extent).is_err();
-        recovery.lost.extend(core.state.borrow().map.lost().into_iter().filter(is_new));
-        core.start_background();
-        core.adopt_extras();
-        core.restore_policy();
-        Ok((Volume::of(core), recovery))
-    }
-
     /// Another handle of a volume that is open.
     pub(crate) fn of(core: Rc<Core<R, D>>) -> Volume<R, D> {
         Volume { core, hints: Hints::default() }

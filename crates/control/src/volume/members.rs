@@ -66,24 +66,32 @@ pub(crate) async fn open_others(ring: &Ring, record: &VolumeRecord, but: DeviceI
     with_missing(record, found, missing.into_iter().filter(|&place| place != but.index()).collect())
 }
 
-/// The same, but SSDs before an adopted disk that say nothing of a volume any more are missing, too: no start waits for a cache.
+/// The same, but devices that do not answer, or say nothing of a volume any more, are missing, too, if the volume may do without them: SSDs before an adopted disk, for
+/// no start waits for a cache, and devices of one that has two copies of everything.
 async fn without_lost(
     ring: &Ring,
     record: &VolumeRecord,
     there: Vec<PathBuf>,
     mut missing: Vec<usize>,
 ) -> (Vec<PathBuf>, Vec<usize>) {
-    if record.adopted().is_none() {
-        return (there, missing);
-    }
-    let mut left = Vec::new();
+    let mut looked = Vec::new();
     for path in there {
+        let header = look(ring, &path).await;
+        looked.push((path, header));
+    }
+    let is_mirror = |header: &Header| header.volume.to_string() == record.uuid && header.copies > 1;
+    let is_mirrored = looked.iter().any(|(_, header)| header.as_ref().is_ok_and(is_mirror));
+    let may_lack = |place: usize| match record.adopted() {
+        Some(_) => record.devices[place].class == DeviceClass::Ssd.to_string(),
+        None => is_mirrored,
+    };
+    let mut left = Vec::new();
+    for (path, header) in looked {
         let place = record.devices.iter().position(|device| device.path.as_ref() == Some(&path));
-        let ssd = place.filter(|&place| record.devices[place].class == DeviceClass::Ssd.to_string());
         let is_denied =
             std::fs::File::open(&path).is_err_and(|e| e.kind() == io::ErrorKind::PermissionDenied);
         let is_lost = |kind| matches!(kind, ErrorKind::Invalid | ErrorKind::Corrupt | ErrorKind::Io);
-        match (ssd, look(ring, &path).await) {
+        match (place.filter(|&place| may_lack(place)), header) {
             (Some(place), Err(error)) if is_lost(error.kind()) && !is_denied => {
                 tracing::error!("d{place} of volume '{}' is lost: {error}", record.name);
                 missing.push(place);
@@ -146,7 +154,10 @@ fn with_missing(
     }
     for place in missing {
         let name = record.devices[place].name();
-        tracing::error!("device d{place} of volume '{}' is missing: {name} does not exist", record.name);
+        tracing::error!(
+            "device d{place} of volume '{}' is missing: {name} does not exist, or is lost",
+            record.name
+        );
         members.push(Member { id: DeviceId(place as u16), device: None, name, adopted: None });
     }
     members.sort_by_key(|member| member.id);
@@ -161,7 +172,7 @@ pub(crate) fn with_paths(error: braid_engine::Error, members: &[Member]) -> Erro
         return error.into();
     }
     let problem = format!(
-        "{error}; {} does not exist: where the devices have other paths now, name all of them: braid import PATH…",
+        "{error}; {} does not exist, or holds nothing of it any more: where the devices have other paths now, name all of them: braid import PATH…",
         paths.join(", ")
     );
     Error::new(ErrorKind::Degraded, problem)

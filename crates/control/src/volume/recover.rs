@@ -66,7 +66,7 @@ pub struct LookReport {
 /// `Busy` while it is served; `Degraded` if no device is missing, or the disk alone is not a state of the volume: nothing was changed then.
 pub fn recover(state: &StateDir, name: &VolumeName, apply: Apply) -> Result<RecoverReport> {
     let record = state.load(name)?;
-    let newer = newer_on_missing(state, name)?;
+    let newer = newer_on_missing(state, name);
     let _lock = VolumeLock::take(state, name, "recovered")?;
     on_ring(async |ring| {
         let members = open_members(ring, &record).await?;
@@ -104,7 +104,7 @@ pub fn look(
     ready: impl FnOnce(&LookReport),
 ) -> Result<()> {
     let record = state.load(name)?;
-    let newer = newer_on_missing(state, name)?;
+    let newer = newer_on_missing(state, name);
     let _lock = VolumeLock::take(state, name, "recovered")?;
     in_world(async |world| {
         let ring = &world.ring;
@@ -152,12 +152,16 @@ fn missing(name: &VolumeName, members: &[Member]) -> Result<Vec<DeviceId>> {
     Ok(missing)
 }
 
-/// Where something is lost, in whole spans; none if too many devices are missing for anyone to know.
-fn newer_on_missing(state: &StateDir, name: &VolumeName) -> Result<Option<Vec<MissingRange>>> {
+/// Where something is lost, in whole spans; none if nobody knows: too many devices are missing, or the map of what is there, of which a recovery needs nothing, is
+/// damaged.
+fn newer_on_missing(state: &StateDir, name: &VolumeName) -> Option<Vec<MissingRange>> {
     match check(state, name) {
-        Ok(report) => Ok(Some(report.only_on_missing)),
-        Err(error) if error.kind() == ErrorKind::Degraded => Ok(None),
-        Err(error) => Err(error),
+        Ok(report) if report.fatal.is_empty() => Some(report.only_on_missing),
+        Ok(_) => None,
+        Err(error) => {
+            tracing::warn!(%error, "what is lost is not known");
+            None
+        }
     }
 }
 

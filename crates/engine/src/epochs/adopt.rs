@@ -42,28 +42,21 @@ pub(crate) struct Adopted {
     pub past: PastState,
     /// What is in the journal, which has been verified.
     pub(super) index: Index,
+    place: Place,
+    /// What the disk says now.
+    page: StatePage,
 }
 
-impl Adopted {
-    /// Whether something of it is in the journal alone.
-    pub fn is_unapplied(&self) -> bool {
-        self.index.ranges().next().is_some()
-    }
-}
-
-/// Makes the volume what the disk is, if that is asked for or has begun: all of it lies there, in its place or in the journal, and nowhere else. The caller
-/// writes all map pages, and then says on the disk that these count ([`super::recovered`]). `asked` says, if that is asked for, whether the volume was used last
-/// without one of its devices. It may be asked for again, as long as not all of the journal has been applied.
+/// Whether the volume is to be what a disk is, because that is asked for or has begun: all of it lies there, in its place or in the journal, and nowhere else. `asked` says,
+/// if that is asked for, whether the volume was used last without one of its devices. It may be asked for again, as long as not all of the journal has been applied.
+/// Nothing is changed.
 ///
 /// # Errors
-/// `Degraded` if it is asked for and the disk is not a state of the volume, or the volume went on without the others; `Corrupt` for a damaged journal. Nothing
-/// was changed then.
-pub(crate) async fn adopt<R: Runtime, D: Device>(
-    rt: &R,
+/// `Degraded` if it is asked for and the disk is not a state of the volume, or the volume went on without the others; `Corrupt` for a damaged journal.
+pub(crate) async fn judge<D: Device>(
     members: &[Member<D>],
     superblock: &Superblock,
     shape: &Shape,
-    state: &mut State,
     asked: Option<bool>,
 ) -> Result<Option<Adopted>> {
     let (place, page) = match asked {
@@ -76,27 +69,52 @@ pub(crate) async fn adopt<R: Runtime, D: Device>(
     let member = &members[place.device.index()];
     let end = shape.extent_size * u64::from(shape.extents());
     let index = Index::read(member, (&place, superblock.volume), page.run, end).await?;
-    let adopted = Adopted { past: PastState::of(place.device, &page), index };
-    if page.state == epoch_journal::State::Recovered {
-        // Its map counts already.
-        return Ok(Some(adopted));
+    Ok(Some(Adopted { past: PastState::of(place.device, &page), index, place, page }))
+}
+
+impl Adopted {
+    /// Whether something of it is in the journal alone.
+    pub fn is_unapplied(&self) -> bool {
+        self.index.ranges().next().is_some()
     }
-    let adopting = StatePage { sequence: page.sequence + 1, state: epoch_journal::State::Adopting, ..page };
-    write_state(member, &place, superblock.volume, (&adopting, &[])).await?;
-    flush(rt, member).await?;
-    *state = State::new(shape, superblock);
-    for extent in (0..shape.extents()).map(ExtentId) {
-        let index = state.space.place(place.device, extent);
-        let home = state.space.take_at(place.device, index).ok_or_else(|| {
-            let text = format!("{extent:?} has no place of its own on device {}", place.device);
-            Error::new(ErrorKind::Corrupt, text)
-        })?;
-        state.map.set(extent, Entry { home, valid: shape.all_parts(), ..Entry::default() });
-        state.mark_stale(extent);
+
+    /// Whether nothing counts that the map says: only of a disk that was recovered before, its map counts.
+    pub fn is_all(&self) -> bool {
+        !self.past.goes_on
     }
-    state.mark_intents_stale((0..superblock.spans()).map(SpanId));
-    state.refresh_all();
-    Ok(Some(adopted))
+
+    /// Has all of the volume lie on the disk, whatever was known of it. The caller writes all map pages, and then says on the disk that these count
+    /// ([`super::recovered`]).
+    pub fn take_over(&self, superblock: &Superblock, shape: &Shape, state: &mut State) -> Result<()> {
+        let device = self.place.device;
+        *state = State::new(shape, superblock);
+        for extent in (0..shape.extents()).map(ExtentId) {
+            let index = state.space.place(device, extent);
+            let home = state.space.take_at(device, index).ok_or_else(|| {
+                let text = format!("{extent:?} has no place of its own on device {device}");
+                Error::new(ErrorKind::Corrupt, text)
+            })?;
+            state.map.set(extent, Entry { home, valid: shape.all_parts(), ..Entry::default() });
+            state.mark_stale(extent);
+        }
+        state.mark_intents_stale((0..superblock.spans()).map(SpanId));
+        state.refresh_all();
+        Ok(())
+    }
+
+    /// Has the disk say, durably, that it is being made the volume: from here on an opening without the others goes on with that.
+    pub async fn begin<R: Runtime, D: Device>(
+        &self,
+        rt: &R,
+        members: &[Member<D>],
+        superblock: &Superblock,
+    ) -> Result<()> {
+        let member = &members[self.place.device.index()];
+        let (sequence, state) = (self.page.sequence + 1, epoch_journal::State::Adopting);
+        let adopting = StatePage { sequence, state, ..self.page };
+        write_state(member, &self.place, superblock.volume, (&adopting, &[])).await?;
+        flush(rt, member).await
+    }
 }
 
 /// A disk that began to be the volume and was interrupted, if there is nothing else.
@@ -148,6 +166,25 @@ pub(super) async fn past_of<D: Device>(
         epoch_journal::State::Void => {
             refuse(superblock, "the disk alone is not a state of it: it was still being copied")
         }
+    }
+}
+
+/// Why an opening is refused that lacks a device, with the way out if a disk alone is the volume as it was. An opening that gives the device up instead ends that.
+pub(crate) async fn or_recover<D: Device>(
+    error: Error,
+    members: &[Member<D>],
+    superblock: &Superblock,
+    went_without: bool,
+) -> Error {
+    match past_of(members, superblock, went_without).await {
+        Ok((place, page)) if page.state == epoch_journal::State::Image => {
+            let text = format!(
+                "{error}; or go on with what device {} alone was when epoch {} ended, which giving up would undo: braid recover {}",
+                place.device, page.epoch, superblock.name
+            );
+            Error::new(error.kind(), text)
+        }
+        _ => error,
     }
 }
 

@@ -143,14 +143,14 @@ fn join(parts: Vec<Part>) -> Vec<Write> {
     writes
 }
 
-/// Applies a whole run, before anyone else uses the disk. Gives what the disk says then; durable.
+/// Applies a whole run, before anyone else uses the disk, which then says so; durable. `page` is what it says last, also if that fails.
 pub(super) async fn apply_all<R: Runtime, D: Device>(
     rt: &R,
     member: &Member<D>,
     (place, volume): (&Place, Uuid),
     shape: &Shape,
-    mut page: StatePage,
-) -> Result<StatePage> {
+    page: &mut StatePage,
+) -> Result<()> {
     while page.run.segments > 0 {
         let batch = Batch::read(member, (place, volume), shape, page.run).await?;
         let write = async |at, bytes: &Buf| {
@@ -161,11 +161,11 @@ pub(super) async fn apply_all<R: Runtime, D: Device>(
         let left = batch.left;
         write_parts(batch.parts, write).await?;
         flush(rt, member).await?;
-        page = StatePage { sequence: page.sequence + 1, run: left, ..page };
-        write_state(member, place, volume, (&page, &[])).await?;
+        *page = StatePage { sequence: page.sequence + 1, run: left, ..*page };
+        write_state(member, place, volume, (page, &[])).await?;
         flush(rt, member).await?;
     }
-    Ok(page)
+    Ok(())
 }
 
 pub(super) async fn flush<R: Runtime, D: Device>(rt: &R, member: &Member<D>) -> Result<()> {

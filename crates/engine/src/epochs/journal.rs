@@ -74,6 +74,19 @@ pub(super) async fn state_or_void<D: Device>(
     }
 }
 
+/// Whether one page alone says that the disk is no state of the volume: the other one says that it is, or would if it could be read.
+pub(super) async fn is_void_alone<D: Device>(
+    member: &Member<D>,
+    (place, volume): (&Place, Uuid),
+    newest: &StatePage,
+) -> bool {
+    let (buf, _) = read_states(member, place).await;
+    let at = PAGE * ((newest.sequence + 1) % STATE_PAGES);
+    let other = buf.slice(at..at + PAGE).with_bytes(|page| decode_state(page, volume));
+    let is_void = other.map_or(newest.sequence < STATE_PAGES, |other| other.state == State::Void);
+    newest.state == State::Void && !is_void
+}
+
 fn is_one_lost(pages: &Buf, volume: Uuid) -> bool {
     pages.with_bytes(|bytes| {
         bytes.chunks_exact(PAGE.as_usize()).any(|page| decode_state(page, volume).is_err())

@@ -1,26 +1,26 @@
 //! How epochs begin and end: with the policy, with the volume, and with the disk.
 
 use super::apply::apply_all;
+use super::journal::{is_void_alone, state_or_void};
 use super::{Adopted, Epochs, Lacks, Stage};
 use crate::Result;
 use crate::copies::Member;
 use crate::core::Core;
-use crate::journal::Mode;
 use braid_base::{Bytes, DeviceId};
-use braid_format::epoch_journal::{State, StatePage};
+use braid_format::epoch_journal::{STATE_PAGES, State, StatePage};
 use braid_policy::Origin;
 use braid_runtime::{Device, Runtime};
 use std::rc::Rc;
 
 impl<R: Runtime, D: Device> Core<R, D> {
     /// At the opening: what the image is, before anyone changes anything. A disk that cannot say it is done without, if the volume has all of it elsewhere.
-    /// `adopted`: this opening has made that disk the volume, and written the map that says so.
-    pub async fn open_epochs(self: &Rc<Self>, adopted: Option<Adopted>, mode: Mode) -> Result<()> {
+    /// `adopted`: this opening has made that disk the volume, and written the map that says so. `repair`: what is nowhere any more is given up.
+    pub async fn open_epochs(self: &Rc<Self>, adopted: Option<Adopted>, repair: bool) -> Result<()> {
         let Some(epochs) = &self.epochs else { return Ok(()) };
         if !self.member(epochs.device()).is_written() {
             return Ok(());
         }
-        match self.open_image(epochs, (adopted, mode)).await {
+        match self.open_image(epochs, (adopted, repair)).await {
             Ok(()) => Ok(()),
             Err(error) => self.give_up(epochs.device(), error).await,
         }
@@ -29,27 +29,31 @@ impl<R: Runtime, D: Device> Core<R, D> {
     async fn open_image(
         self: &Rc<Self>,
         epochs: &Epochs,
-        (adopted, mode): (Option<Adopted>, Mode),
+        (adopted, repair): (Option<Adopted>, bool),
     ) -> Result<()> {
         let member = self.member(epochs.device());
         let superblock = self.devices.superblock().clone();
         let volume = superblock.volume;
-        let page = super::journal::state_or_void(member, &epochs.place, &superblock).await?;
+        let mut page = state_or_void(member, &epochs.place, &superblock).await?;
         epochs.begin_at(page);
-        if page.run.segments > 0 && self.open_recovered(epochs, page, (adopted, mode)).await? {
+        if page.run.segments > 0 && self.open_recovered(epochs, page, (adopted, repair)).await? {
             return Ok(());
         }
         self.forget_recovery().await?;
+        let place = (&epochs.place, volume);
         let is_whole = !self.devices.iter().any(Member::is_lacking);
         if is_whole {
-            match apply_all(&self.rt, member, (&epochs.place, volume), &self.shape, page).await {
-                Ok(page) => epochs.begin_at(page),
+            let applied = apply_all(&self.rt, member, place, &self.shape, &mut page).await;
+            epochs.begin_at(page);
+            if let Err(error) = applied {
                 // The volume has all of it elsewhere.
-                Err(error) => {
-                    tracing::error!(%error, "the disk alone is not a state of the volume any more: it is made one again");
-                    self.void_image(epochs).await?;
-                }
+                tracing::error!(%error, "the disk alone is not a state of the volume any more: it is made one again");
+                self.void_image(epochs).await?;
             }
+        }
+        if is_void_alone(member, place, &epochs.disk.get()).await {
+            // Nothing may call it an image again if this page is lost.
+            self.set_disk(epochs, |page| page).await?;
         }
         // Without a device the volume may have gone on with what lies in the image: no older journal must be applied to that.
         if !is_whole || !epochs.is_image() || !self.are_epochs_wanted() || member.lacks_all() {
@@ -119,8 +123,11 @@ impl<R: Runtime, D: Device> Core<R, D> {
         if epochs.disk.get().state == State::Void {
             return Ok(());
         }
-        self.set_disk(epochs, |page| StatePage { state: State::Void, run: page.run.emptied(), ..page })
-            .await?;
+        // Both pages: with one of them alone, the other one would count again if that is lost.
+        for _ in 0..STATE_PAGES {
+            self.set_disk(epochs, |page| StatePage { state: State::Void, run: page.run.emptied(), ..page })
+                .await?;
+        }
         epochs.begin_at(epochs.disk.get());
         let mut lacks = epochs.lacks.borrow_mut();
         let journaled = std::mem::take(&mut lacks.journaled);
@@ -134,8 +141,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
             return Ok(());
         };
         let superblock = self.devices.superblock().clone();
-        epochs
-            .begin_at(super::journal::state_or_void(self.member(device), &epochs.place, &superblock).await?);
+        epochs.begin_at(state_or_void(self.member(device), &epochs.place, &superblock).await?);
         self.void_image(epochs).await?;
         if self.is_recovering() {
             return Ok(());

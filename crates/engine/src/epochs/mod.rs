@@ -34,7 +34,7 @@ mod turn;
 mod unapplied;
 
 pub use adopt::PastState;
-pub(crate) use adopt::{Adopted, adopt};
+pub(crate) use adopt::{Adopted, judge, or_recover};
 pub use past::Past;
 pub(crate) use recovered::damaged_extents;
 

@@ -16,7 +16,6 @@ use super::unapplied::{Most, Pieces, Unapplied, Wait, Whole};
 use super::{Adopted, Epochs, Place};
 use crate::copies::{Deadline, Member};
 use crate::core::Core;
-use crate::journal::Mode;
 use crate::planted::{Bug, planted};
 use crate::shape::Shape;
 use crate::{Error, ErrorKind, Result, Volume};
@@ -104,7 +103,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         &self,
         epochs: &Epochs,
         page: StatePage,
-        (adopted, mode): (Option<Adopted>, Mode),
+        (adopted, repair): (Option<Adopted>, bool),
     ) -> Result<bool> {
         let (member, volume) = (self.member(epochs.device()), self.devices.superblock().volume);
         match (page.state, &adopted) {
@@ -125,7 +124,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
             Unapplied::new(index, self.shape.extent_size, &applied, |extent| lost.contains(&extent))
         };
         let mut unapplied = with(index);
-        if mode == Mode::Repair {
+        if repair {
             self.give_extents_up(&unapplied.damaged_extents()).await?;
             unapplied = with(unapplied.index);
         }

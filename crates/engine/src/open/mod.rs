@@ -3,7 +3,7 @@
 //! ```text
 //! superblock.rs  reading and writing the copies on the devices      assemble.rs  which device is what, and which are refused
 //! enter.rs       the phases of an opening, and what may not be opened   judge.rs   what one device is good for
-//! apart.rs       whether a device was used without the others
+//! apart.rs       whether a device was used without the others      volume.rs    all steps of an opening
 //! ```
 
 mod apart;
@@ -11,6 +11,7 @@ mod assemble;
 mod enter;
 mod judge;
 mod superblock;
+mod volume;
 
 pub use assemble::AdoptedDisk;
 pub(crate) use assemble::{Assembled, Lacking, assemble};
@@ -18,3 +19,4 @@ pub(crate) use enter::{enter, only_copies, refuse_only_copies};
 pub(crate) use judge::{NEVER, judge};
 pub use superblock::identify;
 pub(crate) use superblock::{Table, Written, ask_superblock, write_new, write_superblocks};
+pub use volume::OpenOptions;

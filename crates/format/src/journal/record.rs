@@ -11,7 +11,7 @@
 //!                   13 4  slot       17 2  place within the slot, in blocks; both only if not gone
 //! kind 3  intent    4  4  span       8  1  0 clean, 1 dirty, 2 behind (see `intent_page.rs`)
 //! kind 4  device    4  2  device     6  1  state        7   8  last epoch in step
-//! kind 5  epoch     4  8  flush epoch (planned, for PASS)
+//! kind 5  epoch     4  8  epoch of the opening that begins
 //! ```
 //!
 //! A record states what holds after it, whole, so that replaying it twice, or over a newer map page, changes nothing in the end.

@@ -242,3 +242,34 @@ fn a_device_is_taken_out_of_use_only_if_all_of_it_is_elsewhere() {
         both.audit().await.unwrap();
     });
 }
+
+/// A lost device was to be removed, and got a successor instead: that was taken for the old one, stayed out of use, and was removed.
+#[test]
+fn the_successor_of_a_device_that_was_to_be_removed_is_used() {
+    let bench = bench(6);
+    let (world, arena) = (bench.world.clone(), bench.arena.clone());
+    let mut all = bench.devices();
+    all.push(sound(&world, Disk::new(&world, DiskOptions::hdd(MIB * 16))));
+    let new = sound(&world, Disk::new(&world, DiskOptions::hdd(MIB * 16)));
+    bench.run(async move {
+        let mirror = CreateOptions { copies: 2, policy: "raid1".to_owned(), ..options(6) };
+        let volume = make(world.clone(), all.clone(), &mirror).await;
+        for at in [Bytes::ZERO, MIB] {
+            volume.write(at, &filled(&arena, MIB, 1), Durability::Fua).await.unwrap();
+        }
+        volume.fail_device(DeviceId(2)).await.unwrap();
+        volume.remove_device(DeviceId(2)).await.unwrap();
+        volume.close().await.unwrap();
+        all.pop();
+        let names = ["one".to_owned(), "another".to_owned()];
+        let made = replace(&world, all.clone(), &names, &new, &replacement(2)).await.unwrap();
+        assert_eq!(made.devices.len(), 3);
+        all.push(new);
+        let volume = open(world.clone(), all).await.unwrap();
+        world.sleep(Nanos::from_secs(60)).await;
+        assert!(volume.status().devices.iter().all(|device| device.state == DeviceState::Active));
+        assert_eq!(volume.status().devices.len(), 3);
+        volume.audit().await.unwrap();
+        volume.close().await.unwrap();
+    });
+}
