@@ -5,7 +5,7 @@ use crate::Result;
 use crate::serve::ring::on_ring;
 use crate::volume::lock::VolumeLock;
 use crate::volume::members::{
-    adopted_disk, handles, names, open_members, open_members_to_read, open_options, with_paths,
+    adopted_disk, handles, names, open_members_to_read, open_members_to_repair, open_options, with_paths,
 };
 use crate::volume::state_dir::{StateDir, VolumeName};
 use braid_base::{Bytes, DeviceId, ExtentId};
@@ -148,7 +148,7 @@ pub fn repair(state: &StateDir, name: &VolumeName, distrust: &[DeviceId]) -> Res
     let lock = VolumeLock::take(state, name, "repaired")?;
     // Opening writes the superblocks; closing writes the map.
     let lost = on_ring(async |ring| {
-        let members = open_members(ring, &record).await?;
+        let members = open_members_to_repair(ring, &record, distrust).await?;
         let options = OpenOptions { repair: true, distrust: distrust.to_vec(), ..open_options(&members) };
         let (volume, recovery) = Volume::open(ring.clone(), handles(&members), options)
             .await

@@ -33,8 +33,25 @@ pub(crate) struct Member {
 /// # Errors
 /// `Degraded` if no path leads anywhere, `Invalid` if the devices there are of another volume.
 pub(crate) async fn open_members(ring: &Ring, record: &VolumeRecord) -> Result<Vec<Member>> {
+    open_members_but(ring, record, None).await
+}
+
+/// The same for a repair, which gives up what nothing proves: each device that is there and is not in `given_up` must be readable.
+pub(crate) async fn open_members_to_repair(
+    ring: &Ring,
+    record: &VolumeRecord,
+    given_up: &[DeviceId],
+) -> Result<Vec<Member>> {
+    open_members_but(ring, record, Some(given_up)).await
+}
+
+async fn open_members_but(
+    ring: &Ring,
+    record: &VolumeRecord,
+    given_up: Option<&[DeviceId]>,
+) -> Result<Vec<Member>> {
     let (there, missing) = look_for(record)?;
-    let (there, missing) = without_lost(ring, record, there, missing).await;
+    let (there, missing) = without_lost(ring, record, (there, missing), (Use::Write, given_up)).await;
     let found = open_paths(ring, &there, &record.models).await?;
     let members = with_missing(record, found, missing)?;
     with_adopted(record, members, |storage, device| {
@@ -48,7 +65,7 @@ pub(crate) async fn open_members(ring: &Ring, record: &VolumeRecord) -> Result<V
 /// The same for reading alone: needs no right to write to any of them.
 pub(crate) async fn open_members_to_read(ring: &Ring, record: &VolumeRecord) -> Result<Vec<Member>> {
     let (there, missing) = look_for(record)?;
-    let (there, missing) = without_lost(ring, record, there, missing).await;
+    let (there, missing) = without_lost(ring, record, (there, missing), (Use::Read, None)).await;
     let found = open_paths_to_read(ring, &there).await?;
     let members = with_missing(record, found, missing)?;
     with_adopted(record, members, |storage, _| match storage {
@@ -66,13 +83,20 @@ pub(crate) async fn open_others(ring: &Ring, record: &VolumeRecord, but: DeviceI
     with_missing(record, found, missing.into_iter().filter(|&place| place != but.index()).collect())
 }
 
-/// The same, but devices that do not answer, or say nothing of a volume any more, are missing, too, if the volume may do without them: SSDs before an adopted disk, for
-/// no start waits for a cache, and devices of one that has two copies of everything.
+/// What devices are opened for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Use {
+    Read,
+    Write,
+}
+
+/// The same, but devices that do not answer, say nothing of a volume any more, or cannot be written though that is wanted, are missing, too, if the volume may do without
+/// them: SSDs before an adopted disk, for no start waits for a cache, and devices of one that has two copies of everything; of these only what is `given_up`, if that is said.
 async fn without_lost(
     ring: &Ring,
     record: &VolumeRecord,
-    there: Vec<PathBuf>,
-    mut missing: Vec<usize>,
+    (there, mut missing): (Vec<PathBuf>, Vec<usize>),
+    (wanted, given_up): (Use, Option<&[DeviceId]>),
 ) -> (Vec<PathBuf>, Vec<usize>) {
     let mut looked = Vec::new();
     for path in there {
@@ -83,7 +107,7 @@ async fn without_lost(
     let is_mirrored = looked.iter().any(|(_, header)| header.as_ref().is_ok_and(is_mirror));
     let may_lack = |place: usize| match record.adopted() {
         Some(_) => record.devices[place].class == DeviceClass::Ssd.to_string(),
-        None => is_mirrored,
+        None => is_mirrored && given_up.is_none_or(|given_up| given_up.contains(&DeviceId(place as u16))),
     };
     let mut left = Vec::new();
     for (path, header) in looked {
@@ -96,10 +120,28 @@ async fn without_lost(
                 tracing::error!("d{place} of volume '{}' is lost: {error}", record.name);
                 missing.push(place);
             }
+            (Some(place), Ok(_)) if wanted == Use::Write && is_read_only(&path) => {
+                tracing::error!(
+                    "d{place} of volume '{}' is lost: {} is read-only",
+                    record.name,
+                    path.display()
+                );
+                missing.push(place);
+            }
             _ => left.push(path),
         }
     }
     (left, missing)
+}
+
+/// Whether nobody can write to it. To root nothing else refuses that of a device.
+fn is_read_only(path: &Path) -> bool {
+    let refused = std::fs::OpenOptions::new().write(true).open(path).map_err(|error| error.kind());
+    match refused {
+        Err(io::ErrorKind::ReadOnlyFilesystem) => true,
+        Err(io::ErrorKind::PermissionDenied) => rustix::process::geteuid().is_root(),
+        _ => false,
+    }
 }
 
 /// Adds the disk that the volume adopted, which has no superblock.

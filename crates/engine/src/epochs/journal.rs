@@ -32,7 +32,8 @@ pub(crate) async fn state_of<D: Device>(
         (Some(page), _)
             if is_recovering && page.state == State::Image && is_one_lost(&buf, superblock.volume) =>
         {
-            StatePage { sequence: page.sequence + 1, state: State::Adopting, ..page }
+            // The next one goes to the place of that.
+            StatePage { state: State::Adopting, ..page }
         }
         // While guests go on with it both say the same; they have not begun if one says that it is being adopted, and all has been applied if one says void.
         (Some(page), Some(_)) if is_recovering && page.state != State::Image => page,

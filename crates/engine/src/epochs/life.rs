@@ -51,10 +51,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
                 self.void_image(epochs).await?;
             }
         }
-        if is_void_alone(member, place, &epochs.disk.get()).await {
-            // Nothing may call it an image again if this page is lost.
-            self.set_disk(epochs, |page| page).await?;
-        }
+        self.have_both_say_void(epochs).await?;
         // Without a device the volume may have gone on with what lies in the image: no older journal must be applied to that.
         if !is_whole || !epochs.is_image() || !self.are_epochs_wanted() || member.lacks_all() {
             self.void_image(epochs).await?;
@@ -121,17 +118,26 @@ impl<R: Runtime, D: Device> Core<R, D> {
     /// lacks it in its place, it counts as behind, and goes there from the SSDs. The caller is the only one to apply anything.
     pub(super) async fn void_image(&self, epochs: &Epochs) -> Result<()> {
         if epochs.disk.get().state == State::Void {
-            return Ok(());
+            return self.have_both_say_void(epochs).await;
         }
-        // Both pages: with one of them alone, the other one would count again if that is lost.
-        for _ in 0..STATE_PAGES {
-            self.set_disk(epochs, |page| StatePage { state: State::Void, run: page.run.emptied(), ..page })
-                .await?;
-        }
+        self.set_disk(epochs, |page| StatePage { state: State::Void, run: page.run.emptied(), ..page })
+            .await?;
+        self.have_both_say_void(epochs).await?;
         epochs.begin_at(epochs.disk.get());
         let mut lacks = epochs.lacks.borrow_mut();
         let journaled = std::mem::take(&mut lacks.journaled);
         journaled.ranges().for_each(|range| lacks.unknown.insert(range));
+        Ok(())
+    }
+
+    /// If the disk is void, both pages say so from here on: with one of them alone, what the other one says would count again if that is lost.
+    async fn have_both_say_void(&self, epochs: &Epochs) -> Result<()> {
+        let (member, volume) = (self.member(epochs.device()), self.devices.superblock().volume);
+        for _ in 0..STATE_PAGES {
+            if is_void_alone(member, (&epochs.place, volume), &epochs.disk.get()).await {
+                self.set_disk(epochs, |page| page).await?;
+            }
+        }
         Ok(())
     }
 

@@ -106,19 +106,21 @@ impl<R: Runtime, D: Device> Core<R, D> {
         (adopted, repair): (Option<Adopted>, bool),
     ) -> Result<bool> {
         let (member, volume) = (self.member(epochs.device()), self.devices.superblock().volume);
-        match (page.state, &adopted) {
+        let applied = match (page.state, &adopted) {
             // The map is written.
             (State::Adopting, Some(_)) => {
                 self.set_disk(epochs, |page| StatePage { state: State::Recovered, ..page }).await?;
+                Vec::new()
             }
-            (State::Recovered, _) if member.is_current() && !member.lacks_all() => {}
+            (State::Recovered, _) if member.is_current() && !member.lacks_all() => {
+                applied_of(member, &epochs.place, volume).await?
+            }
             _ => return Ok(false),
-        }
+        };
         let index = match adopted {
             Some(adopted) => adopted.index,
             None => Index::read(member, (&epochs.place, volume), page.run, self.image_len()).await?,
         };
-        let applied = applied_of(member, &epochs.place, volume).await?;
         let with = |index| {
             let lost = self.state.borrow().map.lost();
             Unapplied::new(index, self.shape.extent_size, &applied, |extent| lost.contains(&extent))

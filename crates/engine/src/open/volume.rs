@@ -1,5 +1,7 @@
 //! How a volume is opened.
 
+use super::assemble::Highest;
+use super::superblock::unwritten;
 use super::{AdoptedDisk, Assembled, Lacking, assemble, enter, refuse_only_copies};
 use crate::adopted::{self, DirtySpans, refuse_dirty};
 use crate::copies::{BlockSlots, Buffers, Devices, Member, WriteBacks, watched};
@@ -61,13 +63,13 @@ impl OpenOptions {
 /// Why an opening was refused.
 struct Refused<D> {
     error: Error,
-    /// A device that took no superblock, of a volume that may have all elsewhere.
-    unwritten: Option<Rc<D>>,
+    /// Devices that take no superblock, of a volume that may have all elsewhere.
+    unwritten: Vec<Rc<D>>,
 }
 
 impl<D> From<Error> for Refused<D> {
     fn from(error: Error) -> Refused<D> {
-        Refused { error, unwritten: None }
+        Refused { error, unwritten: Vec::new() }
     }
 }
 
@@ -82,22 +84,26 @@ impl<R: Runtime, D: Device> Volume<R, D> {
     /// nothing was changed.
     pub async fn open(rt: R, devices: Vec<D>, mut options: OpenOptions) -> Result<(Volume<R, D>, Recovery)> {
         let mut devices: Vec<Rc<D>> = devices.into_iter().map(Rc::new).collect();
-        let mut first: Option<Error> = None;
+        let (mut first, mut beyond): (Option<Error>, _) = (None, Highest::default());
         loop {
-            let Refused { error, unwritten } = match open_on(&rt, devices.clone(), &options).await {
+            let before = (first.is_some(), &mut beyond);
+            let Refused { error, unwritten } = match open_on(&rt, devices.clone(), &options, before).await {
                 Ok(opened) => return Ok(opened),
                 Err(refused) => refused,
             };
-            let is_it = |device: &Rc<D>| unwritten.as_ref().is_some_and(|it| Rc::ptr_eq(it, device));
-            match devices.iter().position(is_it) {
-                Some(place) if devices.len() > 1 => {
+            // A repair gives up what nothing proves: it must see all.
+            if unwritten.is_empty() || options.repair {
+                return Err(first.map_or(error.clone(), |first| without_unwritten(&first, &error)));
+            }
+            for device in unwritten {
+                let is_it = |other: &Rc<D>| Rc::ptr_eq(other, &device);
+                if let Some(place) = devices.iter().position(is_it) {
                     tracing::error!(%error, "the volume is opened without {}", options.names[place]);
                     devices.remove(place);
                     options.names.remove(place);
-                    first.get_or_insert(error);
                 }
-                _ => return Err(first.map_or(error.clone(), |first| without_unwritten(&first, &error))),
             }
+            first.get_or_insert(error);
         }
     }
 }
@@ -110,11 +116,13 @@ fn without_unwritten(first: &Error, second: &Error) -> Error {
     Error::new(first.kind(), text)
 }
 
-/// Opens a volume on these devices. Each step may refuse; up to [`enter`] nothing is changed.
+/// Opens a volume on these devices. Each step may refuse; up to [`enter`] nothing is changed. If it has been tried with more devices before, the numbers go beyond those
+/// of all, and each device that is left must take a superblock before any of them gets a new one.
 async fn open_on<R: Runtime, D: Device>(
     rt: &R,
     devices: Vec<Rc<D>>,
     options: &OpenOptions,
+    (is_repeated, beyond): (bool, &mut Highest),
 ) -> std::result::Result<(Volume<R, D>, Recovery), Refused<D>> {
     let OpenOptions { names, distrust, adopted, recover: recovery, .. } = options;
     let lacking = if *recovery { Lacking::Recovered } else { Lacking::Refused };
@@ -175,11 +183,22 @@ async fn open_on<R: Runtime, D: Device>(
     if let Some(image) = new_image {
         watched(rt, &members, image.begin(rt, &members, &superblock)).await?;
     }
-    let (failed, refused) = (Cell::new(None), |device: DeviceId| devices[device.index()].clone());
-    let entered = watched(rt, &members, enter(rt, &members, &mut superblock, highest, &failed)).await;
+    *beyond = beyond.max(highest);
+    let by_id = |device: DeviceId| devices[device.index()].clone();
+    if is_repeated {
+        let unwritten =
+            watched(rt, &members, async { Ok::<_, Error>(unwritten(rt, &members).await) }).await?;
+        if let Some((_, error)) = unwritten.first() {
+            let error = error.clone();
+            let unwritten = unwritten.iter().filter_map(|(device, _)| by_id(*device)).collect();
+            return Err(Refused { error, unwritten });
+        }
+    }
+    let failed = Cell::new(None);
+    let entered = watched(rt, &members, enter(rt, &members, &mut superblock, *beyond, &failed)).await;
     if let Err(error) = entered {
-        let device = failed.get().filter(|_| shape.copies > 1).and_then(refused);
-        return Err(Refused { error, unwritten: device });
+        let device = failed.get().filter(|_| shape.copies > 1).and_then(by_id);
+        return Err(Refused { error, unwritten: device.into_iter().collect() });
     }
     let replicas = rings(&superblock, |device| members[device.index()].is_current());
     state.set_only_journal(only_journal(&superblock, |device| members[device.index()].is_current()));

@@ -1,22 +1,29 @@
 //! The two pages that say what a disk that keeps epochs is: the one that counts must be the newest, whatever fails and whichever is lost.
 
+use crate::device_returns::{plugged_in, wait_until_active};
 use crate::epochs::{BLOCK, SIZE, SSD, content, epochs, recovered, sound, wait_for_image};
+use crate::epochs_damaged::{SECTOR, check_damage, with_bad};
 use crate::epochs_failing::{DISK, Rigged, two, wait_until_applied};
+use crate::epochs_recovery::just_recovered;
 use crate::recovery_campaign::{Lost, alone, lose_ssd_at_work};
+use crate::recovery_damage::journal_of;
 use crate::rig::{filled, make, open, open_with, refused};
-use braid_base::{Bytes, MIB, Nanos};
-use braid_engine::{Durability, ErrorKind, Export};
+use braid_base::{Bytes, MIB, Nanos, Rng};
+use braid_engine::{Durability, ErrorKind, Export, identify};
 use braid_format::epoch_journal::{
     Entry, PAGE, Run, SEGMENTS, STATE_PAGES, State, StatePage, encode_index, encode_state, newest_state,
 };
-use braid_format::superblock::{DeviceState, Region, RegionKind, Superblock};
+use braid_format::superblock::{DeviceState, Features, Region, RegionKind, Superblock};
 use braid_runtime::{Arena, Device, Runtime};
 use braid_sim::{Disk, FaultPlan, Faults, Faulty, World};
+use std::cell::Cell;
+use std::collections::BTreeSet;
+use std::rc::Rc;
 
 const RAID1: &str = "raid1";
 
 fn journal_of_epochs(superblock: &Superblock) -> Region {
-    superblock.region(RegionKind::EpochJournal, 0).expect("it keeps epochs").clone()
+    *superblock.region(RegionKind::EpochJournal, 0).expect("it keeps epochs")
 }
 
 /// What the disk says that it is.
@@ -55,10 +62,13 @@ async fn write_older_run(disk: &Disk, superblock: &Superblock, segments: u64) ->
 async fn made(world: &World, rigged: &Rigged) -> Superblock {
     let volume = make(world.clone(), rigged.devices(), &epochs(21)).await;
     wait_for_image(world, &volume).await;
-    volume.write(Bytes::ZERO, &filled(&rigged.arena, MIB, 7), Durability::Fua).await.unwrap();
+    volume
+        .write(Bytes::ZERO, &filled(&rigged.arena, MIB, 7), Durability::Fua)
+        .await
+        .expect("the devices are sound");
     wait_until_applied(world, &volume).await;
     let superblock = volume.superblock();
-    volume.close().await.unwrap();
+    volume.close().await.expect("the devices are sound");
     superblock
 }
 
@@ -116,6 +126,42 @@ fn a_damaged_page_brings_no_image_back_that_was_given_up() {
             volume.close().await.unwrap();
             let zeros = filled(&rigged.arena, PAGE, 0);
             disk.write(journal_of_epochs(&superblock).offset + PAGE * page, &zeros).await.unwrap();
+            let volume = open(world.clone(), rigged.devices()).await.unwrap();
+            volume.audit().await.expect("both copies are alike");
+            volume.close().await.unwrap();
+        });
+    }
+}
+
+/// A page of a disk that was back could not be read, so it counted as no image, and nothing was written that says so: the next opening read the page, and wrote what the run
+/// had had over newer bytes.
+#[test]
+#[cfg_attr(feature = "planted", ignore)]
+fn a_disk_that_returns_with_a_bad_page_says_that_it_is_no_image() {
+    for page in 0..STATE_PAGES {
+        let world = World::new(26);
+        let rigged = two(&world);
+        world.clone().block_on(async move {
+            let volume = make(world.clone(), rigged.devices(), &epochs(26)).await;
+            wait_for_image(&world, &volume).await;
+            volume.write(Bytes::ZERO, &filled(&rigged.arena, MIB / 4, 1), Durability::Fua).await.unwrap();
+            while volume.status().journaled == Bytes::ZERO {
+                world.sleep(Nanos::from_millis(1)).await;
+            }
+            volume.fail_device(DISK).await.unwrap();
+            volume.set_policy(RAID1).await.unwrap();
+            world.sleep(Nanos::from_secs(1)).await;
+            let superblock = volume.superblock();
+            assert!(newest(&rigged.disks[1], &superblock).await.run.segments > 0);
+            let (start, faults) =
+                (journal_of_epochs(&superblock).offset + PAGE * page, rigged.disks[1].faults());
+            faults.set(FaultPlan { bad_reads: Some(start..start + PAGE), ..FaultPlan::default() });
+            volume.return_device(plugged_in(&world, &rigged.disks[1]), "it").await.unwrap();
+            faults.set(FaultPlan::default());
+            wait_until_active(&world, &volume, 1).await;
+            volume.write(Bytes::ZERO, &filled(&rigged.arena, MIB / 4, 2), Durability::Fua).await.unwrap();
+            world.sleep(Nanos::from_secs(60)).await;
+            volume.close().await.unwrap();
             let volume = open(world.clone(), rigged.devices()).await.unwrap();
             volume.audit().await.expect("both copies are alike");
             volume.close().await.unwrap();
@@ -210,4 +256,117 @@ fn a_damaged_page_costs_no_more_than_a_comparison() {
             volume.close().await.unwrap();
         });
     }
+}
+
+/// Power fails while a disk is opened: it is opened again, with the same in it.
+async fn cut_at_any_instant(world: &World, disk: &Disk, base: &[u8], rng: &mut Rng) {
+    let is_open = Rc::new(Cell::new(false));
+    let (opening, rt, device) = (is_open.clone(), world.clone(), sound(disk, world));
+    world.spawn(async move {
+        let volume = open(rt, vec![device]).await.expect("it is being made the volume");
+        opening.set(true);
+        volume.close().await.expect("the disk is sound");
+    });
+    let mut cuts = Vec::new();
+    while !is_open.get() {
+        let mut left = disk.store();
+        left.power_cut(rng);
+        cuts.push(left);
+        world.sleep(Nanos::from_micros(500)).await;
+    }
+    for left in cuts {
+        let device = sound(&left.attach(world), world);
+        let volume = open(world.clone(), vec![device]).await.expect("one page is whole");
+        check_damage(&volume, base, &BTreeSet::new()).await;
+        volume.close().await.expect("the disk can be written");
+    }
+}
+
+/// The page was damaged that says that the disk is being made the volume, and the older one said that it is an image: the map counted, which says that all is in its place, and
+/// what the journal had was dropped.
+#[test]
+#[cfg_attr(feature = "planted", ignore)]
+fn a_damaged_state_page_of_an_interrupted_recovery_costs_nothing() {
+    let world = World::new(16);
+    world.clone().block_on(async move {
+        let mut rng = world.fork_rng();
+        let Lost { disk, base, superblock } = lose_ssd_at_work(&world, 16, &mut rng).await;
+        let region = superblock.region(RegionKind::EpochJournal, 0).expect("it has a journal of epochs");
+        let (mut gone_on, arena) = (0, Arena::new(MIB));
+        let is_open = Rc::new(Cell::new(false));
+        let (opening, rt, device) = (is_open.clone(), world.clone(), sound(&disk, &world));
+        world.spawn(async move {
+            let (volume, _) = open_with(rt, vec![device], alone).await.expect("it is an image");
+            opening.set(true);
+            volume.close().await.expect("the disk is sound");
+        });
+        let mut killed = Vec::new();
+        while !is_open.get() {
+            world.sleep(Nanos::from_millis(1)).await;
+            killed.push(disk.store());
+        }
+        for mut left in killed {
+            left.kill();
+            let left = left.attach(&world);
+            let (page, _) = journal_of(&left, &superblock).await;
+            if page.state != State::Adopting {
+                continue;
+            }
+            let at = region.offset + PAGE * (page.sequence % STATE_PAGES);
+            let unread = with_bad(&world, &left.fork(&world).restart(&world), at..at + SECTOR);
+            left.write(at, &filled(&arena, PAGE, 0)).await.expect("the disk is sound");
+            left.flush().await.expect("the disk is sound");
+            let rotten = left.fork(&world);
+            let header = identify(&world, Rc::new(sound(&left, &world)), "the disk").await;
+            if header.expect("it is one of a volume").features.incompat & Features::UNAPPLIED == 0 {
+                // No superblock says yet that it is the volume.
+                continue;
+            }
+            for device in [sound(&left, &world), unread] {
+                let volume = open(world.clone(), vec![device]).await.expect("the other page tells");
+                check_damage(&volume, &base, &BTreeSet::new()).await;
+                volume.close().await.expect("the disk can be written");
+                gone_on += 1;
+            }
+            if gone_on == 2 {
+                cut_at_any_instant(&world, &rotten, &base, &mut rng).await;
+            }
+        }
+        assert!(gone_on > 0, "no instant was between");
+    });
+}
+
+/// A disk whose recovery had ended was refused, for all of it, if one of the two pages could not be read.
+#[test]
+#[cfg_attr(feature = "planted", ignore)]
+fn a_bad_state_page_of_a_disk_that_is_alone_costs_nothing() {
+    let world = World::new(17);
+    world.clone().block_on(async move {
+        let mut rng = world.fork_rng();
+        let Lost { disk, base, superblock } = lose_ssd_at_work(&world, 17, &mut rng).await;
+        let region = superblock.region(RegionKind::EpochJournal, 0).expect("it has a journal of epochs");
+        let volume =
+            just_recovered(&world, &disk, &Faults::new(FaultPlan::default(), world.fork_rng())).await;
+        volume.complete_recovery().await.expect("the disk is sound");
+        let (arena, mut expected) = (Arena::new(MIB), base);
+        volume
+            .write(Bytes::ZERO, &filled(&arena, BLOCK, 9), Durability::Fua)
+            .await
+            .expect("the disk is sound");
+        expected[..BLOCK.as_usize()].fill(9);
+        let used = disk.fork(&world).restart(&world);
+        volume.close().await.expect("the disk is sound");
+        for left in [used, disk.restart(&world)] {
+            for page in (0..STATE_PAGES).map(|i| region.offset + PAGE * i) {
+                let rotten = left.fork(&world).restart(&world);
+                rotten.write(page, &filled(&arena, PAGE, 0)).await.expect("the disk is sound");
+                let unread = with_bad(&world, &left.fork(&world).restart(&world), page..page + SECTOR);
+                for device in [sound(&rotten, &world), unread] {
+                    let volume = open(world.clone(), vec![device]).await.expect("all of it is there");
+                    check_damage(&volume, &expected, &BTreeSet::new()).await;
+                    volume.close().await.expect("the disk can be written");
+                }
+            }
+        }
+    });
 }

@@ -308,53 +308,6 @@ fn devices_that_the_volume_went_on_without_do_not_count_as_missing() {
     }
 }
 
-/// A half that is there, and can be read, and takes no superblock kept the volume from being opened, until somebody took it away.
-#[test]
-fn a_half_that_cannot_be_written_is_done_without() {
-    for i in 0..2 {
-        let bench = bench(19);
-        let (world, arena) = parts(&bench);
-        let (both, all, faults) = (parts(&bench), bench.devices(), bench.faults[i].clone());
-        bench.run(async move {
-            made_mirror(&both, &all).await;
-            faults.set(FaultPlan { writes: 1.0, ..FaultPlan::default() });
-            let volume = open(world.clone(), all.clone()).await.expect("the other half has all of it");
-            assert_eq!(volume.status().devices[i].state, DeviceState::Missing);
-            volume.write(MIB, &filled(&arena, MIB, 9), Durability::Fua).await.unwrap();
-            volume.close().await.unwrap();
-            faults.set(FaultPlan::default());
-            let volume = open(world.clone(), all).await.unwrap();
-            assert!(holds(&volume, &arena, MIB, MIB, 9).await.unwrap());
-            world.sleep(Nanos::from_secs(60)).await;
-            assert!(volume.status().devices.iter().all(|device| device.state == DeviceState::Active));
-            volume.audit().await.unwrap();
-            volume.close().await.unwrap();
-        });
-    }
-}
-
-/// Without it nothing is lost in silence: what it alone holds keeps the volume closed.
-#[test]
-fn a_half_that_cannot_be_written_and_alone_holds_something_is_not_done_without() {
-    let bench = bench(20);
-    let (world, arena, all) = (bench.world.clone(), bench.arena.clone(), bench.devices());
-    let faults = bench.faults[0].clone();
-    bench.run(async move {
-        let policy = "pass,window=90%,max-lag=100%,idle=1h".to_owned();
-        let made = CreateOptions { copies: 2, policy, ..options(20) };
-        let volume = make(world.clone(), all.clone(), &made).await;
-        volume.write(Bytes::ZERO, &filled(&arena, MIB, 1), Durability::Fua).await.unwrap();
-        assert_eq!(volume.status().behind, MIB);
-        drop(volume);
-        faults.set(FaultPlan { writes: 1.0, ..FaultPlan::default() });
-        let error = refused(open(world.clone(), all.clone()).await);
-        assert!(error.kind() == ErrorKind::Io && mentions(&error, &["d0"]), "{error}");
-        faults.set(FaultPlan::default());
-        let volume = open(world.clone(), all).await.unwrap();
-        assert!(holds(&volume, &arena, Bytes::ZERO, MIB, 1).await.unwrap());
-    });
-}
-
 /// What is given up with one device, the other one has: not if that failed before.
 #[test]
 fn a_device_is_not_given_up_beside_one_that_failed_before() {
