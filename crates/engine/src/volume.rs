@@ -1,4 +1,4 @@
-//! The volume's public face: open, the verbs of a disk, and what an administrator asks.
+//! The volume's public face: its end, the verbs of a disk, and what an administrator asks. How it is opened: `open/volume.rs`.
 
 use crate::adopted::refuse_moving_homes;
 use crate::core::Core;
