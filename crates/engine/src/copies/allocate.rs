@@ -84,14 +84,15 @@ impl<R: Runtime, D: Device> Core<R, D> {
         image: Option<DeviceId>,
     ) -> Result<SlotNumber> {
         let not = self.device_of(home);
-        let is_degraded = || self.devices.iter().any(Member::is_lacking);
+        // The device of the home may be what has been given up while room was waited for: then there would be no copy.
+        let may_be_alone = || self.member(not).is_current() && self.devices.iter().any(Member::is_lacking);
         let has_other = self.devices.iter().any(|m| m.id != not && m.is_filled());
-        if !has_other && is_degraded() {
+        if !has_other && may_be_alone() {
             return Ok(SlotNumber::NONE);
         }
         match self.allocate_second(extent, home, second, image).await {
             // The others are full, or one is being added and has no slots yet.
-            Err(error) if error.kind() == ErrorKind::NoSpace && is_degraded() => Ok(SlotNumber::NONE),
+            Err(error) if error.kind() == ErrorKind::NoSpace && may_be_alone() => Ok(SlotNumber::NONE),
             result => result,
         }
     }

@@ -349,6 +349,10 @@ impl<R: Runtime, D: Device> Core<R, D> {
             entry
         };
         let copies = self.copies_of(extent, &entry);
+        // A new extent is in no map yet: nothing keeps both of its devices from being given up meanwhile.
+        if !self.locate(copies.current).0.is_current() {
+            return Err(none_there(extent));
+        }
         let result = |slot: SlotNumber| results.iter().find(|(s, _)| *s == slot).map(|(_, result)| result);
         match (result(copies.current), copies.other) {
             (Some(Ok(())), _) => Ok(entry),

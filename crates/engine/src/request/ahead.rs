@@ -151,17 +151,17 @@ impl Ahead {
     }
 
     /// What a request was to bring of an extent has come; nothing if it was not to be read. It is dropped if nothing comes of it any more.
-    pub fn end(&mut self, extent: ExtentId, request: &Rc<Request>, read: Option<Buf>) {
-        let Some(part) = self.parts.get_mut(&extent) else { return };
-        if !Rc::ptr_eq(&part.request, request) || part.bytes.is_some() {
+    pub fn end(&mut self, piece: &Piece, request: &Rc<Request>, read: Option<Buf>) {
+        let Some(part) = self.parts.get_mut(&piece.extent) else { return };
+        if !Rc::ptr_eq(&part.request, request) || part.range != piece.range || part.bytes.is_some() {
             return;
         }
         match read {
             Some(bytes) => {
                 part.bytes = Some(bytes);
-                self.came.touch(extent);
+                self.came.touch(piece.extent);
             }
-            None => _ = self.parts.remove(&extent),
+            None => _ = self.parts.remove(&piece.extent),
         }
     }
 
@@ -222,7 +222,7 @@ mod tests {
         buf.with_bytes_mut(|bytes| bytes.iter_mut().zip(0..).for_each(|(byte, at)| *byte = (at >> 10) as u8));
         let request = request();
         ahead.expect(&piece(0..128), &request);
-        ahead.end(EXTENT, &request, Some(buf));
+        ahead.end(&piece(0..128), &request, Some(buf));
         ahead
     }
 
@@ -263,10 +263,28 @@ mod tests {
         assert!(ahead.coming(&piece(64..128)).is_none());
         ahead.expect(&piece(0..128), &second);
         let buf = ahead.room(KIB * 128).unwrap();
-        ahead.end(EXTENT, &first, Some(buf.clone()));
+        ahead.end(&piece(0..128), &first, Some(buf.clone()));
         assert_eq!(read(&ahead, 64..128), None, "the second one is on its way");
-        ahead.end(EXTENT, &second, Some(buf));
+        ahead.end(&piece(0..128), &second, Some(buf));
         assert!(read(&ahead, 64..128).is_some());
+    }
+
+    /// Two pieces of an extent came by one request: the second got the bytes of the first.
+    #[test]
+    fn a_piece_gets_its_own_bytes_alone() {
+        let (mut ahead, request) = (Ahead::new(MIB).unwrap(), request());
+        ahead.expect(&piece(0..64), &request);
+        ahead.expect(&piece(64..128), &request);
+        let half = |ahead: &mut Ahead, value: u8| {
+            let buf = ahead.room(KIB * 64).unwrap();
+            buf.with_bytes_mut(|bytes| bytes.fill(value));
+            Some(buf)
+        };
+        let (first, second) = (half(&mut ahead, 1), half(&mut ahead, 2));
+        ahead.end(&piece(0..64), &request, first);
+        assert_eq!(read(&ahead, 64..128), None);
+        ahead.end(&piece(64..128), &request, second);
+        assert_eq!(read(&ahead, 64..128), Some(2));
     }
 
     #[test]

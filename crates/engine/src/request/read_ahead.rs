@@ -165,6 +165,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
             Some(run) => {
                 run.is_open
                     && run.at + run.len == at
+                    && run.deadline == deadline
                     && run.len + piece.len() <= longest_run(self.member(device))
             }
             None => is_asked && is_disk(self.member(device)) || self.member(device).ahead.available() > 0,
@@ -179,8 +180,12 @@ impl<R: Runtime, D: Device> Core<R, D> {
         let (len, moves) = (piece.len(), self.state.borrow().moved.count(piece.extent));
         match run {
             Some(run) => {
-                run.parts.push(Joined { piece, moves });
                 run.len += len;
+                // Of an extent there is one part in memory.
+                match run.parts.last_mut().map(|last| &mut last.piece) {
+                    Some(last) if last.extent == piece.extent => last.range.end = piece.range.end,
+                    _ => run.parts.push(Joined { piece, moves }),
+                }
             }
             None => {
                 let first = self.shape.bytes_of(piece.extent).start + piece.range.start;
@@ -256,7 +261,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
             let end = at + piece.len();
             let stayed =
                 self.state.borrow().moved.count(piece.extent) == *moves || planted(Bug::AheadOfLeftSlot);
-            ahead.end(piece.extent, request, (counts && stayed).then(|| buf.slice(at..end)));
+            ahead.end(piece, request, (counts && stayed).then(|| buf.slice(at..end)));
             at = end;
         }
         request.end(took.unwrap_or_default());

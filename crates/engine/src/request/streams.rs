@@ -163,7 +163,7 @@ impl Streams {
             false => 1,
         };
         *last = Last { at: read.start, len, distance: if reads > 1 { distance } else { Bytes::ZERO }, reads };
-        let step = match distance > self.extent_size {
+        let step = match distance > self.extent_size.max(len) {
             true => Step::Stride { distance, len },
             false => Step::InOrder,
         };

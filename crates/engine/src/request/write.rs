@@ -221,7 +221,9 @@ impl<R: Runtime, D: Device> Core<R, D> {
     #[inline]
     fn is_plain(&self, piece: &Piece, entry: &Entry) -> bool {
         let only = entry.second == SlotNumber::NONE && !self.state.borrow().map.has_extras(piece.extent);
-        only && self.active_epochs().is_none() && self.changes_no_map(piece, entry)
+        // One copy where two are required: its device may have been given up since.
+        let counts = || self.shape.copies == 1 || self.locate(entry.home).0.is_current();
+        only && self.active_epochs().is_none() && self.changes_no_map(piece, entry) && counts()
     }
 
     /// Asks the policy where a write goes. That to an extent without a home goes where the home is allocated.

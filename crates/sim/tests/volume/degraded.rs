@@ -159,3 +159,47 @@ fn a_first_write_to_one_device_that_is_given_up_meanwhile_is_not_acknowledged() 
         world.halt();
     }
 }
+
+/// A mirror of an SSD and two disks, and the first extent that has a copy on the small disk, and none on the large one.
+async fn up_to_the_small_disk(world: &World, most: Option<Bytes>) -> (Rig, Vec<Disk>, Bytes) {
+    let (volume, disks) = three(world, [MIB * 16, MIB * 18, MIB * 16], &raid1(99, MIB * 8)).await;
+    let arena = Arena::new(MIB);
+    for at in (0..64).map(|i| KIB * 128 * i) {
+        if most == Some(at) {
+            return (volume, disks, at);
+        }
+        volume.write(at, &filled(&arena, KIB * 128, 1), Durability::Fua).await.unwrap();
+        let second = volume.explain(at).unwrap().second.map(|(device, ..)| device);
+        if most.is_none() && second == Some(DeviceId(2)) {
+            return (volume, disks, at);
+        }
+    }
+    panic!("no copy comes to the small disk");
+}
+
+/// Both devices of a new extent were given up during its first write, as ones on which nothing lies alone. The write was acknowledged, and the flush after it, too.
+#[test]
+fn a_first_write_to_two_devices_that_are_given_up_meanwhile_is_not_acknowledged() {
+    let (world, rt) = (World::new(957), World::new(957));
+    let at = world.clone().block_on(async move { up_to_the_small_disk(&world, None).await.2 });
+    rt.clone().block_on(async move {
+        let (volume, disks, at) = up_to_the_small_disk(&rt, Some(at)).await;
+        let arena = Arena::new(MIB);
+        volume.write(Bytes::ZERO, &filled(&arena, KIB * 4, 1), Durability::Volatile).await.unwrap();
+        let lost = [&disks[0], &disks[2]];
+        lost.iter().for_each(|disk| stall(disk, Nanos::from_secs(3)));
+        let result = write_beside(&rt, &volume, at, filled(&arena, KIB * 128, 2));
+        rt.sleep(Nanos::from_millis(1)).await;
+        let no_flush = FaultPlan { flushes: 1.0, ..FaultPlan::default() };
+        lost.iter().for_each(|disk| disk.faults().set(no_flush.clone()));
+        volume.flush().await.expect("the large disk has all that was acknowledged");
+        let states = [0, 2].map(|device| state(&volume, device));
+        rt.sleep(Nanos::from_secs(10)).await;
+        let written = result.take().unwrap();
+        assert!(
+            written.is_err() || volume.flush().await.is_err(),
+            "no device has it that is in use: {states:?}"
+        );
+        assert!(holds(&volume, &arena, Bytes::ZERO, KIB * 128, 1).await.unwrap());
+    });
+}
