@@ -51,7 +51,7 @@ async fn open_members_but(
     given_up: Option<&[DeviceId]>,
 ) -> Result<Vec<Member>> {
     let (there, missing) = look_for(record)?;
-    let (there, missing) = without_lost(ring, record, (there, missing), (Use::Write, given_up)).await;
+    let (there, missing) = without_lost(ring, record, (there, missing), given_up).await;
     let found = open_paths(ring, &there, &record.models).await?;
     let members = with_missing(record, found, missing)?;
     with_adopted(record, members, |storage, device| {
@@ -65,7 +65,7 @@ async fn open_members_but(
 /// The same for reading alone: needs no right to write to any of them.
 pub(crate) async fn open_members_to_read(ring: &Ring, record: &VolumeRecord) -> Result<Vec<Member>> {
     let (there, missing) = look_for(record)?;
-    let (there, missing) = without_lost(ring, record, (there, missing), (Use::Read, None)).await;
+    let (there, missing) = without_lost(ring, record, (there, missing), None).await;
     let found = open_paths_to_read(ring, &there).await?;
     let members = with_missing(record, found, missing)?;
     with_adopted(record, members, |storage, _| match storage {
@@ -83,20 +83,13 @@ pub(crate) async fn open_others(ring: &Ring, record: &VolumeRecord, but: DeviceI
     with_missing(record, found, missing.into_iter().filter(|&place| place != but.index()).collect())
 }
 
-/// What devices are opened for.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Use {
-    Read,
-    Write,
-}
-
-/// The same, but devices that do not answer, say nothing of a volume any more, or cannot be written though that is wanted, are missing, too, if the volume may do without
+/// The same, but devices that do not answer, or say nothing of a volume any more, are missing, too, if the volume may do without
 /// them: SSDs before an adopted disk, for no start waits for a cache, and devices of one that has two copies of everything; of these only what is `given_up`, if that is said.
 async fn without_lost(
     ring: &Ring,
     record: &VolumeRecord,
     (there, mut missing): (Vec<PathBuf>, Vec<usize>),
-    (wanted, given_up): (Use, Option<&[DeviceId]>),
+    given_up: Option<&[DeviceId]>,
 ) -> (Vec<PathBuf>, Vec<usize>) {
     let mut looked = Vec::new();
     for path in there {
@@ -120,28 +113,10 @@ async fn without_lost(
                 tracing::error!("d{place} of volume '{}' is lost: {error}", record.name);
                 missing.push(place);
             }
-            (Some(place), Ok(_)) if wanted == Use::Write && is_read_only(&path) => {
-                tracing::error!(
-                    "d{place} of volume '{}' is lost: {} is read-only",
-                    record.name,
-                    path.display()
-                );
-                missing.push(place);
-            }
             _ => left.push(path),
         }
     }
     (left, missing)
-}
-
-/// Whether nobody can write to it. To root nothing else refuses that of a device.
-fn is_read_only(path: &Path) -> bool {
-    let refused = std::fs::OpenOptions::new().write(true).open(path).map_err(|error| error.kind());
-    match refused {
-        Err(io::ErrorKind::ReadOnlyFilesystem) => true,
-        Err(io::ErrorKind::PermissionDenied) => rustix::process::geteuid().is_root(),
-        _ => false,
-    }
 }
 
 /// Adds the disk that the volume adopted, which has no superblock.

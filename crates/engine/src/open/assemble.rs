@@ -42,16 +42,10 @@ pub(crate) struct Assembled<D> {
 
 /// The highest epoch and the highest sequence of all devices that were found. One that was given up may have higher ones than those that count: the
 /// opening goes beyond it, so that its superblock is not the newest one if the power fails before all have been written.
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Copy)]
 pub(crate) struct Highest {
     pub epoch: u64,
     pub sequence: u64,
-}
-
-impl Highest {
-    pub fn max(self, other: Highest) -> Highest {
-        Highest { epoch: self.epoch.max(other.epoch), sequence: self.sequence.max(other.sequence) }
-    }
 }
 
 /// Which of the devices is a disk that the volume adopted, and what it is known by: there is no mark on it.

@@ -12,7 +12,6 @@ use braid_format::map_page::Entry;
 use braid_format::superblock::{Features, Phase, RegionKind, Superblock};
 use braid_policy::Origin;
 use braid_runtime::{Device, Runtime};
-use std::cell::Cell;
 
 /// The extents of which a device that is not there, and was current until now, holds the only current copy.
 pub(crate) fn only_copies<D: Device>(
@@ -58,13 +57,12 @@ pub(crate) fn refuse_only_copies<D: Device>(
     Err(Error::new(ErrorKind::Degraded, text))
 }
 
-/// Enters a new epoch: `Opening` on all devices, then `Open` on all. Data is written after that. `failed` gets the device that took no superblock, if that fails.
+/// Enters a new epoch: `Opening` on all devices, then `Open` on all. Data is written after that.
 pub(crate) async fn enter<R: Runtime, D: Device>(
     rt: &R,
     members: &[Member<D>],
     superblock: &mut Superblock,
     highest: Highest,
-    failed: &Cell<Option<DeviceId>>,
 ) -> Result<()> {
     // An opening that was interrupted wrote no data, so its number serves again. But not without a device that may have taken part:
     // what that knows of this number must not pass for what is written now.
@@ -82,9 +80,7 @@ pub(crate) async fn enter<R: Runtime, D: Device>(
                 entry.in_step = epoch;
             }
         }
-        if let Written::Failed { device, error, .. } = write_superblocks(rt, members.iter(), superblock).await
-        {
-            failed.set(Some(device));
+        if let Written::Failed { error, .. } = write_superblocks(rt, members.iter(), superblock).await {
             return Err(error);
         }
     }

@@ -177,32 +177,6 @@ pub(crate) async fn write_superblocks<'a, R: Runtime, D: Device>(
     Written::All
 }
 
-/// The devices that do not take the last copy of the superblock that they have already, and why.
-pub(super) async fn unwritten<R: Runtime, D: Device>(
-    rt: &R,
-    members: &[Member<D>],
-) -> Vec<(DeviceId, Error)> {
-    let mut unwritten = Vec::new();
-    for member in members.iter().filter(|member| member.is_written() && member.has_superblock()) {
-        let at = superblock_offsets(member.entry.size, member.entry.layout)[2];
-        let buf = buffer(superblock::SIZE).await;
-        if member.read(at, &buf, Deadline::Only).await.is_err() {
-            // It has two others.
-            continue;
-        }
-        let write = async {
-            member.write(at, &buf, Deadline::Only).await?;
-            member.note_write();
-            member.flush(rt).await.map(drop)
-        };
-        if let Err(error) = write.await {
-            let what = format_args!("the superblock could not be written to {}", member.id);
-            unwritten.push((member.id, Error::io(what, &error)));
-        }
-    }
-    unwritten
-}
-
 /// As [`write_superblocks`], on these devices, by id: of a new volume, or of one that is not open.
 pub(crate) async fn write_new<D: Device>(devices: &[Option<&D>], superblock: &Superblock) -> Result<()> {
     for table in [true, false] {

@@ -1,7 +1,5 @@
 //! How a volume is opened.
 
-use super::assemble::Highest;
-use super::superblock::unwritten;
 use super::{AdoptedDisk, Assembled, Lacking, assemble, enter, refuse_only_copies};
 use crate::adopted::{self, DirtySpans, refuse_dirty};
 use crate::copies::{BlockSlots, Buffers, Devices, Member, WriteBacks, watched};
@@ -18,7 +16,7 @@ use crate::{Error, ErrorKind, Result, Volume};
 use braid_base::{Bytes, DeviceClass, DeviceId, ExtentId};
 use braid_format::superblock::Features;
 use braid_runtime::{Device, LockTable, Runtime};
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::rc::Rc;
 
 /// How a volume is opened.
@@ -60,76 +58,33 @@ impl OpenOptions {
     }
 }
 
-/// Why an opening was refused.
-struct Refused<D> {
-    error: Error,
-    /// Devices that take no superblock, of a volume that may have all elsewhere.
-    unwritten: Vec<Rc<D>>,
-}
-
-impl<D> From<Error> for Refused<D> {
-    fn from(error: Error) -> Refused<D> {
-        Refused { error, unwritten: Vec::new() }
-    }
-}
-
 impl<R: Runtime, D: Device> Volume<R, D> {
     /// Opens the volume that lies on `devices`, given in any order; recovers it if it was not shut down. Takes less than
-    /// a second per TiB mapped. With two copies of each extent one device may be missing, failed or out of date, or take no
-    /// superblock: the volume serves all the same, and brings up to date what is there.
+    /// a second per TiB mapped. With two copies of each extent one device may be missing, failed or out of date: the volume
+    /// serves all the same, and brings up to date what is there.
     ///
     /// # Errors
     /// `Invalid` for a foreign, wrong, old or duplicated device and for a cache that memory does not hold, `Degraded` for devices that are
     /// missing or were used apart from the others, `Unsupported` for a volume of a newer version, `Corrupt` for damage: then
     /// nothing was changed.
-    pub async fn open(rt: R, devices: Vec<D>, mut options: OpenOptions) -> Result<(Volume<R, D>, Recovery)> {
-        let mut devices: Vec<Rc<D>> = devices.into_iter().map(Rc::new).collect();
-        let (mut first, mut beyond): (Option<Error>, _) = (None, Highest::default());
-        loop {
-            let before = (first.is_some(), &mut beyond);
-            let Refused { error, unwritten } = match open_on(&rt, devices.clone(), &options, before).await {
-                Ok(opened) => return Ok(opened),
-                Err(refused) => refused,
-            };
-            // A repair gives up what nothing proves: it must see all.
-            if unwritten.is_empty() || options.repair {
-                return Err(first.map_or(error.clone(), |first| without_unwritten(&first, &error)));
-            }
-            for device in unwritten {
-                let is_it = |other: &Rc<D>| Rc::ptr_eq(other, &device);
-                if let Some(place) = devices.iter().position(is_it) {
-                    tracing::error!(%error, "the volume is opened without {}", options.names[place]);
-                    devices.remove(place);
-                    options.names.remove(place);
-                }
-            }
-            first.get_or_insert(error);
-        }
+    pub async fn open(rt: R, devices: Vec<D>, options: OpenOptions) -> Result<(Volume<R, D>, Recovery)> {
+        let devices = devices.into_iter().map(Rc::new).collect();
+        open_on(&rt, devices, &options).await
     }
 }
 
-/// Why a volume can be opened neither with a device that cannot be written nor without it.
-fn without_unwritten(first: &Error, second: &Error) -> Error {
-    let text = format!(
-        "{first}; and without that device: {second}; if it can still be read, copy it to another one (ddrescue), and give that in its place"
-    );
-    Error::new(first.kind(), text)
-}
-
-/// Opens a volume on these devices. Each step may refuse; up to [`enter`] nothing is changed. If it has been tried with more devices before, the numbers go beyond those
-/// of all, and each device that is left must take a superblock before any of them gets a new one.
+/// Opens a volume on these devices. Each step may refuse; up to [`enter`] nothing is changed.
 async fn open_on<R: Runtime, D: Device>(
     rt: &R,
     devices: Vec<Rc<D>>,
     options: &OpenOptions,
-    (is_repeated, beyond): (bool, &mut Highest),
-) -> std::result::Result<(Volume<R, D>, Recovery), Refused<D>> {
+) -> Result<(Volume<R, D>, Recovery)> {
     let OpenOptions { names, distrust, adopted, recover: recovery, .. } = options;
     let lacking = if *recovery { Lacking::Recovered } else { Lacking::Refused };
     let Assembled { mut superblock, devices, clean, lately, without, went_without, anew, highest } =
         assemble(rt, devices, names, distrust, *adopted, lacking).await?;
     let shape = Shape::of(&superblock);
-    let members = Member::all(&superblock, devices.clone(), &anew);
+    let members = Member::all(&superblock, devices, &anew);
     let disk = watched(rt, &members, adopted::look_at(&members, &superblock, clean)).await?;
     let dirty_spans = watched(rt, &members, DirtySpans::load(&members, &superblock)).await?;
     let older = dirty_spans.as_ref().map_or(Vec::new(), |spans| spans.ranges(&shape));
@@ -183,23 +138,7 @@ async fn open_on<R: Runtime, D: Device>(
     if let Some(image) = new_image {
         watched(rt, &members, image.begin(rt, &members, &superblock)).await?;
     }
-    *beyond = beyond.max(highest);
-    let by_id = |device: DeviceId| devices[device.index()].clone();
-    if is_repeated {
-        let unwritten =
-            watched(rt, &members, async { Ok::<_, Error>(unwritten(rt, &members).await) }).await?;
-        if let Some((_, error)) = unwritten.first() {
-            let error = error.clone();
-            let unwritten = unwritten.iter().filter_map(|(device, _)| by_id(*device)).collect();
-            return Err(Refused { error, unwritten });
-        }
-    }
-    let failed = Cell::new(None);
-    let entered = watched(rt, &members, enter(rt, &members, &mut superblock, *beyond, &failed)).await;
-    if let Err(error) = entered {
-        let device = failed.get().filter(|_| shape.copies > 1).and_then(by_id);
-        return Err(Refused { error, unwritten: device.into_iter().collect() });
-    }
+    watched(rt, &members, enter(rt, &members, &mut superblock, highest)).await?;
     let replicas = rings(&superblock, |device| members[device.index()].is_current());
     state.set_only_journal(only_journal(&superblock, |device| members[device.index()].is_current()));
     let core = Rc::new(Core {
@@ -234,7 +173,7 @@ async fn open_on<R: Runtime, D: Device>(
     .await;
     if let Err(error) = begun {
         core.end_watch().await;
-        return Err(error.into());
+        return Err(error);
     }
     let is_new = |extent: &ExtentId| lost.binary_search(extent).is_err();
     recovery.lost.extend(core.state.borrow().map.lost().into_iter().filter(is_new));

@@ -53,6 +53,5 @@ mod side_by_side;
 mod silent;
 mod slow_devices;
 mod split;
-mod unwritable;
 mod vanished;
 mod write_back;
