@@ -152,8 +152,8 @@ fn missing(name: &VolumeName, members: &[Member]) -> Result<Vec<DeviceId>> {
     Ok(missing)
 }
 
-/// Where something is lost, in whole spans; none if nobody knows: too many devices are missing, or the map of what is there, of which a recovery needs nothing, is
-/// damaged.
+/// The ranges in which something is lost, in whole spans; none if that cannot be told, since too many devices are missing or the map is damaged. A recovery does not
+/// need them.
 fn newer_on_missing(state: &StateDir, name: &VolumeName) -> Option<Vec<MissingRange>> {
     match check(state, name) {
         Ok(report) if report.fatal.is_empty() => Some(report.only_on_missing),

@@ -75,7 +75,7 @@ pub(super) async fn state_or_void<D: Device>(
     }
 }
 
-/// Whether one page alone says that the disk is no state of the volume: the other one says that it is, or would if it could be read.
+/// Whether only one page says that the disk is no state of the volume: the other page says that it is one, or is damaged or unreadable and may say so.
 pub(super) async fn is_void_alone<D: Device>(
     member: &Member<D>,
     (place, volume): (&Place, Uuid),

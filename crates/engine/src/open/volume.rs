@@ -73,7 +73,7 @@ impl<R: Runtime, D: Device> Volume<R, D> {
     }
 }
 
-/// Opens a volume on these devices. Each step may refuse; up to [`enter`] nothing is changed.
+/// Opens a volume on these devices. Each step may refuse it. Nothing is changed before a disk says that it is being made the volume, or before [`enter`].
 async fn open_on<R: Runtime, D: Device>(
     rt: &R,
     devices: Vec<Rc<D>>,
