@@ -68,117 +68,111 @@ impl<R: Runtime, D: Device> Volume<R, D> {
     /// missing or were used apart from the others, `Unsupported` for a volume of a newer version, `Corrupt` for damage: then
     /// nothing was changed.
     pub async fn open(rt: R, devices: Vec<D>, options: OpenOptions) -> Result<(Volume<R, D>, Recovery)> {
+        // Each step may refuse it. Nothing is changed before a disk says that it is being made the volume, or before `enter`.
+        let (rt, options) = (&rt, &options);
         let devices = devices.into_iter().map(Rc::new).collect();
-        open_on(&rt, devices, &options).await
-    }
-}
-
-/// Opens a volume on these devices. Each step may refuse it. Nothing is changed before a disk says that it is being made the volume, or before [`enter`].
-async fn open_on<R: Runtime, D: Device>(
-    rt: &R,
-    devices: Vec<Rc<D>>,
-    options: &OpenOptions,
-) -> Result<(Volume<R, D>, Recovery)> {
-    let OpenOptions { names, distrust, adopted, recover: recovery, .. } = options;
-    let lacking = if *recovery { Lacking::Recovered } else { Lacking::Refused };
-    let Assembled { mut superblock, devices, clean, lately, without, went_without, anew, highest } =
-        assemble(rt, devices, names, distrust, *adopted, lacking).await?;
-    let shape = Shape::of(&superblock);
-    let members = Member::all(&superblock, devices, &anew);
-    let disk = watched(rt, &members, adopted::look_at(&members, &superblock, clean)).await?;
-    let dirty_spans = watched(rt, &members, DirtySpans::load(&members, &superblock)).await?;
-    let older = dirty_spans.as_ref().map_or(Vec::new(), |spans| spans.ranges(&shape));
-    refuse_dirty(&superblock, &without, &older)?;
-    let asked = options.recover.then_some(went_without);
-    let judged = epochs::judge(&members, &superblock, &shape, asked);
-    let adopted_image = watched(rt, &members, judged).await?;
-    let new_image = adopted_image.as_ref().filter(|image| image.is_all());
-    let mut state = State::new(&shape, &superblock);
-    let mode = if options.repair || new_image.is_some() { Mode::Repair } else { Mode::Strict };
-    let changed_elsewhere = disk.as_ref().is_some_and(|disk| disk.has_changed);
-    let source = Source { members: &members, superblock: &superblock, mode, clean, changed_elsewhere };
-    let Recovered { ring, gaps, mut recovery } = watched(rt, &members, recover(&source, &mut state)).await?;
-    if let Some(image) = new_image {
-        // Of all that was recovered only the journal's numbers count.
-        image.take_over(&superblock, &shape, &mut state)?;
-        recovery = Recovery::default();
-    }
-    recovery.adopted = adopted_image.as_ref().map(|image| image.past);
-    if adopted_image.as_ref().is_some_and(Adopted::is_unapplied) {
-        superblock.features.incompat |= Features::UNAPPLIED;
-    }
-    if let Err(error) = refuse_only_copies(&members, &superblock, &shape, &state, &lately) {
-        let refused = async {
-            let error = epochs::or_recover(error, &members, &superblock, went_without).await;
-            Err::<(), Error>(error)
-        };
-        watched(rt, &members, refused).await?;
-    }
-    if lately.iter().any(|&device| superblock.devices[device.index()].class == DeviceClass::Ssd) {
-        recovery.older.extend(older);
-    }
-    let is_forced = adopted.is_some_and(|adopted| adopted.force);
-    let watched_disk = adopted::accept(disk, &mut superblock, &state, &mut recovery, is_forced)?;
-    state.count_all_dirty();
-    for member in &members {
-        state.views[member.id.index()].node = member.node();
-        if !member.is_filled() {
-            state.set_open(member.id, false);
+        let OpenOptions { names, distrust, adopted, recover: recovery, .. } = options;
+        let lacking = if *recovery { Lacking::Recovered } else { Lacking::Refused };
+        let Assembled { mut superblock, devices, clean, lately, without, went_without, anew, highest } =
+            assemble(rt, devices, names, distrust, *adopted, lacking).await?;
+        let shape = Shape::of(&superblock);
+        let members = Member::all(&superblock, devices, &anew);
+        let disk = watched(rt, &members, adopted::look_at(&members, &superblock, clean)).await?;
+        let dirty_spans = watched(rt, &members, DirtySpans::load(&members, &superblock)).await?;
+        let older = dirty_spans.as_ref().map_or(Vec::new(), |spans| spans.ranges(&shape));
+        refuse_dirty(&superblock, &without, &older)?;
+        let asked = options.recover.then_some(went_without);
+        let judged = epochs::judge(&members, &superblock, &shape, asked);
+        let adopted_image = watched(rt, &members, judged).await?;
+        let new_image = adopted_image.as_ref().filter(|image| image.is_all());
+        let mut state = State::new(&shape, &superblock);
+        let mode = if options.repair || new_image.is_some() { Mode::Repair } else { Mode::Strict };
+        let changed_elsewhere = disk.as_ref().is_some_and(|disk| disk.has_changed);
+        let source = Source { members: &members, superblock: &superblock, mode, clean, changed_elsewhere };
+        let Recovered { ring, gaps, mut recovery } =
+            watched(rt, &members, recover(&source, &mut state)).await?;
+        if let Some(image) = new_image {
+            // Of all that was recovered only the journal's numbers count.
+            image.take_over(&superblock, &shape, &mut state)?;
+            recovery = Recovery::default();
         }
-    }
-    let policy = braid_policy::parse(&superblock.policy, &state.views).map_err(|e| {
-        let text = format!("the policy that volume '{}' was left with: {e}", superblock.name);
-        Error::new(ErrorKind::Unsupported, text)
-    })?;
-    let policy_states = watched(rt, &members, PolicyStates::read(&members, &superblock)).await;
-    let guests = Guests::new(options, shape.extent_size)?;
-    if options.repair {
-        state.mark_all_stale(superblock.spans());
-    }
-    if let Some(image) = new_image {
-        watched(rt, &members, image.begin(rt, &members, &superblock)).await?;
-    }
-    watched(rt, &members, enter(rt, &members, &mut superblock, highest)).await?;
-    let replicas = rings(&superblock, |device| members[device.index()].is_current());
-    state.set_only_journal(only_journal(&superblock, |device| members[device.index()].is_current()));
-    let core = Rc::new(Core {
-        rt: rt.clone(),
-        shape,
-        state: RefCell::new(state),
-        journal: Journal::new(replicas, superblock.epoch, ring),
-        moves: Moves::new(&superblock),
-        epochs: Epochs::of(&superblock),
-        dirty_spans,
-        watched: watched_disk,
-        devices: Devices::new(members, superblock),
-        block_slots: BlockSlots::default(),
-        write_backs: WriteBacks::default(),
-        buffers: Buffers::default(),
-        locks: LockTable::default(),
-        guests,
-        policy: InCharge::new(policy, policy_states),
-        jobs: Jobs::default(),
-        background: RefCell::default(),
-    });
-    core.start_watch();
-    let lost = core.state.borrow().map.lost();
-    let begun: Result<()> = async {
-        core.fill_gaps(&gaps).await?;
-        core.begin_epoch(clean).await?;
-        if adopted_image.is_some() {
-            core.checkpoint().await?;
+        recovery.adopted = adopted_image.as_ref().map(|image| image.past);
+        if adopted_image.as_ref().is_some_and(Adopted::is_unapplied) {
+            superblock.features.incompat |= Features::UNAPPLIED;
         }
-        core.open_epochs(adopted_image, options.repair).await
+        if let Err(error) = refuse_only_copies(&members, &superblock, &shape, &state, &lately) {
+            let refused = async {
+                let error = epochs::or_recover(error, &members, &superblock, went_without).await;
+                Err::<(), Error>(error)
+            };
+            watched(rt, &members, refused).await?;
+        }
+        if lately.iter().any(|&device| superblock.devices[device.index()].class == DeviceClass::Ssd) {
+            recovery.older.extend(older);
+        }
+        let is_forced = adopted.is_some_and(|adopted| adopted.force);
+        let watched_disk = adopted::accept(disk, &mut superblock, &state, &mut recovery, is_forced)?;
+        state.count_all_dirty();
+        for member in &members {
+            state.views[member.id.index()].node = member.node();
+            if !member.is_filled() {
+                state.set_open(member.id, false);
+            }
+        }
+        let policy = braid_policy::parse(&superblock.policy, &state.views).map_err(|e| {
+            let text = format!("the policy that volume '{}' was left with: {e}", superblock.name);
+            Error::new(ErrorKind::Unsupported, text)
+        })?;
+        let policy_states = watched(rt, &members, PolicyStates::read(&members, &superblock)).await;
+        let guests = Guests::new(options, shape.extent_size)?;
+        if options.repair {
+            state.mark_all_stale(superblock.spans());
+        }
+        if let Some(image) = new_image {
+            watched(rt, &members, image.begin(rt, &members, &superblock)).await?;
+        }
+        watched(rt, &members, enter(rt, &members, &mut superblock, highest)).await?;
+        let replicas = rings(&superblock, |device| members[device.index()].is_current());
+        state.set_only_journal(only_journal(&superblock, |device| members[device.index()].is_current()));
+        let core = Rc::new(Core {
+            rt: rt.clone(),
+            shape,
+            state: RefCell::new(state),
+            journal: Journal::new(replicas, superblock.epoch, ring),
+            moves: Moves::new(&superblock),
+            epochs: Epochs::of(&superblock),
+            dirty_spans,
+            watched: watched_disk,
+            devices: Devices::new(members, superblock),
+            block_slots: BlockSlots::default(),
+            write_backs: WriteBacks::default(),
+            buffers: Buffers::default(),
+            locks: LockTable::default(),
+            guests,
+            policy: InCharge::new(policy, policy_states),
+            jobs: Jobs::default(),
+            background: RefCell::default(),
+        });
+        core.start_watch();
+        let lost = core.state.borrow().map.lost();
+        let begun: Result<()> = async {
+            core.fill_gaps(&gaps).await?;
+            core.begin_epoch(clean).await?;
+            if adopted_image.is_some() {
+                core.checkpoint().await?;
+            }
+            core.open_epochs(adopted_image, options.repair).await
+        }
+        .await;
+        if let Err(error) = begun {
+            core.end_watch().await;
+            return Err(error);
+        }
+        let is_new = |extent: &ExtentId| lost.binary_search(extent).is_err();
+        recovery.lost.extend(core.state.borrow().map.lost().into_iter().filter(is_new));
+        core.start_background();
+        core.adopt_extras();
+        core.restore_policy();
+        Ok((Volume::of(core), recovery))
     }
-    .await;
-    if let Err(error) = begun {
-        core.end_watch().await;
-        return Err(error);
-    }
-    let is_new = |extent: &ExtentId| lost.binary_search(extent).is_err();
-    recovery.lost.extend(core.state.borrow().map.lost().into_iter().filter(is_new));
-    core.start_background();
-    core.adopt_extras();
-    core.restore_policy();
-    Ok((Volume::of(core), recovery))
 }
