@@ -4,6 +4,7 @@
 //! found. The number of the opening does not tell then. The device's own table does: it says which devices were in use beside it when it was written last.
 
 use super::assemble::was_current;
+use super::judge::{NEVER, is_missing_since};
 use super::superblock::read_table;
 use crate::copies::answered;
 use crate::{Error, ErrorKind, Result};
@@ -37,16 +38,16 @@ pub(crate) async fn is_lack_known<R: Runtime, D: Device>(
     else {
         return Ok(false);
     };
-    let beside = || in_use().filter_map(|(i, _)| table.devices.get(i));
-    // An opening that was interrupted wrote no data. One that is missing since that opening was there in all that this one was written in.
+    // An opening that was interrupted wrote no data. One that is missing since that opening was there in all that this one was written in; but one that was
+    // returning lacked something of it, and one that was given up may have.
     let was_interrupted = header.phase == Phase::Opening;
-    let last_used = table.devices.get(id.index()).map_or(0, |own| own.in_step);
-    let was_without = |entry: &DeviceEntry| match entry.state {
-        DeviceState::Missing => !was_interrupted || entry.in_step < last_used,
-        DeviceState::Failed | DeviceState::Removed => true,
-        _ => false,
+    let last_used = table.devices.get(id.index()).map_or(NEVER, |own| own.in_step);
+    let was_with = |entry: &DeviceEntry| match entry.state {
+        DeviceState::Missing => was_interrupted && is_missing_since(entry, last_used),
+        _ => is_used(entry),
     };
-    let was_alone = beside().any(was_without) && !beside().any(is_used);
+    let mut beside = in_use().filter_map(|(i, _)| table.devices.get(i)).peekable();
+    let was_alone = beside.peek().is_some() && !beside.any(was_with);
     if !was_alone {
         return Ok(true);
     }

@@ -7,7 +7,9 @@
 //!
 //! An adopted disk has no superblock: the caller says which device it is, and what identity it has ([`AdoptedDisk`]).
 
-use super::judge::{NEVER, absent, is_given_up, is_leaving, is_removed, judge, judge_adopted, refuse};
+use super::judge::{
+    NEVER, absent, gone_on, is_given_up, is_leaving, is_removed, judge, judge_adopted, refuse,
+};
 use super::superblock::{ask_superblock, read_table};
 use crate::copies::answered;
 use crate::epochs::Place;
@@ -112,6 +114,10 @@ pub(crate) async fn assemble<R: Runtime, D: Device>(
         return refuse(ErrorKind::Invalid, "no device was given: name the devices of the volume".to_owned());
     };
     let mut superblock = with_newest_table(rt, &found, newest, distrusted).await?;
+    let trusted = found.iter().filter(is_trusted).map(|c| &c.header);
+    if let Some(header) = gone_on(&superblock, trusted) {
+        superblock = with_newest_table(rt, &found, header.clone(), distrusted).await?;
+    }
     let mut given_up = distrusted.to_vec();
     if lacking == Lacking::Recovered {
         // What counts is what that disk knows, not what others say of it.

@@ -1,6 +1,7 @@
 //! What one device is good for: by its own superblock, and by what the newest one says of it.
 
 use super::apart::is_lack_known;
+use super::assemble::was_current;
 use crate::planted::{Bug, planted};
 use crate::{Error, ErrorKind, Result};
 use braid_base::DeviceId;
@@ -12,9 +13,10 @@ use std::rc::Rc;
 /// The last epoch in step of a device whose copies are all made again: it has none until the set of what it lacks is durable.
 pub(crate) const NEVER: u64 = 0;
 
-/// The last epoch in which data may have been written, as a superblock knows it.
-fn data_epoch(epoch: u64, phase: Phase) -> u64 {
-    if phase == Phase::Opening { epoch - 1 } else { epoch }
+/// The last epoch in which data may have been written to a device, as its superblock knows it. An opening that was interrupted wrote none, and
+/// any number of them may have followed each other.
+pub(super) fn last_written(header: &Header) -> u64 {
+    if header.phase == Phase::Opening { header.device.in_step } else { header.epoch }
 }
 
 /// What a device that was given is good for.
@@ -47,22 +49,23 @@ pub(crate) async fn judge<R: Runtime, D: Device>(
         let text = format!("{name} has shrunk: it had {}, it has {size}; restore its size", entry.size);
         return refuse(ErrorKind::Invalid, text);
     }
-    let used = data_epoch(header.epoch, header.phase);
+    let used = last_written(header);
+    // A table of an opening that is in progress, or of one without the device, knows of all in which that was written.
+    let is_known_last = newest.phase == Phase::Opening || !was_current(entry);
+    if is_known_last && used > entry.in_step && entry.in_step != NEVER && !planted(Bug::StaleDeviceTaken) {
+        let text = format!(
+            "{name} (device {id} of volume '{volume}') was used apart from the others: it was written in opening {used}, and \
+             they were opened without it after opening {}; choose: give one side alone, or give up what was written \
+             to one of the devices (--distrust DEVICE), which is then brought up to date from the others",
+            entry.in_step
+        );
+        return refuse(ErrorKind::Degraded, text);
+    }
     match entry.state {
-        DeviceState::Missing | DeviceState::Failed if used > entry.in_step && entry.in_step != NEVER => {
-            refuse(
-                ErrorKind::Degraded,
-                format!(
-                    "{name} (device {id} of volume '{volume}') was used apart from the others: it was written in opening {used}, and \
-                 they were opened without it after opening {}; choose: give one side alone, or give up what was written \
-                 to one of the devices (--distrust DEVICE), which is then brought up to date from the others",
-                    entry.in_step
-                ),
-            )
-        }
         // What it lacks is known since it was in step. An older copy of it lacks more.
         DeviceState::Missing | DeviceState::Failed | DeviceState::Returning => {
-            let was_there = used == entry.in_step || header.epoch == entry.in_step;
+            // An opening that was interrupted may have been the one after that in which it was in step, or a later one.
+            let was_there = used != NEVER && (used..=header.epoch).contains(&entry.in_step);
             let is_known = was_there && is_lack_known(rt, newest, header, name, device).await?;
             let lacks_all = !is_known && !planted(Bug::StaleDeviceTaken);
             Ok(Judged { state: DeviceState::Returning, lacks_all })
@@ -73,9 +76,7 @@ pub(crate) async fn judge<R: Runtime, D: Device>(
             format!(
                 "{name} is an old copy of device {id} of volume '{volume}': it was last used in opening {used} ({:?}), the \
                  others in {} ({:?}); give the one that was in use last, or have it brought up to date from another copy (--distrust {id})",
-                header.phase,
-                data_epoch(newest.epoch, newest.phase),
-                newest.phase
+                header.phase, newest.epoch, newest.phase
             ),
         ),
     }
@@ -99,10 +100,37 @@ fn is_in_step(newest: &Superblock, header: &Header, entry: &DeviceEntry) -> bool
     }
 }
 
+/// The superblock of a device that went on without those that the newest one speaks of, if these have nothing that it has not: the newest one is of an
+/// opening that was interrupted, as were all since that device was written with them.
+pub(super) fn gone_on<'a>(
+    newest: &Superblock,
+    headers: impl Iterator<Item = &'a Header>,
+) -> Option<&'a Header> {
+    let is_used = |entry: &&DeviceEntry| was_current(entry) && entry.state != DeviceState::Removed;
+    let last_used = newest.devices.iter().filter(is_used).map(|entry| entry.in_step).max()?;
+    let has_gone_on = |header: &&Header| {
+        let entry = newest.devices.get(header.this_device.index());
+        entry.filter(|entry| entry.uuid == header.device.uuid).is_some_and(|entry| {
+            let was_with_all = is_used(&entry) && entry.in_step >= last_used;
+            (was_with_all || is_missing_since(entry, last_used)) && last_written(header) > entry.in_step
+        })
+    };
+    let others = headers.filter(has_gone_on).filter(|_| newest.phase == Phase::Opening);
+    others.max_by_key(|header| (header.epoch, header.sequence))
+}
+
+/// Whether a device that an interrupted opening lacked had been there whenever another one was written, which was last in epoch `last_used`: it was neither
+/// given up, nor returning.
+pub(super) fn is_missing_since(entry: &DeviceEntry, last_used: u64) -> bool {
+    entry.state == DeviceState::Missing && entry.in_step != NEVER && entry.in_step >= last_used
+}
+
 /// The state of a device that was not given.
 pub(super) fn absent(entry: &DeviceEntry) -> DeviceState {
     match entry.state {
         state @ (DeviceState::Failed | DeviceState::Removed) => state,
+        // It lacked something already: the others are not what they were with it.
+        DeviceState::Returning => DeviceState::Failed,
         _ => DeviceState::Missing,
     }
 }

@@ -4,10 +4,10 @@ use crate::deadlines::no_faults;
 use crate::openings::{made_mirror, mentions, parts};
 use crate::rig::{bench, filled, holds, make, open, open_with, options, refused};
 use braid_base::{Bytes, DeviceId, KIB, MIB, Nanos};
-use braid_engine::{CreateOptions, Durability, ErrorKind, Export, identify};
-use braid_format::superblock::{DeviceState, Phase};
-use braid_runtime::Runtime;
-use braid_sim::{Disk, Faulty, StoredDisk};
+use braid_engine::{CreateOptions, Durability, Error, ErrorKind, Export, identify};
+use braid_format::superblock::{DeviceState, Header, Phase};
+use braid_runtime::{Arena, Runtime};
+use braid_sim::{Disk, Faulty, StoredDisk, World};
 use std::cell::Cell;
 use std::rc::Rc;
 
@@ -177,4 +177,182 @@ fn a_half_that_went_on_alone_in_the_opening_that_both_began_is_refused() {
             volume.audit().await.unwrap();
         });
     }
+}
+
+/// Two openings of one half alone were interrupted in a row, each of which made a number of its own; then the other half went on. The first one had nothing of
+/// these openings, and was refused as if it had; and if it had the highest number, the other one was.
+#[test]
+fn a_half_of_which_many_openings_were_interrupted_is_brought_up_to_date() {
+    for (i, interruptions, openings) in [(0, 2, 1), (1, 2, 1), (0, 2, 2), (1, 2, 3), (0, 3, 1), (1, 3, 3)] {
+        let bench = bench(19);
+        let (world, arena) = parts(&bench);
+        let (both, all, disks) = (parts(&bench), bench.devices(), bench.disks.clone());
+        bench.run(async move {
+            made_mirror(&both, &all).await;
+            let mut half = disks[i].fork(&world);
+            for _ in 0..interruptions {
+                half = interrupted(&world, &[half], &[Phase::Opening]).await.remove(0);
+            }
+            let (half, other) = (attached(&world, half), attached(&world, disks[1 - i].clone()));
+            go_on(&both, &other, openings).await.unwrap();
+            let volume = open(world.clone(), vec![half, other]).await.unwrap();
+            assert!(holds(&volume, &arena, MIB, MIB, 8 + openings).await.unwrap());
+            world.sleep(Nanos::from_secs(60)).await;
+            assert!(volume.status().devices.iter().all(|d| d.state == DeviceState::Active));
+            volume.audit().await.unwrap();
+            volume.close().await.unwrap();
+        });
+    }
+}
+
+/// The same, but the last of these openings was one of both halves, of which only the first one had been told. The other one went on alone, and was taken for one
+/// that was just coming back: what it had been given since was copied over.
+#[test]
+fn a_half_that_went_on_beside_an_interrupted_opening_of_both_loses_nothing() {
+    let mut gone_on = 0;
+    for (interruptions, openings) in [(0, 1), (0, 3), (1, 1), (2, 1), (2, 2), (2, 4), (4, 1)] {
+        let bench = bench(22);
+        let (world, arena) = parts(&bench);
+        let (both, all, disks) = (parts(&bench), bench.devices(), bench.disks.clone());
+        gone_on += bench.run(async move {
+            made_mirror(&both, &all).await;
+            let (mut half, other) = (disks[0].fork(&world), disks[1].clone());
+            for _ in 0..interruptions {
+                half = interrupted(&world, &[half], &[Phase::Opening]).await.remove(0);
+            }
+            let first_told = [Phase::Opening, Phase::Closed];
+            let mut halves = interrupted(&world, &[half, other], &first_told).await;
+            let (other, half) = (attached(&world, halves.remove(1)), attached(&world, halves.remove(0)));
+            if let Err(error) = go_on(&both, &other, openings).await {
+                assert_eq!(error.kind(), ErrorKind::Degraded, "{error}");
+                return 0;
+            }
+            match open(world.clone(), vec![half, other]).await {
+                Ok(volume) => {
+                    assert!(holds(&volume, &arena, MIB, MIB, 8 + openings).await.unwrap());
+                    world.sleep(Nanos::from_secs(60)).await;
+                    assert!(holds(&volume, &arena, MIB, MIB, 8 + openings).await.unwrap());
+                    volume.audit().await.unwrap();
+                    volume.close().await.unwrap();
+                }
+                Err(error) => assert!(error.kind() == ErrorKind::Degraded && interruptions > 0, "{error}"),
+            }
+            usize::from(interruptions > 0)
+        });
+    }
+    assert!(gone_on > 0);
+}
+
+/// The same, but the half had been written alone before its openings were interrupted: no rule can say which bytes are right.
+#[test]
+fn a_half_that_was_written_alone_is_refused_however_many_openings_were_interrupted_since() {
+    for (i, interruptions, openings) in [(0, 1, 1), (1, 1, 3), (0, 2, 1), (1, 2, 1), (0, 2, 4), (1, 3, 2)] {
+        let bench = bench(20);
+        let (world, arena) = parts(&bench);
+        let (both, all, disks) = (parts(&bench), bench.devices(), bench.disks.clone());
+        bench.run(async move {
+            made_mirror(&both, &all).await;
+            let volume = open(world.clone(), vec![all[i].clone()]).await.unwrap();
+            volume.write(MIB, &filled(&arena, MIB, 7), Durability::Fua).await.unwrap();
+            volume.close().await.unwrap();
+            let mut half = disks[i].fork(&world);
+            for _ in 0..interruptions {
+                half = interrupted(&world, &[half], &[Phase::Opening]).await.remove(0);
+            }
+            let (half, other) = (attached(&world, half), attached(&world, disks[1 - i].clone()));
+            go_on(&both, &other, openings).await.unwrap();
+            let error = refused(open(world.clone(), vec![half, other]).await);
+            assert_eq!(error.kind(), ErrorKind::Degraded, "{error}");
+        });
+    }
+}
+
+/// One half was given up while the volume was open, and lacked what guests wrote after that. The next opening, of both, was interrupted before the
+/// half that lacked something had been told of it, and that one went on alone: it took the other one for a half that was never written without it.
+#[test]
+fn a_half_that_went_on_without_what_it_lacked_is_refused() {
+    let mut refusals = 0;
+    for (changes, interruptions, openings) in
+        [(0, 0, 1), (1, 0, 1), (0, 1, 1), (1, 0, 2), (1, 1, 1), (0, 1, 2), (1, 1, 2), (0, 2, 1), (1, 2, 4)]
+    {
+        let bench = bench(21);
+        let (world, arena) = parts(&bench);
+        let (both, all, disks) = (parts(&bench), bench.devices(), bench.disks.clone());
+        refusals += bench.run(async move {
+            made_mirror(&both, &all).await;
+            let volume = open(world.clone(), all.clone()).await.unwrap();
+            volume.fail_device(DeviceId(1)).await.unwrap();
+            volume.write(MIB, &filled(&arena, MIB, 7), Durability::Fua).await.unwrap();
+            // Decides which half of a table of devices is written next: the one that the other half of the mirror needs, or not.
+            for _ in 0..changes {
+                volume.set_policy("stripe").await.unwrap();
+            }
+            volume.close().await.unwrap();
+            let first_told = [Phase::Opening, Phase::Open];
+            let mut halves = interrupted(&world, &disks, &first_told).await;
+            let (other, mut half) = (attached(&world, halves.remove(1)), halves.remove(0));
+            for _ in 0..interruptions {
+                half = interrupted(&world, &[half], &[Phase::Opening]).await.remove(0);
+            }
+            if let Err(error) = go_on(&both, &other, openings).await {
+                assert_eq!(error.kind(), ErrorKind::Degraded, "{error}");
+                return 0;
+            }
+            let error = refused(open(world.clone(), vec![attached(&world, half), other]).await);
+            assert_eq!(error.kind(), ErrorKind::Degraded, "{error}");
+            1
+        });
+    }
+    assert!(refusals > 0);
+}
+
+/// One half is opened alone so many times, and written.
+async fn go_on(parts: &(World, Arena), half: &Faulty<Disk>, openings: u8) -> Result<(), Error> {
+    for turn in 0..openings {
+        let volume = open(parts.0.clone(), vec![half.clone()]).await?;
+        volume.write(MIB, &filled(&parts.1, MIB, 9 + turn), Durability::Fua).await?;
+        volume.close().await?;
+    }
+    Ok(())
+}
+
+/// What `disks` hold once an opening of them is killed that the first one has been told of, when they are in these phases.
+async fn interrupted(world: &World, disks: &[Disk], phases: &[Phase]) -> Vec<Disk> {
+    let used: Vec<Disk> = disks.iter().map(|disk| disk.fork(world)).collect();
+    let before = header_of(world, &used[0]).await.sequence;
+    let (is_open, rt) = (Rc::new(Cell::new(false)), world.clone());
+    let devices = used.iter().map(|disk| attached(world, disk.clone())).collect();
+    let opened = is_open.clone();
+    world.spawn(async move {
+        let volume = open(rt, devices).await.unwrap();
+        opened.set(true);
+        volume.close().await.unwrap();
+    });
+    let mut cuts = Vec::new();
+    while !is_open.get() {
+        world.sleep(Nanos::from_micros(100)).await;
+        cuts.push(used.iter().map(Disk::store).collect::<Vec<_>>());
+    }
+    for mut cut in cuts {
+        cut.iter_mut().for_each(StoredDisk::kill);
+        let left: Vec<Disk> = cut.iter().map(|disk| disk.attach(world)).collect();
+        let mut headers = Vec::new();
+        for disk in &left {
+            headers.push(header_of(world, disk).await);
+        }
+        if headers[0].sequence > before
+            && headers.iter().map(|header| header.phase).eq(phases.iter().copied())
+        {
+            return left;
+        }
+    }
+    panic!("no opening was interrupted then");
+}
+
+async fn header_of(world: &World, disk: &Disk) -> Header {
+    identify(world, Rc::new(attached(world, disk.clone())), "it").await.unwrap()
+}
+
+fn attached(world: &World, disk: Disk) -> Faulty<Disk> {
+    Faulty::new(disk, &no_faults(world))
 }
