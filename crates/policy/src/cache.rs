@@ -34,7 +34,7 @@ impl Cache {
     /// Settings: `cache` (100%), the share of the SSDs that it uses, `mode` (write-through), and those of [`Admission`], [`Eviction`] and, with mode=write-back, [`WriteBack`].
     pub fn new(settings: &mut Settings, devices: &[DeviceView]) -> Result<Cache, BadSetting> {
         let room = Room::new(settings.take_share("cache")?.unwrap_or(1.0), devices);
-        if room.ssds().is_empty() || room.ssds().len() == devices.len() {
+        if !DeviceView::are_of_both_classes(devices) {
             return Err(BadSetting::new(
                 "policy cache needs an SSD and a disk, and the volume has one class of device: use another policy",
             ));

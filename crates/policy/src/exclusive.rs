@@ -84,7 +84,7 @@ impl Exclusive {
         let inclusive = settings.name() == "inclusive";
         let name = if inclusive { "inclusive" } else { "exclusive" };
         for class in [DeviceClass::Ssd, DeviceClass::Hdd] {
-            if devices.iter().all(|d| d.class != class) {
+            if DeviceView::of_class(devices, class).next().is_none() {
                 return Err(BadSetting::new(format!(
                     "policy {name} needs a device of class {class}, and the volume has none: use another policy"
                 )));

@@ -28,7 +28,7 @@ impl Fixed {
     /// and those not named share the rest evenly. The others have none.
     pub fn new(settings: &mut Settings, devices: &[DeviceView]) -> Result<Fixed, BadSetting> {
         let of_class = |class: DeviceClass| -> Result<Vec<DeviceId>, BadSetting> {
-            let ids: Vec<DeviceId> = devices.iter().filter(|d| d.class == class).map(|d| d.id).collect();
+            let ids: Vec<DeviceId> = DeviceView::of_class(devices, class).map(|d| d.id).collect();
             match ids.is_empty() {
                 true => Err(BadSetting::new(format!(
                     "policy {class}-only needs a device of class {class}, and the volume has none: use another policy"
@@ -39,7 +39,14 @@ impl Fixed {
         let (name, rule, text) = match settings.name() {
             "ssd-only" => ("ssd-only", Rule::RoundRobin(of_class(DeviceClass::Ssd)?), String::new()),
             "hdd-only" => ("hdd-only", Rule::RoundRobin(of_class(DeviceClass::Hdd)?), String::new()),
-            "stripe" => ("stripe", Rule::RoundRobin(devices.iter().map(|d| d.id).collect()), String::new()),
+            "stripe" => {
+                let with_slots = devices.iter().filter(|device| device.slots > 0);
+                let ids: Vec<DeviceId> = with_slots.map(|device| device.id).collect();
+                if ids.is_empty() {
+                    return Err(BadSetting::new("policy stripe needs a device with room: add one"));
+                }
+                ("stripe", Rule::RoundRobin(ids), String::new())
+            }
             _ => {
                 let shares = shares(settings, devices)?;
                 let text = text(&shares, devices);
@@ -99,8 +106,9 @@ fn shares(settings: &mut Settings, devices: &[DeviceView]) -> Result<Vec<f64>, B
     let mut shares: Vec<f64> = if ssd.is_some() || hdd.is_some() {
         let ssd = ssd.unwrap_or_else(|| 1.0 - hdd.unwrap_or(0.0));
         let hdd = hdd.unwrap_or(1.0 - ssd);
-        let count = |class| devices.iter().filter(|d| d.class == class).count();
+        let count = |class| DeviceView::of_class(devices, class).count();
         let share = |d: &DeviceView| match d.class {
+            _ if d.slots == 0 => 0.0,
             DeviceClass::Ssd => split_evenly(ssd, count(DeviceClass::Ssd)),
             DeviceClass::Hdd => split_evenly(hdd, count(DeviceClass::Hdd)),
         };

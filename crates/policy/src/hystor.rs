@@ -88,7 +88,7 @@ impl Hystor {
     pub fn new(settings: &mut Settings, devices: &[DeviceView]) -> Result<Hystor, BadSetting> {
         let admission = Admission::take(settings)?;
         let settings = Constants::read(settings)?;
-        let of_class = |class| devices.iter().filter(move |d| d.class == class).map(|d| d.id);
+        let of_class = |class| DeviceView::of_class(devices, class).map(|d| d.id);
         let ssds: Vec<DeviceId> = of_class(DeviceClass::Ssd).collect();
         for (lacking, what) in
             [(ssds.is_empty(), "an SSD"), (of_class(DeviceClass::Hdd).count() == 0, "a disk")]

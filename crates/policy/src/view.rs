@@ -32,10 +32,15 @@ impl DeviceView {
         DeviceView { id, class, node: None, slots, free: slots, in_flight: 0, read_latency: None }
     }
 
-    /// Whether both classes are among the devices that have slots. One without was removed, or is about to be.
+    /// Whether both classes are among the devices that have slots.
     pub(crate) fn are_of_both_classes(devices: &[DeviceView]) -> bool {
-        let has = |class| devices.iter().any(|device| device.class == class && device.slots > 0);
+        let has = |class| DeviceView::of_class(devices, class).next().is_some();
         has(DeviceClass::Ssd) && has(DeviceClass::Hdd)
+    }
+
+    /// The devices of a class that have slots. One without was removed, or is about to be.
+    pub(crate) fn of_class(devices: &[DeviceView], class: DeviceClass) -> impl Iterator<Item = &DeviceView> {
+        devices.iter().filter(move |device| device.class == class && device.slots > 0)
     }
 
     /// Takes the response time of a read into the mean. For the engine.

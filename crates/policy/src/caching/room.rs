@@ -12,9 +12,9 @@ pub struct Room {
 }
 
 impl Room {
-    /// This share of each SSD among the devices.
+    /// This share of each SSD that has slots.
     pub fn new(share: f64, devices: &[DeviceView]) -> Room {
-        let ssds = devices.iter().filter(|device| device.class == DeviceClass::Ssd);
+        let ssds = DeviceView::of_class(devices, DeviceClass::Ssd);
         Room { share, ssds: ssds.map(|device| device.id).collect(), turn: 0 }
     }
 

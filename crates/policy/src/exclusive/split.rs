@@ -19,7 +19,7 @@ pub(super) struct Split {
 
 impl Split {
     pub fn new(cache: f64, devices: &[DeviceView]) -> Split {
-        let disks = devices.iter().filter(|d| d.class == DeviceClass::Hdd).map(|d| d.id).collect();
+        let disks = DeviceView::of_class(devices, DeviceClass::Hdd).map(|d| d.id).collect();
         Split { cache: Room::new(cache, devices), disks, cached: vec![0; devices.len()] }
     }
 

@@ -1,7 +1,7 @@
 //! The baselines: what they place where, and which settings they refuse.
 
 use crate::volume::{HDD, SSD, Volume, devices, extra_of};
-use braid_base::{BlockId, DeviceClass, Nanos};
+use braid_base::{BlockId, DeviceClass, DeviceId, Nanos};
 use braid_policy::{Direction, LONGEST_STATE, Policy, parse};
 
 fn mixed(hdds: usize) -> Volume {
@@ -28,6 +28,36 @@ fn each_baseline_splits_as_it_says() {
     assert_eq!(place("static,ssd=80%", &mut mixed(4), 100), [80, 5, 5, 5, 5]);
     assert_eq!(place("static,d0=50%,d1=30%", &mut mixed(2), 100), [50, 30, 20]);
     assert_eq!(place("static,ssd=0%", &mut mixed(1), 100), [0, 100]);
+}
+
+/// What had been removed, or was about to be, counted in its class: the only SSD could be removed, and new extents went in turn to a device that had gone.
+#[test]
+fn devices_without_slots_are_none_of_their_class() {
+    let of = |classes: &[(DeviceClass, u32)]| Volume::new(&devices(classes), 1000);
+    let (ssd, hdd) = (DeviceClass::Ssd, DeviceClass::Hdd);
+    let without_ssd = of(&[(ssd, 0), (hdd, 1000)]);
+    for policy in ["ssd-only", "static,ssd=80%", "ssd-first", "cache", "exclusive", "inclusive", "hystor"] {
+        assert!(parse(policy, &without_ssd.devices).is_err(), "{policy}");
+    }
+    let without_disk = of(&[(ssd, 1000), (hdd, 0)]);
+    for policy in ["hdd-only", "static,ssd=80%", "cache", "exclusive", "inclusive", "hystor"] {
+        assert!(parse(policy, &without_disk.devices).is_err(), "{policy}");
+    }
+    let with_gone = || of(&[(ssd, 0), (ssd, 1000), (hdd, 1000), (hdd, 0), (hdd, 1000)]);
+    assert_eq!(place("ssd-only", &mut with_gone(), 100), [0, 100, 0, 0, 0]);
+    assert_eq!(place("hdd-only", &mut with_gone(), 100), [0, 0, 50, 0, 50]);
+    assert_eq!(place("stripe", &mut with_gone(), 99), [0, 33, 33, 0, 33]);
+    assert_eq!(place("static,ssd=80%", &mut with_gone(), 100), [0, 80, 10, 0, 10]);
+    assert_eq!(place("exclusive,cache=0%", &mut with_gone(), 100), [0, 100, 0, 0, 0]);
+    // The cache of what lies on a disk is on an SSD that is there.
+    for policy in ["cache", "exclusive", "inclusive"] {
+        let mut volume = with_gone();
+        volume.settle(0, DeviceId(2));
+        let mut policy = parse(policy, &volume.devices).unwrap();
+        for _ in 0..4 {
+            assert_eq!(volume.access(&mut *policy, 0, Direction::Read).extra, Some(DeviceId(1)));
+        }
+    }
 }
 
 /// A share by name for each of more devices than have names was a panic.
