@@ -20,7 +20,7 @@ Examples:
   braid status vault --json | jq '.devices[] | {device, requests_share, response_ns_p99}'
 
 JSON of a volume that is served: name, served (true), uuid, process_id, uptime_seconds, nbd_uris,
-nbd_connections, attached_file, policy, size_bytes, extent_bytes, block_bytes, copies, mapped_bytes,
+nbd_connections, attached_file, policy, policy_lacks, size_bytes, extent_bytes, block_bytes, copies, mapped_bytes,
 lost_bytes, lost (offset_bytes, length_bytes), extra_bytes, dirty_bytes, cache_bytes, cache_limit_bytes,
 map_memory_bytes, journal_bytes,
 behind_bytes, deferred_bytes, journaled_bytes, epoch, epoch_failure, unapplied_bytes, unapplied_failure,
@@ -149,6 +149,9 @@ fn head(status: &StatusReport) -> String {
             .times_slower
             .map_or_else(String::new, |times| format!(": requests take {times:.0} times as long as before"));
         text += &format!("  DEGRADED: {} ({}) is {}{times}\n", device.device, device.path, device.state);
+    }
+    if let Some(lack) = &status.policy_lacks {
+        text += &format!("  DEGRADED: {lack}, or add such a device: the volume uses what there is\n");
     }
     if status.behind_bytes > 0 {
         text += &format!("  DEGRADED: a copy of up to {} is behind\n", Bytes(status.behind_bytes));

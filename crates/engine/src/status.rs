@@ -26,6 +26,8 @@ pub struct Status {
     pub shape: Shape,
     /// The policy with its settings.
     pub policy: String,
+    /// Which class of devices it needs and has none of any more, if that is so: it uses what there is.
+    pub policy_lacks: Option<String>,
     /// Extents that have a home.
     pub mapped_extents: u32,
     /// Extents whose bytes are lost, because their device was given up or a repair could not prove their places: reading them is an error until
@@ -194,6 +196,7 @@ impl<R: Runtime, D: Device> Volume<R, D> {
             uuid: superblock.volume,
             shape: core.shape,
             policy: crate::create::written_policy(&**policy),
+            policy_lacks: core.policy.lacks(),
             mapped_extents: state.map.mapped(),
             lost: state.map.lost(),
             damaged: core.epochs.as_ref().map_or_else(Vec::new, Epochs::damaged),

@@ -201,6 +201,25 @@ pub fn parse(text: &str, devices: &[DeviceView]) -> Result<Box<dyn Policy>, BadS
     Ok(policy)
 }
 
+/// As [`parse`], for a policy that has been in charge of these devices: it stays so if a class has no device with slots any more, and uses what there is. With what
+/// it lacks then.
+///
+/// # Errors
+/// For settings that are none.
+pub fn parse_in_charge(
+    text: &str,
+    devices: &[DeviceView],
+) -> Result<(Box<dyn Policy>, Option<BadSetting>), BadSetting> {
+    let lacking = match parse(text, devices) {
+        Ok(policy) => return Ok((policy, None)),
+        Err(lacking) => lacking,
+    };
+    // Each question shows what slots there are.
+    let all: Vec<DeviceView> =
+        devices.iter().map(|device| DeviceView { slots: device.slots.max(1), ..*device }).collect();
+    Ok((parse(text, &all)?, Some(lacking)))
+}
+
 /// The names of the policies that these devices allow, and that leave homes where they are.
 pub fn keeping_homes(devices: &[DeviceView]) -> Vec<&'static str> {
     let keeps = |name: &&&str| parse(name, devices).is_ok_and(|policy| policy.keeps_homes());

@@ -50,6 +50,7 @@ pub(crate) fn status_report(name: &str, uptime: Nanos, status: Status, members: 
         deferred_bytes: (status.deferred - status.journaled).0,
         journaled_bytes: status.journaled.0,
         epoch: status.epoch,
+        policy_lacks: status.policy_lacks,
         epoch_failure: status.epoch_failure,
         unapplied_bytes: status.unapplied.map(|bytes| bytes.0),
         unapplied_failure: status.unapplied_failure,

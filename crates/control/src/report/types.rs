@@ -57,6 +57,9 @@ pub struct StatusReport {
     pub journal_bytes: u64,
     /// Bytes of the volume that a copy lacks because a device missed writes, or after an unclean stop: they are resynchronised.
     pub behind_bytes: u64,
+    /// Which class of devices the policy needs and has none of any more, if that is so: it uses what there is.
+    #[serde(default)]
+    pub policy_lacks: Option<String>,
     /// Bytes of the volume that a copy lacks because the policy duplicates them later: what the loss of the other copy would cost now.
     pub deferred_bytes: u64,
     /// Beside that, what the disk has in its journal of epochs, and not in its place yet.

@@ -29,14 +29,35 @@ use crate::create::written_policy;
 use crate::{Error, ErrorKind, Result, Volume};
 use braid_base::DeviceId;
 use braid_format::superblock::Superblock;
-use braid_policy::{DeviceView, Policy};
+use braid_policy::{BadSetting, DeviceView, Policy};
 use braid_runtime::{Device, Runtime};
 
 impl<R: Runtime, D: Device> Core<R, D> {
-    /// The policy in charge, as it would be made for these devices.
+    /// The policy in charge, as it would be made for these devices: if it lacks a class of them already, it may lack one.
     fn policy_for(&self, devices: &[DeviceView]) -> Result<Box<dyn Policy>> {
+        let (policy, lack) = self.policy_with(devices)?;
+        match lack.filter(|_| self.policy.lacks().is_none()) {
+            Some(lack) => Err(Error::new(ErrorKind::Invalid, lack.to_string())),
+            None => Ok(policy),
+        }
+    }
+
+    /// The policy in charge, as it is made for the devices that there are, with what it lacks.
+    fn policy_with(&self, devices: &[DeviceView]) -> Result<(Box<dyn Policy>, Option<BadSetting>)> {
         let text = written_policy(&**self.policy.borrow());
-        braid_policy::parse(&text, devices).map_err(|e| Error::new(ErrorKind::Invalid, e.to_string()))
+        braid_policy::parse_in_charge(&text, devices)
+            .map_err(|e| Error::new(ErrorKind::Invalid, e.to_string()))
+    }
+
+    /// Tells of what the policy needs and does not have.
+    pub(crate) fn note_lack(&self, lack: Option<BadSetting>) {
+        if let Some(lack) = &lack {
+            tracing::warn!(
+                "volume '{}' uses the devices that there are: {lack}",
+                self.devices.superblock().name
+            );
+        }
+        self.policy.note_lack(lack.map(|lack| lack.to_string()));
     }
 }
 
@@ -50,8 +71,9 @@ impl<R: Runtime, D: Device> Volume<R, D> {
         core.moves.set_devices(count);
         core.state.borrow_mut().set_device(superblock, device);
         core.state.borrow_mut().views[device.index()].node = core.member(device).node();
-        let policy = core.policy_for(&core.state.borrow().views)?;
+        let (policy, lack) = core.policy_with(&core.state.borrow().views)?;
         self.replace_policy(policy);
+        core.note_lack(lack);
         core.with_policy(|policy, view| policy.restore(&learned, view));
         Ok(())
     }

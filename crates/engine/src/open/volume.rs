@@ -119,10 +119,11 @@ impl<R: Runtime, D: Device> Volume<R, D> {
                 state.set_open(member.id, false);
             }
         }
-        let policy = braid_policy::parse(&superblock.policy, &state.views).map_err(|e| {
-            let text = format!("the policy that volume '{}' was left with: {e}", superblock.name);
-            Error::new(ErrorKind::Unsupported, text)
-        })?;
+        let (policy, lack) =
+            braid_policy::parse_in_charge(&superblock.policy, &state.views).map_err(|e| {
+                let text = format!("the policy that volume '{}' was left with: {e}", superblock.name);
+                Error::new(ErrorKind::Unsupported, text)
+            })?;
         let policy_states = watched(rt, &members, PolicyStates::read(&members, &superblock)).await;
         let guests = Guests::new(options, shape.extent_size)?;
         if options.repair {
@@ -153,6 +154,7 @@ impl<R: Runtime, D: Device> Volume<R, D> {
             jobs: Jobs::default(),
             background: RefCell::default(),
         });
+        core.note_lack(lack);
         core.start_watch();
         let lost = core.state.borrow().map.lost();
         let begun: Result<()> = async {

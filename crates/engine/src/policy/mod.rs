@@ -16,6 +16,8 @@ pub(crate) struct InCharge {
     observes: Cell<bool>,
     /// Of which class no device may be lacking.
     stops_without: Cell<Option<DeviceClass>>,
+    /// Which class of devices it needs and does not have.
+    lacks: RefCell<Option<String>>,
     /// How often another one took charge.
     changes: Cell<u64>,
     states: PolicyStates,
@@ -25,7 +27,8 @@ impl InCharge {
     /// A policy, and the states that it and others left.
     pub fn new(policy: Box<dyn Policy>, states: PolicyStates) -> InCharge {
         let (observes, stops_without) = (Cell::new(policy.observes()), Cell::new(policy.stops_without()));
-        InCharge { policy: RefCell::new(policy), observes, stops_without, changes: Cell::new(0), states }
+        let (lacks, changes) = (RefCell::default(), Cell::new(0));
+        InCharge { policy: RefCell::new(policy), observes, stops_without, lacks, changes, states }
     }
 
     /// The policy.
@@ -45,7 +48,18 @@ impl InCharge {
         self.observes.set(policy.observes());
         self.stops_without.set(policy.stops_without());
         *self.policy.borrow_mut() = policy;
+        self.lacks.replace(None);
         self.changes.set(self.changes.get() + 1);
+    }
+
+    /// Says which class of devices the policy needs and does not have.
+    pub fn note_lack(&self, lack: Option<String>) {
+        self.lacks.replace(lack);
+    }
+
+    /// Which class of devices it needs and does not have.
+    pub fn lacks(&self) -> Option<String> {
+        self.lacks.borrow().clone()
     }
 
     /// Whether requests are to be told as they arrive.

@@ -42,6 +42,7 @@ mod pass;
 mod past_cache;
 mod policies;
 mod policy_interface;
+mod policy_lacks;
 mod policy_state;
 mod promotions;
 mod recovery_campaign;
