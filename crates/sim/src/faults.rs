@@ -125,8 +125,8 @@ impl Faults {
         let fails = match request {
             _ if plan.vanished => true,
             Operation::Read(offset, len) => {
-                let mended = written.iter().any(|w| w.start <= offset && offset + len <= w.end);
-                touches(&plan.bad_reads, offset, len) && !mended || rng.chance(plan.reads)
+                let is_bad = touches(&plan.bad_reads, offset, len) && !covers(written, offset..offset + len);
+                is_bad || rng.chance(plan.reads)
             }
             Operation::Write(offset, len) => {
                 touches(&plan.bad_writes, offset, len) || rng.chance(plan.writes)
@@ -218,4 +218,17 @@ impl fmt::Debug for FaultPlan {
         write!(f, "reads {reads}, writes {writes}, flushes {flushes}, stalls {stalls}")?;
         write!(f, ", vanished {vanished}, hangs {hangs}")
     }
+}
+
+/// Whether all of a range lies in some of these.
+fn covers(ranges: &[Range<Bytes>], range: Range<Bytes>) -> bool {
+    let mut at = range.start;
+    while at < range.end {
+        let reach = ranges.iter().filter(|r| r.contains(&at)).map(|r| r.end).max();
+        match reach {
+            Some(end) => at = end,
+            None => return false,
+        }
+    }
+    true
 }

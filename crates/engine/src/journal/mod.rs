@@ -8,6 +8,7 @@ mod intents;
 mod proof;
 mod recover;
 mod ring;
+mod unreadable;
 
 pub(crate) use cache_table::{cache_images, write_empty_directories};
 pub(crate) use checkpoint::{images, only_journal, rings};

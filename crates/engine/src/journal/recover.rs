@@ -172,6 +172,16 @@ fn corrupt(superblock: &Superblock, what: impl std::fmt::Display) -> Error {
     Error::new(ErrorKind::Corrupt, text)
 }
 
+/// A device that could not be read now may be read another time: that is no damage yet. A repair gives up what it may have.
+fn unread(superblock: &Superblock, what: impl std::fmt::Display, error: &std::io::Error) -> Error {
+    let name = &superblock.name;
+    let error = Error::io(format_args!("{what} of volume '{name}' could not be read"), error);
+    let text = format!(
+        "{error} (nothing was changed); if another try fails, too, run braid check {name}, then braid check {name} --repair, which lists what it gives up"
+    );
+    Error::new(error.kind(), text)
+}
+
 /// Applies one record, unless the page that it belongs to contains it already.
 fn replay<D: Device>(
     source: &Source<'_, D>,

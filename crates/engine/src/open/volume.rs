@@ -160,8 +160,11 @@ impl<R: Runtime, D: Device> Volume<R, D> {
         let begun: Result<()> = async {
             core.fill_gaps(&gaps).await?;
             core.begin_epoch(clean).await?;
-            if adopted_image.is_some() {
+            if adopted_image.is_some() || options.repair {
                 core.checkpoint().await?;
+            }
+            if mode == Mode::Repair {
+                core.write_unreadable().await;
             }
             core.open_epochs(adopted_image, options.repair).await
         }

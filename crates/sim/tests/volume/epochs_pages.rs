@@ -1,15 +1,15 @@
 //! The two pages that say what a disk that keeps epochs is: the one that counts must be the newest, whatever fails and whichever is lost.
 
 use crate::device_returns::{plugged_in, wait_until_active};
-use crate::epochs::{BLOCK, SIZE, SSD, content, epochs, recovered, sound, wait_for_image};
+use crate::epochs::{BLOCK, EXTENT, SIZE, SSD, content, epochs, recovered, sound, wait_for_image};
 use crate::epochs_damaged::{SECTOR, check_damage, with_bad};
 use crate::epochs_failing::{DISK, Rigged, two, wait_until_applied};
 use crate::epochs_recovery::just_recovered;
-use crate::recovery_campaign::{Lost, alone, lose_ssd_at_work};
+use crate::recovery_campaign::{Lost, alone, lose_ssd_at_work, readable};
 use crate::recovery_damage::journal_of;
-use crate::rig::{filled, make, open, open_with, refused};
-use braid_base::{Bytes, MIB, Nanos, Rng};
-use braid_engine::{Durability, ErrorKind, Export, identify};
+use crate::rig::{Rig, filled, make, open, open_with, refused};
+use braid_base::{Bytes, ExtentId, MIB, Nanos, Rng};
+use braid_engine::{Durability, ErrorKind, Export, OpenOptions, identify};
 use braid_format::epoch_journal::{
     Entry, PAGE, Run, SEGMENTS, STATE_PAGES, State, StatePage, encode_index, encode_state, newest_state,
 };
@@ -169,7 +169,8 @@ fn a_disk_that_returns_with_a_bad_page_says_that_it_is_no_image() {
     }
 }
 
-/// What a recovery needs nothing of kept it from all that it needs: a bad place in the map of the disk, or in its journal.
+/// What a recovery needs nothing of kept it from all that it needs: a bad place in the map of the disk, or in its journal. Later it kept the next opening
+/// from it, as it does where there was no recovery; and a repair was needed at each opening.
 #[test]
 #[cfg_attr(feature = "planted", ignore)]
 fn a_recovery_needs_neither_the_map_nor_the_journal() {
@@ -184,7 +185,11 @@ fn a_recovery_needs_neither_the_map_nor_the_journal() {
             rotten.write(region.offset, &filled(&arena, region.len, 0x5a)).await.expect("the disk is sound");
             let bad = Faults::new(FaultPlan::default(), world.fork_rng());
             let bad_reads = Some(region.offset..region.offset + region.len);
-            bad.set(FaultPlan { bad_reads, bad_until_written: true, ..FaultPlan::default() });
+            bad.set(FaultPlan {
+                bad_reads: bad_reads.clone(),
+                bad_until_written: true,
+                ..FaultPlan::default()
+            });
             for (is_read, device) in [(false, Faulty::new(left, &bad)), (true, sound(&rotten, &world))] {
                 let opened = open_with(world.clone(), vec![device.clone()], alone).await;
                 let (volume, recovery) = opened.unwrap_or_else(|error| panic!("{:?}: {error}", region.kind));
@@ -192,16 +197,46 @@ fn a_recovery_needs_neither_the_map_nor_the_journal() {
                 assert!(content(&volume).await == base, "{:?}", region.kind);
                 volume.complete_recovery().await.expect("the journal of epochs is sound");
                 volume.close().await.expect("the disk can be written");
-                if matches!(region.kind, RegionKind::Journal | RegionKind::Proof) && !is_read {
-                    // What was not written since may be what was promised last.
-                    continue;
-                }
-                let volume = open(world.clone(), vec![device]).await.expect("all is there");
+                let volume = open(world.clone(), vec![device.clone()]).await.expect("all is there");
                 assert!(content(&volume).await == base, "{:?}", region.kind);
                 volume.close().await.expect("the disk can be written");
+                if matches!(region.kind, RegionKind::Journal | RegionKind::Proof) && !is_read {
+                    bad.set(FaultPlan {
+                        bad_reads: bad_reads.clone(),
+                        bad_until_written: true,
+                        ..FaultPlan::default()
+                    });
+                    repaired(&world, device, &base).await;
+                }
             }
         }
     });
+}
+
+/// The opening is refused and names the repair; that says which extents it gave up, serves all others, and is needed once.
+async fn repaired(world: &World, device: Faulty<Disk>, base: &[u8]) {
+    let error = refused(open(world.clone(), vec![device.clone()]).await);
+    assert!(error.kind() == ErrorKind::Io && error.to_string().contains("--repair"), "{error}");
+    let repair = |options: &mut OpenOptions| options.repair = true;
+    let (volume, recovery) =
+        open_with(world.clone(), vec![device.clone()], repair).await.expect("it can be repaired");
+    let lost = recovery.lost;
+    check_lost(&volume, base, &lost).await;
+    volume.close().await.expect("the disk can be written");
+    let volume = open(world.clone(), vec![device]).await.expect("it has been repaired");
+    check_lost(&volume, base, &lost).await;
+    volume.close().await.expect("the disk can be written");
+}
+
+/// All blocks are as they should be, but for those of extents that are lost, which are errors.
+async fn check_lost(volume: &Rig, base: &[u8], lost: &[ExtentId]) {
+    assert_eq!(volume.status().lost, lost);
+    for (i, block) in (0..).zip(readable(volume).await) {
+        let at = BLOCK * i;
+        let is_lost = lost.contains(&ExtentId((at / EXTENT) as u32));
+        let expected = &base[at.as_usize()..(at + BLOCK).as_usize()];
+        assert!(block.as_deref() == (!is_lost).then_some(expected), "byte {}", at.0);
+    }
 }
 
 /// It said durably that it was being made the volume before the last reasons to refuse that: an opening without being told so went on with it.

@@ -67,7 +67,7 @@ pub(super) async fn find<D: Device>(source: &Source<'_, D>) -> Result<Batches> {
     let mut batches = Batches::default();
     let replicas = rings(superblock, |device| source.members[device.index()].is_current());
     let len = superblock.region(RegionKind::Journal, 0).map_or(Bytes::ZERO, |region| region.len);
-    let (mut whole, mut unread) = (false, None);
+    let (mut whole, mut unread_part) = (false, None);
     for (device, offset) in replicas {
         let member = &source.members[device.index()];
         if member.is_current() {
@@ -75,15 +75,12 @@ pub(super) async fn find<D: Device>(source: &Source<'_, D>) -> Result<Batches> {
             search(source, &ring, &mut all, &mut batches.problem).await?;
             let error = ring.error.into_inner();
             whole |= error.is_none();
-            unread = unread.or(error);
+            unread_part = unread_part.or(error);
         }
     }
     // What could not be read may be what was promised last: that is not the same as a batch that never was.
-    if let (false, Mode::Strict, Some(error)) = (whole, source.mode, unread) {
-        return Err(Error::io(
-            format_args!("the journal of volume '{}' could not be read", superblock.name),
-            &error,
-        ));
+    if let (false, Mode::Strict, Some(error)) = (whole, source.mode, unread_part) {
+        return Err(super::unread(superblock, "the journal", &error));
     }
     let proof = read_proof(source).await?;
     batches.proved = proof.as_ref().map_or(0, |proof| proof.sequence);
@@ -143,8 +140,7 @@ async fn read_proof<D: Device>(source: &Source<'_, D>) -> Result<Option<Proof>> 
     }
     match (read, source.mode, unread) {
         (false, Mode::Strict, Some(error)) => {
-            let name = &source.superblock.name;
-            Err(Error::io(format_args!("the journal's proof of volume '{name}' could not be read"), &error))
+            Err(super::unread(source.superblock, "the journal's proof", &error))
         }
         _ => Ok(newest),
     }

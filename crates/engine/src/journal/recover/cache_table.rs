@@ -10,13 +10,13 @@
 use super::damage::Damage;
 use super::pages::{GROUP, PAGE, read_group};
 use super::{Mode, Recovery, Source, corrupt};
+use crate::Result;
 use crate::copies::Deadline;
 use crate::create::buffer;
 use crate::journal::cache_images;
 use crate::map::{CachePage, State};
 use crate::planted::{Bug, planted};
 use crate::shape::Shape;
-use crate::{Error, Result};
 use braid_base::{BlockId, Bytes, DeviceId, ExtentId, Slot};
 use braid_format::extra_directory::{self, Content};
 use braid_format::extra_page::{self, CacheEntry};
@@ -286,15 +286,11 @@ impl<D: Device> Reader<'_, D> {
         self.buffers[image].with_bytes(|bytes| look(&bytes[at.as_usize()..(at + PAGE).as_usize()]))
     }
 
-    /// A device that could not be read now may be read another time: that is no damage yet.
     fn refuse_unread(&self, what: std::fmt::Arguments<'_>) -> Result<()> {
         match (self.source.mode, self.unread.borrow_mut().take()) {
             (Mode::Strict, Some(error)) => {
-                let (device, name) = (self.device, &self.source.superblock.name);
-                Err(Error::io(
-                    format_args!("{what} on {device} of volume '{name}' could not be read"),
-                    &error,
-                ))
+                let what = format_args!("{what} on {}", self.device);
+                Err(super::unread(self.source.superblock, what, &error))
             }
             _ => Ok(()),
         }

@@ -2,11 +2,11 @@
 
 use super::damage::Damage;
 use super::{Mode, Recovery, Source};
+use crate::Result;
 use crate::copies::Deadline;
 use crate::create::buffer;
 use crate::journal::images;
 use crate::map::State;
-use crate::{Error, Result};
 use braid_base::{Bytes, DeviceId, ExtentId};
 use braid_format::SpanId;
 use braid_format::double_write;
@@ -116,12 +116,7 @@ pub(super) async fn load_map<D: Device>(
             if sequence.is_none() {
                 let error = unread.take().or_else(|| double_written.unread.take());
                 if let (Mode::Strict, Some(error)) = (source.mode, error) {
-                    // A device that could not be read now may be read another time: that is no damage yet.
-                    let name = &superblock.name;
-                    return Err(Error::io(
-                        format_args!("map page {page} of volume '{name}' could not be read"),
-                        &error,
-                    ));
+                    return Err(super::unread(superblock, format_args!("map page {page}"), &error));
                 }
                 damage.page_lost(page, extents);
                 continue;
