@@ -10,7 +10,7 @@
 use super::judge::{
     NEVER, absent, gone_on, is_given_up, is_leaving, is_removed, judge, judge_adopted, refuse,
 };
-use super::superblock::{ask_superblock, read_table};
+use super::superblock::{ask_superblock, former_size, read_table};
 use crate::copies::answered;
 use crate::epochs::Place;
 use crate::{Error, ErrorKind, Result};
@@ -93,14 +93,20 @@ pub(crate) async fn assemble<R: Runtime, D: Device>(
     adopted: Option<AdoptedDisk>,
     lacking: Lacking,
 ) -> Result<Assembled<D>> {
-    let (mut found, mut disk) = (Vec::new(), None);
+    let (mut found, mut disk, mut unknown) = (Vec::new(), None, Vec::new());
     for (place, (device, name)) in devices.into_iter().zip(names).enumerate() {
         if let Some(adopted) = adopted.filter(|adopted| adopted.place == place) {
             disk = Some((device, name, adopted.identity));
             continue;
         }
-        let header = ask_superblock(rt, &device, name).await?.header;
-        found.push(Candidate { device, name, header });
+        match ask_superblock(rt, &device, name).await {
+            Ok(asked) => found.push(Candidate { device, name, header: asked.header }),
+            Err(error) if error.kind() == ErrorKind::Invalid => unknown.push((device, name, error)),
+            Err(error) => return Err(error),
+        }
+    }
+    if let Some((device, name, error)) = unknown.into_iter().next() {
+        return Err(refuse_grown(rt, &found, &device, name).await?.unwrap_or(error));
     }
     refuse_foreign(&found)?;
     let highest = Highest {
@@ -230,6 +236,35 @@ fn image_alone<D>(
     }
     let others = ids().filter(|id| Some(*id) != image && !is_removed(id)).collect();
     Ok((candidate.header.clone(), others))
+}
+
+/// Why a device without superblocks is refused, if it is one of the volume's that has grown.
+async fn refuse_grown<R: Runtime, D: Device>(
+    rt: &R,
+    found: &[Candidate<'_, D>],
+    device: &Rc<D>,
+    name: &str,
+) -> Result<Option<Error>> {
+    for Candidate { device: other, name: of, header } in found {
+        let Some(place) = header.tables.iter().find(|place| place.device == header.this_device) else {
+            continue;
+        };
+        let (other, device, own, place, volume) =
+            (other.clone(), device.clone(), name.to_owned(), *place, header.volume);
+        let asked = async move {
+            let tables = read_table(&*other, place, volume).await.unwrap_or_default();
+            former_size(&*device, &own, (volume, &tables)).await.map(|had| (had, device.geometry().size))
+        };
+        if let Some((had, has)) = answered(rt, of, asked).await? {
+            let text = format!(
+                "{name} has grown: it had {had} when it was a device of volume '{}', and has {has}, and its superblocks are where its end was; restore its size \
+                 (nothing was changed)",
+                header.name
+            );
+            return Ok(Some(Error::new(ErrorKind::Invalid, text)));
+        }
+    }
+    Ok(None)
 }
 
 /// Devices of other volumes, and devices given twice.

@@ -44,7 +44,8 @@ async fn read_superblock<D: Device>(device: &D, name: &str) -> Result<Found> {
     }
     let nothing = || {
         let text = format!(
-            "{name}: no valid superblock, so it belongs to no volume; give the devices that the volume was made of"
+            "{name}: no valid superblock, so it belongs to no volume; give the devices that the volume was made of. A disk with layout=tail has its \
+             superblocks at its end: if this one has grown, restore the size that it had"
         );
         Error::new(ErrorKind::Invalid, text)
     };
@@ -69,6 +70,26 @@ async fn layouts<D: Device>(device: &D, size: Bytes, name: &str) -> Vec<Layout> 
         // Damaged, or the device has grown.
         Err(_) => vec![Layout::Head, Layout::Tail],
     }
+}
+
+/// The size that a device had of which no superblock was found, if it is one that has grown: where its end was lie the superblocks of a device with a layout of
+/// its own addresses. `tables` are those of the volume's other devices.
+pub(crate) async fn former_size<D: Device>(
+    device: &D,
+    name: &str,
+    (volume, tables): (Uuid, &[DeviceTable]),
+) -> Option<Bytes> {
+    let size = device.geometry().size;
+    let entries = tables.iter().flat_map(|table| &table.devices);
+    for entry in entries.filter(|entry| entry.layout == Layout::Tail && entry.size < size) {
+        for offset in superblock_offsets(entry.size, entry.layout) {
+            let header = read_copy(device, offset, name).await;
+            if header.is_ok_and(|header| header.volume == volume && header.device.uuid == entry.uuid) {
+                return Some(entry.size);
+            }
+        }
+    }
+    None
 }
 
 fn newer(newest: Option<Header>, header: Header) -> Option<Header> {

@@ -1,12 +1,14 @@
 //! Devices that keep addresses: an extent lies there at its own address, whatever moved meanwhile.
 
+use crate::deadlines::no_faults;
+use crate::openings::mentions;
 use crate::rig::{Rig, bench, filled, holds, make, open, options, refused};
 use braid_base::{Bytes, DeviceId, KIB, MIB};
 use braid_engine::{CreateOptions, Durability, ErrorKind, Export};
 use braid_format::layout::superblock_offsets;
 use braid_format::superblock::{self, Layout, Superblock};
 use braid_runtime::{Arena, Device};
-use braid_sim::{Disk, Faulty};
+use braid_sim::{Disk, DiskOptions, Faulty};
 
 /// An SSD, and a disk that keeps addresses.
 fn kept(identity: u8) -> CreateOptions {
@@ -122,5 +124,36 @@ fn a_volume_may_fill_a_device_that_keeps_addresses_and_not_be_larger() {
         assert!(holds(&volume, &arena, Bytes::ZERO, MIB, 2).await.unwrap());
         assert!(holds(&volume, &arena, size - MIB, MIB, 1).await.unwrap());
         volume.audit().await.unwrap();
+    });
+}
+
+/// A partition was made larger: the superblocks of a disk that keeps addresses are not at its end any more. It was refused as one that belongs to no volume.
+#[test]
+fn a_disk_that_keeps_addresses_and_has_grown_is_refused_with_the_size_that_it_had() {
+    let bench = bench(6);
+    let (world, arena, all) = (bench.world.clone(), bench.arena.clone(), bench.devices());
+    let small = bench.disks[1].clone();
+    bench.run(async move {
+        let volume = make(world.clone(), all.clone(), &CreateOptions { copies: 2, ..kept(6) }).await;
+        write(&volume, &arena, Bytes::ZERO, MIB, 3).await;
+        volume.close().await.unwrap();
+        let (had, has) = (small.geometry().size, small.geometry().size + MIB * 3);
+        let mut bytes = vec![0; had.as_usize()];
+        small.peek_durable(Bytes::ZERO, &mut bytes);
+        let of_size = |size| {
+            let disk = Disk::new(&world, DiskOptions::hdd(size));
+            disk.poke(Bytes::ZERO, &bytes);
+            Faulty::new(disk, &no_faults(&world))
+        };
+        let error = refused(open(world.clone(), vec![all[0].clone(), of_size(has)]).await);
+        assert!(
+            error.kind() == ErrorKind::Invalid && mentions(&error, &["disk 1", &had.to_string()]),
+            "{error}"
+        );
+        let alone = refused(open(world.clone(), vec![of_size(has)]).await);
+        assert!(alone.kind() == ErrorKind::Invalid && mentions(&alone, &["layout=tail"]), "{alone}");
+        let volume = open(world.clone(), vec![all[0].clone(), of_size(had)]).await.unwrap();
+        assert!(holds(&volume, &arena, Bytes::ZERO, MIB, 3).await.unwrap());
+        volume.close().await.unwrap();
     });
 }
