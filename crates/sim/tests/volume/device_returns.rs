@@ -6,7 +6,7 @@ use crate::rig::{Rig, bench, filled, make, options, refused};
 use braid_base::{Bytes, DeviceId, MIB, Nanos, Rng};
 use braid_engine::{CreateOptions, Durability, ErrorKind, Export, OpenOptions, Volume, create};
 use braid_format::superblock::DeviceState;
-use braid_runtime::{Arena, Runtime};
+use braid_runtime::{Arena, Device, Runtime};
 use braid_sim::{Disk, DiskOptions, FaultPlan, Faults, Faulty, World};
 use std::cell::Cell;
 use std::rc::Rc;
@@ -300,4 +300,42 @@ fn a_device_that_is_back_counts_although_the_policy_keeps_others_behind() {
         volume.close().await.unwrap();
     });
     world.halt();
+}
+
+/// An old copy of a device was given back whose sectors are larger than requests are cut for. All of the volume was put behind before that was looked at, and stayed so.
+#[test]
+fn a_device_whose_sectors_are_too_large_is_refused_before_anything_is_put_behind() {
+    let bench = bench(845);
+    let (world, arena, all) = (bench.world.clone(), bench.arena.clone(), bench.devices());
+    let disk = bench.disks[1].clone();
+    bench.run(async move {
+        let mirror = CreateOptions { copies: 2, policy: "raid1".to_owned(), ..options(45) };
+        let volume = make(world.clone(), all.clone(), &mirror).await;
+        volume.write(Bytes::ZERO, &filled(&arena, MIB, 1), Durability::Fua).await.unwrap();
+        volume.close().await.unwrap();
+        let size = disk.geometry().size;
+        let mut bytes = vec![0; size.as_usize()];
+        disk.peek_durable(Bytes::ZERO, &mut bytes);
+        let old_copy = |alignment: Bytes| {
+            let mut options = DiskOptions::hdd(size);
+            options.geometry.alignment = alignment;
+            let copy = Disk::new(&world, options);
+            copy.poke(Bytes::ZERO, &bytes);
+            plugged_in(&world, &copy)
+        };
+        let volume = crate::rig::open(world.clone(), all.clone()).await.unwrap();
+        volume.write(MIB, &filled(&arena, MIB, 2), Durability::Fua).await.unwrap();
+        world.sleep(Nanos::from_secs(60)).await;
+        volume.fail_device(DeviceId(1)).await.unwrap();
+        let before = volume.status();
+        let error = refused(volume.return_device(old_copy(Bytes(4096)), "it").await);
+        assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
+        let after = volume.status();
+        assert_eq!((after.behind, after.spans), (before.behind, before.spans));
+        assert_eq!(state(&volume, 1), DeviceState::Failed);
+        volume.return_device(old_copy(Bytes(512)), "it").await.unwrap();
+        wait_until_active(&world, &volume, 1).await;
+        volume.audit().await.unwrap();
+        volume.close().await.unwrap();
+    });
 }
