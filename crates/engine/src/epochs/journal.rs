@@ -125,7 +125,13 @@ async fn read_states<D: Device>(member: &Member<D>, place: &Place) -> (Buf, Opti
             Ok(page) => both.slice(at..at + PAGE).copy_from(Bytes::ZERO, &page),
             Err(error) => {
                 both.slice(at..at + PAGE).fill_zero();
-                unread = Some(Error::io(format_args!("the state of the epochs could not be read"), &error));
+                let page = place.offset + at;
+                let text = format_args!(
+                    "byte {} of device {}, which says whether the disk alone is a state of the volume, could not be read (if that does not pass, copy the device with a \
+                     program that tries bad places again, ddrescue, and use the copy)",
+                    page.0, member.id
+                );
+                unread = Some(Error::io(text, &error));
             }
         }
     }
@@ -144,7 +150,11 @@ pub(super) async fn write_state<D: Device>(
     let at = place.offset + PAGE * (page.sequence % STATE_PAGES);
     let written = member.write(at, &buf, Deadline::Only).await;
     member.note_write();
-    written.map_err(|e| Error::io(format_args!("the state of the epochs could not be written"), &e))
+    let text = format_args!(
+        "byte {} of device {}, which says what the disk alone is, could not be written",
+        at.0, member.id
+    );
+    written.map_err(|e| Error::io(text, &e))
 }
 
 /// A segment that was read.

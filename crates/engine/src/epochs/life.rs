@@ -120,8 +120,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         if epochs.disk.get().state == State::Void {
             return self.have_both_say_void(epochs).await;
         }
-        self.set_disk(epochs, |page| StatePage { state: State::Void, run: page.run.emptied(), ..page })
-            .await?;
+        self.say_void(epochs).await?;
         self.have_both_say_void(epochs).await?;
         epochs.begin_at(epochs.disk.get());
         let mut lacks = epochs.lacks.borrow_mut();
@@ -135,10 +134,23 @@ impl<R: Runtime, D: Device> Core<R, D> {
         let (member, volume) = (self.member(epochs.device()), self.devices.superblock().volume);
         for _ in 0..STATE_PAGES {
             if is_void_alone(member, (&epochs.place, volume), &epochs.disk.get()).await {
-                self.set_disk(epochs, |page| page).await?;
+                self.say_void(epochs).await?;
             }
         }
         Ok(())
+    }
+
+    /// Has the next page say that the disk is no state of the volume; if it cannot be written and the volume cannot do without the disk, the other page alone.
+    async fn say_void(&self, epochs: &Epochs) -> Result<()> {
+        let void = |page: StatePage| StatePage { state: State::Void, run: page.run.emptied(), ..page };
+        let Err(error) = self.set_disk(epochs, void).await else { return Ok(()) };
+        if self.survives(epochs.device()) {
+            return Err(error);
+        }
+        tracing::warn!(%error, "one of two pages cannot be written that say what the disk alone is: the other one does");
+        let page = epochs.disk.get();
+        epochs.disk.set(StatePage { sequence: page.sequence + 1, ..page });
+        self.set_disk(epochs, void).await
     }
 
     /// A device is back, and about to be brought up to date: the disk that keeps epochs is not a state of the volume any more then.

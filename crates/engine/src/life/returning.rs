@@ -7,7 +7,7 @@
 
 use super::add::invalid;
 use crate::core::Core;
-use crate::open::{ask_superblock, judge};
+use crate::open::{Candidate, judge};
 use crate::planted::{Bug, planted};
 use crate::{Error, ErrorKind, Result, Volume};
 use braid_base::{DeviceId, ExtentId};
@@ -39,9 +39,9 @@ impl<R: Runtime, D: Device> Volume<R, D> {
         let _alone = core.devices.life.acquire(1).await;
         core.refuse_closing()?;
         let device = Rc::new(device);
-        let header = ask_superblock(&core.rt, &device, name).await?.header;
-        let id = header.this_device;
-        core.refuse_return(&header, name)?;
+        let mut candidate = Candidate::read(&core.rt, device.clone(), name).await?;
+        let id = candidate.header.this_device;
+        core.refuse_return(&candidate.header, name)?;
         let member = core.member(id);
         if device.geometry().alignment > member.alignment {
             return invalid(format!(
@@ -52,11 +52,22 @@ impl<R: Runtime, D: Device> Volume<R, D> {
         }
         core.record_states().await?;
         let known = core.devices.superblock().clone();
-        let lacks_all = judge(&core.rt, &known, &header, name, &device).await?.lacks_all;
+        candidate.read_tables(&core.rt, &known.tables).await;
+        let lacks_all = judge(&known, &candidate)?.lacks_all;
+        if candidate.header.epoch > known.epoch {
+            // Until its superblock has been written, it would be the newest.
+            let (its, own) = (candidate.header.epoch, known.epoch);
+            return Err(Error::new(
+                ErrorKind::Unsupported,
+                format!(
+                    "{name} was about to be opened without the others (opening {its}, this is {own}): stop the volume, and serve it with all devices"
+                ),
+            ));
+        }
         if lacks_all {
             core.put_copies_behind(id).await?;
         }
-        core.refuse_return(&header, name)?;
+        core.refuse_return(&candidate.header, name)?;
         member.renew(device, lacks_all);
         if let Err(error) = core.void_returned(id).await {
             // A device that owes an answer stays in its place, failed: it may be used again once it has answered.

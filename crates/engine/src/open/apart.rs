@@ -4,38 +4,27 @@
 //! found. The number of the opening does not tell then. The device's own table does: it says which devices were in use beside it when it was written last.
 
 use super::assemble::was_current;
+use super::candidate::Candidate;
 use super::judge::{NEVER, is_missing_since};
-use super::superblock::read_table;
-use crate::copies::answered;
 use crate::{Error, ErrorKind, Result};
-use braid_format::superblock::{DeviceEntry, DeviceState, Header, Phase, Superblock};
-use braid_runtime::{Device, Runtime};
-use std::rc::Rc;
+use braid_format::superblock::{DeviceEntry, DeviceState, DeviceTable, Phase, Superblock};
+use braid_runtime::Device;
 
 /// Whether what a device lacks, which has to be brought up to date, is known since it was in step. If it cannot be told, it is not.
 ///
 /// # Errors
-/// `Degraded` if it was written without any of the devices that are in use now; `Io` if it does not answer for a minute.
-pub(crate) async fn is_lack_known<R: Runtime, D: Device>(
-    rt: &R,
-    newest: &Superblock,
-    header: &Header,
-    name: &str,
-    device: &Rc<D>,
-) -> Result<bool> {
+/// `Degraded` if it was written without any of the devices that are in use now.
+pub(super) fn is_lack_known<D: Device>(newest: &Superblock, candidate: &Candidate<'_, D>) -> Result<bool> {
+    let (name, header) = (candidate.name, &candidate.header);
     let is_used = |entry: &DeviceEntry| was_current(entry) && entry.state != DeviceState::Removed;
     let in_use = || newest.devices.iter().enumerate().filter(|(_, entry)| is_used(entry));
     let id = header.this_device;
-    let Some(&place) = header.tables.iter().find(|place| place.device == id) else {
+    if !header.tables.iter().any(|place| place.device == id) {
         // Without one that has a table it was not opened; and one that is in use was there whenever this one was.
         return Ok(header.tables.iter().any(|place| in_use().any(|(i, _)| i == place.device.index())));
-    };
-    let (own, volume) = (device.clone(), header.volume);
-    let tables = answered(rt, name, async move { read_table(&*own, place, volume).await }).await?;
-    let tables = tables.unwrap_or_default();
-    let Some(table) =
-        tables.iter().find(|table| table.sequence == header.sequence && header.agrees_with(table))
-    else {
+    }
+    let is_own = |table: &&DeviceTable| table.sequence == header.sequence && header.agrees_with(table);
+    let Some(table) = candidate.tables().iter().find(is_own) else {
         return Ok(false);
     };
     // An opening that was interrupted wrote no data. One that is missing since that opening was there in all that this one was written in; but one that was

@@ -7,19 +7,19 @@
 //!
 //! An adopted disk has no superblock: the caller says which device it is, and what identity it has ([`AdoptedDisk`]).
 
+use super::candidate::{Candidate, refuse_grown, with_newest_table};
 use super::judge::{
-    NEVER, absent, gone_on, is_given_up, is_leaving, is_removed, judge, judge_adopted, refuse,
+    NEVER, absent, entry_of, gone_on, is_given_up, is_leaving, is_removed, judge, judge_adopted, refuse,
 };
-use super::superblock::{ask_superblock, former_size, read_table};
-use crate::copies::answered;
 use crate::epochs::Place;
-use crate::{Error, ErrorKind, Result};
+use crate::{ErrorKind, Result};
 use braid_base::{DeviceClass, DeviceId};
 use braid_format::Uuid;
 use braid_format::superblock::{
-    DeviceEntry, DeviceState, DeviceTable, Features, Header, Mapping, Phase, RegionKind, Superblock,
+    DeviceEntry, DeviceState, Features, Header, Mapping, Phase, RegionKind, Superblock, TablePlace,
 };
 use braid_runtime::{Device, Runtime};
+use std::cmp::Reverse;
 use std::rc::Rc;
 
 /// The devices of a volume, as they are to be opened.
@@ -42,8 +42,9 @@ pub(crate) struct Assembled<D> {
     pub highest: Highest,
 }
 
-/// The highest epoch and the highest sequence of all devices that were found. One that was given up may have higher ones than those that count: the
-/// opening goes beyond it, so that its superblock is not the newest one if the power fails before all have been written.
+/// The highest epoch and the highest sequence of all devices that were found, in their superblocks and in their tables. Those that do not count may be
+/// higher than those that do: of a device that was given up, or in a table that no superblock of its device belongs to yet, and one of another device may. The opening
+/// goes beyond them, so that its superblock is the newest one from the first that is written, and no two openings that write data have one number.
 #[derive(Clone, Copy)]
 pub(crate) struct Highest {
     pub epoch: u64,
@@ -72,12 +73,6 @@ pub(crate) enum Lacking {
     Recovered,
 }
 
-struct Candidate<'a, D> {
-    device: Rc<D>,
-    name: &'a str,
-    header: Header,
-}
-
 /// Puts the devices of a volume in order. `names` says what to call each in messages; `distrusted` are devices whose content the
 /// administrator gives up: they are brought up to date from the others. For a recovery, these are all but the disk that keeps epochs.
 ///
@@ -99,45 +94,55 @@ pub(crate) async fn assemble<R: Runtime, D: Device>(
             disk = Some((device, name, adopted.identity));
             continue;
         }
-        match ask_superblock(rt, &device, name).await {
-            Ok(asked) => found.push(Candidate { device, name, header: asked.header }),
+        match Candidate::read(rt, device.clone(), name).await {
+            Ok(candidate) => found.push(candidate),
             Err(error) if error.kind() == ErrorKind::Invalid => unknown.push((device, name, error)),
             Err(error) => return Err(error),
         }
     }
+    refuse_foreign(&found)?;
+    let tables: Vec<TablePlace> = found.iter().flat_map(|c| c.header.tables.clone()).collect();
+    for candidate in &mut found {
+        candidate.read_tables(rt, &tables).await;
+    }
     if let Some((device, name, error)) = unknown.into_iter().next() {
         return Err(refuse_grown(rt, &found, &device, name).await?.unwrap_or(error));
     }
-    refuse_foreign(&found)?;
+    let numbers = || found.iter().flat_map(Candidate::numbers);
     let highest = Highest {
-        epoch: found.iter().map(|c| c.header.epoch).max().unwrap_or(0),
-        sequence: found.iter().map(|c| c.header.sequence).max().unwrap_or(0),
+        epoch: numbers().map(|(epoch, _)| epoch).max().unwrap_or(0),
+        sequence: numbers().map(|(_, sequence)| sequence).max().unwrap_or(0),
     };
-    let is_trusted = |c: &&Candidate<D>| !distrusted.contains(&c.header.this_device);
-    let trusted = found.iter().filter(is_trusted);
-    let Some(newest) = trusted.max_by_key(|c| (c.header.epoch, c.header.sequence)).map(|c| c.header.clone())
-    else {
+    let mut trusted: Vec<&Header> = found.iter().map(|c| &c.header).collect();
+    trusted.retain(|header| !distrusted.contains(&header.this_device));
+    trusted.sort_by_key(|header| Reverse((header.epoch, header.sequence)));
+    let Some(&newest) = trusted.first() else {
         return refuse(ErrorKind::Invalid, "no device was given: name the devices of the volume".to_owned());
     };
-    let mut superblock = with_newest_table(rt, &found, newest, distrusted).await?;
-    let trusted = found.iter().filter(is_trusted).map(|c| &c.header);
-    if let Some(header) = gone_on(&superblock, trusted) {
-        superblock = with_newest_table(rt, &found, header.clone(), distrusted).await?;
+    let mut superblock = with_newest_table(&found, newest, distrusted);
+    if let Ok(newest) = &superblock
+        && let Some(header) = gone_on(newest, trusted.iter().copied())
+    {
+        superblock = with_newest_table(&found, header, distrusted);
     }
     let mut given_up = distrusted.to_vec();
     if lacking == Lacking::Recovered {
-        // What counts is what that disk knows, not what others say of it.
-        let (image, others) = image_alone(&superblock, &found, distrusted)?;
-        superblock = with_newest_table(rt, &found, image, &others).await?;
+        // What counts is what the disk knows that keeps epochs, not what others say of it, and even less what these cannot say any more.
+        let whole = || trusted.iter().find_map(|header| with_newest_table(&found, header, distrusted).ok());
+        let known = superblock.or_else(|error| whole().ok_or(error))?;
+        let (image, others) = image_alone(&known, &found, distrusted)?;
+        superblock = with_newest_table(&found, &image, &others);
         given_up = others;
     }
+    let superblock = superblock?;
     let distrusted = &given_up[..];
     let mut states: Vec<DeviceState> = superblock.devices.iter().map(absent).collect();
     let mut anew = distrusted.to_vec();
     let mut places: Vec<Option<Rc<D>>> = states.iter().map(|_| None).collect();
-    for Candidate { device, name, header } in found {
-        let id = header.this_device;
-        if superblock.devices.get(id.index()).is_some_and(|entry| is_removed(entry, &header)) {
+    for candidate in found {
+        let Candidate { ref device, name, ref header, .. } = candidate;
+        let (device, id) = (device.clone(), header.this_device);
+        if superblock.devices.get(id.index()).is_some_and(|entry| is_removed(entry, header)) {
             tracing::warn!(
                 "{name} (device {id} of volume '{}') is left out: it was removed",
                 superblock.name
@@ -153,7 +158,7 @@ pub(crate) async fn assemble<R: Runtime, D: Device>(
             );
             continue;
         }
-        if superblock.devices.get(id.index()).is_some_and(|entry| is_leaving(entry, &header)) {
+        if superblock.devices.get(id.index()).is_some_and(|entry| is_leaving(entry, header)) {
             tracing::warn!(
                 "{name} (device {id} of volume '{}') stays out of use: it is to be removed",
                 superblock.name
@@ -163,10 +168,11 @@ pub(crate) async fn assemble<R: Runtime, D: Device>(
             continue;
         }
         if !distrusted.contains(&id) {
-            let judged = judge(rt, &superblock, &header, name, &device).await?;
+            let judged = judge(&superblock, &candidate)?;
             states[id.index()] = judged.state;
             anew.extend(judged.lacks_all.then_some(id));
         } else {
+            entry_of(&superblock, &candidate)?;
             states[id.index()] = DeviceState::Returning;
         }
         places[id.index()] = Some(device);
@@ -238,35 +244,6 @@ fn image_alone<D>(
     Ok((candidate.header.clone(), others))
 }
 
-/// Why a device without superblocks is refused, if it is one of the volume's that has grown.
-async fn refuse_grown<R: Runtime, D: Device>(
-    rt: &R,
-    found: &[Candidate<'_, D>],
-    device: &Rc<D>,
-    name: &str,
-) -> Result<Option<Error>> {
-    for Candidate { device: other, name: of, header } in found {
-        let Some(place) = header.tables.iter().find(|place| place.device == header.this_device) else {
-            continue;
-        };
-        let (other, device, own, place, volume) =
-            (other.clone(), device.clone(), name.to_owned(), *place, header.volume);
-        let asked = async move {
-            let tables = read_table(&*other, place, volume).await.unwrap_or_default();
-            former_size(&*device, &own, (volume, &tables)).await.map(|had| (had, device.geometry().size))
-        };
-        if let Some((had, has)) = answered(rt, of, asked).await? {
-            let text = format!(
-                "{name} has grown: it had {had} when it was a device of volume '{}', and has {has}, and its superblocks are where its end was; restore its size \
-                 (nothing was changed)",
-                header.name
-            );
-            return Ok(Some(Error::new(ErrorKind::Invalid, text)));
-        }
-    }
-    Ok(None)
-}
-
 /// Devices of other volumes, and devices given twice.
 fn refuse_foreign<D>(found: &[Candidate<D>]) -> Result<()> {
     for (i, one) in found.iter().enumerate() {
@@ -294,63 +271,6 @@ fn refuse_foreign<D>(found: &[Candidate<D>]) -> Result<()> {
         }
     }
     Ok(())
-}
-
-/// The newest superblock with the table of devices that belongs to it: from its own device if that has one. Two halves of a mirror that
-/// were opened apart may both have a table of this number.
-async fn with_newest_table<R: Runtime, D: Device>(
-    rt: &R,
-    found: &[Candidate<'_, D>],
-    newest: Header,
-    distrusted: &[DeviceId],
-) -> Result<Superblock> {
-    let (mut best, mut next_best, mut problems) = (None, None, Vec::new());
-    let mut places = newest.tables.clone();
-    places.sort_by_key(|place| place.device != newest.this_device);
-    for place in places.iter().filter(|place| !distrusted.contains(&place.device)) {
-        if best.is_some() {
-            break;
-        }
-        let Some(holder) = found.iter().find(|c| c.header.this_device == place.device) else {
-            problems.push(format!("{} is missing", place.device));
-            continue;
-        };
-        let (device, place, volume) = (holder.device.clone(), *place, newest.volume);
-        let read = answered(rt, holder.name, async move { read_table(&*device, place, volume).await });
-        match read.await? {
-            Ok(tables) => {
-                // A table is written before the superblocks that it belongs to; that of the change before is kept beside it, and counts if no superblock
-                // belongs to the newer one.
-                let is_new = |t: &DeviceTable| t.sequence >= newest.sequence && t.epoch >= newest.epoch;
-                let older = || format!("that of {} is older ({})", holder.name, tables[0].sequence);
-                let new = || tables.iter().rev().filter(|table| is_new(table));
-                best = new().find(|table| newest.agrees_with(table)).cloned();
-                next_best = next_best.or_else(|| new().next().cloned());
-                if next_best.is_none() {
-                    problems.push(older());
-                }
-            }
-            Err(problem) => problems.push(format!("{}: {problem}", holder.name)),
-        }
-    }
-    // One that does not fit says what is wrong with it.
-    let Some(table) = best.or(next_best) else {
-        let missing = newest.tables.iter().any(|p| !found.iter().any(|c| c.header.this_device == p.device));
-        let kind = if missing { ErrorKind::Degraded } else { ErrorKind::Corrupt };
-        return refuse(
-            kind,
-            format!(
-                "volume '{}': its table of devices (number {}) is not there: {}; bring the missing devices back",
-                newest.name,
-                newest.sequence,
-                problems.join(", ")
-            ),
-        );
-    };
-    let name = newest.name.clone();
-    newest
-        .with_table(table)
-        .map_err(|invalid| Error::new(ErrorKind::Corrupt, format!("volume '{name}': {invalid}")))
 }
 
 /// Gives the devices their states, if the volume can do with what is there.

@@ -2,13 +2,13 @@
 
 use super::apart::is_lack_known;
 use super::assemble::was_current;
+use super::candidate::Candidate;
 use crate::planted::{Bug, planted};
 use crate::{Error, ErrorKind, Result};
 use braid_base::DeviceId;
 use braid_format::Uuid;
 use braid_format::superblock::{DeviceEntry, DeviceState, Header, Phase, Role, Superblock};
-use braid_runtime::{Device, Runtime};
-use std::rc::Rc;
+use braid_runtime::Device;
 
 /// The last epoch in step of a device whose copies are all made again: it has none until the set of what it lacks is durable.
 pub(crate) const NEVER: u64 = 0;
@@ -26,29 +26,38 @@ pub(crate) struct Judged {
     pub lacks_all: bool,
 }
 
-/// Judges a device by its superblock and by what the newest one says of it.
+/// What the volume knows of a device, if it is one of its devices.
 ///
 /// # Errors
-/// `Invalid` for a device that is none of the volume's, an old copy, or has shrunk; `Degraded` for one that was used apart from the others.
-pub(crate) async fn judge<R: Runtime, D: Device>(
-    rt: &R,
-    newest: &Superblock,
-    header: &Header,
-    name: &str,
-    device: &Rc<D>,
-) -> Result<Judged> {
-    let (id, volume) = (header.this_device, &newest.name);
-    let entry = newest.devices.get(id.index()).filter(|entry| entry.uuid == header.device.uuid);
-    let Some(entry) = entry else {
-        let text =
-            format!("{name} was a device of volume '{volume}' once, but is none any more: leave it out");
+/// `Invalid` for a device that is none of the volume's any more, or not yet, or has shrunk.
+pub(super) fn entry_of<'a, D: Device>(
+    newest: &'a Superblock,
+    candidate: &Candidate<'_, D>,
+) -> Result<&'a DeviceEntry> {
+    let (name, header, volume) = (candidate.name, &candidate.header, &newest.name);
+    let entry = newest.devices.get(header.this_device.index());
+    let Some(entry) = entry.filter(|entry| entry.uuid == header.device.uuid) else {
+        let text = format!(
+            "{name} is no device of volume '{volume}' as that was used last: it was one once, or was added to what is given up; leave it out"
+        );
         return refuse(ErrorKind::Invalid, text);
     };
-    let size = device.geometry().size;
+    let size = candidate.device.geometry().size;
     if size < entry.size {
         let text = format!("{name} has shrunk: it had {}, it has {size}; restore its size", entry.size);
         return refuse(ErrorKind::Invalid, text);
     }
+    Ok(entry)
+}
+
+/// Judges a device by its superblock and by what the newest one says of it.
+///
+/// # Errors
+/// `Invalid` for a device that is none of the volume's, an old copy, or has shrunk; `Degraded` for one that was used apart from the others.
+pub(crate) fn judge<D: Device>(newest: &Superblock, candidate: &Candidate<'_, D>) -> Result<Judged> {
+    let entry = entry_of(newest, candidate)?;
+    let (name, header, volume) = (candidate.name, &candidate.header, &newest.name);
+    let id = header.this_device;
     let used = last_written(header);
     // A table of an opening that is in progress, or of one without the device, knows of all in which that was written.
     let is_known_last = newest.phase == Phase::Opening || !was_current(entry);
@@ -66,8 +75,10 @@ pub(crate) async fn judge<R: Runtime, D: Device>(
         DeviceState::Missing | DeviceState::Failed | DeviceState::Returning => {
             // An opening that was interrupted may have been the one after that in which it was in step, or a later one.
             let was_there = used != NEVER && (used..=header.epoch).contains(&entry.in_step);
-            let is_known = was_there && is_lack_known(rt, newest, header, name, device).await?;
-            let lacks_all = !is_known && !planted(Bug::StaleDeviceTaken);
+            // Of one that was given up while it was not there nothing else tells what it was used for since; one that is being brought up to date was there.
+            let was_absent = entry.in_step == NEVER && entry.state != DeviceState::Returning;
+            let is_known = (was_there || was_absent) && is_lack_known(newest, candidate)?;
+            let lacks_all = !(was_there && is_known) && !planted(Bug::StaleDeviceTaken);
             Ok(Judged { state: DeviceState::Returning, lacks_all })
         }
         state if is_in_step(newest, header, entry) => Ok(Judged { state, lacks_all: false }),
@@ -95,6 +106,8 @@ fn is_in_step(newest: &Superblock, header: &Header, entry: &DeviceEntry) -> bool
     match newest.phase {
         _ if planted(Bug::StaleDeviceTaken) => true,
         // The table may be one step ahead of the superblocks. Where one device did not get past `Opening`, none wrote data.
+        // Nor has one that got further in an opening of the same number: that was another opening.
+        Phase::Opening if header.epoch == newest.epoch => header.phase == Phase::Opening,
         Phase::Opening => header.epoch >= entry.in_step.min(newest.epoch - 1),
         _ => header.epoch == newest.epoch && this <= last && this + 1 >= last,
     }

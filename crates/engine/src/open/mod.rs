@@ -4,10 +4,12 @@
 //! superblock.rs  reading and writing the copies on the devices      assemble.rs  which device is what, and which are refused
 //! enter.rs       the phases of an opening, and what may not be opened   judge.rs   what one device is good for
 //! apart.rs       whether a device was used without the others      volume.rs    all steps of an opening
+//! candidate.rs   what a device that was given says
 //! ```
 
 mod apart;
 mod assemble;
+mod candidate;
 mod enter;
 mod judge;
 mod superblock;
@@ -15,6 +17,7 @@ mod volume;
 
 pub use assemble::AdoptedDisk;
 pub(crate) use assemble::{Assembled, Lacking, assemble};
+pub(crate) use candidate::Candidate;
 pub(crate) use enter::{enter, only_copies, refuse_only_copies};
 pub(crate) use judge::{NEVER, judge};
 pub use superblock::identify;

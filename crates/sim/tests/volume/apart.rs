@@ -321,7 +321,7 @@ async fn go_on(parts: &(World, Arena), half: &Faulty<Disk>, openings: u8) -> Res
 }
 
 /// What `disks` hold once an opening of them is killed that the first one has been told of, when they are in these phases.
-async fn interrupted(world: &World, disks: &[Disk], phases: &[Phase]) -> Vec<Disk> {
+pub async fn interrupted(world: &World, disks: &[Disk], phases: &[Phase]) -> Vec<Disk> {
     let used: Vec<Disk> = disks.iter().map(|disk| disk.fork(world)).collect();
     let before = header_of(world, &used[0]).await.sequence;
     let (is_open, rt) = (Rc::new(Cell::new(false)), world.clone());

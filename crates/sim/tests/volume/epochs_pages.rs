@@ -371,7 +371,7 @@ fn a_damaged_state_page_of_an_interrupted_recovery_costs_nothing() {
     });
 }
 
-/// A disk whose recovery had ended was refused, for all of it, if one of the two pages could not be read.
+/// A disk whose recovery had ended was refused, for all of it, if one of the two pages could not be read, or could not be written.
 #[test]
 #[cfg_attr(feature = "planted", ignore)]
 fn a_bad_state_page_of_a_disk_that_is_alone_costs_nothing() {
@@ -396,10 +396,24 @@ fn a_bad_state_page_of_a_disk_that_is_alone_costs_nothing() {
                 let rotten = left.fork(&world).restart(&world);
                 rotten.write(page, &filled(&arena, PAGE, 0)).await.expect("the disk is sound");
                 let unread = with_bad(&world, &left.fork(&world).restart(&world), page..page + SECTOR);
-                for device in [sound(&rotten, &world), unread] {
-                    let volume = open(world.clone(), vec![device]).await.expect("all of it is there");
-                    check_damage(&volume, &expected, &BTreeSet::new()).await;
-                    volume.close().await.expect("the disk can be written");
+                let is_dead = Faults::new(FaultPlan::default(), world.fork_rng());
+                let bad = Some(page..page + PAGE);
+                is_dead.set(FaultPlan {
+                    bad_reads: bad.clone(),
+                    bad_writes: bad.clone(),
+                    ..FaultPlan::default()
+                });
+                let dead = Faulty::new(left.fork(&world).restart(&world), &is_dead);
+                let no_writes = Faults::new(FaultPlan::default(), world.fork_rng());
+                no_writes.set(FaultPlan { bad_writes: bad, ..FaultPlan::default() });
+                let unwritten = Faulty::new(left.fork(&world).restart(&world), &no_writes);
+                for device in [sound(&rotten, &world), unread, dead, unwritten] {
+                    for _ in 0..2 {
+                        let opened = open(world.clone(), vec![device.clone()]).await;
+                        let volume = opened.expect("all of it is there");
+                        check_damage(&volume, &expected, &BTreeSet::new()).await;
+                        volume.close().await.expect("the disk can be written");
+                    }
                 }
             }
         }

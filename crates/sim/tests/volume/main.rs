@@ -34,6 +34,7 @@ mod failed_flush;
 mod failed_flush_mirrored;
 mod faults;
 mod first_writes;
+mod interrupted;
 mod loss;
 mod lost_writes;
 mod moves;

@@ -1,0 +1,146 @@
+//! What a device that was given says of itself and of the volume: its superblock, and its tables of devices.
+
+use super::judge::refuse;
+use super::superblock::{ask_superblock, former_size, read_table};
+use crate::copies::answered;
+use crate::{Error, ErrorKind, Result};
+use braid_base::DeviceId;
+use braid_format::superblock::{DeviceTable, Header, Superblock, TablePlace};
+use braid_runtime::{Device, Runtime};
+use std::cmp::Reverse;
+use std::rc::Rc;
+
+/// A device that was given, and what it says. Nothing of it has been believed yet.
+pub(crate) struct Candidate<'a, D> {
+    pub device: Rc<D>,
+    /// What to call it in messages.
+    pub name: &'a str,
+    pub header: Header,
+    /// Its valid tables of devices, the newest first, or why there is none. A device without a place for them has none, and that is well.
+    pub tables: std::result::Result<Vec<DeviceTable>, String>,
+}
+
+impl<'a, D: Device> Candidate<'a, D> {
+    /// Reads the superblock, and no table.
+    ///
+    /// # Errors
+    /// `Invalid` if the device belongs to no volume, `Unsupported` if a newer version made it, `Io` if it does not answer for a minute.
+    pub async fn read<R: Runtime>(rt: &R, device: Rc<D>, name: &'a str) -> Result<Candidate<'a, D>> {
+        let header = ask_superblock(rt, &device, name).await?.header;
+        Ok(Candidate { device, name, header, tables: Ok(Vec::new()) })
+    }
+
+    /// Reads its tables, where any device of the volume says that they are. A device that does not answer for a minute has none.
+    pub async fn read_tables<R: Runtime>(&mut self, rt: &R, places: &[TablePlace]) {
+        let (mut read, mut tables, mut problem) = (Vec::new(), Vec::new(), None);
+        for place in places.iter().filter(|place| place.device == self.header.this_device) {
+            if read.contains(place) {
+                continue;
+            }
+            read.push(*place);
+            let (device, place, volume) = (self.device.clone(), *place, self.header.volume);
+            match answered(rt, self.name, async move { read_table(&*device, place, volume).await }).await {
+                Ok(Ok(valid)) => tables.extend(valid),
+                Ok(Err(why)) => problem = Some(why),
+                Err(error) => problem = Some(error.to_string()),
+            }
+        }
+        tables.sort_by_key(|table| Reverse(table.sequence));
+        self.tables = match problem {
+            Some(problem) if tables.is_empty() => Err(problem),
+            _ => Ok(tables),
+        };
+    }
+
+    pub fn tables(&self) -> &[DeviceTable] {
+        self.tables.as_deref().unwrap_or_default()
+    }
+
+    /// The numbers of all that it knows of: epoch and sequence.
+    pub fn numbers(&self) -> impl Iterator<Item = (u64, u64)> {
+        let tables = self.tables().iter().map(|table| (table.epoch, table.sequence));
+        tables.chain([(self.header.epoch, self.header.sequence)])
+    }
+}
+
+/// The superblock that this header has with the table of devices that belongs to it: from its own device if that has one. Two halves of a mirror that
+/// were opened apart may both have a table of this number.
+///
+/// # Errors
+/// `Degraded` if the table is not there and a device is missing that has it; `Corrupt` if it is nowhere.
+pub(super) fn with_newest_table<D: Device>(
+    found: &[Candidate<'_, D>],
+    newest: &Header,
+    distrusted: &[DeviceId],
+) -> Result<Superblock> {
+    let (mut best, mut next_best, mut problems) = (None, None, Vec::new());
+    let mut places = newest.tables.clone();
+    places.sort_by_key(|place| place.device != newest.this_device);
+    for place in places.iter().filter(|place| !distrusted.contains(&place.device)) {
+        if best.is_some() {
+            break;
+        }
+        let Some(holder) = found.iter().find(|c| c.header.this_device == place.device) else {
+            problems.push(format!("{} is missing", place.device));
+            continue;
+        };
+        // A table is written before the superblocks that it belongs to; that of the change before is kept beside it, and counts if no superblock
+        // belongs to the newer one.
+        let is_new = |t: &&DeviceTable| t.sequence >= newest.sequence && t.epoch >= newest.epoch;
+        let new = || holder.tables().iter().rev().filter(is_new);
+        best = new().find(|table| newest.agrees_with(table));
+        next_best = next_best.or_else(|| new().next());
+        match &holder.tables {
+            Ok(tables) if next_best.is_none() => {
+                let newest = tables.first().map_or(0, |table| table.sequence);
+                problems.push(format!("that of {} is older ({newest})", holder.name));
+            }
+            Ok(_) => {}
+            Err(problem) => problems.push(format!("{}: {problem}", holder.name)),
+        }
+    }
+    // One that does not fit says what is wrong with it.
+    let Some(table) = best.or(next_best) else {
+        let missing = newest.tables.iter().any(|p| !found.iter().any(|c| c.header.this_device == p.device));
+        let kind = if missing { ErrorKind::Degraded } else { ErrorKind::Corrupt };
+        let (name, sequence, problems) = (&newest.name, newest.sequence, problems.join(", "));
+        let text = format!(
+            "volume '{name}': its table of devices (number {sequence}) is not there: {problems}; bring the missing devices back"
+        );
+        return refuse(kind, text);
+    };
+    // Its number may be higher: the next table must not go over this one.
+    let sequence = table.sequence;
+    let superblock = newest.clone().with_table(table.clone());
+    let corrupt = |invalid| Error::new(ErrorKind::Corrupt, format!("volume '{}': {invalid}", newest.name));
+    Ok(Superblock { sequence, ..superblock.map_err(corrupt)? })
+}
+
+/// Why a device without superblocks is refused, if it is one of the volume's that has grown.
+///
+/// # Errors
+/// `Io` if it does not answer for a minute.
+pub(super) async fn refuse_grown<R: Runtime, D: Device>(
+    rt: &R,
+    found: &[Candidate<'_, D>],
+    device: &Rc<D>,
+    name: &str,
+) -> Result<Option<Error>> {
+    for candidate in found {
+        let (device, own, volume) = (device.clone(), name.to_owned(), candidate.header.volume);
+        let tables = candidate.tables().to_vec();
+        let asked = async move {
+            let had = former_size(&*device, &own, (volume, &tables)).await;
+            had.map(|had| (had, device.geometry().size))
+        };
+        if let Some((had, has)) = answered(rt, name, asked).await? {
+            let text = format!(
+                "{name} has grown: it had {had} when it was a device of volume '{}', and has {has}, and its superblocks are where its end was; restore its size \
+                 (nothing was changed)",
+                candidate.header.name
+            );
+            return Ok(Some(Error::new(ErrorKind::Invalid, text)));
+        }
+    }
+    Ok(None)
+}
