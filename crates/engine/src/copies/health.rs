@@ -67,7 +67,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
     }
 
     /// Whether all that lies on a device is elsewhere, as new: copies of extents, and the journal. An extent that was discarded, or has got
-    /// other copies, counts as before, too, as long as a crash would bring these back.
+    /// other copies, counts as before, too, as long as a crash would bring these back. A deferred write under way counts for nothing: no guest was told
+    /// of it, and it goes to the other copy before one is ([`Core::write_required`]).
     pub fn survives(&self, device: DeviceId) -> bool {
         let is_current = |d: DeviceId| self.member(d).is_current();
         // What another copy lacked was copied from it, and no flush has proved yet that it had that.
@@ -85,7 +86,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
                 (_, true) => home,
             };
             // The second copy of a span that is behind lacks something, and the home does not; unless they were exchanged since.
-            let behind = state.behind.is_behind(extent) && state.map.get(extent).home != entry.second;
+            let behind = state.behind.lacks_completed(extent) && state.map.get(extent).home != entry.second;
             other.is_some_and(is_current) && !(behind && home == Some(device) && is_current(device))
         }) && state.extras.dirty_on(device) == 0
     }

@@ -60,12 +60,16 @@ impl<R: Runtime, D: Device> Core<R, D> {
     /// Which copy of an extent is current, and what of the other. A device that is not current decides; else the home is current, and
     /// in a span that is behind it alone.
     pub fn copies_of(&self, extent: ExtentId, entry: &Entry) -> Copies {
+        self.copies_if(entry, || self.state.borrow().behind.is_behind(extent))
+    }
+
+    /// The same of an extent of which this says whether a copy is behind.
+    fn copies_if(&self, entry: &Entry, is_behind: impl FnOnce() -> bool) -> Copies {
         let Entry { home, second, .. } = *entry;
         if second == SlotNumber::NONE {
             return Copies { current: home, other: Other::None };
         }
         let (first, last) = (self.locate(home).0, self.locate(second).0);
-        let is_behind = || self.state.borrow().behind.is_behind(extent);
         let behind = |slot, written| if written { Other::Behind(slot) } else { Other::Away };
         match (first.is_current(), last.is_current()) {
             (true, true) if is_behind() && !planted(Bug::BehindIsRead) => {
@@ -247,19 +251,22 @@ impl<R: Runtime, D: Device> Core<R, D> {
         let both_current =
             || [entry.home, entry.second].into_iter().all(|slot| self.locate(slot).0.is_current());
         let keeps_epochs = self.active_epochs().is_some() && both_current();
-        let later = match timing {
+        // What the second copy gets later, of the whole blocks of the volume.
+        let deferred = match timing {
             _ if keeps_epochs => {
                 let changed = self.changed_by(extent, range, entry.valid);
                 self.note_change(&changed).await?;
-                self.put_behind(span, changed);
-                true
+                self.begin_behind(span, changed.clone());
+                Some(changed)
             }
             Timing::Later(most) if both_current() => {
                 let changed = self.changed_by(extent, range, entry.valid);
-                self.state.borrow_mut().behind.defer(span, changed, most)
+                let mut state = self.state.borrow_mut();
+                state.behind.begin_deferred_write(span, changed.clone(), most).then_some(changed)
             }
-            Timing::Later(_) | Timing::Now => false,
+            Timing::Later(_) | Timing::Now => None,
         };
+        let later = deferred.is_some();
         if later {
             self.record_behind(span).await?;
         }
@@ -274,14 +281,12 @@ impl<R: Runtime, D: Device> Core<R, D> {
             (slot, self.write_slot_by(slot, range, from, entry.valid, (origin, deadline)).await)
         });
         let mut results = join_all(writes).await;
-        if later
-            && !keeps_epochs
-            && !self.locate(entry.home).0.is_current()
-            && self.locate(entry.second).0.is_current()
-        {
-            // A new extent, which is in no map yet: its home was given up as one that has nothing alone, and the second copy is to have the write now.
-            let by = (origin, Deadline::Only);
-            let written = self.write_slot_by(entry.second, range, from, entry.valid, by).await;
+        if later && self.is_second_needed(extent, &entry, &results) {
+            let written = async {
+                self.leave_home(&entry, &results, keeps_epochs).await?;
+                self.write_slot_by(entry.second, range, from, entry.valid, (origin, Deadline::Only)).await
+            };
+            let written = written.await;
             results.push((entry.second, written));
         }
         let settled = self.settle(extent, entry, &results);
@@ -296,6 +301,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
                 state.set_extent(extent, Entry { home: now.home, second: now.second, ..known });
             }
             let lacks = || self.changed_by(extent, range, entry.valid);
+            deferred.into_iter().for_each(|changed| state.behind.end_deferred_write(changed));
             state.behind.end_write(span, missed.then(lacks), self.rt.now());
             exchanged
         };
@@ -311,6 +317,41 @@ impl<R: Runtime, D: Device> Core<R, D> {
         }
         // A device may have been given up since, which does not know of an extent that is in no map yet.
         self.settle(extent, settled, &results)
+    }
+
+    /// Whether the second copy must have a deferred write before it is acknowledged: the home does not serve the extent any more, or could not take the
+    /// write, and the second copy lacks nothing that a guest was told of. Readers of the range wait until the write ends, so none of them meets the
+    /// second copy before it has what another one may have read from the home.
+    fn is_second_needed(
+        &self,
+        extent: ExtentId,
+        entry: &Entry,
+        results: &[(SlotNumber, Result<()>)],
+    ) -> bool {
+        let state = self.state.borrow();
+        // Given up as a device without which nothing is lost, or exchanged by a write beside this one.
+        let has_left = !self.locate(entry.home).0.is_current() || state.map.get(extent).home == entry.second;
+        let has_failed = results.iter().any(|(_, result)| result.is_err());
+        self.locate(entry.second).0.is_current()
+            && (has_left || has_failed && !state.behind.lacks_completed(extent))
+    }
+
+    /// Before a deferred write goes to the second copy: if the home was given up, the superblocks say so first. By epochs the second copy is written in its
+    /// place only then, so a home that could not take the write is given up, if all else on its device is elsewhere, too.
+    async fn leave_home(
+        &self,
+        entry: &Entry,
+        results: &[(SlotNumber, Result<()>)],
+        keeps_epochs: bool,
+    ) -> Result<()> {
+        let home = self.locate(entry.home).0;
+        match results.iter().find_map(|(_, result)| result.as_ref().err()) {
+            Some(error) if keeps_epochs && home.is_current() => match self.survives(home.id) {
+                true => self.give_up(home.id, error.clone()).await,
+                false => Err(error.clone()),
+            },
+            _ => self.record_states().await,
+        }
     }
 
     /// A second copy that was to be written at once, since more may not be behind, and could not be: its device is given up. So the bound holds for all
@@ -348,7 +389,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         } else {
             entry
         };
-        let copies = self.copies_of(extent, &entry);
+        // What is deferred and under way beside this write goes to the copy that serves the extent when it ends.
+        let copies = self.copies_if(&entry, || self.state.borrow().behind.lacks_completed(extent));
         // A new extent is in no map yet: nothing keeps both of its devices from being given up meanwhile.
         if !self.locate(copies.current).0.is_current() {
             return Err(none_there(extent));

@@ -3,6 +3,7 @@
 use super::{Epochs, Lacks, next_within};
 use crate::Result;
 use crate::core::Core;
+use crate::map::Behind;
 use crate::shape::Piece;
 use braid_base::Bytes;
 use braid_format::SpanId;
@@ -91,10 +92,24 @@ impl<R: Runtime, D: Device> Core<R, D> {
 
     /// The image lacks a range of a span from now on: an epoch will bring it, or a resync if none are kept any more.
     pub fn put_behind(&self, span: SpanId, range: Range<Bytes>) {
+        self.put(span, range, Behind::defer);
+    }
+
+    /// The same for a write to the home that is about to begin, and ends by [`Behind::end_deferred_write`].
+    pub fn begin_behind(&self, span: SpanId, range: Range<Bytes>) {
+        self.put(span, range, Behind::begin_deferred_write);
+    }
+
+    fn put(
+        &self,
+        span: SpanId,
+        range: Range<Bytes>,
+        defer: impl FnOnce(&mut Behind, SpanId, Range<Bytes>, Bytes) -> bool,
+    ) {
         let is_kept = self.active_epochs().is_some();
-        let mut state = self.state.borrow_mut();
-        if !is_kept || !state.behind.defer(span, range.clone(), Bytes(u64::MAX)) {
-            state.behind.mark_behind(span, range);
+        let behind = &mut self.state.borrow_mut().behind;
+        if !is_kept || !defer(behind, span, range.clone(), Bytes(u64::MAX)) {
+            behind.mark_behind(span, range);
         }
     }
 }

@@ -34,6 +34,8 @@ pub(crate) struct Behind {
     behind: usize,
     /// What a copy lacks, as bytes of the volume.
     ranges: Ranges,
+    /// Of that, what is behind for no other reason than deferred writes under way.
+    begun: Ranges,
     /// Spans whose state waits to be recorded in a batch of its own, ahead of a write.
     wanted: Vec<SpanId>,
     /// Spans that such a batch speaks of which is on its way.
@@ -104,6 +106,7 @@ impl Behind {
             spans: HashMap::default(),
             behind: 0,
             ranges: Ranges::default(),
+            begun: Ranges::default(),
             wanted: Vec::new(),
             recording: Vec::new(),
         }
@@ -149,6 +152,14 @@ impl Behind {
     #[inline]
     pub fn is_behind(&self, extent: ExtentId) -> bool {
         self.behind > 0 && self.ranges.intersects(&self.shape.bytes_of(extent))
+    }
+
+    /// Whether a copy of an extent may lack more than deferred writes that are under way: what a guest may count on, or have read. Until such a
+    /// write ends, readers of its range wait for it ([`crate::request`]), so the copy that lacks no more than these still serves.
+    pub fn lacks_completed(&self, extent: ExtentId) -> bool {
+        let bytes = self.shape.bytes_of(extent);
+        // What has begun is a part of what is behind.
+        self.is_behind(extent) && self.ranges.missing(&bytes) < self.begun.missing(&bytes)
     }
 
     /// Spans whose copies may differ, and how many of them are behind.
@@ -224,16 +235,40 @@ impl Behind {
     /// From now on the second copy lacks this range of a span, because the policy wants it so. False, and nothing has changed, if more than
     /// `most` would be behind then, or more ranges than are remembered.
     pub fn defer(&mut self, span: SpanId, range: Range<Bytes>, most: Bytes) -> bool {
-        let is_remembered = self.ranges.len() < MOST_RANGES || self.ranges.intersects(&range);
-        if !is_remembered || self.ranges.total() + self.ranges.missing(&range) > most {
+        if !self.may_defer(&range, most) {
             return false;
         }
+        self.begun.remove(range.clone());
+        self.put_deferred(span, range);
+        true
+    }
+
+    /// As [`Behind::defer`], for a write that is about to begin: until [`Behind::end_deferred_write`] the home holds nothing of it that counts.
+    pub fn begin_deferred_write(&mut self, span: SpanId, range: Range<Bytes>, most: Bytes) -> bool {
+        if !self.may_defer(&range, most) {
+            return false;
+        }
+        self.ranges.gaps(&range).for_each(|gap| self.begun.insert(gap));
+        self.put_deferred(span, range);
+        true
+    }
+
+    /// A deferred write has ended, and what it was to bring is behind like anything else. If another one is under way in the same block, so is that.
+    pub fn end_deferred_write(&mut self, range: Range<Bytes>) {
+        self.begun.remove(range);
+    }
+
+    fn may_defer(&self, range: &Range<Bytes>, most: Bytes) -> bool {
+        let is_remembered = self.ranges.len() < MOST_RANGES || self.ranges.intersects(range);
+        is_remembered && self.ranges.total() + self.ranges.missing(range) <= most
+    }
+
+    fn put_deferred(&mut self, span: SpanId, range: Range<Bytes>) {
         let deferred = self.spans.get(&span).is_none_or(|s| s.difference != Difference::Behind || s.deferred);
-        self.mark_behind(span, range);
+        self.put_behind(span, range);
         if let Some(entry) = self.spans.get_mut(&span) {
             entry.deferred = deferred;
         }
-        true
     }
 
     /// What the policy wanted behind is resynchronised like anything else from now on.
@@ -260,6 +295,11 @@ impl Behind {
 
     /// From now on a copy lacks this range of a span, and is not read until that has been resynchronised.
     pub fn mark_behind(&mut self, span: SpanId, range: Range<Bytes>) {
+        self.begun.remove(range.clone());
+        self.put_behind(span, range);
+    }
+
+    fn put_behind(&mut self, span: SpanId, range: Range<Bytes>) {
         let remembered = self.ranges.len() < MOST_RANGES || self.ranges.intersects(&range);
         self.ranges.insert(if remembered { range } else { self.shape.bytes_of_span(span) });
         let entry = self.spans.entry(span).or_insert(Span::new(Difference::None, Difference::None));
@@ -325,6 +365,7 @@ impl Behind {
     /// Both copies have a range of a span again, unless all of it was put behind since `doubts` was asked for. They are not flushed yet.
     pub fn copied(&mut self, span: SpanId, range: Range<Bytes>, doubts: u32) {
         let Some(entry) = self.spans.get_mut(&span).filter(|entry| entry.doubts == doubts) else { return };
+        self.begun.remove(range.clone());
         self.ranges.remove(range);
         if entry.difference == Difference::Behind && !self.ranges.intersects(&self.shape.bytes_of_span(span))
         {
@@ -411,32 +452,11 @@ impl Behind {
 
     /// Bytes of memory that the set takes.
     pub fn memory(&self) -> usize {
-        self.spans.capacity() * (size_of::<Span>() + size_of::<SpanId>() + 1) + self.ranges.memory()
+        self.spans.capacity() * (size_of::<Span>() + size_of::<SpanId>() + 1)
+            + self.ranges.memory()
+            + self.begun.memory()
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// The batch would end after the one that clears the span, and the span pass for recorded as behind though the journal says "clean".
-    #[test]
-    fn a_span_is_not_cleared_while_a_batch_that_speaks_of_it_is_on_its_way() {
-        let shape = Shape::new(Bytes(1 << 24), Bytes(1 << 17), Bytes(1 << 12), 2, 8);
-        let (mut behind, span) = (Behind::new(shape), SpanId(3));
-        let missed = shape.bytes_of(ExtentId(25));
-        assert_eq!(behind.begin_write(span), Intent::Record);
-        let dirty = behind.take_wanted();
-        behind.recorded(&dirty);
-        assert_eq!(behind.begin_write(span), Intent::Begun);
-        behind.end_write(span, Some(missed.clone()), Nanos(1));
-        assert!(behind.is_behind(ExtentId(25)) && !behind.is_behind(ExtentId(24)));
-        let batch = behind.take_wanted();
-        assert_eq!(batch, [(span, Difference::Behind)]);
-        behind.copied(span, missed, behind.doubts(span));
-        assert!(!behind.any_behind());
-        assert_eq!(behind.begin_clearing(&[span]), []);
-        behind.recorded(&batch);
-        assert_eq!(behind.begin_clearing(&[span]), [span]);
-    }
-}
+mod tests;

@@ -2,6 +2,7 @@
 
 use braid_base::Bytes;
 use std::collections::BTreeMap;
+use std::iter;
 use std::ops::Range;
 
 #[derive(Debug, Default)]
@@ -37,15 +38,25 @@ impl Ranges {
         self.ends.range(..range.end).next_back().is_some_and(|(_, &end)| end > range.start)
     }
 
+    /// The parts of a range that are not in the set, in order. Costs as much as there are ranges in it.
+    pub fn gaps(&self, range: &Range<Bytes>) -> impl Iterator<Item = Range<Bytes>> {
+        let (mut at, end) = (range.start, range.end);
+        iter::from_fn(move || {
+            while at < end {
+                let next = self.next(at).filter(|next| next.start < end).unwrap_or(end..end);
+                let gap = at..next.start;
+                at = next.end;
+                if !gap.is_empty() {
+                    return Some(gap);
+                }
+            }
+            None
+        })
+    }
+
     /// How many bytes of a range are not in the set. Costs as much as there are ranges in it.
     pub fn missing(&self, range: &Range<Bytes>) -> Bytes {
-        let (mut at, mut missing) = (range.start, Bytes::ZERO);
-        while at < range.end {
-            let next = self.next(at).filter(|next| next.start < range.end).unwrap_or(range.end..range.end);
-            missing += next.start - at;
-            at = next.end;
-        }
-        missing
+        self.gaps(range).fold(Bytes::ZERO, |sum, gap| sum + (gap.end - gap.start))
     }
 
     /// The first range that ends beyond `from`, cut off there.
@@ -112,6 +123,9 @@ mod tests {
                 assert_eq!(ranges.intersects(&(Bytes(from)..Bytes(end))), any);
                 let missing = (from..end).filter(|&at| !is_in(at)).count() as u64;
                 assert_eq!(ranges.missing(&(Bytes(from)..Bytes(end))), Bytes(missing));
+                let gaps: Vec<_> = ranges.gaps(&(Bytes(from)..Bytes(end))).collect();
+                assert!(gaps.iter().all(|gap| (gap.start.0..gap.end.0).all(|at| !is_in(at))), "{gaps:?}");
+                assert!(gaps.windows(2).all(|two| two[0].end < two[1].start), "{gaps:?}");
             }
         }
     }

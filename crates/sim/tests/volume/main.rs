@@ -16,6 +16,7 @@ mod cache_table_damage;
 mod copies;
 mod damage;
 mod deadlines;
+mod deferred_writes;
 mod degraded;
 mod device_campaign;
 mod device_changes;

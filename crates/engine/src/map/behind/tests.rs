@@ -1,0 +1,51 @@
+use super::*;
+
+/// What deferred writes put behind that are under way counts apart, until one of them ends in the same block.
+#[test]
+fn an_extent_lacks_what_has_completed_and_not_what_has_only_begun() {
+    let shape = Shape::new(Bytes(1 << 24), Bytes(1 << 17), Bytes(1 << 12), 2, 8);
+    let (mut behind, extent, span, most) = (Behind::new(shape), ExtentId(25), SpanId(3), Bytes(u64::MAX));
+    let start = shape.bytes_of(extent).start;
+    let blocks = |first: u64, end: u64| start + Bytes(first << 12)..start + Bytes(end << 12);
+    assert!(behind.begin_deferred_write(span, blocks(0, 2), most));
+    assert!(behind.begin_deferred_write(span, blocks(1, 3), most));
+    assert!(behind.is_behind(extent) && !behind.lacks_completed(extent));
+    behind.end_deferred_write(blocks(0, 2));
+    assert!(behind.lacks_completed(extent) && !behind.lacks_completed(ExtentId(24)));
+    behind.copied(span, blocks(0, 2), behind.doubts(span));
+    assert!(
+        behind.is_behind(extent) && !behind.lacks_completed(extent),
+        "a part of the second has only begun"
+    );
+    behind.mark_behind(span, blocks(2, 3));
+    assert!(behind.lacks_completed(extent), "a copy missed another write there");
+    behind.copied(span, blocks(0, 3), behind.doubts(span));
+    assert!(behind.begin_deferred_write(span, blocks(0, 1), most) && !behind.lacks_completed(extent));
+    behind.doubt(span);
+    assert!(behind.lacks_completed(extent));
+    behind.copied(span, shape.bytes_of_span(span), behind.doubts(span));
+    assert!(!behind.begin_deferred_write(span, blocks(0, 2), Bytes(1 << 12)), "beyond the bound");
+    assert!(!behind.is_behind(extent) && behind.defer(span, blocks(0, 2), most));
+    assert!(behind.lacks_completed(extent), "deferred without a write under way");
+}
+
+/// The batch would end after the one that clears the span, and the span pass for recorded as behind though the journal says "clean".
+#[test]
+fn a_span_is_not_cleared_while_a_batch_that_speaks_of_it_is_on_its_way() {
+    let shape = Shape::new(Bytes(1 << 24), Bytes(1 << 17), Bytes(1 << 12), 2, 8);
+    let (mut behind, span) = (Behind::new(shape), SpanId(3));
+    let missed = shape.bytes_of(ExtentId(25));
+    assert_eq!(behind.begin_write(span), Intent::Record);
+    let dirty = behind.take_wanted();
+    behind.recorded(&dirty);
+    assert_eq!(behind.begin_write(span), Intent::Begun);
+    behind.end_write(span, Some(missed.clone()), Nanos(1));
+    assert!(behind.is_behind(ExtentId(25)) && !behind.is_behind(ExtentId(24)));
+    let batch = behind.take_wanted();
+    assert_eq!(batch, [(span, Difference::Behind)]);
+    behind.copied(span, missed, behind.doubts(span));
+    assert!(!behind.any_behind());
+    assert_eq!(behind.begin_clearing(&[span]), []);
+    behind.recorded(&batch);
+    assert_eq!(behind.begin_clearing(&[span]), [span]);
+}

@@ -1,0 +1,227 @@
+//! Writes that reach the disk later, while the SSD fails: as long as no guest was told of one, the disk has all that counts.
+
+use crate::deadlines::{hang, parts, recover, state};
+use crate::epochs::{BLOCK, epochs};
+use crate::epochs_failing::{two, wait_until_applied};
+use crate::rig::{Rig, bench, filled, holds, make, open, options};
+use braid_base::{Bytes, MIB, Nanos};
+use braid_engine::{CreateOptions, Durability, Export};
+use braid_format::superblock::DeviceState;
+use braid_runtime::{Runtime, join_all};
+use braid_sim::{Disk, FaultPlan, Faulty, World};
+use std::cell::Cell;
+use std::rc::Rc;
+
+/// How the SSD fails.
+#[derive(Clone, Copy, PartialEq, Debug)]
+enum Failure {
+    /// It takes no write.
+    AllWrites,
+    /// It answers nothing.
+    Hangs,
+    /// It takes no write to one sector.
+    OneSector,
+}
+
+const FAILURES: [Failure; 3] = [Failure::AllWrites, Failure::Hangs, Failure::OneSector];
+
+/// From now on an SSD fails, in the sector at this place if it is one.
+fn fail(ssd: &Disk, failure: Failure, sector: Bytes) {
+    let plan = match failure {
+        Failure::AllWrites => FaultPlan { writes: 1.0, ..FaultPlan::default() },
+        Failure::Hangs => return hang(ssd),
+        Failure::OneSector => {
+            FaultPlan { bad_writes: Some(sector..sector + Bytes(512)), ..FaultPlan::default() }
+        }
+    };
+    ssd.faults().set(plan);
+}
+
+fn place_of(volume: &Rig, at: Bytes) -> Bytes {
+    volume.explain(at).expect("it is within the volume").home.expect("it was written").1
+}
+
+async fn wait_until_nothing_is_behind(world: &World, volume: &Rig) {
+    for _ in 0..100_000 {
+        if volume.status().behind == Bytes::ZERO {
+            return;
+        }
+        world.sleep(Nanos::from_millis(1)).await;
+    }
+    panic!("the disk never gets all of it");
+}
+
+/// That a write was deferred counted as what the SSD alone has before a byte of it was written. So an SSD that failed in the first write after a pause
+/// could not be given up: the guest met an error, no flush succeeded any more, and the volume did not open without the SSD, though the disk had all that
+/// was acknowledged.
+#[test]
+fn a_deferred_write_goes_to_the_disk_if_the_ssd_takes_no_write() {
+    check_deferred(Failure::AllWrites);
+}
+
+#[test]
+fn a_deferred_write_goes_to_the_disk_if_the_ssd_hangs() {
+    check_deferred(Failure::Hangs);
+}
+
+#[test]
+fn a_deferred_write_goes_to_the_disk_if_its_sector_is_bad() {
+    check_deferred(Failure::OneSector);
+}
+
+fn check_deferred(failure: Failure) {
+    // Whether the journal has called the span equal again since the last write.
+    for (rests, policy) in
+        [(true, "pass,idle=100ms"), (false, "pass,idle=100ms"), (true, "raid1,write-behind")]
+    {
+        let bench = bench(70);
+        let (world, arena, all, disks) = parts(&bench);
+        bench.run(async move {
+            let what = format!("{policy}, {failure:?}, after a rest: {rests}");
+            let made = CreateOptions { copies: 2, policy: policy.to_owned(), ..options(70) };
+            let volume = make(world.clone(), all, &made).await;
+            volume.write(Bytes::ZERO, &filled(&arena, MIB, 1), Durability::Fua).await.unwrap();
+            wait_until_nothing_is_behind(&world, &volume).await;
+            // A commit proves that the SSD had what was copied from it.
+            world.sleep(Nanos::from_secs(if rests { 60 } else { 2 })).await;
+            volume.flush().await.unwrap();
+            fail(&disks[0], failure, place_of(&volume, BLOCK));
+            let bytes = filled(&arena, BLOCK, 2);
+            volume.write(BLOCK, &bytes, Durability::Volatile).await.unwrap_or_else(|e| panic!("{what}: {e}"));
+            assert!(holds(&volume, &arena, BLOCK, BLOCK, 2).await.unwrap(), "{what}");
+            volume.flush().await.unwrap_or_else(|e| panic!("{what}: {e}"));
+            assert!(holds(&volume, &arena, BLOCK, BLOCK, 2).await.unwrap(), "{what}");
+            if failure == Failure::OneSector {
+                assert_eq!(state(&volume, 0), DeviceState::Active, "{what}");
+                // The disk alone is no current copy of the extents beside it before the journal calls these equal.
+                world.sleep(Nanos::from_secs(60)).await;
+                volume.flush().await.unwrap();
+            }
+            let alone = Faulty::new(disks[1].fork(&world), &crate::deadlines::no_faults(&world));
+            let disk = open(world.clone(), vec![alone]).await.unwrap_or_else(|e| panic!("{what}: {e}"));
+            assert!(holds(&disk, &arena, BLOCK, BLOCK, 2).await.unwrap(), "{what}");
+            assert!(holds(&disk, &arena, Bytes::ZERO, BLOCK, 1).await.unwrap(), "{what}");
+            assert!(holds(&disk, &arena, BLOCK * 2, MIB - BLOCK * 2, 1).await.unwrap(), "{what}");
+            if failure == Failure::OneSector {
+                recover(&disks[0]);
+                wait_until_nothing_is_behind(&world, &volume).await;
+                volume.audit().await.expect("both copies are alike");
+            }
+        });
+    }
+}
+
+/// The same where the disk keeps epochs.
+#[test]
+#[cfg_attr(feature = "planted", ignore)]
+fn a_write_goes_to_the_disk_that_keeps_epochs_if_the_ssd_takes_none() {
+    check_by_epochs(Failure::AllWrites);
+}
+
+#[test]
+#[cfg_attr(feature = "planted", ignore)]
+fn a_write_goes_to_the_disk_that_keeps_epochs_if_the_ssd_hangs() {
+    check_by_epochs(Failure::Hangs);
+}
+
+#[test]
+#[cfg_attr(feature = "planted", ignore)]
+fn a_write_goes_to_the_disk_that_keeps_epochs_if_its_sector_is_bad() {
+    check_by_epochs(Failure::OneSector);
+}
+
+fn check_by_epochs(failure: Failure) {
+    for rests in [true, false] {
+        let world = World::new(71);
+        let rigged = two(&world);
+        let rt = world.clone();
+        world.block_on(async move {
+            let world = rt;
+            let (arena, what) = (&rigged.arena, format!("{failure:?}, after a rest: {rests}"));
+            let volume = make(world.clone(), rigged.devices(), &epochs(71)).await;
+            volume.write(Bytes::ZERO, &filled(arena, MIB, 1), Durability::Fua).await.unwrap();
+            wait_until_applied(&world, &volume).await;
+            world.sleep(Nanos::from_secs(if rests { 60 } else { 2 })).await;
+            volume.flush().await.unwrap();
+            fail(&rigged.disks[0], failure, place_of(&volume, BLOCK));
+            let bytes = filled(arena, BLOCK, 2);
+            volume.write(BLOCK, &bytes, Durability::Volatile).await.unwrap_or_else(|e| panic!("{what}: {e}"));
+            assert!(holds(&volume, arena, BLOCK, BLOCK, 2).await.unwrap(), "{what}");
+            volume.flush().await.unwrap_or_else(|e| panic!("{what}: {e}"));
+            volume.write(BLOCK * 3, &bytes, Durability::Fua).await.unwrap_or_else(|e| panic!("{what}: {e}"));
+            assert_eq!(state(&volume, 0), DeviceState::Failed, "{what}");
+            let disk = rigged.disks[1].fork(&world);
+            let disk = open(world.clone(), vec![rigged.sound(&disk)]).await;
+            let disk = disk.unwrap_or_else(|e| panic!("{what}: {e}"));
+            for (block, value) in [(0, 1), (1, 2), (2, 1), (3, 2)] {
+                assert!(holds(&disk, arena, BLOCK * block, BLOCK, value).await.unwrap(), "{what}: {block}");
+            }
+        });
+        world.halt();
+    }
+}
+
+/// Writes to one extent, and to one block, side by side: those that went to the SSD while another one exchanged the copies must be on the disk, too, before
+/// they are acknowledged.
+#[test]
+fn deferred_writes_beside_one_that_fails_are_on_the_disk_that_serves_the_extent() {
+    const SECTOR: Bytes = Bytes(512);
+    let failed = Rc::new(Cell::new(0));
+    for seed in 0..60 {
+        let failure = FAILURES[seed as usize % 3];
+        let bench = bench(100 + seed);
+        let (world, arena, all, disks) = parts(&bench);
+        let count = failed.clone();
+        bench.run(async move {
+            let what = format!("seed {seed}, {failure:?}");
+            let made = CreateOptions { copies: 2, policy: "pass,idle=100ms".to_owned(), ..options(70) };
+            let volume = make(world.clone(), all, &made).await;
+            volume.write(Bytes::ZERO, &filled(&arena, MIB, 1), Durability::Fua).await.unwrap();
+            wait_until_nothing_is_behind(&world, &volume).await;
+            world.sleep(Nanos::from_secs(if seed % 2 == 0 { 60 } else { 2 })).await;
+            volume.flush().await.unwrap();
+            fail(&disks[0], failure, place_of(&volume, BLOCK));
+            // Each takes another time on each device.
+            if failure == Failure::OneSector {
+                let stall = Nanos::from_micros(1)..Nanos::from_millis(5);
+                let place = place_of(&volume, BLOCK);
+                let bad_writes = Some(place..place + SECTOR);
+                let plan = FaultPlan { stalls: 1.0, stall, ..FaultPlan::default() };
+                disks[0].faults().set(FaultPlan { bad_writes, ..plan.clone() });
+                disks[1].faults().set(plan);
+            }
+            let acked: Vec<(Bytes, u8)> = join_all((0..24).map(async |i| {
+                let (at, value) = (SECTOR * i, 10 + i as u8);
+                let bytes = filled(&arena, SECTOR, value);
+                world.sleep(Nanos::from_micros(200 * (i * 7 % 5))).await;
+                let written = volume.write(at, &bytes, Durability::Volatile).await;
+                let seen = written.is_ok() && holds(&volume, &arena, at, SECTOR, value).await.unwrap();
+                assert_eq!(seen, written.is_ok(), "{what}");
+                written.ok().map(|()| (at, value))
+            }))
+            .await
+            .into_iter()
+            .flatten()
+            .collect();
+            count.set(count.get() + 24 - acked.len());
+            disks[1].faults().set(FaultPlan::default());
+            volume.flush().await.unwrap_or_else(|e| panic!("{what}: {e}"));
+            let are_there = async |volume: &Rig| {
+                for &(at, value) in &acked {
+                    assert!(holds(volume, &arena, at, SECTOR, value).await.unwrap(), "{what}: {at}");
+                }
+            };
+            are_there(&volume).await;
+            if failure == Failure::OneSector {
+                recover(&disks[0]);
+                wait_until_nothing_is_behind(&world, &volume).await;
+                volume.audit().await.expect("both copies are alike");
+                world.sleep(Nanos::from_secs(60)).await;
+            }
+            let alone = Faulty::new(disks[1].fork(&world), &crate::deadlines::no_faults(&world));
+            are_there(&open(world.clone(), vec![alone]).await.unwrap_or_else(|e| panic!("{what}: {e}")))
+                .await;
+        });
+    }
+    assert!(failed.get() < 60, "{} of 1440 writes failed, though the disk was sound", failed.get());
+}
