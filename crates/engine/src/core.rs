@@ -109,7 +109,12 @@ impl<R: Runtime, D: Device> Core<R, D> {
             extent_size: self.shape.extent_size,
             block_size: self.shape.block_size,
             devices: &state.views,
-            homes: &Places { state: &state, cache: &self.guests.cache, epochs: self.active_epochs() },
+            homes: &Places {
+                state: &state,
+                cache: &self.guests.cache,
+                epochs: self.active_epochs(),
+                can_resync: &|| self.can_resync(),
+            },
         };
         decide(&mut **self.policy.borrow_mut(), &view)
     }

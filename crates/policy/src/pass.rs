@@ -51,11 +51,13 @@ pub struct Pass {
     highest: Bytes,
 }
 
-/// A duplication of all that was behind when it began.
+/// A duplication of all that was behind when it began, by one plan after the other.
 #[derive(Clone, Copy, Debug)]
 struct Round {
     began: Nanos,
-    /// Pieces that have not ended.
+    /// Where the next plan goes on; none if this one is the last.
+    next: Option<Bytes>,
+    /// Pieces of this plan that have not ended.
     left: usize,
     /// Whether those that have ended did all of their work.
     whole: bool,
@@ -151,6 +153,8 @@ const SECTOR: Bytes = Bytes(512);
 const PIECE: Bytes = Bytes(128 << 10);
 /// Pieces that are duplicated in idle time before the policy looks whether guests are back.
 const IDLE_PIECES: usize = 128;
+/// Pieces of one plan: a gibibyte if they are whole. What is behind has no bound while a disk is lost.
+const MOST_PIECES: usize = 8192;
 /// How often it looks, …
 const LOOK: Nanos = Nanos::from_millis(10);
 /// … and while nothing is behind.
@@ -282,6 +286,10 @@ impl Pass {
     /// How much more is behind than the window, and which part of what lies between that and its bound; with epochs, how much more of their journal is in use
     /// than half of it.
     fn surplus(&self, view: &View) -> Option<(Bytes, f64)> {
+        if !view.homes.can_resync() {
+            // No disk gets anything, so waiting for one would be of no use.
+            return None;
+        }
         let volume = volume_size(view);
         let bounds = (self.settings.window.of(volume), self.settings.max_lag.of(volume));
         let (is, from, to) = match view.homes.epoch_journal() {
@@ -296,10 +304,10 @@ impl Pass {
         self.classes[device.index()] == DeviceClass::Ssd
     }
 
-    /// What the window holds, in pieces, in the order of addresses.
-    fn pieces<'a>(&self, view: &'a View) -> impl Iterator<Item = ByteRange> + use<'a> {
+    /// What the window holds from an address on, in pieces, in the order of addresses.
+    fn pieces<'a>(&self, from: Bytes, view: &'a View) -> impl Iterator<Item = ByteRange> + use<'a> {
         let homes = view.homes;
-        let mut next = homes.next_behind(Bytes::ZERO);
+        let mut next = homes.next_behind(from);
         iter::from_fn(move || {
             let mut piece = next?;
             piece.end = piece.end.min(piece.start + PIECE);
@@ -435,7 +443,11 @@ impl Policy for Pass {
     fn plan(&mut self, view: &View, plan: &mut Plan) -> Nanos {
         let lag = view.homes.lag();
         self.highest = self.highest.max(lag);
-        self.round = None;
+        let round = self.round.take();
+        if !view.homes.can_resync() {
+            self.outstanding = 0;
+            return view.now + REST;
+        }
         let full = lag >= self.window(view) || lag > Bytes::ZERO && self.is_late(2, view.now);
         self.pace.begin(full || self.surplus(view).is_some(), view.now);
         if lag == Bytes::ZERO {
@@ -443,11 +455,17 @@ impl Policy for Pass {
             return view.now + if self.settings.max_lag_time.is_some() { LOOK } else { REST };
         }
         let idle = view.now >= self.last_request + self.settings.idle;
+        // What a plan left of a round comes first, so that all of the volume has its turn.
+        let from = round.filter(|_| full).and_then(|round| Some((round.next?, round)));
+        let mut next = None;
         if full || idle {
-            let most = if full { usize::MAX } else { IDLE_PIECES };
+            let most = if full { MOST_PIECES } else { IDLE_PIECES };
             match self.settings.order {
                 Order::Lba => {
-                    plan.moves.extend(self.pieces(view).take(most).map(|range| Move::Resync { range }))
+                    let start = from.map_or(Bytes::ZERO, |(next, _)| next);
+                    let mut pieces = self.pieces(start, view);
+                    plan.moves.extend(pieces.by_ref().take(most).map(|range| Move::Resync { range }));
+                    next = pieces.next().map(|piece| piece.start);
                 }
                 Order::Epoch => plan.moves.push(Move::EndEpoch),
             }
@@ -457,8 +475,13 @@ impl Policy for Pass {
         }
         // In idle time a guest that comes back must not wait for the end of this plan.
         plan.revise = !full;
+        if let Some((_, round)) = from.filter(|(_, round)| plan.moves.is_empty() && round.whole) {
+            // Nothing that was left of the round is behind any more.
+            self.covered = round.began;
+        }
         if full {
-            self.round = Some(Round { began: view.now, left: plan.moves.len(), whole: true });
+            let (began, whole) = from.map_or((view.now, true), |(_, round)| (round.began, round.whole));
+            self.round = Some(Round { began, next, left: plan.moves.len(), whole });
         }
         self.outstanding = plan.moves.len() as u32;
         view.now + LOOK
@@ -469,7 +492,7 @@ impl Policy for Pass {
         let Some(round) = &mut self.round else { return };
         round.left = round.left.saturating_sub(1);
         round.whole &= outcome == Outcome::Finished;
-        if round.left == 0 && round.whole {
+        if round.left == 0 && round.next.is_none() && round.whole {
             self.covered = round.began;
         }
     }

@@ -53,6 +53,8 @@ const USUAL_LIMIT: Bytes = Bytes(16 * 1024 * 512);
 const LARGEST_LIMIT: Bytes = Bytes(1 << 40);
 /// How often what the disks lack is looked for.
 const LOOK: Nanos = Nanos::from_millis(1);
+/// The same while there is no disk to copy it to.
+const WITHOUT_DISK: Nanos = Nanos::from_millis(100);
 /// The same without write-behind: there is nothing to do.
 const REST: Nanos = Nanos::from_secs(3600);
 /// Ranges that are on their way to the disks at the same time.
@@ -155,6 +157,9 @@ impl Policy for Raid1 {
     fn plan(&mut self, view: &View, plan: &mut Plan) -> Nanos {
         if self.write_behind.is_none() {
             return view.now + REST;
+        }
+        if !view.homes.can_resync() {
+            return view.now + WITHOUT_DISK;
         }
         let mut next = view.homes.next_behind(Bytes::ZERO);
         while let Some(range) = next.filter(|_| plan.moves.len() < ON_THE_WAY) {

@@ -103,6 +103,11 @@ pub trait Homes {
         None
     }
 
+    /// Whether any of that can be copied now: not while all but one of the devices are lost.
+    fn can_resync(&self) -> bool {
+        true
+    }
+
     /// The first range at or after `from` that is behind, as long as it goes on; none if there is none up to the end of
     /// the volume. Ranges come in the order of their addresses if `from` is the end of the last one.
     fn next_behind(&self, _from: Bytes) -> Option<ByteRange> {

@@ -50,10 +50,9 @@ impl<R: Runtime, D: Device> Core<R, D> {
     pub(super) async fn resync(self: &Rc<Self>) {
         while !self.jobs.are_ending() {
             let mut failed = false;
-            // While epochs are kept, nothing else goes to their disk; and a copy has no other while its device is the only one.
-            let is_alone = self.devices.iter().filter(|member| member.is_written()).count() < 2;
+            // While epochs are kept, nothing else goes to their disk.
             let spans = match self.active_epochs() {
-                None if !is_alone => self.state.borrow().behind.behind_spans(),
+                None if self.can_resync() => self.state.borrow().behind.behind_spans(),
                 _ => Vec::new(),
             };
             for result in self.resync_spans(&spans).await {
@@ -80,6 +79,11 @@ impl<R: Runtime, D: Device> Core<R, D> {
             let any = || !waits && self.state.borrow().behind.any_behind();
             self.pause(begin.max(self.rt.now() + Nanos::from_millis(1)), any).await;
         }
+    }
+
+    /// Whether anything that is behind can be brought up to date: a copy has no other while its device is the only one.
+    pub fn can_resync(&self) -> bool {
+        self.devices.iter().filter(|member| member.is_written()).nth(1).is_some()
     }
 
     /// Brings what a policy wanted behind up to date in a range, in the order of addresses.
@@ -187,6 +191,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
                 return Ok(false);
             }
             let piece = self.piece_at(&next);
+            // As in `resync_spans`: plans name any number of ranges of any length.
+            yield_now().await;
             all &= self.resync_run(std::slice::from_ref(&piece), mover).await?;
             at = piece.end;
         }

@@ -7,13 +7,14 @@ use braid_base::{BlockId, Bytes, DeviceId, ExtentId};
 use braid_policy::{ByteRange, CellId, ExtraCopy, Homes};
 use std::cell::RefCell;
 
-/// What a question to a policy shows of the volume. Costs three pointers.
+/// What a question to a policy shows of the volume. Costs a few pointers.
 pub(crate) struct Places<'a> {
     pub state: &'a State,
     /// Not borrowed for changes while a policy is asked.
     pub cache: &'a RefCell<ExtentCache>,
     /// While epochs are kept.
     pub epochs: Option<&'a Epochs>,
+    pub can_resync: &'a dyn Fn() -> bool,
 }
 
 impl Homes for Places<'_> {
@@ -51,6 +52,10 @@ impl Homes for Places<'_> {
 
     fn epoch_journal(&self) -> Option<(Bytes, Bytes)> {
         self.epochs.map(Epochs::journal)
+    }
+
+    fn can_resync(&self) -> bool {
+        (self.can_resync)()
     }
 
     fn next_behind(&self, from: Bytes) -> Option<ByteRange> {

@@ -205,6 +205,59 @@ fn a_write_that_the_disk_lacks_for_too_long_makes_the_others_wait_for_both_copie
     assert_eq!(parse(&again, &volume.devices).unwrap().settings(), policy.settings());
 }
 
+/// What is behind has no bound while a disk is lost, and all of it was one plan: millions of moves.
+#[test]
+fn a_plan_is_bounded_and_a_round_ends_with_its_last_plan() {
+    let mut volume = pair();
+    let mut policy = pass("window=64KiB,max-lag=60%,max-lag-time=2s,idle=1h", &volume);
+    volume.allocate(&mut *policy, 3);
+    let is_late = |policy: &mut dyn Policy, volume: &Volume| {
+        volume.access(policy, 3, Direction::Write).second == Second::Behind { device: HDD, most: Bytes::ZERO }
+    };
+    let end = |policy: &mut dyn Policy, pieces: &[ByteRange]| {
+        pieces.iter().for_each(|&range| policy.done(&Move::Resync { range }, Outcome::Finished));
+    };
+    for left in [20_000, 0] {
+        volume.now += Nanos::from_secs(100);
+        let start = volume.now;
+        volume.lack([]);
+        assert_eq!(plan(&mut *policy, &volume), [], "the disk has all");
+        volume.now = start + Nanos::from_millis(100);
+        volume.lack(scattered(20_000));
+        let first = plan(&mut *policy, &volume);
+        assert!(first == scattered(8192).collect::<Vec<_>>());
+        end(&mut *policy, &first);
+        // The first plan alone has not brought what was behind when it began.
+        volume.now = start + Nanos::from_millis(2_050);
+        assert!(is_late(&mut *policy, &volume));
+        // What guests wrote meanwhile has its turn in the next round.
+        volume.lack(scattered(1).chain(scattered(left).skip(8192)));
+        for plan_len in [8192, 3616].into_iter().filter(|_| left > 0) {
+            assert!(is_late(&mut *policy, &volume));
+            let next = plan(&mut *policy, &volume);
+            assert!(next.len() == plan_len && next[0].start > Bytes::ZERO, "{}", next.len());
+            end(&mut *policy, &next);
+        }
+        if left == 0 {
+            assert_eq!(plan(&mut *policy, &volume), [], "nothing is left of the round");
+        }
+        assert!(!is_late(&mut *policy, &volume), "all that was behind at the start of the round was copied");
+        assert_eq!(plan(&mut *policy, &volume)[0].start, Bytes::ZERO, "a new round");
+    }
+}
+
+#[test]
+fn without_a_disk_nothing_is_duplicated_and_guests_do_not_wait_for_that() {
+    let mut volume = pair();
+    let mut policy = pass("window=64KiB,base=1ms,threshold=1", &volume);
+    volume.lack(scattered(600));
+    assert_eq!(plan(&mut *policy, &volume).len(), 600);
+    assert!(policy.throttle(&request(Op::Write), &volume.view()) > Nanos::ZERO);
+    volume.lose_others();
+    assert_eq!(plan(&mut *policy, &volume), []);
+    assert_eq!(policy.throttle(&request(Op::Write), &volume.view()), Nanos::ZERO);
+}
+
 #[test]
 fn by_epochs_the_disk_gets_all_that_is_behind_as_a_whole() {
     let mut volume = pair();

@@ -103,3 +103,19 @@ fn settings_are_written_as_they_are_read() {
         assert!(parse(text, &volume.devices).is_err(), "{text}");
     }
 }
+
+#[test]
+fn without_a_disk_nothing_is_planned_for_it() {
+    let mut volume = pair();
+    let mut policy = raid1(",write-behind", &volume);
+    volume.lack([ByteRange::new(MIB, MIB)]);
+    let planned = |policy: &mut dyn Policy, volume: &Volume| {
+        let mut plan = Plan::default();
+        let next = policy.plan(&volume.view(), &mut plan);
+        (plan.moves.len(), next - volume.now)
+    };
+    assert_eq!(planned(&mut *policy, &volume), (1, Nanos::from_millis(1)));
+    volume.lose_others();
+    let (moves, rest) = planned(&mut *policy, &volume);
+    assert!(moves == 0 && rest >= Nanos::from_millis(10), "{rest}");
+}

@@ -21,6 +21,7 @@ struct List {
     memory: Vec<ExtentId>,
     /// In order, none of which touch.
     behind: Vec<ByteRange>,
+    is_alone: bool,
 }
 
 impl Homes for List {
@@ -42,6 +43,10 @@ impl Homes for List {
 
     fn behind(&self) -> Bytes {
         self.behind.iter().fold(Bytes::ZERO, |sum, range| sum + range.len())
+    }
+
+    fn can_resync(&self) -> bool {
+        !self.is_alone
     }
 
     fn next_behind(&self, from: Bytes) -> Option<ByteRange> {
@@ -76,7 +81,12 @@ impl Volume {
         Volume {
             now: Nanos::ZERO,
             devices: devices.to_vec(),
-            homes: List { homes: vec![None; extents], memory: Vec::new(), behind: Vec::new() },
+            homes: List {
+                homes: vec![None; extents],
+                memory: Vec::new(),
+                behind: Vec::new(),
+                is_alone: false,
+            },
         }
     }
 
@@ -118,6 +128,11 @@ impl Volume {
     /// Lets second copies lack these ranges, in order, none of which touch.
     pub fn lack(&mut self, ranges: impl IntoIterator<Item = ByteRange>) {
         self.homes.behind = ranges.into_iter().collect();
+    }
+
+    /// Lets all devices but one be lost.
+    pub fn lose_others(&mut self) {
+        self.homes.is_alone = true;
     }
 
     /// A guest's request for one block of an extent that the memory cache does not hold.

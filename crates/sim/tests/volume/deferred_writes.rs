@@ -4,10 +4,11 @@ use crate::deadlines::{hang, parts, recover, state};
 use crate::epochs::{BLOCK, epochs};
 use crate::epochs_failing::{two, wait_until_applied};
 use crate::rig::{Rig, bench, filled, holds, make, open, options};
-use braid_base::{Bytes, MIB, Nanos};
+use braid_base::{Bytes, DeviceId, ExtentId, MIB, Nanos};
 use braid_engine::{CreateOptions, Durability, Export};
 use braid_format::superblock::DeviceState;
-use braid_runtime::{Runtime, join_all};
+use braid_policy::{Move, Occasion, Outcome, Placement, Plan, Policy, View};
+use braid_runtime::{Runtime, join_all, yield_now};
 use braid_sim::{Disk, FaultPlan, Faulty, World};
 use std::cell::Cell;
 use std::rc::Rc;
@@ -224,4 +225,80 @@ fn deferred_writes_beside_one_that_fails_are_on_the_disk_that_serves_the_extent(
         });
     }
     assert!(failed.get() < 60, "{} of 1440 writes failed, though the disk was sound", failed.get());
+}
+
+/// Resynchronises block after block, whether that can be done or not.
+struct Restless {
+    blocks: u64,
+    ended: Rc<Cell<u64>>,
+    /// What it was shown last.
+    can_resync: Rc<Cell<Option<bool>>>,
+}
+
+impl Policy for Restless {
+    fn place<'a>(&mut self, _: &Occasion<'a>, _: &View) -> Placement<'a> {
+        Placement::KEEP
+    }
+
+    fn plan(&mut self, view: &View, plan: &mut Plan) -> Nanos {
+        self.can_resync.set(Some(view.homes.can_resync()));
+        let ranges = (0..self.blocks).map(|i| braid_policy::ByteRange::new(BLOCK * i, BLOCK));
+        plan.moves.extend(ranges.map(|range| Move::Resync { range }));
+        view.now + Nanos::from_millis(10)
+    }
+
+    fn done(&mut self, _: &Move, _: Outcome) {
+        self.ended.set(self.ended.get() + 1);
+    }
+
+    fn name(&self) -> &'static str {
+        "toy-restless-resync"
+    }
+
+    fn explain(&self, _: ExtentId, _: &View) -> String {
+        "all is resynchronised again and again".to_owned()
+    }
+}
+
+/// Of what lacks on a disk that is lost nothing can be copied. All the moves that ask for it ended in one turn of the executor, and guests waited.
+#[test]
+fn moves_that_can_copy_nothing_let_others_run() {
+    let bench = bench(72);
+    let (world, arena, all, _) = parts(&bench);
+    bench.run(async move {
+        let made =
+            CreateOptions { copies: 2, size: Some(MIB * 4), policy: "raid1".to_owned(), ..options(72) };
+        let volume = make(world.clone(), all, &made).await;
+        for at in 0..4 {
+            volume.write(MIB * at, &filled(&arena, MIB, 1), Durability::Fua).await.unwrap();
+        }
+        let (ended, can_resync) = (Rc::new(Cell::new(0)), Rc::new(Cell::new(None)));
+        let restless = |blocks| {
+            let (ended, can_resync) = (ended.clone(), can_resync.clone());
+            volume.replace_policy(Box::new(Restless { blocks, ended, can_resync }));
+        };
+        restless(0);
+        world.sleep(Nanos::from_millis(50)).await;
+        assert_eq!(can_resync.get(), Some(true));
+        volume.fail_device(DeviceId(1)).await.unwrap();
+        for at in 0..4 {
+            volume.write(MIB * at, &filled(&arena, MIB, 2), Durability::Fua).await.unwrap();
+        }
+        assert_eq!(volume.status().behind, MIB * 4);
+        let blocks = MIB * 4 / BLOCK;
+        restless(blocks);
+        let (mut before, mut most) = (0, 0);
+        for _ in 0..1_000_000 {
+            yield_now().await;
+            most = most.max(ended.get() - before);
+            before = ended.get();
+            if before >= blocks {
+                break;
+            }
+        }
+        assert!(before >= blocks, "{before} of {blocks} moves ended");
+        assert_eq!(can_resync.get(), Some(false));
+        // Sixteen tasks run moves, each a few while the others have a turn.
+        assert!(most <= blocks / 8, "{most} of {blocks} moves ended in one turn of the others");
+    });
 }
