@@ -111,6 +111,11 @@ pub trait Policy {
         Bytes(u64::MAX)
     }
 
+    /// How much that disk may lack of one write, which begins though nothing may be lacking beside it. The engine cuts longer ones, but not below an extent.
+    fn longest_change(&self, _view: &View) -> Bytes {
+        Bytes(u64::MAX)
+    }
+
     /// The class of which no device may be missing or failed: else what guests write, zero or discard fails, and they can read. None if the volume
     /// goes on with the copies that are left.
     fn stops_without(&self) -> Option<DeviceClass> {

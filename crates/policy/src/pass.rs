@@ -387,6 +387,11 @@ impl Policy for Pass {
         }
     }
 
+    fn longest_change(&self, view: &View) -> Bytes {
+        // Whatever is late: then each part would wait for an epoch of its own.
+        self.settings.max_lag.of(volume_size(view))
+    }
+
     fn observes(&self) -> bool {
         true
     }

@@ -377,18 +377,25 @@ impl<R: Runtime, D: Device> Core<R, D> {
         self.epochs.as_ref().filter(|epochs| epochs.active.get())
     }
 
-    /// The longest change that begins as one: longer ones are cut.
+    /// The longest change that begins as one: longer ones are cut, but not below an extent. Where nothing is lacking one begins whatever the bound is, so
+    /// with what it changes around it, it must fit into that alone.
     pub fn longest_change(&self) -> Bytes {
-        let most = |epochs: &Epochs| (epochs.place.capacity() / 4).align_down(self.shape.extent_size);
-        self.active_epochs().map_or(Bytes(u64::MAX), |epochs| most(epochs).max(self.shape.extent_size))
+        let Some(epochs) = self.active_epochs() else { return Bytes(u64::MAX) };
+        let bound = self.with_policy(|policy, view| policy.longest_change(view));
+        let most = (epochs.place.capacity() / 4).min(bound.saturating_sub(self.around_change()));
+        most.align_down(self.shape.extent_size).max(self.shape.extent_size)
+    }
+
+    /// What a change may change around it: blocks and parts that become valid.
+    fn around_change(&self) -> Bytes {
+        self.shape.part_size * 2
     }
 
     /// A guest is about to change so many bytes: waits until no epoch is about to end, and until the image would not lack more than it may. The change
     /// is under way until what this gives is dropped. None while no epochs are kept. The caller holds no lock.
     pub async fn begin_change(&self, len: Bytes) -> Option<Change<'_>> {
         let epochs = self.active_epochs()?;
-        // Around it, blocks and parts that become valid count, too.
-        let len = len + self.shape.part_size * 2;
+        let len = len + self.around_change();
         let may_begin = || {
             let bound = self.with_policy(|policy, view| policy.epoch_bound(view));
             if !epochs.active.get() || self.journal.commits.have_failed() {

@@ -264,6 +264,7 @@ fn by_epochs_the_disk_gets_all_that_is_behind_as_a_whole() {
     let mut policy = pass("order=epoch,window=64KiB,max-lag=1MiB,max-lag-time=2s,idle=1h", &volume);
     assert!(policy.keeps_epochs() && !pass("window=64KiB", &volume).keeps_epochs());
     assert_eq!(policy.epoch_bound(&volume.view()), MIB);
+    assert_eq!(policy.longest_change(&volume.view()), MIB);
     let moves = |policy: &mut dyn Policy, volume: &Volume| {
         let mut plan = Plan::default();
         policy.plan(&volume.view(), &mut plan);
@@ -280,6 +281,7 @@ fn by_epochs_the_disk_gets_all_that_is_behind_as_a_whole() {
         Bytes::ZERO,
         "the disk lacks what is older than it may be"
     );
+    assert_eq!(policy.longest_change(&volume.view()), MIB);
     policy.done(&Move::EndEpoch, Outcome::Stopped);
     assert_eq!(policy.epoch_bound(&volume.view()), Bytes::ZERO);
     assert_eq!(moves(&mut *policy, &volume), [Move::EndEpoch]);

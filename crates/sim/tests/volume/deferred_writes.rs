@@ -4,7 +4,7 @@ use crate::deadlines::{hang, parts, recover, state};
 use crate::epochs::{BLOCK, epochs};
 use crate::epochs_failing::{two, wait_until_applied};
 use crate::rig::{Rig, bench, filled, holds, make, open, options};
-use braid_base::{Bytes, DeviceId, ExtentId, MIB, Nanos};
+use braid_base::{Bytes, DeviceId, ExtentId, KIB, MIB, Nanos};
 use braid_engine::{CreateOptions, Durability, Export};
 use braid_format::superblock::DeviceState;
 use braid_policy::{Move, Occasion, Outcome, Placement, Plan, Policy, View};
@@ -12,6 +12,8 @@ use braid_runtime::{Runtime, join_all, yield_now};
 use braid_sim::{Disk, FaultPlan, Faulty, World};
 use std::cell::Cell;
 use std::rc::Rc;
+
+const SSD: DeviceId = DeviceId(0);
 
 /// How the SSD fails.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -301,4 +303,46 @@ fn moves_that_can_copy_nothing_let_others_run() {
         // Sixteen tasks run moves, each a few while the others have a turn.
         assert!(most <= blocks / 8, "{most} of {blocks} moves ended in one turn of the others");
     });
+}
+
+/// With nothing lacking a change of any length began, and all of it was acknowledged while the SSD alone had it.
+#[test]
+#[cfg_attr(feature = "planted", ignore)]
+fn one_long_write_puts_no_more_behind_than_the_bound_of_epochs() {
+    let world = World::new(74);
+    let rigged = two(&world);
+    let rt = world.clone();
+    world.block_on(async move {
+        let world = rt;
+        let bound = KIB * 256;
+        let made = CreateOptions {
+            policy: format!("pass,order=epoch,window={},max-lag={bound},idle=20ms", KIB * 128),
+            ..epochs(74)
+        };
+        let volume = make(world.clone(), rigged.devices(), &made).await;
+        wait_until_applied(&world, &volume).await;
+        let stop = Rc::new(Cell::new(false));
+        let (watched, clock, is_over, highest) =
+            (volume.clone(), world.clone(), stop.clone(), Rc::new(Cell::new(Bytes::ZERO)));
+        let seen = highest.clone();
+        world.spawn(async move {
+            while !is_over.get() {
+                seen.set(seen.get().max(watched.glance().behind));
+                clock.sleep(Nanos::from_micros(100)).await;
+            }
+        });
+        for value in 1..4 {
+            // Not where an extent begins.
+            volume
+                .write(BLOCK, &filled(&rigged.arena, MIB - BLOCK, value), Durability::Volatile)
+                .await
+                .unwrap();
+            let lag = volume.glance().behind;
+            assert!(lag <= bound, "{lag} are on the SSD alone");
+        }
+        stop.set(true);
+        assert!(highest.get() > Bytes::ZERO && highest.get() <= bound, "{} were", highest.get());
+        assert_eq!(state(&volume, SSD.index()), DeviceState::Active);
+    });
+    world.halt();
 }
