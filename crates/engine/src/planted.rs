@@ -66,6 +66,10 @@ pub enum Bug {
     PaddingForgotten,
     /// A write leaves the extra copy of what it wrote as it was, and clean.
     ExtraNotUpdated,
+    /// A write that goes past extra copies drops them before the home has it.
+    PastDropsBeforeHome,
+    /// It drops them though other tasks use the extent.
+    PastDropsBesideOthers,
     /// A write leaves the memory cache as it was.
     CacheNotUpdated,
     /// A write leaves what was read ahead of its range as it was.
@@ -146,7 +150,7 @@ impl Bug {
 #[cfg(feature = "planted")]
 impl Bug {
     /// All others, which crashes and failing disks show.
-    pub const ALL: [Bug; 40] = [
+    pub const ALL: [Bug; 42] = [
         Bug::FlushSkipped,
         Bug::RecordBeforeData,
         Bug::JournalNotFlushed,
@@ -175,6 +179,8 @@ impl Bug {
         Bug::FuaIgnored,
         Bug::PaddingForgotten,
         Bug::ExtraNotUpdated,
+        Bug::PastDropsBeforeHome,
+        Bug::PastDropsBesideOthers,
         Bug::CacheNotUpdated,
         Bug::AheadNotDropped,
         Bug::DiscardKeepsExtras,

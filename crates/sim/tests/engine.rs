@@ -100,7 +100,18 @@ fn nothing_is_read_that_a_failed_flush_may_have_lost() {
     campaign.setup.workload.errors = Errors::Tolerated;
     campaign.setup.disturbances = vec![Disturbance::LossyFlushes];
     campaign.states.go_on = 0.5;
-    run(&campaign, &Engine { chaos: true, ..Engine::wardrop() });
+    run(&campaign, &Engine { chaos: true, past: false, ..Engine::wardrop() });
+}
+
+/// Many blocks are dirty, or clean, and some writes go past them to the home, on disks that fail in every way.
+#[test]
+fn writes_past_extra_copies_on_disks_that_fail_lose_nothing_that_a_flush_promised() {
+    let test = "writes_past_extra_copies_on_disks_that_fail_lose_nothing_that_a_flush_promised";
+    for (name, engine) in [("past-dirty", Engine::write_back()), ("past-clean", Engine::read_cache())] {
+        let mut campaign = dirty(campaign(name, test, 10));
+        fail(&mut campaign, Errors::Tolerated);
+        run(&campaign, &engine);
+    }
 }
 
 /// Disks fail in every way that may happen to a disk by itself.
@@ -158,7 +169,7 @@ fn any_configuration_of_five_devices_loses_nothing_flushed() {
         campaign("five-devices", "any_configuration_of_five_devices_loses_nothing_flushed", 20);
     campaign.setup.disturbances = vec![Disturbance::PolicyChanges];
     (campaign.states.every, campaign.states.go_on) = (80, 0.5);
-    run(&campaign, &Engine::random(5));
+    run(&campaign, &Engine { past: false, ..Engine::random(5) });
 }
 
 /// A kill leaves the new superblock of one device in its cache alone. If the next opening counted on it and wrote that of the
@@ -185,7 +196,7 @@ fn what_a_failed_flush_lost_is_not_written_back_over_durable_bytes() {
     let test = "what_a_failed_flush_lost_is_not_written_back_over_durable_bytes";
     let mut campaign = campaign("failed-write-backs", test, 130);
     fail(&mut campaign, Errors::Tolerated);
-    run(&campaign, &Engine { chaos: true, checkpoints: false, ..Engine::wardrop() });
+    run(&campaign, &Engine { chaos: true, past: false, checkpoints: false, ..Engine::wardrop() });
 }
 
 /// Most of the volume is dirty: pages of the cache table are torn in checkpoints, and block slots are used again and again.
@@ -247,7 +258,7 @@ fn clean_extra_copies_beside_two_required_ones_are_never_older_than_these() {
     campaign.setup.disturbances = vec![Disturbance::MissingDevice, Disturbance::WriteErrors];
     campaign.setup.workload.errors = Errors::Tolerated;
     campaign.states.go_on = 0.7;
-    run(&campaign, &Engine { copies: 2, ..Engine::read_cache() });
+    run(&campaign, &Engine { copies: 2, past: false, ..Engine::read_cache() });
 }
 
 /// What is behind differs on purpose, a window of it at most: guests never read the copy that lacks something, also where the window's ranges
@@ -379,7 +390,7 @@ fn two_copies_that_move_while_flushes_lose_data_lose_nothing_that_a_flush_promis
     campaign.setup.disturbances = vec![Disturbance::LossyFlushes];
     campaign.setup.disks.push(DiskOptions::ssd(MIB * 5));
     campaign.states.go_on = 1.0;
-    run(&campaign, &Engine { chaos: true, copies: 2, ..Engine::wardrop() });
+    run(&campaign, &Engine { chaos: true, past: false, copies: 2, ..Engine::wardrop() });
 }
 
 /// Blocks smaller than parts: a write or a discard changes, with the zeros around it, blocks that it does not touch, and their extra copies.

@@ -147,7 +147,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
             self.state.borrow_mut().keep_dirty(self.blocks_of(piece).map(|(block, _)| block));
             // What is being written back now may reach the home after this write; another write-back waits for the turn.
             let was_only = guard.is_only();
-            let is_only = || was_only && guard.is_only();
+            let is_only = || was_only && guard.is_only() || planted(Bug::PastDropsBesideOthers);
             match self.begin_differing(piece).await {
                 Ok(span) => (self.write_further(piece, from, (entry, placed), is_only).await, span),
                 Err(error) => (Err(error), None),
@@ -335,6 +335,9 @@ impl<R: Runtime, D: Device> Core<R, D> {
         (entry, timing): (Entry, Timing),
         is_only: impl Fn() -> bool,
     ) -> Result<Updated> {
+        if planted(Bug::PastDropsBeforeHome) {
+            self.drop_covered_extras(piece);
+        }
         let written = self.write_required_copies(piece, from, entry, timing).await?;
         // At the same instant, or a commit in between might say that nothing holds the bytes.
         self.make_valid(piece, written);

@@ -14,6 +14,8 @@ pub struct Chaos {
     /// Moves of the last plan that have not ended.
     planned: usize,
     habit: Habit,
+    /// Whether some writes go past the extra copies, to the home alone.
+    past: bool,
 }
 
 /// What it does most of the time.
@@ -28,7 +30,7 @@ enum Habit {
 
 impl Chaos {
     pub fn new(rng: Rng) -> Chaos {
-        Chaos { rng, extras: Vec::new(), planned: 0, habit: Habit::None }
+        Chaos { rng, extras: Vec::new(), planned: 0, habit: Habit::None, past: true }
     }
 
     /// The same, but most of what is written or read gets an extra copy on the first device, and little is written back.
@@ -39,6 +41,11 @@ impl Chaos {
     /// The same, but most of what is read gets an extra copy on the first device, and most writes go to the home.
     pub fn caching(self) -> Chaos {
         Chaos { habit: Habit::Caches, ..self }
+    }
+
+    /// The same, but no write goes past the extra copies.
+    pub fn never_past(self) -> Chaos {
+        Chaos { past: false, ..self }
     }
 
     fn device(&mut self, view: &View) -> DeviceId {
@@ -65,6 +72,7 @@ impl Chaos {
         match (self.rng.below(4), write.whole) {
             (0, _) => Placement::write_back(device),
             (1, Some(whole)) => Placement::moved(device, whole),
+            (2, _) if self.past => Placement::ALONE,
             _ => Placement::KEEP,
         }
     }
