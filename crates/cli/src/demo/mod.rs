@@ -12,6 +12,7 @@
 //! memory_group.rs  1 GiB for the workload, as in the paper          dbench.rs fio.rs   the workloads
 //! measure.rs   two looks at the daemon's counters                   report.rs   the table
 //! pass/        the safe copy: the show, and programs that commit     cache.rs    a disk that is adopted and given back
+//! show.rs      what these two share
 //! ```
 //!
 //! What is fair: every policy gets the same fresh devices, the same seed of their models and the same order of clients.
@@ -27,6 +28,7 @@ mod measure;
 mod memory_group;
 mod pass;
 mod report;
+mod show;
 mod stage;
 mod volume;
 

@@ -1,0 +1,128 @@
+//! What the shows of `braid demo pass` and `braid demo cache` share: programs that commit records on ext4 on a volume of an SSD and a disk, under two
+//! policies for as long as each other.
+
+use super::guard::Guard;
+use super::machine;
+use super::make_directory;
+use super::pass::commits::Writers;
+use super::stage::Stage;
+use super::volume::{Plan, Volume};
+use braid_base::Bytes;
+use braid_control::{Error, ErrorKind, Result, StatusReport};
+use clap::Args;
+use serde::Serialize;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+/// Of the volume: small, so that all of it is soon on the disk.
+pub const SIZE: Bytes = Bytes(512 << 20);
+/// Inode tables are not written behind the programs' back.
+pub const MOUNT_OPTIONS: &str = "noinit_itable";
+const SECOND: Duration = Duration::from_secs(1);
+
+/// How long, how many, on what and where.
+#[derive(Args)]
+pub struct Settings {
+    /// Runs of three seconds: does everything work here?
+    #[arg(long)]
+    quick: bool,
+    /// Length of each of the two runs in seconds [default: 20]
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=3600))]
+    seconds: Option<u32>,
+    /// Programs that commit at the same time
+    #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=64))]
+    clients: u32,
+    /// Model of the SSD
+    #[arg(long, default_value = "x25-e")]
+    ssd: String,
+    /// Model of the disk
+    #[arg(long, default_value = "barracuda-7200.12")]
+    hdd: String,
+    /// Where to put the files [default: /var/tmp, or where there is room on a disk]
+    #[arg(long, value_name = "DIR")]
+    dir: Option<PathBuf>,
+}
+
+/// One policy.
+#[derive(Serialize)]
+pub struct Run {
+    policy: String,
+    clients: u32,
+    measured_seconds: f64,
+    pub commits_per_second: f64,
+}
+
+/// What is to be shown.
+pub struct Show {
+    pub plan: Plan,
+    pub stage: Stage,
+    pub clients: u32,
+    pub time: Duration,
+}
+
+impl Settings {
+    /// Sets the stage, has `play` show what it shows, which takes so many seconds beside the runs, and removes everything. Gives the seconds that all
+    /// took, too. What is wrong with the machine or the words is told before anything is made.
+    pub fn show<T>(
+        &self,
+        policies: &[String],
+        beside: u32,
+        play: impl FnOnce(&Show) -> Result<T>,
+    ) -> Result<(T, f64)> {
+        machine::choose_kernel(&[("e2fsck", "e2fsprogs")])?;
+        let seconds = self.seconds.unwrap_or(if self.quick { 3 } else { 20 });
+        super::check_policies(policies, &self.ssd, &self.hdd)?;
+        let parent = machine::choose_directory(self.dir.as_deref(), machine::room(SIZE * 2))?;
+        let stage = Stage::new(SECOND * (2 * seconds + beside))?;
+        let mut guard = Guard::default();
+        let directory = make_directory(&parent, &mut guard)?;
+        stage.say(&format!("$ cd {}; export BRAID_STATE_DIR=$PWD/state", directory.display()));
+        let (ssd, hdd) = (self.ssd.clone(), self.hdd.clone());
+        let plan = Plan { directory, ssd, hdd, size: SIZE };
+        let show = Show { plan, stage, clients: self.clients, time: SECOND * seconds };
+        let start = Instant::now();
+        let shown = play(&show);
+        show.stage.clear();
+        let shown = shown?;
+        guard.finish();
+        Ok((shown, start.elapsed().as_secs_f64()))
+    }
+}
+
+impl Show {
+    /// Watches the programs for the length of a run, and tells every second how many commits it had.
+    pub fn measure(
+        &self,
+        policy: &str,
+        writers: &Writers,
+        tell: impl FnMut(u64) -> Result<()>,
+    ) -> Result<Run> {
+        self.stage.now(policy);
+        let (measured_seconds, commits_per_second) = writers.watch(&self.stage, self.time, tell)?;
+        self.stage.say(&format!("  {policy}: {commits_per_second:.0} commits/s"));
+        Ok(Run { policy: policy.to_owned(), clients: self.clients, measured_seconds, commits_per_second })
+    }
+
+    /// Waits until the status of a volume is as `is_so` says; after so long `problem` is the error.
+    pub fn wait_until(
+        &self,
+        volume: &Volume<'_>,
+        patience: Duration,
+        problem: &str,
+        is_so: impl Fn(&StatusReport) -> bool,
+    ) -> Result<()> {
+        let mut failed = Ok(());
+        let came = self.stage.wait_for(patience, || match volume.status() {
+            Ok(status) => is_so(&status),
+            Err(error) => {
+                failed = Err(error);
+                true
+            }
+        })?;
+        failed?;
+        match came {
+            true => Ok(()),
+            false => Err(Error::new(ErrorKind::Io, format!("{problem} in {patience:?}"))),
+        }
+    }
+}
