@@ -36,7 +36,9 @@ impl<R: Runtime, D: Device> Core<R, D> {
     /// The policy in charge, as it would be made for these devices: if it lacks a class of them already, it may lack one.
     fn policy_for(&self, devices: &[DeviceView]) -> Result<Box<dyn Policy>> {
         let (policy, lack) = self.policy_with(devices)?;
-        match lack.filter(|_| self.policy.lacks().is_none()) {
+        // An adopted disk goes on without any cache.
+        let may_lack = self.policy.lacks().is_some() || self.devices.superblock().adopted().is_some();
+        match lack.filter(|_| !may_lack) {
             Some(lack) => Err(Error::new(ErrorKind::Invalid, lack.to_string())),
             None => Ok(policy),
         }

@@ -46,7 +46,10 @@ fn a_half_that_goes_on_after_interrupted_openings_is_the_newest() {
             if turned {
                 left.reverse();
             }
-            let volume = open(world.clone(), left.to_vec()).await.unwrap();
+            // The first one was given up while it was not there, and had been written alone before.
+            let error = refused(open(world.clone(), left.to_vec()).await);
+            assert_eq!(error.kind(), ErrorKind::Degraded, "{error}");
+            let (volume, _) = open_with(world.clone(), left.to_vec(), without).await.unwrap();
             for wait in [0, 60] {
                 world.sleep(Nanos::from_secs(wait)).await;
                 assert!(holds(&volume, &arena, Bytes::ZERO, MIB, 1).await.unwrap(), "{cuts} cuts");
