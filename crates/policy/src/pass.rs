@@ -26,12 +26,14 @@
 //!
 //! Without the disk the volume goes on with the SSDs alone (`on-disk-failure=continue`), or gives its data to readers only (`stop`).
 
+mod amount;
+
 use crate::{
     BadSetting, ByteRange, Completion, CurrentCopy, DeviceView, Direction, Move, Occasion, Origin, Outcome,
     Placement, Plan, Policy, Request, Second, Settings, View,
 };
+use amount::Amount;
 use braid_base::{Bytes, DeviceClass, DeviceId, ExtentId, Nanos, Op};
-use std::fmt;
 use std::iter;
 
 /// Everything on the SSDs, and a copy on the disks that is behind by at most the window.
@@ -137,17 +139,6 @@ enum Order {
     Epoch,
 }
 
-/// A part of a volume, as the paper and its users give it.
-#[derive(Clone, Copy, PartialEq, Debug)]
-enum Amount {
-    Bytes(Bytes),
-    /// Of 512 bytes.
-    Sectors(u64),
-    /// Of the volume.
-    Share(f64),
-}
-
-const SECTOR: Bytes = Bytes(512);
 /// Ranges within so much of the volume are duplicated as one piece of work. Several pieces are copied at the same time: short ones lie near each
 /// other, and the disk gets them nearly in the order of their addresses.
 const PIECE: Bytes = Bytes(128 << 10);
@@ -159,54 +150,6 @@ const MOST_PIECES: usize = 8192;
 const LOOK: Nanos = Nanos::from_millis(10);
 /// … and while nothing is behind.
 const REST: Nanos = Nanos::from_millis(100);
-
-impl Amount {
-    /// Reads `256MiB`, `400Ksectors` (K is 1024) or `2%`.
-    fn parse(text: &str) -> Option<Amount> {
-        if let Some(count) = text.strip_suffix("sectors") {
-            let (count, unit) = count.strip_suffix('K').map_or((count, 1), |count| (count, 1024));
-            return count.parse::<u64>().ok()?.checked_mul(unit).map(Amount::Sectors);
-        }
-        match text.strip_suffix('%') {
-            Some(percent) => percent.parse().ok().map(|percent: f64| Amount::Share(percent / 100.0)),
-            None => text.parse().ok().map(Amount::Bytes),
-        }
-    }
-
-    fn of(self, volume: Bytes) -> Bytes {
-        match self {
-            Amount::Bytes(bytes) => bytes,
-            Amount::Sectors(sectors) => SECTOR * sectors,
-            Amount::Share(share) => Bytes((volume.0 as f64 * share) as u64),
-        }
-    }
-
-    fn is_sound(self) -> bool {
-        match self {
-            Amount::Bytes(bytes) => bytes > Bytes::ZERO,
-            Amount::Sectors(sectors) => (1..=u64::MAX / SECTOR.0).contains(&sectors),
-            Amount::Share(share) => share > 0.0 && share <= 1.0,
-        }
-    }
-
-    fn twice(self) -> Amount {
-        match self {
-            Amount::Bytes(bytes) => Amount::Bytes(Bytes(bytes.0.saturating_mul(2))),
-            Amount::Sectors(sectors) => Amount::Bytes(Bytes((SECTOR * sectors).0.saturating_mul(2))),
-            Amount::Share(share) => Amount::Share((share * 2.0).min(1.0)),
-        }
-    }
-}
-
-impl fmt::Display for Amount {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Amount::Bytes(bytes) => write!(f, "{}", bytes.0),
-            Amount::Sectors(sectors) => write!(f, "{sectors}sectors"),
-            Amount::Share(share) => write!(f, "{}%", share * 100.0),
-        }
-    }
-}
 
 impl Pass {
     /// Settings: `order` (lba, or epoch), `window` (400Ksectors), `max-lag` (twice the window), `max-lag-time` (none), `base` (100us), `threshold` (256), `levels`
@@ -228,8 +171,8 @@ impl Pass {
                 )));
             }
         };
-        let window = amount(settings, "window")?.unwrap_or(Amount::Sectors(400 * 1024));
-        let max_lag = amount(settings, "max-lag")?.unwrap_or(window.twice());
+        let window = Amount::take(settings, "window")?.unwrap_or(Amount::Sectors(400 * 1024));
+        let max_lag = Amount::take(settings, "max-lag")?.unwrap_or(window.twice());
         let max_lag_time = settings.take_text("max-lag-time").map(|text| lag_time(&text)).transpose()?;
         let stops = match settings.take_text("on-disk-failure").as_deref() {
             None | Some("continue") => false,
@@ -327,17 +270,6 @@ fn lag_time(text: &str) -> Result<Nanos, BadSetting> {
     time.ok_or_else(|| {
         BadSetting::new(format!(
             "setting max-lag-time of policy pass: invalid time '{text}': use 100ms to 1h, such as 5s"
-        ))
-    })
-}
-
-fn amount(settings: &mut Settings, key: &'static str) -> Result<Option<Amount>, BadSetting> {
-    let Some(text) = settings.take_text(key) else { return Ok(None) };
-    let amount = Amount::parse(&text).filter(|amount| amount.is_sound());
-    amount.map(Some).ok_or_else(|| {
-        BadSetting::new(format!(
-            "setting {key} of policy pass: invalid amount '{text}': use sectors such as 400Ksectors, a size such as 256MiB, or a share of \
-             the volume such as 2%"
         ))
     })
 }

@@ -4,6 +4,7 @@ mod allocate;
 mod audit;
 mod block_slots;
 mod buffers;
+mod deferred;
 mod devices;
 mod extra;
 mod health;

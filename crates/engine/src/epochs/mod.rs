@@ -1,7 +1,8 @@
 //! Epochs: one disk alone, with its journal, always is the volume as it was at a past instant without a write under way.
 //!
 //! ```text
-//! mod.rs       what the disk lacks, and how a guest's change begins    journal.rs   what lies on the disk: its state, and segments
+//! mod.rs       what the disk lacks                                      journal.rs   what lies on the disk: its state, and segments
+//! change.rs    how a guest's change begins
 //! turn.rs      the end of an epoch, step by step                       sweep.rs     from the journal into the image, while guests work
 //! examine.rs   what the disk lacks after an opening                    apply.rs     the same while nobody does
 //! adopt.rs     opening the volume from that disk alone                 past.rs      the same for readers, with nothing changed
@@ -21,6 +22,7 @@
 
 mod adopt;
 mod apply;
+mod change;
 mod examine;
 mod index;
 mod journal;
@@ -38,15 +40,12 @@ pub(crate) use adopt::{Adopted, judge, or_recover};
 pub use past::Past;
 pub(crate) use recovered::damaged_extents;
 
+use crate::Error;
 use crate::core::Core;
 use crate::map::Ranges;
-use crate::planted::{Bug, planted};
-use crate::shape::Piece;
-use crate::{Error, Result};
 use braid_base::{Bytes, DeviceId};
 use braid_format::epoch_journal::{LONGEST_SEGMENT, Run, SEGMENTS, State, StatePage};
 use braid_format::superblock::{Layout, RegionKind, Superblock};
-use braid_policy::Origin;
 use braid_runtime::{Arena, Buf, Device, Event, Runtime};
 use numbered::Numbered;
 use std::cell::{Cell, RefCell};
@@ -236,21 +235,6 @@ pub(crate) struct Epochs {
     event: Event,
 }
 
-/// A change of a guest that is under way.
-pub(crate) struct Change<'a> {
-    epochs: &'a Epochs,
-    reserved: Bytes,
-}
-
-impl Drop for Change<'_> {
-    fn drop(&mut self) {
-        let Epochs { changing, reserved, event, .. } = self.epochs;
-        changing.set(changing.get() - 1);
-        reserved.set(reserved.get() - self.reserved);
-        event.notify();
-    }
-}
-
 impl Epochs {
     /// Those of a volume that has a journal for them, none of which has begun.
     pub fn of(superblock: &Superblock) -> Option<Epochs> {
@@ -375,122 +359,6 @@ impl<R: Runtime, D: Device> Core<R, D> {
     #[inline]
     pub fn active_epochs(&self) -> Option<&Epochs> {
         self.epochs.as_ref().filter(|epochs| epochs.active.get())
-    }
-
-    /// The longest change that begins as one: longer ones are cut, but not below an extent. Where nothing is lacking one begins whatever the bound is, so
-    /// with what it changes around it, it must fit into that alone.
-    pub fn longest_change(&self) -> Bytes {
-        let Some(epochs) = self.active_epochs() else { return Bytes(u64::MAX) };
-        let bound = self.with_policy(|policy, view| policy.longest_change(view));
-        let most = (epochs.place.capacity() / 4).min(bound.saturating_sub(self.around_change()));
-        most.align_down(self.shape.extent_size).max(self.shape.extent_size)
-    }
-
-    /// What a change may change around it: blocks and parts that become valid.
-    fn around_change(&self) -> Bytes {
-        self.shape.part_size * 2
-    }
-
-    /// A guest is about to change so many bytes: waits until no epoch is about to end, and until the image would not lack more than it may. The change
-    /// is under way until what this gives is dropped. None while no epochs are kept. The caller holds no lock.
-    pub async fn begin_change(&self, len: Bytes) -> Option<Change<'_>> {
-        let epochs = self.active_epochs()?;
-        let len = len + self.around_change();
-        let may_begin = || {
-            let bound = self.with_policy(|policy, view| policy.epoch_bound(view));
-            if !epochs.active.get() || self.journal.commits.have_failed() {
-                return Some(false);
-            }
-            let may = !epochs.closed.get() && epochs.has_room(len, bound);
-            // Where nothing is left that an epoch could take, there will be room once the journal has been applied.
-            if !may && epochs.lacks.borrow().known() > Bytes::ZERO {
-                epochs.wanted.set(true);
-                self.jobs.wake();
-            }
-            may.then_some(true)
-        };
-        if !epochs.event.wait_for(may_begin).await {
-            return None;
-        }
-        epochs.changing.set(epochs.changing.get() + 1);
-        epochs.reserved.set(epochs.reserved.get() + len);
-        Some(Change { epochs, reserved: len })
-    }
-
-    /// A range of the volume, in whole blocks of one extent, is about to change: what the journal still lacks of it is read first. The caller holds
-    /// the extent's lock, alone or with the range's.
-    pub async fn note_change(self: &Rc<Self>, range: &Range<Bytes>) -> Result<()> {
-        let Some(epochs) = self.active_epochs() else { return Ok(()) };
-        if !planted(Bug::EpochReadsLater) {
-            self.capture(epochs, range, None).await;
-        }
-        if self.journal.commits.have_failed() {
-            // No epoch ends any more.
-            return Ok(());
-        }
-        let mut lacks = epochs.lacks.borrow_mut();
-        match epochs.stage.get() {
-            // It is examined once more.
-            Stage::Void => lacks.unknown.insert(range.clone()),
-            Stage::Compared | Stage::Noted => {
-                lacks.unknown.remove(range.clone());
-                lacks.open.insert(range.clone());
-            }
-        }
-        Ok(())
-    }
-
-    /// Reads what is frozen of a range of one extent, for the journal: into memory for all of it that someone has taken before the lock, or else into what guests
-    /// may take. If that fails the epoch is given up, and a guest goes on: its bytes may be what makes the place good again. The caller holds the extent's
-    /// lock, alone or with the range's.
-    async fn capture(self: &Rc<Self>, epochs: &Epochs, range: &Range<Bytes>, memory: Option<&Buf>) {
-        let mut at = range.start;
-        while let Some(part) = epochs.next_of(|lacks| &lacks.frozen, &(at..range.end)) {
-            let part = part.start..part.end.min(part.start + self.bounce_limit() / 2);
-            let given_up = epochs.given_up.get();
-            let read = async {
-                let bytes = match memory {
-                    Some(memory) => memory.slice(part.start - range.start..part.end - range.start),
-                    None => self.buffer(&epochs.guests_arena, len(&part)).await?,
-                };
-                let lies = self.read_image_bytes(&part, &bytes).await?;
-                Ok(lies.then_some(bytes))
-            };
-            let read: Result<Option<Buf>> = read.await;
-            if epochs.given_up.get() != given_up {
-                return;
-            }
-            let bytes = match read {
-                Ok(bytes) => bytes,
-                Err(error) => {
-                    epochs.unreadable.replace(Some((part, error)));
-                    epochs.event.notify();
-                    return;
-                }
-            };
-            at = part.end;
-            let mut lacks = epochs.lacks.borrow_mut();
-            lacks.frozen.remove(part.clone());
-            lacks.leaving.insert(part.clone());
-            epochs.captured.borrow_mut().push(Captured { range: part, bytes });
-            epochs.event.notify();
-        }
-    }
-
-    /// Reads what a range of one extent holds, for the image. False, and zeros, if it lies nowhere. The caller holds the extent's lock.
-    async fn read_image_bytes(self: &Rc<Self>, range: &Range<Bytes>, into: &Buf) -> Result<bool> {
-        let extent = self.shape.extent_of(range.start);
-        let entry = self.state.borrow().map.get(extent);
-        if entry.home == braid_format::SlotNumber::NONE {
-            into.fill_zero();
-            return Ok(false);
-        }
-        let start = self.shape.bytes_of(extent).start;
-        let piece = Piece { extent, range: range.start - start..range.end - start };
-        self.read_copies(&piece, into, Origin::Background).await?;
-        // A flush that fails may have lost this before it was read: its device must not be given up for what the image has then.
-        self.note_source(extent, entry.home);
-        Ok(true)
     }
 }
 

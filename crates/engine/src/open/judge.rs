@@ -77,8 +77,12 @@ pub(crate) fn judge<D: Device>(newest: &Superblock, candidate: &Candidate<'_, D>
             let was_there = used != NEVER && (used..=header.epoch).contains(&entry.in_step);
             // Of one that was given up while it was not there nothing else tells what it was used for since; one that is being brought up to date was there.
             let was_absent = entry.in_step == NEVER && entry.state != DeviceState::Returning;
-            let is_known = (was_there || was_absent) && is_lack_known(newest, candidate)?;
-            let lacks_all = !(was_there && is_known) && !planted(Bug::StaleDeviceTaken);
+            let is_told = match was_there || was_absent {
+                true => is_lack_known(newest, candidate)?,
+                false => false,
+            };
+            let is_known = was_there && is_told;
+            let lacks_all = !is_known && !planted(Bug::StaleDeviceTaken);
             Ok(Judged { state: DeviceState::Returning, lacks_all })
         }
         state if is_in_step(newest, header, entry) => Ok(Judged { state, lacks_all: false }),

@@ -328,9 +328,9 @@ pub async fn interrupted(world: &World, disks: &[Disk], phases: &[Phase]) -> Vec
     let devices = used.iter().map(|disk| attached(world, disk.clone())).collect();
     let opened = is_open.clone();
     world.spawn(async move {
-        let volume = open(rt, devices).await.unwrap();
+        let volume = open(rt, devices).await.expect("the devices are sound");
         opened.set(true);
-        volume.close().await.unwrap();
+        volume.close().await.expect("the devices are sound");
     });
     let mut cuts = Vec::new();
     while !is_open.get() {
@@ -354,7 +354,7 @@ pub async fn interrupted(world: &World, disks: &[Disk], phases: &[Phase]) -> Vec
 }
 
 async fn header_of(world: &World, disk: &Disk) -> Header {
-    identify(world, Rc::new(attached(world, disk.clone())), "it").await.unwrap()
+    identify(world, Rc::new(attached(world, disk.clone())), "it").await.expect("the devices are sound")
 }
 
 fn attached(world: &World, disk: Disk) -> Faulty<Disk> {

@@ -83,28 +83,37 @@ fn check_deferred(failure: Failure) {
             let what = format!("{policy}, {failure:?}, after a rest: {rests}");
             let made = CreateOptions { copies: 2, policy: policy.to_owned(), ..options(70) };
             let volume = make(world.clone(), all, &made).await;
-            volume.write(Bytes::ZERO, &filled(&arena, MIB, 1), Durability::Fua).await.unwrap();
+            volume
+                .write(Bytes::ZERO, &filled(&arena, MIB, 1), Durability::Fua)
+                .await
+                .expect("the devices are sound");
             wait_until_nothing_is_behind(&world, &volume).await;
             // A commit proves that the SSD had what was copied from it.
             world.sleep(Nanos::from_secs(if rests { 60 } else { 2 })).await;
-            volume.flush().await.unwrap();
+            volume.flush().await.expect("the devices are sound");
             fail(&disks[0], failure, place_of(&volume, BLOCK));
             let bytes = filled(&arena, BLOCK, 2);
             volume.write(BLOCK, &bytes, Durability::Volatile).await.unwrap_or_else(|e| panic!("{what}: {e}"));
-            assert!(holds(&volume, &arena, BLOCK, BLOCK, 2).await.unwrap(), "{what}");
+            assert!(holds(&volume, &arena, BLOCK, BLOCK, 2).await.expect("the devices are sound"), "{what}");
             volume.flush().await.unwrap_or_else(|e| panic!("{what}: {e}"));
-            assert!(holds(&volume, &arena, BLOCK, BLOCK, 2).await.unwrap(), "{what}");
+            assert!(holds(&volume, &arena, BLOCK, BLOCK, 2).await.expect("the devices are sound"), "{what}");
             if failure == Failure::OneSector {
                 assert_eq!(state(&volume, 0), DeviceState::Active, "{what}");
                 // The disk alone is no current copy of the extents beside it before the journal calls these equal.
                 world.sleep(Nanos::from_secs(60)).await;
-                volume.flush().await.unwrap();
+                volume.flush().await.expect("the devices are sound");
             }
             let alone = Faulty::new(disks[1].fork(&world), &crate::deadlines::no_faults(&world));
             let disk = open(world.clone(), vec![alone]).await.unwrap_or_else(|e| panic!("{what}: {e}"));
-            assert!(holds(&disk, &arena, BLOCK, BLOCK, 2).await.unwrap(), "{what}");
-            assert!(holds(&disk, &arena, Bytes::ZERO, BLOCK, 1).await.unwrap(), "{what}");
-            assert!(holds(&disk, &arena, BLOCK * 2, MIB - BLOCK * 2, 1).await.unwrap(), "{what}");
+            assert!(holds(&disk, &arena, BLOCK, BLOCK, 2).await.expect("the devices are sound"), "{what}");
+            assert!(
+                holds(&disk, &arena, Bytes::ZERO, BLOCK, 1).await.expect("the devices are sound"),
+                "{what}"
+            );
+            assert!(
+                holds(&disk, &arena, BLOCK * 2, MIB - BLOCK * 2, 1).await.expect("the devices are sound"),
+                "{what}"
+            );
             if failure == Failure::OneSector {
                 recover(&disks[0]);
                 wait_until_nothing_is_behind(&world, &volume).await;
@@ -142,14 +151,17 @@ fn check_by_epochs(failure: Failure) {
             let world = rt;
             let (arena, what) = (&rigged.arena, format!("{failure:?}, after a rest: {rests}"));
             let volume = make(world.clone(), rigged.devices(), &epochs(71)).await;
-            volume.write(Bytes::ZERO, &filled(arena, MIB, 1), Durability::Fua).await.unwrap();
+            volume
+                .write(Bytes::ZERO, &filled(arena, MIB, 1), Durability::Fua)
+                .await
+                .expect("the devices are sound");
             wait_until_applied(&world, &volume).await;
             world.sleep(Nanos::from_secs(if rests { 60 } else { 2 })).await;
-            volume.flush().await.unwrap();
+            volume.flush().await.expect("the devices are sound");
             fail(&rigged.disks[0], failure, place_of(&volume, BLOCK));
             let bytes = filled(arena, BLOCK, 2);
             volume.write(BLOCK, &bytes, Durability::Volatile).await.unwrap_or_else(|e| panic!("{what}: {e}"));
-            assert!(holds(&volume, arena, BLOCK, BLOCK, 2).await.unwrap(), "{what}");
+            assert!(holds(&volume, arena, BLOCK, BLOCK, 2).await.expect("the devices are sound"), "{what}");
             volume.flush().await.unwrap_or_else(|e| panic!("{what}: {e}"));
             volume.write(BLOCK * 3, &bytes, Durability::Fua).await.unwrap_or_else(|e| panic!("{what}: {e}"));
             assert_eq!(state(&volume, 0), DeviceState::Failed, "{what}");
@@ -157,7 +169,10 @@ fn check_by_epochs(failure: Failure) {
             let disk = open(world.clone(), vec![rigged.sound(&disk)]).await;
             let disk = disk.unwrap_or_else(|e| panic!("{what}: {e}"));
             for (block, value) in [(0, 1), (1, 2), (2, 1), (3, 2)] {
-                assert!(holds(&disk, arena, BLOCK * block, BLOCK, value).await.unwrap(), "{what}: {block}");
+                assert!(
+                    holds(&disk, arena, BLOCK * block, BLOCK, value).await.expect("the devices are sound"),
+                    "{what}: {block}"
+                );
             }
         });
         world.halt();

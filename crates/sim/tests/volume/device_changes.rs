@@ -241,7 +241,7 @@ fn lose_during_a_drain(world: u64, seed: u64, lost: usize) {
     let rt = world.clone();
     world.block_on(async move {
         let busy = busy(&rt, seed).await;
-        busy.volume.remove_device(LAST).await.unwrap();
+        busy.volume.remove_device(LAST).await.expect("the devices are sound");
         rt.sleep(Nanos::from_millis(seed * 7)).await;
         busy.faults[lost].vanish();
         rt.sleep(Nanos::from_secs(60)).await;

@@ -86,7 +86,7 @@ fn a_volume_opens_under_a_policy_whose_ssd_was_removed_and_uses_the_next_one() {
 
 async fn has(volume: &Volume<World, Disk>, arena: &Arena, at: u64, value: u8) -> bool {
     let buf = arena.alloc(MIB).await;
-    volume.read(MIB * at, &buf).await.unwrap();
+    volume.read(MIB * at, &buf).await.expect("the devices are sound");
     buf.with_bytes(|bytes| bytes.iter().all(|&byte| byte == value))
 }
 
@@ -94,16 +94,16 @@ async fn has(volume: &Volume<World, Disk>, arena: &Arena, at: u64, value: u8) ->
 fn leave_with(disk: &Disk, policy: &str) {
     let mut bytes = vec![0; superblock::SIZE.as_usize()];
     disk.peek_durable(Bytes::ZERO, &mut bytes);
-    let header = Header::decode(&bytes).unwrap();
+    let header = Header::decode(&bytes).expect("the devices are sound");
     let table_of = |header: &Header| {
         let place = header.tables.iter().find(|place| place.device == header.this_device)?;
         let mut table = vec![0; (place.len / 2).as_usize()];
         disk.peek_durable(place.half(header.sequence), &mut table);
         DeviceTable::decode(&table, header.volume).ok()
     };
-    let table = table_of(&header).unwrap();
+    let table = table_of(&header).expect("the devices are sound");
     let (device, entry) = (header.this_device, header.device.clone());
-    let mut superblock = header.with_table(table).unwrap();
+    let mut superblock = header.with_table(table).expect("the devices are sound");
     superblock.policy = policy.to_owned();
     for offset in superblock_offsets(entry.size, entry.layout) {
         disk.poke(offset, &superblock.encode(device));

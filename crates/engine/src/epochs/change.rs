@@ -1,0 +1,150 @@
+//! How a guest's change begins while epochs are kept: within the bound, and with what the journal still lacks of its range read before.
+
+use super::{Captured, Epochs, Stage, len};
+use crate::Result;
+use crate::core::Core;
+use crate::planted::{Bug, planted};
+use crate::shape::Piece;
+use braid_base::Bytes;
+use braid_policy::Origin;
+use braid_runtime::{Buf, Device, Runtime};
+use std::ops::Range;
+use std::rc::Rc;
+
+/// A change of a guest that is under way.
+pub(crate) struct Change<'a> {
+    epochs: &'a Epochs,
+    reserved: Bytes,
+}
+
+impl Drop for Change<'_> {
+    fn drop(&mut self) {
+        let Epochs { changing, reserved, event, .. } = self.epochs;
+        changing.set(changing.get() - 1);
+        reserved.set(reserved.get() - self.reserved);
+        event.notify();
+    }
+}
+
+impl<R: Runtime, D: Device> Core<R, D> {
+    /// The longest change that begins as one: longer ones are cut, but not below an extent. Where nothing is lacking one begins whatever the bound is, so
+    /// with what it changes around it, it must fit into that alone.
+    pub fn longest_change(&self) -> Bytes {
+        let Some(epochs) = self.active_epochs() else { return Bytes(u64::MAX) };
+        let bound = self.with_policy(|policy, view| policy.longest_change(view));
+        let most = (epochs.place.capacity() / 4).min(bound.saturating_sub(self.around_change()));
+        most.align_down(self.shape.extent_size).max(self.shape.extent_size)
+    }
+
+    /// What a change may change around it: blocks and parts that become valid.
+    fn around_change(&self) -> Bytes {
+        self.shape.part_size * 2
+    }
+
+    /// A guest is about to change so many bytes: waits until no epoch is about to end, and until the image would not lack more than it may. The change
+    /// is under way until what this gives is dropped. None while no epochs are kept. The caller holds no lock.
+    pub async fn begin_change(&self, len: Bytes) -> Option<Change<'_>> {
+        let epochs = self.active_epochs()?;
+        let len = len + self.around_change();
+        let may_begin = || {
+            let bound = self.with_policy(|policy, view| policy.epoch_bound(view));
+            if !epochs.active.get() || self.journal.commits.have_failed() {
+                return Some(false);
+            }
+            let may = !epochs.closed.get() && epochs.has_room(len, bound);
+            // Where nothing is left that an epoch could take, there will be room once the journal has been applied.
+            if !may && epochs.lacks.borrow().known() > Bytes::ZERO {
+                epochs.wanted.set(true);
+                self.jobs.wake();
+            }
+            may.then_some(true)
+        };
+        if !epochs.event.wait_for(may_begin).await {
+            return None;
+        }
+        epochs.changing.set(epochs.changing.get() + 1);
+        epochs.reserved.set(epochs.reserved.get() + len);
+        Some(Change { epochs, reserved: len })
+    }
+
+    /// A range of the volume, in whole blocks of one extent, is about to change: what the journal still lacks of it is read first. The caller holds
+    /// the extent's lock, alone or with the range's.
+    pub async fn note_change(self: &Rc<Self>, range: &Range<Bytes>) -> Result<()> {
+        let Some(epochs) = self.active_epochs() else { return Ok(()) };
+        if !planted(Bug::EpochReadsLater) {
+            self.capture(epochs, range, None).await;
+        }
+        if self.journal.commits.have_failed() {
+            // No epoch ends any more.
+            return Ok(());
+        }
+        let mut lacks = epochs.lacks.borrow_mut();
+        match epochs.stage.get() {
+            // It is examined once more.
+            Stage::Void => lacks.unknown.insert(range.clone()),
+            Stage::Compared | Stage::Noted => {
+                lacks.unknown.remove(range.clone());
+                lacks.open.insert(range.clone());
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads what is frozen of a range of one extent, for the journal: into memory for all of it that someone has taken before the lock, or else into what guests
+    /// may take. If that fails the epoch is given up, and a guest goes on: its bytes may be what makes the place good again. The caller holds the extent's
+    /// lock, alone or with the range's.
+    pub(super) async fn capture(
+        self: &Rc<Self>,
+        epochs: &Epochs,
+        range: &Range<Bytes>,
+        memory: Option<&Buf>,
+    ) {
+        let mut at = range.start;
+        while let Some(part) = epochs.next_of(|lacks| &lacks.frozen, &(at..range.end)) {
+            let part = part.start..part.end.min(part.start + self.bounce_limit() / 2);
+            let given_up = epochs.given_up.get();
+            let read = async {
+                let bytes = match memory {
+                    Some(memory) => memory.slice(part.start - range.start..part.end - range.start),
+                    None => self.buffer(&epochs.guests_arena, len(&part)).await?,
+                };
+                let lies = self.read_image_bytes(&part, &bytes).await?;
+                Ok(lies.then_some(bytes))
+            };
+            let read: Result<Option<Buf>> = read.await;
+            if epochs.given_up.get() != given_up {
+                return;
+            }
+            let bytes = match read {
+                Ok(bytes) => bytes,
+                Err(error) => {
+                    epochs.unreadable.replace(Some((part, error)));
+                    epochs.event.notify();
+                    return;
+                }
+            };
+            at = part.end;
+            let mut lacks = epochs.lacks.borrow_mut();
+            lacks.frozen.remove(part.clone());
+            lacks.leaving.insert(part.clone());
+            epochs.captured.borrow_mut().push(Captured { range: part, bytes });
+            epochs.event.notify();
+        }
+    }
+
+    /// Reads what a range of one extent holds, for the image. False, and zeros, if it lies nowhere. The caller holds the extent's lock.
+    pub(super) async fn read_image_bytes(self: &Rc<Self>, range: &Range<Bytes>, into: &Buf) -> Result<bool> {
+        let extent = self.shape.extent_of(range.start);
+        let entry = self.state.borrow().map.get(extent);
+        if entry.home == braid_format::SlotNumber::NONE {
+            into.fill_zero();
+            return Ok(false);
+        }
+        let start = self.shape.bytes_of(extent).start;
+        let piece = Piece { extent, range: range.start - start..range.end - start };
+        self.read_copies(&piece, into, Origin::Background).await?;
+        // A flush that fails may have lost this before it was read: its device must not be given up for what the image has then.
+        self.note_source(extent, entry.home);
+        Ok(true)
+    }
+}

@@ -1,0 +1,77 @@
+//! Amounts of bytes in settings of `pass`: of a size, in sectors as in the paper, or as a share of the volume.
+
+use crate::{BadSetting, Settings};
+use braid_base::Bytes;
+use std::fmt;
+
+/// A part of a volume, as the paper and its users give it.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(super) enum Amount {
+    Bytes(Bytes),
+    /// Of 512 bytes.
+    Sectors(u64),
+    /// Of the volume.
+    Share(f64),
+}
+
+const SECTOR: Bytes = Bytes(512);
+
+impl Amount {
+    /// Takes a setting, if it is there.
+    pub fn take(settings: &mut Settings, key: &'static str) -> Result<Option<Amount>, BadSetting> {
+        let Some(text) = settings.take_text(key) else { return Ok(None) };
+        let amount = Amount::parse(&text).filter(|amount| amount.is_sound());
+        amount.map(Some).ok_or_else(|| {
+            BadSetting::new(format!(
+                "setting {key} of policy pass: invalid amount '{text}': use sectors such as 400Ksectors, a size such as 256MiB, or a share of \
+                 the volume such as 2%"
+            ))
+        })
+    }
+
+    /// Reads `256MiB`, `400Ksectors` (K is 1024) or `2%`.
+    fn parse(text: &str) -> Option<Amount> {
+        if let Some(count) = text.strip_suffix("sectors") {
+            let (count, unit) = count.strip_suffix('K').map_or((count, 1), |count| (count, 1024));
+            return count.parse::<u64>().ok()?.checked_mul(unit).map(Amount::Sectors);
+        }
+        match text.strip_suffix('%') {
+            Some(percent) => percent.parse().ok().map(|percent: f64| Amount::Share(percent / 100.0)),
+            None => text.parse().ok().map(Amount::Bytes),
+        }
+    }
+
+    pub fn of(self, volume: Bytes) -> Bytes {
+        match self {
+            Amount::Bytes(bytes) => bytes,
+            Amount::Sectors(sectors) => SECTOR * sectors,
+            Amount::Share(share) => Bytes((volume.0 as f64 * share) as u64),
+        }
+    }
+
+    fn is_sound(self) -> bool {
+        match self {
+            Amount::Bytes(bytes) => bytes > Bytes::ZERO,
+            Amount::Sectors(sectors) => (1..=u64::MAX / SECTOR.0).contains(&sectors),
+            Amount::Share(share) => share > 0.0 && share <= 1.0,
+        }
+    }
+
+    pub fn twice(self) -> Amount {
+        match self {
+            Amount::Bytes(bytes) => Amount::Bytes(Bytes(bytes.0.saturating_mul(2))),
+            Amount::Sectors(sectors) => Amount::Bytes(Bytes((SECTOR * sectors).0.saturating_mul(2))),
+            Amount::Share(share) => Amount::Share((share * 2.0).min(1.0)),
+        }
+    }
+}
+
+impl fmt::Display for Amount {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Amount::Bytes(bytes) => write!(f, "{}", bytes.0),
+            Amount::Sectors(sectors) => write!(f, "{sectors}sectors"),
+            Amount::Share(share) => write!(f, "{}%", share * 100.0),
+        }
+    }
+}
