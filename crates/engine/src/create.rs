@@ -106,7 +106,7 @@ pub async fn create<D: Device>(devices: &[D], options: &CreateOptions) -> Result
     }
     let all: Vec<Option<&D>> = devices.iter().map(Some).collect();
     write_empty_regions(&all, &superblock).await?;
-    write_new(&all, &superblock).await?;
+    write_new(&[&all], &superblock).await?;
     Ok(superblock)
 }
 

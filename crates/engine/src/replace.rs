@@ -79,8 +79,7 @@ pub async fn replace<R: Runtime, D: Device>(
     alone[device.index()] = Some(new);
     write_empty_regions(&alone, &superblock).await?;
     // The new one before those that will expect it: where this is interrupted, they have not heard of it.
-    write_new(&alone, &superblock).await?;
-    write_new(&others, &superblock).await?;
+    write_new(&[&alone, &others], &superblock).await?;
     Ok(superblock)
 }
 

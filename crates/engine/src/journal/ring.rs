@@ -19,6 +19,7 @@ use braid_policy::Origin;
 use braid_runtime::{Arena, Buf, Device, Event, Permit, Runtime, Semaphore, join_all};
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
+use std::ops::Range;
 
 /// The journal of a volume that is open.
 pub(crate) struct Journal {
@@ -165,6 +166,12 @@ impl Journal {
     pub fn wants_checkpoint(&self) -> bool {
         let ring = self.ring.borrow();
         ring.live_room() * 4 > ring.len
+    }
+
+    /// Where the batches lie that recovery would read, from the beginning of the ring on.
+    pub fn live_places(&self) -> Vec<Range<Bytes>> {
+        let place = |(_, place, room): &(u64, Bytes, Bytes)| *place..*place + *room;
+        self.ring.borrow().live.iter().map(place).collect()
     }
 
     /// Bytes of the ring that recovery would read.

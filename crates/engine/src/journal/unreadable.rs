@@ -10,9 +10,10 @@ use braid_format::journal::{LARGEST_BATCH, PAGE};
 use braid_format::superblock::{Region, RegionKind};
 use braid_runtime::{Device, Runtime};
 use std::io;
+use std::ops::Range;
 
 impl<R: Runtime, D: Device> Core<R, D> {
-    /// Writes zeros to all pages of journals and proofs that cannot be read, durably. The caller has made the map's pages durable, and nobody writes batches
+    /// Writes zeros to all pages of journals and proofs that cannot be read, durably, but for batches that are in use: they were written since, and another copy of them may not be there. The caller has made the map's pages durable, and nobody writes batches
     /// meanwhile: one that was written since can be read. A device that cannot write them is told of: the next opening has to give them up again.
     pub async fn write_unreadable(&self) {
         let regions = self.devices.superblock().regions.clone();
@@ -22,7 +23,11 @@ impl<R: Runtime, D: Device> Core<R, D> {
             if !member.is_current() {
                 continue;
             }
-            if let Err(error) = write_unreadable(&self.rt, member, region).await {
+            let live = match region.kind {
+                RegionKind::Journal => self.journal.live_places(),
+                _ => Vec::new(),
+            };
+            if let Err(error) = write_unreadable(&self.rt, member, region, &live).await {
                 tracing::warn!(
                     "a place of {} that cannot be read cannot be written either ({error}): replace the device, or the next opening needs a repair again",
                     self.describe(region.device)
@@ -36,6 +41,7 @@ async fn write_unreadable<R: Runtime, D: Device>(
     rt: &R,
     member: &Member<D>,
     region: &Region,
+    live: &[Range<Bytes>],
 ) -> io::Result<()> {
     let (window, zeros) = (buffer(LARGEST_BATCH).await, buffer(PAGE).await);
     zeros.fill_zero();
@@ -43,7 +49,8 @@ async fn write_unreadable<R: Runtime, D: Device>(
     while at < end {
         let piece = window.slice(Bytes::ZERO..window.len().min(end - at));
         if member.read(at, &piece, Deadline::Only).await.is_err() {
-            for page in (0..piece.len() / PAGE).map(|i| at + PAGE * i) {
+            let is_live = |page: &Bytes| live.iter().any(|batch| batch.contains(&(*page - region.offset)));
+            for page in (0..piece.len() / PAGE).map(|i| at + PAGE * i).filter(|page| !is_live(page)) {
                 if member.read(page, &piece.slice(Bytes::ZERO..PAGE), Deadline::Only).await.is_err() {
                     let result = member.write(page, &zeros, Deadline::Only).await;
                     member.note_write();

@@ -101,7 +101,7 @@ impl<R: Runtime, D: Device> Volume<R, D> {
         alone.push(Some(&*device));
         write_empty_regions(&alone, planned).await?;
         let known = core.devices.superblock().clone();
-        write_new(&alone, &known).await?;
+        write_new(&[&alone], &known).await?;
         record(id)?;
         self.activate(id, planned).await
     }

@@ -54,9 +54,10 @@ impl<R: Runtime, D: Device> Volume<R, D> {
         let known = core.devices.superblock().clone();
         candidate.read_tables(&core.rt, &known.tables).await;
         let lacks_all = judge(&known, &candidate)?.lacks_all;
-        if candidate.header.epoch > known.epoch {
+        let newest = candidate.numbers().max().filter(|&its| its > (known.epoch, known.sequence));
+        if let Some((its, _)) = newest {
             // Until its superblock has been written, it would be the newest.
-            let (its, own) = (candidate.header.epoch, known.epoch);
+            let own = known.epoch;
             return Err(Error::new(
                 ErrorKind::Unsupported,
                 format!(

@@ -10,29 +10,36 @@ use crate::{Error, ErrorKind, Result};
 use braid_format::superblock::{DeviceEntry, DeviceState, DeviceTable, Phase, Superblock};
 use braid_runtime::Device;
 
-/// Whether what a device lacks, which has to be brought up to date, is known since it was in step. If it cannot be told, it is not.
+/// Whether what a device lacks, which has to be brought up to date, is known since it was in step.
 ///
 /// # Errors
-/// `Degraded` if it was written without any of the devices that are in use now.
+/// `Degraded` if it was written without any of the devices that are in use now, or if its own table, which would tell, cannot be read.
 pub(super) fn is_lack_known<D: Device>(newest: &Superblock, candidate: &Candidate<'_, D>) -> Result<bool> {
     let (name, header) = (candidate.name, &candidate.header);
     let is_used = |entry: &DeviceEntry| was_current(entry) && entry.state != DeviceState::Removed;
     let in_use = || newest.devices.iter().enumerate().filter(|(_, entry)| is_used(entry));
     let id = header.this_device;
     if !header.tables.iter().any(|place| place.device == id) {
-        // Without one that has a table it was not opened; and one that is in use was there whenever this one was.
+        // Without one that has a table it was not opened, and its superblock tells of openings without those that are in use now ([`super::assemble`]).
         return Ok(header.tables.iter().any(|place| in_use().any(|(i, _)| i == place.device.index())));
     }
     let is_own = |table: &&DeviceTable| table.sequence == header.sequence && header.agrees_with(table);
     let Some(table) = candidate.tables().iter().find(is_own) else {
-        return Ok(false);
+        let why = candidate.tables.as_ref().err().map_or("there is an older one", String::as_str);
+        let text = format!(
+            "{name} (device {id} of volume '{}') was given up, and whether it has been used apart from the others since is not known: its table of devices cannot \
+             be read ({why}); try again, or give up what was written to it (serve with --distrust {id}), and it is brought up to date from the others",
+            newest.name
+        );
+        return Err(Error::new(ErrorKind::Degraded, text));
     };
     // An opening that was interrupted wrote no data. One that is missing since that opening was there in all that this one was written in; but one that was
-    // returning lacked something of it, and one that was given up may have.
+    // returning lacked something of it, and one that was given up may have. Once an opening was not interrupted, one that was returning had been told so, and could not go on alone.
     let was_interrupted = header.phase == Phase::Opening;
     let last_used = table.devices.get(id.index()).map_or(NEVER, |own| own.in_step);
     let was_with = |entry: &DeviceEntry| match entry.state {
         DeviceState::Missing => was_interrupted && is_missing_since(entry, last_used),
+        DeviceState::Returning => !was_interrupted,
         _ => is_used(entry),
     };
     let mut beside = in_use().filter_map(|(i, _)| table.devices.get(i)).peekable();

@@ -9,8 +9,11 @@
 
 use super::candidate::{Candidate, refuse_grown, with_newest_table};
 use super::judge::{
-    NEVER, absent, entry_of, gone_on, is_given_up, is_leaving, is_removed, judge, judge_adopted, refuse,
+    NEVER, absent, closed_before, entry_of, gone_on, is_given_up, is_leaving, is_removed, judge,
+    judge_adopted, refuse,
 };
+#[cfg(doc)]
+use super::superblock::write_superblocks;
 use crate::epochs::Place;
 use crate::{ErrorKind, Result};
 use braid_base::{DeviceClass, DeviceId};
@@ -120,6 +123,11 @@ pub(crate) async fn assemble<R: Runtime, D: Device>(
         return refuse(ErrorKind::Invalid, "no device was given: name the devices of the volume".to_owned());
     };
     let mut superblock = with_newest_table(&found, newest, distrusted);
+    if superblock.is_err()
+        && let Some(header) = closed_before(newest, trusted.iter().copied())
+    {
+        superblock = with_newest_table(&found, header, distrusted);
+    }
     if let Ok(newest) = &superblock
         && let Some(header) = gone_on(newest, trusted.iter().copied())
     {
@@ -327,6 +335,10 @@ fn finish<D>(
     let clean = superblock.phase == Phase::Closed || superblock.phase == Phase::Closing;
     let went_without =
         superblock.devices.iter().any(|entry| !was_current(entry) && entry.state != DeviceState::Removed);
+    // It may have got as far as any in the opening that was begun last. But one without a table is told last ([`write_superblocks`]): if it was told more of an opening
+    // that was interrupted here, that was another opening, of the same number and without these.
+    let has_table = |id: DeviceId| superblock.tables.iter().any(|place| place.device == id);
+    let may_have_entered = |id| superblock.phase != Phase::Opening || has_table(id);
     let mut lately = Vec::new();
     for (i, (entry, &state)) in superblock.devices.iter_mut().zip(states).enumerate() {
         let was_current = was_current(entry);
@@ -334,8 +346,7 @@ fn finish<D>(
         let id = DeviceId(i as u16);
         if anew.contains(&id) || without.contains(&id) {
             entry.in_step = NEVER;
-        } else if took_part && lacking.contains(&i) && entry.in_step != NEVER {
-            // It may have got as far as any in the opening that was begun last.
+        } else if took_part && lacking.contains(&i) && entry.in_step != NEVER && may_have_entered(id) {
             entry.in_step = superblock.epoch;
         }
         if was_current && lacking.contains(&i) {

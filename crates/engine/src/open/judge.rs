@@ -113,8 +113,20 @@ fn is_in_step(newest: &Superblock, header: &Header, entry: &DeviceEntry) -> bool
         // Nor has one that got further in an opening of the same number: that was another opening.
         Phase::Opening if header.epoch == newest.epoch => header.phase == Phase::Opening,
         Phase::Opening => header.epoch >= entry.in_step.min(newest.epoch - 1),
+        // It was about to be opened with a device that is missing.
+        Phase::Closed if header.phase == Phase::Opening => header.device.in_step == newest.epoch,
         _ => header.epoch == newest.epoch && this <= last && this + 1 >= last,
     }
+}
+
+/// A superblock of the last opening in which the device of the newest one was written, and of the end of that: what counts if the newest one is of an opening that was interrupted,
+/// and the table that belongs to it is on a device that is missing.
+pub(super) fn closed_before<'a>(
+    newest: &Header,
+    mut headers: impl Iterator<Item = &'a Header>,
+) -> Option<&'a Header> {
+    let is_end = |header: &&Header| header.phase == Phase::Closed && header.epoch == newest.device.in_step;
+    headers.find(|header| newest.phase == Phase::Opening && is_end(header))
 }
 
 /// The superblock of a device that went on without those that the newest one speaks of, if these have nothing that it has not: the newest one is of an

@@ -5,7 +5,7 @@ use crate::create::buffer;
 use crate::{Error, ErrorKind, Result};
 use braid_base::{Bytes, DeviceId};
 use braid_format::layout::{SMALLEST_DEVICE, superblock_offsets};
-use braid_format::superblock::{self, DeviceTable, Header, Layout, Superblock, TablePlace};
+use braid_format::superblock::{self, DeviceEntry, DeviceTable, Header, Layout, Superblock, TablePlace};
 use braid_format::{Invalid, Uuid};
 use braid_runtime::{Buf, Device, Runtime};
 use std::cmp::Reverse;
@@ -81,7 +81,13 @@ pub(crate) async fn former_size<D: Device>(
 ) -> Option<Bytes> {
     let size = device.geometry().size;
     let entries = tables.iter().flat_map(|table| &table.devices);
-    for entry in entries.filter(|entry| entry.layout == Layout::Tail && entry.size < size) {
+    let had = |entry: &&DeviceEntry| (SMALLEST_DEVICE..size).contains(&entry.size);
+    let mut asked = Vec::new();
+    for entry in entries.filter(|entry| entry.layout == Layout::Tail).filter(had) {
+        if asked.contains(&(entry.uuid, entry.size)) {
+            continue;
+        }
+        asked.push((entry.uuid, entry.size));
         for offset in superblock_offsets(entry.size, entry.layout) {
             let header = read_copy(device, offset, name).await;
             if header.is_ok_and(|header| header.volume == volume && header.device.uuid == entry.uuid) {
@@ -166,15 +172,18 @@ pub(crate) enum Table {
     Before,
 }
 
-/// Writes device tables, then superblocks, to all devices that are written, and makes them durable.
+/// Writes device tables, then superblocks, to all devices that are written, and makes them durable. Devices without a table come last: what these were told, all that have
+/// one were told before.
 pub(crate) async fn write_superblocks<'a, R: Runtime, D: Device>(
     rt: &R,
     members: impl Iterator<Item = &'a Member<D>> + Clone,
     superblock: &Superblock,
 ) -> Written {
+    let has_table = |member: &&Member<D>| superblock.tables.iter().any(|place| place.device == member.id);
+    let written = || members.clone().filter(|member| member.is_written() && member.has_superblock());
     let mut needed = Table::Before;
     for table in [true, false] {
-        for member in members.clone().filter(|member| member.is_written() && member.has_superblock()) {
+        for member in written().filter(has_table).chain(written().filter(|member| !has_table(member))) {
             let write = async |at: Bytes, buf: &Buf| {
                 let result = member.write(at, buf, Deadline::Only).await;
                 member.note_write();
@@ -198,10 +207,10 @@ pub(crate) async fn write_superblocks<'a, R: Runtime, D: Device>(
     Written::All
 }
 
-/// As [`write_superblocks`], on these devices, by id: of a new volume, or of one that is not open.
-pub(crate) async fn write_new<D: Device>(devices: &[Option<&D>], superblock: &Superblock) -> Result<()> {
+/// As [`write_superblocks`], on these devices, by id: of a new volume, or of one that is not open. The superblocks of the first group come first; the tables of all groups come before them.
+pub(crate) async fn write_new<D: Device>(groups: &[&[Option<&D>]], superblock: &Superblock) -> Result<()> {
     for table in [true, false] {
-        let devices = (0..).map(DeviceId).zip(devices);
+        let devices = groups.iter().flat_map(|devices| (0..).map(DeviceId).zip(*devices));
         let devices = devices.filter(|(id, _)| superblock.adopted() != Some(*id));
         for (id, device) in devices.filter_map(|(id, device)| device.map(|device| (id, device))) {
             let write = async |at: Bytes, buf: &Buf| device.write(at, buf).await;

@@ -56,5 +56,6 @@ mod side_by_side;
 mod silent;
 mod slow_devices;
 mod split;
+mod tables;
 mod vanished;
 mod write_back;

@@ -14,7 +14,7 @@ fn mirror(layouts: &[Layout]) -> CreateOptions {
     CreateOptions { copies: 2, layouts: layouts.to_vec(), ..options(1) }
 }
 
-fn replacement(device: u16) -> Replacement {
+pub fn replacement(device: u16) -> Replacement {
     Replacement {
         device: DeviceId(device),
         name: "the new disk".to_owned(),
