@@ -3,6 +3,7 @@
 //! ```text
 //! fingerprint.rs   whether the disk was changed while Braid did not serve it
 //! dirty_spans.rs   what the loss of the SSDs would cost, durably, on neither of them
+//! fail_over.rs     the SSD fails while the volume serves guests
 //! leave.rs         the journal leaves the SSD that is removed
 //! ```
 //!
@@ -11,6 +12,7 @@
 //! device without room for data.
 
 mod dirty_spans;
+mod fail_over;
 mod fingerprint;
 mod leave;
 

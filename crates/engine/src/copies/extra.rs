@@ -3,14 +3,14 @@
 
 use super::Member;
 use super::runs::Run;
-use crate::Result;
 use crate::core::Core;
 use crate::map::State;
 use crate::planted::{Bug, planted};
 use crate::shape::Piece;
+use crate::{Error, ErrorKind, Result};
 use braid_base::{BlockId, Bytes, DeviceId};
-use braid_format::SpanId;
 use braid_format::journal::Extra;
+use braid_format::{SlotNumber, SpanId};
 use braid_policy::{Homes, Origin};
 use braid_runtime::{Buf, Device, LockGuard, Runtime, join_all};
 use std::ops::Range;
@@ -111,6 +111,9 @@ impl<R: Runtime, D: Device> Core<R, D> {
     /// Writes a piece to extra copies alone, which are dirty then. False if there is no room for them, one may be lost, or a clean or new one fails: the
     /// caller must write it to the home.
     pub async fn write_extra(self: &Rc<Self>, piece: &Piece, from: &Buf, device: DeviceId) -> Result<bool> {
+        if !self.member(device).is_filled() {
+            return Ok(false);
+        }
         let Some(_dirtying) = self.begin_dirtying(piece.extent).await else { return Ok(false) };
         let Some(runs) = self.place_dirty(piece, device) else { return Ok(false) };
         let writes = runs.iter().map(async |run| match run.is_new && !self.covers_blocks(run) {
@@ -119,6 +122,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         });
         let mut result = Ok(true);
         for (run, written) in runs.iter().zip(join_all(writes).await) {
+            // A device that has been given up meanwhile keeps nothing.
+            let written = written.and_then(|()| self.refuse_given_up(run.slot));
             for (block, slot, place) in self.places_of(run) {
                 match &written {
                     Ok(()) => self.change_extra(block, Some(Extra { slot, place, dirty: true })),
@@ -133,6 +138,18 @@ impl<R: Runtime, D: Device> Core<R, D> {
             }
         }
         result
+    }
+
+    /// What was written to a device that has been given up since is no dirty copy.
+    fn refuse_given_up(&self, slot: SlotNumber) -> Result<()> {
+        let member = self.locate(slot).0;
+        match member.is_current() {
+            true => Ok(()),
+            false => {
+                let text = format!("{} is {}", self.describe(member.id), member.state());
+                Err(Error::new(ErrorKind::Degraded, text))
+            }
+        }
     }
 
     /// Fills a new block slot: what the guest wrote, and around it what the block held before.

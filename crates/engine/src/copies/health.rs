@@ -3,6 +3,7 @@
 use crate::core::Core;
 use crate::epochs::Epochs;
 use crate::open::{self, Table, Written};
+use crate::planted::{Bug, planted};
 use crate::{Error, ErrorKind, Result};
 use braid_base::{DeviceClass, DeviceId};
 use braid_format::SlotNumber;
@@ -55,6 +56,10 @@ impl<R: Runtime, D: Device> Core<R, D> {
         let mut volume = self.state.borrow_mut();
         volume.set_open(device, false);
         volume.prefer_what_stayed(device);
+        if self.shape.copies == 1 {
+            // It held clean extra copies alone.
+            return self.forget_lost_extras();
+        }
         // Its copies lack what was not flushed. Spans that others share are resynchronised without need, and that is safe.
         let spans = volume.behind.all();
         for &span in &spans {
@@ -71,9 +76,12 @@ impl<R: Runtime, D: Device> Core<R, D> {
     /// of it, and it goes to the other copy before one is ([`Core::write_required`]).
     pub fn survives(&self, device: DeviceId) -> bool {
         let is_current = |d: DeviceId| self.member(d).is_current();
+        if self.shape.copies < 2 {
+            return self.is_cache_of_adopted(device) && self.adopted_survives(device);
+        }
         // What another copy lacked was copied from it, and no flush has proved yet that it had that.
         let is_only_proof = self.member(device).is_unproved_source();
-        if self.shape.copies < 2 || is_only_proof || !self.journal.survives(device, is_current) {
+        if is_only_proof || !self.journal.survives(device, is_current) {
             return false;
         }
         let state = self.state.borrow();
@@ -141,10 +149,13 @@ impl<R: Runtime, D: Device> Core<R, D> {
 
     async fn record_states_now(&self) -> Result<()> {
         let _alone = self.devices.writer.acquire(1).await;
-        match self.devices.states_recorded.get() == self.devices.states_changed.get() {
-            true => Ok(()),
-            false => self.write_superblock().await,
+        if self.devices.states_recorded.get() == self.devices.states_changed.get() {
+            return Ok(());
         }
+        if !planted(Bug::AdoptedNotFlushed) {
+            self.flush_adopted().await.inspect_err(|error| self.fail(error.clone()))?;
+        }
+        self.write_superblock().await
     }
 
     /// The caller is the only task that changes the superblocks.

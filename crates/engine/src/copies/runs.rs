@@ -17,7 +17,7 @@ use std::ops::Range;
 /// Blocks of an extent, the first and the last perhaps in part, and where their extra copies lie.
 pub(super) struct Run {
     pub piece: Piece,
-    slot: SlotNumber,
+    pub(super) slot: SlotNumber,
     /// That of the first block.
     place: u16,
     /// The block slots were taken for it, and hold nothing yet.

@@ -68,6 +68,15 @@ impl Drop for Reservation<'_> {
     }
 }
 
+/// Whether a device has a batch that is still in use, so that it counts.
+#[derive(Clone, Copy, PartialEq, Eq)]
+#[must_use]
+enum Kept {
+    Yes,
+    /// The SSD before an adopted disk was given up: the batch must be written to where the journal goes on.
+    No,
+}
+
 /// Places of batches in the ring.
 #[derive(Debug)]
 pub(crate) struct Ring {
@@ -108,6 +117,11 @@ impl Journal {
         let replicas = self.replicas.borrow();
         let replica = replicas.iter().find(|(replica, _)| *replica == device);
         replica.expect("a journal that was searched has a place").1
+    }
+
+    /// The first device with the ring.
+    pub fn device(&self) -> Option<DeviceId> {
+        self.replicas.borrow().first().map(|(device, _)| *device)
     }
 
     /// Why the volume can promise nothing any more.
@@ -306,10 +320,13 @@ impl<R: Runtime, D: Device> Core<R, D> {
             if let Some(error) = self.journal.commits.failure() {
                 return Err(error);
             }
+            self.follow_journal().await?;
             if let Some(place) = journal.place(room) {
                 let tail = journal.ring.borrow().tail();
-                self.write_batch(records, place, tail).await?;
-                return Ok(permit);
+                if self.write_batch(records, place, tail).await? == Kept::Yes {
+                    return Ok(permit);
+                }
+                continue;
             }
             drop(permit);
             self.jobs.wake();
@@ -325,9 +342,16 @@ impl<R: Runtime, D: Device> Core<R, D> {
         if let Some(error) = self.journal.commits.failure() {
             return Err(error);
         }
-        let place = journal.ring.borrow().place(end_of_checkpoint(), &[]);
-        let place = place.expect("room for the end of a checkpoint is always kept");
-        self.write_batch(&[], place, done + 1).await?;
+        loop {
+            self.follow_journal().await?;
+            let place = journal.ring.borrow().place(end_of_checkpoint(), &[]);
+            let place = place.expect("room for the end of a checkpoint is always kept");
+            // A journal that goes on elsewhere begins later.
+            let tail = journal.ring.borrow().tail().max(done + 1);
+            if self.write_batch(&[], place, tail).await? == Kept::Yes {
+                break;
+            }
+        }
         journal.ring.borrow_mut().forget(done);
         if journal.newest() == done + 1 {
             journal.complete.set(done + 1);
@@ -347,6 +371,13 @@ impl<R: Runtime, D: Device> Core<R, D> {
                 break permit;
             }
         };
+        self.begin_journal(place).await?;
+        Ok(permit)
+    }
+
+    /// Begins a journal that says nothing, elsewhere. The caller keeps other batches back.
+    pub async fn begin_journal(&self, place: (DeviceId, Bytes)) -> Result<()> {
+        let journal = &self.journal;
         {
             let mut ring = journal.ring.borrow_mut();
             *ring = Ring::new(ring.len, VecDeque::new(), ring.next_sequence);
@@ -354,12 +385,13 @@ impl<R: Runtime, D: Device> Core<R, D> {
         journal.replicas.replace(vec![place]);
         // What an earlier life left in that ring counts for nothing from here on.
         let next = journal.ring.borrow().next_sequence;
-        self.write_batch(&[Record::Epoch(journal.epoch)], Bytes::ZERO, next).await?;
+        let kept = self.write_batch(&[Record::Epoch(journal.epoch)], Bytes::ZERO, next).await?;
+        assert!(kept == Kept::Yes, "a journal that was lost goes on in the record, and from there nowhere");
         journal.roomier.notify();
-        Ok(permit)
+        Ok(())
     }
 
-    async fn write_batch(&self, records: &[Record], place: Bytes, tail: u64) -> Result<()> {
+    async fn write_batch(&self, records: &[Record], place: Bytes, tail: u64) -> Result<Kept> {
         let journal = &self.journal;
         let volume = self.devices.superblock().volume;
         let sequence = journal.ring.borrow().next_sequence;
@@ -375,14 +407,18 @@ impl<R: Runtime, D: Device> Core<R, D> {
         };
         let sequence = journal.ring.borrow_mut().push(place, room);
         let bytes = journal.buffer.borrow().slice(Bytes::ZERO..room.align_up(PAGE));
-        self.write_replicas(place, &bytes).await.inspect_err(|error| self.fail(error.clone()))?;
+        let written = self.write_replicas(place, &bytes).await;
+        if self.journal_after_loss().is_some() {
+            return Ok(Kept::No);
+        }
+        written.inspect_err(|error| self.fail(error.clone()))?;
         // From here to the caller's consequences nothing waits: what is newest and what the state says belong together.
         journal.ring.borrow_mut().newest = sequence;
         let state = self.state.borrow();
         journal.previous.replace(changed_extents(&self.shape, records, |block| state.commits_data_of(block)));
         drop(state);
         self.jobs.wake();
-        Ok(())
+        Ok(Kept::Yes)
     }
 
     /// Writes a batch to every replica that is current. One that fails costs its device, not the batch, where that can be.
@@ -437,54 +473,4 @@ fn changed_extents(
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use braid_base::{MIB, Rng};
-
-    /// Commits and checkpoints that take any time interleave: batches come between the beginning of a checkpoint and its end,
-    /// and one checkpoint follows the other with nothing between them.
-    #[test]
-    fn a_checkpoint_always_finds_room_however_commits_and_checkpoints_interleave() {
-        let reserve = end_of_checkpoint();
-        for seed in 0..2_000 {
-            let mut rng = Rng::new(seed);
-            let mut ring = Ring::new(MIB, VecDeque::new(), 1);
-            let mut checkpoint = None;
-            for _ in 0..300 {
-                assert!(ring.keeps_room(), "a recovery could find the ring like this");
-                match checkpoint {
-                    None if rng.chance(0.2) => checkpoint = Some(ring.next_sequence - 1),
-                    Some(done) if rng.chance(0.2) => {
-                        let place = ring.place(reserve, &[]).expect("room is kept");
-                        push(&mut ring, place, reserve);
-                        ring.forget(done);
-                        checkpoint = None;
-                    }
-                    _ => {
-                        let room = PAGE * rng.between(1, 64);
-                        if let Some(place) = ring.place(room, &[reserve, reserve]) {
-                            push(&mut ring, place, PAGE * rng.between(1, room / PAGE + 1));
-                        }
-                    }
-                }
-            }
-        }
-    }
-
-    fn push(ring: &mut Ring, place: Bytes, room: Bytes) {
-        assert!(place + room <= ring.len);
-        for (_, other, len) in &ring.live {
-            assert!(
-                place + room <= *other || *other + *len <= place,
-                "{place:?}+{room:?} overlaps {other:?}+{len:?}"
-            );
-        }
-        ring.push(place, room);
-    }
-
-    #[test]
-    fn a_batch_that_failed_leaves_no_number_to_another() {
-        let mut ring = Ring::new(MIB, VecDeque::new(), 7);
-        assert_eq!((ring.push(Bytes::ZERO, PAGE), ring.push(PAGE, PAGE)), (7, 8));
-    }
-}
+mod tests;

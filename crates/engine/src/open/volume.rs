@@ -80,7 +80,9 @@ impl<R: Runtime, D: Device> Volume<R, D> {
         let disk = watched(rt, &members, adopted::look_at(&members, &superblock, clean)).await?;
         let dirty_spans = watched(rt, &members, DirtySpans::load(&members, &superblock)).await?;
         let older = dirty_spans.as_ref().map_or(Vec::new(), |spans| spans.ranges(&shape));
-        refuse_dirty(&superblock, &without, &older)?;
+        // One that had been given up before held nothing dirty then.
+        let lost: Vec<DeviceId> = without.into_iter().filter(|device| lately.contains(device)).collect();
+        refuse_dirty(&superblock, &lost, &older)?;
         let asked = options.recover.then_some(went_without);
         let judged = epochs::judge(&members, &superblock, &shape, asked);
         let adopted_image = watched(rt, &members, judged).await?;

@@ -14,17 +14,17 @@ use braid_runtime::{Arena, Device, Runtime};
 use braid_sim::{Blank, Disk, DiskOptions, World};
 use std::rc::Rc;
 
-type Adopted = Volume<World, Disk>;
+pub type Adopted = Volume<World, Disk>;
 
 /// Places of the devices.
-const SSD: DeviceId = DeviceId(0);
-const DISK: usize = 1;
+pub const SSD: DeviceId = DeviceId(0);
+pub const DISK: usize = 1;
 const IDENTITY: Uuid = Uuid([9; 16]);
 /// Neither whole extents nor whole blocks.
-const SIZE: Bytes = Bytes((5 << 20) + (100 << 10) + 512);
+pub const SIZE: Bytes = Bytes((5 << 20) + (100 << 10) + 512);
 
 /// An SSD, a disk that holds something, and a record.
-fn disks(world: &World, size: Bytes) -> Vec<Disk> {
+pub fn disks(world: &World, size: Bytes) -> Vec<Disk> {
     let garbage = Blank::Garbage(7);
     let options = [
         DiskOptions::ssd(MIB * 8).with_blank(garbage),
@@ -45,7 +45,7 @@ fn options() -> CreateOptions {
 }
 
 /// Opens the volume; the disk is the one with the size of the disk.
-async fn try_open(
+pub async fn try_open(
     world: &World,
     disks: &[Disk],
     change: impl FnOnce(&mut OpenOptions),
@@ -57,17 +57,17 @@ async fn try_open(
     Volume::open(world.clone(), disks.to_vec(), options).await
 }
 
-async fn open(world: &World, disks: &[Disk]) -> Adopted {
+pub async fn open(world: &World, disks: &[Disk]) -> Adopted {
     try_open(world, disks, |_| ()).await.expect("the devices are the volume's").0
 }
 
-async fn make(world: &World, disks: &[Disk]) -> Adopted {
+pub async fn make(world: &World, disks: &[Disk]) -> Adopted {
     create(disks, &options()).await.expect("the disk can be adopted");
     open(world, disks).await
 }
 
 /// All bytes of a disk, past the engine.
-async fn raw(disk: &Disk) -> Vec<u8> {
+pub async fn raw(disk: &Disk) -> Vec<u8> {
     let buf = Arena::new(MIB).alloc(MIB).await;
     let (mut all, size) = (Vec::new(), disk.geometry().size);
     while Bytes::of_len(all.len()) < size {
@@ -80,7 +80,7 @@ async fn raw(disk: &Disk) -> Vec<u8> {
 }
 
 /// All bytes of a volume, as guests read them.
-async fn seen(volume: &Adopted) -> Vec<u8> {
+pub async fn seen(volume: &Adopted) -> Vec<u8> {
     let buf = Arena::new(MIB).alloc(MIB).await;
     let mut all = Vec::new();
     while Bytes::of_len(all.len()) < volume.size() {
@@ -93,7 +93,7 @@ async fn seen(volume: &Adopted) -> Vec<u8> {
 }
 
 /// Writes here and there, the end of the volume among it, both to the volume and to what it must hold.
-async fn scribble(volume: &Adopted, expected: &mut [u8], seed: u64) {
+pub async fn scribble(volume: &Adopted, expected: &mut [u8], seed: u64) {
     let (mut rng, arena) = (Rng::new(seed), Arena::new(MIB));
     for i in 0..60 {
         let len = 1 + rng.below(KIB.0 * 20);
@@ -106,11 +106,11 @@ async fn scribble(volume: &Adopted, expected: &mut [u8], seed: u64) {
 }
 
 /// Nearly all writes make dirty extra copies, and little is written back.
-fn dirty(world: &World, volume: &Adopted) {
+pub fn dirty(world: &World, volume: &Adopted) {
     volume.replace_policy(Box::new(Chaos::new(world.fork_rng()).dirtying()));
 }
 
-fn run<T: 'static>(test: impl AsyncFnOnce(World) -> T + 'static) -> T {
+pub fn run<T: 'static>(test: impl AsyncFnOnce(World) -> T + 'static) -> T {
     let world = World::new(1);
     let rt = world.clone();
     let result = world.block_on(async move { test(rt).await });
@@ -118,7 +118,7 @@ fn run<T: 'static>(test: impl AsyncFnOnce(World) -> T + 'static) -> T {
     result
 }
 
-fn state_of(volume: &Adopted) -> DeviceState {
+pub fn state_of(volume: &Adopted) -> DeviceState {
     volume.status().devices[SSD.index()].state
 }
 
@@ -129,7 +129,7 @@ async fn until_removed(world: &World, volume: &Adopted) {
     }
 }
 
-async fn copies_of(world: &World, disks: &[Disk]) -> Vec<Disk> {
+pub async fn copies_of(world: &World, disks: &[Disk]) -> Vec<Disk> {
     disks.iter().map(|disk| disk.fork(world)).collect()
 }
 

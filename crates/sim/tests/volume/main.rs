@@ -9,6 +9,7 @@ mod working_set;
 
 mod addresses;
 mod adopted;
+mod adopted_loss;
 mod ahead;
 mod apart;
 mod cache_table;

@@ -1,0 +1,208 @@
+//! The SSD before an adopted disk fails, or does not answer, while the volume serves guests. Clean, it costs nothing: no guest gets an error, and the
+//! disk has all. Dirty, it costs what only it had, and these ranges are named.
+
+use crate::adopted::{
+    Adopted, DISK, SIZE, SSD, copies_of, disks, make, open, raw, run, scribble, seen, state_of, try_open,
+};
+use crate::rig::cached::Cache;
+use crate::rig::{filled, refused};
+use crate::toy_policies::WriteBackCache;
+use braid_base::{Bytes, KIB, MIB, Nanos};
+use braid_engine::{Durability, ErrorKind, Export};
+use braid_format::superblock::DeviceState;
+use braid_runtime::{Arena, Runtime};
+use braid_sim::{Disk, FaultPlan, World};
+use std::cell::Cell;
+use std::rc::Rc;
+
+const BLOCK: Bytes = Bytes(4 << 10);
+
+/// The ways in which an SSD fails: nothing works any more, it cannot be written, it cannot flush, it does not answer.
+fn ways() -> [FaultPlan; 4] {
+    let none = FaultPlan::default;
+    [
+        FaultPlan { vanished: true, ..none() },
+        FaultPlan { writes: 1.0, ..none() },
+        FaultPlan { flushes: 1.0, ..none() },
+        FaultPlan { hangs: true, ..none() },
+    ]
+}
+
+/// Runs a test on an adopted disk whose cache is warm and clean, once for each way in which the SSD may fail, and for several seeds.
+fn on_clean_cache(test: impl AsyncFn(&World, &[Disk], Adopted, &mut Vec<u8>, FaultPlan) + Copy + 'static) {
+    for (seed, way) in (0..4).flat_map(|seed| ways().map(|way| (seed, way))) {
+        run(async move |world| {
+            let disks = disks(&world, SIZE);
+            let mut expected = raw(&disks[DISK]).await;
+            let volume = make(&world, &disks).await;
+            volume.replace_policy(Box::<WriteBackCache>::default());
+            scribble(&volume, &mut expected, seed).await;
+            // Durable on the SSD alone, for now.
+            volume.flush().await.unwrap();
+            seen(&volume).await;
+            while volume.status().extra_blocks.1 > 0 {
+                world.sleep(Nanos::from_millis(1)).await;
+            }
+            assert!(volume.status().extra_blocks.0 > 0);
+            if way.flushes > 0.0 {
+                // What is dirty by the time that a flush fails is lost.
+                volume.replace_policy(Box::new(Cache { writes: false }));
+            }
+            test(&world, &disks, volume, &mut expected, way).await;
+        });
+    }
+}
+
+#[test]
+fn an_ssd_that_fails_while_clean_costs_no_guest_an_error() {
+    on_clean_cache(async |world, disks, volume, expected, way| {
+        disks[SSD.index()].faults().set(way);
+        scribble(&volume, expected, 100).await;
+        volume.flush().await.expect("the disk has all");
+        assert_eq!(state_of(&volume), DeviceState::Failed);
+        assert!(seen(&volume).await == *expected);
+        // It goes on for long: the journal goes round, tables are written.
+        for pass in 0..30 {
+            scribble(&volume, expected, 200 + pass).await;
+            volume.flush().await.expect("the disk has all");
+            world.sleep(Nanos::from_secs(3)).await;
+        }
+        assert_eq!(volume.status().extra_blocks, (0, 0));
+        volume.audit().await.expect("the disk has all");
+        let killed = copies_of(world, disks).await;
+        disks[SSD.index()].faults().set(FaultPlan::default());
+        volume.close().await.expect("the disk has all");
+        assert!(raw(&disks[DISK]).await == *expected, "the disk alone is the volume");
+        for disks in [disks, &killed] {
+            let (volume, recovery) = try_open(world, &disks[1..], |_| ()).await.expect("nothing is lacking");
+            assert_eq!((recovery.older, recovery.lost), (Vec::new(), Vec::new()));
+            assert!(seen(&volume).await == *expected);
+            volume.close().await.expect("the disk has all");
+            // It is back, and what it holds is older.
+            let volume = open(world, disks).await;
+            assert!(state_of(&volume) != DeviceState::Active && seen(&volume).await == *expected);
+            volume.close().await.expect("the disk has all");
+        }
+    });
+}
+
+/// Guests write and flush while it happens, with a cache that is written through.
+#[test]
+fn guests_at_work_notice_nothing_of_an_ssd_that_fails_while_clean() {
+    on_clean_cache(async |world, disks, volume, _, way| {
+        volume.set_policy("cache").await.expect("all devices are there");
+        let (ends, ended) = (Rc::new(Cell::new(false)), Rc::new(Cell::new(0)));
+        for client in 0..4 {
+            let (volume, ends, ended) = (volume.clone(), ends.clone(), ended.clone());
+            world.spawn(async move {
+                let arena = Arena::new(MIB);
+                let (start, len) = (MIB * client + KIB * 3, KIB * 50);
+                for pass in 0.. {
+                    let bytes = filled(&arena, len, pass);
+                    volume.write(start, &bytes, Durability::Volatile).await.expect("the disk takes it");
+                    if pass % 3 == 0 {
+                        volume.flush().await.expect("the disk has all");
+                    }
+                    let read = filled(&arena, len, !pass);
+                    volume.read(start, &read).await.expect("the disk has it");
+                    assert!(read.with_bytes(|bytes| bytes.iter().all(|&byte| byte == pass)));
+                    if ends.get() || pass == u8::MAX {
+                        break;
+                    }
+                }
+                ended.set(ended.get() + 1);
+            });
+        }
+        world.sleep(Nanos::from_millis(30)).await;
+        disks[SSD.index()].faults().set(way);
+        world.sleep(Nanos::from_millis(100)).await;
+        ends.set(true);
+        while ended.get() < 4 {
+            world.sleep(Nanos::from_secs(1)).await;
+        }
+        volume.flush().await.expect("the disk has all");
+        // Until the journal is to say that extra copies have gone.
+        world.sleep(Nanos::from_secs(60)).await;
+        assert_eq!(state_of(&volume), DeviceState::Failed);
+        let before = seen(&volume).await;
+        let killed = copies_of(world, disks).await;
+        assert!(seen(&open(world, &killed[1..]).await).await == before);
+        assert!(seen(&open(world, &killed).await).await == before);
+    });
+}
+
+/// What was written back had not been flushed on the disk, so that the SSD alone had it durably, when a checkpoint found that the SSD had failed. The power is
+/// cut as soon as the superblocks say so.
+#[test]
+pub fn what_was_written_back_is_durable_before_the_ssd_is_given_up() {
+    on_clean_cache(async |world, disks, volume, expected, way| {
+        disks[SSD.index()].faults().set(way);
+        while state_of(&volume) != DeviceState::Failed {
+            volume.checkpoint().await.expect("the disk has all");
+        }
+        disks.iter().for_each(Disk::lose_cache);
+        let left = copies_of(world, disks).await;
+        let (volume, recovery) =
+            try_open(world, &left[1..], |_| ()).await.expect("nothing lies on the SSD alone");
+        assert_eq!(recovery.older, Vec::new());
+        assert!(seen(&volume).await == *expected);
+    });
+}
+
+/// With dirty blocks on the SSD no flush succeeds any more. These are errors, and no others, until the volume is opened again without it: then it
+/// says which ranges may be older.
+#[test]
+fn an_ssd_that_fails_while_dirty_costs_its_dirty_blocks_and_no_others() {
+    for way in [
+        FaultPlan { vanished: true, ..FaultPlan::default() },
+        FaultPlan { hangs: true, ..FaultPlan::default() },
+    ] {
+        run(async move |world| {
+            let disks = disks(&world, SIZE);
+            let mut expected = raw(&disks[DISK]).await;
+            let volume = make(&world, &disks).await;
+            volume.replace_policy(Box::new(Cache { writes: true }));
+            let arena = Arena::new(MIB);
+            for at in [KIB * 4, KIB * 200, MIB, MIB * 3 + KIB * 8] {
+                volume.write(at, &filled(&arena, KIB * 12, 0xa5), Durability::Fua).await.unwrap();
+                expected[at.as_usize()..][..12 << 10].fill(0xa5);
+            }
+            let dirty = volume.status().extra_blocks.1;
+            assert_eq!(dirty, 12);
+            disks[SSD.index()].faults().set(way);
+            let (mut lost, into) = (Vec::new(), arena.alloc(BLOCK).await);
+            for at in (0..SIZE / BLOCK).map(|block| BLOCK * block) {
+                match volume.read(at, &into).await {
+                    Ok(()) => {
+                        let is_there =
+                            into.with_bytes(|bytes| *bytes == expected[at.as_usize()..][..BLOCK.as_usize()]);
+                        assert!(is_there, "at {at}");
+                    }
+                    Err(_) => lost.push(at),
+                }
+            }
+            assert_eq!(lost.len(), dirty, "the dirty blocks");
+            volume.flush().await.expect_err("what was acknowledged is gone");
+            let left = copies_of(&world, &disks).await;
+            let error = refused(try_open(&world, &left[1..], |_| ()).await);
+            assert_eq!(error.kind(), ErrorKind::Degraded);
+            // With the SSD all is there.
+            let again = copies_of(&world, &disks).await;
+            assert!(seen(&open(&world, &again).await).await == expected);
+            let distrust = |options: &mut braid_engine::OpenOptions| options.distrust = vec![SSD];
+            let (volume, recovery) = try_open(&world, &left[1..], distrust).await.unwrap();
+            let is_named = |at: Bytes| recovery.older.iter().any(|range| range.contains(&at));
+            assert!(lost.iter().all(|&at| is_named(at)), "{:?}", recovery.older);
+            let now = seen(&volume).await;
+            let differs = |at: &usize| now[*at] != expected[*at];
+            assert!(
+                (0..now.len()).filter(differs).all(|at| lost.contains(&Bytes::of_len(at).align_down(BLOCK)))
+            );
+            let whole = filled(&Arena::new(MIB), MIB, 1);
+            volume.write(Bytes::ZERO, &whole, Durability::Fua).await.unwrap();
+            volume.close().await.unwrap();
+            let (_, recovery) = try_open(&world, &left[1..], |_| ()).await.unwrap();
+            assert_eq!(recovery.older, Vec::new());
+        });
+    }
+}
