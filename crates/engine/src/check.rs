@@ -81,7 +81,7 @@ pub async fn check<R: Runtime, D: Device>(
     let not_current = members.iter().filter(|member| member.is_lacking());
     report.not_current = not_current.map(|member| (member.id, member.state())).collect();
     let mode = Mode::Strict;
-    let disk = watched(rt, &members, look_at(&members, &superblock, clean)).await?;
+    let disk = watched(rt, &members, look_at(&members, &superblock, clean, &lately)).await?;
     let changed_elsewhere = disk.as_ref().is_some_and(|disk| disk.has_changed);
     let mut source = Source { members: &members, superblock: &superblock, mode, clean, changed_elsewhere };
     watched(rt, &members, check_metadata(&mut source, &mut report, &lately)).await?;

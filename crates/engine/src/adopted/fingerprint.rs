@@ -10,7 +10,7 @@ use crate::{Error, ErrorKind, Result};
 use braid_base::{Bytes, DeviceId, Nanos};
 use braid_format::Fingerprint;
 use braid_format::fingerprint::{EDGE, TABLES, places, telling_places};
-use braid_format::superblock::Superblock;
+use braid_format::superblock::{RegionKind, Superblock};
 use braid_runtime::{Buf, Device, Runtime};
 use std::cell::Cell;
 use std::io;
@@ -89,19 +89,31 @@ pub(crate) struct Looked {
     watched: Watched,
     /// Whether it was changed while Braid did not serve it.
     pub has_changed: bool,
+    /// Whether it may have been: the record was given up, which alone says whether the volume went on without an SSD that had failed.
+    may_have_changed: bool,
 }
 
-/// Looks at the adopted disk, if there is one. After an unclean stop only what tells its file systems is known.
+impl Looked {
+    /// Whether clean copies of what it holds count.
+    pub fn is_as_known(&self) -> bool {
+        !self.has_changed && !self.may_have_changed
+    }
+}
+
+/// Looks at the adopted disk, if there is one. After an unclean stop only what tells its file systems is known. `lately` are the devices that are lacking from now on.
 pub(crate) async fn look_at<D: Device>(
     members: &[Member<D>],
     superblock: &Superblock,
     clean: bool,
+    lately: &[DeviceId],
 ) -> Result<Option<Looked>> {
     let Some(disk) = superblock.adopted() else { return Ok(None) };
     let known = superblock.devices[disk.index()].fingerprint;
     let (now, watched) = fingerprint_of_member(&members[disk.index()]).await?;
     let has_changed = now.file_systems != known.file_systems || clean && now.content != known.content;
-    Ok(Some(Looked { now, watched, has_changed }))
+    let record = superblock.region(RegionKind::DirtySpans, 0).map(|region| region.device);
+    let may_have_changed = record.is_some_and(|record| lately.contains(&record));
+    Ok(Some(Looked { now, watched, has_changed, may_have_changed }))
 }
 
 /// Takes the disk as it is, if nothing that is to be written back there would destroy what was written elsewhere.
@@ -115,11 +127,15 @@ pub(crate) fn accept(
     recovery: &mut Recovery,
     is_forced: bool,
 ) -> Result<Option<Watched>> {
-    let Some(Looked { now, watched, has_changed }) = disk else { return Ok(None) };
+    let Some(Looked { now, watched, has_changed, may_have_changed }) = disk else { return Ok(None) };
     let dirty = state.extras.dirty();
-    if has_changed && dirty > 0 && !is_forced {
+    if (has_changed || may_have_changed) && dirty > 0 && !is_forced {
+        let how = match has_changed {
+            true => "was changed elsewhere",
+            false => "may have gone on without the SSD, which only the record would tell",
+        };
         let text = format!(
-            "the disk that volume '{}' adopted was changed elsewhere, and {dirty} block(s) on the SSD are newer than what it held then: writing \
+            "the disk that volume '{}' adopted {how}, and {dirty} block(s) on the SSD are newer than what it held then: writing \
              them back may destroy its file system; give up what lies on the SSD alone (--distrust), or write them back all the same (--force-write-back)",
             superblock.name
         );

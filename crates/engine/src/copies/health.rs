@@ -76,12 +76,14 @@ impl<R: Runtime, D: Device> Core<R, D> {
     /// of it, and it goes to the other copy before one is ([`Core::write_required`]).
     pub fn survives(&self, device: DeviceId) -> bool {
         let is_current = |d: DeviceId| self.member(d).is_current();
+        // What another copy lacked was copied from it, and no flush has proved yet that it had that.
+        if self.member(device).is_unproved_source() {
+            return false;
+        }
         if self.shape.copies < 2 {
             return self.is_cache_of_adopted(device) && self.adopted_survives(device);
         }
-        // What another copy lacked was copied from it, and no flush has proved yet that it had that.
-        let is_only_proof = self.member(device).is_unproved_source();
-        if is_only_proof || !self.journal.survives(device, is_current) {
+        if !self.journal.survives(device, is_current) {
             return false;
         }
         let state = self.state.borrow();
@@ -149,19 +151,23 @@ impl<R: Runtime, D: Device> Core<R, D> {
 
     async fn record_states_now(&self) -> Result<()> {
         let _alone = self.devices.writer.acquire(1).await;
-        if self.devices.states_recorded.get() == self.devices.states_changed.get() {
-            return Ok(());
+        match self.devices.states_recorded.get() == self.devices.states_changed.get() {
+            true => Ok(()),
+            false => self.write_superblock().await,
         }
-        if !planted(Bug::AdoptedNotFlushed) {
-            self.flush_adopted().await.inspect_err(|error| self.fail(error.clone()))?;
-        }
-        self.write_superblock().await
     }
 
     /// The caller is the only task that changes the superblocks.
     async fn write_superblock(&self) -> Result<()> {
         loop {
             let states = self.devices.states_changed.get();
+            if states != self.devices.states_recorded.get() && !planted(Bug::AdoptedNotFlushed) {
+                // Before a superblock says that the SSD before an adopted disk was given up.
+                self.flush_adopted().await.inspect_err(|error| self.fail(error.clone()))?;
+                if states != self.devices.states_changed.get() {
+                    continue;
+                }
+            }
             let superblock = {
                 let mut superblock = self.devices.superblock.borrow_mut();
                 superblock.sequence += 1;

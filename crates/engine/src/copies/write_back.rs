@@ -246,6 +246,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         let sources = self.sources_of(std::slice::from_ref(dirty));
         self.step(mover, &sources, join_all(reads)).await.into_iter().collect::<Result<()>>()?;
         for source in sources.into_iter().map(|device| self.member(device)) {
+            source.note_source();
             if source.has_lost_writes() {
                 // What was read may be what a failed flush left there: the home may hold better, durable bytes.
                 let text = format!(

@@ -52,7 +52,10 @@ impl<R: Runtime, D: Device> Core<R, D> {
             let member = self.member(device);
             if member.is_written() {
                 let half = proof::SIZE * (newest % proof::PAGES);
-                self.device_write(member, offset + half, &page, Origin::Background).await?;
+                let written = self.device_write(member, offset + half, &page, Origin::Background).await;
+                if let Err(error) = written {
+                    self.give_up(device, error).await?;
+                }
             }
         }
         Ok(())

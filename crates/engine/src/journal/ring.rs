@@ -371,7 +371,10 @@ impl<R: Runtime, D: Device> Core<R, D> {
                 break permit;
             }
         };
-        self.begin_journal(place).await?;
+        // It may have gone there meanwhile, with a device that was given up.
+        if journal.device() != Some(place.0) {
+            self.begin_journal(place).await?;
+        }
         Ok(permit)
     }
 

@@ -158,7 +158,8 @@ pub(crate) async fn assemble<R: Runtime, D: Device>(
             places[id.index()] = Some(device);
             continue;
         }
-        if superblock.copies == 1 && is_given_up(&superblock, id, distrusted) {
+        let was_lost = superblock.devices.get(id.index()).is_some_and(|entry| !was_current(entry));
+        if superblock.copies == 1 && (was_lost || is_given_up(&superblock, id, distrusted)) {
             // Nothing can bring it up to date.
             tracing::warn!(
                 "{name} (device {id} of volume '{}') is left out: it was given up",

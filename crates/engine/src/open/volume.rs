@@ -77,7 +77,7 @@ impl<R: Runtime, D: Device> Volume<R, D> {
             assemble(rt, devices, names, distrust, *adopted, lacking).await?;
         let shape = Shape::of(&superblock);
         let members = Member::all(&superblock, devices, &anew);
-        let disk = watched(rt, &members, adopted::look_at(&members, &superblock, clean)).await?;
+        let disk = watched(rt, &members, adopted::look_at(&members, &superblock, clean, &lately)).await?;
         let dirty_spans = watched(rt, &members, DirtySpans::load(&members, &superblock)).await?;
         let older = dirty_spans.as_ref().map_or(Vec::new(), |spans| spans.ranges(&shape));
         // One that had been given up before held nothing dirty then.
@@ -89,7 +89,7 @@ impl<R: Runtime, D: Device> Volume<R, D> {
         let new_image = adopted_image.as_ref().filter(|image| image.is_all());
         let mut state = State::new(&shape, &superblock);
         let mode = if options.repair || new_image.is_some() { Mode::Repair } else { Mode::Strict };
-        let changed_elsewhere = disk.as_ref().is_some_and(|disk| disk.has_changed);
+        let changed_elsewhere = disk.as_ref().is_some_and(|disk| !disk.is_as_known());
         let source = Source { members: &members, superblock: &superblock, mode, clean, changed_elsewhere };
         let Recovered { ring, gaps, mut recovery } =
             watched(rt, &members, recover(&source, &mut state)).await?;

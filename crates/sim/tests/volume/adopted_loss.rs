@@ -7,8 +7,8 @@ use crate::adopted::{
 use crate::rig::cached::Cache;
 use crate::rig::{filled, refused};
 use crate::toy_policies::WriteBackCache;
-use braid_base::{Bytes, KIB, MIB, Nanos};
-use braid_engine::{Durability, ErrorKind, Export};
+use braid_base::{Bytes, DeviceId, KIB, MIB, Nanos};
+use braid_engine::{Durability, ErrorKind, Export, OpenOptions};
 use braid_format::superblock::DeviceState;
 use braid_runtime::{Arena, Runtime};
 use braid_sim::{Disk, FaultPlan, World};
@@ -16,6 +16,8 @@ use std::cell::Cell;
 use std::rc::Rc;
 
 const BLOCK: Bytes = Bytes(4 << 10);
+/// What is on neither of the two.
+const RECORD: DeviceId = DeviceId(2);
 
 /// The ways in which an SSD fails: nothing works any more, it cannot be written, it cannot flush, it does not answer.
 fn ways() -> [FaultPlan; 4] {
@@ -44,9 +46,12 @@ fn on_clean_cache(test: impl AsyncFn(&World, &[Disk], Adopted, &mut Vec<u8>, Fau
                 world.sleep(Nanos::from_millis(1)).await;
             }
             assert!(volume.status().extra_blocks.0 > 0);
-            if way.flushes > 0.0 {
-                // What is dirty by the time that a flush fails is lost.
-                volume.replace_policy(Box::new(Cache { writes: false }));
+            // Flushes the SSD, which proves that it had what was written back, and not the disk.
+            volume.set_policy("cache").await.unwrap();
+            // What is dirty by the time that a flush fails is lost.
+            match way.flushes > 0.0 {
+                true => volume.replace_policy(Box::new(Cache { writes: false })),
+                false => volume.replace_policy(Box::<WriteBackCache>::default()),
             }
             test(&world, &disks, volume, &mut expected, way).await;
         });
@@ -78,10 +83,19 @@ fn an_ssd_that_fails_while_clean_costs_no_guest_an_error() {
             assert_eq!((recovery.older, recovery.lost), (Vec::new(), Vec::new()));
             assert!(seen(&volume).await == *expected);
             volume.close().await.expect("the disk has all");
-            // It is back, and what it holds is older.
-            let volume = open(world, disks).await;
-            assert!(state_of(&volume) != DeviceState::Active && seen(&volume).await == *expected);
-            volume.close().await.expect("the disk has all");
+            // It is back, and what it holds is older; it may have become one that cannot be written.
+            for plan in [FaultPlan { writes: 1.0, ..FaultPlan::default() }, FaultPlan::default()] {
+                disks[SSD.index()].faults().set(plan);
+                let volume = open(world, disks).await;
+                assert!(state_of(&volume) == DeviceState::Failed && seen(&volume).await == *expected);
+                volume.close().await.expect("the disk has all");
+            }
+        }
+        // The record, which alone knows that it failed, is given up: what is on the SSD is not believed.
+        let give_up = |options: &mut OpenOptions| options.distrust = vec![RECORD];
+        match try_open(world, &disks[..2], give_up).await {
+            Ok((volume, _)) => assert!(seen(&volume).await == *expected),
+            Err(error) => assert_eq!(error.kind(), ErrorKind::Degraded, "{error}"),
         }
     });
 }
@@ -131,22 +145,37 @@ fn guests_at_work_notice_nothing_of_an_ssd_that_fails_while_clean() {
     });
 }
 
-/// What was written back had not been flushed on the disk, so that the SSD alone had it durably, when a checkpoint found that the SSD had failed. The power is
-/// cut as soon as the superblocks say so.
+/// What was written back had not been flushed on the disk, so that the SSD alone had it durably, when a checkpoint or a change of the superblocks found that the SSD had
+/// failed. The power is cut as soon as these say so.
 #[test]
 pub fn what_was_written_back_is_durable_before_the_ssd_is_given_up() {
-    on_clean_cache(async |world, disks, volume, expected, way| {
-        disks[SSD.index()].faults().set(way);
-        while state_of(&volume) != DeviceState::Failed {
-            volume.checkpoint().await.expect("the disk has all");
+    for finds in [true, false] {
+        on_clean_cache(async move |world, disks, volume, expected, way| {
+            lose_what_is_not_flushed(finds, (world, disks), volume, expected, way).await;
+        });
+    }
+}
+
+async fn lose_what_is_not_flushed(
+    by_checkpoint: bool,
+    (world, disks): (&World, &[Disk]),
+    volume: Adopted,
+    expected: &[u8],
+    way: FaultPlan,
+) {
+    disks[SSD.index()].faults().set(way);
+    while state_of(&volume) != DeviceState::Failed {
+        match by_checkpoint {
+            true => volume.checkpoint().await.expect("the disk has all"),
+            false => volume.set_policy("cache").await.expect("the disk has all"),
         }
-        disks.iter().for_each(Disk::lose_cache);
-        let left = copies_of(world, disks).await;
-        let (volume, recovery) =
-            try_open(world, &left[1..], |_| ()).await.expect("nothing lies on the SSD alone");
-        assert_eq!(recovery.older, Vec::new());
-        assert!(seen(&volume).await == *expected);
-    });
+    }
+    disks.iter().for_each(Disk::lose_cache);
+    let left = copies_of(world, disks).await;
+    let (volume, recovery) =
+        try_open(world, &left[1..], |_| ()).await.expect("nothing lies on the SSD alone");
+    assert_eq!(recovery.older, Vec::new());
+    assert!(seen(&volume).await == *expected);
 }
 
 /// With dirty blocks on the SSD no flush succeeds any more. These are errors, and no others, until the volume is opened again without it: then it
