@@ -5,7 +5,7 @@ use crate::copies::{Member, watched};
 use crate::epochs::damaged_extents;
 use crate::journal::{Mode, Recovered, Source, check_cache_tables, check_image, recover};
 use crate::map::State;
-use crate::open::{AdoptedDisk, Assembled, Lacking, ask_superblock, assemble, only_copies};
+use crate::open::{AdoptedDisk, Assembled, Lacking, ask_superblock, assemble, older_without, only_copies};
 use crate::shape::Shape;
 use crate::{ErrorKind, Result};
 use braid_base::{Bytes, DeviceClass, DeviceId, ExtentId};
@@ -91,6 +91,9 @@ pub async fn check<R: Runtime, D: Device>(
     {
         let ranges = spans.ranges(&Shape::of(&superblock));
         report.older = ranges.into_iter().map(|range| (device, range)).collect();
+    }
+    if let (Some(range), Some(&device)) = (older_without(&superblock, &lately, clean), lately.first()) {
+        report.older.push((device, range));
     }
     Ok(report)
 }

@@ -84,10 +84,10 @@ impl<R: Runtime, D: Device> Volume<R, D> {
         core.prove().await?;
         core.flush_proofs().await?;
         core.save_policy().await;
-        let fingerprint = core.last_fingerprint().await?;
+        let (fingerprint, dirty_blocks) = (core.last_fingerprint().await?, core.dirty_blocks());
         for phase in [Phase::Closing, Phase::Closed] {
             core.change_superblock(|superblock| {
-                superblock.phase = phase;
+                (superblock.phase, superblock.dirty_blocks) = (phase, dirty_blocks);
                 if let Some((disk, fingerprint)) = fingerprint {
                     superblock.devices[disk.index()].fingerprint = fingerprint;
                 }

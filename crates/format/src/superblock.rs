@@ -22,7 +22,8 @@
 //! 96      2     0
 //! 98      2     this device's id
 //! 100     2     devices of the volume
-//! 102     2     0
+//! 102     1     dirty blocks: 0 not known, 1 none, 2 some are possible
+//! 103     1     0
 //! 104     48    copies of the device table: device (2), 0 (6), offset (8), length (8) each
 //! 152     8     0
 //! 160     64    name, UTF-8, zero-padded
@@ -97,6 +98,8 @@ pub struct Superblock {
     pub copies: u8,
     /// The policy and its settings, as `name,key=value,…`.
     pub policy: String,
+    /// Whether a block slot may hold something that the home does not have.
+    pub dirty_blocks: DirtyBlocks,
     /// Where the device table lies: on one or two devices.
     pub tables: Vec<TablePlace>,
     /// All devices, by id.
@@ -123,6 +126,7 @@ pub struct Header {
     /// How homes are known.
     pub mapping: Mapping,
     pub policy: String,
+    pub dirty_blocks: DirtyBlocks,
     pub tables: Vec<TablePlace>,
     /// The device that this superblock lies on.
     pub this_device: DeviceId,
@@ -130,6 +134,18 @@ pub struct Header {
     pub device: DeviceEntry,
     /// Devices of the volume.
     pub device_count: u16,
+}
+
+/// Whether a block slot may hold something that the home does not have: what the loss of an SSD costs beside the homes on it.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, TryFromBytes, IntoBytes, Immutable, Unaligned)]
+#[repr(u8)]
+pub enum DirtyBlocks {
+    /// An older version wrote this superblock.
+    Unknown = 0,
+    /// None does.
+    None = 1,
+    /// Any may. This is durable before the first one does.
+    Possible = 2,
 }
 
 /// How the volume knows where the home of an extent lies.
@@ -320,6 +336,7 @@ impl Header {
             span_extents: self.span_extents,
             copies: self.copies,
             policy: self.policy,
+            dirty_blocks: self.dirty_blocks,
             tables: self.tables,
             devices: table.devices,
             regions: table.regions,

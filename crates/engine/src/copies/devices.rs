@@ -3,7 +3,7 @@
 use super::Member;
 use super::watch::Watch;
 use braid_base::DeviceId;
-use braid_format::superblock::{Region, Superblock};
+use braid_format::superblock::{DirtyBlocks, Region, Superblock};
 use braid_runtime::Semaphore;
 use std::cell::{Cell, OnceCell, Ref, RefCell};
 use std::ops::Index;
@@ -29,6 +29,8 @@ pub(crate) struct Devices<D> {
     /// How often a device may have lost what it was given, without being given up: it is read as far as it has kept that.
     pub(super) losses: Cell<u64>,
     pub(super) states_recorded: Cell<u64>,
+    /// Whether the superblocks say durably that blocks may be dirty.
+    notes_dirty_blocks: Cell<bool>,
     pub(super) repairs: Semaphore,
     pub(super) watch: Cell<Watch>,
 }
@@ -39,6 +41,7 @@ impl<D> Devices<D> {
         let cells = members.into_iter().map(OnceCell::from);
         Devices {
             members: cells.chain((0..MOST_ADDED).map(|_| OnceCell::new())).collect(),
+            notes_dirty_blocks: Cell::new(superblock.dirty_blocks == DirtyBlocks::Possible),
             superblock: RefCell::new(superblock),
             beside: RefCell::default(),
             life: Semaphore::new(1),
@@ -49,6 +52,14 @@ impl<D> Devices<D> {
             repairs: Semaphore::new(REPAIRS_AT_ONCE),
             watch: Cell::new(Watch::Runs),
         }
+    }
+
+    pub fn notes_dirty_blocks(&self) -> bool {
+        self.notes_dirty_blocks.get()
+    }
+
+    pub fn set_notes_dirty_blocks(&self) {
+        self.notes_dirty_blocks.set(true);
     }
 
     /// What the superblocks say. Not to be kept across an await.

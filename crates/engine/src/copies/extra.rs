@@ -114,6 +114,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         if !self.member(device).is_filled() {
             return Ok(false);
         }
+        self.note_dirty_blocks().await?;
         let Some(_dirtying) = self.begin_dirtying(piece.extent).await else { return Ok(false) };
         let Some(runs) = self.place_dirty(piece, device) else { return Ok(false) };
         let writes = runs.iter().map(async |run| match run.is_new && !self.covers_blocks(run) {

@@ -5,8 +5,8 @@ use crate::{Error, ErrorKind, Result};
 use braid_base::{Bytes, DeviceClass, DeviceId, KIB, MIB, Rng};
 use braid_format::layout::{self, METADATA_START};
 use braid_format::superblock::{
-    DeviceEntry, DeviceState, Features, Layout, Mapping, Phase, Region, RegionKind, Role, Superblock,
-    TablePlace,
+    DeviceEntry, DeviceState, DirtyBlocks, Features, Layout, Mapping, Phase, Region, RegionKind, Role,
+    Superblock, TablePlace,
 };
 use braid_format::{Fingerprint, Uuid, map_page};
 use braid_runtime::Device;
@@ -59,6 +59,7 @@ pub(super) fn lay_out<D: Device>(
         span_extents: layout::span_extents(volume_size, extent_size, options.span_size),
         copies,
         policy: String::new(),
+        dirty_blocks: DirtyBlocks::None,
         tables,
         devices: entries,
         regions: Vec::new(),

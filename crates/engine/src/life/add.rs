@@ -203,7 +203,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         for slots in [0, entry.slots] {
             views.truncate(id.index());
             views.push(DeviceView::empty(id, entry.class, slots));
-            self.policy_for(&views)?;
+            self.policy_for(&views, false)?;
         }
         Ok(())
     }

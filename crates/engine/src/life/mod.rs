@@ -33,11 +33,11 @@ use braid_policy::{BadSetting, DeviceView, Policy};
 use braid_runtime::{Device, Runtime};
 
 impl<R: Runtime, D: Device> Core<R, D> {
-    /// The policy in charge, as it would be made for these devices: if it lacks a class of them already, it may lack one.
-    fn policy_for(&self, devices: &[DeviceView]) -> Result<Box<dyn Policy>> {
+    /// The policy in charge, as it would be made for these devices: if it lacks a class of them already, it may lack one. `lost` says that a device leaves which is lost.
+    fn policy_for(&self, devices: &[DeviceView], lost: bool) -> Result<Box<dyn Policy>> {
         let (policy, lack) = self.policy_with(devices)?;
-        // An adopted disk goes on without any cache.
-        let may_lack = self.policy.lacks().is_some() || self.devices.superblock().adopted().is_some();
+        // An adopted disk goes on without any cache, and any volume without what it lacks already.
+        let may_lack = lost || self.policy.lacks().is_some() || self.devices.superblock().adopted().is_some();
         match lack.filter(|_| !may_lack) {
             Some(lack) => Err(Error::new(ErrorKind::Invalid, lack.to_string())),
             None => Ok(policy),

@@ -160,7 +160,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         let mut views = self.state.borrow().views.clone();
         let view = &mut views[device.index()];
         (view.slots, view.free) = (0, 0);
-        self.policy_for(&views).map(drop)
+        self.policy_for(&views, !self.member(device).is_written()).map(drop)
     }
 
     /// Refuses the removal of a device that is in no state to be removed. Gives whether it is lost.
@@ -223,7 +223,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         }
         // A device that is lost, and stays, is one of the policy's all the same.
         (views[device.index()].slots, views[device.index()].free) = (0, 0);
-        let policy = self.policy_for(&views)?;
+        let policy = self.policy_for(&views, !self.member(device).is_written())?;
         for view in &mut views {
             let left = if is_left(view.id) { view.slots.saturating_sub(gives(view.id)) } else { 0 };
             (view.slots, view.free) = (left, left);

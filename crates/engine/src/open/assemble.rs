@@ -19,7 +19,8 @@ use crate::{ErrorKind, Result};
 use braid_base::{DeviceClass, DeviceId};
 use braid_format::Uuid;
 use braid_format::superblock::{
-    DeviceEntry, DeviceState, Features, Header, Mapping, Phase, RegionKind, Superblock, TablePlace,
+    DeviceEntry, DeviceState, DirtyBlocks, Features, Header, Mapping, Phase, RegionKind, Superblock,
+    TablePlace,
 };
 use braid_runtime::{Device, Runtime};
 use std::cmp::Reverse;
@@ -35,7 +36,7 @@ pub(crate) struct Assembled<D> {
     pub clean: bool,
     /// Devices that were current until now, and are not any more.
     pub lately: Vec<DeviceId>,
-    /// SSDs of a volume on an adopted disk that are missing and were not given up by name: it may go on without them if nothing is lost by that.
+    /// SSDs of a volume with one copy of everything that are missing and were not given up by name: it may go on without them if nothing is lost by that.
     pub without: Vec<DeviceId>,
     /// Whether the volume was used last without one of its devices.
     pub went_without: bool,
@@ -294,9 +295,14 @@ fn finish<D>(
         .filter(|&i| matches!(states[i], DeviceState::Missing | DeviceState::Failed | DeviceState::Returning))
         .collect();
     let given_up = |i: &usize| is_given_up(&superblock, DeviceId(*i as u16), &anew);
-    // No home lies on an SSD beside an adopted disk: whether anything else is lost with it, the table of dirty spans says.
-    let is_cache =
-        |i: &usize| superblock.adopted().is_some() && superblock.devices[*i].class == DeviceClass::Ssd;
+    // No home lies on an SSD beside an adopted disk: whether anything else is lost with it, the table of dirty spans says. On another one homes may lie, which
+    // recovery finds out.
+    let clean = superblock.phase == Phase::Closed || superblock.phase == Phase::Closing;
+    let has_no_dirty = superblock.copies == 1 && superblock.dirty_blocks == DirtyBlocks::None && clean;
+    let is_cache = |i: &usize| {
+        let may_be = superblock.adopted().is_some() || has_no_dirty;
+        may_be && superblock.devices[*i].class == DeviceClass::Ssd
+    };
     let without: Vec<DeviceId> =
         lacking.iter().filter(|i| is_cache(i) && !given_up(i)).map(|&i| DeviceId(i as u16)).collect();
     // The volume went on without the others: no copy that counts is missing with these. But what one alone holds that is given up now is not looked for.
@@ -333,7 +339,6 @@ fn finish<D>(
             ),
         );
     }
-    let clean = superblock.phase == Phase::Closed || superblock.phase == Phase::Closing;
     let went_without =
         superblock.devices.iter().any(|entry| !was_current(entry) && entry.state != DeviceState::Removed);
     // It may have got as far as any in the opening that was begun last. But one without a table is told last ([`write_superblocks`]): if it was told more of an opening

@@ -10,6 +10,7 @@
 mod apart;
 mod assemble;
 mod candidate;
+mod dirty_blocks;
 mod enter;
 mod judge;
 mod superblock;
@@ -18,6 +19,7 @@ mod volume;
 pub use assemble::AdoptedDisk;
 pub(crate) use assemble::{Assembled, Lacking, assemble};
 pub(crate) use candidate::Candidate;
+pub(crate) use dirty_blocks::older_without;
 pub(crate) use enter::{enter, only_copies, refuse_only_copies};
 pub(crate) use judge::{NEVER, judge};
 pub use superblock::identify;

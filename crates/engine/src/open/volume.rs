@@ -1,5 +1,6 @@
 //! How a volume is opened.
 
+use super::dirty_blocks::{dirty_blocks, older_without, refuse_lost_homes};
 use super::{AdoptedDisk, Assembled, Lacking, assemble, enter, refuse_only_copies};
 use crate::adopted::{self, DirtySpans, refuse_dirty};
 use crate::copies::{BlockSlots, Buffers, Devices, Member, WriteBacks, watched};
@@ -81,7 +82,7 @@ impl<R: Runtime, D: Device> Volume<R, D> {
         let dirty_spans = watched(rt, &members, DirtySpans::load(&members, &superblock)).await?;
         let older = dirty_spans.as_ref().map_or(Vec::new(), |spans| spans.ranges(&shape));
         // One that had been given up before held nothing dirty then.
-        let lost: Vec<DeviceId> = without.into_iter().filter(|device| lately.contains(device)).collect();
+        let lost: Vec<DeviceId> = without.iter().copied().filter(|device| lately.contains(device)).collect();
         refuse_dirty(&superblock, &lost, &older)?;
         let asked = options.recover.then_some(went_without);
         let judged = epochs::judge(&members, &superblock, &shape, asked);
@@ -93,6 +94,7 @@ impl<R: Runtime, D: Device> Volume<R, D> {
         let source = Source { members: &members, superblock: &superblock, mode, clean, changed_elsewhere };
         let Recovered { ring, gaps, mut recovery } =
             watched(rt, &members, recover(&source, &mut state)).await?;
+        refuse_lost_homes(&superblock, &without, &recovery.given_up)?;
         if let Some(image) = new_image {
             // Of all that was recovered only the journal's numbers count.
             image.take_over(&superblock, &shape, &mut state)?;
@@ -112,6 +114,8 @@ impl<R: Runtime, D: Device> Volume<R, D> {
         if lately.iter().any(|&device| superblock.devices[device.index()].class == DeviceClass::Ssd) {
             recovery.older.extend(older);
         }
+        recovery.older.extend(older_without(&superblock, &lately, clean));
+        superblock.dirty_blocks = dirty_blocks(state.extras.dirty());
         let is_forced = adopted.is_some_and(|adopted| adopted.force);
         let watched_disk = adopted::accept(disk, &mut superblock, &state, &mut recovery, is_forced)?;
         state.count_all_dirty();

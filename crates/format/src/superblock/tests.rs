@@ -40,6 +40,7 @@ fn volume() -> Superblock {
         span_extents: 4,
         copies: 2,
         policy: "wardrop,period=2s".to_owned(),
+        dirty_blocks: DirtyBlocks::Possible,
         tables: vec![table(DeviceId(0)), table(DeviceId(1))],
         devices: vec![
             device(1, DeviceClass::Ssd, data | METADATA | cache, 1),

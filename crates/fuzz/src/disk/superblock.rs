@@ -8,8 +8,8 @@ use braid_format::layout::{
 };
 use braid_format::policy_state::{self, PolicyState};
 use braid_format::superblock::{
-    self, DeviceEntry, DeviceState, DeviceTable, Features, Header, Layout, Phase, Region, RegionKind, Role,
-    Superblock, TablePlace,
+    self, DeviceEntry, DeviceState, DeviceTable, DirtyBlocks, Features, Header, Layout, Phase, Region,
+    RegionKind, Role, Superblock, TablePlace,
 };
 use braid_format::{Fingerprint, Uuid};
 
@@ -106,6 +106,7 @@ fn volume(copies: u8) -> Superblock {
         span_extents: 1,
         copies,
         policy: "wardrop,period=2s".to_owned(),
+        dirty_blocks: DirtyBlocks::Possible,
         tables: [0, 1].map(|i| TablePlace { device: DeviceId(i), offset: KIB * 32, len: table }).into(),
         devices: vec![device(0, DeviceClass::Ssd), device(1, DeviceClass::Hdd)],
         regions: Vec::new(),

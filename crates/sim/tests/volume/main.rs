@@ -38,6 +38,7 @@ mod faults;
 mod first_writes;
 mod interrupted;
 mod loss;
+mod lost_caches;
 mod lost_writes;
 mod moves;
 mod openings;

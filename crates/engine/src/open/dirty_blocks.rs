@@ -1,0 +1,63 @@
+//! What the loss of an SSD costs a volume with one copy of everything, beside the homes that lie on it: blocks that only it has as they were written last.
+//!
+//! Which ones, only the SSD knows. But the superblocks say whether there may be any: durably before the first one is made, and no longer once a shutdown or an
+//! opening finds none. So an SSD that was only a cache keeps no volume closed that was shut down. After an unclean stop it may have what counts of the journal, of which there
+//! is one with one copy of everything. (For an adopted disk the record knows spans: `adopted/dirty_spans.rs`.)
+
+use crate::core::Core;
+use crate::{Error, ErrorKind, Result};
+use braid_base::{Bytes, DeviceId, ExtentId};
+use braid_format::superblock::{DirtyBlocks, RegionKind, Superblock};
+use braid_runtime::{Device, Runtime};
+use std::ops::Range;
+
+/// The range of the volume of which a device that is lacking from now on may have had newer bytes than the home: all of it, or none.
+pub(crate) fn older_without(
+    superblock: &Superblock,
+    lately: &[DeviceId],
+    clean: bool,
+) -> Option<Range<Bytes>> {
+    let counts = superblock.copies == 1 && superblock.adopted().is_none();
+    let had = |kind| superblock.regions.iter().any(|r| r.kind == kind && lately.contains(&r.device));
+    let had_blocks = superblock.dirty_blocks != DirtyBlocks::None && had(RegionKind::CacheTable);
+    let had_journal = !clean && had(RegionKind::Journal);
+    (counts && (had_blocks || had_journal)).then_some(Bytes::ZERO..superblock.volume_size)
+}
+
+/// Refuses to open without SSDs that were no caches alone: homes lay on them. `lost` is what lay on devices that are not there.
+pub(crate) fn refuse_lost_homes(
+    superblock: &Superblock,
+    without: &[DeviceId],
+    lost: &[(DeviceId, ExtentId)],
+) -> Result<()> {
+    let Some((device, _)) = lost.iter().find(|(device, _)| without.contains(device)) else { return Ok(()) };
+    let count = lost.iter().filter(|(of, _)| of == device).count();
+    let text = format!(
+        "volume '{}' lacks {device}, on which alone {count} extent(s) lie: bring it back, or give up what lies on it (--distrust {device}; braid check lists it; nothing \
+         was changed)",
+        superblock.name
+    );
+    Err(Error::new(ErrorKind::Degraded, text))
+}
+
+impl<R: Runtime, D: Device> Core<R, D> {
+    /// Has the superblocks say that blocks may be dirty, before the first one is.
+    pub async fn note_dirty_blocks(&self) -> Result<()> {
+        if self.devices.notes_dirty_blocks() {
+            return Ok(());
+        }
+        self.change_superblock(|superblock| superblock.dirty_blocks = DirtyBlocks::Possible).await?;
+        self.devices.set_notes_dirty_blocks();
+        Ok(())
+    }
+
+    /// What the superblocks are to say when the volume is shut down.
+    pub fn dirty_blocks(&self) -> DirtyBlocks {
+        dirty_blocks(self.state.borrow().extras.dirty())
+    }
+}
+
+/// What they say if so many blocks are dirty.
+pub(crate) fn dirty_blocks(dirty: usize) -> DirtyBlocks {
+    if dirty == 0 { DirtyBlocks::None } else { DirtyBlocks::Possible }
+}
