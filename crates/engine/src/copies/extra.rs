@@ -114,17 +114,21 @@ impl<R: Runtime, D: Device> Core<R, D> {
         if !self.member(device).is_filled() {
             return Ok(false);
         }
-        self.note_dirty_blocks().await?;
         let Some(_dirtying) = self.begin_dirtying(piece.extent).await else { return Ok(false) };
         let Some(runs) = self.place_dirty(piece, device) else { return Ok(false) };
         let writes = runs.iter().map(async |run| match run.is_new && !self.covers_blocks(run) {
             true => self.fill_block(run, piece, from).await,
             false => self.write_run(run, piece, from, Origin::Guest).await,
         });
+        let written = join_all(writes).await;
+        let noted = match written.iter().any(Result::is_ok) {
+            true => self.note_dirty_blocks().await,
+            false => Ok(()),
+        };
         let mut result = Ok(true);
-        for (run, written) in runs.iter().zip(join_all(writes).await) {
+        for (run, written) in runs.iter().zip(written) {
             // A device that has been given up meanwhile keeps nothing.
-            let written = written.and_then(|()| self.refuse_given_up(run.slot));
+            let written = written.and(noted.clone()).and_then(|()| self.refuse_given_up(run.slot));
             for (block, slot, place) in self.places_of(run) {
                 match &written {
                     Ok(()) => self.change_extra(block, Some(Extra { slot, place, dirty: true })),

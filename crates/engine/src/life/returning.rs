@@ -52,7 +52,9 @@ impl<R: Runtime, D: Device> Volume<R, D> {
         }
         core.record_states().await?;
         let known = core.devices.superblock().clone();
-        candidate.read_tables(&core.rt, &known.tables).await;
+        // Its own table lies where it says itself: what lay there may have moved since.
+        let places = [&known.tables[..], &candidate.header.tables].concat();
+        candidate.read_tables(&core.rt, &places).await;
         let lacks_all = judge(&known, &candidate)?.lacks_all;
         let newest = candidate.numbers().max().filter(|&its| its > (known.epoch, known.sequence));
         if let Some((its, _)) = newest {

@@ -24,18 +24,22 @@ pub(crate) fn older_without(
     (counts && (had_blocks || had_journal)).then_some(Bytes::ZERO..superblock.volume_size)
 }
 
-/// Refuses to open without SSDs that were no caches alone: homes lay on them. `lost` is what lay on devices that are not there.
+/// Refuses to open without SSDs that were no caches alone: homes lie on them, or may come to under the policy in charge, if that does not keep homes where they are. `lost` is
+/// what lies on devices that are not there.
 pub(crate) fn refuse_lost_homes(
     superblock: &Superblock,
     without: &[DeviceId],
     lost: &[(DeviceId, ExtentId)],
+    keeps_homes: bool,
 ) -> Result<()> {
-    let Some((device, _)) = lost.iter().find(|(device, _)| without.contains(device)) else { return Ok(()) };
-    let count = lost.iter().filter(|(of, _)| of == device).count();
+    let count = |device: DeviceId| lost.iter().filter(|(of, _)| *of == device).count();
+    let is_missed = |device: &&DeviceId| !keeps_homes || count(**device) > 0;
+    let Some(&device) = without.iter().find(is_missed) else { return Ok(()) };
     let text = format!(
-        "volume '{}' lacks {device}, on which alone {count} extent(s) lie: bring it back, or give up what lies on it (--distrust {device}; braid check lists it; nothing \
-         was changed)",
-        superblock.name
+        "volume '{}' lacks {device}, on which alone {} extent(s) lie: bring it back, or give up what lies on it (--distrust {device}; braid check lists it; nothing was \
+         changed)",
+        superblock.name,
+        count(device)
     );
     Err(Error::new(ErrorKind::Degraded, text))
 }

@@ -94,7 +94,6 @@ impl<R: Runtime, D: Device> Volume<R, D> {
         let source = Source { members: &members, superblock: &superblock, mode, clean, changed_elsewhere };
         let Recovered { ring, gaps, mut recovery } =
             watched(rt, &members, recover(&source, &mut state)).await?;
-        refuse_lost_homes(&superblock, &without, &recovery.given_up)?;
         if let Some(image) = new_image {
             // Of all that was recovered only the journal's numbers count.
             image.take_over(&superblock, &shape, &mut state)?;
@@ -130,6 +129,7 @@ impl<R: Runtime, D: Device> Volume<R, D> {
                 let text = format!("the policy that volume '{}' was left with: {e}", superblock.name);
                 Error::new(ErrorKind::Unsupported, text)
             })?;
+        refuse_lost_homes(&superblock, &without, &recovery.given_up, policy.keeps_homes())?;
         let policy_states = watched(rt, &members, PolicyStates::read(&members, &superblock)).await;
         let guests = Guests::new(options, shape.extent_size)?;
         if options.repair {
