@@ -15,7 +15,7 @@ mod settings;
 pub use bytes::{Bytes, GIB, KIB, MIB, SECTOR, TIB};
 pub use ids::{BlockId, DeviceClass, DeviceId, ExtentId, NodeId, Slot};
 pub use nanos::Nanos;
-pub use quantity::ParseQuantityError;
+pub use quantity::{ParseQuantityError, written};
 pub use request::{Arrival, Op, Request};
 pub use rng::Rng;
 pub use settings::{BadSetting, Settings};

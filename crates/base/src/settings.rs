@@ -27,6 +27,12 @@ impl BadSetting {
         BadSetting(message.into())
     }
 
+    /// With a further clause, such as where to read on.
+    #[must_use]
+    pub fn and(self, clause: &str) -> BadSetting {
+        BadSetting(format!("{}; {clause}", self.0))
+    }
+
     /// `name` is none of the `names` of its kind.
     pub fn unknown_name<'a>(kind: &str, name: &str, names: impl IntoIterator<Item = &'a str>) -> BadSetting {
         let names: Vec<&str> = names.into_iter().collect();

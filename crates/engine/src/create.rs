@@ -271,7 +271,7 @@ pub(crate) fn room(
 
 /// A policy as it is written in the superblock, if that has room for it and the volume as many copies as it needs.
 pub(crate) fn checked_policy(policy: &dyn braid_policy::Policy, copies: u8) -> Result<String> {
-    let (text, needs) = (written_policy(policy), policy.copies());
+    let (text, needs) = (braid_policy::written(policy), policy.copies());
     if needs > copies {
         let problem = format!(
             "policy {} needs {needs} required copies of everything, and the volume has {copies}: create it with --copies {needs}, or use \
@@ -290,12 +290,6 @@ pub(crate) fn checked_policy(policy: &dyn braid_policy::Policy, copies: u8) -> R
 
 fn invalid_text(message: String) -> Result<()> {
     Err(Error::new(ErrorKind::Invalid, message))
-}
-
-/// A policy as it is written in the superblock.
-pub(crate) fn written_policy(policy: &dyn braid_policy::Policy) -> String {
-    let settings = policy.settings();
-    if settings.is_empty() { policy.name().to_owned() } else { format!("{},{settings}", policy.name()) }
 }
 
 /// Refuses a device that holds anything, as far as its first and last MiB tell: RAID members, ZFS pools and partitioned disks whose

@@ -195,7 +195,7 @@ impl<R: Runtime, D: Device> Volume<R, D> {
             name: superblock.name.clone(),
             uuid: superblock.volume,
             shape: core.shape,
-            policy: crate::create::written_policy(&**policy),
+            policy: braid_policy::written(&**policy),
             policy_lacks: core.policy.lacks(),
             mapped_extents: state.map.mapped(),
             lost: state.map.lost(),

@@ -2,7 +2,7 @@
 
 use crate::adopted::refuse_moving_homes;
 use crate::core::Core;
-use crate::create::{checked_policy, room, written_policy};
+use crate::create::{checked_policy, room};
 use crate::epochs::Epochs;
 use crate::export::{Allocation, Durability, Export, Hints, Zeroing};
 use crate::planted::{Bug, planted};
@@ -198,7 +198,7 @@ impl<R: Runtime, D: Device> Volume<R, D> {
 
     /// The policy with its settings, as `name,key=value,…`.
     pub fn policy(&self) -> String {
-        written_policy(&**self.core.policy.borrow())
+        braid_policy::written(&**self.core.policy.borrow())
     }
 
     /// What the superblock says.

@@ -39,15 +39,10 @@ pub fn policy(bytes: &[u8]) {
     let mixed = [device(0, DeviceClass::Ssd), device(1, DeviceClass::Hdd), device(2, DeviceClass::Hdd)];
     for devices in [&mixed[..], &mixed[..1], &[device(0, DeviceClass::Hdd)]] {
         let Ok(policy) = braid_policy::parse(&text, devices) else { continue };
-        let settings = policy.settings();
-        let written = if settings.is_empty() {
-            policy.name().to_owned()
-        } else {
-            format!("{},{settings}", policy.name())
-        };
+        let written = braid_policy::written(&*policy);
         let again = braid_policy::parse(&written, devices);
         let again = again.unwrap_or_else(|e| panic!("'{text}' was taken, '{written}' was not: {e}"));
-        assert_eq!(again.settings(), settings, "'{text}'");
+        assert_eq!(braid_policy::written(&*again), written, "'{text}'");
     }
 }
 

@@ -186,8 +186,33 @@ pub const LONGEST_INSPECTED: Bytes = Bytes(128 << 10);
 /// The most that a policy may save: it is written whole, twice.
 pub const LONGEST_STATE: Bytes = Bytes(255 << 10);
 
+/// A policy as `name` or `name,key=value,…` with all its settings: what [`parse`] makes it from again, as people write it.
+pub fn written(policy: &dyn Policy) -> String {
+    let settings = policy.settings();
+    let mut text = policy.name().to_owned();
+    for setting in settings.split(',').filter(|setting| !setting.is_empty()) {
+        let written = setting.split_once('=').map_or_else(
+            || setting.to_owned(),
+            |(key, value)| format!("{key}={}", braid_base::written(value)),
+        );
+        text = text + "," + &written;
+    }
+    text
+}
+
 /// Makes a policy from `name` or `name,key=value,…`, for volumes with these devices.
 pub fn parse(text: &str, devices: &[DeviceView]) -> Result<Box<dyn Policy>, BadSetting> {
+    parse_with_keys(text, devices).map(|(policy, _)| policy)
+}
+
+/// As [`parse`], with the settings that such a policy takes: some are taken only beside others.
+///
+/// # Errors
+/// For settings that are none.
+pub fn parse_with_keys(
+    text: &str,
+    devices: &[DeviceView],
+) -> Result<(Box<dyn Policy>, Vec<&'static str>), BadSetting> {
     let mut settings = Settings::parse("policy", text)?;
     let policy: Box<dyn Policy> = match settings.name() {
         "equi" => Box::new(Equi::new(&mut settings, devices)?),
@@ -202,8 +227,8 @@ pub fn parse(text: &str, devices: &[DeviceView]) -> Result<Box<dyn Policy>, BadS
         "ssd-only" | "hdd-only" | "stripe" | "static" => Box::new(Fixed::new(&mut settings, devices)?),
         other => return Err(BadSetting::unknown_name("policy", other, NAMES.iter().copied())),
     };
-    settings.finish()?;
-    Ok(policy)
+    let keys = settings.finish().map_err(|error| error.and("docs/policies.md says what each does"))?;
+    Ok((policy, keys))
 }
 
 /// As [`parse`], for a policy that has been in charge of these devices: it stays so if a class has no device with slots any more, and uses what there is. With what

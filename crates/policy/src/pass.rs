@@ -51,6 +51,8 @@ pub struct Pass {
     round: Option<Round>,
     /// The most that was behind.
     highest: Bytes,
+    /// The most that may be, once the volume's size is known.
+    bound: Option<Bytes>,
 }
 
 /// A duplication of all that was behind when it began, by one plan after the other.
@@ -204,6 +206,7 @@ impl Pass {
             covered: Nanos::ZERO,
             round: None,
             highest: Bytes::ZERO,
+            bound: None,
         })
     }
 
@@ -286,17 +289,15 @@ impl Policy for Pass {
     fn settings(&self) -> String {
         let Constants { order, window, max_lag, max_lag_time, base, threshold, levels, idle, stops } =
             self.settings;
-        let time = max_lag_time
-            .map_or_else(String::new, |time| format!("max-lag-time={}us,", time.0.div_ceil(1_000)));
+        let time = max_lag_time.map_or_else(String::new, |time| format!("max-lag-time={}ns,", time.0));
         let order = match order {
             Order::Lba => "lba",
             Order::Epoch => "epoch",
         };
         let failure = if stops { "stop" } else { "continue" };
         format!(
-            "order={order},window={window},max-lag={max_lag},{time}base={}us,threshold={threshold},levels={levels},idle={}us,on-disk-failure={failure}",
-            base.0 / 1_000,
-            idle.0.div_ceil(1_000)
+            "order={order},window={window},max-lag={max_lag},{time}base={}ns,threshold={threshold},levels={levels},idle={}ns,on-disk-failure={failure}",
+            base.0, idle.0
         )
     }
 
@@ -380,6 +381,7 @@ impl Policy for Pass {
     fn plan(&mut self, view: &View, plan: &mut Plan) -> Nanos {
         let lag = view.homes.lag();
         self.highest = self.highest.max(lag);
+        self.bound = Some(self.settings.max_lag.of(volume_size(view)));
         let round = self.round.take();
         if !view.homes.can_resync() {
             self.outstanding = 0;
@@ -436,7 +438,13 @@ impl Policy for Pass {
 
     fn figures(&self, device: DeviceId) -> Vec<(&'static str, f64)> {
         // What is behind lacks on the disks.
-        if self.is_ssd(device) { Vec::new() } else { vec![("behind_highest_bytes", self.highest.0 as f64)] }
+        if self.is_ssd(device) {
+            return Vec::new();
+        }
+        let bound = self.bound.map(|bound| ("behind_bound_bytes", bound.0 as f64));
+        let time = self.settings.max_lag_time.map(|time| ("behind_bound_seconds", time.as_secs_f64()));
+        let highest = [("behind_highest_bytes", self.highest.0 as f64)];
+        highest.into_iter().chain(bound).chain(time).collect()
     }
 
     fn uses(&self, device: &DeviceView) -> bool {

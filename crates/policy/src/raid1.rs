@@ -108,7 +108,7 @@ impl Policy for Raid1 {
 
     fn settings(&self) -> String {
         let reads = || if self.turns.is_some() { "reads=md".to_owned() } else { String::new() };
-        self.write_behind.map_or_else(reads, |limit| format!("write-behind,limit={}", limit.0))
+        self.write_behind.map_or_else(reads, |limit| format!("write-behind,limit={}B", limit.0))
     }
 
     fn observes(&self) -> bool {

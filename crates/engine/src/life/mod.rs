@@ -25,7 +25,6 @@ pub use drains::DrainStatus;
 pub(crate) use drains::Drains;
 
 use crate::core::Core;
-use crate::create::written_policy;
 use crate::{Error, ErrorKind, Result, Volume};
 use braid_base::DeviceId;
 use braid_format::superblock::Superblock;
@@ -46,7 +45,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
 
     /// The policy in charge, as it is made for the devices that there are, with what it lacks.
     fn policy_with(&self, devices: &[DeviceView]) -> Result<(Box<dyn Policy>, Option<BadSetting>)> {
-        let text = written_policy(&**self.policy.borrow());
+        let text = braid_policy::written(&**self.policy.borrow());
         braid_policy::parse_in_charge(&text, devices)
             .map_err(|e| Error::new(ErrorKind::Invalid, e.to_string()))
     }

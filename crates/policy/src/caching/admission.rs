@@ -59,7 +59,7 @@ impl Admission {
 
     /// The setting as text, if it is not the default.
     pub fn settings(&self) -> Vec<String> {
-        let text = self.bypass.map_or("off".to_owned(), |len| len.to_string());
+        let text = self.bypass.map_or("off".to_owned(), |len| format!("{}B", len.0));
         written([(self.bypass != Some(BYPASS)).then(|| format!("bypass={text}"))])
     }
 

@@ -96,8 +96,7 @@ impl Constants {
 
     /// As [`Constants::read`] takes them, without what is as usual for research.
     pub fn written(mut self) -> String {
-        let mut text =
-            format!("memory={}ms,horizon={}ms", self.memory.0 / 1_000_000, self.horizon.0 / 1_000_000);
+        let mut text = format!("memory={}ns,horizon={}ns", self.memory.0, self.horizon.0);
         let mut usual = Constants::USUAL;
         for ((key, number, _), (_, usual, _)) in self.numbers().into_iter().zip(usual.numbers()) {
             if number != usual {

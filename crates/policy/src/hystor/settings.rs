@@ -53,11 +53,7 @@ impl Constants {
 impl fmt::Display for Constants {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Constants { write_back, high, low, period, quota, budget, metadata, memory } = *self;
-        let (period, metadata) = (period.0 / 1_000_000, if metadata { "on" } else { "off" });
-        let memory = match memory.is_aligned(MIB) {
-            true => format!("{}MiB", memory / MIB),
-            false => format!("{}B", memory.0),
-        };
+        let (period, metadata) = (period.0, if metadata { "on" } else { "off" });
         write!(
             f,
             "write-back={},dirty-high={},dirty-low={}",
@@ -65,8 +61,8 @@ impl fmt::Display for Constants {
             percent(high),
             percent(low)
         )?;
-        write!(f, ",period={period}ms,quota={},budget={}", percent(quota), percent(budget))?;
-        write!(f, ",metadata={metadata},memory={memory}")
+        write!(f, ",period={period}ns,quota={},budget={}", percent(quota), percent(budget))?;
+        write!(f, ",metadata={metadata},memory={}B", memory.0)
     }
 }
 

@@ -36,7 +36,7 @@ impl Amount {
             return count.parse::<u64>().ok()?.checked_mul(unit).map(Amount::Sectors);
         }
         match text.strip_suffix('%') {
-            Some(percent) => percent.parse().ok().map(|percent: f64| Amount::Share(percent / 100.0)),
+            Some(percent) => format!("{percent}e-2").parse().ok().map(Amount::Share),
             None => text.parse().ok().map(Amount::Bytes),
         }
     }
@@ -69,7 +69,10 @@ impl Amount {
 impl fmt::Display for Amount {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Amount::Bytes(bytes) => write!(f, "{}", bytes.0),
+            Amount::Bytes(bytes) => write!(f, "{}B", bytes.0),
+            Amount::Sectors(sectors) if sectors.is_multiple_of(1024) => {
+                write!(f, "{}Ksectors", sectors / 1024)
+            }
             Amount::Sectors(sectors) => write!(f, "{sectors}sectors"),
             Amount::Share(share) => write!(f, "{}%", share * 100.0),
         }

@@ -103,9 +103,9 @@ impl fmt::Display for Constants {
         };
         write!(
             f,
-            "period={}ms,alpha={alpha},beta={beta},weight={weight},average={average},floor={floor},\
+            "period={}ns,alpha={alpha},beta={beta},weight={weight},average={average},floor={floor},\
              free-low={free_low},free-high={free_high}{flag}",
-            period.0 / 1_000_000
+            period.0
         )
     }
 }

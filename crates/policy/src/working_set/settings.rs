@@ -206,7 +206,7 @@ impl std::str::FromStr for Spread {
 impl fmt::Display for Amount {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Amount::Bytes(bytes) => write!(f, "{}", bytes.0),
+            Amount::Bytes(bytes) => write!(f, "{}B", bytes.0),
             Amount::Share(share) => write!(f, "{}", percent(*share)),
         }
     }
@@ -224,7 +224,7 @@ impl fmt::Display for Constants {
         let Constants { threshold_h, threshold_l, new_data, rows, .. } = self;
         let window = match self.window {
             Length::Adaptive => "adaptive".to_owned(),
-            Length::Fixed(time) => format!("{}us", time.0 / 1_000),
+            Length::Fixed(time) => format!("{}ns", time.0),
             Length::Share(share) => percent(share),
         };
         let count = match self.count {
@@ -244,8 +244,8 @@ impl fmt::Display for Constants {
         write!(
             f,
             "window={window},threshold-h={threshold_h},threshold-l={threshold_l},count={count},both={both},stripe={stripe}{mark},\
-             idle={}us,new-data={new_data},change={},rows={rows},reorganizations={runs}",
-            self.idle.0 / 1_000,
+             idle={}ns,new-data={new_data},change={},rows={rows},reorganizations={runs}",
+            self.idle.0,
             percent(self.change)
         )
     }

@@ -3,7 +3,7 @@
 use crate::volume::{HDD, SSD, Volume, complete_write, devices};
 use braid_base::{Bytes, DeviceClass, DeviceId, ExtentId, KIB, Nanos};
 use braid_policy::{
-    Completion, Direction, Equi, Move, Occasion, Origin, Outcome, Piece, Policy, Settings, parse,
+    Completion, Direction, Equi, Move, Occasion, Origin, Outcome, Piece, Policy, Settings, parse, written,
 };
 
 const EXTENTS: u32 = 4000;
@@ -281,9 +281,9 @@ fn settings_have_bounds_and_come_out_as_they_went_in() {
         assert!(parse(text, &volume.devices).is_err(), "{text}");
     }
     let policy = parse("equi,memory=30s,horizon=50ms", &volume.devices).expect("they are right");
-    assert_eq!(policy.settings(), "memory=30000ms,horizon=50ms");
+    assert_eq!(written(&*policy), "equi,memory=30s,horizon=50ms");
     assert!(parse(&format!("equi,{}", policy.settings()), &volume.devices).is_ok());
     // A constant is a setting too, which is written if it is not the usual one.
-    let written = |text: &str| parse(text, &volume.devices).expect("they are right").settings();
-    assert_eq!(written("equi,group=16,margin=2"), "memory=16000ms,horizon=10000ms,group=16");
+    let shown = |text: &str| written(&*parse(text, &volume.devices).expect("they are right"));
+    assert_eq!(shown("equi,group=16,margin=2"), "equi,memory=16s,horizon=10s,group=16");
 }

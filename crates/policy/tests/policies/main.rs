@@ -7,6 +7,7 @@ mod exclusive;
 mod hystor;
 mod pass;
 mod raid1;
+mod settings;
 mod volume;
 mod wardrop;
 mod working_set;

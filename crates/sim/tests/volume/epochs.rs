@@ -292,7 +292,7 @@ fn a_volume_without_its_ssd_is_refused_until_it_is_recovered() {
         let buf = Arena::new(MIB).alloc(EXTENT).await;
         buf.with_bytes_mut(|bytes| bytes.fill(9));
         // No epoch has this.
-        volume.set_policy(&volume.policy().replace("idle=20000us", "idle=3600000000us")).await.unwrap();
+        volume.set_policy(&volume.policy().replace("idle=20ms", "idle=1h")).await.unwrap();
         volume.write(EXTENT, &buf, Durability::Fua).await.unwrap();
         let (disk, ssd) = (disk.fork(&world), ssd.fork(&world));
         let alone = || alone_of(&disk);

@@ -1,0 +1,111 @@
+//! Settings of all policies: as they are shown, and as docs/policies.md explains them.
+
+use crate::volume::devices;
+use braid_base::DeviceClass;
+use braid_policy::{DeviceView, NAMES, parse, parse_with_keys, written};
+
+fn three() -> Vec<DeviceView> {
+    devices(&[(DeviceClass::Ssd, 100), (DeviceClass::Hdd, 400), (DeviceClass::Hdd, 400)])
+}
+
+/// Every policy, so that between them every setting is taken: some are taken only beside others.
+const ALL: &[&str] = &[
+    "equi,memory=90s,horizon=1500ms,margin=3",
+    "wardrop,period=12500us,alpha=0.1,allocation-only",
+    "wardrop,period=1min,average=period,no-migration",
+    "working-set,window=7%,water-mark=20GB,idle=1500us,new-data=64MiB,change=7%,rows=1K,reorganizations=2",
+    "working-set,window=90s,water-mark=12.5%",
+    "pass",
+    "hystor",
+    "pass,order=epoch,window=7%,max-lag=400MiB,max-lag-time=1500ms,base=20us,idle=20min,on-disk-failure=stop",
+    "pass,window=17sectors",
+    "hystor,write-back=7%,dirty-high=29%,dirty-low=14%,period=1h,memory=70KiB,bypass=off",
+    "exclusive,cache=7%,page=10MiB,period=90min,rate=12MB,bypass=4MiB",
+    "exclusive,mode=write-through,evict=s3-fifo,threshold=3",
+    "inclusive,dirty-high=7%,dirty-low=3%",
+    "inclusive,mode=write-through,evict=s3-fifo",
+    "raid1,reads=md",
+    "raid1,write-behind,limit=7MiB",
+    "ssd-only",
+    "hdd-only",
+    "stripe",
+    "static,ssd=7%",
+    "static,d0=29%",
+    "ssd-first,cache=7%,evict=s3-fifo,threshold=1,bypass=4MiB",
+    "cache,cache=29%,mode=write-back,dirty-high=7%,dirty-low=6%,evict=s3-fifo,bypass=128KiB",
+    "cache",
+];
+
+/// `braid policy` printed `bypass=4 MiB`, which a shell takes for two words.
+#[test]
+fn a_policy_is_shown_in_the_form_in_which_it_is_read() {
+    let devices = three();
+    for name in NAMES {
+        let is_there = |text: &&str| text.split(',').next() == Some(name);
+        assert!(ALL.iter().any(|text| is_there(&text)), "no settings of {name} are tried");
+    }
+    for text in ALL {
+        let shown = written(&*parse(text, &devices).expect(text));
+        let one_word = |c: char| c.is_ascii_alphanumeric() || "-=,.%".contains(c);
+        assert!(shown.chars().all(one_word), "{shown} is not one word of a shell");
+        let again =
+            parse(&shown, &devices).unwrap_or_else(|error| panic!("{text} is shown as {shown}: {error}"));
+        assert_eq!(written(&*again), shown, "{text}");
+        // What was given in short is shown in short; the shares of `static` are shown by device.
+        let given = text.split(',').skip(1).filter(|part| !part.starts_with("ssd="));
+        for part in given.filter(|part| *part != "rows=1K") {
+            assert!(shown.split(',').any(|setting| setting == part), "{part} of {text} is shown as {shown}");
+        }
+    }
+    let shown = written(&*parse("pass", &devices).expect("it has defaults"));
+    assert!(shown.contains("window=400Ksectors,max-lag=400MiB,"), "{shown}");
+    let shown = written(&*parse("exclusive", &devices).expect("it has defaults"));
+    assert!(shown.contains("page=10MB,period=1h,rate=12MB,"), "{shown}");
+}
+
+/// The rows of the page: policy and setting.
+fn documented() -> Vec<(String, String)> {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/policies.md");
+    let page = std::fs::read_to_string(path).expect(path);
+    let (mut policies, mut rows) = (Vec::new(), Vec::new());
+    for line in page.lines() {
+        let quoted = || line.split('`').skip(1).step_by(2).map(str::to_owned);
+        if line.starts_with("## ") {
+            policies = quoted().collect();
+        } else if line.starts_with("| `") {
+            let setting = quoted().next().expect("a row begins with the setting");
+            rows.extend(policies.iter().map(|policy| (policy.clone(), setting.clone())));
+        }
+    }
+    rows
+}
+
+#[test]
+fn the_page_of_policies_has_every_setting_and_no_other() {
+    let devices = three();
+    let mut known = Vec::new();
+    for text in ALL {
+        let (policy, keys) = parse_with_keys(text, &devices).expect(text);
+        let is_place = |key: &str| key.starts_with('d') && key[1..].parse::<u32>().is_ok();
+        let name = |key: &'static str| if is_place(key) { "dN" } else { key };
+        known.extend(keys.into_iter().map(|key| (policy.name().to_owned(), name(key).to_owned())));
+    }
+    known.sort();
+    known.dedup();
+    let mut rows = documented();
+    rows.sort();
+    let twice = rows.windows(2).find(|pair| pair[0] == pair[1]);
+    assert_eq!(twice, None, "docs/policies.md has a setting twice");
+    let missing: Vec<_> = known.iter().filter(|row| !rows.contains(row)).collect();
+    assert!(missing.is_empty(), "docs/policies.md does not have {missing:?}");
+    let unknown: Vec<_> = rows.iter().filter(|row| !known.contains(row)).collect();
+    assert!(unknown.is_empty(), "docs/policies.md has what no policy takes: {unknown:?}");
+}
+
+#[test]
+fn an_unknown_setting_is_refused_with_where_to_look_them_up() {
+    let error = parse("pass,max-lga=1GiB", &three()).err().expect("there is no such setting").to_string();
+    for part in ["max-lga", "max-lag", "docs/policies.md"] {
+        assert!(error.contains(part), "{error}");
+    }
+}
