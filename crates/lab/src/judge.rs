@@ -41,6 +41,8 @@ pub enum Ruling {
     Undecided,
     /// It does not hold.
     Fails,
+    /// The runs were too short to say.
+    TooShort,
 }
 
 impl Ruling {
@@ -51,6 +53,7 @@ impl Ruling {
             Ruling::OtherMargin => "holds, by another margin",
             Ruling::Undecided => "undecided",
             Ruling::Fails => "does not hold",
+            Ruling::TooShort => "too short to judge",
         }
     }
 }
@@ -105,9 +108,25 @@ pub fn shown_with_spread(mean: f64, half_width: f64) -> String {
     if half_width == 0.0 { shown(mean) } else { format!("{} ± {}", shown(mean), shown(half_width)) }
 }
 
-/// Tests all claims of an experiment, by the tables of each seed.
-pub(crate) fn judge(experiment: &Experiment, seeds: &[Vec<Table>]) -> Vec<Judged> {
-    experiment.claims.iter().map(|claim| judged(experiment, seeds, claim)).collect()
+/// Tests all claims of an experiment, by the tables of each seed. Runs that were shortened (`quick`) tell nothing of what holds: they give numbers, and no
+/// ruling.
+pub(crate) fn judge(experiment: &Experiment, seeds: &[Vec<Table>], quick: bool) -> Vec<Judged> {
+    let judged = experiment.claims.iter().map(|claim| judged(experiment, seeds, claim));
+    if quick { judged.map(Judged::unruled).collect() } else { judged.collect() }
+}
+
+impl Judged {
+    fn unruled(mut self) -> Judged {
+        for verdict in &mut self.verdicts {
+            verdict.ruling = verdict.ruling.map(|_| Ruling::TooShort);
+            verdict
+                .numbers
+                .iter_mut()
+                .for_each(|number| number.ruling = number.ruling.map(|_| Ruling::TooShort));
+        }
+        self.why = None;
+        self
+    }
 }
 
 fn judged(experiment: &Experiment, seeds: &[Vec<Table>], claim: &Claim) -> Judged {

@@ -6,12 +6,14 @@ use crate::estimate::Estimate;
 use crate::experiment::{Axis, Counting, Experiment, Measure, Published, Quantity, Series, Test};
 use crate::judge::{self, Judged, shown_with_spread};
 use crate::outcome::DeviceOutcome;
+use crate::sweep::sweep_told;
 use crate::{
     DeviceSetup, Distribution, Error, Load, OWN, Outcome, Progress, Result, Setup, WarmUp, parse_network,
-    sweep,
 };
 use braid_base::{Bytes, DeviceClass, Nanos};
 use serde::Serialize;
+use std::collections::BTreeSet;
+use std::ops::ControlFlow;
 
 /// An experiment that has been run: plain data, the same on every machine.
 #[derive(Clone, PartialEq, Debug, Serialize)]
@@ -149,11 +151,16 @@ const QUICK: f64 = 0.05;
 /// What a quick study runs of a load that is else measured whole, in seconds.
 const QUICK_WHOLE: f64 = 2.0;
 
-/// Runs experiments, and calls `progress` about ten times a second.
+/// Runs experiments, and calls `progress` about ten times a second, and `ended` with each experiment whose simulations have all ended, once.
 ///
 /// # Errors
 /// The first simulation that failed.
-pub fn study(experiments: &[&Experiment], how: How, progress: impl FnMut(&Progress)) -> Result<Vec<Study>> {
+pub fn study(
+    experiments: &[&Experiment],
+    how: How,
+    mut progress: impl FnMut(&Progress),
+    mut ended: impl FnMut(&Experiment),
+) -> Result<Vec<Study>> {
     let mut setups: Vec<Setup> = Vec::new();
     // By experiment and seed.
     let mut needed: Vec<Vec<Vec<usize>>> = Vec::new();
@@ -171,7 +178,20 @@ pub fn study(experiments: &[&Experiment], how: How, progress: impl FnMut(&Progre
         }
         needed.push(seeds);
     }
-    let runs: Vec<Outcome> = sweep(&setups, how.threads, progress)
+    let mut awaited: Vec<BTreeSet<usize>> =
+        needed.iter().map(|seeds| seeds.iter().flatten().copied().collect()).collect();
+    let show = |how_far: &Progress| {
+        progress(how_far);
+        ControlFlow::Continue(())
+    };
+    let ended_at = |place: usize| {
+        for (experiment, awaited) in experiments.iter().zip(&mut awaited) {
+            if awaited.remove(&place) && awaited.is_empty() {
+                ended(experiment);
+            }
+        }
+    };
+    let runs: Vec<Outcome> = sweep_told(&setups, how.threads, show, ended_at)
         .into_iter()
         .zip(&setups)
         .map(|(run, setup)| {
@@ -324,7 +344,7 @@ fn means(seeds: &[Vec<Table>]) -> Vec<Table> {
 }
 
 fn put_together(experiment: &Experiment, how: How, seeds: &[Vec<Table>]) -> Study {
-    let claims = judge::judge(experiment, seeds);
+    let claims = judge::judge(experiment, seeds, how.quick);
     let times = Lengths::of(experiment, how);
     let owned = |texts: &[&str]| texts.iter().map(|&text| text.to_owned()).collect::<Vec<_>>();
     Study {

@@ -60,7 +60,17 @@ pub fn sweep(
 pub fn sweep_while(
     setups: &[Setup],
     threads: Option<usize>,
+    progress: impl FnMut(&Progress) -> ControlFlow<()>,
+) -> Vec<Result<Run>> {
+    sweep_told(setups, threads, progress, |_| {})
+}
+
+/// As [`sweep_while`], and tells the place of each simulation that has ended, in whatever order they do.
+pub(crate) fn sweep_told(
+    setups: &[Setup],
+    threads: Option<usize>,
     mut progress: impl FnMut(&Progress) -> ControlFlow<()>,
+    mut ended_at: impl FnMut(usize),
 ) -> Vec<Result<Run>> {
     let cores = || std::thread::available_parallelism().map_or(1, |cores| cores.get());
     let threads = threads.unwrap_or_else(cores).clamp(1, setups.len().max(1));
@@ -87,7 +97,10 @@ pub fn sweep_while(
         drop(done);
         loop {
             match ended.recv_timeout(LOOK) {
-                Ok((place, result)) => results[place] = Some(result),
+                Ok((place, result)) => {
+                    results[place] = Some(result);
+                    ended_at(place);
+                }
                 Err(mpsc::RecvTimeoutError::Timeout) => {}
                 Err(mpsc::RecvTimeoutError::Disconnected) => return,
             }

@@ -55,7 +55,7 @@ load, variant_of; {x} is the value on the axis), tables (measure, unit, more_is_
 a value for each one on the axis, null if no seed has one; half_widths and seeds_without, which have none, likewise; and
 paper_values: series_index, axis_value, low, high), claims (claim, place, verdicts, why), published, calibrated,
 contradictions, differs, differs_in_all.
-  verdicts: of (the series that it is about), ruling (holds, other_margin, undecided, fails; null if numbers are
+  verdicts: of (the series that it is about), ruling (holds, other_margin, undecided, fails, too_short; null if numbers are
     only shown), and numbers (quantity, claimed, ours, ours_low, ours_high, ratio of ours to the paper's, needed, ruling)")]
 struct Run {
     #[command(flatten)]
@@ -165,14 +165,14 @@ fn write_report(report: &Report, output: Output) -> Result<()> {
     let begun = Instant::now();
     let everything = ["all".to_owned()];
     let ids = if report.ids.is_empty() { &everything[..] } else { &report.ids };
-    // What cannot be written later is refused before the work.
-    write(&report.output, "")?;
+    // What cannot be written later is refused before the work. A page that is there stays until the new one is whole.
+    let unfinished = Unfinished::begin(&report.output)?;
     if let Some(directory) = &report.svg {
         std::fs::create_dir_all(directory)
             .map_err(|error| cannot("make the directory", directory, &error))?;
     }
     let studies = studies(ids, &report.options)?;
-    write(&report.output, &page(&studies))?;
+    unfinished.finish(&page(&studies))?;
     let mut svg_paths = Vec::new();
     for figure in report.svg.iter().flat_map(|_| studies.iter().flat_map(figures)) {
         let path = report.svg.as_deref().unwrap_or(Path::new(".")).join(&figure.file_name);
@@ -192,6 +192,55 @@ fn write_report(report: &Report, output: Output) -> Result<()> {
         format!("wrote {page}{plots}: {} experiments", written.experiment_count)
     });
     Ok(())
+}
+
+/// A page that is being made, beside its place until it is whole.
+struct Unfinished {
+    place: PathBuf,
+    beside: PathBuf,
+}
+
+impl Unfinished {
+    fn begin(place: &Path) -> Result<Unfinished> {
+        // The page replaces what a link names, and not the link.
+        let place = place.canonicalize().unwrap_or_else(|_| place.to_owned());
+        let is_special = place.metadata().is_ok_and(|there| !there.is_file());
+        let beside = match place.file_name() {
+            Some(name) if !is_special => {
+                let mut unfinished = std::ffi::OsString::from(".");
+                unfinished.push(name);
+                unfinished.push(format!(".{}", std::process::id()));
+                place.with_file_name(unfinished)
+            }
+            // A pipe has no place beside it.
+            _ => place.clone(),
+        };
+        if !is_special {
+            std::fs::write(&beside, "").map_err(|error| cannot("write", &place, &error))?;
+        }
+        Ok(Unfinished { place, beside })
+    }
+
+    fn finish(self, text: &str) -> Result<()> {
+        write(&self.beside, text)?;
+        match self.beside == self.place {
+            true => Ok(()),
+            false => std::fs::rename(&self.beside, &self.place)
+                .map_err(|error| cannot("write", &self.place, &error)),
+        }
+    }
+}
+
+impl Drop for Unfinished {
+    fn drop(&mut self) {
+        // After a success it has another name.
+        if self.beside != self.place
+            && self.beside.exists()
+            && let Err(error) = std::fs::remove_file(&self.beside)
+        {
+            tracing::warn!("{} was left: {error}", self.beside.display());
+        }
+    }
 }
 
 fn write(path: &Path, text: &str) -> Result<()> {
@@ -224,7 +273,7 @@ fn list(output: Output) {
     });
 }
 
-/// Runs what was asked for, with a bar.
+/// Runs what was asked for, with a bar, and says of each experiment when it has ended.
 fn studies(ids: &[String], options: &Options) -> Result<Vec<Study>> {
     let experiments = find(ids).map_err(|error| failure(&error))?;
     let how = How {
@@ -234,7 +283,12 @@ fn studies(ids: &[String], options: &Options) -> Result<Vec<Study>> {
         threads: options.threads.map(usize::from),
     };
     let bar = Bar::new();
-    let studies = study(&experiments, how, |progress| bar.show(progress));
+    let mut count = 0;
+    let ended = |experiment: &Experiment| {
+        count += 1;
+        bar.say(&format!("{} has ended: {count} of {}", experiment.id, experiments.len()));
+    };
+    let studies = study(&experiments, how, |progress| bar.show(progress), ended);
     bar.end();
     studies.map_err(|error| failure(&error))
 }

@@ -36,6 +36,11 @@ impl Bar {
         self.bar.set_message(text);
     }
 
+    /// A line above the bar, also where there is none because standard error is no terminal.
+    pub fn say(&self, line: &str) {
+        self.bar.suspend(|| eprintln!("{line}"));
+    }
+
     /// Removes the bar.
     pub fn end(&self) {
         self.bar.finish_and_clear();

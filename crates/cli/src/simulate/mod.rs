@@ -6,7 +6,7 @@ mod table;
 
 use crate::output::{Output, complain};
 use crate::trace::reading::Content;
-pub use bar::Bar;
+pub use bar::{Bar, clock};
 use best::Best;
 use braid_base::{Bytes, DeviceClass, Nanos};
 use braid_control::{Error, ErrorKind, Result};

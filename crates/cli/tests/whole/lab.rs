@@ -54,7 +54,10 @@ fn a_report_is_one_page_and_its_plots() {
     let path = |name| machine.path(name).display().to_string();
     let (page, plots) = (path("lab.html"), path("plots"));
     let words = ["lab", "report", "wardrop/fig9", "--quick", "--output", &page, "--svg", &plots];
-    let written = machine.json(&words);
+    std::fs::write(&page, "an earlier page").unwrap();
+    let ended = machine.braid(&[&words[..], &["--json"]].concat());
+    assert!(ended.stderr.contains("wardrop/fig9"), "it says which experiment has ended: {}", ended.stderr);
+    let written: Value = serde_json::from_str(&ended.stdout).unwrap();
     assert_eq!(written["experiment_count"], 1);
     let page = std::fs::read_to_string(&page).unwrap();
     assert!(page.starts_with("<!DOCTYPE html>") && page.contains("<svg ") && !page.contains("<script"));
@@ -73,6 +76,16 @@ fn what_is_wrong_is_named_with_what_would_be_right() {
         "usage",
         &["'wardrop/fig2'", "wardrop/fig1", "wardrop/table3"],
     );
+    // It was emptied before the work began, and stayed so if nothing came of that.
+    let page = machine.path("lab.html");
+    std::fs::write(&page, "an earlier page").unwrap();
+    let words = ["lab", "report", "wardrop/fig2", "--output", "lab.html"];
+    machine.refused(&words, "usage", &["wardrop/fig1"]);
+    assert_eq!(std::fs::read_to_string(&page).unwrap(), "an earlier page");
+    let others = std::fs::read_dir(page.parent().unwrap()).unwrap();
+    let left =
+        others.filter(|entry| entry.as_ref().unwrap().file_name().to_string_lossy().starts_with(".lab"));
+    assert_eq!(left.count(), 0, "nothing is left beside it");
     machine.refused(
         &["lab", "report", "wardrop/fig9", "--output", "/nowhere/at/all.html"],
         "io",

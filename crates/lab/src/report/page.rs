@@ -203,7 +203,11 @@ fn verdicts(judged: &Judged) -> String {
 
 /// What holds as published stands apart from the rest.
 fn marked(ruling: Ruling) -> String {
-    let class = if ruling == Ruling::Holds { "holds" } else { "fails" };
+    let class = match ruling {
+        Ruling::Holds => "holds",
+        Ruling::TooShort => "faint",
+        Ruling::OtherMargin | Ruling::Undecided | Ruling::Fails => "fails",
+    };
     format!("<span class=\"{class}\">{ruling}</span>")
 }
 

@@ -2,11 +2,12 @@
 
 use super::*;
 use crate::experiments::find;
+use crate::judge::Ruling;
 use crate::study::{How, study};
 
 fn studies() -> Vec<Study> {
     let experiments = find(&["wardrop/fig9".to_owned(), "wardrop/table3".to_owned()]).unwrap();
-    study(&experiments, How { seed: 1, seeds: 1, quick: true, threads: None }, |_| {}).unwrap()
+    study(&experiments, How { seed: 1, seeds: 1, quick: true, threads: None }, |_| {}, |_| {}).unwrap()
 }
 
 /// Reads elements as XML would, and gives their names with their attributes.
@@ -91,7 +92,29 @@ fn the_same_experiment_gives_the_same_page_on_one_thread() {
     let experiments = find(&["wardrop/fig9".to_owned()]).unwrap();
     let page_on = |threads| {
         let how = How { seed: 1, seeds: 1, quick: true, threads: Some(threads) };
-        page(&study(&experiments, how, |_| {}).unwrap())
+        page(&study(&experiments, how, |_| {}, |_| {}).unwrap())
     };
     assert_eq!(page_on(1), page_on(2));
+}
+
+/// With runs of a twentieth it said "does not hold" of claims that hold.
+#[test]
+fn runs_that_are_too_short_give_no_ruling() {
+    let studies = studies();
+    let verdicts = || studies.iter().flat_map(|study| &study.claims).flat_map(|claim| &claim.verdicts);
+    let rulings = || verdicts().filter_map(|verdict| verdict.ruling);
+    assert!(rulings().count() > 0 && rulings().all(|ruling| ruling == Ruling::TooShort));
+    let of_numbers = || verdicts().flat_map(|verdict| &verdict.numbers).filter_map(|number| number.ruling);
+    assert!(of_numbers().count() > 0 && of_numbers().all(|ruling| ruling == Ruling::TooShort));
+    assert!(!page(&studies).contains(Ruling::Fails.words()));
+}
+
+#[test]
+fn each_experiment_is_told_of_once_when_it_has_ended() {
+    let experiments = find(&["wardrop/fig9".to_owned(), "wardrop/table3".to_owned()]).unwrap();
+    let how = How { seed: 1, seeds: 1, quick: true, threads: None };
+    let mut ended = Vec::new();
+    study(&experiments, how, |_| {}, |experiment| ended.push(experiment.id)).unwrap();
+    ended.sort_unstable();
+    assert_eq!(ended, ["wardrop/fig9", "wardrop/table3"]);
 }
