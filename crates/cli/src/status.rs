@@ -1,5 +1,7 @@
 //! `braid status`: all volumes in a line each, or one in full.
 
+mod policy;
+
 use crate::output::Output;
 use crate::table::Table;
 use crate::watch::{Rates, watch};
@@ -172,25 +174,7 @@ fn head(status: &StatusReport) -> String {
     let share = percent(status.mapped_bytes as f64 / status.size_bytes as f64);
     let copies = if *copies == 1 { "one copy".to_owned() } else { format!("{copies} copies") };
     text += &format!("  size    {size}, {mapped} mapped ({share}); extents of {extent}, {copies}\n");
-    if status.deferred_bytes > 0 {
-        let deferred = Bytes(status.deferred_bytes);
-        let share = percent(status.deferred_bytes as f64 / status.size_bytes as f64);
-        text += &format!("  behind  {deferred} ({share}) lie on the SSDs alone, and are copied later\n");
-    }
-    if let Some(unapplied) = status.unapplied_bytes {
-        let why = status.unapplied_failure.as_ref().map_or_else(String::new, |why| format!(": {why}"));
-        let unapplied = Bytes(unapplied);
-        text += &format!(
-            "  recovery in the background: {unapplied} are in the disk's journal, and not in their place yet{why}\n"
-        );
-    } else if policy.contains("order=epoch") {
-        text += &match status.epoch {
-            Some(epoch) => {
-                format!("  epoch   {epoch}: the disk alone is the volume as it was when that ended\n")
-            }
-            None => "  epoch   none yet: the disk alone is not a state of the volume\n".to_owned(),
-        };
-    }
+    text += &policy::lines(status);
     text += &format!("  policy  {policy}\n");
     for uri in &status.nbd_uris {
         text += &format!("  nbd     {uri}\n");
@@ -219,7 +203,10 @@ fn devices(status: &StatusReport, rates: Option<&Rates>) -> String {
             device.device.clone(),
             device.class.clone(),
             device.model.clone().unwrap_or_else(|| "-".to_owned()),
-            format!("{} of {}", Bytes(device.used_bytes), Bytes(device.slots_bytes)),
+            match is_lost(device) {
+                true => device.state.clone(),
+                false => format!("{} of {}", Bytes(device.used_bytes), Bytes(device.slots_bytes)),
+            },
             percent(device.data_share),
             percent(device.requests_share),
             time(device.response.response_ns_mean),
@@ -244,6 +231,11 @@ fn devices(status: &StatusReport, rates: Option<&Rates>) -> String {
         }
     }
     text
+}
+
+/// Whether nothing of a device counts, for it is not there or not used.
+fn is_lost(device: &DeviceReport) -> bool {
+    matches!(device.state.as_str(), "missing" | "failed")
 }
 
 /// How far the removal of a device is; nothing if it stays.

@@ -1,6 +1,7 @@
 //! What status says: for people, for scripts, and while it is watched.
 
 use crate::machine::{Machine, have, number, qemu_io_ok};
+use crate::replace::wait_until;
 use serde_json::Value;
 use std::io::{BufRead, BufReader};
 use std::process::Stdio;
@@ -59,6 +60,24 @@ fn people_see_every_device_and_every_volume() {
     }
     assert!(machine.ok(&["status", "other"]).contains("braid serve other"));
     assert_eq!(machine.json(&["status"])["volumes"].as_array().unwrap().len(), 2);
+}
+
+/// The bound stood in the policy's settings alone, and the most that was behind in JSON alone.
+#[test]
+fn what_pass_leaves_to_the_ssd_is_bounded_and_shown() {
+    let machine = Machine::new();
+    let devices = ["--ssd", "a.img,size=64MiB", "--hdd", "b.img,size=64MiB", "--copies", "2"];
+    machine.ok(&[&["create", "vault"], &devices[..], &["--policy", "pass,window=1MiB,max-lag-time=2s"]].concat());
+    let daemon = machine.serve(&["vault"]);
+    let figures = || machine.json(&["status", "vault"])["devices"][1]["policy_figures"].clone();
+    wait_until("the bound is known", || figures()["behind_bound_bytes"] == f64::from(2 << 20));
+    assert_eq!(figures()["behind_bound_seconds"], 2.0);
+    let text = machine.ok(&["status", "vault"]);
+    // Nothing but Braid can mount a disk that was not made for that.
+    for part in ["behind  0 B", "2 MiB", "layout=tail"] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    assert_eq!(daemon.terminate().status, 0);
 }
 
 #[test]

@@ -88,8 +88,12 @@ impl Totals {
     }
 }
 
+/// Slots in use. On a device that is not there, or is not used, nothing is: what it had is made again, or lost.
 fn used_slots(device: &DeviceStatus) -> u64 {
-    u64::from(device.slots - device.free)
+    match device.state {
+        DeviceState::Missing | DeviceState::Failed => 0,
+        _ => u64::from(device.slots - device.free),
+    }
 }
 
 fn guest_requests(device: &DeviceStatus) -> u64 {

@@ -171,7 +171,7 @@ pub struct DeviceReport {
     pub size_bytes: u64,
     /// Room for extents.
     pub slots_bytes: u64,
-    /// Of that in use.
+    /// Of that in use; nothing on a device that is missing or failed.
     pub used_bytes: u64,
     /// Its share of all that is in use.
     pub data_share: f64,

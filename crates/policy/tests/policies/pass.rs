@@ -291,3 +291,16 @@ fn by_epochs_the_disk_gets_all_that_is_behind_as_a_whole() {
     assert_eq!(parse(&again, &volume.devices).unwrap().settings(), policy.settings());
     assert!(parse("pass,order=random", &volume.devices).is_err());
 }
+
+/// What the loss of an SSD may cost at most was known to readers of the policy's settings alone, in bytes or as a share.
+#[test]
+fn what_the_disk_may_lack_at_most_is_a_figure_of_it() {
+    let volume = pair();
+    let mut policy = pass("max-lag=50%,max-lag-time=1500ms", &volume);
+    plan(&mut *policy, &volume);
+    assert_eq!(policy.figures(SSD), []);
+    let size = (KIB * 128 * 800).0 as f64;
+    let figures =
+        [("behind_highest_bytes", 0.0), ("behind_bound_bytes", size / 2.0), ("behind_bound_seconds", 1.5)];
+    assert_eq!(policy.figures(HDD), figures);
+}

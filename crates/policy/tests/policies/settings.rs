@@ -1,8 +1,8 @@
 //! Settings of all policies: as they are shown, and as docs/policies.md explains them.
 
-use crate::volume::devices;
+use crate::volume::{Volume, devices};
 use braid_base::DeviceClass;
-use braid_policy::{DeviceView, NAMES, parse, parse_with_keys, written};
+use braid_policy::{DeviceView, NAMES, Plan, parse, parse_with_keys, written};
 
 fn three() -> Vec<DeviceView> {
     devices(&[(DeviceClass::Ssd, 100), (DeviceClass::Hdd, 400), (DeviceClass::Hdd, 400)])
@@ -100,6 +100,31 @@ fn the_page_of_policies_has_every_setting_and_no_other() {
     assert!(missing.is_empty(), "docs/policies.md does not have {missing:?}");
     let unknown: Vec<_> = rows.iter().filter(|row| !known.contains(row)).collect();
     assert!(unknown.is_empty(), "docs/policies.md has what no policy takes: {unknown:?}");
+}
+
+/// `behind_bound_bytes` and others are known to programs alone through this page.
+#[test]
+fn the_glossary_has_every_figure_of_every_policy() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/json.md");
+    let page = std::fs::read_to_string(path).expect(path);
+    let mut volume = Volume::new(&three(), 800);
+    for text in ALL {
+        let mut policy = parse(text, &volume.devices).expect(text);
+        volume.allocate(&mut *policy, 0);
+        policy.plan(&volume.view(), &mut Plan::default());
+        for (figure, _) in volume.devices.iter().flat_map(|device| policy.figures(device.id)) {
+            let is_row = |line: &&str| {
+                line.starts_with("| ")
+                    && line.contains(policy.name())
+                    && line.contains(&format!("`{figure}`"))
+            };
+            assert!(
+                page.lines().any(|line| is_row(&line)),
+                "docs/json.md does not have {figure} of {}",
+                policy.name()
+            );
+        }
+    }
 }
 
 #[test]

@@ -1,0 +1,216 @@
+//! What a policy leaves to be known of the volume as a whole: what the loss of an SSD would cost, what the disk alone is, what moves are expected to gain.
+
+use super::{is_lost, name_of, percent};
+use braid_base::{Bytes, Nanos};
+use braid_control::{DeviceReport, StatusReport};
+
+/// Lines of the status of a volume, before that of the policy itself.
+pub fn lines(status: &StatusReport) -> String {
+    let of_pass = match name_of(&status.policy) {
+        "pass" => behind(status) + mirror(status),
+        _ => deferred(status),
+    };
+    of_pass + &epochs(status) + &gain(status)
+}
+
+/// A figure that the policy has of some devices: the highest.
+fn figure(status: &StatusReport, name: &str) -> Option<f64> {
+    let of_device = |device: &DeviceReport| device.policy_figures.get(name).copied();
+    status.devices.iter().filter_map(of_device).reduce(f64::max)
+}
+
+fn devices_left<'a>(status: &'a StatusReport, class: &str) -> impl Iterator<Item = &'a DeviceReport> {
+    status.devices.iter().filter(move |device| device.class == class && !is_lost(device))
+}
+
+/// What a copy lacks under a policy without a bound that it tells.
+fn deferred(status: &StatusReport) -> String {
+    if status.deferred_bytes == 0 {
+        return String::new();
+    }
+    let share = percent(status.deferred_bytes as f64 / status.size_bytes as f64);
+    let deferred = Bytes(status.deferred_bytes);
+    format!("  behind  {deferred} ({share}) lie on the SSDs alone, and are copied later\n")
+}
+
+/// What `pass` leaves to the SSDs: now, at most so far, and at most at all. Nothing once there is no SSD that could be lost.
+fn behind(status: &StatusReport) -> String {
+    if devices_left(status, "ssd").next().is_none() {
+        return deferred(status);
+    }
+    let (size, now) = (status.size_bytes as f64, status.deferred_bytes);
+    let share = |bytes: f64| match bytes / size {
+        share if share > 0.0 && share < 0.01 => format!("{:.2} %", share * 100.0),
+        share => percent(share),
+    };
+    let mut text = format!(
+        "  behind  {} now, {} of the volume: what the loss of the SSDs would cost",
+        Bytes(now),
+        share(now as f64)
+    );
+    if let Some(highest) = figure(status, "behind_highest_bytes") {
+        text += &format!("; {} at most so far", Bytes((highest as u64).max(now)));
+    }
+    if let Some(bound) = figure(status, "behind_bound_bytes") {
+        text += &format!("; bound {} ({})", Bytes(bound as u64), share(bound));
+    }
+    if let Some(seconds) = figure(status, "behind_bound_seconds") {
+        text += &format!(" and {}", Nanos::from_secs_f64(seconds));
+    }
+    text + "\n"
+}
+
+/// Who can read the mirror of `pass`.
+fn mirror(status: &StatusReport) -> &'static str {
+    let mut disks = devices_left(status, "hdd").peekable();
+    if disks.peek().is_none() || disks.all(|disk| disk.keeps_addresses) {
+        return "";
+    }
+    "  mirror  only Braid can read it: the disk does not hold data at the volume's addresses, so no other program can mount it. For a disk that any \
+     program can mount, create a volume with --hdd PATH,layout=tail, and copy this one to it\n"
+}
+
+/// What the disk that keeps epochs is alone.
+fn epochs(status: &StatusReport) -> String {
+    if let Some(unapplied) = status.unapplied_bytes {
+        let why = status.unapplied_failure.as_ref().map_or_else(String::new, |why| format!(": {why}"));
+        let unapplied = Bytes(unapplied);
+        return format!(
+            "  recovery in the background: {unapplied} are in the disk's journal, and not in their place yet{why}\n"
+        );
+    }
+    let is_kept = name_of(&status.policy) == "pass" && status.policy.contains("order=epoch");
+    let lost = status.devices.iter().find(|device| device.class == "ssd" && is_lost(device));
+    match (status.epoch, lost) {
+        _ if !is_kept => String::new(),
+        (Some(epoch), _) => {
+            format!("  epoch   {epoch}: the disk alone is the volume as it was when that ended\n")
+        }
+        (None, Some(lost)) if devices_left(status, "ssd").next().is_none() => format!(
+            "  epoch   none: the disk alone is the volume now, and has all that is written. Epochs begin again with a new SSD: braid device replace {} {} PATH\n",
+            status.name, lost.device
+        ),
+        (None, _) => {
+            "  epoch   none yet: the disk is still to get its first copy of everything, and until then only the SSDs have the volume whole\n"
+                .to_owned()
+        }
+    }
+}
+
+/// What `working-set` expects of the moves that it makes, or made last.
+fn gain(status: &StatusReport) -> String {
+    let of_device = |device: &DeviceReport| device.policy_figures.get("expected_gain_ms_per_second").copied();
+    let gains: Vec<f64> = status.devices.iter().filter_map(of_device).collect();
+    let sum: f64 = gains.iter().sum();
+    match gains.is_empty() {
+        true => String::new(),
+        false if sum == 0.0 => "  gain    no reorganization has moved anything to an SSD yet\n".to_owned(),
+        false => format!(
+            "  gain    {sum:.1} ms of waiting in each second, expected of the reorganization under way, or of the last one\n"
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use braid_base::MIB;
+    use braid_control::VolumeReport;
+    use serde_json::{Value, json};
+
+    fn device(name: &str, class: &str, figures: Value) -> Value {
+        json!({
+            "device": name, "path": name, "class": class, "state": "active", "model": null, "uuid": "", "size_bytes": 0,
+            "slots_bytes": 0, "used_bytes": 0, "data_share": 0.0, "requests_share": 0.0, "in_flight": 0, "guest_read_requests": 0,
+            "guest_write_requests": 0, "guest_read_bytes": 0, "guest_written_bytes": 0, "background_bytes": 0, "flushes": 0,
+            "flush_response_ns_mean": 0, "errors": 0, "last_error": null, "response_ns_mean": 0, "response_ns_p50": 0,
+            "response_ns_p95": 0, "response_ns_p99": 0, "response_ns_p999": 0, "response_ns_max": 0, "lateness_ns_mean": null,
+            "lateness_ns_max": null, "policy_figures": figures,
+        })
+    }
+
+    /// A volume of 1 GiB, with what differs.
+    fn status(policy: &str, devices: &[Value], differs: Value) -> StatusReport {
+        let operation = json!({
+            "requests": 0, "bytes": 0, "latency_ns_mean": 0, "latency_ns_p50": 0, "latency_ns_p95": 0, "latency_ns_p99": 0,
+            "latency_ns_p999": 0, "latency_ns_max": 0,
+        });
+        let mut value = json!({
+            "name": "vault", "served": true, "uuid": "", "process_id": 1, "uptime_seconds": 1.0, "nbd_uris": [], "nbd_connections": 0,
+            "attached_file": null, "policy": policy, "size_bytes": 1 << 30, "extent_bytes": 1 << 17, "block_bytes": 4096, "copies": 2,
+            "mapped_bytes": 0, "lost_bytes": 0, "lost": [], "extra_bytes": 0, "dirty_bytes": 0, "cache_bytes": 0, "cache_limit_bytes": 0,
+        });
+        let rest = json!({
+            "map_memory_bytes": 0, "journal_bytes": 0, "behind_bytes": 0, "deferred_bytes": 0, "epoch": null, "epoch_failure": null,
+            "written_lately_bytes": 0, "stale_pages": 0, "pending_changes": 0, "durability": "power_cut", "failure": null,
+            "guests": {
+                "read": operation, "write": operation, "flush": operation, "discard_requests": 0, "cache_hits": 0, "cache_misses": 0,
+                "errors": 0,
+            },
+            "background": {
+                "migrations": 0, "migrations_stopped": 0, "migrated_bytes": 0, "mirrors": 0, "promotions": 0, "promotions_skipped": 0,
+                "write_backs": 0, "probes": 0, "commits": 0, "checkpoints": 0,
+            },
+            "devices": devices,
+        });
+        for (key, differing) in [&rest, &differs].iter().flat_map(|group| group.as_object().unwrap()) {
+            value[key] = differing.clone();
+        }
+        match serde_json::from_value(value).unwrap() {
+            VolumeReport::Served(status) => *status,
+            VolumeReport::Resting(_) => panic!("it is served"),
+        }
+    }
+
+    fn pair(disk: Value) -> [Value; 2] {
+        let mut disk = device("d1", "hdd", disk);
+        disk["keeps_addresses"] = true.into();
+        [device("d0", "ssd", json!({})), disk]
+    }
+
+    #[test]
+    fn what_pass_leaves_to_the_ssds_is_said_now_at_most_so_far_and_at_most_at_all() {
+        let bytes = |bytes: Bytes| bytes.0 as f64;
+        let figures = json!({
+            "behind_highest_bytes": bytes(MIB * 60), "behind_bound_bytes": bytes(MIB * 400), "behind_bound_seconds": 2.5,
+        });
+        let text = lines(&status("pass,order=lba", &pair(figures), json!({ "deferred_bytes": (MIB * 5).0 })));
+        for part in ["5 MiB", "0.49 %", "60 MiB", "400 MiB", "39 %", "2.50 s"] {
+            assert!(text.contains(part), "{part} is not in: {text}");
+        }
+        assert!(lines(&status("raid1", &pair(json!({})), json!({}))).is_empty());
+    }
+
+    #[test]
+    fn a_mirror_that_only_braid_can_read_is_said_to_be_one() {
+        let mut devices = pair(json!({}));
+        let says = |policy: &str, devices: &[Value]| {
+            lines(&status(policy, devices, json!({}))).contains("layout=tail")
+        };
+        assert!(!says("pass,order=lba", &devices));
+        devices[1]["keeps_addresses"] = false.into();
+        assert!(says("pass,order=lba", &devices) && !says("equi", &devices));
+    }
+
+    /// After a recovery it said "none yet: the disk alone is not a state of the volume", while the volume was served from that disk alone.
+    #[test]
+    fn a_volume_that_its_disk_alone_serves_is_not_said_to_have_no_state() {
+        let mut devices = pair(json!({}));
+        let text = |devices: &[Value]| lines(&status("pass,order=epoch", devices, json!({})));
+        let first = text(&devices);
+        devices[0]["state"] = "missing".into();
+        let alone = text(&devices);
+        assert!(first.contains("epoch") && alone.contains("epoch") && first != alone);
+        assert!(alone.contains("braid device replace vault d0") && !first.contains("replace"), "{alone}");
+        assert!(!alone.contains("behind"), "no SSD can be lost any more: {alone}");
+    }
+
+    #[test]
+    fn what_a_reorganization_is_expected_to_gain_is_said() {
+        let figures = |gain: f64| json!({ "expected_gain_ms_per_second": gain });
+        let devices = [device("d0", "hdd", figures(1.5)), device("d1", "hdd", figures(11.0))];
+        assert!(lines(&status("working-set", &devices, json!({}))).contains("12.5 ms"));
+        let none = lines(&status("working-set", &[device("d0", "hdd", figures(0.0))], json!({})));
+        assert!(none.contains("gain") && !none.contains("0.0"), "{none}");
+    }
+}
