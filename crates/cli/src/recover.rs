@@ -1,14 +1,15 @@
 //! `braid recover`.
 
 use crate::output::Output;
-use braid_base::{Bytes, Nanos};
+use crate::simulate::clock;
+use braid_base::Bytes;
 use braid_control::{Apply, LookReport, NbdAddress, RecoverReport, Result, StateDir, VolumeName};
 use clap::Args;
 
 /// Go on with a volume whose SSDs are lost, as its disk alone has it
 ///
 /// For a volume with policy pass and order=epoch that is not served, and whose SSDs are missing. Its disk holds all of it as it was when the newest epoch
-/// ended: no longer ago than max-lag says. What was written since is lost, and said, as ranges that may be larger. From then on braid serve opens it
+/// ended, which was the last commit that the disk got whole: max-lag bounds what the SSDs had beyond that. What was written since is lost, and said, as ranges that may be larger. From then on braid serve opens it
 /// from the disk, at once: what is in the disk's journal is read from there, and gets to its place in the background. Once all of it is there (braid status), or
 /// after --apply, any other program finds the volume's bytes at the same addresses of the disk, too. A new SSD: braid device replace.
 ///
@@ -21,7 +22,7 @@ Examples:
   braid recover vault && braid serve vault
   braid recover vault --apply
 
-JSON: name, epoch, age_seconds (of that epoch's end), given_up (devices), only_on_missing (device, offset_bytes, length_bytes),
+JSON: name, epoch, epoch_ended_unix_seconds, age_seconds (from then to now), given_up (devices), only_on_missing (device, offset_bytes, length_bytes),
 unapplied_bytes (in the journal, not in their place), lost (ranges that read as errors: offset_bytes, length_bytes), recovered_before;
 with --read-only also nbd_uris, in one line when ready.")]
 pub struct Arguments {
@@ -57,10 +58,9 @@ fn describe_look(look: &LookReport) -> String {
 }
 
 fn describe(report: &RecoverReport) -> String {
-    let RecoverReport { name, epoch, age_seconds, given_up, only_on_missing, lost, recovered_before, .. } =
-        report;
+    let RecoverReport { name, epoch, given_up, only_on_missing, lost, recovered_before, .. } = report;
     let newer: Bytes = only_on_missing.iter().map(|range| Bytes(range.length_bytes)).sum();
-    let ago = age_seconds.map_or_else(String::new, |age| format!(", {} ago", Nanos((age * 1e9) as u64)));
+    let ago = when(report);
     let given_up = given_up.join(", ");
     let mut text = match recovered_before {
         true => format!(
@@ -70,6 +70,9 @@ fn describe(report: &RecoverReport) -> String {
             format!("volume '{name}' is as it was at the end of epoch {epoch}{ago}, without {given_up}\n")
         }
     };
+    if newer > Bytes::ZERO && report.age_seconds.is_some() {
+        text += "how much longer the SSDs were in use is not known to the disk: max-lag, and max-lag-time where it is set, bound what they had beyond that\n";
+    }
     if newer > Bytes::ZERO {
         text += &format!("what was written after that, in up to {newer}, is lost:\n");
     }
@@ -88,6 +91,37 @@ fn describe(report: &RecoverReport) -> String {
     text
 }
 
+/// When the epoch ended: both by the calendar and before now, for a volume may be found long after it was used last.
+fn when(RecoverReport { epoch_ended_unix_seconds, age_seconds, .. }: &RecoverReport) -> String {
+    let Some(ended) = epoch_ended_unix_seconds else { return String::new() };
+    let before = age_seconds.map_or_else(String::new, |age| format!(" ({} before now)", clock(age)));
+    format!(", at {}{before}", calendar(*ended as u64))
+}
+
+/// A time since 1970 as `2026-11-25 09:15:12 UTC`.
+fn calendar(seconds: u64) -> String {
+    let (mut days, of_day) = (seconds / 86_400, seconds % 86_400);
+    let is_leap =
+        |year: u64| year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400));
+    let days_of = |year: u64| if is_leap(year) { 366 } else { 365 };
+    let mut year = 1970;
+    while days >= days_of(year) {
+        days -= days_of(year);
+        year += 1;
+    }
+    let february = if is_leap(year) { 29 } else { 28 };
+    let mut month = 1;
+    for days_of_month in [31, february, 31, 30, 31, 30, 31, 31, 30, 31, 30] {
+        if days < days_of_month {
+            break;
+        }
+        days -= days_of_month;
+        month += 1;
+    }
+    let (hour, minute, second) = (of_day / 3600, of_day / 60 % 60, of_day % 60);
+    format!("{year}-{month:02}-{:02} {hour:02}:{minute:02}:{second:02} UTC", days + 1)
+}
+
 fn next_steps(RecoverReport { name, given_up, unapplied_bytes, .. }: &RecoverReport) -> String {
     let mut text = String::new();
     if *unapplied_bytes > 0 {
@@ -101,4 +135,41 @@ fn next_steps(RecoverReport { name, given_up, unapplied_bytes, .. }: &RecoverRep
     text + &format!(
         "open it: braid serve {name}; a new SSD in the place of the lost one: braid device replace {name} {lost} PATH"
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_those_of_the_calendar() {
+        for (seconds, shown) in [
+            (0, "1970-01-01 00:00:00 UTC"),
+            (951_782_399, "2000-02-28 23:59:59 UTC"),
+            (951_782_400, "2000-02-29 00:00:00 UTC"),
+            (951_868_800, "2000-03-01 00:00:00 UTC"),
+            (1_798_761_599, "2026-12-31 23:59:59 UTC"),
+            (4_107_542_400, "2100-03-01 00:00:00 UTC"),
+        ] {
+            assert_eq!(calendar(seconds), shown);
+        }
+    }
+
+    /// A volume that was found a day later was said to have lost a day.
+    #[test]
+    fn a_volume_that_is_found_late_has_not_lost_all_of_that_time() {
+        let report = RecoverReport {
+            name: "vault".to_owned(),
+            epoch: 7,
+            epoch_ended_unix_seconds: Some(1_798_761_599.5),
+            age_seconds: Some(90_000.0),
+            given_up: vec!["d0".to_owned()],
+            only_on_missing: Vec::new(),
+            unapplied_bytes: 0,
+            lost: Vec::new(),
+            recovered_before: false,
+        };
+        let text = describe(&report);
+        assert!(text.contains("2026-12-31 23:59:59 UTC") && text.contains("25:00:00 h before now"), "{text}");
+    }
 }

@@ -4,6 +4,7 @@ use crate::machine::{Daemon, Machine, have, number, qemu_io, qemu_io_ok, skip};
 use crate::replace::wait_until;
 use serde_json::Value;
 use std::process::Command;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 /// A volume that has lost its SSD: its disk is as it was when that had 4 MiB, which was before it got 1 MiB more.
 pub fn behind_its_ssd(machine: &Machine) {
@@ -49,7 +50,10 @@ fn a_volume_goes_on_from_its_disk_as_it_was_at_the_end_of_an_epoch() {
     let report = machine.json(&["recover", "vault", "--apply"]);
     assert_eq!(number(&report, "unapplied_bytes"), 0.0, "{report}");
     assert_eq!(report["given_up"], serde_json::json!(["d0"]), "{report}");
-    assert!(number(&report, "age_seconds") >= 0.0, "{report}");
+    // When it ended by the calendar, and how long before now that was: the same moment.
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs_f64();
+    let ended = number(&report, "epoch_ended_unix_seconds");
+    assert!(ended <= now && number(&report, "age_seconds") <= now - ended, "{report}");
     let covers = |range: &Value, at: f64| {
         let (start, len) = (number(range, "offset_bytes"), number(range, "length_bytes"));
         start <= at && at < start + len
@@ -62,6 +66,14 @@ fn a_volume_goes_on_from_its_disk_as_it_was_at_the_end_of_an_epoch() {
     assert!(raw[20 << 20..21 << 20].iter().all(|&byte| byte == 0));
     let vault = machine.serve(&["vault"]);
     qemu_io_ok(&vault.uri, &["read -P 6 0 4M", "read -P 0 20M 1M", "write -P 8 5M 1M", "flush"]);
+    // The device that is gone was said to hold half of the data.
+    let status: Value = serde_json::from_str(&machine.braid(&["status", "vault", "--json"]).stdout).unwrap();
+    let (lost, disk) = (&status["devices"][0], &status["devices"][1]);
+    assert_eq!(
+        (&lost["state"], number(lost, "used_bytes"), number(lost, "data_share")),
+        (&"missing".into(), 0.0, 0.0)
+    );
+    assert!(number(disk, "used_bytes") > 0.0 && number(disk, "data_share") == 1.0, "{status}");
     assert_eq!(vault.terminate().status, 0);
 
     // With a new SSD it is what it was before.

@@ -25,7 +25,10 @@ pub struct RecoverReport {
     pub name: String,
     /// The epoch at the end of which it was what it is now.
     pub epoch: u64,
-    /// How long ago that was; null if the clock of the machine that served it did not tell.
+    /// When that was, in seconds since 1970, by the clock of the machine that served it; null if that did not tell. How much longer the SSDs were in use,
+    /// the disk does not know.
+    pub epoch_ended_unix_seconds: Option<f64>,
+    /// How long before now that was, whether or not the volume was in use since: not the age of what is lost.
     pub age_seconds: Option<f64>,
     /// The devices that were given up, by place.
     pub given_up: Vec<String>,
@@ -186,6 +189,7 @@ fn report(
     RecoverReport {
         name: name.to_string(),
         epoch,
+        epoch_ended_unix_seconds: ended.map(|ended| ended.as_secs_f64()),
         age_seconds,
         given_up,
         only_on_missing,
