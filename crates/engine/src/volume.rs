@@ -164,8 +164,10 @@ impl<R: Runtime, D: Device> Volume<R, D> {
         let Shape { extent_size, copies, .. } = core.shape;
         let (most, _) = room(&all.collect::<Vec<_>>(), &entries, &*policy, extent_size, copies);
         if core.shape.volume_size > most && !is_adopted {
+            let fitting = braid_base::written(&format!("{}B", most.0));
             let problem = format!(
-                "policy '{text}' leaves room for {most} of the volume's {}: keep less of the devices for extra copies",
+                "policy '{text}' leaves room for {most} of the volume's {}, because it keeps a part of the devices for extra copies: add a disk \
+                 (braid device add), or use a policy that keeps none; a volume for this one is created with --size {fitting} at most",
                 core.shape.volume_size
             );
             return Err(Error::new(ErrorKind::Invalid, problem));

@@ -38,6 +38,29 @@ fn a_change_of_policy_copies_nothing_and_outlives_the_daemon() {
     );
 }
 
+/// It printed `bypass=4 MiB`, which was refused.
+#[test]
+fn what_the_policy_is_shown_as_is_taken_again() {
+    let machine = Machine::new();
+    machine.create("vault", &["--policy", "cache,bypass=4MiB"]);
+    let shown = machine.ok(&["policy", "vault"]).trim().to_owned();
+    assert!(shown.ends_with("bypass=4MiB"), "{shown}");
+    assert_eq!(machine.ok(&["policy", "vault", &shown]).trim(), shown);
+}
+
+/// It said "keep less of the devices for extra copies", which is no way out of a volume that takes all of its devices.
+#[test]
+fn a_policy_without_room_for_the_volume_is_refused_with_a_size_that_it_has_room_for() {
+    let machine = Machine::new();
+    machine.create("vault", &[]);
+    let policy = "exclusive,cache=40%";
+    let problem = machine.refused(&["policy", "vault", policy], "usage", &["--size", "braid device add"]);
+    let size = problem.split("--size ").nth(1).and_then(|rest| rest.split(' ').next()).unwrap();
+    let other = Machine::new();
+    other.create("vault", &["--size", size]);
+    assert!(other.ok(&["policy", "vault", policy]).starts_with("exclusive,cache=40%"));
+}
+
 #[test]
 fn explain_says_where_a_byte_lies_and_why() {
     if !have(&["qemu-io"]) {
