@@ -41,6 +41,9 @@ pub fn run(state: &StateDir, arguments: &Arguments, output: Output) -> Result<u8
     Ok(report.exit_status())
 }
 
+/// What is said of a device that is there, and is being brought up to date.
+const RETURNING: &str = "is returning";
+
 /// So many ranges are shown to people.
 const SHOWN: usize = 20;
 
@@ -83,6 +86,12 @@ pub fn describe(report: &CheckReport) -> String {
             "degraded, and as of its last flush with {device} alone: bring that back and braid serve {name}; or, if a disk of it keeps epochs, \
              go on from the last one: braid recover {name}; or give up what {device} alone holds: braid serve {name} --distrust {device}"
         ),
+        (true, true)
+            if !report.degraded.is_empty()
+                && report.degraded.iter().all(|device| device.ends_with(RETURNING)) =>
+        {
+            format!("degraded; nothing is lost: braid serve {name} goes on bringing up to date what is there")
+        }
         (true, true) if !report.degraded.is_empty() => {
             format!("degraded; nothing is lost: bring the device back and braid serve {name}")
         }
@@ -99,4 +108,37 @@ pub fn describe(report: &CheckReport) -> String {
     text + &format!(
         "volume '{name}' is {verdict} ({mapped_extents} extents mapped, {journal_batches} journal batches to replay)"
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn report(degraded: &[&str]) -> CheckReport {
+        CheckReport {
+            name: "vault".to_owned(),
+            clean: true,
+            repairable: Vec::new(),
+            fatal: Vec::new(),
+            degraded: degraded.iter().map(|&device| device.to_owned()).collect(),
+            lost: Vec::new(),
+            only_on_missing: Vec::new(),
+            resync_bytes: 0,
+            mapped_extents: 0,
+            journal_batches: 0,
+            repaired: false,
+        }
+    }
+
+    /// After a stop while a device was returning, it said "bring the device back" of a device that was there.
+    #[test]
+    fn a_device_that_is_there_is_not_asked_for() {
+        let returning = format!("d1 {RETURNING}");
+        let asked_for = |degraded: &[&str]| describe(&report(degraded)).contains("bring the device back");
+        assert!(
+            !asked_for(&[&returning])
+                && asked_for(&["d1 is missing"])
+                && asked_for(&[&returning, "d0 is missing"])
+        );
+    }
 }
