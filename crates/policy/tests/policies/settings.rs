@@ -42,7 +42,7 @@ fn a_policy_is_shown_in_the_form_in_which_it_is_read() {
     let devices = three();
     for name in NAMES {
         let is_there = |text: &&str| text.split(',').next() == Some(name);
-        assert!(ALL.iter().any(|text| is_there(&text)), "no settings of {name} are tried");
+        assert!(ALL.iter().any(is_there), "no settings of {name} are tried");
     }
     for text in ALL {
         let shown = written(&*parse(text, &devices).expect(text));
