@@ -1,8 +1,8 @@
 //! The workloads by name.
 
 use crate::{
-    Workload, checkpoint, db2, dbench, diurnal, email, financial1, financial2, hot_cold, iometer, netapp,
-    postmark, random, refill, sequential, tpcc, tpch, websearch, webserver, zipf,
+    Workload, checkpoint, db2, dbench, diurnal, email, ext3_file, financial1, financial2, hot_cold, iometer,
+    netapp, postmark, random, refill, sequential, tpcc, tpch, websearch, webserver, zipf,
 };
 use braid_base::{BadSetting, Settings};
 
@@ -71,6 +71,7 @@ const WORKLOADS: &[(About, Make)] = &[
     (email::ABOUT, email::new),
     (tpcc::ABOUT, tpcc::new),
     (tpch::ABOUT, tpch::new),
+    (ext3_file::ABOUT, ext3_file::new),
     (financial1::ABOUT, financial1::new),
     (financial2::ABOUT, financial2::new),
     (websearch::ABOUT, websearch::new),

@@ -18,6 +18,7 @@ mod dbench;
 mod diurnal;
 mod draw;
 mod email;
+mod ext3_file;
 mod file_system;
 mod financial1;
 mod financial2;
@@ -56,6 +57,8 @@ pub struct Workload {
     span: Bytes,
     requests: Option<u64>,
     filled: Vec<Range<Bytes>>,
+    metadata: Vec<Range<Bytes>>,
+    unmeasured: u64,
     load: Arc<dyn Fn() -> Load + Send + Sync>,
 }
 
@@ -104,11 +107,20 @@ impl Workload {
         requests: Option<u64>,
         load: impl Fn() -> Load + Send + Sync + 'static,
     ) -> Workload {
-        Workload { name, span, requests, filled: vec![Bytes::ZERO..span], load: Arc::new(load) }
+        let filled = vec![Bytes::ZERO..span];
+        Workload { name, span, requests, filled, metadata: Vec::new(), unmeasured: 0, load: Arc::new(load) }
     }
 
     pub(crate) fn with_filled(self, filled: Vec<Range<Bytes>>) -> Workload {
         Workload { filled, ..self }
+    }
+
+    pub(crate) fn with_metadata(self, metadata: Vec<Range<Bytes>>) -> Workload {
+        Workload { metadata, ..self }
+    }
+
+    pub(crate) fn with_unmeasured(self, unmeasured: u64) -> Workload {
+        Workload { unmeasured, ..self }
     }
 
     /// Its name, as [`parse`] takes it.
@@ -130,6 +142,17 @@ impl Workload {
     /// beforehand: a read of what was never written would not meet a device.
     pub fn filled(&self) -> &[Range<Bytes>] {
         &self.filled
+    }
+
+    /// Where it has metadata of a file system, in order and without overlap. The caller that runs the workload says so of a request that
+    /// begins there, as a kernel does which knows what it asks for.
+    pub fn metadata(&self) -> &[Range<Bytes>] {
+        &self.metadata
+    }
+
+    /// How many requests come before those that count: earlier runs of the same programme.
+    pub fn unmeasured(&self) -> u64 {
+        self.unmeasured
     }
 
     /// Starts it from the beginning.

@@ -1,9 +1,9 @@
-//! IOmeter's access specifications, TPC-H's scan, the parallel program: against the tables at the head of their files.
+//! IOmeter's access specifications, TPC-H's scan, the parallel program, a large file: against the tables at the head of their files.
 
 mod measure;
 
-use braid_base::{Bytes, GIB, KIB, MIB, Op};
-use braid_workload::{Load, Step, parse};
+use braid_base::{Bytes, GIB, KIB, MIB, Nanos, Op};
+use braid_workload::{Load, Step, Workload, parse};
 use measure::{assert_near, figures, requests};
 
 #[test]
@@ -107,4 +107,55 @@ fn processes_of_a_parallel_program_compute_once_a_round() {
             .sum();
         assert_near("seconds", thought, 21.0, 0.0);
     }
+}
+
+#[test]
+fn a_read_of_a_large_file_waits_for_the_indirect_blocks_that_are_not_in_memory() {
+    let run = "ext3-file-like,file=5GiB,read=4MiB";
+    let is_metadata =
+        |workload: &Workload, offset: Bytes| workload.metadata().iter().any(|range| range.contains(&offset));
+    for (clients, cache) in [(1, "1GiB"), (3, "1GiB"), (3, "64KiB")] {
+        let workload = parse(&format!("{run},runs=3,clients={clients},cache={cache}"), 7).expect("sound");
+        let all = requests(&workload, usize::MAX);
+        assert_eq!(workload.requests(), Some(all.len() as u64));
+        assert!(all.iter().all(|(_, _, r)| r.op == Op::Read && r.len == KIB * 4));
+        let (indirect, data): (Vec<_>, Vec<_>) =
+            all.iter().map(|(.., r)| r.offset).partition(|&offset| is_metadata(&workload, offset));
+        assert_eq!(data.len(), 3 * 1024);
+        // 1,280 of the first level, two of the second and one of the third.
+        let places: Bytes = workload.metadata().iter().map(|range| range.end - range.start).sum();
+        assert_eq!((places, workload.span()), (KIB * 4 * 1283, GIB * 5 + KIB * 4 * 1283));
+        // The last run: none of them twice if there is memory for all.
+        let last = &all[workload.unmeasured() as usize..];
+        let mut read: Vec<Bytes> =
+            last.iter().map(|(.., r)| r.offset).filter(|&o| is_metadata(&workload, o)).collect();
+        let count = read.len();
+        read.sort_unstable();
+        read.dedup();
+        assert_eq!(count == read.len(), cache == "1GiB", "{count} reads of {} indirect blocks", read.len());
+        assert_eq!(last.len(), count + 1024);
+        // Of 1,280, so many are on the way to one of 1,024 places.
+        assert_near(
+            "indirect blocks",
+            read.len() as f64,
+            1280.0 * (1.0 - (-1024.0_f64 / 1280.0).exp()),
+            0.05,
+        );
+        assert!(indirect.len() >= 3 * read.len() * 9 / 10);
+    }
+}
+
+#[test]
+fn the_way_to_a_place_of_a_large_file_is_read_from_the_highest_level_down() {
+    let workload = parse("ext3-file-like,file=1TiB,read=4KiB,runs=2,pause=3s", 1).expect("sound");
+    let all = requests(&workload, usize::MAX);
+    assert_eq!((all.len(), workload.unmeasured()), (8, 4));
+    for run in all.chunks(4) {
+        let offset: Vec<Bytes> = run.iter().map(|(.., r)| r.offset).collect();
+        assert!(offset.is_sorted(), "each lies before what it points to: {offset:?}");
+        let start = |n: usize| workload.metadata().iter().position(|range| range.contains(&offset[n]));
+        assert!((0..3).all(|level| start(level).is_some()) && start(3).is_none());
+    }
+    assert_eq!(all[4].0, Nanos::from_secs(3), "time between the runs");
+    assert_ne!(all[3].2.offset, all[7].2.offset, "places of their own");
 }
