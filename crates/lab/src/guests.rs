@@ -9,6 +9,7 @@
 
 use crate::computing::{Burst, Processors};
 use crate::gate::Gate;
+use crate::memory::Memory;
 use crate::recorder::Recorder;
 use crate::series::Series;
 use crate::settling::Course;
@@ -17,11 +18,12 @@ use crate::sweep::Gauge;
 use crate::verify::Verifier;
 use crate::{Beyond, Error, ErrorKind, Result, Setup};
 use braid_base::{Arrival, Bytes, Nanos, Op, Request, SECTOR};
-use braid_engine::{Durability, Export, Volume};
-use braid_runtime::{Arena, Buf, Device, Event, Runtime};
+use braid_engine::{Durability, Export, Hints, Volume};
+use braid_runtime::{Arena, Device, Event, Runtime};
 use braid_sim::World;
 use braid_workload::{Client, Step};
 use std::cell::{Cell, RefCell};
+use std::ops::Range;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -29,6 +31,9 @@ use std::sync::Arc;
 pub(crate) struct Guests<D: Device> {
     pub rt: World,
     pub volume: Volume<World, D>,
+    /// The same for requests for metadata, and where that is.
+    for_metadata: Volume<World, D>,
+    metadata: Vec<Range<Bytes>>,
     pub recorder: RefCell<Recorder>,
     pub series: RefCell<Series>,
     pub course: RefCell<Course>,
@@ -56,56 +61,6 @@ pub(crate) struct Guests<D: Device> {
     gauge: Arc<Gauge>,
 }
 
-/// What requests read into and write from.
-enum Memory {
-    /// All the same bytes, for nobody looks at them: a view of them for each length, by its sectors. To make one for each
-    /// request takes longer than to find it.
-    Shared(Box<[Buf]>),
-    /// Bytes of their own.
-    Own(Buffers),
-}
-
-/// Buffers of an arena, of which the last few stay at hand: most requests are as long as the ones before them, and then
-/// the arena need not be cut up and joined again for each.
-struct Buffers {
-    arena: Arena,
-    spare: RefCell<Vec<Buf>>,
-    /// Requests that wait for room: as long as there are any, nothing is spare.
-    waiting: Cell<usize>,
-}
-
-/// Buffers that stay at hand.
-const SPARE: usize = 32;
-
-impl Buffers {
-    fn new(size: Bytes) -> Buffers {
-        Buffers { arena: Arena::new(size), spare: RefCell::default(), waiting: Cell::new(0) }
-    }
-
-    async fn take(&self, len: Bytes) -> Buf {
-        let spare = self.spare.borrow_mut().pop_if(|buf| buf.len() == len);
-        if let Some(buf) = spare.or_else(|| self.arena.try_alloc(len)) {
-            return buf;
-        }
-        self.spare.borrow_mut().clear();
-        self.waiting.set(self.waiting.get() + 1);
-        let buf = self.arena.alloc(len).await;
-        self.waiting.set(self.waiting.get() - 1);
-        buf
-    }
-
-    fn give_back(&self, buf: Buf) {
-        let mut spare = self.spare.borrow_mut();
-        if self.waiting.get() > 0 {
-            return;
-        }
-        if spare.len() == SPARE || spare.last().is_some_and(|last| last.len() != buf.len()) {
-            spare.clear();
-        }
-        spare.push(buf);
-    }
-}
-
 /// Where clients wait for each other.
 #[derive(Default)]
 struct Meeting {
@@ -114,8 +69,6 @@ struct Meeting {
     met: Event,
 }
 
-/// Memory for requests whose bytes count: far more than a request usually needs, for each that may run.
-const MOST_MEMORY: Bytes = Bytes(256 << 20);
 /// Requests between two looks at whether to stop, and of the progress display.
 const LOOK: u64 = 1024;
 
@@ -130,19 +83,12 @@ impl<D: Device> Guests<D> {
         gauge: Arc<Gauge>,
         length: Option<Nanos>,
     ) -> Guests<D> {
-        let memory = match verifier {
-            None => {
-                let buf = Arena::new(Arena::LARGEST).try_alloc(Arena::LARGEST).expect("a new arena has room");
-                let lens = (0..=Arena::LARGEST / SECTOR).map(|sectors| SECTOR * sectors);
-                Memory::Shared(lens.map(|len| buf.slice(Bytes::ZERO..len)).collect())
-            }
-            Some(_) => {
-                Memory::Own(Buffers::new((Arena::LARGEST * setup.outstanding as u64).min(MOST_MEMORY)))
-            }
-        };
+        let memory = if verifier.is_some() { Memory::own(setup.outstanding) } else { Memory::shared() };
         let size = volume.size().align_down(SECTOR);
         Guests {
             rt: rt.clone(),
+            for_metadata: volume.with_hints(Hints { metadata: true, ..Hints::default() }),
+            metadata: Vec::new(),
             volume,
             recorder: RefCell::new(Recorder::new(setup.burstiness, setup.block_costs)),
             series: RefCell::new(Series::new(setup.interval, setup.duration)),
@@ -165,6 +111,11 @@ impl<D: Device> Guests<D> {
             ended: Event::default(),
             gauge,
         }
+    }
+
+    /// Has them say of a request that begins in these ranges that it is for metadata. They are in order.
+    pub fn with_metadata(self, metadata: Vec<Range<Bytes>>) -> Guests<D> {
+        Guests { metadata, ..self }
     }
 
     /// Starts the load.
@@ -356,10 +307,10 @@ impl<D: Device> Guests<D> {
         let (admitted, Request { op, offset, len }) = (self.rt.now(), request);
         match (&self.memory, op) {
             (Memory::Shared(views), Op::Read) if len <= Arena::LARGEST => {
-                self.volume.read(offset, &views[sectors(len)]).await?;
+                self.volume_at(offset).read(offset, &views[sectors(len)]).await?;
             }
             (Memory::Shared(views), Op::Write) if len <= Arena::LARGEST => {
-                self.volume.write(offset, &views[sectors(len)], Durability::Volatile).await?;
+                self.volume_at(offset).write(offset, &views[sectors(len)], Durability::Volatile).await?;
             }
             (_, Op::Flush) => Box::pin(self.volume.flush()).await?,
             _ => Box::pin(self.in_parts(request)).await?,
@@ -384,6 +335,16 @@ impl<D: Device> Guests<D> {
         self.past_unrecorded.set(true);
         self.ended.notify();
         true
+    }
+
+    /// The volume, as a request at this place is made of it.
+    #[inline]
+    fn volume_at(&self, offset: Bytes) -> &Volume<World, D> {
+        let is_metadata = !self.metadata.is_empty() && {
+            let next = self.metadata.partition_point(|range| range.start <= offset);
+            next > 0 && offset < self.metadata[next - 1].end
+        };
+        if is_metadata { &self.for_metadata } else { &self.volume }
     }
 
     async fn in_parts(&self, request: Request) -> Result<()> {
@@ -450,9 +411,11 @@ impl<D: Device> Guests<D> {
             unreachable!("without a verifier the memory is shared")
         };
         match op {
-            Op::Read => self.volume.read(offset, &views[sectors(len)]).await?,
-            Op::Write => self.volume.write(offset, &views[sectors(len)], Durability::Volatile).await?,
-            Op::Discard => self.volume.discard(offset, len).await?,
+            Op::Read => self.volume_at(offset).read(offset, &views[sectors(len)]).await?,
+            Op::Write => {
+                self.volume_at(offset).write(offset, &views[sectors(len)], Durability::Volatile).await?
+            }
+            Op::Discard => self.volume_at(offset).discard(offset, len).await?,
             Op::Flush => {}
         }
         Ok(())
@@ -466,7 +429,7 @@ impl<D: Device> Guests<D> {
             Op::Read => {
                 let buf = buffers.take(len).await;
                 let read = verifier.borrow_mut().begin_read(offset, len);
-                self.volume.read(offset, &buf).await?;
+                self.volume_at(offset).read(offset, &buf).await?;
                 let right = verifier.borrow_mut().end_read(&read, &buf);
                 right.map_err(|mismatch| self.wrong_data(&mismatch))?;
                 buffers.give_back(buf);
@@ -474,13 +437,13 @@ impl<D: Device> Guests<D> {
             Op::Write => {
                 let buf = buffers.take(len).await;
                 let write = verifier.borrow_mut().begin_write(offset, &buf);
-                self.volume.write(offset, &buf, Durability::Volatile).await?;
+                self.volume_at(offset).write(offset, &buf, Durability::Volatile).await?;
                 verifier.borrow_mut().end_write(write);
                 buffers.give_back(buf);
             }
             Op::Discard => {
                 let write = verifier.borrow_mut().begin_discard(offset, len);
-                self.volume.discard(offset, len).await?;
+                self.volume_at(offset).discard(offset, len).await?;
                 verifier.borrow_mut().end_write(write);
             }
             Op::Flush => {}

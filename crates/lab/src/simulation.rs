@@ -107,15 +107,15 @@ async fn measure<D: Device>(
     wrap: impl Fn(usize, Rc<Hollow>) -> D,
 ) -> Result<Measured> {
     let verifier = setup.verify.then(|| Rc::new(RefCell::new(Verifier::default())));
-    let Opened { source, need, name, requests, not_measured, bad_lines, notes, trace } = opened;
+    let Opened { source, need, metadata, name, requests, not_measured, bad_lines, notes, trace } = opened;
     let ahead = Ahead::of(&setup, requests, not_measured)?;
     let Rig { volume, devices, nodes, kinds, filled_by } =
         rig::build(&world, &setup, &need, verifier.as_deref(), &gauge, wrap).await?;
     let filled = Instant::now();
     let length = setup.duration.and_then(|duration| ahead.time(duration));
     gauge.expect(fewest(setup.requests, requests), length);
-    let guests =
-        Rc::new(Guests::new(&world, volume, &setup, ahead.requests(), verifier, gauge.clone(), length));
+    let guests = Guests::new(&world, volume, &setup, ahead.requests(), verifier, gauge.clone(), length);
+    let guests = Rc::new(guests.with_metadata(metadata));
     let begun = world.now();
     let is_open_loop = matches!(source, Source::Open(_));
     guests.begin(source, setup.outstanding);
@@ -209,6 +209,11 @@ impl Ahead {
                 return format!(
                     "the load ended after {requests} requests, before the last time that the trace is played: use a larger \
                      --requests or a smaller --repeat"
+                );
+            }
+            (Ahead::Requests(_), Load::Workload(load)) if setup.warm_up == WarmUp::NONE => {
+                return format!(
+                    "{load} ended after {requests} requests, before its last run: use a larger --requests or fewer runs="
                 );
             }
             (Ahead::Time(time), _) => time.to_string(),

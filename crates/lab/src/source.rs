@@ -6,6 +6,7 @@ use crate::{Error, Load, Result, Setup, Size, Trace, TraceOutcome, WarmUp};
 use braid_base::{Arrival, Bytes, Nanos, Request};
 use braid_trace::{Compaction, Parts, Survey};
 use braid_workload::Client;
+use std::ops::Range;
 
 /// Requests, in the way in which they come.
 pub(crate) enum Source {
@@ -35,6 +36,8 @@ impl Arrivals {
 pub(crate) struct Opened {
     pub source: Source,
     pub need: Need,
+    /// Where requests begin that are for metadata of a file system, in order.
+    pub metadata: Vec<Range<Bytes>>,
     /// What to call it.
     pub name: String,
     /// How many requests it has, where that is known.
@@ -61,12 +64,20 @@ pub(crate) fn open(setup: &Setup) -> Result<Opened> {
                 braid_workload::Load::Closed(clients) => Source::Closed(clients),
             };
             let (name, requests) = (text.clone(), workload.requests());
+            let not_measured = workload.unmeasured();
+            if not_measured > 0 && setup.warm_up != WarmUp::NONE {
+                return Err(Error::setup(format!(
+                    "workload {} and --warm-up both say what is not measured: leave --warm-up out, or use runs=1",
+                    workload.name()
+                )));
+            }
             Ok(Opened {
                 source,
                 need,
+                metadata: workload.metadata().to_vec(),
                 name,
                 requests,
-                not_measured: 0,
+                not_measured,
                 bad_lines: 0,
                 notes: Vec::new(),
                 trace: None,
@@ -106,6 +117,8 @@ fn open_trace(trace: &Trace, setup: &Setup) -> Result<Opened> {
     Ok(Opened {
         source,
         need: Need { span, filled: Some(vec![Bytes::ZERO..span.unwrap_or(survey.span)]), data },
+        // No format of traces says which requests these are.
+        metadata: Vec::new(),
         name: path.display().to_string(),
         requests: Some(survey.tally.records.saturating_mul(u64::from(*repeat))),
         not_measured: survey.tally.records.saturating_mul(u64::from(*repeat - 1)),

@@ -402,3 +402,31 @@ fn groups_of_any_kind_of_device_can_be_simulated() {
         }
     }
 }
+
+/// A file of 64 MiB has 16 indirect blocks of the first level and one of the second; a run reads each of them once, and 1,024 blocks of the file.
+const LARGE_FILE: &str = "ext3-file-like,file=64MiB,read=4MiB,clients=2,runs=3,pause=1s";
+
+#[test]
+fn a_policy_hears_which_requests_of_a_workload_are_for_metadata() {
+    for verify in [true, false] {
+        let blocks = |policy| {
+            let setup = Setup { verify, cache_extents: 0, ..setup(policy, LARGE_FILE) };
+            let outcome = simulate(&setup).unwrap().outcome;
+            let figures = &outcome.devices[0].policy_figures;
+            figures.iter().find(|(name, _)| name == "metadata_blocks").map(|(_, blocks)| *blocks)
+        };
+        assert_eq!(blocks("hystor"), Some(17.0), "verified: {verify}");
+        assert_eq!(blocks("hystor,metadata=off"), Some(0.0), "verified: {verify}");
+    }
+}
+
+#[test]
+fn earlier_runs_of_a_workload_are_not_measured() {
+    let outcome = simulate(&setup("hystor", LARGE_FILE)).unwrap().outcome;
+    assert_eq!((outcome.warm_up_requests, outcome.all.requests), (2 * 1041, 1041));
+    assert!(outcome.warm_up_seconds > 2.0, "with a second before each later run");
+    let warm = Setup { warm_up: WarmUp::Requests(10), ..setup("hystor", LARGE_FILE) };
+    assert_eq!(simulate(&warm).unwrap_err().kind(), ErrorKind::Setup);
+    let short = Setup { requests: Some(1000), ..setup("hystor", LARGE_FILE) };
+    assert_eq!(simulate(&short).unwrap_err().kind(), ErrorKind::Setup);
+}
