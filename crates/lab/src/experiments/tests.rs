@@ -49,12 +49,12 @@ fn all_of_hayashi_and_komoda_is_there() {
 }
 
 #[test]
-fn all_of_the_hystor_study_but_metadata_is_there() {
-    for part in ["patterns", "postmark", "email", "tpch", "scrub", "chunk"] {
+fn all_of_the_hystor_study_is_there() {
+    for part in ["patterns", "postmark", "email", "tpch", "metadata", "scrub", "chunk"] {
         assert_eq!(find(&[format!("hystor/{part}")]).unwrap().len(), 1, "{part}");
     }
     // And indicator metrics of five loads.
-    assert_eq!(find(&["hystor".to_owned()]).unwrap().len(), 11);
+    assert_eq!(find(&["hystor".to_owned()]).unwrap().len(), 12);
 }
 
 /// The size of the SSD is the place; data lies on the disk before, under another policy than the one that learns.
