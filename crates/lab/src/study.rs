@@ -455,7 +455,13 @@ fn value(
 
 /// The sum of something over the SSDs.
 fn of_ssds(outcome: &Outcome, of: impl Fn(&DeviceOutcome) -> f64) -> f64 {
-    outcome.devices.iter().filter(|device| device.is(DeviceClass::Ssd)).map(of).sum()
+    // Not `sum`: that of nothing is −0, and is shown so.
+    outcome
+        .devices
+        .iter()
+        .filter(|device| device.is(DeviceClass::Ssd))
+        .map(of)
+        .fold(0.0, |sum, more| sum + more)
 }
 
 /// What the policy says of a device under this name; 0 if nothing.
@@ -526,5 +532,14 @@ mod tests {
             mean.shown(0, 0)
         );
         assert_eq!(mean.shown(0, 1), "not reached");
+    }
+
+    #[test]
+    fn what_no_ssd_serves_is_nothing_without_a_sign() {
+        let disk = vec![DeviceSetup::parse(DeviceClass::Hdd, "4GiB,model=mba3073").unwrap()];
+        let setup = Setup::new(disk, "hdd-only", Load::Workload("random,span=1MiB,requests=10".to_owned()));
+        let outcome = crate::simulate(&setup).unwrap().outcome;
+        let share = of_ssds(&outcome, |device| device.requests_share);
+        assert_eq!((share, share.is_sign_positive()), (0.0, true));
     }
 }
