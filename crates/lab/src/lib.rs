@@ -34,6 +34,7 @@ mod fill;
 mod gate;
 mod guests;
 pub mod judge;
+mod measure;
 mod memory;
 mod network;
 mod notes;
