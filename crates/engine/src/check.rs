@@ -86,7 +86,7 @@ pub async fn check<R: Runtime, D: Device>(
     let mut source = Source { members: &members, superblock: &superblock, mode, clean, changed_elsewhere };
     watched(rt, &members, check_metadata(&mut source, &mut report, &lately)).await?;
     report.changed_elsewhere = changed_elsewhere;
-    if let Some(&device) = without.first()
+    if let Some(&device) = without.iter().find(|device| lately.contains(device))
         && let Some(spans) = watched(rt, &members, DirtySpans::load(&members, &superblock)).await?
     {
         let ranges = spans.ranges(&Shape::of(&superblock));

@@ -7,7 +7,7 @@ use super::assemble::was_current;
 use super::candidate::Candidate;
 use super::judge::{NEVER, is_missing_since};
 use crate::{Error, ErrorKind, Result};
-use braid_format::superblock::{DeviceEntry, DeviceState, DeviceTable, Phase, Superblock};
+use braid_format::superblock::{DeviceEntry, DeviceState, DeviceTable, Header, Phase, Superblock};
 use braid_runtime::Device;
 
 /// Whether what a device lacks, which has to be brought up to date, is known since it was in step.
@@ -23,8 +23,15 @@ pub(super) fn is_lack_known<D: Device>(newest: &Superblock, candidate: &Candidat
         // Without one that has a table it was not opened, and its superblock tells of openings without those that are in use now ([`super::assemble`]).
         return Ok(header.tables.iter().any(|place| in_use().any(|(i, _)| i == place.device.index())));
     }
-    let is_own = |table: &&DeviceTable| table.sequence == header.sequence && header.agrees_with(table);
-    let Some(table) = candidate.tables().iter().find(is_own) else {
+    // Where openings were interrupted before its superblock was written, the table of that may be gone: the next one knows what that said.
+    let is_own = |table: &&DeviceTable| {
+        table.sequence >= header.sequence && table.epoch >= header.epoch && header.agrees_with(table)
+    };
+    let own = candidate.tables().iter().filter(is_own).min_by_key(|table| table.sequence);
+    let Some(table) = own else {
+        if is_given_up_in_last(newest, header) {
+            return Ok(false);
+        }
         let why = candidate.tables.as_ref().err().map_or("there is an older one", String::as_str);
         let text = format!(
             "{name} (device {id} of volume '{}') was given up, and whether it has been used apart from the others since is not known: its table of devices cannot \
@@ -35,7 +42,7 @@ pub(super) fn is_lack_known<D: Device>(newest: &Superblock, candidate: &Candidat
     };
     // An opening that was interrupted wrote no data. One that is missing since that opening was there in all that this one was written in; but one that was
     // returning lacked something of it, and one that was given up may have. Once an opening was not interrupted, one that was returning had been told so, and could not go on alone.
-    let was_interrupted = header.phase == Phase::Opening;
+    let was_interrupted = header.phase == Phase::Opening || table.sequence != header.sequence;
     let last_used = table.devices.get(id.index()).map_or(NEVER, |own| own.in_step);
     let was_with = |entry: &DeviceEntry| match entry.state {
         DeviceState::Missing => was_interrupted && is_missing_since(entry, last_used),
@@ -53,4 +60,12 @@ pub(super) fn is_lack_known<D: Device>(newest: &Superblock, candidate: &Candidat
         newest.name, header.epoch
     );
     Err(Error::new(ErrorKind::Degraded, text))
+}
+
+/// Whether a device was given up by those that are in use now, in the opening that its superblock is of: one process does that, and did not go on with it alone.
+fn is_given_up_in_last(newest: &Superblock, header: &Header) -> bool {
+    let entry = newest.devices.get(header.this_device.index());
+    let is_of_last =
+        |entry: &DeviceEntry| entry.state == DeviceState::Failed && entry.in_step == header.epoch;
+    entry.is_some_and(is_of_last) && header.phase != Phase::Opening
 }

@@ -159,15 +159,6 @@ pub(crate) async fn assemble<R: Runtime, D: Device>(
             places[id.index()] = Some(device);
             continue;
         }
-        let was_lost = superblock.devices.get(id.index()).is_some_and(|entry| !was_current(entry));
-        if superblock.copies == 1 && (was_lost || is_given_up(&superblock, id, distrusted)) {
-            // Nothing can bring it up to date.
-            tracing::warn!(
-                "{name} (device {id} of volume '{}') is left out: it was given up",
-                superblock.name
-            );
-            continue;
-        }
         if superblock.devices.get(id.index()).is_some_and(|entry| is_leaving(entry, header)) {
             tracing::warn!(
                 "{name} (device {id} of volume '{}') stays out of use: it is to be removed",
@@ -175,6 +166,15 @@ pub(crate) async fn assemble<R: Runtime, D: Device>(
             );
             places[id.index()] = Some(device);
             states[id.index()] = DeviceState::Failed;
+            continue;
+        }
+        let was_lost = superblock.devices.get(id.index()).is_some_and(|entry| !was_current(entry));
+        if superblock.copies == 1 && (was_lost || is_given_up(&superblock, id, distrusted)) {
+            // Nothing can bring it up to date.
+            tracing::warn!(
+                "{name} (device {id} of volume '{}') is left out: it was given up",
+                superblock.name
+            );
             continue;
         }
         if !distrusted.contains(&id) {

@@ -4,23 +4,32 @@
 //! opening finds none. So an SSD that was only a cache keeps no volume closed that was shut down. After an unclean stop it may have what counts of the journal, of which there
 //! is one with one copy of everything. (For an adopted disk the record knows spans: `adopted/dirty_spans.rs`.)
 
+use super::NEVER;
 use crate::core::Core;
 use crate::{Error, ErrorKind, Result};
 use braid_base::{Bytes, DeviceId, ExtentId};
-use braid_format::superblock::{DirtyBlocks, RegionKind, Superblock};
+use braid_format::superblock::{DeviceState, DirtyBlocks, Phase, RegionKind, Superblock};
 use braid_runtime::{Device, Runtime};
 use std::ops::Range;
 
-/// The range of the volume of which a device that is lacking from now on may have had newer bytes than the home: all of it, or none.
+/// The range of the volume of which a device that is lacking from now on, or since an opening that was interrupted, may have had newer bytes than the home: all of it, or none.
 pub(crate) fn older_without(
     superblock: &Superblock,
     lately: &[DeviceId],
     clean: bool,
 ) -> Option<Range<Bytes>> {
     let counts = superblock.copies == 1 && superblock.adopted().is_none();
-    let had = |kind| superblock.regions.iter().any(|r| r.kind == kind && lately.contains(&r.device));
-    let had_blocks = superblock.dirty_blocks != DirtyBlocks::None && had(RegionKind::CacheTable);
-    let had_journal = !clean && had(RegionKind::Journal);
+    let has = |kind, device| superblock.regions.iter().any(|r| r.kind == kind && r.device == device);
+    let is_lately = |device: DeviceId| lately.contains(&device);
+    let is_interrupted = superblock.phase == Phase::Opening;
+    let is_lost = |device: DeviceId| {
+        let entry = &superblock.devices[device.index()];
+        is_lately(device) || is_interrupted && entry.state == DeviceState::Missing && entry.in_step == NEVER
+    };
+    let mut ids = (0..).map(DeviceId).zip(&superblock.devices).map(|(id, _)| id);
+    let may_be_dirty = superblock.dirty_blocks != DirtyBlocks::None;
+    let had_blocks = may_be_dirty && ids.clone().any(|id| is_lost(id) && has(RegionKind::CacheTable, id));
+    let had_journal = !clean && ids.any(|id| is_lately(id) && has(RegionKind::Journal, id));
     (counts && (had_blocks || had_journal)).then_some(Bytes::ZERO..superblock.volume_size)
 }
 

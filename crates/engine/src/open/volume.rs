@@ -15,7 +15,7 @@ use crate::request::{Guests, Readahead};
 use crate::shape::Shape;
 use crate::{Error, ErrorKind, Result, Volume};
 use braid_base::{Bytes, DeviceClass, DeviceId, ExtentId};
-use braid_format::superblock::Features;
+use braid_format::superblock::{DirtyBlocks, Features};
 use braid_runtime::{Device, LockTable, Runtime};
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -113,8 +113,13 @@ impl<R: Runtime, D: Device> Volume<R, D> {
         if lately.iter().any(|&device| superblock.devices[device.index()].class == DeviceClass::Ssd) {
             recovery.older.extend(older);
         }
-        recovery.older.extend(older_without(&superblock, &lately, clean));
-        superblock.dirty_blocks = dirty_blocks(state.extras.dirty());
+        let older = older_without(&superblock, &lately, clean);
+        superblock.dirty_blocks = match older {
+            // If this opening is interrupted, the next one says so, too.
+            Some(_) => DirtyBlocks::Possible,
+            None => dirty_blocks(state.extras.dirty()),
+        };
+        recovery.older.extend(older);
         let is_forced = adopted.is_some_and(|adopted| adopted.force);
         let watched_disk = adopted::accept(disk, &mut superblock, &state, &mut recovery, is_forced)?;
         state.count_all_dirty();

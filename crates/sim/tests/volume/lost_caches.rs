@@ -5,10 +5,10 @@ use crate::rig::cached::Cache;
 use crate::rig::life::{Oracle, disk, work};
 use crate::rig::{Rig, filled, make, open, open_with, options, refused};
 use braid_base::{Bytes, DeviceId, KIB, MIB, Nanos, Rng};
-use braid_engine::{CreateOptions, Durability, ErrorKind, Export, OpenOptions, check};
-use braid_format::superblock::DeviceState;
+use braid_engine::{CreateOptions, Durability, ErrorKind, Export, OpenOptions, check, identify};
+use braid_format::superblock::{DeviceState, Phase};
 use braid_runtime::{Arena, Runtime};
-use braid_sim::{Disk, World};
+use braid_sim::{Disk, Faulty, World};
 use std::cell::Cell;
 use std::rc::Rc;
 
@@ -98,6 +98,11 @@ fn an_ssd_with_dirty_blocks_is_missed() {
             let error = refused(open(world.clone(), left.clone()).await);
             assert_eq!(error.kind(), ErrorKind::Degraded, "{error}");
             let give_up = |o: &mut OpenOptions| o.distrust = vec![SSD];
+            // An opening without it that is interrupted is followed by one that says so, too.
+            let begun = interrupted_without(&world, &disks[1].fork(&world)).await;
+            let (volume, recovery) = open_with(world.clone(), vec![begun], |_| ()).await.unwrap();
+            assert_eq!(recovery.older, vec![Bytes::ZERO..MIB * 4]);
+            volume.close().await.unwrap();
             let (volume, recovery) = open_with(world.clone(), left.clone(), give_up).await.unwrap();
             assert_eq!(recovery.older, vec![Bytes::ZERO..MIB * 4]);
             volume.close().await.unwrap();
@@ -105,6 +110,24 @@ fn an_ssd_with_dirty_blocks_is_missed() {
             let (_, recovery) = open_with(world.clone(), left, |_| ()).await.unwrap();
             assert_eq!(recovery.older, Vec::new());
         });
+    }
+}
+
+/// The disk as an opening leaves it that was told to give the SSD up, and was interrupted as soon as the disk had been told so.
+async fn interrupted_without(world: &World, disk: &Disk) -> Faulty<Disk> {
+    let (rt, device) = (world.clone(), sound(disk, world));
+    world.spawn(async move {
+        let give_up = |o: &mut OpenOptions| o.distrust = vec![SSD];
+        open_with(rt, vec![device], give_up).await.expect("the SSD is given up");
+    });
+    loop {
+        let left = disk.store();
+        let left = sound(&left.attach(world), world);
+        let header = identify(world, Rc::new(left.clone()), "it").await.expect("a superblock is whole");
+        if header.phase == Phase::Opening {
+            return left;
+        }
+        world.sleep(Nanos::from_micros(100)).await;
     }
 }
 

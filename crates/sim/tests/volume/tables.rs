@@ -157,6 +157,28 @@ fn a_half_whose_table_cannot_be_read_is_brought_up_to_date_only_if_it_is_given_u
     });
 }
 
+/// A half that was given up while the volume was open, and was not used since, is made anew though its table cannot be read: those that gave it up know all.
+#[test]
+fn a_half_that_failed_and_whose_table_cannot_be_read_keeps_nobody_out() {
+    let bench = bench(38);
+    let (world, arena) = parts(&bench);
+    let (both, all) = (parts(&bench), bench.devices());
+    bench.run(async move {
+        made_mirror(&both, &all).await;
+        let volume = open(world.clone(), all.clone()).await.unwrap();
+        volume.fail_device(DeviceId(1)).await.unwrap();
+        volume.write(MIB, &filled(&arena, MIB, 7), Durability::Fua).await.unwrap();
+        volume.close().await.unwrap();
+        let header = identify(&world, Rc::new(all[1].clone()), "it").await.unwrap();
+        let place = *header.tables.iter().find(|place| place.device == header.this_device).unwrap();
+        all[1].write(place.offset, &filled(&arena, place.len, 0x5a)).await.unwrap();
+        let volume = open(world.clone(), all).await.unwrap();
+        wait_until_active(&world, &volume, 1).await;
+        assert!(holds(&volume, &arena, MIB, MIB, 7).await.unwrap());
+        volume.audit().await.unwrap();
+    });
+}
+
 /// A half failed just as the other one had been brought up to date from it: its table calls that one returning, without which it never went on.
 #[test]
 fn a_half_that_failed_when_the_other_was_up_to_date_again_is_no_half_used_apart() {
