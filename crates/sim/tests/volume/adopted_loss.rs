@@ -40,14 +40,14 @@ fn on_clean_cache(test: impl AsyncFn(&World, &[Disk], Adopted, &mut Vec<u8>, Fau
             volume.replace_policy(Box::<WriteBackCache>::default());
             scribble(&volume, &mut expected, seed).await;
             // Durable on the SSD alone, for now.
-            volume.flush().await.unwrap();
+            volume.flush().await.expect("the devices are sound");
             seen(&volume).await;
             while volume.status().extra_blocks.1 > 0 {
                 world.sleep(Nanos::from_millis(1)).await;
             }
             assert!(volume.status().extra_blocks.0 > 0);
             // Flushes the SSD, which proves that it had what was written back, and not the disk.
-            volume.set_policy("cache").await.unwrap();
+            volume.set_policy("cache").await.expect("the devices are sound");
             // What is dirty by the time that a flush fails is lost.
             match way.flushes > 0.0 {
                 true => volume.replace_policy(Box::new(Cache { writes: false })),

@@ -27,21 +27,23 @@ async fn made(world: &World, arena: &Arena) -> Vec<Disk> {
     let how = CreateOptions { copies: 2, policy: "raid1".to_owned(), ..options(30) };
     let volume = make(world.clone(), devices, &how).await;
     write(&volume, arena, 1).await;
-    volume.close().await.unwrap();
-    let header = identify(world, Rc::new(sound(&disks[WITHOUT], world)), "it").await.unwrap();
+    volume.close().await.expect("the devices are sound");
+    let without = Rc::new(sound(&disks[WITHOUT], world));
+    let header = identify(world, without, "it").await.expect("it has a superblock");
     assert!(header.tables.iter().all(|place| place.device.index() != WITHOUT), "{header:?}");
     disks
 }
 
 async fn write(volume: &Rig, arena: &Arena, value: u8) {
     for i in 0..4u64 {
-        volume.write(MIB * i, &filled(arena, MIB, value), Durability::Fua).await.unwrap();
+        let bytes = filled(arena, MIB, value);
+        volume.write(MIB * i, &bytes, Durability::Fua).await.expect("the devices are sound");
     }
 }
 
 async fn all_hold(volume: &Rig, arena: &Arena, value: u8) -> bool {
     for i in 0..4u64 {
-        if !holds(volume, arena, MIB * i, MIB, value).await.unwrap() {
+        if !holds(volume, arena, MIB * i, MIB, value).await.expect("the devices are sound") {
             return false;
         }
     }
