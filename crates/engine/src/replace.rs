@@ -60,7 +60,10 @@ pub async fn replace<R: Runtime, D: Device>(
         return invalid(format!("{device} is there: take away the device that is to be replaced"));
     }
     if superblock.copies == 1 {
-        let text = "a volume with one copy of everything has nothing to make a lost device from: restore a backup to a new volume";
+        let name = &superblock.name;
+        let text = format!(
+            "volume '{name}' has one copy of everything, and nothing to make {device} from: bring that back, or restore a backup to a new volume"
+        );
         return Err(Error::new(ErrorKind::Unsupported, text));
     }
     let entry = fitting(entry, &superblock, new, replacement)?;

@@ -167,7 +167,7 @@ fn a_replacement_that_makes_no_sense_is_refused_and_changes_nothing() {
     replace(&["vault", "d0", "new.img,size=64MiB,layout=tail"], "usage", "PATH");
     replace(&["vault", "d0", "new.img,size=8MiB"], "invalid", "new.img");
     replace(&["vault", "d0", "slow.img"], "invalid", "slow.img");
-    replace(&["single", "d0", "new.img,size=64MiB"], "degraded", "d0");
+    replace(&["single", "d0", "new.img,size=64MiB"], "unsupported", "d0");
     assert!(!machine.path("new.img").exists());
     assert_eq!(machine.braid(&["check", "vault"]).status, 0);
 }
