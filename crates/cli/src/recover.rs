@@ -5,6 +5,7 @@ use crate::simulate::clock;
 use braid_base::Bytes;
 use braid_control::{Apply, LookReport, NbdAddress, RecoverReport, Result, StateDir, VolumeName};
 use clap::Args;
+use jiff::Timestamp;
 
 /// Go on with a volume whose SSDs are lost, as its disk alone has it
 ///
@@ -98,28 +99,10 @@ fn when(RecoverReport { epoch_ended_unix_seconds, age_seconds, .. }: &RecoverRep
     format!(", at {}{before}", calendar(*ended as u64))
 }
 
-/// A time since 1970 as `2026-11-25 09:15:12 UTC`.
+/// A time since 1970 as `2026-11-25 09:15:12 UTC`; as it is if no calendar has it.
 fn calendar(seconds: u64) -> String {
-    let (mut days, of_day) = (seconds / 86_400, seconds % 86_400);
-    let is_leap =
-        |year: u64| year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400));
-    let days_of = |year: u64| if is_leap(year) { 366 } else { 365 };
-    let mut year = 1970;
-    while days >= days_of(year) {
-        days -= days_of(year);
-        year += 1;
-    }
-    let february = if is_leap(year) { 29 } else { 28 };
-    let mut month = 1;
-    for days_of_month in [31, february, 31, 30, 31, 30, 31, 31, 30, 31, 30] {
-        if days < days_of_month {
-            break;
-        }
-        days -= days_of_month;
-        month += 1;
-    }
-    let (hour, minute, second) = (of_day / 3600, of_day / 60 % 60, of_day % 60);
-    format!("{year}-{month:02}-{:02} {hour:02}:{minute:02}:{second:02} UTC", days + 1)
+    let time = i64::try_from(seconds).ok().and_then(|seconds| Timestamp::from_second(seconds).ok());
+    time.map_or_else(|| format!("{seconds} s after 1970"), |time| time.strftime("%F %T UTC").to_string())
 }
 
 fn next_steps(RecoverReport { name, given_up, unapplied_bytes, .. }: &RecoverReport) -> String {

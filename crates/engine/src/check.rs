@@ -92,9 +92,7 @@ pub async fn check<R: Runtime, D: Device>(
         let ranges = spans.ranges(&Shape::of(&superblock));
         report.older = ranges.into_iter().map(|range| (device, range)).collect();
     }
-    if let (Some(range), Some(&device)) = (older_without(&superblock, &lately, clean), lately.first()) {
-        report.older.push((device, range));
-    }
+    report.older.extend(older_without(&superblock, &lately, clean));
     Ok(report)
 }
 

@@ -6,7 +6,7 @@ use std::cell::{Cell, RefCell};
 
 /// What requests read into and write from.
 pub(crate) enum Memory {
-    /// All the same bytes, for nobody looks at them: a view of them for each length, by its sectors. To make one for each
+    /// All the same bytes, since their content does not count: a view of them for each length, by its sectors. To make one for each
     /// request takes longer than to find it.
     Shared(Box<[Buf]>),
     /// Bytes of their own.

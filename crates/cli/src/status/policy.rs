@@ -60,7 +60,7 @@ fn behind(status: &StatusReport) -> String {
     text + "\n"
 }
 
-/// Who can read the mirror of `pass`.
+/// Which programs can read the mirror of `pass`.
 fn mirror(status: &StatusReport) -> &'static str {
     let mut disks = devices_left(status, "hdd").peekable();
     if disks.peek().is_none() || disks.all(|disk| disk.keeps_addresses) {

@@ -30,7 +30,7 @@ pub(crate) struct Devices<D> {
     pub(super) losses: Cell<u64>,
     pub(super) states_recorded: Cell<u64>,
     /// Whether the superblocks say durably that blocks may be dirty.
-    notes_dirty_blocks: Cell<bool>,
+    pub(crate) notes_dirty_blocks: Cell<bool>,
     pub(super) repairs: Semaphore,
     pub(super) watch: Cell<Watch>,
 }
@@ -52,14 +52,6 @@ impl<D> Devices<D> {
             repairs: Semaphore::new(REPAIRS_AT_ONCE),
             watch: Cell::new(Watch::Runs),
         }
-    }
-
-    pub fn notes_dirty_blocks(&self) -> bool {
-        self.notes_dirty_blocks.get()
-    }
-
-    pub fn set_notes_dirty_blocks(&self) {
-        self.notes_dirty_blocks.set(true);
     }
 
     /// What the superblocks say. Not to be kept across an await.

@@ -20,7 +20,7 @@ pub(super) fn is_lack_known<D: Device>(newest: &Superblock, candidate: &Candidat
     let in_use = || newest.devices.iter().enumerate().filter(|(_, entry)| is_used(entry));
     let id = header.this_device;
     if !header.tables.iter().any(|place| place.device == id) {
-        // Without one that has a table it was not opened, and its superblock tells of openings without those that are in use now ([`super::assemble`]).
+        // Without one that has a table it was not opened, and its superblock tells of openings without those that are in use now (`assemble::finish`).
         return Ok(header.tables.iter().any(|place| in_use().any(|(i, _)| i == place.device.index())));
     }
     // Where openings were interrupted before its superblock was written, the table of that may be gone: the next one knows what that said.

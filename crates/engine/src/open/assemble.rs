@@ -12,8 +12,6 @@ use super::judge::{
     NEVER, absent, closed_before, entry_of, gone_on, is_given_up, is_leaving, is_removed, judge,
     judge_adopted, refuse,
 };
-#[cfg(doc)]
-use super::superblock::write_superblocks;
 use crate::epochs::Place;
 use crate::{ErrorKind, Result};
 use braid_base::{DeviceClass, DeviceId};
@@ -341,7 +339,7 @@ fn finish<D>(
     }
     let went_without =
         superblock.devices.iter().any(|entry| !was_current(entry) && entry.state != DeviceState::Removed);
-    // It may have got as far as any in the opening that was begun last. But one without a table is told last ([`write_superblocks`]): if it was told more of an opening
+    // It may have got as far as any in the opening that was begun last. But one without a table is told last (`write_superblocks`): if it was told more of an opening
     // that was interrupted here, that was another opening, of the same number and without these.
     let has_table = |id: DeviceId| superblock.tables.iter().any(|place| place.device == id);
     let may_have_entered = |id| superblock.phase != Phase::Opening || has_table(id);

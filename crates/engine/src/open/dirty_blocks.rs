@@ -12,13 +12,15 @@ use braid_format::superblock::{DeviceState, DirtyBlocks, Phase, RegionKind, Supe
 use braid_runtime::{Device, Runtime};
 use std::ops::Range;
 
-/// The range of the volume of which a device that is lacking from now on, or since an opening that was interrupted, may have had newer bytes than the home: all of it, or none.
+/// A device that is lacking from now on, or since an opening that was interrupted, and may have had newer bytes than the home; with the range of the volume of which it may: all.
 pub(crate) fn older_without(
     superblock: &Superblock,
     lately: &[DeviceId],
     clean: bool,
-) -> Option<Range<Bytes>> {
-    let counts = superblock.copies == 1 && superblock.adopted().is_none();
+) -> Option<(DeviceId, Range<Bytes>)> {
+    if superblock.copies > 1 || superblock.adopted().is_some() {
+        return None;
+    }
     let has = |kind, device| superblock.regions.iter().any(|r| r.kind == kind && r.device == device);
     let is_lately = |device: DeviceId| lately.contains(&device);
     let is_interrupted = superblock.phase == Phase::Opening;
@@ -26,11 +28,13 @@ pub(crate) fn older_without(
         let entry = &superblock.devices[device.index()];
         is_lately(device) || is_interrupted && entry.state == DeviceState::Missing && entry.in_step == NEVER
     };
-    let mut ids = (0..).map(DeviceId).zip(&superblock.devices).map(|(id, _)| id);
     let may_be_dirty = superblock.dirty_blocks != DirtyBlocks::None;
-    let had_blocks = may_be_dirty && ids.clone().any(|id| is_lost(id) && has(RegionKind::CacheTable, id));
-    let had_journal = !clean && ids.any(|id| is_lately(id) && has(RegionKind::Journal, id));
-    (counts && (had_blocks || had_journal)).then_some(Bytes::ZERO..superblock.volume_size)
+    let had_newer = |&id: &DeviceId| {
+        let had_blocks = may_be_dirty && is_lost(id) && has(RegionKind::CacheTable, id);
+        had_blocks || !clean && is_lately(id) && has(RegionKind::Journal, id)
+    };
+    let mut ids = (0..).map(DeviceId).zip(&superblock.devices).map(|(id, _)| id);
+    ids.find(had_newer).map(|id| (id, Bytes::ZERO..superblock.volume_size))
 }
 
 /// Refuses to open without SSDs that were no caches alone: homes lie on them, or may come to under the policy in charge, if that does not keep homes where they are. `lost` is
@@ -44,11 +48,13 @@ pub(crate) fn refuse_lost_homes(
     let count = |device: DeviceId| lost.iter().filter(|(of, _)| *of == device).count();
     let is_missed = |device: &&DeviceId| !keeps_homes || count(**device) > 0;
     let Some(&device) = without.iter().find(is_missed) else { return Ok(()) };
+    let what = match count(device) {
+        0 => "to which its policy may move homes".to_owned(),
+        count => format!("on which alone {count} extent(s) lie"),
+    };
     let text = format!(
-        "volume '{}' lacks {device}, on which alone {} extent(s) lie: bring it back, or give up what lies on it (--distrust {device}; braid check lists it; nothing was \
-         changed)",
-        superblock.name,
-        count(device)
+        "volume '{}' lacks {device}, {what}: bring it back, or give up what lies on it (--distrust {device}; braid check lists it; nothing was changed)",
+        superblock.name
     );
     Err(Error::new(ErrorKind::Degraded, text))
 }
@@ -56,11 +62,10 @@ pub(crate) fn refuse_lost_homes(
 impl<R: Runtime, D: Device> Core<R, D> {
     /// Has the superblocks say that blocks may be dirty, before the first one is.
     pub async fn note_dirty_blocks(&self) -> Result<()> {
-        if self.devices.notes_dirty_blocks() {
-            return Ok(());
+        if !self.devices.notes_dirty_blocks.get() {
+            self.change_superblock(|superblock| superblock.dirty_blocks = DirtyBlocks::Possible).await?;
+            self.devices.notes_dirty_blocks.set(true);
         }
-        self.change_superblock(|superblock| superblock.dirty_blocks = DirtyBlocks::Possible).await?;
-        self.devices.set_notes_dirty_blocks();
         Ok(())
     }
 

@@ -113,13 +113,13 @@ impl<R: Runtime, D: Device> Volume<R, D> {
         if lately.iter().any(|&device| superblock.devices[device.index()].class == DeviceClass::Ssd) {
             recovery.older.extend(older);
         }
-        let older = older_without(&superblock, &lately, clean);
-        superblock.dirty_blocks = match older {
+        let without_ssd = older_without(&superblock, &lately, clean);
+        superblock.dirty_blocks = match without_ssd {
             // If this opening is interrupted, the next one says so, too.
             Some(_) => DirtyBlocks::Possible,
             None => dirty_blocks(state.extras.dirty()),
         };
-        recovery.older.extend(older);
+        recovery.older.extend(without_ssd.map(|(_, range)| range));
         let is_forced = adopted.is_some_and(|adopted| adopted.force);
         let watched_disk = adopted::accept(disk, &mut superblock, &state, &mut recovery, is_forced)?;
         state.count_all_dirty();

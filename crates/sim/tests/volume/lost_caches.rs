@@ -131,6 +131,27 @@ async fn interrupted_without(world: &World, disk: &Disk) -> Faulty<Disk> {
     }
 }
 
+/// The same of an SSD without the journal, which is lost after an unclean stop: nothing else would tell that blocks on it were newer.
+#[test]
+fn a_second_ssd_with_dirty_blocks_is_missed() {
+    run(12, async |world| {
+        let disks = [disk(&world, true), disk(&world, false), disk(&world, true)];
+        let how = CreateOptions { policy: "cache,mode=write-back".to_owned(), ..options(51) };
+        let devices = |of: &[usize]| of.iter().map(|&i| sound(&disks[i], &world)).collect::<Vec<_>>();
+        let volume = make(world.clone(), devices(&[0, 1, 2]), &how).await;
+        let arena = Arena::new(MIB);
+        for at in (0..4 * 256).step_by(3).map(|block| KIB * 4 * block) {
+            volume.write(at, &filled(&arena, KIB * 4, 2), Durability::Fua).await.unwrap();
+        }
+        assert!(volume.status().extra_blocks.1 > 0);
+        let killed: Vec<_> = [0, 1].map(|i: usize| sound(&disks[i].fork(&world), &world)).into();
+        assert_eq!(refused(open(world.clone(), killed.clone()).await).kind(), ErrorKind::Degraded);
+        let give_up = |o: &mut OpenOptions| o.distrust = vec![DeviceId(2)];
+        let (_, recovery) = open_with(world.clone(), killed, give_up).await.unwrap();
+        assert_eq!(recovery.older, vec![Bytes::ZERO..MIB * 4]);
+    });
+}
+
 #[test]
 fn an_ssd_with_homes_is_missed() {
     run(11, async |world| {
