@@ -5,7 +5,9 @@ use crate::copies::{Member, watched};
 use crate::epochs::damaged_extents;
 use crate::journal::{Mode, Recovered, Source, check_cache_tables, check_image, recover};
 use crate::map::State;
-use crate::open::{AdoptedDisk, Assembled, Lacking, ask_superblock, assemble, older_without, only_copies};
+use crate::open::{
+    AdoptedDisk, Assembled, Lacking, ask_superblock, assemble, newly_lost, older_without, only_copies,
+};
 use crate::shape::Shape;
 use crate::{ErrorKind, Result};
 use braid_base::{Bytes, DeviceClass, DeviceId, ExtentId};
@@ -69,7 +71,7 @@ pub async fn check<R: Runtime, D: Device>(
             report.repairable.push(format!("{name}: the superblock copy at byte {} is damaged", offset.0));
         }
     }
-    let Assembled { superblock, devices, clean, anew, lately, without, .. } =
+    let Assembled { superblock, devices, clean, anew, lately, .. } =
         assemble(rt, devices, names, &[], adopted, Lacking::Examined).await?;
     report.name.clone_from(&superblock.name);
     report.extent_size = superblock.extent_size;
@@ -86,7 +88,8 @@ pub async fn check<R: Runtime, D: Device>(
     let mut source = Source { members: &members, superblock: &superblock, mode, clean, changed_elsewhere };
     watched(rt, &members, check_metadata(&mut source, &mut report, &lately)).await?;
     report.changed_elsewhere = changed_elsewhere;
-    if let Some(&device) = without.iter().find(|device| lately.contains(device))
+    let is_ssd = |device: &&DeviceId| superblock.devices[device.index()].class == DeviceClass::Ssd;
+    if let Some(&device) = newly_lost(&superblock, &lately).iter().find(is_ssd)
         && let Some(spans) = watched(rt, &members, DirtySpans::load(&members, &superblock)).await?
     {
         let ranges = spans.ranges(&Shape::of(&superblock));

@@ -4,7 +4,7 @@ use crate::copies::{Member, watched};
 use crate::create::{refuse_content, write_empty_regions};
 use crate::journal::{Mode, Source, recover};
 use crate::map::State;
-use crate::open::{Assembled, Lacking, NEVER, assemble, refuse_only_copies, write_new};
+use crate::open::{Assembled, Lacking, NEVER, assemble, refuse_only_copies, was_current, write_new};
 use crate::shape::Shape;
 use crate::{Error, ErrorKind, Result};
 use braid_base::{DeviceId, KIB};
@@ -77,7 +77,10 @@ pub async fn replace<R: Runtime, D: Device>(
     if !overwrite {
         refuse_content(new, name).await?;
     }
-    let others: Vec<Option<&D>> = devices.iter().map(|device| device.as_deref()).collect();
+    // One that is behind learns of it once it is in step again: a superblock of this number would say that it was there.
+    let there = devices.iter().zip(&superblock.devices);
+    let others: Vec<Option<&D>> =
+        there.map(|(device, entry)| device.as_deref().filter(|_| was_current(entry))).collect();
     let mut alone = vec![None; others.len()];
     alone[device.index()] = Some(new);
     write_empty_regions(&alone, &superblock).await?;

@@ -30,7 +30,7 @@ impl<R, D> Clone for Volume<R, D> {
 
 /// Extents that one question for allocation looks at.
 const MOST_EXTENTS_LOOKED_AT: u64 = 4096;
-/// How long a closing waits for background work: what each of its steps may take, twice.
+/// How long a closing waits for guests, and then for background work: what each of its steps may take, twice.
 const LAST_WORK: Nanos = Nanos::from_secs(120);
 
 impl<R: Runtime, D: Device> Volume<R, D> {
@@ -39,11 +39,12 @@ impl<R: Runtime, D: Device> Volume<R, D> {
         Volume { core, hints: Hints::default() }
     }
 
-    /// Stops background work, makes everything durable and the journal short, so that the next opening is quick.
-    /// The caller has stopped the guests.
+    /// Waits for what guests have begun, and refuses what they begin from now on; stops background work, makes everything durable and the journal
+    /// short, so that the next opening is quick. Reads are answered until the end.
     ///
     /// # Errors
-    /// Whatever keeps that from being durable, and `Io` if a device has not answered all requests: it may still carry them out.
+    /// Whatever keeps that from being durable, and `Io` if a device has not answered all requests, for it may still carry them out, or if guests or
+    /// background work have not ended in two minutes: then the volume is as after a crash.
     pub async fn close(&self) -> Result<()> {
         let closed = self.shut_down().await;
         self.core.end_watch().await;
@@ -52,11 +53,13 @@ impl<R: Runtime, D: Device> Volume<R, D> {
 
     async fn shut_down(&self) -> Result<()> {
         let core = &self.core;
+        // Guests first: what they wait for may be background work.
+        let are_out = core.within(LAST_WORK, core.guests.gate.shut()).await.is_some();
         core.jobs.stop();
-        if core.within(LAST_WORK, core.jobs.ended()).await.is_none() {
+        if !are_out || core.within(LAST_WORK, core.jobs.ended()).await.is_none() {
             core.refuse_late()?;
-            let text =
-                format!("background work has not ended after {LAST_WORK}: the volume is not shut down");
+            let what = if are_out { "background work has" } else { "requests of guests have" };
+            let text = format!("{what} not ended after {LAST_WORK}: the volume is not shut down");
             return Err(Error::new(ErrorKind::Io, text));
         }
         core.end_last_epoch().await;
@@ -263,6 +266,7 @@ impl<R: Runtime, D: Device> Export for Volume<R, D> {
     }
 
     async fn write(&self, offset: Bytes, from: &Buf, durability: Durability) -> Result<()> {
+        let _inside = self.core.guests.gate.enter()?;
         let start = self.core.rt.now();
         let flags = Flags { fua: durability == Durability::Fua, ..self.flags() };
         if self.core.policy.observes()
@@ -279,6 +283,7 @@ impl<R: Runtime, D: Device> Export for Volume<R, D> {
     }
 
     async fn flush(&self) -> Result<()> {
+        let _inside = self.core.guests.gate.enter()?;
         let start = self.core.rt.now();
         if self.core.policy.observes()
             && let Some(delay) = self.core.arrived(Op::Flush, Bytes::ZERO, Bytes::ZERO, self.flags(), start)
@@ -293,6 +298,7 @@ impl<R: Runtime, D: Device> Export for Volume<R, D> {
     }
 
     async fn discard(&self, offset: Bytes, len: Bytes) -> Result<()> {
+        let _inside = self.core.guests.gate.enter()?;
         let start = self.core.rt.now();
         if self.core.policy.observes()
             && let Some(delay) = self.core.arrived(Op::Discard, offset, len, self.flags(), start)
@@ -314,6 +320,7 @@ impl<R: Runtime, D: Device> Export for Volume<R, D> {
         zeroing: Zeroing,
         durability: Durability,
     ) -> Result<()> {
+        let _inside = self.core.guests.gate.enter()?;
         let start = self.core.rt.now();
         let op = if zeroing == Zeroing::MayDiscard { Op::Discard } else { Op::Write };
         let fua = durability == Durability::Fua;

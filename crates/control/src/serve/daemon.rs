@@ -271,8 +271,8 @@ fn describe(signal: Signal) -> &'static str {
 }
 
 fn log_recovery(name: &VolumeName, recovery: &Recovery) {
-    let Recovery { pages_from_one_image, batches, records, spans, extras_forgotten, lost, .. } = recovery;
-    let Recovery { older, changed_elsewhere, .. } = recovery;
+    let Recovery { pages_from_one_image, batches, records, spans, extras_forgotten, .. } = recovery;
+    let Recovery { lost, changed_elsewhere, .. } = recovery;
     match records {
         0 => tracing::info!("volume '{name}' is open: its journal had nothing to replay"),
         _ => tracing::info!(
@@ -290,17 +290,6 @@ fn log_recovery(name: &VolumeName, recovery: &Recovery) {
         tracing::warn!(
             "the disk that volume '{name}' adopted was changed while it was not served: what was cached of it is forgotten"
         );
-    }
-    if !older.is_empty() {
-        let total: Bytes = older.iter().map(|range| range.end - range.start).sum();
-        tracing::error!(
-            "the SSD of volume '{name}' is lost, and with it what was not written back yet: these {} range(s), {total} in all, may be older than \
-             what was flushed",
-            older.len()
-        );
-        for range in older {
-            tracing::error!("  bytes {} to {}", range.start.0, range.end.0);
-        }
     }
     if *spans > 0 {
         tracing::info!("copies may differ in {spans} spans of volume '{name}': resynchronising them");

@@ -65,7 +65,8 @@ impl Drop for Dirtying<'_> {
 }
 
 impl DirtySpans {
-    /// The table as it lies on its device; none for a volume without an adopted disk. If it is valid nowhere, it names every span.
+    /// The table as it lies on its device; none for a volume without an adopted disk. If a half of it is not valid, which may have
+    /// been the newer one, it names every span.
     ///
     /// # Errors
     /// `Io` if it cannot be read.
@@ -81,9 +82,7 @@ impl DirtySpans {
         let mut table = Table::default();
         if let Some(region) = region {
             let member = &members[region.device.index()];
-            let newest = read(member, region.offset, superblock).await?;
-            let all = || (0, (0..superblock.spans()).map(SpanId).collect());
-            let (sequence, named) = newest.unwrap_or_else(all);
+            let (sequence, named) = read(member, region.offset, superblock).await?;
             table.sequence = sequence;
             table.named.extend(named);
         }
@@ -217,19 +216,24 @@ impl<R: Runtime, D: Device> Core<R, D> {
     }
 }
 
-/// The newest valid half, if there is one.
+/// What the newer half names, and its sequence; every span if one of them is not valid.
 async fn read<D: Device>(
     member: &Member<D>,
     region: Bytes,
     superblock: &Superblock,
-) -> Result<Option<(u64, Vec<SpanId>)>> {
-    let (spans, mut newest) = (superblock.spans(), None);
+) -> Result<(u64, Vec<SpanId>)> {
+    let (spans, mut are_valid, mut newest) = (superblock.spans(), true, (0, Vec::new()));
     let buf = buffer(half(spans)).await;
     for at in [region, region + half(spans)] {
         let read = member.read(at, &buf, Deadline::Only).await;
         read.map_err(|e| Error::io(format_args!("the table of dirty spans on {}", member.id), &e))?;
-        let found = buf.with_bytes(|bytes| decode(bytes, superblock.volume, spans)).ok();
-        newest = newest.max(found);
+        match buf.with_bytes(|bytes| decode(bytes, superblock.volume, spans)) {
+            Ok(found) => newest = newest.max(found),
+            Err(_) => are_valid = false,
+        }
+    }
+    if !are_valid {
+        newest.1 = (0..spans).map(SpanId).collect();
     }
     Ok(newest)
 }

@@ -98,7 +98,7 @@ pub(crate) async fn recover<D: Device>(source: &Source<'_, D>, state: &mut State
     let mut spans = pages::load_intents(source, &double_written).await?;
     let mut batches = batches::find(source).await?;
     // Pages may be newer than a journal that had to be begun anew.
-    let newest_page = pages.newest().max(tables.newest());
+    let newest_page = pages.newest().max(tables.newest()).max(spans.newest());
     let ring = ring(source.superblock, newest_page, &mut batches);
     damage.of_journal(&batches);
     if source.mode == Mode::Strict

@@ -193,6 +193,11 @@ impl Journal {
         self.ring.borrow().live_room()
     }
 
+    /// Whether pages contain batches that come after all of this ring's: it was out of use meanwhile. The next batch does not follow on those that it has.
+    pub fn is_behind_pages(&self) -> bool {
+        self.ring.borrow().is_behind_pages()
+    }
+
     /// Whether the largest batch finds a place without a checkpoint before it.
     pub fn has_room(&self) -> bool {
         self.place(journal::room(self.most_pending)).is_some()
@@ -217,6 +222,10 @@ impl Ring {
 
     fn live_room(&self) -> Bytes {
         self.live.iter().map(|(_, _, room)| *room).sum()
+    }
+
+    fn is_behind_pages(&self) -> bool {
+        self.live.back().is_some_and(|(sequence, _, _)| sequence + 1 != self.next_sequence)
     }
 
     /// The oldest batch that recovery needs; the next one where there is none.

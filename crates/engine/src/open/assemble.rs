@@ -362,7 +362,8 @@ fn finish<D>(
     Ok(Assembled { superblock, devices, clean, lately, without, went_without, anew, highest })
 }
 
-pub(super) fn was_current(entry: &DeviceEntry) -> bool {
+/// Whether a device was in step, as far as the superblock knows.
+pub(crate) fn was_current(entry: &DeviceEntry) -> bool {
     !matches!(entry.state, DeviceState::Missing | DeviceState::Failed | DeviceState::Returning)
 }
 

@@ -8,11 +8,20 @@ use super::NEVER;
 use crate::core::Core;
 use crate::{Error, ErrorKind, Result};
 use braid_base::{Bytes, DeviceId, ExtentId};
-use braid_format::superblock::{DeviceState, DirtyBlocks, Phase, RegionKind, Superblock};
+use braid_format::superblock::{DeviceEntry, DeviceState, DirtyBlocks, Phase, RegionKind, Superblock};
 use braid_runtime::{Device, Runtime};
 use std::ops::Range;
 
-/// A device that is lacking from now on, or since an opening that was interrupted, and may have had newer bytes than the home; with the range of the volume of which it may: all.
+/// The devices that are lacking from now on, or since an opening that was interrupted: what their loss costs has to be told.
+pub(crate) fn newly_lost(superblock: &Superblock, lately: &[DeviceId]) -> Vec<DeviceId> {
+    let is_lost = |(id, entry): &(DeviceId, &DeviceEntry)| {
+        let was_given_up = entry.state == DeviceState::Missing && entry.in_step == NEVER;
+        lately.contains(id) || superblock.phase == Phase::Opening && was_given_up
+    };
+    (0..).map(DeviceId).zip(&superblock.devices).filter(is_lost).map(|(id, _)| id).collect()
+}
+
+/// One of the devices that are newly lost that may have had newer bytes than the home; with the range of the volume of which it may: all.
 pub(crate) fn older_without(
     superblock: &Superblock,
     lately: &[DeviceId],
@@ -22,19 +31,33 @@ pub(crate) fn older_without(
         return None;
     }
     let has = |kind, device| superblock.regions.iter().any(|r| r.kind == kind && r.device == device);
-    let is_lately = |device: DeviceId| lately.contains(&device);
-    let is_interrupted = superblock.phase == Phase::Opening;
-    let is_lost = |device: DeviceId| {
-        let entry = &superblock.devices[device.index()];
-        is_lately(device) || is_interrupted && entry.state == DeviceState::Missing && entry.in_step == NEVER
-    };
     let may_be_dirty = superblock.dirty_blocks != DirtyBlocks::None;
     let had_newer = |&id: &DeviceId| {
-        let had_blocks = may_be_dirty && is_lost(id) && has(RegionKind::CacheTable, id);
-        had_blocks || !clean && is_lately(id) && has(RegionKind::Journal, id)
+        // An opening without the journal that was interrupted left word that there may be dirty blocks.
+        let counts = if lately.contains(&id) { !clean } else { may_be_dirty };
+        counts && has(RegionKind::Journal, id) || may_be_dirty && has(RegionKind::CacheTable, id)
     };
-    let mut ids = (0..).map(DeviceId).zip(&superblock.devices).map(|(id, _)| id);
-    ids.find(had_newer).map(|id| (id, Bytes::ZERO..superblock.volume_size))
+    newly_lost(superblock, lately)
+        .into_iter()
+        .find(had_newer)
+        .map(|id| (id, Bytes::ZERO..superblock.volume_size))
+}
+
+/// Says what may be older than what was flushed, before the superblocks say what is lost: an opening after that does not say so once more.
+pub(crate) fn tell_older(superblock: &Superblock, older: &[Range<Bytes>]) {
+    if older.is_empty() {
+        return;
+    }
+    let total: Bytes = older.iter().map(|range| range.end - range.start).sum();
+    tracing::error!(
+        "the SSD of volume '{}' is lost, and with it what was not written back yet: these {} range(s), {total} in all, may be older than \
+         what was flushed",
+        superblock.name,
+        older.len()
+    );
+    for range in older {
+        tracing::error!("  bytes {} to {}", range.start.0, range.end.0);
+    }
 }
 
 /// Refuses to open without SSDs that were no caches alone: homes lie on them, or may come to under the policy in charge, if that does not keep homes where they are. `lost` is

@@ -97,10 +97,11 @@ impl<R: Runtime, D: Device> Core<R, D> {
     /// only now counts for nothing. With it goes which copies count as behind from now on.
     pub async fn begin_epoch(&self, clean: bool) -> Result<()> {
         // No job makes room yet. Slots that only the journal calls free must not be used before the other map image does. And what recovery
-        // forgets of clean extra copies no record says: no image of a page and no record may name it when its block slot is used again.
+        // forgets of clean extra copies no record says: no image of a page and no record may name it when its block slot is used again. And a ring that was out
+        // of use must not be followed by a batch that does not follow: the ones between would be looked for.
         let is_ahead = {
             let state = self.state.borrow();
-            state.is_ahead_of_images() || state.tables.stale_pages() > 0
+            state.is_ahead_of_images() || state.tables.stale_pages() > 0 || self.journal.is_behind_pages()
         };
         if !self.journal.has_room() || is_ahead {
             self.checkpoint().await?;

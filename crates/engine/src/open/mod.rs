@@ -17,9 +17,9 @@ mod superblock;
 mod volume;
 
 pub use assemble::AdoptedDisk;
-pub(crate) use assemble::{Assembled, Lacking, assemble};
+pub(crate) use assemble::{Assembled, Lacking, assemble, was_current};
 pub(crate) use candidate::Candidate;
-pub(crate) use dirty_blocks::older_without;
+pub(crate) use dirty_blocks::{newly_lost, older_without};
 pub(crate) use enter::{enter, only_copies, refuse_only_copies};
 pub(crate) use judge::{NEVER, judge};
 pub use superblock::identify;

@@ -1,6 +1,6 @@
 //! How a volume is opened.
 
-use super::dirty_blocks::{dirty_blocks, older_without, refuse_lost_homes};
+use super::dirty_blocks::{dirty_blocks, newly_lost, older_without, refuse_lost_homes, tell_older};
 use super::{AdoptedDisk, Assembled, Lacking, assemble, enter, refuse_only_copies};
 use crate::adopted::{self, DirtySpans, refuse_dirty};
 use crate::copies::{BlockSlots, Buffers, Devices, Member, WriteBacks, watched};
@@ -110,7 +110,8 @@ impl<R: Runtime, D: Device> Volume<R, D> {
             };
             watched(rt, &members, refused).await?;
         }
-        if lately.iter().any(|&device| superblock.devices[device.index()].class == DeviceClass::Ssd) {
+        let is_ssd = |device: &DeviceId| superblock.devices[device.index()].class == DeviceClass::Ssd;
+        if newly_lost(&superblock, &lately).iter().any(is_ssd) {
             recovery.older.extend(older);
         }
         let without_ssd = older_without(&superblock, &lately, clean);
@@ -140,6 +141,7 @@ impl<R: Runtime, D: Device> Volume<R, D> {
         if options.repair {
             state.mark_all_stale(superblock.spans());
         }
+        tell_older(&superblock, &recovery.older);
         if let Some(image) = new_image {
             watched(rt, &members, image.begin(rt, &members, &superblock)).await?;
         }

@@ -3,6 +3,7 @@
 mod ahead;
 mod cache;
 mod changing;
+mod gate;
 mod read;
 mod read_ahead;
 mod streams;
@@ -21,6 +22,7 @@ use ahead::Ahead;
 use braid_base::Bytes;
 use braid_runtime::{Arena, RangeTable};
 use changing::{Change, Changing};
+use gate::Gate;
 use std::cell::RefCell;
 use streams::Streams;
 
@@ -34,6 +36,8 @@ pub(crate) struct Guests {
     pub ranges: RangeTable,
     /// Extents that they are changing.
     pub changing: Changing,
+    /// Where changes and flushes come in.
+    pub gate: Gate,
 }
 
 impl Guests {
@@ -55,6 +59,7 @@ impl Guests {
             stats: RefCell::default(),
             ranges: RangeTable::default(),
             changing: Changing::default(),
+            gate: Gate::default(),
         })
     }
 

@@ -6,10 +6,10 @@ use crate::toy_policies::WriteBackCache;
 use braid_base::{Bytes, DeviceId, KIB, MIB, Nanos, Rng};
 use braid_engine::{
     AdoptedDisk, Adoption, CreateOptions, Durability, ErrorKind, Export, OpenOptions, Recovery, Result,
-    Volume, Zeroing, create,
+    Volume, Zeroing, create, identify,
 };
 use braid_format::Uuid;
-use braid_format::superblock::DeviceState;
+use braid_format::superblock::{DeviceState, Phase};
 use braid_runtime::{Arena, Device, Runtime};
 use braid_sim::{Blank, Disk, DiskOptions, World};
 use std::rc::Rc;
@@ -218,6 +218,23 @@ fn an_ssd_that_is_lost_while_clean_costs_nothing() {
     });
 }
 
+/// The disk and the record as an opening leaves them that was told to give the SSD up, and was interrupted as soon as the record said so.
+async fn interrupted_without_ssd(world: &World, disks: &[Disk]) -> Vec<Disk> {
+    let left = copies_of(world, &disks[1..]).await;
+    let (rt, opened) = (world.clone(), left.clone());
+    world.spawn(async move {
+        try_open(&rt, &opened, |options| options.distrust = vec![SSD]).await.expect("the SSD is given up");
+    });
+    loop {
+        let now = copies_of(world, &left).await;
+        let header = identify(world, Rc::new(now[1].fork(world)), "it").await.expect("a superblock is whole");
+        if header.phase == Phase::Opening {
+            return now;
+        }
+        world.sleep(Nanos::from_micros(100)).await;
+    }
+}
+
 #[test]
 pub fn an_ssd_that_is_lost_while_dirty_costs_the_ranges_that_are_named_and_no_others() {
     run(async |world| {
@@ -242,8 +259,12 @@ pub fn an_ssd_that_is_lost_while_dirty_costs_the_ranges_that_are_named_and_no_ot
             // Nothing was changed: with the SSD all is there.
             let again = copies_of(&world, &disks).await;
             assert!(seen(&open(&world, &again).await).await == expected);
+            // The opening that gives it up is interrupted: the next one says what that would have said.
+            let (_, after) =
+                try_open(&world, &interrupted_without_ssd(&world, &disks).await, |_| ()).await.unwrap();
             let (volume, recovery) =
                 try_open(&world, &disks[1..], |options| options.distrust = vec![SSD]).await.unwrap();
+            assert_eq!(after.older, recovery.older);
             let is_named = |at: usize| {
                 recovery
                     .older

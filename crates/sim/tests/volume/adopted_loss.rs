@@ -9,7 +9,7 @@ use crate::rig::{filled, refused};
 use crate::toy_policies::WriteBackCache;
 use braid_base::{Bytes, DeviceId, KIB, MIB, Nanos};
 use braid_engine::{Durability, ErrorKind, Export, OpenOptions};
-use braid_format::superblock::DeviceState;
+use braid_format::superblock::{DeviceState, RegionKind};
 use braid_runtime::{Arena, Runtime};
 use braid_sim::{Disk, FaultPlan, World};
 use std::cell::Cell;
@@ -232,6 +232,27 @@ fn an_ssd_that_fails_while_dirty_costs_its_dirty_blocks_and_no_others() {
             volume.close().await.unwrap();
             let (_, recovery) = try_open(&world, &left[1..], |_| ()).await.unwrap();
             assert_eq!(recovery.older, Vec::new());
+        });
+    }
+}
+
+/// Half of the table of dirty spans is damaged: it may have been the newer half, so every range is in doubt, and no loss is taken for none.
+#[test]
+fn a_damaged_half_of_the_table_of_dirty_spans_names_every_span() {
+    for half in 0..2 {
+        run(async move |world| {
+            let disks = disks(&world, SIZE);
+            let volume = make(&world, &disks).await;
+            let region = volume.superblock().region(RegionKind::DirtySpans, 0).expect("it has one").clone();
+            volume.close().await.expect("the devices are sound");
+            let nothing = try_open(&world, &copies_of(&world, &disks[1..]).await, |_| ()).await;
+            nothing.expect("no span is named");
+            disks[RECORD.index()].poke(region.offset + region.len / 2 * half, &[0x55; 512]);
+            let error = refused(try_open(&world, &disks[1..], |_| ()).await);
+            assert_eq!(error.kind(), ErrorKind::Degraded, "{error}");
+            // With the SSD there is no doubt.
+            open(&world, &disks).await.close().await.expect("the devices are sound");
+            try_open(&world, &disks[1..], |_| ()).await.expect("no span is named any more");
         });
     }
 }

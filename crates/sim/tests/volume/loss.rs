@@ -1,6 +1,7 @@
 //! A volume of one copy that loses a device for good: what the administrator gives up, and what is left.
 
 use crate::chaos::Chaos;
+use crate::rig::life::disk;
 use crate::rig::{Rig, bench, filled, holds, make, open, open_with, options, refused};
 use braid_base::{Bytes, DeviceId, KIB, MIB, Nanos, Rng};
 use braid_engine::{Durability, ErrorKind, Export, Recovery, Result};
@@ -132,6 +133,47 @@ fn after_the_loss_of_a_device_no_extent_reads_as_another_one() {
         lost_extents > 100 && read_blocks > 1000,
         "{lost_extents} extents lost, {read_blocks} blocks read"
     );
+}
+
+/// A journal that was out of use for a while is used again: what it had then is not followed by what is written now.
+#[test]
+fn a_journal_that_was_out_of_use_is_begun_anew() {
+    let world = World::new(9);
+    let rt = world.clone();
+    world.block_on(async move {
+        let (world, arena) = (rt, Arena::new(MIB));
+        let disks: Vec<Disk> = (0..3).map(|_| disk(&world, false)).collect();
+        let left =
+            |of: &[usize]| of.iter().map(|&i| sound(disks[i].fork(&world), &world)).collect::<Vec<_>>();
+        let made = braid_engine::CreateOptions { policy: "stripe".to_owned(), ..options(9) };
+        let all = disks.iter().map(|disk| sound(disk.clone(), &world)).collect();
+        let volume = make(world.clone(), all, &made).await;
+        volume.write(Bytes::ZERO, &filled(&arena, MIB, 1), Durability::Fua).await.unwrap();
+        // The first device is lost, then removed: its journal goes on on the third one, and that of the second one is out of use.
+        let rest = left(&[1, 2]);
+        let (volume, _) = open_without(world.clone(), rest.clone(), 0).await.unwrap();
+        volume.write(Bytes::ZERO, &filled(&arena, MIB, 2), Durability::Fua).await.unwrap();
+        volume.remove_device(DeviceId(0)).await.unwrap();
+        while volume.status().devices[0].state != DeviceState::Removed {
+            world.sleep(Nanos::from_secs(1)).await;
+        }
+        for value in 3..9 {
+            volume.write(MIB, &filled(&arena, MIB, value), Durability::Fua).await.unwrap();
+            volume.discard(MIB * 2, MIB).await.unwrap();
+            volume.write(MIB * 2, &filled(&arena, MIB, value), Durability::Fua).await.unwrap();
+            volume.checkpoint().await.unwrap();
+        }
+        volume.close().await.unwrap();
+        // The third one is lost.
+        let (volume, _) = open_without(world.clone(), rest[..1].to_vec(), 2).await.unwrap();
+        volume.write(MIB * 3, &filled(&arena, KIB * 128, 9), Durability::Fua).await.unwrap();
+        let killed = rest[0].clone();
+        drop(volume);
+        let volume = open(world.clone(), vec![killed]).await.expect("nothing that was promised is lacking");
+        assert!(holds(&volume, &arena, MIB * 3, KIB * 128, 9).await.unwrap());
+        volume.audit().await.unwrap();
+    });
+    world.halt();
 }
 
 async fn use_for_a_while(world: &World, volume: &Rig, arena: &Arena, rng: &mut Rng) {

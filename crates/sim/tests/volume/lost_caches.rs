@@ -152,6 +152,22 @@ fn a_second_ssd_with_dirty_blocks_is_missed() {
     });
 }
 
+/// A disk with the journal is lost after an unclean stop, and the first opening without it is interrupted.
+#[test]
+fn a_lost_journal_is_told_of_though_an_opening_was_interrupted() {
+    run(13, async |world| {
+        let disks = [disk(&world, false), disk(&world, false)];
+        let how = CreateOptions { policy: "stripe".to_owned(), ..options(52) };
+        let devices = disks.iter().map(|disk| sound(disk, &world)).collect();
+        let volume = make(world.clone(), devices, &how).await;
+        volume.write(Bytes::ZERO, &filled(&Arena::new(MIB), MIB, 1), Durability::Fua).await.unwrap();
+        let begun = interrupted_without(&world, &disks[1].fork(&world)).await;
+        let (volume, recovery) = open_with(world.clone(), vec![begun], |_| ()).await.unwrap();
+        assert_eq!(recovery.older, vec![Bytes::ZERO..MIB * 4]);
+        volume.close().await.unwrap();
+    });
+}
+
 #[test]
 fn an_ssd_with_homes_is_missed() {
     run(11, async |world| {

@@ -37,6 +37,7 @@ mod failed_flush_mirrored;
 mod faults;
 mod first_writes;
 mod interrupted;
+mod late_guests;
 mod loss;
 mod lost_caches;
 mod lost_writes;

@@ -192,6 +192,11 @@ impl Spans {
         }
     }
 
+    /// The newest batch that any page contains.
+    pub fn newest(&self) -> u64 {
+        self.sequences.iter().copied().max().unwrap_or(0)
+    }
+
     /// Whether the copies of a span are alike.
     pub fn is_clean(&self, span: SpanId) -> bool {
         self.spans.get(&span).is_none_or(|&difference| difference == Difference::None)
