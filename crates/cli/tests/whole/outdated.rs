@@ -59,7 +59,11 @@ fn an_older_half_is_not_served_without_the_newer_one() {
     // Another host, or the same one once it has forgotten it, learns it from the devices together.
     machine.ok(&["forget", "vault"]);
     std::fs::rename(&away, &there).unwrap();
-    machine.ok(&["import", "fast.img", "slow.img"]);
+    assert_eq!(
+        machine.braid(&["import", "fast.img", "slow.img"]).status,
+        1,
+        "one is to be brought up to date"
+    );
     assert_eq!(noted(&machine), [false, true]);
     std::fs::rename(machine.path("fast.img"), &away).unwrap();
     machine.refused(&["serve", "vault"], "degraded", &["--distrust d0"]);

@@ -3,9 +3,9 @@
 use crate::deadlines::no_faults;
 use crate::openings::{made_mirror, mentions, parts};
 use crate::replace::replacement;
-use crate::rig::{Rig, bench, filled, holds, open, open_with, refused};
+use crate::rig::{Rig, bench, filled, holds, make, open, open_with, options, refused};
 use braid_base::{Bytes, DeviceId, MIB, Nanos};
-use braid_engine::{Durability, ErrorKind, Export, Replacement, check, replace};
+use braid_engine::{CreateOptions, Durability, ErrorKind, Export, Replacement, check, replace};
 use braid_format::superblock::DeviceState;
 use braid_runtime::{Arena, Runtime};
 use braid_sim::{Disk, DiskOptions, Faulty, World};
@@ -74,7 +74,9 @@ fn the_newer_half_is_not_replaced_beside_the_older_one() {
         let known = Replacement { outdated, ..replacement(1) };
         let error = refused(replace(&world, rest.clone(), &names, &new, &known).await);
         assert!(error.kind() == ErrorKind::Degraded && mentions(&error, &["--distrust d1"]), "{error}");
-        open(world.clone(), all.clone()).await.unwrap().close().await.unwrap();
+        let volume = open(world.clone(), all.clone()).await.unwrap();
+        world.sleep(Nanos::from_secs(60)).await;
+        volume.close().await.unwrap();
         replace(&world, rest, &names, &new, &replacement(1)).await.unwrap();
     });
 }
@@ -82,8 +84,6 @@ fn the_newer_half_is_not_replaced_beside_the_older_one() {
 /// Of three devices one is noted that is back meanwhile. Another one is away; the third, which was in use all the time, tells.
 #[test]
 fn a_note_counts_for_nothing_beside_a_device_that_was_in_use_all_the_time() {
-    use crate::rig::{make, options};
-    use braid_engine::CreateOptions;
     let bench = bench(25);
     let (world, arena, mut all) = (bench.world.clone(), bench.arena.clone(), bench.devices());
     all.push(bench.sound(Disk::new(&world, DiskOptions::hdd(MIB * 8))));
