@@ -40,7 +40,7 @@ Examples:
   braid device add vault --hdd /dev/sdd
   braid device add vault --ssd fast2.img,size=8GiB
 
-JSON: name, device, devices (path, class, model, size_bytes, made, removed, adopted).")]
+JSON: name, device, devices (path, class, model, size_bytes, made, removed, adopted, outdated).")]
 struct AddArguments {
     /// The volume
     name: VolumeName,
@@ -115,7 +115,7 @@ Examples:
   braid device return vault d1
   braid device return vault d1 /dev/sde
 
-JSON: name, device, devices (path, class, model, size_bytes, made, removed, adopted).")]
+JSON: name, device, devices (path, class, model, size_bytes, made, removed, adopted, outdated).")]
 struct ReturnArguments {
     /// The volume
     name: VolumeName,
@@ -138,7 +138,7 @@ Examples:
   braid device replace vault d0 /dev/nvme1n1
   braid device replace vault d1 new.img,size=8GiB
 
-JSON: name, device, new_device, replaced_path, devices (path, class, model, size_bytes, made, removed, adopted).")]
+JSON: name, device, new_device, replaced_path, devices (path, class, model, size_bytes, made, removed, adopted, outdated).")]
 struct ReplaceArguments {
     /// The volume
     name: VolumeName,

@@ -15,7 +15,7 @@ use std::path::PathBuf;
 Example:
   braid import /dev/sdb /dev/sdc /dev/nvme1n1
 
-JSON: name, uuid, size_bytes, policy, devices (path, class, model, size_bytes, made, removed, adopted), check (as of
+JSON: name, uuid, size_bytes, policy, devices (path, class, model, size_bytes, made, removed, adopted, outdated), check (as of
 braid check).")]
 pub struct Arguments {
     /// All devices of the volume, in any order

@@ -23,7 +23,7 @@ Examples:
   braid recover vault && braid serve vault
   braid recover vault --apply
 
-JSON: name, epoch, epoch_ended_unix_seconds, age_seconds (from then to now), given_up (devices), only_on_missing (device, offset_bytes, length_bytes),
+JSON: name, epoch, epoch_ended_unix_seconds, age_seconds (from then to now), outdated, given_up (devices), only_on_missing (device, offset_bytes, length_bytes),
 unapplied_bytes (in the journal, not in their place), lost (ranges that read as errors: offset_bytes, length_bytes), recovered_before;
 with --read-only also nbd_uris, in one line when ready.")]
 pub struct Arguments {
@@ -59,7 +59,8 @@ fn describe_look(look: &LookReport) -> String {
 }
 
 fn describe(report: &RecoverReport) -> String {
-    let RecoverReport { name, epoch, given_up, only_on_missing, lost, recovered_before, .. } = report;
+    let RecoverReport { name, epoch, outdated, given_up, only_on_missing, lost, recovered_before, .. } =
+        report;
     let newer: Bytes = only_on_missing.iter().map(|range| Bytes(range.length_bytes)).sum();
     let ago = when(report);
     let given_up = given_up.join(", ");
@@ -71,7 +72,9 @@ fn describe(report: &RecoverReport) -> String {
             format!("volume '{name}' is as it was at the end of epoch {epoch}{ago}, without {given_up}\n")
         }
     };
-    if newer > Bytes::ZERO && report.age_seconds.is_some() {
+    if *outdated {
+        text += "the disk was out of use when the SSDs were used last: no bound holds for what they had beyond that\n";
+    } else if newer > Bytes::ZERO && report.age_seconds.is_some() {
         text += "how much longer the SSDs were in use is not known to the disk: max-lag, and max-lag-time where it is set, bound what they had beyond that\n";
     }
     if newer > Bytes::ZERO {
@@ -146,6 +149,7 @@ mod tests {
             epoch: 7,
             epoch_ended_unix_seconds: Some(1_798_761_599.5),
             age_seconds: Some(90_000.0),
+            outdated: false,
             given_up: vec!["d0".to_owned()],
             only_on_missing: Vec::new(),
             unapplied_bytes: 0,

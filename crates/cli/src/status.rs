@@ -42,7 +42,7 @@ durability (power_cut, daemon_crash or none: what a flush survives), guests, bac
     policy_figures
 Exit status with NAME: 3 if no flush can succeed, if a device or a copy is missing or behind, or if no epoch can end.
 JSON of one that is not: name, served (false), uuid, temporary, devices (path, class, model,
-size_bytes, made, removed, adopted). Without NAME: volumes, a list of these. With --watch: a line every second.")]
+size_bytes, made, removed, adopted, outdated). Without NAME: volumes, a list of these. With --watch: a line every second.")]
 pub struct Arguments {
     /// The volume
     name: Option<VolumeName>,
@@ -129,7 +129,9 @@ pub fn describe(state: &StateDir, name: &VolumeName, report: &VolumeReport, rate
             for (place, device) in resting.devices.iter().enumerate() {
                 let model = device.model.clone().unwrap_or_else(|| "-".to_owned());
                 let size = Bytes(device.size_bytes).to_string();
-                table.row(vec![format!("d{place}"), device.class.clone(), model, size, device.name()]);
+                let mark = if device.outdated { " (outdated)" } else { "" };
+                let path = device.name() + mark;
+                table.row(vec![format!("d{place}"), device.class.clone(), model, size, path]);
             }
             text + &table.render("  ")
         }

@@ -6,7 +6,8 @@ use crate::epochs::damaged_extents;
 use crate::journal::{Mode, Recovered, Source, check_cache_tables, check_image, recover};
 use crate::map::State;
 use crate::open::{
-    AdoptedDisk, Assembled, Lacking, ask_superblock, assemble, newly_lost, older_without, only_copies,
+    AdoptedDisk, Assembled, Lacking, ask_superblock, assemble, newer_elsewhere, newly_lost, older_without,
+    only_copies,
 };
 use crate::shape::Shape;
 use crate::{ErrorKind, Result};
@@ -38,6 +39,8 @@ pub struct Report {
     pub span_size: Bytes,
     /// The unit of placement.
     pub extent_size: Bytes,
+    /// What the guest sees.
+    pub volume_size: Bytes,
     /// The class of the device in each place.
     pub classes: Vec<DeviceClass>,
     /// Places that no device has any more.
@@ -50,6 +53,19 @@ pub struct Report {
     pub changed_elsewhere: bool,
     /// What only a device that is missing holds as it was written last: lost if it does not come back.
     pub only_on_missing: Vec<(DeviceId, ExtentId)>,
+    /// Devices of a volume with two copies of everything that are not there, and have not been given up by name.
+    pub away: Vec<DeviceId>,
+}
+
+impl Report {
+    /// Devices that are not there and are newer than all that is, if these are known to be `outdated`, as [`crate::OpenOptions::outdated`] says: what they alone hold the check
+    /// could not see.
+    pub fn newer_elsewhere(&self, outdated: &[DeviceId]) -> Vec<DeviceId> {
+        let is_current =
+            |id: &DeviceId| !self.removed.contains(id) && self.not_current.iter().all(|(of, _)| of != id);
+        let devices = (0..self.classes.len() as u16).map(DeviceId);
+        newer_elsewhere(devices.filter(is_current), &self.away, outdated)
+    }
 }
 
 /// Checks the volume on `devices`, and changes nothing.
@@ -71,10 +87,11 @@ pub async fn check<R: Runtime, D: Device>(
             report.repairable.push(format!("{name}: the superblock copy at byte {} is damaged", offset.0));
         }
     }
-    let Assembled { superblock, devices, clean, anew, lately, .. } =
+    let Assembled { superblock, devices, clean, anew, lately, away, .. } =
         assemble(rt, devices, names, &[], adopted, Lacking::Examined).await?;
     report.name.clone_from(&superblock.name);
-    report.extent_size = superblock.extent_size;
+    report.away = away;
+    (report.extent_size, report.volume_size) = (superblock.extent_size, superblock.volume_size);
     report.span_size = superblock.extent_size * u64::from(superblock.span_extents);
     report.classes = superblock.devices.iter().map(|entry| entry.class).collect();
     let members = Member::all(&superblock, devices, &anew);

@@ -4,7 +4,9 @@ use crate::copies::{Member, watched};
 use crate::create::{refuse_content, write_empty_regions};
 use crate::journal::{Mode, Source, recover};
 use crate::map::State;
-use crate::open::{Assembled, Lacking, NEVER, assemble, refuse_only_copies, was_current, write_new};
+use crate::open::{
+    Assembled, Lacking, NEVER, assemble, refuse_only_copies, refuse_outdated, was_current, write_new,
+};
 use crate::shape::Shape;
 use crate::{Error, ErrorKind, Result};
 use braid_base::{DeviceId, KIB};
@@ -24,6 +26,8 @@ pub struct Replacement {
     pub identity: Uuid,
     /// The model that it emulates; empty for none.
     pub model: String,
+    /// Devices that are known to be older than the others, as at an opening.
+    pub outdated: Vec<DeviceId>,
     /// Whether it may be overwritten if it holds something else.
     pub overwrite: bool,
 }
@@ -34,7 +38,7 @@ pub struct Replacement {
 /// An interruption leaves the volume with the old device or with the new one, and it can be done again.
 ///
 /// # Errors
-/// `Invalid` for a new device that is too small, of another class, or holds something; `Degraded` if the old one alone holds something, or more
+/// `Invalid` for a new device that is too small, of another class, or holds something; `Degraded` if the old one alone holds something, or is newer than the others, or more
 /// are missing; whatever [`crate::Volume::open`] refuses.
 pub async fn replace<R: Runtime, D: Device>(
     rt: &R,
@@ -45,7 +49,7 @@ pub async fn replace<R: Runtime, D: Device>(
 ) -> Result<Superblock> {
     let Replacement { device, name, overwrite, .. } = replacement;
     let devices = devices.into_iter().map(Rc::new).collect();
-    let Assembled { mut superblock, devices, clean, lately, anew, .. } =
+    let Assembled { mut superblock, devices, clean, lately, away, anew, .. } =
         assemble(rt, devices, names, &[], None, Lacking::Refused).await?;
     let Some(entry) = superblock.devices.get(device.index()) else {
         let count = superblock.devices.len();
@@ -67,6 +71,7 @@ pub async fn replace<R: Runtime, D: Device>(
         return Err(Error::new(ErrorKind::Unsupported, text));
     }
     let entry = fitting(entry, &superblock, new, replacement)?;
+    refuse_outdated(&superblock, &away, &replacement.outdated)?;
     refuse_if_needed(rt, &superblock, &devices, (clean, &lately, &anew)).await?;
     let old_size = std::mem::replace(&mut superblock.devices[device.index()], entry).size;
     superblock.sequence += 1;

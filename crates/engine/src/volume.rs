@@ -12,7 +12,7 @@ use braid_base::{Bytes, DeviceId, Nanos, Op};
 use braid_format::SlotNumber;
 use braid_format::superblock::{DeviceState, Phase, Superblock};
 use braid_policy::{DeviceView, Flags, Origin, Policy};
-use braid_runtime::{Buf, Device, Runtime};
+use braid_runtime::{Buf, Device, Event, Runtime};
 use std::rc::Rc;
 
 /// One block device out of several. Cheap to clone: a handle.
@@ -128,6 +128,19 @@ impl<R: Runtime, D: Device> Volume<R, D> {
             return Err(Error::new(ErrorKind::Degraded, problem));
         }
         core.give_up(device, Error::new(ErrorKind::Io, "taken out of use by the administrator")).await
+    }
+
+    /// Devices that do not hold all that guests wrote, while others do: missing, failed, or being brought up to date. None with one copy of everything. Their own
+    /// superblocks may not say so: what opens the volume next is to know of them ([`crate::OpenOptions::outdated`]), whichever devices are there then.
+    pub fn outdated_devices(&self) -> Vec<DeviceId> {
+        let core = &self.core;
+        let lacking = core.devices.iter().filter(|member| core.shape.copies > 1 && member.is_lacking());
+        lacking.map(|member| member.id).collect()
+    }
+
+    /// Notified when [`Volume::outdated_devices`] may have changed: before a guest is told of a write that one of them lacks.
+    pub fn device_changes(&self) -> Event {
+        self.core.devices.changed()
     }
 
     /// Changes the policy; no data is copied now. What the new policy wants moved, it moves in the background. What the old one

@@ -1,6 +1,7 @@
 //! Devices that come to a volume that is served, and leave it, while guests notice nothing.
 
 use crate::machine::{Machine, have, number, qemu_io_ok};
+use crate::outdated::noted;
 use serde_json::Value;
 use std::time::{Duration, Instant};
 
@@ -119,6 +120,7 @@ fn a_device_is_back_while_guests_notice_nothing() {
     machine.ok(&["device", "return", "vault", "d1", "elsewhere.img"]);
     wait_until("it is up to date", is_active);
     qemu_io_ok(&vault.uri, &["flush"]);
+    wait_until("that is noted", || noted(&machine) == [false, false]);
     vault.kill();
     // It holds all alone.
     std::fs::remove_file(machine.path("fast.img")).unwrap();

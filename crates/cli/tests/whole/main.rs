@@ -18,6 +18,7 @@ mod lab;
 mod lifecycle;
 mod machine;
 mod models;
+mod outdated;
 mod output;
 mod permissions;
 mod policy;

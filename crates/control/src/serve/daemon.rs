@@ -12,17 +12,18 @@ use crate::record::recorded::{Recorded, Recorder};
 use crate::report::collect::{durability, explain_report, status_report};
 use crate::report::types::{Durability, ExplainReport, StatusReport};
 use crate::serve::address::{NbdAddress, nbd_uri};
-use crate::serve::devices::{note_removed, note_those_removed};
+use crate::serve::devices::{note_changes, note_those_removed};
 use crate::volume::create::{make, refuse_known, remove_made};
 use crate::volume::lock::VolumeLock;
 use crate::volume::members::{Member, handles, open_members, open_options, with_paths};
+use crate::volume::outdated::note_outdated;
 use crate::volume::policy::check_policy;
-use crate::volume::state_dir::{StateDir, VolumeName};
+use crate::volume::state_dir::{StateDir, VolumeName, VolumeRecord};
 use crate::{Error, ErrorKind, NewVolume, Result};
 use braid_base::{Bytes, DeviceId, Nanos};
 use braid_engine::{AdoptedDisk, OpenOptions, Readahead, Recovery, Volume};
 use braid_nbd::{Server, ServerConfig};
-use braid_runtime::{Arena, Event, Runtime};
+use braid_runtime::{Arena, Event, Runtime, Semaphore};
 use braid_uring::{Listener, Ring, Signal, Signals};
 use serde::{Deserialize, Serialize};
 use std::cell::{Cell, RefCell};
@@ -101,6 +102,10 @@ pub(crate) struct Daemon {
     pub attachment: Attachment,
     pub(super) state: StateDir,
     pub(super) members: RefCell<Vec<Member>>,
+    /// The devices that the record calls outdated; none if that is not known.
+    pub(super) noted: RefCell<Option<Vec<DeviceId>>>,
+    /// They are noted one change after the other.
+    pub(super) noting: Semaphore,
     nbd: Server<Export>,
     nbd_uris: Vec<String>,
     detach: Option<Vec<OsString>>,
@@ -145,7 +150,7 @@ pub fn serve(
     in_world(async |world| {
         let doors = Doors::bind(&world.ring, state, name, options)?;
         let members = open_members(&world.ring, &record).await?;
-        run(world, state, name, members, doors, ready).await
+        run(world, state, &record, members, doors, ready).await
     })
 }
 
@@ -170,7 +175,7 @@ pub fn serve_temporary(
         let doors = Doors::bind(&world.ring, state, &new.name, options)?;
         let (members, _, record) = make(&world.ring, state, new, true).await?;
         let served = match state.save(&record) {
-            Ok(()) => run(world, state, &new.name, members, doors, ready).await,
+            Ok(()) => run(world, state, &record, members, doors, ready).await,
             Err(error) => Err(error),
         };
         // Devices may have come since.
@@ -226,17 +231,18 @@ impl Doors {
 async fn run(
     world: &World,
     state: &StateDir,
-    name: &VolumeName,
+    record: &VolumeRecord,
     members: Vec<Member>,
     doors: Doors,
     ready: impl FnOnce(&Ready),
 ) -> Result<()> {
+    let name = &record.name;
     let open = OpenOptions {
         cache_extents: doors.options.cache_extents,
         readahead: doors.options.readahead,
         ahead: doors.options.ahead,
         distrust: doors.options.distrust.clone(),
-        ..open_options(&members)
+        ..open_options(record, &members)
     };
     let force = doors.options.force;
     let adopted = open.adopted.map(|disk| AdoptedDisk { force, ..disk });
@@ -245,6 +251,11 @@ async fn run(
         .await
         .map_err(|error| with_paths(error, &members))?;
     log_recovery(name, &recovery);
+    // Before guests write what these devices lack. If it cannot be noted, the daemon tries again, and says so.
+    let outdated = volume.outdated_devices();
+    if let Err(error) = note_outdated(state, name, &outdated) {
+        tracing::error!("{outdated:?} of volume '{name}' are outdated, which is not noted: {error}");
+    }
     let daemon = Daemon::start(world, state, name, members, volume, doors)?;
     ready(&Ready {
         name: name.to_string(),
@@ -336,6 +347,8 @@ impl Daemon {
             attachment,
             state: state.clone(),
             members: RefCell::new(members),
+            noted: RefCell::default(),
+            noting: Semaphore::new(1),
             nbd,
             nbd_uris,
             detach: doors.options.detach,
@@ -346,7 +359,7 @@ impl Daemon {
             waiting: Cell::new(0),
         });
         ring.spawn(serve_admin(daemon.clone(), doors.admin));
-        ring.spawn(note_removed(daemon.clone()));
+        ring.spawn(note_changes(daemon.clone()));
         Ok(daemon)
     }
 
@@ -398,7 +411,11 @@ impl Daemon {
         note_those_removed(self, &mut BTreeSet::new()).await;
         let name = &self.name;
         let left = self.attachment.abandon();
-        self.volume.close().await.map_err(|error| {
+        self.note_outdated_at_last().await;
+        let closed = self.volume.close().await;
+        // Another one may have failed meanwhile.
+        self.note_outdated_at_last().await;
+        closed.map_err(|error| {
             let problem = format!(
                 "volume '{name}' could not be closed: {error}; what guests wrote after their last successful flush may \
                  be lost"
@@ -421,13 +438,16 @@ impl Daemon {
 }
 
 /// Which of two was first.
-enum First<L, R> {
+pub(super) enum First<L, R> {
     Left(L),
     Right(R),
 }
 
 /// Waits for the first of two; the other is dropped where it stands.
-async fn first_of<L, R>(left: impl Future<Output = L>, right: impl Future<Output = R>) -> First<L, R> {
+pub(super) async fn first_of<L, R>(
+    left: impl Future<Output = L>,
+    right: impl Future<Output = R>,
+) -> First<L, R> {
     let (mut left, mut right) = (pin!(left), pin!(right));
     poll_fn(|cx| {
         if let Poll::Ready(done) = left.as_mut().poll(cx) {

@@ -4,8 +4,9 @@
 use crate::device::open::{OpenDevice, Prepared, prepare, refuse_duplicates};
 use crate::device::spec::{DeviceSpec, Storage};
 use crate::model::library;
-use crate::serve::daemon::Daemon;
+use crate::serve::daemon::{Daemon, First, first_of};
 use crate::volume::members::{Member, open_paths};
+use crate::volume::outdated::note_outdated;
 use crate::volume::replace::{ReplaceReport, old_and_new};
 use crate::volume::state_dir::DeviceRecord;
 use crate::{Error, ErrorKind, Result};
@@ -30,8 +31,12 @@ pub struct AddReport {
     pub devices: Vec<DeviceRecord>,
 }
 
-/// How often devices are looked for that were removed.
+/// How often devices are looked for that were removed, and how soon a note is tried again that failed.
 const LOOK_AGAIN: Nanos = Nanos::from_secs(1);
+/// How often is asked whether a note is written.
+const POLL: Nanos = Nanos::from_millis(2);
+/// How long the end of the daemon waits for a note.
+const LAST_NOTE: Nanos = Nanos::from_secs(10);
 
 impl Daemon {
     /// Gives the volume one more device. A file that was made for it is gone again where that fails.
@@ -72,14 +77,15 @@ impl Daemon {
             }
             let note = |id: DeviceId| {
                 // In the record as it is now: another device may have been removed meanwhile.
-                let noted = self.state.load(&self.name).and_then(|mut record| {
+                let noted = self.state.change(&self.name, |record| {
                     if let Some((name, text)) = own {
                         library::keep(&mut record.models, name, text)?;
                     }
                     record.set_device(id.index(), new.clone());
-                    self.state.save(&record)
+                    Ok(())
                 });
                 noted
+                    .map(drop)
                     .map_err(|error| braid_engine::Error::new(braid_engine::ErrorKind::Io, error.to_string()))
             };
             let id = self.volume.add_device(opened.clone(), &addition, note).await?;
@@ -147,9 +153,10 @@ impl Daemon {
             return Err(Error::new(ErrorKind::Invalid, problem));
         }
         let opened = opened.expect("a device that was opened is there");
-        let mut record = self.state.load(&self.name)?;
-        record.devices[device.index()].path = Some(path);
-        self.state.save(&record)?;
+        let record = self.state.change(&self.name, |record| {
+            record.devices[device.index()].path = Some(path);
+            Ok(())
+        })?;
         self.volume.return_device(opened.clone(), &name).await?;
         let member = Member { id, device: Some(opened), name, adopted };
         let mut members = self.members.borrow_mut();
@@ -174,17 +181,65 @@ fn remove_unused(known: &[DeviceRecord], new: &DeviceRecord) {
     }
 }
 
-/// Notes for as long as the daemon runs which devices were removed, then erases their superblocks: in this order, for a path that is noted
-/// must lead to a device of the volume.
-pub(crate) async fn note_removed(daemon: Rc<Daemon>) {
-    let mut failed = BTreeSet::new();
+/// Notes for as long as the daemon runs what changes of the devices: at once which are outdated, and within a second which were removed.
+pub(crate) async fn note_changes(daemon: Rc<Daemon>) {
+    let (changes, mut failed, mut last_error) = (daemon.volume.device_changes(), BTreeSet::new(), None);
     while !daemon.is_stopping() {
+        let noted = daemon.note_outdated().await;
         note_those_removed(&daemon, &mut failed).await;
-        daemon.ring.sleep(LOOK_AGAIN).await;
+        let again = daemon.ring.sleep(LOOK_AGAIN);
+        if let Err(error) = noted {
+            if last_error.as_ref() != Some(&error) {
+                tracing::error!(
+                    "which devices of volume '{}' are outdated is not noted: {error}",
+                    daemon.name
+                );
+            }
+            last_error = Some(error);
+            again.await;
+            continue;
+        }
+        last_error = None;
+        first_of(changes.wait_for(|| (!daemon.knows_outdated()).then_some(())), again).await;
     }
 }
 
-/// Notes which devices were removed, but for those with which that failed before.
+impl Daemon {
+    /// Whether the record says which devices are outdated now.
+    fn knows_outdated(&self) -> bool {
+        self.noted.borrow().as_ref() == Some(&self.volume.outdated_devices())
+    }
+
+    /// Has the record say which devices are outdated. In a thread of its own: the state directory may lie on a device that hangs, and guests do not wait for that.
+    async fn note_outdated(&self) -> Result<()> {
+        let _alone = self.noting.acquire(1).await;
+        if self.knows_outdated() {
+            return Ok(());
+        }
+        let (state, name, outdated) = (self.state.clone(), self.name.clone(), self.volume.outdated_devices());
+        let noted = outdated.clone();
+        let noting = std::thread::spawn(move || note_outdated(&state, &name, &outdated));
+        while !noting.is_finished() {
+            self.ring.sleep(POLL).await;
+        }
+        noting.join().expect("a thread that changes a record does not panic")?;
+        *self.noted.borrow_mut() = Some(noted);
+        Ok(())
+    }
+
+    /// The same at the end, which does not wait for it for ever.
+    pub(super) async fn note_outdated_at_last(&self) {
+        let problem = match first_of(self.note_outdated(), self.ring.sleep(LAST_NOTE)).await {
+            First::Left(Ok(())) => return,
+            First::Left(Err(error)) => error.to_string(),
+            First::Right(()) => format!("the state directory has not answered for {LAST_NOTE}"),
+        };
+        tracing::error!("which devices of volume '{}' are outdated is not noted: {problem}", self.name);
+    }
+}
+
+/// Notes which devices were removed, then erases their superblocks: in this order, for a path that is noted must lead to a device of the volume. But for those with
+/// which that failed before.
 pub(crate) async fn note_those_removed(daemon: &Daemon, failed: &mut BTreeSet<DeviceId>) {
     for device in daemon.volume.removed_devices() {
         if failed.contains(&device) {
@@ -201,11 +256,10 @@ pub(crate) async fn note_those_removed(daemon: &Daemon, failed: &mut BTreeSet<De
 }
 
 async fn forget(daemon: &Daemon, device: DeviceId) -> Result<()> {
-    let mut record = daemon.state.load(&daemon.name)?;
-    if record.devices.get(device.index()).is_none_or(|noted| !noted.removed) {
+    daemon.state.change(&daemon.name, |record| {
         record.set_device(device.index(), DeviceRecord::removed());
-        daemon.state.save(&record)?;
-    }
+        Ok(())
+    })?;
     daemon.volume.erase_removed(device).await?;
     Ok(())
 }

@@ -7,6 +7,7 @@ use crate::volume::lock::VolumeLock;
 use crate::volume::members::{
     adopted_disk, handles, names, open_members_to_read, open_members_to_repair, open_options, with_paths,
 };
+use crate::volume::outdated::note_outdated;
 use crate::volume::state_dir::{StateDir, VolumeName};
 use braid_base::{Bytes, DeviceId, ExtentId};
 use braid_engine::{OpenOptions, Volume};
@@ -66,7 +67,15 @@ pub struct MissingRange {
     pub length_bytes: u64,
 }
 
-fn missing_ranges(found: &braid_engine::Report) -> Vec<MissingRange> {
+fn missing_ranges(found: &braid_engine::Report, outdated: &[DeviceId]) -> Vec<MissingRange> {
+    let newer = found.newer_elsewhere(outdated);
+    if !newer.is_empty() {
+        // What is there does not know how much that is.
+        let length_bytes = found.volume_size.0;
+        let all =
+            |device: DeviceId| MissingRange { device: device.to_string(), offset_bytes: 0, length_bytes };
+        return newer.into_iter().map(all).collect();
+    }
     let of_devices = found.only_on_missing.chunk_by(|a, b| a.0 == b.0);
     let of_device = |only: &[(DeviceId, ExtentId)]| {
         let extents: Vec<ExtentId> = only.iter().map(|(_, extent)| *extent).collect();
@@ -97,8 +106,9 @@ pub(crate) fn ranges(extents: &[ExtentId], extent_size: Bytes) -> Vec<LostRange>
 }
 
 impl CheckReport {
-    pub(crate) fn new(name: &str, found: braid_engine::Report) -> CheckReport {
-        let only_on_missing = missing_ranges(&found);
+    /// `outdated` are the devices that this host knows to be older than the others.
+    pub(crate) fn new(name: &str, found: braid_engine::Report, outdated: &[DeviceId]) -> CheckReport {
+        let only_on_missing = missing_ranges(&found, outdated);
         CheckReport {
             name: name.to_owned(),
             clean: found.repairable.is_empty() && found.fatal.is_empty(),
@@ -137,7 +147,7 @@ pub fn check(state: &StateDir, name: &VolumeName) -> Result<CheckReport> {
         let found = braid_engine::check(ring, handles(&members), &names(&members), adopted_disk(&members))
             .await
             .map_err(|error| with_paths(error, &members))?;
-        Ok(CheckReport::new(name.as_str(), found))
+        Ok(CheckReport::new(name.as_str(), found, &record.outdated()))
     })
 }
 
@@ -149,11 +159,14 @@ pub fn repair(state: &StateDir, name: &VolumeName, distrust: &[DeviceId]) -> Res
     // Opening writes the superblocks; closing writes the map.
     let lost = on_ring(async |ring| {
         let members = open_members_to_repair(ring, &record, distrust).await?;
-        let options = OpenOptions { repair: true, distrust: distrust.to_vec(), ..open_options(&members) };
+        let options =
+            OpenOptions { repair: true, distrust: distrust.to_vec(), ..open_options(&record, &members) };
         let (volume, recovery) = Volume::open(ring.clone(), handles(&members), options)
             .await
             .map_err(|error| with_paths(error, &members))?;
-        volume.close().await?;
+        let closed = volume.close().await;
+        note_outdated(state, name, &volume.outdated_devices())?;
+        closed?;
         let lost = ranges(&recovery.lost, volume.status().shape.extent_size);
         let older = recovery.older.iter().map(LostRange::of);
         Ok(lost.into_iter().chain(older).collect::<Vec<_>>())

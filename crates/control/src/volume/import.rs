@@ -78,7 +78,12 @@ pub fn import(
         Ok((header, entries, found, ordered, own))
     })?;
     let name = name.map_or_else(|| header.name.parse(), Ok)?;
-    let record = record(&header, &entries, name.clone(), &ordered, own);
+    let mut record = record(&header, &entries, name.clone(), &ordered, own);
+    if header.copies > 1 {
+        // All devices are here: what they say together is so.
+        let outdated: Vec<DeviceId> = found.not_current.iter().map(|(id, _)| *id).collect();
+        record.set_outdated(&outdated);
+    }
     let _lock = VolumeLock::take(state, &name, "imported")?;
     refuse_other(state, &record)?;
     state.save(&record)?;
@@ -88,7 +93,7 @@ pub fn import(
         size_bytes: header.volume_size.0,
         policy: header.policy,
         devices: record.devices,
-        check: CheckReport::new(name.as_str(), found),
+        check: CheckReport::new(name.as_str(), found, &[]),
     })
 }
 

@@ -261,8 +261,9 @@ async fn open_each(
 }
 
 /// How a volume is opened on the devices that are there.
-pub(crate) fn open_options(members: &[Member]) -> OpenOptions {
-    OpenOptions { adopted: adopted_disk(members), ..OpenOptions::new(names(members)) }
+pub(crate) fn open_options(record: &VolumeRecord, members: &[Member]) -> OpenOptions {
+    let (adopted, outdated) = (adopted_disk(members), record.outdated());
+    OpenOptions { adopted, outdated, ..OpenOptions::new(names(members)) }
 }
 
 /// Which of the devices that are there is a disk that the volume adopted.

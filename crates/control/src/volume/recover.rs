@@ -9,7 +9,8 @@ use crate::volume::lock::VolumeLock;
 use crate::volume::members::{
     Member, handles, names, open_members, open_members_to_read, open_options, with_paths,
 };
-use crate::volume::state_dir::{StateDir, VolumeName};
+use crate::volume::outdated::note_outdated;
+use crate::volume::state_dir::{StateDir, VolumeName, VolumeRecord};
 use crate::{Error, ErrorKind, Result};
 use braid_base::{Bytes, DeviceId};
 use braid_engine::{Export, OpenOptions, Past, PastState, Volume};
@@ -30,6 +31,8 @@ pub struct RecoverReport {
     pub epoch_ended_unix_seconds: Option<f64>,
     /// How long before now that was, whether or not the volume was in use since: not the age of what is lost.
     pub age_seconds: Option<f64>,
+    /// Whether the disk was out of use while the SSDs still were in use, as far as this host knows: then no bound of the policy holds for what is lost.
+    pub outdated: bool,
     /// The devices that were given up, by place.
     pub given_up: Vec<String>,
     /// Where a device that is missing had newer bytes, in whole spans: what is lost lies within these ranges.
@@ -74,7 +77,7 @@ pub fn recover(state: &StateDir, name: &VolumeName, apply: Apply) -> Result<Reco
     on_ring(async |ring| {
         let members = open_members(ring, &record).await?;
         let distrust = missing(name, &members)?;
-        let options = OpenOptions { recover: true, distrust, ..open_options(&members) };
+        let options = OpenOptions { recover: true, distrust, ..open_options(&record, &members) };
         let (volume, recovery) = Volume::open(ring.clone(), handles(&members), options)
             .await
             .map_err(|error| with_paths(error, &members))?;
@@ -83,14 +86,16 @@ pub fn recover(state: &StateDir, name: &VolumeName, apply: Apply) -> Result<Reco
             Apply::WhileServed => Ok(()),
         };
         let size = volume.size();
-        volume.close().await?;
+        let closed = volume.close().await;
+        note_outdated(state, name, &volume.outdated_devices())?;
+        closed?;
         applied?;
         let status = volume.status();
         let past = recovery.adopted.expect("an opening that was to recover has done so, or failed");
         Ok(RecoverReport {
             unapplied_bytes: status.unapplied.unwrap_or_default().0,
             lost: lost_ranges(&status),
-            ..report(ring, name, &members, (past, size), newer)
+            ..report(ring, &record, &members, (past, size), newer)
         })
     })
 }
@@ -133,7 +138,7 @@ pub fn look(
         let recovered = RecoverReport {
             unapplied_bytes: journaled.0,
             lost,
-            ..report(ring, name, &members, (past_state, size), newer)
+            ..report(ring, &record, &members, (past_state, size), newer)
         };
         ready(&LookReport { recovered, nbd_uris });
         if let Err(error) = world.signals.recv().await {
@@ -170,7 +175,7 @@ fn newer_on_missing(state: &StateDir, name: &VolumeName) -> Option<Vec<MissingRa
 
 fn report(
     ring: &Ring,
-    name: &VolumeName,
+    record: &VolumeRecord,
     members: &[Member],
     (PastState { device, epoch, ended, goes_on }, size): (PastState, Bytes),
     newer: Option<Vec<MissingRange>>,
@@ -187,10 +192,11 @@ fn report(
         false => newer.unwrap_or_else(|| given_up.iter().take(1).map(anywhere).collect()),
     };
     RecoverReport {
-        name: name.to_string(),
+        name: record.name.to_string(),
         epoch,
         epoch_ended_unix_seconds: ended.map(|ended| ended.as_secs_f64()),
         age_seconds,
+        outdated: !goes_on && record.outdated().contains(&device),
         given_up,
         only_on_missing,
         unapplied_bytes: 0,

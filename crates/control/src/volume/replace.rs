@@ -127,6 +127,7 @@ async fn replace_on(
             name: spec.name(),
             identity: Uuid(uuid::Uuid::new_v4().into_bytes()),
             model: stored.unwrap_or_default(),
+            outdated: record.outdated(),
             overwrite,
         };
         let replaced =

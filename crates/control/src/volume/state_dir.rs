@@ -9,8 +9,9 @@
 //!                       record        a device of a volume on an adopted disk: what must survive the loss of the SSD
 //! ```
 //!
-//! Only its owner may enter. But for an adopted disk's record, nothing here is needed to have the bytes back: the devices alone say all about a
-//! volume, and `braid import` writes `volume.json` anew. Only the text of a model that came from a file is to be given again.
+//! Only its owner may enter. But for an adopted disk's record, nothing here is needed to have the bytes back: the devices together say all about a
+//! volume, and `braid import` writes `volume.json` anew. Only the text of a model that came from a file is to be given again. What one device alone cannot say,
+//! the record does: that it is older than the others (`outdated`).
 
 use crate::device::spec::Storage;
 use crate::{Error, ErrorKind, Result};
@@ -23,6 +24,7 @@ use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// The name of a volume: a directory here, a field of its superblock, an export of its daemon.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
@@ -112,6 +114,9 @@ pub struct DeviceRecord {
     /// Whether it was there before with data on it, and is the volume byte for byte.
     #[serde(default)]
     pub adopted: bool,
+    /// Whether it was out of use, or being brought up to date, when others of a volume with two copies of everything were used last.
+    #[serde(default)]
+    pub outdated: bool,
 }
 
 /// The version of records that this program writes and reads.
@@ -136,13 +141,13 @@ impl DeviceRecord {
             made: false,
             removed: false,
             adopted: false,
+            outdated: false,
         }
     }
 
     /// A place without a device.
     pub(crate) fn removed() -> DeviceRecord {
-        let (path, class, model) = (None, DeviceClass::Hdd.to_string(), None);
-        DeviceRecord { path, class, model, size_bytes: 0, made: false, removed: true, adopted: false }
+        DeviceRecord { removed: true, ..DeviceRecord::new(&Storage::Memory, DeviceClass::Hdd, None, 0) }
     }
 
     /// What to call it in messages and in status.
@@ -195,6 +200,8 @@ impl VolumeRecord {
 #[derive(Clone, Debug)]
 pub struct StateDir {
     root: PathBuf,
+    /// Held while a record is changed: a daemon does that in more than one thread.
+    changing: Arc<Mutex<()>>,
 }
 
 impl StateDir {
@@ -221,7 +228,7 @@ impl StateDir {
         let absolute = std::path::absolute(root);
         let root =
             absolute.map_err(|e| Error::io(format_args!("the state directory {}", root.display()), &e))?;
-        Ok(StateDir { root })
+        Ok(StateDir { root, changing: Arc::default() })
     }
 
     /// The directory itself.
@@ -320,6 +327,23 @@ impl StateDir {
         })?;
         self.make_dir(&self.volume_dir(&record.name))?;
         write_atomically(&path, text.as_bytes()).map_err(|e| self.failed("write", &path, &e))
+    }
+
+    /// Changes a volume's record as it is now, and gives what it is then; writes nothing if that is the same. The caller holds its lock.
+    pub(crate) fn change(
+        &self,
+        name: &VolumeName,
+        change: impl FnOnce(&mut VolumeRecord) -> Result<()>,
+    ) -> Result<VolumeRecord> {
+        // A thread that panicked under the lock left a file that is whole.
+        let _alone = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = self.load(name)?;
+        let mut record = known.clone();
+        change(&mut record)?;
+        if record != known {
+            self.save(&record)?;
+        }
+        Ok(record)
     }
 
     /// Forgets a volume: its record and sockets, not its devices. The caller holds its lock.

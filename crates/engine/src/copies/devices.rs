@@ -4,7 +4,7 @@ use super::Member;
 use super::watch::Watch;
 use braid_base::DeviceId;
 use braid_format::superblock::{DirtyBlocks, Region, Superblock};
-use braid_runtime::Semaphore;
+use braid_runtime::{Event, Semaphore};
 use std::cell::{Cell, OnceCell, Ref, RefCell};
 use std::ops::Index;
 
@@ -26,6 +26,8 @@ pub(crate) struct Devices<D> {
     pub(super) writer: Semaphore,
     /// How often the states of devices changed, and how many of these changes the superblocks hold.
     pub(super) states_changed: Cell<u64>,
+    /// Notified of each of these.
+    changed: Event,
     /// How often a device may have lost what it was given, without being given up: it is read as far as it has kept that.
     pub(super) losses: Cell<u64>,
     pub(super) states_recorded: Cell<u64>,
@@ -47,6 +49,7 @@ impl<D> Devices<D> {
             life: Semaphore::new(1),
             writer: Semaphore::new(1),
             states_changed: Cell::new(0),
+            changed: Event::default(),
             losses: Cell::new(0),
             states_recorded: Cell::new(0),
             repairs: Semaphore::new(REPAIRS_AT_ONCE),
@@ -68,6 +71,12 @@ impl<D> Devices<D> {
     /// The state of a device has changed.
     pub fn note_change(&self) {
         self.states_changed.set(self.states_changed.get() + 1);
+        self.changed.notify();
+    }
+
+    /// Notified whenever a device was given up, came back or is up to date again.
+    pub fn changed(&self) -> Event {
+        self.changed.clone()
     }
 
     /// How often a device may have lost what it was given, and is read all the same.

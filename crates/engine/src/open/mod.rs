@@ -4,7 +4,7 @@
 //! superblock.rs  reading and writing the copies on the devices      assemble.rs  which device is what, and which are refused
 //! enter.rs       the phases of an opening, and what may not be opened   judge.rs   what one device is good for
 //! apart.rs       whether a device was used without the others      volume.rs    all steps of an opening
-//! candidate.rs   what a device that was given says
+//! candidate.rs   what a device that was given says             outdated.rs  whether all that is there is known to be older
 //! ```
 
 mod apart;
@@ -13,6 +13,7 @@ mod candidate;
 mod dirty_blocks;
 mod enter;
 mod judge;
+mod outdated;
 mod superblock;
 mod volume;
 
@@ -22,6 +23,7 @@ pub(crate) use candidate::Candidate;
 pub(crate) use dirty_blocks::{newly_lost, older_without};
 pub(crate) use enter::{enter, only_copies, refuse_only_copies};
 pub(crate) use judge::{NEVER, judge};
+pub(crate) use outdated::{newer_elsewhere, refuse_outdated};
 pub use superblock::identify;
 pub(crate) use superblock::{Table, Written, ask_superblock, write_new, write_superblocks};
 pub use volume::OpenOptions;

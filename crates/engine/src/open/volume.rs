@@ -1,7 +1,7 @@
 //! How a volume is opened.
 
 use super::dirty_blocks::{dirty_blocks, newly_lost, older_without, refuse_lost_homes, tell_older};
-use super::{AdoptedDisk, Assembled, Lacking, assemble, enter, refuse_only_copies};
+use super::{AdoptedDisk, Assembled, Lacking, assemble, enter, refuse_only_copies, refuse_outdated};
 use crate::adopted::{self, DirtySpans, refuse_dirty};
 use crate::copies::{BlockSlots, Buffers, Devices, Member, WriteBacks, watched};
 use crate::core::Core;
@@ -36,6 +36,9 @@ pub struct OpenOptions {
     pub repair: bool,
     /// Devices whose content is given up: they are brought up to date from the others.
     pub distrust: Vec<DeviceId>,
+    /// Devices that are known to be older than the others, from [`Volume::outdated_devices`] when the volume was open last: if they are all that would count as
+    /// current, the others must be there, or be given up by name. It may be a moment older than the truth. A recovery goes by what its disk says.
+    pub outdated: Vec<DeviceId>,
     /// Opens the volume as the disk that keeps epochs is alone: without the devices that are given up, and without what was written since.
     pub recover: bool,
     /// Which of the devices is the disk that the volume adopted, if it has adopted one.
@@ -53,6 +56,7 @@ impl OpenOptions {
             ahead: Bytes::ZERO,
             repair: false,
             distrust: Vec::new(),
+            outdated: Vec::new(),
             recover: false,
             adopted: None,
         }
@@ -66,16 +70,19 @@ impl<R: Runtime, D: Device> Volume<R, D> {
     ///
     /// # Errors
     /// `Invalid` for a foreign, wrong, old or duplicated device and for a cache that memory does not hold, `Degraded` for devices that are
-    /// missing or were used apart from the others, `Unsupported` for a volume of a newer version, `Corrupt` for damage: then
+    /// missing, were used apart from the others, or are known to be older than those that are missing, `Unsupported` for a volume of a newer version, `Corrupt` for damage: then
     /// nothing was changed.
     pub async fn open(rt: R, devices: Vec<D>, options: OpenOptions) -> Result<(Volume<R, D>, Recovery)> {
         // Each step may refuse it. Nothing is changed before a disk says that it is being made the volume, or before `enter`.
         let (rt, options) = (&rt, &options);
         let devices = devices.into_iter().map(Rc::new).collect();
-        let OpenOptions { names, distrust, adopted, recover: recovery, .. } = options;
+        let OpenOptions { names, distrust, outdated, adopted, recover: recovery, .. } = options;
         let lacking = if *recovery { Lacking::Recovered } else { Lacking::Refused };
-        let Assembled { mut superblock, devices, clean, lately, without, went_without, anew, highest } =
+        let Assembled { mut superblock, devices, clean, lately, without, away, went_without, anew, highest } =
             assemble(rt, devices, names, distrust, *adopted, lacking).await?;
+        if lacking != Lacking::Recovered {
+            refuse_outdated(&superblock, &away, outdated)?;
+        }
         let shape = Shape::of(&superblock);
         let members = Member::all(&superblock, devices, &anew);
         let disk = watched(rt, &members, adopted::look_at(&members, &superblock, clean, &lately)).await?;

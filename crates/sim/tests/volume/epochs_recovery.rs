@@ -133,6 +133,7 @@ fn a_new_ssd_is_brought_up_to_date_after_the_recovery() {
             name: "the new one".to_owned(),
             identity: Uuid([8; 16]),
             model: String::new(),
+            outdated: Vec::new(),
             overwrite: false,
         };
         let (rest, names) = (vec![sound(&left, &world)], ["disk".to_owned()]);

@@ -43,6 +43,7 @@ mod lost_caches;
 mod lost_writes;
 mod moves;
 mod openings;
+mod outdated;
 mod pass;
 mod past_cache;
 mod policies;

@@ -20,6 +20,7 @@ pub fn replacement(device: u16) -> Replacement {
         name: "the new disk".to_owned(),
         identity: Uuid([7; 16]),
         model: String::new(),
+        outdated: Vec::new(),
         overwrite: true,
     }
 }

@@ -1,0 +1,92 @@
+//! A device that was given up comes back without those that went on: this host knows that it is older.
+
+use crate::machine::{Daemon, Machine, have, number, qemu_io_ok};
+use crate::replace::wait_until;
+use serde_json::Value;
+
+/// A mirror that had sevens everywhere when both devices were in use, and has a MiB of nines more on the second one.
+fn gone_on(machine: &Machine) -> Daemon {
+    let devices = ["--ssd", "fast.img,size=64MiB", "--hdd", "slow.img,size=64MiB"];
+    machine.ok(&[&["create", "vault", "--copies", "2", "--policy", "raid1"], &devices[..]].concat());
+    let vault = machine.serve(&["vault"]);
+    qemu_io_ok(&vault.uri, &["write -P 7 0 8M", "flush"]);
+    machine.ok(&["device", "fail", "vault", "d0"]);
+    qemu_io_ok(&vault.uri, &["write -P 9 1M 1M", "flush"]);
+    vault
+}
+
+/// The devices that the record calls outdated.
+pub fn noted(machine: &Machine) -> Vec<bool> {
+    let record = std::fs::read_to_string(machine.state().join("vault/volume.json")).unwrap();
+    let record: Value = serde_json::from_str(&record).unwrap();
+    let devices = record["devices"].as_array().unwrap();
+    devices.iter().map(|device| device["outdated"].as_bool().unwrap()).collect()
+}
+
+/// The second device came late after a reboot: the first one served bytes of days ago, with no other word than that the volume was degraded.
+#[test]
+fn an_older_half_is_not_served_without_the_newer_one() {
+    if !have(&["qemu-io"]) {
+        return;
+    }
+    let machine = Machine::new();
+    let (there, away) = (machine.path("slow.img"), machine.path("away.img"));
+    assert_eq!(gone_on(&machine).terminate().status, 0);
+    assert_eq!(noted(&machine), [true, false]);
+    std::fs::rename(&there, &away).unwrap();
+    machine.refused(&["serve", "vault"], "degraded", &["d1", "slow.img", "--distrust d1"]);
+    machine.refused(&["policy", "vault", "stripe"], "degraded", &["--distrust d1"]);
+    machine.refused(&["check", "vault", "--repair"], "degraded", &["--distrust d1"]);
+    machine.refused(&["device", "replace", "vault", "d1", "new.img,size=64MiB"], "degraded", &["d1"]);
+    let check = machine.braid(&["check", "vault", "--json"]);
+    let report: Value = serde_json::from_str(&check.stdout).unwrap();
+    let only = &report["only_on_missing"][0];
+    assert!(check.status == 1 && only["device"] == "d1", "{check:?}");
+    assert!(number(only, "length_bytes") > f64::from(8 << 20), "{check:?}");
+
+    std::fs::rename(&away, &there).unwrap();
+    let vault = machine.serve(&["vault"]);
+    qemu_io_ok(&vault.uri, &["read -P 7 0 1M", "read -P 9 1M 1M", "read -P 7 2M 6M"]);
+    wait_until("both are in step", || noted(&machine) == [false, false]);
+    assert_eq!(vault.terminate().status, 0);
+    // Nothing keeps it from being served without either of them.
+    std::fs::rename(&there, &away).unwrap();
+    let vault = machine.serve(&["vault"]);
+    assert_eq!(noted(&machine), [false, true]);
+    qemu_io_ok(&vault.uri, &["read -P 9 1M 1M"]);
+    assert_eq!(vault.terminate().status, 0);
+
+    // Another host, or the same one once it has forgotten it, learns it from the devices together.
+    machine.ok(&["forget", "vault"]);
+    std::fs::rename(&away, &there).unwrap();
+    assert_eq!(
+        machine.braid(&["import", "fast.img", "slow.img"]).status,
+        1,
+        "one is to be brought up to date"
+    );
+    assert_eq!(noted(&machine), [false, true]);
+    std::fs::rename(machine.path("fast.img"), &away).unwrap();
+    machine.refused(&["serve", "vault"], "degraded", &["--distrust d0"]);
+}
+
+/// After a power cut, too. What the newer half holds may be given up, and then that is the older one.
+#[test]
+fn what_the_newer_half_holds_is_given_up_by_name_alone() {
+    if !have(&["qemu-io"]) {
+        return;
+    }
+    let machine = Machine::new();
+    let vault = gone_on(&machine);
+    wait_until("it is noted", || noted(&machine) == [true, false]);
+    vault.kill();
+    let (there, away) = (machine.path("slow.img"), machine.path("away.img"));
+    std::fs::rename(&there, &away).unwrap();
+    machine.refused(&["serve", "vault"], "degraded", &["--distrust d1"]);
+    let vault = machine.serve(&["vault", "--distrust", "d1"]);
+    assert_eq!(noted(&machine), [false, true]);
+    qemu_io_ok(&vault.uri, &["read -P 7 0 8M", "write -P 8 1M 1M", "flush"]);
+    vault.kill();
+    let vault = machine.serve(&["vault"]);
+    qemu_io_ok(&vault.uri, &["read -P 8 1M 1M"]);
+    assert_eq!(vault.terminate().status, 0);
+}

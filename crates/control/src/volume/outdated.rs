@@ -1,0 +1,30 @@
+//! What this host remembers of which devices are older than the others of their volume: in the record, for the superblock of such a device may not say so, and the
+//! others may be away when the volume is opened next.
+
+use crate::Result;
+use crate::volume::state_dir::{StateDir, VolumeName, VolumeRecord};
+use braid_base::DeviceId;
+
+impl VolumeRecord {
+    /// The devices that are noted as outdated.
+    pub(crate) fn outdated(&self) -> Vec<DeviceId> {
+        let devices = (0..).map(DeviceId).zip(&self.devices);
+        devices.filter(|(_, device)| device.outdated).map(|(id, _)| id).collect()
+    }
+
+    /// Notes these devices as outdated, and no others.
+    pub(crate) fn set_outdated(&mut self, outdated: &[DeviceId]) {
+        for (id, device) in (0..).map(DeviceId).zip(&mut self.devices) {
+            device.outdated = !device.removed && outdated.contains(&id);
+        }
+    }
+}
+
+/// Notes durably which devices of a volume are outdated, if that is not what is noted. Its lock is held.
+pub(crate) fn note_outdated(state: &StateDir, name: &VolumeName, outdated: &[DeviceId]) -> Result<()> {
+    let noted = state.change(name, |record| {
+        record.set_outdated(outdated);
+        Ok(())
+    });
+    noted.map(drop)
+}

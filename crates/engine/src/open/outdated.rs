@@ -1,0 +1,50 @@
+//! Whether all that is there is known to be outdated.
+//!
+//! If a device is given up, the superblocks of the others say so, and its own does not. If it is found alone at the next opening, it says that all devices were
+//! current when it was written last, as one half of a mirror does whose other half has just died. What is there cannot tell the one from the other: whoever
+//! opened the volume last can ([`Volume::outdated_devices`](crate::Volume::outdated_devices)), and says so ([`OpenOptions::outdated`](crate::OpenOptions)).
+
+use super::assemble::was_current;
+use super::judge::refuse;
+use crate::{ErrorKind, Result};
+use braid_base::DeviceId;
+use braid_format::superblock::{DeviceEntry, DeviceState, Superblock};
+
+/// The devices among those that are `away` which were in use when all that would count as `current` were not any more. None if one is current that is not among
+/// the `outdated`: what became of the others, its superblock says.
+pub(crate) fn newer_elsewhere(
+    mut current: impl Iterator<Item = DeviceId>,
+    away: &[DeviceId],
+    outdated: &[DeviceId],
+) -> Vec<DeviceId> {
+    if current.any(|id| !outdated.contains(&id)) {
+        return Vec::new();
+    }
+    away.iter().copied().filter(|id| !outdated.contains(id)).collect()
+}
+
+/// Refuses to serve older bytes as if they were the newest.
+pub(crate) fn refuse_outdated(
+    superblock: &Superblock,
+    away: &[DeviceId],
+    outdated: &[DeviceId],
+) -> Result<()> {
+    let list = |devices: &[DeviceId], separator: &str| {
+        devices.iter().map(DeviceId::to_string).collect::<Vec<_>>().join(separator)
+    };
+    let is_used = |entry: &DeviceEntry| was_current(entry) && entry.state != DeviceState::Removed;
+    let devices = (0..).map(DeviceId).zip(&superblock.devices);
+    let used = devices.filter(|(_, entry)| is_used(entry)).map(|(id, _)| id);
+    let newer = newer_elsewhere(used, away, outdated);
+    if newer.is_empty() {
+        return Ok(());
+    }
+    let (missing, options) = (list(&newer, ", "), list(&newer, " --distrust "));
+    let text = format!(
+        "volume '{}' lacks {missing}, and was served last without {}, which is older: bring {missing} back, or give up what was written to it: \
+         --distrust {options} (nothing was changed)",
+        superblock.name,
+        list(outdated, ", "),
+    );
+    refuse(ErrorKind::Degraded, text)
+}

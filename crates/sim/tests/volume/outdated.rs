@@ -1,0 +1,122 @@
+//! A device that was given up is found without those that went on: what is there cannot tell, but what opened the volume last can.
+
+use crate::deadlines::no_faults;
+use crate::openings::{made_mirror, mentions, parts};
+use crate::replace::replacement;
+use crate::rig::{Rig, bench, filled, holds, make, open, open_with, options, refused};
+use braid_base::{Bytes, DeviceId, MIB, Nanos};
+use braid_engine::{CreateOptions, Durability, ErrorKind, Export, Replacement, check, replace};
+use braid_format::superblock::DeviceState;
+use braid_runtime::{Arena, Runtime};
+use braid_sim::{Disk, DiskOptions, Faulty, World};
+
+const NAMES: [&str; 2] = ["one", "other"];
+
+/// A device hung and was given up, and the other one served alone for days. At the next start that one came late: the first one said that both had been current when
+/// it was written last, and guests read old bytes and wrote to them.
+#[test]
+fn a_half_that_was_given_up_is_not_opened_without_the_other_one() {
+    for (old, closes) in [(0, true), (1, true), (0, false), (1, false)] {
+        let bench = bench(23);
+        let (world, arena) = parts(&bench);
+        let (both, all, disks) = (parts(&bench), bench.devices(), bench.disks.clone());
+        bench.run(async move {
+            let outdated = gone_on_without(&both, &all, old, closes).await;
+            assert_eq!(outdated, [DeviceId(old as u16)]);
+            let new = DeviceId(1 - old as u16);
+            let found = |place: usize| Faulty::new(disks[place].fork(&world), &no_faults(&world));
+            let noted = outdated.clone();
+            let error = refused(open_with(world.clone(), vec![found(old)], |o| o.outdated = noted).await);
+            let remedy = format!("--distrust {new}");
+            assert!(error.kind() == ErrorKind::Degraded && mentions(&error, &[&remedy]), "{error}");
+            let report = check(&world, vec![found(old)], &NAMES.map(String::from), None).await.unwrap();
+            assert_eq!(report.newer_elsewhere(&outdated), [new]);
+            assert_eq!(report.newer_elsewhere(&[]), []);
+
+            // What one half holds is given up by name, and need not be named again though nothing has been noted.
+            let half = found(old);
+            for distrust in [vec![new], vec![]] {
+                let (volume, _) = open_with(world.clone(), vec![half.clone()], |o| {
+                    (o.outdated, o.distrust) = (outdated.clone(), distrust);
+                })
+                .await
+                .unwrap();
+                assert!(holds(&volume, &arena, MIB, MIB, 2).await.unwrap());
+                assert_eq!(volume.outdated_devices(), [new]);
+                volume.close().await.unwrap();
+            }
+
+            // Where all are there, or the newer one is, their superblocks decide: a note may be a moment older than they are.
+            for noted in [vec![], vec![DeviceId(0)], vec![DeviceId(1)], vec![DeviceId(0), DeviceId(1)]] {
+                let volume = open_noted(&world, vec![found(0), found(1)], &noted).await;
+                assert!(holds(&volume, &arena, MIB, MIB, 9).await.unwrap());
+                world.sleep(Nanos::from_secs(60)).await;
+                assert_eq!(volume.outdated_devices(), []);
+                volume.audit().await.unwrap();
+            }
+            let volume = open_noted(&world, vec![found(1 - old)], &outdated).await;
+            assert!(holds(&volume, &arena, MIB, MIB, 9).await.unwrap());
+        });
+    }
+}
+
+/// The newer half would have been given up without a word.
+#[test]
+fn the_newer_half_is_not_replaced_beside_the_older_one() {
+    let bench = bench(24);
+    let (world, both, all) = (bench.world.clone(), parts(&bench), bench.devices());
+    let disk = Disk::new(&world, DiskOptions::hdd(MIB * 8));
+    let new = bench.sound(disk);
+    bench.run(async move {
+        let outdated = gone_on_without(&both, &all, 0, true).await;
+        let names = ["the older half".to_owned()];
+        let rest = vec![all[0].clone()];
+        let known = Replacement { outdated, ..replacement(1) };
+        let error = refused(replace(&world, rest.clone(), &names, &new, &known).await);
+        assert!(error.kind() == ErrorKind::Degraded && mentions(&error, &["--distrust d1"]), "{error}");
+        let volume = open(world.clone(), all.clone()).await.unwrap();
+        world.sleep(Nanos::from_secs(60)).await;
+        volume.close().await.unwrap();
+        replace(&world, rest, &names, &new, &replacement(1)).await.unwrap();
+    });
+}
+
+/// Of three devices one is noted that is back meanwhile. Another one is away; the third, which was in use all the time, tells.
+#[test]
+fn a_note_counts_for_nothing_beside_a_device_that_was_in_use_all_the_time() {
+    let bench = bench(25);
+    let (world, arena, mut all) = (bench.world.clone(), bench.arena.clone(), bench.devices());
+    all.push(bench.sound(Disk::new(&world, DiskOptions::hdd(MIB * 8))));
+    bench.run(async move {
+        let mirror = CreateOptions { copies: 2, policy: "raid1".to_owned(), ..options(25) };
+        let volume = make(world.clone(), all.clone(), &mirror).await;
+        volume.write(MIB, &filled(&arena, MIB, 9), Durability::Fua).await.unwrap();
+        volume.close().await.unwrap();
+        let volume = open_noted(&world, vec![all[0].clone(), all[1].clone()], &[DeviceId(0)]).await;
+        assert_eq!(volume.outdated_devices(), [DeviceId(2)]);
+        assert!(holds(&volume, &arena, MIB, MIB, 9).await.unwrap());
+    });
+}
+
+/// One half is taken out of use, and the other one is written: it has nines where the first one has twos. What is outdated then.
+async fn gone_on_without(
+    bench: &(World, Arena),
+    all: &[Faulty<Disk>],
+    old: usize,
+    closes: bool,
+) -> Vec<DeviceId> {
+    made_mirror(bench, all).await;
+    let volume = open(bench.0.clone(), all.to_vec()).await.expect("both are there");
+    assert_eq!(volume.outdated_devices(), []);
+    volume.fail_device(DeviceId(old as u16)).await.expect("the other one has all");
+    volume.write(MIB, &filled(&bench.1, MIB, 9), Durability::Fua).await.expect("the other one is sound");
+    if closes {
+        volume.close().await.expect("the other one is sound");
+    }
+    volume.outdated_devices()
+}
+
+async fn open_noted(world: &World, devices: Vec<Faulty<Disk>>, outdated: &[DeviceId]) -> Rig {
+    let noted = outdated.to_vec();
+    open_with(world.clone(), devices, |o| o.outdated = noted).await.expect("the newest bytes are there").0
+}
