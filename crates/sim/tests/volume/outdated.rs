@@ -4,9 +4,8 @@ use crate::deadlines::no_faults;
 use crate::openings::{made_mirror, mentions, parts};
 use crate::replace::replacement;
 use crate::rig::{Rig, bench, filled, holds, make, open, open_with, options, refused};
-use braid_base::{Bytes, DeviceId, MIB, Nanos};
+use braid_base::{DeviceId, MIB, Nanos};
 use braid_engine::{CreateOptions, Durability, ErrorKind, Export, Replacement, check, replace};
-use braid_format::superblock::DeviceState;
 use braid_runtime::{Arena, Runtime};
 use braid_sim::{Disk, DiskOptions, Faulty, World};
 
