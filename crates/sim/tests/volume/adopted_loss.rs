@@ -243,7 +243,7 @@ fn a_damaged_half_of_the_table_of_dirty_spans_names_every_span() {
         run(async move |world| {
             let disks = disks(&world, SIZE);
             let volume = make(&world, &disks).await;
-            let region = volume.superblock().region(RegionKind::DirtySpans, 0).expect("it has one").clone();
+            let region = *volume.superblock().region(RegionKind::DirtySpans, 0).expect("it has one");
             volume.close().await.expect("the devices are sound");
             let nothing = try_open(&world, &copies_of(&world, &disks[1..]).await, |_| ()).await;
             nothing.expect("no span is named");

@@ -40,7 +40,7 @@ async fn write_until_refused(volume: Rig, oracle: Oracle, mut rng: Rng, ended: R
 }
 
 async fn closed_beside_guests(world: &World, policy: &str, copies: u8, seed: u64) -> (Vec<Disk>, Oracle) {
-    let disks = vec![disk(world, true), disk(world, false)];
+    let disks = [disk(world, true), disk(world, false)];
     let how =
         CreateOptions { policy: policy.to_owned(), copies, layouts: vec![Layout::Head; 2], ..options(50) };
     let devices: Vec<Faulty<Disk>> = disks.iter().map(|disk| sound(disk, world)).collect();
