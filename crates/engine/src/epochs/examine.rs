@@ -131,6 +131,16 @@ impl<R: Runtime, D: Device> Core<R, D> {
         Ok(())
     }
 
+    /// An extent with one copy gets its second one in the image, if its place there was not free when the image was compared.
+    pub async fn complete_by_epoch(self: &Rc<Self>, epochs: &Epochs, extent: ExtentId) -> Result<()> {
+        let _room = self.reserve(1).await?;
+        let _guard = self.locks.lock(Self::lock_number(extent), Mode::Exclusive).await;
+        match self.are_epochs_wanted() && epochs.active.get() {
+            true => self.join_image(epochs, extent).await,
+            false => Ok(()),
+        }
+    }
+
     /// The second copy of an extent lies in the image, which holds its bytes already, but for what counts as behind: wherever it lay before, only epochs bring
     /// it up to date from now on. Until that is flushed the copies may differ, for the disk may fail before. The caller holds the extent's lock, exclusive.
     async fn join_image(&self, epochs: &Epochs, extent: ExtentId) -> Result<()> {

@@ -56,7 +56,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         if !is_whole || !epochs.is_image() || !self.are_epochs_wanted() || member.lacks_all() {
             self.void_image(epochs).await?;
             if self.are_epochs_wanted() {
-                self.begin_epochs(epochs);
+                self.begin_epochs(epochs).await;
             }
             return Ok(());
         }
@@ -89,12 +89,13 @@ impl<R: Runtime, D: Device> Core<R, D> {
         }
     }
 
-    /// From now on all changes are noted. What the image lacks so far is not known.
-    pub(super) fn begin_epochs(&self, epochs: &Epochs) {
-        let mut lacks = epochs.lacks.borrow_mut();
-        lacks.unknown.insert(Bytes::ZERO..self.image_len());
+    /// From now on all changes are noted. What the image lacks so far is not known, and can be found out once nothing else writes there any more: what holds
+    /// the lock of an extent while it does, the comparison waits for, and for other jobs this does.
+    pub(super) async fn begin_epochs(&self, epochs: &Epochs) {
+        epochs.lacks.borrow_mut().unknown.insert(Bytes::ZERO..self.image_len());
         epochs.stage.set(Stage::Void);
         epochs.active.set(true);
+        epochs.event.wait_for(|| (epochs.in_place.get() == 0).then_some(())).await;
     }
 
     /// From now on the image may be written like any other copy: it must not pass for a state of the volume any more.

@@ -45,7 +45,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
                     Ok(())
                 }
                 (false, true) => {
-                    self.begin_epochs(epochs);
+                    self.begin_epochs(epochs).await;
                     Ok(())
                 }
                 // What guests write from here on, no flush promises: the disk stays as it is, which nothing else writes to.
