@@ -71,10 +71,12 @@ impl<R: Runtime, D: Device> Core<R, D> {
                 return Err(error);
             }
         }
-        let mut lacks = epochs.lacks.borrow_mut();
-        if is_void && is_own {
+        if is_own {
+            // It would be compared with itself.
+            epochs.is_home.set(!is_void);
             return Ok(());
         }
+        let mut lacks = epochs.lacks.borrow_mut();
         lacks.unknown.remove(range.clone());
         let mut at = Bytes::ZERO;
         while !is_void && at < len {
@@ -87,8 +89,13 @@ impl<R: Runtime, D: Device> Core<R, D> {
         Ok(())
     }
 
-    fn lies_in_image(&self, epochs: &Epochs, slot: SlotNumber) -> bool {
+    pub(super) fn lies_in_image(&self, epochs: &Epochs, slot: SlotNumber) -> bool {
         slot != SlotNumber::NONE && slot != SlotNumber::LOST && self.device_of(slot) == epochs.device()
+    }
+
+    /// Whether the home of any extent is in the image.
+    pub(super) fn has_home_in_image(&self, epochs: &Epochs) -> bool {
+        self.state.borrow().map.iter().any(|(_, entry)| self.lies_in_image(epochs, entry.home))
     }
 
     /// Whether the home of an extent of which something is not known yet is in the image. Costs as much as is not known.

@@ -41,7 +41,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         }
         self.forget_recovery().await?;
         let place = (&epochs.place, volume);
-        let is_whole = !self.devices.iter().any(Member::is_lacking);
+        // Without a device the volume may have gone on with what lies in the image: no older journal must be applied to that.
+        let is_whole = !self.devices.iter().any(Member::is_lacking) && !self.has_home_in_image(epochs);
         if is_whole {
             let applied = apply_all(&self.rt, member, place, &self.shape, &mut page).await;
             epochs.begin_at(page);
@@ -52,7 +53,6 @@ impl<R: Runtime, D: Device> Core<R, D> {
             }
         }
         self.have_both_say_void(epochs).await?;
-        // Without a device the volume may have gone on with what lies in the image: no older journal must be applied to that.
         if !is_whole || !epochs.is_image() || !self.are_epochs_wanted() || member.lacks_all() {
             self.void_image(epochs).await?;
             if self.are_epochs_wanted() {

@@ -4,6 +4,7 @@ use super::journal::{fitting, write_state};
 use super::{Captured, Epochs, PATIENCE, Stage};
 use crate::copies::Member;
 use crate::core::Core;
+use crate::map::Ranges;
 use crate::planted::{Bug, planted};
 use crate::{Error, ErrorKind, Result};
 use braid_base::{Bytes, Nanos};
@@ -123,6 +124,9 @@ impl<R: Runtime, D: Device> Core<R, D> {
     }
 
     async fn keep_image(self: &Rc<Self>, epochs: &Epochs) -> Result<()> {
+        if self.leave_home_of_image(epochs).await? {
+            return Ok(());
+        }
         self.read_unreadable(epochs).await?;
         if epochs.unsettled.take() {
             self.settle_image(epochs, iter::once(Bytes::ZERO..self.image_len()));
@@ -130,6 +134,9 @@ impl<R: Runtime, D: Device> Core<R, D> {
         let unknown = epochs.lacks.borrow().unknown.total();
         if unknown > Bytes::ZERO {
             self.examine(epochs).await?;
+            if self.leave_home_of_image(epochs).await? {
+                return Ok(());
+            }
             self.settle_image(epochs, iter::once(Bytes::ZERO..self.image_len()));
             // Each pass has less to do than the one before, unless guests are as fast.
             epochs.outrun.set(epochs.lacks.borrow().unknown.total() > unknown / 2);
@@ -184,6 +191,21 @@ impl<R: Runtime, D: Device> Core<R, D> {
         };
         self.pause(self.rt.now() + LOOK, until).await;
         Ok(())
+    }
+
+    /// If the home of an extent lies in the image, guests have written there in its place: it is no state of the volume, and becomes one anew. Whether that is so.
+    async fn leave_home_of_image(&self, epochs: &Epochs) -> Result<bool> {
+        if !epochs.is_home.take() {
+            return Ok(false);
+        }
+        tracing::error!(
+            "the disk alone is not a state of the volume any more, for it has a home: it is made one again"
+        );
+        self.alone(epochs, self.void_image(epochs)).await?;
+        // What an epoch was to have is compared like all else.
+        epochs.lacks.borrow_mut().open = Ranges::default();
+        self.begin_epochs(epochs).await;
+        Ok(true)
     }
 
     /// A policy wants the disk to be as new as possible. Waits for that.
@@ -270,7 +292,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         epochs.segments.borrow_mut().extend(written.places);
         epochs.next_segment.set(written.next);
         let mut lacks = epochs.lacks.borrow_mut();
-        (lacks.leaving, lacks.filled) = (crate::map::Ranges::default(), Bytes::ZERO);
+        (lacks.leaving, lacks.filled) = (Ranges::default(), Bytes::ZERO);
         written.ranges.into_iter().for_each(|(range, number)| lacks.journaled.insert(range, number));
         Ok(())
     }
