@@ -216,6 +216,8 @@ pub(crate) struct Epochs {
     wanted: Cell<bool>,
     /// What the image has counts as behind all the same until the next commit.
     unsettled: Cell<bool>,
+    /// The disk may say something else than what it said last, since that could not be written.
+    in_doubt: Cell<bool>,
     /// The home of an extent was found in the image, though it is a state of the volume.
     is_home: Cell<bool>,
     /// Jobs that write to the image in its place, and began before epochs did.
@@ -262,6 +264,7 @@ impl Epochs {
             applying: Cell::new(false),
             wanted: Cell::new(false),
             unsettled: Cell::new(false),
+            in_doubt: Cell::new(false),
             is_home: Cell::new(false),
             in_place: Cell::new(0),
             frozen: Cell::new(0),

@@ -100,6 +100,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         if done.is_ok() {
             epochs.disk.set(page);
         }
+        epochs.in_doubt.set(done.is_err());
         epochs.updating.set(false);
         epochs.event.notify();
         done
@@ -233,6 +234,10 @@ impl<R: Runtime, D: Device> Core<R, D> {
 
     /// Ends an epoch: the image, with its journal, becomes the volume as it is in a moment without a change under way.
     pub(super) async fn end_epoch(self: &Rc<Self>, epochs: &Epochs) -> Result<()> {
+        if epochs.in_doubt.get() {
+            // The segments of an epoch that could not count may count all the same: they must not be written over before it is sure that they do not.
+            self.set_disk(epochs, |page| page).await?;
+        }
         epochs.closed.set(true);
         epochs.event.wait_for(|| (epochs.changing.get() == 0).then_some(())).await;
         epochs.closed.set(false);
@@ -285,6 +290,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
             .await
         };
         if let Err(error) = counts.await {
+            // The image is not always given up.
+            self.reopen(epochs);
             // Only the image has a part in it.
             self.give_up(epochs.device(), error.clone()).await?;
             return Err(error);
