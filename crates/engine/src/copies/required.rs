@@ -409,7 +409,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
             self.note_source(extent, good);
             let written = self.write_slot(bad, &part, Some(&bytes), u16::MAX, Origin::Background).await;
             if let Err(error) = written {
-                self.lose_copy(extent, entry, bad).await?;
+                self.lose_copy(extent, entry, bad, &error).await?;
                 return Err(error);
             }
             at = part.end;
@@ -434,8 +434,14 @@ impl<R: Runtime, D: Device> Core<R, D> {
         }
     }
 
-    /// A copy that cannot be read cannot be written either: it is the second one, and behind, from now on.
-    async fn lose_copy(&self, extent: ExtentId, entry: Entry, bad: SlotNumber) -> Result<()> {
+    /// A copy that cannot be read cannot be written either: it is the second one, and behind, from now on. While epochs are kept no home may come to lie in the
+    /// image, where guests would write, and no epoch would bring what is behind for another reason than a change: its device is given up, as after a
+    /// guest's write that fails, or if the volume cannot do without that, the place stays as it is, and the other copy answers for it.
+    async fn lose_copy(&self, extent: ExtentId, entry: Entry, bad: SlotNumber, error: &Error) -> Result<()> {
+        if self.active_epochs().is_some() {
+            let device = self.device_of(bad);
+            return if self.survives(device) { self.give_up(device, error.clone()).await } else { Ok(()) };
+        }
         let span = self.shape.span_of(extent);
         if entry.home == bad {
             let swapped = Entry { home: entry.second, second: bad, ..entry };

@@ -113,7 +113,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
             };
             let read: Result<Option<Buf>> = read.await;
             if epochs.given_up.get() != given_up {
-                return;
+                // What was read is of no epoch; the next one may have begun, and lack the same.
+                continue;
             }
             let bytes = match read {
                 Ok(bytes) => bytes,

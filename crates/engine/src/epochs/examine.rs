@@ -71,10 +71,12 @@ impl<R: Runtime, D: Device> Core<R, D> {
                 return Err(error);
             }
         }
-        let mut lacks = epochs.lacks.borrow_mut();
-        if is_void && is_own {
+        if is_own {
+            // It would be compared with itself.
+            epochs.is_home.set(!is_void);
             return Ok(());
         }
+        let mut lacks = epochs.lacks.borrow_mut();
         lacks.unknown.remove(range.clone());
         let mut at = Bytes::ZERO;
         while !is_void && at < len {
@@ -87,8 +89,13 @@ impl<R: Runtime, D: Device> Core<R, D> {
         Ok(())
     }
 
-    fn lies_in_image(&self, epochs: &Epochs, slot: SlotNumber) -> bool {
+    pub(super) fn lies_in_image(&self, epochs: &Epochs, slot: SlotNumber) -> bool {
         slot != SlotNumber::NONE && slot != SlotNumber::LOST && self.device_of(slot) == epochs.device()
+    }
+
+    /// Whether the home of any extent is in the image.
+    pub(super) fn has_home_in_image(&self, epochs: &Epochs) -> bool {
+        self.state.borrow().map.iter().any(|(_, entry)| self.lies_in_image(epochs, entry.home))
     }
 
     /// Whether the home of an extent of which something is not known yet is in the image. Costs as much as is not known.
@@ -129,6 +136,16 @@ impl<R: Runtime, D: Device> Core<R, D> {
             state.set_extent(extent, Entry { home: entry.second, second: entry.home, ..entry });
         }
         Ok(())
+    }
+
+    /// An extent with one copy gets its second one in the image, if its place there was not free when the image was compared.
+    pub async fn complete_by_epoch(self: &Rc<Self>, epochs: &Epochs, extent: ExtentId) -> Result<()> {
+        let _room = self.reserve(1).await?;
+        let _guard = self.locks.lock(Self::lock_number(extent), Mode::Exclusive).await;
+        match self.are_epochs_wanted() && epochs.active.get() {
+            true => self.join_image(epochs, extent).await,
+            false => Ok(()),
+        }
     }
 
     /// The second copy of an extent lies in the image, which holds its bytes already, but for what counts as behind: wherever it lay before, only epochs bring

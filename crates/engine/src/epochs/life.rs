@@ -41,7 +41,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         }
         self.forget_recovery().await?;
         let place = (&epochs.place, volume);
-        let is_whole = !self.devices.iter().any(Member::is_lacking);
+        // Without a device the volume may have gone on with what lies in the image: no older journal must be applied to that.
+        let is_whole = !self.devices.iter().any(Member::is_lacking) && !self.has_home_in_image(epochs);
         if is_whole {
             let applied = apply_all(&self.rt, member, place, &self.shape, &mut page).await;
             epochs.begin_at(page);
@@ -52,11 +53,10 @@ impl<R: Runtime, D: Device> Core<R, D> {
             }
         }
         self.have_both_say_void(epochs).await?;
-        // Without a device the volume may have gone on with what lies in the image: no older journal must be applied to that.
         if !is_whole || !epochs.is_image() || !self.are_epochs_wanted() || member.lacks_all() {
             self.void_image(epochs).await?;
             if self.are_epochs_wanted() {
-                self.begin_epochs(epochs);
+                self.begin_epochs(epochs).await;
             }
             return Ok(());
         }
@@ -89,12 +89,13 @@ impl<R: Runtime, D: Device> Core<R, D> {
         }
     }
 
-    /// From now on all changes are noted. What the image lacks so far is not known.
-    pub(super) fn begin_epochs(&self, epochs: &Epochs) {
-        let mut lacks = epochs.lacks.borrow_mut();
-        lacks.unknown.insert(Bytes::ZERO..self.image_len());
+    /// From now on all changes are noted. What the image lacks so far is not known, and can be found out once nothing else writes there any more: what holds
+    /// the lock of an extent while it does, the comparison waits for, and for other jobs this does.
+    pub(super) async fn begin_epochs(&self, epochs: &Epochs) {
+        epochs.lacks.borrow_mut().unknown.insert(Bytes::ZERO..self.image_len());
         epochs.stage.set(Stage::Void);
         epochs.active.set(true);
+        epochs.event.wait_for(|| (epochs.in_place.get() == 0).then_some(())).await;
     }
 
     /// From now on the image may be written like any other copy: it must not pass for a state of the volume any more.

@@ -9,6 +9,7 @@
 //! recovered.rs guests go on from there while the journal is applied    unapplied.rs what is still to be applied
 //! life.rs      how they begin and end                                  settle.rs    what the image lacks is behind, and nothing else
 //! numbered.rs  which segment is the newest one of a range              index.rs     where in the journal it lies
+//! in_place.rs  what other jobs write there before they begin
 //! ```
 //!
 //! The disk keeps addresses, so it is an image of the volume. What guests change is noted in the *open* set. An epoch ends when no change is
@@ -24,6 +25,7 @@ mod adopt;
 mod apply;
 mod change;
 mod examine;
+mod in_place;
 mod index;
 mod journal;
 mod life;
@@ -214,6 +216,12 @@ pub(crate) struct Epochs {
     wanted: Cell<bool>,
     /// What the image has counts as behind all the same until the next commit.
     unsettled: Cell<bool>,
+    /// The disk may say something else than what it said last, since that could not be written.
+    in_doubt: Cell<bool>,
+    /// The home of an extent was found in the image, though it is a state of the volume.
+    is_home: Cell<bool>,
+    /// Jobs that write to the image in its place, and began before epochs did.
+    in_place: Cell<usize>,
     /// Epochs that were begun to be written, and the newest of these that counts.
     frozen: Cell<u64>,
     counting: Cell<u64>,
@@ -256,6 +264,9 @@ impl Epochs {
             applying: Cell::new(false),
             wanted: Cell::new(false),
             unsettled: Cell::new(false),
+            in_doubt: Cell::new(false),
+            is_home: Cell::new(false),
+            in_place: Cell::new(0),
             frozen: Cell::new(0),
             counting: Cell::new(0),
             outrun: Cell::new(false),

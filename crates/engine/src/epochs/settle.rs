@@ -16,7 +16,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
     pub(super) fn settle_image(&self, epochs: &Epochs, within: impl Iterator<Item = Range<Bytes>>) {
         let lacks = epochs.lacks.borrow();
         let mut all_alike = true;
-        within.for_each(|within| all_alike &= self.settle_within(&lacks, &within));
+        within.for_each(|within| all_alike &= self.settle_within(epochs, &lacks, &within));
         if !all_alike {
             // Once a commit has made durable what it is now. Then once more.
             epochs.unsettled.set(true);
@@ -25,7 +25,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
     }
 
     /// False if something of it would be behind after a crash, though it is not now.
-    fn settle_within(&self, lacks: &Lacks, within: &Range<Bytes>) -> bool {
+    fn settle_within(&self, epochs: &Epochs, lacks: &Lacks, within: &Range<Bytes>) -> bool {
         let mut all_alike = true;
         let mut at = within.start;
         loop {
@@ -35,13 +35,13 @@ impl<R: Runtime, D: Device> Core<R, D> {
             let range = range.start..range.end.min(self.shape.bytes_of(extent).end);
             at = range.end;
             if !lacks.any(&range) {
-                all_alike &= self.settle_alike(range);
+                all_alike &= self.settle_alike(epochs, range);
             } else {
                 let step = self.shape.block_size;
                 for start in (range.start.0..range.end.0).step_by(step.0 as usize).map(Bytes) {
                     let block = start..(start + step).min(range.end);
                     if !lacks.any(&block) {
-                        all_alike &= self.settle_alike(block);
+                        all_alike &= self.settle_alike(epochs, block);
                     }
                 }
             }
@@ -49,10 +49,15 @@ impl<R: Runtime, D: Device> Core<R, D> {
     }
 
     /// The image has a range of one extent as the home has it: it is not behind, unless a crash would bring back what is. Whether it is not.
-    fn settle_alike(&self, range: Range<Bytes>) -> bool {
+    fn settle_alike(&self, epochs: &Epochs, range: Range<Bytes>) -> bool {
         let extent = self.shape.extent_of(range.start);
         let start = self.shape.bytes_of(extent).start;
         let piece = Piece { extent, range: range.start - start..range.end - start };
+        if self.lies_in_image(epochs, self.state.borrow().map.get(extent).home) {
+            // The image alone has it: nothing says what an epoch would be.
+            epochs.is_home.set(true);
+            return false;
+        }
         if self.is_older_needed(extent, &piece.range) {
             return false;
         }

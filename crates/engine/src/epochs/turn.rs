@@ -4,6 +4,7 @@ use super::journal::{fitting, write_state};
 use super::{Captured, Epochs, PATIENCE, Stage};
 use crate::copies::Member;
 use crate::core::Core;
+use crate::map::Ranges;
 use crate::planted::{Bug, planted};
 use crate::{Error, ErrorKind, Result};
 use braid_base::{Bytes, Nanos};
@@ -45,7 +46,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
                     Ok(())
                 }
                 (false, true) => {
-                    self.begin_epochs(epochs);
+                    self.begin_epochs(epochs).await;
                     Ok(())
                 }
                 // What guests write from here on, no flush promises: the disk stays as it is, which nothing else writes to.
@@ -99,6 +100,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         if done.is_ok() {
             epochs.disk.set(page);
         }
+        epochs.in_doubt.set(done.is_err());
         epochs.updating.set(false);
         epochs.event.notify();
         done
@@ -123,6 +125,9 @@ impl<R: Runtime, D: Device> Core<R, D> {
     }
 
     async fn keep_image(self: &Rc<Self>, epochs: &Epochs) -> Result<()> {
+        if self.leave_home_of_image(epochs).await? {
+            return Ok(());
+        }
         self.read_unreadable(epochs).await?;
         if epochs.unsettled.take() {
             self.settle_image(epochs, iter::once(Bytes::ZERO..self.image_len()));
@@ -130,6 +135,9 @@ impl<R: Runtime, D: Device> Core<R, D> {
         let unknown = epochs.lacks.borrow().unknown.total();
         if unknown > Bytes::ZERO {
             self.examine(epochs).await?;
+            if self.leave_home_of_image(epochs).await? {
+                return Ok(());
+            }
             self.settle_image(epochs, iter::once(Bytes::ZERO..self.image_len()));
             // Each pass has less to do than the one before, unless guests are as fast.
             epochs.outrun.set(epochs.lacks.borrow().unknown.total() > unknown / 2);
@@ -186,6 +194,21 @@ impl<R: Runtime, D: Device> Core<R, D> {
         Ok(())
     }
 
+    /// If the home of an extent lies in the image, guests have written there in its place: it is no state of the volume, and becomes one anew. Whether that is so.
+    async fn leave_home_of_image(&self, epochs: &Epochs) -> Result<bool> {
+        if !epochs.is_home.take() {
+            return Ok(false);
+        }
+        tracing::error!(
+            "the disk alone is not a state of the volume any more, for it has a home: it is made one again"
+        );
+        self.alone(epochs, self.void_image(epochs)).await?;
+        // What an epoch was to have is compared like all else.
+        epochs.lacks.borrow_mut().open = Ranges::default();
+        self.begin_epochs(epochs).await;
+        Ok(true)
+    }
+
     /// A policy wants the disk to be as new as possible. Waits for that.
     pub async fn wait_for_epoch(&self) -> Result<Outcome> {
         let Some(epochs) = self.active_epochs() else { return Ok(Outcome::Stopped) };
@@ -211,6 +234,10 @@ impl<R: Runtime, D: Device> Core<R, D> {
 
     /// Ends an epoch: the image, with its journal, becomes the volume as it is in a moment without a change under way.
     pub(super) async fn end_epoch(self: &Rc<Self>, epochs: &Epochs) -> Result<()> {
+        if epochs.in_doubt.get() {
+            // The segments of an epoch that could not count may count all the same: they must not be written over before it is sure that they do not.
+            self.set_disk(epochs, |page| page).await?;
+        }
         epochs.closed.set(true);
         epochs.event.wait_for(|| (epochs.changing.get() == 0).then_some(())).await;
         epochs.closed.set(false);
@@ -263,6 +290,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
             .await
         };
         if let Err(error) = counts.await {
+            // The image is not always given up.
+            self.reopen(epochs);
             // Only the image has a part in it.
             self.give_up(epochs.device(), error.clone()).await?;
             return Err(error);
@@ -270,7 +299,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         epochs.segments.borrow_mut().extend(written.places);
         epochs.next_segment.set(written.next);
         let mut lacks = epochs.lacks.borrow_mut();
-        (lacks.leaving, lacks.filled) = (crate::map::Ranges::default(), Bytes::ZERO);
+        (lacks.leaving, lacks.filled) = (Ranges::default(), Bytes::ZERO);
         written.ranges.into_iter().for_each(|(range, number)| lacks.journaled.insert(range, number));
         Ok(())
     }

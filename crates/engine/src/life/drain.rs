@@ -323,7 +323,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         device: DeviceId,
         target: DeviceId,
     ) -> Option<(Entry, SlotNumber)> {
-        if self.journal.commits.have_failed() || !self.may_drain(device) {
+        if self.journal.commits.have_failed() || !self.may_drain(device) || self.is_image(target) {
             return None;
         }
         self.index_on(extent, device)?;

@@ -24,6 +24,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         target: DeviceId,
         mover: Mover,
     ) -> Result<Outcome> {
+        let Some(_in_place) = self.begin_in_place(target) else { return Ok(Outcome::Stopped) };
         let _room = self.reserve(1).await?;
         let wanted = |entry: &Entry, home: DeviceId, _| {
             self.shape.copies > 1

@@ -113,7 +113,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
     async fn resync_spans(self: &Rc<Self>, spans: &[SpanId]) -> Vec<Result<()>> {
         let left: RefCell<VecDeque<Range<Bytes>>> =
             RefCell::new(spans.iter().map(|&span| self.shape.bytes_of_span(span)).collect());
-        let next = || if self.jobs.are_ending() { None } else { self.next_run(&mut left.borrow_mut()) };
+        let is_over = || self.jobs.are_ending() || self.active_epochs().is_some();
+        let next = || if is_over() { None } else { self.next_run(&mut left.borrow_mut()) };
         let work = async || {
             let mut result = Ok(());
             while let Some(run) = next() {
@@ -285,6 +286,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
                 done.end = start + end;
                 match copies.other {
                     Other::Away => return Ok(false),
+                    // Epochs have begun since.
+                    Other::Behind(target) if self.is_image(self.device_of(target)) => return Ok(false),
                     Other::Behind(target) if valid => {
                         let part = bytes.slice(Bytes::ZERO..done.end - done.start);
                         let within = done.start - start..end;
@@ -357,10 +360,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
 
     /// Gives extents the second copy that they could not have while a device was missing.
     async fn complete_all(self: &Rc<Self>) -> Result<()> {
-        if self.active_epochs().is_some()
-            || !self.moves.incomplete.get()
-            || self.devices.iter().any(Member::is_lacking)
-        {
+        if !self.moves.incomplete.get() || self.devices.iter().any(Member::is_lacking) {
             return Ok(());
         }
         self.moves.incomplete.set(false);
@@ -378,16 +378,25 @@ impl<R: Runtime, D: Device> Core<R, D> {
             if !single {
                 continue;
             }
-            let not = self.device_of(entry.home);
-            let room = |device: &&DeviceView| device.id != not && device.free > 0;
-            let roomiest = self.state.borrow().views.iter().filter(room).max_by_key(|d| d.free).map(|d| d.id);
-            if let Some(target) = roomiest {
-                self.run_move(Move::Mirror { extent, target }, Mover::Engine).await?;
-            }
+            self.complete(extent, entry.home).await?;
             // A guest's write wins over the copy; then it is tried again.
             let entry = self.state.borrow().map.get(extent);
             let still = entry.second == SlotNumber::NONE && entry.home != SlotNumber::NONE;
             self.moves.incomplete.set(self.moves.incomplete.get() || still);
+        }
+        Ok(())
+    }
+
+    /// Gives an extent its second copy, if that is possible now: in the image by an epoch, while these are kept.
+    async fn complete(self: &Rc<Self>, extent: ExtentId, home: SlotNumber) -> Result<()> {
+        if let Some(epochs) = self.active_epochs() {
+            return self.complete_by_epoch(epochs, extent).await;
+        }
+        let not = self.device_of(home);
+        let room = |device: &&DeviceView| device.id != not && device.free > 0;
+        let roomiest = self.state.borrow().views.iter().filter(room).max_by_key(|d| d.free).map(|d| d.id);
+        if let Some(target) = roomiest {
+            self.run_move(Move::Mirror { extent, target }, Mover::Engine).await?;
         }
         Ok(())
     }

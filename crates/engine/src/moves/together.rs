@@ -36,6 +36,9 @@ struct Migrating {
 impl<R: Runtime, D: Device> Core<R, D> {
     /// Gives extents a new home, and says of each what became of that.
     pub(super) async fn migrate(self: &Rc<Self>, run: &Run, tell: impl Fn(ExtentId, Outcome)) {
+        let Some(_in_place) = self.begin_in_place(run.target) else {
+            return run.extents.iter().for_each(|&extent| tell(extent, Outcome::Stopped));
+        };
         let len = self.shape.extent_size * run.extents.len() as u64;
         let buffer = match len <= self.longest_move() {
             true => self.buffer(&self.buffers.runs, len).await.map(Some),

@@ -31,10 +31,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
             // A device that was given up stays as it is: it may be all that is left one day.
             return;
         }
-        if self.active_epochs().is_some_and(|epochs| epochs.device() == member.id) {
-            // What it holds there is of an epoch.
-            return;
-        }
+        // What the disk that keeps epochs holds there is of one.
+        let Some(_in_place) = self.begin_in_place(member.id) else { return };
         let len = Bytes(self.shape.extent_size.0 * run.len() as u64);
         if let Err(error) = member.discard(start, len).await {
             member.stats.borrow_mut().last_error =

@@ -27,6 +27,7 @@ mod epochs;
 mod epochs_campaign;
 mod epochs_damaged;
 mod epochs_failing;
+mod epochs_in_place;
 mod epochs_pages;
 mod epochs_recovery;
 mod epochs_removal;

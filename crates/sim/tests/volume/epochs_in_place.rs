@@ -1,0 +1,137 @@
+//! What must not reach the disk that keeps epochs in its place: repairs that fail, and jobs that were under way as epochs began.
+
+use crate::device_returns::{plugged_in, state, wait_until_active};
+use crate::epochs::{BLOCK, EXTENT, SIZE, SSD, epochs, wait_for_image};
+use crate::epochs_failing::{DISK, content, two, wait_until_applied};
+use crate::rig::{Rig, filled, holds, make, open};
+use braid_base::{Bytes, MIB, Nanos};
+use braid_engine::{Durability, Export};
+use braid_format::superblock::DeviceState;
+use braid_runtime::Runtime;
+use braid_sim::{FaultPlan, World};
+
+/// From here on a block of the SSD can neither be read nor written.
+fn spoil(volume: &Rig, faults: &braid_sim::Faults, at: Bytes) {
+    let (_, place) = volume.explain(at).unwrap().home.expect("it is written");
+    let bad = Some(place..place + BLOCK);
+    faults.set(FaultPlan { bad_reads: bad.clone(), bad_writes: bad, ..FaultPlan::default() });
+}
+
+/// A place of the SSD could not be read, and not be repaired either: the copy in the image became the home. Guests wrote there in its place, and after a power cut
+/// an epoch of the journal was written over what they had flushed.
+#[test]
+#[cfg_attr(feature = "planted", ignore)]
+fn a_repair_that_fails_makes_no_home_of_the_image() {
+    let world = World::new(1);
+    let rigged = two(&world);
+    world.clone().block_on(async move {
+        let volume = make(world.clone(), rigged.devices(), &epochs(1)).await;
+        wait_for_image(&world, &volume).await;
+        let write = async |at: Bytes, len, value| {
+            volume.write(at, &filled(&rigged.arena, len, value), Durability::Fua).await
+        };
+        for at in [Bytes::ZERO, MIB] {
+            write(at, MIB, 1).await.unwrap();
+        }
+        wait_until_applied(&world, &volume).await;
+        spoil(&volume, &rigged.faults[0], Bytes::ZERO);
+        for round in 0..20 {
+            // The disk lacks this, so the SSD cannot be given up.
+            write(MIB, BLOCK, 10 + round).await.unwrap();
+            assert!(holds(&volume, &rigged.arena, Bytes::ZERO, BLOCK, 1).await.unwrap(), "the image has it");
+            let home = volume.explain(Bytes::ZERO).unwrap().home.map(|(device, _)| device);
+            assert_eq!((home, state(&volume, 0)), (Some(SSD), DeviceState::Active));
+            world.sleep(Nanos::from_millis(2)).await;
+        }
+        // Beside the bad place, so that this goes to the home.
+        write(BLOCK * 2, BLOCK, 2).await.unwrap();
+        volume.flush().await.unwrap();
+        let mut rng = world.fork_rng();
+        let left = [SSD, DISK].map(|device| rigged.left_of(device, Some(&mut rng)));
+        let volume = open(world.clone(), left.iter().map(|disk| rigged.sound(disk)).collect()).await.unwrap();
+        wait_until_applied(&world, &volume).await;
+        volume.audit().await.expect("both copies are alike");
+        assert!(holds(&volume, &rigged.arena, BLOCK * 2, BLOCK, 2).await.unwrap());
+        assert!(holds(&volume, &rigged.arena, MIB, BLOCK, 29).await.unwrap());
+        volume.close().await.unwrap();
+    });
+}
+
+/// The same while the image has all of the SSD.
+#[test]
+#[cfg_attr(feature = "planted", ignore)]
+fn an_ssd_that_cannot_be_repaired_is_given_up_if_the_image_has_all_of_it() {
+    let world = World::new(2);
+    let rigged = two(&world);
+    world.clone().block_on(async move {
+        let volume = make(world.clone(), rigged.devices(), &epochs(1)).await;
+        wait_for_image(&world, &volume).await;
+        volume.write(Bytes::ZERO, &filled(&rigged.arena, MIB, 1), Durability::Fua).await.unwrap();
+        wait_until_applied(&world, &volume).await;
+        world.sleep(Nanos::from_secs(20)).await;
+        spoil(&volume, &rigged.faults[0], Bytes::ZERO);
+        assert!(holds(&volume, &rigged.arena, Bytes::ZERO, BLOCK, 1).await.unwrap(), "the image has it");
+        world.sleep(Nanos::from_secs(1)).await;
+        assert_eq!(state(&volume, 0), DeviceState::Failed);
+        for value in 2..6 {
+            volume.write(Bytes::ZERO, &filled(&rigged.arena, MIB, value), Durability::Fua).await.unwrap();
+        }
+        let mut rng = world.fork_rng();
+        let left = [SSD, DISK].map(|device| rigged.left_of(device, Some(&mut rng)));
+        let volume = open(world.clone(), left.iter().map(|disk| rigged.sound(disk)).collect()).await.unwrap();
+        assert!(holds(&volume, &rigged.arena, Bytes::ZERO, MIB, 5).await.unwrap());
+        wait_until_active(&world, &volume, 0).await;
+        wait_until_applied(&world, &volume).await;
+        volume.audit().await.expect("both copies are alike");
+        volume.close().await.unwrap();
+    });
+}
+
+/// Epochs began while extents got their second copies on the disk: an extent whose place there was taken at that moment had one copy from then on, or what the
+/// job read before went to the image after an epoch had counted.
+#[test]
+#[cfg_attr(feature = "planted", ignore)]
+fn jobs_under_way_as_epochs_begin_leave_the_image_to_them() {
+    for seed in 0..40 {
+        let world = World::new(seed);
+        let rigged = two(&world);
+        world.clone().block_on(async move {
+            let mut rng = world.fork_rng();
+            let volume = make(world.clone(), rigged.devices(), &epochs(1)).await;
+            let by_epochs = volume.policy();
+            volume.set_policy("raid1").await.unwrap();
+            world.sleep(Nanos::from_secs(1)).await;
+            volume.fail_device(DISK).await.unwrap();
+            // With one copy each.
+            for at in [Bytes::ZERO, MIB] {
+                volume.write(at, &filled(&rigged.arena, MIB, 1), Durability::Fua).await.unwrap();
+            }
+            volume.return_device(plugged_in(&world, &rigged.disks[1]), "it").await.unwrap();
+            // Some of what is written to it takes long, so that a comparison catches up with that.
+            let stall = Nanos::from_millis(20)..Nanos::from_millis(300);
+            rigged.disks[1].faults().set(FaultPlan { stalls: 0.1, stall, ..FaultPlan::default() });
+            while volume.status().background.mirrors <= rng.below(8) {
+                world.sleep(Nanos::from_micros(100)).await;
+            }
+            volume.set_policy(&by_epochs).await.unwrap();
+            for round in 0..100 {
+                let at = EXTENT * rng.below(SIZE / EXTENT) + BLOCK * rng.below(8);
+                let value = filled(&rigged.arena, BLOCK, 2 + round);
+                volume.write(at, &value, Durability::Volatile).await.unwrap();
+                world.sleep(Nanos::from_micros(rng.below(20_000))).await;
+            }
+            wait_for_image(&world, &volume).await;
+            world.sleep(Nanos::from_secs(20)).await;
+            wait_until_applied(&world, &volume).await;
+            for at in (0..SIZE / EXTENT).map(|i| EXTENT * i) {
+                let second = volume.explain(at).unwrap().second.map(|(device, ..)| device);
+                assert_eq!(second, Some(DISK), "seed {seed}: the extent at {at}");
+            }
+            volume.audit().await.unwrap_or_else(|error| panic!("seed {seed}: {error}"));
+            let bytes = content(&volume).await.unwrap();
+            let alone = rigged.recovered(&rigged.left_of(DISK, None)).await.expect("it is an image");
+            assert!(bytes == alone, "seed {seed}: the disk alone is something else");
+            volume.close().await.unwrap();
+        });
+    }
+}
