@@ -88,15 +88,17 @@ impl<R: Runtime, D: Device> Core<R, D> {
         }
         let state = self.state.borrow();
         let on = |slot: SlotNumber| state.space.locate(slot).map(|s| s.device);
-        state.map.iter().chain(state.entries_of_journal()).all(|(extent, entry)| {
+        let now = state.map.iter().map(|(extent, entry)| (extent, entry, true));
+        now.chain(state.entries_of_journal()).all(|(extent, entry, may_lack)| {
             let (home, second) = (on(entry.home), on(entry.second));
             let other = match (home == Some(device), second == Some(device)) {
                 (false, false) => return true,
                 (true, _) => second,
                 (_, true) => home,
             };
-            // The second copy of a span that is behind lacks something, and the home does not; unless they were exchanged since.
-            let behind = state.behind.lacks_completed(extent) && state.map.get(extent).home != entry.second;
+            // The second copy of a span that is behind lacks something, and the home does not; unless they were exchanged since, or that is another copy.
+            let is_exchanged = || state.map.get(extent).home == entry.second;
+            let behind = may_lack && state.behind.lacks_completed(extent) && !is_exchanged();
             other.is_some_and(is_current) && !(behind && home == Some(device) && is_current(device))
         }) && state.extras.dirty_on(device) == 0
     }

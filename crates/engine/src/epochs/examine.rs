@@ -37,6 +37,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
             while let Some(part) = epochs.next_of(|lacks| &lacks.unknown, &(from..range.end)) {
                 from = part.end;
                 self.compare_with_image(epochs, extent, &part).await?;
+                // The less there is to be found, the more guests may write.
+                epochs.event.notify();
             }
             if epochs.stage.get() == Stage::Void {
                 self.join_image(epochs, extent).await?;

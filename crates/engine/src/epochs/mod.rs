@@ -359,7 +359,10 @@ impl Epochs {
             // Of an empty ring one change may want more than its share.
             _ if known == Bytes::ZERO && self.used() == Bytes::ZERO => true,
             Stage::Compared | Stage::Noted => {
-                (known == Bytes::ZERO || known + len <= bound) && on_its_way + len <= self.room()
+                // What the comparison still finds has to go into the same epoch: all that the image lacked within the bound when the volume was used last.
+                let to_be_found = unknown.min(bound);
+                (known == Bytes::ZERO || known + len <= bound)
+                    && on_its_way + len + to_be_found <= self.room()
             }
         }
     }

@@ -147,8 +147,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         {
             let mut state = self.state.borrow_mut();
             let is_on = |slot| state.space.locate(slot).is_some_and(|place| place.device == device);
-            let copies = state.map.iter().chain(state.entries_of_journal());
-            let extents: Vec<ExtentId> = copies
+            let of_journal = state.entries_of_journal().map(|(extent, entry, _)| (extent, entry));
+            let extents: Vec<ExtentId> = (state.map.iter().chain(of_journal))
                 .filter(|(_, entry)| is_on(entry.home) || is_on(entry.second))
                 .map(|(extent, _)| extent)
                 .collect();

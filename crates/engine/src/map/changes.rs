@@ -15,7 +15,7 @@ use hashbrown::HashMap;
 #[derive(Default)]
 pub(super) struct Changes {
     /// Changed extents, with what the journal still says of them.
-    pub extents: HashMap<ExtentId, Entry, FixedState>,
+    pub extents: HashMap<ExtentId, Before, FixedState>,
     /// Changed blocks.
     pub blocks: HashMap<BlockId, ExtraChange, FixedState>,
     /// Whether a dirty extra copy is among them, or was.
@@ -26,6 +26,14 @@ pub(super) struct Changes {
     pub freed_blocks: Vec<(BlockId, Extra)>,
     /// Spans whose copies are alike once all devices have been flushed.
     pub cleared: Vec<SpanId>,
+}
+
+/// What the journal says of an extent that has changed since.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Before {
+    pub entry: Entry,
+    /// Whether it said, when the extent changed first, that a copy is behind. If not, both had all that any flush had promised, and none has promised more of the extent since.
+    pub was_behind: bool,
 }
 
 /// The extra copy of a block that is changed.
@@ -63,6 +71,11 @@ impl Changes {
     /// How many there are.
     pub fn len(&self) -> usize {
         self.extents.len() + self.blocks.len() + self.cleared.len()
+    }
+
+    /// An extent has changed, of which the journal says `entry`.
+    pub fn note_extent(&mut self, extent: ExtentId, entry: Entry, was_behind: impl FnOnce() -> bool) {
+        self.extents.entry(extent).or_insert_with(|| Before { entry, was_behind: was_behind() });
     }
 
     /// Whether a flush promises any.
@@ -133,7 +146,7 @@ mod tests {
         assert_eq!(changes.take(Scope::Promised, &extras).len(), 0);
         changes.cleared.push(SpanId(3));
         assert_eq!(changes.take(Scope::Promised, &extras).len(), 0);
-        changes.extents.insert(ExtentId(9), Entry::default());
+        changes.extents.insert(ExtentId(9), Before::default());
         assert_eq!(changes.take(Scope::Promised, &extras).len(), 5);
         assert_eq!(changes.len(), 0);
     }

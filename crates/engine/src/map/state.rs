@@ -177,7 +177,8 @@ impl State {
             if (before.home, before.second) != (entry.home, entry.second) {
                 self.moved.note(extent);
             }
-            self.pending.extents.entry(extent).or_insert(before);
+            let was_behind = || self.behind.durable(self.shape.span_of(extent)) == Difference::Behind;
+            self.pending.note_extent(extent, before, was_behind);
             self.map.set(extent, entry);
         }
     }
@@ -191,8 +192,7 @@ impl State {
     /// A device that is given up may have lost writes before an extent moved off it. Of the copies of such an extent the one that stayed
     /// where it was is the home from now on, as long as the move is not durable; once it is, flushes have proved both.
     pub fn prefer_what_stayed(&mut self, device: DeviceId) {
-        let moved: Vec<(ExtentId, Entry)> = self.entries_of_journal().collect();
-        for (extent, before) in moved {
+        for (extent, before, _) in self.entries_of_journal().collect::<Vec<_>>() {
             let now = self.map.get(extent);
             let was_on = |slot| self.space.locate(slot).is_some_and(|place| place.device == device);
             let has_moved = now.home != before.home && was_on(before.home);
@@ -211,13 +211,13 @@ impl State {
             if (now.home, now.second) == (entry.home, entry.second) || entry.second == SlotNumber::NONE {
                 continue;
             }
-            let before = self.committing.extents[&*extent];
+            let before = self.committing.extents[&*extent].entry;
             let has_moved = entry.home != before.home && entry.second == before.second;
             let left = self.space.locate(before.home).is_some_and(|place| !is_current(place.device));
             if (now.home, now.second) == (entry.second, entry.home) || has_moved && left {
                 (entry.home, entry.second) = (entry.second, entry.home);
                 // That is what the journal will say of it.
-                self.pending.extents.entry(*extent).and_modify(|said| *said = *entry);
+                self.pending.extents.entry(*extent).and_modify(|said| said.entry = *entry);
             }
         }
     }
@@ -383,10 +383,10 @@ impl State {
         self.stale_intents.extend(spans.into_iter().map(|span| span.0 / intent_page::SPANS_PER_PAGE));
     }
 
-    /// What the journal says of extents that have changed since, or is about to: a crash brings that back.
-    pub fn entries_of_journal(&self) -> impl Iterator<Item = (ExtentId, Entry)> {
+    /// What the journal says of extents that have changed since, or is about to, and whether a copy may lack what a flush promised: a crash brings that back.
+    pub fn entries_of_journal(&self) -> impl Iterator<Item = (ExtentId, Entry, bool)> {
         let changed = self.pending.extents.iter().chain(&self.committing.extents);
-        changed.map(|(&extent, &before)| (extent, before))
+        changed.map(|(&extent, before)| (extent, before.entry, before.was_behind))
     }
 
     /// What the journal and the map pages say of an extent now: not what has not been committed.
@@ -395,7 +395,7 @@ impl State {
             return self.map.get(extent);
         }
         let before = self.committing.extents.get(&extent).or_else(|| self.pending.extents.get(&extent));
-        before.copied().unwrap_or_else(|| self.map.get(extent))
+        before.map_or_else(|| self.map.get(extent), |before| before.entry)
     }
 
     /// A map page is older than the journal says.
