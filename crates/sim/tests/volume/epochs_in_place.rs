@@ -163,7 +163,7 @@ fn guests_that_go_on_after_a_crash_leave_the_disk_alone_a_state_of_the_volume() 
     world.clone().block_on(async move {
         let most = MIB * 2;
         let policy = format!("pass,order=epoch,window={most},max-lag={most},idle=1h");
-        let how = CreateOptions { size: Some(MIB * 32), policy, ..epochs(31) };
+        let how = CreateOptions { size: Some(MIB * 32), policy: policy.clone(), ..epochs(31) };
         let volume = make(world.clone(), rigged.devices(), &how).await;
         wait_for_image(&world, &volume).await;
         for at in (0..32).map(|i| MIB * i) {
@@ -200,7 +200,7 @@ fn guests_that_go_on_after_a_crash_leave_the_disk_alone_a_state_of_the_volume() 
             world.sleep(Nanos::from_millis(2)).await;
         }
         again.disks[1].faults().set(FaultPlan::default());
-        volume.flush().await.unwrap();
+        volume.set_policy(&policy.replace("1h", "20ms")).await.unwrap();
         wait_until_applied(&world, &volume).await;
         volume.audit().await.expect("both copies are alike");
         volume.close().await.unwrap();
