@@ -15,7 +15,7 @@ use std::rc::Rc;
 
 /// From here on a block of the SSD can neither be read nor written.
 fn spoil(volume: &Rig, faults: &braid_sim::Faults, at: Bytes) {
-    let (_, place) = volume.explain(at).unwrap().home.expect("it is written");
+    let (_, place) = volume.explain(at).expect("it lies within").home.expect("it is written");
     let bad = Some(place..place + BLOCK);
     faults.set(FaultPlan { bad_reads: bad.clone(), bad_writes: bad, ..FaultPlan::default() });
 }
