@@ -96,7 +96,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
                 (true, _) => second,
                 (_, true) => home,
             };
-            // The second copy of a span that is behind lacks something, and the home does not; unless they were exchanged since, or that is another copy.
+            // The second copy of a span that is behind lacks something, and the home does not. Not so if they were exchanged since, or if the journal names a copy that
+            // has been replaced since, and had all that a flush had promised (`may_lack`).
             let is_exchanged = || state.map.get(extent).home == entry.second;
             let behind = may_lack && state.behind.lacks_completed(extent) && !is_exchanged();
             other.is_some_and(is_current) && !(behind && home == Some(device) && is_current(device))

@@ -194,7 +194,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         Ok(())
     }
 
-    /// If the home of an extent lies in the image, guests have written there in its place: it is no state of the volume, and becomes one anew. Whether that is so.
+    /// Makes the image void, and a state of the volume anew, if the home of an extent lies in it, for guests may have written to that in its place. Returns whether it did.
     async fn leave_home_of_image(&self, epochs: &Epochs) -> Result<bool> {
         if !epochs.is_home.take() {
             return Ok(false);

@@ -1,8 +1,8 @@
 //! Whether all that is there is known to be outdated.
 //!
-//! If a device is given up, the superblocks of the others say so, and its own does not. If it is found alone at the next opening, it says that all devices were
-//! current when it was written last, as one half of a mirror does whose other half has just died. What is there cannot tell the one from the other: whoever
-//! opened the volume last can ([`Volume::outdated_devices`](crate::Volume::outdated_devices)), and says so ([`OpenOptions::outdated`](crate::OpenOptions)).
+//! When a device is given up, the superblocks of the other devices say so, and its own does not. Found alone at the next opening, it says that all devices were
+//! current, as the half of a mirror does whose other half has just failed. Its superblock is the same in both cases. The caller that had the volume open last knows the
+//! difference ([`Volume::outdated_devices`](crate::Volume::outdated_devices)), and passes it on ([`OpenOptions::outdated`](crate::OpenOptions)).
 
 use super::assemble::was_current;
 use super::judge::refuse;

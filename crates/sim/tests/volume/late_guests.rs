@@ -1,6 +1,7 @@
 //! A volume is closed while guests are at work: they are refused from some moment on, and what was flushed before is there, whatever is lost then.
 
 use crate::epochs::sound;
+use crate::lost_caches::run;
 use crate::rig::life::{BLOCK, Oracle, SIZE, disk};
 use crate::rig::{Rig, make, open, options};
 use braid_base::{MIB, Nanos, Rng};
@@ -11,7 +12,7 @@ use braid_sim::{Disk, Faulty, World};
 use std::cell::Cell;
 use std::rc::Rc;
 
-/// A guest that nobody stops: it writes what is durable when it is acknowledged, until it is refused.
+/// A guest that writes with FUA until a write is refused.
 async fn write_until_refused(volume: Rig, oracle: Oracle, mut rng: Rng, ended: Rc<Cell<u32>>) {
     let arena = Arena::new(MIB);
     let buf = arena.alloc(BLOCK).await;
@@ -54,13 +55,6 @@ async fn closed_beside_guests(world: &World, policy: &str, copies: u8, seed: u64
     assert_eq!(ended.get(), 1, "the guest was refused");
     // The process ends; all that the devices had not been told to keep is gone.
     (disks.iter().map(|disk| disk.fork(world)).collect(), oracle)
-}
-
-fn run(seed: u64, test: impl AsyncFnOnce(World) + 'static) {
-    let world = World::new(seed);
-    let rt = world.clone();
-    world.block_on(async move { test(rt).await });
-    world.halt();
 }
 
 /// A disk after the power was cut once its volume had been closed.

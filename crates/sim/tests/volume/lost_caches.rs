@@ -22,7 +22,7 @@ async fn made(world: &World, policy: &str) -> (Vec<Disk>, Rig) {
     (disks, volume)
 }
 
-fn run(seed: u64, test: impl AsyncFnOnce(World) + 'static) {
+pub fn run(seed: u64, test: impl AsyncFnOnce(World) + 'static) {
     let world = World::new(seed);
     let rt = world.clone();
     world.block_on(async move { test(rt).await });
