@@ -10,7 +10,7 @@
 //! The kind enters the checksum so that a page of a region that was once here, of another kind, is never accepted.
 
 use crate::superblock::RegionKind;
-use crate::{Invalid, Uuid};
+use crate::{Invalid, Uuid, count};
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
@@ -64,6 +64,7 @@ pub(crate) fn open(
             raw.number.get()
         )));
     }
+    count::verify(raw.sequence.get(), "the sequence of a page")?;
     Ok((raw.sequence.get(), content))
 }
 
@@ -74,6 +75,7 @@ fn checksum(page: &[u8], kind: RegionKind, volume: Uuid) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::count::LARGEST_COUNT;
     use braid_base::Rng;
 
     const VOLUME: Uuid = Uuid([7; 16]);
@@ -92,6 +94,17 @@ mod tests {
         assert_eq!(open(&page, RegionKind::Map, VOLUME, 9), Ok((44, &page[HEADER..])));
         for kind in [RegionKind::Intents, RegionKind::CacheTable] {
             assert_eq!(open(&page, kind, VOLUME, 9), Err(Invalid::Checksum));
+        }
+    }
+
+    #[test]
+    fn a_page_from_beyond_any_count_is_rejected() {
+        let mut page = sealed(RegionKind::Map);
+        for (sequence, is_reached) in [(LARGEST_COUNT - 1, true), (LARGEST_COUNT, false), (u64::MAX, false)] {
+            seal(&mut page, RegionKind::Map, VOLUME, 9, sequence);
+            let opened = open(&page, RegionKind::Map, VOLUME, 9);
+            assert_eq!(opened.is_ok(), is_reached, "{sequence}");
+            assert!(is_reached || matches!(opened, Err(Invalid::Value(_))), "{sequence}");
         }
     }
 

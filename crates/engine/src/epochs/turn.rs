@@ -9,7 +9,7 @@ use crate::planted::{Bug, planted};
 use crate::{Error, ErrorKind, Result};
 use braid_base::{Bytes, Nanos};
 use braid_format::epoch_journal::{LONGEST_SEGMENT, Run, State, StatePage, next_place};
-use braid_policy::Outcome;
+use braid_policy::{Origin, Outcome};
 use braid_runtime::{Device, Mode, Runtime, join_all};
 use std::cell::Cell;
 use std::iter;
@@ -345,6 +345,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
             written.set(Some(self.write_captured(epochs, &reading).await?));
             Ok(())
         }));
+        // What is in it must not be gone from the SSDs after a power cut, for then the disk would have to give up more than another epoch can hold.
+        work.push(Box::pin(self.commit(Origin::Background)));
         join_all(work.into_iter()).await.into_iter().collect::<Result<()>>()?;
         match &*epochs.unreadable.borrow() {
             Some((_, error)) => Err(error.clone()),

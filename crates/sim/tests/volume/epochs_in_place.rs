@@ -206,3 +206,68 @@ fn guests_that_go_on_after_a_crash_leave_the_disk_alone_a_state_of_the_volume() 
         volume.close().await.unwrap();
     });
 }
+
+/// Guests write to new places and never flush, and the disk has it by epochs. Where the SSD loses all of it with the power, the disk had more to give up than one
+/// epoch can be.
+#[test]
+#[cfg_attr(feature = "planted", ignore)]
+fn an_epoch_that_counts_is_on_the_ssd_too() {
+    let world = World::new(32);
+    let sizes = [DiskOptions::ssd(MIB * 48), DiskOptions::hdd(MIB * 48)];
+    let rigged = Rigged::of(&world, sizes.map(|options| Disk::new(&world, options)).to_vec());
+    world.clone().block_on(async move {
+        let how = CreateOptions { size: Some(MIB * 32), ..epochs(32) };
+        let volume = make(world.clone(), rigged.devices(), &how).await;
+        wait_for_image(&world, &volume).await;
+        for at in (0..24).map(|i| MIB * i) {
+            volume.write(at, &filled(&rigged.arena, MIB, 1), Durability::Volatile).await.unwrap();
+        }
+        wait_until_applied(&world, &volume).await;
+
+        let left = [SSD, DISK].map(|device| rigged.left_of(device, None));
+        left[SSD.index()].lose_cache();
+        let again = Rigged::of(&world, left.to_vec());
+        let volume = open(world.clone(), again.devices()).await.unwrap();
+        for at in (0..24).map(|i| MIB * i) {
+            assert!(holds(&volume, &again.arena, at, MIB, 1).await.unwrap(), "the megabyte at {at}");
+        }
+        for _ in 0..200 {
+            let alone = vec![again.sound(&again.left_of(DISK, None))];
+            let past = Past::open(&world, alone, &["disk".to_owned()]).await;
+            assert!(past.is_ok(), "{:?}", past.err());
+            world.sleep(Nanos::from_millis(10)).await;
+        }
+        wait_until_applied(&world, &volume).await;
+        volume.audit().await.expect("both copies are alike");
+        volume.close().await.unwrap();
+    });
+}
+
+/// The disk lacks a block of an extent, and the SSD cannot read another one, which the disk has.
+#[test]
+#[cfg_attr(feature = "planted", ignore)]
+fn what_the_disk_has_of_an_extent_answers_for_a_bad_place() {
+    let world = World::new(33);
+    let rigged = two(&world);
+    world.clone().block_on(async move {
+        let how = CreateOptions { policy: "pass,order=epoch,max-lag=4MiB,idle=1h".to_owned(), ..epochs(33) };
+        let volume = make(world.clone(), rigged.devices(), &how).await;
+        wait_for_image(&world, &volume).await;
+        let write = async |at: Bytes, len, value| {
+            volume.write(at, &filled(&rigged.arena, len, value), Durability::Fua).await.unwrap();
+        };
+        write(Bytes::ZERO, EXTENT, 1).await;
+        volume.set_policy(&epochs(33).policy).await.unwrap();
+        wait_until_applied(&world, &volume).await;
+        volume.set_policy(&how.policy).await.unwrap();
+        write(BLOCK, BLOCK, 2).await;
+        spoil(&volume, &rigged.faults[0], Bytes::ZERO);
+        assert!(holds(&volume, &rigged.arena, Bytes::ZERO, BLOCK, 1).await.unwrap(), "the disk has it");
+        spoil(&volume, &rigged.faults[0], BLOCK);
+        let read = holds(&volume, &rigged.arena, BLOCK, BLOCK, 2).await;
+        assert!(read.is_err(), "the disk lacks it");
+        rigged.faults[0].set(FaultPlan::default());
+        assert!(holds(&volume, &rigged.arena, BLOCK, BLOCK, 2).await.unwrap());
+        volume.close().await.unwrap();
+    });
+}
