@@ -163,7 +163,8 @@ fn guests_that_go_on_after_a_crash_leave_the_disk_alone_a_state_of_the_volume() 
     world.clone().block_on(async move {
         let most = MIB * 2;
         let policy = format!("pass,order=epoch,window={most},max-lag={most},idle=1h");
-        let how = CreateOptions { size: Some(MIB * 32), policy: policy.clone(), ..epochs(31) };
+        let soon = policy.replace("1h", "20ms");
+        let how = CreateOptions { size: Some(MIB * 32), policy: soon.clone(), ..epochs(31) };
         let volume = make(world.clone(), rigged.devices(), &how).await;
         wait_for_image(&world, &volume).await;
         for at in (0..32).map(|i| MIB * i) {
@@ -171,6 +172,7 @@ fn guests_that_go_on_after_a_crash_leave_the_disk_alone_a_state_of_the_volume() 
         }
         volume.flush().await.unwrap();
         wait_until_applied(&world, &volume).await;
+        volume.set_policy(&policy).await.unwrap();
         // The disk takes nothing for a while, so guests write until it lacks all that it may.
         let stall = Nanos::from_secs(3)..Nanos::from_secs(4);
         rigged.disks[1].faults().set(FaultPlan { stalls: 1.0, stall, ..FaultPlan::default() });
@@ -200,7 +202,7 @@ fn guests_that_go_on_after_a_crash_leave_the_disk_alone_a_state_of_the_volume() 
             world.sleep(Nanos::from_millis(2)).await;
         }
         again.disks[1].faults().set(FaultPlan::default());
-        volume.set_policy(&policy.replace("1h", "20ms")).await.unwrap();
+        volume.set_policy(&soon).await.unwrap();
         wait_until_applied(&world, &volume).await;
         volume.audit().await.expect("both copies are alike");
         volume.close().await.unwrap();
