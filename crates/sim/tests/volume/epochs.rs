@@ -35,24 +35,58 @@ impl History {
 
     /// The latest instant at which the volume was this, of the first so many; and how many blocks are others after these.
     pub fn instant_of(&self, content: &[u8], most: usize) -> Option<(usize, u64)> {
-        let ops = &self.ops.borrow()[..most];
-        let mut volume = self.base.clone();
-        // How many bytes differ is kept up to date, not counted again for each instant.
-        let mut differing = content.iter().zip(&volume).filter(|(a, b)| a != b).count() as i64;
-        let mut latest = (differing == 0).then_some(0);
-        for (i, (range, value)) in ops.iter().enumerate() {
-            for at in range.clone() {
-                differing -= i64::from(volume[at] != content[at]);
-                volume[at] = *value;
-                differing += i64::from(volume[at] != content[at]);
-            }
-            if differing == 0 {
-                latest = Some(i + 1);
-            }
+        let mut compared = Compared::new(&self.base, content);
+        let mut latest = compared.is_equal().then_some(0);
+        for (i, (range, value)) in self.ops.borrow()[..most].iter().enumerate() {
+            compared.change(range, Some(*value));
+            latest = if compared.is_equal() { Some(i + 1) } else { latest };
         }
-        let blocks = volume.chunks(BLOCK.as_usize()).zip(content.chunks(BLOCK.as_usize()));
-        let lost = blocks.filter(|(now, then)| now != then).count() as u64;
-        latest.map(|latest| (latest, lost))
+        latest.map(|latest| (latest, compared.differing_blocks()))
+    }
+}
+
+/// A volume that changes, beside one content: which of its sectors are the same. What differs is kept up to date, not counted again after each change.
+pub struct Compared {
+    /// What each sector of the content holds, if that is one byte over and over.
+    content: Vec<Option<u8>>,
+    equal: Vec<bool>,
+    differing: usize,
+}
+
+impl Compared {
+    const SECTOR: usize = 512;
+
+    pub fn new(volume: &[u8], content: &[u8]) -> Compared {
+        let sectors = content.chunks(Self::SECTOR);
+        let byte = |sector: &[u8]| sector.iter().all(|byte| *byte == sector[0]).then_some(sector[0]);
+        let equal: Vec<bool> =
+            sectors.clone().zip(volume.chunks(Self::SECTOR)).map(|(a, b)| a == b).collect();
+        let differing = equal.iter().filter(|equal| !**equal).count();
+        Compared { content: sectors.map(byte).collect(), equal, differing }
+    }
+
+    /// Whole sectors hold this byte from now on; or anything.
+    pub fn change(&mut self, range: &Range<usize>, value: Option<u8>) {
+        assert_eq!(
+            (range.start % Self::SECTOR, range.end % Self::SECTOR),
+            (0, 0),
+            "guests write whole sectors"
+        );
+        for sector in range.start / Self::SECTOR..range.end / Self::SECTOR {
+            let equal = value.is_none() || value == self.content[sector];
+            self.differing -= usize::from(!self.equal[sector]);
+            self.differing += usize::from(!equal);
+            self.equal[sector] = equal;
+        }
+    }
+
+    pub fn is_equal(&self) -> bool {
+        self.differing == 0
+    }
+
+    pub fn differing_blocks(&self) -> u64 {
+        let blocks = self.equal.chunks(BLOCK.as_usize() / Self::SECTOR);
+        blocks.filter(|sectors| sectors.contains(&false)).count() as u64
     }
 }
 

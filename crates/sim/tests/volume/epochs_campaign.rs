@@ -1,7 +1,7 @@
 //! Epochs while devices fail by chance, with guests that bear errors: whatever is left of the disk is a state that the volume was in, and nothing
 //! that was acknowledged is lost.
 
-use crate::epochs::{BLOCK, BOUND, EXTENT, SIZE, SSD, epochs, wait_for_image};
+use crate::epochs::{BLOCK, BOUND, Compared, EXTENT, SIZE, SSD, epochs, wait_for_image};
 use crate::epochs_failing::{DISK, Rigged, content, epochs_of_three, three, two, wait_until_applied};
 use crate::rig::{Rig, make, open};
 use braid_base::{Bytes, DeviceId, MIB, Nanos, Rng};
@@ -34,25 +34,13 @@ impl History {
     /// The latest instant of the first so many at which the volume may have been this, and how many blocks are others now.
     pub fn instant_of(&self, content: &[u8], most: usize) -> Option<(usize, u64)> {
         let ops = self.ops.borrow();
-        let ops = &ops[..most.min(ops.len())];
-        let mut volume = vec![0u16; content.len()];
-        let differs = |now: u16, then: u8| now != ANY && now != u16::from(then);
-        let mut differing = volume.iter().zip(content).filter(|&(&a, &b)| differs(a, b)).count() as i64;
-        let mut latest = (differing == 0).then_some(0);
-        for (i, (range, value)) in ops.iter().enumerate() {
-            for at in range.clone() {
-                differing -= i64::from(differs(volume[at], content[at]));
-                volume[at] = *value;
-                differing += i64::from(differs(volume[at], content[at]));
-            }
-            if differing == 0 {
-                latest = Some(i + 1);
-            }
+        let mut compared = Compared::new(&vec![0; content.len()], content);
+        let mut latest = compared.is_equal().then_some(0);
+        for (i, (range, value)) in ops[..most.min(ops.len())].iter().enumerate() {
+            compared.change(range, u8::try_from(*value).ok());
+            latest = if compared.is_equal() { Some(i + 1) } else { latest };
         }
-        let len = BLOCK.as_usize();
-        let lost = volume.chunks(len).zip(content.chunks(len));
-        let lost = lost.filter(|(now, then)| now.iter().zip(*then).any(|(&a, &b)| differs(a, b)));
-        latest.map(|latest| (latest, lost.count() as u64))
+        latest.map(|latest| (latest, compared.differing_blocks()))
     }
 
     /// Whether each byte is as it was flushed last, or as it was written later.

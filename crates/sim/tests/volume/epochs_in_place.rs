@@ -110,12 +110,14 @@ fn jobs_under_way_as_epochs_begin_leave_the_image_to_them() {
                 volume.write(at, &filled(&rigged.arena, MIB, 1), Durability::Fua).await.unwrap();
             }
             volume.return_device(plugged_in(&world, &rigged.disks[1]), "it").await.unwrap();
-            // Some of what is written to it takes long, so that a comparison catches up with that.
-            let stall = Nanos::from_millis(20)..Nanos::from_millis(300);
-            rigged.disks[1].faults().set(FaultPlan { stalls: 0.1, stall, ..FaultPlan::default() });
             while volume.status().background.mirrors <= rng.below(8) {
                 world.sleep(Nanos::from_micros(100)).await;
             }
+            // What is written to it now takes so long that all else could be over before it.
+            let stall = Nanos::from_secs(2)..Nanos::from_secs(4);
+            rigged.disks[1].faults().set(FaultPlan { stalls: 1.0, stall, ..FaultPlan::default() });
+            world.sleep(Nanos::from_micros(rng.below(20_000))).await;
+            rigged.disks[1].faults().set(FaultPlan::default());
             volume.set_policy(&by_epochs).await.unwrap();
             for round in 0..100 {
                 let at = EXTENT * rng.below(SIZE / EXTENT) + BLOCK * rng.below(8);
