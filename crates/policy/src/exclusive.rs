@@ -137,9 +137,12 @@ impl Exclusive {
         if self.admission.passes_by(write) {
             return Placement::ALONE;
         }
-        match self.write_to(write, view.homes.home(write.extent), view) {
+        let home = view.homes.home(write.extent);
+        match self.write_to(write, home, view) {
             Some(ssd) => Placement::write_back(ssd),
-            None => Placement::KEEP,
+            None if self.caches(home) => Placement::KEEP,
+            // The cache is not for it any more: to write what that still has of it, too, would be a second write to the SSDs.
+            None => Placement::ALONE,
         }
     }
 

@@ -45,6 +45,8 @@ figure svg { width: 100%; height: auto; }
 th, td { text-align: right; padding: .2rem .6rem; border-bottom: 1px solid var(--line); vertical-align: top; }
 th:first-child, td:first-child { text-align: left; min-width: 6rem; } td.text, th.text { text-align: left; }
 code { font-size: .85em; overflow-wrap: anywhere; }
+@media (max-width: 40rem) { body { padding: .6rem; } table { font-size: .8rem; } th, td { padding: .2rem .3rem; }
+  th:first-child, td:first-child { min-width: 4rem; } figure { overflow-x: auto; } figure svg { width: 36rem; } }
 @media print { body { font-size: 10pt; max-width: none; padding: 0; } .wide { overflow: visible; }
   figure, tr, li { break-inside: avoid; } h2, h3 { break-after: avoid; } figure { flex-basis: 45%; } }
 ";
@@ -63,8 +65,9 @@ fn summary(out: &mut String, studies: &[Study]) {
     for study in studies {
         for judged in study.claims.iter().filter(|judged| is_tested(judged)) {
             *out += &format!(
-                "<tr><td><a href=\"#{0}\">{0}</a></td><td class=\"text\">{1}</td><td class=\"text\">{2}</td></tr>\n",
+                "<tr><td><a href=\"#{0}\">{1}</a></td><td class=\"text\">{2}</td><td class=\"text\">{3}</td></tr>\n",
                 escaped(&study.id),
+                escaped(&study.id).replace('/', "/<wbr/>"),
                 escaped(&judged.claim),
                 verdicts(judged)
             );

@@ -101,6 +101,8 @@ impl Life {
             is_alike && status.devices.iter().all(|device| is_well(device.state))
         };
         self.wait_until("the volume is whole", is_whole).await;
+        // What was copied last counts once a flush has proved that its source had it.
+        self.volume.flush().await.expect("the devices in use are sound");
     }
 
     fn begin(&self, doing: String) {
@@ -199,8 +201,9 @@ impl Life {
             disk.faults().vanish();
             let is_noticed = || self.state(device) == DeviceState::Failed;
             self.wait_until("the loss is noticed", is_noticed).await;
+            // With that the others know, durably. Before, a crash may leave it alone with something.
+            self.volume.flush().await.expect("the others are sound");
         }
-        // Before the others know, a crash may leave it alone with something.
         self.shelf.pulled.set(Some(device));
         self.shelf.leaving.set(None);
         self.world.sleep(Nanos::from_millis(self.rng.below(3000))).await;
@@ -239,8 +242,24 @@ impl Life {
     }
 }
 
+/// Says which life it was that failed.
+struct Replay(Plan);
+
+impl Drop for Replay {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let Replay(plan) = self;
+            eprintln!(
+                "replay: BRAID_DEVICES_TRIAL={},0 cargo test --workspace --test volume device_campaign\n{plan:?}",
+                plan.seed
+            );
+        }
+    }
+}
+
 /// A life to its end: what was copied on the way, and whether metadata moved.
 fn live(plan: Plan) -> (Vec<Moment>, bool) {
+    let _replay = Replay(plan);
     let world = World::new(plan.seed);
     let (rt, moments) = (world.clone(), Rc::new(RefCell::new(Vec::new())));
     let taken = moments.clone();
