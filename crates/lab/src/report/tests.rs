@@ -49,7 +49,11 @@ fn the_page_is_well_formed_and_needs_nothing_but_itself() {
     }
     assert!(!page.contains("@import") && !page.contains("url("));
     assert!(elements.iter().any(|e| e.starts_with("meta name=\"viewport\"")));
-    assert!(page.contains("@media print") && page.contains("@media (max-width") && page.contains("prefers-color-scheme: dark"));
+    assert!(
+        page.contains("@media print")
+            && page.contains("@media (max-width")
+            && page.contains("prefers-color-scheme: dark")
+    );
     let plots = elements.iter().filter(|e| e.starts_with("svg ")).count();
     assert_eq!(plots, studies.iter().map(|study| study.tables.len()).sum::<usize>());
 }

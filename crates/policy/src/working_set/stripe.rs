@@ -24,6 +24,8 @@ pub struct Stripe {
     looks: u32,
     /// New extents since the last look.
     new: u32,
+    /// Looks since one that found new extents.
+    quiet: u32,
 }
 
 /// What a device has done of late.
@@ -41,6 +43,9 @@ struct Activity {
 
 /// How often devices are looked at while new data comes.
 pub const LOOK: Nanos = Nanos::from_millis(20);
+/// After so many without new data none comes any more. Fewer may lie between two extents: guests wait for the slowest device of a request, and begin others at the
+/// same time.
+const MOST_QUIET: u32 = 10;
 /// After so many looks the measurement counts, …
 const LOOKS: u32 = 50;
 /// … for a device that wrote as much as this. One that was never found at work counts as if it had been once: it gets more, and is measured again.
@@ -66,6 +71,7 @@ impl Stripe {
             since: Nanos::ZERO,
             looks: 0,
             new: 0,
+            quiet: MOST_QUIET,
         };
         stripe.set_order();
         stripe
@@ -98,8 +104,11 @@ impl Stripe {
 
     /// Looks at what devices are doing; returns whether new data comes, so that they should be looked at again soon.
     pub fn look(&mut self, view: &View) -> bool {
-        let comes = std::mem::take(&mut self.new) > 0;
-        if self.spread == Spread::Even || !comes {
+        self.quiet = match std::mem::take(&mut self.new) {
+            0 => (self.quiet + 1).min(MOST_QUIET),
+            _ => 0,
+        };
+        if self.spread == Spread::Even || self.quiet == MOST_QUIET {
             self.begin(view.now);
             return false;
         }

@@ -2,7 +2,7 @@
 
 use crate::volume::{HDD, SSD, Volume, devices, extra_of};
 use braid_base::{BlockId, DeviceClass, DeviceId, ExtentId, Nanos, Rng};
-use braid_policy::{Direction, LONGEST_STATE, Move, Outcome, Plan, Policy, parse};
+use braid_policy::{Direction, Home, LONGEST_STATE, Move, Outcome, Plan, Policy, parse};
 
 /// Extents in a page of 512 KiB.
 const PAGE: u32 = 4;
@@ -164,6 +164,25 @@ fn the_exclusive_cache_admits_what_lies_on_a_disk_and_the_inclusive_one_all() {
         assert_eq!(volume.access(&mut *through, 1, Direction::Write).promoted_to(), None);
         let mut none = in_charge(&mut volume, &format!("{name},cache=0%"));
         assert_eq!(volume.access(&mut *none, 1, Direction::Read).promoted_to(), None);
+    }
+}
+
+/// What the cache still has of an extent that has come to the tier took a second write to the SSDs.
+#[test]
+fn a_write_to_the_ssd_tier_leaves_no_copy_in_the_exclusive_cache() {
+    for (name, home) in [
+        ("exclusive", Home::Alone),
+        ("exclusive,mode=write-through", Home::Alone),
+        ("inclusive,mode=write-through", Home::Keep),
+    ] {
+        let mut volume = volume();
+        volume.settle(0, SSD);
+        let mut policy = in_charge(&mut volume, name);
+        let placed = volume.access(&mut *policy, 0, Direction::Write);
+        assert_eq!((placed.home, placed.extra), (home, None), "{name}");
+        // On a disk: written through to the copy that there may be.
+        let placed = volume.access(&mut *policy, 1, Direction::Write);
+        assert_ne!(placed.home, Home::Alone, "{name}");
     }
 }
 

@@ -29,7 +29,9 @@ pub const EXPERIMENT: Experiment = figure(
                 nowhere_slower(F2_RW.proposed[1], &[F2_RW.existing[1]]),
                 nowhere_slower(F2_RW.proposed[2], &[F2_RW.existing[2]]),
             ],
-            why: "",
+            why: "with Financial 2, an SSD rate of 30 % and a cache rate of 60 %, pages near the end of the tier change places in each period, \
+                  and what leaves the tier is in no cache: the disks serve 2.7 % of the requests, 1.8 % under the combination, and 1.3 % if next to \
+                  nothing migrates (rate=1KiB), where the proposed method is 18 % faster than the combination",
         },
         Claim {
             sentence: "It saves most with Financial 2 and an SSD rate of 30 %: up to 23 % of the response time, and at least 20 % here.",
@@ -45,13 +47,13 @@ pub const EXPERIMENT: Experiment = figure(
             sentence: "The combination is the fastest of all with little locality and an SSD rate of 30 %: Financial 1.",
             place: "section 5.2",
             tests: &is_best(F1.existing[2], &[F1.proposed[2]]),
-            why: "",
+            why: "popular pages that leave the tier are not popular again in the generated load, where what is popular does not change",
         },
         Claim {
             sentence: "The combination is the fastest of all with little locality and an SSD rate of 30 %: Financial 1 with reads for writes.",
             place: "section 5.2",
             tests: &is_best(F1_RW.existing[2], &[F1_RW.proposed[2]]),
-            why: "",
+            why: "popular pages that leave the tier are not popular again in the generated load, where what is popular does not change",
         },
     ],
 );
