@@ -22,6 +22,7 @@
 //! - A new extent goes to the SSD tier as long as that has room. In the paper all pages exist from the beginning.
 //! - Dirty blocks are written back ahead of need, and not when they are purged: a guest would wait for the disk.
 //! - What has migrated to the SSD tier is written back there soon, or it could not be purged first.
+//! - A write to the SSD tier drops what the cache still has of it: to keep that up to date would take a second write to the SSDs.
 
 mod migration;
 mod ranking;
