@@ -1,5 +1,6 @@
 //! The copies of extents and blocks: the only part that touches devices.
 
+mod alike;
 mod allocate;
 mod audit;
 mod block_slots;

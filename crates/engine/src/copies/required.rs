@@ -94,22 +94,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
             return Err(lost(extent));
         }
         let copies = self.copies_of(extent, entry);
-        let other = match copies.other {
-            Other::Equal(other) => other,
-            Other::Behind(other) => {
-                let read = self.read_kept(extent, copies.current, range.clone(), into, origin).await;
-                return match read {
-                    Err(error) if self.is_alike(extent, (copies.current, other), &range) => {
-                        let read = self.read_kept(extent, other, range.clone(), into, origin).await;
-                        let is_alike = self.is_alike(extent, (copies.current, other), &range);
-                        read.ok().filter(|()| is_alike).ok_or(error)
-                    }
-                    read => read,
-                };
-            }
-            Other::None | Other::Away => {
-                return self.read_kept(extent, copies.current, range, into, origin).await;
-            }
+        let Other::Equal(other) = copies.other else {
+            return self.read_current(extent, &copies, range, into, origin).await;
         };
         let (mut first, mut next) = self.rank(copies.current, other, origin);
         if self.check_kept(extent, first, &range).is_err() || self.lacks_beside(extent, first, next) {
@@ -131,25 +117,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         }
     }
 
-    /// Whether a copy that is behind elsewhere in its extent has a range as the current one has it, whose device must not fill the buffer any more.
-    fn is_alike(
-        &self,
-        extent: ExtentId,
-        (current, other): (SlotNumber, SlotNumber),
-        range: &Range<Bytes>,
-    ) -> bool {
-        let (first, last) = (self.locate(current).0, self.locate(other).0);
-        let start = self.shape.bytes_of(extent).start;
-        let bytes = start + range.start..start + range.end;
-        first.is_current()
-            && last.is_current()
-            && !first.is_late()
-            && !self.lacks_beside(extent, other, current)
-            && !self.state.borrow().behind.ranges().intersects(&bytes)
-    }
-
     /// Reads a range of an extent from a place that has kept it, when it is read, too: a flush may fail meanwhile.
-    async fn read_kept(
+    pub(super) async fn read_kept(
         self: &Rc<Self>,
         extent: ExtentId,
         slot: SlotNumber,
@@ -189,7 +158,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
 
     /// Whether a copy may lack what the other one of an extent has kept: its device lost writes when a flush failed, and the journal does not say
     /// that the two are alike. A resync may have been among these writes.
-    fn lacks_beside(&self, extent: ExtentId, slot: SlotNumber, other: SlotNumber) -> bool {
+    pub(super) fn lacks_beside(&self, extent: ExtentId, slot: SlotNumber, other: SlotNumber) -> bool {
         self.devices.losses() > 0
             && self.locate(slot).0.has_lost_writes()
             && !self.locate(other).0.has_lost_writes()

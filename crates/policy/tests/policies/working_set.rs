@@ -155,12 +155,9 @@ fn new_data_is_striped_over_all_devices_in_any_order_of_writes() {
 fn new_data_follows_the_bandwidth_of_the_devices() {
     let speed = [500.0, 250.0, 100.0, 150.0];
     for looks in [1, 4] {
-        let mut rig = Rig::new(
-            "working-set,window=1h,water-mark=0%",
-            &TWO_AND_TWO.map(|(class, _)| (class, 90_000)),
-            0,
-        );
-        rig.volume = Volume::new(&devices(&TWO_AND_TWO.map(|(class, _)| (class, 90_000))), 200_000);
+        let large = TWO_AND_TWO.map(|(class, _)| (class, 90_000));
+        let mut rig = Rig::new("working-set,window=1h,water-mark=0%", &large, 0);
+        rig.volume = Volume::new(&devices(&large), 200_000);
         let (mut extent, mut rng) = (0, Rng::new(3));
         for _ in 0..1_000 / looks {
             // Extents for the time that the busiest device takes for its part of them.
@@ -182,10 +179,7 @@ fn new_data_follows_the_bandwidth_of_the_devices() {
         }
         for (device, speed) in speed.into_iter().enumerate() {
             let share = figure(rig.policy.as_ref(), DeviceId(device as u16), "stripe_share");
-            assert!(
-                (share - speed / 1000.0).abs() < 0.03,
-                "device {device} has a share of {share} with {looks} looks"
-            );
+            assert!((share - speed / 1000.0).abs() < 0.03, "device {device} has {share} in {looks}");
         }
     }
 }
