@@ -275,3 +275,37 @@ fn what_the_disk_has_of_an_extent_answers_for_a_bad_place() {
         volume.close().await.unwrap();
     });
 }
+
+/// An epoch is in the journal and not in its place yet: there the disk has older bytes, with which no bad place of the SSD may be answered.
+#[test]
+#[cfg_attr(feature = "planted", ignore)]
+fn what_the_disk_has_in_its_journal_alone_is_not_read_from_its_place() {
+    let unapplied = Cell::new(0);
+    for seed in 0..20 {
+        let world = World::new(seed);
+        let rigged = two(&world);
+        let is_unapplied = world.clone().block_on(async move {
+            let volume = make(world.clone(), rigged.devices(), &epochs(34)).await;
+            wait_for_image(&world, &volume).await;
+            volume.write(Bytes::ZERO, &filled(&rigged.arena, MIB, 1), Durability::Fua).await.unwrap();
+            wait_until_applied(&world, &volume).await;
+            volume.write(Bytes::ZERO, &filled(&rigged.arena, MIB / 4, 2), Durability::Fua).await.unwrap();
+            while volume.status().journaled == Bytes::ZERO {
+                world.sleep(Nanos::from_micros(50)).await;
+            }
+            spoil(&volume, &rigged.faults[0], Bytes::ZERO);
+            let is_unapplied = volume.status().journaled > Bytes::ZERO;
+            for _ in 0..100 {
+                if let Ok(holds) = holds(&volume, &rigged.arena, Bytes::ZERO, BLOCK, 2).await {
+                    assert!(holds, "seed {seed}: older bytes");
+                }
+                world.sleep(Nanos::from_millis(1)).await;
+            }
+            rigged.faults[0].set(FaultPlan::default());
+            volume.close().await.unwrap();
+            is_unapplied
+        });
+        unapplied.set(unapplied.get() + u32::from(is_unapplied));
+    }
+    assert!(unapplied.get() > 0, "no epoch was in the journal alone");
+}
