@@ -118,7 +118,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         let lacking = self.devices.iter().find(|member| member.entry.class == class && member.is_lacking());
         let Some(member) = lacking else { return self.refuse_beyond_bound() };
         let text = format!(
-            "{} is {}, and the policy stops writes without it: bring it back or replace it, or go on without              (braid policy {} 'pass,on-disk-failure=continue')",
+            "{} is {}, and the policy stops writes without it: bring it back or replace it, or go on without \
+             (braid policy {} 'pass,on-disk-failure=continue')",
             self.describe(member.id),
             member.state(),
             self.devices.superblock().name

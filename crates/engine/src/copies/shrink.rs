@@ -74,6 +74,6 @@ impl<R: Runtime, D: Device> Core<R, D> {
             return Ok(());
         }
         let demote = async |blocks: &[BlockId]| self.demote(blocks, Mover::Engine).await;
-        self.in_order(blocks, demote).await.map(|_| ())
+        self.in_order(blocks, Mover::Engine, demote).await.map(|_| ())
     }
 }

@@ -11,7 +11,7 @@ use crate::core::Core;
 use crate::map::Arrival;
 use crate::moves::Mover;
 use crate::{Result, Volume};
-use braid_base::{Bytes, DeviceId, ExtentId, Nanos};
+use braid_base::{BlockId, Bytes, DeviceId, ExtentId, Nanos};
 use braid_format::map_page::Entry;
 use braid_format::superblock::DeviceState;
 use braid_format::{SlotNumber, SpanId};
@@ -32,6 +32,8 @@ const MOST_IN_RUN: usize = 8;
 const WINDOW: Bytes = Bytes(2 << 20);
 /// Extents that are sorted by their slots at a time.
 const SORTED: usize = 1024;
+/// Blocks with an extra copy that are sorted by their addresses at a time: 8 MiB of numbers.
+const BLOCKS_SORTED: usize = 1 << 20;
 /// Extents, or extra copies, that a search passes over before it lets others run.
 const IN_A_ROW: u32 = 4096;
 /// How long a drain rests after a round in which it could not move everything.
@@ -383,21 +385,44 @@ impl<R: Runtime, D: Device> Core<R, D> {
         Ok(copied)
     }
 
-    /// Drops the extra copies on a device, written back before if they are dirty.
+    /// Drops the extra copies on a device, written back before if they are dirty: many together, in the order of their addresses, for a disk
+    /// positions once for those that lie side by side.
     async fn drop_extras_on(self: &Rc<Self>, device: DeviceId) -> Result<()> {
-        let (mut from, mut passed) = (0, 0);
+        let mut from = 0;
+        let drop = async |blocks: &[BlockId]| {
+            if self.may_drain(device) {
+                self.demote(blocks, Mover::Engine).await?;
+                let len = self.shape.block_size * blocks.len() as u64;
+                self.moves.drains.count(device, len, self.rt.now());
+            }
+            Ok(())
+        };
         while self.may_drain(device) {
-            let next = self.state.borrow().extras.next(from);
-            let Some((after, block, extra)) = next else { return Ok(()) };
-            from = after;
+            let blocks = self.extras_on(device, &mut from).await;
+            if blocks.is_empty() {
+                break;
+            }
+            self.in_order(&blocks, Mover::Engine, drop).await?;
+        }
+        Ok(())
+    }
+
+    /// The next blocks with an extra copy on a device, in the order of their addresses, and in `from` where to go on.
+    async fn extras_on(&self, device: DeviceId, from: &mut u32) -> Vec<BlockId> {
+        let (mut blocks, mut passed) = (Vec::new(), 0);
+        while blocks.len() < BLOCKS_SORTED {
+            let next = self.state.borrow().extras.next(*from);
+            let Some((after, block, extra)) = next else { break };
+            *from = after;
             passed += 1;
             if u32::is_multiple_of(passed, IN_A_ROW) {
                 yield_now().await;
             }
             if self.device_of(extra.slot) == device {
-                self.demote(&[block], Mover::Engine).await?;
+                blocks.push(block);
             }
         }
-        Ok(())
+        blocks.sort_unstable();
+        blocks
     }
 }

@@ -50,19 +50,20 @@ impl<R: Runtime, D: Device> Core<R, D> {
     /// Drops the extra copies of the blocks that a range touches, written back before if they are dirty.
     pub(super) async fn demote_range(self: &Rc<Self>, range: ByteRange) -> Result<Outcome> {
         let demote = async |blocks: &[BlockId]| self.demote(blocks, Mover::Plan).await;
-        self.in_order(&self.extras_in(range, |_| true), demote).await
+        self.in_order(&self.extras_in(range, |_| true), Mover::Plan, demote).await
     }
 
     /// Brings the required copies of the dirty blocks that a range touches up to date.
     pub(super) async fn write_back_range(self: &Rc<Self>, range: ByteRange) -> Result<Outcome> {
         let write_back = async |blocks: &[BlockId]| self.write_back(blocks, Mover::Plan).await;
-        self.in_order(&self.extras_in(range, |extra| extra.dirty), write_back).await
+        self.in_order(&self.extras_in(range, |extra| extra.dirty), Mover::Plan, write_back).await
     }
 
     /// Does something with blocks in the order of their addresses: with as many as a write-back takes, and several times at once.
     pub async fn in_order(
         &self,
         blocks: &[BlockId],
+        mover: Mover,
         work: impl AsyncFn(&[BlockId]) -> Result<()>,
     ) -> Result<Outcome> {
         let queue = RefCell::new(self.to_write_back(blocks));
@@ -73,8 +74,9 @@ impl<R: Runtime, D: Device> Core<R, D> {
             }
             Ok(())
         };
-        // A device with a limit serves one move at a time, and this is one.
-        let at_once = if self.moves.pace.limited().is_empty() { WRITTEN_BACK_AT_ONCE } else { 1 };
+        // A device with a limit serves one move of the plan at a time, and this is one.
+        let is_one = mover == Mover::Plan && !self.moves.pace.limited().is_empty();
+        let at_once = if is_one { 1 } else { WRITTEN_BACK_AT_ONCE };
         join_all((0..at_once).map(|_| run())).await.into_iter().collect::<Result<()>>()?;
         Ok(self.outcome_of_range())
     }

@@ -184,6 +184,36 @@ fn what_guests_write_is_the_disk_once_the_ssd_has_left() {
     });
 }
 
+/// Each dirty block was written back by itself, one after the other: 64 MiB of them took minutes.
+#[test]
+fn an_ssd_that_leaves_writes_dirty_neighbours_back_together() {
+    run(async |world| {
+        let disks = disks(&world, SIZE);
+        let mut expected = raw(&disks[DISK]).await;
+        let volume = make(&world, &disks).await;
+        volume.set_policy("cache,mode=write-back").await.unwrap();
+        let (block, arena) = (KIB * 4, Arena::new(KIB * 4));
+        // Each once, and none beside the one before.
+        for i in 0..MIB * 4 / block {
+            let at = block * (i * 389 % (MIB * 4 / block));
+            volume.write(at, &filled(&arena, block, i as u8), Durability::Volatile).await.unwrap();
+            expected[at.0 as usize..(at + block).0 as usize].fill(i as u8);
+        }
+        let dirty = volume.status().extra_blocks.1;
+        assert!(dirty > 300, "{dirty} of 1024 blocks are dirty");
+        let start = world.now();
+        volume.remove_device(SSD).await.unwrap();
+        until_removed(&world, &volume).await;
+        let least = Nanos::from_micros(500);
+        let took = world.now().saturating_sub(start);
+        assert!(
+            took < least * dirty as u64,
+            "{took} for {dirty} blocks of a disk that needs {least} for each request"
+        );
+        assert!(raw(&disks[DISK]).await == expected, "the disk alone is the volume");
+    });
+}
+
 #[test]
 fn an_ssd_that_is_lost_while_clean_costs_nothing() {
     run(async |world| {

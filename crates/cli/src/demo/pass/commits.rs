@@ -21,7 +21,7 @@ const SECOND: Duration = Duration::from_secs(1);
 /// An odd number whose multiples are scattered (Knuth's).
 const SCATTER: u64 = 0x9E37_79B9_7F4A_7C15;
 
-/// Programs at work.
+/// Programs at work; dropped, they end as [`Writers::end`] ends them, so that what they write to can be unmounted.
 pub struct Writers {
     threads: Vec<JoinHandle<io::Result<()>>>,
     log: Arc<Log>,
@@ -104,15 +104,25 @@ impl Writers {
     }
 
     /// Ends them after the commits that are under way. An error of a file is none: the demo takes their disk away.
-    pub fn end(self) -> Commits {
-        self.log.stop.store(true, Ordering::Relaxed);
-        for thread in self.threads {
-            let _ended = thread.join();
-        }
+    pub fn end(mut self) -> Commits {
+        self.stop();
         let acknowledged = self.log.acknowledged.iter();
         Commits(
             acknowledged.map(|times| times.lock().unwrap_or_else(PoisonError::into_inner).clone()).collect(),
         )
+    }
+
+    fn stop(&mut self) {
+        self.log.stop.store(true, Ordering::Relaxed);
+        for thread in self.threads.drain(..) {
+            let _ended = thread.join();
+        }
+    }
+}
+
+impl Drop for Writers {
+    fn drop(&mut self) {
+        self.stop();
     }
 }
 
