@@ -46,6 +46,9 @@ impl<R: Runtime, D: Device> Core<R, D> {
     /// From now on a device is neither read nor written, and what it would have been given it lacks. When it lost that is not known: what was
     /// read from it since its last flush is no better, so copies made of that are not read any more.
     pub(super) fn exclude(&self, device: DeviceId, state: DeviceState) {
+        if self.is_joining(device) {
+            return self.turn_away(device);
+        }
         if self.member(device).state() == DeviceState::Draining {
             // The superblocks say so already: what it held is made anew from the other copies.
             self.moves.drains.set_lost(device, true);
@@ -75,6 +78,9 @@ impl<R: Runtime, D: Device> Core<R, D> {
     /// other copies, counts as before, too, as long as a crash would bring these back. A deferred write under way counts for nothing: no guest was told
     /// of it, and it goes to the other copy before one is ([`Core::write_required`]).
     pub fn survives(&self, device: DeviceId) -> bool {
+        if self.is_joining(device) {
+            return true;
+        }
         let is_current = |d: DeviceId| self.member(d).is_current();
         // What another copy lacked was copied from it, and no flush has proved yet that it had that.
         if self.member(device).is_unproved_source() {

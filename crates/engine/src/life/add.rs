@@ -5,6 +5,7 @@
 //! 3. The caller notes its path.
 //! 4. The superblocks of all say that it is active. Only when that is durable are its slots given out.
 
+use crate::adopted::remove_metadata;
 use crate::copies::Member;
 use crate::core::Core;
 use crate::create::{added_regions, refuse_content, room_for_slots, write_empty_regions};
@@ -38,7 +39,8 @@ impl<R: Runtime, D: Device> Volume<R, D> {
     /// `record` is called once the other devices know of the new one, and before it gets data: whoever opens the volume from then on must
     /// name it, too. If that fails, the device is not used.
     ///
-    /// An interruption leaves a volume that opens: with the new device, or without it and with its place empty.
+    /// An interruption leaves a volume that opens: with the new device, or without it and with its place empty. A new device that fails
+    /// meanwhile is none of the volume's.
     ///
     /// # Errors
     /// `Invalid` for a device that is too small, holds something, or is one too many, and if the policy cannot use it; those of `record`;
@@ -119,6 +121,15 @@ impl<R: Runtime, D: Device> Volume<R, D> {
             }
         })
         .await?;
+        let member = core.member(id);
+        if member.state() == DeviceState::Removed {
+            let error = member.stats.borrow().last_error.clone().unwrap_or_default();
+            let text = format!(
+                "{} failed while it was added, and is none of the volume's: add a device that works ({error})",
+                core.describe(id)
+            );
+            return Err(Error::new(ErrorKind::Io, text));
+        }
         let known = core.devices.superblock().clone();
         self.set_device(&known, id)?;
         if !had_cache && core.has_cache_table() {
@@ -194,6 +205,19 @@ impl<R: Runtime, D: Device> Core<R, D> {
             Error::new(ErrorKind::Invalid, text)
         })?;
         Ok(planned)
+    }
+
+    /// Whether a device is active, and has got no slots yet: nothing lies on it.
+    pub fn is_joining(&self, device: DeviceId) -> bool {
+        let is_active = matches!(self.member(device).state(), DeviceState::Active | DeviceState::Slow);
+        is_active && self.moves.drains.is_changing(device)
+    }
+
+    /// A device failed while it was added: it is none of the volume's, which lacks nothing without it.
+    pub fn turn_away(&self, device: DeviceId) {
+        self.member(device).set_state(DeviceState::Removed);
+        self.devices.note_change();
+        remove_metadata(&mut self.devices.superblock.borrow_mut(), device);
     }
 
     /// Whether the policy can be made for the devices, without the new one and with it.

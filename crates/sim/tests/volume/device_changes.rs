@@ -1,14 +1,17 @@
 //! Devices that come to an open volume and leave it while guests work: what is asked for, refused, reported, and lost meanwhile.
 
+use crate::deadlines::no_faults;
 use crate::rig::busy::{busy, end};
-use crate::rig::life::{ADDED, LAST, Oracle, addition, disk, open, state, wait_until_removed, work};
-use crate::rig::{options, refused};
+use crate::rig::life::{ADDED, LAST, Oracle, addition, disk, names, open, state, wait_until_removed, work};
+use crate::rig::{filled, make, options, refused};
 use braid_base::{Bytes, DeviceId, KIB, MIB, Nanos, Rng};
-use braid_engine::{Addition, CreateOptions, Durability, Error, ErrorKind, Export, create};
+use braid_engine::{
+    Addition, CreateOptions, Durability, Error, ErrorKind, Export, OpenOptions, Volume, create,
+};
 use braid_format::Uuid;
 use braid_format::superblock::{DeviceState, Layout};
 use braid_runtime::{Arena, Runtime};
-use braid_sim::{Disk, DiskOptions, World};
+use braid_sim::{Disk, DiskOptions, Faulty, World};
 use std::cell::Cell;
 use std::rc::Rc;
 
@@ -82,6 +85,84 @@ fn a_device_that_does_not_fit_or_cannot_be_noted_is_not_added() {
         volume.audit().await.unwrap();
     });
     world.halt();
+}
+
+/// The new device had been told that it is one of the volume's, and failed before the others knew: with one copy of everything, no flush succeeded any more.
+#[test]
+fn a_device_that_fails_while_it_is_added_is_none_of_the_volumes() {
+    let mut refused_additions = 0;
+    for (copies, ssd, instant) in [1, 2].into_iter().flat_map(|copies| {
+        [false, true].into_iter().flat_map(move |ssd| (0..40).map(move |instant| (copies, ssd, instant)))
+    }) {
+        let world = World::new(820 + instant);
+        let disks = [disk(&world, true), disk(&world, false), disk(&world, ssd)];
+        let rt = world.clone();
+        let is_refused = world.block_on(async move {
+            let policy = if copies == 1 { "stripe" } else { "raid1" }.to_owned();
+            let made = CreateOptions { policy, copies, size: Some(MIB * 4), ..options(1) };
+            let all: Vec<Faulty<Disk>> =
+                disks.iter().map(|disk| Faulty::new(disk.clone(), &no_faults(&rt))).collect();
+            let faults = no_faults(&rt);
+            let volume = make(rt.clone(), all[..2].to_vec(), &made).await;
+            let arena = Arena::new(MIB * 2);
+            volume.write(Bytes::ZERO, &filled(&arena, MIB, 1), Durability::Fua).await.unwrap();
+            let (noted, failing, clock) = (Rc::new(Cell::new(false)), faults.clone(), rt.clone());
+            let (is_noted, cut) = (noted.clone(), Rc::new(Cell::new(None)));
+            let (seen, forked) = (cut.clone(), disks.clone());
+            rt.spawn(async move {
+                while !is_noted.get() {
+                    clock.sleep(Nanos::from_micros(100)).await;
+                }
+                clock.sleep(Nanos::from_micros(250) * instant).await;
+                failing.vanish();
+                // The moment of a power cut.
+                clock.sleep(Nanos::from_millis(5)).await;
+                let mut rng = clock.fork_rng();
+                let left = forked[..2].iter().map(|disk| {
+                    let left = disk.fork(&clock);
+                    left.power_cut(&mut rng);
+                    left.restart(&clock)
+                });
+                seen.set(Some(left.collect::<Vec<_>>()));
+            });
+            let record = |_| {
+                noted.set(true);
+                Ok(())
+            };
+            let new = Faulty::new(disks[2].clone(), &faults);
+            let added = volume.add_device(new, &addition(Layout::Head), record).await;
+            rt.sleep(Nanos::from_millis(20)).await;
+            if added.is_ok() {
+                return false;
+            }
+            assert_eq!(refused(added).kind(), ErrorKind::Io);
+            assert_eq!(volume.removed_devices(), [LAST]);
+            volume.write(MIB, &filled(&arena, MIB, 2), Durability::Volatile).await.unwrap();
+            volume.flush().await.unwrap();
+            volume.audit().await.unwrap();
+            // Whatever the superblocks say after a power cut, nothing lies on the new device.
+            let left = cut.take().expect("the addition took longer");
+            let given_up = OpenOptions { distrust: vec![LAST], ..OpenOptions::new(names(2)) };
+            let (opened, recovery) = Volume::open(rt.clone(), left, given_up).await.unwrap();
+            assert_eq!(recovery.lost, []);
+            let buf = arena.alloc(MIB).await;
+            opened.read(Bytes::ZERO, &buf).await.unwrap();
+            assert!(buf.with_bytes(|bytes| bytes.iter().all(|&byte| byte == 1)));
+            // And once they have said that it is none, nobody asks for it.
+            let forks = disks[..2].iter().map(|disk| disk.fork(&rt)).collect();
+            let opened = open(&rt, forks).await;
+            assert_eq!(state(&opened, LAST), DeviceState::Removed);
+            for (at, value) in [(Bytes::ZERO, 1), (MIB, 2)] {
+                opened.read(at, &buf).await.unwrap();
+                assert!(buf.with_bytes(|bytes| bytes.iter().all(|&byte| byte == value)));
+            }
+            opened.audit().await.unwrap();
+            true
+        });
+        world.halt();
+        refused_additions += u32::from(is_refused);
+    }
+    assert!(refused_additions > 20, "only {refused_additions} devices failed in time");
 }
 
 #[test]
