@@ -91,9 +91,8 @@ fn a_device_that_does_not_fit_or_cannot_be_noted_is_not_added() {
 #[test]
 fn a_device_that_fails_while_it_is_added_is_none_of_the_volumes() {
     let mut refused_additions = 0;
-    for (copies, ssd, instant) in [1, 2].into_iter().flat_map(|copies| {
-        [false, true].into_iter().flat_map(move |ssd| (0..40).map(move |instant| (copies, ssd, instant)))
-    }) {
+    let cases = [(1, false), (1, true), (2, false), (2, true)];
+    for ((copies, ssd), instant) in cases.into_iter().flat_map(|case| (0..40).map(move |at| (case, at))) {
         let world = World::new(820 + instant);
         let disks = [disk(&world, true), disk(&world, false), disk(&world, ssd)];
         let rt = world.clone();
