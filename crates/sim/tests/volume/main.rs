@@ -10,6 +10,7 @@ mod working_set;
 mod addresses;
 mod adopted;
 mod adopted_loss;
+mod adopted_removal;
 mod ahead;
 mod apart;
 mod cache_table;
