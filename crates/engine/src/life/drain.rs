@@ -32,8 +32,8 @@ const MOST_IN_RUN: usize = 8;
 const WINDOW: Bytes = Bytes(2 << 20);
 /// Extents that are sorted by their slots at a time.
 const SORTED: usize = 1024;
-/// Blocks with an extra copy that are sorted by their addresses at a time: 8 MiB of numbers.
-const BLOCKS_SORTED: usize = 1 << 20;
+/// Blocks with an extra copy that are sorted by their addresses at a time: 1 GiB of blocks of 4 KiB, and some MiB of memory.
+const BLOCKS_SORTED: usize = 1 << 18;
 /// Extents, or extra copies, that a search passes over before it lets others run.
 const IN_A_ROW: u32 = 4096;
 /// How long a drain rests after a round in which it could not move everything.
