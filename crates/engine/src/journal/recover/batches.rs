@@ -68,7 +68,7 @@ pub(super) async fn find<D: Device>(source: &Source<'_, D>) -> Result<Batches> {
     let replicas = rings(superblock, |device| source.members[device.index()].is_current());
     let len = superblock.region(RegionKind::Journal, 0).map_or(Bytes::ZERO, |region| region.len);
     let (mut whole, mut unread_part) = (false, None);
-    for (device, offset) in replicas {
+    for &(device, offset) in &replicas {
         let member = &source.members[device.index()];
         if member.is_current() {
             let ring = PatientReader { member, offset, len, error: RefCell::default() };
@@ -82,7 +82,7 @@ pub(super) async fn find<D: Device>(source: &Source<'_, D>) -> Result<Batches> {
     if let (false, Mode::Strict, Some(error)) = (whole, source.mode, unread_part) {
         return Err(super::unread(superblock, "the journal", &error));
     }
-    let proof = read_proof(source).await?;
+    let proof = read_proof(source, |device| replicas.iter().any(|(ring, _)| *ring == device)).await?;
     batches.proved = proof.as_ref().map_or(0, |proof| proof.sequence);
     let Some((_, newest)) = all.values().map(|b| (b.epoch, b.sequence)).max() else {
         batches.lose_up_to_proof(1, proof);
@@ -121,12 +121,16 @@ impl Batches {
 /// Lost batches that are told apart.
 const MOST_LOST: u64 = 1_000;
 
-/// The newest proof on any device that is current.
-async fn read_proof<D: Device>(source: &Source<'_, D>) -> Result<Option<Proof>> {
+/// The newest proof beside a ring that is in use, on any device that is current. A proof elsewhere speaks of another ring: of one to which the journal was
+/// about to move, or from which it has moved.
+async fn read_proof<D: Device>(
+    source: &Source<'_, D>,
+    has_ring: impl Fn(DeviceId) -> bool,
+) -> Result<Option<Proof>> {
     let (mut newest, mut read, mut unread) = (None, false, None);
     for (device, offset) in images(source.superblock, RegionKind::Proof) {
         let member = &source.members[device.index()];
-        if !member.is_current() {
+        if !member.is_current() || !has_ring(device) {
             continue;
         }
         let buf = buffer(proof::SIZE * proof::PAGES).await;
