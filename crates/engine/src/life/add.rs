@@ -115,12 +115,18 @@ impl<R: Runtime, D: Device> Volume<R, D> {
         core.member(id).set_state(DeviceState::Active);
         let regions = planned.regions.iter().filter(|region| region.device == id).copied();
         core.change_superblock(|superblock| {
+            if !core.is_joining(id) {
+                // It failed while another change was being written.
+                return;
+            }
             superblock.regions.extend(regions);
             if superblock.regions.iter().any(|region| region.kind == RegionKind::CacheTable) {
                 superblock.features.incompat |= Features::CLEAN_EXTRAS;
             }
         })
         .await?;
+        // If it has failed meanwhile, the superblocks must say so before anyone takes it away.
+        core.record_states().await?;
         let member = core.member(id);
         if member.state() == DeviceState::Removed {
             let error = member.stats.borrow().last_error.clone().unwrap_or_default();

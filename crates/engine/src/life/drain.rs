@@ -32,8 +32,8 @@ const MOST_IN_RUN: usize = 8;
 const WINDOW: Bytes = Bytes(2 << 20);
 /// Extents that are sorted by their slots at a time.
 const SORTED: usize = 1024;
-/// Blocks with an extra copy that are sorted by their addresses at a time: 1 GiB of blocks of 4 KiB, and some MiB of memory.
-const BLOCKS_SORTED: usize = 1 << 18;
+/// Blocks with an extra copy that are sorted by their addresses at a time: 256 MiB of blocks of 4 KiB, and some milliseconds.
+const BLOCKS_SORTED: usize = 1 << 16;
 /// Extents, or extra copies, that a search passes over before it lets others run.
 const IN_A_ROW: u32 = 4096;
 /// How long a drain rests after a round in which it could not move everything.
@@ -387,13 +387,24 @@ impl<R: Runtime, D: Device> Core<R, D> {
 
     /// Drops the extra copies on a device, written back before if they are dirty: many together, in the order of their addresses, for a disk
     /// positions once for those that lie side by side.
+    ///
+    /// # Errors
+    /// The first one; what lies elsewhere has gone all the same.
     async fn drop_extras_on(self: &Rc<Self>, device: DeviceId) -> Result<()> {
-        let mut from = 0;
+        let (mut from, failed) = (0, RefCell::new(Ok(())));
         let drop = async |blocks: &[BlockId]| {
             if self.may_drain(device) {
-                self.demote(blocks, Mover::Engine).await?;
-                let len = self.shape.block_size * blocks.len() as u64;
+                if let Err(error) = self.demote(blocks, Mover::Engine).await {
+                    let mut failed = failed.borrow_mut();
+                    if failed.is_ok() {
+                        *failed = Err(error);
+                    }
+                }
+                let gone = blocks.iter().filter(|&&block| !self.has_extra_on(block, device)).count();
+                let len = self.shape.block_size * gone as u64;
                 self.moves.drains.count(device, len, self.rt.now());
+                // Clean ones cost no wait.
+                yield_now().await;
             }
             Ok(())
         };
@@ -404,7 +415,11 @@ impl<R: Runtime, D: Device> Core<R, D> {
             }
             self.in_order(&blocks, Mover::Engine, drop).await?;
         }
-        Ok(())
+        failed.into_inner()
+    }
+
+    fn has_extra_on(&self, block: BlockId, device: DeviceId) -> bool {
+        self.state.borrow().extras.get(block).is_some_and(|extra| self.device_of(extra.slot) == device)
     }
 
     /// The next blocks with an extra copy on a device, in the order of their addresses, and in `from` where to go on.
@@ -423,6 +438,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
             }
         }
         blocks.sort_unstable();
+        // One may have gone meanwhile, and come again to another place.
+        blocks.dedup();
         blocks
     }
 }

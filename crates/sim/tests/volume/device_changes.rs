@@ -129,7 +129,11 @@ fn a_device_that_fails_while_it_is_added_is_none_of_the_volumes() {
                 Ok(())
             };
             let new = Faulty::new(disks[2].clone(), &faults);
+            // A guest whose flush may be the first to meet the failure.
+            let guest = volume.clone();
+            rt.spawn(async move { guest.flush().await.expect("the others are sound") });
             let added = volume.add_device(new, &addition(Layout::Head), record).await;
+            let told: Vec<Disk> = disks[..2].iter().map(|disk| disk.fork(&rt)).collect();
             rt.sleep(Nanos::from_millis(20)).await;
             if added.is_ok() {
                 return false;
@@ -147,10 +151,12 @@ fn a_device_that_fails_while_it_is_added_is_none_of_the_volumes() {
             let buf = arena.alloc(MIB).await;
             opened.read(Bytes::ZERO, &buf).await.unwrap();
             assert!(buf.with_bytes(|bytes| bytes.iter().all(|&byte| byte == 1)));
-            // And once they have said that it is none, nobody asks for it.
-            let forks = disks[..2].iter().map(|disk| disk.fork(&rt)).collect();
-            let opened = open(&rt, forks).await;
+            // From the reply on, nobody asks for it.
+            let mut rng = rt.fork_rng();
+            told.iter().for_each(|disk| disk.power_cut(&mut rng));
+            let opened = open(&rt, told.iter().map(|disk| disk.restart(&rt)).collect()).await;
             assert_eq!(state(&opened, LAST), DeviceState::Removed);
+            let opened = open(&rt, disks[..2].iter().map(|disk| disk.fork(&rt)).collect()).await;
             for (at, value) in [(Bytes::ZERO, 1), (MIB, 2)] {
                 opened.read(at, &buf).await.unwrap();
                 assert!(buf.with_bytes(|bytes| bytes.iter().all(|&byte| byte == value)));

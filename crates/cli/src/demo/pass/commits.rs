@@ -18,10 +18,12 @@ const RECORD: usize = 4096;
 /// metadata of the file system.
 const PLACES: u64 = 2048;
 const SECOND: Duration = Duration::from_secs(1);
+/// How long a commit is waited for if the demo fails: a volume that hangs does not keep it.
+const LAST_COMMIT: Duration = Duration::from_secs(5);
 /// An odd number whose multiples are scattered (Knuth's).
 const SCATTER: u64 = 0x9E37_79B9_7F4A_7C15;
 
-/// Programs at work; dropped, they end as [`Writers::end`] ends them, so that what they write to can be unmounted.
+/// Programs at work; dropped, they end after the commits that are under way, so that what they write to can be unmounted.
 pub struct Writers {
     threads: Vec<JoinHandle<io::Result<()>>>,
     log: Arc<Log>,
@@ -105,24 +107,24 @@ impl Writers {
 
     /// Ends them after the commits that are under way. An error of a file is none: the demo takes their disk away.
     pub fn end(mut self) -> Commits {
-        self.stop();
+        self.log.stop.store(true, Ordering::Relaxed);
+        for thread in self.threads.drain(..) {
+            let _ended = thread.join();
+        }
         let acknowledged = self.log.acknowledged.iter();
         Commits(
             acknowledged.map(|times| times.lock().unwrap_or_else(PoisonError::into_inner).clone()).collect(),
         )
     }
-
-    fn stop(&mut self) {
-        self.log.stop.store(true, Ordering::Relaxed);
-        for thread in self.threads.drain(..) {
-            let _ended = thread.join();
-        }
-    }
 }
 
 impl Drop for Writers {
     fn drop(&mut self) {
-        self.stop();
+        self.log.stop.store(true, Ordering::Relaxed);
+        let start = Instant::now();
+        while !self.threads.iter().all(JoinHandle::is_finished) && start.elapsed() < LAST_COMMIT {
+            std::thread::sleep(Duration::from_millis(10));
+        }
     }
 }
 
