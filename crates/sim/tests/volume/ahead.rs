@@ -168,8 +168,8 @@ pub fn move_while_reading_ahead(seed: u64) {
         let moves = (3..6).map(|extent| Move::Migrate { extent: ExtentId(extent), target: SSD }).collect();
         rig.volume.replace_policy(rig.told(&[HDD], moves));
         rig.sleep(500).await;
-        rig.volume.flush().await.unwrap();
-        rig.volume.checkpoint().await.unwrap();
+        rig.volume.flush().await.expect("the devices are sound");
+        rig.volume.checkpoint().await.expect("the devices are sound");
         rig.sleep(100).await;
         // They take the slots that are free now.
         for extent in 16..EXTENTS {
