@@ -32,6 +32,7 @@ mod calibration;
 mod constants;
 mod demand;
 mod moves;
+mod quiet;
 mod shares;
 mod slowness;
 
@@ -43,6 +44,7 @@ use braid_base::{DeviceClass, DeviceId, ExtentId, Nanos};
 use calibration::Calibration;
 use constants::Constants;
 use demand::{Demand, Runs, Times, direction};
+use quiet::Quiet;
 use shares::Shares;
 use slowness::Slowness;
 
@@ -65,6 +67,8 @@ pub struct Equi {
     answers: Vec<bool>,
     /// Where the search for extents without requests goes on.
     hand: u32,
+    /// Which plans are worth making while nothing happens.
+    quiet: Quiet,
 }
 
 impl Equi {
@@ -84,12 +88,14 @@ impl Equi {
             saturated: vec![(0.0, None); classes.len()],
             answers: vec![false; classes.len()],
             hand: 0,
+            quiet: Quiet::new(&constants),
             classes,
         })
     }
 
     /// Learns of an access that reaches a device, the home or what is to be.
     fn learn(&mut self, piece: &Piece, is_write: bool, home: Option<DeviceId>, view: &View) {
+        self.quiet.disturb();
         let len = piece.range.end - piece.range.start;
         let [disk, ssd] = [DeviceClass::Hdd, DeviceClass::Ssd].map(|class| self.constants.speed(class));
         // An SSD positions for each request.
@@ -169,6 +175,7 @@ impl Policy for Equi {
             }
             Origin::Background => return,
         }
+        self.quiet.disturb();
         let took = io.latency.as_millis_f64();
         self.slowness[io.device.index()][direction].took(took);
         self.shares.took(io.device, direction, took);
@@ -179,12 +186,15 @@ impl Policy for Equi {
         self.shares.share_out(&self.classes);
         self.shares.probe(view, &mut plan.moves);
         self.watch_saturation(view);
-        self.settle(view.now);
-        self.plan_moves(view, &mut plan.moves);
+        if self.quiet.is_plan_due() {
+            self.settle(view.now);
+            self.plan_moves(view, &mut plan.moves);
+        }
         view.now + self.constants.tick()
     }
 
     fn done(&mut self, job: &Move, outcome: Outcome) {
+        self.quiet.disturb();
         match (job, outcome) {
             (Move::Migrate { extent, .. }, Outcome::Finished) => {
                 self.known.change_value(*extent, Demand::has_moved);
