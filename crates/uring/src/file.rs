@@ -7,6 +7,7 @@ use braid_base::{Bytes, DeviceClass};
 use braid_runtime::{Buf, Device, Geometry};
 use rustix::fs::FlockOperation;
 use std::cell::Cell;
+use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -41,6 +42,8 @@ pub struct FileDevice {
     /// The length that was too short.
     truncated: Cell<Option<u64>>,
     discard: Cell<Discard>,
+    /// Keeps the lock of the file beneath a loop device.
+    _beneath: Option<File>,
 }
 
 /// How this file takes a discard. Tried in this order, so that an older kernel or a device without it is found out by
@@ -102,6 +105,7 @@ impl FileDevice {
             length: opened.length,
             truncated: Cell::new(None),
             discard: Cell::new(discard),
+            _beneath: opened.beneath,
         })
     }
 

@@ -8,6 +8,8 @@
 //! Linux 5.11 is the oldest kernel that this works on (timed waits of the ring); 6.1 is where nothing is missing. What
 //! a kernel refuses is listed by [`Ring::fallbacks`].
 
+mod beneath;
+mod content;
 mod file;
 mod listener;
 mod mailbox;
@@ -22,6 +24,8 @@ mod setup;
 mod signals;
 mod stream;
 
+pub use beneath::path_beneath;
+pub use content::{Content, Usage, content};
 pub use file::{FileDevice, Flush};
 pub use listener::{Address, Listener};
 pub use mailbox::{Receiver, Sender, TrySendError, mailbox};

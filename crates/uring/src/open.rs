@@ -1,6 +1,7 @@
 //! Opening a block device or file as a device: its size, its alignment, and the lock that keeps a second daemon away.
 #![allow(unsafe_code)]
 
+use crate::beneath::file_beneath;
 use braid_base::{Bytes, SECTOR};
 use rustix::fs::{AtFlags, FlockOperation, StatxFlags};
 use rustix::io::Errno;
@@ -41,6 +42,8 @@ pub(crate) struct Opened {
     pub(crate) alignment: Bytes,
     /// Of addresses in memory.
     pub(crate) memory_alignment: Bytes,
+    /// The file that a loop device lies over: locked while this is kept.
+    pub(crate) beneath: Option<File>,
 }
 
 /// Opens `path`, and locks it against those whom `permission` excludes.
@@ -60,6 +63,7 @@ pub(crate) fn open(path: &Path, access: Access, permission: Permission) -> io::R
         .custom_flags(direct | exclusive | libc::O_CLOEXEC);
     let file = open_patiently(&options, path).map_err(|e| refused(path, access, e))?;
     lock(path, &file, permission)?;
+    let beneath = if is_block_device { lock_beneath(path, &file)? } else { None };
     let (alignment, memory_alignment) = match access {
         Access::Cached => (SECTOR, Bytes(1)),
         Access::Direct => direct_alignment(path, &file, is_block_device)?,
@@ -68,14 +72,15 @@ pub(crate) fn open(path: &Path, access: Access, permission: Permission) -> io::R
     let bytes = bytes.map_err(|e| failed(path, "ask for the size of", e))?;
     let size = Bytes(bytes).align_down(alignment);
     if size == Bytes::ZERO {
-        let problem = format!(
-            "{} holds no {alignment}: give it a size, for example by `truncate -s 10G {0}`",
-            path.display()
-        );
+        let remedy = match is_block_device {
+            true => "its size is 0: see whether a medium is there, or whether it is set up".to_owned(),
+            false => format!("give it a size, for example by `truncate -s 10G {}`", path.display()),
+        };
+        let problem = format!("{} holds no {alignment}: {remedy}", path.display());
         return Err(io::Error::new(io::ErrorKind::InvalidInput, problem));
     }
     let length = (!is_block_device).then_some(bytes);
-    Ok(Opened { file, size, length, alignment, memory_alignment })
+    Ok(Opened { file, size, length, alignment, memory_alignment, beneath })
 }
 
 /// An error with what was tried on which path before it; the cause stays beneath it.
@@ -120,6 +125,23 @@ fn lock(path: &Path, file: &File, permission: Permission) -> io::Result<()> {
         Permission::ReadWrite => FlockOperation::NonBlockingLockExclusive,
         Permission::Read => FlockOperation::NonBlockingLockShared,
     };
+    take(path, file, operation)
+}
+
+/// Shares the lock of the file that a loop device lies over: several loop devices and partitions may lie over parts of one file.
+fn lock_beneath(path: &Path, device: &File) -> io::Result<Option<File>> {
+    let Some((beneath, file)) = file_beneath(device) else { return Ok(None) };
+    match take(&beneath, &file, FlockOperation::NonBlockingLockShared) {
+        Err(error) if error.kind() == io::ErrorKind::ResourceBusy => {
+            let problem = format!("{} lies over {}: {error}", path.display(), beneath.display());
+            Err(io::Error::new(io::ErrorKind::ResourceBusy, problem))
+        }
+        // A file system without locks protects the file by its own path no better.
+        _ => Ok(Some(file)),
+    }
+}
+
+fn take(path: &Path, file: &File, operation: FlockOperation) -> io::Result<()> {
     for attempt in 0..DEAD_TRIES {
         match rustix::fs::flock(file, operation) {
             Ok(()) => return Ok(()),

@@ -8,6 +8,7 @@
 mod admin;
 mod adopt;
 mod attach;
+mod claims;
 mod devices;
 mod failing;
 mod full;

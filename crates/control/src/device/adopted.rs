@@ -1,5 +1,7 @@
 //! A disk that a volume adopts: what it is known by, since no mark of ours lies on it, and whether something else uses it.
 
+use crate::device::place::shown;
+use crate::device::used;
 use crate::{Error, ErrorKind, Result};
 use braid_format::Uuid;
 use std::fs;
@@ -30,12 +32,6 @@ pub(crate) fn sector(path: &Path) -> Option<u32> {
     is_block_device.then(|| rustix::fs::ioctl_blksszget(&file).ok()).flatten()
 }
 
-/// Where the kernel shows a block device.
-fn shown(rdev: u64) -> Option<PathBuf> {
-    let (major, minor) = (rustix::fs::major(rdev), rustix::fs::minor(rdev));
-    fs::canonicalize(format!("/sys/dev/block/{major}:{minor}")).ok()
-}
-
 /// What the kernel says that a block device is, wherever it is plugged in.
 fn serial(rdev: u64) -> Option<String> {
     let device = shown(rdev)?;
@@ -63,104 +59,19 @@ fn sum(text: &str) -> Uuid {
     Uuid(sum.to_le_bytes())
 }
 
-/// Refuses a disk that the kernel uses: what is mounted writes to it past the volume.
+/// Refuses a disk that something uses: what is mounted writes to it past the volume. A loop device over a file counts as a use, for
+/// it keeps bytes of its own in memory.
 ///
 /// # Errors
 /// `Busy`: names what uses it, and what to do.
 pub(crate) fn refuse_used(path: &Path) -> Result<()> {
-    let found = fs::metadata(path).map_err(|e| Error::io(path.display(), &e))?;
-    let devices = match found.file_type().is_block_device() {
-        true => with_parts(found.rdev()),
-        false => loops_over(path),
-    };
-    let busy = |problem: String| Err(Error::new(ErrorKind::Busy, problem));
-    let (shown, mounts) = (path.display(), fs::read_to_string("/proc/self/mountinfo").unwrap_or_default());
-    for &device in &devices {
-        if let Some(point) = mounts.lines().find_map(|line| mount_of(line, device)) {
-            return busy(format!(
-                "{shown} is mounted on {point}: unmount it before a volume adopts it (umount {point})"
-            ));
-        }
-        if let Some(swap) = swaps().find(|swap| rdev(swap) == Some(device)) {
-            let swap = swap.display();
-            return busy(format!(
-                "{shown} is swap space ({swap}): end that before a volume adopts it (swapoff {swap})"
-            ));
-        }
-        if let Some(holder) = holder(device) {
-            return busy(format!("{shown} is in use by {holder}: end that before a volume adopts it"));
-        }
-    }
-    match (found.is_file(), devices.first()) {
-        (true, Some(&device)) => {
-            let minor = rustix::fs::minor(device);
-            busy(format!(
-                "{shown} is attached as /dev/loop{minor}: detach it before a volume adopts it (losetup -d /dev/loop{minor})"
-            ))
-        }
-        _ => Ok(()),
-    }
-}
-
-fn rdev(path: &Path) -> Option<u64> {
-    fs::metadata(path).ok().filter(|found| found.file_type().is_block_device()).map(|found| found.rdev())
-}
-
-/// A block device, and its partitions.
-fn with_parts(device: u64) -> Vec<u64> {
-    let entries = shown(device).and_then(|shown| fs::read_dir(shown).ok());
-    let paths = entries.into_iter().flatten().flatten().map(|entry| entry.path());
-    let parts = paths.filter(|path| path.join("partition").exists()).filter_map(|path| number(&path));
-    std::iter::once(device).chain(parts).collect()
-}
-
-/// The number of a block device that the kernel shows there.
-fn number(shown: &Path) -> Option<u64> {
-    let text = fs::read_to_string(shown.join("dev")).ok()?;
-    let (major, minor) = text.trim().split_once(':')?;
-    Some(rustix::fs::makedev(major.parse().ok()?, minor.parse().ok()?))
-}
-
-/// Loop devices over a file, with their partitions.
-fn loops_over(path: &Path) -> Vec<u64> {
-    let Ok(path) = fs::canonicalize(path) else { return Vec::new() };
-    let is_over = |shown: &PathBuf| {
-        let backing = fs::read_to_string(shown.join("loop/backing_file")).unwrap_or_default();
-        Path::new(backing.trim_end()) == path
-    };
-    let entries = fs::read_dir("/sys/block").into_iter().flatten().flatten();
-    entries
-        .map(|entry| entry.path())
-        .filter(is_over)
-        .filter_map(|shown| number(&shown))
-        .flat_map(with_parts)
-        .collect()
-}
-
-/// Where a line of mountinfo mounts a device. What has several devices, such as btrfs, names one of them as its source.
-fn mount_of(line: &str, device: u64) -> Option<String> {
-    let (before, behind) = line.split_once(" - ")?;
-    let mut words = before.split(' ');
-    let number = words.nth(2)?.split_once(':')?;
-    let point = words.nth(1)?;
-    let is_it = number.0.parse() == Ok(rustix::fs::major(device))
-        && number.1.parse() == Ok(rustix::fs::minor(device));
-    let is_source = || behind.split(' ').nth(1).is_some_and(|source| rdev(Path::new(source)) == Some(device));
-    (is_it || is_source()).then(|| point.replace("\\040", " "))
-}
-
-fn swaps() -> impl Iterator<Item = PathBuf> {
-    let text = fs::read_to_string("/proc/swaps").unwrap_or_default();
-    let paths: Vec<PathBuf> =
-        text.lines().skip(1).filter_map(|line| line.split_whitespace().next()).map(PathBuf::from).collect();
-    paths.into_iter()
-}
-
-/// What the kernel has put over a device: a device mapper target, an array.
-fn holder(device: u64) -> Option<String> {
-    let mut holders = fs::read_dir(shown(device)?.join("holders")).ok()?;
-    let name = holders.next()?.ok()?.file_name().into_string().ok()?;
-    Some(format!("/dev/{name}"))
+    used::refuse_used(path, "a volume adopts it")?;
+    let is_file = fs::metadata(path).is_ok_and(|found| found.is_file());
+    let Some(device) = used::loops_over(path).into_iter().next().filter(|_| is_file) else { return Ok(()) };
+    let (shown, device) = (path.display(), device.display());
+    let problem =
+        format!("{shown} is attached as {device}: detach it before a volume adopts it (losetup -d {device})");
+    Err(Error::new(ErrorKind::Busy, problem))
 }
 
 /// Makes the file of a record: all of its room is taken now, so that it never lacks any.
@@ -192,15 +103,6 @@ mod tests {
         assert_ne!(identity(&disk).unwrap(), identity(&other).unwrap());
         assert!(identity(&dir.path().join("none")).is_err());
         refuse_used(&disk).unwrap();
-    }
-
-    #[test]
-    fn a_mount_is_found_by_the_number_of_its_device() {
-        let line = r"36 35 98:0 / /mnt/a\040b rw,noatime master:1 - ext4 /dev/none rw";
-        let device = rustix::fs::makedev(98, 0);
-        assert_eq!(mount_of(line, device).as_deref(), Some("/mnt/a b"));
-        assert_eq!(mount_of(line, rustix::fs::makedev(98, 1)), None);
-        assert_eq!(mount_of("nonsense", device), None);
     }
 
     #[test]

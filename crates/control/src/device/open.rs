@@ -6,6 +6,7 @@
 //! that of the real disk.
 
 use crate::device::log::DeviceLog;
+use crate::device::place::Place;
 use crate::device::spec::{DeviceSpec, Storage};
 use crate::{Error, ErrorKind, Result};
 use braid_base::{Bytes, DeviceClass};
@@ -17,7 +18,7 @@ use braid_runtime::{Buf, Device, Geometry};
 use braid_uring::{Access, FileDevice, Flush, MemoryDevice, Ring};
 use std::fs::OpenOptions;
 use std::io;
-use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::Path;
 use std::rc::Rc;
 
@@ -178,22 +179,23 @@ fn make_file(path: &Path, size: Bytes) -> io::Result<()> {
     file.set_len(size.0).inspect_err(|_| drop(std::fs::remove_file(path)))
 }
 
-/// Refuses one device under two paths, before its lock says "in use by another process".
+/// Refuses one device under two paths, also by a partition, a loop device or a link, before its lock says "in use by another process".
+///
+/// # Errors
+/// `Invalid`: names both paths.
 pub(crate) fn refuse_duplicates<'a>(paths: impl Iterator<Item = &'a Path>) -> Result<()> {
-    let mut seen: Vec<((u64, u64), &Path)> = Vec::new();
+    let mut seen: Vec<(Place, &Path)> = Vec::new();
     for path in paths {
-        let Ok(found) = std::fs::metadata(path) else { continue };
-        let identity = if found.file_type().is_block_device() {
-            (u64::MAX, found.rdev())
-        } else {
-            (found.dev(), found.ino())
-        };
-        if let Some((_, other)) = seen.iter().find(|(known, _)| *known == identity) {
-            let problem =
-                format!("{} and {} are the same device: give each once", other.display(), path.display());
+        let Ok(place) = Place::of(path) else { continue };
+        if let Some((_, other)) = seen.iter().find(|(known, _)| known.overlaps(&place)) {
+            let problem = format!(
+                "{} and {} are the same device, or one lies on the other: give each once",
+                other.display(),
+                path.display()
+            );
             return Err(Error::new(ErrorKind::Invalid, problem));
         }
-        seen.push((identity, path));
+        seen.push((place, path));
     }
     Ok(())
 }

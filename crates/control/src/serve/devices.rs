@@ -1,6 +1,7 @@
 //! Devices that come to a volume that is served, leave it, take one another's place, or come back: `braid device add`, `remove`, `replace` and
 //! `return`.
 
+use crate::device::claims::{Purpose, refuse_adopted, refuse_claimed};
 use crate::device::open::{OpenDevice, Prepared, prepare, refuse_duplicates};
 use crate::device::spec::{DeviceSpec, Storage};
 use crate::model::library;
@@ -33,7 +34,7 @@ pub struct AddReport {
 
 /// How often devices are looked for that were removed, and how soon a note is tried again that failed.
 const LOOK_AGAIN: Nanos = Nanos::from_secs(1);
-/// How often is asked whether a note is written.
+/// How often is asked whether work in a thread of its own has ended.
 const POLL: Nanos = Nanos::from_millis(2);
 /// How long the end of the daemon waits for a note.
 const LAST_NOTE: Nanos = Nanos::from_secs(10);
@@ -54,7 +55,15 @@ impl Daemon {
         let model = spec.model.as_deref().map(|model| library::find(spec.class, model)).transpose()?;
         let stored = model.as_ref().map(|model| model.stored.clone());
         let mut new = DeviceRecord::new(&spec.storage, spec.class, stored.as_deref(), 0);
-        refuse_duplicates(record.devices.iter().chain([&new]).filter_map(|d| d.path.as_deref()))?;
+        let mut paths: Vec<PathBuf> = record.devices.iter().filter_map(|d| d.path.clone()).collect();
+        paths.extend(new.path.clone());
+        let (state, path) = (self.state.clone(), new.path.clone());
+        self.aside(move || {
+            refuse_duplicates(paths.iter().map(PathBuf::as_path))?;
+            let purpose = Purpose::Overwrite { forced: overwrite };
+            path.map_or(Ok(()), |path| refuse_claimed(&state, &path, purpose))
+        })
+        .await?;
         let own = model.as_ref().and_then(|model| model.own.clone());
         if let Some((name, text)) = &own {
             library::keep(&mut record.models.clone(), name.clone(), text.clone())?;
@@ -137,6 +146,15 @@ impl Daemon {
         let Some(path) = path.or_else(|| noted.path.clone()) else {
             return Err(usage(format!("{device} is memory: nothing of it is left")));
         };
+        let others = record.devices.iter().enumerate().filter(|(place, _)| *place != device.index());
+        let mut paths: Vec<PathBuf> = others.filter_map(|(_, other)| other.path.clone()).collect();
+        paths.push(path.clone());
+        let (state, own, wanted) = (self.state.clone(), record.uuid.clone(), path.clone());
+        self.aside(move || {
+            refuse_duplicates(paths.iter().map(PathBuf::as_path))?;
+            refuse_adopted(&state, &wanted, &own)
+        })
+        .await?;
         self.volume.release_device(device).await?;
         self.members
             .borrow_mut()
@@ -218,16 +236,24 @@ impl Daemon {
         }
         let (state, name, outdated) = (self.state.clone(), self.name.clone(), self.volume.outdated_devices());
         let noted = outdated.clone();
-        let noting = std::thread::spawn(move || note_outdated(&state, &name, &outdated));
-        while !noting.is_finished() {
-            self.ring.sleep(POLL).await;
-        }
-        noting.join().expect("a thread that changes a record does not panic")?;
+        self.aside(move || note_outdated(&state, &name, &outdated)).await?;
         *self.noted.borrow_mut() = Some(noted);
         Ok(())
     }
 
-    /// The same at the end, which does not wait for it for ever.
+    /// Does something in a thread of its own that may wait for a device or a file system: guests do not wait for it.
+    pub(crate) async fn aside<T: Send + 'static>(
+        &self,
+        work: impl FnOnce() -> Result<T> + Send + 'static,
+    ) -> Result<T> {
+        let working = std::thread::spawn(work);
+        while !working.is_finished() {
+            self.ring.sleep(POLL).await;
+        }
+        working.join().expect("work in a thread of its own does not panic")
+    }
+
+    /// [`Daemon::note_outdated`] at the end, which does not wait for it for ever.
     pub(super) async fn note_outdated_at_last(&self) {
         let problem = match first_of(self.note_outdated(), self.ring.sleep(LAST_NOTE)).await {
             First::Left(Ok(())) => return,

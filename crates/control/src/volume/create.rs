@@ -1,6 +1,7 @@
 //! `braid create`: makes a volume on devices, and notes its name.
 
 use crate::device::adopted;
+use crate::device::claims::{Purpose, refuse_claimed};
 use crate::device::open::{OpenDevice, Prepared, prepare, refuse_duplicates};
 use crate::device::spec::{DeviceSpec, Storage};
 use crate::model::library::{self, OwnModels};
@@ -18,7 +19,7 @@ use braid_format::superblock::{Layout, Superblock};
 use braid_runtime::Device;
 use braid_uring::Ring;
 use serde::{Deserialize, Serialize};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// What a new volume shall be.
 #[derive(Clone, PartialEq, Debug)]
@@ -93,7 +94,7 @@ pub fn create(state: &StateDir, new: &NewVolume) -> Result<CreateReport> {
     let _lock = VolumeLock::take(state, &new.name, "created")?;
     refuse_known(state, &new.name)?;
     if let Some(disk) = &new.adopt {
-        check_disk(state, disk)?;
+        check_disk(disk)?;
     }
     let made = on_ring(async |ring| make(ring, state, new, false).await);
     let (members, superblock, record) = made.inspect_err(|_| drop(state.remove(&new.name)))?;
@@ -141,6 +142,7 @@ async fn write_volume(
     identity: Uuid,
     record: &mut VolumeRecord,
 ) -> Result<(Vec<Member>, Superblock)> {
+    refuse_others(state, new)?;
     let (mut members, mut stored_models) = (Vec::new(), Vec::new());
     for (place, spec) in new.devices.iter().chain(&new.adopt).enumerate() {
         let storage = absolute(&spec.storage)?;
@@ -189,8 +191,23 @@ async fn write_volume(
     Ok((members, superblock))
 }
 
-/// Whether a disk can be adopted: it is there, nothing uses it, and no other volume has adopted it.
-fn check_disk(state: &StateDir, disk: &DeviceSpec) -> Result<()> {
+/// Refuses devices that belong to somebody else, and one under two paths, before any of them is opened.
+fn refuse_others(state: &StateDir, new: &NewVolume) -> Result<()> {
+    let forced = new.overwrite;
+    let all = new.devices.iter().map(|device| (device, Purpose::Overwrite { forced }));
+    let all = all.chain(new.adopt.iter().map(|disk| (disk, Purpose::Adopt { forced })));
+    let paths: Vec<(&Path, Purpose)> = all
+        .filter_map(|(device, purpose)| match &device.storage {
+            Storage::Path(path) => Some((path.as_path(), purpose)),
+            Storage::Memory => None,
+        })
+        .collect();
+    refuse_duplicates(paths.iter().map(|(path, _)| *path))?;
+    paths.into_iter().try_for_each(|(path, purpose)| refuse_claimed(state, path, purpose))
+}
+
+/// Whether a disk can be adopted: it is there, and nothing uses it.
+fn check_disk(disk: &DeviceSpec) -> Result<()> {
     let Storage::Path(path) = &disk.storage else {
         return Err(Error::new(
             ErrorKind::Usage,
@@ -205,16 +222,6 @@ fn check_disk(state: &StateDir, disk: &DeviceSpec) -> Result<()> {
         return Err(Error::new(ErrorKind::Usage, format!("{problem}: leave size= and layout= out")));
     }
     adopted::refuse_used(path)?;
-    let identity = adopted::identity(path)?;
-    for name in state.names()? {
-        let Ok(record) = state.load(&name) else { continue };
-        let Some(known) = record.adopted().and_then(|(_, device)| device.path.clone()) else { continue };
-        if adopted::identity(&known).is_ok_and(|known| known == identity) {
-            let problem =
-                format!("{} was adopted by volume '{name}' already: braid serve {name}", path.display());
-            return Err(Error::new(ErrorKind::Invalid, problem));
-        }
-    }
     let len = std::fs::metadata(path).map_err(|e| Error::io(path.display(), &e))?.len();
     if len % braid_base::SECTOR.0 != 0 {
         let problem = format!(

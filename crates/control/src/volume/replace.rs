@@ -2,6 +2,7 @@
 //! one, which drains then; one that is not gets it in the old one's place.
 
 use crate::admin::client::Client;
+use crate::device::claims::{Purpose, refuse_claimed};
 use crate::device::open::{OpenDevice, Prepared, prepare, refuse_duplicates};
 use crate::device::spec::{DeviceSpec, Storage};
 use crate::model::library;
@@ -56,7 +57,7 @@ pub fn replace(
     }
     let _lock = VolumeLock::take(state, name, "given a new device")?;
     spec.storage = absolute(&spec.storage)?;
-    let new = on_ring(async |ring| replace_on(ring, &mut record, device, &spec, overwrite).await)?;
+    let new = on_ring(async |ring| replace_on(ring, state, &mut record, (device, &spec, overwrite)).await)?;
     record.devices[device.index()] = new;
     state.save(&record)?;
     Ok(ReplaceReport {
@@ -103,16 +104,18 @@ pub(crate) fn old_and_new(
 /// Replaces a device, and gives the record of the new one; its file is gone again where that fails and it was made for this.
 async fn replace_on(
     ring: &Ring,
+    state: &StateDir,
     record: &mut VolumeRecord,
-    device: DeviceId,
-    spec: &DeviceSpec,
-    overwrite: bool,
+    (device, spec, overwrite): (DeviceId, &DeviceSpec, bool),
 ) -> Result<DeviceRecord> {
     let model = spec.model.as_deref().map(|model| library::find(spec.class, model)).transpose()?;
     let stored = model.as_ref().map(|model| model.stored.clone());
     let mut new = DeviceRecord::new(&spec.storage, spec.class, stored.as_deref(), 0);
     let others = record.devices.iter().enumerate().filter(|(place, _)| *place != device.index());
     refuse_duplicates(others.map(|(_, other)| other).chain([&new]).filter_map(|d| d.path.as_deref()))?;
+    if let Storage::Path(path) = &spec.storage {
+        refuse_claimed(state, path, Purpose::Overwrite { forced: overwrite })?;
+    }
     let members = open_others(ring, record, device).await?;
     if let Some((name, text)) = model.as_ref().and_then(|model| model.own.clone()) {
         library::keep(&mut record.models, name, text)?;

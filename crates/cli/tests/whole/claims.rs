@@ -1,0 +1,163 @@
+//! Devices that belong to somebody: every way in refuses them by each of their names.
+
+use crate::machine::{Machine, client, have, have_block_devices, qemu_io_ok};
+use std::path::{Path, PathBuf};
+
+/// A loop device over a file, gone with the test.
+pub struct Loop(pub String);
+
+impl Loop {
+    pub fn over(path: &Path) -> Loop {
+        Loop(client("losetup", &["-f", "--show", path.to_str().unwrap()]).trim().to_owned())
+    }
+}
+
+impl Drop for Loop {
+    fn drop(&mut self) {
+        client("losetup", &["-d", &self.0]);
+    }
+}
+
+/// An empty file as a device.
+fn blank(machine: &Machine, name: &str) -> PathBuf {
+    let path = machine.path(name);
+    std::fs::File::create(&path).unwrap().set_len(64 << 20).unwrap();
+    path
+}
+
+/// A volume adopted the disk of another volume, whose superblock was on it, and its guests overwrote what that one had flushed.
+#[test]
+fn a_device_of_a_volume_is_not_adopted() {
+    if !have(&["qemu-io"]) {
+        return;
+    }
+    let machine = Machine::new();
+    for layout in ["head", "tail"] {
+        let (ssd, hdd) =
+            (format!("{layout}.ssd,size=64MiB"), format!("{layout}.hdd,size=64MiB,layout={layout}"));
+        machine.ok(&["create", layout, "--ssd", &ssd, "--hdd", &hdd, "--policy", "hdd-only"]);
+        let daemon = machine.serve(&[layout]);
+        qemu_io_ok(&daemon.uri, &["write -P 7 0 8M", "flush"]);
+        let disk = format!("{layout}.hdd");
+        let adopt = ["create", "new", "--adopt", &disk, "--ssd", "new.ssd,size=64MiB"];
+        machine.refused(&[&adopt[..], &["--force"]].concat(), "busy", &[&disk]);
+        assert_eq!(daemon.terminate().status, 0);
+        machine.refused(&adopt, "invalid", &[&disk, &format!("volume '{layout}'"), "d1", "--force"]);
+        let linked = format!("{layout}.link");
+        std::fs::hard_link(machine.path(&disk), machine.path(&linked)).unwrap();
+        let adopt = ["create", "new", "--adopt", &linked, "--ssd", "new.ssd,size=64MiB"];
+        machine.refused(&adopt, "invalid", &[&linked, layout]);
+        let daemon = machine.serve(&[layout]);
+        qemu_io_ok(&daemon.uri, &["read -P 7 0 8M"]);
+        assert_eq!(daemon.terminate().status, 0);
+    }
+    // The administrator means it.
+    machine.ok(&["create", "new", "--adopt", "head.hdd", "--ssd", "new.ssd,size=64MiB", "--force"]);
+}
+
+/// No mark of Braid lies on an adopted disk, so `create` and `device add` took one whose ends were zeros for an empty one, and `create
+/// --adopt` took one by another hard link.
+#[test]
+fn an_adopted_disk_becomes_no_device_by_any_of_its_names() {
+    let machine = Machine::new();
+    blank(&machine, "disk.img");
+    machine.ok(&["create", "owner", "--adopt", "disk.img", "--ssd", "fast.img,size=64MiB"]);
+    std::fs::hard_link(machine.path("disk.img"), machine.path("hard.img")).unwrap();
+    std::os::unix::fs::symlink(machine.path("disk.img"), machine.path("soft.img")).unwrap();
+    machine.create("other", &[]);
+    let other = machine.serve(&["other"]);
+    for disk in ["disk.img", "hard.img", "soft.img"] {
+        let named = [disk, "volume 'owner'", "--force"];
+        machine.refused(&["create", "new", "--hdd", disk, "--ssd", "new.img,size=64MiB"], "invalid", &named);
+        machine.refused(&["device", "add", "other", "--hdd", disk], "invalid", &named);
+        machine.refused(&["device", "replace", "other", "d1", disk], "invalid", &named);
+        let adopt = ["create", "new", "--adopt", disk, "--ssd", "new.img,size=64MiB", "--force"];
+        machine.refused(&adopt, "invalid", &[disk, "owner"]);
+        assert!(!machine.path("new.img").exists() && !machine.state().join("new/volume.json").exists());
+    }
+    assert_eq!(other.terminate().status, 0);
+    machine.refused(&["device", "replace", "other", "d1", "hard.img"], "invalid", &["hard.img", "'owner'"]);
+    // Its own volume still takes it for its disk.
+    assert_eq!(machine.serve(&["owner"]).terminate().status, 0);
+}
+
+/// A file and a loop device over it were two devices of one volume, and two daemons with state directories of their own served one
+/// volume, one by its files and one by loop devices over them: each flushed with success, and one lost all.
+#[test]
+fn a_file_and_a_loop_device_over_it_are_one_device() {
+    if !have_block_devices() || !have(&["losetup"]) {
+        return;
+    }
+    let machine = Machine::new();
+    let file = blank(&machine, "file.img");
+    let device = Loop::over(&file);
+    let twice = ["create", "two", "--ssd", &device.0, "--hdd", "file.img"];
+    machine.refused(&twice, "invalid", &[&device.0, "file.img"]);
+    machine.refused(&[&twice[..], &["--force"]].concat(), "invalid", &[&device.0, "file.img"]);
+    machine.create("vault", &[]);
+    let loops = ["vault.ssd", "vault.hdd"].map(|name| Loop::over(&machine.path(name)));
+    let elsewhere = |words: &[&str]| {
+        let mut command = machine.command(words);
+        command.env("BRAID_STATE_DIR", machine.path("elsewhere"));
+        crate::machine::run(command)
+    };
+    let import = ["import", &loops[0].0, &loops[1].0];
+    // By the files first.
+    let daemon = machine.serve(&["vault"]);
+    let ended = elsewhere(&import);
+    assert!(ended.status == 1 && ended.stderr.contains("in use"), "{ended:?}");
+    machine.refused(&["create", "new", "--ssd", &loops[0].0, "--force"], "busy", &[&loops[0].0]);
+    assert_eq!(daemon.terminate().status, 0);
+    // By the loop devices first.
+    assert_eq!(elsewhere(&import).status, 0);
+    let mut command = machine.command(&["serve", "vault"]);
+    command.env("BRAID_STATE_DIR", machine.path("elsewhere"));
+    let daemon = crate::machine::Daemon::start(command);
+    machine.refused(&["serve", "vault"], "busy", &["vault.ssd"]);
+    machine.refused(&["create", "new", "--ssd", "vault.ssd", "--force"], "busy", &["vault.ssd"]);
+    assert_eq!(daemon.terminate().status, 0);
+    assert_eq!(machine.serve(&["vault"]).terminate().status, 0);
+}
+
+/// "is not empty" did not say what was there.
+#[test]
+fn a_refusal_names_the_file_system_that_would_be_lost() {
+    if !have(&["mkfs.ext4"]) {
+        return;
+    }
+    let machine = Machine::new();
+    let disk = blank(&machine, "disk.img");
+    client("mkfs.ext4", &["-q", "-F", "-L", "photos", disk.to_str().unwrap()]);
+    let create = ["create", "vault", "--hdd", "disk.img", "--ssd", "fast.img,size=64MiB"];
+    let named = ["disk.img", "ext4", "photos", "--force"];
+    machine.refused(&create, "invalid", &named);
+    machine.create("other", &[]);
+    machine.refused(&["device", "replace", "other", "d1", "disk.img"], "invalid", &named);
+    let other = machine.serve(&["other"]);
+    machine.refused(&["device", "add", "other", "--hdd", "disk.img"], "invalid", &named);
+    assert_eq!(other.terminate().status, 0);
+    machine.ok(&[&create[..], &["--force"]].concat());
+}
+
+/// What is mounted or swap space is refused also if it is forced.
+#[test]
+fn what_is_in_use_is_refused_also_with_force() {
+    if !have_block_devices() || !have(&["mkfs.ext4", "losetup", "mount"]) {
+        return;
+    }
+    let machine = Machine::new();
+    let disk = blank(&machine, "disk.img");
+    client("mkfs.ext4", &["-q", "-F", disk.to_str().unwrap()]);
+    let (device, mnt) = (Loop::over(&disk), machine.path("mnt"));
+    std::fs::create_dir(&mnt).unwrap();
+    client("mount", &[&device.0, mnt.to_str().unwrap()]);
+    machine.create("other", &[]);
+    let other = machine.serve(&["other"]);
+    for disk in ["disk.img", &device.0] {
+        let create = ["create", "vault", "--hdd", disk, "--ssd", "fast.img,size=64MiB", "--force"];
+        machine.refused(&create, "busy", &[disk, "mnt", "umount"]);
+        machine.refused(&["device", "add", "other", "--hdd", disk, "--force"], "busy", &[disk, "mnt"]);
+    }
+    assert_eq!(other.terminate().status, 0);
+    client("umount", &[mnt.to_str().unwrap()]);
+}

@@ -1,0 +1,184 @@
+//! Where the bytes of a device lie, whatever path leads to them: two paths may be one device, a loop device lies over a file, a
+//! partition on a disk, a device mapper target on other devices.
+//!
+//! Each device is taken down to ranges of files and of devices that lie over nothing else. Two devices that share a byte overlap.
+
+use braid_uring::path_beneath;
+use rustix::fs::{major, makedev, minor};
+use std::fs::{self, Metadata};
+use std::io;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+/// Where the bytes of a device lie.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Place {
+    /// The range that is the device, byte for byte.
+    range: Range,
+    /// Ranges in which the bytes of a device mapper target or an array lie somewhere.
+    within: Vec<Range>,
+}
+
+/// A part of what lies over nothing else.
+#[derive(Clone, PartialEq, Eq, Debug)]
+struct Range {
+    root: Root,
+    start: u64,
+    end: u64,
+}
+
+/// What lies over nothing else.
+#[derive(Clone, PartialEq, Eq, Debug)]
+enum Root {
+    /// A file, by the number of its file system and its own.
+    File(u64, u64),
+    /// A block device, by its number.
+    Device(u64),
+}
+
+/// Devices over devices that are followed: more is a circle.
+const DEEPEST: u32 = 8;
+
+impl Place {
+    /// The place of a file or block device.
+    ///
+    /// # Errors
+    /// If nothing is there.
+    pub fn of(path: &Path) -> io::Result<Place> {
+        Ok(Place::found(&fs::metadata(path)?, DEEPEST))
+    }
+
+    /// The place of a block device, by its number.
+    pub fn of_device(number: u64) -> Place {
+        Place::device(number, DEEPEST)
+    }
+
+    fn found(found: &Metadata, depth: u32) -> Place {
+        match found.file_type().is_block_device() {
+            true => Place::device(found.rdev(), depth),
+            false => Place::whole(Root::File(found.dev(), found.ino())),
+        }
+    }
+
+    fn device(number: u64, depth: u32) -> Place {
+        let own = Place::whole(Root::Device(number));
+        let (Some(shown), Some(depth)) = (shown(number), depth.checked_sub(1)) else { return own };
+        if shown.join("partition").exists() {
+            let disk = shown.parent().and_then(number_of);
+            let (start, len) = (figure(&shown.join("start")), figure(&shown.join("size")));
+            return match (disk, start, len) {
+                (Some(disk), Some(start), Some(len)) => {
+                    Place::device(disk, depth).part(start * SECTOR, len * SECTOR)
+                }
+                _ => own,
+            };
+        }
+        if let Some(found) = path_beneath(number).and_then(|path| fs::metadata(path).ok()) {
+            let start = figure(&shown.join("loop/offset")).unwrap_or(0);
+            let len = figure(&shown.join("loop/sizelimit")).filter(|&len| len > 0).unwrap_or(u64::MAX);
+            return Place::found(&found, depth).part(start, len);
+        }
+        let slaves = fs::read_dir(shown.join("slaves")).into_iter().flatten().flatten();
+        let beneath = slaves.filter_map(|slave| number_of(&slave.path()));
+        let within = beneath.flat_map(|slave| {
+            let place = Place::device(slave, depth);
+            place.within.into_iter().chain([place.range])
+        });
+        Place { within: within.collect(), ..own }
+    }
+
+    fn whole(root: Root) -> Place {
+        Place { range: Range { root, start: 0, end: u64::MAX }, within: Vec::new() }
+    }
+
+    fn part(mut self, start: u64, len: u64) -> Place {
+        let range = &mut self.range;
+        range.start = range.start.saturating_add(start).min(range.end);
+        range.end = range.start.saturating_add(len).min(range.end);
+        self
+    }
+
+    /// Whether two devices share bytes for certain: one device, a partition and its disk, a loop device and its file.
+    pub fn is_upon(&self, other: &Place) -> bool {
+        self.range.meets(&other.range)
+    }
+
+    /// Whether all bytes of this device are bytes of the other one.
+    pub fn is_part_of(&self, other: &Place) -> bool {
+        let (own, other) = (&self.range, &other.range);
+        own.root == other.root && other.start <= own.start && own.end <= other.end
+    }
+
+    /// Whether two devices share bytes, or a device mapper target or array may lie on the other one.
+    pub fn overlaps(&self, other: &Place) -> bool {
+        let lies_in =
+            |upper: &Place, lower: &Place| upper.within.iter().any(|range| range.meets(&lower.range));
+        self.is_upon(other) || lies_in(self, other) || lies_in(other, self)
+    }
+}
+
+impl Range {
+    fn meets(&self, other: &Range) -> bool {
+        self.root == other.root && self.start < other.end && other.start < self.end
+    }
+}
+
+/// The unit of sizes that the kernel shows.
+const SECTOR: u64 = 512;
+
+/// Where the kernel shows a block device.
+pub(crate) fn shown(number: u64) -> Option<PathBuf> {
+    fs::canonicalize(format!("/sys/dev/block/{}:{}", major(number), minor(number))).ok()
+}
+
+/// The number of a block device that the kernel shows there.
+pub(crate) fn number_of(shown: &Path) -> Option<u64> {
+    let text = fs::read_to_string(shown.join("dev")).ok()?;
+    let (major, minor) = text.trim().split_once(':')?;
+    Some(makedev(major.parse().ok()?, minor.parse().ok()?))
+}
+
+fn figure(path: &Path) -> Option<u64> {
+    fs::read_to_string(path).ok()?.trim().parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn disk() -> Place {
+        Place::whole(Root::Device(8))
+    }
+
+    #[test]
+    fn a_file_is_one_device_by_every_name() {
+        let dir = tempfile::tempdir().unwrap();
+        let [file, hard, soft, other] = ["file", "hard", "soft", "other"].map(|name| dir.path().join(name));
+        fs::write(&file, "x").unwrap();
+        fs::write(&other, "x").unwrap();
+        fs::hard_link(&file, &hard).unwrap();
+        std::os::unix::fs::symlink(&file, &soft).unwrap();
+        let place = Place::of(&file).unwrap();
+        assert!(place.overlaps(&Place::of(&hard).unwrap()) && place.overlaps(&Place::of(&soft).unwrap()));
+        assert!(!place.overlaps(&Place::of(&other).unwrap()));
+        assert!(Place::of(&dir.path().join("none")).is_err());
+    }
+
+    #[test]
+    fn a_partition_overlaps_its_disk_and_no_other_partition() {
+        let (first, second) = (disk().part(512, 1024), disk().part(1536, 1024));
+        assert!(first.overlaps(&disk()) && disk().overlaps(&second));
+        assert!(!first.overlaps(&second));
+        assert!(first.is_part_of(&disk()) && !disk().is_part_of(&first));
+        // A loop device with an offset that ends within the second one.
+        assert!(disk().part(0, 1537).overlaps(&second));
+        assert!(!disk().part(0, 1536).overlaps(&second));
+    }
+
+    #[test]
+    fn a_target_overlaps_the_device_beneath_it_and_no_other_target_there() {
+        let target = |number| Place { within: vec![disk().range], ..Place::whole(Root::Device(number)) };
+        assert!(target(253).overlaps(&disk()) && disk().overlaps(&target(254)));
+        assert!(!target(253).overlaps(&target(254)) && !target(253).is_upon(&disk()));
+    }
+}

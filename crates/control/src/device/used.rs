@@ -1,0 +1,133 @@
+//! Whether something uses a device now: a mount, swap space, a device that the kernel has put over it, a programme that has it alone.
+
+use crate::device::place::{Place, number_of, shown};
+use crate::{Error, ErrorKind, Result};
+use rustix::fs::{OFlags, major, minor};
+use std::fs::{self, OpenOptions};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+/// Refuses a device that something uses by any of its names: by a partition of it, by a loop device over it, by the disk that it is a part of.
+/// `task` is what the device is wanted for, as in "a volume adopts it".
+///
+/// # Errors
+/// `Busy`: names the user, and the command that ends the use.
+pub(crate) fn refuse_used(path: &Path, task: &str) -> Result<()> {
+    let place = Place::of(path).map_err(|e| Error::io(path.display(), &e))?;
+    let own = fs::metadata(path).ok().filter(|found| found.file_type().is_block_device());
+    let own = own.map(|found| found.rdev());
+    let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    let (shown, busy) = (path.display(), |problem: String| Err(Error::new(ErrorKind::Busy, problem)));
+    for device in overlapping(&place) {
+        if let Some(point) = mounts.lines().find_map(|line| mount_of(line, device.number)) {
+            return busy(format!("{shown} is mounted on {point}: unmount it before {task} (umount {point})"));
+        }
+        if let Some(swap) = swaps().find(|swap| number_at(swap) == Some(device.number)) {
+            let swap = swap.display();
+            return busy(format!("{shown} is swap space ({swap}): end that before {task} (swapoff {swap})"));
+        }
+        // A target lies on this device, or this device is that target.
+        if let Some(holder) = device.holder().filter(|_| device.is_upon) {
+            return busy(format!("{shown} is in use by {holder}: end that before {task}"));
+        }
+        if device.is_part && own != Some(device.number) && device.is_claimed() {
+            let path = device.path.display();
+            return busy(format!(
+                "{shown} is in use by way of {path}: end that before {task} (`fuser -v {path}` shows the programme)"
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// Loop devices over a file.
+pub(crate) fn loops_over(path: &Path) -> Vec<PathBuf> {
+    let Ok(place) = Place::of(path) else { return Vec::new() };
+    let upon = overlapping(&place).into_iter().filter(|device| device.is_upon);
+    upon.map(|device| device.path)
+        .filter(|path| path.as_os_str().as_encoded_bytes().starts_with(b"/dev/loop"))
+        .collect()
+}
+
+/// A block device that shares bytes with another one.
+struct Overlapping {
+    number: u64,
+    path: PathBuf,
+    /// Byte for byte, and not by way of a device mapper target.
+    is_upon: bool,
+    /// All its bytes are bytes of the other one. A disk of which the other one is a partition is not: other partitions may be in use.
+    is_part: bool,
+}
+
+impl Overlapping {
+    /// What the kernel has put over the device: a device mapper target, an array.
+    fn holder(&self) -> Option<String> {
+        let mut holders = fs::read_dir(shown(self.number)?.join("holders")).ok()?;
+        let name = holders.next()?.ok()?.file_name().into_string().ok()?;
+        Some(format!("/dev/{name}"))
+    }
+
+    /// Whether a programme or a mount, in whatever mount namespace, has the device alone.
+    fn is_claimed(&self) -> bool {
+        let flags = (OFlags::EXCL | OFlags::NONBLOCK).bits() as i32;
+        let opened = OpenOptions::new().read(true).custom_flags(flags).open(&self.path);
+        opened.is_err_and(|error| error.kind() == std::io::ErrorKind::ResourceBusy)
+    }
+}
+
+/// Every block device of the machine that shares bytes with this one, itself included.
+fn overlapping(place: &Place) -> Vec<Overlapping> {
+    let entries = fs::read_dir("/sys/class/block").into_iter().flatten().flatten();
+    let found = entries.filter_map(|entry| {
+        let number = number_of(&entry.path())?;
+        let other = Place::of_device(number);
+        let path = Path::new("/dev").join(entry.file_name());
+        let (is_upon, is_part) = (other.is_upon(place), other.is_part_of(place));
+        other.overlaps(place).then_some(Overlapping { number, path, is_upon, is_part })
+    });
+    found.collect()
+}
+
+fn number_at(path: &Path) -> Option<u64> {
+    fs::metadata(path).ok().filter(|found| found.file_type().is_block_device()).map(|found| found.rdev())
+}
+
+/// Where a line of mountinfo mounts a device. A file system of several devices, such as btrfs, names one of them as its source.
+fn mount_of(line: &str, device: u64) -> Option<String> {
+    let (before, behind) = line.split_once(" - ")?;
+    let mut words = before.split(' ');
+    let number = words.nth(2)?.split_once(':')?;
+    let point = words.nth(1)?;
+    let is_it = number.0.parse() == Ok(major(device)) && number.1.parse() == Ok(minor(device));
+    let is_source =
+        || behind.split(' ').nth(1).is_some_and(|source| number_at(Path::new(source)) == Some(device));
+    (is_it || is_source()).then(|| point.replace("\\040", " "))
+}
+
+fn swaps() -> impl Iterator<Item = PathBuf> {
+    let text = fs::read_to_string("/proc/swaps").unwrap_or_default();
+    let paths: Vec<PathBuf> =
+        text.lines().skip(1).filter_map(|line| line.split_whitespace().next()).map(PathBuf::from).collect();
+    paths.into_iter()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mount_is_found_by_the_number_of_its_device() {
+        let line = r"36 35 98:0 / /mnt/a\040b rw,noatime master:1 - ext4 /dev/none rw";
+        let device = rustix::fs::makedev(98, 0);
+        assert_eq!(mount_of(line, device).as_deref(), Some("/mnt/a b"));
+        assert_eq!(mount_of(line, rustix::fs::makedev(98, 1)), None);
+        assert_eq!(mount_of("nonsense", device), None);
+    }
+
+    #[test]
+    fn a_file_that_nothing_uses_is_free() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        refuse_used(file.path(), "a test uses it").unwrap();
+        assert!(loops_over(file.path()).is_empty());
+    }
+}
