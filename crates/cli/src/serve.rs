@@ -4,7 +4,7 @@ use crate::output::{Output, print};
 use crate::volume_options::VolumeOptions;
 use braid_base::{Bytes, DeviceId};
 use braid_control::{
-    Client, Error, ErrorKind, NbdAddress, Readahead, Ready, Result, ServeOptions, StateDir, VolumeName,
+    Error, ErrorKind, NbdAddress, Readahead, Ready, Result, ServeOptions, StateDir, VolumeName,
 };
 use clap::Args;
 use std::ffi::OsString;
@@ -64,12 +64,18 @@ pub struct Arguments {
     volume: VolumeOptions,
 }
 
-/// End the daemon of a volume as SIGTERM does, and wait until the volume is closed
+/// End the daemon of a volume, and wait until the volume is closed
+///
+/// Refuses while something uses the volume, and says who: mounts, swap space, programmes that have its block device open, NBD clients.
+/// SIGTERM does not ask.
 #[derive(Args)]
 #[command(after_help = "JSON: name, stopped (true).")]
 pub struct StopArguments {
     /// The volume
     name: VolumeName,
+    /// Stop it though something uses it: mounts and clients get ten seconds, and lose what they have not synced
+    #[arg(long)]
+    force: bool,
 }
 
 /// The name of a temporary volume that is given none.
@@ -122,7 +128,7 @@ fn detach_command(name: &VolumeName) -> Vec<OsString> {
 /// Runs the verb.
 pub fn stop(state: &StateDir, arguments: &StopArguments, output: Output) -> Result<u8> {
     let name = &arguments.name;
-    Client::connect(state, name)?.stop()?;
+    braid_control::stop(state, name, arguments.force)?;
     match output.json {
         true => print(&serde_json::json!({ "name": name, "stopped": true }).to_string()),
         false => print(&format!("volume '{name}' is closed")),

@@ -7,8 +7,8 @@ use crate::table::Table;
 use crate::watch::{Rates, watch};
 use braid_base::{Bytes, Nanos};
 use braid_control::{
-    DeviceReport, Durability, OperationReport, Result, StateDir, StatusReport, VolumeName, VolumeReport,
-    attached_device, volume_report,
+    DeviceReport, Durability, OperationReport, RestingReport, Result, StateDir, StatusReport, VolumeName,
+    VolumeReport, attached_device, volume_report,
 };
 use clap::Args;
 use std::fmt::Write;
@@ -22,7 +22,7 @@ Examples:
   braid status vault --json | jq '.devices[] | {device, requests_share, response_ns_p99}'
 
 JSON of a volume that is served: name, served (true), uuid, process_id, uptime_seconds, nbd_uris,
-nbd_connections, attached_file, policy, policy_lacks, size_bytes, extent_bytes, block_bytes, copies, mapped_bytes,
+nbd_connections, nbd_clients, attached_file, policy, policy_lacks, size_bytes, extent_bytes, block_bytes, copies, mapped_bytes,
 lost_bytes, lost (offset_bytes, length_bytes), extra_bytes, dirty_bytes, cache_bytes, cache_limit_bytes,
 map_memory_bytes, journal_bytes,
 behind_bytes, deferred_bytes, journaled_bytes, epoch, epoch_failure, unapplied_bytes, unapplied_failure,
@@ -41,8 +41,8 @@ durability (power_cut, daemon_crash or none: what a flush survives), guests, bac
     last_error, response_ns_mean, _p50, _p95, _p99, _p999, _max, lateness_ns_mean, lateness_ns_max,
     policy_figures
 Exit status with NAME: 3 if no flush can succeed, if a device or a copy is missing or behind, or if no epoch can end.
-JSON of one that is not: name, served (false), uuid, temporary, devices (path, class, model,
-size_bytes, made, removed, adopted, outdated). Without NAME: volumes, a list of these. With --watch: a line every second.")]
+JSON of one that is not: name, served (false), uuid, temporary, ended_unclean, dead_block_devices, dead_mounts, devices (path,
+class, model, size_bytes, made, removed, adopted, outdated). Exit status with NAME: 3 if its daemon left mounts behind. Without NAME: volumes, a list of these. With --watch: a line every second.")]
 pub struct Arguments {
     /// The volume
     name: Option<VolumeName>,
@@ -60,9 +60,10 @@ pub fn run(state: &StateDir, arguments: &Arguments, output: Output) -> Result<u8
         Some(name) => {
             let report = volume_report(state, name)?;
             output.show(&report, || describe(state, name, &report, None));
-            if let VolumeReport::Served(status) = &report {
-                return Ok(status.exit_status());
-            }
+            return Ok(match &report {
+                VolumeReport::Served(status) => status.exit_status(),
+                VolumeReport::Resting(resting) => resting.exit_status(),
+            });
         }
         None => {
             let reports = all(state)?;
@@ -99,7 +100,11 @@ pub fn overview(reports: &[VolumeReport]) -> String {
                 status.nbd_uris.join(" "),
             ],
             VolumeReport::Resting(resting) => {
-                let state = if resting.temporary { "left over" } else { "not served" };
+                let state = match (resting.is_attached_dead(), resting.temporary) {
+                    (true, _) => "DEAD MOUNT",
+                    (false, true) => "left over",
+                    (false, false) => "not served",
+                };
                 let none = || "-".to_owned();
                 vec![resting.name.clone(), state.to_owned(), none(), none(), none(), none()]
             }
@@ -125,6 +130,7 @@ pub fn describe(state: &StateDir, name: &VolumeName, report: &VolumeReport, rate
             if resting.temporary {
                 text = format!("volume '{name}' was temporary, and its daemon died: braid forget {name}\n");
             }
+            text += &left_behind(resting);
             let mut table = Table::new(&["device", "class", "model", ">size", "path"]);
             for (place, device) in resting.devices.iter().enumerate() {
                 let model = device.model.clone().unwrap_or_else(|| "-".to_owned());
@@ -136,6 +142,21 @@ pub fn describe(state: &StateDir, name: &VolumeName, report: &VolumeReport, rate
             text + &table.render("  ")
         }
     }
+}
+
+/// How the last daemon ended, and what to remove that it left; nothing if all is well.
+fn left_behind(resting: &RestingReport) -> String {
+    let (name, mut text) = (&resting.name, String::new());
+    if resting.ended_unclean && !resting.temporary {
+        text += "  its last daemon ended without closing it, as after kill -9 or a power cut: what was not flushed may be lost\n";
+    }
+    for path in resting.dead_block_devices.iter().chain(&resting.dead_mounts) {
+        text += &format!("  DEAD: {}: every request to it fails\n", path.display());
+    }
+    if resting.is_attached_dead() {
+        text += &format!("  Remove what is dead: braid detach {name}\n");
+    }
+    text
 }
 
 fn head(status: &StatusReport) -> String {

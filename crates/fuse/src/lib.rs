@@ -38,15 +38,17 @@ mod filesystem;
 mod loop_device;
 mod memory;
 mod mounts;
+mod processes;
 mod protocol;
 mod reply;
 mod serve;
 mod server;
 
 pub use attach::{Attachment, LoopAttachment, Stale, stale};
-pub use connection::remove_dead_mounts;
+pub use connection::{is_dead_mount, remove_dead_mounts};
 pub use filesystem::{FileSystem, mount};
 pub use memory::{Unprotected, protect_from_reclaim};
 pub use mounts::{Use, uses};
+pub use processes::{Process, processes};
 pub use protocol::{HEAD as REQUEST_HEAD, describe_request};
 pub use server::Server;

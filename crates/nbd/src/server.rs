@@ -165,6 +165,11 @@ impl<E: Export> Server<E> {
         self.inner.counters.get()
     }
 
+    /// Who is connected: an address or a process for each connection, the first 100.
+    pub fn peers(&self) -> Vec<String> {
+        self.inner.sessions.borrow().iter().take(PEERS_SHOWN).map(|session| session.stream.peer()).collect()
+    }
+
     /// Serves a new connection, or refuses it.
     fn admit(&self, stream: Stream) {
         let inner = self.inner.clone();
@@ -307,6 +312,8 @@ fn facts_of(export: &impl Export, config: &ServerConfig) -> Facts {
 
 /// How long to wait where no connection can be accepted.
 const ACCEPT_AGAIN: Nanos = Nanos::from_millis(100);
+/// Connections that are named in one report.
+const PEERS_SHOWN: usize = 100;
 
 /// How late a connection may be closed after its time is over.
 const WATCH_INTERVAL: Nanos = Nanos::from_millis(250);

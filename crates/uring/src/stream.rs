@@ -7,6 +7,7 @@ use crate::Ring;
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, Shutdown, recv, sendmsg};
 use std::io::{self, IoSlice};
+use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 
 /// A connected stream socket, Unix or TCP. Closed when dropped.
@@ -26,6 +27,20 @@ impl Stream {
             rustix::net::sockopt::set_tcp_nodelay(&socket, true)?;
         }
         Ok(Stream { ring: ring.clone(), socket })
+    }
+
+    /// Who is at the other end: an address, or a process of this machine with its name.
+    pub fn peer(&self) -> String {
+        if let Ok(found) = rustix::net::sockopt::socket_peercred(&self.socket) {
+            let process = found.pid.as_raw_nonzero();
+            let name = std::fs::read_to_string(format!("/proc/{process}/comm")).unwrap_or_default();
+            if rustix::net::sockopt::socket_domain(&self.socket) == Ok(rustix::net::AddressFamily::UNIX) {
+                return format!("process {process} ({})", name.trim());
+            }
+        }
+        let address = rustix::net::getpeername(&self.socket).ok().flatten();
+        let address = address.and_then(|address| SocketAddr::try_from(address).ok());
+        address.map_or_else(|| "unknown".to_owned(), |address| address.to_string())
     }
 
     /// Receives what is there: `None` if that is nothing yet, `Some(0)` at the end (or for no room in `into`).

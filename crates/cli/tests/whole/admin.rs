@@ -86,7 +86,7 @@ fn stop_waits_for_a_limited_time_and_reports_the_outcome() {
     let path = daemon.uri.split("socket=").nth(1).unwrap().to_owned();
     let _idle = UnixStream::connect(path).unwrap();
     let started = Instant::now();
-    assert_eq!(machine.json(&["stop", "vault"])["stopped"], true);
+    assert_eq!(machine.json(&["stop", "vault", "--force"])["stopped"], true);
     assert!(started.elapsed() < Duration::from_secs(20), "{:?}", started.elapsed());
     assert_eq!(daemon.wait().status, 0);
     machine.refused(&["stop", "vault"], "not_served", &["vault"]);

@@ -96,7 +96,7 @@ fn a_daemon_that_is_told_to_stop_unmounts_what_lies_on_its_volume() {
         machine.ok(&["attach", "vault", "--mount", "mnt"]);
         assert_eq!(std::fs::read_to_string(machine.path("mnt/letter")).unwrap(), letter);
     }
-    machine.ok(&["stop", "vault"]);
+    machine.ok(&["stop", "vault", "--force"]);
     assert_eq!(daemon.wait().status, 0);
     assert_eq!(machine.json(&["check", "vault"])["clean"], true);
 }

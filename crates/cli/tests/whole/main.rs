@@ -32,4 +32,5 @@ mod replace;
 mod simulate;
 mod status;
 mod trace;
+mod users;
 mod vanished;

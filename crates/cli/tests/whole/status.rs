@@ -19,7 +19,17 @@ fn status_counts_what_guests_did() {
     let (ssd, hdd) = ("a.img,size=64MiB,model=x25-m", "b.img,size=64MiB,model=mba3073");
     machine.ok(&["create", "vault", "--ssd", ssd, "--hdd", hdd]);
     let resting = machine.json(&["status", "vault"]);
-    assert_eq!(keys(&resting), ["devices", "name", "served", "temporary", "uuid"]);
+    let told = [
+        "dead_block_devices",
+        "dead_mounts",
+        "devices",
+        "ended_unclean",
+        "name",
+        "served",
+        "temporary",
+        "uuid",
+    ];
+    assert_eq!(keys(&resting), told);
     let daemon = machine.serve(&["vault"]);
     qemu_io_ok(&daemon.uri, &["write -P 1 0 1M", "read -P 1 0 1M", "flush"]);
     let status = machine.json(&["status", "vault"]);

@@ -2,10 +2,11 @@
 
 use crate::admin::protocol::{Envelope, LONGEST_REPLY, PROTOCOL_VERSION, Reply, Request};
 use crate::device::spec::DeviceSpec;
-use crate::report::types::{ExplainReport, RestingReport, StatusReport, VolumeReport};
+use crate::report::resting::resting_report;
+use crate::report::types::{ExplainReport, StatusReport, VolumeReport};
 use crate::serve::devices::AddReport;
 use crate::volume::replace::ReplaceReport;
-use crate::volume::state_dir::{StateDir, VolumeName, VolumeRecord};
+use crate::volume::state_dir::{StateDir, VolumeName};
 use crate::{Error, ErrorKind, PolicyReport, Result};
 use braid_base::{Bytes, DeviceId};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -190,9 +191,7 @@ pub fn volume_report(state: &StateDir, name: &VolumeName) -> Result<VolumeReport
     match Client::connect(state, name) {
         Ok(mut client) => Ok(VolumeReport::Served(Box::new(client.status()?))),
         Err(error) if error.kind() == ErrorKind::NotServed => {
-            let VolumeRecord { name, uuid, temporary, devices, .. } = state.load(name)?;
-            let name = name.to_string();
-            Ok(VolumeReport::Resting(RestingReport { name, served: false, uuid, temporary, devices }))
+            Ok(VolumeReport::Resting(resting_report(state, name)?))
         }
         Err(error) => Err(error),
     }

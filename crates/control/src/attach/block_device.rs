@@ -6,7 +6,7 @@ use crate::admin::protocol::{AttachReply, Request};
 use crate::device::adopted;
 use crate::volume::state_dir::{StateDir, VolumeName};
 use crate::{Error, ErrorKind, Result};
-use braid_fuse::{Attachment, LoopAttachment, Use, mount, remove_dead_mounts, uses};
+use braid_fuse::{Attachment, LoopAttachment, Use, mount, processes, remove_dead_mounts, stale, uses};
 use rustix::io::Errno;
 use rustix::mount::UnmountFlags;
 use serde::{Deserialize, Serialize};
@@ -49,6 +49,9 @@ pub fn attach(state: &StateDir, name: &VolumeName, directory: Option<&Path>) -> 
         ));
     }
     let AttachReply { directory: served, .. } = client.call(Request::Attach)?;
+    if let Some(directory) = directory {
+        refuse_dead_mounts(name, &served, directory)?;
+    }
     let record = state.load(name)?;
     let disk = record.adopted().and_then(|(_, disk)| disk.path.as_deref());
     let attachment = LoopAttachment::new(&served)?.with_sector(disk.and_then(adopted::sector));
@@ -65,6 +68,21 @@ pub fn attach(state: &StateDir, name: &VolumeName, directory: Option<&Path>) -> 
         mounted_on,
         file_system,
     })
+}
+
+/// Refuses to mount on or beside what an earlier daemon left mounted: the new mount would hide the dead one, and a file system such as XFS is
+/// not mounted twice.
+fn refuse_dead_mounts(name: &VolumeName, served: &Path, directory: &Path) -> Result<()> {
+    for left in stale(served)? {
+        if let Some(Use::Mounted(point)) = left.uses.iter().find(|used| matches!(used, Use::Mounted(_))) {
+            let (device, point, wanted) = (left.device.display(), point.display(), directory.display());
+            let problem = format!(
+                "an earlier daemon of volume '{name}' ended while {device} was mounted on {point}, where every request fails: braid detach {name},                  then braid attach {name} --mount {wanted}"
+            );
+            return Err(Error::new(ErrorKind::Busy, problem));
+        }
+    }
+    Ok(())
 }
 
 /// A volume that is no block device any more.
@@ -89,10 +107,16 @@ pub fn detach(state: &StateDir, name: &VolumeName) -> Result<Detached> {
     let directory = state.mount_dir(name);
     let attachment = LoopAttachment::new(&directory)?;
     let mut unmounted = Vec::new();
-    for device in attachment.all_devices()? {
-        unmounted.extend(unmount_all(&device)?);
+    let devices = attachment.all_devices()?;
+    for device in &devices {
+        unmounted.extend(unmount_all(device)?);
     }
     let removed = attachment.detach();
+    if let (Some(device), Err(error)) = (devices.first(), &removed) {
+        let users: Vec<String> = processes(device)?.iter().map(|process| format!("{process}")).collect();
+        let users = if users.is_empty() { String::new() } else { format!(" ({})", users.join(", ")) };
+        return Err(Error::new(ErrorKind::Busy, format!("{error}{users}")));
+    }
     let served = match Client::connect(state, name) {
         Ok(mut client) => client.call::<serde_json::Value>(Request::Detach).map(|_| true)?,
         Err(error) if error.kind() == ErrorKind::NotServed => false,
@@ -118,11 +142,16 @@ fn unmount_all(device: &Path) -> Result<Vec<PathBuf>> {
     }) {
         unmount(&point).map_err(|error| {
             sync_file_system(&point);
-            let (device, shown) = (device.display(), point.display());
-            let remedy = format!("`fuser -vm {shown}` shows the processes that use it");
+            let shown = point.display();
+            let users = processes(device).unwrap_or_default();
+            let users: Vec<String> = users.iter().map(|process| process.to_string()).collect();
+            let remedy = match users.is_empty() {
+                true => format!("`fuser -vm {shown}` shows the processes that use it"),
+                false => format!("{} uses it (`fuser -vm {shown}`)", users.join(", ")),
+            };
             Error::new(
                 ErrorKind::Busy,
-                format!("{device} is mounted on {shown}: unmounting it: {error}: {remedy}"),
+                format!("{} is mounted on {shown}: unmounting it: {error}: {remedy}", device.display()),
             )
         })?;
         unmounted.push(point);

@@ -2,3 +2,4 @@
 
 pub(crate) mod block_device;
 pub(crate) mod file;
+pub(crate) mod users;

@@ -31,6 +31,7 @@ pub(crate) fn status_report(name: &str, uptime: Nanos, status: Status, members: 
         uptime_seconds: uptime.as_secs_f64(),
         nbd_uris: Vec::new(),
         nbd_connections: 0,
+        nbd_clients: Vec::new(),
         attached_file: None,
         policy: status.policy,
         size_bytes: status.shape.volume_size.0,

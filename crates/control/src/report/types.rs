@@ -25,6 +25,9 @@ pub struct StatusReport {
     pub nbd_uris: Vec<String>,
     /// NBD connections that are open.
     pub nbd_connections: u64,
+    /// Who they are, the first 100: addresses, or processes of this machine.
+    #[serde(default)]
+    pub nbd_clients: Vec<String>,
     /// The file that is the volume, where it is attached.
     pub attached_file: Option<PathBuf>,
     /// The policy with its settings, as `name,key=value,…`.
@@ -120,8 +123,29 @@ pub struct RestingReport {
     pub uuid: String,
     /// Made by `serve --temporary`, whose daemon died.
     pub temporary: bool,
+    /// Whether its last daemon ended without closing the volume: it was killed, or the machine failed.
+    #[serde(default)]
+    pub ended_unclean: bool,
+    /// Block devices that this daemon left behind: every request to one fails.
+    #[serde(default)]
+    pub dead_block_devices: Vec<PathBuf>,
+    /// What is mounted on these, and the dead file beneath them.
+    #[serde(default)]
+    pub dead_mounts: Vec<PathBuf>,
     /// Its devices, by place, as they were when it was noted.
     pub devices: Vec<DeviceRecord>,
+}
+
+impl RestingReport {
+    /// Whether a daemon that ended has left mounts or block devices behind.
+    pub fn is_attached_dead(&self) -> bool {
+        !self.dead_block_devices.is_empty() || !self.dead_mounts.is_empty()
+    }
+
+    /// The exit status that says so to scripts: 3 if what was mounted from the volume is dead.
+    pub fn exit_status(&self) -> u8 {
+        if self.is_attached_dead() { 3 } else { 0 }
+    }
 }
 
 /// A volume, served or not: `served` tells which.

@@ -146,12 +146,20 @@ pub fn serve(
         let problem = format!("volume '{name}' was temporary, and its daemon died: braid forget {name}");
         return Err(Error::new(ErrorKind::Invalid, problem));
     }
-    let _lock = VolumeLock::take(state, name, "served")?;
-    in_world(async |world| {
+    let mut lock = VolumeLock::take(state, name, "served")?;
+    let served = in_world(async |world| {
         let doors = Doors::bind(&world.ring, state, name, options)?;
         let members = open_members(&world.ring, &record).await?;
+        let ready = |told: &Ready| {
+            lock.note_open();
+            ready(told);
+        };
         run(world, state, &record, members, doors, ready).await
-    })
+    });
+    if served.is_ok() {
+        lock.note_closed();
+    }
+    served
 }
 
 /// Makes a volume, serves it until the process is told to stop, and removes what was made. Devices may be memory. It takes the
@@ -369,6 +377,7 @@ impl Daemon {
         StatusReport {
             nbd_uris: self.nbd_uris.clone(),
             nbd_connections: self.nbd.counters().open,
+            nbd_clients: self.nbd.peers(),
             attached_file: self.attachment.file(),
             ..status_report(self.name.as_str(), uptime, self.volume.status(), &self.members.borrow())
         }

@@ -1,8 +1,10 @@
 //! `braid import`: a volume is found from its devices alone, and its name noted here. And `braid forget`, the opposite.
 
+use crate::device::claims::refuse_adopted;
 use crate::device::open::look;
 use crate::device::spec::Storage;
 use crate::model::library::{self, OwnModels};
+use crate::report::resting::left_behind;
 use crate::serve::ring::on_ring;
 use crate::volume::check::CheckReport;
 use crate::volume::create::remove_made;
@@ -66,6 +68,9 @@ pub fn import(
                 header.name
             );
             return Err(Error::new(ErrorKind::Unsupported, problem));
+        }
+        for (path, header) in paths.iter().zip(&headers) {
+            refuse_adopted(state, path, &header.volume.to_string())?;
         }
         let (header, members) = open_paths(ring, &paths, &own).await?;
         let found = braid_engine::check(ring, handles(&members), &names(&members), None).await?;
@@ -167,6 +172,7 @@ pub fn forget(state: &StateDir, name: &VolumeName) -> Result<()> {
         return state.load(name).map(drop);
     }
     let _lock = VolumeLock::take(state, name, "forgotten")?;
+    refuse_left_behind(state, name)?;
     if let Ok(record) = state.load(name) {
         forget_adopted(state, &record)?;
     }
@@ -178,6 +184,17 @@ pub fn forget(state: &StateDir, name: &VolumeName) -> Result<()> {
         remove_made(&record);
     }
     state.remove(name)
+}
+
+/// Without the name, no command would find what a killed daemon left behind.
+fn refuse_left_behind(state: &StateDir, name: &VolumeName) -> Result<()> {
+    let (devices, mounts) = left_behind(state, name);
+    let Some(first) = devices.iter().chain(&mounts).next() else { return Ok(()) };
+    let problem = format!(
+        "the daemon of volume '{name}' ended and left {} behind, where every request fails: braid detach {name}, then forget it",
+        first.display()
+    );
+    Err(Error::new(ErrorKind::Busy, problem))
 }
 
 /// The record of a volume on an adopted disk goes with its name, once no SSD holds what the disk lacks.

@@ -13,8 +13,14 @@ use std::path::Path;
 /// The lock of a volume, held until dropped.
 #[derive(Debug)]
 pub(crate) struct VolumeLock {
-    _file: Option<File>,
+    file: Option<File>,
+    /// What the file says once the lock is given back.
+    leaves: String,
+    is_shared: bool,
 }
+
+/// The word of a daemon that has the volume open. If the file says this and nobody has the lock, the daemon did not close the volume.
+const SERVING: &str = "serving";
 
 impl VolumeLock {
     /// Takes the lock of a volume; `verb` says what for: `served`, `created`.
@@ -29,10 +35,30 @@ impl VolumeLock {
         options.read(true).write(true).create(true).truncate(false).mode(0o600);
         let mut file = open_file(&options, &path).map_err(|e| refused(state, &path, &e))?;
         lock(state, name, &path, &mut file, FlockOperation::NonBlockingLockExclusive)?;
+        // What a killed daemon has left is told until the volume is served again.
+        let before = text_of(&mut file).map_err(|e| failed(&e))?;
+        let leaves = if before.starts_with(SERVING) { before } else { String::new() };
         let holder = format!("{verb} {}\n", std::process::id());
-        let written = file.set_len(0).and_then(|()| file.write_all(holder.as_bytes()));
-        written.map_err(|e| failed(&e))?;
-        Ok(VolumeLock { _file: Some(file) })
+        write(&mut file, &holder).map_err(|e| failed(&e))?;
+        Ok(VolumeLock { file: Some(file), leaves, is_shared: false })
+    }
+
+    /// Notes that the volume is open, until [`VolumeLock::note_closed`].
+    pub fn note_open(&mut self) {
+        self.leaves = format!("{SERVING} {}\n", std::process::id());
+        self.write(&self.leaves.clone());
+    }
+
+    /// Notes that the volume was closed as it should be.
+    pub fn note_closed(&mut self) {
+        self.leaves.clear();
+    }
+
+    /// The text is for people: that it cannot be written is no reason to fail.
+    fn write(&mut self, text: &str) {
+        if let Some(Err(error)) = self.file.as_mut().map(|file| write(file, text)) {
+            tracing::warn!("the lock file cannot be written: {error}");
+        }
     }
 
     /// Keeps others from changing a volume that is only read. Needs no right to write, and shares the lock with other
@@ -43,12 +69,43 @@ impl VolumeLock {
     pub fn share(state: &StateDir, name: &VolumeName) -> Result<VolumeLock> {
         let path = state.lock_file(name);
         let mut file = match open_file(OpenOptions::new().read(true), &path) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(VolumeLock { _file: None }),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                return Ok(VolumeLock { file: None, leaves: String::new(), is_shared: true });
+            }
             opened => opened.map_err(|e| refused(state, &path, &e))?,
         };
         lock(state, name, &path, &mut file, FlockOperation::NonBlockingLockShared)?;
-        Ok(VolumeLock { _file: Some(file) })
+        Ok(VolumeLock { file: Some(file), leaves: String::new(), is_shared: true })
     }
+}
+
+impl Drop for VolumeLock {
+    fn drop(&mut self) {
+        if !self.is_shared {
+            self.write(&self.leaves.clone());
+        }
+    }
+}
+
+/// Whether the last daemon of a volume that nobody serves ended without closing the volume.
+pub(crate) fn ended_unclean(state: &StateDir, name: &VolumeName) -> bool {
+    std::fs::read_to_string(state.lock_file(name)).is_ok_and(|text| text.starts_with(SERVING))
+}
+
+fn text_of(file: &mut File) -> io::Result<String> {
+    let mut text = Vec::new();
+    file.seek(SeekFrom::Start(0))?;
+    (&*file).take(LONGEST_TEXT).read_to_end(&mut text)?;
+    Ok(String::from_utf8_lossy(&text).into_owned())
+}
+
+/// Far more than a verb and a number.
+const LONGEST_TEXT: u64 = 256;
+
+fn write(file: &mut File, text: &str) -> io::Result<()> {
+    file.set_len(0)?;
+    file.seek(SeekFrom::Start(0))?;
+    file.write_all(text.as_bytes())
 }
 
 /// Opens a regular file. A symbolic link is refused: a user that may write to the directory could point it at any file.
@@ -84,10 +141,10 @@ fn lock(
 }
 
 fn held(name: &VolumeName, file: &mut File) -> Error {
-    let mut text = String::new();
-    let read = file.seek(SeekFrom::Start(0)).and_then(|_| file.read_to_string(&mut text));
-    let (verb, process) = match (read, text.trim().split_once(' ')) {
-        (Ok(_), Some((verb, process))) => (verb.to_owned(), format!("process {process}")),
+    let text = text_of(file).unwrap_or_default();
+    let (verb, process) = match text.trim().split_once(' ') {
+        Some((SERVING, process)) => ("served".to_owned(), format!("process {process}")),
+        Some((verb, process)) => (verb.to_owned(), format!("process {process}")),
         _ => ("worked on".to_owned(), "another process".to_owned()),
     };
     let remedy =
@@ -114,6 +171,27 @@ mod tests {
         }
         drop(lock);
         VolumeLock::take(&state, &name, "checked").unwrap();
+    }
+
+    /// `status` said of a volume whose daemon was killed what it says of one that was stopped.
+    #[test]
+    fn an_end_without_a_closed_volume_is_told_until_it_is_closed() {
+        let dir = tempfile::tempdir().unwrap();
+        let (state, name) = (StateDir::new(dir.path()).unwrap(), "vault".parse().unwrap());
+        let mut lock = VolumeLock::take(&state, &name, "served").unwrap();
+        lock.note_open();
+        assert!(VolumeLock::take(&state, &name, "checked").unwrap_err().to_string().contains("served"));
+        drop(lock);
+        assert!(ended_unclean(&state, &name));
+        // One that is refused, and another command.
+        drop(VolumeLock::take(&state, &name, "served").unwrap());
+        drop(VolumeLock::take(&state, &name, "checked").unwrap());
+        assert!(ended_unclean(&state, &name));
+        let mut lock = VolumeLock::take(&state, &name, "served").unwrap();
+        lock.note_open();
+        lock.note_closed();
+        drop(lock);
+        assert!(!ended_unclean(&state, &name));
     }
 
     #[test]

@@ -1,0 +1,148 @@
+//! Commands that take service away ask first who uses it, and what a killed daemon leaves is told and can be removed.
+
+use crate::machine::{Machine, client, have, have_block_devices, qemu_io_ok};
+use crate::replace::wait_until;
+use std::process::{Command, Stdio};
+
+/// `detach` refused while a programme used the volume; `stop` ended the daemon all the same, after 12 seconds, and what the
+/// programme had not synced was lost.
+#[test]
+fn stop_refuses_while_something_uses_the_block_device_and_names_the_user() {
+    if !have_block_devices() || !have(&["mkfs.ext4"]) {
+        return;
+    }
+    let machine = Machine::new();
+    let mut daemon = machine.serve_mounted("vault");
+    machine.refused(&["stop", "vault"], "busy", &["vault", "mnt", "--force"]);
+    std::fs::write(machine.path("mnt/letter"), "dear reader").unwrap();
+    let letter = std::fs::File::open(machine.path("mnt/letter")).unwrap();
+    let mut reader = Command::new("sleep").arg("300").stdin(Stdio::from(letter)).spawn().unwrap();
+    let process = format!("process {} (sleep)", reader.id());
+    machine.refused(&["stop", "vault"], "busy", &["mnt", &process]);
+    machine.refused(&["detach", "vault"], "busy", &["mnt", &process]);
+    reader.kill().unwrap();
+    reader.wait().unwrap();
+    // Still there, and whole.
+    assert_eq!(std::fs::read_to_string(machine.path("mnt/letter")).unwrap(), "dear reader");
+    machine.ok(&["stop", "vault", "--force"]);
+    assert_eq!(daemon.wait().status, 0);
+    // A programme that has the block device itself open; then a block device that nobody uses.
+    let mut daemon = machine.serve(&["vault"]);
+    let device = machine.ok(&["attach", "vault"]).trim().to_owned();
+    let mut reader =
+        Command::new("sleep").arg("300").stdin(std::fs::File::open(&device).unwrap()).spawn().unwrap();
+    let process = format!("process {} (sleep)", reader.id());
+    machine.refused(&["stop", "vault"], "busy", &[&process]);
+    reader.kill().unwrap();
+    reader.wait().unwrap();
+    machine.ok(&["stop", "vault"]);
+    assert_eq!(daemon.wait().status, 0);
+}
+
+#[test]
+fn stop_refuses_while_the_volume_is_swap_space() {
+    if !have_block_devices() || !have(&["mkswap", "swapon", "swapoff"]) {
+        return;
+    }
+    let machine = Machine::new();
+    machine.create("vault", &[]);
+    let daemon = machine.serve(&["vault"]);
+    let device = machine.ok(&["attach", "vault"]).trim().to_owned();
+    client("mkswap", &[&device]);
+    let swapped = Command::new("swapon").arg(&device).stderr(Stdio::null()).status().unwrap();
+    if !swapped.success() {
+        _ = crate::machine::skip("this machine allows no swap space");
+        return;
+    }
+    let refused = std::panic::catch_unwind(|| {
+        machine.refused(&["stop", "vault"], "busy", &[&device, "swap", "--force"]);
+        machine.refused(&["detach", "vault"], "busy", &[&device, "swap"]);
+    });
+    client("swapoff", &[&device]);
+    assert!(refused.is_ok(), "stop did not name the swap space");
+    machine.ok(&["stop", "vault"]);
+    drop(daemon);
+}
+
+#[test]
+fn stop_refuses_while_clients_are_connected_and_names_them() {
+    if !have(&["qemu-io"]) {
+        return;
+    }
+    let machine = Machine::new();
+    machine.create("vault", &[]);
+    let mut daemon = machine.serve(&["vault", "--nbd", "127.0.0.1:0", "--nbd", "unix:nbd.sock"]);
+    let uris: Vec<&str> = daemon.uri.split(' ').collect();
+    let connect = |uri: &str| {
+        let mut command = Command::new("qemu-io");
+        command.args(["-f", "raw", uri]).stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap()
+    };
+    let mut clients: Vec<_> = uris.iter().map(|uri| connect(uri)).collect();
+    let connected =
+        |count: f64| crate::machine::number(&machine.json(&["status", "vault"]), "nbd_connections") == count;
+    wait_until("both are connected", || connected(2.0));
+    let local = clients[1].id().to_string();
+    machine.refused(&["stop", "vault"], "busy", &["127.0.0.1:", &local, "qemu-io", "--force"]);
+    for client in &mut clients {
+        drop(client.stdin.take());
+        client.wait().unwrap();
+    }
+    // They have just left.
+    machine.ok(&["stop", "vault"]);
+    assert_eq!(daemon.wait().status, 0);
+    // Forced, and by the signal that asks nobody.
+    for forced in [true, false] {
+        let mut daemon = machine.serve(&["vault"]);
+        let mut client = connect(&daemon.uri);
+        wait_until("it is connected", || connected(1.0));
+        let ended = match forced {
+            true => {
+                machine.ok(&["stop", "vault", "--force"]);
+                daemon.wait()
+            }
+            false => daemon.terminate(),
+        };
+        assert_eq!(ended.status, 0, "{ended:?}");
+        drop(client.stdin.take());
+        client.wait().unwrap();
+    }
+}
+
+/// `status` said "not served" and 0 of a volume whose mounted file system was dead, and `attach --mount` mounted over it.
+#[test]
+fn a_killed_daemon_and_what_it_leaves_are_told_with_the_command_that_removes_it() {
+    if !have_block_devices() || !have(&["mkfs.ext4", "qemu-io"]) {
+        return;
+    }
+    let machine = Machine::new();
+    let daemon = machine.serve_mounted("vault");
+    daemon.kill();
+    while std::fs::metadata(machine.state().join("vault/mount/volume")).is_ok() {
+        std::thread::yield_now();
+    }
+    wait_until("the daemon is gone", || machine.braid(&["status", "vault"]).stdout.contains("not served"));
+    let status = machine.braid(&["status", "vault"]);
+    assert_eq!(status.status, 3, "{status:?}");
+    for named in ["without closing", "/dev/loop", "mnt", "braid detach vault"] {
+        assert!(status.stdout.contains(named), "{named}: {status:?}");
+    }
+    assert!(machine.ok(&["status"]).contains("DEAD MOUNT"));
+    machine.refused(&["forget", "vault"], "busy", &["braid detach vault"]);
+    let daemon = machine.serve(&["vault"]);
+    machine.refused(&["attach", "vault", "--mount", "mnt"], "busy", &["mnt", "braid detach vault"]);
+    machine.ok(&["detach", "vault"]);
+    machine.ok(&["attach", "vault", "--mount", "mnt"]);
+    machine.ok(&["detach", "vault"]);
+    assert_eq!(daemon.terminate().status, 0);
+    let status = machine.braid(&["status", "vault"]);
+    assert!(status.status == 0 && !status.stdout.contains("without closing"), "{status:?}");
+    // Without a block device, the end alone is told.
+    let daemon = machine.serve(&["vault"]);
+    qemu_io_ok(&daemon.uri, &["write -P 5 32M 1M", "flush"]);
+    daemon.kill();
+    // The kernel closes the sockets of a killed daemon a little later.
+    wait_until("the daemon is gone", || machine.braid(&["status", "vault"]).stdout.contains("not served"));
+    let status = machine.braid(&["status", "vault"]);
+    assert!(status.status == 0 && status.stdout.contains("without closing"), "{status:?}");
+    machine.ok(&["forget", "vault"]);
+}

@@ -1,0 +1,67 @@
+//! Who uses a served volume. A command that ends the service asks first, names the users, and goes on only if the administrator
+//! forces it.
+
+use crate::admin::client::Client;
+use crate::attach::block_device::attached_device;
+use crate::volume::state_dir::{StateDir, VolumeName};
+use crate::{Error, ErrorKind, Result};
+use braid_fuse::{processes, uses};
+use std::time::{Duration, Instant};
+
+/// How long a client of NBD may take to leave that has just ended: its connection is closed a moment later.
+const LAST_GOODBYE: Duration = Duration::from_millis(500);
+/// How often is asked whether it has left.
+const ASK_AGAIN: Duration = Duration::from_millis(20);
+/// Users that a message names.
+const NAMED: usize = 10;
+
+/// Has the daemon of a volume stop, and waits until the volume is closed. Refused while something uses the volume, unless that is
+/// forced: then mounts and clients get ten seconds, and lose what they have not synced.
+///
+/// # Errors
+/// `Busy`: names the mounts, swap space, programmes and NBD clients. `Unsafe` if the volume could not be closed.
+pub fn stop(state: &StateDir, name: &VolumeName, forced: bool) -> Result<()> {
+    let mut client = Client::connect(state, name)?;
+    if !forced {
+        let users = users(state, name, &mut client)?;
+        if !users.is_empty() {
+            return Err(in_use(name, &users));
+        }
+    }
+    client.stop()
+}
+
+fn in_use(name: &VolumeName, users: &[String]) -> Error {
+    let more = match users.len().saturating_sub(NAMED) {
+        0 => String::new(),
+        more => format!(", and {more} more"),
+    };
+    let named = users[..users.len().min(NAMED)].join(", ");
+    let problem = format!(
+        "volume '{name}' is in use: {named}{more}; end that first, or take the volume away from its users, who lose what they have not \
+         synced: braid stop {name} --force"
+    );
+    Error::new(ErrorKind::Busy, problem)
+}
+
+/// Who uses the volume, each as a part of a sentence.
+fn users(state: &StateDir, name: &VolumeName, client: &mut Client) -> Result<Vec<String>> {
+    let mut users = Vec::new();
+    if let Some(device) = attached_device(state, name) {
+        users.extend(uses(&device)?.iter().map(|used| format!("{} is {used}", device.display())));
+        users.extend(processes(&device)?.iter().map(|process| format!("{process} has it open")));
+    }
+    users.extend(nbd_clients(client)?);
+    Ok(users)
+}
+
+fn nbd_clients(client: &mut Client) -> Result<Vec<String>> {
+    let start = Instant::now();
+    loop {
+        let clients = client.status()?.nbd_clients;
+        if clients.is_empty() || start.elapsed() >= LAST_GOODBYE {
+            return Ok(clients.iter().map(|peer| format!("NBD client {peer}")).collect());
+        }
+        std::thread::sleep(ASK_AGAIN);
+    }
+}

@@ -1,0 +1,39 @@
+//! What can be told of a volume that nobody serves: its record, how its last daemon ended, and what that daemon left behind.
+
+use crate::Result;
+use crate::report::types::RestingReport;
+use crate::volume::lock::ended_unclean;
+use crate::volume::state_dir::{StateDir, VolumeName, VolumeRecord};
+use braid_fuse::{Use, is_dead_mount, stale};
+use std::path::PathBuf;
+
+/// The report of a volume that is not served.
+pub(crate) fn resting_report(state: &StateDir, name: &VolumeName) -> Result<RestingReport> {
+    let VolumeRecord { name, uuid, temporary, devices, .. } = state.load(name)?;
+    let (dead_block_devices, dead_mounts) = left_behind(state, &name);
+    Ok(RestingReport {
+        ended_unclean: ended_unclean(state, &name),
+        name: name.to_string(),
+        served: false,
+        uuid,
+        temporary,
+        dead_block_devices,
+        dead_mounts,
+        devices,
+    })
+}
+
+/// Block devices and mounts of a daemon that has ended, as far as this user may see them.
+pub(crate) fn left_behind(state: &StateDir, name: &VolumeName) -> (Vec<PathBuf>, Vec<PathBuf>) {
+    let directory = state.mount_dir(name);
+    let (mut devices, mut mounts) = (Vec::new(), Vec::new());
+    for left in stale(&directory).unwrap_or_default() {
+        mounts.extend(left.uses.into_iter().filter_map(|used| match used {
+            Use::Mounted(point) => Some(point),
+            Use::Swap | Use::Holder(_) => None,
+        }));
+        devices.push(left.device);
+    }
+    mounts.extend(is_dead_mount(&directory).then_some(directory));
+    (devices, mounts)
+}

@@ -1,0 +1,83 @@
+//! Which programmes use a block device, as `/proc` shows them: those that have it open, and those that have something open on a file
+//! system that is mounted from it.
+
+use crate::mounts::mounts;
+use braid_engine::Result;
+use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
+use std::fmt;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// A programme that runs.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Process {
+    /// Its number.
+    pub id: u32,
+    /// Its name.
+    pub name: String,
+}
+
+impl fmt::Display for Process {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "process {} ({})", self.id, self.name)
+    }
+}
+
+/// The programmes that use a block device or what is mounted on it, as far as this process may see; this process itself is left out.
+///
+/// # Errors
+/// If the kernel does not show its mounts.
+pub fn processes(device: &Path) -> Result<Vec<Process>> {
+    let own = number_of(device);
+    let mounted: Vec<_> = mounts()?.into_iter().filter(|mount| mount.source == device).collect();
+    let is_used = |link: &Path| {
+        let Some((lies_on, is)) = numbers(link) else { return false };
+        let is_there = |point: &Path| fs::read_link(link).is_ok_and(|target| target.starts_with(point));
+        Some(is) == own.filter(|own| *own != (0, 0))
+            || mounted.iter().any(|mount| mount.device == lies_on || is_there(&mount.point))
+    };
+    let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let ids = processes.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    let using = ids.filter(|&id| id != std::process::id() && links(id).iter().any(|link| is_used(link)));
+    Ok(using.map(|id| Process { id, name: name_of(id) }).collect())
+}
+
+/// What leads from a process to files: those that are open, where it stands, and its programme.
+fn links(id: u32) -> Vec<PathBuf> {
+    let process = PathBuf::from(format!("/proc/{id}"));
+    let open = fs::read_dir(process.join("fd")).into_iter().flatten().flatten().map(|entry| entry.path());
+    open.chain(["cwd", "root", "exe"].map(|name| process.join(name))).collect()
+}
+
+fn name_of(id: u32) -> String {
+    fs::read_to_string(format!("/proc/{id}/comm")).unwrap_or_default().trim().to_owned()
+}
+
+/// The numbers of the file system that a file lies on, and of the device that the file is. Asks no server of a file system.
+fn numbers(link: &Path) -> Option<((u32, u32), (u32, u32))> {
+    let found = statx(CWD, link, AtFlags::STATX_DONT_SYNC, StatxFlags::TYPE).ok()?;
+    Some(((found.stx_dev_major, found.stx_dev_minor), (found.stx_rdev_major, found.stx_rdev_minor)))
+}
+
+fn number_of(device: &Path) -> Option<(u32, u32)> {
+    numbers(device).map(|(_, is)| is)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::{Command, Stdio};
+
+    #[test]
+    fn a_programme_that_has_a_device_open_is_named() {
+        let mut child = Command::new("sleep")
+            .arg("60")
+            .stdin(fs::File::open("/dev/zero").map_or(Stdio::null(), Stdio::from))
+            .spawn()
+            .unwrap();
+        let found = processes(Path::new("/dev/zero")).unwrap();
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(found.contains(&Process { id: child.id(), name: "sleep".to_owned() }), "{found:?}");
+    }
+}
