@@ -51,7 +51,8 @@ pub struct Arguments {
     /// Give up what lies on a device, by its place: d1. With two copies it is brought up to date from the others: for
     /// halves of a mirror that were used apart, and old copies of devices. With one copy, the volume goes on without
     /// the device, for good: what lay there reads as errors, and blocks cached dirty there read as they were before.
-    /// If it had the journal (the first SSD), so does what was moved, freed or first written in its last 30 s
+    /// If it had the journal (the first SSD), so does what was moved, freed or first written in its last 30 s, and
+    /// what was overwritten then past a dirty block of another SSD
     #[arg(long, value_name = "DEVICE", value_parser = device_id)]
     distrust: Vec<DeviceId>,
     /// Write back what the SSD alone holds, though the adopted disk was changed while it was not served: that may destroy its file system

@@ -102,12 +102,20 @@ pub async fn check<R: Runtime, D: Device>(
     let mode = Mode::Strict;
     let disk = watched(rt, &members, look_at(&members, &superblock, clean, &lately)).await?;
     let changed_elsewhere = disk.as_ref().is_some_and(|disk| disk.has_changed);
-    let mut source = Source { members: &members, superblock: &superblock, mode, clean, changed_elsewhere };
+    let spans = watched(rt, &members, DirtySpans::load(&members, &superblock)).await?;
+    let mut source = Source {
+        members: &members,
+        superblock: &superblock,
+        mode,
+        clean,
+        changed_elsewhere,
+        dirty_spans: spans.as_ref(),
+    };
     watched(rt, &members, check_metadata(&mut source, &mut report, &lately)).await?;
     report.changed_elsewhere = changed_elsewhere;
     let is_ssd = |device: &&DeviceId| superblock.devices[device.index()].class == DeviceClass::Ssd;
     if let Some(&device) = newly_lost(&superblock, &lately).iter().find(is_ssd)
-        && let Some(spans) = watched(rt, &members, DirtySpans::load(&members, &superblock)).await?
+        && let Some(spans) = &spans
     {
         let ranges = spans.ranges(&Shape::of(&superblock));
         report.older = ranges.into_iter().map(|range| (device, range)).collect();

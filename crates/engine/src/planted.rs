@@ -116,6 +116,8 @@ pub enum Bug {
     ShrinkingDropsDirty,
     /// A block of an adopted disk becomes dirty before the record names its span.
     DirtySpanUnnamed,
+    /// Without the journal, a dirty entry of another SSD counts though the table of dirty spans does not name its span.
+    DirtyWithoutJournal,
     /// The SSD before an adopted disk is given up before what was written back from there is durable on the disk.
     AdoptedNotFlushed,
     /// The superblocks name the new places of metadata before these hold all of it.
@@ -137,7 +139,8 @@ impl Bug {
     pub const OF_DAMAGE: [Bug; 3] = [Bug::DamagedReadInPlace, Bug::WholeRecordedEarly, Bug::OneStatePage];
 
     /// Those of an adopted disk, which the loss of the SSD shows.
-    pub const OF_ADOPTION: [Bug; 2] = [Bug::DirtySpanUnnamed, Bug::AdoptedNotFlushed];
+    pub const OF_ADOPTION: [Bug; 3] =
+        [Bug::DirtySpanUnnamed, Bug::DirtyWithoutJournal, Bug::AdoptedNotFlushed];
 }
 
 #[cfg(feature = "planted")]

@@ -138,8 +138,14 @@ async fn refuse_if_needed<R: Runtime, D: Device>(
     let members = Member::all(superblock, devices.to_vec(), anew);
     let shape = Shape::of(superblock);
     let mut state = State::new(&shape, superblock);
-    let source =
-        Source { members: &members, superblock, mode: Mode::Strict, clean, changed_elsewhere: false };
+    let source = Source {
+        members: &members,
+        superblock,
+        mode: Mode::Strict,
+        clean,
+        changed_elsewhere: false,
+        dirty_spans: None,
+    };
     watched(rt, &members, recover(&source, &mut state)).await?;
     refuse_only_copies(&members, superblock, &shape, &state, lately)
 }

@@ -105,6 +105,16 @@ impl DirtySpans {
         runs.map(range).collect()
     }
 
+    /// Whether the device of the table is there. Without the table nothing is known of any span.
+    pub fn is_there(&self) -> bool {
+        self.place.is_some()
+    }
+
+    /// Whether a span may have dirty extra copies.
+    pub fn names(&self, span: SpanId) -> bool {
+        self.table.borrow().named.contains(&span)
+    }
+
     /// Begins a write, if the table names the span. `None` if it has to be written before, `Some(false)` if it cannot be.
     fn begin(&self, span: SpanId) -> Option<bool> {
         let mut table = self.table.borrow_mut();

@@ -12,6 +12,7 @@ mod cache_table;
 mod damage;
 mod pages;
 
+use crate::adopted::DirtySpans;
 use crate::copies::Member;
 use crate::epochs::PastState;
 use crate::journal::{Gap, Ring, rings};
@@ -44,7 +45,7 @@ pub struct Recovery {
     pub records: u64,
     /// Spans whose second copies may differ.
     pub spans: u32,
-    /// Clean extra copies that no longer count.
+    /// Extra copies that no longer count.
     pub extras_forgotten: u64,
     /// The volume is what it was then, which its disk alone was.
     pub adopted: Option<PastState>,
@@ -78,6 +79,8 @@ pub(crate) struct Source<'a, D> {
     pub clean: bool,
     /// Whether the adopted disk was changed while Braid did not serve it.
     pub changed_elsewhere: bool,
+    /// The table of dirty spans of a volume on an adopted disk.
+    pub dirty_spans: Option<&'a DirtySpans>,
 }
 
 /// What recovery hands to the volume.

@@ -98,7 +98,15 @@ impl<R: Runtime, D: Device> Volume<R, D> {
         let mut state = State::new(&shape, &superblock);
         let mode = if options.repair || new_image.is_some() { Mode::Repair } else { Mode::Strict };
         let changed_elsewhere = disk.as_ref().is_some_and(|disk| !disk.is_as_known());
-        let source = Source { members: &members, superblock: &superblock, mode, clean, changed_elsewhere };
+        let dirty = dirty_spans.as_ref();
+        let source = Source {
+            members: &members,
+            superblock: &superblock,
+            mode,
+            clean,
+            changed_elsewhere,
+            dirty_spans: dirty,
+        };
         let Recovered { ring, gaps, mut recovery } =
             watched(rt, &members, recover(&source, &mut state)).await?;
         if let Some(image) = new_image {

@@ -6,11 +6,15 @@
 //! Clean copies count all if the volume was shut down and no device is lacking. After an unclean stop those count whose span was clean: in
 //! any other, a write may have reached one of home and extra copy alone. The others are forgotten, and a checkpoint makes that durable
 //! before the volume serves: until then the spans say again that they are to be forgotten.
+//!
+//! If the device of the journal is lost, a dirty entry of another SSD's table describes the last checkpoint. On an adopted disk the entry counts only
+//! in a span that the table of dirty spans names. In any other span the block has been written back since, and the home may be newer.
 
 use super::damage::Damage;
 use super::pages::{GROUP, PAGE, read_group};
 use super::{Mode, Recovery, Source, corrupt};
 use crate::Result;
+use crate::adopted::DirtySpans;
 use crate::copies::Deadline;
 use crate::create::buffer;
 use crate::journal::cache_images;
@@ -37,7 +41,7 @@ pub(super) struct LoadedTables {
     misplaced: Vec<BlockId>,
     /// Which clean copies count.
     trust: Trust,
-    /// Clean copies that do not.
+    /// Copies that do not count.
     forgotten: u64,
 }
 
@@ -211,8 +215,17 @@ impl<D: Device> Reader<'_, D> {
 
     /// Keeps the entries of a page that count.
     fn take(&self, page: CachePage, entries: &Entries, state: &mut State, loaded: &mut LoadedTables) {
+        let spans = dirty_spans_without_journal(self.source);
+        let shape = Shape::of(self.source.superblock);
+        let span_of = |block: BlockId| shape.span_of(shape.range_of(block).extent);
         for &(slot, place, CacheEntry { block, dirty }) in entries {
-            if !dirty && loaded.trust == Trust::None {
+            let counts = match dirty {
+                true => {
+                    spans.is_none_or(|spans| spans.names(span_of(block))) || planted(Bug::DirtyWithoutJournal)
+                }
+                false => loaded.trust != Trust::None,
+            };
+            if !counts {
                 loaded.forgotten += 1;
                 state.tables.mark_stale(page);
                 continue;
@@ -354,6 +367,18 @@ impl LoadedTables {
     }
 }
 
+/// Whether the device is lost that had the only journal.
+fn lacks_journal<D: Device>(source: &Source<'_, D>) -> bool {
+    let journal = source.superblock.region(RegionKind::Journal, 0).map(|region| region.device);
+    let is_lost = |device: DeviceId| !source.members[device.index()].is_current();
+    source.superblock.copies == 1 && journal.is_some_and(is_lost)
+}
+
+/// The spans in which dirty entries count, if no journal tells which blocks are dirty. None if all entries count.
+fn dirty_spans_without_journal<'a, D: Device>(source: &Source<'a, D>) -> Option<&'a DirtySpans> {
+    source.dirty_spans.filter(|spans| spans.is_there() && lacks_journal(source))
+}
+
 /// Claims the extent slots that extra copies lie in, after those of extents. An extra copy in a place that is used twice, one of an extent
 /// without a home, and a block that has two of them are damage: a repair gives up the extent.
 pub(super) fn claim<D: Device>(
@@ -364,9 +389,7 @@ pub(super) fn claim<D: Device>(
 ) -> Result<()> {
     let (mut wrong, shape) = (loaded.misplaced, Shape::of(source.superblock));
     // Where the journal is lost with its device, pages may be of different times. What another page contradicts does not count.
-    let journal = source.superblock.region(RegionKind::Journal, 0).map(|region| region.device);
-    let is_lost = |device: DeviceId| !source.members[device.index()].is_current();
-    let may_differ = source.superblock.copies == 1 && journal.is_some_and(is_lost);
+    let may_differ = lacks_journal(source);
     let slots = state.extras.divided_slots();
     let is_claimed: Vec<bool> = slots.iter().map(|&slot| state.space.claim(slot)).collect();
     for (&slot, &is_claimed) in slots.iter().zip(&is_claimed) {

@@ -1,0 +1,196 @@
+//! An adopted disk behind two SSDs, of which the first has the journal, and one is lost. Without the journal, the cache table of the other SSD
+//! describes the last checkpoint.
+
+use crate::adopted::{
+    Adopted, DISK, SIZE, SSD, copies_of, dirty, disks, make, raw, scribble, seen, try_open,
+};
+use crate::chaos::Chaos;
+use crate::rig::filled;
+use braid_base::{Bytes, DeviceId, KIB, MIB, Nanos, Rng};
+use braid_engine::{Durability, ErrorKind, Export, OpenOptions};
+use braid_runtime::{Arena, Device, Runtime};
+use braid_sim::{Disk, DiskOptions, World};
+
+const RECORD: DeviceId = DeviceId(2);
+const OTHER: DeviceId = DeviceId(3);
+const WRITE_BACK: &str = "cache,mode=write-back,dirty-high=90%,dirty-low=80%";
+
+/// The disks of a volume with one SSD, and another SSD.
+fn four_disks(world: &World) -> Vec<Disk> {
+    let mut four = disks(world, SIZE);
+    four.push(Disk::new(world, DiskOptions::ssd(MIB * 8)));
+    four
+}
+
+fn run(seed: u64, test: impl AsyncFnOnce(World) + 'static) {
+    let world = World::new(seed);
+    let rt = world.clone();
+    world.block_on(async move { test(rt).await });
+    world.halt();
+}
+
+async fn overwrite(volume: &Adopted, expected: &mut [u8], value: u8) {
+    let bytes = filled(&Arena::new(MIB), MIB, value);
+    for at in (0..SIZE / MIB).map(|i| MIB * i) {
+        volume.write(at, &bytes, Durability::Volatile).await.expect("the devices are sound");
+        expected[at.as_usize()..(at + MIB).as_usize()].fill(value);
+    }
+    volume.flush().await.expect("the devices are sound");
+}
+
+async fn until_clean(world: &World, volume: &Adopted) {
+    while volume.status().extra_blocks.1 > 0 {
+        world.sleep(Nanos::from_millis(100)).await;
+    }
+}
+
+fn devices_but(disks: &[Disk], lost: DeviceId) -> Vec<Disk> {
+    disks.iter().enumerate().filter(|(i, _)| *i != lost.index()).map(|(_, disk)| disk.clone()).collect()
+}
+
+/// Blocks were dirty at the shutdown, then written back, and their spans were no longer named. A stream overwrote the range past the cache, and was flushed.
+/// The daemon died before the next checkpoint, and the SSD with the journal was lost. The dirty entries of the other SSD were served, and written over
+/// what had been flushed.
+#[test]
+fn entries_that_were_dirty_at_the_last_checkpoint_do_not_count_in_a_span_that_is_not_named() {
+    run(1, async |world| {
+        let disks = four_disks(&world);
+        let mut expected = raw(&disks[DISK]).await;
+        let volume = make(&world, &disks).await;
+        volume.set_policy(WRITE_BACK).await.expect("both SSDs are there");
+        for at in (0..MIB * 4 / (KIB * 16)).map(|i| KIB * 16 * i) {
+            let bytes = filled(&Arena::new(MIB), KIB * 16, 1);
+            volume.write(at, &bytes, Durability::Volatile).await.expect("the devices are sound");
+            expected[at.as_usize()..][..16 << 10].fill(1);
+        }
+        volume.close().await.expect("the devices are sound");
+        assert!(volume.status().extra_blocks.1 > 0, "something is dirty at the checkpoint");
+        let (volume, _) = try_open(&world, &disks, |_| ()).await.expect("all are there");
+        volume
+            .set_policy("cache,mode=write-back,dirty-high=2%,dirty-low=0%")
+            .await
+            .expect("both SSDs are there");
+        until_clean(&world, &volume).await;
+        world.sleep(Nanos::from_secs(11)).await;
+        volume.set_policy("hdd-only").await.expect("all are there");
+        overwrite(&volume, &mut expected, 2).await;
+        let left = devices_but(&copies_of(&world, &disks).await, SSD);
+        left.iter().for_each(Disk::lose_cache);
+        let (volume, recovery) =
+            try_open(&world, &left, |_| ()).await.expect("nothing lies on the SSD alone");
+        assert_eq!(recovery.older, Vec::new());
+        assert!(seen(&volume).await == expected);
+        volume.set_policy("cache,mode=write-back").await.expect("an SSD is there");
+        world.sleep(Nanos::from_secs(20)).await;
+        assert!(seen(&volume).await == expected);
+        volume.close().await.expect("the devices are sound");
+        assert!(raw(&left[0]).await == expected, "nothing older was written to the disk");
+    });
+}
+
+/// What a drawn life of such a volume left: the disks, and what was flushed.
+async fn live(world: &World, rng: &mut Rng) -> (Vec<Disk>, Vec<u8>) {
+    let disks = four_disks(world);
+    let mut expected = raw(&disks[DISK]).await;
+    let mut volume = make(world, &disks).await;
+    for round in 0..2 + rng.below(4) {
+        match rng.below(4) {
+            0 => dirty(world, &volume),
+            1 => volume.replace_policy(Box::new(Chaos::new(world.fork_rng()))),
+            _ => volume.set_policy(WRITE_BACK).await.expect("both SSDs are there"),
+        }
+        scribble(&volume, &mut expected, rng.below(1 << 40)).await;
+        if rng.chance(0.5) {
+            volume.flush().await.expect("the devices are sound");
+        }
+        match rng.below(3) {
+            0 => volume.checkpoint().await.expect("the devices are sound"),
+            1 => {
+                volume.close().await.expect("the devices are sound");
+                volume = try_open(world, &disks, |_| ()).await.expect("all are there").0;
+            }
+            _ => {}
+        }
+        if rng.chance(0.6) {
+            let policy = "cache,mode=write-back,dirty-high=2%,dirty-low=0%";
+            volume.set_policy(policy).await.expect("both SSDs are there");
+            until_clean(world, &volume).await;
+            world.sleep(Nanos::from_secs(rng.below(25))).await;
+        }
+        if rng.chance(0.5) {
+            volume.set_policy("hdd-only").await.expect("all are there");
+            overwrite(&volume, &mut expected, 100 + round as u8).await;
+        }
+    }
+    volume.flush().await.expect("the devices are sound");
+    let left = copies_of(world, &disks).await;
+    left.iter().for_each(Disk::lose_cache);
+    (left, expected)
+}
+
+/// Draws a life, a crash, and the SSD that is lost. Whatever differs from what was flushed is named before anything is changed.
+pub fn lose_one_of_two_ssds(seed: u64) {
+    run(seed, async move |world| {
+        let mut rng = Rng::new(seed);
+        let (disks, expected) = live(&world, &mut rng).await;
+        let (whole, _) =
+            try_open(&world, &copies_of(&world, &disks).await, |_| ()).await.expect("all are there");
+        assert!(seen(&whole).await == expected, "seed {seed}: with both SSDs");
+        let lost = if rng.chance(0.7) { SSD } else { OTHER };
+        let left = devices_but(&disks, lost);
+        let unasked = try_open(&world, &copies_of(&world, &left).await, |_| ()).await;
+        let give_up = |options: &mut OpenOptions| options.distrust = vec![lost];
+        let (volume, recovery) = match unasked {
+            Ok(opened) => opened,
+            Err(error) => {
+                assert_eq!(error.kind(), ErrorKind::Degraded, "{error}");
+                try_open(&world, &left, give_up).await.expect("it is given up")
+            }
+        };
+        let is_named = |at: usize| recovery.older.iter().any(|range| range.contains(&Bytes::of_len(at)));
+        let check = |now: Vec<u8>, when: &str| {
+            let wrong = (0..now.len()).find(|&at| now[at] != expected[at] && !is_named(at));
+            assert_eq!(wrong, None, "seed {seed}: without {lost}, {when}: {:?} may be older", recovery.older);
+        };
+        check(seen(&volume).await, "at the opening");
+        volume.set_policy("cache,mode=write-back,dirty-high=2%,dirty-low=0%").await.expect("an SSD is there");
+        until_clean(&world, &volume).await;
+        check(seen(&volume).await, "after what was dirty was written back");
+        volume.close().await.expect("the devices are sound");
+    });
+}
+
+#[test]
+fn the_loss_of_one_of_two_ssds_costs_nothing_that_is_not_named() {
+    (0..40).for_each(lose_one_of_two_ssds);
+}
+
+/// The SSD with the journal was removed, so that the record has the only journal, and the record is lost. What is dirty on the other SSD nobody knows.
+#[test]
+fn without_the_only_journal_no_dirty_block_of_another_ssd_is_written_back() {
+    run(3, async |world| {
+        let disks = four_disks(&world);
+        let mut expected = raw(&disks[DISK]).await;
+        let volume = make(&world, &disks).await;
+        volume.set_policy(WRITE_BACK).await.expect("both SSDs are there");
+        volume.remove_device(SSD).await.expect("the record has the journal then");
+        while volume.removed_devices() != [SSD] {
+            world.sleep(Nanos::from_millis(1)).await;
+        }
+        scribble(&volume, &mut expected, 4).await;
+        volume.checkpoint().await.expect("the devices are sound");
+        volume.set_policy("hdd-only").await.expect("all are there");
+        overwrite(&volume, &mut expected, 2).await;
+        let left = copies_of(&world, &[disks[1].clone(), disks[3].clone()]).await;
+        for give_up in [vec![], vec![RECORD]] {
+            let opened = try_open(&world, &left, |options| {
+                options.distrust = give_up;
+                options.adopted.as_mut().expect("the disk is there").force = true;
+            });
+            assert!(opened.await.is_err(), "nothing says which blocks are dirty");
+        }
+        assert_eq!(left[0].geometry().size, SIZE);
+        let before = raw(&left[0]).await;
+        assert!(before == raw(&disks[DISK].fork(&world)).await, "nothing was written back");
+    });
+}
