@@ -14,7 +14,7 @@ use anyhow::{Context, Result};
 use braid_base::{Bytes, Op, Request};
 use braid_model::ssd::State;
 use braid_model::{Measure, Spec, measure};
-use braid_trace::{Options, Parts};
+use braid_trace::{Options, TraceFile};
 use std::ops::Range;
 use std::path::Path;
 
@@ -79,10 +79,9 @@ pub fn belongs_on_ssd(
     [ssd, disk]: [&Costs; 2],
     writes: Writes,
 ) -> Result<Vec<Range<Bytes>>> {
-    let (parts, compaction) = Parts::open(trace, &Options::default(), Some(extent))?;
-    let compaction = compaction.context("a trace that is read with the size of an extent is compacted")?;
+    let (parts, compaction) = TraceFile::open_touched(trace, &Options::default(), extent)?;
     let changed = "the trace has changed since it was read";
-    let requests = parts.records()?.map(|record| compaction.place(&record?).context(changed));
+    let requests = parts.reader()?.map(|record| compaction.place(&record?).context(changed));
     let saved = saved(requests, compaction.extents(), extent, [ssd, disk], writes)?;
     let room = (saved.len() as f64 * share).ceil() as usize;
     Ok(best(&saved, room.saturating_sub(SPARE), extent))

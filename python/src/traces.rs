@@ -10,7 +10,6 @@ use numpy::IntoPyArray;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use std::collections::BTreeMap;
-use std::fs::File;
 use std::path::PathBuf;
 
 /// Reads a trace, or its first `limit` records, into columns.
@@ -65,11 +64,8 @@ struct Columns {
 }
 
 fn read(path: &PathBuf, limit: usize, options: &Options, raised: &Raised) -> Result<Columns, String> {
-    let name = path.display().to_string();
-    let within = |error: &dyn std::fmt::Display| format!("{name}: {error}");
-    let file = File::open(path).map_err(|error| within(&error))?;
-    let reader = Reader::open(Interruptible::new(file, raised.clone()), options);
-    let mut reader = reader.map_err(|error| within(&error))?.named(name.clone());
+    let through = |file| Interruptible::new(file, raised.clone());
+    let mut reader = braid_trace::open_through(path, options, through).map_err(|error| error.to_string())?;
     let mut columns = Columns::default();
     for record in reader.by_ref().take(limit) {
         let record = record.map_err(|error| error.to_string())?;

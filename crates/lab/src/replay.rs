@@ -3,12 +3,12 @@
 
 use crate::{Error, ErrorKind, Result, Trace};
 use braid_base::{Arrival, Nanos};
-use braid_trace::{Compaction, Parts, Record, Records};
+use braid_trace::{Compaction, Reader, Record, TraceFile};
 
 /// The requests of a trace, each at its time.
 pub(crate) struct Replay {
-    file: Parts,
-    reader: Records,
+    file: TraceFile,
+    reader: Reader<'static>,
     compaction: Option<Compaction>,
     /// Passes after this one.
     left: u32,
@@ -20,11 +20,11 @@ pub(crate) struct Replay {
 
 impl Replay {
     /// From the beginning of the trace, in the compacted address space where there is one.
-    pub fn new(trace: &Trace, file: Parts, compaction: Option<Compaction>) -> Result<Replay> {
+    pub fn new(trace: &Trace, file: TraceFile, compaction: Option<Compaction>) -> Result<Replay> {
         // An empty trace is as empty when it is played again.
         let left = if file.survey().tally.records == 0 { 0 } else { trace.repeat - 1 };
         Ok(Replay {
-            reader: file.records()?,
+            reader: file.reader()?,
             file,
             compaction,
             left,
@@ -62,7 +62,7 @@ impl Iterator for Replay {
                 None => {
                     self.left -= 1;
                     self.in_trace = Nanos::ZERO;
-                    match self.file.records() {
+                    match self.file.reader() {
                         Ok(reader) => self.reader = reader,
                         Err(error) => return Some(Err(error.into())),
                     }

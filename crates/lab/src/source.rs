@@ -4,7 +4,7 @@ use crate::replay::Replay;
 use crate::rig::Need;
 use crate::{Error, Load, Result, Setup, Size, Trace, TraceOutcome, WarmUp};
 use braid_base::{Arrival, Bytes, Nanos, Request};
-use braid_trace::{Compaction, Parts, Survey};
+use braid_trace::{Compaction, Survey, TraceFile};
 use braid_workload::Client;
 use std::ops::Range;
 
@@ -100,7 +100,13 @@ fn open_trace(trace: &Trace, setup: &Setup) -> Result<Opened> {
     }
     let shares = setup.devices.iter().any(|kind| matches!(kind.size, Size::Share(_)));
     let extent = (trace.compact || shares).then_some(setup.extent_size);
-    let (file, compaction) = Parts::open(path, options, extent)?;
+    let (file, compaction) = match extent {
+        Some(extent) => {
+            let (file, compaction) = TraceFile::open_touched(path, options, extent)?;
+            (file, Some(compaction))
+        }
+        None => (TraceFile::open(path, options, None)?, None),
+    };
     let survey = file.survey().clone();
     let data = compaction.as_ref().map(Compaction::span);
     let compaction = compaction.filter(|_| trace.compact);

@@ -72,6 +72,36 @@ fn tell(first: &[u8]) -> Compression {
     }
 }
 
+/// Compressions and archives that are not read, by their first bytes, and how to unpack them.
+const UNSUPPORTED: [(&[u8], &str); 7] = [
+    (b"BZh", "compressed by bzip2: unpack it first, for example bzip2 -dc FILE | braid trace info -"),
+    (b"PK\x03\x04", "a zip archive: unpack it first, for example unzip -p FILE | braid trace info -"),
+    (b"7z\xbc\xaf\x27\x1c", "a 7-Zip archive: unpack it first, with 7z x FILE"),
+    (b"Rar!\x1a\x07", "a RAR archive: unpack it first, with unrar x FILE"),
+    (
+        b"\x04\x22\x4d\x18",
+        "compressed by lz4: unpack it first, for example lz4 -dc FILE | braid trace info -",
+    ),
+    (b"\x5d\0\0", "compressed by lzma: unpack it first, for example xz -dc FILE | braid trace info -"),
+    (b"\x1f\x9d", "compressed by compress: unpack it first, for example gzip -dc FILE | braid trace info -"),
+];
+
+/// Where the mark of a tar archive stands in its first header.
+const TAR_MARK: usize = 257;
+
+/// Names the compression, archive or encoding of a content that no format of traces begins with; `None` for all else.
+pub(crate) fn unsupported(beginning: &[u8]) -> Option<&'static str> {
+    if beginning.get(TAR_MARK..).is_some_and(|rest| rest.starts_with(b"ustar")) {
+        return Some("a tar archive: unpack it into a folder, and name the folder or one of its files");
+    }
+    if beginning.starts_with(b"\xff\xfe") || beginning.starts_with(b"\xfe\xff") {
+        return Some(
+            "text in UTF-16: convert it first, for example iconv -f UTF-16 -t UTF-8 FILE | braid trace info -",
+        );
+    }
+    UNSUPPORTED.iter().find(|(mark, _)| beginning.starts_with(mark)).map(|(_, what)| *what)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

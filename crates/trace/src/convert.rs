@@ -207,7 +207,8 @@ impl<W: Write> Fio<W> {
 fn file_name(label: &str) -> String {
     match label.parse::<u64>() {
         Ok(number) => format!("device{number}"),
-        Err(_) => label.replace(':', "_"),
+        // fio ends a name at a colon and at a blank.
+        Err(_) => label.replace(|c: char| c == ':' || c.is_whitespace(), "_"),
     }
 }
 

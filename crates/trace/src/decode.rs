@@ -5,6 +5,7 @@ use crate::devices::Devices;
 use crate::format::Format;
 use crate::options::Events;
 use crate::problems::{Excerpt, Problems, Reason};
+use crate::reader::Tally;
 use crate::source::{Line, Source};
 use braid_base::Op;
 
@@ -37,6 +38,11 @@ pub(crate) trait Decode: Send {
     /// Where the trace itself says where its devices lie: base and span of each, by number.
     fn places(&self) -> Option<&[(u64, u64)]> {
         None
+    }
+
+    /// What became of records before this decoder gave them, where it reads other traces.
+    fn tally(&self) -> Tally {
+        Tally::default()
     }
 }
 

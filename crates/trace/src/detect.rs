@@ -1,5 +1,6 @@
 //! Telling the format by content. A file's name is never asked: it is often wrong, and a pipe has none.
 //!
+//! 0. Compressions, archives and encodings that are not read are named.
 //! 1. A magic number or heading decides: compact, blktrace, fio, srt (of which two records do, too).
 //! 2. What is not text is vscsi or oracleGeneral, if its first records make sense as such. Bare binary numbers (`blocks-u32`,
 //!    `blocks-u64`) make sense of anything, and are never guessed.
@@ -9,6 +10,7 @@
 
 use crate::Error;
 use crate::compact;
+use crate::compression::unsupported;
 use crate::devices::Devices;
 use crate::format::Format;
 use crate::formats::vscsi::Vscsi;
@@ -42,6 +44,9 @@ const TEXT: [Format; 12] = [
 pub(crate) fn detect(beginning: &[u8], options: &Options) -> Result<Format, Error> {
     if beginning.is_empty() {
         return Err(Error::Unrecognised("the trace is empty: its format cannot be detected".to_owned()));
+    }
+    if let Some(what) = unsupported(beginning) {
+        return Err(Error::Unrecognised(format!("the content is {what}")));
     }
     if beginning.starts_with(compact::MAGIC) {
         return Ok(Format::Compact);

@@ -43,8 +43,8 @@ impl Devices {
             return Err("the device has no name, or one of more than 255 bytes");
         }
         let text = std::str::from_utf8(label).map_err(|_| "the device's name is not text")?;
-        if text.chars().any(|c| c.is_control() || c.is_whitespace()) {
-            return Err("the device's name has spaces or control characters in it");
+        if text.chars().any(char::is_control) {
+            return Err("the device's name has control characters in it");
         }
         let number = self.labels.len() as u16;
         self.numbers.insert(label.into(), number);

@@ -1,16 +1,19 @@
-//! A trace in a file, which can be read more than once.
+//! A trace in a file, or in several, which can be read more than once.
 
 use crate::Error;
 use crate::compact;
+use crate::files::files_of;
 use crate::options::{Layout, Options};
 use crate::reader::Reader;
 use crate::survey::Survey;
+use crate::touched::{Compaction, Touched};
+use braid_base::{Bytes, Nanos};
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// A trace in a file. Its devices are laid one after another, each with the room that it needs.
+/// A trace in a file, or in several. Its devices are laid one after another, each with the room that it needs.
 pub struct TraceFile {
     path: PathBuf,
     options: Options,
@@ -22,14 +25,32 @@ pub struct TraceFile {
 pub type Watch = Arc<dyn Fn(u64) + Send + Sync>;
 
 impl TraceFile {
-    /// Opens a file and reads it once through; a complete trace of the compact format says by itself what there is to know.
-    /// The layout of `options` is not used.
+    /// Opens a trace and reads it once through: a file, all files of a folder, or several joined by `+`. One complete file of
+    /// the compact format says by itself what there is to know. The layout of `options` is not used.
     pub fn open(path: &Path, options: &Options, watch: Option<Watch>) -> Result<TraceFile, Error> {
         let survey = match compact_survey(path, options)? {
             Some(survey) => survey,
             None => Survey::of(&mut open(path, &apart(options), watch.clone())?)?,
         };
         Ok(TraceFile::surveyed(path, options, survey, watch))
+    }
+
+    /// The same, and notes which extents of this size requests touch.
+    pub fn open_touched(
+        path: &Path,
+        options: &Options,
+        extent: Bytes,
+    ) -> Result<(TraceFile, Compaction), Error> {
+        refuse_pipes(path)?;
+        let (mut touched, mut duration) = (Touched::new(extent)?, Nanos::ZERO);
+        let mut reader = open(path, &apart(options), None)?;
+        for record in reader.by_ref() {
+            let record = record?;
+            duration = record.arrival.at;
+            touched.add(&record).map_err(|error| error.within(&path.display().to_string()))?;
+        }
+        let survey = Survey::so_far(&reader, duration);
+        Ok((TraceFile::surveyed(path, options, survey, None), touched.number(reader.labels())))
     }
 
     fn surveyed(path: &Path, options: &Options, survey: Survey, watch: Option<Watch>) -> TraceFile {
@@ -49,21 +70,46 @@ impl TraceFile {
     }
 }
 
-/// Opens the trace in a file with any options.
+/// Opens a trace with any options: a file, all files of a folder, or several joined by `+`.
 pub fn open(path: &Path, options: &Options, watch: Option<Watch>) -> Result<Reader<'static>, Error> {
-    let file = File::open(path).map_err(|error| named(path, error))?;
-    let name = path.display().to_string();
-    let reader = Reader::open(Watched { file, watch }, options).map_err(|error| error.within(&name))?;
-    Ok(reader.named(name))
+    open_through(path, options, |file| Watched { file, watch: watch.clone() })
+}
+
+/// The same; each file is read through what `through` makes of it.
+pub fn open_through<S: Read + Send + 'static>(
+    path: &Path,
+    options: &Options,
+    through: impl Fn(File) -> S,
+) -> Result<Reader<'static>, Error> {
+    let open = |file: &Path, options: &Options| {
+        let opened = through(File::open(file).map_err(|error| named(file, error))?);
+        let name = file.display().to_string();
+        Ok(Reader::open(opened, options).map_err(|error| error.within(&name))?.named(name))
+    };
+    match files_of(path)?.as_slice() {
+        [file] => open(file, options),
+        files => {
+            let part = Options { speed: 1.0, ..apart(options) };
+            let parts = files.iter().map(|file| open(file, &part)).collect::<Result<_, Error>>()?;
+            Ok(Reader::merge(parts, options)?.named(path.display().to_string()))
+        }
+    }
 }
 
 /// For a first pass: devices lie where no other can be.
-pub(crate) fn apart(options: &Options) -> Options {
+fn apart(options: &Options) -> Options {
     Options { layout: Layout::ROOMY, ..options.clone() }
 }
 
+/// Refuses what cannot be read more than once.
+fn refuse_pipes(path: &Path) -> Result<Vec<PathBuf>, Error> {
+    let files = files_of(path)?;
+    files.iter().try_for_each(|file| refuse_pipe(file).map(drop))?;
+    Ok(files)
+}
+
 /// Opens what can be read more than once.
-pub(crate) fn refuse_pipe(path: &Path) -> Result<File, Error> {
+fn refuse_pipe(path: &Path) -> Result<File, Error> {
     let is_file = std::fs::metadata(path).map_err(|error| named(path, error))?.is_file();
     if !is_file {
         return Err(Error::Options(format!(
@@ -78,6 +124,8 @@ pub(crate) fn refuse_pipe(path: &Path) -> Result<File, Error> {
 /// at one by one.
 fn compact_survey(path: &Path, options: &Options) -> Result<Option<Survey>, Error> {
     const AS_LONG_AS_A_HEADER: u64 = 1 << 20;
+    let files = refuse_pipes(path)?;
+    let [path] = files.as_slice() else { return Ok(None) };
     let mut file = refuse_pipe(path)?;
     if options.device.is_some() || options.strict || options.speed != 1.0 {
         return Ok(None);

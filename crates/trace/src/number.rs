@@ -72,9 +72,9 @@ pub(crate) struct Fields<'a> {
 impl<'a> Fields<'a> {
     pub(crate) const MOST: usize = 16;
 
-    /// By commas; space around a field is not part of it.
+    /// By commas; space around a field is not part of it, nor are double quotes around all of it.
     pub(crate) fn by_comma(line: &'a [u8]) -> Fields<'a> {
-        Fields::of(line.split(|&byte| byte == b',').map(<[u8]>::trim_ascii))
+        Fields::of(line.split(|&byte| byte == b',').map(|field| unquoted(field.trim_ascii())))
     }
 
     /// By spaces and tabs, however many.
@@ -101,6 +101,13 @@ impl<'a> Fields<'a> {
     /// A field; empty if there is none.
     pub(crate) fn get(&self, place: usize) -> &'a [u8] {
         self.fields.get(place).copied().unwrap_or_default()
+    }
+}
+
+fn unquoted(field: &[u8]) -> &[u8] {
+    match field {
+        [b'"', inner @ .., b'"'] => inner.trim_ascii(),
+        _ => field,
     }
 }
 
@@ -145,6 +152,8 @@ mod tests {
         let line = b"1, 2 ,3".repeat(20);
         let fields = Fields::by_comma(&line);
         assert_eq!((fields.get(1), fields.count(), fields.get(100)), (&b"2"[..], 41, &b""[..]));
+        let fields = Fields::by_comma(b"\"a\", \" 2 \",\",\"\"");
+        assert_eq!([0, 1, 2, 3].map(|place| fields.get(place)), [&b"a"[..], b"2", b"\"", b""]);
         let fields = Fields::by_space(b"  a\t b ");
         assert_eq!((fields.count(), fields.get(1)), (2, &b"b"[..]));
     }

@@ -56,6 +56,21 @@ impl Problems {
         format!("{} {}: {}", self.format.word_for_record(), problem.record_number, problem.problem)
     }
 
+    /// Takes over the problems of a part of the trace that came since the last call, each with the name of the part. `taken`
+    /// says how many were taken over before.
+    pub(crate) fn take_over(&mut self, name: &str, part: &Problems, taken: &mut u64) {
+        let new = part.kept.iter().skip(usize::try_from(*taken).unwrap_or(usize::MAX));
+        self.count += part.count - *taken;
+        *taken = part.count;
+        let room = KEPT_PROBLEMS.saturating_sub(self.kept.len());
+        self.kept.extend(
+            new.take(room).map(|problem| Problem {
+                problem: format!("{} ({name})", problem.problem),
+                ..problem.clone()
+            }),
+        );
+    }
+
     /// Notes a problem. Fails where reading is strict.
     pub(crate) fn note(&mut self, number: u64, reason: impl FnOnce() -> String) -> Result<(), Error> {
         self.count += 1;

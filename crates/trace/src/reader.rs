@@ -7,12 +7,14 @@ use crate::detect::{self, VIEW};
 use crate::devices::Devices;
 use crate::format::Format;
 use crate::formats;
+use crate::merge::Merged;
 use crate::options::{Events, Options};
 use crate::order::Order;
 use crate::place::{Placer, Seen};
 use crate::problems::Problems;
 use crate::source::{LONGEST_PIECE, Source};
 use braid_base::{Arrival, Bytes, Nanos, Op, Request};
+use memchr::memchr;
 use std::io::Read;
 
 /// Reads a trace from any source, in memory that does not depend on its length.
@@ -37,6 +39,8 @@ pub struct Reader<'a> {
     strict: bool,
     given: u64,
     other_devices: u64,
+    /// Whether the reader has told that nothing could be read.
+    is_told: bool,
 }
 
 /// A record of a trace.
@@ -82,20 +86,45 @@ impl<'a> Reader<'a> {
         let opening = |error| Error::io("the trace cannot be read", error);
         let (compression, content) = decompress(source).map_err(opening)?;
         let mut source = Source::new(content);
-        let mut beginning = source.peek(VIEW).map_err(opening)?;
+        if source.peek(UTF8_MARK.len()).map_err(opening)? == UTF8_MARK {
+            source.skip(UTF8_MARK.len());
+        }
+        if ends_lines_by_return(source.peek(VIEW).map_err(opening)?) {
+            source.end_lines_by_return();
+        }
+        let mut beginning = source.lines_ahead(VIEW).map_err(opening)?;
         let format = match options.format {
             Some(format) => format,
-            None => detect::detect(beginning, options)?,
+            None => detect::detect(&beginning, options)?,
         };
         if format == Format::Compact {
             // A header with many devices is longer than what detection looks at.
-            beginning = source.peek(LONGEST_PIECE / 2).map_err(opening)?;
+            beginning = source.peek(LONGEST_PIECE / 2).map_err(opening)?.into();
         }
-        let decoder = formats::decoder(format, options, beginning)?;
-        let problems = Problems::new(format, options.strict);
+        let decoder = formats::decoder(format, options, &beginning)?;
         // What has its own order needs no window; what has gaps in its order is late at once.
         let window = if format == Format::Compact { 0 } else { options.window };
-        Ok(Reader {
+        Ok(Reader::new(source, decoder, (format, compression), window, options))
+    }
+
+    /// Reads traces that are parts of one, merged by time: they must have been opened at the speed of the trace.
+    pub(crate) fn merge(parts: Vec<Reader<'static>>, options: &Options) -> Result<Reader<'static>, Error> {
+        options.check()?;
+        let merged = Merged::new(parts);
+        let (kind, nothing) = (merged.kind(), Source::new(Box::new(std::io::empty())));
+        // Each part has put its own records in order.
+        Ok(Reader::new(nothing, Box::new(merged), kind, 0, options))
+    }
+
+    fn new(
+        source: Source<'a>,
+        decoder: Box<dyn Decode>,
+        (format, compression): (Format, Compression),
+        window: usize,
+        options: &Options,
+    ) -> Reader<'a> {
+        let problems = Problems::new(format, options.strict);
+        Reader {
             name: None,
             source,
             decoder,
@@ -117,7 +146,8 @@ impl<'a> Reader<'a> {
             strict: options.strict,
             given: 0,
             other_devices: 0,
-        })
+            is_told: false,
+        }
     }
 
     /// The same reader; its errors begin with the name of the trace.
@@ -125,12 +155,17 @@ impl<'a> Reader<'a> {
         Reader { name: Some(name), ..self }
     }
 
-    /// The format of the trace.
+    /// The name of the trace, if it has one.
+    pub(crate) fn name(&self) -> Option<&str> {
+        self.name.as_deref()
+    }
+
+    /// The format of the trace; of several parts, that of the first.
     pub fn format(&self) -> Format {
         self.format
     }
 
-    /// How the trace is compressed.
+    /// How the trace is compressed; of several parts, the first.
     pub fn compression(&self) -> Compression {
         self.compression
     }
@@ -142,13 +177,15 @@ impl<'a> Reader<'a> {
 
     /// What became of the records so far.
     pub fn tally(&self) -> Tally {
-        Tally {
+        let mut tally = self.decoder.tally();
+        tally.add(Tally {
             records: self.given,
             bad_records: self.batch.problems.count(),
             other_devices_records: self.other_devices,
             reordered_records: self.order.reordered(),
             late_records: self.order.late(),
-        }
+        });
+        tally
     }
 
     /// The events met so far, of formats that note several of each request.
@@ -169,6 +206,11 @@ impl<'a> Reader<'a> {
     /// The label of a record's device.
     pub fn device_label(&self, device: u16) -> &str {
         self.batch.devices.labels().get(usize::from(device)).map_or("", String::as_str)
+    }
+
+    /// The labels of all devices, by number.
+    pub(crate) fn labels(&self) -> &[String] {
+        self.batch.devices.labels()
     }
 
     /// The arrivals alone.
@@ -228,12 +270,38 @@ impl<'a> Reader<'a> {
         self.end_after_batch(error);
     }
 
+    /// An error if all lines or records were bad: said once, at the end. A compact trace has its mark, and is not taken for
+    /// another format: without a whole block, its recording was interrupted.
+    fn nothing_read(&mut self) -> Option<Error> {
+        if self.format == Format::Compact {
+            return None;
+        }
+        let Tally { records, bad_records, other_devices_records, .. } = self.tally();
+        if self.is_told || bad_records == 0 || records + other_devices_records > 0 {
+            return None;
+        }
+        self.is_told = true;
+        let first = self.problems().kept().first();
+        let first = first.map(|problem| self.problems().describe(problem)).unwrap_or_default();
+        let (format, word) = (self.format, self.format.word_for_record());
+        Some(Error::Unrecognised(format!(
+            "not one of {bad_records} {word}s could be read as {format}; {first}; name the right --format"
+        )))
+    }
+
     /// Since the first record, at the speed that was asked for.
     #[inline]
     fn clock(&mut self, at: u64) -> Nanos {
         let since = at - *self.origin.get_or_insert(at);
         if self.speed == 1.0 { Nanos(since) } else { Nanos((since as f64 / self.speed).round() as u64) }
     }
+}
+
+/// What some programs write before text.
+const UTF8_MARK: &[u8] = b"\xef\xbb\xbf";
+
+fn ends_lines_by_return(beginning: &[u8]) -> bool {
+    memchr(b'\r', beginning).is_some() && memchr(b'\n', beginning).is_none()
 }
 
 fn late(format: Format, number: u64) -> Error {
@@ -249,7 +317,7 @@ impl Iterator for Reader<'_> {
     #[inline]
     fn next(&mut self) -> Option<Result<Record, Error>> {
         let Some(raw) = self.ordered() else {
-            let error = self.error.take()?;
+            let error = self.error.take().or_else(|| self.nothing_read())?;
             return Some(Err(match &self.name {
                 Some(name) => error.within(name),
                 None => error,

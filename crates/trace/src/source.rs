@@ -1,6 +1,7 @@
 //! The content of a trace as a stream with a bounded view ahead.
 
 use memchr::memchr;
+use std::borrow::Cow;
 use std::io::{self, Read};
 
 /// Reads content through one buffer of fixed size.
@@ -10,6 +11,8 @@ pub(crate) struct Source<'a> {
     start: usize,
     end: usize,
     ended: bool,
+    /// What ends a line.
+    line_end: u8,
 }
 
 /// A line of text, without its end.
@@ -30,7 +33,7 @@ const USUAL: usize = 256 << 10;
 
 impl<'a> Source<'a> {
     pub(crate) fn new(content: Box<dyn Read + Send + 'a>) -> Source<'a> {
-        Source { content, buffer: vec![0; USUAL].into(), start: 0, end: 0, ended: false }
+        Source { content, buffer: vec![0; USUAL].into(), start: 0, end: 0, ended: false, line_end: b'\n' }
     }
 
     /// The next bytes: `len`, or fewer where the content ends before.
@@ -38,6 +41,21 @@ impl<'a> Source<'a> {
         self.fill(len)?;
         let end = self.end.min(self.start + len);
         Ok(&self.buffer[self.start..end])
+    }
+
+    /// The next bytes, as [`Source::peek`], with lines that end by a line feed.
+    pub(crate) fn lines_ahead(&mut self, len: usize) -> io::Result<Cow<'_, [u8]>> {
+        let is_return = self.line_end == b'\r';
+        let seen = self.peek(len)?;
+        if !is_return {
+            return Ok(seen.into());
+        }
+        Ok(seen.iter().map(|&byte| if byte == b'\r' { b'\n' } else { byte }).collect())
+    }
+
+    /// From here on a carriage return alone ends a line, as in text of old Macintosh programs.
+    pub(crate) fn end_lines_by_return(&mut self) {
+        self.line_end = b'\r';
     }
 
     /// Goes on by `len` bytes that were seen.
@@ -70,7 +88,7 @@ impl<'a> Source<'a> {
         let mut searched = 0;
         loop {
             let seen = &self.buffer[self.start..self.end];
-            if let Some(place) = memchr(b'\n', &seen[searched..]) {
+            if let Some(place) = memchr(self.line_end, &seen[searched..]) {
                 let from = self.start;
                 self.start += searched + place + 1;
                 let line = &self.buffer[from..self.start - 1];
@@ -96,7 +114,7 @@ impl<'a> Source<'a> {
 
     fn skip_line(&mut self) -> io::Result<()> {
         loop {
-            if let Some(place) = memchr(b'\n', &self.buffer[self.start..self.end]) {
+            if let Some(place) = memchr(self.line_end, &self.buffer[self.start..self.end]) {
                 self.start += place + 1;
                 return Ok(());
             }

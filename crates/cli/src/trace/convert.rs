@@ -20,7 +20,7 @@ use std::path::{Path, PathBuf};
 /// second. spc is text for other tools, without flushes and discards. fio2 and fio3 are iologs that fio replays; fio2 for fio
 /// before 3.31, with times in milliseconds.
 ///
-/// A file is read twice: first to see how much room each of its devices needs. They are laid one after another, those
+/// A trace is read twice: first to see how much room each of its devices needs. They are laid one after another, those
 /// with numbers first. Standard input is read once, with devices --span apart.
 #[derive(Args)]
 #[command(after_help = "\
@@ -35,7 +35,7 @@ JSON: input_path, output_path, output_format, format, records, left_out_records,
 other_devices_records, reordered_records, late_records, problems (record_number,
 problem), span_bytes and layout (trace_device, base_bytes, span_bytes), null if the trace was read once.")]
 pub struct Arguments {
-    /// The trace: a file, or - for standard input
+    /// The trace: a file, a folder of its parts, several files joined by +, or - for standard input
     #[arg(value_name = "IN")]
     input: PathBuf,
     /// Where to write: a file, or - for standard output

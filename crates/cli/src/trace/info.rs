@@ -39,7 +39,7 @@ end_bytes), and
   miss_ratios: method (exact, sampled), points (cache_size_bytes, miss_ratio)
   working_set: window_seconds, touched_bytes (of each window), touched_bytes_mean, touched_bytes_max")]
 pub struct Arguments {
-    /// The trace: a file, or - for standard input
+    /// The trace: a file, a folder of its parts, several files joined by +, or - for standard input
     file: PathBuf,
     #[command(flatten)]
     reading: Reading,

@@ -6,7 +6,7 @@ use braid_control::Result;
 use braid_trace::{Event, Format, Layout, Options, Reader, Tally, TraceFile, Watch};
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// How a trace is to be read.
@@ -67,7 +67,7 @@ impl Content {
     }
 }
 
-/// Opens a trace to be read once: a file, or standard input for `-`. The bar follows.
+/// Opens a trace to be read once: one or more files, or standard input for `-`. The bar follows.
 pub fn open_once(path: &Path, options: &Options, bar: &Bar) -> Result<Reader<'static>> {
     if path == Path::new("-") {
         let reader = Reader::open(std::io::stdin(), options).map_err(failed)?;
@@ -76,7 +76,7 @@ pub fn open_once(path: &Path, options: &Options, bar: &Bar) -> Result<Reader<'st
     braid_trace::open(path, options, bar.watch(path)).map_err(failed)
 }
 
-/// Opens a file to be read twice. The bar follows both times.
+/// Opens a trace to be read twice. The bar follows both times.
 pub fn open_twice(path: &Path, options: &Options, bar: &Bar) -> Result<TraceFile> {
     let file = TraceFile::open(path, options, bar.watch(path)).map_err(failed)?;
     bar.bar.set_position(0);
@@ -97,7 +97,10 @@ impl Bar {
     }
 
     fn watch(&self, path: &Path) -> Option<Watch> {
-        self.bar.set_length(std::fs::metadata(path).map_or(0, |file| file.len()));
+        // What cannot be opened is told by who opens it.
+        let files = braid_trace::files_of(path).unwrap_or_default();
+        let len = |file: &PathBuf| std::fs::metadata(file).map_or(0, |file| file.len());
+        self.bar.set_length(files.iter().map(len).sum());
         let bar = self.bar.clone();
         Some(Arc::new(move |bytes| bar.inc(bytes)))
     }

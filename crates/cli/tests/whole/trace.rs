@@ -32,6 +32,38 @@ fn info_measures_a_trace() {
     }
 }
 
+/// `simulate` took a folder and `A+B`; `info` and `convert` said "Is a directory".
+#[test]
+fn a_folder_of_parts_is_one_trace_for_every_verb() {
+    let machine = machine(SPC);
+    let lines: Vec<String> = SPC.lines().map(|line| format!("{line}\n")).collect();
+    std::fs::create_dir(machine.path("parts")).unwrap();
+    std::fs::write(machine.path("parts/a"), lines[..2].concat()).unwrap();
+    std::fs::write(machine.path("parts/b"), lines[2..].concat()).unwrap();
+    let measured = |trace: &str| machine.json(&["trace", "info", trace]);
+    let (whole, parts) = (measured("t.spc"), measured("parts"));
+    for key in ["records", "counts", "footprint", "trace_devices", "burstiness"] {
+        assert_eq!(whole[key], parts[key], "{key}");
+    }
+    assert_eq!(measured("parts/a+parts/b")["counts"], whole["counts"]);
+    machine.ok(&["trace", "convert", "t.spc", "whole.spc", "--to", "spc"]);
+    machine.ok(&["trace", "convert", "parts", "parts.spc", "--to", "spc"]);
+    let read = |name: &str| std::fs::read(machine.path(name)).unwrap();
+    assert_eq!(read("whole.spc"), read("parts.spc"));
+}
+
+/// Such a trace was an empty load, exit status 0.
+#[test]
+fn a_trace_without_one_good_line_is_refused_by_every_verb() {
+    let machine = machine(&"0,x,512,r,0.5\n".repeat(3));
+    let words = ["t.spc", "line 1", "--format"];
+    machine.refused(&["trace", "info", "t.spc", "--format", "spc"], "invalid", &words);
+    machine.refused(&["trace", "convert", "t.spc", "x", "--format", "spc"], "invalid", &words);
+    let devices = ["--ssd", "1GiB,model=x25-m", "--hdd", "4GiB,model=mba3073"];
+    let simulate = [&["simulate", "--trace", "t.spc", "--format", "spc"][..], &devices].concat();
+    machine.refused(&simulate, "invalid", &words);
+}
+
 #[test]
 fn bad_lines_are_named_and_strict_ends_with_the_remedy() {
     let machine = machine(&(SPC.to_owned() + "0,16,512,q,0.75\n" + SPC));

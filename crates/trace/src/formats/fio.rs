@@ -69,27 +69,44 @@ impl LineFormat for Fio {
             Clock::Lines => (1, time(fields.get(0), self.microsecond).ok_or("the line begins with no time")?),
             Clock::WaitsSinceStart(at) | Clock::WaitsInTurn(at) => (0, at),
         };
-        let op = match fields.get(own + 1) {
+        let (action, name) = action(line, &fields, own).ok_or(NO_ACTION)?;
+        let op = match fields.get(action) {
             b"add" | b"open" | b"close" => return Ok(None),
-            b"wait" => return self.wait(fields.get(own + 2)).map(|()| None),
+            b"wait" => return self.wait(fields.get(action + 1)).map(|()| None),
             b"read" => Op::Read,
             b"write" => Op::Write,
             b"trim" => Op::Discard,
             b"sync" | b"datasync" => Op::Flush,
-            _ => {
-                return Err(
-                    "no action that is known: read, write, trim, sync, datasync, wait, add, open, close",
-                );
-            }
+            _ => return Err(NO_ACTION),
         };
-        let device = devices.number(fields.get(own))?;
+        let device = devices.number(name)?;
         if op == Op::Flush {
             return Ok(Some(Raw { at, device, op, offset: 0, len: 0, number: 0 }));
         }
-        let offset = whole(fields.get(own + 2)).ok_or("no offset after the action")?;
-        let len = whole(fields.get(own + 3)).ok_or("no length after the offset")?;
+        let offset = whole(fields.get(action + 1)).ok_or("no offset after the action")?;
+        let len = whole(fields.get(action + 2)).ok_or("no length after the offset")?;
         Ok(Some(Raw { at, device, op, offset, len, number: 0 }))
     }
+}
+
+const NO_ACTION: Reason =
+    "no action that is known: read, write, trim, sync, datasync, wait, add, open, close";
+
+/// The place of the action among the fields, and the name of the file before it, which may have blanks in it: the action is
+/// the first known word behind which there are only numbers.
+fn action<'a>(line: &'a [u8], fields: &Fields<'a>, own: usize) -> Option<(usize, &'a [u8])> {
+    const ACTIONS: [&[u8]; 9] =
+        [b"read", b"write", b"trim", b"sync", b"datasync", b"wait", b"add", b"open", b"close"];
+    let count = fields.count().min(Fields::MOST);
+    let is_number =
+        |place: usize| fields.get(place).iter().all(|byte| byte.is_ascii_digit() || *byte == b'.');
+    let is_action = |&place: &usize| {
+        ACTIONS.contains(&fields.get(place)) && count - place <= 3 && (place + 1..count).all(is_number)
+    };
+    let action = (own + 1..count).find(is_action)?;
+    let place = |field: &[u8]| field.as_ptr() as usize - line.as_ptr() as usize;
+    let last = fields.get(action - 1);
+    Some((action, &line[place(fields.get(own))..place(last) + last.len()]))
 }
 
 impl Fio {

@@ -5,6 +5,7 @@
 mod compact;
 mod convert;
 mod devices;
+mod foreign;
 mod formats;
 mod hostile;
 mod measures;

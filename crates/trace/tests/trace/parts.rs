@@ -2,7 +2,7 @@
 
 use crate::texts::{records, tuple};
 use braid_base::Bytes;
-use braid_trace::{Compaction, Error, Event, Options, Parts, Record};
+use braid_trace::{Compaction, Error, Event, Options, Record, TraceFile};
 use std::path::{Path, PathBuf};
 
 /// Two devices, six requests.
@@ -24,9 +24,9 @@ fn folder() -> (tempfile::TempDir, PathBuf) {
     (folder, parts)
 }
 
-fn read(path: &Path, options: &Options) -> (Parts, Vec<Record>) {
-    let parts = Parts::open(path, options, None).unwrap().0;
-    let records = parts.records().unwrap().map(Result::unwrap).collect();
+fn read(path: &Path, options: &Options) -> (TraceFile, Vec<Record>) {
+    let parts = TraceFile::open(path, options, None).unwrap();
+    let records = parts.reader().unwrap().map(Result::unwrap).collect();
     (parts, records)
 }
 
@@ -51,12 +51,11 @@ fn parts_of_a_trace_are_merged_by_time_into_what_was_cut() {
 #[test]
 fn touched_extents_of_parts_are_those_of_the_whole() {
     let (folder, parts) = folder();
-    let open = |path: &Path| Parts::open(path, &Options::default(), Some(Bytes(4096))).unwrap();
-    let places = |(parts, compaction): (Parts, Option<Compaction>)| -> Vec<_> {
-        let compaction = compaction.unwrap();
+    let open = |path: &Path| TraceFile::open_touched(path, &Options::default(), Bytes(4096)).unwrap();
+    let places = |(parts, compaction): (TraceFile, Compaction)| -> Vec<_> {
         // Device 1: sectors 0, 8 and 300; device 2: 0 and 4 in one extent, and 9000.
         assert_eq!(compaction.extents(), 5);
-        parts.records().unwrap().map(|record| compaction.place(&record.unwrap()).unwrap()).collect()
+        parts.reader().unwrap().map(|record| compaction.place(&record.unwrap()).unwrap()).collect()
     };
     assert_eq!(places(open(&folder.path().join("whole"))), places(open(&parts)));
 }
@@ -64,7 +63,7 @@ fn touched_extents_of_parts_are_those_of_the_whole() {
 #[test]
 fn a_file_that_is_not_part_of_a_trace_is_named() {
     let (_folder, parts) = folder();
-    let error = |path: &Path| Parts::open(path, &Options::default(), None).err().unwrap().to_string();
+    let error = |path: &Path| TraceFile::open(path, &Options::default(), None).err().unwrap().to_string();
     let empty = parts.join("empty");
     std::fs::create_dir(&empty).unwrap();
     assert!(error(&empty).contains(&empty.display().to_string()));
@@ -73,7 +72,7 @@ fn a_file_that_is_not_part_of_a_trace_is_named() {
     assert!(error(&parts).contains("readme"));
     std::fs::write(parts.join("readme"), "0,1,512,r,0\n0,1,512,r,0\nrubbish\n").unwrap();
     let strict = Options { strict: true, ..Options::default() };
-    assert!(matches!(Parts::open(&parts, &strict, None), Err(Error::Strict { .. })));
+    assert!(matches!(TraceFile::open(&parts, &strict, None), Err(Error::Strict { .. })));
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use crate::texts::{arrivals, error, problems, records, tuple};
 use braid_base::Nanos;
 use braid_base::Op::{Read, Write};
-use braid_trace::{Error, Format, Options, Parts, Reader};
+use braid_trace::{Error, Format, Options, Reader, TraceFile};
 
 /// At three o'clock, with what else HP's headings say.
 const HEADING: &str = "name\t= \"cello\";\ntracedate\t= \"Sun Apr 26 15:00:00 1992\";\nend\n\x0c";
@@ -107,8 +107,8 @@ fn files_of_one_trace_are_put_in_order_by_their_dates() {
     // The later one comes first by name.
     std::fs::write(folder.path().join("a"), part("16:00:00", 2)).unwrap();
     std::fs::write(folder.path().join("b"), part("15:00:00", 1)).unwrap();
-    let parts = Parts::open(folder.path(), &Options::default(), None).unwrap().0;
-    let found: Vec<_> = parts.records().unwrap().map(|record| tuple(&record.unwrap().arrival)).collect();
+    let parts = TraceFile::open(folder.path(), &Options::default(), None).unwrap();
+    let found: Vec<_> = parts.reader().unwrap().map(|record| tuple(&record.unwrap().arrival)).collect();
     assert_eq!(found, [(0, Read, 512, 8192), (3_600_000_000_000, Read, 1024, 8192)]);
 }
 
