@@ -20,6 +20,11 @@ impl<R: Runtime, D: Device> Core<R, D> {
         into: &Buf,
         origin: Origin,
     ) -> Result<()> {
+        if let Other::Behind(other) = copies.other
+            && self.lacks_beside(extent, copies.current, other)
+        {
+            return self.read_apart(extent, (copies.current, other), range, into, origin).await;
+        }
         let read = self.read_kept(extent, copies.current, range.clone(), into, origin).await;
         let (Err(error), Other::Behind(other)) = (&read, copies.other) else { return read };
         if !self.is_alike(extent, (copies.current, other), &range) {
@@ -29,6 +34,30 @@ impl<R: Runtime, D: Device> Core<R, D> {
         // A guest may have written there meanwhile.
         let is_alike = self.is_alike(extent, (copies.current, other), &range);
         instead.ok().filter(|()| is_alike).ok_or_else(|| error.clone())
+    }
+
+    /// Reads a range of an extent whose current copy may have lost writes that the other one has kept: from
+    /// the current one only what the other one lacks.
+    async fn read_apart(
+        self: &Rc<Self>,
+        extent: ExtentId,
+        (current, other): (SlotNumber, SlotNumber),
+        range: Range<Bytes>,
+        into: &Buf,
+        origin: Origin,
+    ) -> Result<()> {
+        let start = self.shape.bytes_of(extent).start;
+        let mut at = range.start;
+        while at < range.end {
+            let behind = self.state.borrow().behind.next(start + at);
+            let behind = behind.map_or(range.end..range.end, |next| next.start - start..next.end - start);
+            let (slot, end) = if behind.start <= at { (current, behind.end) } else { (other, behind.start) };
+            let part = at..end.min(range.end);
+            let bytes = into.slice(part.start - range.start..part.end - range.start);
+            at = part.end;
+            self.read_kept(extent, slot, part, &bytes, origin).await?;
+        }
+        Ok(())
     }
 
     /// Whether a copy that is behind elsewhere in its extent has a range as the current one has it, whose device must not fill the buffer any more.

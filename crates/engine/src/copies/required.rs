@@ -58,13 +58,8 @@ impl Timing {
 
 impl<R: Runtime, D: Device> Core<R, D> {
     /// Which copy of an extent is current, and what of the other. A device that is not current decides; else the home is current, and
-    /// in a span that is behind it alone.
+    /// it alone in an extent that is behind. A deferred write that has only begun makes no copy older.
     pub fn copies_of(&self, extent: ExtentId, entry: &Entry) -> Copies {
-        self.copies_if(entry, || self.state.borrow().behind.is_behind(extent))
-    }
-
-    /// The same of an extent of which this says whether a copy is behind.
-    fn copies_if(&self, entry: &Entry, is_behind: impl FnOnce() -> bool) -> Copies {
         let Entry { home, second, .. } = *entry;
         if second == SlotNumber::NONE {
             return Copies { current: home, other: Other::None };
@@ -72,7 +67,9 @@ impl<R: Runtime, D: Device> Core<R, D> {
         let (first, last) = (self.locate(home).0, self.locate(second).0);
         let behind = |slot, written| if written { Other::Behind(slot) } else { Other::Away };
         match (first.is_current(), last.is_current()) {
-            (true, true) if is_behind() && !planted(Bug::BehindIsRead) => {
+            (true, true)
+                if self.state.borrow().behind.lacks_completed(extent) && !planted(Bug::BehindIsRead) =>
+            {
                 Copies { current: home, other: Other::Behind(second) }
             }
             (true, true) => Copies { current: home, other: Other::Equal(second) },
@@ -267,10 +264,19 @@ impl<R: Runtime, D: Device> Core<R, D> {
             Timing::Later(_) | Timing::Now => None,
         };
         let later = deferred.is_some();
-        if later {
-            self.record_behind(span).await?;
+        let begun = async {
+            if later {
+                self.record_behind(span).await?;
+            }
+            self.intend(span).await
+        };
+        if let Err(error) = begun.await {
+            // What an epoch was to bring, one still brings.
+            if let Some(changed) = deferred.filter(|_| !keeps_epochs) {
+                self.state.borrow_mut().behind.cancel_deferred_write(span, &changed);
+            }
+            return Err(error);
         }
-        self.intend(span).await?;
         let forgotten = |slot: SlotNumber| slot == entry.second && planted(Bug::SecondCopyNotWritten);
         let wanted = |slot: SlotNumber| {
             self.locate(slot).0.is_written() && !(later && slot == entry.second) && !forgotten(slot)
@@ -355,7 +361,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
             entry
         };
         // What is deferred and under way beside this write goes to the copy that serves the extent when it ends.
-        let copies = self.copies_if(&entry, || self.state.borrow().behind.lacks_completed(extent));
+        let copies = self.copies_of(extent, &entry);
         // A new extent is in no map yet: nothing keeps both of its devices from being given up meanwhile.
         if !self.locate(copies.current).0.is_current() {
             return Err(none_there(extent));

@@ -36,6 +36,8 @@ pub(crate) struct Behind {
     ranges: Ranges,
     /// Of that, what is behind for no other reason than deferred writes under way.
     begun: Ranges,
+    /// The ranges of deferred writes under way: at most as many as guests have requests.
+    deferring: Vec<Range<Bytes>>,
     /// Spans whose state waits to be recorded in a batch of its own, ahead of a write.
     wanted: Vec<SpanId>,
     /// Spans that such a batch speaks of which is on its way.
@@ -107,6 +109,7 @@ impl Behind {
             behind: 0,
             ranges: Ranges::default(),
             begun: Ranges::default(),
+            deferring: Vec::new(),
             wanted: Vec::new(),
             recording: Vec::new(),
         }
@@ -249,13 +252,38 @@ impl Behind {
             return false;
         }
         self.ranges.gaps(&range).for_each(|gap| self.begun.insert(gap));
+        self.deferring.push(range.clone());
         self.put_deferred(span, range);
         true
     }
 
     /// A deferred write has ended, and what it was to bring is behind like anything else. If another one is under way in the same block, so is that.
     pub fn end_deferred_write(&mut self, range: Range<Bytes>) {
+        self.stop_deferring(&range);
         self.begun.remove(range);
+    }
+
+    /// A deferred write ends before it reached a copy: no copy lacks anything by that write. What other
+    /// deferred writes under way put behind stays.
+    pub fn cancel_deferred_write(&mut self, span: SpanId, range: &Range<Bytes>) {
+        self.stop_deferring(range);
+        let mut others = Ranges::default();
+        self.deferring.iter().for_each(|other| others.insert(other.clone()));
+        let mut at = range.start;
+        while let Some(begun) = self.begun.next(at).filter(|begun| begun.start < range.end) {
+            at = begun.end.min(range.end);
+            for only in others.gaps(&(begun.start..at)) {
+                self.begun.remove(only.clone());
+                self.ranges.remove(only);
+            }
+        }
+        self.note_caught_up(span);
+    }
+
+    fn stop_deferring(&mut self, range: &Range<Bytes>) {
+        if let Some(at) = self.deferring.iter().position(|other| other == range) {
+            self.deferring.swap_remove(at);
+        }
     }
 
     fn may_defer(&self, range: &Range<Bytes>, most: Bytes) -> bool {
@@ -364,11 +392,19 @@ impl Behind {
 
     /// Both copies have a range of a span again, unless all of it was put behind since `doubts` was asked for. They are not flushed yet.
     pub fn copied(&mut self, span: SpanId, range: Range<Bytes>, doubts: u32) {
-        let Some(entry) = self.spans.get_mut(&span).filter(|entry| entry.doubts == doubts) else { return };
+        if self.doubts(span) != doubts || !self.spans.contains_key(&span) {
+            return;
+        }
         self.begun.remove(range.clone());
         self.ranges.remove(range);
-        if entry.difference == Difference::Behind && !self.ranges.intersects(&self.shape.bytes_of_span(span))
-        {
+        self.note_caught_up(span);
+    }
+
+    /// A span is behind no more once none of its ranges is.
+    fn note_caught_up(&mut self, span: SpanId) {
+        let is_behind = self.ranges.intersects(&self.shape.bytes_of_span(span));
+        let entry = self.spans.get_mut(&span).filter(|entry| entry.difference == Difference::Behind);
+        if let Some(entry) = entry.filter(|_| !is_behind) {
             entry.difference = Difference::Dirty;
             self.behind -= 1;
         }

@@ -378,7 +378,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
             if !single {
                 continue;
             }
-            self.complete(extent, entry.home).await?;
+            // One that fails is tried again with the others.
+            self.complete(extent, entry.home).await.inspect_err(|_| self.moves.incomplete.set(true))?;
             // A guest's write wins over the copy; then it is tried again.
             let entry = self.state.borrow().map.get(extent);
             let still = entry.second == SlotNumber::NONE && entry.home != SlotNumber::NONE;

@@ -32,6 +32,7 @@ impl Policy for Told {
         };
         match occasion {
             Occasion::New { .. } => Placement { home: Home::On(SSD), second, extra: None },
+            Occasion::Write(_) => Placement { second, ..Placement::KEEP },
             _ => Placement::KEEP,
         }
     }
@@ -58,11 +59,21 @@ struct Mirror {
 
 /// Runs a test on an empty mirror.
 fn on_mirror(test: impl AsyncFn(&Mirror) + Copy + 'static) {
+    on_mirror_of(1, test);
+}
+
+/// The same with spans of so many extents.
+fn on_mirror_of(span_extents: u64, test: impl AsyncFn(&Mirror) + Copy + 'static) {
     for seed in 0..8 {
         let bench = bench(seed, MIB * 8, MIB * 8);
         let world = bench.world.clone();
         world.clone().block_on(async move {
-            let made = CreateOptions { copies: 2, policy: "raid1".to_owned(), ..options(seed as u8) };
+            let made = CreateOptions {
+                copies: 2,
+                policy: "raid1".to_owned(),
+                span_size: EXTENT * span_extents,
+                ..options(seed as u8)
+            };
             let volume = make(world.clone(), bench.devices(), &made).await;
             let told = Told::default();
             volume.replace_policy(Box::new(told.clone()));
@@ -142,5 +153,59 @@ fn what_a_home_lost_does_not_reach_a_bad_place_of_the_other_copy() {
         mirror.sleep(50).await;
         mirror.fail_to_flush().await;
         assert_eq!(mirror.unreadable(0, 7).await, KIB * 64 / BLOCK);
+    });
+}
+
+/// The SSD has the home of extents 0 and 1, and loses the newest bytes of extent 0. The disk has these bytes.
+async fn lose_newest_at_home(mirror: &Mirror) {
+    mirror.write_new(0, 6, false).await;
+    mirror.volume.flush().await.expect("the devices are sound");
+    // The SSD alone has extent 1, so that the SSD is not given up.
+    mirror.write_new(1, 8, true).await;
+    mirror.write_new(0, 7, false).await;
+    let plan = FaultPlan { flushes: 1.0, flushes_lose: true, ..FaultPlan::default() };
+    mirror.bench.disks[SSD.index()].faults().set(plan);
+    mirror.volume.flush().await.expect_err("what was acknowledged is gone");
+    assert_eq!(mirror.unreadable(0, 7).await, 0, "the disk has it");
+    mirror.told.defers.set(true);
+}
+
+async fn check_blocks(mirror: &Mirror, but: u64) {
+    for block in (0..EXTENT / BLOCK).filter(|&block| block != but) {
+        let is_newest = holds(&mirror.volume, &mirror.bench.arena, BLOCK * block, BLOCK, 7).await;
+        assert!(is_newest.expect("the disk has it"), "block {block} is as it was before");
+    }
+}
+
+/// A deferred write that the journal refused left its range marked as behind, so the home alone counted as
+/// current: the home had lost writes, and bytes that had been acknowledged and read were older again.
+#[test]
+fn a_write_that_the_journal_refuses_changes_no_other_byte() {
+    on_mirror(async |mirror| {
+        lose_newest_at_home(mirror).await;
+        let bytes = filled(&mirror.bench.arena, BLOCK, 9);
+        let refused = mirror.volume.write(BLOCK * 3, &bytes, Durability::Volatile).await;
+        refused.expect_err("the journal takes nothing more");
+        check_blocks(mirror, EXTENT / BLOCK).await;
+        assert_eq!(mirror.volume.status().behind, EXTENT, "extent 1, as before");
+    });
+}
+
+/// The same where the journal had called the span behind already, for an extent beside: the write was done at
+/// the home, from which all of its extent was read then.
+#[test]
+fn a_deferred_write_beside_what_the_home_lost_changes_no_other_byte() {
+    on_mirror_of(2, async |mirror| {
+        lose_newest_at_home(mirror).await;
+        let bytes = filled(&mirror.bench.arena, BLOCK, 9);
+        mirror.volume.write(BLOCK * 3, &bytes, Durability::Volatile).await.expect("the home takes it");
+        check_blocks(mirror, 3).await;
+        let written = holds(&mirror.volume, &mirror.bench.arena, BLOCK * 3, BLOCK, 9).await;
+        assert!(written.expect("the home has it"));
+        // A request of all of it meets both.
+        let all = filled(&mirror.bench.arena, EXTENT, 0);
+        mirror.volume.read(Bytes::ZERO, &all).await.expect("both devices answer");
+        let expected = |at: usize| if at / BLOCK.as_usize() == 3 { 9 } else { 7 };
+        all.with_bytes(|bytes| assert!(bytes.iter().enumerate().all(|(at, &byte)| byte == expected(at))));
     });
 }

@@ -29,6 +29,26 @@ fn an_extent_lacks_what_has_completed_and_not_what_has_only_begun() {
     assert!(behind.lacks_completed(extent), "deferred without a write under way");
 }
 
+/// A write that the journal refused left its range behind, so that the home alone was read.
+#[test]
+fn a_deferred_write_that_is_cancelled_leaves_behind_what_others_defer() {
+    let shape = Shape::new(Bytes(1 << 24), Bytes(1 << 17), Bytes(1 << 12), 2, 8);
+    let (mut behind, extent, span, most) = (Behind::new(shape), ExtentId(25), SpanId(3), Bytes(u64::MAX));
+    let start = shape.bytes_of(extent).start;
+    let blocks = |first: u64, end: u64| start + Bytes(first << 12)..start + Bytes(end << 12);
+    assert!(behind.defer(span, blocks(8, 9), most));
+    assert!(behind.begin_deferred_write(span, blocks(0, 9), most));
+    assert!(behind.begin_deferred_write(span, blocks(2, 3), most));
+    behind.cancel_deferred_write(span, &blocks(0, 9));
+    assert_eq!(behind.ranges().iter().collect::<Vec<_>>(), [blocks(2, 3), blocks(8, 9)]);
+    behind.cancel_deferred_write(span, &blocks(2, 3));
+    assert_eq!(behind.ranges().iter().collect::<Vec<_>>(), [blocks(8, 9)]);
+    behind.copied(span, blocks(8, 9), behind.doubts(span));
+    assert!(behind.begin_deferred_write(span, blocks(0, 1), most) && behind.any_behind());
+    behind.cancel_deferred_write(span, &blocks(0, 1));
+    assert!(!behind.any_behind() && !behind.is_unrecorded(span));
+}
+
 /// The batch would end after the one that clears the span, and the span pass for recorded as behind though the journal says "clean".
 #[test]
 fn a_span_is_not_cleared_while_a_batch_that_speaks_of_it_is_on_its_way() {
