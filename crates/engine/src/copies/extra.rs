@@ -229,9 +229,13 @@ impl<R: Runtime, D: Device> Core<R, D> {
         }
     }
 
-    /// Records that a change to a piece adds at most: one of its extent, and one of each block.
+    /// Records that a change to a piece adds at most: one of its extent, and one of each block. A lost extent
+    /// has no extra copies.
     pub fn most_records(&self, piece: &Piece) -> usize {
-        1 + self.shape.blocks_touched(piece) as usize
+        match self.state.borrow().map.get(piece.extent).home {
+            SlotNumber::LOST => 1,
+            _ => 1 + self.shape.blocks_touched(piece) as usize,
+        }
     }
 
     /// Forgets an extra copy. The caller holds its extent's lock, exclusive.

@@ -161,15 +161,22 @@ impl<R: Runtime, D: Device> Core<R, D> {
         recorded.inspect_err(|error| self.fail(error.clone()))
     }
 
-    /// Whether it had anything to record.
+    /// In as many batches as it takes. Whether it had anything to record.
     async fn run_commit(&self, scope: Scope, origin: Origin) -> Result<bool> {
         let mut records = self.journal.commits.records.take();
-        self.state.borrow_mut().begin_commit(scope, &mut records);
-        let result = self.commit_records(&mut records, scope, origin).await;
+        let mut any = false;
+        let result = loop {
+            let others_are_left =
+                self.state.borrow_mut().begin_commit(scope, self.journal.most_pending(), &mut records);
+            let result = self.commit_records(&mut records, scope, origin).await;
+            any |= !records.is_empty();
+            if result.is_err() || !others_are_left {
+                break result;
+            }
+        };
         if result.is_err() {
             self.state.borrow_mut().keep_spans();
         }
-        let any = !records.is_empty();
         self.journal.commits.records.replace(records);
         result.map(|()| any)
     }

@@ -7,6 +7,7 @@ mod gaps;
 mod intents;
 mod proof;
 mod recover;
+mod reserve;
 mod ring;
 mod unreadable;
 
@@ -15,4 +16,5 @@ pub(crate) use checkpoint::{images, only_journal, rings};
 pub(crate) use gaps::Gap;
 pub use recover::Recovery;
 pub(crate) use recover::{Mode, Recovered, Source, check_cache_tables, check_image, recover};
-pub(crate) use ring::{Journal, Reservation, Ring};
+pub(crate) use reserve::Reservation;
+pub(crate) use ring::{Journal, Ring};

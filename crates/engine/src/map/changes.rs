@@ -83,13 +83,29 @@ impl Changes {
         !self.extents.is_empty() || self.any_dirty
     }
 
-    /// Takes those that a batch is to say.
-    pub fn take(&mut self, scope: Scope, extras: &Extras) -> Changes {
+    /// Takes those that a batch is to say, which takes so many at most.
+    pub fn take(&mut self, scope: Scope, most: usize, extras: &Extras) -> Changes {
         match scope {
             Scope::Promised if !self.is_promised() => Changes::default(),
+            // More than room was reserved for: with a device that is lost, extents of a commit under way come
+            // to those that wait.
+            Scope::Promised | Scope::All if self.len() > most && !self.extents.is_empty() => {
+                self.take_extents(most)
+            }
             Scope::Promised | Scope::All => std::mem::take(self),
             Scope::Left => self.take_left(extras),
         }
+    }
+
+    /// Takes so many extents alone. Slots are free only with the last change, so no batch frees one that
+    /// another record still names.
+    fn take_extents(&mut self, most: usize) -> Changes {
+        let mut kept = 0;
+        let taken = self.extents.extract_if(|_, _| {
+            kept += 1;
+            kept <= most
+        });
+        Changes { extents: taken.collect(), ..Changes::default() }
     }
 
     /// Of a block that has left its block slot, the journal says that it is there: so it is among the changed ones.
@@ -143,18 +159,33 @@ mod tests {
     #[test]
     fn a_flush_leaves_what_only_makes_the_cache_warmer_for_a_later_batch() {
         let (mut changes, extras) = changes();
-        assert_eq!(changes.take(Scope::Promised, &extras).len(), 0);
+        assert_eq!(changes.take(Scope::Promised, 9, &extras).len(), 0);
         changes.cleared.push(SpanId(3));
-        assert_eq!(changes.take(Scope::Promised, &extras).len(), 0);
+        assert_eq!(changes.take(Scope::Promised, 9, &extras).len(), 0);
         changes.extents.insert(ExtentId(9), Before::default());
-        assert_eq!(changes.take(Scope::Promised, &extras).len(), 5);
+        assert_eq!(changes.take(Scope::Promised, 9, &extras).len(), 5);
         assert_eq!(changes.len(), 0);
+    }
+
+    /// When a device is lost, the extents of a commit under way wait for the next one, beside as many as wait
+    /// already: the batch was longer than its buffer.
+    #[test]
+    fn what_one_batch_does_not_hold_waits_for_the_next_with_the_slots_that_it_frees() {
+        let (mut changes, extras) = changes();
+        changes.extents.extend((0..8).map(|extent| (ExtentId(extent), Before::default())));
+        changes.freed.push(SLOT);
+        let first = changes.take(Scope::All, 5, &extras);
+        assert_eq!((first.len(), first.extents.len(), changes.len()), (5, 5, 6));
+        assert!(first.freed.is_empty() && first.freed_blocks.is_empty() && changes.is_promised());
+        assert_eq!(changes.take(Scope::All, 5, &extras).len(), 3);
+        let last = changes.take(Scope::All, 5, &extras);
+        assert_eq!((last.len(), last.freed, changes.len()), (3, vec![SLOT], 0));
     }
 
     #[test]
     fn clean_copies_that_have_gone_are_taken_with_their_block_slots_and_nothing_else_is() {
         let (mut changes, extras) = changes();
-        let left = changes.take(Scope::Left, &extras);
+        let left = changes.take(Scope::Left, 9, &extras);
         assert_eq!(left.blocks.keys().copied().collect::<Vec<_>>(), [BlockId(1)]);
         assert_eq!(left.freed_blocks, [(BlockId(1), clean(1))]);
         assert_eq!(changes.freed_blocks, [(BlockId(2), clean(2))]);
@@ -163,6 +194,6 @@ mod tests {
         let dirty = ExtraChange { before: Some(Extra { dirty: true, ..clean(1) }), after: None };
         changes.blocks.insert(BlockId(1), dirty);
         changes.freed_blocks.push((BlockId(1), clean(1)));
-        assert_eq!(changes.take(Scope::Left, &extras).len(), 0);
+        assert_eq!(changes.take(Scope::Left, 9, &extras).len(), 0);
     }
 }

@@ -14,6 +14,7 @@ mod ranges;
 mod space;
 mod state;
 mod taken;
+mod watched;
 
 pub(crate) use behind::{Behind, Intent};
 pub(crate) use cache_table::{CachePage, CacheTables};

@@ -51,7 +51,7 @@ pub(crate) struct State {
     /// Pages of the spans' table likewise.
     stale_intents: BTreeSet<u32>,
     /// Extents that a background job is copying: a guest's write marks them, and wins.
-    watched: HashMap<ExtentId, bool, FixedState>,
+    pub(super) watched: HashMap<ExtentId, bool, FixedState>,
     /// Extents whose required copies got other places.
     pub moved: Moved,
     /// Dirty blocks that are being written back, and that no guest has written to since that began.
@@ -85,7 +85,7 @@ impl State {
             tables: CacheTables::new(superblock),
             behind: Behind::new(*shape),
             suspect: HashSet::default(),
-            has_spans: superblock.region(RegionKind::Intents, 0).is_some(),
+            has_spans: superblock.has(RegionKind::Intents),
             dirty: HashMap::default(),
             pending: Changes::default(),
             committing: Changes::default(),
@@ -297,13 +297,15 @@ impl State {
         }
     }
 
-    /// Begins a commit: the records of the changes so far that it takes, into `records`.
-    pub fn begin_commit(&mut self, scope: Scope, records: &mut Vec<Record>) {
+    /// Begins a commit of so many changes at most: the records of those so far that it takes, into `records`.
+    /// Whether others are left.
+    pub fn begin_commit(&mut self, scope: Scope, most: usize, records: &mut Vec<Record>) -> bool {
         assert!(
             self.committing.extents.is_empty() && self.committing.blocks.is_empty(),
             "one commit runs at a time"
         );
-        self.committing = self.pending.take(scope, &self.extras);
+        self.committing = self.pending.take(scope, most, &self.extras);
+        let takes_part = scope != Scope::Left && self.committing.len() > 0 && self.pending.len() > 0;
         self.committing.cleared = self.behind.begin_clearing(&self.committing.cleared);
         records.clear();
         records.extend(self.committing.extents.keys().map(|&e| Record::Extent(e, self.map.get(e))));
@@ -319,6 +321,7 @@ impl State {
             Record::Intent(span, _) => (2, u64::from(span.0)),
             Record::Device(..) | Record::Epoch(_) => (3, 0),
         });
+        takes_part
     }
 
     /// The commit is durable, with batch `newest`: what it freed is free, or waits for a checkpoint.
@@ -432,37 +435,6 @@ impl State {
     pub fn put_back(&mut self, pages: impl IntoIterator<Item = u32>, intents: impl IntoIterator<Item = u32>) {
         self.stale_pages.extend(pages);
         self.stale_intents.extend(intents);
-    }
-
-    /// Watches an extent for writes of guests. False where someone watches it already.
-    pub fn watch(&mut self, extent: ExtentId) -> bool {
-        self.watched.insert(extent, false).is_none_or(|before| {
-            self.watched.insert(extent, before);
-            false
-        })
-    }
-
-    /// A guest is about to write to an extent.
-    pub fn disturb(&mut self, extent: ExtentId) {
-        if !self.watched.is_empty()
-            && let Some(disturbed) = self.watched.get_mut(&extent)
-        {
-            *disturbed = true;
-        }
-    }
-
-    /// A guest is about to write to these blocks: those that are being written back stay dirty.
-    pub fn keep_dirty(&mut self, blocks: impl Iterator<Item = BlockId>) {
-        if !self.cleaning.is_empty() && !planted(Bug::WriteBackIgnoresWrites) {
-            blocks.for_each(|block| _ = self.cleaning.remove(&block));
-        }
-    }
-
-    /// Stops watching; whether a guest wrote meanwhile.
-    pub fn unwatch(&mut self, extent: ExtentId) -> bool {
-        let disturbed = self.watched.remove(&extent);
-        disturbed.expect("an extent that is no longer watched was watched")
-            && !planted(Bug::MoveIgnoresWrites)
     }
 
     /// Bytes of memory that the tables take.

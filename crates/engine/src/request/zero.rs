@@ -98,7 +98,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
     /// map keeps validity in parts, the cuts are between these.
     fn parts_to_zero(&self, piece: Piece) -> impl Iterator<Item = Piece> {
         let blocks = self.journal.most_pending() as u64 / 2;
-        let step = (self.shape.block_size * blocks).align_down(self.shape.part_size);
+        let step =
+            (self.shape.block_size * blocks).align_down(self.shape.part_size).max(self.shape.part_size);
         // Only all of an extent that was given up can be made whole again, and it has no extra copies.
         let is_lost = self.state.borrow().map.get(piece.extent).home == SlotNumber::LOST;
         let step = if is_lost { self.shape.extent_size } else { step };
@@ -115,9 +116,17 @@ impl<R: Runtime, D: Device> Core<R, D> {
         if zeroing == Zeroing::MayDiscard && self.is_hole(&piece) {
             return Ok(());
         }
-        let _change = self.begin_change(piece.len()).await;
-        let _room = self.reserve(self.most_records(&piece)).await?;
-        let _guard = self.locks.lock(Self::lock_number(piece.extent), Mode::Exclusive).await;
+        let change = self.begin_change(piece.len()).await;
+        let room = self.reserve(self.most_records(&piece)).await?;
+        let guard = self.locks.lock(Self::lock_number(piece.extent), Mode::Exclusive).await;
+        if self.most_records(&piece) > room.records() {
+            // A guest has written all of a lost extent meanwhile, which may have extra copies now.
+            drop((guard, room, change));
+            for part in self.parts_to_zero(piece) {
+                Box::pin(self.zero_piece(part, zeroing)).await?;
+            }
+            return Ok(());
+        }
         let _changing = self.guests.begin_change(&piece);
         self.state.borrow_mut().disturb(piece.extent);
         let differing = if self.has_edges(&piece) { self.begin_differing(&piece).await? } else { None };

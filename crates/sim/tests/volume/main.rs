@@ -40,6 +40,7 @@ mod failed_flush_mirrored;
 mod faults;
 mod first_writes;
 mod interrupted;
+mod large_extents;
 mod late_guests;
 mod loss;
 mod lost_caches;

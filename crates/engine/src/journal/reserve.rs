@@ -1,0 +1,69 @@
+//! Room in the journal, reserved before a request takes locks: what the request changes then fits into one
+//! commit.
+
+use super::Journal;
+use crate::core::Core;
+use crate::{Error, ErrorKind, Result};
+use braid_policy::Origin;
+use braid_runtime::{Device, Runtime};
+
+/// The right to add so many changes; given back when dropped, when they have been added.
+#[must_use]
+pub(crate) struct Reservation<'a> {
+    journal: &'a Journal,
+    records: usize,
+}
+
+impl Reservation<'_> {
+    /// How many changes it is for.
+    pub fn records(&self) -> usize {
+        self.records
+    }
+}
+
+impl Drop for Reservation<'_> {
+    fn drop(&mut self) {
+        self.journal.reserved.set(self.journal.reserved.get() - self.records);
+        self.journal.settled.notify();
+    }
+}
+
+impl<R: Runtime, D: Device> Core<R, D> {
+    /// Waits until one commit has room for `records` more changes, beside those that wait and those that
+    /// others have reserved room for.
+    ///
+    /// # Errors
+    /// `Invalid` if no commit has room for so many; those of a commit.
+    pub async fn reserve(&self, records: usize) -> Result<Reservation<'_>> {
+        let journal = &self.journal;
+        let most = journal.most_pending();
+        if records > most {
+            let text = format!(
+                "a request needs {records} records in the journal, which takes {most} at once: send shorter requests"
+            );
+            return Err(Error::new(ErrorKind::Invalid, text));
+        }
+        loop {
+            if let Some(reservation) = self.try_reserve(records) {
+                return Ok(reservation);
+            }
+            if self.state.borrow().pending() > 0 {
+                self.commit(Origin::Guest).await?;
+            } else {
+                let reserved = journal.reserved.get();
+                let settled = || (journal.reserved.get() < reserved).then_some(());
+                journal.settled.wait_for(settled).await;
+            }
+        }
+    }
+
+    /// As [`Core::reserve`], where that needs no waiting.
+    pub fn try_reserve(&self, records: usize) -> Option<Reservation<'_>> {
+        let journal = &self.journal;
+        if self.state.borrow().pending() + records > journal.unreserved() {
+            return None;
+        }
+        journal.reserved.set(journal.reserved.get() + records);
+        Some(Reservation { journal, records })
+    }
+}
