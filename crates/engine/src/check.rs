@@ -130,6 +130,11 @@ async fn check_metadata<D: Device>(
     report: &mut Report,
     lately: &[DeviceId],
 ) -> Result<()> {
+    for region in source.superblock.void_regions() {
+        let text =
+            format!("{region} is void: it could not be written, and is made anew while the volume is served");
+        report.repairable.push(text);
+    }
     for image in 0..2 {
         report.repairable.extend(check_image(source, image).await);
     }

@@ -192,8 +192,11 @@ impl Features {
     /// Incompat: a disk that kept epochs is the volume, and its journal has not been applied to all of it. An older version would not read
     /// what is in that, or apply it over what guests have written since.
     pub const UNAPPLIED: u64 = 4;
+    /// Incompat: a region may be void. An older version would believe what it holds.
+    pub const VOID_REGIONS: u64 = 8;
     /// All incompat features that this version knows.
-    pub(crate) const INCOMPAT: u64 = Features::CLEAN_EXTRAS | Features::REMOVED_DEVICES | Features::UNAPPLIED;
+    pub(crate) const INCOMPAT: u64 =
+        Features::CLEAN_EXTRAS | Features::REMOVED_DEVICES | Features::UNAPPLIED | Features::VOID_REGIONS;
 }
 
 /// Where one copy of the device table lies: two halves of `len / 2`, of which `sequence % 2` says the current one.
@@ -241,9 +244,31 @@ impl Superblock {
         table::encode(self.volume, self.sequence, self.epoch, &self.devices, &self.regions)
     }
 
-    /// A copy of a region; of several on different devices (cache tables), the first.
+    /// A copy of a region that counts; of several on different devices (cache tables), the first.
     pub fn region(&self, kind: RegionKind, copy: u8) -> Option<&Region> {
-        self.regions.iter().find(|region| (region.kind, region.copy) == (kind, copy))
+        self.regions.iter().find(|region| region.is(kind, copy))
+    }
+
+    /// Whether the volume has a structure, also if the first copy of it does not count.
+    pub fn has(&self, kind: RegionKind) -> bool {
+        self.regions.iter().any(|region| region.kind == kind)
+    }
+
+    /// The first journal that counts.
+    pub fn journal(&self) -> Option<&Region> {
+        self.region(RegionKind::Journal, 0).or_else(|| self.region(RegionKind::Journal, 1))
+    }
+
+    /// Copies of regions that could not be written and have not been made anew.
+    pub fn void_regions(&self) -> impl Iterator<Item = &Region> {
+        let is_anew = |void: &Region| {
+            let is_same = |region: &&Region| region.is(void.kind, void.copy);
+            self.regions
+                .iter()
+                .filter(is_same)
+                .any(|region| region.kind != RegionKind::CacheTable || region.device == void.device)
+        };
+        self.regions.iter().filter(move |region| region.void && !is_anew(region))
     }
 
     /// The bytes of a device that regions take.

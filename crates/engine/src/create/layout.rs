@@ -97,7 +97,14 @@ fn regions(
     let mut regions = needed_regions(superblock, first, second);
     if let Some(device) = image {
         let len = layout::epoch_journal_len(superblock.volume_size, superblock.extent_size);
-        regions.push(Region { kind: RegionKind::EpochJournal, copy: 0, device, offset: Bytes::ZERO, len });
+        regions.push(Region {
+            kind: RegionKind::EpochJournal,
+            copy: 0,
+            device,
+            offset: Bytes::ZERO,
+            len,
+            void: false,
+        });
     }
     for (id, entry) in (0..).map(DeviceId).zip(&superblock.devices) {
         place_regions(&mut regions, id, entry, superblock.extent_size)?;
@@ -147,7 +154,14 @@ pub(crate) fn added_regions(
 /// Two images of the cache table of an SSD; their offsets are left open.
 fn cache_tables(superblock: &Superblock, device: DeviceId, entry: &DeviceEntry) -> [Region; 2] {
     let len = layout::cache_table_len(entry.slots, superblock.extent_size, superblock.block_size);
-    [0, 1].map(|copy| Region { kind: RegionKind::CacheTable, copy, device, offset: Bytes::ZERO, len })
+    [0, 1].map(|copy| Region {
+        kind: RegionKind::CacheTable,
+        copy,
+        device,
+        offset: Bytes::ZERO,
+        len,
+        void: false,
+    })
 }
 
 /// Which regions there are and how long they are; their offsets are left open.
@@ -174,7 +188,7 @@ fn needed_regions(superblock: &Superblock, first: DeviceId, second: DeviceId) ->
     };
     let mut regions = Vec::new();
     let mut add = |kind, copy, device, len| {
-        regions.push(Region { kind, copy, device, offset: Bytes::ZERO, len });
+        regions.push(Region { kind, copy, device, offset: Bytes::ZERO, len, void: false });
     };
     for (copy, device) in [(0, first), (1, second)] {
         for (kind, len) in lens {

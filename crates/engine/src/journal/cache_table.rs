@@ -26,7 +26,7 @@ pub(crate) fn cache_images(superblock: &Superblock, device: DeviceId) -> Vec<(De
     let mut images: Vec<_> = superblock
         .regions
         .iter()
-        .filter(|region| region.kind == RegionKind::CacheTable && region.device == device)
+        .filter(|region| region.kind == RegionKind::CacheTable && region.device == device && !region.void)
         .map(|region| (region.copy, region.offset))
         .collect();
     images.sort_unstable();

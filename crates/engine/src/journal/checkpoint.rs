@@ -60,15 +60,11 @@ impl<R: Runtime, D: Device> Core<R, D> {
         if pages.is_empty() {
             return Ok(());
         }
-        let (images, areas, most) = {
+        let most = {
             let superblock = self.devices.superblock();
-            let area = superblock.region(RegionKind::DoubleWrite, 0);
-            let most = area.map_or(GROUP, |area| (area.len / PAGE) as usize);
-            (self.places(kind), self.places(RegionKind::DoubleWrite), most)
+            let lens = superblock.regions.iter().filter(|region| region.kind == RegionKind::DoubleWrite);
+            lens.map(|area| (area.len / PAGE) as usize).min().unwrap_or(GROUP)
         };
-        // Each of two images is whole while the other one is written. With two required copies either may be lost the next moment.
-        let has_both = images.iter().all(|(device, _)| self.member(*device).is_written());
-        let in_turn = self.shape.copies == 1 && has_both;
         let buffer = Arena::new(PAGE * GROUP as u64).alloc(PAGE * GROUP as u64).await;
         for group in pages.chunks(most) {
             // Encoded once, so that all places get the same.
@@ -76,33 +72,57 @@ impl<R: Runtime, D: Device> Core<R, D> {
                 RegionKind::Intents => self.encode_intents(group, &buffer),
                 _ => self.encode_map(group, &buffer),
             }
-            let places: Vec<u32> = (0..group.len() as u32).collect();
-            if in_turn {
-                for image in &images {
-                    // Should the device with the journal be lost now, this image would be the only one.
-                    let is_area =
-                        |(device, _): &&(DeviceId, Bytes)| *device == image.0 && !self.journal.is_on(*device);
-                    if let Some(area) = areas.iter().find(is_area) {
-                        self.write_copies(&places, &buffer, slice::from_ref(area)).await?;
-                    }
-                    self.write_copies(group, &buffer, slice::from_ref(image)).await?;
-                }
-            } else {
-                if !planted(Bug::PageWrittenOnce) {
-                    self.write_copies(&places, &buffer, &areas).await?;
-                }
-                self.write_copies(group, &buffer, &images).await?;
-            }
+            self.write_everywhere(kind, group, &buffer).await?;
         }
         Ok(())
     }
 
-    /// Writes a group of pages to several devices at once. One that fails costs its device, if that can be.
-    async fn write_copies(&self, places: &[u32], buffer: &Buf, copies: &[(DeviceId, Bytes)]) -> Result<()> {
+    /// Writes a group of pages to all places of their structure. A place that cannot be written may have been
+    /// given up with the group before.
+    async fn write_everywhere(&self, kind: RegionKind, group: &[u32], buffer: &Buf) -> Result<()> {
+        let named = images(&self.devices.superblock(), kind);
+        let (images, areas) = (self.places(kind), self.places(RegionKind::DoubleWrite));
+        let places: Vec<u32> = (0..group.len() as u32).collect();
+        // Each of two images is whole while the other one is written. With two required copies either may be
+        // lost the next moment.
+        let is_written = |(device, _): &(DeviceId, Bytes)| self.member(*device).is_written();
+        let has_both = named.len() > 1 && images.iter().all(is_written) || areas.is_empty();
+        if self.shape.copies == 1 && has_both {
+            for image in &images {
+                // Should the device with the journal be lost now, this image would be the only one.
+                let is_area =
+                    |(device, _): &&(DeviceId, Bytes)| *device == image.0 && !self.journal.is_on(*device);
+                if let Some(area) = areas.iter().find(is_area) {
+                    let area = slice::from_ref(area);
+                    self.write_copies(RegionKind::DoubleWrite, &places, buffer, area).await?;
+                }
+                self.write_copies(kind, group, buffer, slice::from_ref(image)).await?;
+            }
+            return Ok(());
+        }
+        if !planted(Bug::PageWrittenOnce) {
+            self.write_copies(RegionKind::DoubleWrite, &places, buffer, &areas).await?;
+        }
+        self.write_copies(kind, group, buffer, &images).await
+    }
+
+    /// Writes a group of pages to several devices at once. One that fails costs its region or its device, if
+    /// that can be.
+    async fn write_copies(
+        &self,
+        kind: RegionKind,
+        places: &[u32],
+        buffer: &Buf,
+        copies: &[(DeviceId, Bytes)],
+    ) -> Result<()> {
         let written = copies.iter().filter(|(device, _)| self.member(*device).is_written());
         let writes = written.map(async |&(device, region)| {
-            let written = self.write_group(places, buffer, device, region).await;
-            written.or_else(|error| self.lose(device, error))
+            if let Err(error) = self.write_group(places, buffer, device, region).await {
+                return self.spare_region(kind, (device, region), error).await;
+            }
+            // A device that cannot flush may have lost more than these pages.
+            let flushed = self.flush_member(self.member(device), "the map").await;
+            flushed.or_else(|error| self.lose(device, error))
         });
         join_all(writes).await.into_iter().collect::<Result<()>>()?;
         self.record_states().await
@@ -127,7 +147,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         });
     }
 
-    /// Writes a group of pages to their places in one region: neighbours in one piece.
+    /// Writes a group of pages to their places in one region: neighbours in one piece. They are not flushed.
     async fn write_group(&self, places: &[u32], buffer: &Buf, device: DeviceId, region: Bytes) -> Result<()> {
         let member = self.member(device);
         let mut first = 0;
@@ -137,11 +157,15 @@ impl<R: Runtime, D: Device> Core<R, D> {
                 .count();
             let part = PAGE * first as u64..PAGE * (first + run) as u64;
             let at = region + PAGE * u64::from(places[first]);
-            self.device_write(member, at, &buffer.slice(part), Origin::Background).await?;
+            let part = buffer.slice(part);
+            if self.device_write(member, at, &part, Origin::Background).await.is_err() {
+                // Once more, before the region is given up for it.
+                self.device_write(member, at, &part, Origin::Background).await?;
+            }
             self.background.borrow_mut().map_bytes += PAGE.0 * run as u64;
             first += run;
         }
-        self.flush_member(member, "the map").await
+        Ok(())
     }
 }
 

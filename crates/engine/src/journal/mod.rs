@@ -10,6 +10,7 @@ mod recover;
 mod reserve;
 mod ring;
 mod unreadable;
+mod void_regions;
 
 pub(crate) use cache_table::{cache_images, write_empty_directories};
 pub(crate) use checkpoint::{images, only_journal, rings};

@@ -25,7 +25,7 @@ use braid_base::{Bytes, DeviceId, ExtentId};
 use braid_format::intent_page::Difference;
 use braid_format::journal::{Extra, Record};
 use braid_format::map_page::Entry;
-use braid_format::superblock::{RegionKind, Superblock};
+use braid_format::superblock::Superblock;
 use braid_format::{SlotNumber, SpanId};
 use braid_runtime::Device;
 pub(crate) use cache_table::check_cache_tables;
@@ -232,10 +232,7 @@ fn replay<D: Device>(
 /// The ring as the newest batch left it; empty if there is none. One without room for a checkpoint would never have any, and is damage:
 /// a repair needs none of it, for it writes all pages.
 fn ring(superblock: &Superblock, newest_page: u64, batches: &mut Batches) -> Ring {
-    let len = superblock
-        .region(RegionKind::Journal, 0)
-        .expect("a superblock that was verified names its journal")
-        .len;
+    let len = superblock.journal().expect("a superblock that was verified names its journal").len;
     let live: VecDeque<_> = batches.live.iter().map(|b| (b.sequence, b.place, b.room())).collect();
     let next = batches.next_sequence().max(newest_page + 1);
     let ring = Ring::new(len, live, next);

@@ -15,6 +15,7 @@ use braid_base::{BlockId, Bytes, DeviceId, ExtentId};
 use braid_format::journal::{
     self, Batch, LARGEST_BATCH, MOST_PREVIOUS, MOST_RECORD, MOST_RECORDS, PAGE, Record,
 };
+use braid_format::superblock::RegionKind;
 use braid_policy::Origin;
 use braid_runtime::{Arena, Buf, Device, Event, Permit, Runtime, Semaphore, join_all};
 use std::cell::{Cell, RefCell};
@@ -38,11 +39,11 @@ pub(crate) struct Journal {
     /// A checkpoint has made room.
     pub roomier: Event,
     /// Records that requests under way may still add.
-    reserved: Cell<usize>,
+    pub(super) reserved: Cell<usize>,
     /// See [`Journal::most_pending`].
     most_pending: usize,
     /// A request has added what it had to.
-    settled: Event,
+    pub(super) settled: Event,
     pub commits: Commits,
     /// One batch of intents is written at a time.
     pub(super) intents: Semaphore,
@@ -52,20 +53,6 @@ pub(crate) struct Journal {
     pub(super) proved: Cell<u64>,
     /// The newest batch that ended a checkpoint with nothing before it that the pages do not contain.
     complete: Cell<u64>,
-}
-
-/// The right to add so many changes; given back when dropped, when they have been added.
-#[must_use]
-pub(crate) struct Reservation<'a> {
-    journal: &'a Journal,
-    records: usize,
-}
-
-impl Drop for Reservation<'_> {
-    fn drop(&mut self) {
-        self.journal.reserved.set(self.journal.reserved.get() - self.records);
-        self.journal.settled.notify();
-    }
 }
 
 /// Whether a device has a batch that is still in use, so that it counts.
@@ -289,36 +276,6 @@ fn end_of_checkpoint() -> Bytes {
 }
 
 impl<R: Runtime, D: Device> Core<R, D> {
-    /// Waits until one commit has room for `records` more changes, beside those that wait and those that others have
-    /// reserved room for.
-    pub async fn reserve(&self, records: usize) -> Result<Reservation<'_>> {
-        let journal = &self.journal;
-        let most = journal.most_pending();
-        assert!(records <= most, "a request for {records} records is more than the journal's {most}");
-        loop {
-            if let Some(reservation) = self.try_reserve(records) {
-                return Ok(reservation);
-            }
-            if self.state.borrow().pending() > 0 {
-                self.commit(Origin::Guest).await?;
-            } else {
-                let reserved = journal.reserved.get();
-                let settled = || (journal.reserved.get() < reserved).then_some(());
-                journal.settled.wait_for(settled).await;
-            }
-        }
-    }
-
-    /// As [`Core::reserve`], where that needs no waiting.
-    pub fn try_reserve(&self, records: usize) -> Option<Reservation<'_>> {
-        let journal = &self.journal;
-        if self.state.borrow().pending() + records > journal.unreserved() {
-            return None;
-        }
-        journal.reserved.set(journal.reserved.get() + records);
-        Some(Reservation { journal, records })
-    }
-
     /// Writes a batch and makes it durable. The permit keeps other batches back until the caller has drawn the
     /// consequences.
     pub async fn append(&self, records: &[Record]) -> Result<Permit> {
@@ -439,18 +396,20 @@ impl<R: Runtime, D: Device> Core<R, D> {
         let places = places.into_iter().filter(|(device, _)| self.member(*device).is_written());
         let writes = places.map(async |(device, offset)| {
             let member = self.member(device);
-            let result = async {
-                self.device_write(member, offset + place, bytes, Origin::Background).await?;
-                let flushed = match planted(Bug::JournalNotFlushed) {
-                    true => Ok(None),
-                    false => member.flush(&self.rt).await,
-                };
-                let failed =
-                    |e| Error::io(format_args!("{} could not flush the journal", self.describe(device)), &e);
-                flushed.map(drop).map_err(failed)
+            if let Err(error) = self.device_write(member, offset + place, bytes, Origin::Background).await {
+                return self.spare_region(RegionKind::Journal, (device, offset), error).await.map(|()| false);
+            }
+            let flushed = match planted(Bug::JournalNotFlushed) {
+                true => Ok(None),
+                false => member.flush(&self.rt).await,
             };
+            let failed =
+                |e| Error::io(format_args!("{} could not flush the journal", self.describe(device)), &e);
             // Given up at once: others would read what it may have lost.
-            result.await.map(|()| true).or_else(|error| self.lose(device, error).map(|()| false))
+            match flushed.map_err(failed) {
+                Ok(_) => Ok(true),
+                Err(error) => self.lose(device, error).map(|()| false),
+            }
         });
         let written = join_all(writes).await.into_iter().collect::<Result<Vec<bool>>>()?;
         if !written.contains(&true) {

@@ -11,7 +11,6 @@
 use super::add::invalid;
 use crate::core::Core;
 use crate::create::buffer;
-use crate::journal::{only_journal, rings};
 use crate::planted::{Bug, planted};
 use crate::{Error, ErrorKind, Result};
 use braid_base::{Bytes, DeviceId};
@@ -22,16 +21,17 @@ use braid_runtime::{Arena, Device, Runtime};
 use std::cmp::Reverse;
 use std::rc::Rc;
 
-/// The regions of one copy, on their way from one device to another.
-struct Relocation {
-    from: DeviceId,
-    to: DeviceId,
-    old: Vec<Region>,
-    new: Vec<Region>,
+/// The regions of one copy, on their way from one device to another, or to another place of their device.
+pub(super) struct Relocation {
+    pub from: DeviceId,
+    pub to: DeviceId,
+    /// What the superblocks name no more then.
+    pub old: Vec<Region>,
+    pub new: Vec<Region>,
     /// The new place of the device table; none if the new device has one already, or the old one has none.
-    table: Option<TablePlace>,
+    pub table: Option<TablePlace>,
     /// The slots of the new places: the first, and how many.
-    slots: (u32, u32),
+    pub slots: (u32, u32),
 }
 
 impl Relocation {
@@ -39,6 +39,9 @@ impl Relocation {
     fn apply(&self, superblock: &mut Superblock) {
         superblock.regions.retain(|region| !self.old.contains(region));
         superblock.regions.extend(&self.new);
+        if self.from == self.to {
+            return;
+        }
         superblock.tables.retain(|table| table.device != self.from);
         superblock.tables.extend(self.table);
         let [from, to] = [self.from, self.to].map(DeviceId::index);
@@ -72,19 +75,25 @@ impl<R: Runtime, D: Device> Core<R, D> {
                 return Ok(());
             }
             let relocation = self.begin_relocation(device, copy)?;
-            let moved = self.relocate(&relocation).await;
-            let (named, Relocation { to, slots: (first, count), .. }) =
-                (self.is_named(&relocation), &relocation);
-            if !named {
-                self.journal.set_places(self.rings_of(&self.devices.superblock()), None);
-                self.devices.beside.borrow_mut().clear();
-                self.note_only_journal();
-                self.state.borrow_mut().release_run(*to, *first, *count);
-            }
-            moved?;
-            tracing::info!("metadata of {} is on {} now", self.describe(device), self.describe(*to));
+            self.relocate_or_stay(&relocation).await?;
+            let to = self.describe(relocation.to);
+            tracing::info!("metadata of {} is on {to} now", self.describe(device));
         }
         Ok(())
+    }
+
+    /// Moves regions to slots that have been taken for them. If that fails, the slots are given back, and the
+    /// regions stay where they are.
+    pub(super) async fn relocate_or_stay(&self, relocation: &Relocation) -> Result<()> {
+        let moved = self.relocate(relocation).await;
+        if !self.is_named(relocation) {
+            self.journal.set_places(self.rings_of(&self.devices.superblock()), None);
+            self.devices.beside.borrow_mut().clear();
+            self.note_only_journal();
+            let (first, count) = relocation.slots;
+            self.state.borrow_mut().release_run(relocation.to, first, count);
+        }
+        moved
     }
 
     /// The devices that would get the metadata of a device, and how many slots each would give for it.
@@ -152,9 +161,13 @@ impl<R: Runtime, D: Device> Core<R, D> {
         superblock.regions.iter().filter(moves).copied().collect()
     }
 
-    /// Takes the slots of the new places.
+    /// Takes the slots of the new places: a region that is void is made anew there, unless it was before.
     fn begin_relocation(&self, from: DeviceId, copy: u8) -> Result<Relocation> {
-        let old = self.regions_of(from, copy);
+        let mut all = self.regions_of(from, copy);
+        all.sort_by_key(|region| region.void);
+        let mut old: Vec<Region> = Vec::new();
+        let is_new = |old: &[Region], region: &Region| old.iter().all(|known| known.kind != region.kind);
+        all.iter().for_each(|region| old.extend(is_new(&old, region).then_some(*region)));
         let mut least = 0;
         for to in self.devices_for_metadata(from, copy) {
             let table = self.table_for(from, to);
@@ -163,13 +176,13 @@ impl<R: Runtime, D: Device> Core<R, D> {
             let Some(first) = self.state.borrow_mut().reserve_run(to, count) else { continue };
             let mut offset = self.member(to).slot_offset(first, self.shape.extent_size);
             let new = old.iter().map(|region| {
-                let placed = Region { device: to, offset, ..*region };
+                let placed = Region { device: to, offset, void: false, ..*region };
                 offset += region.len;
                 placed
             });
             let new: Vec<Region> = new.collect();
             let table = table.map(|len| TablePlace { device: to, offset, len });
-            return Ok(Relocation { from, to, old, new, table, slots: (first, count) });
+            return Ok(Relocation { from, to, old: all, new, table, slots: (first, count) });
         }
         let text = format!(
             "device {from} holds metadata of the whole volume, and no other device that may hold it has {least} free extents side by side: \
@@ -217,6 +230,11 @@ impl<R: Runtime, D: Device> Core<R, D> {
         }
         self.prove().await?;
         self.flush_proofs().await?;
+        if self.devices.beside.borrow().len() < relocation.new.len() {
+            let text =
+                format!("the new place of metadata on {} could not be written", self.describe(relocation.to));
+            return Err(Error::new(ErrorKind::Io, text));
+        }
         if !self.member(relocation.to).is_filled() {
             let text = format!("{} was given up meanwhile", self.describe(relocation.to));
             return Err(Error::new(ErrorKind::Degraded, text));
@@ -226,7 +244,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
             relocation.apply(superblock);
             let (now, then) = (self.rings_of(superblock), self.rings_of(&before));
             self.journal.set_places(now.clone(), then.into_iter().find(|ring| !now.contains(ring)));
-            self.devices.beside.replace(relocation.old.clone());
+            let old = relocation.old.iter().filter(|region| !region.void);
+            self.devices.beside.replace(old.copied().collect());
         })
         .await?;
         let now = self.devices.superblock().clone();
@@ -244,7 +263,10 @@ impl<R: Runtime, D: Device> Core<R, D> {
         let member = self.member(relocation.to);
         let zeros = buffer(Arena::LARGEST).await;
         zeros.fill_zero();
-        let is_erased = |region: &&Region| !matches!(region.kind, RegionKind::Map | RegionKind::Intents);
+        // On the same device a place that cannot be written is looked for: that is why a region moves there.
+        let is_here = relocation.from == relocation.to;
+        let is_erased =
+            |region: &&Region| is_here || !matches!(region.kind, RegionKind::Map | RegionKind::Intents);
         let regions = relocation.new.iter().filter(is_erased).map(|region| (region.offset, region.len));
         let table = relocation.table.map(|table| (table.offset, table.len));
         for (offset, len) in regions.chain(table) {
@@ -275,14 +297,5 @@ impl<R: Runtime, D: Device> Core<R, D> {
 
     fn is_named(&self, relocation: &Relocation) -> bool {
         self.devices.superblock().regions.contains(&relocation.new[0])
-    }
-
-    fn rings_of(&self, superblock: &Superblock) -> Vec<(DeviceId, Bytes)> {
-        rings(superblock, |device| self.member(device).is_current())
-    }
-
-    fn note_only_journal(&self) {
-        let only = only_journal(&self.devices.superblock(), |device| self.member(device).is_current());
-        self.state.borrow_mut().set_only_journal(only);
     }
 }

@@ -6,6 +6,7 @@
 //! drain.rs   the job that moves everything off it
 //! drains.rs  what is known of devices that are on their way out
 //! metadata.rs   the journal, the map and their like move off it, too
+//! renew.rs      a region of it that cannot be written is made anew
 //! returning.rs  one that failed or was missing, and is back
 //! ```
 //!
@@ -18,6 +19,7 @@ mod drain;
 mod drains;
 mod metadata;
 mod remove;
+mod renew;
 mod returning;
 
 pub use add::Addition;

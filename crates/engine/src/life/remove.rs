@@ -132,7 +132,8 @@ impl<R: Runtime, D: Device> Volume<R, D> {
             superblock.devices[device.index()].state = DeviceState::Removed;
             superblock.clone()
         };
-        self.set_device(&known, device)?;
+        // The journal has moved already, and no superblock says so yet.
+        self.set_device(&known, device).inspect_err(|error| core.fail(error.clone()))?;
         let changed = core.change_superblock(|_| ()).await;
         if let (Some(_), Err(error)) = (&journal, &changed) {
             // The superblocks may name the journal that was left.

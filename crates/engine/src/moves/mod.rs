@@ -118,6 +118,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
             self.start(async |core| core.keep_policy_state().await);
         }
         self.start_recovered(async |core| core.drain().await);
+        self.start(async |core| core.renew_regions().await);
         if self.has_cache_table() {
             self.start_cache_jobs();
         }

@@ -376,7 +376,7 @@ fn keeps_metadata(superblock: &Superblock, states: &[DeviceState]) -> bool {
     let is_there = |device: DeviceId| {
         !matches!(states[device.index()], DeviceState::Missing | DeviceState::Failed | DeviceState::Returning)
     };
-    let is_kept = |kind| superblock.regions.iter().any(|r| r.kind == kind && is_there(r.device));
+    let is_kept = |kind| superblock.regions.iter().any(|r| r.kind == kind && !r.void && is_there(r.device));
     let map: &[_] = match superblock.mapping() {
         Mapping::Dense => &[RegionKind::Map, RegionKind::DoubleWrite],
         Mapping::OwnAddress => &[],

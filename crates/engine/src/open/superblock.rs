@@ -239,7 +239,8 @@ async fn write_table(
     flush().await
 }
 
-/// The first copy, flushed, before the others: one is whole at every instant.
+/// The first copy, flushed, before the others: one is whole at every instant. One place that cannot be
+/// written costs that copy alone.
 async fn write_copies(
     superblock: &Superblock,
     device: DeviceId,
@@ -250,9 +251,16 @@ async fn write_copies(
     let buf = buffer(superblock::SIZE).await;
     buf.copy_from_slice(Bytes::ZERO, &superblock.encode(device));
     let places = superblock_offsets(entry.size, entry.layout);
+    let mut failed = None;
     for (i, offset) in places.iter().enumerate() {
-        write(*offset, &buf).await?;
-        if i == 0 || i + 1 == places.len() {
+        if let Err(error) = write(*offset, &buf).await {
+            if failed.is_some() {
+                return Err(error);
+            }
+            failed = Some(error);
+        }
+        // After a failure each of the others is flushed, for it may be the only one that is whole.
+        if i == 0 || i + 1 == places.len() || failed.is_some() {
             flush().await?;
         }
     }

@@ -6,7 +6,8 @@
 //!               9 double-write area, 10 dirty spans
 //! 1       1     copy: 0 or 1
 //! 2       2     device
-//! 4       4     0
+//! 4       1     1: void, as the place could not be written: nothing in it counts; else 0
+//! 5       3     0
 //! 8       8     offset on the device
 //! 16      8     length
 //! 24      8     0
@@ -80,6 +81,16 @@ pub struct Region {
     pub offset: Bytes,
     /// How long it is.
     pub len: Bytes,
+    /// Whether nothing in it counts: it could not be written. Its slots stay taken, so that nothing else
+    /// comes to lie there.
+    pub void: bool,
+}
+
+impl Region {
+    /// Whether this is one copy of a structure, and counts.
+    pub fn is(&self, kind: RegionKind, copy: u8) -> bool {
+        (self.kind, self.copy, self.void) == (kind, copy, false)
+    }
 }
 
 impl fmt::Display for Region {
@@ -95,7 +106,8 @@ pub(super) struct RawRegion {
     kind: u8,
     copy: u8,
     device: U16,
-    zero: [u8; 4],
+    void: u8,
+    zero: [u8; 3],
     offset: U64,
     len: U64,
     rest: [u8; 8],
@@ -110,7 +122,8 @@ impl RawRegion {
             kind: region.kind as u8,
             copy: region.copy,
             device: region.device.0.into(),
-            zero: [0; 4],
+            void: region.void.into(),
+            zero: [0; 3],
             offset: region.offset.0.into(),
             len: region.len.0.into(),
             rest: [0; 8],
@@ -118,7 +131,13 @@ impl RawRegion {
     }
 
     pub(super) fn decode(&self) -> Result<Region, Invalid> {
+        let void = match self.void {
+            0 => false,
+            1 => true,
+            other => return Err(Invalid::Value(format!("a region has state {other}, which does not exist"))),
+        };
         Ok(Region {
+            void,
             kind: coded(self.kind, "region kind")?,
             copy: self.copy,
             device: DeviceId(self.device.get()),

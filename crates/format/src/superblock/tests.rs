@@ -68,7 +68,7 @@ fn volume() -> Superblock {
     ] {
         let on_same = superblock.regions.iter().rfind(|region| region.device == DeviceId(device));
         let offset = on_same.map_or(MIB, |region| region.offset + region.len);
-        superblock.regions.push(Region { kind, copy, device: DeviceId(device), offset, len });
+        superblock.regions.push(Region { kind, copy, device: DeviceId(device), offset, len, void: false });
     }
     superblock
 }
@@ -95,7 +95,7 @@ fn adopt(superblock: &mut Superblock) {
     superblock.regions.retain(is_left);
     let (kind, device) = (RegionKind::DirtySpans, DeviceId(1));
     let (offset, len) = (MIB * 900, dirty_spans_len(superblock.spans()));
-    superblock.regions.push(Region { kind, copy: 0, device, offset, len });
+    superblock.regions.push(Region { kind, copy: 0, device, offset, len, void: false });
 }
 
 fn table(superblock: &Superblock) -> DeviceTable {
@@ -193,7 +193,7 @@ fn the_largest_device_table_fits_its_room() {
         let kind = [RegionKind::CacheTable, RegionKind::Checksums, RegionKind::EpochJournal][i % 3];
         let device = DeviceId((i / 6 + 3) as u16);
         let (offset, len) = (MIB * 100 + MIB * 2 * (i as u64 % 6), MIB * 2);
-        superblock.regions.push(Region { kind, copy: (i / 3 % 2) as u8, device, offset, len });
+        superblock.regions.push(Region { kind, copy: (i / 3 % 2) as u8, device, offset, len, void: false });
     }
     assert!(superblock.encode_table().len() <= room.as_usize());
     assert_eq!(reopened(&superblock, 1023), Ok(superblock));
@@ -246,7 +246,7 @@ fn structures_of_other_volumes_and_zeros_are_distinguished() {
 #[test]
 fn another_format_is_refused_with_the_remedy() {
     let mut newer = volume();
-    newer.features.incompat = 8;
+    newer.features.incompat = 1 << 63;
     let error = Header::decode(&newer.encode(DeviceId(0))).unwrap_err();
     assert!(matches!(&error, Invalid::Feature(_)), "{error}");
     for version in [1, 3] {
@@ -367,7 +367,14 @@ const OF_THE_VOLUME: &[(&[&str], Change)] = &[
     (&["d2"], |s| {
         keep_addresses(s);
         let (offset, len) = (s.extent_size * u64::from(s.extents() - 1), MIB * 2);
-        s.regions.push(Region { kind: RegionKind::Checksums, copy: 0, device: DeviceId(2), offset, len });
+        s.regions.push(Region {
+            kind: RegionKind::Checksums,
+            copy: 0,
+            device: DeviceId(2),
+            offset,
+            len,
+            void: false,
+        });
     }),
     (&["journal copy 0", "d3"], |s| region(s, RegionKind::Journal, 0).device = DeviceId(3)),
     (&["journal copy 0", "512 KiB"], |s| region(s, RegionKind::Journal, 0).offset = KIB * 512),

@@ -189,7 +189,8 @@ fn needed_regions_are_there(superblock: &Superblock) -> Result<(), Invalid> {
         matches!(region.kind, CacheTable | Checksums | EpochJournal).then_some(region.device)
     };
     for region in &superblock.regions {
-        if !seen.insert((region.kind, region.copy, per_device(region))) {
+        // One that was made anew lies beside the place that could not be written.
+        if !region.void && !seen.insert((region.kind, region.copy, per_device(region))) {
             return wrong(format!("region {region}: there is another such copy"));
         }
         if !lengths(superblock, region).contains(&region.len) {
@@ -211,9 +212,12 @@ fn needed_regions_are_there(superblock: &Superblock) -> Result<(), Invalid> {
         Mapping::OwnAddress => &[],
     };
     let always = [(RegionKind::Journal, 0), (RegionKind::Proof, 0)];
-    for (kind, copy) in always.iter().chain(of_map).chain(of_two) {
-        if superblock.region(*kind, *copy).is_none() {
+    for &(kind, copy) in always.iter().chain(of_map).chain(of_two) {
+        if !superblock.regions.iter().any(|region| (region.kind, region.copy) == (kind, copy)) {
             return wrong(format!("there is no {kind} copy {copy} in the device table"));
+        }
+        if superblock.regions.iter().all(|region| region.kind != kind || region.void) {
+            return wrong(format!("every {kind} in the device table is void"));
         }
     }
     Ok(())

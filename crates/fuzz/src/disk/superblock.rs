@@ -121,7 +121,7 @@ fn volume(copies: u8) -> Superblock {
     for (copy, device) in [(0, DeviceId(0)), (1, DeviceId(1))] {
         let mut offset = MIB;
         for (kind, len) in lens {
-            volume.regions.push(Region { kind, copy, device, offset, len });
+            volume.regions.push(Region { kind, copy, device, offset, len, void: false });
             offset += len;
         }
     }

@@ -14,6 +14,7 @@ mod adopted_removal;
 mod adopted_two_ssds;
 mod ahead;
 mod apart;
+mod bad_regions;
 mod cache_table;
 mod cache_table_damage;
 mod copies;

@@ -66,7 +66,7 @@ pub(super) async fn find<D: Device>(source: &Source<'_, D>) -> Result<Batches> {
     let mut all: BTreeMap<u64, Found> = BTreeMap::new();
     let mut batches = Batches::default();
     let replicas = rings(superblock, |device| source.members[device.index()].is_current());
-    let len = superblock.region(RegionKind::Journal, 0).map_or(Bytes::ZERO, |region| region.len);
+    let len = superblock.journal().map_or(Bytes::ZERO, |region| region.len);
     let (mut whole, mut unread_part) = (false, None);
     for &(device, offset) in &replicas {
         let member = &source.members[device.index()];

@@ -26,7 +26,7 @@ use braid_format::extra_directory::{self, Content};
 use braid_format::extra_page::{self, CacheEntry};
 use braid_format::journal::Extra;
 use braid_format::map_page::Entry;
-use braid_format::superblock::{Features, RegionKind};
+use braid_format::superblock::{Features, Region, RegionKind};
 use braid_format::{Invalid, SlotNumber, SpanId};
 use braid_runtime::{Arena, Buf, Device};
 use std::cell::RefCell;
@@ -58,8 +58,8 @@ enum Trust {
 impl Trust {
     fn of<D: Device>(source: &Source<'_, D>) -> Trust {
         let superblock = source.superblock;
-        let is_recorded = superblock.features.incompat & Features::CLEAN_EXTRAS != 0
-            && superblock.region(RegionKind::Intents, 0).is_some();
+        let is_recorded =
+            superblock.features.incompat & Features::CLEAN_EXTRAS != 0 && superblock.has(RegionKind::Intents);
         match source.mode {
             Mode::Repair => Trust::None,
             // The disk that they were copied from is another one now.
@@ -369,9 +369,8 @@ impl LoadedTables {
 
 /// Whether the device is lost that had the only journal.
 fn lacks_journal<D: Device>(source: &Source<'_, D>) -> bool {
-    let journal = source.superblock.region(RegionKind::Journal, 0).map(|region| region.device);
-    let is_lost = |device: DeviceId| !source.members[device.index()].is_current();
-    source.superblock.copies == 1 && journal.is_some_and(is_lost)
+    let is_lost = |region: &Region| !source.members[region.device.index()].is_current();
+    source.superblock.copies == 1 && source.superblock.journal().is_some_and(is_lost)
 }
 
 /// The spans in which dirty entries count, if no journal tells which blocks are dirty. None if all entries count.

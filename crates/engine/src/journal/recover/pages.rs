@@ -12,7 +12,7 @@ use braid_format::SpanId;
 use braid_format::double_write;
 use braid_format::intent_page::{self, Difference, SPANS_PER_PAGE};
 use braid_format::map_page::{self, Entry};
-use braid_format::superblock::{Mapping, RegionKind};
+use braid_format::superblock::{Mapping, Region, RegionKind};
 use braid_runtime::{Arena, Buf, Device, join_all};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -58,7 +58,8 @@ impl DoubleWritten {
 /// Reads the double-write areas of all devices that are current.
 pub(super) async fn load_double_written<D: Device>(source: &Source<'_, D>) -> DoubleWritten {
     let (mut pages, unread) = (BTreeMap::<u32, Vec<Box<[u8]>>>::new(), RefCell::default());
-    for region in source.superblock.regions.iter().filter(|r| r.kind == RegionKind::DoubleWrite) {
+    let is_area = |region: &&Region| region.kind == RegionKind::DoubleWrite && !region.void;
+    for region in source.superblock.regions.iter().filter(is_area) {
         let (area, buffer) = ([(region.device, region.offset)], [buffer(region.len).await]);
         let count = (region.len / PAGE) as u32;
         if read_group(source, &area, &buffer, (0, count), &unread).await != [true] {
@@ -252,11 +253,13 @@ pub(super) async fn load_intents<D: Device>(
 }
 
 /// The damage of one image, for a check: a sentence for each page that is not valid.
-pub(crate) async fn check_image<D: Device>(source: &Source<'_, D>, image: usize) -> Vec<String> {
+pub(crate) async fn check_image<D: Device>(source: &Source<'_, D>, image: u8) -> Vec<String> {
     let superblock = source.superblock;
     let (buf, mut problems) = (buffer(PAGE).await, Vec::new());
-    // An adopted disk has no map.
-    let Some(&(device, offset)) = images(superblock, RegionKind::Map).get(image) else { return problems };
+    // An adopted disk has no map, and a void image has nothing that counts.
+    let Some(&Region { device, offset, .. }) = superblock.region(RegionKind::Map, image) else {
+        return problems;
+    };
     if !source.members[device.index()].is_current() {
         // Said of the device, and not of each page.
         return problems;

@@ -1,0 +1,96 @@
+//! Regions that cannot be written, and that the volume can do without: they are given up without their
+//! device.
+//!
+//! One image of the map, one table of spans, the double-write areas, and with two required copies one of the
+//! journals, are there for the loss of a device alone. A bad place in one of them must not end all flushes
+//! while every other place is sound. So the superblocks call the region *void* first: nothing in it counts
+//! from then on, whatever it holds. Its slots stay taken. The region is made anew later
+//! ([`Core::renew_regions`]).
+//!
+//! With two required copies the device is given up, as for any other write, if all that lies on it is
+//! elsewhere. After a crash that is not so before a resync has ended.
+
+use super::checkpoint::{images, only_journal, rings};
+use crate::core::Core;
+use crate::{Error, Result};
+use braid_base::{Bytes, DeviceId};
+use braid_format::superblock::{Features, Mapping, Region, RegionKind, Superblock};
+use braid_runtime::{Device, Runtime};
+
+impl<R: Runtime, D: Device> Core<R, D> {
+    /// A place of a region could not be written: goes on without the region if that can be, else without the
+    /// device.
+    ///
+    /// # Errors
+    /// `error` itself if the volume cannot do without either.
+    pub async fn spare_region(
+        &self,
+        kind: RegionKind,
+        (device, offset): (DeviceId, Bytes),
+        error: Error,
+    ) -> Result<()> {
+        let is_here = |region: &Region| (region.kind, region.device, region.offset) == (kind, device, offset);
+        if self.shape.copies > 1 && self.survives(device) {
+            return self.lose(device, error);
+        }
+        let named = self.devices.superblock().regions.iter().find(|r| is_here(r) && !r.void).copied();
+        let Some(region) = named else {
+            // A copy was to move there, or has just left. Who moves it looks whether the place is still
+            // written.
+            self.devices.beside.borrow_mut().retain(|region| !is_here(region));
+            return Ok(());
+        };
+        if !self.can_spare(&region) {
+            return self.lose(device, error);
+        }
+        tracing::warn!("{}: the {kind} there is given up, and made anew: {error}", self.describe(device));
+        self.change_superblock(|superblock| {
+            superblock.features.incompat |= Features::VOID_REGIONS;
+            superblock
+                .regions
+                .iter_mut()
+                .filter(|other| **other == region)
+                .for_each(|other| other.void = true);
+        })
+        .await?;
+        if self.devices.beside.borrow().is_empty() {
+            self.journal.set_places(self.rings_of(&self.devices.superblock()), None);
+            self.note_only_journal();
+        }
+        self.jobs.wake();
+        Ok(())
+    }
+
+    /// Whether every page of a structure is whole elsewhere at every instant, without this copy of it.
+    fn can_spare(&self, region: &Region) -> bool {
+        let superblock = self.devices.superblock();
+        let is_written = |region: &&Region| self.member(region.device).is_written();
+        let has = |kind, copy| superblock.region(kind, copy).is_some_and(|r| r != region && is_written(&r));
+        let has_area = (0..2).any(|copy| has(RegionKind::DoubleWrite, copy));
+        match region.kind {
+            // A single image is written by way of an area.
+            RegionKind::Map | RegionKind::Intents => has_area && has(region.kind, 1 - region.copy),
+            RegionKind::DoubleWrite => has_area || superblock.copies == 1 && has_pairs(&superblock),
+            RegionKind::Journal => superblock.copies > 1 && has(region.kind, 1 - region.copy),
+            _ => false,
+        }
+    }
+
+    /// Where the rings of the journal lie that are in use, as superblocks say that.
+    pub fn rings_of(&self, superblock: &Superblock) -> Vec<(DeviceId, Bytes)> {
+        rings(superblock, |device| self.member(device).is_current())
+    }
+
+    /// From now on slots wait for a checkpoint as the places of the journal and of the map's images ask.
+    pub fn note_only_journal(&self) {
+        let only = only_journal(&self.devices.superblock(), |device| self.member(device).is_current());
+        self.state.borrow_mut().set_only_journal(only);
+    }
+}
+
+/// Whether two copies of each structure count that is written page by page.
+fn has_pairs(superblock: &Superblock) -> bool {
+    let is_dense = superblock.mapping() == Mapping::Dense;
+    let kinds = [(RegionKind::Map, is_dense), (RegionKind::Intents, superblock.has(RegionKind::Intents))];
+    kinds.into_iter().all(|(kind, is_there)| !is_there || images(superblock, kind).len() == 2)
+}

@@ -1,0 +1,73 @@
+//! Void regions are made anew ([`Core::spare_region`]): in their place if that can be written again, else in
+//! free slots of the same device.
+//!
+//! Until then the volume lives with one copy of the structure. What could not be written stays void in the
+//! table of devices, so that nothing else comes to lie there.
+
+use super::metadata::Relocation;
+use crate::core::Core;
+use crate::{Error, ErrorKind, Result};
+use braid_base::Nanos;
+use braid_format::superblock::Region;
+use braid_runtime::{Device, Runtime};
+use std::rc::Rc;
+
+/// How long a region that could not be made anew stays void before another try.
+const REST: Nanos = Nanos::from_secs(600);
+
+impl<R: Runtime, D: Device> Core<R, D> {
+    /// Makes void regions anew until the volume closes.
+    pub async fn renew_regions(self: &Rc<Self>) {
+        while !self.jobs.are_ending() {
+            let void = || self.devices.superblock().void_regions().copied().collect::<Vec<Region>>();
+            self.pause(Nanos::MAX, || !void().is_empty()).await;
+            for region in void() {
+                if self.jobs.are_ending() {
+                    return;
+                }
+                if let Err(error) = self.renew(region).await {
+                    tracing::warn!(%error, "{region} stays void");
+                }
+            }
+            let rest = if void().is_empty() { Nanos::ZERO } else { REST };
+            self.pause(self.rt.now() + rest, || false).await;
+        }
+    }
+
+    async fn renew(&self, void: Region) -> Result<()> {
+        let _alone = self.devices.life.acquire(1).await;
+        self.refuse_closing()?;
+        let is_void = self.devices.superblock().regions.contains(&void);
+        if !is_void || self.is_leaving(void.device) || !self.member(void.device).is_filled() {
+            return Ok(());
+        }
+        let here = Region { void: false, ..void };
+        let (from, to) = (void.device, void.device);
+        // Its slots are taken already.
+        let in_place = Relocation { from, to, old: vec![void], new: vec![here], table: None, slots: (0, 0) };
+        let renewed = match self.relocate_or_stay(&in_place).await {
+            Ok(()) => here,
+            Err(_) => {
+                self.refuse_closing()?;
+                let count = void.len.0.div_ceil(self.shape.extent_size.0) as u32;
+                let taken = self.state.borrow_mut().reserve_run(to, count);
+                let Some(first) = taken else {
+                    let text = format!(
+                        "{} has no {count} free extents side by side to make it anew: discard data that is no longer needed (fstrim)",
+                        self.describe(to)
+                    );
+                    return Err(Error::new(ErrorKind::NoSpace, text));
+                };
+                let offset = self.member(to).slot_offset(first, self.shape.extent_size);
+                let there = Region { offset, ..here };
+                let slots = (first, count);
+                let elsewhere =
+                    Relocation { from, to, old: Vec::new(), new: vec![there], table: None, slots };
+                self.relocate_or_stay(&elsewhere).await?;
+                there
+            }
+        };
+        tracing::info!("made anew: {renewed}");
+        Ok(())
+    }
+}

@@ -1,0 +1,286 @@
+//! A region of metadata that cannot be written, and stays so: what each costs, with one required copy and
+//! with two.
+
+use crate::rig::{Bench, Rig, bench, filled, holds, make, open, open_with, options};
+use braid_base::{Bytes, DeviceId, KIB, MIB, Nanos};
+use braid_engine::{CreateOptions, Durability, Export, check};
+use braid_format::superblock::{Region, RegionKind, Superblock};
+use braid_runtime::{Arena, Runtime};
+use braid_sim::{Disk, FaultPlan, Faults, Faulty, World};
+use std::cell::RefCell;
+use std::ops::Range;
+use std::rc::Rc;
+
+const EXTENT: Bytes = Bytes(128 << 10);
+const EXTENTS: u64 = 8;
+/// Volumes with power cuts, and how many each meets.
+const SEEDS: u64 = 48;
+const LIVES: u64 = 4;
+
+fn made(copies: u8) -> CreateOptions {
+    let policy = if copies == 1 { "stripe" } else { "ssd-first" };
+    CreateOptions { policy: policy.to_owned(), copies, ..options(1) }
+}
+
+/// The disks as they are now, one of them with a place that cannot be written.
+fn killed(world: &World, disks: &[Disk], device: DeviceId, bad: &Range<Bytes>) -> Vec<Faulty<Disk>> {
+    let forks: Vec<Disk> = disks.iter().map(|disk| disk.fork(world)).collect();
+    with_bad_place(world, &forks, device, bad)
+}
+
+fn with_bad_place(world: &World, disks: &[Disk], device: DeviceId, bad: &Range<Bytes>) -> Vec<Faulty<Disk>> {
+    let plan = |at| match at == device.index() {
+        true => FaultPlan { bad_writes: Some(bad.clone()), ..FaultPlan::default() },
+        false => FaultPlan::default(),
+    };
+    let faults = |at| Faults::new(plan(at), world.fork_rng());
+    disks.iter().enumerate().map(|(at, disk)| Faulty::new(disk.clone(), &faults(at))).collect()
+}
+
+async fn write(volume: &Rig, arena: &Arena, extent: u64, value: u8) {
+    let bytes = filled(arena, EXTENT, value);
+    let written = volume.write(EXTENT * extent, &bytes, Durability::Fua).await;
+    written.unwrap_or_else(|e| panic!("write {value}: {e}"));
+}
+
+async fn check_all(volume: &Rig, arena: &Arena, count: u64, what: &str) {
+    for extent in 0..count {
+        let is_there = holds(volume, arena, EXTENT * extent, EXTENT, 1 + extent as u8).await;
+        assert!(is_there.unwrap_or_else(|e| panic!("{what}: {e}")), "{what}: extent {extent}");
+    }
+}
+
+/// What the volume can do without, in this order, on the device of the second copy and on that of the first.
+fn regions(superblock: &Superblock, copies: u8) -> Vec<Region> {
+    let is_tried = |region: &&Region| match region.kind {
+        RegionKind::Map | RegionKind::Intents | RegionKind::DoubleWrite => true,
+        RegionKind::Proof | RegionKind::PolicyState => true,
+        // With one required copy, the one on the first device alone is in use.
+        RegionKind::Journal => copies == 2 || region.copy == 1,
+        _ => false,
+    };
+    superblock.regions.iter().filter(is_tried).copied().collect()
+}
+
+/// Runs a test for each region of a volume that cannot be written from some moment on.
+fn for_each_region(copies: u8, test: impl AsyncFn(&Bench, Rig, Region) + Copy + 'static) {
+    let mut at = 0;
+    loop {
+        let bench = bench(50 + u64::from(copies));
+        let world = bench.world.clone();
+        let is_last = world.clone().block_on(async move {
+            let volume = make(world.clone(), bench.devices(), &made(copies)).await;
+            let all = regions(&volume.superblock(), copies);
+            test(&bench, volume, all[at]).await;
+            world.halt();
+            at + 1 == all.len()
+        });
+        if is_last {
+            return;
+        }
+        at += 1;
+    }
+}
+
+/// A page of the second map image could not be written. With one required copy every flush failed from the
+/// next checkpoint on; after that each opening was refused, though the first image, the journal and all data
+/// were sound.
+#[test]
+fn a_region_that_cannot_be_written_ends_no_flush_and_no_opening() {
+    for copies in [1, 2] {
+        for_each_region(copies, async |bench, volume, region| {
+            let (world, arena, copies) = (&bench.world, &bench.arena, volume.superblock().copies);
+            let what = format!("{copies} copies, {region}");
+            write(&volume, arena, 0, 1).await;
+            let bad = region.offset..region.offset + region.len;
+            let plan = FaultPlan { bad_writes: Some(bad.clone()), ..FaultPlan::default() };
+            bench.faults[region.device.index()].set(plan);
+            for extent in 1..6 {
+                write(&volume, arena, extent, 1 + extent as u8).await;
+                world.sleep(Nanos::from_secs(35)).await;
+            }
+            volume.flush().await.unwrap_or_else(|e| panic!("{what}: {e}"));
+            check_all(&volume, arena, 6, &what).await;
+            if copies == 1 {
+                check_renewed(&volume.superblock(), &region, &what);
+            }
+            let again = open(world.clone(), killed(world, &bench.disks, region.device, &bad)).await;
+            let again = again.unwrap_or_else(|e| panic!("{what}: {e}"));
+            check_all(&again, arena, 6, &what).await;
+            write(&again, arena, 6, 7).await;
+            again.checkpoint().await.unwrap_or_else(|e| panic!("{what}: {e}"));
+            again.audit().await.unwrap_or_else(|e| panic!("{what}: {e}"));
+            again.close().await.unwrap_or_else(|e| panic!("{what}: {e}"));
+        });
+    }
+}
+
+/// The place is void, and the structure lies elsewhere on the same device.
+fn check_renewed(superblock: &Superblock, region: &Region, what: &str) {
+    let is_needed = matches!(region.kind, RegionKind::Map | RegionKind::DoubleWrite | RegionKind::Intents);
+    // An area is written only if it lies on another device than the journal, and nothing is void because of
+    // what is not written.
+    let is_void = superblock.regions.contains(&Region { void: true, ..*region });
+    let is_unused = region.kind == RegionKind::DoubleWrite && region.copy == 0;
+    if is_needed && !is_unused && (is_void || region.kind != RegionKind::Intents) {
+        assert!(is_void, "{what}");
+        let anew = superblock.region(region.kind, region.copy).expect("it was made anew");
+        assert!(anew.device == region.device && anew.offset != region.offset, "{what}: {anew}");
+    }
+    assert_eq!(superblock.void_regions().count(), 0, "{what}");
+}
+
+/// The place is met first by the opening after a crash, which has to write pages before anything else.
+#[test]
+fn an_opening_that_meets_a_bad_region_first_succeeds() {
+    for copies in [1, 2] {
+        for_each_region(copies, async |bench, volume, region| {
+            let (world, arena, copies) = (&bench.world, &bench.arena, volume.superblock().copies);
+            let what = format!("{copies} copies, {region}");
+            for extent in 0..6 {
+                write(&volume, arena, extent, 1 + extent as u8).await;
+            }
+            let bad = region.offset..region.offset + region.len;
+            let again = open(world.clone(), killed(world, &bench.disks, region.device, &bad)).await;
+            let again = again.unwrap_or_else(|e| panic!("{what}: {e}"));
+            check_all(&again, arena, 6, &what).await;
+            world.sleep(Nanos::from_secs(40)).await;
+            again.flush().await.unwrap_or_else(|e| panic!("{what}: {e}"));
+            again.close().await.unwrap_or_else(|e| panic!("{what}: {e}"));
+        });
+    }
+}
+
+/// With the image on the first device lost, too, the one that was made anew is the map.
+#[test]
+fn an_image_that_was_made_anew_is_the_map_if_the_other_device_is_lost() {
+    for_each_region(1, async |bench, volume, region| {
+        if region.kind != RegionKind::Map || region.copy != 1 {
+            return;
+        }
+        let (world, arena) = (&bench.world, &bench.arena);
+        let bad = region.offset..region.offset + region.len;
+        bench.faults[1].set(FaultPlan { bad_writes: Some(bad), ..FaultPlan::default() });
+        for extent in 0..6 {
+            write(&volume, arena, extent, 1 + extent as u8).await;
+            world.sleep(Nanos::from_secs(35)).await;
+        }
+        let homes: Vec<DeviceId> =
+            (0..6).map(|i| volume.explain(EXTENT * i).unwrap().home.unwrap().0).collect();
+        assert!(homes.contains(&DeviceId(1)), "{homes:?}");
+        let left = vec![bench.sound(bench.disks[1].fork(world))];
+        let (alone, recovery) =
+            open_with(world.clone(), left, |options| options.distrust = vec![DeviceId(0)]).await.unwrap();
+        for (extent, home) in (0..6).zip(homes) {
+            let is_lost = recovery.lost.iter().any(|lost| u64::from(lost.0) == extent);
+            assert_eq!(is_lost, home == DeviceId(0), "extent {extent}");
+            if !is_lost {
+                assert!(holds(&alone, arena, EXTENT * extent, EXTENT, 1 + extent as u8).await.unwrap());
+            }
+        }
+    });
+}
+
+/// Until a region has been made anew, a check names it.
+#[test]
+fn a_check_names_a_region_that_is_void() {
+    let bench = bench(60);
+    let (world, arena, disks) = (bench.world.clone(), bench.arena.clone(), bench.disks.clone());
+    let (all, faults) = (bench.devices(), bench.faults.clone());
+    bench.run(async move {
+        // Full, so that there is no room to make it anew.
+        let made = CreateOptions { size: Some(MIB * 4), ..made(1) };
+        let volume = make(world.clone(), all, &made).await;
+        let region = *volume.superblock().region(RegionKind::Map, 1).unwrap();
+        // Nothing else on the device can be written either, but for its superblocks and tables.
+        let bad = region.offset..MIB * 8 - KIB * 128;
+        faults[1].set(FaultPlan { bad_writes: Some(bad), ..FaultPlan::default() });
+        volume.replace_policy(braid_policy::parse("ssd-only", &views(&volume)).unwrap());
+        for extent in 0..3 {
+            write(&volume, &arena, extent, 1 + extent as u8).await;
+            world.sleep(Nanos::from_secs(35)).await;
+        }
+        let void: Vec<String> = volume.superblock().void_regions().map(ToString::to_string).collect();
+        assert!(void.iter().any(|region| region.starts_with("map copy 1")), "{void:?}");
+        let devices = killed(&world, &disks, DeviceId(1), &(Bytes::ZERO..Bytes::ZERO));
+        let names = ["disk 0".to_owned(), "disk 1".to_owned()];
+        let report = check(&world, devices, &names, None).await.unwrap();
+        assert!(report.fatal.is_empty(), "{:?}", report.fatal);
+        assert!(report.repairable.iter().any(|problem| problem.contains("void")), "{:?}", report.repairable);
+    });
+}
+
+fn views(volume: &Rig) -> Vec<braid_policy::DeviceView> {
+    let entries = volume.superblock().devices;
+    let view = |(id, entry): (u16, &braid_format::superblock::DeviceEntry)| {
+        braid_policy::DeviceView::empty(DeviceId(id), entry.class, entry.slots)
+    };
+    (0..).zip(&entries).map(view).collect()
+}
+
+/// What guests wrote with FUA, by extent: what a crash must leave, and what is under way.
+type Written = Rc<RefCell<Vec<(u8, u8)>>>;
+
+async fn use_until(world: &World, volume: &Rig, arena: &Arena, written: &Written, ends: Nanos) {
+    let mut rng = world.fork_rng();
+    while world.now() < ends {
+        let extent = rng.below(EXTENTS);
+        let value = 1 + rng.below(250) as u8;
+        written.borrow_mut()[extent as usize].1 = value;
+        write(volume, arena, extent, value).await;
+        written.borrow_mut()[extent as usize].0 = value;
+        world.sleep(Nanos(rng.below(3_000_000_000))).await;
+    }
+}
+
+/// Power cuts at any moment, of a volume with a page that cannot be written in a region: at the checkpoint
+/// that meets the page, while the superblocks call the region void, and while it is made anew.
+#[test]
+fn power_cuts_beside_a_bad_page_of_metadata_lose_nothing_that_was_flushed() {
+    for seed in 0..SEEDS {
+        let copies = 1 + (seed % 2) as u8;
+        let bench = bench(700 + seed);
+        let world = bench.world.clone();
+        world.clone().block_on(async move {
+            let (arena, mut rng) = (bench.arena.clone(), world.fork_rng());
+            let mut volume = make(world.clone(), bench.devices(), &made(copies)).await;
+            let all = regions(&volume.superblock(), copies);
+            let region = all[(seed / 2) as usize % all.len()];
+            // The first pages are those that are used.
+            let page = region.offset + KIB * 4 * rng.below((region.len / (KIB * 4)).min(3));
+            let (device, bad) = (region.device, page..page + KIB * 4);
+            let mut disks = bench.disks.clone();
+            let plan = FaultPlan { bad_writes: Some(bad.clone()), ..FaultPlan::default() };
+            bench.faults[device.index()].set(plan);
+            let mut known = vec![0; EXTENTS as usize];
+            for life in 0..LIVES {
+                let written: Written = Rc::new(RefCell::new(known.iter().map(|&v| (v, v)).collect()));
+                let ends = world.now() + Nanos(rng.below(50_000_000_000));
+                let (rt, guests, noted) = (world.clone(), volume.clone(), written.clone());
+                let memory = arena.clone();
+                world.spawn(async move { use_until(&rt, &guests, &memory, &noted, ends).await });
+                // Between two requests, or within one.
+                world.sleep(ends.saturating_sub(world.now()) + Nanos(rng.below(40_000_000))).await;
+                disks = disks.iter().map(|disk| disk.fork(&world)).collect();
+                disks.iter().for_each(Disk::lose_cache);
+                let after = written.borrow().clone();
+                let what = format!("seed {seed}, life {life}, {copies} copies, page {page:?} of {region}");
+                let devices = with_bad_place(&world, &disks, device, &bad);
+                volume = open(world.clone(), devices).await.unwrap_or_else(|e| panic!("{what}: {e}"));
+                for (extent, (flushed, under_way)) in (0..).zip(after) {
+                    if flushed == under_way {
+                        let is_there = holds(&volume, &arena, EXTENT * extent, EXTENT, flushed).await;
+                        let is_there = is_there.unwrap_or_else(|e| panic!("{what}: {e}"));
+                        assert!(is_there, "{what}: extent {extent} is not {flushed}");
+                    } else {
+                        // Of a write that was under way anything may be there.
+                        write(&volume, &arena, extent, under_way).await;
+                    }
+                    known[extent as usize] = under_way;
+                }
+            }
+            volume.audit().await.unwrap();
+            world.halt();
+        });
+    }
+}
