@@ -14,6 +14,7 @@
 //!
 //! Beyond that it does what its [`Faults`] say. [`Disk::store`] takes a snapshot while the disk is in use.
 
+use crate::bad_places::Bad;
 use crate::faults::{Course, FaultPlan, Faults, Operation};
 use crate::image::Blank;
 use crate::media::{Change, Content, Media};
@@ -140,6 +141,11 @@ impl Disk {
         self.media.borrow_mut().poke(offset, bytes);
     }
 
+    /// A place goes bad, and stays so, in copies of this disk and in later worlds, too.
+    pub fn spoil(&self, range: Range<Bytes>, bad: Bad) {
+        self.media.borrow_mut().bad.add(range, bad);
+    }
+
     /// How many operations have completed in this world.
     pub fn operations(&self) -> u64 {
         self.operations.get()
@@ -227,8 +233,12 @@ impl Device for Disk {
     async fn read(&self, offset: Bytes, into: &Buf) -> io::Result<()> {
         self.options.geometry.check(offset, into.len())?;
         self.start().await;
-        if let Err(error) = self.faults.draw(Operation::Read(offset, into.len())) {
+        let request = Operation::Read(offset, into.len());
+        if let Err(error) = self.faults.draw(request) {
             return self.fail(error).await;
+        }
+        if self.media.borrow().bad.hide(&(offset..offset + into.len())) {
+            return self.fail(self.faults.meet_bad_place(request)).await;
         }
         let look = || into.with_bytes_mut(|bytes| self.media.borrow().read(offset, bytes));
         let moment = self.moment();
@@ -246,8 +256,12 @@ impl Device for Disk {
     async fn write(&self, offset: Bytes, from: &Buf) -> io::Result<()> {
         self.options.geometry.check(offset, from.len())?;
         self.start().await;
-        if let Err(error) = self.faults.draw(Operation::Write(offset, from.len())) {
+        let request = Operation::Write(offset, from.len());
+        if let Err(error) = self.faults.draw(request) {
             return self.write_part(offset, from, error).await;
+        }
+        if self.media.borrow().bad.refuse(&(offset..offset + from.len())) {
+            return self.fail(self.faults.meet_bad_place(request)).await;
         }
         match self.faults.course(offset, from.len(), self.options.geometry.alignment) {
             Course::There(offset) => {
@@ -285,11 +299,21 @@ impl Device for Disk {
     async fn discard(&self, offset: Bytes, len: Bytes) -> io::Result<()> {
         self.options.geometry.check(offset, len)?;
         self.start().await;
-        if let Err(error) = self.faults.draw(Operation::Discard(offset, len)) {
+        self.faults.answer_discard().await;
+        let discarded = async |len| {
+            let seed = self.rng.borrow_mut().next_u64();
+            self.change(Change { offset, content: Content::Discarded(len, seed) }).await
+        };
+        let Err(error) = self.faults.draw(Operation::Discard(offset, len)) else {
+            return discarded(len).await;
+        };
+        if self.faults.is_there().is_err() {
             return self.fail(error).await;
         }
-        let seed = self.rng.borrow_mut().next_u64();
-        self.change(Change { offset, content: Content::Discarded(len, seed) }).await
+        match self.faults.part_of(len, self.options.geometry.alignment) {
+            Bytes::ZERO => self.fail(error).await,
+            part => discarded(part).await.and(Err(error)),
+        }
     }
 }
 
@@ -302,6 +326,11 @@ impl StoredDisk {
     /// Nothing is lost, and what was in flight takes effect: as if only the software had been killed.
     pub fn kill(&mut self) {
         self.media.finish_in_flight();
+    }
+
+    /// How many places of it are bad.
+    pub fn count_bad_places(&self) -> usize {
+        self.media.bad.count()
     }
 
     /// The disk in a world.

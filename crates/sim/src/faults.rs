@@ -39,6 +39,10 @@ pub struct FaultPlan {
     pub writes: f64,
     /// Probability that a flush fails. Nothing that it would have made durable is then certain to be.
     pub flushes: f64,
+    /// Probability that a discard fails. It may have been carried out in part.
+    pub discards: f64,
+    /// No discard begins or completes until another plan holds; all else does.
+    pub discards_hang: bool,
     /// A flush that fails loses what it should have made durable, and reads see that; the next one succeeds.
     pub flushes_lose: bool,
     /// Reads that touch this range always fail: a bad spot.
@@ -120,7 +124,7 @@ impl Faults {
             written.push(offset..offset + len);
         }
         let touches = |bad: &Option<Range<Bytes>>, offset: Bytes, len: Bytes| {
-            bad.as_ref().is_some_and(|bad| offset < bad.end && bad.start < offset + len)
+            bad.as_ref().is_some_and(|bad| overlaps(bad, &(offset..offset + len)))
         };
         let fails = match request {
             _ if plan.vanished => true,
@@ -132,7 +136,7 @@ impl Faults {
                 touches(&plan.bad_writes, offset, len) || rng.chance(plan.writes)
             }
             Operation::Flush => rng.chance(plan.flushes),
-            Operation::Discard(..) => false,
+            Operation::Discard(..) => plan.discards > 0.0 && rng.chance(plan.discards),
         };
         if !fails {
             return Ok(());
@@ -180,6 +184,21 @@ impl Faults {
         }
     }
 
+    /// Waits while the device does not answer discards.
+    pub(crate) async fn answer_discard(&self) {
+        if self.inner.state.borrow().plan.discards_hang {
+            self.inner.state.borrow_mut().injected += 1;
+            let answers = || (!self.inner.state.borrow().plan.discards_hang).then_some(());
+            self.inner.changed.wait_for(answers).await;
+        }
+    }
+
+    /// A request met a place that stays bad.
+    pub(crate) fn meet_bad_place(&self, request: Operation) -> io::Error {
+        self.inner.state.borrow_mut().injected += 1;
+        io::Error::other(format!("injected fault: {request:?} meets a bad place"))
+    }
+
     /// Where a write goes.
     pub(crate) fn course(&self, offset: Bytes, len: Bytes, alignment: Bytes) -> Course {
         let mut state = self.inner.state.borrow_mut();
@@ -218,6 +237,11 @@ impl fmt::Debug for FaultPlan {
         write!(f, "reads {reads}, writes {writes}, flushes {flushes}, stalls {stalls}")?;
         write!(f, ", vanished {vanished}, hangs {hangs}")
     }
+}
+
+/// Whether two ranges have a byte in common.
+pub(crate) fn overlaps(a: &Range<Bytes>, b: &Range<Bytes>) -> bool {
+    a.start < b.end && b.start < a.end
 }
 
 /// Whether all of a range lies in some of these.

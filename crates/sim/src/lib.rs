@@ -5,6 +5,7 @@
 //! seed: schedule, completion times, contents and the moment of the power cut, so that each failure can be replayed.
 #![forbid(unsafe_code)]
 
+mod bad_places;
 mod campaign;
 mod disk;
 mod faults;
@@ -20,6 +21,7 @@ mod verify;
 mod workload;
 mod world;
 
+pub use bad_places::Bad;
 pub use campaign::{Campaign, Disturbance, Failure, Report, Setup, States, Subject, TrialId};
 pub use disk::{Disk, DiskOptions, StoredDisk};
 pub use faults::{FaultPlan, Faults, Operation};

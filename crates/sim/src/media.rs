@@ -1,5 +1,6 @@
 //! What is on a disk and in its cache, and what a power cut leaves of it; see [`crate::Disk`] for the rules.
 
+use crate::bad_places::BadPlaces;
 use crate::image::{Blank, Image};
 use braid_base::{Bytes, Rng, SECTOR};
 use braid_runtime::Buf;
@@ -20,6 +21,8 @@ pub(crate) struct Media {
     next_key: u64,
     /// How often unflushed changes were lost.
     losses: u64,
+    /// What cannot be read, or written, any more.
+    pub(crate) bad: BadPlaces,
 }
 
 /// What a write or a discard does.
@@ -51,6 +54,7 @@ impl Media {
             in_flight: BTreeMap::new(),
             next_key: 0,
             losses: 0,
+            bad: BadPlaces::default(),
         }
     }
 
@@ -97,6 +101,9 @@ impl Media {
     /// Makes a change visible to reads.
     pub(crate) fn apply(&mut self, change: Change) {
         let change = change.arrived();
+        if let Content::Written(bytes) = &change.content {
+            self.bad.heal(&(change.offset..change.offset + Bytes::of_len(bytes.len())));
+        }
         change.apply(&mut self.cached, Some(&self.durable));
         self.unflushed.push_back(change);
     }
@@ -160,6 +167,7 @@ impl Media {
             in_flight: in_flight.collect(),
             next_key: self.next_key,
             losses: self.losses,
+            bad: self.bad.clone(),
         }
     }
 }

@@ -2,12 +2,18 @@
 //!
 //! `BRAID_CRASH_SEEDS=n` runs n seeds of each campaign (`make crash SEEDS=n`).
 
+mod campaigns;
 mod chaos;
+#[path = "engine/devices.rs"]
+mod devices;
 mod engine_subject;
+#[path = "engine/places.rs"]
+mod places;
 
-use braid_base::{Bytes, DeviceClass, KIB, MIB, Nanos};
+use braid_base::{DeviceClass, KIB, MIB, Nanos};
 use braid_engine::ErrorKind;
 use braid_sim::{Blank, Campaign, DiskOptions, Disturbance, Errors, Mix, States};
+use campaigns::{adopted, adopting};
 use engine_subject::{Engine, campaign};
 
 fn run(campaign: &Campaign, engine: &Engine) {
@@ -227,27 +233,14 @@ fn clean_extra_copies_that_survive_crashes_are_never_older_than_the_home() {
 /// A disk that was there before, with a write-back cache before it: it gets what guests write, and what the cache holds is never older.
 #[test]
 fn an_adopted_disk_loses_nothing_flushed() {
-    run(&adopted("adopted", "an_adopted_disk_loses_nothing_flushed", 6), &adopting(Engine::write_back()));
+    let campaign = adopted("adopted", "an_adopted_disk_loses_nothing_flushed", 6);
+    run(&campaign, &adopting(Engine::write_back()));
 }
 
 #[test]
 fn an_adopted_disk_behind_a_read_cache_loses_nothing_flushed() {
     let campaign = adopted("adopted-reads", "an_adopted_disk_behind_a_read_cache_loses_nothing_flushed", 6);
     run(&campaign, &Engine { cache_extents: 4, ..adopting(Engine::read_cache()) });
-}
-
-fn adopting(engine: Engine) -> Engine {
-    Engine { adopted: true, policy: "hdd-only".to_owned(), ..engine }
-}
-
-/// An SSD, a blank disk of neither whole extents nor whole blocks, and a record. What is discarded on a real disk reads as anything.
-fn adopted(name: &'static str, test: &str, seeds: u64) -> Campaign {
-    let mut campaign = campaign(name, test, seeds);
-    campaign.setup.disks[1] = DiskOptions::hdd(MIB * 4 + KIB * 17 + Bytes(512));
-    campaign.setup.disks.push(DiskOptions::hdd(MIB * 5));
-    campaign.setup.workload.mix.discard = 0;
-    campaign.states.go_on = 0.5;
-    campaign
 }
 
 /// With two copies clean extra copies are trusted where both are alike, and none while a device is not there.

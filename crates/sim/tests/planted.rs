@@ -51,6 +51,7 @@ const BUSY_JOURNAL: Mix = Mix { read: 5, write: 30, fua: 20, flush: 30, discard:
 /// Where a bug is looked for.
 fn hunt(bug: Bug) -> (Campaign, Engine) {
     let mut campaign = campaign("planted", "every_planted_bug_is_found", SEEDS);
+    campaign.setup.spans = vec![1];
     (campaign.shortening, campaign.states) = (0, States { go_on: 0.2, ..campaign.states });
     let chaos = Engine { chaos: true, ..Engine::wardrop() };
     let setup = &mut campaign.setup;

@@ -1,7 +1,9 @@
 //! The adversary: disturbs one disk of a world, one episode after the other, while guests work.
 
+use crate::campaign::run::Places;
 use crate::campaign::{Disturbance, Subject, Tally};
-use crate::{Disk, FaultPlan, SharedOracle, World};
+use crate::faults::overlaps;
+use crate::{Bad, Disk, FaultPlan, SharedOracle, World};
 use braid_base::{Bytes, KIB, Nanos, Rng, SECTOR};
 use braid_runtime::{Device, Runtime};
 use std::cell::Cell;
@@ -20,6 +22,11 @@ const LONGEST_HANG: Nanos = Nanos::from_secs(300);
 const STALLS: [Range<Nanos>; 2] =
     [Nanos::from_millis(100)..Nanos::from_secs(8), Nanos::from_secs(8)..Nanos::from_secs(100)];
 
+/// The longest place that goes bad by itself.
+const LONGEST_BAD: Bytes = Bytes(64 << 10);
+/// So many places of a disk go bad in all its lives: a disk with more of them is a disk that fails.
+const MOST_BAD_PLACES: usize = 3;
+
 /// Disturbs one life of a volume.
 pub(super) struct Adversary<S: Subject> {
     pub subject: S,
@@ -28,6 +35,8 @@ pub(super) struct Adversary<S: Subject> {
     /// Which of the disks that is.
     pub place: usize,
     pub oracle: SharedOracle,
+    /// Where its metadata lay when the volume was made.
+    pub places: Places,
     pub kinds: Vec<Disturbance>,
     pub rng: Rng,
     pub tally: Tally,
@@ -72,6 +81,7 @@ impl<S: Subject> Adversary<S> {
                 (Disturbance::PolicyChanges, None) => {}
                 (Disturbance::PolicyChanges, Some(export)) => self.change_policy(export).await,
                 (Disturbance::Rot, export) => self.rot(export.as_ref()),
+                (Disturbance::BadPlaces, _) => self.spoil(),
                 (kind, export) => self.episode(kind, export.as_ref()).await,
             }
         }
@@ -123,11 +133,23 @@ impl<S: Subject> Adversary<S> {
             }
             Disturbance::Hangs => (plan.hangs, longest) = (true, LONGEST_HANG),
             Disturbance::Deaths => plan.vanished = true,
+            Disturbance::DiscardErrors => plan.discards = rate,
+            Disturbance::DiscardHangs => (plan.discards_hang, longest) = (true, LONGEST_HANG),
+            Disturbance::BadRegions => {
+                let place = bad_part(&self.places.regions, rng, LONGEST_BAD);
+                (plan.bad_reads, longest) = (place.clone(), LONGEST_OF_FLUSHES);
+                plan.bad_writes = place.filter(|_| rng.chance(0.5));
+                plan.bad_until_written = rng.chance(0.5);
+            }
             Disturbance::LostWrites => plan.lost_writes = rate,
             Disturbance::MisdirectedWrites => plan.misdirected_writes = rate,
             Disturbance::Rot
+            | Disturbance::BadPlaces
             | Disturbance::MissingDevice
+            | Disturbance::MissingInTurn
             | Disturbance::StaleDevice
+            | Disturbance::ClonedDevice
+            | Disturbance::ShuffledDevices
             | Disturbance::PolicyChanges => unreachable!("{kind} is not a plan of faults"),
         }
         (plan, longest)
@@ -147,8 +169,35 @@ impl<S: Subject> Adversary<S> {
         self.tally.count(Disturbance::Rot);
     }
 
+    /// A place of the metadata goes bad, or any, unless enough places are bad already.
+    fn spoil(&mut self) {
+        let rng = &mut self.rng;
+        if self.victim.store().count_bad_places() >= MOST_BAD_PLACES || rng.chance(0.7) {
+            return;
+        }
+        let everywhere = [Bytes::ZERO..self.victim.geometry().size];
+        let Places { metadata, regions } = &self.places;
+        let within = if rng.chance(0.5) { &regions[..] } else { &everywhere[..] };
+        let bad = if rng.chance(0.5) { Bad::UntilWritten } else { Bad::ForEver };
+        if let Some(place) = bad_part(within, rng, LONGEST_BAD) {
+            // A device whose superblock can be read and not written keeps a volume from being opened.
+            let is_essential = |part: &Range<Bytes>| !regions.contains(part) && overlaps(part, &place);
+            let bad = if metadata.iter().any(is_essential) { Bad::UntilWritten } else { bad };
+            self.victim.spoil(place, bad);
+            self.tally.count(Disturbance::BadPlaces);
+        }
+    }
+
     fn metadata(&self, export: Option<&S::Export>) -> Vec<Range<Bytes>> {
         let all = export.map(|export| self.subject.metadata(export)).unwrap_or_default();
         all.into_iter().nth(self.place).unwrap_or_default()
     }
+}
+
+/// A part of one of these ranges, in whole sectors: often one page.
+fn bad_part(ranges: &[Range<Bytes>], rng: &mut Rng, longest: Bytes) -> Option<Range<Bytes>> {
+    let range = ranges.get(rng.below(ranges.len().max(1) as u64) as usize)?;
+    let start = range.start + Bytes(rng.below((range.end - range.start).0)).align_down(SECTOR);
+    let len = if rng.chance(0.5) { SECTOR } else { SECTOR * rng.between(1, longest / SECTOR) };
+    Some(start..(start + len).min(range.end))
 }

@@ -22,6 +22,14 @@ pub enum Disturbance {
     Hangs,
     /// The disk goes away and comes back; if it lost what was not flushed, only to the next life.
     Deaths,
+    /// Some discards fail, and may have been carried out in part.
+    DiscardErrors,
+    /// For up to five minutes no discard begins or ends, and all else does.
+    DiscardHangs,
+    /// A place cannot be read until it is written, or neither be read nor written any more, in all later lives, too.
+    BadPlaces,
+    /// A place in the metadata can neither be read nor written for a while, or not be read.
+    BadRegions,
     /// Bytes of metadata change by themselves.
     Rot,
     /// Some writes of metadata change nothing.
@@ -30,8 +38,14 @@ pub enum Disturbance {
     MisdirectedWrites,
     /// The disk is missing when the volume is opened.
     MissingDevice,
+    /// Any disk is missing when the volume is opened: another one each time.
+    MissingInTurn,
     /// When the volume is opened, the disk is an old copy of itself.
     StaleDevice,
+    /// When the volume is opened, a copy of the disk is given beside it, which is as old as the disk, or older.
+    ClonedDevice,
+    /// When the volume is opened, the disks are given in another order.
+    ShuffledDevices,
     /// The policy changes: no fault, but it disturbs all the same.
     PolicyChanges,
 }
@@ -50,7 +64,7 @@ impl Disturbance {
     ];
 
     /// All kinds.
-    pub const ALL: [Disturbance; 14] = [
+    pub const ALL: [Disturbance; 21] = [
         Disturbance::ReadErrors,
         Disturbance::WriteErrors,
         Disturbance::BadSectors,
@@ -59,11 +73,18 @@ impl Disturbance {
         Disturbance::Stalls,
         Disturbance::Hangs,
         Disturbance::Deaths,
+        Disturbance::DiscardErrors,
+        Disturbance::DiscardHangs,
+        Disturbance::BadPlaces,
+        Disturbance::BadRegions,
         Disturbance::Rot,
         Disturbance::LostWrites,
         Disturbance::MisdirectedWrites,
         Disturbance::MissingDevice,
+        Disturbance::MissingInTurn,
         Disturbance::StaleDevice,
+        Disturbance::ClonedDevice,
+        Disturbance::ShuffledDevices,
         Disturbance::PolicyChanges,
     ];
 
@@ -78,18 +99,32 @@ impl Disturbance {
             Disturbance::Stalls => "stalls",
             Disturbance::Hangs => "hangs",
             Disturbance::Deaths => "deaths",
+            Disturbance::DiscardErrors => "discard-errors",
+            Disturbance::DiscardHangs => "discard-hangs",
+            Disturbance::BadPlaces => "bad-places",
+            Disturbance::BadRegions => "bad-regions",
             Disturbance::Rot => "rot",
             Disturbance::LostWrites => "lost-writes",
             Disturbance::MisdirectedWrites => "misdirected-writes",
             Disturbance::MissingDevice => "missing-device",
+            Disturbance::MissingInTurn => "missing-in-turn",
             Disturbance::StaleDevice => "stale-device",
+            Disturbance::ClonedDevice => "cloned-device",
+            Disturbance::ShuffledDevices => "shuffled-devices",
             Disturbance::PolicyChanges => "policy-changes",
         }
     }
 
     /// Whether it strikes when a volume is opened, and not while it is in use.
     pub(super) fn is_of_opening(self) -> bool {
-        matches!(self, Disturbance::MissingDevice | Disturbance::StaleDevice)
+        matches!(
+            self,
+            Disturbance::MissingDevice
+                | Disturbance::MissingInTurn
+                | Disturbance::StaleDevice
+                | Disturbance::ClonedDevice
+                | Disturbance::ShuffledDevices
+        )
     }
 }
 

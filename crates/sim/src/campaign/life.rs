@@ -30,6 +30,8 @@ struct Life<S: Subject> {
     /// How many points after verification the power is cut, if it is.
     cut_while_working: Option<u64>,
     kind: Kind,
+    /// Whether some place of a disk cannot be read, which guests may meet.
+    has_bad_places: bool,
     truce: Truce,
     victim: Option<Disk>,
     /// Where the adversary looks for the open volume.
@@ -49,21 +51,24 @@ impl<S: Subject> Trial<'_, S> {
     pub(super) fn live(&mut self, kind: Kind, report: &mut Report) -> Result<End, String> {
         let world = self.next_world();
         let mut disks: Vec<Disk> = self.disks.iter().map(|disk| disk.attach(&world)).collect();
-        let mut present = disks.clone();
+        let present = disks.clone();
         let tally = Tally::default();
         let is_disturbed = kind == Kind::Full && self.rng.chance(0.7);
         let swapped = if is_disturbed { self.swap(&world, &mut disks, &tally) } else { None };
+        let has_bad_places = self.disks.iter().any(|disk| disk.count_bad_places() > 0);
         let cut_while_working = self.choose_cut(&world, kind);
         let life = self.prepare(&world, kind, &disks, is_disturbed && swapped.is_none(), &tally);
-        let life = Life { cut_while_working, ..life };
+        let life = Life { cut_while_working, has_bad_places, ..life };
         let (is_open, is_verified) = (life.is_open.clone(), life.is_verified.clone());
         let is_stale = swapped == Some(Disturbance::StaleDevice);
-        if is_stale {
-            present.clone_from(&disks);
-        }
-        let opening = self.run.subject.clone().open(world.clone(), disks);
+        let present = if is_stale { disks.clone() } else { present };
+        let open = life.open.clone();
+        let opening = self.subject.clone().open(world.clone(), disks);
         let result = run_guarded(&world, life.run(opening));
         self.was_open = is_open.get();
+        if let Some(export) = open.take() {
+            self.subject = self.subject.noted(&export);
+        }
         // An old copy that was refused is out of play: the disk itself comes back.
         if is_open.get() || !is_stale {
             self.disks = present.iter().map(Disk::store).collect();
@@ -74,6 +79,9 @@ impl<S: Subject> Trial<'_, S> {
         if is_stale && is_open.get() && self.run.setup.refuses_stale {
             return Err("an old copy of a device was taken for the device".to_owned());
         }
+        if swapped == Some(Disturbance::ClonedDevice) && is_open.get() {
+            return Err("a device was taken beside a copy of it".to_owned());
+        }
         match result? {
             None if is_verified.get() => Ok(End::Cut),
             None => Ok(End::CutInRecovery),
@@ -81,7 +89,9 @@ impl<S: Subject> Trial<'_, S> {
                 report.closings += u64::from(closed);
                 Ok(End::Peace)
             }
-            Some(Ok(Outcome::Refused(_))) if is_disturbed => Ok(End::RefusedForAWhile),
+            Some(Ok(Outcome::Refused(error))) if is_disturbed && may_refuse_for_a_while(swapped, &error) => {
+                Ok(End::RefusedForAWhile)
+            }
             Some(Ok(Outcome::Refused(error))) if self.may_refuse(error.kind()) => Ok(End::RefusedForGood),
             Some(Ok(Outcome::Refused(error))) => Err(format!("open failed: {:?}: {error}", error.kind())),
             Some(Err(message)) => Err(message),
@@ -119,6 +129,16 @@ impl<S: Subject> Trial<'_, S> {
         match kind {
             Disturbance::MissingDevice => drop(disks.remove(place)),
             // The newest of `earlier` missed no opening.
+            Disturbance::MissingInTurn => {
+                drop(disks.remove(self.rng.below(disks.len() as u64) as usize));
+            }
+            Disturbance::ShuffledDevices => self.rng.shuffle(disks),
+            Disturbance::ClonedDevice => {
+                let age = self.rng.below(self.earlier.len().max(1) as u64) as usize;
+                let copy =
+                    self.earlier.get(age).map_or_else(|| self.disks[place].clone(), |old| old[place].clone());
+                disks.insert(self.rng.below(disks.len() as u64 + 1) as usize, copy.attach(world));
+            }
             _ => {
                 disks[place] =
                     self.earlier.iter().rev().nth(self.run.setup.stale_openings)?[place].attach(world)
@@ -144,7 +164,7 @@ impl<S: Subject> Trial<'_, S> {
         let (victim, open) = disturbed.map_or_else(Default::default, |(disk, open)| (Some(disk), open));
         let workload = &self.run.setup.workload;
         Life {
-            subject: self.run.subject.clone(),
+            subject: self.subject.clone(),
             world: world.clone(),
             oracle: self.oracle.clone(),
             arena: self.run.arena.clone(),
@@ -152,6 +172,7 @@ impl<S: Subject> Trial<'_, S> {
             workload: workload.with_requests(workload.requests / 4),
             cut_while_working: None,
             kind,
+            has_bad_places: false,
             truce,
             victim,
             open,
@@ -174,7 +195,7 @@ impl<S: Subject> Life<S> {
         };
         self.is_open.set(true);
         self.open.set(Some(export.clone()));
-        let verify = self.verify(self.victim.is_some());
+        let verify = self.verify(self.victim.is_some() || self.has_bad_places);
         verify.after_crash(&export, &self.oracle).await?;
         self.is_verified.set(true);
         self.audit(&export).await?;
@@ -209,5 +230,15 @@ impl<S: Subject> Life<S> {
         let audit = self.subject.clone().audit(export.clone());
         let audited = self.world.within(limit, audit).await;
         audited.unwrap_or_else(|| Err(format!("the audit has not ended after {limit}")))
+    }
+}
+
+/// Whether an opening may be refused with this error when this has been done to its disks. Faults may be the reason of any error.
+fn may_refuse_for_a_while(swapped: Option<Disturbance>, error: &Error) -> bool {
+    match swapped {
+        Some(Disturbance::MissingDevice | Disturbance::MissingInTurn) => error.kind() == ErrorKind::Degraded,
+        Some(Disturbance::ClonedDevice) => error.kind() == ErrorKind::Invalid,
+        Some(Disturbance::ShuffledDevices) => false,
+        _ => true,
     }
 }

@@ -54,7 +54,12 @@ pub struct Setup {
     pub stale_openings: usize,
     /// Whether an old copy of a device must be refused. A volume that can bring it up to date may take it.
     pub refuses_stale: bool,
+    /// How many extents a span may have: each seed draws one of these numbers.
+    pub spans: Vec<u64>,
 }
+
+/// One extent, a few, and as many as a small volume has. A volume of the daemon has at least 128.
+const SPANS: [u64; 4] = [1, 2, 8, 64];
 
 impl Default for States {
     fn default() -> States {
@@ -72,7 +77,13 @@ impl Setup {
             refusals: Vec::new(),
             stale_openings: 1,
             refuses_stale: true,
+            spans: SPANS.to_vec(),
         }
+    }
+
+    /// How many extents a span of this seed has.
+    pub fn span(&self) -> u64 {
+        self.spans[0]
     }
 }
 

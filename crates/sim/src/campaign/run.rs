@@ -9,6 +9,7 @@ use braid_base::{Bytes, Rng};
 use braid_engine::Export;
 use braid_runtime::{Arena, Runtime};
 use std::cell::{Cell, RefCell};
+use std::ops::Range;
 use std::rc::Rc;
 
 /// One seed of a campaign, with what its subject made of the setup.
@@ -20,14 +21,27 @@ pub(super) struct Run<'a, S> {
     pub arena: Arena,
     /// The disk that all disturbances strike, in all lives: what they do to one disk, its copies elsewhere make good.
     pub victim: usize,
+    /// Where metadata lay on the victim when the volume was made.
+    pub places: RefCell<Places>,
+}
+
+/// Where metadata lies on a disk.
+#[derive(Clone, Default)]
+pub(super) struct Places {
+    /// All of it.
+    pub metadata: Vec<Range<Bytes>>,
+    /// What an opening can do without.
+    pub regions: Vec<Range<Bytes>>,
 }
 
 /// The state of everything at one cut point. Cheap: bytes are shared until they change.
-pub(super) struct Snapshot {
+pub(super) struct Snapshot<S> {
     /// None for the end of the run.
     pub point: Option<u64>,
     pub disks: Vec<StoredDisk>,
     pub oracle: Oracle,
+    /// What opens the volume next.
+    pub subject: S,
 }
 
 /// At which cut points snapshots are taken; at the end of the run always, if it gets there.
@@ -42,11 +56,16 @@ pub(super) enum Picks {
 /// The volume of a life, once it is open.
 pub(super) type OpenVolume<S> = Rc<Cell<Option<<S as Subject>::Export>>>;
 
-type Snapshots = Rc<RefCell<Vec<Snapshot>>>;
+/// Spans are drawn from a stream of their own: with other spans, all else of a seed stays what it was.
+const SPAN_STREAM: u64 = 0x7370_616e;
+
+type Snapshots<S> = Rc<RefCell<Vec<Snapshot<S>>>>;
 
 impl<'a, S: Subject> Run<'a, S> {
     pub(super) fn new(campaign: &'a Campaign, subject: &S, id: TrialId) -> Run<'a, S> {
         let mut setup = campaign.setup.clone();
+        let drawn = Rng::new(id.seed ^ SPAN_STREAM).below(setup.spans.len() as u64) as usize;
+        setup.spans = vec![id.span.unwrap_or(setup.spans[drawn])];
         // Apart from the world's stream: the configuration does not depend on the schedule.
         let mut rng = Rng::new(!id.seed);
         let subject = subject.prepare(&mut rng, &mut setup);
@@ -54,7 +73,7 @@ impl<'a, S: Subject> Run<'a, S> {
         let (workload, piece) = (&setup.workload, READ_ALL_PIECE);
         let size = Bytes(workload.largest.0.next_power_of_two()) * workload.clients + piece;
         let victim = rng.below(setup.disks.len() as u64) as usize;
-        Run { campaign, subject, setup, id, arena: Arena::new(size), victim }
+        Run { campaign, subject, setup, id, arena: Arena::new(size), victim, places: RefCell::default() }
     }
 
     /// Runs the workload, and gives the snapshots of it.
@@ -62,7 +81,7 @@ impl<'a, S: Subject> Run<'a, S> {
         &self,
         picks: Picks,
         report: &mut Report,
-    ) -> Result<Vec<Snapshot>, Box<Failure>> {
+    ) -> Result<Vec<Snapshot<S>>, Box<Failure>> {
         let world = World::new(self.id.seed);
         let result = self.live(&world, picks, report);
         halt(&world);
@@ -71,14 +90,21 @@ impl<'a, S: Subject> Run<'a, S> {
         result.map_err(|message| self.failure(id(), 0, message))
     }
 
-    fn live(&self, world: &World, picks: Picks, report: &mut Report) -> Result<Vec<Snapshot>, String> {
+    fn live(&self, world: &World, picks: Picks, report: &mut Report) -> Result<Vec<Snapshot<S>>, String> {
         let disks: Vec<Disk> =
             self.setup.disks.iter().map(|options| Disk::new(world, options.clone())).collect();
         let creation = self.subject.clone().create(world.clone(), disks.clone());
         let created = run_guarded(world, creation)?.ok_or("the power was cut during creation")?;
         let export = created.map_err(|error| format!("create failed: {:?}: {error}", error.kind()))?;
         let oracle: SharedOracle = Rc::new(RefCell::new(Oracle::new(export.size())));
-        let snapshots = watch(world, picks, &disks, &oracle);
+        let of_victim = |all: Vec<Vec<Range<Bytes>>>| all.into_iter().nth(self.victim).unwrap_or_default();
+        let (metadata, regions) = (self.subject.metadata(&export), self.subject.regions(&export));
+        self.places.replace(Places { metadata: of_victim(metadata), regions: of_victim(regions) });
+        let noted = {
+            let (subject, export) = (self.subject.clone(), export.clone());
+            move || subject.noted(&export)
+        };
+        let snapshots = watch(world, picks, &disks, &oracle, noted.clone());
         let (tally, truce, before) = (Tally::default(), Truce::default(), world.power().points());
         let victim = self.disturb(world, &disks, &oracle, &tally, &truce);
         let victim = victim.map(|(victim, open)| {
@@ -92,7 +118,7 @@ impl<'a, S: Subject> Run<'a, S> {
         let mut snapshots = snapshots.take();
         if let Some(outcome) = done {
             report.closings += u64::from(outcome?);
-            snapshots.push(Snapshot::of(None, &disks, &oracle));
+            snapshots.push(Snapshot::of(None, &disks, &oracle, noted()));
         }
         Ok(snapshots)
     }
@@ -142,6 +168,7 @@ impl<'a, S: Subject> Run<'a, S> {
             victim: victim.clone(),
             place: self.victim,
             oracle: oracle.clone(),
+            places: self.places.borrow().clone(),
             kinds: self.setup.disturbances.clone(),
             rng: world.fork_rng(),
             tally: tally.clone(),
@@ -182,18 +209,24 @@ pub(super) async fn close<S: Subject>(
 }
 
 /// Takes snapshots of a world from now on.
-fn watch(world: &World, picks: Picks, disks: &[Disk], oracle: &SharedOracle) -> Snapshots {
+fn watch<S: Subject>(
+    world: &World,
+    picks: Picks,
+    disks: &[Disk],
+    oracle: &SharedOracle,
+    noted: impl Fn() -> S + 'static,
+) -> Snapshots<S> {
     let (power, mut rng) = (world.power(), world.fork_rng());
     let mut gap = move |every: u64| 1 + rng.below((2 * every).max(2) - 1);
     let first = match picks {
         Picks::Spread(every) => power.points() + gap(every),
         Picks::Only(Some(point)) if point > power.points() => point,
-        Picks::Only(_) => return Snapshots::default(),
+        Picks::Only(_) => return Rc::default(),
     };
-    let snapshots = Snapshots::default();
+    let snapshots: Snapshots<S> = Rc::default();
     let (taken, disks, oracle, cutter) = (snapshots.clone(), disks.to_vec(), oracle.clone(), power.clone());
     power.watch(first, move |point| {
-        taken.borrow_mut().push(Snapshot::of(Some(point), &disks, &oracle));
+        taken.borrow_mut().push(Snapshot::of(Some(point), &disks, &oracle, noted()));
         match picks {
             Picks::Spread(every) => Some(point + gap(every)),
             Picks::Only(_) => {
@@ -205,9 +238,9 @@ fn watch(world: &World, picks: Picks, disks: &[Disk], oracle: &SharedOracle) -> 
     snapshots
 }
 
-impl Snapshot {
-    fn of(point: Option<u64>, disks: &[Disk], oracle: &SharedOracle) -> Snapshot {
+impl<S> Snapshot<S> {
+    fn of(point: Option<u64>, disks: &[Disk], oracle: &SharedOracle, subject: S) -> Snapshot<S> {
         let disks = disks.iter().map(Disk::store).collect();
-        Snapshot { point, disks, oracle: oracle.borrow().clone() }
+        Snapshot { point, disks, oracle: oracle.borrow().clone(), subject }
     }
 }

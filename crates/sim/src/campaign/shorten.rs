@@ -40,6 +40,9 @@ impl Campaign {
             let without = [&trial.without[..], &[*kind]].concat();
             simpler.push(TrialId { without, ..trial.clone() });
         }
+        if trial.span != Some(1) && self.setup.spans != [1] {
+            simpler.extend(outcomes(&TrialId { span: Some(1), ..trial.clone() }));
+        }
         let requests = trial.requests.unwrap_or(self.setup.workload.requests);
         for fewer in shares(requests) {
             simpler.push(TrialId { requests: Some(fewer), ..trial.clone() });

@@ -24,6 +24,11 @@ pub trait Subject: Clone + 'static {
     /// the campaign disturbs like that.
     fn open(self, world: World, disks: Vec<Disk>) -> impl Future<Output = EngineResult<Self::Export>>;
 
+    /// What opens the volume in the next life, when this one ends now: with what the machine has noted of it beside its disks.
+    fn noted(&self, _export: &Self::Export) -> Self {
+        self.clone()
+    }
+
     /// Closes the volume. All that was acknowledged before is durable afterwards.
     fn close(self, export: Self::Export) -> impl Future<Output = EngineResult<()>> {
         async move { export.flush().await }
@@ -41,6 +46,11 @@ pub trait Subject: Clone + 'static {
     /// What is wrong, as a sentence.
     fn audit(self, _export: Self::Export) -> impl Future<Output = Result<(), String>> {
         async { Ok(()) }
+    }
+
+    /// For each disk, the metadata without which an opening goes on, if the others are sound.
+    fn regions(&self, export: &Self::Export) -> Vec<Vec<Range<Bytes>>> {
+        self.metadata(export)
     }
 
     /// For each disk, the ranges whose damage the subject notices: there bytes rot, and writes get lost.

@@ -17,6 +17,8 @@ pub(super) struct Trial<'a, S> {
     /// Whether the volume was open in the life before.
     pub was_open: bool,
     pub oracle: SharedOracle,
+    /// What opens the volume next.
+    pub subject: S,
     pub rng: Rng,
     pub life: u64,
 }
@@ -51,7 +53,7 @@ pub(super) enum End {
 const FULL_LIVES: u64 = 3;
 
 impl<'a, S: Subject> Trial<'a, S> {
-    pub(super) fn new(run: &'a Run<'a, S>, snapshot: &Snapshot, outcome: u64) -> Trial<'a, S> {
+    pub(super) fn new(run: &'a Run<'a, S>, snapshot: &Snapshot<S>, outcome: u64) -> Trial<'a, S> {
         let place = snapshot.point.unwrap_or(0).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         Trial {
             run,
@@ -60,6 +62,7 @@ impl<'a, S: Subject> Trial<'a, S> {
             earlier: Vec::new(),
             was_open: true,
             oracle: Rc::new(RefCell::new(snapshot.oracle.clone())),
+            subject: snapshot.subject.clone(),
             // Apart from the world's stream, so that outcomes do not depend on how the run went on.
             rng: Rng::new(run.id.seed ^ place ^ (outcome << 56)),
             life: 0,

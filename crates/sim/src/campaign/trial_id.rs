@@ -19,6 +19,8 @@ pub struct TrialId {
     pub requests: Option<u64>,
     /// Clients, likewise.
     pub clients: Option<u64>,
+    /// Extents in a span, if not as many as the seed draws.
+    pub span: Option<u64>,
     /// Kinds of disturbance that are left out.
     pub without: Vec<Disturbance>,
 }
@@ -66,7 +68,12 @@ impl fmt::Display for TrialId {
             write!(f, ",point={point}")?;
         }
         write!(f, ",outcome={}", self.outcome)?;
-        for (name, value) in [("lives", self.lives), ("requests", self.requests), ("clients", self.clients)] {
+        for (name, value) in [
+            ("lives", self.lives),
+            ("requests", self.requests),
+            ("clients", self.clients),
+            ("span", self.span),
+        ] {
             if let Some(value) = value {
                 write!(f, ",{name}={value}")?;
             }
@@ -95,6 +102,7 @@ impl FromStr for TrialId {
                 "lives" => trial.lives = Some(number()?),
                 "requests" => trial.requests = Some(number()?),
                 "clients" => trial.clients = Some(number()?),
+                "span" => trial.span = Some(number()?),
                 "without" => trial.without = value.split('+').map(str::parse).collect::<Result<_, _>>()?,
                 _ => return Err(format!("unknown field '{name}'")),
             }
@@ -116,6 +124,7 @@ mod tests {
             lives: Some(1),
             requests: Some(40),
             clients: Some(2),
+            span: Some(8),
             without: vec![Disturbance::Rot, Disturbance::Stalls],
         };
         for trial in [TrialId::default(), whole.clone()] {

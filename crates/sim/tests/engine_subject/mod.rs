@@ -6,14 +6,14 @@
 mod configuration;
 
 use crate::chaos::Chaos;
-use braid_base::{Bytes, DeviceClass, KIB, MIB, Nanos, Rng};
+use braid_base::{Bytes, DeviceClass, DeviceId, KIB, MIB, Nanos, Rng};
 use braid_engine::{
     AdoptedDisk, Adoption, CreateOptions, ErrorKind, OpenOptions, Readahead, Result, Volume, create,
 };
 use braid_format::Uuid;
 use braid_format::layout::superblock_offsets;
 use braid_format::superblock::{DeviceEntry, Layout};
-use braid_runtime::Runtime;
+use braid_runtime::{Device, Runtime};
 use braid_sim::{Blank, Campaign, Disk, DiskOptions, Setup, States, Subject, World};
 use std::ops::Range;
 
@@ -37,12 +37,16 @@ pub struct Engine {
     pub extent_size: Bytes,
     pub block_size: Bytes,
     pub copies: u8,
+    /// Extents in a span: what the campaign draws.
+    pub span: u64,
     pub cache_extents: usize,
     pub readahead: Readahead,
     /// Memory for what is read ahead of streams.
     pub ahead: Bytes,
     /// Checkpoints at random times, more often than the journal asks for.
     pub checkpoints: bool,
+    /// The longest pause between two of them.
+    pub checkpoint_pause: Nanos,
     /// Most devices keep the addresses of extents.
     pub addresses: bool,
     /// The second device is a disk that the volume adopts, and the third one its record.
@@ -51,6 +55,8 @@ pub struct Engine {
     pub most_devices: u64,
     /// The classes of the disks, for the policies that fit them.
     pub classes: Vec<DeviceClass>,
+    /// Devices that the machine has noted as older than the others.
+    pub outdated: Vec<DeviceId>,
     /// What a change of policy chooses from; empty for all policies that fit, and for one that does everything at random.
     pub changes: Vec<String>,
 }
@@ -68,14 +74,17 @@ impl Engine {
             extent_size: KIB * 32,
             block_size: KIB * 4,
             copies: 1,
+            span: 1,
             cache_extents: 6,
             readahead: Readahead::First,
             ahead: Bytes::ZERO,
             checkpoints: true,
+            checkpoint_pause: Nanos::from_millis(60),
             addresses: false,
             adopted: false,
             most_devices: 0,
             classes: vec![DeviceClass::Ssd, DeviceClass::Hdd],
+            outdated: Vec::new(),
             changes: Vec::new(),
         }
     }
@@ -116,9 +125,10 @@ impl Engine {
             return;
         }
         let (volume, rt, mut rng) = (volume.clone(), world.clone(), world.fork_rng());
+        let longest = self.checkpoint_pause.0;
         world.spawn(async move {
             loop {
-                rt.sleep(Nanos(rng.below(60_000_000))).await;
+                rt.sleep(Nanos(rng.below(longest))).await;
                 if volume.checkpoint().await.is_err() {
                     break;
                 }
@@ -131,7 +141,8 @@ impl Subject for Engine {
     type Export = Volume<World, Disk>;
 
     fn prepare(&self, rng: &mut Rng, setup: &mut Setup) -> Engine {
-        if self.most_devices > 0 { configuration::draw(self, rng, setup) } else { self.clone() }
+        let engine = Engine { span: setup.span(), ..self.clone() };
+        if self.most_devices > 0 { configuration::draw(&engine, rng, setup) } else { engine }
     }
 
     async fn create(self, world: World, disks: Vec<Disk>) -> Result<Volume<World, Disk>> {
@@ -140,7 +151,7 @@ impl Subject for Engine {
         let mut options = CreateOptions::new("crash", Uuid(identity));
         (options.size, options.copies) = (Some(self.size), self.copies);
         (options.extent_size, options.block_size) = (self.extent_size, self.block_size);
-        options.span_size = self.extent_size;
+        options.span_size = self.extent_size * self.span;
         if self.adopted {
             options.size = None;
             options.adoption = Some(Adoption { disk: 1, identity: ADOPTED, record: 2 });
@@ -158,9 +169,13 @@ impl Subject for Engine {
     async fn open(self, world: World, disks: Vec<Disk>) -> Result<Volume<World, Disk>> {
         let names = (0..disks.len()).map(|i| format!("disk {i}")).collect();
         let Engine { cache_extents, readahead, ahead, .. } = self;
-        let disk = AdoptedDisk { place: 1, identity: ADOPTED, force: false };
-        let adopted = self.adopted.then_some(disk);
-        let options = OpenOptions { cache_extents, readahead, ahead, adopted, ..OpenOptions::new(names) };
+        // Neither metadata nor a whole number of blocks lie on the disk that is adopted, and it may be missing.
+        let is_adopted = |disk: &Disk| self.adopted && disk.geometry().size % (KIB * 4) != Bytes::ZERO;
+        let place = disks.iter().position(is_adopted);
+        let adopted = place.map(|place| AdoptedDisk { place, identity: ADOPTED, force: false });
+        let outdated = self.outdated.clone();
+        let options =
+            OpenOptions { cache_extents, readahead, ahead, adopted, outdated, ..OpenOptions::new(names) };
         let (volume, _) = Volume::open(world.clone(), disks, options).await?;
         if self.chaos || self.dirties || self.caches {
             let chaos = self.chaos(world.fork_rng());
@@ -172,6 +187,10 @@ impl Subject for Engine {
         }
         self.start_checkpoints(&world, &volume);
         Ok(volume)
+    }
+
+    fn noted(&self, volume: &Volume<World, Disk>) -> Engine {
+        Engine { outdated: volume.outdated_devices(), ..self.clone() }
     }
 
     async fn close(self, volume: Volume<World, Disk>) -> Result<()> {
@@ -197,17 +216,25 @@ impl Subject for Engine {
         }
     }
 
+    fn regions(&self, volume: &Volume<World, Disk>) -> Vec<Vec<Range<Bytes>>> {
+        let superblock = volume.superblock();
+        let of_device = |device| {
+            let regions = superblock.regions.iter().filter(|region| region.device.index() == device);
+            regions.map(|region| region.offset..region.offset + region.len).collect()
+        };
+        (0..superblock.devices.len()).map(of_device).collect()
+    }
+
     fn metadata(&self, volume: &Volume<World, Disk>) -> Vec<Vec<Range<Bytes>>> {
         let superblock = volume.superblock();
         let of_device = |(i, entry): (usize, &DeviceEntry)| {
             let superblocks = superblock_offsets(entry.size, entry.layout).into_iter();
             let superblocks = superblocks.map(|at| at..at + braid_format::superblock::SIZE);
-            let tables = superblock.tables.iter().filter(|table| table.device.index() == i);
-            let regions = superblock.regions.iter().filter(|region| region.device.index() == i);
-            let tables = tables.map(|table| table.offset..table.offset + table.len);
-            superblocks.chain(tables).chain(regions.map(|r| r.offset..r.offset + r.len)).collect()
+            let tables = superblock.tables.iter().filter(move |table| table.device.index() == i);
+            superblocks.chain(tables.map(|table| table.offset..table.offset + table.len))
         };
-        superblock.devices.iter().enumerate().map(of_device).collect()
+        let essential = superblock.devices.iter().enumerate().map(of_device);
+        essential.zip(self.regions(volume)).map(|(some, regions)| some.chain(regions).collect()).collect()
     }
 }
 

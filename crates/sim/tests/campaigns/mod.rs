@@ -1,0 +1,124 @@
+//! Campaigns that several programmes of tests run: as they are, and to find bugs that were planted.
+#![allow(dead_code, reason = "each programme of tests uses a part of it")]
+
+use crate::engine_subject::{Engine, campaign};
+use braid_base::{Bytes, KIB, MIB, Nanos};
+use braid_sim::{Blank, Campaign, DiskOptions, Disturbance, Errors, Mix, States};
+
+/// A disk that held something else before.
+fn hdd() -> DiskOptions {
+    DiskOptions::hdd(MIB * 6).with_blank(Blank::Garbage(1))
+}
+
+/// Two copies on two disks, and another disk is missing each time: one that has come back is soon the only one.
+pub fn in_turn(test: &str, seeds: u64) -> (Campaign, Engine) {
+    let mut campaign = campaign("in-turn", test, seeds);
+    campaign.setup.disturbances = vec![Disturbance::MissingInTurn];
+    campaign.setup.workload.errors = Errors::Tolerated;
+    campaign.states = States { every: 100, go_on: 1.0, ..campaign.states };
+    (campaign, Engine { copies: 2, checkpoints: false, ..Engine::wardrop() })
+}
+
+/// The same, and one of them fails now and then: it is given up, and brought up to date by the other.
+pub fn in_turn_of_two(test: &str, seeds: u64) -> (Campaign, Engine) {
+    let (mut campaign, engine) = in_turn(test, seeds);
+    campaign.name = "in-turn-of-two";
+    campaign.setup.disturbances =
+        vec![Disturbance::MissingInTurn, Disturbance::WriteErrors, Disturbance::FlushErrors];
+    (campaign, engine)
+}
+
+/// The same on three disks, one of which fails now and then: it is given up, and brought up to date by the others.
+pub fn in_turn_of_three(test: &str, seeds: u64) -> (Campaign, Engine) {
+    let (mut campaign, engine) = in_turn(test, seeds);
+    campaign.name = "in-turn-of-three";
+    campaign.setup.disks.push(hdd());
+    campaign.setup.disturbances =
+        vec![Disturbance::MissingInTurn, Disturbance::WriteErrors, Disturbance::LossyFlushes];
+    (campaign, Engine { chaos: true, past: false, ..engine })
+}
+
+/// One checkpoint after the other, and the power fails in many moments of each.
+pub fn checkpoints(test: &str, seeds: u64, engine: Engine) -> (Campaign, Engine) {
+    let mut campaign = campaign("checkpoints", test, seeds);
+    campaign.states = States { every: 4, outcomes: 8, killed: 0.0, go_on: 0.0 };
+    campaign.setup.workload.requests = 60;
+    (campaign, Engine { checkpoint_pause: Nanos(100_000), ..engine })
+}
+
+/// A place in the metadata of one disk cannot be read, or not be written, for a while: also while the volume is opened.
+pub fn bad_regions(test: &str, seeds: u64, copies: u8) -> (Campaign, Engine) {
+    let mut campaign = campaign("bad-regions", test, seeds);
+    campaign.setup.disturbances = vec![Disturbance::BadRegions];
+    campaign.setup.workload.errors = Errors::Tolerated;
+    campaign.states = States { every: 80, go_on: 1.0, ..campaign.states };
+    (campaign, Engine { chaos: true, past: false, copies, ..Engine::wardrop() })
+}
+
+/// Discards fail, and are not answered for a while.
+pub fn discards(test: &str, seeds: u64, copies: u8) -> (Campaign, Engine) {
+    let mut campaign = campaign("discards", test, seeds);
+    campaign.setup.disturbances = vec![Disturbance::DiscardErrors, Disturbance::DiscardHangs];
+    campaign.setup.workload.errors = Errors::Tolerated;
+    campaign.setup.workload.mix =
+        Mix { read: 20, write: 40, fua: 5, flush: 15, discard: 20, zero: 0, prefetch: 0 };
+    campaign.states = States { every: 80, go_on: 0.5, ..campaign.states };
+    (campaign, Engine { chaos: true, past: false, copies, ..Engine::wardrop() })
+}
+
+/// The disks are given in another order, or with a copy of one beside it.
+pub fn clones(test: &str, seeds: u64, copies: u8) -> (Campaign, Engine) {
+    let mut campaign = campaign("clones", test, seeds);
+    campaign.setup.disturbances = vec![Disturbance::ClonedDevice, Disturbance::ShuffledDevices];
+    campaign.setup.disks.push(hdd());
+    campaign.states = States { every: 150, go_on: 1.0, ..campaign.states };
+    (campaign, Engine { copies, ..Engine::random(5) })
+}
+
+/// An SSD before a disk of neither whole extents nor whole blocks that was there before, and a record. What is discarded on a real disk
+/// reads as anything.
+pub fn adopted(name: &'static str, test: &str, seeds: u64) -> Campaign {
+    let mut campaign = campaign(name, test, seeds);
+    campaign.setup.disks[1] = DiskOptions::hdd(MIB * 4 + KIB * 17 + Bytes(512));
+    campaign.setup.disks.push(DiskOptions::hdd(MIB * 5));
+    campaign.setup.workload.mix.discard = 0;
+    campaign.states.go_on = 0.5;
+    campaign
+}
+
+/// The engine before an adopted disk.
+pub fn adopting(engine: Engine) -> Engine {
+    Engine { adopted: true, policy: "hdd-only".to_owned(), ..engine }
+}
+
+/// The SSD before an adopted disk is missing, or another device: the volume opens if nothing is lost with it.
+pub fn adopted_in_turn(test: &str, seeds: u64, engine: Engine) -> (Campaign, Engine) {
+    let mut campaign = adopted("adopted-in-turn", test, seeds);
+    campaign.setup.disturbances = vec![Disturbance::MissingInTurn];
+    campaign.setup.workload.errors = Errors::Tolerated;
+    campaign.states = States { every: 120, go_on: 1.0, ..campaign.states };
+    // Time enough for the record to forget what has been written back.
+    campaign.setup.workload.pause = Nanos::from_secs(2);
+    (campaign, adopting(engine))
+}
+
+/// Extents of thousands of blocks, larger than any request.
+pub fn huge_extents(test: &str, seeds: u64, engine: Engine) -> (Campaign, Engine) {
+    let mut campaign = campaign("huge-extents", test, seeds);
+    campaign.setup.disks = vec![DiskOptions::ssd(MIB * 96), DiskOptions::hdd(MIB * 96)];
+    campaign.states = States { every: 250, outcomes: 2, go_on: 0.2, ..campaign.states };
+    let workload = &mut campaign.setup.workload;
+    (workload.largest, workload.requests) = (MIB, 100);
+    let engine =
+        Engine { extent_size: MIB * 8, block_size: KIB * 4, size: MIB * 24, cache_extents: 0, ..engine };
+    (campaign, engine)
+}
+
+/// Devices stall and hang under a cache.
+pub fn stalled_caches(test: &str, seeds: u64, engine: Engine) -> (Campaign, Engine) {
+    let mut campaign = campaign("stalled-caches", test, seeds);
+    campaign.setup.disturbances = vec![Disturbance::Stalls, Disturbance::Hangs, Disturbance::DiscardHangs];
+    campaign.setup.workload.errors = Errors::Tolerated;
+    campaign.states.go_on = 0.5;
+    (campaign, Engine { past: false, ..engine })
+}

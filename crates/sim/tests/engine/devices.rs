@@ -1,0 +1,45 @@
+//! Devices that are missing in turn, given in another order, or twice; an adopted disk without its SSD.
+
+use super::run;
+use crate::campaigns;
+use crate::engine_subject::Engine;
+
+/// The campaign in which always the same device was missing did not see a device that was taken for current before its map image was.
+#[test]
+fn a_device_that_came_back_serves_alone_when_another_goes() {
+    let test = "devices::a_device_that_came_back_serves_alone_when_another_goes";
+    let (campaign, engine) = campaigns::in_turn(test, 14);
+    run(&campaign, &engine);
+}
+
+#[test]
+fn two_devices_that_fail_or_are_missing_in_turn_lose_nothing_that_a_flush_promised() {
+    let test = "devices::two_devices_that_fail_or_are_missing_in_turn_lose_nothing_that_a_flush_promised";
+    let (campaign, engine) = campaigns::in_turn_of_two(test, 14);
+    run(&campaign, &engine);
+}
+
+#[test]
+fn three_devices_that_are_missing_in_turn_lose_nothing_that_a_flush_promised() {
+    let test = "devices::three_devices_that_are_missing_in_turn_lose_nothing_that_a_flush_promised";
+    let (campaign, engine) = campaigns::in_turn_of_three(test, 10);
+    run(&campaign, &engine);
+}
+
+#[test]
+fn devices_in_any_order_are_the_volume_and_a_copy_beside_one_is_refused() {
+    let test = "devices::devices_in_any_order_are_the_volume_and_a_copy_beside_one_is_refused";
+    for copies in [1, 2] {
+        let (campaign, engine) = campaigns::clones(test, 8, copies);
+        run(&campaign, &engine);
+    }
+}
+
+#[test]
+fn an_adopted_disk_without_its_ssd_lacks_nothing_that_was_flushed_or_is_refused() {
+    let test = "devices::an_adopted_disk_without_its_ssd_lacks_nothing_that_was_flushed_or_is_refused";
+    for engine in [Engine::write_back(), Engine::read_cache()] {
+        let (campaign, engine) = campaigns::adopted_in_turn(test, 6, engine);
+        run(&campaign, &engine);
+    }
+}

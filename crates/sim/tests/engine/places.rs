@@ -1,0 +1,51 @@
+//! Places that are bad, discards that fail, devices that stall under a cache, checkpoints one after the other, and very large extents.
+
+use super::run;
+use crate::campaigns;
+use crate::engine_subject::Engine;
+
+/// No copy of a page of the map survived a power cut that tore it in the double-write area and in the image.
+#[test]
+fn a_power_cut_at_any_moment_of_a_checkpoint_loses_nothing_flushed() {
+    let test = "places::a_power_cut_at_any_moment_of_a_checkpoint_loses_nothing_flushed";
+    for engine in [Engine { copies: 2, ..Engine::wardrop() }, Engine::write_back(), Engine::read_cache()] {
+        let (campaign, engine) = campaigns::checkpoints(test, 2, engine);
+        run(&campaign, &engine);
+    }
+}
+
+#[test]
+fn metadata_that_cannot_be_read_for_a_while_loses_nothing_that_a_flush_promised() {
+    let test = "places::metadata_that_cannot_be_read_for_a_while_loses_nothing_that_a_flush_promised";
+    for copies in [1, 2] {
+        let (campaign, engine) = campaigns::bad_regions(test, 12, copies);
+        run(&campaign, &engine);
+    }
+}
+
+#[test]
+fn discards_that_fail_or_hang_lose_nothing_that_a_flush_promised() {
+    let test = "places::discards_that_fail_or_hang_lose_nothing_that_a_flush_promised";
+    for copies in [1, 2] {
+        let (campaign, engine) = campaigns::discards(test, 10, copies);
+        run(&campaign, &engine);
+    }
+}
+
+#[test]
+fn devices_that_stall_under_a_cache_lose_nothing_that_a_flush_promised() {
+    let test = "places::devices_that_stall_under_a_cache_lose_nothing_that_a_flush_promised";
+    for engine in [Engine::write_back(), Engine::read_cache(), Engine::hystor()] {
+        let (campaign, engine) = campaigns::stalled_caches(test, 6, engine);
+        run(&campaign, &engine);
+    }
+}
+
+#[test]
+fn extents_of_thousands_of_blocks_lose_nothing_flushed() {
+    let test = "places::extents_of_thousands_of_blocks_lose_nothing_flushed";
+    for engine in [Engine::wardrop(), Engine::write_back(), Engine { copies: 2, ..Engine::wardrop() }] {
+        let (campaign, engine) = campaigns::huge_extents(test, 2, engine);
+        run(&campaign, &engine);
+    }
+}
