@@ -206,14 +206,23 @@ impl Settings {
         at.map(|at| self.pairs.remove(at)).is_some()
     }
 
+    /// Whether somebody has asked for a key.
+    pub fn has_known(&self, key: &str) -> bool {
+        self.known.contains(&key)
+    }
+
+    /// The first key that nobody has taken.
+    pub fn left(&self) -> Option<&str> {
+        self.pairs.first().map(|(key, _)| key).or(self.flags.first()).map(String::as_str)
+    }
+
     /// Refuses whatever nobody has taken; returns the keys that were asked for, in that order.
     pub fn finish(self) -> Result<Vec<&'static str>, BadSetting> {
         let Settings { kind, name, .. } = &self;
         if let Some(flag) = self.flags.iter().find(|flag| self.known.contains(&flag.as_str())) {
             return Err(BadSetting(format!("setting {flag} of {kind} {name} has no value: use {flag}=…")));
         }
-        let left = self.pairs.first().map(|(key, _)| key).or(self.flags.first());
-        let Some(key) = left else { return Ok(self.known) };
+        let Some(key) = self.left() else { return Ok(self.known) };
         let known = if self.known.is_empty() { "none".to_owned() } else { self.known.join(", ") };
         Err(BadSetting(format!("{kind} {name} has no setting '{key}': its settings are {known}")))
     }

@@ -214,21 +214,40 @@ pub fn parse_with_keys(
     devices: &[DeviceView],
 ) -> Result<(Box<dyn Policy>, Vec<&'static str>), BadSetting> {
     let mut settings = Settings::parse("policy", text)?;
-    let policy: Box<dyn Policy> = match settings.name() {
-        "equi" => Box::new(Equi::new(&mut settings, devices)?),
-        "wardrop" => Box::new(Wardrop::new(&mut settings, devices)?),
-        "ssd-first" => Box::new(SsdFirst::new(&mut settings, devices)?),
-        "cache" => Box::new(Cache::new(&mut settings, devices)?),
-        "hystor" => Box::new(Hystor::new(&mut settings, devices)?),
-        "exclusive" | "inclusive" => Box::new(Exclusive::new(&mut settings, devices)?),
-        "pass" => Box::new(Pass::new(&mut settings, devices)?),
-        "working-set" => Box::new(WorkingSet::new(&mut settings, devices)?),
-        "raid1" => Box::new(Raid1::new(&mut settings, devices)?),
-        "ssd-only" | "hdd-only" | "stripe" | "static" => Box::new(Fixed::new(&mut settings, devices)?),
-        other => return Err(BadSetting::unknown_name("policy", other, NAMES.iter().copied())),
-    };
-    let keys = settings.finish().map_err(|error| error.and("docs/policies.md says what each does"))?;
+    let policy = take(&mut settings, devices)?;
+    let beside = settings.left().and_then(|key| beside(&settings, key, devices));
+    let keys = settings.finish().map_err(|error| match beside {
+        Some(beside) => error.and(&format!("it has that setting only with {beside}")),
+        None => error.and("docs/policies.md says what each does"),
+    })?;
     Ok((policy, keys))
+}
+
+/// The setting without which a policy does not have the setting `key`.
+fn beside(settings: &Settings, key: &str, devices: &[DeviceView]) -> Option<&'static str> {
+    /// Settings that bring others with them.
+    const BRING: [&str; 4] = ["mode=write-back", "evict=s3-fifo", "write-behind", "order=epoch"];
+    BRING.into_iter().find(|bring| {
+        let with = Settings::parse("policy", &format!("{},{bring}", settings.name()));
+        with.is_ok_and(|mut with| take(&mut with, devices).is_ok() && with.has_known(key))
+    })
+}
+
+/// The policy of these settings; what it does not know stays there.
+fn take(settings: &mut Settings, devices: &[DeviceView]) -> Result<Box<dyn Policy>, BadSetting> {
+    Ok(match settings.name() {
+        "equi" => Box::new(Equi::new(settings, devices)?),
+        "wardrop" => Box::new(Wardrop::new(settings, devices)?),
+        "ssd-first" => Box::new(SsdFirst::new(settings, devices)?),
+        "cache" => Box::new(Cache::new(settings, devices)?),
+        "hystor" => Box::new(Hystor::new(settings, devices)?),
+        "exclusive" | "inclusive" => Box::new(Exclusive::new(settings, devices)?),
+        "pass" => Box::new(Pass::new(settings, devices)?),
+        "working-set" => Box::new(WorkingSet::new(settings, devices)?),
+        "raid1" => Box::new(Raid1::new(settings, devices)?),
+        "ssd-only" | "hdd-only" | "stripe" | "static" => Box::new(Fixed::new(settings, devices)?),
+        other => return Err(BadSetting::unknown_name("policy", other, NAMES.iter().copied())),
+    })
 }
 
 /// As [`parse`], for a policy that has been in charge of these devices: it stays so if a class has no device with slots any more, and uses what there is. With what
