@@ -16,7 +16,7 @@ Examples:
   braid create trial --ssd fast.img,size=2GiB,model=x25-m --hdd slow.img,size=8GiB,model=mba3073
 
 JSON: name, uuid, size_bytes, extent_bytes, policy, durability (power_cut or daemon_crash: what a
-flush survives), devices (path, class, model, size_bytes, made, removed, adopted, outdated).")]
+flush survives), over_committed_bytes, devices (path, class, model, size_bytes, made, removed, adopted, outdated).")]
 pub struct Arguments {
     /// The volume's name: letters, digits, '-', '_' and '.'
     name: VolumeName,
@@ -32,6 +32,17 @@ pub fn run(state: &StateDir, arguments: &Arguments, output: Output) -> Result<u8
     Ok(0)
 }
 
+/// That files may not have the room that they promise; nothing if they have.
+pub fn over_committed(bytes: u64) -> String {
+    if bytes == 0 {
+        return String::new();
+    }
+    format!(
+        "  NOTE: its files are sparse, and may grow by {} more than their file systems have free: guests get errors if these are full\n",
+        Bytes(bytes)
+    )
+}
+
 fn describe(report: &CreateReport) -> String {
     let CreateReport { name, policy, .. } = report;
     let mut text = format!("volume '{name}' of {}, policy {policy}\n", Bytes(report.size_bytes));
@@ -45,5 +56,6 @@ fn describe(report: &CreateReport) -> String {
         text += "Emulated devices keep their bytes in files of this machine: a flush survives the death of the daemon, \
                  not a power cut.\n";
     }
+    text += &over_committed(report.over_committed_bytes);
     text + &format!("Next: braid serve {name}")
 }

@@ -1,9 +1,9 @@
 //! `braid import` and `braid forget`.
 
 use crate::check::describe;
-use crate::output::{Output, print};
+use crate::output::{Output, print, quoted};
 use braid_base::Bytes;
-use braid_control::{Result, StateDir, VolumeName};
+use braid_control::{Result, StateDir, VolumeName, VolumeRecord};
 use clap::Args;
 use std::path::PathBuf;
 
@@ -35,6 +35,10 @@ pub struct Arguments {
 pub struct ForgetArguments {
     /// The volume
     name: VolumeName,
+    /// Forget a volume on an adopted disk though its SSD may hold what the disk lacks: that is lost, and the
+    /// disk stays as it is
+    #[arg(long)]
+    force: bool,
 }
 
 /// Runs the verb.
@@ -51,15 +55,27 @@ pub fn run(state: &StateDir, arguments: &Arguments, output: Output) -> Result<u8
 /// Runs the verb.
 pub fn forget(state: &StateDir, arguments: &ForgetArguments, output: Output) -> Result<u8> {
     let name = &arguments.name;
-    let devices: Vec<String> =
-        state.load(name).map(|record| record.devices.iter().map(|d| d.name()).collect()).unwrap_or_default();
-    braid_control::forget(state, name)?;
+    let record = state.load(name).ok();
+    braid_control::forget(state, name, arguments.force)?;
     match output.json {
         true => print(&serde_json::json!({ "name": name, "forgotten": true }).to_string()),
         false => print(&format!(
-            "volume '{name}' is forgotten; to have it back: braid import {}",
-            devices.join(" ")
+            "volume '{name}' is forgotten{}",
+            record.as_ref().map_or_else(String::new, way_back)
         )),
     }
     Ok(0)
+}
+
+/// How a volume is found again that was forgotten, if it can be.
+fn way_back(record: &VolumeRecord) -> String {
+    if let Some((_, disk)) = record.adopted() {
+        return format!("; {} holds all of it, as a disk without Braid", disk.name());
+    }
+    let devices = record.devices.iter().filter(|device| !device.removed);
+    let paths: Option<Vec<String>> = devices.map(|device| Some(quoted(device.path.as_ref()?))).collect();
+    match paths.filter(|_| !record.temporary) {
+        Some(paths) => format!("; to have it back: braid import {}", paths.join(" ")),
+        None => String::new(),
+    }
 }

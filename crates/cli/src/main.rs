@@ -98,12 +98,33 @@ fn refuse(refused: &clap::Error) -> ExitCode {
     if !refused.use_stderr() {
         return ExitCode::from(u8::from(refused.print().is_err()));
     }
-    let text = refused.render().to_string();
+    let text = match refused.kind() {
+        clap::error::ErrorKind::InvalidUtf8 => not_text(),
+        _ => in_words(&refused.render().to_string()),
+    };
     let json = std::env::args_os().skip(1).any(|word| word == "--json");
     let message = text.trim_start_matches("error: ").trim_end();
     Output { json }.answer(&Error::new(ErrorKind::Usage, message));
     output::complain(text.trim_end());
     ExitCode::from(output::exit_status(refused.exit_code() as u8))
+}
+
+/// Which word of the command line is not text.
+fn not_text() -> String {
+    let words = std::env::args_os().skip(1).filter(|word| word.to_str().is_none());
+    let words: Vec<String> = words.map(|word| format!("{word:?}")).collect();
+    format!("error: {} is not UTF-8: rename it, or use a symbolic link to it", words.join(", "))
+}
+
+/// What the standard library says of a number that is none does not help a reader.
+fn in_words(text: &str) -> String {
+    const WORDS: [(&str, &str); 4] = [
+        ("invalid digit found in string", "not a whole number"),
+        ("cannot parse integer from empty string", "a whole number is missing"),
+        ("number too large to fit in target type", "the number is too large"),
+        ("invalid float literal", "not a number"),
+    ];
+    WORDS.iter().fold(text.to_owned(), |text, (said, meant)| text.replace(said, meant))
 }
 
 fn run(command: Command, output: Output) -> Result<u8> {

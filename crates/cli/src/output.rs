@@ -6,6 +6,7 @@
 use braid_control::Error;
 use serde::Serialize;
 use std::io::{self, Write};
+use std::path::Path;
 use std::sync::OnceLock;
 
 /// How answers are given.
@@ -60,6 +61,16 @@ impl Output {
 /// A line of text, or several, to standard output.
 pub fn print(text: &str) {
     print_line(&visible(text));
+}
+
+/// A path as a word of a shell.
+pub fn quoted(path: &Path) -> String {
+    let text = path.display().to_string();
+    let is_plain = |c: char| c.is_alphanumeric() || "/._-+:@%,=".contains(c);
+    if !text.is_empty() && text.chars().all(is_plain) {
+        return text;
+    }
+    format!("'{}'", text.replace('\'', r"'\''"))
 }
 
 /// A line to standard error.
@@ -137,6 +148,13 @@ mod tests {
         assert_eq!(visible("a\tb\nc µ\n"), "a\tb\nc µ\n");
         assert_eq!(visible("\u{1b}[2Jgone\u{7}\r"), "\\u{1b}[2Jgone\\u{7}\\u{d}");
         assert_eq!(visible("\u{9b}2J \u{202e}gpj"), "\\u{9b}2J \\u{202e}gpj");
+    }
+
+    #[test]
+    fn a_path_is_one_word_of_a_shell() {
+        assert_eq!(quoted(Path::new("/dev/disk/by-id/ata-WDC_1")), "/dev/disk/by-id/ata-WDC_1");
+        assert_eq!(quoted(Path::new("my disk.img")), "'my disk.img'");
+        assert_eq!(quoted(Path::new("it's")), r"'it'\''s'");
     }
 
     #[test]

@@ -48,11 +48,11 @@ pub struct Arguments {
     #[arg(long, value_name = "N", default_value_t = ServeOptions::default().clients as u32,
           value_parser = clap::value_parser!(u32).range(1..=ServeOptions::MOST_CLIENTS as i64))]
     clients: u32,
-    /// Give up what lies on a device, by its place: d1. With two copies it is brought up to date from the others: for
-    /// halves of a mirror that were used apart, and old copies of devices. With one copy, the volume goes on without
-    /// the device, for good: what lay there reads as errors, and blocks cached dirty there read as they were before.
-    /// If it had the journal (the first SSD), so does what was moved, freed or first written in its last 30 s, and
-    /// what was overwritten then past a dirty block of another SSD
+    /// Give up what lies on a device, by its place: d1. With two copies it is brought up to date from the
+    /// others: for halves of a mirror that were used apart, and old copies of devices. With one copy, the
+    /// volume goes on without the device, for good: what lay there reads as errors, and blocks cached dirty
+    /// there read as they were before. If it had the journal (the first SSD), so does what was moved, freed
+    /// or first written in its last 30 s, and what was overwritten then past a dirty block of another SSD
     #[arg(long, value_name = "DEVICE", value_parser = device_id)]
     distrust: Vec<DeviceId>,
     /// Write back what the SSD alone holds, though the adopted disk was changed while it was not served: that may destroy its file system
@@ -67,14 +67,15 @@ pub struct Arguments {
 
 /// End the daemon of a volume, and wait until the volume is closed
 ///
-/// Refuses while something uses the volume, and says who: mounts, swap space, programmes that have its block device open, NBD clients.
-/// SIGTERM does not ask.
+/// Refuses while something uses the volume, and says who: mounts, swap space, programmes that have its block
+/// device open, NBD clients. SIGTERM does not ask.
 #[derive(Args)]
 #[command(after_help = "JSON: name, stopped (true).")]
 pub struct StopArguments {
     /// The volume
     name: VolumeName,
-    /// Stop it though something uses it: mounts and clients get ten seconds, and lose what they have not synced
+    /// Stop it though something uses it: mounts and clients get ten seconds, and lose what they have not
+    /// synced
     #[arg(long)]
     force: bool,
 }

@@ -2,6 +2,7 @@
 
 mod policy;
 
+use crate::create::over_committed;
 use crate::output::Output;
 use crate::table::Table;
 use crate::watch::{Rates, watch};
@@ -25,8 +26,8 @@ JSON of a volume that is served: name, served (true), uuid, process_id, uptime_s
 nbd_connections, nbd_clients, attached_file, policy, policy_lacks, size_bytes, extent_bytes, block_bytes, copies, mapped_bytes,
 lost_bytes, lost (offset_bytes, length_bytes), extra_bytes, dirty_bytes, cache_bytes, cache_limit_bytes,
 map_memory_bytes, journal_bytes,
-behind_bytes, deferred_bytes, journaled_bytes, epoch, epoch_failure, unapplied_bytes, unapplied_failure,
-written_lately_bytes, stale_pages, pending_changes, failure,
+behind_bytes, caught_up_bytes_per_second, behind_left_seconds, deferred_bytes, journaled_bytes, epoch, epoch_failure, unapplied_bytes, unapplied_failure,
+written_lately_bytes, stale_pages, pending_changes, failure, over_committed_bytes,
 durability (power_cut, daemon_crash or none: what a flush survives), guests, background, devices.
   guests: read, write, flush (requests, bytes, latency_ns_mean, _p50, _p95, _p99, _p999, _max),
     discard_requests, cache_hits, cache_misses, errors, latency_ns_counts (pairs: time, requests)
@@ -144,6 +145,14 @@ pub fn describe(state: &StateDir, name: &VolumeName, report: &VolumeReport, rate
     }
 }
 
+/// How fast copies are brought up to date; nothing if none is.
+fn catch_up(status: &StatusReport) -> String {
+    let Some(seconds) = status.behind_left_seconds else { return String::new() };
+    let (rate, left) =
+        (Bytes(status.caught_up_bytes_per_second as u64), Nanos::from_secs(seconds.ceil() as u64));
+    format!(", and is brought up to date: {rate}/s, {left} left")
+}
+
 /// How the last daemon ended, and what to remove that it left; nothing if all is well.
 fn left_behind(resting: &RestingReport) -> String {
     let (name, mut text) = (&resting.name, String::new());
@@ -176,10 +185,14 @@ fn head(status: &StatusReport) -> String {
         text += &format!("  DEGRADED: {} ({}) is {}{times}\n", device.device, device.path, device.state);
     }
     if let Some(lack) = &status.policy_lacks {
-        text += &format!("  DEGRADED: {lack}, or add such a device: the volume uses what there is\n");
+        text += &format!("  NOTE: {lack}, or add such a device: the volume uses what there is\n");
     }
     if status.behind_bytes > 0 {
-        text += &format!("  DEGRADED: a copy of up to {} is behind\n", Bytes(status.behind_bytes));
+        text += &format!(
+            "  DEGRADED: a copy of up to {} is behind{}\n",
+            Bytes(status.behind_bytes),
+            catch_up(status)
+        );
     }
     if let Some(failure) = &status.epoch_failure {
         text +=
@@ -192,6 +205,7 @@ fn head(status: &StatusReport) -> String {
             "  LOST: {bytes}, the first at byte {first}: read as errors until all of their extents is written or discarded (--json lists the ranges)\n"
         );
     }
+    text += &over_committed(status.over_committed_bytes);
     let (size, extent) = (Bytes(status.size_bytes), Bytes(status.extent_bytes));
     let mapped = Bytes(status.mapped_bytes);
     let share = percent(status.mapped_bytes as f64 / status.size_bytes as f64);
@@ -341,8 +355,9 @@ fn plan(status: &StatusReport) -> String {
         Some(seconds) => format!("{} left", Nanos::from_secs(seconds.ceil() as u64)),
         None => "time left unknown".to_owned(),
     };
+    let giving = status.devices.iter().filter(|device| device.move_share > 0.0);
     let budget =
-        status.devices.iter().map(|device| format!("{} {}", device.device, percent(device.move_share)));
+        giving.take(BUDGETS_SHOWN).map(|device| format!("{} {}", device.device, percent(device.move_share)));
     format!(
         "  moves: {} to do ({}), {}/s, {left}; budget of {}\n",
         background.moves_left,
@@ -351,6 +366,9 @@ fn plan(status: &StatusReport) -> String {
         budget.collect::<Vec<_>>().join(", "),
     )
 }
+
+/// Devices whose budget is shown: --json has all.
+const BUDGETS_SHOWN: usize = 16;
 
 fn name_of(policy: &str) -> &str {
     policy.split(',').next().unwrap_or_default()

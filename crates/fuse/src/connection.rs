@@ -143,8 +143,8 @@ pub fn remove_dead_mounts(directory: &Path) -> Result<usize> {
     Err(Error::new(ErrorKind::Io, format!("more than {MOST_DEAD} dead mounts on {}", directory.display())))
 }
 
-/// Whether the mount that is seen in a directory is one whose daemon has ended. Must not be asked while a daemon serves there: one that
-/// hangs does not answer.
+/// Whether the mount that is seen in a directory is one whose daemon has ended. Must not be asked while a
+/// daemon serves there: one that hangs does not answer.
 pub fn is_dead_mount(directory: &Path) -> bool {
     rustix::fs::statfs(directory).is_err_and(|error| error == Errno::NOTCONN)
 }

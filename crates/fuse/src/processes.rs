@@ -1,5 +1,5 @@
-//! Which programmes use a block device, as `/proc` shows them: those that have it open, and those that have something open on a file
-//! system that is mounted from it.
+//! Which programmes use a block device, as `/proc` shows them: those that have it open, and those that have
+//! something open on a file system that is mounted from it.
 
 use crate::mounts::mounts;
 use braid_engine::Result;
@@ -23,7 +23,8 @@ impl fmt::Display for Process {
     }
 }
 
-/// The programmes that use a block device or what is mounted on it, as far as this process may see; this process itself is left out.
+/// The programmes that use a block device or what is mounted on it, as far as this process may see; this
+/// process itself is left out.
 ///
 /// # Errors
 /// If the kernel does not show its mounts.
@@ -53,7 +54,8 @@ fn name_of(id: u32) -> String {
     fs::read_to_string(format!("/proc/{id}/comm")).unwrap_or_default().trim().to_owned()
 }
 
-/// The numbers of the file system that a file lies on, and of the device that the file is. Asks no server of a file system.
+/// The numbers of the file system that a file lies on, and of the device that the file is. Asks no server of
+/// a file system.
 fn numbers(link: &Path) -> Option<((u32, u32), (u32, u32))> {
     let found = statx(CWD, link, AtFlags::STATX_DONT_SYNC, StatxFlags::TYPE).ok()?;
     Some(((found.stx_dev_major, found.stx_dev_minor), (found.stx_rdev_major, found.stx_rdev_minor)))

@@ -1,5 +1,5 @@
-//! The file beneath a loop device. A daemon that uses the loop device shares the lock of that file, so that nobody else uses
-//! the file by its own path meanwhile; whoever uses the file has its lock alone.
+//! The file beneath a loop device. A daemon that uses the loop device shares the lock of that file, so that
+//! nobody else uses the file by its own path meanwhile; whoever uses the file has its lock alone.
 
 use rustix::fs::{major, minor};
 use std::ffi::OsString;
@@ -8,8 +8,9 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// The path of the file or device that a loop device lies over, by the number of the loop device. None for every other device, and
-/// for a loop device over a served volume: its daemon would wait for its own answer if it looked at that file.
+/// The path of the file or device that a loop device lies over, by the number of the loop device. None for
+/// every other device, and for a loop device over a served volume: its daemon would wait for its own answer
+/// if it looked at that file.
 pub fn path_beneath(number: u64) -> Option<PathBuf> {
     let shown = PathBuf::from(format!("/sys/dev/block/{}:{}", major(number), minor(number)));
     let mut text = fs::read(shown.join("loop/backing_file")).ok()?;
@@ -37,7 +38,8 @@ fn is_mount_of_volume(line: &[u8], file: &Path) -> bool {
 /// The kind of such a mount, behind the separator of its line.
 const SERVED: &[u8] = b" - fuse.braid ";
 
-/// The file beneath the disk of an open block device, opened for reading. None if there is none, or it cannot be reached from here.
+/// The file beneath the disk of an open block device, opened for reading. None if there is none, or it cannot
+/// be reached from here.
 pub(crate) fn file_beneath(device: &File) -> Option<(PathBuf, File)> {
     let path = path_beneath(disk_of(device.metadata().ok()?.rdev())?)?;
     // A loop device over a block device has the protection of that device.

@@ -1,9 +1,9 @@
-//! What lies on a device, as libblkid names it: a file system, a member of an array, an encrypted volume, swap space, a partition
-//! table.
+//! What lies on a device, as libblkid names it: a file system, a member of an array, an encrypted volume,
+//! swap space, a partition table.
 //!
-//! The library belongs to util-linux, which every Linux distribution has, so it is loaded while the programme runs. A crate over
-//! libblkid would need its header and libclang for each build. Without the library nothing is named: the caller still sees
-//! bytes that are not zero.
+//! The library belongs to util-linux, which every Linux distribution has, so it is loaded while the programme
+//! runs. A crate over libblkid would need its header and libclang for each build. Without the library nothing
+//! is named: the caller still sees bytes that are not zero.
 #![allow(unsafe_code)]
 
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
@@ -157,8 +157,8 @@ impl Library {
             let found = unsafe { libc::dlsym(library, name.as_ptr()) };
             (!found.is_null()).then_some(found)
         };
-        // SAFETY: each is a function with the parameters and the result that blkid.h declares; the interface of this version of
-        // the library does not change.
+        // SAFETY: each is a function with the parameters and the result that blkid.h declares; the interface
+        // of this version of the library does not change.
         unsafe {
             Some(Library {
                 new_probe: std::mem::transmute::<
@@ -228,7 +228,8 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("disk");
         let mut bytes = vec![0; 1 << 20];
-        // A label of LVM in the second sector: its number, where its content begins, the type. The sum covers the rest of the sector.
+        // A label of LVM in the second sector: its number, where its content begins, the type. The sum covers
+        // the rest of the sector.
         bytes[512..520].copy_from_slice(b"LABELONE");
         bytes[520] = 1;
         bytes[532] = 32;

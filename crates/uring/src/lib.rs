@@ -21,6 +21,7 @@ mod readiness;
 mod ring;
 mod ring_file;
 mod setup;
+mod short_path;
 mod signals;
 mod stream;
 
@@ -32,5 +33,6 @@ pub use mailbox::{Receiver, Sender, TrySendError, mailbox};
 pub use memory::MemoryDevice;
 pub use open::Access;
 pub use ring::Ring;
+pub use short_path::{LONGEST_SOCKET_PATH, connect_unix};
 pub use signals::{Signal, Signals};
 pub use stream::Stream;

@@ -1,6 +1,7 @@
 //! Sockets that accept connections.
 
 use crate::open::{DEAD_TRIES, PAUSE};
+use crate::short_path::{ShortPath, connect_unix};
 use crate::{Ring, Stream};
 use rustix::fs::Mode;
 use rustix::io::Errno;
@@ -43,7 +44,7 @@ impl Listener {
     /// `AddrInUse` if somebody listens there, `AlreadyExists` if another kind of file is there.
     pub fn bind_unix(ring: &Ring, path: &Path) -> io::Result<Listener> {
         remove_stale(path)?;
-        let socket = listen_unix(path).map_err(|e| cannot_listen(path.display(), e.into()))?;
+        let socket = listen_unix(path).map_err(|e| cannot_listen(path.display(), e))?;
         let file = std::fs::metadata(path).ok().map(|m| (m.dev(), m.ino()));
         let address = Address::Unix(path.to_owned());
         Ok(Listener { ring: ring.clone(), socket, address, file })
@@ -113,11 +114,12 @@ impl fmt::Display for Address {
 }
 
 /// A socket file takes the mode of its socket, less the umask: set before the file appears, it is never wider.
-fn listen_unix(path: &Path) -> rustix::io::Result<OwnedFd> {
+fn listen_unix(path: &Path) -> io::Result<OwnedFd> {
+    let short = ShortPath::of(path)?;
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
     let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
     rustix::fs::fchmod(&socket, Mode::RUSR | Mode::WUSR)?;
-    bind(&socket, &SocketAddrUnix::new(path)?)?;
+    bind(&socket, &SocketAddrUnix::new(short.path())?)?;
     listen(&socket, BACKLOG)?;
     Ok(socket)
 }
@@ -137,7 +139,7 @@ fn remove_stale(path: &Path) -> io::Result<()> {
         return Err(io::Error::new(io::ErrorKind::AlreadyExists, problem));
     }
     for _ in 0..DEAD_TRIES {
-        match UnixStream::connect(path) {
+        match connect_unix(path) {
             Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
                 return std::fs::remove_file(path);
             }

@@ -128,7 +128,8 @@ fn lock(path: &Path, file: &File, permission: Permission) -> io::Result<()> {
     take(path, file, operation)
 }
 
-/// Shares the lock of the file that a loop device lies over: several loop devices and partitions may lie over parts of one file.
+/// Shares the lock of the file that a loop device lies over: several loop devices and partitions may lie over
+/// parts of one file.
 fn lock_beneath(path: &Path, device: &File) -> io::Result<Option<File>> {
     let Some((beneath, file)) = file_beneath(device) else { return Ok(None) };
     match take(&beneath, &file, FlockOperation::NonBlockingLockShared) {

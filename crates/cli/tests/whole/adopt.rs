@@ -69,12 +69,16 @@ fn a_file_system_is_adopted_and_given_back_with_all_that_was_written() {
     wait_until("its superblock is erased", || {
         std::fs::read(machine.path("fast.img")).unwrap()[..8192].iter().all(|&byte| byte == 0)
     });
-    // The volume goes on without it.
+    // The volume goes on without it, which is how it should be: it called itself DEGRADED for ever.
+    let status = machine.ok(&["status", "vault"]);
+    assert!(!status.contains("DEGRADED") && status.contains("NOTE"), "{status}");
     machine.ok(&["attach", "vault", "--mount", "mnt"]);
     std::fs::write(machine.path("mnt/last"), "without a cache").unwrap();
     machine.ok(&["detach", "vault"]);
     assert_eq!(vault.terminate().status, 0);
-    machine.ok(&["forget", "vault"]);
+    // It named a path "removed", and an import that does not exist.
+    let forgotten = machine.ok(&["forget", "vault"]);
+    assert!(forgotten.contains("disk.img") && !forgotten.contains("import"), "{forgotten}");
     assert!(!machine.state().join("vault").exists());
     check_file_system(&machine);
     assert_eq!(std::fs::metadata(machine.path("disk.img")).unwrap().len(), size);
@@ -158,7 +162,7 @@ fn what_is_no_disk_to_adopt_is_refused_by_name() {
     let again = ["create", "other", "--adopt", "disk.img", "--ssd", "other.img,size=64MiB"];
     machine.refused(&again, "invalid", &["disk.img", "vault"]);
     machine.refused(&["device", "replace", "vault", "d0", "other.img,size=64MiB"], "unsupported", &["d0"]);
-    machine.refused(&["forget", "vault"], "degraded", &["d0"]);
+    machine.refused(&["forget", "vault"], "degraded", &["d0", "braid forget vault --force"]);
     // Another disk, and one that has grown.
     std::fs::rename(machine.path("disk.img"), machine.path("aside.img")).unwrap();
     machine.refused(&["serve", "vault"], "degraded", &["disk.img"]);
@@ -168,6 +172,10 @@ fn what_is_no_disk_to_adopt_is_refused_by_name() {
     machine.refused(&["serve", "vault"], "invalid", &["disk.img"]);
     std::fs::rename(machine.path("aside.img"), machine.path("disk.img")).unwrap();
     assert_eq!(machine.braid(&["check", "vault"]).status, 0);
+    // The SSD is gone, and the disk is to be a disk again.
+    machine.ok(&["forget", "vault", "--force"]);
+    assert!(!machine.state().join("vault").exists());
+    machine.ok(&["create", "again", "--adopt", "disk.img", "--ssd", "new.img,size=64MiB"]);
 }
 
 #[test]

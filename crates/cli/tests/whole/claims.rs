@@ -25,7 +25,8 @@ fn blank(machine: &Machine, name: &str) -> PathBuf {
     path
 }
 
-/// A volume adopted the disk of another volume, whose superblock was on it, and its guests overwrote what that one had flushed.
+/// A volume adopted the disk of another volume, whose superblock was on it, and its guests overwrote what
+/// that one had flushed.
 #[test]
 fn a_device_of_a_volume_is_not_adopted() {
     if !have(&["qemu-io"]) {
@@ -55,8 +56,8 @@ fn a_device_of_a_volume_is_not_adopted() {
     machine.ok(&["create", "new", "--adopt", "head.hdd", "--ssd", "new.ssd,size=64MiB", "--force"]);
 }
 
-/// No mark of Braid lies on an adopted disk, so `create` and `device add` took one whose ends were zeros for an empty one, and `create
-/// --adopt` took one by another hard link.
+/// No mark of Braid lies on an adopted disk, so `create` and `device add` took one whose ends were zeros for
+/// an empty one, and `create --adopt` took one by another hard link.
 #[test]
 fn an_adopted_disk_becomes_no_device_by_any_of_its_names() {
     let machine = Machine::new();
@@ -81,8 +82,9 @@ fn an_adopted_disk_becomes_no_device_by_any_of_its_names() {
     assert_eq!(machine.serve(&["owner"]).terminate().status, 0);
 }
 
-/// A file and a loop device over it were two devices of one volume, and two daemons with state directories of their own served one
-/// volume, one by its files and one by loop devices over them: each flushed with success, and one lost all.
+/// A file and a loop device over it were two devices of one volume, and two daemons with state directories of
+/// their own served one volume, one by its files and one by loop devices over them: each flushed with
+/// success, and one lost all.
 #[test]
 fn a_file_and_a_loop_device_over_it_are_one_device() {
     if !have_block_devices() || !have(&["losetup"]) {

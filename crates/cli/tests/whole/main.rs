@@ -7,6 +7,7 @@
 
 mod admin;
 mod adopt;
+mod advice;
 mod attach;
 mod claims;
 mod devices;
@@ -21,6 +22,7 @@ mod machine;
 mod models;
 mod outdated;
 mod output;
+mod paths;
 mod permissions;
 mod policy;
 mod postgres;

@@ -1,4 +1,5 @@
-//! Commands that take service away ask first who uses it, and what a killed daemon leaves is told and can be removed.
+//! Commands that take service away ask first who uses it, and what a killed daemon leaves is told and can be
+//! removed.
 
 use crate::machine::{Machine, client, have, have_block_devices, qemu_io_ok};
 use crate::replace::wait_until;

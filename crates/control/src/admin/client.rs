@@ -1,7 +1,8 @@
 //! The command line's end of the admin socket. Synchronous: one connection, one request at a time.
 
 use crate::admin::protocol::{Envelope, LONGEST_REPLY, PROTOCOL_VERSION, Reply, Request};
-use crate::device::spec::DeviceSpec;
+use crate::device::room::over_committed_bytes;
+use crate::device::spec::{DeviceSpec, absolute};
 use crate::report::resting::resting_report;
 use crate::report::types::{ExplainReport, StatusReport, VolumeReport};
 use crate::serve::devices::AddReport;
@@ -9,6 +10,7 @@ use crate::volume::replace::ReplaceReport;
 use crate::volume::state_dir::{StateDir, VolumeName};
 use crate::{Error, ErrorKind, PolicyReport, Result};
 use braid_base::{Bytes, DeviceId};
+use braid_uring::connect_unix;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use serde::de::DeserializeOwned;
@@ -36,7 +38,7 @@ impl Client {
     /// `NotServed` if there is none; `Invalid` if there is no such volume.
     pub fn connect(state: &StateDir, name: &VolumeName) -> Result<Client> {
         let path = state.admin_socket(name);
-        let stream = UnixStream::connect(&path).map_err(|error| match error.kind() {
+        let stream = connect_unix(&path).map_err(|error| match error.kind() {
             io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => not_served(state, name),
             _ => state.failed("connect to", &path, &error),
         })?;
@@ -110,10 +112,6 @@ impl Client {
     /// # Errors
     /// `Invalid` if it is another device, is in use, or still owes answers; `Degraded` if it was used apart from the others.
     pub fn return_device(&mut self, device: DeviceId, path: Option<&Path>) -> Result<AddReport> {
-        let absolute = |path: &Path| {
-            let failed = |e| Error::io(format_args!("{} has no absolute path", path.display()), &e);
-            std::path::absolute(path).map_err(failed)
-        };
         self.call(Request::ReturnDevice { device: device.0, path: path.map(absolute).transpose()? })
     }
 
@@ -152,6 +150,11 @@ impl Client {
         let mut reply = Vec::new();
         let read = (&mut self.stream).take(LONGEST_REPLY as u64).read_until(b'\n', &mut reply);
         read.map_err(|e| self.failed(&e))?;
+        if reply.len() >= LONGEST_REPLY {
+            let problem =
+                format!("the daemon of volume '{}' replied with more than {LONGEST_REPLY} bytes", self.name);
+            return Err(Error::new(ErrorKind::Io, problem + ": it may be of another version"));
+        }
         let odd = |error: serde_json::Error| {
             let problem = format!("the daemon of volume '{}' gave no valid reply ({error})", self.name);
             Error::new(ErrorKind::Io, problem + ": it may be of another version, or may just have ended")
@@ -189,7 +192,13 @@ fn watch_process(id: u32) -> Option<OwnedFd> {
 /// A volume as it is, served or not.
 pub fn volume_report(state: &StateDir, name: &VolumeName) -> Result<VolumeReport> {
     match Client::connect(state, name) {
-        Ok(mut client) => Ok(VolumeReport::Served(Box::new(client.status()?))),
+        Ok(mut client) => {
+            let mut status = client.status()?;
+            // Asked here, for the daemon must not wait for a file system that hangs.
+            let paths = status.devices.iter().map(|device| Path::new(&device.path));
+            status.over_committed_bytes = over_committed_bytes(paths);
+            Ok(VolumeReport::Served(Box::new(status)))
+        }
         Err(error) if error.kind() == ErrorKind::NotServed => {
             Ok(VolumeReport::Resting(resting_report(state, name)?))
         }
@@ -203,5 +212,41 @@ fn not_served(state: &StateDir, name: &VolumeName) -> Error {
             Error::new(ErrorKind::NotServed, format!("volume '{name}' is not served: braid serve {name}"))
         }
         Err(error) => error,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::types::DeviceReport;
+    use braid_format::layout::MOST_DEVICES;
+    use std::os::unix::net::UnixListener;
+
+    /// The reply was cut at 1 MiB: with 1,001 devices whose paths are long, `braid status` said "no valid
+    /// reply" from the first seconds of load on.
+    #[test]
+    fn the_status_of_as_many_devices_as_there_may_be_arrives_whole() {
+        let dir = tempfile::tempdir().unwrap();
+        let (state, name): (_, VolumeName) = (StateDir::new(dir.path()).unwrap(), "vault".parse().unwrap());
+        state.make_dir(&state.volume_dir(&name)).unwrap();
+        let listener = UnixListener::bind(state.admin_socket(&name)).unwrap();
+        let path = "/\u{e9}\"".repeat(1_365);
+        let device = DeviceReport {
+            last_error: Some(format!("{path}: Input/output error (os error 5)")),
+            policy_figures: (0..32).map(|i| (format!("requests_per_second_{i}"), 0.123_456_789)).collect(),
+            path,
+            ..DeviceReport::default()
+        };
+        let sent = vec![device; MOST_DEVICES];
+        let reply = serde_json::to_vec(&Reply::Ok(serde_json::to_value(&sent).unwrap())).unwrap();
+        assert!(reply.len() > 1 << 20 && reply.len() < LONGEST_REPLY, "{}", reply.len());
+        let server = std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            stream.write_all(&[&reply[..], b"\n"].concat()).unwrap();
+        });
+        let received: Vec<DeviceReport> =
+            Client::connect(&state, &name).unwrap().call(Request::Status).unwrap();
+        server.join().unwrap();
+        assert!(received == sent);
     }
 }

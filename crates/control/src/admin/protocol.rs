@@ -19,8 +19,9 @@ use std::path::PathBuf;
 pub const PROTOCOL_VERSION: u32 = 1;
 /// The longest request, in bytes with its newline: a policy with all its settings fits many times.
 pub const LONGEST_REQUEST: usize = 16 << 10;
-/// The longest reply: the status of 32 devices fits many times.
-pub const LONGEST_REPLY: usize = 1 << 20;
+/// The longest reply. The status of as many devices as a volume may have fits, each with the longest path
+/// that Linux allows, twice, and with an error that names the path.
+pub const LONGEST_REPLY: usize = 64 << 20;
 
 /// A request with its version.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]

@@ -151,7 +151,19 @@ async fn answer(daemon: &Rc<Daemon>, request: Request) -> Result<Value> {
 }
 
 async fn fail_device(daemon: &Daemon, device: DeviceId) -> Result<()> {
-    daemon.volume.fail_device(device).await?;
+    let failed = daemon.volume.fail_device(device).await.map_err(Error::from);
+    failed.map_err(|error| match (error.kind(), daemon.status().copies) {
+        // No second copy will ever come.
+        (ErrorKind::Degraded, 1) => {
+            let name = &daemon.name;
+            let problem = format!(
+                "{device} of volume '{name}' alone holds something, and the volume has one copy of everything: braid device remove {name} {device} \
+                 moves it to the others"
+            );
+            Error::new(ErrorKind::Degraded, problem)
+        }
+        _ => error,
+    })?;
     tracing::warn!("device {device} of volume '{}' was taken out of use by the administrator", daemon.name);
     Ok(())
 }

@@ -4,6 +4,7 @@
 use crate::admin::client::Client;
 use crate::admin::protocol::{AttachReply, Request};
 use crate::device::adopted;
+use crate::device::spec::absolute;
 use crate::volume::state_dir::{StateDir, VolumeName};
 use crate::{Error, ErrorKind, Result};
 use braid_fuse::{Attachment, LoopAttachment, Use, mount, processes, remove_dead_mounts, stale, uses};
@@ -41,6 +42,7 @@ pub fn attach(state: &StateDir, name: &VolumeName, directory: Option<&Path>) -> 
     let mut client = Client::connect(state, name)?;
     let uris = client.status()?.nbd_uris;
     refuse_without_means(name, uris.first())?;
+    directory.map(absolute).transpose()?;
     if let Some(directory) = directory.filter(|directory| !directory.is_dir()) {
         let shown = directory.display();
         return Err(Error::new(
@@ -70,8 +72,8 @@ pub fn attach(state: &StateDir, name: &VolumeName, directory: Option<&Path>) -> 
     })
 }
 
-/// Refuses to mount on or beside what an earlier daemon left mounted: the new mount would hide the dead one, and a file system such as XFS is
-/// not mounted twice.
+/// Refuses to mount on or beside what an earlier daemon left mounted: the new mount would hide the dead one,
+/// and a file system such as XFS is not mounted twice.
 fn refuse_dead_mounts(name: &VolumeName, served: &Path, directory: &Path) -> Result<()> {
     for left in stale(served)? {
         if let Some(Use::Mounted(point)) = left.uses.iter().find(|used| matches!(used, Use::Mounted(_))) {
@@ -126,7 +128,13 @@ pub fn detach(state: &StateDir, name: &VolumeName) -> Result<Detached> {
     if dead == 0 {
         removed?;
     }
+    let unmounted = unmounted.iter().map(|point| as_text(point)).collect();
     Ok(Detached { name: name.to_string(), unmounted, served })
+}
+
+/// A path as far as it is text: reports are.
+pub(crate) fn as_text(path: &Path) -> PathBuf {
+    PathBuf::from(path.to_string_lossy().into_owned())
 }
 
 /// The block device of a volume, where it is one. Asks the file, and so must not run in the daemon.

@@ -1,5 +1,5 @@
-//! Who uses a served volume. A command that ends the service asks first, names the users, and goes on only if the administrator
-//! forces it.
+//! Who uses a served volume. A command that ends the service asks first, names the users, and goes on only if
+//! the administrator forces it.
 
 use crate::admin::client::Client;
 use crate::attach::block_device::attached_device;
@@ -15,8 +15,9 @@ const ASK_AGAIN: Duration = Duration::from_millis(20);
 /// Users that a message names.
 const NAMED: usize = 10;
 
-/// Has the daemon of a volume stop, and waits until the volume is closed. Refused while something uses the volume, unless that is
-/// forced: then mounts and clients get ten seconds, and lose what they have not synced.
+/// Has the daemon of a volume stop, and waits until the volume is closed. Refused while something uses the
+/// volume, unless that is forced: then mounts and clients get ten seconds, and lose what they have not
+/// synced.
 ///
 /// # Errors
 /// `Busy`: names the mounts, swap space, programmes and NBD clients. `Unsafe` if the volume could not be closed.

@@ -59,8 +59,8 @@ fn sum(text: &str) -> Uuid {
     Uuid(sum.to_le_bytes())
 }
 
-/// Refuses a disk that something uses: what is mounted writes to it past the volume. A loop device over a file counts as a use, for
-/// it keeps bytes of its own in memory.
+/// Refuses a disk that something uses: what is mounted writes to it past the volume. A loop device over a
+/// file counts as a use, for it keeps bytes of its own in memory.
 ///
 /// # Errors
 /// `Busy`: names what uses it, and what to do.

@@ -1,8 +1,9 @@
 //! Whose a device is: what every way in asks before a device becomes a volume's.
 //!
-//! A device may belong to a Braid volume by a superblock on it, to a volume of this state directory that adopted it (no mark lies on an
-//! adopted disk), or to another system, which libblkid names. What is in use now is refused always; what only lies there is refused
-//! unless the administrator forces it. All questions look at the device by each of its names: see [`Place`].
+//! A device may belong to a Braid volume by a superblock on it, to a volume of this state directory that
+//! adopted it (no mark lies on an adopted disk), or to another system, which libblkid names. What is in use
+//! now is refused always; what only lies there is refused unless the administrator forces it. All questions
+//! look at the device by each of its names: see [`Place`].
 
 use crate::device::place::Place;
 use crate::device::used::refuse_used;
@@ -73,7 +74,8 @@ pub(crate) fn refuse_claimed(state: &StateDir, path: &Path, purpose: Purpose) ->
     }
 }
 
-/// Refuses a device of a volume that comes back or is imported if another volume has adopted it since. `own` is the volume's identity.
+/// Refuses a device of a volume that comes back or is imported if another volume has adopted it since. `own`
+/// is the volume's identity.
 ///
 /// # Errors
 /// `Invalid`: names the other volume.
@@ -109,7 +111,8 @@ fn claimed(path: &Path, what: &str) -> Error {
 /// A superblock of Braid on a device.
 struct Superblock {
     owner: String,
-    /// The only copy is the last one of a device whose first copies are overwritten: something else was made there since.
+    /// The only copy is the last one of a device whose first copies are overwritten: something else was made
+    /// there since.
     is_left_over: bool,
 }
 

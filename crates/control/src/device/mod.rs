@@ -1,9 +1,11 @@
-//! A device by its path: how it is named, where its bytes lie and whose they are, how it is opened, what the log says when it fails.
+//! A device by its path: how it is named, where its bytes lie and whose they are, how it is opened, what the
+//! log says when it fails.
 
 pub(crate) mod adopted;
 pub(crate) mod claims;
 pub(crate) mod log;
 pub(crate) mod open;
 pub(crate) mod place;
+pub(crate) mod room;
 pub(crate) mod spec;
 pub(crate) mod used;

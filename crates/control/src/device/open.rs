@@ -179,7 +179,8 @@ fn make_file(path: &Path, size: Bytes) -> io::Result<()> {
     file.set_len(size.0).inspect_err(|_| drop(std::fs::remove_file(path)))
 }
 
-/// Refuses one device under two paths, also by a partition, a loop device or a link, before its lock says "in use by another process".
+/// Refuses one device under two paths, also by a partition, a loop device or a link, before its lock says "in
+/// use by another process".
 ///
 /// # Errors
 /// `Invalid`: names both paths.

@@ -1,7 +1,8 @@
-//! Where the bytes of a device lie, whatever path leads to them: two paths may be one device, a loop device lies over a file, a
-//! partition on a disk, a device mapper target on other devices.
+//! Where the bytes of a device lie, whatever path leads to them: two paths may be one device, a loop device
+//! lies over a file, a partition on a disk, a device mapper target on other devices.
 //!
-//! Each device is taken down to ranges of files and of devices that lie over nothing else. Two devices that share a byte overlap.
+//! Each device is taken down to ranges of files and of devices that lie over nothing else. Two devices that
+//! share a byte overlap.
 
 use braid_uring::path_beneath;
 use rustix::fs::{major, makedev, minor};
@@ -98,7 +99,8 @@ impl Place {
         self
     }
 
-    /// Whether two devices share bytes for certain: one device, a partition and its disk, a loop device and its file.
+    /// Whether two devices share bytes for certain: one device, a partition and its disk, a loop device and
+    /// its file.
     pub fn is_upon(&self, other: &Place) -> bool {
         self.range.meets(&other.range)
     }

@@ -1,8 +1,7 @@
 //! `PATH[,size=S][,model=M][,layout=tail]`: how a device is named on the command line. A model is a name of the library, or a file: what
 //! holds a `/` or ends in `.toml`.
 //!
-//! `memory` in place of a path is memory, which does not survive the daemon. A path that holds a comma cannot be
-//! written: use a symbolic link.
+//! `memory` in place of a path is memory, which does not survive the daemon. A comma in a path is written twice.
 
 use crate::model::library::find;
 use crate::{Error, ErrorKind, Result};
@@ -45,17 +44,20 @@ impl DeviceSpec {
     /// `Usage`: names the part that is wrong, and what would be right.
     pub fn parse(class: DeviceClass, text: &str) -> Result<DeviceSpec> {
         let usage = |problem: String| Error::new(ErrorKind::Usage, problem);
-        let mut parts = text.split(',');
-        let storage = match parts.next().unwrap_or_default() {
+        let mut parts = words(text).into_iter();
+        let storage = match parts.next().unwrap_or_default().as_str() {
             "" => return Err(usage(format!("--{class} '{text}' names no path: use {}", shape(class)))),
             MEMORY => Storage::Memory,
             path => Storage::Path(PathBuf::from(path)),
         };
         let mut spec = DeviceSpec { class, storage, size: None, model: None, layout: None };
         for part in parts {
+            let part = part.as_str();
             let wrong =
                 |why: &str| usage(format!("'{part}' in --{class} {text} {why}: use {}", shape(class)));
-            let (key, value) = part.split_once('=').ok_or_else(|| wrong("key=value"))?;
+            let (key, value) = part.split_once('=').ok_or_else(|| {
+                wrong("is no key=value (a comma in a path is written twice, as in a,,b.img)")
+            })?;
             match key {
                 "size" if spec.size.is_none() => {
                     let size = value.parse().map_err(|e| usage(format!("--{class} {text}: size: {e}")))?;
@@ -97,10 +99,7 @@ impl DeviceSpec {
 
     /// The same with paths that do not depend on the working directory, as text for a daemon.
     pub fn absolute_text(&self) -> Result<String> {
-        let path = |path: &Path| -> Result<String> {
-            let absolute = std::path::absolute(path).map_err(|e| Error::io(path.display(), &e))?;
-            Ok(absolute.display().to_string())
-        };
+        let path = |path: &Path| Ok::<_, Error>(absolute(path)?.display().to_string().replace(',', ",,"));
         let mut text = match &self.storage {
             Storage::Path(own) => path(own)?,
             Storage::Memory => MEMORY.to_owned(),
@@ -135,6 +134,34 @@ impl Storage {
     }
 }
 
+/// The parts between single commas. A double one is a comma in a part.
+fn words(text: &str) -> Vec<String> {
+    let (mut words, mut rest) = (vec![String::new()], text.chars().peekable());
+    while let Some(c) = rest.next() {
+        match (c, words.last_mut()) {
+            (',', Some(word)) if rest.next_if_eq(&',').is_some() => word.push(','),
+            (',', _) => words.push(String::new()),
+            (_, Some(word)) => word.push(c),
+            (_, None) => {}
+        }
+    }
+    words
+}
+
+/// A path that does not depend on the working directory. Symbolic links stay: those of /dev/disk/by-id are
+/// steadier than what they lead to.
+///
+/// # Errors
+/// `Usage` if it is not UTF-8: records and replies are text.
+pub(crate) fn absolute(path: &Path) -> Result<PathBuf> {
+    let absolute = std::path::absolute(path).map_err(|e| Error::io(path.display(), &e))?;
+    if absolute.to_str().is_some() {
+        return Ok(absolute);
+    }
+    let problem = format!("the path {absolute:?} is not UTF-8: rename it, or use a symbolic link to it");
+    Err(Error::new(ErrorKind::Usage, problem))
+}
+
 fn shape(class: DeviceClass) -> String {
     format!("--{class} PATH[,size=10GiB][,model=NAME|FILE.toml][,layout=head|tail]")
 }
@@ -159,6 +186,23 @@ mod tests {
         assert_eq!(spec.layout, None);
         assert_eq!(ssd("/dev/sdb,layout=tail").unwrap().layout, Some(Layout::Tail));
         assert_eq!(ssd("memory,size=1GiB").unwrap().storage, Storage::Memory);
+    }
+
+    /// A path with a comma could not be given at all.
+    #[test]
+    fn a_comma_in_a_path_is_written_twice() {
+        let spec = ssd("/a,,b,,,size=1GiB,model=x25-m").unwrap();
+        assert_eq!((spec.storage.clone(), spec.size), (Storage::Path("/a,b,".into()), Some(GIB)));
+        assert_eq!(ssd(&spec.absolute_text().unwrap()).unwrap(), spec);
+        assert!(ssd("com,ma.img").unwrap_err().to_string().contains("written twice"));
+    }
+
+    #[test]
+    fn a_path_that_is_no_text_is_refused_by_name() {
+        use std::os::unix::ffi::OsStrExt;
+        let path = Path::new(std::ffi::OsStr::from_bytes(b"/tmp/x\xff.img"));
+        let error = absolute(path).unwrap_err();
+        assert!(error.kind() == ErrorKind::Usage && error.to_string().contains(r"x\xFF.img"), "{error}");
     }
 
     #[test]

@@ -1,4 +1,5 @@
-//! Whether something uses a device now: a mount, swap space, a device that the kernel has put over it, a programme that has it alone.
+//! Whether something uses a device now: a mount, swap space, a device that the kernel has put over it, a
+//! programme that has it alone.
 
 use crate::device::place::{Place, number_of, shown};
 use crate::{Error, ErrorKind, Result};
@@ -7,7 +8,8 @@ use std::fs::{self, OpenOptions};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-/// Refuses a device that something uses by any of its names: by a partition of it, by a loop device over it, by the disk that it is a part of.
+/// Refuses a device that something uses by any of its names: by a partition of it, by a loop device over it,
+/// by the disk that it is a part of.
 /// `task` is what the device is wanted for, as in "a volume adopts it".
 ///
 /// # Errors
@@ -55,7 +57,8 @@ struct Overlapping {
     path: PathBuf,
     /// Byte for byte, and not by way of a device mapper target.
     is_upon: bool,
-    /// All its bytes are bytes of the other one. A disk of which the other one is a partition is not: other partitions may be in use.
+    /// All its bytes are bytes of the other one. A disk of which the other one is a partition is not: other
+    /// partitions may be in use.
     is_part: bool,
 }
 
@@ -92,7 +95,8 @@ fn number_at(path: &Path) -> Option<u64> {
     fs::metadata(path).ok().filter(|found| found.file_type().is_block_device()).map(|found| found.rdev())
 }
 
-/// Where a line of mountinfo mounts a device. A file system of several devices, such as btrfs, names one of them as its source.
+/// Where a line of mountinfo mounts a device. A file system of several devices, such as btrfs, names one of
+/// them as its source.
 fn mount_of(line: &str, device: u64) -> Option<String> {
     let (before, behind) = line.split_once(" - ")?;
     let mut words = before.split(' ');

@@ -1,6 +1,8 @@
-//! What can be told of a volume that nobody serves: its record, how its last daemon ended, and what that daemon left behind.
+//! What can be told of a volume that nobody serves: its record, how its last daemon ended, and what that
+//! daemon left behind.
 
 use crate::Result;
+use crate::attach::block_device::as_text;
 use crate::report::types::RestingReport;
 use crate::volume::lock::ended_unclean;
 use crate::volume::state_dir::{StateDir, VolumeName, VolumeRecord};
@@ -29,7 +31,7 @@ pub(crate) fn left_behind(state: &StateDir, name: &VolumeName) -> (Vec<PathBuf>,
     let (mut devices, mut mounts) = (Vec::new(), Vec::new());
     for left in stale(&directory).unwrap_or_default() {
         mounts.extend(left.uses.into_iter().filter_map(|used| match used {
-            Use::Mounted(point) => Some(point),
+            Use::Mounted(point) => Some(as_text(&point)),
             Use::Swap | Use::Holder(_) => None,
         }));
         devices.push(left.device);

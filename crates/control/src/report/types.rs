@@ -60,6 +60,14 @@ pub struct StatusReport {
     pub journal_bytes: u64,
     /// Bytes of the volume that a copy lacks because a device missed writes, or after an unclean stop: they are resynchronised.
     pub behind_bytes: u64,
+    /// Bytes that copies were brought up to date by in a second, of the last ten; guests' writes meanwhile
+    /// count against it.
+    #[serde(default)]
+    pub caught_up_bytes_per_second: f64,
+    /// How long the rest takes at this rate; null if nothing is behind, or nothing was brought up to date of
+    /// late.
+    #[serde(default)]
+    pub behind_left_seconds: Option<f64>,
     /// Which class of devices the policy needs and has none of any more, if that is so: it uses what there is.
     #[serde(default)]
     pub policy_lacks: Option<String>,
@@ -90,6 +98,9 @@ pub struct StatusReport {
     pub durability: Durability,
     /// Why no flush can succeed any more, if that is so: the volume must be served anew.
     pub failure: Option<String>,
+    /// By how much its files may outgrow what their file systems have free.
+    #[serde(default)]
+    pub over_committed_bytes: u64,
     /// What guests did.
     pub guests: GuestReport,
     /// What happened behind the scenes.
@@ -171,7 +182,7 @@ pub enum Durability {
 }
 
 /// A device of the volume.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[derive(Clone, Default, PartialEq, Debug, Serialize, Deserialize)]
 pub struct DeviceReport {
     /// Its place in the volume: `d0`.
     pub device: String,

@@ -12,7 +12,9 @@ use crate::record::recorded::{Recorded, Recorder};
 use crate::report::collect::{durability, explain_report, status_report};
 use crate::report::types::{Durability, ExplainReport, StatusReport};
 use crate::serve::address::{NbdAddress, nbd_uri};
+use crate::serve::catch_up::CatchUp;
 use crate::serve::devices::{note_changes, note_those_removed};
+use crate::serve::doors::Doors;
 use crate::volume::create::{make, refuse_known, remove_made};
 use crate::volume::lock::VolumeLock;
 use crate::volume::members::{Member, handles, open_members, open_options, with_paths};
@@ -24,7 +26,7 @@ use braid_base::{Bytes, DeviceId, Nanos};
 use braid_engine::{AdoptedDisk, OpenOptions, Readahead, Recovery, Volume};
 use braid_nbd::{Server, ServerConfig};
 use braid_runtime::{Arena, Event, Runtime, Semaphore};
-use braid_uring::{Listener, Ring, Signal, Signals};
+use braid_uring::{Ring, Signal, Signals};
 use serde::{Deserialize, Serialize};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
@@ -106,6 +108,7 @@ pub(crate) struct Daemon {
     pub(super) noted: RefCell<Option<Vec<DeviceId>>>,
     /// They are noted one change after the other.
     pub(super) noting: Semaphore,
+    pub(super) catch_up: CatchUp,
     nbd: Server<Export>,
     nbd_uris: Vec<String>,
     detach: Option<Vec<OsString>>,
@@ -146,6 +149,7 @@ pub fn serve(
         let problem = format!("volume '{name}' was temporary, and its daemon died: braid forget {name}");
         return Err(Error::new(ErrorKind::Invalid, problem));
     }
+    refuse_unknown(&record, &options.distrust)?;
     let mut lock = VolumeLock::take(state, name, "served")?;
     let served = in_world(async |world| {
         let doors = Doors::bind(&world.ring, state, name, options)?;
@@ -160,6 +164,20 @@ pub fn serve(
         lock.note_closed();
     }
     served
+}
+
+/// Refuses to give up a device that the volume does not have: the wrong number may have been meant.
+fn refuse_unknown(record: &VolumeRecord, distrust: &[DeviceId]) -> Result<()> {
+    let is_known = |id: &DeviceId| record.devices.get(id.index()).is_some_and(|device| !device.removed);
+    let Some(unknown) = distrust.iter().find(|id| !is_known(id)) else { return Ok(()) };
+    let known: Vec<String> =
+        (0..record.devices.len() as u16).map(DeviceId).filter(is_known).map(|id| id.to_string()).collect();
+    let problem = format!(
+        "--distrust {unknown}: volume '{}' has no device {unknown}; its devices are {}",
+        record.name,
+        known.join(", ")
+    );
+    Err(Error::new(ErrorKind::Usage, problem))
 }
 
 /// Makes a volume, serves it until the process is told to stop, and removes what was made. Devices may be memory. It takes the
@@ -212,27 +230,6 @@ pub(crate) fn in_world<T>(work: impl AsyncFnOnce(&World) -> Result<T>) -> Result
     let result = world.ring.block_on(work(&world));
     world.ring.clear();
     result
-}
-
-/// The sockets. Bound before anything on a device is touched; who connects meanwhile waits.
-struct Doors {
-    nbd: Vec<Listener>,
-    admin: Listener,
-    options: ServeOptions,
-}
-
-impl Doors {
-    fn bind(ring: &Ring, state: &StateDir, name: &VolumeName, options: &ServeOptions) -> Result<Doors> {
-        let usual = [NbdAddress::Unix(state.nbd_socket(name))];
-        let addresses = if options.nbd.is_empty() { &usual[..] } else { &options.nbd };
-        let bind = |address: &NbdAddress| match address {
-            NbdAddress::Unix(path) => Listener::bind_unix(ring, path),
-            NbdAddress::Tcp(address) => Listener::bind_tcp(ring, *address),
-        };
-        let nbd = addresses.iter().map(bind).collect::<std::io::Result<_>>()?;
-        let admin = Listener::bind_unix(ring, &state.admin_socket(name))?;
-        Ok(Doors { nbd, admin, options: options.clone() })
-    }
 }
 
 /// The life of the daemon.
@@ -357,6 +354,7 @@ impl Daemon {
             members: RefCell::new(members),
             noted: RefCell::default(),
             noting: Semaphore::new(1),
+            catch_up: CatchUp::default(),
             nbd,
             nbd_uris,
             detach: doors.options.detach,
@@ -374,12 +372,17 @@ impl Daemon {
     /// The volume now.
     pub fn status(&self) -> StatusReport {
         let uptime = self.ring.now().saturating_sub(self.started);
+        let status = self.volume.status();
+        let (caught_up_bytes_per_second, behind_left_seconds) =
+            self.catch_up.rate(self.ring.now(), status.behind.saturating_sub(status.deferred));
         StatusReport {
+            caught_up_bytes_per_second,
+            behind_left_seconds,
             nbd_uris: self.nbd_uris.clone(),
             nbd_connections: self.nbd.counters().open,
             nbd_clients: self.nbd.peers(),
             attached_file: self.attachment.file(),
-            ..status_report(self.name.as_str(), uptime, self.volume.status(), &self.members.borrow())
+            ..status_report(self.name.as_str(), uptime, status, &self.members.borrow())
         }
     }
 

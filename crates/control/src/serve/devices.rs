@@ -204,6 +204,7 @@ pub(crate) async fn note_changes(daemon: Rc<Daemon>) {
     let (changes, mut failed, mut last_error) = (daemon.volume.device_changes(), BTreeSet::new(), None);
     while !daemon.is_stopping() {
         let noted = daemon.note_outdated().await;
+        daemon.catch_up.note(daemon.ring.now(), daemon.volume.glance().behind);
         note_those_removed(&daemon, &mut failed).await;
         let again = daemon.ring.sleep(LOOK_AGAIN);
         if let Err(error) = noted {
@@ -241,7 +242,8 @@ impl Daemon {
         Ok(())
     }
 
-    /// Does something in a thread of its own that may wait for a device or a file system: guests do not wait for it.
+    /// Does something in a thread of its own that may wait for a device or a file system: guests do not wait
+    /// for it.
     pub(crate) async fn aside<T: Send + 'static>(
         &self,
         work: impl FnOnce() -> Result<T> + Send + 'static,

@@ -3,6 +3,7 @@
 use crate::device::adopted;
 use crate::device::claims::{Purpose, refuse_claimed};
 use crate::device::open::{OpenDevice, Prepared, prepare, refuse_duplicates};
+use crate::device::room::over_committed_bytes;
 use crate::device::spec::{DeviceSpec, Storage};
 use crate::model::library::{self, OwnModels};
 use crate::report::types::Durability;
@@ -76,6 +77,9 @@ pub struct CreateReport {
     pub policy: String,
     /// What a flush will survive.
     pub durability: Durability,
+    /// By how much its files may outgrow what their file systems have free.
+    #[serde(default)]
+    pub over_committed_bytes: u64,
     /// Its devices, by place.
     pub devices: Vec<DeviceRecord>,
 }
@@ -108,6 +112,7 @@ pub fn create(state: &StateDir, new: &NewVolume) -> Result<CreateReport> {
         extent_bytes: superblock.extent_size.0,
         policy: superblock.policy,
         durability: if emulated { Durability::DaemonCrash } else { Durability::PowerCut },
+        over_committed_bytes: over_committed_bytes(record.devices.iter().filter_map(|d| d.path.as_deref())),
         devices: record.devices,
     })
 }
@@ -272,12 +277,12 @@ fn add_record(
     Ok(CreateOptions { adoption: Some(adoption), ..options })
 }
 
-/// Paths are kept as they will be found from anywhere. Symbolic links stay: those of /dev/disk/by-id are steadier than
-/// what they lead to.
+/// Paths are kept as they will be found from anywhere.
 pub(crate) fn absolute(storage: &Storage) -> Result<Storage> {
-    let Storage::Path(path) = storage else { return Ok(storage.clone()) };
-    let absolute = std::path::absolute(path).map_err(|e| Error::io(path.display(), &e))?;
-    Ok(Storage::Path(absolute))
+    match storage {
+        Storage::Path(path) => Ok(Storage::Path(crate::device::spec::absolute(path)?)),
+        Storage::Memory => Ok(Storage::Memory),
+    }
 }
 
 /// The engine calls the devices of a volume that does not exist yet by their places; people know their paths.

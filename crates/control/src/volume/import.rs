@@ -2,7 +2,7 @@
 
 use crate::device::claims::refuse_adopted;
 use crate::device::open::look;
-use crate::device::spec::Storage;
+use crate::device::spec::{Storage, absolute};
 use crate::model::library::{self, OwnModels};
 use crate::report::resting::left_behind;
 use crate::serve::ring::on_ring;
@@ -48,8 +48,7 @@ pub fn import(
     models: &[PathBuf],
 ) -> Result<ImportReport> {
     let given = library::read_all(models)?;
-    let absolute = |path: &PathBuf| std::path::absolute(path).map_err(|e| Error::io(path.display(), &e));
-    let paths = paths.iter().map(absolute).collect::<Result<Vec<_>>>()?;
+    let paths = paths.iter().map(|path| absolute(path)).collect::<Result<Vec<_>>>()?;
     let (header, entries, found, ordered, own) = on_ring(async |ring| {
         // Before they are opened for this process alone.
         let mut headers = Vec::new();
@@ -162,19 +161,21 @@ fn refuse_other(state: &StateDir, record: &VolumeRecord) -> Result<()> {
     Err(Error::new(ErrorKind::Invalid, problem))
 }
 
-/// Forgets a volume's name and paths. Its devices stay as they are: [`import`] finds it again. Only what was temporary
-/// goes, with the files that were made for it and that no other volume has taken since.
+/// Forgets a volume's name and paths. Its devices stay as they are: [`import`] finds it again. Only what was
+/// temporary goes, with the files that were made for it and that no other volume has taken since. The disk
+/// that a volume adopted is a plain disk again;
+/// `forced` gives up what an SSD may hold that the disk lacks.
 ///
 /// # Errors
 /// `Busy` while another command works on it, `Invalid` if there is none.
-pub fn forget(state: &StateDir, name: &VolumeName) -> Result<()> {
+pub fn forget(state: &StateDir, name: &VolumeName, forced: bool) -> Result<()> {
     if !state.knows(name) {
         return state.load(name).map(drop);
     }
     let _lock = VolumeLock::take(state, name, "forgotten")?;
     refuse_left_behind(state, name)?;
     if let Ok(record) = state.load(name) {
-        forget_adopted(state, &record)?;
+        forget_adopted(state, &record, forced)?;
     }
     // A record that cannot be read is one more reason to forget it.
     if let Ok(mut record) = state.load(name)
@@ -198,14 +199,14 @@ fn refuse_left_behind(state: &StateDir, name: &VolumeName) -> Result<()> {
 }
 
 /// The record of a volume on an adopted disk goes with its name, once no SSD holds what the disk lacks.
-fn forget_adopted(state: &StateDir, record: &VolumeRecord) -> Result<()> {
+fn forget_adopted(state: &StateDir, record: &VolumeRecord, forced: bool) -> Result<()> {
     let Some((_, disk)) = record.adopted() else { return Ok(()) };
     let name = &record.name;
     let is_ssd = |device: &DeviceRecord| !device.removed && device.class == DeviceClass::Ssd.to_string();
-    if let Some(place) = record.devices.iter().position(is_ssd) {
+    if let Some(place) = record.devices.iter().position(is_ssd).filter(|_| !forced) {
         let problem = format!(
             "d{place} of volume '{name}' may hold what {} lacks: braid serve {name}, braid device remove {name} d{place}, and when it is removed \
-             braid stop {name} and forget it",
+             braid stop {name} and forget it; if the SSD is lost, or another volume's now, and the disk is to be as it is: braid forget {name} --force",
             disk.name()
         );
         return Err(Error::new(ErrorKind::Degraded, problem));

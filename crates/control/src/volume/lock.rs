@@ -19,7 +19,8 @@ pub(crate) struct VolumeLock {
     is_shared: bool,
 }
 
-/// The word of a daemon that has the volume open. If the file says this and nobody has the lock, the daemon did not close the volume.
+/// The word of a daemon that has the volume open. If the file says this and nobody has the lock, the daemon
+/// did not close the volume.
 const SERVING: &str = "serving";
 
 impl VolumeLock {

@@ -13,7 +13,7 @@
 //! volume, and `braid import` writes `volume.json` anew. Only the text of a model that came from a file is to be given again. What one device alone cannot say,
 //! the record does: that it is older than the others (`outdated`).
 
-use crate::device::spec::Storage;
+use crate::device::spec::{Storage, absolute};
 use crate::{Error, ErrorKind, Result};
 use braid_base::DeviceClass;
 use serde::{Deserialize, Serialize};
@@ -225,9 +225,7 @@ impl StateDir {
 
     /// The state directory at a path. Touches nothing.
     pub fn new(root: &Path) -> Result<StateDir> {
-        let absolute = std::path::absolute(root);
-        let root =
-            absolute.map_err(|e| Error::io(format_args!("the state directory {}", root.display()), &e))?;
+        let root = absolute(root).map_err(|e| Error::new(e.kind(), format!("the state directory: {e}")))?;
         Ok(StateDir { root, changing: Arc::default() })
     }
 

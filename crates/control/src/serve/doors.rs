@@ -1,0 +1,43 @@
+//! Where clients and commands come in: the sockets of a daemon.
+
+use crate::Result;
+use crate::serve::address::NbdAddress;
+use crate::serve::daemon::ServeOptions;
+use crate::volume::state_dir::{StateDir, VolumeName};
+use braid_uring::{LONGEST_SOCKET_PATH, Listener, Ring};
+use std::path::Path;
+
+/// The sockets. Bound before anything on a device is touched; who connects meanwhile waits.
+pub(super) struct Doors {
+    pub nbd: Vec<Listener>,
+    pub admin: Listener,
+    pub options: ServeOptions,
+}
+
+impl Doors {
+    pub fn bind(ring: &Ring, state: &StateDir, name: &VolumeName, options: &ServeOptions) -> Result<Doors> {
+        let usual = [NbdAddress::Unix(state.nbd_socket(name))];
+        let addresses = if options.nbd.is_empty() { &usual[..] } else { &options.nbd };
+        let bind = |address: &NbdAddress| match address {
+            NbdAddress::Unix(path) => {
+                warn_of_long(path);
+                Listener::bind_unix(ring, path)
+            }
+            NbdAddress::Tcp(address) => Listener::bind_tcp(ring, *address),
+        };
+        let nbd = addresses.iter().map(bind).collect::<std::io::Result<_>>()?;
+        let admin = Listener::bind_unix(ring, &state.admin_socket(name))?;
+        Ok(Doors { nbd, admin, options: options.clone() })
+    }
+}
+
+/// The daemon listens at a long path; its clients know only what the kernel takes.
+fn warn_of_long(path: &Path) {
+    let len = path.as_os_str().len();
+    if len > LONGEST_SOCKET_PATH {
+        tracing::warn!(
+            "{} has {len} bytes, and NBD clients connect to paths of at most {LONGEST_SOCKET_PATH}: give a shorter one, --nbd unix:PATH",
+            path.display()
+        );
+    }
+}

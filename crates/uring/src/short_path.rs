@@ -1,0 +1,79 @@
+//! Paths of Unix sockets. The kernel takes 107 bytes of one; a longer path is reached by way of its
+//! directory, which is open.
+
+use rustix::fs::{Mode, OFlags};
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+
+/// The longest path of a socket, in bytes: `sun_path` without the zero at its end.
+pub const LONGEST_SOCKET_PATH: usize = 107;
+
+/// A path that the kernel takes for a socket, valid while this is kept.
+pub(crate) struct ShortPath {
+    path: PathBuf,
+    _directory: Option<OwnedFd>,
+}
+
+impl ShortPath {
+    /// The path itself if it is short enough, else one by way of `/proc/self/fd`.
+    ///
+    /// # Errors
+    /// `InvalidInput` if the last name is too long by itself; those of opening the directory.
+    pub fn of(path: &Path) -> io::Result<ShortPath> {
+        if path.as_os_str().len() <= LONGEST_SOCKET_PATH {
+            return Ok(ShortPath { path: path.to_owned(), _directory: None });
+        }
+        let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
+            return Err(io::ErrorKind::InvalidInput.into());
+        };
+        let parent = if parent.as_os_str().is_empty() { Path::new(".") } else { parent };
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let directory = rustix::fs::open(parent, flags, Mode::empty())?;
+        let path = PathBuf::from(format!("/proc/self/fd/{}", directory.as_raw_fd())).join(name);
+        if path.as_os_str().len() > LONGEST_SOCKET_PATH {
+            let problem = format!(
+                "the name {} has {} bytes: the path of a socket has at most {LONGEST_SOCKET_PATH}, so use a shorter name",
+                name.display(),
+                name.as_bytes().len()
+            );
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, problem));
+        }
+        Ok(ShortPath { path, _directory: Some(directory) })
+    }
+
+    /// What to give to the kernel.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+/// Connects to a Unix socket, however long its path is.
+///
+/// # Errors
+/// As [`UnixStream::connect`]; `InvalidInput` if the last name is too long by itself.
+pub fn connect_unix(path: &Path) -> io::Result<UnixStream> {
+    UnixStream::connect(ShortPath::of(path)?.path())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::net::UnixListener;
+
+    #[test]
+    fn a_socket_deep_in_directories_is_reached() {
+        let dir = tempfile::tempdir().unwrap();
+        let deep = dir.path().join("d".repeat(90)).join("e".repeat(90));
+        std::fs::create_dir_all(&deep).unwrap();
+        let socket = deep.join("admin.sock");
+        assert!(UnixStream::connect(&socket).is_err_and(|e| e.kind() == io::ErrorKind::InvalidInput));
+        assert!(connect_unix(&socket).is_err_and(|e| e.kind() == io::ErrorKind::NotFound));
+        let _listener = UnixListener::bind(ShortPath::of(&socket).unwrap().path()).unwrap();
+        connect_unix(&socket).unwrap();
+        let long = deep.join("n".repeat(120));
+        assert!(connect_unix(&long).is_err_and(|e| e.to_string().contains("107")));
+    }
+}
