@@ -100,7 +100,8 @@ pub async fn check<R: Runtime, D: Device>(
     let not_current = members.iter().filter(|member| member.is_lacking());
     report.not_current = not_current.map(|member| (member.id, member.state())).collect();
     let mode = Mode::Strict;
-    let disk = watched(rt, &members, look_at(&members, &superblock, clean, &lately)).await?;
+    // Who says that it is the disk changes nothing of whether it has changed.
+    let disk = watched(rt, &members, look_at(&members, &superblock, clean, &lately, false)).await?;
     let changed_elsewhere = disk.as_ref().is_some_and(|disk| disk.has_changed);
     let spans = watched(rt, &members, DirtySpans::load(&members, &superblock)).await?;
     let mut source = Source {

@@ -1,6 +1,6 @@
 //! What all verbs of a volume share. Each verb is in the file of its name.
 
-use crate::adopted::{DirtySpans, Watched};
+use crate::adopted::{DirtySpans, DiskSums};
 use crate::copies::{BlockSlots, Buffers, Deadline, Devices, Member, WriteBacks};
 use crate::epochs::Epochs;
 use crate::jobs::Jobs;
@@ -44,7 +44,7 @@ pub(crate) struct Core<R, D> {
     /// Of a volume on an adopted disk: what the loss of the SSDs would cost.
     pub dirty_spans: Option<DirtySpans>,
     /// Likewise: where the fingerprint of the disk looks.
-    pub watched: Option<Watched>,
+    pub sums: Option<DiskSums>,
 }
 
 /// A request to a device that has begun.
@@ -179,6 +179,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         origin: Origin,
         deadline: Deadline,
     ) -> Result<()> {
+        let _noted = self.begin_disk_write(member.id, (at, from.len()), Some(from)).await;
         let attempt = self.begin(member, Direction::Write, at, from.len(), origin);
         self.end(&attempt, member.write(at, from, deadline).await)
     }
@@ -242,13 +243,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
     /// As [`Core::end`], but the policy is not told.
     #[inline]
     pub fn end_untold(&self, attempt: &Attempt<D>, result: io::Result<()>) -> Result<Completion> {
-        let &Attempt { member, direction, at, len, origin, start, of } = attempt;
-        if direction == Direction::Write
-            && let Some(watched) = &self.watched
-            && watched.disk == member.id
-        {
-            watched.note(at, len);
-        }
+        let &Attempt { member, direction, len, origin, start, of, .. } = attempt;
         let latency = self.rt.now().saturating_sub(start);
         if !D::ALWAYS_ANSWERS {
             member.speed.end(member.entry.class, direction, len, latency, of);

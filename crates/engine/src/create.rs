@@ -7,7 +7,7 @@ pub(crate) use empty::write_empty_regions;
 pub use layout::record_len;
 pub(crate) use layout::{added_regions, room_for_slots};
 
-use crate::adopted::{fingerprint_of, refuse_moving_homes};
+use crate::adopted::{fingerprint_of, refuse_moving_homes, write_first_sums};
 use crate::map::State;
 use crate::open::write_new;
 use crate::shape::Shape;
@@ -15,7 +15,9 @@ use crate::{Error, ErrorKind, Result};
 use braid_base::{Bytes, DeviceClass, KIB, MIB};
 use braid_format::Uuid;
 use braid_format::layout::{MOST_DEVICES, SMALLEST_DEVICE};
-use braid_format::superblock::{self, DeviceEntry, Header, LONGEST_NAME, LONGEST_POLICY, Layout, Superblock};
+use braid_format::superblock::{
+    self, DeviceEntry, Header, LONGEST_NAME, LONGEST_POLICY, Layout, RegionKind, Superblock,
+};
 use braid_policy::DeviceView;
 use braid_runtime::{Arena, Buf, Device};
 
@@ -74,7 +76,7 @@ impl CreateOptions {
 pub struct Adoption {
     /// The place of the disk among the devices.
     pub disk: usize,
-    /// What the disk is known by: a sum of its serial number, or of its path.
+    /// What the disk is known by: a sum of its serial number, or `NO_SERIAL`.
     pub identity: Uuid,
     /// The place of the record: a device for metadata alone, of [`record_len`] at least, which is neither the disk nor an SSD.
     pub record: usize,
@@ -101,8 +103,15 @@ pub async fn create<D: Device>(devices: &[D], options: &CreateOptions) -> Result
         let device = &devices[disk.index()];
         let geometry = device.geometry();
         let read = async |at: Bytes, into: &Buf| device.read(at, into).await;
-        let looked_at = fingerprint_of((disk, geometry.size, geometry.alignment), read).await?;
-        superblock.devices[disk.index()].fingerprint = looked_at.0;
+        let place = (disk, geometry.size, geometry.alignment);
+        // What is known of it must be what it holds after a power cut.
+        device.flush().await.map_err(|e| Error::io(format_args!("device {disk} could not flush"), &e))?;
+        let (fingerprint, marks) = fingerprint_of(place, read).await?;
+        superblock.devices[disk.index()].fingerprint = fingerprint;
+        if let Some(region) = superblock.region(RegionKind::Sums, 0) {
+            let record = (&devices[region.device.index()], region.offset);
+            write_first_sums(record, superblock.volume, place, &marks, read).await?;
+        }
     }
     let all: Vec<Option<&D>> = devices.iter().map(Some).collect();
     write_empty_regions(&all, &superblock).await?;

@@ -120,6 +120,8 @@ pub enum Bug {
     DirtyWithoutJournal,
     /// The SSD before an adopted disk is given up before what was written back from there is durable on the disk.
     AdoptedNotFlushed,
+    /// A write to an adopted disk does not wait until what the disk is known by says so.
+    SumsNotNoted,
     /// The superblocks name the new places of metadata before these hold all of it.
     MetadataNamedEarly,
     /// A device that is back counts as current before it has been brought up to date.
@@ -139,8 +141,8 @@ impl Bug {
     pub const OF_DAMAGE: [Bug; 3] = [Bug::DamagedReadInPlace, Bug::WholeRecordedEarly, Bug::OneStatePage];
 
     /// Those of an adopted disk, which the loss of the SSD shows.
-    pub const OF_ADOPTION: [Bug; 3] =
-        [Bug::DirtySpanUnnamed, Bug::DirtyWithoutJournal, Bug::AdoptedNotFlushed];
+    pub const OF_ADOPTION: [Bug; 4] =
+        [Bug::DirtySpanUnnamed, Bug::DirtyWithoutJournal, Bug::AdoptedNotFlushed, Bug::SumsNotNoted];
 }
 
 #[cfg(feature = "planted")]

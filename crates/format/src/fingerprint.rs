@@ -1,42 +1,92 @@
-//! What tells that an adopted disk was changed elsewhere: no mark of ours lies on it, so two sums of what is there are kept on the SSD.
+//! What tells that an adopted disk was changed elsewhere: no mark of ours lies on it, so what is there is
+//! summed and kept beside it.
 //!
-//! *File systems* is a sum of what changes when a disk gets another file system, or is mounted to be written elsewhere: the partition
-//! table, and of each file system the UUID; of ext2 to ext4 the time and the number of its mounts, too. It may be compared at
-//! any time. *Content* is a sum of all bytes that are looked at: the first and last MiB of the disk, and 128 KiB of each partition. It may be
+//! *Content* is a sum of the first and last MiB of the disk, and of 128 KiB of each partition. It may be
 //! compared after a shutdown.
 //!
-//! Known are ext2 to ext4 (`s_uuid`, `s_mtime`, `s_mnt_count`), XFS (`sb_uuid`) and btrfs (`fsid`), on the disk itself or in a partition of a GPT or
-//! an MBR. Of others only the bytes count. A change that leaves all these bytes as they were is not noticed.
+//! A *mark* is what changes in one sector when a disk is mounted elsewhere to be written, or partitioned
+//! anew. It may be compared at any time ([`sums`](crate::sums)). Each mark has an identity and a change:
+//!
+//! | sector | identity | change |
+//! |---|---|---|
+//! | superblock of ext2 to ext4 | `s_uuid` | `s_mtime`, `s_mnt_count`: each mount |
+//! | superblock of XFS | `sb_uuid` | `sb_lsn`: each write of the superblock, as at a mount and its end |
+//! | superblock of btrfs | `fsid` | `generation`: each transaction |
+//! | header of a GPT | disk GUID | the header, with the sum of all entries |
+//! | MBR | disk signature | the four entries |
+//!
+//! Marks are looked for on the disk itself and in the partitions of a GPT or an MBR. Of other contents only
+//! the bytes count.
 
-use braid_base::{Bytes, KIB, MIB};
+use crate::Uuid;
+use braid_base::{Bytes, KIB, MIB, SECTOR};
 use std::ops::Range;
+
+/// The identity of an adopted disk without a serial number: its sums alone tell which disk it is.
+pub const NO_SERIAL: Uuid = Uuid([0xff; 16]);
 
 /// What an adopted disk held.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Fingerprint {
-    /// Of its partition table and its file systems.
-    pub file_systems: u32,
     /// Of all bytes that are looked at.
     pub content: u32,
 }
 
+/// What a sector says of a file system or a partition table.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Mark {
+    /// Of what stays as long as the file system does.
+    pub identity: u32,
+    /// Of what changes when it is mounted elsewhere.
+    pub change: u32,
+}
+
 /// How much is looked at, at the start and at the end of a disk.
 pub const EDGE: Bytes = MIB;
-/// How much of the start tells the file systems: a GPT takes 34 sectors of at most 4 KiB.
+/// How much of the start tells the partitions: a GPT takes 34 sectors of at most 4 KiB.
 pub const TABLES: Bytes = Bytes(160 << 10);
 /// How much is looked at at the start of a partition: the superblock of btrfs lies at 64 KiB.
 pub const PARTITION_START: Bytes = Bytes(128 << 10);
 /// The most partitions that are looked at.
-const MOST_PARTITIONS: usize = 32;
+const MOST_PARTITIONS: usize = 31;
 
-/// Where what tells the file systems lies: the partition table, as far as most reach, and superblocks. Guests write there rarely.
-pub fn telling_places(start: &[u8]) -> Vec<Range<Bytes>> {
-    let superblocks = |at: Bytes| [at..at + KIB * 4, at + KIB * 64..at + KIB * 68];
-    let of_parts = partitions(start).into_iter().flat_map(superblocks);
-    [Bytes::ZERO..KIB * 20].into_iter().chain(superblocks(Bytes::ZERO)).chain(of_parts).collect()
+/// The sectors of a disk that may hold marks, in order. `start` is its first [`TABLES`] at least.
+pub fn marked_sectors(start: &[u8], size: Bytes) -> Vec<Bytes> {
+    let of_disk = [0, 512, 1024, 4096, 65536].map(Bytes);
+    let of_part = |at: Bytes| [at, at + KIB, at + KIB * 64];
+    let mut sectors: Vec<Bytes> =
+        of_disk.into_iter().chain(partitions(start).into_iter().flat_map(of_part)).collect();
+    sectors.retain(|&at| at + SECTOR <= size);
+    sectors.sort_unstable();
+    sectors.dedup();
+    sectors
 }
 
-/// Where to look: the start, the end, and the start of each partition that the bytes of the start (of [`EDGE`] at most) name.
+/// The mark in the bytes of a sector.
+pub fn mark_in(sector: &[u8]) -> Option<Mark> {
+    let has = |at: usize, magic: &[u8]| sector.get(at..at + magic.len()) == Some(magic);
+    // What tells the kind, then the identity, then the change.
+    let (magic, identity, change): (Range<usize>, Range<usize>, [Range<usize>; 2]) = if has(0, b"XFSB") {
+        (0..4, 32..48, [240..248, 0..0])
+    } else if has(0, b"EFI PART") {
+        (0..8, 0x38..0x48, [0..92, 0..0])
+    } else if has(0x40, b"_BHRfS_M") {
+        (0x40..0x48, 0x20..0x30, [0x48..0x50, 0..0])
+    } else if has(0x38, &[0x53, 0xef]) {
+        (0x38..0x3a, 0x68..0x78, [0x2c..0x30, 0x34..0x36])
+    } else if has_mbr(sector) {
+        (510..512, 440..444, [446..510, 0..0])
+    } else {
+        return None;
+    };
+    let sum = |sum: u32, range: &Range<usize>| Some(crc32c::crc32c_append(sum, sector.get(range.clone())?));
+    let identity = sum(sum(0, &magic)?, &identity)?;
+    let change = change.iter().try_fold(0, sum)?;
+    Some(Mark { identity, change })
+}
+
+/// Where to look: the start, the end, and the start of each partition that the bytes of the start (of
+/// [`EDGE`] at most) name.
 pub fn places(start: &[u8], size: Bytes) -> Vec<Range<Bytes>> {
     let end = size.saturating_sub(EDGE).align_up(KIB * 4).min(size);
     let mut places = vec![Bytes::ZERO..EDGE.min(size), end..size];
@@ -51,42 +101,7 @@ pub fn places(start: &[u8], size: Bytes) -> Vec<Range<Bytes>> {
 impl Fingerprint {
     /// Of the bytes at the [`places`], in their order.
     pub fn of(looked_at: &[Vec<u8>]) -> Fingerprint {
-        let mut file_systems = crc32c::crc32c(looked_at.first().map_or(&[], |start| partition_table(start)));
-        let mut content = 0;
-        for (i, bytes) in looked_at.iter().enumerate() {
-            content = crc32c::crc32c_append(content, bytes);
-            // The end holds no file system.
-            if i != 1 {
-                file_systems = file_system(bytes).fold(file_systems, crc32c::crc32c_append);
-            }
-        }
-        Fingerprint { file_systems, content }
-    }
-}
-
-/// The bytes that tell a file system, and how often it was mounted; none if it is not known.
-fn file_system(start: &[u8]) -> impl Iterator<Item = &[u8]> {
-    let has = |at: usize, magic: &[u8]| start.get(at..at + magic.len()) == Some(magic);
-    // The magic bytes come first.
-    let fields: &[Range<usize>] = if has(0x438, &[0x53, 0xef]) {
-        // The superblock of ext4 lies at 1024: s_magic, s_mtime, s_mnt_count, s_uuid.
-        &[0x438..0x43a, 1024 + 0x2c..1024 + 0x30, 1024 + 0x34..1024 + 0x36, 1024 + 0x68..1024 + 0x78]
-    } else if has(0, b"XFSB") {
-        &[0..4, 32..48]
-    } else if has(0x1_0040, b"_BHRfS_M") {
-        &[0x1_0040..0x1_0048, 0x1_0020..0x1_0030]
-    } else {
-        &[]
-    };
-    fields.iter().filter_map(move |field| start.get(field.clone()))
-}
-
-/// The bytes of a partition table.
-fn partition_table(start: &[u8]) -> &[u8] {
-    match (gpt_sector(start), start) {
-        (Some(sector), _) => start.get(..sector * 34).unwrap_or(start),
-        (None, [..]) if has_mbr(start) => &start[446..512],
-        _ => &[],
+        Fingerprint { content: looked_at.iter().fold(0, |sum, bytes| crc32c::crc32c_append(sum, bytes)) }
     }
 }
 
@@ -137,51 +152,51 @@ mod tests {
     use super::*;
     use braid_base::{GIB, Rng};
 
-    /// An ext4 superblock at the start of some bytes, as far as it is looked at.
-    fn ext4(mounts: u8) -> Vec<u8> {
-        let mut bytes = vec![0; EDGE.as_usize()];
-        bytes[0x438..0x43a].copy_from_slice(&[0x53, 0xef]);
-        bytes[1024 + 0x34] = mounts;
-        bytes[1024 + 0x68..1024 + 0x78].fill(5);
+    /// Some bytes of a sector, each with its place.
+    type Fields<'a> = &'a [(usize, &'a [u8])];
+
+    fn sector(fields: Fields<'_>) -> Vec<u8> {
+        let mut bytes = vec![0; 512];
+        for (at, field) in fields {
+            bytes[*at..at + field.len()].copy_from_slice(field);
+        }
         bytes
     }
 
-    fn of(bytes: Vec<u8>) -> Fingerprint {
-        Fingerprint::of(&[bytes, vec![0; 512]])
+    #[test]
+    fn a_mark_changes_with_each_mount_and_keeps_its_identity() {
+        let uuid = [5; 16];
+        let kinds: [(Fields<'_>, usize); 4] = [
+            (&[(0x38, &[0x53, 0xef]), (0x68, &uuid)], 0x34),
+            (&[(0, b"XFSB"), (32, &uuid)], 247),
+            (&[(0x40, b"_BHRfS_M"), (0x20, &uuid)], 0x48),
+            (&[(0, b"EFI PART"), (0x38, &uuid)], 0x10),
+        ];
+        for (fields, counter) in kinds {
+            let before = sector(fields);
+            let mut after = before.clone();
+            after[counter] = 1;
+            let (before, after) = (mark_in(&before).unwrap(), mark_in(&after).unwrap());
+            assert!(before.identity == after.identity && before.change != after.change);
+            let mut other = sector(fields);
+            let at = fields[1].0;
+            other[at] = 6;
+            assert_ne!(mark_in(&other).unwrap().identity, before.identity);
+        }
+        let mbr = sector(&[(510, &[0x55, 0xaa]), (440, &[1, 2, 3, 4])]);
+        assert!(mark_in(&mbr).is_some() && mark_in(&[0; 512]).is_none() && mark_in(b"XFSB").is_none());
     }
 
     #[test]
-    fn a_mount_elsewhere_changes_what_may_be_compared_at_any_time() {
-        let before = of(ext4(1));
-        assert_eq!(before, of(ext4(1)));
-        let mounted = of(ext4(2));
-        assert!(mounted.file_systems != before.file_systems && mounted.content != before.content);
-        let mut written = ext4(1);
-        written[5000] = 1;
-        let written = of(written);
-        assert!(written.file_systems == before.file_systems && written.content != before.content);
+    fn the_content_tells_every_byte() {
+        let mut bytes = vec![0; EDGE.as_usize()];
+        let before = Fingerprint::of(&[bytes.clone(), vec![0; 512]]);
+        bytes[5000] = 1;
+        assert_ne!(before, Fingerprint::of(&[bytes, vec![0; 512]]));
     }
 
     #[test]
-    fn file_systems_are_told_from_each_other() {
-        let mut xfs = vec![0; EDGE.as_usize()];
-        xfs[..4].copy_from_slice(b"XFSB");
-        xfs[32] = 1;
-        let mut btrfs = vec![0; EDGE.as_usize()];
-        btrfs[0x1_0040..0x1_0048].copy_from_slice(b"_BHRfS_M");
-        btrfs[0x1_0020] = 1;
-        let sums: Vec<u32> = [ext4(1), xfs, btrfs, vec![0; EDGE.as_usize()]]
-            .into_iter()
-            .map(|bytes| of(bytes).file_systems)
-            .collect();
-        let mut distinct = sums.clone();
-        distinct.sort_unstable();
-        distinct.dedup();
-        assert_eq!(distinct.len(), sums.len(), "{sums:?}");
-    }
-
-    #[test]
-    fn partitions_are_looked_at_where_the_table_says() {
+    fn partitions_are_found_and_looked_at() {
         let mut mbr = vec![0; EDGE.as_usize()];
         mbr[510..512].copy_from_slice(&[0x55, 0xaa]);
         mbr[446 + 4] = 0x83;
@@ -201,17 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn a_look_at_the_start_alone_tells_the_same_file_systems() {
-        let mut gpt = ext4(1);
-        gpt[512..520].copy_from_slice(b"EFI PART");
-        gpt[1024 + 0x38] = 1;
-        let short = gpt[..TABLES.as_usize()].to_vec();
-        assert_eq!(of(gpt.clone()).file_systems, Fingerprint::of(&[short.clone(), Vec::new()]).file_systems);
-        assert_eq!(telling_places(&gpt), telling_places(&short));
-    }
-
-    #[test]
-    fn any_bytes_have_a_fingerprint_and_bounded_places() {
+    fn any_bytes_have_bounded_places_and_marks() {
         let mut rng = Rng::new(3);
         for len in [0, 511, 512, 1100, 70_000, EDGE.as_usize()] {
             for magic in [&b""[..], b"EFI PART", b"XFSB", &[0x55, 0xaa]] {
@@ -224,7 +229,9 @@ mod tests {
                 }
                 let places = places(&bytes, MIB * 5);
                 assert!(places.len() <= 2 + MOST_PARTITIONS && places.iter().all(|p| p.end <= MIB * 5));
-                assert_eq!(Fingerprint::of(&[bytes.clone()]), Fingerprint::of(&[bytes]));
+                let sectors = marked_sectors(&bytes, MIB * 5);
+                assert!(sectors.len() <= crate::sums::MOST_MARKS && sectors.iter().all(|&at| at < MIB * 5));
+                let _ = mark_in(&bytes);
             }
         }
     }

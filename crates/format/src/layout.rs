@@ -3,7 +3,7 @@
 
 use crate::superblock::{self, Layout};
 use crate::{
-    dirty_spans, double_write, extra_directory, extra_page, intent_page, map_page, policy_state, proof,
+    dirty_spans, double_write, extra_directory, extra_page, intent_page, map_page, policy_state, proof, sums,
 };
 use braid_base::{Bytes, KIB, MIB};
 
@@ -100,6 +100,11 @@ pub fn double_write_len(pages: u32) -> Bytes {
 /// The length of the table of spans that may have dirty extra copies: two halves, written alternately.
 pub fn dirty_spans_len(spans: u32) -> Bytes {
     dirty_spans::half(spans) * 2
+}
+
+/// The length of the sums of an adopted disk: two halves, written alternately.
+pub fn sums_len() -> Bytes {
+    sums::HALF * 2
 }
 
 /// The length of the policy's state: two halves, written alternately.

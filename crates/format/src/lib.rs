@@ -26,6 +26,7 @@ pub mod layout;
 pub mod map_page;
 pub mod policy_state;
 pub mod proof;
+pub mod sums;
 pub mod superblock;
 
 mod checksum;

@@ -6,6 +6,7 @@
 pub mod journal;
 pub mod page;
 pub mod seal;
+pub mod sums;
 pub mod superblock;
 
 use braid_base::Bytes;

@@ -124,6 +124,7 @@ targets!(
     intent_page,
     cache_page,
     dirty_spans,
+    sums,
     volume,
     nbd_handshake,
     nbd_request,

@@ -8,6 +8,9 @@ mod adopted;
 #[path = "volume/adopted_loss.rs"]
 #[allow(dead_code, reason = "of its tests these use one")]
 mod adopted_loss;
+#[path = "volume/adopted_sums.rs"]
+#[allow(dead_code, reason = "of its tests these use one")]
+mod adopted_sums;
 #[path = "volume/adopted_two_ssds.rs"]
 #[allow(dead_code, reason = "of its tests these use one campaign")]
 mod adopted_two_ssds;
@@ -211,6 +214,7 @@ fn every_planted_bug_of_adoption_is_found() {
             Bug::AdoptedNotFlushed => {
                 |_| adopted_loss::what_was_written_back_is_durable_before_the_ssd_is_given_up()
             }
+            Bug::SumsNotNoted => |_| adopted_sums::a_power_cut_at_any_point_makes_no_disk_look_changed(),
             Bug::DirtyWithoutJournal => adopted_two_ssds::lose_one_of_two_ssds,
             _ => |_| adopted::an_ssd_that_is_lost_while_dirty_costs_the_ranges_that_are_named_and_no_others(),
         }

@@ -7,6 +7,7 @@
 
 mod admin;
 mod adopt;
+mod adopt_another;
 mod advice;
 mod attach;
 mod claims;

@@ -4,25 +4,23 @@ use crate::device::place::shown;
 use crate::device::used;
 use crate::{Error, ErrorKind, Result};
 use braid_format::Uuid;
+use braid_format::fingerprint::NO_SERIAL;
 use std::fs;
 use std::io;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-/// What a disk is known by: of a block device its serial number, or that of its disk and where it begins there; of a file, and of a device without
-/// a serial number, its path.
+/// What a disk is known by: of a block device its serial number, or that of its disk and where it begins
+/// there. A file, and a device without a serial
+/// number, such as a loop device or a virtio disk, is known by its content alone ([`NO_SERIAL`]): its path
+/// may be another disk's tomorrow.
 ///
 /// # Errors
 /// If there is no such disk.
 pub(crate) fn identity(path: &Path) -> Result<Uuid> {
     let found = fs::metadata(path).map_err(|e| Error::io(path.display(), &e))?;
-    let absolute = fs::canonicalize(path).map_err(|e| Error::io(path.display(), &e))?;
-    let by_path = || format!("path {}", absolute.display());
-    let known = match found.file_type().is_block_device() {
-        true => serial(found.rdev()).unwrap_or_else(by_path),
-        false => by_path(),
-    };
-    Ok(sum(&known))
+    let serial = found.file_type().is_block_device().then(|| serial(found.rdev())).flatten();
+    Ok(serial.map_or(NO_SERIAL, |serial| sum(&serial)))
 }
 
 /// The size of the logical sectors of a block device; none for a file, whose content tells.
@@ -41,8 +39,7 @@ fn serial(rdev: u64) -> Option<String> {
     };
     let is_partition = device.join("partition").exists();
     let disk = if is_partition { device.parent()?.to_owned() } else { device.clone() };
-    let places =
-        ["wwid", "device/wwid", "dm/uuid", "md/uuid", "device/serial", "serial", "loop/backing_file"];
+    let places = ["wwid", "device/wwid", "dm/uuid", "md/uuid", "device/serial", "serial"];
     let serial =
         places.iter().find_map(|place| read(disk.join(place)).map(|text| format!("{place} {text}")))?;
     match is_partition {
@@ -92,15 +89,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_is_known_by_its_path_whatever_leads_to_it() {
+    fn a_file_has_no_serial_number_whatever_leads_to_it() {
         let dir = tempfile::tempdir().unwrap();
         let (disk, other, link) =
             (dir.path().join("disk"), dir.path().join("other"), dir.path().join("link"));
         fs::write(&disk, "x").unwrap();
         fs::write(&other, "x").unwrap();
         std::os::unix::fs::symlink(&disk, &link).unwrap();
-        assert_eq!(identity(&disk).unwrap(), identity(&link).unwrap());
-        assert_ne!(identity(&disk).unwrap(), identity(&other).unwrap());
+        assert_eq!([&disk, &other, &link].map(|path| identity(path).unwrap()), [NO_SERIAL; 3]);
         assert!(identity(&dir.path().join("none")).is_err());
         refuse_used(&disk).unwrap();
     }

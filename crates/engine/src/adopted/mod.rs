@@ -1,7 +1,10 @@
 //! A disk that was there before, with data on it: the volume is that disk byte for byte, and the SSDs before it are a cache that can go.
 //!
 //! ```text
-//! fingerprint.rs   whether the disk was changed while Braid did not serve it
+//! same_disk.rs     whether it is the same disk, and was changed while Braid did not serve it
+//! sums.rs          what it is known by after an unclean stop
+//! noting.rs        keeps that durable ahead of what guests write
+//! fingerprint.rs   looks at its bytes
 //! dirty_spans.rs   what the loss of the SSDs would cost, durably, on neither of them
 //! fail_over.rs     the SSD fails while the volume serves guests
 //! leave.rs         the journal leaves the SSD that is removed
@@ -15,10 +18,16 @@ mod dirty_spans;
 mod fail_over;
 mod fingerprint;
 mod leave;
+mod noting;
+mod same_disk;
+mod sums;
 
 pub(crate) use dirty_spans::{DirtySpans, refuse_dirty, write_empty_table};
-pub(crate) use fingerprint::{Watched, accept, fingerprint_of, look_at};
+pub(crate) use fingerprint::fingerprint_of;
 pub(crate) use leave::remove_metadata;
+pub(crate) use noting::{write_first_sums, write_unknown};
+pub(crate) use same_disk::{accept, is_vouched, look_at};
+pub(crate) use sums::DiskSums;
 
 use crate::{Error, ErrorKind, Result};
 use braid_policy::{DeviceView, Policy};

@@ -208,6 +208,7 @@ fn needed_regions(superblock: &Superblock, first: DeviceId, second: DeviceId) ->
     }
     if superblock.adopted().is_some() {
         add(RegionKind::DirtySpans, 0, second, layout::dirty_spans_len(superblock.spans()));
+        add(RegionKind::Sums, 0, second, layout::sums_len());
     }
     // Two images of a cache table on each SSD. Disks have none: an extra copy is to be faster than its home.
     for (id, entry) in (0..).map(DeviceId).zip(&superblock.devices) {
@@ -229,6 +230,7 @@ pub fn record_len(disk: Bytes, devices: usize, options: &CreateOptions) -> Bytes
         + intents
         + layout::double_write_len((intents / map_page::SIZE) as u32)
         + layout::dirty_spans_len(spans)
+        + layout::sums_len()
         + layout::policy_state_len();
     let start = (METADATA_START + layout::device_table_room(devices) * 2).align_up(MIB);
     let slots = regions.align_up(extent_size).max(extent_size * u64::from(SPARE_SLOTS + 1));

@@ -128,7 +128,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         }
         if self.dirty_spans.is_some() {
             self.start(async |core| core.keep_dirty_spans_few().await);
-            self.start(async |core| core.keep_fingerprint().await);
+            self.start(async |core| core.keep_sums().await);
         }
         if self.epochs.is_some() {
             self.start_recovered(async |core| core.keep_epochs().await);

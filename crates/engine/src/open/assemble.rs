@@ -60,7 +60,7 @@ pub(crate) struct Highest {
 pub struct AdoptedDisk {
     /// Its place among the devices that are given.
     pub place: usize,
-    /// A sum of its serial number, or of its path if it has none.
+    /// A sum of its serial number; `NO_SERIAL` if it has none.
     pub identity: Uuid,
     /// Whether dirty blocks are kept, and written back in time, though the disk was changed while Braid did not serve it.
     pub force: bool,

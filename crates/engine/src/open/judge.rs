@@ -7,6 +7,7 @@ use crate::planted::{Bug, planted};
 use crate::{Error, ErrorKind, Result};
 use braid_base::DeviceId;
 use braid_format::Uuid;
+use braid_format::fingerprint::NO_SERIAL;
 use braid_format::superblock::{DeviceEntry, DeviceState, Header, Phase, Role, Superblock};
 use braid_runtime::Device;
 
@@ -192,9 +193,10 @@ pub(super) fn judge_adopted<D: Device>(
     (device, identity): (&D, Uuid),
 ) -> Result<()> {
     let volume = &superblock.name;
-    if identity != entry.uuid {
+    // Without a serial number now or then, the sums of what lies on it tell.
+    if identity != entry.uuid && ![identity, entry.uuid].contains(&NO_SERIAL) {
         let text = format!(
-            "{name} is not the disk that volume '{volume}' adopted: its serial number (or its path, if it has none) differs; give that disk"
+            "{name} is not the disk that volume '{volume}' adopted: its serial number differs; give that disk"
         );
         return refuse(ErrorKind::Invalid, text);
     }

@@ -85,7 +85,11 @@ impl<R: Runtime, D: Device> Volume<R, D> {
         }
         let shape = Shape::of(&superblock);
         let members = Member::all(&superblock, devices, &anew);
-        let disk = watched(rt, &members, adopted::look_at(&members, &superblock, clean, &lately)).await?;
+        let known = superblock.adopted().map(|disk| superblock.devices[disk.index()].uuid);
+        let is_vouched =
+            known.zip(*adopted).is_some_and(|(uuid, disk)| adopted::is_vouched(uuid, disk.identity));
+        let look = adopted::look_at(&members, &superblock, clean, &lately, is_vouched);
+        let disk = watched(rt, &members, look).await?;
         let dirty_spans = watched(rt, &members, DirtySpans::load(&members, &superblock)).await?;
         let older = dirty_spans.as_ref().map_or(Vec::new(), |spans| spans.ranges(&shape));
         // One that had been given up before held nothing dirty then.
@@ -137,7 +141,8 @@ impl<R: Runtime, D: Device> Volume<R, D> {
         };
         recovery.older.extend(without_ssd.map(|(_, range)| range));
         let is_forced = adopted.is_some_and(|adopted| adopted.force);
-        let watched_disk = adopted::accept(disk, &mut superblock, &state, &mut recovery, is_forced)?;
+        let asked = (is_forced, !distrust.is_empty());
+        let sums = adopted::accept(disk, &mut superblock, &state, &mut recovery, asked)?;
         state.count_all_dirty();
         for member in &members {
             state.views[member.id.index()].node = member.node();
@@ -160,6 +165,9 @@ impl<R: Runtime, D: Device> Volume<R, D> {
         if let Some(image) = new_image {
             watched(rt, &members, image.begin(rt, &members, &superblock)).await?;
         }
+        if let Some(sums) = sums.as_ref().filter(|_| recovery.changed_elsewhere) {
+            watched(rt, &members, adopted::write_unknown(rt, &members, superblock.volume, sums)).await?;
+        }
         watched(rt, &members, enter(rt, &members, &mut superblock, highest)).await?;
         let replicas = rings(&superblock, |device| members[device.index()].is_current());
         state.set_only_journal(only_journal(&superblock, |device| members[device.index()].is_current()));
@@ -171,7 +179,7 @@ impl<R: Runtime, D: Device> Volume<R, D> {
             moves: Moves::new(&superblock),
             epochs: Epochs::of(&superblock),
             dirty_spans,
-            watched: watched_disk,
+            sums,
             devices: Devices::new(members, superblock),
             block_slots: BlockSlots::default(),
             write_backs: WriteBacks::default(),

@@ -83,7 +83,9 @@ impl<R: Runtime, D: Device> Core<R, D> {
         self.drop_covered_extras(piece);
         let home = self.state.borrow().map.get(piece.extent).home;
         let (member, start) = self.locate(home);
-        if let Err(error) = member.discard(start + piece.range.start, piece.len()).await {
+        let place = (start + piece.range.start, piece.len());
+        let _noted = self.begin_disk_write(member.id, place, None).await;
+        if let Err(error) = member.discard(place.0, place.1).await {
             // Only a hint: the disk keeps what it has.
             let text =
                 format!("discard of {} at byte {}: {error}", piece.len(), (start + piece.range.start).0);

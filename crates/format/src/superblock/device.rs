@@ -14,8 +14,8 @@
 //! 51      1     layout: 1 head, 2 tail, 3 adopted
 //! 52      12    0
 //! 64      48    model of an emulated device, UTF-8, zero-padded
-//! 112     4     file systems of an adopted disk (see `fingerprint.rs`)
-//! 116     4     content of an adopted disk likewise
+//! 112     4     0
+//! 116     4     content of an adopted disk (see `fingerprint.rs`)
 //! 120     8     0
 //! ```
 
@@ -199,7 +199,7 @@ pub(super) struct RawDevice {
     layout: u8,
     zero: [u8; 12],
     model: [u8; LONGEST_MODEL + 1],
-    file_systems: U32,
+    unused: U32,
     content: U32,
     rest: [u8; 8],
 }
@@ -207,7 +207,7 @@ pub(super) struct RawDevice {
 const _: () = assert!(size_of::<RawDevice>() == DEVICE_ENTRY);
 const _: () = assert!(std::mem::offset_of!(RawDevice, class) == 48);
 const _: () = assert!(std::mem::offset_of!(RawDevice, model) == 64);
-const _: () = assert!(std::mem::offset_of!(RawDevice, file_systems) == 112);
+const _: () = assert!(std::mem::offset_of!(RawDevice, content) == 116);
 
 impl RawDevice {
     pub(super) fn encode(device: &DeviceEntry) -> RawDevice {
@@ -227,7 +227,7 @@ impl RawDevice {
             layout: device.layout as u8,
             zero: [0; 12],
             model: text::encode(&device.model),
-            file_systems: device.fingerprint.file_systems.into(),
+            unused: U32::ZERO,
             content: device.fingerprint.content.into(),
             rest: [0; 8],
         }
@@ -250,7 +250,7 @@ impl RawDevice {
             role: Role::from_bits(self.role)?,
             layout: coded(self.layout, "device layout")?,
             in_step: self.in_step.get(),
-            fingerprint: Fingerprint { file_systems: self.file_systems.get(), content: self.content.get() },
+            fingerprint: Fingerprint { content: self.content.get() },
         })
     }
 }

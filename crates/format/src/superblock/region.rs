@@ -3,7 +3,7 @@
 //! ```text
 //! offset  size  field
 //! 0       1     kind: 1 journal, 2 proof, 3 map, 4 intents, 5 cache table, 6 checksums, 7 policy state, 8 epoch journal,
-//!               9 double-write area, 10 dirty spans
+//!               9 double-write area, 10 dirty spans, 11 sums
 //! 1       1     copy: 0 or 1
 //! 2       2     device
 //! 4       1     1: void, as the place could not be written: nothing in it counts; else 0
@@ -49,6 +49,8 @@ pub enum RegionKind {
     DoubleWrite = 9,
     /// The spans that may have dirty extra copies: what the loss of the SSDs would cost.
     DirtySpans = 10,
+    /// What an adopted disk is known by.
+    Sums = 11,
 }
 
 impl fmt::Display for RegionKind {
@@ -64,6 +66,7 @@ impl fmt::Display for RegionKind {
             RegionKind::EpochJournal => "epoch journal",
             RegionKind::DoubleWrite => "double-write area",
             RegionKind::DirtySpans => "dirty spans",
+            RegionKind::Sums => "sums",
         })
     }
 }

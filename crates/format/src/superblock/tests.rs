@@ -23,7 +23,7 @@ fn volume() -> Superblock {
         role,
         layout: Layout::Head,
         in_step: 3,
-        fingerprint: Fingerprint { file_systems: u32::from(i), content: 7 },
+        fingerprint: Fingerprint { content: u32::from(i) },
     };
     let (data, cache) = (Role::DATA, Role::CACHE);
     let table = |device| TablePlace { device, offset: KIB * 32, len: device_table_room(3) * 2 };

@@ -4,7 +4,7 @@ use super::table::table_len;
 use super::{DeviceEntry, Layout, Mapping, Region, RegionKind, Superblock, TablePlace};
 use crate::layout::{
     MOST_DEVICES, SMALLEST_DEVICE, cache_table_len, device_table_room, dirty_spans_len, double_write_len,
-    intents_len, map_len, most_regions, policy_state_len, proof_len,
+    intents_len, map_len, most_regions, policy_state_len, proof_len, sums_len,
 };
 use crate::{Invalid, SlotNumber, count};
 use braid_base::{Bytes, DeviceId};
@@ -232,6 +232,7 @@ fn lengths(superblock: &Superblock, region: &Region) -> RangeInclusive<Bytes> {
         RegionKind::Map => at_least(map_len(superblock.extents(), superblock.copies)),
         RegionKind::Intents => at_least(intents_len(superblock.spans())),
         RegionKind::DirtySpans => at_least(dirty_spans_len(superblock.spans())),
+        RegionKind::Sums => at_least(sums_len()),
         RegionKind::PolicyState => at_least(policy_state_len()),
         RegionKind::DoubleWrite => double_write_len(1)..=double_write_len(u32::MAX),
         RegionKind::CacheTable => {

@@ -48,6 +48,18 @@ pub fn dirty_spans(half: &mut [u8], spans: u32) {
     half[8..12].copy_from_slice(&crc.to_le_bytes());
 }
 
+/// What an adopted disk is known by: magic, numbers of entries that are possible, and checksum.
+pub fn sums(half: &mut [u8]) {
+    half[..8].copy_from_slice(b"BRAIDSUM");
+    let number = |bytes: &[u8], most: u16| u16::from_le_bytes([bytes[0], bytes[1]]).min(most);
+    let (samples, marks) = (number(&half[12..], 256), number(&half[14..], 100));
+    half[12..14].copy_from_slice(&samples.to_le_bytes());
+    half[14..16].copy_from_slice(&marks.to_le_bytes());
+    let end = 32 + usize::from(samples) * 16 + usize::from(marks) * 32;
+    let crc = of_volume(&half[12..end]);
+    half[8..12].copy_from_slice(&crc.to_le_bytes());
+}
+
 /// A checkpointed page of a region.
 pub fn page(page: &mut [u8], kind: RegionKind) {
     let seeded = of_volume(&[kind as u8]);

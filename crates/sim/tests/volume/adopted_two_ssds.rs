@@ -1,5 +1,5 @@
-//! An adopted disk behind two SSDs, of which the first has the journal, and one is lost. Without the journal, the cache table of the other SSD
-//! describes the last checkpoint.
+//! An adopted disk behind two SSDs, of which the first has the journal, and one is lost. Without the journal,
+//! the cache table of the other SSD describes the last checkpoint.
 
 use crate::adopted::{
     Adopted, DISK, SIZE, SSD, copies_of, dirty, disks, make, raw, scribble, seen, try_open,
@@ -48,11 +48,12 @@ fn devices_but(disks: &[Disk], lost: DeviceId) -> Vec<Disk> {
     disks.iter().enumerate().filter(|(i, _)| *i != lost.index()).map(|(_, disk)| disk.clone()).collect()
 }
 
-/// Blocks were dirty at the shutdown, then written back, and their spans were no longer named. A stream overwrote the range past the cache, and was flushed.
-/// The daemon died before the next checkpoint, and the SSD with the journal was lost. The dirty entries of the other SSD were served, and written over
-/// what had been flushed.
+/// Blocks were dirty at the shutdown, then written back, and their spans were no longer named. A stream
+/// overwrote the range past the cache, and was flushed. The daemon died before the next checkpoint, and the
+/// SSD with the journal was lost. The dirty entries of the other SSD were served, and written over what had
+/// been flushed.
 #[test]
-fn entries_that_were_dirty_at_the_last_checkpoint_do_not_count_in_a_span_that_is_not_named() {
+pub fn entries_that_were_dirty_at_the_last_checkpoint_do_not_count_in_a_span_that_is_not_named() {
     run(1, async |world| {
         let disks = four_disks(&world);
         let mut expected = raw(&disks[DISK]).await;
@@ -128,7 +129,8 @@ async fn live(world: &World, rng: &mut Rng) -> (Vec<Disk>, Vec<u8>) {
     (left, expected)
 }
 
-/// Draws a life, a crash, and the SSD that is lost. Whatever differs from what was flushed is named before anything is changed.
+/// Draws a life, a crash, and the SSD that is lost. Whatever differs from what was flushed is named before
+/// anything is changed.
 pub fn lose_one_of_two_ssds(seed: u64) {
     run(seed, async move |world| {
         let mut rng = Rng::new(seed);
@@ -165,7 +167,8 @@ fn the_loss_of_one_of_two_ssds_costs_nothing_that_is_not_named() {
     (0..40).for_each(lose_one_of_two_ssds);
 }
 
-/// The SSD with the journal was removed, so that the record has the only journal, and the record is lost. What is dirty on the other SSD nobody knows.
+/// The SSD with the journal was removed, so that the record has the only journal, and the record is lost.
+/// What is dirty on the other SSD nobody knows.
 #[test]
 fn without_the_only_journal_no_dirty_block_of_another_ssd_is_written_back() {
     run(3, async |world| {

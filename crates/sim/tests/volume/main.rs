@@ -11,6 +11,7 @@ mod addresses;
 mod adopted;
 mod adopted_loss;
 mod adopted_removal;
+mod adopted_sums;
 mod adopted_two_ssds;
 mod ahead;
 mod apart;

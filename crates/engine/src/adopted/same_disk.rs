@@ -1,0 +1,235 @@
+//! Whether the adopted disk is the one that it was, as it was: by its fingerprint after a shutdown, and by
+//! its sums and marks at any time.
+//!
+//! | what is found | clean copies | dirty blocks |
+//! |---|---|---|
+//! | all that is known is equal | count | are kept |
+//! | something differs | are forgotten | the opening is refused, unless it is forced |
+//! | half of the samples differ, no serial number or file system is the same | refused | refused |
+//! | too little is known after an unclean stop | are forgotten | kept if the serial number is the same |
+
+use super::fingerprint::{Marks, fingerprint_of_member, look};
+use super::sums::{DiskSums, FEW, SampleState, Sector, Table, allows};
+use crate::copies::{Deadline, Member};
+use crate::journal::Recovery;
+use crate::map::State;
+use crate::{Error, ErrorKind, Result};
+use braid_base::{Bytes, DeviceId};
+use braid_format::Fingerprint;
+use braid_format::fingerprint::NO_SERIAL;
+use braid_format::sums::{HALF, Noted, SAMPLE, Sample, Sums, addresses, decode, sum_of};
+use braid_format::superblock::{RegionKind, Superblock};
+use braid_runtime::{Buf, Device, Semaphore};
+
+/// The adopted disk at an opening.
+pub(crate) struct Looked {
+    disk: DeviceId,
+    now: Fingerprint,
+    marks: Marks,
+    /// What is known of the disk, and where the table of that lies; none if that device is not there, or has
+    /// no table.
+    sums: Option<Known>,
+    /// Whether it was changed while Braid did not serve it.
+    pub has_changed: bool,
+    /// Whether it may have been: the record was given up, which alone says whether the volume went on without
+    /// an SSD that had failed.
+    may_have_changed: bool,
+    /// Whether too little is known of the disk after an unclean stop.
+    is_unproved: bool,
+    /// Whether a serial number says that it is the disk.
+    is_vouched: bool,
+}
+
+/// What is known of a disk.
+struct Known {
+    place: (DeviceId, Bytes),
+    /// None if no table is valid.
+    table: Option<Sums>,
+    /// The sums of the samples as they are now.
+    now: Vec<Sample>,
+}
+
+impl Known {
+    /// How many samples have not been written since their sums were kept, and how many of these differ.
+    fn compared(&self) -> (usize, usize) {
+        let samples = self.table.iter().flat_map(|table| &table.samples).zip(&self.now);
+        let known: Vec<_> = samples.filter(|(known, _)| !known.is_written).collect();
+        (known.len(), known.iter().filter(|(known, now)| known.sum != now.sum).count())
+    }
+
+    /// The marks that are known, each with whether the disk has it.
+    fn marks<'a>(&'a self, now: &'a Marks) -> impl Iterator<Item = (&'a Noted, bool)> {
+        let known = self.table.iter().flat_map(|table| &table.marks).filter(|noted| !noted.is_unknown);
+        known.map(move |noted| {
+            let mark = now.iter().find(|(at, _)| *at == noted.at).and_then(|(_, mark)| *mark);
+            (noted, allows(noted, mark))
+        })
+    }
+}
+
+impl Looked {
+    /// Whether clean copies of what it holds count.
+    pub fn is_as_known(&self) -> bool {
+        !self.has_changed && !self.may_have_changed && !self.is_unproved
+    }
+
+    /// How many samples differ, of so many that are known, if it is another disk: no file system of the disk
+    /// is there, either.
+    fn is_another(&self) -> Option<(usize, usize)> {
+        let sums = self.sums.as_ref()?;
+        let (known, differing) = sums.compared();
+        let has_one = |noted: &Noted| {
+            let mark = self.marks.iter().find(|(at, _)| *at == noted.at).and_then(|(_, mark)| *mark);
+            mark.is_some_and(|mark| mark.identity == noted.mark.identity)
+        };
+        let has_any = sums.marks(&self.marks).any(|(noted, _)| has_one(noted));
+        (!self.is_vouched && !has_any && known >= FEW && differing * 2 >= known).then_some((differing, known))
+    }
+}
+
+/// Looks at the adopted disk, if there is one, and whose `identity` the caller has found. `lately` are the
+/// devices that are lacking from now on.
+pub(crate) async fn look_at<D: Device>(
+    members: &[Member<D>],
+    superblock: &Superblock,
+    clean: bool,
+    lately: &[DeviceId],
+    is_vouched: bool,
+) -> Result<Option<Looked>> {
+    let Some(disk) = superblock.adopted() else { return Ok(None) };
+    let member = &members[disk.index()];
+    let (now, marks) = fingerprint_of_member(member).await?;
+    let sums = load(members, superblock, member).await?;
+    let has_table = sums.as_ref().is_some_and(|sums| sums.table.is_some());
+    let (known, differing) = sums.as_ref().map_or((0, 0), Known::compared);
+    let (mut known_marks, mut differing_marks) = (0, 0);
+    for (_, is_there) in sums.iter().flat_map(|sums| sums.marks(&marks)) {
+        known_marks += 1;
+        differing_marks += usize::from(!is_there);
+    }
+    let content = superblock.devices[disk.index()].fingerprint.content;
+    let has_changed = clean && now.content != content || differing > 0 || differing_marks > 0;
+    let is_unproved = !clean && (!has_table || known < FEW && known_marks == 0);
+    let record = superblock.region(RegionKind::DirtySpans, 0).map(|region| region.device);
+    let may_have_changed = record.is_some_and(|record| lately.contains(&record));
+    // Without a table a serial number says which disk it is, and not that it was left alone.
+    let is_vouched = is_vouched && (clean || has_table);
+    Ok(Some(Looked { disk, now, marks, sums, has_changed, may_have_changed, is_unproved, is_vouched }))
+}
+
+/// The table on the record, and the samples of the disk as they are now.
+async fn load<D: Device>(
+    members: &[Member<D>],
+    superblock: &Superblock,
+    disk: &Member<D>,
+) -> Result<Option<Known>> {
+    let region = superblock.region(RegionKind::Sums, 0);
+    let Some(region) = region.filter(|region| members[region.device.index()].is_current()) else {
+        return Ok(None);
+    };
+    let (record, size) = (&members[region.device.index()], disk.entry.size);
+    let buf = crate::create::buffer(HALF).await;
+    let mut table: Option<Sums> = None;
+    for at in [region.offset, region.offset + HALF] {
+        let read = record.read(at, &buf, Deadline::Only).await;
+        read.map_err(|e| Error::io(format_args!("the sums of the adopted disk on {}", record.id), &e))?;
+        let Ok(found) = buf.with_bytes(|bytes| decode(bytes, superblock.volume)) else { continue };
+        let is_newer = table.as_ref().is_none_or(|table| table.sequence < found.sequence);
+        if is_newer && found.samples.last().is_none_or(|last| last.at.0 <= size.0.saturating_sub(SAMPLE.0)) {
+            table = Some(found);
+        }
+    }
+    let places = match &table {
+        Some(table) => table.samples.iter().map(|sample| sample.at).collect(),
+        None => addresses(superblock.volume, size),
+    };
+    let read = async |at: Bytes, into: &Buf| disk.read(at, into, Deadline::Only).await;
+    let mut now = Vec::new();
+    for at in places {
+        let bytes = look((disk.id, size, disk.alignment), at..at + SAMPLE, &read).await?;
+        now.push(Sample { at, sum: sum_of(&bytes), is_written: false });
+    }
+    Ok(Some(Known { place: (region.device, region.offset), table, now }))
+}
+
+/// Takes the disk as it is, if nothing that is to be written back there would destroy what was written
+/// elsewhere.
+///
+/// # Errors
+/// `Invalid` for another disk; `Degraded` if it was changed elsewhere, or may have been, and blocks are
+/// dirty. Unless that is forced, or what lay on an SSD is given up.
+pub(crate) fn accept(
+    disk: Option<Looked>,
+    superblock: &mut Superblock,
+    state: &State,
+    recovery: &mut Recovery,
+    (is_forced, gives_up): (bool, bool),
+) -> Result<Option<DiskSums>> {
+    let Some(looked) = disk else { return Ok(None) };
+    let (dirty, name) = (state.extras.dirty(), &superblock.name);
+    if let Some((differing, known)) = looked.is_another()
+        && !is_forced
+        && !gives_up
+    {
+        let text = format!(
+            "the disk is not the one that volume '{name}' adopted, or nearly all of it was written elsewhere: {differing} of {known} places that guests \
+             left alone differ; give the disk that it adopted, or, if this is the disk, give up what lies on the SSD alone (--distrust), or keep \
+             that (--force-write-back)"
+        );
+        return Err(Error::new(if dirty > 0 { ErrorKind::Degraded } else { ErrorKind::Invalid }, text));
+    }
+    let is_doubted = looked.is_unproved && !looked.is_vouched;
+    if (looked.has_changed || looked.may_have_changed || is_doubted) && dirty > 0 && !is_forced {
+        let how = match (looked.has_changed, looked.may_have_changed) {
+            (true, _) => "was changed elsewhere",
+            (false, true) => "may have gone on without the SSD, which only the record would tell",
+            (false, false) => {
+                "may be another one, or may have been changed elsewhere: too little of it is known after the unclean stop"
+            }
+        };
+        let text = format!(
+            "the disk that volume '{name}' adopted {how}, and {dirty} block(s) on the SSD are newer than what it held then: writing \
+             them back may destroy its file system; give up what lies on the SSD alone (--distrust), or write them back all the same (--force-write-back)"
+        );
+        return Err(Error::new(ErrorKind::Degraded, text));
+    }
+    if looked.is_unproved && !looked.has_changed {
+        tracing::warn!(
+            "too little is known of the disk that volume '{name}' adopted to prove that it was left alone since the unclean stop: clean copies on \
+             the SSD are forgotten"
+        );
+    }
+    recovery.changed_elsewhere = looked.has_changed;
+    superblock.devices[looked.disk.index()].fingerprint = looked.now;
+    let (disk, marks) = (looked.disk, looked.marks);
+    Ok(looked.sums.map(|known| sums_of(disk, known, &marks, looked.has_changed)))
+}
+
+/// What is known of a disk that is taken as it is. Of one that has changed nothing is known until it is noted
+/// again: the caller writes that before anything else.
+fn sums_of(disk: DeviceId, known: Known, marks: &Marks, has_changed: bool) -> DiskSums {
+    let Known { place, table, now } = known;
+    let mut sectors: Vec<Sector> = marks.iter().map(|&(at, _)| Sector::new(at)).collect();
+    for noted in table.iter().flat_map(|table| &table.marks) {
+        let Ok(i) = sectors.binary_search_by_key(&noted.at, |sector| sector.at) else { continue };
+        let noted = Noted { is_unknown: noted.is_unknown || has_changed, ..*noted };
+        (sectors[i].noted, sectors[i].wanted) = (Some(noted), Some(noted));
+    }
+    let sample = |(i, now): (usize, &Sample)| {
+        // Where no table is valid, none says that a sample is known.
+        let before = table.as_ref().map_or(Sample { is_written: true, ..*now }, |table| table.samples[i]);
+        let is_written = before.is_written || has_changed;
+        let sample = Sample { is_written, ..before };
+        SampleState { sample, is_noted: is_written, writes: 0, writes_before: 0 }
+    };
+    let samples = now.iter().enumerate().map(sample).collect();
+    let sequence = table.as_ref().map_or(0, |table| table.sequence);
+    // What is lacking now was told.
+    let table = Table { sequence, samples, sectors, told_few: true, ..Table::default() };
+    DiskSums { disk, place, table: table.into(), writer: Semaphore::new(1) }
+}
+
+/// Whether a serial number says that a disk is the one that was adopted.
+pub(crate) fn is_vouched(known: braid_format::Uuid, found: braid_format::Uuid) -> bool {
+    known == found && found != NO_SERIAL
+}
