@@ -85,7 +85,10 @@ fn main() -> Result<()> {
 
 fn drive(world: &World, class: DeviceClass, model: &str, size: Bytes, seed: u64) -> Result<Drive> {
     let spec = by_name(model).ok_or_else(|| anyhow::anyhow!("no model {model}"))?;
-    let hollow = Rc::new(Hollow::new(Geometry { size, class, alignment: SECTOR }, Payload::Nothing));
+    let hollow = Rc::new(Hollow::new(
+        Geometry { size, class, alignment: SECTOR, memory_alignment: Bytes(1) },
+        Payload::Nothing,
+    ));
     let drive = Emulated::new(world.clone(), hollow, spec.build(size, seed));
     drive.set_timed(false);
     Ok(Rc::new(drive))

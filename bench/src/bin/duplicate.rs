@@ -74,7 +74,10 @@ struct Measured {
 
 fn drive(world: &World, class: DeviceClass, model: &str, size: Bytes) -> Result<Drive> {
     let spec = by_name(model).with_context(|| format!("no model {model}"))?;
-    let hollow = Rc::new(Hollow::new(Geometry { size, class, alignment: SECTOR }, Payload::Nothing));
+    let hollow = Rc::new(Hollow::new(
+        Geometry { size, class, alignment: SECTOR, memory_alignment: Bytes(1) },
+        Payload::Nothing,
+    ));
     let drive = Emulated::new(world.clone(), hollow, spec.build(size, SEED));
     drive.set_timed(false);
     Ok(Rc::new(drive))

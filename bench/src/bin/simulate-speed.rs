@@ -111,7 +111,10 @@ fn model(requests: u64) -> Result<f64> {
 }
 
 fn hollow(size: Bytes, class: DeviceClass) -> Rc<Hollow> {
-    let device = Hollow::new(Geometry { size, class, alignment: SECTOR }, Payload::Nothing);
+    let device = Hollow::new(
+        Geometry { size, class, alignment: SECTOR, memory_alignment: Bytes(1) },
+        Payload::Nothing,
+    );
     device.set_data(Bytes::ZERO..size, []);
     Rc::new(device)
 }
@@ -208,7 +211,10 @@ fn volume(requests: u64) -> Result<f64> {
 
 /// A device that keeps all until it is told where data lies.
 fn unfilled(size: Bytes, class: DeviceClass) -> Rc<Hollow> {
-    Rc::new(Hollow::new(Geometry { size, class, alignment: SECTOR }, Payload::Nothing))
+    Rc::new(Hollow::new(
+        Geometry { size, class, alignment: SECTOR, memory_alignment: Bytes(1) },
+        Payload::Nothing,
+    ))
 }
 
 fn setup(policy: &str, requests: u64, verify: bool) -> Result<Setup> {

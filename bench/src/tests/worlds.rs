@@ -85,7 +85,12 @@ fn simulated(load: Load) -> Outcome {
     let world = World::new(1);
     let rt = world.clone();
     let outcome = world.block_on(async move {
-        let geometry = braid_runtime::Geometry { size: SIZE, class: class(load), alignment: Bytes(512) };
+        let geometry = braid_runtime::Geometry {
+            size: SIZE,
+            class: class(load),
+            alignment: Bytes(512),
+            memory_alignment: Bytes(1),
+        };
         let hollow = Hollow::new(geometry, Payload::Nothing);
         let device = Emulated::new(rt.clone(), hollow, by_name(load.model).unwrap().build(SIZE, 1));
         run(&rt, &device, load).await

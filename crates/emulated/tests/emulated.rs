@@ -167,7 +167,7 @@ struct Broken<R> {
 
 impl<R: Runtime> Device for Broken<R> {
     fn geometry(&self) -> Geometry {
-        Geometry { size: MIB, class: DeviceClass::Hdd, alignment: Bytes(512) }
+        Geometry { size: MIB, class: DeviceClass::Hdd, alignment: Bytes(512), memory_alignment: Bytes(1) }
     }
 
     async fn read(&self, _: Bytes, _: &Buf) -> io::Result<()> {

@@ -55,7 +55,9 @@ impl<E: Export> Service<E> {
             return Ok(None);
         }
         self.asked(Op::Read, offset, len);
-        let bytes = self.arena.alloc(len).await;
+        let lead = lead_of(offset, len);
+        let bytes = self.arena.alloc(lead + len).await;
+        let bytes = if lead == Bytes::ZERO { bytes } else { bytes.slice(lead..lead + len) };
         self.export.read(offset, &bytes).await.map_err(|error| errno_of(&error))?;
         Ok(Some(bytes))
     }
@@ -126,6 +128,13 @@ impl<E: Export> Service<E> {
     fn clip(&self, offset: Bytes, len: Bytes) -> Bytes {
         len.min(self.shape.size.saturating_sub(offset))
     }
+}
+
+/// How far into a page of memory bytes begin that lie at an offset of the volume: as far as there, so that what is aligned on a
+/// device is aligned in memory, too. The longest buffer has no room for that: it begins at the page.
+pub(crate) fn lead_of(offset: Bytes, len: Bytes) -> Bytes {
+    let lead = Bytes(offset.0 % Buf::ALIGNMENT.0);
+    if lead + len <= Arena::LARGEST { lead } else { Bytes::ZERO }
 }
 
 /// Answers what is about the directory and the file, but not about bytes.

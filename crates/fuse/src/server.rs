@@ -16,7 +16,7 @@
 use crate::connection::{Connection, Received, prepare};
 use crate::protocol::{FILE_NAME, Operation, Request};
 use crate::reply::{Shape, Terms};
-use crate::serve::Service;
+use crate::serve::{Service, lead_of};
 use braid_base::{Bytes, MIB};
 use braid_engine::{Error, Export, Result};
 use braid_runtime::{Arena, Buf, Event, LockTable, Mode};
@@ -161,19 +161,24 @@ impl Channel {
 
     /// Takes a write's bytes out of the inbox, so that the next request can land there.
     async fn take_bytes(&self, request: &Request, inbox: Buf) -> Option<Buf> {
-        let Operation::Write { len, .. } = request.operation else { return None };
+        let Operation::Write { offset, len, .. } = request.operation else { return None };
         if len == Bytes::ZERO || len > inbox.len() {
             return None;
         }
         let bytes = inbox.slice(Bytes::ZERO..len);
+        let lead = lead_of(offset, len);
         if len > COPIED
             && let Some(fresh) = self.arena.try_alloc(Arena::LARGEST)
         {
             self.inbox.replace(fresh);
-            return Some(bytes);
+            if lead == Bytes::ZERO {
+                return Some(bytes);
+            }
+            inbox.copy_from(lead, &bytes);
+            return Some(inbox.slice(lead..lead + len));
         }
-        let copy = self.arena.alloc(len).await;
-        copy.copy_from(Bytes::ZERO, &bytes);
-        Some(copy)
+        let copy = self.arena.alloc(lead + len).await;
+        copy.copy_from(lead, &bytes);
+        Some(if lead == Bytes::ZERO { copy } else { copy.slice(lead..lead + len) })
     }
 }

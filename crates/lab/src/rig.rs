@@ -91,7 +91,8 @@ pub(crate) async fn build<D: Device>(
     for (place, (kind, spec)) in kinds.iter().zip(&specs).enumerate() {
         let model = spec.build(kind.size, rng.next_u64());
         let payload = if setup.verify { Payload::Tags } else { Payload::Nothing };
-        let geometry = Geometry { size: kind.size, class: kind.class, alignment: SECTOR };
+        let geometry =
+            Geometry { size: kind.size, class: kind.class, alignment: SECTOR, memory_alignment: Bytes(1) };
         let hollow = Rc::new(Hollow::new(geometry, payload));
         let device = Rc::new(Emulated::new(world.clone(), wrap(place, hollow.clone()), model));
         hollows.push(hollow);

@@ -39,7 +39,8 @@ pub(crate) fn sizes(
     }
     for _ in 0..MOST_STEPS {
         let hollow = |(kind, &size): (&DeviceSetup, &Bytes)| {
-            let geometry = Geometry { size, class: kind.class, alignment: SECTOR };
+            let geometry =
+                Geometry { size, class: kind.class, alignment: SECTOR, memory_alignment: Bytes(1) };
             Rc::new(Hollow::new(geometry, Payload::Nothing))
         };
         let devices: Vec<Rc<Hollow>> = kinds.iter().zip(&sizes).map(hollow).collect();

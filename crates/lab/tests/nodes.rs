@@ -33,7 +33,12 @@ impl Bench {
         let params = parse_network("1Gbit,latency=50us").expect("a network");
         let network = Rc::new(Shared::new(world.clone(), Network::new(&params, 2)));
         let drive = |node| {
-            let geometry = Geometry { size: GIB, class: DeviceClass::Ssd, alignment: SECTOR };
+            let geometry = Geometry {
+                size: GIB,
+                class: DeviceClass::Ssd,
+                alignment: SECTOR,
+                memory_alignment: Bytes(1),
+            };
             let hollow = Hollow::new(geometry, Payload::Nothing);
             hollow.set_data(Bytes::ZERO..GIB, None);
             let model = braid_model::by_name("ws-ros-ssd").expect("a model").build(GIB, 1);

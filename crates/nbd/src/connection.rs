@@ -7,7 +7,7 @@
 use crate::handshake::{Agreed, Handshake, Step};
 use crate::inbox::Inbox;
 use crate::memory::{Fit, Held};
-use crate::request::{LongWrite, PIECE, Payload, Work, check, fail, is_change, needs_quiet, serve};
+use crate::request::{LongWrite, Payload, Work, check, fail, is_change, longest_piece, needs_quiet, serve};
 use crate::session::Session;
 use crate::tags::Tags;
 use crate::wire::options::greeting;
@@ -157,7 +157,7 @@ impl<S: Fn(Work)> Receiver<'_, S> {
         let mut whole: Option<Rc<LongWrite>> = None;
         while left > Bytes::ZERO {
             self.tag().await;
-            let held = self.alloc(left.min(PIECE)).await;
+            let held = self.alloc(offset, left.min(longest_piece(offset))).await;
             self.fill(&held).await?;
             let len = held.buf.len();
             if len < left && whole.is_none() {
@@ -170,12 +170,12 @@ impl<S: Fn(Work)> Receiver<'_, S> {
         Ok(())
     }
 
-    async fn alloc(&self, len: Bytes) -> Held {
-        if let Some(held) = self.session.share.try_alloc(len) {
+    async fn alloc(&self, offset: Bytes, len: Bytes) -> Held {
+        if let Some(held) = self.session.share.try_alloc(offset, len) {
             return held;
         }
         self.session.send();
-        self.session.share.alloc(len, Fit::AtMost).await
+        self.session.share.alloc(offset, len, Fit::AtMost).await
     }
 
     async fn fill(&mut self, held: &Held) -> io::Result<()> {

@@ -3,6 +3,9 @@
 //! Half of the server's memory is guaranteed to the connections in equal parts, half is common. A request takes from
 //! its connection's guarantee, else from the common half, and where both are used up it waits for its own connection.
 //! So a client that never reads its replies can hold the common half, but never what another one needs to go on.
+//!
+//! A request's bytes lie as far into a page of memory as into a page of the export. What is aligned on a device is aligned in
+//! memory then, wherever the request is cut, and direct I/O takes it from there.
 
 use braid_base::{Bytes, KIB};
 use braid_runtime::{Arena, Buf, Permit, Semaphore};
@@ -10,7 +13,7 @@ use braid_runtime::{Arena, Buf, Permit, Semaphore};
 /// The smallest guarantee: a read that must not be fragmented (flag DF) may be as long as this.
 pub const GUARANTEE_SMALLEST: Bytes = Bytes(64 * KIB.0);
 
-const PAGE: Bytes = Bytes(4 * KIB.0);
+const PAGE: Bytes = Buf::ALIGNMENT;
 
 /// The server's memory.
 pub struct Memory {
@@ -67,34 +70,39 @@ impl Share {
         self.guarantee
     }
 
-    /// A buffer of `len` bytes with undefined content, or `None` if there is none at this moment.
-    pub fn try_alloc(&self, len: Bytes) -> Option<Held> {
-        let permit = self.trypermit(len)?;
-        Some(Held { buf: self.arena.try_alloc(len)?, permit })
+    /// A buffer for `len` bytes at `offset` of the export, with undefined content; `None` if there is none at this moment.
+    pub fn try_alloc(&self, offset: Bytes, len: Bytes) -> Option<Held> {
+        let lead = lead_of(offset);
+        let permit = self.trypermit(lead + len)?;
+        let buf = self.arena.try_alloc(lead + len)?;
+        Some(Held { buf: after(lead, buf), permit })
     }
 
-    /// A buffer of at most `len` bytes, waiting for other requests of this connection where necessary.
+    /// A buffer for at most `len` bytes at `offset` of the export, waiting for other requests of this connection where necessary.
     ///
     /// A task that waits here holds no other buffer.
-    pub async fn alloc(&self, len: Bytes, fit: Fit) -> Held {
-        if let Some(held) = self.try_alloc(len) {
+    pub async fn alloc(&self, offset: Bytes, len: Bytes, fit: Fit) -> Held {
+        if let Some(held) = self.try_alloc(offset, len) {
             return held;
         }
-        let (len, permit) = match self.trypermit(len) {
-            Some(permit) => (len, permit),
+        // A buffer that has to be exact is as long as the guarantee at most: then there may be no room before its bytes.
+        let fits = fit == Fit::AtMost || lead_of(offset) + len <= self.guarantee;
+        let lead = if fits { lead_of(offset) } else { Bytes::ZERO };
+        let (all, permit) = match self.trypermit(lead + len) {
+            Some(permit) => (lead + len, permit),
             None => {
-                let len = len.min(self.guarantee);
-                (len, self.own.acquire(pages(len)).await)
+                let all = (lead + len).min(self.guarantee);
+                (all, self.own.acquire(pages(all)).await)
             }
         };
         let buf = match fit {
-            Fit::Exact => self.arena.alloc(len).await,
-            Fit::AtMost => match self.largest_left(len) {
+            Fit::Exact => self.arena.alloc(all).await,
+            Fit::AtMost => match self.largest_left(all) {
                 Some(buf) => buf,
-                None => self.arena.alloc(len.min(PAGE)).await,
+                None => self.arena.alloc(all.min(PAGE)).await,
             },
         };
-        Held { buf, permit }
+        Held { buf: after(lead, buf), permit }
     }
 
     fn trypermit(&self, len: Bytes) -> Option<Permit> {
@@ -103,9 +111,19 @@ impl Share {
 
     /// The arena may be cut up by small buffers that a slow client holds: then a shorter one does.
     fn largest_left(&self, len: Bytes) -> Option<Buf> {
-        let halves = std::iter::successors(Some(len), |&len| (len > PAGE).then(|| len / 2));
+        let halves = std::iter::successors(Some(len), |&len| (len > PAGE).then(|| (len / 2).max(PAGE)));
         halves.into_iter().find_map(|len| self.arena.try_alloc(len))
     }
+}
+
+/// How far into a page the bytes at an offset of the export lie.
+pub fn lead_of(offset: Bytes) -> Bytes {
+    Bytes(offset.0 % PAGE.0)
+}
+
+/// What follows the first `lead` bytes, which are less than a page.
+fn after(lead: Bytes, buf: Buf) -> Buf {
+    if lead == Bytes::ZERO { buf } else { buf.slice(lead..buf.len()) }
 }
 
 /// Pages that the arena uses for a buffer of `len`.
@@ -126,13 +144,13 @@ mod tests {
         let memory = Memory::new(Arena::new(MIB * 8), MIB * 8, 4).unwrap();
         let (greedy, modest) = (memory.share(), memory.share());
         let mut held = Vec::new();
-        while let Some(buffer) = greedy.try_alloc(KIB * 4) {
+        while let Some(buffer) = greedy.try_alloc(Bytes::ZERO, KIB * 4) {
             held.push(buffer);
         }
         assert_eq!(held.len(), 5 * 256, "its own MiB and the common four");
-        assert!(modest.try_alloc(MIB).is_some());
+        assert!(modest.try_alloc(Bytes::ZERO, MIB).is_some());
         held.clear();
-        assert!(greedy.try_alloc(MIB).is_some());
+        assert!(greedy.try_alloc(Bytes::ZERO, MIB).is_some());
     }
 
     #[test]
@@ -149,11 +167,44 @@ mod tests {
         let got = Rc::new(RefCell::new(None));
         let (share, into) = (memory.share(), got.clone());
         executor.spawn(async move {
-            let held = share.alloc(KIB * 256, Fit::AtMost).await;
+            let held = share.alloc(Bytes::ZERO, KIB * 256, Fit::AtMost).await;
             *into.borrow_mut() = Some(held.buf.len());
         });
         executor.run_ready();
         assert_eq!(*got.borrow(), Some(KIB * 64));
+    }
+
+    /// A buffer began at a page whatever the offset was. So an extent that begins within a request began anywhere in memory, and
+    /// direct I/O refused it: `qemu-io -c 'write 512 300032'` failed with EIO.
+    #[test]
+    fn bytes_lie_as_far_into_a_page_of_memory_as_of_the_export() {
+        let memory = Memory::new(Arena::new(MIB * 2), MIB * 2, 2).unwrap();
+        let share = memory.share();
+        for (offset, len) in [(0, 4096), (1, 1), (512, 4096), (4095, 2), (8193, 65_536), (1 << 40, 7)] {
+            let held = share.try_alloc(Bytes(offset), Bytes(len)).unwrap();
+            assert_eq!((held.buf.as_ptr().addr() as u64 % 4096, held.buf.len().0), (offset % 4096, len));
+        }
+        assert_eq!(memory.arena.available(), MIB * 2);
+    }
+
+    /// One connection has all memory but its guarantee, and waits for a buffer within that.
+    #[test]
+    fn a_buffer_within_the_guarantee_comes_whatever_its_offset() {
+        let memory = Memory::new(Arena::new(MIB), MIB, 1).unwrap();
+        let share = memory.share();
+        let _common = share.try_alloc(Bytes::ZERO, KIB * 512).unwrap();
+        let guarantee = share.guarantee();
+        for (fit, expected) in [(Fit::Exact, guarantee), (Fit::AtMost, guarantee - Bytes(1))] {
+            let executor = Executor::new(Order::Fifo);
+            let got = Rc::new(RefCell::new(None));
+            let (share, into) = (memory.share(), got.clone());
+            executor.spawn(async move {
+                let held = share.alloc(Bytes(1), share.guarantee(), fit).await;
+                *into.borrow_mut() = Some(held.buf.len());
+            });
+            executor.run_ready();
+            assert_eq!(*got.borrow(), Some(expected), "{fit:?}");
+        }
     }
 
     #[test]

@@ -206,7 +206,8 @@ mod tests {
         let memory = Memory::new(Arena::new(MIB * 4), MIB * 4, 1).unwrap();
         let (share, outbox, mut bytes) = (memory.share(), Outbox::default(), Vec::new());
         for cookie in 0..count {
-            let payload = rng.chance(0.5).then(|| share.try_alloc(Bytes(rng.between(1, 9_000))).unwrap());
+            let payload =
+                rng.chance(0.5).then(|| share.try_alloc(Bytes::ZERO, Bytes(rng.between(1, 9_000))).unwrap());
             let head = Head::simple(cookie, 0);
             bytes.extend(head.as_bytes());
             if let Some(held) = &payload {

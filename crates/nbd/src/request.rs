@@ -1,7 +1,7 @@
 //! One request: what is allowed, what it asks of the export, what is answered.
 
 use crate::handshake::{ALLOCATION_CONTEXT, Agreed, PAYLOAD_LARGEST};
-use crate::memory::{Fit, GUARANTEE_SMALLEST, Held};
+use crate::memory::{Fit, GUARANTEE_SMALLEST, Held, lead_of};
 use crate::session::Session;
 use crate::wire::*;
 use braid_base::{Bytes, KIB, Op};
@@ -13,6 +13,11 @@ use std::rc::Rc;
 /// Longer reads and writes are served in pieces of this size: large enough for any device, small enough that a request
 /// of 32 MiB does not need 32 MiB.
 pub const PIECE: Bytes = Bytes(256 * KIB.0);
+
+/// The longest piece at an offset: it ends where a page of the export does, so that memory is cut up no more than by aligned pieces.
+pub fn longest_piece(offset: Bytes) -> Bytes {
+    PIECE - lead_of(offset)
+}
 
 /// A hole inside a read gets a part of its own from this length on, or where it reaches to the end. Shorter ones are
 /// read as data: a part costs about as much as so many bytes.
@@ -162,7 +167,7 @@ async fn read_parts<E: Export>(session: &Session, export: &E, request: &Request)
             Allocation::Hole => (run, None),
             Allocation::Data => {
                 let fit = if whole { Fit::Exact } else { Fit::AtMost };
-                let held = session.share.alloc(run, fit).await;
+                let held = session.share.alloc(at, run, fit).await;
                 if let Err(error) = export.read(at, &held.buf).await {
                     return fail(session, request, number_of(&error));
                 }
@@ -184,10 +189,11 @@ async fn read_parts<E: Export>(session: &Session, export: &E, request: &Request)
     }
 }
 
-/// What the next part of a read is: a hole worth a part, or up to [`PIECE`] bytes of data and short holes.
+/// What the next part of a read is: a hole worth a part, or up to a piece of data and short holes.
 async fn next_run<E: Export>(export: &E, at: Bytes, end: Bytes) -> (Allocation, Bytes) {
     let (mut len, mut lookups) = (Bytes::ZERO, Lookups::default());
-    while len < PIECE.min(end - at) {
+    let longest = longest_piece(at);
+    while len < longest.min(end - at) {
         let left = end - at - len;
         let (allocation, run) = lookups.allocation(export, at + len, left).await;
         if allocation == Allocation::Hole && run >= HOLE_WORTH_A_PART.min(left) {
@@ -198,7 +204,7 @@ async fn next_run<E: Export>(export: &E, at: Bytes, end: Bytes) -> (Allocation, 
         }
         len += run;
     }
-    (Allocation::Data, len.min(PIECE))
+    (Allocation::Data, len.min(longest))
 }
 
 /// A read with a simple reply: one head, then all the bytes. A read of more than one piece has the connection to itself
@@ -208,7 +214,8 @@ async fn read_whole<E: Export>(session: &Session, export: &E, request: &Request)
     let end = at + len;
     let mut head = Head::simple(request.cookie, 0);
     loop {
-        let held = session.share.alloc((end - at).min(session.share.guarantee()), Fit::Exact).await;
+        let longest = session.share.guarantee() - lead_of(at);
+        let held = session.share.alloc(at, (end - at).min(longest), Fit::Exact).await;
         let run = held.buf.len();
         if let Err(error) = export.read(at, &held.buf).await {
             if head.as_bytes().is_empty() {
@@ -231,7 +238,8 @@ async fn read_whole<E: Export>(session: &Session, export: &E, request: &Request)
 
 /// Whether nothing else may be in flight beside this request.
 pub fn needs_quiet(session: &Session, request: &Request) -> bool {
-    let long = u64::from(request.len) > session.share.guarantee().0;
+    let (offset, len) = range_of(request);
+    let long = lead_of(offset) + len > session.share.guarantee();
     request.command == NBD_CMD_READ && long && !session.agreed.get().structured
 }
 
@@ -280,7 +288,7 @@ async fn change<E: Export>(export: &E, request: &Request) -> braid_engine::Resul
 
 async fn block_status<E: Export>(session: &Session, export: &E, request: &Request) {
     let Held { buf, permit } =
-        session.share.alloc(Bytes::of_len(EXTENTS_AT_MOST * EXTENT_LEN), Fit::Exact).await;
+        session.share.alloc(Bytes::ZERO, Bytes::of_len(EXTENTS_AT_MOST * EXTENT_LEN), Fit::Exact).await;
     let most = if request.flags & NBD_CMD_FLAG_REQ_ONE != 0 { 1 } else { EXTENTS_AT_MOST };
     let (mut at, len) = range_of(request);
     let end = at + len;

@@ -209,6 +209,16 @@ pub struct Buf {
 }
 
 impl Buf {
+    /// The address of an arena's buffer is a multiple of this; that of a slice may be any.
+    pub const ALIGNMENT: Bytes = Bytes(PAGE as u64);
+
+    /// Whether the first byte's address is a multiple of `alignment`, a power of two of at most [`Buf::ALIGNMENT`].
+    #[inline]
+    pub fn is_aligned(&self, alignment: Bytes) -> bool {
+        // An arena begins at a multiple of its largest buffer.
+        Bytes(self.start as u64).is_aligned(alignment)
+    }
+
     /// How many bytes are in view.
     pub fn len(&self) -> Bytes {
         Bytes::of_len(self.len)
@@ -382,6 +392,21 @@ mod tests {
         assert_eq!(arena.available(), MIB - KIB * 8);
         drop(whole);
         assert_eq!(arena.available(), MIB);
+    }
+
+    #[test]
+    fn the_alignment_of_a_view_is_that_of_its_address() {
+        let arena = Arena::new(MIB);
+        let whole = arena.try_alloc(KIB * 8).unwrap();
+        for start in [0, 1, 4, 511, 512, 1536, 4096, 4608] {
+            let view = whole.slice(Bytes(start)..KIB * 8);
+            for alignment in [1, 4, 512, 4096].map(Bytes) {
+                assert_eq!(
+                    view.is_aligned(alignment),
+                    Bytes(view.as_ptr().addr() as u64).is_aligned(alignment)
+                );
+            }
+        }
     }
 
     #[test]

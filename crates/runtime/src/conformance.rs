@@ -3,7 +3,7 @@
 //! `conformance::device(&runtime, device, seed)` runs to its end, or panics with what the device did wrong and the
 //! seed that shows it again. It overwrites the first MiB of the device and its last block.
 
-use crate::{Arena, Buf, Device, Event, Runtime};
+use crate::{Arena, Buf, Device, Event, Geometry, Runtime};
 use braid_base::{Bytes, MIB, Rng};
 use std::cell::Cell;
 use std::io;
@@ -22,6 +22,7 @@ pub async fn device<R: Runtime, D: Device>(runtime: &R, device: Rc<D>, seed: u64
     let arena = Arena::new(MIB * 4);
     refuses_what_does_not_fit(&arena, &*device).await;
     reaches_the_last_byte(&arena, &*device).await;
+    refuses_addresses_or_uses_them(&arena, &*device).await;
     reads_what_was_written(runtime, &arena, &device, seed).await;
     discards_only_what_it_is_told(&arena, &*device).await;
     device.flush().await.expect("a flush of a sound device succeeds");
@@ -31,7 +32,9 @@ pub async fn device<R: Runtime, D: Device>(runtime: &R, device: Rc<D>, seed: u64
 async fn refuses_what_does_not_fit<D: Device>(arena: &Arena, device: &D) {
     let geometry = device.geometry();
     let unit = geometry.alignment;
-    assert!(unit.0.is_power_of_two(), "the alignment is a power of two, not {unit:?}");
+    for alignment in [unit, geometry.memory_alignment] {
+        assert!(alignment.0.is_power_of_two(), "an alignment is a power of two, not {alignment:?}");
+    }
     let buf = arena.alloc(unit * 2).await;
     let last = geometry.size - unit;
     let mut refused = vec![
@@ -69,6 +72,42 @@ async fn reaches_the_last_byte<D: Device>(arena: &Arena, device: &D) {
         buf.with_bytes(|bytes| bytes.iter().all(|&b| b == 0xb5)),
         "the last block holds what was written"
     );
+}
+
+/// A buffer at an address that keeps the memory alignment can be used. Any other one is `InvalidInput`, or can be used.
+async fn refuses_addresses_or_uses_them<D: Device>(arena: &Arena, device: &D) {
+    let Geometry { alignment, memory_alignment, .. } = device.geometry();
+    assert!(memory_alignment <= Buf::ALIGNMENT, "buffers keep no alignment of {memory_alignment:?}");
+    let whole = arena.alloc(alignment * 2 + Buf::ALIGNMENT).await;
+    let plain = arena.alloc(alignment * 2).await;
+    for lead in [1, 2, 4, 8, 64, 256, 512, 1024, 1536, 2048, 4095, 4096].map(Bytes) {
+        let buf = whole.slice(lead..lead + alignment * 2);
+        let mark = (lead.0 % 251) as u8 + 1;
+        buf.with_bytes_mut(|bytes| bytes.fill(mark));
+        plain.fill_zero();
+        device.write(Bytes::ZERO, &plain).await.expect("a write of an aligned buffer succeeds");
+        let is_written = is_used(device.write(Bytes::ZERO, &buf).await, lead, memory_alignment);
+        device.read(Bytes::ZERO, &plain).await.expect("a read into an aligned buffer succeeds");
+        let expected = if is_written { mark } else { 0 };
+        assert!(
+            plain.with_bytes(|bytes| bytes.iter().all(|&b| b == expected)),
+            "written from address {lead:?}"
+        );
+        plain.with_bytes_mut(|bytes| bytes.fill(!mark));
+        device.write(Bytes::ZERO, &plain).await.expect("a write of an aligned buffer succeeds");
+        let is_read = is_used(device.read(Bytes::ZERO, &buf).await, lead, memory_alignment);
+        let expected = if is_read { !mark } else { mark };
+        assert!(buf.with_bytes(|bytes| bytes.iter().all(|&b| b == expected)), "read to address {lead:?}");
+    }
+}
+
+/// Whether a device used a buffer so far into a page; it may refuse the buffer only if the address breaks its alignment.
+fn is_used(result: io::Result<()>, lead: Bytes, memory_alignment: Bytes) -> bool {
+    let kind = result.map_err(|error| error.kind());
+    let may_refuse = !lead.is_aligned(memory_alignment);
+    let is_refused = kind == Err(io::ErrorKind::InvalidInput) && may_refuse;
+    assert!(kind.is_ok() || is_refused, "a buffer {lead:?} into a page, of {memory_alignment:?}: {kind:?}");
+    kind.is_ok()
 }
 
 /// Tasks write, read, flush and compare at random places, at the same time, each against its own memory of its part.
@@ -111,7 +150,8 @@ impl<D: Device> Task<D> {
         drop(whole);
         for _ in 0..REQUESTS {
             let (at, len) = self.random_range(rng);
-            let buf = arena.alloc(len).await;
+            let lead = self.random_lead(rng);
+            let buf = arena.alloc(lead + len).await.slice(lead..lead + len);
             let place = at.as_usize()..(at + len).as_usize();
             if rng.chance(0.5) {
                 rng.fill(&mut expected[place.clone()]);
@@ -139,6 +179,12 @@ impl<D: Device> Task<D> {
         result.unwrap_or_else(|e| panic!("seed {}: a read within the device succeeds: {e}", self.seed));
         let wrong = buf.with_bytes(|bytes| bytes.iter().zip(expected).position(|(a, b)| a != b));
         assert_eq!(wrong, None, "seed {}: {:?} read at {offset:?} differ at this byte", self.seed, buf.len());
+    }
+
+    /// Where a buffer begins in its page.
+    fn random_lead(&self, rng: &mut Rng) -> Bytes {
+        let unit = self.device.geometry().memory_alignment;
+        unit * rng.below(Buf::ALIGNMENT / unit)
     }
 
     fn random_range(&self, rng: &mut Rng) -> (Bytes, Bytes) {

@@ -17,9 +17,23 @@ pub struct Geometry {
     /// Offsets and lengths of reads and writes must be multiples of this power of two: 1 for memory, 512 or 4096 with
     /// direct I/O.
     pub alignment: Bytes,
+    /// The address in memory of a buffer of a read or write must be a multiple of this power of two: 1 for memory and models,
+    /// often 4 to 4096 with direct I/O. At most [`Buf::ALIGNMENT`].
+    pub memory_alignment: Bytes,
 }
 
 impl Geometry {
+    /// Refuses a read or write that every device must refuse: see [`Geometry::check`]. Refuses a buffer at an address that
+    /// the device cannot use, too.
+    ///
+    /// # Errors
+    /// `InvalidInput`, naming the limit.
+    #[inline]
+    pub fn check_buffer(&self, offset: Bytes, buf: &Buf) -> io::Result<()> {
+        self.check(offset, buf.len())?;
+        if buf.is_aligned(self.memory_alignment) { Ok(()) } else { Err(self.address_refusal()) }
+    }
+
     /// Refuses a range that is not aligned or does not lie within the size, as every device must.
     ///
     /// # Errors
@@ -29,6 +43,12 @@ impl Geometry {
         let is_aligned = (offset.0 | len.0) & (self.alignment.0 - 1) == 0;
         let is_within = offset.checked_add(len).is_some_and(|end| end <= self.size);
         if is_aligned && is_within { Ok(()) } else { Err(self.refusal(offset, len, is_aligned)) }
+    }
+
+    #[cold]
+    fn address_refusal(&self) -> io::Error {
+        let problem = format!("a buffer's address is not a multiple of {:?}", self.memory_alignment);
+        io::Error::new(io::ErrorKind::InvalidInput, problem)
     }
 
     #[cold]
@@ -43,7 +63,8 @@ impl Geometry {
 
 /// A device: bytes from 0 to `geometry().size`.
 ///
-/// Offsets and lengths are multiples of the alignment and lie within the size; anything else is `InvalidInput`. Requests
+/// Offsets and lengths are multiples of the alignment and lie within the size; anything else is `InvalidInput`. A buffer
+/// whose address is not a multiple of the memory alignment is `InvalidInput`, too, or else the request works. Requests
 /// may run at the same time and complete in any order; overlapping ones that run at the same time leave either's bytes.
 /// A write is volatile until a flush that starts after it completed has itself completed.
 ///

@@ -29,7 +29,8 @@ use std::rc::Rc;
 /// What a disk is like.
 #[derive(Clone, Debug)]
 pub struct DiskOptions {
-    /// Size, class and alignment. The size may be far beyond memory: only what is written takes room.
+    /// Size, class and alignment, of addresses in memory, too: it refuses what breaks that. The size may be far beyond memory: only
+    /// what is written takes room.
     pub geometry: Geometry,
     /// How long an operation takes. One in sixteen takes up to ten times as long.
     pub latency: Range<Nanos>,
@@ -40,7 +41,8 @@ pub struct DiskOptions {
 impl DiskOptions {
     /// An SSD of `size`, sectors of 512 B, 20 to 200 µs.
     pub fn ssd(size: Bytes) -> DiskOptions {
-        let geometry = Geometry { size, class: DeviceClass::Ssd, alignment: SECTOR };
+        let geometry =
+            Geometry { size, class: DeviceClass::Ssd, alignment: SECTOR, memory_alignment: SECTOR };
         DiskOptions {
             geometry,
             latency: Nanos::from_micros(20)..Nanos::from_micros(200),
@@ -50,12 +52,19 @@ impl DiskOptions {
 
     /// A hard disk of `size`, sectors of 512 B, 0.5 to 12 ms.
     pub fn hdd(size: Bytes) -> DiskOptions {
-        let geometry = Geometry { size, class: DeviceClass::Hdd, alignment: SECTOR };
+        let geometry =
+            Geometry { size, class: DeviceClass::Hdd, alignment: SECTOR, memory_alignment: SECTOR };
         DiskOptions {
             geometry,
             latency: Nanos::from_micros(500)..Nanos::from_millis(12),
             blank: Blank::Zeros,
         }
+    }
+
+    /// The same with an alignment of addresses in memory as real devices have it: one of a few, by `rng`.
+    pub fn with_memory_alignment(mut self, rng: &mut Rng) -> DiskOptions {
+        self.geometry.memory_alignment = [1, 4, 512, 4096].map(Bytes)[rng.below(4) as usize];
+        self
     }
 
     /// The same with another content before anything was written.
@@ -231,7 +240,7 @@ impl Device for Disk {
     }
 
     async fn read(&self, offset: Bytes, into: &Buf) -> io::Result<()> {
-        self.options.geometry.check(offset, into.len())?;
+        self.options.geometry.check_buffer(offset, into)?;
         self.start().await;
         let request = Operation::Read(offset, into.len());
         if let Err(error) = self.faults.draw(request) {
@@ -254,7 +263,7 @@ impl Device for Disk {
     }
 
     async fn write(&self, offset: Bytes, from: &Buf) -> io::Result<()> {
-        self.options.geometry.check(offset, from.len())?;
+        self.options.geometry.check_buffer(offset, from)?;
         self.start().await;
         let request = Operation::Write(offset, from.len());
         if let Err(error) = self.faults.draw(request) {

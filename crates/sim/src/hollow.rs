@@ -148,8 +148,15 @@ mod tests {
     fn read_back(payload: Payload) -> (u8, u64, u8) {
         let world = World::new(1);
         world.block_on(async move {
-            let device =
-                Hollow::new(Geometry { size: MIB, class: DeviceClass::Ssd, alignment: SECTOR }, payload);
+            let device = Hollow::new(
+                Geometry {
+                    size: MIB,
+                    class: DeviceClass::Ssd,
+                    alignment: SECTOR,
+                    memory_alignment: Bytes(1),
+                },
+                payload,
+            );
             let regions = [KIB * 640..KIB * 704, KIB * 512..KIB * 576, KIB * 576..KIB * 592];
             device.set_data(KIB * 512..MIB, regions);
             let buf = Arena::new(MIB).alloc(KIB * 4).await;

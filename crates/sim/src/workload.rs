@@ -18,7 +18,8 @@ pub struct Workload {
     pub clients: u64,
     /// Requests of all clients together.
     pub requests: u64,
-    /// The largest request. At most [`Arena::LARGEST`].
+    /// The largest request. At most [`Arena::LARGEST`]. Its bytes lie anywhere in memory, half the time as far into a page as on
+    /// the volume.
     pub largest: Bytes,
     /// The longest pause between two requests of a client; most are far shorter.
     pub pause: Nanos,
@@ -92,7 +93,12 @@ impl Workload {
         Workload { requests, ..self.clone() }
     }
 
-    /// Runs all clients to their end, or to the first failure. Buffers come from `arena`, one of `largest` for each client.
+    /// How long each client's buffer is: its requests lie anywhere within.
+    pub fn room(&self) -> Bytes {
+        (self.largest + Buf::ALIGNMENT).min(Arena::LARGEST)
+    }
+
+    /// Runs all clients to their end, or to the first failure. Buffers come from `arena`, one for each client.
     ///
     /// # Errors
     /// The first wrong byte, or the first error where these are forbidden, as a sentence.
@@ -113,13 +119,15 @@ impl Workload {
         });
         let hot_spots = std::array::from_fn(|_| Bytes(rng.below(export.size().0)));
         for _ in 0..self.clients {
+            let rng = rng.fork();
             let client = Client {
                 shared: shared.clone(),
                 world: world.clone(),
                 export: export.clone(),
                 oracle: oracle.clone(),
-                buf: arena.alloc(self.largest).await,
-                rng: rng.fork(),
+                buf: arena.alloc(self.room()).await,
+                places: RefCell::new(rng.clone()),
+                rng,
                 hot_spots,
                 stream: Stream::default(),
             };
@@ -150,6 +158,8 @@ struct Client<E> {
     oracle: SharedOracle,
     buf: Buf,
     rng: Rng,
+    /// Where in memory requests lie. Of its own: the requests themselves do not depend on it.
+    places: RefCell<Rng>,
     /// Where the clients meet.
     hot_spots: [Bytes; 3],
     stream: Stream,
@@ -173,7 +183,7 @@ impl<E: Export> Client<E> {
             self.rest().await;
             if self.buf.is_shared() {
                 // A device that is late may still use it.
-                self.buf = own_buffer(self.shared.workload.largest);
+                self.buf = own_buffer(self.shared.workload.room());
             }
             let (world, limit) = (self.world.clone(), self.shared.workload.limit);
             let outcome = world.within(limit, self.request()).await;
@@ -221,8 +231,17 @@ impl<E: Export> Client<E> {
         }
     }
 
+    /// Where in memory a request's bytes lie: as far into a page as on the volume, as frontends have it, or anywhere.
+    fn place(&self, offset: Bytes, len: Bytes) -> Buf {
+        let mut rng = self.places.borrow_mut();
+        let any = Bytes(rng.below(Buf::ALIGNMENT.0));
+        let lead = if rng.chance(0.5) { Bytes(offset.0 % Buf::ALIGNMENT.0) } else { any };
+        let lead = lead.min(self.buf.len() - len);
+        self.buf.slice(lead..lead + len)
+    }
+
     async fn read(&self, offset: Bytes, len: Bytes) -> Outcome {
-        let into = self.buf.slice(Bytes::ZERO..len);
+        let into = self.place(offset, len);
         let id = self.oracle.borrow_mut().begin_read();
         let result = self.export.read(offset, &into).await;
         let mut oracle = self.oracle.borrow_mut();
@@ -234,7 +253,7 @@ impl<E: Export> Client<E> {
     }
 
     async fn write(&self, offset: Bytes, len: Bytes, durability: Durability) -> Outcome {
-        let from = self.buf.slice(Bytes::ZERO..len);
+        let from = self.place(offset, len);
         let id = {
             let mut oracle = self.oracle.borrow_mut();
             from.with_bytes_mut(|bytes| oracle.stamp_next(offset, bytes));

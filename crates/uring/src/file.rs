@@ -34,7 +34,6 @@ pub struct FileDevice {
     file: RingFile,
     path: PathBuf,
     geometry: Geometry,
-    memory_alignment: Bytes,
     flush: Flush,
     flush_failed: Cell<bool>,
     /// What a regular file must have; block devices cannot become shorter.
@@ -98,8 +97,12 @@ impl FileDevice {
         Ok(FileDevice {
             file: RingFile::new(ring, opened.file),
             path: path.to_owned(),
-            geometry: Geometry { size: opened.size, class, alignment: opened.alignment },
-            memory_alignment: opened.memory_alignment,
+            geometry: Geometry {
+                size: opened.size,
+                class,
+                alignment: opened.alignment,
+                memory_alignment: opened.memory_alignment,
+            },
             flush: Flush::ToDisk,
             flush_failed: Cell::new(false),
             length: opened.length,
@@ -118,16 +121,6 @@ impl FileDevice {
     /// The path that it was opened by.
     pub fn path(&self) -> &Path {
         &self.path
-    }
-
-    /// Refuses what the kernel would refuse without saying why.
-    fn check(&self, offset: Bytes, buf: &Buf) -> io::Result<()> {
-        self.geometry.check(offset, buf.len())?;
-        if !Bytes(buf.as_ptr().addr() as u64).is_aligned(self.memory_alignment) {
-            let problem = format!("a buffer's address is not a multiple of {:?}", self.memory_alignment);
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, problem));
-        }
-        Ok(())
     }
 
     /// How far a request of `len` bytes has come after `count` more: where the rest must start aligned, maybe less.
@@ -175,7 +168,7 @@ impl Device for FileDevice {
     }
 
     async fn read(&self, offset: Bytes, into: &Buf) -> io::Result<()> {
-        self.check(offset, into)?;
+        self.geometry.check_buffer(offset, into)?;
         let mut done = Bytes::ZERO;
         while done < into.len() {
             let read = again(|| self.file.read(offset, into, done)).await;
@@ -186,7 +179,7 @@ impl Device for FileDevice {
     }
 
     async fn write(&self, offset: Bytes, from: &Buf) -> io::Result<()> {
-        self.check(offset, from)?;
+        self.geometry.check_buffer(offset, from)?;
         self.check_length().map_err(|e| self.failed("write", offset, from.len(), e))?;
         let mut done = Bytes::ZERO;
         while done < from.len() {

@@ -35,7 +35,10 @@ impl MemoryDevice {
             io::Error::new(error.kind(), format!("cannot map a memory device of {size}: {error}"))
         })?;
         let start = NonNull::new(start.cast()).expect("a mapping does not start at address zero");
-        Ok(MemoryDevice { start, geometry: Geometry { size, class, alignment: Bytes(1) } })
+        Ok(MemoryDevice {
+            start,
+            geometry: Geometry { size, class, alignment: Bytes(1), memory_alignment: Bytes(1) },
+        })
     }
 
     /// The byte at `offset`, which was checked.

@@ -3,6 +3,7 @@
 
 use crate::beneath::file_beneath;
 use braid_base::{Bytes, SECTOR};
+use braid_runtime::Buf;
 use rustix::fs::{AtFlags, FlockOperation, StatxFlags};
 use rustix::io::Errno;
 use std::fs::{File, OpenOptions};
@@ -201,7 +202,16 @@ fn direct_alignment(path: &Path, file: &File, is_block_device: bool) -> io::Resu
             return Err(io::Error::new(io::ErrorKind::Unsupported, problem));
         }
         let alignment = Bytes(found.stx_dio_offset_align.into()).max(SECTOR);
-        return Ok((alignment, Bytes(found.stx_dio_mem_align.max(1).into())));
+        let memory_alignment = Bytes(found.stx_dio_mem_align.max(1).into());
+        if memory_alignment > Buf::ALIGNMENT {
+            let problem = format!(
+                "{}: direct I/O needs buffers at multiples of {memory_alignment:?}: at most {:?} is supported: use cached access",
+                path.display(),
+                Buf::ALIGNMENT
+            );
+            return Err(io::Error::new(io::ErrorKind::Unsupported, problem));
+        }
+        return Ok((alignment, memory_alignment));
     }
     // Before Linux 6.1, and on file systems that do not say: a block device's own unit, or what suits all.
     let block = is_block_device.then(|| rustix::fs::ioctl_blksszget(file).ok()).flatten();

@@ -32,6 +32,7 @@ mod recover;
 mod refused;
 mod repair;
 mod replace;
+mod shapes;
 mod simulate;
 mod status;
 mod trace;

@@ -20,6 +20,7 @@ pub(crate) struct Member<D> {
     pub requests: Rc<Requests>,
     pub speed: Speed,
     pub alignment: Bytes,
+    memory_alignment: Cell<Bytes>,
     state: Cell<DeviceState>,
     /// Nothing that it holds is trusted: the administrator gave it up, or it is an old copy of itself.
     lacks_all: Cell<bool>,
@@ -52,6 +53,7 @@ impl<D: Device> Member<D> {
     /// A device of the volume in the state that its entry says.
     pub fn new(id: DeviceId, entry: DeviceEntry, device: Option<Rc<D>>, lacks_all: bool) -> Member<D> {
         let alignment = device.as_ref().map_or(LARGEST_ALIGNMENT, |d| d.geometry().alignment);
+        let memory_alignment = device.as_ref().map_or(Buf::ALIGNMENT, |d| d.geometry().memory_alignment);
         Member {
             id,
             state: Cell::new(entry.state),
@@ -62,6 +64,7 @@ impl<D: Device> Member<D> {
             requests: Rc::default(),
             speed: Speed::default(),
             alignment,
+            memory_alignment: Cell::new(memory_alignment),
             // What an earlier run wrote may not be flushed: the first flush is never skipped.
             written: Cell::new(1),
             flushed: Cell::new(0),
@@ -85,6 +88,12 @@ impl<D: Device> Member<D> {
     #[inline]
     pub fn slot_offset(&self, index: u32, extent_size: Bytes) -> Bytes {
         self.entry.slots_offset + extent_size * u64::from(index)
+    }
+
+    /// Whether the device can read into a buffer, or write from it, where it lies in memory. Another one takes its bytes if not.
+    #[inline]
+    pub fn can_use(&self, buf: &Buf) -> bool {
+        buf.is_aligned(self.memory_alignment.get())
     }
 
     pub fn state(&self) -> DeviceState {
@@ -127,6 +136,7 @@ impl<D: Device> Member<D> {
     /// be made again.
     pub fn renew(&self, device: Rc<D>, lacks_all: bool) {
         self.release();
+        self.memory_alignment.set(device.geometry().memory_alignment);
         self.device.replace(Some(device));
         self.lacks_all.set(lacks_all);
         // The first flush is not skipped, and nothing was copied from it.

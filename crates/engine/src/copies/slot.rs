@@ -1,4 +1,4 @@
-//! Reading and writing ranges of slots, whatever their alignment.
+//! Reading and writing ranges of slots, whatever their alignment there and in memory.
 
 use crate::copies::{Deadline, Member};
 use crate::core::Core;
@@ -89,7 +89,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         (origin, deadline): (Origin, Deadline),
     ) -> Result<()> {
         let align = member.alignment;
-        if first.is_aligned(align) && into.len().is_aligned(align) {
+        if first.is_aligned(align) && into.len().is_aligned(align) && member.can_use(into) {
             return self.device_read_by(member, first, into, origin, deadline).await;
         }
         let span = first.align_down(align)..(first + into.len()).align_up(align);
@@ -134,7 +134,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
             (self.pad(range.start, range.start, valid), self.pad(range.end, range.end - Bytes(1), valid));
         let align = member.alignment;
         let span = range.start.align_down(align).min(head.start)..range.end.align_up(align).max(tail.end);
-        if let Some(from) = from.filter(|_| span == *range) {
+        if let Some(from) = from.filter(|from| span == *range && member.can_use(from)) {
             return self.device_write_by(member, start + range.start, from, origin, deadline).await;
         }
         let mut at = span.start;
@@ -142,11 +142,12 @@ impl<R: Runtime, D: Device> Core<R, D> {
             let end = (at + self.bounce_limit()).min(span.end);
             let bounce = self.buffer(&self.buffers.bounce, end - at).await?;
             bounce.fill_zero();
-            for edge in [range.start, range.end].into_iter().filter(|e| !e.is_aligned(align)) {
+            // The last one first: it may come by way of the buffer's first bytes.
+            for edge in [range.end, range.start].into_iter().filter(|e| !e.is_aligned(align)) {
                 let block = edge.align_down(align);
                 if (at..end).contains(&block) && self.is_valid(block, valid) {
                     let part = bounce.slice(block - at..block - at + align);
-                    self.device_read_by(member, start + block, &part, origin, deadline).await?;
+                    self.read_edge(member, start + block, (&bounce, &part), (origin, deadline)).await?;
                 }
             }
             let wanted = at.max(range.start)..end.min(range.end);
@@ -163,6 +164,25 @@ impl<R: Runtime, D: Device> Core<R, D> {
             self.device_write_by(member, start + at, &bounce, origin, deadline).await?;
             at = end;
         }
+        Ok(())
+    }
+
+    /// Reads a block of a device to its place in a buffer. If the device cannot use the place, the block comes by way of the buffer's first
+    /// bytes, which are zero then.
+    async fn read_edge(
+        &self,
+        member: &Member<D>,
+        at: Bytes,
+        (all, place): (&Buf, &Buf),
+        (origin, deadline): (Origin, Deadline),
+    ) -> Result<()> {
+        if member.can_use(place) {
+            return self.device_read_by(member, at, place, origin, deadline).await;
+        }
+        let first = all.slice(Bytes::ZERO..place.len());
+        self.device_read_by(member, at, &first, origin, deadline).await?;
+        place.copy_from(Bytes::ZERO, &first);
+        first.fill_zero();
         Ok(())
     }
 

@@ -86,7 +86,10 @@ pub(super) async fn write_parts(
 
 impl Write {
     async fn bytes(&self, arena: &Arena) -> Buf {
-        if let [(_, Some(bytes))] = &self.parts[..] {
+        // What a guest is about to write may lie anywhere in memory.
+        if let [(_, Some(bytes))] = &self.parts[..]
+            && bytes.is_aligned(Buf::ALIGNMENT)
+        {
             return bytes.clone();
         }
         let bytes = arena.alloc(self.range.end - self.range.start).await;

@@ -167,7 +167,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
             return Way::Fetch(admit);
         }
         match self.only_place(piece, &entry) {
-            Some((member, at)) if admit.is_none() => Way::Device(member, at),
+            Some((member, at)) if admit.is_none() && member.can_use(into) => Way::Device(member, at),
             _ => Way::Further(admit),
         }
     }

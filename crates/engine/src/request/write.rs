@@ -106,7 +106,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         let _change = self.guests.begin_change(piece);
         self.state.borrow_mut().disturb(piece.extent);
         let to_home = matches!(target, WriteTarget::Home | WriteTarget::HomeAlone);
-        if to_home && self.is_plain(piece, &entry) {
+        if to_home && self.is_plain(piece, from, &entry) {
             // Nearly every write: to one place of one device, and no other copy is there or comes meanwhile.
             let (member, start) = self.locate(entry.home);
             let at = start + piece.range.start;
@@ -218,12 +218,15 @@ impl<R: Runtime, D: Device> Core<R, D> {
         edges & !entry.valid == 0 && second && is_aligned(entry.home)
     }
 
-    /// Whether a write goes to one place of one device, and to no other copy, and no epoch has to have it.
+    /// Whether a write goes from where its bytes lie to one place of one device, and to no other copy, and no epoch has to have it.
     #[inline]
-    fn is_plain(&self, piece: &Piece, entry: &Entry) -> bool {
+    fn is_plain(&self, piece: &Piece, from: &Buf, entry: &Entry) -> bool {
         let only = entry.second == SlotNumber::NONE && !self.state.borrow().map.has_extras(piece.extent);
-        // One copy where two are required: its device may have been given up since.
-        let counts = || self.shape.copies == 1 || self.locate(entry.home).0.is_current();
+        let counts = || {
+            let member = self.locate(entry.home).0;
+            // One copy where two are required: its device may have been given up since.
+            (self.shape.copies == 1 || member.is_current()) && member.can_use(from)
+        };
         only && self.active_epochs().is_none() && self.changes_no_map(piece, entry) && counts()
     }
 

@@ -71,7 +71,7 @@ impl<'a, S: Subject> Run<'a, S> {
         let subject = subject.prepare(&mut rng, &mut setup);
         id.shorten(&mut setup);
         let (workload, piece) = (&setup.workload, READ_ALL_PIECE);
-        let size = Bytes(workload.largest.0.next_power_of_two()) * workload.clients + piece;
+        let size = Bytes(workload.room().0.next_power_of_two()) * workload.clients + piece;
         let victim = rng.below(setup.disks.len() as u64) as usize;
         Run { campaign, subject, setup, id, arena: Arena::new(size), victim, places: RefCell::default() }
     }

@@ -56,6 +56,8 @@ fn disk(class: DeviceClass, size: Bytes, extent_size: Bytes, rng: &mut Rng) -> D
     if rng.chance(0.4) {
         options.geometry.alignment = KIB * 4;
     }
+    // Drawn beside the others, or the trials of `regressions.txt` would be others.
+    let options = options.with_memory_alignment(&mut rng.clone());
     if rng.chance(0.5) { options.with_blank(Blank::Garbage(1)) } else { options }
 }
 

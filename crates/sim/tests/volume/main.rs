@@ -63,6 +63,7 @@ mod removals;
 mod replace;
 mod runs;
 mod side_by_side;
+mod shapes;
 mod silent;
 mod slow_devices;
 mod split;
