@@ -5,7 +5,6 @@ use crate::open::{Access, Permission, failed, open};
 use crate::ring_file::RingFile;
 use braid_base::{Bytes, DeviceClass};
 use braid_runtime::{Buf, Device, Geometry};
-use rustix::fs::FlockOperation;
 use std::cell::Cell;
 use std::fs::File;
 use std::io;
@@ -27,8 +26,8 @@ pub enum Flush {
 /// would hide it. Opening the device anew starts afresh.
 ///
 /// A file that has become shorter has lost bytes, and a write could extend it again with a hole in their place. So its
-/// length is looked at before each write and after each flush, at 0.1 to 0.5 µs each, and once it was too short, every write
-/// and flush fails. A write that was under way while the file was truncated may still extend it: the next flush notices,
+/// length is looked at before each write and after each flush, at 0.1 to 0.5 µs each (by a worker of the kernel, if its file system may
+/// wait for others), and once it was too short, every write and flush fails. A write that was under way while the file was truncated may still extend it: the next flush notices,
 /// unless that write ended where the file did.
 pub struct FileDevice {
     file: RingFile,
@@ -95,7 +94,7 @@ impl FileDevice {
         let opened = open(path, access, permission)?;
         let discard = if opened.length.is_none() { Discard::Command } else { Discard::Hole };
         Ok(FileDevice {
-            file: RingFile::new(ring, opened.file),
+            file: RingFile::new(ring, opened.file, opened.may_block),
             path: path.to_owned(),
             geometry: Geometry {
                 size: opened.size,
@@ -124,21 +123,21 @@ impl FileDevice {
     }
 
     /// How far a request of `len` bytes has come after `count` more: where the rest must start aligned, maybe less.
-    fn advance(&self, done: Bytes, count: u32, len: Bytes) -> io::Result<Bytes> {
+    async fn advance(&self, done: Bytes, count: u32, len: Bytes) -> io::Result<Bytes> {
         let reached = done + Bytes(count.into());
         let next = if reached == len { len } else { reached.align_down(self.geometry.alignment) };
         if next > done {
             return Ok(next);
         }
-        self.check_length()?;
+        self.check_length().await?;
         Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the device ends there"))
     }
 
     /// Refuses to go on with a file that is, or was, shorter than when it was opened.
-    fn check_length(&self) -> io::Result<()> {
+    async fn check_length(&self) -> io::Result<()> {
         let Some(expected) = self.length else { return Ok(()) };
         if self.truncated.get().is_none() {
-            let found = rustix::fs::fstat(self.file.file())?.st_size as u64;
+            let found = self.file.length().await?;
             if found >= expected {
                 return Ok(());
             }
@@ -172,7 +171,10 @@ impl Device for FileDevice {
         let mut done = Bytes::ZERO;
         while done < into.len() {
             let read = again(|| self.file.read(offset, into, done)).await;
-            let next = read.and_then(|count| self.advance(done, count, into.len()));
+            let next = match read {
+                Ok(count) => self.advance(done, count, into.len()).await,
+                Err(error) => Err(error),
+            };
             done = next.map_err(|e| self.failed("read", offset, into.len(), e))?;
         }
         Ok(())
@@ -180,11 +182,14 @@ impl Device for FileDevice {
 
     async fn write(&self, offset: Bytes, from: &Buf) -> io::Result<()> {
         self.geometry.check_buffer(offset, from)?;
-        self.check_length().map_err(|e| self.failed("write", offset, from.len(), e))?;
+        self.check_length().await.map_err(|e| self.failed("write", offset, from.len(), e))?;
         let mut done = Bytes::ZERO;
         while done < from.len() {
             let written = again(|| self.file.write(offset, from, done)).await;
-            let next = written.and_then(|count| self.advance(done, count, from.len()));
+            let next = match written {
+                Ok(count) => self.advance(done, count, from.len()).await,
+                Err(error) => Err(error),
+            };
             done = next.map_err(|e| self.failed("write", offset, from.len(), e))?;
         }
         Ok(())
@@ -198,7 +203,7 @@ impl Device for FileDevice {
                 return Err(failed(&self.path, "flush", error));
             }
         }
-        self.check_length().map_err(|e| failed(&self.path, "promise a flush of", e))?;
+        self.check_length().await.map_err(|e| failed(&self.path, "promise a flush of", e))?;
         if self.flush_failed.get() {
             let lost =
                 io::Error::other("an earlier flush failed, and what was written before it may be lost");
@@ -224,14 +229,6 @@ impl Device for FileDevice {
                 result => return result.map(drop).map_err(|e| self.failed("discard", offset, len, e)),
             }
         }
-    }
-}
-
-impl Drop for FileDevice {
-    /// Unlocks by hand: older kernels close a registered file a little later than they were told.
-    fn drop(&mut self) {
-        // Nobody can hear of a failure, and closing unlocks too.
-        let _ = rustix::fs::flock(self.file.file(), FlockOperation::Unlock);
     }
 }
 

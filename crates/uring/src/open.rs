@@ -39,6 +39,8 @@ pub(crate) struct Opened {
     pub(crate) size: Bytes,
     /// The length of a regular file, of which the size may be less.
     pub(crate) length: Option<u64>,
+    /// Whether a request may put the thread that makes it to sleep.
+    pub(crate) may_block: bool,
     /// Of offsets and lengths.
     pub(crate) alignment: Bytes,
     /// Of addresses in memory.
@@ -81,8 +83,30 @@ pub(crate) fn open(path: &Path, access: Access, permission: Permission) -> io::R
         return Err(io::Error::new(io::ErrorKind::InvalidInput, problem));
     }
     let length = (!is_block_device).then_some(bytes);
-    Ok(Opened { file, size, length, alignment, memory_alignment, beneath })
+    let may_block = !is_block_device && may_block(&file);
+    Ok(Opened { file, size, length, may_block, alignment, memory_alignment, beneath })
 }
+
+/// Whether the file system of a file may wait for a server or another process (FUSE, NFS, CIFS, 9p), and the thread with it: all but
+/// those that are known to wait for nothing but disks. A wrong yes costs some microseconds for each request, a wrong no the whole
+/// daemon if the other side hangs.
+fn may_block(file: &File) -> bool {
+    let found = rustix::fs::fstatfs(file).map(|found| found.f_type as u64 & u64::from(u32::MAX));
+    found.map_or(true, |magic| !WAIT_FOR_DISKS_ALONE.contains(&magic))
+}
+
+/// Magic numbers of linux/magic.h, of bcachefs, and of ZFS.
+const WAIT_FOR_DISKS_ALONE: [u64; 9] = [
+    0xef53,      // ext2, ext3, ext4
+    0x5846_5342, // XFS
+    0x9123_683e, // btrfs
+    0xf2f5_2010, // F2FS
+    0x3153_464a, // JFS
+    0x0102_1994, // tmpfs
+    0x8584_58f6, // ramfs
+    0xca45_1a4e, // bcachefs
+    0x2fc1_2fc1, // ZFS
+];
 
 /// An error with what was tried on which path before it; the cause stays beneath it.
 pub(crate) fn failed(path: &Path, tried: &str, error: io::Error) -> io::Error {

@@ -24,6 +24,10 @@ pub(crate) struct Reactor {
     device_operations: usize,
     /// Free places in the table of registered files.
     free_files: Vec<u32>,
+    /// How many workers the kernel may use for operations that wait, beside those that it uses anyhow.
+    workers: u32,
+    /// How many it uses anyhow; none before the first were added.
+    own_workers: Option<u32>,
     /// Why the arena is not registered, if it is not.
     registered: Result<(), String>,
     fallbacks: Vec<String>,
@@ -53,6 +57,8 @@ pub(crate) enum Keep {
     Buf(#[expect(dead_code, reason = "held, not looked at")] Buf),
     /// A counter that an eventfd is read into.
     Word(#[expect(dead_code, reason = "held, not looked at")] Rc<Cell<u64>>),
+    /// What is known of a file is written to it.
+    Status(#[expect(dead_code, reason = "held, not looked at")] Rc<Cell<libc::statx>>),
 }
 
 /// How long to wait for a completion.
@@ -80,7 +86,17 @@ impl Reactor {
         fallbacks.extend(files.err());
         let operations = Slab::with_capacity(entries as usize);
         let arena = arena.clone();
-        Ok(Reactor { uring, operations, device_operations: 0, free_files, registered, fallbacks, arena })
+        Ok(Reactor {
+            uring,
+            operations,
+            device_operations: 0,
+            free_files,
+            workers: 0,
+            own_workers: None,
+            registered,
+            fallbacks,
+            arena,
+        })
     }
 
     pub(crate) fn registered(&self) -> Result<(), String> {
@@ -162,6 +178,30 @@ impl Reactor {
         if self.uring.submitter().register_files_update(place, &[-1]).is_ok() {
             self.free_files.push(place);
         }
+    }
+
+    /// A file comes whose operations workers of the kernel carry out, so many at the same time.
+    pub(crate) fn add_workers(&mut self, count: u32) {
+        let mut limits = [0; 2];
+        let known = self.uring.submitter().register_iowq_max_workers(&mut limits);
+        self.own_workers = self.own_workers.or(known.ok().map(|()| limits[0]));
+        self.workers += count;
+        if self.set_workers().is_none() {
+            // Before Linux 5.15. All works: but a file whose server hangs may hold up the others.
+            self.fallbacks.push("no workers for files that may hang: they need Linux 5.15".to_owned());
+        }
+    }
+
+    /// A file goes that [`Reactor::add_workers`] was called for.
+    pub(crate) fn remove_workers(&mut self, count: u32) {
+        self.workers -= count;
+        // Where this fails there are more workers than are needed, which do nothing.
+        let _ = self.set_workers();
+    }
+
+    fn set_workers(&self) -> Option<()> {
+        let mut limits = [self.own_workers? + self.workers, 0];
+        self.uring.submitter().register_iowq_max_workers(&mut limits).ok()
     }
 
     /// Submits what is queued, waits as told, and reaps. Returns how many operations completed.
@@ -289,6 +329,6 @@ impl Drop for Reactor {
 
 impl Keep {
     fn is_device(&self) -> bool {
-        matches!(self, Keep::Buf(_) | Keep::Device)
+        matches!(self, Keep::Buf(_) | Keep::Device | Keep::Status(_))
     }
 }

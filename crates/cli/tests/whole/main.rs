@@ -14,6 +14,7 @@ mod claims;
 mod devices;
 mod failing;
 mod full;
+mod hanging;
 mod help;
 mod json;
 mod kill;

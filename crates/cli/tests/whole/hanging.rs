@@ -1,0 +1,114 @@
+//! A device file on a file system that waits for a server, which hangs: what the other device has is served, and the daemon answers.
+
+use crate::machine::{Machine, have, have_block_devices, qemu_io_ok, run, skip};
+use rustix::process::{Pid, Signal, kill_process};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// A file of 64 MiB on FUSE, whose bytes a server has.
+struct Remote {
+    server: Child,
+    mounted: Child,
+    file: PathBuf,
+}
+
+impl Remote {
+    fn mount(machine: &Machine) -> Option<Remote> {
+        let (directory, socket) = (machine.path("remote"), machine.path("remote.sock"));
+        std::fs::create_dir(&directory).unwrap();
+        let file = directory.join("file");
+        let mut nbdkit = Command::new("nbdkit");
+        nbdkit.arg("-f").arg("-U").arg(&socket).args(["memory", "64M"]);
+        let mut nbdfuse = Command::new("nbdfuse");
+        nbdfuse.arg(&file).arg("--unix").arg(&socket);
+        let server = start(&mut nbdkit);
+        let is_up = wait_for(|| socket.exists());
+        let mounted = start(&mut nbdfuse);
+        let remote = Remote { server, mounted, file };
+        let is_there = is_up && wait_for(|| remote.file.exists());
+        (is_there || skip("nbdfuse mounts nothing here")).then_some(remote)
+    }
+
+    fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.server), signal).unwrap();
+    }
+}
+
+impl Drop for Remote {
+    fn drop(&mut self) {
+        self.signal(Signal::CONT);
+        let mut unmount = Command::new("umount");
+        unmount.arg("--lazy").arg(self.file.parent().unwrap());
+        run(unmount);
+        for process in [&mut self.mounted, &mut self.server] {
+            let _ = process.kill();
+            let _ = process.wait();
+        }
+    }
+}
+
+fn start(command: &mut Command) -> Child {
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
+}
+
+/// Whether something comes to hold within twenty seconds.
+fn wait_for(holds: impl Fn() -> bool) -> bool {
+    let start = Instant::now();
+    while start.elapsed() < Duration::from_secs(20) {
+        if holds() {
+            return true;
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    false
+}
+
+/// Reads forty extents that lie on the same device, all at the same time.
+fn read_many(uri: &str, first: u64) -> Child {
+    let mut command = Command::new("qemu-io");
+    command.args(["-f", "raw", uri]);
+    for extent in 0..40 {
+        command.arg("-c").arg(format!("aio_read {} 64k", first + extent * (256 << 10)));
+    }
+    start(command.args(["-c", "aio_flush"]))
+}
+
+/// The thread of the daemon slept in the kernel as soon as a dozen requests were under way: `status` and `stop` timed out, all guests of all devices
+/// waited, and no deadline passed.
+#[test]
+fn a_file_whose_server_hangs_stops_neither_the_daemon_nor_what_lies_elsewhere() {
+    if !have_block_devices() || !have(&["qemu-io", "nbdkit", "nbdfuse"]) {
+        return;
+    }
+    let machine = Machine::new();
+    let Some(remote) = Remote::mount(&machine) else { return };
+    let ssd = remote.file.to_str().unwrap();
+    machine.ok(&["create", "v", "--ssd", ssd, "--hdd", "disk,size=96MiB", "--policy", "stripe"]);
+    let daemon = machine.serve(&["v", "--cache", "0"]);
+    qemu_io_ok(&daemon.uri, &["write -P 6 0 24M", "flush"]);
+    let on_ssd = machine.json(&["explain", "v", "0"])["home"]["class"] == "ssd";
+    let (ssd_at, disk_at) = if on_ssd { (0, "128k") } else { (128 << 10, "0") };
+
+    remote.signal(Signal::STOP);
+    let start = Instant::now();
+    let mut readers = [read_many(&daemon.uri, ssd_at), read_many(&daemon.uri, ssd_at + (12 << 20))];
+    let is_slow = || {
+        let status = machine.braid(&["status", "v", "--json"]);
+        let status: serde_json::Value = serde_json::from_str(&status.stdout).unwrap_or_default();
+        status["devices"][0]["state"] == "slow"
+    };
+    assert!(wait_for(is_slow), "the daemon does not say that the device does not answer");
+    qemu_io_ok(&daemon.uri, &[&format!("read -P 6 {disk_at} 4k"), &format!("write -P 6 {disk_at} 4k")]);
+    assert!(start.elapsed() < Duration::from_secs(40), "{:?}", start.elapsed());
+    for reader in &mut readers {
+        reader.wait().unwrap();
+    }
+    assert!(start.elapsed() < Duration::from_secs(150), "reads ended after {:?}", start.elapsed());
+
+    remote.signal(Signal::CONT);
+    assert!(wait_for(|| !is_slow()), "the device answers again");
+    qemu_io_ok(&daemon.uri, &["read -P 6 0 24M"]);
+    assert_eq!(daemon.terminate().status, 0);
+    assert!(Path::new(ssd).exists());
+}
