@@ -1,8 +1,8 @@
 //! Extra copies: made on reads that a policy admits, kept up to date by writes, dirty under write-back, dropped at will
 //! once clean.
 
-use super::Member;
 use super::runs::Run;
+use super::{Deadline, Member};
 use crate::core::Core;
 use crate::map::State;
 use crate::planted::{Bug, planted};
@@ -58,14 +58,15 @@ impl<R: Runtime, D: Device> Core<R, D> {
     }
 
     /// Makes clean extra copies of the blocks of a piece that was just read, when the states of devices had changed so often before. The
-    /// guard is the extent's, exclusive.
+    /// guard is the extent's, exclusive: guests wait for it, and no longer than the briefest deadline. A device that holds up others gets nothing.
     pub async fn promote(&self, piece: Piece, bytes: Buf, device: DeviceId, states: u64, guard: LockGuard) {
         let changes = self.policy.changes();
-        if self.journal.commits.have_failed() {
+        if self.journal.commits.have_failed() || self.member(device).holds_up() {
             return;
         }
         let (runs, _room) = self.place_clean(&piece, device);
-        let writes = runs.iter().map(|run| self.write_run(run, &piece, &bytes, Origin::Background));
+        let by = (Origin::Background, Deadline::Brief);
+        let writes = runs.iter().map(|run| self.write_run(run, &piece, &bytes, by));
         for (run, written) in runs.iter().zip(join_all(writes).await) {
             // An error is counted by the device, and the home has the bytes; a policy that came meanwhile asks itself; and a device that
             // was given up meanwhile may have lost what was read from it.
@@ -86,7 +87,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
     }
 
     /// Brings the extra copies of what was written to the home up to date. A clean one that fails costs no guest an error: it must be dropped before
-    /// the guest hears of success.
+    /// the guest hears of success. So must one whose device holds up guests: it is not even asked.
     ///
     /// # Errors
     /// If a dirty one fails: with it is lost what only it held.
@@ -96,29 +97,39 @@ impl<R: Runtime, D: Device> Core<R, D> {
             return Ok(updated);
         }
         let runs = self.runs_of(piece);
-        let writes = runs.iter().map(|run| self.write_run(run, piece, from, Origin::Guest));
+        let writes = runs.iter().map(async |run| {
+            let is_dirty = self.is_dirty(run);
+            if !is_dirty && self.locate(run.slot).0.holds_up() {
+                return Ok(Updated::NotAll);
+            }
+            let deadline = if is_dirty { Deadline::Only } else { Deadline::Brief };
+            self.write_run(run, piece, from, (Origin::Guest, deadline)).await.map(|()| Updated::All)
+        });
         for (run, written) in runs.iter().zip(join_all(writes).await) {
             match written {
-                Ok(()) => {}
+                Ok(Updated::All) => {}
                 Err(error) if self.is_dirty(run) => return Err(error),
                 // The device counts the error.
-                Err(_) => updated = Updated::NotAll,
+                Ok(Updated::NotAll) | Err(_) => updated = Updated::NotAll,
             }
         }
         Ok(updated)
     }
 
-    /// Writes a piece to extra copies alone, which are dirty then. False if there is no room for them, one may be lost, or a clean or new one fails: the
-    /// caller must write it to the home.
+    /// Writes a piece to extra copies alone, which are dirty then. False if there is no room for them, one may be lost, a clean or new one fails, or its
+    /// device holds up guests: the caller must write it to the home.
     pub async fn write_extra(self: &Rc<Self>, piece: &Piece, from: &Buf, device: DeviceId) -> Result<bool> {
-        if !self.member(device).is_filled() {
+        if !self.member(device).is_filled() || self.member(device).holds_up() {
             return Ok(false);
         }
         let Some(_dirtying) = self.begin_dirtying(piece.extent).await else { return Ok(false) };
         let Some(runs) = self.place_dirty(piece, device) else { return Ok(false) };
         let writes = runs.iter().map(async |run| match run.is_new && !self.covers_blocks(run) {
             true => self.fill_block(run, piece, from).await,
-            false => self.write_run(run, piece, from, Origin::Guest).await,
+            false => {
+                let deadline = if self.is_dirty(run) { Deadline::Only } else { Deadline::Brief };
+                self.write_run(run, piece, from, (Origin::Guest, deadline)).await
+            }
         });
         let written = join_all(writes).await;
         let noted = match written.iter().any(Result::is_ok) {
@@ -165,7 +176,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         self.read_copies(&whole, &bytes, Origin::Guest).await?;
         let part = from.slice(range.start - piece.range.start..range.end - piece.range.start);
         bytes.copy_from(range.start - whole.range.start, &part);
-        self.write_run(&run.of_all(&whole), &whole, &bytes, Origin::Guest).await
+        self.write_run(&run.of_all(&whole), &whole, &bytes, (Origin::Guest, Deadline::Brief)).await
     }
 
     /// Has the journal say that the span of a piece may differ, if a block that a write to it changes has a clean extra copy, or may have one
@@ -210,10 +221,23 @@ impl<R: Runtime, D: Device> Core<R, D> {
             let zeros = self.buffers.blocks.alloc(edge.len()).await;
             zeros.fill_zero();
             for run in self.runs_of(&edge) {
-                self.write_run(&run, &edge, &zeros, Origin::Guest).await?;
+                self.write_run(&run, &edge, &zeros, (Origin::Guest, Deadline::Only)).await?;
             }
         }
         Ok(())
+    }
+
+    /// Whether the current bytes of a piece are on a device, among others, that holds up those who read them.
+    pub fn is_held_up(&self, piece: &Piece) -> bool {
+        if !self.devices.iter().any(Member::holds_up) {
+            return false;
+        }
+        let state = self.state.borrow();
+        let is_held_up = |(block, _)| {
+            let extra = state.extras.get(block).filter(|extra| extra.dirty);
+            extra.is_some_and(|extra| self.locate(extra.slot).0.holds_up())
+        };
+        state.map.has_extras(piece.extent) && self.blocks_of(piece).any(is_held_up)
     }
 
     /// Drops the extra copies of blocks that a range covers whole: at the same instant as the home's parts become

@@ -200,6 +200,17 @@ impl<D: Device> Member<D> {
         self.state.get() == DeviceState::Slow
     }
 
+    /// Whether it owes an answer since 5 s at least, as far as is known.
+    pub fn is_stuck(&self) -> bool {
+        self.is_late() || self.requests.is_stuck()
+    }
+
+    /// Whether it is late or slow: guests must not wait for it if another device has what they ask for, or nothing needs what it is asked for.
+    #[inline]
+    pub fn holds_up(&self) -> bool {
+        self.is_late() || self.is_slow()
+    }
+
     /// It is slow from now on, if it is active; false if it is not, or was slow before.
     pub fn set_slow(&self) -> bool {
         let is_new = self.state.get() == DeviceState::Active;

@@ -23,6 +23,8 @@ use std::task::{Context, Poll, Waker};
 pub(crate) enum Deadline {
     /// After 5 s: another copy that is current has the bytes, too.
     Copied,
+    /// After 5 s, whether other devices answer or not: nothing depends on it, and guests may wait for the task that asks.
+    Brief,
     /// After 60 s: nothing else has them.
     #[default]
     Only,
@@ -31,11 +33,15 @@ pub(crate) enum Deadline {
 impl Deadline {
     /// The longest one.
     pub const LONGEST: Nanos = Nanos::from_secs(60);
+    /// The briefest one.
+    pub const BRIEFEST: Nanos = Nanos::from_secs(5);
+    /// For a lock that an extra copy needs: with the deadline of its write, guests wait about as long as for a device.
+    pub const WARMTH: Nanos = Nanos::from_secs(1);
 
     /// Seconds, and up to one more.
     pub fn seconds(self) -> u32 {
         match self {
-            Deadline::Copied => 5,
+            Deadline::Copied | Deadline::Brief => 5,
             Deadline::Only => 60,
         }
     }
@@ -314,12 +320,13 @@ impl Requests {
         waiting(&self.orders.borrow()).any(is_overdue)
     }
 
-    /// Ends the wait for requests whose deadline has passed, and for a device that is silent. Writes have the longest deadline if the
-    /// other copies' devices do not answer either.
+    /// Ends the wait for requests whose deadline has passed, and for a device that is silent. Writes that something depends on have the longest
+    /// deadline if the other copies' devices do not answer either.
     pub fn expire(&self, others_answer: bool) {
         for order in waiting(&self.orders.borrow()) {
-            let may_end_early = others_answer || order.is_read.get();
-            let deadline = if may_end_early { order.deadline.get() } else { Deadline::Only };
+            let deadline = order.deadline.get();
+            let may_end_early = others_answer || order.is_read.get() || deadline == Deadline::Brief;
+            let deadline = if may_end_early { deadline } else { Deadline::Only };
             let is_in_vain = !order.is_sent.get() && self.is_silent();
             if is_in_vain || self.has_passed(order, deadline) {
                 self.expire_one(order, deadline);

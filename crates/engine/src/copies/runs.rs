@@ -4,6 +4,7 @@
 //! are read or written at the same time. Neighbours get block slots side by side as far as there are any (`map/extras.rs`).
 
 use crate::Result;
+use crate::copies::Deadline;
 use crate::core::Core;
 use crate::journal::Reservation;
 use crate::shape::Piece;
@@ -100,13 +101,20 @@ impl<R: Runtime, D: Device> Core<R, D> {
         (runs, rooms)
     }
 
-    /// Writes a run: its part of a piece's bytes.
-    pub(super) async fn write_run(&self, run: &Run, piece: &Piece, from: &Buf, origin: Origin) -> Result<()> {
+    /// Writes a run: its part of a piece's bytes. After an error the device may still write them; what comes to these block slots then it
+    /// writes later: it gets nothing else before it has answered.
+    pub(super) async fn write_run(
+        &self,
+        run: &Run,
+        piece: &Piece,
+        from: &Buf,
+        by: (Origin, Deadline),
+    ) -> Result<()> {
         let range = &run.piece.range;
         let part = from.slice(range.start - piece.range.start..range.end - piece.range.start);
         let start = self.shape.block_size * u64::from(run.place) + range.start % self.shape.block_size;
         // All of a block slot counts as valid: what was not written is read first where the device needs whole sectors.
-        self.write_slot(run.slot, &(start..start + part.len()), Some(&part), u16::MAX, origin).await
+        self.write_slot_by(run.slot, &(start..start + part.len()), Some(&part), u16::MAX, by).await
     }
 
     /// The blocks of a run, each with its block slot.

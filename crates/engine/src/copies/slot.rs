@@ -21,7 +21,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         into: &Buf,
         origin: Origin,
     ) -> Result<()> {
-        self.read_slot_by(slot, range, into, origin, Deadline::Only).await
+        self.read_slot_by(slot, range, into, (origin, Deadline::Only)).await
     }
 
     /// Reads a range of a slot of which there is another current copy. After an error `into` is as before: the device reads into
@@ -34,7 +34,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         origin: Origin,
     ) -> Result<()> {
         let own = self.replaceable(into.len());
-        self.read_slot_by(slot, range, &own, origin, Deadline::Copied).await?;
+        self.read_slot_by(slot, range, &own, (origin, Deadline::Copied)).await?;
         into.copy_from(Bytes::ZERO, &own);
         Ok(())
     }
@@ -62,13 +62,13 @@ impl<R: Runtime, D: Device> Core<R, D> {
         })
     }
 
-    async fn read_slot_by(
+    /// As [`Core::read_slot`], with a deadline.
+    pub async fn read_slot_by(
         &self,
         slot: SlotNumber,
         range: Range<Bytes>,
         into: &Buf,
-        origin: Origin,
-        deadline: Deadline,
+        (origin, deadline): (Origin, Deadline),
     ) -> Result<()> {
         let (member, start) = self.locate(slot);
         match self.is_recovering() {

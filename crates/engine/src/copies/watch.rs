@@ -21,11 +21,11 @@ use super::member::LARGEST_ALIGNMENT;
 use super::{Deadline, Member};
 use crate::core::Core;
 use crate::{Error, ErrorKind};
-use braid_base::{Bytes, DeviceId, Nanos};
+use braid_base::{Bytes, DeviceId, ExtentId, Nanos};
 use braid_format::layout::superblock_offsets;
 use braid_format::superblock::DeviceState;
 use braid_policy::Origin;
-use braid_runtime::{Arena, Device, Event, Runtime};
+use braid_runtime::{Arena, Device, Event, LockGuard, Mode, Runtime};
 use std::cell::Cell;
 use std::future::poll_fn;
 use std::io;
@@ -277,15 +277,30 @@ impl<R: Runtime, D: Device> Core<R, D> {
         within(&self.rt, limit, work).await
     }
 
+    /// The lock of an extent, alone, for a task that no guest waits for; none if others keep it for so long. Guests that come wait behind a task that waits for it,
+    /// and what they ask for may lie on a device that is well.
+    pub async fn lock_briefly(&self, extent: ExtentId, limit: Nanos) -> Option<LockGuard> {
+        let lock = Self::lock_number(extent);
+        match self.locks.try_lock(lock, Mode::Exclusive) {
+            Some(guard) => Some(guard),
+            None => self.within(limit, self.locks.lock(lock, Mode::Exclusive)).await,
+        }
+    }
+
     /// An error if a device has not answered all requests: one that names it.
     pub fn refuse_late(&self) -> crate::Result<()> {
-        let Some(member) = self.devices.iter().find(|member| member.is_late()) else { return Ok(()) };
+        let late = self.devices.iter().find(|member| member.is_late());
+        late.map_or(Ok(()), |member| Err(self.late(member)))
+    }
+
+    /// The error of a device that has not answered all requests.
+    pub fn late(&self, member: &Member<D>) -> Error {
         let text = format!(
             "{} has not answered {} request(s), and may still carry them out: wait until it has, or take it away, before \
              the volume is served again",
             self.describe(member.id),
             member.requests.late()
         );
-        Err(Error::new(ErrorKind::Io, text))
+        Error::new(ErrorKind::Io, text)
     }
 }

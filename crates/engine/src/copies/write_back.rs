@@ -11,6 +11,7 @@
 //!
 //! No intent for the blocks themselves: until one is durable, the journal says "dirty", or the span is dirty since the write that made it so.
 
+use super::Deadline;
 use crate::core::Core;
 use crate::moves::Mover;
 use crate::planted::{Bug, planted};
@@ -87,6 +88,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         let _only = self.keep_others_back(blocks).await;
         let all: Vec<Dirty> = self.in_extents(blocks).filter_map(|blocks| self.dirty_of(blocks)).collect();
         let Some(first) = all.first() else { return Ok(()) };
+        self.refuse_late_sources(&all)?;
         let device = self.device_of(first.entry.home);
         let lens: Vec<Bytes> = all.iter().map(|dirty| dirty.span().end - dirty.span().start).collect();
         let len = lens.iter().fold(Bytes::ZERO, |sum, &len| sum + len);
@@ -157,8 +159,9 @@ impl<R: Runtime, D: Device> Core<R, D> {
     }
 
     async fn write_back_locked(self: &Rc<Self>, wanted: &Dirty, bytes: Buf, mover: Mover) -> Result<()> {
-        let (_guard, dirty) = self.lock_dirty(wanted).await;
+        let (_guard, dirty) = self.lock_dirty(wanted).await?;
         let Some(dirty) = dirty else { return Ok(()) };
+        self.refuse_late_sources(std::slice::from_ref(&dirty))?;
         let all = Piece { extent: dirty.extent, range: dirty.span() };
         self.state.borrow_mut().cleaning.extend(dirty.blocks.iter().map(|(block, _)| block));
         self.guests.ranges.wait(dirty.extent.0, &all.range).await;
@@ -181,18 +184,25 @@ impl<R: Runtime, D: Device> Core<R, D> {
     }
 
     /// Takes the lock that those of these blocks need that are dirty still.
-    async fn lock_dirty(&self, wanted: &Dirty) -> (LockGuard, Option<Dirty>) {
+    ///
+    /// # Errors
+    /// If others keep it.
+    async fn lock_dirty(&self, wanted: &Dirty) -> Result<(LockGuard, Option<Dirty>)> {
         let lock = Self::lock_number(wanted.extent);
         let blocks: Vec<BlockId> = wanted.blocks.iter().map(|(block, _)| *block).collect();
-        let guard = self.locks.lock(lock, wanted.mode()).await;
-        let dirty = self.dirty_of(&blocks);
-        let is_enough = |dirty: &Dirty| guard.mode() == Mode::Exclusive || dirty.mode() == Mode::Shared;
-        if dirty.as_ref().is_none_or(is_enough) {
-            return (guard, dirty);
+        if wanted.mode() == Mode::Shared {
+            let guard = self.locks.lock(lock, Mode::Shared).await;
+            let dirty = self.dirty_of(&blocks);
+            if dirty.as_ref().is_none_or(|dirty| dirty.mode() == Mode::Shared) {
+                return Ok((guard, dirty));
+            }
         }
-        drop(guard);
-        let guard = self.locks.lock(lock, Mode::Exclusive).await;
-        (guard, self.dirty_of(&blocks))
+        let guard = self.lock_briefly(wanted.extent, Deadline::BRIEFEST).await.ok_or_else(|| {
+            let text =
+                format!("{:?} is in use for {}: a device does not answer", wanted.extent, Deadline::BRIEFEST);
+            Error::new(ErrorKind::Io, text)
+        })?;
+        Ok((guard, self.dirty_of(&blocks)))
     }
 
     /// Those of these blocks of an extent that are dirty, if any are.
@@ -285,6 +295,13 @@ impl<R: Runtime, D: Device> Core<R, D> {
         devices.sort_unstable();
         devices.dedup();
         devices
+    }
+
+    /// An error if a device does not answer that holds dirty blocks: guests would wait with this task for it.
+    fn refuse_late_sources(&self, all: &[Dirty]) -> Result<()> {
+        let sources = self.sources_of(all);
+        let late = sources.into_iter().map(|device| self.member(device)).find(|member| member.is_stuck());
+        late.map_or(Ok(()), |member| Err(self.late(member)))
     }
 
     /// Writes runs of an extent: at the same time, for the disk to sort them; one after the other where each makes zeros of what is not

@@ -2,13 +2,13 @@
 
 use super::Mover;
 use crate::Result;
-use crate::copies::WRITTEN_BACK_AT_ONCE;
+use crate::copies::{Deadline, WRITTEN_BACK_AT_ONCE};
 use crate::core::Core;
 use braid_base::{BlockId, Bytes, DeviceId};
 use braid_format::SlotNumber;
 use braid_format::journal::Extra;
 use braid_policy::{ByteRange, Origin, Outcome};
-use braid_runtime::{Device, Mode, Runtime, join_all};
+use braid_runtime::{Device, Runtime, join_all};
 use std::cell::RefCell;
 use std::rc::Rc;
 
@@ -28,6 +28,10 @@ impl<R: Runtime, D: Device> Core<R, D> {
                 break;
             }
             let piece = self.shape.one_piece(at, len);
+            let holds_up = || self.member(target).holds_up() || self.is_held_up(&piece);
+            if holds_up() {
+                return Ok(Outcome::Stopped);
+            }
             let mut sources: Vec<DeviceId> =
                 self.blocks_of(&piece).flat_map(|(block, _)| self.limited_of_block(block)).collect();
             sources.sort_unstable();
@@ -35,8 +39,10 @@ impl<R: Runtime, D: Device> Core<R, D> {
             self.rest(Mover::Plan, &sources).await;
             self.rest(Mover::Plan, &[target]).await;
             let bytes = self.buffers.moves.alloc(len).await;
-            let guard = self.locks.lock(Self::lock_number(piece.extent), Mode::Exclusive).await;
-            if self.state.borrow().map.get(piece.extent).home != SlotNumber::NONE {
+            let Some(guard) = self.lock_briefly(piece.extent, Deadline::WARMTH).await else {
+                return Ok(Outcome::Stopped);
+            };
+            if self.state.borrow().map.get(piece.extent).home != SlotNumber::NONE && !holds_up() {
                 let states = self.devices.changes();
                 let read = self.read_copies(&piece, &bytes, Origin::Background);
                 self.step(Mover::Plan, &sources, read).await?;

@@ -163,7 +163,10 @@ impl<R: Runtime, D: Device> Core<R, D> {
         if entry.home == SlotNumber::LOST {
             return Way::Lost;
         }
-        if self.shape.is_whole(piece.extent) && self.guests.cache.borrow_mut().wants(piece.extent) {
+        if self.shape.is_whole(piece.extent)
+            && self.guests.cache.borrow_mut().wants(piece.extent)
+            && !self.is_held_up(&self.whole(piece.extent))
+        {
             return Way::Fetch(admit);
         }
         match self.only_place(piece, &entry) {
@@ -220,7 +223,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         let Beside { changes: Some(changes), states } = beside else { return };
         let Some(device) = device else { return };
         // A task that could do nothing would make others wait for its lock.
-        if !self.is_as_read(piece.extent, changes) || self.jobs.are_ending() {
+        if !self.is_as_read(piece.extent, changes) || self.jobs.are_ending() || self.member(device).holds_up()
+        {
             return;
         }
         // Where memory is short, the extra copy has to wait for another read.
@@ -229,8 +233,9 @@ impl<R: Runtime, D: Device> Core<R, D> {
         let (core, piece) = (self.clone(), piece.clone());
         self.jobs.begin();
         self.rt.spawn(async move {
-            let guard = core.locks.lock(Self::lock_number(piece.extent), Mode::Exclusive).await;
-            if core.is_as_read(piece.extent, changes) {
+            if let Some(guard) = core.lock_briefly(piece.extent, Deadline::WARMTH).await
+                && core.is_as_read(piece.extent, changes)
+            {
                 core.promote(piece, copy, device, states, guard).await;
             }
             core.jobs.end();
@@ -269,8 +274,9 @@ impl<R: Runtime, D: Device> Core<R, D> {
             }
             cache.room()
         };
+        let whole = self.whole(piece.extent);
+        let buf = buf.filter(|_| !self.is_held_up(&whole));
         let Some(buf) = buf else { return Box::pin(self.read_copies(piece, into, Origin::Guest)).await };
-        let whole = Piece { extent: piece.extent, range: Bytes::ZERO..self.shape.extent_size };
         let changes = self.devices.changes();
         let entry = self.state.borrow().map.get(piece.extent);
         let read = match self.only_place(&whole, &entry) {
@@ -282,7 +288,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
                 }
                 read
             }
-            None => Box::pin(self.read_copies(&whole, &buf, Origin::Guest)).await,
+            // What the guest did not ask for may lie on a device that does not answer.
+            None => Box::pin(self.read_copies_by(&whole, &buf, (Origin::Guest, Deadline::Brief))).await,
         };
         // What came from a device that has been given up meanwhile may be what it held before it lost writes.
         if read.is_err() || self.devices.changes() != changes {
@@ -294,17 +301,33 @@ impl<R: Runtime, D: Device> Core<R, D> {
         Ok(())
     }
 
-    /// Reads a piece from whichever copies hold its current bytes, from all of them at the same time. The caller holds the extent's lock.
+    fn whole(&self, extent: ExtentId) -> Piece {
+        Piece { extent, range: Bytes::ZERO..self.shape.extent_size }
+    }
+
+    /// Reads a piece from whichever copies hold its current bytes, from all of them at the same time. The caller holds the extent's lock. In the
+    /// background the wait for dirty copies is brief: guests may wait for the lock.
     pub async fn read_copies(self: &Rc<Self>, piece: &Piece, into: &Buf, origin: Origin) -> Result<()> {
+        let deadline = if origin == Origin::Guest { Deadline::Only } else { Deadline::Brief };
+        self.read_copies_by(piece, into, (origin, deadline)).await
+    }
+
+    /// As [`Core::read_copies`], with a deadline for dirty copies.
+    async fn read_copies_by(
+        self: &Rc<Self>,
+        piece: &Piece,
+        into: &Buf,
+        by: (Origin, Deadline),
+    ) -> Result<()> {
         let (.., end) = self.source_at(piece, piece.range.start, false);
         if end == piece.range.end {
-            return self.read_part(piece, into, false, origin).await;
+            return self.read_part(piece, into, false, by).await;
         }
         let parts = self.parts_of(piece);
         let reads = parts.iter().map(async |part| {
             let range = &part.piece.range;
             let into = into.slice(range.start - piece.range.start..range.end - piece.range.start);
-            self.read_part(&part.piece, &into, part.passes_clean, origin).await
+            self.read_part(&part.piece, &into, part.passes_clean, by).await
         });
         join_all(reads).await.into_iter().collect()
     }
@@ -340,7 +363,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         piece: &Piece,
         into: &Buf,
         passes_clean: bool,
-        origin: Origin,
+        (origin, deadline): (Origin, Deadline),
     ) -> Result<()> {
         let mut at = piece.range.start;
         while at < piece.range.end {
@@ -360,7 +383,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
                         true => match self
                             .check_extra_kept(&Piece { extent: piece.extent, range: at..end }, &extra)
                         {
-                            Ok(()) => self.read_slot(extra.slot, range, &part, origin).await,
+                            Ok(()) => self.read_slot_by(extra.slot, range, &part, (origin, deadline)).await,
                             Err(error) => Err(error),
                         },
                         false if self.answers_later(extra.slot, entry.home) => {
