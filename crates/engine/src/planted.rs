@@ -126,6 +126,14 @@ pub enum Bug {
     MetadataNamedEarly,
     /// A device that is back counts as current before it has been brought up to date.
     ReturnedTakenForCurrent,
+    /// After a crash, the first extent of a span that may differ is behind, and not the others.
+    FirstExtentBehind,
+    /// With two required copies, a checkpoint writes the first image of the map alone.
+    OneMapImage,
+    /// A guest hears of a write that one copy missed before the journal says that the copy is behind.
+    MissedWriteUnrecorded,
+    /// An opening says `Open` on the devices without having said `Opening` on all of them.
+    OpeningNotAnnounced,
 }
 
 #[cfg(feature = "planted")]
@@ -157,7 +165,7 @@ impl Bug {
 #[cfg(feature = "planted")]
 impl Bug {
     /// All others, which crashes and failing disks show.
-    pub const ALL: [Bug; 42] = [
+    pub const ALL: [Bug; 46] = [
         Bug::FlushSkipped,
         Bug::RecordBeforeData,
         Bug::JournalNotFlushed,
@@ -200,6 +208,10 @@ impl Bug {
         Bug::LostWritesRead,
         Bug::LateWriteForgotten,
         Bug::ShrinkingDropsDirty,
+        Bug::FirstExtentBehind,
+        Bug::OneMapImage,
+        Bug::MissedWriteUnrecorded,
+        Bug::OpeningNotAnnounced,
     ];
 }
 

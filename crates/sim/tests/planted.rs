@@ -17,6 +17,7 @@ mod adopted_two_ssds;
 #[path = "volume/ahead.rs"]
 #[allow(dead_code, reason = "of its tests these use one")]
 mod ahead;
+mod campaigns;
 mod chaos;
 #[path = "volume/device_campaign.rs"]
 #[allow(dead_code, reason = "of its campaigns these use one life")]
@@ -75,6 +76,24 @@ fn hunt(bug: Bug) -> (Campaign, Engine) {
         Bug::PaddingForgotten => {
             setup.workload.largest = KIB * 9;
             Engine { extent_size: KIB * 256, ..chaos }
+        }
+        Bug::FirstExtentBehind => {
+            setup.spans = vec![2, 8, 64];
+            Engine { copies: 2, ..chaos }
+        }
+        Bug::OneMapImage => {
+            let (shared, engine) = campaigns::in_turn("every_planted_bug_is_found", SEEDS);
+            campaign = Campaign { name: "planted", shortening: 0, ..shared };
+            Engine { checkpoints: true, ..engine }
+        }
+        Bug::MissedWriteUnrecorded => {
+            let (shared, engine) = campaigns::in_turn_of_two("every_planted_bug_is_found", SEEDS);
+            campaign = Campaign { name: "planted", shortening: 0, ..shared };
+            engine
+        }
+        Bug::OpeningNotAnnounced => {
+            campaign.states = States { killed: 0.4, go_on: 1.0, ..campaign.states };
+            Engine::wardrop()
         }
         Bug::SecondCopyNotWritten => {
             setup.workload.errors = Errors::Tolerated;
@@ -259,6 +278,8 @@ fn without_a_planted_bug_the_same_hunts_find_nothing() {
         Bug::LostWritesRead,
         Bug::LateWriteForgotten,
         Bug::ShrinkingDropsDirty,
+        Bug::FirstExtentBehind,
+        Bug::MissedWriteUnrecorded,
     ] {
         let (campaign, engine) = hunt(bug);
         let result = Campaign { seeds: 0..6, ..campaign }.run(&engine);

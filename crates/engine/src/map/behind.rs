@@ -15,6 +15,7 @@
 //! ```
 
 use super::ranges::Ranges;
+use crate::planted::{Bug, planted};
 use crate::shape::Shape;
 use braid_base::{Bytes, ExtentId, Nanos};
 use braid_format::SpanId;
@@ -191,7 +192,9 @@ impl Behind {
         self.behind -= usize::from(before.is_some_and(|s| s.difference == Difference::Behind));
         self.behind += usize::from(difference == Difference::Behind);
         if difference == Difference::Behind {
-            self.ranges.insert(self.shape.bytes_of_span(span));
+            let whole = self.shape.bytes_of_span(span);
+            let first = whole.start..(whole.start + self.shape.extent_size).min(whole.end);
+            self.ranges.insert(if planted(Bug::FirstExtentBehind) { first } else { whole });
         }
         if recorded != difference {
             self.wanted.push(span);
