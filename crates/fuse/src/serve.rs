@@ -130,8 +130,9 @@ impl<E: Export> Service<E> {
     }
 }
 
-/// How far into a page of memory bytes begin that lie at an offset of the volume: as far as there, so that what is aligned on a
-/// device is aligned in memory, too. The longest buffer has no room for that: it begins at the page.
+/// How far into a page of memory bytes begin that lie at an offset of the volume: as far as there, so that
+/// what is aligned on a device is aligned in memory, too. The longest buffer has no room for that: it begins
+/// at the page.
 pub(crate) fn lead_of(offset: Bytes, len: Bytes) -> Bytes {
     let lead = Bytes(offset.0 % Buf::ALIGNMENT.0);
     if lead + len <= Arena::LARGEST { lead } else { Bytes::ZERO }

@@ -4,8 +4,8 @@
 //! its connection's guarantee, else from the common half, and where both are used up it waits for its own connection.
 //! So a client that never reads its replies can hold the common half, but never what another one needs to go on.
 //!
-//! A request's bytes lie as far into a page of memory as into a page of the export. What is aligned on a device is aligned in
-//! memory then, wherever the request is cut, and direct I/O takes it from there.
+//! A request's bytes lie as far into a page of memory as into a page of the export. What is aligned on a
+//! device is aligned in memory then, wherever the request is cut, and direct I/O takes it from there.
 
 use braid_base::{Bytes, KIB};
 use braid_runtime::{Arena, Buf, Permit, Semaphore};
@@ -70,7 +70,8 @@ impl Share {
         self.guarantee
     }
 
-    /// A buffer for `len` bytes at `offset` of the export, with undefined content; `None` if there is none at this moment.
+    /// A buffer for `len` bytes at `offset` of the export, with undefined content; `None` if there is none at
+    /// this moment.
     pub fn try_alloc(&self, offset: Bytes, len: Bytes) -> Option<Held> {
         let lead = lead_of(offset);
         let permit = self.trypermit(lead + len)?;
@@ -78,14 +79,16 @@ impl Share {
         Some(Held { buf: after(lead, buf), permit })
     }
 
-    /// A buffer for at most `len` bytes at `offset` of the export, waiting for other requests of this connection where necessary.
+    /// A buffer for at most `len` bytes at `offset` of the export, waiting for other requests of this
+    /// connection where necessary.
     ///
     /// A task that waits here holds no other buffer.
     pub async fn alloc(&self, offset: Bytes, len: Bytes, fit: Fit) -> Held {
         if let Some(held) = self.try_alloc(offset, len) {
             return held;
         }
-        // A buffer that has to be exact is as long as the guarantee at most: then there may be no room before its bytes.
+        // A buffer that has to be exact is as long as the guarantee at most: then there may be no room before
+        // its bytes.
         let fits = fit == Fit::AtMost || lead_of(offset) + len <= self.guarantee;
         let lead = if fits { lead_of(offset) } else { Bytes::ZERO };
         let (all, permit) = match self.trypermit(lead + len) {
@@ -174,8 +177,8 @@ mod tests {
         assert_eq!(*got.borrow(), Some(KIB * 64));
     }
 
-    /// A buffer began at a page whatever the offset was. So an extent that begins within a request began anywhere in memory, and
-    /// direct I/O refused it: `qemu-io -c 'write 512 300032'` failed with EIO.
+    /// A buffer began at a page whatever the offset was. So an extent that begins within a request began
+    /// anywhere in memory, and direct I/O refused it: `qemu-io -c 'write 512 300032'` failed with EIO.
     #[test]
     fn bytes_lie_as_far_into_a_page_of_memory_as_of_the_export() {
         let memory = Memory::new(Arena::new(MIB * 2), MIB * 2, 2).unwrap();

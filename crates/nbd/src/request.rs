@@ -14,7 +14,8 @@ use std::rc::Rc;
 /// of 32 MiB does not need 32 MiB.
 pub const PIECE: Bytes = Bytes(256 * KIB.0);
 
-/// The longest piece at an offset: it ends where a page of the export does, so that memory is cut up no more than by aligned pieces.
+/// The longest piece at an offset: it ends where a page of the export does, so that memory is cut up no more
+/// than by aligned pieces.
 pub fn longest_piece(offset: Bytes) -> Bytes {
     PIECE - lead_of(offset)
 }

@@ -212,7 +212,8 @@ impl Buf {
     /// The address of an arena's buffer is a multiple of this; that of a slice may be any.
     pub const ALIGNMENT: Bytes = Bytes(PAGE as u64);
 
-    /// Whether the first byte's address is a multiple of `alignment`, a power of two of at most [`Buf::ALIGNMENT`].
+    /// Whether the first byte's address is a multiple of `alignment`, a power of two of at most
+    /// [`Buf::ALIGNMENT`].
     #[inline]
     pub fn is_aligned(&self, alignment: Bytes) -> bool {
         // An arena begins at a multiple of its largest buffer.

@@ -74,7 +74,8 @@ async fn reaches_the_last_byte<D: Device>(arena: &Arena, device: &D) {
     );
 }
 
-/// A buffer at an address that keeps the memory alignment can be used. Any other one is `InvalidInput`, or can be used.
+/// A buffer at an address that keeps the memory alignment can be used. Any other one is `InvalidInput`, or
+/// can be used.
 async fn refuses_addresses_or_uses_them<D: Device>(arena: &Arena, device: &D) {
     let Geometry { alignment, memory_alignment, .. } = device.geometry();
     assert!(memory_alignment <= Buf::ALIGNMENT, "buffers keep no alignment of {memory_alignment:?}");
@@ -101,7 +102,8 @@ async fn refuses_addresses_or_uses_them<D: Device>(arena: &Arena, device: &D) {
     }
 }
 
-/// Whether a device used a buffer so far into a page; it may refuse the buffer only if the address breaks its alignment.
+/// Whether a device used a buffer so far into a page; it may refuse the buffer only if the address breaks its
+/// alignment.
 fn is_used(result: io::Result<()>, lead: Bytes, memory_alignment: Bytes) -> bool {
     let kind = result.map_err(|error| error.kind());
     let may_refuse = !lead.is_aligned(memory_alignment);

@@ -17,14 +17,14 @@ pub struct Geometry {
     /// Offsets and lengths of reads and writes must be multiples of this power of two: 1 for memory, 512 or 4096 with
     /// direct I/O.
     pub alignment: Bytes,
-    /// The address in memory of a buffer of a read or write must be a multiple of this power of two: 1 for memory and models,
-    /// often 4 to 4096 with direct I/O. At most [`Buf::ALIGNMENT`].
+    /// The address in memory of a buffer of a read or write must be a multiple of this power of two: 1 for
+    /// memory and models, often 4 to 4096 with direct I/O. At most [`Buf::ALIGNMENT`].
     pub memory_alignment: Bytes,
 }
 
 impl Geometry {
-    /// Refuses a read or write that every device must refuse: see [`Geometry::check`]. Refuses a buffer at an address that
-    /// the device cannot use, too.
+    /// Refuses a read or write that every device must refuse: see [`Geometry::check`]. Refuses a buffer at an
+    /// address that the device cannot use, too.
     ///
     /// # Errors
     /// `InvalidInput`, naming the limit.
@@ -63,8 +63,9 @@ impl Geometry {
 
 /// A device: bytes from 0 to `geometry().size`.
 ///
-/// Offsets and lengths are multiples of the alignment and lie within the size; anything else is `InvalidInput`. A buffer
-/// whose address is not a multiple of the memory alignment is `InvalidInput`, too, or else the request works. Requests
+/// Offsets and lengths are multiples of the alignment and lie within the size; anything else is
+/// `InvalidInput`. A buffer whose address is not a multiple of the memory alignment is `InvalidInput`, too,
+/// or else the request works. Requests
 /// may run at the same time and complete in any order; overlapping ones that run at the same time leave either's bytes.
 /// A write is volatile until a flush that starts after it completed has itself completed.
 ///

@@ -29,8 +29,8 @@ use std::rc::Rc;
 /// What a disk is like.
 #[derive(Clone, Debug)]
 pub struct DiskOptions {
-    /// Size, class and alignment, of addresses in memory, too: it refuses what breaks that. The size may be far beyond memory: only
-    /// what is written takes room.
+    /// Size, class and alignment, of addresses in memory, too: it refuses what breaks that. The size may be
+    /// far beyond memory: only what is written takes room.
     pub geometry: Geometry,
     /// How long an operation takes. One in sixteen takes up to ten times as long.
     pub latency: Range<Nanos>,

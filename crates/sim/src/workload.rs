@@ -18,8 +18,8 @@ pub struct Workload {
     pub clients: u64,
     /// Requests of all clients together.
     pub requests: u64,
-    /// The largest request. At most [`Arena::LARGEST`]. Its bytes lie anywhere in memory, half the time as far into a page as on
-    /// the volume.
+    /// The largest request. At most [`Arena::LARGEST`]. Its bytes lie anywhere in memory, half the time as
+    /// far into a page as on the volume.
     pub largest: Bytes,
     /// The longest pause between two requests of a client; most are far shorter.
     pub pause: Nanos,
@@ -98,7 +98,8 @@ impl Workload {
         (self.largest + Buf::ALIGNMENT).min(Arena::LARGEST)
     }
 
-    /// Runs all clients to their end, or to the first failure. Buffers come from `arena`, one for each client.
+    /// Runs all clients to their end, or to the first failure. Buffers come from `arena`, one for each
+    /// client.
     ///
     /// # Errors
     /// The first wrong byte, or the first error where these are forbidden, as a sentence.
@@ -231,7 +232,8 @@ impl<E: Export> Client<E> {
         }
     }
 
-    /// Where in memory a request's bytes lie: as far into a page as on the volume, as frontends have it, or anywhere.
+    /// Where in memory a request's bytes lie: as far into a page as on the volume, as frontends have it, or
+    /// anywhere.
     fn place(&self, offset: Bytes, len: Bytes) -> Buf {
         let mut rng = self.places.borrow_mut();
         let any = Bytes(rng.below(Buf::ALIGNMENT.0));

@@ -26,8 +26,9 @@ pub enum Flush {
 /// would hide it. Opening the device anew starts afresh.
 ///
 /// A file that has become shorter has lost bytes, and a write could extend it again with a hole in their place. So its
-/// length is looked at before each write and after each flush, at 0.1 to 0.5 µs each (by a worker of the kernel, if its file system may
-/// wait for others), and once it was too short, every write and flush fails. A write that was under way while the file was truncated may still extend it: the next flush notices,
+/// length is looked at before each write and after each flush, at 0.1 to 0.5 µs each (by a worker of the
+/// kernel, if its file system may wait for others), and once it was too short, every write and flush fails. A
+/// write that was under way while the file was truncated may still extend it: the next flush notices,
 /// unless that write ended where the file did.
 pub struct FileDevice {
     file: RingFile,

@@ -87,9 +87,9 @@ pub(crate) fn open(path: &Path, access: Access, permission: Permission) -> io::R
     Ok(Opened { file, size, length, may_block, alignment, memory_alignment, beneath })
 }
 
-/// Whether the file system of a file may wait for a server or another process (FUSE, NFS, CIFS, 9p), and the thread with it: all but
-/// those that are known to wait for nothing but disks. A wrong yes costs some microseconds for each request, a wrong no the whole
-/// daemon if the other side hangs.
+/// Whether the file system of a file may wait for a server or another process (FUSE, NFS, CIFS, 9p), and the
+/// thread with it: all but those that are known to wait for nothing but disks. A wrong yes costs some
+/// microseconds for each request, a wrong no the whole daemon if the other side hangs.
 fn may_block(file: &File) -> bool {
     let found = rustix::fs::fstatfs(file).map(|found| found.f_type as u64 & u64::from(u32::MAX));
     found.map_or(true, |magic| !WAIT_FOR_DISKS_ALONE.contains(&magic))

@@ -1,9 +1,9 @@
 //! An open file as the ring sees it: registered where possible, with one method for each operation.
 //!
-//! The kernel carries out an operation on the thread that submits it, as far as nothing makes it wait. Some file systems wait all the
-//! same: FUSE for room in its queue, NFS for its server. Operations on their files go to workers of the kernel from the start. So a server
-//! that hangs holds up its own requests, and not the daemon. Each such file has [`AT_ONCE`] workers of its own: one that hangs keeps none
-//! from other files.
+//! The kernel carries out an operation on the thread that submits it, as far as nothing makes it wait. Some
+//! file systems wait all the same: FUSE for room in its queue, NFS for its server. Operations on their files
+//! go to workers of the kernel from the start. So a server that hangs holds up its own requests, and not the
+//! daemon. Each such file has [`AT_ONCE`] workers of its own: one that hangs keeps none from other files.
 #![allow(unsafe_code)]
 
 use crate::Ring;
@@ -22,7 +22,8 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll};
 
-/// Operations that workers carry out at the same time, for one file. More wait here, where deadlines see them.
+/// Operations that workers carry out at the same time, for one file. More wait here, where deadlines see
+/// them.
 pub(crate) const AT_ONCE: u32 = 32;
 
 /// A file that operations of one ring work on.
@@ -169,8 +170,8 @@ impl Drop for RingFile {
             None => reactor.submit_queued(),
         }
         let Some(file) = self.file.take() else { return };
-        // By hand: older kernels close a registered file a little later than they were told. Nobody can hear of a failure, and closing
-        // unlocks, too.
+        // By hand: older kernels close a registered file a little later than they were told. Nobody can hear
+        // of a failure, and closing unlocks, too.
         let close = move || {
             let _ = flock(&file, FlockOperation::Unlock);
         };

@@ -1,4 +1,5 @@
-//! A device file on a file system that waits for a server, which hangs: what the other device has is served, and the daemon answers.
+//! A device file on a file system that waits for a server, which hangs: what the other device has is served,
+//! and the daemon answers.
 
 use crate::machine::{Machine, have, have_block_devices, qemu_io_ok, run, skip};
 use rustix::process::{Pid, Signal, kill_process};
@@ -74,8 +75,8 @@ fn read_many(uri: &str, first: u64) -> Child {
     start(command.args(["-c", "aio_flush"]))
 }
 
-/// The thread of the daemon slept in the kernel as soon as a dozen requests were under way: `status` and `stop` timed out, all guests of all devices
-/// waited, and no deadline passed.
+/// The thread of the daemon slept in the kernel as soon as a dozen requests were under way: `status` and
+/// `stop` timed out, all guests of all devices waited, and no deadline passed.
 #[test]
 fn a_file_whose_server_hangs_stops_neither_the_daemon_nor_what_lies_elsewhere() {
     if !have_block_devices() || !have(&["qemu-io", "nbdkit", "nbdfuse"]) {

@@ -34,7 +34,8 @@ const POLICIES: [&[&str]; 7] = [
     &["--copies", "2", "--policy", "pass,order=epoch"],
 ];
 
-/// Volumes of each policy, with their devices in a directory: all requests succeed, and no device counts an error.
+/// Volumes of each policy, with their devices in a directory: all requests succeed, and no device counts an
+/// error.
 fn serve_shapes(machine: &Machine, directory: &str) {
     let path = |name: &str| if directory == "." { name.to_owned() } else { format!("{directory}/{name}") };
     let (ssd, hdd) = (path("ssd"), path("hdd"));
@@ -66,8 +67,8 @@ fn remove(machine: &Machine, devices: &[&str]) {
     devices.iter().for_each(|device| std::fs::remove_file(machine.path(device)).unwrap());
 }
 
-/// A guest's buffer began at a page whatever the offset was, and direct I/O refused what began within the request: EIO on healthy
-/// devices, and a mirror became degraded.
+/// A guest's buffer began at a page whatever the offset was, and direct I/O refused what began within the
+/// request: EIO on healthy devices, and a mirror became degraded.
 #[test]
 fn requests_of_any_shape_succeed_on_the_file_system_of_the_machine() {
     if have(&["qemu-io"]) {

@@ -58,7 +58,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
     }
 
     /// Makes clean extra copies of the blocks of a piece that was just read, when the states of devices had changed so often before. The
-    /// guard is the extent's, exclusive: guests wait for it, and no longer than the briefest deadline. A device that holds up others gets nothing.
+    /// guard is the extent's, exclusive: guests wait for it, and no longer than the briefest deadline. A
+    /// device that holds up others gets nothing.
     pub async fn promote(&self, piece: Piece, bytes: Buf, device: DeviceId, states: u64, guard: LockGuard) {
         let changes = self.policy.changes();
         if self.journal.commits.have_failed() || self.member(device).holds_up() {
@@ -116,8 +117,9 @@ impl<R: Runtime, D: Device> Core<R, D> {
         Ok(updated)
     }
 
-    /// Writes a piece to extra copies alone, which are dirty then. False if there is no room for them, one may be lost, a clean or new one fails, or its
-    /// device holds up guests: the caller must write it to the home.
+    /// Writes a piece to extra copies alone, which are dirty then. False if there is no room for them, one
+    /// may be lost, a clean or new one fails, or its device holds up guests: the caller must write it to the
+    /// home.
     pub async fn write_extra(self: &Rc<Self>, piece: &Piece, from: &Buf, device: DeviceId) -> Result<bool> {
         if !self.member(device).is_filled() || self.member(device).holds_up() {
             return Ok(false);

@@ -90,7 +90,8 @@ impl<D: Device> Member<D> {
         self.entry.slots_offset + extent_size * u64::from(index)
     }
 
-    /// Whether the device can read into a buffer, or write from it, where it lies in memory. Another one takes its bytes if not.
+    /// Whether the device can read into a buffer, or write from it, where it lies in memory. Another one
+    /// takes its bytes if not.
     #[inline]
     pub fn can_use(&self, buf: &Buf) -> bool {
         buf.is_aligned(self.memory_alignment.get())
@@ -205,7 +206,8 @@ impl<D: Device> Member<D> {
         self.is_late() || self.requests.is_stuck()
     }
 
-    /// Whether it is late or slow: guests must not wait for it if another device has what they ask for, or nothing needs what it is asked for.
+    /// Whether it is late or slow: guests must not wait for it if another device has what they ask for, or
+    /// nothing needs what it is asked for.
     #[inline]
     pub fn holds_up(&self) -> bool {
         self.is_late() || self.is_slow()

@@ -23,7 +23,8 @@ use std::task::{Context, Poll, Waker};
 pub(crate) enum Deadline {
     /// After 5 s: another copy that is current has the bytes, too.
     Copied,
-    /// After 5 s, whether other devices answer or not: nothing depends on it, and guests may wait for the task that asks.
+    /// After 5 s, whether other devices answer or not: nothing depends on it, and guests may wait for the
+    /// task that asks.
     Brief,
     /// After 60 s: nothing else has them.
     #[default]
@@ -35,7 +36,8 @@ impl Deadline {
     pub const LONGEST: Nanos = Nanos::from_secs(60);
     /// The briefest one.
     pub const BRIEFEST: Nanos = Nanos::from_secs(5);
-    /// For a lock that an extra copy needs: with the deadline of its write, guests wait about as long as for a device.
+    /// For a lock that an extra copy needs: with the deadline of its write, guests wait about as long as for
+    /// a device.
     pub const WARMTH: Nanos = Nanos::from_secs(1);
 
     /// Seconds, and up to one more.
@@ -320,8 +322,8 @@ impl Requests {
         waiting(&self.orders.borrow()).any(is_overdue)
     }
 
-    /// Ends the wait for requests whose deadline has passed, and for a device that is silent. Writes that something depends on have the longest
-    /// deadline if the other copies' devices do not answer either.
+    /// Ends the wait for requests whose deadline has passed, and for a device that is silent. Writes that
+    /// something depends on have the longest deadline if the other copies' devices do not answer either.
     pub fn expire(&self, others_answer: bool) {
         for order in waiting(&self.orders.borrow()) {
             let deadline = order.deadline.get();

@@ -101,8 +101,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         (runs, rooms)
     }
 
-    /// Writes a run: its part of a piece's bytes. After an error the device may still write them; what comes to these block slots then it
-    /// writes later: it gets nothing else before it has answered.
+    /// Writes a run: its part of a piece's bytes. After an error the device may still write them; what comes
+    /// to these block slots then it writes later: it gets nothing else before it has answered.
     pub(super) async fn write_run(
         &self,
         run: &Run,

@@ -167,8 +167,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         Ok(())
     }
 
-    /// Reads a block of a device to its place in a buffer. If the device cannot use the place, the block comes by way of the buffer's first
-    /// bytes, which are zero then.
+    /// Reads a block of a device to its place in a buffer. If the device cannot use the place, the block
+    /// comes by way of the buffer's first bytes, which are zero then.
     async fn read_edge(
         &self,
         member: &Member<D>,

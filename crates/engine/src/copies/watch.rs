@@ -277,8 +277,9 @@ impl<R: Runtime, D: Device> Core<R, D> {
         within(&self.rt, limit, work).await
     }
 
-    /// The lock of an extent, alone, for a task that no guest waits for; none if others keep it for so long. Guests that come wait behind a task that waits for it,
-    /// and what they ask for may lie on a device that is well.
+    /// The lock of an extent, alone, for a task that no guest waits for; none if others keep it for so long.
+    /// Guests that come wait behind a task that waits for it, and what they ask for may lie on a device that
+    /// is well.
     pub async fn lock_briefly(&self, extent: ExtentId, limit: Nanos) -> Option<LockGuard> {
         let lock = Self::lock_number(extent);
         match self.locks.try_lock(lock, Mode::Exclusive) {

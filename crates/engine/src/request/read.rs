@@ -305,8 +305,9 @@ impl<R: Runtime, D: Device> Core<R, D> {
         Piece { extent, range: Bytes::ZERO..self.shape.extent_size }
     }
 
-    /// Reads a piece from whichever copies hold its current bytes, from all of them at the same time. The caller holds the extent's lock. In the
-    /// background the wait for dirty copies is brief: guests may wait for the lock.
+    /// Reads a piece from whichever copies hold its current bytes, from all of them at the same time. The
+    /// caller holds the extent's lock. In the background the wait for dirty copies is brief: guests may wait
+    /// for the lock.
     pub async fn read_copies(self: &Rc<Self>, piece: &Piece, into: &Buf, origin: Origin) -> Result<()> {
         let deadline = if origin == Origin::Guest { Deadline::Only } else { Deadline::Brief };
         self.read_copies_by(piece, into, (origin, deadline)).await

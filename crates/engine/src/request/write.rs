@@ -218,7 +218,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         edges & !entry.valid == 0 && second && is_aligned(entry.home)
     }
 
-    /// Whether a write goes from where its bytes lie to one place of one device, and to no other copy, and no epoch has to have it.
+    /// Whether a write goes from where its bytes lie to one place of one device, and to no other copy, and no
+    /// epoch has to have it.
     #[inline]
     fn is_plain(&self, piece: &Piece, from: &Buf, entry: &Entry) -> bool {
         let only = entry.second == SlotNumber::NONE && !self.state.borrow().map.has_extras(piece.extent);

@@ -1,4 +1,5 @@
-//! Requests at any byte, of any length, with their bytes anywhere in memory, on devices that want aligned requests and buffers.
+//! Requests at any byte, of any length, with their bytes anywhere in memory, on devices that want aligned
+//! requests and buffers.
 
 use crate::adopted;
 use crate::rig::{open, options};
@@ -88,9 +89,9 @@ async fn any_shape<D: Device>(volume: &Volume<World, D>, world: &World, lead: Le
     volume.audit().await.unwrap_or_else(|error| panic!("{what}: {error}"));
 }
 
-/// A guest's buffer began at a page, whatever the offset was. A piece that begins at an extent was aligned on the device, and began
-/// anywhere in memory: direct I/O refused it. All guests with sectors of 512 B met that where files want pages (btrfs, tmpfs), and
-/// with it EIO; a mirror became degraded.
+/// A guest's buffer began at a page, whatever the offset was. A piece that begins at an extent was aligned on
+/// the device, and began anywhere in memory: direct I/O refused it. All guests with sectors of 512 B met that
+/// where files want pages (btrfs, tmpfs), and with it EIO; a mirror became degraded.
 #[test]
 fn requests_of_any_shape_reach_devices_that_want_aligned_memory() {
     let policies = [

@@ -1,5 +1,5 @@
-//! An SSD that stops answering before a disk that is well: what lies on the disk is read all the same, though the SSD has dirty blocks, and so
-//! cannot be given up.
+//! An SSD that stops answering before a disk that is well: what lies on the disk is read all the same, though
+//! the SSD has dirty blocks, and so cannot be given up.
 
 use crate::deadlines::{hang, recover, timed};
 use crate::rig::cached::{HDD, SSD, bench, caching};
@@ -18,7 +18,8 @@ const BLOCK: Bytes = Bytes(4 << 10);
 /// A deadline, and a tick of the watchdog before and after that.
 const LONGEST: Nanos = Nanos::from_secs(8);
 
-/// Every read makes an extra copy. Writes to the first eighth of each extent are dirty, others go to the disk. Plans promote and write back.
+/// Every read makes an extra copy. Writes to the first eighth of each extent are dirty, others go to the
+/// disk. Plans promote and write back.
 struct Warm {
     rng: Rng,
     plans: bool,
@@ -87,8 +88,9 @@ async fn half_dirty(bench: &Bench, plans: bool, cache_extents: usize) -> Rig {
     volume
 }
 
-/// A read of an untouched block began to make an extra copy of it on an SSD that had stopped answering, with the lock of its extent. Other reads of
-/// the extent, which lies on a disk that was well, waited for a minute, and then, as the next copy was begun, for another one.
+/// A read of an untouched block began to make an extra copy of it on an SSD that had stopped answering, with
+/// the lock of its extent. Other reads of the extent, which lies on a disk that was well, waited for a
+/// minute, and then, as the next copy was begun, for another one.
 #[test]
 fn an_extra_copy_on_a_stalled_ssd_keeps_no_guest_from_the_disk() {
     let bench = bench(1, MIB * 16, MIB * 16);
@@ -116,11 +118,13 @@ fn an_extra_copy_on_a_stalled_ssd_keeps_no_guest_from_the_disk() {
     });
 }
 
-/// Guests that read what lies on the disk, here and there, while the SSD stalls for some seconds now and then.
+/// Guests that read what lies on the disk, here and there, while the SSD stalls for some seconds now and
+/// then.
 async fn read_on(world: World, volume: Rig, seed: u64, longest: Rc<Cell<Nanos>>, ended: Rc<Cell<u32>>) {
     let (mut rng, arena) = (Rng::new(seed), Arena::new(MIB));
     for _ in 0..400 {
-        // A write may have to wait for the journal, which lies on the SSD, with its extent: those that are written are not read.
+        // A write may have to wait for the journal, which lies on the SSD, with its extent: those that are
+        // written are not read.
         let write = rng.chance(0.1);
         let extents = if write { 24..SIZE / EXTENT } else { 0..24 };
         let at = EXTENT * rng.between(extents.start, extents.end) + BLOCK * rng.between(8, EXTENT / BLOCK);
@@ -143,7 +147,8 @@ async fn read_on(world: World, volume: Rig, seed: u64, longest: Rc<Cell<Nanos>>,
     ended.set(ended.get() + 1);
 }
 
-/// Stalls of up to a minute, with a cache, plans that make it warmer and write back, and the memory cache, which reads whole extents.
+/// Stalls of up to a minute, with a cache, plans that make it warmer and write back, and the memory cache,
+/// which reads whole extents.
 #[test]
 fn reads_of_a_healthy_disk_wait_no_longer_than_deadlines_though_the_ssd_stalls() {
     for seed in 0..24 {
@@ -165,7 +170,8 @@ fn reads_of_a_healthy_disk_wait_no_longer_than_deadlines_though_the_ssd_stalls()
                 world.sleep(Nanos::from_millis(rng.below(stall))).await;
                 recover(&ssd);
             }
-            // At most behind a task that has the extent's lock and one that waits for it, each with a deadline.
+            // At most behind a task that has the extent's lock and one that waits for it, each with a
+            // deadline.
             assert!(longest.get() < LONGEST * 2, "seed {seed}: {}", longest.get());
             world.sleep(Nanos::from_secs(10)).await;
             for at in 0..4 {
