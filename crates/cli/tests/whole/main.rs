@@ -9,7 +9,6 @@ mod admin;
 mod adopt;
 mod adopt_another;
 mod advice;
-mod adopt_another;
 mod attach;
 mod claims;
 mod devices;
