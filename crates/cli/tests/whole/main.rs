@@ -20,6 +20,7 @@ mod json;
 mod kill;
 mod lab;
 mod lifecycle;
+mod lying;
 mod machine;
 mod models;
 mod outdated;

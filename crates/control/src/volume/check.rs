@@ -7,6 +7,7 @@ use crate::volume::lock::VolumeLock;
 use crate::volume::members::{
     adopted_disk, handles, names, open_members_to_read, open_members_to_repair, open_options, with_paths,
 };
+use crate::volume::noted::{note, noted, with_notes};
 use crate::volume::outdated::note_outdated;
 use crate::volume::state_dir::{StateDir, VolumeName};
 use braid_base::{Bytes, DeviceId, ExtentId};
@@ -117,7 +118,10 @@ impl CheckReport {
             degraded: found
                 .not_current
                 .iter()
-                .map(|(device, state)| format!("{device} is {state}"))
+                .map(|(device, state)| match found.cut.iter().find(|(cut, _)| cut == device) {
+                    Some((_, what)) => what.clone(),
+                    None => format!("{device} is {state}"),
+                })
                 .collect(),
             lost: ranges(&found.lost, found.extent_size),
             only_on_missing,
@@ -144,7 +148,8 @@ pub fn check(state: &StateDir, name: &VolumeName) -> Result<CheckReport> {
     let _lock = VolumeLock::share(state, name)?;
     on_ring(async |ring| {
         let members = open_members_to_read(ring, &record).await?;
-        let found = braid_engine::check(ring, handles(&members), &names(&members), adopted_disk(&members))
+        let (names, adopted, noted) = (names(&members), adopted_disk(&members), noted(state, &record));
+        let found = braid_engine::check_noted(ring, handles(&members), &names, adopted, Some(noted))
             .await
             .map_err(|error| with_paths(error, &members))?;
         Ok(CheckReport::new(name.as_str(), found, &record.outdated()))
@@ -157,20 +162,25 @@ pub fn repair(state: &StateDir, name: &VolumeName, distrust: &[DeviceId]) -> Res
     let record = state.load(name)?;
     let lock = VolumeLock::take(state, name, "repaired")?;
     // Opening writes the superblocks; closing writes the map.
-    let lost = on_ring(async |ring| {
+    let (lost, warnings) = on_ring(async |ring| {
         let members = open_members_to_repair(ring, &record, distrust).await?;
         let options =
             OpenOptions { repair: true, distrust: distrust.to_vec(), ..open_options(&record, &members) };
+        let options = with_notes(options, state, &record);
         let (volume, recovery) = Volume::open(ring.clone(), handles(&members), options)
             .await
             .map_err(|error| with_paths(error, &members))?;
         let closed = volume.close().await;
         note_outdated(state, name, &volume.outdated_devices())?;
         closed?;
+        note(state, name, &record.uuid, volume.noted())?;
         let lost = ranges(&recovery.lost, volume.status().shape.extent_size);
         let older = recovery.older.iter().map(LostRange::of);
-        Ok(lost.into_iter().chain(older).collect::<Vec<_>>())
+        Ok((lost.into_iter().chain(older).collect::<Vec<_>>(), recovery.warnings))
     })?;
     drop(lock);
-    Ok(CheckReport { repaired: true, lost, ..check(state, name)? })
+    let found = check(state, name)?;
+    // The repair has written the last superblock copy anew: nothing else tells of this from now on.
+    let fatal = [warnings, found.fatal.clone()].concat();
+    Ok(CheckReport { repaired: true, clean: found.clean && fatal.is_empty(), lost, fatal, ..found })
 }

@@ -6,6 +6,7 @@ use crate::device::spec::DeviceSpec;
 use crate::serve::ring::on_ring;
 use crate::volume::lock::VolumeLock;
 use crate::volume::members::{handles, open_members, open_options, with_paths};
+use crate::volume::noted::with_notes;
 use crate::volume::outdated::note_outdated;
 use crate::volume::state_dir::{StateDir, VolumeName};
 use crate::{Error, ErrorKind, Result};
@@ -52,10 +53,10 @@ pub fn set_policy(state: &StateDir, name: &VolumeName, text: &str) -> Result<Pol
             let _lock = VolumeLock::take(state, name, "changed")?;
             let policy = on_ring(async |ring| {
                 let members = open_members(ring, &record).await?;
-                let (volume, _) =
-                    Volume::open(ring.clone(), handles(&members), open_options(&record, &members))
-                        .await
-                        .map_err(|error| with_paths(error, &members))?;
+                let options = with_notes(open_options(&record, &members), state, &record);
+                let (volume, _) = Volume::open(ring.clone(), handles(&members), options)
+                    .await
+                    .map_err(|error| with_paths(error, &members))?;
                 let changed = volume.set_policy(text).await.map_err(refused);
                 let policy = volume.policy();
                 let closed = volume.close().await;
