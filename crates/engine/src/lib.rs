@@ -51,7 +51,7 @@ pub use journal::Recovery;
 pub use latency::Latency;
 pub use life::{Addition, DrainStatus};
 pub use moves::MovesStatus;
-pub use open::{AdoptedDisk, OpenOptions, identify};
+pub use open::{AdoptedDisk, OpenOptions, Sighting, Standing, Survey, identify};
 #[cfg(feature = "planted")]
 pub use planted::{Bug, plant};
 pub use replace::{Replacement, replace};

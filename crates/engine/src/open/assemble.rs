@@ -128,20 +128,7 @@ pub(crate) async fn assemble<R: Runtime, D: Device>(
     let mut trusted: Vec<&Header> = found.iter().map(|c| &c.header).collect();
     trusted.retain(|header| !distrusted.contains(&header.this_device));
     trusted.sort_by_key(|header| Reverse((header.epoch, header.sequence)));
-    let Some(&newest) = trusted.first() else {
-        return refuse(ErrorKind::Invalid, "no device was given: name the devices of the volume".to_owned());
-    };
-    let mut superblock = with_newest_table(&found, newest, distrusted);
-    if superblock.is_err()
-        && let Some(header) = closed_before(newest, trusted.iter().copied())
-    {
-        superblock = with_newest_table(&found, header, distrusted);
-    }
-    if let Ok(newest) = &superblock
-        && let Some(header) = gone_on(newest, trusted.iter().copied())
-    {
-        superblock = with_newest_table(&found, header, distrusted);
-    }
+    let mut superblock = newest_of(&found, &trusted, distrusted)?;
     let mut given_up = distrusted.to_vec();
     if lacking == Lacking::Recovered {
         // What counts is what the disk knows that keeps epochs, not what others say of it, and even less what these cannot say any more.
@@ -238,6 +225,33 @@ pub(crate) async fn assemble<R: Runtime, D: Device>(
         }
     }
     finish(superblock, (places, highest), &states, (anew, cut), lacking)
+}
+
+/// The newest superblock among `trusted`, which begin with the newest one, with its table of devices; the
+/// inner error says why there is no table.
+///
+/// # Errors
+/// `Invalid` if none is trusted.
+pub(super) fn newest_of<D: Device>(
+    found: &[Candidate<'_, D>],
+    trusted: &[&Header],
+    distrusted: &[DeviceId],
+) -> Result<Result<Superblock>> {
+    let Some(&newest) = trusted.first() else {
+        return refuse(ErrorKind::Invalid, "no device was given: name the devices of the volume".to_owned());
+    };
+    let mut superblock = with_newest_table(found, newest, distrusted);
+    if superblock.is_err()
+        && let Some(header) = closed_before(newest, trusted.iter().copied())
+    {
+        superblock = with_newest_table(found, header, distrusted);
+    }
+    if let Ok(newest) = &superblock
+        && let Some(header) = gone_on(newest, trusted.iter().copied())
+    {
+        superblock = with_newest_table(found, header, distrusted);
+    }
+    Ok(superblock)
 }
 
 /// What the disk that keeps epochs says, and all other devices: a recovery gives these up.

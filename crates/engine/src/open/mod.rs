@@ -6,6 +6,7 @@
 //! apart.rs       whether a device was used without the others      volume.rs    all steps of an opening
 //! candidate.rs   what a device that was given says             outdated.rs  whether all that is there is known to be older
 //! cut.rs         devices whose end is gone
+//! survey.rs      which devices there should be, for a search
 //! ```
 
 mod apart;
@@ -17,6 +18,7 @@ mod enter;
 mod judge;
 mod outdated;
 mod superblock;
+mod survey;
 mod volume;
 
 pub use assemble::AdoptedDisk;
@@ -29,4 +31,5 @@ pub(crate) use judge::{NEVER, judge};
 pub(crate) use outdated::{newer_elsewhere, refuse_outdated};
 pub use superblock::identify;
 pub(crate) use superblock::{Table, Written, ask_superblock, write_new, write_superblocks};
+pub use survey::{Sighting, Standing, Survey};
 pub use volume::OpenOptions;

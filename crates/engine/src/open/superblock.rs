@@ -31,7 +31,7 @@ impl Found {
 }
 
 /// Reads the superblock of a device. An error says whether it is foreign, damaged or from a newer version.
-async fn read_superblock<D: Device>(device: &D, name: &str) -> Result<Found> {
+pub(super) async fn read_superblock<D: Device>(device: &D, name: &str) -> Result<Found> {
     let size = device.geometry().size;
     if size < SMALLEST_DEVICE {
         let problem =
