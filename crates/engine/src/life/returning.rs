@@ -35,6 +35,21 @@ impl<R: Runtime, D: Device> Volume<R, D> {
     /// `Invalid` for a device that is none of the volume's, is in use, has shrunk or still owes answers; `Degraded` if it was used apart
     /// from the others; `Unsupported` with one copy of everything, and while epochs are kept; errors of devices. Then nothing has changed.
     pub async fn return_device(&self, device: D, name: &str) -> Result<DeviceId> {
+        self.return_device_noted(device, name, |_| Ok(())).await
+    }
+
+    /// As [`Volume::return_device`]. `record` is called once nothing refuses the device any more, and before
+    /// it is written: the caller notes where it is. If that
+    /// fails, the device is not used.
+    ///
+    /// # Errors
+    /// As [`Volume::return_device`], and those of `record`.
+    pub async fn return_device_noted(
+        &self,
+        device: D,
+        name: &str,
+        record: impl FnOnce(DeviceId) -> Result<()>,
+    ) -> Result<DeviceId> {
         let core = &self.core;
         let _alone = core.devices.life.acquire(1).await;
         core.refuse_closing()?;
@@ -72,7 +87,8 @@ impl<R: Runtime, D: Device> Volume<R, D> {
         }
         core.refuse_return(&candidate.header, name)?;
         member.renew(device, lacks_all);
-        if let Err(error) = core.void_returned(id).await {
+        let readied = core.void_returned(id).await.and_then(|()| record(id));
+        if let Err(error) = readied {
             // A device that owes an answer stays in its place, failed: it may be used again once it has answered.
             if member.requests.is_idle() {
                 member.release();
