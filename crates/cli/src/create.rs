@@ -16,7 +16,7 @@ Examples:
   braid create trial --ssd fast.img,size=2GiB,model=x25-m --hdd slow.img,size=8GiB,model=mba3073
 
 JSON: name, uuid, size_bytes, extent_bytes, policy, durability (power_cut or daemon_crash: what a
-flush survives), over_committed_bytes, devices (path, class, model, size_bytes, made, removed, adopted, outdated).")]
+flush survives), over_committed_bytes, devices (path, class, model, size_bytes, made, removed, adopted, outdated, missing).")]
 pub struct Arguments {
     /// The volume's name: letters, digits, '-', '_' and '.'
     name: VolumeName,

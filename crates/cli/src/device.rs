@@ -40,7 +40,7 @@ Examples:
   braid device add vault --hdd /dev/sdd
   braid device add vault --ssd fast2.img,size=8GiB
 
-JSON: name, device, devices (path, class, model, size_bytes, made, removed, adopted, outdated).")]
+JSON: name, device, devices (path, class, model, size_bytes, made, removed, adopted, outdated, missing).")]
 struct AddArguments {
     /// The volume
     name: VolumeName,
@@ -115,14 +115,14 @@ Examples:
   braid device return vault d1
   braid device return vault d1 /dev/sde
 
-JSON: name, device, devices (path, class, model, size_bytes, made, removed, adopted, outdated).")]
+JSON: name, device, devices (path, class, model, size_bytes, made, removed, adopted, outdated, missing).")]
 struct ReturnArguments {
     /// The volume
     name: VolumeName,
     /// Which device, by its place: d1
     #[arg(value_parser = device_id)]
     device: DeviceId,
-    /// Where it is now [default: where it was]
+    /// Where it is now [default: wherever it is found]
     path: Option<PathBuf>,
 }
 
@@ -138,7 +138,7 @@ Examples:
   braid device replace vault d0 /dev/nvme1n1
   braid device replace vault d1 new.img,size=8GiB
 
-JSON: name, device, new_device, replaced_path, devices (path, class, model, size_bytes, made, removed, adopted, outdated).")]
+JSON: name, device, new_device, replaced_path, devices (path, class, model, size_bytes, made, removed, adopted, outdated, missing).")]
 struct ReplaceArguments {
     /// The volume
     name: VolumeName,

@@ -2,23 +2,27 @@
 
 use crate::check::describe;
 use crate::output::{Output, print, quoted};
-use braid_base::Bytes;
-use braid_control::{Result, StateDir, VolumeName, VolumeRecord};
+use crate::serve::device_id;
+use braid_base::{Bytes, DeviceId};
+use braid_control::{DeviceRecord, Import, Result, StateDir, VolumeName, VolumeRecord};
 use clap::Args;
 use std::path::PathBuf;
 
 /// Find a volume on its devices, and note its name and their paths here
 ///
-/// For devices that came from another machine or have other paths now. Nothing on them changes.
-#[derive(Args)]
+/// For devices that came from another machine, or are in another directory now, and without the state
+/// directory. Nothing on them changes. A volume that is
+/// known here finds its devices by itself, whatever their names are; with --as it gets another name.
+#[derive(Args, Clone)]
 #[command(after_help = "\
-Example:
+Examples:
   braid import /dev/sdb /dev/sdc /dev/nvme1n1
+  braid import /dev/sdb --without d0
 
-JSON: name, uuid, size_bytes, policy, devices (path, class, model, size_bytes, made, removed, adopted, outdated), check (as of
+JSON: name, uuid, size_bytes, policy, devices (path, class, model, size_bytes, made, removed, adopted, outdated, missing), check (as of
 braid check).")]
 pub struct Arguments {
-    /// All devices of the volume, in any order
+    /// All devices of the volume, in any order, but for those that are lost
     #[arg(required = true, value_name = "PATH")]
     paths: Vec<PathBuf>,
     /// Note it by another name than its own
@@ -27,6 +31,10 @@ pub struct Arguments {
     /// The file of a model that its devices emulate, if this machine does not keep it. Repeat it for each
     #[arg(long = "model", value_name = "FILE.toml")]
     models: Vec<PathBuf>,
+    /// Note it without a device that is lost, by its place: d0. If that was in use last without the others,
+    /// these are older. Repeat it for each
+    #[arg(long, value_name = "DEVICE", value_parser = device_id)]
+    without: Vec<DeviceId>,
 }
 
 /// Forget a volume's name and paths; its devices stay as they are, and import finds it again
@@ -43,7 +51,8 @@ pub struct ForgetArguments {
 
 /// Runs the verb.
 pub fn run(state: &StateDir, arguments: &Arguments, output: Output) -> Result<u8> {
-    let report = braid_control::import(state, &arguments.paths, arguments.name.clone(), &arguments.models)?;
+    let Arguments { paths, name, models, without } = arguments.clone();
+    let report = braid_control::import(state, &Import { paths, name, models, without })?;
     output.show(&report, || {
         let (name, size) = (&report.name, Bytes(report.size_bytes));
         let found = describe(&report.check);
@@ -72,8 +81,12 @@ fn way_back(record: &VolumeRecord) -> String {
     if let Some((_, disk)) = record.adopted() {
         return format!("; {} holds all of it, as a disk without Braid", disk.name());
     }
-    let devices = record.devices.iter().filter(|device| !device.removed);
-    let paths: Option<Vec<String>> = devices.map(|device| Some(quoted(device.path.as_ref()?))).collect();
+    let word = |(place, device): (usize, &DeviceRecord)| match device.missing {
+        true => Some(format!("--without d{place}")),
+        false => Some(quoted(device.path.as_ref()?)),
+    };
+    let devices = record.devices.iter().enumerate().filter(|(_, device)| !device.removed);
+    let paths: Option<Vec<String>> = devices.map(word).collect();
     match paths.filter(|_| !record.temporary) {
         Some(paths) => format!("; to have it back: braid import {}", paths.join(" ")),
         None => String::new(),

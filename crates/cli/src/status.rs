@@ -43,7 +43,7 @@ durability (power_cut, daemon_crash or none: what a flush survives), guests, bac
     policy_figures
 Exit status with NAME: 3 if no flush can succeed, if a device or a copy is missing or behind, or if no epoch can end.
 JSON of one that is not: name, served (false), uuid, temporary, ended_unclean, dead_block_devices, dead_mounts, devices (path,
-class, model, size_bytes, made, removed, adopted, outdated). Exit status with NAME: 3 if its daemon left mounts behind. Without NAME: volumes, a list of these. With --watch: a line every second.")]
+class, model, size_bytes, made, removed, adopted, outdated, missing). Exit status with NAME: 3 if its daemon left mounts behind. Without NAME: volumes, a list of these. With --watch: a line every second.")]
 pub struct Arguments {
     /// The volume
     name: Option<VolumeName>,

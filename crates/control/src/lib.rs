@@ -4,8 +4,10 @@
 //!
 //! ```text
 //! volume/   by name: create, check, import, policy, replace; state_dir (names → paths on this machine), lock (one process at
-//!           a time), members (the devices, found and opened)
-//! device/   by path: spec (`PATH,model=x25-m,size=10GiB`), open, log (its errors), adopted (what a disk with data on it is known by)
+//!           a time), finding (where the devices are), members (the devices, opened)
+//! device/   by path: spec (`PATH,model=x25-m,size=10GiB`), open, log (its errors), adopted (what a disk with
+//! data on it is known by), look (what lies
+//!           at many paths)
 //! model/    library (models by name, or from a file of your own), calibrate (made from measurements)
 //! serve/    daemon (open, serve, drain, close), devices (that come and leave), address (where clients connect)
 //! record/   notes → recorded → send → recording: a trace, from the guests' requests to the client's file
@@ -44,7 +46,7 @@ pub use serve::daemon::{Ready, ServeOptions, serve, serve_temporary};
 pub use serve::devices::AddReport;
 pub use volume::check::{CheckReport, LostRange, MissingRange, check, repair};
 pub use volume::create::{CreateReport, NewVolume, create};
-pub use volume::import::{ImportReport, forget, import};
+pub use volume::import::{Import, ImportReport, forget, import};
 pub use volume::policy::{PolicyReport, check_policy, policy, set_policy};
 pub use volume::recover::{Apply, LookReport, RecoverReport, look, recover};
 pub use volume::replace::{ReplaceReport, replace};

@@ -13,7 +13,7 @@ use crate::open::{
 use crate::shape::Shape;
 use crate::{ErrorKind, Result};
 use braid_base::{Bytes, DeviceClass, DeviceId, ExtentId};
-use braid_format::superblock::DeviceState;
+use braid_format::superblock::{DeviceEntry, DeviceState};
 use braid_runtime::{Device, Runtime};
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -42,8 +42,8 @@ pub struct Report {
     pub extent_size: Bytes,
     /// What the guest sees.
     pub volume_size: Bytes,
-    /// The class of the device in each place.
-    pub classes: Vec<DeviceClass>,
+    /// What the newest superblock says of the device in each place.
+    pub devices: Vec<DeviceEntry>,
     /// Places that no device has any more.
     pub removed: Vec<DeviceId>,
     /// Devices that are not current: missing, failed, or to be brought up to date.
@@ -66,7 +66,7 @@ impl Report {
     pub fn newer_elsewhere(&self, outdated: &[DeviceId]) -> Vec<DeviceId> {
         let is_current =
             |id: &DeviceId| !self.removed.contains(id) && self.not_current.iter().all(|(of, _)| of != id);
-        let devices = (0..self.classes.len() as u16).map(DeviceId);
+        let devices = (0..self.devices.len() as u16).map(DeviceId);
         newer_elsewhere(devices.filter(is_current), &self.away, outdated)
     }
 }
@@ -118,7 +118,7 @@ pub async fn check_noted<R: Runtime, D: Device>(
     report.away = away;
     (report.extent_size, report.volume_size) = (superblock.extent_size, superblock.volume_size);
     report.span_size = superblock.extent_size * u64::from(superblock.span_extents);
-    report.classes = superblock.devices.iter().map(|entry| entry.class).collect();
+    report.devices.clone_from(&superblock.devices);
     let members = Member::all(&superblock, devices, &anew);
     let removed = members.iter().filter(|member| member.state() == DeviceState::Removed);
     report.removed = removed.map(|member| member.id).collect();

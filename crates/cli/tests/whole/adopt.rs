@@ -118,7 +118,7 @@ fn an_ssd_that_is_gone_keeps_no_volume_from_being_served_unless_it_alone_holds_s
         let vault = machine.serve(&["vault"]);
         qemu_io_ok(&vault.uri, &["write -P 7 61M 64k", "flush"]);
         vault.kill();
-        std::fs::rename(machine.path("new.img"), machine.path("away.img")).unwrap();
+        std::fs::rename(machine.path("new.img"), machine.far_away("new.img")).unwrap();
         let check = machine.braid(&["check", "vault", "--json"]);
         let check: serde_json::Value = serde_json::from_str(&check.stdout).unwrap();
         let only = check["only_on_missing"].as_array().unwrap();
@@ -128,10 +128,10 @@ fn an_ssd_that_is_gone_keeps_no_volume_from_being_served_unless_it_alone_holds_s
         {
             break;
         }
-        std::fs::rename(machine.path("away.img"), machine.path("new.img")).unwrap();
+        std::fs::rename(machine.far_away("new.img"), machine.path("new.img")).unwrap();
     }
     machine.refused(&["serve", "vault"], "degraded", &["d3"]);
-    std::fs::rename(machine.path("away.img"), machine.path("new.img")).unwrap();
+    std::fs::rename(machine.far_away("new.img"), machine.path("new.img")).unwrap();
     let vault = machine.serve(&["vault"]);
     qemu_io_ok(&vault.uri, &["read -P 7 61M 64k"]);
     vault.kill();

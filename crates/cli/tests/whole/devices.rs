@@ -115,8 +115,8 @@ fn a_device_is_back_while_guests_notice_nothing() {
     machine.ok(&["device", "fail", "vault", "d1"]);
     qemu_io_ok(&vault.uri, &["write -P 8 2M 1M", "flush"]);
     std::fs::rename(machine.path("slow.img"), machine.path("elsewhere.img")).unwrap();
-    machine.refused(&["device", "return", "vault", "d1"], "io", &["slow.img"]);
-    machine.refused(&["device", "return", "vault", "d1", "fast.img"], "busy", &["fast.img"]);
+    machine.refused(&["device", "return", "vault", "d1", "slow.img"], "io", &["slow.img"]);
+    machine.refused(&["device", "return", "vault", "d1", "fast.img"], "invalid", &["fast.img"]);
     machine.ok(&["device", "return", "vault", "d1", "elsewhere.img"]);
     wait_until("it is up to date", is_active);
     qemu_io_ok(&vault.uri, &["flush"]);

@@ -39,6 +39,12 @@ impl Machine {
         self.directory.path().join(name)
     }
 
+    /// A path that no search for devices finds.
+    pub fn far_away(&self, name: &str) -> PathBuf {
+        std::fs::create_dir_all(self.path("far")).unwrap();
+        self.path("far").join(name)
+    }
+
     /// The state directory.
     pub fn state(&self) -> PathBuf {
         self.path("state")

@@ -30,7 +30,7 @@ fn an_older_half_is_not_served_without_the_newer_one() {
         return;
     }
     let machine = Machine::new();
-    let (there, away) = (machine.path("slow.img"), machine.path("away.img"));
+    let (there, away) = (machine.path("slow.img"), machine.far_away("device.img"));
     assert_eq!(gone_on(&machine).terminate().status, 0);
     assert_eq!(noted(&machine), [true, false]);
     std::fs::rename(&there, &away).unwrap();
@@ -79,7 +79,7 @@ fn what_the_newer_half_holds_is_given_up_by_name_alone() {
     let vault = gone_on(&machine);
     wait_until("it is noted", || noted(&machine) == [true, false]);
     vault.kill();
-    let (there, away) = (machine.path("slow.img"), machine.path("away.img"));
+    let (there, away) = (machine.path("slow.img"), machine.far_away("device.img"));
     std::fs::rename(&there, &away).unwrap();
     machine.refused(&["serve", "vault"], "degraded", &["--distrust d1"]);
     let vault = machine.serve(&["vault", "--distrust", "d1"]);

@@ -28,12 +28,12 @@ fn a_second_daemon_is_refused_with_the_process_of_the_first() {
 fn a_device_that_is_missing_is_named_and_the_rest_stays_as_it_is() {
     let machine = Machine::new();
     machine.create("vault", &[]);
-    std::fs::rename(machine.path("vault.hdd"), machine.path("away")).unwrap();
-    unchanged(&machine, &["vault.ssd", "away"], || {
+    std::fs::rename(machine.path("vault.hdd"), machine.far_away("away")).unwrap();
+    unchanged(&machine, &["vault.ssd", "far/away"], || {
         machine.refused(&["serve", "vault"], "degraded", &["d1", "hdd", "vault.hdd"]);
         machine.refused(&["import", "vault.ssd"], "degraded", &["d1", "hdd"]);
     });
-    std::fs::rename(machine.path("away"), machine.path("vault.hdd")).unwrap();
+    std::fs::rename(machine.far_away("away"), machine.path("vault.hdd")).unwrap();
     assert_eq!(machine.serve(&["vault"]).terminate().status, 0);
 }
 
@@ -48,7 +48,7 @@ fn a_volume_of_one_copy_goes_on_without_a_device_that_is_given_up_for_good() {
     qemu_io_ok(&daemon.uri, &["write -P 3 0 8M", "flush", "read -P 3 0 8M"]);
     assert_eq!(daemon.terminate().status, 0);
     // The device with the journal.
-    std::fs::rename(machine.path("vault.ssd"), machine.path("away")).unwrap();
+    std::fs::rename(machine.path("vault.ssd"), machine.far_away("away")).unwrap();
     machine.refused(&["serve", "vault"], "degraded", &["d0", "vault.ssd", "--distrust"]);
     machine.refused(&["check", "vault", "--repair"], "degraded", &["d0"]);
     let check =
@@ -73,7 +73,7 @@ fn a_volume_of_one_copy_goes_on_without_a_device_that_is_given_up_for_good() {
         assert_eq!(machine.braid(&["status", "vault"]).status, 3);
         assert_eq!(daemon.terminate().status, 0);
         // It is left out also when it is there again.
-        std::fs::copy(machine.path("away"), machine.path("vault.ssd")).unwrap();
+        std::fs::copy(machine.far_away("away"), machine.path("vault.ssd")).unwrap();
     }
     assert_eq!(
         machine.braid(&["check", "vault", "--repair", "--distrust", "d0"]).status,
@@ -87,20 +87,20 @@ fn a_device_of_another_volume_or_of_none_is_refused() {
     let machine = Machine::new();
     machine.create("vault", &[]);
     machine.create("other", &[]);
-    std::fs::rename(machine.path("vault.hdd"), machine.path("away")).unwrap();
+    std::fs::rename(machine.path("vault.hdd"), machine.far_away("away")).unwrap();
     std::fs::copy(machine.path("other.hdd"), machine.path("vault.hdd")).unwrap();
     unchanged(&machine, &["vault.ssd", "vault.hdd"], || {
-        machine.refused(&["serve", "vault"], "invalid", &["'other'", "'vault'"]);
+        machine.refused(&["serve", "vault"], "degraded", &["'other'", "'vault'", "d1"]);
     });
     std::fs::write(machine.path("vault.hdd"), vec![7; 128 << 20]).unwrap();
     unchanged(&machine, &["vault.ssd", "vault.hdd"], || {
-        machine.refused(&["serve", "vault"], "invalid", &["vault.hdd"]);
+        machine.refused(&["serve", "vault"], "degraded", &["vault.hdd", "no valid superblock"]);
     });
     for class in ["ssd", "hdd"] {
         std::fs::copy(machine.path(&format!("other.{class}")), machine.path(&format!("vault.{class}")))
             .unwrap();
     }
-    machine.refused(&["serve", "vault"], "invalid", &["'other'", "'vault'"]);
+    machine.refused(&["serve", "vault"], "degraded", &["'other'", "'vault'", "d0", "d1"]);
 }
 
 #[test]

@@ -71,9 +71,14 @@ pub(crate) fn refuse_used(path: &Path) -> Result<()> {
     Err(Error::new(ErrorKind::Busy, problem))
 }
 
-/// Makes the file of a record: all of its room is taken now, so that it never lacks any.
+/// Makes the file of a record: all of its room is taken now, so that it never lacks any. What is left of a
+/// creation that was interrupted goes.
 pub(crate) fn make_record(path: &Path, len: u64) -> io::Result<()> {
     use std::os::unix::fs::OpenOptionsExt;
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
     let file = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
     let taken = rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, len);
     let sized = match taken {
@@ -102,11 +107,12 @@ mod tests {
     }
 
     #[test]
-    fn a_record_takes_its_room_and_is_made_once() {
+    fn a_record_takes_its_room_and_the_place_of_an_interrupted_one() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("record");
-        make_record(&path, 1 << 20).unwrap();
-        assert_eq!(fs::metadata(&path).unwrap().len(), 1 << 20);
-        assert!(make_record(&path, 1 << 20).is_err());
+        for len in [1 << 20, 1 << 16] {
+            make_record(&path, len).unwrap();
+            assert_eq!(fs::metadata(&path).unwrap().len(), len);
+        }
     }
 }

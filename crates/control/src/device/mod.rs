@@ -4,6 +4,7 @@
 pub(crate) mod adopted;
 pub(crate) mod claims;
 pub(crate) mod log;
+pub(crate) mod look;
 pub(crate) mod open;
 pub(crate) mod place;
 pub(crate) mod room;

@@ -17,11 +17,11 @@ use crate::serve::devices::{note_changes, note_those_removed};
 use crate::serve::doors::Doors;
 use crate::volume::create::{make, refuse_known, remove_made};
 use crate::volume::lock::VolumeLock;
-use crate::volume::members::{Member, handles, open_members, open_options, with_paths};
+use crate::volume::members::{Member, Members, Purpose, handles, open_members, open_options};
 use crate::volume::noted::{keep_noted, note, with_notes};
-use crate::volume::outdated::note_outdated;
+use crate::volume::outdated::note_opened;
 use crate::volume::policy::check_policy;
-use crate::volume::state_dir::{StateDir, VolumeName, VolumeRecord};
+use crate::volume::state_dir::{DeviceRecord, StateDir, VolumeName, VolumeRecord};
 use crate::{Error, ErrorKind, NewVolume, Result};
 use braid_base::{Bytes, DeviceId, Nanos};
 use braid_engine::{AdoptedDisk, OpenOptions, Readahead, Recovery, Volume};
@@ -107,6 +107,8 @@ pub(crate) struct Daemon {
     pub(super) members: RefCell<Vec<Member>>,
     /// The devices that the record calls outdated; none if that is not known.
     pub(super) noted: RefCell<Option<Vec<DeviceId>>>,
+    /// Where the devices are that were opened, until that is noted.
+    pub(super) places: RefCell<Vec<(usize, DeviceRecord)>>,
     /// They are noted one change after the other.
     pub(super) noting: Semaphore,
     pub(super) catch_up: CatchUp,
@@ -145,16 +147,15 @@ pub fn serve(
     options: &ServeOptions,
     ready: impl FnOnce(&Ready),
 ) -> Result<()> {
-    let record = state.load(name)?;
+    let (mut lock, record) = VolumeLock::take_known(state, name, "served")?;
     if record.temporary {
         let problem = format!("volume '{name}' was temporary, and its daemon died: braid forget {name}");
         return Err(Error::new(ErrorKind::Invalid, problem));
     }
-    refuse_unknown(&record, &options.distrust)?;
-    let mut lock = VolumeLock::take(state, name, "served")?;
     let served = in_world(async |world| {
         let doors = Doors::bind(&world.ring, state, name, options)?;
-        let members = open_members(&world.ring, &record).await?;
+        let purpose = Purpose::Use(&options.distrust);
+        let members = open_members(&world.ring, state, &record, purpose).await?;
         let ready = |told: &Ready| {
             lock.note_open();
             ready(told);
@@ -165,20 +166,6 @@ pub fn serve(
         lock.note_closed();
     }
     served
-}
-
-/// Refuses to give up a device that the volume does not have: the wrong number may have been meant.
-fn refuse_unknown(record: &VolumeRecord, distrust: &[DeviceId]) -> Result<()> {
-    let is_known = |id: &DeviceId| record.devices.get(id.index()).is_some_and(|device| !device.removed);
-    let Some(unknown) = distrust.iter().find(|id| !is_known(id)) else { return Ok(()) };
-    let known: Vec<String> =
-        (0..record.devices.len() as u16).map(DeviceId).filter(is_known).map(|id| id.to_string()).collect();
-    let problem = format!(
-        "--distrust {unknown}: volume '{}' has no device {unknown}; its devices are {}",
-        record.name,
-        known.join(", ")
-    );
-    Err(Error::new(ErrorKind::Usage, problem))
 }
 
 /// Makes a volume, serves it until the process is told to stop, and removes what was made. Devices may be memory. It takes the
@@ -202,7 +189,7 @@ pub fn serve_temporary(
         let doors = Doors::bind(&world.ring, state, &new.name, options)?;
         let (members, _, record) = make(&world.ring, state, new, true).await?;
         let served = match state.save(&record) {
-            Ok(()) => run(world, state, &record, members, doors, ready).await,
+            Ok(()) => run(world, state, &record, Members::made(members), doors, ready).await,
             Err(error) => Err(error),
         };
         // Devices may have come since.
@@ -238,7 +225,7 @@ async fn run(
     world: &World,
     state: &StateDir,
     record: &VolumeRecord,
-    members: Vec<Member>,
+    members: Members,
     doors: Doors,
     ready: impl FnOnce(&Ready),
 ) -> Result<()> {
@@ -248,19 +235,21 @@ async fn run(
         readahead: doors.options.readahead,
         ahead: doors.options.ahead,
         distrust: doors.options.distrust.clone(),
-        ..open_options(record, &members)
+        ..open_options(record, &members.list)
     };
     let force = doors.options.force;
     let adopted = open.adopted.map(|disk| AdoptedDisk { force, ..disk });
     let open = with_notes(OpenOptions { adopted, ..open }, state, record);
-    let (volume, recovery) = Volume::open(world.ring.clone(), handles(&members), open)
+    let (volume, recovery) = Volume::open(world.ring.clone(), handles(&members.list), open)
         .await
-        .map_err(|error| with_paths(error, &members))?;
+        .map_err(|error| members.explain(error))?;
     log_recovery(name, &recovery);
     // Before guests write what these devices lack. If it cannot be noted, the daemon tries again, and says so.
     let outdated = volume.outdated_devices();
-    if let Err(error) = note_outdated(state, name, &outdated) {
-        tracing::error!("{outdated:?} of volume '{name}' are outdated, which is not noted: {error}");
+    if let Err(error) = note_opened(state, name, &members.records, &outdated) {
+        tracing::error!(
+            "where the devices of volume '{name}' are and which are outdated ({outdated:?}) is not noted: {error}"
+        );
     }
     let noted = volume.noted();
     if let Err(error) = note(state, name, &record.uuid, noted) {
@@ -331,7 +320,7 @@ impl Daemon {
         world: &World,
         state: &StateDir,
         name: &VolumeName,
-        members: Vec<Member>,
+        members: Members,
         volume: Volume<Ring, OpenDevice>,
         doors: Doors,
     ) -> Result<Rc<Daemon>> {
@@ -343,7 +332,7 @@ impl Daemon {
         };
         let nbd = Server::new(ring.clone(), export.clone(), config)?;
         let nbd_uris = doors.nbd.iter().map(|listener| nbd_uri(name, listener.local_address())).collect();
-        let in_memory = durability(&members) == Durability::None;
+        let in_memory = durability(&members.list) == Durability::None;
         let attachment = Attachment::new(ring, arena, name, state.mount_dir(name), in_memory);
         for listener in doors.nbd {
             let nbd = nbd.clone();
@@ -357,8 +346,9 @@ impl Daemon {
             recorder,
             attachment,
             state: state.clone(),
-            members: RefCell::new(members),
+            members: RefCell::new(members.list),
             noted: RefCell::default(),
+            places: RefCell::new(members.records),
             noting: Semaphore::new(1),
             catch_up: CatchUp::default(),
             nbd,

@@ -6,10 +6,11 @@ use crate::device::open::{OpenDevice, Prepared, prepare, refuse_duplicates};
 use crate::device::spec::{DeviceSpec, Storage};
 use crate::model::library;
 use crate::serve::daemon::{Daemon, First, first_of};
+use crate::volume::finding::find;
 use crate::volume::members::{Member, open_paths};
-use crate::volume::outdated::note_outdated;
+use crate::volume::outdated::note_opened;
 use crate::volume::replace::{ReplaceReport, old_and_new};
-use crate::volume::state_dir::DeviceRecord;
+use crate::volume::state_dir::{DeviceRecord, VolumeRecord};
 use crate::{Error, ErrorKind, Result};
 use braid_base::{DeviceId, Nanos};
 use braid_engine::Addition;
@@ -42,11 +43,16 @@ const LAST_NOTE: Nanos = Nanos::from_secs(10);
 impl Daemon {
     /// Gives the volume one more device. A file that was made for it is gone again where that fails.
     pub async fn add_device(&self, spec: &DeviceSpec, overwrite: bool) -> Result<AddReport> {
-        self.add(spec, overwrite, None).await
+        self.add(spec, overwrite, None).await.map(|(_, report)| report)
     }
 
     /// As [`Daemon::add_device`], but if the new device is to take the place of another one, only if that can leave then.
-    async fn add(&self, spec: &DeviceSpec, overwrite: bool, leaves: Option<DeviceId>) -> Result<AddReport> {
+    async fn add(
+        &self,
+        spec: &DeviceSpec,
+        overwrite: bool,
+        leaves: Option<DeviceId>,
+    ) -> Result<(DeviceId, AddReport)> {
         let record = self.state.load(&self.name)?;
         if spec.storage == Storage::Memory && !record.temporary {
             let problem = "a device in memory ends with its daemon: use a path";
@@ -55,7 +61,7 @@ impl Daemon {
         let model = spec.model.as_deref().map(|model| library::find(spec.class, model)).transpose()?;
         let stored = model.as_ref().map(|model| model.stored.clone());
         let mut new = DeviceRecord::new(&spec.storage, spec.class, stored.as_deref(), 0);
-        let mut paths: Vec<PathBuf> = record.devices.iter().filter_map(|d| d.path.clone()).collect();
+        let mut paths = self.open_paths(&record, None);
         paths.extend(new.path.clone());
         let (state, path) = (self.state.clone(), new.path.clone());
         self.aside(move || {
@@ -108,7 +114,7 @@ impl Daemon {
         };
         let id: DeviceId = added.await.inspect_err(|_: &Error| remove_unused(&self.record_or(&new), &new))?;
         let devices = self.state.load(&self.name)?.devices;
-        Ok(AddReport { name: self.name.to_string(), device: id.to_string(), devices })
+        Ok((id, AddReport { name: self.name.to_string(), device: id.to_string(), devices }))
     }
 
     /// Adds a device, and has the one drain that it replaces. If that one cannot leave, the new one is not added; if that turns out later, it is
@@ -120,20 +126,42 @@ impl Daemon {
         overwrite: bool,
     ) -> Result<ReplaceReport> {
         let (old, mut spec) = old_and_new(&self.state.load(&self.name)?, device, text)?;
+        let replaced_path = self.name_of(device).unwrap_or_else(|| old.name());
         let status = self.volume.status();
         if status.devices.iter().any(|status| status.id == device && status.keeps_addresses) {
             spec.layout = Some(Layout::Tail);
         }
-        let AddReport { name, device: new_device, devices } =
+        let (added, AddReport { name, device: new_device, devices }) =
             self.add(&spec, overwrite, Some(device)).await?;
         if let Err(error) = self.volume.remove_device(device).await {
-            let added = devices.len() - 1;
-            if let Err(stays) = self.volume.remove_device(DeviceId(added as u16)).await {
+            if let Err(stays) = self.volume.remove_device(added).await {
                 tracing::warn!("{new_device} of volume '{name}' was added, and stays: {stays}");
             }
             return Err(error.into());
         }
-        Ok(ReplaceReport { name, device: device.to_string(), new_device, replaced_path: old.name(), devices })
+        Ok(ReplaceReport { name, device: device.to_string(), new_device, replaced_path, devices })
+    }
+
+    /// Where a device is now, whatever its name was.
+    async fn find_device(&self, record: &VolumeRecord, device: DeviceId) -> Option<PathBuf> {
+        let (state, record) = (self.state.clone(), record.clone());
+        let found = self.aside(move || find(&state, &record)).await;
+        let found = found.inspect_err(|error| tracing::warn!("{device} was not looked for: {error}")).ok()?;
+        found.places.iter().find(|place| place.id == device)?.path().cloned()
+    }
+
+    /// The paths of the devices that are open, but for one: what the path of a missing device leads to now
+    /// may be any other device.
+    fn open_paths(&self, record: &VolumeRecord, but: Option<DeviceId>) -> Vec<PathBuf> {
+        let members = self.members.borrow();
+        let open = members.iter().filter(|member| member.device.is_some() && Some(member.id) != but);
+        open.filter_map(|member| record.devices.get(member.id.index())?.path.clone()).collect()
+    }
+
+    /// The path of a device that is open, or where it was.
+    fn name_of(&self, device: DeviceId) -> Option<String> {
+        let members = self.members.borrow();
+        members.iter().find(|member| member.id == device).map(|member| member.name.clone())
     }
 
     /// Uses a device again that failed or was missing, at this path or where it was before.
@@ -143,11 +171,18 @@ impl Daemon {
         let Some(noted) = record.devices.get(device.index()).filter(|noted| !noted.removed) else {
             return Err(usage(format!("volume '{}' has no device {device}", self.name)));
         };
-        let Some(path) = path.or_else(|| noted.path.clone()) else {
-            return Err(usage(format!("{device} is memory: nothing of it is left")));
+        let path = match path {
+            Some(path) => Some(path),
+            None => self.find_device(&record, device).await.or_else(|| noted.path.clone()),
         };
-        let others = record.devices.iter().enumerate().filter(|(place, _)| *place != device.index());
-        let mut paths: Vec<PathBuf> = others.filter_map(|(_, other)| other.path.clone()).collect();
+        let Some(path) = path else {
+            let problem = match noted.missing {
+                true => format!("where {device} is is not known: name its path"),
+                false => format!("{device} is memory: nothing of it is left"),
+            };
+            return Err(usage(problem));
+        };
+        let mut paths = self.open_paths(&record, Some(device));
         paths.push(path.clone());
         let (state, own, wanted) = (self.state.clone(), record.uuid.clone(), path.clone());
         self.aside(move || {
@@ -171,16 +206,23 @@ impl Daemon {
             return Err(Error::new(ErrorKind::Invalid, problem));
         }
         let opened = opened.expect("a device that was opened is there");
-        let record = self.state.change(&self.name, |record| {
-            record.devices[device.index()].path = Some(path);
-            Ok(())
-        })?;
-        self.volume.return_device(opened.clone(), &name).await?;
+        let note = |_| {
+            let noted = self.state.change(&self.name, |record| {
+                let noted = &mut record.devices[device.index()];
+                (noted.path, noted.missing) = (Some(path), false);
+                Ok(())
+            });
+            noted
+                .map(drop)
+                .map_err(|error| braid_engine::Error::new(braid_engine::ErrorKind::Io, error.to_string()))
+        };
+        self.volume.return_device_noted(opened.clone(), &name, note).await?;
+        let devices = self.state.load(&self.name)?.devices;
         let member = Member { id, device: Some(opened), name, adopted };
         let mut members = self.members.borrow_mut();
         members.iter_mut().filter(|m| m.id == device).for_each(|m| *m = member.clone());
         drop(members);
-        Ok(AddReport { name: self.name.to_string(), device: device.to_string(), devices: record.devices })
+        Ok(AddReport { name: self.name.to_string(), device: device.to_string(), devices })
     }
 
     /// The devices that are noted; on an error the new one alone, so that nothing is taken for unused.
@@ -236,8 +278,10 @@ impl Daemon {
             return Ok(());
         }
         let (state, name, outdated) = (self.state.clone(), self.name.clone(), self.volume.outdated_devices());
-        let noted = outdated.clone();
-        self.aside(move || note_outdated(&state, &name, &outdated)).await?;
+        let (noted, places) = (outdated.clone(), self.places.borrow().clone());
+        self.aside(move || note_opened(&state, &name, &places, &outdated)).await?;
+        // Later changes of the record say themselves where a device is.
+        self.places.borrow_mut().clear();
         *self.noted.borrow_mut() = Some(noted);
         Ok(())
     }

@@ -5,11 +5,11 @@ use crate::Result;
 use crate::serve::ring::on_ring;
 use crate::volume::lock::VolumeLock;
 use crate::volume::members::{
-    adopted_disk, handles, names, open_members_to_read, open_members_to_repair, open_options, with_paths,
+    Purpose, adopted_disk, handles, names, open_members, open_members_to_read, open_options,
 };
 use crate::volume::noted::{note, noted, with_notes};
-use crate::volume::outdated::note_outdated;
-use crate::volume::state_dir::{StateDir, VolumeName};
+use crate::volume::outdated::note_opened;
+use crate::volume::state_dir::{StateDir, VolumeName, VolumeRecord};
 use braid_base::{Bytes, DeviceId, ExtentId};
 use braid_engine::{OpenOptions, Volume};
 use serde::{Deserialize, Serialize};
@@ -144,34 +144,39 @@ impl CheckReport {
 
 /// Checks a volume that no daemon serves. Changes nothing, and needs no right to.
 pub fn check(state: &StateDir, name: &VolumeName) -> Result<CheckReport> {
-    let record = state.load(name)?;
     let _lock = VolumeLock::share(state, name)?;
+    check_known(state, &state.load(name)?)
+}
+
+/// The same under the lock.
+pub(crate) fn check_known(state: &StateDir, record: &VolumeRecord) -> Result<CheckReport> {
     on_ring(async |ring| {
-        let members = open_members_to_read(ring, &record).await?;
-        let (names, adopted, noted) = (names(&members), adopted_disk(&members), noted(state, &record));
-        let found = braid_engine::check_noted(ring, handles(&members), &names, adopted, Some(noted))
+        let members = open_members_to_read(ring, state, record).await?;
+        let list = &members.list;
+        let (names, adopted, noted) = (names(list), adopted_disk(list), noted(state, record));
+        let found = braid_engine::check_noted(ring, handles(list), &names, adopted, Some(noted))
             .await
-            .map_err(|error| with_paths(error, &members))?;
-        Ok(CheckReport::new(name.as_str(), found, &record.outdated()))
+            .map_err(|error| members.explain(error))?;
+        Ok(CheckReport::new(record.name.as_str(), found, &record.outdated()))
     })
 }
 
 /// Writes superblocks and both map images of a volume anew, and checks it again. What cannot be proved is given up: these ranges are
 /// listed, and read as errors until they are written whole or discarded. So do those on devices in `distrust`, which are given up.
 pub fn repair(state: &StateDir, name: &VolumeName, distrust: &[DeviceId]) -> Result<CheckReport> {
-    let record = state.load(name)?;
-    let lock = VolumeLock::take(state, name, "repaired")?;
+    let (lock, record) = VolumeLock::take_known(state, name, "repaired")?;
     // Opening writes the superblocks; closing writes the map.
     let (lost, warnings) = on_ring(async |ring| {
-        let members = open_members_to_repair(ring, &record, distrust).await?;
+        let members = open_members(ring, state, &record, Purpose::Repair(distrust)).await?;
+        let list = &members.list;
         let options =
-            OpenOptions { repair: true, distrust: distrust.to_vec(), ..open_options(&record, &members) };
+            OpenOptions { repair: true, distrust: distrust.to_vec(), ..open_options(&record, list) };
         let options = with_notes(options, state, &record);
-        let (volume, recovery) = Volume::open(ring.clone(), handles(&members), options)
+        let (volume, recovery) = Volume::open(ring.clone(), handles(list), options)
             .await
-            .map_err(|error| with_paths(error, &members))?;
+            .map_err(|error| members.explain(error))?;
         let closed = volume.close().await;
-        note_outdated(state, name, &volume.outdated_devices())?;
+        note_opened(state, name, &members.records, &volume.outdated_devices())?;
         closed?;
         note(state, name, &record.uuid, volume.noted())?;
         let lost = ranges(&recovery.lost, volume.status().shape.extent_size);

@@ -97,13 +97,9 @@ pub fn create(state: &StateDir, new: &NewVolume) -> Result<CreateReport> {
     check_policy(&new.policy, &all)?;
     let _lock = VolumeLock::take(state, &new.name, "created")?;
     refuse_known(state, &new.name)?;
-    if let Some(disk) = &new.adopt {
-        check_disk(disk)?;
-    }
-    let made = on_ring(async |ring| make(ring, state, new, false).await);
-    let (members, superblock, record) = made.inspect_err(|_| drop(state.remove(&new.name)))?;
-    drop(members);
-    state.save(&record).inspect_err(|_| remove_made(&record))?;
+    // From here on the name is nobody's, and what its directory holds.
+    let (superblock, record) =
+        make_named(state, new).inspect_err(|_| drop(state.remove_unmade(&new.name)))?;
     let emulated = record.devices.iter().any(|device| device.model.is_some());
     Ok(CreateReport {
         name: new.name.to_string(),
@@ -115,6 +111,32 @@ pub fn create(state: &StateDir, new: &NewVolume) -> Result<CreateReport> {
         over_committed_bytes: over_committed_bytes(record.devices.iter().filter_map(|d| d.path.as_deref())),
         devices: record.devices,
     })
+}
+
+/// Makes the volume and its record.
+fn make_named(state: &StateDir, new: &NewVolume) -> Result<(Superblock, VolumeRecord)> {
+    if let Some(disk) = &new.adopt {
+        check_disk(disk)?;
+    }
+    let (members, superblock, mut record) = on_ring(async |ring| make(ring, state, new, false).await)?;
+    drop(members);
+    let saved = name_record(state, &mut record).and_then(|()| state.save(&record));
+    saved.inspect_err(|_| remove_made(&record))?;
+    Ok((superblock, record))
+}
+
+/// Gives the record of an adopted disk its name, now that the volume is made: what an interrupted creation
+/// leaves has another one.
+fn name_record(state: &StateDir, record: &mut VolumeRecord) -> Result<()> {
+    if record.adopted().is_none() {
+        return Ok(());
+    }
+    let (unmade, named) = (state.unmade_record(&record.name), state.record_of_adopted(&record.name));
+    std::fs::rename(&unmade, &named)
+        .map_err(|e| Error::io(format_args!("cannot make {}", named.display()), &e))?;
+    let is_unmade = |device: &&mut DeviceRecord| device.path.as_ref() == Some(&unmade);
+    record.devices.iter_mut().filter(is_unmade).for_each(|device| device.path = Some(named.clone()));
+    Ok(())
 }
 
 /// Makes the volume on its devices, and leaves these open. Where it fails, files that it made are gone again.
@@ -265,7 +287,7 @@ fn add_record(
         identity: adopted.adopted.expect("an adopted disk is known by something"),
         record: place,
     };
-    let path = state.record_of_adopted(&record.name);
+    let path = state.unmade_record(&record.name);
     let len = braid_engine::record_len(size, place + 1, &options);
     adopted::make_record(&path, len.0)
         .map_err(|e| Error::io(format_args!("cannot make {}", path.display()), &e))?;

@@ -1,6 +1,7 @@
 //! `braid import`: a volume is found from its devices alone, and its name noted here. And `braid forget`, the opposite.
 
 use crate::device::claims::refuse_adopted;
+use crate::device::look::{Look, look_at};
 use crate::device::open::look;
 use crate::device::spec::{Storage, absolute};
 use crate::model::library::{self, OwnModels};
@@ -13,10 +14,12 @@ use crate::volume::members::{Member, handles, names, open_paths};
 use crate::volume::state_dir::{DeviceRecord, RECORD_VERSION, StateDir, VolumeName, VolumeRecord};
 use crate::{Error, ErrorKind, Result};
 use braid_base::{DeviceClass, DeviceId};
-use braid_engine::Report;
-use braid_format::superblock::{DeviceEntry, Header, Mapping};
+use braid_engine::{Export, Past, Report, Survey};
+use braid_format::superblock::{DeviceEntry, DeviceState, Header, Mapping};
+use braid_uring::Ring;
 use serde::{Deserialize, Serialize};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// A volume that was found.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -35,71 +38,127 @@ pub struct ImportReport {
     pub check: CheckReport,
 }
 
-/// Finds the volume on devices given in any order, checks it, and notes it under its own name or `name`. Where it is
-/// known here already, its paths are those of now. Nothing on the devices changes. `models` are files of models that
-/// its devices emulate and that are not kept here.
+/// What an import is to do.
+#[derive(Clone, Debug, Default)]
+pub struct Import {
+    /// Devices of the volume, in any order.
+    pub paths: Vec<PathBuf>,
+    /// The name to note it by; none for its own.
+    pub name: Option<VolumeName>,
+    /// Files of models that its devices emulate and that are not kept here.
+    pub models: Vec<PathBuf>,
+    /// Devices that are missing, and that it is to be noted without.
+    pub without: Vec<DeviceId>,
+}
+
+/// What was found on the devices that were given.
+struct Given {
+    header: Header,
+    /// The table of devices, if it was read.
+    table: Vec<DeviceEntry>,
+    /// Devices with their paths.
+    devices: Vec<(DeviceEntry, DeviceId, String)>,
+    found: Report,
+    models: OwnModels,
+}
+
+/// Finds the volume on its devices, checks it, and notes it under its own name or another one. If it is
+/// known here already, its paths are those of now, and with another name its record gets that. Nothing on the
+/// devices changes.
 ///
 /// # Errors
-/// If the devices are not all those of one volume, as at serving; `Invalid` if another volume has the name.
-pub fn import(
-    state: &StateDir,
-    paths: &[PathBuf],
-    name: Option<VolumeName>,
-    models: &[PathBuf],
-) -> Result<ImportReport> {
-    let given = library::read_all(models)?;
-    let paths = paths.iter().map(|path| absolute(path)).collect::<Result<Vec<_>>>()?;
-    let (header, entries, found, ordered, own) = on_ring(async |ring| {
-        // Before they are opened for this process alone.
-        let mut headers = Vec::new();
-        for path in &paths {
-            headers.push(look(ring, path).await?);
-        }
-        let mut own = match headers.first() {
-            Some(header) => known_models(state, header)?,
-            None => OwnModels::new(),
-        };
-        own.extend(given);
-        if let Some(header) = headers.iter().find(|header| header.mapping == Mapping::OwnAddress) {
-            let problem = format!(
-                "volume '{}' lies on an adopted disk, and this version does not import such a volume: copy its directory from the state \
-                 directory of the machine that served it",
-                header.name
-            );
-            return Err(Error::new(ErrorKind::Unsupported, problem));
-        }
-        for (path, header) in paths.iter().zip(&headers) {
-            refuse_adopted(state, path, &header.volume.to_string())?;
-        }
-        let (header, members) = open_paths(ring, &paths, &own).await?;
-        let found = braid_engine::check(ring, handles(&members), &names(&members), None).await?;
-        refuse_missing(&header, &members, &found)?;
-        headers.retain(|header| !found.removed.contains(&header.this_device));
-        let entries: Vec<(DeviceId, DeviceEntry)> =
-            headers.into_iter().map(|header| (header.this_device, header.device)).collect();
-        let ordered: Vec<(DeviceId, String)> =
-            members.into_iter().map(|member| (member.id, member.name)).collect();
-        Ok((header, entries, found, ordered, own))
-    })?;
-    let name = name.map_or_else(|| header.name.parse(), Ok)?;
-    let mut record = record(&header, &entries, name.clone(), &ordered, own);
-    if header.copies > 1 {
-        // All devices are here: what they say together is so.
-        let outdated: Vec<DeviceId> = found.not_current.iter().map(|(id, _)| *id).collect();
-        record.set_outdated(&outdated);
-    }
+/// If the devices are not those of one volume, as at serving; `Degraded` if one is missing that was not named
+/// so; `Invalid` if another volume has the name,
+/// or the volume has another name here.
+pub fn import(state: &StateDir, import: &Import) -> Result<ImportReport> {
+    let given = library::read_all(&import.models)?;
+    let paths = import.paths.iter().map(|path| absolute(path)).collect::<Result<Vec<_>>>()?;
+    let given = on_ring(async |ring| given_on(ring, state, &paths, given).await)?;
+    let missing = missing(&given);
+    refuse_missing(&given, &missing, import, &paths)?;
+    let name = import.name.clone().map_or_else(|| given.header.name.parse(), Ok)?;
+    let uuid = given.header.volume.to_string();
+    refuse_renaming(state, &uuid, &name, import, &paths)?;
     let _lock = VolumeLock::take(state, &name, "imported")?;
-    refuse_other(state, &record)?;
-    state.save(&record)?;
+    let noted = note(state, &given, &missing, &name);
+    let (record, others) = noted.inspect_err(|_| {
+        if !state.knows(&name) {
+            drop(state.remove(&name));
+        }
+    })?;
+    for (other, lock) in others {
+        state.remove(&other)?;
+        drop(lock);
+    }
+    let outdated = if missing.is_empty() { Vec::new() } else { record.outdated() };
     Ok(ImportReport {
         name: name.to_string(),
         uuid: record.uuid,
-        size_bytes: header.volume_size.0,
-        policy: header.policy,
+        size_bytes: given.header.volume_size.0,
+        policy: given.header.policy,
         devices: record.devices,
-        check: CheckReport::new(name.as_str(), found, &[]),
+        check: CheckReport::new(name.as_str(), given.found, &outdated),
     })
 }
+
+/// Reads what is on the devices, and checks it.
+async fn given_on(ring: &Ring, state: &StateDir, paths: &[PathBuf], given: OwnModels) -> Result<Given> {
+    // Before they are opened for this process alone.
+    let mut headers = Vec::new();
+    for path in paths {
+        headers.push(look(ring, path).await?);
+    }
+    let mut models = match headers.first() {
+        Some(header) => known_models(state, header)?,
+        None => OwnModels::new(),
+    };
+    models.extend(given);
+    if let Some(header) = headers.iter().find(|header| header.mapping == Mapping::OwnAddress) {
+        let problem = format!(
+            "volume '{}' lies on an adopted disk, and this version does not import such a volume: copy its directory from the state \
+             directory of the machine that served it",
+            header.name
+        );
+        return Err(Error::new(ErrorKind::Unsupported, problem));
+    }
+    for (path, header) in paths.iter().zip(&headers) {
+        refuse_adopted(state, path, &header.volume.to_string())?;
+    }
+    let (header, members) = open_paths(ring, paths, &models).await?;
+    let found = match braid_engine::check(ring, handles(&members), &names(&members), None).await {
+        Err(error) if error.kind() == braid_engine::ErrorKind::Degraded => {
+            as_image(ring, paths, &members).await.ok_or(error)?
+        }
+        found => found?,
+    };
+    headers.retain(|header| !found.removed.contains(&header.this_device));
+    let device = |member: &Member| {
+        let header = headers.iter().find(|header| header.this_device == member.id)?;
+        Some((header.device.clone(), member.id, member.name.clone()))
+    };
+    let devices = members.iter().filter_map(device).collect();
+    Ok(Given { header, table: found.devices.clone(), devices, found, models })
+}
+
+/// What is known of a volume that cannot be checked without its missing devices, if its disk alone is a state
+/// of it: recovered, it goes on.
+async fn as_image(ring: &Ring, paths: &[PathBuf], members: &[Member]) -> Option<Report> {
+    let (past, _) = Past::open(ring, handles(members), &names(members)).await.ok()?;
+    let looks = look_at(paths, LOOK);
+    let sightings: Vec<_> = looks.iter().filter_map(Look::sighting).collect();
+    let survey = Survey::of(&sightings);
+    let devices = survey.devices()?.to_vec();
+    let ids = (0..).map(DeviceId).zip(&devices);
+    let is_away = |id: &DeviceId| members.iter().all(|member| member.id != *id);
+    let removed: Vec<DeviceId> =
+        ids.clone().filter(|(_, entry)| entry.state == DeviceState::Removed).map(|(id, _)| id).collect();
+    let not_current = ids.map(|(id, _)| id).filter(|id| is_away(id) && !removed.contains(id));
+    let not_current = not_current.map(|id| (id, DeviceState::Missing)).collect();
+    Some(Report { volume_size: past.size(), devices, removed, not_current, ..Report::default() })
+}
+
+/// How long a look at the given devices may take.
+const LOOK: Duration = Duration::from_secs(60);
 
 /// The models that the record of this volume keeps, if it is known here under any name.
 fn known_models(state: &StateDir, volume: &Header) -> Result<OwnModels> {
@@ -108,42 +167,152 @@ fn known_models(state: &StateDir, volume: &Header) -> Result<OwnModels> {
     Ok(records.find(|record| record.uuid == uuid).map(|record| record.models).unwrap_or_default())
 }
 
-/// A volume is noted with all of its devices: one that is missing has no path yet.
-fn refuse_missing(header: &Header, members: &[Member], found: &Report) -> Result<()> {
+/// The devices that were not given.
+fn missing(given: &Given) -> Vec<DeviceId> {
     let is_missing =
-        |id: &DeviceId| !found.removed.contains(id) && members.iter().all(|member| member.id != *id);
-    let all = (0..).map(DeviceId).zip(&found.classes).filter(|(id, _)| is_missing(id));
-    let missing: Vec<String> = all.map(|(id, class)| format!("{id} ({class})")).collect();
-    if missing.is_empty() {
+        |id: &DeviceId| !given.found.removed.contains(id) && given.devices.iter().all(|(_, of, _)| of != id);
+    (0..given.table.len() as u16).map(DeviceId).filter(is_missing).collect()
+}
+
+/// A device that is missing is noted without a path if the administrator says so: no note came along of which
+/// devices are older than others, so the
+/// ones that were given may be.
+fn refuse_missing(given: &Given, missing: &[DeviceId], import: &Import, paths: &[PathBuf]) -> Result<()> {
+    let name = &given.header.name;
+    if let Some(there) = import.without.iter().find(|id| !missing.contains(id)) {
+        let problem = match given.devices.iter().find(|(_, id, _)| id == there) {
+            Some((.., path)) => {
+                format!("{there} of volume '{name}' was given, it is {path}: leave --without {there} out")
+            }
+            None => format!("volume '{name}' has no device {there}: leave --without {there} out"),
+        };
+        return Err(Error::new(ErrorKind::Usage, problem));
+    }
+    let unnamed: Vec<&DeviceId> = missing.iter().filter(|id| !import.without.contains(id)).collect();
+    if unnamed.is_empty() {
         return Ok(());
     }
+    let describe = |id: &&DeviceId| {
+        let entry = &given.table[id.index()];
+        format!("{id} ({}, {})", entry.class, entry.size)
+    };
+    let described: Vec<String> = unnamed.iter().map(describe).collect();
+    let command = Import { without: missing.to_vec(), ..import.clone() }.command(paths);
+    let consequence = match given.header.copies {
+        1 => "what lies there alone is lost then",
+        _ => "if that was in use last without the others, these are older, and nothing here tells",
+    };
     let problem = format!(
-        "volume '{}' has {} devices, and these were not given: {}; name all of them",
-        header.name,
-        found.classes.len() - found.removed.len(),
-        missing.join(", ")
+        "volume '{name}' has {} devices, and these were not given: {}; name all of them, or if they are lost: {command} ({consequence})",
+        given.table.len() - given.found.removed.len(),
+        described.join(", ")
     );
     Err(Error::new(ErrorKind::Degraded, problem))
 }
 
-fn record(
-    header: &Header,
-    entries: &[(DeviceId, DeviceEntry)],
-    name: VolumeName,
-    paths: &[(DeviceId, String)],
-    mut models: OwnModels,
-) -> VolumeRecord {
-    let uuid = header.volume.to_string();
-    models.retain(|name, _| entries.iter().any(|(_, entry)| library::is_own(&entry.model, name)));
+/// A volume has one record. It gets another name only if that is asked for.
+fn refuse_renaming(
+    state: &StateDir,
+    uuid: &str,
+    name: &VolumeName,
+    import: &Import,
+    paths: &[PathBuf],
+) -> Result<()> {
+    let known = state.names_of(uuid)?;
+    let Some(other) = known.iter().find(|other| *other != name) else { return Ok(()) };
+    if import.name.is_some() {
+        return Ok(());
+    }
+    let keep = Import { name: Some(other.clone()), ..import.clone() }.command(paths);
+    let rename = Import { name: Some(name.clone()), ..import.clone() }.command(paths);
+    let problem = format!(
+        "this volume is known here as '{other}', and finds its devices by itself: braid serve {other}; to note these devices: {keep}; to give it \
+         this name: {rename}"
+    );
+    Err(Error::new(ErrorKind::Invalid, problem))
+}
+
+/// Other records of the volume, each with its lock.
+type Others = Vec<(VolumeName, VolumeLock)>;
+
+/// Writes the record. The caller removes the others, whose locks are held.
+fn note(
+    state: &StateDir,
+    given: &Given,
+    missing: &[DeviceId],
+    name: &VolumeName,
+) -> Result<(VolumeRecord, Others)> {
+    let mut record = record(given, missing, name.clone());
+    refuse_other(state, &record)?;
+    let (mut others, mut known) = (Vec::new(), Vec::new());
+    for other in state.names_of(&record.uuid)? {
+        if other != *name {
+            let lock = VolumeLock::take(state, &other, "renamed")?;
+            others.push((other.clone(), lock));
+        }
+        known.push(state.load(&other)?);
+    }
+    if given.header.copies > 1 {
+        // What all devices say together is so. Without one of them, what was known counts on.
+        let mut outdated: Vec<DeviceId> = given.found.not_current.iter().map(|(id, _)| *id).collect();
+        if !missing.is_empty() {
+            outdated.retain(|id| !missing.contains(id));
+            outdated.extend(known_outdated(&known, missing));
+        }
+        record.set_outdated(&outdated);
+    }
+    state.save(&record)?;
+    Ok((record, others))
+}
+
+/// The devices that records call outdated. Of several records one may not know what another does: then a
+/// device that is missing may be the newer one, whatever
+/// they say.
+fn known_outdated(known: &[VolumeRecord], missing: &[DeviceId]) -> Vec<DeviceId> {
+    let counts = |id: &DeviceId| known.len() == 1 || !missing.contains(id);
+    known.iter().flat_map(VolumeRecord::outdated).filter(counts).collect()
+}
+
+fn record(given: &Given, missing: &[DeviceId], name: VolumeName) -> VolumeRecord {
+    let Given { header, table, devices, models, .. } = given;
+    let (uuid, mut models) = (header.volume.to_string(), models.clone());
+    models.retain(|name, _| table.iter().any(|entry| library::is_own(&entry.model, name)));
     let mut record =
         VolumeRecord { version: RECORD_VERSION, name, uuid, temporary: false, devices: Vec::new(), models };
-    for (id, path) in paths {
-        let Some((_, entry)) = entries.iter().find(|(of, _)| of == id) else { continue };
-        let model = Some(entry.model.as_str()).filter(|model| !model.is_empty());
+    let model = |entry: &DeviceEntry| Some(entry.model.clone()).filter(|model| !model.is_empty());
+    for (entry, id, path) in devices {
         let storage = Storage::Path(PathBuf::from(path));
-        record.set_device(id.index(), DeviceRecord::new(&storage, entry.class, model, entry.size.0));
+        let device = DeviceRecord::new(&storage, entry.class, model(entry).as_deref(), entry.size.0);
+        record.set_device(id.index(), device);
+    }
+    for id in missing {
+        let entry = &table[id.index()];
+        let device = DeviceRecord::missing(entry.class, model(entry).as_deref(), entry.size.0);
+        record.set_device(id.index(), device);
     }
     record
+}
+
+impl Import {
+    /// The command that does it, as it is typed.
+    fn command(&self, paths: &[PathBuf]) -> String {
+        let mut words = vec!["braid import".to_owned()];
+        words.extend(paths.iter().map(|path| quoted(path)));
+        words.extend(self.without.iter().map(|id| format!("--without {id}")));
+        words.extend(self.name.iter().map(|name| format!("--as {name}")));
+        words.extend(self.models.iter().map(|path| format!("--model {}", quoted(path))));
+        words.join(" ")
+    }
+}
+
+/// A path as one word of a shell.
+pub(crate) fn quoted(path: &Path) -> String {
+    let text = path.display().to_string();
+    let is_plain = |c: char| c.is_alphanumeric() || "/._-+:@,=%".contains(c);
+    match !text.is_empty() && text.chars().all(is_plain) {
+        true => text,
+        false => format!("'{}'", text.replace('\'', r"'\''")),
+    }
 }
 
 fn refuse_other(state: &StateDir, record: &VolumeRecord) -> Result<()> {

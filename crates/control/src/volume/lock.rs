@@ -1,13 +1,13 @@
 //! One process works on a volume: a lock on a file in the state directory, which the kernel gives back when the process
 //! ends, however it ends. The file names the process that holds it, for the error message of the next one.
 
-use crate::volume::state_dir::{StateDir, VolumeName};
+use crate::volume::state_dir::{StateDir, VolumeName, VolumeRecord};
 use crate::{Error, ErrorKind, Result};
 use rustix::fs::{FlockOperation, OFlags};
 use rustix::io::Errno;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
 /// The lock of a volume, held until dropped.
@@ -29,13 +29,27 @@ impl VolumeLock {
     /// # Errors
     /// `Busy` if another process holds it: says which, and what it does. `Invalid` if the lock file is no file.
     pub fn take(state: &StateDir, name: &VolumeName, verb: &str) -> Result<VolumeLock> {
-        state.make_dir(&state.volume_dir(name))?;
         let path = state.lock_file(name);
         let failed = |e: &io::Error| state.failed("lock", &path, e);
         let mut options = OpenOptions::new();
         options.read(true).write(true).create(true).truncate(false).mode(0o600);
-        let mut file = open_file(&options, &path).map_err(|e| refused(state, &path, &e))?;
-        lock(state, name, &path, &mut file, FlockOperation::NonBlockingLockExclusive)?;
+        let mut tries = 0..TRIES;
+        let mut file = loop {
+            state.make_dir(&state.volume_dir(name))?;
+            let is_last = tries.next().is_none();
+            let mut file = match open_file(&options, &path) {
+                // The directory went with the volume that had the name.
+                Err(error) if error.kind() == io::ErrorKind::NotFound && !is_last => continue,
+                opened => opened.map_err(|e| refused(state, &path, &e))?,
+            };
+            lock(state, name, &path, &mut file, FlockOperation::NonBlockingLockExclusive)?;
+            if is_at(&file, &path) {
+                break file;
+            }
+            if is_last {
+                return Err(failed(&io::Error::other("the lock file is removed again and again")));
+            }
+        };
         // What a killed daemon has left is told until the volume is served again.
         let before = text_of(&mut file).map_err(|e| failed(&e))?;
         let leaves = if before.starts_with(SERVING) { before } else { String::new() };
@@ -62,6 +76,28 @@ impl VolumeLock {
         }
     }
 
+    /// Takes the lock of a volume that is known here, and reads its record then: what another process noted
+    /// before it ended counts.
+    ///
+    /// # Errors
+    /// As [`VolumeLock::take`], and `Invalid` if there is no record.
+    pub fn take_known(state: &StateDir, name: &VolumeName, verb: &str) -> Result<(VolumeLock, VolumeRecord)> {
+        // An unknown name gets no directory.
+        state.load(name)?;
+        let lock = VolumeLock::take(state, name, verb)?;
+        match state.load(name) {
+            Ok(record) => Ok((lock, record)),
+            Err(error) => {
+                if !state.knows(name) {
+                    // The volume was forgotten meanwhile: its directory, which the lock has made again, goes,
+                    // too.
+                    state.remove(name)?;
+                }
+                Err(error)
+            }
+        }
+    }
+
     /// Keeps others from changing a volume that is only read. Needs no right to write, and shares the lock with other
     /// readers. If there is no lock file yet, the locks of the devices must do.
     ///
@@ -76,7 +112,11 @@ impl VolumeLock {
             opened => opened.map_err(|e| refused(state, &path, &e))?,
         };
         lock(state, name, &path, &mut file, FlockOperation::NonBlockingLockShared)?;
-        Ok(VolumeLock { file: Some(file), leaves: String::new(), is_shared: true })
+        // If the volume was forgotten meanwhile, another one may have its name.
+        match is_at(&file, &path) {
+            true => Ok(VolumeLock { file: Some(file), leaves: String::new(), is_shared: true }),
+            false => VolumeLock::share(state, name),
+        }
     }
 }
 
@@ -91,6 +131,17 @@ impl Drop for VolumeLock {
 /// Whether the last daemon of a volume that nobody serves ended without closing the volume.
 pub(crate) fn ended_unclean(state: &StateDir, name: &VolumeName) -> bool {
     std::fs::read_to_string(state.lock_file(name)).is_ok_and(|text| text.starts_with(SERVING))
+}
+
+/// How often a lock is taken anew whose file was removed while it was being taken.
+const TRIES: u32 = 16;
+
+/// Whether the file is the one at its path. A process that forgets a volume removes its lock file while it
+/// holds the lock: a lock on a file that has
+/// been removed excludes nobody.
+fn is_at(file: &File, path: &Path) -> bool {
+    let (Ok(own), Ok(there)) = (file.metadata(), std::fs::symlink_metadata(path)) else { return false };
+    (own.dev(), own.ino()) == (there.dev(), there.ino())
 }
 
 fn text_of(file: &mut File) -> io::Result<String> {

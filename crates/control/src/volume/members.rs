@@ -1,14 +1,17 @@
-//! The devices of a volume that exists: found by their paths, known by their superblocks, opened as what they are.
+//! The devices of a volume that exists, opened: found by their superblocks, whatever their paths are.
 
 use crate::device::adopted;
 use crate::device::open::{OpenDevice, look, refuse_duplicates};
 use crate::device::spec::Storage;
 use crate::model::library::{self, OwnModels};
-use crate::volume::state_dir::{DeviceRecord, VolumeRecord};
+use crate::volume::finding::{Found, Lack, Place, Whereabouts, find};
+use crate::volume::import::quoted;
+use crate::volume::state_dir::{DeviceRecord, StateDir, VolumeRecord};
 use crate::{Error, ErrorKind, Result};
 use braid_base::{DeviceClass, DeviceId};
 use braid_engine::{AdoptedDisk, OpenOptions};
 use braid_format::Uuid;
+use braid_format::layout::MOST_DEVICES;
 use braid_format::superblock::Header;
 use braid_uring::Ring;
 use std::io;
@@ -27,34 +30,46 @@ pub(crate) struct Member {
     pub adopted: Option<Uuid>,
 }
 
-/// Opens the devices of a volume, in the order of their places. Those that are missing are members without a device: whether the volume
-/// can do without them is for the engine to judge; [`with_paths`] says where they were.
+/// The devices of a volume, open.
+pub(crate) struct Members {
+    /// In the order of their places. Those that are missing are members without a device: whether the volume
+    /// can do without them is for the engine to judge.
+    pub list: Vec<Member>,
+    /// What the record is to say of those that were found, by place.
+    pub records: Vec<(usize, DeviceRecord)>,
+    /// Why the others are not there.
+    lacks: Vec<String>,
+}
+
+/// What a volume is opened for, which says what it may lack beside devices that are away.
+#[derive(Clone, Copy)]
+pub(crate) enum Purpose<'a> {
+    /// To be used, without what these devices hold.
+    Use(&'a [DeviceId]),
+    /// To be repaired, which gives up what nothing proves: each device that is there and not one of these
+    /// must be readable.
+    Repair(&'a [DeviceId]),
+    /// To go on from the disk that keeps epochs, which says by itself what it is.
+    Recovery,
+}
+
+/// Finds the devices of a volume and opens them.
 ///
 /// # Errors
-/// `Degraded` if no path leads anywhere, `Invalid` if the devices there are of another volume.
-pub(crate) async fn open_members(ring: &Ring, record: &VolumeRecord) -> Result<Vec<Member>> {
-    open_members_but(ring, record, None).await
-}
-
-/// The same for a repair, which gives up what nothing proves: each device that is there and is not in `given_up` must be readable.
-pub(crate) async fn open_members_to_repair(
+/// `Degraded` if none is there; `Usage` if a place is given up that the volume does not have; and whatever
+/// [`find`] refuses.
+pub(crate) async fn open_members(
     ring: &Ring,
+    state: &StateDir,
     record: &VolumeRecord,
-    given_up: &[DeviceId],
-) -> Result<Vec<Member>> {
-    open_members_but(ring, record, Some(given_up)).await
-}
-
-async fn open_members_but(
-    ring: &Ring,
-    record: &VolumeRecord,
-    given_up: Option<&[DeviceId]>,
-) -> Result<Vec<Member>> {
-    let (there, missing) = look_for(record)?;
-    let (there, missing) = without_lost(ring, record, (there, missing), given_up).await;
-    let found = open_paths(ring, &there, &record.models).await?;
-    let members = with_missing(record, found, missing)?;
-    with_adopted(record, members, |storage, device| {
+    purpose: Purpose<'_>,
+) -> Result<Members> {
+    let found = find(state, record)?;
+    refuse_unknown(record, &found, purpose)?;
+    refuse_unreadable(record, &found, purpose)?;
+    refuse_two_records(state, record, &found, purpose)?;
+    let opened = open_found(ring, record, &found, None).await?;
+    with_adopted(record, opened, |storage, device| {
         let model = device.model.as_deref();
         let model =
             model.map(|model| library::reopen(DeviceClass::Hdd, model, &record.models)).transpose()?;
@@ -63,152 +78,232 @@ async fn open_members_but(
 }
 
 /// The same for reading alone: needs no right to write to any of them.
-pub(crate) async fn open_members_to_read(ring: &Ring, record: &VolumeRecord) -> Result<Vec<Member>> {
-    let (there, missing) = look_for(record)?;
-    let (there, missing) = without_lost(ring, record, (there, missing), None).await;
-    let found = open_paths_to_read(ring, &there).await?;
-    let members = with_missing(record, found, missing)?;
-    with_adopted(record, members, |storage, _| match storage {
+pub(crate) async fn open_members_to_read(
+    ring: &Ring,
+    state: &StateDir,
+    record: &VolumeRecord,
+) -> Result<Members> {
+    let found = find(state, record)?;
+    refuse_unreadable(record, &found, Purpose::Use(&[]))?;
+    let (first, list) = open_paths_to_read(ring, &there(record, &found)?).await?;
+    let opened = with_missing(record, &found, (first, list), None)?;
+    with_adopted(record, opened, |storage, _| match storage {
         Storage::Path(path) => OpenDevice::open_to_read(ring, path, DeviceClass::Hdd),
         Storage::Memory => Err(Error::new(ErrorKind::Invalid, "memory is no disk that was there before")),
     })
 }
 
-/// The devices of a volume but for one, whose place another device is to take.
-pub(crate) async fn open_others(ring: &Ring, record: &VolumeRecord, but: DeviceId) -> Result<Vec<Member>> {
-    let (there, missing) = look_for(record)?;
-    let left_out = record.devices[but.index()].path.as_deref();
-    let there: Vec<PathBuf> = there.into_iter().filter(|path| Some(path.as_path()) != left_out).collect();
-    let found = open_paths(ring, &there, &record.models).await?;
-    with_missing(record, found, missing.into_iter().filter(|&place| place != but.index()).collect())
+/// The devices of a volume but for one, whose place another device is to take; and the path or name of that
+/// one.
+pub(crate) async fn open_others(
+    ring: &Ring,
+    state: &StateDir,
+    record: &VolumeRecord,
+    but: DeviceId,
+) -> Result<(Members, String)> {
+    let found = find(state, record)?;
+    refuse_two_records(state, record, &found, Purpose::Use(&[]))?;
+    let Some(old) = found.places.iter().find(|place| place.id == but) else {
+        return Err(no_device(record, &found, but));
+    };
+    let name = match &old.state {
+        Whereabouts::At(path, _) => path.display().to_string(),
+        Whereabouts::Nowhere(_) => old.recorded.clone(),
+    };
+    Ok((open_found(ring, record, &found, Some(but)).await?, name))
 }
 
-/// The same, but devices that do not answer, or say nothing of a volume any more, are missing, too, if the volume may do without
-/// them: SSDs before an adopted disk, for no start waits for a cache, and devices of one that has two copies of everything; of these only what is `given_up`, if that is said.
-async fn without_lost(
+/// Opens the devices that were found, but for one.
+async fn open_found(
     ring: &Ring,
     record: &VolumeRecord,
-    (there, mut missing): (Vec<PathBuf>, Vec<usize>),
-    given_up: Option<&[DeviceId]>,
-) -> (Vec<PathBuf>, Vec<usize>) {
-    let mut looked = Vec::new();
-    for path in there {
-        let header = look(ring, &path).await;
-        looked.push((path, header));
+    found: &Found,
+    but: Option<DeviceId>,
+) -> Result<Members> {
+    let kept = found.places.iter().filter(|place| Some(place.id) != but);
+    let paths: Vec<PathBuf> = kept.filter_map(|place| place.path().cloned()).collect();
+    if paths.is_empty() {
+        return Err(lacks_all(record, found));
     }
-    let is_mirror = |header: &Header| header.volume.to_string() == record.uuid && header.copies > 1;
-    let is_mirrored = looked.iter().any(|(_, header)| header.as_ref().is_ok_and(is_mirror));
-    let may_lack = |place: usize| match record.adopted() {
-        Some(_) => record.devices[place].class == DeviceClass::Ssd.to_string(),
-        None => is_mirrored && given_up.is_none_or(|given_up| given_up.contains(&DeviceId(place as u16))),
+    let opened = open_paths(ring, &paths, &record.models).await?;
+    with_missing(record, found, opened, but)
+}
+
+/// The paths of the devices that are there.
+///
+/// # Errors
+/// `Degraded` if none is: says what was found in their places.
+fn there(record: &VolumeRecord, found: &Found) -> Result<Vec<PathBuf>> {
+    let paths = found.paths();
+    if paths.is_empty() { Err(lacks_all(record, found)) } else { Ok(paths) }
+}
+
+/// A place that is given up must be one of the volume's.
+fn refuse_unknown(record: &VolumeRecord, found: &Found, purpose: Purpose<'_>) -> Result<()> {
+    let given_up = purpose.given_up();
+    match given_up.iter().find(|&&device| !has_device(record, found, device)) {
+        None => Ok(()),
+        Some(&device) => Err(no_device(record, found, device)),
+    }
+}
+
+fn has_device(record: &VolumeRecord, found: &Found, device: DeviceId) -> bool {
+    let is_adopted = record.devices.get(device.index()).is_some_and(|device| device.adopted);
+    is_adopted || found.places.iter().any(|place| place.id == device)
+}
+
+fn no_device(record: &VolumeRecord, found: &Found, device: DeviceId) -> Error {
+    let places = (0..=u16::MAX).map(DeviceId).take(MOST_DEVICES);
+    let known: Vec<String> =
+        places.filter(|&id| has_device(record, found, id)).map(|id| id.to_string()).collect();
+    let problem = format!("volume '{}' has no device {device}: it has {}", record.name, known.join(", "));
+    Error::new(ErrorKind::Usage, problem)
+}
+
+/// A device that answers with errors, or not at all, counts as missing only if the volume may do without it:
+/// an SSD before an adopted disk, since no
+/// start waits for a cache; one of a volume that has two copies of everything; and one that is given up.
+fn refuse_unreadable(record: &VolumeRecord, found: &Found, purpose: Purpose<'_>) -> Result<()> {
+    let may_lack = |place: &Place| match record.adopted() {
+        _ if purpose.given_up().contains(&place.id) => true,
+        Some(_) => record.devices[place.id.index()].class == DeviceClass::Ssd.to_string(),
+        None => found.is_mirrored && !matches!(purpose, Purpose::Repair(_)),
     };
-    let mut left = Vec::new();
-    for (path, header) in looked {
-        let place = record.devices.iter().position(|device| device.path.as_ref() == Some(&path));
-        let is_denied =
-            std::fs::File::open(&path).is_err_and(|e| e.kind() == io::ErrorKind::PermissionDenied);
-        let is_lost = |kind| matches!(kind, ErrorKind::Invalid | ErrorKind::Corrupt | ErrorKind::Io);
-        match (place.filter(|&place| may_lack(place)), header) {
-            (Some(place), Err(error)) if is_lost(error.kind()) && !is_denied => {
-                tracing::error!("d{place} of volume '{}' is lost: {error}", record.name);
-                missing.push(place);
-            }
-            _ => left.push(path),
+    for (place, lack) in found.lacking() {
+        let is_refused = match lack {
+            Lack::Unreadable(_) => !may_lack(place),
+            Lack::Blank(_) => matches!(purpose, Purpose::Repair(_)) && !may_lack(place),
+            Lack::Away(_) => false,
+        };
+        if is_refused {
+            let problem = format!("{} of volume '{}': {}", place.id, record.name, lack.why());
+            let kind = if matches!(lack, Lack::Blank(_)) { ErrorKind::Invalid } else { ErrorKind::Io };
+            return Err(Error::new(kind, problem));
         }
     }
-    (left, missing)
+    Ok(())
+}
+
+/// Which devices are outdated is noted in the record that the volume was served by. If there is another
+/// record of the volume, its notes may be the
+/// newer ones: then the devices must all be there, for together they tell.
+fn refuse_two_records(
+    state: &StateDir,
+    record: &VolumeRecord,
+    found: &Found,
+    purpose: Purpose<'_>,
+) -> Result<()> {
+    let Some(other) = state.names_of(&record.uuid)?.into_iter().find(|name| *name != record.name) else {
+        return Ok(());
+    };
+    let name = &record.name;
+    tracing::warn!(
+        "volume '{name}' is known here as '{other}', too: braid import all of its devices --as {name} makes one record of both"
+    );
+    if !found.is_mirrored || matches!(purpose, Purpose::Recovery) {
+        return Ok(());
+    }
+    let Some((place, lack)) = found.lacking().next() else { return Ok(()) };
+    let paths: Vec<String> = found.paths().iter().map(|path| quoted(path)).collect();
+    let without: Vec<String> = found.lacking().map(|(place, _)| format!(" --without {}", place.id)).collect();
+    let problem = format!(
+        "volume '{name}' is known here as '{other}', too, and lacks {} ({}): which record knows the devices that are older than others is not known;          bring {} back, or go on without: braid import {}{} --as {name} (nothing was changed)",
+        place.id,
+        lack.why(),
+        place.id,
+        paths.join(" "),
+        without.concat()
+    );
+    Err(Error::new(ErrorKind::Degraded, problem))
 }
 
 /// Adds the disk that the volume adopted, which has no superblock.
 fn with_adopted(
     record: &VolumeRecord,
-    mut members: Vec<Member>,
+    mut members: Members,
     open: impl FnOnce(&Storage, &DeviceRecord) -> Result<OpenDevice>,
-) -> Result<Vec<Member>> {
+) -> Result<Members> {
     let Some((place, device)) = record.adopted() else { return Ok(members) };
     let (Some(path), name) = (device.path.clone(), device.name()) else { return Ok(members) };
     let id = DeviceId(place as u16);
     if std::fs::metadata(&path).is_err_and(|error| error.kind() == io::ErrorKind::NotFound) {
-        members.push(Member { id, device: None, name, adopted: None });
+        members.lacks.push(format!("{name} does not exist"));
+        members.list.push(Member { id, device: None, name, adopted: None });
     } else {
         let identity = adopted::identity(&path)?;
         adopted::refuse_used(&path)?;
         let opened = open(&Storage::Path(path), device)?;
-        members.push(Member { id, device: Some(opened), name, adopted: Some(identity) });
+        members.list.push(Member { id, device: Some(opened), name, adopted: Some(identity) });
     }
-    members.sort_by_key(|member| member.id);
+    members.list.sort_by_key(|member| member.id);
     Ok(members)
 }
 
-/// The paths that exist, and the places of those that do not; that of an adopted disk is neither.
-fn look_for(record: &VolumeRecord) -> Result<(Vec<PathBuf>, Vec<usize>)> {
-    let is_missing =
-        |path: &Path| std::fs::metadata(path).is_err_and(|error| error.kind() == io::ErrorKind::NotFound);
-    let mut paths = record.paths()?;
-    paths.retain(|(place, _)| !record.devices[*place].adopted);
-    let (missing, there): (Vec<_>, Vec<_>) = paths.into_iter().partition(|(_, path)| is_missing(path));
-    let missing: Vec<usize> = missing.into_iter().map(|(place, _)| place).collect();
-    if there.is_empty() {
-        return Err(lacks(record, &missing));
-    }
-    Ok((there.into_iter().map(|(_, path)| path).collect(), missing))
-}
-
-/// Adds the devices that are missing, if these are devices of this volume.
+/// Adds the devices that are missing, if those that were opened are still the ones that were found.
 fn with_missing(
     record: &VolumeRecord,
-    (header, mut members): (Header, Vec<Member>),
-    missing: Vec<usize>,
-) -> Result<Vec<Member>> {
-    if header.volume.to_string() != record.uuid {
-        let name = &record.name;
+    found: &Found,
+    (first, mut list): (Header, Vec<Member>),
+    but: Option<DeviceId>,
+) -> Result<Members> {
+    let is_found =
+        |member: &Member| found.places.iter().any(|place| place.id == member.id && place.is_there());
+    if first.volume.to_string() != record.uuid || !list.iter().all(is_found) {
+        let problem =
+            format!("the devices of volume '{}' changed while they were opened: try again", record.name);
+        return Err(Error::new(ErrorKind::Io, problem));
+    }
+    let mut lacks = Vec::new();
+    for (place, lack) in found.lacking().filter(|(place, _)| Some(place.id) != but) {
+        tracing::error!("device {} of volume '{}' is missing: {}", place.id, record.name, lack.why());
+        lacks.push(format!("{}: {}", place.id, lack.why()));
+        list.push(Member { id: place.id, device: None, name: place.recorded.clone(), adopted: None });
+    }
+    list.sort_by_key(|member| member.id);
+    Ok(Members { list, records: found.records(), lacks })
+}
+
+impl Members {
+    /// Those of a volume that was just made: its record knows them.
+    pub fn made(list: Vec<Member>) -> Members {
+        Members { list, records: Vec::new(), lacks: Vec::new() }
+    }
+
+    /// What the engine says of the volume; if that lacks devices, with what was found in their places.
+    pub fn explain(&self, error: braid_engine::Error) -> Error {
+        if error.kind() != braid_engine::ErrorKind::Degraded || self.lacks.is_empty() {
+            return error.into();
+        }
         let problem = format!(
-            "{} belongs to volume '{}' ({}), not to '{name}' ({}): bring the devices of '{name}' back, or braid import \
-             them under their paths of today",
-            members[0].name, header.name, header.volume, record.uuid
+            "{error}; {}; devices in other directories: name all of them with braid import PATH…",
+            self.lacks.join("; ")
         );
-        return Err(Error::new(ErrorKind::Invalid, problem));
+        Error::new(ErrorKind::Degraded, problem)
     }
-    for place in missing {
-        let name = record.devices[place].name();
-        tracing::error!(
-            "device d{place} of volume '{}' is missing: {name} does not exist, or is lost",
-            record.name
-        );
-        members.push(Member { id: DeviceId(place as u16), device: None, name, adopted: None });
-    }
-    members.sort_by_key(|member| member.id);
-    Ok(members)
 }
 
-/// What the engine says of a volume; of one that lacks devices, with the paths that lead nowhere.
-pub(crate) fn with_paths(error: braid_engine::Error, members: &[Member]) -> Error {
-    let missing = members.iter().filter(|member| member.device.is_none());
-    let paths: Vec<&str> = missing.map(|member| member.name.as_str()).collect();
-    if error.kind() != braid_engine::ErrorKind::Degraded || paths.is_empty() {
-        return error.into();
+impl Purpose<'_> {
+    fn given_up(&self) -> &[DeviceId] {
+        match self {
+            Purpose::Use(given_up) | Purpose::Repair(given_up) => given_up,
+            Purpose::Recovery => &[],
+        }
     }
-    let problem = format!(
-        "{error}; {} does not exist, or holds nothing of it any more: where the devices have other paths now, name all of them: braid import PATH…",
-        paths.join(", ")
-    );
-    Error::new(ErrorKind::Degraded, problem)
 }
 
-/// Says of all paths that lead nowhere at once what was there.
-fn lacks(record: &VolumeRecord, missing: &[usize]) -> Error {
-    let describe = |&place: &usize| {
-        let device = &record.devices[place];
-        format!("d{place} ({}, {})", device.class, device.name())
+/// Says of all devices at once what was found in their places.
+pub(crate) fn lacks_all(record: &VolumeRecord, found: &Found) -> Error {
+    let describe = |(place, lack): (&Place, &Lack)| {
+        let class = record.devices.get(place.id.index()).map_or("", |device| &device.class);
+        format!("{} ({class}): {}", place.id, lack.why())
     };
-    let described: Vec<String> = missing.iter().map(describe).collect();
-    let VolumeRecord { name, .. } = record;
+    let described: Vec<String> = found.lacking().map(describe).collect();
     let problem = format!(
-        "volume '{name}' lacks {} of its {} devices: {} does not exist; bring it back, or, where the devices have other \
-         paths now, name all of them: braid import PATH… (nothing was changed)",
-        missing.len(),
-        record.devices.iter().filter(|device| !device.removed).count(),
-        described.join(", ")
+        "volume '{}' lacks all of its {} devices: {}; bring them back, or, if they are in another directory now, name all of them: \
+         braid import PATH… (nothing was changed)",
+        record.name,
+        described.len(),
+        described.join("; ")
     );
     Error::new(ErrorKind::Degraded, problem)
 }

@@ -2,7 +2,7 @@
 //! others may be away when the volume is opened next.
 
 use crate::Result;
-use crate::volume::state_dir::{StateDir, VolumeName, VolumeRecord};
+use crate::volume::state_dir::{DeviceRecord, StateDir, VolumeName, VolumeRecord};
 use braid_base::DeviceId;
 
 impl VolumeRecord {
@@ -20,9 +20,16 @@ impl VolumeRecord {
     }
 }
 
-/// Notes durably which devices of a volume are outdated, if that is not what is noted. Its lock is held.
-pub(crate) fn note_outdated(state: &StateDir, name: &VolumeName, outdated: &[DeviceId]) -> Result<()> {
+/// Notes durably where the devices of a volume are that was opened, and which of them are outdated: before
+/// anything else changes the record.
+pub(crate) fn note_opened(
+    state: &StateDir,
+    name: &VolumeName,
+    places: &[(usize, DeviceRecord)],
+    outdated: &[DeviceId],
+) -> Result<()> {
     let noted = state.change(name, |record| {
+        record.set_places(places);
         record.set_outdated(outdated);
         Ok(())
     });

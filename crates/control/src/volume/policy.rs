@@ -4,10 +4,11 @@ use crate::admin::client::Client;
 use crate::admin::protocol::Request;
 use crate::device::spec::DeviceSpec;
 use crate::serve::ring::on_ring;
+use crate::volume::finding::find;
 use crate::volume::lock::VolumeLock;
-use crate::volume::members::{handles, open_members, open_options, with_paths};
+use crate::volume::members::{Purpose, handles, lacks_all, open_members, open_options};
 use crate::volume::noted::with_notes;
-use crate::volume::outdated::note_outdated;
+use crate::volume::outdated::note_opened;
 use crate::volume::state_dir::{StateDir, VolumeName};
 use crate::{Error, ErrorKind, Result};
 use braid_base::DeviceId;
@@ -29,15 +30,10 @@ pub fn policy(state: &StateDir, name: &VolumeName) -> Result<PolicyReport> {
     match Client::connect(state, name) {
         Ok(mut client) => client.policy(),
         Err(error) if error.kind() == ErrorKind::NotServed => {
-            let record = state.load(name)?;
-            let _lock = VolumeLock::take(state, name, "read")?;
-            let mut paths = record.paths()?;
-            paths.retain(|(place, _)| !record.devices[*place].adopted);
-            let there = paths.iter().find(|(_, path)| path.exists()).or(paths.first());
-            let (_, first) =
-                there.ok_or_else(|| Error::new(ErrorKind::Invalid, "the record names no device"))?;
-            let superblock = on_ring(async |ring| crate::device::open::look(ring, first).await)?;
-            Ok(PolicyReport { name: name.to_string(), policy: superblock.policy })
+            let (_lock, record) = VolumeLock::take_known(state, name, "read")?;
+            let found = find(state, &record)?;
+            let policy = found.policy.clone().ok_or_else(|| lacks_all(&record, &found))?;
+            Ok(PolicyReport { name: name.to_string(), policy })
         }
         Err(error) => Err(error),
     }
@@ -49,18 +45,18 @@ pub fn set_policy(state: &StateDir, name: &VolumeName, text: &str) -> Result<Pol
     match Client::connect(state, name) {
         Ok(mut client) => client.call(Request::SetPolicy { policy: text.to_owned() }),
         Err(error) if error.kind() == ErrorKind::NotServed => {
-            let record = state.load(name)?;
-            let _lock = VolumeLock::take(state, name, "changed")?;
+            let (_lock, record) = VolumeLock::take_known(state, name, "changed")?;
             let policy = on_ring(async |ring| {
-                let members = open_members(ring, &record).await?;
-                let options = with_notes(open_options(&record, &members), state, &record);
-                let (volume, _) = Volume::open(ring.clone(), handles(&members), options)
+                let members = open_members(ring, state, &record, Purpose::Use(&[])).await?;
+                let list = &members.list;
+                let options = with_notes(open_options(&record, list), state, &record);
+                let (volume, _) = Volume::open(ring.clone(), handles(list), options)
                     .await
-                    .map_err(|error| with_paths(error, &members))?;
+                    .map_err(|error| members.explain(error))?;
                 let changed = volume.set_policy(text).await.map_err(refused);
                 let policy = volume.policy();
                 let closed = volume.close().await;
-                note_outdated(state, name, &volume.outdated_devices())?;
+                note_opened(state, name, &members.records, &volume.outdated_devices())?;
                 closed?;
                 changed.map(|()| policy)
             })?;

@@ -4,12 +4,12 @@ use crate::report::collect::lost_ranges;
 use crate::serve::address::{NbdAddress, nbd_uri};
 use crate::serve::daemon::in_world;
 use crate::serve::ring::on_ring;
-use crate::volume::check::{LostRange, MissingRange, check};
+use crate::volume::check::{LostRange, MissingRange, check_known};
 use crate::volume::lock::VolumeLock;
 use crate::volume::members::{
-    Member, handles, names, open_members, open_members_to_read, open_options, with_paths,
+    Member, Purpose, handles, names, open_members, open_members_to_read, open_options,
 };
-use crate::volume::outdated::note_outdated;
+use crate::volume::outdated::note_opened;
 use crate::volume::state_dir::{StateDir, VolumeName, VolumeRecord};
 use crate::{Error, ErrorKind, Result};
 use braid_base::{Bytes, DeviceId};
@@ -71,23 +71,23 @@ pub struct LookReport {
 /// # Errors
 /// `Busy` while it is served; `Degraded` if no device is missing, or the disk alone is not a state of the volume: nothing was changed then.
 pub fn recover(state: &StateDir, name: &VolumeName, apply: Apply) -> Result<RecoverReport> {
-    let record = state.load(name)?;
-    let newer = newer_on_missing(state, name);
-    let _lock = VolumeLock::take(state, name, "recovered")?;
+    let (_lock, record) = VolumeLock::take_known(state, name, "recovered")?;
+    let newer = newer_on_missing(state, &record);
     on_ring(async |ring| {
-        let members = open_members(ring, &record).await?;
-        let distrust = missing(name, &members)?;
-        let options = OpenOptions { recover: true, distrust, ..open_options(&record, &members) };
-        let (volume, recovery) = Volume::open(ring.clone(), handles(&members), options)
+        let members = open_members(ring, state, &record, Purpose::Recovery).await?;
+        let list = &members.list;
+        let distrust = missing(name, list)?;
+        let options = OpenOptions { recover: true, distrust, ..open_options(&record, list) };
+        let (volume, recovery) = Volume::open(ring.clone(), handles(list), options)
             .await
-            .map_err(|error| with_paths(error, &members))?;
+            .map_err(|error| members.explain(error))?;
         let applied = match apply {
             Apply::Now => volume.complete_recovery().await,
             Apply::WhileServed => Ok(()),
         };
         let size = volume.size();
         let closed = volume.close().await;
-        note_outdated(state, name, &volume.outdated_devices())?;
+        note_opened(state, name, &members.records, &volume.outdated_devices())?;
         closed?;
         applied?;
         let status = volume.status();
@@ -95,7 +95,7 @@ pub fn recover(state: &StateDir, name: &VolumeName, apply: Apply) -> Result<Reco
         Ok(RecoverReport {
             unapplied_bytes: status.unapplied.unwrap_or_default().0,
             lost: lost_ranges(&status),
-            ..report(ring, &record, &members, (past, size), newer)
+            ..report(ring, &record, list, (past, size), newer)
         })
     })
 }
@@ -111,16 +111,15 @@ pub fn look(
     nbd: &[NbdAddress],
     ready: impl FnOnce(&LookReport),
 ) -> Result<()> {
-    let record = state.load(name)?;
-    let newer = newer_on_missing(state, name);
-    let _lock = VolumeLock::take(state, name, "recovered")?;
+    let (_lock, record) = VolumeLock::take_known(state, name, "recovered")?;
+    let newer = newer_on_missing(state, &record);
     in_world(async |world| {
         let ring = &world.ring;
-        let members = open_members_to_read(ring, &record).await?;
-        missing(name, &members)?;
-        let (past, past_state) = Past::open(ring, handles(&members), &names(&members))
-            .await
-            .map_err(|error| with_paths(error, &members))?;
+        let members = open_members_to_read(ring, state, &record).await?;
+        let list = &members.list;
+        missing(name, list)?;
+        let (past, past_state) =
+            Past::open(ring, handles(list), &names(list)).await.map_err(|error| members.explain(error))?;
         let (size, journaled) = (past.size(), past.journaled());
         let lost = past.damaged().iter().map(LostRange::of).collect();
         let server = Server::new(ring.clone(), past, ServerConfig::new(name.as_str(), &world.arena))?;
@@ -138,7 +137,7 @@ pub fn look(
         let recovered = RecoverReport {
             unapplied_bytes: journaled.0,
             lost,
-            ..report(ring, &record, &members, (past_state, size), newer)
+            ..report(ring, &record, list, (past_state, size), newer)
         };
         ready(&LookReport { recovered, nbd_uris });
         if let Err(error) = world.signals.recv().await {
@@ -162,8 +161,8 @@ fn missing(name: &VolumeName, members: &[Member]) -> Result<Vec<DeviceId>> {
 
 /// The ranges in which something is lost, in whole spans; none if that cannot be told, since too many devices are missing or the map is damaged. A recovery does not
 /// need them.
-fn newer_on_missing(state: &StateDir, name: &VolumeName) -> Option<Vec<MissingRange>> {
-    match check(state, name) {
+fn newer_on_missing(state: &StateDir, record: &VolumeRecord) -> Option<Vec<MissingRange>> {
+    match check_known(state, record) {
         Ok(report) if report.fatal.is_empty() => Some(report.only_on_missing),
         Ok(_) => None,
         Err(error) => {

@@ -9,7 +9,7 @@ use crate::model::library;
 use crate::serve::ring::on_ring;
 use crate::volume::create::absolute;
 use crate::volume::lock::VolumeLock;
-use crate::volume::members::{handles, names, open_others, with_paths};
+use crate::volume::members::{handles, names, open_others};
 use crate::volume::state_dir::{DeviceRecord, StateDir, VolumeName, VolumeRecord};
 use crate::{Error, ErrorKind, Result};
 use braid_base::{DeviceClass, DeviceId};
@@ -48,23 +48,24 @@ pub fn replace(
     text: &str,
     overwrite: bool,
 ) -> Result<ReplaceReport> {
-    let mut record = state.load(name)?;
-    let (old, mut spec) = old_and_new(&record, device, text)?;
+    let (_, mut spec) = old_and_new(&state.load(name)?, device, text)?;
     match Client::connect(state, name) {
         Ok(mut client) => return client.replace_device(device, &spec, overwrite),
         Err(error) if error.kind() == ErrorKind::NotServed => {}
         Err(error) => return Err(error),
     }
-    let _lock = VolumeLock::take(state, name, "given a new device")?;
+    let (_lock, mut record) = VolumeLock::take_known(state, name, "given a new device")?;
+    old_and_new(&record, device, text)?;
     spec.storage = absolute(&spec.storage)?;
-    let new = on_ring(async |ring| replace_on(ring, state, &mut record, (device, &spec, overwrite)).await)?;
-    record.devices[device.index()] = new;
+    let work = async |ring: &Ring| replace_on(ring, state, &mut record, (device, &spec, overwrite)).await;
+    let (new, replaced_path) = on_ring(work)?;
+    record.set_device(device.index(), new);
     state.save(&record)?;
     Ok(ReplaceReport {
         name: name.to_string(),
         device: device.to_string(),
         new_device: device.to_string(),
-        replaced_path: old.name(),
+        replaced_path,
         devices: record.devices,
     })
 }
@@ -101,27 +102,30 @@ pub(crate) fn old_and_new(
     Ok((old, spec))
 }
 
-/// Replaces a device, and gives the record of the new one; its file is gone again where that fails and it was made for this.
+/// Replaces a device, and gives the record of the new one and where the old one is or was; the new file is
+/// gone again where that fails and it was made for this.
+/// The record says then where the others are.
 async fn replace_on(
     ring: &Ring,
     state: &StateDir,
     record: &mut VolumeRecord,
     (device, spec, overwrite): (DeviceId, &DeviceSpec, bool),
-) -> Result<DeviceRecord> {
+) -> Result<(DeviceRecord, String)> {
     let model = spec.model.as_deref().map(|model| library::find(spec.class, model)).transpose()?;
     let stored = model.as_ref().map(|model| model.stored.clone());
     let mut new = DeviceRecord::new(&spec.storage, spec.class, stored.as_deref(), 0);
-    let others = record.devices.iter().enumerate().filter(|(place, _)| *place != device.index());
-    refuse_duplicates(others.map(|(_, other)| other).chain([&new]).filter_map(|d| d.path.as_deref()))?;
+    let (members, replaced) = open_others(ring, state, record, device).await?;
+    let places = members.records.iter().filter(|(place, _)| *place != device.index());
+    refuse_duplicates(places.map(|(_, other)| other).chain([&new]).filter_map(|d| d.path.as_deref()))?;
     if let Storage::Path(path) = &spec.storage {
         refuse_claimed(state, path, Purpose::Overwrite { forced: overwrite })?;
     }
-    let members = open_others(ring, record, device).await?;
+    record.set_places(&members.records);
     if let Some((name, text)) = model.as_ref().and_then(|model| model.own.clone()) {
         library::keep(&mut record.models, name, text)?;
     }
     new.made = prepare(spec)? == Prepared::Made;
-    let replaced = async {
+    let work = async {
         let (model, seed) = (model.map(|model| model.spec), u64::from(device.0));
         let opened = OpenDevice::open(ring, &spec.storage, spec.class, model.as_ref(), spec.size, seed)?;
         new.size_bytes = opened.geometry().size.0;
@@ -133,16 +137,16 @@ async fn replace_on(
             outdated: record.outdated(),
             overwrite,
         };
-        let replaced =
-            braid_engine::replace(ring, handles(&members), &names(&members), &opened, &replacement).await;
-        replaced.map(drop).map_err(|error| with_paths(error, &members))
+        let list = &members.list;
+        let replaced = braid_engine::replace(ring, handles(list), &names(list), &opened, &replacement).await;
+        replaced.map(drop).map_err(|error| members.explain(error))
     };
-    let result = replaced.await;
+    let result = work.await;
     if result.is_err()
         && new.made
         && let Some(Err(error)) = new.path.as_ref().map(std::fs::remove_file)
     {
         tracing::warn!("{} could not be removed: {error}", spec.name());
     }
-    result.map(|()| new)
+    result.map(|()| (new, replaced))
 }

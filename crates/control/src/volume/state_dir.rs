@@ -7,7 +7,8 @@
 //!                       admin.sock    the admin socket of its daemon
 //!                       nbd.sock      its NBD export, unless told otherwise
 //!                       mount/        the file that `attach` makes a block device of
-//!                       record        a device of a volume on an adopted disk: what must survive the loss of the SSD
+//!                       record        a device of a volume on an adopted disk: what must survive the loss of the SSD (record.new while
+//!                                     the volume is made)
 //! ```
 //!
 //! Only its owner may enter. But for an adopted disk's record, nothing here is needed to have the bytes back: the devices together say all about a
@@ -118,6 +119,9 @@ pub struct DeviceRecord {
     /// Whether it was out of use, or being brought up to date, when others of a volume with two copies of everything were used last.
     #[serde(default)]
     pub outdated: bool,
+    /// Whether no path is known: the device was not there when the volume was imported.
+    #[serde(default)]
+    pub missing: bool,
 }
 
 /// The version of records that this program writes and reads.
@@ -143,7 +147,13 @@ impl DeviceRecord {
             removed: false,
             adopted: false,
             outdated: false,
+            missing: false,
         }
+    }
+
+    /// A device whose path is not known.
+    pub(crate) fn missing(class: DeviceClass, model: Option<&str>, size_bytes: u64) -> DeviceRecord {
+        DeviceRecord { missing: true, ..DeviceRecord::new(&Storage::Memory, class, model, size_bytes) }
     }
 
     /// A place without a device.
@@ -155,6 +165,9 @@ impl DeviceRecord {
     pub fn name(&self) -> String {
         if self.removed {
             return "removed".to_owned();
+        }
+        if self.missing {
+            return "missing".to_owned();
         }
         self.path.as_ref().map_or_else(|| Storage::Memory.name(), |path| path.display().to_string())
     }
@@ -179,7 +192,17 @@ impl VolumeRecord {
         self.devices[place] = device;
     }
 
-    /// The paths of its devices, with their places.
+    /// Notes where devices are now, by place.
+    pub(crate) fn set_places(&mut self, places: &[(usize, DeviceRecord)]) {
+        for (place, device) in places {
+            match self.devices.get_mut(*place).filter(|noted| !noted.removed) {
+                Some(noted) => (noted.path, noted.missing) = (device.path.clone(), device.missing),
+                None => self.set_device(*place, device.clone()),
+            }
+        }
+    }
+
+    /// The paths of its devices, with their places; without devices whose path is not known.
     ///
     /// # Errors
     /// `Invalid` if one was memory: it went with its daemon.
@@ -193,7 +216,8 @@ impl VolumeRecord {
                 Error::new(ErrorKind::Invalid, problem)
             })
         };
-        self.devices.iter().enumerate().filter(|(_, device)| !device.removed).map(path).collect()
+        let is_there = |(_, device): &(usize, &DeviceRecord)| !device.removed && !device.missing;
+        self.devices.iter().enumerate().filter(is_there).map(path).collect()
     }
 }
 
@@ -260,6 +284,11 @@ impl StateDir {
         self.volume_dir(name).join("record")
     }
 
+    /// The same while the volume is being made.
+    pub(crate) fn unmade_record(&self, name: &VolumeName) -> PathBuf {
+        self.volume_dir(name).join("record.new")
+    }
+
     pub(crate) fn lock_file(&self, name: &VolumeName) -> PathBuf {
         self.volume_dir(name).join("lock")
     }
@@ -293,6 +322,13 @@ impl StateDir {
             names.extend(name.filter(|name| self.record_file(name).exists()));
         }
         names.sort();
+        Ok(names)
+    }
+
+    /// The names under which a volume is known, by its identity. A record that cannot be read is none of its.
+    pub(crate) fn names_of(&self, uuid: &str) -> Result<Vec<VolumeName>> {
+        let mut names = self.names()?;
+        names.retain(|name| self.load(name).is_ok_and(|record| record.uuid == uuid));
         Ok(names)
     }
 
@@ -378,6 +414,18 @@ impl StateDir {
         let _ = std::fs::remove_dir(self.mount_dir(name));
         let _ = std::fs::remove_dir(dir);
         Ok(())
+    }
+
+    /// Removes what a creation that failed left of a name. The caller holds its lock.
+    pub(crate) fn remove_unmade(&self, name: &VolumeName) -> Result<()> {
+        let unmade = self.unmade_record(name);
+        match std::fs::remove_file(&unmade) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                return Err(self.failed("remove", &unmade, &error));
+            }
+            _ => {}
+        }
+        self.remove(name)
     }
 
     /// Makes a directory here, and those above it, for their owner alone.

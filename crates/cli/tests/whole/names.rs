@@ -1,0 +1,328 @@
+//! Devices get other names between two starts, as the kernel gives them: a volume finds its devices by what
+//! they are. The oracle: with two copies and one
+//! device lost, the volume is served, and nothing lacks but that device.
+
+use crate::machine::{Daemon, Machine, number, qemu_io_ok};
+use crate::replace::wait_until;
+use serde_json::Value;
+use std::path::PathBuf;
+
+/// A mirror of two SSDs.
+pub fn mirror(machine: &Machine, name: &str, [one, two]: [&str; 2]) {
+    let (one, two) = (format!("{one},size=64MiB"), format!("{two},size=64MiB"));
+    let copies = ["--copies", "2", "--policy", "ssd-first", "--size", "32MiB"];
+    machine.ok(&[&["create", name, "--ssd", &one, "--ssd", &two], &copies[..]].concat());
+}
+
+/// Serves a volume, writes a value to its first 8 MiB, and stops it.
+pub fn fill(machine: &Machine, name: &str, value: u8) {
+    let daemon = machine.serve(&[name]);
+    qemu_io_ok(&daemon.uri, &[&format!("write -P {value} 0 8M"), "flush"]);
+    assert_eq!(daemon.terminate().status, 0);
+}
+
+/// Serves a volume that must have this value in its first 8 MiB.
+pub fn serve_with(machine: &Machine, name: &str, value: u8) -> Daemon {
+    let daemon = machine.serve(&[name]);
+    qemu_io_ok(&daemon.uri, &[&format!("read -P {value} 0 8M")]);
+    daemon
+}
+
+/// The states of a volume's devices, by place.
+pub fn states(machine: &Machine, name: &str) -> Vec<String> {
+    let status = machine.braid(&["status", name, "--json"]).stdout;
+    let status: Value = serde_json::from_str(&status).unwrap();
+    let devices = status["devices"].as_array().unwrap();
+    devices.iter().map(|device| device["state"].as_str().unwrap().to_owned()).collect()
+}
+
+/// The names of the files that the record has for a volume's devices.
+pub fn noted(machine: &Machine, name: &str) -> Vec<String> {
+    let record = std::fs::read_to_string(machine.state().join(name).join("volume.json")).unwrap();
+    let record: Value = serde_json::from_str(&record).unwrap();
+    let file = |device: &Value| {
+        let path = device["path"].as_str().map(PathBuf::from).unwrap_or_default();
+        path.file_name().unwrap_or_default().to_string_lossy().into_owned()
+    };
+    record["devices"].as_array().unwrap().iter().map(file).collect()
+}
+
+pub fn rename(machine: &Machine, moves: &[(&str, &str)]) {
+    for (from, to) in moves {
+        std::fs::rename(machine.path(from), machine.path(to)).unwrap();
+    }
+}
+
+/// One disk of a mirror died, the kernel named the others anew, and a disk of another volume got the name of
+/// one that was left. No command took the healthy mirror any
+/// more, and the other volume was served from one half, though both were there.
+#[test]
+fn two_mirrors_are_served_whole_after_a_disk_died_and_all_names_changed() {
+    let machine = Machine::new();
+    mirror(&machine, "m", ["a.img", "b.img"]);
+    mirror(&machine, "o", ["c.img", "d.img"]);
+    fill(&machine, "m", 3);
+    fill(&machine, "o", 4);
+    std::fs::remove_file(machine.path("a.img")).unwrap();
+    rename(&machine, &[("b.img", "a.img"), ("c.img", "b.img"), ("d.img", "c.img")]);
+    let check = machine.braid(&["check", "m", "--json"]);
+    let check: Value = serde_json::from_str(&check.stdout).unwrap();
+    assert_eq!((&check["degraded"][0], &check["clean"]), (&"d0 is missing".into(), &true.into()), "{check}");
+    let o = serve_with(&machine, "o", 4);
+    let m = serve_with(&machine, "m", 3);
+    assert_eq!(states(&machine, "o"), ["active", "active"]);
+    assert_eq!(states(&machine, "m"), ["missing", "active"]);
+    assert_eq!(
+        (noted(&machine, "m")[1].as_str(), noted(&machine, "o")),
+        ("a.img", vec!["b.img".to_owned(), "c.img".to_owned()])
+    );
+    assert_eq!((m.terminate().status, o.terminate().status), (0, 0));
+    // The lost one is replaced, and the word for a device that does not exist is its place.
+    machine.ok(&["device", "replace", "m", "d0", "new.img,size=64MiB"]);
+    let m = serve_with(&machine, "m", 3);
+    wait_until("the new device is up to date", || machine.braid(&["status", "m"]).status == 0);
+    assert_eq!(m.terminate().status, 0);
+}
+
+/// The same before anything was served: each of these was refused.
+#[test]
+fn a_lost_disk_is_given_up_or_replaced_though_its_name_is_another_volumes() {
+    let machine = Machine::new();
+    mirror(&machine, "m", ["a.img", "b.img"]);
+    mirror(&machine, "o", ["c.img", "d.img"]);
+    fill(&machine, "m", 3);
+    std::fs::remove_file(machine.path("a.img")).unwrap();
+    rename(&machine, &[("b.img", "a.img"), ("c.img", "b.img"), ("d.img", "c.img")]);
+    let replaced = machine.json(&["device", "replace", "m", "d0", "new.img,size=64MiB"]);
+    assert!(replaced["devices"][1]["path"].as_str().unwrap().ends_with("/a.img"), "{replaced}");
+    let m = machine.serve(&["m", "--distrust", "d0"]);
+    qemu_io_ok(&m.uri, &["read -P 3 0 8M"]);
+    assert_eq!(m.terminate().status, 0);
+    assert_eq!(noted(&machine, "m"), ["new.img", "a.img"]);
+}
+
+/// After two names had changed places, the removal of one device took the path of the other out of the
+/// record: at the next start the good copy was never opened.
+#[test]
+fn a_removed_device_takes_its_own_path_out_of_the_record() {
+    for copies in ["1", "2"] {
+        let machine = Machine::new();
+        let devices = ["--ssd", "a.img,size=64MiB", "--hdd", "b.img,size=64MiB", "--hdd", "c.img,size=64MiB"];
+        let shape = ["--copies", copies, "--policy", "ssd-first", "--size", "24MiB"];
+        machine.ok(&[&["create", "m"], &devices[..], &shape[..]].concat());
+        fill(&machine, "m", 5);
+        rename(&machine, &[("b.img", "x"), ("c.img", "b.img"), ("x", "c.img")]);
+        let m = serve_with(&machine, "m", 5);
+        // The record is right before anything changes it.
+        assert_eq!(noted(&machine, "m"), ["a.img", "c.img", "b.img"]);
+        machine.ok(&["device", "remove", "m", "d1"]);
+        wait_until("it is removed", || noted(&machine, "m") == ["a.img", "", "b.img"]);
+        assert_eq!(m.terminate().status, 0);
+        let m = serve_with(&machine, "m", 5);
+        assert_eq!(states(&machine, "m"), ["active", "active"]);
+        assert_eq!(m.terminate().status, 0);
+    }
+}
+
+/// The text named the surviving disk as the one that was removed.
+#[test]
+fn a_replacement_names_the_path_of_the_device_that_leaves() {
+    let machine = Machine::new();
+    mirror(&machine, "m", ["a.img", "b.img"]);
+    fill(&machine, "m", 5);
+    rename(&machine, &[("a.img", "x"), ("b.img", "a.img"), ("x", "b.img")]);
+    let m = serve_with(&machine, "m", 5);
+    let report = machine.json(&["device", "replace", "m", "d0", "new.img,size=64MiB"]);
+    assert!(report["replaced_path"].as_str().unwrap().ends_with("/b.img"), "{report}");
+    wait_until("the old one has left", || noted(&machine, "m") == ["", "a.img", "new.img"]);
+    assert_eq!(m.terminate().status, 0);
+    assert_eq!(serve_with(&machine, "m", 5).terminate().status, 0);
+}
+
+/// Files of two mirrors under drawn names, one device of each lost, in its place a blank one, one of the
+/// other volume, or nothing.
+#[test]
+fn any_names_do_while_one_device_of_each_mirror_is_left() {
+    const NAMES: [&str; 4] = ["a.img", "b.img", "c.img", "d.img"];
+    let machine = Machine::new();
+    mirror(&machine, "m", ["a.img", "b.img"]);
+    mirror(&machine, "o", ["c.img", "d.img"]);
+    fill(&machine, "m", 3);
+    fill(&machine, "o", 4);
+    let kept = NAMES.map(|name| std::fs::read(machine.path(name)).unwrap());
+    let records = ["m", "o"].map(|name| machine.state().join(name).join("volume.json"));
+    let texts = records.clone().map(|record| std::fs::read(record).unwrap());
+    let mut seed = 7u64;
+    let mut draw = |below: u64| {
+        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        (seed >> 33) % below
+    };
+    for round in 0..12 {
+        let mut names: Vec<&str> = [&NAMES[..], &["e.img", "f.img"]].concat();
+        (1..names.len()).rev().for_each(|i| names.swap(i, draw(i as u64 + 1) as usize));
+        let lost = [draw(3), 2 + draw(3)];
+        for name in &names {
+            let _ = std::fs::remove_file(machine.path(name));
+        }
+        for (device, bytes) in kept.iter().enumerate() {
+            let path = machine.path(names[device]);
+            match lost.contains(&(device as u64)) {
+                true if draw(2) == 0 => std::fs::File::create(path).unwrap().set_len(64 << 20).unwrap(),
+                true => {}
+                false => std::fs::write(path, bytes).unwrap(),
+            }
+        }
+        records.iter().zip(&texts).for_each(|(record, text)| std::fs::write(record, text).unwrap());
+        let story = format!("round {round}: names {names:?}, lost {lost:?}");
+        for (name, value, first) in [("m", 3, 0u64), ("o", 4, 2)] {
+            let expected = [first, first + 1].map(|device| match lost.contains(&device) {
+                true => "missing",
+                false => "active",
+            });
+            let all_lost = expected == ["missing"; 2];
+            if all_lost {
+                machine.refused(&["serve", name], "degraded", &["d0", "d1"]);
+                continue;
+            }
+            let daemon = serve_with(&machine, name, value);
+            assert_eq!(states(&machine, name), expected, "{story}");
+            assert_eq!(daemon.terminate().status, 0, "{story}");
+        }
+    }
+}
+
+/// A copy of a lost device beside it, of last week: it was neither taken for the device, nor did it keep the
+/// volume from being served.
+#[test]
+fn an_older_copy_beside_a_lost_device_stays_untouched() {
+    let machine = Machine::new();
+    mirror(&machine, "m", ["a.img", "b.img"]);
+    fill(&machine, "m", 3);
+    std::fs::copy(machine.path("a.img"), machine.path("a.bak")).unwrap();
+    fill(&machine, "m", 4);
+    std::fs::remove_file(machine.path("a.img")).unwrap();
+    let kept = std::fs::read(machine.path("a.bak")).unwrap();
+    for _ in 0..2 {
+        let m = serve_with(&machine, "m", 4);
+        assert_eq!(states(&machine, "m"), ["missing", "active"]);
+        assert_eq!(m.terminate().status, 0);
+    }
+    assert!(std::fs::read(machine.path("a.bak")).unwrap() == kept, "it is a backup");
+}
+
+/// Two copies of one device, neither at a path of the record: nothing tells which one is meant.
+#[test]
+fn two_copies_of_a_device_under_new_names_are_refused_by_name() {
+    let machine = Machine::new();
+    mirror(&machine, "m", ["a.img", "b.img"]);
+    fill(&machine, "m", 3);
+    std::fs::copy(machine.path("a.img"), machine.path("one")).unwrap();
+    rename(&machine, &[("a.img", "two")]);
+    machine.refused(&["serve", "m"], "invalid", &["one", "two", "d0"]);
+    // A second name of the same file is no copy.
+    std::fs::remove_file(machine.path("one")).unwrap();
+    std::fs::hard_link(machine.path("two"), machine.path("one")).unwrap();
+    let m = serve_with(&machine, "m", 3);
+    assert_eq!(states(&machine, "m"), ["active", "active"]);
+    assert_eq!(m.terminate().status, 0);
+    // A path of the record says which one is meant.
+    rename(&machine, &[("one", "a.img")]);
+    let other = std::fs::read(machine.path("two")).unwrap();
+    std::fs::remove_file(machine.path("two")).unwrap();
+    std::fs::write(machine.path("two"), other).unwrap();
+    machine.ok(&["import", "a.img", "b.img"]);
+    assert_eq!(serve_with(&machine, "m", 3).terminate().status, 0);
+    assert_eq!(noted(&machine, "m"), ["a.img", "b.img"]);
+}
+
+/// A return that was refused left its path in the record: the healthy volume was not served any more.
+#[test]
+fn a_refused_return_leaves_the_record_as_it_is() {
+    let machine = Machine::new();
+    mirror(&machine, "m", ["a.img", "b.img"]);
+    let m = machine.serve(&["m"]);
+    qemu_io_ok(&m.uri, &["write -P 6 0 8M", "flush"]);
+    machine.ok(&["device", "fail", "m", "d1"]);
+    let bytes = std::fs::read(machine.path("b.img")).unwrap();
+    std::fs::write(machine.path("short.img"), &bytes[..32 << 20]).unwrap();
+    machine.refused(&["device", "return", "m", "d1", "short.img"], "invalid", &["short.img"]);
+    machine.refused(&["device", "return", "m", "d1", "nowhere.img"], "io", &["nowhere.img"]);
+    assert_eq!(noted(&machine, "m"), ["a.img", "b.img"]);
+    // One that is taken is noted.
+    rename(&machine, &[("b.img", "c.img")]);
+    machine.ok(&["device", "return", "m", "d1", "c.img"]);
+    assert_eq!(noted(&machine, "m"), ["a.img", "c.img"]);
+    wait_until("it is up to date", || states(&machine, "m") == ["active", "active"]);
+    // Without a path, the device is found under any name.
+    machine.ok(&["device", "fail", "m", "d1"]);
+    rename(&machine, &[("c.img", "e.img")]);
+    machine.ok(&["device", "return", "m", "d1"]);
+    assert_eq!(noted(&machine, "m"), ["a.img", "e.img"]);
+    wait_until("it is up to date", || states(&machine, "m") == ["active", "active"]);
+    assert_eq!(m.terminate().status, 0);
+}
+
+/// A place that the volume does not have was given up without a word.
+#[test]
+fn only_places_that_the_volume_has_are_given_up() {
+    let machine = Machine::new();
+    mirror(&machine, "m", ["a.img", "b.img"]);
+    machine.refused(&["serve", "m", "--distrust", "d7"], "usage", &["d7", "d0, d1"]);
+    machine.refused(&["check", "m", "--repair", "--distrust", "d7"], "usage", &["d7", "d0, d1"]);
+    let m = machine.serve(&["m"]);
+    machine.ok(&["device", "add", "m", "--ssd", "c.img,size=64MiB"]);
+    machine.ok(&["device", "remove", "m", "d1"]);
+    wait_until("it is removed", || noted(&machine, "m") == ["a.img", "", "c.img"]);
+    assert_eq!(m.terminate().status, 0);
+    machine.refused(&["serve", "m", "--distrust", "d1"], "usage", &["d1", "d0, d2"]);
+    assert_eq!(machine.serve(&["m"]).terminate().status, 0);
+}
+
+/// A device that this process may not read is no missing one.
+#[test]
+fn a_device_without_permission_is_an_error_and_not_missing() {
+    use std::os::unix::process::CommandExt;
+    const OTHER: u32 = 65534;
+    if !rustix::process::geteuid().is_root() {
+        crate::machine::skip("only root can become another user");
+        return;
+    }
+    let machine = Machine::open_to_all();
+    mirror(&machine, "m", ["a.img", "b.img"]);
+    let mode = |path: PathBuf, mode| {
+        std::fs::set_permissions(path, std::os::unix::fs::PermissionsExt::from_mode(mode)).unwrap();
+    };
+    for folder in ["state", "state/m"] {
+        mode(machine.path(folder), 0o755);
+    }
+    for file in ["state/m/volume.json", "state/m/lock", "b.img"] {
+        mode(machine.path(file), 0o644);
+    }
+    let mut check = machine.command(&["check", "m"]);
+    check.uid(OTHER).gid(OTHER);
+    let ended = crate::machine::run(check);
+    assert!(ended.status == 1 && ended.stderr.contains("a.img"), "{ended:?}");
+    assert!(ended.stderr.contains("its owner, root or a member"), "{ended:?}");
+}
+
+/// An SSD of an adopted disk was given to another volume: all commands refused the first one, whose disk was
+/// untouched.
+#[test]
+fn an_adopted_disk_is_served_though_another_volume_has_its_ssd() {
+    let machine = Machine::new();
+    for disk in ["one.img", "two.img"] {
+        std::fs::write(machine.path(disk), vec![9; 32 << 20]).unwrap();
+    }
+    machine.ok(&["create", "a", "--adopt", "one.img", "--ssd", "s.img,size=64MiB"]);
+    machine.ok(&["create", "b", "--adopt", "two.img", "--ssd", "s.img", "--force"]);
+    assert_eq!(machine.braid(&["check", "a"]).status, 1, "a device is missing");
+    let a = serve_with(&machine, "a", 9);
+    let b = serve_with(&machine, "b", 9);
+    assert_eq!(states(&machine, "a")[0], "missing");
+    assert_eq!(states(&machine, "b")[0], "active");
+    machine.ok(&["device", "remove", "a", "d0"]);
+    wait_until("it is forgotten", || noted(&machine, "a")[0].is_empty());
+    assert_eq!((a.terminate().status, b.terminate().status), (0, 0));
+    machine.ok(&["forget", "a"]);
+    assert_eq!(number(&machine.json(&["check", "b"]), "resync_bytes"), 0.0);
+}

@@ -1,0 +1,197 @@
+//! A look at what lies at many paths: read only, beside whatever else uses the devices, and never longer than
+//! a limit. Each look is a thread of its
+//! own, since the kernel may keep a thread that opens or reads a broken device for ever. Such a thread is
+//! left behind.
+
+use crate::device::place::Place;
+use braid_base::{Bytes, DeviceClass, SECTOR};
+use braid_engine::{ErrorKind, Sighting};
+use braid_runtime::{Buf, Device, Geometry};
+use rustix::fs::OFlags;
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::pin::pin;
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::task::{Context, Poll, Waker};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// What lies at a path.
+#[derive(Clone, Debug)]
+pub(crate) enum Look {
+    /// No path leads there.
+    Gone,
+    /// This process may not look: why.
+    Denied(String),
+    /// The device does not answer, or with an error: why.
+    Unreadable(String),
+    /// Nothing of a volume is there: why.
+    Blank(String),
+    /// A newer version wrote what is there: why.
+    Newer(String),
+    /// A device of a volume, and where its bytes lie: a file and a loop device over all of it are one device.
+    Device(Box<Sighting>, Place),
+}
+
+impl Look {
+    /// The device of a volume that was seen.
+    pub fn sighting(&self) -> Option<&Sighting> {
+        match self {
+            Look::Device(sighting, _) => Some(sighting),
+            _ => None,
+        }
+    }
+}
+
+/// How many devices are looked at side by side.
+const SIDE_BY_SIDE: usize = 32;
+
+/// Looks at all paths, in any order; gives what lies there in their order. What has not answered within
+/// `limit` is unreadable.
+pub(crate) fn look_at(paths: &[PathBuf], limit: Duration) -> Vec<Look> {
+    let late = || Look::Unreadable(format!("does not answer within {} s", limit.as_secs()));
+    let mut looks: Vec<Option<Look>> = paths.iter().map(|_| None).collect();
+    let waiting: Vec<(usize, PathBuf)> = paths.iter().cloned().enumerate().rev().collect();
+    let waiting = Arc::new(Mutex::new(waiting));
+    let (found, finds) = mpsc::channel();
+    for _ in 0..paths.len().min(SIDE_BY_SIDE) {
+        let (waiting, found) = (waiting.clone(), found.clone());
+        thread::spawn(move || {
+            // No thread panics with the list in hand.
+            let next = || waiting.lock().unwrap_or_else(PoisonError::into_inner).pop();
+            while let Some((number, path)) = next() {
+                if found.send((number, look(&path))).is_err() {
+                    break;
+                }
+            }
+        });
+    }
+    drop(found);
+    let end = Instant::now() + limit;
+    while let Ok((number, look)) = finds.recv_timeout(end.saturating_duration_since(Instant::now())) {
+        looks[number] = Some(look);
+    }
+    // Threads that are late end with the device that they wait for.
+    waiting.lock().unwrap_or_else(PoisonError::into_inner).clear();
+    let named = |(path, look): (&PathBuf, Option<Look>)| match look.unwrap_or_else(late) {
+        Look::Unreadable(why) if !why.contains(&*path.to_string_lossy()) => {
+            Look::Unreadable(format!("{} {why}", path.display()))
+        }
+        look => look,
+    };
+    paths.iter().zip(looks).map(named).collect()
+}
+
+/// Runs a piece of work that may hang in the kernel; nothing if it has not ended within `limit`.
+pub(crate) fn within<T: Send + 'static>(
+    limit: Duration,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Option<T> {
+    let (done, result) = mpsc::channel();
+    thread::spawn(move || done.send(work()));
+    result.recv_timeout(limit).ok()
+}
+
+/// Looks at one path, for as long as the kernel takes.
+fn look(path: &Path) -> Look {
+    let shown = path.display();
+    let found = match fs::metadata(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Look::Gone,
+        Err(error) => return failed(path, &error),
+        Ok(found) => found,
+    };
+    let is_block_device = found.file_type().is_block_device();
+    if !is_block_device && !found.is_file() {
+        return Look::Blank(format!("{shown} is neither a block device nor a regular file"));
+    }
+    let flags = OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let file = match OpenOptions::new().read(true).custom_flags(flags.bits() as i32).open(path) {
+        Err(error) => return failed(path, &error),
+        Ok(file) => file,
+    };
+    let size = match size(&file) {
+        Err(error) => return failed(path, &error),
+        Ok(size) => size.align_down(SECTOR),
+    };
+    let place = match Place::of(path) {
+        Err(error) => return failed(path, &error),
+        Ok(place) => place,
+    };
+    let (alignment, memory_alignment) = (SECTOR, Bytes(1));
+    let geometry = Geometry { size, class: DeviceClass::Hdd, alignment, memory_alignment };
+    match at_once(Sighting::read(&Plain { file, geometry }, &shown.to_string())) {
+        Ok(sighting) => Look::Device(Box::new(sighting), place),
+        Err(error) => match error.kind() {
+            ErrorKind::Io => Look::Unreadable(error.to_string()),
+            ErrorKind::Unsupported => Look::Newer(error.to_string()),
+            _ => Look::Blank(error.to_string()),
+        },
+    }
+}
+
+fn failed(path: &Path, error: &io::Error) -> Look {
+    let shown = path.display();
+    match error.kind() {
+        io::ErrorKind::PermissionDenied => Look::Denied(format!(
+            "cannot open {shown}: {error}: its owner, root or a member of its group (often `disk`) may open it"
+        )),
+        // A directory of the path is a file now: no path leads there.
+        io::ErrorKind::NotADirectory => Look::Gone,
+        _ => Look::Unreadable(format!("cannot open {shown}: {error}")),
+    }
+}
+
+/// The end of a file or of a block device: where a seek from the end leads.
+fn size(mut file: &File) -> io::Result<Bytes> {
+    use std::io::{Seek, SeekFrom};
+    file.seek(SeekFrom::End(0)).map(Bytes)
+}
+
+/// A future that never waits: its device answers before the call returns.
+fn at_once<T>(work: impl Future<Output = T>) -> T {
+    let mut work = pin!(work);
+    loop {
+        if let Poll::Ready(done) = work.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+            return done;
+        }
+        thread::yield_now();
+    }
+}
+
+/// A file that is only read, by this thread.
+struct Plain {
+    file: File,
+    geometry: Geometry,
+}
+
+impl Device for Plain {
+    fn geometry(&self) -> Geometry {
+        self.geometry
+    }
+
+    async fn read(&self, offset: Bytes, into: &Buf) -> io::Result<()> {
+        self.geometry.check(offset, into.len())?;
+        let mut bytes = vec![0; into.len().as_usize()];
+        self.file.read_exact_at(&mut bytes, offset.0)?;
+        into.copy_from_slice(Bytes::ZERO, &bytes);
+        Ok(())
+    }
+
+    async fn write(&self, _: Bytes, _: &Buf) -> io::Result<()> {
+        Err(read_only())
+    }
+
+    async fn flush(&self) -> io::Result<()> {
+        Err(read_only())
+    }
+
+    async fn discard(&self, _: Bytes, _: Bytes) -> io::Result<()> {
+        Err(read_only())
+    }
+}
+
+fn read_only() -> io::Error {
+    io::Error::new(io::ErrorKind::Unsupported, "this device is only looked at")
+}

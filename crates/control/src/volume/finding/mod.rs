@@ -1,0 +1,215 @@
+//! Where the devices of a volume are: a device is known by its superblock, and a path is a hint.
+//!
+//! ```text
+//! 1. recorded paths                    a path that leads to no device of the volume leads nowhere, whatever
+//! lies there
+//! 2. if a device lacks: everywhere     paths of other records, files beside recorded files, all block
+//! devices (places.rs)
+//! 3. for each place one device         of several, the one at a recorded path, else the one that was in use
+//! last
+//! ```
+//!
+//! A device that is found elsewhere than at a recorded path is taken only if it is the one that was in use
+//! last. An older copy stays untouched: it may
+//! be a backup, and an opening would bring it up to date. All of this reads superblocks and tables alone,
+//! takes no locks, and ends after two
+//! limits of time. Whether the devices that were found suffice is for the engine to judge.
+
+mod places;
+mod sightings;
+
+use crate::device::look::{Look, look_at};
+use crate::device::spec::Storage;
+use crate::volume::state_dir::{DeviceRecord, StateDir, VolumeRecord};
+use crate::{Error, ErrorKind, Result};
+use braid_base::DeviceId;
+use braid_format::superblock::{DeviceState, Layout};
+use sightings::{Claim, Sightings};
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// How long recorded devices may take to answer: as long as a request of an opening may.
+const RECORDED: Duration = Duration::from_secs(60);
+/// How long all other devices together may take: a disk that sleeps needs some ten seconds.
+const ELSEWHERE: Duration = Duration::from_secs(30);
+
+/// The devices of a volume, found or not.
+pub(crate) struct Found {
+    /// By place; without removed devices, and without an adopted disk.
+    pub places: Vec<Place>,
+    /// Whether the volume has two copies of everything.
+    pub is_mirrored: bool,
+    /// The policy that the volume was left with.
+    pub policy: Option<String>,
+}
+
+/// The place of a device in a volume.
+pub(crate) struct Place {
+    pub id: DeviceId,
+    pub state: Whereabouts,
+    /// Its path in the record, or what stands for one.
+    pub recorded: String,
+}
+
+/// Where a device is.
+pub(crate) enum Whereabouts {
+    /// At a path, with what the record is to say.
+    At(PathBuf, Box<DeviceRecord>),
+    /// Nowhere: why.
+    Nowhere(Lack),
+}
+
+impl Place {
+    /// Where the device is.
+    pub fn path(&self) -> Option<&PathBuf> {
+        match &self.state {
+            Whereabouts::At(path, _) => Some(path),
+            Whereabouts::Nowhere(_) => None,
+        }
+    }
+
+    pub fn is_there(&self) -> bool {
+        self.path().is_some()
+    }
+}
+
+/// Why a device is not there.
+#[derive(Clone, Debug)]
+pub(crate) enum Lack {
+    /// Nothing, or another device, is at the recorded path.
+    Away(String),
+    /// What is at the recorded path holds no superblock.
+    Blank(String),
+    /// What is at the recorded path does not answer, or with errors.
+    Unreadable(String),
+}
+
+impl Lack {
+    /// What was found in the place of the device.
+    pub fn why(&self) -> &str {
+        match self {
+            Lack::Away(why) | Lack::Blank(why) | Lack::Unreadable(why) => why,
+        }
+    }
+}
+
+impl Found {
+    /// Paths of the devices that are there, by place.
+    pub fn paths(&self) -> Vec<PathBuf> {
+        self.places.iter().filter_map(|place| place.path().cloned()).collect()
+    }
+
+    /// What the record is to say of the devices that are there.
+    pub fn records(&self) -> Vec<(usize, DeviceRecord)> {
+        let record = |place: &Place| match &place.state {
+            Whereabouts::At(_, record) => Some((place.id.index(), (**record).clone())),
+            Whereabouts::Nowhere(_) => None,
+        };
+        self.places.iter().filter_map(record).collect()
+    }
+
+    /// The devices that are not there.
+    pub fn lacking(&self) -> impl Iterator<Item = (&Place, &Lack)> {
+        self.places.iter().filter_map(|place| match &place.state {
+            Whereabouts::At(..) => None,
+            Whereabouts::Nowhere(lack) => Some((place, lack)),
+        })
+    }
+}
+
+/// Finds the devices of a volume. Reads only, and does not wait for the ring.
+///
+/// # Errors
+/// `Io` if this process may not read a recorded device; `Unsupported` if a newer version wrote one; `Invalid`
+/// if two devices claim one place, and nothing
+/// tells which is the one that was in use last.
+pub(crate) fn find(state: &StateDir, record: &VolumeRecord) -> Result<Found> {
+    let mut recorded = record.paths()?;
+    recorded.retain(|(place, _)| !record.devices[*place].adopted);
+    let paths: Vec<PathBuf> = recorded.iter().map(|(_, path)| path.clone()).collect();
+    let looks = look_at(&paths, RECORDED);
+    for look in &looks {
+        match look {
+            Look::Denied(why) => return Err(Error::new(ErrorKind::Io, why.clone())),
+            Look::Newer(why) => return Err(Error::new(ErrorKind::Unsupported, why.clone())),
+            _ => {}
+        }
+    }
+    let mut sightings = Sightings::new(&record.uuid);
+    for ((place, path), look) in recorded.iter().zip(&looks) {
+        sightings.add(path, Some(*place), look);
+    }
+    sightings.survey();
+    let mut wanted = wanted(record, &sightings);
+    if wanted.iter().any(|&place| !sightings.has(place)) {
+        let elsewhere = places::elsewhere(state, record);
+        let denied = sightings.add_all(&elsewhere, &look_at(&elsewhere, ELSEWHERE));
+        if denied > 0 {
+            tracing::warn!("{denied} devices could not be looked at, which other users own");
+        }
+        sightings.survey();
+        wanted = self::wanted(record, &sightings);
+    }
+    let place = |place: usize| -> Result<Place> {
+        let noted = record.devices.get(place).filter(|noted| !noted.removed);
+        let at = recorded.iter().position(|(of, _)| *of == place);
+        let state = match sightings.choose(place, &record.name)? {
+            Some(claim) => Whereabouts::At(claim.path.clone(), Box::new(record_of(claim, noted))),
+            None => Whereabouts::Nowhere(lack(&sightings, place, at.map(|at| (&paths[at], &looks[at])))),
+        };
+        let unknown = || "a device whose path is not known".to_owned();
+        let recorded =
+            noted.and_then(|noted| noted.path.as_ref()).map_or_else(unknown, |p| p.display().to_string());
+        Ok(Place { id: DeviceId(place as u16), state, recorded })
+    };
+    let places = wanted.into_iter().map(place).collect::<Result<Vec<_>>>()?;
+    Ok(Found {
+        places,
+        is_mirrored: sightings.newest().is_some_and(|header| header.copies > 1),
+        policy: sightings.newest().map(|header| header.policy.clone()),
+    })
+}
+
+/// The places that have a device: those of the newest table of devices, or of the record if there is no
+/// table.
+fn wanted(record: &VolumeRecord, sightings: &Sightings) -> Vec<usize> {
+    let is_noted =
+        |place: usize| record.devices.get(place).is_some_and(|device| !device.removed && !device.adopted);
+    let devices = sightings.devices();
+    let count = record.devices.len().max(devices.map_or(0, <[_]>::len));
+    let is_wanted = |&place: &usize| match devices.and_then(|devices| devices.get(place)) {
+        // The superblock of a removed device is to be erased.
+        Some(entry) if entry.state == DeviceState::Removed => is_noted(place) && sightings.has(place),
+        Some(entry) => entry.layout != Layout::Adopted,
+        None => is_noted(place),
+    };
+    (0..count).filter(is_wanted).collect()
+}
+
+/// What the record is to say of a device that is there.
+fn record_of(claim: &Claim, noted: Option<&DeviceRecord>) -> DeviceRecord {
+    let entry = &claim.sighting.header.device;
+    let new = || {
+        let model = Some(entry.model.as_str()).filter(|model| !model.is_empty());
+        DeviceRecord::new(&Storage::Path(claim.path.clone()), entry.class, model, entry.size.0)
+    };
+    DeviceRecord { path: Some(claim.path.clone()), missing: false, ..noted.cloned().unwrap_or_else(new) }
+}
+
+/// Why a device is not there.
+fn lack(sightings: &Sightings, place: usize, recorded: Option<(&PathBuf, &Look)>) -> Lack {
+    let older = sightings.refused(place);
+    let with_older = |why: String| [&[why], &older[..]].concat().join("; ");
+    let Some((path, look)) = recorded else {
+        return Lack::Away(with_older(format!("d{place} has no path that is known")));
+    };
+    let shown = path.display();
+    match look {
+        Look::Unreadable(why) => Lack::Unreadable(with_older(why.clone())),
+        Look::Blank(why) => Lack::Blank(with_older(why.clone())),
+        Look::Device(sighting, _) => Lack::Away(with_older(sightings.describe(&shown.to_string(), sighting))),
+        Look::Gone | Look::Denied(_) | Look::Newer(_) => {
+            Lack::Away(with_older(format!("{shown} does not exist")))
+        }
+    }
+}
