@@ -10,7 +10,7 @@ use numpy::IntoPyArray;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Reads a trace, or its first `limit` records, into columns.
 #[pyfunction]
@@ -63,7 +63,7 @@ struct Columns {
     problems: Vec<String>,
 }
 
-fn read(path: &PathBuf, limit: usize, options: &Options, raised: &Raised) -> Result<Columns, String> {
+fn read(path: &Path, limit: usize, options: &Options, raised: &Raised) -> Result<Columns, String> {
     let through = |file| Interruptible::new(file, raised.clone());
     let mut reader = braid_trace::open_through(path, options, through).map_err(|error| error.to_string())?;
     let mut columns = Columns::default();
