@@ -1,19 +1,16 @@
 //! Where the devices of a volume are: a device is known by its superblock, and a path is a hint.
 //!
 //! ```text
-//! 1. recorded paths                    a path that leads to no device of the volume leads nowhere, whatever
-//! lies there
-//! 2. if a device lacks: everywhere     paths of other records, files beside recorded files, all block
-//! devices (places.rs)
-//! 3. for each place one device         of several, the one at a recorded path, else the one that was in use
-//! last
+//! 1. recorded paths              a path that leads to no device of the volume leads nowhere
+//! 2. if a device lacks           paths of other records, files beside recorded files, all block devices
+//!                                (places.rs)
+//! 3. for each place one device   of several, the one at a recorded path, else the one that was in use last
 //! ```
 //!
-//! A device that is found elsewhere than at a recorded path is taken only if it is the one that was in use
-//! last. An older copy stays untouched: it may
-//! be a backup, and an opening would bring it up to date. All of this reads superblocks and tables alone,
-//! takes no locks, and ends after two
-//! limits of time. Whether the devices that were found suffice is for the engine to judge.
+//! A device that is found elsewhere than at a recorded path is taken only if it was in use last. An older copy
+//! stays untouched: it may be a backup, and an opening would bring it up to date. All of this reads
+//! superblocks and tables alone, takes no locks, and ends after two limits of time. Whether the devices that
+//! were found suffice is for the engine to judge.
 
 mod places;
 mod sightings;
