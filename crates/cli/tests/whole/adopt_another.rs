@@ -1,6 +1,6 @@
 //! An adopted disk that is another one, or was mounted elsewhere, after the daemon died.
 
-use crate::machine::{Machine, client, have, have_block_devices, qemu_io_ok};
+use crate::machine::{Machine, client, have, have_block_devices, make_file_system, qemu_io_ok};
 use std::fs;
 use std::path::Path;
 
@@ -47,7 +47,7 @@ fn after_kill_9_another_disk_at_the_same_path_is_refused_and_neither_disk_change
 fn adopted(machine: &Machine, make: &[&str], policy: &str) {
     let image = machine.path("disk.img");
     fs::File::create(&image).unwrap().set_len(400 << 20).unwrap();
-    client(make[0], &[&make[1..], &[image.to_str().unwrap()]].concat());
+    make_file_system(make, image.to_str().unwrap());
     machine.ok(&["create", "ad", "--adopt", "disk.img", "--ssd", "fast.img,size=128MiB", "--policy", policy]);
     fs::create_dir(machine.path("mnt")).unwrap();
 }

@@ -108,11 +108,11 @@ fn commands_for_a_volume_whose_devices_are_elsewhere_work() {
     machine.create("vault", &[]);
     for class in ["ssd", "hdd"] {
         let (from, to) = (format!("vault.{class}"), format!("new.{class}"));
-        std::fs::rename(machine.path(&from), machine.path(&to)).unwrap();
+        std::fs::rename(machine.path(&from), machine.far_away(&to)).unwrap();
     }
     let ended = machine.braid(&["serve", "vault"]);
     assert_eq!(ended.status, 1, "{ended:?}");
-    let printed = commands(&ended.stderr, &[("PATH", "new.ssd new.hdd")]);
+    let printed = commands(&ended.stderr, &[("PATH", "far/new.ssd far/new.hdd")]);
     let import = printed.iter().find(|command| command[0] == "import").unwrap();
     run(&machine, import, &mut None);
     assert_eq!(machine.serve(&["vault"]).terminate().status, 0);

@@ -278,6 +278,23 @@ pub fn client(programme: &str, arguments: &[&str]) -> String {
     ended.stdout
 }
 
+/// Makes a file system. `mkfs.btrfs` fails as long as any loop device of the machine lies over a file that is
+/// gone, as tests of killed daemons leave them for a moment.
+pub fn make_file_system(words: &[&str], on: &str) {
+    let run_once = || {
+        let mut command = Command::new(words[0]);
+        command.args(&words[1..]).arg(on);
+        run(command)
+    };
+    let mut ended = run_once();
+    let start = std::time::Instant::now();
+    while ended.stderr.contains("cannot check mount status") && start.elapsed() < Duration::from_secs(60) {
+        std::thread::sleep(Duration::from_millis(300));
+        ended = run_once();
+    }
+    assert_eq!(ended.status, 0, "{words:?} {on}: {ended:?}");
+}
+
 /// Runs qemu-io with these commands on an export; says whether all went well, and what it said.
 pub fn qemu_io(uri: &str, commands: &[&str]) -> (bool, String) {
     let mut command = Command::new("qemu-io");

@@ -1,6 +1,6 @@
 //! Requests at any byte and of any length, on the file systems that device files lie on.
 
-use crate::machine::{Machine, client, have, have_block_devices, number, qemu_io_ok, run, skip};
+use crate::machine::{Machine, client, have, have_block_devices, make_file_system, number, qemu_io_ok, run, skip};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -39,7 +39,8 @@ const POLICIES: [&[&str]; 7] = [
 fn serve_shapes(machine: &Machine, directory: &str) {
     let path = |name: &str| if directory == "." { name.to_owned() } else { format!("{directory}/{name}") };
     let (ssd, hdd) = (path("ssd"), path("hdd"));
-    let (new_ssd, new_hdd) = (format!("{ssd},size=64MiB"), format!("{hdd},size=96MiB"));
+    // Epochs need a disk that keeps addresses.
+    let (new_ssd, new_hdd) = (format!("{ssd},size=64MiB"), format!("{hdd},size=96MiB,layout=tail"));
     for policy in POLICIES {
         machine.ok(&[&["create", "v", "--ssd", &new_ssd, "--hdd", &new_hdd], policy].concat());
         serve_one(machine, &format!("{policy:?} on {directory}"));
@@ -97,7 +98,7 @@ fn requests_of_any_shape_succeed_on_btrfs() {
     let image = machine.path("image");
     std::fs::File::create(&image).unwrap().set_len(1 << 30).unwrap();
     let image = image.to_str().unwrap();
-    client("mkfs.btrfs", &["-q", image]);
+    make_file_system(&["mkfs.btrfs", "-q"], image);
     if let Some(_mounted) = Mounted::new(&machine, &["-t", "btrfs", "-o", "loop", image]) {
         serve_shapes(&machine, "place");
     }

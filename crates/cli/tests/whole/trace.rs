@@ -61,7 +61,7 @@ fn a_trace_without_one_good_line_is_refused_by_every_verb() {
     machine.refused(&["trace", "convert", "t.spc", "x", "--format", "spc"], "invalid", &words);
     let devices = ["--ssd", "1GiB,model=x25-m", "--hdd", "4GiB,model=mba3073"];
     let simulate = [&["simulate", "--trace", "t.spc", "--format", "spc"][..], &devices].concat();
-    machine.refused(&simulate, "invalid", &words);
+    machine.refused(&simulate, "io", &words);
 }
 
 #[test]

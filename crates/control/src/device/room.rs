@@ -4,12 +4,23 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
 
-/// By how much these files together may outgrow what their file systems have free. Zero for block devices,
-/// and for what cannot be looked at.
+/// By how much these files together may outgrow what their file systems have free. Zero for block devices, for
+/// what cannot be looked at, and if a file system does not answer within a second: its server may hang.
 pub(crate) fn over_committed_bytes<'a>(paths: impl Iterator<Item = &'a Path>) -> u64 {
-    let mut wanted: BTreeMap<u64, (&Path, u64)> = BTreeMap::new();
+    let paths: Vec<PathBuf> = paths.map(Path::to_owned).collect();
+    let (answer, answered) = mpsc::channel();
+    // Nobody waits for a thread that hangs in the kernel: it ends with the process.
+    thread::spawn(move || answer.send(lacking_bytes(&paths)));
+    answered.recv_timeout(LONGEST_LOOK).unwrap_or(0)
+}
+
+fn lacking_bytes(paths: &[PathBuf]) -> u64 {
+    let mut wanted: BTreeMap<u64, (&PathBuf, u64)> = BTreeMap::new();
     for path in paths {
         let Ok(found) = fs::metadata(path) else { continue };
         if found.is_file() {
@@ -18,14 +29,16 @@ pub(crate) fn over_committed_bytes<'a>(paths: impl Iterator<Item = &'a Path>) ->
             *sum = sum.saturating_add(growth);
         }
     }
-    let lacks = |(path, growth): (&Path, u64)| {
+    let lacks = |(path, growth): (&PathBuf, u64)| {
         let free =
-            rustix::fs::statvfs(path).map_or(u64::MAX, |found| found.f_bavail.saturating_mul(found.f_frsize));
+            rustix::fs::statvfs(path.as_path()).map_or(u64::MAX, |found| found.f_bavail.saturating_mul(found.f_frsize));
         growth.saturating_sub(free)
     };
     wanted.into_values().map(lacks).fold(0, u64::saturating_add)
 }
 
+/// How long file systems are waited for.
+const LONGEST_LOOK: Duration = Duration::from_secs(1);
 /// The unit in which files tell what they take, whatever the file system's is.
 const BLOCK: u64 = 512;
 
