@@ -4,7 +4,6 @@ mod ahead;
 mod cache;
 mod changing;
 mod gate;
-mod healing;
 mod read;
 mod read_ahead;
 mod streams;

@@ -48,7 +48,6 @@ mod large_extents;
 mod late_guests;
 mod loss;
 mod lost_caches;
-mod lost_parts;
 mod lost_writes;
 mod moves;
 mod openings;
