@@ -10,7 +10,6 @@ use crate::serve::ring::on_ring;
 use crate::volume::check::CheckReport;
 use crate::volume::create::remove_made;
 use crate::volume::lock::VolumeLock;
-use crate::volume::noted::{self, noted};
 use crate::volume::members::{Member, handles, names, open_paths};
 use crate::volume::state_dir::{DeviceRecord, RECORD_VERSION, StateDir, VolumeName, VolumeRecord};
 use crate::{Error, ErrorKind, Result};
@@ -246,18 +245,12 @@ fn note(
     let mut record = record(given, missing, name.clone());
     refuse_other(state, &record)?;
     let (mut others, mut known) = (Vec::new(), Vec::new());
-    let mut promised = noted(state, &record);
     for other in state.names_of(&record.uuid)? {
         if other != *name {
             let lock = VolumeLock::take(state, &other, "renamed")?;
             others.push((other.clone(), lock));
         }
-        let record = state.load(&other)?;
-        let there = noted(state, &record);
-        if (there.epoch, there.batch) > (promised.epoch, promised.batch) {
-            promised = there;
-        }
-        known.push(record);
+        known.push(state.load(&other)?);
     }
     if given.header.copies > 1 {
         // What all devices say together is so. Without one of them, what was known counts on.
@@ -269,9 +262,6 @@ fn note(
         record.set_outdated(&outdated);
     }
     state.save(&record)?;
-    if promised.epoch > 0 {
-        noted::note(state, name, &record.uuid, promised)?;
-    }
     Ok((record, others))
 }
 
