@@ -5,9 +5,8 @@
 
 use super::assemble::newest_of;
 use super::candidate::Candidate;
-use super::cut::End;
 use super::judge::{NEVER, judge};
-use super::superblock::{Found, read_superblock, read_table};
+use super::superblock::{read_superblock, read_table};
 use crate::{ErrorKind, Result};
 use braid_base::Bytes;
 use braid_format::superblock::{DeviceEntry, DeviceState, DeviceTable, Header, Superblock};
@@ -24,7 +23,6 @@ pub struct Sighting {
     /// Its superblock.
     pub header: Header,
     geometry: Geometry,
-    end: End,
     tables: std::result::Result<Vec<DeviceTable>, String>,
 }
 
@@ -34,7 +32,7 @@ impl Sighting {
     /// # Errors
     /// As [`crate::identify`], but without a limit of time.
     pub async fn read<D: Device>(device: &D, name: &str) -> Result<Sighting> {
-        let Found { header, end, .. } = read_superblock(device, name).await?;
+        let header = read_superblock(device, name).await?.header;
         let (mut tables, mut problem) = (Vec::new(), None);
         for &place in header.tables.iter().filter(|place| place.device == header.this_device) {
             match read_table(device, place, header.volume).await {
@@ -60,7 +58,6 @@ impl Sighting {
             device: Rc::new(Seen(self.geometry)),
             name: &self.name,
             header: self.header.clone(),
-            end: self.end,
             tables: self.tables.clone(),
         }
     }
