@@ -28,7 +28,6 @@ pub mod policy_state;
 pub mod proof;
 pub mod sums;
 pub mod superblock;
-pub mod witness;
 
 mod checksum;
 mod count;

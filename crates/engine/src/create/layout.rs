@@ -61,7 +61,6 @@ pub(super) fn lay_out<D: Device>(
         policy: String::new(),
         dirty_blocks: DirtyBlocks::None,
         tables,
-        owner: 0,
         devices: entries,
         regions: Vec::new(),
     };
