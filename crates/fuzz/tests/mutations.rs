@@ -119,7 +119,6 @@ targets!(
     policy_state,
     journal,
     proof,
-    witness,
     epoch_journal,
     map_page,
     intent_page,

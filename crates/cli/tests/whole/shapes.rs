@@ -1,6 +1,8 @@
 //! Requests at any byte and of any length, on the file systems that device files lie on.
 
-use crate::machine::{Machine, client, have, have_block_devices, make_file_system, number, qemu_io_ok, run, skip};
+use crate::machine::{
+    Machine, client, have, have_block_devices, make_file_system, number, qemu_io_ok, run, skip,
+};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 

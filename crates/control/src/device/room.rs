@@ -30,8 +30,8 @@ fn lacking_bytes(paths: &[PathBuf]) -> u64 {
         }
     }
     let lacks = |(path, growth): (&PathBuf, u64)| {
-        let free =
-            rustix::fs::statvfs(path.as_path()).map_or(u64::MAX, |found| found.f_bavail.saturating_mul(found.f_frsize));
+        let free = rustix::fs::statvfs(path.as_path())
+            .map_or(u64::MAX, |found| found.f_bavail.saturating_mul(found.f_frsize));
         growth.saturating_sub(free)
     };
     wanted.into_values().map(lacks).fold(0, u64::saturating_add)

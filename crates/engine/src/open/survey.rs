@@ -45,7 +45,7 @@ impl Sighting {
             Some(problem) if tables.is_empty() => Err(problem),
             _ => Ok(tables),
         };
-        Ok(Sighting { name: name.to_owned(), header, geometry: device.geometry(), end, tables })
+        Ok(Sighting { name: name.to_owned(), header, geometry: device.geometry(), tables })
     }
 
     /// How large the device is.
@@ -74,7 +74,7 @@ pub enum Standing {
     /// The device is in its place, as far as is known: an opening judges it.
     Member,
     /// The device is an older copy of the one that was in use last, is older than the known differences reach
-    /// back, or was cut: why.
+    /// back: why.
     Old(String),
     /// The others say that the device was removed.
     Removed,
