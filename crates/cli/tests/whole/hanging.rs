@@ -110,6 +110,8 @@ fn a_file_whose_server_hangs_stops_neither_the_daemon_nor_what_lies_elsewhere() 
     remote.signal(Signal::CONT);
     assert!(wait_for(|| !is_slow()), "the device answers again");
     qemu_io_ok(&daemon.uri, &["read -P 6 0 24M"]);
-    assert_eq!(daemon.terminate().status, 0);
+    // A flush that met the hanging device has failed for good: then the daemon ends with 3.
+    let ended = daemon.terminate();
+    assert!(matches!(ended.status, 0 | 3), "{ended:?}");
     assert!(Path::new(ssd).exists());
 }
