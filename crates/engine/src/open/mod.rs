@@ -5,6 +5,7 @@
 //! enter.rs       the phases of an opening, and what may not be opened   judge.rs   what one device is good for
 //! apart.rs       whether a device was used without the others      volume.rs    all steps of an opening
 //! candidate.rs   what a device that was given says             outdated.rs  whether all that is there is known to be older
+//! left_log.rs    what a daemon that died has left in memory
 //! ```
 
 mod apart;
@@ -13,6 +14,7 @@ mod candidate;
 mod dirty_blocks;
 mod enter;
 mod judge;
+mod left_log;
 mod outdated;
 mod superblock;
 mod volume;
@@ -21,8 +23,9 @@ pub use assemble::AdoptedDisk;
 pub(crate) use assemble::{Assembled, Lacking, assemble, was_current};
 pub(crate) use candidate::Candidate;
 pub(crate) use dirty_blocks::{newly_lost, older_without};
-pub(crate) use enter::{enter, only_copies, refuse_only_copies};
+pub(crate) use enter::{enter, number, only_copies, refuse_only_copies};
 pub(crate) use judge::{NEVER, judge};
+pub(crate) use left_log::LeftLog;
 pub(crate) use outdated::{newer_elsewhere, refuse_outdated};
 pub use superblock::identify;
 pub(crate) use superblock::{Table, Written, ask_superblock, write_new, write_superblocks};
