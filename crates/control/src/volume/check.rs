@@ -3,6 +3,7 @@
 
 use crate::Result;
 use crate::serve::ring::on_ring;
+use crate::volume::lasting::Lasting;
 use crate::volume::lock::VolumeLock;
 use crate::volume::members::{
     adopted_disk, handles, names, open_members_to_read, open_members_to_repair, open_options, with_paths,
@@ -159,14 +160,16 @@ pub fn repair(state: &StateDir, name: &VolumeName, distrust: &[DeviceId]) -> Res
     // Opening writes the superblocks; closing writes the map.
     let lost = on_ring(async |ring| {
         let members = open_members_to_repair(ring, &record, distrust).await?;
-        let options =
-            OpenOptions { repair: true, distrust: distrust.to_vec(), ..open_options(&record, &members) };
+        let lasting = Lasting::of(&record);
+        let open = open_options(&record, &members, &lasting);
+        let options = OpenOptions { repair: true, distrust: distrust.to_vec(), ..open };
         let (volume, recovery) = Volume::open(ring.clone(), handles(&members), options)
             .await
             .map_err(|error| with_paths(error, &members))?;
         let closed = volume.close().await;
         note_outdated(state, name, &volume.outdated_devices())?;
         closed?;
+        lasting.end();
         let lost = ranges(&recovery.lost, volume.status().shape.extent_size);
         let older = recovery.older.iter().map(LostRange::of);
         Ok(lost.into_iter().chain(older).collect::<Vec<_>>())

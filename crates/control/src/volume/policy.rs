@@ -4,6 +4,7 @@ use crate::admin::client::Client;
 use crate::admin::protocol::Request;
 use crate::device::spec::DeviceSpec;
 use crate::serve::ring::on_ring;
+use crate::volume::lasting::Lasting;
 use crate::volume::lock::VolumeLock;
 use crate::volume::members::{handles, open_members, open_options, with_paths};
 use crate::volume::outdated::note_outdated;
@@ -52,15 +53,17 @@ pub fn set_policy(state: &StateDir, name: &VolumeName, text: &str) -> Result<Pol
             let _lock = VolumeLock::take(state, name, "changed")?;
             let policy = on_ring(async |ring| {
                 let members = open_members(ring, &record).await?;
-                let (volume, _) =
-                    Volume::open(ring.clone(), handles(&members), open_options(&record, &members))
-                        .await
-                        .map_err(|error| with_paths(error, &members))?;
+                let lasting = Lasting::of(&record);
+                let options = open_options(&record, &members, &lasting);
+                let (volume, _) = Volume::open(ring.clone(), handles(&members), options)
+                    .await
+                    .map_err(|error| with_paths(error, &members))?;
                 let changed = volume.set_policy(text).await.map_err(refused);
                 let policy = volume.policy();
                 let closed = volume.close().await;
                 note_outdated(state, name, &volume.outdated_devices())?;
                 closed?;
+                lasting.end();
                 changed.map(|()| policy)
             })?;
             Ok(PolicyReport { name: name.to_string(), policy })

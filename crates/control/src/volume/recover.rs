@@ -5,6 +5,7 @@ use crate::serve::address::{NbdAddress, nbd_uri};
 use crate::serve::daemon::in_world;
 use crate::serve::ring::on_ring;
 use crate::volume::check::{LostRange, MissingRange, check};
+use crate::volume::lasting::Lasting;
 use crate::volume::lock::VolumeLock;
 use crate::volume::members::{
     Member, handles, names, open_members, open_members_to_read, open_options, with_paths,
@@ -77,7 +78,9 @@ pub fn recover(state: &StateDir, name: &VolumeName, apply: Apply) -> Result<Reco
     on_ring(async |ring| {
         let members = open_members(ring, &record).await?;
         let distrust = missing(name, &members)?;
-        let options = OpenOptions { recover: true, distrust, ..open_options(&record, &members) };
+        let lasting = Lasting::of(&record);
+        let open = open_options(&record, &members, &lasting);
+        let options = OpenOptions { recover: true, distrust, ..open };
         let (volume, recovery) = Volume::open(ring.clone(), handles(&members), options)
             .await
             .map_err(|error| with_paths(error, &members))?;
@@ -89,6 +92,7 @@ pub fn recover(state: &StateDir, name: &VolumeName, apply: Apply) -> Result<Reco
         let closed = volume.close().await;
         note_outdated(state, name, &volume.outdated_devices())?;
         closed?;
+        lasting.end();
         applied?;
         let status = volume.status();
         let past = recovery.adopted.expect("an opening that was to recover has done so, or failed");
