@@ -124,38 +124,94 @@ pub enum Bug {
     MetadataNamedEarly,
     /// A device that is back counts as current before it has been brought up to date.
     ReturnedTakenForCurrent,
+    /// After a crash, the first extent of a span that may differ is behind, and not the others.
+    FirstExtentBehind,
+    /// A page is written to its place before the double-write area that has it is durable.
+    AreaNotFlushed,
+    /// After an unclean stop the journal does not say that another opening has begun.
+    OpeningNotRecorded,
+    /// A device that is back is active before a checkpoint has brought its map image up to date.
+    ReturnedWithoutCheckpoint,
+    /// A span is called clean though a batch that calls it dirty is on its way.
+    ClearedBesideBatch,
+    /// A span is called clean though a write is under way in it.
+    ClearedWhileWriting,
+    /// A commit calls spans clean though a device was lost by its flush.
+    ClearedThoughLost,
+    /// A guest hears of a write that one copy missed before the journal says that the copy is behind.
+    MissedWriteUnrecorded,
+    /// A flush is acknowledged before the superblocks say which device it has cost.
+    StatesRecordedLate,
+    /// What was copied counts though its span was put behind as a whole meanwhile.
+    DoubtsForgotten,
+    /// The journal calls a span dirty though a copy has come to be behind once more.
+    LapsesForgotten,
+    /// A device may be given up though no flush has proved what was copied from it.
+    SourceNotNoted,
+    /// With two required copies, a checkpoint writes the first image of the map alone.
+    OneMapImage,
+    /// Of what a copy lacks, the last block is forgotten if a write ends within it.
+    BehindRangeShort,
+    /// Clean extra copies are read that may have been made from what a device had lost.
+    SuspectsRead,
+    /// Memory keeps what was read from a device that has lost writes since.
+    MemoryKeptAfterLoss,
+    /// What was read becomes an extra copy though its device was given up meanwhile.
+    PromotedAfterLoss,
+    /// A dirty block becomes clean though it could not be written to the home.
+    WriteBackErrorIgnored,
+    /// Both images of a page of the cache table are written without a flush between them.
+    CachePageWrittenAtOnce,
+    /// The record forgets a dirty span before what was written back there is durable on the adopted disk.
+    DirtySpanClearedEarly,
+    /// The record forgets a dirty span though a write has begun in it meanwhile.
+    DirtySpanForgottenBesideWrite,
+    /// An epoch ends while a guest's change is under way.
+    EpochEndsWithinChange,
+    /// What goes along with an epoch to fill gaps may be written over what guests write there later.
+    GapNotBehind,
+    /// An opening says `Open` on the devices without having said `Opening` on all of them.
+    OpeningNotAnnounced,
 }
 
 #[cfg(feature = "planted")]
 impl Bug {
     /// Those of epochs, which the loss of an SSD shows.
-    pub const OF_EPOCHS: [Bug; 4] =
-        [Bug::EpochNotFlushed, Bug::SegmentsReusedEarly, Bug::EpochReadsLater, Bug::OldestSegmentWins];
+    pub const OF_EPOCHS: &[Bug] = &[
+        Bug::EpochNotFlushed,
+        Bug::SegmentsReusedEarly,
+        Bug::EpochReadsLater,
+        Bug::OldestSegmentWins,
+        Bug::EpochEndsWithinChange,
+        Bug::GapNotBehind,
+    ];
 
     /// Those of a recovery with guests at work.
-    pub const OF_RECOVERY: [Bug; 2] = [Bug::JournalOverGuests, Bug::AppliedBeforeFlush];
+    pub const OF_RECOVERY: &[Bug] = &[Bug::JournalOverGuests, Bug::AppliedBeforeFlush];
 
     /// Those of a recovery whose journal has bad places.
-    pub const OF_DAMAGE: [Bug; 3] = [Bug::DamagedReadInPlace, Bug::WholeRecordedEarly, Bug::OneStatePage];
+    pub const OF_DAMAGE: &[Bug] = &[Bug::DamagedReadInPlace, Bug::WholeRecordedEarly, Bug::OneStatePage];
 
     /// Those of an adopted disk, which the loss of the SSD shows.
-    pub const OF_ADOPTION: [Bug; 3] =
-        [Bug::DirtySpanUnnamed, Bug::DirtyWithoutJournal, Bug::AdoptedNotFlushed];
-}
+    pub const OF_ADOPTION: &[Bug] = &[
+        Bug::DirtySpanUnnamed,
+        Bug::DirtyWithoutJournal,
+        Bug::AdoptedNotFlushed,
+        Bug::DirtySpanClearedEarly,
+        Bug::DirtySpanForgottenBesideWrite,
+    ];
 
-#[cfg(feature = "planted")]
-impl Bug {
     /// Those of devices that come and go.
-    pub const OF_DEVICES: [Bug; 2] = [Bug::MetadataNamedEarly, Bug::ReturnedTakenForCurrent];
+    pub const OF_DEVICES: &[Bug] = &[Bug::MetadataNamedEarly, Bug::ReturnedTakenForCurrent];
+
+    /// Those of the end of a resync.
+    pub const OF_RESYNC: &[Bug] = &[Bug::ClearedBesideBatch];
 
     /// Those of what is read ahead, which an extent that moves meanwhile shows.
-    pub const OF_STREAMS: [Bug; 1] = [Bug::AheadOfLeftSlot];
-}
+    pub const OF_STREAMS: &[Bug] = &[Bug::AheadOfLeftSlot];
 
-#[cfg(feature = "planted")]
-impl Bug {
     /// All others, which crashes and failing disks show.
-    pub const ALL: [Bug; 42] = [
+    pub const ALL: &[Bug] = &[
         Bug::FlushSkipped,
         Bug::RecordBeforeData,
         Bug::JournalNotFlushed,
@@ -198,6 +254,25 @@ impl Bug {
         Bug::LostWritesRead,
         Bug::LateWriteForgotten,
         Bug::ShrinkingDropsDirty,
+        Bug::FirstExtentBehind,
+        Bug::AreaNotFlushed,
+        Bug::OpeningNotRecorded,
+        Bug::ReturnedWithoutCheckpoint,
+        Bug::ClearedWhileWriting,
+        Bug::ClearedThoughLost,
+        Bug::MissedWriteUnrecorded,
+        Bug::StatesRecordedLate,
+        Bug::DoubtsForgotten,
+        Bug::LapsesForgotten,
+        Bug::SourceNotNoted,
+        Bug::OneMapImage,
+        Bug::BehindRangeShort,
+        Bug::SuspectsRead,
+        Bug::MemoryKeptAfterLoss,
+        Bug::PromotedAfterLoss,
+        Bug::WriteBackErrorIgnored,
+        Bug::CachePageWrittenAtOnce,
+        Bug::OpeningNotAnnounced,
     ];
 }
 

@@ -40,7 +40,9 @@ impl<R: Runtime, D: Device> Core<R, D> {
     /// not kept in memory.
     pub fn note_loss(&self) {
         self.devices.losses.set(self.devices.losses.get() + 1);
-        self.guests.forget();
+        if !planted(Bug::MemoryKeptAfterLoss) {
+            self.guests.forget();
+        }
     }
 
     /// From now on a device is neither read nor written, and what it would have been given it lacks. When it lost that is not known: what was
@@ -55,7 +57,9 @@ impl<R: Runtime, D: Device> Core<R, D> {
         }
         self.member(device).set_state(state);
         self.devices.note_change();
-        self.guests.forget();
+        if !planted(Bug::MemoryKeptAfterLoss) {
+            self.guests.forget();
+        }
         let mut volume = self.state.borrow_mut();
         volume.set_open(device, false);
         volume.prefer_what_stayed(device);
@@ -221,8 +225,10 @@ impl<R: Runtime, D: Device> Core<R, D> {
             return Ok(());
         }
         self.commit(braid_policy::Origin::Background).await?;
-        // Their map images and their journals lack what happened while they were away.
-        self.checkpoint().await?;
+        if !planted(Bug::ReturnedWithoutCheckpoint) {
+            // Their map images and their journals lack what happened while they were away.
+            self.checkpoint().await?;
+        }
         let are_still_returning =
             || returned.iter().all(|&device| self.member(device).state() == DeviceState::Returning);
         if lacks_any() || !are_still_returning() {

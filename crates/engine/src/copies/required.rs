@@ -312,7 +312,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
             exchanged
         };
         let settled = settled?;
-        if missed && both_current() {
+        if missed && both_current() && !planted(Bug::MissedWriteUnrecorded) {
             self.record_behind(span).await?;
         }
         self.lose_beyond_bound(entry.second, &results, timing)?;
@@ -348,7 +348,12 @@ impl<R: Runtime, D: Device> Core<R, D> {
     fn changed_by(&self, extent: ExtentId, range: &Range<Bytes>, valid: u16) -> Range<Bytes> {
         let padded = self.padded(&Piece { extent, range: range.clone() }, valid).range;
         let (start, block) = (self.shape.bytes_of(extent).start, self.shape.block_size);
-        start + padded.start.align_down(block)..start + padded.end.align_up(block)
+        let end = if planted(Bug::BehindRangeShort) && padded.end > block {
+            padded.end.align_down(block)
+        } else {
+            padded.end.align_up(block)
+        };
+        start + padded.start.align_down(block)..start + end
     }
 
     /// What a write to both copies came to: an error if no copy has it that was current.
@@ -428,6 +433,9 @@ impl<R: Runtime, D: Device> Core<R, D> {
     /// What was read from a slot is about to be written over another copy, which lacks it: whether the slot has it, the next flush of its
     /// device proves; and if the extent has just moved there, that of the device that it left.
     pub fn note_source(&self, extent: ExtentId, slot: SlotNumber) {
+        if planted(Bug::SourceNotNoted) {
+            return;
+        }
         self.locate(slot).0.note_source();
         let (left, now) = {
             let state = self.state.borrow();

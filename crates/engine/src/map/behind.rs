@@ -15,6 +15,7 @@
 //! ```
 
 use super::ranges::Ranges;
+use crate::planted::{Bug, planted};
 use crate::shape::Shape;
 use braid_base::{Bytes, ExtentId, Nanos};
 use braid_format::SpanId;
@@ -97,7 +98,8 @@ impl Span {
     /// Dirty, with nothing under way.
     fn is_idle(&self) -> bool {
         let known = matches!(self.recorded, Recorded::Is(Difference::Dirty | Difference::Behind));
-        self.writes == 0 && self.difference == Difference::Dirty && known
+        let is_quiet = self.writes == 0 || planted(Bug::ClearedWhileWriting);
+        is_quiet && self.difference == Difference::Dirty && known
     }
 }
 
@@ -191,7 +193,9 @@ impl Behind {
         self.behind -= usize::from(before.is_some_and(|s| s.difference == Difference::Behind));
         self.behind += usize::from(difference == Difference::Behind);
         if difference == Difference::Behind {
-            self.ranges.insert(self.shape.bytes_of_span(span));
+            let whole = self.shape.bytes_of_span(span);
+            let first = whole.start..(whole.start + self.shape.extent_size).min(whole.end);
+            self.ranges.insert(if planted(Bug::FirstExtentBehind) { first } else { whole });
         }
         if recorded != difference {
             self.wanted.push(span);
@@ -392,7 +396,8 @@ impl Behind {
 
     /// Both copies have a range of a span again, unless all of it was put behind since `doubts` was asked for. They are not flushed yet.
     pub fn copied(&mut self, span: SpanId, range: Range<Bytes>, doubts: u32) {
-        if self.doubts(span) != doubts || !self.spans.contains_key(&span) {
+        let is_same = self.doubts(span) == doubts || planted(Bug::DoubtsForgotten);
+        if !is_same || !self.spans.contains_key(&span) {
             return;
         }
         self.begun.remove(range.clone());
@@ -425,7 +430,8 @@ impl Behind {
         for &(span, lapses) in spans {
             let Some(entry) = self.spans.get_mut(&span) else { continue };
             let said = entry.recorded == Recorded::Is(Difference::Behind);
-            if said && entry.difference == Difference::Dirty && entry.lapses == lapses {
+            let is_same = entry.lapses == lapses || planted(Bug::LapsesForgotten);
+            if said && entry.difference == Difference::Dirty && is_same {
                 // From now on, so that a copy that comes to be behind again is recorded anew.
                 entry.recorded = Recorded::Is(Difference::Dirty);
                 self.wanted.push(span);
@@ -455,7 +461,7 @@ impl Behind {
         let still = |span: &SpanId| {
             let entry = self.spans.get_mut(span)?;
             let Recorded::Is(known) = entry.recorded else { return None };
-            if self.recording.contains(span) {
+            if self.recording.contains(span) && !planted(Bug::ClearedBesideBatch) {
                 return None;
             }
             entry.is_idle().then(|| entry.recorded = Recorded::Clearing(known)).map(|()| *span)

@@ -5,6 +5,7 @@ use super::superblock::{Written, write_superblocks};
 use crate::copies::Member;
 use crate::core::Core;
 use crate::map::State;
+use crate::planted::{Bug, planted};
 use crate::shape::Shape;
 use crate::{Error, ErrorKind, Result};
 use braid_base::{DeviceId, ExtentId};
@@ -71,7 +72,9 @@ pub(crate) async fn enter<R: Runtime, D: Device>(
     }
     // By an even number: the next table must not go over the one that counts.
     superblock.sequence += highest.sequence.saturating_sub(superblock.sequence).next_multiple_of(2);
-    for phase in [Phase::Opening, Phase::Open] {
+    let phases =
+        if planted(Bug::OpeningNotAnnounced) { &[Phase::Open][..] } else { &[Phase::Opening, Phase::Open] };
+    for &phase in phases {
         superblock.phase = phase;
         superblock.sequence += 1;
         let epoch = superblock.epoch;
@@ -114,7 +117,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
                 .await?;
         }
         self.record_spans().await?;
-        if !clean {
+        if !clean && !planted(Bug::OpeningNotRecorded) {
             let epoch = self.devices.superblock().epoch;
             drop(self.append(&[braid_format::journal::Record::Epoch(epoch)]).await?);
         }

@@ -3,6 +3,7 @@
 
 use crate::engine_subject::{Engine, campaign};
 use braid_base::{Bytes, KIB, MIB, Nanos};
+use braid_engine::ErrorKind;
 use braid_sim::{Blank, Campaign, DiskOptions, Disturbance, Errors, Mix, States};
 
 /// A disk that held something else before.
@@ -55,6 +56,17 @@ pub fn bad_regions(test: &str, seeds: u64, copies: u8) -> (Campaign, Engine) {
     (campaign, Engine { chaos: true, past: false, copies, ..Engine::wardrop() })
 }
 
+/// Places of one disk go bad, and stay so.
+pub fn bad_places(test: &str, seeds: u64, copies: u8) -> (Campaign, Engine) {
+    let (mut campaign, engine) = bad_regions(test, seeds, copies);
+    campaign.name = "bad-places";
+    campaign.setup.disturbances = vec![Disturbance::BadPlaces];
+    // After a crash a device cannot be given up that has the only current copies: a place of its metadata that cannot be written keeps the volume
+    // from being opened.
+    campaign.setup.refusals = vec![ErrorKind::Io];
+    (campaign, engine)
+}
+
 /// Discards fail, and are not answered for a while.
 pub fn discards(test: &str, seeds: u64, copies: u8) -> (Campaign, Engine) {
     let mut campaign = campaign("discards", test, seeds);
@@ -73,6 +85,28 @@ pub fn clones(test: &str, seeds: u64, copies: u8) -> (Campaign, Engine) {
     campaign.setup.disks.push(hdd());
     campaign.states = States { every: 150, go_on: 1.0, ..campaign.states };
     (campaign, Engine { copies, ..Engine::random(5) })
+}
+
+/// With two copies, an old copy of a disk is refused or brought up to date.
+pub fn old_copies(test: &str, seeds: u64) -> (Campaign, Engine) {
+    let mut campaign = campaign("old-copies", test, seeds);
+    campaign.setup.disturbances = vec![Disturbance::StaleDevice];
+    campaign.setup.refuses_stale = false;
+    campaign.setup.workload.errors = Errors::Tolerated;
+    campaign.states = States { every: 120, go_on: 1.0, ..campaign.states };
+    (campaign, Engine { copies: 2, ..Engine::wardrop() })
+}
+
+/// Three disks with two copies and a read cache: one of them loses data, or does not take it, while policies change.
+pub fn failing_mirror_cache(test: &str, seeds: u64) -> (Campaign, Engine) {
+    let mut campaign = campaign("failing-mirror-cache", test, seeds);
+    campaign.setup.disks.push(DiskOptions::ssd(MIB * 5).with_blank(Blank::Garbage(1)));
+    campaign.setup.disturbances =
+        vec![Disturbance::LossyFlushes, Disturbance::WriteErrors, Disturbance::PolicyChanges];
+    campaign.setup.workload.errors = Errors::Tolerated;
+    campaign.states.go_on = 0.8;
+    let engine = Engine { extent_size: KIB * 16, block_size: KIB * 16, ..Engine::read_cache() };
+    (campaign, Engine { copies: 2, past: false, ..engine })
 }
 
 /// An SSD before a disk of neither whole extents nor whole blocks that was there before, and a record. What is discarded on a real disk

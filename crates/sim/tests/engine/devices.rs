@@ -36,6 +36,13 @@ fn devices_in_any_order_are_the_volume_and_a_copy_beside_one_is_refused() {
 }
 
 #[test]
+fn an_old_copy_of_one_of_two_devices_is_refused_or_brought_up_to_date() {
+    let test = "devices::an_old_copy_of_one_of_two_devices_is_refused_or_brought_up_to_date";
+    let (campaign, engine) = campaigns::old_copies(test, 12);
+    run(&campaign, &engine);
+}
+
+#[test]
 fn an_adopted_disk_without_its_ssd_lacks_nothing_that_was_flushed_or_is_refused() {
     let test = "devices::an_adopted_disk_without_its_ssd_lacks_nothing_that_was_flushed_or_is_refused";
     for engine in [Engine::write_back(), Engine::read_cache()] {
