@@ -47,9 +47,8 @@ pub(crate) struct Behind {
 
 #[derive(Clone, Copy)]
 struct Span {
-    /// What the journal says.
+    /// What the journal says, and what is true now.
     recorded: Recorded,
-    /// What is true now.
     difference: Difference,
     /// Whether the policy wanted it behind, and resynchronises it when it wants to.
     deferred: bool,
