@@ -38,9 +38,11 @@ fn of_other_records(state: &StateDir, record: &VolumeRecord) -> Vec<PathBuf> {
     records.flat_map(|record| record.devices).filter_map(|device| device.path).collect()
 }
 
-/// The directory of a file; none of a device file, whose directory holds block devices.
+/// The directory of a file; none of a device file, whose directory holds block devices. Of all that lies in
+/// `/dev`, only the files in shared memory are files.
 fn folder_of_files(path: &Path) -> Option<PathBuf> {
-    path.parent().filter(|folder| !folder.starts_with("/dev")).map(Path::to_owned)
+    let holds_files = |folder: &&Path| !folder.starts_with("/dev") || folder.starts_with("/dev/shm");
+    path.parent().filter(holds_files).map(Path::to_owned)
 }
 
 /// The files and block devices in a directory that are large enough for a device.
@@ -134,5 +136,7 @@ mod tests {
         assert_eq!(found, [large, dir.path().join("link")]);
         assert_eq!(folder_of_files(Path::new("/dev/sda")), None);
         assert_eq!(folder_of_files(Path::new("/srv/a.img")), Some("/srv".into()));
+        // A file in shared memory was not found under another name: it was taken for a block device.
+        assert_eq!(folder_of_files(Path::new("/dev/shm/t/a.img")), Some("/dev/shm/t".into()));
     }
 }
