@@ -304,7 +304,8 @@ impl State {
             self.committing.extents.is_empty() && self.committing.blocks.is_empty(),
             "one commit runs at a time"
         );
-        self.committing = self.pending.take(scope, most, &self.extras);
+        let extent_of = |block| self.shape.range_of(block).extent;
+        self.committing = self.pending.take(scope, most, &self.extras, extent_of);
         let takes_part = scope != Scope::Left && self.committing.len() > 0 && self.pending.len() > 0;
         self.committing.cleared = self.behind.begin_clearing(&self.committing.cleared);
         records.clear();
