@@ -106,12 +106,14 @@ pub trait Policy {
         false
     }
 
-    /// How much that disk may lack. A write that would make it more waits for the end of an epoch.
+    /// How much that disk may lack, once all that is known. A write that would make it more waits for the end of an
+    /// epoch.
     fn epoch_bound(&self, _view: &View) -> Bytes {
         Bytes(u64::MAX)
     }
 
-    /// How much that disk may lack of one write, which begins though nothing may be lacking beside it. The engine cuts longer ones, but not below an extent.
+    /// How much that disk may lack of one write, which begins though nothing may be lacking beside it. The engine cuts
+    /// longer ones, but not below an extent. While the disk is compared, that is also the bound of all that it lacks.
     fn longest_change(&self, _view: &View) -> Bytes {
         Bytes(u64::MAX)
     }

@@ -141,6 +141,9 @@ enum Order {
     Epoch,
 }
 
+/// The age of the oldest write that the disks may lack with epochs, unless a setting says otherwise. A load without a
+/// pause, and far below the bound in bytes, would keep an epoch open for as long as the load lasts.
+const OLDEST_EPOCH: Nanos = Nanos::from_secs(5);
 /// Ranges within so much of the volume are duplicated as one piece of work. Several pieces are copied at the same time: short ones lie near each
 /// other, and the disk gets them nearly in the order of their addresses.
 const PIECE: Bytes = Bytes(128 << 10);
@@ -154,8 +157,9 @@ const LOOK: Nanos = Nanos::from_millis(10);
 const REST: Nanos = Nanos::from_millis(100);
 
 impl Pass {
-    /// Settings: `order` (lba, or epoch), `window` (400Ksectors), `max-lag` (twice the window), `max-lag-time` (none), `base` (100us), `threshold` (256), `levels`
-    /// (4, the paper's N), `idle` (100ms), `on-disk-failure` (continue, or stop).
+    /// Settings: `order` (lba, or epoch), `window` (400Ksectors), `max-lag` (twice the window), `max-lag-time` (none;
+    /// 5s with epochs), `base` (100us), `threshold` (256), `levels` (4, the paper's N), `idle` (100ms),
+    /// `on-disk-failure` (continue, or stop).
     ///
     /// # Errors
     /// Without both classes of devices, and for settings that are none.
@@ -175,7 +179,12 @@ impl Pass {
         };
         let window = Amount::take(settings, "window")?.unwrap_or(Amount::Sectors(400 * 1024));
         let max_lag = Amount::take(settings, "max-lag")?.unwrap_or(window.twice());
-        let max_lag_time = settings.take_text("max-lag-time").map(|text| lag_time(&text)).transpose()?;
+        let max_lag_time = match settings.take_text("max-lag-time").as_deref() {
+            // The paper has no bound in time.
+            None => (order == Order::Epoch).then_some(OLDEST_EPOCH),
+            Some("none") => None,
+            Some(text) => Some(lag_time(text)?),
+        };
         let stops = match settings.take_text("on-disk-failure").as_deref() {
             None | Some("continue") => false,
             Some("stop") => true,
@@ -272,7 +281,7 @@ fn lag_time(text: &str) -> Result<Nanos, BadSetting> {
     let time = text.parse().ok().filter(|time| times.contains(time));
     time.ok_or_else(|| {
         BadSetting::new(format!(
-            "setting max-lag-time of policy pass: invalid time '{text}': use 100ms to 1h, such as 5s"
+            "setting max-lag-time of policy pass: invalid time '{text}': use 100ms to 1h, such as 5s, or none"
         ))
     })
 }
@@ -289,14 +298,14 @@ impl Policy for Pass {
     fn settings(&self) -> String {
         let Constants { order, window, max_lag, max_lag_time, base, threshold, levels, idle, stops } =
             self.settings;
-        let time = max_lag_time.map_or_else(String::new, |time| format!("max-lag-time={}ns,", time.0));
+        let time = max_lag_time.map_or_else(|| "none".to_owned(), |time| format!("{}ns", time.0));
         let order = match order {
             Order::Lba => "lba",
             Order::Epoch => "epoch",
         };
         let failure = if stops { "stop" } else { "continue" };
         format!(
-            "order={order},window={window},max-lag={max_lag},{time}base={}ns,threshold={threshold},levels={levels},idle={}ns,on-disk-failure={failure}",
+            "order={order},window={window},max-lag={max_lag},max-lag-time={time},base={}ns,threshold={threshold},levels={levels},idle={}ns,on-disk-failure={failure}",
             base.0, idle.0
         )
     }

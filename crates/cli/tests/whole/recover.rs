@@ -19,7 +19,7 @@ pub fn behind_its_ssd(machine: &Machine) {
     wait_until("the disk is the volume", || {
         !status()["epoch"].is_null() && number(&status(), "deferred_bytes") == 0.0
     });
-    machine.ok(&["policy", "vault", "pass,order=epoch,idle=1h"]);
+    machine.ok(&["policy", "vault", "pass,order=epoch,max-lag-time=none,idle=1h"]);
     qemu_io_ok(&vault.uri, &["write -P 7 1M 512k", "write -P 7 20M 512k", "flush"]);
     vault.kill();
     std::fs::remove_file(machine.path("fast.img")).unwrap();

@@ -47,7 +47,12 @@ impl<R: Runtime, D: Device> Core<R, D> {
         let epochs = self.active_epochs()?;
         let len = len + self.around_change();
         let may_begin = || {
-            let bound = self.with_policy(|policy, view| policy.epoch_bound(view));
+            // Before all that the image lacks is known, no epoch can end in time: guests would wait for a comparison
+            // of the whole volume.
+            let bound = self.with_policy(|policy, view| match epochs.stage.get() {
+                Stage::Noted => policy.epoch_bound(view),
+                Stage::Void | Stage::Compared => policy.longest_change(view),
+            });
             if !epochs.active.get() || self.journal.commits.have_failed() {
                 return Some(false);
             }

@@ -292,6 +292,28 @@ fn by_epochs_the_disk_gets_all_that_is_behind_as_a_whole() {
     assert!(parse("pass,order=random", &volume.devices).is_err());
 }
 
+/// By epochs the disk lacked what was as old as the load that never paused. The paper has no bound in time.
+#[test]
+fn by_epochs_the_disk_lacks_nothing_older_than_five_seconds_unless_the_settings_say_so() {
+    let volume = pair();
+    for (settings, bound) in [
+        ("order=lba", None),
+        ("max-lag-time=none", None),
+        ("order=epoch", Some(5.0)),
+        ("order=epoch,max-lag-time=2s", Some(2.0)),
+        ("order=epoch,max-lag-time=none", None),
+    ] {
+        let policy = pass(settings, &volume);
+        let again =
+            parse(&format!("pass,{}", policy.settings()), &volume.devices).expect("these are settings");
+        for policy in [&policy, &again] {
+            let figures = policy.figures(HDD);
+            let found = figures.iter().find(|(name, _)| *name == "behind_bound_seconds");
+            assert_eq!(found.map(|figure| figure.1), bound, "{settings}");
+        }
+    }
+}
+
 /// What the loss of an SSD may cost at most was known to readers of the policy's settings alone, in bytes or as a share.
 #[test]
 fn what_the_disk_may_lack_at_most_is_a_figure_of_it() {

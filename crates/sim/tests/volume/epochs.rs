@@ -326,7 +326,8 @@ fn a_volume_without_its_ssd_is_refused_until_it_is_recovered() {
         let buf = Arena::new(MIB).alloc(EXTENT).await;
         buf.with_bytes_mut(|bytes| bytes.fill(9));
         // No epoch has this.
-        volume.set_policy(&volume.policy().replace("idle=20ms", "idle=1h")).await.unwrap();
+        let policy = volume.policy().replace("idle=20ms", "idle=1h");
+        volume.set_policy(&policy.replace("max-lag-time=5s", "max-lag-time=none")).await.unwrap();
         volume.write(EXTENT, &buf, Durability::Fua).await.unwrap();
         let (disk, ssd) = (disk.fork(&world), ssd.fork(&world));
         let alone = || alone_of(&disk);

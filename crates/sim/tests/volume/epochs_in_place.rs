@@ -164,7 +164,7 @@ fn guests_that_go_on_after_a_crash_leave_the_disk_alone_a_state_of_the_volume() 
     let rigged = Rigged::of(&world, sizes.map(|options| Disk::new(&world, options)).to_vec());
     world.clone().block_on(async move {
         let most = MIB * 2;
-        let policy = format!("pass,order=epoch,window={most},max-lag={most},idle=1h");
+        let policy = format!("pass,order=epoch,window={most},max-lag={most},max-lag-time=none,idle=1h");
         let soon = policy.replace("1h", "20ms");
         let how = CreateOptions { size: Some(MIB * 32), policy: soon.clone(), ..epochs(31) };
         let volume = make(world.clone(), rigged.devices(), &how).await;
@@ -254,7 +254,10 @@ fn what_the_disk_has_of_an_extent_answers_for_a_bad_place() {
     let world = World::new(33);
     let rigged = two(&world);
     world.clone().block_on(async move {
-        let how = CreateOptions { policy: "pass,order=epoch,max-lag=4MiB,idle=1h".to_owned(), ..epochs(33) };
+        let how = CreateOptions {
+            policy: "pass,order=epoch,max-lag=4MiB,max-lag-time=none,idle=1h".to_owned(),
+            ..epochs(33)
+        };
         let volume = make(world.clone(), rigged.devices(), &how).await;
         wait_for_image(&world, &volume).await;
         let write = async |at: Bytes, len, value| {
