@@ -150,6 +150,9 @@ impl Client {
         let mut reply = Vec::new();
         let read = (&mut self.stream).take(LONGEST_REPLY as u64).read_until(b'\n', &mut reply);
         read.map_err(|e| self.failed(&e))?;
+        if reply.is_empty() {
+            return Err(self.ended());
+        }
         if reply.len() >= LONGEST_REPLY {
             let problem =
                 format!("the daemon of volume '{}' replied with more than {LONGEST_REPLY} bytes", self.name);
@@ -176,8 +179,15 @@ impl Client {
                 let problem = format!("the daemon of volume '{}' did not answer for {PATIENCE:?}", self.name);
                 Error::new(ErrorKind::Io, problem + ": a device may hang; see its log and the kernel's")
             }
+            io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe => self.ended(),
             _ => Error::io(format_args!("talking to the daemon of volume '{}'", self.name), error),
         }
+    }
+
+    /// A process that was killed takes connections until the kernel has closed its socket.
+    fn ended(&self) -> Error {
+        let problem = format!("the daemon of volume '{}' ended before it replied", self.name);
+        Error::new(ErrorKind::NotServed, problem + ": look at its log, and at the volume with 'braid status'")
     }
 }
 
@@ -191,9 +201,8 @@ fn watch_process(id: u32) -> Option<OwnedFd> {
 
 /// A volume as it is, served or not.
 pub fn volume_report(state: &StateDir, name: &VolumeName) -> Result<VolumeReport> {
-    match Client::connect(state, name) {
-        Ok(mut client) => {
-            let mut status = client.status()?;
+    match Client::connect(state, name).and_then(|mut client| client.status()) {
+        Ok(mut status) => {
             // Asked here, for the daemon must not wait for a file system that hangs.
             let paths = status.devices.iter().map(|device| Path::new(&device.path));
             status.over_committed_bytes = over_committed_bytes(paths);
@@ -221,6 +230,30 @@ mod tests {
     use crate::report::types::DeviceReport;
     use braid_format::layout::MOST_DEVICES;
     use std::os::unix::net::UnixListener;
+
+    /// `braid status` just after the daemon was killed: "Connection reset by peer", and no word of the volume.
+    #[test]
+    fn a_daemon_that_ends_before_it_replies_does_not_serve_the_volume() {
+        let dir = tempfile::tempdir().unwrap();
+        let (state, name): (_, VolumeName) = (StateDir::new(dir.path()).unwrap(), "vault".parse().unwrap());
+        state.make_dir(&state.volume_dir(&name)).unwrap();
+        for reads_first in [true, false] {
+            let path = state.admin_socket(&name);
+            let listener = UnixListener::bind(&path).unwrap();
+            let daemon = std::thread::spawn(move || {
+                let (mut stream, _) = listener.accept().unwrap();
+                if reads_first {
+                    let read = stream.read(&mut [0; 4096]).unwrap();
+                    assert!(read > 0);
+                }
+            });
+            let mut client = Client::connect(&state, &name).unwrap();
+            let error = client.status().unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::NotServed, "{error}");
+            daemon.join().unwrap();
+            std::fs::remove_file(path).unwrap();
+        }
+    }
 
     /// The reply was cut at 1 MiB: with 1,001 devices whose paths are long, `braid status` said "no valid
     /// reply" from the first seconds of load on.
