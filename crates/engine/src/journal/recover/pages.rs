@@ -264,16 +264,30 @@ pub(crate) async fn check_image<D: Device>(source: &Source<'_, D>, image: u8) ->
         // Said of the device, and not of each page.
         return problems;
     }
-    for page in 0..map_page::pages(superblock.extents(), superblock.copies) {
-        let at = offset + PAGE * u64::from(page);
-        let read = source.members[device.index()].read(at, &buf, Deadline::Only).await;
-        let decode = |b: &[u8]| map_page::decode(b, superblock.volume, page, superblock.copies, |_, _| ());
-        let problem = match (read, buf.with_bytes(decode)) {
-            (Err(error), _) => error.to_string(),
-            (Ok(()), Err(invalid)) => invalid.to_string(),
-            (Ok(()), Ok(_)) => continue,
-        };
-        problems.push(format!("map image {image} on {device}, page {page} at byte {}: {problem}", at.0));
+    let decode = |page: u32, bytes: &[u8]| {
+        map_page::decode(bytes, superblock.volume, page, superblock.copies, |_, _| ())
+    };
+    let count = map_page::pages(superblock.extents(), superblock.copies);
+    let group = [buffer(Arena::LARGEST).await];
+    for first in (0..count).step_by(GROUP as usize) {
+        let pages = GROUP.min(count - first);
+        let unread = RefCell::default();
+        read_group(source, &[(device, offset)], &group, (first, pages), &unread).await;
+        let invalid: Vec<u32> = group[0].with_bytes(|bytes| {
+            let numbered = (first..first + pages).zip(bytes.chunks_exact(PAGE.as_usize()));
+            numbered.filter(|(page, bytes)| decode(*page, bytes).is_err()).map(|(page, _)| page).collect()
+        });
+        for page in invalid {
+            // Once more, alone: what is wrong with each.
+            let at = offset + PAGE * u64::from(page);
+            let read = source.members[device.index()].read(at, &buf, Deadline::Only).await;
+            let problem = match (read, buf.with_bytes(|bytes| decode(page, bytes))) {
+                (Err(error), _) => error.to_string(),
+                (Ok(()), Err(invalid)) => invalid.to_string(),
+                (Ok(()), Ok(_)) => "not valid when it was read first".to_owned(),
+            };
+            problems.push(format!("map image {image} on {device}, page {page} at byte {}: {problem}", at.0));
+        }
     }
     problems
 }
