@@ -51,6 +51,8 @@ pub struct FaultPlan {
     pub bad_until_written: bool,
     /// Writes that touch this range always fail.
     pub bad_writes: Option<Range<Bytes>>,
+    /// Writes there fail for lack of room, as those to a sparse file on a full file system.
+    pub no_room: Option<Range<Bytes>>,
     /// The device is gone: every request fails.
     pub vanished: bool,
     /// Probability that an operation takes as long as `stall` says, beyond its time.
@@ -126,6 +128,12 @@ impl Faults {
         let touches = |bad: &Option<Range<Bytes>>, offset: Bytes, len: Bytes| {
             bad.as_ref().is_some_and(|bad| overlaps(bad, &(offset..offset + len)))
         };
+        if let Operation::Write(offset, len) = request
+            && touches(&plan.no_room, offset, len)
+        {
+            *injected += 1;
+            return Err(io::ErrorKind::StorageFull.into());
+        }
         let fails = match request {
             _ if plan.vanished => true,
             Operation::Read(offset, len) => {

@@ -60,6 +60,35 @@ fn where_the_machine_is_full_the_client_hears_of_no_space_and_nothing_is_lost() 
     assert_eq!(daemon.terminate().status, 0);
 }
 
+/// Only the SSD's file system was full, and new extents still went there: the client had no space after a tenth of the
+/// volume, with the disk empty.
+#[test]
+fn where_the_file_system_of_the_ssd_is_full_the_disk_gets_what_is_new() {
+    if !have(&["qemu-io", "mount", "umount"]) {
+        return;
+    }
+    let machine = Machine::new();
+    let Some(_small) = SmallFileSystem::mount(&machine) else { return };
+    machine.ok(&[
+        "create",
+        "v",
+        "--ssd",
+        "small/a,size=64MiB",
+        "--hdd",
+        "b,size=256MiB",
+        "--policy",
+        "ssd-first",
+    ]);
+    let daemon = machine.serve(&["v"]);
+    qemu_io_ok(&daemon.uri, &["write -P 1 0 32M", "write -P 2 32M 32M", "write -P 3 64M 32M", "flush"]);
+    let all = ["read -P 1 0 32M", "read -P 2 32M 32M", "read -P 3 64M 32M"];
+    qemu_io_ok(&daemon.uri, &all);
+    assert_eq!(daemon.terminate().status, 0);
+    let daemon = machine.serve(&["v"]);
+    qemu_io_ok(&daemon.uri, &all);
+    assert_eq!(daemon.terminate().status, 0);
+}
+
 /// A file system of 24 MiB in memory.
 struct SmallFileSystem(std::path::PathBuf);
 

@@ -15,6 +15,8 @@ use std::cmp::Reverse;
 
 /// How long a guest waits before it looks again whether a slot that is being trimmed is free.
 const WAIT_FOR_TRIM: Nanos = Nanos::from_millis(1);
+/// How long a device gets no new extents after what it lies on was full: then one is tried again.
+const LEFT_ALONE: Nanos = Nanos::from_secs(10);
 
 /// The place of a new extent.
 pub(crate) struct Allocated {
@@ -116,6 +118,33 @@ impl<R: Runtime, D: Device> Core<R, D> {
         self.allocate_anywhere(extent, |device| device != not).await
     }
 
+    /// A new extent could not be written where it was allocated. Whether that was for lack of room in what the device
+    /// lies on, as a sparse file in a full file system, and another device has room: the first one gets no new extents
+    /// for a while.
+    pub fn leave_full(&self, home: SlotNumber, error: &Error) -> bool {
+        let device = self.device_of(home);
+        let is_other_open = || self.with_policy(|_, view| view.with_room().any(|d| d.id != device));
+        let has_other = || is_other_open() || self.reopen_full(|other| other.id != device);
+        if error.kind() != ErrorKind::NoSpace || self.shape.copies > 1 || !has_other() {
+            return false;
+        }
+        let member = self.member(device);
+        tracing::warn!(device = %self.describe(device), "what the device lies on is full: new data goes elsewhere");
+        member.full_until.set(Some(self.rt.now() + LEFT_ALONE));
+        self.state.borrow_mut().set_open(device, false);
+        true
+    }
+
+    /// Gives out slots of a device again that was left for lack of room. Whether there was one.
+    pub fn reopen_full(&self, may: impl Fn(&Member<D>) -> bool) -> bool {
+        let full = self.devices.iter().filter(|m| m.full_until.get().is_some() && m.is_filled() && may(m));
+        let full = full.inspect(|member| {
+            member.full_until.set(None);
+            self.state.borrow_mut().set_open(member.id, true);
+        });
+        full.count() > 0
+    }
+
     /// Gives back slots that no record ever spoke of.
     pub fn release(&self, entry: &Entry) {
         let mut state = self.state.borrow_mut();
@@ -158,6 +187,9 @@ impl<R: Runtime, D: Device> Core<R, D> {
             }
             if self.state.borrow().has_outdated() {
                 self.checkpoint().await?;
+                continue;
+            }
+            if self.reopen_full(|member| may(member.id)) {
                 continue;
             }
             // What has left its block slots, now or for other reasons, is free after a commit.

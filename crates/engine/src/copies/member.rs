@@ -36,6 +36,8 @@ pub(crate) struct Member<D> {
     lost_writes: Cell<bool>,
     /// Its turn to read ahead: one run at a time.
     pub ahead: Semaphore,
+    /// What it lies on had no room for a new extent: until then it gets none.
+    pub full_until: Cell<Option<Nanos>>,
     /// When the last request of a guest began; zero before the first one.
     pub last_guest: Cell<Nanos>,
     pub stats: RefCell<DeviceStats>,
@@ -72,6 +74,7 @@ impl<D: Device> Member<D> {
             proved: Cell::new(0),
             lost_writes: Cell::new(false),
             ahead: Semaphore::new(1),
+            full_until: Cell::new(None),
             last_guest: Cell::new(Nanos::ZERO),
             stats: RefCell::default(),
         }

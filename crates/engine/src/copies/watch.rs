@@ -121,6 +121,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
                 core.within(TICK, ends).await;
                 core.devices.iter().for_each(|member| member.requests.tick());
                 core.devices.iter().for_each(|member| core.look_at(member));
+                let now = core.rt.now();
+                core.reopen_full(|member| member.full_until.get().is_some_and(|until| until <= now));
             }
             core.devices.watch.set(Watch::Ended);
             core.jobs.wake();

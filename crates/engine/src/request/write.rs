@@ -290,23 +290,32 @@ impl<R: Runtime, D: Device> Core<R, D> {
 
     /// The first write to an extent, or the first since it was discarded: allocates its required copies, and writes these or an extra one.
     async fn write_new(self: &Rc<Self>, piece: &Piece, request: ByteRange, from: &Buf) -> Result<Updated> {
-        let Allocated { entry, target, second } = self.allocate(piece.extent, Some((piece, request))).await?;
-        let was_lost = self.state.borrow().map.get(piece.extent).home == SlotNumber::LOST;
-        if let WriteTarget::Extra(device) = target
-            && !was_lost
-        {
-            // As long as nothing is valid there, the home reads as zeros, as the extent did.
-            self.state.borrow_mut().set_extent(piece.extent, entry);
-            return match self.write_extra(piece, from, device).await? {
-                true => Ok(Updated::All),
-                false => self.write_home(piece, from, entry, Timing::Now).await,
-            };
-        }
-        let result = self.write_home(piece, from, entry, Timing::of(second)).await;
-        if result.is_err() {
+        let (mut full, mut tries) = (None, self.devices.iter().count());
+        loop {
+            let allocated = self.allocate(piece.extent, Some((piece, request))).await;
+            // Without another place, the reason is that the first one was full.
+            let Allocated { entry, target, second } =
+                allocated.map_err(|error| full.take().unwrap_or(error))?;
+            let was_lost = self.state.borrow().map.get(piece.extent).home == SlotNumber::LOST;
+            if let WriteTarget::Extra(device) = target
+                && !was_lost
+            {
+                // As long as nothing is valid there, the home reads as zeros, as the extent did.
+                self.state.borrow_mut().set_extent(piece.extent, entry);
+                return match self.write_extra(piece, from, device).await? {
+                    true => Ok(Updated::All),
+                    false => self.write_home(piece, from, entry, Timing::Now).await,
+                };
+            }
+            let result = self.write_home(piece, from, entry, Timing::of(second)).await;
+            let Err(error) = result else { return result };
             self.release(&entry);
+            if tries == 0 || !self.leave_full(entry.home, &error) {
+                return Err(error);
+            }
+            tries -= 1;
+            full = Some(error);
         }
-        result
     }
 
     /// A write to an extent whose place a repair could not prove: only all of it makes it whole again.
