@@ -193,6 +193,16 @@ pub fn records<'a>(
     })
 }
 
+/// Writes one record to the start of `bytes`, which are at least [`MOST_RECORD`]. Returns its length.
+pub(crate) fn encode_record(record: &Record, bytes: &mut [u8]) -> usize {
+    record.encode(bytes)
+}
+
+/// The record at the start of `bytes`; none if a reader may skip its kind.
+pub(crate) fn decode_record(bytes: &[u8]) -> Result<Option<Record>, Invalid> {
+    record::decode(bytes).map(|(_, record)| record)
+}
+
 /// The extents that the batch before a verified batch changed; `None` if they are not listed.
 pub fn previous(bytes: &[u8], header: &Header) -> Option<Vec<ExtentId>> {
     let (raw, rest) = split(bytes, header);
