@@ -11,6 +11,7 @@
 mod beneath;
 mod content;
 mod file;
+mod lasting_file;
 mod listener;
 mod mailbox;
 mod memory;
@@ -28,6 +29,7 @@ mod stream;
 pub use beneath::path_beneath;
 pub use content::{Content, Usage, content};
 pub use file::{FileDevice, Flush};
+pub use lasting_file::LastingFile;
 pub use listener::{Address, Listener};
 pub use mailbox::{Receiver, Sender, TrySendError, mailbox};
 pub use memory::MemoryDevice;
