@@ -342,6 +342,11 @@ impl StoredDisk {
         self.media.bad.count()
     }
 
+    /// The software died: what was in flight takes effect, in part or not at all, and nothing else is lost.
+    pub fn end_in_flight(&mut self, rng: &mut Rng) {
+        self.media.end_in_flight(rng);
+    }
+
     /// The disk in a world.
     pub fn attach(&self, world: &World) -> Disk {
         Disk::with_media(world, self.options.clone(), Rc::new(RefCell::new(self.media.copy())))

@@ -129,6 +129,19 @@ impl Media {
         changes.into_values().for_each(|change| self.apply(change));
     }
 
+    /// The software died: of what began, some takes effect, some does not, and some does by sector. Nothing that took effect is lost.
+    pub(crate) fn end_in_flight(&mut self, rng: &mut Rng) {
+        let changes: Vec<Change> = std::mem::take(&mut self.in_flight).into_values().collect();
+        let fates = Fates::choose(changes.len(), rng);
+        for (at, change) in changes.into_iter().enumerate() {
+            match fates.of(at, rng) {
+                Fate::Lost => {}
+                Fate::Kept => self.apply(change),
+                Fate::BySector => change.arrived().some_sectors(rng).for_each(|part| self.apply(part)),
+            }
+        }
+    }
+
     /// Keeps, loses or tears every change that is not flushed, whether it took effect or not.
     pub(crate) fn power_cut(&mut self, rng: &mut Rng) {
         let in_flight = std::mem::take(&mut self.in_flight);
@@ -195,12 +208,21 @@ impl Change {
 
     /// Keeps, loses or tears each sector on its own.
     fn apply_some_sectors(&self, image: &mut Image, rng: &mut Rng) {
+        self.some_sectors(rng).for_each(|part| part.apply(image, None));
+    }
+
+    /// What is left if each sector is kept, lost or torn on its own.
+    fn some_sectors(&self, rng: &mut Rng) -> impl Iterator<Item = Change> {
+        let mut parts = Vec::new();
         let Content::Written(bytes) = &self.content else {
             // A discard scrambles sectors by itself.
-            return self.apply(image, None);
+            return vec![self.clone()].into_iter();
         };
         let kept = [0.1, 0.5, 0.9][rng.below(3) as usize];
         let mut at = 0;
+        let mut keep = |offset: Bytes, part: &[u8]| {
+            parts.push(Change { offset, content: Content::Written(part.into()) });
+        };
         while at < bytes.len() {
             let offset = self.offset + Bytes::of_len(at);
             let next_sector = (offset + Bytes(1)).align_up(SECTOR);
@@ -209,12 +231,13 @@ impl Change {
             if rng.chance(1.0 / 8.0) {
                 let cut = rng.below(len as u64 + 1) as usize;
                 let part = if rng.chance(0.5) { 0..cut } else { cut..len };
-                image.write(offset + Bytes::of_len(part.start), &sector[part]);
+                keep(offset + Bytes::of_len(part.start), &sector[part]);
             } else if rng.chance(kept) {
-                image.write(offset, sector);
+                keep(offset, sector);
             }
             at += len;
         }
+        parts.into_iter()
     }
 }
 

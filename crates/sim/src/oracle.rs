@@ -50,6 +50,8 @@ pub struct Oracle {
     is_crashed: bool,
     /// When a device lost what it had accepted, if no flush that began later has succeeded.
     doubted: Option<Moment>,
+    /// Whether a device lost what it had accepted, and no flush that began later has succeeded: then nothing but what is durable outlives the software.
+    has_lost: bool,
     /// When the engine last got to know of such a loss: reads that began before prove nothing.
     known: Moment,
     history: History,
@@ -115,6 +117,7 @@ impl Oracle {
             next_write: 0,
             is_crashed: false,
             doubted: None,
+            has_lost: false,
             known: 0,
             history: History::default(),
             flush_states: None,
@@ -171,6 +174,7 @@ impl Oracle {
             .filter(|write| write.is_before(begun))
             .for_each(|write| write.is_durable = true);
         self.doubted = self.doubted.filter(|doubted| begun < *doubted);
+        self.has_lost &= begun < self.known || self.doubted.is_some();
         self.keep_flush_state();
         self.settle_if_many();
     }

@@ -4,6 +4,8 @@
 //! points 1 to k − 1 happen and point `k` does not: an operation that would have started then never starts, one that
 //! would have completed stays in flight for ever. Every state that the devices pass through lies between two points.
 //!
+//! A store in memory that outlives the software ([`crate::LastingBytes`]) is a cut point, too, of a world that has such memory.
+//!
 //! A watcher sees the same states without ending the run: it is called at a point just before that happens.
 
 use std::cell::{Cell, RefCell};
@@ -81,6 +83,24 @@ impl Power {
             std::future::pending::<()>().await;
         }
         inner.points.set(point);
+    }
+
+    /// Passes one cut point at which something is stored in memory that outlives the software. Whether it is stored: not after the cut. A cut waits
+    /// for the next operation of a device, for the task that stores goes on until it waits.
+    pub(crate) fn pass_store(&self) -> bool {
+        let inner = &self.inner;
+        if inner.is_off.get() {
+            return false;
+        }
+        let point = inner.points.get() + 1;
+        if inner.watched.get() == point {
+            self.call_watcher(point);
+        }
+        if inner.cut_at.get() == Some(point) {
+            inner.cut_at.set(Some(point + 1));
+        }
+        inner.points.set(point);
+        true
     }
 
     #[cold]

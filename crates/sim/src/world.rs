@@ -3,7 +3,7 @@
 //!
 //! Tasks hold the world and the world holds the tasks: call [`World::halt`] at its end, or both stay in memory.
 
-use crate::Power;
+use crate::{LastingBytes, Power, StoredMemory};
 use braid_base::{Nanos, Rng};
 use braid_runtime::{Executor, Order, Runtime, Sleep};
 use std::cell::{Cell, RefCell};
@@ -27,6 +27,7 @@ struct Inner {
     rng: RefCell<Rng>,
     turns: Cell<u64>,
     power: Power,
+    lasting: RefCell<Option<LastingBytes>>,
 }
 
 /// Polls without any passing of time after which tasks are taken to be spinning: far more than a burst of real work.
@@ -73,7 +74,18 @@ impl World {
         let executor = Executor::new(order);
         let (now, end, rng) = (Cell::default(), Cell::default(), RefCell::new(rng));
         let (turns, power) = (Cell::default(), Power::default());
-        World { inner: Rc::new(Inner { seed, executor, now, end, rng, turns, power }) }
+        World {
+            inner: Rc::new(Inner {
+                seed,
+                executor,
+                now,
+                end,
+                rng,
+                turns,
+                power,
+                lasting: RefCell::default(),
+            }),
+        }
     }
 
     /// Runs until `future` has ended, jumping over the time in which nothing happens.
@@ -160,6 +172,18 @@ impl World {
     /// The power of this world's disks.
     pub fn power(&self) -> Power {
         self.inner.power.clone()
+    }
+
+    /// Gives this world memory that outlives the software in it, with what it holds already.
+    pub fn give_memory(&self, stored: StoredMemory) -> LastingBytes {
+        let memory = LastingBytes::attach(self.power(), stored);
+        self.inner.lasting.replace(Some(memory.clone()));
+        memory
+    }
+
+    /// The memory that outlives the software in this world, if it has some.
+    pub fn memory(&self) -> Option<LastingBytes> {
+        self.inner.lasting.borrow().clone()
     }
 
     /// The seed that this world follows from.

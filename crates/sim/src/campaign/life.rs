@@ -69,6 +69,7 @@ impl<S: Subject> Trial<'_, S> {
         if let Some(export) = open.take() {
             self.subject = self.subject.noted(&export);
         }
+        self.keep_memory(&world);
         // An old copy that was refused is out of play: the disk itself comes back.
         if is_open.get() || !is_stale {
             self.disks = present.iter().map(Disk::store).collect();

@@ -34,6 +34,9 @@ pub struct States {
     pub outcomes: u64,
     /// Of these, the share that is killed instead of losing power: nothing is lost then.
     pub killed: f64,
+    /// The share whose software dies, and leaves memory that lasts ([`crate::LastingBytes`]): then all that was acknowledged is read again. Not 0: worlds
+    /// have such memory.
+    pub deaths: f64,
     /// The share that goes on to further lives after its recovery.
     pub go_on: f64,
 }
@@ -63,7 +66,7 @@ const SPANS: [u64; 4] = [1, 2, 8, 64];
 
 impl Default for States {
     fn default() -> States {
-        States { every: 20, outcomes: 3, killed: 0.15, go_on: 0.1 }
+        States { every: 20, outcomes: 3, killed: 0.15, deaths: 0.0, go_on: 0.1 }
     }
 }
 

@@ -23,6 +23,8 @@ pub struct Report {
     pub power_cuts: u64,
     /// Lives that were killed without a power cut.
     pub kills: u64,
+    /// Lives whose software died and left memory.
+    pub deaths: u64,
     /// Lives that were closed in order before their end.
     pub closings: u64,
     /// Lives that were ended before all bytes had been verified: within opening and recovery.
@@ -103,6 +105,7 @@ impl Report {
             ("lives", self.lives),
             ("power cuts", self.power_cuts),
             ("kills", self.kills),
+            ("deaths", self.deaths),
             ("closings", self.closings),
             ("cuts in recovery", self.cuts_in_recovery),
             ("refused for a while", self.refused_for_a_while),
@@ -121,6 +124,7 @@ impl AddAssign<Report> for Report {
         self.lives += other.lives;
         self.power_cuts += other.power_cuts;
         self.kills += other.kills;
+        self.deaths += other.deaths;
         self.closings += other.closings;
         self.cuts_in_recovery += other.cuts_in_recovery;
         self.refused_for_a_while += other.refused_for_a_while;

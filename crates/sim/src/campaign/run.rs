@@ -4,7 +4,7 @@ use crate::campaign::adversary::{Adversary, Truce};
 use crate::campaign::guarded::{halt, run_guarded};
 use crate::campaign::{Campaign, Failure, Report, Setup, Subject, Tally, TrialId};
 use crate::verify::READ_ALL_PIECE;
-use crate::{Disk, Oracle, SharedOracle, StoredDisk, World};
+use crate::{Disk, LastingBytes, Oracle, SharedOracle, StoredDisk, StoredMemory, World};
 use braid_base::{Bytes, Rng};
 use braid_engine::Export;
 use braid_runtime::{Arena, Runtime};
@@ -42,6 +42,8 @@ pub(super) struct Snapshot<S> {
     pub oracle: Oracle,
     /// What opens the volume next.
     pub subject: S,
+    /// What memory that lasts holds, if the world has some.
+    pub memory: Option<StoredMemory>,
 }
 
 /// At which cut points snapshots are taken; at the end of the run always, if it gets there.
@@ -83,6 +85,9 @@ impl<'a, S: Subject> Run<'a, S> {
         report: &mut Report,
     ) -> Result<Vec<Snapshot<S>>, Box<Failure>> {
         let world = World::new(self.id.seed);
+        if self.campaign.states.deaths > 0.0 {
+            world.give_memory(StoredMemory::default());
+        }
         let result = self.live(&world, picks, report);
         halt(&world);
         // What would follow does not matter.
@@ -118,7 +123,7 @@ impl<'a, S: Subject> Run<'a, S> {
         let mut snapshots = snapshots.take();
         if let Some(outcome) = done {
             report.closings += u64::from(outcome?);
-            snapshots.push(Snapshot::of(None, &disks, &oracle, noted()));
+            snapshots.push(Snapshot::of(None, world.memory().as_ref(), &disks, &oracle, noted()));
         }
         Ok(snapshots)
     }
@@ -225,8 +230,9 @@ fn watch<S: Subject>(
     };
     let snapshots: Snapshots<S> = Rc::default();
     let (taken, disks, oracle, cutter) = (snapshots.clone(), disks.to_vec(), oracle.clone(), power.clone());
+    let memory = world.memory();
     power.watch(first, move |point| {
-        taken.borrow_mut().push(Snapshot::of(Some(point), &disks, &oracle, noted()));
+        taken.borrow_mut().push(Snapshot::of(Some(point), memory.as_ref(), &disks, &oracle, noted()));
         match picks {
             Picks::Spread(every) => Some(point + gap(every)),
             Picks::Only(_) => {
@@ -239,8 +245,15 @@ fn watch<S: Subject>(
 }
 
 impl<S> Snapshot<S> {
-    fn of(point: Option<u64>, disks: &[Disk], oracle: &SharedOracle, subject: S) -> Snapshot<S> {
+    fn of(
+        point: Option<u64>,
+        memory: Option<&LastingBytes>,
+        disks: &[Disk],
+        oracle: &SharedOracle,
+        subject: S,
+    ) -> Snapshot<S> {
         let disks = disks.iter().map(Disk::store).collect();
-        Snapshot { point, disks, oracle: oracle.borrow().clone(), subject }
+        let memory = memory.map(LastingBytes::store_away);
+        Snapshot { point, disks, oracle: oracle.borrow().clone(), subject, memory }
     }
 }

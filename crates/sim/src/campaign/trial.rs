@@ -2,7 +2,7 @@
 
 use crate::campaign::run::{Run, Snapshot};
 use crate::campaign::{Failure, Report, Subject, TrialId};
-use crate::{SharedOracle, StoredDisk, World};
+use crate::{SharedOracle, StoredDisk, StoredMemory, World};
 use braid_base::Rng;
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -19,6 +19,10 @@ pub(super) struct Trial<'a, S> {
     pub oracle: SharedOracle,
     /// What opens the volume next.
     pub subject: S,
+    /// What software that died has left, if worlds have memory that lasts.
+    pub memory: Option<StoredMemory>,
+    /// Whether the software of this life finds that memory.
+    has_memory: bool,
     pub rng: Rng,
     pub life: u64,
 }
@@ -49,6 +53,9 @@ pub(super) enum End {
     RefusedForGood,
 }
 
+/// How often the software after a death finds what was left. Else it is as if it had been started elsewhere.
+const WITH_MEMORY: f64 = 0.9;
+
 /// Lives that may end early: the one after them is a mere recovery.
 const FULL_LIVES: u64 = 3;
 
@@ -63,6 +70,8 @@ impl<'a, S: Subject> Trial<'a, S> {
             was_open: true,
             oracle: Rc::new(RefCell::new(snapshot.oracle.clone())),
             subject: snapshot.subject.clone(),
+            memory: snapshot.memory.clone(),
+            has_memory: snapshot.memory.is_some(),
             // Apart from the world's stream, so that outcomes do not depend on how the run went on.
             rng: Rng::new(run.id.seed ^ place ^ (outcome << 56)),
             life: 0,
@@ -99,12 +108,27 @@ impl<'a, S: Subject> Trial<'a, S> {
 
     /// Kills the software or cuts the power.
     fn end_life(&mut self, report: &mut Report) {
-        if self.rng.chance(self.run.campaign.states.killed) {
+        let deaths = self.run.campaign.states.deaths;
+        if deaths > 0.0 && self.rng.chance(deaths) {
+            report.deaths += 1;
+            let had_memory = std::mem::replace(&mut self.has_memory, self.rng.chance(WITH_MEMORY));
+            match had_memory && self.has_memory {
+                true => self.oracle.borrow_mut().die(),
+                false => self.oracle.borrow_mut().kill(),
+            }
+            self.disks.iter_mut().for_each(|disk| disk.end_in_flight(&mut self.rng));
+        } else if self.rng.chance(self.run.campaign.states.killed) {
             report.kills += 1;
+            if let Some(memory) = &mut self.memory {
+                memory.restart_machine();
+            }
             self.oracle.borrow_mut().kill();
             self.disks.iter_mut().for_each(StoredDisk::kill);
         } else {
             report.power_cuts += 1;
+            if let Some(memory) = &mut self.memory {
+                memory.restart_machine();
+            }
             self.oracle.borrow_mut().crash();
             self.disks.iter_mut().for_each(|disk| disk.power_cut(&mut self.rng));
         }
@@ -113,8 +137,19 @@ impl<'a, S: Subject> Trial<'a, S> {
         }
     }
 
-    /// A world for the next life.
+    /// A world for the next life. Now and then it has no memory that lasts: what was left stays as it is.
     pub(super) fn next_world(&mut self) -> World {
-        World::new(self.rng.next_u64())
+        let world = World::new(self.rng.next_u64());
+        if let Some(memory) = self.memory.as_ref().filter(|_| self.has_memory) {
+            world.give_memory(memory.clone());
+        }
+        world
+    }
+
+    /// Takes the memory of a life that has ended.
+    pub(super) fn keep_memory(&mut self, world: &World) {
+        if let Some(memory) = world.memory() {
+            self.memory = Some(memory.store_away());
+        }
     }
 }

@@ -15,7 +15,7 @@ impl Oracle {
     pub fn crash(&mut self) {
         self.flushes.clear();
         self.reads.clear();
-        self.doubted = None;
+        (self.doubted, self.has_lost) = (None, false);
         self.is_crashed = true;
         self.history.add(self.now, None, Kind::Crash);
     }
@@ -28,14 +28,30 @@ impl Oracle {
         }
         self.flushes.clear();
         self.reads.clear();
-        self.doubted = None;
+        (self.doubted, self.has_lost) = (None, false);
         self.history.add(self.now, None, Kind::Kill);
         self.unprove();
     }
 
+    /// The software died, and left in memory what no device has yet: all that was acknowledged is read again. What was in flight may have happened.
+    /// Nothing is durable that was not.
+    pub fn die(&mut self) {
+        if self.is_crashed || self.has_lost {
+            return self.kill();
+        }
+        self.flushes.clear();
+        self.reads.clear();
+        self.history.add(self.now, None, Kind::Death);
+        let now = self.tick();
+        for write in self.writes.iter_mut().filter(|write| write.acknowledged.is_none()) {
+            write.acknowledged = Some(now);
+            write.outcome = Outcome::Failed;
+        }
+    }
+
     /// A device lost what it had accepted and not yet made durable.
     pub fn doubt(&mut self) {
-        self.doubted = Some(self.tick());
+        (self.doubted, self.has_lost) = (Some(self.tick()), true);
         self.history.add(self.now, None, Kind::Doubt);
     }
 

@@ -34,6 +34,7 @@ pub(super) enum Kind {
     FlushEnds(Moment),
     Crash,
     Kill,
+    Death,
     /// A device lost what it had accepted.
     Doubt,
     Verified,
@@ -75,6 +76,7 @@ impl fmt::Display for Event {
             Kind::FlushEnds(begun) => write!(f, "the flush ends that began at {begun}")?,
             Kind::Crash => f.write_str("crash")?,
             Kind::Kill => f.write_str("kill")?,
+            Kind::Death => f.write_str("death of the software")?,
             Kind::Doubt => f.write_str("a device loses what is not flushed")?,
             Kind::Verified => f.write_str("verified")?,
         }

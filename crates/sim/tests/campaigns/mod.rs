@@ -41,7 +41,7 @@ pub fn in_turn_of_three(test: &str, seeds: u64) -> (Campaign, Engine) {
 /// One checkpoint after the other, and the power fails in many moments of each.
 pub fn checkpoints(test: &str, seeds: u64, engine: Engine) -> (Campaign, Engine) {
     let mut campaign = campaign("checkpoints", test, seeds);
-    campaign.states = States { every: 4, outcomes: 8, killed: 0.0, go_on: 0.0 };
+    campaign.states = States { every: 4, outcomes: 8, killed: 0.0, deaths: 0.0, go_on: 0.0 };
     campaign.setup.workload.requests = 60;
     (campaign, Engine { checkpoint_pause: Nanos(100_000), ..engine })
 }
