@@ -1,18 +1,25 @@
-//! What the engine costs: processor time of a 4 KiB read and write through a whole volume on memory devices.
+//! What the engine costs: processor time of a 4 KiB read and write through a whole volume on memory devices. A
+//! *first* write changes the map: it is the first to an extent, and a discard follows. With and without a pending
+//! log, by turns.
 //!
 //! `cargo run --release -p braid-bench --bin engine-cost`
 
 use anyhow::Result;
 use braid_base::{Bytes, DeviceClass, GIB, KIB, MIB, Rng};
 use braid_bench::{machine, median, thread_cpu_time};
-use braid_engine::{CreateOptions, Durability, Export, OpenOptions, Volume, create};
+use braid_engine::{CreateOptions, Durability, Export, LARGEST_LOG, OpenOptions, Volume, create};
 use braid_format::Uuid;
 use braid_runtime::Arena;
-use braid_uring::{MemoryDevice, Ring};
+use braid_runtime::LastingMemory;
+use braid_uring::{LastingFile, MemoryDevice, Ring};
+use std::path::Path;
+use std::rc::Rc;
 
 const REQUESTS: u64 = 500_000;
 const ROUNDS: usize = 7;
 const SEED: u64 = 1;
+/// Where the pending log lies.
+const LOG: &str = "/dev/shm/braid-engine-cost.pending";
 
 fn main() -> Result<()> {
     println!(
@@ -22,18 +29,21 @@ fn main() -> Result<()> {
     for (policy, cache) in
         [("wardrop", 100), ("wardrop", 0), ("ssd-only", 0), ("ssd-first", 0), ("working-set", 0)]
     {
-        let [read, write] = measure(policy, cache)?;
-        for (what, figures) in [("read", read), ("write", write)] {
-            let (middle, low, high) = median(&figures);
-            println!(
-                "{policy:11} cache {cache:3} {what:5}: median {middle:.3} µs of processor time ({low:.3} to {high:.3})"
-            );
+        for log in [None, Some(LOG)] {
+            let [read, write, first] = measure(policy, cache, log)?;
+            let with = if log.is_some() { "log" } else { "" };
+            for (what, figures) in [("read", read), ("write", write), ("first", first)] {
+                let (middle, low, high) = median(&figures);
+                println!(
+                    "{policy:11} cache {cache:3} {with:3} {what:5}: median {middle:.3} µs of processor time ({low:.3} to {high:.3})"
+                );
+            }
         }
     }
     Ok(())
 }
 
-fn measure(policy: &str, cache_extents: usize) -> Result<[Vec<f64>; 2]> {
+fn measure(policy: &str, cache_extents: usize, log: Option<&str>) -> Result<[Vec<f64>; 3]> {
     let arena = Arena::new(MIB * 4);
     let ring = Ring::new(64, &arena)?;
     let (rt, policy) = (ring.clone(), policy.to_owned());
@@ -46,7 +56,15 @@ fn measure(policy: &str, cache_extents: usize) -> Result<[Vec<f64>; 2]> {
         options.policy = policy;
         options.size = Some(MIB * 512);
         create(&devices, &options).await?;
-        let open = OpenOptions { cache_extents, ..OpenOptions::new(vec!["a".into(), "b".into()]) };
+        let memory = match log {
+            Some(path) => {
+                let file = LastingFile::open(Path::new(path), LARGEST_LOG)?;
+                Some(Rc::new(file) as Rc<dyn LastingMemory>)
+            }
+            None => None,
+        };
+        let names = vec!["a".into(), "b".into()];
+        let open = OpenOptions { cache_extents, memory, ..OpenOptions::new(names) };
         let (volume, _) = Volume::open(rt, devices, open).await?;
         let large = arena.alloc(MIB).await;
         for offset in (0..512).map(|i| MIB * i) {
@@ -55,7 +73,7 @@ fn measure(policy: &str, cache_extents: usize) -> Result<[Vec<f64>; 2]> {
         volume.flush().await?;
         let buf = arena.alloc(KIB * 4).await;
         let mut rng = Rng::new(SEED);
-        let (mut reads, mut writes) = (Vec::new(), Vec::new());
+        let (mut reads, mut writes, mut first) = (Vec::new(), Vec::new(), Vec::new());
         for _ in 0..ROUNDS {
             let start = thread_cpu_time();
             for _ in 0..REQUESTS {
@@ -67,9 +85,22 @@ fn measure(policy: &str, cache_extents: usize) -> Result<[Vec<f64>; 2]> {
                 volume.write(place(&mut rng), &buf, Durability::Volatile).await?;
             }
             writes.push((thread_cpu_time() - start).as_secs_f64() * 1e6 / REQUESTS as f64);
+            let start = thread_cpu_time();
+            for i in 0..REQUESTS / 10 {
+                let offset = KIB * 128 * (i % 4096);
+                volume.discard(offset, KIB * 128).await?;
+                volume.write(offset, &buf, Durability::Volatile).await?;
+            }
+            first.push((thread_cpu_time() - start).as_secs_f64() * 1e6 / (REQUESTS / 10) as f64);
+            for offset in (0..512).map(|i| MIB * i) {
+                volume.write(offset, &large, Durability::Volatile).await?;
+            }
         }
         volume.close().await?;
-        Ok::<_, anyhow::Error>([reads, writes])
+        if let Some(path) = log {
+            std::fs::remove_file(path)?;
+        }
+        Ok::<_, anyhow::Error>([reads, writes, first])
     });
     ring.clear();
     figures

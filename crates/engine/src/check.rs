@@ -111,6 +111,7 @@ pub async fn check<R: Runtime, D: Device>(
         clean,
         changed_elsewhere,
         dirty_spans: spans.as_ref(),
+        log: None,
     };
     watched(rt, &members, check_metadata(&mut source, &mut report, &lately)).await?;
     report.changed_elsewhere = changed_elsewhere;

@@ -221,9 +221,15 @@ impl<R: Runtime, D: Device> Core<R, D> {
         origin: Origin,
     ) -> Attempt<'a, D> {
         let start = self.rt.now();
-        if origin == Origin::Guest {
-            self.state.borrow_mut().views[member.id.index()].in_flight += 1;
-            member.last_guest.set(start);
+        {
+            let mut state = self.state.borrow_mut();
+            if direction != Direction::Read {
+                state.publish();
+            }
+            if origin == Origin::Guest {
+                state.views[member.id.index()].in_flight += 1;
+                member.last_guest.set(start);
+            }
         }
         let of = if D::ALWAYS_ANSWERS { 1 } else { member.speed.begin() };
         Attempt { member, direction, at, len, origin, start, of }

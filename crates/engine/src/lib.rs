@@ -40,6 +40,7 @@ mod stats;
 mod status;
 mod volume;
 
+pub use braid_format::pending_log::LARGEST as LARGEST_LOG;
 pub use check::{Report, check};
 pub use create::{Adoption, CreateOptions, create, planned_slots, record_len};
 pub use epochs::{Past, PastState};

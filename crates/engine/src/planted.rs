@@ -134,6 +134,12 @@ pub enum Bug {
     MissedWriteUnrecorded,
     /// An opening says `Open` on the devices without having said `Opening` on all of them.
     OpeningNotAnnounced,
+    /// A guest is told of success before the change is in the pending log.
+    LogPublishedLate,
+    /// The pending log forgets a change as its batch begins.
+    LogForgottenEarly,
+    /// The pending log of an earlier opening is believed.
+    OlderLogReplayed,
 }
 
 #[cfg(feature = "planted")]
@@ -157,6 +163,9 @@ impl Bug {
 impl Bug {
     /// Those of devices that come and go.
     pub const OF_DEVICES: [Bug; 2] = [Bug::MetadataNamedEarly, Bug::ReturnedTakenForCurrent];
+
+    /// Those of the pending log, which a crash of the daemon shows.
+    pub const OF_DEATH: [Bug; 3] = [Bug::LogPublishedLate, Bug::LogForgottenEarly, Bug::OlderLogReplayed];
 
     /// Those of what is read ahead, which an extent that moves meanwhile shows.
     pub const OF_STREAMS: [Bug; 1] = [Bug::AheadOfLeftSlot];

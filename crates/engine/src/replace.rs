@@ -145,6 +145,7 @@ async fn refuse_if_needed<R: Runtime, D: Device>(
         clean,
         changed_elsewhere: false,
         dirty_spans: None,
+        log: None,
     };
     watched(rt, &members, recover(&source, &mut state)).await?;
     refuse_only_copies(&members, superblock, &shape, &state, lately)

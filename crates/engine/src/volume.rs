@@ -47,6 +47,7 @@ impl<R: Runtime, D: Device> Volume<R, D> {
     /// background work have not ended in two minutes: then the volume is as after a crash.
     pub async fn close(&self) -> Result<()> {
         let closed = self.shut_down().await;
+        self.core.state.borrow_mut().end_log(closed.is_ok());
         self.core.end_watch().await;
         closed.and_then(|()| self.core.refuse_late())
     }
@@ -214,6 +215,11 @@ impl<R: Runtime, D: Device> Volume<R, D> {
         self.core.checkpoint().await
     }
 
+    /// Whether what is acknowledged outlives this process: it is in a log in [`crate::OpenOptions::memory`].
+    pub fn has_pending_log(&self) -> bool {
+        self.core.state.borrow().has_log()
+    }
+
     /// The policy with its settings, as `name,key=value,…`.
     pub fn policy(&self) -> String {
         braid_policy::written(&**self.core.policy.borrow())
@@ -246,6 +252,7 @@ impl<R: Runtime, D: Device> Volume<R, D> {
         result: Result<T>,
         record: impl FnOnce(&mut crate::GuestStats, Nanos),
     ) -> Result<T> {
+        self.core.state.borrow_mut().publish();
         let took = self.core.rt.now().saturating_sub(start);
         let mut guests = self.core.guests.stats.borrow_mut();
         guests.errors += u64::from(result.is_err());
@@ -303,7 +310,7 @@ impl<R: Runtime, D: Device> Export for Volume<R, D> {
         {
             delay.await;
         }
-        let result = self.core.commit_promised(Origin::Guest).await;
+        let result = self.core.flush_for_guest().await;
         self.timed(start, result, |guests, took| {
             guests.flushes += 1;
             guests.flush_latency.record(took);

@@ -4,6 +4,7 @@
 
 mod campaigns;
 mod chaos;
+mod death;
 #[path = "engine/devices.rs"]
 mod devices;
 mod engine_subject;

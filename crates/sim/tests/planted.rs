@@ -73,6 +73,10 @@ fn hunt(bug: Bug) -> (Campaign, Engine) {
             campaign.states.go_on = 0.5;
             chaos
         }
+        Bug::LogPublishedLate | Bug::LogForgottenEarly | Bug::OlderLogReplayed => {
+            campaign.states = States { killed: 0.0, deaths: 0.8, go_on: 1.0, ..campaign.states };
+            Engine { checkpoints: false, ..Engine::wardrop() }
+        }
         Bug::PaddingForgotten => {
             setup.workload.largest = KIB * 9;
             Engine { extent_size: KIB * 256, ..chaos }
@@ -194,6 +198,12 @@ fn every_planted_bug_is_found() {
     assert!(escaped.is_empty(), "no campaign finds {escaped:?}");
 }
 
+#[test]
+fn every_planted_bug_of_the_pending_log_is_found() {
+    let escaped: Vec<Bug> = Bug::OF_DEATH.into_iter().filter(|bug| find(*bug).is_none()).collect();
+    assert!(escaped.is_empty(), "no death of the software finds {escaped:?}");
+}
+
 /// The first seed of a trial that fails with this bug.
 fn found_by(bug: Bug, trial: fn(u64)) -> Option<u64> {
     plant(Some(bug));
@@ -280,6 +290,7 @@ fn without_a_planted_bug_the_same_hunts_find_nothing() {
         Bug::ShrinkingDropsDirty,
         Bug::FirstExtentBehind,
         Bug::MissedWriteUnrecorded,
+        Bug::LogPublishedLate,
     ] {
         let (campaign, engine) = hunt(bug);
         let result = Campaign { seeds: 0..6, ..campaign }.run(&engine);

@@ -1,5 +1,6 @@
 //! Devices that fail, go missing and come back: their states, recorded on the survivors before anything depends on them.
 
+use super::Member;
 use crate::core::Core;
 use crate::epochs::Epochs;
 use crate::open::{self, Table, Written};
@@ -30,6 +31,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
                 return Err(error);
             }
             self.exclude(device, DeviceState::Failed);
+            self.doubt_log();
             member.stats.borrow_mut().last_error = Some(error.to_string());
             tracing::error!(device = %self.describe(device), %error, "device failed: going on without it");
         }
@@ -41,6 +43,16 @@ impl<R: Runtime, D: Device> Core<R, D> {
     pub fn note_loss(&self) {
         self.devices.losses.set(self.devices.losses.get() + 1);
         self.guests.forget();
+        self.doubt_log();
+    }
+
+    /// What the pending log speaks of may be lost while a device is used whose flush has failed, and until the superblocks say that such a device
+    /// was given up.
+    fn doubt_log(&self) {
+        let is_recorded = self.devices.states_recorded.get() == self.devices.states_changed.get();
+        let is_used = |member: &&Member<D>| member.is_written() || !is_recorded;
+        let doubted = self.devices.iter().filter(is_used).any(Member::has_lost_writes);
+        self.state.borrow_mut().doubt_log(doubted);
     }
 
     /// From now on a device is neither read nor written, and what it would have been given it lacks. When it lost that is not known: what was
@@ -198,6 +210,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
             match open::write_superblocks(&self.rt, self.devices.iter(), &superblock).await {
                 Written::All => {
                     self.devices.states_recorded.set(states);
+                    self.doubt_log();
                     return Ok(());
                 }
                 Written::Failed { device, error, table } => {

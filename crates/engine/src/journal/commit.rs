@@ -11,7 +11,7 @@ use crate::core::Core;
 use crate::map::Scope;
 use crate::planted::{Bug, planted};
 use crate::{Error, Result};
-use braid_base::{Bytes, Nanos};
+use braid_base::{Bytes, ExtentId, Nanos};
 use braid_format::journal::Record;
 use braid_policy::{Completion, Direction, Origin};
 use braid_runtime::{Device, Event, Runtime, join_all};
@@ -30,6 +30,8 @@ pub(crate) struct Commits {
     takes_all: Cell<bool>,
     /// When one did.
     took_all: Cell<Nanos>,
+    /// What a guest's next flush is to fail with, once: a loss before this opening.
+    owed: RefCell<Option<Error>>,
     /// Why no commit can succeed any more: what a failed flush lost is not known, so no later one may hide it.
     failed: RefCell<Option<Error>>,
     ended: Event,
@@ -51,6 +53,11 @@ impl Commits {
         );
         self.failed.borrow_mut().get_or_insert(Error::new(error.kind(), message));
         self.ended.notify();
+    }
+
+    /// A guest's next flush fails with this, once.
+    pub fn owe(&self, error: Error) {
+        self.owed.replace(Some(error));
     }
 
     /// Waits for the end of a commit that runs.
@@ -93,6 +100,15 @@ impl<R: Runtime, D: Device> Core<R, D> {
     pub async fn commit(&self, origin: Origin) -> Result<()> {
         self.journal.commits.takes_all.set(true);
         self.commit_promised(origin).await
+    }
+
+    /// A guest's flush, or what it wrote with FUA. The first one after a loss that no guest was told of fails.
+    pub async fn flush_for_guest(&self) -> Result<()> {
+        if let Some(error) = self.journal.commits.owed.take() {
+            self.state.borrow_mut().settle_log();
+            return Err(error);
+        }
+        self.commit_promised(Origin::Guest).await
     }
 
     /// Makes durable whatever was acknowledged before this call: a flush. If nothing has changed but which clean extra copies there are,
@@ -159,6 +175,13 @@ impl<R: Runtime, D: Device> Core<R, D> {
         let recorded = self.run_commit(Scope::Left, Origin::Background).await;
         drop(running);
         recorded.inspect_err(|error| self.fail(error.clone()))
+    }
+
+    /// Makes changes of the extents before `end` durable: while the volume opens, and nothing else commits.
+    pub async fn commit_below(&self, end: ExtentId) -> Result<()> {
+        let scope = Scope::Below(end, self.shape.block_of(end, Bytes::ZERO));
+        let recorded = self.run_commit(scope, Origin::Background).await;
+        recorded.map(drop).inspect_err(|error| self.fail(error.clone()))
     }
 
     /// In as many batches as it takes. Whether it had anything to record.

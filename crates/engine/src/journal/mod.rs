@@ -16,6 +16,6 @@ pub(crate) use cache_table::{cache_images, write_empty_directories};
 pub(crate) use checkpoint::{images, only_journal, rings};
 pub(crate) use gaps::Gap;
 pub use recover::Recovery;
-pub(crate) use recover::{Mode, Recovered, Source, check_cache_tables, check_image, recover};
+pub(crate) use recover::{Changes, Mode, Recovered, Source, check_cache_tables, check_image, recover};
 pub(crate) use reserve::Reservation;
 pub(crate) use ring::{Journal, Ring};

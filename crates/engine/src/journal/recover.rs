@@ -11,6 +11,7 @@ mod batches;
 mod cache_table;
 mod damage;
 mod pages;
+mod pending_log;
 
 use crate::adopted::DirtySpans;
 use crate::copies::Member;
@@ -31,6 +32,7 @@ use braid_runtime::Device;
 pub(crate) use cache_table::check_cache_tables;
 use damage::Damage;
 pub(crate) use pages::check_image;
+pub(crate) use pending_log::Changes;
 use std::collections::VecDeque;
 use std::ops::Range;
 
@@ -59,6 +61,14 @@ pub struct Recovery {
     pub given_up: Vec<(DeviceId, ExtentId)>,
     /// What was damaged, a sentence each.
     pub damage: Vec<String>,
+    /// Whether the daemon before died, and left a pending log that counted.
+    pub has_log: bool,
+    /// Extents and blocks that this log changed, beyond the journal.
+    pub changes_of_log: u64,
+    /// Why a pending log that was there did not count.
+    pub log_refused: Option<String>,
+    /// Whether a flush had failed before that daemon died: then the log did not count, and the first flush of a guest is told.
+    pub flush_had_failed: bool,
 }
 
 /// How recovery deals with damage.
@@ -81,6 +91,8 @@ pub(crate) struct Source<'a, D> {
     pub changed_elsewhere: bool,
     /// The table of dirty spans of a volume on an adopted disk.
     pub dirty_spans: Option<&'a DirtySpans>,
+    /// What the pending log of a daemon that died says.
+    pub log: Option<&'a Changes>,
 }
 
 /// What recovery hands to the volume.
@@ -122,11 +134,28 @@ pub(crate) async fn recover<D: Device>(source: &Source<'_, D>, state: &mut State
     }
     let shape = Shape::of(source.superblock);
     recovery.extras_forgotten = tables.forget(state, &shape, |span| spans.is_clean(span));
+    let left = match source.log {
+        Some(log) if log.newest > ring.newest() => {
+            recovery.log_refused = Some(format!(
+                "the devices are older than the pending log: it follows journal batch {}, and their newest is {}",
+                log.newest,
+                ring.newest()
+            ));
+            None
+        }
+        Some(log) => {
+            let (changes, left) = pending_log::apply(source, log, &spans, state)?;
+            (recovery.has_log, recovery.changes_of_log) = (true, changes);
+            Some(left)
+        }
+        None => None,
+    };
     let writes_back = state.extras.dirty() > 0 || batches.live.iter().any(Found::writes_back);
     recovery.lost = damage.give_up(source.superblock, state, &pages, writes_back);
     recovery.damage = damage.into_sentences();
     give_up_places(source, state, &mut recovery);
     claim_slots(source, state, &mut recovery)?;
+    left.into_iter().for_each(|left| pending_log::claim_left(state, left));
     cache_table::claim(source, state, tables, &mut recovery)?;
     recovery.lost.sort_unstable();
     if state.map.is_of_adopted() {

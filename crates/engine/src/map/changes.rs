@@ -54,6 +54,9 @@ pub(crate) enum Scope {
     All,
     /// Clean extra copies that have gone: these speak of no data.
     Left,
+    /// Those of the extents before this one, whose first block this is: in an opening that has more changes than one batch has room for. What
+    /// they freed stays taken.
+    Below(ExtentId, BlockId),
 }
 
 impl ExtraChange {
@@ -100,6 +103,11 @@ impl Changes {
             }
             Scope::Promised | Scope::All => std::mem::take(self),
             Scope::Left => self.take_left(extras),
+            Scope::Below(extent, block) => Changes {
+                extents: self.extents.extract_if(|other, _| *other < extent).collect(),
+                blocks: self.blocks.extract_if(|other, _| *other < block).collect(),
+                ..Changes::default()
+            },
         }
     }
 

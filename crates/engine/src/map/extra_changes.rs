@@ -8,7 +8,7 @@ use super::{CachePage, State};
 use crate::planted::{Bug, planted};
 use braid_base::{BlockId, DeviceId, ExtentId, Slot};
 use braid_format::extra_page::{CacheEntry, SLOTS_PER_PAGE};
-use braid_format::journal::Extra;
+use braid_format::journal::{Extra, Record};
 use braid_format::{SlotNumber, SpanId};
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
@@ -24,6 +24,7 @@ impl State {
         }
         self.note_change(block, known, extra);
         self.extras.set(block, extra);
+        self.log(Record::Extra(block, extra));
         let extent = self.shape.range_of(block).extent;
         let is_dirty = |extra: Option<Extra>| extra.is_some_and(|extra| extra.dirty);
         self.count_dirty(extent, is_dirty(known), is_dirty(extra));

@@ -7,7 +7,7 @@
 use super::changes::{Changes, ExtraChange, Scope};
 use super::neighbours::Given;
 use super::outdated::{Freed, Outdated};
-use super::{Behind, CacheTables, Extras, Map, Moved, Space};
+use super::{Behind, CacheTables, Extras, Map, Moved, PendingLog, Space};
 use crate::planted::{Bug, planted};
 use crate::shape::Shape;
 use braid_base::{BlockId, Bytes, DeviceId, ExtentId};
@@ -40,6 +40,10 @@ pub(crate) struct State {
     pub(super) pending: Changes,
     /// Changes of the commit that is being written.
     pub(super) committing: Changes,
+    /// Changes once more, where a crash of the daemon leaves them.
+    pub(super) log: Option<PendingLog>,
+    /// The number behind the last entry of the log that the commit covers.
+    committing_log: Option<u64>,
     /// Slots that nothing uses any more, durably: the device is told before they are free again.
     trims: Vec<SlotNumber>,
     /// Slots that nothing uses any more, durably in the journal alone.
@@ -89,6 +93,8 @@ impl State {
             dirty: HashMap::default(),
             pending: Changes::default(),
             committing: Changes::default(),
+            log: None,
+            committing_log: None,
             trims: Vec::new(),
             outdated: Outdated::new(superblock.devices.len()),
             trimming: 0,
@@ -180,6 +186,7 @@ impl State {
             let was_behind = || self.behind.durable(self.shape.span_of(extent)) == Difference::Behind;
             self.pending.note_extent(extent, before, was_behind);
             self.map.set(extent, entry);
+            self.log(Record::Extent(extent, entry));
         }
     }
 
@@ -306,7 +313,15 @@ impl State {
         );
         let extent_of = |block| self.shape.range_of(block).extent;
         self.committing = self.pending.take(scope, most, &self.extras, extent_of);
-        let takes_part = scope != Scope::Left && self.committing.len() > 0 && self.pending.len() > 0;
+        // What is in no batch stays in the log.
+        let takes_all = self.pending.len() == 0;
+        self.committing_log = if takes_all { self.begin_log_commit() } else { None };
+        if planted(Bug::LogForgottenEarly) {
+            self.end_log_commit(self.committing_log, 0);
+        }
+        let takes_part = matches!(scope, Scope::All | Scope::Promised)
+            && self.committing.len() > 0
+            && self.pending.len() > 0;
         self.committing.cleared = self.behind.begin_clearing(&self.committing.cleared);
         records.clear();
         records.extend(self.committing.extents.keys().map(|&e| Record::Extent(e, self.map.get(e))));
@@ -328,6 +343,8 @@ impl State {
     /// The commit is durable, with batch `newest`: what it freed is free, or waits for a checkpoint.
     pub fn end_commit(&mut self, newest: u64) {
         let mut done = std::mem::take(&mut self.committing);
+        let number = self.committing_log.take();
+        self.end_log_commit(number, newest);
         let per_page = map_page::extents_per_page(self.shape.copies);
         self.behind.end_clearing(&done.cleared, true);
         self.mark_intents_stale(std::mem::take(&mut done.cleared));

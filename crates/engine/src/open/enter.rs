@@ -58,18 +58,22 @@ pub(crate) fn refuse_only_copies<D: Device>(
     Err(Error::new(ErrorKind::Degraded, text))
 }
 
-/// Enters a new epoch: `Opening` on all devices, then `Open` on all. Data is written after that.
+/// Gives the opening its number.
+pub(crate) fn number<D: Device>(members: &[Member<D>], superblock: &mut Superblock, highest: &Highest) {
+    // An opening that was interrupted wrote no data, so its number serves again. But not without a device that may have taken part:
+    // what that knows of this number must not pass for what is written now.
+    if superblock.phase != Phase::Opening || members.iter().any(Member::is_lacking) {
+        superblock.epoch = superblock.epoch.max(highest.epoch) + 1;
+    }
+}
+
+/// Enters a new epoch, which [`number`] has given: `Opening` on all devices, then `Open` on all. Data is written after that.
 pub(crate) async fn enter<R: Runtime, D: Device>(
     rt: &R,
     members: &[Member<D>],
     superblock: &mut Superblock,
     highest: Highest,
 ) -> Result<()> {
-    // An opening that was interrupted wrote no data, so its number serves again. But not without a device that may have taken part:
-    // what that knows of this number must not pass for what is written now.
-    if superblock.phase != Phase::Opening || members.iter().any(Member::is_lacking) {
-        superblock.epoch = superblock.epoch.max(highest.epoch) + 1;
-    }
     // By an even number: the next table must not go over the one that counts.
     superblock.sequence += highest.sequence.saturating_sub(superblock.sequence).next_multiple_of(2);
     let phases = [Phase::Opening, Phase::Open];

@@ -6,6 +6,7 @@
 //! apart.rs       whether a device was used without the others      volume.rs    all steps of an opening
 //! candidate.rs   what a device that was given says             outdated.rs  whether all that is there is known to be older
 //! survey.rs      which devices there should be, for a search
+//! left_log.rs    what a daemon that died has left in memory
 //! ```
 
 mod apart;
@@ -14,6 +15,7 @@ mod candidate;
 mod dirty_blocks;
 mod enter;
 mod judge;
+mod left_log;
 mod outdated;
 mod superblock;
 mod survey;
@@ -23,8 +25,9 @@ pub use assemble::AdoptedDisk;
 pub(crate) use assemble::{Assembled, Lacking, assemble, was_current};
 pub(crate) use candidate::Candidate;
 pub(crate) use dirty_blocks::{newly_lost, older_without};
-pub(crate) use enter::{enter, only_copies, refuse_only_copies};
+pub(crate) use enter::{enter, number, only_copies, refuse_only_copies};
 pub(crate) use judge::{NEVER, judge};
+pub(crate) use left_log::LeftLog;
 pub(crate) use outdated::{newer_elsewhere, refuse_outdated};
 pub use superblock::identify;
 pub(crate) use superblock::{Table, Written, ask_superblock, write_new, write_superblocks};

@@ -1,7 +1,9 @@
 //! How a volume is opened.
 
 use super::dirty_blocks::{dirty_blocks, newly_lost, older_without, refuse_lost_homes, tell_older};
-use super::{AdoptedDisk, Assembled, Lacking, assemble, enter, refuse_only_copies, refuse_outdated};
+use super::{
+    AdoptedDisk, Assembled, Lacking, LeftLog, assemble, enter, number, refuse_only_copies, refuse_outdated,
+};
 use crate::adopted::{self, DirtySpans, refuse_dirty};
 use crate::copies::{BlockSlots, Buffers, Devices, Member, WriteBacks, watched};
 use crate::core::Core;
@@ -16,7 +18,7 @@ use crate::shape::Shape;
 use crate::{Error, ErrorKind, Result, Volume};
 use braid_base::{Bytes, DeviceClass, DeviceId, ExtentId};
 use braid_format::superblock::{DirtyBlocks, Features};
-use braid_runtime::{Device, LockTable, Runtime};
+use braid_runtime::{Device, LastingMemory, LockTable, Runtime};
 use std::cell::RefCell;
 use std::rc::Rc;
 
@@ -43,6 +45,9 @@ pub struct OpenOptions {
     pub recover: bool,
     /// Which of the devices is the disk that the volume adopted, if it has adopted one.
     pub adopted: Option<AdoptedDisk>,
+    /// Memory that outlives this process: a log there keeps what is acknowledged and not flushed for the next opening, if this process dies. What an
+    /// earlier process has left there is read.
+    pub memory: Option<Rc<dyn LastingMemory>>,
 }
 
 impl OpenOptions {
@@ -59,6 +64,7 @@ impl OpenOptions {
             outdated: Vec::new(),
             recover: false,
             adopted: None,
+            memory: None,
         }
     }
 }
@@ -102,6 +108,11 @@ impl<R: Runtime, D: Device> Volume<R, D> {
         let mut state = State::new(&shape, &superblock);
         let mode = if options.repair || new_image.is_some() { Mode::Repair } else { Mode::Strict };
         let changed_elsewhere = disk.as_ref().is_some_and(|disk| !disk.is_as_known());
+        // A volume that was shut down needs no log, and one that becomes what its disk alone is has none.
+        let memory = options.memory.as_ref();
+        let left = if clean || new_image.is_some() { None } else { memory };
+        let left_log = LeftLog::read(left, &superblock);
+        let log = left_log.changes.as_ref();
         let dirty = dirty_spans.as_ref();
         let source = Source {
             members: &members,
@@ -110,6 +121,7 @@ impl<R: Runtime, D: Device> Volume<R, D> {
             clean,
             changed_elsewhere,
             dirty_spans: dirty,
+            log,
         };
         let Recovered { ring, gaps, mut recovery } =
             watched(rt, &members, recover(&source, &mut state)).await?;
@@ -118,6 +130,7 @@ impl<R: Runtime, D: Device> Volume<R, D> {
             image.take_over(&superblock, &shape, &mut state)?;
             recovery = Recovery::default();
         }
+        left_log.report(&mut recovery);
         recovery.adopted = adopted_image.as_ref().map(|image| image.past);
         if adopted_image.as_ref().is_some_and(Adopted::is_unapplied) {
             superblock.features.incompat |= Features::UNAPPLIED;
@@ -168,6 +181,8 @@ impl<R: Runtime, D: Device> Volume<R, D> {
         if let Some(sums) = sums.as_ref().filter(|_| recovery.changed_elsewhere) {
             watched(rt, &members, adopted::write_unknown(rt, &members, superblock.volume, sums)).await?;
         }
+        number(&members, &mut superblock, &highest);
+        left_log.note_reader(memory, superblock.epoch);
         watched(rt, &members, enter(rt, &members, &mut superblock, highest)).await?;
         let replicas = rings(&superblock, |device| members[device.index()].is_current());
         state.set_only_journal(only_journal(&superblock, |device| members[device.index()].is_current()));
@@ -191,11 +206,17 @@ impl<R: Runtime, D: Device> Volume<R, D> {
             background: RefCell::default(),
         });
         core.note_lack(lack);
+        if !clean {
+            // The superblocks, which were flushed, lie on all devices but an adopted disk: that may have writes of a daemon that died.
+            core.devices.iter().filter(|member| !member.has_superblock()).for_each(Member::note_write);
+        }
         core.start_watch();
         let lost = core.state.borrow().map.lost();
         let begun: Result<()> = async {
             core.fill_gaps(&gaps).await?;
             core.begin_epoch(clean).await?;
+            core.settle_left_log(&recovery).await?;
+            core.begin_log(memory, &recovery);
             if adopted_image.is_some() || options.repair {
                 core.checkpoint().await?;
             }

@@ -45,7 +45,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         match durability {
             Durability::Volatile => Ok(()),
             Durability::Fua if planted(Bug::FuaIgnored) => Ok(()),
-            Durability::Fua => self.commit_promised(Origin::Guest).await,
+            Durability::Fua => self.flush_for_guest().await,
         }
     }
 

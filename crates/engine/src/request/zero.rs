@@ -49,7 +49,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         self.refuse_degraded()?;
         match durability {
             Durability::Volatile => Ok(()),
-            Durability::Fua => self.commit_promised(Origin::Guest).await,
+            Durability::Fua => self.flush_for_guest().await,
         }
     }
 

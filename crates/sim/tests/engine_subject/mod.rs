@@ -13,9 +13,10 @@ use braid_engine::{
 use braid_format::Uuid;
 use braid_format::layout::superblock_offsets;
 use braid_format::superblock::{DeviceEntry, Layout};
-use braid_runtime::{Device, Runtime};
+use braid_runtime::{Device, LastingMemory, Runtime};
 use braid_sim::{Blank, Campaign, Disk, DiskOptions, Setup, States, Subject, World};
 use std::ops::Range;
+use std::rc::Rc;
 
 /// What the adopted disk is known by.
 const ADOPTED: Uuid = Uuid([9; 16]);
@@ -174,8 +175,9 @@ impl Subject for Engine {
         let place = disks.iter().position(is_adopted);
         let adopted = place.map(|place| AdoptedDisk { place, identity: ADOPTED, force: false });
         let outdated = self.outdated.clone();
-        let options =
-            OpenOptions { cache_extents, readahead, ahead, adopted, outdated, ..OpenOptions::new(names) };
+        let memory = world.memory().map(|memory| Rc::new(memory) as Rc<dyn LastingMemory>);
+        let open = OpenOptions { cache_extents, readahead, ahead, adopted, ..OpenOptions::new(names) };
+        let options = OpenOptions { outdated, memory, ..open };
         let (volume, _) = Volume::open(world.clone(), disks, options).await?;
         if self.chaos || self.dirties || self.caches {
             let chaos = self.chaos(world.fork_rng());

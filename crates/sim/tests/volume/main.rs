@@ -54,6 +54,7 @@ mod openings;
 mod outdated;
 mod pass;
 mod past_cache;
+mod pending_log;
 mod policies;
 mod policy_interface;
 mod policy_lacks;

@@ -427,7 +427,7 @@ pub(super) fn claim<D: Device>(
         lose(&shape, state, recovery, shape.range_of(block).extent);
     }
     for (slot, is_claimed) in slots.into_iter().zip(is_claimed) {
-        if is_claimed && state.extras.blocks_in(slot).is_empty() {
+        if is_claimed && state.extras.is_unused(slot) {
             state.space.release(slot);
         }
     }

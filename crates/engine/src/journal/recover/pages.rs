@@ -203,6 +203,11 @@ impl Spans {
         self.spans.get(&span).is_none_or(|&difference| difference == Difference::None)
     }
 
+    /// Whether this is what is recorded of a span.
+    pub fn is(&self, span: SpanId, difference: Difference) -> bool {
+        self.spans.get(&span).copied().unwrap_or(Difference::None) == difference
+    }
+
     pub fn iter(&self) -> impl Iterator<Item = (SpanId, Difference)> {
         let different = self.spans.iter().filter(|(_, difference)| **difference != Difference::None);
         different.map(|(&span, &difference)| (span, difference))

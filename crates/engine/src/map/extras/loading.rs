@@ -57,6 +57,11 @@ impl Extras {
         self.groups.iter().filter(|group| group.used > 0).map(|group| group.slot).collect()
     }
 
+    /// Whether no block slot of a divided slot is in use: one that a block has left may be, until that is durable.
+    pub fn is_unused(&self, slot: SlotNumber) -> bool {
+        self.cell_at(slot, 0).is_none_or(|cell| self.groups[(cell / self.places) as usize].used == 0)
+    }
+
     /// The blocks in a divided slot, and whether each is dirty.
     pub fn blocks_in(&self, slot: SlotNumber) -> Vec<(BlockId, Extra)> {
         let places = (0..self.places as u16).filter_map(|place| {

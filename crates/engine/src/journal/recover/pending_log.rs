@@ -1,0 +1,101 @@
+//! What the pending log of a daemon that died says beyond the journal. Its changes are not in the journal:
+//! they are pending again, with what the journal says of each extent and block, and the opening commits them
+//! before it serves.
+
+use super::{Source, corrupt, pages};
+use crate::Result;
+use crate::map::State;
+use crate::shape::Shape;
+use braid_base::{BlockId, ExtentId};
+use braid_format::SlotNumber;
+use braid_format::intent_page::Difference;
+use braid_format::journal::{Extra, Record};
+use braid_format::map_page::Entry;
+use braid_runtime::Device;
+use std::collections::BTreeMap;
+
+/// The changes of a log, in the order in which they were made.
+pub(crate) struct Changes {
+    pub records: Vec<Record>,
+    /// The newest journal batch that was durable.
+    pub newest: u64,
+}
+
+/// What the log says last of each extent and block. Clean extra copies only make a cache warmer: none of them
+/// counts.
+#[derive(Default)]
+struct Last {
+    extents: BTreeMap<ExtentId, Entry>,
+    blocks: BTreeMap<BlockId, Option<Extra>>,
+}
+
+/// Slots that the journal names and the log does not.
+#[derive(Default)]
+pub(super) struct Left(Vec<SlotNumber>);
+
+/// Applies a log to a map on which slots have not been claimed yet; how many extents and blocks changed.
+pub(super) fn apply<D: Device>(
+    source: &Source<'_, D>,
+    changes: &Changes,
+    spans: &pages::Spans,
+    state: &mut State,
+) -> Result<(u64, Left)> {
+    let (last, shape) = (last(source, changes, state)?, Shape::of(source.superblock));
+    let (mut count, mut left) = (0, Left::default());
+    for (extent, entry) in last.extents {
+        let before = state.map.get(extent);
+        if before == entry {
+            continue;
+        }
+        let was_behind = spans.is(shape.span_of(extent), Difference::Behind);
+        let slots = [before.home, before.second].into_iter();
+        let is_left = |slot: &SlotNumber| ![entry.home, entry.second, SlotNumber::NONE].contains(slot);
+        left.0.extend(slots.filter(is_left).filter(|&slot| slot != SlotNumber::LOST));
+        state.survive_extent(extent, entry, was_behind);
+        count += 1;
+    }
+    for (block, extra) in last.blocks {
+        let changed = state.survive_block(block, extra);
+        count += u64::from(changed.ok_or_else(|| contradiction(source, block))?);
+    }
+    Ok((count, left))
+}
+
+/// The slots that extents have left stay taken until the changes are durable.
+pub(super) fn claim_left(state: &mut State, Left(slots): Left) {
+    for slot in slots {
+        if state.space.claim(slot) {
+            state.retire(slot);
+        }
+    }
+}
+
+fn last<D: Device>(source: &Source<'_, D>, changes: &Changes, state: &State) -> Result<Last> {
+    let (superblock, shape) = (source.superblock, Shape::of(source.superblock));
+    let mut last = Last::default();
+    let is_there = |extra: &Extra| {
+        let slot = state.space.locate(extra.slot);
+        slot.is_none_or(|slot| source.members[slot.device.index()].is_current())
+    };
+    for &record in &changes.records {
+        match record {
+            Record::Extent(extent, entry)
+                if extent.0 < superblock.extents()
+                    && !state.map.is_of_adopted()
+                    && (superblock.copies > 1 || entry.second == SlotNumber::NONE) =>
+            {
+                last.extents.insert(extent, entry);
+            }
+            Record::Extra(block, extra) if block.0 < shape.blocks() => {
+                last.blocks.insert(block, extra.filter(|extra| extra.dirty && is_there(extra)));
+            }
+            other => return Err(contradiction(source, other)),
+        }
+    }
+    Ok(last)
+}
+
+fn contradiction<D>(source: &Source<'_, D>, what: impl std::fmt::Debug) -> crate::Error {
+    let text = format!("the pending log of the daemon that died says of {what:?} what cannot be");
+    corrupt(source.superblock, text)
+}

@@ -1,0 +1,385 @@
+//! The pending log: every change that the journal does not say yet is also in memory that outlives the
+//! daemon, before a reply depends on it. What is acknowledged is read again after a crash of the daemon; a
+//! power cut makes the log void. Layout: `format/src/pending_log.rs`.
+//!
+//! ```text
+//! change ── append ──> entry ── publish ──> counts ── its batch is durable ──> forgotten
+//! ```
+//!
+//! A change of one extent may be several entries: a discard drops dirty extra copies, then the parts that
+//! they covered. Between them nothing waits, so entries count together: from the next reply, write to a
+//! device, or commit. No later write to a device may be there without them.
+//!
+//! Entries are numbered, and their places go round. When more than half of the places are in use, what is
+//! pending is appended once more, and everything before is forgotten.
+
+use super::State;
+use crate::planted::{Bug, planted};
+use braid_base::Bytes;
+use braid_format::journal::Record;
+use braid_format::pending_log::{
+    self, END, FIRST, HEAD_USED, Head, LOSS, Loss, MAGIC, NEWEST, PER_PENDING, Seal, encode_head, place,
+};
+use braid_format::{Uuid, pending_log::MOST_ENTRIES};
+use braid_runtime::LastingMemory;
+use std::io;
+use std::rc::Rc;
+
+/// The log of an opening.
+pub(crate) struct PendingLog {
+    memory: Rc<dyn LastingMemory>,
+    seal: Seal,
+    capacity: u64,
+    /// The first entry that counts.
+    first: u64,
+    /// Behind the last entry, and behind the last one that is published.
+    end: u64,
+    published: u64,
+    /// What the head says.
+    loss: Loss,
+    /// Whether a device may have lost writes.
+    doubted: bool,
+    /// Whether a failed flush of an earlier opening is still to be told.
+    is_owed: bool,
+    /// Entries found no room: what is there is not all.
+    is_incomplete: bool,
+}
+
+/// Whose log it is.
+#[derive(Clone, Copy)]
+pub(crate) struct Opening {
+    pub volume: Uuid,
+    pub epoch: u64,
+    /// The newest durable batch.
+    pub newest: u64,
+    /// Whether a guest's flush is still to be told of a loss.
+    pub is_owed: bool,
+}
+
+impl PendingLog {
+    /// An empty log with room for so many pending changes. What the memory had before is void.
+    ///
+    /// # Errors
+    /// If there is not enough memory.
+    pub fn begin(memory: Rc<dyn LastingMemory>, opening: &Opening, pending: usize) -> io::Result<PendingLog> {
+        let capacity = (PER_PENDING * pending as u64).clamp(1, MOST_ENTRIES);
+        clear(&*memory);
+        memory.set_len(pending_log::len(capacity))?;
+        let loss = if opening.is_owed { Loss::Owed } else { Loss::None };
+        let Opening { volume, epoch, newest, is_owed } = *opening;
+        let life = memory.life();
+        let head = Head { volume, life, epoch, capacity, reader: None, first: 0, end: 0, newest, loss };
+        let bytes: [u8; HEAD_USED] = encode_head(&head);
+        memory.store(Bytes(8), &bytes[8..]);
+        memory.publish(Bytes::ZERO, MAGIC);
+        Ok(PendingLog {
+            memory,
+            seal: Seal::new(volume, epoch),
+            capacity,
+            first: 0,
+            end: 0,
+            published: 0,
+            loss,
+            doubted: false,
+            is_owed,
+            is_incomplete: false,
+        })
+    }
+
+    fn append(&mut self, record: &Record) {
+        if self.end - self.first >= self.capacity {
+            // Only a burst of changes without a request in between comes here. Until all are there again, the
+            // log is void.
+            self.is_incomplete = true;
+            return self.tell_loss();
+        }
+        self.memory.store(place(self.end, self.capacity), &self.seal.encode(self.end, record));
+        self.end += 1;
+    }
+
+    fn publish(&mut self) {
+        self.memory.publish(END, self.end);
+        self.published = self.end;
+    }
+
+    /// Entries before `number` are not needed any more: journal batch `newest` is durable.
+    fn forget(&mut self, number: u64, newest: u64) {
+        if number > self.first {
+            self.first = number;
+            self.memory.publish(FIRST, number);
+        }
+        self.memory.publish(NEWEST, newest);
+    }
+
+    /// Whether what is pending should be appended once more, so that there is room again.
+    fn is_crowded(&self) -> bool {
+        self.is_incomplete || (self.end - self.first) * 2 > self.capacity
+    }
+
+    /// Appends all that is pending once more, and forgets what came before.
+    fn renew(&mut self, pending: impl Iterator<Item = Record>) {
+        if std::mem::take(&mut self.is_incomplete) {
+            // The log is void so far: there is room for all of it anew.
+            self.first = self.end;
+            self.memory.publish(FIRST, self.first);
+        }
+        let start = self.end;
+        pending.for_each(|record| self.append(&record));
+        if self.is_incomplete {
+            return;
+        }
+        self.publish();
+        self.first = start;
+        self.memory.publish(FIRST, start);
+        self.tell_loss();
+    }
+
+    fn tell_loss(&mut self) {
+        let loss = match (self.doubted || self.is_incomplete, self.is_owed) {
+            (true, _) => Loss::Possible,
+            (false, true) => Loss::Owed,
+            (false, false) => Loss::None,
+        };
+        if std::mem::replace(&mut self.loss, loss) != loss {
+            self.memory.publish(LOSS, loss as u64);
+        }
+    }
+}
+
+/// Nothing in this memory counts any more.
+pub(crate) fn clear(memory: &dyn LastingMemory) {
+    if memory.len() >= pending_log::HEAD {
+        memory.publish(Bytes::ZERO, 0);
+    }
+}
+
+impl State {
+    /// From now on changes are also in this log. What is pending already is in it at once.
+    pub fn begin_log(&mut self, log: PendingLog) {
+        self.log = Some(log);
+        self.renew_log();
+    }
+
+    /// Whether changes are in a log that outlives the daemon.
+    pub fn has_log(&self) -> bool {
+        self.log.is_some()
+    }
+
+    /// Notes a change that has just been made. It counts from [`State::publish`] on.
+    #[inline]
+    pub(super) fn log(&mut self, record: Record) {
+        if let Some(log) = &mut self.log {
+            log.append(&record);
+        }
+    }
+
+    /// All changes so far count after a crash of the daemon: before a reply, and before a write to a device
+    /// begins.
+    #[inline]
+    pub fn publish(&mut self) {
+        if let Some(log) = &self.log
+            && (log.end != log.published || log.is_incomplete)
+        {
+            self.publish_log();
+        }
+    }
+
+    fn publish_log(&mut self) {
+        if planted(Bug::LogPublishedLate) {
+            return;
+        }
+        let Some(log) = &mut self.log else { return };
+        log.publish();
+        if log.is_crowded() {
+            self.renew_log();
+        }
+    }
+
+    fn renew_log(&mut self) {
+        let Some(mut log) = self.log.take() else { return };
+        let (pending, committing) = (&self.pending, &self.committing);
+        let extents = pending.extents.keys().chain(committing.extents.keys());
+        let extents = extents.map(|&extent| Record::Extent(extent, self.map.get(extent)));
+        let blocks = pending.blocks.keys().chain(committing.blocks.keys());
+        let blocks = blocks.map(|&block| Record::Extra(block, self.extras.get(block)));
+        log.renew(extents.chain(blocks));
+        self.log = Some(log);
+    }
+
+    /// A batch takes all changes so far: the number behind them.
+    pub(super) fn begin_log_commit(&mut self) -> Option<u64> {
+        let log = self.log.as_mut()?;
+        log.publish();
+        Some(log.end)
+    }
+
+    /// Batch `newest` is durable, with all changes before `number`.
+    pub(super) fn end_log_commit(&mut self, number: Option<u64>, newest: u64) {
+        if let (Some(log), Some(number)) = (&mut self.log, number) {
+            log.forget(number, newest);
+        }
+    }
+
+    /// Whether a device may have lost writes that the log speaks of.
+    pub fn doubt_log(&mut self, doubted: bool) {
+        if let Some(log) = &mut self.log {
+            log.doubted = doubted;
+            log.tell_loss();
+        }
+    }
+
+    /// A guest was told of the loss of an earlier opening.
+    pub fn settle_log(&mut self) {
+        if let Some(log) = &mut self.log {
+            log.is_owed = false;
+            log.tell_loss();
+        }
+    }
+
+    /// The volume was closed: no log is needed. After a close that failed the log stays, unless data may be
+    /// lost: that was told then.
+    pub fn end_log(&mut self, is_closed: bool) {
+        if let Some(log) = self.log.take_if(|log| is_closed || log.doubted) {
+            clear(&*log.memory);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use braid_base::{ExtentId, Rng};
+    use braid_format::map_page::Entry;
+    use braid_format::pending_log::{ENTRY, decode_head};
+    use braid_format::{Invalid, SlotNumber};
+    use std::cell::RefCell;
+    use std::collections::BTreeMap;
+
+    #[derive(Debug, Default)]
+    struct Plain(RefCell<Vec<u8>>);
+
+    impl LastingMemory for Plain {
+        fn life(&self) -> [u8; 16] {
+            [1; 16]
+        }
+
+        fn len(&self) -> Bytes {
+            Bytes::of_len(self.0.borrow().len())
+        }
+
+        fn set_len(&self, len: Bytes) -> io::Result<()> {
+            self.0.borrow_mut().resize(len.as_usize(), 0);
+            Ok(())
+        }
+
+        fn load(&self, at: Bytes, into: &mut [u8]) {
+            into.copy_from_slice(&self.0.borrow()[at.as_usize()..at.as_usize() + into.len()]);
+        }
+
+        fn store(&self, at: Bytes, from: &[u8]) {
+            self.0.borrow_mut()[at.as_usize()..at.as_usize() + from.len()].copy_from_slice(from);
+        }
+
+        fn publish(&self, at: Bytes, word: u64) {
+            self.store(at, &word.to_le_bytes());
+        }
+    }
+
+    const OPENING: Opening = Opening { volume: Uuid([4; 16]), epoch: 3, newest: 0, is_owed: false };
+
+    fn record(extent: u32, version: u32) -> Record {
+        Record::Extent(ExtentId(extent), Entry { home: SlotNumber(version), valid: 1, ..Entry::default() })
+    }
+
+    /// What the next daemon would find: the last version of each extent.
+    fn left(memory: &Plain) -> std::result::Result<(BTreeMap<u32, u32>, Loss), Invalid> {
+        let mut bytes = [0; HEAD_USED];
+        memory.load(Bytes::ZERO, &mut bytes);
+        let head = decode_head(&bytes, memory.len())?;
+        let seal = Seal::new(head.volume, head.epoch);
+        let mut last = BTreeMap::new();
+        for number in head.first..head.end {
+            let mut bytes = [0; ENTRY.as_usize()];
+            memory.load(place(number, head.capacity), &mut bytes);
+            let Record::Extent(extent, entry) = seal.decode(number, &bytes)? else { panic!() };
+            last.insert(extent.0, entry.home.0);
+        }
+        Ok((last, head.loss))
+    }
+
+    /// Changes of some extents again and again, commits that take long, and rooms that go round many times:
+    /// whenever changes have been published, the log has the last version of each that is pending, and never
+    /// an older one of any.
+    #[test]
+    fn the_log_has_what_is_pending_in_its_last_version() {
+        for seed in 0..50 {
+            let (mut rng, memory) = (Rng::new(seed), Rc::new(Plain::default()));
+            let mut log = PendingLog::begin(memory.clone(), &OPENING, 8).unwrap();
+            let (mut now, mut pending, mut committing) = (BTreeMap::new(), BTreeMap::new(), None);
+            for version in 1..3_000 {
+                match rng.below(20) {
+                    0 if committing.is_none() => {
+                        log.publish();
+                        committing = Some((log.end, std::mem::take(&mut pending)));
+                    }
+                    1 => {
+                        if let Some((number, _)) = committing.take() {
+                            log.forget(number, u64::from(version));
+                        }
+                    }
+                    _ if pending.len() < 8 => {
+                        let extent = rng.below(30) as u32;
+                        log.append(&record(extent, version));
+                        now.insert(extent, version);
+                        pending.insert(extent, ());
+                    }
+                    _ => {}
+                }
+                if rng.chance(0.5) {
+                    log.publish();
+                    if log.is_crowded() {
+                        let keys =
+                            pending.keys().chain(committing.iter().flat_map(|(_, taken)| taken.keys()));
+                        log.renew(keys.map(|extent| record(*extent, now[extent])));
+                    }
+                    let (last, loss) = left(&memory).unwrap();
+                    assert_eq!(loss, Loss::None);
+                    for (extent, version) in &last {
+                        assert_eq!(version, &now[extent], "seed {seed}: extent {extent}");
+                    }
+                    let taken = committing.iter().flat_map(|(_, taken)| taken.keys());
+                    assert!(
+                        pending.keys().chain(taken).all(|extent| last.contains_key(extent)),
+                        "seed {seed}"
+                    );
+                }
+            }
+        }
+    }
+
+    /// A burst of changes without a request in between that is longer than the log: it is void until it has
+    /// all of them.
+    #[test]
+    fn a_log_without_room_is_void_until_it_is_whole_again() {
+        let memory = Rc::new(Plain::default());
+        let mut log = PendingLog::begin(memory.clone(), &OPENING, 2).unwrap();
+        for version in 0..100 {
+            log.append(&record(version % 3, version));
+        }
+        assert_eq!(left(&memory).unwrap().1, Loss::Possible);
+        log.publish();
+        log.renew((0..3).map(|extent| record(extent, 97 + extent)));
+        assert_eq!(left(&memory).unwrap(), (BTreeMap::from([(0, 97), (1, 98), (2, 99)]), Loss::None));
+    }
+
+    #[test]
+    fn what_is_not_published_does_not_count() {
+        let memory = Rc::new(Plain::default());
+        let mut log = PendingLog::begin(memory.clone(), &OPENING, 2).unwrap();
+        log.append(&record(1, 1));
+        log.publish();
+        log.append(&record(1, 2));
+        log.append(&record(2, 2));
+        assert_eq!(left(&memory).unwrap().0, BTreeMap::from([(1, 1)]));
+    }
+}

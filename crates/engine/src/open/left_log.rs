@@ -1,0 +1,159 @@
+//! The pending log that a daemon which died has left: whether it speaks of the volume as the devices have it.
+
+use crate::core::Core;
+use crate::journal::Changes;
+use crate::map::{Opening, PendingLog, clear};
+use crate::planted::{Bug, planted};
+use crate::{Error, ErrorKind, Recovery, Result};
+use braid_base::Bytes;
+use braid_format::pending_log::{ENTRY, HEAD_USED, Head, Loss, READER, Seal, decode_head, place};
+use braid_format::superblock::{Phase, Superblock};
+use braid_format::{Invalid, Uuid};
+use braid_policy::Origin;
+use braid_runtime::{Device, LastingMemory, Runtime};
+use std::rc::Rc;
+
+/// What was left.
+#[derive(Default)]
+pub(crate) struct LeftLog {
+    /// The changes, if they count.
+    pub changes: Option<Changes>,
+    /// Why they do not.
+    refused: Option<String>,
+    /// Whether a flush had failed, and no guest of a later opening was told.
+    flush_had_failed: bool,
+}
+
+impl LeftLog {
+    /// Reads the log in this memory. Never fails: a log that does not count is no reason not to open the
+    /// volume as after a power cut.
+    pub fn read(memory: Option<&Rc<dyn LastingMemory>>, superblock: &Superblock) -> LeftLog {
+        let Some(memory) = memory else { return LeftLog::default() };
+        let head = match head(&**memory) {
+            Ok(head) => head,
+            Err(Invalid::Absent) => return LeftLog::default(),
+            Err(invalid) => return LeftLog::refused(format!("its head is damaged: {invalid}")),
+        };
+        if let Some(why) = stranger(&head, memory.life(), superblock) {
+            return LeftLog::refused(why);
+        }
+        let flush_had_failed = head.loss != Loss::None;
+        if head.loss == Loss::Possible {
+            let why = "a flush had failed, so what it speaks of may be lost".to_owned();
+            return LeftLog { flush_had_failed, ..LeftLog::refused(why) };
+        }
+        match entries(&**memory, &head) {
+            Ok(changes) => LeftLog { changes: Some(changes), refused: None, flush_had_failed },
+            Err(why) => LeftLog { flush_had_failed, ..LeftLog::refused(why) },
+        }
+    }
+
+    fn refused(why: String) -> LeftLog {
+        LeftLog { refused: Some(why), ..LeftLog::default() }
+    }
+
+    /// From now on this log counts for an opening after the one that begins, too: until it is made anew.
+    pub fn note_reader(&self, memory: Option<&Rc<dyn LastingMemory>>, epoch: u64) {
+        if let Some(memory) = memory
+            && (self.changes.is_some() || self.flush_had_failed)
+        {
+            memory.publish(READER, epoch);
+        }
+    }
+
+    /// Tells what became of the log.
+    pub fn report(&self, recovery: &mut Recovery) {
+        recovery.flush_had_failed = self.flush_had_failed;
+        if recovery.log_refused.is_none() {
+            recovery.log_refused.clone_from(&self.refused);
+        }
+    }
+}
+
+fn head(memory: &dyn LastingMemory) -> std::result::Result<Head, Invalid> {
+    let mut bytes = [0; HEAD_USED];
+    memory.load(Bytes::ZERO, &mut bytes);
+    decode_head(&bytes, memory.len())
+}
+
+/// Why a log is of something else than this volume as it is.
+fn stranger(head: &Head, life: [u8; 16], superblock: &Superblock) -> Option<String> {
+    if head.volume != superblock.volume {
+        return Some(format!("it is of volume {}", head.volume));
+    }
+    if head.life != life {
+        return Some("the machine has been restarted since".to_owned());
+    }
+    let (last, newest) = (last_opening(superblock), head.reader.unwrap_or(head.epoch));
+    if !(head.epoch..=newest.max(head.epoch)).contains(&last) && !planted(Bug::OlderLogReplayed) {
+        return Some(format!(
+            "it is of opening {}, and the volume was opened again since without it (opening {last})",
+            head.epoch
+        ));
+    }
+    None
+}
+
+/// The number of the last opening in which anything may have been written: one that was interrupted before is
+/// none.
+fn last_opening(superblock: &Superblock) -> u64 {
+    match superblock.phase {
+        Phase::Opening => superblock.devices.iter().map(|entry| entry.in_step).max().unwrap_or(0),
+        _ => superblock.epoch,
+    }
+}
+
+fn entries(memory: &dyn LastingMemory, head: &Head) -> std::result::Result<Changes, String> {
+    let seal = Seal::new(head.volume, head.epoch);
+    let read = |number: u64| {
+        let mut bytes = [0; ENTRY.as_usize()];
+        memory.load(place(number, head.capacity), &mut bytes);
+        seal.decode(number, &bytes).map_err(|invalid| format!("entry {number} is damaged: {invalid}"))
+    };
+    let records: std::result::Result<Vec<_>, String> = (head.first..head.end).map(read).collect();
+    Ok(Changes { records: records?, newest: head.newest })
+}
+
+impl<R: Runtime, D: Device> Core<R, D> {
+    /// Makes the changes of a log that counted durable, and shortens the journal, before anything changes the
+    /// map.
+    pub async fn settle_left_log(&self, recovery: &Recovery) -> Result<()> {
+        if !recovery.has_log {
+            return Ok(());
+        }
+        // A batch may have been under way with as many changes as may be pending besides.
+        while let Some(most) = self.state.borrow().first_extents(self.journal.most_pending()) {
+            self.commit_below(most).await?;
+            // No job makes room in the journal yet.
+            self.checkpoint().await?;
+        }
+        self.commit(Origin::Background).await?;
+        self.checkpoint().await
+    }
+
+    /// Begins the log of this opening.
+    pub fn begin_log(&self, memory: Option<&Rc<dyn LastingMemory>>, recovery: &Recovery) {
+        let superblock = self.devices.superblock();
+        let (volume, epoch): (Uuid, u64) = (superblock.volume, superblock.epoch);
+        let is_owed = recovery.flush_had_failed;
+        if is_owed {
+            let text = format!(
+                "volume '{}': a flush had failed before the daemon died, and what was written since the last good one may be lost; this \
+                 flush fails to say so, and the next one counts",
+                superblock.name
+            );
+            self.journal.commits.owe(Error::new(ErrorKind::Io, text));
+        }
+        let Some(memory) = memory else { return };
+        let opening = Opening { volume, epoch, newest: self.journal.newest(), is_owed };
+        match PendingLog::begin(memory.clone(), &opening, self.journal.most_pending()) {
+            Ok(log) => self.state.borrow_mut().begin_log(log),
+            Err(error) => {
+                clear(&**memory);
+                tracing::warn!(
+                    "no room for the pending log: {error}; a crash of the daemon loses what was acknowledged and not flushed"
+                );
+            }
+        }
+    }
+}

@@ -1,0 +1,133 @@
+//! Crashes of the software alone: devices keep what they have, memory that lasts keeps the pending log, and
+//! all that was acknowledged is read again. Power cuts come in between, lives that find no log, and openings
+//! that die half-way.
+
+use super::{Engine, adopted, adopting, campaign, dirty, fail, hystor, run};
+use braid_base::{DeviceClass, KIB, MIB};
+use braid_sim::{Blank, Campaign, DiskOptions, Disturbance, Errors, Mix, States};
+
+/// Most lives end by a death of the software, the others by a power cut.
+pub fn deaths(mut campaign: Campaign) -> Campaign {
+    campaign.states = States { killed: 0.0, deaths: 0.75, go_on: 0.5, every: 90, ..campaign.states };
+    campaign.setup.workload.mix = Mix { flush: 3, fua: 1, ..campaign.setup.workload.mix };
+    campaign
+}
+
+#[test]
+fn what_wardrop_acknowledged_outlives_the_software() {
+    let campaign = campaign("death", "death::what_wardrop_acknowledged_outlives_the_software", 12);
+    run(&deaths(campaign), &Engine::wardrop());
+}
+
+#[test]
+fn what_any_policy_acknowledged_outlives_the_software() {
+    let test = "death::what_any_policy_acknowledged_outlives_the_software";
+    let mut campaign = deaths(campaign("death-chaos", test, 8));
+    campaign.setup.disturbances = vec![Disturbance::PolicyChanges];
+    run(&campaign, &Engine { chaos: true, ..Engine::wardrop() });
+}
+
+#[test]
+fn what_two_copies_acknowledged_outlives_the_software() {
+    let test = "death::what_two_copies_acknowledged_outlives_the_software";
+    let campaign = deaths(campaign("death-copies", test, 6));
+    run(&campaign, &Engine { chaos: true, copies: 2, ..Engine::wardrop() });
+}
+
+/// The software dies, and when it comes back a device is missing, or fails.
+#[test]
+fn what_two_copies_acknowledged_outlives_the_software_and_a_device() {
+    let test = "death::what_two_copies_acknowledged_outlives_the_software_and_a_device";
+    let mut campaign = deaths(campaign("death-missing", test, 8));
+    campaign.setup.workload.errors = Errors::Tolerated;
+    campaign.setup.disturbances = vec![Disturbance::MissingDevice, Disturbance::WriteErrors];
+    run(&campaign, &Engine { copies: 2, ..Engine::random(4) });
+}
+
+#[test]
+fn dirty_blocks_outlive_the_software() {
+    let campaign = campaign("death-dirty", "death::dirty_blocks_outlive_the_software", 4);
+    run(&deaths(dirty(campaign)), &Engine::write_back());
+}
+
+#[test]
+fn writes_beside_clean_blocks_outlive_the_software() {
+    let campaign = campaign("death-clean", "death::writes_beside_clean_blocks_outlive_the_software", 5);
+    run(&deaths(campaign), &Engine::read_cache());
+}
+
+#[test]
+fn writes_to_a_cache_in_either_mode_outlive_the_software() {
+    let test = "death::writes_to_a_cache_in_either_mode_outlive_the_software";
+    for (name, policy) in [
+        ("death-back", "cache,cache=5%,mode=write-back,dirty-high=20%,dirty-low=5%"),
+        ("death-past", "cache,cache=20%,mode=write-back,bypass=64KiB,dirty-high=40%,dirty-low=20%"),
+    ] {
+        let mut campaign = deaths(campaign(name, test, 3));
+        campaign.setup.workload.largest = KIB * 64;
+        run(&campaign, &Engine { policy: policy.to_owned(), cache_extents: 2, ..Engine::wardrop() });
+    }
+}
+
+#[test]
+fn what_hystor_acknowledged_outlives_the_software() {
+    let campaign =
+        hystor(campaign("death-hystor", "death::what_hystor_acknowledged_outlives_the_software", 4));
+    run(&deaths(campaign), &Engine::hystor());
+}
+
+#[test]
+fn what_tier_and_cache_acknowledged_outlives_the_software() {
+    let test = "death::what_tier_and_cache_acknowledged_outlives_the_software";
+    let campaign = deaths(dirty(campaign("death-exclusive", test, 3)));
+    let policy = "exclusive,cache=40%,page=64KiB,period=15ms,rate=100MB".to_owned();
+    run(&campaign, &Engine { policy, cache_extents: 2, ..Engine::wardrop() });
+}
+
+#[test]
+fn a_window_outlives_the_software() {
+    let mut campaign = deaths(campaign("death-pass", "death::a_window_outlives_the_software", 6));
+    campaign.setup.disturbances = vec![Disturbance::PolicyChanges];
+    let policy = "pass,window=64KiB,max-lag=160KiB,idle=2ms,base=100us".to_owned();
+    run(&campaign, &Engine { copies: 2, policy, ..Engine::wardrop() });
+}
+
+#[test]
+fn what_an_adopted_disk_acknowledged_outlives_the_software() {
+    let test = "death::what_an_adopted_disk_acknowledged_outlives_the_software";
+    run(&deaths(adopted("death-adopted", test, 3)), &adopting(Engine::write_back()));
+}
+
+#[test]
+fn what_any_configuration_acknowledged_outlives_the_software() {
+    let test = "death::what_any_configuration_acknowledged_outlives_the_software";
+    let mut campaign = deaths(campaign("death-configurations", test, 10));
+    campaign.setup.disturbances = vec![Disturbance::PolicyChanges];
+    run(&campaign, &Engine::random(5));
+}
+
+/// A flush that failed may have lost what the log speaks of: then the log is no better than the journal.
+#[test]
+fn a_death_after_a_failed_flush_brings_no_bytes_that_were_lost() {
+    let test = "death::a_death_after_a_failed_flush_brings_no_bytes_that_were_lost";
+    let mut campaign = deaths(campaign("death-lossy", test, 12));
+    campaign.setup.workload.errors = Errors::Tolerated;
+    campaign.setup.disturbances = vec![Disturbance::LossyFlushes];
+    campaign.setup.workload.mix.flush = 8;
+    run(&campaign, &Engine { chaos: true, past: false, ..Engine::wardrop() });
+}
+
+/// The same with two copies and a third device, where a device whose flush failed is given up.
+#[test]
+fn a_death_after_a_device_was_given_up_brings_no_bytes_that_it_lost() {
+    let test = "death::a_death_after_a_device_was_given_up_brings_no_bytes_that_it_lost";
+    let mut campaign = deaths(campaign("death-given-up", test, 8));
+    fail(&mut campaign, Errors::Tolerated);
+    // A disk that loses power while the machine goes on has lost what the log speaks of: nobody can know if
+    // the software dies before it notices.
+    campaign.setup.disturbances.retain(|kind| *kind != Disturbance::Deaths);
+    campaign.setup.disks.push(DiskOptions::ssd(MIB * 5).with_blank(Blank::Garbage(1)));
+    campaign.setup.workload.mix.flush = 8;
+    let classes = vec![DeviceClass::Ssd, DeviceClass::Hdd, DeviceClass::Ssd];
+    run(&campaign, &Engine { chaos: true, past: false, copies: 2, classes, ..Engine::wardrop() });
+}

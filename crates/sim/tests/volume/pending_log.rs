@@ -1,0 +1,219 @@
+//! A daemon that dies, and comes back on a machine that has gone on: what it acknowledged is read again, from
+//! devices and its pending log.
+//!
+//! The story: 16 writes of 4 KiB to new extents were acknowledged, and nothing was flushed. The daemon was
+//! killed, and served the volume again: all 16 read as zeros. The bytes were on the device; where they were,
+//! only the memory of the daemon had known.
+
+use crate::rig::{Bench, Rig, bench, filled, holds, make, open_with, options};
+use braid_base::{Bytes, KIB, MIB};
+use braid_engine::{Durability, ErrorKind, Export, Recovery};
+use braid_format::pending_log::{HEAD, READER};
+use braid_runtime::LastingMemory;
+use braid_sim::{Disk, FaultPlan, Faulty, LastingBytes, StoredMemory, World};
+use std::rc::Rc;
+
+const LEN: Bytes = Bytes(4 << 10);
+const STEP: Bytes = Bytes(128 << 10);
+const WRITES: u8 = 16;
+
+/// Disks as a death of the software leaves them now.
+fn forks(bench: &Bench, disks: &[Disk]) -> Vec<Disk> {
+    disks.iter().map(|disk| disk.fork(&bench.world)).collect()
+}
+
+fn sound(bench: &Bench, disks: &[Disk]) -> Vec<Faulty<Disk>> {
+    disks.iter().map(|disk| bench.sound(disk.clone())).collect()
+}
+
+async fn open_in(world: &World, devices: Vec<Faulty<Disk>>, memory: &LastingBytes) -> (Rig, Recovery) {
+    let memory = Rc::new(memory.clone()) as Rc<dyn LastingMemory>;
+    let opened = open_with(world.clone(), devices, |options| options.memory = Some(memory)).await;
+    opened.expect("what lies in memory is no reason not to open a volume")
+}
+
+/// A volume with a log, in which 16 extents were written and nothing was flushed.
+async fn written(bench: &Bench) -> (Rig, LastingBytes) {
+    let world = &bench.world;
+    make(world.clone(), bench.devices(), &options(1)).await.close().await.expect("the disks are sound");
+    let memory = world.give_memory(StoredMemory::default());
+    let (volume, _) = open_in(world, bench.devices(), &memory).await;
+    assert!(volume.has_pending_log());
+    for i in 0..WRITES {
+        let bytes = filled(&bench.arena, LEN, i + 1);
+        volume.write(STEP * u64::from(i), &bytes, Durability::Volatile).await.expect("there is room");
+    }
+    (volume, memory)
+}
+
+/// How many of the writes are read.
+async fn found(bench: &Bench, volume: &Rig) -> usize {
+    let mut found = 0;
+    for i in 0..WRITES {
+        let is_there = holds(volume, &bench.arena, STEP * u64::from(i), LEN, i + 1).await;
+        found += usize::from(is_there.expect("the disks are sound"));
+    }
+    found
+}
+
+/// What the next daemon finds if `change` happens to the memory in between.
+fn after_a_death(change: impl FnOnce(&mut StoredMemory) + 'static) -> (usize, Recovery) {
+    let bench = Rc::new(bench(1));
+    let here = bench.clone();
+    bench.run(async move {
+        let (_dead, memory) = written(&here).await;
+        let mut stored = memory.store_away();
+        change(&mut stored);
+        let memory = here.world.give_memory(stored);
+        let (volume, recovery) = open_in(&here.world, here.killed(), &memory).await;
+        let found = found(&here, &volume).await;
+        volume.audit().await.expect("no slot is lost");
+        (found, recovery)
+    })
+}
+
+#[test]
+fn writes_that_were_acknowledged_and_not_flushed_outlive_the_daemon() {
+    let (found, recovery) = after_a_death(|_| ());
+    assert_eq!((found, recovery.has_log, recovery.log_refused), (16, true, None));
+    assert_eq!(recovery.changes_of_log, 16);
+}
+
+#[test]
+fn a_log_of_another_life_of_the_machine_does_not_count() {
+    let (found, recovery) = after_a_death(StoredMemory::restart_machine);
+    assert_eq!((found, recovery.has_log), (0, false));
+    assert!(recovery.log_refused.unwrap().contains("restarted"));
+}
+
+#[test]
+fn a_log_that_was_damaged_is_told_and_does_not_count() {
+    for (what, change) in [
+        ("an entry", (|bytes| bytes[HEAD.as_usize() + 5] ^= 1) as fn(&mut Vec<u8>)),
+        ("the volume", |bytes| bytes[16] ^= 1),
+        ("its length", |bytes| bytes.truncate(HEAD.as_usize() + 100)),
+        ("its last entry", |bytes| bytes[87] = 0xff),
+        ("its loss", |bytes| bytes[96] = 77),
+    ] {
+        let (found, recovery) = after_a_death(move |stored| change(stored.bytes_mut()));
+        assert_eq!((found, recovery.has_log), (0, false), "{what}");
+        assert!(recovery.log_refused.is_some(), "{what}");
+    }
+    let (found, recovery) = after_a_death(|stored| stored.bytes_mut().clear());
+    assert_eq!((found, recovery.has_log, recovery.log_refused), (0, false, None), "nothing was there");
+}
+
+/// Whatever lies in the file, the volume opens, and reads as before the death or as after the last flush.
+#[test]
+fn no_bytes_in_the_log_keep_a_volume_from_opening() {
+    for seed in 0..40 {
+        let (found, _) = after_a_death(move |stored| {
+            let mut rng = braid_base::Rng::new(seed);
+            let bytes = stored.bytes_mut();
+            for _ in 0..1 + rng.below(3) {
+                // The words of the head that change, and the first entries.
+                let at = if rng.chance(0.5) { READER.0 + rng.below(40) } else { HEAD.0 + rng.below(400) };
+                bytes[at as usize] = rng.below(256) as u8;
+            }
+        });
+        assert!(found == 0 || found == 16, "seed {seed}: {found} of 16");
+    }
+}
+
+/// The volume was opened in between without the log, as on another machine, and what was written then counts.
+#[test]
+fn a_log_that_an_opening_has_missed_does_not_count() {
+    let bench = Rc::new(bench(2));
+    let here = bench.clone();
+    bench.run(async move {
+        let (_dead, memory) = written(&here).await;
+        let stored = memory.store_away();
+        let disks = forks(&here, &here.disks);
+        let (volume, _) = open_with(here.world.clone(), sound(&here, &disks), |_| ()).await.unwrap();
+        let bytes = filled(&here.arena, LEN, 99);
+        volume.write(STEP, &bytes, Durability::Fua).await.unwrap();
+        let (memory, disks) = (here.world.give_memory(stored), forks(&here, &disks));
+        let (volume, recovery) = open_in(&here.world, sound(&here, &disks), &memory).await;
+        assert!(recovery.log_refused.unwrap().contains("opened again since"));
+        assert!(holds(&volume, &here.arena, STEP, LEN, 99).await.unwrap());
+    });
+}
+
+/// Each opening dies once it has replayed the log: nothing that the daemon acknowledged is lost in a row of
+/// these.
+#[test]
+fn openings_that_die_one_after_the_other_lose_nothing() {
+    let bench = Rc::new(bench(3));
+    let here = bench.clone();
+    bench.run(async move {
+        let (_dead, mut memory) = written(&here).await;
+        let mut disks = here.disks.clone();
+        for _ in 0..4 {
+            disks = forks(&here, &disks);
+            memory = here.world.give_memory(memory.store_away());
+            let (volume, _) = open_in(&here.world, sound(&here, &disks), &memory).await;
+            assert_eq!(found(&here, &volume).await, 16);
+        }
+    });
+}
+
+/// A volume that was closed leaves no log, and a flush leaves nothing in it that the next opening needs.
+#[test]
+fn a_closed_volume_has_no_log() {
+    let bench = Rc::new(bench(4));
+    let here = bench.clone();
+    bench.run(async move {
+        let (volume, memory) = written(&here).await;
+        volume.close().await.expect("the disks are sound");
+        let (volume, recovery) = open_in(&here.world, here.devices(), &memory).await;
+        assert_eq!((recovery.has_log, recovery.log_refused), (false, None));
+        assert_eq!(found(&here, &volume).await, 16);
+    });
+}
+
+/// Without room for the log the volume is served all the same, and is as before there were logs.
+#[test]
+fn a_volume_is_served_without_a_log_where_there_is_no_room() {
+    let bench = Rc::new(bench(5));
+    let here = bench.clone();
+    bench.run(async move {
+        make(here.world.clone(), here.devices(), &options(1)).await.close().await.unwrap();
+        let memory = here.world.give_memory(StoredMemory::default());
+        memory.set_limit(KIB * 64);
+        let (volume, _) = open_in(&here.world, here.devices(), &memory).await;
+        assert!(!volume.has_pending_log());
+        let bytes = filled(&here.arena, MIB, 7);
+        volume.write(Bytes::ZERO, &bytes, Durability::Fua).await.unwrap();
+        volume.close().await.unwrap();
+    });
+}
+
+/// A flush failed, so the device may have lost what it had accepted. The daemon died, and the next one must
+/// not call that good: it is as after the last good flush, and the first flush of a guest is told. The one
+/// after that counts.
+#[test]
+fn a_death_does_not_hide_a_flush_that_failed() {
+    let bench = Rc::new(bench(6));
+    let here = bench.clone();
+    bench.run(async move {
+        let (volume, memory) = written(&here).await;
+        for faults in &here.faults {
+            faults.set(FaultPlan { flushes: 1.0, ..FaultPlan::default() });
+        }
+        volume.flush().await.unwrap_err();
+        let disks = forks(&here, &here.disks);
+        let memory = here.world.give_memory(memory.store_away());
+        let (volume, recovery) = open_in(&here.world, sound(&here, &disks), &memory).await;
+        assert!(recovery.flush_had_failed && !recovery.has_log);
+        assert_eq!(found(&here, &volume).await, 0);
+        // It died again before any guest was told.
+        let (memory, disks) = (here.world.give_memory(memory.store_away()), forks(&here, &disks));
+        let (volume, recovery) = open_in(&here.world, sound(&here, &disks), &memory).await;
+        assert!(recovery.flush_had_failed);
+        let bytes = filled(&here.arena, LEN, 5);
+        volume.write(Bytes::ZERO, &bytes, Durability::Volatile).await.unwrap();
+        assert_eq!(volume.flush().await.unwrap_err().kind(), ErrorKind::Io);
+        volume.flush().await.expect("only the first one is told");
+        volume.close().await.expect("nothing is owed any more");
+    });
+}
