@@ -27,7 +27,8 @@ nbd_connections, nbd_clients, attached_file, policy, policy_lacks, size_bytes, e
 lost_bytes, lost (offset_bytes, length_bytes), extra_bytes, dirty_bytes, cache_bytes, cache_limit_bytes,
 map_memory_bytes, journal_bytes,
 behind_bytes, caught_up_bytes_per_second, behind_left_seconds, deferred_bytes, journaled_bytes, epoch, epoch_failure, unapplied_bytes, unapplied_failure,
-written_lately_bytes, stale_pages, pending_changes, failure, over_committed_bytes,
+written_lately_bytes, stale_pages, pending_changes, pending_log, pending_log_failure,
+failure, over_committed_bytes,
 durability (power_cut, daemon_crash or none: what a flush survives), guests, background, devices.
   guests: read, write, flush (requests, bytes, latency_ns_mean, _p50, _p95, _p99, _p999, _max),
     discard_requests, cache_hits, cache_misses, errors, latency_ns_counts (pairs: time, requests)

@@ -14,7 +14,7 @@
 //! 72      8     number of the first entry that counts
 //! 80      8     number of the entry behind the last one
 //! 88      8     newest journal batch that was durable
-//! 96      8     loss: 0 none, 1 a guest's flush is still to fail, 2 a device may have lost writes
+//! 96      8     loss: 0 none, 1 a guest's flush is still to fail, 2 a device may have lost writes, 3 entries are missing
 //! 4096          entries: entry n lies at 4096 + 24 (n mod capacity)
 //!
 //! entry   0     CRC-32C of the volume's UUID, the epoch (8 bytes), the number (8 bytes) and bytes 4..24
@@ -99,6 +99,8 @@ pub enum Loss {
     Owed = 1,
     /// A flush failed: the data of the entries may be lost.
     Possible = 2,
+    /// There was no room for all changes.
+    Incomplete = 3,
 }
 
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
@@ -169,6 +171,7 @@ pub fn decode_head(bytes: &[u8; HEAD_USED], len: Bytes) -> Result<Head, Invalid>
         0 => Loss::None,
         1 => Loss::Owed,
         2 => Loss::Possible,
+        3 => Loss::Incomplete,
         other => return Err(Invalid::Value(format!("a pending log has a loss of kind {other}"))),
     };
     let (capacity, first, end) = (raw.capacity.get(), raw.first.get(), raw.end.get());

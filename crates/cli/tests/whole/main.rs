@@ -11,6 +11,7 @@ mod adopt_another;
 mod advice;
 mod attach;
 mod claims;
+mod death;
 mod devices;
 mod failing;
 mod full;

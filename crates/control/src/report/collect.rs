@@ -61,6 +61,8 @@ pub(crate) fn status_report(name: &str, uptime: Nanos, status: Status, members: 
         written_lately_bytes: (status.span_size * status.spans.0 as u64).0,
         stale_pages: status.stale_pages as u64,
         pending_changes: status.pending_changes as u64,
+        pending_log: None,
+        pending_log_failure: None,
         durability: durability(members),
         failure: status.failure,
         guests: guest_report(&status.guests),

@@ -94,6 +94,12 @@ pub struct StatusReport {
     pub stale_pages: u64,
     /// Changes that wait for a commit.
     pub pending_changes: u64,
+    /// The file in memory with the changes that are in no journal yet: what a crash of the daemon leaves. Null if there is none.
+    #[serde(default)]
+    pub pending_log: Option<PathBuf>,
+    /// Why there is none.
+    #[serde(default)]
+    pub pending_log_failure: Option<String>,
     /// What a flush survives.
     pub durability: Durability,
     /// Why no flush can succeed any more, if that is so: the volume must be served anew.

@@ -16,6 +16,7 @@ use crate::serve::catch_up::CatchUp;
 use crate::serve::devices::{note_changes, note_those_removed};
 use crate::serve::doors::Doors;
 use crate::volume::create::{make, refuse_known, remove_made};
+use crate::volume::lasting::Lasting;
 use crate::volume::lock::VolumeLock;
 use crate::volume::members::{Member, Members, Purpose, handles, open_members, open_options};
 use crate::volume::outdated::note_opened;
@@ -98,6 +99,8 @@ pub(crate) struct Daemon {
     pub ring: Ring,
     pub name: VolumeName,
     pub volume: Volume<Ring, OpenDevice>,
+    /// What outlives this process.
+    lasting: Lasting,
     /// The volume as fronts serve it.
     pub export: Export,
     pub recorder: Rc<Recorder<Ring>>,
@@ -229,12 +232,13 @@ async fn run(
     ready: impl FnOnce(&Ready),
 ) -> Result<()> {
     let name = &record.name;
+    let lasting = Lasting::of(record);
     let open = OpenOptions {
         cache_extents: doors.options.cache_extents,
         readahead: doors.options.readahead,
         ahead: doors.options.ahead,
         distrust: doors.options.distrust.clone(),
-        ..open_options(record, &members.list)
+        ..open_options(record, &members.list, &lasting)
     };
     let force = doors.options.force;
     let adopted = open.adopted.map(|disk| AdoptedDisk { force, ..disk });
@@ -250,7 +254,8 @@ async fn run(
             "where the devices of volume '{name}' are and which are outdated ({outdated:?}) is not noted: {error}"
         );
     }
-    let daemon = Daemon::start(world, state, name, members, volume, doors)?;
+    lasting.warn(record);
+    let daemon = Daemon::start(world, state, name, members, (volume, lasting), doors)?;
     ready(&Ready {
         name: name.to_string(),
         nbd_uris: daemon.nbd_uris.clone(),
@@ -277,12 +282,29 @@ fn describe(signal: Signal) -> &'static str {
 
 fn log_recovery(name: &VolumeName, recovery: &Recovery) {
     let Recovery { pages_from_one_image, batches, records, spans, extras_forgotten, .. } = recovery;
-    let Recovery { lost, changed_elsewhere, .. } = recovery;
+    let Recovery { lost, changed_elsewhere, has_log, changes_of_log, log_refused, flush_had_failed, .. } =
+        recovery;
     match records {
         0 => tracing::info!("volume '{name}' is open: its journal had nothing to replay"),
         _ => tracing::info!(
             "volume '{name}' is open; replayed {records} records in {batches} batches of its journal"
         ),
+    }
+    if *has_log {
+        tracing::info!(
+            "the daemon before died: {changes_of_log} changes of volume '{name}' that were in no journal are recovered from its pending log"
+        );
+    }
+    if let Some(why) = log_refused {
+        tracing::warn!(
+            "the pending log of volume '{name}' does not count: {why}; it is as after a power cut"
+        );
+    }
+    if *flush_had_failed {
+        tracing::error!(
+            "a flush of volume '{name}' had failed before its daemon died: what was written since the last good one may be lost, and the \
+             first flush of a guest fails to say so"
+        );
     }
     if !lost.is_empty() {
         tracing::error!(
@@ -315,7 +337,7 @@ impl Daemon {
         state: &StateDir,
         name: &VolumeName,
         members: Members,
-        volume: Volume<Ring, OpenDevice>,
+        (volume, lasting): (Volume<Ring, OpenDevice>, Lasting),
         doors: Doors,
     ) -> Result<Rc<Daemon>> {
         let (ring, arena) = (&world.ring, &world.arena);
@@ -336,6 +358,7 @@ impl Daemon {
             ring: ring.clone(),
             name: name.clone(),
             volume,
+            lasting,
             export,
             recorder,
             attachment,
@@ -372,6 +395,8 @@ impl Daemon {
             nbd_connections: self.nbd.counters().open,
             nbd_clients: self.nbd.peers(),
             attached_file: self.attachment.file(),
+            pending_log: self.lasting.path().filter(|_| self.volume.has_pending_log()),
+            pending_log_failure: self.lasting.failure(self.volume.has_pending_log()),
             ..status_report(self.name.as_str(), uptime, status, &self.members.borrow())
         }
     }
@@ -415,6 +440,9 @@ impl Daemon {
         let left = self.attachment.abandon();
         self.note_outdated_at_last().await;
         let closed = self.volume.close().await;
+        if closed.is_ok() {
+            self.lasting.end();
+        }
         // Another one may have failed meanwhile.
         self.note_outdated_at_last().await;
         closed.map_err(|error| {

@@ -3,6 +3,7 @@
 
 use crate::Result;
 use crate::serve::ring::on_ring;
+use crate::volume::lasting::Lasting;
 use crate::volume::lock::VolumeLock;
 use crate::volume::members::{
     Purpose, adopted_disk, handles, names, open_members, open_members_to_read, open_options,
@@ -164,14 +165,16 @@ pub fn repair(state: &StateDir, name: &VolumeName, distrust: &[DeviceId]) -> Res
     let lost = on_ring(async |ring| {
         let members = open_members(ring, state, &record, Purpose::Repair(distrust)).await?;
         let list = &members.list;
-        let options =
-            OpenOptions { repair: true, distrust: distrust.to_vec(), ..open_options(&record, list) };
+        let lasting = Lasting::of(&record);
+        let open = open_options(&record, list, &lasting);
+        let options = OpenOptions { repair: true, distrust: distrust.to_vec(), ..open };
         let (volume, recovery) = Volume::open(ring.clone(), handles(list), options)
             .await
             .map_err(|error| members.explain(error))?;
         let closed = volume.close().await;
         note_opened(state, name, &members.records, &volume.outdated_devices())?;
         closed?;
+        lasting.end();
         let lost = ranges(&recovery.lost, volume.status().shape.extent_size);
         let older = recovery.older.iter().map(LostRange::of);
         Ok(lost.into_iter().chain(older).collect::<Vec<_>>())

@@ -6,6 +6,7 @@ use crate::device::spec::Storage;
 use crate::model::library::{self, OwnModels};
 use crate::volume::finding::{Found, Lack, Place, Whereabouts, find};
 use crate::volume::import::quoted;
+use crate::volume::lasting::Lasting;
 use crate::volume::state_dir::{DeviceRecord, StateDir, VolumeRecord};
 use crate::{Error, ErrorKind, Result};
 use braid_base::{DeviceClass, DeviceId};
@@ -356,9 +357,9 @@ async fn open_each(
 }
 
 /// How a volume is opened on the devices that are there.
-pub(crate) fn open_options(record: &VolumeRecord, members: &[Member]) -> OpenOptions {
-    let (adopted, outdated) = (adopted_disk(members), record.outdated());
-    OpenOptions { adopted, outdated, ..OpenOptions::new(names(members)) }
+pub(crate) fn open_options(record: &VolumeRecord, members: &[Member], lasting: &Lasting) -> OpenOptions {
+    let (adopted, outdated, memory) = (adopted_disk(members), record.outdated(), lasting.memory());
+    OpenOptions { adopted, outdated, memory, ..OpenOptions::new(names(members)) }
 }
 
 /// Which of the devices that are there is a disk that the volume adopted.

@@ -4,6 +4,7 @@ pub(crate) mod check;
 pub(crate) mod create;
 pub(crate) mod finding;
 pub(crate) mod import;
+pub(crate) mod lasting;
 pub(crate) mod lock;
 pub(crate) mod members;
 pub(crate) mod outdated;

@@ -5,6 +5,7 @@ use crate::admin::protocol::Request;
 use crate::device::spec::DeviceSpec;
 use crate::serve::ring::on_ring;
 use crate::volume::finding::find;
+use crate::volume::lasting::Lasting;
 use crate::volume::lock::VolumeLock;
 use crate::volume::members::{Purpose, handles, lacks_all, open_members, open_options};
 use crate::volume::outdated::note_opened;
@@ -48,7 +49,9 @@ pub fn set_policy(state: &StateDir, name: &VolumeName, text: &str) -> Result<Pol
             let policy = on_ring(async |ring| {
                 let members = open_members(ring, state, &record, Purpose::Use(&[])).await?;
                 let list = &members.list;
-                let (volume, _) = Volume::open(ring.clone(), handles(list), open_options(&record, list))
+                let lasting = Lasting::of(&record);
+                let options = open_options(&record, list, &lasting);
+                let (volume, _) = Volume::open(ring.clone(), handles(list), options)
                     .await
                     .map_err(|error| members.explain(error))?;
                 let changed = volume.set_policy(text).await.map_err(refused);
@@ -56,6 +59,7 @@ pub fn set_policy(state: &StateDir, name: &VolumeName, text: &str) -> Result<Pol
                 let closed = volume.close().await;
                 note_opened(state, name, &members.records, &volume.outdated_devices())?;
                 closed?;
+                lasting.end();
                 changed.map(|()| policy)
             })?;
             Ok(PolicyReport { name: name.to_string(), policy })

@@ -5,6 +5,7 @@ use crate::serve::address::{NbdAddress, nbd_uri};
 use crate::serve::daemon::in_world;
 use crate::serve::ring::on_ring;
 use crate::volume::check::{LostRange, MissingRange, check_known};
+use crate::volume::lasting::Lasting;
 use crate::volume::lock::VolumeLock;
 use crate::volume::members::{
     Member, Purpose, handles, names, open_members, open_members_to_read, open_options,
@@ -77,7 +78,9 @@ pub fn recover(state: &StateDir, name: &VolumeName, apply: Apply) -> Result<Reco
         let members = open_members(ring, state, &record, Purpose::Recovery).await?;
         let list = &members.list;
         let distrust = missing(name, list)?;
-        let options = OpenOptions { recover: true, distrust, ..open_options(&record, list) };
+        let lasting = Lasting::of(&record);
+        let open = open_options(&record, list, &lasting);
+        let options = OpenOptions { recover: true, distrust, ..open };
         let (volume, recovery) = Volume::open(ring.clone(), handles(list), options)
             .await
             .map_err(|error| members.explain(error))?;
@@ -89,6 +92,7 @@ pub fn recover(state: &StateDir, name: &VolumeName, apply: Apply) -> Result<Reco
         let closed = volume.close().await;
         note_opened(state, name, &members.records, &volume.outdated_devices())?;
         closed?;
+        lasting.end();
         applied?;
         let status = volume.status();
         let past = recovery.adopted.expect("an opening that was to recover has done so, or failed");

@@ -143,11 +143,16 @@ pub(crate) async fn recover<D: Device>(source: &Source<'_, D>, state: &mut State
             ));
             None
         }
-        Some(log) => {
-            let (changes, left) = pending_log::apply(source, log, &spans, state)?;
-            (recovery.has_log, recovery.changes_of_log) = (true, changes);
-            Some(left)
-        }
+        Some(log) => match pending_log::apply(source, log, &spans, state)? {
+            Ok((changes, left)) => {
+                (recovery.has_log, recovery.changes_of_log) = (true, changes);
+                Some(left)
+            }
+            Err(why) => {
+                recovery.log_refused = Some(why);
+                None
+            }
+        },
         None => None,
     };
     let writes_back = state.extras.dirty() > 0 || batches.live.iter().any(Found::writes_back);

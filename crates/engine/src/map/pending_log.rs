@@ -135,10 +135,11 @@ impl PendingLog {
     }
 
     fn tell_loss(&mut self) {
-        let loss = match (self.doubted || self.is_incomplete, self.is_owed) {
-            (true, _) => Loss::Possible,
-            (false, true) => Loss::Owed,
-            (false, false) => Loss::None,
+        let loss = match (self.doubted, self.is_incomplete, self.is_owed) {
+            (true, ..) | (false, true, true) => Loss::Possible,
+            (false, true, false) => Loss::Incomplete,
+            (false, false, true) => Loss::Owed,
+            (false, false, false) => Loss::None,
         };
         if std::mem::replace(&mut self.loss, loss) != loss {
             self.memory.publish(LOSS, loss as u64);
@@ -154,6 +155,11 @@ pub(crate) fn clear(memory: &dyn LastingMemory) {
 }
 
 impl State {
+    /// While the volume opens, this memory has a log that the next opening needs, too, if this one ends early.
+    pub fn keep_left_log(&mut self, left: Option<(Rc<dyn LastingMemory>, Loss)>) {
+        self.left_log = left;
+    }
+
     /// From now on changes are also in this log. What is pending already is in it at once.
     pub fn begin_log(&mut self, log: PendingLog) {
         self.log = Some(log);
@@ -225,6 +231,9 @@ impl State {
         if let Some(log) = &mut self.log {
             log.doubted = doubted;
             log.tell_loss();
+        } else if let Some((left, loss)) = &self.left_log {
+            let loss = if doubted { Loss::Possible } else { *loss };
+            left.publish(LOSS, loss as u64);
         }
     }
 
@@ -366,7 +375,7 @@ mod tests {
         for version in 0..100 {
             log.append(&record(version % 3, version));
         }
-        assert_eq!(left(&memory).unwrap().1, Loss::Possible);
+        assert_eq!(left(&memory).unwrap().1, Loss::Incomplete);
         log.publish();
         log.renew((0..3).map(|extent| record(extent, 97 + extent)));
         assert_eq!(left(&memory).unwrap(), (BTreeMap::from([(0, 97), (1, 98), (2, 99)]), Loss::None));

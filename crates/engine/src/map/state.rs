@@ -14,12 +14,15 @@ use braid_base::{BlockId, Bytes, DeviceId, ExtentId};
 use braid_format::intent_page::{self, Difference};
 use braid_format::journal::Record;
 use braid_format::map_page::{self, Entry};
+use braid_format::pending_log::Loss;
 use braid_format::superblock::{Layout, RegionKind, Superblock};
 use braid_format::{SlotNumber, SpanId};
 use braid_policy::{ByteRange, CellId, DeviceView, ExtraCopy, Homes};
+use braid_runtime::LastingMemory;
 use foldhash::fast::FixedState;
 use hashbrown::{HashMap, HashSet};
 use std::collections::BTreeSet;
+use std::rc::Rc;
 
 pub(crate) struct State {
     pub map: Map,
@@ -42,6 +45,8 @@ pub(crate) struct State {
     pub(super) committing: Changes,
     /// Changes once more, where a crash of the daemon leaves them.
     pub(super) log: Option<PendingLog>,
+    /// While the volume opens: where a daemon that died has left its changes, and what its devices had lost.
+    pub(super) left_log: Option<(Rc<dyn LastingMemory>, Loss)>,
     /// The number behind the last entry of the log that the commit covers.
     committing_log: Option<u64>,
     /// Slots that nothing uses any more, durably: the device is told before they are free again.
@@ -94,6 +99,7 @@ impl State {
             pending: Changes::default(),
             committing: Changes::default(),
             log: None,
+            left_log: None,
             committing_log: None,
             trims: Vec::new(),
             outdated: Outdated::new(superblock.devices.len()),

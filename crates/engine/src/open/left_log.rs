@@ -20,8 +20,8 @@ pub(crate) struct LeftLog {
     pub changes: Option<Changes>,
     /// Why they do not.
     refused: Option<String>,
-    /// Whether a flush had failed, and no guest of a later opening was told.
-    flush_had_failed: bool,
+    /// Unless it is none, a flush had failed, and no guest of a later opening was told.
+    loss: Loss,
 }
 
 impl LeftLog {
@@ -37,14 +37,17 @@ impl LeftLog {
         if let Some(why) = stranger(&head, memory.life(), superblock) {
             return LeftLog::refused(why);
         }
-        let flush_had_failed = head.loss != Loss::None;
-        if head.loss == Loss::Possible {
+        let loss = head.loss;
+        if loss == Loss::Incomplete {
+            return LeftLog::refused("it had no room for all changes".to_owned());
+        }
+        if loss == Loss::Possible {
             let why = "a flush had failed, so what it speaks of may be lost".to_owned();
-            return LeftLog { flush_had_failed, ..LeftLog::refused(why) };
+            return LeftLog { loss, ..LeftLog::refused(why) };
         }
         match entries(&**memory, &head) {
-            Ok(changes) => LeftLog { changes: Some(changes), refused: None, flush_had_failed },
-            Err(why) => LeftLog { flush_had_failed, ..LeftLog::refused(why) },
+            Ok(changes) => LeftLog { changes: Some(changes), refused: None, loss },
+            Err(why) => LeftLog { loss, ..LeftLog::refused(why) },
         }
     }
 
@@ -54,16 +57,20 @@ impl LeftLog {
 
     /// From now on this log counts for an opening after the one that begins, too: until it is made anew.
     pub fn note_reader(&self, memory: Option<&Rc<dyn LastingMemory>>, epoch: u64) {
-        if let Some(memory) = memory
-            && (self.changes.is_some() || self.flush_had_failed)
-        {
+        if let Some((memory, _)) = self.needed(memory) {
             memory.publish(READER, epoch);
         }
     }
 
+    /// The memory and its loss, if what is there counts until this opening has made it durable.
+    pub fn needed(&self, memory: Option<&Rc<dyn LastingMemory>>) -> Option<(Rc<dyn LastingMemory>, Loss)> {
+        let is_needed = self.changes.is_some() || self.loss != Loss::None;
+        memory.filter(|_| is_needed).map(|memory| (memory.clone(), self.loss))
+    }
+
     /// Tells what became of the log.
     pub fn report(&self, recovery: &mut Recovery) {
-        recovery.flush_had_failed = self.flush_had_failed;
+        recovery.flush_had_failed = self.loss != Loss::None;
         if recovery.log_refused.is_none() {
             recovery.log_refused.clone_from(&self.refused);
         }
@@ -133,6 +140,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
 
     /// Begins the log of this opening.
     pub fn begin_log(&self, memory: Option<&Rc<dyn LastingMemory>>, recovery: &Recovery) {
+        self.state.borrow_mut().keep_left_log(None);
         let superblock = self.devices.superblock();
         let (volume, epoch): (Uuid, u64) = (superblock.volume, superblock.epoch);
         let is_owed = recovery.flush_had_failed;

@@ -183,7 +183,10 @@ impl<R: Runtime, D: Device> Volume<R, D> {
         }
         number(&members, &mut superblock, &highest);
         left_log.note_reader(memory, superblock.epoch);
-        watched(rt, &members, enter(rt, &members, &mut superblock, highest)).await?;
+        state.keep_left_log(left_log.needed(memory));
+        let entered = watched(rt, &members, enter(rt, &members, &mut superblock, highest)).await;
+        state.doubt_log(members.iter().any(Member::has_lost_writes));
+        entered?;
         let replicas = rings(&superblock, |device| members[device.index()].is_current());
         state.set_only_journal(only_journal(&superblock, |device| members[device.index()].is_current()));
         let core = Rc::new(Core {

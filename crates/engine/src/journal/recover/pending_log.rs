@@ -2,7 +2,7 @@
 //! they are pending again, with what the journal says of each extent and block, and the opening commits them
 //! before it serves.
 
-use super::{Source, corrupt, pages};
+use super::{Mode, Source, corrupt, pages};
 use crate::Result;
 use crate::map::State;
 use crate::shape::Shape;
@@ -33,14 +33,19 @@ struct Last {
 #[derive(Default)]
 pub(super) struct Left(Vec<SlotNumber>);
 
-/// Applies a log to a map on which slots have not been claimed yet; how many extents and blocks changed.
+/// Applies a log to a map on which slots have not been claimed yet; how many extents and blocks changed, or why
+/// none of it counts.
 pub(super) fn apply<D: Device>(
     source: &Source<'_, D>,
     changes: &Changes,
     spans: &pages::Spans,
     state: &mut State,
-) -> Result<(u64, Left)> {
-    let (last, shape) = (last(source, changes, state)?, Shape::of(source.superblock));
+) -> Result<std::result::Result<(u64, Left), String>> {
+    let shape = Shape::of(source.superblock);
+    let last = match last(source, changes, state) {
+        Ok(last) => last,
+        Err(why) => return Ok(Err(why)),
+    };
     let (mut count, mut left) = (0, Left::default());
     for (extent, entry) in last.extents {
         let before = state.map.get(extent);
@@ -55,10 +60,16 @@ pub(super) fn apply<D: Device>(
         count += 1;
     }
     for (block, extra) in last.blocks {
-        let changed = state.survive_block(block, extra);
-        count += u64::from(changed.ok_or_else(|| contradiction(source, block))?);
+        match state.survive_block(block, extra) {
+            Some(changed) => count += u64::from(changed),
+            None if source.mode == Mode::Repair => {}
+            None => {
+                let text = format!("the pending log puts {block:?} where another block lies");
+                return Err(corrupt(source.superblock, text));
+            }
+        }
     }
-    Ok((count, left))
+    Ok(Ok((count, left)))
 }
 
 /// The slots that extents have left stay taken until the changes are durable.
@@ -70,7 +81,11 @@ pub(super) fn claim_left(state: &mut State, Left(slots): Left) {
     }
 }
 
-fn last<D: Device>(source: &Source<'_, D>, changes: &Changes, state: &State) -> Result<Last> {
+fn last<D: Device>(
+    source: &Source<'_, D>,
+    changes: &Changes,
+    state: &State,
+) -> std::result::Result<Last, String> {
     let (superblock, shape) = (source.superblock, Shape::of(source.superblock));
     let mut last = Last::default();
     let is_there = |extra: &Extra| {
@@ -89,13 +104,8 @@ fn last<D: Device>(source: &Source<'_, D>, changes: &Changes, state: &State) -> 
             Record::Extra(block, extra) if block.0 < shape.blocks() => {
                 last.blocks.insert(block, extra.filter(|extra| extra.dirty && is_there(extra)));
             }
-            other => return Err(contradiction(source, other)),
+            other => return Err(format!("it says of the volume what cannot be: {other:?}")),
         }
     }
     Ok(last)
-}
-
-fn contradiction<D>(source: &Source<'_, D>, what: impl std::fmt::Debug) -> crate::Error {
-    let text = format!("the pending log of the daemon that died says of {what:?} what cannot be");
-    corrupt(source.superblock, text)
 }
