@@ -140,6 +140,8 @@ pub enum Bug {
     LogForgottenEarly,
     /// The pending log of an earlier opening is believed.
     OlderLogReplayed,
+    /// An opening without the pending log takes the number of one that had read the log and ended early.
+    NumberOfReaderTaken,
 }
 
 #[cfg(feature = "planted")]
@@ -165,7 +167,8 @@ impl Bug {
     pub const OF_DEVICES: [Bug; 2] = [Bug::MetadataNamedEarly, Bug::ReturnedTakenForCurrent];
 
     /// Those of the pending log, which a crash of the daemon shows.
-    pub const OF_DEATH: [Bug; 3] = [Bug::LogPublishedLate, Bug::LogForgottenEarly, Bug::OlderLogReplayed];
+    pub const OF_DEATH: [Bug; 4] =
+        [Bug::LogPublishedLate, Bug::LogForgottenEarly, Bug::OlderLogReplayed, Bug::NumberOfReaderTaken];
 
     /// Those of what is read ahead, which an extent that moves meanwhile shows.
     pub const OF_STREAMS: [Bug; 1] = [Bug::AheadOfLeftSlot];

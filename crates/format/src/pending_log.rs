@@ -10,20 +10,25 @@
 //! 32      16    life of the machine (its boot id)
 //! 48      8     epoch of the opening that writes the log
 //! 56      8     capacity in entries
-//! 64      8     epoch of a later opening that has read the log; 0: none
-//! 72      8     number of the first entry that counts
-//! 80      8     number of the entry behind the last one
-//! 88      8     newest journal batch that was durable
-//! 96      8     loss: 0 none, 1 a guest's flush is still to fail, 2 a device may have lost writes, 3 entries are missing
+//! 64      8     position: epoch of a later opening that has read the log; 0: none
+//! 72      8     position: number of the first entry that counts
+//! 80      8     position: number of the entry behind the last one
+//! 88      8     position: newest journal batch that was durable
+//! 96      8     position: loss (0 none, 1 a guest's flush is still to fail, 2 a device may have lost writes,
+//!               3 entries are missing)
 //! 4096          entries: entry n lies at 4096 + 24 (n mod capacity)
 //!
-//! entry   0     CRC-32C of the volume's UUID, the epoch (8 bytes), the number (8 bytes) and bytes 4..24
-//!         4     a journal record of kind extent or extra (see `journal/record.rs`), zeros behind it
+//! position  bits 0..48   the value
+//!           bits 48..64  the lower half of the CRC-32C of the volume's UUID, the epoch (8 bytes), the
+//!                        position's offset (8 bytes) and the value (8 bytes)
+//! entry     0            CRC-32C of the volume's UUID, the epoch (8 bytes), the number (8 bytes) and bytes 4..24
+//!           4            a journal record of kind extent or extra (see `journal/record.rs`), zeros behind it
 //! ```
 //!
 //! The daemon writes an entry first, and then the number behind it in one store. A process that dies between
-//! two instructions leaves the entries up to that number whole. The log says nothing to another volume,
-//! another life of the machine or another opening.
+//! two instructions leaves the entries up to that number whole. So a position and its checksum are one word.
+//! The log says nothing to another volume, another life of the machine or another opening. A later layout has
+//! another digit at the end of its magic.
 
 use crate::checksum::checksum;
 use crate::journal::{self, MOST_RECORD, MOST_RECORDS, Record};
@@ -60,8 +65,16 @@ pub const LARGEST: Bytes = Bytes(HEAD.0 + ENTRY.0 * MOST_ENTRIES);
 
 /// The first eight bytes of a log that counts.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"BRAIDPL1");
+/// The byte of the magic in which layouts differ.
+const DIGIT: u64 = 0xff << 56;
 
-/// Where the checksum's range begins, and where it ends.
+/// Positions stay below this: an opening that changed the map a million times a second would take nine years
+/// to count so far.
+pub const MOST_POSITION: u64 = 1 << POSITION_BITS;
+/// Bits of a position's value. Its checksum has the others.
+const POSITION_BITS: u32 = 48;
+
+/// Where the head's checksum begins, and where it ends.
 const COVERED: std::ops::Range<usize> = 12..64;
 /// Where the record of an entry begins.
 const RECORD: usize = 4;
@@ -132,8 +145,9 @@ pub fn len(capacity: u64) -> Bytes {
     HEAD + ENTRY * capacity
 }
 
-/// The bytes of a head.
+/// The bytes of a head. Its epoch and positions are below [`MOST_POSITION`].
 pub fn encode_head(head: &Head) -> [u8; HEAD_USED] {
+    let seal = Seal::new(head.volume, head.epoch);
     let mut raw = Raw {
         magic: MAGIC.into(),
         crc: U32::ZERO,
@@ -142,11 +156,11 @@ pub fn encode_head(head: &Head) -> [u8; HEAD_USED] {
         life: head.life,
         epoch: head.epoch.into(),
         capacity: head.capacity.into(),
-        reader: head.reader.unwrap_or(0).into(),
-        first: head.first.into(),
-        end: head.end.into(),
-        newest: head.newest.into(),
-        loss: (head.loss as u64).into(),
+        reader: seal.position(READER, head.reader.unwrap_or(0)).into(),
+        first: seal.position(FIRST, head.first).into(),
+        end: seal.position(END, head.end).into(),
+        newest: seal.position(NEWEST, head.newest).into(),
+        loss: seal.position(LOSS, head.loss as u64).into(),
     };
     raw.crc = checksum(head.volume, &raw.as_bytes()[COVERED]).into();
     let mut bytes = [0; HEAD_USED];
@@ -157,24 +171,31 @@ pub fn encode_head(head: &Head) -> [u8; HEAD_USED] {
 /// Verifies the head of a log of this length.
 ///
 /// # Errors
-/// `Absent` if there is no log, `Checksum` for a head that no daemon wrote, `Value` for numbers that
-/// contradict each other.
+/// `Absent` if there is no log, `Checksum` for a head or position that no daemon wrote, `Feature` for another
+/// layout, `Value` for numbers that contradict each other.
 pub fn decode_head(bytes: &[u8; HEAD_USED], len: Bytes) -> Result<Head, Invalid> {
     let raw = Raw::ref_from_bytes(bytes).map_err(|_| Invalid::Absent)?;
-    if raw.magic.get() != MAGIC {
-        return Err(Invalid::Absent);
+    match raw.magic.get() {
+        MAGIC => {}
+        0 => return Err(Invalid::Absent),
+        other if other & !DIGIT == MAGIC & !DIGIT => {
+            return Err(Invalid::Feature("another version of Braid wrote it".to_owned()));
+        }
+        _ => return Err(Invalid::Value("the file holds no pending log".to_owned())),
     }
     if raw.crc.get() != checksum(raw.volume, &bytes[COVERED]) {
         return Err(Invalid::Checksum);
     }
-    let loss = match raw.loss.get() {
+    let seal = Seal::new(raw.volume, raw.epoch.get());
+    let loss = match seal.value(LOSS, raw.loss.get())? {
         0 => Loss::None,
         1 => Loss::Owed,
         2 => Loss::Possible,
         3 => Loss::Incomplete,
         other => return Err(Invalid::Value(format!("a pending log has a loss of kind {other}"))),
     };
-    let (capacity, first, end) = (raw.capacity.get(), raw.first.get(), raw.end.get());
+    let capacity = raw.capacity.get();
+    let (first, end) = (seal.value(FIRST, raw.first.get())?, seal.value(END, raw.end.get())?);
     let has_room = (1..=MOST_ENTRIES).contains(&capacity) && self::len(capacity) <= len;
     if !has_room || end < first || end - first > capacity {
         return Err(Invalid::Value(format!(
@@ -182,23 +203,20 @@ pub fn decode_head(bytes: &[u8; HEAD_USED], len: Bytes) -> Result<Head, Invalid>
         )));
     }
     count::verify(raw.epoch.get(), "a pending log's epoch")?;
-    count::verify(raw.reader.get(), "the epoch of a pending log's reader")?;
-    count::verify(raw.newest.get(), "a pending log's newest batch")?;
-    count::verify(end, "a pending log's last entry")?;
     Ok(Head {
         volume: raw.volume,
         life: raw.life,
         epoch: raw.epoch.get(),
         capacity,
-        reader: Some(raw.reader.get()).filter(|&epoch| epoch > 0),
+        reader: Some(seal.value(READER, raw.reader.get())?).filter(|&epoch| epoch > 0),
         first,
         end,
-        newest: raw.newest.get(),
+        newest: seal.value(NEWEST, raw.newest.get())?,
         loss,
     })
 }
 
-/// Seals the entries of one opening.
+/// Seals the entries and positions of one opening.
 #[derive(Clone, Copy, Debug)]
 pub struct Seal(u32);
 
@@ -206,6 +224,24 @@ impl Seal {
     /// The seal of a volume's opening.
     pub fn new(volume: Uuid, epoch: u64) -> Seal {
         Seal(checksum(volume, &epoch.to_le_bytes()))
+    }
+
+    /// The word of a position that lies at `at`. A value from [`MOST_POSITION`] on counts as the largest one.
+    #[inline]
+    pub fn position(self, at: Bytes, value: u64) -> u64 {
+        let value = value.min(MOST_POSITION - 1);
+        let crc =
+            crc32c::crc32c_append(crc32c::crc32c_append(self.0, &at.0.to_le_bytes()), &value.to_le_bytes());
+        value | u64::from(crc) << POSITION_BITS
+    }
+
+    /// The value of a position that lies at `at`.
+    ///
+    /// # Errors
+    /// `Checksum` for a word that this opening did not write there.
+    pub fn value(self, at: Bytes, word: u64) -> Result<u64, Invalid> {
+        let value = word & (MOST_POSITION - 1);
+        if self.position(at, value) == word { Ok(value) } else { Err(Invalid::Checksum) }
     }
 
     /// The bytes of an entry.
@@ -238,6 +274,22 @@ impl Seal {
     fn checksum(self, number: u64, bytes: &[u8; ENTRY.as_usize()]) -> u32 {
         crc32c::crc32c_append(crc32c::crc32c_append(self.0, &number.to_le_bytes()), &bytes[RECORD..])
     }
+}
+
+/// The records of a log, in the order in which the changes were made. `load` copies bytes out of the log, and
+/// zeros from behind its end.
+///
+/// # Errors
+/// The number of the first entry that is damaged, and why. Then none counts: an older change of an extent must
+/// not hide a newer one.
+pub fn records(head: &Head, load: impl Fn(Bytes, &mut [u8])) -> Result<Vec<Record>, (u64, Invalid)> {
+    let seal = Seal::new(head.volume, head.epoch);
+    let read = |number| {
+        let mut bytes = [0; ENTRY.as_usize()];
+        load(place(number, head.capacity), &mut bytes);
+        seal.decode(number, &bytes).map_err(|invalid| (number, invalid))
+    };
+    (head.first..head.end).map(read).collect()
 }
 
 /// Where an entry lies in a log of this capacity.
@@ -291,9 +343,36 @@ mod tests {
         assert!(of(Head { capacity: 0, ..HEAD_OF_TEST }).is_err());
         assert!(of(Head { end: 351, ..HEAD_OF_TEST }).is_err());
         assert!(of(Head { end: 249, ..HEAD_OF_TEST }).is_err());
-        assert!(of(Head { end: u64::MAX, first: u64::MAX, ..HEAD_OF_TEST }).is_err());
         let huge = Head { capacity: MOST_ENTRIES + 1, ..HEAD_OF_TEST };
         assert!(decode_head(&encode_head(&huge), Bytes(1 << 50)).is_err());
+    }
+
+    /// A daemon of another version left a log of another layout, which nobody was told of.
+    #[test]
+    fn a_log_of_another_layout_is_told_from_no_log() {
+        let mut bytes = encode_head(&HEAD_OF_TEST);
+        bytes[7] = b'2';
+        assert!(matches!(decode_head(&bytes, len(100)), Err(Invalid::Feature(_))));
+        bytes[0] = b'X';
+        assert!(matches!(decode_head(&bytes, len(100)), Err(Invalid::Value(_))));
+        bytes[..8].fill(0);
+        assert_eq!(decode_head(&bytes, len(100)), Err(Invalid::Absent));
+    }
+
+    /// The number of the first entry was damaged, and a part of the log was passed over without a word.
+    #[test]
+    fn a_position_that_was_damaged_does_not_count() {
+        for at in [READER, FIRST, END, NEWEST, LOSS] {
+            for bit in 0..64 {
+                let mut bytes = encode_head(&HEAD_OF_TEST);
+                bytes[at.as_usize() + bit / 8] ^= 1 << (bit % 8);
+                assert_eq!(decode_head(&bytes, len(100)), Err(Invalid::Checksum), "bit {bit} at {at}");
+            }
+        }
+        let seal = Seal::new(Uuid([7; 16]), 5);
+        let word = seal.position(FIRST, 7);
+        assert_eq!((seal.value(FIRST, word), seal.value(END, word)), (Ok(7), Err(Invalid::Checksum)));
+        assert_eq!(seal.value(END, seal.position(END, u64::MAX)), Ok(MOST_POSITION - 1));
     }
 
     #[test]

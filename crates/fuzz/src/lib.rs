@@ -20,7 +20,7 @@ mod words;
 
 pub use mutate::mutate;
 
-use disk::{journal, page, sums, superblock};
+use disk::{journal, page, pending_log, sums, superblock};
 
 /// A reader of bytes.
 pub struct Target {
@@ -51,6 +51,7 @@ pub const TARGETS: &[Target] = &[
     Target { name: "intent_page", run: page::intent_page, valid: page::intent_pages, tries: 20_000 },
     Target { name: "cache_page", run: page::cache_page, valid: page::cache_pages, tries: 50_000 },
     Target { name: "dirty_spans", run: page::dirty_spans, valid: page::all_dirty_spans, tries: 20_000 },
+    Target { name: "pending_log", run: pending_log::log, valid: pending_log::logs, tries: 20_000 },
     Target { name: "sums", run: sums::table, valid: sums::tables, tries: 20_000 },
     Target { name: "volume", run: volume::open, valid: volume::damages, tries: 300 },
     Target { name: "nbd_handshake", run: door::nbd_handshake, valid: door::handshakes, tries: 100_000 },

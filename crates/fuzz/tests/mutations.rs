@@ -124,6 +124,7 @@ targets!(
     intent_page,
     cache_page,
     dirty_spans,
+    pending_log,
     sums,
     volume,
     nbd_handshake,

@@ -73,6 +73,13 @@ fn hunt(bug: Bug) -> (Campaign, Engine) {
             campaign.states.go_on = 0.5;
             chaos
         }
+        Bug::NumberOfReaderTaken => {
+            // Openings that fail after they have read the log.
+            setup.workload.errors = Errors::Tolerated;
+            setup.disturbances = vec![Disturbance::MissingDevice, Disturbance::WriteErrors];
+            campaign.states = States { killed: 0.0, deaths: 0.8, go_on: 1.0, ..campaign.states };
+            Engine { copies: 2, ..Engine::wardrop() }
+        }
         Bug::LogPublishedLate | Bug::LogForgottenEarly | Bug::OlderLogReplayed => {
             campaign.states = States { killed: 0.0, deaths: 0.8, go_on: 1.0, ..campaign.states };
             Engine { checkpoints: false, ..Engine::wardrop() }

@@ -25,7 +25,7 @@ pub(crate) use extents::Map;
 pub(crate) use extras::Extras;
 pub(crate) use moved::Moved;
 pub(crate) use neighbours::Arrival;
-pub(crate) use pending_log::{Opening, PendingLog, clear};
+pub(crate) use pending_log::{NeededLog, Opening, PendingLog, clear};
 pub(crate) use ranges::Ranges;
 pub(crate) use space::Space;
 pub(crate) use state::State;

@@ -16,11 +16,12 @@
 use super::State;
 use crate::planted::{Bug, planted};
 use braid_base::Bytes;
+use braid_format::Uuid;
 use braid_format::journal::Record;
 use braid_format::pending_log::{
-    self, END, FIRST, HEAD_USED, Head, LOSS, Loss, MAGIC, NEWEST, PER_PENDING, Seal, encode_head, place,
+    self, END, FIRST, HEAD_USED, Head, LOSS, Loss, MAGIC, MOST_ENTRIES, MOST_POSITION, NEWEST, PER_PENDING,
+    READER, Seal, encode_head, place,
 };
-use braid_format::{Uuid, pending_log::MOST_ENTRIES};
 use braid_runtime::LastingMemory;
 use std::io;
 use std::rc::Rc;
@@ -45,6 +46,14 @@ pub(crate) struct PendingLog {
     is_incomplete: bool,
 }
 
+/// A log that an earlier opening has left, which the next one needs, too, until what it says is durable.
+#[derive(Clone)]
+pub(crate) struct NeededLog {
+    pub memory: Rc<dyn LastingMemory>,
+    pub seal: Seal,
+    pub loss: Loss,
+}
+
 /// Whose log it is.
 #[derive(Clone, Copy)]
 pub(crate) struct Opening {
@@ -64,6 +73,9 @@ impl PendingLog {
     pub fn begin(memory: Rc<dyn LastingMemory>, opening: &Opening, pending: usize) -> io::Result<PendingLog> {
         let capacity = (PER_PENDING * pending as u64).clamp(1, MOST_ENTRIES);
         clear(&*memory);
+        if opening.epoch.max(opening.newest) >= MOST_POSITION {
+            return Err(io::Error::other("no volume counts its openings and batches so far"));
+        }
         memory.set_len(pending_log::len(capacity))?;
         let loss = if opening.is_owed { Loss::Owed } else { Loss::None };
         let Opening { volume, epoch, newest, is_owed } = *opening;
@@ -87,7 +99,7 @@ impl PendingLog {
     }
 
     fn append(&mut self, record: &Record) {
-        if self.end - self.first >= self.capacity {
+        if self.end - self.first >= self.capacity || self.end + 1 >= MOST_POSITION {
             // Only a burst of changes without a request in between comes here. Until all are there again, the
             // log is void.
             self.is_incomplete = true;
@@ -97,8 +109,12 @@ impl PendingLog {
         self.end += 1;
     }
 
+    fn publish_position(&self, at: Bytes, value: u64) {
+        self.memory.publish(at, self.seal.position(at, value));
+    }
+
     fn publish(&mut self) {
-        self.memory.publish(END, self.end);
+        self.publish_position(END, self.end);
         self.published = self.end;
     }
 
@@ -106,9 +122,9 @@ impl PendingLog {
     fn forget(&mut self, number: u64, newest: u64) {
         if number > self.first {
             self.first = number;
-            self.memory.publish(FIRST, number);
+            self.publish_position(FIRST, number);
         }
-        self.memory.publish(NEWEST, newest);
+        self.publish_position(NEWEST, newest);
     }
 
     /// Whether what is pending should be appended once more, so that there is room again.
@@ -121,7 +137,7 @@ impl PendingLog {
         if std::mem::take(&mut self.is_incomplete) {
             // The log is void so far: there is room for all of it anew.
             self.first = self.end;
-            self.memory.publish(FIRST, self.first);
+            self.publish_position(FIRST, self.first);
         }
         let start = self.end;
         pending.for_each(|record| self.append(&record));
@@ -130,7 +146,7 @@ impl PendingLog {
         }
         self.publish();
         self.first = start;
-        self.memory.publish(FIRST, start);
+        self.publish_position(FIRST, start);
         self.tell_loss();
     }
 
@@ -142,8 +158,21 @@ impl PendingLog {
             (false, false, false) => Loss::None,
         };
         if std::mem::replace(&mut self.loss, loss) != loss {
-            self.memory.publish(LOSS, loss as u64);
+            self.publish_position(LOSS, loss as u64);
         }
+    }
+}
+
+impl NeededLog {
+    /// The opening of this epoch has read the log: for an opening after that one the log counts, too.
+    pub fn note_reader(&self, epoch: u64) {
+        self.memory.publish(READER, self.seal.position(READER, epoch));
+    }
+
+    /// Whether a device may have lost writes since.
+    fn doubt(&self, doubted: bool) {
+        let loss = if doubted { Loss::Possible } else { self.loss };
+        self.memory.publish(LOSS, self.seal.position(LOSS, loss as u64));
     }
 }
 
@@ -156,7 +185,7 @@ pub(crate) fn clear(memory: &dyn LastingMemory) {
 
 impl State {
     /// While the volume opens, this memory has a log that the next opening needs, too, if this one ends early.
-    pub fn keep_left_log(&mut self, left: Option<(Rc<dyn LastingMemory>, Loss)>) {
+    pub fn keep_left_log(&mut self, left: Option<NeededLog>) {
         self.left_log = left;
     }
 
@@ -231,9 +260,8 @@ impl State {
         if let Some(log) = &mut self.log {
             log.doubted = doubted;
             log.tell_loss();
-        } else if let Some((left, loss)) = &self.left_log {
-            let loss = if doubted { Loss::Possible } else { *loss };
-            left.publish(LOSS, loss as u64);
+        } else if let Some(left) = &self.left_log {
+            left.doubt(doubted);
         }
     }
 

@@ -7,22 +7,19 @@
 use super::changes::{Changes, ExtraChange, Scope};
 use super::neighbours::Given;
 use super::outdated::{Freed, Outdated};
-use super::{Behind, CacheTables, Extras, Map, Moved, PendingLog, Space};
+use super::{Behind, CacheTables, Extras, Map, Moved, NeededLog, PendingLog, Space};
 use crate::planted::{Bug, planted};
 use crate::shape::Shape;
 use braid_base::{BlockId, Bytes, DeviceId, ExtentId};
 use braid_format::intent_page::{self, Difference};
 use braid_format::journal::Record;
 use braid_format::map_page::{self, Entry};
-use braid_format::pending_log::Loss;
 use braid_format::superblock::{Layout, RegionKind, Superblock};
 use braid_format::{SlotNumber, SpanId};
 use braid_policy::{ByteRange, CellId, DeviceView, ExtraCopy, Homes};
-use braid_runtime::LastingMemory;
 use foldhash::fast::FixedState;
 use hashbrown::{HashMap, HashSet};
 use std::collections::BTreeSet;
-use std::rc::Rc;
 
 pub(crate) struct State {
     pub map: Map,
@@ -46,7 +43,7 @@ pub(crate) struct State {
     /// Changes once more, where a crash of the daemon leaves them.
     pub(super) log: Option<PendingLog>,
     /// While the volume opens: where a daemon that died has left its changes, and what its devices had lost.
-    pub(super) left_log: Option<(Rc<dyn LastingMemory>, Loss)>,
+    pub(super) left_log: Option<NeededLog>,
     /// The number behind the last entry of the log that the commit covers.
     committing_log: Option<u64>,
     /// Slots that nothing uses any more, durably: the device is told before they are free again.

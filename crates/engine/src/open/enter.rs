@@ -58,12 +58,24 @@ pub(crate) fn refuse_only_copies<D: Device>(
     Err(Error::new(ErrorKind::Degraded, text))
 }
 
-/// Gives the opening its number.
-pub(crate) fn number<D: Device>(members: &[Member<D>], superblock: &mut Superblock, highest: &Highest) {
-    // An opening that was interrupted wrote no data, so its number serves again. But not without a device that may have taken part:
-    // what that knows of this number must not pass for what is written now.
-    if superblock.phase != Phase::Opening || members.iter().any(Member::is_lacking) {
-        superblock.epoch = superblock.epoch.max(highest.epoch) + 1;
+/// Gives the opening its number. `knows_log` says whether this opening has read all that daemons which died may
+/// have left in memory.
+pub(crate) fn number<D: Device>(
+    members: &[Member<D>],
+    superblock: &mut Superblock,
+    highest: &Highest,
+    knows_log: bool,
+) {
+    let last = superblock.epoch.max(highest.epoch);
+    if !knows_log && !planted(Bug::NumberOfReaderTaken) {
+        // An opening that has read a pending log notes its number in the log before a device has that number: the
+        // last one, or the next. If that opening ended early, this one must not pass for it, since what is
+        // written now is newer than the log.
+        superblock.epoch = last + 2;
+    } else if superblock.phase != Phase::Opening || members.iter().any(Member::is_lacking) {
+        // An opening that was interrupted wrote no data, so its number serves again. But not without a device
+        // that may have taken part: what that knows of this number must not pass for what is written now.
+        superblock.epoch = last + 1;
     }
 }
 

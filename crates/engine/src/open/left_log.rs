@@ -2,11 +2,11 @@
 
 use crate::core::Core;
 use crate::journal::Changes;
-use crate::map::{Opening, PendingLog, clear};
+use crate::map::{NeededLog, Opening, PendingLog, clear};
 use crate::planted::{Bug, planted};
 use crate::{Error, ErrorKind, Recovery, Result};
 use braid_base::Bytes;
-use braid_format::pending_log::{ENTRY, HEAD_USED, Head, Loss, READER, Seal, decode_head, place};
+use braid_format::pending_log::{HEAD_USED, Head, Loss, Seal, decode_head, records};
 use braid_format::superblock::{Phase, Superblock};
 use braid_format::{Invalid, Uuid};
 use braid_policy::Origin;
@@ -22,6 +22,8 @@ pub(crate) struct LeftLog {
     refused: Option<String>,
     /// Unless it is none, a flush had failed, and no guest of a later opening was told.
     loss: Loss,
+    /// What seals the log, if it counts.
+    seal: Option<Seal>,
 }
 
 impl LeftLog {
@@ -37,17 +39,17 @@ impl LeftLog {
         if let Some(why) = stranger(&head, memory.life(), superblock) {
             return LeftLog::refused(why);
         }
-        let loss = head.loss;
+        let (loss, seal) = (head.loss, Some(Seal::new(head.volume, head.epoch)));
         if loss == Loss::Incomplete {
             return LeftLog::refused("it had no room for all changes".to_owned());
         }
         if loss == Loss::Possible {
             let why = "a flush had failed, so what it speaks of may be lost".to_owned();
-            return LeftLog { loss, ..LeftLog::refused(why) };
+            return LeftLog { loss, seal, ..LeftLog::refused(why) };
         }
         match entries(&**memory, &head) {
-            Ok(changes) => LeftLog { changes: Some(changes), refused: None, loss },
-            Err(why) => LeftLog { loss, ..LeftLog::refused(why) },
+            Ok(changes) => LeftLog { changes: Some(changes), refused: None, loss, seal },
+            Err(why) => LeftLog { loss, seal, ..LeftLog::refused(why) },
         }
     }
 
@@ -55,17 +57,11 @@ impl LeftLog {
         LeftLog { refused: Some(why), ..LeftLog::default() }
     }
 
-    /// From now on this log counts for an opening after the one that begins, too: until it is made anew.
-    pub fn note_reader(&self, memory: Option<&Rc<dyn LastingMemory>>, epoch: u64) {
-        if let Some((memory, _)) = self.needed(memory) {
-            memory.publish(READER, epoch);
-        }
-    }
-
-    /// The memory and its loss, if what is there counts until this opening has made it durable.
-    pub fn needed(&self, memory: Option<&Rc<dyn LastingMemory>>) -> Option<(Rc<dyn LastingMemory>, Loss)> {
+    /// The log, if what is there counts until this opening has made it durable.
+    pub fn needed(&self, memory: Option<&Rc<dyn LastingMemory>>) -> Option<NeededLog> {
         let is_needed = self.changes.is_some() || self.loss != Loss::None;
-        memory.filter(|_| is_needed).map(|memory| (memory.clone(), self.loss))
+        let (memory, seal) = (memory.filter(|_| is_needed)?.clone(), self.seal?);
+        Some(NeededLog { memory, seal, loss: self.loss })
     }
 
     /// Tells what became of the log.
@@ -111,14 +107,9 @@ fn last_opening(superblock: &Superblock) -> u64 {
 }
 
 fn entries(memory: &dyn LastingMemory, head: &Head) -> std::result::Result<Changes, String> {
-    let seal = Seal::new(head.volume, head.epoch);
-    let read = |number: u64| {
-        let mut bytes = [0; ENTRY.as_usize()];
-        memory.load(place(number, head.capacity), &mut bytes);
-        seal.decode(number, &bytes).map_err(|invalid| format!("entry {number} is damaged: {invalid}"))
-    };
-    let records: std::result::Result<Vec<_>, String> = (head.first..head.end).map(read).collect();
-    Ok(Changes { records: records?, newest: head.newest })
+    let records = records(head, |at, into| memory.load(at, into));
+    let records = records.map_err(|(number, invalid)| format!("entry {number} is damaged: {invalid}"))?;
+    Ok(Changes { records, newest: head.newest })
 }
 
 impl<R: Runtime, D: Device> Core<R, D> {

@@ -181,9 +181,10 @@ impl<R: Runtime, D: Device> Volume<R, D> {
         if let Some(sums) = sums.as_ref().filter(|_| recovery.changed_elsewhere) {
             watched(rt, &members, adopted::write_unknown(rt, &members, superblock.volume, sums)).await?;
         }
-        number(&members, &mut superblock, &highest);
-        left_log.note_reader(memory, superblock.epoch);
-        state.keep_left_log(left_log.needed(memory));
+        let needed = left_log.needed(memory);
+        number(&members, &mut superblock, &highest, clean || needed.is_some());
+        needed.iter().for_each(|log| log.note_reader(superblock.epoch));
+        state.keep_left_log(needed);
         let entered = watched(rt, &members, enter(rt, &members, &mut superblock, highest)).await;
         state.doubt_log(members.iter().any(Member::has_lost_writes));
         entered?;

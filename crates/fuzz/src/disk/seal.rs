@@ -1,6 +1,10 @@
 //! Makes the checksum of a damaged structure fit: otherwise nothing but the checksum would be tested.
 
 use super::VOLUME;
+use braid_base::Bytes;
+use braid_format::pending_log::{
+    END, ENTRY, FIRST, HEAD_USED, LOSS, MAGIC, MOST_POSITION, NEWEST, READER, Seal, decode_head, place,
+};
 use braid_format::superblock::RegionKind;
 
 /// A superblock: magic and checksum.
@@ -58,6 +62,30 @@ pub fn sums(half: &mut [u8]) {
     let end = 32 + usize::from(samples) * 16 + usize::from(marks) * 32;
     let crc = of_volume(&half[12..end]);
     half[8..12].copy_from_slice(&crc.to_le_bytes());
+}
+
+/// A pending log, at least as long as its head: magic, volume, and checksums of the head, the positions and the
+/// entries that these number.
+pub fn pending_log(log: &mut [u8]) {
+    log[..8].copy_from_slice(&MAGIC.to_le_bytes());
+    log[12..32].copy_from_slice(&[&[0; 4], &VOLUME.0[..]].concat());
+    let crc = of_volume(&log[12..64]);
+    log[8..12].copy_from_slice(&crc.to_le_bytes());
+    let epoch: [u8; 8] = std::array::from_fn(|i| log[48 + i]);
+    let seal = Seal::new(VOLUME, u64::from_le_bytes(epoch));
+    for at in [READER, FIRST, END, NEWEST, LOSS] {
+        let word = &mut log[at.as_usize()..at.as_usize() + 8];
+        let value = u64::from_le_bytes(std::array::from_fn(|i| word[i])) & (MOST_POSITION - 1);
+        word.copy_from_slice(&seal.position(at, value).to_le_bytes());
+    }
+    let Some(Ok(bytes)) = log.get(..HEAD_USED).map(TryInto::try_into) else { return };
+    let Ok(head) = decode_head(bytes, Bytes::of_len(log.len())) else { return };
+    let seeded = of_volume(&epoch);
+    for number in head.first..head.end {
+        let entry = &mut log[place(number, head.capacity).as_usize()..][..ENTRY.as_usize()];
+        let crc = crc32c::crc32c_append(crc32c::crc32c_append(seeded, &number.to_le_bytes()), &entry[4..]);
+        entry[..4].copy_from_slice(&crc.to_le_bytes());
+    }
 }
 
 /// A checkpointed page of a region.

@@ -1,0 +1,67 @@
+//! The pending log, which a daemon that died has left in memory.
+
+use super::{VOLUME, padded, seal};
+use braid_base::{BlockId, Bytes, ExtentId};
+use braid_format::SlotNumber;
+use braid_format::journal::{Extra, Record};
+use braid_format::map_page::Entry;
+use braid_format::pending_log::{
+    HEAD, HEAD_USED, Head, Loss, MOST_ENTRIES, Seal, decode_head, encode_head, len, place, records,
+};
+
+/// A log that is accepted has a bounded number of entries, and comes back as it was.
+pub fn log(bytes: &[u8]) {
+    let mut log = padded(bytes, HEAD.max(Bytes::of_len(bytes.len())));
+    let _ = read(&log);
+    seal::pending_log(&mut log);
+    let Some((head, changes)) = read(&log) else { return };
+    assert!(head.end - head.first <= head.capacity && head.capacity <= MOST_ENTRIES);
+    assert!(len(head.capacity) <= Bytes::of_len(log.len()));
+    assert_eq!(encode_head(&head), log[..HEAD_USED]);
+    let Some(changes) = changes else { return };
+    let entries = Seal::new(VOLUME, head.epoch);
+    for (number, record) in (head.first..head.end).zip(changes) {
+        assert_eq!(entries.decode(number, &entries.encode(number, &record)), Ok(record));
+    }
+}
+
+/// As an opening reads a log: the head, and what the entries say if all of them are sound.
+fn read(log: &[u8]) -> Option<(Head, Option<Vec<Record>>)> {
+    let head = decode_head(log.first_chunk()?, Bytes::of_len(log.len())).ok()?;
+    let load = |at: Bytes, into: &mut [u8]| into.copy_from_slice(&log[at.as_usize()..][..into.len()]);
+    Some((head, records(&head, load).ok()))
+}
+
+pub fn logs() -> Vec<Vec<u8>> {
+    let log = |capacity: u64, first: u64, end: u64, loss: Loss| {
+        let mut bytes = vec![0; len(capacity).as_usize()];
+        let (volume, life, reader) = (VOLUME, [3; 16], (first > 0).then_some(6));
+        let head = Head { volume, life, epoch: 5, capacity, reader, first, end, newest: 9, loss };
+        bytes[..HEAD_USED].copy_from_slice(&encode_head(&head));
+        for number in first..end {
+            let entry = Seal::new(VOLUME, 5).encode(number, &record(number as u32));
+            bytes[place(number, capacity).as_usize()..][..entry.len()].copy_from_slice(&entry);
+        }
+        bytes
+    };
+    vec![
+        log(1, 0, 0, Loss::None),
+        log(6, 0, 6, Loss::Owed),
+        log(10, 7, 12, Loss::None),
+        log(50, 1_000, 1_040, Loss::Possible),
+    ]
+}
+
+/// A record of each kind that a log has, in turn.
+fn record(i: u32) -> Record {
+    let (home, second) = (SlotNumber(i * 3), SlotNumber(i * 5));
+    match i % 4 {
+        0 => Record::Extent(ExtentId(i), Entry { home, valid: i as u16, second }),
+        1 => Record::Extent(ExtentId(i), Entry::default()),
+        2 => Record::Extra(
+            BlockId(u64::from(i)),
+            Some(Extra { slot: home, place: i as u16 % 64, dirty: true }),
+        ),
+        _ => Record::Extra(BlockId(u64::from(i)), None),
+    }
+}
