@@ -197,8 +197,16 @@ impl Disk {
         Err(error)
     }
 
+    /// A death of the software before it hears of the loss hides that for good: none is tried.
     fn tell_of_loss(&self) {
+        self.power.hold_watch();
         if let Some(tell) = self.faults.told_of_loss() {
+            tell();
+        }
+    }
+
+    fn tell_of_failed_flush(&self) {
+        if let Some(tell) = self.faults.told_of_failed_flush() {
             tell();
         }
     }
@@ -287,6 +295,7 @@ impl Device for Disk {
         self.start().await;
         if let Err(error) = self.faults.draw(Operation::Flush) {
             let result = self.fail(error).await;
+            self.tell_of_failed_flush();
             // Only now: the error is the first that anyone could know of the loss.
             if self.faults.loses_on_failed_flush() {
                 let mut rng = self.rng.borrow_mut().fork();

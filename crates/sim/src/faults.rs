@@ -69,6 +69,8 @@ pub struct FaultPlan {
     pub metadata: Rc<[Range<Bytes>]>,
     /// Called when the device loses what it had accepted.
     pub on_loss: Option<Rc<dyn Fn()>>,
+    /// Called when the device fails to flush.
+    pub on_failed_flush: Option<Rc<dyn Fn()>>,
 }
 
 /// Where a write really goes.
@@ -231,6 +233,11 @@ impl Faults {
     /// Whether a failed flush loses what it should have made durable.
     pub(crate) fn loses_on_failed_flush(&self) -> bool {
         self.inner.state.borrow().plan.flushes_lose
+    }
+
+    /// What is to be told when the device fails to flush.
+    pub(crate) fn told_of_failed_flush(&self) -> Option<Rc<dyn Fn()>> {
+        self.inner.state.borrow().plan.on_failed_flush.clone()
     }
 
     /// What is to be told when the device loses what it had accepted.

@@ -50,8 +50,10 @@ pub struct Oracle {
     is_crashed: bool,
     /// When a device lost what it had accepted, if no flush that began later has succeeded.
     doubted: Option<Moment>,
-    /// Whether a device lost what it had accepted, and no flush that began later has succeeded: then nothing but what is durable outlives the software.
-    has_lost: bool,
+    /// When a device last lost what it had accepted, or failed to flush, and when an engine got to know of a
+    /// loss; if no flush that began later has succeeded. Until then nothing but what is durable outlives the
+    /// software.
+    lost: Option<Moment>,
     /// When the engine last got to know of such a loss: reads that began before prove nothing.
     known: Moment,
     history: History,
@@ -117,7 +119,7 @@ impl Oracle {
             next_write: 0,
             is_crashed: false,
             doubted: None,
-            has_lost: false,
+            lost: None,
             known: 0,
             history: History::default(),
             flush_states: None,
@@ -174,7 +176,7 @@ impl Oracle {
             .filter(|write| write.is_before(begun))
             .for_each(|write| write.is_durable = true);
         self.doubted = self.doubted.filter(|doubted| begun < *doubted);
-        self.has_lost &= begun < self.known || self.doubted.is_some();
+        self.lost = self.lost.filter(|lost| begun < *lost);
         self.keep_flush_state();
         self.settle_if_many();
     }
@@ -183,8 +185,10 @@ impl Oracle {
     /// durable may have happened or not, and what is read from now on is one of that.
     pub fn fail_flush(&mut self, id: FlushId) {
         take_open(&mut self.flushes, id);
+        let now = self.tick();
+        self.lost = self.lost.max(Some(now));
         if self.doubted.take().is_some() {
-            self.known = self.tick();
+            self.known = now;
             let volatile = self.writes.iter_mut().filter(|write| !write.is_durable);
             volatile.for_each(|write| write.outcome = Outcome::Failed);
         }

@@ -22,6 +22,8 @@ struct Inner {
     points: Cell<u64>,
     cut_at: Cell<Option<u64>>,
     is_off: Cell<bool>,
+    /// Whether stores pass unseen.
+    is_held: Cell<bool>,
     /// The next point at which the watcher is called; 0 for none.
     watched: Cell<u64>,
     watcher: RefCell<Option<Watcher>>,
@@ -72,6 +74,7 @@ impl Power {
     /// Passes one cut point. Never returns after the cut: the operation never starts or never completes.
     pub(crate) async fn pass_point(&self) {
         let inner = &self.inner;
+        inner.is_held.set(false);
         let point = inner.points.get() + 1;
         if inner.watched.get() == point && !inner.is_off.get() {
             self.call_watcher(point);
@@ -94,13 +97,21 @@ impl Power {
         }
         let point = inner.points.get() + 1;
         if inner.watched.get() == point {
-            self.call_watcher(point);
+            match inner.is_held.get() {
+                true => inner.watched.set(point + 1),
+                false => self.call_watcher(point),
+            }
         }
         if inner.cut_at.get() == Some(point) {
             inner.cut_at.set(Some(point + 1));
         }
         inner.points.set(point);
         true
+    }
+
+    /// No watcher is called before the next operation of a device: until then stores pass unseen.
+    pub(crate) fn hold_watch(&self) {
+        self.inner.is_held.set(true);
     }
 
     #[cold]

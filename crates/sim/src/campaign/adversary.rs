@@ -98,6 +98,9 @@ impl<S: Subject> Adversary<S> {
         let (plan, longest) = self.plan(kind, self.metadata(export));
         let faults = self.victim.faults();
         self.tally.begin(kind, &faults);
+        if matches!(kind, Disturbance::Hangs | Disturbance::Stalls) {
+            self.oracle.borrow_mut().suspect_for_good();
+        }
         faults.set(plan);
         if kind == Disturbance::Deaths && self.rng.chance(0.5) {
             self.victim.lose_cache();
@@ -112,8 +115,12 @@ impl<S: Subject> Adversary<S> {
         let rng = &mut self.rng;
         let rate = [0.1, 0.4, 1.0][rng.below(3) as usize];
         let oracle = self.oracle.clone();
+        let suspicious = oracle.clone();
+        let suspect: Rc<dyn Fn()> = Rc::new(move || suspicious.borrow_mut().suspect());
         let doubt: Rc<dyn Fn()> = Rc::new(move || oracle.borrow_mut().doubt());
-        let mut plan = FaultPlan { metadata: metadata.into(), on_loss: Some(doubt), ..FaultPlan::default() };
+        let (on_loss, on_failed_flush) = (Some(doubt), Some(suspect));
+        let mut plan =
+            FaultPlan { metadata: metadata.into(), on_loss, on_failed_flush, ..FaultPlan::default() };
         let mut longest = LONGEST_EPISODE;
         match kind {
             Disturbance::ReadErrors => plan.reads = rate,

@@ -1,7 +1,7 @@
 //! After a crash: what is found is compared piece by piece, and each piece is the truth from then on.
 
 use super::history::Kind;
-use super::{Mismatch, Oracle, Outcome, Write};
+use super::{Mismatch, Moment, Oracle, Outcome, Write};
 use braid_base::Bytes;
 use std::ops::Range;
 use std::rc::Rc;
@@ -15,7 +15,7 @@ impl Oracle {
     pub fn crash(&mut self) {
         self.flushes.clear();
         self.reads.clear();
-        (self.doubted, self.has_lost) = (None, false);
+        (self.doubted, self.lost) = (None, None);
         self.is_crashed = true;
         self.history.add(self.now, None, Kind::Crash);
     }
@@ -28,15 +28,16 @@ impl Oracle {
         }
         self.flushes.clear();
         self.reads.clear();
-        (self.doubted, self.has_lost) = (None, false);
+        (self.doubted, self.lost) = (None, None);
         self.history.add(self.now, None, Kind::Kill);
         self.unprove();
     }
 
-    /// The software died, and left in memory what no device has yet: all that was acknowledged is read again. What was in flight may have happened.
-    /// Nothing is durable that was not.
+    /// The software died, and left in memory what no device has yet: all that was acknowledged is read again. What
+    /// was in flight may have happened. Nothing is durable that was not. After a flush that failed that is a kill:
+    /// what the device has kept, nobody knows, so no memory of the software may call it good.
     pub fn die(&mut self) {
-        if self.is_crashed || self.has_lost {
+        if self.is_crashed || self.lost.is_some() {
             return self.kill();
         }
         self.flushes.clear();
@@ -51,8 +52,23 @@ impl Oracle {
 
     /// A device lost what it had accepted and not yet made durable.
     pub fn doubt(&mut self) {
-        (self.doubted, self.has_lost) = (Some(self.tick()), true);
-        self.history.add(self.now, None, Kind::Doubt);
+        let now = self.tick();
+        (self.doubted, self.lost) = (Some(now), self.lost.max(Some(now)));
+        self.history.add(now, None, Kind::Doubt);
+    }
+
+    /// From now on a device may be too late with a flush at any time, which is a flush that failed: until the
+    /// end of this life nothing but what is durable outlives the software.
+    pub fn suspect_for_good(&mut self) {
+        self.lost = Some(Moment::MAX);
+        self.history.add(self.now, None, Kind::Suspicion);
+    }
+
+    /// A device failed to flush, and keeps what it had accepted. The software cannot know that.
+    pub fn suspect(&mut self) {
+        let now = self.tick();
+        self.lost = self.lost.max(Some(now));
+        self.history.add(now, None, Kind::Suspicion);
     }
 
     /// After a crash, `found` was read at `offset`. That is the truth there from now on, also after another crash. After a

@@ -37,6 +37,8 @@ pub(super) enum Kind {
     Death,
     /// A device lost what it had accepted.
     Doubt,
+    /// A device failed to flush, or may do so, and has lost nothing.
+    Suspicion,
     Verified,
 }
 
@@ -78,6 +80,7 @@ impl fmt::Display for Event {
             Kind::Kill => f.write_str("kill")?,
             Kind::Death => f.write_str("death of the software")?,
             Kind::Doubt => f.write_str("a device loses what is not flushed")?,
+            Kind::Suspicion => f.write_str("a device fails to flush, or may be late with that")?,
             Kind::Verified => f.write_str("verified")?,
         }
         match &self.range {

@@ -226,6 +226,30 @@ fn after_a_loss_that_a_flush_told_of_a_read_finds_what_was_durable_or_later() {
 }
 
 #[test]
+fn what_was_acknowledged_outlives_the_software_unless_a_flush_has_failed_since_the_last_good_one() {
+    let mut oracle = Oracle::new(SIZE);
+    written(&mut oracle, 1, Fua);
+    written(&mut oracle, 2, Volatile);
+    let mut died = oracle.clone();
+    died.die();
+    assert_eq!(legal_to_read(&mut died), [2]);
+    oracle.suspect();
+    let mut died = oracle.clone();
+    died.die();
+    assert_eq!(legal_to_read(&mut died), [1, 2], "the device may have lost what the memory speaks of");
+    flushed(&mut oracle);
+    written(&mut oracle, 3, Volatile);
+    let mut died = oracle.clone();
+    died.die();
+    assert_eq!(legal_to_read(&mut died), [3], "another device has all of it");
+    oracle.suspect_for_good();
+    flushed(&mut oracle);
+    written(&mut oracle, 4, Volatile);
+    oracle.die();
+    assert_eq!(legal_to_read(&mut oracle), [3, 4]);
+}
+
+#[test]
 fn a_clone_goes_its_own_way() {
     let mut oracle = Oracle::new(SIZE);
     written(&mut oracle, 1, Volatile);

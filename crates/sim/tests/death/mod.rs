@@ -126,7 +126,7 @@ fn a_death_after_a_device_was_given_up_brings_no_bytes_that_it_lost() {
     // A disk that loses power while the machine goes on has lost what the log speaks of: nobody can know if
     // the software dies before it notices.
     // And of a failed flush that lost nothing no oracle is told, while the engine must take it for a loss.
-    let unknown = [Disturbance::Deaths, Disturbance::FlushErrors];
+    let unknown = [Disturbance::Deaths];
     campaign.setup.disturbances.retain(|kind| !unknown.contains(kind));
     campaign.setup.disks.push(DiskOptions::ssd(MIB * 5).with_blank(Blank::Garbage(1)));
     campaign.setup.workload.mix.flush = 8;
