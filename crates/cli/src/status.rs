@@ -188,6 +188,9 @@ fn head(status: &StatusReport) -> String {
     if let Some(lack) = &status.policy_lacks {
         text += &format!("  NOTE: {lack}, or add such a device: the volume uses what there is\n");
     }
+    if let Some(why) = &status.pending_log_failure {
+        text += &format!("  NOTE: a crash of the daemon loses what is not flushed: {why}\n");
+    }
     if status.behind_bytes > 0 {
         text += &format!(
             "  DEGRADED: a copy of up to {} is behind{}\n",

@@ -13,6 +13,7 @@ use tempfile::TempDir;
 /// A machine of its own, as far as Braid sees: state directory and devices.
 pub struct Machine {
     directory: TempDir,
+    runtime: TempDir,
 }
 
 /// How a command ended.
@@ -25,13 +26,22 @@ pub struct Ended {
 
 impl Machine {
     pub fn new() -> Machine {
-        Machine { directory: TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).unwrap() }
+        Machine::with(TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).unwrap())
     }
 
     /// One whose directory other users may pass through.
     pub fn open_to_all() -> Machine {
         let mode = std::fs::Permissions::from_mode(0o711);
-        Machine { directory: tempfile::Builder::new().permissions(mode).tempdir().unwrap() }
+        Machine::with(tempfile::Builder::new().permissions(mode).tempdir().unwrap())
+    }
+
+    fn with(directory: TempDir) -> Machine {
+        Machine { directory, runtime: TempDir::new_in("/dev/shm").unwrap() }
+    }
+
+    /// The directory of what outlives a daemon, in memory.
+    pub fn runtime(&self) -> &Path {
+        self.runtime.path()
     }
 
     /// A path in the machine's directory.
@@ -54,7 +64,7 @@ impl Machine {
     pub fn command(&self, words: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_braid"));
         command.args(words).current_dir(self.directory.path()).env("BRAID_STATE_DIR", self.state());
-        command.env("BRAID_RUNTIME_DIR", self.path("run"));
+        command.env("BRAID_RUNTIME_DIR", self.runtime());
         command.env_remove("BRAID_LOG").stdin(Stdio::null());
         command
     }

@@ -97,7 +97,7 @@ pub struct StatusReport {
     /// The file in memory with the changes that are in no journal yet: what a crash of the daemon leaves. Null if there is none.
     #[serde(default)]
     pub pending_log: Option<PathBuf>,
-    /// Why there is none.
+    /// Why there is none, unless the volume ends with the daemon.
     #[serde(default)]
     pub pending_log_failure: Option<String>,
     /// What a flush survives.

@@ -1,11 +1,14 @@
 //! Memory that outlives a daemon: a file for each volume, in a file system in memory. If the daemon dies,
 //! what it acknowledged and had not flushed is recovered from there.
 //!
+//! A directory on a disk is refused. The kernel writes such a file back, and a store in it may wait for that:
+//! for a disk, for a network, or for the volume itself.
+//!
 //! ```text
 //! $BRAID_RUNTIME_DIR/UUID.pending     if that is set
 //! /run/braid/UUID.pending             for root
 //! $XDG_RUNTIME_DIR/braid/…            for other users
-//! /dev/shm/braid-USERID/…             if none of these is in memory
+//! /dev/shm/braid-USERID/…             if that cannot be had
 //! ```
 
 use crate::volume::state_dir::VolumeRecord;
@@ -27,37 +30,42 @@ pub(crate) enum Lasting {
     File(Rc<LastingFile>),
     /// Nothing, and why.
     Nothing(String),
+    /// Nothing, for the volume ends with the daemon.
+    Temporary,
 }
 
-/// The variable that names the directory, in memory or not.
+/// The variable that names the directory.
 const VARIABLE: &str = "BRAID_RUNTIME_DIR";
 
 impl Lasting {
-    /// That of a volume. None of its devices outlives a temporary one.
+    /// That of a volume.
     pub fn of(record: &VolumeRecord) -> Lasting {
         if record.temporary {
-            return Lasting::Nothing("the volume ends with its daemon".to_owned());
+            return Lasting::Temporary;
         }
         if !record.uuid.chars().all(|c| c.is_ascii_hexdigit() || c == '-') {
             return Lasting::Nothing(format!("'{}' in the volume's record is no UUID", record.uuid));
         }
         let mut refusals = Vec::new();
-        for (dir, may_be_on_disk) in directories() {
+        for dir in directories() {
             let path = dir.join(format!("{}.pending", record.uuid));
-            let file = prepare(&dir, may_be_on_disk).and_then(|()| LastingFile::open(&path, LARGEST_LOG));
+            let file = prepare(&dir).and_then(|()| LastingFile::open(&path, LARGEST_LOG));
             match file {
                 Ok(file) => return Lasting::File(Rc::new(file)),
                 Err(error) => refusals.push(format!("{}: {error}", dir.display())),
             }
         }
-        Lasting::Nothing(format!("no directory in memory for it ({}); set {VARIABLE}", refusals.join("; ")))
+        Lasting::Nothing(format!(
+            "no directory in memory (tmpfs) for the pending log ({}): set {VARIABLE}",
+            refusals.join("; ")
+        ))
     }
 
     /// For the engine.
     pub fn memory(&self) -> Option<Rc<dyn LastingMemory>> {
         match self {
             Lasting::File(file) => Some(file.clone()),
-            Lasting::Nothing(_) => None,
+            Lasting::Nothing(_) | Lasting::Temporary => None,
         }
     }
 
@@ -65,7 +73,7 @@ impl Lasting {
     pub fn path(&self) -> Option<PathBuf> {
         match self {
             Lasting::File(file) => Some(file.path().to_owned()),
-            Lasting::Nothing(_) => None,
+            Lasting::Nothing(_) | Lasting::Temporary => None,
         }
     }
 
@@ -74,15 +82,13 @@ impl Lasting {
         match self {
             Lasting::Nothing(why) => Some(why.clone()),
             Lasting::File(file) if !is_used => Some(format!("no room for {}", file.path().display())),
-            Lasting::File(_) => None,
+            Lasting::File(_) | Lasting::Temporary => None,
         }
     }
 
     /// Says if nothing outlives the daemon of a volume that does.
     pub fn warn(&self, record: &VolumeRecord) {
-        if let Lasting::Nothing(why) = self
-            && !record.temporary
-        {
+        if let Lasting::Nothing(why) = self {
             let name = &record.name;
             tracing::warn!("a crash of this daemon loses what is not flushed of volume '{name}': {why}");
         }
@@ -98,10 +104,10 @@ impl Lasting {
     }
 }
 
-/// Where to look, and whether the directory may lie on a disk.
-fn directories() -> Vec<(PathBuf, bool)> {
+/// Where to look.
+fn directories() -> Vec<PathBuf> {
     if let Some(dir) = std::env::var_os(VARIABLE).filter(|dir| !dir.is_empty()) {
-        return vec![(dir.into(), true)];
+        return vec![dir.into()];
     }
     let user = rustix::process::geteuid();
     let usual = match user.is_root() {
@@ -109,19 +115,11 @@ fn directories() -> Vec<(PathBuf, bool)> {
         false => std::env::var_os("XDG_RUNTIME_DIR").filter(|dir| !dir.is_empty()).map(PathBuf::from),
     };
     let usual = usual.map(|dir| dir.join("braid"));
-    usual
-        .into_iter()
-        .chain([format!("/dev/shm/braid-{}", user.as_raw()).into()])
-        .map(|dir| (dir, false))
-        .collect()
+    usual.into_iter().chain([format!("/dev/shm/braid-{}", user.as_raw()).into()]).collect()
 }
 
 /// Makes the directory if it is not there, for this user alone.
-fn prepare(dir: &Path, may_be_on_disk: bool) -> io::Result<()> {
-    let parent = dir.parent().unwrap_or(dir);
-    if !may_be_on_disk && !is_in_memory(parent)? {
-        return Err(io::Error::other("not in memory"));
-    }
+fn prepare(dir: &Path) -> io::Result<()> {
     match DirBuilder::new().mode(0o700).create(dir) {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
         _ => {}
@@ -131,7 +129,10 @@ fn prepare(dir: &Path, may_be_on_disk: bool) -> io::Result<()> {
     if !known.is_dir() || !is_own {
         return Err(io::Error::other("it is no directory that this user alone may change"));
     }
-    Ok(())
+    match is_in_memory(dir)? {
+        true => Ok(()),
+        false => Err(io::Error::other("it lies on a disk")),
+    }
 }
 
 fn is_in_memory(dir: &Path) -> io::Result<bool> {
