@@ -71,7 +71,9 @@ impl Host {
         let (files, away, copies) = Default::default();
         Host {
             directory,
-            script: vec!["export BRAID_STATE_DIR=$PWD/state; mkdir -p away".into()],
+            script: vec![
+                "export BRAID_STATE_DIR=$PWD/state BRAID_RUNTIME_DIR=$PWD/run; mkdir -p away".into(),
+            ],
             files,
             away,
             copies,
@@ -132,7 +134,8 @@ impl Host {
     fn command(&self, words: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_braid"));
         command.args(words).arg("--json").current_dir(self.directory.path()).stdin(Stdio::null());
-        command.env("BRAID_STATE_DIR", self.path("state")).env_remove("BRAID_LOG");
+        command.env("BRAID_STATE_DIR", self.path("state")).env("BRAID_RUNTIME_DIR", self.path("run"));
+        command.env_remove("BRAID_LOG");
         command
     }
 

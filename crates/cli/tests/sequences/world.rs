@@ -9,7 +9,7 @@ use rustix::process::Signal;
 use std::time::Duration;
 
 /// Whether what was acknowledged outlives a daemon that is killed.
-pub const DEATH_KEEPS_ACKNOWLEDGED: bool = false;
+pub const DEATH_KEEPS_ACKNOWLEDGED: bool = true;
 
 /// Whether a device that was cut counts as one that lacks all.
 pub const CUTS_ARE_NOTICED: bool = false;

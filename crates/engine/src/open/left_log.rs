@@ -120,8 +120,10 @@ impl<R: Runtime, D: Device> Core<R, D> {
             return Ok(());
         }
         // A batch may have been under way with as many changes as may be pending besides.
-        while let Some(most) = self.state.borrow().first_extents(self.journal.most_pending()) {
-            self.commit_below(most).await?;
+        loop {
+            let first = self.state.borrow().first_extents(self.journal.most_pending());
+            let Some(end) = first else { break };
+            self.commit_below(end).await?;
             // No job makes room in the journal yet.
             self.checkpoint().await?;
         }

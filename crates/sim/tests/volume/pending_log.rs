@@ -5,12 +5,13 @@
 //! killed, and served the volume again: all 16 read as zeros. The bytes were on the device; where they were,
 //! only the memory of the daemon had known.
 
-use crate::rig::{Bench, Rig, bench, filled, holds, make, open_with, options};
-use braid_base::{Bytes, KIB, MIB};
-use braid_engine::{Durability, ErrorKind, Export, Recovery};
-use braid_format::pending_log::{HEAD, READER};
-use braid_runtime::LastingMemory;
+use crate::rig::{Bench, Rig, bench, cached, filled, holds, make, open_with, options};
+use braid_base::{Bytes, KIB, MIB, Nanos};
+use braid_engine::{CreateOptions, Durability, ErrorKind, Export, Recovery};
+use braid_format::pending_log::{HEAD, HEAD_USED, READER, decode_head};
+use braid_runtime::{LastingMemory, Runtime};
 use braid_sim::{Disk, FaultPlan, Faults, Faulty, LastingBytes, StoredMemory, World};
+use std::cell::Cell;
 use std::rc::Rc;
 
 const LEN: Bytes = Bytes(4 << 10);
@@ -187,6 +188,60 @@ fn openings_that_die_one_after_the_other_lose_nothing() {
             assert_eq!(found(&here, &volume).await, 16);
         }
     });
+}
+
+/// A commit was under way with as many changes as a batch holds, and as many as were written meanwhile waited. An
+/// opening that made all of these durable ended in a panic: it held the map while it waited for the journal.
+#[test]
+fn a_log_with_more_changes_than_a_batch_holds_is_replayed() {
+    const SIZE: Bytes = Bytes(128 << 20);
+    const BATCH: u64 = 12_072;
+    let bench = Rc::new(cached::bench(8, SIZE * 2, SIZE * 2));
+    let here = bench.clone();
+    bench.run(async move {
+        let world = &here.world;
+        let mut made = CreateOptions { policy: "hdd-only".to_owned(), ..options(1) };
+        (made.size, made.extent_size, made.block_size) = (Some(SIZE), LEN, LEN);
+        made.span_size = LEN * 64;
+        make(world.clone(), here.devices(), &made).await.close().await.unwrap();
+        let memory = world.give_memory(StoredMemory::default());
+        let (writer, _) = open_in(world, here.devices(), &memory).await;
+        // The journal's device takes long over the first batch, while guests write to the other one.
+        here.disks[0].faults().set(FaultPlan { hangs: true, ..FaultPlan::default() });
+        let (arena, written) = (here.arena.clone(), Rc::new(Cell::new(0)));
+        let count = written.clone();
+        world.spawn(async move {
+            for at in 0..SIZE / MIB {
+                let bytes = filled(&arena, MIB, 7);
+                writer.write(MIB * at, &bytes, Durability::Volatile).await.unwrap();
+                count.set(at + 1);
+            }
+        });
+        while entries(&memory) <= BATCH + 100 {
+            assert!(
+                world.now() < Nanos::from_secs(20),
+                "{} changes: no commit took long enough",
+                entries(&memory)
+            );
+            world.sleep(Nanos(5_000)).await;
+        }
+        let (stored, disks) = (memory.store_away(), forks(&here, &here.disks));
+        let acknowledged = written.get();
+        let memory = world.give_memory(stored);
+        let (volume, recovery) = open_in(world, sound(&here, &disks), &memory).await;
+        assert!(recovery.changes_of_log > BATCH, "{recovery:?}");
+        for at in 0..acknowledged {
+            assert!(holds(&volume, &here.arena, MIB * at, MIB, 7).await.unwrap(), "MiB {at}");
+        }
+        volume.audit().await.expect("no slot is lost");
+    });
+}
+
+/// How many changes a log has.
+fn entries(memory: &LastingBytes) -> u64 {
+    let mut head = [0; HEAD_USED];
+    memory.load(Bytes::ZERO, &mut head);
+    decode_head(&head, memory.len()).map_or(0, |head| head.end - head.first)
 }
 
 /// A volume that was closed leaves no log, and a flush leaves nothing in it that the next opening needs.
