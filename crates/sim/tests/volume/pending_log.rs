@@ -209,9 +209,13 @@ fn a_log_with_more_changes_than_a_batch_holds_is_replayed() {
         // The journal's device takes long over the first batch, while guests write to the other one.
         here.disks[0].faults().set(FaultPlan { hangs: true, ..FaultPlan::default() });
         let (arena, written) = (here.arena.clone(), Rc::new(Cell::new(0)));
-        let count = written.clone();
+        let (count, sleeper) = (written.clone(), world.clone());
         world.spawn(async move {
             for at in 0..SIZE / MIB {
+                if at == 32 {
+                    // A commit of what waits begins after five seconds.
+                    sleeper.sleep(Nanos::from_secs(8)).await;
+                }
                 let bytes = filled(&arena, MIB, 7);
                 writer.write(MIB * at, &bytes, Durability::Volatile).await.unwrap();
                 count.set(at + 1);
@@ -223,7 +227,7 @@ fn a_log_with_more_changes_than_a_batch_holds_is_replayed() {
                 "{} changes: no commit took long enough",
                 entries(&memory)
             );
-            world.sleep(Nanos(5_000)).await;
+            world.sleep(Nanos::from_millis(1)).await;
         }
         let (stored, disks) = (memory.store_away(), forks(&here, &here.disks));
         let acknowledged = written.get();
