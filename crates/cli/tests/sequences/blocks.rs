@@ -1,7 +1,7 @@
 //! What each block of a volume may read as.
 //!
-//! Every write gives its blocks a number of their own, a *stamp*; 0 stands for zeros. A block keeps all that it
-//! was given, so that an older value, a value of another block and a torn one are told apart.
+//! Every write gives its blocks a number of their own, a *stamp*; 0 stands for zeros. A block keeps all of its
+//! stamps, so that an older value, a value of another block and a torn one are told apart.
 
 use std::fmt;
 
@@ -138,6 +138,16 @@ impl Blocks {
         if let Level::Instant(from) = level {
             self.verify_instant(seen, from)?;
         }
+        let wrong = self.wrong(seen, level);
+        if wrong.is_empty() {
+            self.note(seen, level);
+            return Ok(());
+        }
+        Err(format!("{} blocks are wrong: {}", wrong.len(), wrong[..wrong.len().min(6)].join("; ")))
+    }
+
+    /// What is wrong of what was read of all blocks.
+    pub fn wrong(&self, seen: &[Seen], level: Level) -> Vec<String> {
         let mut wrong = Vec::new();
         for (number, &seen) in seen.iter().enumerate() {
             let block = &self.blocks[number];
@@ -154,11 +164,7 @@ impl Blocks {
                 wrong.push(format!("block {number} is {seen}, {block}"));
             }
         }
-        if wrong.is_empty() {
-            self.note(seen, level);
-            return Ok(());
-        }
-        Err(format!("{} blocks are wrong: {}", wrong.len(), wrong[..wrong.len().min(6)].join("; ")))
+        wrong
     }
 
     /// Whether there is an instant, not before `from`, at which all blocks were as they are.

@@ -1,6 +1,7 @@
 //! A machine as Braid sees it: files that are devices, with names that change, and a state directory. Every
 //! command goes into a script that can be typed.
 
+use crate::blocks::{BLOCK, CLUSTER};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fs::{self, File as Bytes};
@@ -132,7 +133,8 @@ impl Host {
     }
 
     fn command(&self, words: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_braid"));
+        let usual = || env!("CARGO_BIN_EXE_braid").into();
+        let mut command = Command::new(std::env::var_os("BRAID_SEQUENCE_BINARY").unwrap_or_else(usual));
         command.args(words).arg("--json").current_dir(self.directory.path()).stdin(Stdio::null());
         command.env("BRAID_STATE_DIR", self.path("state")).env("BRAID_RUNTIME_DIR", self.path("run"));
         command.env_remove("BRAID_LOG");
@@ -168,6 +170,16 @@ impl Host {
     pub fn add_file(&mut self, letter: char, tail: bool) {
         let mark = mark_of(&self.path(&file_name(letter)));
         self.files.insert(letter, File { owner: None, live: false, cut: false, tail, opening: 0, mark });
+    }
+
+    /// Makes a disk that is full of something, but for zeros where the blocks of the model lie.
+    pub fn fill(&mut self, letter: char, clusters: Vec<u64>) {
+        let mut bytes: Vec<u8> = (0..SIZE / 8).flat_map(|word| (word | 0xd15c << 48).to_le_bytes()).collect();
+        for at in clusters {
+            bytes[at as usize..][..CLUSTER * BLOCK].fill(0);
+        }
+        fs::write(self.path(&file_name(letter)), bytes).unwrap();
+        self.script.push(format!("# {} is full of something", file_name(letter)));
     }
 
     /// Looks which files have changed since the last look, and takes note of that.
@@ -268,7 +280,7 @@ impl Ended {
         self.report["error"]["message"].as_str().unwrap_or_default()
     }
 
-    /// A panic, a signal, a kind of error that is not documented, and an exit status of another kind are faults.
+    /// A panic, a signal, an error of a kind that is not documented, and another kind's exit status are faults.
     fn judge(&self, words: &[&str]) -> Outcome {
         let expected = match self.kind().as_deref() {
             None => (0..=3).contains(&self.status) && self.report.is_object() && self.status != 2,

@@ -4,7 +4,7 @@
 //!
 //! `BRAID_SEQUENCES=n` runs so many sequences, from seed `BRAID_SEQUENCE_SEED` on. A failing one is
 //! shortened, and printed with its commands; `BRAID_SEQUENCE='mirror; serve v- 0; …'` runs it again, and
-//! `BRAID_SEQUENCE=seed` the sequence of a seed.
+//! `BRAID_SEQUENCE=seed` the sequence of a seed. `BRAID_SEQUENCE_BINARY=path` is another `braid` to run.
 
 #![allow(clippy::unwrap_used, reason = "all of this is a test")]
 

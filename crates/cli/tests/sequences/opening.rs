@@ -1,9 +1,10 @@
-//! Serving a volume: what must be served is, what is served reads as it must, and files of others stay as they
-//! are.
+//! Serving a volume: a sound volume is served, each block reads as it must, and files of others stay as
+//! they are.
 
 use crate::blocks::{BLOCK, CLUSTER, CLUSTERS, Level, Seen};
 use crate::client::Client;
 use crate::host::{Ended, Outcome};
+use crate::plan::Kind;
 use crate::volume::{Found, Place};
 use crate::world::World;
 use serde_json::Value;
@@ -48,6 +49,13 @@ impl World {
             _ => Level::Older,
         };
         let found = self.describe(index);
+        let wants_disk = volume.kind == Kind::Epochs && !volume.openings.is_multiple_of(3);
+        if wants_disk && self.recover(index)? {
+            return self.serve(index).map(drop);
+        }
+        let mut doubtful = doubtful;
+        doubtful
+            .extend(Some(2).filter(|_| self.volumes[index].doubt && self.volumes[index].kind.is_adopted()));
         let places: Vec<String> = doubtful.iter().map(|place| format!("d{place}")).collect();
         let words: Vec<&str> = places.iter().flat_map(|place| ["--distrust", place]).collect();
         if let Err(refused) = self.try_to_serve(index, &words, level)? {
@@ -78,10 +86,8 @@ impl World {
             Ok(daemon) => daemon,
             Err(refused) => {
                 self.counts.refused += 1;
-                return match &self.host.changed()[..] {
-                    [] => Ok(Err(refused)),
-                    changed => Err(format!("refused, and {changed:?} have changed: {}", refused.message())),
-                };
+                self.judge_untouched("a refused opening")?;
+                return Ok(Err(refused));
             }
         };
         self.counts.served += 1;
@@ -129,6 +135,9 @@ impl World {
             let place: usize = text("device")[1..].parse().map_err(|_| format!("no place: {device}"))?;
             let (uuid, is_used) = (text("uuid").to_owned(), !matches!(text("state"), "missing" | "failed"));
             let letter = self.host.letter(text("path"));
+            if text("path").ends_with("/record") {
+                continue;
+            }
             if is_used {
                 let letter =
                     letter.ok_or_else(|| format!("d{place} is in use at an unknown path: {device}"))?;
@@ -148,17 +157,29 @@ impl World {
             }
             let good = matches!(text("state"), "active" | "slow" | "draining");
             let noted = letter.or_else(|| before.get(&place).and_then(|place| place.noted));
-            let is_ssd = text("class") == "ssd";
-            self.volumes[index].places.insert(place, Place { uuid, is_ssd, good, noted });
+            let (is_ssd, is_adopted) = (text("class") == "ssd", device["adopted"] == true);
+            self.volumes[index].places.insert(place, Place { uuid, is_ssd, is_adopted, good, noted });
         }
         Ok(report)
+    }
+
+    /// Only what another daemon writes may have changed.
+    pub fn judge_untouched(&mut self, by: &str) -> Outcome {
+        for letter in self.host.changed() {
+            let owner = self.host.files[&letter].owner.as_ref();
+            if owner.is_none_or(|(volume, _)| self.volumes[*volume].daemon.is_none()) {
+                return Err(format!("{by} has changed {letter}.img"));
+            }
+        }
+        Ok(())
     }
 
     /// Only the volume's own devices may have changed.
     pub fn judge_changes(&mut self, index: usize) -> Outcome {
         for letter in self.host.changed() {
             let file = &self.host.files[&letter];
-            if !file.live || file.owner.as_ref().is_none_or(|(volume, _)| *volume != index) {
+            let is_served = |volume: usize| volume == index || self.volumes[volume].daemon.is_some();
+            if !file.live || file.owner.as_ref().is_none_or(|(volume, _)| !is_served(*volume)) {
                 return Err(format!(
                     "{letter}.img has changed, and is none of the volume's devices: {file:?}"
                 ));
@@ -213,7 +234,7 @@ impl World {
             let has = |state: &str| devices.iter().any(|device| device["state"] == state);
             let fields = ["behind_bytes", "deferred_bytes", "unapplied_bytes"];
             let is_current = fields.iter().all(|field| zero(&report, field));
-            let keeps_epochs = self.volumes[index].kind == crate::plan::Kind::Epochs && devices.len() > 1;
+            let keeps_epochs = self.volumes[index].kind == Kind::Epochs && devices.len() > 1;
             if has("missing") || has("failed") || report["policy_lacks"].is_string() {
                 return self.verify(index, Level::Exact);
             }

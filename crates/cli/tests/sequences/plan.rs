@@ -1,7 +1,7 @@
 //! What a sequence does: a kind of volume and steps, drawn from a seed, and as a text that is read back.
 //!
-//! All of it is drawn before anything runs. A step that makes no sense when its turn comes does nothing, so any
-//! part of a sequence is a sequence, and a failing one is shortened by leaving out steps.
+//! All steps are drawn before anything runs. A step that makes no sense when its turn comes does nothing. So any
+//! part of a sequence is a sequence, and a failing sequence is shortened by leaving out steps.
 
 use braid_base::Rng;
 use std::fmt;
@@ -28,6 +28,8 @@ pub enum Kind {
     Three,
     Pass,
     Epochs,
+    Adopted,
+    AdoptedBack,
 }
 
 impl Kind {
@@ -51,10 +53,19 @@ impl Kind {
             Kind::Epochs => {
                 ("epochs", with_tail, &["--copies", "2", "--policy", "pass,order=epoch,idle=20ms"])
             }
+            Kind::Adopted => ("adopted", &["--adopt", "--ssd"], &["--policy", "cache"]),
+            Kind::AdoptedBack => {
+                ("adopted-back", &["--adopt", "--ssd"], &["--policy", "cache,mode=write-back"])
+            }
         }
     }
 
-    pub const ALL: [Kind; 11] = [
+    /// Whether a disk is the volume, byte for byte.
+    pub fn is_adopted(self) -> bool {
+        matches!(self, Kind::Adopted | Kind::AdoptedBack)
+    }
+
+    pub const ALL: [Kind; 13] = [
         Kind::Alone,
         Kind::Equi,
         Kind::SsdFirst,
@@ -66,6 +77,8 @@ impl Kind {
         Kind::Three,
         Kind::Pass,
         Kind::Epochs,
+        Kind::Adopted,
+        Kind::AdoptedBack,
     ];
 }
 
@@ -138,7 +151,10 @@ impl Plan {
     /// The sequence of a seed.
     pub fn draw(seed: u64) -> Plan {
         let mut rng = Rng::new(seed ^ 0x5e95_e9ce);
-        let kind = Kind::ALL[rng.below(Kind::ALL.len() as u64) as usize];
+        let kind = match rng.chance(0.1) {
+            true => Kind::Epochs,
+            false => Kind::ALL[rng.below(Kind::ALL.len() as u64) as usize],
+        };
         let mut steps = Vec::new();
         let most = rng.between(5, 15) as usize;
         while steps.len() < most {
@@ -162,10 +178,37 @@ impl Plan {
                 let (whom, other) = if verb.is_of_file() { (file(), file()) } else { (whom, '-') };
                 steps.push(Step { verb, whom, other, number: rng.below(64) as u32 });
             }
+            if rng.chance(0.3) {
+                let story = STORIES[rng.below(STORIES.len() as u64) as usize];
+                let told = story.split(';').map(|step| step.parse::<Step>().unwrap());
+                steps.extend(told.map(|step| Step { number: step.number + 6 * rng.below(8) as u32, ..step }));
+            }
         }
         Plan { kind, steps }
     }
 }
+
+/// Accidents that take several steps in the right order, which drawing alone seldom finds.
+const STORIES: &[&str] = &[
+    // Half of a mirror is away, comes back, and then the other half goes.
+    "away bb 0; force v- 0; write v- 0; flush v- 0; kill v- 0; back v- 0; away aa 0; serve v- 0",
+    "away aa 0; force v- 0; write v- 1; stop v- 0; back v- 0; away bb 0; serve v- 0",
+    "serve v- 0; fail v- 0; write v- 0; flush v- 0; stop v- 0; away bb 0; serve v- 0",
+    "serve v- 0; fail v- 1; write v- 2; kill v- 0; away aa 0; serve v- 0",
+    "serve v- 0; fail v- 1; write v- 2; return v- 1; burst v- 0; away aa 0; serve v- 0",
+    // One device is restored from a backup.
+    "copy aa 0; serve v- 0; write v- 0; stop v- 0; restore aa 0; serve v- 0",
+    "copy bb 0; serve v- 0; write v- 1; kill v- 0; away bb 0; beside bb 0; serve v- 0",
+    // The state directory is.
+    "save-state v- 0; serve v- 0; fail v- 0; write v- 0; stop v- 0; load-state v- 0; serve v- 0",
+    "save-state v- 0; serve v- 0; replace v- 1; settle v- 0; write v- 2; stop v- 0; load-state v- 0; serve v- 0",
+    "lose-state v- 0; away aa 0; force v- 0; write v- 1",
+    // The disk behind a lost SSD.
+    "serve v- 0; write v- 0; settle v- 0; write v- 1; burst v- 0; away aa 0; recover v- 0; serve v- 0; settle v- 0",
+    "serve v- 0; write v- 0; write v- 1; flush v- 0; kill v- 0; blank aa 0; recover v- 0; force v- 0; write v- 3",
+    // Names change between two volumes, one of which lacks a device.
+    "away aa 0; rename ba 0; rename mb 0; serve w- 0; serve v- 0; write v- 0; write w- 1; kill v- 0; serve v- 0",
+];
 
 /// What is done while a volume is served, by weight.
 const SERVED: &[(u64, Verb)] = &[

@@ -1,5 +1,4 @@
-//! What a host remembers, and what it does not: the state directory, imports, recoveries, and looks at volumes
-//! at rest.
+//! The memory of a host and its loss: the state directory, imports, recoveries, and looks at volumes at rest.
 
 use crate::host::{Outcome, file_name};
 use crate::plan::{Kind, Verb};
@@ -50,7 +49,7 @@ impl World {
         }
     }
 
-    /// Imports all files of a volume, under another name if there is a number, and without what is lost if that is asked for.
+    /// Imports all files of a volume: under another name if there is a number, and `without` lost devices.
     pub fn import(&mut self, index: usize, number: Option<u32>, without: bool) -> Outcome {
         let volume = &self.volumes[index];
         let of_it = |file: &crate::host::File| file.owner.as_ref().is_some_and(|owner| owner.0 == index);
@@ -62,7 +61,8 @@ impl World {
         let lacking = volume.places_that(&self.host, |_, found| found == Found::Gone);
         let whole = volume.places_that(&self.host, |_, found| found != Found::Intact).is_empty();
         let strangers = letters.len() > volume.places.len();
-        if letters.is_empty() {
+        // A disk that was adopted has no superblock.
+        if letters.is_empty() || volume.kind.is_adopted() {
             return Ok(());
         }
         let mut words = vec!["import".to_owned()];
@@ -76,10 +76,7 @@ impl World {
         let words: Vec<&str> = words.iter().map(String::as_str).collect();
         self.host.changed();
         let ended = self.host.braid(&words)?;
-        let changed = self.host.changed();
-        if !changed.is_empty() {
-            return Err(format!("an import has changed {changed:?}"));
-        }
+        self.judge_untouched("an import")?;
         let volume = &mut self.volumes[index];
         if let Some(kind) = ended.kind() {
             // A volume that is known needs no import.
@@ -106,10 +103,13 @@ impl World {
     pub fn forget(&mut self, index: usize) -> Outcome {
         let Some(name) = self.volumes[index].name.clone() else { return Ok(()) };
         let ended = self.host.braid(&["forget", &name])?;
-        if ended.status != 0 {
-            return Err(format!("not forgotten: {}", ended.message()));
-        }
         let volume = &mut self.volumes[index];
+        if ended.status != 0 {
+            return match volume.kind.is_adopted() {
+                true => Ok(()),
+                false => Err(format!("not forgotten: {}", ended.message())),
+            };
+        }
         (volume.name, volume.doubt) = (None, true);
         Ok(())
     }
@@ -159,10 +159,7 @@ impl World {
         let must_be_well = volume.expected(&self.host).must_open && !volume.lossy;
         self.host.changed();
         let ended = self.host.braid(&["check", &name])?;
-        let changed = self.host.changed();
-        if !changed.is_empty() {
-            return Err(format!("a check has changed {changed:?}"));
-        }
+        self.judge_untouched("a check")?;
         let is_list_empty = |field: &str| ended.report[field].as_array().is_some_and(Vec::is_empty);
         let is_well = ended.kind().is_none() && is_list_empty("fatal") && is_list_empty("lost");
         match must_be_well && !is_well {

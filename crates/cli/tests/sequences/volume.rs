@@ -4,6 +4,7 @@ use crate::blocks::{Blocks, Level};
 use crate::client::Client;
 use crate::host::{Daemon, Host};
 use crate::plan::Kind;
+use crate::world::GIVEN_UP_IS_REMEMBERED;
 use std::collections::BTreeMap;
 
 /// A place in the volume's table of devices that has a device.
@@ -11,6 +12,8 @@ use std::collections::BTreeMap;
 pub struct Place {
     pub uuid: String,
     pub is_ssd: bool,
+    /// Whether it is the disk that was adopted, which is looked for at its path alone.
+    pub is_adopted: bool,
     /// Whether the device had all that it should when the volume was used last.
     pub good: bool,
     /// The letter of the path in the record.
@@ -108,13 +111,21 @@ impl Volume {
         stride / 4096 * 4096 * cluster as u64
     }
 
+    /// Where the blocks lie in a volume of this size.
+    pub fn blocks_within(&mut self, size: u64) -> Vec<u64> {
+        self.size = size;
+        (0..crate::blocks::CLUSTERS).map(|cluster| self.offset(cluster)).collect()
+    }
+
     /// What became of the device of a place.
     pub fn found(&self, place: usize, host: &Host) -> Found {
-        let Place { uuid, noted, .. } = &self.places[&place];
+        let Place { uuid, noted, is_adopted, .. } = &self.places[&place];
         let of_it = |file: &&crate::host::File| {
             file.owner.as_ref().is_some_and(|(volume, device)| *volume == self.index && device == uuid)
         };
-        let here: Vec<_> = host.files.iter().filter(|(_, file)| of_it(file)).collect();
+        let is_seen = |letter: &char| !is_adopted || *noted == Some(*letter);
+        let here = host.files.iter().filter(|(letter, file)| of_it(file) && is_seen(letter));
+        let here: Vec<_> = here.collect();
         let Some((letter, live)) = here.iter().find(|(_, file)| file.live) else {
             return if here.is_empty() { Found::Gone } else { Found::Old };
         };
@@ -148,13 +159,20 @@ impl Volume {
             Found::Gone => false,
             Found::Doubled | Found::Old | Found::Cut => true,
         });
+        let has_old = !self.places_that(host, |_, found| found == Found::Old).is_empty();
+        // With one copy, a device that was given up may be taken for the newest when it is back.
+        let given_up = self.places_that(host, |place, found| !place.good && found == Found::Intact);
+        let is_used_again = intact.is_empty() || (self.apart && !given_up.is_empty());
+        let is_forgotten = !GIVEN_UP_IS_REMEMBERED && !self.is_mirrored() && is_used_again;
         let is_enough = lacking.is_empty() || (lacking.len() == 1 && self.may_lack(lacking[0]));
-        let is_told = !self.doubt || absent.is_empty();
+        // Of a disk that was adopted the state directory alone tells.
+        let is_told = !self.doubt || (absent.is_empty() && !self.kind.is_adopted());
         let must_open = self.name.is_some() && !self.dead && is_enough && is_told && confusing.is_empty();
         let level = match self.recovered {
             Some(from) => Level::Instant(from),
             // Nothing is there that tells of anything newer.
-            None if intact.is_empty() => Level::Older,
+            None if intact.is_empty() && (self.doubt || has_old) => Level::Older,
+            None if is_forgotten => Level::Older,
             None if self.doubt && !lacking.is_empty() => Level::Older,
             None => Level::Exact,
         };
@@ -163,6 +181,9 @@ impl Volume {
 
     /// Whether the volume has all without the device of this place.
     pub fn may_lack(&self, place: usize) -> bool {
+        if self.kind == Kind::Adopted {
+            return self.places[&place].is_ssd && !self.in_flux && !self.doubt;
+        }
         if !self.is_mirrored() || self.in_flux || self.places.values().filter(|place| place.good).count() < 2
         {
             return false;
@@ -170,7 +191,8 @@ impl Volume {
         match (self.kind, self.places[&place].is_ssd) {
             // The SSDs always have all.
             (Kind::Pass | Kind::Epochs, false) => true,
-            (Kind::Pass, true) => self.settled,
+            // That a copy has caught up may not be in the journal yet when the daemon dies.
+            (Kind::Pass, true) => self.settled && self.clean,
             // The disk is made the volume by name.
             (Kind::Epochs, true) => false,
             _ => self.settled,

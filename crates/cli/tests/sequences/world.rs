@@ -1,6 +1,6 @@
 //! One sequence as it runs: the machine, its volumes, and each step done to them.
 
-use crate::blocks::{CLUSTER, CLUSTERS};
+use crate::blocks::{BLOCK, CLUSTER, CLUSTERS, Level};
 use crate::host::{Host, Outcome, SIZE, file_name};
 use crate::plan::{FILES, Kind, Plan, Step, Verb};
 use crate::state::Saved;
@@ -13,6 +13,12 @@ pub const DEATH_KEEPS_ACKNOWLEDGED: bool = true;
 
 /// Whether a device that was cut counts as one that lacks all.
 pub const CUTS_ARE_NOTICED: bool = false;
+
+/// Whether the last SSD before a disk that keeps epochs may fail without an error for guests.
+pub const NEW_EXTENTS_FIND_ROOM_AT_ONCE: bool = false;
+
+/// Whether a volume of one copy is refused if its devices were given up, and those that went on are away.
+pub const GIVEN_UP_IS_REMEMBERED: bool = false;
 
 /// What happened, over all sequences.
 #[derive(Clone, Copy, Default, Debug)]
@@ -67,9 +73,16 @@ impl World {
         let (_, devices, options) = self.volumes[index].kind.options();
         let mut words = vec!["create".to_owned(), letter_of(index).to_string()];
         for (option, letter) in devices.iter().zip(FILES[index].chars()) {
-            let (option, more) =
-                option.split_once(',').map_or((*option, String::new()), |(o, m)| (o, format!(",{m}")));
-            words.extend([option.into(), format!("{},size={SIZE}{more}", file_name(letter))]);
+            let (option, more) = option.split_once(',').unwrap_or((option, ""));
+            let size = format!("{},size={SIZE},{more}", file_name(letter));
+            let path = match option {
+                "--adopt" => {
+                    self.host.fill(letter, self.volumes[index].blocks_within(SIZE));
+                    file_name(letter)
+                }
+                _ => size.trim_end_matches(',').to_owned(),
+            };
+            words.extend([option.into(), path]);
         }
         words.extend(options.iter().map(|word| (*word).to_owned()));
         let words: Vec<&str> = words.iter().map(String::as_str).collect();
@@ -79,7 +92,7 @@ impl World {
         }
         self.volumes[index].size = made.report["size_bytes"].as_u64().unwrap_or_default();
         for (option, letter) in devices.iter().zip(FILES[index].chars()) {
-            self.host.add_file(letter, option.contains("tail"));
+            self.host.add_file(letter, option.contains("tail") || option.contains("adopt"));
             self.host.files.get_mut(&letter).unwrap().owner = Some((index, String::new()));
         }
         // Which device has which UUID, a first opening tells.
@@ -148,9 +161,19 @@ impl World {
         if verb == Verb::Restore {
             let copies: Vec<char> = self.host.copies.keys().copied().collect();
             let copy = copies.get(number as usize % copies.len().max(1)).copied();
-            if let Some(copy) = copy.filter(|copy| !self.is_busy(*copy)) {
+            if let Some(copy) = copy.filter(|copy| !self.is_busy(*copy) && !self.is_of_adopted_disk(*copy)) {
                 self.host.lay_copy(copy, copy);
                 self.note_copy(copy, copy);
+            }
+            return Ok(());
+        }
+        if verb == Verb::Beside {
+            let free = ('A'..='E').find(|letter| !self.host.files.contains_key(letter));
+            if let Some(free) =
+                free.filter(|_| self.host.copies.contains_key(&file) && !self.is_of_adopted_disk(file))
+            {
+                self.host.lay_copy(file, free);
+                self.note_copy(file, free);
             }
             return Ok(());
         }
@@ -164,16 +187,15 @@ impl World {
             Verb::Wipe if !about.tail && about.owner.is_some() => host.wipe(file),
             Verb::Away if !host.away.contains_key(&file) => host.take_away(file),
             Verb::Copy => host.copy(file),
-            Verb::Beside if host.copies.contains_key(&file) => {
-                let free = ('A'..='E').find(|letter| !host.files.contains_key(letter));
-                if let Some(free) = free {
-                    host.lay_copy(file, free);
-                    self.note_copy(file, free);
-                }
-            }
             _ => {}
         }
         Ok(())
+    }
+
+    /// Whether a copy is one of an adopted disk: a small change of that without a mount may not be noticed.
+    fn is_of_adopted_disk(&self, copy: char) -> bool {
+        let Some((volume, uuid)) = &self.host.copies[&copy].owner else { return false };
+        self.volumes[*volume].places.values().any(|place| place.is_adopted && place.uuid == *uuid)
     }
 
     /// A copy that was laid down is the device itself if this has gone, and was not used since.
@@ -201,13 +223,27 @@ impl World {
         volume.clean = true;
         volume.blocks.flushed();
         volume.blocks.closed(true);
-        Ok(())
+        self.look_at_disk(index)
     }
 
     fn kill(&mut self, index: usize) -> Outcome {
         self.end(index, Signal::KILL)?;
         self.volumes[index].blocks.closed(DEATH_KEEPS_ACKNOWLEDGED);
-        Ok(())
+        self.look_at_disk(index)
+    }
+
+    /// A disk that was adopted has all that was flushed, unless the cache may be ahead of it.
+    fn look_at_disk(&mut self, index: usize) -> Outcome {
+        let volume = &self.volumes[index];
+        let disk = volume.places.values().find(|place| place.is_adopted).and_then(|place| place.noted);
+        let Some(letter) = disk.filter(|_| volume.kind == Kind::Adopted) else { return Ok(()) };
+        let bytes = std::fs::read(self.host.path(&file_name(letter))).map_err(|error| error.to_string())?;
+        let seen = (0..CLUSTERS * CLUSTER).map(|block| {
+            let at = volume.offset(block / CLUSTER) as usize + block % CLUSTER * BLOCK;
+            volume.blocks.recognize(block, &bytes[at..at + BLOCK])
+        });
+        let wrong = volume.blocks.wrong(&seen.collect::<Vec<_>>(), Level::Exact);
+        if wrong.is_empty() { Ok(()) } else { Err(format!("on the disk itself: {}", wrong.join("; "))) }
     }
 
     fn end(&mut self, index: usize, signal: Signal) -> Outcome<Option<Option<i32>>> {
@@ -246,7 +282,7 @@ impl World {
         let count = [1, 2, CLUSTER - first][number as usize % 3];
         let block = cluster * CLUSTER + first;
         let (stamp, bytes) = volume.blocks.draw(block, count);
-        let offset = volume.offset(cluster) + (first * crate::blocks::BLOCK) as u64;
+        let offset = volume.offset(cluster) + (first * BLOCK) as u64;
         self.host.script.push(format!("# write of {stamp} to {} bytes at {offset}", bytes.len()));
         let Some(client) = &mut volume.client else { return Ok(()) };
         volume.settled &= !matches!(volume.kind, Kind::Pass | Kind::Epochs);
@@ -297,10 +333,10 @@ impl World {
             (volume.settled, volume.in_flux) = (false, volume.in_flux || verb != Verb::Fail);
             self.refresh(index, &[free])?;
         }
-        if ended.status == 0 && verb == Verb::Fail {
+        if ended.status == 0 && verb == Verb::Fail && self.volumes[index].is_mirrored() {
             self.wait_for_note(index, |outdated| outdated)?;
-            // Until the last epoch has ended, new extents find no room.
-            let is_ending = self.volumes[index].kind == Kind::Epochs;
+            // For up to 100 ms after the last SSD has failed, epochs are kept, and new extents find no room.
+            let is_ending = self.volumes[index].kind == Kind::Epochs && !NEW_EXTENTS_FIND_ROOM_AT_ONCE;
             std::thread::sleep(Duration::from_millis(if is_ending { 300 } else { 0 }));
         }
         Ok(())
