@@ -28,4 +28,4 @@ pub(crate) use neighbours::Arrival;
 pub(crate) use pending_log::{NeededLog, Opening, PendingLog, clear};
 pub(crate) use ranges::Ranges;
 pub(crate) use space::Space;
-pub(crate) use state::State;
+pub(crate) use state::{State, has_moved_home};
