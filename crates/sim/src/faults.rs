@@ -45,6 +45,9 @@ pub struct FaultPlan {
     pub discards_hang: bool,
     /// A flush that fails loses what it should have made durable, and reads see that; the next one succeeds.
     pub flushes_lose: bool,
+    /// Flushes succeed and make nothing durable: a power cut may lose all that was written since. A device of
+    /// its own ([`crate::Disk::faults`]) tells this lie.
+    pub lies: bool,
     /// Reads that touch this range always fail: a bad spot.
     pub bad_reads: Option<Range<Bytes>>,
     /// A bad spot is good again once all of a read has been written, as a drive reallocates sectors.
@@ -238,6 +241,11 @@ impl Faults {
     /// What is to be told when the device fails to flush.
     pub(crate) fn told_of_failed_flush(&self) -> Option<Rc<dyn Fn()>> {
         self.inner.state.borrow().plan.on_failed_flush.clone()
+    }
+
+    /// Whether flushes make nothing durable.
+    pub(crate) fn lies(&self) -> bool {
+        self.inner.state.borrow().plan.lies
     }
 
     /// What is to be told when the device loses what it had accepted.
