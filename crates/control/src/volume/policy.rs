@@ -8,6 +8,7 @@ use crate::volume::finding::find;
 use crate::volume::lasting::Lasting;
 use crate::volume::lock::VolumeLock;
 use crate::volume::members::{Purpose, handles, lacks_all, open_members, open_options};
+use crate::volume::noted::with_notes;
 use crate::volume::outdated::note_opened;
 use crate::volume::state_dir::{StateDir, VolumeName};
 use crate::{Error, ErrorKind, Result};
@@ -50,7 +51,7 @@ pub fn set_policy(state: &StateDir, name: &VolumeName, text: &str) -> Result<Pol
                 let members = open_members(ring, state, &record, Purpose::Use(&[])).await?;
                 let list = &members.list;
                 let lasting = Lasting::of(&record);
-                let options = open_options(&record, list, &lasting);
+                let options = with_notes(open_options(&record, list, &lasting), state, &record);
                 let (volume, _) = Volume::open(ring.clone(), handles(list), options)
                     .await
                     .map_err(|error| members.explain(error))?;
