@@ -52,6 +52,8 @@ pub(crate) struct Listed {
     written: Cell<(u64, u64)>,
     /// Pages written: which place is next.
     pages: Cell<u64>,
+    /// What the last page says, and the devices that have it.
+    page: RefCell<(Witness, Vec<DeviceId>)>,
 }
 
 impl Listed {
@@ -73,6 +75,16 @@ impl Listed {
             self.changes.set(self.changes.get() + 1);
         }
         any
+    }
+
+    /// Whether these devices have a page that lists all extents of some records.
+    fn is_on_page(&self, records: &[Record], devices: &[(DeviceId, Bytes)]) -> bool {
+        let (page, on) = &*self.page.borrow();
+        let is_listed = |record: &Record| match record {
+            Record::Extent(extent, _) => page.lists(*extent),
+            _ => true,
+        };
+        devices.iter().all(|(device, _)| on.contains(device)) && records.iter().all(is_listed)
     }
 
     /// Both images contain all batches up to `done`.
@@ -118,7 +130,9 @@ impl<R: Runtime, D: Device> Core<R, D> {
             return;
         }
         let is_flushed = |(device, _): &(DeviceId, Bytes)| self.member(*device).has_unflushed();
-        if self.witnesses().iter().any(is_flushed) {
+        let witnesses = self.witnesses();
+        // An extent that changes again and again costs one page between two checkpoints.
+        if witnesses.iter().any(is_flushed) && !self.journal.listed.is_on_page(records, &witnesses) {
             self.write_witness().await;
         }
     }
@@ -151,6 +165,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
             }
         }
         listed.written.set(state);
+        listed.page.replace((witness, written.clone()));
         written
     }
 
