@@ -10,15 +10,14 @@
 //! 32      8     epoch of the opening that wrote it
 //! 40      8     sequence of the newest batch that was durable
 //! 48      8     listed: a page of the map that contains this batch is newer than the list
-//! 56      8     0
+//! 56      8     number of the page among those of this opening
 //! 64      8 n   runs: first extent (4), extents (4)
 //! ```
 //!
 //! A journal that ends before the newest batch that a witness names has lost batches, whatever its own device
 //! says. The list names the extents that were changed since the last checkpoint, and maybe others: if the
 //! journal is lost with its device, the places of these extents are not known. The page is written to the
-//! region of the proof, its two places in turn; the valid page with the highest epoch, sequence and list
-//! counts.
+//! region of the proof, its two places in turn; the valid page with the highest epoch and number counts.
 
 use crate::checksum::checksum;
 use crate::{Invalid, Uuid, count};
@@ -39,6 +38,8 @@ const COVERED: usize = 12;
 pub struct Witness {
     /// The opening that wrote it.
     pub epoch: u64,
+    /// Pages that the opening had written with this one: of two pages with the same batches the later one lists more.
+    pub number: u64,
     /// The newest batch that was durable when it was written.
     pub promised: u64,
     /// Beyond all batches that the list may speak of: a page of the map that contains this one is newer.
@@ -60,7 +61,7 @@ struct Raw {
     epoch: U64,
     promised: U64,
     listed: U64,
-    zeros: [u8; 8],
+    number: U64,
 }
 
 const _: () = assert!(size_of::<Raw>() == 64);
@@ -121,7 +122,7 @@ pub fn encode(volume: Uuid, witness: &Witness) -> [u8; SIZE.as_usize()] {
         epoch: witness.epoch.into(),
         promised: witness.promised.into(),
         listed: witness.listed.into(),
-        zeros: [0; 8],
+        number: witness.number.into(),
     };
     page[..size_of::<Raw>()].copy_from_slice(raw.as_bytes());
     for (bytes, (first, len)) in page[size_of::<Raw>()..].chunks_exact_mut(8).zip(&witness.runs) {
@@ -143,8 +144,13 @@ pub fn decode(bytes: &[u8], volume: Uuid) -> Result<Witness, Invalid> {
     if raw.crc.get() != checksum(volume, &page[COVERED..]) || raw.volume != volume {
         return Err(Invalid::Checksum);
     }
-    for (number, what) in [(raw.epoch, "epoch"), (raw.promised, "newest batch"), (raw.listed, "listed batch")]
-    {
+    let numbers = [
+        (raw.epoch, "epoch"),
+        (raw.promised, "newest batch"),
+        (raw.listed, "listed batch"),
+        (raw.number, "number"),
+    ];
+    for (number, what) in numbers {
         count::verify(number.get(), &format!("the witness's {what}"))?;
     }
     let listed = raw.runs.get() as usize;
@@ -160,7 +166,13 @@ pub fn decode(bytes: &[u8], volume: Uuid) -> Result<Witness, Invalid> {
         }
         end = u64::from(first) + u64::from(len);
     }
-    Ok(Witness { epoch: raw.epoch.get(), promised: raw.promised.get(), listed: raw.listed.get(), runs })
+    Ok(Witness {
+        epoch: raw.epoch.get(),
+        number: raw.number.get(),
+        promised: raw.promised.get(),
+        listed: raw.listed.get(),
+        runs,
+    })
 }
 
 /// The newest valid witness in the bytes of its region.
@@ -175,7 +187,7 @@ mod tests {
     const VOLUME: Uuid = Uuid([7; 16]);
 
     fn witness() -> Witness {
-        Witness { epoch: 3, promised: 77, listed: 78, runs: vec![(4, 1), (9, 100)] }
+        Witness { epoch: 3, number: 5, promised: 77, listed: 78, runs: vec![(4, 1), (9, 100)] }
     }
 
     fn sealed(mut page: [u8; 4096]) -> [u8; 4096] {
@@ -218,6 +230,14 @@ mod tests {
         assert_eq!(decode(&[0; 4096], VOLUME), Err(Invalid::Absent));
         assert_eq!(decode(&page[..4095], VOLUME), Err(Invalid::Absent));
         assert_eq!(decode(&page, Uuid([1; 16])), Err(Invalid::Checksum), "of another volume");
+    }
+
+    /// Both pages named the same batch, and the one that listed less counted.
+    #[test]
+    fn of_two_pages_with_the_same_batches_the_later_one_counts() {
+        let later = Witness { number: 6, runs: vec![(2, 1), (4, 1), (9, 100)], ..witness() };
+        let region = [encode(VOLUME, &later), encode(VOLUME, &witness())].concat();
+        assert_eq!(newest(&region, VOLUME), Some(later));
     }
 
     #[test]

@@ -146,16 +146,17 @@ impl<R: Runtime, D: Device> Core<R, D> {
     async fn write_witness(&self) -> Vec<DeviceId> {
         let listed = &self.journal.listed;
         let state = (self.journal.in_ring(), listed.changes.get());
+        listed.pages.set(listed.pages.get() + 1);
         let witness = Witness {
             epoch: self.devices.superblock().epoch,
+            number: listed.pages.get(),
             promised: state.0,
             listed: self.journal.newest() + BEYOND,
             runs: witness::runs(listed.extents.borrow().keys().copied()),
         };
         let page = Arena::new(witness::SIZE).alloc(witness::SIZE).await;
         page.copy_from_slice(Bytes::ZERO, &witness::encode(self.devices.superblock().volume, &witness));
-        listed.pages.set(listed.pages.get() + 1);
-        let place = witness::SIZE * (listed.pages.get() % proof::PAGES);
+        let place = witness::SIZE * (witness.number % proof::PAGES);
         let mut written = Vec::new();
         for (device, offset) in self.witnesses() {
             match self.device_write(self.member(device), offset + place, &page, Origin::Background).await {

@@ -103,7 +103,9 @@ pub fn witness(bytes: &[u8]) {
 }
 
 pub fn witnesses() -> Vec<Vec<u8>> {
-    let page = |runs| witness::encode(VOLUME, &Witness { epoch: 3, promised: 77, listed: 99, runs }).to_vec();
+    let page = |runs| {
+        witness::encode(VOLUME, &Witness { epoch: 3, number: 5, promised: 77, listed: 99, runs }).to_vec()
+    };
     vec![page(Vec::new()), page(vec![(4, 1), (9, 100)])]
 }
 

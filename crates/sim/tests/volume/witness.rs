@@ -217,6 +217,26 @@ fn an_extent_whose_map_was_lost_with_the_ssd_reads_as_an_error() {
     what_was_flushed_to_the_disk_does_not_read_as_zeros_without_its_map();
 }
 
+/// Of two pages that named the same batch, the one that listed less counted if the new extent had a lower number:
+/// the extent read as zeros.
+#[test]
+fn an_extent_that_was_listed_last_is_not_forgotten() {
+    let bench = bench(33);
+    let (world, arena, disks) = (bench.world.clone(), bench.arena.clone(), bench.disks.clone());
+    bench.run(async move {
+        let volume = make(world.clone(), all(&world, &disks), &with("hdd-only")).await;
+        for extent in [9, 3, 5, 1] {
+            write(&volume, &arena, extent..extent + 1, 1).await;
+            let rest = [disks[1].fork(&world)];
+            let give_up = |o: &mut OpenOptions| o.distrust = vec![DeviceId(0)];
+            let (alone, _) = open_with(world.clone(), all(&world, &rest), give_up).await.unwrap();
+            assert_ne!(reads(&alone, &arena, extent, 1).await, Some(false), "extent {extent}");
+            // The same list, with the newest batch.
+            world.sleep(SECOND * 6).await;
+        }
+    });
+}
+
 /// After a clean shutdown the disk's image is complete: nothing is lost but what lay on the SSD.
 #[test]
 fn after_a_clean_shutdown_the_loss_of_the_ssd_costs_nothing_that_lies_on_the_disk() {
