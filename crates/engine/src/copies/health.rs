@@ -2,6 +2,7 @@
 
 use crate::core::Core;
 use crate::epochs::Epochs;
+use crate::map::has_moved_home;
 use crate::open::{self, Table, Written};
 use crate::planted::{Bug, planted};
 use crate::{Error, ErrorKind, Result};
@@ -104,8 +105,10 @@ impl<R: Runtime, D: Device> Core<R, D> {
             };
             // The second copy of a span that is behind lacks something, and the home does not. Not so if they were exchanged since, or if the journal names a copy that
             // has been replaced since, and had all that a flush had promised (`may_lack`).
-            let is_exchanged = || state.map.get(extent).home == entry.second;
-            let behind = may_lack && state.behind.lacks_completed(extent) && !is_exchanged();
+            let now = state.map.get(extent);
+            let is_exchanged = || now.home == entry.second;
+            // Of an extent that moved off the device, the second copy becomes the home (`State::prefer_what_stayed`).
+            let behind = (may_lack || has_moved_home(&entry, &now)) && state.behind.lacks_completed(extent) && !is_exchanged();
             other.is_some_and(is_current) && !(behind && home == Some(device) && is_current(device))
         }) && state.extras.dirty_on(device) == 0
     }

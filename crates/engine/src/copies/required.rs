@@ -245,6 +245,11 @@ impl<R: Runtime, D: Device> Core<R, D> {
             };
         }
         let span = self.shape.span_of(extent);
+        let is_move_pending = self.state.borrow().is_move_pending(extent);
+        let entry = match is_move_pending && self.active_epochs().is_some() {
+            true => self.complete_move(extent, entry, origin).await?,
+            false => entry,
+        };
         let both_current =
             || [entry.home, entry.second].into_iter().all(|slot| self.locate(slot).0.is_current());
         let keeps_epochs = self.active_epochs().is_some() && both_current();
@@ -256,7 +261,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
                 self.begin_behind(span, changed.clone());
                 Some(changed)
             }
-            Timing::Later(most) if both_current() => {
+            // If the device fails that the home has just left, the second copy counts, and must not lack this.
+            Timing::Later(most) if both_current() && !is_move_pending => {
                 let changed = self.changed_by(extent, range, entry.valid);
                 let mut state = self.state.borrow_mut();
                 state.behind.begin_deferred_write(span, changed.clone(), most).then_some(changed)
@@ -323,6 +329,15 @@ impl<R: Runtime, D: Device> Core<R, D> {
         }
         // A device may have been given up since, which does not know of an extent that is in no map yet.
         self.settle(extent, settled, &results)
+    }
+
+    /// Makes the move of a home durable before the second copy comes to lack a write. Gives the entry as it is
+    /// afterwards: the copies are exchanged if the device failed that the home left.
+    async fn complete_move(&self, extent: ExtentId, entry: Entry, origin: Origin) -> Result<Entry> {
+        self.commit(origin).await?;
+        let now = self.state.borrow().map.get(extent);
+        let is_exchanged = (now.home, now.second) == (entry.second, entry.home);
+        Ok(if is_exchanged { Entry { home: now.home, second: now.second, ..entry } } else { entry })
     }
 
     /// A second copy that was to be written at once, since more may not be behind, and could not be: its device is given up. So the bound holds for all

@@ -25,4 +25,4 @@ pub(crate) use moved::Moved;
 pub(crate) use neighbours::Arrival;
 pub(crate) use ranges::Ranges;
 pub(crate) use space::Space;
-pub(crate) use state::State;
+pub(crate) use state::{State, has_moved_home};

@@ -194,12 +194,18 @@ impl State {
     pub fn prefer_what_stayed(&mut self, device: DeviceId) {
         for (extent, before, _) in self.entries_of_journal().collect::<Vec<_>>() {
             let now = self.map.get(extent);
-            let was_on = |slot| self.space.locate(slot).is_some_and(|place| place.device == device);
-            let has_moved = now.home != before.home && was_on(before.home);
-            if has_moved && now.second == before.second && now.second != SlotNumber::NONE {
+            if self.space.locate(before.home).is_some_and(|place| place.device == device)
+                && has_moved_home(&before, &now)
+            {
                 self.set_extent(extent, Entry { home: now.second, second: now.home, ..now });
             }
         }
+    }
+
+    /// Whether the home of an extent has moved, and a crash, or the loss of the device that the home left, would
+    /// bring that back.
+    pub fn is_move_pending(&self, extent: ExtentId) -> bool {
+        has_moved_home(&self.durable_entry(extent), &self.map.get(extent))
     }
 
     /// Corrects the records of a commit that has begun likewise, now that a device has been given up: of extents whose copies have been
@@ -441,6 +447,12 @@ impl State {
     pub fn memory(&self) -> usize {
         self.map.memory() + self.extras.memory() + self.tables.memory() + self.behind.memory()
     }
+}
+
+/// Whether an extent with two copies has another home than before, beside the same second copy.
+pub(crate) fn has_moved_home(before: &Entry, now: &Entry) -> bool {
+    let had_home = before.home != SlotNumber::NONE && before.home != SlotNumber::LOST;
+    had_home && now.home != before.home && now.second == before.second && now.second != SlotNumber::NONE
 }
 
 impl Homes for State {

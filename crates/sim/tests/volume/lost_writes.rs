@@ -295,6 +295,37 @@ fn a_flush_fails_if_the_copy_that_stayed_was_made_like_the_one_that_moved() {
     });
 }
 
+/// The policy deferred a write to an extent whose home had just moved. When the device failed that the home had
+/// left, the copy that had stayed became the home, without the write: older bytes were read, and flushed.
+#[test]
+fn a_write_to_an_extent_that_has_just_moved_is_not_deferred() {
+    on_three_devices(async |three| {
+        three.plan(migrations()).await;
+        three.told.second.set(Second::Behind { device: OTHER, most: Bytes(u64::MAX) });
+        three.write(3).await;
+        three.flush_without_it().await;
+        assert!(three.holds(Bytes::ZERO, EXTENT * EXTENTS, 3).await);
+        let after = three.after_a_power_cut().await;
+        assert!(holds(&after, &three.arena, Bytes::ZERO, EXTENT * EXTENTS, 3).await.unwrap());
+    });
+}
+
+/// The copy that had stayed missed a write after the move, and became the home all the same.
+#[test]
+fn a_flush_fails_if_the_copy_that_stayed_missed_a_write_since_the_move() {
+    on_three_devices(async |three| {
+        three.plan(migrations()).await;
+        let (_, at, _) = three.volume.explain(Bytes::ZERO).unwrap().second.unwrap();
+        let missed = FaultPlan { bad_writes: Some(at..at + EXTENT), ..FaultPlan::default() };
+        three.faults(OTHER).set(missed);
+        three.write(3).await;
+        three.faults(OTHER).set(FaultPlan::default());
+        three.faults(LOSES).set(FaultPlan { flushes: 1.0, ..FaultPlan::default() });
+        let flushed = three.volume.flush().await;
+        assert!(flushed.is_err() || three.holds(Bytes::ZERO, EXTENT, 3).await);
+    });
+}
+
 /// Likewise by the repair of a bad sector, which writes all that the read asked for.
 #[test]
 fn a_flush_fails_if_the_copy_that_stayed_was_repaired_from_the_one_that_moved() {
