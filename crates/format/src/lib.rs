@@ -28,6 +28,7 @@ pub mod policy_state;
 pub mod proof;
 pub mod sums;
 pub mod superblock;
+pub mod witness;
 
 mod checksum;
 mod count;

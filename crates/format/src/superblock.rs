@@ -25,7 +25,7 @@
 //! 102     1     dirty blocks: 0 not known, 1 none, 2 some are possible
 //! 103     1     0
 //! 104     48    copies of the device table: device (2), 0 (6), offset (8), length (8) each
-//! 152     8     0
+//! 152     8     owner: a random number of the opening that wrote this; 0 from an older version
 //! 160     64    name, UTF-8, zero-padded
 //! 224     1024  policy and its settings, UTF-8, zero-padded
 //! 1248    32    0
@@ -102,6 +102,9 @@ pub struct Superblock {
     pub dirty_blocks: DirtyBlocks,
     /// Where the device table lies: on one or two devices.
     pub tables: Vec<TablePlace>,
+    /// A random number of the opening that wrote this: two openings that were begun at the same time may have
+    /// one epoch. 0 from an older version.
+    pub owner: u64,
     /// All devices, by id.
     pub devices: Vec<DeviceEntry>,
     /// All regions.
@@ -128,6 +131,7 @@ pub struct Header {
     pub policy: String,
     pub dirty_blocks: DirtyBlocks,
     pub tables: Vec<TablePlace>,
+    pub owner: u64,
     /// The device that this superblock lies on.
     pub this_device: DeviceId,
     /// Its entry.
@@ -363,6 +367,7 @@ impl Header {
             policy: self.policy,
             dirty_blocks: self.dirty_blocks,
             tables: self.tables,
+            owner: self.owner,
             devices: table.devices,
             regions: table.regions,
         };

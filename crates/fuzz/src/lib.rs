@@ -46,6 +46,7 @@ pub const TARGETS: &[Target] = &[
     Target { name: "policy_state", run: superblock::policy, valid: superblock::policies, tries: 50_000 },
     Target { name: "journal", run: journal::batch, valid: journal::batches, tries: 50_000 },
     Target { name: "proof", run: journal::proof, valid: journal::proofs, tries: 50_000 },
+    Target { name: "witness", run: journal::witness, valid: journal::witnesses, tries: 50_000 },
     Target { name: "epoch_journal", run: journal::epoch, valid: journal::epochs, tries: 50_000 },
     Target { name: "map_page", run: page::map_page, valid: page::map_pages, tries: 20_000 },
     Target { name: "intent_page", run: page::intent_page, valid: page::intent_pages, tries: 20_000 },

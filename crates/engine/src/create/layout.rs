@@ -61,6 +61,7 @@ pub(super) fn lay_out<D: Device>(
         policy: String::new(),
         dirty_blocks: DirtyBlocks::None,
         tables,
+        owner: 0,
         devices: entries,
         regions: Vec::new(),
     };

@@ -38,7 +38,7 @@ pub(super) struct Raw {
     dirty_blocks: u8,
     zero: u8,
     tables: [RawTable; MOST_TABLES],
-    zeros: [u8; 8],
+    owner: U64,
     name: [u8; LONGEST_NAME + 1],
     policy: [u8; LONGEST_POLICY + 1],
     more_zeros: [u8; 32],
@@ -59,6 +59,7 @@ const _: () = assert!(std::mem::offset_of!(Raw, version) == COVERED);
 const _: () = assert!(std::mem::offset_of!(Raw, volume) == 56);
 const _: () = assert!(std::mem::offset_of!(Raw, phase) == 92);
 const _: () = assert!(std::mem::offset_of!(Raw, tables) == 104);
+const _: () = assert!(std::mem::offset_of!(Raw, owner) == 152);
 const _: () = assert!(std::mem::offset_of!(Raw, name) == 160);
 const _: () = assert!(std::mem::offset_of!(Raw, policy) == 224);
 const _: () = assert!(std::mem::offset_of!(Raw, device) == 1280);
@@ -90,7 +91,7 @@ impl Raw {
             dirty_blocks: superblock.dirty_blocks as u8,
             zero: 0,
             tables: RawTable::encode(&superblock.tables),
-            zeros: [0; 8],
+            owner: superblock.owner.into(),
             name: text::encode(&superblock.name),
             policy: text::encode(&superblock.policy),
             more_zeros: [0; 32],
@@ -142,6 +143,7 @@ impl Raw {
             policy: text::decode(&self.policy, "policy")?,
             dirty_blocks: coded(self.dirty_blocks, "state of dirty blocks")?,
             tables: self.tables[..table_count].iter().map(RawTable::decode).collect(),
+            owner: self.owner.get(),
             this_device: DeviceId(self.this_device.get()),
             device: self.device.decode()?,
             device_count: self.device_count.get(),

@@ -42,6 +42,7 @@ fn volume() -> Superblock {
         policy: "wardrop,period=2s".to_owned(),
         dirty_blocks: DirtyBlocks::Possible,
         tables: vec![table(DeviceId(0)), table(DeviceId(1))],
+        owner: 0x0123_4567_89ab_cdef,
         devices: vec![
             device(1, DeviceClass::Ssd, data | METADATA | cache, 1),
             device(2, DeviceClass::Ssd, data | METADATA, 8001),

@@ -10,6 +10,7 @@ use braid_format::journal::{self, Batch, Extra, MOST_PREVIOUS, Record};
 use braid_format::map_page::Entry;
 use braid_format::proof::{self, MOST_EXTENTS, PAGES, Proof};
 use braid_format::superblock::DeviceState;
+use braid_format::witness::{self, Witness};
 use braid_format::{SlotNumber, SpanId};
 
 /// A batch that is accepted lies within its bytes, lists a bounded number of extents, and its records come back as they were.
@@ -87,6 +88,23 @@ pub fn proofs() -> Vec<Vec<u8>> {
         proof::encode(VOLUME, &Proof { epoch: 3, sequence, extents })
     };
     vec![[page(76, Some(2)), page(77, None)].concat(), page(78, Some(MOST_EXTENTS as u32)).to_vec()]
+}
+
+/// A witness lists a bounded number of runs in order, and comes back as it was.
+pub fn witness(bytes: &[u8]) {
+    let mut page = padded(bytes, witness::SIZE);
+    let _ = witness::decode(&page, VOLUME);
+    seal::witness(&mut page);
+    if let Ok(found) = witness::decode(&page, VOLUME) {
+        assert!(found.runs.len() <= witness::MOST_RUNS);
+        assert!(found.ranges().all(|range| range.start < range.end));
+        assert_eq!(witness::decode(&witness::encode(VOLUME, &found), VOLUME), Ok(found));
+    }
+}
+
+pub fn witnesses() -> Vec<Vec<u8>> {
+    let page = |runs| witness::encode(VOLUME, &Witness { epoch: 3, promised: 77, listed: 99, runs }).to_vec();
+    vec![page(Vec::new()), page(vec![(4, 1), (9, 100)])]
 }
 
 /// A state page comes back as it was; an index page names ranges of the volume, as many as fit, that are no longer than a segment.

@@ -33,6 +33,14 @@ pub fn proof(page: &mut [u8]) {
     page[8..12].copy_from_slice(&crc.to_le_bytes());
 }
 
+/// A page of the witness: magic, volume and checksum.
+pub fn witness(page: &mut [u8]) {
+    page[..8].copy_from_slice(b"BRAIDWIT");
+    page[16..32].copy_from_slice(&VOLUME.0);
+    let crc = of_volume(&page[12..]);
+    page[8..12].copy_from_slice(&crc.to_le_bytes());
+}
+
 /// A page of the journal of epochs: magic and checksum.
 pub fn epoch_page(page: &mut [u8], magic: &[u8; 8]) {
     page[..8].copy_from_slice(magic);

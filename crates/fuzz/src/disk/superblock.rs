@@ -108,6 +108,7 @@ fn volume(copies: u8) -> Superblock {
         policy: "wardrop,period=2s".to_owned(),
         dirty_blocks: DirtyBlocks::Possible,
         tables: [0, 1].map(|i| TablePlace { device: DeviceId(i), offset: KIB * 32, len: table }).into(),
+        owner: 7,
         devices: vec![device(0, DeviceClass::Ssd), device(1, DeviceClass::Hdd)],
         regions: Vec::new(),
     };
