@@ -155,6 +155,21 @@ impl Disk {
         self.media.borrow_mut().bad.add(range, bad);
     }
 
+    /// Cuts the disk to `size`, for tests: a handle of the shorter disk. The bytes beyond are zeros from now
+    /// on, also for who has a handle of the whole disk, which is then a disk that was cut and got its size
+    /// back.
+    pub fn cut(&self, size: Bytes) -> Disk {
+        let (mut at, zeros) = (size, [0; 4096]);
+        while at < self.options.geometry.size {
+            let len = (self.options.geometry.size - at).0.min(zeros.len() as u64);
+            self.poke(at, &zeros[..len as usize]);
+            at += Bytes(len);
+        }
+        let mut options = DiskOptions::clone(&self.options);
+        options.geometry.size = size;
+        Disk { options: Rc::new(options), ..self.clone() }
+    }
+
     /// How many operations have completed in this world.
     pub fn operations(&self) -> u64 {
         self.operations.get()
@@ -298,6 +313,9 @@ impl Device for Disk {
         let (end, losses) = (self.media.borrow().next_number(), self.media.borrow().losses());
         self.take_time().await;
         self.complete().await?;
+        if self.faults.lies() {
+            return Ok(());
+        }
         if self.media.borrow().losses() > losses {
             return Err(io::Error::other("injected fault: the device lost what it had accepted"));
         }

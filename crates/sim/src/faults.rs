@@ -45,6 +45,9 @@ pub struct FaultPlan {
     pub discards_hang: bool,
     /// A flush that fails loses what it should have made durable, and reads see that; the next one succeeds.
     pub flushes_lose: bool,
+    /// Flushes succeed and make nothing durable: a power cut may lose all that was written since. A device of
+    /// its own ([`crate::Disk::faults`]) tells this lie.
+    pub lies: bool,
     /// Reads that touch this range always fail: a bad spot.
     pub bad_reads: Option<Range<Bytes>>,
     /// A bad spot is good again once all of a read has been written, as a drive reallocates sectors.
@@ -223,6 +226,11 @@ impl Faults {
     /// Whether a failed flush loses what it should have made durable.
     pub(crate) fn loses_on_failed_flush(&self) -> bool {
         self.inner.state.borrow().plan.flushes_lose
+    }
+
+    /// Whether flushes make nothing durable.
+    pub(crate) fn lies(&self) -> bool {
+        self.inner.state.borrow().plan.lies
     }
 
     /// What is to be told when the device loses what it had accepted.
