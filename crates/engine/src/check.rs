@@ -3,11 +3,12 @@
 use crate::adopted::{DirtySpans, look_at};
 use crate::copies::{Member, watched};
 use crate::epochs::damaged_extents;
+use crate::fence::Noted;
 use crate::journal::{Mode, Recovered, Source, check_cache_tables, check_image, recover};
 use crate::map::State;
 use crate::open::{
-    AdoptedDisk, Assembled, Lacking, ask_superblock, assemble, newer_elsewhere, newly_lost, older_without,
-    only_copies,
+    AdoptedDisk, Assembled, Lacking, ask_superblock, assemble, lost_at_end, newer_elsewhere, newly_lost,
+    older_without, only_copies, refuse_cached,
 };
 use crate::shape::Shape;
 use crate::{ErrorKind, Result};
@@ -55,6 +56,8 @@ pub struct Report {
     pub only_on_missing: Vec<(DeviceId, ExtentId)>,
     /// Devices of a volume with two copies of everything that are not there, and have not been given up by name.
     pub away: Vec<DeviceId>,
+    /// Of the devices that are not current, those whose end is gone, with a sentence for each.
+    pub cut: Vec<(DeviceId, String)>,
 }
 
 impl Report {
@@ -78,17 +81,39 @@ pub async fn check<R: Runtime, D: Device>(
     names: &[String],
     adopted: Option<AdoptedDisk>,
 ) -> Result<Report> {
+    check_noted(rt, devices, names, adopted, None).await
+}
+
+/// As [`check`], with what the host noted of the volume ([`crate::OpenOptions::noted`]).
+///
+/// # Errors
+/// As [`check`].
+pub async fn check_noted<R: Runtime, D: Device>(
+    rt: &R,
+    devices: Vec<D>,
+    names: &[String],
+    adopted: Option<AdoptedDisk>,
+    noted: Option<Noted>,
+) -> Result<Report> {
+    let noted = noted.map_or(0, |noted| noted.batch);
     let mut report = Report::default();
     let devices: Vec<Rc<D>> = devices.into_iter().map(Rc::new).collect();
     let is_adopted = |place| adopted.is_some_and(|adopted| adopted.place == place);
     for (_, (device, name)) in devices.iter().zip(names).enumerate().filter(|(place, _)| !is_adopted(*place))
     {
-        for offset in ask_superblock(rt, device, name).await?.damaged {
+        let found = ask_superblock(rt, device, name).await?;
+        // Of a device that was cut more is said below.
+        let told = found.lost_end();
+        for offset in found.damaged.iter().filter(|offset| Some(**offset) != told) {
             report.repairable.push(format!("{name}: the superblock copy at byte {} is damaged", offset.0));
         }
     }
-    let Assembled { superblock, devices, clean, anew, lately, away, .. } =
+    let Assembled { superblock, devices, clean, anew, lately, away, cut, .. } =
         assemble(rt, devices, names, &[], adopted, Lacking::Examined).await?;
+    match superblock.copies {
+        1 => report.fatal.extend(cut.iter().map(|(_, what)| what.clone())),
+        _ => report.cut.clone_from(&cut),
+    }
     report.name.clone_from(&superblock.name);
     report.away = away;
     (report.extent_size, report.volume_size) = (superblock.extent_size, superblock.volume_size);
@@ -111,8 +136,10 @@ pub async fn check<R: Runtime, D: Device>(
         clean,
         changed_elsewhere,
         dirty_spans: spans.as_ref(),
+        cut: &cut,
+        noted,
     };
-    watched(rt, &members, check_metadata(&mut source, &mut report, &lately)).await?;
+    watched(rt, &members, check_metadata(&mut source, &mut report, (&lately, &cut))).await?;
     report.changed_elsewhere = changed_elsewhere;
     let is_ssd = |device: &&DeviceId| superblock.devices[device.index()].class == DeviceClass::Ssd;
     if let Some(&device) = newly_lost(&superblock, &lately).iter().find(is_ssd)
@@ -129,7 +156,7 @@ pub async fn check<R: Runtime, D: Device>(
 async fn check_metadata<D: Device>(
     source: &mut Source<'_, D>,
     report: &mut Report,
-    lately: &[DeviceId],
+    (lately, cut): (&[DeviceId], &[(DeviceId, String)]),
 ) -> Result<()> {
     for region in source.superblock.void_regions() {
         let text =
@@ -144,12 +171,21 @@ async fn check_metadata<D: Device>(
     match recover(source, &mut state).await {
         Ok(Recovered { recovery, .. }) => {
             report.repairable.extend(check_cache_tables(source, &state).await);
-            report.only_on_missing = only_copies(source.members, &shape, &state, lately);
+            report.only_on_missing = only_copies(source.members, &shape, &state, (lately, cut));
             // With one copy, all that lies on a device that is missing since.
             let of_missing = |(device, _): &&(DeviceId, ExtentId)| lately.contains(device);
             report.only_on_missing.extend(recovery.given_up.iter().filter(of_missing));
             let on_missing: BTreeSet<ExtentId> = report.only_on_missing.iter().map(|(_, e)| *e).collect();
             report.lost = state.map.lost();
+            let is_kept = |id: &DeviceId| shape.copies == 1 && source.members[id.index()].is_current();
+            for (id, _) in cut.iter().filter(|(id, _)| is_kept(id)) {
+                report.lost.extend(lost_at_end(&source.members[id.index()], &shape, &state).await?);
+            }
+            if shape.copies == 1
+                && let Err(error) = refuse_cached(&state, cut)
+            {
+                report.fatal.push(error.to_string());
+            }
             report.lost.retain(|extent| !on_missing.contains(extent));
             match damaged_extents(source.members, source.superblock, &shape, &state.map.lost()).await {
                 Ok(extents) => report.lost.extend(extents),
@@ -166,6 +202,7 @@ async fn check_metadata<D: Device>(
             let mut state = State::new(&shape, source.superblock);
             let Recovered { recovery, .. } = recover(source, &mut state).await?;
             report.fatal.extend(recovery.damage);
+            report.fatal.extend(recovery.warnings);
             report.lost = recovery.lost;
             report.mapped_extents = state.map.mapped();
         }

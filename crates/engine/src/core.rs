@@ -3,6 +3,7 @@
 use crate::adopted::{DirtySpans, DiskSums};
 use crate::copies::{BlockSlots, Buffers, Deadline, Devices, Member, WriteBacks};
 use crate::epochs::Epochs;
+use crate::fence::Fence;
 use crate::jobs::Jobs;
 use crate::journal::Journal;
 use crate::map::State;
@@ -28,6 +29,7 @@ pub(crate) struct Core<R, D> {
     /// What the volume knows. Never borrowed across an await.
     pub state: RefCell<State>,
     pub journal: Journal,
+    pub fence: Fence,
     pub devices: Devices<D>,
     pub buffers: Buffers,
     /// By extent.

@@ -82,6 +82,14 @@ pub enum Bug {
     SecondCopyNotWritten,
     /// Closing makes nothing durable.
     CloseWithoutCommit,
+    /// A device whose end is gone, and which has its size again, counts as whole.
+    CutDeviceTaken,
+    /// A volume does not look whether another opening has taken its devices over.
+    FenceSkipped,
+    /// An opening does not compare the journal with what was noted of it elsewhere.
+    WitnessIgnored,
+    /// A commit does not list the extents that it changes on the device without the journal.
+    ChangesNotListed,
     /// A device that was left behind several openings ago is taken for a current one.
     StaleDeviceTaken,
     /// A write to a clean span does not wait until the journal says that its copies may differ.
@@ -157,6 +165,10 @@ impl Bug {
 impl Bug {
     /// Those of devices that come and go.
     pub const OF_DEVICES: [Bug; 2] = [Bug::MetadataNamedEarly, Bug::ReturnedTakenForCurrent];
+
+    /// Those of devices that tell lies, or that were cut.
+    pub const OF_LIES: [Bug; 4] =
+        [Bug::CutDeviceTaken, Bug::FenceSkipped, Bug::WitnessIgnored, Bug::ChangesNotListed];
 
     /// Those of what is read ahead, which an extent that moves meanwhile shows.
     pub const OF_STREAMS: [Bug; 1] = [Bug::AheadOfLeftSlot];

@@ -49,7 +49,7 @@ pub async fn replace<R: Runtime, D: Device>(
 ) -> Result<Superblock> {
     let Replacement { device, name, overwrite, .. } = replacement;
     let devices = devices.into_iter().map(Rc::new).collect();
-    let Assembled { mut superblock, devices, clean, lately, away, anew, .. } =
+    let Assembled { mut superblock, devices, clean, lately, away, anew, cut, .. } =
         assemble(rt, devices, names, &[], None, Lacking::Refused).await?;
     let Some(entry) = superblock.devices.get(device.index()) else {
         let count = superblock.devices.len();
@@ -72,7 +72,7 @@ pub async fn replace<R: Runtime, D: Device>(
     }
     let entry = fitting(entry, &superblock, new, replacement)?;
     refuse_outdated(&superblock, &away, &replacement.outdated)?;
-    refuse_if_needed(rt, &superblock, &devices, (clean, &lately, &anew)).await?;
+    refuse_if_needed(rt, &superblock, &devices, (clean, &anew), (&lately, &cut)).await?;
     let old_size = std::mem::replace(&mut superblock.devices[device.index()], entry).size;
     superblock.sequence += 1;
     superblock.verify().map_err(|wrong| {
@@ -133,7 +133,8 @@ async fn refuse_if_needed<R: Runtime, D: Device>(
     rt: &R,
     superblock: &Superblock,
     devices: &[Option<Rc<D>>],
-    (clean, lately, anew): (bool, &[DeviceId], &[DeviceId]),
+    (clean, anew): (bool, &[DeviceId]),
+    (lately, cut): (&[DeviceId], &[(DeviceId, String)]),
 ) -> Result<()> {
     let members = Member::all(superblock, devices.to_vec(), anew);
     let shape = Shape::of(superblock);
@@ -145,7 +146,9 @@ async fn refuse_if_needed<R: Runtime, D: Device>(
         clean,
         changed_elsewhere: false,
         dirty_spans: None,
+        cut,
+        noted: 0,
     };
     watched(rt, &members, recover(&source, &mut state)).await?;
-    refuse_only_copies(&members, superblock, &shape, &state, lately)
+    refuse_only_copies(&members, superblock, &shape, &state, (lately, cut))
 }

@@ -5,6 +5,7 @@ use crate::core::Core;
 use crate::create::{checked_policy, room};
 use crate::epochs::Epochs;
 use crate::export::{Allocation, Durability, Export, Hints, Zeroing};
+use crate::fence::Noted;
 use crate::planted::{Bug, planted};
 use crate::shape::Shape;
 use crate::{Error, ErrorKind, Result};
@@ -86,6 +87,7 @@ impl<R: Runtime, D: Device> Volume<R, D> {
         core.checkpoint().await?;
         core.prove().await?;
         core.flush_proofs().await?;
+        core.bring_witness_up_to_date().await?;
         core.save_policy().await;
         let (fingerprint, dirty_blocks) = (core.last_fingerprint().await?, core.dirty_blocks());
         for phase in [Phase::Closing, Phase::Closed] {
@@ -136,6 +138,13 @@ impl<R: Runtime, D: Device> Volume<R, D> {
         let core = &self.core;
         let lacking = core.devices.iter().filter(|member| core.shape.copies > 1 && member.is_lacking());
         lacking.map(|member| member.id).collect()
+    }
+
+    /// What a host is to note of the volume outside its devices, for the next opening
+    /// ([`crate::OpenOptions::noted`]). It may be a moment older than the truth.
+    pub fn noted(&self) -> Noted {
+        let (core, superblock) = (&self.core, self.core.devices.superblock());
+        Noted { epoch: superblock.epoch, owner: superblock.owner, batch: core.journal.in_ring() }
     }
 
     /// Notified when [`Volume::outdated_devices`] may have changed: before a guest is told of a write that one of them lacks.

@@ -119,6 +119,7 @@ targets!(
     policy_state,
     journal,
     proof,
+    witness,
     epoch_journal,
     map_page,
     intent_page,

@@ -19,6 +19,9 @@ mod adopted_two_ssds;
 mod ahead;
 mod campaigns;
 mod chaos;
+#[path = "volume/cut.rs"]
+#[allow(dead_code, reason = "of its tests these use one")]
+mod cut;
 #[path = "volume/device_campaign.rs"]
 #[allow(dead_code, reason = "of its campaigns these use one life")]
 mod device_campaign;
@@ -26,6 +29,9 @@ mod engine_subject;
 #[path = "volume/epochs.rs"]
 #[allow(dead_code, reason = "of its tests these use one")]
 mod epochs;
+#[path = "volume/fence.rs"]
+#[allow(dead_code, reason = "of its tests these use one")]
+mod fence;
 #[path = "volume/recovery_campaign.rs"]
 #[allow(dead_code, reason = "of its tests these use one")]
 mod recovery_campaign;
@@ -38,6 +44,9 @@ mod rig;
 #[path = "volume/toy_policies/mod.rs"]
 #[allow(dead_code, unused_imports, reason = "tests of volumes use all of it")]
 mod toy_policies;
+#[path = "volume/witness.rs"]
+#[allow(dead_code, reason = "of its tests these use two")]
+mod witness;
 
 use braid_base::{KIB, MIB, Nanos};
 use braid_engine::{Bug, plant};
@@ -259,6 +268,23 @@ fn every_planted_bug_of_devices_is_found() {
     assert!(escaped.is_empty(), "no life of devices finds {escaped:?}");
     // Without a planted bug they find nothing.
     (0..6).for_each(device_campaign::live_and_crash);
+}
+
+#[test]
+fn every_planted_bug_of_lies_is_found() {
+    let trial = |bug| -> fn(u64) {
+        match bug {
+            Bug::WitnessIgnored => |_| witness::an_ssd_that_forgot_promised_batches_is_refused(),
+            Bug::ChangesNotListed => {
+                |_| witness::what_was_flushed_to_the_disk_does_not_read_as_zeros_without_its_map()
+            }
+            Bug::FenceSkipped => |_| fence::no_flush_succeeds_once_another_opening_has_been_noticed(),
+            _ => |_| cut::a_disk_of_a_mirror_that_was_cut_gets_its_copies_anew(),
+        }
+    };
+    let escaped: Vec<Bug> =
+        Bug::OF_LIES.into_iter().filter(|&bug| found_by(bug, trial(bug)).is_none()).collect();
+    assert!(escaped.is_empty(), "no device that lies finds {escaped:?}");
 }
 
 /// Or a hunt would find the engine's own mistakes.

@@ -26,7 +26,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
     pub fn lose(&self, device: DeviceId, error: Error) -> Result<()> {
         let member = self.member(device);
         if !matches!(member.state(), DeviceState::Failed | DeviceState::Removed) {
-            if !self.survives(device) {
+            if self.fence.is_taken() || !self.survives(device) {
                 self.note_loss();
                 return Err(error);
             }
@@ -172,6 +172,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
 
     /// The caller is the only task that changes the superblocks.
     async fn write_superblock(&self) -> Result<()> {
+        self.confirm_own().await?;
         loop {
             let states = self.devices.states_changed.get();
             if states != self.devices.states_recorded.get() && !planted(Bug::AdoptedNotFlushed) {

@@ -34,6 +34,8 @@ pub(crate) struct Member<D> {
     proved: Cell<u64>,
     /// A flush failed: what was written since the one before may be lost, whatever later flushes say.
     lost_writes: Cell<bool>,
+    /// Another opening has taken the devices over: nothing is asked of it any more.
+    is_shut: Cell<bool>,
     /// Its turn to read ahead: one run at a time.
     pub ahead: Semaphore,
     /// When the last request of a guest began; zero before the first one.
@@ -71,6 +73,7 @@ impl<D: Device> Member<D> {
             copied: Cell::new(0),
             proved: Cell::new(0),
             lost_writes: Cell::new(false),
+            is_shut: Cell::new(false),
             ahead: Semaphore::new(1),
             last_guest: Cell::new(Nanos::ZERO),
             stats: RefCell::default(),
@@ -119,6 +122,11 @@ impl<D: Device> Member<D> {
     /// Whether superblocks lie on it: on all but an adopted disk.
     pub fn has_superblock(&self) -> bool {
         self.entry.layout != Layout::Adopted
+    }
+
+    /// From now on nothing is asked of the device.
+    pub fn shut(&self) {
+        self.is_shut.set(true);
     }
 
     /// Whether there is a device in this place.
@@ -279,7 +287,7 @@ impl<D: Device> Member<D> {
     #[inline(always)]
     fn ask(&self, request: Request, deadline: Deadline) -> Answer<'_> {
         match &*self.device.borrow() {
-            Some(device) if !self.is_late() || self.may_be_asked() => {
+            Some(device) if (!self.is_late() || self.may_be_asked()) && !self.is_shut.get() => {
                 self.requests.ask(device, request, deadline)
             }
             _ => self.refuse(),
@@ -296,6 +304,7 @@ impl<D: Device> Member<D> {
     fn refuse(&self) -> Answer<'_> {
         self.requests.refuse(match *self.device.borrow() {
             None => missing(self.id),
+            Some(_) if self.is_shut.get() => io::Error::other("another daemon has opened the volume"),
             Some(_) => {
                 let text = "it has not answered earlier requests: not asked until it has";
                 io::Error::new(io::ErrorKind::TimedOut, text)
@@ -337,6 +346,11 @@ impl<D: Device> Member<D> {
             }
         }
         result.map(|()| Some(Timed { latency }))
+    }
+
+    /// Whether writes have completed that no flush covers.
+    pub fn has_unflushed(&self) -> bool {
+        self.flushed.get() < self.written.get()
     }
 
     /// A write completed past [`Member::record`]: the next flush is not skipped.

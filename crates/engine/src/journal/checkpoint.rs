@@ -24,6 +24,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
     /// Writes all stale pages, and moves the journal's tail up to where it stood when this began.
     pub async fn checkpoint(&self) -> Result<()> {
         let _alone = self.journal.checkpoints.acquire(1).await;
+        self.confirm_own().await?;
         let done = self.journal.newest();
         let (pages, intents): (Vec<u32>, Vec<u32>) = {
             let mut state = self.state.borrow_mut();
@@ -43,6 +44,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
             return Err(error);
         }
         self.state.borrow_mut().end_checkpoint(done);
+        self.journal.listed.forget(done);
         self.background.borrow_mut().checkpoints += 1;
         self.jobs.wake();
         Ok(())

@@ -138,11 +138,18 @@ impl<R: Runtime, D: Device> Core<R, D> {
         if takes_all {
             commits.took_all.set(now);
         }
-        match self.run_commit(scope, origin).await {
-            Ok(_) => commits.finished.set(number),
+        match self.run_own_commit(scope, origin).await {
+            Ok(()) => commits.finished.set(number),
             Err(error) => self.fail(error),
         }
         drop(running);
+    }
+
+    /// A commit of a volume that nobody else has opened, before it and when it is done.
+    async fn run_own_commit(&self, scope: Scope, origin: Origin) -> Result<()> {
+        self.confirm_own().await?;
+        self.run_commit(scope, origin).await?;
+        self.confirm_own().await
     }
 
     /// Records which clean extra copies have gone, so that their block slots are free. Whether there were any. Nobody's flush ends by it.
@@ -185,6 +192,9 @@ impl<R: Runtime, D: Device> Core<R, D> {
         if planted(Bug::RecordBeforeData) && !records.is_empty() {
             drop(self.append(records).await?);
         }
+        if scope != Scope::Left {
+            self.list_changes(records).await;
+        }
         if scope != Scope::Left && self.flush_devices(origin).await? == Devices::Lost {
             // What that device lacks from now on is not known to be alike.
             records.retain(|record| !matches!(record, Record::Intent(..)));
@@ -198,6 +208,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         }
         let doubt = |_: &Error| self.state.borrow_mut().doubt_spans();
         let permit = self.append(records).await.inspect_err(doubt)?;
+        self.end_listing(records);
         self.state.borrow_mut().end_commit(self.journal.newest());
         drop(permit);
         self.background.borrow_mut().commits += 1;

@@ -11,11 +11,13 @@ mod reserve;
 mod ring;
 mod unreadable;
 mod void_regions;
+mod witness;
 
 pub(crate) use cache_table::{cache_images, write_empty_directories};
 pub(crate) use checkpoint::{images, only_journal, rings};
 pub(crate) use gaps::Gap;
 pub use recover::Recovery;
-pub(crate) use recover::{Mode, Recovered, Source, check_cache_tables, check_image, recover};
+pub(crate) use recover::{Mode, Recovered, Source, check_cache_tables, check_image, recover, refuse_later};
 pub(crate) use reserve::Reservation;
 pub(crate) use ring::{Journal, Ring};
+pub(crate) use witness::Listed;

@@ -6,7 +6,9 @@
 
 use crate::Result;
 use crate::core::Core;
-use braid_base::{Bytes, DeviceId, Nanos};
+use crate::shape::Shape;
+use braid_base::{BlockId, Bytes, DeviceId, ExtentId, Nanos};
+use braid_format::journal::{MOST_PREVIOUS, Record};
 use braid_format::proof::{self, Proof};
 use braid_format::superblock::RegionKind;
 use braid_policy::Origin;
@@ -82,4 +84,22 @@ impl<R: Runtime, D: Device> Core<R, D> {
         }
         Ok(())
     }
+}
+
+/// The extents whose required copies or dirty extra copies records change; none where they are too many to list.
+pub(super) fn changed_extents(
+    shape: &Shape,
+    records: &[Record],
+    concerns_data: impl Fn(BlockId) -> bool,
+) -> Option<Vec<ExtentId>> {
+    let extents = records.iter().filter_map(|record| match record {
+        Record::Extent(extent, _) => Some(*extent),
+        Record::Extra(block, _) if concerns_data(*block) => Some(shape.range_of(*block).extent),
+        _ => None,
+    });
+    // The blocks of an extent follow each other.
+    let mut last = None;
+    let changes = extents.filter(|&extent| last.replace(extent) != Some(extent));
+    let extents: Vec<ExtentId> = changes.take(MOST_PREVIOUS + 1).collect();
+    (extents.len() <= MOST_PREVIOUS).then_some(extents)
 }

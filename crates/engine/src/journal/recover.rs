@@ -15,8 +15,9 @@ mod pages;
 use crate::adopted::DirtySpans;
 use crate::copies::Member;
 use crate::epochs::PastState;
-use crate::journal::{Gap, Ring, rings};
+use crate::journal::{Gap, Ring, images, rings, witness};
 use crate::map::State;
+use crate::open::lost_at_end;
 use crate::planted::{Bug, planted};
 use crate::shape::Shape;
 use crate::{Error, ErrorKind, Result};
@@ -25,7 +26,7 @@ use braid_base::{Bytes, DeviceId, ExtentId};
 use braid_format::intent_page::Difference;
 use braid_format::journal::{Extra, Record};
 use braid_format::map_page::Entry;
-use braid_format::superblock::Superblock;
+use braid_format::superblock::{RegionKind, Superblock};
 use braid_format::{SlotNumber, SpanId};
 use braid_runtime::Device;
 pub(crate) use cache_table::check_cache_tables;
@@ -59,6 +60,9 @@ pub struct Recovery {
     pub given_up: Vec<(DeviceId, ExtentId)>,
     /// What was damaged, a sentence each.
     pub damage: Vec<String>,
+    /// What may be lost without a range that names it: devices whose end is gone, and promised batches that a
+    /// journal lacks. A sentence each.
+    pub warnings: Vec<String>,
 }
 
 /// How recovery deals with damage.
@@ -81,6 +85,10 @@ pub(crate) struct Source<'a, D> {
     pub changed_elsewhere: bool,
     /// The table of dirty spans of a volume on an adopted disk.
     pub dirty_spans: Option<&'a DirtySpans>,
+    /// Devices whose end is gone.
+    pub cut: &'a [(DeviceId, String)],
+    /// The newest batch that the host has noted as durable; 0 if it knows of none.
+    pub noted: u64,
 }
 
 /// What recovery hands to the volume.
@@ -90,6 +98,10 @@ pub(crate) struct Recovered {
     /// Batches that not every journal has, oldest first.
     pub gaps: Vec<Gap>,
     pub recovery: Recovery,
+    /// The batch that would follow those that were found.
+    pub next_batch: u64,
+    /// The extents of the batches that were replayed.
+    pub changed: Vec<ExtentId>,
 }
 
 /// Loads map and cache tables and replays the journal. Claims every slot that is in use.
@@ -100,8 +112,10 @@ pub(crate) async fn recover<D: Device>(source: &Source<'_, D>, state: &mut State
     let mut tables = cache_table::load(source, state, &mut recovery, &mut damage).await?;
     let mut spans = pages::load_intents(source, &double_written).await?;
     let mut batches = batches::find(source).await?;
+    let listed = judge_witness(source, state, &pages, (&mut batches, &mut recovery)).await?;
     // Pages may be newer than a journal that had to be begun anew.
     let newest_page = pages.newest().max(tables.newest()).max(spans.newest());
+    let next_batch = batches.next_sequence();
     let ring = ring(source.superblock, newest_page, &mut batches);
     damage.of_journal(&batches);
     if source.mode == Mode::Strict
@@ -109,11 +123,13 @@ pub(crate) async fn recover<D: Device>(source: &Source<'_, D>, state: &mut State
     {
         return Err(corrupt(source.superblock, first));
     }
+    let mut changed = Vec::new();
     for batch in &batches.live {
         recovery.batches += 1;
         for &record in &batch.records {
             recovery.records += 1;
             if let Record::Extent(extent, _) = record {
+                changed.push(extent);
                 damage.prove(extent, batch.sequence);
             }
             let known = (&pages, &mut tables, &mut spans);
@@ -124,8 +140,12 @@ pub(crate) async fn recover<D: Device>(source: &Source<'_, D>, state: &mut State
     recovery.extras_forgotten = tables.forget(state, &shape, |span| spans.is_clean(span));
     let writes_back = state.extras.dirty() > 0 || batches.live.iter().any(Found::writes_back);
     recovery.lost = damage.give_up(source.superblock, state, &pages, writes_back);
+    let is_new = |extent: &ExtentId| recovery.lost.binary_search(extent).is_err();
+    let listed: Vec<ExtentId> = listed.into_iter().filter(is_new).collect();
+    recovery.lost.extend(listed.into_iter().filter(|extent| state.map.get(*extent).home == SlotNumber::LOST));
     recovery.damage = damage.into_sentences();
     give_up_places(source, state, &mut recovery);
+    give_up_ends(source, state, &mut recovery).await?;
     claim_slots(source, state, &mut recovery)?;
     cache_table::claim(source, state, tables, &mut recovery)?;
     recovery.lost.sort_unstable();
@@ -141,7 +161,55 @@ pub(crate) async fn recover<D: Device>(source: &Source<'_, D>, state: &mut State
         state.mark_intents_stale((0..source.superblock.spans()).map(SpanId));
     }
     state.refresh_all();
-    Ok(Recovered { ring, gaps: gaps(source, &batches), recovery })
+    Ok(Recovered { ring, gaps: gaps(source, &batches), recovery, next_batch, changed })
+}
+
+/// Compares the journal with what was noted of it elsewhere: by the host, and by a witness on another device.
+/// Gives the extents that are not where the map says because the journal is lost, in order.
+async fn judge_witness<D: Device>(
+    source: &Source<'_, D>,
+    state: &mut State,
+    pages: &pages::Loaded,
+    (batches, recovery): (&mut Batches, &mut Recovery),
+) -> Result<Vec<ExtentId>> {
+    let superblock = source.superblock;
+    let is_current = |device: DeviceId| source.members[device.index()].is_current();
+    let all = images(superblock, RegionKind::Journal);
+    let used = rings(superblock, is_current);
+    let (Some(&(first, _)), Some(&(journal, _))) = (all.first(), used.first()) else { return Ok(Vec::new()) };
+    if all.iter().all(|(device, _)| is_current(*device)) || superblock.copies == 1 && is_current(first) {
+        let found = witness::read(source, |device| used.iter().any(|(ring, _)| *ring == device)).await;
+        let newest = batches.next_sequence() - 1;
+        let promised = witness::refuse_lost_batches(source, journal, newest, (found.as_ref(), recovery))?;
+        batches.go_on_beyond(promised);
+        return Ok(Vec::new());
+    }
+    batches.go_on_beyond(source.noted);
+    if superblock.copies == 1
+        && !state.map.is_of_adopted()
+        && let Some((_, witness)) = witness::read(source, |_| false).await
+    {
+        let sequence_of = |extent| pages.sequence_of(extent);
+        batches.go_on_beyond(witness.listed);
+        return Ok(witness::give_up_listed(&witness, state, superblock.extents(), sequence_of));
+    }
+    Ok(Vec::new())
+}
+
+/// Refuses an opening while which another one has written batches: what was recovered is older by now. The
+/// superblocks say since that the other one must end.
+pub(crate) async fn refuse_later<D: Device>(source: &Source<'_, D>, next_batch: u64) -> Result<()> {
+    let now = batches::find(source).await?.next_sequence();
+    if now == next_batch {
+        return Ok(());
+    }
+    let name = &source.superblock.name;
+    let text = format!(
+        "another daemon serves volume '{name}' and has written to it just now ({} batches); this opening has stopped it: find out who else \
+         reaches the devices (a loop device over a file, a disk that two hosts see), and serve the volume again",
+        now - next_batch
+    );
+    Err(Error::new(ErrorKind::Degraded, text))
 }
 
 /// The batches that the journal of a device that is current lacks.
@@ -262,6 +330,24 @@ fn give_up_places<D: Device>(source: &Source<'_, D>, state: &mut State, recovery
     recovery.lost.extend(gone.iter().map(|(_, extent)| *extent));
     recovery.given_up = gone;
     recovery.given_up.sort_unstable();
+}
+
+/// With one required copy, a repair loses what lay at the end of a device that was cut.
+async fn give_up_ends<D: Device>(
+    source: &Source<'_, D>,
+    state: &mut State,
+    recovery: &mut Recovery,
+) -> Result<()> {
+    let shape = Shape::of(source.superblock);
+    let is_kept = |id: &DeviceId| shape.copies == 1 && source.members[id.index()].is_current();
+    for (id, _) in source.cut.iter().filter(|(id, _)| source.mode == Mode::Repair && is_kept(id)) {
+        for extent in lost_at_end(&source.members[id.index()], &shape, state).await? {
+            state.map.set(extent, Entry { home: SlotNumber::LOST, ..Entry::default() });
+            state.mark_stale(extent);
+            recovery.lost.push(extent);
+        }
+    }
+    Ok(())
 }
 
 /// Marks every slot that the map uses. A slot used twice is damage: the extent with the lower number keeps it.

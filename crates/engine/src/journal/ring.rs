@@ -7,14 +7,13 @@
 //! both before it counts. While one of the devices is missing or failed, the other one is enough.
 
 use super::commit::Commits;
+use super::proof::changed_extents;
+use super::witness::Listed;
 use crate::core::Core;
 use crate::planted::{Bug, planted};
-use crate::shape::Shape;
 use crate::{Error, ErrorKind, Result};
-use braid_base::{BlockId, Bytes, DeviceId, ExtentId};
-use braid_format::journal::{
-    self, Batch, LARGEST_BATCH, MOST_PREVIOUS, MOST_RECORD, MOST_RECORDS, PAGE, Record,
-};
+use braid_base::{Bytes, DeviceId, ExtentId};
+use braid_format::journal::{self, Batch, LARGEST_BATCH, MOST_RECORD, MOST_RECORDS, PAGE, Record};
 use braid_format::superblock::RegionKind;
 use braid_policy::Origin;
 use braid_runtime::{Arena, Buf, Device, Event, Permit, Runtime, Semaphore, join_all};
@@ -51,6 +50,10 @@ pub(crate) struct Journal {
     pub(super) checkpoints: Semaphore,
     /// The newest batch that the proof names.
     pub(super) proved: Cell<u64>,
+    /// The newest batch that is in the ring; of the batches that were given up none is.
+    in_ring: Cell<u64>,
+    /// What the witness is to list.
+    pub listed: Listed,
     /// The newest batch that ended a checkpoint with nothing before it that the pages do not contain.
     complete: Cell<u64>,
 }
@@ -77,8 +80,9 @@ pub(crate) struct Ring {
 
 impl Journal {
     /// The journal whose ring lies at each of these places.
-    pub fn new(replicas: Vec<(DeviceId, Bytes)>, epoch: u64, ring: Ring) -> Journal {
+    pub fn new(replicas: Vec<(DeviceId, Bytes)>, epoch: u64, ring: Ring, listed: Listed) -> Journal {
         let (most_pending, proved) = (most_pending(ring.len), Cell::new(ring.newest));
+        let in_ring = ring.live.back().map_or(0, |(sequence, _, _)| *sequence);
         Journal {
             replicas: RefCell::new(replicas),
             beside: Cell::new(None),
@@ -95,6 +99,8 @@ impl Journal {
             intents: Semaphore::new(1),
             checkpoints: Semaphore::new(1),
             proved,
+            in_ring: Cell::new(in_ring),
+            listed,
             complete: Cell::new(0),
         }
     }
@@ -109,6 +115,11 @@ impl Journal {
     /// The first device with the ring.
     pub fn device(&self) -> Option<DeviceId> {
         self.replicas.borrow().first().map(|(device, _)| *device)
+    }
+
+    /// The devices with the ring.
+    pub fn devices(&self) -> Vec<DeviceId> {
+        self.replicas.borrow().iter().map(|(device, _)| *device).collect()
     }
 
     /// Why the volume can promise nothing any more.
@@ -156,6 +167,11 @@ impl Journal {
     /// The newest batch that is durable.
     pub fn newest(&self) -> u64 {
         self.ring.borrow().newest()
+    }
+
+    /// The newest durable batch that is in the ring; 0 for none.
+    pub fn in_ring(&self) -> u64 {
+        self.in_ring.get()
     }
 
     /// Extents that the newest batch changed, unless they are too many.
@@ -286,6 +302,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
             if let Some(error) = self.journal.commits.failure() {
                 return Err(error);
             }
+            self.confirm_own().await?;
             self.follow_journal().await?;
             if let Some(place) = journal.place(room) {
                 let tail = journal.ring.borrow().tail();
@@ -383,6 +400,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         written.inspect_err(|error| self.fail(error.clone()))?;
         // From here to the caller's consequences nothing waits: what is newest and what the state says belong together.
         journal.ring.borrow_mut().newest = sequence;
+        journal.in_ring.set(sequence);
         let state = self.state.borrow();
         journal.previous.replace(changed_extents(&self.shape, records, |block| state.commits_data_of(block)));
         drop(state);
@@ -423,24 +441,6 @@ impl<R: Runtime, D: Device> Core<R, D> {
 
 fn new_buffer() -> Buf {
     Arena::new(LARGEST_BATCH).try_alloc(LARGEST_BATCH).expect("a new arena has room")
-}
-
-/// The extents whose required copies or dirty extra copies records change; none where they are too many to list.
-fn changed_extents(
-    shape: &Shape,
-    records: &[Record],
-    concerns_data: impl Fn(BlockId) -> bool,
-) -> Option<Vec<ExtentId>> {
-    let extents = records.iter().filter_map(|record| match record {
-        Record::Extent(extent, _) => Some(*extent),
-        Record::Extra(block, _) if concerns_data(*block) => Some(shape.range_of(*block).extent),
-        _ => None,
-    });
-    // The blocks of an extent follow each other.
-    let mut last = None;
-    let changes = extents.filter(|&extent| last.replace(extent) != Some(extent));
-    let extents: Vec<ExtentId> = changes.take(MOST_PREVIOUS + 1).collect();
-    (extents.len() <= MOST_PREVIOUS).then_some(extents)
 }
 
 #[cfg(test)]

@@ -113,6 +113,9 @@ impl<R: Runtime, D: Device> Core<R, D> {
         self.start(async |core| core.keep_journal_short().await);
         self.start(async |core| core.commit_in_time().await);
         self.start(async |core| core.keep_proof().await);
+        if !D::ALWAYS_ANSWERS {
+            self.start(async |core| core.keep_witness().await);
+        }
         self.start(async |core| core.trim_freed().await);
         if self.keeps_policy_state() {
             self.start(async |core| core.keep_policy_state().await);
@@ -141,6 +144,13 @@ impl<R: Runtime, D: Device> Core<R, D> {
         self.start(async |core| core.keep_block_slots_free().await);
         if self.shape.copies == 1 {
             self.start(async |core| core.clear_idle_spans().await);
+        }
+    }
+
+    /// Starts the job that looks whether another opening has taken the devices over.
+    pub fn start_fence(self: &Rc<Self>) {
+        if !D::ALWAYS_ANSWERS {
+            self.start(async |core| core.keep_fence().await);
         }
     }
 

@@ -8,6 +8,7 @@
 //! An adopted disk has no superblock: the caller says which device it is, and what identity it has ([`AdoptedDisk`]).
 
 use super::candidate::{Candidate, refuse_grown, with_newest_table};
+use super::cut::{self, End, is_short, refuse_cut};
 use super::judge::{
     NEVER, absent, closed_before, entry_of, gone_on, is_given_up, is_leaving, is_removed, judge,
     judge_adopted, refuse,
@@ -42,6 +43,9 @@ pub(crate) struct Assembled<D> {
     pub went_without: bool,
     /// Devices of which all copies are made again: given up, or older than the set of what they lack reaches back.
     pub anew: Vec<DeviceId>,
+    /// Devices whose end is gone, with a sentence for each. With two copies their copies are made again, too,
+    /// if they are there; with one they count as before.
+    pub cut: Vec<(DeviceId, String)>,
     /// The highest numbers that any of the devices has.
     pub highest: Highest,
 }
@@ -71,7 +75,10 @@ pub struct AdoptedDisk {
 pub(crate) enum Lacking {
     /// One of one copy is refused, unless that was given up; one of two copies may lack one.
     Refused,
-    /// One of one copy is looked at as if that were given up: to say what lies there.
+    /// The same, but a device of one copy that was cut is kept for what it still holds.
+    Repaired,
+    /// One of one copy is looked at as if that were given up: to say what lies there. So is a device that was
+    /// cut.
     Examined,
     /// Nothing but the disk that keeps epochs is needed.
     Recovered,
@@ -82,7 +89,8 @@ pub(crate) enum Lacking {
 ///
 /// # Errors
 /// Refuses by name: a device of another volume, one given twice, one that is an old copy, one that was used apart from the
-/// others, one that has shrunk, one that does not answer for a minute, and devices that are missing if data lies on them alone. Nothing was
+/// others, one that is smaller than before, one that does not answer for a minute, and devices that are
+/// missing if data lies on them alone. Nothing was
 /// changed then.
 pub(crate) async fn assemble<R: Runtime, D: Device>(
     rt: &R,
@@ -133,11 +141,12 @@ pub(crate) async fn assemble<R: Runtime, D: Device>(
     let superblock = superblock?;
     let distrusted = &given_up[..];
     let mut states: Vec<DeviceState> = superblock.devices.iter().map(absent).collect();
-    let mut anew = distrusted.to_vec();
+    let (mut anew, mut cut) = (distrusted.to_vec(), Vec::new());
     let mut places: Vec<Option<Rc<D>>> = states.iter().map(|_| None).collect();
     for candidate in found {
-        let Candidate { ref device, name, ref header, .. } = candidate;
+        let Candidate { ref device, name, ref header, end, .. } = candidate;
         let (device, id) = (device.clone(), header.this_device);
+        let describe = |end| cut::describe(name, header, end);
         if superblock.devices.get(id.index()).is_some_and(|entry| is_removed(entry, header)) {
             tracing::warn!(
                 "{name} (device {id} of volume '{}') is left out: it was removed",
@@ -164,12 +173,25 @@ pub(crate) async fn assemble<R: Runtime, D: Device>(
             );
             continue;
         }
+        let entry = entry_of(&superblock, &candidate)?;
+        let may_be_left_out = was_lost || distrusted.contains(&id) || lacking == Lacking::Examined;
+        if is_short(entry, &candidate) && may_be_left_out {
+            tracing::warn!("{} (volume '{}'): it is left out", describe(End::Short), superblock.name);
+            cut.push((id, describe(End::Short)));
+            continue;
+        }
         if !distrusted.contains(&id) {
             let judged = judge(&superblock, &candidate)?;
             states[id.index()] = judged.state;
             anew.extend(judged.lacks_all.then_some(id));
+            if judged.is_cut {
+                if superblock.copies == 1 && lacking == Lacking::Refused {
+                    return refuse_cut(&superblock, name, id);
+                }
+                tracing::error!("{} (volume '{}')", describe(end), superblock.name);
+                cut.push((id, describe(end)));
+            }
         } else {
-            entry_of(&superblock, &candidate)?;
             states[id.index()] = DeviceState::Returning;
         }
         places[id.index()] = Some(device);
@@ -202,7 +224,7 @@ pub(crate) async fn assemble<R: Runtime, D: Device>(
             return refuse(ErrorKind::Invalid, text);
         }
     }
-    finish(superblock, (places, highest), &states, anew, lacking)
+    finish(superblock, (places, highest), &states, (anew, cut), lacking)
 }
 
 /// The newest superblock among `trusted`, which begin with the newest one, with its table of devices; the
@@ -302,7 +324,7 @@ fn finish<D>(
     mut superblock: Superblock,
     (devices, highest): (Vec<Option<Rc<D>>>, Highest),
     states: &[DeviceState],
-    anew: Vec<DeviceId>,
+    (anew, cut): (Vec<DeviceId>, Vec<(DeviceId, String)>),
     allowed: Lacking,
 ) -> Result<Assembled<D>> {
     let lacking: Vec<usize> = (0..states.len())
@@ -377,7 +399,7 @@ fn finish<D>(
         entry.state = state;
     }
     let anew = [&anew[..], &without].concat();
-    Ok(Assembled { superblock, devices, clean, lately, without, away, went_without, anew, highest })
+    Ok(Assembled { superblock, devices, clean, lately, without, away, went_without, anew, cut, highest })
 }
 
 /// Whether a device was in step, as far as the superblock knows.

@@ -1,7 +1,8 @@
 //! What a device that was given says of itself and of the volume: its superblock, and its tables of devices.
 
+use super::cut::End;
 use super::judge::refuse;
-use super::superblock::{ask_superblock, former_size, read_table};
+use super::superblock::{Found, ask_superblock, former_size, read_table};
 use crate::copies::answered;
 use crate::{Error, ErrorKind, Result};
 use braid_base::DeviceId;
@@ -16,6 +17,8 @@ pub(crate) struct Candidate<'a, D> {
     /// What to call it in messages.
     pub name: &'a str,
     pub header: Header,
+    /// Whether its end is there.
+    pub end: End,
     /// Its valid tables of devices, the newest first, or why there is none. A device without a place for them has none, and that is well.
     pub tables: std::result::Result<Vec<DeviceTable>, String>,
 }
@@ -26,8 +29,8 @@ impl<'a, D: Device> Candidate<'a, D> {
     /// # Errors
     /// `Invalid` if the device belongs to no volume, `Unsupported` if a newer version made it, `Io` if it does not answer for a minute.
     pub async fn read<R: Runtime>(rt: &R, device: Rc<D>, name: &'a str) -> Result<Candidate<'a, D>> {
-        let header = ask_superblock(rt, &device, name).await?.header;
-        Ok(Candidate { device, name, header, tables: Ok(Vec::new()) })
+        let Found { header, end, .. } = ask_superblock(rt, &device, name).await?;
+        Ok(Candidate { device, name, header, end, tables: Ok(Vec::new()) })
     }
 
     /// Reads its tables, where any device of the volume says that they are. A device that does not answer for a minute has none.

@@ -14,17 +14,21 @@ use braid_format::superblock::{Features, Phase, RegionKind, Superblock};
 use braid_policy::Origin;
 use braid_runtime::{Device, Runtime};
 
-/// The extents of which a device that is not there, and was current until now, holds the only current copy.
+/// The extents of which a device that is not there or was cut, and was current until now, holds the only
+/// current copy.
 pub(crate) fn only_copies<D: Device>(
     members: &[Member<D>],
     shape: &Shape,
     state: &State,
-    lately: &[DeviceId],
+    (lately, cut): (&[DeviceId], &[(DeviceId, String)]),
 ) -> Vec<(DeviceId, ExtentId)> {
     let on = |slot| state.space.locate(slot).map(|s| s.device);
     let is_current = |d: Option<DeviceId>| d.is_some_and(|d| members[d.index()].is_current());
     let mut only = Vec::new();
-    for &device in lately.iter().filter(|device| !members[device.index()].lacks_all()) {
+    // What was given up by name is not looked for. A device that was cut was given up by nobody.
+    let is_asked =
+        |device: &&DeviceId| !members[device.index()].lacks_all() || cut.iter().any(|(id, _)| id == *device);
+    for &device in lately.iter().filter(is_asked) {
         let is_only = |(extent, entry): (ExtentId, Entry)| {
             let (home, second) = (on(entry.home), on(entry.second));
             // Before this opening, the home was current and its other copy lacked something.
@@ -44,9 +48,9 @@ pub(crate) fn refuse_only_copies<D: Device>(
     superblock: &Superblock,
     shape: &Shape,
     state: &State,
-    lately: &[DeviceId],
+    (lately, cut): (&[DeviceId], &[(DeviceId, String)]),
 ) -> Result<()> {
-    let only = only_copies(members, shape, state, lately);
+    let only = only_copies(members, shape, state, (lately, cut));
     let Some(&(device, _)) = only.first() else { return Ok(()) };
     let count = only.iter().filter(|(of, _)| *of == device).count();
     let text = format!(

@@ -3,6 +3,7 @@
 use super::apart::is_lack_known;
 use super::assemble::was_current;
 use super::candidate::Candidate;
+use super::cut::{is_cut, is_short, refuse_short};
 use crate::planted::{Bug, planted};
 use crate::{Error, ErrorKind, Result};
 use braid_base::DeviceId;
@@ -25,12 +26,15 @@ pub(crate) struct Judged {
     pub(super) state: DeviceState,
     /// Whether all of its copies must be made again.
     pub lacks_all: bool,
+    /// Whether its end is gone. With one required copy the device counts as before all the same: the caller
+    /// decides.
+    pub is_cut: bool,
 }
 
 /// What the volume knows of a device, if it is one of its devices.
 ///
 /// # Errors
-/// `Invalid` for a device that is none of the volume's any more, or not yet, or has shrunk.
+/// `Invalid` for a device that is none of the volume's any more, or not yet.
 pub(super) fn entry_of<'a, D: Device>(
     newest: &'a Superblock,
     candidate: &Candidate<'_, D>,
@@ -43,20 +47,19 @@ pub(super) fn entry_of<'a, D: Device>(
         );
         return refuse(ErrorKind::Invalid, text);
     };
-    let size = candidate.device.geometry().size;
-    if size < entry.size {
-        let text = format!("{name} has shrunk: it had {}, it has {size}; restore its size", entry.size);
-        return refuse(ErrorKind::Invalid, text);
-    }
     Ok(entry)
 }
 
 /// Judges a device by its superblock and by what the newest one says of it.
 ///
 /// # Errors
-/// `Invalid` for a device that is none of the volume's, an old copy, or has shrunk; `Degraded` for one that was used apart from the others.
+/// `Invalid` for a device that is none of the volume's, an old copy, or smaller than before; `Degraded` for
+/// one that was used apart from the others.
 pub(crate) fn judge<D: Device>(newest: &Superblock, candidate: &Candidate<'_, D>) -> Result<Judged> {
     let entry = entry_of(newest, candidate)?;
+    if is_short(entry, candidate) {
+        return refuse_short(newest, entry, candidate);
+    }
     let (name, header, volume) = (candidate.name, &candidate.header, &newest.name);
     let id = header.this_device;
     let used = last_written(header);
@@ -71,6 +74,7 @@ pub(crate) fn judge<D: Device>(newest: &Superblock, candidate: &Candidate<'_, D>
         );
         return refuse(ErrorKind::Degraded, text);
     }
+    let is_cut = is_cut(candidate);
     match entry.state {
         // What it lacks is known since it was in step. An older copy of it lacks more.
         DeviceState::Missing | DeviceState::Failed | DeviceState::Returning => {
@@ -82,11 +86,14 @@ pub(crate) fn judge<D: Device>(newest: &Superblock, candidate: &Candidate<'_, D>
                 true => is_lack_known(newest, candidate)?,
                 false => false,
             };
-            let is_known = was_there && is_told;
+            let is_known = was_there && is_told && !is_cut;
             let lacks_all = !is_known && !planted(Bug::StaleDeviceTaken);
-            Ok(Judged { state: DeviceState::Returning, lacks_all })
+            Ok(Judged { state: DeviceState::Returning, lacks_all, is_cut })
         }
-        state if is_in_step(newest, header, entry) => Ok(Judged { state, lacks_all: false }),
+        _ if is_cut && newest.copies > 1 => {
+            Ok(Judged { state: DeviceState::Returning, lacks_all: true, is_cut })
+        }
+        state if is_in_step(newest, header, entry) => Ok(Judged { state, lacks_all: false, is_cut }),
         _ => refuse(
             ErrorKind::Invalid,
             format!(

@@ -5,12 +5,14 @@
 //! enter.rs       the phases of an opening, and what may not be opened   judge.rs   what one device is good for
 //! apart.rs       whether a device was used without the others      volume.rs    all steps of an opening
 //! candidate.rs   what a device that was given says             outdated.rs  whether all that is there is known to be older
+//! cut.rs         devices whose end is gone
 //! survey.rs      which devices there should be, for a search
 //! ```
 
 mod apart;
 mod assemble;
 mod candidate;
+mod cut;
 mod dirty_blocks;
 mod enter;
 mod judge;
@@ -22,6 +24,7 @@ mod volume;
 pub use assemble::AdoptedDisk;
 pub(crate) use assemble::{Assembled, Lacking, assemble, was_current};
 pub(crate) use candidate::Candidate;
+pub(crate) use cut::{lost_at_end, refuse_cached};
 pub(crate) use dirty_blocks::{newly_lost, older_without};
 pub(crate) use enter::{enter, only_copies, refuse_only_copies};
 pub(crate) use judge::{NEVER, judge};

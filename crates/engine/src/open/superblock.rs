@@ -1,5 +1,6 @@
 //! Reading and writing superblocks and device tables, wherever their copies lie.
 
+use super::cut::{self, End};
 use crate::copies::{Deadline, Member, answered};
 use crate::create::buffer;
 use crate::{Error, ErrorKind, Result};
@@ -18,6 +19,15 @@ pub(crate) struct Found {
     pub header: Header,
     /// Copies that could not be believed, by place.
     pub damaged: Vec<Bytes>,
+    /// Whether its end is the one that it was given.
+    pub end: End,
+}
+
+impl Found {
+    /// Where the last copy lay of a device whose end is gone.
+    pub fn lost_end(&self) -> Option<Bytes> {
+        self.damaged.last().copied().filter(|_| cut::is_lost(&self.header, self.end))
+    }
 }
 
 /// Reads the superblock of a device. An error says whether it is foreign, damaged or from a newer version.
@@ -51,14 +61,21 @@ pub(super) async fn read_superblock<D: Device>(device: &D, name: &str) -> Result
     };
     let header = newest.ok_or_else(|| problem.unwrap_or_else(nothing))?;
     // A device that grew has its last copy where its end was.
-    let mut damaged = Vec::new();
+    let (mut damaged, mut is_last_absent) = (Vec::new(), false);
     for offset in superblock_offsets(header.device.size.min(size), header.device.layout) {
-        match read_copy(device, offset, name).await {
-            Ok(copy) if copy.volume == header.volume => {}
-            _ => damaged.push(offset),
+        let copy = try_copy(device, offset).await;
+        let is_own = matches!(&copy, Ok(Ok(copy)) if copy.volume == header.volume);
+        if !is_own {
+            damaged.push(offset);
         }
+        is_last_absent = matches!(copy, Ok(Ok(_) | Err(Invalid::Absent))) && !is_own;
     }
-    Ok(Found { header, damaged })
+    let end = match is_last_absent {
+        _ if size < header.device.size => End::Short,
+        true => End::Absent,
+        false => End::There,
+    };
+    Ok(Found { header, damaged, end })
 }
 
 /// The layouts that a device may have. The last copy, which lies at the same place in both, says which it is: where only the other one has
@@ -105,11 +122,15 @@ fn newer(newest: Option<Header>, header: Header) -> Option<Header> {
     }
 }
 
-async fn read_copy<D: Device>(device: &D, offset: Bytes, name: &str) -> Result<Header> {
+async fn try_copy<D: Device>(device: &D, offset: Bytes) -> io::Result<std::result::Result<Header, Invalid>> {
     let buf = buffer(superblock::SIZE).await;
+    device.read(offset, &buf).await?;
+    Ok(buf.with_bytes(Header::decode))
+}
+
+async fn read_copy<D: Device>(device: &D, offset: Bytes, name: &str) -> Result<Header> {
     let failed = |e| Error::io(format_args!("{name} could not be read at byte {}", offset.0), &e);
-    device.read(offset, &buf).await.map_err(failed)?;
-    buf.with_bytes(Header::decode).map_err(|invalid| match invalid {
+    try_copy(device, offset).await.map_err(failed)?.map_err(|invalid| match invalid {
         Invalid::Feature(text) => Error::new(ErrorKind::Unsupported, format!("{name}: {text}")),
         other => Error::new(ErrorKind::Corrupt, format!("{name}, superblock at byte {}: {other}", offset.0)),
     })

@@ -5,8 +5,9 @@
 
 use super::assemble::newest_of;
 use super::candidate::Candidate;
+use super::cut::End;
 use super::judge::{NEVER, judge};
-use super::superblock::{read_superblock, read_table};
+use super::superblock::{Found, read_superblock, read_table};
 use crate::{ErrorKind, Result};
 use braid_base::Bytes;
 use braid_format::superblock::{DeviceEntry, DeviceState, DeviceTable, Header, Superblock};
@@ -23,6 +24,7 @@ pub struct Sighting {
     /// Its superblock.
     pub header: Header,
     geometry: Geometry,
+    end: End,
     tables: std::result::Result<Vec<DeviceTable>, String>,
 }
 
@@ -32,7 +34,7 @@ impl Sighting {
     /// # Errors
     /// As [`crate::identify`], but without a limit of time.
     pub async fn read<D: Device>(device: &D, name: &str) -> Result<Sighting> {
-        let header = read_superblock(device, name).await?.header;
+        let Found { header, end, .. } = read_superblock(device, name).await?;
         let (mut tables, mut problem) = (Vec::new(), None);
         for &place in header.tables.iter().filter(|place| place.device == header.this_device) {
             match read_table(device, place, header.volume).await {
@@ -45,7 +47,7 @@ impl Sighting {
             Some(problem) if tables.is_empty() => Err(problem),
             _ => Ok(tables),
         };
-        Ok(Sighting { name: name.to_owned(), header, geometry: device.geometry(), tables })
+        Ok(Sighting { name: name.to_owned(), header, geometry: device.geometry(), end, tables })
     }
 
     /// How large the device is.
@@ -58,6 +60,7 @@ impl Sighting {
             device: Rc::new(Seen(self.geometry)),
             name: &self.name,
             header: self.header.clone(),
+            end: self.end,
             tables: self.tables.clone(),
         }
     }
@@ -74,7 +77,7 @@ pub enum Standing {
     /// The device is in its place, as far as is known: an opening judges it.
     Member,
     /// The device is an older copy of the one that was in use last, is older than the known differences reach
-    /// back: why.
+    /// back, or was cut: why.
     Old(String),
     /// The others say that the device was removed.
     Removed,

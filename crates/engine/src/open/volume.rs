@@ -1,13 +1,18 @@
 //! How a volume is opened.
 
 use super::dirty_blocks::{dirty_blocks, newly_lost, older_without, refuse_lost_homes, tell_older};
-use super::{AdoptedDisk, Assembled, Lacking, assemble, enter, refuse_only_copies, refuse_outdated};
+use super::{
+    AdoptedDisk, Assembled, Lacking, assemble, enter, refuse_cached, refuse_only_copies, refuse_outdated,
+};
 use crate::adopted::{self, DirtySpans, refuse_dirty};
 use crate::copies::{BlockSlots, Buffers, Devices, Member, WriteBacks, watched};
 use crate::core::Core;
 use crate::epochs::{self, Adopted, Epochs};
+use crate::fence::{Fence, Noted, TAKEOVER, may_be_open};
 use crate::jobs::Jobs;
-use crate::journal::{Journal, Mode, Recovered, Recovery, Source, only_journal, recover, rings};
+use crate::journal::{
+    Journal, Listed, Mode, Recovered, Recovery, Source, only_journal, recover, refuse_later, rings,
+};
 use crate::map::State;
 use crate::moves::Moves;
 use crate::policy::{InCharge, PolicyStates};
@@ -41,6 +46,12 @@ pub struct OpenOptions {
     pub outdated: Vec<DeviceId>,
     /// Opens the volume as the disk that keeps epochs is alone: without the devices that are given up, and without what was written since.
     pub recover: bool,
+    /// A random number of this opening. Two openings that are begun at the same time are told apart by it.
+    pub owner: u64,
+    /// What the caller noted of the volume last ([`Volume::noted`]), or nothing yet; none if nobody else can
+    /// reach the devices. If the volume is in use, and not by the opening that is noted here, the opening
+    /// takes 2 s more.
+    pub noted: Option<Noted>,
     /// Which of the devices is the disk that the volume adopted, if it has adopted one.
     pub adopted: Option<AdoptedDisk>,
 }
@@ -58,6 +69,8 @@ impl OpenOptions {
             distrust: Vec::new(),
             outdated: Vec::new(),
             recover: false,
+            owner: 0,
+            noted: None,
             adopted: None,
         }
     }
@@ -77,9 +90,23 @@ impl<R: Runtime, D: Device> Volume<R, D> {
         let (rt, options) = (&rt, &options);
         let devices = devices.into_iter().map(Rc::new).collect();
         let OpenOptions { names, distrust, outdated, adopted, recover: recovery, .. } = options;
-        let lacking = if *recovery { Lacking::Recovered } else { Lacking::Refused };
-        let Assembled { mut superblock, devices, clean, lately, without, away, went_without, anew, highest } =
-            assemble(rt, devices, names, distrust, *adopted, lacking).await?;
+        let lacking = match (recovery, options.repair) {
+            (true, _) => Lacking::Recovered,
+            (false, true) => Lacking::Repaired,
+            (false, false) => Lacking::Refused,
+        };
+        let Assembled {
+            mut superblock,
+            devices,
+            clean,
+            lately,
+            without,
+            away,
+            went_without,
+            anew,
+            cut,
+            highest,
+        } = assemble(rt, devices, names, distrust, *adopted, lacking).await?;
         if lacking != Lacking::Recovered {
             refuse_outdated(&superblock, &away, outdated)?;
         }
@@ -103,6 +130,7 @@ impl<R: Runtime, D: Device> Volume<R, D> {
         let mode = if options.repair || new_image.is_some() { Mode::Repair } else { Mode::Strict };
         let changed_elsewhere = disk.as_ref().is_some_and(|disk| !disk.is_as_known());
         let dirty = dirty_spans.as_ref();
+        let noted = options.noted.map_or(0, |noted| noted.batch);
         let source = Source {
             members: &members,
             superblock: &superblock,
@@ -110,9 +138,16 @@ impl<R: Runtime, D: Device> Volume<R, D> {
             clean,
             changed_elsewhere,
             dirty_spans: dirty,
+            cut: &cut,
+            noted,
         };
-        let Recovered { ring, gaps, mut recovery } =
+        let Recovered { ring, gaps, mut recovery, next_batch, changed } =
             watched(rt, &members, recover(&source, &mut state)).await?;
+        if shape.copies == 1 {
+            refuse_cached(&state, &cut)?;
+        }
+        let kept = cut.iter().filter(|_| shape.copies == 1);
+        recovery.warnings.extend(kept.map(|(_, what)| what.clone()));
         if let Some(image) = new_image {
             // Of all that was recovered only the journal's numbers count.
             image.take_over(&superblock, &shape, &mut state)?;
@@ -122,7 +157,7 @@ impl<R: Runtime, D: Device> Volume<R, D> {
         if adopted_image.as_ref().is_some_and(Adopted::is_unapplied) {
             superblock.features.incompat |= Features::UNAPPLIED;
         }
-        if let Err(error) = refuse_only_copies(&members, &superblock, &shape, &state, &lately) {
+        if let Err(error) = refuse_only_copies(&members, &superblock, &shape, &state, (&lately, &cut)) {
             let refused = async {
                 let error = epochs::or_recover(error, &members, &superblock, went_without).await;
                 Err::<(), Error>(error)
@@ -168,14 +203,31 @@ impl<R: Runtime, D: Device> Volume<R, D> {
         if let Some(sums) = sums.as_ref().filter(|_| recovery.changed_elsewhere) {
             watched(rt, &members, adopted::write_unknown(rt, &members, superblock.volume, sums)).await?;
         }
+        let may_be_open = may_be_open(&superblock, options.noted);
+        superblock.owner = options.owner;
         watched(rt, &members, enter(rt, &members, &mut superblock, highest)).await?;
+        if may_be_open {
+            rt.sleep(TAKEOVER).await;
+            let source = Source {
+                members: &members,
+                superblock: &superblock,
+                mode,
+                clean,
+                changed_elsewhere,
+                dirty_spans: dirty,
+                cut: &cut,
+                noted,
+            };
+            watched(rt, &members, refuse_later(&source, next_batch)).await?;
+        }
         let replicas = rings(&superblock, |device| members[device.index()].is_current());
         state.set_only_journal(only_journal(&superblock, |device| members[device.index()].is_current()));
         let core = Rc::new(Core {
             rt: rt.clone(),
             shape,
             state: RefCell::new(state),
-            journal: Journal::new(replicas, superblock.epoch, ring),
+            journal: Journal::new(replicas, superblock.epoch, ring, Listed::new(changed, next_batch)),
+            fence: Fence::new(rt.now()),
             moves: Moves::new(&superblock),
             epochs: Epochs::of(&superblock),
             dirty_spans,
@@ -192,8 +244,13 @@ impl<R: Runtime, D: Device> Volume<R, D> {
         });
         core.note_lack(lack);
         core.start_watch();
+        core.start_fence();
         let lost = core.state.borrow().map.lost();
         let begun: Result<()> = async {
+            if options.noted.is_some() {
+                // Another opening may have begun at the same time.
+                core.look_for_others().await?;
+            }
             core.fill_gaps(&gaps).await?;
             core.begin_epoch(clean).await?;
             if adopted_image.is_some() || options.repair {
@@ -206,6 +263,7 @@ impl<R: Runtime, D: Device> Volume<R, D> {
         }
         .await;
         if let Err(error) = begun {
+            core.jobs.stop();
             core.end_watch().await;
             return Err(error);
         }

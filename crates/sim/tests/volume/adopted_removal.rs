@@ -101,6 +101,8 @@ fn remove_until(cut: Option<(u64, u64)>) -> (u64, u64) {
         dirty(&rt, &volume);
         scribble(&volume, &mut bytes, 13).await;
         volume.set_policy("cache,mode=write-back").await.expect("the devices are sound");
+        // What became dirty before may have been written back by now.
+        scribble(&volume, &mut bytes, 14).await;
         volume.flush().await.expect("the devices are sound");
         assert!(volume.status().extra_blocks.1 > 0);
         *known.borrow_mut() = bytes;

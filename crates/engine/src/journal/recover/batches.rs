@@ -54,6 +54,11 @@ pub(super) struct Batches {
 }
 
 impl Batches {
+    /// Batches up to this one were promised, and are not there: none of the next ones has such a number.
+    pub fn go_on_beyond(&mut self, promised: u64) {
+        self.proved = self.proved.max(promised);
+    }
+
     /// The number of the next batch: none that was ever promised has it.
     pub fn next_sequence(&self) -> u64 {
         self.live.last().map_or(0, |b| b.sequence).max(self.proved) + 1

@@ -1,0 +1,149 @@
+//! Devices that were cut: the end of the device is gone, and whatever lay there.
+//!
+//! The last superblock copy lies at the end of a device, so the copy goes first when a device is cut. If the
+//! device gets its size back, the copy is absent: a place without the magic. A damaged copy still has the
+//! magic. A device that was never written lacks the copy if its creation was interrupted; nothing is lost on
+//! such a device.
+//!
+//! With two required copies the volume makes all copies on the device anew, as of a device that the
+//! administrator gave up. With one copy only a repair goes on: the slots at the end of the device that hold
+//! zeros are lost, as far as the map uses them ([`lost_at_end`]).
+
+use super::candidate::Candidate;
+use super::judge::{last_written, refuse};
+use crate::copies::{Deadline, Member};
+use crate::create::buffer;
+use crate::map::State;
+use crate::planted::{Bug, planted};
+use crate::shape::Shape;
+use crate::{Error, ErrorKind, Result};
+use braid_base::{Bytes, DeviceId, ExtentId};
+use braid_format::superblock::{DeviceEntry, Header, Layout, Superblock};
+use braid_runtime::{Arena, Device};
+
+/// Whether the end of a device is the one that the device had as a member of its volume.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum End {
+    There,
+    /// The size is that of before, or larger, and the last superblock copy is gone.
+    Absent,
+    /// The device is smaller than its superblock says.
+    Short,
+}
+
+/// The epoch that the creation of a volume writes.
+const CREATION: u64 = 1;
+
+/// Whether a device has its size, and lost what lay at its end. A device that never held data has lost
+/// nothing.
+pub(super) fn is_cut<D>(candidate: &Candidate<'_, D>) -> bool {
+    candidate.end == End::Absent && is_lost(&candidate.header, candidate.end) && !planted(Bug::CutDeviceTaken)
+}
+
+/// Whether anything is lost with the end of a device that has this superblock. With layout tail the copies that are there
+/// lie behind all slots: nothing but the last copy is gone.
+pub(super) fn is_lost(header: &Header, end: End) -> bool {
+    let lies_before = header.device.layout != Layout::Tail;
+    end == End::Short || end == End::Absent && lies_before && last_written(header) > CREATION
+}
+
+/// Whether a device is smaller than the volume knows it.
+pub(super) fn is_short<D: Device>(entry: &DeviceEntry, candidate: &Candidate<'_, D>) -> bool {
+    candidate.device.geometry().size < entry.size
+}
+
+/// Refuses a device that is smaller than before.
+pub(super) fn refuse_short<T, D: Device>(
+    newest: &Superblock,
+    entry: &DeviceEntry,
+    candidate: &Candidate<'_, D>,
+) -> Result<T> {
+    let (name, id) = (candidate.name, candidate.header.this_device);
+    let (had, has, volume) = (entry.size, candidate.device.geometry().size, &newest.name);
+    let remedy = match newest.copies {
+        1 => format!(
+            "only a backup has that; the former size does not bring it back, but braid check {volume} --repair keeps the rest then; or give up \
+             all that lies on {id} (--distrust {id})"
+        ),
+        _ => format!(
+            "go on without {id} (--distrust {id}), or put another device in its place (braid device replace {volume} {id} PATH); or restore its \
+             size, and what it lacks is copied from the others"
+        ),
+    };
+    let text = format!(
+        "{name} (device {id} of volume '{volume}') was cut: it had {had}, it has {has}, and what lay at its end is gone: {remedy} (nothing was changed)"
+    );
+    refuse(ErrorKind::Invalid, text)
+}
+
+/// Refuses a device of a volume with one copy of everything that was cut and has its size again.
+pub(super) fn refuse_cut<T>(newest: &Superblock, name: &str, id: DeviceId) -> Result<T> {
+    let volume = &newest.name;
+    let text = format!(
+        "{name} (device {id} of volume '{volume}') was cut, or its end was overwritten: the superblock copy there is gone, and with it whatever lay at its \
+         end; braid check {volume} --repair keeps the rest and lists what is lost; or give up all that lies on {id} (--distrust {id}) (nothing was changed)"
+    );
+    refuse(ErrorKind::Corrupt, text)
+}
+
+/// Refuses to keep a device of a volume with one copy of everything that was cut and has cached blocks:
+/// nothing tells which of them are gone.
+pub(crate) fn refuse_cached(state: &State, cut: &[(DeviceId, String)]) -> Result<()> {
+    let Some((id, what)) = cut.iter().find(|(id, _)| state.extras.divided(*id) > 0) else { return Ok(()) };
+    let text = format!(
+        "{what}; which cached blocks on {id} are gone is not known: give up what lies there (--distrust {id})"
+    );
+    refuse(ErrorKind::Corrupt, text)
+}
+
+/// What is said of a device that was cut.
+pub(crate) fn describe(name: &str, header: &Header, end: End) -> String {
+    let (id, had) = (header.this_device, header.device.size);
+    match end {
+        End::Short => {
+            format!("{id} was cut: {name} is smaller than {had}, and what lay at its end is gone")
+        }
+        _ => format!(
+            "{id} was cut, or its end was overwritten: the last superblock copy of {name} is gone, and whatever lay at its end"
+        ),
+    }
+}
+
+/// The extents of a volume with one copy of everything that lay at the end of a device that was cut: from the
+/// highest slot in use on, as long as slots hold nothing but zeros. A slot before these that has other bytes
+/// was not cut.
+///
+/// # Errors
+/// `Io` if a slot cannot be read.
+pub(crate) async fn lost_at_end<D: Device>(
+    member: &Member<D>,
+    shape: &Shape,
+    state: &State,
+) -> Result<Vec<ExtentId>> {
+    if state.map.is_of_adopted() {
+        return Ok(Vec::new());
+    }
+    let on_device = |(extent, entry): (ExtentId, braid_format::map_page::Entry)| {
+        let slot = state.space.locate(entry.home).filter(|slot| slot.device == member.id)?;
+        Some((slot.index, extent))
+    };
+    let mut used: Vec<(u32, ExtentId)> = state.map.iter().filter_map(on_device).collect();
+    used.sort_unstable_by(|a, b| b.cmp(a));
+    let buf = buffer(shape.extent_size.min(Arena::LARGEST)).await;
+    let mut lost = Vec::new();
+    'slots: for (index, extent) in used {
+        let (at, mut done) = (member.slot_offset(index, shape.extent_size), Bytes::ZERO);
+        while done < shape.extent_size {
+            let piece = buf.slice(Bytes::ZERO..buf.len().min(shape.extent_size - done));
+            let read = member.read(at + done, &piece, Deadline::Only).await;
+            read.map_err(|e| Error::io(format_args!("{} could not be read at its end", member.id), &e))?;
+            if !piece.with_bytes(|bytes| bytes.iter().all(|&byte| byte == 0)) {
+                break 'slots;
+            }
+            done += piece.len();
+        }
+        lost.push(extent);
+    }
+    lost.sort_unstable();
+    Ok(lost)
+}

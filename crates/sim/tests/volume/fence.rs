@@ -1,0 +1,218 @@
+//! Two openings of one volume: the disks of one are the disks of the other, as of a file and a loop device
+//! over it.
+
+use crate::rig::{Rig, bench, filled, holds, make, open, open_with, options};
+use braid_base::{Bytes, KIB, MIB, Nanos};
+use braid_engine::{CreateOptions, Durability, ErrorKind, Export, Noted, OpenOptions, Recovery, Result};
+use braid_runtime::{Arena, Runtime, join_all};
+use braid_sim::{Disk, FaultPlan, Faults, Faulty, World};
+use std::cell::{Cell, RefCell};
+use std::pin::Pin;
+use std::rc::Rc;
+
+const BLOCK: Bytes = Bytes(4 << 10);
+const SECOND: Nanos = Nanos::from_secs(1);
+
+/// Handles of the disks that have nothing in common with others but the disks.
+fn handles(world: &World, disks: &[Disk]) -> Vec<Faulty<Disk>> {
+    let handle =
+        |disk: &Disk| Faulty::new(disk.clone(), &Faults::new(FaultPlan::default(), world.fork_rng()));
+    disks.iter().map(handle).collect()
+}
+
+/// Guests of a volume that write a block and flush, again and again, and when which flush was acknowledged.
+type Told = Rc<RefCell<Vec<(Nanos, u64)>>>;
+
+fn busy(world: &World, volume: &Rig, pause: Nanos, stop: &Rc<Cell<bool>>) -> Told {
+    let (rt, volume, stop, told) = (world.clone(), volume.clone(), stop.clone(), Told::default());
+    let acknowledged = told.clone();
+    world.spawn(async move {
+        let arena = Arena::new(MIB);
+        for number in 0u64.. {
+            if stop.get() {
+                break;
+            }
+            let value = filled(&arena, BLOCK, 1 + (number % 250) as u8);
+            let at = BLOCK * (number * 37 % 1024);
+            if volume.write(at, &value, Durability::Volatile).await.is_ok() && volume.flush().await.is_ok() {
+                acknowledged.borrow_mut().push((rt.now(), number));
+            }
+            rt.sleep(pause).await;
+        }
+    });
+    told
+}
+
+/// Two daemons wrote one volume. Flushes of both succeeded, and one daemon lost all: no daemon learned of the
+/// other one. The first one must not promise anything a second after the other has opened the volume, and not
+/// touch what that one writes.
+pub fn no_flush_succeeds_once_another_opening_has_been_noticed() {
+    for seed in 0..12 {
+        let bench = bench(100 + seed);
+        let (world, arena, disks) = (bench.world.clone(), bench.arena.clone(), bench.disks.clone());
+        bench.run(async move {
+            let made = CreateOptions { copies: 1 + (seed % 2) as u8, ..options(70) };
+            let first = make(world.clone(), handles(&world, &disks), &made).await;
+            let stop = Rc::new(Cell::new(false));
+            // Steady flushes, and pauses longer than a look is old.
+            let pause = [Nanos::from_millis(20), Nanos::from_millis(700), SECOND * 3][seed as usize % 3];
+            let told = busy(&world, &first, pause, &stop);
+            world.sleep(SECOND * 5).await;
+            let second = loop {
+                // What it reads of a journal that is being written may not fit together: another try.
+                if let Ok(volume) = open(world.clone(), handles(&world, &disks)).await {
+                    break volume;
+                }
+            };
+            let opened = world.now();
+            world.sleep(SECOND * 2).await;
+            second.write(Bytes::ZERO, &filled(&arena, MIB, 9), Durability::Fua).await.unwrap();
+            world.sleep(SECOND * 8).await;
+            let (last, _) = told.borrow().last().copied().expect("flushes succeeded before");
+            assert!(last < opened + SECOND + SECOND, "seed {seed}: a flush at {last}, opened at {opened}");
+            let error = first.flush().await.expect_err("another daemon has the volume");
+            assert!(error.kind() == ErrorKind::Io && error.to_string().contains("another daemon"), "{error}");
+            assert!(first.write(MIB, &filled(&arena, BLOCK, 3), Durability::Volatile).await.is_err());
+            assert!(first.close().await.is_err());
+            stop.set(true);
+            // The other one goes on, and what it wrote is what lies there.
+            second.flush().await.unwrap();
+            assert!(holds(&second, &arena, Bytes::ZERO, MIB, 9).await.unwrap());
+            world.sleep(SECOND * 40).await;
+            second.audit().await.unwrap();
+            second.close().await.unwrap();
+            let again = open(world.clone(), handles(&world, &disks)).await.unwrap();
+            assert!(holds(&again, &arena, Bytes::ZERO, MIB, 9).await.unwrap());
+            again.audit().await.unwrap();
+        });
+    }
+}
+
+#[test]
+fn a_volume_that_was_taken_over_promises_nothing_after_a_look() {
+    no_flush_succeeds_once_another_opening_has_been_noticed();
+}
+
+/// An opening that does not know that the one before has ended waits until that one has noticed it: nothing
+/// that was promised is lost.
+#[test]
+fn an_opening_that_waits_for_the_other_one_loses_nothing_that_was_promised() {
+    let mut refusals = 0;
+    for seed in 0..12 {
+        let bench = bench(200 + seed);
+        let (world, arena, disks) = (bench.world.clone(), bench.arena.clone(), bench.disks.clone());
+        refusals += bench.run(async move {
+            let first = make(world.clone(), handles(&world, &disks), &options(71)).await;
+            let stop = Rc::new(Cell::new(false));
+            let pause = [Nanos::from_millis(20), Nanos::from_millis(400)][seed as usize % 2];
+            let told = busy(&world, &first, pause, &stop);
+            world.sleep(SECOND * 5 + Nanos::from_millis(seed * 77)).await;
+            let strange = Some(Noted { epoch: 1, owner: 5, batch: 0 });
+            let how = |o: &mut OpenOptions| (o.noted, o.owner) = (strange, 8);
+            let opened = open_with(world.clone(), handles(&world, &disks), how).await;
+            let refused = opened.is_err();
+            let second = match opened {
+                Ok((volume, _)) => volume,
+                Err(error) => {
+                    assert!(error.kind() == ErrorKind::Degraded, "{error}");
+                    open_with(world.clone(), handles(&world, &disks), how).await.unwrap().0
+                }
+            };
+            stop.set(true);
+            world.sleep(SECOND).await;
+            let mut newest = [0u8; 1024];
+            for &(_, number) in told.borrow().iter() {
+                newest[(number * 37 % 1024) as usize] = 1 + (number % 250) as u8;
+            }
+            assert!(told.borrow().len() > 10);
+            for (block, value) in newest.into_iter().enumerate().filter(|(_, value)| *value > 0) {
+                let at = BLOCK * block as u64;
+                assert!(
+                    holds(&second, &arena, at, BLOCK, value).await.unwrap(),
+                    "seed {seed}: block {block}"
+                );
+            }
+            second.close().await.unwrap();
+            usize::from(refused)
+        });
+    }
+    assert!(refusals > 0, "the first volume wrote batches while the second one was opened");
+}
+
+/// The host that had the volume open last, and a volume that was shut down: nobody waits.
+#[test]
+fn only_an_opening_that_may_have_company_waits() {
+    for (strange, closes, waits) in [(true, false, true), (false, false, false), (true, true, false)] {
+        let bench = bench(3);
+        let (world, disks) = (bench.world.clone(), bench.disks.clone());
+        bench.run(async move {
+            let first = make(world.clone(), handles(&world, &disks), &options(72)).await;
+            let noted = if strange { Noted::default() } else { first.noted() };
+            if closes {
+                first.close().await.unwrap();
+            }
+            let killed: Vec<Disk> = disks.iter().map(|disk| disk.fork(&world)).collect();
+            let start = world.now();
+            let how = |o: &mut OpenOptions| (o.noted, o.owner) = (Some(noted), 8);
+            let (volume, _) = open_with(world.clone(), handles(&world, &killed), how).await.unwrap();
+            assert_eq!(world.now() - start >= SECOND * 2, waits);
+            assert_eq!(volume.noted().owner, 8);
+        });
+    }
+}
+
+/// Two hosts begin at the same moment: both have the same number, and their random numbers tell them apart.
+#[test]
+fn of_two_openings_at_the_same_time_one_at_most_goes_on() {
+    for seed in 0..10 {
+        let bench = bench(300 + seed);
+        let (world, arena, disks) = (bench.world.clone(), bench.arena.clone(), bench.disks.clone());
+        bench.run(async move {
+            let first = make(world.clone(), handles(&world, &disks), &options(73)).await;
+            first.close().await.unwrap();
+            let begin = |owner: u64| {
+                let devices = handles(&world, &disks);
+                let how = move |o: &mut OpenOptions| (o.noted, o.owner) = (Some(Noted::default()), owner);
+                open_with(world.clone(), devices, how)
+            };
+            let delay = world.sleep(Nanos::from_millis(seed * 3));
+            let late = async {
+                delay.await;
+                begin(2).await
+            };
+            let both = join_all([boxed(begin(1)), boxed(late)].into_iter()).await;
+            world.sleep(SECOND * 2).await;
+            let mut flushed = 0;
+            for volume in both.iter().flatten() {
+                let wrote = volume.write(Bytes::ZERO, &filled(&arena, KIB * 64, 7), Durability::Fua).await;
+                flushed += usize::from(wrote.is_ok());
+            }
+            world.sleep(SECOND * 2).await;
+            assert!(flushed <= 1, "seed {seed}");
+        });
+    }
+}
+
+type Opening<'a> = Pin<Box<dyn Future<Output = Option<Rig>> + 'a>>;
+
+fn boxed<'a>(opening: impl Future<Output = Result<(Rig, Recovery)>> + 'a) -> Opening<'a> {
+    Box::pin(async move { opening.await.ok().map(|(volume, _)| volume) })
+}
+
+/// A bad place under the first superblock copies, or a device that hangs for a moment, is no other daemon.
+#[test]
+fn superblocks_that_cannot_be_read_do_not_end_a_volume() {
+    let bench = bench(4);
+    let (world, arena, all, faults) =
+        (bench.world.clone(), bench.arena.clone(), bench.devices(), bench.faults.clone());
+    bench.run(async move {
+        let volume = make(world.clone(), all, &options(74)).await;
+        faults[0].set(FaultPlan { bad_reads: Some(Bytes::ZERO..KIB * 32), ..FaultPlan::default() });
+        for second in 0..20 {
+            volume.write(Bytes::ZERO, &filled(&arena, MIB, second), Durability::Fua).await.unwrap();
+            world.sleep(Nanos::from_millis(600 + u64::from(second) * 50)).await;
+        }
+        faults[0].set(FaultPlan::default());
+        volume.close().await.unwrap();
+    });
+}
