@@ -44,6 +44,9 @@ pub fn run(state: &StateDir, arguments: &Arguments, output: Output) -> Result<u8
 /// What is said of a device that is there, and is being brought up to date.
 const RETURNING: &str = "is returning";
 
+/// What is said of a device whose end is gone.
+const CUT: &str = " was cut";
+
 /// So many ranges are shown to people.
 const SHOWN: usize = 20;
 
@@ -85,6 +88,10 @@ pub fn describe(report: &CheckReport) -> String {
         (true, true) if let Some(device) = given_up => format!(
             "degraded, and as of its last flush with {device} alone: bring that back and braid serve {name}; or, if a disk of it keeps epochs, \
              go on from the last one: braid recover {name}; or give up what {device} alone holds: braid serve {name} --distrust {device}"
+        ),
+        (true, true) if report.degraded.iter().any(|device| device.contains(CUT)) => format!(
+            "degraded, with one good copy of what lay on the device that was cut: braid serve {name} copies that anew once the device has its \
+             size again; a smaller one is given up (--distrust) or replaced (braid device replace)"
         ),
         (true, true)
             if !report.degraded.is_empty()

@@ -21,6 +21,7 @@ mod kill;
 mod lab;
 mod lifecycle;
 mod lost_state;
+mod lying;
 mod machine;
 mod models;
 mod names;

@@ -150,8 +150,10 @@ fn any_names_do_while_one_device_of_each_mirror_is_left() {
     fill(&machine, "m", 3);
     fill(&machine, "o", 4);
     let kept = NAMES.map(|name| std::fs::read(machine.path(name)).unwrap());
-    let records = ["m", "o"].map(|name| machine.state().join(name).join("volume.json"));
-    let texts = records.clone().map(|record| std::fs::read(record).unwrap());
+    // The devices of each round are as old as these notes: with newer ones they would have lost promised batches.
+    let of = |name: &str| ["volume.json", "noted.json"].map(|file| machine.state().join(name).join(file));
+    let records: Vec<_> = ["m", "o"].into_iter().flat_map(of).collect();
+    let texts: Vec<_> = records.iter().map(|record| std::fs::read(record).unwrap()).collect();
     let mut seed = 7u64;
     let mut draw = |below: u64| {
         seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);

@@ -18,6 +18,7 @@ use crate::serve::doors::Doors;
 use crate::volume::create::{make, refuse_known, remove_made};
 use crate::volume::lock::VolumeLock;
 use crate::volume::members::{Member, Members, Purpose, handles, open_members, open_options};
+use crate::volume::noted::{keep_noted, note, with_notes};
 use crate::volume::outdated::note_opened;
 use crate::volume::policy::check_policy;
 use crate::volume::state_dir::{DeviceRecord, StateDir, VolumeName, VolumeRecord};
@@ -102,7 +103,7 @@ pub(crate) struct Daemon {
     pub export: Export,
     pub recorder: Rc<Recorder<Ring>>,
     pub attachment: Attachment,
-    pub(super) state: StateDir,
+    pub(crate) state: StateDir,
     pub(super) members: RefCell<Vec<Member>>,
     /// The devices that the record calls outdated; none if that is not known.
     pub(super) noted: RefCell<Option<Vec<DeviceId>>>,
@@ -238,7 +239,7 @@ async fn run(
     };
     let force = doors.options.force;
     let adopted = open.adopted.map(|disk| AdoptedDisk { force, ..disk });
-    let open = OpenOptions { adopted, ..open };
+    let open = with_notes(OpenOptions { adopted, ..open }, state, record);
     let (volume, recovery) = Volume::open(world.ring.clone(), handles(&members.list), open)
         .await
         .map_err(|error| members.explain(error))?;
@@ -250,7 +251,12 @@ async fn run(
             "where the devices of volume '{name}' are and which are outdated ({outdated:?}) is not noted: {error}"
         );
     }
+    let noted = volume.noted();
+    if let Err(error) = note(state, name, &record.uuid, noted) {
+        tracing::warn!("that volume '{name}' has been opened is not noted: {error}");
+    }
     let daemon = Daemon::start(world, state, name, members, volume, doors)?;
+    daemon.ring.spawn(keep_noted(daemon.clone(), noted));
     ready(&Ready {
         name: name.to_string(),
         nbd_uris: daemon.nbd_uris.clone(),
@@ -415,6 +421,12 @@ impl Daemon {
         let left = self.attachment.abandon();
         self.note_outdated_at_last().await;
         let closed = self.volume.close().await;
+        if closed.is_ok()
+            && let Err(error) =
+                note(&self.state, name, &self.volume.superblock().volume.to_string(), self.volume.noted())
+        {
+            tracing::warn!("that volume '{name}' was shut down is not noted: {error}");
+        }
         // Another one may have failed meanwhile.
         self.note_outdated_at_last().await;
         closed.map_err(|error| {

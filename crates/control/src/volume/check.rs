@@ -7,6 +7,7 @@ use crate::volume::lock::VolumeLock;
 use crate::volume::members::{
     Purpose, adopted_disk, handles, names, open_members, open_members_to_read, open_options,
 };
+use crate::volume::noted::{note, noted, with_notes};
 use crate::volume::outdated::note_opened;
 use crate::volume::state_dir::{StateDir, VolumeName, VolumeRecord};
 use braid_base::{Bytes, DeviceId, ExtentId};
@@ -117,7 +118,10 @@ impl CheckReport {
             degraded: found
                 .not_current
                 .iter()
-                .map(|(device, state)| format!("{device} is {state}"))
+                .map(|(device, state)| match found.cut.iter().find(|(cut, _)| cut == device) {
+                    Some((_, what)) => what.clone(),
+                    None => format!("{device} is {state}"),
+                })
                 .collect(),
             lost: ranges(&found.lost, found.extent_size),
             only_on_missing,
@@ -149,7 +153,8 @@ pub(crate) fn check_known(state: &StateDir, record: &VolumeRecord) -> Result<Che
     on_ring(async |ring| {
         let members = open_members_to_read(ring, state, record).await?;
         let list = &members.list;
-        let found = braid_engine::check(ring, handles(list), &names(list), adopted_disk(list))
+        let (names, adopted, noted) = (names(list), adopted_disk(list), noted(state, record));
+        let found = braid_engine::check_noted(ring, handles(list), &names, adopted, Some(noted))
             .await
             .map_err(|error| members.explain(error))?;
         Ok(CheckReport::new(record.name.as_str(), found, &record.outdated()))
@@ -161,21 +166,26 @@ pub(crate) fn check_known(state: &StateDir, record: &VolumeRecord) -> Result<Che
 pub fn repair(state: &StateDir, name: &VolumeName, distrust: &[DeviceId]) -> Result<CheckReport> {
     let (lock, record) = VolumeLock::take_known(state, name, "repaired")?;
     // Opening writes the superblocks; closing writes the map.
-    let lost = on_ring(async |ring| {
+    let (lost, warnings) = on_ring(async |ring| {
         let members = open_members(ring, state, &record, Purpose::Repair(distrust)).await?;
         let list = &members.list;
         let options =
             OpenOptions { repair: true, distrust: distrust.to_vec(), ..open_options(&record, list) };
+        let options = with_notes(options, state, &record);
         let (volume, recovery) = Volume::open(ring.clone(), handles(list), options)
             .await
             .map_err(|error| members.explain(error))?;
         let closed = volume.close().await;
         note_opened(state, name, &members.records, &volume.outdated_devices())?;
         closed?;
+        note(state, name, &record.uuid, volume.noted())?;
         let lost = ranges(&recovery.lost, volume.status().shape.extent_size);
         let older = recovery.older.iter().map(LostRange::of);
-        Ok(lost.into_iter().chain(older).collect::<Vec<_>>())
+        Ok((lost.into_iter().chain(older).collect::<Vec<_>>(), recovery.warnings))
     })?;
     drop(lock);
-    Ok(CheckReport { repaired: true, lost, ..check(state, name)? })
+    let found = check(state, name)?;
+    // The repair has written the last superblock copy anew: nothing else tells of this from now on.
+    let fatal = [warnings, found.fatal.clone()].concat();
+    Ok(CheckReport { repaired: true, clean: found.clean && fatal.is_empty(), lost, fatal, ..found })
 }

@@ -11,6 +11,7 @@ use crate::volume::check::CheckReport;
 use crate::volume::create::remove_made;
 use crate::volume::lock::VolumeLock;
 use crate::volume::members::{Member, handles, names, open_paths};
+use crate::volume::noted::{self, noted};
 use crate::volume::state_dir::{DeviceRecord, RECORD_VERSION, StateDir, VolumeName, VolumeRecord};
 use crate::{Error, ErrorKind, Result};
 use braid_base::{DeviceClass, DeviceId};
@@ -245,12 +246,18 @@ fn note(
     let mut record = record(given, missing, name.clone());
     refuse_other(state, &record)?;
     let (mut others, mut known) = (Vec::new(), Vec::new());
+    let mut promised = noted(state, &record);
     for other in state.names_of(&record.uuid)? {
         if other != *name {
             let lock = VolumeLock::take(state, &other, "renamed")?;
             others.push((other.clone(), lock));
         }
-        known.push(state.load(&other)?);
+        let record = state.load(&other)?;
+        let there = noted(state, &record);
+        if (there.epoch, there.batch) > (promised.epoch, promised.batch) {
+            promised = there;
+        }
+        known.push(record);
     }
     if given.header.copies > 1 {
         // What all devices say together is so. Without one of them, what was known counts on.
@@ -262,6 +269,9 @@ fn note(
         record.set_outdated(&outdated);
     }
     state.save(&record)?;
+    if promised.epoch > 0 {
+        noted::note(state, name, &record.uuid, promised)?;
+    }
     Ok((record, others))
 }
 

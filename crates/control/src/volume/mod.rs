@@ -6,6 +6,7 @@ pub(crate) mod finding;
 pub(crate) mod import;
 pub(crate) mod lock;
 pub(crate) mod members;
+pub(crate) mod noted;
 pub(crate) mod outdated;
 pub(crate) mod policy;
 pub(crate) mod recover;

@@ -7,6 +7,7 @@ use crate::serve::ring::on_ring;
 use crate::volume::finding::find;
 use crate::volume::lock::VolumeLock;
 use crate::volume::members::{Purpose, handles, lacks_all, open_members, open_options};
+use crate::volume::noted::with_notes;
 use crate::volume::outdated::note_opened;
 use crate::volume::state_dir::{StateDir, VolumeName};
 use crate::{Error, ErrorKind, Result};
@@ -48,7 +49,8 @@ pub fn set_policy(state: &StateDir, name: &VolumeName, text: &str) -> Result<Pol
             let policy = on_ring(async |ring| {
                 let members = open_members(ring, state, &record, Purpose::Use(&[])).await?;
                 let list = &members.list;
-                let (volume, _) = Volume::open(ring.clone(), handles(list), open_options(&record, list))
+                let options = with_notes(open_options(&record, list), state, &record);
+                let (volume, _) = Volume::open(ring.clone(), handles(list), options)
                     .await
                     .map_err(|error| members.explain(error))?;
                 let changed = volume.set_policy(text).await.map_err(refused);

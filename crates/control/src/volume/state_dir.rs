@@ -3,6 +3,7 @@
 //! ```text
 //! $BRAID_STATE_DIR/NAME/volume.json   the record: paths of the devices
 //!                       lock          held by the one process that works on the volume; holds its number
+//!                       noted.json    which opening was the last one, and what it had promised at least
 //!                       admin.sock    the admin socket of its daemon
 //!                       nbd.sock      its NBD export, unless told otherwise
 //!                       mount/        the file that `attach` makes a block device of
@@ -292,6 +293,17 @@ impl StateDir {
         self.volume_dir(name).join("lock")
     }
 
+    /// What this host noted of the volume while it was served.
+    pub(crate) fn note_file(&self, name: &VolumeName) -> PathBuf {
+        self.volume_dir(name).join("noted.json")
+    }
+
+    /// Writes that note: whole or not at all, and durable.
+    pub(crate) fn save_note(&self, name: &VolumeName, text: &str) -> Result<()> {
+        let path = self.note_file(name);
+        write_atomically(&path, text.as_bytes()).map_err(|e| self.failed("write", &path, &e))
+    }
+
     fn record_file(&self, name: &VolumeName) -> PathBuf {
         self.volume_dir(name).join("volume.json")
     }
@@ -384,9 +396,13 @@ impl StateDir {
     pub(crate) fn remove(&self, name: &VolumeName) -> Result<()> {
         let dir = self.volume_dir(name);
         // The record first: what is left after a crash is no volume any more.
-        for path in
-            [self.record_file(name), self.admin_socket(name), self.nbd_socket(name), self.lock_file(name)]
-        {
+        for path in [
+            self.record_file(name),
+            self.note_file(name),
+            self.admin_socket(name),
+            self.nbd_socket(name),
+            self.lock_file(name),
+        ] {
             match std::fs::remove_file(&path) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => {
                     return Err(self.failed("remove", &path, &error));

@@ -108,7 +108,9 @@ impl<R: Runtime, D: Device> Core<R, D> {
             let now = state.map.get(extent);
             let is_exchanged = || now.home == entry.second;
             // Of an extent that moved off the device, the second copy becomes the home (`State::prefer_what_stayed`).
-            let behind = (may_lack || has_moved_home(&entry, &now)) && state.behind.lacks_completed(extent) && !is_exchanged();
+            let behind = (may_lack || has_moved_home(&entry, &now))
+                && state.behind.lacks_completed(extent)
+                && !is_exchanged();
             other.is_some_and(is_current) && !(behind && home == Some(device) && is_current(device))
         }) && state.extras.dirty_on(device) == 0
     }

@@ -1,0 +1,69 @@
+//! Devices that were cut, and devices that forgot what they had said was durable.
+
+use crate::machine::{Machine, have, qemu_io, qemu_io_ok};
+use serde_json::Value;
+use std::fs::OpenOptions;
+
+const MIB: u64 = 1 << 20;
+
+/// Gives a file this size: what is beyond is gone, what is new is zeros.
+fn truncate(machine: &Machine, name: &str, size: u64) {
+    OpenOptions::new().write(true).open(machine.path(name)).unwrap().set_len(size).unwrap();
+}
+
+/// A disk of a mirror was cut and got its size back, as the message asked: it was read as current, and `check` said that
+/// nothing was lost.
+#[test]
+fn a_disk_of_a_mirror_that_was_cut_is_told_of_and_rebuilt() {
+    if !have(&["qemu-io"]) {
+        return;
+    }
+    let machine = Machine::new();
+    let devices = ["--ssd", "a.img,size=128MiB", "--ssd", "b.img,size=128MiB"];
+    machine.ok(&[&["create", "m"], &devices[..], &["--copies", "2", "--policy", "ssd-only"]].concat());
+    let daemon = machine.serve(&["m"]);
+    qemu_io_ok(&daemon.uri, &["write -P 0x11 0 64M", "flush"]);
+    assert_eq!(daemon.terminate().status, 0);
+    truncate(&machine, "b.img", 40 * MIB);
+    machine.refused(&["serve", "m"], "invalid", &["b.img", "--distrust d1", "braid device replace m d1"]);
+    let found = machine.braid(&["check", "m"]);
+    assert!(found.status == 1 && found.stdout.contains("d1 was cut"), "{found:?}");
+    let daemon = machine.serve(&["m", "--distrust", "d1"]);
+    qemu_io_ok(&daemon.uri, &["read -P 0x11 0 64M"]);
+    assert_eq!(daemon.terminate().status, 0);
+    truncate(&machine, "b.img", 128 * MIB);
+    let found = machine.braid(&["check", "m"]);
+    assert!(found.status == 1 && !found.stdout.contains("nothing is lost"), "{found:?}");
+    let daemon = machine.serve(&["m"]);
+    qemu_io_ok(&daemon.uri, &["read -P 0x11 0 64M"]);
+    assert_eq!(daemon.terminate().status, 0);
+}
+
+/// The SSD was what it had been a moment before, as after a power cut of one that lies about flushes. All was served, and
+/// what had been flushed since was gone.
+#[test]
+fn an_ssd_that_lacks_promised_batches_is_refused_until_a_repair() {
+    if !have(&["qemu-io"]) {
+        return;
+    }
+    let machine = Machine::new();
+    machine.create("vault", &["--policy", "ssd-first"]);
+    let daemon = machine.serve(&["vault"]);
+    qemu_io_ok(&daemon.uri, &["write -P 1 0 1M", "flush"]);
+    std::fs::copy(machine.path("vault.ssd"), machine.path("old")).unwrap();
+    qemu_io_ok(&daemon.uri, &["write -P 2 4M 1M", "flush"]);
+    // A note is at most five seconds old.
+    std::thread::sleep(std::time::Duration::from_secs(7));
+    daemon.kill();
+    std::fs::copy(machine.path("old"), machine.path("vault.ssd")).unwrap();
+    machine.refused(&["serve", "vault"], "corrupt", &["d0", "promised", "braid check vault --repair"]);
+    let found = machine.braid(&["check", "vault", "--json"]);
+    let found: Value = serde_json::from_str(&found.stdout).unwrap();
+    assert!(!found["fatal"].as_array().unwrap().is_empty(), "{found}");
+    let repaired = machine.braid(&["check", "vault", "--repair"]);
+    assert!(repaired.status == 3 && repaired.stdout.contains("promised"), "{repaired:?}");
+    let daemon = machine.serve(&["vault"]);
+    let (well, said) = qemu_io(&daemon.uri, &["read -P 1 0 1M"]);
+    assert!(well, "{said}");
+    assert_eq!(daemon.terminate().status, 0);
+}
