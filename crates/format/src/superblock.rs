@@ -198,9 +198,15 @@ impl Features {
     pub const UNAPPLIED: u64 = 4;
     /// Incompat: a region may be void. An older version would believe what it holds.
     pub const VOID_REGIONS: u64 = 8;
+    /// Incompat: of some homes the parts that are not valid are lost, and marked so. An older version would
+    /// take the mark for a slot number.
+    pub const PARTLY_LOST: u64 = 16;
     /// All incompat features that this version knows.
-    pub(crate) const INCOMPAT: u64 =
-        Features::CLEAN_EXTRAS | Features::REMOVED_DEVICES | Features::UNAPPLIED | Features::VOID_REGIONS;
+    pub(crate) const INCOMPAT: u64 = Features::CLEAN_EXTRAS
+        | Features::REMOVED_DEVICES
+        | Features::UNAPPLIED
+        | Features::VOID_REGIONS
+        | Features::PARTLY_LOST;
 }
 
 /// Where one copy of the device table lies: two halves of `len / 2`, of which `sequence % 2` says the current one.

@@ -26,7 +26,7 @@ use braid_base::{Bytes, DeviceId, ExtentId};
 use braid_format::intent_page::Difference;
 use braid_format::journal::{Extra, Record};
 use braid_format::map_page::Entry;
-use braid_format::superblock::{RegionKind, Superblock};
+use braid_format::superblock::{Features, RegionKind, Superblock};
 use braid_format::{SlotNumber, SpanId};
 use braid_runtime::Device;
 pub(crate) use cache_table::check_cache_tables;
@@ -276,7 +276,8 @@ fn replay<D: Device>(
             return beyond(format!("a second copy of {extent:?}"));
         }
         Record::Extent(extent, entry) if pages.sequence_of(extent) < sequence => {
-            state.map.set(extent, entry);
+            let has_marks = superblock.features.incompat & Features::PARTLY_LOST != 0;
+            state.map.set(extent, if has_marks { entry.unmarked() } else { entry });
             state.mark_stale(extent);
         }
         Record::Extra(block, _) if block.0 >= shape.blocks() => {

@@ -12,7 +12,7 @@ use braid_format::SpanId;
 use braid_format::double_write;
 use braid_format::intent_page::{self, Difference, SPANS_PER_PAGE};
 use braid_format::map_page::{self, Entry};
-use braid_format::superblock::{Mapping, Region, RegionKind};
+use braid_format::superblock::{Features, Mapping, Region, RegionKind};
 use braid_runtime::{Arena, Buf, Device, join_all};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -87,6 +87,7 @@ pub(super) async fn load_map<D: Device>(
     let (per_page, count) =
         (map_page::extents_per_page(copies), map_page::pages(superblock.extents(), copies));
     let images = images(superblock, RegionKind::Map);
+    let has_marks = superblock.features.incompat & Features::PARTLY_LOST != 0;
     if superblock.mapping() == Mapping::OwnAddress {
         return Ok(Loaded { sequences: Vec::new(), per_page });
     }
@@ -129,6 +130,7 @@ pub(super) async fn load_map<D: Device>(
             let take = |place: u32, entry: Entry| {
                 // What lies beyond the last extent of the last page is padding.
                 if extents.contains(&(extents.start + place)) {
+                    let entry = if has_marks { entry.unmarked() } else { entry };
                     state.map.set(ExtentId(extents.start + place), entry);
                 }
             };
