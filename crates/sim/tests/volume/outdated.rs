@@ -67,7 +67,8 @@ fn a_half_that_was_given_up_is_refused_without_any_note() {
         let bench = bench(26);
         let (world, arena) = parts(&bench);
         let (both, all, disks) = (parts(&bench), bench.devices(), bench.disks.clone());
-        let spare = bench.sound(Disk::new(&world, DiskOptions::hdd(MIB * 8)));
+        let spare = if old == 1 { DiskOptions::ssd(MIB * 8) } else { DiskOptions::hdd(MIB * 8) };
+        let spare = bench.sound(Disk::new(&world, spare));
         bench.run(async move {
             gone_on_without(&both, &all, old, closes).await;
             let new = DeviceId(1 - old as u16);
