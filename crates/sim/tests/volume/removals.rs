@@ -87,6 +87,9 @@ fn a_drain_that_can_move_nothing_leaves_no_span_in_doubt() {
             volume.write(MIB * at, &bytes, Durability::Fua).await.unwrap();
         }
         rt.sleep(Nanos::from_secs(60)).await;
+        // With this write the volume looks whether another daemon has the devices. The removal does not wait for a look
+        // then, so the drain has moved nothing when the other device fails.
+        volume.write(Bytes::ZERO, &crate::rig::filled(&arena, KIB * 4, 1), Durability::Fua).await.unwrap();
         volume.remove_device(LAST).await.unwrap();
         // Only the first one is left, which has a copy of what they shared.
         volume.fail_device(DeviceId(1)).await.unwrap();
