@@ -1,5 +1,7 @@
 //! Disks whose end is gone: shorter than before, or with their size back and zeros where something was.
 
+#![allow(clippy::unwrap_used, reason = "all of this is a test")]
+
 use crate::rig::life::{addition, disk};
 use crate::rig::{Rig, bench, filled, holds, make, open, open_with, options, refused};
 use braid_base::{Bytes, DeviceId, KIB, MIB, Nanos, Rng};

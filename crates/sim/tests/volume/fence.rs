@@ -1,6 +1,8 @@
 //! Two openings of one volume: the disks of one are the disks of the other, as of a file and a loop device
 //! over it.
 
+#![allow(clippy::unwrap_used, reason = "all of this is a test")]
+
 use crate::rig::{Rig, bench, filled, holds, make, open, open_with, options};
 use braid_base::{Bytes, KIB, MIB, Nanos};
 use braid_engine::{CreateOptions, Durability, ErrorKind, Export, Noted, OpenOptions, Recovery, Result};

@@ -1,6 +1,8 @@
 //! SSDs that lie about flushes, or are lost with the journal, in volumes with one copy of everything: what
 //! the other device and the host know of it.
 
+#![allow(clippy::unwrap_used, reason = "all of this is a test")]
+
 use crate::rig::{Rig, bench, filled, holds, make, open, open_with, options, refused};
 use braid_base::{Bytes, DeviceId, KIB, MIB, Nanos, Rng};
 use braid_engine::{CreateOptions, Durability, Error, ErrorKind, Export, Noted, OpenOptions, check_noted};
