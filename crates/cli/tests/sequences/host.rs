@@ -66,7 +66,7 @@ impl Host {
             Err(_) => Path::new(env!("CARGO_TARGET_TMPDIR")),
         };
         let directory = tempfile::Builder::new().prefix("braid-").tempdir_in(place).unwrap();
-        for folder in ["away", "state"] {
+        for folder in ["away", "run", "state"] {
             fs::create_dir(directory.path().join(folder)).unwrap();
         }
         let (files, away, copies) = Default::default();
@@ -79,6 +79,11 @@ impl Host {
             away,
             copies,
         }
+    }
+
+    /// Whether files outlive a daemon in memory, as its log of pending changes must.
+    pub fn is_in_memory(&self) -> bool {
+        self.directory.path().starts_with("/dev/shm")
     }
 
     pub fn path(&self, name: &str) -> PathBuf {

@@ -228,7 +228,8 @@ impl World {
 
     fn kill(&mut self, index: usize) -> Outcome {
         self.end(index, Signal::KILL)?;
-        self.volumes[index].blocks.closed(DEATH_KEEPS_ACKNOWLEDGED);
+        let kept = DEATH_KEEPS_ACKNOWLEDGED && self.host.is_in_memory();
+        self.volumes[index].blocks.closed(kept);
         self.look_at_disk(index)
     }
 

@@ -48,7 +48,7 @@ impl Lasting {
         }
         let mut refusals = Vec::new();
         for dir in directories() {
-            let path = dir.join(format!("{}.pending", record.uuid));
+            let path = path_in(&dir, record);
             let file = prepare(&dir).and_then(|()| LastingFile::open(&path, LARGEST_LOG));
             match file {
                 Ok(file) => return Lasting::File(Rc::new(file)),
@@ -59,6 +59,11 @@ impl Lasting {
             "no directory in memory (tmpfs) for the pending log ({}): set {VARIABLE}",
             refusals.join("; ")
         ))
+    }
+
+    /// Whether something is left of a daemon of a volume that died.
+    pub fn remains(record: &VolumeRecord) -> bool {
+        directories().iter().any(|dir| path_in(dir, record).exists())
     }
 
     /// For the engine.
@@ -102,6 +107,10 @@ impl Lasting {
             tracing::warn!("{} could not be removed: {error}", file.path().display());
         }
     }
+}
+
+fn path_in(dir: &Path, record: &VolumeRecord) -> PathBuf {
+    dir.join(format!("{}.pending", record.uuid))
 }
 
 /// Where to look.

@@ -2,18 +2,20 @@
 //! one, which drains then; one that is not gets it in the old one's place.
 
 use crate::admin::client::Client;
-use crate::device::claims::{Purpose, refuse_claimed};
+use crate::device::claims::{self, refuse_claimed};
 use crate::device::open::{OpenDevice, Prepared, prepare, refuse_duplicates};
 use crate::device::spec::{DeviceSpec, Storage};
 use crate::model::library;
 use crate::serve::ring::on_ring;
 use crate::volume::create::absolute;
+use crate::volume::lasting::Lasting;
 use crate::volume::lock::VolumeLock;
-use crate::volume::members::{handles, names, open_others};
+use crate::volume::members::{self, handles, names, open_members, open_options, open_others};
+use crate::volume::outdated::note_opened;
 use crate::volume::state_dir::{DeviceRecord, StateDir, VolumeName, VolumeRecord};
 use crate::{Error, ErrorKind, Result};
 use braid_base::{DeviceClass, DeviceId};
-use braid_engine::Replacement;
+use braid_engine::{Replacement, Volume};
 use braid_format::Uuid;
 use braid_runtime::Device;
 use braid_uring::Ring;
@@ -57,6 +59,10 @@ pub fn replace(
     let (_lock, mut record) = VolumeLock::take_known(state, name, "given a new device")?;
     old_and_new(&record, device, text)?;
     spec.storage = absolute(&spec.storage)?;
+    if Lasting::remains(&record) {
+        on_ring(async |ring| keep_acknowledged(ring, state, &record).await)?;
+        record = state.load(name)?;
+    }
     let work = async |ring: &Ring| replace_on(ring, state, &mut record, (device, &spec, overwrite)).await;
     let (new, replaced_path) = on_ring(work)?;
     record.set_device(device.index(), new);
@@ -68,6 +74,22 @@ pub fn replace(
         replaced_path,
         devices: record.devices,
     })
+}
+
+/// Makes durable what a daemon that died had acknowledged. A replacement begins an opening of its own, and a pending log
+/// counts in the next opening alone.
+async fn keep_acknowledged(ring: &Ring, state: &StateDir, record: &VolumeRecord) -> Result<()> {
+    let members = open_members(ring, state, record, members::Purpose::Use(&[])).await?;
+    let lasting = Lasting::of(record);
+    let options = open_options(record, &members.list, &lasting);
+    let (volume, _) = Volume::open(ring.clone(), handles(&members.list), options)
+        .await
+        .map_err(|error| members.explain(error))?;
+    let closed = volume.close().await;
+    note_opened(state, &record.name, &members.records, &volume.outdated_devices())?;
+    closed?;
+    lasting.end();
+    Ok(())
 }
 
 /// What is known of the old device, and what takes its place: of the same class, with a path.
@@ -118,7 +140,7 @@ async fn replace_on(
     let places = members.records.iter().filter(|(place, _)| *place != device.index());
     refuse_duplicates(places.map(|(_, other)| other).chain([&new]).filter_map(|d| d.path.as_deref()))?;
     if let Storage::Path(path) = &spec.storage {
-        refuse_claimed(state, path, Purpose::Overwrite { forced: overwrite })?;
+        refuse_claimed(state, path, claims::Purpose::Overwrite { forced: overwrite })?;
     }
     record.set_places(&members.records);
     if let Some((name, text)) = model.as_ref().and_then(|model| model.own.clone()) {
