@@ -133,12 +133,11 @@ impl<R: Runtime, D: Device> Volume<R, D> {
         core.give_up(device, Error::new(ErrorKind::Io, "taken out of use by the administrator")).await
     }
 
-    /// Devices that do not hold all that guests wrote, while others do: missing, failed, or being brought up to date. None with one copy of everything. Their own
-    /// superblocks may not say so: what opens the volume next is to know of them ([`crate::OpenOptions::outdated`]), whichever devices are there then.
+    /// Devices that do not hold all that guests wrote, while others do: missing, failed, or being brought up to date;
+    /// with one copy of everything, given up or lost as a clean cache. Their own superblocks may not say so: what
+    /// opens the volume next is to know of them ([`crate::OpenOptions::outdated`]), whichever devices are there then.
     pub fn outdated_devices(&self) -> Vec<DeviceId> {
-        let core = &self.core;
-        let lacking = core.devices.iter().filter(|member| core.shape.copies > 1 && member.is_lacking());
-        lacking.map(|member| member.id).collect()
+        self.core.devices.iter().filter(|member| member.is_lacking()).map(|member| member.id).collect()
     }
 
     /// What a host is to note of the volume outside its devices, for the next opening

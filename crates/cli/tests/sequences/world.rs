@@ -12,13 +12,13 @@ use std::time::Duration;
 pub const DEATH_KEEPS_ACKNOWLEDGED: bool = true;
 
 /// Whether a device that was cut counts as one that lacks all.
-pub const CUTS_ARE_NOTICED: bool = false;
+pub const CUTS_ARE_NOTICED: bool = true;
 
 /// Whether the last SSD before a disk that keeps epochs may fail without an error for guests.
 pub const NEW_EXTENTS_FIND_ROOM_AT_ONCE: bool = false;
 
 /// Whether a volume of one copy is refused if its devices were given up, and those that went on are away.
-pub const GIVEN_UP_IS_REMEMBERED: bool = false;
+pub const GIVEN_UP_IS_REMEMBERED: bool = true;
 
 /// What happened, over all sequences.
 #[derive(Clone, Copy, Default, Debug)]

@@ -90,3 +90,33 @@ fn what_the_newer_half_holds_is_given_up_by_name_alone() {
     qemu_io_ok(&vault.uri, &["read -P 8 1M 1M"]);
     assert_eq!(vault.terminate().status, 0);
 }
+
+/// With one copy, a disk that was given up came back, and was left out. Then the SSD, which had all, was away: the
+/// disk was served as the newest, for its own superblock says that the SSD was a clean cache.
+#[test]
+fn a_disk_that_was_given_up_is_not_served_for_the_ssd_that_has_all() {
+    if !have(&["qemu-io"]) {
+        return;
+    }
+    let machine = Machine::new();
+    let devices = ["--ssd", "fast.img,size=64MiB", "--hdd", "slow.img,size=64MiB"];
+    machine.ok(&[&["create", "vault", "--policy", "cache", "--size", "32MiB"], &devices[..]].concat());
+    assert_eq!(machine.serve(&["vault"]).terminate().status, 0);
+    let (there, away) = (machine.path("slow.img"), machine.far_away("slow.img"));
+    std::fs::rename(&there, &away).unwrap();
+    let vault = machine.serve(&["vault", "--distrust", "d1"]);
+    qemu_io_ok(&vault.uri, &["write -P 4 0 4M", "flush"]);
+    vault.kill();
+    std::fs::rename(&away, &there).unwrap();
+    let vault = machine.serve(&["vault"]);
+    qemu_io_ok(&vault.uri, &["read -P 4 0 4M"]);
+    assert_eq!(noted(&machine), [false, true]);
+    assert_eq!(vault.terminate().status, 0);
+    let (there, away) = (machine.path("fast.img"), machine.far_away("fast.img"));
+    std::fs::rename(&there, &away).unwrap();
+    machine.refused(&["serve", "vault"], "degraded", &["d0", "--distrust d0"]);
+    std::fs::rename(&away, &there).unwrap();
+    let vault = machine.serve(&["vault"]);
+    qemu_io_ok(&vault.uri, &["read -P 4 0 4M"]);
+    assert_eq!(vault.terminate().status, 0);
+}

@@ -37,7 +37,7 @@ pub(crate) struct Assembled<D> {
     pub lately: Vec<DeviceId>,
     /// SSDs of a volume with one copy of everything that are missing and were not given up by name: it may go on without them if nothing is lost by that.
     pub without: Vec<DeviceId>,
-    /// Devices of a volume with two copies of everything that are not there, and have not been given up by name.
+    /// Devices that are not there, and have not been given up by name.
     pub away: Vec<DeviceId>,
     /// Whether the volume was used last without one of its devices.
     pub went_without: bool,
@@ -341,7 +341,7 @@ fn finish<D>(
     };
     let without: Vec<DeviceId> =
         lacking.iter().filter(|i| is_cache(i) && !given_up(i)).map(|&i| DeviceId(i as u16)).collect();
-    let is_away = |i: &&usize| superblock.copies > 1 && devices[**i].is_none() && !given_up(i);
+    let is_away = |i: &&usize| devices[**i].is_none() && !given_up(i);
     let away: Vec<DeviceId> = lacking.iter().filter(is_away).map(|&i| DeviceId(i as u16)).collect();
     // The volume went on without the others: no copy that counts is missing with these. But what one alone holds that is given up now is not looked for.
     let newly = || lacking.iter().filter(|&&i| was_current(&superblock.devices[i]));
