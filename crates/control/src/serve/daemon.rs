@@ -241,8 +241,7 @@ async fn run(
         distrust: doors.options.distrust.clone(),
         ..open_options(record, &members.list, &lasting)
     };
-    let force = doors.options.force;
-    let adopted = open.adopted.map(|disk| AdoptedDisk { force, ..disk });
+    let adopted = open.adopted.map(|disk| AdoptedDisk { force: doors.options.force, ..disk });
     let open = with_notes(OpenOptions { adopted, ..open }, state, record);
     let (volume, recovery) = Volume::open(world.ring.clone(), handles(&members.list), open)
         .await

@@ -110,8 +110,10 @@ pub(crate) struct Recovered {
     /// Batches that not every journal has, oldest first.
     pub gaps: Vec<Gap>,
     pub recovery: Recovery,
-    /// The batch that would follow those that were found.
+    /// The batch that would follow those that were found, and those that were promised.
     pub next_batch: u64,
+    /// What that was as far as the journal alone says, when it was read.
+    pub found_next: u64,
     /// The extents of the batches that were replayed.
     pub changed: Vec<ExtentId>,
 }
@@ -124,6 +126,7 @@ pub(crate) async fn recover<D: Device>(source: &Source<'_, D>, state: &mut State
     let mut tables = cache_table::load(source, state, &mut recovery, &mut damage).await?;
     let mut spans = pages::load_intents(source, &double_written).await?;
     let mut batches = batches::find(source).await?;
+    let found_next = batches.next_sequence();
     let listed = judge_witness(source, state, &pages, (&mut batches, &mut recovery)).await?;
     // Pages may be newer than a journal that had to be begun anew.
     let newest_page = pages.newest().max(tables.newest()).max(spans.newest());
@@ -195,7 +198,7 @@ pub(crate) async fn recover<D: Device>(source: &Source<'_, D>, state: &mut State
         state.mark_intents_stale((0..source.superblock.spans()).map(SpanId));
     }
     state.refresh_all();
-    Ok(Recovered { ring, gaps: gaps(source, &batches), recovery, next_batch, changed })
+    Ok(Recovered { ring, gaps: gaps(source, &batches), recovery, found_next, next_batch, changed })
 }
 
 /// Compares the journal with what was noted of it elsewhere: by the host, and by a witness on another device.
@@ -232,16 +235,16 @@ async fn judge_witness<D: Device>(
 
 /// Refuses an opening while which another one has written batches: what was recovered is older by now. The
 /// superblocks say since that the other one must end.
-pub(crate) async fn refuse_later<D: Device>(source: &Source<'_, D>, next_batch: u64) -> Result<()> {
+pub(crate) async fn refuse_later<D: Device>(source: &Source<'_, D>, found_next: u64) -> Result<()> {
     let now = batches::find(source).await?.next_sequence();
-    if now == next_batch {
+    if now <= found_next {
         return Ok(());
     }
     let name = &source.superblock.name;
     let text = format!(
         "another daemon serves volume '{name}' and has written to it just now ({} batches); this opening has stopped it: find out who else \
          reaches the devices (a loop device over a file, a disk that two hosts see), and serve the volume again",
-        now - next_batch
+        now - found_next
     );
     Err(Error::new(ErrorKind::Degraded, text))
 }

@@ -4,6 +4,7 @@
 mod behind;
 mod cache_table;
 mod changes;
+mod commits;
 mod extents;
 mod extra_changes;
 mod extras;

@@ -4,9 +4,9 @@
 //! Until that is durable, a slot that the change freed stays taken, and a map page that is written meanwhile shows the
 //! extent as it was before ([`State::durable_entry`]): so neither can run ahead of the journal.
 
-use super::changes::{Changes, ExtraChange, Scope};
+use super::changes::Changes;
 use super::neighbours::Given;
-use super::outdated::{Freed, Outdated};
+use super::outdated::Outdated;
 use super::{Behind, CacheTables, Extras, Map, Moved, NeededLog, PendingLog, Space};
 use crate::planted::{Bug, planted};
 use crate::shape::Shape;
@@ -45,15 +45,15 @@ pub(crate) struct State {
     /// While the volume opens: where a daemon that died has left its changes, and what its devices had lost.
     pub(super) left_log: Option<NeededLog>,
     /// The number behind the last entry of the log that the commit covers.
-    committing_log: Option<u64>,
+    pub(super) committing_log: Option<u64>,
     /// Slots that nothing uses any more, durably: the device is told before they are free again.
-    trims: Vec<SlotNumber>,
+    pub(super) trims: Vec<SlotNumber>,
     /// Slots that nothing uses any more, durably in the journal alone.
     pub(super) outdated: Outdated,
     /// How many slots devices are being told of right now.
     trimming: usize,
     /// Map pages that are older on the devices than the journal says.
-    stale_pages: BTreeSet<u32>,
+    pub(super) stale_pages: BTreeSet<u32>,
     /// Pages of the spans' table likewise.
     stale_intents: BTreeSet<u32>,
     /// Extents that a background job is copying: a guest's write marks them, and wins.
@@ -311,96 +311,6 @@ impl State {
         for view in &mut self.views {
             view.free = self.space.free(view.id);
         }
-    }
-
-    /// Begins a commit of so many changes at most: the records of those so far that it takes, into `records`.
-    /// Whether others are left.
-    pub fn begin_commit(&mut self, scope: Scope, most: usize, records: &mut Vec<Record>) -> bool {
-        assert!(
-            self.committing.extents.is_empty() && self.committing.blocks.is_empty(),
-            "one commit runs at a time"
-        );
-        let extent_of = |block| self.shape.range_of(block).extent;
-        self.committing = self.pending.take(scope, most, &self.extras, extent_of);
-        // What is in no batch stays in the log.
-        let takes_all = self.pending.len() == 0;
-        self.committing_log = if takes_all { self.begin_log_commit() } else { None };
-        if planted(Bug::LogForgottenEarly) {
-            self.end_log_commit(self.committing_log, 0);
-        }
-        let takes_part = matches!(scope, Scope::All | Scope::Promised)
-            && self.committing.len() > 0
-            && self.pending.len() > 0;
-        self.committing.cleared = self.behind.begin_clearing(&self.committing.cleared);
-        records.clear();
-        records.extend(self.committing.extents.keys().map(|&e| Record::Extent(e, self.map.get(e))));
-        for (&block, change) in &mut self.committing.blocks {
-            let now = self.extras.get(block);
-            change.after = now.filter(|extra| !extra.dirty || !planted(Bug::DirtyMarkDropped));
-            records.push(Record::Extra(block, change.after));
-        }
-        records.extend(self.committing.cleared.iter().map(|&span| Record::Intent(span, Difference::None)));
-        records.sort_unstable_by_key(|record| match record {
-            Record::Extent(extent, _) => (0, u64::from(extent.0)),
-            Record::Extra(block, _) => (1, block.0),
-            Record::Intent(span, _) => (2, u64::from(span.0)),
-            Record::Device(..) | Record::Epoch(_) => (3, 0),
-        });
-        takes_part
-    }
-
-    /// The commit is durable, with batch `newest`: what it freed is free, or waits for a checkpoint.
-    pub fn end_commit(&mut self, newest: u64) {
-        let mut done = std::mem::take(&mut self.committing);
-        let number = self.committing_log.take();
-        self.end_log_commit(number, newest);
-        let per_page = map_page::extents_per_page(self.shape.copies);
-        self.behind.end_clearing(&done.cleared, true);
-        self.mark_intents_stale(std::mem::take(&mut done.cleared));
-        self.stale_pages.extend(done.extents.keys().map(|e| e.0 / per_page));
-        for (&block, change) in &done.blocks {
-            let ExtraChange { before, after } = *change;
-            self.map.remove_extra(self.shape.range_of(block).extent);
-            if let Some(place) = before.filter(|before| before.dirty && Some(*before) != after) {
-                self.outdated.note_clean(newest, place, &self.space);
-            }
-            if planted(Bug::CleanExtrasNotSaved) && !change.concerns_data() {
-                continue;
-            }
-            let left = before.filter(|_| !planted(Bug::LeftCacheEntryKept));
-            for place in [left, after].into_iter().flatten() {
-                let page = self.cache_page(&place);
-                self.tables.mark_stale(page);
-            }
-        }
-        let blocks = done.freed_blocks.into_iter().map(|(_, left)| left).collect();
-        let freed = Freed { slots: done.freed, blocks };
-        let freed = self.outdated.hold(newest, freed, &self.space);
-        self.free(freed);
-    }
-
-    /// The pages contain all batches up to `done`, on every device that has them: what these batches freed is free.
-    pub fn end_checkpoint(&mut self, done: u64) {
-        let freed = self.outdated.end_checkpoint(done, &self.space);
-        self.free(freed);
-    }
-
-    fn free(&mut self, Freed { slots, blocks }: Freed) {
-        self.trims.extend(slots);
-        blocks.into_iter().for_each(|extra| self.release_block(extra));
-    }
-
-    /// The commit failed, or a device did while it ran: spans that it was to clear stay as they were.
-    pub fn keep_spans(&mut self) {
-        let kept = std::mem::take(&mut self.committing.cleared);
-        self.behind.end_clearing(&kept, false);
-    }
-
-    /// The batch of a commit may be on a device or not, and no other one follows. Spans that it was to clear may be clean for the next
-    /// opening, so from now on nothing is written to both copies there.
-    pub fn doubt_spans(&mut self) {
-        let doubted = std::mem::take(&mut self.committing.cleared);
-        self.behind.end_clearing(&doubted, true);
     }
 
     /// From the next commit on these spans are clean, if nothing writes to them before.

@@ -152,7 +152,7 @@ impl<R: Runtime, D: Device> Volume<R, D> {
             cut: &cut,
             noted,
         };
-        let Recovered { ring, gaps, mut recovery, next_batch, changed } =
+        let Recovered { ring, gaps, mut recovery, found_next, next_batch, changed } =
             watched(rt, &members, recover(&source, &mut state)).await?;
         if shape.copies == 1 {
             refuse_cached(&state, &cut)?;
@@ -237,7 +237,7 @@ impl<R: Runtime, D: Device> Volume<R, D> {
                 cut: &cut,
                 noted,
             };
-            watched(rt, &members, refuse_later(&source, next_batch)).await?;
+            watched(rt, &members, refuse_later(&source, found_next)).await?;
         }
         let replicas = rings(&superblock, |device| members[device.index()].is_current());
         state.set_only_journal(only_journal(&superblock, |device| members[device.index()].is_current()));
