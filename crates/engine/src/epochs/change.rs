@@ -56,6 +56,10 @@ impl<R: Runtime, D: Device> Core<R, D> {
             if !epochs.active.get() || self.journal.commits.have_failed() {
                 return Some(false);
             }
+            if self.has_image_alone(epochs) && !self.jobs.are_ending() {
+                self.jobs.wake();
+                return None;
+            }
             let may = !epochs.closed.get() && epochs.has_room(len, bound);
             // Where nothing is left that an epoch could take, there will be room once the journal has been applied.
             if !may && epochs.lacks.borrow().known() > Bytes::ZERO {
@@ -70,6 +74,12 @@ impl<R: Runtime, D: Device> Core<R, D> {
         epochs.changing.set(epochs.changing.get() + 1);
         epochs.reserved.set(epochs.reserved.get() + len);
         Some(Change { epochs, reserved: len })
+    }
+
+    /// Whether all SSDs have been lost while epochs are kept: new extents find room again as soon as the image may
+    /// be written like any other copy, which is a moment later.
+    fn has_image_alone(&self, epochs: &Epochs) -> bool {
+        !self.devices.iter().any(|member| member.id != epochs.device() && member.is_current())
     }
 
     /// A range of the volume, in whole blocks of one extent, is about to change: what the journal still lacks of it is read first. The caller holds
