@@ -347,7 +347,7 @@ mod tests {
         assert!(decode_head(&encode_head(&huge), Bytes(1 << 50)).is_err());
     }
 
-    /// A daemon of another version left a log of another layout, which nobody was told of.
+    /// A daemon of another version left a log of another layout, and no message told the administrator.
     #[test]
     fn a_log_of_another_layout_is_told_from_no_log() {
         let mut bytes = encode_head(&HEAD_OF_TEST);

@@ -30,7 +30,7 @@ pub struct StoredMemory {
 }
 
 impl StoredMemory {
-    /// The machine restarts. Real memory is lost then; here its bytes stay, for nobody may believe them.
+    /// The machine restarts. Real memory is lost then; here the bytes stay, and no opening may use them.
     pub fn restart_machine(&mut self) {
         self.life += 1;
     }

@@ -1,4 +1,4 @@
-//! An NBD client over a Unix socket: one request at a time, or a burst whose replies nobody waits for.
+//! An NBD client over a Unix socket: one request at a time, or a burst without a wait for replies.
 
 use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;

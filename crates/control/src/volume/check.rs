@@ -3,13 +3,13 @@
 
 use crate::Result;
 use crate::serve::ring::on_ring;
+use crate::volume::at_rest;
 use crate::volume::lasting::Lasting;
 use crate::volume::lock::VolumeLock;
 use crate::volume::members::{
     Purpose, adopted_disk, handles, names, open_members, open_members_to_read, open_options,
 };
-use crate::volume::noted::{note, noted, with_notes};
-use crate::volume::outdated::note_opened;
+use crate::volume::noted::{noted, with_notes};
 use crate::volume::state_dir::{StateDir, VolumeName, VolumeRecord};
 use braid_base::{Bytes, DeviceId, ExtentId};
 use braid_engine::{OpenOptions, Volume};
@@ -177,11 +177,7 @@ pub fn repair(state: &StateDir, name: &VolumeName, distrust: &[DeviceId]) -> Res
         let (volume, recovery) = Volume::open(ring.clone(), handles(list), options)
             .await
             .map_err(|error| members.explain(error))?;
-        let closed = volume.close().await;
-        note_opened(state, name, &members.records, &volume.outdated_devices())?;
-        closed?;
-        lasting.end();
-        note(state, name, &record.uuid, volume.noted())?;
+        at_rest::close(state, &record, &members, (&volume, &lasting)).await?;
         let lost = ranges(&recovery.lost, volume.status().shape.extent_size);
         let older = recovery.older.iter().map(LostRange::of);
         Ok((lost.into_iter().chain(older).collect::<Vec<_>>(), recovery.warnings))

@@ -4,12 +4,12 @@ use crate::admin::client::Client;
 use crate::admin::protocol::Request;
 use crate::device::spec::DeviceSpec;
 use crate::serve::ring::on_ring;
+use crate::volume::at_rest;
 use crate::volume::finding::find;
 use crate::volume::lasting::Lasting;
 use crate::volume::lock::VolumeLock;
 use crate::volume::members::{Purpose, handles, lacks_all, open_members, open_options};
 use crate::volume::noted::with_notes;
-use crate::volume::outdated::note_opened;
 use crate::volume::state_dir::{StateDir, VolumeName};
 use crate::{Error, ErrorKind, Result};
 use braid_base::DeviceId;
@@ -57,10 +57,7 @@ pub fn set_policy(state: &StateDir, name: &VolumeName, text: &str) -> Result<Pol
                     .map_err(|error| members.explain(error))?;
                 let changed = volume.set_policy(text).await.map_err(refused);
                 let policy = volume.policy();
-                let closed = volume.close().await;
-                note_opened(state, name, &members.records, &volume.outdated_devices())?;
-                closed?;
-                lasting.end();
+                at_rest::close(state, &record, &members, (&volume, &lasting)).await?;
                 changed.map(|()| policy)
             })?;
             Ok(PolicyReport { name: name.to_string(), policy })

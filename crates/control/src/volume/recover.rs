@@ -4,13 +4,13 @@ use crate::report::collect::lost_ranges;
 use crate::serve::address::{NbdAddress, nbd_uri};
 use crate::serve::daemon::in_world;
 use crate::serve::ring::on_ring;
+use crate::volume::at_rest;
 use crate::volume::check::{LostRange, MissingRange, check_known};
 use crate::volume::lasting::Lasting;
 use crate::volume::lock::VolumeLock;
 use crate::volume::members::{
     Member, Purpose, handles, names, open_members, open_members_to_read, open_options,
 };
-use crate::volume::outdated::note_opened;
 use crate::volume::state_dir::{StateDir, VolumeName, VolumeRecord};
 use crate::{Error, ErrorKind, Result};
 use braid_base::{Bytes, DeviceId};
@@ -89,10 +89,7 @@ pub fn recover(state: &StateDir, name: &VolumeName, apply: Apply) -> Result<Reco
             Apply::WhileServed => Ok(()),
         };
         let size = volume.size();
-        let closed = volume.close().await;
-        note_opened(state, name, &members.records, &volume.outdated_devices())?;
-        closed?;
-        lasting.end();
+        at_rest::close(state, &record, &members, (&volume, &lasting)).await?;
         applied?;
         let status = volume.status();
         let past = recovery.adopted.expect("an opening that was to recover has done so, or failed");

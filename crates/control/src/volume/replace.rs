@@ -7,11 +7,12 @@ use crate::device::open::{OpenDevice, Prepared, prepare, refuse_duplicates};
 use crate::device::spec::{DeviceSpec, Storage};
 use crate::model::library;
 use crate::serve::ring::on_ring;
+use crate::volume::at_rest;
 use crate::volume::create::absolute;
 use crate::volume::lasting::Lasting;
 use crate::volume::lock::VolumeLock;
 use crate::volume::members::{self, handles, names, open_members, open_options, open_others};
-use crate::volume::outdated::note_opened;
+use crate::volume::noted::with_notes;
 use crate::volume::state_dir::{DeviceRecord, StateDir, VolumeName, VolumeRecord};
 use crate::{Error, ErrorKind, Result};
 use braid_base::{DeviceClass, DeviceId};
@@ -81,15 +82,11 @@ pub fn replace(
 async fn keep_acknowledged(ring: &Ring, state: &StateDir, record: &VolumeRecord) -> Result<()> {
     let members = open_members(ring, state, record, members::Purpose::Use(&[])).await?;
     let lasting = Lasting::of(record);
-    let options = open_options(record, &members.list, &lasting);
+    let options = with_notes(open_options(record, &members.list, &lasting), state, record);
     let (volume, _) = Volume::open(ring.clone(), handles(&members.list), options)
         .await
         .map_err(|error| members.explain(error))?;
-    let closed = volume.close().await;
-    note_opened(state, &record.name, &members.records, &volume.outdated_devices())?;
-    closed?;
-    lasting.end();
-    Ok(())
+    at_rest::close(state, record, &members, (&volume, &lasting)).await
 }
 
 /// What is known of the old device, and what takes its place: of the same class, with a path.

@@ -15,7 +15,7 @@ use std::cmp::Reverse;
 
 /// How long a guest waits before it looks again whether a slot that is being trimmed is free.
 const WAIT_FOR_TRIM: Nanos = Nanos::from_millis(1);
-/// How long a device gets no new extents after what it lies on was full: then one is tried again.
+/// How long a device gets no new extents after the file system beneath it was full.
 const LEFT_ALONE: Nanos = Nanos::from_secs(10);
 
 /// The place of a new extent.
@@ -118,9 +118,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         self.allocate_anywhere(extent, |device| device != not).await
     }
 
-    /// A new extent could not be written where it was allocated. Whether that was for lack of room in what the device
-    /// lies on, as a sparse file in a full file system, and another device has room: the first one gets no new extents
-    /// for a while.
+    /// A new extent could not be written where it was allocated. If the file system beneath the device is full, and
+    /// another device has room, the device gets no new extents for a while. Whether so.
     pub fn leave_full(&self, home: SlotNumber, error: &Error) -> bool {
         let device = self.device_of(home);
         let is_other_open = || self.with_policy(|_, view| view.with_room().any(|d| d.id != device));
@@ -137,12 +136,14 @@ impl<R: Runtime, D: Device> Core<R, D> {
 
     /// Gives out slots of a device again that was left for lack of room. Whether there was one.
     pub fn reopen_full(&self, may: impl Fn(&Member<D>) -> bool) -> bool {
-        let full = self.devices.iter().filter(|m| m.full_until.get().is_some() && m.is_filled() && may(m));
-        let full = full.inspect(|member| {
+        let mut any = false;
+        for member in self.devices.iter().filter(|m| m.full_until.get().is_some() && m.is_filled() && may(m))
+        {
             member.full_until.set(None);
             self.state.borrow_mut().set_open(member.id, true);
-        });
-        full.count() > 0
+            any = true;
+        }
+        any
     }
 
     /// Gives back slots that no record ever spoke of.

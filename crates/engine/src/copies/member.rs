@@ -38,7 +38,7 @@ pub(crate) struct Member<D> {
     is_shut: Cell<bool>,
     /// Its turn to read ahead: one run at a time.
     pub ahead: Semaphore,
-    /// What it lies on had no room for a new extent: until then it gets none.
+    /// Until when the device gets no new extents: the file system beneath it was full.
     pub full_until: Cell<Option<Nanos>>,
     /// When the last request of a guest began; zero before the first one.
     pub last_guest: Cell<Nanos>,

@@ -245,8 +245,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
             };
         }
         let span = self.shape.span_of(extent);
-        let is_move_pending = self.state.borrow().is_move_pending(extent);
-        let entry = match is_move_pending && self.active_epochs().is_some() {
+        let is_move_pending = || self.state.borrow().is_move_pending(extent);
+        let entry = match self.active_epochs().is_some() && is_move_pending() {
             true => self.complete_move(extent, entry, origin).await?,
             false => entry,
         };
@@ -262,7 +262,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
                 Some(changed)
             }
             // If the device fails that the home has just left, the second copy counts, and must not lack this.
-            Timing::Later(most) if both_current() && !is_move_pending => {
+            Timing::Later(most) if both_current() && !is_move_pending() => {
                 let changed = self.changed_by(extent, range, entry.valid);
                 let mut state = self.state.borrow_mut();
                 state.behind.begin_deferred_write(span, changed.clone(), most).then_some(changed)

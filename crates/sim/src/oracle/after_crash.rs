@@ -34,8 +34,8 @@ impl Oracle {
     }
 
     /// The software died, and left in memory what no device has yet: all that was acknowledged is read again. What
-    /// was in flight may have happened. Nothing is durable that was not. After a flush that failed that is a kill:
-    /// what the device has kept, nobody knows, so no memory of the software may call it good.
+    /// was in flight may have happened. Nothing is durable that was not. After a failed flush that is a kill: the content of the
+    /// device is unknown, so no memory of the software may call the content good.
     pub fn die(&mut self) {
         if self.is_crashed || self.lost.is_some() {
             return self.kill();

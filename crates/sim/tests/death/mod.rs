@@ -123,9 +123,8 @@ fn a_death_after_a_device_was_given_up_brings_no_bytes_that_it_lost() {
     let test = "death::a_death_after_a_device_was_given_up_brings_no_bytes_that_it_lost";
     let mut campaign = deaths(campaign("death-given-up", test, 8));
     fail(&mut campaign, Errors::Tolerated);
-    // A disk that loses power while the machine goes on has lost what the log speaks of: nobody can know if
-    // the software dies before it notices.
-    // And of a failed flush that lost nothing no oracle is told, while the engine must take it for a loss.
+    // A disk that loses power while the machine goes on has lost data that the log speaks of. An engine that dies
+    // before the first failed request leaves no sign of the loss.
     let unknown = [Disturbance::Deaths];
     campaign.setup.disturbances.retain(|kind| !unknown.contains(kind));
     campaign.setup.disks.push(DiskOptions::ssd(MIB * 5).with_blank(Blank::Garbage(1)));
