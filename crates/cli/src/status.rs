@@ -206,7 +206,7 @@ fn head(status: &StatusReport) -> String {
         let (bytes, first) =
             (Bytes(status.lost_bytes), status.lost.first().map_or(0, |range| range.offset_bytes));
         text += &format!(
-            "  LOST: {bytes}, the first at byte {first}: read as errors until all of their extents is written or discarded (--json lists the ranges)\n"
+            "  LOST: {bytes}, the first at byte {first}: read as errors until they are written, in whole parts of their extents, or discarded (--json lists the ranges)\n"
         );
     }
     text += &over_committed(status.over_committed_bytes);

@@ -177,7 +177,7 @@ async fn check_metadata<D: Device>(
             let of_missing = |(device, _): &&(DeviceId, ExtentId)| lately.contains(device);
             report.only_on_missing.extend(recovery.given_up.iter().filter(of_missing));
             let on_missing: BTreeSet<ExtentId> = report.only_on_missing.iter().map(|(_, e)| *e).collect();
-            report.lost = state.map.lost();
+            report.lost = [state.map.lost(), state.map.partly_lost()].concat();
             let is_kept = |id: &DeviceId| shape.copies == 1 && source.members[id.index()].is_current();
             for (id, _) in cut.iter().filter(|(id, _)| is_kept(id)) {
                 report.lost.extend(lost_at_end(&source.members[id.index()], &shape, &state).await?);

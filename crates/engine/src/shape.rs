@@ -151,6 +151,28 @@ impl Shape {
         if first < end { mask(first, end) } else { 0 }
     }
 
+    /// The parts that a piece covers whole, as far as they lie in the volume.
+    pub(crate) fn parts_covered_of(&self, piece: &Piece) -> u16 {
+        let end =
+            if piece.range.end == self.len_of(piece.extent) { self.extent_size } else { piece.range.end };
+        self.parts_covered(&(piece.range.start..end))
+    }
+
+    /// Whether a piece is all of its extent that lies in the volume.
+    pub(crate) fn is_all_of(&self, piece: &Piece) -> bool {
+        piece.range == (Bytes::ZERO..self.len_of(piece.extent))
+    }
+
+    /// Whether these are all parts of an extent that lie in the volume.
+    pub(crate) fn are_all_parts(&self, extent: ExtentId, parts: u16) -> bool {
+        let all = self.parts_touched(&(Bytes::ZERO..self.len_of(extent)));
+        parts & all == all
+    }
+
+    fn len_of(&self, extent: ExtentId) -> Bytes {
+        self.extent_size.min(self.volume_size - self.bytes_of(extent).start)
+    }
+
     /// The longest run from `at`, up to `end`, of parts that are all valid or all not; and which.
     pub(crate) fn run(&self, valid: u16, at: Bytes, end: Bytes) -> (bool, Bytes) {
         let part_valid = |at: Bytes| valid >> (at.0 >> self.part_bits) & 1 == 1;

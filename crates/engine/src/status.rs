@@ -4,6 +4,7 @@ use crate::copies::Other;
 use crate::core::Core;
 use crate::epochs::Epochs;
 use crate::life::DrainStatus;
+use crate::map::State;
 use crate::moves::MovesStatus;
 use crate::shape::Shape;
 use crate::stats::{BackgroundStats, DeviceStats, GuestStats};
@@ -31,10 +32,11 @@ pub struct Status {
     /// Extents that have a home.
     pub mapped_extents: u32,
     /// Extents whose bytes are lost, because their device was given up or a repair could not prove their places: reading them is an error until
-    /// they are written whole or discarded.
+    /// they are written or discarded.
     pub lost: Vec<ExtentId>,
-    /// Ranges of the volume that were in the journal of a disk that was recovered, in a part that is damaged: reading them is an error until all of their extents is
-    /// written or discarded.
+    /// Parts of such extents that have not been written again, and ranges that were in the journal of a disk
+    /// that was recovered, in a part that is damaged: reading them is an error likewise, of the latter until
+    /// all of their extents is written or discarded.
     pub damaged: Vec<Range<Bytes>>,
     /// Blocks with an extra copy, and how many of these are dirty.
     pub extra_blocks: (usize, usize),
@@ -199,7 +201,10 @@ impl<R: Runtime, D: Device> Volume<R, D> {
             policy_lacks: core.policy.lacks(),
             mapped_extents: state.map.mapped(),
             lost: state.map.lost(),
-            damaged: core.epochs.as_ref().map_or_else(Vec::new, Epochs::damaged),
+            damaged: {
+                let of_epochs = core.epochs.as_ref().map_or_else(Vec::new, Epochs::damaged);
+                [of_epochs, lost_parts(&state, &core.shape)].concat()
+            },
             extra_blocks: (state.extras.len(), state.extras.dirty()),
             cached_extents: core.guests.cache.borrow().len_and_limit(),
             map_memory: state.memory(),
@@ -295,4 +300,21 @@ impl<R: Runtime, D: Device> Core<R, D> {
             });
         }
     }
+}
+
+/// The parts of extents that are lost while others have been written again.
+fn lost_parts(state: &State, shape: &Shape) -> Vec<Range<Bytes>> {
+    let mut lost = Vec::new();
+    for extent in state.map.partly_lost() {
+        let (valid, start, mut at) = (state.map.get(extent).valid, shape.bytes_of(extent).start, Bytes::ZERO);
+        while at < shape.extent_size {
+            let (is_valid, end) = shape.run(valid, at, shape.extent_size);
+            let range = start + at..shape.volume_size.min(start + end);
+            if !is_valid && !range.is_empty() {
+                lost.push(range);
+            }
+            at = end;
+        }
+    }
+    lost
 }

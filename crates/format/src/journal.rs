@@ -256,7 +256,12 @@ mod tests {
     fn some_records(count: u32) -> Vec<Record> {
         let one = |i: u32| match i % 7 {
             0 => {
-                let entry = Entry { home: SlotNumber(i + 1), valid: 0xffff, second: SlotNumber(2) };
+                let entry = Entry {
+                    home: SlotNumber(i + 1),
+                    valid: 0xffff,
+                    second: SlotNumber(2),
+                    ..Entry::default()
+                };
                 Record::Extent(ExtentId(i), entry)
             }
             1 => Record::Extent(ExtentId(i), Entry { home: SlotNumber::LOST, ..Entry::default() }),
@@ -378,7 +383,7 @@ mod tests {
     fn a_record_of_a_second_copy_without_a_home_is_rejected() {
         for home in [SlotNumber::NONE, SlotNumber::LOST] {
             let mut buffer = vec![0; 4096];
-            let entry = Entry { home, valid: 1, second: SlotNumber(7) };
+            let entry = Entry { home, valid: 1, second: SlotNumber(7), ..Entry::default() };
             encode(&mut buffer, VOLUME, &batch(None, &[Record::Extent(ExtentId(1), entry)]));
             let header = verify(&buffer, VOLUME).unwrap();
             let found = records(&buffer, &header).next();

@@ -5,7 +5,8 @@
 //! 0       16    page header: checksum, page number, sequence (see `page.rs`)
 //! 16      4080  entries: 6 bytes each with one required copy (680 a page), 10 with two (408 a page)
 //!
-//! entry   0  4  home, as slot number; 0: none, 0xffffffff: lost
+//! entry   0  4  home, as slot number; 0: none, 0xffffffff: lost; bit 31, with the feature *partly lost*:
+//!               parts that are not valid are lost, and the other bits are the slot number
 //!         4  2  valid parts, a bit each
 //!         6  4  second copy, as slot number; 0: none       (two required copies only)
 //! ```
@@ -29,11 +30,18 @@ pub const SIZE: Bytes = Bytes::of_len(page::SIZE);
 pub struct Entry {
     /// The home; none for an extent that was never written, lost if a repair could not prove it.
     pub home: SlotNumber,
-    /// Which parts of the home were written since it was allocated; the others read as zeros.
+    /// Which parts of the home were written since it was allocated; the others read as zeros, or are lost.
     pub valid: u16,
     /// The second required copy.
     pub second: SlotNumber,
+    /// Whether the parts that are not valid are lost.
+    pub partly_lost: bool,
 }
+
+/// Marks a home of which the parts that are not valid are lost.
+const PARTLY_LOST: u32 = 1 << 31;
+/// Slot numbers of a volume with such homes are below this.
+pub const MOST_MARKED: u64 = PARTLY_LOST as u64;
 
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
@@ -80,7 +88,7 @@ pub fn encode(
     page.fill(0);
     let len = entry_len(copies);
     for (bytes, entry) in page[page::HEADER..].chunks_exact_mut(len).zip(entries) {
-        let first = RawHome { home: entry.home.0.into(), valid: entry.valid.into() };
+        let first = RawHome { home: entry.marked_home().into(), valid: entry.valid.into() };
         let raw = Raw { first, second: entry.second.0.into() };
         bytes.copy_from_slice(&raw.as_bytes()[..len]);
     }
@@ -130,11 +138,24 @@ fn entries<R: FromBytes + Immutable + KnownLayout + Unaligned>(content: &[u8]) -
 impl RawHome {
     #[inline]
     fn entry(&self, second: SlotNumber) -> Entry {
-        Entry { home: SlotNumber(self.home.get()), valid: self.valid.get(), second }
+        Entry { home: SlotNumber(self.home.get()), valid: self.valid.get(), second, partly_lost: false }
     }
 }
 
 impl Entry {
+    /// The home as it is stored.
+    #[inline]
+    pub(crate) fn marked_home(&self) -> u32 {
+        if self.partly_lost { self.home.0 | PARTLY_LOST } else { self.home.0 }
+    }
+
+    /// An entry that was decoded, of a volume with the feature *partly lost*.
+    pub fn unmarked(self) -> Entry {
+        let home = SlotNumber(self.home.0 & !PARTLY_LOST);
+        let is_marked = self.home != SlotNumber::LOST && self.home != home && home != SlotNumber::NONE;
+        if is_marked { Entry { home, partly_lost: true, ..self } } else { self }
+    }
+
     /// What must hold of every entry, in a page and in a journal record: a second copy is one beside a home.
     #[inline]
     pub(crate) fn verify(&self) -> Result<(), &'static str> {
@@ -156,7 +177,7 @@ mod tests {
     fn entry(i: u32) -> Entry {
         let home = if i == 5 { SlotNumber::LOST } else { SlotNumber(i * 3) };
         let second = if i == 5 { SlotNumber::NONE } else { SlotNumber(i * 5) };
-        Entry { home, valid: i as u16, second }
+        Entry { home, valid: i as u16, second, partly_lost: false }
     }
 
     #[test]
@@ -179,12 +200,25 @@ mod tests {
         }
     }
 
+    #[test]
+    fn a_home_of_which_parts_are_lost_is_marked() {
+        let marked = Entry { home: SlotNumber(9), valid: 6, partly_lost: true, ..Entry::default() };
+        let lost = Entry { home: SlotNumber::LOST, ..Entry::default() };
+        let mut page = [0; 4096];
+        encode(&mut page, VOLUME, 9, 44, 1, [marked, lost].into_iter());
+        let mut found = Vec::new();
+        decode(&page, VOLUME, 9, 1, |_, entry| found.push(entry.unmarked())).unwrap();
+        assert_eq!(found, [marked, lost]);
+        let none = Entry { home: SlotNumber(1 << 31), ..Entry::default() };
+        assert_eq!(none.unmarked(), none, "a mark without a home is a slot that does not exist");
+    }
+
     /// It made a read ask for the slot of a home that is not there.
     #[test]
     fn a_second_copy_without_a_home_is_rejected() {
         for home in [SlotNumber::NONE, SlotNumber::LOST] {
             let mut page = [0; 4096];
-            let entry = Entry { home, valid: 1, second: SlotNumber(7) };
+            let entry = Entry { home, valid: 1, second: SlotNumber(7), partly_lost: false };
             encode(&mut page, VOLUME, 9, 44, 2, std::iter::once(entry));
             assert!(matches!(decode(&page, VOLUME, 9, 2, |_, _| ()), Err(Invalid::Value(_))), "{home:?}");
         }

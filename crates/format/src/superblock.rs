@@ -50,6 +50,7 @@ pub use table::DeviceTable;
 pub(crate) use table::TABLE_HEADER;
 
 use crate::layout::{MOST_DEVICES, MOST_SPANS};
+use crate::map_page::Entry;
 use crate::{Invalid, SpanId, Uuid, count};
 use braid_base::{Bytes, DeviceId, ExtentId};
 use raw::Raw;
@@ -198,9 +199,15 @@ impl Features {
     pub const UNAPPLIED: u64 = 4;
     /// Incompat: a region may be void. An older version would believe what it holds.
     pub const VOID_REGIONS: u64 = 8;
+    /// Incompat: of some homes the parts that are not valid are lost, and marked so. An older version would
+    /// take the mark for a slot number.
+    pub const PARTLY_LOST: u64 = 16;
     /// All incompat features that this version knows.
-    pub(crate) const INCOMPAT: u64 =
-        Features::CLEAN_EXTRAS | Features::REMOVED_DEVICES | Features::UNAPPLIED | Features::VOID_REGIONS;
+    pub(crate) const INCOMPAT: u64 = Features::CLEAN_EXTRAS
+        | Features::REMOVED_DEVICES
+        | Features::UNAPPLIED
+        | Features::VOID_REGIONS
+        | Features::PARTLY_LOST;
 }
 
 /// Where one copy of the device table lies: two halves of `len / 2`, of which `sequence % 2` says the current one.
@@ -284,6 +291,12 @@ impl Superblock {
     /// Extents of the volume.
     pub fn extents(&self) -> u32 {
         extents(self.volume_size, self.extent_size)
+    }
+
+    /// An entry of the map as it was read, as this volume means it: a bit of the home is a mark only with the
+    /// feature *partly lost*.
+    pub fn interpret(&self, entry: Entry) -> Entry {
+        if self.features.incompat & Features::PARTLY_LOST != 0 { entry.unmarked() } else { entry }
     }
 
     /// Spans of the volume.

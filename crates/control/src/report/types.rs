@@ -42,7 +42,8 @@ pub struct StatusReport {
     pub copies: u8,
     /// Extents that have a home, in bytes of the volume.
     pub mapped_bytes: u64,
-    /// Bytes that are lost: reading them is an error until all of their extents is written or discarded.
+    /// Bytes that are lost: reading them is an error until they are written, in whole parts of their extents,
+    /// or discarded.
     pub lost_bytes: u64,
     /// The first of their ranges, 1,000 at most.
     pub lost: Vec<LostRange>,

@@ -313,7 +313,7 @@ fn log_recovery(name: &VolumeName, recovery: &Recovery) {
     }
     if !lost.is_empty() {
         tracing::error!(
-            "{} extents of volume '{name}' lay on a device that was given up: they read as errors until they are written whole or \
+            "{} extents of volume '{name}' lay on a device that was given up: they read as errors until they are written, in whole parts of them, or \
              discarded",
             lost.len()
         );

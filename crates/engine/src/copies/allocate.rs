@@ -66,7 +66,11 @@ impl<R: Runtime, D: Device> Core<R, D> {
             Some(_) => self.enough(placement.first_write(not)),
             None => WriteTarget::Home,
         };
-        Ok(Allocated { entry: Entry { home, valid: 0, second: slot }, target, second: timing })
+        Ok(Allocated {
+            entry: Entry { home, valid: 0, second: slot, partly_lost: false },
+            target,
+            second: timing,
+        })
     }
 
     /// An extra copy alone is one copy: not enough if two are required.

@@ -258,9 +258,11 @@ impl<R: Runtime, D: Device> Core<R, D> {
     /// Records that a change to a piece adds at most: one of its extent, and one of each block. A lost extent
     /// has no extra copies.
     pub fn most_records(&self, piece: &Piece) -> usize {
-        match self.state.borrow().map.get(piece.extent).home {
-            SlotNumber::LOST => 1,
-            _ => 1 + self.shape.blocks_touched(piece) as usize,
+        let state = self.state.borrow();
+        let entry = state.map.get(piece.extent);
+        match entry.home == SlotNumber::LOST || entry.partly_lost && !state.map.has_extras(piece.extent) {
+            true => 1,
+            false => 1 + self.shape.blocks_touched(piece) as usize,
         }
     }
 

@@ -167,6 +167,19 @@ impl<R: Runtime, D: Device> Core<R, D> {
         self.write_superblock().await
     }
 
+    /// Waits until the superblocks say that only versions which know this feature may open the volume.
+    pub async fn require_feature(&self, incompat: u64) -> Result<()> {
+        let _alone = self.devices.writer.acquire(1).await;
+        if self.devices.superblock().features.incompat & incompat == incompat {
+            return Ok(());
+        }
+        let before = self.devices.superblock().features.incompat;
+        self.devices.superblock.borrow_mut().features.incompat |= incompat;
+        // While it is not durable, nothing may rely on it.
+        let forget = |_: &_| self.devices.superblock.borrow_mut().features.incompat = before;
+        self.write_superblock().await.inspect_err(forget)
+    }
+
     /// Waits until the superblocks say which devices were given up. A task that depends on that calls it before an acknowledgement.
     #[inline]
     pub async fn record_states(&self) -> Result<()> {

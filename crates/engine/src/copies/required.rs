@@ -7,14 +7,14 @@
 use super::{Deadline, Member};
 use crate::core::Core;
 use crate::planted::{Bug, planted};
-use crate::shape::Piece;
+use crate::shape::{Piece, Shape};
 use crate::{Error, ErrorKind, Result};
 use braid_base::{Bytes, DeviceId, ExtentId};
 use braid_format::SlotNumber;
 use braid_format::intent_page::Difference;
 use braid_format::map_page::Entry;
 use braid_policy::{CopyKind, CurrentCopy, Origin, Second, View};
-use braid_runtime::{Buf, Device, Mode, Runtime, join_all};
+use braid_runtime::{Arena, Buf, Device, Mode, Runtime, join_all};
 use std::ops::Range;
 use std::rc::Rc;
 
@@ -87,8 +87,9 @@ impl<R: Runtime, D: Device> Core<R, D> {
         into: &Buf,
         origin: Origin,
     ) -> Result<()> {
-        if entry.home == SlotNumber::LOST {
-            return Err(lost(extent));
+        let parts = self.shape.parts_touched(&range);
+        if entry.home == SlotNumber::LOST || entry.partly_lost && entry.valid & parts != parts {
+            return Err(lost(&self.shape, extent));
         }
         let copies = self.copies_of(extent, entry);
         let Other::Equal(other) = copies.other else {
@@ -482,12 +483,18 @@ fn none_there(extent: ExtentId) -> Error {
     Error::new(ErrorKind::Degraded, format!("no device that holds {extent:?} is there"))
 }
 
-/// A read or a write of a part of an extent of which a repair did not find the place.
+/// A read of what is lost, or a write to a bit of a part that is lost. What a write does not cover would
+/// become zeros.
 #[cold]
-pub(crate) fn lost(extent: ExtentId) -> Error {
+pub(crate) fn lost(shape: &Shape, extent: ExtentId) -> Error {
+    let part = shape.part_size;
+    // Frontends cut the writes of guests.
+    let remedy = match part > Arena::LARGEST {
+        true => "discard all of it".to_owned(),
+        false => format!("write it in whole parts of {part}, or discard all of it"),
+    };
     let text = format!(
-        "{extent:?} was lost: a repair could not prove where its bytes lie, or their device was given up; write all of it, or discard it, and restore its \
-         content from a backup"
+        "{extent:?} was lost: a repair could not prove where its bytes lie, or their device was given up; {remedy}, and restore its content from a backup"
     );
     Error::new(ErrorKind::Corrupt, text)
 }

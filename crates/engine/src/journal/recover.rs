@@ -313,7 +313,7 @@ fn replay<D: Device>(
             return beyond(format!("a second copy of {extent:?}"));
         }
         Record::Extent(extent, entry) if pages.sequence_of(extent) < sequence => {
-            state.map.set(extent, entry);
+            state.map.set(extent, superblock.interpret(entry));
             state.mark_stale(extent);
         }
         Record::Extra(block, _) if block.0 >= shape.blocks() => {

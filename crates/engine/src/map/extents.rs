@@ -9,7 +9,8 @@ use hashbrown::HashMap;
 /// Where the required copies of every extent lie. Changed only through [`super::State`], which keeps what the journal
 /// has to record.
 pub(crate) struct Map {
-    /// Home in the low half, above it the valid parts, above these how many blocks have an extra copy.
+    /// Home in the low half, above it the valid parts, above these how many blocks have an extra copy, and
+    /// whether it is partly lost.
     homes: Vec<u64>,
     /// Second copies, by extent; empty for a volume that requires one copy.
     seconds: Vec<u32>,
@@ -31,6 +32,8 @@ struct OwnAddresses {
 
 /// One extra copy: an extent has at most 16,384 blocks.
 const EXTRA: u64 = 1 << 48;
+/// The parts that are not valid are lost.
+const PARTLY_LOST: u64 = 1 << 63;
 
 impl Map {
     pub fn new(extents: u32, copies: u8) -> Map {
@@ -67,15 +70,24 @@ impl Map {
         }
     }
 
+    /// Extents of which some parts are lost.
+    pub fn partly_lost(&self) -> Vec<ExtentId> {
+        match self.lost {
+            0 => Vec::new(),
+            _ => self.iter().filter(|(_, entry)| entry.partly_lost).map(|(extent, _)| extent).collect(),
+        }
+    }
+
     #[inline]
     pub fn get(&self, extent: ExtentId) -> Entry {
         if let Some(own) = &self.own {
             let home = SlotNumber(own.first.0 + extent.0);
-            return Entry { home, valid: own.valid, second: SlotNumber::NONE };
+            return Entry { home, valid: own.valid, second: SlotNumber::NONE, partly_lost: false };
         }
         let word = self.homes[extent.index()];
         let second = self.seconds.get(extent.index()).map_or(SlotNumber::NONE, |&slot| SlotNumber(slot));
-        Entry { home: SlotNumber(word as u32), valid: (word >> 32) as u16, second }
+        let partly_lost = word & PARTLY_LOST != 0;
+        Entry { home: SlotNumber(word as u32), valid: (word >> 32) as u16, second, partly_lost }
     }
 
     /// Sets the required copies of an extent; the count of extra copies stays.
@@ -84,9 +96,12 @@ impl Map {
         let word = &mut self.homes[extent.index()];
         self.mapped -= u32::from(*word as u32 != 0);
         self.mapped += u32::from(entry.home != SlotNumber::NONE);
-        self.lost -= u32::from(*word as u32 == SlotNumber::LOST.0);
-        self.lost += u32::from(entry.home == SlotNumber::LOST);
-        *word = *word & !(EXTRA - 1) | u64::from(entry.home.0) | u64::from(entry.valid) << 32;
+        let is_lost = |home: u32, partly_lost: bool| partly_lost || home == SlotNumber::LOST.0;
+        self.lost -= u32::from(is_lost(*word as u32, *word & PARTLY_LOST != 0));
+        self.lost += u32::from(is_lost(entry.home.0, entry.partly_lost));
+        let mark = if entry.partly_lost { PARTLY_LOST } else { 0 };
+        let extras = *word & !(EXTRA - 1) & !PARTLY_LOST;
+        *word = extras | u64::from(entry.home.0) | u64::from(entry.valid) << 32 | mark;
         match self.seconds.get_mut(extent.index()) {
             Some(second) => *second = entry.second.0,
             None => assert_eq!(entry.second, SlotNumber::NONE, "a volume of one copy has no second ones"),
@@ -97,7 +112,7 @@ impl Map {
     #[inline]
     pub fn has_extras(&self, extent: ExtentId) -> bool {
         match &self.own {
-            None => self.homes[extent.index()] >= EXTRA,
+            None => self.homes[extent.index()] & !PARTLY_LOST >= EXTRA,
             Some(own) => !own.extras.is_empty() && own.extras.contains_key(&extent),
         }
     }
@@ -168,7 +183,7 @@ mod tests {
             assert_eq!((map.memory(), map.mapped()), (memory, 100_000));
         }
         let mut map = Map::new(10, 2);
-        let with_second = Entry { home: SlotNumber(1), valid: 1, second: SlotNumber(9) };
+        let with_second = Entry { home: SlotNumber(1), valid: 1, second: SlotNumber(9), partly_lost: false };
         map.set(ExtentId(5), with_second);
         map.add_extra(ExtentId(5));
         map.add_extra(ExtentId(5));
@@ -179,5 +194,13 @@ mod tests {
         assert!(map.has_extras(ExtentId(5)), "the count changes by extra copies alone");
         map.remove_extra(ExtentId(5));
         assert!(!map.has_extras(ExtentId(5)));
+        let partly = Entry { partly_lost: true, ..with_second };
+        map.set(ExtentId(5), partly);
+        assert!(map.get(ExtentId(5)) == partly && !map.has_extras(ExtentId(5)));
+        map.add_extra(ExtentId(5));
+        assert_eq!((map.get(ExtentId(5)), map.has_extras(ExtentId(5))), (partly, true));
+        assert_eq!((map.partly_lost(), map.lost()), (vec![ExtentId(5)], vec![]));
+        map.set(ExtentId(5), with_second);
+        assert_eq!(map.partly_lost(), []);
     }
 }

@@ -4,6 +4,7 @@ mod ahead;
 mod cache;
 mod changing;
 mod gate;
+mod healing;
 mod read;
 mod read_ahead;
 mod streams;

@@ -129,7 +129,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
             Way::Further(admit) => {
                 Box::pin(self.read_further(piece.clone(), into.clone(), guard, admit)).await
             }
-            Way::Lost => Err(lost(piece.extent)),
+            Way::Lost => Err(lost(&self.shape, piece.extent)),
         }
     }
 
@@ -164,6 +164,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
             return Way::Lost;
         }
         if self.shape.is_whole(piece.extent)
+            && !entry.partly_lost
             && self.guests.cache.borrow_mut().wants(piece.extent)
             && !self.is_held_up(&self.whole(piece.extent))
         {
@@ -250,9 +251,9 @@ impl<R: Runtime, D: Device> Core<R, D> {
     /// Brings an extent into the memory cache, where there is one.
     pub async fn prefetch(self: &Rc<Self>, piece: &Piece) -> Result<()> {
         let (cached, limit) = self.guests.cache.borrow().len_and_limit();
-        let home = self.state.borrow().map.get(piece.extent).home;
-        let mapped =
-            home != SlotNumber::NONE && home != SlotNumber::LOST && self.shape.is_whole(piece.extent);
+        let entry = self.state.borrow().map.get(piece.extent);
+        let is_lost = entry.home == SlotNumber::LOST || entry.partly_lost;
+        let mapped = entry.home != SlotNumber::NONE && !is_lost && self.shape.is_whole(piece.extent);
         if limit == 0 || !mapped || cached > 0 && self.guests.cache.borrow().contains(piece.extent) {
             return Ok(());
         }
@@ -436,7 +437,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
             }
             end = end.min(block);
         }
-        let written = is_valid && entry.home != SlotNumber::NONE || entry.home == SlotNumber::LOST;
+        let written =
+            is_valid && entry.home != SlotNumber::NONE || entry.home == SlotNumber::LOST || entry.partly_lost;
         (if written { Source::Required } else { Source::Zeros }, entry, end)
     }
 }

@@ -272,6 +272,11 @@ impl<R: Runtime, D: Device> Core<R, D> {
         (entry, Placed { target, timing, request }): (Entry, Placed),
         is_only: impl Fn() -> bool,
     ) -> Result<Updated> {
+        if entry.partly_lost && self.lost_edges(piece, entry.valid) {
+            return Err(lost(&self.shape, piece.extent));
+        }
+        // No block of a part that is lost becomes valid but with all of the part.
+        let target = if entry.partly_lost { WriteTarget::Home } else { target };
         match target {
             WriteTarget::Home if entry.home == SlotNumber::NONE => self.write_new(piece, request, from).await,
             _ if entry.home == SlotNumber::LOST => self.write_lost(piece, request, from).await,
@@ -297,6 +302,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
             let Allocated { entry, target, second } =
                 allocated.map_err(|error| full.take().unwrap_or(error))?;
             let was_lost = self.state.borrow().map.get(piece.extent).home == SlotNumber::LOST;
+            let entry = Entry { partly_lost: was_lost && !self.shape.is_all_of(piece), ..entry };
             if let WriteTarget::Extra(device) = target
                 && !was_lost
             {
@@ -318,12 +324,10 @@ impl<R: Runtime, D: Device> Core<R, D> {
         }
     }
 
-    /// A write to an extent whose place a repair could not prove: only all of it makes it whole again.
+    /// A write to an extent that is lost: the parts that it covers are whole again.
     async fn write_lost(self: &Rc<Self>, piece: &Piece, request: ByteRange, from: &Buf) -> Result<Updated> {
-        match piece.len() == self.shape.extent_size {
-            true => self.write_new(piece, request, from).await,
-            false => Err(lost(piece.extent)),
-        }
+        self.begin_healing(piece, 0).await?;
+        self.write_new(piece, request, from).await
     }
 
     /// Writes to the required copies, and to extra copies where there are any.
@@ -380,7 +384,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
     }
 
     /// What a piece touches of its extent has been written to the required copies.
-    fn make_valid(&self, piece: &Piece, entry: Entry) {
+    pub(super) fn make_valid(&self, piece: &Piece, entry: Entry) {
         let mut state = self.state.borrow_mut();
         // Other tasks that share the lock may have made parts valid since `entry` was read, or exchanged the copies.
         let now = state.map.get(piece.extent);
@@ -389,7 +393,9 @@ impl<R: Runtime, D: Device> Core<R, D> {
         if !known {
             self.note_new(&entry);
         }
-        state.set_extent(piece.extent, Entry { valid, ..if known { now } else { entry } });
+        let entry = if known { now } else { entry };
+        let partly_lost = entry.partly_lost && !self.shape.are_all_parts(piece.extent, valid);
+        state.set_extent(piece.extent, Entry { valid, partly_lost, ..entry });
     }
 
     /// Writes all of an extent, as the memory cache holds it with this piece written, to a new home.

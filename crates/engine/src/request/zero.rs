@@ -4,7 +4,7 @@
 //! other parts is written with zeros. A discarded extent of which nothing is valid loses its copies, and is allocated
 //! anew by the next write. On an adopted disk all of an extent stays valid: zeros are written, and a discard is passed on to the disk.
 
-use crate::copies::{Timing, lost};
+use crate::copies::Timing;
 use crate::core::Core;
 use crate::epochs::Whole;
 use crate::shape::Piece;
@@ -102,9 +102,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         let blocks = self.journal.most_pending() as u64 / 2;
         let step =
             (self.shape.block_size * blocks).align_down(self.shape.part_size).max(self.shape.part_size);
-        // Only all of an extent that was given up can be made whole again, and it has no extra copies.
-        let is_lost = self.state.borrow().map.get(piece.extent).home == SlotNumber::LOST;
-        let step = if is_lost { self.shape.extent_size } else { step };
+        // All of an extent that is lost needs one record.
+        let step = if self.most_records(&piece) == 1 { self.shape.extent_size } else { step };
         let mut at = piece.range.start;
         std::iter::from_fn(move || {
             let end = (at.align_down(self.shape.part_size) + step).min(piece.range.end);
@@ -122,7 +121,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         let room = self.reserve(self.most_records(&piece)).await?;
         let guard = self.locks.lock(Self::lock_number(piece.extent), Mode::Exclusive).await;
         if self.most_records(&piece) > room.records() {
-            // A guest has written all of a lost extent meanwhile, which may have extra copies now.
+            // A guest has written to a lost extent meanwhile, which may have extra copies now.
             drop((guard, room, change));
             for part in self.parts_to_zero(piece) {
                 Box::pin(self.zero_piece(part, zeroing)).await?;
@@ -153,15 +152,17 @@ impl<R: Runtime, D: Device> Core<R, D> {
 
     /// The parts that are not valid any more after zeroing a piece.
     fn parts_freed(&self, piece: &Piece) -> u16 {
-        let stays_valid = self.state.borrow().map.is_of_adopted();
+        let state = self.state.borrow();
+        let is_lost = self.is_any_lost(&state.map.get(piece.extent));
+        let stays_valid = state.map.is_of_adopted() || is_lost;
         if stays_valid { 0 } else { self.shape.parts_covered(&piece.range) }
     }
 
     async fn zero_locked(self: &Rc<Self>, piece: &Piece, zeroing: Zeroing) -> Result<()> {
         self.zero_extra_edges(piece).await?;
         let entry = self.state.borrow().map.get(piece.extent);
-        if entry.home == SlotNumber::LOST {
-            return self.zero_lost(piece);
+        if self.is_any_lost(&entry) {
+            return self.zero_lost(piece, entry).await;
         }
         if entry.home == SlotNumber::NONE {
             return match zeroing {
@@ -190,15 +191,6 @@ impl<R: Runtime, D: Device> Core<R, D> {
         } else {
             state.set_extent(piece.extent, left);
         }
-        Ok(())
-    }
-
-    /// An extent whose place a repair could not prove: zeros in all of it make it whole again.
-    fn zero_lost(&self, piece: &Piece) -> Result<()> {
-        if piece.len() < self.shape.extent_size {
-            return Err(lost(piece.extent));
-        }
-        self.state.borrow_mut().set_extent(piece.extent, Entry::default());
         Ok(())
     }
 

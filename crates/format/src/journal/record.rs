@@ -7,6 +7,7 @@
 //! 2       2     length of the record, these four bytes included
 //!
 //! kind 1  extent    4  4  extent     8  2  valid parts  10  4  home  14  4  second copy, only if there is one
+//!                   (home as in a map page, see `map_page.rs`)
 //! kind 2  extra     4  8  block      12 1  0 gone, 1 clean, 2 dirty
 //!                   13 4  slot       17 2  place within the slot, in blocks; both only if not gone
 //! kind 3  intent    4  4  span       8  1  0 clean, 1 dirty, 2 behind (see `intent_page.rs`)
@@ -69,7 +70,7 @@ impl Record {
             Record::Extent(extent, entry) => {
                 writer.put(&extent.0.to_le_bytes());
                 writer.put(&entry.valid.to_le_bytes());
-                writer.put(&entry.home.0.to_le_bytes());
+                writer.put(&entry.marked_home().to_le_bytes());
                 if entry.second != SlotNumber::NONE {
                     writer.put(&entry.second.0.to_le_bytes());
                 }
@@ -157,7 +158,7 @@ impl Reader<'_> {
                 let extent = ExtentId(self.u32()?);
                 let (valid, home) = (self.u16()?, SlotNumber(self.u32()?));
                 let second = if self.0.is_empty() { SlotNumber::NONE } else { SlotNumber(self.u32()?) };
-                let entry = Entry { home, valid, second };
+                let entry = Entry { home, valid, second, partly_lost: false };
                 entry.verify().ok()?;
                 Record::Extent(extent, entry)
             }

@@ -1,11 +1,12 @@
 //! What must hold of a whole superblock before the engine acts on it, each rule a function.
 
 use super::table::table_len;
-use super::{DeviceEntry, Layout, Mapping, Region, RegionKind, Superblock, TablePlace};
+use super::{DeviceEntry, Features, Layout, Mapping, Region, RegionKind, Superblock, TablePlace};
 use crate::layout::{
     MOST_DEVICES, SMALLEST_DEVICE, cache_table_len, device_table_room, dirty_spans_len, double_write_len,
     intents_len, map_len, most_regions, policy_state_len, proof_len, sums_len,
 };
+use crate::map_page::MOST_MARKED;
 use crate::{Invalid, SlotNumber, count};
 use braid_base::{Bytes, DeviceId};
 use std::collections::HashSet;
@@ -69,6 +70,11 @@ fn slots_are_in_order(superblock: &Superblock) -> Result<(), Invalid> {
             return wrong(format!("the slots of d{i} from {} overlap those before it", device.first_slot));
         }
         next = u64::from(device.first_slot) + u64::from(device.slots);
+    }
+    if superblock.features.incompat & Features::PARTLY_LOST != 0 && next > MOST_MARKED {
+        return wrong(format!(
+            "slot numbers reach {next}, the limit of homes that are partly lost is {MOST_MARKED}"
+        ));
     }
     if next > u64::from(SlotNumber::LOST.0) {
         return wrong(format!("slot numbers reach {next}, the map's limit is {}", SlotNumber::LOST.0));

@@ -57,8 +57,11 @@ pub fn batches() -> Vec<Vec<u8>> {
 fn record(i: u32) -> Record {
     let (home, second) = (SlotNumber(i * 3), SlotNumber(i * 5));
     match i % 8 {
-        0 => Record::Extent(ExtentId(i), Entry { home, valid: i as u16, second: SlotNumber::NONE }),
-        1 => Record::Extent(ExtentId(i), Entry { home, valid: 0xffff, second }),
+        0 => Record::Extent(
+            ExtentId(i),
+            Entry { home, valid: i as u16, second: SlotNumber::NONE, partly_lost: false },
+        ),
+        1 => Record::Extent(ExtentId(i), Entry { home, valid: 0xffff, second, partly_lost: false }),
         2 => Record::Extra(BlockId(i.into()), Some(Extra { slot: home, place: 3, dirty: true })),
         3 => Record::Extra(BlockId(i.into()), None),
         4 => Record::Intent(SpanId(i), Difference::Dirty),

@@ -39,7 +39,12 @@ pub fn map_pages() -> Vec<Vec<u8>> {
     let page = |copies| {
         let mut page = padded(&[], map_page::SIZE);
         let count = map_page::extents_per_page(copies);
-        let entry = |i: u32| Entry { home: SlotNumber(i * 3), valid: i as u16, second: SlotNumber(i * 5) };
+        let entry = |i: u32| Entry {
+            home: SlotNumber(i * 3),
+            valid: i as u16,
+            second: SlotNumber(i * 5),
+            partly_lost: false,
+        };
         map_page::encode(&mut page, VOLUME, 9, 44, copies, (0..count).map(entry));
         page
     };

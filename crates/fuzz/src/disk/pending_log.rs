@@ -56,7 +56,7 @@ pub fn logs() -> Vec<Vec<u8>> {
 fn record(i: u32) -> Record {
     let (home, second) = (SlotNumber(i * 3), SlotNumber(i * 5));
     match i % 4 {
-        0 => Record::Extent(ExtentId(i), Entry { home, valid: i as u16, second }),
+        0 => Record::Extent(ExtentId(i), Entry { home, valid: i as u16, second, partly_lost: false }),
         1 => Record::Extent(ExtentId(i), Entry::default()),
         2 => Record::Extra(
             BlockId(u64::from(i)),

@@ -126,7 +126,7 @@ fn records(copies: u8) -> Vec<Record> {
     let extra = Extra { slot: SlotNumber(90), place: 2, dirty: true };
     let second = if copies > 1 { SlotNumber(200) } else { SlotNumber::NONE };
     vec![
-        Record::Extent(ExtentId(9), Entry { home: SlotNumber(80), valid: 3, second }),
+        Record::Extent(ExtentId(9), Entry { home: SlotNumber(80), valid: 3, second, partly_lost: false }),
         Record::Extra(BlockId(72), Some(extra)),
         Record::Extra(BlockId(10), None),
         Record::Intent(SpanId(9), Difference::Dirty),
@@ -152,7 +152,8 @@ fn batch(
 fn a_map_page(superblock: &Superblock) -> Vec<u8> {
     let mut page = vec![0; map_page::SIZE.as_usize()];
     let second = |i: u32| if superblock.copies > 1 { SlotNumber(210 + i) } else { SlotNumber::NONE };
-    let entry = |i: u32| Entry { home: SlotNumber(70 + i), valid: 0xff, second: second(i) };
+    let entry =
+        |i: u32| Entry { home: SlotNumber(70 + i), valid: 0xff, second: second(i), partly_lost: false };
     map_page::encode(&mut page, VOLUME, 0, 1, superblock.copies, (0..4).map(entry));
     page
 }

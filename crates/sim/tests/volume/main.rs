@@ -49,6 +49,7 @@ mod large_extents;
 mod late_guests;
 mod loss;
 mod lost_caches;
+mod lost_parts;
 mod lost_writes;
 mod moves;
 mod no_room_beneath;

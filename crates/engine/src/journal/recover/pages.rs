@@ -129,7 +129,7 @@ pub(super) async fn load_map<D: Device>(
             let take = |place: u32, entry: Entry| {
                 // What lies beyond the last extent of the last page is padding.
                 if extents.contains(&(extents.start + place)) {
-                    state.map.set(ExtentId(extents.start + place), entry);
+                    state.map.set(ExtentId(extents.start + place), superblock.interpret(entry));
                 }
             };
             let decode = |bytes: &[u8]| map_page::decode(bytes, volume, page, copies, take);

@@ -99,7 +99,7 @@ fn last<D: Device>(
                     && !state.map.is_of_adopted()
                     && (superblock.copies > 1 || entry.second == SlotNumber::NONE) =>
             {
-                last.extents.insert(extent, entry);
+                last.extents.insert(extent, superblock.interpret(entry));
             }
             Record::Extra(block, extra) if block.0 < shape.blocks() => {
                 last.blocks.insert(block, extra.filter(|extra| extra.dirty && is_there(extra)));
