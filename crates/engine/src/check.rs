@@ -56,6 +56,8 @@ pub struct Report {
     pub only_on_missing: Vec<(DeviceId, ExtentId)>,
     /// Devices of a volume with two copies of everything that are not there, and have not been given up by name.
     pub away: Vec<DeviceId>,
+    /// Devices that say themselves that the others went on without them, if none of these others is there.
+    pub told: Vec<DeviceId>,
     /// Of the devices that are not current, those whose end is gone, with a sentence for each.
     pub cut: Vec<(DeviceId, String)>,
 }
@@ -67,7 +69,7 @@ impl Report {
         let is_current =
             |id: &DeviceId| !self.removed.contains(id) && self.not_current.iter().all(|(of, _)| of != id);
         let devices = (0..self.devices.len() as u16).map(DeviceId);
-        newer_elsewhere(devices.filter(is_current), &self.away, outdated)
+        newer_elsewhere(devices.filter(is_current), &self.away, &[outdated, &self.told].concat())
     }
 }
 
@@ -108,14 +110,14 @@ pub async fn check_noted<R: Runtime, D: Device>(
             report.repairable.push(format!("{name}: the superblock copy at byte {} is damaged", offset.0));
         }
     }
-    let Assembled { superblock, devices, clean, anew, lately, away, cut, .. } =
+    let Assembled { superblock, devices, clean, anew, lately, away, told, cut, .. } =
         assemble(rt, devices, names, &[], adopted, Lacking::Examined).await?;
     match superblock.copies {
         1 => report.fatal.extend(cut.iter().map(|(_, what)| what.clone())),
         _ => report.cut.clone_from(&cut),
     }
     report.name.clone_from(&superblock.name);
-    report.away = away;
+    (report.away, report.told) = (away, told);
     (report.extent_size, report.volume_size) = (superblock.extent_size, superblock.volume_size);
     report.span_size = superblock.extent_size * u64::from(superblock.span_extents);
     report.devices.clone_from(&superblock.devices);

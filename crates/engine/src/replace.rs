@@ -49,7 +49,7 @@ pub async fn replace<R: Runtime, D: Device>(
 ) -> Result<Superblock> {
     let Replacement { device, name, overwrite, .. } = replacement;
     let devices = devices.into_iter().map(Rc::new).collect();
-    let Assembled { mut superblock, devices, clean, lately, away, anew, cut, .. } =
+    let Assembled { mut superblock, devices, clean, lately, away, told, anew, cut, .. } =
         assemble(rt, devices, names, &[], None, Lacking::Refused).await?;
     let Some(entry) = superblock.devices.get(device.index()) else {
         let count = superblock.devices.len();
@@ -71,7 +71,7 @@ pub async fn replace<R: Runtime, D: Device>(
         return Err(Error::new(ErrorKind::Unsupported, text));
     }
     let entry = fitting(entry, &superblock, new, replacement)?;
-    refuse_outdated(&superblock, &away, &replacement.outdated)?;
+    refuse_outdated(&superblock, &away, &[&replacement.outdated[..], &told].concat())?;
     refuse_if_needed(rt, &superblock, &devices, (clean, &anew), (&lately, &cut)).await?;
     let old_size = std::mem::replace(&mut superblock.devices[device.index()], entry).size;
     superblock.sequence += 1;

@@ -23,7 +23,7 @@
 //! 98      2     this device's id
 //! 100     2     devices of the volume
 //! 102     1     dirty blocks: 0 not known, 1 none, 2 some are possible
-//! 103     1     0
+//! 103     1     1 if the other devices went on without this one, 0 otherwise
 //! 104     48    copies of the device table: device (2), 0 (6), offset (8), length (8) each
 //! 152     8     owner: a random number of the opening that wrote this; 0 from an older version
 //! 160     64    name, UTF-8, zero-padded
@@ -37,6 +37,7 @@
 //! at each change, one copy after the other with a flush between, so that a power cut leaves one whole.
 
 mod device;
+mod given_up;
 mod raw;
 mod region;
 mod table;
@@ -133,6 +134,8 @@ pub struct Header {
     pub dirty_blocks: DirtyBlocks,
     pub tables: Vec<TablePlace>,
     pub owner: u64,
+    /// The other devices went on without this one, which still took this mark.
+    pub given_up: bool,
     /// The device that this superblock lies on.
     pub this_device: DeviceId,
     /// Its entry.

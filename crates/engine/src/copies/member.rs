@@ -351,6 +351,11 @@ impl<D: Device> Member<D> {
         result.map(|()| Some(Timed { latency }))
     }
 
+    /// A flush for what nothing depends on, of a device that was given up.
+    pub async fn flush_mark(&self) -> io::Result<()> {
+        self.ask(Request::Flush, Deadline::Brief).await
+    }
+
     /// Whether writes have completed that no flush covers.
     pub fn has_unflushed(&self) -> bool {
         self.flushed.get() < self.written.get()

@@ -8,6 +8,7 @@ mod buffers;
 mod deferred;
 mod devices;
 mod extra;
+mod given_up;
 mod health;
 mod member;
 mod requests;

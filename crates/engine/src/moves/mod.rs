@@ -126,6 +126,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
             self.start_cache_jobs();
         }
         if self.shape.copies > 1 {
+            self.start(async |core| core.mark_given_up().await);
             self.start(async |core| core.clear_idle_spans().await);
             self.start_recovered(async |core| core.resync().await);
         }

@@ -41,6 +41,8 @@ pub(crate) struct Assembled<D> {
     pub away: Vec<DeviceId>,
     /// Whether the volume was used last without one of its devices.
     pub went_without: bool,
+    /// Devices that say themselves that the others went on without them, if none of these others is there.
+    pub told: Vec<DeviceId>,
     /// Devices of which all copies are made again: given up, or older than the set of what they lack reaches back.
     pub anew: Vec<DeviceId>,
     /// Devices whose end is gone, with a sentence for each. With two copies their copies are made again, too,
@@ -140,6 +142,9 @@ pub(crate) async fn assemble<R: Runtime, D: Device>(
     }
     let superblock = superblock?;
     let distrusted = &given_up[..];
+    let is_told = |id: &DeviceId| superblock.devices.get(id.index()).is_some_and(was_current);
+    let marked = found.iter().filter(|candidate| candidate.header.given_up);
+    let told: Vec<DeviceId> = marked.map(|candidate| candidate.header.this_device).filter(is_told).collect();
     let mut states: Vec<DeviceState> = superblock.devices.iter().map(absent).collect();
     let (mut anew, mut cut) = (distrusted.to_vec(), Vec::new());
     let mut places: Vec<Option<Rc<D>>> = states.iter().map(|_| None).collect();
@@ -224,7 +229,8 @@ pub(crate) async fn assemble<R: Runtime, D: Device>(
             return refuse(ErrorKind::Invalid, text);
         }
     }
-    finish(superblock, (places, highest), &states, (anew, cut), lacking)
+    let assembled = finish(superblock, (places, highest), &states, (anew, cut), lacking)?;
+    Ok(Assembled { told, ..assembled })
 }
 
 /// The newest superblock among `trusted`, which begin with the newest one, with its table of devices; the
@@ -399,7 +405,8 @@ fn finish<D>(
         entry.state = state;
     }
     let anew = [&anew[..], &without].concat();
-    Ok(Assembled { superblock, devices, clean, lately, without, away, went_without, anew, cut, highest })
+    let told = Vec::new();
+    Ok(Assembled { superblock, devices, clean, lately, without, away, went_without, told, anew, cut, highest })
 }
 
 /// Whether a device was in step, as far as the superblock knows.

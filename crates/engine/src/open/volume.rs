@@ -108,12 +108,13 @@ impl<R: Runtime, D: Device> Volume<R, D> {
             without,
             away,
             went_without,
+            told,
             anew,
             cut,
             highest,
         } = assemble(rt, devices, names, distrust, *adopted, lacking).await?;
         if lacking != Lacking::Recovered {
-            refuse_outdated(&superblock, &away, outdated)?;
+            refuse_outdated(&superblock, &away, &[&outdated[..], &told].concat())?;
         }
         let shape = Shape::of(&superblock);
         let members = Member::all(&superblock, devices, &anew);

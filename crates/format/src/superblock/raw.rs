@@ -2,6 +2,7 @@
 //! `superblock.rs`.
 
 use super::device::RawDevice;
+use super::given_up::GIVEN_UP;
 use super::{
     COVERED, Features, Header, LONGEST_NAME, LONGEST_POLICY, MAGIC, MOST_TABLES, Superblock, TablePlace,
     VERSION, coded,
@@ -36,7 +37,7 @@ pub(super) struct Raw {
     this_device: U16,
     device_count: U16,
     dirty_blocks: u8,
-    zero: u8,
+    given_up: u8,
     tables: [RawTable; MOST_TABLES],
     owner: U64,
     name: [u8; LONGEST_NAME + 1],
@@ -58,6 +59,7 @@ const _: () = assert!(size_of::<Raw>() == 1408);
 const _: () = assert!(std::mem::offset_of!(Raw, version) == COVERED);
 const _: () = assert!(std::mem::offset_of!(Raw, volume) == 56);
 const _: () = assert!(std::mem::offset_of!(Raw, phase) == 92);
+const _: () = assert!(std::mem::offset_of!(Raw, given_up) == GIVEN_UP);
 const _: () = assert!(std::mem::offset_of!(Raw, tables) == 104);
 const _: () = assert!(std::mem::offset_of!(Raw, owner) == 152);
 const _: () = assert!(std::mem::offset_of!(Raw, name) == 160);
@@ -89,7 +91,7 @@ impl Raw {
             this_device: device.0.into(),
             device_count: (superblock.devices.len() as u16).into(),
             dirty_blocks: superblock.dirty_blocks as u8,
-            zero: 0,
+            given_up: 0,
             tables: RawTable::encode(&superblock.tables),
             owner: superblock.owner.into(),
             name: text::encode(&superblock.name),
@@ -144,6 +146,11 @@ impl Raw {
             dirty_blocks: coded(self.dirty_blocks, "state of dirty blocks")?,
             tables: self.tables[..table_count].iter().map(RawTable::decode).collect(),
             owner: self.owner.get(),
+            given_up: match self.given_up {
+                0 => false,
+                1 => true,
+                other => return Err(Invalid::Value(format!("the mark of a given-up device is {other}, not 0 or 1"))),
+            },
             this_device: DeviceId(self.this_device.get()),
             device: self.device.decode()?,
             device_count: self.device_count.get(),

@@ -134,6 +134,21 @@ fn a_volume_round_trips_from_any_of_its_devices() {
 }
 
 #[test]
+fn the_mark_of_a_device_that_was_given_up_changes_nothing_else() {
+    let mut bytes = volume().encode(DeviceId(1));
+    let before = Header::decode(&bytes).unwrap();
+    assert!(!before.given_up);
+    Header::mark_given_up(&mut bytes).unwrap();
+    assert_eq!(Header::decode(&bytes), Ok(Header { given_up: true, ..before }));
+    let mut damaged = bytes.clone();
+    damaged[200] ^= 1;
+    assert_eq!(Header::mark_given_up(&mut damaged), Err(Invalid::Checksum));
+    bytes[103] = 2;
+    forge_superblock(&mut bytes);
+    assert!(matches!(Header::decode(&bytes), Err(Invalid::Value(_))));
+}
+
+#[test]
 fn every_state_phase_layout_and_role_round_trips() {
     use DeviceState::*;
     let states = [Active, Missing, Failed, Draining, Slow, Returning, Removed];

@@ -5,9 +5,9 @@ use crate::openings::{made_mirror, mentions, parts};
 use crate::replace::replacement;
 use crate::rig::{Rig, bench, filled, holds, make, open, open_with, options, refused};
 use braid_base::{DeviceId, MIB, Nanos};
-use braid_engine::{CreateOptions, Durability, ErrorKind, Export, Replacement, check, replace};
+use braid_engine::{CreateOptions, Durability, Error, ErrorKind, Export, Replacement, check, replace};
 use braid_runtime::{Arena, Runtime};
-use braid_sim::{Disk, DiskOptions, Faulty, World};
+use braid_sim::{Disk, DiskOptions, FaultPlan, Faulty, World};
 
 const NAMES: [&str; 2] = ["one", "other"];
 
@@ -30,7 +30,7 @@ fn a_half_that_was_given_up_is_not_opened_without_the_other_one() {
             assert!(error.kind() == ErrorKind::Degraded && mentions(&error, &[&remedy]), "{error}");
             let report = check(&world, vec![found(old)], &NAMES.map(String::from), None).await.unwrap();
             assert_eq!(report.newer_elsewhere(&outdated), [new]);
-            assert_eq!(report.newer_elsewhere(&[]), []);
+            assert_eq!(report.newer_elsewhere(&[]), [new], "the device itself says so");
 
             // What one half holds is given up by name, and need not be named again though nothing has been noted.
             let half = found(old);
@@ -57,6 +57,75 @@ fn a_half_that_was_given_up_is_not_opened_without_the_other_one() {
             assert!(holds(&volume, &arena, MIB, MIB, 9).await.unwrap());
         });
     }
+}
+
+/// The state directory was lost, or restored from a backup of the days before: no note told that one half was
+/// older, and it was served alone. Its own superblock tells.
+#[test]
+fn a_half_that_was_given_up_is_refused_without_any_note() {
+    for (old, closes) in [(0, true), (1, true), (0, false), (1, false)] {
+        let bench = bench(26);
+        let (world, arena) = parts(&bench);
+        let (both, all, disks) = (parts(&bench), bench.devices(), bench.disks.clone());
+        let spare = if old == 1 { DiskOptions::ssd(MIB * 8) } else { DiskOptions::hdd(MIB * 8) };
+        let spare = bench.sound(Disk::new(&world, spare));
+        bench.run(async move {
+            gone_on_without(&both, &all, old, closes).await;
+            let new = DeviceId(1 - old as u16);
+            let found = |place: usize| Faulty::new(disks[place].fork(&world), &no_faults(&world));
+            let tells = |error: &Error| {
+                error.kind() == ErrorKind::Degraded && mentions(error, &[&format!("--distrust {new}")])
+            };
+            let error = refused(open(world.clone(), vec![found(old)]).await);
+            assert!(tells(&error), "{error}");
+            let report = check(&world, vec![found(old)], &NAMES.map(String::from), None).await.unwrap();
+            assert_eq!(report.newer_elsewhere(&[]), [new]);
+            let names = ["the older half".to_owned()];
+            let place = replacement(new.0);
+            let error = refused(replace(&world, vec![found(old)], &names, &spare, &place).await);
+            assert!(tells(&error), "{error}");
+            // Given up by name, and not asked again.
+            let half = found(old);
+            for distrust in [vec![new], vec![]] {
+                let (volume, _) =
+                    open_with(world.clone(), vec![half.clone()], |o| o.distrust = distrust).await.unwrap();
+                assert!(holds(&volume, &arena, MIB, MIB, 2).await.unwrap());
+                volume.close().await.unwrap();
+            }
+            // Brought up to date, it is as good as the other one.
+            let both = [found(0), found(1)];
+            let volume = open(world.clone(), both.to_vec()).await.unwrap();
+            world.sleep(Nanos::from_secs(60)).await;
+            assert_eq!(volume.outdated_devices(), []);
+            volume.close().await.unwrap();
+            let volume = open(world.clone(), vec![both[old].clone()]).await.unwrap();
+            assert!(holds(&volume, &arena, MIB, MIB, 9).await.unwrap());
+        });
+    }
+}
+
+/// A device that takes no write goes without the mark, and a device that has just been given up comes back: the
+/// mark holds nobody up.
+#[test]
+fn the_mark_of_a_device_that_was_given_up_holds_nobody_up() {
+    let bench = bench(27);
+    let (world, arena) = parts(&bench);
+    let (all, faults, disk) = (bench.devices(), bench.faults.clone(), bench.disks[1].clone());
+    let again = bench.sound(disk);
+    bench.run(async move {
+        let mirror = CreateOptions { copies: 2, policy: "raid1".to_owned(), ..options(27) };
+        let volume = make(world.clone(), all.clone(), &mirror).await;
+        volume.write(MIB, &filled(&arena, MIB, 2), Durability::Fua).await.unwrap();
+        volume.fail_device(DeviceId(1)).await.unwrap();
+        volume.return_device(again, "the same disk").await.unwrap();
+        world.sleep(Nanos::from_secs(60)).await;
+        assert_eq!(volume.outdated_devices(), []);
+        faults[0].set(FaultPlan { writes: 1.0, flushes: 1.0, ..FaultPlan::default() });
+        volume.write(MIB, &filled(&arena, MIB, 9), Durability::Fua).await.unwrap();
+        assert_eq!(volume.outdated_devices(), [DeviceId(0)]);
+        world.sleep(Nanos::from_secs(10)).await;
+        volume.close().await.unwrap();
+    });
 }
 
 /// The newer half would have been given up without a word.
@@ -109,6 +178,8 @@ async fn gone_on_without(
     assert_eq!(volume.outdated_devices(), []);
     volume.fail_device(DeviceId(old as u16)).await.expect("the other one has all");
     volume.write(MIB, &filled(&bench.1, MIB, 9), Durability::Fua).await.expect("the other one is sound");
+    // Time enough for the mark in its own superblock.
+    bench.0.sleep(Nanos::from_millis(500)).await;
     if closes {
         volume.close().await.expect("the other one is sound");
     }
