@@ -14,9 +14,6 @@ pub const DEATH_KEEPS_ACKNOWLEDGED: bool = true;
 /// Whether a device that was cut counts as one that lacks all.
 pub const CUTS_ARE_NOTICED: bool = true;
 
-/// Whether the last SSD before a disk that keeps epochs may fail without an error for guests.
-pub const NEW_EXTENTS_FIND_ROOM_AT_ONCE: bool = false;
-
 /// Whether a volume of one copy is refused if its devices were given up, and those that went on are away.
 pub const GIVEN_UP_IS_REMEMBERED: bool = true;
 
@@ -336,9 +333,6 @@ impl World {
         }
         if ended.status == 0 && verb == Verb::Fail && self.volumes[index].is_mirrored() {
             self.wait_for_note(index, |outdated| outdated)?;
-            // For up to 100 ms after the last SSD has failed, epochs are kept, and new extents find no room.
-            let is_ending = self.volumes[index].kind == Kind::Epochs && !NEW_EXTENTS_FIND_ROOM_AT_ONCE;
-            std::thread::sleep(Duration::from_millis(if is_ending { 300 } else { 0 }));
         }
         Ok(())
     }

@@ -185,3 +185,21 @@ fn epochs_are_refused_where_no_disk_can_keep_them() {
     machine.refused(&["policy", "vault", "pass,order=epoch"], "usage", &["order=lba"]);
     machine.refused(&["policy", "vault", "pass,order=random"], "usage", &["random"]);
 }
+
+/// For a tenth of a second after the only SSD was lost, the disk still kept epochs: a guest that wrote to a new
+/// extent heard that the volume was full.
+#[test]
+fn new_extents_find_room_at_once_after_the_ssd_was_lost() {
+    if !have(&["qemu-io"]) {
+        return;
+    }
+    let machine = Machine::new();
+    let devices = ["--ssd", "fast.img,size=64MiB", "--hdd", "slow.img,size=64MiB,layout=tail"];
+    let policy = ["--copies", "2", "--policy", "pass,order=epoch,idle=50ms"];
+    machine.ok(&[&["create", "vault"], &devices[..], &policy[..]].concat());
+    let vault = machine.serve(&["vault"]);
+    wait_until("the disk is the volume", || !machine.json(&["status", "vault"])["epoch"].is_null());
+    machine.ok(&["device", "fail", "vault", "d0"]);
+    qemu_io_ok(&vault.uri, &["write -P 7 1M 1M", "flush", "read -P 7 1M 1M"]);
+    assert_eq!(vault.terminate().status, 0);
+}

@@ -72,6 +72,21 @@ impl<R: Runtime, D: Device> Core<R, D> {
         Some(Change { epochs, reserved: len })
     }
 
+    /// For a moment after the last SSD was lost new extents find no room: the image is not yet written like any
+    /// other copy. Waits until it is; false if no such moment is the reason. The caller holds no lock, and no
+    /// change.
+    pub async fn wait_for_room_in_image(&self) -> bool {
+        let Some(epochs) = self.active_epochs() else { return true };
+        if self.devices.iter().any(|member| member.id != epochs.device() && member.is_current()) {
+            return false;
+        }
+        self.jobs.wake();
+        let will_be_kept = || self.jobs.are_ending() || self.journal.commits.have_failed();
+        let is_over = || (!epochs.active.get() || will_be_kept()).then_some(());
+        epochs.event.wait_for(is_over).await;
+        !epochs.active.get()
+    }
+
     /// A range of the volume, in whole blocks of one extent, is about to change: what the journal still lacks of it is read first. The caller holds
     /// the extent's lock, alone or with the range's.
     pub async fn note_change(self: &Rc<Self>, range: &Range<Bytes>) -> Result<()> {

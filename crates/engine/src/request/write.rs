@@ -11,7 +11,7 @@ use crate::epochs::Whole;
 use crate::map::Arrival;
 use crate::planted::{Bug, planted};
 use crate::shape::Piece;
-use crate::{Durability, Result};
+use crate::{Durability, ErrorKind, Result};
 use braid_base::{BlockId, Bytes, DeviceId};
 use braid_format::SlotNumber;
 use braid_format::map_page::Entry;
@@ -37,8 +37,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         } else if from.len() > self.longest_change() {
             Box::pin(self.write_parts(offset, from)).await?;
         } else {
-            let _change = self.begin_change(from.len()).await;
-            self.write_now(offset, from).await?;
+            self.write_change(offset, from).await?;
         }
         // A device may have failed meanwhile.
         self.refuse_degraded()?;
@@ -54,11 +53,26 @@ impl<R: Runtime, D: Device> Core<R, D> {
         let (most, mut at) = (self.longest_change(), Bytes::ZERO);
         while at < from.len() {
             let end = from.len().min(at + most);
-            let _change = self.begin_change(end - at).await;
-            self.write_now(offset + at, &from.slice(at..end)).await?;
+            self.write_change(offset + at, &from.slice(at..end)).await?;
             at = end;
         }
         Ok(())
+    }
+
+    /// Writes what is at most one change of an epoch.
+    #[inline]
+    async fn write_change(self: &Rc<Self>, offset: Bytes, from: &Buf) -> Result<()> {
+        loop {
+            let change = self.begin_change(from.len()).await;
+            let were_kept = change.is_some();
+            let written = self.write_now(offset, from).await;
+            drop(change);
+            let Err(error) = written else { return Ok(()) };
+            let is_full = error.kind() == ErrorKind::NoSpace;
+            if !(is_full && were_kept && Box::pin(self.wait_for_room_in_image()).await) {
+                return Err(error);
+            }
+        }
     }
 
     #[inline]

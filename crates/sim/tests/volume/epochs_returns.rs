@@ -1,4 +1,4 @@
-//! A disk that keeps epochs fails, and is back while the volume is open.
+//! A disk that keeps epochs, or the SSD before it, fails while the volume is open; the disk is back meanwhile.
 
 use crate::device_returns::{plugged_in, state, wait_until_active};
 use crate::epochs::{EXTENT, SSD, epochs, wait_for_image};
@@ -131,4 +131,21 @@ fn epochs_of_a_disk_that_is_back_lie_where_it_says() {
             volume.close().await.expect("both devices are sound");
         });
     }
+}
+
+/// For up to 100 ms after the last SSD was lost, the disk still kept epochs, and had no room for a new extent.
+#[test]
+#[cfg_attr(feature = "planted", ignore)]
+fn a_new_extent_finds_room_at_once_on_the_disk_that_is_left() {
+    let world = World::new(22);
+    let rigged = two(&world);
+    world.clone().block_on(async move {
+        let volume = make(world.clone(), rigged.devices(), &epochs(1)).await;
+        wait_for_image(&world, &volume).await;
+        volume.fail_device(SSD).await.unwrap();
+        volume.write(MIB, &filled(&rigged.arena, EXTENT, 7), Durability::Fua).await.unwrap();
+        assert!(holds(&volume, &rigged.arena, MIB, EXTENT, 7).await.unwrap());
+        assert_eq!(volume.explain(MIB).unwrap().home.map(|(device, _)| device), Some(DISK));
+        volume.close().await.unwrap();
+    });
 }
