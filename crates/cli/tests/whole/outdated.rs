@@ -69,6 +69,30 @@ fn an_older_half_is_not_served_without_the_newer_one() {
     machine.refused(&["serve", "vault"], "degraded", &["--distrust d0"]);
 }
 
+/// The state directory came from a backup of the days before, and the newer half was late: its own record did
+/// not know which one is older. The older half tells.
+#[test]
+fn an_older_half_is_not_served_by_a_state_directory_from_a_backup() {
+    if !have(&["qemu-io"]) {
+        return;
+    }
+    let machine = Machine::new();
+    let devices = ["--ssd", "fast.img,size=64MiB", "--hdd", "slow.img,size=64MiB"];
+    machine.ok(&[&["create", "vault", "--copies", "2", "--policy", "raid1"], &devices[..]].concat());
+    let record = machine.state().join("vault/volume.json");
+    let backup = std::fs::read(&record).unwrap();
+    let vault = machine.serve(&["vault"]);
+    qemu_io_ok(&vault.uri, &["write -P 7 0 8M", "flush"]);
+    machine.ok(&["device", "fail", "vault", "d0"]);
+    qemu_io_ok(&vault.uri, &["write -P 9 1M 1M", "flush"]);
+    assert_eq!(vault.terminate().status, 0);
+    std::fs::write(&record, backup).unwrap();
+    std::fs::remove_file(machine.state().join("vault/noted.json")).unwrap();
+    assert_eq!(noted(&machine), [false, false]);
+    std::fs::rename(machine.path("slow.img"), machine.far_away("device.img")).unwrap();
+    machine.refused(&["serve", "vault"], "degraded", &["d1", "--distrust d1"]);
+}
+
 /// After a power cut, too. What the newer half holds may be given up, and then that is the older one.
 #[test]
 fn what_the_newer_half_holds_is_given_up_by_name_alone() {
