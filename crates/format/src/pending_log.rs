@@ -319,8 +319,7 @@ mod tests {
     };
 
     fn records() -> [Record; 4] {
-        let entry =
-            Entry { home: SlotNumber(9), valid: 0xf00f, second: SlotNumber(11), partly_lost: false };
+        let entry = Entry { home: SlotNumber(9), valid: 0xf00f, second: SlotNumber(11), partly_lost: false };
         let extra = Extra { slot: SlotNumber(u32::MAX - 1), place: 16_383, dirty: true };
         [
             Record::Extent(ExtentId(3), entry),

@@ -406,7 +406,19 @@ fn finish<D>(
     }
     let anew = [&anew[..], &without].concat();
     let told = Vec::new();
-    Ok(Assembled { superblock, devices, clean, lately, without, away, went_without, told, anew, cut, highest })
+    Ok(Assembled {
+        superblock,
+        devices,
+        clean,
+        lately,
+        without,
+        away,
+        went_without,
+        told,
+        anew,
+        cut,
+        highest,
+    })
 }
 
 /// Whether a device was in step, as far as the superblock knows.

@@ -149,7 +149,11 @@ impl Raw {
             given_up: match self.given_up {
                 0 => false,
                 1 => true,
-                other => return Err(Invalid::Value(format!("the mark of a given-up device is {other}, not 0 or 1"))),
+                other => {
+                    return Err(Invalid::Value(format!(
+                        "the mark of a given-up device is {other}, not 0 or 1"
+                    )));
+                }
             },
             this_device: DeviceId(self.this_device.get()),
             device: self.device.decode()?,

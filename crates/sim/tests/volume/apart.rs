@@ -7,7 +7,7 @@ use braid_base::{Bytes, DeviceId, KIB, MIB, Nanos};
 use braid_engine::{CreateOptions, Durability, Error, ErrorKind, Export, identify};
 use braid_format::superblock::{DeviceState, Header, Phase};
 use braid_runtime::{Arena, Runtime};
-use braid_sim::{Disk, Faulty, StoredDisk, World};
+use braid_sim::{Disk, FaultPlan, Faulty, StoredDisk, World};
 use std::cell::Cell;
 use std::rc::Rc;
 
@@ -146,6 +146,11 @@ fn a_half_that_was_only_about_to_be_opened_alone_is_brought_up_to_date() {
     }
 }
 
+/// A device that is away while the others go on without it does not say so itself.
+fn away() -> FaultPlan {
+    FaultPlan { vanished: true, ..FaultPlan::default() }
+}
+
 /// One half was given up while the volume was open. At the next start that half alone was found, and went on; then both were: the other half was of the
 /// same opening as when it was last in step, so it was taken for stale, and what it alone had been given since was lost in part, or read from it alone.
 #[test]
@@ -153,19 +158,22 @@ fn a_half_that_went_on_alone_in_the_opening_that_both_began_is_refused() {
     for (i, closed) in [(0, true), (1, true), (0, false), (1, false)] {
         let bench = bench(9);
         let (world, arena) = parts(&bench);
-        let all = bench.devices();
+        let (all, faults) = (bench.devices(), bench.faults.clone());
         bench.run(async move {
             let mirror = CreateOptions { copies: 2, policy: "raid1".to_owned(), ..options(9) };
             let volume = make(world.clone(), all.clone(), &mirror).await;
             volume.write(Bytes::ZERO, &filled(&arena, MIB, 1), Durability::Fua).await.unwrap();
             world.sleep(Nanos::from_secs(60)).await;
+            faults[usize::from(i)].set(away());
             volume.fail_device(DeviceId(i)).await.unwrap();
             let (given_up, alone) = (all[usize::from(i)].clone(), all[1 - usize::from(i)].clone());
             volume.write(KIB * 512, &filled(&arena, MIB, 2), Durability::Fua).await.unwrap();
+            world.sleep(Nanos::from_millis(500)).await;
             if closed {
                 volume.close().await.unwrap();
             }
             drop(volume);
+            faults[usize::from(i)].set(FaultPlan::default());
             let volume = open(world.clone(), vec![given_up]).await.unwrap();
             volume.write(MIB * 3, &filled(&arena, KIB * 4, 3), Durability::Fua).await.unwrap();
             let back = refused(volume.return_device(alone, "it").await);
@@ -282,9 +290,11 @@ fn a_half_that_went_on_without_what_it_lacked_is_refused() {
         let bench = bench(21);
         let (world, arena) = parts(&bench);
         let (both, all, disks) = (parts(&bench), bench.devices(), bench.disks.clone());
+        let faults = bench.faults[1].clone();
         refusals += bench.run(async move {
             made_mirror(&both, &all).await;
             let volume = open(world.clone(), all.clone()).await.unwrap();
+            faults.set(away());
             volume.fail_device(DeviceId(1)).await.unwrap();
             volume.write(MIB, &filled(&arena, MIB, 7), Durability::Fua).await.unwrap();
             // Decides which half of a table of devices is written next: the one that the other half of the mirror needs, or not.
