@@ -43,7 +43,7 @@ durability (power_cut, daemon_crash or none: what a flush survives), guests, bac
     last_error, response_ns_mean, _p50, _p95, _p99, _p999, _max, lateness_ns_mean, lateness_ns_max,
     policy_figures
 Exit status with NAME: 3 if no flush can succeed, if a device or a copy is missing or behind, or if no epoch can end.
-JSON of one that is not: name, served (false), uuid, temporary, ended_unclean, dead_block_devices, dead_mounts, devices (path,
+JSON of one that is not: name, served (false), uuid, temporary, ended_unclean, pending_log, dead_block_devices, dead_mounts, devices (path,
 class, model, size_bytes, made, removed, adopted, outdated, missing). Exit status with NAME: 3 if its daemon left mounts behind. Without NAME: volumes, a list of these. With --watch: a line every second.")]
 pub struct Arguments {
     /// The volume
@@ -158,7 +158,14 @@ fn catch_up(status: &StatusReport) -> String {
 fn left_behind(resting: &RestingReport) -> String {
     let (name, mut text) = (&resting.name, String::new());
     if resting.ended_unclean && !resting.temporary {
-        text += "  its last daemon ended without closing it, as after kill -9 or a power cut: what was not flushed may be lost\n";
+        text += "  its last daemon ended without closing it, as after kill -9 or a power cut: ";
+        text += &match &resting.pending_log {
+            Some(log) => format!(
+                "what it had acknowledged and not flushed is kept in {} for the next braid serve\n",
+                log.display()
+            ),
+            None => "what was not flushed may be lost\n".to_owned(),
+        };
     }
     for path in resting.dead_block_devices.iter().chain(&resting.dead_mounts) {
         text += &format!("  DEAD: {}: every request to it fails\n", path.display());

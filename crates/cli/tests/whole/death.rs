@@ -156,6 +156,9 @@ fn a_log_that_does_not_count_keeps_no_volume_from_being_served() {
     assert!(std::path::Path::new(&log).starts_with(machine.runtime()), "{log}");
     Client::connect(&vault).write(0, 5).unwrap();
     vault.kill();
+    // Where nothing will be lost, it said that what was not flushed may be.
+    let resting = machine.json(&["status", "vault"]);
+    assert_eq!((&resting["ended_unclean"], &resting["pending_log"]), (&true.into(), &log.as_str().into()));
     let mut bytes = std::fs::read(&log).unwrap();
     for (name, change) in [
         ("garbage", (|bytes| bytes.fill(0xa5)) as fn(&mut Vec<u8>)),

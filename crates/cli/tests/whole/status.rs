@@ -25,6 +25,7 @@ fn status_counts_what_guests_did() {
         "devices",
         "ended_unclean",
         "name",
+        "pending_log",
         "served",
         "temporary",
         "uuid",

@@ -4,6 +4,7 @@
 use crate::Result;
 use crate::attach::block_device::as_text;
 use crate::report::types::RestingReport;
+use crate::volume::lasting::Lasting;
 use crate::volume::lock::ended_unclean;
 use crate::volume::state_dir::{StateDir, VolumeName, VolumeRecord};
 use braid_fuse::{Use, is_dead_mount, stale};
@@ -11,10 +12,13 @@ use std::path::PathBuf;
 
 /// The report of a volume that is not served.
 pub(crate) fn resting_report(state: &StateDir, name: &VolumeName) -> Result<RestingReport> {
-    let VolumeRecord { name, uuid, temporary, devices, .. } = state.load(name)?;
+    let record = state.load(name)?;
+    let pending_log = Lasting::left(&record);
+    let VolumeRecord { name, uuid, temporary, devices, .. } = record;
     let (dead_block_devices, dead_mounts) = left_behind(state, &name);
     Ok(RestingReport {
         ended_unclean: ended_unclean(state, &name),
+        pending_log,
         name: name.to_string(),
         served: false,
         uuid,

@@ -144,6 +144,9 @@ pub struct RestingReport {
     /// Whether its last daemon ended without closing the volume: it was killed, or the machine failed.
     #[serde(default)]
     pub ended_unclean: bool,
+    /// The file in memory that this daemon left, with what it acknowledged and did not flush.
+    #[serde(default)]
+    pub pending_log: Option<PathBuf>,
     /// Block devices that this daemon left behind: every request to one fails.
     #[serde(default)]
     pub dead_block_devices: Vec<PathBuf>,

@@ -61,9 +61,9 @@ impl Lasting {
         ))
     }
 
-    /// Whether something is left of a daemon of a volume that died.
-    pub fn remains(record: &VolumeRecord) -> bool {
-        directories().iter().any(|dir| path_in(dir, record).exists())
+    /// What is left of a daemon of a volume that died.
+    pub fn left(record: &VolumeRecord) -> Option<PathBuf> {
+        directories().iter().map(|dir| path_in(dir, record)).find(|path| path.exists())
     }
 
     /// For the engine.

@@ -60,7 +60,7 @@ pub fn replace(
     let (_lock, mut record) = VolumeLock::take_known(state, name, "given a new device")?;
     old_and_new(&record, device, text)?;
     spec.storage = absolute(&spec.storage)?;
-    if Lasting::remains(&record) {
+    if Lasting::left(&record).is_some() {
         on_ring(async |ring| keep_acknowledged(ring, state, &record).await)?;
         record = state.load(name)?;
     }
