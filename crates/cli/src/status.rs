@@ -161,7 +161,7 @@ fn left_behind(resting: &RestingReport) -> String {
         text += "  its last daemon ended without closing it, as after kill -9 or a power cut: ";
         text += &match &resting.pending_log {
             Some(log) => format!(
-                "what it had acknowledged and not flushed is kept in {} for the next braid serve\n",
+                "what it had acknowledged and not flushed is kept in {} until the next start\n",
                 log.display()
             ),
             None => "what was not flushed may be lost\n".to_owned(),
